@@ -41,9 +41,8 @@ def build(
     return payload, client_step.all_finite((moved, payload))
 
   def message(hp, params, round_index, client_id, batches, key):
-    payload, finite = jax.device_get(
-      work(hp, params, round_index, client_id, batches, key)
-    )
+    result = work(hp, params, round_index, client_id, batches, key)
+    payload, finite = jax.device_get(result)
     if not finite:
       raise FloatingPointError(
         f'Round {round_index}: the update of {client_id=} is not finite.'
@@ -61,21 +60,18 @@ def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
   def encode(hp, params, key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
     algorithm = make(hp)
-    moved = (
-      algorithm.update_template(params) if algorithm.update_template else params
-    )
+    moved = (algorithm.update_template or (lambda x: x))(params)
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return jax.eval_shape(encode, hp, params, jax.random.key(0))
 
 
 def check(algorithm: Algorithm, params: Any):
-  """Raise unless an algorithm can run over messages.
+  """Check that an algorithm can run over messages.
 
   Raises:
-    ValueError: it is private, and the simulation draws the noise of a round;
-      its payloads are not summed as they arrive; or its clients need more than
-      the parameters of the round.
+    ValueError: it is private, its payloads are not summed as they arrive, or
+      its clients need more than the parameters of the round.
   """
   if algorithm.releases:
     raise ValueError(

@@ -1,11 +1,8 @@
 """Server side of rounds over messages: checks payloads, sums them, steps.
 
-The server trusts no message: it refuses those that are late, duplicated,
-damaged, of another run or from a client that was not selected, and payloads
-that are not finite or exceed a norm bound. A refused message leaves the running
-sum unchanged, so that the round equals one of `rounds.run_round` without its
-sender, up to rounding: payloads are added in the order of their arrival, and
-sums of floats depend on it.
+The server trusts no message, see `Verdict`. A refused message leaves the sum
+unchanged, so that the round equals one of `rounds.run_round` without its
+sender, up to rounding: payloads are added in the order of their arrival.
 
 The caller provides the transport and decides when to close a round. One thread
 calls `Inbox.receive`.
@@ -53,11 +50,9 @@ class Server:
     key: key[], the root of all keys of the run.
     run: its `wire.fingerprint`.
     book: the ledger of the bytes of every round, and of every late payload.
-    max_norm: the largest Euclidean norm of a decoded payload; None for no
-      bound.
+    max_norm: the largest Euclidean norm of a decoded payload; None is no bound.
     schedule: see `rounds.run_round`.
-    late_rounds: rounds after which a payload that is still missing is given up:
-      it is refused as before, but no longer billed.
+    late_rounds: rounds after which a missing payload is no longer billed.
 
   Attributes:
     missing: (round, client) of the selected clients that did not answer, in the
@@ -65,8 +60,7 @@ class Server:
       arrival. To restart a server, keep it with the ledger.
 
   Raises:
-    ValueError: the algorithm is not accepted, the norm bound is not above 0, or
-      late_rounds is below 1.
+    ValueError: the algorithm is not accepted, or a bound is not positive.
   """
 
   def __init__(
@@ -88,13 +82,17 @@ class Server:
     self.like = client_lib.payload_types(make, hp, params)
     self.up = comms.nbytes(self.like)
     self.missing: set[tuple[int, int]] = set()
-    programs = _Programs(make, schedule, max_norm, self.up)
+    self._make: Any = make
+    self._bound = math.inf
+    self._schedule = schedule or (lambda hp, round_index: hp)
+    if max_norm is not None:
+      self._bound = checks.positive('max_norm', max_norm)
     zero, one = jnp.int32(0), jnp.float32(1)
     self.term, *_ = jax.eval_shape(
-      programs.term, hp, zero, params, key, self.like, zero, one
+      self._term, hp, zero, params, key, self.like, zero, one
     )
-    self.add = jax.jit(programs.add, donate_argnums=0)
-    self.finish = jax.jit(programs.finish)
+    self.add = jax.jit(self._add, donate_argnums=0)
+    self.finish = jax.jit(self._finish)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> 'Inbox':
     """Open the next round.
@@ -109,14 +107,53 @@ class Server:
     """
     return Inbox(self, state, ids, weight)
 
+  def _term(self, hp, round_index, params, key, payload, client_id, weight):
+    """(weight x decoded payload, whether it is finite, and within bounds)."""
+    algorithm = self._make(self._schedule(hp, round_index))
+    keys = keys_lib.round_keys(key, round_index)
+    client_keys = keys_lib.for_client(keys, client_id)
+    decoded = algorithm.decode(client_keys, payload, params)
+    finite = client_step.all_finite((payload, decoded))
+    small = optax.tree.norm(decoded) <= self._bound
+    weight = jnp.where(finite & small, weight, 0)
+    term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
+    return term, finite, small
+
+  def _add(self, total, *args):
+    term, finite, small = self._term(*args)
+    return jax.tree.map(jnp.add, total, term), finite, small
+
+  def _finish(self, total, hp, state, key, ids, weight):
+    """(state after the round, whether it is finite, bill)."""
+    hp = self._schedule(hp, state.round)
+    keys = keys_lib.round_keys(key, state.round)
+
+    def protocol(total):
+      return self._make(hp).protocol.update(
+        comms.LaneSum(total, weight.sum(), self.up),
+        comms.clear_bills(state.protocol),
+        state.params,
+        keys=keys_lib.for_lanes(keys, ids),
+        weight=weight,
+        ids=ids,
+        noise=None,
+      )
+
+    # The server is one shard, whose sum is the total.
+    shards = jax.tree.map(lambda x: x[None], total)
+    on_one_shard = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
+    shared, links = on_one_shard(shards)
+    state = state._replace(protocol=links)
+    new = rounds.server_step(self._make)(hp, shared, state, key)
+    return new, client_step.all_finite(new), comms.total_bill(links)
+
 
 class Inbox:
   """The server's side of one round, from `Server.open` to `close`.
 
-  A client has answered once a payload of the right types has arrived from it,
-  taken or not. That payload is billed; later ones of the round are duplicates
-  and not billed. Messages that are not valid payloads of a selected client are
-  not billed either. A payload that arrives after `close` is billed on arrival.
+  The first payload of the right types of a selected client is billed, taken or
+  not; later ones of the round are duplicates. A payload that arrives after
+  `close` is billed on arrival.
 
   Attributes:
     counts: `Verdict` -> number of messages.
@@ -186,9 +223,8 @@ class Inbox:
     Returns:
       The new state, which is the old one a round later if no payload was taken;
       and the row of `Ledger.charge`, with `round`, `participants`,
-      `rejected_clients` and `finite` as in the metrics of a run. Its
-      `late_clients` counts the payloads of earlier rounds that arrived, and
-      were billed, in this one.
+      `rejected_clients` and `finite`. Its `late_clients` counts the payloads of
+      earlier rounds that were billed in this one.
 
     Raises:
       ValueError: the round is closed already.
@@ -225,55 +261,3 @@ class Inbox:
       'rejected_clients': int((self._answered & ~self._taken).sum()),
       'late_clients': self._late,
     }
-
-
-class _Programs:
-  """The computations of a server, pure functions to jit."""
-
-  def __init__(self, make, schedule, max_norm, size):
-    self._make, self._size = make, size
-    self._schedule = schedule or (lambda hp, round_index: hp)
-    self._bound = math.inf
-    if max_norm is not None:
-      self._bound = checks.positive('max_norm', max_norm)
-
-  def term(self, hp, round_index, params, key, payload, client_id, weight):
-    """(weight x decoded payload, whether it is finite, and within bounds)."""
-    algorithm = self._make(self._schedule(hp, round_index))
-    keys = keys_lib.round_keys(key, round_index)
-    client_keys = keys_lib.for_client(keys, client_id)
-    decoded = algorithm.decode(client_keys, payload, params)
-    finite = client_step.all_finite((payload, decoded))
-    small = optax.tree.norm(decoded) <= self._bound
-    weight = jnp.where(finite & small, weight, 0)
-    term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
-    return term, finite, small
-
-  def add(self, total, *args):
-    """Add one payload to the sum if it is finite and within bounds."""
-    term, finite, small = self.term(*args)
-    return jax.tree.map(jnp.add, total, term), finite, small
-
-  def finish(self, total, hp, state, key, ids, weight):
-    """(state after the round, whether it is finite, bill)."""
-    hp = self._schedule(hp, state.round)
-    keys = keys_lib.round_keys(key, state.round)
-
-    def protocol(total):
-      return self._make(hp).protocol.update(
-        comms.LaneSum(total, weight.sum(), self._size),
-        comms.clear_bills(state.protocol),
-        state.params,
-        keys=keys_lib.for_lanes(keys, ids),
-        weight=weight,
-        ids=ids,
-        noise=None,
-      )
-
-    # The server is one shard, whose sum is the total.
-    shards = jax.tree.map(lambda x: x[None], total)
-    on_one_shard = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
-    shared, links = on_one_shard(shards)
-    state = state._replace(protocol=links)
-    new = rounds.server_step(self._make)(hp, shared, state, key)
-    return new, client_step.all_finite(new), comms.total_bill(links)

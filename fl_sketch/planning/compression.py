@@ -25,11 +25,10 @@ class Choice(NamedTuple):
     sketch: as in a config, such as 'block_srht(size=60)'; None for none.
     codec: likewise.
     up: bytes of a client's payload.
-    down: bytes of the broadcast without `downlink_codec`; with the codec of the
-      clients' tables it has as many as `up`.
+    down: bytes of the broadcast without `downlink_codec`.
     alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
     measured: the same of the updates at hand; None without draws.
-    cosine: of a momentum step with x, see `compression_noise.step_cosine`.
+    cosine: see `compression_noise.step_cosine`.
   """
 
   sketch: str | None
@@ -82,9 +81,8 @@ def advise_compression(
     The choices, the largest cosine first.
 
   Raises:
-    ConfigError: the config is wrong, or private: its noise is another one; too
-      few bytes, or clients that send no updates, but slopes of
-      their loss or a table of their own.
+    ConfigError: the config is wrong or private, the bytes are too few, or its
+      clients send no updates of the model.
   """
   if checks.count('uplink_bytes', uplink_bytes) < _ENTRY:
     raise ValueError(
@@ -188,9 +186,8 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   @jax.jit
   def one(hyper, params, data, client, batches):
     own, batches = keys_lib.for_client(keys, client), exp.fetch(data, batches)
-    moved, _ = run_first_round(
-      exp.make(hyper).local, params, batches, own, None
-    )
+    work = exp.make(hyper).local
+    moved, _ = run_first_round(work, params, batches, own, None)
     return ravel_pytree(moved)[0].astype(jnp.float32)
 
   lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)

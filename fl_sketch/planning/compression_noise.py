@@ -18,8 +18,6 @@ def table_alpha(
   codec of variance ``omega`` quantises (`codecs.eden`): the table's error has
   energy :math:`\omega \|y\|^2 / n` with :math:`\|y\|^2 = (d / b) \|g\|^2` in
   the mean, and is orthogonal to y, and reading multiplies energies by d / b.
-  One bit an entry, of 32 times the entries, has 1 + alpha = (pi / 2) d / (32
-  b), where b float32 numbers have d / b.
 
   >>> round(table_alpha(1024, 256, 0.5708), 4)
   5.2832
@@ -28,8 +26,7 @@ def table_alpha(
     dimension: d.
     size: b, entries of a table.
     omega: of the codec; 0 for none.
-    draws: n, independent quantisations of equal updates that are averaged: of
-      rotations of each client's own. 1 where all clients share one.
+    draws: n, independent quantisations of equal updates that are averaged.
 
   Source: of this project.
 
@@ -38,20 +35,18 @@ def table_alpha(
   """
   dimension = checks.count('dimension', dimension)
   checks.at_most('size', checks.count('size', size), dimension)
-  noise = checks.at_least('omega', omega, 0) / checks.at_least(
-    'draws', draws, 1
-  )
-  return dimension / size * (1 + noise) - 1
+  omega = checks.at_least('omega', omega, 0)
+  draws = checks.at_least('draws', draws, 1)
+  return dimension / size * (1 + omega / draws) - 1
 
 
 def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
   r"""Covariance of two errors of `codecs.eden` under one rotation.
 
-  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho. With
-  :math:`a_k` the coefficients of the quantiser in normalised Hermite
-  polynomials, it is :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler): the
-  linear part of the quantiser makes no error. For one bit it is arcsin(rho) -
-  rho; at rho = 1 omega.
+  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho:
+  :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler), with :math:`a_k` the
+  coefficients of the quantiser in normalised Hermite polynomials. For one bit
+  it is arcsin(rho) - rho; at rho = 1 omega.
 
   >>> round(float(correlated_omega(1, np.array(0.5))), 4)  # pi / 6 - 1 / 2
   0.0236
@@ -82,8 +77,7 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
   r"""Cosine of a momentum step with a gradient that stays the same.
 
   :math:`1 / \sqrt{1 + \alpha (1 - \beta) / (1 + \beta)}`: an exponential mean
-  keeps this share of the energy of fresh noise. The length of a step of Adam is
-  fixed, so that this is what it advances.
+  keeps this share of the energy of fresh noise.
 
   >>> round(step_cosine(99.0), 2)
   0.4
@@ -111,9 +105,7 @@ def accumulated_noise(
 
   The energy of its errors a round, in units of :math:`\|g\|^2`, where clients
   send averages by beta of updates with the mean g and fresh sampling noise of
-  energy :math:`\nu \|g\|^2`. The noise of a sketch is in proportion to what it
-  takes. An average on the server comes after it: it smooths the errors of
-  single steps, and leaves their sum as it is.
+  energy :math:`\nu \|g\|^2`. An average on the server leaves it as it is.
 
   >>> accumulated_noise(4.0, 19.0)
   80.0

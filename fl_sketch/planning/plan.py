@@ -97,11 +97,7 @@ def plan(
 
 
 def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
-  """Compute the bills of the first rounds.
-
-  They are the only results of a jitted function without arguments, so that
-  dead-code elimination removes clients, model and data.
-  """
+  """Compute the bills of the first rounds, without their clients."""
   cohort_fn = rounds.cohort_step(
     exp.make, mesh, fetch=exp.fetch, clients_per_step=1
   )

@@ -1,6 +1,7 @@
 """Summarises the metrics of many clients: mean, worst tenth, quantiles."""
 
 from collections.abc import Iterable, Mapping, Sequence
+import re
 
 from fl_sketch.reporting import figures, metrics
 import numpy as np
@@ -62,15 +63,11 @@ def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
     rows: of a run; there is no panel where none has such metrics.
   """
   every = {name for row in rows for name in row}
-  names = sorted(
-    name.removeprefix('client_').removesuffix('_mean')
-    for name in every
-    if name.startswith('client_') and name.endswith('_mean')
-  )
-  label = lambda name: name.replace('_', ' ')
+  found = (re.fullmatch('client_(.*)_mean', name) for name in every)
+  names = sorted(match[1] for match in found if match)
+  label = lambda name: f'{name.replace("_", " ")} of clients'
   return [
-    figures.Panel('round', f'{label(name)} of clients', [*_lines(rows, name)])
-    for name in names
+    figures.Panel('round', label(name), [*_lines(rows, name)]) for name in names
   ]
 
 

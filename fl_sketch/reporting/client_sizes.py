@@ -33,13 +33,7 @@ def table(sizes: Mapping[str, np.ndarray]) -> str:
 def draw(
   sizes: Mapping[str, np.ndarray], path: str | os.PathLike, title: str = ''
 ) -> None:
-  """Draws histograms of sizes, on logarithmic axes, into a PNG file.
-
-  Args:
-    sizes: of each part of the data, int[clients].
-    path: of the PNG.
-    title: above the picture.
-  """
+  """Draws histograms of sizes, on logarithmic axes, into a PNG file."""
   figure = reporting.new_figure(6, 3.6)
   ax = figure.subplots()
   most = max(int(of.max()) for of in sizes.values())

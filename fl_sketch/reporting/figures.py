@@ -45,18 +45,10 @@ class Line(NamedTuple):
 
 
 class Panel(NamedTuple):
-  """Axes with lines.
+  """Axes with lines, in the order of the legend.
 
-  Attributes:
-    x_label: what x is, with its unit.
-    y_label: what y is, with its unit.
-    lines: in the order of the legend.
-    title: above the panel.
-    x_scale: 'linear' or 'log'.
-    y_scale: 'linear' or 'log'.
-    x_mark: where a vertical line stands; NaN for none.
-    y_mark: where a horizontal line stands; NaN for none.
-    y_limits: of the axis; by default those of the numbers.
+  Scales are 'linear' or 'log'. Vertical and horizontal lines stand at `x_mark`
+  and `y_mark` unless these are NaN. `y_limits` are by default of the numbers.
   """
 
   x_label: str
@@ -71,14 +63,7 @@ class Panel(NamedTuple):
 
 
 class Dot(NamedTuple):
-  """A value with its interval, for `dot_plot`.
-
-  Attributes:
-    value: NaN if there is none.
-    low: lower end of the interval.
-    high: upper end.
-    family: dots of one family have one colour.
-  """
+  """A value (or NaN) with its interval; a family has one colour."""
 
   value: float
   low: float
@@ -99,9 +84,8 @@ def dot_plot(x_label: str, dots: Mapping[str, Dot], title: str = '') -> Panel:
   for family in dict.fromkeys(dot.family for dot in dots.values()):
     some = {name: dot for name, dot in dots.items() if dot.family == family}
     values, low, high, _ = zip(*some.values(), strict=True)
-    lines.append(
-      Line(family, values, list(some), low, high, family=family, points=True)
-    )
+    ends = list(some), low, high, family
+    lines.append(Line(family, values, *ends, points=True))
   return Panel(x_label, '', lines, title)
 
 
@@ -255,10 +239,5 @@ def _legend(fig: Any, axes: Iterable[Any]) -> None:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
       handles.setdefault(label, handle)
   if len(handles) > 1:
-    fig.legend(
-      handles.values(),
-      handles,
-      loc='outside right center',
-      frameon=False,
-      fontsize='small',
-    )
+    look = {'frameon': False, 'fontsize': 'small'}
+    fig.legend(handles.values(), handles, loc='outside right center', **look)

@@ -22,11 +22,9 @@ def draw(
 ) -> None:
   """Draws the label distribution of the clients into a PNG file.
 
-  Up to 60 clients with up to 20 labels are stacked horizontal bars in order of
-  id. Others become two panels with one column a client (or the mean of a few,
-  beyond 500): the sizes above, each label's share of the client below. Their
-  columns are sorted by the client's commonest label and its share, so that the
-  blocks show how many clients a label dominates.
+  Up to 60 clients with up to 20 labels are stacked horizontal bars. Others are
+  columns, sorted by the client's commonest label and its share: sizes above,
+  each label's share of the client below.
 
   Args:
     labels: int[samples], from 0 to num_classes - 1.
@@ -69,25 +67,15 @@ def _bars(figure, counts: np.ndarray) -> None:
   axes = figure.subplots()
   palette = matplotlib.colormaps['tab10' if num_classes <= 10 else 'tab20']
   left = np.zeros(population)
-  for label in range(num_classes):
-    axes.barh(
-      np.arange(population),
-      counts[:, label],
-      left=left,
-      height=0.85,
-      color=palette(label),
-      label=str(label),
-    )
-    left += counts[:, label]
+  for label, sizes in enumerate(counts.T):
+    look = {'color': palette(label), 'label': str(label), 'height': 0.85}
+    axes.barh(np.arange(population), sizes, left=left, **look)
+    left += sizes
   axes.set(xlabel='samples', ylabel='client', ylim=(population - 0.4, -0.6))
   axes.yaxis.get_major_locator().set_params(integer=True)
   axes.spines[['top', 'right']].set_visible(False)
-  figure.legend(
-    *axes.get_legend_handles_labels(),
-    title='label',
-    loc='outside right upper',
-    frameon=False,
-  )
+  look = {'loc': 'outside right upper', 'frameon': False}
+  figure.legend(*axes.get_legend_handles_labels(), title='label', **look)
 
 
 def _heat_map(figure, counts: np.ndarray) -> None:

@@ -67,11 +67,9 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
 
 def _column(cells: list) -> np.ndarray:
   whole = all(type(v) is int and abs(v) < 2**63 for v in cells)
-  # Epsilon without noise is 'inf'.
-  numbers = (
-    cells if whole else [float('nan' if v is None else v) for v in cells]
-  )
-  return np.array(numbers, np.int64 if whole else np.float64)
+  if whole:
+    return np.array(cells, np.int64)
+  return np.array([float('nan' if v is None else v) for v in cells])
 
 
 def mean(metric: str, total: Any, count: Any) -> Any:
@@ -87,9 +85,7 @@ def mean(metric: str, total: Any, count: Any) -> Any:
     return np.exp(value)
 
 
-_SMALL = {
-  'loss', 'error', 'perplexity', 'bits', 'mse', 'rmse', 'mae', 'nll',
-}  # fmt: skip
+_SMALL = {*'loss error perplexity bits mse rmse mae nll'.split()}
 
 
 def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
@@ -152,7 +148,6 @@ def summary_line(row: Row, finished: bool) -> str:
   if not row:
     return 'Stopped before the first round; run the same command to start.'
   score = ('test_accuracy', 'test_loss', 'train_loss')
-  # A private run may have no training loss.
   name = next((name for name in score if name in row), None)
   last = '' if name is None else f'{name} {row[name]:.4f}, '
   how = 'Done after {} rounds:'

@@ -10,16 +10,11 @@ from fl_sketch.reporting import figures, intervals, metrics
 from fl_sketch.utils import files, seeding
 import numpy as np
 
+_megabytes = lambda name: lambda row: row[f'total_{name}_bytes'] / 1e6
 X = {
   'rounds': ('rounds', lambda row: row['round'] + 1),
-  'up': (
-    'uplink of all clients (MB)',
-    lambda row: row['total_uplink_bytes'] / 1e6,
-  ),
-  'down': (
-    'downlink of all clients (MB)',
-    lambda row: row['total_downlink_bytes'] / 1e6,
-  ),
+  'up': ('uplink of all clients (MB)', _megabytes('uplink')),
+  'down': ('downlink of all clients (MB)', _megabytes('downlink')),
   'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
 }
 BANDS = ('interval', 'range')
@@ -50,8 +45,7 @@ def plot(
   """Draws a panel for each metric, and a line for each config, into a PNG.
 
   A line is the mean over runs that differ in their seeds alone, at the rounds
-  that all of them have logged; its x are means as well. The numbers stand in
-  a JSON file of the same name.
+  that all of them have logged. A JSON file of the same name has the numbers.
 
   Args:
     runs: workdirs; of a sweep, all of its points.
@@ -61,9 +55,6 @@ def plot(
     y: metrics; by default the test accuracy, or else the test loss.
     band: 'interval', the 95 % t-interval of the mean; or 'range', from the
       least to the greatest value. A single run has none.
-
-  Returns:
-    The panels that were drawn.
 
   Raises:
     ValueError: there is no run, one has no such metric, or two are alike.
@@ -148,7 +139,7 @@ def _json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Names the options of a mapping NAME.OPTION; leaves out what is None."""
+  """Names options NAME.OPTION; leaves out what is None."""
   flat = {}
   for name, value in config.items():
     inner = value if isinstance(value, dict) else {'': value}
@@ -225,13 +216,7 @@ def mean_line(
 
 
 def panel(x: str, y: str, lines: Sequence[figures.Line]) -> figures.Panel:
-  """Makes the panel of a metric; losses over more than a decade are on a log.
-
-  Args:
-    x: a key of `X`.
-    y: the metric.
-    lines: of it.
-  """
+  """Makes the panel of a metric; losses over a decade or more are on a log."""
   values = np.concatenate([np.empty(0), *(line.y for line in lines)])
   values = values[np.isfinite(values)]
   wide = values.size and 0 < 10 * values.min() < values.max()

@@ -13,16 +13,10 @@ _COLOURS = (
 )  # fmt: skip
 # Families of algorithms keep their colours in all figures.
 _FAMILIES = {
-  'dense': '#000000',
-  'safl': '#0072b2',
-  'sketching': '#56b4e9',
-  'fedsketch': '#d55e00',
-  'privix': '#56b4e9',
-  'heaprix': '#d55e00',
-  'heavy hitters': '#e69f00',
-  'codecs': '#009e73',
-  'adaptive codecs': '#cc79a7',
-}
+  'dense': '#000000', 'safl': '#0072b2', 'sketching': '#56b4e9',
+  'fedsketch': '#d55e00', 'privix': '#56b4e9', 'heaprix': '#d55e00',
+  'heavy hitters': '#e69f00', 'codecs': '#009e73', 'adaptive codecs': '#cc79a7',
+}  # fmt: skip
 STYLES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = 'osD^vPX'
 

@@ -63,9 +63,7 @@ def mean_over_cohort(
 ) -> chain.Uplink | chain.Exchange:
   r"""The uplink: averages the clients' payloads by weight; the mean is shared.
 
-  A codec Q, drawn independently on each client, compresses the payloads. They
-  are decoded before they are summed, and the server broadcasts the mean
-  uncompressed. Of an unbiased Q and an operator with orthogonal rows,
+  Of an unbiased codec Q and an operator with orthogonal rows,
   :math:`E\|R^\top Q(R x)\|^2 \leq (1 + \omega) (1 + \alpha) \|x\|^2`.
 
   >>> mean_over_cohort().releases
@@ -74,17 +72,16 @@ def mean_over_cohort(
   Args:
     privacy: bounds contributions and adds noise; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
-    codec: compresses a client's payload, all its leaves as one vector; None
-      sends it uncompressed.
+    codec: compresses a client's payload, all its leaves as one vector, with
+      draws of its own; None sends it uncompressed.
     decode: (keys, payload, like) -> tree, undoes the non-linear encoding of an
       earlier link, one client at a time.
     denominator: as in `comms.uplink_mean`.
 
   Raises:
-    ValueError: privacy is combined with another option but a codec (its
-      sensitivity holds for plain sums alone), or a codec with privacy whose
-      noise is not the server's; or the codec cannot encode a client's payload,
-      raised when the state is initialised.
+    ValueError: privacy is combined with another option but a codec, or a codec
+      with privacy whose noise is not the server's; or, when the state is
+      initialised, the codec cannot encode a client's payload.
   """
   if privacy is not None:
     others = dict(robust=robust, decode=decode, denominator=denominator)
@@ -160,12 +157,8 @@ def _encoded(codec, link) -> chain.Uplink:
 def _robust(rule: robust_lib.Rule, decode) -> chain.Uplink:
   """Applies a byzantine-robust rule to the means of random groups of clients.
 
-  Clients are weighted inside their group, groups are not: one group of large
-  weight could outvote the others. Groups that are empty, or whose sum is not
-  finite, are left out.
-
-  Raises:
-    ValueError: there is no such rule, or no group.
+  Clients are weighted inside their group, groups are not. Groups that are
+  empty, or whose sum is not finite, are left out.
   """
   checks.choice('robust', rule.kind, tuple(robust_lib.KINDS))
   groups = checks.count('groups', rule.groups)

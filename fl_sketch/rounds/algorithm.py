@@ -21,12 +21,10 @@ class Hyper(NamedTuple):
     clip_norm: f32[], L2 bound where an algorithm clips; None where none does.
     noise_multiplier: f32[], standard deviation of the noise on a sum, in units
       of ``clip_norm``; None where no privacy is claimed.
-    extra: other hyperparameters by name, f32[] each: the options that an
-      algorithm declares as such; those of a sketch, a codec or a model are
-      'sketch.NAME', 'codec.NAME' or 'model_options.NAME'. None for none.
+    extra: other hyperparameters, f32[] each, by the name of an algorithm's
+      option, or as 'sketch.NAME', 'codec.NAME' or 'model_options.NAME'.
     frozen: arrays of the loss that no round changes, such as frozen weights:
-      arguments of the compiled round, one copy for all clients of a device.
-      None for none.
+      one copy for all clients of a device.
   """
 
   client_lr: jax.Array
@@ -59,11 +57,7 @@ class FromHyper(NamedTuple):
 
 
 class OfFrozen(NamedTuple):
-  """A loss that reads the arrays `Hyper.frozen`.
-
-  Attributes:
-    build: hyperparameters -> the loss.
-  """
+  """A loss that reads `Hyper.frozen`; `build` makes it of hyperparameters."""
 
   build: Callable[[Hyper], Any]
 
@@ -112,10 +106,7 @@ def run_client(
   keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
   correction: Any,
 ) -> tuple[Any, dict[str, jax.Array]]:
-  """Does the local work of the client that has these keys.
-
-  Work other than a `RoundLocal` gets one key, which is secret if `keys` are.
-  """
+  """Does the local work of the client that has these keys."""
   if isinstance(local, RoundLocal):
     return local.apply(params, batches, keys, correction)
   return local(params, batches, keys_lib.local_key(keys), correction)
@@ -153,13 +144,11 @@ class Algorithm(NamedTuple):
     decode: (keys, payload, like) -> what the client loop adds up; None if the
       protocol takes the payloads themselves, leaves [lanes, ...].
     releases: number of noisy releases in a round that protect a client
-      (user-level DP) or, in local work, a sample (example-level DP); those of
-      the links are added up, and infinite if their noise is not of a law that
-      is accounted for. If not 0, a round takes a secret key, local work
-      draws from it, weights count as 0 or 1, and a round without participants
-      updates the state as any other.
-    sensitivity: f32[] for each release of the links, see
-      `chain.Transform`.
+      (user-level DP) or, in local work, a sample (example-level DP); infinite
+      if noise is not of a law that is accounted for. If not 0, a round takes a
+      secret key, local work draws from it, weights count as 0 or 1, and a round
+      without participants updates the state as any other.
+    sensitivity: f32[] for each release of the links, see `chain.Transform`.
     full_participation: how many clients must take part in every round; True is
       as many as have a row of state, False any number.
     update_template: params -> a tree of the shape of what local work returns;
@@ -190,14 +179,12 @@ def federated(
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
-  Its releases are the sum of those that the links declare.
-
   Args:
-    local: as in `Algorithm`.
+    local: as are the keywords, an attribute of `Algorithm`.
     *links: as in `chain.federated_chain`.
-    correction: as in `Algorithm`.
-    full_participation: as in `Algorithm`.
-    update_template: as in `Algorithm`.
+    correction: see there.
+    full_participation: see there.
+    update_template: see there.
 
   Raises:
     ValueError: the links release noise, and local work reads public keys.
@@ -205,27 +192,21 @@ def federated(
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
     raise ValueError('Expected a private algorithm without a RoundLocal.')
-  own = {
-    'correction': correction,
-    'full_participation': full_participation,
-    'update_template': update_template,
-  }
-  return Algorithm(local, **own, **parts._asdict())
+  return Algorithm(
+    local,
+    correction=correction,
+    full_participation=full_participation,
+    update_template=update_template,
+    **parts._asdict(),
+  )
 
 
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
-  """Raises ValueError if the cohort lacks clients that must take part.
-
-  Shapes alone tell, so that it costs nothing when a round runs.
-
-  Args:
-    algorithm: of the round.
-    state: a `rounds.FedState`.
-    size: slots of the cohort.
+  """Checks, by shapes alone, that all clients who must take part have slots.
 
   Raises:
-    ValueError: there are fewer than `Algorithm.full_participation`, or that is
-      True where clients keep nothing.
+    ValueError: `size` is below `Algorithm.full_participation`, or that is True
+      where clients keep nothing.
   """
   expected = algorithm.full_participation
   if expected is True:

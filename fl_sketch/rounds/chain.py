@@ -75,8 +75,8 @@ class Uplink(Transform):
 
   Attributes:
     decode: (keys, payload, like) -> what is summed, one client at a time.
-    attach: client links before the uplink -> (these and its own client links,
-      the uplink after them); None if it has no client links.
+    attach: client links before the uplink -> (these and its own, the uplink
+      after them); None if it has no client links.
     epoch: number of rounds, from 0 on, in which tables must have one hash since
       noise of one round cancels in the next; None if rounds are independent.
   """
@@ -87,11 +87,7 @@ class Uplink(Transform):
 
 
 def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
-  """An uplink that `federated_chain` builds from the client links before it.
-
-  Args:
-    attach: as in `Uplink`.
-  """
+  """An uplink that `federated_chain` builds from the client links before it."""
 
   def update(*_, **__):
     raise ValueError('Expected this uplink in a federated_chain.')
@@ -148,8 +144,7 @@ class Chain(NamedTuple):
     encode: pseudo-gradient -> payload; one client, inside the client loop.
     protocol: the cohort's payloads -> what the server broadcasts, shared.
     server: broadcast -> update of params; the same on server and clients.
-    decode: (keys, payload, like) -> what the client loop adds up. None: the
-      protocol takes the payloads themselves, leaves [lanes, ...].
+    decode: as in `Algorithm`.
     releases: of all links together.
     sensitivity: of every release.
   """
@@ -250,8 +245,7 @@ def state_of(state: Any, which: str | type) -> Any:
   Args:
     state: a `rounds.FedState`, or its `protocol` or `server`.
     which: the type of the link's state, the name of that type, or the name of
-      a field, such as 'momentum'; a type is never mixed up with the names of
-      the model's parameters.
+      a field, such as 'momentum'.
 
   Raises:
     ValueError: there is no such part, or more than one.

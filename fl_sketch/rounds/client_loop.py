@@ -20,9 +20,7 @@ def default_clients_per_step(
 ) -> int | None:
   """The default number of lanes to work on at once; None is all of them.
 
-  On a CPU a client's work stays in cache when it runs alone, and vmap would
-  turn convolutions into grouped ones, for which XLA:CPU has no good kernel.
-  Without convolutions, a few clients at once are a little faster.
+  Under vmap convolutions are grouped, for which XLA:CPU has no good kernel.
 
   Args:
     platform: of the devices of a mesh; None is that of the default backend.
@@ -48,9 +46,6 @@ def map_clients(
       other number a scan over vmapped chunks; the results are the same.
     present: lane -> bool[]; absent lanes are skipped, with zeros as results, if
       lanes are worked on one by one. None: all lanes are present.
-
-  Returns:
-    The results, leaves [lanes, ...].
   """
   if clients_per_step == 0:
     clients_per_step = default_clients_per_step()

@@ -38,10 +38,9 @@ Summary = Callable[[Observed, Any, float, Any], dict[str, jax.Array]]
 
 
 def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
-  """Means of local metrics over the cohort, `participants`, `rejected_clients`.
+  """Means of local metrics, and counts of `participants`, `rejected_clients`.
 
-  Rejected are those, int32[], whose updates were not finite, or too long: they
-  are left out.
+  Updates of rejected clients were not finite, or too long.
   """
   means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
   count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
@@ -62,10 +61,7 @@ def build(
   max_payload_norm: float | None,
   summary: Summary,
 ):
-  """Builds the function that `round.cohort_step` runs on each shard.
-
-  The arguments are those of `cohort_step`, but `clients_per_step` is never 0.
-  """
+  """Builds what `round.cohort_step` runs on each shard; see its arguments."""
 
   def program(hp, params, state, cohort, keys, noise, data):
     algorithm = make(hp)
@@ -190,14 +186,7 @@ def _with_decoded(work, decode, like, keys):
 def encode_once(
   algorithm: Algorithm, moved: Any, params: Any, keys: keys_lib.RoundKeys
 ) -> Any:
-  """Encodes the payload of a client without state from earlier rounds.
-
-  Args:
-    algorithm: has the encoder.
-    moved: the pseudo-gradient of local work.
-    params: of the round.
-    keys: of the client, from `keys.for_client`.
-  """
+  """Encodes a pseudo-gradient of a client without state of earlier rounds."""
   state = algorithm.encode.init(params)
   extra = {'keys': keys, 'weight': jnp.float32(1)}
   return algorithm.encode.update(moved, state, params, **extra)[0]

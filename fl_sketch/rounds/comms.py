@@ -88,16 +88,14 @@ def downlink(tree: Tree) -> Tree:
 def uplink_mean(
   lane_sum: LaneSum, denominator: jax.Array | float | None = None
 ) -> tuple[Tree, int]:
-  """Averages running sums over the shards; the mean is shared.
+  """Averages running sums over the shards: (shared mean, bytes of one client).
+
+  The mean is of the decoded payloads; it is 0 if no client participated.
 
   Args:
     lane_sum: of this shard.
     denominator: divisor of the weighted sum; None is the sum of the weights.
       Under differential privacy it must be a constant.
-
-  Returns:
-    The mean of the decoded payloads (zeros if no client participated), and the
-    bytes that one participating client sent.
 
   Raises:
     TypeError: a payload is of unsigned integers, which `uplink_sum` adds up.
@@ -105,7 +103,7 @@ def uplink_mean(
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
       raise TypeError(f'Expected a mean of floats, not of {x.dtype}.')
-  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
+  total = sum_over_shards(lane_sum.total)
   if denominator is None:
     denominator = jax.lax.psum(lane_sum.weight, SHARD)
   # A float32 denominator would spoil sums of 64-bit numbers.
@@ -117,14 +115,8 @@ def uplink_mean(
 
 
 def uplink_sum(lane_sum: LaneSum) -> tuple[Tree, int]:
-  """Adds up running sums of uint32 over the shards, modulo 2^32.
-
-  Returns:
-    The sum of the decoded payloads, shared, and the bytes that one
-    participating client sent.
-  """
-  total = jax.tree.map(lambda x: jax.lax.psum(x, SHARD), lane_sum.total)
-  return total, lane_sum.nbytes
+  """As `uplink_mean`, but adds up sums of uint32, modulo 2^32."""
+  return sum_over_shards(lane_sum.total), lane_sum.nbytes
 
 
 def uplink_stacked_mean(
@@ -133,17 +125,13 @@ def uplink_stacked_mean(
   decoded: Tree | None = None,
   denominator: jax.Array | float | None = None,
 ) -> tuple[Tree, int]:
-  """Averages the stacked payloads of all lanes by weight; the mean is shared.
+  """Averages the stacked payloads of all lanes by weight, as `uplink_mean`.
 
   Args:
     payloads: in wire dtypes; leaves [lanes, ...].
     weight: f32[lanes], aggregation weights; 0 for a client that is absent.
-    decoded: the decoded payloads, leaves [lanes, ...], which are summed; None
-      sums the payloads, for a linear encoding.
+    decoded: leaves [lanes, ...], which are summed; None sums the payloads.
     denominator: as in `uplink_mean`.
-
-  Returns:
-    As in `uplink_mean`.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
@@ -164,8 +152,7 @@ def gather_tables(
     population: clients in total.
 
   Returns:
-    f32[population, ...], shared, zeros for absent clients; and the bytes of one
-    table.
+    f32[population, ...], 0 for absent clients; and the bytes of one table.
   """
   present = jax.vmap(weighted)(tables, jnp.sign(weight))
   gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
@@ -185,14 +172,7 @@ def sum_over_shards(tree: Tree) -> Tree:
 
 
 def slots(lanes: int) -> tuple[jax.Array, int]:
-  """The positions in the cohort of this shard's lanes, and the cohort's size.
-
-  Args:
-    lanes: how many this shard has, as many as every other.
-
-  Returns:
-    int32[lanes], local; and lanes x shards.
-  """
+  """(int32[lanes], this shard's positions in the cohort; the cohort's size)."""
   first = jax.lax.axis_index(SHARD) * lanes
   return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
 
@@ -204,7 +184,7 @@ def shards() -> int:
 
 def sum_exactly(tree: Tree) -> Tree:
   """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
-  return jax.tree.map(lambda x: jax.lax.psum(x.sum(0), SHARD), tree)
+  return sum_over_shards(jax.tree.map(lambda x: x.sum(0), tree))
 
 
 def total_weight(weight: jax.Array) -> jax.Array:

@@ -27,17 +27,8 @@ def decode_lanes(
   keys: keys_lib.RoundKeys,
   clients_per_step: int | None,
 ) -> Any:
-  """Decodes the payloads of a protocol's lanes (client slots), [lanes, ...].
-
-  Args:
-    codec: the encoding.
-    payload: leaves [lanes, ...].
-    like: what one client encoded, or its shapes.
-    keys: of the lanes, from `keys.for_lanes`.
-    clients_per_step: lanes at once, as in `rounds.cohort_step`.
-  """
-  decode = decoder(codec)
-  one = lambda keys, x: decode(keys, x, like)
+  """Decodes the payloads of lanes, [lanes, ...]; `like` is of one client."""
+  one = lambda keys, x: decoder(codec)(keys, x, like)
   return t.over_lanes(
     one, payload, keys=keys, clients_per_step=clients_per_step
   )
@@ -53,8 +44,7 @@ def broadcast(
 ) -> tuple[chain.Transform, ...]:
   """The downlink in a codec: the links that encode, send and decode the mean.
 
-  All clients and the server itself go on with what is decoded, by a key of the
-  round, so that those who redo the server's step find its parameters. The
+  The server, too, continues with what is decoded, by a key of the round. The
   codec should be unbiased: nothing keeps its error.
 
   Args:

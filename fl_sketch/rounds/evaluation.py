@@ -12,8 +12,7 @@ from jax.sharding import PartitionSpec as P
 def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   """Builds evaluate(params, batches) -> sums of metrics over all batches.
 
-  Each device works on one batch at a time, on every backend: a batch is large
-  enough to fill a device, and all of them at once may not fit.
+  Each device works on one batch at a time: all of them may not fit.
 
   Args:
     metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
@@ -33,8 +32,7 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   """Builds evaluate(params, batches, owners) -> sums of metrics by client.
 
-  A batch may hold samples of any clients: metrics are computed for each sample
-  as a batch of its own, one vmapped program for all of them.
+  Metrics are computed for each sample as a batch of its own.
 
   Args:
     metrics_fn: (params, batch) -> dict of f32[], sums over the batch.

@@ -28,9 +28,8 @@ class RoundKeys(NamedTuple):
   Attributes:
     run: key[], the same in every round; for hashes whose tables outlive one.
     round: key[], new in every round and the same on all clients.
-    client: new in every round; by stage key[], the root of the clients' keys
-      (`round_keys`, server step); key[], one client's key (`for_client`, client
-      links); or key[lanes], a key for each lane (`for_lanes`, protocol).
+    client: new in every round: key[], the root (server step) or one client's
+      (`for_client`, client links); or key[lanes] (`for_lanes`, protocol).
     index: int32[], of the round; no key.
   """
 
@@ -49,8 +48,7 @@ class NoiseKeys(NamedTuple):
   Attributes:
     server: key[], of noise on the sum.
     client: of the clients' noise, by stage as `RoundKeys.client`.
-    run: key[], the same in every round; from it follows the key `server` of any
-      round of the run, see `server_key`.
+    run: key[], the same in every round; the root of `server_key`.
   """
 
   server: jax.Array
@@ -106,7 +104,7 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
 
 
 def server_key(noise: NoiseKeys, round_index: jax.Array) -> jax.Array:
-  """The key `server` of a round (int32[]) of the same run, as an earlier one.
+  """The key `server` of another round (int32[]) of the same run.
 
   >>> root = jax.random.key(0)
   >>> now, then = noise_keys(root, 5), noise_keys(root, 3)
@@ -133,12 +131,7 @@ def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
 
 
 def step_key(key: jax.Array, step: jax.Array | int) -> jax.Array:
-  """Key of what a loss draws, such as dropout, in a step of local work.
-
-  Args:
-    key: of the local work; other numbers may be folded into it for noise.
-    step: int32[], from 0.
-  """
+  """Key of what a loss draws, such as dropout, in a step of local work."""
   return jax.random.fold_in(jax.random.fold_in(key, _DRAW), step)
 
 

@@ -12,12 +12,6 @@ import numpy as np
 def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
   """A one-axis mesh over the first `shards` devices; all of them by default.
 
-  The axis is Auto: `jax.make_mesh` makes Explicit ones by default, under which
-  `shard_map` refuses an input that is not yet sharded as its spec says.
-
-  Args:
-    shards: number of devices, of all processes together.
-
   Raises:
     ValueError: there are fewer devices than shards.
   """
@@ -25,6 +19,7 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
   if shards is not None and not 1 <= shards <= len(devices):
     raise ValueError(f'Expected 1 <= {shards=} <= devices={len(devices)}.')
   devices = devices[:shards]
+  # Under an Explicit axis, `shard_map` refuses inputs that are not yet sharded.
   auto = (jax.sharding.AxisType.Auto,)
   return jax.make_mesh((len(devices),), (SHARD,), auto, devices=devices)
 
@@ -32,10 +27,8 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
 def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
   """Puts host arrays, the same in every process, on the mesh.
 
-  Each process copies only what its own devices hold. A round may donate what is
-  placed: the arrays of `tree` outlive it. Without a spec every device gets a
-  copy, as server state must have it: state that was never put on the mesh would
-  compile the second round anew.
+  A round may donate what is placed: the arrays of `tree` outlive it. Without a
+  spec every device gets a copy.
   """
   sharding = NamedSharding(mesh, P() if spec is None else spec)
 
@@ -60,7 +53,7 @@ def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
 
   Args:
     mesh: its devices lie process by process.
-    tree: host arrays [..., local lanes, ...], as many in every process.
+    tree: host arrays [..., local lanes, ...], as many lanes in every process.
     axis: of the lanes.
   """
   sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
@@ -80,10 +73,7 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Shardings that split every large array evenly over the devices.
-
-  An array is split along its longest axis that the devices divide evenly; an
-  array without one, such as a count, is replicated.
+  """Shardings along the longest axis that the devices divide, if there is one.
 
   >>> tuple(shardings_over(cohort_mesh(1), jnp.zeros((3, 8))).spec)
   (None, 'shard')
@@ -100,14 +90,10 @@ def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def pad(tree: Tree, multiple: int) -> Tree:
-  """Pads the leading axis with zeros to a multiple of `multiple`.
+  """Pads leaves [n, ...] with zeros; NumPy arrays stay in host memory.
 
   >>> pad(np.array([3, 4, 5]), 2).tolist()
   [3, 4, 5, 0]
-
-  Args:
-    tree: leaves [n, ...]; NumPy arrays stay in host memory.
-    multiple: such as the number of shards.
   """
 
   def grow(x):

@@ -19,10 +19,7 @@ class PeerLostError(RuntimeError):
 
 
 def is_peer_lost(error: Exception) -> bool:
-  """Whether an error says that another process is gone or unreachable.
-
-  JAX raises ValueError and JaxRuntimeError for it, as it does for defects of a
-  program: the first line of the message decides.
+  """Whether an error's message says that another process is unreachable.
 
   >>> is_peer_lost(ValueError('UNKNOWN: Gloo AllGather failed: closed by peer'))
   True

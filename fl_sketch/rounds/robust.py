@@ -34,12 +34,9 @@ class Rule(NamedTuple):
 def geometric_median(points: Any, present: jax.Array) -> Any:
   r"""The geometric median: it minimises :math:`\sum_g \|m_g - v\|` over v.
 
-  Weiszfeld's iteration: each step is a weighted mean of the points with weights
-  :math:`1 / \max(\nu, \|m_g - v\|)`. So the result is a convex combination: of
-  tables it is the table of that combination of updates, since sketches are
-  linear, and distances of tables are about those of updates. It starts from
-  `median`, which byzantine points cannot move far: from the mean, the number of
-  steps would grow with their distance.
+  Weiszfeld's iteration, from `median`: each step is a weighted mean of the
+  points with weights :math:`1 / \max(\nu, \|m_g - v\|)`. So the result is a
+  convex combination: of tables it is the table of that combination of updates.
 
   With a share :math:`\alpha < 1/2` of the points byzantine and the others
   within r of any z, it is within
@@ -84,19 +81,13 @@ def median(points: Any, present: jax.Array) -> Any:
   """The coordinate-wise median (median of means).
 
   Robust, but the median of tables is not the table of any combination of
-  updates, so its desketch estimates no update that a client sent; and medians
-  do not commute with the rotation of a table.
+  updates, and medians do not commute with the rotation of a table.
 
   >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
   >>> float(median(points, present))
   2.0
 
-  Args:
-    points: leaves [groups, ...].
-    present: bool[groups], which of them count.
-
-  Returns:
-    Leaves [...]; zeros where none counts.
+  Args and result: as `geometric_median`.
 
   Source: Yin, Chen, Ramchandran, Bartlett, ICML 2018, arXiv:1803.01498,
     Algorithm 1, option I, whose points are clients.

@@ -21,9 +21,7 @@ import optax
 
 Make = client_step.Make
 Fetch = client_step.Fetch
-PADDING_ID = np.iinfo(
-  np.int32
-).max  # client id of padding, beyond any population
+PADDING_ID = np.iinfo(np.int32).max  # of padding, beyond any population
 Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
@@ -93,10 +91,7 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
 
 
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
-  """Pads a cohort with absent clients to a multiple of `multiple`.
-
-  Their id is `PADDING_ID`, beyond any population, and their weight 0.
-  """
+  """Pads a cohort with clients of id `PADDING_ID` and weight 0."""
   padded = mesh_lib.pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
@@ -160,8 +155,6 @@ def run_round(
 
 def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
-
-  If rounds are short, the dispatch of each one takes longer than its work.
 
   Args:
     round_fn: of `run_round`.
@@ -299,10 +292,7 @@ def server_step(make: Make):
 
 
 def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
-  """Keeps the old state (but for the round counter) if no client participated.
-
-  The mean is then zero, which is not an update.
-  """
+  """Keeps the old state, but for the counter, if no client participated."""
   nonempty = participants > 0
   per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
   pick = lambda x, y: x if per_client(x) else jnp.where(nonempty, x, y)

@@ -16,10 +16,9 @@ class Ledger:
   :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense} + \mathrm{state})`,
   yet never less than the broadcast of the present round, which is one of them.
   The state is what a client needs to redo later steps of the server, such as
-  the moments of its optimizer; where a broadcast is as large as the parameters,
-  nobody redoes a step, and nobody needs it. Seeds are free, and so are the
-  initial parameters, which follow from one. Stragglers and dropouts receive as
-  much; a straggler also sends its payload.
+  the moments of its optimizer; it does not count where a broadcast is as large
+  as the parameters. Seeds and initial parameters are free. Stragglers and
+  dropouts receive as much; a straggler also sends its payload.
 
   What links before the broadcast keep is not counted, such as MARINA's previous
   parameters.
@@ -65,8 +64,8 @@ class Ledger:
 
     Returns:
       Bytes per participant of this round (for downlink their mean), totals of
-      all selected clients, and, where there are outcomes, how many of them were
-      stragglers (late_clients) or dropouts (silent_clients).
+      all selected clients, and with outcomes `late_clients` (stragglers) and
+      `silent_clients` (dropouts).
     """
     losses = {}
     if outcome is None:

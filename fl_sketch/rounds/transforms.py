@@ -69,14 +69,7 @@ def over_lanes(
 def sketch(
   op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
 ) -> chain.ClientTransform:
-  """Client: pseudo-gradient -> table.
-
-  Args:
-    op: the operator.
-    hash_key: 'round' draws a new hash every round; 'run' keeps one, for
-      protocols whose tables outlive the round; a number of rounds keeps one for
-      an epoch of as many, see `keys.hash_key`.
-  """
+  """Client: pseudo-gradient -> table; for `hash_key` see `keys.hash_key`."""
   key_of = _hash_key(hash_key)
 
   def init(params):
@@ -105,9 +98,6 @@ def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
 
   >>> hash_key(None), hash_key(0), hash_key(20)
   ('round', 'run', 20)
-
-  Args:
-    hash_rounds: None is one round, 0 the whole run.
   """
   return 'round' if hash_rounds is None else hash_rounds or 'run'
 

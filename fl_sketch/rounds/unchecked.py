@@ -18,8 +18,6 @@ _NO_MESH = jax.sharding.AbstractMesh((), ())
 def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
   """Makes fn one operation of a program in `shard_map`, with local results.
 
-  It is traced without a mesh, where no value is shared or local.
-
   Args:
     fn: a function of arrays without collectives. Values that it closes over are
       shared: what is local must be an argument.

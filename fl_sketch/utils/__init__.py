@@ -10,33 +10,7 @@ derives NumPy generators from seeds.
 None of them imports a sketch, a round or a config.
 """
 
-from typing import TYPE_CHECKING
-
 from fl_sketch.utils import lazy
 
-if TYPE_CHECKING:
-  from fl_sketch.utils import (
-    chacha20,
-    checks,
-    digests,
-    extras,
-    fields,
-    files,
-    lazy,
-    markdown,
-    plugins,
-    progress,
-    registry,
-    renamed,
-    search,
-    seeding,
-  )
-
 __version__ = '0.1.0'  # in the lowest layer, so that files can record it
-__all__ = [
-  'chacha20', 'checks', 'digests', 'extras', 'fields', 'files', 'lazy',
-  'markdown', 'plugins', 'progress', 'registry', 'renamed', 'search',
-  'seeding',
-]  # fmt: skip
-
 __getattr__ = lazy.attach(__name__)

@@ -27,7 +27,7 @@ def first_state(key: Any, counter: Any, nonce: Any, xp: Any = np) -> Rows:
     key: uint32[8].
     counter: uint32[blocks].
     nonce: uint32[3].
-    xp: the module of these arrays, `numpy` or `jax.numpy`.
+    xp: `numpy` or `jax.numpy`.
   """
   blocks = counter.shape[0]
   fill = lambda words: xp.broadcast_to(words[:, None], (len(words), blocks))
@@ -58,11 +58,7 @@ def _quarter_rounds(a, b, c, d):
 
 
 def words_of(key: bytes) -> np.ndarray:
-  """Return the eight little-endian words of a key of 32 bytes, uint32[8].
-
-  Raises:
-    ValueError: it has another length.
-  """
+  """Return the words of a key of 32 bytes, uint32[8]; ValueError of others."""
   if len(key) != KEY_BYTES:
     raise ValueError(f'{len(key)=} must be {KEY_BYTES}.')
   return np.frombuffer(key, '<u4').astype(np.uint32)

@@ -14,10 +14,7 @@ import traceback
 from typing import Any
 
 _ON = contextvars.ContextVar('on', default=True)
-
-
-# Modules whose ValueErrors are refusals: of this library, and of files that it
-# loads by their path.
+# Of this library, and of files that it loads by their path.
 _REFUSING = 'fl_sketch.', 'configs.', 'launch.'
 
 
@@ -26,11 +23,7 @@ class ChoiceError(ValueError):
 
 
 def is_refusal(error: ValueError) -> bool:
-  """Whether this library, a config file or a plug-in file refused a value.
-
-  A ValueError that other code raises is a defect of that code or of its caller;
-  so is one of a subclass.
-  """
+  """Whether this library, a config file or a plug-in file refused a value."""
   *_, (frame, _) = traceback.walk_tb(error.__traceback__)
   refused = frame.f_globals.get('__name__', '').startswith(_REFUSING)
   return type(error) in (ValueError, ChoiceError) and refused

@@ -101,9 +101,8 @@ def _rules_of(cls: type) -> dict[str, tuple[Rule, list[Rule]]]:
 def check_option(name: str, value: Any, hint: Any):
   """Checks the value of an option against its annotation.
 
-  An annotation with other types than those of config fields says nothing, nor
-  is an array of a hyperparameter checked, which may be traced. A number of
-  NumPy is checked as that of Python.
+  Arrays pass, and so do values where an annotation has other types than those
+  of config fields. A number of NumPy is checked as that of Python.
 
   >>> check_option('k', 3, Count | None)
 
@@ -137,10 +136,19 @@ def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
       _require(rule, name, element)
 
 
+def did_you_mean(value: Any, names: Iterable[str]) -> str:
+  """Returns the end of a message: the nearest of the names, if one is near.
+
+  >>> did_you_mean('adm', ('sgd', 'adam'))
+  " Did you mean 'adam'?"
+  """
+  near = difflib.get_close_matches(str(value), list(names), n=1)
+  return f' Did you mean {near[0]!r}?' if near else ''
+
+
 def _require(rule: Rule, name: str, value: Any):
   if not rule.holds(value):
-    near = difflib.get_close_matches(str(value), rule.names, n=1)
-    hint = f' Did you mean {near[0]!r}?' if near else ''
+    hint = did_you_mean(value, rule.names)
     raise ValueError(f'{name}={value!r} must be {rule.text}.{hint}')
 
 

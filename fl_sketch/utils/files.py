@@ -61,11 +61,7 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
 
 @contextlib.contextmanager
 def save_errors(message: Callable[[str], str]) -> Iterator[None]:
-  """Raise an error of the operating system, while Orbax writes, as SaveError.
-
-  Args:
-    message: the reason, in one line -> the message.
-  """
+  """Raise an OSError inside it as SaveError, with `message` of its reason."""
   try:
     yield
   except (OSError, ValueError) as e:

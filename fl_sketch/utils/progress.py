@@ -22,15 +22,9 @@ class Progress:
   """
 
   def __init__(self, total: int, done: int, cohort: int, shown: bool):
-    self._bar = tqdm.tqdm(
-      total=total,
-      initial=done,
-      unit='round',
-      disable=not shown,
-      mininterval=0.5,
-    )
-    self._cohort = cohort
-    self._rounds = 0
+    look = {'unit': 'round', 'mininterval': 0.5, 'disable': not shown}
+    self._bar = tqdm.tqdm(total=total, initial=done, **look)
+    self._cohort, self._rounds = cohort, 0
     self._accuracy: float | None = None
 
   def advance(self, row: dict[str, Any]):

@@ -6,7 +6,6 @@ any module; the built-in ones are added in the same way.
 
 import ast
 from collections.abc import Callable, Collection, Mapping
-import difflib
 import inspect
 import pathlib
 import sys
@@ -80,9 +79,7 @@ class Registry(Generic[E]):
     name: str | None = None,
     **marks: Any,
   ) -> Any:
-    """Add a factory under its own name; also a decorator.
-
-    A module that is loaded again replaces its own factories.
+    """Add a factory; also a decorator. A module may replace its own factories.
 
     Args:
       factory: any callable.
@@ -130,8 +127,7 @@ class Registry(Generic[E]):
       ValueError: there is none of that name.
     """
     if name not in self._entries:
-      near = difflib.get_close_matches(str(name), self._entries, n=1)
-      hint = f' Did you mean {near[0]!r}?' if near else ''
+      hint = fields.did_you_mean(name, self._entries)
       raise ValueError(
         f'{self.kind}={name!r} must be one of {self.names()}.{hint}'
       )
@@ -153,12 +149,7 @@ class Registry(Generic[E]):
     return {k: p for k, p in parameters if p.kind in _BY_NAME}
 
   def options(self, name: str) -> dict[str, inspect.Parameter]:
-    """Return the options that a config can give to a factory.
-
-    >>> list(Registry('shape').options('circle'))
-    Traceback (most recent call last):
-    ValueError: shape='circle' must be one of ().
-    """
+    """Return the options that a config can give to a factory."""
     arguments = self.arguments(name)
     return {k: p for k, p in arguments.items() if k not in self.context}
 
@@ -176,12 +167,7 @@ class Registry(Generic[E]):
     return kinds
 
   def call(self, name: str, *, context: bool = False) -> str:
-    """Return the call of a factory with its options, as a config can have it.
-
-    Args:
-      name: of the factory.
-      context: whether to list its arguments of the context, too.
-    """
+    """Return the call of a factory with its options, or all its arguments."""
     known = self.arguments(name) if context else self.options(name)
     texts = [
       k if p.default is p.empty else f'{k}={p.default!r}'
@@ -198,12 +184,7 @@ class Registry(Generic[E]):
   def check(
     self, name: str, options: Mapping[str, Any], *, context: bool = False
   ) -> None:
-    """Check the names, types and bounds of options.
-
-    Args:
-      name: of the factory.
-      options: of it.
-      context: whether arguments of the context are among them.
+    """Check the names, types and bounds of options of a factory.
 
     Raises:
       ValueError: the factory does not take an option, lacks one, or an option
@@ -211,8 +192,7 @@ class Registry(Generic[E]):
     """
     known = self.arguments(name) if context else self.options(name)
     if unknown := [option for option in options if option not in known]:
-      near = difflib.get_close_matches(unknown[0], known, n=1)
-      hint = f' Did you mean {near[0]!r}?' if near else ''
+      hint = fields.did_you_mean(unknown[0], known)
       raise ValueError(
         f'{self.kind} {name!r} has no options {unknown}; it has '
         f'{tuple(known)}.{hint}'
@@ -227,12 +207,7 @@ class Registry(Generic[E]):
       fields.check_option(option, value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
-    """Check the options and call the factory.
-
-    Args:
-      name: of the factory.
-      **arguments: its options; and of the context what it may take.
-    """
+    """Check the options and call the factory, with the context it takes."""
     context = {k: v for k, v in arguments.items() if k in self.context}
     options = {k: v for k, v in arguments.items() if k not in context}
     self.check(name, options)

@@ -11,14 +11,7 @@ T = TypeVar('T')
 
 
 def warn(kind: str, old: str, new: str, stacklevel: int = 3) -> None:
-  """Warns that a name is read, and has another one now.
-
-  Args:
-    kind: what is named, such as 'argument'.
-    old: its name of the past.
-    new: its name.
-    stacklevel: frames up to the user's line, this function's included.
-  """
+  """Warns that a kind of name is now called `new`; see `warnings.warn`."""
   warnings.warn(
     f'The {kind} {old!r} is now called {new!r}.',
     FutureWarning,

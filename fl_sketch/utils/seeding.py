@@ -48,9 +48,8 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
 def fold(state, word) -> np.ndarray:
   """Hash integers into a state: output `word` of splitmix64 from `state`.
 
-  Steele, Lea and Flood, OOPSLA 2014. Chained as
-  fold(fold(fold(seed, round), client), position), it makes an array of hashes
-  in a few passes over memory. Not cryptographic.
+  Steele, Lea and Flood, OOPSLA 2014. Not cryptographic. It is chained, as in
+  fold(fold(fold(seed, round), client), position).
 
   >>> fold(0, np.arange(3)).tolist()[0] == 0xE220A8397B1DCDAF
   True

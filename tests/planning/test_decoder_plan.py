@@ -8,12 +8,10 @@ from fl_sketch.training import program as program_lib
 import jax
 import natural_files
 import pytest
-from runs import python
 
-from tests.planning.test_plan import GIB, PLAN, RUN
+from tests.planning.test_plan import GIB
 
-CLIENTS, COHORT = 12, 8
-SMALL = shakespeare_decoder.PARAMETERS['small']
+CLIENTS = 12
 
 
 @pytest.fixture(scope='module')
@@ -26,17 +24,17 @@ def store(tmp_path_factory):
   return folder / 'store'
 
 
-def fields_of(variant, store):
-  fields = shakespeare_decoder.get_config(variant).to_dict()
-  given = {k: v for k, v in fields.items() if k != 'sweep'}
-  options = {'folder': str(store)}
-  return given | {'population': CLIENTS, 'dataset_options': options}
-
-
 @pytest.fixture
 def build(store):
   """Builds (variant) -> its experiment, without first parameters."""
-  return lambda variant: experiment.build(fields_of(variant, store), draw=False)
+
+  def of(variant):
+    fields = shakespeare_decoder.get_config(variant).to_dict()
+    del fields['sweep']
+    fields |= {'population': CLIENTS, 'dataset_options': {'folder': str(store)}}
+    return experiment.build(fields, draw=False)
+
+  return of
 
 
 @pytest.mark.parametrize('size', shakespeare_decoder.PARAMETERS)
@@ -70,50 +68,21 @@ def test_bytes_of_a_round(size, name, build):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('name', shakespeare_decoder.ALGORITHMS)
-def test_a_round_of_100_million_parameters_lowers_for_accelerators(name, build):
+def test_a_round_of_100_million_parameters_lowers_for_accelerators(build):
   """Catches an operation of the round that TPUs or GPUs do not have.
 
   All clients of a device at once, as accelerators train them.
   """
-  exp = build(f'small,{name}')._replace(clients_per_step=None)
+  exp = build('small,onebit')._replace(clients_per_step=None)
   run = program_lib.program(exp, mesh_lib.cohort_mesh())
   exported = jax.export.export(run.fn, platforms=['tpu', 'cuda'])(*run.args)
   assert exported.platforms == ('tpu', 'cuda')
 
 
 @pytest.mark.nightly
-def test_a_run_of_100_million_parameters_is_planned(build):
-  """Catches a plan that needs the model's numbers, or leaves out clients."""
-  plan, d = planning.plan(build('small'), dry_rounds=0), SMALL
-  assert plan.parameters == d
-  assert plan.memory.held['model'] == 4 * d
-  # Parameters and gradients of the clients that train at once.
-  lanes = COHORT // plan.memory.devices
-  assert plan.memory.round > 2 * lanes * 4 * d
+def test_a_run_is_planned_without_the_numbers_of_its_model(build):
+  """Catches a plan that leaves out clients, and tables beyond the memory."""
+  plan = planning.plan(build('mini,onebit'), dry_rounds=0)
+  assert plan.memory.held['model'] == 4 * shakespeare_decoder.PARAMETERS['mini']
+  assert plan.memory.host_peak < 4 * GIB
   assert plan.seconds is None
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('name', ['diloco', 'onebit'])
-def test_ten_million_parameters_train_in_four_gib(name, store, tmp_path):
-  """Catches a plan that is 15 % off, and a run of eight clients above 4 GiB.
-
-  They keep the two moments of AdamW; onebit has tables beside them.
-  """
-  fields = fields_of(f'mini,{name}', store) | {'rounds': 2, 'eval_every': 2}
-  assert fields['cohort'] == COHORT
-  changes = {
-    'rounds': 2, 'eval_every': 2, 'population': CLIENTS,
-    'dataset_options.folder': store,
-  }  # fmt: skip
-  measured = int(
-    python(
-      *('-c', RUN, 'launch.train', f'shakespeare_decoder:mini,{name}'),
-      *(f'--config.{k}={v}' for k, v in changes.items()),
-      *(f'--workdir={tmp_path}/run', '--cpu_devices=2'),
-    )
-  )
-  assert measured < 4 * GIB
-  predicted = int(python('-c', PLAN, fields))
-  assert abs(predicted - measured) < 0.15 * measured

@@ -53,29 +53,19 @@ def mesh():
 
 
 @pytest.fixture(scope='module')
-def safl():
-  return built(**SAFL)
-
-
-@pytest.fixture(scope='module')
-def scaffold():
-  return built(**SCAFFOLD)
-
-
-@pytest.fixture(scope='module')
-def planned(safl, tmp_path_factory):
+def planned(tmp_path_factory):
   folder = tmp_path_factory.mktemp('empty')
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(folder)
     patch.setattr(tempfile, 'tempdir', str(folder))
-    plan = planning.plan(safl, mesh(), dry_rounds=1)
+    plan = planning.plan(built(**SAFL), mesh(), dry_rounds=1)
   assert not list(folder.iterdir())  # a dry run leaves no files
   return plan
 
 
 @pytest.mark.nightly
-def test_bytes_held_on_a_device(safl, planned):
-  held = planned.memory.held
+def test_bytes_held_on_a_device(planned):
+  held, safl = planned.memory.held, built(**SAFL)
   assert held['model'] == 4 * D
   # Two moments, and the counts of rounds and of bytes.
   assert 0 < held["server's state"] - 2 * 4 * D <= 32
@@ -85,6 +75,7 @@ def test_bytes_held_on_a_device(safl, planned):
   assert held['batches'] == 2 * COHORT // 2 * lane
   assert held['test data'] == comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
   assert planned.memory.mapped == 0
+  assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
   # A round needs some models besides.
   assert 3 * 4 * D < planned.memory.round < 40 * 4 * D + 2**16
 
@@ -95,8 +86,8 @@ def held_of(exp):
   return program_lib.device_bytes(program), program_lib.mapped(exp, program)
 
 
-def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
-  held, mapped = held_of(scaffold)
+def test_state_lies_where_the_config_wants_it():
+  held, mapped = held_of(built(**SCAFFOLD))
   assert (held['client state'], mapped) == (POPULATION * 4 * D, 0)
   host = built(**SCAFFOLD, client_state='host', feed='host')
   held, mapped = held_of(host)
@@ -105,9 +96,6 @@ def test_rows_of_clients_lie_where_the_config_wants_them(scaffold):
   assert held['training data'] == 0
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
   assert held['batches'] == 2 * COHORT // 2 * lane
-
-
-def test_a_sharded_server_holds_its_part():
   held, _ = held_of(built(**SAFL, server_state='sharded'))
   assert held['model'] == 4 * D
   assert 0 < held["server's state"] - 4 * D <= 32
@@ -117,7 +105,6 @@ def test_a_sharded_server_holds_its_part():
   'fields',
   [
     SAFL,
-    SCAFFOLD,
     PRIVATE,
     SCAFFOLD | {'client_state': 'host'},
     SAFL | {'server_state': 'sharded', 'feed': 'host'},
@@ -145,25 +132,11 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
     assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
 
 
-def wire_of(**fields):
-  return planning.wire(built(**fields), mesh())
-
-
-@pytest.mark.nightly
-def test_bytes_on_the_wire(planned, scaffold):
-  assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
-  assert wire_of(algorithm='fedavg') == ([4 * D] * 4, [4 * D] * 4)
-  up, down = planning.wire(scaffold, mesh())
-  assert (up, down) == ([2 * 4 * D] * 4, [2 * 4 * D] * 4)
-  noisy, _ = wire_of(**PRIVATE)
-  assert noisy == [4 * D] * 4
-
-
 def test_bytes_that_change_from_round_to_round():
   fields = dict(
     algorithm='onebit_adam', options={'warmup': 3}, batch_size=BATCH
   )
-  up, _ = wire_of(**fields, population=COHORT)
+  up, _ = planning.wire(built(**fields, population=COHORT), mesh())
   assert up[:3] == [4 * D] * 3
   assert up[3] < 4 * D / 16
 
@@ -216,11 +189,10 @@ wide = lambda *widths: {'model_options': {'widths': widths}}
 @pytest.mark.parametrize(
   'fields',
   [
-    SAFL | wide(4096, 2048),
     SCAFFOLD | wide(2048) | {'population': 400},
     SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
   ],
-  ids=['wide', 'rows', 'lanes'],
+  ids=['rows', 'lanes'],
 )
 def test_the_peak_of_a_real_process(fields, tmp_path):
   """The plan is within 20 %, and most of it is not the interpreter."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import refused_calls
 
 MESH = mesh_lib.cohort_mesh(2)
 LANES = jax.P(comms.SHARD)
@@ -75,7 +76,7 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
   np.testing.assert_allclose(result, want, rtol=1e-14)
 
 
-@pytest.mark.parametrize('clients_per_step', [1, 2, 3, 5, 9, None])
+@pytest.mark.parametrize('clients_per_step', [1, 2, 3, None])
 def test_the_lane_loop_sums_what_uplink_would(clients_per_step):
   x = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
   weight = np.arange(10, dtype=np.float32)
@@ -127,16 +128,15 @@ def test_bytes_of_types():
   assert comms.nbytes(big) == 2**42
 
 
-def test_a_payload_that_a_bill_cannot_hold_is_refused():
+def test_a_bill_holds_the_sum_of_two_payloads():
   most = comms.bill(2**31 - 1).up
   assert (most + most).item() == 2**32 - 2
-  with pytest.raises(ValueError, match='Expected a payload of size=2147483648'):
-    comms.bill(down=2**31)
 
 
-def test_more_shards_than_devices_are_refused():
-  with pytest.raises(ValueError, match='Expected 1 <= shards=3 <= devices=2'):
-    mesh_lib.cohort_mesh(3)
+test_what_is_too_large_is_refused = refused_calls(
+  (lambda: comms.bill(down=2**31), 'Expected a payload of size=2147483648'),
+  (lambda: mesh_lib.cohort_mesh(3), 'Expected 1 <= shards=3 <= devices=2'),
+)
 
 
 def test_placed_values_survive_donation():

@@ -46,8 +46,7 @@ def noise_of(trust, r, matrix):
     return Z * C * (matrix @ ON_UPDATES[r]).reshape(ROWS, COLS)
   if trust == 'central':
     return Z * C * ON_SUM[r]
-  share = {'local': 1.0, 'secure_aggregation': 0.5}[trust]  # of four: 1 / 2
-  return Z * C * share * ON_EACH[r].sum(0)
+  return Z * C * ON_EACH[r].sum(0)
 
 
 def reference(trust):
@@ -79,14 +78,11 @@ def given(values, draw, like, stddev):
   return stddev * one.astype(like.dtype)
 
 
-@pytest.mark.representatives('central-2', 'local-1', 'before-1')
-@pytest.mark.parametrize('shards', [1, 2])
-@pytest.mark.parametrize(
-  'trust', ['central', 'local', 'secure_aggregation', 'before']
-)
-def test_a_trajectory_of_given_noise_and_hashes_is_numpys(trust, shards):
+@pytest.mark.representatives('central', 'local')
+@pytest.mark.parametrize('trust', ['central', 'local', 'before'])
+def test_a_trajectory_of_given_noise_and_hashes_is_numpys(trust):
   """Catches noise of another client, size or place, and hashes of a key."""
-  mesh = mesh_lib.cohort_mesh(shards)
+  mesh = mesh_lib.cohort_mesh(2)
   drawn = ON_SUM if trust == 'central' else ON_EACH
   drawn = jnp.asarray(ON_UPDATES if trust == 'before' else drawn)
   terms = {'trust': trust} if trust != 'before' else {'before_sketch': True}
@@ -118,6 +114,8 @@ def test_a_run_of_given_noise_has_no_epsilon():
   assert exp.guarantee is not None
   noise = lambda draw, like, stddev: jax.tree.map(jnp.zeros_like, like)
   release = aggregation.Release(float(exp.config.cohort), noise=noise)
+  private = release.with_hyper(HYPER)
+  assert private.mean(0).releases == private.uplink().releases == math.inf
   make = algorithms.make('dp_fedavg', loss_fn, privacy=release)
   releases = make(exp.hyper).releases
   assert releases == math.inf
@@ -130,13 +128,3 @@ def test_a_run_of_given_noise_has_no_epsilon():
     log.epsilons_by_round(exp._replace(make=make))
   with pytest.raises((TypeError, ValueError), match='releases_per_step'):
     accounting.GaussianMechanism(1.0, 1, releases_per_step=releases)
-
-
-def test_one_given_release_of_two_is_as_if_all_were_given():
-  """Catches a sum of releases that forgets the infinite one."""
-  noise = lambda draw, like, stddev: like
-  private = aggregation.Release(N, noise=noise).with_hyper(HYPER)
-  mean = private.mean(0)
-  assert mean.releases == private.uplink().releases == math.inf
-  known = aggregation.Release(N).with_hyper(HYPER)
-  assert known.mean(1).releases == known.uplink().releases == 1

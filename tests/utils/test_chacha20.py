@@ -24,30 +24,10 @@ VECTORS = {
     '10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e'
     'd2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e',
   ),
-  'A.1 #1': (
-    ZERO, '000000000000000000000000', 0,
-    '76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7'
-    'da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586',
-  ),
-  'A.1 #2': (
-    ZERO, '000000000000000000000000', 1,
-    '9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed'
-    '29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f',
-  ),
-  'A.1 #3': (
-    ZERO[1:] + b'\x01', '000000000000000000000000', 1,
-    '3aeb5224ecf849929b9d828db1ced4dd832025e8018b8160b82284f3c949aa5a'
-    '8eca00bbb4a73bdad192b5c42f73f2fd4e273644c8b36125a64addeb006c13a0',
-  ),
   'A.1 #4': (
     b'\x00\xff' + ZERO[2:], '000000000000000000000000', 2,
     '72d54dfbf12ec44b362692df94137f328fea8da73990265ec1bbbea1ae9af0ca'
     '13b25aa26cb4a648cb9b9d1be65b2c0924a66c54d545ec1b7374f4872e99f096',
-  ),
-  'A.1 #5': (
-    ZERO, '000000000000000000000002', 0,
-    'c2c64d378cd536374ae204b9ef933fcd1a8b2288b3dfa49672ab765b54ee27c7'
-    '8a970e0e955c14f3a88e741b97c286f75f8fc299e8148362fa198a39531bed6d',
   ),
 }  # fmt: skip
 
@@ -144,12 +124,7 @@ def test_a_coin_has_the_probability_that_is_accounted_for(p, heads):
   """Catches a coin that is rounded up, or off by one."""
   assert Scripted(heads - 1).binomial(1, p) == 1
   assert Scripted(heads).binomial(1, p) == 0
-
-
-def test_certain_and_impossible_coins():
-  """Catches 2^64 in a word of 64 bits."""
-  assert Scripted(2**64 - 1, 0).binomial(2, 1.0) == 2
-  assert Scripted(0, 0).binomial(2, 0.0) == 0
+  assert Scripted(2**64 - 1, 0).binomial(2, 1.0) == 2  # 2^64 is no word
   assert Scripted(0).binomial(1, 1e-30) == 0
 
 
@@ -166,7 +141,7 @@ def fits(counts, expected):
   return low < statistic < high
 
 
-@pytest.mark.parametrize('size', [0, 1, 2, 3, 5])
+@pytest.mark.parametrize('size', [2, 3])
 def test_subsets_are_equally_likely(size):
   """Catches a subset that depends on how duplicates are left out."""
   n, draws, rng = 5, 3000, generator()
@@ -175,18 +150,8 @@ def test_subsets_are_equally_likely(size):
     tuple(sorted(rng.choice(n, size).tolist())) for _ in range(draws)
   )
   assert {*found} <= {*subsets}
-  if len(subsets) > 1:
-    counts = [found[s] for s in subsets]
-    assert fits(counts, np.full(len(subsets), draws / len(subsets)))
-
-
-def test_orders_are_equally_likely():
-  """Catches an order that favours some positions."""
-  orders, rng = [*itertools.permutations(range(3))], generator()
-  found = collections.Counter(
-    tuple(rng.permutation(3).tolist()) for _ in range(3000)
-  )
-  assert fits([found[o] for o in orders], np.full(6, 500))
+  counts = [found[s] for s in subsets]
+  assert fits(counts, np.full(len(subsets), draws / len(subsets)))
 
 
 def test_poisson_cohorts_have_their_law():
