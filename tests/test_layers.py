@@ -125,7 +125,6 @@ def test_an_arrow_against_the_direction_is_reported(module, code):
   ('module', 'code'),
   [
     ('fl_sketch.rounds.round', 'from . import comms'),
-    ('configs.quickstart', 'import configs'),
     ('configs.quickstart', 'from .. import launch'),
     ('launch.compare', 'from fl_sketch.papers import catalog'),
     ('papers.catalog', 'from papers.common import lab'),

@@ -22,9 +22,8 @@ class CohortMean(NamedTuple):
 
   Attributes:
     take: (payloads, **extra arguments of a link) -> (mean, its bill); payloads
-      have leaves [lanes, ...], one lane a client slot of the shard.
-    releases: 1 if it adds noise that protects the clients, else 0; infinite if
-      the noise is not of a law that is accounted for.
+      have leaves [lanes, ...].
+    releases: see `Algorithm`.
     sensitivity: see `chain.Transform`.
   """
 
@@ -99,12 +98,7 @@ def mean_over_cohort(
 def cohort_means(
   count: int, *, privacy: PrivateMean | None = None
 ) -> tuple[CohortMean, ...]:
-  """Builds the means of an `Exchange` that takes several.
-
-  Args:
-    count: number of means; each is taken once a round.
-    privacy: as in `mean_over_cohort`; the means differ in their noise.
-  """
+  """Builds the means of an `Exchange`, which differ in their private noise."""
   if privacy is not None:
     return tuple(privacy.mean(index) for index in range(count))
 

@@ -8,6 +8,7 @@ from fl_sketch.messaging.server import Verdict
 from fl_sketch.rounds import mesh as mesh_lib, traffic
 import jax
 import jax.numpy as jnp
+import laws
 import messaging_clients
 from messaging_clients import ALIEN, RUN, flipped, forged
 import numpy as np
@@ -82,23 +83,15 @@ def unfit(case):
 IDENTITY = cases.case(
   'iterative_sketching', cases.DENSE, sketch=sketches.identity()
 )
-FAST = ('fedavg', 'iterative_sketching', 'safl_adam', 'fedkseed')
-NAMED = {'identity': IDENTITY} | {k: cases.ALGORITHMS[k] for k in FAST}
+NAMED = {'identity': IDENTITY} | cases.ALGORITHMS
+FAST = 'identity', 'fedavg'
 
 
-@pytest.mark.representatives('identity', 'fedavg')
-@pytest.mark.parametrize('case', NAMED.values(), ids=NAMED)
-def test_a_round_of_messages_is_the_simulated_one(case):
-  check_rounds(case.make)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('name', sorted(cases.ALGORITHMS.keys() - set(FAST)))
-def test_so_it_is_for_all_that_need_only_the_parameters(name):
-  case = cases.ALGORITHMS[name]
-  if why := unfit(case):
+@laws.law(NAMED, FAST, long=NAMED.keys() - {*FAST}, group='messages')
+def test_a_round_of_messages_is_the_simulated_one(name):
+  if why := unfit(NAMED[name]):
     pytest.skip(why)
-  check_rounds(case.make)
+  check_rounds(NAMED[name].make)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 import any_models
 import chex
 from fl_sketch import algorithms, local, rounds
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  comms,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
@@ -47,18 +41,7 @@ PLAYED = {
   'without absent': Played(2, 1, skip_absent=True),
   'chunks without absent': Played(2, 2, skip_absent=True),
 }
-STRUCTURES = 'summed', 'stacked', 'rows', 'gradient', 'private'
-
-
-def stacked_mean():
-  """An uplink that holds the payloads of all clients."""
-
-  def update(updates, _, params=None, *, means, weight, **__):
-    del params
-    return means[0](updates, weight=weight)
-
-  means = aggregation.cohort_means(1)
-  return chain.Exchange(lambda params: comms.bill(), update, means=means)
+STRUCTURES = 'rows', 'gradient', 'private'
 
 
 def local_work(structure, loss_fn, hp):
@@ -73,10 +56,9 @@ def local_work(structure, loss_fn, hp):
 def make_of(structure, loss_fn):
   """The algorithm: the server takes the mean of what clients send."""
   uplink = aggregation.mean_over_cohort()
-  links = {
-    'stacked': [stacked_mean()],
-    'rows': [t.per_client(optax.trace(DECAY)), uplink],
-  }.get(structure, [uplink])
+  links = [uplink]
+  if structure == 'rows':
+    links = [t.per_client(optax.trace(DECAY)), uplink]
 
   if structure == 'slopes':
     options = {'local_steps': STEPS, 'directions': 2, 'mu': 0.2}

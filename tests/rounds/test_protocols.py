@@ -99,12 +99,11 @@ test_an_unmarked_link_before_the_uplink_is_refused = refused(
 )
 
 
-@pytest.mark.representatives('links6', 'links0')
+@pytest.mark.representatives('links5', 'links0')
 @pytest.mark.parametrize(
   'links',
   [
     [t.per_client(CLIP)._replace(init=CLIP.init), MEAN, t.broadcast()],
-    [optax.chain(t.per_client(CLIP)), MEAN, t.broadcast()],
     [optax.chain(t.per_client(CLIP), MEAN), t.broadcast()],
     [optax.masked(t.per_client(CLIP), True), MEAN, t.broadcast()],
     [t.per_client(CLIP), MEAN._replace(init=MEAN.init), t.broadcast()],

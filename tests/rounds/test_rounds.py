@@ -129,7 +129,7 @@ def test_padding_is_absent_clients():
   assert (padded.weight[5:] == 0).all()
 
 
-@cases.each_core_algorithm
+@cases.law(cases.ONE_EACH, fast=['scaffold'])
 def test_one_compilation_for_all_rounds(case):
   mesh = mesh_lib.cohort_mesh(2)
   chex.clear_trace_counter()

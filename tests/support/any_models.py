@@ -23,15 +23,9 @@ class Case(NamedTuple):
 
 
 class Recurrent(nn.Module):
-  """Logits after the last input, or after every one."""
-
-  cell: Any
-  each: bool = False
-
   @nn.compact
   def __call__(self, x):
-    h = nn.RNN(self.cell)(x)
-    return nn.Dense(CLASSES)(h if self.each else h[:, -1])
+    return nn.Dense(CLASSES)(nn.RNN(nn.OptimizedLSTMCell(4))(x))
 
 
 class Dropped(nn.Module):
@@ -65,12 +59,6 @@ def plain(fn, kind='regression', arrays=None):
 def with_fori_loop(w, x):
   step = lambda i, h: jnp.tanh(x[:, i] + h @ w)
   return jax.lax.fori_loop(0, LENGTH, step, jnp.zeros((len(x), WIDTH)))
-
-
-def with_remat(w, x):
-  step = jax.checkpoint(lambda h, row: (jax.nn.relu(row + h @ w), None))
-  rows = jnp.moveaxis(x, 1, 0)
-  return jax.lax.scan(step, jnp.zeros((len(x), WIDTH)), rows)[0]
 
 
 def power(w, times):
@@ -146,17 +134,14 @@ def of_sentences(name, **options):
 
 SMALL = {'width': 4, 'depth': 2, 'heads': 2}
 CASES: Mapping[str, Case] = {
-  'gru': Case(Recurrent(nn.GRUCell(4)), 'cross_entropy', sequences),
-  'lstm': Case(Recurrent(nn.OptimizedLSTMCell(4), each=True), 'tokens', texts),
+  'lstm': Case(Recurrent(), 'tokens', texts),
   'fori_loop': plain(with_fori_loop, arrays=vectors),
   'while_loop': plain(with_while_loop, arrays=vectors),
-  'remat': plain(with_remat, arrays=vectors),
   'cond': plain(with_cond, arrays=vectors),
   'dropout': Case(Dropped(), 'cross_entropy', sequences),
   'dict': plain(from_dict, 'multilabel', several),
   'nnx': Case(Nnx, 'cross_entropy', sequences),
   'lstm_by_name': of_sentences('lstm', dropout=0.2, hidden=4, projection=3),
-  'gru_by_name': of_sentences('gru', hidden=4),
   'gpt': of_sentences('gpt_nano', **SMALL, dropout=0.2, scan=True, remat=True),
   'llama': of_sentences('llama', **SMALL | {'depth': 1}, kv_heads=1),
 }

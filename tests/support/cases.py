@@ -337,9 +337,10 @@ NIGHTLY = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 NIGHTLY |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
   'preconditioned', 'privix_eden', 'private_banded', 'dp_fedavg_masked',
-  'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate_heaprix',
+  'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate',
   'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',
-  'safl_int8', 'fedcom_rand_k', 'decentralised_tree', 'safl_client_momentum',
+  'safl_srht', 'fedcom_rand_k', 'decentralised_tree', 'safl_client_momentum',
+  'safl_clip_server', 'fedavg_adamw', 'dp_normfedavg',
   'safl_clip_client', 'safl_cosine', 'safl_layerwise', 'preconditioned_onebit',
   'iterative_sketching_momentum', 'sketched_sgd_momentum', 'heaprix_literal',
   'fedsketchgate_printed', 'fedcom_qsgd', 'fedcom_sign', 'feedback_sign',

@@ -4,6 +4,7 @@ Only the noise is the library's, integers on its grid under the keys that it
 documents. A weight above 0 counts as 1.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
@@ -140,9 +141,17 @@ def _grid(hp, clients, **options):
 
 
 def _noise(key, like, hp, clients, **shares):
-  grid = _grid(hp, clients, **shares)
+  bound, multiplier = np.float32(hp.clip_norm), np.float32(hp.noise_multiplier)
+  draw = _drawn(key, like, bound, multiplier, clients=clients, **shares)
+  return jax.tree.map(np.float64, draw)
+
+
+@functools.partial(jax.jit, static_argnames=('clients', 'shares', 'honest'))
+def _drawn(key, like, bound, multiplier, **terms):
+  numbers = {'clip_norm': bound, 'noise_multiplier': multiplier}
+  grid = grid_lib.make(**numbers, **terms)
   draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
-  return jax.tree.map(np.float64, grid_lib.decode(draw, grid))
+  return grid_lib.decode(draw, grid)
 
 
 def dp_fedavg(hp, theta, rounds, *, privacy, noise_key, server_optimizer='sgd'):
