@@ -112,6 +112,11 @@ def unpack(message: bytes) -> Message:
 def read(message: Message, like: Any) -> Any:
   """Decode the payload of a message: NumPy arrays that share its memory.
 
+  >>> payload = {'table': np.arange(3, dtype=np.int8)}
+  >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
+  >>> read(unpack(message), payload)
+  {'table': array([0, 1, 2], dtype=int8)}
+
   Args:
     message: from `unpack`.
     like: the payload's shapes and dtypes, as of `jax.eval_shape`.
@@ -138,20 +143,6 @@ def read(message: Message, like: Any) -> Any:
     arrays.append(x.reshape(leaf.shape))
     start = end
   return jax.tree.unflatten(treedef, arrays)
-
-
-def decode(message: bytes, like: Any) -> Any:
-  """Decode a message of `encode`: `unpack`, then `read`.
-
-  >>> payload = {'table': np.arange(3, dtype=np.int8)}
-  >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
-  >>> decode(message, payload)
-  {'table': array([0, 1, 2], dtype=int8)}
-
-  Raises:
-    PayloadError: see these two.
-  """
-  return read(unpack(message), like)
 
 
 def _describe(leaves) -> str:

@@ -1,6 +1,6 @@
-"""Tables and figures of the metrics of runs.
+"""Numbers and figures of the metrics of runs.
 
-`metrics` reads metrics files and makes tables without matplotlib.
+`metrics` reads metrics files without matplotlib.
 `figures` are panels of lines, as data and drawn; `over_seeds` makes lines of
 runs, as means with bands; `learning_curves` and `label_distribution` draw one
 run; `style` has what all share. `client_metrics` summarises many clients.
@@ -13,29 +13,27 @@ from fl_sketch.utils import lazy, renamed
 
 if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
-  from fl_sketch.reporting.learning_curves import curves, draw_run
+  from fl_sketch.reporting.learning_curves import draw_run
   from fl_sketch.reporting.metrics import (
     as_array,
     read_metrics,
     summary_line,
-    table,
     total_bytes,
   )
   from fl_sketch.reporting.over_seeds import plot
   from fl_sketch.reporting.style import new_axes, new_figure, plain_ticks
 
 __all__ = [
-  'as_array', 'curves', 'draw_run', 'label_distribution', 'new_axes',
-  'new_figure', 'plain_ticks', 'plot', 'read_metrics', 'summary_line', 'table',
-  'total_bytes',
+  'as_array', 'draw_run', 'label_distribution', 'new_axes', 'new_figure',
+  'plain_ticks', 'plot', 'read_metrics', 'summary_line', 'total_bytes',
 ]  # fmt: skip
 
-_METRICS = 'as_array', 'read_metrics', 'summary_line', 'table', 'total_bytes'
+_METRICS = 'as_array', 'read_metrics', 'summary_line', 'total_bytes'
 __getattr__ = renamed.attributes(
   __name__,
   lazy.attach(
     __name__,
-    learning_curves=('curves', 'draw_run'),
+    learning_curves=('draw_run',),
     metrics=_METRICS,
     over_seeds=('plot',),
     style=('new_axes', 'new_figure', 'plain_ticks'),

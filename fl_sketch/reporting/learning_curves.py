@@ -1,4 +1,4 @@
-"""Draws learning curves from metrics files: one run, or several compared."""
+"""Draws the learning curves of a run from its metrics file."""
 
 import pathlib
 
@@ -9,73 +9,48 @@ _LOSS = 'train_loss'
 
 
 def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
-  """Draws the curves of one run into its workdir, with the test loss.
+  """Draws the curves of a run into its workdir; returns the files.
 
-  If its clients are evaluated, clients.png has their metrics.
+  accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
+  without test accuracy, loss.png both losses, and clients.png the metrics of
+  evaluated clients. A figure without numbers is left out.
+
+  Raises:
+    ValueError: there is no row of metrics.
   """
-  drawn = curves([workdir], workdir)
-  if panels := client_metrics.panels(metrics.read_metrics(workdir)):
-    drawn.append(pathlib.Path(workdir) / 'clients.png')
-    figures.draw(panels).savefig(drawn[-1], dpi=130, format='png')
-  return drawn
-
-
-def curves(runs: metrics.Runs, out_dir: metrics.PathLike) -> list[pathlib.Path]:
-  """Draws accuracy_vs_rounds.png, accuracy_vs_bytes.png and loss.png.
-
-  The first two show the test loss where a run has no test accuracy, and are
-  left out where one has neither. A single run's loss.png has its test loss
-  beside the train loss, or alone where it logs no train loss; without any loss
-  there is none.
-
-  Args:
-    runs: see `metrics`.
-    out_dir: directory of the figures, created if missing.
-
-  Returns:
-    The files written.
-  """
-  read = metrics.read_runs(runs)
-  out_dir = pathlib.Path(out_dir)
-  out_dir.mkdir(parents=True, exist_ok=True)
-  panels = {'loss.png': _losses(read)}
-  if metric := metrics.shared_metric(read.values()):
+  workdir = pathlib.Path(workdir).absolute()
+  (rows,) = metrics.read_runs([workdir])
+  figure = lambda x: [x._replace(title=workdir.name)] if x.lines else []
+  named = {'loss.png': figure(_losses(rows))}
+  if metric := metrics.shared_metric([rows]):
     for name, x in (('rounds', 'rounds'), ('bytes', 'up')):
-      lines = [
-        over_seeds.line(label, [rows], x, metric)
-        for label, rows in read.items()
-      ]
-      panels[f'accuracy_vs_{name}.png'] = over_seeds.panel(x, metric, lines)
-  title = next(iter(read)) if len(read) == 1 else ''
-  drawn = [out_dir / name for name in panels if panels[name].lines]
-  for path in drawn:
-    panel = panels[path.name]._replace(title=title)
-    figures.draw([panel]).savefig(path, dpi=150, format='png')
-  return drawn
+      line = over_seeds.line('', [rows], x, metric)
+      panel = over_seeds.panel(x, metric, [line])
+      named[f'accuracy_vs_{name}.png'] = figure(panel)
+  named['clients.png'] = client_metrics.panels(rows)
+  drawn = {workdir / name: panels for name, panels in named.items() if panels}
+  for path, panels in drawn.items():
+    figures.draw(panels).savefig(path, dpi=150, format='png')
+  return list(drawn)
 
 
-def _losses(read: dict[str, list[metrics.Row]]) -> figures.Panel:
-  logged = {k: rows for k, rows in read.items() if metrics.values(rows, _LOSS)}
-  if len(read) > 1:
-    lines = [_train_loss(label, rows) for label, rows in logged.items()]
-    return over_seeds.panel('rounds', _LOSS, lines)
-  lines = [_train_loss('train', rows) for rows in logged.values()]
-  (rows,) = read.values()
+def _losses(rows: list[metrics.Row]) -> figures.Panel:
+  lines = [_train_loss(rows)] if metrics.values(rows, _LOSS) else []
   if not metrics.values(rows, 'test_loss'):
     return over_seeds.panel('rounds', _LOSS, lines)
   lines.append(over_seeds.line('test', [rows], 'rounds', 'test_loss'))
   return over_seeds.panel('rounds', 'loss', lines)
 
 
-def _train_loss(label: str, rows: list[metrics.Row]) -> figures.Line:
+def _train_loss(rows: list[metrics.Row]) -> figures.Line:
   """Plots a train loss; of many rounds its running mean, least and greatest."""
-  line = over_seeds.line(label, [rows], 'rounds', _LOSS)
+  line = over_seeds.line('train', [rows], 'rounds', _LOSS)
   width = len(line.y) // 50
   if width < 2:
     return line
   window = np.lib.stride_tricks.sliding_window_view(np.array(line.y), width)
   return line._replace(
-    label=f'{label} (mean of {width})',
+    label=f'train (mean of {width})',
     x=line.x[width - 1 :],  # a mean stands at the last of its rounds
     y=window.mean(1),
     low=window.min(1),

@@ -1,20 +1,14 @@
-"""Reads metrics files, and summarises runs in tables and sentences.
+"""Reads metrics files, and summarises runs in arrays and sentences."""
 
-Runs are given as {label: path} or as a list of paths; a path is a workdir or a
-metrics file, and without a label a run is called after its directory.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import json
 import os
 import pathlib
 from typing import Any
 
-from fl_sketch.utils import markdown
 import numpy as np
 
 PathLike = str | os.PathLike
-Runs = Mapping[str, PathLike] | Sequence[PathLike]
 Row = dict[str, Any]
 
 
@@ -125,24 +119,6 @@ def total_bytes(row: Row) -> int:
   return row['total_uplink_bytes'] + row['total_downlink_bytes']
 
 
-def table(runs: Runs) -> str:
-  """A Markdown table with one line per run, from its last rows.
-
-  Bytes per client are means over the logged rounds; MB are 10^6 bytes.
-
-  Args:
-    runs: see the module.
-  """
-  read = read_runs(runs)
-  # A column stands where some run has a value for it.
-  names = [n for n in _COLUMNS if any(_cell(r, n) for r in read.values())]
-  lines = [
-    [label.replace('|', r'\|'), *(_cell(rows, name) for name in names)]
-    for label, rows in read.items()
-  ]
-  return markdown.table(['run', *names], lines, left=1)
-
-
 def summary_line(row: Row, finished: bool) -> str:
   """Summarises the end of a run in one line, from its last row."""
   if not row:
@@ -175,47 +151,16 @@ def shared_metric(runs: Iterable[list[Row]]) -> str | None:
   return None
 
 
-_last: Callable[[list], float] = lambda logged: logged[-1]
-_megabytes: Callable[[list], float] = lambda logged: logged[-1] / 1e6
-_mean: Callable[[list], float] = lambda logged: round(sum(logged) / len(logged))
-_COLUMNS = {  # metric, number of its values, format
-  'round': ('round', _last, '.0f'),
-  'test accuracy': ('test_accuracy', _last, '.2%'),
-  'best accuracy': ('test_accuracy', max, '.2%'),
-  'test loss': ('test_loss', _last, '.4g'),
-  'train loss': ('train_loss', _last, '.4g'),
-  'uplink B/client/round': ('uplink_bytes', _mean, ','),
-  'downlink B/client/round': ('downlink_bytes', _mean, ','),
-  'total uplink MB': ('total_uplink_bytes', _megabytes, ',.2f'),
-  'total downlink MB': ('total_downlink_bytes', _megabytes, ',.2f'),
-  'epsilon': ('epsilon', _last, '.3g'),
-}
-
-
-def _cell(rows: list[Row], column: str) -> str:
-  name, number, form = _COLUMNS[column]
-  logged = values(rows, name)
-  return format(number(logged), form) if logged else ''
-
-
-def read_runs(runs: Runs) -> dict[str, list[Row]]:
-  """Reads the rows of all runs, by label.
+def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
+  """Reads the rows of all runs.
 
   Raises:
-    ValueError: there is no run, or a run without a row.
+    ValueError: there is a run without a row.
   """
-  if not isinstance(runs, Mapping):
-    paths = [pathlib.Path(path).absolute() for path in runs]
-    paths = [p.parent if p.name == 'metrics.jsonl' else p for p in paths]
-    names = [path.name for path in paths]
-    runs = {
-      str(path) if names.count(path.name) > 1 else path.name: path
-      for path in paths
-    }
-  if not runs:
-    raise ValueError('There is no run; give at least one workdir.')
-  read = {label: read_metrics(path) for label, path in runs.items()}
-  for label, rows in read.items():
-    if not rows:
-      raise ValueError(f'Run {label!r} has no row of metrics yet; train it.')
+  read = []
+  for path in paths:
+    read.append(read_metrics(path))
+    if not read[-1]:
+      name = pathlib.Path(path).name
+      raise ValueError(f'Run {name!r} has no row of metrics yet; train it.')
   return read

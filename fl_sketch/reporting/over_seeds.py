@@ -115,7 +115,7 @@ def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
     Group(
       ', '.join(f'{n}={fields[n]}' for n in differ if n in fields),
       [str(folder) for folder in same.values()],
-      [*metrics.read_runs([*same.values()]).values()],
+      metrics.read_runs(same.values()),
     )
     for fields, same in zip(configs, by_config.values(), strict=True)
   ]

@@ -27,7 +27,7 @@ def test_a_payload_comes_back_with_its_bits_and_its_bytes_are_the_bill():
   assert (result.run, result.round, result.client) == (RUN, 3, 7)
   chex.assert_trees_all_equal(wire.read(result, PAYLOAD), PAYLOAD)
   types = jax.eval_shape(lambda: PAYLOAD)
-  chex.assert_trees_all_equal_dtypes(wire.decode(MESSAGE, types), PAYLOAD)
+  chex.assert_trees_all_equal_dtypes(wire.read(result, types), PAYLOAD)
 
 
 def test_the_bytes_of_a_leaf_are_little_endian():
@@ -45,7 +45,7 @@ def test_whatever_is_cut_off_or_flipped_is_found():
 
 
 test_the_reason_is_named = refused(
-  lambda message: wire.decode(message, PAYLOAD),
+  lambda message: wire.read(wire.unpack(message), PAYLOAD),
   (MESSAGE[:9], 'len.message.=9 is below 48'),
   (b'GET ' + MESSAGE[4:], "magic=b'GET ' is not b'FLSK'"),
   (MESSAGE[:4] + b'\2' + MESSAGE[5:], 'version=2 is not 1'),

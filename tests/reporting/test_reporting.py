@@ -1,4 +1,4 @@
-"""Metrics files are read, drawn and tabulated, whatever they lack."""
+"""Metrics files are read and drawn, whatever they lack."""
 
 import json
 
@@ -30,11 +30,6 @@ def write_run(workdir, *, rounds=6, accuracy=True, test=True, up=1000):
   return rows
 
 
-def assert_is_picture(path):
-  with Image.open(path) as image:
-    assert len(set(image.convert('L').tobytes())) > 10
-
-
 def test_reads_what_was_written(tmp_path):
   rows = write_run(tmp_path, up=HUGE)
   assert reporting.read_metrics(tmp_path) == rows
@@ -59,6 +54,8 @@ def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
     ({'rounds': 120}, NAMES),
     ({'accuracy': False}, NAMES),
     ({'test': False}, NAMES[2:]),  # never evaluated
+    ({'up': HUGE}, NAMES),  # beyond every integer type
+    ({'up': 0}, NAMES),
   ],
 )
 def test_draws_a_run(fields, names, tmp_path):
@@ -67,50 +64,11 @@ def test_draws_a_run(fields, names, tmp_path):
   assert sorted(p.name for p in paths) == names
   for path in paths:
     assert path.parent == tmp_path
-    assert_is_picture(path)
+    with Image.open(path) as image:
+      assert len(set(image.convert('L').tobytes())) > 10
 
 
-def test_draws_many_runs_in_one_picture(tmp_path):
-  """Catches totals beyond every integer type, and no bytes, refused."""
-  runs = {f'run {i}': tmp_path / str(i) for i in range(9)}
-  for i, path in enumerate(runs.values()):
-    write_run(path, up=[0, HUGE, 100][min(i, 2)])
-  paths = reporting.curves(runs, tmp_path / 'new' / 'out')
-  assert sorted(p.name for p in paths) == NAMES
-  for path in paths:
-    assert_is_picture(path)
-
-
-def test_table_has_last_and_best_values_and_bytes(tmp_path):
-  write_run(tmp_path / 'a')
-  write_run(tmp_path / 'b|c', accuracy=False, up=2000)
-  write_run(again := tmp_path / 'x' / 'a')
-  table = reporting.table([tmp_path / 'a', again])  # of one name
-  assert str(tmp_path / 'a') in table
-  assert str(again) in table
-  lines = reporting.table([tmp_path / 'a', tmp_path / 'b|c']).splitlines()
-  head, _, a, b = ([c.strip() for c in x[1:-1].split(' | ')] for x in lines)
-  a, b = (dict(zip(head, row, strict=True)) for row in (a, b))
-  assert a == {
-    'run': 'a',
-    'round': '5',
-    'test accuracy': '70.00%',
-    'best accuracy': '90.00%',
-    'test loss': '0.35',
-    'train loss': '0.3333',
-    'uplink B/client/round': '1,000',
-    'downlink B/client/round': '2,000',
-    'total uplink MB': '0.15',
-    'total downlink MB': '0.30',
-  }
-  assert b['run'] == r'b\|c'
-  assert b['test accuracy'] == b['best accuracy'] == ''
-  assert b['total uplink MB'] == '0.30'
-
-
-def test_no_runs_and_empty_runs_are_refused(tmp_path):
-  with pytest.raises(ValueError, match='There is no run'):
-    reporting.table([])
+def test_an_empty_run_is_refused(tmp_path):
   (tmp_path / 'metrics.jsonl').touch()
   with pytest.raises(ValueError, match='no row of metrics'):
     reporting.draw_run(tmp_path)
