@@ -16,17 +16,11 @@ Fields = dict[str, Any]  # of a config
 
 
 class Entry(NamedTuple):
-  """A method of a comparison.
+  """A method of a comparison."""
 
-  Attributes:
-    runs: one a seed.
-    rates: at which they ran, by field.
-    rounds: of each run.
-  """
-
-  runs: Sequence[workspace.Run]
-  rates: dict[str, Any]
-  rounds: int = 0
+  runs: Sequence[workspace.Run]  # one a seed
+  rates: dict[str, Any]  # at which they ran, by field
+  rounds: int = 0  # of each run
 
   def final(
     self, metric: str = 'test_accuracy', last: int = 1, scale: float = 1.0
@@ -72,15 +66,9 @@ def run(
 ) -> Entry:
   """Tunes a method's rate on one seed, unless told it, and runs it over seeds.
 
-  Args:
-    ws: where.
-    folder: of its runs; '{}' in it becomes 'tune' or 'race'.
-    fields: of its config.
-    grid: the name of the rate and its values.
-    seeds: that are reported.
-    trials: fields of the trials alone.
-    score: of a trial, the larger the better.
-    rates: at which it runs; None tunes.
+  In `folder`, '{}' becomes 'tune' or 'race'. `grid` has the name of the rate
+  and its values, `trials` fields of the trials alone, whose largest `score` is
+  the best; with `rates`, nothing is tuned.
   """
   if rates is None:
     trial = fields | (trials or {})

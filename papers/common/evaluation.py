@@ -19,6 +19,7 @@ from . import conditions
 P = ParamSpec('P')
 R_co = TypeVar('R_co', covariant=True)
 R = TypeVar('R')
+_hints = functools.cache(typing.get_type_hints)
 
 
 class Formula(Protocol[P, R_co]):
@@ -107,9 +108,6 @@ def _slots(hints, arguments):
     elif _is_array(value) and hints.get(name) is Any:
       others.append((name, None, value))
   return numbers + others if numbers else []  # others broadcast by themselves
-
-
-_hints = functools.cache(typing.get_type_hints)
 
 
 def _is_number(hint):

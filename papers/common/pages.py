@@ -17,6 +17,7 @@ INTRODUCTION = (
   'procedure of Benjamini and Yekutieli at 5 % over all claims of this page; '
   'all others are *undecided*. Proofs and exact counts are listed apart.'
 )
+_SIGNS = {'<=': '≤', '>=': '≥'}
 
 
 def number(value: float | None) -> str:
@@ -33,9 +34,7 @@ def index(
 ) -> str:
   """Formats results as a table with links to NAME.md, and all verdicts.
 
-  Args:
-    page: results with verdicts, as `results.collect` has them.
-    missing: study -> why it has no result, for those that were tried.
+  `missing` says of studies that were tried why they have no result.
   """
   rows = [
     [f'[{r["name"]}]({r["name"]}.md)', r['title'], summary([r])] for r in page
@@ -104,9 +103,6 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
   return [claim['text'], measured, interval, wanted, claim['verdict']]
 
 
-_SIGNS = {'<=': '≤', '>=': '≥'}
-
-
 def origin(result: results.Result) -> str:
   """Formats command, scale, machine, date and commit, as far as known."""
   parts = [
@@ -124,10 +120,7 @@ def remarks(result: results.Result) -> list[tuple[str, str]]:
 
   The latter is a section of docs/results/NAME.md, of the longest heading with
   which the claim begins. It is about claims that do not hold, or are undecided,
-  at cpu scale.
-
-  Returns:
-    (claim, remark) in the order of the claims.
+  at cpu scale. Each pair is (claim, remark).
   """
   path = results.STORED / f'{result["name"]}.md'
   text = path.read_text(encoding='utf-8') if path.exists() else ''

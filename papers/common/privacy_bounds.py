@@ -1,7 +1,7 @@
 """Privacy formulas of the papers, labelled loose, unproven or heuristic.
 
 They return plain floats, which no accountant takes; `table` sets them beside
-what `accounting` computes.
+what `accounting` computes. The textbook lemmas come first: valid but loose.
 
 Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 6 and appendix H;
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 4; Haddadpour,
@@ -13,29 +13,97 @@ from typing import Annotated
 import warnings
 
 from fl_sketch.privacy import accounting
-from fl_sketch.utils import markdown
+from fl_sketch.utils import checks, markdown
 
 from . import conditions
-from .conditions import Count, Fraction, Positive
+from .conditions import Count, Fraction, Positive, Share
 from .evaluation import with_checks
-from .privacy_lemmas import (
-  advanced_composition,
-  gaussian_mechanism_sigma,
-  subsample_amplification,
-)
-
-__all__ = [
-  'SETTINGS', 'advanced_composition', 'chain_noise_multiplier',
-  'count_sketch_heuristic_epsilon', 'das_noise_multiplier_of', 'das_rho',
-  'das_sigma_squared', 'gaussian_mechanism_sigma', 'song_sigma_squared',
-  'subsample_amplification', 'table',
-]  # fmt: skip
 
 # Targets and configurations of the papers: (epsilon, delta, q, steps).
 SETTINGS = (
   (5.0, 1e-6, 1.0, 500), (5.0, 1e-5, 0.2, 100), (5.0, 1e-5, 0.2, 500),
   (1.5, 1e-5, 0.2, 500), (5.0, 1e-5, 0.01, 2000), (1.5, 1e-5, 0.05, 1000),
 )  # fmt: skip
+
+
+@with_checks
+def gaussian_mechanism_sigma(
+  epsilon: Positive,
+  delta: Fraction,
+  sensitivity: Positive,
+  *,
+  allow_unproven: bool = False,
+) -> float:
+  """Return sigma = sqrt(2 ln(1.25 / delta)) sensitivity / epsilon; loose.
+
+  Proven for epsilon < 1 and false above 8.4 at delta 1e-5;
+  `accounting.gaussian_noise_multiplier` is exact. Source: Song, Lemma H.7; Das,
+  Definition 2; Dwork and Roth, Theorem A.1.
+
+  >>> round(gaussian_mechanism_sigma(1.0, 1e-5, sensitivity=1.0), 3)
+  4.845
+  """
+  if epsilon > 1 and not allow_unproven:
+    checks.refuse(f'Expected epsilon={epsilon} <= 1, where it is proven.')
+  return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
+
+
+@with_checks
+def advanced_composition(
+  epsilon: Positive,
+  delta: Share,
+  k: Count,
+  *,
+  delta_slack: Fraction,
+  form: Annotated[str, conditions.choice(('h3', 'drv10'))] = 'h3',
+) -> tuple[float, float]:
+  """Return (epsilon, delta) of k adaptive steps of (epsilon, delta); loose.
+
+  sqrt(2 k ln(1 / delta_slack)) epsilon + 2 k epsilon^2 for 'h3', proven for
+  epsilon <= 1 (Song, Lemma H.3); the last term is k epsilon (e^epsilon - 1) for
+  'drv10' (Dwork, Rothblum and Vadhan, FOCS 2010). delta_slack + k delta.
+
+  >>> eps, _ = advanced_composition(0.01, 1e-9, 500, delta_slack=5e-7)
+  >>> round(eps, 4)
+  1.3045
+  """
+  spread = math.sqrt(2 * k * math.log(1 / delta_slack)) * epsilon
+  if form == 'drv10':
+    drift = k * epsilon * math.expm1(epsilon)
+  else:
+    drift = 2 * k * epsilon**2
+    if epsilon > 1:
+      checks.refuse(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
+  return spread + drift, delta_slack + k * delta
+
+
+@with_checks
+def subsample_amplification(
+  epsilon: Positive,
+  delta: Share,
+  q: Positive,
+  *,
+  form: Annotated[str, conditions.choice(('tight', 'h4'))] = 'tight',
+) -> tuple[float, float]:
+  """Return (epsilon, delta) of a step on a sample of the fraction q.
+
+  ln(1 + q (e^epsilon - 1)) and q delta for 'tight': one release, by Poisson
+  under add/remove or of fixed size under replace-one (Balle, Barthe and
+  Gaboardi, arXiv:1807.01647). 6 q epsilon and 4 q e^(6 q epsilon) delta for
+  'h4', with replacement, epsilon <= 1 and q <= 1/2 (Song, Lemma H.4): it is
+  worse than no sampling for q >= 1/6.
+
+  >>> round(subsample_amplification(1.0, 1e-5, 0.2)[0], 3)
+  0.295
+  """
+  bound = 1 if form == 'tight' else 0.5
+  if q > bound:
+    checks.refuse(f'Expected q={q} <= {bound} for {form=}.')
+  if form == 'tight':
+    return math.log1p(q * math.expm1(epsilon)), q * delta
+  if epsilon > 1:
+    checks.refuse(f'Expected epsilon={epsilon} <= 1 for {form=}.')
+  return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
 
 
 @with_checks
@@ -185,11 +253,7 @@ def chain_noise_multiplier(
 
 
 def table(settings=SETTINGS) -> str:
-  """Return a Markdown table of the papers' chain beside tight multipliers.
-
-  Args:
-    settings: Rows of (epsilon, delta, sampling probability, steps).
-  """
+  """Return a Markdown table of the papers' chain beside tight multipliers."""
   head = ['epsilon, delta, q, steps', 'H.3, H.4, H.7', 'H.3, H.7']
   head += ['H.3, tight, H.7', 'accounted', 'overhead', 'epsilon of the first']
   lines = []

@@ -31,10 +31,6 @@ def run(study: study_lib.Study, ws: Workspace) -> Result:
   Its pictures become NAME-1.png and so on, beside it. At quick scale, which
   replaces the data of all studies by small ones, there are no claims.
 
-  Args:
-    study: one of `catalog.STUDIES`.
-    ws: where, and at which scale.
-
   Returns:
     What NAME.json holds: claims with their measured numbers and intervals, the
     numbers of every seed, the configs, tables, pictures, versions, device,
@@ -111,14 +107,9 @@ def read(folder: pathlib.Path, name: str) -> Result | None:
 def collect(
   folders: Iterable[pathlib.Path], names: Iterable[str]
 ) -> list[tuple[Result, pathlib.Path]]:
-  """Reads every result of these studies in these folders, by study.
+  """Reads every result of these studies, with its folder; `judge`s claims.
 
-  Args:
-    folders: of one scale each, or `STORED`.
-    names: of the studies.
-
-  Returns:
-    Each result with its folder; the claims have the verdicts of `judge`.
+  A folder is of one scale, or `STORED`.
   """
   pairs = [(name, folder) for name in names for folder in folders]
   results = [(read(folder, name), folder) for name, folder in pairs]

@@ -18,50 +18,31 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-  """A figure as data, with its caption.
+  """A figure as data, with its caption."""
 
-  Attributes:
-    caption: what it shows, below it.
-    panels: its axes and lines.
-    columns: most panels beside one another.
-  """
-
-  caption: str
-  panels: Sequence[figures.Panel]
-  columns: int = figures.COLUMNS
+  caption: str  # what it shows, below it
+  panels: Sequence[figures.Panel]  # its axes and lines
+  columns: int = figures.COLUMNS  # most panels beside one another
 
 
 class Report(NamedTuple):
-  """Result of a study: claims, numbers, tables and pictures.
+  """Result of a study: claims, numbers, tables and pictures."""
 
-  Attributes:
-    claims: as docs/results shows them, in this order.
-    seeds: the numbers of every seed, by what was run; goes into the JSON.
-    tables: beside what the paper prints, where it prints numbers.
-    pictures: the paper's figures, made again.
-    notes: paragraphs: what the paper leaves open, where we depart.
-  """
-
-  claims: Sequence[verdicts.Claim]
+  claims: Sequence[verdicts.Claim]  # as docs/results shows them, in this order
+  # The numbers of every seed, by what was run; goes into the JSON.
   seeds: dict[str, Any]
+  # Beside what the paper prints, where it prints numbers.
   tables: Sequence[Table] = ()
-  pictures: Sequence[Picture] = ()
+  pictures: Sequence[Picture] = ()  # the paper's figures, made again
+  # Paragraphs: what the paper leaves open, where we depart.
   notes: Sequence[str] = ()
 
 
 class Study(NamedTuple):
-  """An experiment of a paper.
+  """An experiment of a paper."""
 
-  Attributes:
-    name: of the figure or table, as the inventory of the papers has it.
-    title: what it shows, in a line.
-    source: paper, arXiv id, figure or table.
-    run: does it, at the scale of the workspace.
-    minutes: what it takes at cpu scale on 2 cores.
-  """
-
-  name: str
-  title: str
-  source: str
-  run: Callable[[Workspace], Report]
-  minutes: float
+  name: str  # of the figure or table, as the inventory of the papers has it
+  title: str  # what it shows, in a line
+  source: str  # paper, arXiv id, figure or table
+  run: Callable[[Workspace], Report]  # does it, at the scale of the workspace
+  minutes: float  # what it takes at cpu scale on 2 cores

@@ -14,11 +14,19 @@ Runs = Sequence[workspace.Run]  # one a seed
 
 def seeds(
   entries: Mapping[Any, Runs],
-  numbers: Callable[[workspace.Run], dict[str, Any]],
+  last: int,
+  losses: int,
+  more: Callable[[workspace.Run], dict[str, Any]] = lambda run: {},
 ) -> dict[str, Any]:
-  """The swept values and the numbers of every run, for the JSON."""
+  """The values and numbers of every run, means of the last, for the JSON."""
+  totals = 'total_uplink_bytes', 'total_downlink_bytes'
+  numbers = lambda run: {
+    'test_accuracy': run.final(last=last),
+    'train_loss': run.final('train_loss', last=losses),
+    **{name: run.row.get(name) for name in totals},
+  }
   return {
-    str(key): [run.values | numbers(run) for run in runs]
+    str(key): [run.values | numbers(run) | more(run) for run in runs]
     for key, runs in entries.items()
   }
 
@@ -34,14 +42,8 @@ def curve(
 ) -> figures.Line:
   """The mean of a metric over seeds with its interval, as far as all went.
 
-  Args:
-    label: in the legend.
-    runs: one a seed; those that diverged are left out.
-    metric: of the metrics files.
-    x: 'round', or a metric; bytes become MB.
-    scale: what the metric is multiplied with.
-    window: how many values a running mean is of.
-    **look: further fields of the line.
+  Runs that diverged are left out. It is a running mean over `window` values,
+  times `scale`, by 'round' or by a metric, whose bytes become MB.
   """
   curves = [run.curve(metric, x) for run in runs if not run.diverged]
   length = min((len(xs) for xs, _ in curves), default=0)
@@ -70,14 +72,8 @@ def against_bytes(
 ) -> list[figures.Line]:
   """Plots a metric by MB of all clients, and its last value of a table.
 
-  Args:
-    label: in the legend.
-    runs: one a seed; if one of them diverged, the point is missing.
-    finals: the final value of every seed, as in the table.
-    digits: of it in the table.
-    metric: of the metrics files.
-    scale: what the metric is multiplied with.
-    **look: further fields of the lines.
+  The table has `finals`, the value of every seed, with so many digits. If a run
+  diverged, the point is missing.
   """
   line = curve(label, runs, metric, 'total_bytes', scale=scale, **look)
   if not len(line.x) or any(run.diverged for run in runs):

@@ -75,10 +75,6 @@ def text(paper: str, function: Callable[..., Any]) -> str:
 
   >>> text('S2', lambda cols, rows: None)
   'cols m, rows t'
-
-  Args:
-    paper: a key of `SYMBOLS`.
-    function: of the statement.
   """
   known = SYMBOLS[paper]
   own = (name for name in names(function) if name in known)

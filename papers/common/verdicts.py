@@ -20,35 +20,36 @@ HOLDS = 'holds'
 FAILS = 'does not hold'
 UNDECIDED = 'undecided'
 UNTESTABLE = 'not testable here'
+_SIGN = {'>=': 1, '<=': -1}
+_NOT_RUN = 'This scale does not run the cells that it compares.'
+_WORDS = {
+  HOLDS: ('holds', 'hold'),
+  FAILS: ('does not', 'do not'),
+  UNDECIDED: ('is undecided', 'are undecided'),
+  UNTESTABLE: ('is not testable here', 'are not testable here'),
+}
 
 
 class Claim(NamedTuple):
   """A claim of a paper as an inequality between numbers.
 
   Made by `of_seeds`, `of_medians`, `exact` and `untestable`.
-
-  Attributes:
-    text: what must hold, in words, with the unit of the numbers.
-    measured: mean over seeds, or median; NaN if a run diverged, None if it
-      cannot be had.
-    relation: '>=' or '<='.
-    bound: what `measured` is compared with.
-    low: lower end of the 95 % interval of `measured`; NaN without one.
-    high: its upper end.
-    p: two-sided p-value of `measured` being the bound; 1 without replicates.
-    exact: a proof or an exact count, which no randomness can change.
-    remark: why it cannot be tested. What was tried where it does not hold is
-      in docs/results/NAME.md, under a heading with which `text` begins.
   """
 
-  text: str
+  text: str  # what must hold, in words, with the unit of the numbers
+  # Mean over seeds, or median; NaN if a run diverged, None if it cannot be had.
   measured: float | None
-  relation: str
-  bound: float
+  relation: str  # '>=' or '<='
+  bound: float  # what `measured` is compared with
+  # Lower end of the 95 % interval of `measured`; NaN without one.
   low: float = math.nan
-  high: float = math.nan
+  high: float = math.nan  # its upper end
+  # Two-sided p-value of `measured` being the bound; 1 without replicates.
   p: float = 1.0
+  # A proof or an exact count, which no randomness can change.
   exact: bool = False
+  # Why it cannot be tested. What was tried where it does not hold is in
+  # docs/results/NAME.md, under a heading with which `text` begins.
   remark: str = ''
 
   @property
@@ -98,12 +99,8 @@ def of_seeds(
   >>> of_seeds('points', pair, '>=', 0)[:2]
   ('points; the worst: b', 0.25)
 
-  Args:
-    text: with the unit of the numbers.
-    values: numbers by seed, the last axis; cells may have names, of which the
-      text gets that of the worst. Without any, the claim cannot be tested.
-    relation: '>=' or '<='.
-    bound: what each mean is compared with.
+  Seeds are the last axis of `values`; cells may have names, of which the text
+  gets that of the worst. Without any, the claim cannot be tested.
   """
   named = isinstance(values, Mapping)
   rows = [*values.values()] if named else values
@@ -128,15 +125,9 @@ def of_seeds(
   return Claim(text, mean, relation, bound, *ends, min(1.0, p))
 
 
-_SIGN = {'>=': 1, '<=': -1}
-
-
 def _over(x: np.ndarray, relation: str, bound: float) -> np.ndarray:
   """How far each number is on the side of the bound that the claim wants."""
   return _SIGN[relation] * (x - bound)
-
-
-_NOT_RUN = 'This scale does not run the cells that it compares.'
 
 
 def both_ways(values: Any) -> np.ndarray:
@@ -194,12 +185,6 @@ def of_medians(
   >>> claim = of_medians('error', [1e-7] * 9 + [1.0], '<=', 1e-3)
   >>> claim.measured, round(claim.p, 3)
   (1e-07, 0.021)
-
-  Args:
-    text: with the unit of the numbers.
-    points: one number of each.
-    relation: '>=' or '<='.
-    bound: what the median is compared with.
   """
   x = np.sort(np.asarray(points, float))
   keeps, breaks = _signs(_over(x, relation, bound))
@@ -220,9 +205,6 @@ def decide(claims: Sequence[Claim]) -> list[str]:
   >>> sure = Claim('a', 2.0, '>=', 1.0, p=1e-4)
   >>> decide([sure, sure._replace(relation='<='), sure._replace(p=0.04)])
   ['holds', 'does not hold', 'undecided']
-
-  Args:
-    claims: of all studies of the page.
   """
   tested = [c for c in claims if c.measured is not None and not c.exact]
   adjusted = (
@@ -243,22 +225,11 @@ def _verdict(claim: Claim, sure: bool) -> str:
 
 
 def summary(verdicts: Sequence[str]) -> str:
-  """Counts the verdicts of many claims in a line.
+  """Counts the verdicts of many claims in a line, '' without any.
 
   >>> summary([HOLDS, FAILS, UNDECIDED, HOLDS])
   '2 hold, 1 does not, 1 is undecided'
-
-  Returns:
-    '' without claims.
   """
   counts = {v: sum(w == v for w in verdicts) for v in _WORDS}
   parts = [f'{n} {_WORDS[v][n > 1]}' for v, n in counts.items() if n]
   return ', '.join(parts)
-
-
-_WORDS = {
-  HOLDS: ('holds', 'hold'),
-  FAILS: ('does not', 'do not'),
-  UNDECIDED: ('is undecided', 'are undecided'),
-  UNTESTABLE: ('is not testable here', 'are not testable here'),
-}

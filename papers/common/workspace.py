@@ -13,25 +13,19 @@ import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
 _AS_CPU: Any = object()  # None is a value that a study may pick
-_HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
+HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-  """A folder in which studies run experiments, at a scale.
+  """A folder in which studies run experiments, at a scale."""
 
-  Attributes:
-    folder: of this scale; runs/NAME has what was run, shared by the studies.
-    scale: quick (seconds), cpu (minutes on 2 cores) or gpu.
-    data_dir: where tensorflow-datasets keeps its files.
-    progress: whether to show bars on stderr.
-    configs: the configs of what was run or found, by name.
-  """
-
+  # Of this scale; runs/NAME has what was run, shared by the studies.
   folder: pathlib.Path
-  scale: str = 'cpu'
-  data_dir: str | None = None
-  progress: bool = True
+  scale: str = 'cpu'  # quick (seconds), cpu (minutes on 2 cores) or gpu
+  data_dir: str | None = None  # where tensorflow-datasets keeps its files
+  progress: bool = True  # whether to show bars on stderr
+  # The configs of what was run or found, by name.
   configs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def pick(self, quick: Any, cpu: Any, gpu: Any = _AS_CPU) -> Any:
@@ -44,15 +38,7 @@ class Workspace:
     return tuple(range(self.pick(quick, 3)))
 
   def sweep(self, name: str, config: Mapping[str, Any]) -> list['Run']:
-    """Plays a sweep in runs/NAME, or finds it there.
-
-    Args:
-      name: of the folder.
-      config: fields of a `Config`, `sweep` among them.
-
-    Returns:
-      Every point; without `sweep`, the only one.
-    """
+    """Plays a sweep in runs/NAME, or finds it there; without one, one run."""
     config = dict(config)
     if not config.get('sweep'):
       config['sweep'] = {'seed': (config.get('seed', 0),)}
@@ -74,16 +60,9 @@ class Workspace:
 
     Where the best is the smallest or the largest value the grid is extended by
     half a decade, or by its own ratio if the value is no half decade, three
-    times at most, so that no edge holds a method back; not at quick scale.
-
-    Args:
-      name: of the folder.
-      config: of the runs.
-      grid: the name of the rate and its values.
-      score: of a run, the larger the better.
-
-    Returns:
-      The name and the best value.
+    times at most, so that no edge holds a method back; not at quick scale. The
+    grid, and what is returned, have the name of the rate; the best run has the
+    largest score.
     """
     (rate,) = grid
     runs = self.sweep(name, {**config, 'sweep': dict(grid)})
@@ -120,11 +99,8 @@ class Workspace:
   ) -> Any:
     """Computes a result once; later calls with the same fields read its file.
 
-    Args:
-      name: of the file, runs/NAME.json.
-      fields: all that the result depends on, as JSON has it.
-      compute: makes a tree of numbers, lists and mappings.
-      former: name of the file in older folders, where it is read.
+    The file is runs/NAME.json, or that of the former name in older folders.
+    `fields` are all that the result, a tree that JSON has, depends on.
 
     Raises:
       WorkdirError: the file is of other fields.
@@ -147,15 +123,10 @@ class Workspace:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One point of a sweep.
+  """One point of a sweep."""
 
-  Attributes:
-    row: of points.jsonl: values, last metrics, totals, diverged.
-    folder: of its metrics.
-  """
-
-  row: dict[str, Any]
-  folder: pathlib.Path
+  row: dict[str, Any]  # of points.jsonl: values, last metrics, totals, diverged
+  folder: pathlib.Path  # of its metrics
 
   @property
   def values(self) -> dict[str, Any]:
@@ -178,10 +149,7 @@ class Run:
     """A metric over the rounds, or over another metric, where both are known.
 
     Rounds are those that were configs: the first is 1. 'total_bytes' are those
-    of all clients, up and down.
-
-    Returns:
-      f64[points], f64[points].
+    of all clients, up and down. Both are f64[points].
     """
     rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
     for row in rows:
@@ -204,8 +172,8 @@ class Run:
 def _beyond(best: float, tried: Sequence[float]) -> float:
   """The next value of a grid whose best value is its first or last."""
   up = best == tried[-1]
-  if best in _HALF_DECADES:
-    return _HALF_DECADES[_HALF_DECADES.index(best) + (1 if up else -1)]
+  if best in HALF_DECADES:
+    return HALF_DECADES[HALF_DECADES.index(best) + (1 if up else -1)]
   inner = tried[-2 if up else 1] if len(tried) > 1 else best / 10**0.5
   return float(f'{best * best / inner:.3g}')
 
@@ -236,13 +204,10 @@ def first(xs: np.ndarray, reached: np.ndarray) -> float:
 
 
 def mean_and_error(values: Any) -> tuple[float, float]:
-  r"""Mean over seeds and its standard error :math:`s / \sqrt n`.
+  r"""Mean over seeds and its standard error :math:`s / \sqrt n`, NaN of one.
 
   >>> mean_and_error([1.0, 3.0])
   (2.0, 1.0)
-
-  Returns:
-    NaN as the error of a single value.
   """
   x = np.asarray(list(values), float)
   error = x.std(ddof=1) / len(x) ** 0.5 if len(x) > 1 else float('nan')

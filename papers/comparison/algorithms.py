@@ -29,17 +29,12 @@ _FAMILIES = {
 
 
 class Outcome(NamedTuple):
-  """An algorithm on one partition, at the rates of its best point.
+  """An algorithm on one partition, at the rates of its best point."""
 
-  Attributes:
-    entry: its runs over seeds.
-    accuracy: final test accuracy over the seeds that did not diverge.
-    family: of the algorithm, in figures.
-  """
-
-  entry: Entry
+  entry: Entry  # its runs over seeds
+  # Final test accuracy over the seeds that did not diverge.
   accuracy: sweep_report.Setting
-  family: str
+  family: str  # of the algorithm, in figures
 
   @property
   def finished(self) -> list[Any]:
@@ -71,13 +66,9 @@ def outcomes(
 ) -> Outcomes:
   """Tunes every method and runs its best point over seeds, or finds its runs.
 
-  Args:
-    ws: where; runs/PARTITION/tune/NAME and runs/PARTITION/final/NAME.
-    config_of: (name, model, partition) -> config fields, `sweep` among them.
-    names: of the methods.
-    partitions: of the data over clients.
-    models: the model to tune, and the model to run with the best point.
-    seeds: of the runs; tuning uses the config's.
+  Runs are in runs/PARTITION/tune/NAME, of the first model, and in
+  runs/PARTITION/final/NAME, of the second. `config_of` makes the fields of a
+  config, `sweep` among them, of (name, model, partition).
 
   Raises:
     ConfigError: a config is wrong.

@@ -6,7 +6,8 @@ from ..one_percent.methods import Method
 from ..one_percent.tasks import Fields, Task
 
 _OURS = "tables of DiLoCo's updates"
-_POOL = 4096  # seeds of FedKSeed, as its authors have
+# 4,096 seeds, as its authors have.
+_SEEDS = {'algorithm': 'fedkseed', 'options': {'pool': 4096}}
 # Outer steps are the authors'; inner rates fall along half a cosine.
 _DILOCO = {
   'local_optimizer': {'kind': 'adamw'}, 'client_schedule': {'kind': 'cosine'},
@@ -14,20 +15,11 @@ _DILOCO = {
 }  # fmt: skip
 
 
-def _diloco(task: Task, share: float) -> Fields:
-  del task, share
-  return {'algorithm': 'fedavg', **_DILOCO}
-
-
 def _tables(task: Task, share: float) -> Fields:
   """DiLoCo's clients and server, with SAFL's tables between them."""
   one_bit = methods.METHODS[ONE_BIT].fields(task, share)
   own = {'algorithm', 'sketch', 'codec'}
   return {k: v for k, v in one_bit.items() if k in own} | _DILOCO
-
-
-def _both_ways(task: Task, share: float) -> Fields:
-  return _tables(task, share) | {'downlink_codec': {'kind': 'eden'}}
 
 
 def _sparse_loco(task: Task, share: float) -> Fields:
@@ -51,21 +43,13 @@ def _ferret(task: Task, share: float) -> Fields:
   return {'algorithm': 'ferret', **settings.ADAM, 'options': options}
 
 
-def _fedkseed(task: Task, share: float) -> Fields:
-  del task, share
-  return {'algorithm': 'fedkseed', 'options': {'pool': _POOL}}
-
-
 def _of_products(kind: str) -> Method:
   """AdamW on clients, and a mean that is exact for products of factors."""
-
-  def fields(task, share):
-    del share
-    lora = task.fields['lora'] | {'kind': kind}
-    algorithm = 'fedavg' if kind == 'ffa' else kind
-    own = 'local_optimizer', 'client_schedule'
-    return {'algorithm': algorithm, 'lora': lora} | {k: _DILOCO[k] for k in own}
-
+  algorithm = 'fedavg' if kind == 'ffa' else kind
+  own = {k: _DILOCO[k] for k in ('local_optimizer', 'client_schedule')}
+  fields = lambda task, _: {
+    'algorithm': algorithm, **own, 'lora': task.fields['lora'] | {'kind': kind},
+  }  # fmt: skip
   return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
 
 
@@ -76,21 +60,23 @@ DILOCO = 'DiLoCo'
 TABLES = "SAFL with DiLoCo's optimizers, one bit"
 TABLES_BOTH = f'{TABLES} both ways'
 _SPARSE = 'SparseLoCo'
-_FEDAVG = Method(
-  'dense', 'sgd', lambda *_: {'algorithm': 'fedavg'}, (1.0,), 'client_lr'
-)
+_DENSE = {'algorithm': 'fedavg'}
+_BOTH_WAYS = methods.both_ways(_tables)
+_FEDAVG = Method('dense', 'sgd', lambda *_: _DENSE, (1.0,), 'client_lr')
 METHODS: dict[str, Method] = {
   FEDAVG: _FEDAVG,
-  DILOCO: Method('dense', 'adamw', _diloco, (1.0,), 'client_lr', False),
+  DILOCO: Method(
+    'dense', 'adamw', lambda *_: _DENSE | _DILOCO, (1.0,), 'client_lr', False
+  ),
   TABLES: Method(_OURS, 'adamw', _tables, (0.01,), 'client_lr', False),
-  TABLES_BOTH: Method(_OURS, 'adamw', _both_ways, (0.01,), 'client_lr', False),
+  TABLES_BOTH: Method(_OURS, 'adamw', _BOTH_WAYS, (0.01,), 'client_lr', False),
   **{
     name: methods.METHODS[name]
     for name in (DENSE, methods.OURS, ONE_BIT, SAFL, 'DeMo')
   },
   _SPARSE: Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
   'Ferret': Method('safl', 'adam', _ferret),
-  'FedKSeed': Method('seeds', 'seeds', _fedkseed, rate='client_lr'),
+  'FedKSeed': Method('seeds', 'seeds', lambda *_: _SEEDS, rate='client_lr'),
 }
 # Dense means of factors, beside the naive one of all the others.
 OF_FACTORS: dict[str, Method] = {

@@ -125,10 +125,8 @@ def _length(ws, rounds) -> Fields:
 def plays(ws: Workspace, part: str = 'all') -> Fields:
   """The store of speakers, which is made where there is none.
 
-  Args:
-    ws: whose folder has it.
-    part: 'all' of the text, its 'first' or its 'second' half, or 'one': a
-      single client with the samples of all speakers.
+  It is of 'all' of the text, its 'first' or its 'second' half, or 'one': a
+  single client with the samples of all speakers.
   """
   folder = ws.folder / 'data' / f'plays_{part}'
   if not folder.exists():

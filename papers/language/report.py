@@ -130,18 +130,10 @@ def _bits(entry: Entry) -> np.ndarray:
   return entry.final('test_bits')
 
 
-def _report(
-  task: Task,
-  entries: Entries,
-  claims: list,
-  note: str = _COMPARED,
-  tuned: bool = True,
-) -> study.Report:
+def _report(task, entries, claims, note=_COMPARED, tuned=True) -> study.Report:
   of_name = methods.METHODS | methods.OF_FACTORS
   of_name |= methods.RECURRENT | methods.CENTRALLY
-  mean = lambda name: float(
-    np.nan_to_num(_bits(entries[name]).mean(), nan=np.inf)
-  )
+  mean = lambda name: np.nan_to_num(_bits(entries[name]).mean(), nan=np.inf)
   ordered = {name: entries[name] for name in sorted(entries, key=mean)}
   families = {name: of_name[name].family for name in ordered}
   looks, variants = {}, collections.Counter()

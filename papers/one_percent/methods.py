@@ -9,27 +9,20 @@ from .tasks import Fields, Task
 
 # A second average on the server would lag twice.
 _AVERAGED = {'b1': 0.0, 'options': {'client_momentum': 0.9}}
+_POWER_SGD = {'algorithm': 'power_sgd', 'options': {'rank': 1}, **settings.ADAM}
 _FLOAT = 4  # bytes
 
 
 class Method(NamedTuple):
-  """A method at a share of the bytes.
+  """A method at a share of the bytes."""
 
-  Attributes:
-    family: of the method, in figures.
-    kind: of the rates that it is tuned over.
-    fields: (task, share) -> fields of its config.
-    shares: at which it runs.
-    rate: the field that is tuned.
-    schedule: whether its rate can fall over a run.
-  """
-
-  family: str
-  kind: str
+  family: str  # of the method, in figures
+  kind: str  # of the rates that it is tuned over
+  # (task, share) -> fields of its config.
   fields: Callable[[Task, float], Fields]
-  shares: tuple[float, ...] = (0.01,)
-  rate: str = 'server_lr'
-  schedule: bool = True
+  shares: tuple[float, ...] = (0.01,)  # at which it runs
+  rate: str = 'server_lr'  # the field that is tuned
+  schedule: bool = True  # whether its rate can fall over a run
 
 
 def _floats(task: Task, share: float) -> int:
@@ -98,12 +91,7 @@ def _demo(task, share):
   }  # fmt: skip
 
 
-def _power_sgd(task, share):
-  del task, share
-  return {'algorithm': 'power_sgd', 'options': {'rank': 1}, **settings.ADAM}
-
-
-def _both_ways(fields):
+def both_ways(fields):
   """The same, with the mean table sent back in one bit an entry."""
   return lambda *at: fields(*at) | {'downlink_codec': {'kind': 'eden'}}
 
@@ -121,17 +109,17 @@ METHODS: dict[str, Method] = {
     'dense', 'adam', lambda *_: {'algorithm': 'fedavg', **settings.ADAM}, (1.0,)
   ),
   OURS: Method(_OURS, 'preconditioned', _preconditioned, _BOTH),
-  OURS_BOTH: Method(_OURS, 'preconditioned', _both_ways(_preconditioned)),
+  OURS_BOTH: Method(_OURS, 'preconditioned', both_ways(_preconditioned)),
   'SAFL, client momentum, one bit':
     Method(_TABLES, 'adam', _averaged(_safl_one_bit)),
   ONE_BIT: Method(_TABLES, 'adam', _safl_one_bit, _BOTH),
-  ONE_BIT_BOTH: Method(_TABLES, 'adam', _both_ways(_safl_one_bit)),
+  ONE_BIT_BOTH: Method(_TABLES, 'adam', both_ways(_safl_one_bit)),
   'SAFL, client momentum': Method('safl', 'adam', _averaged(_safl)),
   SAFL: Method('safl', 'adam', _safl, _BOTH),
   'EDEN, rand-k': Method('codecs', 'adam', _own_rotations, _BOTH),
   'SparseLoCo': Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
   'DeMo': Method('codecs', 'sign', _demo),
-  'PowerSGD': Method('codecs', 'adam', _power_sgd),
+  'PowerSGD': Method('codecs', 'adam', lambda *_: _POWER_SGD),
   'CocktailSGD': Method(
     'codecs', 'clients', lambda *at: chen.cocktail_sgd(_floats(*at)),
     rate='client_lr', schedule=False,

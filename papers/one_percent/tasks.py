@@ -12,12 +12,6 @@ from ..common import workspace
 from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
-_HALF_DECADES = (
-  1e-6, 3e-6, 1e-5, 3e-5, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
-  1.0, 3.0, 10.0, 30.0,
-)  # fmt: skip
-
-
 MNIST = {
   'dataset': 'mnist', 'model': 'lenet5', 'population': 50, 'cohort': 25,
   'rounds': 300, 'local_steps': 5, 'batch_size': 32, 'client_lr': 0.05,
@@ -26,36 +20,27 @@ MNIST = {
 
 
 class Task(NamedTuple):
-  """A learning problem, and the four rates of each kind of method.
+  """A learning problem, and the four rates of each kind of method."""
 
-  Attributes:
-    name: of its folder.
-    fields: of the config, those of methods apart.
-    dimension: number of parameters.
-    factors: numbers that `preconditioned_sketching` sends of the second moment.
-    rates: kind of optimizer -> its least rate of four, half a decade apart.
-    cosine: whether rates fall to 1e-5 over a run, where methods have schedules.
-    shares: of the bytes of the model, up.
-    tuned_over: rounds of a trial.
-    trials: fields of trials alone.
-    score: of a trial, the larger the better.
-  """
-
-  name: str
-  fields: Fields
-  dimension: int
+  name: str  # of its folder
+  fields: Fields  # of the config, those of methods apart
+  dimension: int  # number of parameters
+  # Numbers that `preconditioned_sketching` sends of the second moment.
   factors: int
+  # Kind of optimizer -> its least rate of four, half a decade apart.
   rates: dict[str, float]
+  # Whether rates fall to 1e-5 over a run, where methods have schedules.
   cosine: bool
-  shares: tuple[float, ...]
-  tuned_over: int
-  trials: Fields | None = None
+  shares: tuple[float, ...]  # of the bytes of the model, up
+  tuned_over: int  # rounds of a trial
+  trials: Fields | None = None  # fields of trials alone
+  # Of a trial, the larger the better.
   score: Callable[[workspace.Run], float] = workspace.training_score
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""
-    start = _HALF_DECADES.index(self.rates[kind])
-    return _HALF_DECADES[start : start + 4]
+    start = workspace.HALF_DECADES.index(self.rates[kind])
+    return workspace.HALF_DECADES[start : start + 4]
 
 
 TITLES = {
@@ -89,13 +74,9 @@ _SETTINGS = {
 def make(ws: Workspace, name: str) -> Task:
   """Makes a task at the scale of the workspace; its test set is whole.
 
-  At quick scale all of them are one, of the digits.
-
-  Args:
-    ws: which finds the data and, of 'vit', trains the model beforehand.
-    name: 'mnist' (LeNet-5, 25 of 50 clients a round) or, with five clients,
-      'resnet' (ResNet-8 on CIFAR-10), 'text' (an encoder on SST-2) or 'vit' (a
-      vision transformer that is fine-tuned on CIFAR-10).
+  'mnist' is LeNet-5, 25 of 50 clients a round. With five clients, 'resnet' is
+  ResNet-8 on CIFAR-10, 'text' an encoder on SST-2, and 'vit' a vision
+  transformer that is fine-tuned on CIFAR-10. At quick scale all are the digits.
   """
   name = ws.pick('text', name)
   if name == 'mnist':

@@ -12,13 +12,7 @@ _SEEDS = range(5)
 _TUNED_ON = 100  # a seed that is not reported
 
 
-def _compared(
-  ws: Workspace,
-  folder: str,
-  fields: Fields,
-  methods: Mapping[str, Fields],
-  rates: tuple[float, ...],
-) -> dict[str, Entry]:
+def _compared(ws, folder, fields, methods, rates) -> dict[str, Entry]:
   """Tunes the server's rate of each method, name -> fields, and runs it."""
   base = fields | ws.pick({'rounds': 4}, {})
   trials = {'seed': _TUNED_ON, 'eval_every': base['rounds']}
@@ -125,9 +119,7 @@ _BAR = 1.0  # points
 def _correlated(data: str, parts: tuple[int, ...]) -> tuple:
   """Noise of independent rounds against banded noise, on one data set.
 
-  Args:
-    data: its name.
-    parts: tables have one of so many of the parameters' numbers.
+  Tables have one in so many of the parameters' numbers, by `parts`.
   """
   table = lambda part: {
     'algorithm': 'iterative_sketching',

@@ -1,4 +1,4 @@
-"""The archive is tested by night; the fast tier has a study of each paper."""
+"""The archive is tested by night; the fast tier has two studies of papers."""
 
 import pathlib
 

@@ -12,12 +12,7 @@ KEY = jax.random.key(3)
 D, B = 256, 16
 CURVATURE = np.float32(0.6) ** np.arange(D, dtype=np.float32)
 FLAT = np.full(D, 2.0, np.float32)
-OPERATORS = {
-  'count_sketch': sketches.count_sketch(2, B // 2, combine='mean'),
-  'ams': sketches.ams(B),
-  'block_cyclic': sketches.block_cyclic(B),
-  'srht': sketches.srht(B),
-}
+OPERATORS = {'ams': sketches.ams(B), 'srht': sketches.srht(B)}
 
 
 def loss_fn(params, batch):
@@ -48,7 +43,6 @@ def descend(op, rates, rounds=100, local_steps=1):
   return np.asarray(losses) / CURVATURE.sum()
 
 
-@pytest.mark.representatives('srht')
 @pytest.mark.parametrize('name', OPERATORS)
 def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
   """At d=256, b=16 and intrinsic dimension 2.5; L = 1."""
@@ -65,14 +59,6 @@ def test_the_advised_rate_converges_and_more_than_twice_it_diverges(name):
   assert pessimistic > 5 * advised
 
 
-@pytest.mark.nightly
-def test_local_steps_share_the_rate():
-  one, four = (advise(OPERATORS['ams'], local_steps=k) for k in (1, 4))
-  assert 4 * four.learning_rate == pytest.approx(one.learning_rate)
-  assert 4 * four.pessimistic == pytest.approx(one.pessimistic)
-
-
-@pytest.mark.nightly
 def test_no_embedding_gets_the_pessimistic_rule():
   """1 / (L + tr(H) / b) does not hold for uniform sampling: it diverges."""
   op = sketches.uniform_sampling(B)
@@ -90,9 +76,8 @@ def test_limits():
   assert advise(B, FLAT).pessimistic == pytest.approx(pessimistic, 1e-4)
 
 
-@pytest.mark.parametrize('signs', [FLAT, FLAT * (-1) ** np.arange(D)])
-def test_both_signs_of_curvature_count(signs):
-  advice = advise(B, signs.astype(np.float32))
+def test_both_signs_of_curvature_count():
+  advice = advise(B, (FLAT * (-1) ** np.arange(D)).astype(np.float32))
   assert advice.lambda_max == pytest.approx(2, 1e-4)
   assert advice.trace.value == pytest.approx(2 * D, 1e-4)
   assert advice.intrinsic_dimension == pytest.approx(D, 1e-4)

@@ -4,7 +4,6 @@ import functools
 import json
 import shutil
 
-from accounting_reference import epsilon, poisson
 from fl_sketch.attacks import reconstruction
 from fl_sketch.privacy import accounting
 from fl_sketch.rounds import mesh as mesh_lib
@@ -15,7 +14,6 @@ from papers.song.attacks import campaign, report, settings, victims
 from papers.song.attacks.settings import Setting
 import pytest
 from refusals import refused
-from runs import command
 
 CONFIGS = [name for name in configs.names() if name.endswith('_attack')]
 from_mapping = settings.AttackConfig.from_mapping
@@ -48,19 +46,6 @@ def test_the_grid_of_the_demonstration_by_hand():
     *(gaussian(48, 1, 'epsilon', x) for x in (1, 8, 100, 1000, 10000)),
     gaussian(48, 1, 'clip', 0.1),
     gaussian(48, 1, 'normalize', 0.1),
-  )
-
-
-def test_the_grid_has_every_batch_size_and_whole_gradients_too():
-  fields = {'batch_sizes': [1, 2], 'defences': ['clip', 'top_k'], 'k': 7}
-  grid = settings.grid(from_mapping(fields))
-  assert grid == (
-    Setting(1),
-    Setting(2),
-    Setting(1, defence='clip', strength=0.1),
-    Setting(1, defence='top_k', strength=7),
-    Setting(2, defence='clip', strength=0.1),
-    Setting(2, defence='top_k', strength=7),
   )
 
 
@@ -102,14 +87,6 @@ test_wrong_configs_are_refused = refused(
 )
 
 
-def test_the_noise_is_that_of_its_epsilon():
-  """Of a single round in which all take part."""
-  c = from_mapping({'rounds': 1, 'cohort': 1000})
-  z = settings.noise_multiplier(c, 8.0)
-  epsilon_of = lambda z: epsilon(poisson(z, 1, 1.0), delta=1e-5)
-  assert epsilon_of(z) <= 8 < epsilon_of(0.999 * z)
-
-
 def near(x, y):
   """What an attack finds, made up."""
   objective = np.arange(len(x), dtype=np.float32)
@@ -133,7 +110,6 @@ def finished(tmp_path_factory):
     return folder, campaign.run(from_mapping(TINY), folder)
 
 
-@pytest.mark.nightly
 def test_a_finished_folder_has_rows_table_and_pictures(finished):
   folder, rows = finished
   lines = (folder / 'attacks.jsonl').read_text().splitlines()
@@ -154,7 +130,6 @@ def test_a_finished_folder_has_rows_table_and_pictures(finished):
   assert from_mapping(fields) == from_mapping(TINY)
 
 
-@pytest.mark.nightly
 def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
   finished, tmp_path, monkeypatch
 ):
@@ -219,7 +194,6 @@ def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
   assert row['per_unknown'] == 3 * 24 / (2 * 12)
 
 
-@pytest.mark.nightly
 def test_images_are_attacked_kept_and_drawn(tmp_path, monkeypatch):
   c, passed = from_mapping(DIGITS), {}
   reconstruct = reconstruction.reconstruct
@@ -250,49 +224,3 @@ def test_too_many_examples_are_refused(tmp_path):
   with pytest.raises(ValueError, match='batch size = 400 <= 360'):
     campaign.run(c, tmp_path / 'folder')
   assert not (tmp_path / 'folder').exists()
-
-
-@pytest.mark.long
-def test_an_experiment_pools_rounds_of_local_steps():
-  fields = {
-    'examples': 12, 'sketches': ['gaussian'], 'pooled_size': 12, 'pooled': [3],
-    'local_steps': 3, 'client_lr': 0.3, 'restarts': 3, 'start_scale': 0.3,
-    'rounds': 1, 'cohort': 1000,
-  }  # fmt: skip
-  c = settings.AttackConfig.from_mapping(fields)
-  victim, pooled = victims.load(c), Setting(1, 'gaussian', 12, 3)
-  assert pooled in settings.grid(c)
-  attack = lambda setting: campaign.attack(c, victim, setting)[0]
-  assert attack(pooled)['success'] >= 0.8
-  private = pooled._replace(size=48, defence='epsilon', strength=8.0)
-  assert attack(private)['success'] == 0
-  bounded = private._replace(defence='clip', strength=c.clip_norm)
-  assert attack(bounded)['success'] >= 0.8
-
-
-@pytest.mark.long
-def test_the_program_runs_goes_on_and_refuses(tmp_path):
-  fields = {
-    'examples': 2, 'restarts': 1, 'steps': 20, 'sizes': (24,), 'pooled': (2,),
-    'noises': (0.1,), 'epsilons': (), 'defences': ('top_k',), 'k': 5,
-  }  # fmt: skip
-  flags = ['--config=tanh_attack:quick', f'--workdir={tmp_path}']
-  flags += [f'--config.{name}={value}' for name, value in fields.items()]
-  play = lambda *more: command('attack', *flags, *more)
-  first, again = play(), play()
-  for done in (first, again):
-    assert done.returncode == 0
-    assert '| gaussian, b = 48, noise of 0.1 its length | 1 |' in done.stdout
-    assert '| gaussian, b = 48, top 5 | 1 |' in done.stdout
-    assert f'Table and pictures are in {tmp_path}' in done.stdout
-  assert first.stdout == again.stdout
-  assert (tmp_path / 'success.png').exists()
-  for option, message in {
-    '--config.steps=21': 'steps: 20 then, 21 now',
-    '--config.optimizer=sgd': "optimizer='sgd' must be one of",
-    '--config.step=3': 'step',
-  }.items():
-    stopped = play(option)
-    assert stopped.returncode != 0
-    assert message in stopped.stderr
-    assert 'Traceback' not in stopped.stderr

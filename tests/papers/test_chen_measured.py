@@ -140,7 +140,6 @@ def holds(measured, bound, looseness):
   assert bound < looseness * measured.mean()
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-Thm3.2')
 def test_theorem_3_2():
   """Within a factor of five; printed, it is a thousand times above that."""
@@ -149,7 +148,6 @@ def test_theorem_3_2():
   assert chen.constant_rate(SLOW, form='printed', **NUMBER) > 500 * bound
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-ThmB3, LemB4')
 def test_theorem_b_3():
   weights = RATE(np.arange(ROUNDS))
@@ -161,7 +159,6 @@ def test_theorem_b_3():
   holds(means, chen.decaying_rate(FAST, **NUMBER), 25)
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-Lem3.4=B2=C2', 'S4-Lem3.5', 'S4-Lem3.6')
 def test_lemmas_3_4_to_3_6():
   looseness = {'projection': 4, 'preconditioner': 1.1, 'martingale': 5}
@@ -170,7 +167,6 @@ def test_lemmas_3_4_to_3_6():
     holds(getattr(monitored(SLOW), lemma), bound, most)
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-Asm1,2', 'S4-Thm4.4')
 def test_theorem_4_4():
   start, root_trace = NUMBER['gap'], float(np.sqrt(curvature(D)).sum())
@@ -192,7 +188,6 @@ def twin():
   return paper_runs.safl(SLOW._replace(rounds=100), exact, project, START)
 
 
-@pytest.mark.nightly
 def test_the_twin_is_the_librarys_run():
   library, numpy = played(SLOW)[0], twin()
   for name in ('params', 'momentum', 'second', 'clean'):

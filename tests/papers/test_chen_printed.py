@@ -46,7 +46,6 @@ def descend(run, width, x, noises):
   return sum(squares) / run.rounds
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
 def test_noise_breaks_theorem_3_2_and_corollary_1():
   """The noise adds to the loss at second order: the printed bound is blind.

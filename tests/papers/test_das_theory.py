@@ -46,12 +46,6 @@ test_conditions_of_the_rates = refused(
 )
 
 
-def test_the_best_gamma_is_that_of_the_distance():
-  at = lambda gamma: das.right(das.schedule(**GOOD | {'gamma': gamma}), 2.0)
-  assert at(4.0) == pytest.approx(2 * 9 * 2 * 0.1)
-  assert min(at(3.5), at(4.5)) > at(4.0)
-
-
 @each_bound
 @each_problem
 def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
@@ -77,12 +71,6 @@ def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
     assert (lost <= square(away) * (1 + 1e-9) - after).all()
 
 
-def test_an_update_of_0_is_normalised_to_0():
-  s = das.schedule(**GOOD)
-  left = das.normalize_left(s, [-2.0], [0.0], [2.0])
-  assert left == pytest.approx(-s.load * 81 / (2 * 2))
-
-
 @pytest.mark.covers('S1-Eq11')
 @pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
 def test_the_best_number_of_local_steps_is_found(mean_gap, best):
@@ -93,18 +81,6 @@ def test_the_best_number_of_local_steps_is_found(mean_gap, best):
     at(11)
   with pytest.raises(ValueError, match=r'curvature=2\.0 <= smoothness'):
     tradeoffs.local_steps_bound(local_steps=1, **spec | {'curvature': 2})
-
-
-@pytest.mark.covers('S1-Eq11')
-def test_equation_11_is_above_equation_8():
-  for curvature, rho in ((0.0, 0.05), (1.0, 0.05), (1.0, 0.49)):
-    for steps in {1, math.floor(1 / (2 * rho))}:
-      spec = {'smoothness': 1.0, 'rho': rho, 'local_steps': steps}
-      clip = tradeoffs.unclipped_threshold(3.0, curvature, **spec)
-      s = das_problems.schedule(distance=5.0, clip=clip, **spec)
-      tight = tradeoffs.lipschitz_bound(s, 5.0, 0.3)
-      simple = tradeoffs.local_steps_bound(3.0, 5.0, 0.3, curvature, **spec)
-      assert tight <= simple < 1.3 * tight
 
 
 @pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')

@@ -111,16 +111,6 @@ def test_lemma_3_and_corollary_1_hold(k):
   )
 
 
-def test_the_table_of_heavymix_has_to_be_large():
-  """The corrected Lemma 2 goes from no promise to the printed one."""
-  at = lambda rows, cols, k=4: compressors.heavymix(64, k, rows=rows, cols=cols)
-  assert at(1, 4).error == at(99, 8).error == at(99, 10**6, 32).error == 1
-  errors = [at(rows, 256).error for rows in (3, 5, 9, 15)]
-  assert errors == sorted(errors, reverse=True)
-  assert 1 - 4 / 64 < errors[-1] < 1.0001 * (1 - 4 / 64)
-  assert at(1, 1, 64).error == 0
-
-
 def library(rows, cols, d, k, power, draws):
   """The library's HEAVYMIX and HEAPRIX of x_i of that power of i: exact."""
   x = np.arange(1.0, d + 1) ** power

@@ -39,7 +39,6 @@ def test_the_readme_of_a_paper_has_its_studies(paper):
   assert int(count[1]) == labelled.count(PAPERS[paper])
 
 
-@pytest.mark.nightly
 def test_parameters_of_marks_are_in_the_tests():
   """A part of a parameter that is renamed is in no other string of a test."""
   nodes = (

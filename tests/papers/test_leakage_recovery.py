@@ -3,54 +3,12 @@
 import loss_conditions as conditions
 from loss_conditions import (
   non_critical,
-  quadratic,
   semi_lipschitz_gradient,
   semi_strongly_convex,
 )
 import numpy as np
 from papers.song.statements import leakage
 import pytest
-
-from tests.papers.test_leakage_theory import descend
-
-
-@pytest.mark.covers('S0-K3')
-def test_recovery_of_a_quadratic():
-  """Theorem K.3 with alpha = c = 0: x'Ax, where x goes to x*."""
-  f = quadratic(np.diag([1.0, 2.0, 5.0]))
-  x, y = np.random.default_rng(0).normal(size=(2, 400, 3))
-  pairs = conditions.at(f, x, y)
-  d = semi_strongly_convex(pairs)
-  assert d == pytest.approx(1, rel=0.05)
-  beta, d, theta1 = 10.0, 1.0, 2.0  # exact
-  rate = leakage.recovery(
-    alpha=0.0, beta=beta, c=0.0, d=d, p=0.5, theta1=theta1
-  )
-  assert rate == pytest.approx((d / beta**2, 1 - d**2 / beta**2))
-  values, points = descend(f, np.ones(3), rate.step, 200)
-  away = np.square(points).sum(1)
-  assert (away[1:] <= away[:-1] * rate.factor).all()
-  # Along the least eigenvector (1 - 2 step d)^2: about 4 times that fast.
-  assert away[-1] / away[-2] > rate.factor**4.1
-  assert values[-1] < values[0]
-
-
-@pytest.mark.covers('S0-K3')
-@pytest.mark.parametrize('p', [0.3, 0.5])
-def test_recovery_pays_for_alpha_and_c(p):
-  """With a slower rate, and where that would be too slow, with a refusal."""
-  free = leakage.recovery(alpha=0.0, beta=4.0, c=0.0, d=2.0, p=p, theta1=2.0)
-  taxed = leakage.recovery(alpha=0.1, beta=4.0, c=0.05, d=2.0, p=p, theta1=2.0)
-  assert taxed.step < free.step
-  assert free.factor < taxed.factor < 1
-  half = leakage.recovery(
-    alpha=0.1, beta=4.0, c=0.05, d=2.0, p=p, theta1=2.0, step=taxed.step / 2
-  )
-  assert 1 - half.factor == pytest.approx((1 - taxed.factor) / 2)
-  with pytest.raises(ValueError, match='xi='):
-    leakage.recovery(alpha=0.1, beta=4.0, c=2.0, d=2.0, p=p, theta1=2.0)
-  with pytest.raises(ValueError, match=r'theta1=2\.0 > '):
-    leakage.recovery(alpha=3.0, beta=4.0, c=0.0, d=2.0, p=p, theta1=2.0)
 
 
 def rippled(size, count):

@@ -116,27 +116,3 @@ def test_table_2_has_too_few_crosses(f, printed, violated):
   for name, (x, y) in violated.items():
     assert needed(f, x, y)[name] > 1e4, name
   assert len(violated) > printed
-
-
-@pytest.mark.covers('S0-K2')
-def test_semi_strong_convexity_makes_the_minimum_unique():
-  """Theorem K.2 on x'Ax; at p = 0 it fails, on a ring of minima."""
-  pairs = along_axes()
-  c, d = 0.0, conditions.semi_strongly_convex(pairs)
-  low, _ = conditions.non_critical(pairs)
-  growth = leakage.quadratic_growth(c=c, d=d, p=0.5, theta1=low)
-  assert growth == pytest.approx(1)
-  square = np.square(pairs.x).sum(1)
-  assert (pairs.value_x >= growth * square * (1 - 1e-9)).all()
-
-  slope = lambda x: 4 * x * (np.square(x).sum(1) - 1)[:, None]
-  ring = conditions.Function(lambda x: (np.square(x).sum(1) - 1) ** 2, slope)
-  x = np.random.default_rng(0).normal(0, 2, (2, 300, 2))
-  length = np.linalg.norm(x, axis=2, keepdims=True)
-  pairs = conditions.at(ring, *(x / length * np.clip(length, 0.5, 2)))
-  low, _ = conditions.non_critical(pairs)
-  assert low == pytest.approx(2)
-  d = conditions.semi_strongly_convex(pairs, c=10.0, p=0.0)
-  assert d > 0
-  with pytest.raises(ValueError, match='growth'):
-    leakage.quadratic_growth(c=10.0, d=d, p=0.0, theta1=low)

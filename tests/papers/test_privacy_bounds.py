@@ -1,9 +1,8 @@
 """The papers' formulas: their values, their ranges, where they are wrong."""
 
-import functools
 import math
 
-from accounting_reference import INF, NAN, REPLACE, epsilon, poisson
+from accounting_reference import epsilon, poisson
 from fl_sketch.privacy import accounting
 from papers.common import privacy_bounds as bounds
 from papers.song.statements import privacy
@@ -34,18 +33,6 @@ def test_the_gaussian_lemma_fails_at_a_large_epsilon():
     assert true == pytest.approx(delta, rel=0.03)
   with pytest.raises(ValueError, match=r'epsilon=1\.1 <= 1'):
     bounds.gaussian_mechanism_sigma(1.1, 1e-5, 1.0)
-
-
-@pytest.mark.covers('S0-H3')
-def test_advanced_composition():
-  spec = {'delta_slack': 5e-7}
-  pair = bounds.advanced_composition(0.01, 1e-9, 500, **spec)
-  assert pair == pytest.approx((1.3045, 1e-6), abs=1e-4)
-  eps, _ = bounds.advanced_composition(0.01, 1e-9, 500, form='drv10', **spec)
-  assert eps == pytest.approx(1.2548, abs=1e-4)
-  with pytest.raises(ValueError, match=r'epsilon=1\.5 <= 1'):
-    bounds.advanced_composition(1.5, 0, 2, **spec)
-  assert bounds.advanced_composition(1.5, 0, 2, form='drv10', **spec)[1] == 5e-7
 
 
 @pytest.mark.covers('S0-H3')
@@ -101,41 +88,6 @@ def test_theorem_6_2_is_false_at_a_large_epsilon(
   assert accounting.gaussian_epsilon(z, more, rounds) <= rigorous
 
 
-@pytest.mark.covers('S0-6.2=H11')
-@pytest.mark.parametrize(
-  ('steps', 'rounds', 'eps_hat', 'claimed', 'true'),
-  [(4, 25, 0.05, 0.5, 0.673), (10, 1000, 0.1, 10, 16.9)],
-)
-def test_theorem_6_2_is_false_for_batches_of_one_under_replace_one(
-  steps, rounds, eps_hat, claimed, true
-):
-  """Its sensitivity is the norm, where a replacement moves by twice that."""
-  eps, delta = privacy.total_epsilon(
-    eps_hat, 1e-8, steps, rounds, form='printed'
-  )
-  assert eps == pytest.approx(claimed)
-  z = bounds.gaussian_mechanism_sigma(eps_hat, 1e-8, 1.0)
-  exact = epsilon(poisson(z, steps * rounds, 1.0, adjacency=REPLACE), delta)
-  assert exact == pytest.approx(true, abs=0.05 * (true > 1) + 5e-4)
-
-
-@pytest.mark.covers('S0-6.2=H11')
-def test_what_theorem_6_2_drops():
-  of = functools.partial(privacy.total_epsilon, 0.05, 1e-8, 5, 100)
-  headline, _ = of(form='printed')
-  rigorous, _ = of(delta_slack=1e-5)
-  assert headline == pytest.approx(1.118, abs=1e-3)
-  spread = headline * math.sqrt(2 * math.log(1e5))
-  assert rigorous == pytest.approx(spread + 2 * headline**2)
-
-
-def test_song_variance_is_lemma_h7_at_its_constant():
-  sigma = bounds.gaussian_mechanism_sigma(0.5, 1e-5, 3.0)
-  constant = 2 * math.log(1.25e5) / math.log(1e5)
-  variance = bounds.song_sigma_squared(0.5, 1e-5, 3.0, constant=constant)
-  assert variance == pytest.approx(sigma**2)
-
-
 @pytest.mark.covers('S1-Thm1')
 @pytest.mark.parametrize(
   ('setting', 'constant'),
@@ -150,16 +102,6 @@ def test_das_constant_is_not_one_number(setting, constant):
     math.sqrt(variance), cohort=q * 50, clip_norm=4.0
   )
   assert epsilon(poisson(z, rounds, q), delta) == pytest.approx(eps, rel=1e-3)
-
-
-@pytest.mark.covers('S1-Def5')
-def test_das_key_quantity_is_the_noise_of_one_round():
-  """rho^2 = sigma^2 d / (K C^2)."""
-  rho = bounds.das_rho(5.0, 1e-5, dimension=200, population=100, constant=1.7)
-  variance = bounds.das_sigma_squared(
-    5.0, 1e-5, clip_norm=2.0, population=100, rounds=30, constant=1.7
-  )
-  assert rho**2 == pytest.approx(variance * 200 / (30 * 4))
 
 
 def heuristic(**fields):
@@ -181,28 +123,12 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
     heuristic(cols=1000)
 
 
-@pytest.mark.covers('S2-Def2, Asm1, Thm1')
-def test_no_accountant_takes_a_bound():
-  with pytest.warns(UserWarning, match='NOT'):
-    eps = heuristic()
-  pair = bounds.advanced_composition(0.1, 0, 5, delta_slack=1e-6)
-  assert type(eps) is float
-  for bound in (eps, pair):
-    with pytest.raises(TypeError, match='GaussianMechanism'):
-      accounting.compute_epsilon(bound, delta=1e-5)
-    with pytest.raises(TypeError, match='GaussianMechanism'):
-      accounting.compose([bound])
-
-
 @pytest.mark.parametrize(
   ('setting', 'h4', 'none', 'tight'),
   [
     ((5.0, 1e-6, 1.0, 500), 198.2, 198.2, 198.2),
     ((5.0, 1e-5, 0.2, 100), 90.4, 75.7, 16.5),
-    ((5.0, 1e-5, 0.2, 500), 211.4, 177.0, 36.1),
-    ((1.5, 1e-5, 0.2, 500), 596.0, 499.5, 97.8),
     ((5.0, 1e-5, 0.01, 2000), 20.2, 367.0, 5.5),
-    ((1.5, 1e-5, 0.05, 1000), 206.7, 719.4, 35.7),
   ],
 )
 def test_chain_of_the_papers_lemmas(setting, h4, none, tight):
@@ -222,23 +148,3 @@ def rows(settings):
 def test_table_is_computed():
   (row,) = rows([(5.0, 1e-6, 1.0, 500)])
   assert row == ['198.2', '198.2', '198.2', '21.915', '9', '0.45']
-
-
-GOOD = {  # the others are statements, see `test_formulas`
-  bounds.song_sigma_squared: dict(
-    epsilon_hat=0.5, delta_hat=1e-5, lipschitz=1.0, constant=2.0
-  ),
-  bounds.das_noise_multiplier_of: dict(sigma=0.5, cohort=3.0, clip_norm=1.0),
-  heuristic: dict(max_value=1.0, stddev=1.0, alpha=4.0, rows=1, cols=3),
-}
-
-
-@pytest.mark.parametrize('function', GOOD, ids=lambda f: f.__name__)
-def test_bounds_refuse_bad_numbers(function):
-  good = GOOD[function]
-  for name in good:
-    for bad in (NAN, INF, -1):
-      with pytest.raises((ValueError, TypeError), match=name):
-        function(**{**good, name: bad})
-    with pytest.raises(TypeError, match=name):
-      function(**{**good, name: '1'})

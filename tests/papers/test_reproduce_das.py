@@ -1,7 +1,5 @@
 """What the studies of Das et al. add: closed form, paths, features, noise."""
 
-import types
-
 from fl_sketch import local, models
 from fl_sketch.data import pixels, sources, synthetic
 from fl_sketch.experiment import config as config_lib
@@ -37,7 +35,6 @@ def test_local_steps_in_closed_form():
   assert (off <= 1e-9 * np.linalg.norm(ends['steps'], axis=1)).all()
 
 
-@pytest.mark.nightly
 def test_paths_tell_signal_and_noise():
   config = grid.FIELDS | {
     'population': 5, 'cohort': 5, 'rounds': 3, 'noise_multiplier': 0.5,
@@ -63,13 +60,6 @@ def test_paths_tell_signal_and_noise():
       stddev = 0.5 * some['clip_norm'] / 5
       assert noise / stddev == pytest.approx(200**0.5, abs=6 / 2**0.5)
   assert not np.allclose(paths.w[0, 1], paths.w[1, 1])
-
-
-def test_the_excess_is_above_the_minimum():
-  w = np.stack([PROBLEM.start(0), PROBLEM.w_star])
-  least = PROBLEM.value(PROBLEM.w_star)
-  wanted = [PROBLEM.value(w[0]) - least, 0.0]
-  np.testing.assert_allclose(das_paths.excess(PROBLEM, w), wanted, atol=1e-6)
 
 
 def test_a_plane_holds_paths_that_lie_in_one():
@@ -112,13 +102,3 @@ def test_noise_of_the_formula():
   z = races.by_formula(setting, 5.0)
   assert z == pytest.approx(1.05130, abs=1e-5)
   assert races.worth(setting, z) == pytest.approx(10.18, abs=0.01)
-
-
-def test_cifar100_has_its_classes(monkeypatch):
-  split = {'x': np.zeros((1, 32, 32, 3), np.uint8), 'y': np.array([99])}
-  monkeypatch.setattr(
-    sources, '_locate', lambda *_: (types.SimpleNamespace(name='3.0.2'), '0')
-  )
-  splits = {'train': split, 'test': split}
-  monkeypatch.setattr(sources, '_read_cache', lambda *_: splits)
-  assert sources.load('cifar100').num_classes == 100

@@ -2,55 +2,40 @@
 
 from collections.abc import Callable
 import dataclasses
-import json
 
-from fl_sketch import models, sweeps
+from fl_sketch import sweeps
 from fl_sketch.experiment import config as config_lib
 import numpy as np
-from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
-from papers.haddadpour.studies import (
-  figures as haddadpour,
-  runs as runs_lib,
-  tables,
-)
+from papers.haddadpour.studies import figures as haddadpour, runs as runs_lib
 import pytest
 
-from tests.models.test_models import shapes
+from tests.papers import test_studies
 
-EVERY = 5
-BYTES = {'fedavg': 246_824}
+
+class Run(test_studies.Run):
+  """A run that ends at the accuracy which its world gives, in percent."""
+
+  def curve(self, metric='test_accuracy', x='round'):
+    xs, ys = super().curve(metric, x)
+    if metric == 'test_accuracy':
+      steps = self.row['steps'] * np.arange(1, len(ys) + 1)
+      ys = self.row['end'] / 100 * np.minimum(1, steps / 45)
+    return xs, ys
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeUp(Workspace):
+class MadeUp(test_studies.MadeUp):
   """Runs end at the accuracy that `world` gives to a config, in percent."""
 
   world: Callable[[config_lib.Config], float] = lambda c: 10.0
 
-  def sweep(self, name, config):
-    self.configs[name] = config
-    runs = []
-    for i, point in enumerate(sweeps.points(config)):
-      folder = self.folder / name.replace('/', '-') / str(i)
-      folder.mkdir(parents=True, exist_ok=True)
-      c, end = point.config, self.world(point.config)
-      rows = [
-        {
-          'round': r,
-          'train_loss': 2.0 - r / c.rounds,
-          'uplink_bytes': (sent := BYTES.get(c.algorithm, 3200)),
-          'total_uplink_bytes': sent * (r + 1) * c.cohort,
-          'total_downlink_bytes': sent * (r + 1) * c.cohort,
-          'test_accuracy': end / 100 * min(1, (r + 1) * c.local_steps / 45),
-        }
-        for r in range(EVERY - 1, c.rounds, EVERY)
-      ]
-      lines = [json.dumps(row) + '\n' for row in rows]
-      (folder / 'metrics.jsonl').write_text(''.join(lines))
-      row = {'values': point.values, 'diverged': False}
-      runs.append(workspace.Run(row, folder))
-    return runs
+  def _made_up(self, name, config):
+    configs = [point.config for point in sweeps.points(config)]
+    return [
+      Run(run.row | {'end': self.world(c), 'steps': c.local_steps}, run.folder)
+      for run, c in zip(super()._made_up(name, config), configs, strict=True)
+    ]
 
 
 def paper(c):
@@ -77,7 +62,6 @@ def claims(tmp_path, run, world):
   return run(ws).claims, ws.configs
 
 
-@pytest.mark.representatives('headline-6')
 @pytest.mark.parametrize(
   ('run', 'count'),
   [
@@ -119,26 +103,3 @@ def test_the_matched_table_sends_no_more_than_privix(tmp_path, scale):
   (rows, cols), (t, k) = runs_lib.matched(ws), runs_lib.tables(ws)[1]
   floats = 2 * rows * cols + cols
   assert floats <= t * k < floats + 2 * rows + 1
-
-
-@pytest.mark.parametrize('scale', ['cpu', 'gpu'])
-def test_configs_are_of_the_papers_devices(tmp_path, scale):
-  ws = MadeUp(tmp_path, scale, progress=False, world=paper)
-  for cell in runs_lib.cells(ws, 'unlike'):
-    runs_lib.entry(ws, 'unlike', cell)
-  everybody = {'cpu': 25, 'gpu': 50}[scale]
-  for config in ws.configs.values():
-    assert config['population'] == config['cohort'] == everybody
-    assert config['classes'] == 2
-
-
-def test_a_run_that_diverged_is_a_guess(tmp_path):
-  lost = workspace.Run({'values': {}, 'diverged': True}, tmp_path)
-  np.testing.assert_allclose(
-    runs_lib.accuracy(comparison.Entry([lost], {})), 10
-  )
-
-
-def test_the_tables_are_of_the_papers_model():
-  params = shapes(models.make('lenet5', 10), (28, 28, 1))
-  assert models.num_params(params) == tables.LENET5

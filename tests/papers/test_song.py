@@ -7,7 +7,6 @@ from typing import Any
 
 from fl_sketch import sketches
 import numpy as np
-from papers.common import statements as catalog
 from papers.song import statements as song
 from papers.song.statements import lemmas
 import pytest
@@ -60,24 +59,8 @@ def test_steps_are_checked(theorem):
     bound(theorem, client_lr=1.01 * client_lr)(9)
 
 
-def test_strong_convexity_is_at_most_the_smoothness():
-  for theorem in ('E1', 'F9'):
-    with pytest.raises(ValueError, match=r'strong_convexity=2\.1 <= '):
-      bound(theorem, client_lr=1e-9, strong_convexity=2.1)(9)
-
-
 def test_largest_steps():
   assert {k: largest(k) for k in LARGEST} == pytest.approx(LARGEST)
-
-
-def test_descent_sums_to_the_nonconvex_bound():
-  """At the mean of squares that it allows, T + 1 steps fall by the gap."""
-  rates = {'client_lr': 0.02, 'server_lr': 0.7}
-  for form in catalog.FORMS:
-    most = bound('G2', **rates, form=form)(9)
-    step = setting(song.nonconvex_step, **rates, form=form)
-    fall = song.nonconvex_step(most, **step)
-    assert 10 * fall == pytest.approx(-VALUES['gap'])
 
 
 @pytest.mark.covers('S0-Tab1')

@@ -75,7 +75,6 @@ def ratios(identity, operator):
   return np.stack(parts, 1)
 
 
-@pytest.mark.representatives('S0-E1-srht', 'S0-E3-gaussian')
 @pytest.mark.covers(
   'S0-E1[S0-E1]', 'S0-E2[S0-E2]', 'S0-E3[S0-E3]', 'S0-Thm5.3=F7[S0-Thm5.3]',
   'S0-Thm5.1=F9[S0-Thm5.1]', 'S0-G1, G2[S0-G2]',
@@ -130,7 +129,6 @@ def label_of(identity):
   return labels.get('corrected', labels['printed'])
 
 
-@pytest.mark.representatives('S0-E3')
 @pytest.mark.covers('S0-Thm5.1=F9')
 @pytest.mark.parametrize('identity', [k for k in BOUNDS if k != 'S0-E1'])
 def test_labels_say_what_is_measured(identity):

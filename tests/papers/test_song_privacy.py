@@ -4,7 +4,6 @@ import functools
 import math
 
 import numpy as np
-from papers.common import statements as catalog
 from papers.song.statements import privacy
 import pytest
 from scipy import stats
@@ -33,14 +32,3 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   assert one(form='printed') == pytest.approx((10 * 0.09, 100 * 1e-12))
   slack = {'delta_slack': 1e-6}
   assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
-
-
-def test_forms_of_amplification():
-  loose, tight = (
-    privacy.amplification(1.0, 1e-5, 0.1, form=f) for f in catalog.FORMS
-  )
-  assert loose[0] == pytest.approx(0.6)
-  assert tight[0] == pytest.approx(math.log1p(0.1 * math.expm1(1)))
-  assert tight[1] < loose[1]
-  with pytest.raises(ValueError, match="form='h4'"):
-    privacy.amplification(1.0, 1e-5, 0.1, form='h4')

@@ -5,7 +5,6 @@ from unittest import mock
 
 from fl_sketch import experiment, training
 from fl_sketch.experiment import problem as problem_lib
-from fl_sketch.training import workdir
 import jax
 from launch import configs
 import numpy as np
@@ -33,7 +32,6 @@ def watched(tmp_path_factory):
   return folder, run(folder)
 
 
-@pytest.mark.nightly
 @pytest.mark.covers('S4-Fig5')
 def test_every_other_round_has_its_spectrum(watched):
   folder, rows = watched
@@ -87,21 +85,6 @@ def test_started_again_it_takes_only_what_is_missing(watched, monkeypatch):
   assert slq.call_count == 2
 
 
-@pytest.mark.long
-def test_other_spectra_and_other_runs_are_refused(watched, tmp_path):
-  folder, _ = watched
-  with pytest.raises(workdir.WorkdirError, match='other options'):
-    run(folder, options=OPTIONS._replace(samples=60), rounds=6)
-  with pytest.raises(workdir.WorkdirError, match='client_lr'):
-    run(folder, rounds=6, client_lr=0.2)
-  training.train(
-    experiment.build(FIELDS | {'checkpoint_every': 4}), tmp_path, progress=False
-  )
-  with pytest.raises(workdir.WorkdirError, match='Expected a checkpoint'):
-    run(tmp_path)
-  assert [r['round'] for r in run(tmp_path, every=4)] == [0, 4]
-
-
 def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
   for options, message in (
     ({'top': 13}, 'top=13 <= lanczos_steps=12'),
@@ -126,7 +109,6 @@ def test_the_table_says_nothing_of_a_law_that_is_not_there():
   assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.00%', '', '', '']
 
 
-@pytest.mark.nightly
 def test_from_the_shell_and_again(tmp_path):
   flags = [
     '--config=configs/digits_fedavg.py:quick', f'--workdir={tmp_path}',
@@ -138,6 +120,3 @@ def test_from_the_shell_and_again(tmp_path):
   assert first == again
   assert first.startswith((tmp_path / 'spectrum.md').read_text())
   assert '3/3' in starts[0].stderr
-  wrong = command('spectrum', *flags, '--top=13')
-  assert wrong.returncode == 1
-  assert 'Expected 3 <= top=13 <= lanczos_steps=12' in wrong.stderr

@@ -28,7 +28,6 @@ def noise_page(rng):
   return claims + [verdicts.of_medians('', x, '>=', 0.0) for x in points]
 
 
-@pytest.mark.nightly
 def test_pure_noise_decides_nothing():
   """Catches verdicts by the sign of a mean, and claims judged one by one.
 

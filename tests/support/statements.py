@@ -125,7 +125,7 @@ EXAMPLES = {
       'run': RUN, 'gradient_square': 2.0, 'gradient_squares': 3.0,
       'drifts': 1.0,
     },
-    'correction': {'run': RUN, 'gradient_squares': 4.0},
+    'drift': {'run': RUN, 'gradient_squares': 4.0},
     'spread': {'omega': 8.0, 'clients': 4},
   },
   'haddadpour.plans': {
@@ -203,7 +203,7 @@ EXAMPLES = {
       'variance': 1.0, 'gap': 2.0, 'offset_squared': 4.0, 'smoothness': 1.0,
       'strong_convexity': 0.5,
     },
-    'correction': {
+    'drift': {
       'gaps': 1.0, 'client_lr': 0.05, 'smoothness': 1.0, 'heterogeneity': 2.0,
       'local_steps': 2,
     },
@@ -237,8 +237,6 @@ EXAMPLES = {
     'das_sigma_squared': BUDGET | {
       'clip_norm': 1.0, 'population': 50, 'rounds': 100, 'constant': 2.0,
     },
-  },
-  'privacy_lemmas': {
     'advanced_composition': BUDGET | {'k': 500, 'delta_slack': 5e-7},
     'gaussian_mechanism_sigma': BUDGET | {'sensitivity': 1.0},
   },

@@ -12,23 +12,14 @@ from . import spectrum
 
 
 class Advice(NamedTuple):
-  """The recommendation of `advise`; `str` puts it into words.
+  """The recommendation of `advise`; `str` puts it into words."""
 
-  Attributes:
-    learning_rate: server_lr * client_lr at most.
-    pessimistic: the rule 1 / (local_steps (1 + alpha) L) for any Hessian.
-    lambda_max: L, the largest |eigenvalue|.
-    trace: of |H|, the sum of all |eigenvalues|.
-    intrinsic_dimension: trace over lambda_max, of |H| both.
-    size: b, floats in a table; then d and K.
-  """
-
-  learning_rate: float
-  pessimistic: float
-  lambda_max: float
-  trace: spectrum.Estimate
-  intrinsic_dimension: float
-  size: int
+  learning_rate: float  # server_lr * client_lr at most
+  pessimistic: float  # the rule 1 / (local_steps (1 + alpha) L) for any Hessian
+  lambda_max: float  # L, the largest |eigenvalue|
+  trace: spectrum.Estimate  # of |H|, the sum of all |eigenvalues|
+  intrinsic_dimension: float  # trace over lambda_max, of |H| both
+  size: int  # b, floats in a table; then d and K
   dimension: int
   local_steps: int
 

@@ -22,19 +22,15 @@ _BATCH = 50  # samples that are differentiated at once
 
 
 class Options(NamedTuple):
-  """Options of the estimates, the same for all spectra of a folder.
+  """Options of the estimates, the same for all spectra of a folder."""
 
-  Attributes:
-    lanczos_steps: of each probe; a step is a pass over the samples, and a copy
-      of the model that is held.
-    probes: directions that a spectrum starts from, >= 2.
-    top: how many of the largest eigenvalues the power law is fitted to.
-    samples: of the training data, drawn once; all of it if there are fewer.
-  """
-
+  # Of each probe; a step is a pass over the samples, and a copy of the model
+  # that is held.
   lanczos_steps: int = 192
-  probes: int = 2
+  probes: int = 2  # directions that a spectrum starts from, >= 2
+  # How many of the largest eigenvalues the power law is fitted to.
   top: int = 50
+  # Of the training data, drawn once; all of it if there are fewer.
   samples: int = 1000
 
 

@@ -25,19 +25,15 @@ import numpy as np
 
 
 class Spectrum(NamedTuple):
-  """The singular values of J, or of R J, at one point.
+  """The singular values of J, or of R J, at one point."""
 
-  Attributes:
-    singular_values: f64[m], the largest first, zeros after min(equations, m).
-      Those below sqrt(m eps) of the largest are rounding, for the eps of the
-      dtype: they are roots of eigenvalues of J^T J.
-    equations: d, or the real numbers of a table: the rows of the matrix.
-    rank: how many are above rounding. Below m, inputs that fit the gradient
-      fill a surface through the true ones.
-  """
-
+  # f64[m], the largest first, zeros after min(equations, m). Those below sqrt(m
+  # eps) of the largest are rounding, for the eps of the dtype: they are roots
+  # of eigenvalues of J^T J.
   singular_values: np.ndarray
-  equations: int
+  equations: int  # d, or the real numbers of a table: the rows of the matrix
+  # How many are above rounding. Below m, inputs that fit the gradient fill a
+  # surface through the true ones.
   rank: int
 
   @property

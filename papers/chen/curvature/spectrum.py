@@ -43,21 +43,16 @@ class PowerLaw(NamedTuple):
 
 
 class Spectrum(NamedTuple):
-  """A Gauss quadrature of the eigenvalue density for each of a few probes.
+  """A Gauss quadrature of the eigenvalue density for each of a few probes."""
 
-  Attributes:
-    nodes: f64[probes, steps], ascending: estimates of eigenvalues.
-    weights: f64[probes, steps], the share of all eigenvalues near each node;
-      a probe's sum to 1.
-    errors: f64[probes, steps]: an eigenvalue lies within the error of its node
-      (|Hx - node x| of its Ritz vector x), up to rounding.
-    dimension: number of eigenvalues.
-  """
-
-  nodes: np.ndarray
+  nodes: np.ndarray  # f64[probes, steps], ascending: estimates of eigenvalues
+  # f64[probes, steps], the share of all eigenvalues near each node; a probe's
+  # sum to 1.
   weights: np.ndarray
+  # f64[probes, steps]: an eigenvalue lies within the error of its node (|Hx -
+  # node x| of its Ritz vector x), up to rounding.
   errors: np.ndarray
-  dimension: int
+  dimension: int  # number of eigenvalues
 
   def trace_of(self, f: Callable[[np.ndarray], np.ndarray]) -> Estimate:
     """Tr f(H), the sum of f over all eigenvalues, with f elementwise.
@@ -92,12 +87,7 @@ class Spectrum(NamedTuple):
     return self.trace_of(np.abs).value / radius
 
   def density(self, grid: np.ndarray, width: float) -> np.ndarray:
-    """The share of eigenvalues per unit, smoothed by a Gaussian kernel.
-
-    Args:
-      grid: f64[points], where.
-      width: standard deviation of the kernel, in eigenvalues.
-    """
+    """The share of eigenvalues per unit, by a Gaussian kernel of this width."""
     checks.positive('width', width)
     away = (grid[:, None] - self.nodes.reshape(1, -1)) / width
     kernel = np.exp(-(away**2) / 2) / (width * np.sqrt(2 * np.pi))

@@ -24,13 +24,9 @@ _POINTS = 400
 
 
 def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
-  """Returns the stored summary of a spectrum.
+  """Returns the stored summary of a spectrum after so many rounds.
 
-  Args:
-    done: rounds before it.
-    estimate: of `spectrum.slq`.
-    top: how many of the largest eigenvalues the power law is fitted to; of
-      those, the positive ones.
+  The power law is fitted to the positive ones of the `top` largest eigenvalues.
 
   Raises:
     ValueError: top is more than the Lanczos steps.
@@ -82,9 +78,6 @@ def panels(rows: Sequence[Row]) -> list[figures.Panel]:
 
   Densities are over their largest value, smoothed by a 150th of the range of
   all. The lines beside the eigenvalues are their power laws.
-
-  Args:
-    rows: in the order of rounds.
   """
   low = min(r['lambda_min'] for r in rows)
   high = max(r['lambda_max'] for r in rows)

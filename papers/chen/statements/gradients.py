@@ -105,15 +105,10 @@ def loss_constants(
 
 
 class Bounded(NamedTuple):
-  """Bounds along a whole run, with probability 1 - delta.
+  """Bounds along a whole run, with probability 1 - delta."""
 
-  Attributes:
-    gradient_squared: G >= ||grad L(x_t)||^2 for all t <= T.
-    mean: of ||grad L(x_t)||^2 over the rounds.
-  """
-
-  gradient_squared: float
-  mean: float
+  gradient_squared: float  # G >= ||grad L(x_t)||^2 for all t <= T
+  mean: float  # of ||grad L(x_t)||^2 over the rounds
 
 
 @statement('S4-Thm4.4', 'Theorem 4.4', printed='order', corrected='holds')

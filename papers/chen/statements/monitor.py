@@ -13,21 +13,14 @@ from .constants import Run
 
 
 class Trajectory(NamedTuple):
-  """A run of T rounds; the values of a round are those at its end.
+  """A run of T rounds; the values of a round are those at its end."""
 
-  Attributes:
-    params: f64[T + 1, d], x_0 to x_T.
-    clean: f64[T, d], what the clients moved on average, without the noise.
-    estimates: f64[T, d], R^T R of what they moved.
-    momentum: f64[T, d], m_t.
-    second: f64[T, d], the largest second moments so far.
-  """
-
-  params: np.ndarray
+  params: np.ndarray  # f64[T + 1, d], x_0 to x_T
+  # f64[T, d], what the clients moved on average, without the noise.
   clean: np.ndarray
-  estimates: np.ndarray
-  momentum: np.ndarray
-  second: np.ndarray
+  estimates: np.ndarray  # f64[T, d], R^T R of what they moved
+  momentum: np.ndarray  # f64[T, d], m_t
+  second: np.ndarray  # f64[T, d], the largest second moments so far
 
 
 def auxiliary(params: np.ndarray, b1: float) -> np.ndarray:
@@ -82,13 +75,8 @@ def descent_slack(
   \|z_t - x_t\|_A \|u\|_A + \|u\|_A^2 / 2`, where :math:`-A \preceq \nabla^2 L
   \preceq A`: the printed lemma leaves out what it calls less important terms,
   without which it fails.
-
-  Args:
-    run: its numbers.
-    trajectory: its rounds.
-    losses: f[T + 1], of L at z_0 to z_T (`auxiliary`).
-    gradients: f[T, d], of L at x_0 to x_{T-1}.
-    curvature: f[d], the diagonal A.
+  Losses are f[T + 1], of L at z_0 to z_T (`auxiliary`), gradients f[T, d] at
+  x_0 to x_{T-1}; the curvature f[d] is the diagonal A.
   """
   z = auxiliary(trajectory.params, run.b1)
   u, away = np.diff(z, axis=0), (z - trajectory.params)[:-1]

@@ -1,7 +1,4 @@
-"""Figures 1, 2, 3 and 6 of Chen et al.: methods, and sizes of tables.
-
-Chen, Li and Banerjee, arXiv:2411.06770.
-"""
+"""Figures 1, 2, 3 and 6 of Chen et al.: methods, and sizes of tables."""
 
 import itertools
 from typing import Any
@@ -42,6 +39,13 @@ _TINY = (
   'Each size has its own best rate. At gpu scale the paper has BERT as well, '
   'which is not here.'
 )
+_WINS = (
+  'test accuracy of SAFL at d / 100 above that of {} at the same bytes, points'
+)
+_NEVER = (
+  'No size of table reaches 75 % on all seeds in these rounds, dense Adam '
+  'neither.'
+)
 
 
 def figure_1(ws: Workspace) -> study.Report:
@@ -77,11 +81,6 @@ def _rank_correlations(sized) -> list[float]:
   losses = np.transpose([entry.loss for entry in sized.values()])
   found: Any = [scipy.stats.spearmanr(shares, by_seed) for by_seed in losses]
   return [float(correlation.statistic) for correlation in found]
-
-
-_WINS = (
-  'test accuracy of SAFL at d / 100 above that of {} at the same bytes, points'
-)
 
 
 def figure_2(ws: Workspace) -> study.Report:
@@ -135,12 +134,6 @@ def _fewer_rounds(sized) -> verdicts.Claim:
   if not later:
     return verdicts.untestable(text, '<=', 0.0, _NEVER)
   return verdicts.of_seeds(text, later, '<=', 0.0)
-
-
-_NEVER = (
-  'No size of table reaches 75 % on all seeds in these rounds, dense Adam '
-  'neither.'
-)
 
 
 def figure_6(ws: Workspace) -> study.Report:

@@ -1,7 +1,4 @@
-"""The headline of Chen et al.: dense accuracy with 99 % less uplink.
-
-Chen, Li and Banerjee, arXiv:2411.06770.
-"""
+"""The headline of Chen et al.: dense accuracy with 99 % less uplink."""
 
 import math
 
@@ -14,6 +11,24 @@ from . import figures, methods, report, settings
 _SETTINGS = {
   'resnet': settings.resnet, 'vit': settings.vit, 'text': settings.text,
 }  # fmt: skip
+_TRIED = (
+  'What was tried, one seed: SAFL at d / 100 over four times the rounds; '
+  'momentum in place of Adam, dense, the best of five rates from 0.01 to 1. '
+  'Test accuracy, %'
+)
+_TRIED_HEAD = (
+  'setting', 'SAFL, 4 x rounds', "its share of FedAdam's bytes",
+  'dense momentum', 'FedAdam',
+)  # fmt: skip
+_POINT = (
+  '{}: test accuracy of dense FedAdam above that of SAFL with 99 % less '
+  'uplink, points'
+)
+_CENSORED = (
+  'All methods have the same number of rounds, and SAFL does not get there in '
+  'them. It needs more than it has sent by then, which is less than what the '
+  'others need.'
+)
 
 
 def headline(ws: Workspace) -> study.Report:
@@ -42,17 +57,6 @@ def headline(ws: Workspace) -> study.Report:
   return study.Report(claims, seeds, tables, pictures, notes)
 
 
-_TRIED = (
-  'What was tried, one seed: SAFL at d / 100 over four times the rounds; '
-  'momentum in place of Adam, dense, the best of five rates from 0.01 to 1. '
-  'Test accuracy, %'
-)
-_TRIED_HEAD = (
-  'setting', 'SAFL, 4 x rounds', "its share of FedAdam's bytes",
-  'dense momentum', 'FedAdam',
-)  # fmt: skip
-
-
 def _tried(ws, setting, dense, safl) -> list[str]:
   """Accuracies of a longer run, of momentum and of Adam; bytes of the first."""
   longer = methods.longer(ws, setting, safl)
@@ -64,12 +68,6 @@ def _tried(ws, setting, dense, safl) -> list[str]:
     f'{100 * momentum.final(last=2):.1f}',
     f'{dense.accuracy.mean():.1f}',
   ]
-
-
-_POINT = (
-  '{}: test accuracy of dense FedAdam above that of SAFL with 99 % less '
-  'uplink, points'
-)
 
 
 def _bytes(name, uplinks) -> verdicts.Claim:
@@ -88,13 +86,6 @@ def _bytes(name, uplinks) -> verdicts.Claim:
     if who != 'safl' and math.isfinite(of_all[who, share])
   }
   return verdicts.of_seeds(text, ratios, '<=', 1.0)
-
-
-_CENSORED = (
-  'All methods have the same number of rounds, and SAFL does not get there in '
-  'them. It needs more than it has sent by then, which is less than what the '
-  'others need.'
-)
 
 
 def _table(name, uplinks, target) -> study.Table:

@@ -1,7 +1,4 @@
-"""The methods that are compared in the settings of Chen et al., and their runs.
-
-Chen, Li and Banerjee, arXiv:2411.06770, section 5 and appendix D.
-"""
+"""Methods and runs in the settings of Chen et al., section 5, appendix D."""
 
 from ...common import comparison, workspace
 from ...common.workspace import Workspace

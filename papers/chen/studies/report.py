@@ -12,6 +12,13 @@ from ...common.workspace import Workspace
 from . import methods, settings
 
 WINDOW = 10  # rounds whose mean a training loss, of a few samples, is
+_BY_ROUND = (
+  ('train_loss', 'training loss', 1, WINDOW),
+  ('test_accuracy', 'test accuracy, %', 100, 1),
+)
+_FAMILIES = {
+  'fedadam': 'dense', 'fetchsgd': 'heavy hitters', 'marina': 'codecs',
+}  # fmt: skip
 
 
 def compared(
@@ -33,15 +40,7 @@ def sizes(
 def seeds(entries: Comparison) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   named = {f'{name} {share:g}': e.runs for (name, share), e in entries.items()}
-  return summaries.seeds(
-    named,
-    lambda run: {
-      'test_accuracy': run.final(last=2),
-      'train_loss': run.final('train_loss', last=20),
-      'total_uplink_bytes': run.row.get('total_uplink_bytes'),
-      'total_downlink_bytes': run.row.get('total_downlink_bytes'),
-    },
-  )
+  return summaries.seeds(named, last=2, losses=20)
 
 
 def table(
@@ -78,12 +77,7 @@ _COLUMNS = {
 
 
 def panels(entries: Comparison, sized: Comparison) -> list[figures.Panel]:
-  """Panels: accuracy by bytes; loss and accuracy by round and table size.
-
-  Args:
-    entries: of the methods.
-    sized: SAFL by the size of its tables; without it there is one panel.
-  """
+  """Plots accuracy by bytes; loss and accuracy by round and table size."""
   every = {**entries, **sized}
   looks = _looks([*entries, *sized])
   panels = [comparison.by_bytes(every, looks.__getitem__)]
@@ -98,12 +92,6 @@ def panels(entries: Comparison, sized: Comparison) -> list[figures.Panel]:
   return panels
 
 
-_BY_ROUND = (
-  ('train_loss', 'training loss', 1, WINDOW),
-  ('test_accuracy', 'test accuracy, %', 100, 1),
-)
-
-
 def _looks(keys: Sequence[tuple[str, float]]) -> dict[Any, dict[str, Any]]:
   """Label, colour (of the method) and line (of the share) of every curve."""
   looks = {}
@@ -114,11 +102,6 @@ def _looks(keys: Sequence[tuple[str, float]]) -> dict[Any, dict[str, Any]]:
       'family': _FAMILIES.get(name, name), 'variant': shares.index(share),
     }  # fmt: skip
   return looks
-
-
-_FAMILIES = {
-  'fedadam': 'dense', 'fetchsgd': 'heavy hitters', 'marina': 'codecs',
-}  # fmt: skip
 
 
 def plateau(run: workspace.Run) -> float:

@@ -17,17 +17,11 @@ ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
 class Setting(NamedTuple):
-  """Learning problem of a comparison: config fields and model size.
+  """Learning problem of a comparison: config fields and model size."""
 
-  Attributes:
-    name: of its folder.
-    fields: of the config, the methods' own apart.
-    dimension: parameters of the model.
-  """
-
-  name: str
-  fields: Fields
-  dimension: int
+  name: str  # of its folder
+  fields: Fields  # of the config, the methods' own apart
+  dimension: int  # parameters of the model
 
   def floats(self, share: float) -> int:
     """Number of floats that a client may send in a round."""

@@ -1,7 +1,4 @@
-"""Figures 4 and 5 of Chen et al.: what the Hessian looks like in training.
-
-Chen, Li and Banerjee, arXiv:2411.06770.
-"""
+"""Figures 4 and 5 of Chen et al.: what the Hessian looks like in training."""
 
 from fl_sketch.utils import markdown
 import numpy as np
@@ -14,10 +11,7 @@ from ..curvature import during_training, spectrum_report
 def power_law(ws: Workspace) -> study.Report:
   """The largest eigenvalues fall as a power of their rank."""
   runs = _spectra(ws)
-  exponents, r_squared = (
-    _by_round(runs, 'exponent'),
-    _by_round(runs, 'r_squared'),
-  )
+  exponents, r_squared = (_by_round(runs, x) for x in ('exponent', 'r_squared'))
   top = ws.pick(5, 50, 50)
   claims = [
     verdicts.of_seeds(
@@ -53,9 +47,7 @@ def densities(ws: Workspace) -> study.Report:
   return _report(ws, runs, claims)
 
 
-def _by_round(
-  runs: list[list[spectrum_report.Row]], name: str
-) -> dict[str, np.ndarray]:
+def _by_round(runs, name: str) -> dict[str, np.ndarray]:
   """Collects a number of all seeds' spectra by round; NaN where it is None."""
   return {
     f'round {at[0]["round"]}': np.array([row[name] for row in at], float)

@@ -35,118 +35,90 @@ _SMALL_RATES = {'server_lr': (0.0003, 0.001, 0.003, 0.01)}
 def methods(floats: int) -> dict[str, dict[str, Any]]:
   """Returns name -> config fields with `sweep`, for an uplink of `floats`."""
   one_gradient = {'local_steps': 1, 'batch_size': 160}
+  everybody = {'cohort': 50}
   cyclic = {'kind': 'block_cyclic', 'size': floats}
+  # A tree over 50 clients sends 2 x 49 tables.
+  of_tree = {'kind': 'block_cyclic', 'size': floats * 50 // 98}
+  layerwise = {'kind': 'layerwise', 'factory': 'block_cyclic', 'size': floats}
+  layerwise['allocation'] = 'sqrt'
   adam = {'server_optimizer': 'adam', 'b2': 0.99}
   top_k = {'kind': 'top_k', 'k': floats // 2}
   rand_k = {'kind': 'rand_k', 'k': floats}
+  feedback = {'error_feedback': True}
+  heavy = {'k': floats // 16}
   # Of each value kept: an int32, half a byte, and a sixteenth of a scale.
   kept = int(floats / (1 + 1 / 8 + 1 / 16)) // 16 * 16
+  cocktail = {'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16}
   return {
-    'fedsgd': {'algorithm': 'fedsgd', **one_gradient, 'sweep': _RATES},
-    'fedavg': {'algorithm': 'fedavg', 'sweep': _STEPS},
-    'fedavg_adam': {'algorithm': 'fedavg', **adam, 'sweep': _ADAPTIVE},
-    'scaffold': {'algorithm': 'scaffold', 'sweep': _SMALL_STEPS},
-    'iterative_sketching': {
-      'algorithm': 'iterative_sketching', 'sketch': cyclic, 'sweep': _STEPS,
-    },
-    'decentralised': {
-      'algorithm': 'decentralised',
-      'cohort': 50,
-      'options': {'graph': 'grid'},
-      # A tree over 50 clients sends 2 x 49 tables.
-      'sketch': {'kind': 'block_cyclic', 'size': floats * 50 // 98},
-      'sweep': _STEPS,
-    },
-    'fedsketch_privix': {
-      'algorithm': 'fedsketch_privix', 'sketch': _rows(20, floats),
-      'sweep': _STEPS,
-    },
-    'fedsketch_heaprix': {
-      'algorithm': 'fedsketch_heaprix', 'sketch': _rows(20, 3 * floats // 8),
-      'options': {'k': floats // 4}, 'sweep': _STEPS,
-    },
-    'fedsketchgate': {
-      'algorithm': 'fedsketchgate', 'cohort': 50, 'sketch': _rows(20, floats),
-      'sweep': _STEPS,
-    },
-    'diffsketch': {
-      'algorithm': 'diffsketch', 'sketch': _rows(20, floats),
-      'sweep': {'client_lr': (0.003, 0.01, 0.03, 0.1)},
-    },
-    'safl': {'algorithm': 'safl', 'sketch': cyclic, **adam, 'sweep': _ADAPTIVE},
-    'safl_layerwise': {
-      'algorithm': 'safl',
-      'sketch': {
-        'kind': 'layerwise',
-        'factory': 'block_cyclic',
-        'size': floats,
-        'allocation': 'sqrt',
-      },
-      **adam,
-      'sweep': _ADAPTIVE,
-    },
-    'sketched_sgd': {
-      'algorithm': 'sketched_sgd', **one_gradient,
-      'sketch': _rows(5, 3 * floats // 4), 'options': {'k': floats // 16},
-      'sweep': _RATES,
-    },
-    'fetchsgd': {
-      'algorithm': 'fetchsgd', **one_gradient, 'sketch': _rows(5, floats),
-      'options': {'k': floats // 16}, 'sweep': _RATES,
-    },
-    'fedcom_rand_k': {'algorithm': 'fedcom', 'codec': rand_k, 'sweep': _STEPS},
-    'fedcom_qsgd': {
-      'algorithm': 'fedcom', 'codec': {'kind': 'qsgd', 'levels': 1},
-      'sweep': _STEPS,
-    },
-    'feedback_top_k': {
-      'algorithm': 'fedcom', 'codec': top_k,
-      'options': {'error_feedback': True}, 'sweep': _STEPS,
-    },
-    'feedback_sign': {
-      'algorithm': 'fedcom', 'codec': {'kind': 'sign', 'norm': 'l1'},
-      'options': {'error_feedback': True}, 'sweep': _STEPS,
-    },
-    'fedcomgate': {
-      'algorithm': 'fedcomgate', 'cohort': 50, 'codec': rand_k, 'sweep': _STEPS,
-    },
-    'signsgd': {'algorithm': 'signsgd', **one_gradient, 'sweep': _SMALL_RATES},
-    'marina': {
-      'algorithm': 'marina', **one_gradient,
-      'codec': {'kind': 'rand_k', 'k': floats // 2},
-      'options': {'sync_probability': 1 / 64}, 'sweep': _RATES,
-    },
-    'ef21': {
-      'algorithm': 'ef21', **one_gradient, 'codec': top_k, 'sweep': _RATES,
-    },
-    'cd_adam': {
-      'algorithm': 'cd_adam', **one_gradient, 'codec': top_k, 'b2': 0.99,
-      'sweep': _SMALL_RATES,
-    },
-    'onebit_adam': {
-      'algorithm': 'onebit_adam', **one_gradient, 'options': {'warmup': 10},
-      'b2': 0.99, 'sweep': _SMALL_RATES,
-    },
-    'cocktail_sgd': {
-      'algorithm': 'cocktail_sgd',
-      'codec': {'kind': 'quantized_top_k', 'k': kept, 'bits': 4, 'bucket': 16},
-      'options': {'mask_ratio': 0.2}, 'sweep': _STEPS,
-    },
+    'fedsgd': _of('fedsgd', _RATES, **one_gradient),
+    'fedavg': _of('fedavg', _STEPS),
+    'fedavg_adam': _of('fedavg', _ADAPTIVE, **adam),
+    'scaffold': _of('scaffold', _SMALL_STEPS),
+    'iterative_sketching': _of('iterative_sketching', _STEPS, sketch=cyclic),
+    'decentralised': _of(
+      'decentralised', _STEPS, **everybody, options={'graph': 'grid'},
+      sketch=of_tree,
+    ),
+    'fedsketch_privix': _of(
+      'fedsketch_privix', _STEPS, sketch=_rows(20, floats)
+    ),
+    'fedsketch_heaprix': _of(
+      'fedsketch_heaprix', _STEPS, sketch=_rows(20, 3 * floats // 8),
+      options={'k': floats // 4},
+    ),
+    'fedsketchgate': _of(
+      'fedsketchgate', _STEPS, **everybody, sketch=_rows(20, floats)
+    ),
+    'diffsketch': _of(
+      'diffsketch', {'client_lr': (0.003, 0.01, 0.03, 0.1)},
+      sketch=_rows(20, floats),
+    ),
+    'safl': _of('safl', _ADAPTIVE, sketch=cyclic, **adam),
+    'safl_layerwise': _of('safl', _ADAPTIVE, sketch=layerwise, **adam),
+    'sketched_sgd': _of(
+      'sketched_sgd', _RATES, **one_gradient, options=heavy,
+      sketch=_rows(5, 3 * floats // 4),
+    ),
+    'fetchsgd': _of(
+      'fetchsgd', _RATES, **one_gradient, options=heavy,
+      sketch=_rows(5, floats),
+    ),
+    'fedcom_rand_k': _of('fedcom', _STEPS, codec=rand_k),
+    'fedcom_qsgd': _of('fedcom', _STEPS, codec={'kind': 'qsgd', 'levels': 1}),
+    'feedback_top_k': _of('fedcom', _STEPS, codec=top_k, options=feedback),
+    'feedback_sign': _of(
+      'fedcom', _STEPS, codec={'kind': 'sign', 'norm': 'l1'}, options=feedback
+    ),
+    'fedcomgate': _of('fedcomgate', _STEPS, **everybody, codec=rand_k),
+    'signsgd': _of('signsgd', _SMALL_RATES, **one_gradient),
+    'marina': _of(
+      'marina', _RATES, **one_gradient,
+      codec={'kind': 'rand_k', 'k': floats // 2},
+      options={'sync_probability': 1 / 64},
+    ),
+    'ef21': _of('ef21', _RATES, **one_gradient, codec=top_k),
+    'cd_adam': _of(
+      'cd_adam', _SMALL_RATES, **one_gradient, codec=top_k, b2=0.99
+    ),
+    'onebit_adam': _of(
+      'onebit_adam', _SMALL_RATES, **one_gradient, options={'warmup': 10},
+      b2=0.99,
+    ),
+    'cocktail_sgd': _of(
+      'cocktail_sgd', _STEPS, codec=cocktail, options={'mask_ratio': 0.2}
+    ),
     # Beside the budget: the tables of the FedSKETCH paper.
-    'privix_20x40': {
-      'algorithm': 'fedsketch_privix', 'sketch': _rows(20, 800),
-      'sweep': _STEPS,
-    },
-    'heaprix_20x40': {
-      'algorithm': 'fedsketch_heaprix', 'sketch': _rows(20, 800),
-      'options': {'k': 40}, 'sweep': _STEPS,
-    },
-    'privix_20x82': {
-      'algorithm': 'fedsketch_privix',
-      'sketch': _rows(20, 1640),  # as many floats as heaprix_20x40 sends
-      'sweep': _STEPS,
-    },
+    'privix_20x40': _of('fedsketch_privix', _STEPS, sketch=_rows(20, 800)),
+    'heaprix_20x40': _of(
+      'fedsketch_heaprix', _STEPS, sketch=_rows(20, 800), options={'k': 40}
+    ),
+    # As many floats as heaprix_20x40 sends.
+    'privix_20x82': _of('fedsketch_privix', _STEPS, sketch=_rows(20, 1640)),
   }  # fmt: skip
+
+
+def _of(algorithm: str, sweep: Any, **fields: Any) -> dict[str, Any]:
+  return {'algorithm': algorithm, 'sweep': sweep, **fields}
 
 
 def _rows(rows: int, floats: int) -> dict[str, Any]:

@@ -127,18 +127,12 @@ def compare(
   the h of :math:`(2 - x^2) h - x^2 = \sqrt{2 (h + 1)} (2 D \rho + x c / 2)`.
   Our reconstruction. Normalisation is better from about
   D = (1/2 + c x / 4) E on, and worse nearer: as short updates are scaled up, it
-  leaves a floor of x c / sqrt(8) at the optimum itself.
+  leaves a floor of x c / sqrt(8) at the optimum itself. D is in units of
+  sqrt(Delta* / L), c the ratio, rho and alpha as of `rates.Schedule`.
 
   >>> b = compare(ratio=4.0, distance=10.0, rho=0.001, local_steps=5)
   >>> round(b.normalize, 4), round(b.clip, 4)
   (0.0215, 0.0439)
-
-  Args:
-    ratio: c >= 4.
-    distance: D, in units of sqrt(Delta* / L).
-    rho: as of `rates.Schedule`.
-    local_steps: E <= alpha / (2 rho).
-    alpha: as of `rates.Schedule`.
 
   Raises:
     ValueError: the bound on the norm admits clipping, h + 1 > c^2 / 2.

@@ -87,16 +87,9 @@ def features(
   data: sources.Dataset,
   progress: bool = False,
 ) -> dict[str, np.ndarray]:
-  """Computes the inputs of the last layer of a ResNet.
+  """Computes the inputs of a ResNet's last layer, f32[images, features].
 
-  Args:
-    c: names the network.
-    params: of it.
-    data: images; the first `PUBLIC` say how pixels are scaled.
-    progress: whether to show a bar.
-
-  Returns:
-    f32[images, features] of 'train' and 'test'.
+  Of 'train' and 'test'; the first `PUBLIC` images say how pixels are scaled.
   """
   last = params['Dense_0']
   size = last['kernel'].shape[0]

@@ -25,19 +25,13 @@ FIELDS = {
 
 
 class Grid(NamedTuple):
-  """Runs over the product of `axes`: algorithm, then fields of a config.
+  """Runs over the product of `axes`: algorithm, then fields of a config."""
 
-  Attributes:
-    axes: name -> values, in the order of the arrays' axes.
-    every: rounds between the points of `excess`; windows of `snr` are as long.
-    excess: f64[*axes, points], f(w) - f(w*).
-    snr: f64[*axes, windows], the mean of |mean g| / |noise|.
-  """
-
-  axes: dict[str, list[Any]]
+  axes: dict[str, list[Any]]  # name -> values, in the order of the arrays' axes
+  # Rounds between the points of `excess`; windows of `snr` are as long.
   every: int
-  excess: np.ndarray
-  snr: np.ndarray
+  excess: np.ndarray  # f64[*axes, points], f(w) - f(w*)
+  snr: np.ndarray  # f64[*axes, windows], the mean of |mean g| / |noise|
 
   def at(self, values: np.ndarray, **wanted: Any) -> np.ndarray:
     """The part of an array, less its algorithm, at these values of axes."""
@@ -145,11 +139,9 @@ def trajectories(ws: Workspace) -> list[dict[str, Any]]:
   """Projects both algorithms' trajectories (q = 1, rate 0.001) on a plane.
 
   The plane is that of the two main directions of both, smoothed, and w* its
-  origin; the paper does not say how it projects.
-
-  Returns:
-    By start, C and seed: 'paths' [algorithm, points, 2] and, from w* to where
-    they end, 'plane' and 'space' [algorithm].
+  origin; the paper does not say how it projects. By start, C and seed there are
+  'paths' [algorithm, points, 2] and, from w* to where they end, 'plane' and
+  'space' [algorithm].
   """
   base = fields(ws)
   axes = {'start_scale': STARTS, 'clip_norm': CLIPS}

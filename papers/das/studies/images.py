@@ -1,7 +1,4 @@
-"""Section 6 and Table 1 of Das et al.: clipping and normalising on images.
-
-Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
-"""
+"""Section 6, appendix G and Table 1 of Das et al.: bounds on images."""
 
 from fl_sketch import experiment, models
 from fl_sketch.data import sources

@@ -23,17 +23,13 @@ AT_ONCE = 24  # runs, whose states fit a cache
 
 
 class Paths(NamedTuple):
-  """Trajectories of runs of R rounds.
+  """Trajectories of runs of R rounds."""
 
-  Attributes:
-    w: f32[runs, R + 1, d], the parameters before each round and at the end.
-    signal: f32[runs, R], the norm of the mean over the clients of g_i.
-    noise: f32[runs, R], the norm of what was added to that mean.
-  """
-
+  # F32[runs, R + 1, d], the parameters before each round and at the end.
   w: np.ndarray
+  # F32[runs, R], the norm of the mean over the clients of g_i.
   signal: np.ndarray
-  noise: np.ndarray
+  noise: np.ndarray  # f32[runs, R], the norm of what was added to that mean
 
 
 def closed_form(client_lr: Any, steps: int) -> Local:
@@ -50,12 +46,7 @@ def closed_form(client_lr: Any, steps: int) -> Local:
   >>> local({'w': jnp.ones(1)}, batch, None, None)[0]['w'].tolist()
   [0.75]
 
-  Args:
-    client_lr: f32[], eta < 1 / max(S).
-    steps: E.
-
-  Returns:
-    As `local.sgd`; batches are a single sample of `decomposed` data.
+  It is of eta < 1 / max(S), and batches are a single sample of `decomposed`.
   """
 
   def local(params, batches, key, drift):
@@ -88,14 +79,9 @@ def play(
   """Plays runs that differ in numbers alone, some at once.
 
   Each has the noise that `sweep` gives it. Every round is played a second time
-  without noise, which tells the two parts of its mean.
-
-  Args:
-    config: fields of a private config of 'quadratics' with everybody in it.
-    values: the fields in which each run differs, ``start_scale`` among them.
-
-  Yields:
-    The `Paths` of the next runs.
+  without noise, which tells the two parts of its mean. The config is a private
+  one of 'quadratics' with everybody in it, and `values` are the fields in which
+  each run differs, ``start_scale`` among them.
   """
   c = config_lib.Config.from_mapping(config)
   exp, program = _program(c)
@@ -151,15 +137,7 @@ def _program(c: config_lib.Config):
 
 
 def excess(problem: synthetic.Quadratics, w: np.ndarray) -> np.ndarray:
-  r"""f(w) - f(w*) = (w - w*)^T H (w - w*) / 2, H the mean of A_i A_i^T.
-
-  Args:
-    problem: its clients' mean loss is f.
-    w: [..., d].
-
-  Returns:
-    f64[...].
-  """
+  """f(w) - f(w*) = (w - w*)^T H (w - w*) / 2 of [..., d]; H: mean A_i A_i^T."""
   factor = problem.data['factor'].astype(float)
   rows = factor.swapaxes(0, 1).reshape(len(problem.w_star), -1)
   away = (w - problem.w_star).astype(float) @ (rows / len(factor) ** 0.5)

@@ -1,7 +1,4 @@
-"""Figures 1, 2 and 3 of Das et al.: clipping and normalising on quadratics.
-
-Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 5.3.
-"""
+"""Figures 1 to 3 of Das et al., section 5.3: both bounds on quadratics."""
 
 import itertools
 
@@ -36,6 +33,15 @@ _PLANE = (
   'both trajectories together, smoothed, with w* as the origin.'
 )
 _ALL = 'over q >= 1, both starts and all rates'
+# C, and bounds of normalising over clipping.
+_ORDER = (
+  (20.0, '<=', 1.0001), (20.0, '>=', 0.9999), (40.0, '<=', 1.002),
+  (40.0, '>=', 0.94), (50.0, '<=', 0.97), (100.0, '<=', 0.75),
+)  # fmt: skip
+_RATIOS = (
+  (40.0, '>=', 1.0), (40.0, '<=', 1.08), (50.0, '>=', 1.03),
+  (50.0, '<=', 1.25), (100.0, '>=', 1.4),
+)  # fmt: skip
 
 
 def figure_1(ws: Workspace) -> study.Report:
@@ -69,17 +75,6 @@ def _order(runs):
     )
     claims.append(verdicts.of_seeds(text, part, relation, bound))
   return claims
-
-
-# C, and bounds of normalising over clipping.
-_ORDER = (
-  (20.0, '<=', 1.0001), (20.0, '>=', 0.9999), (40.0, '<=', 1.002),
-  (40.0, '>=', 0.94), (50.0, '<=', 0.97), (100.0, '<=', 0.75),
-)  # fmt: skip
-_RATIOS = (
-  (40.0, '>=', 1.0), (40.0, '<=', 1.08), (50.0, '>=', 1.03),
-  (50.0, '<=', 1.25), (100.0, '>=', 1.4),
-)  # fmt: skip
 
 
 def _no_progress(runs):

@@ -1,7 +1,4 @@
-"""Das et al.'s images: the settings, the grid that tunes, the best settings.
-
-Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, section 6, appendix G.
-"""
+"""Das et al.'s images: the settings, the grid that tunes, the best settings."""
 
 from collections.abc import Sequence
 import math
@@ -27,41 +24,25 @@ _RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 
 
 class Setting(NamedTuple):
-  """A dataset spread over clients.
+  """A dataset spread over clients."""
 
-  Attributes:
-    name: of its folder.
-    fields: of the config, without privacy.
-    clips: the grid of C.
-    rates: the grid of eta_0.
-    rate: of the claims at a fixed C.
-    accountant: the tight one unless another is named, as where time matters.
-    epsilons: what noise is meant for.
-  """
-
-  name: str
-  fields: Fields
-  clips: tuple[float, ...]
-  rates: tuple[float, ...]
-  rate: float
+  name: str  # of its folder
+  fields: Fields  # of the config, without privacy
+  clips: tuple[float, ...]  # the grid of C
+  rates: tuple[float, ...]  # the grid of eta_0
+  rate: float  # of the claims at a fixed C
+  # The tight one unless another is named, as where time matters.
   accountant: str | None = None
-  epsilons: tuple[float, ...] = EPSILONS
+  epsilons: tuple[float, ...] = EPSILONS  # what noise is meant for
 
 
 class Noise(NamedTuple):
-  """A noise multiplier, and what it is worth.
+  """A noise multiplier, and what it is worth."""
 
-  Attributes:
-    epsilon: what it is meant for.
-    kind: 'formula' with q = 1, or 'calibrated'.
-    multiplier: z.
-    worth: the true epsilon.
-  """
-
-  epsilon: float
-  kind: str
-  multiplier: float
-  worth: float
+  epsilon: float  # what it is meant for
+  kind: str  # 'formula' with q = 1, or 'calibrated'
+  multiplier: float  # z
+  worth: float  # the true epsilon
 
 
 def fashion(ws: Workspace) -> Setting:

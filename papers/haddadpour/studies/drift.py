@@ -1,7 +1,4 @@
-"""Drift on unlike quadratics: FedSKETCH, its GATE, and GATE as printed.
-
-Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Algorithms 5 and 6.
-"""
+"""Drift on unlike quadratics: FedSKETCH, its GATE, and GATE as printed."""
 
 import functools
 from typing import Any

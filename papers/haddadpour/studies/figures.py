@@ -1,7 +1,4 @@
-"""Figures 1 and 2 of Haddadpour et al., and the headline claim.
-
-Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
-"""
+"""Figures 1 and 2 of Haddadpour et al., and the headline claim."""
 
 import itertools
 

@@ -16,14 +16,20 @@ _FAMILIES = {
   **dict.fromkeys(runs_lib.PRIVIX.values(), 'privix'),
   **dict.fromkeys(runs_lib.HEAPRIX.values(), 'heaprix'),
 }  # fmt: skip
+_CAPTION = (
+  'Of one client in one round, second uplinks counted; means over seeds, of '
+  'the last rounds. Rates of clients, server; one of the server alone.'
+)
+_METRICS = (
+  ('train_loss', 'training loss', 1),
+  ('test_accuracy', 'test accuracy, %', 100),
+)
 
 
 def gap(entries: Comparison, some: Cell, other: Cell) -> dict[str, np.ndarray]:
   """Test accuracy of `some` above that of `other`, in points, by seed.
 
-  Returns:
-    One entry by the name of the cell, the one with a table, or none if one of
-    the two was not run.
+  By the name of the cell that has a table; none if one of the two was not run.
   """
   if some not in entries or other not in entries:
     return {}
@@ -33,17 +39,11 @@ def gap(entries: Comparison, some: Cell, other: Cell) -> dict[str, np.ndarray]:
 
 def seeds(entries: Comparison) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
-  return summaries.seeds(
-    {cell: entry.runs for cell, entry in entries.items()},
-    lambda run: {
-      'diverged': run.diverged,
-      'test_accuracy': run.final(last=runs_lib.LAST),
-      'train_loss': run.final('train_loss', last=10),
-      'rounds_to_90': run.reaches(0.9, x='round'),
-      'total_uplink_bytes': run.row.get('total_uplink_bytes'),
-      'total_downlink_bytes': run.row.get('total_downlink_bytes'),
-    },
-  )
+  runs = {cell: entry.runs for cell, entry in entries.items()}
+  more = lambda run: {
+    'diverged': run.diverged, 'rounds_to_90': run.reaches(0.9, x='round'),
+  }  # fmt: skip
+  return summaries.seeds(runs, runs_lib.LAST, losses=10, more=more)
 
 
 def table(entries: Comparison) -> study.Table:
@@ -60,12 +60,6 @@ def table(entries: Comparison) -> study.Table:
     'test accuracy, %': _accuracy,
   }
   return comparison.table(_CAPTION, entries, columns)
-
-
-_CAPTION = (
-  'Of one client in one round, second uplinks counted; means over seeds, of '
-  'the last rounds. Rates of clients, server; one of the server alone.'
-)
 
 
 def _loss(_, entry) -> str:
@@ -101,12 +95,6 @@ def by_round(entries: Comparison) -> list[figures.Panel]:
   return panels
 
 
-_METRICS = (
-  ('train_loss', 'training loss', 1),
-  ('test_accuracy', 'test accuracy, %', 100),
-)
-
-
 def by_bytes(entries: Comparison) -> list[figures.Panel]:
   """Test accuracy against the bytes of all clients, a panel a tau."""
   sizes, taus = _sizes_and_taus(entries)
@@ -128,9 +116,7 @@ def by_bytes(entries: Comparison) -> list[figures.Panel]:
   ]
 
 
-def _sizes_and_taus(
-  entries: Comparison,
-) -> tuple[list[runs_lib.Table], list[int]]:
+def _sizes_and_taus(entries: Comparison) -> tuple[list, list[int]]:
   sizes = sorted({cell.table for cell in entries if cell.table})
   return sizes, sorted({cell.steps for cell in entries})
 

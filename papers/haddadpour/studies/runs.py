@@ -1,7 +1,6 @@
 """Runs behind Figures 1 and 2 of Haddadpour et al.: cells, rates, seeds.
 
-Haddadpour, Karimi, Li and Li, arXiv:2008.04975, section 6: LeNet-5 on MNIST,
-50 devices, half of them a round, batches of 32.
+Section 6: LeNet-5 on MNIST, 50 devices, half of them a round, batches of 32.
 """
 
 from collections.abc import Mapping
@@ -28,17 +27,11 @@ _LONE = {'server_lr': (0.03, 0.1, 0.3, 1.0)}  # of the method of one gradient
 
 
 class Cell(NamedTuple):
-  """A method in one panel.
+  """A method in one panel."""
 
-  Attributes:
-    name: of the method.
-    steps: tau, local steps.
-    table: of the sketch; None sends the model.
-  """
-
-  name: str
-  steps: int
-  table: Table | None = None
+  name: str  # of the method
+  steps: int  # tau, local steps
+  table: Table | None = None  # of the sketch; None sends the model
 
   def __str__(self) -> str:
     table = f', ({self.table[0]}, {self.table[1]})' if self.table else ''

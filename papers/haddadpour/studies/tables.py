@@ -1,7 +1,4 @@
-"""Tables 1 and 2 of Haddadpour et al. for the numbers of its experiments.
-
-Haddadpour, Karimi, Li and Li, arXiv:2008.04975.
-"""
+"""Tables 1 and 2 of Haddadpour et al. for the numbers of its experiments."""
 
 from fl_sketch.utils import markdown
 

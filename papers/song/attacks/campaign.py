@@ -21,6 +21,10 @@ from .settings import AttackConfig, Setting
 
 Row = dict[str, Any]
 _SHOWN = 8  # examples whose images are kept
+_SEARCH = (
+  'objective', 'tv', 'optimizer', 'learning_rate', 'steps', 'restarts',
+  'start_scale',
+)  # fmt: skip
 
 
 @checked()
@@ -137,13 +141,7 @@ def _one(c, victim, setting, index, x, y):
     pooled=True,
     local=local,
     redo=defence.redo,
-    objective=c.objective,
-    tv=c.tv,
-    optimizer=c.optimizer,
-    learning_rate=c.learning_rate,
-    steps=c.steps,
-    restarts=c.restarts,
-    start_scale=c.start_scale,
+    **{name: getattr(c, name) for name in _SEARCH},
   )
 
 

@@ -91,23 +91,14 @@ class AttackConfig:
 
 
 class Setting(NamedTuple):
-  """Setting of one attack on all examples.
+  """Setting of one attack on all examples."""
 
-  Attributes:
-    batch_size: samples behind a message.
-    sketch: kind, 'identity' for none.
-    size: numbers in a table, complex ones of srft; 0 for none.
-    rounds: how many are pooled.
-    defence: 'none', 'noise', 'epsilon', or one of `DEFENCES`.
-    strength: length of the noise, epsilon, bound or k.
-  """
-
-  batch_size: int
-  sketch: str = 'identity'
-  size: int = 0
-  rounds: int = 1
-  defence: str = 'none'
-  strength: float = 0.0
+  batch_size: int  # samples behind a message
+  sketch: str = 'identity'  # kind, 'identity' for none
+  size: int = 0  # numbers in a table, complex ones of srft; 0 for none
+  rounds: int = 1  # how many are pooled
+  defence: str = 'none'  # 'none', 'noise', 'epsilon', or one of `DEFENCES`
+  strength: float = 0.0  # length of the noise, epsilon, bound or k
 
 
 def grid(c: AttackConfig) -> tuple[Setting, ...]:

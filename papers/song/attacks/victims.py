@@ -17,21 +17,13 @@ _MOST_CANDIDATES = 1000
 
 
 class Victim(NamedTuple):
-  """A model and its training samples.
+  """A model and its training samples."""
 
-  Attributes:
-    loss_fn: (params, {'x', 'y'}) -> f32[].
-    params: of the model.
-    x: f32[samples, ...], images from 0 to 1.
-    y: int32[samples], or f32[samples, outputs].
-    num_classes: of the labels, None if they are numbers.
-  """
-
-  loss_fn: losses.LossFn
-  params: Any
-  x: np.ndarray
-  y: np.ndarray
-  num_classes: int | None
+  loss_fn: losses.LossFn  # (params, {'x', 'y'}) -> f32[]
+  params: Any  # of the model
+  x: np.ndarray  # f32[samples, ...], images from 0 to 1
+  y: np.ndarray  # int32[samples], or f32[samples, outputs]
+  num_classes: int | None  # of the labels, None if they are numbers
 
   @property
   def unknowns(self) -> int:
@@ -71,13 +63,10 @@ def identify(victim: Victim) -> identity.Record:
 
 
 def candidates(num_classes: int, batch_size: int) -> np.ndarray:
-  """All multisets of labels of a batch.
+  """All multisets of labels of a batch, int32[candidates, batch_size].
 
   >>> candidates(3, 2).tolist()
   [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]
-
-  Returns:
-    int32[candidates, batch_size].
 
   Raises:
     ValueError: there are more than a thousand.
@@ -95,11 +84,7 @@ def candidates(num_classes: int, batch_size: int) -> np.ndarray:
 def tanh_loss(params: jax.Array, batch: losses.Batch) -> jax.Array:
   r"""Half the squared error of one layer, :math:`\tanh(x W)`.
 
-  Smooth, with as many equations as W has entries.
-
-  Args:
-    params: W, f32[inputs, outputs].
-    batch: {'x': f32[batch, inputs], 'y': f32[batch, outputs]}.
+  Smooth, with as many equations as W f32[inputs, outputs] has entries.
   """
   error = jnp.tanh(batch['x'] @ params) - batch['y']
   return 0.5 * jnp.square(error).sum(1).mean()

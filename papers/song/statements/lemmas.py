@@ -82,19 +82,12 @@ def heterogeneity(gradients: np.ndarray) -> float:
 
 
 class Averages(NamedTuple):
-  """Definition F.1, of models f[..., clients, d].
+  """Definition F.1, of models f[..., clients, d]."""
 
-  Attributes:
-    model: f[..., d], ubar, the clients' mean.
-    offset: f[..., d], r = ubar - w*.
-    gradient: f[..., d], gbar, the mean of g_c = grad f_c(u_c).
-    variance: f[...], V, the mean of ||u_c - ubar||^2.
-  """
-
-  model: np.ndarray
-  offset: np.ndarray
-  gradient: np.ndarray
-  variance: np.ndarray
+  model: np.ndarray  # f[..., d], ubar, the clients' mean
+  offset: np.ndarray  # f[..., d], r = ubar - w*
+  gradient: np.ndarray  # f[..., d], gbar, the mean of g_c = grad f_c(u_c)
+  variance: np.ndarray  # f[...], V, the mean of ||u_c - ubar||^2
 
 
 @statement('S0-DefF1', 'Definition F.1', printed='holds')

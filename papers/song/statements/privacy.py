@@ -29,7 +29,7 @@ def amplification(
 ) -> tuple[float, float]:
   """(epsilon, delta) of a step on the share q: 'h4', corrected 'tight'.
 
-  Of `privacy_lemmas.subsample_amplification`.
+  Of `privacy_bounds.subsample_amplification`.
 
   >>> round(amplification(1.0, 1e-5, 0.2, form='printed')[0], 3)
   1.2

@@ -11,6 +11,10 @@ from ..attacks import campaign, settings
 
 _SHARES = (0.25, 0.5, 1.0, 1.5, 3.0, 10.0)
 _NOISES = (0.01, 0.05, 0.5)
+_CAPTION = (
+  'Median relative error of what is recovered, with its interval; the line is '
+  'at one number for each unknown.'
+)
 
 
 def recovery(ws: Workspace) -> study.Report:
@@ -62,12 +66,6 @@ def recovery(ws: Workspace) -> study.Report:
       'launch.attack has them.'
     ],
   )
-
-
-_CAPTION = (
-  'Median relative error of what is recovered, with its interval; the line is '
-  'at one number for each unknown.'
-)
 
 
 def _table(plain, noisy, unknowns):

@@ -74,13 +74,8 @@ def communication(ws: Workspace) -> study.Report:
     mean, low, high = summaries.interval(numbers.T)
     cell = cells[-1] if name == 'b T' else ''
     lines.append(figures.Line(name, sizes, mean, low, high, cell=cell))
-  panel = figures.Panel(
-    'numbers in a table, b',
-    'rounds T, and b T',
-    lines,
-    x_scale='log',
-    y_scale='log',
-  )
+  labels = 'numbers in a table, b', 'rounds T, and b T'
+  panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
   caption = f'SRHT, d = {dimension}: rounds to a hundredth of the first gap'
   return study.Report(
     [claim],

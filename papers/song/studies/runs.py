@@ -55,9 +55,7 @@ def quadratic(
 ) -> Problem:
   """Returns the problem (w - x_c)' H (w - x_c) / 2, H diagonal, from w = 1.
 
-  Args:
-    curvature: f64[d], of H.
-    centers: f64[clients, d], x_c; zeros by default.
+  The curvature is f64[d], and the centers x_c, or zeros, are f64[clients, d].
   """
   if centers is None:
     centers = np.zeros((_CLIENTS, len(curvature)))

@@ -18,12 +18,9 @@ def table_1(ws: Workspace) -> study.Report:
   rows, faults, refuted = [], 0, 0
   for name in _OPERATORS:
     for size in sizes:
-      fields = {
-        'operator': _operator(name, size),
-        'd': dimension,
-        'draws': draws,
-      }
-      op = sketches.make(**fields['operator'])
+      own = _operator(name, size)
+      fields = {'operator': own, 'd': dimension, 'draws': draws}
+      op = sketches.make(**own)
       compute = functools.partial(runs.verified, op, dimension, draws)
       report = ws.cached(f'song/table_1/{name}-{size}', fields, compute)
       moment = max(report['moments'], key=lambda row: row['measured'])
