@@ -24,7 +24,7 @@ from .haddadpour.studies import (
   tables as haddadpour_tables,
 )
 from .language import report as language
-from .one_percent import overview, report as one_percent
+from .one_percent import report as one_percent
 from .private import studies as private_studies
 from .song.studies import attack, figures as song, tables as song_tables
 
@@ -105,7 +105,7 @@ _CHEN = _of(
 _PROJECT = _of(
   'This project',
   ('One-Percent', 'Compressors at a hundredth of the bytes: all tasks',
-   'four tasks', overview.overview, 420),
+   'four tasks', one_percent.overview, 420),
   ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
    'LeNet-5 on MNIST', one_percent.mnist, 120),
   ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',

@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import comparison, study, verdicts
+from ..common import comparison, results, study, verdicts, workspace
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods, runs, tasks
@@ -19,7 +19,9 @@ def _report(name: str, ws: Workspace) -> study.Report:
   entries = runs.equal_rounds(ws, task)
   limited = runs.equal_bytes(ws, task, entries)
   claims = _bars(task, entries) + _against_rivals(limited)
-  more = longer(ws, task, entries)
+  more: Entries = {}
+  if task.name == 'resnet':
+    more[_LONGER, 0.01] = runs.longer(ws, task, entries, methods.OURS_BOTH)
   claims += [_longer(one, entries[DENSE, 1.0]) for one in more.values()]
   stages = {
     EQUAL_ROUNDS: entries, 'equal bytes': limited, MORE_ROUNDS: more,
@@ -43,13 +45,6 @@ mnist = functools.partial(_report, 'mnist')
 resnet = functools.partial(_report, 'resnet')
 text = functools.partial(_report, 'text')
 vit = functools.partial(_report, 'vit')
-
-
-def longer(ws: Workspace, task: tasks.Task, entries: Entries) -> Entries:
-  """Runs the preconditioned sketch for more rounds on ResNet-8 alone."""
-  if task.name != 'resnet':
-    return {}
-  return {(_LONGER, 0.01): runs.longer(ws, task, entries, methods.OURS_BOTH)}
 
 
 EQUAL_ROUNDS, MORE_ROUNDS = 'equal rounds', 'more rounds'
@@ -207,3 +202,58 @@ def label(share: float) -> str:
 
 def _mean(one: Entry) -> float:
   return float(np.nan_to_num(one.accuracy.mean()))
+
+
+_STUDIES = {
+  'mnist': 'One-Percent-MNIST', 'resnet': 'One-Percent-ResNet',
+  'text': 'One-Percent-Text', 'vit': 'One-Percent-ViT',
+}  # fmt: skip
+_OVERVIEW = (
+  'Test accuracy in per cent, means over seeds ± standard errors, at equal '
+  'rounds; "more rounds" are those that 5 % of the bytes of dense FedAdam pay '
+  'for. The bytes are those that a client sends up, of those of the model (d), '
+  'and those of all clients, up and down, in per cent of dense FedAdam: from '
+  'the least to the most of the tasks.'
+)
+
+
+def overview(ws: Workspace) -> study.Report:
+  """Makes the table and the figure of all tasks, at equal rounds.
+
+  The result of a task is read from the folder of the workspace, or made where
+  there is none.
+  """
+  panels, scores, spent = [], {}, []
+  for task, title in tasks.TITLES.items():
+    methods_of_task, panel = _result(ws, task)
+    panels.append(panel._replace(title=title))
+    scores[title] = {key: x['%'] for key, x in methods_of_task.items()}
+    dense = methods_of_task[entry(DENSE, 1.0)]['bytes']
+    percent = {k: 100 * x['bytes'] / dense for k, x in methods_of_task.items()}
+    spent.append(percent)
+  rows = []
+  for key in dict.fromkeys(key for task in spent for key in task):
+    percents = [task[key] for task in spent if key in task]
+    ends = dict.fromkeys(f'{end:.3g}' for end in (min(percents), max(percents)))
+    columns = [column.get(key) for column in scores.values()]
+    cells = ['' if x is None else workspace.shown(x, digits=2) for x in columns]
+    rows.append([*key.rsplit(', ', 1), ' to '.join(ends), *cells])
+  head = ['method', 'up', '% of all bytes', *tasks.TITLES.values()]
+  return study.Report(
+    [],
+    scores,
+    [study.Table(_OVERVIEW, head, rows)],
+    [study.Picture(CURVES, panels, columns=2)],
+    [PROTOCOL],
+  )
+
+
+def _result(ws, task):
+  """Returns the numbers of a task but at equal bytes, and its curves."""
+  if (kept := results.read(ws.folder, _STUDIES[task])) is not None:
+    seeds = kept['seeds']
+    panels = figures.from_json(kept['pictures'][-1]['panels'])
+  else:
+    made = _report(task, ws)
+    seeds, panels = made.seeds, made.pictures[-1].panels
+  return seeds[EQUAL_ROUNDS] | seeds[MORE_ROUNDS], *panels

@@ -83,16 +83,8 @@ def advise(
   trace = estimate.trace_of(np.abs)
   pessimistic = 1 / ((1 + alpha) * largest)
   rate = 0.0 if a is None else 1 / (largest + a / 2 * trace.value / b)
-  return Advice(
-    learning_rate=max(rate, pessimistic) / local_steps,
-    pessimistic=pessimistic / local_steps,
-    lambda_max=largest,
-    trace=trace,
-    intrinsic_dimension=dimension,
-    size=b,
-    dimension=d,
-    local_steps=local_steps,
-  )
+  rates = max(rate, pessimistic) / local_steps, pessimistic / local_steps
+  return Advice(*rates, largest, trace, dimension, b, d, local_steps)
 
 
 def _promises(sketch, params, d):

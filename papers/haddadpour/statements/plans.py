@@ -136,15 +136,10 @@ def fedsketchgate(
     ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
   """
   run = fedsketch(
-    objective,
-    omega=omega,
-    clients=clients,
-    smoothness=smoothness,
-    variance=variance,
-    accuracy=accuracy,
-    server_lr=server_lr,
+    objective, omega=omega, clients=clients, smoothness=smoothness,
+    variance=variance, accuracy=accuracy, server_lr=server_lr,
     pl_constant=pl_constant,
-  )
+  )  # fmt: skip
   if form == 'printed':
     run = _printed_gate(objective, run, accuracy, smoothness, pl_constant)
   checks.at_least('server_lr', server_lr, math.sqrt(clients * run.local_steps))
