@@ -1,5 +1,6 @@
 """Configs of experiments, one a file: source, command, result and time."""
 
+from collections.abc import Iterable
 import dataclasses
 import importlib
 import typing
@@ -19,18 +20,25 @@ def new() -> ml_collections.ConfigDict:
   every value that a sweep may range over.
   """
   c, unset = _fields(config.Config), config_dict.placeholder
-  options = {
-    name: {registry.KIND: str} if name in CALLS else {} for name in REGISTRIES
-  }
-  for name, (_, parts) in REGISTRIES.items():
-    options[name] |= parts.types()
-  for name, kinds in options.items():
-    c[name] = {option: unset(kind) for option, kind in kinds.items()}
   c.sweep = {name: unset(object) for name in c if name not in MAPPINGS}
-  for name, kinds in options.items():
+  for name, (_, parts) in REGISTRIES.items():
+    kinds = {registry.KIND: str} if name in CALLS else {}
+    kinds |= parts.types()
+    c[name] = {option: unset(kind) for option, kind in kinds.items()}
     c.sweep[name] = {option: unset(object) for option in kinds}
   c.sweep.draws = unset(int)
   return c
+
+
+def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
+  """Whether a variant of a config is 'quick', or ends with it.
+
+  Raises:
+    ValueError: the variant is not in `known`.
+  """
+  if variant not in known:
+    raise ValueError(f'Expected {variant=} in {known}.')
+  return variant.endswith('quick')
 
 
 def attack() -> ml_collections.ConfigDict:

@@ -13,27 +13,15 @@ of training. `quick` and `diloco,quick`: a few rounds.
 
 import ml_collections
 
-from . import quickstart
-
-_VARIANTS = ('', 'quick', 'diloco', 'diloco,quick')
+from . import is_quick, quickstart
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config.
-
-  Args:
-    variant: '', 'quick', 'diloco' or 'diloco,quick'.
-  """
-  if variant not in _VARIANTS:
-    raise ValueError(f'Expected {variant=} in {_VARIANTS}.')
-  c = quickstart.get_config('quick' if variant.endswith('quick') else '')
+  """Returns the config; variants are as above."""
+  quick = is_quick(variant, ('', 'quick', 'diloco', 'diloco,quick'))
+  c = quickstart.get_config('quick' if quick else '')
+  quickstart.make_dense(c)
   c.client_lr = 0.5
-  c.algorithm = 'fedavg'
-  c.sketch.kind = c.sketch.size = None
-  c.server_lr = 1.0
-  c.server_optimizer = None
-  c.b2 = None
-  c.final_server_lr = None
   if variant.startswith('diloco'):
     c.local_steps = 20
     c.client_lr = 1e-3

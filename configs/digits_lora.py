@@ -14,20 +14,15 @@ fedex 94.4, safl 94.4. One to two seconds of training on 2 cores.
 
 import ml_collections
 
-from . import quickstart
+from . import is_quick, quickstart
 
 VARIANTS = ('', 'naive', 'ffa', 'flora', 'fedex', 'safl', 'quick')
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config.
-
-  Args:
-    variant: as above; '' is 'naive', and 'quick' that with 20 rounds.
-  """
-  if variant not in VARIANTS:
-    raise ValueError(f'Expected {variant=} in {VARIANTS}.')
-  c = quickstart.get_config('quick' if variant == 'quick' else '')
+  """Returns the config; '' is 'naive', and 'quick' that with 20 rounds."""
+  quick = is_quick(variant, VARIANTS)
+  c = quickstart.get_config('quick' if quick else '')
   c.model_options.widths = (64, 64)
   c.partition = 'dirichlet'
   c.alpha = 0.3
@@ -43,10 +38,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if variant == 'safl':
     c.sketch.size = 168
     return c
-  c.algorithm = variant if exact else 'fedavg'
-  c.sketch.kind = c.sketch.size = None
-  c.server_lr = 1.0
-  c.server_optimizer = None
-  c.b2 = None
-  c.final_server_lr = None
+  quickstart.make_dense(c)
+  if exact:
+    c.algorithm = variant
   return c

@@ -13,17 +13,12 @@ docs/results/S1-Tab1.json; 5 s on 2 cores.
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config.
-
-  Args:
-    variant: '', 'quick' (6 rounds), or 'fedavg', without privacy.
-  """
-  if variant not in ('', 'quick', 'fedavg'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick', 'fedavg').")
+  """Returns the config; 'quick' has 6 rounds, 'fedavg' no privacy."""
+  quick = is_quick(variant, ('', 'quick', 'fedavg'))
   c = new()
   c.dataset = 'fashion_mnist'
   c.model = 'linear'
@@ -36,7 +31,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.cohort = 600
   c.sampling = 'poisson'
 
-  c.rounds = 6 if variant == 'quick' else 60
+  c.rounds = 6 if quick else 60
   c.local_steps = 20
   c.batch_size = 0
   c.local_work = 'gram'
@@ -55,6 +50,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.momentum = 0.8
   c.server_lr = 1.0
 
-  c.eval_every = c.rounds if variant == 'quick' else 1
-  c.checkpoint_every = 3 if variant == 'quick' else 30
+  c.eval_every = c.rounds if quick else 1
+  c.checkpoint_every = 3 if quick else 30
   return c

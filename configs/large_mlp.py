@@ -9,14 +9,12 @@ than parameters; --plan predicts its memory. 14 to 18 s a round on 2 cores.
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (digits, a small MLP)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = new()
   c.dataset = 'digits' if quick else 'mnist'
   c.model = 'mlp'

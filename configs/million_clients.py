@@ -12,14 +12,12 @@ mapped: memory and time of a round depend on the cohort. 20 s for the data and
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (200 clients)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = new()
   c.dataset = 'simulated'
   c.model = 'linear'

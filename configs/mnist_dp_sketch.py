@@ -10,14 +10,12 @@ is clipped, with noise on all coordinates, and the result is sketched.
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = new()
   c.dataset = 'mnist'
   c.model = 'mlp'

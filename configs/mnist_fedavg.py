@@ -9,20 +9,19 @@ and 5 local steps of batch 32. 40 s on 2 cores.
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
+  quick = is_quick(variant)
   c = new()
   c.dataset = 'mnist'
   c.model = 'lenet5'
 
   c.population = 50
   c.cohort = 25
-  c.rounds = 6 if variant == 'quick' else 300
+  c.rounds = 6 if quick else 300
   c.local_steps = 5
   c.batch_size = 32
   c.client_lr = 0.05
@@ -30,6 +29,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.algorithm = 'fedavg'
   c.server_lr = 1.0
 
-  c.eval_every = 3 if variant == 'quick' else 20
-  c.checkpoint_every = 3 if variant == 'quick' else 50
+  c.eval_every = 3 if quick else 20
+  c.checkpoint_every = 3 if quick else 50
   return c

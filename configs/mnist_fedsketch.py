@@ -19,5 +19,4 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.sketch.kind = 'count_sketch'
   c.sketch.rows = 50
   c.sketch.cols = 100
-  c.server_lr = 1.0
   return c

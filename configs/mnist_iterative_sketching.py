@@ -17,5 +17,4 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.algorithm = 'iterative_sketching'
   c.sketch.kind = 'block_cyclic'
   c.sketch.size = 5142  # 61,706 / 12
-  c.server_lr = 1.0
   return c

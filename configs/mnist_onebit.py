@@ -15,7 +15,7 @@ cores.
 
 import ml_collections
 
-from . import mnist_safl
+from . import is_quick, mnist_safl
 
 # Bytes of the payload: a bit an entry and a float32, of 246,824 of LeNet-5.
 ENTRIES = {'hundred': (2468 - 4) * 8, 'thousand': (248 - 4) * 8}
@@ -23,14 +23,9 @@ VARIANTS = ('', 'hundred', 'thousand', 'both', 'preconditioned', 'quick')
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config.
-
-  Args:
-    variant: as above; '' is 'both', and 'quick' that with 6 rounds.
-  """
-  if variant not in VARIANTS:
-    raise ValueError(f'Expected {variant=} in {VARIANTS}.')
-  c = mnist_safl.get_config('quick' if variant == 'quick' else '')
+  """Returns the config; '' is 'both', and 'quick' that with 6 rounds."""
+  quick = is_quick(variant, VARIANTS)
+  c = mnist_safl.get_config('quick' if quick else '')
   c.sketch.kind = 'block_srht'
   c.sketch.size = ENTRIES.get(variant, ENTRIES['hundred'])
   c.codec.kind = 'eden'

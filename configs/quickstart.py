@@ -17,19 +17,12 @@ cores. `quick` and `private,quick`: a few rounds.
 
 import ml_collections
 
-from . import new
-
-_VARIANTS = ('', 'quick', 'private', 'private,quick')
+from . import is_quick, new
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Returns the config.
-
-  Args:
-    variant: '', 'quick', 'private' or 'private,quick'.
-  """
-  if variant not in _VARIANTS:
-    raise ValueError(f'Expected {variant=} in {_VARIANTS}.')
+  """Returns the config; variants are as above."""
+  quick = is_quick(variant, ('', 'quick', 'private', 'private,quick'))
   c = new()
   c.dataset = 'digits'
   c.model = 'mlp'
@@ -52,10 +45,18 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
 
   if variant.startswith('private'):
     _make_private(c)
-  if variant.endswith('quick'):
+  if quick:
     c.rounds = 20
   c.rounds_per_dispatch = 10
   return c
+
+
+def make_dense(c: ml_collections.ConfigDict):
+  """Sets the fields of plain FedAvg, without sketch and server optimizer."""
+  c.algorithm = 'fedavg'
+  c.sketch.kind = c.sketch.size = None
+  c.server_lr = 1.0
+  c.server_optimizer = c.b2 = c.final_server_lr = None
 
 
 def _make_private(c: ml_collections.ConfigDict):

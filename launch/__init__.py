@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 from fl_sketch.utils import checks, old_fields, plugins
 
+flags.disclaim_key_flags()  # `define_folders` defines them for the program
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
 
@@ -57,6 +58,23 @@ def _plugins(argv) -> list[str]:
   if values and os.getcwd() not in sys.path:
     sys.path.insert(0, os.getcwd())
   return [name for value in values for name in value.split(',') if name]
+
+
+def define_folders(
+  workdir: str | None = None, unset: str = 'none'
+) -> tuple[flags.FlagHolder, flags.FlagHolder]:
+  """Defines --workdir and --data_dir.
+
+  Args:
+    workdir: the default.
+    unset: what the help says of it, where it is None.
+  """
+  text = f'Folder of the results (default: {workdir or unset}).'
+  of_data = 'Folder of the files of tensorflow-datasets.'
+  return (
+    flags.DEFINE_string('workdir', workdir, text),
+    flags.DEFINE_string('data_dir', None, of_data),
+  )
 
 
 def neighbour(name: str) -> Any:
@@ -103,12 +121,7 @@ def leave(error: Exception) -> NoReturn:
 
 
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
-  """The first line of each module's docstring, without importing it.
-
-  Args:
-    folder: of the modules.
-    function: that a module must define to be listed.
-  """
+  """The first line of each module that defines a function, not imported."""
   found = {}
   for path in sorted(folder.glob('[!_]*.py')):
     module = ast.parse(path.read_text(encoding='utf-8'))
@@ -121,13 +134,9 @@ def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
 def unknown(
   kind: str, name: str, known: Iterable[str], near: str | None = None
 ) -> str:
-  """The message for a name that is not known: the nearest one, and all.
+  """The message for a name that is not known: the nearest to `near`, and all.
 
-  Args:
-    kind: what it names.
-    name: as it was given.
-    known: all names.
-    near: what the nearest one is like, if not `name`.
+  `near` is the name if it is not given.
   """
   nearest = difflib.get_close_matches(near or name, known := list(known), 1)
   hint = f'; did you mean {nearest[0]!r}?' if nearest else '.'

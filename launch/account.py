@@ -25,15 +25,10 @@ from fl_sketch.privacy.auditing import audit
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 
-from . import begin, configs, errors, parse_flags, refuse
+from . import begin, configs, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the files (default: none).'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
-)
+_WORKDIR, _DATA_DIR = define_folders()
 
 
 class _AuditParser(flags.EnumParser):
@@ -61,9 +56,7 @@ _CANARIES = flags.DEFINE_integer(
   'canaries', 1000, 'Number of canary clients of --audit=one_run.'
 )
 _SAMPLES = flags.DEFINE_integer(
-  'samples',
-  5000,
-  'Audit runs with the canary; the same number runs without it.',
+  'samples', 5000, 'Audit runs with the canary, and as many without it.'
 )
 
 
@@ -72,12 +65,10 @@ def main(argv):
   begin(argv)
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
-  try:
+  with errors.refused():
     fields = configs.fields() | {'sweep': None}
     c = config.Config.from_mapping(fields)
     guarantee = experiment.account(c, _DATA_DIR.value)
-  except errors.USER_ERRORS as e:
-    refuse(e)
   epsilons = privacy_report.curve(guarantee, c.rounds)
   signal = privacy_report.signal(c, guarantee)
   print(privacy_report.text(guarantee, epsilons, signal))
@@ -86,14 +77,11 @@ def main(argv):
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.replace(folder / 'privacy.json', report)
     with extras.optional_figures():
-      privacy_report.draw(guarantee, epsilons, folder / 'epsilon.png')
-      privacy_report.draw_trade_off(guarantee, folder / 'trade_off.png')
+      privacy_report.draw(guarantee, epsilons, folder)
   if _AUDIT.value is not None:
     audits = {'canaries': _by_canaries, 'one_run': _in_one_run}
-    try:
+    with errors.refused():
       result, picture = audits[_AUDIT.value](c)
-    except errors.USER_ERRORS as e:
-      refuse(e)
     print(result.text())
     if folder is not None:
       with extras.optional_figures():

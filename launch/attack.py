@@ -6,20 +6,15 @@ Writes attacks.jsonl, table.md and figures. Started again with the same workdir
 it resumes with the settings that are not finished.
 """
 
-from absl import app, flags
+from absl import app
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, neighbour, parse_flags, refuse
+from . import begin, configs, define_folders, errors, neighbour, parse_flags
 
 _ATTACKS = neighbour('papers.song.attacks')
 
 _CONFIG = configs.define_flag(parts=False)
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Where the results go; runs/attack_CONFIG if unset.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
-)
+_WORKDIR, _DATA_DIR = define_folders(unset='runs/attack_CONFIG')
 
 
 def main(argv):
@@ -27,11 +22,9 @@ def main(argv):
   begin(argv)
   folder = _WORKDIR.value or configs.workdir('attack_')
   devices.start(cpu_devices=devices.cores())
-  try:
+  with errors.refused():
     c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
     rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
-  except errors.USER_ERRORS as e:
-    refuse(e)
   print(_ATTACKS.report.table(rows))
   print('Table and pictures are in', folder)
 

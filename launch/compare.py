@@ -14,7 +14,7 @@ import pathlib
 from absl import app, flags
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, neighbour, parse_flags, refuse
+from . import begin, configs, define_folders, errors, neighbour, parse_flags
 
 comparison = neighbour('papers.comparison.algorithms')
 pages = neighbour('papers.common.pages')
@@ -23,12 +23,7 @@ study = neighbour('papers.common.study')
 workspace = neighbour('papers.common.workspace')
 
 _COMPARISON = configs.load('mnist_comparison')
-_WORKDIR = flags.DEFINE_string(
-  'workdir', 'runs/comparison', 'Where the results go.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
-)
+_WORKDIR, _DATA_DIR = define_folders('runs/comparison')
 _NAMES = flags.DEFINE_list(
   'names', list(_COMPARISON.methods(32)), 'The methods.'
 )
@@ -48,10 +43,8 @@ def main(argv):
   ws = workspace.Workspace(folder, data_dir=_DATA_DIR.value)
   source = 'This project, LeNet-5 on MNIST'
   title = 'Every algorithm at one bit a parameter'
-  try:
+  with errors.refused():
     made = results.run(study.Study(comparison.NAME, title, source, run, 0), ws)
-  except errors.USER_ERRORS as e:
-    refuse(e)
   made['command'] = comparison.COMMAND
   pages.write([made], folder)
   print(pages.text(made), folder)

@@ -89,14 +89,10 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   )
   flags.FLAGS['config'].parser = _Parser()
   if parts:
-    flags.DEFINE_boolean(
-      'config_help',
-      False,
-      'Print the fields and options of the config, then exit.',
-    )
-    flags.DEFINE_list(
-      'plugins', [], 'Modules or files that register your own parts.'
-    )
+    of_help = 'Print the fields and options of the config, then exit.'
+    flags.DEFINE_boolean('config_help', False, of_help)
+    of_plugins = 'Modules or files that register your own parts.'
+    flags.DEFINE_list('plugins', [], of_plugins)
   flags.register_validator(
     'config',
     lambda config: config is not None,
@@ -110,26 +106,24 @@ def names() -> list[str]:
   return sorted(paths())
 
 
-def _folders() -> list[pathlib.Path]:
-  return [FOLDER, *_TOP.glob('papers/*/configs')]
-
-
 def paths() -> dict[str, pathlib.Path]:
   """The files of these configs by name: of configs/, and of the papers."""
+  return {path.stem: path for path in _summaries()}
+
+
+def _summaries() -> dict[pathlib.Path, str]:
+  """What the configs are, by their files."""
   return {
-    name: folder / f'{name}.py'
-    for folder in _folders()
-    for name in summaries(folder, 'get_config')
+    folder / f'{name}.py': summary
+    for folder in (FOLDER, *_TOP.glob('papers/*/configs'))
+    for name, summary in summaries(folder, 'get_config').items()
   }
 
 
 def load(name: str) -> types.ModuleType:
-  """Loads the module of a config.
+  """Loads the module of a config: one of `names`, or the path of a Python file.
 
   Like those of the package, a file of the user's may say `from . import new`.
-
-  Args:
-    name: of `names`, or the path of a Python file.
 
   Raises:
     ValueError: there is none; the message has all names and the nearest.
@@ -183,11 +177,8 @@ def workdir(prefix: str = '') -> str:
 def main(argv):
   """Prints every name and what the config is."""
   begin(argv)
-  found = {}
-  for folder in _folders():
-    found |= summaries(folder, 'get_config')
-  for name, summary in sorted(found.items()):
-    print(f'{name:26} {summary}')
+  for path in sorted(found := _summaries(), key=lambda path: path.stem):
+    print(f'{path.stem:26} {found[path]}')
 
 
 if __name__ == '__main__':

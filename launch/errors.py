@@ -1,39 +1,34 @@
-"""Lists the errors of which a program prints only the message.
+"""Errors of which a program prints only the message, which says what to change.
 
-Their messages say what to change; every other error keeps its traceback.
+Every other error keeps its traceback.
 """
 
-from typing import Any
+from collections.abc import Iterator
+import contextlib
+import pkgutil
+
+from . import refuse
+
+_ERRORS = (
+  'experiment.config:ConfigError', 'data.sources:DataError',
+  'privacy.accounting.types:CalibrationError',
+  'privacy.accounting.types:UnsupportedAccountingError',
+  'training:DivergedError', 'training.checkpoints:CheckpointError',
+  'training.memory:TooLargeError', 'training.noise_secret:SecretError',
+  'training.placement:PlacementError', 'training.workdir:WorkdirError',
+  'utils.extras:MissingExtraError', 'utils.files:SaveError',
+)  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-  """Imports what raises `USER_ERRORS` when one of them is looked up."""
-  if name != 'USER_ERRORS':
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  from fl_sketch import training
-  from fl_sketch.data import sources
-  from fl_sketch.experiment import config
-  from fl_sketch.privacy.accounting import types
-  from fl_sketch.training import (
-    checkpoints,
-    memory,
-    noise_secret,
-    placement,
-    workdir,
-  )
-  from fl_sketch.utils import extras, files
+@contextlib.contextmanager
+def refused(*also: type[Exception]) -> Iterator[None]:
+  """Ends the program with the message of one of `user_errors`, or `also`."""
+  try:
+    yield
+  except (*also, *user_errors()) as e:
+    refuse(e)
 
-  return (
-    config.ConfigError,
-    sources.DataError,
-    types.CalibrationError,
-    types.UnsupportedAccountingError,
-    checkpoints.CheckpointError,
-    memory.TooLargeError,
-    noise_secret.SecretError,
-    placement.PlacementError,
-    training.DivergedError,
-    workdir.WorkdirError,
-    extras.MissingExtraError,
-    files.SaveError,
-  )
+
+def user_errors() -> tuple[type[Exception], ...]:
+  """Returns these errors; imports the modules that raise them."""
+  return tuple(pkgutil.resolve_name(f'fl_sketch.{name}') for name in _ERRORS)

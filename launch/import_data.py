@@ -15,28 +15,27 @@ import sys
 
 from absl import app, flags
 
-from . import begin, errors, parse_flags, refuse
+from . import begin, errors, parse_flags
 
 _TO = flags.DEFINE_string(
   'to', None, 'Folder of the store to write.', required=True
 )
-_CLIENT = flags.DEFINE_string('client', None, 'Column of clients (kind table).')
-_SPLIT = flags.DEFINE_string('split', None, 'Column of splits (kind table).')
-_INPUTS = flags.DEFINE_string('inputs', None, 'Column of inputs (kind table).')
-_LABEL = flags.DEFINE_string('label', None, 'Column of labels (kind table).')
-_TEXT = flags.DEFINE_string('text', None, 'Column of texts (kind table).')
-_CLASSES = flags.DEFINE_integer('classes', None, 'Number of labels.', 1)
-_LENGTH = flags.DEFINE_integer(
-  'length', None, 'Sequence length (characters or words).', 1
-)
-_VOCABULARY = flags.DEFINE_integer(
-  'vocabulary', None, 'Number of words in the vocabulary.', 1
-)
-_SHARE = flags.DEFINE_float(
+_COLUMNS = {
+  'client': 'clients', 'split': 'splits', 'inputs': 'inputs', 'label': 'labels',
+  'text': 'texts',
+}  # fmt: skip
+_NUMBERS = {
+  'classes': 'Number of labels.',
+  'length': 'Sequence length (characters or words).',
+  'vocabulary': 'Number of words in the vocabulary.',
+  'size': 'Height and width of images in pixels.',
+}
+for _name, _what in _COLUMNS.items():
+  flags.DEFINE_string(_name, None, f'Column of {_what} (kind table).')
+for _name, _what in _NUMBERS.items():
+  flags.DEFINE_integer(_name, None, _what, 1)
+flags.DEFINE_float(
   'test_share', None, "Share of each client's samples held out for testing."
-)
-_SIZE = flags.DEFINE_integer(
-  'size', None, 'Height and width of images in pixels.', 1
 )
 
 
@@ -52,17 +51,10 @@ def main(argv):
   if len(argv) != 3:
     sys.exit(f'Name KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
   kind, path = argv[1:]
-  options = {
-    'client': _CLIENT, 'split': _SPLIT, 'inputs': _INPUTS, 'label': _LABEL,
-    'text': _TEXT, 'classes': _CLASSES, 'length': _LENGTH,
-    'vocabulary': _VOCABULARY, 'size': _SIZE, 'test_share': _SHARE,
-  }  # fmt: skip
-  given = {name: flag.value for name, flag in options.items()}
-  try:
-    with config.checked():
-      data = importing.import_data(kind, path, _TO.value, **given)
-  except (FileExistsError, *errors.USER_ERRORS) as e:
-    refuse(e)
+  names = *_COLUMNS, *_NUMBERS, 'test_share'
+  given = {name: flags.FLAGS[name].value for name in names}
+  with errors.refused(FileExistsError), config.checked():
+    data = importing.import_data(kind, path, _TO.value, **given)
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)

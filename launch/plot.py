@@ -11,7 +11,7 @@ from fl_sketch import reporting
 from fl_sketch.experiment import config
 from fl_sketch.reporting import over_seeds
 
-from . import begin, errors, parse_flags, refuse
+from . import begin, errors, parse_flags
 
 _X = flags.DEFINE_enum(
   'x', 'rounds', list(over_seeds.X), 'Rounds, or bytes of all clients.'
@@ -20,11 +20,9 @@ _Y = flags.DEFINE_list(
   'y', [], 'Metrics, a panel each; the test accuracy, or loss, if unset.'
 )
 _BAND = flags.DEFINE_enum(
-  'band',
-  'interval',
-  list(over_seeds.BANDS),
+  'band', 'interval', list(over_seeds.BANDS),
   'The 95 % t-interval of the mean over seeds, or the range of their values.',
-)
+)  # fmt: skip
 _OUT = flags.DEFINE_string('out', 'runs/plot.png', 'Where the figure goes.')
 
 
@@ -32,11 +30,8 @@ def main(argv):
   """Draws the figure and prints where it is."""
   begin(argv[:1])
   options = {'x': _X.value, 'y': _Y.value, 'band': _BAND.value}
-  try:
-    with config.checked():
-      reporting.plot(argv[1:], str(_OUT.value), **options)
-  except errors.USER_ERRORS as e:
-    refuse(e)
+  with errors.refused(), config.checked():
+    reporting.plot(argv[1:], str(_OUT.value), **options)
   print(_OUT.value)
 
 

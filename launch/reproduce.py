@@ -19,7 +19,7 @@ from absl import app, flags
 from fl_sketch.training import devices
 import tqdm
 
-from . import begin, errors, neighbour, parse_flags, refuse
+from . import begin, define_folders, errors, neighbour, parse_flags, refuse
 
 catalog = neighbour('papers.catalog')
 workspace = neighbour('papers.common.workspace')
@@ -29,12 +29,7 @@ verdicts = neighbour('papers.common.verdicts')
 
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
 _DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')
-_WORKDIR = flags.DEFINE_string(
-  'workdir', 'runs/reproductions', 'Where the results go.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
-)
+_WORKDIR, _DATA_DIR = define_folders('runs/reproductions')
 _STRICT = flags.DEFINE_bool(
   'strict', False, 'End with status 1 where a claim does not hold.'
 )
@@ -76,7 +71,7 @@ def _run(studies, scale, root):
     try:
       results.run(study, ws)
       played.append(study.name)
-    except errors.USER_ERRORS as e:
+    except errors.user_errors() as e:
       if len(studies) == 1:
         refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'

@@ -10,17 +10,12 @@ Started again with the same workdir it resumes.
 from absl import app, flags
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, neighbour, parse_flags, refuse
+from . import begin, configs, define_folders, errors, neighbour, parse_flags
 
 _CURVATURE = neighbour('papers.chen.curvature')
 
 _CONFIG = configs.define_flag()
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Where the results go; runs/spectrum_CONFIG if unset.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
-)
+_WORKDIR, _DATA_DIR = define_folders(unset='runs/spectrum_CONFIG')
 _EVERY = flags.DEFINE_integer(
   'every', None, 'Rounds; checkpoint_every of the config if unset.', 1
 )
@@ -40,7 +35,7 @@ def main(argv):
   options = _CURVATURE.during_training.Options(
     _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
   )
-  try:
+  with errors.refused():
     rows = _CURVATURE.during_training.run(
       configs.fields(),
       folder,
@@ -48,8 +43,6 @@ def main(argv):
       options=options,
       data_dir=_DATA_DIR.value,
     )
-  except errors.USER_ERRORS as e:
-    refuse(e)
   print(_CURVATURE.spectrum_report.table(rows), folder)
 
 

@@ -14,20 +14,12 @@ from fl_sketch import sweeps
 from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
 from fl_sketch.training import devices
 
-from . import begin, configs, errors, parse_flags, refuse
+from . import begin, configs, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Where the results go; runs/sweep_CONFIG if unset.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Where tensorflow-datasets keeps its files.'
-)
+_WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
 _POINTS = flags.DEFINE_integer(
-  'points_per_program',
-  None,
-  'Points that run at once; one on a CPU, elsewhere what fits, if unset.',
-  lower_bound=1,
+  'points_per_program', None, 'Points at once; 1 on a CPU, else what fits.', 1
 )
 _X = flags.DEFINE_string('x', None, 'Field on the axis of lines.png.')
 _LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
@@ -41,18 +33,12 @@ def main(argv):
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
-  try:
-    rows = sweeps.run(
-      configs.fields(),
-      folder,
-      data_dir=_DATA_DIR.value,
-      points_per_program=_POINTS.value,
-    )
+  with errors.refused():
+    options = {'data_dir': _DATA_DIR.value, 'points_per_program': _POINTS.value}
+    rows = sweeps.run(configs.fields(), folder, **options)
     if _X.value is not None:
       rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
-  except errors.USER_ERRORS as e:
-    refuse(e)
   print(sweep_report.summary_line(rows), folder)
 
 

@@ -18,25 +18,25 @@ from fl_sketch.rounds import processes
 from fl_sketch.training import devices, identity, sinks, workdir
 import jax
 
-from . import STOPPED, begin, configs, errors, leave, parse_flags, refuse
+from . import (
+  STOPPED,
+  begin,
+  configs,
+  define_folders,
+  errors,
+  leave,
+  parse_flags,
+)
 
 _CONFIG = configs.define_flag()
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder of the results (default: runs/CONFIG).'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
-)
+_WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'HOST:PORT of process 0 of several processes.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Process count.')
 _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
 _CPU_DEVICES = flags.DEFINE_integer(
-  'cpu_devices',
-  None,
-  'Devices of the CPU of a process (default: cores).',
-  lower_bound=1,
+  'cpu_devices', None, 'Devices of the CPU of a process (default: cores).', 1
 )
 _DETERMINISTIC = flags.DEFINE_boolean(
   'deterministic', True, 'Bit-identical results; slower on GPUs.'
@@ -45,9 +45,7 @@ _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Print memory, bytes and time of the run, then exit.'
 )
 _ADVISE = flags.DEFINE_integer(
-  'advise',
-  None,
-  'Print compressors for this uplink budget in bytes, then exit.',
+  'advise', None, 'Print compressors for so many uplink bytes, then exit.'
 )
 _LOG_TO = flags.DEFINE_list(
   'log_to', [], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
@@ -58,7 +56,7 @@ def main(argv):
   """Builds the experiment, trains it, prints its last metrics."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
-  try:
+  with errors.refused(ValueError):
     devices.start(
       # More devices than clients would only compute padding.
       cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
@@ -67,31 +65,26 @@ def main(argv):
       process_id=_PROCESS_ID.value,
       deterministic=_DETERMINISTIC.value,
     )
-  except ValueError as e:
-    refuse(e)
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
   if (uplink_bytes := _ADVISE.value) is not None:
     _advise(uplink_bytes)
     return
-  try:
+  with errors.refused():
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
     done = alone and workdir.is_finished(folder, c.rounds)
     exp = experiment.build(fields, _DATA_DIR.value, draw=not done)
-  except errors.USER_ERRORS as e:
-    refuse(e)
   if _PLAN.value:
     from fl_sketch import planning  # a run needs none of it
 
     print(planning.plan(exp).text(), end='')
     return
   try:
-    if done:
-      row = workdir.last_row(folder, exp.config, identity.of(exp))
-    else:
-      with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
-        _, row, done = training.train(exp, folder, on_row=on_row)
-  except errors.USER_ERRORS as e:
-    refuse(e)
+    with errors.refused():
+      if done:
+        row = workdir.last_row(folder, exp.config, identity.of(exp))
+      else:
+        with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
+          _, row, done = training.train(exp, folder, on_row=on_row)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:
       raise
@@ -108,12 +101,10 @@ def _advise(uplink_bytes: int):
   """Prints what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
-  try:
+  with errors.refused():
     choices = planning.advise_compression(
       configs.fields() | {'sweep': None}, uplink_bytes, _DATA_DIR.value
     )
-  except errors.USER_ERRORS as e:
-    refuse(e)
   print(planning.choices_table(choices), end='')
 
 

@@ -15,10 +15,14 @@ from fl_sketch.experiment.build import (
   account,
   assemble,
   build,
-  guarantee_of,
   reconfigured,
 )
-from fl_sketch.experiment.parts import algorithm_options, declared, hyper_of
+from fl_sketch.experiment.parts import (
+  algorithm_options,
+  declared,
+  guarantee_of,
+  hyper_of,
+)
 
 __all__ = [
   'Experiment', 'OwnProblem', 'account', 'algorithm_options', 'assemble',

@@ -18,10 +18,6 @@ def problem(c: Config, whole: Problem) -> Problem:
 
   Its losses read the other parameters from `Hyper.frozen`.
 
-  Args:
-    c: with a `lora`.
-    whole: the problem of training all parameters, which may be shapes.
-
   Raises:
     ValueError: as of `models.lora.lora`.
   """

@@ -77,9 +77,10 @@ def audit_config(
   )
   one_kind = full or game.mechanism.unit == 'sample'
   others = ('silent',) if one_kind else ('silent', 'opposite')
-  options = {'samples': samples, 'significance': significance, 'others': others}
-  accountant = guarantee.statement.accountant
-  report = canaries.audit(game, secret, accountant=accountant, **options)
+  report = canaries.audit(
+    game, secret, accountant=guarantee.statement.accountant, samples=samples,
+    significance=significance, others=others,
+  )  # fmt: skip
   return report._replace(moved=_moved(small))
 
 
@@ -111,9 +112,8 @@ def _moved(c: Config) -> float | None:
   release = privacy_plan.release_of(c)
   if release is None:
     return None
-  if c.bound == 'quantile':  # of one round, whose bound is fixed
-    release = release._replace(bound='clip')
-  release = release._replace(before_sketch=False)
+  bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
+  release = release._replace(before_sketch=False, bound=bound)
   mesh = mesh_lib.cohort_mesh(1)
   return summation_attack.moved(release, audit.CLIENTS, mesh)
 
@@ -139,16 +139,10 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     'rounds_per_dispatch': 1,
     'max_cohort': None,
     'neighbours': None,
-    'options': {
-      name: min(value, _K) if name in ('k', 'local_k') else value
-      for name, value in (c.options or {}).items()
-    },
+    'options': _limited(c.options or {}, {'k': _K, 'local_k': _K}),
   }
   if c.sketch is not None:
-    fields['sketch'] = {
-      name: min(value, _MOST.get(name, value))
-      for name, value in c.sketch.items()
-    }
+    fields['sketch'] = _limited(c.sketch, _MOST)
   partition = None
   if whole is not None:
     size, count = _scaled(c.batch_size, int(whole.sizes.min()))
@@ -162,10 +156,14 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     if c.min_honest is not None:
       fields['min_honest'] = max(1, c.min_honest * cohort // c.cohort)
   if c.bound == 'quantile':  # one that stays: attacks suppose a scale
-    options = experiment.algorithm_options(c)
-    fields['quantile_lr'] = 1e-6
-    fields['count_stddev'] = options['privacy'].count_stddev
+    release = experiment.algorithm_options(c)['privacy']
+    fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
   return dataclasses.replace(c, **fields), partition
+
+
+def _limited(options, most):
+  """The options, of which some have a largest value."""
+  return {k: min(v, most[k]) if k in most else v for k, v in options.items()}
 
 
 def _scaled(part: int, total: int) -> tuple[int, int]:
@@ -179,11 +177,9 @@ def _canary(c: Config, public: jax.Array) -> np.ndarray:
   """Canary f32[rounds, d]: the direction that the sketch stretches most."""
   shape = c.rounds, _NUMBERS
   if c.sketch is not None:
-    hashes = transforms.hash_key(c.hash_rounds)
-    if c.algorithm == 'fetchsgd':
-      hashes = 'run'
-    op = with_hyper(
-      experiment.algorithm_options(c)['sketch'], experiment.hyper_of(c)
-    )
+    in_run = c.algorithm == 'fetchsgd'
+    hashes = 'run' if in_run else transforms.hash_key(c.hash_rounds)
+    sketch = experiment.algorithm_options(c)['sketch']
+    op = with_hyper(sketch, experiment.hyper_of(c))
     return canaries.stretched(op, public, shape, hashes)
   return np.full(shape, _NUMBERS**-0.5, np.float32)

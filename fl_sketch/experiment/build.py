@@ -18,12 +18,8 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
-from fl_sketch.rounds.algorithm import with_hyper
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-_LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -172,23 +168,22 @@ def assemble(
   if c.lora is not None:
     problem = adapted.problem(c, problem)
   make = parts.algorithm(c, problem)
-  guarantee = guarantee_of(c, make, partition, problem.params)
+  guarantee = parts.guarantee_of(c, make, partition, problem.params)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
-  _check_grid(c, hyper, problem.params)
+  parts.check_grid(c, hyper, problem.params)
   held_out_lib.check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).correction is not None:
     raise c.refusal(
       "{local_work} is not supported by {algorithm}; set local_work='sgd'."
     )
   # Shapes alone show whether the algorithm suits the model.
-  init = lambda params: rounds.init(make(hyper), params, 1)
-  state = jax.eval_shape(init, problem.params)
+  state = parts.state_shapes(make(hyper), problem.params)
   if c.sampling == 'with_replacement' and comms.has_client_state(state):
     raise c.refusal(
       '{algorithm} does not support {sampling}: a client drawn twice would '
       'update its state once.'
     )
-  _check_rows(c, state)
+  parts.check_rows(c, state)
   if c.max_payload_norm is not None and make(hyper).decode is None:
     raise c.refusal(
       '{algorithm} does not support {max_payload_norm}: it does not decode '
@@ -220,14 +215,8 @@ def assemble(
   )
 
 
-def _check_partition(
-  data: dict[str, np.ndarray], partition: partitions.Partition
-):
-  """Refuses indices of samples that are not there: on devices they are clamped.
-
-  Raises:
-    ValueError: an index is out of range.
-  """
+def _check_partition(data, partition: partitions.Partition):
+  """Refuses samples that are not there, which devices replace by the last."""
   samples = len(next(iter(data.values())))
   places = partition.indices
   if places is None:
@@ -241,45 +230,10 @@ def _check_partition(
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
-  guarantee = guarantee_of(c, exp.make, exp.partition, exp.params)
+  guarantee = parts.guarantee_of(c, exp.make, exp.partition, exp.params)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=exp.hyper.frozen)
-  _check_grid(c, hyper, exp.params)
+  parts.check_grid(c, hyper, exp.params)
   return exp._replace(config=c, hyper=hyper, guarantee=guarantee)
-
-
-def guarantee_of(
-  c: Config,
-  make: rounds.Make,
-  partition: partitions.Partition | None = None,
-  params: Any = _LARGE,
-) -> privacy_plan.PrivacyGuarantee | None:
-  """The DP guarantee of a config, with the releases of its algorithm.
-
-  Args:
-    c: the config.
-    make: hp -> `Algorithm`.
-    partition: of samples over clients; needed for example-level privacy.
-    params: of the model, or their shapes.
-
-  Raises:
-    ValueError: nothing can be guaranteed; the message names why.
-  """
-  if not c.is_private:
-    return None
-  hyper = parts.hyper_of(c)
-  if hyper.noise_multiplier is None:  # its size does not change the releases
-    hyper = hyper._replace(noise_multiplier=jnp.float32(1))
-  algorithm = make(hyper)
-  init = lambda params: rounds.init(algorithm, params, 1)
-  keeps_state = comms.has_client_state(jax.eval_shape(init, params))
-  moves = keeps_state or algorithm.correction is not None or c.weight_decay > 0
-  return privacy_plan.guarantee(
-    c,
-    algorithm.releases,
-    partition,
-    keeps_state=keeps_state,
-    sends_without_data=moves,
-  )
 
 
 @checked()
@@ -304,37 +258,8 @@ def account(
     no_loss: Any = None  # nothing is trained
     options = parts.algorithm_options(c)
     make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
-    guarantee = guarantee_of(c, make)
+    guarantee = parts.guarantee_of(c, make)
     algorithm = make(parts.hyper_of(c, guarantee))
-    init = lambda params: rounds.init(algorithm, params, 1)
-    _check_rows(c, jax.eval_shape(init, _LARGE))
+    parts.check_rows(c, parts.state_shapes(algorithm))
   assert guarantee is not None  # the config is private
   return guarantee
-
-
-def _check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
-  """Refuses correlated noise whose rounding needs more than the grid has."""
-  options = parts.algorithm_options(c)
-  release = options.get('privacy')
-  if release is None or release.correlation is None:
-    return
-  like = params
-  if (sketch := options.get('sketch')) is not None:
-    like = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
-  if jnp.isnan(release.with_hyper(hyper).grid(like).step):
-    z: Any = hyper.noise_multiplier
-    raise ValueError(
-      f'noise_multiplier={float(z):.4g} leaves no room on the grid to round '
-      f'correlated noise on {comms.nbytes(like) // 4:,} numbers over '
-      f'{release.correlation.rounds} rounds; sketch to fewer numbers, or set '
-      'hash_rounds.'
-    )
-
-
-def _check_rows(c: Config, state: Any):
-  fixed = c.sampling == 'fixed_size' and c.cohort < c.population
-  if c.is_private and fixed and comms.has_client_state(state):
-    raise c.refusal(
-      'A private {c.algorithm} keeps client state, which depends on past '
-      "cohorts: use sampling='poisson' or cohort=population."
-    )

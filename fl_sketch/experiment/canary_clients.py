@@ -62,14 +62,6 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
 
   Their ids follow those of the config's clients, whose data they share. The
   cohort grows in proportion, so that a client takes part as often as before.
-
-  Args:
-    c: a private config.
-    data_dir: where tensorflow-datasets keeps its files.
-    canaries: how many.
-
-  Returns:
-    A `experiment.Experiment`.
   """
   problem = problem_lib.load(c, data_dir)
   exp = experiment.build(c, data_dir, lambda _: problem)
@@ -109,7 +101,7 @@ def signals(
   Args:
     rng: independent of the keys of the run.
     number: of the round.
-    canaries: how many.
+    canaries: number of canaries.
     size: numbers of a payload.
   """
   turn = (number * size + np.arange(min(canaries, size))) % canaries
@@ -128,18 +120,8 @@ def cohort_of(
 ) -> rounds.Cohort:
   """Draws the cohort of a round, with what its canaries send.
 
-  A canary that is left out is absent, sends 0, or sends the opposite, as the
-  adjacency of the claim has it.
-
-  Args:
-    exp: of `enlarged`.
-    number: of the round.
-    sampling_seed: secret.
-    sent: by canaries that are in.
-    coins: bool[canaries], True for canaries that are in.
-
-  Returns:
-    A cohort for the step of `program`.
+  A canary that is left out, whose coin is False, is absent, sends 0, or sends
+  the opposite, as the adjacency of the claim has it.
   """
   leaves, left_out = canary_scores.absence(guarantee_of(exp).mechanism)
   cohort = exp.sample(number, sampling_seed)
@@ -147,10 +129,8 @@ def cohort_of(
   is_canary = (canary >= 0) & (canary < len(coins))
   canary = np.where(is_canary, canary, 0)
   times = np.where(coins, 1, left_out).astype(np.float32)
-  weight = cohort.weight
-  if leaves:
-    away = is_canary & ~coins[canary]
-    weight = np.where(away, np.float32(0), weight)
+  away = leaves & is_canary & ~coins[canary]
+  weight = np.where(away, np.float32(0), cohort.weight)
   batches = {
     'data': exp.fetch(exp.data, cohort.batches),
     'place': np.where(is_canary, sent.place[canary], -1).astype(np.int32),
@@ -200,8 +180,8 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   Args:
     exp: of `enlarged`.
     own: clients of the config, whose ids come first.
-    known: whether the attacker knows when they take part. It then subtracts
-      what they send: the broadcast of a round of theirs without noise.
+    known: whether the attacker knows when they take part, and subtracts what
+      they send: the broadcast of a round of theirs without noise.
   """
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected
@@ -266,11 +246,8 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
 
 
 def _like_moved(algorithm: Algorithm, params: Any) -> Any:
-  return (
-    params
-    if algorithm.update_template is None
-    else algorithm.update_template(params)
-  )
+  template = algorithm.update_template
+  return params if template is None else template(params)
 
 
 def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
@@ -300,10 +277,8 @@ def _projection(algorithm, release: aggregation.Release, g, state, seen):
   """Builds (place, sign) -> the release along that payload, in units of it."""
   hp = g.hp
   if release.bound == 'quantile':
-    bound = chain.state_of(
-      state.protocol, quantile_bound.QuantileState
-    ).clip_norm
-    hp = hp._replace(clip_norm=bound)
+    bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
+    hp = hp._replace(clip_norm=bound.clip_norm)
   private = release.with_hyper(hp)
 
   def project(sent):

@@ -67,8 +67,8 @@ def of(
   trust: types.Trust,
   *,
   metrics: str,
-  sends_without_data: bool,
-  keeps_state: bool,
+  sends_without_data: bool = False,
+  keeps_state: bool = False,
 ) -> tuple[str, ...]:
   """The caveats of a private config, in sentences.
 
@@ -84,26 +84,20 @@ def of(
   zero_out = mechanism.adjacency is types.Adjacency.ZERO_OUT
   not_absent = zero_out and mechanism.unit == 'client' and sends_without_data
   evaluated = c.client_holdout > 0 or c.personal_steps is not None
-  by_label = c.partition in partitions.BY_LABEL
+  statistics = metrics, _LEFT_OUT, _STATE * keeps_state
+  if c.shows_all:
+    statistics = (_OF_SIMULATION,)
   conditions = {
     _FAULTS: availability.in_force(c),
     _PRETRAINED: c.pretrained is not None,
     _HELD_OUT: evaluated and c.shows_all,
     _NOT_ABSENT: not_absent,
-    _BY_LABEL.format(c.partition): by_label,
+    _BY_LABEL.format(c.partition): c.partition in partitions.BY_LABEL,
   }
   return (
     *_OF_TRUST[trust],
     *(text for text, holds in conditions.items() if holds),
-    *_statistics(c, metrics, keeps_state),
+    ' '.join(filter(None, (_PUBLISHED, *statistics))),
     _SELECTION,
     *[generators.SENTENCE] * (c.noise_seed is None),
   )
-
-
-def _statistics(c, metrics, keeps_state) -> tuple[str, ...]:
-  """What is said of statistics, by `public_metrics`."""
-  if c.shows_all:
-    return (f'{_PUBLISHED} {_OF_SIMULATION}',)
-  texts = _PUBLISHED, metrics, _LEFT_OUT, _STATE * keeps_state
-  return (' '.join(filter(None, texts)),)

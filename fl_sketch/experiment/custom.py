@@ -45,9 +45,6 @@ def problem(
       function such as those of `models.kinds`.
     seed: of the parameters of a model.
 
-  Returns:
-    A `problem_lib.Problem`.
-
   Raises:
     TypeError: it is no model that is known.
     ValueError: there is no client, one has no sample or other arrays than the
@@ -58,8 +55,13 @@ def problem(
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
   plain = isinstance(model, tuple) and not isinstance(model, models.Model)
-  build = _of_function if plain else _of_model
-  params, loss_fn, metrics_fn, apply_fn = build(model, data, test, loss, seed)
+  if plain:  # its values are of a batch: it has no outputs
+    params, values = jax.tree.map(jnp.asarray, model[0]), losses.keyed(model[1])
+    apply_fn = None
+  else:
+    params, values, apply_fn = _of_model(model, data, test, loss, seed)
+  _check_values(values, params, data)
+  loss_fn, metrics_fn = losses.of_values(values)
   return problem_lib.Problem(
     data=data,
     test=problem_lib.evaluation_batches(test),
@@ -71,14 +73,6 @@ def problem(
     partition=dataset.partition,
     apply_fn=apply_fn,
   )
-
-
-def _of_function(model, data, test, loss, seed):
-  del test, loss, seed
-  params, values_fn = jax.tree.map(jnp.asarray, model[0]), model[1]
-  _check_values(losses.keyed(values_fn), params, data)
-  # Its values are of a batch: it has no outputs.
-  return params, *losses.of_values(values_fn), None
 
 
 def _of_model(model, data, test, loss, seed):
@@ -94,8 +88,7 @@ def _of_model(model, data, test, loss, seed):
   values = lambda params, batch, key: of(
     model.apply(params, losses.inputs(batch), key), batch
   )
-  _check_values(values, params, data)
-  return params, *losses.of_values(values), losses.outputs(model)
+  return params, values, losses.outputs(model)
 
 
 def _check_values(values_fn, params, data):

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# A use of the seed that no round has.
-_PERSONAL = 2**41
+_PERSONAL = 2**41  # a use of the seed that no round has
 
 
 def split(
@@ -25,15 +24,11 @@ def split(
   """Splits a partition into what clients train on and what they hold out.
 
   That is a share of their samples, `client_holdout`; or, with `personal_steps`,
-  what the clients of a store hold out.
-
-  Returns:
-    The partition of training; that of what is held out, or None; and the arrays
-    of which it is.
+  what the clients of a store hold out: a partition of the arrays that come
+  third, or None.
 
   Raises:
-    ValueError: there is a `client_holdout`, of which no client has a sample; or
-      `personal_steps`, and nothing is held out.
+    ValueError: no client holds a sample out.
   """
   if c.client_holdout:
     kept, held_out = ragged.hold_out(partition, c.client_holdout, c.seed)
@@ -54,22 +49,16 @@ def split(
 
 
 def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
-  """The local steps of a client before its own evaluation, if there are any.
+  """Builds (hp, params, batches, key) -> the client's own params, or None.
 
-  Args:
-    c: the config; its optimizer begins anew.
-    loss_fn: of a problem.
-
-  Returns:
-    (hp, params, batches, key) -> the client's own params.
+  By the local steps before its own evaluation; an optimizer begins anew.
   """
   if not c.personal_steps:
     return None
   optimizer = optimizers.of(c.local_optimizer)
-  options: dict[str, Any] = {
-    'weight_decay': c.weight_decay,
-    'clip': c.client_clip,
-  }
+  options: dict[str, Any] = dict(
+    weight_decay=c.weight_decay, clip=c.client_clip
+  )
   if optimizer is not None:
     options['optimizer'] = optimizer._replace(keep_state=False)
 
@@ -89,16 +78,7 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
 def personal_batches(
   c: Config, partition: partitions.Partition, ids: np.ndarray
 ) -> np.ndarray:
-  """Draws the batches of the steps of `personalize`, the same at each round.
-
-  Args:
-    c: the config.
-    partition: which samples each client trains on.
-    ids: int[C].
-
-  Returns:
-    int32[C, steps, batch] indices, as of `batches.draw`.
-  """
+  """Draws int32[C, steps, batch] for `personalize`, the same at each round."""
   if c.batch_size == 0:
     return batches.full(partition, ids)
   assert c.personal_steps  # else nobody draws

@@ -17,11 +17,9 @@ def text(values: Mapping[str, Any]) -> str:
 
   >>> 'fedprox(mu=0.01)' in text({'algorithm': 'fedprox'})
   True
-
-  Args:
-    values: of the fields that are set.
   """
   hints = typing.get_type_hints(Config, include_extras=True)
+  wrapped = textwrap.TextWrapper(80, '  ', '      ').fill
   lines = ['Fields, with their values here and their types:']
   for group, names in base.groups(Config):
     listed = [name for name in names if name not in registries.MAPPINGS]
@@ -33,7 +31,7 @@ def text(values: Mapping[str, Any]) -> str:
       lines.append(f'  --config.{name}={value!r}  {kind}')
   for field, (named_by, parts) in registries.REGISTRIES.items():
     lines += ['', f'--config.{field}.OPTION=VALUE, by --config.{named_by}:']
-    lines += [_wrapped(parts.call(name)) for name in parts.names()]
+    lines += [wrapped(parts.call(name)) for name in parts.names()]
   lines += ['', f'--config.loss=NAME: {", ".join(losses.names())}']
   return '\n'.join(lines)
 
@@ -42,9 +40,3 @@ def factories(c: Config) -> list[Any]:
   """Return the registered factories that a config names."""
   parts = registries.named(c).values()
   return [known.entry(name).factory for known, name, _ in parts]
-
-
-def _wrapped(call: str) -> str:
-  return textwrap.fill(
-    call, 80, initial_indent='  ', subsequent_indent='      '
-  )

@@ -136,11 +136,7 @@ class Report(NamedTuple):
     return '\n'.join([*lines, audit_lib.verdict(found, game.significance)])
 
   def draw(self, path: str | os.PathLike) -> None:
-    """Draws the scores of canaries that were in and of those left out.
-
-    Args:
-      path: of the picture; its suffix is the format.
-    """
+    """Draws the scores of canaries that were in and of those left out."""
     found = 'refuted' if self.refuted else 'not refuted'
     labels = {
       'xlabel': 'score (log-likelihood ratio of in to left out)',
@@ -165,7 +161,7 @@ def prepare(
 
   Args:
     c: a private config that protects clients.
-    canaries: added to the population.
+    canaries: number of canaries, added to the population.
     data: where tensorflow-datasets keeps its files.
     significance: of the whole report.
 

@@ -16,11 +16,10 @@ _ORDER = (
 
 
 def correlation_of(c: Any) -> correlation.Correlation | None:
-  """The correlation of a private config's noise over rounds.
+  """The correlation of a private config's noise over rounds, or None.
 
-  Returns:
-    That of banded noise; that of independent noise under cyclic sampling, which
-    says how often a client takes part; None for other configs.
+  That of independent noise under cyclic sampling says how often a client takes
+  part.
   """
   apart = cohorts.groups(c.population, c.cohort)
   if c.noise == 'banded':
@@ -42,12 +41,7 @@ def expected_cohort(c: Any) -> float:
 def caveats(
   c: Any, over_rounds: correlation.Correlation | None
 ) -> tuple[str, ...]:
-  """Says when clients take part, and what a step of the account is.
-
-  Args:
-    c: a private `Config`.
-    over_rounds: of `correlation_of`.
-  """
+  """Says when clients take part, and what a step of the account is."""
   if over_rounds is None:
     return ()
   apart, length = over_rounds.separation, min(over_rounds.rounds, c.rounds)

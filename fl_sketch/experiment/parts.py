@@ -1,8 +1,9 @@
-"""Builds the parts of an experiment that its config alone decides."""
+"""Builds the parts of an experiment that its config decides; its guarantee."""
 
 from typing import Any
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
+from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS
@@ -10,11 +11,14 @@ from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms import private_metrics
-from fl_sketch.rounds import client_loop, client_step, robust
+from fl_sketch.rounds import client_loop, client_step, comms, robust
 from fl_sketch.rounds.algorithm import FromHyper, with_hyper
 import jax
 import jax.numpy as jnp
 import optax
+
+_PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
+_LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
 
 
 def hyper_of(
@@ -26,9 +30,7 @@ def hyper_of(
     c: the config.
     guarantee: of a private run, whose noise may be calibrated.
   """
-  arrays_of = 'extra', 'frozen'
-  shared = [x for x in algorithms.Hyper._fields if x not in arrays_of]
-  numbers = c.given(tuple(shared))
+  numbers = c.given({*algorithms.Hyper._fields} - {'extra', 'frozen'})
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
   budget = privacy_plan.metrics_budget(c)
@@ -46,11 +48,8 @@ def declared(c: Config) -> dict[str, Any]:
     'options': algorithms.entry(c.algorithm),
     'model_options': models.REGISTRY.entry(c.model),
   }
-  if c.sketch is not None:
-    parts['sketch'] = sketches.REGISTRY.entry(c.sketch['kind'])
-  for field in ('codec', 'downlink_codec'):
-    if (codec := getattr(c, field)) is not None:
-      parts[field] = codecs.REGISTRY.entry(codec['kind'])
+  for field, options in c.given(_PACKAGES).items():
+    parts[field] = _PACKAGES[field].REGISTRY.entry(options['kind'])
   return {
     f'{field}.{name}': getattr(c, field)[name]
     for field, entry in parts.items()
@@ -99,22 +98,14 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     options['schedule'] = optax.cosine_decay_schedule(
       1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
     )
-  if c.sketch is not None:
-    options['sketch'] = _made('sketch', c.sketch, sketches)
-  for field in ('codec', 'downlink_codec'):
-    if (codec := getattr(c, field)) is not None:
-      options[field] = _made(field, codec, codecs)
-  if c.hash_rounds is not None:
-    options['hash_rounds'] = c.hash_rounds
+  own = c.given(_PACKAGES)
+  options |= {field: _made(field, given) for field, given in own.items()}
+  options |= c.given(['hash_rounds', 'local_optimizer', 'client_clip'])
   if c.lora is not None and 'lora_scale' in algorithms.options(c.algorithm):
     alpha = c.lora.get('alpha')
     options['lora_scale'] = lora.scale_of(c.lora['rank'], alpha)
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
-  if c.local_optimizer is not None:
-    options['local_optimizer'] = c.local_optimizer
-  if c.client_clip is not None:
-    options['client_clip'] = c.client_clip
   if (release := privacy_plan.release_of(c)) is not None:
     options['privacy'] = release
   if c.batch_order == 'poisson':
@@ -130,13 +121,10 @@ def noisy_numbers(c: Config) -> int | None:
   >>> table = {'kind': 'count_sketch', 'rows': 3, 'cols': 7}
   >>> noisy_numbers(Config(algorithm='safl', sketch=table))
   21
-
-  Args:
-    c: a config.
   """
   if c.sketch is None or c.before_sketch:
     return None
-  op = with_hyper(_made('sketch', c.sketch, sketches), hyper_of(c))
+  op = with_hyper(_made('sketch', c.sketch), hyper_of(c))
   leaf = lambda size: jax.ShapeDtypeStruct((size,), jnp.float32)
   sizes = {
     sum(x.size for x in jax.tree.leaves(jax.eval_shape(op.zero_table, model)))
@@ -145,8 +133,9 @@ def noisy_numbers(c: Config) -> int | None:
   return sizes.pop() if len(sizes) == 1 else None
 
 
-def _made(field, options, package):
+def _made(field, options):
   """A sketch or codec; a `FromHyper` if it declares hyperparameters."""
+  package = _PACKAGES[field]
   if package.REGISTRY.entry(options['kind']).hyper:
     return FromHyper(package.make, options, field)
   return package.make(**options)
@@ -160,3 +149,72 @@ def clients_per_step(c: Config) -> int | None:
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP
   return c.clients_per_step or default
+
+
+def state_shapes(algorithm: rounds.Algorithm, params: Any = _LARGE) -> Any:
+  """The shapes of the state before the first round, with one client."""
+  init = lambda params: rounds.init(algorithm, params, 1)
+  return jax.eval_shape(init, params)
+
+
+def guarantee_of(
+  c: Config,
+  make: rounds.Make,
+  partition: partitions.Partition | None = None,
+  params: Any = _LARGE,
+) -> privacy_plan.PrivacyGuarantee | None:
+  """The DP guarantee of a config, with the releases of its algorithm.
+
+  Args:
+    c: the config.
+    make: hp -> `Algorithm`.
+    partition: of samples over clients; needed for example-level privacy.
+    params: of the model, or their shapes.
+
+  Raises:
+    ValueError: nothing can be guaranteed; the message names why.
+  """
+  if not c.is_private:
+    return None
+  hyper = hyper_of(c)
+  if hyper.noise_multiplier is None:  # its size does not change the releases
+    hyper = hyper._replace(noise_multiplier=jnp.float32(1))
+  algorithm = make(hyper)
+  keeps_state = comms.has_client_state(state_shapes(algorithm, params))
+  moves = keeps_state or algorithm.correction is not None or c.weight_decay > 0
+  return privacy_plan.guarantee(
+    c,
+    algorithm.releases,
+    partition,
+    keeps_state=keeps_state,
+    sends_without_data=moves,
+  )
+
+
+def check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
+  """Refuses correlated noise whose rounding needs more than the grid has."""
+  options = algorithm_options(c)
+  release = options.get('privacy')
+  if release is None or release.correlation is None:
+    return
+  like = params
+  if (sketch := options.get('sketch')) is not None:
+    like = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
+  if jnp.isnan(release.with_hyper(hyper).grid(like).step):
+    z: Any = hyper.noise_multiplier
+    raise ValueError(
+      f'noise_multiplier={float(z):.4g} leaves no room on the grid to round '
+      f'correlated noise on {comms.nbytes(like) // 4:,} numbers over '
+      f'{release.correlation.rounds} rounds; sketch to fewer numbers, or set '
+      'hash_rounds.'
+    )
+
+
+def check_rows(c: Config, state: Any):
+  """Refuses client state in a private run with cohorts of a fixed size."""
+  fixed = c.sampling == 'fixed_size' and c.cohort < c.population
+  if c.is_private and fixed and comms.has_client_state(state):
+    raise c.refusal(
+      'A private {c.algorithm} keeps client state, which depends on past '
+      "cohorts: use sampling='poisson' or cohort=population."
+    )

@@ -28,6 +28,11 @@ _NATURAL = {
   'secure_aggregation': types.Adjacency.ZERO_OUT,
   'local': types.Adjacency.REPLACE_ONE,
 }
+# Fields that a `Release` takes as they are.
+_OF_RELEASE = (
+  'bound', 'trust', 'before_sketch', 'min_honest', 'neighbours', 'quantile',
+  'quantile_lr', 'count_stddev',
+)  # fmt: skip
 
 
 class PrivacyGuarantee(NamedTuple):
@@ -82,14 +87,9 @@ def release_of(c: Any) -> aggregation.Release | None:
   """
   if not c.is_private or c.privacy_unit == 'sample':
     return None
-  options = {
-    'bound': c.bound, 'trust': c.trust, 'per_leaf': c.per_layer,
-    'before_sketch': c.before_sketch, 'min_honest': c.min_honest,
-    'neighbours': c.neighbours, 'quantile': c.quantile,
-    'quantile_lr': c.quantile_lr, 'count_stddev': c.count_stddev,
-    'max_cohort': max_cohort(c) or c.cohort,
-  }  # fmt: skip
-  options = {k: v for k, v in options.items() if v is not None}
+  options = c.given(_OF_RELEASE) | {'max_cohort': max_cohort(c) or c.cohort}
+  if c.per_layer is not None:
+    options['per_leaf'] = c.per_layer
   if c.bound == 'quantile':  # a twentieth of the cohort, as printed
     options.setdefault('count_stddev', c.cohort / 20)
   if c.noise == 'banded':
@@ -107,28 +107,20 @@ def max_cohort(c: Any) -> int | None:
 
 
 def guarantee(
-  c: Any,
-  releases: float,
-  partition: Any = None,
-  *,
-  sends_without_data: bool = False,
-  keeps_state: bool = False,
-) -> PrivacyGuarantee | None:
-  """The DP guarantee of a config; None if it claims no privacy.
+  c: Any, releases: float, partition: Any = None, **behaviour: bool
+) -> PrivacyGuarantee:
+  """The DP guarantee of a private config.
 
   Args:
     c: a `Config`.
     releases: of its algorithm, `Algorithm.releases`.
     partition: of samples over clients; needed for example-level privacy.
-    sends_without_data: as of `caveats.of`.
-    keeps_state: likewise.
+    **behaviour: of clients, as of `caveats.of`.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
     CalibrationError: no noise multiplier reaches the epsilon.
   """
-  if not c.is_private:
-    return None
   releases = accounted(releases)
   unit, over_rounds = c.privacy_unit, None
   if unit == 'sample':
@@ -151,6 +143,9 @@ def guarantee(
   simulated = c.simulated_cohort is not None
   scale = c.cohort / c.simulated_cohort if simulated else 1.0
   _check_noise(c, z * sensitivity * scale)
+  budget, price = metrics_budget(c), ''
+  if budget is not None:
+    price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
   statement = statements.PrivacyStatement(
     epsilon,
     c.delta,
@@ -160,14 +155,7 @@ def guarantee(
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=_simulation(c)
     + participation.caveats(c, over_rounds)
-    + caveats.of(
-      c,
-      mechanism,
-      trust,
-      metrics=_price(c, z * sensitivity, mechanism),
-      sends_without_data=sends_without_data,
-      keeps_state=keeps_state,
-    ),
+    + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )
@@ -187,28 +175,18 @@ def metrics_budget(c: Any) -> private_metrics.Budget | None:
   return private_metrics.Budget(expected, most, **given)
 
 
-def _price(c, z, mechanism) -> str:
-  """Says what private metrics cost; empty if there are none."""
-  budget = metrics_budget(c)
-  return (
-    '' if budget is None else budget.sentence(z, mechanism.releases_per_step)
-  )
-
-
 def at_scale(c: Any) -> Any:
   """The config of the cohort that is simulated; `c` itself if there is none.
 
   Its population is larger in proportion, so that probabilities are the same.
-
-  Args:
-    c: a `Config`.
   """
   if c.simulated_cohort is None:
     return c
   cohort = c.simulated_cohort
   population = c.population * cohort // c.cohort
-  large = {'cohort': cohort, 'population': population}
-  return dataclasses.replace(c, **large, simulated_cohort=None)
+  return dataclasses.replace(
+    c, cohort=cohort, population=population, simulated_cohort=None
+  )
 
 
 def _simulation(c) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Prints and plots a DP guarantee: epsilon over the rounds, and a trade-off."""
 
-import os
 import pathlib
 
 from fl_sketch import reporting
@@ -25,10 +24,6 @@ def signal(c: config.Config, guarantee: privacy_plan.PrivacyGuarantee) -> str:
 
   All of the cohort take part, and all send the same update of norm C. It is
   empty for samples and for a bound that follows a quantile.
-
-  Args:
-    c: the config.
-    guarantee: of it.
   """
   if guarantee.mechanism.unit == 'sample' or c.bound == 'quantile':
     return ''
@@ -56,32 +51,22 @@ def text(
   epsilons: dict[int, float],
   signal: str = '',
 ) -> str:
-  """Formats the statement, the noise multiplier and epsilon over the rounds.
-
-  Args:
-    guarantee: of a config.
-    epsilons: after numbers of rounds, of `curve`.
-    signal: of `signal`.
-  """
+  """Formats the statement, the noise multiplier and epsilon over the rounds."""
   statement = guarantee.statement
   noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
   if guarantee.noise_scale != 1:
     noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
-  lines = [
-    statement.sentence(),
-    noise,
-    *([signal] if signal else []),
-    f'\nrounds  epsilon at delta {statement.delta:g}',
-  ]
+  head = f'\nrounds  epsilon at delta {statement.delta:g}'
+  lines = [statement.sentence(), noise, *([signal] * bool(signal)), head]
   return '\n'.join(lines + [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()])
 
 
 def draw(
   guarantee: privacy_plan.PrivacyGuarantee,
   epsilons: dict[int, float],
-  path: str | os.PathLike,
-) -> pathlib.Path:
-  """Draws epsilon over the rounds into a file."""
+  folder: pathlib.Path,
+) -> None:
+  """Draws epsilon.png, over the rounds, and trade_off.png into a folder."""
   statement, picture = guarantee.statement, reporting.new_figure(5, 3.5)
   ax = picture.subplots()
   ax.plot(list(epsilons), list(epsilons.values()), marker='.')
@@ -90,8 +75,9 @@ def draw(
     f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}'
   )
   ax.grid(alpha=0.3)
-  picture.savefig(path, dpi=150, bbox_inches='tight')
-  return pathlib.Path(path)
+  picture.savefig(folder / 'epsilon.png', dpi=150, bbox_inches='tight')
+  figure = figures.draw([trade_off(guarantee)])
+  figure.savefig(folder / 'trade_off.png', dpi=150)
 
 
 def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
@@ -121,11 +107,3 @@ def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
     y_limits=(0.0, 1.0),
     x_mark=hypothesis_tests.FALSE_POSITIVE_RATE,
   )
-
-
-def draw_trade_off(
-  guarantee: privacy_plan.PrivacyGuarantee, path: str | os.PathLike
-) -> pathlib.Path:
-  """Draws the trade-off of a test of one unit's presence into a file."""
-  figures.draw([trade_off(guarantee)]).savefig(path, dpi=150)
-  return pathlib.Path(path)

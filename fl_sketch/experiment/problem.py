@@ -117,10 +117,8 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
   type_of = jax.dtypes.canonicalize_dtype
-  one = {
-    k: jnp.zeros((1, *x.shape[1:]), type_of(x.dtype)) for k, x in data.items()
-  }
-  inputs = losses.inputs(one, **scale)
+  one = lambda x: jnp.zeros((1, *x.shape[1:]), type_of(x.dtype))
+  inputs = losses.inputs({k: one(x) for k, x in data.items()}, **scale)
   init = lambda: model.init(jax.random.key(c.seed), inputs)
   # To draw them a program is compiled.
   params = init() if draw or c.pretrained else jax.eval_shape(init)
@@ -135,22 +133,18 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     check_labels(c.loss, outputs, *every)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
+  made = lambda o: models.make(c.model, classes, **o)
+  losses_of = lambda o: _losses(c, made(o), scale)
   return Problem(
     data=data,
     test=evaluation_batches(test),
     params=params,
-    loss_fn=_of_options(c, options, lambda o: _losses(c, classes, o, scale)[0]),
-    metrics_fn=_of_options(
-      c, whole, lambda o: _losses(c, classes, o, scale)[1]
-    ),
+    loss_fn=_of_options(c, options, lambda o: losses_of(o)[0]),
+    metrics_fn=_of_options(c, whole, lambda o: losses_of(o)[1]),
     labels=data['y'] if c.loss == 'cross_entropy' else None,
     scale=scale,
     partition=dataset.partition,
-    apply_fn=_of_options(
-      c,
-      whole,
-      lambda o: losses.outputs(models.make(c.model, classes, **o), **scale),
-    ),
+    apply_fn=_of_options(c, whole, lambda o: losses.outputs(made(o), **scale)),
     held_out=held_out,
   )
 
@@ -170,9 +164,8 @@ def _scale(c: Config, dataset) -> dict[str, float]:
   return dataset.scale if is_store else pixels.Pixels().plus(x).scale
 
 
-def _losses(c, classes, options, scale):
-  """Loss and metrics of the model with these options."""
-  model = models.make(c.model, classes, **options)
+def _losses(c, model, scale):
+  """Loss and metrics of the model."""
   if c.loss != 'cross_entropy':
     return losses.make(model, c.loss, **scale)
   smoothing = {'label_smoothing': c.label_smoothing}
@@ -190,11 +183,7 @@ def _of_options(c, options, build) -> Any:
 
 
 def check_unused(c: Config):
-  """Refuses fields of data and model beside a problem, which has its own.
-
-  Raises:
-    ConfigError: one of them is not at its default; names it.
-  """
+  """Refuses fields of data and model beside a problem, which has its own."""
   set_to = c.given(_OF_PROBLEM)
   unused = [k for k, v in set_to.items() if v != getattr(Config, k)]
   if unused:
@@ -223,25 +212,24 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
     raise ValueError(f'outputs {shapes} of the model are not one array.')
-  axes = {
-    'cross_entropy': ['samples'], 'tokens': ['samples', 'length']
-  }.get(kind)  # fmt: skip
-  if axes is not None:
-    y, shape = labels[0], ', '.join(['batch', *axes[1:], 'classes'])
-    if outputs.ndim != len(axes) + 1:
+  y, shape = labels[0], outputs.shape
+  if kind in ('cross_entropy', 'tokens'):
+    length = ', length' * (kind == 'tokens')
+    axes = 1 + (kind == 'tokens')
+    if outputs.ndim != axes + 1:
       raise ValueError(
-        f'outputs {outputs.shape} of the model must be logits[{shape}].'
+        f'outputs {shape} of the model must be logits[batch{length}, classes].'
       )
-    if y.ndim != len(axes) or not np.issubdtype(y.dtype, np.integer):
+    if y.ndim != axes or not np.issubdtype(y.dtype, np.integer):
       raise ValueError(
-        f"labels 'y' are {y.dtype}{y.shape}; pass integers[{', '.join(axes)}], "
+        f"labels 'y' are {y.dtype}{y.shape}; pass integers[samples{length}], "
         "or set loss='regression' for numeric targets."
       )
   if kind == 'regression':
-    if labels[0].shape[1:] != outputs.shape[1:]:
+    if y.shape[1:] != shape[1:]:
       raise ValueError(
-        f"labels 'y' have shape {labels[0].shape[1:]} per sample, outputs of "
-        f'the model {outputs.shape[1:]}; reshape one of them.'
+        f"labels 'y' have shape {y.shape[1:]} per sample, outputs of the model "
+        f'{shape[1:]}; reshape one of them.'
       )
     return
   every = np.concatenate([y.ravel() for y in labels])

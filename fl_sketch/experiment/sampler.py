@@ -15,8 +15,7 @@ def sampler(
 ) -> Callable[..., rounds.Cohort]:
   """Builds (round, sampling_seed) -> `Cohort`, a pure function of both.
 
-  sampling_seed: secret of a private run, which must not be reproducible by
-  others; None otherwise.
+  sampling_seed: the secret of a private run; None otherwise.
   """
   clients = None
   if c.byzantine:
@@ -51,11 +50,6 @@ def selection(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   """Draws who is selected in a round, and how each of them fares.
 
-  Args:
-    c: for the fields of sampling and of failures.
-    number: of the round.
-    seed: of the draw of the cohort.
-
   Returns:
     Ids and weights as of `cohorts.sample`, weights 0 for those who fail; and
     the outcomes, None where nobody can fail.
@@ -78,15 +72,9 @@ def with_batches(
   round_index: int,
   seed: seeding.Root | None = None,
 ) -> rounds.Cohort:
-  """Builds the `Cohort` of given clients, with the indices of their batches.
+  """Builds the `Cohort` of ids, int32[C], with the indices of their batches.
 
-  Args:
-    c: for the fields of local work, and the seed.
-    partition: which samples each client holds.
-    ids: int32[C].
-    weight: f32[C].
-    round_index: of the round.
-    seed: of the draw of batches; None is the config's.
+  `seed` is of the draw of batches; None is the config's.
   """
   if c.weights == 'samples':
     sizes = partition.sizes.take(ids, mode='clip')  # padding has weight 0
@@ -112,10 +100,7 @@ def _sampling_options(c: Config):
 
 
 def _outcomes(c: Config, round_index, ids, weight):
-  """Outcomes of a round; without over-selection only its deadline closes it.
-
-  The seed is public: a private account holds even if it is known who fails.
-  """
+  """Outcomes of a round, of the public seed: accounts hold if all know them."""
   return availability.outcomes(
     c.seed,
     round_index,

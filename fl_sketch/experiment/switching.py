@@ -6,7 +6,11 @@ from typing import Any
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.experiment.config import checked
-from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS, TAKEN_AS
+from fl_sketch.experiment.fields.method import (
+  OPTIMIZER_OPTIONS,
+  STEP_OPTIONS,
+  TAKEN_AS,
+)
 from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
 
 _OF_CALLS = 'kind', 'contract', 'keep_state'  # beside the options of a factory
@@ -33,7 +37,8 @@ def switched(
   Raises:
     ConfigError: there is no algorithm, sketch ... of that name.
   """
-  fields = {k: _set(value) for k, value in fields.items()}
+  clean = lambda x: not_none(x) if isinstance(x, Mapping) else x
+  fields = {k: clean(value) for k, value in fields.items()}
   holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
 
@@ -66,10 +71,9 @@ def switched(
     for name, argument in TAKEN_AS.items():
       if argument not in takes:
         leave_out(name)
-    if not algorithms.takes_optimizer(fields['algorithm']):
-      leave_out('local_optimizer')
-    if not algorithms.takes_clip(fields['algorithm']):
-      leave_out('client_clip')
+    for name, supports in STEP_OPTIONS.items():
+      if not supports(fields['algorithm']):
+        leave_out(name)
   if {'algorithm', 'server_optimizer'} & {*given}:
     known = {*algorithms.options(fields.get('algorithm', 'fedavg'))}
     if (optimizer := fields.get('server_optimizer')) is not None:
@@ -77,10 +81,6 @@ def switched(
     for name in {*OPTIMIZER_OPTIONS} - known:
       leave_out(name)
   return fields, sorted(left_out)
-
-
-def _set(value):
-  return not_none(value) if isinstance(value, Mapping) else value
 
 
 def _is_given(name, given):

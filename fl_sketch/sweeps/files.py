@@ -44,9 +44,6 @@ class Files(workdir.Records):
 
     What a resumed run may change does not tell points apart, unless a sweep of
     this folder varies it.
-
-    Args:
-      points: of a sweep.
     """
     points = list(points)
     same = set.intersection(*(_resumable(p.config) for p in points))
@@ -81,48 +78,37 @@ class Files(workdir.Records):
     return self.folder / 'points' / f'{number:03d}'
 
   def finish(
-    self,
-    number: int,
-    values: report_lib.Row,
-    config: config_lib.Config,
-    problem: identity.Record,
-    result: Any,
+    self, number: int, point: Any, problem: identity.Record, result: Any
   ):
     """Writes the folder of a finished point and its row of points.jsonl.
 
     Args:
-      number: of the point.
-      values: of its swept fields.
-      config: of its run.
-      problem: of its run.
+      number: number of the point.
+      point: a `grid.Point`.
+      problem: record of its problem.
       result: a `program.Result`.
     """
-    run = workdir.Workdir(self.point(number), config, problem)
+    run = workdir.Workdir(self.point(number), point.config, problem)
     run.begin(0)
     last = {}
     for row in result.rows:
       last |= row
-      logged = (row['round'] + 1) % config.log_every == 0
+      logged = (row['round'] + 1) % point.config.log_every == 0
       if logged or 'test_loss' in row or row is result.rows[-1]:
         run.write(row)
     run.close()
     last |= report_lib.best_tests(result.rows)
     run.summarize(last, diverged=result.diverged, **result.about)
-    row = {'point': number, 'values': values} | last
+    row = {'point': number, 'values': point.values} | last
     row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
     best = report_lib.best_point([*(self.rows | {number: row}).values()])
+    params = self.point(number) / 'params'
     if best == number:  # first: a point that has a row does not run again
-      params = self.point(number) / 'params'
       saved_params.write(params, len(result.rows), result.params)
     self.add(number, row)
     if best == number:
-      self._keep_only(number)
-
-  def _keep_only(self, number: int):
-    """Removes the parameters of all points but one."""
-    for path in (self.folder / 'points').glob('*/params'):
-      if path.parent != self.point(number):
-        shutil.rmtree(path, ignore_errors=True)
+      for other in {*(self.folder / 'points').glob('*/params')} - {params}:
+        shutil.rmtree(other, ignore_errors=True)
 
   def report(self, rows: list[report_lib.Row]):
     """Writes table.md, sweep.json and, if there is a figure, sweep.png."""

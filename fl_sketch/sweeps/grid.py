@@ -55,10 +55,8 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     axes |= {f'{name}.{k}'.rstrip('.'): v for k, v in options.items()}
   axes = dict(sorted(axes.items(), key=lambda item: item[0] in seeding.FIELDS))
   if not axes:
-    raise ValueError(
-      'Expected values of a field to sweep, such as '
-      "--config.sweep.client_lr='(0.1, 0.3)'."
-    )
+    example = "--config.sweep.client_lr='(0.1, 0.3)'"
+    raise ValueError(f'Expected values of a field to sweep, such as {example}.')
   ranges = {k: v for k, v in axes.items() if isinstance(v, Mapping)}
   if ranges and draws is None:
     raise ValueError(f'Expected sweep.draws beside ranges of {list(ranges)}.')
@@ -92,25 +90,21 @@ def _draw(ranges, draws):
   if not isinstance(draws, int) or draws < 1:
     raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
   if not ranges:
-    raise ValueError(
-      f"Expected a range {{'low': ..., 'high': ...}} beside {draws=}."
-    )
+    one = "{'low': ..., 'high': ...}"
+    raise ValueError(f'Expected a range {one} beside {draws=}.')
   columns = {}
   for name, limits in ranges.items():
     if _type_of(name) is not float:
       raise ValueError(f'Expected values of sweep.{name}, which is no float.')
-    if set(limits) != {'low', 'high'} or not (
-      0 < limits['low'] < limits['high'] < math.inf
-    ):
+    low, high = limits.get('low', 0), limits.get('high', 0)
+    if len(limits) != 2 or not 0 < low < high < math.inf:
       raise ValueError(
         f'Expected sweep.{name}={dict(limits)} to be 0 < low < high.'
       )
-    low, high = limits['low'], limits['high']
     rng = seeding.generator(0, f'sweep {name}')
     logs = rng.uniform(math.log(low), math.log(high), draws)
-    columns[name] = [
-      min(max(float(f'{v:.4g}'), low), high) for v in np.exp(logs)
-    ]
+    rounded = [float(f'{v:.4g}') for v in np.exp(logs)]
+    columns[name] = [min(max(v, low), high) for v in rounded]
   rows = zip(*columns.values(), strict=True)
   return [dict(zip(columns, row, strict=True)) for row in rows]
 

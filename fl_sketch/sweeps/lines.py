@@ -6,7 +6,7 @@ The remaining fields take their best values, and metrics are means over seeds.
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
@@ -15,26 +15,13 @@ from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import extras, markdown
 import numpy as np
 
-
-class Best(NamedTuple):
-  """The best setting at one point of a curve.
-
-  Attributes:
-    mean: of the metric over seeds.
-    error: its standard error; NaN for one seed.
-    rest: the best values of the remaining fields.
-  """
-
-  mean: float
-  error: float
-  rest: dict[str, Any]
+# Label of a curve -> value of x -> the best setting there.
+Curves = dict[str, dict[Any, sweep_report.Setting]]
 
 
 @checked()
-def lines(
-  rows: list[sweep_report.Row], x: str, by: list[str]
-) -> dict[str, dict[Any, Best]]:
-  """Returns label of a curve -> value of `x` -> best setting there.
+def lines(rows: list[sweep_report.Row], x: str, by: list[str]) -> Curves:
+  """Returns label of a curve -> value of `x` -> best setting of other fields.
 
   Args:
     rows: of points.jsonl.
@@ -44,7 +31,7 @@ def lines(
   Raises:
     ConfigError: a field is not swept.
   """
-  curves: dict[str, dict[Any, Best]] = {}
+  curves: Curves = {}
   for s in sweep_report.settings(rows):  # best first
     if unknown := [name for name in (x, *by) if name not in s.values]:
       raise ValueError(
@@ -52,12 +39,12 @@ def lines(
       )
     label = ', '.join(f'{k}={sweep_report.shown(s.values[k])}' for k in by)
     rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
-    best = Best(s.mean, s.error, rest)
+    best = s._replace(values=rest)
     curves.setdefault(label, {}).setdefault(s.values[x], best)
   return {k: dict(sorted(curves[k].items())) for k in sorted(curves)}
 
 
-def table(curves: dict[str, dict[Any, Best]], x: str) -> str:
+def table(curves: Curves, x: str) -> str:
   """Formats curves in Markdown: a row each, a column for each value of x."""
   xs = sorted({value for line in curves.values() for value in line})
   head = ['', *(f'{x} {sweep_report.shown(value)}' for value in xs)]
@@ -71,13 +58,7 @@ def table(curves: dict[str, dict[Any, Best]], x: str) -> str:
 def last_rounds(
   rows: list[sweep_report.Row], folder: str | os.PathLike, count: int
 ) -> list[sweep_report.Row]:
-  """Averages the test metrics of each point over its last evaluations.
-
-  Args:
-    rows: of points.jsonl.
-    folder: of the sweep.
-    count: number of evaluations.
-  """
+  """Averages the test metrics of rows over the last `count` evaluations."""
   averaged = []
   for row in rows:
     path = pathlib.Path(folder) / 'points' / f'{row["point"]:03d}'
@@ -96,7 +77,10 @@ def report(
   text = table(curves, x)
   (folder / 'lines.md').write_text(text)
   plain = {
-    label: [{x: value} | best._asdict() for value, best in line.items()]
+    label: [
+      {x: value, 'mean': s.mean, 'error': s.error, 'rest': s.values}
+      for value, s in line.items()
+    ]
     for label, line in curves.items()
   }
   (folder / 'lines.json').write_text(json.dumps(plain, indent=2) + '\n')
@@ -108,7 +92,7 @@ def report(
   return text
 
 
-def _cell(best: Best | None) -> str:
+def _cell(best: sweep_report.Setting | None) -> str:
   if best is None or np.isnan(best.mean):
     return ''
   error = '' if np.isnan(best.error) else f' ± {best.error:.2g}'

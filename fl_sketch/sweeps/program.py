@@ -87,41 +87,30 @@ class Program:
     self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
-
-    def init(hyper, params):
-      state = rounds.init(exp.make(hyper), params, c.population)
-      # A copy: jit would return the buffers of the parameters.
-      return jax.tree.map(jnp.copy, state)
-
-    self._init = init
+    init = lambda hyper, x: rounds.init(exp.make(hyper), x, c.population)
+    # A copy: jit would return the buffers of the parameters.
+    self._init = lambda *args: jax.tree.map(jnp.copy, init(*args))
 
   def most_points(self, exp: experiment.Experiment) -> int:
     """The number of points to run at once on the devices of the mesh."""
-    if self.mesh.devices.flat[0].platform == 'cpu':
-      return 1
-    return self.points_that_fit(exp)
+    on_cpu = self.mesh.devices.flat[0].platform == 'cpu'
+    return 1 if on_cpu else self.points_that_fit(exp)
 
   def points_that_fit(self, exp: experiment.Experiment) -> int:
     """The number of points whose rounds fit a device's memory, at least 1."""
     one = [exp]
     step = self._step(one)
-    key, seeds = self._key(one), [0 if self._private else None]
-    cohorts, _ = self._cohorts(one, 0, seeds)
+    key, seed = self._key(one), 0 if self._private else None
+    cohorts, _ = self._cohorts(one, 0, [seed])
     args = [*self._start(one), cohorts, key, self._data]
     if self._private:
       args.append(generators.known_roots(self.config.noise_seed).noise)
-    compiled = step.lower(*args).compile()
-    used, data = compiled.memory_analysis(), comms.nbytes(self._data)
-    each = (
-      used.temp_size_in_bytes
-      + used.argument_size_in_bytes
-      + used.output_size_in_bytes
-      - data
-    )
+    used = step.lower(*args).compile().memory_analysis()
+    each = used.temp_size_in_bytes + used.argument_size_in_bytes
+    each += used.output_size_in_bytes - (data := comms.nbytes(self._data))
     stats = self.mesh.devices.flat[0].memory_stats() or {}
     limit = stats.get('bytes_limit') or DEVICE_MEMORY
-    memory = MEMORY_SHARE * limit - data
-    return max(1, int(memory / each))
+    return max(1, int((MEMORY_SHARE * limit - data) / each))
 
   def run(
     self,
@@ -133,9 +122,9 @@ class Program:
     """Runs a chunk of points at once, vmapped if there are several.
 
     Args:
-      exps: of the points.
+      exps: experiments of the points.
       count: the first `count` points have results; the others are padding.
-      bar: advances by a round for every round of the first.
+      bar: advances by a round for every round of these points.
       secrets: one for each point of a private sweep.
     """
     c, begun = self.config, time.monotonic()
@@ -158,7 +147,9 @@ class Program:
       if done % c.eval_every == 0 or done >= c.rounds:
         _enter(tracks, pending, bar)
         pending = None
-        self._evaluate_all(tracks, state.params, len(exps))
+        models = _each(state.params, len(exps))
+        for track, model in zip(tracks, models, strict=False):
+          track.evaluated(self._evaluate(model, track.hyper))
     _enter(tracks, pending, bar)
     seconds = (time.monotonic() - begun) / count
     for _ in range((c.rounds - done) * count):
@@ -203,12 +194,11 @@ class Program:
   def _cohorts(self, exps, done, seeds):
     """Returns the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
-    samples = dict(zip(draws, [exp.sample for exp in exps], strict=True))
     dispatch, scanned = self.config.dispatch(done), self._scanned
     pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)
     sampled = {
-      (seed, root): [pad(sample(r, root)) for r in dispatch]
-      for (seed, root), sample in samples.items()
+      draw: [pad(exp.sample(r, draw[1])) for r in dispatch]
+      for draw, exp in dict(zip(draws, exps, strict=True)).items()
     }
     by_point = [sampled[draw] for draw in draws]
     distinct = by_point[:1] if self._one_seed else by_point
@@ -216,10 +206,6 @@ class Program:
     axes = [None] * (scanned + (len(distinct) > 1))
     stacked = stacked._replace(outcome=None)
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
-
-  def _evaluate_all(self, tracks, params, count):
-    for track, model in zip(tracks, _each(params, count), strict=False):
-      track.evaluated(self._evaluate(model, track.hyper))
 
 
 class _Track:

@@ -53,11 +53,7 @@ def metric_of(rows: list[Row]) -> str:
 
 
 def best_point(rows: list[Row]) -> int | None:
-  """The number of the best point; None if every point diverged.
-
-  Args:
-    rows: of points.jsonl.
-  """
+  """The number of the best point; None if every point diverged."""
   metric = metric_of(rows)
   ranked = [row for row in rows if not row['diverged'] and metric in row]
   best = _METRICS[metric](ranked, key=lambda row: row[metric], default={})
@@ -69,9 +65,6 @@ def best_tests(rows: list[Row]) -> Row:
 
   >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
   {'best_test_loss': 1.0}
-
-  Args:
-    rows: of its rounds.
   """
   found = {}
   for metric, best in _METRICS.items():
@@ -90,9 +83,6 @@ def settings(rows: list[Row]) -> list[Setting]:
   ...   for s in (1, 3)]
   >>> settings(rows)[0][1:3]
   (2.0, 1.0)
-
-  Args:
-    rows: of points.jsonl.
   """
   metric = metric_of(rows)
   groups: dict[str, tuple[Row, list[Row]]] = {}
@@ -103,15 +93,10 @@ def settings(rows: list[Row]) -> list[Setting]:
   averages = []
   for values, members in groups.values():
     x = np.array([row[metric] for row in members if not row['diverged']], float)
-    averages.append(
-      Setting(
-        values,
-        mean=float(x.mean()) if x.size else math.nan,
-        error=float(x.std(ddof=1) / x.size**0.5) if x.size > 1 else math.nan,
-        points=len(members),
-        diverged=len(members) - x.size,
-      )
-    )
+    n, count = x.size, len(members)
+    mean = float(x.mean()) if n else math.nan
+    error = float(x.std(ddof=1) / n**0.5) if n > 1 else math.nan
+    averages.append(Setting(values, mean, error, count, count - n))
   sign = -1 if _METRICS[metric] is max else 1
   return sorted(
     averages, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
@@ -166,12 +151,6 @@ def picture(rows: list[Row]) -> Any:
   Of more than two fields it shows the two with most values, at the best values
   of the others. Settings that do not fill a grid, such as random draws, are
   points coloured by the metric, or crosses if they diverged.
-
-  Args:
-    rows: of points.jsonl.
-
-  Returns:
-    A figure of matplotlib, or None.
   """
   ranking, metric = settings(rows), metric_of(rows)
   varied = _varied(ranking)
@@ -206,8 +185,7 @@ def _varied(ranking: list[Setting]) -> dict[str, list]:
   varied = {}
   for name in () if math.isnan(ranking[0].mean) else ranking[0].values:
     distinct = {json.dumps(s.values[name]): s.values[name] for s in ranking}
-    if len(distinct) > 1:
-      values = list(distinct.values())
+    if len(values := [*distinct.values()]) > 1:
       varied[name] = sorted(values) if _are_numbers(values) else values
   return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
 
@@ -221,11 +199,8 @@ def curves(
 ) -> figures.Panel:
   """Makes a panel of means against a field, with bands of standard errors.
 
-  Args:
-    field: along x.
-    metric: along y.
-    found: by label, values of the field and the means there, which have a
-      `mean` and an `error`.
+  `found` has by label the values of the field, and what has `mean` and `error`
+  there.
   """
   lines, log = [], False
   for label, (values, points) in found.items():
@@ -248,8 +223,9 @@ def on_log_axis(field: str, values: Sequence[Any]) -> bool:
   return 0 < least < most and (field.endswith('_lr') or 10 * least < most)
 
 
-def _places(axis, field, values, subset) -> list:
-  """Sets up an axis for a field; returns the positions of some values."""
+def _places(axis, field, values, best) -> list:
+  """Sets up an axis for a field; returns the positions of settings."""
+  subset = [s.values[field] for s in best]
   if not _are_numbers(values):
     axis.set_ticks(range(len(values)), [str(v) for v in values])
     return [values.index(v) for v in subset]
@@ -278,9 +254,8 @@ def _heat_map(ax, best, values, colours):
 
 def _scatter(ax, best, values, colours):
   (x, xs), (y, ys) = values.items()
-  at_x = _places(ax.xaxis, x, xs, [s.values[x] for s in best])
-  at_y = _places(ax.yaxis, y, ys, [s.values[y] for s in best])
-  at = np.array([at_x, at_y])
+  axes = (ax.xaxis, x, xs), (ax.yaxis, y, ys)
+  at = np.array([_places(*axis, best) for axis in axes])
   means = np.array([s.mean for s in best])
   lost = np.isnan(means)
   if lost.any():

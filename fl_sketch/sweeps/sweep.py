@@ -76,10 +76,8 @@ def run(
     WorkdirError: the folder holds another sweep, or points of another problem,
       or another process uses it.
   """
-  if jax.process_count() > 1:
-    raise ValueError(
-      f'Expected processes={jax.process_count()} == 1 for a sweep.'
-    )
+  if (processes := jax.process_count()) > 1:
+    raise ValueError(f'Expected {processes=} == 1 for a sweep.')
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'Expected {points_per_program=} >= 1.')
@@ -140,11 +138,7 @@ def groups(
 
 
 def _check(todo, groups, build):
-  """Traces a round of every program, by shapes: the first point loses no time.
-
-  Raises:
-    ConfigError: a point cannot be played; names its values.
-  """
+  """Traces a round of every program; names the values of a point that fails."""
   mesh = mesh_lib.cohort_mesh()
   for group in groups:
     try:
@@ -223,4 +217,4 @@ def _run_group(todo, group, files, build, points_per_program, bar):
     results = program.run([exp(i) for i in filled], len(chunk), bar, secrets)
     for i, result in zip(chunk, results, strict=True):
       if i not in files.rows:
-        files.finish(i, todo[i].values, todo[i].config, problem(i), result)
+        files.finish(i, todo[i], problem(i), result)

@@ -25,7 +25,7 @@ class ChoiceError(ValueError):
 def is_refusal(error: ValueError) -> bool:
   """Whether this library, a config file or a plug-in file refused a value."""
   *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-  refused = frame.f_globals.get('__name__', '').startswith(_REFUSING)
+  refused = f'{frame.f_globals.get("__name__", "")}.'.startswith(_REFUSING)
   return type(error) in (ValueError, ChoiceError) and refused
 
 

@@ -1,4 +1,4 @@
-"""What configs of studies start from: `new` and `attack` of configs/."""
+"""What configs of studies start from: `new`, `attack` and `is_quick`."""
 
 import importlib
 
@@ -7,4 +7,5 @@ _CONFIGS = importlib.import_module(
   __name__.removesuffix('papers.common.config_fields') + 'configs'
 )
 attack = _CONFIGS.attack
+is_quick = _CONFIGS.is_quick
 new = _CONFIGS.new

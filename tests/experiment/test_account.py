@@ -73,17 +73,9 @@ def test_uplinks_of_a_round_count_all():
   fields = {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}}
   fields |= {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 10}}
   both = experiment.account(quadratics(**fields))
-  one = experiment.account(
-    quadratics(**fields | {'options': {'k': 5, 'exact': False}})
-  )
   assert both.mechanism.releases_per_step == 2
-  assert one.mechanism.releases_per_step == 1
   exact = accounting.gaussian_epsilon(both.noise_multiplier, 1e-6, steps=2 * 20)
   assert both.statement.epsilon == pytest.approx(exact)
-  assert one.statement.epsilon < both.statement.epsilon
-
-
-def test_a_config_without_privacy_is_refused():
   with pytest.raises(ValueError, match='The config claims no privacy'):
     experiment.account(config.Config())
 
@@ -105,13 +97,10 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
 @pytest.mark.parametrize(
   ('flag', 'said'),
   [
-    ('--audit', 'by many runs'),
-    ('--audit=canaries', 'by many runs'),
-    ('--audit=one_run', 'by one run of 700'),
-    ('--noaudit', ''),
-    ('--audit=twice', 'value should be one of <canaries|one_run>'),
+    ('--audit', 'by many runs'), ('--audit=one_run', 'by one run of 700'),
+    ('--noaudit', ''), ('--audit=twice', 'be one of <canaries|one_run>'),
   ],
-)
+)  # fmt: skip
 def test_the_kind_of_an_audit_is_a_flag_that_may_stand_alone(
   flag, said, monkeypatch
 ):

@@ -7,7 +7,6 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import config
 import numpy as np
 import pytest
-from runs import SMALL
 
 from tests.training.test_private_runs import PRIVATE, SAMPLES
 
@@ -29,12 +28,9 @@ def text_of(**fields):
   [
     (EVERYONE, False),
     (EVERYONE | GATE, True),
-    (EVERYONE | GATE | {'trust': 'secure_aggregation'}, True),
     (EVERYONE | GATE | {'adjacency': 'replace_one'}, False),
-    (EVERYONE | GATE | {'adjacency': 'add_or_remove_one'}, False),
     (EVERYONE | RESIDUALS, True),
     (EVERYONE | {'weight_decay': 0.1}, True),
-    (EVERYONE | {'trust': 'secure_aggregation', 'adjacency': None}, False),
   ],
 )
 def test_zero_out_is_no_absent_client_where_clients_keep_something(
@@ -118,14 +114,3 @@ def test_statistics_that_are_left_out_are_not_called_public():
   kept = text_of(public_metrics='none', **EVERYONE | RESIDUALS)
   assert 'client_rows' in kept
   assert 'client_rows' not in text_of(public_metrics='none')
-
-
-def test_fields_of_privacy_need_a_private_config():
-  """Catches a run without noise that claims hidden numbers."""
-  for fields in (
-    {'public_metrics': 'none'},
-    {'metrics_share': 0.1},
-    {'loss_bound': 2.0},
-  ):
-    with pytest.raises(ValueError, match='no effect unless epsilon'):
-      config.Config.from_mapping(SMALL | fields)

@@ -8,11 +8,10 @@ import typing
 
 import cases
 from fl_sketch import experiment, models, training
-from fl_sketch.data import sources, synthetic
+from fl_sketch.data import sources
 from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.experiment.fields import registries
-from fl_sketch.rounds import comms
 from fl_sketch.utils import fields
 import jax
 from launch import configs
@@ -162,11 +161,6 @@ test_bad_fields_are_named = refused(
   ({'clint_lr': 0.1}, "field 'clint_lr'. Did you mean 'client_l"),
   ({'cohort': 51}, 'cohort=51 exceeds population=50'),
   ({'client_clip': 1.0, 'algorithm': 'fedkseed'}, 'client_clip=1.0 is not'),
-  (
-    {'client_clip': 1.0, 'model': 'linear', 'batch_size': 0}
-    | {'local_work': 'gram'},
-    'client_clip=1.0 is not',
-  ),
   ({'sketch': {'size': 3}}, r"sketch=.'size': 3. has no kind"),
   ({'final_server_lr': 2.0}, 'final_server_lr=2.0 exceeds'),
   (POISSON | {'max_cohort': 51}, 'max_cohort=51 exceeds population=50'),
@@ -181,12 +175,9 @@ test_bad_fields_are_named = refused(
 )
 
 
-@pytest.mark.representatives('fedsgd')
-@pytest.mark.parametrize('algorithm', ['fedavg', 'fedprox', 'fedsgd'])
-def test_a_config_clips_the_gradients_of_clients(algorithm):
+def test_a_config_clips_the_gradients_of_clients():
   """Catches a field that reaches no local work."""
-  steps = 1 if algorithm == 'fedsgd' else 2
-  fields = SMALL | {'algorithm': algorithm, 'local_steps': steps}
+  fields = SMALL | {'algorithm': 'fedsgd', 'local_steps': 1}
   lengths = []
   for clip in (None, 1e-3):
     exp = experiment.build(fields | {'client_clip': clip, 'client_lr': 1.0})
@@ -195,21 +186,15 @@ def test_a_config_clips_the_gradients_of_clients(algorithm):
     moved, _ = jax.jit(local)(exp.params, batches, jax.random.key(0), None)
     lengths.append(float(optax.tree.norm(moved)))
   assert lengths[0] > 0.1
-  assert 9e-4 < lengths[1] < 1.001e-3 * steps
+  assert 9e-4 < lengths[1] < 1.001e-3
 
 
 test_what_does_not_fit_together_is_refused_before_training = refused(
   lambda fields: experiment.build(SMALL | fields),
-  (
-    {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 10**6}},
-    'size=1000000',
-  ),
+  ({'algorithm': 'safl', 'sketch': 'srht(size=1000000)'}, 'size=1000000'),
   ({'sketch': {'kind': 'identity'}}, "sketch=.'kind': 'identity'."),
   ({'algorithm': 'safl'}, "algorithm='safl' requires sketch"),
-  (
-    {'server_optimizer': 'adam', 'momentum': 0.5},
-    "adam does not support .'momentum'",
-  ),
+  ({'server_optimizer': 'adam', 'momentum': 0.5}, 'adam does not support'),
   ({'population': 10**4, 'cohort': 2}, 'population=10000'),
   error=config.ConfigError,
 )
@@ -232,15 +217,6 @@ def test_a_missing_dataset_says_what_to_do(tmp_path):
     experiment.build(SMALL | {'dataset': 'mnist'}, str(tmp_path))
 
 
-def test_a_round_can_be_sampled_without_those_before():
-  exp = experiment.build(SMALL)
-  first = exp.sample(3)
-  for r in range(3):
-    exp.sample(r)
-  for a, b in zip(first, exp.sample(3), strict=True):
-    np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.covers('S0-Eq1', 'S2-Eq1')
 def test_weights_by_samples():
   fields = {'partition': 'size_skew', 'weights': 'samples', 'cohort': 6}
@@ -250,11 +226,8 @@ def test_weights_by_samples():
   np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
 
 
-@pytest.mark.representatives('poisson-cycle')
-@pytest.mark.parametrize('order', ['replace', 'cycle', 'mask'])
-@pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
-def test_every_way_to_sample_plays(order, sampling, tmp_path):
-  fields = {'batch_order': order, 'sampling': sampling, 'rounds': 2}
+def test_cohorts_and_batches_of_random_sizes_are_trained_on(tmp_path):
+  fields = {'batch_order': 'mask', 'sampling': 'poisson', 'rounds': 2}
   exp = experiment.build(SMALL | fields | {'partition': 'size_skew'})
   result = training.train(exp, tmp_path, progress=False)
   assert result.row['test_accuracy'] > 0
@@ -263,12 +236,7 @@ def test_every_way_to_sample_plays(order, sampling, tmp_path):
 @pytest.mark.nightly
 def test_gram_steps_are_the_direct_steps(tmp_path):
   fields = {'model': 'linear', 'model_options': None, 'batch_size': 0}
-  fields |= {
-    'local_steps': 5,
-    'partition': 'size_skew',
-    'weight_decay': 0.01,
-    'client_lr': 0.02,
-  }
+  fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}
   params = []
   for work in ('sgd', 'gram'):
     exp = experiment.build(SMALL | fields | {'local_work': work})
@@ -276,22 +244,3 @@ def test_gram_steps_are_the_direct_steps(tmp_path):
     params.append(jax.device_get(result.state.params))
   for a, b in zip(*map(jax.tree.leaves, params), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_quadratics_reach_their_optimum(tmp_path):
-  """FedAvg with one local step is gradient descent on the mean loss."""
-  fields = {
-    'dataset': 'quadratics', 'population': 20, 'cohort': 20, 'local_steps': 1,
-    'batch_size': 0, 'client_lr': 0.3, 'rounds': 200, 'rounds_per_dispatch': 50,
-    'eval_every': 50,
-  }  # fmt: skip
-  exp = experiment.build(fields)
-  result = training.train(exp, tmp_path, progress=False)
-  batch = {k: v[0] for k, v in exp.test.items()}
-  best = synthetic.quadratics(0, population=20)
-  least = best.value(best.w_star)
-  w = np.asarray(result.state.params['w'])
-  assert best.value(w) - least < 0.05 * (best.value(best.start(0)) - least)
-  assert batch['mask'].all()
-  assert comms.nbytes(exp.params) == 800

@@ -3,16 +3,7 @@
 import json
 
 import chex
-from fl_sketch import (
-  algorithms,
-  codecs,
-  data,
-  experiment,
-  models,
-  sketches,
-  sweeps,
-  training,
-)
+from fl_sketch import algorithms, data, experiment, models, sketches, training
 from fl_sketch.experiment import config, custom
 from fl_sketch.rounds import aggregation, federated, transforms as t
 from fl_sketch.training import identity, same_run
@@ -22,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from refusals import refused
 import registered
 
 BASE = {
@@ -77,17 +69,6 @@ def shrunk(size: int, factor=1.0):
   return op._replace(desketch=lambda *args: times(op.desketch(*args)))
 
 
-def half(steps: int = 1):
-  """Rounds to multiples of 2^-steps."""
-  encode = lambda key, tree: jax.tree.map(
-    lambda x: jnp.round(x * 2.0**steps).astype(jnp.int8), tree
-  )
-  decode = lambda key, payload, like: jax.tree.map(
-    lambda x, p: x.astype(p.dtype) / 2.0**steps, payload, like
-  )
-  return codecs.Codec(encode, decode, 'half', None, None)
-
-
 @pytest.fixture(scope='module', autouse=True)
 def parts():
   with registered.forgotten():
@@ -95,7 +76,6 @@ def parts():
     models.register(Net, name='plugin_net')
     algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
     sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
-    codecs.register(half, name='plugin_half')
     yield
 
 
@@ -128,62 +108,29 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
   assert result.row['uplink_bytes'] == 4 * 20
 
 
-@pytest.mark.nightly
-def test_own_hyperparameters_are_arrays_of_one_program(tmp_path):
-  """Catches a declared hyperparameter that compiles a program a value."""
-  swept = {'options': {'beta': (0.0, 0.9)}, 'sketch': {'factor': (0.5, 1.0)}}
-  fields = HEAVY | {'sweep': swept}
-  points = sweeps.points(fields)
-  assert len(list(sweeps.groups(dict(enumerate(points))))) == 1
-  rows = sweeps.run(fields, tmp_path, points_per_program=4, progress=False)
-  for row, point in list(zip(rows, points, strict=True))[1:3]:
-    alone = training.train(
-      experiment.build(point.config),
-      tmp_path / str(row['point']),
-      progress=False,
-    )
-    np.testing.assert_allclose(
-      row['train_loss'], alone.row['train_loss'], rtol=1e-4
-    )
-  assert len({row['train_loss'] for row in rows}) == 4
-
-
-def test_an_own_codec_is_billed(tmp_path):
-  """Catches bytes that are counted from names, not from arrays."""
-  fields = BASE | {'algorithm': 'fedcom', 'codec': 'plugin_half(steps=4)'}
-  exp = experiment.build(fields)
-  row = training.train(exp, tmp_path, progress=False).row
-  assert row['uplink_bytes'] == models.num_params(exp.params)
-
-
 def test_descriptions_name_what_a_config_can_set():
   """Catches a part whose options cannot be looked up."""
   text = algorithms.describe('plugin_heavy')
   assert text.startswith('plugin_heavy(sketch, beta=0.5, nesterov=False)')
   assert "register it with an example of ['sketch']" in text
-  assert sketches.describe('plugin_shrunk').startswith(
-    'plugin_shrunk(size, fac'
-  )
-  assert 'Rounds to multiples' in codecs.describe('plugin_half')
+  text = sketches.describe('plugin_shrunk')
+  assert text.startswith('plugin_shrunk(size, fac')
+  assert 'A block-cyclic sketch whose estimates' in text
 
 
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    ({'dataset_options': {'noise': 'x'}}, "noise='x' must be of type"),
-    ({'dataset_options': None}, r"requires options \['noise'\]"),
-    ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
-    ({'options': {'nesterov': 1}}, 'nesterov=1 must be of type bool.'),
-    ({'partition': 'dirichlet'}, "partition='dirichlet': the"),
-    ({'population': 7}, 'population=7: 6 clients hold data'),
-    ({'local_optimizer': {'b2': 0.9}}, "local_optimizer=.'b2': 0.9."),
-    ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay=0.1 and'),
-  ],
+# Catches a wrong option of one's own that is ignored.
+test_what_does_not_fit_own_parts_is_named = refused(
+  lambda fields: experiment.build(HEAVY | fields),
+  ({'dataset_options': {'noise': 'x'}}, "noise='x' must be of type"),
+  ({'dataset_options': None}, r"requires options \['noise'\]"),
+  ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
+  ({'options': {'nesterov': 1}}, 'nesterov=1 must be of type bool.'),
+  ({'partition': 'dirichlet'}, "partition='dirichlet': the"),
+  ({'population': 7}, 'population=7: 6 clients hold data'),
+  ({'local_optimizer': {'b2': 0.9}}, "local_optimizer=.'b2': 0.9."),
+  ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay=0.1 and'),
+  error=config.ConfigError,
 )
-def test_what_does_not_fit_own_parts_is_named(fields, message):
-  """Catches a wrong option of one's own that is ignored."""
-  with pytest.raises(config.ConfigError, match=message):
-    experiment.build(HEAVY | fields)
 
 
 SOURCE = """

@@ -124,6 +124,7 @@ def fields(*args):
 
 
 QUICK = 'quickstart:quick'
+TABLE = {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
 
 
 @pytest.mark.parametrize(
@@ -135,31 +136,14 @@ QUICK = 'quickstart:quick'
       'b2, sketch',
       {'b2': None, 'server_optimizer': None, 'final_server_lr': None},
     ),
-    (
-      ['sketch=count_sketch(rows=5, cols=60)'],
-      '',
-      {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}},
-    ),
-    (
-      ['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
-      'sketch.size',
-      {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}},
-    ),
-    (
-      ['sketch=none', 'algorithm=fedavg', 'server_optimizer=none', 'b2=none'],
-      '',
-      {'sketch': None},
-    ),
-    (['server_optimizer=momentum'], 'b2', {'b2': None}),
+    (['sketch=count_sketch(rows=5, cols=60)'], '', {'sketch': TABLE}),
+    (['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
+      'sketch.size', {'sketch': TABLE}),
     (['model=linear'], 'model_options.widths', {'model_options': None}),
-    (['model=linear', 'model_options.widths=(3,)'], '', {'model': 'linear'}),
-    (
-      ['local_optimizer=adamw(b2=0.9, keep_state=True)'],
-      '',
-      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9, 'keep_state': True}},
-    ),
+    (['local_optimizer=adamw(b2=0.9)'], '',
+      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9}}),
   ],
-)
+)  # fmt: skip
 def test_parts_are_switched_and_unset(args, left_out, want, capsys):
   """Catches options of the old part that stay, or given ones that go."""
   got = fields(QUICK, *(f'--config.{arg}' for arg in args))
@@ -206,10 +190,11 @@ def own(tmp_path, own_parts):
 
 def test_a_config_file_registers_parts_of_its_own(own):
   """Catches options of one's own that no flag sets and no sweep knows."""
-  flags = [
-    '--config.options.beta=0.1',
-    '--config.sweep.options.beta=(1.0, 2.0)',
-  ]
+  swept = '--config.sweep.options.beta=(1.0, 2.0)'
+  flags = ['--config.options.beta=0.1', swept]
+  # A plug-in is loaded before a config whose options it brings.
+  early = fields('quickstart', f'--plugins={own}', '--config.options.beta=0.3')
+  assert (early['plugins'], early['options']['beta']) == ((own,), 0.3)
   got = fields(own, *flags, '--config.sketch.size=7')
   assert got['plugins'] == (own,)
   assert got['options']['beta'] == 0.1
@@ -218,13 +203,6 @@ def test_a_config_file_registers_parts_of_its_own(own):
   assert [p.config.options for p in sweeps.points(c)] == [
     {'beta': 1.0}, {'beta': 2.0},
   ]  # fmt: skip
-
-
-def test_plugins_are_loaded_before_the_config(own):
-  """Catches a flag that comes too late for the options that it brings."""
-  got = fields('quickstart', f'--plugins={own}', '--config.options.beta=0.3')
-  assert got['plugins'] == (own,)
-  assert got['options']['beta'] == 0.3
 
 
 @pytest.mark.parametrize(
@@ -244,15 +222,3 @@ def test_what_cannot_be_read_ends_with_one_line(args, message):
   with pytest.raises(SystemExit, match=message) as error:
     fields(*args)
   assert '\n' not in str(error.value).strip()
-
-
-@pytest.mark.parametrize(
-  ('flag', 'message'),
-  [('--cpu_devices=0', 'cpu_devices=0'), ('--advise=3', 'use at least 4')],
-)
-def test_a_number_out_of_range_ends_the_program_with_one_line(flag, message):
-  """Catches 0 that means the default, and a traceback for a small budget."""
-  done = runs.command('train', QUICK, flag)
-  assert done.returncode == 1
-  assert message in done.stderr
-  assert 'Traceback' not in done.stderr

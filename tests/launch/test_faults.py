@@ -40,16 +40,10 @@ OPEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.representatives('quadratics')
-@pytest.mark.parametrize(
-  ('config', 'flags'),
-  [('digits_fedavg.py', BOWLS), ('quickstart.py:quick', OPEN)],
-  ids=['quadratics', 'digits'],
-)
-def test_sigterm_saves_and_asks_to_be_started_again(config, flags, tmp_path):
+def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   endless = ['--config.rounds=100000', '--config.checkpoint_every=99999']
-  flags, workdir = [*EVERY_ROUND, *endless, *flags], tmp_path / 'run'
-  config = f'--config=configs/{config}'
+  flags, workdir = [*EVERY_ROUND, *endless, *BOWLS], tmp_path / 'run'
+  config = '--config=configs/digits_fedavg.py'
   process, log = launch(workdir, *flags, config=config)
   runs.wait_for_rows(workdir, 1, process, log)
   process.terminate()
@@ -96,6 +90,8 @@ def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
     ('--config.clint_lr=1', 'clint_lr'),
     ('--config.server_lr=-1', 'server_lr=-1.0 must be > 0'),
     ('--config.dataset=mnist', 'mnist'),
+    ('--cpu_devices=0', 'cpu_devices=0'),
+    ('--advise=3', 'use at least 4'),
   ],
 )
 def test_bad_flags_end_with_a_message_and_no_traceback(flag, message, tmp_path):

@@ -1,6 +1,5 @@
 """Several processes of one run."""
 
-import json
 import pickle
 import re
 import signal
@@ -20,12 +19,10 @@ ENDLESS = ['--config.rounds_per_dispatch=1', '--config.checkpoint_every=50']
 GONE = r'Another process is gone|another task died'
 DIGITS = '--config=configs/digits_fedavg.py'
 ROWS = [
-  '--config.algorithm=scaffold',
-  '--config.client_lr=0.02',
-  '--config.rounds_per_dispatch=1',
-  '--config.eval_every=10',
+  '--config.algorithm=scaffold', '--config.client_lr=0.02',
+  '--config.rounds_per_dispatch=1', '--config.eval_every=10',
   '--config.checkpoint_every=10',
-]
+]  # fmt: skip
 
 
 # What XLA said of a process that was killed, and what it may say of others.
@@ -83,17 +80,6 @@ def close(a, b):
     for name in {'test_loss', 'test_accuracy'} & row.keys():
       row[name] = None
   assert a == b
-
-
-@pytest.mark.long
-def test_two_processes_train_the_model_that_one_does(tmp_path):
-  flags = ['--config.rounds_per_dispatch=5', '--config.eval_every=10']
-  flags += ['--config.checkpoint_every=10']
-  finish(launch(tmp_path / 'one', *flags, '--cpu_devices=1'))
-  finish_all(launch_all(tmp_path / 'two', 2, *flags))
-  summary = json.loads((tmp_path / 'two' / 'summary.json').read_text())
-  assert summary['processes'] == 2
-  close(rows(tmp_path / 'one'), rows(tmp_path / 'two'))
 
 
 @pytest.mark.long
@@ -197,11 +183,10 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
 @pytest.mark.parametrize(
   'names',
   [
-    pytest.param(('fedavg',), marks=pytest.mark.xdist_group('fedavg')),
     pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
     pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
   ],
-  ids=['one', 'few', 'all'],
+  ids=['few', 'all'],
 )
 def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
   port = str(runs.free_port())

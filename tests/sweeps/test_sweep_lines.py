@@ -33,8 +33,8 @@ def test_the_best_of_the_rest_counts_in_the_mean_over_seeds():
   best = curves['kind=x'][1]
   assert best.mean == pytest.approx(0.6)
   assert best.error == pytest.approx(0.1)
-  assert best.rest == {'lr': 0.1}
-  assert curves['kind=y'][1].rest == {'lr': 0.3}
+  assert best.values == {'lr': 0.1}
+  assert curves['kind=y'][1].values == {'lr': 0.3}
 
 
 def test_the_table_has_a_cell_for_every_value():

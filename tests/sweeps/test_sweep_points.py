@@ -157,11 +157,8 @@ def test_a_sweep_of_which_nothing_stayed_finite_says_so():
   assert sweep_report.picture(rows) is None
   text = sweep_report.summary_line(rows)
   assert text == '2 points, 2 diverged: none stayed finite. The table is in'
-
-
-def test_no_picture_without_a_swept_field():
   rows = [row_of(0.5, seed=0), row_of(0.6, seed=1)]
-  assert sweep_report.picture(rows) is None
+  assert sweep_report.picture(rows) is None  # only seeds are swept
   assert sweep_report.summary_line(rows).endswith('The table is in')
 
 

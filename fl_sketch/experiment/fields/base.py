@@ -37,6 +37,12 @@ class Fields:
           f'{name}={value!r} has no effect unless {condition}; remove {name}.'
         )
 
+  def check_needed(self, *names: str, **needed: str):
+    """Refuses fields that have no effect unless another has this value."""
+    ((other, value),) = needed.items()
+    holds = getattr(self, other) == value
+    self.check_effect(names, holds, f'{other}={value!r}')
+
   def refusal(self, text: str) -> ValueError:
     """The error of a text in which {name} stands for name=value of a field."""
     named = {name: f'{name}={value!r}' for name, value in vars(self).items()}

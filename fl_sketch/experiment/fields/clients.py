@@ -3,7 +3,13 @@
 import dataclasses
 from typing import Annotated
 
-from fl_sketch.data import availability, byzantine, cohorts, partitions
+from fl_sketch.data import (
+  availability,
+  byzantine,
+  cohorts,
+  partitions,
+  registry as datasets,
+)
 from fl_sketch.experiment.fields import problem
 from fl_sketch.utils import fields as f
 
@@ -82,13 +88,15 @@ class ClientFields(problem.ProblemFields):
   def check(self):
     """Checks partition, participation and failures."""
     super().check()
-    if self.fixes_clients and self.partition != 'iid':
-      raise self.refusal(
-        '{partition} is not supported by {dataset}, whose clients hold fixed '
-        'samples; remove partition.'
-      )
+    fixed = datasets.REGISTRY.entry(self.dataset).clients
+    for name in ('train_slice', 'partition') if fixed else ():
+      if getattr(self, name) != getattr(ClientFields, name):
+        raise self.refusal(
+          f'{{{name}}} is not supported by {{dataset}}, whose clients hold '
+          f'fixed samples; remove {name}.'
+        )
     for name, kind in PARTITION_OPTIONS.items():
-      self.check_effect([name], self.partition == kind, f'partition={kind!r}')
+      self.check_needed(name, partition=kind)
     self.check_effect(['personal_lr'], bool(self.personal_steps),
       'personal_steps >= 1')  # fmt: skip
     self._check_participation()
@@ -99,10 +107,7 @@ class ClientFields(problem.ProblemFields):
     self.check_effect(
       ['max_cohort'], self.sampling in random, f'sampling is in {random}'
     )
-    allocated = self.sampling == 'random_allocation'
-    self.check_effect(
-      ['epoch_rounds'], allocated, "sampling='random_allocation'"
-    )
+    self.check_needed('epoch_rounds', sampling='random_allocation')
     for name, value in self.given(['cohort', 'max_cohort']).items():
       if value > self.population:
         raise self.refusal(
@@ -114,16 +119,14 @@ class ClientFields(problem.ProblemFields):
         'cohorts would be cut off; use a larger max_cohort.'
       )
     expected = round(self.population / self.allocation_rounds)
-    if allocated and self.cohort != expected:
+    if self.sampling == 'random_allocation' and self.cohort != expected:
       raise self.refusal(
         f'{{cohort}} is not {{population}} / epoch_rounds='
         f'{self.allocation_rounds}, rounded; set cohort={expected}.'
       )
 
   def _check_failures(self):
-    self.check_effect(
-      ['over_sampling'], self.sampling == 'fixed_size', "sampling='fixed_size'"
-    )
+    self.check_needed('over_sampling', sampling='fixed_size')
     if self.selected > self.population:
       raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
     answers_count = self.over_sampling > 1 or self.deadline is not None

@@ -22,6 +22,11 @@ TAKEN_AS = {
   'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
   'hash_rounds': 'hash_rounds',
 }  # fmt: skip
+# Field -> whether the local steps of an algorithm, by name, take it.
+STEP_OPTIONS = {
+  'client_clip': algorithms.takes_clip,
+  'local_optimizer': algorithms.takes_optimizer,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +95,7 @@ class MethodFields(clients.ClientFields):
         f'{", ".join(unused)} have no effect without server_optimizer; set it '
         'or remove them.'
       )
-    if (
-      self.final_server_lr is not None and self.final_server_lr > self.server_lr
-    ):
+    if (self.final_server_lr or 0) > self.server_lr:
       raise self.refusal(
         '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
         'smaller final_server_lr.'
@@ -130,10 +133,7 @@ class MethodFields(clients.ClientFields):
         '{batch_order} is not supported by {algorithm}, which divides by '
         'local_steps: clients with few samples make fewer.'
       )
-    for name, supports in (
-      ('client_clip', algorithms.takes_clip),
-      ('local_optimizer', algorithms.takes_optimizer),
-    ):
+    for name, supports in STEP_OPTIONS.items():
       able = self.local_work != 'gram' and supports(self.algorithm)
       if getattr(self, name) is not None and not able:
         raise self.refusal(
@@ -163,9 +163,8 @@ class MethodFields(clients.ClientFields):
       self.local_work == 'gram',
       algorithms.entry(self.algorithm).work,
     )
-    if self.compute_dtype != 'float32' and (
-      gram or self.dataset == 'quadratics'
-    ):
+    exact = gram or self.dataset == 'quadratics'
+    if exact and self.compute_dtype != 'float32':
       raise self.refusal(
         "{compute_dtype} is not supported by local_work='gram' or dataset="
         "'quadratics'; set compute_dtype='float32'."
@@ -185,11 +184,7 @@ class MethodFields(clients.ClientFields):
       )
 
   def _check_lora(self, changes: bool):
-    """Checks which factors are trained, and whether they can be averaged.
-
-    Args:
-      changes: whether the server changes the kernels.
-    """
+    """Checks the factors of LoRA; whether the server `changes` the kernels."""
     if self.lora is None and not changes:
       return
     kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]

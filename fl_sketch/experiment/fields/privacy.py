@@ -136,9 +136,8 @@ class PrivacyFields(method.MethodFields):
       raise self.refusal(
         f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'
       )
-    follows = self.bound == 'quantile'
-    names = 'quantile', 'quantile_lr', 'count_stddev'
-    self.check_effect(names, follows, "bound='quantile'")
+    of_quantile = 'quantile', 'quantile_lr', 'count_stddev'
+    self.check_needed(*of_quantile, bound='quantile')
 
   def _check_data(self):
     """Refuses what reads all samples without noise, or one client twice."""
@@ -196,15 +195,9 @@ class PrivacyFields(method.MethodFields):
     """Checks user-level privacy: trust, adjacency, bound and statistics."""
     central = self.trust in (None, 'central')
     self._check_failures_of_private(central)
-    names = 'metrics_share', 'loss_bound'
-    shared = self.public_metrics == 'private'
-    self.check_effect(names, shared, "public_metrics='private'")
-    masked, names = (
-      self.trust == 'secure_aggregation',
-      ['min_honest', 'neighbours'],
-    )
-    self.check_effect(names, masked, "trust='secure_aggregation'")
-    self.check_effect(['noise_bands'], self.noise == 'banded', "noise='banded'")
+    self.check_needed('metrics_share', 'loss_bound', public_metrics='private')
+    self.check_needed('min_honest', 'neighbours', trust='secure_aggregation')
+    self.check_needed('noise_bands', noise='banded')
     for name, value, unfit, reason in _UNSUPPORTED:
       given = getattr(self, name)
       for other, values in unfit.items() if value == given else ():
@@ -212,6 +205,7 @@ class PrivacyFields(method.MethodFields):
           raise self.refusal(
             f'{{{name}}} does not support {{{other}}}: {reason}.'
           )
+    shared = self.public_metrics == 'private'
     if shared and self.sampling == 'cyclic' and self.adjacency is None:
       raise self.refusal(
         "{public_metrics} does not support adjacency='zero_out', the default "

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Annotated, Any
 
 from fl_sketch import models
-from fl_sketch.data import registry as datasets, sources, text
+from fl_sketch.data import sources, text
 from fl_sketch.experiment.fields import run
 from fl_sketch.models import bert, losses, precision
 from fl_sketch.utils import fields as f
@@ -35,22 +35,12 @@ class ProblemFields(run.RunFields):
   # bfloat16: parameters and sums stay float32
   compute_dtype: Annotated[str, f.choice(precision.DTYPES)] = 'float32'
 
-  @property
-  def fixes_clients(self) -> bool:
-    """Whether the data set says which samples each client holds."""
-    return datasets.REGISTRY.entry(self.dataset).clients
-
   def check(self):
     """Checks data set, model and loss against each other."""
     super().check()
     if self.label_smoothing and self.loss != 'cross_entropy':
       raise self.refusal(
         "{label_smoothing} requires loss='cross_entropy', not {loss}."
-      )
-    if self.train_slice is not None and self.fixes_clients:
-      raise self.refusal(
-        '{train_slice} is not supported by {dataset}, whose clients hold fixed '
-        'samples; remove train_slice.'
       )
     if self.pretrained is not None and self.dataset == 'quadratics':
       raise self.refusal(
@@ -73,9 +63,8 @@ class ProblemFields(run.RunFields):
       raise self.refusal(
         '{dataset_options} has vocabulary and tokenizer; set one of them.'
       )
-    numbered = {'tokenizer', 'letters'} & options.keys() or 'vocab_size' in (
-      self.model_options or {}
-    )
+    numbered = {'tokenizer', 'letters'} & options.keys()
+    numbered = numbered or 'vocab_size' in (self.model_options or {})
     if self.pretrained is not None and not numbered:
       raise self.refusal(
         "{pretrained} requires its words' dataset_options.tokenizer, or "

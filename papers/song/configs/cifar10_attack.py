@@ -9,14 +9,12 @@ and 12 dB. 10 minutes on 2 busy cores.
 
 import ml_collections
 
-from . import attack
+from . import attack, is_quick
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick'."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = attack()
   c.dataset = 'cifar10'
   c.model = 'smooth_lenet'
@@ -27,10 +25,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.sizes = (3956, 247) if quick else (15826, 3956, 989, 247)
   c.defended_size = 3956
   c.epsilons = (8.0,) if quick else (8.0, 1.0)
-  c.clip_norm = 1.0
-  c.population, c.cohort, c.rounds = 1000, 100, 100
 
-  c.optimizer = 'lbfgs'
   c.tv = 1e-3
   c.steps = 300 if quick else 3000
   c.restarts = 1

@@ -11,14 +11,12 @@ docs/results/Leakage-Images.json; 15 minutes on 2 busy cores.
 
 import ml_collections
 
-from . import attack
+from . import attack, is_quick
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (2 images, 2 sketches)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = attack()
   c.dataset = 'mnist'
   c.model = 'smooth_lenet'
@@ -29,10 +27,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.sizes = (3356, 210) if quick else (13426, 3356, 839, 210)  # d / 1 to d / 64
   c.defended_size = 3356
   c.epsilons = (8.0,) if quick else (8.0, 1.0)
-  c.clip_norm = 1.0
-  c.population, c.cohort, c.rounds = 1000, 100, 100
 
-  c.optimizer = 'lbfgs'
   c.tv = 1e-4
   c.steps = 300 if quick else 2000
   c.restarts = 1

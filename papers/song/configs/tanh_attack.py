@@ -10,17 +10,13 @@ on 2 cores.
 
 import ml_collections
 
-from . import attack
+from . import attack, is_quick
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (8 points, one operator)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = attack()
-  c.dataset = 'gaussian'
-  c.inputs, c.outputs = 12, 8
   c.examples = 8 if quick else 60
 
   c.sketches = ('gaussian',)
@@ -38,9 +34,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.rounds = 1  # every client takes part in it
   c.defences = ('clip', 'normalize')
 
-  c.optimizer = 'lbfgs'
-  c.steps = 200
   c.restarts = 3 if quick else 10
   c.start_scale = 0.3  # from far starts more searches get stuck
-  c.success = 0.01
   return c
