@@ -21,16 +21,10 @@ import optax
 
 
 class Residuals(NamedTuple):
-  """CocktailSGD's residuals between rounds.
+  """CocktailSGD's residuals between rounds."""
 
-  Attributes:
-    client: `PerClient`, the shared model less the client's model.
-    server: residual of the server's compression.
-    bill: of the uplink.
-  """
-
-  client: comms.PerClient
-  server: Any
+  client: comms.PerClient  # the shared model less the client's model
+  server: Any  # of the server's compression
   bill: comms.Bill
 
 

@@ -19,16 +19,10 @@ import optax
 
 
 class Variates(NamedTuple):
-  """Control variates between rounds.
+  """Control variates between rounds."""
 
-  Attributes:
-    client: `PerClient`, c_i of SCAFFOLD or delta_j of FedCOMGATE.
-    server: c of SCAFFOLD.
-    bill: of the uplink.
-  """
-
-  client: comms.PerClient
-  server: Any
+  client: comms.PerClient  # c_i of SCAFFOLD or delta_j of FedCOMGATE
+  server: Any  # c of SCAFFOLD
   bill: comms.Bill
 
 

@@ -22,50 +22,30 @@ _KEYS = 'run', 'round', 'client'
 
 
 class Costs(NamedTuple):
-  """Costs of one client in one round; floats are of 32 bits.
+  """Costs of one client in one round; floats are of 32 bits."""
 
-  Attributes:
-    d: numbers of the model that clients train.
-    up: communication cost: bytes that it sends, distinct values in order.
-    down: bytes of the broadcast, likewise.
-    client_state: floats of per-client state.
-    replicated: floats beside the model on the server and on clients that redo
-      its step; without counters.
-    server_state: floats on the server alone, without bills and counters.
-    held: floats that a shard holds for each lane (client slot) until the
-      uplink; None if it adds payloads to one running sum.
-    keys: which of `keys.RoundKeys` the run depends on.
-  """
-
-  d: int
-  up: tuple[int, ...]
-  down: tuple[int, ...]
-  client_state: float
-  replicated: float
-  server_state: float
-  held: float | None
-  keys: tuple[str, ...]
+  d: int  # numbers of the model that clients train
+  up: tuple[int, ...]  # bytes that it sends, distinct values in order
+  down: tuple[int, ...]  # bytes of the broadcast, likewise
+  client_state: float  # floats of per-client state
+  replicated: float  # floats on the server and on clients that redo its step
+  server_state: float  # floats on the server alone; no bills, no counters
+  held: float | None  # of each lane until the uplink; None is a running sum
+  keys: tuple[str, ...]  # the `keys.RoundKeys` on which the run depends
 
 
 def toy_problem(
-  d: int = 1000,
-  clients: int = 8,
-  rows: int | None = None,
-  rank: int | None = None,
-):
-  """Makes least squares: params f32[d] and a cohort of all clients.
+  d: int = 1000, *, rows: int | None = None, rank: int | None = None
+) -> tuple[Any, rounds_lib.Cohort]:
+  """Makes least squares: params f32[d] and a cohort of all 8 clients.
 
-  Args:
-    d: numbers of the model that clients train.
-    clients: of the cohort.
-    rows: of the matrix f32[rows, d / rows] that the params are; None is f32[d].
-    rank: of factors of the matrix, which have the d numbers; None is no factor.
+  With `rows` params are a matrix; with `rank` too its factors, of d numbers.
   """
   shape = (d,)
   if rows is not None:
     shape = rows, d // rows if rank is None else d // rank - rows
-  centres = np.random.default_rng(0).standard_normal((clients, 2, 1, *shape))
-  ids, weight = np.arange(clients, dtype=np.int32), np.ones(clients, np.float32)
+  centres = np.random.default_rng(0).standard_normal((8, 2, 1, *shape))
+  ids, weight = np.arange(8, dtype=np.int32), np.ones(8, np.float32)
   cohort = rounds_lib.Cohort(ids, weight, centres.astype(np.float32))
   params = jnp.zeros(shape)
   if rank is not None:

@@ -15,17 +15,11 @@ import optax
 
 
 class State(NamedTuple):
-  """State between rounds of gossip.
+  """State between rounds of gossip."""
 
-  Attributes:
-    count: int32[], rounds done.
-    offset: `PerClient`, each client's model less the mean of all.
-    bill: bytes that a client sends; it receives those that neighbours send.
-  """
-
-  count: jax.Array
-  offset: comms.PerClient
-  bill: comms.Bill
+  count: jax.Array  # int32[], rounds done
+  offset: comms.PerClient  # each client's model less the mean of all
+  bill: comms.Bill  # bytes that a client sends
 
 
 def decentralised(

@@ -21,21 +21,12 @@ import optax
 
 
 class Heaprix(NamedTuple):
-  """The tables and values of HEAPRIX: a client's, or the server's message.
+  """The tables and values of HEAPRIX: a client's, or the server's message."""
 
-  Attributes:
-    table: f32[rows, cols], by the key of the round.
-    fresh: f32[rows, cols], by a second key.
-    exact: all d values on a client; in the message their mean at the heavy
-      support, f32[k].
-    support: int32[k] in the message; clients derive it from the table, so that
-      it is not sent.
-  """
-
-  table: Any
-  fresh: Any
-  exact: Any
-  support: Any = None
+  table: Any  # f32[rows, cols], by the key of the round
+  fresh: Any  # f32[rows, cols], by a second key
+  exact: Any  # all d values; in the message means at the heavy support, f32[k]
+  support: Any = None  # int32[k], which clients derive from the table
 
 
 def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
@@ -184,11 +175,7 @@ def fedsketch_heaprix(
 
 
 def heaprix_tables(op: sketches.Sketch) -> chain.ClientTransform:
-  """Client: pseudo-gradient -> two tables of independent hashes, and values.
-
-  Args:
-    op: a count sketch.
-  """
+  """Client: pseudo-gradient -> two tables of independent hashes, and values."""
   link = t.sketch(op)
 
   def tables(moved, state, params=None, *, keys, **extra):

@@ -15,18 +15,11 @@ import optax
 
 
 class Norms(NamedTuple):
-  """What decides the sizes of the next round.
+  """What decides the sizes of the next round."""
 
-  Attributes:
-    count: int32[], rounds done.
-    squares: f32[layers], averages of the squared norms of updates.
-    sizes: int32[layers], numbers of the table of this round.
-    bill: of the round.
-  """
-
-  count: jax.Array
-  squares: jax.Array
-  sizes: jax.Array
+  count: jax.Array  # int32[], rounds done
+  squares: jax.Array  # f32[layers], averages of the squared norms of updates
+  sizes: jax.Array  # int32[layers], numbers of the table of this round
   bill: comms.Bill
 
 
@@ -137,22 +130,13 @@ def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
   """Shares a table among layers, as the roots of squares times dimensions.
 
   Real shares are min(t w_l, d_l - 1) above one number each, t such that the
-  total is `size`; rounding moves the boundaries between layers.
+  total is `size`; rounding may add one to a layer that is full.
 
   >>> allocate(np.array([9.0, 1.0, 0.0]), np.array([64, 64, 16]), 43).tolist()
   [31, 11, 1]
 
-  Args:
-    squares: f32[layers], squared norms, at least 0.
-    dims: int[layers], at least one each.
-    size: numbers in all, from the number of layers to the sum of `dims`.
-
-  Returns:
-    int32[layers], whose sum is `size`, each at least 1; rounding may add one to
-    a layer that is full.
-
   Raises:
-    ValueError: `size` is out of range.
+    ValueError: `size` is not between the number of layers and d.
   """
   if not dims.size <= size <= dims.sum():
     raise ValueError(

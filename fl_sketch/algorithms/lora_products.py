@@ -106,16 +106,7 @@ def fedex(
 
 
 def _algorithm(task, hp, size, step, start=None) -> Algorithm:
-  """The mean of the factors of clients and of their products, and its step.
-
-  Args:
-    task: see `flora`.
-    hp: see `flora`.
-    size: see `_billed`.
-    step: (array or adapter of the model, of the mean) -> its update.
-    start: (trained, key) -> the parameters that a client starts from; None is
-      those of the server.
-  """
+  """The mean of the factors of clients and of their products, and its step."""
   return federated(
     _factors_alone(task, hp, start),
     aggregation.mean_over_cohort(decode=_with_products),
@@ -161,12 +152,7 @@ def _away(param, a, b):
 
 
 def _billed(size: Callable[..., Any]) -> chain.Broadcast:
-  """The downlink of a mean with products, in place of which factors travel.
-
-  Args:
-    size: (bytes of the factors and of the kernel of each adapter, participants,
-      slots of the cohort) -> bytes that are sent of all adapters.
-  """
+  """The downlink of a mean with products, in place of which factors travel."""
 
   def init(params):
     if not any(map(lora.is_adapter, _leaves(params))):
@@ -189,7 +175,7 @@ def _billed(size: Callable[..., Any]) -> chain.Broadcast:
 
 
 def _stacked(sizes, count, slots):
-  """The factors of all participants."""
+  """Bytes of the factors of all participants, of (factors, kernel) of each."""
   factors = sum(factors for factors, _ in sizes)
   comms.bill(down=slots * factors)  # raises if they may be too many
   return count * factors

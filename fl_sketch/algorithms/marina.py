@@ -21,18 +21,11 @@ import optax
 
 
 class State(NamedTuple):
-  """MARINA's state between rounds.
+  """MARINA's state between rounds."""
 
-  Attributes:
-    count: int32[], rounds done.
-    previous: the parameters of the previous round.
-    gradient: the estimate g.
-    bill: of the uplink.
-  """
-
-  count: jax.Array
-  previous: Any
-  gradient: Any
+  count: jax.Array  # int32[], rounds done
+  previous: Any  # the parameters of the previous round
+  gradient: Any  # the estimate g
   bill: comms.Bill
 
 

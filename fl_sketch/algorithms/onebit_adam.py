@@ -14,20 +14,12 @@ import optax
 
 
 class State(NamedTuple):
-  """1-bit Adam's state between rounds.
+  """1-bit Adam's state between rounds."""
 
-  Attributes:
-    count: int32[], rounds done.
-    momentum: m, the same on clients and server.
-    client_error: `PerClient`, residual of the clients' signs.
-    server_error: residual of the server's signs.
-    bill: of both.
-  """
-
-  count: jax.Array
-  momentum: Any
-  client_error: comms.PerClient
-  server_error: Any
+  count: jax.Array  # int32[], rounds done
+  momentum: Any  # m, the same on clients and server
+  client_error: comms.PerClient  # residual of the clients' signs
+  server_error: Any  # residual of the server's signs
   bill: comms.Bill
 
 

@@ -15,33 +15,20 @@ import optax
 
 
 class State(NamedTuple):
-  """What PowerSGD keeps between rounds.
+  """What PowerSGD keeps between rounds."""
 
-  Attributes:
-    count: int32[], rounds done.
-    error: `PerClient`, what of each matrix was not sent, f32[n, m].
-    right: Q of each matrix, f32[m, r], from which the next round starts.
-    bill: of both uplinks and downlinks.
-  """
-
-  count: jax.Array
-  error: comms.PerClient
-  right: list[jax.Array]
+  count: jax.Array  # int32[], rounds done
+  error: comms.PerClient  # what of each matrix was not sent, f32[n, m]
+  right: list[jax.Array]  # Q of each, f32[m, r]: the next round starts there
   bill: comms.Bill
 
 
 class Message(NamedTuple):
-  """What the server sends to every client.
+  """What the server sends to every client."""
 
-  Attributes:
-    left: P of each matrix, with orthonormal columns, f32[n, r].
-    right: the mean Q of each matrix, f32[m, r].
-    whole: the means of the other arrays.
-  """
-
-  left: list[jax.Array]
-  right: list[jax.Array]
-  whole: list[jax.Array]
+  left: list[jax.Array]  # P of each matrix, orthonormal columns, f32[n, r]
+  right: list[jax.Array]  # the mean Q of each matrix, f32[m, r]
+  whole: list[jax.Array]  # the means of the other arrays
 
 
 def power_sgd(

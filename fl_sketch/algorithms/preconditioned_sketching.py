@@ -32,19 +32,12 @@ class Preconditioner(NamedTuple):
 
 
 class Moments(NamedTuple):
-  """State of the server's step, of which every client has a copy.
+  """State of the server's step, of which every client has a copy."""
 
-  Attributes:
-    count: int32[], rounds done.
-    factors: those by which the next round's updates are divided.
-    first: mean of the estimated updates.
-    second: f32[], mean of the squares of their preconditioned numbers.
-  """
-
-  count: jax.Array
-  factors: Factors
-  first: Any
-  second: jax.Array
+  count: jax.Array  # int32[], rounds done
+  factors: Factors  # by which the next round's updates are divided
+  first: Any  # mean of the estimated updates
+  second: jax.Array  # f32[], mean of the squares of preconditioned numbers
 
 
 def preconditioned_sketching(

@@ -45,16 +45,10 @@ def fedprox(
 
 
 class Multipliers(NamedTuple):
-  """State of FedDyn between rounds.
+  """State of FedDyn between rounds."""
 
-  Attributes:
-    client: `PerClient`, g_i, the gradient of client i where it ended last.
-    server: h, the mean of all g_i.
-    bill: of the uplink.
-  """
-
-  client: comms.PerClient
-  server: Any
+  client: comms.PerClient  # g_i, the gradient of client i where it ended last
+  server: Any  # h, the mean of all g_i
   bill: comms.Bill
 
 

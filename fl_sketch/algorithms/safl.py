@@ -81,11 +81,15 @@ def safl(
     raise ValueError(f'{clip=} requires clip_norm; set it.')
   on_client, on_server = [], []
   if clip == 'client':
-    on_client.append(t.per_client(_clip(hp.clip_norm)))
+    on_client.append(t.per_client(_clip(lambda _: hp.clip_norm)))
   if client_momentum:
     on_client.append(t.per_client(optax.ema(client_momentum)))
   if clip == 'server':
-    on_server.append(_clip_estimate(channel.sketch, hp.clip_norm))
+    alpha = sketches.properties(channel.sketch).alpha
+    if alpha is None:
+      raise ValueError("clip='server' requires a sketch that states its alpha.")
+    raised = lambda params: hp.clip_norm * (1 + alpha(params)) ** 0.5
+    on_server.append(_clip(raised))
   return federated(
     task.steps(hp),
     *on_client,
@@ -99,23 +103,11 @@ def safl(
 
 
 def _clip(bound) -> chain.Transform:
-  """Scales a tree down to the norm `bound`, f32[], where it is longer."""
-
-  def clip(updates, _, **__):
-    norm = optax.tree.norm(updates)
-    scale = jnp.minimum(1, bound / jnp.maximum(norm, 1e-38))
-    return jax.tree.map(lambda x: (x * scale).astype(x.dtype), updates)
-
-  return t.stateless(clip)
-
-
-def _clip_estimate(op, clip_norm) -> chain.Transform:
-  alpha = sketches.properties(op).alpha
-  if alpha is None:
-    raise ValueError("clip='server' requires a sketch that states its alpha.")
+  """Scales updates down to a norm of bound(params), f32[], at most."""
 
   def clip(updates, params, **_):
-    bound = clip_norm * (1 + alpha(params)) ** 0.5
-    return _clip(bound).update(updates, optax.EmptyState())[0]
+    norm = optax.tree.norm(updates)
+    scale = jnp.minimum(1, bound(params) / jnp.maximum(norm, 1e-38))
+    return jax.tree.map(lambda x: (x * scale).astype(x.dtype), updates)
 
   return t.stateless(clip)

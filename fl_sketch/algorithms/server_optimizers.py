@@ -7,23 +7,22 @@ import optax
 
 ServerOptimizer = optax.GradientTransformation | str
 
+_momentum = lambda momentum=0.9, **options: optax.trace(momentum, **options)
 _paper_amsgrad = functools.partial(
   optax.scale_by_amsgrad, bias_correction_mu=False, bias_correction_nu=False
 )
 _paper_adagrad = functools.partial(
   optax.scale_by_rss, initial_accumulator_value=0.0
 )
+_ADAPTIVE, _MOMENTUM = ('b1', 'b2', 'eps'), ('momentum',)
 # Factory and the names of its options.
 _SERVER_OPTIMIZERS = {
-  'adam': (optax.scale_by_adam, ('b1', 'b2', 'eps')),
-  'amsgrad': (_paper_amsgrad, ('b1', 'b2', 'eps')),
-  'yogi': (optax.scale_by_yogi, ('b1', 'b2', 'eps')),
+  'adam': (optax.scale_by_adam, _ADAPTIVE),
+  'amsgrad': (_paper_amsgrad, _ADAPTIVE),
+  'yogi': (optax.scale_by_yogi, _ADAPTIVE),
   'adagrad': (_paper_adagrad, ('eps',)),
-  'momentum': (lambda momentum=0.9: optax.trace(momentum), ('momentum',)),
-  'nesterov': (
-    lambda momentum=0.9: optax.trace(momentum, nesterov=True),
-    ('momentum',),
-  ),
+  'momentum': (_momentum, _MOMENTUM),
+  'nesterov': (functools.partial(_momentum, nesterov=True), _MOMENTUM),
   'sgd': (optax.identity, ()),
 }
 

@@ -16,31 +16,19 @@ import optax
 
 
 class State(NamedTuple):
-  """SketchedSGD's state between rounds.
+  """SketchedSGD's state between rounds."""
 
-  Attributes:
-    residual: `PerClient`, e_i: the part of a_i that no step has used yet.
-    momentum: `PerClient`, of each client's gradients.
-    bill: of the two uplinks.
-  """
-
-  residual: comms.PerClient
-  momentum: comms.PerClient
+  residual: comms.PerClient  # e_i, the part of a_i that no step has used yet
+  momentum: comms.PerClient  # of each client's gradients
   bill: comms.Bill
 
 
 class Message(NamedTuple):
-  """What the server sends to every client.
+  """What the server sends to every client."""
 
-  Attributes:
-    candidates: int32[P k], coordinates whose exact values clients send.
-    values: f32[k], the means at the support, in the candidates' order.
-    support: uint8[P k / 8], one bit a candidate.
-  """
-
-  candidates: jax.Array
-  values: jax.Array
-  support: jax.Array
+  candidates: jax.Array  # int32[P k], of which clients send exact values
+  values: jax.Array  # f32[k], means at the support, in the candidates' order
+  support: jax.Array  # uint8[P k / 8], one bit a candidate
 
 
 def sketched_sgd(

@@ -11,10 +11,8 @@ can then be made on the n logits of each class, with K = X X^T::
 For n < features / 2 or so that is less work than products with X twice a step.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from fl_sketch.models import losses
+from fl_sketch.rounds.algorithm import Local
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -22,8 +20,6 @@ import optax
 
 # Products this small are faster for a few clients at once, even on a CPU.
 LANES_PER_STEP = 10
-
-Local = Callable[[Any, losses.Batch, jax.Array, Any], tuple[Any, dict]]
 
 
 def gram_sgd(

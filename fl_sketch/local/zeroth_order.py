@@ -89,16 +89,10 @@ def zeroth_order(
 
 
 def along(tree: Any, seed: jax.Array, scale: jax.Array | float) -> Any:
-  """A tree plus `scale` times the normal z of a seed, one array at a time.
-
-  Args:
-    tree: of float arrays, of less than 2^32 numbers each.
-    seed: uint32[2]; of array i the words 2 i and 2 i + 1 of it are the seed.
-    scale: f32[].
-  """
+  """Adds `scale` times the normal z of a seed uint32[2] to a tree of floats."""
   leaves, treedef = jax.tree.flatten(tree)
   moved = []
-  for i, x in enumerate(leaves):
+  for i, x in enumerate(leaves):  # of less than 2^32 numbers each
     own = hashing.word(jnp.uint32(2 * i) + jnp.arange(2, dtype='uint32'), seed)
     words = hashing.word(jnp.arange(x.size, dtype=jnp.uint32), own)
     z = hashing.normal(words).reshape(x.shape)
@@ -107,12 +101,9 @@ def along(tree: Any, seed: jax.Array, scale: jax.Array | float) -> Any:
 
 
 def combine(tree: Any, seeds: jax.Array, weights: jax.Array) -> Any:
-  """A tree plus the sum over i of ``weights[i]`` times the z of ``seeds[i]``.
+  """Adds the sum of weights f32[n] times the z of seeds uint32[n, 2].
 
-  Args:
-    tree: as in `along`.
-    seeds: uint32[n, 2].
-    weights: f32[n]; where one is 0, its z is not made.
+  Where a weight is 0, its z is not made.
   """
 
   def add(total, term):

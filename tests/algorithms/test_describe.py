@@ -158,10 +158,3 @@ def test_a_run_that_diverges_is_not_measured():
   hp = algorithms.Hyper(jnp.float32(1e30), jnp.float32(1.0))
   with pytest.raises(ValueError, match='rounds=16 is not finite'):
     costs.measure(make, *costs.toy_problem(d=4), hp=hp)
-
-
-def test_a_toy_of_another_size_costs_in_proportion():
-  options = {'local_steps': 2, 'population': 4}
-  make = algorithms.make('scaffold', costs.quadratic, **options)
-  few = costs.measure(make, *costs.toy_problem(d=8, clients=4), rounds=2)
-  assert few == costs.Costs(8, (64,), (64,), 8, 0, 8, 8, ())

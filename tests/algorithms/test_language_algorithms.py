@@ -1,38 +1,18 @@
-"""DeComFL, FedKSeed and Ferret: bytes, catching up, sizes of layers."""
+"""DeComFL, FedKSeed and Ferret: refusals, and sizes of layers."""
 
 import cases
-from fl_sketch import algorithms, rounds
+from fl_sketch import algorithms
 from fl_sketch.algorithms.ferret import allocate
 from fl_sketch.experiment.config import Config
-from fl_sketch.rounds import aggregation, mesh as mesh_lib, transforms
+from fl_sketch.rounds import aggregation, transforms
 from fl_sketch.rounds.algorithm import RoundLocal, federated
-import jax.numpy as jnp
-from laws import jit
 import numpy as np
 import optax
 import pytest
-import quadratics
 from refusals import refused_calls
 from twins_language import shares
 
 from tests.sketches.test_allocation import water_level
-
-
-@pytest.mark.representatives('decomfl')
-@pytest.mark.parametrize('name', ['decomfl', 'fedkseed'])
-def test_slopes_find_the_optimum(name):
-  """Catches a server that steps along other directions than its clients.
-
-  Slopes of unlike clients vanish at the optimum only in their mean, and so only
-  along directions that all clients share, as those of DeComFL.
-  """
-  options = {'pool': 400} if name == 'fedkseed' else {'directions': 8}
-  cohort = quadratics.heterogeneous()
-  if name == 'fedkseed':
-    cohort = quadratics.homogeneous(quadratics.BEST, np.ones(quadratics.D))
-  rates = {'client_lr': 0.05, 'server_lr': 1.0}
-  _, gap = quadratics.play(name, cohort, 300, local_steps=1, **rates, **options)
-  assert gap[-1] < 0.01
 
 
 @pytest.mark.nightly
@@ -64,31 +44,6 @@ def test_a_table_is_shared_by_norms_and_dimensions():
   assert check(zeros, dims, 306).tolist() == [5, 1, 300]
   assert check(zeros, dims, 3).tolist() == [1, 1, 1]
   assert check(np.float32([1, 0, 0]), dims, 100)[0] == 5
-
-
-@pytest.mark.nightly
-def test_sizes_follow_the_norms_of_the_last_updates():
-  """Catches sizes that stay, and norms of another layer."""
-
-  def loss_fn(params, batch):
-    return (params['a'] * batch[0, 0]).sum() + 1e-3 * params['b'].sum()
-
-  params = {'a': jnp.zeros(40), 'b': jnp.zeros(40)}
-  make = algorithms.make('ferret', loss_fn, size=20, keep=0.5)
-  round_fn = jit(rounds.run_round(make, mesh_lib.cohort_mesh(1)))
-  state = rounds.init(make(cases.HP), params, 2)
-  batches = np.ones((2, 1, 1, 1), np.float32)
-  ids, weight = np.arange(2, dtype=np.int32), np.ones(2, np.float32)
-  cohort, sizes = rounds.Cohort(ids, weight, batches), []
-  for _ in range(3):
-    sizes.append(np.asarray(rounds.state_of(state.server, 'sizes')))
-    state, bill = round_fn(cases.HP, state, cohort, cases.KEY)
-    assert (bill['uplink_bytes'], bill['downlink_bytes']) == (
-      4 * 20,
-      4 * (20 + 2),
-    )
-  assert sizes[0].tolist() == [10, 10]
-  assert sizes[1].tolist() == sizes[2].tolist() == [19, 1]
 
 
 def config(**fields):

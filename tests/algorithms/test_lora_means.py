@@ -17,17 +17,12 @@ import twins_lora
 
 KERNEL = np.random.default_rng(5).standard_normal((4, 2), dtype=np.float32)
 NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
+MESH = mesh_lib.cohort_mesh(2)
 each_kind = pytest.mark.parametrize('kind', NAMES)
 
 
 class Run:
-  """Rounds of a problem whose kernel is adapted as a config says.
-
-  Attributes:
-    make: hp -> `Algorithm`.
-    hp: with what is frozen.
-    start: the trained part of the model.
-  """
+  """Rounds of a problem whose kernel is adapted as a config says."""
 
   def __init__(self, kind, **rates):
     options = {'kind': kind, 'rank': 1, 'alpha': cases.SCALE}
@@ -49,20 +44,19 @@ class Run:
     numbers = {k: jnp.float32(v) for k, v in rates.items()}
     self.hp = cases.HP._replace(frozen=task.frozen, **numbers)
     self.start = task.params
+    self.round_fn = cases.jit(rounds.run_round(self.make, MESH))
 
   def joined(self, params):
     """The tree with all adapters, in float64."""
     tree = lora.join(self.hp.frozen, params)
     return jax.tree.map(np.float64, jax.device_get(tree))
 
-  def play(self, cohorts, shards=2):
-    """The state after rounds of these cohorts."""
-    mesh = mesh_lib.cohort_mesh(shards)
-    round_fn = cases.jit(rounds.run_round(self.make, mesh))
+  def play(self, cohorts):
+    """The state after rounds of these cohorts, on two shards."""
     state = rounds.init(self.make(self.hp), self.start, cases.POPULATION)
-    state = mesh_lib.place(mesh, state)
+    state = mesh_lib.place(MESH, state)
     for cohort in cohorts:
-      state, _ = round_fn(self.hp, state, cohort, cases.KEY)
+      state, _ = self.round_fn(self.hp, state, cohort, cases.KEY)
     return state
 
 

@@ -25,15 +25,6 @@ def disagreement(y):
   return np.linalg.norm(y - y.mean(0), 2)
 
 
-@graphs
-def test_graphs_are_simple_and_their_edges_give_them_back(graph):
-  assert graph.dtype == bool
-  np.testing.assert_array_equal(graph, graph.T)
-  assert not graph.diagonal().any()
-  again = topology.from_edges(len(graph), edges(graph)[::-1])
-  np.testing.assert_array_equal(again, graph)
-
-
 def test_families_have_the_edges_of_their_definitions():
   near = lambda rows, cols: [
     (a * cols + b, c * cols + d)

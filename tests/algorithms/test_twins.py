@@ -120,12 +120,6 @@ def test_fetchsgd_keeps_or_clears_what_collides(linear, error_update):
   np.testing.assert_allclose(change, want, rtol=1e-6)
 
 
-def test_client_codecs_are_independent_and_new_every_round(linear):
-  ones = constant(np.ones(D))
-  hit = lambda n: play('fedcom', ones[:n], codec=codecs.rand_k(1)) != START
-  assert 1 < hit(1).sum() < hit(4).sum()
-
-
 def test_marina_changes_its_estimate_of_a_linear_loss_when_it_syncs(linear):
   options = {'codec': codecs.top_k(1), 'sync_probability': 0.5}
   cohorts = [full(r) for r in range(12)]
@@ -194,9 +188,3 @@ def test_a_mean_over_the_population_remembers_the_absent(linear, name):
     steps = [3 * Hyper().client_lr * step for step in steps]
   want = START - Hyper().server_lr * np.sum(steps, axis=0)
   same(play(name, [first, second, first], **options), want)
-
-
-def test_amsgrad_remembers_the_largest_second_moment(linear):
-  cohorts = ALL + SILENT[:10]
-  want = play('fedsgd', cohorts, server_optimizer='amsgrad')
-  same(play('cd_adam', cohorts, codec=EXACT), want)

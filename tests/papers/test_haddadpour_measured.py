@@ -178,7 +178,7 @@ def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
 
 @pytest.mark.covers('S2-Thm3 = Thm9')
 def test_theorem_3_reaches_its_accuracy_in_the_library():
-  """Clients are not alike; what stalls is in `test_algorithm_laws`."""
+  """Clients are not alike."""
   eps, omega = 0.05, compressors.privix_variance(quadratics.D, 4)
   spec = {'omega': omega, 'clients': quadratics.CLIENTS, 'variance': 0.0}
   spec |= {'smoothness': 2.0, 'pl_constant': 0.3}

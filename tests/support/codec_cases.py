@@ -19,19 +19,14 @@ LIKE = jax.ShapeDtypeStruct((D,), jnp.float32)
 
 
 class Facts(NamedTuple):
-  """A codec, the bytes of its payload at d = 57, and its laws there, by hand.
-
-  Attributes:
-    random: whether another key gives another decoded tree.
-    slack: relative, by which the error may exceed a law that holds as d grows.
-  """
+  """A codec, and by hand the bytes of its payload and its laws at d = 57."""
 
   codec: codecs.Codec
   nbytes: int
   omega: float | None = None
   contraction: float | None = None
-  random: bool = False
-  slack: float = 0.0
+  random: bool = False  # whether another key gives another decoded tree
+  slack: float = 0.0  # relative, above a law that holds as d grows
 
 
 RAND_K, QSGD = codecs.rand_k(8), codecs.qsgd(1)

@@ -24,19 +24,8 @@ def law(
 ):
   """Parametrises a law: cases that are not `fast` are in the nightly tier.
 
-  The laws of one case run in one process, where its programs are compiled.
-
-  Args:
-    names: of the cases.
-    fast: those of the fast tier; others may be among them.
-    parameter: of the test.
-    value: name -> what the test gets for it.
-    group: what all cases are, where their names may be those of others.
-    long: cases of the long tier, whether they are in `fast` or not.
-    smoke: cases that show that a version of Python and JAX works.
-
-  Raises:
-    ValueError: no case is fast.
+  The laws of one case run in one process, where its programs are compiled; a
+  `group` tells cases of one name apart. A test gets `value(name)`.
   """
   names = list(names)
   if not set(names) & set(fast):

@@ -8,21 +8,13 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-  """A bug: `old` occurs once in `path`, and becomes `new`.
+  """A bug: `old` occurs once in `path`, and becomes `new`."""
 
-  Attributes:
-    name: what is wrong, for the table in CONTRIBUTING.md.
-    path: of the file in `fl_sketch/`.
-    old: correct text.
-    new: the bug.
-    near: tests that run before the others of a tier, to save time.
-  """
-
-  name: str
-  path: str
+  name: str  # for the table in CONTRIBUTING.md
+  path: str  # of the file in `fl_sketch/`
   old: str
   new: str
-  near: str
+  near: str  # tests that run before the others of a tier, to save time
 
 
 MUTANTS = (

@@ -25,12 +25,7 @@ TIERS = {'fast': 'not nightly and not long', 'nightly': 'nightly and not long'}
 
 
 def check(root: pathlib.Path):
-  """Checks that every bug can be planted in exactly one place.
-
-  Raises:
-    SyntaxError: the file with the bug is not Python.
-    ValueError: the bug is for another version of the file.
-  """
+  """Checks that every bug can be planted in exactly one place."""
   for mutant in MUTANTS:
     text = _file(root, mutant).read_text(encoding='utf-8')
     found = text.count(mutant.old)
@@ -69,11 +64,7 @@ def table(rows: dict[str, dict[str, str]]) -> str:
 
 
 def _caught(mutant: Mutant, commit: str, passing: list[str]) -> dict[str, str]:
-  """The tier and the test that catch a bug; adds to the tiers that pass.
-
-  Raises:
-    RuntimeError: a tier does not pass without the bug.
-  """
+  """The tier and the test that catch a bug; adds to the tiers that pass."""
   near = [f'tests/{mutant.near}', f'fl_sketch/{mutant.path}']
   for tier in TIERS:
     if tier not in passing:
@@ -106,11 +97,7 @@ def _copy(commit: str) -> Iterator[pathlib.Path]:
 
 
 def _first_failure(copy: pathlib.Path, tier: str, paths: list[str]) -> str:
-  """The first test that fails; '' if all pass.
-
-  Raises:
-    RuntimeError: pytest did not run to its end, and no test failed.
-  """
+  """The first test that fails; '' if all pass."""
   command = [
     *(sys.executable, '-m', 'pytest', '-n', '2', '--dist', 'loadgroup', '-x'),
     *('-m', TIERS[tier], '--deselect', 'tests/test_mutants.py', *paths),

@@ -21,19 +21,12 @@ TREE = {
 
 
 class Facts(NamedTuple):
-  """What is known of one operator beside what it states of itself.
+  """What is known of one operator beside what it states of itself."""
 
-  Attributes:
-    make: size -> the operator with a table of that many numbers.
-    op: make(16).
-    alpha: at d = 64, the constant of the theory, by hand; None: none is known.
-    prefix: whether zeros at the end of the tree change nothing.
-  """
-
-  make: Callable[[int], sketches.Sketch]
-  op: sketches.Sketch
-  alpha: float | None
-  prefix: bool
+  make: Callable[[int], sketches.Sketch]  # size of the table -> operator
+  op: sketches.Sketch  # make(16)
+  alpha: float | None  # at d = 64, the constant of the theory, by hand
+  prefix: bool  # whether zeros at the end of the tree change nothing
 
 
 def facts(make, alpha, *, prefix=True):
@@ -94,17 +87,9 @@ def _lanes(name):
 
 
 def lanes(name: str, keys: jax.Array, xs: np.ndarray):
-  """Tables and estimates of vectors f32[n, d], each under a key of its own.
+  """Tables and estimates of f32[n, d] under key[n], or key[] for all vectors.
 
   All laws of an operator share this one program.
-
-  Args:
-    name: of the operator.
-    keys: key[n], or key[] for all vectors.
-    xs: f32[n, d].
-
-  Returns:
-    Arrays [n, ...] and f32[n, d].
   """
   return in_lanes(_lanes(name), LANES, keys, xs)
 

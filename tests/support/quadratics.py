@@ -5,16 +5,13 @@ from typing import Any
 
 import cases
 from fl_sketch import algorithms, codecs, rounds, sketches
-from fl_sketch.algorithms import topology
 from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import laws
 import numpy as np
-from operators import vector
 
 CLIENTS, D, STEPS = 4, 16, 5
-RING = topology.ring(cases.POPULATION)
 COUNT = sketches.count_sketch(3, 4)
 BEST = np.full(D, 1 / D**0.5, np.float32)
 
@@ -32,12 +29,6 @@ def heterogeneous() -> rounds.Cohort:
   center = rng.standard_normal((CLIENTS, D))
   best = (curvature * center).sum(0) / curvature.sum(0)
   return cohort(center + BEST[None] - best[None], curvature)
-
-
-def homogeneous(center: np.ndarray, curvature: np.ndarray) -> rounds.Cohort:
-  """Clients that all have the same quadratic, of f32[D]."""
-  every = lambda x: np.broadcast_to(x, (CLIENTS, len(x)))
-  return cohort(every(center), every(curvature))
 
 
 def cohort(*leaves: Any) -> rounds.Cohort:
@@ -61,9 +52,7 @@ def play(
 ):
   """Plays cohorts with leaves [rounds, ...], or one of them `count` times.
 
-  Returns:
-    The last state, and the distance to `best` after every round, f32[rounds],
-    in that of the start.
+  Returns the last state, and the distances to `best` in that of the start.
   """
   make = algorithms.make(name, loss_fn, **options)
   numbers = client_lr, server_lr, clip_norm
@@ -111,6 +100,10 @@ TRACKING = {
   'heaprix': ('fedsketchgate', {'sketch': COUNT, 'k': 4}),
   'fedcomgate': ('fedcomgate', {'codec': codecs.rand_k(8)}),
   'scaffold': ('scaffold', {'population': CLIENTS}),
+  'feddyn': (
+    'feddyn',
+    {'population': CLIENTS, 'alpha': jnp.float32(0.5), 'server_lr': 1.0},
+  ),
 }
 
 
@@ -121,25 +114,6 @@ def tracked(name, **options):
   options |= case | {'local_steps': STEPS}
   state, gap = play(name, heterogeneous(), 200, **options)
   return gap, rounds.state_of(state.protocol, comms.PerClient).value['w']
-
-
-def heavy_hitters(cols, error_update):
-  """FetchSGD's gap after every round; four of 64 coordinates count."""
-  best = np.zeros(64)
-  best[[3, 17, 30, 55]] = 1.0, -1.0, 0.5, 0.7
-  return fetchsgd_gap(
-    homogeneous(best, np.linspace(0.5, 1.5, 64)),
-    best=best,
-    sketch=sketches.count_sketch(3, cols),
-    k=8,
-    server_lr=0.1,
-    error_update=error_update,
-  )
-
-
-def fetchsgd_gap(cohort, **options):
-  options |= {'momentum': 0.0}
-  return play('fetchsgd', cohort, 150, **options)[1]
 
 
 @functools.cache
@@ -165,37 +139,3 @@ def linear_loss(params, batch):
 
 def linear(name, **options):
   return algorithms.make(name, linear_loss, **options)
-
-
-def rows(tree) -> np.ndarray:
-  """Leaves [clients, ...] as f32[clients, D]."""
-  leaves = jax.tree.leaves(tree)
-  return np.concatenate([x.reshape(len(x), -1) for x in leaves], axis=1)
-
-
-def moved(states) -> np.ndarray:
-  """Pseudo-gradient of every round, f32[rounds, D]."""
-  return -np.diff([vector(state.params) for state in states], axis=0)
-
-
-def gossip(q, sketch=cases.MEAN, **options):
-  return algorithms.make(
-    'decentralised',
-    cases.loss_fn,
-    sketch=sketch,
-    graph=RING,
-    population=cases.POPULATION,
-    gossip_steps=q,
-    **options,
-  )
-
-
-def away(make, r):
-  """Each client's model less their mean after r rounds, f32[clients, D]."""
-  return rows(rounds.state_of(trail(make)[0][r], 'offset').value)
-
-
-def client_3(r):
-  """A cohort of one client, always the same."""
-  cohort = cases.cohort(0, r, 1)
-  return cohort._replace(ids=np.int32([3]), weight=np.ones(1, np.float32))

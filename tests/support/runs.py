@@ -16,8 +16,10 @@ from unittest import mock
 
 from absl import app, flags
 from absl.testing import flagsaver
-from fl_sketch import experiment, training
-from fl_sketch.training import devices
+from fl_sketch import experiment, rounds, training
+from fl_sketch.rounds import mesh as mesh_lib, traffic
+from fl_sketch.training import checkpoints, client_state, devices
+import jax
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -102,19 +104,12 @@ def new_flags():
 
 
 class Ended(NamedTuple):
-  """A program of launch/ that has ended.
-
-  Attributes:
-    returncode: its exit status.
-    stdout: what it printed there.
-    stderr: the same.
-    devices: the devices that it asked for, as `devices.start` has them.
-  """
+  """A program of launch/ that has ended."""
 
   returncode: int
   stdout: str
   stderr: str
-  devices: Any
+  devices: Any  # that it asked for, as `devices.start` has them
 
 
 def command(program, *args) -> Ended:
@@ -171,13 +166,17 @@ def rows(workdir):
 
 
 def parameters(workdir):
-  """The state of the newest checkpoint, read by another process."""
-  out = workdir.with_suffix('.npz')
-  log = workdir.with_suffix('.dump.log')
-  command = [ROOT / 'tests' / 'support' / 'dump.py', workdir, out]
-  finish((start(command, log), log))
-  with np.load(out) as arrays:
-    return dict(arrays)
+  """The state of the newest checkpoint, an array for each path."""
+  config = json.loads((workdir / 'config.json').read_text())
+  exp = experiment.build(config)
+  state = rounds.init(exp.make(exp.hyper), exp.params, config['population'])
+  mesh = mesh_lib.cohort_mesh(1)
+  store = checkpoints.Checkpoints(workdir / 'checkpoints', keep=100, devices=2)
+  ledger = traffic.Ledger.empty(config['population'], 0)
+  saved = store.restore(mesh_lib.place(mesh, state), ledger)
+  state = client_state.OnDevice(mesh).restored(saved.state, saved.rows)
+  leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
+  return {jax.tree_util.keystr(path): x for path, x in leaves}
 
 
 def have_equal_parameters(one, other):

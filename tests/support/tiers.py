@@ -31,11 +31,7 @@ _is_fast = True
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-  """Makes what `representatives(*ids)` does not name nightly.
-
-  Raises:
-    pytest.UsageError: a law has no case of such an id.
-  """
+  """Makes what `representatives(*ids)` does not name nightly."""
   selects = config.getoption('lf', False) or any(
     '::' in arg for arg in config.args
   )

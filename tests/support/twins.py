@@ -12,6 +12,7 @@ with the options of `algorithms.make`, theta of [d] in the order of
 import functools
 
 import numpy as np
+import reference
 import twins_base
 import twins_compressed
 import twins_language
@@ -20,7 +21,9 @@ import twins_private
 import twins_sketched
 
 
-def _run(twin, hp, theta0, cohorts, run_key, *, population=8, **options):
+def _run(name, twin, hp, theta0, cohorts, run_key, *, population=8, **options):
+  optimizer = 'adam' if name == 'safl' else 'sgd'
+  optimizer = options.pop('server_optimizer', optimizer)
   clip_norm = getattr(hp, 'clip_norm', None)
   noise = getattr(hp, 'noise_multiplier', None)
   settings = twins_base.Settings(
@@ -29,6 +32,7 @@ def _run(twin, hp, theta0, cohorts, run_key, *, population=8, **options):
     clip_norm=np.inf if clip_norm is None else float(clip_norm),
     noise_multiplier=0.0 if noise is None else float(noise),
     population=population,
+    server=reference.Server(optimizer, theta0.size),
   )
   rounds = twins_base.rounds_of(cohorts, run_key)
   return twin(settings, np.array(theta0, np.float64), rounds, **options)
@@ -49,11 +53,11 @@ PUBLIC = {
   ),
 }  # fmt: skip
 TWINS = {
-  name: functools.partial(_run, getattr(module, name))
+  name: functools.partial(_run, name, getattr(module, name))
   for module, names in PUBLIC.items()
   for name in names
 }
 PRIVATE = {
-  name: functools.partial(_run, twin)
+  name: functools.partial(_run, name, twin)
   for name, twin in twins_private.TWINS.items()
 }

@@ -31,6 +31,11 @@ class Settings(NamedTuple):
   clip_norm: float
   noise_multiplier: float
   population: int
+  server: Any = None
+
+  def step(self, mean):
+    """The server's step, which is subtracted."""
+    return self.server.step(mean, self.server_lr)
 
 
 class Client(NamedTuple):
@@ -178,6 +183,15 @@ def desketch(op, key, table, theta):
   return _ravel(_jit(op.desketch)(key, _narrow(table), _tree(theta)))
 
 
+def tables_of(op, key, this, sent, codec=None):
+  """The tables of vectors, as the server decodes them."""
+  tables = [sketch(op, key, x) for x in sent]
+  if codec is None:
+    return tables
+  clients = zip(this.clients, tables, strict=True)
+  return [through_table(codec, c.codec_key, x) for c, x in clients]
+
+
 def zero_table(op, theta):
   return jax.tree.map(lambda x: 0 * x, _wide(op.zero_table(_tree(theta))))
 
@@ -243,10 +257,7 @@ class Plain:
 
   def sketched(self, op, key, this, sent, theta, codec=None):
     """The mean of the tables of vectors."""
-    tables = [sketch(op, key, x) for x in sent]
-    if codec is not None:
-      clients = zip(this.clients, tables, strict=True)
-      tables = [through_table(codec, c.codec_key, x) for c, x in clients]
+    tables = tables_of(op, key, this, sent, codec)
     return this.mean(tables, zero_table(op, theta))
 
 

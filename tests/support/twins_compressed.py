@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import reference
 from twins_base import (
   COIN,
   AdamW,
@@ -15,16 +14,14 @@ from twins_base import (
 )
 
 
-def fedsgd(hp, theta, rounds, *, server_optimizer='sgd'):
-  server = reference.Server(server_optimizer, theta.size)
+def fedsgd(hp, theta, rounds):
   for this in rounds:
     sent = [mean_gradient(theta, client) for client in this.clients]
-    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+    theta = theta - hp.step(this.mean(sent, theta))
   return theta
 
 
-def fedavg(hp, theta, rounds, *, server_optimizer='sgd', local_optimizer=None):
-  server = reference.Server(server_optimizer, theta.size)
+def fedavg(hp, theta, rounds, *, local_optimizer=None):
   own = dict(local_optimizer or {})
   numbers = {k: own[k] for k in own.keys() - {'kind', 'keep_state'}}
   kept = {}
@@ -35,15 +32,14 @@ def fedavg(hp, theta, rounds, *, server_optimizer='sgd', local_optimizer=None):
     for client in this.clients:
       adamw = kept.setdefault(client.id, AdamW(hp.client_lr, **numbers))
       sent.append(moved(hp, theta, client, step=own and adamw.step))
-    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+    theta = theta - hp.step(this.mean(sent, theta))
   return theta
 
 
-def fedprox(hp, theta, rounds, *, mu=0.01, server_optimizer='sgd'):
-  server = reference.Server(server_optimizer, theta.size)
+def fedprox(hp, theta, rounds, *, mu=0.01):
   for this in rounds:
     sent = [moved(hp, theta, x, proximal=mu) for x in this.clients]
-    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+    theta = theta - hp.step(this.mean(sent, theta))
   return theta
 
 
@@ -91,16 +87,8 @@ def scaffold(hp, theta, rounds, *, local_steps):
 
 
 def fedcom(
-  hp,
-  theta,
-  rounds,
-  *,
-  codec,
-  error_feedback=False,
-  residual_decay=1.0,
-  server_optimizer='sgd',
+  hp, theta, rounds, *, codec, error_feedback=False, residual_decay=1.0
 ):
-  server = reference.Server(server_optimizer, theta.size)
   error = np.zeros((hp.population, theta.size))
   for this in rounds:
     sent = []
@@ -109,21 +97,11 @@ def fedcom(
       sent.append(through(codec, client.codec_key, whole))
       if error_feedback:
         error[client.id] = residual_decay * (whole - sent[-1])
-    theta = theta - server.step(this.mean(sent, theta), hp.server_lr)
+    theta = theta - hp.step(this.mean(sent, theta))
   return theta
 
 
-def fedcomgate(
-  hp,
-  theta,
-  rounds,
-  *,
-  codec,
-  local_steps,
-  control_gain=None,
-  server_optimizer='sgd',
-):
-  server = reference.Server(server_optimizer, theta.size)
+def fedcomgate(hp, theta, rounds, *, codec, local_steps, control_gain=None):
   if control_gain is None:
     control_gain = 1 / (1 + codec.omega(theta.size))
   scale = control_gain / (hp.client_lr * local_steps)
@@ -136,14 +114,11 @@ def fedcomgate(
     mean = this.mean(sent, theta)
     for client, x in zip(this.clients, sent, strict=True):
       control[client.id] += scale * (x - mean)
-    theta = theta - server.step(mean, hp.server_lr)
+    theta = theta - hp.step(mean)
   return theta
 
 
-def marina(
-  hp, theta, rounds, *, codec, sync_probability, server_optimizer='sgd'
-):
-  server = reference.Server(server_optimizer, theta.size)
+def marina(hp, theta, rounds, *, codec, sync_probability):
   before, estimate = theta, np.zeros(theta.size)
   for this in rounds:
     coin = jax.random.fold_in(this.keys.round, COIN)
@@ -159,7 +134,7 @@ def marina(
       estimate = np.zeros(theta.size)
     estimate = estimate + this.mean(sent, theta)
     before = theta
-    theta = theta - server.step(estimate, hp.server_lr)
+    theta = theta - hp.step(estimate)
   return theta
 
 
@@ -178,12 +153,11 @@ class _Markov:
     return self.mean
 
 
-def ef21(hp, theta, rounds, *, codec, server_optimizer='sgd'):
+def ef21(hp, theta, rounds, *, codec):
   markov = _Markov(hp, theta.size)
-  server = reference.Server(server_optimizer, theta.size)
   for this in rounds:
     mean = markov.receive(theta, this, codec)
-    theta = theta - server.step(mean, hp.server_lr)
+    theta = theta - hp.step(mean)
   return theta
 
 
@@ -266,9 +240,8 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
   return theta
 
 
-def power_sgd(hp, theta, rounds, *, rank, server_optimizer='sgd'):
+def power_sgd(hp, theta, rounds, *, rank):
   """Of the matrix alone; the basis is that of an eigendecomposition."""
-  server = reference.Server(server_optimizer, theta.size)
   error, q = np.zeros((hp.population, 4, 2)), None
   for this in rounds:
     if q is None:
@@ -287,7 +260,7 @@ def power_sgd(hp, theta, rounds, *, rank, server_optimizer='sgd'):
     q = this.mean(own, q)
     mean = this.mean(sent, theta)
     mean[2:] = (p @ q.T).ravel()
-    theta = theta - server.step(mean, hp.server_lr)
+    theta = theta - hp.step(mean)
   return theta
 
 

@@ -3,13 +3,15 @@
 Seeds and normal numbers are those of `sketch_twins`, one integer at a time.
 """
 
+import functools
 import statistics
 
 from fl_sketch import sketches
 import numpy as np
-import reference
 from sketch_twins import ENTRY, SAMPLE, seeds, word
 from twins_base import PLAIN, desketch, moved
+
+layer_cyclic = functools.cache(sketches.layer_cyclic)  # compiled once
 
 
 def normal(seed):
@@ -36,31 +38,18 @@ def slopes(hp, theta, client, directions, mu):
   return np.array(found)
 
 
-def decomfl(
-  hp,
-  theta,
-  rounds,
-  *,
-  local_steps,
-  directions=10,
-  mu=1e-3,
-  server_optimizer='sgd',
-):
-  server = reference.Server(server_optimizer, theta.size)
+def decomfl(hp, theta, rounds, *, local_steps, directions=10, mu=1e-3):
   for this in rounds:
     drawn = seeds(local_steps * directions, ENTRY, this.keys.round)
     z = np.reshape(list(map(normal, drawn)), (local_steps, directions, -1))
     sent = [slopes(hp, theta, client, z, mu) for client in this.clients]
     mean = this.mean(sent, np.zeros((local_steps, directions)))
     change = hp.client_lr * np.einsum('kp,kpd->d', mean, z) / directions
-    theta = theta - server.step(change, hp.server_lr)
+    theta = theta - hp.step(change)
   return theta
 
 
-def fedkseed(
-  hp, theta, rounds, *, local_steps, pool=4096, mu=5e-4, server_optimizer='sgd'
-):
-  server = reference.Server(server_optimizer, theta.size)
+def fedkseed(hp, theta, rounds, *, local_steps, pool=4096, mu=5e-4):
   for this in rounds:
     z = np.array(list(map(normal, seeds(pool, ENTRY, this.keys.run))))
     sent = []
@@ -71,25 +60,24 @@ def fedkseed(
       np.add.at(sums, own, found[:, 0])
       sent.append(sums)
     mean = this.mean(sent, np.zeros(pool))
-    theta = theta - server.step(hp.client_lr * mean @ z, hp.server_lr)
+    theta = theta - hp.step(hp.client_lr * mean @ z)
   return theta
 
 
-def ferret(hp, theta, rounds, *, size, keep=0.7, server_optimizer='sgd'):
+def ferret(hp, theta, rounds, *, size, keep=0.7):
   """Two layers: the bias of 2 and the matrix of 8."""
-  server = reference.Server(server_optimizer, theta.size)
   dims = np.array([2.0, 8.0])
   squares = dims
   for this in rounds:
     sizes = shares(np.sqrt(squares * dims), dims - 1, size - 2) + 1
-    op = sketches.layer_cyclic(size, tuple(sizes))
+    op = layer_cyclic(size, tuple(sizes))
     sent = [moved(hp, theta, client) for client in this.clients]
     table = PLAIN.sketched(op, this.keys.round, this, sent, theta)
     estimate = desketch(op, this.keys.round, table, theta)
     parts = np.split(np.square(table), [sizes[0]])
     news = np.array([part.sum() for part in parts])
     squares = keep * squares + (1 - keep) * news if this.index else news
-    theta = theta - server.step(estimate, hp.server_lr)
+    theta = theta - hp.step(estimate)
   return theta
 
 

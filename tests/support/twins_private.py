@@ -17,7 +17,7 @@ from twins_base import (
   gradient,
   moved,
   sketch as table_of,
-  through_table,
+  tables_of,
   zero_table,
 )
 import twins_sketched
@@ -56,14 +56,13 @@ class Wire(NamedTuple):
     size = sum(x.size for x in jax.tree.leaves(like))
     extra = {'rounding': noise.rounding(size), 'gain': noise.gain}
     clients = release.max_cohort or int(4 * release.expected_cohort) + 64
-    grid = _grid(self.hp, clients, **extra)
     total, age = None, this.index % noise.rounds
     for j, weight in enumerate(noise.weights[: age + 1]):
-      now = keys.noise_keys(self.noise_key, np.int32(this.index - j))
-      draw = grid_lib.noise(now.server, grid_lib.encode(like, grid), grid)
+      key = keys.noise_keys(self.noise_key, np.int32(this.index - j)).server
+      draw, _, step = _draw(key, like, self.hp, clients, **extra)
       part = jax.tree.map(lambda x, q=weight: _whole(x) * q, draw)
       total = part if total is None else _plus(total, part)
-    nearest = lambda x: np.float64((x + 2**14) // 2**15) * float(grid.step)
+    nearest = lambda x: np.float64((x + 2**14) // 2**15) * float(step)
     return jax.tree.map(nearest, total)
 
   def server_key(self, this):
@@ -106,10 +105,7 @@ class Wire(NamedTuple):
   def sketched(self, op, key, this, sent, theta, codec=None):
     """Tables bounded, added up and noisy; or the same before the sketch."""
     if not self.release.before_sketch:
-      tables = [table_of(op, key, x) for x in sent]
-      if codec is not None:
-        clients = zip(this.clients, tables, strict=True)
-        tables = [through_table(codec, c.codec_key, x) for c, x in clients]
+      tables = tables_of(op, key, this, sent, codec)
       return self.mean(this, tables, zero_table(op, theta), index=None)
     return table_of(op, key, self.vectors(this, sent, theta))
 
@@ -132,30 +128,26 @@ def _whole(x):
   return np.asarray(x).astype(np.int32).astype(object)
 
 
-def _grid(hp, clients, **options):
-  numbers: Any = {
-    name: np.float32(getattr(hp, name))
-    for name in ('clip_norm', 'noise_multiplier')
-  }
-  return grid_lib.make(**numbers, clients=clients, **options)
+@functools.partial(jax.jit, static_argnums=3)
+def _drawn(key, like, numbers, options):
+  grid = grid_lib.make(**numbers, **dict(options))
+  draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
+  return draw, grid_lib.decode(draw, grid), grid.step
+
+
+def _draw(key, like, hp, clients, **options):
+  """A draw in integers and as noise, and the step of its grid."""
+  names = 'clip_norm', 'noise_multiplier'
+  numbers = {name: np.float32(getattr(hp, name)) for name in names}
+  options = ('clients', clients), *options.items()
+  return jax.device_get(_drawn(key, like, numbers, options))
 
 
 def _noise(key, like, hp, clients, **shares):
-  bound, multiplier = np.float32(hp.clip_norm), np.float32(hp.noise_multiplier)
-  draw = _drawn(key, like, bound, multiplier, clients=clients, **shares)
-  return jax.tree.map(np.float64, draw)
+  return jax.tree.map(np.float64, _draw(key, like, hp, clients, **shares)[1])
 
 
-@functools.partial(jax.jit, static_argnames=('clients', 'shares', 'honest'))
-def _drawn(key, like, bound, multiplier, **terms):
-  numbers = {'clip_norm': bound, 'noise_multiplier': multiplier}
-  grid = grid_lib.make(**numbers, **terms)
-  draw = grid_lib.noise(key, grid_lib.encode(like, grid), grid)
-  return grid_lib.decode(draw, grid)
-
-
-def dp_fedavg(hp, theta, rounds, *, privacy, noise_key, server_optimizer='sgd'):
-  server = reference.Server(server_optimizer, theta.size)
+def dp_fedavg(hp, theta, rounds, *, privacy, noise_key):
   for this in rounds:
     wire = Wire(hp, privacy, noise_key)
     sent = [moved(hp, theta, client) / hp.client_lr for client in this.clients]
@@ -165,7 +157,7 @@ def dp_fedavg(hp, theta, rounds, *, privacy, noise_key, server_optimizer='sgd'):
     else:
       one_draw = privacy.trust == 'central'
       mean = wire.vectors(this, sent, theta, None if one_draw else 0)
-    theta = theta - hp.client_lr * server.step(mean, hp.server_lr)
+    theta = theta - hp.client_lr * hp.step(mean)
   return theta
 
 
@@ -234,14 +226,9 @@ TWINS = {
   'dp_normfedavg': dp_normfedavg,
   'private_iterative_sketching': private_iterative_sketching,
 } | {
-  twin.__name__: _private(twin)
-  for twin in (
-    twins_sketched.fedsketch_heaprix,
-    twins_sketched.fedsketch_privix,
-    twins_sketched.fedsketchgate,
-    twins_sketched.fetchsgd,
-    twins_sketched.iterative_sketching,
-    twins_sketched.safl,
-    twins_sketched.sketched_sgd,
+  name: _private(getattr(twins_sketched, name))
+  for name in (
+    'fedsketch_heaprix', 'fedsketch_privix', 'fedsketchgate', 'fetchsgd',
+    'iterative_sketching', 'safl', 'sketched_sgd',
   )
-}
+}  # fmt: skip

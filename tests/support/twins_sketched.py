@@ -25,19 +25,8 @@ def _minus(a, b):
   return jax.tree.map(np.subtract, a, b)
 
 
-def iterative_sketching(
-  hp, theta, rounds, *, server_optimizer='sgd', **options
-):
-  return safl(hp, theta, rounds, server_optimizer=server_optimizer, **options)
-
-
-def fedsketch_privix(hp, theta, rounds, **options):
-  return safl(hp, theta, rounds, server_optimizer='sgd', **options)
-
-
 def diffsketch(hp, theta, rounds, *, sketch):
-  hp = hp._replace(server_lr=1.0)
-  return fedsketch_privix(hp, theta, rounds, sketch=sketch)
+  return safl(hp._replace(server_lr=1.0), theta, rounds, sketch=sketch)
 
 
 def safl(
@@ -46,7 +35,6 @@ def safl(
   rounds,
   *,
   sketch,
-  server_optimizer='adam',
   client_momentum=0.0,
   clip=None,
   codec=None,
@@ -54,7 +42,6 @@ def safl(
   hash_rounds=None,
   wire=PLAIN,
 ):
-  server = reference.Server(server_optimizer, theta.size)
   average = _averages(client_momentum)
   for this in rounds:
     key = hash_key(this, hash_rounds)
@@ -62,16 +49,18 @@ def safl(
     if clip == 'client':
       sent = [clipped(x, hp.clip_norm) for x in sent]
     sent = average(this.clients, sent)
-    more = () if codec is None else (codec,)
-    mean = wire.sketched(sketch, key, this, sent, theta, *more)
+    mean = wire.sketched(sketch, key, this, sent, theta, codec)
     if downlink_codec is not None:
       mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
       estimate = clipped(estimate, hp.clip_norm * np.sqrt(1 + alpha))
-    theta = theta - server.step(estimate, hp.server_lr)
+    theta = theta - hp.step(estimate)
   return theta
+
+
+iterative_sketching = fedsketch_privix = safl  # SGD on the server, by default
 
 
 def _averages(beta):
@@ -105,7 +94,6 @@ def preconditioned_sketching(
   codec=None,
   downlink_codec=None,
 ):
-  more = () if codec is None else (codec,)
   first, second, squares, d = np.zeros_like(theta), 0.0, None, theta.size
   average = _averages(client_momentum)
   for this in rounds:
@@ -114,7 +102,7 @@ def preconditioned_sketching(
     q = (v + (0 if squares is None else damping * v.mean())) ** 0.25
     sent = [moved(hp, theta, client) for client in this.clients]
     scaled = average(this.clients, [x / q for x in sent])
-    mean = PLAIN.sketched(sketch, key, this, scaled, theta, *more)
+    mean = PLAIN.sketched(sketch, key, this, scaled, theta, codec)
     if downlink_codec is not None:
       mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
     z = desketch(sketch, key, mean, theta)
@@ -259,14 +247,13 @@ def fetchsgd(
   codec=None,
   wire=PLAIN,
 ):
-  more = () if codec is None else (codec,)
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
     key = this.keys.run
     sent = [mean_gradient(theta, client) for client in this.clients]
     if local_k is not None:
       sent = [only(x, largest(x, local_k)) for x in sent]
-    mean = wire.sketched(sketch, key, this, sent, theta, *more)
+    mean = wire.sketched(sketch, key, this, sent, theta, codec)
     velocity = momentum * velocity + mean
     error = error + hp.server_lr * velocity
     estimate = desketch(sketch, key, error, theta)
