@@ -80,32 +80,24 @@ class Checkpoints:
     counts = {'ledger': ledger.totals(), 'devices': self._devices}
     counts |= {'format': FORMAT}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
+    items = ocp.args.Composite(
+      arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
+    )
+    message = lambda why: (
+      f'The checkpoint of round {rounds_done} cannot be written to '
+      f'{self._folder}: {why}. The last good one is {self.newest}. Make '
+      'room; the same command resumes from it.'
+    )
     # An earlier start, perhaps of more processes, may have died after it wrote
     # its rows: they must not mix with these.
     client_state.keep_only(self._rows, self._manager.all_steps())
     processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
-    # First, since rows without the rest of a checkpoint are never read.
-    with self._errors_named(rounds_done):
+    with files.save_errors(message):
+      # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
-    processes.wait_for_all(f'rows of checkpoint {rounds_done}')
-    with self._errors_named(rounds_done):
-      self._manager.save(
-        rounds_done,
-        args=ocp.args.Composite(
-          arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
-        ),
-        force=True,
-      )
-
-  def _errors_named(self, rounds_done: int):
-    return files.save_errors(
-      lambda why: (
-        f'The checkpoint of round {rounds_done} cannot be written to '
-        f'{self._folder}: {why}. The last good one is {self.newest}. Make '
-        'room; the same command resumes from it.'
-      )
-    )
+      processes.wait_for_all(f'rows of checkpoint {rounds_done}')
+      self._manager.save(rounds_done, args=items, force=True)
 
   def restore(
     self, state: rounds.FedState, empty: traffic.Ledger
@@ -143,8 +135,9 @@ class Checkpoints:
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-      counted = {'heard': arrays['heard']} | counts['ledger']
-      ledger = dataclasses.replace(empty, **counted)
+      ledger = dataclasses.replace(
+        empty, heard=arrays['heard'], **counts['ledger']
+      )
       state = comms.with_per_client(arrays['state'], state)
       return Restored(step, state, ledger, rows)
     if corrupt:
@@ -155,11 +148,7 @@ class Checkpoints:
     return None
 
   def _agreed(self, step: int, like: Any, state: rounds.FedState):
-    """Returns (arrays, counts, rows), None; or None, why it is corrupt.
-
-    All processes take the checkpoint, or all go back to the one before it, or
-    all of them stop.
-    """
+    """Returns (arrays, counts, rows), None; or None, why; or stops, in all."""
     saved, error = self._read_twice(step, like, state)
     stops = error is not None and not _is_corrupt(error)
     why = 'another process cannot read it'
@@ -178,12 +167,9 @@ class Checkpoints:
     return saved, None
 
   def _read_twice(self, step: int, like: Any, state: rounds.FedState):
-    """Returns (arrays, counts, rows), None; or None, error; no collective.
-
-    Two attempts, since a network drive may fail to read once.
-    """
+    """Returns (arrays, counts, rows), None; or None, error; no collective."""
     error = None
-    for _ in range(2):
+    for _ in range(2):  # a network drive may fail to read once
       try:
         self._check_format(step)
         items = self._read(step, arrays=ocp.args.StandardRestore(like))
@@ -217,8 +203,7 @@ class Checkpoints:
 
   def _check_format(self, step: int):
     """Refuses another format, whose arrays may have any structure."""
-    counts = self._read(step).counts
-    if (number := counts.get('format', 1)) != FORMAT:
+    if (number := self._read(step).counts.get('format', 1)) != FORMAT:
       raise CheckpointError(
         f'{self._folder / str(step)} is of format {number}, this version reads '
         f'{FORMAT}: resume with the version that wrote it, or start again in '
@@ -226,10 +211,8 @@ class Checkpoints:
       )
 
   def _read(self, step: int, **items: Any) -> Any:
-    """Reads counts and other items of a checkpoint, in this process alone.
-
-    Orbax's manager would wait for the other processes, one of which may fail.
-    """
+    """Reads counts and other items of a checkpoint, in this process alone."""
+    # Orbax's manager would wait for the others, one of which may fail.
     alone = saved_params.this_process()
     handler = ocp.CompositeCheckpointHandler()
     with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:

@@ -31,9 +31,7 @@ def evaluator(
   """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
-
-  The samples stay in host memory, or in the files that are mapped there, and
-  travel to the devices in chunks.
+  The samples stay on the host and travel to the devices in chunks.
 
   Args:
     metrics_fn: (model, batch) -> sums, of parameters with hyperparameters.
@@ -113,20 +111,14 @@ def _samples(arrays, index):
 class _Lanes(NamedTuple):
   """What is evaluated alone: one client on at most `samples` held-out samples.
 
-  Attributes:
-    client: int64[n], the client of each lane; those of many samples have
-      several, and repeat their steps in each.
-    start: int64[n], where the samples of a lane begin in the partition.
-    samples: the most held-out samples of a lane.
-    trained: samples of the batches of a client.
-    count: lanes on a device at once.
+  A client of many samples has several lanes, and repeats its steps in each.
   """
 
-  client: np.ndarray
-  start: np.ndarray
-  samples: int
-  trained: int
-  count: int
+  client: np.ndarray  # int64[n], of each lane
+  start: np.ndarray  # int64[n], of the samples of a lane in the partition
+  samples: int  # held-out samples of a lane, at most
+  trained: int  # samples of the batches of a client
+  count: int  # lanes on a device at once
 
   @classmethod
   def of(cls, exp, mesh) -> '_Lanes':
@@ -152,10 +144,8 @@ def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
   def work(model, lane):
     (params, hyper), (batches, held, client) = model, lane
     root = jax.random.key(exp.config.seed)
-    keys = keys_lib.for_client(
-      keys_lib.round_keys(root, jnp.int32(_ROUND)), client
-    )
-    key = keys_lib.local_key(keys)
+    keys = keys_lib.round_keys(root, jnp.int32(_ROUND))
+    key = keys_lib.local_key(keys_lib.for_client(keys, client))
     own = exp.personalize(hyper, params, batches, key)
     return metrics_fn((own, hyper), held)
 

@@ -59,8 +59,8 @@ class OnDevice:
 class OnHost:
   """Keeps the state of this process's clients in a memory-mapped file.
 
-  Only that of a cohort travels to the devices. The file is no checkpoint: it
-  has no name, and the kernel removes it when the process ends.
+  Only that of a cohort travels to the devices. The file has no name, and the
+  kernel removes it when the process ends.
 
   Args:
     mesh: the devices over which a cohort is spread.
@@ -178,8 +178,8 @@ def read(folder: pathlib.Path) -> list[Saved]:
 def keep_only(folder: pathlib.Path, names: Iterable[int]):
   """Removes the client state of checkpoints that no longer exist."""
   kept = {str(name) for name in names}
-  if jax.process_index() == 0 and folder.exists():
-    for path in folder.iterdir():
+  if jax.process_index() == 0:
+    for path in folder.glob('*'):
       if path.name not in kept:
         shutil.rmtree(path)
 
@@ -187,8 +187,7 @@ def keep_only(folder: pathlib.Path, names: Iterable[int]):
 def leaves(state: rounds.FedState) -> list[Any]:
   """Lists the arrays of per-client state in a state."""
   arrays: list[Any] = []
-  visit = lambda x: (arrays.append(x), x)[1]
-  comms.map_per_client(visit, (state.encode, state.protocol))
+  comms.map_per_client(arrays.append, (state.encode, state.protocol))
   return arrays
 
 

@@ -64,9 +64,8 @@ class CohortFeed:
 
   def _make(self, done):
     c = self._exp.config
-    cohorts = [
-      self._exp.sample(r, self.sampling_seed) for r in c.dispatch(done)
-    ]
+    sample = lambda r: self._exp.sample(r, self.sampling_seed)
+    cohorts = [*map(sample, c.dispatch(done))]
     if self._processes == 1:
       cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:
@@ -130,9 +129,6 @@ def by_process(
     population: number of clients in total.
     processes: their number.
     lanes: client slots of each process, at least `fullest`.
-
-  Returns:
-    A cohort of processes x lanes.
   """
   edges = _edges(cohort.ids, population, processes)
   real = np.arange(edges[-1])
@@ -144,11 +140,9 @@ def by_process(
     out[lane] = x[: len(real)]
     return out
 
-  spread_out = jax.tree.map(spread, cohort)
-  empty = np.ones(processes * lanes, bool)
-  empty[lane] = False
-  spread_out.ids[empty] = rounds.PADDING_ID
-  return spread_out
+  ids = np.full(processes * lanes, rounds.PADDING_ID, cohort.ids.dtype)
+  ids[lane] = cohort.ids[: len(real)]
+  return jax.tree.map(spread, cohort)._replace(ids=ids)
 
 
 def _edges(ids, population, processes):

@@ -65,19 +65,14 @@ def start(
       f'{num_processes=} requires the address of process 0. Set '
       'coordinator=HOST:PORT.'
     )
-  if deterministic:
-    flags = os.environ.get('XLA_FLAGS', '').split()
-    if _DETERMINISTIC not in flags:
-      os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
+  flags = os.environ.get('XLA_FLAGS', '').split()
+  if deterministic and _DETERMINISTIC not in flags:
+    os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
   jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
   if num_processes > 1:
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-    jax.distributed.initialize(
-      coordinator,
-      num_processes,
-      process_id,
-      heartbeat_timeout_seconds=HEARTBEAT,
-    )
+    process = coordinator, num_processes, process_id
+    jax.distributed.initialize(*process, heartbeat_timeout_seconds=HEARTBEAT)
     if jax.local_device_count() * num_processes != jax.device_count():
       raise ValueError(
         f'Process {process_id} of {num_processes} has '

@@ -58,10 +58,11 @@ def of(
     PlacementError: the devices cannot hold what the config of a private run
       places on them.
   """
-  two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-  one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  shapes = lambda tree, *first: jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*first, *x.shape[1:]), x.dtype), tree
+  )
   model, fns = _of_model(exp)
-  batches = jax.tree.map(two, exp.data), jax.tree.map(one, exp.test)
+  batches = shapes(exp.data, 2), shapes(exp.test)
   arrays = {'partition': [exp.partition.offsets, exp.partition.indices]}
   for kind, tree in (('training data', exp.data), ('test data', exp.test)):
     for path, x in jax.tree.leaves_with_path(tree):
@@ -70,17 +71,13 @@ def of(
   more: Record = _plugins(exp.config)
   if exp.guarantee is not None:
     more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
-  private = exp.guarantee is not None
   programs = zip(fns, batches, strict=True)
+  private = exp.guarantee is not None
   return record(programs, model, arrays, read=private) | more
 
 
 def _of_model(exp):
-  """The model, and its loss with gradient and its metrics as functions of it.
-
-  What is frozen is a part of the model: the digest of a jaxpr would have that
-  of its constants.
-  """
+  """The model with what is frozen, and its loss with gradient and metrics."""
   frozen, key = exp.hyper.frozen, jax.random.key(0)
 
   def parts(model):
@@ -104,12 +101,9 @@ def _of_model(exp):
 
 
 def _round(exp, mesh) -> str:
-  """The digest of a round's jaxpr, hyperparameters apart, and of its devices.
-
-  The round is traced by shapes. Several rounds of one dispatch are a scan over
-  it, of a length that a resumed run may change.
-  """
+  """The digest of a round's jaxpr, without hyperparameters, and its devices."""
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  # A resumed run may change how many rounds a scan dispatches.
   c = dataclasses.replace(exp.config, rounds_per_dispatch=1)
   run = program_lib.program(exp._replace(config=c), mesh)
   kinds = [device.device_kind for device in mesh.devices.flat]
@@ -139,8 +133,7 @@ def record(
   `arrays`, one of the source of fl_sketch, and versions and devices.
 
   Args:
-    programs: functions of parameters and a batch, each with the batch or its
-      shapes.
+    programs: functions of parameters and a batch, each with a batch or shapes.
     params: of the model, or their shapes, if they are not drawn.
     arrays: by name.
     read: whether to read arrays of a store, whose digests are on record.
@@ -153,10 +146,11 @@ def record(
   for name, several in arrays.items():
     texts = [_array(x, read) for x in several if x is not None]
     found[name] = digests.of_text('\n'.join(texts))
+  found[SOURCE] = digests.of_source()
   about = files.measured_with()
-  about[KERNELS] = devices.deterministic(jax.default_backend())
-  about |= {name: getattr(jax.config, name) for name in FLAGS}
-  return found | {SOURCE: digests.of_source()} | about.pop('versions') | about
+  found |= about.pop('versions') | about
+  found[KERNELS] = devices.deterministic(jax.default_backend())
+  return found | {name: getattr(jax.config, name) for name in FLAGS}
 
 
 def _traced(fn, *args) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import functools
 import itertools
-import json
 import os
 import pathlib
 from typing import Any
@@ -61,14 +60,13 @@ def load(
   config = _config(folder)
   if best and round is not None:
     raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
-  there = rounds_of(folder)
   if best:
-    kept = saved_params.rounds_in(folder / _BEST)
-    if not kept:
+    if not (kept := saved_params.rounds_in(folder / _BEST)):
       raise checkpoints.CheckpointError(
         f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
       )
     round = kept[-1]
+  there = _rounds_in(folder, *_KEPT, _BEST)
   if round is not None and round not in there:
     raise checkpoints.CheckpointError(
       f'{folder} holds no parameters of {round=}. Set one of {there}.'
@@ -76,27 +74,14 @@ def load(
   return Run(folder, config, round, problem, data_dir)
 
 
-def rounds_of(folder: pathlib.Path, best: bool = True) -> list[int]:
-  """Rounds done of all parameters of a run, ascending.
-
-  Args:
-    folder: of the run.
-    best: whether those count that `keep_best` kept.
-  """
-  names = (*_KEPT, _BEST) if best else _KEPT
+def _rounds_in(folder: pathlib.Path, *names: str) -> list[int]:
+  """Lists the rounds of parameters in these folders of a run, ascending."""
   found = (saved_params.rounds_in(folder / name) for name in names)
   return sorted({*itertools.chain(*found)})
 
 
 class Run:
   """A run as its folder holds it; each part is read when it is asked for.
-
-  Args:
-    folder: of the run.
-    config: of the run.
-    round: see `load`; None is the last checkpoint when parameters are read.
-    problem: of a run of one's own problem.
-    data_dir: see `load`.
 
   Attributes:
     folder: of the run.
@@ -150,8 +135,7 @@ class Run:
   @property
   def summary(self) -> dict[str, Any]:
     """summary.json: final numbers, versions, device; empty until the end."""
-    path = self.folder / 'summary.json'
-    return json.loads(path.read_text()) if path.exists() else {}
+    return same_run.read(self.folder / 'summary.json', 'a summary') or {}
 
   @functools.cached_property
   def experiment(self) -> experiment.Experiment:
@@ -199,8 +183,8 @@ class Run:
     named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
     batches = problem_lib.evaluation_batches(named)
     x = jax.tree.unflatten(tree, [batches[name] for name in named])
-    model = self._trained, self.experiment.hyper
-    outputs = np.asarray(self._apply(*model, x), np.float32)
+    outputs = self._apply(self._trained, self.experiment.hyper, x)
+    outputs = np.asarray(outputs, np.float32)
     return outputs.reshape(-1, *outputs.shape[2:])[: len(leaves[0])]
 
   def evaluate(
@@ -222,11 +206,7 @@ class Run:
     return log.evaluator(fn, exp, mesh)(*model)
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
-    """Writes the model for the config field `pretrained`.
-
-    That is `params`, or where some are frozen all of its parameters, in which
-    adapters are merged.
-    """
+    """Writes the model, with adapters merged, for the field `pretrained`."""
     params = self.params
     if self.config.lora is not None:
       exp = self.experiment
@@ -237,12 +217,13 @@ class Run:
   @functools.cached_property
   def _apply(self) -> Any:
     """Jits (params, hyper, batches of inputs) -> batches of outputs."""
-    made: Any = functools.partial(with_hyper, self.experiment.apply_fn)
-    return jax.jit(
-      lambda params, hyper, x: jax.lax.map(
-        lambda one: made(hyper)(params, one), x
-      )
-    )
+    apply_fn: Any = self.experiment.apply_fn
+
+    def batch_by_batch(params, hyper, x):
+      one = functools.partial(with_hyper(apply_fn, hyper), params)
+      return jax.lax.map(one, x)
+
+    return jax.jit(batch_by_batch)
 
   @functools.cached_property
   def _trained(self) -> Any:
@@ -264,13 +245,8 @@ class Run:
     return self._newest([] if self._round is None else [self._round], like)
 
   def _newest(self, only: list[int], like: Any) -> tuple[int, Any]:
-    """Rounds done and parameters: those of `only`, else the newest.
-
-    Args:
-      only: rounds done, or nothing.
-      like: see `saved_params.read`.
-    """
-    while there := only or rounds_of(self.folder, best=False):
+    """Rounds done and parameters: those of `only`, else the newest."""
+    while there := only or _rounds_in(self.folder, *_KEPT):
       if (params := self._read(there[-1], like)) is not None:
         return there[-1], params
       if only:

@@ -54,34 +54,29 @@ class RunLog:
     """
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
-    rest = dict(metrics)
-    _, up, down = (
-      rest.pop(name) for name in ('finite', 'uplink_bytes', 'downlink_bytes')
-    )
-    record = {'round': number} | rest | self._charge(number, cohort, up, down)
+    record = {'round': number, **metrics}
+    names = 'finite', 'uplink_bytes', 'downlink_bytes'
+    _, *billed = (record.pop(name) for name in names)
+    record |= self._charge(number, cohort, *billed)
     if self._epsilons is not None:
       record['epsilon'] = self._epsilons[number]
     return record
 
   def _charge(self, number, cohort, up, down) -> Record:
-    """Charges the bytes of a round; where who takes part is hidden, of another.
-
-    That is drawn from the public seed by the law of the round's own cohort.
-    """
+    """Charges a round; if who takes part is hidden, a cohort drawn anew."""
     c = self._exp.config
     if c.shows_all:
-      selected = cohort.ids, cohort.weight, cohort.outcome
-      return self.ledger.charge(*selected[:2], up, down, selected[2])
-    ids, weight, outcome = sampler.selection(c, number, c.seed)
+      ids, weight, outcome = cohort.ids, cohort.weight, cohort.outcome
+    else:  # by the public seed, and the law of the round's own cohort
+      ids, weight, outcome = sampler.selection(c, number, c.seed)
     row = self.ledger.charge(ids, weight, up, down, outcome)
+    if c.shows_all:
+      return row
     return {name: row[name] for name in row if name.endswith('_bytes')}
 
 
 def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
-  """The metrics of a model, ((params, hyperparameters), batch) -> sums.
-
-  The points of a sweep differ in both.
-  """
+  """The metrics of a model, ((params, hyperparameters), batch) -> sums."""
 
   def metrics_fn(model, batch):
     params, hyper = model
@@ -175,16 +170,13 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
 
 
 def _not_finite(exp, cohort, metrics) -> str | None:
-  """Names what is not finite after a round, or returns None.
-
-  A private run must not stop because of its clients' updates: that would leak.
-  If clients are byzantine, or norms are bounded, all of a small cohort may be
-  rejected: that is a round without participants.
-  """
+  """Names what is not finite after a round, or returns None."""
   if not metrics['finite']:
     return 'parts of the server state'
-  defended = exp.attack is not None or exp.max_payload_norm is not None
-  if defended or exp.guarantee is not None:
+  # All of a small cohort may be rejected. A private run must not stop because
+  # of its clients' updates: that would leak.
+  defences = exp.attack, exp.max_payload_norm, exp.guarantee
+  if any(x is not None for x in defences):
     return None
   sent = int((cohort.weight > 0).sum())
   return 'all updates' if 0 < sent == metrics['rejected_clients'] else None

@@ -79,10 +79,8 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  with (
-    signals.caught() as caught,
-    _Loop(exp, folder, mesh, progress, on_row) as loop,
-  ):
+  with signals.caught() as caught, contextlib.ExitStack() as opened:
+    loop = _Loop(exp, folder, mesh, opened, progress, on_row)
     result = loop.run(caught)
     if not loop.was_finished:
       loop.report(result)
@@ -94,14 +92,9 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, progress, on_row):
+  def __init__(self, exp, folder, mesh, opened, progress, on_row):
     self.exp, self.mesh, self.on_row = exp, mesh, on_row
-    with contextlib.ExitStack() as opened:
-      self._open(opened, folder, progress)
-      self._opened = opened.pop_all()  # no step has raised: they stay open
-
-  def _open(self, opened, folder, progress):
-    exp, mesh, c = self.exp, self.mesh, self.exp.config
+    c = exp.config
     self.problem = identity.of(exp, mesh)
     self.files = workdir_lib.Workdir(folder, c, self.problem)
     opened.callback(self.files.close)
@@ -133,12 +126,6 @@ class _Loop:
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
     opened.callback(self.bar.close)
 
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *_):
-    self._opened.close()
-
   def _restore(self):
     """Restores the newest checkpoint, if any; its rounds done and ledger."""
     empty = log_lib.empty_ledger(self.exp)
@@ -153,19 +140,19 @@ class _Loop:
     """The secret of a private run with rounds to play, else None."""
     if self.exp.guarantee is None or self.was_finished:
       return None
+    folder = self.files.folder
     # Rounds may have been released that no checkpoint holds.
+    resumed = self.start > 0 or workdir_lib.has_rows(folder)
     return noise_secret.of_run(
-      self.exp.config,
-      self.problem,
-      self.files.folder,
-      resumed=self.start > 0 or self.files.has_metrics(),
+      self.exp.config, self.problem, folder, resumed=resumed
     )
 
   def run(self, caught) -> Result:
     """Plays the remaining rounds."""
     c = self.exp.config
     done, pending = self.start, None
-    while done < c.rounds and not signals.stop_all(caught):
+    # All processes leave the loop together.
+    while done < c.rounds and not processes.any_process(bool(caught)):
       dispatch = done, *self.runner.play(done)
       done = c.dispatch(done).stop
       # The rounds just dispatched run while those before them are logged.
@@ -191,14 +178,10 @@ class _Loop:
     self.best.keep_only(self.store.rounds)
 
   def report(self, result: Result):
-    """Writes the summary of a finished run, then draws its figures.
-
-    A figure that cannot be written, as on a full disk, is reported by a
-    warning: the run itself is complete.
-    """
+    """Writes the summary of a finished run, then draws its figures."""
     if result.finished:
       self._check_loss(result.row)
-    if jax.process_index() > 0 or not self.files.metrics.stat().st_size:
+    if jax.process_index() > 0 or not workdir_lib.has_rows(self.files.folder):
       return
     if result.finished:
       parameters = models.num_params(self.exp.params)
@@ -215,10 +198,8 @@ class _Loop:
       )
 
   def _check_loss(self, row):
-    """Warns if the training loss ended far above that of the first model.
-
-    The first row cannot tell: its loss is a mean over diverging local steps.
-    """
+    """Warns if the training loss ended far above that of the first model."""
+    # The first row cannot tell: its loss is a mean over diverging local steps.
     last = row.get('train_loss', 0.0)
     if not last > _FAR:  # ordinary runs need no evaluation
       return
@@ -235,8 +216,7 @@ class _Loop:
     )
 
   def _draw(self):
-    shows_all = self.exp.config.shows_all
-    if self.exp.labels is not None and shows_all:
+    if self.exp.labels is not None and self.exp.config.shows_all:
       label_distribution.draw(
         self.exp.labels,
         self.exp.partition,
@@ -273,10 +253,8 @@ class _Loop:
     self.bar.advance(row)
 
   def _remedy(self):
-    good, folder = self.store.newest, self.files.folder
-    where = (
-      'there is no checkpoint yet'
-      if good is None
-      else f'the last good checkpoint is {folder}/checkpoints/{good}'
-    )
+    where = 'there is no checkpoint yet'
+    if (good := self.store.newest) is not None:
+      folder = self.files.folder / 'checkpoints'
+      where = f'the last good checkpoint is {folder}/{good}'
     return f'{where}. Try a smaller server_lr or client_lr, or a larger sketch.'

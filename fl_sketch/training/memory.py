@@ -1,5 +1,6 @@
 """Compares the memory that a run needs with that of the machine."""
 
+import contextlib
 import pathlib
 import re
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ class Memory(NamedTuple):
   """Bytes of a run.
 
   Attributes:
-    devices: number of devices of this process.
+    devices: their number, of this process.
     on_host: whether their memory is the host's, as a CPU's is.
     held: name -> bytes on each device between rounds.
     state: bytes of the whole state, on the host before the first round and when
@@ -70,9 +71,10 @@ def available(device: Any = None) -> Available:
   """
   device = jax.local_devices()[0] if device is None else device
   stats = device.memory_stats() or {}
-  limits = [_kernel_gives(), *_cgroup_limits()]
-  finite = [limit for limit in limits if limit is not None]
-  return Available(stats.get('bytes_limit'), min(finite, default=None))
+  limits = _cgroup_limits()
+  if (free := _field(_PROC / 'meminfo', 'MemAvailable')) is not None:
+    limits.append(free + resident())
+  return Available(stats.get('bytes_limit'), min(limits, default=None))
 
 
 def resident() -> int:
@@ -105,11 +107,6 @@ def units(n: float) -> str:
   return f'{n:,.0f} {unit}' if unit == 'B' else f'{n:,.1f} {unit}'
 
 
-def _kernel_gives() -> int | None:
-  free = _field(_PROC / 'meminfo', 'MemAvailable')
-  return None if free is None else free + resident()
-
-
 def _cgroup_limits() -> list[int]:
   """The limits of all control groups that this process is in, v1 and v2."""
   try:
@@ -127,18 +124,10 @@ def _cgroup_limits() -> list[int]:
       continue
     group = root / path.lstrip('/')
     for folder in (group, *group.parents):
-      limits += _number(folder / name)
-      if folder == root:
-        break
-  return limits
-
-
-def _number(path) -> list[int]:
-  try:
-    text = path.read_text().strip()
-  except OSError:
-    return []
-  return [int(text)] if text.isdigit() else []  # 'max' is no limit
+      with contextlib.suppress(OSError):
+        if folder.is_relative_to(root):
+          limits.append((folder / name).read_text().strip())
+  return [int(limit) for limit in limits if limit.isdigit()]  # or 'max'
 
 
 def _field(path, name) -> int | None:

@@ -47,15 +47,10 @@ def of_run(
   The same noise under two updates would cancel in their difference, and leave
   it unprotected. So the secret depends on what decides an update: on every
   field of the config that a resumed run must not change, defaults included,
-  since these may be others in another version, hyperparameters among them; on
-  the noise multiplier; on the jaxpr of a round, which has algorithm, sketch,
-  codec and optimizers, wherever they come from, and the mesh; on model, loss,
-  first parameters, data and partition; on the source of fl_sketch, and the
-  files of registered parts; and on versions and devices, which decide the
-  rounding, as do flags of XLA, which are not seen. `same_run.check_run`
-  refuses a run in which one of them differs. Were it not to, as where
-  problem.json was replaced, that run would have noise of its own: one more
-  release, which composes.
+  and on the record of the problem (`identity.of`); flags of XLA, which decide
+  the rounding too, are not seen. `same_run.check_run` refuses a run in which
+  one of them differs. Were it not to, as where problem.json was replaced, that
+  run would have noise of its own: one more release, which composes.
 
   Args:
     c: config of the run, or of the point.
@@ -66,18 +61,11 @@ def of_run(
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
   fields, free = files.as_json(c), same_run.resumable(c)
-  kept = {k: _number(v) for k, v in fields.items() if k not in free}
+  kept = json.dumps({k: v for k, v in fields.items() if k not in free})
+  # 1 and 1.0 are the same config.
+  kept = json.loads(kept, parse_int=float)
   owner = json.dumps([kept, problem], sort_keys=True)
   return keep(folder, resumed=resumed, owner=owner)
-
-
-def _number(value):
-  """Integers as floats, at any depth: 1 and 1.0 are the same config."""
-  if isinstance(value, dict):
-    return {k: _number(v) for k, v in value.items()}
-  if isinstance(value, list):
-    return [_number(v) for v in value]
-  return float(value) if type(value) is int else value
 
 
 def reproducible(noise_seed: int, seed: int = 0) -> Secret:
@@ -97,8 +85,7 @@ def keep(
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
-  checkpoint would be released twice, with other noise. The first process reads
-  it for all of them.
+  checkpoint would be released twice, with other noise.
 
   Args:
     folder: of the run.
@@ -111,7 +98,7 @@ def keep(
   """
   path = pathlib.Path(folder) / 'secret' / 'entropy'
   error, digest = None, bytes(_BYTES)
-  if jax.process_index() == 0:
+  if jax.process_index() == 0:  # it reads for all of them
     try:
       entropy = _read(path) if path.exists() or resumed else _draw(path)
       digest = _digest(entropy, owner)

@@ -43,18 +43,17 @@ def decide(
     row: shapes of one client's state.
 
   Raises:
-    PlacementError: the config puts data or client state on the devices of
-      several processes; or rounds of one dispatch need client state from the
-      host, which cannot travel between them; or see `check_processes`.
+    PlacementError: several processes would share data, client state or masks,
+      or leave one without a client; or rounds of one dispatch need client state
+      from the host, which cannot travel between them.
   """
   c, per_client = exp.config, comms.nbytes(row)
-  check_processes(c)
+  _check_processes(c)
   data = _where('feed', c.feed, comms.nbytes(exp.data), mesh)
   if c.feed == 'auto' and store.is_mapped(exp.data):
     data = 'host'
-  clients = 'device'
+  size, clients = c.population * per_client, 'device'
   if per_client:
-    size = c.population * per_client
     clients = _where('client_state', c.client_state, size, mesh)
   if clients == 'host' and c.rounds_per_dispatch > 1:
     raise PlacementError(
@@ -91,18 +90,12 @@ def starts(population: int, processes: int) -> list[int]:
 
 def local_clients(population: int) -> range:
   """Returns the clients whose data and state this process holds."""
-  edges = starts(population, jax.process_count())
-  process = jax.process_index()
-  return range(edges[process], edges[process + 1])
+  edges = starts(population, jax.process_count())[jax.process_index() :]
+  return range(*edges[:2])
 
 
-def check_processes(c: config_lib.Config):
-  """Refuses configs that several processes cannot run.
-
-  Raises:
-    PlacementError: a process would have no client; or clients of secure
-      aggregation would share masks with the padding of several processes.
-  """
+def _check_processes(c: config_lib.Config):
+  """Refuses configs that several processes cannot run."""
   processes = jax.process_count()
   if processes > c.population:
     raise PlacementError(

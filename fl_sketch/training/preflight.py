@@ -21,9 +21,8 @@ def check(
   """Checks that a run fits the memory, before anything is allocated.
 
   Devices that would train all their clients at once, as accelerators do with
-  ``clients_per_step=0``, use the largest chunk of clients that fits. A private
-  run is refused instead: the rounding of released rounds must not depend on
-  the machine.
+  ``clients_per_step=0``, use the largest chunk of clients that fits, but in
+  private runs: the rounding of released rounds must not depend on the machine.
 
   Args:
     exp: from `experiment.build`.
@@ -82,12 +81,10 @@ class _Search:
 
   Numbers of lanes are interpolated, then compiled to be sure. Other placements
   of arrays are not compiled: their bytes follow from shapes.
-
-  Attributes:
-    programs: clients_per_step -> the program, of those compiled.
   """
 
   def __init__(self, exp, mesh, memory, have):
+    # clients_per_step -> the program, of those compiled.
     self.programs: dict[int, program_lib.Program] = {}
     self._exp, self._mesh, self._memory, self._have = exp, mesh, memory, have
     self._cohort = len(program_lib.drawn(exp, mesh).ids)
@@ -111,11 +108,7 @@ class _Search:
     return _largest(self._at_once, 1, above, shortfall)
 
   def suggestions(self) -> list[str]:
-    """Lists changes each of which makes the run fit.
-
-    If no single change suffices they are combined, at last with a smaller
-    cohort, which is another experiment.
-    """
+    """Lists changes each of which makes the run fit, or all of them as one."""
     alone, together, everything = [], [], self._exp
     for field, value in _placements(self._exp, self._mesh, self._memory):
       text = f'{field} to {value!r}'
@@ -134,7 +127,7 @@ class _Search:
     if together and above <= 0:
       return [' and '.join(together)]
 
-    def shortfall(lanes):
+    def shortfall(lanes):  # of a smaller cohort, which is another experiment
       run = program_lib.program(everything, self._mesh, lanes)
       return _shortfall(self._measured(everything, run), self._have)
 
@@ -169,24 +162,18 @@ def _with(exp, field, value):
 
 
 def _shortfall(memory, have) -> int:
-  """Bytes that are missing, or, if negative, those to spare on a device.
-
-  The host's free memory changes from start to start: it must not decide the
-  size of chunks that fit.
-  """
+  """Bytes that are missing, or, if negative, those to spare on a device."""
   needs = zip((memory.device_peak, memory.host_peak), have, strict=True)
   gaps = [need - limit for need, limit in needs if limit is not None]
+  # The host's free memory changes: it must not decide the size of chunks.
   return max(gaps) if max(gaps) > 0 else gaps[0]
 
 
 def _largest(
   most: int, least: int, above: int, shortfall: Callable[[int], int]
 ) -> int:
-  """The largest number below `most` without a shortfall; 0 if there is none.
-
-  It interpolates linearly between `least` and `most`, whose shortfall is
-  `above`, then halves: the result may be smaller.
-  """
+  """Finds a large number below `most` without a shortfall; 0 if none has."""
+  # Interpolates between `least` and `most`, of shortfall `above`; then halves.
   if most <= least or (low := shortfall(least)) > 0:
     return 0
   slope = (above - low) / (most - least)

@@ -82,8 +82,7 @@ def program(
   if not data_on_device:
     fetched = jax.eval_shape(exp.fetch, exp.data, cohort.batches)
     cohort = cohort._replace(batches=fetched)
-  first = _placed(mesh, one, where.server, population, P())
-  state = first
+  state = first = _placed(mesh, one, where.server, population, P())
   if not on_device:
     lanes = len(cohort.ids)
     state = _placed(mesh, one, where.server, lanes, P(comms.SHARD))
@@ -93,13 +92,11 @@ def program(
     stack = lambda x: jax.ShapeDtypeStruct((longest, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
-  noise_key = None
+  data, noise_key = exp.data if data_on_device else None, None
   if exp.guarantee is not None:
     noise_key = generators.known_roots(c.noise_seed).noise
-  data = exp.data if data_on_device else None
-  hyper, *rest = _abstract(
-    mesh, (exp.hyper, jax.random.key(0), data, noise_key), P()
-  )
+  arrays = exp.hyper, jax.random.key(0), data, noise_key
+  hyper, *rest = _abstract(mesh, arrays, P())
   return Program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
@@ -128,23 +125,19 @@ def memory_of(
     compiled: False compiles nothing and reuses the round of `like` as well.
   """
   run = program(exp, mesh) if run is None else run
-  state = run.args[1]
-  process, evaluation, of_round = (
-    (memory_lib.resident() + OVERHEAD, None, None)
-    if like is None
-    else (like.process, like.evaluation, None if compiled else like.round)
-  )
-  if evaluation is None:
-    model = state.params, run.args[0]
-    evaluation = _workspace(run.evaluate, model, run.test)
-  if of_round is None:
-    of_round = _workspace(run.fn, *run.args)
+  hyper, state, *_ = run.args
+  if like is None:
+    process = memory_lib.resident() + OVERHEAD
+    evaluation = _workspace(run.evaluate, (state.params, hyper), run.test)
+  else:
+    process, evaluation = like.process, like.evaluation
+  reused = None if compiled or like is None else like.round
   return memory_lib.Memory(
     devices=len(mesh.local_devices),
     on_host=mesh.local_devices[0].platform == 'cpu',
     held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
     state=comms.nbytes(state),
-    round=of_round,
+    round=_workspace(run.fn, *run.args) if reused is None else reused,
     evaluation=evaluation,
     process=process,
     mapped=mapped(exp, run),
@@ -177,7 +170,7 @@ def drawn(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
 ) -> rounds.Cohort:
   """Samples the first cohort in host memory, cut to `lanes` unless None."""
-  secret = None if exp.guarantee is None else 0  # only its shapes are used
+  secret = None if exp.guarantee is None else 0  # for its shapes alone
   cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
   return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
 
@@ -193,11 +186,9 @@ def abstract_state(
 def _placed(mesh, one, server, clients, spec):
   """Abstract state of `clients`, sharded by `spec`, from the state of one."""
   sharding = NamedSharding(mesh, spec)
-
-  def rows(x):
-    shape = (clients, *x.shape[1:])
-    return jax.ShapeDtypeStruct(shape, x.dtype, sharding=sharding)
-
+  rows = lambda x: jax.ShapeDtypeStruct(
+    (clients, *x.shape[1:]), x.dtype, sharding=sharding
+  )
   state = comms.map_per_client(rows, _abstract(mesh, one, P()))
   if server == 'sharded':
     shardings = mesh_lib.shardings_over(mesh, state.server)
@@ -233,8 +224,6 @@ def _abstract(mesh, tree, spec):
 
 def _share(tree) -> int:
   """Bytes that a sharded tree takes on one device."""
-
-  def part(x):
-    return jax.ShapeDtypeStruct(x.sharding.shard_shape(x.shape), x.dtype)
-
+  shape = lambda x: x.sharding.shard_shape(x.shape)
+  part = lambda x: jax.ShapeDtypeStruct(shape(x), x.dtype)
   return comms.nbytes(jax.tree.map(part, tree))

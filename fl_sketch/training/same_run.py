@@ -70,7 +70,7 @@ def check(
     then: its record; see `differences`, also for `now` and `free`.
     now: that of the start.
     free: entries that may differ.
-    why: the end of the message, as ': some rounds would be released twice'.
+    why: the end of the message.
 
   Raises:
     WorkdirError: they differ; names in what.
@@ -104,10 +104,8 @@ def check_config(
   Raises:
     WorkdirError: fields other than those that `may_change` differ.
   """
-  if (then := stored_config(folder, type(config))) is None:
-    return
-  now = files.as_json(config)
-  check(folder, 'config', then, now, may_change)
+  if (then := stored_config(folder, type(config))) is not None:
+    check(folder, 'config', then, files.as_json(config), may_change)
 
 
 def stored_config(
@@ -125,9 +123,8 @@ def stored_config(
 def resumable(config: config_lib.Config) -> set[str]:
   """Returns the fields that may differ when a run is resumed."""
   fields: set[str] = set(config_lib.RESUMABLE)
+  # Made for all rounds, as is the grid of banded noise.
   scheduled = config.final_server_lr, config.client_schedule, config.epsilon
-  # Rates that decay, calibrated noise and the grid of banded noise are made for
-  # all rounds.
   if config.noise == 'banded' or any(x is not None for x in scheduled):
     fields.remove('rounds')
   if config.is_private:
@@ -142,10 +139,9 @@ def check_problem(
   """Compares a problem with the problem.json of a folder that has results.
 
   A private run refuses every difference. Any other one warns of another
-  fl_sketch or JAX, and ignores other devices. Jaxprs and the rounding of first
-  parameters depend on JAX and on the kind of device: where one of these has
-  changed, they lead to a warning. Parameters that are not drawn are not
-  compared.
+  fl_sketch or JAX, and ignores other devices. Where JAX or the kind of device
+  has changed, jaxprs and first parameters, which depend on them, lead to a
+  warning. Parameters that are not drawn are not compared.
 
   Raises:
     WorkdirError: the problem differs, or the folder has results without one.

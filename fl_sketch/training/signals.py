@@ -5,8 +5,6 @@ import contextlib
 import signal
 import threading
 
-from fl_sketch.rounds import processes
-
 
 @contextlib.contextmanager
 def caught() -> Iterator[list[int]]:
@@ -32,8 +30,3 @@ def caught() -> Iterator[list[int]]:
   finally:
     for s, handler in before.items():
       signal.signal(s, handler)
-
-
-def stop_all(numbers: list[int]) -> bool:
-  """Whether any process got a signal; all must leave the loop together."""
-  return processes.any_process(bool(numbers))

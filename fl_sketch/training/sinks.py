@@ -45,12 +45,9 @@ def opened(
       f'log_to={names} has an unknown sink. Set names of {NAMES}.'
     )
   with contextlib.ExitStack() as stack:
-    sinks = [
-      stack.enter_context(
-        contextlib.closing(_SINKS[name](pathlib.Path(folder), config))
-      )
-      for name in names
-    ]
+    sinks = [_SINKS[name](pathlib.Path(folder), config) for name in names]
+    for sink in sinks:
+      stack.callback(sink.close)
 
     def on_row(row: Row):
       # Epsilon without noise is 'inf'.

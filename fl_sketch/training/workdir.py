@@ -21,12 +21,8 @@ import jax
 MayChange = Callable[[dict[str, Any] | None], Collection[str]]
 
 
-def make(folder: str | os.PathLike) -> pathlib.Path:
-  """Makes a folder where there is none.
-
-  Raises:
-    WorkdirError: it cannot be made.
-  """
+def _make(folder: str | os.PathLike) -> pathlib.Path:
+  """Makes a folder where there is none, or raises WorkdirError."""
   folder = pathlib.Path(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +35,7 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
   """Whether the folder has rows and the summary of a run of so many rounds."""
   folder = pathlib.Path(folder)
   summary = same_run.read(folder / 'summary.json', 'a summary') or {}
-  return _has_rows(folder) and summary.get('round') == rounds - 1
+  return has_rows(folder) and summary.get('round') == rounds - 1
 
 
 def last_row(
@@ -54,7 +50,8 @@ def last_row(
   return metrics.read_metrics(pathlib.Path(folder))[-1]
 
 
-def _has_rows(folder: pathlib.Path) -> bool:
+def has_rows(folder: pathlib.Path) -> bool:
+  """Whether a start has logged a round there."""
   path = folder / 'metrics.jsonl'
   return path.exists() and path.stat().st_size > 0
 
@@ -62,8 +59,8 @@ def _has_rows(folder: pathlib.Path) -> bool:
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Locks a folder against other runs until the result is closed.
 
-  The first process of a run locks for all of them. The kernel unlocks when that
-  process ends, even by SIGKILL: a file it leaves behind locks nothing.
+  The kernel unlocks when the first process of the run ends, even by SIGKILL: a
+  file it leaves behind locks nothing.
 
   Raises:
     WorkdirError: another process uses the folder, which the message names, or
@@ -135,7 +132,7 @@ class Workdir:
     config: config_lib.Config,
     problem: identity.Record,
   ):
-    self.folder = make(folder)
+    self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
@@ -150,8 +147,7 @@ class Workdir:
   def begin(self, rounds_done: int) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.
 
-    A start that is refused, and that of a finished run, write nothing. The
-    summary of a shorter run is removed.
+    A finished run stays as it is; the summary of a shorter one is removed.
 
     Returns:
       The last row of metrics that stays, empty if there is none.
@@ -170,10 +166,6 @@ class Workdir:
     # Unbuffered: closing would write what a full disk has refused once more.
     self._file = open(self.metrics, 'ab', buffering=0)
     return last
-
-  def has_metrics(self) -> bool:
-    """Whether an earlier start has logged a round."""
-    return _has_rows(self.folder)
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics.
@@ -223,8 +215,7 @@ class Records:
     rows: of the finished points, by number.
 
   Raises:
-    WorkdirError: the folder holds other points, is in use, or cannot be
-      written.
+    WorkdirError: as `Workdir` does.
   """
 
   def __init__(
@@ -236,7 +227,7 @@ class Records:
     problem: identity.Record | None = None,
     may_change: MayChange = lambda then: (),
   ):
-    self.folder = make(folder)
+    self.folder = _make(folder)
     self._config, self._problem = config, problem
     self._path = self.folder / name
     with lock(self.folder) as locked:  # nobody else writes what is compared

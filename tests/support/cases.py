@@ -344,7 +344,6 @@ NIGHTLY |= {
   'safl_clip_client', 'safl_cosine', 'safl_layerwise', 'preconditioned_onebit',
   'iterative_sketching_momentum', 'sketched_sgd_momentum', 'heaprix_literal',
   'fedsketchgate_printed', 'fedcom_qsgd', 'fedcom_sign', 'feedback_sign',
-  'fedavg_adamw', 'safl_srht',
 }  # fmt: skip
 # Of the structures, those that differ most: for laws that compile a program for
 # each case, where the others look at the program of the twin.

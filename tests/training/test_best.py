@@ -3,16 +3,15 @@
 import json
 import math
 import random
-import shutil
-import signal
 
-import chex
 import fl_sketch
+from fl_sketch import experiment
 from fl_sketch.experiment import config
 from fl_sketch.reporting import metrics
-from fl_sketch.training import best, checkpoints, saved_params
+from fl_sketch.training import best, saved_params
 import numpy as np
 import pytest
+import refusals
 import runs
 
 pytestmark = pytest.mark.xdist_group('training')
@@ -101,21 +100,8 @@ def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
   assert lost > 60
 
 
-def test_a_config_may_say_what_is_better(tmp_path, monkeypatch):
-  """Catches a direction that is taken for a part of the name."""
-  monkeypatch.setattr(saved_params, 'write', fake_write)
-  (tmp_path / 'metrics.jsonl').write_text('{"round": 0, "test_regret": 2.0}')
-  keeper = best.Best(tmp_path, 'min test_regret', [])
-  for number, value in enumerate((3.0, 1.0), start=1):
-    keeper.consider({'round': number, 'test_regret': value}, 0.0)
-  about = {'metric': 'test_regret', 'value': 1.0, 'rounds_done': 3}
-  assert keeper.summary() == {'best': about}
-
-
-@pytest.mark.representatives('client_loss_mean')
-@pytest.mark.parametrize(
-  'metric', ['test_loss', 'test_accuracy', 'client_loss_mean']
-)
+@pytest.mark.representatives('test_accuracy')
+@pytest.mark.parametrize('metric', ['test_accuracy', 'client_loss_mean'])
 def test_the_best_is_that_of_the_metrics(metric, tmp_path):
   """Catches parameters of another round than the value's, and of the last."""
   fields = BEST | RATES | {'keep_best': metric}
@@ -131,77 +117,14 @@ def test_the_best_is_that_of_the_metrics(metric, tmp_path):
   assert run.evaluate()[metric] == values[least]
 
 
-@pytest.mark.nightly
-def test_a_best_is_kept_by_a_run_that_resumes(tmp_path, monkeypatch):
-  """Catches a run that forgets the best of an earlier start."""
-  whole, cut = tmp_path / 'whole', tmp_path / 'cut'
-  runs.train(whole, **BEST, **RATES)
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints.Checkpoints, 'save', killed)
-    with pytest.raises(Killed):
-      runs.train(cut, **BEST, **RATES)
-  runs.train(cut, **BEST, **RATES)
-  shutil.rmtree(cut / 'checkpoints' / '8')
-  runs.train(cut, **BEST, **RATES)
-  one, other = (fl_sketch.load(folder, best=True) for folder in (whole, cut))
-  assert one.summary['best'] == other.summary['best']
-  chex.assert_trees_all_equal(one.params, other.params)
-
-
-def killed(*_):
-  raise Killed
-
-
-@pytest.mark.nightly
-def test_keeping_a_best_changes_no_number(whole, tmp_path):
-  """Catches an evaluation that donates, or a copy that rounds."""
-  folder, result = whole
-  same = runs.train(tmp_path, keep_best='test_accuracy')
-  chex.assert_trees_all_equal(same.state, result.state)
-  assert runs.rows(tmp_path) == runs.rows(folder)
-  ours, theirs = (
-    json.loads((path / 'summary.json').read_text())
-    for path in (tmp_path, folder)
-  )
-  assert ours.keys() - theirs.keys() == {'best'}
-
-
-@pytest.mark.parametrize(
-  ('fields', 'message'),
-  [
-    ({'keep_best': 'train_loss'}, "keep_best='train_loss' is no metric"),
-    ({'keep_best': 'client_loss_mean'}, r"keep_best='client_loss_mean' is no"),
-    (
-      {'keep_best': 'client_loss_q1', 'client_holdout': 0.2},
-      "keep_best='client_loss_q1' is no",
-    ),
-    (
-      {
-        'keep_best': 'client_loss_mean', 'client_holdout': 0.2,
-        'epsilon': 1.0, 'delta': 1e-3, 'clip_norm': 1.0, 'standardize': False,
-      },
-      "keep_best='client_loss_mean' ch",
-    ),
-  ],
-)  # fmt: skip
-def test_a_metric_that_is_not_there_is_refused(fields, message):
-  """Catches a run that keeps nothing, and a choice that leaks."""
-  with pytest.raises(config.ConfigError, match=message):
-    fl_sketch.experiment.build(runs.SAFL | fields)
-
-
-@pytest.mark.long
-def test_a_best_survives_sigkill(tmp_path):
-  """Catches a best that a real kill leaves half written."""
-  flags = [*runs.EVERY_ROUND, '--config.keep_best=test_loss']
-  flags += ['--config.eval_every=1', '--config.client_lr=1.0']
-  whole, cut = tmp_path / 'whole', tmp_path / 'cut'
-  runs.finish(runs.launch(whole, *flags))
-  killed = [runs.kill_at(cut, row, flags) for row in (2, 11, 23, 31)]
-  assert killed == [-signal.SIGKILL] * 4
-  runs.finish(runs.launch(cut, *flags))
-  one, other = (fl_sketch.load(folder, best=True) for folder in (whole, cut))
-  assert one.summary['best'] == other.summary['best']
-  chex.assert_trees_all_equal(one.params, other.params)
-  names = {path.name for path in (whole / 'best').iterdir()}
-  assert names == {path.name for path in (cut / 'best').iterdir()}
+HOLDOUT = {'client_holdout': 0.2}
+LEAKS = {'epsilon': 1.0, 'delta': 1e-3, 'clip_norm': 1.0, 'standardize': False}
+# A run that keeps nothing, and a choice that leaks.
+test_a_metric_that_is_not_there_is_refused = refusals.refused(
+  lambda fields: experiment.build(runs.SAFL | fields),
+  ({'keep_best': 'train_loss'}, "'train_loss' is no metric"),
+  ({'keep_best': 'client_loss_mean'}, "'client_loss_mean' is no"),
+  (HOLDOUT | {'keep_best': 'client_loss_q1'}, "'client_loss_q1' is no"),
+  (HOLDOUT | LEAKS | {'keep_best': 'client_loss_mean'}, "_mean' ch"),
+  error=config.ConfigError,
+)

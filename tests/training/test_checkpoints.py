@@ -1,5 +1,6 @@
 """A restored checkpoint resumes at the same bits, for every algorithm."""
 
+import contextlib
 import errno
 import itertools
 import shutil
@@ -54,11 +55,14 @@ def scaffold(tmp_path):
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
   book = traffic.Ledger.empty(cases.POPULATION, 40)
   assert store.newest is None
-  yield (
-    tmp_path,
-    lambda: store.save(2, state, book, rows.saved(state)),
-    lambda: store.restore(state, book),
-  )
+
+  def restore(devices=2):
+    with contextlib.closing(
+      checkpoints.Checkpoints(tmp_path, keep=2, devices=devices)
+    ) as later:
+      return later.restore(state, book)
+
+  yield tmp_path, lambda: store.save(2, state, book, rows.saved(state)), restore
   store.close()
 
 
@@ -72,9 +76,12 @@ def test_rows_of_a_start_that_died_are_not_taken_for_others(scaffold):
   assert [len(part.ids) for part in restore().rows] == [cases.POPULATION]
 
 
-def test_without_checkpoints_there_is_nothing_to_restore(scaffold):
-  _, _, restore = scaffold
+def test_going_on_with_other_devices_is_said(scaffold):
+  _, save, restore = scaffold
   assert restore() is None
+  save()
+  with pytest.warns(UserWarning, match='3 devices where the run had 2'):
+    restore(devices=3)
 
 
 def test_a_checkpoint_without_its_rows_is_not_taken_for_one(scaffold):

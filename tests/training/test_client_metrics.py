@@ -1,6 +1,5 @@
 """Clients are evaluated on what they hold out, and never train on it."""
 
-import json
 import math
 
 import fl_sketch
@@ -9,7 +8,7 @@ from fl_sketch.data import ragged
 from fl_sketch.experiment import config
 from fl_sketch.reporting import client_metrics as over
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import client_metrics, log, program
+from fl_sketch.training import client_metrics, log
 import jax
 import numpy as np
 import pytest
@@ -23,8 +22,9 @@ FIELDS = runs.SAFL | {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('share', [0.01, 0.3, 0.5, 0.99])
-@pytest.mark.parametrize('indices', [True, False])
+@pytest.mark.parametrize(
+  ('share', 'indices'), [(0.01, True), (0.3, False), (0.99, True)]
+)
 def test_a_split_loses_no_sample_and_leaves_each_client_one(share, indices):
   """Catches a sample in both parts or in none, and a client without any."""
   sizes = np.array([1, 2, 3, 10, 500, 1, 40])
@@ -46,14 +46,6 @@ def test_a_split_loses_no_sample_and_leaves_each_client_one(share, indices):
   )
   rate, half = round(share * 500) / 500, draws[:, :250].mean()
   assert abs(half - rate) < 5 * (rate * (1 - rate) / (9 * 250)) ** 0.5 + 1e-9
-
-
-def test_nothing_is_held_out_by_default(whole):
-  """Catches a run of today that trains on other samples, or logs more."""
-  exp = experiment.build(runs.SAFL)
-  assert exp.held_out is None
-  names = {name for row in runs.rows(whole[0]) for name in row}
-  assert not [name for name in names if name.startswith('client_')]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +78,7 @@ def by_hand(exp, params):
   return {k: np.array([v[k] for v in values]) for k in values[0]}
 
 
-@pytest.mark.parametrize(
-  ('devices', 'most'), [(1, 4000), (2, 4000), (2, 70), (1, 101)]
-)
+@pytest.mark.parametrize(('devices', 'most'), [(1, 4000), (2, 70)])
 def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
   """Catches a sample of a neighbour, of the padding, or of a chunk twice."""
   monkeypatch.setattr(client_metrics, '_most', lambda exp: most)
@@ -154,51 +144,18 @@ def test_the_account_is_of_the_samples_that_are_trained_on():
     'batch_size': 4, 'partition': 'iid', 'sigma': None, 'server_lr': 1.0,
     'rounds': 1,
   }  # fmt: skip
-  whole = experiment.build(fields | {'client_holdout': 0.0})
   exp = experiment.build(fields)
-  before, after = (e.guarantee.mechanism for e in (whole, exp))
-  least = exp.partition.smallest
-  assert after.population == least < before.population
-  assert after.sampling_probability == 4 / least > before.sampling_probability
-  assert exp.guarantee.statement.epsilon > whole.guarantee.statement.epsilon
-  assert exp.guarantee == experiment.account(exp.config)
+  mechanism, least = exp.guarantee.mechanism, exp.partition.smallest
+  assert mechanism.population == least < len(exp.data['y']) // 30
+  assert mechanism.sampling_probability == 4 / least
+  # Nor does the guarantee seem to cover metrics of clients.
+  assert any('client_' in text for text in exp.guarantee.statement.caveats)
 
 
-@pytest.mark.parametrize('share', [0.0, 0.3])
-def test_a_private_run_says_that_metrics_of_clients_have_no_noise(share):
-  """Catches a guarantee that seems to cover them."""
-  fields = FIELDS | PRIVATE | {'client_holdout': share}
-  c = config.Config.from_mapping(fields | {'rounds': 1})
-  caveats = experiment.account(c).statement.caveats
-  assert any('client_' in caveat for caveat in caveats) == bool(share)
-
-
-@pytest.mark.nightly
-def test_a_run_logs_them_and_counts_their_memory(tmp_path):
-  """Catches columns that are missing, and samples that preflight forgets."""
-  result = runs.train(tmp_path, **FIELDS | {'rounds': 2, 'eval_every': 1})
-  rows = runs.rows(tmp_path)
-  names = [name for name in rows[0] if name.startswith('client_')]
-  assert len(names) == 12
-  assert all(names == [n for n in r if n.startswith('client_')] for r in rows)
-  assert result.row['client_loss_q10'] <= result.row['client_loss_q90']
-  exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
-  held = program.memory_of(exp, mesh).held
-  most = -(-exp.held_out.samples // 2)
-  assert held['held-out data'] == most * (64 + 4)
-
-
-@pytest.mark.nightly
-def test_a_sweep_over_seeds_evaluates_each_on_its_own_samples(tmp_path):
+def test_seeds_of_a_sweep_have_programs_of_their_own():
   """Catches a seed that is evaluated on what another one trains on."""
-  fields = FIELDS | {'rounds': 2, 'sweep': {'seed': (0, 1)}}
-  rows = sweeps.run(fields, str(tmp_path / 'sweep'), progress=False)
-  for seed, row in enumerate(rows):
-    folder = tmp_path / str(seed)
-    runs.train(folder, **fields | {'sweep': None, 'seed': seed})
-    summary = json.loads((folder / 'summary.json').read_text())
-    name = 'client_loss_mean'
-    assert row[name] == pytest.approx(summary[name], rel=1e-4)
+  points = sweeps.points(FIELDS | {'sweep': {'seed': (0, 1)}})
+  assert [*sweeps.groups(dict(enumerate(points)))] == [[0], [1]]
 
 
 @pytest.mark.nightly

@@ -22,10 +22,9 @@ def sampled(seed, population=23, size=9):
   return rounds.Cohort(ids, weight, {'x': 10 * ids}, byzantine=ids % 2 == 0)
 
 
-@pytest.mark.parametrize('processes', [1, 2, 3, 5])
-@pytest.mark.parametrize('seed', range(3))
-def test_every_client_is_with_the_process_that_has_it(processes, seed):
-  cohort = sampled(seed)
+@pytest.mark.parametrize('processes', [1, 2, 5])
+def test_every_client_is_with_the_process_that_has_it(processes):
+  cohort = sampled(seed=processes)
   lanes = cohort_feed.fullest(cohort, 23, processes)
   starts = placement.starts(23, processes)
   laid = cohort_feed.by_process(cohort, 23, processes, lanes)
@@ -43,26 +42,18 @@ def test_every_client_is_with_the_process_that_has_it(processes, seed):
   assert np.count_nonzero(laid.weight) == 9
 
 
-def test_blocks_share_the_population_out():
-  for population, processes in itertools.product((7, 64, 100), (1, 2, 3, 7)):
-    starts = placement.starts(population, processes)
-    assert [starts[0], starts[-1]] == [0, population]
-    sizes = np.diff(starts)
-    assert sizes.max() - sizes.min() <= 1
-
-
 @pytest.mark.parametrize(
   'sampling', ['fixed_size', 'poisson', 'random_allocation']
 )
 def test_lanes_suffice_but_once_in_1e9(sampling):
-  """All of 2,000 cohorts fit; false alarms have probability below 4e-6."""
+  """All of 500 cohorts fit; false alarms have probability below 1e-6."""
   c = experiment.build(
     SMALL | {'population': 200, 'cohort': 40, 'sampling': sampling}
   )
   lanes = cohort_feed.lanes_per_process(c.config, shards=4, processes=2)
   assert lanes % 2 == 0
   assert lanes <= (40 if sampling == 'fixed_size' else 100)
-  counts = [cohort_feed.fullest(c.sample(r), 200, 2) for r in range(2000)]
+  counts = [cohort_feed.fullest(c.sample(r), 200, 2) for r in range(500)]
   assert 20 < max(counts) <= lanes
 
 
@@ -170,19 +161,3 @@ def test_a_part_that_is_missing_or_damaged_is_refused(tmp_path):
     client_state.read(tmp_path / '4')
   client_state.keep_only(tmp_path, [5])
   assert not (tmp_path / '4').exists()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize('algorithm', ['scaffold', 'cd_adam'])
-def test_a_run_with_rows_on_the_host_is_the_run(algorithm, tmp_path):
-  fields = SMALL | {'algorithm': algorithm}
-  if algorithm == 'cd_adam':
-    fields |= {'codec': {'kind': 'top_k', 'k': 20}, 'server_lr': 0.01}
-    fields |= {'local_steps': 1}
-
-  def run(where):
-    exp = experiment.build(fields | {'client_state': where})
-    return training.train(exp, tmp_path / where, progress=False).state.params
-
-  runs = [run(where) for where in ('device', 'host')]
-  jax.tree.map(np.testing.assert_array_equal, *runs)

@@ -19,7 +19,6 @@ A, B, HEAD = INPUTS * RANK, RANK * WIDTH, (WIDTH + 1) * CLASSES
 KERNEL = INPUTS * WIDTH
 PLAIN = runs.SMALL | {'standardize': False}
 NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
-FAST = pytest.mark.representatives('fedex')
 
 
 def fields_of(kind, **fields):
@@ -46,7 +45,7 @@ BYTES = {
 }
 
 
-@FAST
+@pytest.mark.representatives('fedex')
 @pytest.mark.parametrize('kind', BYTES)
 def test_what_is_frozen_is_neither_sent_nor_counted(kind):
   """Catches kernels and biases in a bill, in d, or in a plan's model."""
@@ -70,6 +69,7 @@ def test_a_table_is_of_what_is_trained():
   assert planning.wire(exp, mesh()) == ([120] * 4, [120] * 4)
 
 
+@pytest.mark.representatives('fedex')
 @pytest.mark.parametrize('kind', ['naive', 'fedex'])
 def test_own_steps_of_a_client_train_no_kernel(kind):
   """Catches an evaluation after own steps on arrays that the server changes."""
@@ -85,35 +85,19 @@ def test_own_steps_of_a_client_train_no_kernel(kind):
     assert adapter.base.shape == (INPUTS, WIDTH)
 
 
-@pytest.fixture(scope='module', params=[
-  pytest.param('naive', marks=pytest.mark.nightly), 'fedex',
-])  # fmt: skip
-def finished(request, tmp_path_factory):
-  """A run of a kind: its fields, folder and result."""
-  fields = fields_of(request.param, checkpoint_every=2)
-  folder = tmp_path_factory.mktemp(request.param)
-  result = training.train(experiment.build(fields), folder, progress=False)
-  return fields, folder, result
-
-
-@pytest.mark.nightly
-def test_a_run_goes_on_beside_what_is_frozen(finished, tmp_path):
-  """Catches frozen arrays in a checkpoint, and others after a resume."""
-  fields, folder, result = finished
-  first = training.train(
-    experiment.build(fields | {'rounds': 2}), tmp_path, progress=False
-  )
-  sizes = {x.size for x in jax.tree.leaves(first.state)}
-  assert WIDTH not in sizes  # the frozen bias
-  assert (KERNEL in sizes) == (fields['algorithm'] == 'fedex')
-  again = training.train(experiment.build(fields), tmp_path, progress=False)
-  chex.assert_trees_all_equal(again.state, result.state)
-  assert runs.rows(tmp_path) == runs.rows(folder)
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """A run whose server changes kernels: its folder and its result."""
+  folder = tmp_path_factory.mktemp('fedex')
+  return folder, training.train(built('fedex'), folder, progress=False)
 
 
 def test_a_run_is_read_as_the_model_with_its_kernels_merged(finished, tmp_path):
   """Catches outputs, an evaluation or a file without factors or scale."""
-  _, folder, result = finished
+  folder, result = finished
+  sizes = {x.size for x in jax.tree.leaves(result.state)}
+  assert KERNEL in sizes
+  assert WIDTH not in sizes  # the frozen bias
   run = fl_sketch.load(folder)
   logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
   assert run.evaluate() == logged
@@ -150,34 +134,13 @@ def test_a_run_does_not_go_on_beside_other_frozen_arrays():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-  'swept',
-  [{'seed': (0, 1)}, {'client_lr': (0.05, 0.1)}],
-  ids=['of models', 'of rates'],
-)
-def test_points_of_a_sweep_are_runs_of_their_own(swept, tmp_path):
-  """Catches points that share a frozen tree where they must not.
-
-  FFA-LoRA, whose frozen A differs with the seed.
-  """
-  fields = fields_of('ffa') | {'sweep': swept}
-  found = sweeps.run(
-    fields, tmp_path / 'sweep', points_per_program=2, progress=False
+def test_points_of_a_sweep_are_runs_of_their_own(tmp_path):
+  """Catches a frozen A of FFA-LoRA that points of two seeds share."""
+  fields = fields_of('ffa') | {'sweep': {'seed': (0, 1)}}
+  options = {'points_per_program': 2, 'progress': False}
+  found = sweeps.run(fields, tmp_path / 'sweep', **options)
+  exp = experiment.build(sweeps.points(fields)[1].config)
+  alone = training.train(exp, tmp_path / 'alone', progress=False)
+  np.testing.assert_allclose(
+    found[1]['test_loss'], alone.row['test_loss'], rtol=1e-5
   )
-  for i, (point, row) in enumerate(
-    zip(sweeps.points(fields), found, strict=True)
-  ):
-    exp, folder = experiment.build(point.config), tmp_path / f'{i}'
-    alone = training.train(exp, folder, progress=False)
-    for name in ('train_loss', 'test_loss', 'test_accuracy'):
-      np.testing.assert_allclose(row[name], alone.row[name], rtol=1e-5)
-  assert found[0]['test_loss'] != found[1]['test_loss']
-
-
-@pytest.mark.nightly
-def test_clients_adapt_to_what_they_hold_out(tmp_path):
-  """Catches steps of clients of their own that lack what is frozen."""
-  own = {'client_holdout': 0.3, 'personal_steps': 20, 'personal_lr': 0.3}
-  exp = built('naive', **own)
-  row = training.train(exp, tmp_path, progress=False).row
-  assert row['personal_loss_mean'] < row['client_loss_mean']

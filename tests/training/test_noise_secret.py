@@ -1,6 +1,6 @@
 """The secret of a private run: its permissions, and when a run needs it."""
 
-import dataclasses
+import functools
 import hashlib
 import itertools
 import os
@@ -19,6 +19,11 @@ from tests.training.test_private_runs import PRIVATE
 
 FILES = {'entropy'}
 PROBLEM = {'training data x': 'a', 'source of fl_sketch': 'b', 'jax': '0'}
+
+
+def of_run(folder, c=None, *, problem=PROBLEM, resumed=False, **fields):
+  c = c or config.Config(**PRIVATE | fields)
+  return noise_secret.of_run(c, problem, folder, resumed=resumed)
 
 
 def words(key):
@@ -123,39 +128,29 @@ def test_an_interrupted_write_leaves_nothing_half_made(
 
 def test_a_noise_seed_makes_the_same_secret_again():
   """Catches seeds that share their randomness."""
-  seeds = itertools.product(range(10), range(2))
-  seeds = [*seeds]
-  roots = [noise_secret.reproducible(*args) for args in seeds]
+  seeds = [*itertools.product(range(10), range(2))]
+  roots, again = (
+    [*itertools.starmap(noise_secret.reproducible, seeds)] for _ in range(2)
+  )
   assert are_distinct(roots)
-  again = (noise_secret.reproducible(*args) for args in seeds)
   assert all(map(same, roots, again))
   # It differs from the hash key of a run of this seed.
   assert words(roots[0].noise_key) != words(jax.random.key(0))
 
 
 def test_a_noise_seed_leaves_no_file(tmp_path):
-  c = config.Config(**PRIVATE, noise_seed=3)
-  of = lambda c: noise_secret.of_run(c, PROBLEM, tmp_path, resumed=False)
-  assert same(of(c), of(c))
-  assert not same(of(c), of(dataclasses.replace(c, noise_seed=4)))
+  first = of_run(tmp_path, noise_seed=3)
+  assert same(first, of_run(tmp_path, noise_seed=3))
   assert not list(tmp_path.iterdir())
-  kept = of(dataclasses.replace(c, noise_seed=None))
-  assert same(kept, of(dataclasses.replace(c, noise_seed=None)))
+  assert same(of_run(tmp_path), of_run(tmp_path))
   assert (tmp_path / 'secret' / 'entropy').exists()
 
 
 def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   """They share the file in the folder, and no random number."""
-  c = config.Config(**PRIVATE)
-  points = [
-    dataclasses.replace(c, **changed)
-    for changed in ({}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3})
-  ]
-  of_run = lambda c, resumed=False: noise_secret.of_run(
-    c, PROBLEM, tmp_path, resumed=resumed
-  )
-  roots = [*map(of_run, points)]
-  assert len({s.sampling_seed for s in roots}) == len(points)
+  changes = {}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3}
+  roots = [of_run(tmp_path, **fields) for fields in changes]
+  assert len({s.sampling_seed for s in roots}) == len(changes)
   keys = []
   for root in roots:
     keys.append(words(root.noise_key))
@@ -164,26 +159,20 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
       keys += map(words, (of_round.server, of_round.client))
   assert len(set(keys)) == len(keys)
   # A resumed run with more rounds keeps its secret.
-  longer = dataclasses.replace(c, rounds=99)
-  assert same(of_run(longer, resumed=True), roots[0])
+  assert same(of_run(tmp_path, rounds=99, resumed=True), roots[0])
 
 
 def test_a_secret_depends_on_the_fields_that_a_resumed_run_must_keep(tmp_path):
-  of = lambda **fields: noise_secret.of_run(
-    config.Config(**PRIVATE | fields), PROBLEM, tmp_path, resumed=False
-  )
-  first = of(clip_norm=1.0, rounds=50)
-  assert same(first, of(clip_norm=1, rounds=100))
-  assert not same(first, of(clip_norm=2.0, rounds=50))
+  of = functools.partial(of_run, tmp_path)
+  assert same(of(clip_norm=1.0, rounds=50), of(clip_norm=1, rounds=100))
   # With epsilon the noise depends on the number of rounds.
-  calibrated = {'epsilon': 8.0, 'noise_multiplier': None}
-  assert not same(of(**calibrated, rounds=50), of(**calibrated, rounds=100))
+  of = functools.partial(of, epsilon=8.0, noise_multiplier=None)
+  assert not same(of(rounds=50), of(rounds=100))
 
 
 def test_a_secret_depends_on_every_entry_of_the_problem(tmp_path):
   """Catches noise that is used again for other data, code or rounding."""
-  c = config.Config(**PRIVATE)
-  of = lambda record: noise_secret.of_run(c, record, tmp_path, resumed=False)
+  of = lambda record: of_run(tmp_path, problem=record)
   others = [PROBLEM | {name: 'other'} for name in PROBLEM]
   assert are_distinct([of(PROBLEM), *map(of, others), of({})])
   assert same(of(PROBLEM), of(dict(reversed(PROBLEM.items()))))
@@ -192,13 +181,10 @@ def test_a_secret_depends_on_every_entry_of_the_problem(tmp_path):
 def test_a_secret_depends_on_defaults(tmp_path, monkeypatch):
   """Catches an upgrade that resumes with the noise of another default."""
   c = config.Config(**PRIVATE)
-  of = lambda c: noise_secret.of_run(c, PROBLEM, tmp_path, resumed=False)
-  first, fields = of(c), files.as_json(c)
-  for name in ('algorithm', 'weight_decay', 'batch_order'):
-    with monkeypatch.context() as patch:
-      changed = {**fields, name: 'another'}
-      patch.setattr(files, 'as_json', lambda _, fields=changed: fields)
-      assert not same(of(c), first), name
+  first, fields = of_run(tmp_path, c), files.as_json(c)
+  fields['weight_decay'] = 'another'
+  monkeypatch.setattr(files, 'as_json', lambda _: fields)
+  assert not same(of_run(tmp_path, c), first)
 
 
 def test_a_secret_that_cannot_be_written_is_named(tmp_path):

@@ -5,7 +5,6 @@ import json
 from fl_sketch import experiment, models, sweeps
 from fl_sketch.data import store
 from fl_sketch.experiment import config, held_out
-from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, program
 import flax.linen as nn
@@ -99,39 +98,21 @@ def test_own_steps_depend_on_no_device_or_chunk(
   check(of_personal(exp, devices), want, 'personal')
 
 
-def test_without_a_step_all_is_as_before():
-  """Catches a client that is evaluated on samples of another one."""
-  exp = experiment.build(FIELDS)
-  still = exp._replace(personalize=lambda hp, params, batches, key: params)
-  mesh = mesh_lib.cohort_mesh(2)
-  found = evaluated(still, mesh)
-  before = {k: v for k, v in found.items() if k.startswith('client_')}
-  after = {k: v for k, v in found.items() if k.startswith('personal_')}
-  assert len(before) == len(after) == 12
-  for name, value in before.items():
-    name = name.replace('client_', 'personal_')
-    assert after[name] == pytest.approx(value, rel=1e-5)
-  none = experiment.build(FIELDS | {'personal_steps': 0})
-  assert evaluated(none, mesh) == before
-
-
 @pytest.mark.nightly
 def test_each_client_draws_by_itself():
   """Catches dropout that is the same on all clients."""
-  exp = experiment.build(FIELDS)
-
-  def drawn(hp, params, batches, key):
-    return jax.random.uniform(key)
 
   def metrics_fn(params, batch):
     count = batch['mask'].sum()
     value = params if isinstance(params, jax.Array) else 0.0
     return {'loss': value * count, 'count': count}
 
-  exp = exp._replace(personalize=drawn, metrics_fn=metrics_fn)
+  exp = experiment.build(FIELDS)._replace(
+    personalize=lambda hp, params, batches, key: jax.random.uniform(key),
+    metrics_fn=metrics_fn,
+  )
   found = of_personal(exp)
   assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
-  assert of_personal(exp, 2) == found
 
 
 class Tiny(nn.Module):
@@ -169,9 +150,8 @@ def texts(tmp_path, own_parts):
 @pytest.mark.nightly
 def test_tokens_are_pooled_over_all_clients(texts):
   """Catches means of means, padding that counts, and another held-out part."""
-  exp = experiment.build(texts | {'personal_steps': 2})
-  mesh = mesh_lib.cohort_mesh(2)
-  found = evaluated(exp, mesh)
+  exp = experiment.build(texts | {'personal_steps': 1})
+  found = evaluated(exp, mesh_lib.cohort_mesh(2))
   data = store.open(texts['dataset_options']['folder'])
   model = models.as_model(Tiny(11))
   logits = model.apply(exp.params, np.asarray(data.test['x']), None)
@@ -190,25 +170,6 @@ def test_tokens_are_pooled_over_all_clients(texts):
   count = np.bincount(owner, real.sum(1), 5)[HELD > 0]
   sums = np.bincount(owner, each.sum(1), 5)[HELD > 0]
   assert found['client_loss_mean'] == pytest.approx((sums / count).mean())
-  # And of own models: a step after the other, client after client.
-  values = []
-  loss_fn, metrics_fn = losses.make(Tiny(11), 'tokens')
-  slope = jax.jit(jax.grad(loss_fn))
-  for i in np.flatnonzero(HELD):
-    (drawn,) = held_out.personal_batches(
-      exp.config, exp.partition, np.array([i])
-    )
-    w = exp.params
-    for index in drawn:
-      batch = {k: np.asarray(x)[index] for k, x in data.train.items()}
-      grad = slope(w, batch)
-      w = jax.tree.map(lambda p, g: p - 0.5 * g, w, grad)
-    part = slice(data.held_out[i], data.held_out[i + 1])
-    values.append(metrics_fn(w, {k: x[part] for k, x in data.test.items()}))
-  loss, count = (np.array([v[k] for v in values]) for k in ('loss', 'count'))
-  assert found['personal_loss_mean'] == pytest.approx((loss / count).mean())
-  pooled = loss.sum() / count.sum()
-  assert found['personal_loss_pooled'] == pytest.approx(pooled)
 
 
 @pytest.mark.nightly
@@ -248,6 +209,7 @@ def test_memory_has_the_models_of_clients():
   held = program.memory_of(exp, mesh).held
   lanes = min(exp.clients_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
   assert held['own models'] > 3 * lanes * 650 * 4
+  assert held['held-out data'] == -(-exp.held_out.samples // 2) * (64 + 4)
 
 
 @pytest.mark.nightly
@@ -266,19 +228,9 @@ def test_the_points_of_a_sweep_make_steps_of_their_own_rates(tmp_path):
 
 test_steps_that_mean_nothing_are_refused = refusals.refused(
   lambda fields: experiment.build(FIELDS | fields),
-  (
-    {'client_holdout': 0.0},
-    'personal_steps=3 requires samples',
-  ),
+  ({'client_holdout': 0.0}, 'personal_steps=3 requires samples'),
   ({'personal_steps': -1}, 'personal_steps=-1 must be >= 0.'),
-  (
-    {'personal_steps': None, 'personal_lr': 0.1},
-    'personal_lr=0.1 has no effect',
-  ),
-  (
-    FIELDS | PRIVATE
-    | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
-    "keep_best='personal_loss_mean'",
-  ),
+  ({'personal_steps': None, 'personal_lr': 0.1}, 'personal_lr=0.1 has no'),
+  (PRIVATE | {'keep_best': 'personal_loss_mean'}, 'personal_loss_mean'),
   error=config.ConfigError,
-)  # fmt: skip
+)
