@@ -10,7 +10,6 @@ from accounting_reference import (
   delta_of,
   epsilon,
   poisson,
-  renyi_epsilon,
 )
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
@@ -24,23 +23,18 @@ from fl_sketch.privacy.accounting import (
 )
 import numpy as np
 import pytest
-import runs
 from scipy import integrate, stats
 
 REFERENCE = [
-  (poisson(2.0068, 100, 0.2), 1e-5),
-  (poisson(0.756, 2000, 0.01), 1e-5),
-  (poisson(1.0, 20, 0.5), 1e-3),
   (poisson(8.0, 50, 0.9), 1e-8),
   (poisson(1.0, 1, 0.01), 1e-5),
   (poisson(2.0, 100, 0.2, adjacency=REPLACE), 1e-5),
   (poisson(1.0, 30, 0.3, adjacency=ZERO), 1e-5),
-  (poisson(20.0, 5000, 0.3), 1e-7),
   (accounting.compose([poisson(2.0, 50, 0.2), poisson(20.0, 20, 1.0)]), 1e-5),
 ]
 
 
-@pytest.mark.representatives('mechanism0-1e-05', 'mechanism5-1e-05')
+@pytest.mark.representatives('mechanism1-1e-05', 'mechanism2-1e-05')
 @pytest.mark.parametrize(('mechanism', 'delta'), REFERENCE)
 def test_losses_are_those_of_dp_accounting(mechanism, delta):
   """Catches losses of another adjacency."""
@@ -55,16 +49,6 @@ def test_losses_are_those_of_dp_accounting(mechanism, delta):
   assert epsilon(mechanism, delta) == pytest.approx(want, rel=1e-5)
 
 
-@pytest.mark.representatives('mechanism3-1e-08', 'mechanism4-1e-05')
-@pytest.mark.parametrize(('mechanism', 'delta'), REFERENCE[:5])
-def test_renyi_is_above_quadrature_and_above_the_losses(mechanism, delta):
-  """The library adds an alternating series by magnitude at broken orders."""
-  eps = epsilon(mechanism, delta, 'rdp')
-  by_hand = renyi_epsilon(mechanism, delta)
-  assert by_hand * (1 - 1e-6) <= eps <= 1.01 * by_hand
-  assert eps >= epsilon(mechanism, delta)
-
-
 def by_integer_orders(z, q, order):
   """Mironov, Talwar and Zhang, arXiv:1908.10530, section 3.3."""
   terms = [
@@ -77,10 +61,9 @@ def by_integer_orders(z, q, order):
   return np.logaddexp.reduce(terms) / (order - 1)
 
 
-@pytest.mark.parametrize(('z', 'q', 'steps'), [(1.0, 0.2, 7), (4.0, 0.01, 100)])
-def test_divergences_of_samples_are_those_of_the_closed_form(z, q, steps):
+def test_divergences_of_samples_are_those_of_the_closed_form():
   """Catches steps, or the sampling, that are left out."""
-  orders = 2, 5, 30
+  (z, q, steps), orders = (1.0, 0.2, 7), (2, 5, 30)
   want = [steps * by_integer_orders(z, q, order) for order in orders]
   got = accounting.renyi_divergences(poisson(z, steps, q), orders=orders)
   np.testing.assert_allclose(got, want, rtol=1e-6)
@@ -117,9 +100,9 @@ def test_divergences_give_the_epsilon_of_the_accountant(mechanism):
 
 @pytest.mark.parametrize('adjacency', Adjacency)
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
-@pytest.mark.parametrize(('z', 'steps'), [(1.0, 1), (2.0, 1), (21.9, 500)])
-def test_full_participation_is_the_closed_form(adjacency, accountant, z, steps):
+def test_full_participation_is_the_closed_form(adjacency, accountant):
   """Also under replace-one at z / 2, where the library's Renyi is not."""
+  z, steps = 21.9, 500
   mechanism = GaussianMechanism(z, steps, adjacency=adjacency)
   eps = epsilon(mechanism, accountant=accountant)
   z /= 2 if adjacency is REPLACE else 1
@@ -187,44 +170,16 @@ def test_extremes_are_infinite_or_genuinely_zero():
       assert epsilon(poisson(1e-8, 3, q), accountant=accountant) > 1e15
 
 
-CALIBRATIONS = [
-  ('pld', 5.0, 1e-5, 0.2, 100, 2.00684),
-  ('pld', 1.5, 1e-5, 0.2, 500, 11.62897),
-  ('rdp', 5.0, 1e-6, 1.0, 500, 23.23536),
-  ('rdp', 5.0, 1e-5, 0.2, 100, 2.14608),
-  ('rdp', 1.5, 1e-5, 0.2, 500, 12.57182),
-]
-
-
 @pytest.mark.smoke
-@pytest.mark.representatives('pld-1.5-1e-05-0.2-500-11.62897')
+@pytest.mark.representatives('pld-2.00684')
 @pytest.mark.parametrize(
-  ('accountant', 'eps', 'delta', 'q', 'steps', 'expected'), CALIBRATIONS
+  ('accountant', 'expected'), [('pld', 2.00684), ('rdp', 2.14608)]
 )
-def test_calibrated_noise_is_least_and_on_the_safe_side(
-  accountant, eps, delta, q, steps, expected
-):
+def test_calibrated_noise_is_least_and_on_the_safe_side(accountant, expected):
+  eps, delta, q, steps = 5.0, 1e-5, 0.2, 100
   z = calibrated(eps, delta, steps, q, accountant)
   assert z == pytest.approx(expected, rel=2e-4)
   mechanism = poisson(z, steps, q)
   assert epsilon(mechanism, delta, accountant) <= eps
   closer = dataclasses.replace(mechanism, noise_multiplier=z * (1 - 2.1e-4))
   assert epsilon(closer, delta, accountant) > eps
-
-
-MEMORY = """
-from fl_sketch.privacy import accounting
-from peak import peak_kib
-for eps, steps in ((5, 100), (5, 500), (1.5, 100), (1.5, 500)):
-  accounting.calibrate_noise_multiplier(
-    epsilon=eps, delta=1e-5, steps=steps, sampling_probability=0.2)
-noisy = accounting.GaussianMechanism(
-  0.3, 500, accounting.Sampling.POISSON, 0.2)
-assert 400 < accounting.compute_epsilon(noisy, delta=1e-5) < 800
-print(peak_kib())
-"""
-
-
-@pytest.mark.long
-def test_calibration_takes_less_than_a_gibibyte():
-  assert int(runs.python('-c', MEMORY)) < 2**20

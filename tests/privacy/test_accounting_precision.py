@@ -35,9 +35,9 @@ def within(mechanism, delta, exact, slack=1e-2):
   assert exact <= eps <= exact * (1 + slack)
 
 
-@pytest.mark.parametrize('delta', [1e-12, 1e-11])
-def test_a_further_release_costs_and_does_not_pay(delta):
+def test_a_further_release_costs_and_does_not_pay():
   """Catches rounding of 3e-17 of delta in each of 1e5 steps (issue 25, D3)."""
+  delta = 1e-12
   full = GaussianMechanism(noise_multiplier=1e5**0.5, steps=10**5)
   one = poisson(50.0, 1, 0.01)
   assert epsilon(accounting.compose([full, one]), delta) > epsilon(full, delta)
@@ -46,18 +46,22 @@ def test_a_further_release_costs_and_does_not_pay(delta):
   assert epsilon(both, delta) > epsilon(full, delta)
 
 
-@pytest.mark.representatives('1-1e-05', '100000-1e-12', '10000000-1e-12')
-@pytest.mark.parametrize('delta', [1e-12, 1e-10, 1e-8, 1e-5])
-@pytest.mark.parametrize('steps', [1, 10**3, 10**5, 10**6, 10**7])
-def test_full_participation_by_losses_is_the_closed_form(steps, delta):
+@pytest.mark.parametrize(
+  ('mu', 'steps', 'delta'),
+  [
+    (0.3, 1, 1e-5),
+    (1.0, 10**7, 1e-12),
+    in_nightly((4.0, 10**5, 1e-12)),
+    in_nightly((4.0, 10**3, 1e-8)),
+  ],
+)
+def test_full_participation_by_losses_is_the_closed_form(mu, steps, delta):
   """Catches an FFT's rounding, which grows with steps, and too wide cells."""
-  for mu in (0.3, 1.0, 4.0):
-    exact = multiprecision.closed_form(mu, delta)
-    within(poisson(steps**0.5 / mu, steps, ALMOST), delta, exact, 1e-3)
+  exact = multiprecision.closed_form(mu, delta)
+  within(poisson(steps**0.5 / mu, steps, ALMOST), delta, exact, 1e-3)
 
 
-@pytest.mark.parametrize('delta', [1e-12, 1e-6])
-def test_mixed_parts_of_everybody_are_the_closed_form(delta):
+def test_mixed_parts_of_everybody_are_the_closed_form():
   """Catches a part that is lost, or cells that suit the largest part only."""
   parts = [
     poisson(300.0, 10**4, ALMOST),
@@ -67,8 +71,8 @@ def test_mixed_parts_of_everybody_are_the_closed_form(delta):
     poisson(3.0, 1, ALMOST, releases_per_step=2),
   ]
   square = 10**4 / 9e4 + 3 / 25 + 200 / 1600 + 10**6 / 1.6e7 + 2 / 9
-  exact = multiprecision.closed_form(mp.sqrt(square), delta)
-  within(accounting.compose(parts), delta, exact)
+  exact = multiprecision.closed_form(mp.sqrt(square), 1e-12)
+  within(accounting.compose(parts), 1e-12, exact)
 
 
 def test_replace_one_of_everybody_is_the_closed_form():
@@ -87,20 +91,9 @@ def test_the_inversion_is_the_closed_form():
 
 SAMPLED = [
   ([Releases(4.0, 500, 0.2)], 1e-5),
-  *map(
-    in_nightly,
-    [
-      ([Releases(100.0, 10**6, 0.1)], 1e-12),
-      ([Releases(3.0, 10**4, 0.01)], 1e-6),
-      ([Releases(0.756, 2000, 0.01)], 1e-5),
-      ([Releases(1.0, 10**5, 1e-3)], 1e-12),
-      ([Releases(316.0, 10**7, 0.1)], 1e-12),
-      ([Releases(316.0, 10**7, 0.1)], 1e-5),
-      ([Releases(30.0, 10**4, 0.3), Releases(2.0, 20, 0.05)], 1e-12),
-      ([Releases(30.0, 10**4, 0.3), Releases(5.0, 9)], 1e-8),
-      ([Releases(0.6, 30, 0.5)], 1e-10),
-    ],
-  ),
+  in_nightly(([Releases(0.756, 2000, 0.01)], 1e-5)),
+  in_nightly(([Releases(316.0, 10**7, 0.1)], 1e-12)),
+  in_nightly(([Releases(30.0, 10**4, 0.3), Releases(2.0, 20, 0.05)], 1e-12)),
 ]
 
 
@@ -114,12 +107,9 @@ def test_poisson_samples_are_those_of_an_inversion_in_40_digits(
   within(accounting.compose(parts), delta, exact, 2e-3)
 
 
-@pytest.mark.parametrize(
-  ('steps', 'q'),
-  [(10**5, 1e-5), pytest.param(10**4, 1e-4, marks=pytest.mark.nightly)],
-)
-def test_rare_samples_have_an_epsilon(steps, q):
+def test_rare_samples_have_an_epsilon():
   """Catches a window that the wall of the moments makes too long."""
+  steps, q = 10**4, 1e-4
   mechanism = poisson(1.0, steps, q)
   eps = epsilon(mechanism, 1e-6)
   once = epsilon(poisson(1.0, 1, steps * q / 2), 1e-6)
@@ -147,37 +137,28 @@ def hockey_stick(kind, z, q, loss):
   return at(x, 0) - mp.exp(loss) * mixture
 
 
-@pytest.mark.parametrize('counts', [(1, 3), (10**3, 1), (10**7, 10**5)])
+@pytest.mark.parametrize('counts', [(1, 3), (10**7, 10**5)])
 def test_a_transform_is_off_by_no_more_than_its_bound(counts):
   """Catches a bound of rounding that forgets steps, products or a transform."""
   cells, rng = 64, np.random.default_rng(0)
   masses = [rng.dirichlet(np.full(n, 0.3)) for n in (20, 90)]
   parts = [*zip(masses, counts, strict=True)]
   x, error = tilted_losses._convolve(parts, 5, cells)
-  spectra = []
-  for k in range(cells):
-    at = lambda p, k=k: mp.fdot(
-      (float(v), mp.expjpi(mp.mpf(-2 * k * i) / cells)) for i, v in enumerate(p)
-    )
-    spectra.append(mp.fprod(at(p) ** n for p, n in parts))
+  root = [mp.expjpi(mp.mpf(2 * k) / cells) for k in range(cells)]
+  at = lambda p, k: mp.fdot(
+    (float(v), root[-k * i % cells]) for i, v in enumerate(p)
+  )
+  spectra = [mp.fprod(at(p, k) ** n for p, n in parts) for k in range(cells)]
   square = mp.mpf(0)
   for j in range(cells):
-    exact = (
-      mp.re(
-        mp.fdot(
-          (f, mp.expjpi(mp.mpf(2 * k * (j + 5)) / cells))
-          for k, f in enumerate(spectra)
-        )
-      )
-      / cells
-    )
+    shifted = (root[k * (j + 5) % cells] for k in range(cells))
+    exact = mp.re(mp.fdot(zip(spectra, shifted, strict=True))) / cells
     square += (mp.mpf(float(x[j])) - exact) ** 2
   assert mp.sqrt(square) <= error < 1e-13 * (sum(counts) + 10)
 
 
 STEPS = [
-  (1.0, 0.01, 2.0**-15), (1.0, ALMOST, 2.0**-13), (0.3, 0.2, 2.0**-10),
-  (1e3, 0.1, 2.0**-26), (5.0, 1e-5, 2.0**-23), (0.05, 0.5, 0.125),
+  (1.0, ALMOST, 2.0**-13), (0.3, 0.2, 2.0**-10), (5.0, 1e-5, 2.0**-23),
 ]  # fmt: skip
 
 
@@ -224,7 +205,7 @@ releases_and_more = st.tuples(
 )
 
 
-@pytest.mark.parametrize('examples', [4, in_nightly((60,))])
+@pytest.mark.parametrize('examples', [3, in_nightly((60,))])
 def test_more_releases_never_give_less_epsilon(examples):
   """Catches a width of cells, a window or a tilt that pays for a release."""
   few = hypothesis.settings(

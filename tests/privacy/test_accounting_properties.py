@@ -1,7 +1,6 @@
 """Laws of accounting over drawn mechanisms, from a fixed seed."""
 
 import dataclasses
-import math
 
 from accounting_reference import calibrated, delta_of, epsilon
 from fl_sketch.privacy import accounting
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from papers.common import privacy_bounds as bounds
 import pytest
 
-few = hypothesis.settings(max_examples=4, derandomize=True, deadline=None)
-many = hypothesis.settings(max_examples=60, derandomize=True, deadline=None)
+few = hypothesis.settings(max_examples=2, derandomize=True, deadline=None)
+many = hypothesis.settings(max_examples=30, derandomize=True, deadline=None)
 
 deltas = st.sampled_from([1e-7, 1e-5, 1e-3])
 noises = st.floats(1.5, 20)
@@ -53,39 +52,27 @@ def check_monotone(mechanism, delta, accountant, slack):
     assert epsilon(rarer, delta, accountant) <= eps * (1 + slack) + slack
 
 
-@pytest.mark.nightly
-@few
-@hypothesis.given(sampled(), deltas)
-def test_losses_are_monotone(mechanism, delta):
-  check_monotone(mechanism, delta, 'pld', 1e-3)
-
-
 @many
 @hypothesis.given(full(), deltas)
 def test_the_closed_form_is_monotone(mechanism, delta):
   check_monotone(mechanism, delta, 'pld', 1e-11)
+  visible = delta_of(mechanism, 0.0)  # no epsilon is 0 by accident
+  assert (epsilon(mechanism, 1e-9) == 0) == (visible <= 1e-9)
 
 
 @few
 @hypothesis.given(sampled(), deltas)
-def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
+def test_curves_are_monotone_and_renyi_is_above_the_losses(mechanism, delta):
+  """And all participate at worst: at q = 1 it is the closed form."""
+  check_monotone(mechanism, delta, 'pld', 1e-3)
   check_monotone(mechanism, delta, 'rdp', 1e-9)
   eps = epsilon(mechanism, delta)
   assert epsilon(mechanism, delta, 'rdp') >= eps - 1e-3
-
-
-@pytest.mark.nightly
-@few
-@hypothesis.given(sampled(), deltas)
-def test_sampling_by_poisson_is_at_most_full_participation(mechanism, delta):
-  """And tends to it: at q = 1 it is the closed form, near it almost."""
   z, count = mechanism.noise_multiplier, mechanism.steps
   closed = accounting.gaussian_epsilon(z, delta, count)
-  assert epsilon(mechanism, delta) <= closed + 1e-3
+  assert eps <= closed + 1e-3
   certain = dataclasses.replace(mechanism, sampling_probability=1.0)
   assert epsilon(certain, delta) == closed
-  nearly = dataclasses.replace(mechanism, sampling_probability=1 - 1e-9)
-  assert epsilon(nearly, delta) == pytest.approx(closed, rel=1e-3, abs=1e-3)
 
 
 @few
@@ -120,13 +107,3 @@ def test_epsilon_and_delta_are_inverse(mechanism, eps):
     if 1e-11 < delta < 0.1:
       inverse = epsilon(mechanism, delta, accountant)
       assert inverse == pytest.approx(eps, rel=1e-3, abs=1e-3)
-
-
-@many
-@hypothesis.given(full(), st.floats(0, 50))
-def test_no_epsilon_is_zero_by_accident(mechanism, eps):
-  assert 0 <= delta_of(mechanism, eps) <= 1
-  at_zero = delta_of(mechanism, 0.0)
-  for target in (1e-9, 1e-3):
-    assert (epsilon(mechanism, target) == 0) == (at_zero <= target)
-    assert not math.isnan(epsilon(mechanism, target, 'rdp'))

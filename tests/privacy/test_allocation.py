@@ -1,7 +1,4 @@
-"""Random allocation: against quadrature, closed-form moments and Monte Carlo.
-
-Statistical bounds have false-alarm rate < 1e-6.
-"""
+"""Random allocation: against quadrature and closed-form moments."""
 
 import itertools
 import math
@@ -20,7 +17,7 @@ from refusals import refused_calls
 from scipy import special, stats
 
 CELL = 2.0**-13
-EPSILONS = (0.05, 0.3, 1.0, 2.0)
+EPSILONS = (0.05, 1.0, 2.0)
 
 
 def allocated(z, steps, epoch_steps, **spec):
@@ -80,8 +77,7 @@ def exact(z, epoch_steps, steps, eps, spacing=0.03):
 
 
 @pytest.mark.parametrize(
-  ('z', 'epoch_steps', 'steps'),
-  [(1.0, 2, 2), (0.6, 2, 1), (1.0, 3, 3), (2.0, 3, 2), (0.6, 3, 3)],
+  ('z', 'epoch_steps', 'steps'), [(0.6, 2, 1), (2.0, 3, 2), (0.6, 3, 3)]
 )
 def test_an_epoch_of_two_or_three_steps_by_quadrature(z, epoch_steps, steps):
   """Catches a law of the ratio that is too narrow, or a lost tail."""
@@ -92,77 +88,8 @@ def test_an_epoch_of_two_or_three_steps_by_quadrature(z, epoch_steps, steps):
     assert np.all(got <= true * 1.003 + 1e-7)
 
 
-def test_two_epochs_of_two_steps_by_quadrature():
-  """Catches epochs that are composed once, or with one coin for both."""
-  z, spacing = 1.0, 0.15
-  sums, weights = nodes(z, 3, spacing)  # of the whole first epoch
-  first = sums / 2
-  y, inner = nodes(z, 2, spacing)
-  for eps in (0.5, 2.0):
-    level = math.exp(eps) / first
-    each = call(2 * level[:, None] - y[None], z) @ inner / 2
-    true = weights @ (first * each)
-    composed = allocated(z, 4, 2)
-    got = ref.delta_of(composed, eps)
-    assert true <= got <= true * 1.003
-
-
-def one_epoch_ratios(rng, z, epoch_steps, steps, samples, canary):
-  """Draws log(dP/dQ) of an epoch under P (`canary`) or under Q."""
-  x = rng.normal(size=(samples, steps)) * z
-  if canary:
-    place = rng.integers(epoch_steps, size=samples)
-    rows = np.flatnonzero(place < steps)
-    x[rows, place[rows]] += 1
-  logs = special.logsumexp((x - 0.5) / z**2, axis=1)
-  rest = epoch_steps - steps
-  absent = math.log(rest) if rest else -math.inf
-  return np.logaddexp(logs, absent) - math.log(epoch_steps)
-
-
-def monte_carlo(mechanism, eps, samples=100_000):
-  """Estimates delta of both directions: means and standard errors."""
-  z, t = mechanism.noise_multiplier, mechanism.epoch_steps
-  whole, rest = divmod(mechanism.steps, t)
-  rng, results = np.random.default_rng(7), []
-  for canary in (True, False):
-    loss = np.zeros(samples)
-    for steps in [t] * whole + [rest] * (rest > 0):
-      loss += one_epoch_ratios(rng, z, t, steps, samples, canary)
-    loss = loss if canary else -loss
-    values = -np.expm1(np.minimum(eps - loss, 0))
-    results.append((values.mean(), values.std() / samples**0.5))
-  return np.array(results).T
-
-
 @pytest.mark.parametrize(
-  ('mechanism', 'levels'),
-  [
-    (allocated(0.8, 40, 20), (0.3, 1.5)),
-    (allocated(1.0, 37, 10), (0.5, 2.0)),
-    pytest.param(
-      allocated(0.5, 300, 100), (1.0, 4.0), marks=pytest.mark.nightly
-    ),
-    pytest.param(allocated(3.0, 200, 4), (0.5, 2.0), marks=pytest.mark.nightly),
-  ],
-)
-def test_never_below_a_monte_carlo(mechanism, levels):
-  """Catches a wrong law at many steps, epochs and an incomplete one.
-
-  A mean is 5.5 standard errors off with probability 4e-8; four of them.
-  """
-  for eps in levels:
-    mean, error = monte_carlo(mechanism, eps)
-    got = ref.delta_of(mechanism, eps)
-    low, high = mean - 5.5 * error, mean + 5.5 * error
-    assert got >= low.max()
-    assert got <= 1.01 * high.max()
-    assert error.max() < 0.05 * mean.max()  # else nothing is tested
-
-
-@pytest.mark.parametrize(
-  ('z', 'epoch_steps', 'steps'),
-  [(1.0, 7, 7), (0.5, 12, 12), (3.0, 130, 130), (1.5, 50, 13), (100.0, 7, 5)],
+  ('z', 'epoch_steps', 'steps'), [(0.5, 12, 12), (1.5, 50, 13), (100.0, 7, 5)]
 )
 def test_moments_of_the_ratio_are_never_below_their_closed_form(
   z, epoch_steps, steps
@@ -190,12 +117,7 @@ def test_moments_of_the_ratio_are_never_below_their_closed_form(
 
 @pytest.mark.parametrize(
   ('z', 'epoch_steps', 'epochs'),
-  [
-    (1.0, 10, 1),
-    pytest.param(0.8, 20, 50, marks=pytest.mark.nightly),
-    pytest.param(4.0, 5, 200, marks=pytest.mark.nightly),
-    pytest.param(1.0, 100, 10, marks=pytest.mark.nightly),
-  ],
+  [(1.0, 10, 1), pytest.param(0.8, 20, 50, marks=pytest.mark.nightly)],
 )
 def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
   """Catches a bound that is far from tight: Poisson's is larger here.
@@ -216,7 +138,7 @@ def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
 def test_epsilon_grows_over_the_rounds_of_an_epoch():
   """Catches an incomplete epoch that is left out, or counted as a whole one."""
   mechanism = allocated(1.0, 12, 4)
-  curve = accounting.epsilon_curve(mechanism, range(1, 10), delta=1e-5)
+  curve = accounting.epsilon_curve(mechanism, range(1, 7), delta=1e-5)
   assert all(a < b for a, b in itertools.pairwise(curve))
   assert curve[4 - 1] == pytest.approx(epsilon(allocated(1.0, 4, 4)), rel=1e-6)
   coins = accounting.epsilon_curve(poisson(1.0, 1, 0.25), [1, 2], delta=1e-5)
@@ -224,22 +146,13 @@ def test_epsilon_grows_over_the_rounds_of_an_epoch():
   assert curve[1] < coins[1]
 
 
-def test_an_epoch_of_one_step_is_full_participation():
-  closed = accounting.gaussian_epsilon(2.0, 1e-5, 3)
-  assert epsilon(allocated(2.0, 3, 1)) == closed
-
-
-def test_zero_out_is_as_add_or_remove():
-  """One contribution that is 0, or is not there, are the same output."""
-  parts = [allocated(1.0, 8, 4, adjacency=a) for a in (ADD, ZERO)]
-  assert epsilon(parts[0]) == epsilon(parts[1])
-
-
 def test_little_noise_is_bounded_by_one_release_an_epoch():
   """Catches an overflow where the ratio has no floats."""
   closed = accounting.gaussian_epsilon(0.05, 1e-5, 2)
   eps = epsilon(allocated(0.05, 10, 5))
   assert closed <= eps <= closed * (1 + 1e-6)
+  full = accounting.gaussian_epsilon(2.0, 1e-5, 3)
+  assert epsilon(allocated(2.0, 3, 1)) == full  # epochs of one step
   at_all = epsilon(allocated(1e-4, 10, 5))
   assert at_all == accounting.gaussian_epsilon(1e-4, 1e-5, 2)
 
@@ -262,17 +175,15 @@ def test_cohorts_that_are_cut_off_are_paid_for(adjacency):
     epsilon(capped(30))
 
 
-def test_releases_of_one_cohort_share_the_coin():
-  """Catches releases that are accounted as steps, each with its own coin."""
-  twice = allocated(2.0, 10, 5, releases_per_step=2)
-  assert epsilon(twice) == epsilon(allocated(2.0 / math.sqrt(2), 10, 5))
-
-
 def test_it_composes_with_other_mechanisms():
-  """Catches losses of another grid, which cannot be composed."""
+  """Catches losses of another grid, and releases with coins of their own."""
   parts = [allocated(2.0, 10, 5), GaussianMechanism(5.0, 2)]
   eps = epsilon(accounting.compose(parts))
   assert max(map(epsilon, parts)) < eps < sum(map(epsilon, parts))
+  epochs = accounting.compose([allocated(2.0, 5, 5)] * 2)
+  assert epsilon(epochs) == epsilon(parts[0])
+  twice = allocated(2.0 * math.sqrt(2), 10, 5, releases_per_step=2)
+  assert epsilon(twice) == pytest.approx(epsilon(parts[0]), rel=1e-9)
 
 
 @pytest.mark.nightly

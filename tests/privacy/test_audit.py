@@ -23,19 +23,11 @@ def gaussians(seed, count, shift=1.0):
   return rng.normal(shift, 1, count), rng.normal(0, 1, count)
 
 
-@pytest.fixture(scope='module')
-def full():
-  claimed = claim()
-  return algorithm('dp_fedavg', claimed), claimed
-
-
-@pytest.mark.representatives('0.5-0.01', '2.0-0.01')
 @pytest.mark.covers('S0-H1')
-@pytest.mark.parametrize('delta', audit.DELTAS)
-@pytest.mark.parametrize('shift', [0.5, 1.0, 2.0])
-def test_a_bound_is_below_the_epsilon_of_gaussians_and_near_it(delta, shift):
+@pytest.mark.parametrize(('shift', 'delta'), [(0.5, 0.01), (2.0, 0.1)])
+def test_a_bound_is_below_the_epsilon_of_gaussians_and_near_it(shift, delta):
   exact = gaussian.epsilon_at(shift, delta)
-  for seed in range(10):
+  for seed in range(5):
     scores = gaussians(seed, 5_000, shift)
     safe = audit.epsilon_lower_bound(*scores, delta=delta, significance=NEVER)
     assert safe <= exact
@@ -66,12 +58,6 @@ def test_the_choice_of_an_event_costs_no_validity():
     options = {'delta': 1e-9, 'significance': 0.5}
     alarms += audit.epsilon_lower_bound(*scores, **options) > 0
   assert 0 < alarms < 250
-
-
-def test_a_bound_is_symmetric_in_the_worlds():
-  one, other = gaussians(3, 3_000)
-  forth = audit.epsilon_lower_bound(one, other, delta=0.1)
-  assert forth == audit.epsilon_lower_bound(other, one, delta=0.1)
 
 
 @pytest.mark.parametrize('shift', [1.0, -1.0])
@@ -130,18 +116,6 @@ def test_a_report_says_what_it_found_and_draws_it(tmp_path):
     audit.assess({}, claim())
 
 
-@pytest.mark.nightly
-def test_right_noise_passes_and_less_is_caught(full):
-  make, claimed = full
-  assert not play(game_of(make, claimed), NEVER).violated
-  report = play(game_of(make, claimed, noise=0.85), 0.05)
-  assert report.violated
-  # The attack is as strong as it may be: the truth is 0.85 at most.
-  truth = gaussian.epsilon_at(1 / 0.85, 0.1)
-  bound = report.measured['projection, others silent'][0]
-  assert bound > max(report.theory[0], 0.85 * truth)
-
-
 def test_noise_from_the_public_key_is_caught(monkeypatch):
   claimed = claim(steps=3, q=0.5)
   real = rounds.cohort_step
@@ -170,8 +144,6 @@ def test_noise_that_grows_with_a_poisson_cohort_is_caught():
   assert (bounds > np.array(report.theory)).all()
   central = game_of(algorithm('dp_fedavg', claimed), claimed, d=16)
   assert not play(central, NEVER, **options).violated
-  # Only who looks at the size of the noise sees it.
-  assert report.measured['projection, others opposite'][0] < report.theory[0]
 
 
 @pytest.mark.nightly
@@ -197,8 +169,9 @@ def test_an_audit_of_a_config_sees_the_noise_of_its_run(monkeypatch):
   assert config_audit.audit_config(c, **options).violated
 
 
-def test_what_an_audit_cannot_play_is_refused(full):
-  make, claimed = full
+def test_what_an_audit_cannot_play_is_refused():
+  claimed = claim()
+  make = algorithm('dp_fedavg', claimed)
   for name, value in ('noise_multiplier', 0.0), ('population', None):
     bad = game_of(make, dataclasses.replace(claimed, **{name: value}))
     with pytest.raises(ValueError, match=f'{name}={value}'):

@@ -7,7 +7,7 @@ from fl_sketch.experiment import audit, config
 from fl_sketch.privacy.accounting import gaussian
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refused, refused_calls
 
 from tests.training.test_private_runs import PRIVATE, SAMPLES
 
@@ -115,13 +115,13 @@ def test_a_client_takes_part_in_every_third_round():
   assert experiment.parts.privacy_plan.release_of(exp.config).clients == 2
 
 
-@pytest.mark.parametrize('population', [1, 2, 5, 97, 1000])
-@pytest.mark.parametrize('cohort', [1, 2, 3, 96])
+@pytest.mark.parametrize(
+  ('population', 'cohort'), [(1, 1), (5, 2), (97, 96), (100, 3)]
+)
 def test_a_fixed_order_has_everybody_once(population, cohort):
   """Catches a permutation that is none, or groups that differ by two."""
-  cohort, seen = min(cohort, population), []
-  count = cohorts.groups(population, cohort)
-  for r in range(count):
+  seen = []
+  for r in range(cohorts.groups(population, cohort)):
     ids, weight = cohorts.cyclic(7, r, population, cohort)
     seen.append(ids[weight > 0])
     chex.assert_shape((ids, weight), (cohort,))
@@ -130,24 +130,22 @@ def test_a_fixed_order_has_everybody_once(population, cohort):
   assert max(sizes) - min(sizes) <= 1
   together = np.concatenate(seen)
   assert sorted(together) == list(range(population))
-  if population == 1000 and cohort > 1:
-    assert (np.sort(together) != together).any()
+  if population == 100:
     other = cohorts.cyclic(8, 0, population, cohort)[0]
-    assert (
-      np.sort(other) != np.sort(cohorts.cyclic(7, 0, 1000, cohort)[0])
-    ).any()
+    assert set(other.tolist()) != set(seen[0].tolist())
 
 
-def test_noise_without_room_on_the_grid_is_refused():
-  """Catches a run whose noise would be no number."""
-  with pytest.raises(ValueError, match='leaves no room on the grid'):
-    built(noise_multiplier=1e7)
+def audited(**fields):
+  c = config.Config.from_mapping(BANDED | fields)
+  return audit.audit_config(c, samples=100)
 
 
-def test_an_audit_of_single_rounds_is_refused():
-  """Catches an audit whose scores know nothing of earlier rounds."""
-  full = {'sampling': 'fixed_size', 'cohort': 6}
-  for fields, words in ({}, "'cyclic'"), (full, "'banded': it scores rounds"):
-    c = config.Config.from_mapping(BANDED | fields)
-    with pytest.raises(config.ConfigError, match=f'does not support .*{words}'):
-      audit.audit_config(c, samples=100)
+# Noise that would be no number; scores that know nothing of earlier rounds.
+test_what_no_round_can_be_is_refused = refused_calls(
+  (lambda: built(noise_multiplier=1e7), 'leaves no room on the grid'),
+  (audited, "does not support .*'cyclic'"),
+  (
+    lambda: audited(sampling='fixed_size', cohort=6),
+    "does not support .*'banded': it scores rounds",
+  ),
+)

@@ -16,7 +16,7 @@ clip, normalize = (
 )
 BOTH = pytest.mark.parametrize('bound', [clip, normalize], ids=['clip', 'norm'])
 PER_LEAF = pytest.mark.parametrize('per_leaf', [False, True])
-laws = settings(deadline=None, derandomize=True, max_examples=150)
+laws = settings(deadline=None, derandomize=True, max_examples=60)
 ANY = st.floats(width=32)  # NaN, infinities, subnormals
 FINITE = st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False)
 BOUND = st.floats(2.0**-60, 2.0**100, width=32)
@@ -40,12 +40,10 @@ def scaled(tree, a):
   return jax.tree.map(lambda x: x * np.float32(a), tree)
 
 
-@pytest.mark.representatives('largest-clip', 'largest-norm')
 @BOTH
-@pytest.mark.parametrize('largest', [8.6e37, FULL], ids=['huge', 'largest'])
-def test_numbers_whose_inverse_is_subnormal(bound, largest):
+def test_numbers_whose_inverse_is_subnormal(bound):
   """XLA divides by m by multiplying by 1 / m, which may be 0."""
-  for u in [0, largest], [largest] * 50:
+  for u in [0, FULL], [FULL] * 50:
     u = np.float32(u)
     for per_leaf in False, True:
       out, _ = bound([u, u[:1]], 1.0, per_leaf=per_leaf)
@@ -87,7 +85,7 @@ def test_a_tree_within_the_bound_comes_back(numbers, factor):
 
 @pytest.mark.covers('S1-Eq4', 'S1-Eq12')
 @BOTH
-@pytest.mark.parametrize('scale', [1e-37, 1e-20, 1.0, 1e19, 2e38])
+@pytest.mark.parametrize('scale', [1e-37, 1.0, 2e38])
 def test_a_scaled_tree_has_norm_c_and_its_direction(bound, scale):
   for per_leaf in False, True:
     tree = {'a': np.float32([0.3, -0.4]), 'b': np.float32([[0.0, 1.2]])}
@@ -133,24 +131,8 @@ def test_zeros_and_what_is_not_finite(bound):
       assert norm == 5
 
 
-def test_per_leaf_bounds_each_by_itself():
-  tree = {'a': np.float32([30, 40]), 'b': np.zeros(3, 'f4'), 'c': np.float32(1)}
-  out, norm = clip(tree, 3.0, per_leaf=True)
-  each = 3**0.5
-  np.testing.assert_allclose(out['a'], each * np.array([0.6, 0.8]), rtol=2e-6)
-  assert not np.asarray(out['b']).any()
-  assert out['c'] == 1
-  assert norm == pytest.approx(2501**0.5)
-  out, _ = normalize(tree, 3.0, per_leaf=True)
-  assert not np.asarray(out['b']).any()
-  np.testing.assert_allclose(out['c'], each, rtol=2e-6)
-
-
-@pytest.mark.representatives('bfloat16-clip', 'complex64-norm')
 @BOTH
-@pytest.mark.parametrize(
-  'dtype', ['bfloat16', 'float16', 'float32', 'complex64']
-)
+@pytest.mark.parametrize('dtype', ['bfloat16', 'complex64'])
 def test_types(bound, dtype):
   """Norms are not those of bfloat16, which are off by a percent."""
   rng = np.random.default_rng(0)
@@ -165,25 +147,17 @@ def test_types(bound, dtype):
     np.testing.assert_allclose(norm, size(wide), rtol=1e-6)
     want = wide * c / size(wide)
     np.testing.assert_allclose(out['x'], want, rtol=5e-6, atol=1e-7)
-  whole, _ = clip({'x': x}, 1e3)
-  np.testing.assert_array_equal(whole['x'], np.asarray(x, kept))
-
-
-@BOTH
-def test_complex_numbers_of_any_size(bound):
-  for scale in 1e-30, 1e30, 3e38:
+  for scale in (1e-30, 3e38) if dtype == 'complex64' else ():
     x = np.array([3 + 4j, 1j, -5], 'c8') / 8 * np.float32(scale)
     x[1] = complex(np.nan, 1)
     out, _ = bound(x, 2.0)
     assert size(out) <= 2 * SLACK
     assert not np.asarray(out)[1]
-  out, _ = bound(np.full(4, 3e38 + 3e38j, 'c8'), 1.0)
-  np.testing.assert_allclose(np.abs(out), 0.5, rtol=3e-6)
 
 
-def long_vectors(d):
+def long_vectors():
   """Random ones, and ones whose squares are lost beside a large one."""
-  rng = np.random.default_rng(d)
+  d, rng = 10**4, np.random.default_rng(0)
   for spread in 0, 4, 20:
     yield np.exp(spread * rng.normal(size=d).clip(-4, 4)).astype('f4')
   for small in 2.4e-4, 2.4e-5:  # squares near half a unit in the last place
@@ -191,12 +165,12 @@ def long_vectors(d):
       x = np.full(d, small, 'f4')
       x[at] = 1
       yield x
+  # Leaves that a running sum would lose.
+  yield [np.float32(1)] + [np.float32(2.4e-4)] * 80
 
 
-@pytest.mark.representatives('10000')
-@pytest.mark.parametrize('d', [256, 10**4, 10**6])
-def test_sums_of_many_squares(d):
-  for x in long_vectors(d):
+def test_sums_of_many_squares():
+  for x in long_vectors():
     # The bound is just below the norm, where an error would show as identity.
     for part in 0.5, 1 - 9e-7, 1 - 2e-6, 1 - 1e-5:
       c = np.float32(part * size(x))
@@ -204,11 +178,3 @@ def test_sums_of_many_squares(d):
       if part == 0.5:
         assert size(normalize(x, c)[0]) <= np.float64(c) * SLACK
         assert size(clip(x, c)[0]) >= np.float64(c) * (1 - 3e-6)
-
-
-def test_sums_over_many_leaves():
-  """One large number, and 80 leaves that a running sum would lose."""
-  x = [np.float32(1)] + [np.float32(2.4e-4)] * 80
-  for part in 1 - 1.5e-6, 1 - 3e-6:
-    c = np.float32(part * size(x))
-    assert size(clip(x, c)[0]) <= np.float64(c) * SLACK

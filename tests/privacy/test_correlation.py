@@ -38,7 +38,7 @@ def patterns(rounds, apart):
 
 
 @each_weights
-@pytest.mark.parametrize('apart', [1, 2, 3, 6, 9])
+@pytest.mark.parametrize('apart', [1, 2, 6])
 def test_no_pattern_of_participation_moves_more_than_the_sensitivity(
   name, apart
 ):
@@ -70,16 +70,8 @@ def test_the_column_of_c_is_that_of_the_inverse(name):
     np.testing.assert_allclose(column, exact, atol=1e-12)
 
 
-def test_weights_are_those_of_a_square_root():
-  """Catches a wrong term of the series: its square is that of differences."""
-  a = np.divide(correlation.square_root(500), ONE)
-  square = np.convolve(a, a)[:500]
-  np.testing.assert_allclose(square, np.eye(500)[0] - np.eye(500)[1], atol=4e-4)
-  assert sum(correlation.square_root(5000)) > 0
-
-
-@pytest.mark.parametrize('epoch', [1, 2, 3, 5, 12])
-@pytest.mark.parametrize('apart', [1, 2, 4, 5, 12, 30])
+@pytest.mark.parametrize('epoch', [1, 5, 12])
+@pytest.mark.parametrize('apart', [1, 4, 30])
 def test_epochs_in_a_fixed_order_cost_no_more_than_is_stated(epoch, apart):
   """Catches too few releases, or an epoch that is cheaper than it can be."""
   noise = Correlation(WEIGHTS['square_root_2'][:epoch], epoch, apart)
@@ -129,20 +121,13 @@ def test_the_error_of_sums_is_that_of_the_matrices(name, fresh):
 def test_sums_over_500_rounds_have_a_quarter_of_the_noise():
   """Catches weights that do not help; catches a help of fresh hashes."""
   once = lambda weights: Correlation(weights, 500, 500)
-  ratio = lambda bands: correlation.rms_ratio(
-    once(correlation.square_root(bands)), 500
-  )
-  assert ratio(64) <= 0.25
-  assert ratio(16) <= 0.25
-  assert ratio(1) == pytest.approx(1)
+  sixteen = once(correlation.square_root(16))
+  assert correlation.rms_ratio(sixteen, 500) <= 0.25
+  assert correlation.rms_ratio(once((ONE,)), 500) == pytest.approx(1)
   geometric = once(correlation.geometric(500))
   assert correlation.rms_ratio(geometric, 500) <= 0.26
-  for weights in geometric.weights, correlation.square_root(64):
-    assert correlation.rms_ratio(once(weights), 500, fresh=True) > 1.25
-
-
-# (rounds over which the law is enumerated, weights)
-SMALL = (2, WEIGHTS['square_root_2']), (3, correlation.square_root(3))
+  for noise in geometric, sixteen:
+    assert correlation.rms_ratio(noise, 500, fresh=True) > 1.25
 
 
 def draws_of(y, x, weights):
@@ -155,45 +140,13 @@ def draws_of(y, x, weights):
   return np.stack(z, -1)
 
 
-@pytest.mark.parametrize(('rounds', 'weights'), SMALL)
-def test_rounding_is_covered_by_the_account(rounds, weights):
-  """Catches an account without the rounding of noise: exact, by enumeration.
-
-  With r = 1 of the lemma its factor is 1 + 8e-9 for each number.
-  """
-  s, gaps = 2.0, []
-  axis = np.arange(-28, 29)
-  y = np.stack(np.meshgrid(*[axis] * rounds, indexing='ij'), -1)
-  log = lambda z: -np.square(z).sum(-1) / (2 * s**2)
-  whole = np.exp(-np.square(np.arange(-40, 41)) / (2 * s**2)).sum() ** rounds
-  p = np.exp(log(draws_of(y, [0] * rounds, weights))) / whole
-  assert p.sum() == pytest.approx(1, abs=1e-9)
-  for apart, size in itertools.product((1, rounds), (1, 3)):
-    noise = Correlation(weights, rounds, apart)
-    for places in patterns(rounds, apart):
-      for signs in itertools.product([-1, 1], repeat=len(places)):
-        x = np.zeros(rounds, int)
-        x[places] = np.multiply(signs, size)
-        q = np.exp(log(draws_of(y, x, weights))) / whole
-        for epsilon in 0.0, 0.5, 1.5:
-          found = np.maximum(p - np.exp(epsilon) * q, 0).sum()
-          bound = noise.sensitivity() * (size + noise.rounding(1))
-          hidden = (s**2 - 1) ** 0.5
-          stated = gaussian.gaussian_delta(hidden / bound, epsilon)
-          assert found <= stated * (1 + 1e-6) + 1e-9
-          bare = hidden / (noise.sensitivity() * size)
-          gaps.append(found / gaussian.gaussian_delta(bare, epsilon))
-  if rounds == 3:
-    assert max(gaps) > 1.01  # so that a bound without rounding would fail
-
-
 @each_weights
-@pytest.mark.parametrize('apart', [1, 3, 8])
+@pytest.mark.parametrize('apart', [1, 3])
 def test_rounding_moves_no_history_by_more_than_is_stated(name, apart):
   """Catches a bound of rounding that depends on the other numbers' draws."""
   noise, rng = Correlation(WEIGHTS[name], 8, apart), np.random.default_rng(0)
   numbers, length, longest = 50, 200.0, 0
-  for _ in range(200):
+  for _ in range(40):
     z = rng.integers(-5000, 5000, (numbers, 8))
     x, other = np.zeros((2, 8, numbers), np.int64)
     u = rng.normal(size=numbers)
@@ -219,7 +172,6 @@ def test_rounding_moves_no_history_by_more_than_is_stated(name, apart):
 
 # (clip norm, multiplier, clients, numbers, correlation)
 GRIDS = [
-  (1.0, 2.0, 50, 10**4, Correlation(correlation.square_root(16), 500, 500)),
   (0.3, 40.0, 50, 10**6, Correlation(correlation.square_root(16), 500, 1)),
   (1e20, 2.0, 2048, 10**6, Correlation(correlation.square_root(64), 500, 500)),
   (1e-3, 3.0, 65_537, 100, Correlation(correlation.geometric(100), 100, 10)),
@@ -242,24 +194,17 @@ def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
   wanted = z * (bound + steps * step)
   assert wanted * (1 + 1e-6) <= effective <= wanted * (1 + 2e-5)
   assert clients * bound / step + 13.3 * noise.gain * stddev < 2**31
+  # Where no noise of a grid is loud enough there is none.
+  quiet = {'clip_norm': 1.0, 'noise_multiplier': 200.0, 'clients': 50}
+  assert np.isnan(grid.make(**quiet, rounding=1e6).step)
 
 
-def test_a_grid_without_room_for_rounding_is_none():
-  """Catches noise that is too quiet where no noise of the grid is enough."""
-  for steps in 1e6, 2e6, 1e9:
-    numbers = {'clip_norm': 1.0, 'noise_multiplier': 200.0, 'clients': 50}
-    assert np.isnan(grid.make(**numbers, rounding=steps).step)
-
-
-@pytest.mark.parametrize(
-  ('bands', 'apart'), [(1, 100), (2, 7), (16, 1), (100, 7)]
-)
-def test_sensitivity_and_error_are_those_of_jax_privacy(bands, apart):
+def test_sensitivity_and_error_are_those_of_jax_privacy():
   """Catches another matrix or pattern than that of the same names there."""
   reason = 'needs jax_privacy, a tool of the tests'
-  name = 'jax_privacy.matrix_factorization'
-  toeplitz = pytest.importorskip(f'{name}.toeplitz', reason=reason)
-  sensitivity = pytest.importorskip(f'{name}.sensitivity', reason=reason)
+  name = 'jax_privacy.matrix_factorization.toeplitz'
+  toeplitz = pytest.importorskip(name, reason=reason)
+  bands, apart = 16, 7
   weights = correlation.square_root(bands)
   noise = Correlation(weights, 100, apart)
   theirs = np.asarray(toeplitz.optimal_max_error_noising_coefs(bands))
@@ -271,15 +216,11 @@ def test_sensitivity_and_error_are_those_of_jax_privacy(bands, apart):
   error = toeplitz.per_query_error(noising_coef=a, n=100)
   mine = correlation.prefix_error(noise, 100)
   np.testing.assert_allclose(mine, error, rtol=1e-4)
-  c = np.asarray(toeplitz.materialize_lower_triangular(column))
-  loose = sensitivity.get_min_sep_sensitivity_upper_bound(c, apart)
-  assert noise.sensitivity() <= loose * (1 + 1e-5)
 
 
 HALF = -ONE // 2
 test_what_is_no_correlation_is_refused = refused_calls(
   (lambda: Correlation((), 5, 1), r'weights=\(\) are not supported; use 32768'),
-  (lambda: Correlation((1, HALF), 5, 1), 'use 32768, and then none above 0'),
   (lambda: Correlation((ONE, 1), 5, 1), 'none above 0'),
   (lambda: Correlation((ONE, -ONE, -1), 5, 1), 'a sum of at least 0'),
   (lambda: Correlation((ONE, HALF), 1, 1), '2 bands exceed rounds=1'),

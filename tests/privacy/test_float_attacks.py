@@ -17,46 +17,19 @@ import pytest
 OLD, NEW = FloatRelease(R, max_cohort=80), aggregation.Release(R)
 
 
-@pytest.mark.parametrize(
-  ('clients', 'lanes', 'want'),
-  [
-    (4097, 1, 1.25),
-    pytest.param(65_537, 1, 65.0, marks=pytest.mark.nightly),
-    pytest.param(65_537, 4, 17.0, marks=pytest.mark.nightly),
-  ],
-)
-def test_one_client_moves_a_float_sum_by_more_than_its_bound(
-  clients, lanes, want
-):
+def test_one_client_moves_a_float_sum_by_more_than_its_bound():
   """Catches a private sum in float32; the old one moves by what is known."""
-  mesh = mesh_lib.cohort_mesh(1)
-  old = summation_attack.moved(OLD, clients, mesh, lanes)
-  assert old == pytest.approx(want, rel=0.02)
+  old = summation_attack.moved(OLD, 4097, mesh_lib.cohort_mesh(1))
+  assert old == pytest.approx(1.25, rel=0.02)
   for shards in 1, 2:
     mesh = mesh_lib.cohort_mesh(shards)
-    new = summation_attack.moved(NEW, clients, mesh, lanes)
-    assert new <= 1 + clients * 2.0**-22  # the last bit of the result
+    new = summation_attack.moved(NEW, 4097, mesh)
+    assert new <= 1 + 4097 * 2.0**-22  # the last bit of the result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize('trust', ['local', 'secure_aggregation'])
-def test_no_client_moves_sums_of_other_trust_by_more_than_its_bound(trust):
-  """Catches a float sum that is left where clients add the noise."""
-  release = NEW._replace(trust=trust)
-  mesh = mesh_lib.cohort_mesh(2)
-  moved = summation_attack.moved(release, 1025, mesh, 4)
-  assert 1 - 1e-3 <= moved <= 1 + 1025 * 2.0**-22
-
-
-@pytest.mark.parametrize(
-  ('z', 'delta', 'runs'),
-  [
-    (1.0, 0.01, 3_000),
-    pytest.param(4.0, 0.001, 8_000, marks=pytest.mark.nightly),
-  ],
-)
-def test_last_bits_show_the_canary_in_continuous_noise_alone(z, delta, runs):
+def test_last_bits_show_the_canary_in_continuous_noise_alone():
   """Catches continuous noise in float32: the score must find it, not ours."""
+  z, delta, runs = 1.0, 0.01, 3_000
   canary = with_client(PADDING_ID, 0, np.eye(10)[3] * 100)
   # With a power of two as deviation even floats would have few bits.
   numbers = {'clip_norm': 0.7, 'noise_multiplier': z}

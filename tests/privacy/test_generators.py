@@ -66,12 +66,14 @@ def test_keys_of_rounds_and_clients_differ():
   @cases.jit
   def keys_of(root, r):
     k = keys_lib.noise_keys(root, r)
-    clients = [keys_lib.for_client(k, i).client for i in jnp.arange(3)]
-    return k.server, k.client, keys_lib.metrics_key(k), *clients
+    clients = [keys_lib.for_client(k, i) for i in jnp.arange(2)]
+    own = [keys_lib.local_key(one) for one in clients]
+    own += [one.client for one in clients]
+    return k.server, k.client, keys_lib.metrics_key(k), *own
 
   roots = [generators.roots(secret).noise for secret in SECRETS[:2]]
   keys = [key for root in roots for r in range(3) for key in keys_of(root, r)]
-  assert len({tuple(words(key)) for key in keys}) == len(keys) == 36
+  assert len({tuple(words(key)) for key in keys}) == len(keys) == 42
 
 
 def test_noise_of_rounds_has_its_law():

@@ -6,21 +6,17 @@ import itertools
 import cases
 from fl_sketch.privacy.accounting import gaussian
 from fl_sketch.privacy.mechanisms import clipping, discrete_gaussian, grid
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 # (clip norm, noise multiplier, clients, shares, honest)
 GRIDS = [
-  (1.0, 1.0, 50, 1, 1),
   (0.3, 0.05, 6, 1, 1),
   (1e-20, 20.0, 1000, 1, 1),
   (1e20, 3e3, 65_537, 1, 1),
-  (1.0, 1.0, 100, 100, 100),
   (2.0, 0.7, 100, 100, 60),
   (1.0, 1.0, 65_537, 65_537, 65_537),
-  (1.0, 1.0, 100, 100, 1),
 ]
 each_grid = pytest.mark.parametrize('numbers', GRIDS)
 
@@ -42,20 +38,13 @@ def deviation(points):
 
 @each_grid
 def test_the_noise_is_that_of_the_multiplier_and_hardly_more(numbers):
-  """Catches noise that is too small by what the account needs."""
-  bound, z, _, _, honest = numbers
+  """Catches noise that is too small for the account, and sums that wrap."""
+  bound, z, clients, shares, honest = numbers
   points = made(numbers)
   assert z >= grid.least_multiplier(*numbers[2:])
   effective = np.sqrt(deviation(points) ** 2 - 9) * np.float64(points.step)
   wanted = z * bound / honest**0.5
   assert wanted * (1 + 2e-6) <= effective <= wanted * (1 + 1e-5)
-
-
-@each_grid
-def test_no_sum_leaves_the_integers(numbers):
-  """Catches a grid on which the largest sum, or its noise, wraps."""
-  bound, _, clients, shares, _ = numbers
-  points = made(numbers)
   longest = bound * (1 + 1e-6) / np.float64(points.step)
   noise = 13.3 * shares**0.5 * deviation(points)
   assert clients * longest + noise < 2**31
@@ -89,12 +78,11 @@ def test_integers_of_a_contribution_are_no_longer_than_its_bound(
 
 def test_too_small_a_multiplier_makes_the_noise_louder_and_is_named():
   """Catches noise of no step, or a least multiplier that is not least."""
-  for terms in (65_537, 1, 1), (1000, 1000, 1000):
-    least = grid.least_multiplier(*terms)
-    names = dict(zip(('clients', 'shares', 'honest'), terms, strict=True))
+  for clients, count in (65_537, 1), (1000, 1000):
+    least = grid.least_multiplier(clients, count, count)
     for z, exact in (1.1 * least, True), (least / 4, False):
-      points = at(1.0, z, **names)
-      scale = points.step / terms[2] ** -0.5
+      points = made((1.0, z, clients, count, count))
+      scale = points.step * count**0.5
       of_noise = float(np.sqrt(deviation(points) ** 2 - 9) * scale)
       assert of_noise >= z
       assert (of_noise <= z * (1 + 1e-5)) == exact
@@ -143,16 +131,13 @@ def brute_force_delta(stddev, shift, epsilon):
   return np.maximum(p - np.exp(epsilon) * q, 0).sum()
 
 
-@pytest.mark.representatives('2.0-3')
-@pytest.mark.parametrize('n', [1, 2, 3])
-@pytest.mark.parametrize('stddev', [2.0, 3.3])
-def test_the_discrete_mechanism_is_covered_by_the_continuous_one(n, stddev):
+def test_the_discrete_mechanism_is_covered_by_the_continuous_one():
   """Catches an account of the same deviation, which is too low by rounding.
 
   With r = 1 the lemma's factor is 1 + 8e-9 for each number.
   """
-  shifts = itertools.product(range(4), repeat=n)
-  gaps = []
+  stddev, gaps = 2.0, []
+  shifts = itertools.product(range(4), repeat=3)
   for shift in shifts:
     length = float(np.linalg.norm(shift))
     if not 0 < length <= 4:
@@ -165,10 +150,3 @@ def test_the_discrete_mechanism_is_covered_by_the_continuous_one(n, stddev):
       same = gaussian.gaussian_delta(stddev / length, epsilon)
       gaps.append(found / same - 1)
   assert max(gaps) > 1e-3  # so that a bound without the lemma would fail
-
-
-def test_a_grid_is_made_inside_a_trace():
-  """Catches a step that needs the numbers of a sweep on the host."""
-  make = lambda bound, z: at(bound, z, clients=50).step
-  steps = cases.jit(jax.vmap(make))(jnp.float32([1, 2]), jnp.float32([1, 1]))
-  assert float(steps[1] / steps[0]) == pytest.approx(2)

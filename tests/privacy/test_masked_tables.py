@@ -8,13 +8,11 @@ them raises a false alarm with probability below 1e-6.
 import functools
 
 from fl_sketch.privacy.mechanisms import secure_aggregation as sa
-from fl_sketch.rounds import client_loop, keys as keys_lib, mesh as mesh_lib
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import stats
-from scipy.sparse import csgraph
 
 from tests.privacy.test_secure_aggregation import CLIENTS, LANES, SECRET, graph
 
@@ -32,19 +30,14 @@ def same(value):
 
 
 @functools.cache
-def program(shards, neighbours, chunk):
-  del chunk  # a new program where the loop over lanes is another
-
-  def fn(integers, key):
-    return sa.masked(key, integers, neighbours)
-
-  mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, jax.P())
+def program(neighbours):
+  fn = lambda integers, key: sa.masked(key, integers, neighbours)
+  mesh, specs = mesh_lib.cohort_mesh(1), (LANES, jax.P())
   return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=LANES))
 
 
-def sent(integers, key=SECRET, *, shards=1, neighbours=None, chunk=1):
-  messages = program(shards, neighbours, chunk)(integers, key)
-  return jax.tree.map(np.array, messages)
+def sent(integers, key=SECRET, neighbours=None):
+  return jax.tree.map(np.array, program(neighbours)(integers, key))
 
 
 def p_value(words):
@@ -96,16 +89,6 @@ def test_what_a_message_is_made_of():
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.representatives('2-None')
-@pytest.mark.parametrize(('shards', 'chunk'), [(1, 3), (2, None)])
-def test_messages_do_not_depend_on_shards_and_lanes(monkeypatch, shards, chunk):
-  x = normal(0)
-  want = sent(x, neighbours=4)
-  monkeypatch.setattr(client_loop, 'default_clients_per_step', lambda: chunk)
-  got = sent(x, shards=shards, neighbours=4, chunk=chunk)
-  np.testing.assert_array_equal(got, want)
-
-
 def test_the_check_of_uniformity_has_power():
   rng = np.random.default_rng(0)
   words = rng.integers(2**32, size=NUMBERS, dtype=np.uint32)
@@ -115,14 +98,10 @@ def test_the_check_of_uniformity_has_power():
   assert not looks_uniform(np.where(rng.random(NUMBERS) < 0.1, 0, words))
 
 
-@pytest.mark.representatives('2')
-@pytest.mark.parametrize('neighbours', [None, 2])
-def test_a_message_alone_is_uniform(neighbours):
+def test_a_message_alone_is_uniform():
+  """And that of each leaf has masks of its own."""
   for value in 0, 2**27:
-    assert all(map(looks_uniform, sent(same(value), neighbours=neighbours)))
-
-
-def test_leaves_of_one_message_have_masks_of_their_own():
+    assert all(map(looks_uniform, sent(same(value), neighbours=2)))
   a, b = sent((same(0), same(0)))
   assert all(map(looks_uniform, a - b))
 
@@ -150,32 +129,12 @@ def test_connected_survivors_show_their_sum_alone():
       assert looks_uniform((factors * visible).sum(0, dtype=np.uint32))
 
 
-def test_survivors_in_two_parts_show_two_sums():
-  """A limit of the protocol: a ring falls apart when two drop out."""
-  x = normal(0)
-  adjacent, messages = graph(2), sent(x, neighbours=2)
-  present = np.ones(CLIENTS, bool)
-  opposite = csgraph.shortest_path(adjacent)[0].argmax()
-  present[[0, opposite]] = False
-  count, part = csgraph.connected_components(adjacent[present][:, present])
-  assert count == 2
-  visible = view(messages, present, 2)
-  for one in range(count):
-    got = visible[part == one].sum(0, dtype=np.uint32)
-    want = x[present][part == one].sum(0, dtype=np.uint32)
-    np.testing.assert_array_equal(got, want)
-
-
-def test_one_key_twice_shows_the_difference_of_tables_and_two_keys_do_not():
-  a, b = normal(0), normal(1)
-  first = sent(a)
-  np.testing.assert_array_equal(first - sent(b), a - b)
-  other = sent(b, jax.random.fold_in(SECRET, 1))
-  assert all(looks_uniform(gap) for gap in first - other)
-
-
 def test_what_public_keys_draw_does_not_unmask():
+  """Nor does another round's secret: equal keys show a difference of tables."""
   x = same(0)
   messages = sent(x)
+  np.testing.assert_array_equal(messages - sent(same(7)), x - same(7))
+  other = jax.random.fold_in(SECRET, 1)
+  assert all(map(looks_uniform, messages - sent(x, other)))
   for public in keys_lib.round_keys(jax.random.key(0), 0)[:3]:
     assert all(map(looks_uniform, messages - sent(x, public)))

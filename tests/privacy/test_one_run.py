@@ -4,8 +4,6 @@ A simulated true claim is refuted by no more runs than the significance allows,
 with a false-alarm rate below 1e-6; seeds are fixed.
 """
 
-import itertools
-import math
 from typing import Any
 
 from fl_sketch.privacy import accounting
@@ -13,58 +11,13 @@ from fl_sketch.privacy.accounting import gaussian, profiles
 from fl_sketch.privacy.auditing import one_run, one_run_guesses
 import numpy as np
 import pytest
-from scipy import optimize, special, stats
+from scipy import special, stats
 
 Sampling = accounting.Sampling
-TINY = [(1, 1, 1.0), (3, 3, 1.0), (3, 5, 0.5), (4, 4, 2.0), (2, 6, 1.0)]
-
-
-def most_likely(right, guesses, canaries, mu, *, tails):
-  """The largest P[R >= right] of a law that f-DP allows: a linear program.
-
-  The trade-off curve is bounded by its tangents. Of the sets T of numbers of
-  right guesses, E[R; R in T] / m <= 1 - f(E[g - R; R + 1 in T] / m).
-  """
-  x = special.ndtr(np.linspace(-6, 5, 300))
-  quantile = special.ndtri(x)
-  slope = stats.norm.pdf(quantile + mu) / stats.norm.pdf(quantile)
-  above = special.ndtr(quantile + mu) - slope * x
-  counts = range(1, guesses + 1)
-  sets = [range(t, guesses + 1) for t in counts]
-  if not tails:
-    sets = [t for n in counts for t in itertools.combinations(counts, n)]
-  rows = []
-  for chosen in sets:
-    hit, miss = np.zeros(guesses + 1), np.zeros(guesses + 1)
-    for i in chosen:
-      hit[i] += i / canaries
-      miss[i - 1] += (guesses - i + 1) / canaries
-    rows.append(hit - slope[:, None] * miss)
-  result = optimize.linprog(
-    -1.0 * (np.arange(guesses + 1) >= right),
-    A_ub=np.concatenate(rows),
-    b_ub=np.tile(above, len(sets)),
-    A_eq=np.ones((1, guesses + 1)),
-    b_eq=[1],
-  )
-  return -result.fun
-
-
-@pytest.mark.parametrize(('guesses', 'canaries', 'mu'), TINY)
-def test_the_recursion_solves_its_linear_program(guesses, canaries, mu):
-  """Catches a wrong recursion: too small, it refutes claims that are true."""
-  curve = one_run.gaussian_curve(mu)
-  for right in range(1, guesses + 1):
-    bound = one_run.chance(right, guesses, canaries, curve)
-    case = right, guesses, canaries, mu
-    assert bound == pytest.approx(most_likely(*case, tails=True), abs=2e-4)
-  # Where all guesses are right, no test by f-DP alone is stronger.
-  assert bound == pytest.approx(most_likely(*case, tails=False), abs=2e-4)
 
 
 @pytest.mark.parametrize(
-  ('right', 'guesses', 'canaries'),
-  [(30, 30, 100), (45, 50, 50), (240, 250, 1000), (400, 500, 500)],
+  ('right', 'guesses', 'canaries'), [(45, 50, 50), (240, 250, 1000)]
 )
 def test_the_bound_by_f_dp_is_that_of_jax_privacy(right, guesses, canaries):
   """Catches a recursion that is wrong where no linear program is solved."""
@@ -81,16 +34,13 @@ def test_the_bound_by_f_dp_is_that_of_jax_privacy(right, guesses, canaries):
     assert gaussian.epsilon_at(mu, delta) == pytest.approx(want, rel=1e-4)
 
 
-@pytest.mark.parametrize('mu', [0.3, 1.0, 2.5])
-def test_gaussian_mechanisms_are_within_the_bounds(mu):
+def test_gaussian_mechanisms_are_within_the_bounds():
   """Catches a bound below the exact law of guesses, each right by itself."""
+  mu = 1.0
   accuracy, curve = float(stats.norm.cdf(mu / 2)), one_run.gaussian_curve(mu)
   for m in 1, 2, 7, 40:
     for right in {1, m // 2 + 1, m}:
-      exact = sum(
-        math.comb(m, i) * accuracy**i * (1 - accuracy) ** (m - i)
-        for i in range(right, m + 1)
-      )
+      exact = stats.binom(m, accuracy).pmf(range(right, m + 1)).sum()
       alone = one_run.chance(right, m, m, curve)
       assert alone >= exact * (1 - 1e-9)
       independent = one_run.independent_chance(right, m, accuracy)
@@ -107,19 +57,13 @@ def test_f_dp_allows_a_mechanism_that_fails_for_all_at_once():
   assert one_run.independent_chance(20, 20, (1 + share) / 2) < exact / 1e3
 
 
-def simulated(mu, canaries, runs, seed):
-  """Scores of Gaussian mechanisms and coins, [runs, canaries]."""
-  rng = np.random.default_rng(seed)
-  coins = rng.random((runs, canaries)) < 0.5
-  return rng.normal(size=coins.shape) + mu * (coins - 0.5), coins
-
-
-@pytest.mark.parametrize('mu', [0.5, 2.0])
-def test_bounds_are_above_the_truth_no_more_often_than_they_say(mu):
+def test_bounds_are_above_the_truth_no_more_often_than_they_say():
   """Catches a bound that is not valid at its confidence, or vacuous."""
-  significance, runs, m = 0.2, 1000, 60
-  sure, every = [], []
-  for scores, coins in zip(*simulated(mu, m, runs, seed=3), strict=True):
+  mu, significance, runs, m = 2.0, 0.2, 1000, 60
+  rng, sure, every = np.random.default_rng(3), [], []
+  for _ in range(runs):
+    coins = rng.random(m) < 0.5
+    scores = rng.normal(size=m) + mu * (coins - 0.5)
     sure.append(one_run_guesses.sure_right(scores, coins, 20))
     every.append(one_run_guesses.right(scores, coins))
   bounds = {n: one_run.least_mu(n, 20, m, significance) for n in set(sure)}
@@ -134,7 +78,7 @@ def test_bounds_are_above_the_truth_no_more_often_than_they_say(mu):
 
 def test_bounds_and_chances_say_the_same():
   """Catches a bound on mu that its own test does not reject, or rejects."""
-  for right, guesses, m in (30, 30, 100), (45, 50, 50), (240, 250, 1000):
+  for right, guesses, m in (45, 50, 50), (240, 250, 1000):
     mu = one_run.least_mu(right, guesses, m, 0.01)
     just = one_run.chance(right, guesses, m, one_run.gaussian_curve(mu))
     assert just == pytest.approx(0.01, rel=1e-2)
@@ -175,27 +119,19 @@ def test_a_sampled_claim_is_below_full_participation():
     assert gaussian.delta_at(claim.mu, epsilon) >= curve.delta(epsilon) - 1e-4
 
 
-def along_of(mechanism, noise, canaries, seed):
-  """Releases along the payloads of canaries, and the coins."""
-  rng = np.random.default_rng(seed)
-  coins = rng.random(canaries) < 0.5
-  shape = mechanism.steps, canaries
-  here = rng.random(shape) < mechanism.sampling_probability
-  return coins * here + noise * rng.normal(size=shape), coins
-
-
 def test_a_score_does_not_suffer_from_noise_that_is_too_small():
   """Catches a score that is biased where the noise is not that of the claim."""
   mechanism = accounting.GaussianMechanism(
     noise_multiplier=1.0, steps=60, sampling=Sampling.POISSON,
     sampling_probability=0.1,
   )  # fmt: skip
-  right = []
+  rng, right, shape = np.random.default_rng(0), [], (60, 500)
+  coins, here = rng.random(500) < 0.5, rng.random(shape) < 0.1
+  xi = rng.normal(size=shape)
   for noise in 1.0, 0.5, 0.0:
-    along, coins = along_of(mechanism, noise, 500, seed=0)
-    right.append(
-      one_run_guesses.right(one_run_guesses.log_ratio(along, mechanism), coins)
-    )
+    along = coins * here + noise * xi
+    scores = one_run_guesses.log_ratio(along, mechanism)
+    right.append(one_run_guesses.right(scores, coins))
   assert 0.6 * 500 < right[0] < right[1] - 50 < right[2] - 80
 
 

@@ -9,7 +9,7 @@ import functools
 import cases
 from fl_sketch import algorithms, rounds
 from fl_sketch.privacy.mechanisms import private_metrics
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from fl_sketch.rounds import mesh as mesh_lib
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
@@ -40,9 +40,9 @@ LOSSES = [0.0, 1.5, BOUND, 99.0, -4.0, 3e38, np.inf, -np.inf, np.nan, 0.7]
 
 
 @functools.cache
-def program(name='dp_fedavg', shards=1):
+def program(shards=1):
   """(hp, state, cohort, key, noise_key) -> broadcast, metrics."""
-  make = algorithms.make(name, local=SEND, privacy=RELEASE, **OPTIONS[name])
+  make = algorithms.make('dp_fedavg', local=SEND, privacy=RELEASE)
   step = rounds.cohort_step(make, mesh_lib.cohort_mesh(shards), summary=BUDGET)
 
   def one(hp, state, sent, key, noise_key):
@@ -53,12 +53,6 @@ def program(name='dp_fedavg', shards=1):
   return cases.jit(one), cases.jit(jax.vmap(one, (None,) * 4 + (0,))), init
 
 
-OPTIONS = {
-  'dp_fedavg': {},
-  'fedsketch_heaprix': {'sketch': cases.COUNT, 'k': 3},
-}
-
-
 def sent(losses, present=None, scale=1.0):
   weight = np.ones(LANES) if present is None else np.float32(present)
   one = cohort(weight, scale)
@@ -66,9 +60,9 @@ def sent(losses, present=None, scale=1.0):
   return one._replace(batches={'update': one.batches, 'loss': padded})
 
 
-def play(what, hp=QUIET, shards=1, name='dp_fedavg'):
-  run, _, init = program(name, shards)
-  return run(hp, init(hp), what, cases.KEY, SECRET)[1]
+def play(what, shards=1):
+  run, _, init = program(shards)
+  return run(QUIET, init(QUIET), what, cases.KEY, SECRET)[1]
 
 
 def sums(what, shards=1):
@@ -83,12 +77,8 @@ def test_without_noise_they_are_a_mean_and_a_count():
   present = [1, 0, 1, 1, 0, 1]
   losses = np.array([0.1, 9.0, 2.0, 0.5, 9.0, 1.0])
   metrics = play(sent(losses, present))
-  assert {*metrics} == {
-    'train_loss',
-    'participants',
-    'uplink_bytes',
-    'downlink_bytes',
-  }
+  own = {'train_loss', 'participants'}
+  assert {*metrics} == own | {'uplink_bytes', 'downlink_bytes'}
   np.testing.assert_allclose(metrics['participants'], 4, rtol=1e-5)
   # Four took part, as many as expected.
   want = losses[np.array(present) > 0].mean()
@@ -115,16 +105,6 @@ def test_one_client_moves_each_sum_by_at_most_its_bound(shards):
   assert max(moved) > 1 - 1e-5
 
 
-def test_a_client_that_is_rejected_adds_nothing():
-  """Catches a count that tells how many were selected."""
-  what = sent(np.full(LANES, 2.0))
-  updates = jax.tree.map(np.array, what.batches['update'])
-  updates['b'][3] = np.nan
-  what = what._replace(batches=what.batches | {'update': updates})
-  absent = sent(np.full(LANES, 2.0), [1, 1, 1, 0, 1, 1])
-  assert sums(what) == sums(absent)
-
-
 def test_noise_has_the_size_of_the_budget():
   """Catches statistics that take more of the guarantee than is said."""
   secrets = jax.random.split(SECRET, 3000)
@@ -143,20 +123,10 @@ def test_noise_has_the_size_of_the_budget():
   assert uncorrelated(loss, update)
 
 
-def test_statistics_have_keys_of_their_own():
-  """Catches noise on a count that is that on the first number of an update."""
-  noise = keys_lib.noise_keys(SECRET, 0)
-  key = keys_lib.metrics_key(noise)
-  folds = jax.vmap(jax.random.fold_in, (None, 0))(noise.server, jnp.arange(99))
-  roots = [noise.server, noise.client, key]
-  data = [tuple(jax.random.key_data(k).tolist()) for k in (*roots, *folds)]
-  assert len({*data}) == len(data)
-
-
 positive = st.floats(0.01, 100)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=30, derandomize=True, deadline=None)
 @given(positive, st.floats(1e-3, 0.999), st.integers(1, 5))
 def test_the_parts_are_one_mechanism_of_the_accounted_multiplier(z, share, k):
   """Catches a price that is not paid: 1 / z^2 of a round must add up."""
@@ -165,24 +135,6 @@ def test_the_parts_are_one_mechanism_of_the_accounted_multiplier(z, share, k):
   spent = k / updates**2 + 2 / statistic**2
   assert spent == pytest.approx(k / z**2, rel=1e-12)
   assert 2 / statistic**2 == pytest.approx(share * k / z**2, rel=1e-12)
-
-
-@pytest.mark.nightly
-def test_beside_two_releases_statistics_have_twice_the_share():
-  """Catches releases that are counted as one, and keys of the first of them.
-
-  Equal keys would show in the first numbers of a table, by correlations of 1/4.
-  """
-  _, run, init = program('fedsketch_heaprix')
-  what = sent(np.full(LANES, BOUND / 2), np.zeros(LANES))
-  secrets = jax.random.split(SECRET, 3000)
-  message, metrics = run(WITH, init(WITH), what, cases.KEY, secrets)
-  z = BUDGET.of_statistics(Z, 2)
-  assert z == pytest.approx(BUDGET.of_statistics(Z, 1) / 2**0.5)
-  table = np.asarray(message.table).reshape(3000, -1)[:, :4]
-  for statistic in np.asarray(metrics['participants']), metrics['train_loss']:
-    assert all(uncorrelated(statistic, x) for x in table.T)
-  assert has_stddev(metrics['participants'], z)
 
 
 def test_a_cohort_that_is_larger_than_the_grid_is_for_is_refused():

@@ -1,4 +1,4 @@
-"""Mechanisms of the tests, and Renyi's epsilon by quadrature."""
+"""Mechanisms of the tests, and short names of what is asked of them."""
 
 import decimal
 import functools
@@ -8,7 +8,6 @@ from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 ADD, ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
 REPLACE = Adjacency.REPLACE_ONE
@@ -51,32 +50,3 @@ def calibrated(epsilon, delta, steps, q=1.0, accountant='pld', **spec):
   return accounting.calibrate_noise_multiplier(
     epsilon=epsilon, delta=delta, steps=steps, **spec
   )
-
-
-def step_pair(mechanism, x):
-  """Log densities of the dominating pair of a step, without the normal's."""
-  z, q = mechanism.noise_multiplier, mechanism.sampling_probability
-  unit = lambda v: (2 * v * x - v**2) / (2 * z**2)
-  with np.errstate(divide='ignore'):
-    none = np.full_like(x, np.log1p(-q) if q < 1 else -np.inf)
-  mixture = lambda v: np.logaddexp(none, math.log(q) + unit(v))
-  other = mixture(-1.0) if mechanism.adjacency is REPLACE else np.zeros_like(x)
-  return mixture(1.0), other
-
-
-ORDERS = [1 + k / 10 for k in range(1, 100)] + [*range(11, 65), 128, 256, 512]
-
-
-def renyi_epsilon(mechanism, delta):
-  """Renyi's bound by quadrature, at the orders of the library."""
-  z = mechanism.noise_multiplier
-  epsilons = []
-  for order in [*ORDERS, 1024]:
-    x = np.arange(-12 * z, order + 12 * z, z / 100)
-    p, _ = step_pair(mechanism, x)
-    log_density = -(x**2) / (2 * z**2) - math.log(z * math.sqrt(2 * math.pi))
-    log_moment = special.logsumexp(order * p + log_density) + math.log(z / 100)
-    divergence = mechanism.steps * log_moment / (order - 1)
-    slack = math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-    epsilons.append(divergence + slack)
-  return min(epsilons)

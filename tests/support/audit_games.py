@@ -1,11 +1,9 @@
 """Mechanisms, right and broken, and their audits, which several tests play."""
 
-from fl_sketch import algorithms, local as local_work
+from fl_sketch import algorithms
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import canaries
-from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.privacy.mechanisms.aggregation import Release
-from fl_sketch.rounds import aggregation, transforms as t
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,31 +66,3 @@ def noise_of_clients(claimed):
 
 def adversarial(op, steps, d):
   return canaries.stretched(op, PUBLIC, (steps, d), 'round')
-
-
-def wrong_order(op, claimed):
-  """Clips, then sketches, then adds noise as if the sketch kept norms."""
-  r = claimed.sampling_probability * claimed.population
-
-  def make(hp):
-    stddev = hp.noise_multiplier * hp.clip_norm / r
-
-    def clip(tree, *_, **__):
-      return sums.clip_by_l2_norm(tree, hp.clip_norm)[0]
-
-    def add_noise(table, _, *, noise, **__):
-      xi = sums.gaussian_noise(noise.server, table, stddev)
-      return jax.tree.map(jnp.add, table, xi)
-
-    local = local_work.sgd(canaries.inner_product, hp.client_lr)
-    return algorithms.federated(
-      local,
-      t.per_client(t.stateless(clip)),
-      t.sketch(op),
-      aggregation.mean_over_cohort(denominator=r),
-      t.stateless(add_noise, releases=1),
-      t.broadcast(),
-      t.desketch(op),
-    )
-
-  return make

@@ -109,21 +109,11 @@ def state_of(name, release=RELEASE, hp=HP):
   return rounds.init(make(name, release)(hp), cases.PARAMS, LANES)
 
 
-def broadcast(
-  name,
-  sent,
-  *,
-  hp=HP,
-  secret=SECRET,
-  key=cases.KEY,
-  release=RELEASE,
-  shards=1,
-  lanes=0,
-):
+def broadcast(name, sent, *, hp=HP, release=RELEASE, shards=1, lanes=0, **keys):
+  """The releases of a round; keys are its public `key` and the `secret`."""
+  keys = keys.get('key', cases.KEY), keys.get('secret', SECRET)
   run = program(name, release, shards, lanes)[0]
-  return [
-    np.asarray(x) for x in run(hp, state_of(name, release), sent, key, secret)
-  ]
+  return [*map(np.asarray, run(hp, state_of(name, release), sent, *keys))]
 
 
 def draws(name, sent, count=3000, *, release=RELEASE, hp=HP, key=cases.KEY):
@@ -180,10 +170,7 @@ def uncorrelated(x, y):
 @functools.cache
 def adversaries():
   """Updates that are long, or long once they are sketched."""
-  return tuple(_adversaries())
-
-
-def _adversaries():
+  updates = [np.full(10, 3e37), np.eye(10)[7] * 1e-3, np.zeros(10)]
   keys = keys_lib.round_keys(cases.KEY, 0)
   basis = {'b': np.eye(10)[:, :2], 'w': np.eye(10)[:, 2:].reshape(10, 4, 2)}
   basis = jax.tree.map(np.float32, basis)
@@ -191,8 +178,6 @@ def _adversaries():
     for key in keys.round, keys.run:
       r = jax.jit(jax.vmap(op.sketch, (None, 0)))(key, basis)
       r = np.asarray(r).reshape(10, -1).T
-      yield 1e3 * np.linalg.svd(r)[2][0]
-      yield 10 * r[np.abs(r).sum(1).argmax()]
-  yield np.full(10, 3e37)
-  yield np.eye(10)[7] * 1e-3
-  yield np.zeros(10)
+      updates.append(1e3 * np.linalg.svd(r)[2][0])
+      updates.append(10 * r[np.abs(r).sum(1).argmax()])
+  return updates

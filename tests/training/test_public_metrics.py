@@ -8,7 +8,14 @@ from fl_sketch import reporting, sweeps, training
 from fl_sketch.experiment import parts, sampler
 from fl_sketch.rounds import traffic
 from fl_sketch.sweeps import report
-from fl_sketch.training import log, sinks, workdir
+from fl_sketch.training import (
+  checkpoints,
+  client_metrics,
+  log,
+  program,
+  sinks,
+  workdir,
+)
 from fl_sketch.utils import progress
 import jax
 import jax.numpy as jnp
@@ -243,9 +250,6 @@ def test_bars_sentences_and_curves_do_without_a_training_loss(capsys, tmp_path):
     (tmp_path / name / 'metrics.jsonl').write_text(line)
   assert reporting.draw_run(tmp_path / 'bare') == []
   assert tmp_path / 'tested/loss.png' in reporting.draw_run(tmp_path / 'tested')
-  both = [tmp_path / 'bare', tmp_path / 'tested']
-  assert reporting.curves(both, tmp_path) == []
-  assert 'train loss' not in reporting.table([tmp_path / 'tested'])
 
 
 def test_points_that_nothing_ranks_are_refused_by_name():

@@ -98,13 +98,12 @@ class Epoch:
   def masses(self, h: float) -> tuple[int, np.ndarray, float]:
     """Returns the privacy loss on multiples of h, no delta made smaller.
 
+    The first multiple, masses f64[cells], and the probability of infinity.
+
     >>> first, mass, lost = Epoch('add', 1.0, 1, 1).masses(2.0**-10)
     >>> losses = (first + np.arange(len(mass))) * 2.0**-10
     >>> round(float(mass @ np.maximum(-np.expm1(1 - losses), 0) + lost), 3)
     0.127
-
-    Returns:
-      The first multiple, masses f64[cells], and the probability of infinity.
     """
     law = ratio(self.noise, self.length, self.steps)
     if law.width >= h:
@@ -134,13 +133,7 @@ class Epoch:
 
 @functools.lru_cache(maxsize=64)
 def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
-  """Returns the law of the likelihood ratio Z, spread over a grid.
-
-  Args:
-    noise: multiplier z.
-    epoch_steps: t.
-    steps: s <= t.
-  """
+  """Returns the law of the likelihood ratio Z, spread over a grid."""
   width = _width(noise, epoch_steps, steps)
   if steps == epoch_steps:
     return _sum(noise, steps, width, 1 / epoch_steps)
@@ -165,11 +158,9 @@ def _range(noise: float) -> float:
 
 
 def _sum(noise: float, count: int, width: float, scale: float) -> Law:
-  """Returns the law of scale (Y_1 + ... + Y_count), halved again and again.
-
-  The spread of one of 2^k parts is averaged over them all: at depth k, cells
-  are 2^(k / 2) times as wide, by whole powers of 2.
-  """
+  """Returns the law of scale (Y_1 + ... + Y_count), halved again and again."""
+  # The spread of one of 2^k parts is averaged over them all: at depth k, cells
+  # are 2^(k / 2) times as wide, by whole powers of 2.
   widest = max(width, _WIDEST, _range(noise) / _CELLS)
 
   @functools.cache
@@ -212,11 +203,9 @@ def _refined(law: Law, width: float) -> Law:
 
 
 def _added(one: Law, other: Law) -> Law:
-  """Returns the law of a sum of independent numbers, spread over the grid.
-
-  The logarithm of a sum of two atoms is that of the larger one and more: by a
-  number that depends on the difference of their exponents alone.
-  """
+  """Returns the law of a sum of independent numbers, spread over the grid."""
+  # The logarithm of a sum of two atoms is that of the larger one, and more by
+  # what depends on the difference of their exponents alone.
   first = max(one.first, other.first)
   last = max(law.first + len(law.mass) for law in (one, other))
   total = np.zeros(last - first + int(math.log(2) / one.width) + 2)
@@ -226,15 +215,7 @@ def _added(one: Law, other: Law) -> Law:
 
 
 def _add_smaller(small: Law, large: Law, least: int, first: int, total):
-  """Adds the mass of pairs of which `large` has the exponent that is larger.
-
-  Args:
-    small: of one number.
-    large: of the other.
-    least: difference of exponents that counts.
-    first: exponent of the first atom of the total.
-    total: f64[atoms], changed in place.
-  """
+  """Adds to `total` pairs whose exponents differ by `least` or more."""
   end = large.first + len(large.mass)
   differences = np.arange(least, max(end - small.first, least))
   if not len(differences):
@@ -268,11 +249,8 @@ def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
 
 
 def _trimmed(law: Law) -> Law:
-  """Returns the law without what is rare under both P and Q at its ends.
-
-  What is left out weighs less than rounding: the sum is made 1 again, since
-  every doubling would double what it lacks.
-  """
+  """Returns the law without what is rare under both P and Q at its ends."""
+  # The sum is made 1 again, since every doubling would double what it lacks.
   low = np.searchsorted(np.cumsum(law.mass), _TAIL)
   above = np.cumsum((law.mass * law.values)[::-1])
   high = len(law.mass) - np.searchsorted(above, _TAIL * above[-1])

@@ -32,8 +32,7 @@ def calibrate_noise_multiplier(
   """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
 
   Exact for full participation by 'pld'. Elsewhere the root of log epsilon
-  in log z, put on the safe side; Renyi's estimate is its bracket, so that the
-  privacy loss distribution takes seconds and less than 1 GiB.
+  in log z, put on the safe side, from a bracket by Renyi's estimate.
 
   Args:
     epsilon: The target, > 0.
@@ -136,13 +135,10 @@ def _least_noise(
   """Return the least multiplier, from a rough one to ever finer brackets."""
   profile = profiles.profile(mechanism, accountant)
   noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
-
-  def gap(z: float) -> float:
-    return _log_ratio(_epsilon(noisy(z), delta, accountant), epsilon)
-
-  def rough(z: float) -> float:
-    return _log_ratio(losses.rough_epsilon((noisy(z),), delta), epsilon)
-
+  # Finite, for the root finder.
+  log_ratio = lambda e: math.log(min(max(e, 1e-300), 1e300)) - math.log(epsilon)
+  gap = lambda z: log_ratio(_epsilon(noisy(z), delta, accountant))
+  rough = lambda z: log_ratio(losses.rough_epsilon((noisy(z),), delta))
   full = gaussian.gaussian_noise_multiplier(epsilon, delta)
   if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
     start = math.log(full * profile.curve.distance)
@@ -165,11 +161,6 @@ def _epsilon(
     return profiles.profile(mechanism, accountant).epsilon(delta)
   except profiles.OverflowingCohortError:
     return math.inf
-
-
-def _log_ratio(epsilon: float, target: float) -> float:
-  """Return log(epsilon / target), kept finite for the root finder."""
-  return math.log(min(max(epsilon, 1e-300), 1e300)) - math.log(target)
 
 
 def _root(

@@ -130,7 +130,15 @@ class Correlation:
     """
     last = self.rounds if rounds is None else min(rounds, self.rounds)
     checks.count('rounds', last)
-    return math.sqrt(_squares(self)[last - 1]) * (1 + _SAFE)
+    return math.sqrt(self._squares[last - 1]) * (1 + _SAFE)
+
+  @functools.cached_property
+  def _squares(self) -> np.ndarray:
+    """The squared sensitivity after each round of an epoch."""
+    apart = min(self.separation, self.rounds)
+    column = np.pad(self.strategy(), (0, -self.rounds % apart))
+    total = column.reshape(-1, apart).cumsum(axis=0).ravel()[: self.rounds]
+    return np.cumsum(total**2)
 
   def releases(self, rounds: int) -> int:
     """Epochs in which a client takes part, in a run of so many rounds."""
@@ -165,7 +173,7 @@ class Correlation:
       numbers: d, of a release.
     """
     norms = np.cumsum(self.strategy()) * np.sqrt(np.arange(self.rounds) + 1)
-    worst = (norms / np.sqrt(_squares(self))).max()
+    worst = (norms / np.sqrt(self._squares)).max()
     return float(worst * math.sqrt(numbers) * (1 + _SAFE))
 
 
@@ -203,18 +211,13 @@ def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
   """Returns the error of sums over rounds, relative to independent noise.
 
   The root mean square over the rounds of a run, at equal epsilon, and with the
-  same participation.
+  same participation. Arguments as of `prefix_error`.
 
   >>> once = Correlation(square_root(64), rounds=500, separation=500)
   >>> round(rms_ratio(once, 500), 3)
   0.184
   >>> rms_ratio(once, 500, fresh=True) > 1
   True
-
-  Args:
-    noise: with its epochs and participation.
-    rounds: of the run.
-    fresh: as of `prefix_error`.
   """
   alone = Correlation((ONE,), 1, noise.separation)
 
@@ -237,14 +240,3 @@ def _strategy(weights: tuple[int, ...], rounds: int) -> np.ndarray:
   bound = np.maximum.accumulate(series[::-1])[::-1]
   bound.setflags(write=False)
   return bound
-
-
-@functools.lru_cache(maxsize=64)
-def _squares(noise: Correlation) -> np.ndarray:
-  """Returns the squared sensitivity after each round of an epoch."""
-  apart = min(noise.separation, noise.rounds)
-  column = np.pad(noise.strategy(), (0, -noise.rounds % apart))
-  total = column.reshape(-1, apart).cumsum(axis=0).ravel()[: noise.rounds]
-  squares = np.cumsum(total**2)
-  squares.setflags(write=False)
-  return squares

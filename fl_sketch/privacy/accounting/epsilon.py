@@ -98,8 +98,7 @@ def epsilon_curve(
     )
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
   types.warn_if_large(types.parts_of(mechanism), delta)
-  profile = lambda length: profiles.profile(length, accountant)
-  return [profile(length).epsilon(delta) for length in lengths]
+  return [profiles.profile(x, accountant).epsilon(delta) for x in lengths]
 
 
 def renyi_divergences(

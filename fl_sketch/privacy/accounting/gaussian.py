@@ -87,7 +87,8 @@ def signal_to_noise(
 
   :math:`\|\bar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
   mean over r clients under central DP, in the space where it is added. In local
-  DP every participant adds as much: divide by the root of their number.
+  DP every participant adds as much: divide by the root of their number. It is
+  inf without noise.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0
@@ -101,11 +102,7 @@ def signal_to_noise(
     mean_norm: of the mean of clipped updates, or tables; None is C, the largest
       it can be, if all of r take part.
 
-  Returns:
-    The ratio; inf without noise.
-
   Raises:
-    TypeError: not a number.
     ValueError: not finite, or below its bound.
   """
   z = checks.at_least('noise_multiplier', noise_multiplier, 0)

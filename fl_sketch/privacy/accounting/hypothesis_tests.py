@@ -130,10 +130,6 @@ def true_positive_rate(
 def gaussian_trade_off(distance: float, alphas: np.ndarray) -> np.ndarray:
   """Return G of two unit normals, rounded down; 0 at infinity.
 
-  Args:
-    distance: mu, >= 0.
-    alphas: False-positive rates, f64[alphas].
-
   >>> gaussian_trade_off(0.0, np.array([0.25])).round(6)
   array([0.75])
   """

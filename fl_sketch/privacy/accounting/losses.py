@@ -40,16 +40,13 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   """Return Chernoff's bound of epsilon, roughly computed; inf past 1e4."""
   if min(map(events.noise_of, parts)) < LEAST_NOISE:
     return math.inf
-  parts = tuple(_as_poisson(events.untruncated(part)) for part in parts)
-  return _chernoff(_orders(parts), delta)
-
-
-def _as_poisson(part: GaussianMechanism) -> GaussianMechanism:
-  """Return random allocation as what it is about, and quicker to account."""
-  if part.sampling is not Sampling.RANDOM_ALLOCATION:
-    return part
+  # Random allocation is about Poisson sampling, which is quicker to account.
   poisson = {'sampling': Sampling.POISSON, 'epoch_steps': None}
-  return dataclasses.replace(part, **poisson)
+  rough = []
+  for part in map(events.untruncated, parts):
+    allocated = part.sampling is Sampling.RANDOM_ALLOCATION
+    rough.append(dataclasses.replace(part, **poisson if allocated else {}))
+  return _chernoff(_orders(tuple(rough)), delta)
 
 
 def _chernoff(orders, delta: float) -> float:

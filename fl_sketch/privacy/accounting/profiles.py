@@ -46,7 +46,7 @@ class OverflowingCohortError(UnsupportedAccountingError):
 
 @dataclasses.dataclass(frozen=True)
 class Exact:
-  """Closed-form curve of two unit normals at a distance."""
+  """Closed form of two unit normals: full participation, the worst sampling."""
 
   distance: float
 
@@ -196,17 +196,17 @@ def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
   full = all(part.sampling is Sampling.FULL for part in parts)
   quiet = min(map(events.noise_of, parts)) < losses.LEAST_NOISE
   if quiet or (full and accountant == 'pld'):
-    return Profile(_exact(parts), overflow)
+    return Profile(Exact(events.distance(parts)), overflow)
   if accountant == 'rdp':
     # Renyi's bound of a fixed size does not vanish with the noise.
     schemes = {part.sampling for part in parts}
     fixed = Sampling.FIXED_WITHOUT_REPLACEMENT in schemes
-    ceiling = _exact(parts) if fixed else None
+    ceiling = Exact(events.distance(parts)) if fixed else None
     curve = renyi(parts, ORDERS)
     return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
   curve = _losses(parts)
   if curve is None:
-    return Profile(_exact(parts), overflow)
+    return Profile(Exact(events.distance(parts)), overflow)
   return Profile(curve, overflow, _visible(parts), _LEAST_DELTA)
 
 
@@ -229,7 +229,7 @@ def full_participation(mechanism: Mechanism) -> Exact | None:
     and part.adjacency is not Adjacency.ZERO_OUT
     for part in parts
   )
-  return None if displaced else _exact(parts)
+  return None if displaced else Exact(events.distance(parts))
 
 
 def is_full(mechanism: Mechanism) -> bool:
@@ -245,11 +245,6 @@ def _visible(parts: Parts) -> float:
     * math.erf(1 / (math.sqrt(8) * events.noise_of(part)))
     for part in parts
   )
-
-
-def _exact(parts: Parts) -> Exact:
-  """Return the curve of full participation, which no sampling makes worse."""
-  return Exact(events.distance(parts))
 
 
 def renyi(parts: Parts, orders) -> Renyi:

@@ -175,10 +175,7 @@ def _nodes(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tails(pair: Pair, losses: np.ndarray):
-  """Returns P(L > l), exp(l) Q(L > l), and the bound of their rounding.
-
-  Relative, in units in the last place, together with that of the threshold.
-  """
+  """Returns P(L > l), exp(l) Q(L > l), and their relative rounding in ulps."""
   z, q, half = pair.noise, pair.q, 0.5 / pair.noise
   if pair.kind == 'replace':
     y = _symmetric_threshold(z, q, losses)
@@ -218,10 +215,8 @@ def _threshold(q: float, losses: np.ndarray) -> np.ndarray:
 
 
 def _symmetric_threshold(z: float, q: float, losses: np.ndarray) -> np.ndarray:
-  """Returns y = x / z^2 at which the loss of 'replace' is `losses`.
-
-  y = l / 2 + asinh((1 - q) / q exp(1 / (2 z^2)) sinh(l / 2)), in logarithms.
-  """
+  """Returns y = x / z^2 at which the loss of 'replace' is `losses`."""
+  # y = l / 2 + asinh((1 - q) / q exp(1 / (2 z^2)) sinh(l / 2)), in logarithms.
   half = losses / 2
   if q == 1:
     return half

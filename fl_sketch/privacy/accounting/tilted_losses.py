@@ -172,8 +172,8 @@ def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
   parts = [(step_losses.masses(step, h), n) for step, n in steps]
   tilted = [_tilted(mass, s, h, n) for mass, n in parts]
   lowest = sum(n * mass.first for mass, n in parts)
-  x, error = _convolve([t.masses for t in tilted], first - lowest, cells)
-  log_scale = sum(t.log_scale for t in tilted)
+  x, error = _convolve([pair for pair, _ in tilted], first - lowest, cells)
+  log_scale = sum(scale for _, scale in tilted)
   log_above = sum(n * _log_moment(mass, beyond, h) for mass, n in parts)
   log_above -= beyond * (first + cells - 1) * h
   log_above += 2**12 * UNIT * sum(n for _, n in parts)  # its own rounding
@@ -215,15 +215,8 @@ def _window(steps: Steps, h: float, delta: float):
   return tilt, beyond, first, min(cells, _MOST_CELLS)
 
 
-class _Step(NamedTuple):
-  """A tilted step: p, and how often it is made; T (c + r), r of rounding."""
-
-  masses: tuple[np.ndarray, int]
-  log_scale: float
-
-
-def _tilted(mass: step_losses.Masses, s: float, h: float, n: int) -> _Step:
-  """Returns a step that is made n times, tilted by s."""
+def _tilted(mass: step_losses.Masses, s: float, h: float, n: int):
+  """Returns (p, n) of a step made n times, and n (c + r), r of rounding."""
   losses = (mass.first + np.arange(len(mass.log_mass))) * h
   exponents = mass.log_mass + s * losses
   c = float(scipy.special.logsumexp(exponents))
@@ -232,7 +225,7 @@ def _tilted(mass: step_losses.Masses, s: float, h: float, n: int) -> _Step:
   relative = UNIT * float(16 + np.max(sizes) + 4 * abs(c))
   # Subnormal numbers are slow; what they add is far below g.
   p = np.where(exponents - c > -_REACH, np.exp(exponents - c), 0.0)
-  return _Step((p, n), n * c + n * relative)
+  return (p, n), n * c + n * relative
 
 
 def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
@@ -242,13 +235,7 @@ def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
 
 
 def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
-  """Returns the convolution around a circle, and a bound of its error's norm.
-
-  Args:
-    parts: of each step, masses and how often it is made.
-    shift: the index of the convolution that comes first, modulo `cells`.
-    cells: a power of two.
-  """
+  """Returns the convolution from `shift` on, and a bound of its error."""
   known = 16 * UNIT * np.log2(cells)
   spectra = [(_spectrum(p, cells), n) for p, n in parts]
   log_sizes = [n * np.log(np.abs(f) + known) for f, n in spectra]

@@ -146,25 +146,21 @@ class GaussianMechanism:
 
   def _check_cohort(self):
     """Refuse fields that contradict the sampling."""
-    capped = (Sampling.TRUNCATED_POISSON, Sampling.FIXED_WITHOUT_REPLACEMENT)
+    plain = self.sampling in (Sampling.FULL, Sampling.POISSON)
+    allocated = self.sampling is Sampling.RANDOM_ALLOCATION
     size, population = self.max_cohort, self.population
     q = self.sampling_probability
     if size is not None and population is not None and size > population:
       raise ValueError(
         f'max_cohort={size} exceeds {population=}; use a smaller one.'
       )
-    if self.sampling in capped and (size is None or population is None):
+    whole = plain or (allocated and size is None)
+    if not whole and (size is None or population is None):
       raise ValueError(
         f'sampling={self.sampling.value!r} requires population and max_cohort; '
         f'got population={population}, max_cohort={size}.'
       )
-    if self.sampling is Sampling.RANDOM_ALLOCATION:
-      if size is not None and population is None:
-        raise ValueError(
-          f"max_cohort={size} of sampling='random_allocation' requires "
-          f'population, got population={population}.'
-        )
-    elif self.sampling not in capped and size not in (None, population):
+    if plain and size not in (None, population):
       raise ValueError(
         f'max_cohort={size} has no effect for '
         f'sampling={self.sampling.value!r}; remove it, set '

@@ -170,11 +170,7 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
 
 
 def _play(game: Game, key, samples, other):
-  """Plays both worlds, the canary's first, in chunks that fit in memory.
-
-  Returns what is seen, f64[2 samples, rounds]; `along` of the noise that the
-  public key gives, f64[1, rounds]; how many numbers a broadcast has.
-  """
+  """Plays both worlds, the canary's first, in chunks that fit in memory."""
   turns, d = game.canary.shape
   units = _units(game.mechanism) * game.steps_per_round
   total, size = 2 * samples, _CHUNK // (d * max(units, turns))
@@ -263,22 +259,21 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
 
 def _draws(mechanism, coins, steps):
   """Draws ids and weights [steps, units]; all coins of an epoch at once."""
-  if mechanism.sampling is not types.Sampling.RANDOM_ALLOCATION:
-    keys = jax.random.split(coins, steps)
-    return jax.vmap(functools.partial(_draw, mechanism))(keys)
-  n, t, step = _population(mechanism), mechanism.epoch_steps, np.arange(steps)
-  places = jax.random.randint(coins, (steps // t + 1, n), 0, t)
-  taken = places[step // t] == (step % t)[:, None]
-  return jnp.where(taken, jnp.arange(n)[None], n), taken.astype(jnp.float32)
+  n, size, t = _population(mechanism), _units(mechanism), mechanism.epoch_steps
+  if mechanism.sampling is types.Sampling.RANDOM_ALLOCATION:
+    step = np.arange(steps)
+    places = jax.random.randint(coins, (steps // t + 1, n), 0, t)
+    taken = places[step // t] == (step % t)[:, None]
+    return jnp.where(taken, jnp.arange(n)[None], n), taken.astype(jnp.float32)
 
+  def draw(key):
+    if mechanism.sampling is types.Sampling.FULL:
+      return jnp.arange(n, dtype=jnp.int32), jnp.ones(n)
+    if mechanism.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
+      return sums.fixed_size_sample(key, n, size)
+    return sums.poisson_sample(key, n, mechanism.sampling_probability, size)
 
-def _draw(mechanism, key):
-  n, size = _population(mechanism), _units(mechanism)
-  if mechanism.sampling is types.Sampling.FULL:
-    return jnp.arange(n, dtype=jnp.int32), jnp.ones(n)
-  if mechanism.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
-    return sums.fixed_size_sample(key, n, size)
-  return sums.poisson_sample(key, n, mechanism.sampling_probability, size)
+  return jax.vmap(draw)(jax.random.split(coins, steps))
 
 
 def _units(mechanism) -> int:

@@ -44,12 +44,9 @@ class Prior(NamedTuple):
 
 
 def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:
-  """Projects broadcasts on the canary's contribution.
+  """Projects broadcasts f[runs, rounds, numbers] on the canary's contribution.
 
-  Args:
-    sent: f[runs, rounds, numbers].
-    canary: f[rounds, numbers], without noise: of ``steps`` contributions.
-    steps: of the mechanism in one round.
+  That is f[rounds, numbers], without noise, of ``steps`` of the mechanism.
   """
   bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
   sent, canary = sent.astype(np.float64), canary.astype(np.float64)
@@ -83,10 +80,8 @@ def last_bits(observed: Observation) -> np.ndarray:
   """Score of the last bits: none that the canary's float32 sum rounds away.
 
   The noise of a sum of floats that is close to zero keeps bits that are lost
-  when it is added to something: Mironov, CCS 2012.
-
-  Returns:
-    f64[runs]; low if the canary cannot be there.
+  when it is added to something: Mironov, CCS 2012. f64[runs]; low if the canary
+  cannot be there.
   """
   return -observed.fine.sum(1).astype(np.float64)
 

@@ -162,14 +162,10 @@ def least_mu(
 ) -> float:
   """Bounds mu from below by f-DP alone: the largest mu that is rejected.
 
+  Counts as of `chance`.
+
   >>> round(least_mu(250, 250, 1000, 1e-3), 2), least_mu(125, 250, 1000, 1e-3)
   (1.13, 0.0)
-
-  Args:
-    right: right guesses.
-    guesses: coins that were guessed.
-    canaries: all coins.
-    significance: probability that the bound is above the true mu, at most.
 
   Raises:
     ValueError: not right <= guesses <= canaries, or not a significance.
@@ -205,15 +201,10 @@ def least_right(
 
 
 def independent_chance(right: int, guesses: int, accuracy: float) -> float:
-  """Returns the probability of so many right guesses, each right by itself.
+  """Returns the probability of so many right guesses of this accuracy at most.
 
   >>> independent_chance(2, 2, 0.5)
   0.25
-
-  Args:
-    right: right guesses.
-    guesses: all of them.
-    accuracy: of one, at most.
   """
   _check(right, guesses, guesses)
   return float(stats.binom.sf(right - 1, guesses, accuracy))
@@ -222,13 +213,10 @@ def independent_chance(right: int, guesses: int, accuracy: float) -> float:
 def independent_mu(right: int, guesses: int, significance: float) -> float:
   """Bounds mu from below if each guess is right or wrong by itself.
 
+  No coin is abstained from by its score.
+
   >>> round(independent_mu(460, 500, 1e-3), 2)
   2.31
-
-  Args:
-    right: right guesses.
-    guesses: all of them; no coin is abstained from by its score.
-    significance: probability that the bound is above the true mu, at most.
 
   Guarantees:
     Validity: if given all others no guess is right with more probability than

@@ -11,16 +11,14 @@ _QUIET = 1e-3  # deviation of what has no noise
 def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
   """Scores canaries by log-likelihood ratios of being in to being out.
 
-  The deviation of the noise is that of what is seen, by its median, since a
-  score for much noise is biased where there is little.
+  f64[canaries], above 0 where a canary seems to be in. The deviation of the
+  noise is that of what is seen, by its median, since a score for much noise is
+  biased where there is little.
 
   Args:
     along: f[rounds, canaries], a release along each canary's contribution, in
       units of it; NaN where it has none.
     mechanism: the claim, whose sampling counts.
-
-  Returns:
-    f64[canaries], above 0 where a canary seems to be in.
   """
   along = np.asarray(along, np.float64)
   spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
@@ -66,7 +64,7 @@ def power(
   independent: bool = True,
   trials: int = 200,
 ) -> float:
-  """Simulates how often noise that is too small is caught.
+  """Simulates the share of runs in which noise that is too small is caught.
 
   Args:
     mechanism: the claim.
@@ -80,9 +78,6 @@ def power(
     turns: share of the rounds in which it then sends something.
     independent: whether the guesses are independent of one another.
     trials: simulated runs.
-
-  Returns:
-    The share of the runs in which the claim is refuted.
   """
   share = significance / 2 if independent else significance
   least = one_run.least_right(guesses, canaries, claim.curve, share)

@@ -166,7 +166,7 @@ class PrivateMean(NamedTuple):
     if release.before_sketch:
       return self._before_sketch()
     if release.trust == 'central':
-      return self._central()
+      return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
     take = self.mean(0).take
 
     def update(payloads, _, params=None, **extra):
@@ -209,9 +209,9 @@ class PrivateMean(NamedTuple):
       index: of the draw.
     """
     if (given := self.release.noise) is not None:
-      draw = given_noise.Draw(key, index=index)
       mean = self._mean(total)
-      return given_noise.of_server(given, draw, mean, self.stddev())
+      noise = given(given_noise.Draw(key, index=index), mean, self.stddev())
+      return jax.tree.map(jnp.add, mean, noise)
     noise = grid_lib.noise(key, total, self.grid(total))
     return self._mean(jax.tree.map(jnp.add, total, noise))
 
@@ -262,18 +262,15 @@ class PrivateMean(NamedTuple):
       )
     return mean, comms.bill(*moved)
 
-  def _central(self) -> chain.Uplink:
-    """Contributions are bounded and added up one by one, as they come."""
+  def _running_sum(self, finish) -> chain.Uplink:
+    """Bounds contributions and adds them up one by one, as they come."""
 
     def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
       del params, extra
       grid_lib.check_cohort(weight.shape[0], self.release.clients)
       total, up = comms.uplink_sum(lane_sum)
-      return self.released_in(total, keys, noise), comms.bill(up)
+      return finish(self.released_in(total, keys, noise), keys, up)
 
-    return self._running_sum(update)
-
-  def _running_sum(self, update) -> chain.Uplink:
     decode = lambda keys, payload, like: self.contribution(payload)
     init, noise = lambda params: comms.bill(), self.release.correlation
     epoch = None if noise is None else noise.rounds
@@ -286,11 +283,9 @@ class PrivateMean(NamedTuple):
     updates is what the sum of their tables and of noise would be, and it is
     simulated as such: on the grid there are updates.
     """
-    release = self.release
-    if release.trust != 'central':
+    if (trust := self.release.trust) != 'central':
       raise ValueError(
-        f'before_sketch does not support trust={release.trust!r}; use '
-        "trust='central'."
+        f"before_sketch does not support {trust=}; use trust='central'."
       )
 
     def attach(encoder):
@@ -298,15 +293,12 @@ class PrivateMean(NamedTuple):
         raise ValueError('before_sketch requires a sketch of the updates.')
       link = encoder[-1]
 
-      def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
-        del params, extra
-        grid_lib.check_cohort(weight.shape[0], self.release.clients)
-        total, _ = comms.uplink_sum(lane_sum)
-        mean = self.released(total, noise.server)
+      def finish(mean, keys, up):
+        del up
         key = keys_lib.hash_key(keys, link.hash_key)
         table = link.sketch.sketch(key, mean)
         return table, comms.bill(comms.nbytes(table))
 
-      return encoder[:-1], self._running_sum(update)
+      return encoder[:-1], self._running_sum(finish)
 
     return chain.attached(attach)

@@ -28,12 +28,8 @@ def draw(
 ) -> Any:
   """Draws the noise of the sum of one round: uint32, two's complement.
 
-  Args:
-    index: int32[], of the round.
-    noise: of the round.
-    like: of `grid.encode`, or its shapes.
-    points: the grid, the same in all rounds of an epoch.
-    correlation: the weights, and the epochs at which they start again.
+  `like` is of `grid.encode`, or its shapes; the grid is the same in all rounds
+  of an epoch.
 
   Guarantees:
     Purity: a function of the run's secret key and the round alone.
@@ -56,11 +52,9 @@ def draw(
 
 
 def _weighed(drawn, weight, sums):
-  """Adds q z to a sum in two parts, of the high and of the low bits of z.
-
-  Modulo 2^32 it does not matter whether the first part wraps. The second, of 15
-  bits times weights whose negative ones add up to 2^15 at most, never does.
-  """
+  """Adds q z to a sum in two parts, of the high and of the low bits of z."""
+  # Modulo 2^32 the first part may wrap. The second never does: 15 bits times
+  # weights whose negative ones add up to 2^15 at most.
   high, low = sums
   z = drawn.astype(jnp.int32)
   mask = 2**_BITS - 1
@@ -68,9 +62,6 @@ def _weighed(drawn, weight, sums):
 
 
 def _quotient(sums):
-  """The sum over 2^15; it began with a half, and so is rounded to the nearest.
-
-  The draw of the round itself, whose weight is 2^15, is not rounded.
-  """
+  """Divides a sum, which began with a half, by 2^15, and so rounds it."""
   high, low = sums
   return (high + (low >> _BITS)).astype(jnp.uint32)

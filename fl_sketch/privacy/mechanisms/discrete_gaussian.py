@@ -93,12 +93,9 @@ def _draw(key, size, base, multiple) -> jax.Array:
 
 
 def _base_law(key, size, base) -> jax.Array:
-  """Draws from the base law by inversion: int32[size].
-
-  A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits. A
-  guess in float32 starts the search, and does not decide where it ends. The
-  last bit of V is the sign.
-  """
+  """Draws from the base law by inversion: int32[size]."""
+  # A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits,
+  # whose last bit is the sign. A guess in float32 starts the search alone.
   # Words lead: programs are faster, and faster to compile, than with them last.
   v = jax.random.bits(key, (_BITS // 32, size), jnp.uint32)
   high, low = v[:2].astype(jnp.float32)
@@ -111,13 +108,7 @@ def _base_law(key, size, base) -> jax.Array:
 
 
 def _search(tails, v, guess) -> jax.Array:
-  """Returns the least k with tails[:, k] <= v, by steps from a guess.
-
-  Args:
-    tails: uint32[words, entries], falling, most significant words first.
-    v: uint32[words, size].
-    guess: int32[size].
-  """
+  """Returns the least k with tails[:, k] <= v[words, size], from a guess."""
   words = [jnp.asarray(x) for x in tails]
 
   def step(carry):

@@ -29,11 +29,6 @@ class Draw(NamedTuple):
 Noise = Callable[[Draw, Any, Any], Any]  # (draw, like, stddev) -> noise
 
 
-def of_server(noise: Noise, draw: Draw, mean: Any, stddev: jax.Array) -> Any:
-  """Adds noise of standard deviation ``stddev`` to a mean."""
-  return jax.tree.map(jnp.add, mean, noise(draw, mean, stddev))
-
-
 def of_clients(
   noise: Noise,
   draws: Draw,
@@ -44,13 +39,7 @@ def of_clients(
 ) -> Any:
   """Adds one draw a participant, divided by the expected cohort, to a mean.
 
-  Args:
-    noise: the function.
-    draws: of the clients: key[lanes] and int32[lanes].
-    mean: arrays.
-    stddev: f32[], of one draw.
-    weight: f32[lanes], 0 for a client that is absent.
-    expected_cohort: what the sum is divided by.
+  Draws have key[lanes] and int32[lanes]; each has the deviation ``stddev``.
   """
 
   def share(key, client):

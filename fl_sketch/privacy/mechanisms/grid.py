@@ -118,12 +118,9 @@ def check_cohort(lanes: int, clients: int) -> None:
   With several processes there are more lanes than clients, since each process
   has some for its own: then the sampler alone sees to it.
 
-  Args:
-    lanes: of a shard.
-    clients: for which the grid was made.
-
   Raises:
-    ValueError: there are more, padding to whole shards apart.
+    ValueError: the shards have more lanes than clients the grid was made for,
+      padding to whole shards apart.
   """
   if jax.process_count() > 1:
     return
@@ -139,14 +136,10 @@ def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
   """Returns the least multiplier that the noise of a grid can have.
 
   A smaller one would ask for noise of fewer steps than the base law has.
+  Arguments as of `make`.
 
   >>> least_multiplier(65_537) < 0.04
   True
-
-  Args:
-    clients: as of `make`.
-    shares: as there.
-    honest: as there.
   """
   base = _base(clients, honest)
   share = base * clients / (_RANGE - _TAIL * shares**0.5 * base)

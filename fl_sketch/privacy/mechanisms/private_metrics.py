@@ -81,17 +81,12 @@ class Budget(NamedTuple):
   ) -> dict[str, jax.Array]:
     """Computes the metrics of a round: a `client_step.Summary`.
 
-    The sums are of integers on a grid, hence exact.
+    The sums are of integers on a grid, hence exact. The noise multiplier of
+    `hp` is that of updates.
 
     Guarantees:
       Sensitivity: a client more or less moves each sum, in units of its bound,
       by at most 1, whatever it sends.
-
-    Args:
-      observed: of the lanes of a shard.
-      hp: hyperparameters, whose noise multiplier is that of updates.
-      releases: of updates, in a round.
-      noise: keys of the round.
     """
     taken = observed.participates
     grid_lib.check_cohort(taken.shape[0], self.max_cohort)

@@ -40,19 +40,11 @@ def neighbour_slots(
   """Draws the graph of clients that share masks: a randomised Harary graph.
 
   Clients stand on a circle; each is next to the k / 2 on either side. Any k - 1
-  dropouts leave the others connected.
+  dropouts leave the others connected. Returns int32[lanes, k], the neighbours
+  of each slot of the cohort; None is all others.
 
   >>> neighbour_slots(jax.random.key(0), jnp.arange(9), 9, 4).shape
   (9, 4)
-
-  Args:
-    key: key[], the round's.
-    slots: int32[lanes], positions in the cohort.
-    clients: size of the cohort.
-    neighbours: k, even; None is all others.
-
-  Returns:
-    int32[lanes, k], the neighbours of each slot.
 
   Raises:
     ValueError: k is odd, or is not in 2 <= k < clients.
@@ -76,7 +68,7 @@ def neighbour_slots(
 
 
 def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
-  """Returns the bytes of a surviving client, without its broadcast.
+  """Returns the bytes (up, down) of a surviving client, without its broadcast.
 
   Up: the masked table; 2 public keys of 32; for each of k neighbours two
   encrypted shares, of the client's secret key and of its own seed, 2 x 32 + 28;
@@ -86,13 +78,6 @@ def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
 
   >>> traffic(table_bytes=4000, neighbours=8)
   (5056, 1249)
-
-  Args:
-    table_bytes: 4 for each number of the table.
-    neighbours: k, clients - 1 on the complete graph.
-
-  Returns:
-    (up, down).
   """
   shares = 2 * _SHARE + _SEAL
   up = table_bytes + 2 * _KEY + neighbours * (shares + _SHARE)
@@ -108,21 +93,13 @@ def masked(
 ) -> Tree:
   """Masks each client's integers: the message, which may arrive too late.
 
-  Memory is that of the integers, however many neighbours there are.
+  Leaves uint32[lanes, ...], local. Memory is that of the integers, however many
+  neighbours there are. Arguments and errors as of `secure_sum`.
 
   Guarantees:
     A message by itself is uniform, whatever the integers are.
     It stays so when all seeds that its client shares are revealed, which is
     what happens to a client that was taken for a dropout.
-
-  Args:
-    key: as in `secure_sum`, which also says what is raised.
-    integers: leaves uint32[lanes, ...], local.
-    neighbours: as there.
-    clients_per_step: as there.
-
-  Returns:
-    Leaves uint32[lanes, ...], local.
   """
   slots, peers, _ = _peers(integers, key, neighbours)
   every = jnp.ones_like(peers, bool)
