@@ -18,10 +18,7 @@ def dense_input(kernel_grad: jax.Array, bias_grad: jax.Array) -> jax.Array:
 
   Args:
     kernel_grad: f32[inputs, outputs].
-    bias_grad: f32[outputs].
-
-  Returns:
-    f32[inputs]; NaN if all of the bias gradient is zero.
+    bias_grad: f32[outputs]; if all of it is zero, NaN is returned.
   """
   i = jnp.argmax(jnp.abs(bias_grad))
   return kernel_grad[:, i] / bias_grad[i]
@@ -39,8 +36,5 @@ def last_layer_label(bias_grad: jax.Array) -> jax.Array:
 
   Args:
     bias_grad: f32[classes].
-
-  Returns:
-    int32[].
   """
   return jnp.argmin(bias_grad).astype(jnp.int32)

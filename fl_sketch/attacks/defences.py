@@ -31,13 +31,10 @@ def none() -> Defence:
 
 
 def noise(scale: float) -> Defence:
-  """Gaussian noise whose norm is relative to the message's; no DP guarantee.
+  """Gaussian noise of `scale` times the message's norm; no DP guarantee.
 
   The noise depends on the message, so that it has no epsilon; it serves as the
   abscissa of curves. `gaussian_mechanism` has an epsilon.
-
-  Args:
-    scale: norm of the noise over that of the message.
   """
 
   def apply(key, message):
@@ -49,16 +46,10 @@ def noise(scale: float) -> Defence:
 
 
 def bound(name: str, max_norm: float) -> Defence:
-  """Clipping or normalising without noise; the bound is public.
-
-  Args:
-    name: 'clip' or 'normalize'.
-    max_norm: the public bound.
-  """
+  """A public bound of norms, by 'clip' or 'normalize', without noise."""
 
   def redo(message, observed):
     # Not the privacy module's bound, which is not differentiable everywhere.
-    del observed
     scale = max_norm / _norm(message)
     scale = jnp.minimum(scale, 1) if name == 'clip' else scale
     return jax.tree.map(lambda m: scale * m, message)

@@ -61,8 +61,6 @@ def total_variation(x: jax.Array) -> jax.Array:
     x: f32[batch, rows, cols, channels].
   """
   if x.ndim != 4:
-    raise ValueError(
-      f'Total variation is of images [batch, rows, cols, channels], {x.ndim=}.'
-    )
+    raise ValueError(f'{x.ndim=} must be 4: [batch, rows, cols, channels].')
   down, right = jnp.diff(x, axis=1), jnp.diff(x, axis=2)
   return jnp.abs(down).mean() + jnp.abs(right).mean()

@@ -159,11 +159,9 @@ def reconstruct(
   unknowns, values, trace = jax.lax.map(
     lambda args: attempt(*args), starts, batch_size=lanes_of(lanes, len(tries))
   )
-  best = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
-  pick = lambda leaf: leaf[best]
-  x = pick(unknowns['x'])
-  y = jnp.argmax(pick(unknowns['y']), -1) if 'y' in unknowns else pick(tries)
-  return Reconstruction(x, y, pick(values), values, trace)
+  i = jnp.argmin(jnp.where(jnp.isfinite(values), values, jnp.inf))
+  y = jnp.argmax(unknowns['y'][i], -1) if 'y' in unknowns else tries[i]
+  return Reconstruction(unknowns['x'][i], y, values[i], values, trace)
 
 
 def lanes_of(lanes: int | None, tries: int) -> int | None:
@@ -177,9 +175,7 @@ def _minimise(value_fn, unknown, search, steps, box):
   """The best unknowns of a search, their value, and the value at each step."""
 
   def inside(unknown):
-    if box is None:
-      return unknown
-    return unknown | {'x': jnp.clip(unknown['x'], *box)}
+    return unknown | ({'x': jnp.clip(unknown['x'], *box)} if box else {})
 
   def better(unknown, value, best, least):
     pick = lambda a, b: jnp.where(value < least, a, b)

@@ -5,7 +5,6 @@ import numpy as np
 import scipy  # its packages load on first use
 
 _MOST_PSNR = 100.0  # dB, of equal images, for which it is infinite
-_FILTER = 11  # pixels across the window of SSIM, fewer in smaller images
 
 
 def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -30,10 +29,7 @@ def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def relative_error(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-  r"""The relative L2 error of every sample, f64[batch].
-
-  :math:`\|\hat x - x\| / \|x\|`.
-  """
+  r"""The relative L2 error :math:`\|\hat x - x\| / \|x\|` of every sample."""
   flat = lambda x: np.float64(x).reshape(len(x), -1)
   distance = np.linalg.norm(flat(guess) - flat(truth), axis=1)
   return distance / np.linalg.norm(flat(truth), axis=1)
@@ -77,7 +73,7 @@ def score(
     with extras.needed('attacks'):
       import dm_pix
     pixels = np.clip(guess, 0, 1).astype(np.float32)
-    side = min(_FILTER, min(truth.shape[1:3]) // 2 * 2 - 1)
+    side = min(11, min(truth.shape[1:3]) // 2 * 2 - 1)  # 11: of the paper
     ssim = dm_pix.ssim(pixels, np.float32(truth), filter_size=side)
     psnr = np.minimum(dm_pix.psnr(pixels, np.float32(truth)), _MOST_PSNR)
     results |= {'psnr': np.float64(psnr), 'ssim': np.float64(ssim)}

@@ -1,28 +1,22 @@
 """Optimizers of gradient-leakage attacks, by name."""
 
-from collections.abc import Callable
-from typing import Any
-
 from fl_sketch.utils import checks
 import jax.numpy as jnp
 import optax
 
-_MEMORY = 20  # pairs of L-BFGS
 Search = optax.GradientTransformationExtraArgs
 
 
 def armijo(steps: int, learning_rate: float = 1.0) -> Search:
   """Gradient descent with Armijo's rule, as in the theory."""
-  del steps
-  return optax.chain(
-    optax.sgd(learning_rate), _backtracking(max_learning_rate=jnp.inf)
-  )
+  return optax.chain(optax.sgd(learning_rate), _backtracking(jnp.inf))
 
 
 def adam(steps: int, learning_rate: float = 0.1) -> Search:
   """Adam, its rate divided by 10 after 3/8, 5/8 and 7/8 of the steps."""
-  search = optax.adam(_falling(steps, learning_rate))
-  return optax.with_extra_args_support(search)
+  falls = {steps * part // 8: 0.1 for part in (3, 5, 7)}
+  rate = optax.piecewise_constant_schedule(learning_rate, falls)
+  return optax.with_extra_args_support(optax.adam(rate))
 
 
 def signed_adam(steps: int, learning_rate: float = 0.1) -> Search:
@@ -35,33 +29,18 @@ def lbfgs(steps: int, learning_rate: float = 1.0) -> Search:
 
   Optax's own line search for it, by zooming, may not end under `vmap`.
   """
-  del steps
   return optax.chain(
-    optax.scale_by_lbfgs(memory_size=_MEMORY),
+    optax.scale_by_lbfgs(memory_size=20),
     optax.scale(-learning_rate),
-    _backtracking(max_learning_rate=1.0),
+    _backtracking(1.0),
   )
 
 
-SEARCHES: dict[str, Callable[..., Any]] = {
-  'armijo': armijo,
-  'adam': adam,
-  'signed_adam': signed_adam,
-  'lbfgs': lbfgs,
-}
+SEARCHES = {fn.__name__: fn for fn in (armijo, adam, signed_adam, lbfgs)}
 
 
 def make(name: str, steps: int, **options: float) -> Search:
-  """Makes the optimizer of an attack by its name.
-
-  Args:
-    name: 'armijo', 'adam', 'signed_adam' or 'lbfgs'.
-    steps: how many it will make.
-    **options: its learning_rate.
-
-  Raises:
-    ValueError: there is no such search.
-  """
+  """Makes the search of that name for so many steps; ValueError if unknown."""
   checks.choice('optimizer', name, tuple(SEARCHES))
   return SEARCHES[name](steps, **options)
 
@@ -74,8 +53,3 @@ def _backtracking(max_learning_rate):
     increase_factor=2.0,
     max_learning_rate=max_learning_rate,
   )
-
-
-def _falling(steps, learning_rate):
-  falls = {steps * part // 8: 0.1 for part in (3, 5, 7)}
-  return optax.piecewise_constant_schedule(learning_rate, falls)

@@ -10,10 +10,7 @@ in every number that shares its scale.
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
 
-`register` adds a codec of another module. To add one to the package: write it
-in the file of its family, export it here by an import and an entry of
-`__all__`, register it, and add it to tests/support/codec_cases.py, the list
-over which all laws are tested.
+`register` adds a codec of another module.
 """
 
 from typing import Any

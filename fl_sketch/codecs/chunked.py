@@ -154,20 +154,17 @@ def _largest(rows, k):
   return jnp.take_along_axis(rows, places, 1), places
 
 
-def _place_bits(chunk, like) -> int:
-  return (_width(chunk, like) - 1).bit_length()
-
-
 def _packed(places, chunk, like):
-  return packing.pack_bits(places.ravel(), _place_bits(chunk, like))
+  bits = (_width(chunk, like) - 1).bit_length()
+  return packing.pack_bits(places.ravel(), bits)
 
 
 def _scattered(values, places, chunk, like):
   """Return the inverse of `_largest`, with packed places: f32[chunks, w]."""
-  count, k = values.shape
-  places = packing.unpack_bits(places, _place_bits(chunk, like), values.size)
-  rows = jnp.zeros((count, _width(chunk, like)), values.dtype)
-  at = jnp.arange(count)[:, None], places.reshape(count, k)
+  width = _width(chunk, like)
+  places = packing.unpack_bits(places, (width - 1).bit_length(), values.size)
+  rows = jnp.zeros((len(values), width), values.dtype)
+  at = jnp.arange(len(values))[:, None], places.reshape(values.shape)
   return rows.at[at].set(values)
 
 

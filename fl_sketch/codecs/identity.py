@@ -17,7 +17,6 @@ def identity() -> base.Codec:
   """
 
   def decode(key, payload, like):
-    del key
     cast = lambda x, t: jnp.asarray(x, leaf_type(t).dtype)
     return jax.tree.map(cast, payload, like)
 

@@ -41,9 +41,8 @@ def bfloat16() -> base.Codec:
 
   u = 2.0**-7
   omega = u**2 / (4 * (1 + u))
-  return base.Codec(
-    encode, decode, 'bfloat16', lambda d: omega, lambda d: 1 - omega
-  )
+  laws = lambda d: omega, lambda d: 1 - omega
+  return base.Codec(encode, decode, 'bfloat16', *laws)
 
 
 def int8(block: int = 256) -> base.Codec:
@@ -119,6 +118,5 @@ def _scaled(name, bound, block) -> base.Codec:
     others = min(block, dimension(like)) - 1
     return ((1 + others / bound**2) ** 0.5 - 1) / 2
 
-  delta = lambda like: 1 - omega(like)
-  contracts = omega(block) < 1
-  return base.Codec(encode, decode, name, omega, delta if contracts else None)
+  delta = (lambda like: 1 - omega(like)) if omega(block) < 1 else None
+  return base.Codec(encode, decode, name, omega, delta)

@@ -12,11 +12,7 @@ def pack(q: jax.Array, bound: int) -> jax.Array:
 
   Args:
     q: whole numbers f32[n]; those beyond the bound are clipped to it.
-    bound: 1 <= bound < 2**15.
-
-  Returns:
-    uint8[ceil(n bits / 8)], the first number in the lowest bits; int8[n] or
-    int16[n] for as many bits.
+    bound: below 2**15; from 128 on int16[n] is returned, from 8 on int8[n].
   """
   bits = _bits(bound)
   # Clipped as integers: the conversion of a NaN is undefined.
@@ -42,14 +38,10 @@ def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
 
 
 def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
-  """Pack integers below 2^bits without gaps: uint8[ceil(n bits / 8)].
+  """Pack integers below 2^bits without gaps, the highest bit first.
 
   >>> pack_bits(jnp.array([5, 1, 4095]), 12).tolist()
   [0, 80, 1, 255, 240]
-
-  Args:
-    codes: whole numbers int[n], 0 <= codes < 2**bits.
-    bits: of each, the highest first; 0 for codes that are all 0.
   """
   places = jnp.arange(bits - 1, -1, -1)
   return jnp.packbits(codes[:, None] >> places[None] & 1 > 0)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _BLOCK = 4096
-_Scale = Annotated[str, fields.choice(('unbiased', 'least_squares'))]
+_SCALES = 'unbiased', 'least_squares'
 
 
 @renamed.arguments(keep='num_coordinates')
@@ -25,7 +25,7 @@ def eden(
   *,
   num_coordinates: fields.Count | None = None,
   rotate: bool = True,
-  scale: _Scale = 'unbiased',
+  scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased',
 ) -> base.Codec:
   r"""EDEN: the nearest centroids of a rotated vector, and one scale.
 
@@ -78,24 +78,21 @@ def eden(
   """
   if bits not in (1, 2, 3, 4):
     raise ValueError(f'{bits=} must be 1, 2, 3 or 4.')
-  if scale not in ('unbiased', 'least_squares'):
+  if scale not in _SCALES:
     raise ValueError(f"{scale=} must be 'unbiased' or 'least_squares'.")
   if num_coordinates is not None and not rotate:
     raise ValueError(f'{num_coordinates=} requires rotate=True.')
   centroids, distortion = lloyd_max(bits)
   unbiased = scale == 'unbiased'
-  part = lambda like: (
-    1.0 if num_coordinates is None else num_coordinates / dimension(like)
-  )
+  part = lambda like: (num_coordinates or dimension(like)) / dimension(like)
 
   def encode(key, tree):
     x = base.flat(key, tree)
     y = _rotate(key, x, num_coordinates) if rotate else x
     planes, q, dot = _nearest(y, centroids)
     size = jnp.linalg.norm(y) / y.size**0.5
-    if unbiased:
-      factor = y.size / jnp.where(dot > 0, dot, 1)
-    else:
+    factor = y.size / jnp.where(dot > 0, dot, 1)
+    if not unbiased:
       factor = part(x) * dot / jnp.square(q).sum()
     return jnp.packbits(planes, axis=1), size * factor
 
@@ -107,19 +104,11 @@ def eden(
     x = _rotate_back(key, y, d) if rotate else y
     return base.VECTOR.desketch(key, x, like)
 
-  def contraction(like):
-    if rotate:
-      return part(like) * (1 - distortion)
-    return 1 / dimension(like)  # reached by a spike of one bit
-
-  omega = lambda like: 1 / (part(like) * (1 - distortion)) - 1
-  return base.Codec(
-    encode,
-    decode,
-    'eden',
-    omega if unbiased and rotate else None,
-    None if unbiased else contraction,
-  )
+  kept = lambda like: part(like) * (1 - distortion)
+  spike = lambda like: 1 / dimension(like)  # which reaches it with one bit
+  omega = (lambda like: 1 / kept(like) - 1) if unbiased and rotate else None
+  contraction = None if unbiased else kept if rotate else spike
+  return base.Codec(encode, decode, 'eden', omega, contraction)
 
 
 @functools.cache
@@ -133,9 +122,8 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
   ([0.4528, 1.5104], 0.1175)
   """
   normal, count = NormalDist(), 2 ** (bits - 1)
-  centroids = [
-    normal.inv_cdf(0.5 + (i + 0.5) / count / 2) for i in range(count)
-  ]
+  starts = (0.5 + (i + 0.5) / count / 2 for i in range(count))
+  centroids = list(map(normal.inv_cdf, starts))
   while True:
     middle = [(a + b) / 2 for a, b in itertools.pairwise(centroids)]
     ends = [0.0, *middle, math.inf]
@@ -150,10 +138,7 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
 
 
 def _nearest(y, centroids):
-  """Return bits of sign and magnitude [bits, n], centroids q, and <u, q>.
-
-  Here u is y, scaled to a mean square of 1.
-  """
+  """Bits of u = y of mean square 1, the nearest centroids q, and <u, q>."""
   u = base.fraction(y, jnp.linalg.norm(y) / y.size**0.5)
   levels = np.array(centroids, np.float32)
   index = jnp.zeros(y.shape, jnp.int32)
@@ -168,11 +153,10 @@ def _nearest(y, centroids):
 
 def _values(planes, centroids):
   """Return the centroids that bits [bits, n] name: f32[n]."""
-  levels = jnp.array(centroids, jnp.float32)
   index = jnp.zeros(planes.shape[1:], jnp.int32)
   for bit in planes[1:]:
     index = 2 * index + bit
-  size = levels[index]
+  size = jnp.array(centroids, jnp.float32)[index]
   return jnp.where(planes[0] > 0, -size, size)
 
 
@@ -207,10 +191,7 @@ def _rotate_back(key, y, d):
 
 
 def _deal(x, *, back=False):
-  """Reorder numbers so that the next pass mixes those of different blocks.
-
-  With ``back`` it restores the order.
-  """
+  """Reorder, or restore, so that the next pass mixes different blocks."""
   columns = x.size // _BLOCK
   if columns < 2:
     return x

@@ -39,7 +39,6 @@ def top_k(k: int) -> base.Codec:
     return _largest(base.flat(key, tree), k)
 
   def decode(key, payload, like):
-    del key
     base.check_fits(k, like)
     values, support = payload
     return sketches.scatter(like, support, values)
@@ -73,9 +72,8 @@ def rand_k(k: int) -> base.Codec:
     return base.flat(key, tree)[_sample(key, k, d)] * (d / k)
 
   def decode(key, payload, like):
-    return sketches.scatter(
-      like, _sample(key, k, base.check_fits(k, like)), payload
-    )
+    d = base.check_fits(k, like)
+    return sketches.scatter(like, _sample(key, k, d), payload)
 
   omega = lambda d: dimension(d) / k - 1
   return base.Codec(encode, decode, 'rand_k', omega, None)
@@ -126,7 +124,6 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
     return packing.pack(q.ravel(), bound), scale, support
 
   def decode(key, payload, like):
-    del key
     base.check_fits(k, like)
     packed, scale, support = payload
     rows = packing.unpack(packed, bound, k).reshape(-1, bucket) / bound

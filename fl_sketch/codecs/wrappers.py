@@ -22,11 +22,10 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
   Raises:
     ValueError: `op` is not linear, or states no alpha or no properties.
   """
-  properties = sketches.properties(op)
-  if not properties.linear or properties.alpha is None:
-    name, linear = properties.name, properties.linear
+  stated = sketches.properties(op)
+  name, linear, alpha = stated.name, stated.linear, stated.alpha
+  if not linear or alpha is None:
     raise ValueError(f'{name=}, {linear=} must be linear and state an alpha.')
-  name, alpha = properties.name, properties.alpha
   return base.Codec(op.sketch, op.desketch, name, alpha, None)
 
 

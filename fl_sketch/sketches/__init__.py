@@ -1,15 +1,11 @@
 """Keyed linear sketches of trees, by name or by factory.
 
 An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
+`register` adds an operator of another module.
 
 In this package a factory hides the module of its name, so that such a module
 holds its factory alone. What several modules or tests use stands in modules of
 other names (`hadamard`, `blocks`, `verification`, ...).
-
-`register` adds an operator of another module. To add one to the package: write
-its file, export its factory here by an import and a line of `__all__`, register
-it, and add it to tests/support/operators.py, the list over which all laws are
-tested.
 """
 
 import functools
@@ -73,12 +69,8 @@ for _factory in (
 ):  # fmt: skip
   register(_factory)
 register(_layerwise, name='layerwise')
-register(
-  functools.partial(sparse_embedding, kind='I'), name='sparse_embedding_1'
-)
-register(
-  functools.partial(sparse_embedding, kind='II'), name='sparse_embedding_2'
-)
+for _name, _kind in ('sparse_embedding_1', 'I'), ('sparse_embedding_2', 'II'):
+  register(functools.partial(sparse_embedding, kind=_kind), name=_name)
 
 
 def names() -> tuple[str, ...]:

@@ -136,9 +136,6 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
   ShapeDtypeStruct(shape=(8,), dtype=float32)
 
-  Args:
-    tree: leaves are arrays or `jax.ShapeDtypeStruct`.
-
   Raises:
     TypeError: a leaf is not of a float type.
     ValueError: d is beyond the reach of an int32 index.
@@ -161,13 +158,6 @@ def dimension(like: Any) -> int:
   return int(like) if is_number else vector_type(like).size
 
 
-def as_tree(like: Any) -> Tree:
-  """A tree as it is, and a number of coordinates as one leaf of float32."""
-  if isinstance(like, int | np.integer):
-    return jax.ShapeDtypeStruct((int(like),), jnp.float32)
-  return like
-
-
 def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
   """The values of all runs in a row, with zeros up to `size`: f32[size]."""
   parts = [run.x.astype(dtype) for run in runs]
@@ -180,6 +170,11 @@ def check_positive(**values: int) -> None:
   for name, value in values.items():
     if not isinstance(value, int | np.integer) or value < 1:
       raise ValueError(f'{name}={value!r} must be an integer >= 1.')
+
+
+def cut(values: jax.Array, spans: Sequence[Span]) -> list[jax.Array]:
+  """The values of each span, of all d numbers in a row."""
+  return [values[s.start : s.start + s.size].astype(s.dtype) for s in spans]
 
 
 def split(values: jax.Array, types: Sequence[Any]) -> list[jax.Array]:
@@ -226,20 +221,14 @@ def from_runs(
 
   Args:
     promises: the operator's properties.
-    axes: the table's axes by the names that messages call them, such as
-      {'size': 8}; None for all d numbers in a row.
+    axes: the table's axes by name, such as {'size': 8}; None for all d numbers.
     sketch: (key, runs, type of the vector of all d numbers) -> table.
     desketch: (key, table, spans, that type) -> the values of each span, in the
       span's dtype.
     dtype: of tables of float32; those of float64 have its wider like.
     allow_larger: whether a table may be larger than the tree.
-    by_lanes: whether a `vmap` over large trees, or their tables, is a loop on a
-      CPU, whose cache holds one of them; for linear operators whose hash costs
-      less than their passes over a tree.
-
-  Returns:
-    A `Sketch` whose functions raise ValueError if a table is larger than the
-    tree, unless allowed, or is not of the shape that the tree asks for.
+    by_lanes: whether a `vmap` over large trees is a loop on a CPU, whose cache
+      holds one; for operators whose hash costs less than a pass over a tree.
   """
 
   def checked_type(tree):

@@ -31,11 +31,10 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
 
-  Why: a block meets every bucket once, so coordinates of one block never
-  collide, and those of two blocks do with probability 1 / m, as the difference
-  of two independent uniform shifts is uniform. A construction of this project;
-  relatives are numBlocks of FetchSGD's CSVec (arXiv:2007.07682) and
-  BlockPerm-SJLT (arXiv:2602.06071).
+  Coordinates of one block never collide, and those of two blocks do with
+  probability 1 / m, as the difference of two independent uniform shifts is
+  uniform. A construction of this project; relatives are numBlocks of FetchSGD's
+  CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
 
   Args:
     size: numbers in a table.
@@ -55,18 +54,16 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   cols, scale = size // sparsity, sparsity**-0.5
 
   def sketch(key, runs, vector):
-    starts = [run.start for run in runs]
-
-    def form(of_runs):
-      def tables(hashes, *xs):
-        return of_runs(cols, hashes, list(map(base.Run, starts, xs)), vector)
-
-      return tables
-
+    starts, xs = zip(*runs, strict=True)
+    form = lambda f: (
+      lambda hashes, xs: f(
+        cols, hashes, list(map(base.Run, starts, xs)), vector
+      )
+    )
     hashes = blocks.copies_of(key, cols, sparsity, vector.size)
     tables = lax.platform_dependent(
       hashes,
-      *[run.x for run in runs],
+      xs,
       cpu=form(blocks.sketch_loop),
       default=form(blocks.sketch_gather),
     )

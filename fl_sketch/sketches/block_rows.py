@@ -23,24 +23,14 @@ _REST = 1  # folded into the key of the rows, for those of the rest
 
 
 class Plan(NamedTuple):
-  """How d numbers are cut, and how many of the b rows are of which part.
-
-  Attributes:
-    d: coordinates.
-    size: b.
-    block: m, a power of two up to d.
-    grid: entries of the grid that are kept; where there is a coin, the last
-      may give way to one of the rest.
-    rest: entries of the rest that are kept.
-    coin: numerator, over d, of the probability of one more of the rest.
-  """
+  """How d numbers are cut, and how many of the b rows are of which part."""
 
   d: int
-  size: int
-  block: int
-  grid: int
-  rest: int
-  coin: int
+  size: int  # b
+  block: int  # m, a power of two up to d
+  grid: int  # kept entries of it; the last may give way to one of the rest
+  rest: int  # kept entries of it
+  coin: int  # numerator, over d, of the probability that it does
 
   @property
   def columns(self) -> int:
@@ -63,11 +53,6 @@ def plan(d: int, size: int, block: int) -> Plan:
 
   >>> plan(d=57, size=16, block=16)
   Plan(d=57, size=16, block=16, grid=14, rest=2, coin=30)
-
-  Args:
-    d: coordinates.
-    size: b <= d.
-    block: m, a power of two, or what is to be halved until it is up to d.
   """
   block = min(block, 1 << (d.bit_length() - 1))
   rest, coin = divmod(d % block * size, d)
@@ -116,19 +101,12 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
 
 
 class _Draws(NamedTuple):
-  """What is random: kept rows, of the last the first column, and of the rest.
+  """What is random."""
 
-  Attributes:
-    rows: int32[rows], distinct.
-    turn: int32[], in [0, columns).
-    coin: bool[], whether an entry of the rest takes the place of one.
-    beyond: int32[rest, or rest + 1 with a coin], distinct.
-  """
-
-  rows: jax.Array
-  turn: jax.Array
-  coin: jax.Array
-  beyond: jax.Array
+  rows: jax.Array  # int32[rows] of the grid, distinct
+  turn: jax.Array  # int32[], the first column of the last row
+  coin: jax.Array  # bool[], whether one of the rest takes an entry's place
+  beyond: jax.Array  # int32[rest, or rest + 1 with a coin], distinct
 
 
 def _draws(key, plan) -> _Draws:
@@ -158,11 +136,7 @@ def _signs(key) -> Callable[[Any, jax.Array], jax.Array]:
 
 
 def _mix_end(signed, x, plan):
-  """Mix the rest with others: transform the last m numbers.
-
-  They have their signs before and after, so that it is its own adjoint and the
-  grid's come on top.
-  """
+  """Transform the last m numbers, with signs before and after: self-adjoint."""
   if not plan.beyond:
     return x
   start = plan.d - plan.block
@@ -212,10 +186,7 @@ def _from_grid_rows(signed, kept, rows, m):
 
 
 def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:
-  """Call `form` with how many rows of [m, n] are worked on at a time.
-
-  On a CPU as many as stay in its cache, elsewhere all.
-  """
+  """Call form(how many rows at a time): on a CPU those that its cache holds."""
   tile = m
   while tile > 1 and tile * n > _TILE:
     tile //= 2

@@ -55,18 +55,15 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   if block.bit_count() != 1:
     raise ValueError(f'{block=} must be a power of two.')
 
+  plan_of = lambda like: block_rows.plan(base.dimension(like), size, block)
+
   def sketch(key, runs, vector):
-    plan = block_rows.plan(vector.size, size, block)
     x = base.join(runs, vector.size, vector.dtype)
-    return block_rows.take(key, x, plan)
+    return block_rows.take(key, x, plan_of(vector))
 
   def desketch(key, table, spans, vector):
-    plan = block_rows.plan(vector.size, size, block)
-    x = block_rows.put(key, table, plan)
-    part = lambda start, size, dtype: x[start : start + size].astype(dtype)
-    return [part(*span) for span in spans]
+    return base.cut(block_rows.put(key, table, plan_of(vector)), spans)
 
-  plan_of = lambda like: block_rows.plan(base.dimension(like), size, block)
   promises = base.Properties(
     'block_srht',
     floats=lambda like: size,

@@ -4,8 +4,6 @@
 both compute the same numbers.
 """
 
-from typing import NamedTuple
-
 from fl_sketch.sketches import hashing, primitives
 from jax import lax
 import jax.numpy as jnp
@@ -34,24 +32,19 @@ def _words(group, u, cols, seed):
   return hashing.word(counter, seed)
 
 
-class _Blocks(NamedTuple):
-  """How blocks cut a run: pieces (start, size) at its ends, whole ones within.
-
-  Positions of pieces are coordinates; `first` and `last` + 1 bound the blocks.
-  """
-
-  pieces: list[tuple[int, int]]
-  first: int
-  stop: int
+def _copies_words(hashes, cols):
+  """The function (group, u) -> the words of every copy."""
+  return lambda group, u: [_words(group, u, cols, seed) for _, seed in hashes]
 
 
 def _cut(start, size, cols):
+  """Pieces (start, size) at the ends of a run, and its whole blocks."""
   stop = start + size
   first, last = -(-start // cols), stop // cols
   if first > last:
-    return _Blocks(_pieces(start, stop), first, first)
+    return _pieces(start, stop), first, first
   ends = _pieces(start, first * cols) + _pieces(last * cols, stop)
-  return _Blocks(ends, first, last)
+  return ends, first, last
 
 
 def _pieces(start, stop):
@@ -101,12 +94,10 @@ def sketch_loop(cols, hashes, runs, vector):
       out.append(lax.dynamic_update_slice(acc, new, at))
     return out
 
-  def words_at(group, u):
-    return [_words(group, u, cols, seed) for _, seed in hashes]
-
+  words_at = _copies_words(hashes, cols)
   for start, x in runs:
-    blocks = _cut(start, x.size, cols)
-    for at, size in blocks.pieces:
+    pieces, first, stop = _cut(start, x.size, cols)
+    for at, size in pieces:
       (block, u), i = divmod(at, cols), at - start
       words = words_at(block // hashing.PLANES, u + jnp.arange(size))
       part = x[i : i + size]
@@ -117,7 +108,6 @@ def sketch_loop(cols, hashes, runs, vector):
       part = lax.dynamic_slice(x, (at,), words[0].shape)
       return add(accs, words, plane, block, u, part)
 
-    first, stop = blocks.first, blocks.stop
     accs = _for_blocks(first, stop, cols, words_at, tile, accs)
   return [acc[:cols] + acc[cols:] for acc in accs]
 
@@ -133,13 +123,12 @@ def desketch_loop(cols, hashes, tables, spans):
     ]
     return sum(parts[1:], start=parts[0])
 
-  def words_at(group, u):
-    return [_words(group, u, cols, seed) for _, seed in hashes]
+  words_at = _copies_words(hashes, cols)
 
   def one_span(start, n, dtype):
     out = primitives.zeros((n,), dtype, hashes[0][0], tables[0])
-    blocks = _cut(start, n, cols)
-    for at, size in blocks.pieces:
+    pieces, first, stop = _cut(start, n, cols)
+    for at, size in pieces:
       block, u = divmod(at, cols)
       words = words_at(block // hashing.PLANES, u + jnp.arange(size))
       part = read(words, block % hashing.PLANES, block, u, size).astype(dtype)
@@ -149,7 +138,7 @@ def desketch_loop(cols, hashes, tables, spans):
       part = read(words, plane, block, u, words[0].size).astype(dtype)
       return lax.dynamic_update_slice(out, part, (block * cols - start + u,))
 
-    return _for_blocks(blocks.first, blocks.stop, cols, words_at, tile, out)
+    return _for_blocks(first, stop, cols, words_at, tile, out)
 
   return [one_span(*span) for span in spans]
 

@@ -13,17 +13,11 @@ TILE = 2**18
 
 
 class Columns(NamedTuple):
-  """A matrix R[size, d] that is never held.
+  """A matrix R[size, d] that is never held."""
 
-  Attributes:
-    nonzeros: of each column, in distinct rows.
-    rows: counter uint32[n] -> int32[nonzeros, n], the rows that are not zero.
-    signs: uint32[ceil(nonzeros / 32), 2], seeds of the sign words.
-  """
-
-  nonzeros: int
-  rows: Callable[[jax.Array], jax.Array]
-  signs: jax.Array
+  nonzeros: int  # of each column, in distinct rows
+  rows: Callable[[jax.Array], jax.Array]  # uint32[n] -> int32[nonzeros, n]
+  signs: jax.Array  # uint32[ceil(nonzeros / 32), 2], seeds of the sign words
 
   def tile(self, start: jax.Array, n: int):
     """Rows int32[nonzeros, n] of n coordinates, and flip(x: f32[n], j)."""
@@ -36,16 +30,8 @@ class Columns(NamedTuple):
     return self.rows(counter), flip
 
 
-def hashed(
-  key: jax.Array, nonzeros: int, rows: Callable[[jax.Array], jax.Array]
-) -> Columns:
-  """`Columns` of hashed signs, their rows from pairwise independent words.
-
-  Args:
-    key: key[], domains `BUCKET` and `SIGN`.
-    nonzeros: of each column.
-    rows: words uint32[nonzeros, n] -> the rows that are not zero.
-  """
+def hashed(key: jax.Array, nonzeros: int, rows: Callable) -> Columns:
+  """`Columns` of hashed signs, their rows from pairwise independent words."""
   families = hashing.families(key, nonzeros, 2, hashing.BUCKET)
   signs = hashing.seeds(key, -(-nonzeros // hashing.PLANES), hashing.SIGN)
   words = jax.vmap(hashing.kwise, (None, 0))
@@ -94,13 +80,8 @@ def desketch(
   return [one_span(*span) for span in spans]
 
 
-@primitives.lane_by_lane
+@primitives.lane_by_lane  # `vmap` of a scatter takes eight times as long a lane
 def _add(table, rows, values):
-  """Add f32[n] at int32[n].
-
-  `vmap` of a scatter adds a column of lanes for every index, far apart in
-  memory, and takes eight times as long a lane as one scatter.
-  """
   return table.at[rows].add(values, mode='promise_in_bounds')
 
 

@@ -65,14 +65,15 @@ def count_sketch(
     matrix = _columns(key, rows, cols)
     return columns.desketch(matrix, table.ravel(), spans, reduce)
 
+  known = mean or rows <= 2  # of two rows the median is the mean
   alpha = lambda like: (base.dimension(like) - 1) / size
   variance = variances.of(lambda g, h: variances.pairs(g, h) / size)
   promises = base.Properties(
     'count_sketch',
     floats=lambda like: size,
-    alpha=alpha if mean or rows <= 2 else None,
-    coordinate_wise=(lambda like: 2.0) if mean or rows <= 2 else None,
-    variance=variance if mean or rows <= 2 else None,
+    alpha=alpha if known else None,
+    coordinate_wise=(lambda like: 2.0) if known else None,
+    variance=variance if known else None,
     printed=(lambda like: 3 * base.dimension(like) / size) if mean else None,
     linear=mean,
     adjoint_scale=float(rows) if mean else None,

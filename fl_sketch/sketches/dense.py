@@ -24,28 +24,21 @@ def from_tiles(
   Args:
     promises: the operator's properties.
     size: numbers in a table.
-    tile: (key, counter uint32[n]) -> f32[size, n], the columns of R at these
-      coordinates.
-
-  Returns:
-    A `Sketch` whose tables are f32[size].
+    tile: (key, counter uint32[n]) -> f32[size, n], columns of R.
   """
   step = max(TILE // size, 1)
 
-  def columns(key, start, n, dtype):
+  def columns(key, start, n, dtype):  # of which the law is that of float32
     counter = jnp.uint32(start) + jnp.arange(n, dtype=jnp.uint32)
     return tile(key, counter).astype(dtype)
 
   def sketch(key, runs, vector):
-    xs = [run.x for run in runs]
-    table = primitives.zeros(
-      (size,), vector.dtype, jax.random.key_data(key), *xs
-    )
+    data = jax.random.key_data(key), *(run.x for run in runs)
+    table = primitives.zeros((size,), vector.dtype, *data)
     for start, x in runs:
 
       def add(at, n, table, x=x, start=start):
         part = lax.dynamic_slice(x, (at,), (n,)).astype(vector.dtype)
-        # The law of R is that of its float32.
         entries = columns(key, start + at, n, vector.dtype)
         return table + primitives.product(entries, part)
 

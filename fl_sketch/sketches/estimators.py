@@ -1,9 +1,8 @@
 """Heavy coordinates of a sketched tree: HEAVYMIX and HEAPRIX of FedSKETCH.
 
-PRIVIX of Haddadpour et al. (arXiv:2008.04975) has no other name here than
-`count_sketch(rows, cols, combine='median').desketch`; the mean over the rows of
-the same table is combine='mean'. What follows is built on any operator with a
-linear sketch and one array for a table; its laws are those of the median.
+PRIVIX of Haddadpour et al. (arXiv:2008.04975) is `count_sketch(rows, cols,
+combine='median').desketch`. What follows is built on any operator with a linear
+sketch and one array for a table; its laws are those of the median.
 
 Between machines HEAPRIX goes in parts. Clients send tables; the server sends
 the `heavy_support` of their mean; clients answer with their values there, by
@@ -173,8 +172,6 @@ def heavymix(
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
     ValueError: k, the table or `exact` is not of the size that is stated.
-
-  Source: as of `heavy_support`.
   """
   if exact is not None and jnp.shape(exact) != (k,):
     raise ValueError(f'exact.shape={jnp.shape(exact)} must be ({k},).')

@@ -43,7 +43,7 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
   def desketch(key, table, spans, vector):
     _check(vector, columns, 'matrix')
     x = primitives.product(table, jnp.asarray(matrix, vector.dtype))
-    return _cut(x, spans)
+    return base.cut(x, spans)
 
   promises = base.Properties('from_matrix', lambda like: size, None, None)
   return base.from_runs(promises, {'size': size}, sketch, desketch)
@@ -99,16 +99,13 @@ def from_hashes(
     _check(vector, columns, 'hashes')
     values = jnp.asarray(signs, table.dtype) * table[row, buckets]
     reduce = jnp.mean if linear else lambda x, axis: median.median(list(x))
-    return _cut(reduce(values, axis=0), spans)
+    return base.cut(reduce(values, axis=0), spans)
 
+  scale = float(rows) if linear else None
   promises = base.Properties(
-    'from_hashes',
-    lambda like: rows * cols,
-    None,
-    None,
-    linear=linear,
-    adjoint_scale=float(rows) if linear else None,
-  )
+    'from_hashes', lambda like: rows * cols, None, None,
+    linear=linear, adjoint_scale=scale,
+  )  # fmt: skip
   shape = {'rows': rows, 'cols': cols}
   op = base.from_runs(promises, shape, sketch, desketch)
   if linear:
@@ -129,9 +126,3 @@ def _check(vector, columns, what):
   if vector.size != columns:
     d = vector.size
     raise ValueError(f'{d=} must be {columns}, the columns of the {what}.')
-
-
-def _cut(values, spans):
-  return [
-    values[start : start + size].astype(dtype) for start, size, dtype in spans
-  ]

@@ -21,19 +21,11 @@ _SHORT = 2**12
 def split(d: int, size: int) -> tuple[int, int]:
   """How d coordinates are transformed for `size` rows: (n, parts).
 
+  Up to 4096 n is d, else within 3 % of it, and parts, a power of two, times a
+  product of 2, 3, 5 and 7.
+
   >>> split(1000, 10), split(4099, 10), split(2**20, 2**10)
   ((1000, 1), (4116, 1), (1048576, 128))
-
-  Args:
-    d: coordinates.
-    size: rows that are wanted.
-
-  Returns:
-    n, which is d if that is at most 4096 and else within 3 % of it, parts times
-    a product of 2, 3, 5 and 7; and parts, a power of two.
-
-  Raises:
-    ValueError: n is beyond the reach of an int32 index.
   """
   parts = 1
   while 2 * parts <= min(d // (8 * size), d // _SHORT):
@@ -58,11 +50,6 @@ def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
 
   >>> pick(jnp.arange(4.0), jnp.array([0, 3]), 1)
   Array([ 6.+0.j, -2.-2.j], dtype=complex64)
-
-  Args:
-    x: f32[n].
-    rows: int32[b] in [0, n).
-    parts: divides n; sets the order of the numbers.
   """
   n = x.size
   half = jnp.fft.rfft(x.reshape(parts, n // parts))
@@ -82,12 +69,6 @@ def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
 
   >>> place(jnp.array([1.0 + 0j]), jnp.array([2]), 4, 1)
   Array([ 1., -1.,  1., -1.], dtype=float32)
-
-  Args:
-    values: c64[b].
-    rows: int32[b], distinct, in [0, n).
-    n: length of the result, f32[n].
-    parts: as of `pick`.
   """
   m = n // parts
   at, mirrored, alone = _fold(rows, m)

@@ -1,9 +1,8 @@
 """Hash functions computed from a key and a counter, never stored.
 
 Everything is a function of (key, domain, counter) in uint32 arithmetic. No word
-comes from `jax.random.bits`, whose output depends on
-`jax_threefry_partitionable`: clients that run other versions or backends still
-draw the same operator, whatever the tiles in which they compute it.
+comes from `jax.random.bits`, whose output depends on a flag of JAX: clients of
+other versions, backends or tiles draw the same operator.
 
 Two kinds, and what is proven of each:
 
@@ -53,10 +52,6 @@ def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
 
   >>> word(jnp.arange(3, dtype=jnp.uint32), jnp.zeros(2, jnp.uint32)).shape
   (3,)
-
-  Args:
-    counter: uint32[...]; distinct counters give distinct words.
-    seed: uint32[2], as of `seeds`.
   """
   return mix(mix(counter ^ seed[0]) + seed[1])
 
@@ -64,13 +59,10 @@ def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
 def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
   """Return seeds uint32[n, 2] of n streams, by mixing the words of a key.
 
+  The domain is one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
+
   >>> seeds(jax.random.key(0), 3, SIGN).shape
   (3, 2)
-
-  Args:
-    key: key[], of any implementation.
-    n: how many streams.
-    domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
   """
   words = jax.random.key_data(key).astype(jnp.uint32).ravel()
   first, second = jnp.uint32(domain), jnp.uint32(~domain & 0xFFFFFFFF)
@@ -83,17 +75,10 @@ def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
 def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
   """Return the seeds of n members of a k-wise independent family, for `kwise`.
 
+  Of each, k coefficients and the seed of a `word`: uint32[n, k + 1, 2].
+
   >>> families(jax.random.key(0), 3, 4, SIGN).shape
   (3, 5, 2)
-
-  Args:
-    key: key[], of any implementation.
-    n: how many functions.
-    k: how many words of each are to be independent.
-    domain: one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
-
-  Returns:
-    uint32[n, k + 1, 2]: k coefficients, and the seed of a `word`.
   """
   return seeds(key, n * (k + 1), domain).reshape(n, k + 1, 2)
 
@@ -105,17 +90,11 @@ def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
   polynomial makes any k words of distinct counters independent and uniform on
   the field, and adding what does not depend on the c keeps them so; `word`
   breaks the pattern that bare polynomials have beyond k, such as three
-  neighbours that meet in one bucket as often as two.
+  neighbours that meet in one bucket as often as two. Counters are below 2**31 -
+  1, and so are words, whose bits 0 to 30 are signs of a bias of 2**-31.
 
   >>> kwise(jnp.arange(3, dtype='uint32'), jnp.zeros((3, 2), 'uint32')).shape
   (3,)
-
-  Args:
-    counter: uint32[...] below 2**31 - 1.
-    family: uint32[k + 1, 2], as of `families`.
-
-  Returns:
-    uint32[...] in [0, 2**31 - 1): bits 0 to 30 are signs, whose bias is 2**-31.
   """
   value = jnp.uint32(0)
   for c in family[:-1, 0] % PRIME:
@@ -151,10 +130,6 @@ def bucket(words: jax.Array, cols: int) -> jax.Array:
 
   >>> bucket(jnp.array([7, 8, 9], jnp.uint32), 4).tolist()
   [3, 0, 1]
-
-  Args:
-    words: uint32[...].
-    cols: buckets, 1 <= cols < 2**31.
   """
   return (words % np.uint32(cols)).astype(jnp.int32)
 
@@ -167,11 +142,6 @@ def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
 
   >>> flip(jnp.ones(2), jnp.array([0, 1 << 31], jnp.uint32), 0).tolist()
   [1.0, -1.0]
-
-  Args:
-    x: f32[...] or f64[...].
-    words: uint32[...], of the shape of x.
-    plane: int32[], which of the 32 signs in a word.
   """
   sign = (words << jnp.uint32(plane)) & np.uint32(0x80000000)
   return jnp.where(sign != 0, -x, x)
@@ -191,20 +161,16 @@ def normal(words: jax.Array) -> jax.Array:
 def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
   """Permute int32 in [0, 2**bits) by a key: an alternating Feistel network.
 
-  Any 2**bits or fewer counters get distinct images, and k images cost O(k),
-  where a random order of all would cost a sort. Were the round functions
-  random, the images of two counters would be uniform on pairs to a total
-  variation of 2**-16: exactly computed for 2 to 22 bits, as the Markov chain of
-  the differences of their halves. With `word` that is a heuristic.
+  For up to 31 bits. Any 2**bits or fewer counters get distinct images, and k
+  images cost O(k), where a random order of all would cost a sort. Were the
+  round functions random, the images of two counters would be uniform on pairs
+  to a total variation of 2**-16: exactly computed for 2 to 22 bits, as the
+  Markov chain of the differences of their halves. With `word` that is a
+  heuristic.
 
   >>> images = permute(jnp.arange(4, dtype=jnp.uint32), 2, jax.random.key(0))
   >>> sorted(images.tolist())
   [0, 1, 2, 3]
-
-  Args:
-    counter: uint32[...] in [0, 2**bits).
-    bits: size of the domain, at most 31.
-    key: key[], domain `SAMPLE`.
   """
   low = bits // 2
   masks = np.uint32((1 << low) - 1), np.uint32((1 << (bits - low)) - 1)
@@ -236,11 +202,6 @@ def sample(key: jax.Array, size: int, d: int) -> jax.Array:
 
   >>> sorted(sample(jax.random.key(0), 3, 3).tolist())
   [0, 1, 2]
-
-  Args:
-    key: key[].
-    size: how many.
-    d: of how many.
   """
   bits = (d - 1).bit_length()
   step = lambda at: permute(at.astype(jnp.uint32), bits, key)

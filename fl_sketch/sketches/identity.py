@@ -26,10 +26,9 @@ def identity() -> base.Sketch:
     orthogonal_rows=True,
   )
 
-  def sketch(key, runs, vector):
-    return base.join(runs, vector.size, vector.dtype)
-
-  def desketch(key, table, spans, vector):
-    return [table[s.start : s.start + s.size].astype(s.dtype) for s in spans]
-
-  return base.from_runs(promises, None, sketch, desketch)
+  return base.from_runs(
+    promises,
+    None,
+    lambda key, runs, vector: base.join(runs, vector.size, vector.dtype),
+    lambda key, table, spans, vector: base.cut(table, spans),
+  )

@@ -1,6 +1,7 @@
 """Block-cyclic sketches of leaves, in parts of one table that may be traced."""
 
 from collections.abc import Sequence
+import functools
 
 from fl_sketch.sketches import base, columns, hashing
 import jax
@@ -51,21 +52,18 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
 
   def operator(tree):
     dims = [base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree)]
-    parts = _Parts(dims, jnp.asarray(sizes, jnp.uint32))
+    if len(dims) != len(sizes):
+      raise ValueError(f'{len(sizes)=} must be {len(dims)}, one a leaf.')
+    part = functools.partial(_columns, dims, jnp.asarray(sizes, jnp.uint32))
 
     def sketch(key, runs, vector):
-      of_run = lambda run: parts.columns(key, run.start, run.x.size)
-      return sum(
-        columns.sketch(of_run(run), [run], size, vector.dtype) for run in runs
-      )
+      each = [(part(key, run.start, run.x.size), [run]) for run in runs]
+      return sum(columns.sketch(*one, size, vector.dtype) for one in each)
 
     def desketch(key, table, spans, vector):
-      del vector
-      of_span = lambda span: parts.columns(key, span.start, span.size)
-      read = lambda span: columns.desketch(
-        of_span(span), table, [span], lambda values: values[0]
-      )
-      return [read(span)[0] for span in spans]
+      first = lambda values: values[0]
+      each = [(part(key, span.start, span.size), [span]) for span in spans]
+      return [columns.desketch(r, table, s, first)[0] for r, s in each]
 
     return base.from_runs(promises, {'size': size}, sketch, desketch)
 
@@ -77,29 +75,21 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   )
 
 
-class _Parts:
-  """Where the parts of leaves lie: first coordinates, first numbers, b_l."""
+def _columns(dims, sizes, key, start, n) -> columns.Columns:
+  """Those of R for n coordinates in a row, of one leaf or more."""
+  starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
+  offsets = jnp.cumsum(sizes) - sizes
+  (family,) = hashing.families(key, 1, 2, hashing.SHIFT)
+  first, last = np.searchsorted(starts, [start, start + n - 1], 'right')
+  inner = starts[first:last]
 
-  def __init__(self, dims: Sequence[int], sizes: jax.Array):
-    if len(dims) != len(sizes):
-      raise ValueError(f'{len(sizes)=} must be {len(dims)}, one a leaf.')
-    self.starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
-    self.sizes, self.offsets = sizes, jnp.cumsum(sizes) - sizes
+  def rows(counter):
+    leaf = first - 1
+    if inner.size:  # a large leaf is alone, and needs no search
+      leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
+    at, of = jnp.asarray(starts)[leaf], sizes[leaf]
+    block, u = jnp.divmod(counter - at, of)
+    shift = hashing.kwise(at + block, family) % of
+    return (offsets[leaf] + (u + shift) % of).astype(jnp.int32)[None]
 
-  def columns(self, key: jax.Array, start: int, n: int) -> columns.Columns:
-    """Those of R for n coordinates in a row, of one leaf or more."""
-    (family,) = hashing.families(key, 1, 2, hashing.SHIFT)
-    first, last = np.searchsorted(self.starts, [start, start + n - 1], 'right')
-    inner = self.starts[first:last]
-
-    def rows(counter):
-      leaf = first - 1
-      if inner.size:  # a large leaf is alone, and needs no search
-        leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
-      at, of = jnp.asarray(self.starts)[leaf], self.sizes[leaf]
-      block, u = jnp.divmod(counter - at, of)
-      shift = hashing.kwise(at + block, family) % of
-      row = self.offsets[leaf] + (u + shift) % of
-      return row.astype(jnp.int32)[None]
-
-    return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))
+  return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))

@@ -49,18 +49,16 @@ def layerwise(
   Args:
     factory: b -> an operator with properties and a table of b numbers, such as
       `block_cyclic` or ``lambda b: count_sketch(1, b)``. Called for `size`, to
-      learn what it promises, and for every b_l from 1 on; one that rounds b
-      changes the total, which is in the properties.
+      learn what it promises, and for every b_l; one may round b.
     size: numbers in all tables together.
     allocation: 'proportional' (b_l as d_l), 'sqrt' (b_l as the square root of
       d_l), or a tuple of one integer a leaf: at least 1, or 0 for an empty
       leaf; one above the leaf's size means raw, and the excess is not sent.
 
   Returns:
-    A `Sketch` whose tables are tuples of the leaves' tables, in the order of
-    `jax.tree.leaves`; that of an empty leaf is f32[0]. It raises ValueError if
-    size > d, if there are more leaves than numbers, or if a tuple does not
-    suit the leaves.
+    A `Sketch` whose tables are tuples of the leaves' tables; that of an empty
+    leaf is f32[0]. It raises ValueError if size > d, or if there are more
+    leaves than numbers, or a tuple does not suit the leaves.
 
   Raises:
     ValueError: size is below 1, no such rule, a tuple with negative entries or
@@ -86,23 +84,25 @@ def layerwise(
 
   def sketch(key, tree):
     leaves = jax.tree.leaves(tree)
-    ops = zip(parts(leaves), _keys(key, leaves), leaves, strict=True)
-    return tuple(op.sketch(k, leaf) for op, k, leaf in ops)
+    each = enumerate(zip(parts(leaves), leaves, strict=True))
+    fold = jax.random.fold_in
+    return tuple(op.sketch(fold(key, i), leaf) for i, (op, leaf) in each)
 
   def desketch(key, tables, like):
     leaves, treedef = jax.tree.flatten(like)
     if len(tables) != len(leaves):
       raise ValueError(f'{len(tables)=} must be {len(leaves)}, one a leaf.')
-    ops = zip(parts(leaves), _keys(key, leaves), tables, leaves, strict=True)
-    return treedef.unflatten(op.desketch(k, y, x) for op, k, y, x in ops)
+    each = enumerate(zip(parts(leaves), tables, leaves, strict=True))
+    fold = jax.random.fold_in
+    out = (op.desketch(fold(key, i), y, x) for i, (op, y, x) in each)
+    return treedef.unflatten(out)
 
   def zero_tables(tree):
     leaves = jax.tree.leaves(tree)
-    ops = zip(parts(leaves), leaves, strict=True)
-    return tuple(op.zero_table(leaf) for op, leaf in ops)
+    each = zip(parts(leaves), leaves, strict=True)
+    return tuple(op.zero_table(leaf) for op, leaf in each)
 
-  promises = _promises(promised, parts)
-  return base.Sketch(sketch, desketch, zero_tables, promises)
+  return base.Sketch(sketch, desketch, zero_tables, _promises(promised, parts))
 
 
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
@@ -122,8 +122,7 @@ def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
 
 def _check_kept(b, promises, size, promised):
   """What is claimed of all leaves is what ``factory(size)`` claims."""
-  claims = 'linear', 'alpha', 'coordinate_wise', 'variance', 'embedding'
-  for claim in claims:
+  for claim in 'linear', 'alpha', 'coordinate_wise', 'variance', 'embedding':
     if getattr(promised, claim) and not getattr(promises, claim):
       raise ValueError(f'factory({b}) is not {claim!r}, as factory({size}) is.')
   if promised.adjoint_scale == 1 and promises.adjoint_scale != 1:
@@ -133,16 +132,14 @@ def _check_kept(b, promises, size, promised):
     )
 
 
-def _keys(key, leaves):
-  return [jax.random.fold_in(key, i) for i in range(len(leaves))]
-
-
 def _promises(promised, parts) -> base.Properties:
   """Of the whole, from the properties of the leaves' operators."""
 
   def of_leaves(like) -> list[tuple[Any, int, int]]:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
-    leaves, facts = jax.tree.leaves(base.as_tree(like)), []
+    if isinstance(like, int | np.integer):
+      like = jax.ShapeDtypeStruct((int(like),), np.float32)
+    leaves, facts = jax.tree.leaves(like), []
     for op, leaf in zip(parts(leaves), leaves, strict=True):
       tables = jax.tree.leaves(jax.eval_shape(op.zero_table, leaf))
       if b := sum(table.size for table in tables):
@@ -194,11 +191,7 @@ def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _allocate(
   weights: Sequence[float], sizes: Sequence[int], size: int
 ) -> tuple[int, ...]:
-  """Integers proportional to weights, within [1, d_l], that add up to size.
-
-  Rounded by largest remainder, so that each is less than 1 from the real
-  solution. In rational arithmetic: all parties have to find the same integers.
-  """
+  """`_shares`, rounded by largest remainder: each is off by less than 1."""
   count = sum(d > 0 for d in sizes)
   if size < count:
     raise ValueError(f'{size=} must be >= {count}, one a leaf.')
@@ -213,7 +206,8 @@ def _shares(weights, sizes, size) -> list[Fraction]:
   """The real solution min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is.
 
   Bitran and Hax (Management Science, 1981): for the t of those not settled yet,
-  the bounds that bind on the heavier side bind in the solution.
+  the bounds that bind on the heavier side bind in the solution. In rational
+  arithmetic: all parties have to find the same numbers.
   """
   shares = [Fraction(0)] * len(sizes)
   free, rest = [i for i, d in enumerate(sizes) if d], Fraction(size)

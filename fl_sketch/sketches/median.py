@@ -58,12 +58,6 @@ def median(rows: Sequence[jax.Array]) -> jax.Array:
 
   >>> median([jnp.ones(2), jnp.zeros(2), jnp.full(2, 5.0), jnp.full(2, 2.0)])
   Array([1.5, 1.5], dtype=float32)
-
-  Args:
-    rows: n arrays of one shape and dtype, or an array f32[n, ...].
-
-  Returns:
-    f32[...]; NaN where a value is NaN, as far as the network sees it.
   """
   n = len(rows)
   if n > MAX_NETWORK:

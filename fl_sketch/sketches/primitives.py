@@ -11,9 +11,8 @@ import jax.numpy as jnp
 def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
   """Make zeros whose type varies over the mesh axes of `data`.
 
-  What a loop carries must have one type from the first pass on, and plain
-  zeros are the same on every device where what is added to them is not. The
-  values are never read, so that an infinite one does no harm.
+  What a loop carries must have one type from the first pass on. The values are
+  never read, so that an infinite one does no harm.
   """
   firsts = [jnp.ravel(x)[0].astype(dtype) for x in data]
   zero = sum(jnp.where(False, first, 0) for first in firsts)
@@ -54,12 +53,6 @@ def lane_by_lane(fn: Callable[..., Any]) -> Callable[..., Any]:
   >>> square = lane_by_lane(lambda x: x**2)
   >>> jax.vmap(square)(jnp.arange(3.0)).tolist()
   [0.0, 1.0, 4.0]
-
-  Args:
-    fn: of positional arrays, or trees of arrays.
-
-  Returns:
-    A function of the same arguments.
   """
   loop = jax.custom_batching.sequential_vmap(fn)
 

@@ -20,12 +20,6 @@ def fill(
   out of the transform that follows: fused into its first butterflies they would
   be computed again by every read of every output, twenty times slower. So it
   has several passes whatever the size, as a loop of one is no loop to XLA.
-
-  Args:
-    key: key[], domain `SIGN`.
-    runs: of d coordinates.
-    n: at least d.
-    dtype: of the result.
   """
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
   out = primitives.zeros((n,), dtype, seed, *[run.x for run in runs])

@@ -101,10 +101,7 @@ def cosines(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
 
 def _of_rows(n, size, squares):
-  """Return the variance of n / size times the sum of `size` of n products.
-
-  `squares` is the expected sum of their squares about their mean.
-  """
+  """That of n / size times `size` of n products: squares about their mean."""
   return float(n * (n - size) / (size * max(n - 1, 1)) * squares)
 
 

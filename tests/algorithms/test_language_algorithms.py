@@ -12,7 +12,7 @@ import pytest
 from refusals import refused_calls
 from twins_language import shares
 
-from tests.sketches.test_allocation import water_level
+from tests.sketches.test_layerwise import water_level
 
 
 @pytest.mark.nightly

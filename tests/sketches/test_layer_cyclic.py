@@ -48,31 +48,11 @@ def test_the_matrix_is_its_twin_whatever_the_parts(small, monkeypatch):
     np.testing.assert_allclose(vector(out), r.T @ table, atol=1e-5)
 
 
-def test_moments():
-  """Of 64 means 6 standard errors, of one energy 6: 1.3e-7 to miss one."""
-  sizes = PARTS[0]
-  op = sketches.layer_cyclic(18, sizes)
-  keys = jax.random.split(jax.random.key(1), 4000)
-  out = operators.jit(jax.vmap(operators.both(op), (0, None)))(keys, TREE)
-  leaves = [x.reshape(len(keys), -1) for x in jax.tree.leaves(out)]
-  sample = np.float64(np.concatenate(leaves, axis=1))
-  mean, error = operators.mean_and_error(sample)
-  assert (np.abs(mean - vector(TREE)) < 6 * error + 1e-6).all()
-  energy, error = operators.mean_and_error(np.square(sample).sum(1))
-  leaves = zip(jax.tree.leaves(TREE), DIMS, sizes, strict=True)
-  want = sum(d / b * float(jnp.square(x).sum()) for x, d, b in leaves)
-  assert abs(energy - want) < 6 * error < 0.05 * want
-
-
 def test_what_is_no_smaller_than_its_leaf_is_exact():
   op = sketches.layer_cyclic(40, (15, 4, 21))
   out = operators.jit(operators.both(op))(KEY, TREE)
   same = jax.tree.map(lambda x, y: bool((x == y).all()), TREE, out)
   assert jax.tree.leaves(same) == [True, True, False]
-
-
-def test_desketch_is_the_adjoint():
-  operators.adjoint(sketches.layer_cyclic(18, PARTS[0]))
 
 
 def test_trees_of_every_kind_keep_their_types():
@@ -86,10 +66,10 @@ test_bad_arguments = refused_calls(
 )
 
 
-@pytest.mark.parametrize(
-  ('sizes', 'message'),
-  [((60, 1, 4), 'size=65 exceeds d=64'), ((9, 9), r'len\(sizes\)=2 must be 3')],
-)
-def test_bad_trees(sizes, message):
-  op = sketches.layer_cyclic(sum(sizes), sizes)
-  operators.refuses(op, TREE, jnp.zeros(sum(sizes)), message)
+def test_bad_trees():
+  for sizes, message in (
+    ((60, 1, 4), 'size=65 exceeds d=64'),
+    ((9, 9), r'len\(sizes\)=2 must be 3'),
+  ):
+    op = sketches.layer_cyclic(sum(sizes), sizes)
+    operators.refuses(op, TREE, jnp.zeros(sum(sizes)), message)

@@ -1,7 +1,5 @@
 """Laws of every operator, by algebra in one draw and by moments over many."""
 
-import functools
-
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
@@ -154,7 +152,7 @@ ORTHOGONAL = {
 @operators.each
 def test_rows_are_orthogonal_in_every_draw_where_promised(name):
   errors = []
-  for seed in range(5):
+  for seed in range(3):
     r, _ = operators.matrix(name, seed)
     want = 64 / len(r) * np.eye(len(r))
     errors.append(np.abs(r @ r.conj().T - want).max())
@@ -162,30 +160,18 @@ def test_rows_are_orthogonal_in_every_draw_where_promised(name):
   assert (max(errors) < 1e-5) == promises(name).orthogonal_rows
 
 
-@operators.law(OPERATORS, fast=[*operators.STRUCTURES, 'block_cyclic'])
+@operators.law(
+  OPERATORS, fast=['gaussian', 'sampling', 'block_cyclic', 'block_srht', 'srft']
+)
 def test_exact_at_full_size(name):
   full = OPERATORS[name].make(64)
   there_and_back = operators.jit(both(full))
   errors = []
-  for seed in range(5):
+  for seed in range(3):
     out = there_and_back(jax.random.key(seed), TREE)
     errors.append(np.abs(vector(out) - vector(TREE)).max())
   exact = max(errors) < 1e-5
   assert exact == sketches.properties(full).exact_at_full_size
-
-
-PREFIX = [n for n, f in OPERATORS.items() if f.prefix]
-
-
-@operators.law(PREFIX, fast=['gaussian', 'median'])
-def test_zeros_at_the_end_change_nothing(name):
-  op, x = OPERATORS[name].op, vector(TREE)[:50]
-  padded = np.pad(x, (0, 14))
-  (want,), (prefix,) = operators.lanes(name, KEY, [padded])
-  there_and_back = functools.partial(operators.table_and_back, op)
-  table, out = operators.jit(there_and_back)(KEY, x)
-  np.testing.assert_allclose(table, want, atol=1e-5)
-  np.testing.assert_allclose(out, prefix[:50], atol=1e-5)
 
 
 @operators.each
@@ -198,17 +184,8 @@ def test_wire_size(name):
 @pytest.mark.covers('S0-Tab1')
 def test_printed_constants():
   """Table 1 of Song et al.; the table has no row for the others."""
-  printed = {
-    n: promises(n).printed(64) * 16
-    for n in OPERATORS
-    if promises(n).printed is not None
-  }
-  assert printed == {
-    'gaussian': 192,
-    'ams': 128,
-    'mean': 192,
-    'embedding_1': 128,
-    'embedding_2': 128,
-    'srht': 128,
-    'dct': 128,
-  }
+  stated = {n: promises(n).printed for n in OPERATORS}
+  assert {n: p(64) * 16 for n, p in stated.items() if p is not None} == {
+    'gaussian': 192, 'ams': 128, 'mean': 192, 'embedding_1': 128,
+    'embedding_2': 128, 'srht': 128, 'dct': 128,
+  }  # fmt: skip

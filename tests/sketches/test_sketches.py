@@ -1,8 +1,5 @@
 """What every operator does with trees, tiles, keys and devices."""
 
-import functools
-import hashlib
-
 import chex
 from fl_sketch import sketches
 from fl_sketch.sketches import base, blocks, columns, dense, hadamard, signs
@@ -10,18 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import (
-  KEY,
-  OPERATORS,
-  TREE,
-  both,
-  dot,
-  normal_like,
-  table_and_back,
-  vector,
-)
+from operators import KEY, OPERATORS, TREE, both, dot, normal_like, vector
 import pytest
-import runs
 
 
 @operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
@@ -44,31 +31,20 @@ def test_float64_stays_float64(name):
     np.testing.assert_allclose(scale * dot(x, out), dot(table, y), 1e-12)
 
 
-@pytest.fixture
-def small_tiles(monkeypatch):
-  """Makes an operator of small tiles; called after what it is compared with."""
-
-  def make(name):
-    monkeypatch.setattr(base, 'SMALL_LEAF', 8)
-    monkeypatch.setattr(blocks, 'TILE', 5)
-    monkeypatch.setattr(columns, 'TILE', 20)
-    monkeypatch.setattr(dense, 'TILE', 16 * 5)
-    monkeypatch.setattr(signs, '_TILE', 5)
-    monkeypatch.setattr(hadamard, 'CACHED', 8)
-    return OPERATORS[name].make(16)
-
-  return make
-
-
-@operators.law(OPERATORS, fast=['gaussian', 'median', 'srft'])
-def test_leaves_and_tiles_are_invisible(name, small_tiles):
+@operators.law(OPERATORS, fast=['gaussian', 'median', 'block_cyclic', 'srft'])
+def test_leaves_and_tiles_are_invisible(name, monkeypatch):
   """A vector that is cut into leaves, runs and tiles of odd sizes."""
   x = vector(TREE)
   cut = [x[:7], x[7:8], x[8:41].reshape(3, 11), x[41:41], x[41:]]
   cut[2] = cut[2].astype(jnp.bfloat16)
   rounded = np.concatenate([x[:8], cut[2].ravel().astype('float32'), x[41:]])
   (table, want), (out, _) = operators.lanes(name, KEY, [x, rounded])
-  op = small_tiles(name)
+  for module, tile, size in (
+    (base, 'SMALL_LEAF', 8), (blocks, 'TILE', 5), (columns, 'TILE', 20),
+    (dense, 'TILE', 16 * 5), (signs, '_TILE', 5), (hadamard, 'CACHED', 8),
+  ):  # fmt: skip
+    monkeypatch.setattr(module, tile, size)
+  op = OPERATORS[name].make(16)
   parts = lambda x, y: (op.sketch(KEY, x), op.desketch(KEY, y, x))
   tiled, leaves = operators.jit(parts)(cut, table)
   np.testing.assert_allclose(tiled, want, atol=1e-5)
@@ -77,14 +53,6 @@ def test_leaves_and_tiles_are_invisible(name, small_tiles):
   np.testing.assert_allclose(vector(exact), kept, atol=1e-5)
   near = np.ravel(leaves[2]).astype(np.float32)
   np.testing.assert_allclose(near, out[8:41], rtol=0.01, atol=1e-5)
-
-
-@operators.law(OPERATORS, fast=['block_cyclic'])
-def test_tiles_of_one_leaf_are_invisible(name, small_tiles):
-  x = vector(TREE)
-  (want,), (out,) = operators.lanes(name, KEY, [x])
-  whole = operators.jit(functools.partial(table_and_back, small_tiles(name)))
-  chex.assert_trees_all_close(whole(KEY, x), (want, out), atol=1e-5)
 
 
 @operators.each_keyed_structure
@@ -96,28 +64,6 @@ def test_equal_keys_equal_operators(name):
   sketch = operators.jit(OPERATORS[name].op.sketch)
   for different in (other, sketch(jax.random.key(7, impl='rbg'), TREE)):
     assert np.abs(table - different).max() > 0.1
-
-
-def fingerprints():
-  """Of the bits of tables and estimates, for every kind of hash there is."""
-  digests, x = {}, np.sin(np.arange(300, dtype=np.float32))
-  for name in 'gaussian', 'ams', 'mean', 'embedding_1', 'block_cyclic', 'dct':
-    op = OPERATORS[name].op
-    table = op.sketch(KEY, x)
-    out = op.desketch(KEY, table, x)
-    bits = np.asarray(table).tobytes() + np.asarray(out).tobytes()
-    digests[name] = hashlib.sha256(bits).hexdigest()
-  return digests
-
-
-@pytest.mark.nightly  # twins in NumPy pin the same integers in the fast tier
-def test_same_bits_in_another_process():
-  """One device there and two here, and another threefry."""
-  code = (
-    'from tests.sketches import test_sketches as t; print(t.fingerprints())'
-  )
-  printed = runs.python('-c', code, JAX_THREEFRY_PARTITIONABLE='false')
-  assert printed == str(fingerprints())
 
 
 @pytest.mark.covers('S4-Rem3.1')
@@ -143,7 +89,7 @@ def rows_of(trees):
 def test_inside_shard_map_vmap_and_scan(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
   op, (trees, rows) = OPERATORS[name].op, cohort()
-  there_and_back = lambda key, x: table_and_back(op, key, x)
+  there_and_back = lambda key, x: operators.table_and_back(op, key, x)
   lanes = jax.vmap(there_and_back, (None, 0))
 
   def shard(key, xs):
@@ -175,7 +121,7 @@ def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
 
   def everything():
     op = OPERATORS[name].make(16)
-    one = lambda key, x: table_and_back(op, key, x)
+    one = lambda key, x: operators.table_and_back(op, key, x)
     energy = lambda key, x: jnp.square(one(key, x)[1]['w']).sum()
     sharded = operators.two_shards(jax.vmap(one), split=(True, True))
     slopes = jax.vmap(jax.grad(energy, 1), (None, 0))
@@ -195,7 +141,7 @@ def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
 def test_a_key_of_its_own_for_each_client(name):
   """Keys that vary where the data does not, as noise of a client may."""
   op, keys = OPERATORS[name].op, jax.random.split(KEY, 4)
-  one = lambda key: table_and_back(op, key, TREE)
+  one = lambda key: operators.table_and_back(op, key, TREE)
   shards = operators.jit(operators.two_shards(jax.vmap(one), split=(True,)))
   table, out = jax.device_get(shards(keys))
   tables, estimates = operators.lanes(name, keys, [vector(TREE)] * 4)
@@ -211,9 +157,7 @@ def test_lowers_for_accelerators(name):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-  ('size', 'd', 'sparsity'), [(13, 77, 1), (2, 77, 1), (1, 3, 1), (12, 77, 3)]
-)
+@pytest.mark.parametrize(('size', 'd', 'sparsity'), [(13, 77, 1), (12, 77, 3)])
 def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
   x = jax.random.normal(KEY, (d,))
   starts = [0, d // 3, d - 1]
@@ -238,14 +182,10 @@ def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
 
 # Those that allow a table of one number, by its size.
 TINY = {
-  'gaussian': sketches.gaussian,
-  'ams': sketches.ams,
-  'sampling': sketches.uniform_sampling,
-  'block_cyclic': sketches.block_cyclic,
-  'srht': sketches.srht,
-  'block_srht': sketches.block_srht,
-  'dct': sketches.dct,
-  'srft': sketches.srft,
+  name: facts.make
+  for name, facts in OPERATORS.items()
+  if name not in ('identity', 'mean', 'block_cyclic_4')
+} | {
   'embedding_1': lambda b: sketches.sparse_embedding(b, b, kind='I'),
   'embedding_2': lambda b: sketches.sparse_embedding(b, b, kind='II'),
   'median': lambda b: sketches.count_sketch(1, b),

@@ -26,31 +26,28 @@ class Facts(NamedTuple):
   make: Callable[[int], sketches.Sketch]  # size of the table -> operator
   op: sketches.Sketch  # make(16)
   alpha: float | None  # at d = 64, the constant of the theory, by hand
-  prefix: bool  # whether zeros at the end of the tree change nothing
 
 
-def facts(make, alpha, *, prefix=True):
-  return Facts(make, make(16), alpha, prefix)
+def facts(make, alpha):
+  return Facts(make, make(16), alpha)
 
 
 count, embedding = sketches.count_sketch, sketches.sparse_embedding
 OPERATORS = {
-  'identity': facts(lambda b: sketches.identity(), 0.0, prefix=False),
+  'identity': facts(lambda b: sketches.identity(), 0.0),
   'gaussian': facts(sketches.gaussian, 65 / 16),
   'ams': facts(sketches.ams, 63 / 16),
   'median': facts(lambda b: count(4, b // 4), None),
   'mean': facts(lambda b: count(4, b // 4, combine='mean'), 63 / 16),
   'embedding_1': facts(lambda b: embedding(b, 3, kind='I'), 63 / 16),
   'embedding_2': facts(lambda b: embedding(b, 4), 63 / 16),
-  'sampling': facts(sketches.uniform_sampling, 3.0, prefix=False),
+  'sampling': facts(sketches.uniform_sampling, 3.0),
   'block_cyclic': facts(sketches.block_cyclic, 3.0),
   'block_cyclic_4': facts(lambda b: sketches.block_cyclic(b, sparsity=4), 3.75),
   'srht': facts(sketches.srht, 3.0),
-  'block_srht': facts(
-    lambda b: sketches.block_srht(b, block=16), 3.0, prefix=False
-  ),
-  'dct': facts(sketches.dct, 3.0, prefix=False),
-  'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63), prefix=False),
+  'block_srht': facts(lambda b: sketches.block_srht(b, block=16), 3.0),
+  'dct': facts(sketches.dct, 3.0),
+  'srft': facts(sketches.srft, 64 * 48 / (2 * 16 * 63)),
 }
 LINEAR = [n for n in OPERATORS if n != 'median']
 KEYED = [n for n in OPERATORS if n != 'identity']
@@ -87,7 +84,7 @@ def _lanes(name):
 
 
 def lanes(name: str, keys: jax.Array, xs: np.ndarray):
-  """Tables and estimates of f32[n, d] under key[n], or key[] for all vectors.
+  """Tables and estimates of vectors f32[n, d] under key[n], or one key[].
 
   All laws of an operator share this one program.
   """

@@ -8,14 +8,7 @@ from fl_sketch import reporting, sweeps, training
 from fl_sketch.experiment import parts, sampler
 from fl_sketch.rounds import traffic
 from fl_sketch.sweeps import report
-from fl_sketch.training import (
-  checkpoints,
-  client_metrics,
-  log,
-  program,
-  sinks,
-  workdir,
-)
+from fl_sketch.training import checkpoints, log, program, sinks, workdir
 from fl_sketch.utils import progress
 import jax
 import jax.numpy as jnp
