@@ -4,8 +4,8 @@
   fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
   fl-sketch bench scale [--quick] [--axes=clients,...]
 
-`round` prints seconds a round of FedAvg, of a sketched round and of the whole
-training loop; with --peers also of the hand-written loops in that folder
+`round` prints seconds a round of the training loop with FedAvg and with
+sketches; with --peers also of the hand-written loops in that folder
 (bench_jax.py and, where PyTorch is installed, bench_torch.py).
 
 `sketch` prints milliseconds of every operator's sketch and desketch, next to
@@ -17,7 +17,6 @@ of a sketch, devices and the population: slopes, expected and measured. On a
 CPU each device has one thread, so that more devices use more cores.
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -35,21 +34,23 @@ from . import (
   workloads,
 )
 
+_ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer(
   'repeats', None, 'Runs of each contestant; if unset 7 of sketches, else 5.'
+)
+_OUT = flags.DEFINE_string(
+  'out', None, 'Folder of results; runs/bench_sketch or runs/bench_scale.'
 )
 # round
 _WORKLOAD = flags.DEFINE_enum(
   'workload', None, list(workloads.WORKLOADS), 'Workload; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
-_TIMED = flags.DEFINE_integer('timed', 20, 'Timed rounds in each of them.')
-_VARIANT = flags.DEFINE_string('variant', 'fedavg', 'Variant of a worker.')
 # sketch
 _DIMS = flags.DEFINE_list(
   'dims',
   [str(2**i) for i in (16, 18, 20, 22, 24, 27)],
-  'Numbers of coordinates.',
+  'Numbers of coordinates; inputs above 1 GiB are left out.',
 )
 _SIZES = flags.DEFINE_list(
   'sizes', None, 'Floats of a table; if unset 4096, 65536, and 256 at d=65536.'
@@ -59,15 +60,6 @@ _CLIENTS = flags.DEFINE_list(
 )
 _OPERATORS = flags.DEFINE_list(
   'operators', list(contestants.OPERATORS), 'Operators to measure.'
-)
-_LIBRARIES = flags.DEFINE_bool(
-  'libraries', True, 'Also measures NumPy, SciPy, scikit-learn, PyTorch.'
-)
-_MEMORY = flags.DEFINE_float(
-  'memory_gib', 1.0, 'Points whose input is larger are left out.'
-)
-_OUT = flags.DEFINE_string(
-  'out', None, 'Folder of results; runs/bench_sketch or runs/bench_scale.'
 )
 # scale
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
@@ -82,28 +74,26 @@ def main(argv):
       devices.start(cpu_devices=1)  # so that a single sketch uses every core
       _compare_sketches()
     case ['scale']:
-      one_thread = '--xla_cpu_multi_thread_eigen=false'
-      before = os.environ.get('XLA_FLAGS', '')
-      os.environ['XLA_FLAGS'] = f'{before} {one_thread}'
+      set_before = os.environ.get('XLA_FLAGS', '')
+      os.environ['XLA_FLAGS'] = f'{set_before} {_ONE_THREAD}'
       devices.start()
       _compare_scales()
-    case ['round'] | ['worker']:
+    case ['round']:
       devices.start()
-      _compare_rounds(argv[1] == 'worker')
+      _compare_rounds()
+    case ['worker', name, variant]:
+      devices.start()
+      round_bench.work(name, variant)
     case names:
       sys.exit(f'Name a benchmark, round, sketch or scale; got {names}.')
 
 
-def _compare_rounds(worker):
+def _compare_rounds():
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
-  if worker:
-    measurement = round_bench.measure(names[0], _VARIANT.value, _TIMED.value)
-    print(json.dumps(measurement))
-    return
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   for name in names:
     medians = round_bench.compare(
-      name, peers, _REPEATS.value or 5, _TIMED.value, f'{__package__}'
+      name, peers, _REPEATS.value or 5, f'{__package__}'
     )
     print(f'\n{name}\n\n{report.round_table(medians)}\n')
 
@@ -111,22 +101,10 @@ def _compare_rounds(worker):
 def _compare_sketches():
   _check(_OPERATORS, contestants.OPERATORS)
   sizes = _integers(_SIZES) if _SIZES.value else None
-  points = []
-  for point in sketch_bench.points(
-    _integers(_DIMS), sizes, _integers(_CLIENTS)
-  ):
-    if why := sketch_bench.too_large(point, _MEMORY.value):
-      print(f'Left out: {why}')
-    else:
-      points.append(point)
-  results = sketch_bench.measure(
-    points, _OPERATORS.value, _REPEATS.value or 7, _LIBRARIES.value
-  )
+  points = sketch_bench.points(_integers(_DIMS), sizes, _integers(_CLIENTS))
+  results = sketch_bench.measure(points, _OPERATORS.value, _REPEATS.value or 7)
   show = lambda result: tqdm.tqdm.write(report.sketch_table(result))
-  _, files = _write_each(
-    results, report.write_sketches, 'runs/bench_sketch', show
-  )
-  print('Written:', *files)
+  _write_each(results, report.write_sketches, 'runs/bench_sketch', show)
 
 
 def _compare_scales():
@@ -137,19 +115,18 @@ def _compare_scales():
     scale_bench.measure(name, axes[name], _REPEATS.value or 5)
     for name in _AXES.value or axes
   )
-  done, files = _write_each(results, report.write_scales, 'runs/bench_scale')
-  print(report.scale_table(done))
-  print('Written:', *files)
+  show = lambda result: tqdm.tqdm.write(report.scale_table([result]))
+  _write_each(results, report.write_scales, 'runs/bench_scale', show)
 
 
-def _write_each(results, write, folder, show=lambda result: None):
+def _write_each(results, write, folder, show):
   """Writes after each result: a run that is stopped leaves what it has."""
   done, paths = [], []
   for result in results:
     done.append(result)
     show(result)
     paths = write(done, pathlib.Path(_OUT.value or folder))
-  return done, paths
+  print('Written:', *paths)
 
 
 def _check(flag, known):

@@ -1,24 +1,17 @@
-"""Sketches written with NumPy, SciPy, scikit-learn and PyTorch.
+"""Sketches written with NumPy, SciPy and scikit-learn.
 
 Each draws a fresh matrix in every sketch, as a round does, and keeps it for the
 desketch, which the operators of this package draw again. Each kind of sketch
 has the fastest implementation that is known.
 """
 
-import contextlib
-import importlib
-import importlib.metadata
-import importlib.util
 from typing import Any
 
 import numpy as np
 import scipy.fft
 from sklearn import random_projection
 
-from .contestants import Contestant, Runner, dense_entries
-
-# To draw as many takes scikit-learn half a minute.
-_NONZEROS = 2**24
+from .contestants import DENSE, Contestant, Runner
 
 
 def _signs(rng, shape):
@@ -39,29 +32,7 @@ def numpy_bincount(x: np.ndarray, b: int) -> Runner:
     bucket, sign = matrix
     return np.take(table, bucket, axis=1) * sign[None]
 
-  return Runner(sketch, desketch, b)
-
-
-def torch_index_add(x: np.ndarray, b: int) -> Runner:
-  """Count Sketch by PyTorch's index_add on the CPU, hashes of torch.randint."""
-  torch = importlib.import_module('torch')
-  rows = torch.from_numpy(x)
-
-  def sketch(draw):
-    generator = torch.Generator().manual_seed(draw)
-    draw = lambda high, dtype: torch.randint(
-      high, x.shape[1:], generator=generator, dtype=dtype
-    )
-    bucket, sign = draw(b, torch.int32), 1.0 - 2 * draw(2, torch.int8)
-    # One by one: index_add_ along the last of two axes is far slower.
-    table = [torch.zeros(b).index_add_(0, bucket, row * sign) for row in rows]
-    return torch.stack(table), (bucket, sign)
-
-  def desketch(table, matrix):
-    bucket, sign = matrix
-    return torch.index_select(table, 1, bucket) * sign
-
-  return Runner(sketch, desketch, b)
+  return Runner(sketch, desketch)
 
 
 def numpy_normal(x: np.ndarray, b: int) -> Runner:
@@ -73,7 +44,7 @@ def numpy_normal(x: np.ndarray, b: int) -> Runner:
     matrix = rng.standard_normal((b, x.shape[1]), dtype=np.float32)
     return scale * (x @ matrix.T), matrix
 
-  return Runner(sketch, lambda table, matrix: scale * (table @ matrix), b)
+  return Runner(sketch, lambda table, matrix: scale * (table @ matrix))
 
 
 def sklearn_sparse(x: np.ndarray, b: int) -> Runner:
@@ -87,7 +58,7 @@ def sklearn_sparse(x: np.ndarray, b: int) -> Runner:
     fitted = projection.fit(x)
     return fitted.transform(x), fitted.components_
 
-  return Runner(sketch, lambda table, matrix: table @ matrix, b)
+  return Runner(sketch, lambda table, matrix: table @ matrix)
 
 
 def numpy_choice(x: np.ndarray, b: int) -> Runner:
@@ -106,7 +77,7 @@ def numpy_choice(x: np.ndarray, b: int) -> Runner:
     out[:, rows] = scale * table
     return out
 
-  return Runner(sketch, desketch, b)
+  return Runner(sketch, desketch)
 
 
 def scipy_dct(x: np.ndarray, b: int) -> Runner:
@@ -127,34 +98,16 @@ def scipy_dct(x: np.ndarray, b: int) -> Runner:
     spread[:, rows] = scale * table
     return scipy.fft.idct(spread, **options) * sign[None]
 
-  return Runner(sketch, desketch, b)
-
-
-def _many_nonzeros(d, b):
-  # The density that scikit-learn takes from Li, Hastie and Church (KDD 2006).
-  return f'b √d > {_NONZEROS:,}' if b * d**0.5 > _NONZEROS else ''
-
-
-def _no_torch(d, b):
-  return '' if importlib.util.find_spec('torch') else 'PyTorch is not installed'
+  return Runner(sketch, desketch)
 
 
 LIBRARIES = {
   'numpy bincount': Contestant('count sketch', numpy_bincount),
-  'torch index_add_': Contestant('count sketch', torch_index_add, _no_torch),
-  'numpy normal': Contestant('normal matrix', numpy_normal, dense_entries),
+  'numpy normal': Contestant('normal matrix', numpy_normal, DENSE),
+  # The density that scikit-learn takes from Li, Hastie and Church (KDD 2006).
   'sklearn SparseRandom': Contestant(
-    'sparse embedding', sklearn_sparse, _many_nonzeros
+    'sparse embedding', sklearn_sparse, lambda d, b: b * d**0.5
   ),
   'numpy choice': Contestant('sampling', numpy_choice),
   'scipy dct': Contestant('cosine transform', scipy_dct),
 }
-
-
-def versions() -> dict[str, str]:
-  """The versions of those that are installed."""
-  installed = {}
-  for name in ('scipy', 'scikit-learn', 'torch'):
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-      installed[name] = importlib.metadata.version(name)
-  return installed

@@ -1,6 +1,8 @@
 """Tables, curves and JSON of the benchmarks."""
 
 from collections.abc import Mapping, Sequence
+from importlib import metadata
+import itertools
 import pathlib
 import statistics
 from typing import Any
@@ -10,17 +12,16 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-from . import libraries, scale, sketch
+from . import scale, sketch
 
 
-def round_table(medians: dict[str, dict[str, float]]) -> str:
-  """A Markdown table with ratios to our FedAvg and to every hand loop."""
+def round_table(medians: Mapping[str, float]) -> str:
+  """Returns a Markdown table with ratios to FedAvg and to every hand loop."""
   against = ['fedavg', *(k for k in medians if k.startswith('hand'))]
   head = ['contestant', 's/round', *(f'÷ {k}' for k in against)]
   rows = []
-  for label, result in medians.items():
-    took = result['median']
-    ratios = (f'{took / medians[k]["median"]:.2f}' for k in against)
+  for label, took in medians.items():
+    ratios = (f'{took / medians[k]:.2f}' for k in against)
     rows.append([label, f'{took:.4f}', *ratios])
   return markdown.table(head, rows, left=1).removesuffix('\n')
 
@@ -31,36 +32,34 @@ def scale_table(results: Sequence[scale.Result]) -> str:
   head += ['expected slope', 'measured', 'standard error', 'why']
   lines = []
   for result in results:
-    axis, slope = result.axis, scale.slope(result)
+    axis, (mean, error) = result.axis, scale.slope(result)
     middle = 1e3 * np.median(result.seconds, axis=0)
-    line = [axis.label, *(f'{result.xs[i]:,}' for i in (0, -1))]
+    xs = list(axis.points)
+    line = [axis.label, f'{xs[0]:,}', f'{xs[-1]:,}']
     line += [f'{middle[i]:,.4g}' for i in (0, -1)]
-    line += [f'{axis.expected:g}', f'{slope.mean:.2f}', f'{slope.error:.2f}']
-    lines.append([*line, axis.why])
+    line += [f'{axis.expected:g}', f'{mean:.2f}', f'{error:.2f}', axis.why]
+    lines.append(line)
   return markdown.table(head, lines, left=1)
 
 
 def sketch_table(result: sketch.Result) -> str:
-  """Markdown tables of a point: times and ratios, then relative speeds."""
+  """Returns tables of a point: times and ratios, then relative speeds."""
   d, b, clients = result.point
-  rows = {row.name: row for row in result.rows}
-  read, copy = _medians(rows['read'])[0], _medians(rows['copy'])[1]
+  read, copy = _medians(result.rows[0])
   size = 4 * d * clients
   head = ['contestant', 'work', 'sketch ms (min)', '÷ read']
-  head += ['desketch ms (min)', '÷ copy', 'GB/s', 'extra MiB']
+  head += ['desketch ms (min)', '÷ copy', 'GB/s']
   lines = []
-  for row in rows.values():
+  for row in result.rows:
     down, up = _medians(row)
-    line = [row.name, row.work, _milliseconds(row.sketch), _ratio(down, read)]
-    line += [_milliseconds(row.desketch), _ratio(up, copy)]
-    extra = ' / '.join(f'{n / 2**20:.3g}' for n in row.extra or ())
-    line += [_ratio(size / 1e9, down), extra]
-    lines.append(line)
-  text = f'd = {_power(d)}, b = {_power(b)}, {_count(clients)}\n\n'
+    line = [row.name, row.work, _milliseconds(row.sketch), f'{down / read:.2f}']
+    line += [_milliseconds(row.desketch), f'{up / copy:.2f}']
+    lines.append([*line, f'{size / 1e9 / down:.2f}'])
+  text = f'd = {d:,}, b = {b:,}, clients = {clients}\n\n'
   text += markdown.table(head, lines, left=2)
-  for why in dict.fromkeys(result.skipped.values()):
-    names = [name for name, reason in result.skipped.items() if reason == why]
-    text += f'\nLeft out, {why}: {", ".join(names)}.\n'
+  if result.skipped:
+    text += f'\nOver {sketch.MOST_ENTRIES:,} entries of a matrix, left out: '
+    text += f'{", ".join(result.skipped)}.\n'
   return text + _faster_table(result)
 
 
@@ -68,40 +67,24 @@ def _faster_table(result):
   """Compares operators with textbook and library entries of the same work."""
   head = 'operator', 'times as fast as', 'sketch', 'sketch + desketch'
   lines = []
-  for ours in result.rows:
-    for other in result.rows:
-      peer = other.kind in ('textbook', 'library')
-      if ours.kind == 'operator' and peer and ours.work == other.work:
-        (ours_down, ours_up), (down, up) = map(_medians, (ours, other))
-        both = _ratio(down + up, ours_down + ours_up) if up else ''
-        lines.append((ours.name, other.name, _ratio(down, ours_down), both))
+  for ours, other in itertools.product(result.rows, result.rows):
+    peer = other.kind in ('textbook', 'library')
+    if ours.kind == 'operator' and peer and ours.work == other.work:
+      (ours_down, ours_up), (down, up) = map(_medians, (ours, other))
+      both = (down + up) / (ours_down + ours_up)
+      ratios = f'{down / ours_down:.2f}', f'{both:.2f}'
+      lines.append((ours.name, other.name, *ratios))
   return '\n' + markdown.table(head, lines, left=2) if lines else ''
 
 
-def _power(n):
-  """Formats a power of two as 2^20, another number as 1,000."""
-  return f'2^{n.bit_length() - 1}' if n & (n - 1) == 0 else f'{n:,}'
-
-
-def _count(clients):
-  return f'{clients} client' + 's' * (clients > 1)
-
-
 def _medians(row):
-  """Median seconds of sketch and desketch; 0 without samples."""
-  halves = row.sketch, row.desketch
-  return tuple(statistics.median(half) if half else 0.0 for half in halves)
+  """Returns median seconds of sketch and desketch."""
+  return statistics.median(row.sketch), statistics.median(row.desketch)
 
 
 def _milliseconds(seconds):
-  if not seconds:
-    return ''
   middle, least = (1e3 * f(seconds) for f in (statistics.median, min))
   return f'{middle:.3g} ({least:.3g})'
-
-
-def _ratio(a, b):
-  return f'{a / b:.2f}' if a and b else ''
 
 
 def write_scales(
@@ -110,10 +93,10 @@ def write_scales(
   """Writes scale.json, scale.md and scale.png; creates the folder."""
   axes = []
   for result in results:
-    name, (label, expected, why, *_), xs, seconds = result
-    axis = dict(name=name, label=label, expected=expected, why=why)
-    axis |= dict(xs=xs, seconds=seconds)
-    axes.append(axis | scale.slope(result)._asdict())
+    axis, (mean, error) = result.axis, scale.slope(result)
+    about = dict(label=axis.label, expected=axis.expected, why=axis.why)
+    about |= dict(xs=list(axis.points), seconds=result.seconds)
+    axes.append({'name': result.name, **about, 'mean': mean, 'error': error})
   curves = {'scale': scale_panels(results)}
   paths = _write(out, 'scale', {'axes': axes}, curves)
   files.replace(out / 'scale.md', scale_table(results))
@@ -150,7 +133,8 @@ def _write(
   """Writes a JSON of the measurements and where they were made, and curves."""
   out.mkdir(parents=True, exist_ok=True)
   report = files.measured_with()
-  report['versions'] |= libraries.versions()
+  for library in ('scipy', 'scikit-learn'):
+    report['versions'][library] = metadata.version(library)
   report |= {'cores': devices.cores(), **about}
   paths = [out / f'{name}.json']
   files.replace(paths[0], report)
@@ -165,13 +149,14 @@ def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
   """Plots median, least and most ms on each axis, and the expected slope."""
   panels = []
   for result in results:
-    axis, slope = result.axis, scale.slope(result)
-    xs, times = np.array(result.xs, float), 1e3 * np.array(result.seconds)
-    low, middle, high = (f(times, axis=0) for f in (np.min, np.median, np.max))
+    axis, (mean, error) = result.axis, scale.slope(result)
+    xs, times = np.array(list(axis.points), float), np.array(result.seconds)
+    low, middle, high = (
+      1e3 * np.quantile(times, q, axis=0) for q in (0, 0.5, 1)
+    )
     away = np.log(xs) - np.log(xs).mean()
     line = np.exp(np.log(middle).mean() + axis.expected * away)
-    title = f'slope {slope.mean:.2f} ± {slope.error:.2f}'
-    title += f', expected {axis.expected:g}'
+    title = f'slope {mean:.2f} ± {error:.2f}, expected {axis.expected:g}'
     lines = [
       figures.Line('expected slope', xs, line, variant=1),
       figures.Line('median', xs, middle, low, high),
@@ -183,13 +168,11 @@ def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
 def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
   """Plots ms of a sketch and a desketch against d, slowest first.
 
-  Args:
-    group: results of several d, with one size of tables and number of clients.
+  `group`: results of several d, with one size of tables and number of clients.
   """
   group = sorted(group, key=lambda result: result.point.d)
   rows = {row.name: row for result in group for row in result.rows}
-  time = lambda row: _medians(row)[0] or _medians(row)[1]
-  names = sorted(rows, key=lambda name: time(rows[name]), reverse=True)
+  names = sorted(rows, key=lambda name: _medians(rows[name]), reverse=True)
   _, b, clients = group[0].point
   panels = []
   for i, half in enumerate(('sketch', 'desketch')):
@@ -199,15 +182,14 @@ def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
         (result.point.d, 1e3 * _medians(row)[i])
         for result in group
         for row in result.rows
-        if row.name == name and _medians(row)[i]
+        if row.name == name
       ]
-      if curve:
-        work = rows[name].work
-        alike = [n for n in names if rows[n].work == work]
-        look = {'family': work, 'variant': alike.index(name)}
-        xs, ys = zip(*curve, strict=True)
-        lines.append(figures.Line(name, xs, ys, **look))
-    title = f'{half}, b = {b:,}, {_count(clients)}'
+      work = rows[name].work
+      alike = [n for n in names if rows[n].work == work]
+      look = {'family': work, 'variant': alike.index(name)}
+      xs, ys = zip(*curve, strict=True)
+      lines.append(figures.Line(name, xs, ys, **look))
+    title = f'{half}, b = {b:,}, clients = {clients}'
     panels.append(_panel('coordinates d', 'milliseconds, median', lines, title))
   return panels
 

@@ -1,13 +1,13 @@
 """Scaling benchmark: seconds a round against the size of a run.
 
 All points of an axis are held by one process and played in turn, again and
-again, so that a machine that slows down slows them all; every turn gives a
-slope of its own. The rounds are those of `runner.Runner`: sampling, transfers
-and prefetch included. Data are noise, the work does not depend on them.
+again, so that a machine that slows down slows them all. The rounds are those of
+`runner.Runner`: sampling, transfers and prefetch included. Data are noise.
 """
 
 from collections.abc import Callable
 import contextlib
+import itertools
 import os
 import tempfile
 from typing import NamedTuple
@@ -26,20 +26,25 @@ _FEATURES, _CLASSES, _SAMPLES = 784, 10, 16
 _ROUNDS = 3  # timed in a turn at least, after one more
 # A run that does not end while it is measured.
 _ENDLESS = dict.fromkeys(('rounds', 'eval_every', 'checkpoint_every'), 10**6)
+# Logistic regression, data memory-mapped: configs/million_clients.py.
+_SIMULATED = {
+  'dataset': 'simulated', 'model': 'linear', 'cohort': 1000,
+  'local_steps': 5, 'batch_size': 10, 'algorithm': 'iterative_sketching',
+  'sketch': {'kind': 'block_cyclic', 'size': 325},
+}  # fmt: skip
 _TURN = 0.3  # seconds of a turn, about, where rounds are short
 
 Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
 
 
 class Axis(NamedTuple):
-  """One axis of the scaling benchmark and its expected slope.
+  """One axis of the scaling benchmark.
 
   Attributes:
     label: the quantity on the axis.
     expected: the slope of log time in log x.
     why: in a few words.
-    points: nominal size -> the run of that size.
-    measured: a run -> its actual size; None: the nominal one.
+    points: x -> the run of that size.
     warm: rounds that are not timed, after which times no longer change.
     own_core: whether a run has one core for each of its devices, and no other;
       else one device of a CPU works on several.
@@ -49,48 +54,37 @@ class Axis(NamedTuple):
   expected: float
   why: str
   points: dict[int, Build]
-  measured: Callable[[experiment.Experiment], int] | None = None
   warm: int = 1
   own_core: bool = False
 
 
 class Result(NamedTuple):
-  """The numbers on one axis, and seconds a round at each, [turns][points]."""
+  """An axis and its seconds a round, [turns][points]."""
 
   name: str
   axis: Axis
-  xs: list[int]
   seconds: list[list[float]]
 
 
-class Slope(NamedTuple):
-  """Mean slope over turns, and its standard error."""
+def slope(result: Result) -> tuple[float, float]:
+  """Slope of log seconds in log x: its mean over turns and standard error.
 
-  mean: float
-  error: float
+  The error over turns holds for two points as well, and a turn in which the
+  machine is slow throughout does not change it.
 
-
-def slope(result: Result) -> Slope:
-  """Least-squares slope of log seconds on log x, per turn.
-
-  A standard error over turns holds for two points as well, and a turn in which
-  the machine is slow throughout does not change it.
-
-  >>> slope(Result('', None, [1, 2], [[0.1, 0.2], [0.3, 0.6]])).mean
-  1.0
+  >>> axis = Axis('', 1.0, '', dict.fromkeys([1, 2]))
+  >>> slope(Result('', axis, [[0.1, 0.2], [0.3, 0.6]]))
+  (1.0, 0.0)
   """
-  x = np.log(result.xs) - np.log(result.xs).mean()
+  x = np.log(list(result.axis.points))
+  x -= x.mean()
   slopes = np.log(result.seconds) @ x / (x @ x)
   error = slopes.std(ddof=1) / len(slopes) ** 0.5 if len(slopes) > 1 else np.nan
-  return Slope(float(slopes.mean().round(12)), float(error))
+  return float(slopes.mean().round(12)), float(error)
 
 
 def axes(quick: bool = False) -> dict[str, Axis]:
-  """The axes of the scaling benchmark, by name.
-
-  Args:
-    quick: fewer and smaller points.
-  """
+  """Returns the axes by name; `quick`: fewer and smaller points."""
   powers = lambda low, high, quick_high, step=1: [
     2**i for i in range(low, (quick_high if quick else high) + 1, step)
   ]
@@ -103,11 +97,10 @@ def axes(quick: bool = False) -> dict[str, Axis]:
       {n: _noise(cohort=n) for n in powers(6, 11, 9)},
     ),
     'parameters': Axis(
-      'parameters',
+      'parameters, about',
       1.0,
       'every pass is over d numbers',
       {d: _noise(parameters=d) for d in powers(20, 23, 21)},
-      measured=lambda exp: sum(x.size for x in jax.tree.leaves(exp.params)),
     ),
     'sketch': Axis(
       'numbers of a table',
@@ -133,24 +126,17 @@ def axes(quick: bool = False) -> dict[str, Axis]:
 
 
 def measure(name: str, axis: Axis, turns: int) -> Result:
-  """Measures the times of one axis.
-
-  Args:
-    name: of the axis.
-    axis: what to measure.
-    turns: how often every point is played.
-  """
+  """Measures the times of one axis, whose points are played in `turns`."""
   bar = tqdm.tqdm(total=len(axis.points) * (turns + 1), desc=name)
   with contextlib.ExitStack() as stack:
     stack.enter_context(bar)
-    xs, players = [], []
-    for nominal, build in axis.points.items():
-      bar.set_postfix_str(f'compiling {axis.label} {nominal:,}')
+    players = []
+    for x, build in axis.points.items():
+      bar.set_postfix_str(f'compiling {axis.label} {x:,}')
       exp, mesh = build()
       folder = stack.enter_context(tempfile.TemporaryDirectory())
       players.append(_Player(exp, mesh, folder, axis.warm))
       stack.callback(players[-1].runner.close)
-      xs.append(axis.measured(exp) if axis.measured else nominal)
       bar.update()
     bar.set_postfix_str('')
     seconds: list[list[float]] = []
@@ -160,7 +146,7 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
         with _cores(player.devices if axis.own_core else None):
           seconds[-1].append(player.turn())
         bar.update()
-  return Result(name, axis, xs, seconds)
+  return Result(name, axis, seconds)
 
 
 class _Player:
@@ -169,22 +155,21 @@ class _Player:
   def __init__(self, exp, mesh, folder, warm):
     program = program_lib.program(exp, mesh)
     self.runner = runner_lib.Runner(exp, mesh, folder, program)
-    self._done, self.devices = 0, mesh.size
-    self._play(warm)
-    self._rounds = max(_ROUNDS, int(_TURN / self._play(1)))
+    self._numbers, self.devices = itertools.count(), mesh.size
+    self._seconds(warm)
+    self._rounds = max(_ROUNDS, int(_TURN / self._seconds(1)))
 
   def turn(self) -> float:
     """Mean seconds a round, over several consecutive ones."""
-    self._play(1)  # its cohort was prefetched during the other turns
-    return self._play(self._rounds)
+    self._seconds(1)  # its cohort was prefetched during the other turns
+    return self._seconds(self._rounds)
 
-  def _play(self, count):
-    return timing.mean_seconds(self._round, count)[0]
+  def _seconds(self, count):
+    def play():
+      self.runner.play(next(self._numbers))
+      return self.runner.state
 
-  def _round(self):
-    self.runner.play(self._done)
-    self._done += 1
-    return self.runner.state
+    return timing.mean_seconds(play, count)[0]
 
 
 @contextlib.contextmanager
@@ -213,42 +198,20 @@ def _noise(
 
   def build():
     c = config.Config(
-      population=cohort,
-      cohort=cohort,
-      local_steps=1,
-      batch_size=_SAMPLES,
-      algorithm='safl',
-      sketch={'kind': 'block_cyclic', 'size': size},
-      server_optimizer='adam',
-      server_lr=1e-3,
-      **_ENDLESS,
-    )
+      population=cohort, cohort=cohort, local_steps=1, batch_size=_SAMPLES,
+      algorithm='safl', sketch={'kind': 'block_cyclic', 'size': size},
+      server_optimizer='adam', server_lr=1e-3, **_ENDLESS,
+    )  # fmt: skip
     rng, count = np.random.default_rng(0), cohort * _SAMPLES
     x = rng.integers(256, size=(count, _FEATURES), dtype=np.uint8)
     y = rng.integers(_CLASSES, size=count, dtype=np.int32)
     width = round(parameters / (_FEATURES + _CLASSES + 1))
     module = models.make('mlp', _CLASSES, widths=(width,))
-    params = models.init_params(module, jax.random.key(0), (_FEATURES,))
-    exp = workloads.assemble(c, module, params, (x, y), mean=0.5, std=0.29)
-    return exp, mesh_lib.cohort_mesh(shards)
+    return workloads.classify(c, module, x, y), mesh_lib.cohort_mesh(shards)
 
   return build
 
 
 def _simulated(population: int) -> Build:
-  """Logistic regression, data memory-mapped: configs/million_clients.py."""
-
-  def build():
-    fields = dict(
-      dataset='simulated',
-      model='linear',
-      population=population,
-      cohort=1000,
-      local_steps=5,
-      batch_size=10,
-      algorithm='iterative_sketching',
-      sketch={'kind': 'block_cyclic', 'size': 325},
-    )
-    return experiment.build(fields | _ENDLESS), mesh_lib.cohort_mesh()
-
-  return build
+  fields = _SIMULATED | _ENDLESS | {'population': population}
+  return lambda: (experiment.build(fields), mesh_lib.cohort_mesh())

@@ -6,10 +6,9 @@ sketch draws its matrix, and every desketch of an operator draws it again.
 """
 
 from collections.abc import Iterator, Sequence
-import functools
 import itertools
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from . import contestants, libraries, timing
 
 DENSE_POINT = (2**16, 256)  # where the operators of O(b d) are compared
 _SIZES = (2**12, 2**16)
+MOST_ENTRIES = 2**24  # of a matrix: to draw more takes half a minute
 _MEAN_OVER = 0.01  # seconds: shorter calls are timed several at a time
 _SPEND = 30.0  # seconds on one contestant of one point, about
 # Seconds after a library: threads of OpenBLAS and OpenMP spin for a while and
@@ -44,7 +44,6 @@ class Row(NamedTuple):
     kind: 'bound', 'operator', 'textbook' or 'library'.
     sketch: seconds, the drawing of the matrix included.
     desketch: seconds; a library reads the matrix that it keeps.
-    extra: temporary bytes of sketch and desketch, as XLA reports them.
   """
 
   name: str
@@ -52,24 +51,23 @@ class Row(NamedTuple):
   kind: str
   sketch: list[float]
   desketch: list[float]
-  extra: tuple[int, int] | None = None
 
 
 class Result(NamedTuple):
-  """Times of all contestants at one point, and the reasons of skipped ones."""
+  """Times of contestants at one point; `skipped`: those that are too slow."""
 
   point: Point
   rows: list[Row]
-  skipped: dict[str, str]
+  skipped: list[str]
 
 
 def points(
   dims: Sequence[int], sizes: Sequence[int] | None, clients: Sequence[int]
 ) -> list[Point]:
-  """The points of a comparison: all tables smaller than d.
+  """Returns points with tables smaller than d and inputs of 1 GiB at most.
 
-  >>> points([2**10], [2**5, 2**10], [1])
-  [Point(d=1024, b=32, clients=1)]
+  >>> points([2**10, 2**28], [2**5, 2**10], [1, 32])[:2]
+  [Point(d=1024, b=32, clients=1), Point(d=1024, b=32, clients=32)]
 
   Args:
     dims: every d.
@@ -80,27 +78,13 @@ def points(
   for d in dims:
     extra = [DENSE_POINT[1]] if sizes is None and d == DENSE_POINT[0] else []
     for b in [*extra, *(sizes or _SIZES)]:
-      selected += [Point(d, b, c) for c in clients if b < d]
+      fits = [c for c in clients if b < d and 4 * d * c <= 2**30]
+      selected += [Point(d, b, c) for c in fits]
   return selected
 
 
-def too_large(point: Point, gib: float) -> str:
-  """The reason why a point is left out; empty if it is not.
-
-  >>> too_large(Point(2**20, 2**10, 512), 1.0)
-  'd=1,048,576 clients=512: 2 GiB of input > memory_gib=1.'
-  """
-  d, _, clients = point
-  need = 4 * d * clients / 2**30
-  text = f'{d=:,} {clients=}: {need:g} GiB of input > memory_gib={gib:g}.'
-  return text if need > gib else ''
-
-
 def measure(
-  selected: Sequence[Point],
-  operators: Sequence[str],
-  repeats: int,
-  with_libraries: bool = True,
+  selected: Sequence[Point], operators: Sequence[str], repeats: int
 ) -> Iterator[Result]:
   """Measures the points one by one.
 
@@ -108,20 +92,16 @@ def measure(
     selected: the points.
     operators: names of `OPERATORS`; libraries of other work are left out.
     repeats: times each contestant runs, in turn; the slowest ones less often.
-    with_libraries: whether NumPy and others take part.
 
   Yields:
     A `Result` for each point.
-
-  Raises:
-    RuntimeError: a contestant did not do its work.
   """
-  entries = {name: contestants.OPERATORS[name] for name in operators}
-  works = {entry.work for entry in entries.values()}
-  others = {'textbook': contestants.TEXTBOOK}
-  others |= libraries.LIBRARIES if with_libraries else {}
-  entries |= {k: entry for k, entry in others.items() if entry.work in works}
-  total = len(selected) * (len(entries) + 2) * (repeats + 1)
+  ours = {name: contestants.OPERATORS[name] for name in operators}
+  works = {entry.work for entry in ours.values()}
+  peers = {'textbook': contestants.TEXTBOOK} | libraries.LIBRARIES
+  peers = {k: entry for k, entry in peers.items() if entry.work in works}
+  entries = {'bound': contestants.BOUNDS} | ours | peers
+  total = len(selected) * len(entries) * (repeats + 1)
   with tqdm.tqdm(total=total) as bar:
     for point in selected:
       yield _measure_point(point, entries, repeats, bar)
@@ -134,20 +114,16 @@ def _measure_point(point, entries, repeats, bar):
   x = rng.standard_normal((clients, d), dtype=np.float32)
   on_device = jnp.asarray(x[0] if clients == 1 else x)
   bar.set_description(f'd={d:,} b={b:,} clients={clients}')
-  skipped = {k: why for k, e in entries.items() if (why := e.skip(d, b))}
-  bar.update(len(skipped) * (repeats + 1))
-  timers = []
-  for name, runner in contestants.bounds(x, on_device).items():
-    row = Row(name, 'bound', 'bound', [], [])
-    timers.append(_Timer(row, runner, bar))
+  timers, skipped = [], []
   for name, entry in entries.items():
-    if name not in skipped:
-      bar.set_postfix_str(f'check of {name}')
-      runner = entry.make(x if entry.kind == 'library' else on_device, b)
-      checked = functools.partial(contestants.check, name, runner, x, b)
-      took, _ = timing.mean_seconds(checked, 1)
-      row = Row(name, entry.work, entry.kind, [], [], runner.extra)
-      timers.append(_Timer(row, runner, bar, took))
+    bar.set_postfix_str(f'first call of {name}')
+    if entry.entries(d, b) > MOST_ENTRIES:
+      skipped.append(name)
+      bar.update(repeats + 1)
+      continue
+    runner = entry.make(x if entry.kind == 'library' else on_device, b)
+    row = Row(name, entry.work, entry.kind, [], [])
+    timers.append(_Timer(row, runner, bar))
   for i, timer in itertools.product(range(repeats), timers):
     timer.repeat(i)
   return Result(point, [timer.row for timer in timers], skipped)
@@ -156,13 +132,14 @@ def _measure_point(point, entries, repeats, bar):
 class _Timer:
   """Times one contestant, with as many calls as its speed requires."""
 
-  def __init__(self, row, runner, bar, took=0.0):
-    self.row, self._runner, self._bar, self._took = row, runner, bar, took
-    self._draws = itertools.count(1)
+  def __init__(self, row, runner, bar):
+    self.row, self._runner, self._bar = row, runner, bar
+    self._draws = itertools.count()
     self._calls = 1, 1
-    if took < 1:
-      calls = [_MEAN_OVER / max(seconds, 1e-6) for seconds in self._once()]
-      self._calls = tuple(max(1, min(100, int(n))) for n in calls)
+    first = self._once()
+    self._took = sum(first)
+    calls = [_MEAN_OVER / max(seconds, 1e-6) for seconds in first]
+    self._calls = tuple(max(1, min(100, int(n))) for n in calls)
     bar.update()
 
   def repeat(self, i):
@@ -170,24 +147,18 @@ class _Timer:
     self._bar.set_postfix_str(self.row.name, refresh=self._took > 1)
     if i == 0 or (i + 1) * self._took < _SPEND:
       sent, back = self._once()
-      if self._runner.sketch:
-        self.row.sketch.append(sent)
-      if self._runner.desketch:
-        self.row.desketch.append(back)
+      self.row.sketch.append(sent)
+      self.row.desketch.append(back)
       if self.row.kind == 'library':
         time.sleep(_REST)
     self._bar.update()
 
   def _once(self):
-    runner, sent, back = self._runner, 0.0, 0.0
-    pair: Any = None, None
     # An accelerator gets all calls at once, since to start one may take longer
     # than its work; on a CPU they might overlap.
     wait = jax.default_backend() == 'cpu'
-    if runner.sketch:
-      draw = lambda: runner.sketch(next(self._draws))
-      sent, pair = timing.mean_seconds(draw, self._calls[0], wait)
-    if runner.desketch:
-      redo = lambda: runner.desketch(*pair)
-      back, _ = timing.mean_seconds(redo, self._calls[1], wait)
+    draw = lambda: self._runner.sketch(next(self._draws))
+    sent, pair = timing.mean_seconds(draw, self._calls[0], wait)
+    redo = lambda: self._runner.desketch(*pair)
+    back, _ = timing.mean_seconds(redo, self._calls[1], wait)
     return sent, back

@@ -10,12 +10,9 @@ import jax
 def mean_seconds(
   call: Callable[[], Any], calls: int, one_by_one: bool = True
 ) -> tuple[float, Any]:
-  """Mean seconds of several calls, and the value of the last one.
+  """Mean seconds of `calls` >= 1 calls, and the value of the last one.
 
-  Args:
-    call: what is timed.
-    calls: how often, at least once.
-    one_by_one: whether each call is waited for before the next one starts.
+  `one_by_one`: whether each is waited for before the next one starts.
   """
   begun, out = time.perf_counter(), None
   for _ in range(calls):

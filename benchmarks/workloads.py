@@ -7,12 +7,11 @@ with equal weights. The data are noise, the same for every contestant, so that
 the norm of the parameters after 5 rounds shows whether the work is equal.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, models, rounds
-from fl_sketch.data import partitions
-from fl_sketch.experiment import config, problem as problem_lib, sampler
-from fl_sketch.models import losses
+from fl_sketch.experiment import config, custom, sampler
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -48,7 +47,7 @@ WORKLOADS = {
   ),
 }
 
-# What a variant changes of FedAvg; the last runs the whole training loop.
+# What a variant changes of FedAvg.
 VARIANTS = {
   'lenet': {
     'fedavg': {},
@@ -58,13 +57,11 @@ VARIANTS = {
       'sketch': {'kind': 'block_srht', 'size': 19712},
       'codec': {'kind': 'eden', 'rotate': False},
     },
-    'loop': {},
   },
   'logreg': {
     'fedavg': {},
     'gram': {'local_work': 'gram'},
     'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 654}},
-    'loop': {},
   },
 }
 
@@ -75,22 +72,14 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   changes = VARIANTS[name][variant]
   algorithm = 'iterative_sketching' if 'sketch' in changes else 'fedavg'
   c = config.Config(
-    model=work.model,
-    algorithm=algorithm,
-    client_lr=0.05,
-    batch_order='cycle',
-    rounds=total,
-    eval_every=total,
-    checkpoint_every=total,
-    **work.fields,
-    **changes,
-  )
+    model=work.model, algorithm=algorithm, client_lr=0.05, batch_order='cycle',
+    rounds=total, eval_every=total, checkpoint_every=total,
+    **work.fields, **changes,
+  )  # fmt: skip
   rng, count = np.random.default_rng(0), c.population * work.samples
   x = rng.standard_normal((count, *work.shape), dtype=np.float32) * 0.3
   y = rng.integers(0, 10, count).astype(np.int32)
-  module = models.make(work.model, 10)
-  params = _parameters(module, work.shape)
-  exp = assemble(c, module, params, (x, y), tested=100)
+  exp = classify(c, models.make(work.model, 10), x, y, _parameters)
 
   def sample(round_index, secret=None):
     """Cohorts that all compared simulators use."""
@@ -103,47 +92,28 @@ def build(name: str, variant: str, total: int) -> experiment.Experiment:
   return exp._replace(sample=sample)
 
 
-def assemble(
+def classify(
   c: config.Config,
   module: nn.Module,
-  params: Any,
-  samples: tuple[np.ndarray, np.ndarray],
-  tested: int = 1,
-  **scale,
+  x: np.ndarray,
+  y: np.ndarray,
+  params: Callable[[Any], Any] = lambda drawn: drawn,
 ) -> experiment.Experiment:
-  """The classification of noise; the test data are the first `tested` rows.
+  """Builds the classification of samples that clients hold equally many of.
 
-  Args:
-    c: the config.
-    module: the model.
-    params: of the module.
-    samples: x and y of all clients, one client's after another's.
-    tested: number of test examples.
-    **scale: `mean` and `std` of the pixels; none if they are floats.
+  `params`: from those that `module` draws to those of the first round.
   """
-  x, y = samples
-  data = {'x': x, 'y': y}
-  offsets = np.linspace(0, len(y), c.population + 1, dtype=int)
-  few = {k: v[None, :tested] for k, v in data.items()}
-  problem = problem_lib.Problem(
-    data=data,
-    test=few | {'mask': np.ones((1, tested), bool)},
-    params=params,
-    loss_fn=losses.classification(module, **scale),
-    metrics_fn=losses.make(module, 'cross_entropy', **scale)[1],
-    labels=None,
-    scale=scale,
-  )
-  partition = partitions.Partition(np.arange(offsets[-1]), offsets)
-  return experiment.assemble(c, problem, partition)
+  parts = zip(np.split(x, c.population), np.split(y, c.population), strict=True)
+  split = [{'x': images, 'y': labels} for images, labels in parts]
+  problem = custom.problem(module, split, test=split[0])
+  problem = problem._replace(params=params(problem.params))
+  assert problem.partition is not None
+  return experiment.assemble(c, problem, problem.partition)
 
 
-def _parameters(module, shape):
+def _parameters(like):
   """Draws kernels in the order of the layers; biases are zero."""
   rng = np.random.default_rng(7)
-  like = jax.eval_shape(
-    lambda: models.init_params(module, jax.random.key(0), shape)
-  )
 
   def draw(path, leaf):
     if path[-1].key == 'bias':

@@ -50,11 +50,31 @@ def characters(letters: Iterable[str]) -> Tokenizer:
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
   """Trains a WordPiece vocabulary (Wu et al., arXiv:1609.08144).
 
+  Among equally frequent pairs the library joins the one of smaller numbers
+  first, and it numbers letters inside words in the order of a hash map. So
+  letters get their numbers before the training, and the vocabulary is sorted
+  after it: both are then the same every time.
+
   Args:
     sentences: of the training.
     size: the largest number of tokens, >= 100.
   """
-  return _of_library(_trained(sentences, size))
+  with extras.needed('text'):
+    from tokenizers import models, trainers
+  checks.at_least('vocabulary', size, 100)
+  encoder = _bert(models.WordPiece(unk_token='[UNK]'))
+  words = _words(encoder, sentences)
+  letters = sorted({letter for word in words for letter in word})
+  inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
+  trainer = trainers.WordPieceTrainer(
+    vocab_size=size,
+    special_tokens=_SPECIAL + letters + inner,
+    show_progress=False,
+  )
+  encoder.train_from_iterator(sentences, trainer)
+  pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
+  numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
+  return _of_library(_bert(models.WordPiece(numbers, unk_token='[UNK]')))
 
 
 def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
@@ -67,7 +87,27 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   Raises:
     DataError: it is no tokenizer, or lacks one of these.
   """
-  return _of_library(_opened(path, framed))
+  with extras.needed('text'):
+    import tokenizers
+  if not path.is_file():
+    raise DataError(f'No tokenizer in {path}.')
+  try:
+    if path.suffix == '.json':
+      encoder = tokenizers.Tokenizer.from_file(str(path))
+    else:
+      encoder = _bert(
+        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
+      )
+  except Exception as error:  # the library raises nothing narrower
+    raise DataError(f'{path} is no tokenizer: {error}') from error
+  if framed and encoder.token_to_id('[PAD]') != 0:
+    raise DataError(f'Expected [PAD] to be token 0 of {path}.')
+  for name in _SPECIAL if framed else ():
+    if encoder.token_to_id(name) is None:
+      raise DataError(f'Expected {name} among the tokens of {path}.')
+  encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
+  encoder.no_truncation()
+  return _of_library(encoder)
 
 
 def frame(
@@ -114,32 +154,6 @@ def _of_library(encoder: Any) -> Tokenizer:
   return Tokenizer(encode, encoder.get_vocab_size(), first, last)
 
 
-def _trained(sentences, size):
-  """Trains a WordPiece vocabulary on sentences.
-
-  Among equally frequent pairs the library joins the one of smaller numbers
-  first, and it numbers letters inside words in the order of a hash map. So
-  letters get their numbers before the training, and the vocabulary is sorted
-  after it: both are then the same every time.
-  """
-  with extras.needed('text'):
-    from tokenizers import models, trainers
-  checks.at_least('vocabulary', size, 100)
-  encoder = _bert(models.WordPiece(unk_token='[UNK]'))
-  words = _words(encoder, sentences)
-  letters = sorted({letter for word in words for letter in word})
-  inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
-  trainer = trainers.WordPieceTrainer(
-    vocab_size=size,
-    special_tokens=_SPECIAL + letters + inner,
-    show_progress=False,
-  )
-  encoder.train_from_iterator(sentences, trainer)
-  pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
-  numbers = {piece: i for i, piece in enumerate(_SPECIAL + pieces)}
-  return _bert(models.WordPiece(numbers, unk_token='[UNK]'))
-
-
 def _words(encoder, sentences) -> set[str]:
   plain = (encoder.normalizer.normalize_str(s) for s in sentences)
   split = encoder.pre_tokenizer.pre_tokenize_str
@@ -152,28 +166,4 @@ def _bert(model):
   encoder = tokenizers.Tokenizer(model)
   encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
   encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-  return encoder
-
-
-def _opened(path, framed=True):
-  with extras.needed('text'):
-    import tokenizers
-  if not path.is_file():
-    raise DataError(f'No tokenizer in {path}.')
-  try:
-    if path.suffix == '.json':
-      encoder = tokenizers.Tokenizer.from_file(str(path))
-    else:
-      encoder = _bert(
-        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
-      )
-  except Exception as error:  # the library raises nothing narrower
-    raise DataError(f'{path} is no tokenizer: {error}') from error
-  if framed and encoder.token_to_id('[PAD]') != 0:
-    raise DataError(f'Expected [PAD] to be token 0 of {path}.')
-  for name in _SPECIAL if framed else ():
-    if encoder.token_to_id(name) is None:
-      raise DataError(f'Expected {name} among the tokens of {path}.')
-  encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
-  encoder.no_truncation()
   return encoder

@@ -64,7 +64,9 @@ class Entry(NamedTuple):
 REGISTRY = registry.Registry(
   'model', Entry, context=('num_classes', 'dtype', 'parent', 'name', 'rngs')
 )
-register, describe = REGISTRY.register, REGISTRY.describe
+register, describe, names = (
+  REGISTRY.register, REGISTRY.describe, REGISTRY.names,
+)  # fmt: skip
 register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
@@ -92,11 +94,6 @@ OF_SEQUENCES = ('lstm', 'gru', *(n for _, sizes in _SEQUENCES for n in sizes))
 OF_IMAGES = tuple(
   n for n in REGISTRY.names() if n not in (*bert.SIZES, *OF_SEQUENCES)
 )
-
-
-def names() -> tuple[str, ...]:
-  """The names of all models."""
-  return REGISTRY.names()
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:

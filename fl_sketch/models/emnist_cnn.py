@@ -33,8 +33,6 @@ class EmnistCNN(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
     """Returns the logits, f32[batch, num_classes]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     options = {'padding': 'VALID', 'form': self.form, 'dtype': self.dtype}
     h = jax.nn.relu(layers.Conv(32, (3, 3), **options)(x_BxHxWxC))
     h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h), form=self.form)

@@ -213,6 +213,8 @@ class Conv(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Returns f32[batch, rows, cols, features]."""
+    if x_BxHxWxC.ndim != 4:
+      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)
     kernel = self.param('kernel', self.kernel_init, shape)
     options = {'stride': self.stride, 'form': self.form, 'dtype': self.dtype}

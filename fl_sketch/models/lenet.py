@@ -29,8 +29,6 @@ class LeNet5(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Returns the logits, f32[batch, num_classes]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     h_BxHxWxF = x_BxHxWxC
     for features, padding in ((6, 'SAME'), (16, 'VALID')):
       conv = layers.Conv(

@@ -137,14 +137,12 @@ def classification(
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'Expected 0 <= {label_smoothing=} < 1.')
-  apply = as_model(model).apply
 
-  def loss_fn(params, batch, key=None):
-    logits = apply(params, inputs(batch, mean, std), key)
+  def kind(logits, batch):
     values = softmax_cross_entropy(logits, batch['y'], label_smoothing)
-    return masked_mean(values, row_mask(batch, values))
+    return {'loss': values}
 
-  return loss_fn
+  return make(model, kind, mean=mean, std=std)[0]
 
 
 def outputs(

@@ -67,7 +67,11 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   loaded, faults, used, layout = {}, [], set(), None
   if not flat.keys() & stored.keys():
-    layout = _layout(module, stored)
+    if (layout := layouts.of(module)) is None:
+      raise ValueError(
+        f'Expected arrays of {type(module).__name__}, by its own names, not '
+        f'{sorted(stored)[:3]}.'
+      )
     faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
     theirs, move = name, lambda x: x
@@ -111,13 +115,3 @@ def _read(path) -> dict[str, np.ndarray]:
   for old, new in _OLD.items():  # of bert-base-uncased
     stored = {name.replace(old, new): x for name, x in stored.items()}
   return stored
-
-
-def _layout(module, stored) -> layouts.Layout:
-  layout = layouts.of(module)
-  if layout is None:
-    raise ValueError(
-      f'Expected arrays of {type(module).__name__}, by its own names, not '
-      f'{sorted(stored)[:3]}.'
-    )
-  return layout

@@ -48,8 +48,6 @@ class ResNet(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Returns the logits, f32[batch, num_classes]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)
     h = jax.nn.relu(_norm()(h))
     for i, blocks in enumerate(self.stages):

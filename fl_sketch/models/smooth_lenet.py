@@ -46,8 +46,6 @@ class SmoothLeNet(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Returns the logits, f32[batch, num_classes]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
     h_BxHxWxF = x_BxHxWxC
     uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
     options = {'form': self.form, 'dtype': self.dtype} | uniform

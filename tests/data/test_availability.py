@@ -1,7 +1,5 @@
 """Participants, stragglers and dropouts of a round."""
 
-import itertools
-
 from fl_sketch import experiment
 from fl_sketch.data import availability, byzantine
 from fl_sketch.data.availability import (
@@ -71,11 +69,6 @@ def test_dropouts_are_as_many_as_expected_and_others_every_round(dropout):
     assert deviations(dropped.sum(), MANY * p, MANY * p * (1 - p)) < 5.4
 
 
-def test_a_deadline_of_one_median_makes_half_stragglers():
-  stragglers = count(outcomes(deadline=1.0, sigma=0.7), STRAGGLER)
-  assert deviations(stragglers, MANY / 2, MANY / 4) < 5.4
-
-
 def test_the_first_answers_are_taken():
   times = availability.response_times(0, 3, IDS, 1.0)
   outcome = outcomes(cohort=5_000, dropout=0.1)
@@ -90,16 +83,6 @@ def test_equal_times_are_no_order_of_ids():
   taken = outcomes(cohort=MANY // 2, sigma=0.0) == PARTICIPATED
   first = taken[: MANY // 2].sum()
   assert deviations(first, MANY / 4, MANY / 16) < 5.4
-
-
-def test_a_later_deadline_takes_more_and_a_larger_dropout_fewer():
-  taken = lambda **options: outcomes(**options) == PARTICIPATED
-  later = [taken(deadline=d, dropout=0.2) for d in (0.2, 1.0, 4.0, None)]
-  present = [taken(dropout=p, deadline=1.0) for p in (0.8, 0.3, 0.0)]
-  for rising in (later, present):
-    for fewer, more in itertools.pairwise(rising):
-      assert (fewer <= more).all()
-      assert fewer.sum() < more.sum()
 
 
 def test_an_outcome_depends_on_seed_round_and_client_alone():
@@ -202,30 +185,24 @@ test_what_means_nothing_is_refused = refused(
     "algorithm='decentralised' requires",
   ),
   ({'byzantine': 0.1}, 'Set byzantine and attack together,'),
-  ({'attack': 'nan'}, 'Set byzantine and attack together,'),
   (NAN | {'byzantine': 0.005}, 'byzantine=0.005 of population=60'),
-  (NAN | {'byzantine': 0.999}, 'byzantine=0.999 of population=60'),
   (
     {'deadline': 0.5, 'response_sigma': 0.0},
     'deadline=0.5: with response_sigma=0',
   ),
   ({'robust': 'median'}, 'Set robust and groups together, or'),
-  ({'groups': 3}, 'Set robust and groups together, or'),
-  ({'robust': 'median', 'groups': 0}, 'groups=0 must be >= 1.'),
   ({'robust': 'median', 'groups': 2}, 'groups=2: robust aggregation'),
   ({'robust': 'median', 'groups': 61}, 'groups=61: robust aggregation'),
   (
     {'robust': 'median', 'groups': 3, 'algorithm': 'scaffold'},
     "robust='median' has no effect",
   ),
-  (PRIVATE | {'over_sampling': 1.5}, 'over_sampling'),
   (
     PRIVATE | {'dropout': 0.1, 'bound': 'quantile', 'count_stddev': 2.0},
     "bound='quantile' does not support",
   ),
   (PRIVATE | {'trust': 'local', 'deadline': 1.0}, 'A private config requires'),
   (PRIVATE | {'max_payload_norm': 1.0}, 'byzantine, robust and'),
-  (PRIVATE | NAN | {'byzantine': 0.1}, 'byzantine, robust and'),
 )
 
 

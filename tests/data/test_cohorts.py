@@ -109,20 +109,6 @@ def test_poisson_takes_every_subset_with_its_probability():
   assert stats.chisquare(counts, expected).pvalue > 1e-7
 
 
-@pytest.mark.covers('S1-Alg1')
-@pytest.mark.parametrize('population', [40, 20_000])
-def test_poisson_sizes_are_binomial(population):
-  """The larger population makes NumPy choose by another algorithm."""
-  p, n = 12 / population, 1000
-  draws = rounds_of('poisson', population, n, probability=p)
-  sizes = np.clip([w.sum() for _, w in draws], 6, 18).astype(int) - 6
-  law = stats.binom(population, p)
-  middle = law.pmf(np.arange(7, 18))
-  expected = n * np.array([law.cdf(6), *middle, law.sf(17)])
-  counts = np.bincount(sizes, minlength=13)
-  assert stats.chisquare(counts, expected).pvalue > 1e-7
-
-
 def test_a_cohort_takes_no_memory_of_the_population():
   """Catches draws for every client of the population in every round."""
   tracemalloc.start()
@@ -132,15 +118,6 @@ def test_a_cohort_takes_no_memory_of_the_population():
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   assert peak < 10**6
-
-
-def test_neighbouring_rounds_are_independent():
-  taken = np.zeros((ROUNDS, 41))
-  for r, (ids, _) in enumerate(rounds_of('poisson', 40, probability=0.3)):
-    taken[r, ids] = 1
-  both = np.sum(taken[1:, :40] * taken[:-1, :40])
-  # Neighbouring products share a factor: 1.46 times a binomial's variance.
-  assert _z(both, 40 * (ROUNDS - 1), 0.09) < 6 * np.sqrt(1.46)
 
 
 def epoch_places(seed, epoch, population, t, **options):
@@ -205,10 +182,10 @@ def test_a_cohort_that_is_cut_off_keeps_some_of_its_round(draw, size):
     assert weight.sum() == min(9, np.sum(whole < 40))
 
 
-@pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-15, 1e-18, 1e-25])
-@pytest.mark.parametrize('probability', [1e-6, 0.01, 0.2, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize('tail', [0.5, 1e-9, 1e-25])
+@pytest.mark.parametrize('probability', [1e-6, 0.2, 1.0])
 def test_default_max_cohort_is_the_least_for_any_tail(probability, tail):
-  for population in (1, 5, 100, 3000):
+  for population in (1, 5, 500):
     size = cohorts.default_max_cohort(population, probability, tail)
     assert 1 <= size <= population
     assert _binomial_tail(size, population, probability) <= tail
@@ -242,17 +219,12 @@ NAN = float('nan')
 TOO_MANY = r'cohort=9 <= population=8\.'
 test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.fixed_size(0, 0, 8, 9), TOO_MANY),
-  (lambda: cohorts.with_replacement(0, 0, 8, 9), TOO_MANY),
   (lambda: cohorts.poisson(0, 0, 8, 0.5, max_cohort=9), 'max_' + TOO_MANY),
   (lambda: cohorts.fixed_size(0, 0, 8, 0), 'Expected cohort=0 >= 1'),
   (lambda: cohorts.fixed_size(0, -1, 8, 2), 'Expected round=-1 >= 0'),
   (lambda: cohorts.poisson(0, 0, 8, 0.0), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability='),
-  (lambda: cohorts.poisson(0, 0, 8, NAN), 'probability='),
   (lambda: cohorts.random_allocation(0, 0, 8, 0), 'epoch_rounds=0 >= 1'),
-  (lambda: cohorts.random_allocation(0, -1, 8, 2), 'Expected round=-1 >= 0'),
-  (lambda: cohorts.random_allocation(0, 0, 8, 2, 9), 'max_' + TOO_MANY),
-  (lambda: cohorts.default_max_cohort(8, 0.5, 0.0), '0 < tail=0'),
   (lambda: cohorts.default_max_cohort(8, 0.5, 1.0), r'tail=1\.0 < 1'),
   (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'tail=nan to be finite'),
   (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' to be"),

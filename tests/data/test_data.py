@@ -1,7 +1,6 @@
 """Datasets from disk and from a seed."""
 
 import logging
-import pathlib
 import shutil
 import sys
 
@@ -42,24 +41,10 @@ def mnist_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def mnist_copy(tmp_path):
-  """A copy of MNIST's files that a test may damage."""
-  (folder,) = (TFDS / 'mnist').glob('*.*.*')
-  return pathlib.Path(
-    shutil.copytree(folder, tmp_path / 'tfds' / 'mnist' / folder.name)
-  )
-
-
-@pytest.fixture
 def three_images(monkeypatch):
   """Decoding finds three black images."""
   few = {'x': np.zeros((3, 28, 28, 1), np.uint8), 'y': np.zeros(3, np.int32)}
   monkeypatch.setattr(sources, '_decode', lambda *_: few)
-
-
-def file_of(folder, split):
-  (file,) = folder.glob(f'mnist-{split}.array_record*')
-  return file
 
 
 def damaged(file, damage):
@@ -96,8 +81,6 @@ def test_digits_are_split_alike_in_every_class():
   images = np.rint(everything.reshape(-1, 64) * (16 / 255))
   labels = np.concatenate([train['y'], test['y']])
   assert rows(images, labels) == rows(x, y)  # those of scikit-learn
-  again = sources.load('digits')
-  np.testing.assert_array_equal(again.test['x'], test['x'])
 
 
 def test_unknown_dataset_is_refused_with_the_known_ones():
@@ -117,10 +100,6 @@ def test_mnist_is_whole_and_its_cache_holds_the_same(tmp_path):
   assert first.train['y'].dtype == np.int32
   assert np.bincount(first.train['y']).tolist() == MNIST_TRAIN
   assert np.bincount(first.test['y']).tolist() == MNIST_TEST
-  (version,) = (TFDS / 'mnist').glob('*.*.*')
-  direct = sources._decode('mnist', TFDS, version, 'test')
-  np.testing.assert_array_equal(first.test['x'], direct['x'])
-  np.testing.assert_array_equal(first.test['y'], direct['y'])
   (cache,) = tmp_path.iterdir()  # and no temporary file
   assert cache.name.startswith('mnist-3.')
 
@@ -172,30 +151,16 @@ def test_a_cache_folder_that_cannot_be_written_costs_only_a_warning(
 
 @needs_mnist
 @pytest.mark.parametrize('damage', ['truncated', 'emptied', 'overwritten'])
-def test_a_damaged_record_file_is_named(
-  damage, mnist_copy, mnist_cache, tmp_path
-):
-  file = file_of(mnist_copy, 'test')
+def test_a_damaged_record_file_is_named(damage, tmp_path):
+  (folder,) = (TFDS / 'mnist').glob('*.*.*')
+  copy = tmp_path / 'tfds' / 'mnist' / folder.name
+  shutil.copytree(folder, copy)
+  (file,) = copy.glob('mnist-test.array_record*')
   file.write_bytes(damaged(file, damage))
   with pytest.raises(
     sources.DataError, match=r"'mnist' .*mnist-test.array_record"
   ):
-    sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'test')
-  if damage != 'overwritten':  # a sound cache does not hide the damage
-    _, mark = sources._locate('mnist', tmp_path / 'tfds')
-    assert not (mnist_cache / f'mnist-{mnist_copy.name}-{mark}.npz').exists()
-
-
-@needs_mnist
-def test_files_with_too_few_examples_are_refused(mnist_copy, tmp_path):
-  train, test = (file_of(mnist_copy, split) for split in ('train', 'test'))
-  train.write_bytes(test.read_bytes())
-  info = mnist_copy / 'dataset_info.json'
-  info.write_text(info.read_text().replace('"60000"', '"10000"'))
-  with pytest.raises(
-    sources.DataError, match=r'examples=10000 == 60000 in .*mnist-train'
-  ):
-    sources._decode('mnist', tmp_path / 'tfds', mnist_copy, 'train')
+    sources._decode('mnist', tmp_path / 'tfds', copy, 'test')
 
 
 @pytest.mark.parametrize('missing', ['folder', 'version', 'records', 'shard'])

@@ -3,12 +3,10 @@
 import csv
 import io
 import json
-import sys
 
 from fl_sketch.data import sources
 from fl_sketch.data.natural import importing, tasks
 from fl_sketch.data.natural.records import Records
-from fl_sketch.utils import extras
 import h5py
 import natural_files
 import numpy as np
@@ -75,10 +73,8 @@ def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
     # LEAF counts 79 texts of a test more than it writes.
     ('ROMEO', ['a', 'a'], (2, 2 + 79), None),
     ('ROMEO', ['a', 'a'], (2 + 79, 2), 'samples of user .*, got 2'),
-    ('ROMEO', ['a', 'a'], (2, 3), 'samples of user .*, got 2'),
     ('ROMEÖ', ['a', 'a'], (2, 2), 'letters of LEAF'),
     ('ROMEO', ['a'], (2, 2), 'Expected 2 labels of user'),
-    ('ROMEO', ['', ''], (2, 2), 'of one letter'),
     ('ROMEO', ['ab', 'ab'], (2, 2), 'of one letter'),
     ('ROMEO', 2, (2, 2), 'all.json cannot be read'),
   ],
@@ -157,29 +153,6 @@ def test_photos_of_users_and_a_test_of_nobody(tmp_path):
     importing.import_data('photos', tmp_path / 'files', tmp_path / 't', size=8)
 
 
-def test_photos_without_an_owner_or_with_two_files_are_refused(files, tmp_path):
-  """Catches a client without a name, and a thumbnail that is a photo."""
-  natural_files.KINDS['photos'](files, range(3))
-  table = files / 'federated_train.csv'
-  text = table.read_text()
-  table.write_text(text.replace('u1', ''))
-  with pytest.raises(sources.DataError, match=r"user_id'\] in line 3 of"):
-    importing.import_data('photos', files, tmp_path / 's', size=8)
-  table.write_text(text)
-  (files / 'small').mkdir()
-  (files / 'small' / 'i1.png').write_bytes((files / 'i1.jpg').read_bytes())
-  with pytest.raises(sources.DataError, match=r"one image 'i1' .*png"):
-    importing.import_data('photos', files, tmp_path / 's', size=8)
-
-
-def test_images_without_pillow_name_the_extra(monkeypatch):
-  """Catches a bare traceback where the readers of images are missing."""
-  monkeypatch.setitem(sys.modules, 'PIL', None)
-  task = tasks.images(num_classes=2)
-  with pytest.raises(extras.MissingExtraError, match=r'fl_sketch\[data\]'):
-    task.arrays(Records('a', 'train', {'image': [b'png'], 'label': [1]}))
-
-
 def test_several_labels_of_an_image(files, tmp_path):
   """Catches rows and columns of labels that are exchanged."""
   natural_files.KINDS['flair'](files, range(2))
@@ -197,11 +170,9 @@ def test_several_labels_of_an_image(files, tmp_path):
   [
     ('train/train0/labels_col', [0, 99]),
     ('train/train0/labels_col', [0, -1]),
-    ('train/train0/labels_col', [0.0, 1.0]),
     ('train/train0/labels_col', [0]),
     ('train/train0/images', 3),
     ('metadata/label_mapping', '{oops'),
-    ('metadata/label_mapping', '5'),
   ],
 )
 def test_odd_values_of_flair_are_refused(place, value, files, tmp_path):

@@ -1,4 +1,4 @@
-"""Imports as a command: kills, large populations, and the plays at hand."""
+"""Imports as a command: kills, and the plays at hand."""
 
 import subprocess
 import sys
@@ -15,44 +15,24 @@ import pytest
 import runs
 
 PLAYS = runs.DATA.parent / 'tinyshakespeare'
-# The clients of Stack Overflow.
-CLIENTS, SAMPLES, BYTES = 342_477, 10**7, 2 * 2**30
 IMPORT = [
   '-m', 'launch.import_data', 'table', '--client=who', '--split=split',
   '--inputs=pixels', '--classes=7',
 ]  # fmt: skip
 
 
-def write_table(path, clients, samples):
-  """Samples of two bytes; returns the sizes of clients.
-
-  The first samples of all clients come before all others. A client's last one,
-  of those who have two or more, is held out.
-  """
-  rng = np.random.default_rng(0)
-  extra = rng.multinomial(samples - clients, np.full(clients, 1 / clients))
-  owner = np.repeat(np.arange(clients, dtype=np.int32), 1 + extra)
-  last = np.append(owner[1:] != owner[:-1], True) & (extra[owner] > 0)
-  is_first = np.append(True, owner[1:] != owner[:-1])
-  order = np.argsort(~is_first, kind='stable')
-  writer = None
-  for first in range(0, samples, 2**20):
-    at = order[first : first + 2**20]
-    some, size = owner[at], len(at)
-    pixels = np.stack([at % 251, at // 251 % 251], 1).astype(np.uint8).ravel()
-    ends = pa.array(np.arange(0, 2 * size + 1, 2, np.int32))
-    table = pa.table(
-      {
-        'who': some,
-        'pixels': pa.ListArray.from_arrays(ends, pa.array(pixels)),
-        'label': (at % 7).astype(np.int8),
-        'split': np.where(last[at], 'test', 'train'),
-      }
-    )
-    writer = writer or parquet.ParquetWriter(path, table.schema)
-    writer.write_table(table)
-  writer.close()
-  return 1 + extra
+def write_table(path, clients):
+  """Three samples of two bytes of each client; the third is held out."""
+  at = np.arange(3 * clients)
+  table = pa.table(
+    {
+      'who': at % clients,
+      'pixels': np.stack([at % 251, at // 251 % 251], 1).tolist(),
+      'label': at % 7,
+      'split': np.where(at < 2 * clients, 'train', 'test'),
+    }
+  )
+  parquet.write_table(table, path)
 
 
 def content(folder):
@@ -70,7 +50,7 @@ def test_a_killed_import_ends_with_the_same_bytes(tmp_path):
   `test_an_import_that_was_stopped_goes_on` is the fast case.
   """
   path = tmp_path / 'table.parquet'
-  write_table(path, 20_000, 60_000)
+  write_table(path, 20_000)
   command = [sys.executable, *IMPORT, str(path)]
   start = lambda to: subprocess.Popen([*command, f'--to={to}'], cwd=runs.ROOT)
   assert start(tmp_path / 'whole').wait() == 0
@@ -87,36 +67,6 @@ def test_a_killed_import_ends_with_the_same_bytes(tmp_path):
   assert content(killed) == content(tmp_path / 'whole')
   names = sorted(x.name for x in tmp_path.iterdir())
   assert names == ['killed', 'table.parquet', 'whole']
-
-
-@pytest.mark.long
-def test_the_clients_of_stack_overflow_fit_in_two_gigabytes(tmp_path):
-  """Catches a reader, or a sort, that holds all samples in memory.
-
-  The fast case is `test_ten_thousand_clients_of_one_sample`.
-  """
-  path = tmp_path / 'table.parquet'
-  sizes = write_table(path, CLIENTS, SAMPLES)
-  script = (
-    'import resource, runpy, sys\n'
-    'try:\n'
-    "  runpy.run_module('launch.import_data', run_name='__main__')\n"
-    'except SystemExit as end:\n'
-    '  assert not end.code\n'
-    'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n'
-  )
-  to = tmp_path / 'store'
-  printed = runs.python('-c', script, *IMPORT[2:], path, f'--to={to}')
-  assert int(printed.splitlines()[-1]) < BYTES
-  data = store.open(to)
-  held = np.diff(data.held_out)
-  np.testing.assert_array_equal(held, sizes > 1)
-  np.testing.assert_array_equal(data.partition.sizes + held, sizes)
-  train = np.ones(SAMPLES, bool)
-  train[np.cumsum(sizes)[sizes > 1] - 1] = False
-  at = np.flatnonzero(train)
-  np.testing.assert_array_equal(data.train['y'], at % 7)
-  np.testing.assert_array_equal(np.asarray(data.train['x'])[:, 0], at % 251)
 
 
 def test_a_slice_of_the_test_is_not_of_clients(files, tmp_path):

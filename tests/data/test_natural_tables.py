@@ -111,38 +111,3 @@ def test_names_of_clients_may_be_bytes(tmp_path):
   parquet.write_table(table, tmp_path / 'all.parquet')
   names = [r.client for r in tables.rows(tmp_path / 'all.parquet', 'who')]
   assert names == ['a', 'ü']
-
-
-@pytest.mark.parametrize(
-  ('options', 'said'),
-  [
-    ({'text': 'image', 'size': 3}, 'classes, size has no effect'),
-    ({'length': 3}, 'length has no effect for'),
-    ({'split': 'who'}, "client='who' is the same column"),
-  ],
-)
-def test_options_that_do_nothing_are_refused(options, said, tmp_path):
-  """Catches a length of images, and a column that is read as two things."""
-  with pytest.raises(ValueError, match=said):
-    imported(tmp_path, {'all.csv': [HEADER, 'a,1,0']}, **options)
-
-
-def test_ten_thousand_clients_of_one_sample(tmp_path):
-  """Catches a reader whose time grows with the square of the clients."""
-  n = 10_000
-  table = pa.table(
-    {
-      'writer_id': [f'w{i % n}' for i in range(2 * n)],
-      'split': ['train'] * n + ['test'] * n,
-      'label': [i % 7 for i in range(2 * n)],
-      'pixels': [[i % 251, i // 251 % 251] for i in range(2 * n)],
-    }
-  )
-  parquet.write_table(table, tmp_path / 'all.parquet')
-  data = importing.import_data(
-    'table', tmp_path, tmp_path / 'store', client='writer_id', split='split',
-    inputs='pixels', classes=7,
-  )  # fmt: skip
-  assert data.partition.population == n
-  assert data.ids[-1] == b'w9999'
-  assert np.asarray(data.train['y']).tolist() == [i % 7 for i in range(n)]

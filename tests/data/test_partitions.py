@@ -65,13 +65,6 @@ def test_only_the_arguments_decide(case):
     assert not np.array_equal(p.indices, other.indices)
 
 
-@each_case
-def test_more_clients_than_samples_are_refused(case):
-  for population, bound in ((1201, '<= samples=1'), (0, '>= 1')):
-    with pytest.raises(ValueError, match=f'population={population} {bound}'):
-      make(case[0], population, **case[2])
-
-
 @pytest.mark.parametrize('population', [1, 7, 600, 1199, 1200])
 def test_iid_and_unskewed_sizes_differ_by_at_most_one(population):
   assert np.ptp(make('iid', population).sizes) <= 1
@@ -155,6 +148,11 @@ def test_cap_keeps_the_head_of_every_client(case):
 
 
 test_unknown_names_and_impossible_numbers_are_refused = refused_calls(
+  *[
+    (lambda k=kind, n=n: make(k, n), f'population={n} {bound}')
+    for kind in partitions.KINDS
+    for n, bound in ((1201, '<= samples=1'), (0, '>= 1'))
+  ],
   (lambda: make('no', 3), r"kind='no' to be one of \('iid', 'label_"),
   (lambda: make('dirichlet', 3, beta=1), "has no option='beta'"),
   (lambda: make('dirichlet', 3, alpha=0), 'alpha='),

@@ -94,13 +94,6 @@ def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(fields):
     jax.tree.map(np.testing.assert_array_equal, batches, expected)
 
 
-def test_samples_per_client_caps_a_store(fields):
-  whole = experiment.build(fields).partition
-  capped = experiment.build(fields | {'samples_per_client': 9}).partition
-  for i in range(40):
-    np.testing.assert_array_equal(capped.client(i), whole.client(i)[:9])
-
-
 def test_another_population_than_the_store_has_is_refused(fields):
   with pytest.raises(ValueError, match='population=41: 40 clients hold data'):
     experiment.build(fields | {'population': 41})

@@ -1,6 +1,5 @@
 """Stores that are damaged, and arrays that make none."""
 
-import errno
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ from fl_sketch.utils import digests, files
 import numpy as np
 import pytest
 
-from tests.data.test_store import SIZES, TEST, TRAIN, chunks_of, write
+from tests.data.test_store import TEST, TRAIN, chunks_of, write
 
 
 @pytest.fixture
@@ -52,28 +51,17 @@ def offsets(folder, to, source):
 
 DAMAGES = {
   'missing': (shutil.rmtree, 'No store of clients in .*clients'),
-  'file': (
-    lambda f: (shutil.rmtree(f), f.write_text('')),
-    'No store of clients in .*clients',
-  ),
   'no json': (lambda f: (f / 'store.json').unlink(), 'No store of clients in'),
   'half a json': (lambda f: cut(f / 'store.json', 99), 'json is damaged'),
-  'a list': (lambda f: (f / 'store.json').write_text('[]'), 'json is damaged'),
   'no train': (lambda f: about(f, train=None), 'json is damaged: Attribute'),
   'no pixels': (lambda f: about(f, pixels={'sum': 1}), 'json is damaged: Type'),
-  'a text': (lambda f: about(f, population='2'), 'Expected .*offsets.npy'),
   'null': (lambda f: about(f, population=None), 'json is damaged: Type'),
-  'no pixel': (
-    lambda f: about(f, pixels={'count': 0, 'total': 0, 'squares': 0}),
-    'json is damaged: ZeroDivision',
-  ),
   'no labels': (lambda f: about(f, train={}), 'json is damaged: Value'),
   'format': (lambda f: about(f, format=1), 'Expected format=1 == 3 in .*json'),
   'truncated': (
     lambda f: cut(f / 'x.npy', 300),
     r'Expected .*clients/x.npy of 300 bytes to have \d+\.',
   ),
-  'no array': (lambda f: (f / 'y.npy').unlink(), 'y.npy of 0 bytes to have'),
   'no head': (
     lambda f: (f / 'y.npy').write_bytes(bytes((f / 'y.npy').stat().st_size)),
     'y.npy is damaged: ',
@@ -89,12 +77,11 @@ RISE = 'offsets.npy to rise from 0 to samples=.* none of them empty'
 DAMAGES |= {
   'falling': (lambda f: offsets(f, np.s_[5:7], np.s_[6:4:-1]), RISE),
   'empty client': (lambda f: offsets(f, 5, 6), RISE),
-  'late': (lambda f: offsets(f, 0, 1), RISE),
 }
 CHANGED = '.npy was changed after it was written: write the store again'
 DAMAGES |= {
   f'changed {name}': (lambda f, name=name: flip(f, name), f'{name}{CHANGED}')
-  for name in ('x', 'y', 'age', 'test_x', 'test_y', 'test_age')
+  for name in ('x', 'test_age')
 }
 DAMAGES['no digests'] = (lambda f: about(f, sha256=None), 'damaged: TypeError')
 
@@ -184,10 +171,6 @@ few_ids['chunks'] = [
 ]
 REFUSED = {
   'nobody': ({'chunks': []}, 'Expected at least one client'),
-  'nobody in a chunk': (
-    chunk(SIZES[:0]),
-    'Expected sizes >= 1 of one client or',
-  ),
   'empty client': (chunk((3, 0)), r'sizes >= 1 of one client or more, got \[3'),
   'sizes': (chunk((2, 2)), r"arrays of samples=4, got lengths .'x': 3"),
   'lengths': (chunk(y=TRAIN['y'][:2]), 'samples=3, got lengths .'),
@@ -195,9 +178,6 @@ REFUSED = {
   'shape': (chunk(x=np.zeros((3, 6), np.uint8)), 'those of the test'),
   'type': (chunk(y=np.zeros(3, np.int8)), 'those of the test'),
   'label': (chunk(y=np.array([0, 5, 1])), 'num_classes=5, got 0 to 5'),
-  'negative': (chunk(y=np.array([0, -1, 1])), 'num_classes=5, got -1 to 1'),
-  'no x': ({'test': {'y': TEST['y']}}, "'x': .*those of the test"),
-  'floats': ({'test': TEST | {'x': TEST['x'] / 255}}, 'those of the test'),
   'no labels': (
     {'test': {'x': TEST['x']}, **chunk(y=None, age=None)},
     "Expected 'y' of integers with num_classes=5",
@@ -212,9 +192,7 @@ REFUSED = {
   ),
   'no test at all': ({'test': None}, 'Expected a test, or what clients hold'),
   'mask': ({'test': TEST | {'mask': TEST['y']}}, "array than 'mask'"),
-  'offsets': ({'test': TEST | {'offsets': TEST['y']}}, "array than 'offsets'"),
   'ids': (few_ids, 'Expected 1 ids of 4 clients'),
-  'test': ({'test': TEST | {'test_x': TEST['x']}}, "array than 'test_x'"),
 }
 
 
@@ -230,19 +208,6 @@ def test_more_samples_than_an_index_can_tell_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(store_writer, '_MOST', 2)
   with pytest.raises(ValueError, match='Expected samples=7 <= 2'):
     write(tmp_path / 'clients', **chunk())
-  assert not [*tmp_path.iterdir()]
-
-
-def test_an_exception_in_the_middle_leaves_nothing(tmp_path):
-  def failing():
-    for i, one in enumerate(chunks_of(8)):
-      assert not (tmp_path / 'clients').exists()
-      if i == 3:
-        raise KeyboardInterrupt
-      yield one
-
-  with pytest.raises(KeyboardInterrupt):
-    write(tmp_path / 'clients', chunks=failing())
   assert not [*tmp_path.iterdir()]
 
 
@@ -276,13 +241,5 @@ def test_two_starts_may_check_a_copy_at_once(folder, monkeypatch):
 
   monkeypatch.setattr(os, 'replace', interrupted)
   files.replace(path, 'ours')
-  assert path.read_text() == 'ours'
-
-  def full(*_):
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  monkeypatch.setattr(os, 'replace', full)
-  with pytest.raises(files.SaveError, match='No space left'):
-    files.replace(path, 'more')
   assert path.read_text() == 'ours'
   assert not [*folder.glob('*.partial')]

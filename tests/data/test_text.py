@@ -3,13 +3,8 @@
 from fl_sketch.data import sources, text, tokenization
 import numpy as np
 import pytest
-import runs
 import tokenizers
 
-DATA = runs.DATA.parent
-needs_sst2 = pytest.mark.skipif(
-  not (DATA / 'sst2').is_dir(), reason=f'SST-2 is not in {DATA}'
-)
 NUMBERS = {'[PAD]': 0, '[UNK]': 1, '[CLS]': 2, '[SEP]': 3, 'good': 4, 'bad': 5}
 
 
@@ -29,21 +24,14 @@ def test_sentences_are_framed_cut_and_padded(folder):
   assert (loaded.train['x'][:, -1] == 0).any(), 'some are padded'
 
 
-def test_the_folder_may_stand_beside_the_images(folder):
-  beside = text.sst2(folder / 'tfds', vocabulary=120)
-  inside = text.sst2(folder, vocabulary=120)
-  np.testing.assert_array_equal(beside.train['x'], inside.train['x'])
-
-
 def test_ties_are_broken_the_same_way_every_time():
   rng = np.random.default_rng(0)
   draw = lambda: ''.join(rng.choice(list('abcdefgh'), rng.integers(2, 9)))
   words = [draw() for _ in range(320)]
-  vocabularies = [
-    tokenization._trained(words, 150).get_vocab() for _ in range(6)
-  ]
-  assert len(vocabularies[0]) == 150
-  assert all(f == vocabularies[0] for f in vocabularies)
+  trained = [tokenization.word_pieces(words, 150) for _ in range(6)]
+  assert trained[0].size == 150
+  first = trained[0].encode(words)
+  assert all(x.encode(words) == first for x in trained)
 
 
 def test_a_published_vocabulary_is_used(folder):
@@ -53,9 +41,10 @@ def test_a_published_vocabulary_is_used(folder):
   opened = tokenization.published(path)
   encodings = tokenization.frame(opened, ['Good film !', 'bad'], 6)
   assert encodings.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
-  tokenization._opened(path).save(str(folder / 'tokenizer.json'))
+  word_piece = tokenizers.models.WordPiece(NUMBERS, unk_token='[UNK]')
+  tokenization._bert(word_piece).save(str(folder / 'tokenizer.json'))
   same = text.sst2(folder, tokenizer=str(folder / 'tokenizer.json'))
-  assert same.train['x'].max() <= 6
+  assert same.train['x'].max() <= 5
   path.write_text('\n'.join(names[1:]) + '\n')
   with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
     text.sst2(folder, tokenizer=str(path))
@@ -84,26 +73,23 @@ def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
 def test_a_damaged_tokenizer_is_refused(tmp_path, name, written, message):
   (tmp_path / name).write_text(written)
   with pytest.raises(sources.DataError, match=message):
-    tokenization._opened(tmp_path / name)
+    tokenization.published(tmp_path / name)
 
 
 def test_what_is_wrong_with_the_files_is_named(folder):
   path = folder / 'sst2' / 'test.tsv'
   good = path.read_text()
-  path.write_text(good + 'no label here\n')
-  with pytest.raises(sources.DataError, match=f'label in line 21 of {path}'):
-    text.sst2(folder)
-  path.write_text(good[:-2] + '2\n')
-  with pytest.raises(sources.DataError, match=r"'1'\) in line 20 of .* '2'"):
-    text.sst2(folder)
-  path.write_text(good + 'one more\t1\n')
-  with pytest.raises(sources.DataError, match=r'Expected 20 lines in .*not 21'):
-    text.sst2(folder)
+  for content, message in (
+    (good + 'no label here\n', f'label in line 21 of {path}'),
+    (good[:-2] + '2\n', r"'1'\) in line 20 of .* '2'"),
+    (good + 'one more\t1\n', r'Expected 20 lines in .*not 21'),
+  ):
+    path.write_text(content)
+    with pytest.raises(sources.DataError, match=message):
+      text.sst2(folder)
   path.unlink()
   with pytest.raises(sources.DataError, match=r'No train.tsv and test.tsv of'):
     text.sst2(folder)
-  with pytest.raises(sources.DataError, match='No tokenizer in'):
-    tokenization._opened(folder / 'nowhere.txt')
 
 
 def test_the_layout_of_glue_is_read(folder, tmp_path):
@@ -170,13 +156,6 @@ def test_a_header_of_other_columns_is_no_sentence(header, columns, tmp_path):
   assert plain.num_classes == marked.num_classes == 2
 
 
-def test_a_letter_that_comes_again_has_one_number():
-  """Catches the last letter under the number of all others."""
-  tokenizer = tokenization.characters('aab')
-  assert tokenizer.encode(['ab?']) == [[1, 2, 3]]
-  assert tokenizer.size == tokenization.characters('ab').size
-
-
 @pytest.mark.parametrize('length', [1, 3, 7, 200])
 def test_windows_tell_every_token_once(length):
   """Catches a token that is lost between windows, or told from itself."""
@@ -229,35 +208,25 @@ def test_a_text_by_words_is_that_of_a_published_file(tmp_path):
 
 
 def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
-  (tmp_path / 'poems').mkdir()
-  with pytest.raises(sources.DataError, match=r'No train.tsv and test.tsv of'):
-    text.load('poems', tmp_path)
-  (tmp_path / 'poems' / 'train.txt').write_text('a\n')
-  with pytest.raises(sources.DataError, match='may be called test, dev, valid'):
-    text.load('poems', tmp_path)
-  (tmp_path / 'poems' / 'dev.txt').write_text('b')
-  with pytest.raises(sources.DataError, match=r'two tokens or more in .*dev'):
-    text.load('poems', tmp_path, tokens='characters')
-  with pytest.raises(sources.DataError, match='lines of training and of a'):
-    text.load(str(tmp_path / 'poems' / 'dev.txt'), tokens='characters')
-  with pytest.raises(sources.DataError, match='No text in proses or '):
-    text.load('proses', tmp_path)
-  with pytest.raises(
-    ValueError, match="letters='ab' is of characters; tokens='words'"
+  poems = tmp_path / 'poems'
+  poems.mkdir()
+  characters = {'tokens': 'characters'}
+  for file, content, path, options, message in (
+    ('', '', 'poems', {}, r'No train.tsv and test.tsv of'),
+    ('train.txt', 'a\n', 'poems', {}, 'may be called test, dev, valid'),
+    ('dev.txt', 'b', 'poems', characters, r'two tokens or more in .*dev'),
+    ('', '', str(poems / 'dev.txt'), characters, 'lines of training and of a'),
+    ('', '', 'proses', {}, 'No text in proses or '),
+    ('', '', 'poems', {'letters': 'ab'}, "letters='ab' is of characters; tok"),
+    (
+      '',
+      '',
+      'poems',
+      characters | {'vocabulary': 9},
+      r'vocabulary=9 and .* ar',
+    ),
   ):
-    text.load('poems', tmp_path, letters='ab')
-  with pytest.raises(ValueError, match=r'vocabulary=120 and .* are of words'):
-    text.load('poems', tmp_path, vocabulary=120, tokens='characters')
-
-
-@pytest.mark.nightly
-@needs_sst2
-def test_sst2_is_the_usual_one():
-  dataset = text.sst2(DATA / 'tfds')
-  assert dataset.train['x'].shape == (6920, 48)
-  assert dataset.test['x'].shape == (1821, 48)
-  assert np.bincount(dataset.train['y']).tolist() == [3310, 3610]
-  assert np.bincount(dataset.test['y']).tolist() == [912, 909]
-  assert dataset.train['x'].max() == 3999
-  cut = (dataset.train['x'][:, -1] != 0).mean()
-  assert 0.05 < cut < 0.07
+    if file:
+      (poems / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+      text.load(path, tmp_path, **options)

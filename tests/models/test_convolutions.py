@@ -116,28 +116,6 @@ def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
     chex.assert_trees_all_close(out, expected, atol=1e-5)
 
 
-def test_gradient_of_shared_parameters_sums_over_shards():
-  x = normal(0, 2, 4, 4, 1)
-  loss = lambda scale, x: layers.max_pool(scale * x).sum()
-  grad = jax.jit(two_shards(jax.grad(loss), joined=False))(2.0, x)
-  np.testing.assert_allclose(grad, jax.grad(loss)(2.0, x), rtol=1e-5)
-
-
-def test_hessian_vector_product_goes_through_the_pool():
-  kernel = normal(0, 3, 3, 1, 2) / 3
-  x, v = normal(1, 1, 8, 8, 1), normal(2, *kernel.shape)
-
-  def hvp(form):
-    def loss(kernel):
-      y = layers.conv2d(x, kernel, form=form)
-      return jnp.sum(jnp.sin(layers.max_pool(y, form=form)))
-
-    return jax.jvp(jax.grad(loss), (kernel,), (v,))[1]
-
-  ours, theirs = jax.jit(lambda: (hvp('tiles'), hvp('lax')))()
-  np.testing.assert_allclose(ours, theirs, atol=1e-4)
-
-
 IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 test_wrong_arguments_are_refused = refused_calls(
   (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),

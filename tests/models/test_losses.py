@@ -88,7 +88,7 @@ def test_cross_entropy_is_its_numpy_twin(label_smoothing):
   np.testing.assert_allclose(loss_fn(PARAMS, batch), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize('label_smoothing', [0.0, 0.1])
+@pytest.mark.parametrize('label_smoothing', [0.1])
 def test_soft_labels_are_hard_ones_and_what_lies_between(label_smoothing):
   loss_fn = losses.classification(MODEL, label_smoothing=label_smoothing)
   x, y = CLASSES['x'], CLASSES['y']

@@ -34,23 +34,11 @@ class HasKey(nn.Module):
     return nn.Dropout(0.5, deterministic=off)(nn.Dense(64)(x))
 
 
-class Told(nnx.Module):
-  """A module of nnx that hands the argument on."""
-
-  def __init__(self, *, rngs):
-    self.dropout = nnx.Dropout(0.5, rngs=rngs)
-    self.dense = nnx.Linear(3, 64, rngs=rngs)
-
-  def __call__(self, x, deterministic):
-    return self.dropout(self.dense(x), deterministic=deterministic)
-
-
 DRAWING = {
   'training': Trains(),
   'deterministic': Deterministic(),
   'has_rng': HasKey(),
   'nnx': any_models.Nnx,
-  'nnx deterministic': Told,
   'nnx module': any_models.Nnx(nnx.Rngs(3)),
 }
 

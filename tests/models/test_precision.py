@@ -4,17 +4,16 @@ import cases
 import chex
 from fl_sketch import models
 from fl_sketch.experiment import config, problem as problem_lib
-from fl_sketch.models import layers, losses, precision
+from fl_sketch.models import losses, precision
 import jax
 from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 from operators import vector
 import pytest
-from refusals import refused, refused_calls
+from refusals import refused
 
 from tests.models import test_models
-from tests.models.test_convolutions import in_shards
 from tests.models.test_models import normal
 
 MODELS = {
@@ -98,14 +97,6 @@ def test_every_product_is_of_bfloat16_and_every_sum_of_float32(name):
   assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype('float32')}
 
 
-@each_model
-def test_a_model_that_names_no_dtype_knows_no_bfloat16(name):
-  params, data = draw_params(name), batch()
-  plain = models.make(name.split()[0], 3, **MODELS[name])
-  program = jax.make_jaxpr(jax.grad(losses.classification(plain)))
-  assert 'bf16' not in str(program(params, data))
-
-
 @pytest.mark.representatives('mlp', 'linear')
 @pytest.mark.parametrize('name', [n for n in MODELS if n != 'smooth_lenet lax'])
 def test_gradients_are_within_the_rounding_of_bfloat16(name):
@@ -151,45 +142,6 @@ def test_sums_do_not_stagnate():
   for leaf in jax.tree.leaves(jax.grad(total)(params)):
     assert (leaf == 4 * 4096).all()
   assert np.add.accumulate(np.ones(300, jnp.bfloat16))[-1] == 256
-
-
-def test_a_kernel_of_more_axes_and_its_hessian_vector_product():
-  """Of rows of rows as linen has it; and forward over backward."""
-  x, kernel = normal(0, 2, 3, 8), {'params': {'kernel': normal(1, 8, 4)}}
-  dense = precision.dense(4, 'bfloat16', use_bias=False)
-  y = dense.apply(kernel, x)
-  want = rounded(x) @ rounded(kernel['params']['kernel'])
-  np.testing.assert_allclose(y, want, atol=1e-5)
-
-  def hvp(dtype):
-    layer = precision.dense(4, dtype, use_bias=False)
-    loss = lambda k: jnp.sin(layer.apply(k, x)).sum()
-    return jax.jvp(jax.grad(loss), (kernel,), (kernel,))[1]
-
-  assert distance(hvp('bfloat16'), hvp('float32')) < 0.02
-
-
-@pytest.mark.nightly
-def test_in_shards_and_loops():
-  """As local work runs: parameters that vary over shards, clients in a scan."""
-  grad = jax.grad(losses.classification(make('mlp', 'bfloat16')))
-  looped = lambda params, xs: jax.lax.map(lambda x: grad(params, x), xs)
-  clients = jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), batch())
-  params = draw_params('mlp')
-  found, want = in_shards(looped, params, clients), jax.jit(looped)
-  want = want(params, clients)
-  chex.assert_trees_all_close(found, want, rtol=1e-3, atol=1e-5)
-
-
-ONES = jnp.ones((3, 3, 1, 1))
-HALF = {'dtype': 'float16'}
-test_other_dtypes_are_refused = refused_calls(
-  (lambda: precision.matmul(ONES, ONES, **HALF), "'float16' to be one of"),
-  *[
-    (lambda f=f: layers.conv2d(ONES, ONES, form=f, **HALF), "'float16' to be")
-    for f in layers.FORMS
-  ],
-)
 
 
 CONFIG = {'dataset': 'digits', 'model': 'linear', 'population': 20, 'cohort': 5}

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors import numpy as files
+import torch_models
 
 from tests.models.test_models import shapes
 from tests.models.test_transformers_models import make
@@ -164,10 +165,9 @@ def test_other_heads_stay_as_drawn_and_are_logged(name, tmp_path, caplog):
     assert caplog.text.count('has no place') == 1
 
 
-@pytest.mark.parametrize('dtype', [np.float16, np.float64, ml_dtypes.bfloat16])
-def test_other_floats_become_those_of_the_model(dtype, tmp_path):
+def test_other_floats_become_those_of_the_model(tmp_path):
   stored = published('vit_nano', '')
-  narrow = {k: x.astype(dtype) for k, x in stored.items()}
+  narrow = {k: x.astype(ml_dtypes.bfloat16) for k, x in stored.items()}
   params = load(tmp_path, narrow, start('vit_nano'))
   stored = {k: x.astype(np.float32) for k, x in narrow.items()}
   chex.assert_trees_all_equal(params, by_hand('vit_nano', stored, ''))
@@ -186,17 +186,6 @@ def test_what_is_saved_is_loaded(name, tmp_path):
   pretrained.save(path, params)
   drawn = jax.tree.map(lambda p: jnp.full(p.shape, 7.0), params)
   chex.assert_trees_all_equal(pretrained.load(path, module, drawn), params)
-
-
-def test_our_own_file_is_held_to_the_same(tmp_path):
-  path = tmp_path / 'own.safetensors'
-  saved = by_hand('vit_nano', published('vit_nano', ''), '')
-  pretrained.save(path, saved)
-  module, params = start('vit_nano', 5)
-  loaded = pretrained.load(path, module, params)
-  chex.assert_trees_all_equal(loaded, saved | {'head': params['head']})
-  with pytest.raises(ValueError, match='block_1/attention/key/bias has no pl'):
-    pretrained.load(path, *start('vit_nano', depth=1))
 
 
 def test_what_is_wrong_with_a_file_is_named(tmp_path):
@@ -230,38 +219,37 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     pretrained.load(path, *vit)
 
 
+def theirs_of(transformers, name):
+  """The PyTorch model of a name."""
+  sizes = {
+    'hidden_size': WIDTH, 'num_hidden_layers': 2, 'num_attention_heads': 2,
+    'intermediate_size': HIDDEN, 'num_labels': CLASSES,
+  }  # fmt: skip
+  if name == 'vit_nano':
+    config = transformers.ViTConfig(image_size=4, patch_size=2, **sizes)
+    return transformers.ViTForImageClassification(config)
+  config = transformers.BertConfig(
+    vocab_size=20, max_position_embeddings=6, **sizes
+  )
+  return transformers.BertForSequenceClassification(config)
+
+
+def inputs_of(torch, name):
+  x = torch.tensor(X[name])
+  if name == 'vit_nano':
+    return {'pixel_values': x.permute(0, 3, 1, 2)}
+  return {'input_ids': x.long(), 'attention_mask': x > 0}
+
+
 @each_model
 @pytest.mark.filterwarnings('ignore')  # theirs
 def test_logits_are_those_of_transformers(name, tmp_path):
-  reason = 'transformers and torch are not installed: nothing to compare with'
-  torch = pytest.importorskip('torch', reason=reason)
-  transformers = pytest.importorskip('transformers', reason=reason)
-  torch.manual_seed(0)
-  sizes = {
-    'hidden_size': WIDTH,
-    'num_hidden_layers': 2,
-    'num_attention_heads': 2,
-    'intermediate_size': HIDDEN,
-    'num_labels': CLASSES,
-  }
-  x = torch.tensor(X[name])
-  if name == 'vit_nano':
-    config = transformers.ViTConfig(image_size=4, patch_size=2, **sizes)
-    theirs = transformers.ViTForImageClassification(config)
-    inputs = {'pixel_values': x.permute(0, 3, 1, 2)}
-  else:
-    config = transformers.BertConfig(
-      vocab_size=20, max_position_embeddings=6, **sizes
-    )
-    theirs = transformers.BertForSequenceClassification(config)
-    inputs = {'input_ids': x.long(), 'attention_mask': x > 0}
-  with torch.no_grad():
-    for weight in theirs.parameters():
-      weight.copy_(torch.randn_like(weight))
-    expected = theirs.eval()(**inputs).logits.numpy()
-  theirs.save_pretrained(tmp_path)
+  expected = torch_models.logits(
+    lambda transformers: theirs_of(transformers, name),
+    lambda torch: inputs_of(torch, name),
+    tmp_path,
+  )
   module, params = start(name)
   params = pretrained.load(tmp_path / 'model.safetensors', module, params)
   logits = np.asarray(module.apply({'params': params}, X[name]))
-  assert np.ptp(expected, axis=0).min() > 1e-2  # samples differ
   np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)

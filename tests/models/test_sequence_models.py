@@ -75,6 +75,7 @@ def test_factors_in_layers_are_merged_kernels(case, options):
   test_lora.check_factored(loss_of(case, **options), parts, BATCH)
 
 
+@pytest.mark.representatives('lstm', 'gpt', 'llama')
 @each_case
 def test_a_token_changes_nothing_before_it(case):
   """Catches a mask that is off by one, and a sample that sees another."""
@@ -98,7 +99,7 @@ def test_padding_changes_nothing_before_it(case):
   np.testing.assert_allclose(padded[:, :4], short, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.representatives('lstm', 'gpt rotary')
+@pytest.mark.representatives('lstm', 'gpt')
 @each_case
 def test_dropout_is_of_the_key_and_of_training(case):
   """Catches dropout in evaluation, one that is not there, and a fixed key."""
@@ -121,32 +122,27 @@ def test_dropout_is_of_the_key_and_of_training(case):
 @pytest.mark.nightly
 @each_decoder
 def test_a_loop_of_one_program_is_the_loop(case):
-  """Catches layers that change places, and other first parameters."""
+  """Catches layers that change places, and other first parameters.
+
+  And dropout that is drawn anew when a block is computed again.
+  """
   modules = [make(case, scan=scan) for scan in (False, True)]
   first = [cases.jit(m.init)(jax.random.key(0), X[:1]) for m in modules]
   chex.assert_trees_all_equal(*first)
-  params = draw_params(case)
-  grads = [
-    cases.jit(jax.value_and_grad(loss_of(case, scan=scan)))(params, BATCH)
-    for scan in (False, True)
-  ]
-  chex.assert_trees_all_close(*grads, rtol=1e-5, atol=1e-6)
+  params, key = draw_params(case), jax.random.key(0)
 
+  def grad(key=None, **options):
+    fn = jax.value_and_grad(loss_of(case, **options))
+    return cases.jit(fn)(params, BATCH, key)
 
-@pytest.mark.nightly
-@each_decoder
-@pytest.mark.parametrize('scan', [False, True])
-def test_blocks_that_are_computed_again_have_the_same_gradients(case, scan):
-  """Catches dropout that is drawn anew when a block is computed again."""
-  grads = []
-  for remat in (False, True):
-    loss_fn = loss_of(case, scan=scan, remat=remat, dropout=0.3)
-    grad = jax.value_and_grad(loss_fn)
-    assert ('remat' in str(jax.make_jaxpr(grad)(draw_params(case), BATCH))) == (
-      remat
+  pairs = [(grad(), grad(scan=True))]
+  for scan in (False, True):
+    kept, again = (
+      grad(key, scan=scan, remat=remat, dropout=0.3) for remat in (False, True)
     )
-    grads.append(cases.jit(grad)(draw_params(case), BATCH, jax.random.key(0)))
-  chex.assert_trees_all_close(*grads, rtol=1e-5, atol=1e-6)
+    pairs.append((kept, again))
+  for one, other in pairs:
+    chex.assert_trees_all_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_layers_of_a_loop_drop_other_numbers():
@@ -211,15 +207,6 @@ def test_leafs_model_has_logits_after_the_last_token():
   np.testing.assert_allclose(last, logits('lstm', X)[:, -1], rtol=1e-5)
 
 
-@each_case
-def test_more_tokens_than_those_of_the_data_have_logits(case):
-  """Catches a table or logits of the data's tokens alone."""
-  params = shapes(make(case, vocab_size=20), (LENGTH,), jnp.int32)
-  assert params['words'].shape[0] == 20
-  out = jax.eval_shape(make(case, vocab_size=20).apply, {'params': params}, X)
-  assert out.shape == (3, LENGTH, 20)
-
-
 @pytest.mark.nightly
 @each_case
 def test_bfloat16_rounds_every_product_and_nothing_else(case):
@@ -235,6 +222,7 @@ def test_bfloat16_rounds_every_product_and_nothing_else(case):
   assert 1e-4 < distance(narrow, wide) < 2**-8 * PRODUCTS[case]
 
 
+@pytest.mark.representatives('lstm', 'llama')
 @each_case
 def test_gradients_lower_for_accelerators(case):
   """Catches a primitive that a GPU or TPU does not have."""
@@ -249,20 +237,16 @@ def test_gradients_lower_for_accelerators(case):
   ('case', 'options', 'x', 'message'),
   [
     ('lstm', {'hidden': 0}, X, 'hidden=0 >= 1'),
-    ('lstm', {'projection': 0}, X, 'projection=0 >= 1'),
     ('gru', {'dropout': 1.0}, X, 'dropout=1.0 < 1'),
     ('gru', {'vocab_size': 10}, X, 'vocab_size=10 >= num_classes=11'),
     ('gru', {}, X[0], 'ndim=1 == 2'),
     ('llama', {}, X / 2, r'float64.* to be integers'),
-    ('gpt', {'dropout': -0.1}, X, 'dropout=-0.1 >= 0'),
     ('gpt', {'hidden': 0}, X, 'hidden=0 >= 1'),
     ('gpt', {'max_length': 5}, X, 'length=6 <= max_length=5'),
     ('gpt', {'theta': -1.0}, X, 'theta=-1.0 > 0'),
-    ('gpt', {'max_length': 0}, X, 'max_length=0 >= 1'),
     ('llama', {'kv_heads': 3}, X, 'heads=2 to be a multiple of kv_heads=3'),
     ('llama', {'width': 6}, X, 'width=6 over heads=2 to be even'),
     ('llama', {'depth': 0}, X, 'depth=0 >= 1'),
-    ('gpt rotary', {'heads': 0}, X, 'heads=0 >= 1'),
   ],
 )
 def test_wrong_options_and_inputs_are_refused(case, options, x, message):

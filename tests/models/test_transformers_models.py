@@ -6,7 +6,7 @@ import math
 import cases
 import chex
 from fl_sketch import models
-from fl_sketch.models import losses, transformer
+from fl_sketch.models import transformer
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 
 from tests.models import test_models
 from tests.models.test_models import shapes
-from tests.models.test_precision import NARROW, distance, products
 
 OPTIONS = {
   'vit_nano': {'width': 8, 'depth': 2, 'heads': 2, 'patch': 2},
@@ -65,12 +64,6 @@ def test_gelu_and_its_slope_in_shards_are_those_of_jax():
   want = slope(lambda x: jax.nn.gelu(x, approximate=False))(x)
   ours = two_shards(slope(transformer.gelu), split=(True,))
   chex.assert_trees_all_close(ours(x), want, rtol=1e-6)
-
-
-@functools.cache
-def gradient(name, dtype='float32'):
-  grad = jax.grad(losses.classification(make(name, dtype=dtype)))
-  return jax.device_get(cases.jit(grad)(draw_params(name), batch(name)))
 
 
 # Of width 64: four products of attention, two of the MLP, two norms.
@@ -173,18 +166,7 @@ def test_padding_changes_no_logits():
   assert np.isfinite(logits('bert_nano', params, 0 * x)).all()
 
 
-@pytest.mark.nightly
-@each_model
-def test_bfloat16_rounds_every_product_and_nothing_else(name):
-  narrow_loss = losses.classification(make(name, dtype='bfloat16'))
-  # Of a block 4 and 2 layers and 2 of attention; the first and last layer.
-  dtypes = products(narrow_loss, draw_params(name), batch(name))
-  assert dtypes == [NARROW] * (2 * 8 + 2)
-  wide, narrow = gradient(name), gradient(name, 'bfloat16')
-  chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
-  assert 1e-4 < distance(narrow, wide) < 2**-8 * 18  # 2^-8 for each product
-
-
+@pytest.mark.representatives('vit_nano')
 @each_model
 def test_gradients_lower_for_accelerators(name):
   module = make(name, dtype='bfloat16')
@@ -196,20 +178,11 @@ def test_gradients_lower_for_accelerators(name):
   [
     ('vit_nano', {'heads': 3}, None, 'width=8 .* multiple of heads=3'),
     ('vit_nano', {'depth': 0}, None, 'depth=0 >= 1'),
-    ('vit_nano', {'patch': 0}, None, 'patch=0 >= 1'),
     ('bert_nano', {'vocab_size': 0}, None, 'vocab_size=0 >= 1'),
-    ('bert_nano', {'max_length': 0}, None, 'max_length=0 >= 1'),
     ('bert_nano', {'patch': 4}, None, "'bert_nano' has no options .'patch'"),
-    (
-      'vit_nano',
-      {'max_length': 4},
-      None,
-      "'vit_nano' has no options .'max_length'",
-    ),
     ('vit_nano', {'patch': 3}, 'vit_nano', 'rows=4 and cols=6.* patch=3'),
     ('vit_nano', {}, 'bert_nano', 'ndim=2 == 4'),
     ('vit_nano', {'dtype': 'float16'}, 'vit_nano', "dtype='float16'"),
-    ('bert_nano', {}, 'vit_nano', 'ndim=4 == 2'),
     ('bert_nano', {}, 'floats', r'float32.* to be integers'),
     ('bert_nano', {'max_length': 5}, 'bert_nano', 'length=6 <= max_length=5'),
   ],

@@ -281,21 +281,14 @@ def _text(value: Any) -> str:
   return value
 
 
-def _sequences(codes: list[int], length: int) -> np.ndarray:
-  """Cuts codes into int[n, length + 1], each of which has its own inputs."""
-  rows = -(-len(codes) // (length + 1))
-  padded = np.zeros(rows * (length + 1), int)
-  padded[: len(codes)] = codes
-  return padded.reshape(rows, length + 1)
-
-
 def _paired(tokenizer, texts, length, most=None) -> Arrays:
   """Sequences of texts, of at most so many tokens, and those that follow."""
-  rows = [np.zeros((0, length + 1), int)]
+  rows = []
   for codes in tokenizer.encode(texts):
-    framed = [tokenizer.first, *codes, tokenizer.last]
-    rows.append(_sequences(framed[:most], length))
-  cut = np.concatenate(rows)
+    framed = [tokenizer.first, *codes, tokenizer.last][:most]
+    padding = [0] * (-len(framed) % (length + 1))  # each has its own inputs
+    rows += framed + padding
+  cut = np.array(rows, int).reshape(-1, length + 1)
   return _padded(cut[:, :-1], cut[:, 1:], tokenizer.size)
 
 
