@@ -37,7 +37,7 @@ def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
     ValueError: the variant is not in `known`.
   """
   if variant not in known:
-    raise ValueError(f'Expected {variant=} in {known}.')
+    raise ValueError(f'{variant=} must be one of {known}.')
   return variant.endswith('quick')
 
 

@@ -34,7 +34,7 @@ def words(variant: str, *data: str) -> set[str]:
   """The words of a variant, among data sets, algorithms and 'quick'."""
   given, names = {*variant.split(',')} - {''}, (*data, *_ALGORITHMS, 'quick')
   if not given <= {*names}:
-    raise ValueError(f'Expected {variant=} of words in {names}.')
+    raise ValueError(f'{variant=} must be words of {names}.')
   return given
 
 

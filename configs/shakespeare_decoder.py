@@ -35,7 +35,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   sizes, methods = given & {*PARAMETERS}, given & {*ALGORITHMS}
   if given - sizes - methods - {'quick'} or max(len(sizes), len(methods)) > 1:
     raise ValueError(
-      f'Expected {variant=} of a size in {(*PARAMETERS,)}, an algorithm in '
+      f'{variant=} must be a size of {(*PARAMETERS,)}, an algorithm of '
       f"{ALGORITHMS}, and 'quick'."
     )
   (size,), (name,) = sizes or {'micro'}, methods or {'fedavg'}

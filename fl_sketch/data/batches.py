@@ -105,8 +105,7 @@ def _max_batch(partition, batch_size, tail) -> int:
   batch_size, least = operator.index(batch_size), partition.smallest
   if not 1 <= batch_size <= least:
     raise ValueError(
-      f'Expected 1 <= {batch_size=} <= {least}, the samples of the smallest '
-      'client.'
+      f'{batch_size=} must be 1 to {least}, the samples of the smallest client.'
     )
   # At a fixed mean P[X > k] of a binomial X grows with the number of trials, if
   # k is at least the mean (Hoeffding, 1956; let one trial have probability 0).
@@ -141,7 +140,7 @@ def _rows(partition, ids):
   ids, population = np.asarray(ids, np.int64), partition.population
   if ids.size and not 0 <= ids.min() <= ids.max() <= population:
     raise ValueError(
-      f'Expected 0 <= ids <= {population=}, got {ids.min()} to {ids.max()}.'
+      f'Ids {ids.min()} to {ids.max()} must be 0 to {population=}.'
     )
   start = partition.offsets[ids]
   size = partition.offsets[np.minimum(ids + 1, population)] - start

@@ -285,12 +285,12 @@ def _generator(seed: seeding.Root, round: int, tag: str) -> np.random.Generator:
 
 def _check(population: int, cohort: int, name: str = 'cohort') -> None:
   if checks.count(name, cohort) > population:
-    raise ValueError(f'Expected {name}={cohort} <= {population=}.')
+    raise ValueError(f'{name}={cohort} must be <= {population=}.')
 
 
 def _check_probability(probability: float) -> None:
   if not 0 < probability <= 1:
-    raise ValueError(f'Expected 0 < {probability=} <= 1.')
+    raise ValueError(f'{probability=} must be > 0 and <= 1.')
 
 
 def _padded(ids, weight, length: int, population: int) -> Cohort:

@@ -29,7 +29,7 @@ def label_shards(
   shards = population * checks.count('shards_per_client', shards_per_client)
   if shards > samples:
     raise ValueError(
-      f'Expected {population=} * {shards_per_client=} <= {samples=}.'
+      f'{population=} * {shards_per_client=} must be <= {samples=}.'
     )
   rng = seeding.generator(seed, 'label_shards')
   order = ragged.sorted_by(np.asarray(labels), rng)
@@ -102,7 +102,7 @@ def dirichlet(
   samples = ragged.check(labels, population)
   checks.positive('alpha', alpha)
   if population * checks.count('min_size', min_size) > samples:
-    raise ValueError(f'Expected {population=} * {min_size=} <= {samples=}.')
+    raise ValueError(f'{population=} * {min_size=} must be <= {samples=}.')
   labels = np.asarray(labels)
   rng = seeding.generator(seed, 'dirichlet')
   owner = np.empty(samples, np.int64)
@@ -121,7 +121,7 @@ def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
   total, labels, room = population * classes, len(counts), most.sum()
   if not labels <= total <= room:
     raise ValueError(
-      f'Expected {labels=} <= {population=} * {classes=} <= {room}, the '
+      f'{population=} * {classes=} must be >= {labels=} and <= {room}, the '
       'number of pairs of a client and a label that the samples allow.'
     )
   places = np.ones(labels, np.int64)

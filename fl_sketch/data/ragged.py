@@ -60,7 +60,7 @@ class Partition:
   def client(self, i: int) -> np.ndarray:
     """Indices of client i's samples, int64[sizes[i]]."""
     if not 0 <= i < self.population:
-      raise ValueError(f'Expected 0 <= client={i} < {self.population}.')
+      raise ValueError(f'client={i} must be 0 to {self.population - 1}.')
     return self.take(np.arange(self.offsets[i], self.offsets[i + 1]))
 
 
@@ -124,7 +124,7 @@ def check(labels, population: int) -> int:
   """
   samples = labels if np.ndim(labels) == 0 else len(labels)
   if checks.count('population', population) > samples:
-    raise ValueError(f'Expected {population=} <= {samples=}.')
+    raise ValueError(f'{population=} must be <= {samples=}.')
   return int(samples)
 
 

@@ -65,7 +65,7 @@ def write(folder: str | os.PathLike, population: int, seed: int = 0):
     seed: root of all draws.
   """
   if population < 1:
-    raise ValueError(f'Expected {population=} >= 1.')
+    raise ValueError(f'{population=} must be >= 1.')
   _, test = _chunk(seed, 'simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
   store.write(folder, _chunks(seed, population), test, CLASSES, population)

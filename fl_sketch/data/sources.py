@@ -181,7 +181,7 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
 def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
   examples, expected = len(y), _EXAMPLES[name][_SPLITS.index(split)]
   if examples != expected:
-    raise DataError(f'Expected {examples=} == {expected} in {where}.')
+    raise DataError(f'{examples=} must be {expected} in {where}.')
 
 
 def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:

@@ -106,7 +106,7 @@ def open(folder: str | os.PathLike) -> Store:
   rising = ends == (0, samples) and bool((np.diff(offsets) > 0).all())
   if not rising or len(offsets) != expected or lengths != {samples}:
     raise DataError(
-      f'Expected {folder}/offsets.npy to rise from 0 to {samples=} in '
+      f'{folder}/offsets.npy must rise from 0 to {samples=} in '
       f'{population=} steps, none of them empty.'
     )
   arrays = train | {f'test_{name}': x for name, x in test.items()}
@@ -137,7 +137,7 @@ def _about(path) -> dict[str, Any]:
     raise DataError(f'{path} is damaged: {error!r}') from error
   if version != FORMAT:
     raise DataError(
-      f'Expected format={version} == {FORMAT} in {path}: write the store again.'
+      f'{path} has format={version}, not {FORMAT}: write the store again.'
     )
   return about
 
@@ -145,7 +145,7 @@ def _about(path) -> dict[str, Any]:
 def _mapped(path, shape, dtype, nbytes) -> np.ndarray:
   size = path.stat().st_size if path.exists() else 0
   if size != nbytes:
-    raise DataError(f'Expected {path} of {size} bytes to have {nbytes}.')
+    raise DataError(f'{path} has {size} bytes, not {nbytes}.')
   try:
     x = np.load(path, mmap_mode='r')
   except ValueError as error:
@@ -153,7 +153,5 @@ def _mapped(path, shape, dtype, nbytes) -> np.ndarray:
   except OSError as error:
     raise DataError(f'{path} cannot be read: {error}.') from error
   if [*x.shape] != shape or x.dtype.str != dtype:
-    raise DataError(
-      f'Expected {path} of {x.dtype.str}{[*x.shape]} to be of {dtype}{shape}.'
-    )
+    raise DataError(f'{path} is {x.dtype.str}{[*x.shape]}, not {dtype}{shape}.')
   return x

@@ -76,7 +76,7 @@ def write(
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.exists():
-    raise FileExistsError(f'Expected {folder} not to exist.')
+    raise FileExistsError(f'{folder} exists; name another folder.')
   aside = folder.with_name(f'{folder.name}.{uuid.uuid4().hex[:8]}')
   try:
     aside.mkdir(parents=True)
@@ -114,7 +114,7 @@ class _Columns:
     _check(arrays, self.like, int(sizes.sum()), num_classes)
     self.rows += int(sizes.sum())
     if self.rows > _MOST:
-      raise ValueError(f'Expected samples={self.rows} <= {_MOST}.')
+      raise ValueError(f'samples={self.rows} must be <= {_MOST}.')
     for name, file in self._files.items():
       file.write(np.ascontiguousarray(arrays[name]).data)
 
@@ -146,7 +146,9 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
       train.append(chunk.train, sizes, num_classes)
       offsets.append(offsets[-1][-1] + np.cumsum(sizes))
       if (chunk.held_out is None) != (test is not None):
-        raise ValueError('Expected a test, or what clients hold out, not both.')
+        raise ValueError(
+          'Add a test or samples that clients hold out, not both.'
+        )
       if chunk.held_out is not None:
         held_sizes = _sizes(chunk.held_sizes, 0)
         tests.append(chunk.held_out, held_sizes, num_classes)
@@ -157,9 +159,9 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
       bar.update(len(sizes))
   population = sum(map(len, offsets)) - 1
   if train is None or tests is None or not tests.rows:
-    raise ValueError('Expected at least one client, and a test example.')
+    raise ValueError('A store needs at least one client and one test example.')
   if ids and len(ids) != population:
-    raise ValueError(f'Expected {len(ids)} ids of {population} clients.')
+    raise ValueError(f'There are {len(ids)} ids of {population} clients.')
   np.save(folder / 'offsets.npy', np.concatenate(offsets).astype(np.int64))
   if test is None:
     np.save(folder / 'held.npy', np.concatenate(held).astype(np.int64))
@@ -215,9 +217,7 @@ def _sizes(sizes, least: int) -> np.ndarray:
   """Sizes of clients as int64; refuses fewer samples than `least`."""
   sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
   if not (len(sizes) and sizes.min() >= least):
-    raise ValueError(
-      f'Expected sizes >= {least} of one client or more, got {sizes}.'
-    )
+    raise ValueError(f'{sizes=} must be >= {least}, of one client or more.')
   return sizes
 
 
@@ -228,26 +228,26 @@ def _check(arrays, like, samples: int, num_classes: int | None):
     for xs in (arrays, like)
   )
   if kinds != expected or not kinds:
-    raise ValueError(f'Expected {kinds} == {expected}, those of the test.')
+    raise ValueError(f'Arrays {kinds} must be those of the test, {expected}.')
   for name, (dtype, _) in kinds.items():
     if name in _TAKEN or name.startswith('test_'):
-      raise ValueError(f'Expected another name of an array than {name!r}.')
+      raise ValueError(f'An array cannot be called {name!r}.')
     if np.dtype(dtype).hasobject:
-      raise ValueError(f'Expected numbers in {name!r}, not objects.')
+      raise ValueError(f'{name!r} must have numbers, not objects.')
   if {len(x) for x in arrays.values()} != {samples}:
     lengths = {k: len(x) for k, x in arrays.items()}
-    raise ValueError(f'Expected arrays of {samples=}, got lengths {lengths}.')
+    raise ValueError(f'Arrays of {samples=} have lengths {lengths}.')
   if num_classes is not None and samples:
     _check_labels(arrays.get('y'), num_classes)
 
 
 def _check_labels(y, num_classes):
   if y is None or y.dtype.kind not in 'iu':
-    raise ValueError(f"Expected 'y' of integers with {num_classes=}.")
+    raise ValueError(f"'y' must have integers with {num_classes=}.")
   least = 0 if y.ndim == 1 else -1  # padding of sequences
   if not least <= y.min() <= y.max() < num_classes:
     raise ValueError(
-      f'Expected {least} <= labels < {num_classes=}, got {y.min()} to '
+      f'Labels must be >= {least} and < {num_classes=}, not {y.min()} to '
       f'{y.max()}.'
     )
 

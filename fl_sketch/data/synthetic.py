@@ -52,7 +52,7 @@ def quadratics(
   """
   if population < 1 or not 1 <= rank <= dimension:
     raise ValueError(
-      f'Expected {population=} >= 1 and 1 <= {rank=} <= {dimension=}.'
+      f'{population=} must be >= 1, and {rank=} 1 to {dimension=}.'
     )
   rng = seeding.generator(seed, 'quadratics')
   factor = rng.standard_normal((population, dimension, rank), np.float32) / rank

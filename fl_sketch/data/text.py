@@ -163,7 +163,7 @@ def _sentences(parts, encoder, length, classes) -> list[sources.Arrays]:
     for line, label in enumerate(part.labels, start=part.first):
       if label not in numbers:
         raise DataError(
-          f'Expected a label in {tuple(classes)} in line {line} of '
+          f'The label must be one of {tuple(classes)} in line {line} of '
           f'{part.path}, not {label!r}.'
         )
     y = np.array([numbers[label] for label in part.labels], np.int32)
@@ -175,7 +175,7 @@ def _sentences(parts, encoder, length, classes) -> list[sources.Arrays]:
 def _windows(part, encoder, length) -> sources.Arrays:
   tokens = [x for line in encoder.encode(part.lines) for x in line]
   if len(tokens) < 2:
-    raise DataError(f'Expected two tokens or more in {part.path}.')
+    raise DataError(f'{part.path} must have two tokens or more.')
   return tokenization.windows(tokens, length)
 
 
@@ -212,10 +212,10 @@ def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
   """The training part and the test."""
   if path.is_file():
     if (whole := _read(path, columns)) is None:
-      raise DataError(f'Expected columns {columns} in {path}.')
+      raise DataError(f'{path} has no columns {columns}.')
     cut = len(whole.lines) - round(test_share * len(whole.lines))
     if not 0 < cut < len(whole.lines):
-      raise DataError(f'Expected lines of training and of a test in {path}.')
+      raise DataError(f'{path} needs lines for training and for a test.')
     return _taken(whole, 0, cut), _taken(whole, cut, None)
   for suffix in '.tsv', '.txt':
     files = (path / f'{name}{suffix}' for name in ('train', *_TESTS))
@@ -256,8 +256,8 @@ def _read(path, columns) -> Texts | None:
   for number, row in enumerate(rows[first - 1 :], start=first):
     if len(row) != len(names) if names else len(row) < 2:
       raise DataError(
-        f'Expected a sentence, a tab and its label in line {number} of {path}, '
-        f'or the columns of a header with {columns[0]!r} and {columns[1]!r} in '
+        f'There is no sentence, tab and label in line {number} of {path}, '
+        f'nor a header with the columns {columns[0]!r} and {columns[1]!r} in '
         'line 1.'
       )
     kept.append(pick(row))
@@ -270,7 +270,7 @@ def _check_first(part, columns):
   first = part.labels[0]
   if not part.header and part.labels.count(first) == 1:
     raise DataError(
-      f'Expected the label {first!r} of line 1 of {part.path} in another line '
+      f'The label {first!r} of line 1 of {part.path} must be in another line '
       f'too, or a header with the columns {tuple(columns)}; columns=... names '
       'others.'
     )
@@ -280,7 +280,7 @@ def _check_sst2(part, split, count):
   """Refuses files of another size, unless their header says what they are."""
   if not part.header and len(part.lines) != count:
     raise DataError(
-      f'Expected {count:,} lines in {part.path}, not {len(part.lines):,}: '
+      f'{part.path} has {len(part.lines):,} lines, not {count:,}: '
       f"{split}.tsv of SST-2 at the level of sentences; or GLUE's, with the "
       'header sentence<TAB>label.'
     )

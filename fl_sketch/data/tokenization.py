@@ -101,10 +101,10 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   except Exception as error:  # the library raises nothing narrower
     raise DataError(f'{path} is no tokenizer: {error}') from error
   if framed and encoder.token_to_id('[PAD]') != 0:
-    raise DataError(f'Expected [PAD] to be token 0 of {path}.')
+    raise DataError(f'[PAD] must be token 0 of {path}.')
   for name in _SPECIAL if framed else ():
     if encoder.token_to_id(name) is None:
-      raise DataError(f'Expected {name} among the tokens of {path}.')
+      raise DataError(f'{path} has no token {name}.')
   encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
   encoder.no_truncation()
   return _of_library(encoder)

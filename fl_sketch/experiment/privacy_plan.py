@@ -209,7 +209,7 @@ def accounted(releases: float) -> int:
   """
   if math.isinf(releases):
     raise types.UnsupportedAccountingError(
-      'Expected the noise of a private run to be that of its releases, not '
+      'A private run draws its noise in its releases alone: it has noise '
       'injected by Release.noise, of which no epsilon is known.'
     )
   return int(releases)

@@ -112,7 +112,7 @@ def make(name: str, num_classes: int | None, **options) -> Any:
   takes = REGISTRY.arguments(name)
   dtype = options.get('dtype', 'float32')
   if 'dtype' not in takes and dtype != 'float32':
-    raise ValueError(f'Expected {dtype=} to be float32 with model {name!r}.')
+    raise ValueError(f'{dtype=} must be float32 with model {name!r}.')
   if 'rngs' not in takes:
     return REGISTRY.make(name, num_classes=num_classes, **options)
   # A module of nnx, made anew for every seed.

@@ -51,7 +51,7 @@ class Bert(nn.Module):
     tokens.check(tokens_BxL)
     length = tokens_BxL.shape[1]
     if length > self.max_length:
-      raise ValueError(f'Expected {length=} <= max_length={self.max_length}.')
+      raise ValueError(f'{length=} must be <= max_length={self.max_length}.')
     words, places, kinds = (
       transformer.table(self, name, rows, self.width)
       for name, rows in (

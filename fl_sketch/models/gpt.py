@@ -71,6 +71,6 @@ class GPT(Decoder):
       drawn = self.has_variable('params', 'positions')
       rows = len(self.get_variable('params', 'positions')) if drawn else length
     if length > rows:
-      raise ValueError(f'Expected {length=} <= max_length={rows}.')
+      raise ValueError(f'{length=} must be <= max_length={rows}.')
     places = transformer.table(self, 'positions', rows, self.width)
     return x_BxLxD + places[None, :length]

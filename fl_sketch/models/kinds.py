@@ -105,5 +105,5 @@ def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 def _of_shape(shape, y):
   """The labels; others than the outputs' would be broadcast."""
   if y.shape != shape:
-    raise ValueError(f"Expected 'y' of shape {shape}, not {y.shape}.")
+    raise ValueError(f"'y' has shape {y.shape}, not {shape}.")
   return y

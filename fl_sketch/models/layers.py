@@ -146,7 +146,7 @@ def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   """
   _, rows, cols, _ = x.shape
   if rows % 2 or cols % 2:
-    raise ValueError(f'Expected even {rows=} and {cols=}.')
+    raise ValueError(f'{rows=} and {cols=} must be even.')
   if pick_form(form) == 'tiles':
     return _max_pool(x)
   window = (1, 2, 2, 1)
@@ -214,7 +214,7 @@ class Conv(nn.Module):
   def __call__(self, x_BxHxWxC):
     """Returns f32[batch, rows, cols, features]."""
     if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
+      raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)
     kernel = self.param('kernel', self.kernel_init, shape)
     options = {'stride': self.stride, 'form': self.form, 'dtype': self.dtype}

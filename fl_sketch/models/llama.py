@@ -45,9 +45,7 @@ class Llama(Decoder):
     kv_heads = self.heads if self.kv_heads is None else self.kv_heads
     checks.count('kv_heads', kv_heads)
     if self.heads % kv_heads:
-      raise ValueError(
-        f'Expected heads={self.heads} to be a multiple of {kv_heads=}.'
-      )
+      raise ValueError(f'heads={self.heads} must be a multiple of {kv_heads=}.')
     super().__post_init__()
     transformer.check_rotary(self.theta, self.width, self.heads)
 

@@ -92,11 +92,11 @@ def lora(
   adapted = _matched('targets', targets, kernels, 'a kernel')
   for name in adapted:
     if rank > (most := min(leaves[name].shape)):
-      raise ValueError(f'Expected {rank=} <= {most}, the rank of {name!r}.')
+      raise ValueError(f'{rank=} must be <= {most}, the rank of {name!r}.')
   others = [name for name in leaves if name not in adapted]
   whole = _matched('trainable', trainable, others, 'another array')
   if not adapted | whole:
-    raise ValueError(f'Expected {targets=} or {trainable=} to name arrays.')
+    raise ValueError(f'{targets=} and {trainable=} name no array; set one.')
   count = {name: i for i, name in enumerate(leaves)}
 
   def divide(params, key):
@@ -282,7 +282,7 @@ def _matched(option, patterns, names, what) -> set[str]:
     if not own:
       more = f', and {len(names) - 8} more' if len(names) > 8 else ''
       raise ValueError(
-        f'Expected {option} to match {what}: {pattern!r} matches none of '
+        f'{option} must match {what}: {pattern!r} matches none of '
         f'{names[:8]}{more}.'
       )
     found.update(own)

@@ -136,7 +136,7 @@ def classification(
     (params, batch, key=None) -> f32[], as of `make`.
   """
   if not 0 <= label_smoothing < 1:
-    raise ValueError(f'Expected 0 <= {label_smoothing=} < 1.')
+    raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
 
   def kind(logits, batch):
     values = softmax_cross_entropy(logits, batch['y'], label_smoothing)

@@ -35,7 +35,7 @@ class MLP(nn.Module):
   def __post_init__(self):
     checks.choice('activation', self.activation, tuple(ACTIVATIONS))
     if any(width < 1 for width in self.widths):
-      raise ValueError(f'Expected every width of {self.widths} >= 1.')
+      raise ValueError(f'widths={self.widths} must all be >= 1.')
     super().__post_init__()
 
   @nn.compact

@@ -65,7 +65,7 @@ def as_model(model: Any) -> Model:
     if 'rngs' in inspect.signature(made).parameters:
       return _nnx(nnx, model)
   raise TypeError(
-    'Expected a Model, a flax linen module, a flax nnx module, or a function '
+    'The model is a Model, a flax linen or nnx module, or a function '
     f'of rngs that makes one, not {model!r}.'
   )
 
@@ -129,7 +129,7 @@ def _check(collections: Iterable[str]) -> None:
   """Checks that a module has no state besides its parameters."""
   if collections := tuple(sorted(set(collections))):
     raise ValueError(
-      f'Expected a model with parameters only, not {collections=}: use '
+      f'The model has {collections=}, not parameters alone: use '
       'GroupNorm or LayerNorm in place of BatchNorm.'
     )
 

@@ -69,7 +69,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   if not flat.keys() & stored.keys():
     if (layout := layouts.of(module)) is None:
       raise ValueError(
-        f'Expected arrays of {type(module).__name__}, by its own names, not '
+        f'{type(module).__name__} has its own names of arrays, not '
         f'{sorted(stored)[:3]}.'
       )
     faults += layouts.faults(layout, module, path, stored)
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   if faults:
     more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
     raise ValueError(
-      f'Expected the arrays of {type(module).__name__} in {path}: '
+      f'{path} does not fit the arrays of {type(module).__name__}: '
       f'{"; ".join(faults[:5])}{more}.'
     )
   return traverse_util.unflatten_dict(loaded, sep='/')

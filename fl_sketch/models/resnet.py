@@ -40,9 +40,7 @@ class ResNet(nn.Module):
   def __post_init__(self):
     layers.pick_form(self.form)
     if checks.count('width', self.width) % GROUP:
-      raise ValueError(
-        f'Expected width={self.width} to be a multiple of {GROUP}.'
-      )
+      raise ValueError(f'width={self.width} must be a multiple of {GROUP}.')
     super().__post_init__()
 
   @nn.compact

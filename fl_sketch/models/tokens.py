@@ -8,10 +8,10 @@ import jax.numpy as jnp
 def check(tokens_BxL: jax.Array) -> None:
   """Checks that inputs are integers[batch, length]."""
   if tokens_BxL.ndim != 2:
-    raise ValueError(f'Expected {tokens_BxL.ndim=} == 2.')
+    raise ValueError(f'{tokens_BxL.ndim=} must be 2.')
   if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
     raise ValueError(
-      f'Expected {tokens_BxL.dtype=} to be integers, and of more than 8 bits: '
+      f'{tokens_BxL.dtype=} must be integers of more than 8 bits: '
       'uint8 are pixels.'
     )
 
@@ -23,9 +23,9 @@ def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:
   (90, 50257)
   """
   if vocab_size is None and num_classes is None:
-    raise ValueError('Expected vocab_size where there is no num_classes.')
+    raise ValueError('Set vocab_size: the problem has no num_classes.')
   if vocab_size is None:
     return checks.count('num_classes', num_classes)
   if vocab_size < (num_classes or 1):
-    raise ValueError(f'Expected {vocab_size=} >= {num_classes=}.')
+    raise ValueError(f'{vocab_size=} must be >= {num_classes=}.')
   return vocab_size

@@ -214,13 +214,13 @@ def check(width: int, depth: int, heads: int, **sizes: int) -> None:
 
   >>> check(width=64, depth=4, heads=3)
   Traceback (most recent call last):
-  ValueError: Expected width=64 to be a multiple of heads=3.
+  ValueError: width=64 must be a multiple of heads=3.
   """
   sizes |= {'width': width, 'depth': depth, 'heads': heads}
   for name, size in sizes.items():
     checks.count(name, size)
   if width % heads:
-    raise ValueError(f'Expected {width=} to be a multiple of {heads=}.')
+    raise ValueError(f'{width=} must be a multiple of {heads=}.')
 
 
 def check_rotary(theta: float | None, width: int, heads: int) -> None:
@@ -228,12 +228,10 @@ def check_rotary(theta: float | None, width: int, heads: int) -> None:
 
   >>> check_rotary(1e4, width=6, heads=2)
   Traceback (most recent call last):
-  ValueError: Expected width=6 over heads=2 to be even, with theta=10000.0.
+  ValueError: width=6 / heads=2 must be even with theta=10000.0.
   """
   if theta is None:
     return
   checks.positive('theta', theta)
   if width // heads % 2:
-    raise ValueError(
-      f'Expected {width=} over {heads=} to be even, with {theta=}.'
-    )
+    raise ValueError(f'{width=} / {heads=} must be even with {theta=}.')

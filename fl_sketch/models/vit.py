@@ -44,7 +44,7 @@ class ViT(nn.Module):
   def __call__(self, x_BxHxWxC):
     """Returns the logits, f32[batch, num_classes]."""
     if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'Expected {x_BxHxWxC.ndim=} == 4.')
+      raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     x = _patches(x_BxHxWxC, self.patch)
     x = precision.dense(self.width, self.dtype, name='patches')(x)
     first = transformer.table(self, 'class_token', 1, self.width)
@@ -63,9 +63,7 @@ def _patches(x_BxHxWxC, side):
   """Patches of pixels, row by row, as a convolution reads them."""
   batch, rows, cols, channels = x_BxHxWxC.shape
   if rows % side or cols % side:
-    raise ValueError(
-      f'Expected {rows=} and {cols=}, multiples of patch={side}.'
-    )
+    raise ValueError(f'{rows=} and {cols=} must be multiples of patch={side}.')
   x = x_BxHxWxC.reshape(
     batch, rows // side, side, cols // side, side, channels
   ).swapaxes(2, 3)

@@ -52,7 +52,7 @@ def _counts(labels, partition, num_classes) -> np.ndarray:
     y = labels[partition.take(np.arange(start, start + sizes.sum()))]
     if y.size and not 0 <= y.min() <= y.max() < num_classes:
       raise ValueError(
-        f'Expected 0 <= labels < {num_classes=}, got {y.min()} to {y.max()}.'
+        f'Labels are {y.min()} to {y.max()}, not 0 to {num_classes=} - 1.'
       )
     client = np.repeat(np.arange(len(block)), sizes)
     flat = np.bincount(client * num_classes + y, minlength=block.size)

@@ -86,7 +86,7 @@ def mean_over_cohort(
     others = dict(robust=robust, decode=decode, denominator=denominator)
     for name, option in others.items():
       if option is not None:
-        raise ValueError(f'Expected {name} to be None with privacy.')
+        raise ValueError(f'{name} has no privacy analysis; unset it.')
     link = privacy.uplink()
   elif robust is not None:
     link = _robust(robust, decode)
@@ -123,7 +123,7 @@ def _encoded(codec, link) -> chain.Uplink:
   """Clients encode the payload of their last link: a table, if it sketches."""
   if not isinstance(link, chain.Uplink) or link.attach is not None:
     raise ValueError(
-      'Expected codec to be None with privacy, unless the server adds the '
+      'codec is not supported with privacy, unless the server adds the '
       'noise to a sum with a fixed bound on what is sent.'
     )
 

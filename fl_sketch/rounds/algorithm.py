@@ -85,7 +85,7 @@ class StatefulLocal(NamedTuple):
 
   def __call__(self, *_):
     """Refuses what would lose the state, as of an algorithm that wraps it."""
-    raise ValueError('Expected local work without state between rounds.')
+    raise ValueError('This local work must keep no state between rounds.')
 
 
 class RoundLocal(NamedTuple):
@@ -191,7 +191,7 @@ def federated(
   """
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
-    raise ValueError('Expected a private algorithm without a RoundLocal.')
+    raise ValueError('A RoundLocal has no privacy analysis.')
   return Algorithm(
     local,
     correction=correction,
@@ -212,11 +212,11 @@ def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   if expected is True:
     if not (rows := comms.client_rows(state)):
       raise ValueError(
-        'Expected full_participation=NUMBER where clients keep no state.'
+        'Set full_participation=NUMBER: clients keep no state to count.'
       )
     expected = len(rows[0])
   if size < expected:
     raise ValueError(
-      f'Expected a cohort of {size=} to be all {expected} clients: each takes '
+      f'A cohort of {size=} must be all {expected} clients: each takes '
       'part in every round of this algorithm.'
     )

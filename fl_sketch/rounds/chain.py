@@ -90,7 +90,7 @@ def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
   """An uplink that `federated_chain` builds from the client links before it."""
 
   def update(*_, **__):
-    raise ValueError('Expected this uplink in a federated_chain.')
+    raise ValueError('This uplink works in a federated_chain alone.')
 
   return Uplink(optax.init_empty_state, update, attach=attach)
 
@@ -127,7 +127,7 @@ class Exchange(Transform):
       takes = [functools.partial(take, i) for i in range(len(means))]
       result = update(updates, state, params, means=takes, **extra)
       if calls != [1] * len(means):
-        raise ValueError(f'Expected every mean to be taken once, not {calls=}.')
+        raise ValueError(f'{calls=} of means: each must be taken once.')
       return result
 
     marks = {
@@ -188,7 +188,7 @@ def federated_chain(*links: Any) -> Chain:
     count += 1
   encode, rest = tuple(flat[:count]), flat[count:]
   if any(isinstance(link, ClientTransform) for link in rest):
-    raise ValueError('Expected per-client links to stand before the uplink.')
+    raise ValueError('Put links per client before the uplink.')
   if not rest or not isinstance(rest[0], (Uplink, Exchange)):
     kind = type(rest[0]).__name__ if rest else 'nothing'
     raise ValueError(
@@ -197,7 +197,7 @@ def federated_chain(*links: Any) -> Chain:
       'transformation of each client in transforms.per_client.'
     )
   if any(isinstance(link, Uplink) for link in rest[1:]):
-    raise ValueError('Expected one mean_over_cohort, before all shared links.')
+    raise ValueError('Put one mean_over_cohort before all shared links.')
   if not any(link.broadcasts for link in rest if isinstance(link, Transform)):
     raise ValueError(
       'The chain has no downlink: add transforms.broadcast() after the uplink.'
@@ -225,7 +225,7 @@ def _check_hashes(encode, epoch):
       continue
     if kept == 'round' or kept % epoch:
       raise ValueError(
-        f"Expected hash_key={kept!r} of a sketch to be 'run', or a multiple of "
+        f"hash_key={kept!r} of a sketch must be 'run', or a multiple of "
         f'{epoch} rounds, over which its noise is correlated: noise does not '
         'cancel in tables of another hash; see '
         'docs/concepts/correlated_noise.md.'
@@ -257,7 +257,7 @@ def state_of(state: Any, which: str | type) -> Any:
     found = list(filter(is_it, jax.tree.leaves(state, is_leaf=is_it)))
   if len(found) != 1:
     name = which if isinstance(which, str) else which.__name__
-    raise ValueError(f'Expected one {name!r} in the state, not {len(found)}.')
+    raise ValueError(f'The state has {len(found)} of {name!r}, not one.')
   return found[0]
 
 
@@ -289,7 +289,7 @@ def _marked(tx) -> list[Any]:
     return [tx]
   if len(wrapped) > 1 or isinstance(wrapped[0], (Uplink, Exchange)):
     raise ValueError(
-      'Expected means over the cohort outside of optax combinators such as '
+      'Means over the cohort must stand outside of optax combinators such as '
       'optax.masked, whose masks do not know sums of payloads.'
     )
   return [wrapped[0]._replace(init=tx.init, update=tx.update)]

@@ -67,7 +67,7 @@ def build(
     algorithm = make(hp)
     if max_payload_norm is not None and algorithm.decode is None:
       raise ValueError(
-        f'Expected no {max_payload_norm=} with payloads that are not added up '
+        f'{max_payload_norm=} is not supported with payloads not added up '
         'as they come: they are not decoded one by one.'
       )
     encode, protocol = state

@@ -71,7 +71,7 @@ def bill(up: int = 0, down: int = 0) -> Bill:
   """
   for size in (up, down):
     if size >= 2**31:
-      raise ValueError(f'Expected a payload of {size=} < {2**31} bytes.')
+      raise ValueError(f'A payload of {size=} must be < {2**31} bytes.')
   return Bill(jnp.uint32(up), jnp.uint32(down))
 
 
@@ -102,7 +102,7 @@ def uplink_mean(
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
-      raise TypeError(f'Expected a mean of floats, not of {x.dtype}.')
+      raise TypeError(f'A mean is of floats, not of {x.dtype}.')
   total = sum_over_shards(lane_sum.total)
   if denominator is None:
     denominator = jax.lax.psum(lane_sum.weight, SHARD)

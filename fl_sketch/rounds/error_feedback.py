@@ -99,11 +99,9 @@ def compress(
   if error_feedback:
     check_contraction(codec)
   elif residual_decay != 1:
-    raise ValueError(
-      f'Expected {residual_decay=} to be 1 without error feedback.'
-    )
+    raise ValueError(f'{residual_decay=} must be 1 without error feedback.')
   if not 0 < residual_decay <= 1:
-    raise ValueError(f'Expected 0 < {residual_decay=} <= 1.')
+    raise ValueError(f'{residual_decay=} must be > 0 and <= 1.')
   keep = lambda target, sent: residual_decay * (target - sent)
 
   def init(params):
@@ -152,7 +150,7 @@ def check_contraction(codec: codecs.Codec) -> None:
   """Raises ValueError unless the codec states that it is a contraction."""
   if codec.contraction is None:
     raise ValueError(
-      f'Expected codec={codec.name!r} to be a contraction; codecs.contract '
+      f'codec={codec.name!r} must be a contraction; codecs.contract '
       'scales an unbiased one.'
     )
 

@@ -17,7 +17,7 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
   """
   devices = jax.devices()
   if shards is not None and not 1 <= shards <= len(devices):
-    raise ValueError(f'Expected 1 <= {shards=} <= devices={len(devices)}.')
+    raise ValueError(f'{shards=} must be 1 to devices={len(devices)}.')
   devices = devices[:shards]
   # Under an Explicit axis, `shard_map` refuses inputs that are not yet sharded.
   auto = (jax.sharding.AxisType.Auto,)

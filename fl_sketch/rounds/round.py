@@ -75,7 +75,7 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
       algorithm (a sketch larger than the model).
   """
   if population < 1:
-    raise ValueError(f'Expected {population=} >= 1.')
+    raise ValueError(f'{population=} must be >= 1.')
   rows = lambda x: jnp.broadcast_to(x, (population, *x.shape))
   protocol = comms.map_per_client(rows, algorithm.protocol.init(params))
   encode = algorithm.encode.init(params)
@@ -216,7 +216,7 @@ def cohort_step(
     and if the cohort is smaller than `Algorithm.full_participation`.
   """
   if rows_of not in ('population', 'cohort'):
-    raise ValueError(f"Expected {rows_of=} in ('population', 'cohort').")
+    raise ValueError(f"{rows_of=} must be 'population' or 'cohort'.")
   if clients_per_step == 0:
     platform = mesh.devices.flat[0].platform
     clients_per_step = client_loop.default_clients_per_step(platform)
@@ -236,7 +236,7 @@ def cohort_step(
     check_cohort(algorithm, state, cohort.ids.shape[0])
     private = algorithm.releases > 0
     if private != (noise_key is not None):
-      raise ValueError(f'Expected a noise_key if and only if {private=}.')
+      raise ValueError(f'Give a noise_key if and only if {private=}.')
     noise = None
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)

@@ -31,7 +31,7 @@ def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
   @hidden.defjvp
   def refuse(primals, tangents):
     del primals, tangents
-    raise NotImplementedError('Expected no derivative of the work of clients.')
+    raise NotImplementedError('The work of clients has no derivative.')
 
   def run(*args):
     like = jax.tree.map(_like, args)

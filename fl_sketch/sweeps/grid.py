@@ -56,10 +56,10 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   axes = dict(sorted(axes.items(), key=lambda item: item[0] in seeding.FIELDS))
   if not axes:
     example = "--config.sweep.client_lr='(0.1, 0.3)'"
-    raise ValueError(f'Expected values of a field to sweep, such as {example}.')
+    raise ValueError(f'Set values of a field to sweep, such as {example}.')
   ranges = {k: v for k, v in axes.items() if isinstance(v, Mapping)}
   if ranges and draws is None:
-    raise ValueError(f'Expected sweep.draws beside ranges of {list(ranges)}.')
+    raise ValueError(f'Set sweep.draws: {list(ranges)} have ranges.')
   drawn = [{}] if draws is None else _draw(ranges, draws)
   listed = [
     [(name, value) for value in _checked(name, values)]
@@ -77,10 +77,10 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
 def _checked(name, values):
   """Returns the values of one field; refuses an empty or repeated list."""
   if not isinstance(values, tuple | list):
-    raise ValueError(f'Expected sweep.{name}={values!r} to be a tuple.')
+    raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
   if not values or len({str(v) for v in values}) < len(values):
     raise ValueError(
-      f'Expected sweep.{name}={values!r} to hold values, each of them once.'
+      f'sweep.{name}={values!r} must have values, each of them once.'
     )
   return values
 
@@ -88,19 +88,17 @@ def _checked(name, values):
 def _draw(ranges, draws):
   """Draws values of the ranged fields; more draws extend the same sequence."""
   if not isinstance(draws, int) or draws < 1:
-    raise ValueError(f'Expected sweep.draws={draws!r} >= 1.')
+    raise ValueError(f'sweep.draws={draws!r} must be >= 1.')
   if not ranges:
     one = "{'low': ..., 'high': ...}"
-    raise ValueError(f'Expected a range {one} beside {draws=}.')
+    raise ValueError(f'{draws=} requires a range {one}.')
   columns = {}
   for name, limits in ranges.items():
     if _type_of(name) is not float:
-      raise ValueError(f'Expected values of sweep.{name}, which is no float.')
+      raise ValueError(f'sweep.{name} is no float: list its values.')
     low, high = limits.get('low', 0), limits.get('high', 0)
     if len(limits) != 2 or not 0 < low < high < math.inf:
-      raise ValueError(
-        f'Expected sweep.{name}={dict(limits)} to be 0 < low < high.'
-      )
+      raise ValueError(f'sweep.{name}={dict(limits)} must have 0 < low < high.')
     rng = seeding.generator(0, f'sweep {name}')
     logs = rng.uniform(math.log(low), math.log(high), draws)
     rounded = [float(f'{v:.4g}') for v in np.exp(logs)]

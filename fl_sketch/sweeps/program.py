@@ -60,8 +60,8 @@ class Program:
     # Points keep the state of all clients on the devices.
     if placement.decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
-        f'Expected data of {comms.nbytes(exp.data):,} bytes, copied to every '
-        f'device, to fit MAX_RESIDENT={placement.MAX_RESIDENT:,}; '
+        f'Data of {comms.nbytes(exp.data):,} bytes, copied to every '
+        f'device, exceed MAX_RESIDENT={placement.MAX_RESIDENT:,}; '
         "feed='device' copies larger data too."
       )
     c = exp.config

@@ -77,10 +77,10 @@ def run(
       or another process uses it.
   """
   if (processes := jax.process_count()) > 1:
-    raise ValueError(f'Expected {processes=} == 1 for a sweep.')
+    raise ValueError(f'{processes=} must be 1 for a sweep.')
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
-    raise ValueError(f'Expected {points_per_program=} >= 1.')
+    raise ValueError(f'{points_per_program=} must be >= 1.')
   listed = points(c)
   for point in listed:
     _check_point(point.config)
@@ -109,10 +109,10 @@ def run(
 
 def _check_point(c):
   if c.feed == 'host':
-    raise ValueError("Expected feed='auto' or 'device': points share the data.")
+    raise ValueError("Set feed='auto' or 'device': points share the data.")
   if c.keep_best is not None:
     raise c.refusal(
-      'Expected no {keep_best} in a sweep, which keeps the last parameters of '
+      '{keep_best} has no effect in a sweep: it keeps the last parameters of '
       'its best point.'
     )
 

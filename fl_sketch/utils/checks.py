@@ -58,11 +58,10 @@ def real(name: str, value: Any) -> float:
     return math.nan  # a power of a negative number
   if isinstance(value, bool) or not isinstance(value, numbers.Real):
     raise TypeError(
-      f'Expected {name} to be a real number on the host, got '
-      f'{type(value).__name__}.'
+      f'{name} must be a real number on the host, not {type(value).__name__}.'
     )
   if not math.isfinite(value):
-    refuse(f'Expected {name}={value} to be finite.')
+    refuse(f'{name}={value} must be finite.')
   return float(value)
 
 
@@ -70,7 +69,7 @@ def at_least(name: str, value: Any, bound: float) -> float:
   """Return `value` as a finite float >= `bound`."""
   number = real(name, value)
   if number < bound:
-    refuse(f'Expected {name}={value} >= {bound}.')
+    refuse(f'{name}={value} must be >= {bound}.')
   return number
 
 
@@ -82,7 +81,7 @@ def at_most(name: str, value: Any, bound: float) -> float:
   """
   number = real(name, value)
   if not number <= bound + 1e-12 * abs(bound):
-    refuse(f'Expected {name}={value} <= {bound}.')
+    refuse(f'{name}={value} must be <= {bound}.')
   return number
 
 
@@ -101,7 +100,7 @@ def positive(name: str, value: Any) -> float:
   """Return `value` as a finite float > 0."""
   number = real(name, value)
   if number <= 0:
-    refuse(f'Expected {name}={value} > 0.')
+    refuse(f'{name}={value} must be > 0.')
   return number
 
 
@@ -109,7 +108,7 @@ def fraction(name: str, value: Any) -> float:
   """Return `value` as a float strictly between 0 and 1."""
   number = real(name, value)
   if not 0 < number < 1:
-    refuse(f'Expected 0 < {name}={value} < 1.')
+    refuse(f'{name}={value} must be > 0 and < 1.')
   return number
 
 
@@ -123,21 +122,20 @@ def count(name: str, value: Any) -> int:
   """Return `value` as an int >= 1; TypeError unless it is an integer."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):
     raise TypeError(
-      f'Expected {name} to be an integer on the host, got '
-      f'{type(value).__name__}.'
+      f'{name} must be an integer on the host, not {type(value).__name__}.'
     )
   if value < 1:
-    refuse(f'Expected {name}={value} >= 1.')
+    refuse(f'{name}={value} must be >= 1.')
   return int(value)
 
 
 def member(name: str, value: Any, kind: type[enum.Enum]) -> None:
   """Raise TypeError unless `value` is a member of the enum `kind`."""
   if not isinstance(value, kind):
-    raise TypeError(f'Expected {name}={value!r} to be a {kind.__name__}.')
+    raise TypeError(f'{name}={value!r} must be a {kind.__name__}.')
 
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
   """Raise ChoiceError unless `value` is one of the strings `allowed`."""
   if not (isinstance(value, str) and value in allowed):
-    raise ChoiceError(f'Expected {name}={value!r} to be one of {allowed}.')
+    raise ChoiceError(f'{name}={value!r} must be one of {allowed}.')

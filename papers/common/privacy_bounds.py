@@ -44,7 +44,7 @@ def gaussian_mechanism_sigma(
   4.845
   """
   if epsilon > 1 and not allow_unproven:
-    checks.refuse(f'Expected epsilon={epsilon} <= 1, where it is proven.')
+    checks.refuse(f'epsilon={epsilon} must be <= 1, where it is proven.')
   return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 
@@ -73,7 +73,7 @@ def advanced_composition(
   else:
     drift = 2 * k * epsilon**2
     if epsilon > 1:
-      checks.refuse(f"Expected epsilon={epsilon} <= 1 for form='h3'.")
+      checks.refuse(f"epsilon={epsilon} must be <= 1 for form='h3'.")
   return spread + drift, delta_slack + k * delta
 
 
@@ -98,11 +98,11 @@ def subsample_amplification(
   """
   bound = 1 if form == 'tight' else 0.5
   if q > bound:
-    checks.refuse(f'Expected q={q} <= {bound} for {form=}.')
+    checks.refuse(f'q={q} must be <= {bound} for {form=}.')
   if form == 'tight':
     return math.log1p(q * math.expm1(epsilon)), q * delta
   if epsilon > 1:
-    checks.refuse(f'Expected epsilon={epsilon} <= 1 for {form=}.')
+    checks.refuse(f'epsilon={epsilon} must be <= 1 for {form=}.')
   return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
 
 
@@ -209,11 +209,11 @@ def count_sketch_heuristic_epsilon(
     ValueError: if a > 1/2 - 1 / alpha, where even the heuristic says nothing.
   """
   if dimension <= max(cols, 2):
-    raise ValueError(f'Expected {dimension=} > max(cols={cols}, 2).')
+    raise ValueError(f'{dimension=} must be > max(cols={cols}, 2).')
   a = alpha * (max_value / stddev) ** 2 * cols * (cols - 1) / (dimension - 2)
   a *= 1 + math.log(dimension - cols)
   if not a <= 0.5 - 1 / alpha:
-    raise ValueError(f'Expected a={a:.4g} <= 1/2 - 1/alpha={0.5 - 1 / alpha}.')
+    raise ValueError(f'a={a:.4g} must be <= 1/2 - 1/alpha={0.5 - 1 / alpha}.')
   warnings.warn(
     'This is NOT differential privacy: it assumes a distribution of the input.',
     UserWarning,
@@ -240,7 +240,7 @@ def chain_noise_multiplier(
   90.4
   """
   if q > 1:
-    raise ValueError(f'Expected {q=} <= 1.')
+    raise ValueError(f'{q=} must be <= 1.')
   spread = math.sqrt(2 * steps * math.log(2 / delta))
   # The positive root of 2 steps e^2 + spread e = epsilon.
   one = 2 * epsilon / (spread + math.sqrt(spread**2 + 8 * steps * epsilon))

@@ -75,13 +75,13 @@ def statement(
     ValueError: an unknown paper or form, or an id that is entered already.
   """
   if not labels or not set(labels) <= set(FORMS):
-    raise ValueError(f'Expected {labels=} for some of {FORMS}.')
+    raise ValueError(f'{labels=} must be of some of {FORMS}.')
   paper = identity[:2]
   checks.choice('paper', paper, tuple(PAPERS))
 
   def enter(function: Callable[P, R]) -> evaluation.Formula[P, R]:
     if identity in _statements:
-      raise ValueError(f'Expected {identity=} to be entered once.')
+      raise ValueError(f'{identity=} is entered twice.')
     source = f'{PAPERS[paper]}, {place}'
     text = function.__annotations__.get('return') is str
     extend = evaluation.with_checks if text else evaluation.formula

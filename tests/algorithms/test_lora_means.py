@@ -173,5 +173,5 @@ def test_a_stack_of_factors_that_no_bill_can_hold_is_refused():
     state = rounds.init(make(cases.HP), params, 8)
     return rounds.run_round(make, mesh)(cases.HP, state, cohort, cases.KEY)
 
-  with pytest.raises(ValueError, match='Expected a payload of size='):
+  with pytest.raises(ValueError, match='A payload of size='):
     jax.eval_shape(step, params)

@@ -97,17 +97,17 @@ def test_chebyshev_keeps_the_sum_and_contracts_by_its_polynomial(graph, steps):
 PAIR = topology.metropolis(topology.complete(2))
 
 test_refusals_name_the_value_and_the_bound = refused_calls(
-  (lambda: topology.ring(2), 'n=2 >= 3'),
-  (lambda: topology.star(0), 'n=0 >= 1'),
-  (lambda: topology.grid(0, 3), 'rows=0 >= 1'),
-  (lambda: topology.grid(3, 0), 'cols=0 >= 1'),
+  (lambda: topology.ring(2), 'n=2 must be >= 3'),
+  (lambda: topology.star(0), 'n=0 must be >= 1'),
+  (lambda: topology.grid(0, 3), 'rows=0 must be >= 1'),
+  (lambda: topology.grid(3, 0), 'cols=0 must be >= 1'),
   (lambda: topology.from_edges(2, [(0, 2)]), r'\(0, 2\).* n=2 clients'),
   (lambda: topology.from_edges(2, [(-1, 0)]), r'\(-1, 0\).* n=2 clients'),
   (lambda: topology.from_edges(2, [(1, 1)]), r'\(1, 1\) does not connect two'),
   (lambda: topology.from_edges(4, [(0, 1), (2, 3)]), 'parts=2'),
   (lambda: topology.make('torus', 4), "kind='torus' is no graph"),
   (lambda: topology.make('grid', 7), "n=7 .*'path'"),
-  (lambda: topology.make('grid', 0), 'n=0 >= 1'),
-  (lambda: topology.gossip(PAIR, -1), 'steps=-1 >= 0'),
-  (lambda: topology.chebyshev(PAIR, -1), 'steps=-1 >= 0'),
+  (lambda: topology.make('grid', 0), 'n=0 must be >= 1'),
+  (lambda: topology.gossip(PAIR, -1), 'steps=-1 must be >= 0'),
+  (lambda: topology.chebyshev(PAIR, -1), 'steps=-1 must be >= 0'),
 )

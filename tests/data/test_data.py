@@ -237,7 +237,7 @@ def test_quadratics_depend_on_the_seed_only():
   # Fewer equations than unknowns: still a minimiser, here with value 0.
   flat = synthetic.quadratics(0, population=1, dimension=9, rank=2)
   assert flat.value(flat.w_star) < 1e-9
-  with pytest.raises(ValueError, match='rank=6 <= dimension=5'):
+  with pytest.raises(ValueError, match='rank=6 1 to dimension=5'):
     synthetic.quadratics(0, population=3, dimension=5, rank=6)
 
 

@@ -160,8 +160,14 @@ test_unknown_names_and_impossible_numbers_are_refused = refused_calls(
   (lambda: make('label_shards', 3, shards_per_client=0), 'shards_per_client='),
   (lambda: make('classes_per_client', 3, classes=0), 'classes='),
   (lambda: make('classes_per_client', 5, classes=1), r'5 \* classes=1'),
-  (lambda: make('classes_per_client', 50, classes=11), r'classes=11 <= 500'),
-  (lambda: make('dirichlet', 300, min_size=5), r'300 \* min_size=5 <= sampl'),
+  (
+    lambda: make('classes_per_client', 50, classes=11),
+    r'classes=11 must be <= 500',
+  ),
+  (
+    lambda: make('dirichlet', 300, min_size=5),
+    r'300 \* min_size=5 must be <= sampl',
+  ),
   (lambda: make('iid', 3, samples_per_client=0), 'samples_per_client='),
-  (lambda: make('iid', 3).client(-1), 'Expected 0 <= client=-1 < 3'),
+  (lambda: make('iid', 3).client(-1), 'client=-1 must be 0 to 2'),
 )

@@ -38,7 +38,7 @@ def test_simulated_clients_are_those_of_their_seed(tmp_path):
   for name in ('x.npy', 'y.npy', 'offsets.npy', 'test_x.npy', 'test_y.npy'):
     a, b, c = ((tmp_path / s / name).read_bytes() for s in 'abc')
     assert a == b != c
-  with pytest.raises(ValueError, match='Expected population=0 >= 1'):
+  with pytest.raises(ValueError, match='population=0 must be >= 1'):
     simulated.write(tmp_path / 'none', 0)
 
 

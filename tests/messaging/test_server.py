@@ -113,8 +113,8 @@ IDS = np.arange(3, dtype=np.int32)
 
 test_bounds_are_positive = refused(
   lambda options: server_of(SAFL, **options),
-  ({'max_norm': 0.0}, r'Expected max_norm=0\.0 > 0'),
-  ({'late_rounds': 0}, 'late_rounds=0 >= 1'),
+  ({'max_norm': 0.0}, r'max_norm=0\.0 must be > 0'),
+  ({'late_rounds': 0}, 'late_rounds=0 must be >= 1'),
 )
 
 

@@ -118,9 +118,9 @@ def test_layers_train_alike_under_vmap_and_scan_in_shards(form):
 
 IMAGES = jnp.zeros((2, 1, 1, 1, 1))  # and a kernel
 test_wrong_arguments_are_refused = refused_calls(
-  (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 >= 1'),
-  (lambda: layers.conv2d(*IMAGES, form='rows'), "Expected form='rows' to be"),
-  (lambda: layers.conv2d(*IMAGES, 'same'), "Expected padding='same' to be"),
+  (lambda: layers.conv2d(*IMAGES, stride=0), 'stride=0 must be >= 1'),
+  (lambda: layers.conv2d(*IMAGES, form='rows'), "form='rows' must be"),
+  (lambda: layers.conv2d(*IMAGES, 'same'), "padding='same' must be"),
   (lambda: layers.max_pool(jnp.zeros((1, 3, 4, 1))), 'even rows=3 and cols=4'),
   (lambda: layers.max_pool(jnp.zeros((1, 4, 5, 1))), 'even rows=4 and cols=5'),
 )

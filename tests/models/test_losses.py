@@ -234,9 +234,9 @@ smooth = lambda share: (
   lambda: losses.classification(MODEL, label_smoothing=share)
 )
 test_wrong_options_and_shapes_are_refused = refused_calls(
-  (smooth(-0.1), 'Expected 0 <= label_smoothing='),
-  (smooth(1.0), 'Expected 0 <= label_smoothing='),
-  (broadcast('regression', (5, 1), (5,)), r"Expected 'y' of shape \(5, 1\)"),
+  (smooth(-0.1), 'label_smoothing=.* must be >= 0'),
+  (smooth(1.0), 'label_smoothing=.* must be >= 0'),
+  (broadcast('regression', (5, 1), (5,)), r"'y' has shape .* not \(5, 1\)"),
   (broadcast('multilabel', (5, 3), (5,)), r'of shape \(5, 3\), not \(5,\)'),
   (broadcast('tokens', (5, 4, 3), (5,)), r'of shape \(5, 4\), not'),
   (lambda: losses.make(IDENTITY, 'tokenz'), "loss='tokenz' must be one of"),

@@ -107,8 +107,8 @@ test_state_besides_parameters_is_refused_by_name = refused(
 )
 test_what_is_no_model_is_refused = refused(
   models.as_model,
-  (Trains, 'Expected a Model, a flax linen module'),
-  (jnp.tanh, 'Expected a Model, a flax linen module'),
+  (Trains, 'The model is a Model, a flax linen'),
+  (jnp.tanh, 'The model is a Model, a flax linen'),
   ('mlp', "not 'mlp'"),
   error=TypeError,
 )

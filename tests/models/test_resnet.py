@@ -95,9 +95,9 @@ def test_a_stem_of_stride_2_costs_a_quarter():
 
 make = lambda **options: models.make('resnet8', 10, **options)
 test_wrong_options_and_images_are_refused = refused_calls(
-  (lambda: shapes(make(), (8,)), r'x_BxHxWxC.ndim=2 == 4'),
+  (lambda: shapes(make(), (8,)), r'x_BxHxWxC.ndim=2 must be 4'),
   (lambda: make(patch=4), "model 'resnet8' has no options .'patch'"),
-  (lambda: make(width=12), 'Expected width=12 to be a multiple of 8'),
-  (lambda: make(width=0), 'Expected width=0 >= 1'),
+  (lambda: make(width=12), 'width=12 must be a multiple of 8'),
+  (lambda: make(width=0), 'width=0 must be >= 1'),
   (lambda: make(width=8.5), 'width=8.5 must be of type int.'),
 )

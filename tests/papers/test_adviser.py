@@ -92,7 +92,7 @@ def test_it_speaks():
 
 
 test_wrong_arguments_are_named = refused_calls(
-  (lambda: advise(257), 'b=257 <= d=256'),
+  (lambda: advise(257), 'b=257 must be <= d=256'),
   (lambda: advise(sketches.count_sketch(3, 5)), 'alpha of count_sketch'),
   (lambda: advise(B, np.zeros(D, np.float32)), 'other than 0'),
 )

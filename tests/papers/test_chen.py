@@ -77,18 +77,30 @@ NEAR = Run(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
 SPARSE, SMALL = NEAR._replace(size=1000), NEAR._replace(size=50)
 PRINTED = NUMBER | {'form': 'printed'}
 test_conditions_of_the_theorems = refused_calls(
-  (lambda: chen.decaying_rate(RUN, **NUMBER), r'client_lr=0\.01 == 0\.37796'),
+  (
+    lambda: chen.decaying_rate(RUN, **NUMBER),
+    r'client_lr=0\.01 must be 0\.37796',
+  ),
   (
     lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED),
-    'size=1000 >= 71198',
+    'size=1000 must be >= 71198',
   ),
   (
     lambda: corollaries.near_start(SMALL, j3=9, **NUMBER),
     r'a tail of 2\.\d+ <= 1',
   ),
-  (lambda: corollaries.near_start(NEAR, j3=1, **PRINTED), r'j3=1\.0 > 1\.4142'),
-  (lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER), 'rounds=100 <= 25'),
-  (lambda: constants.intrinsic_dimension([]), 'number of eigenvalues=0 >= 1'),
+  (
+    lambda: corollaries.near_start(NEAR, j3=1, **PRINTED),
+    r'j3=1\.0 must be > 1\.4142',
+  ),
+  (
+    lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER),
+    'rounds=100 must be <= 25',
+  ),
+  (
+    lambda: constants.intrinsic_dimension([]),
+    'number of eigenvalues=0 must be >= 1',
+  ),
   (
     lambda: gradients.bounded_gradients(
       RUN._replace(server_lr=100.0, client_lr=1.0), delta=0.1, start_loss=1.0
@@ -164,7 +176,7 @@ def test_lemma_4_2():
   assert bound(0.5, noise_bound=0.0) == pytest.approx(2.0)  # 2 sqrt(L loss)
   # A step that is the largest but for rounding will do.
   bound(1.0, smoothness=1.0, client_lr=0.25 * (1 + 1e-15), local_steps=4)
-  with pytest.raises(ValueError, match=r'client_lr=0\.0\d+ <= 0\.0079'):
+  with pytest.raises(ValueError, match=r'client_lr=0\.0\d+ must be <= 0\.0079'):
     bound(1.0, local_steps=1000)
 
 
@@ -176,10 +188,10 @@ def theorem_4_4(changes):
 
 test_conditions_of_theorem_4_4 = refused(
   theorem_4_4,
-  ({'server_lr': 0.4}, r'server_lr=0\.4 == 0\.5\.'),
-  ({'client_lr': 0.01, 'b1': 0.0}, r'eta0=1\.0 <= 0\.13'),
-  ({'client_lr': 1e-3}, r'eta0=0\.1 <= 0\.02'),
-  ({'client_lr': 1.0, 'eps': 1e5}, r'eta0=100\.0 <= 50\.0'),
+  ({'server_lr': 0.4}, r'server_lr=0\.4 must be 0\.5\.'),
+  ({'client_lr': 0.01, 'b1': 0.0}, r'eta0=1\.0 must be <= 0\.13'),
+  ({'client_lr': 1e-3}, r'eta0=0\.1 must be <= 0\.02'),
+  ({'client_lr': 1.0, 'eps': 1e5}, r'eta0=100\.0 must be <= 50\.0'),
 )
 
 

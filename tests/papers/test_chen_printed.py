@@ -155,11 +155,11 @@ def test_the_conditions_of_corollary_1():
   assert asymptotic(run, form='printed', **NUMBER) > 0
   m = constants.preconditioner(run, 1.0, delta=0.01, form='printed')
   assert m > 2.5 * run.eps
-  with pytest.raises(ValueError, match='rounds=10000 >= 32552'):
+  with pytest.raises(ValueError, match='rounds=10000 must be >= 32552'):
     asymptotic(run, **NUMBER)
-  with pytest.raises(ValueError, match=r'client_lr=0.02 == 0.01\.'):
+  with pytest.raises(ValueError, match=r'client_lr=0.02 must be 0.01\.'):
     asymptotic(run._replace(client_lr=0.02), **NUMBER)
-  with pytest.raises(ValueError, match=r'rounds=10000 >= 40000'):
+  with pytest.raises(ValueError, match=r'rounds=10000 must be >= 40000'):
     asymptotic(run, **NUMBER | {'gradient_bound': 2.0}, form='printed')
 
 

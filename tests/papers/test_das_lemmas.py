@@ -13,7 +13,7 @@ STEPS = {'client_lr': 0.1, 'smoothness': 1.0, 'local_steps': 2}
 FAR = STEPS | {'client_lr': 2.1}
 test_conditions_of_the_lemmas = refused_calls(
   (lambda: lemmas.distance_bound([1, -1.0], 1, 1, **STEPS), 'squared=-1'),
-  (lambda: lemmas.drift_bounds(1, **FAR), r'client_lr=2\.1 <= 2'),
+  (lambda: lemmas.drift_bounds(1, **FAR), r'client_lr=2\.1 must be <= 2'),
   (lambda: lemmas.lipschitz_drift_bound(1.0, 3, **STEPS), 'steps=3'),
   (lambda: lemmas.smoothness([[1.0]], [[1.0]]), r'len\(points\)=1'),
   (lambda: lemmas.smoothness([[1], [1]], [[1], [2]]), 'distance of poi'),
@@ -28,7 +28,7 @@ def test_fact_3_holds_to_a_thirtieth():
       exact = -np.expm1(m * np.log1p(-x)) / x
       bound = lemmas.geometric_sum_bound(x, m)
       assert exact * (1 - 1e-9) <= bound < 1.03 * exact
-  with pytest.raises(ValueError, match=r'x=0\.3 <= 0\.25'):
+  with pytest.raises(ValueError, match=r'x=0\.3 must be <= 0\.25'):
     lemmas.geometric_sum_bound(0.3, 1)
 
 

@@ -75,8 +75,8 @@ test_conditions_of_the_plans = refused(
   ({'objective': 'linear'}, "objective='linear'"),
   ({'objective': 'convex', 'pl_constant': 0.5}, 'pl_constant=0.5 with'),
   ({'objective': 'pl'}, 'pl_constant=None with'),
-  ({'server_lr': 3.9}, 'server_lr=3.9 >= 4'),
-  ({'server_lr': 4, 'accuracy': 0.025}, r'server_lr=4.0 >= 6\.3'),
+  ({'server_lr': 3.9}, 'server_lr=3.9 must be >= 4'),
+  ({'server_lr': 4, 'accuracy': 0.025}, r'server_lr=4.0 must be >= 6\.3'),
 )
 
 
@@ -101,7 +101,10 @@ constant = lambda excess: lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
 test_conditions_of_the_constants_and_bounds = refused_calls(
   (lambda: constant(0.0), 'excess='),
   (lambda: constant(math.nan), 'excess='),
-  (lambda: lemmas.gradient_variance([[1.0, 2.0]]), r'len\(gradients\)=1 >= 2'),
+  (
+    lambda: lemmas.gradient_variance([[1.0, 2.0]]),
+    r'len\(gradients\)=1 must be >= 2',
+  ),
   (lambda: haddadpour.pl_bound(RUN, 1.0, 3), r'pl_constant=3\.0 <='),
 )
 

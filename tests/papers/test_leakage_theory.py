@@ -148,7 +148,7 @@ def test_the_attack_theorem_is_false_for_p_1():
   after = value(x - step * pairs.gradient_x)
   assert factor < 0.95
   np.testing.assert_allclose(after, pairs.value_x, rtol=1e-9)
-  with pytest.raises(ValueError, match=r'p=1\.0 <= 0\.5'):
+  with pytest.raises(ValueError, match=r'p=1\.0 must be <= 0\.5'):
     leakage.linear_decrease(c)
 
 
@@ -212,7 +212,7 @@ NONE = leakage.Constants(0, 0.01, 0.5, 2, 2)
 test_what_cannot_be_is_refused = refused_calls(
   (
     lambda: leakage.pl_decrease(smoothness=1.0, theta1=2.0),
-    r'gamma1\)\^2=8\.0 <= 1\.0',
+    r'gamma1\)\^2=8\.0 must be <= 1\.0',
   ),
   # Constants of no function: they would shrink by less than nothing.
   (
@@ -221,5 +221,5 @@ test_what_cannot_be_is_refused = refused_calls(
     ),
     r'xi / 2=20\.0 <=',
   ),
-  (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 <= 1'),
+  (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 must be <= 1'),
 )

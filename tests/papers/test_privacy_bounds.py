@@ -31,7 +31,7 @@ def test_the_gaussian_lemma_fails_at_a_large_epsilon():
   for eps, delta in ((10, 2.3e-5), (20, 1.5e-3)):
     true = accounting.gaussian_delta(sigma(eps), eps)
     assert true == pytest.approx(delta, rel=0.03)
-  with pytest.raises(ValueError, match=r'epsilon=1\.1 <= 1'):
+  with pytest.raises(ValueError, match=r'epsilon=1\.1 must be <= 1'):
     bounds.gaussian_mechanism_sigma(1.1, 1e-5, 1.0)
 
 

@@ -54,7 +54,7 @@ def bound(theorem, **changes):
 def test_steps_are_checked(theorem):
   client_lr = largest(theorem)
   assert bound(theorem)(9) > 0
-  message = rf'client_lr=.* <= {client_lr}\.'
+  message = rf'client_lr=.* must be <= {client_lr}\.'
   with pytest.raises(ValueError, match=message):
     bound(theorem, client_lr=1.01 * client_lr)(9)
 
@@ -81,7 +81,7 @@ def test_alpha_is_that_of_the_operators(d):
     assert exact == pytest.approx(promises.alpha(d))
     assert printed == pytest.approx(promises.printed(d))
     assert exact < printed < 4 * exact
-    with pytest.raises(ValueError, match='size=101 <= 100'):
+    with pytest.raises(ValueError, match='size=101 must be <= 100'):
       lemmas.alpha(name, 100, 101)
 
 

@@ -166,8 +166,8 @@ def test_an_exact_power_law_is_found():
 
 
 test_wrong_arguments_are_named = refused_calls(
-  (lambda: slq(WIDE, steps=25), f'Expected steps=25 <= d={D}'),
-  (lambda: slq(WIDE, 8, 1).top(9), 'Expected k=9 <= steps=8'),
+  (lambda: slq(WIDE, steps=25), f'steps=25 must be <= d={D}'),
+  (lambda: slq(WIDE, 8, 1).top(9), 'k=9 must be <= steps=8'),
   (lambda: slq(WIDE * np.nan, 8, 1), 'finite Hessian'),
   (lambda: slq(np.zeros(D)).intrinsic_dimension, 'other than 0'),
 )

@@ -87,9 +87,9 @@ def test_started_again_it_takes_only_what_is_missing(watched, monkeypatch):
 
 def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
   for options, message in (
-    ({'top': 13}, 'top=13 <= lanczos_steps=12'),
+    ({'top': 13}, 'top=13 must be 3 to lanczos_steps=12'),
     ({'lanczos_steps': 651}, 'lanczos_steps=651 <= d=650'),
-    ({'probes': 1}, 'probes=1 >= 2'),
+    ({'probes': 1}, 'probes=1 must be >= 2'),
   ):
     with pytest.raises(ValueError, match=message):
       run(tmp_path, options=OPTIONS._replace(**options))

@@ -59,7 +59,7 @@ def test_numbers_of_the_host_only(value):
   numbers = 'noise_multiplier', 'sampling_probability', 'steps'
   optional = () if value is None else SIZES
   for field in (*numbers, 'releases_per_step', *optional):
-    with pytest.raises(TypeError, match=f'Expected {field} to be'):
+    with pytest.raises(TypeError, match=f'{field} must be'):
       mechanism(**{field: value})
   for call, message in (
     (lambda: accounting.compute_epsilon(ONE, delta=value), 'delta to be'),

@@ -35,7 +35,7 @@ def test_a_mechanism_refuses_numbers_out_of_range(field, value):
 @pytest.mark.parametrize('field', COUNTS)
 def test_counts_are_integers(field):
   for value in 1.0, np.float64(3):
-    with pytest.raises(TypeError, match=f'Expected {field} to be an integer'):
+    with pytest.raises(TypeError, match=f'{field} must be an integer'):
       mechanism(**{field: value})
 
 
@@ -137,7 +137,7 @@ test_a_statement_refuses_what_means_nothing = refused(
   lambda fields: statement(**fields),
   ({'epsilon': NAN}, 'epsilon=nan is no'),
   ({'epsilon': -1.0}, 'epsilon=-1.0 is no'),
-  ({'delta': 0.0}, '0 < delta=0.0 < 1'),
+  ({'delta': 0.0}, 'delta=0.0 must be > 0 and < 1'),
   ({'delta': NAN}, 'delta=nan'),
   ({'trust': 'none'}, "trust='none'"),
   ({'noise': 'loud'}, "noise='loud'"),

@@ -189,7 +189,7 @@ def test_hashes_may_be_kept_for_longer_than_noise():
 _FIXED = "requires a fixed bound .* trust='central', no before_sketch"
 test_what_has_no_account_is_refused = refused_calls(
   (lambda: chain_of('round'), "hash_key='round'.*correlated_noise.md"),
-  (lambda: chain_of(4), 'Expected hash_key=4 .* a multiple of 6 rounds'),
+  (lambda: chain_of(4), 'hash_key=4 .* a multiple of 6 rounds'),
   (lambda: chain_of('run', before_sketch=True), _FIXED),
   (lambda: chain_of('run', bound='quantile', count_stddev=1.0), _FIXED),
   (lambda: chain_of('run', trust='local'), _FIXED),

@@ -224,7 +224,7 @@ test_what_is_no_correlation_is_refused = refused_calls(
   (lambda: Correlation((ONE, 1), 5, 1), 'none above 0'),
   (lambda: Correlation((ONE, -ONE, -1), 5, 1), 'a sum of at least 0'),
   (lambda: Correlation((ONE, HALF), 1, 1), '2 bands exceed rounds=1'),
-  (lambda: Correlation((ONE,), 0, 1), 'Expected rounds=0 >= 1'),
-  (lambda: Correlation((ONE,), 1, 0), 'Expected separation=0 >= 1'),
-  (lambda: correlation.square_root(0), 'Expected bands=0 >= 1'),
+  (lambda: Correlation((ONE,), 0, 1), 'rounds=0 must be >= 1'),
+  (lambda: Correlation((ONE,), 1, 0), 'separation=0 must be >= 1'),
+  (lambda: correlation.square_root(0), 'bands=0 must be >= 1'),
 )

@@ -87,6 +87,6 @@ LOUD = poisson(0.5, 1000, 0.1)
 test_what_says_nothing_of_a_group_is_refused = refused_calls(
   (lambda: group_epsilon(CAPPED, 2, delta=1e-5), 'vacuous'),
   (lambda: group_epsilon(LOUD, 9, delta=1e-5), 'not below 700'),
-  (lambda: group_epsilon(LOUD, 0, delta=1e-5), 'k=0 >= 1'),
+  (lambda: group_epsilon(LOUD, 0, delta=1e-5), 'k=0 must be >= 1'),
   (lambda: group_epsilon(LOUD, 2, delta=1.0), 'delta=1'),
 )

@@ -20,5 +20,7 @@ def test_label_distribution_is_a_png(population, num_classes, tmp_path):
 
 def test_label_distribution_refuses_labels_out_of_range(tmp_path):
   p = partitions.partition('iid', 30, 3)
-  with pytest.raises(ValueError, match=r'labels < num_classes=10, got 0 to 29'):
+  with pytest.raises(
+    ValueError, match=r'Labels are 0 to 29, not 0 to num_classes=10 - 1'
+  ):
     label_distribution.draw(np.arange(30), p, tmp_path / 'x.png', 10)

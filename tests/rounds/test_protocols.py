@@ -76,7 +76,7 @@ test_so_it_is_with_local_work_that_is_not_checked = refused(
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),
   ((t.broadcast(), NEGATE), 'has Broadcast'),
-  ((KEEP, MEAN, t.broadcast()), 'Expected one mean_over_cohort'),
+  ((KEEP, MEAN, t.broadcast()), 'Put one mean_over_cohort'),
   ((MEAN, t.sketch(sketches.block_cyclic(4))), 'before the uplink'),
   ((MEAN, NEGATE), r'add transforms.broadcast\(\)'),
   ((optax.masked(MEAN, True), t.broadcast()), 'outside of optax combinators'),
@@ -160,7 +160,7 @@ def test_a_mean_of_an_exchange_is_taken_once(count):
   state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
   step = rounds.run_round(make, mesh_lib.cohort_mesh(2))
   args = cases.HP, state, cases.cohort(), cases.KEY, None, cases.SECRET
-  with pytest.raises(ValueError, match='Expected every mean to be taken once'):
+  with pytest.raises(ValueError, match='each must be taken once'):
     jax.eval_shape(step, *args)
 
 

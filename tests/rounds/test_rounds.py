@@ -271,7 +271,7 @@ def test_a_partial_cohort_is_refused_where_everyone_must_take_part(name):
   make, mesh = cases.FIRST[name].make, mesh_lib.cohort_mesh(2)
   size = cases.POPULATION - 1
   args = HP, cases.start(make, mesh), cases.cohort(0, 0, size), KEY
-  message = f'Expected a cohort of {size=} to be all {cases.POPULATION} clients'
+  message = f'A cohort of {size=} must be all {cases.POPULATION} clients'
   with pytest.raises(ValueError, match=message):
     jax.eval_shape(rounds.run_round(make, mesh), *args)
 
@@ -289,7 +289,7 @@ def test_a_fixed_denominator_is_not_the_realised_cohort(denominator, want):
 
 
 def test_no_population_and_a_sketch_larger_than_the_model_are_refused():
-  with pytest.raises(ValueError, match='Expected population=0 >= 1'):
+  with pytest.raises(ValueError, match='population=0 must be >= 1'):
     rounds.init(cases.ALGORITHMS['fedavg'].make(HP), PARAMS, 0)
   large = sketches.block_cyclic(11)
   make = algorithms.make('safl', cases.loss_fn, sketch=large)

@@ -180,7 +180,7 @@ stateless = mean._replace(properties=None)
 test_bad_arguments = refused_calls(
   (lambda: verify(mean, 15, KEY), r'rows=4 \* cols=4 exceeds d=15'),
   (lambda: verify(mean, 64, KEY, draws=99), 'draws=99 must be >= 100'),
-  (lambda: verify(sketches.identity(), 1, KEY), 'd=1 >= 2'),
+  (lambda: verify(sketches.identity(), 1, KEY), 'd=1 must be >= 2'),
   (lambda: verify(stateless, 64, KEY), 'states none'),
 )
 test_bad_types = refused_calls(

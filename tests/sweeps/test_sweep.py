@@ -194,14 +194,14 @@ def test_data_that_devices_may_not_hold_are_refused(tmp_path, monkeypatch):
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
-  with pytest.raises(ValueError, match='Expected points_per_program=0 >= 1'):
+  with pytest.raises(ValueError, match='points_per_program=0 must be >= 1'):
     run(tmp_path, GRID, points_per_program=0)
-  with pytest.raises(ValueError, match="Expected feed='auto'"):
+  with pytest.raises(ValueError, match="Set feed='auto'"):
     run(tmp_path, GRID | {'feed': 'host'})
   with pytest.raises(ValueError, match="no keep_best='test_loss' in a sweep"):
     run(tmp_path, GRID | {'keep_best': 'test_loss'})
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  with pytest.raises(ValueError, match='Expected processes=2 == 1'):
+  with pytest.raises(ValueError, match='processes=2 must be 1'):
     run(tmp_path, GRID)
   assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,7 @@ def test_at_most_forgives_rounding_and_nothing_else():
   result = checks.at_most('x', np.float32(0.5), 0.5 * (1 - 5e-13))
   assert (type(result), result) == (float, 0.5)
   for value, bound in ((1 + 2e-12, 1), (1e-300, 0), (-2.9, -3), (1, math.nan)):
-    with pytest.raises(ValueError, match=f'x={value} <= {bound}\\.'):
+    with pytest.raises(ValueError, match=f'x={value} must be <= {bound}\\.'):
       checks.at_most('x', value, bound)
   for bad in (math.nan, math.inf, -math.inf):
     with pytest.raises(ValueError, match='finite'):

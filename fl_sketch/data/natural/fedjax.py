@@ -25,7 +25,7 @@ def sqlite(path: pathlib.Path) -> Iterator[Records]:
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':
-    raise DataError(f'Expected a file NAME_train.sqlite, not {path}.')
+    raise DataError(f'{path} is not called NAME_train.sqlite.')
   yield from _of_file(path, TRAIN)
   if (test := path.with_name(f'{stem}_test.sqlite')).exists():
     yield from _of_file(test, TEST)
@@ -40,9 +40,7 @@ def _of_file(path, split) -> Iterator[Records]:
   ):
     found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
     if _TABLE not in found:
-      raise DataError(
-        f'Expected a table {_TABLE!r} in {path}: {sorted(found)}.'
-      )
+      raise DataError(f'{path} has tables {sorted(found)}, not {_TABLE!r}.')
     rows = base.execute(
       f'SELECT client_id, data, num_examples FROM {_TABLE} ORDER BY rowid'
     )
@@ -52,6 +50,6 @@ def _of_file(path, split) -> Iterator[Records]:
       lengths = isinstance(columns, dict) and {*map(len, columns.values())}
       if lengths != {count}:
         raise DataError(
-          f'Expected {count} examples of client {name!r} in {path}.'
+          f'{path} must have {count} examples of client {name!r}.'
         )
       yield Records(name, split, columns)

@@ -56,7 +56,7 @@ def _line(table) -> str:
 def _table(path) -> pathlib.Path:
   tables = sorted(path.glob('*train*.csv'))
   if len(tables) != 1:
-    raise DataError(f'Expected one *train*.csv in {path}, found {tables}.')
+    raise DataError(f'{path} must have one *train*.csv, not {tables}.')
   return tables[0]
 
 
@@ -67,16 +67,16 @@ def _rows(table, fields) -> Iterator[dict[str, str]]:
   ):
     reader = csv.DictReader(file)
     if missing := fields - {*(reader.fieldnames or ())}:
-      raise DataError(f'Expected columns {sorted(missing)} in {table}.')
+      raise DataError(f'{table} has no columns {sorted(missing)}.')
     for row in reader:
       if not (row['class'] or '').isdecimal():
         raise DataError(
-          f'Expected a class in line {reader.line_num} of {table}, not '
+          f'Line {reader.line_num} of {table} has no class but '
           f'{row["class"]!r}.'
         )
       if not all(row[field] for field in fields):
         raise DataError(
-          f'Expected {sorted(fields)} in line {reader.line_num} of {table}.'
+          f'Line {reader.line_num} of {table} must have {sorted(fields)}.'
         )
       yield row
 
@@ -94,7 +94,7 @@ def _of_table(table, split, found) -> Iterator[Records]:
 def _content(name, found, table) -> bytes:
   if len(files := found.get(name, [])) != 1:
     places = [*map(str, files)]
-    raise DataError(f'Expected one image {name!r} of {table}, found {places}.')
+    raise DataError(f'{table} needs one image {name!r}, found {places}.')
   (file,) = files
   with reading(file):
     return file.read_bytes()

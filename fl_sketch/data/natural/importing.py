@@ -52,7 +52,7 @@ def import_data(
     checks.fraction('test_share', test_share)
   target = pathlib.Path(to).expanduser()
   if target.exists():
-    raise FileExistsError(f'Expected {target} not to exist.')
+    raise FileExistsError(f'{target} exists; name another folder.')
   given = {k: v for k, v in options.items() if v is not None}
   found, task = kinds.find(kind, pathlib.Path(path).expanduser(), given)
   aside = target.with_name(f'{target.name}.partial')

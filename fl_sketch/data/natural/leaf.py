@@ -26,7 +26,7 @@ def json_files(path: pathlib.Path) -> Iterator[Records]:
     (s, x) for s in (TRAIN, TEST) for x in sorted((path / s).glob('*.json'))
   ]
   if not any(split == TRAIN for split, _ in files):
-    raise DataError(f'Expected *.json in {path}/train.')
+    raise DataError(f'{path}/train has no *.json.')
   for split, file in files:
     with reading(file), file.open(encoding='utf-8') as text:
       yield from _of_file(json.load(text), split, file)
@@ -34,15 +34,15 @@ def json_files(path: pathlib.Path) -> Iterator[Records]:
 
 def _of_file(content, split, file) -> Iterator[Records]:
   if not content.keys() >= _FIELDS:
-    raise DataError(f'Expected {sorted(_FIELDS)} in {file}.')
+    raise DataError(f'{file} must have {sorted(_FIELDS)}.')
   sizes = {}
   for user, data in content['user_data'].items():
     if not (isinstance(data, dict) and {'x', 'y'} <= data.keys()):
-      raise DataError(f"Expected 'x' and 'y' of user {user!r} in {file}.")
+      raise DataError(f"{file} must have 'x' and 'y' of user {user!r}.")
     sizes[user], labels = len(data['x']), len(data['y'])
     if sizes[user] != labels:
       raise DataError(
-        f'Expected {sizes[user]} labels of user {user!r} in {file}: {labels}.'
+        f'{file} has {labels} labels of user {user!r}, not {sizes[user]}.'
       )
     if labels:
       yield Records(user, split, data)
@@ -51,6 +51,6 @@ def _of_file(content, split, file) -> Iterator[Records]:
     gap = count - _GAP if split == TEST else count
     if sizes.get(user) not in (count, gap):
       raise DataError(
-        f'Expected {count} samples of user {user!r} in {file}, got '
+        f'num_samples={count} of user {user!r} in {file}, which has '
         f'{sizes.get(user)}.'
       )

@@ -25,7 +25,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   with reading(path), h5py.File(path, 'r') as file:
     held = next((x for x in ('test', 'val') if x in file), None)
     if 'train' not in file:
-      raise DataError(f'Expected /train in {path}, found {[*file]}.')
+      raise DataError(f'{path} has {[*file]}, not /train.')
     for name, split in (('train', TRAIN), (held, TEST)):
       users: Any = file[name] if name else {}
       for user in users:

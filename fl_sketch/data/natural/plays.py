@@ -32,9 +32,7 @@ def speeches(path: pathlib.Path) -> Iterator[Records]:
       spoken.setdefault(name[:-1], []).append(speech)
   clients = {k: v for k, v in spoken.items() if sum(map(len, v)) >= _LEAST}
   if not clients:
-    raise DataError(
-      f'Expected speakers with {_LEAST} letters or more in {file}.'
-    )
+    raise DataError(f'{file} has no speaker with {_LEAST} letters or more.')
   for name, speeches in clients.items():
     room = (1 - _HELD_OUT) * sum(map(len, speeches))
     ends = [sum(map(len, speeches[: i + 1])) for i in range(len(speeches))]

@@ -63,8 +63,7 @@ def parts(
   lengths = {name: len(x) for name, x in columns.items()}
   if len({*lengths.values()}) != 1:
     raise DataError(
-      f'Expected columns of one length of client {client!r} in {path}, got '
-      f'{lengths}.'
+      f'Columns of client {client!r} in {path} have several lengths: {lengths}.'
     )
   for first in range(0, max(lengths.values()), AT_ONCE):
     some = slice(first, first + AT_ONCE)
@@ -84,6 +83,6 @@ def column(record: Records, *names: str) -> Any:
     if name in record.columns:
       return record.columns[name]
   raise DataError(
-    f'Expected a column {" or ".join(map(repr, names))} of client '
+    f'There is no column {" or ".join(map(repr, names))} of client '
     f'{record.client!r}, found {sorted(record.columns)}.'
   )

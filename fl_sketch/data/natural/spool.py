@@ -47,7 +47,7 @@ class Spool:
     if not self._resumed():
       if folder.exists():
         if any(not x.name.startswith(_OURS) for x in folder.iterdir()):
-          raise FileExistsError(f'Expected no files of your own in {folder}.')
+          raise FileExistsError(f'{folder} has other files; name a new folder.')
         shutil.rmtree(folder)
       folder.mkdir(parents=True)
     self._files: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Spool:
     kinds = {k: (x.dtype.str, x.shape[1:]) for k, x in arrays.items()}
     if self._kinds and kinds != self._kinds:
       raise ValueError(
-        f'Expected samples of client {client!r} like those before, '
+        f'Samples of client {client!r} must be like those of other clients, '
         f'{self._kinds}, not {kinds}.'
       )
     self._kinds = kinds

@@ -43,7 +43,7 @@ def rows(
       names = table.schema.names
       for name in filter(None, (client, split)):
         if name not in names:
-          raise DataError(f'Expected a column {name!r} in {file}: {names}.')
+          raise DataError(f'{file} has columns {names}, not {name!r}.')
       for batch in table.to_batches(batch_size=_ROWS):
         columns = {name: batch.column(name).to_pylist() for name in names}
         yield from _runs(columns, client, split, of_file, file)
@@ -69,14 +69,14 @@ def _files(path) -> list[tuple[pathlib.Path, str]]:
     return [(path, TRAIN)]
   files = [x for x in sorted(path.iterdir()) if x.suffix in SUFFIXES]
   if not files:
-    raise DataError(f'Expected files {[*SUFFIXES]} in {path}.')
+    raise DataError(f'{path} has no file {[*SUFFIXES]}.')
   begins = lambda x: next(
     (v for k, v in _SPLITS.items() if x.name.startswith(k)), None
   )
   splits = [begins(x) for x in files]
   if None in splits and {*splits} != {None}:
     raise DataError(
-      f'Expected {files[splits.index(None)]} to begin with one of '
+      f'{files[splits.index(None)]} must begin with one of '
       f'{[*_SPLITS]}, as other files of the folder do.'
     )
   found = [(x, s or TRAIN) for x, s in zip(files, splits, strict=True)]
@@ -91,14 +91,14 @@ def _runs(columns, client, split, of_file, file) -> Iterator[Records]:
     named = [str(x) for x in columns.pop(split)]
     if odd := {*named} - _SPLITS.keys():
       raise DataError(
-        f'Expected {split} in {[*_SPLITS]} in {file}, not {min(odd)!r}.'
+        f'{file} has {split}={min(odd)!r}, not one of {[*_SPLITS]}.'
       )
     splits = [_SPLITS[x] for x in named]
   at = 0
   for (owner, part), run in itertools.groupby(zip(owners, splits, strict=True)):
     size = len([*run])
     if owner is None or owner == '':
-      raise DataError(f'Expected a client in every row of {file}.')
+      raise DataError(f'{file} has rows without a client.')
     owner = owner.decode() if isinstance(owner, bytes) else str(owner)
     some = slice(at, at + size)
     yield Records(owner, part, {k: x[some] for k, x in columns.items()})

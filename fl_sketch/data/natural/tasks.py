@@ -73,7 +73,7 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
   x = np.asarray(image)
   top = 1 if x.dtype.kind == 'f' else 255
   if not (x.size and x.min() >= 0 and x.max() <= top):
-    raise DataError('Expected pixels from 0 to 255, or fractions to 1.')
+    raise DataError('Pixels must be 0 to 255, or fractions 0 to 1.')
   if invert:
     x = top - x
   x = (np.rint(255 * x) if top == 1 else x).astype(np.uint8)
@@ -83,7 +83,7 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
   if resize and shape is not None and x.shape[:2] != shape[:2]:
     x = _resized(x, shape[:2])
   if shape is not None and x.shape[: len(shape)] != shape:
-    raise DataError(f'Expected images of {shape}, not {x.shape}.')
+    raise DataError(f'Images have shape {x.shape}, not {shape}.')
   return x
 
 
@@ -94,7 +94,7 @@ def _decoded(content: bytes, shape) -> np.ndarray:
   try:
     with Image.open(io.BytesIO(content)) as image:
       if image.mode[0] in 'IF':
-        raise DataError(f'Expected 8 bits of a pixel, not {image.mode!r}.')
+        raise DataError(f'Pixels have mode {image.mode!r}, not 8 bits.')
       grey = image.mode in ('1', 'L')
       if shape is not None and len(shape) == 3:
         grey = shape[2] == 1
@@ -140,11 +140,11 @@ def tokens(num_classes: int) -> Task:
     for rows in (x, y):
       if rows.ndim != 2 or rows.dtype.kind not in 'iu' or x.shape != y.shape:
         raise DataError(
-          f'Expected {names} int[n, length] of client {records.client!r}.'
+          f'Client {records.client!r} must have {names} int[n, length].'
         )
       if not 0 <= rows.min() <= rows.max() < num_classes:
         raise DataError(
-          f'Expected tokens 0 to {num_classes - 1} of client '
+          f'Tokens must be 0 to {num_classes - 1}, also of client '
           f'{records.client!r}.'
         )
     return _padded(x, y, num_classes)
@@ -156,7 +156,7 @@ def _integers(values, records, num_classes) -> np.ndarray:
   y = np.asarray(values).reshape(len(values), -1)[:, 0]
   if y.dtype.kind not in 'iu' or not 0 <= y.min() <= y.max() < num_classes:
     raise DataError(
-      f'Expected labels 0 to {num_classes - 1} of client {records.client!r}.'
+      f'Client {records.client!r} has labels outside 0 to {num_classes - 1}.'
     )
   return y.astype(np.int32)
 
@@ -208,7 +208,7 @@ def next_character(letters: str = LEAF_LETTERS) -> Task:
       return np.array([[ids[c] for c in text] for text in texts], np.int16)
     except (KeyError, ValueError) as error:
       raise DataError(
-        f'Expected texts of one length in letters of LEAF of client '
+        f'Texts must have one length and letters of LEAF, also of client '
         f'{records.client!r}: {error!r}.'
       ) from error
 
@@ -217,7 +217,7 @@ def next_character(letters: str = LEAF_LETTERS) -> Task:
     y = codes(column(records, 'y'), records)
     if y.shape[1] != 1:
       raise DataError(
-        f'Expected labels of one letter of client {records.client!r}.'
+        f'Client {records.client!r} has a label of several letters.'
       )
     return {'x': x, 'y': y[:, 0].astype(np.int32)}
 
@@ -264,11 +264,11 @@ def word_counts(path: pathlib.Path, count: int) -> list[str]:
     for line in file:
       word, _, number = line.rstrip('\n').rpartition(' ')
       if not (word and number.isdigit()):
-        raise DataError(f'Expected a word and a count in {path}, not {line!r}.')
+        raise DataError(f'{path} needs a word and a count, not {line!r}.')
       words.append(word)
       if len(words) == count:
         return words
-  raise DataError(f'Expected {count} words in {path}, got {len(words)}.')
+  raise DataError(f'{path} has {len(words)} words, not {count}.')
 
 
 def _text(value: Any) -> str:
@@ -277,7 +277,7 @@ def _text(value: Any) -> str:
   if isinstance(value, bytes):
     return value.decode('utf-8', 'replace')
   if not isinstance(value, str):
-    raise TypeError(f'Expected a text, not {value!r}.')
+    raise TypeError(f'{value!r} is no text.')
   return value
 
 

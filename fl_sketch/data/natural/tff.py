@@ -45,7 +45,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':
-    raise DataError(f'Expected a file NAME_train.h5, not {path}.')
+    raise DataError(f'{path} is not called NAME_train.h5.')
   tests = [path.with_name(f'{stem}_{name}.h5') for name in _TESTS]
   files = [path, *[x for x in tests if x.exists()][:1]]
   with contextlib.ExitStack() as stack:
@@ -67,7 +67,7 @@ def _examples(path, stack) -> Any:
   with reading(path):
     file = stack.enter_context(h5py.File(path, 'r'))
     if not isinstance(group := file.get('examples'), h5py.Group):
-      raise DataError(f'Expected /examples in {path}, found {[*file]}.')
+      raise DataError(f'{path} has {[*file]}, not /examples.')
   return group
 
 
@@ -95,7 +95,7 @@ def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
       found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
       if not found >= _TABLES:
         raise DataError(
-          f'Expected tables {sorted(_TABLES)} in {path}: {sorted(found)}.'
+          f'{path} has tables {sorted(found)}, not {sorted(_TABLES)}.'
         )
       yield from _of_base(base, path, digits)
 
@@ -122,7 +122,7 @@ def _of_base(base, path, digits) -> Iterator[Records]:
   for (split, client), missing in counts.items():
     if split in splits and missing:
       raise DataError(
-        f'Expected {missing} more examples of {client!r} in {split!r} of '
+        f'There are {missing} too few examples of {client!r} in {split!r} of '
         f'{path}.'
       )
 
@@ -133,7 +133,7 @@ def _splits(names, path, digits) -> dict[str, str]:
   train = next((x for x in mine if x.endswith('train')), None)
   if train is None:
     raise DataError(
-      f'Expected a split {"digits_only_" * digits}train in {path}, found '
+      f'There is no {"digits_only_" * digits}train in {path}, which has '
       f'{sorted(names)}.'
     )
   family = train.removesuffix('train')

@@ -93,7 +93,7 @@ class GaussianMechanism:
 
   >>> GaussianMechanism(noise_multiplier=1.0, steps=0)
   Traceback (most recent call last):
-  ValueError: Expected steps=0 >= 1.
+  ValueError: steps=0 must be >= 1.
   """
 
   noise_multiplier: float

@@ -95,7 +95,7 @@ def _random_bits(
 def _stream(key, use: int, count: int) -> jax.Array:
   """The first blocks for one use of a key, uint32[16, count]."""
   if count > np.iinfo(np.int32).max:  # a counter that repeats, repeats draws
-    raise ValueError(f'Expected blocks={count} < 2**31 of one key.')
+    raise ValueError(f'blocks={count} of one key must be < 2**31.')
   return blocks(key, jnp.arange(count, dtype=jnp.uint32), _nonce(use))
 
 

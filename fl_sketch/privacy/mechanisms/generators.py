@@ -77,4 +77,4 @@ def is_known(key: jax.Array) -> bool:
 
 def _check_length(root: bytes):
   if len(root) != ROOT_BYTES:
-    raise ValueError(f'Expected {len(root)=} == {ROOT_BYTES}.')
+    raise ValueError(f'{len(root)=} must be {ROOT_BYTES}.')

@@ -96,9 +96,9 @@ def _promises(sketch, params, d):
     promises = sketches.properties(sketch)
     b = promises.floats(params)
     if promises.alpha is None:
-      raise ValueError(f'Expected an alpha of {promises.name}.')
+      raise ValueError(f'The alpha of {promises.name} is not known.')
     a = promises.coordinate_wise
     alpha, a = promises.alpha(params), a and a(params)
   if b > d:
-    raise ValueError(f'Expected a sketch of {b=} <= {d=}.')
+    raise ValueError(f'A sketch of {b=} must be <= {d=}.')
   return b, alpha, a

@@ -105,15 +105,15 @@ def _row(exp, folder, done, batches, options) -> spectrum_report.Row:
 def _check(exp: experiment.Experiment, options: Options):
   if exp.guarantee is not None:
     raise ValueError(
-      'Expected a config without privacy: a spectrum is a release of the '
+      'A private config has no spectrum: it would be a release of the '
       'training data that no epsilon counts.'
     )
   lanczos_steps, probes, top, samples = options
   d = sum(x.size for x in jax.tree.leaves(exp.params))
   if not 3 <= top <= lanczos_steps <= d:
-    raise ValueError(f'Expected 3 <= {top=} <= {lanczos_steps=} <= {d=}.')
+    raise ValueError(f'{top=} must be 3 to {lanczos_steps=} <= {d=}.')
   if probes < 2 or samples < 1:
-    raise ValueError(f'Expected {probes=} >= 2 and {samples=} >= 1.')
+    raise ValueError(f'{probes=} must be >= 2 and {samples=} >= 1.')
 
 
 def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
@@ -143,7 +143,7 @@ def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
   params = saved_params.read(path, done, exp.params)
   if params is None:
     raise same_run.WorkdirError(
-      f'Expected a checkpoint in {path / str(done)}: the run kept none of '
+      f'There is no checkpoint {path / str(done)}: the run kept none of '
       f'round {done}. Take the same --every, or name another workdir.'
     )
   return params

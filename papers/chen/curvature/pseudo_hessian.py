@@ -73,9 +73,9 @@ def gradient_of_inputs(
     ValueError: a sketch without a key.
   """
   if not jnp.issubdtype(jnp.result_type(batch['x']), jnp.floating):
-    raise TypeError(f"Expected floats in batch['x'], not {batch['x'].dtype}.")
+    raise TypeError(f"batch['x'] must be floats, not {batch['x'].dtype}.")
   if sketch is not None and key is None:
-    raise ValueError('Expected a key for the sketch.')
+    raise ValueError('A sketch requires a key.')
 
   def f(x):
     out = jax.grad(loss_fn)(params, {**batch, 'x': x})

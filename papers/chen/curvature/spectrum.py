@@ -83,7 +83,7 @@ class Spectrum(NamedTuple):
     """
     radius = max(self.largest, -self.smallest)
     if not radius:
-      raise ValueError('Expected an eigenvalue other than 0.')
+      raise ValueError('All eigenvalues are 0.')
     return self.trace_of(np.abs).value / radius
 
   def density(self, grid: np.ndarray, width: float) -> np.ndarray:
@@ -97,7 +97,7 @@ class Spectrum(NamedTuple):
     """The k largest nodes of the first probe and their errors, f64[k] each."""
     steps = self.nodes.shape[1]
     if checks.count('k', k) > steps:
-      raise ValueError(f'Expected {k=} <= {steps=}.')
+      raise ValueError(f'{k=} must be <= {steps=}.')
     largest = slice(-1, -k - 1, -1)
     return self.nodes[0][largest], self.errors[0][largest]
 
@@ -135,12 +135,12 @@ def slq(
   """
   d = sum(x.size for x in jax.tree.leaves(params))
   if checks.count('steps', steps) > d:
-    raise ValueError(f'Expected {steps=} <= {d=}.')
+    raise ValueError(f'{steps=} must be <= {d=}.')
   keys = jax.random.split(key, checks.count('probes', probes))
   estimates = _tridiagonal(loss_fn, params, batches, keys, steps)
   estimates = [np.float64(x) for x in estimates]
   if not np.isfinite(estimates).all():
-    raise ValueError('Expected a finite Hessian.')
+    raise ValueError('The Hessian is not finite.')
   parts = [_quadrature(*one) for one in zip(*estimates, strict=True)]
   nodes, weights, errors = map(np.stack, zip(*parts, strict=True))
   return Spectrum(nodes, weights, errors, d)
@@ -160,7 +160,7 @@ def power_law(eigenvalues: np.ndarray) -> PowerLaw:
   """
   values = np.sort(np.asarray(eigenvalues, np.float64))[::-1]
   if len(values) < 3 or not values[-1] > 0:
-    raise ValueError(f'Expected at least 3 eigenvalues > 0, got {values}.')
+    raise ValueError(f'At least 3 eigenvalues must be > 0, not {values}.')
   x, y = np.log(np.arange(1, len(values) + 1)), np.log(values)
   x, y = x - x.mean(), y - y.mean()
   slope = x @ y / (x @ x)

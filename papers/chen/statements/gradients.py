@@ -166,7 +166,7 @@ def bounded_gradients(
       return Bounded(2 * run.smoothness * loss, m / scale * budget)
     loss = implied * (1 + 1e-6)
   steps = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
-  checks.refuse(f'Expected {steps} at which some loss bounds itself.')
+  checks.refuse(f'No loss bounds itself at {steps}.')
   return Bounded(math.inf, math.inf)
 
 

@@ -20,7 +20,7 @@ NOISE_MULTIPLIERS = (16.6226, 21.9146)
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (20 rounds, 2 points)."""
   if variant not in ('', 'quick'):
-    raise ValueError(f"Expected {variant=} in ('', 'quick').")
+    raise ValueError(f"{variant=} must be '' or 'quick'.")
   quick = variant == 'quick'
   c = new()
   c.dataset = 'quadratics'

@@ -52,7 +52,7 @@ def _minimum(f, start):
   end = optimize.minimize(f, start, jac=True, method='L-BFGS-B', options=how)
   steepest = float(np.abs(end.jac).max())
   if steepest > 1e-6:
-    raise ValueError(f'Expected a minimum, got a gradient of {steepest:.2g}.')
+    raise ValueError(f'This is no minimum: a gradient is {steepest:.2g}.')
   return end.fun
 
 

@@ -92,13 +92,13 @@ def local_steps_bound(
 def _ratio(curvature, smoothness):
   ratio = curvature / smoothness
   if ratio > 1 + 1e-9:
-    checks.refuse(f'Expected {curvature=} <= {smoothness=}.')
+    checks.refuse(f'{curvature=} must be <= {smoothness=}.')
   return ratio
 
 
 def _check_steps(local_steps, rho):
   if 2 * rho * local_steps > 1 + 1e-9:
-    checks.refuse(f'Expected {local_steps=} <= 1 / (2 rho), {rho=}.')
+    checks.refuse(f'{local_steps=} must be <= 1 / (2 rho), {rho=}.')
 
 
 class Comparison(NamedTuple):
@@ -139,13 +139,13 @@ def compare(
   """
   c, noise, x = ratio, 2 * distance * rho, rho * local_steps / alpha
   if x > 0.5 * (1 + 1e-9):
-    checks.refuse(f'Expected {local_steps=} <= {alpha / (2 * rho)}.')
+    checks.refuse(f'{local_steps=} must be <= {alpha / (2 * rho)}.')
   clip = (c * noise + 1.5 * x) / (2 - x - x**2)
   slope, a = 2 - x**2, math.sqrt(2) * (noise + x * c / 2)
   root = (a + math.sqrt(a**2 + 8 * slope)) / (2 * slope)
   comparison = Comparison(root**2 - 1, clip)
   if max(comparison) > c**2 / 2 - 1:
-    checks.refuse(f'Expected {comparison} <= {c**2 / 2 - 1}.')
+    checks.refuse(f'{comparison} must be <= {c**2 / 2 - 1}.')
   return comparison
 
 

@@ -70,7 +70,7 @@ def fedsketch(
     ValueError: server_lr < clients, or pl_constant not with 'pl' alone.
   """
   if (pl_constant is None) == (objective == 'pl'):
-    message = f"Expected {pl_constant=} with objective='pl' alone."
+    message = f"{pl_constant=} has no effect unless objective='pl'."
     raise checks.ChoiceError(message)
   b = lemmas.spread(omega, clients, hashes, form=form)
   checks.at_least('server_lr', server_lr, clients)

@@ -47,7 +47,7 @@ def largest_client_lr(run: Run, *, form: Form = 'corrected') -> float:
 def _meets(run, form):
   value = condition(run, form=form)
   if value > 1 + 1e-9:
-    checks.refuse(f'Expected condition={value:.4g} <= 1.')
+    checks.refuse(f'condition={value:.4g} must be <= 1.')
   return run.client_lr * run.server_lr
 
 
@@ -94,7 +94,7 @@ def pl_bound(
   """
   step, mu = _meets(run, form), pl_constant
   if mu > run.smoothness * (1 + 1e-9):
-    checks.refuse(f'Expected {pl_constant=} <= {run.smoothness=}.')
+    checks.refuse(f'{pl_constant=} must be <= {run.smoothness=}.')
   rate = 1 - step * mu * run.local_steps
   return rate**run.rounds * gap + _noise(run) / mu
 

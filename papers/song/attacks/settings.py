@@ -83,7 +83,7 @@ class AttackConfig:
     """
     names = {field.name for field in dataclasses.fields(cls)}
     if unknown := sorted(set(fields) - names):
-      raise ValueError(f'Expected {unknown} among the fields {sorted(names)}.')
+      raise ValueError(f'{unknown} are none of the fields {sorted(names)}.')
     lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
     c = cls(**{**fields, **lists})
     _check(c)
@@ -126,7 +126,7 @@ def operator(setting: Setting) -> sketches.Sketch | None:
     return None
   if kind == 'count_sketch':
     if size % 2:
-      raise ValueError(f'Expected {size=} of a count_sketch to be even.')
+      raise ValueError(f'{size=} of a count_sketch must be even.')
     return sketches.count_sketch(2, size // 2)
   return sketches.make(kind, size=size, **_FIXED.get(kind, {}))
 
@@ -148,22 +148,24 @@ def _check(c: AttackConfig):
   f.check(c)
   _check_names(c)
   if not 1 <= c.cohort <= c.population:
-    raise ValueError(f'Expected 1 <= {c.cohort=} <= {c.population=}.')
+    raise ValueError(f'{c.cohort=} must be 1 to {c.population=}.')
   if not c.batch_sizes:
-    raise ValueError(f'Expected {c.batch_sizes=} of at least one number.')
+    raise ValueError(f'{c.batch_sizes=} must have at least one number.')
   if c.tv and c.dataset == 'gaussian':
-    raise ValueError(f'Expected {c.tv=} == 0: gaussian inputs are no images.')
+    raise ValueError(f'{c.tv=} must be 0: gaussian inputs are not images.')
   if 'top_k' in c.defences and c.k is None:
-    raise ValueError("Expected k with 'top_k' among the defences.")
+    raise ValueError("Set k: 'top_k' is among the defences.")
   if c.pooled and c.pooled_size is None:
-    raise ValueError(f'Expected pooled_size with {c.pooled=}.')
+    raise ValueError(f'Set pooled_size: it belongs to {c.pooled=}.')
   for name in ('sizes', 'pooled', 'defended_size'):
     if getattr(c, name) and not c.sketches:
-      raise ValueError(f'Expected sketches with {name}={getattr(c, name)}.')
+      raise ValueError(f'{name}={getattr(c, name)} requires sketches.')
   for setting in grid(c):
     op = operator(setting)
     if setting.defence == 'top_k' and op and setting.sketch == 'srft':
-      raise ValueError("Expected real tables with 'top_k', not those of srft.")
+      raise ValueError(
+        "'top_k' requires real tables; those of srft are complex."
+      )
 
 
 def _check_names(c):
@@ -174,4 +176,4 @@ def _check_names(c):
   }
   for name, values in allowed.items():
     if getattr(c, name) not in values:
-      raise ValueError(f'Expected {name}={getattr(c, name)!r} in {values}.')
+      raise ValueError(f'{name}={getattr(c, name)!r} must be one of {values}.')

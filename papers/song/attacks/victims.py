@@ -43,7 +43,7 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
   dataset = sources.load(c.dataset, data_dir)
   x, y = dataset.test['x'], dataset.test['y']
   if len(x) < count:
-    raise ValueError(f'Expected examples x batch size = {count} <= {len(x)}.')
+    raise ValueError(f'examples x batch size = {count} must be <= {len(x)}.')
   options = {}
   if c.model == 'mlp':
     options = {'widths': tuple(c.widths), 'activation': c.activation}
@@ -75,7 +75,7 @@ def candidates(num_classes: int, batch_size: int) -> np.ndarray:
   sets = [*itertools.islice(rows, _MOST_CANDIDATES + 1)]
   if len(sets) > _MOST_CANDIDATES:
     raise ValueError(
-      f'Expected at most {_MOST_CANDIDATES} candidates of labels, which '
+      f'There may be {_MOST_CANDIDATES} candidates of labels, which '
       f'{batch_size=} has more of.'
     )
   return np.array(sets, np.int32)

@@ -48,7 +48,7 @@ def check_convexity(problem: Problem) -> None:
 def _rounds(amount, each):
   """Their ratio, rounded up, where `each` may be 0 by underflow."""
   if not amount <= FOREVER * each:
-    checks.refuse(f'Expected rounds={amount}/{each} <= {FOREVER}.')
+    checks.refuse(f'rounds={amount}/{each} must be <= {FOREVER}.')
   return max(math.ceil(amount / each), 1)
 
 
