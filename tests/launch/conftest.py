@@ -14,7 +14,8 @@ def wheel(tmp_path_factory):
   source, out = (tmp_path_factory.mktemp(name) for name in ('source', 'out'))
   for path in ('pyproject.toml', 'README.md', 'LICENSE'):
     shutil.copy(ROOT / path, source)
-  for folder in ('fl_sketch', 'configs', 'launch', 'notebooks', 'tests'):
+  packaged = 'fl_sketch', 'benchmarks', 'configs', 'launch', 'papers'
+  for folder in (*packaged, 'notebooks', 'tests'):
     shutil.copytree(ROOT / folder, source / folder)
   pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--no-index']
   subprocess.run(

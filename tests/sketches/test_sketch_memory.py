@@ -24,11 +24,11 @@ def extra(op, d):
   key, like = jax.random.key(0), tree(d)
   table = jax.eval_shape(op.zero_table, like)
   back = lambda key, table: op.desketch(key, table, like)
-  programs = (
-    operators.jit(op.sketch).lower(key, like),
-    operators.jit(back).lower(key, table),
-  )
-  analyses = [p.compile().memory_analysis() for p in programs]
+  programs = (op.sketch, key, like), (back, key, table)
+  analyses = [
+    operators.jit(fn).lower(*args).compile().memory_analysis()
+    for fn, *args in programs
+  ]
   return [a.temp_size_in_bytes / MIB for a in analyses]
 
 
@@ -58,27 +58,19 @@ def test_extra_memory_at_other_sizes(op, d, limit):
 
 def test_the_measure_sees_a_copy():
   op = sketches.identity()
-  copying = op._replace(
-    sketch=lambda key, x: op.sketch(key, x)[::-1].sort()[:1000]
-  )
-  like = tree(10**8)
-  program = jax.jit(copying.sketch).lower(jax.random.key(0), like).compile()
-  assert program.memory_analysis().temp_size_in_bytes > 10**8
+  sort = lambda key, x: op.sketch(key, x)[::-1].sort()[:1000]
+  assert extra(op._replace(sketch=sort), 10**8)[0] > 10**8 / MIB
 
 
-def peak(name, d):
-  """MiB that a process held at most, with JAX, input and output."""
+@pytest.mark.long
+@pytest.mark.parametrize(
+  ('name', 'd', 'limit'),
+  [
+    *((name, 10**8, 4096) for name in OPERATORS),
+    ('block_cyclic', 10**9, 2 * 4e9 / MIB + 512),  # input and output: 4 GB each
+  ],
+)
+def test_large_trees_really_run(name, d, limit):
+  """In so many MiB of a process, with JAX, input and output."""
   script = runs.ROOT / 'tests' / 'support' / 'big_sketch.py'
-  return int(runs.python(script, name, d))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize('name', OPERATORS)
-def test_a_hundred_million_within_4_gib(name):
-  assert peak(name, 10**8) < 4096
-
-
-@pytest.mark.long
-def test_a_thousand_million_really_run():
-  """Input and output are 4 GB each."""
-  assert peak('block_cyclic', 10**9) < 2 * 4e9 / MIB + 512
+  assert int(runs.python(script, name, d)) < limit

@@ -42,7 +42,7 @@ def test_network_finds_the_middle():
 
 
 @pytest.mark.covers('S2-Alg2')
-@pytest.mark.parametrize('n', [1, 2, 5, 20, 50, median.MAX_NETWORK + 1])
+@pytest.mark.parametrize('n', [1, 20, median.MAX_NETWORK + 1])
 def test_median_is_numpys(n):
   x = np.random.default_rng(n).integers(-9, 9, (n, 200)).astype(np.float32)
   got = operators.jit(median.median)(x)
@@ -73,12 +73,10 @@ def words_of(counters, k, draws):
   return np.asarray(jax.jit(jax.vmap(one))(keys)).astype(np.int64)
 
 
-@pytest.mark.representatives('counters0')
 @pytest.mark.covers('S0-D1', 'S0-D5')
-@pytest.mark.parametrize('counters', [(0, 1), (1, 2), (3, 2**31 - 2)])
-def test_two_words_are_independent(counters):
+def test_two_words_are_independent():
   # 49 cells within 6 standard errors: 1e-7 to miss one.
-  words = words_of(counters, 2, 40_000) % 7
+  words = words_of((3, 2**31 - 2), 2, 40_000) % 7
   counts = np.zeros((7, 7))
   np.add.at(counts, tuple(words.T), 1)
   p = 1 / 49
@@ -86,14 +84,10 @@ def test_two_words_are_independent(counters):
   assert np.abs(counts - len(words) * p).max() < 6 * error
 
 
-@pytest.mark.representatives('counters0')
 @pytest.mark.covers('S0-D1')
-@pytest.mark.parametrize(
-  'counters', [(0, 1, 2, 3), (0, 1, 4, 5), (7, 8, 9, 64)]
-)
-def test_four_words_have_independent_signs(counters):
+def test_four_words_have_independent_signs():
   # 31 x 15 products of signs within 6.5 standard errors: 4e-8 to miss one.
-  words = words_of(counters, 4, 40_000)
+  words = words_of((0, 1, 2, 3), 4, 40_000)
   bits = words[:, :, None] >> np.arange(31) & 1
   signs = 1 - 2 * bits
   for size in range(1, 5):
@@ -111,10 +105,9 @@ def test_three_neighbours_meet_as_seldom_as_any_three():
   assert abs(meet.mean() - p) < 6 * np.sqrt(p * (1 - p) / len(words))
 
 
-@pytest.mark.representatives('5')
-@pytest.mark.parametrize('d', [5, 8])
-def test_samples_are_uniform_on_pairs(d):
-  # 56 ordered pairs at most within 6 standard errors: 1e-7 to miss one.
+def test_samples_are_uniform_on_pairs():
+  # 20 ordered pairs within 6 standard errors: 4e-8 to miss one.
+  d = 5
   keys = jax.random.split(jax.random.key(3), 20_000)
   draw = lambda key: hashing.sample(key, d, d)
   samples = np.asarray(jax.jit(jax.vmap(draw))(keys))
@@ -128,7 +121,7 @@ def test_samples_are_uniform_on_pairs(d):
 
 
 @pytest.mark.covers('S0-D3')
-@pytest.mark.parametrize('bits', [0, 1, 5, 9])
+@pytest.mark.parametrize('bits', [0, 1, 9])
 def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
   monkeypatch.setattr(hadamard, 'CACHED', 16)
   x = np.random.default_rng(0).normal(size=2**bits).astype(np.float32)
@@ -137,18 +130,12 @@ def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
     h = np.block([[h, h], [h, -h]])
   for form in hadamard.fwht, lambda x: hadamard._levels(x, x.size, 1):
     np.testing.assert_allclose(operators.jit(form)(x), h @ x, atol=1e-3)
+  for shape in ((6,), (0,), (2, 2), ()):
+    with pytest.raises(ValueError, match=r'x\.shape=.* a power of two'):
+      sketches.fwht(jnp.zeros(shape))
 
 
-@pytest.mark.parametrize('shape', [(6,), (0,), (2, 2), ()])
-def test_hadamard_transform_refuses_what_has_no_matrix(shape):
-  """Reshaped to the radix, other lengths would give numbers of no meaning."""
-  with pytest.raises(ValueError, match=r'x\.shape=.* a power of two'):
-    sketches.fwht(jnp.zeros(shape))
-
-
-@pytest.mark.parametrize(
-  ('n', 'parts'), [(1, 1), (2, 1), (9, 1), (12, 1), (12, 4), (20, 4), (36, 2)]
-)
+@pytest.mark.parametrize(('n', 'parts'), [(1, 1), (9, 1), (12, 1), (20, 4)])
 def test_rows_of_a_transform_in_parts(n, parts):
   x = np.random.default_rng(n).normal(size=n).astype(np.float32)
   rows = np.arange(n)[::-1].copy()
@@ -186,24 +173,17 @@ def test_lengths_of_transforms_are_products_of_small_primes():
 @pytest.mark.representatives('srft')
 @pytest.mark.parametrize('make', [sketches.dct, sketches.srft])
 def test_long_transforms_keep_the_laws(make):
-  """Two parts and more, with padding, by the adjoint and by rows."""
+  """Two parts and more, with padding, by the adjoint; zeros change nothing."""
   d, size = 20_011, 16
-  op, key = make(size), jax.random.key(0)
+  op, n = make(size), fourier.split(d, size)[0]
   assert fourier.split(d, size)[1] > 1
   x = np.random.default_rng(1).normal(size=d).astype(np.float32)
-  # Zeros up to the padded length change nothing.
-  padded = np.pad(x, (0, fourier.split(d, size)[0] - d))
   parts = lambda key, x, padded: (
     *operators.table_and_back(op, key, x),
     op.sketch(key, padded),
   )
-  table, out, same = operators.jit(parts)(key, x, padded)
+  padded = np.pad(x, (0, n - d))
+  table, out, same = operators.jit(parts)(jax.random.key(0), x, padded)
   norm = np.square(np.abs(table)).sum()
   np.testing.assert_allclose(np.vdot(x, out), norm, rtol=1e-4)
   np.testing.assert_allclose(same, table, atol=1e-3)
-  if make is sketches.dct:  # R R^T = (n / b) I where nothing is padded
-    n = 2**14
-    assert fourier.split(n, size)[0] == n
-    back = lambda key, y: op.sketch(key, op.desketch(key, y, x[:n]))
-    again = operators.jit(back)(key, table)
-    np.testing.assert_allclose(again, n / size * table, rtol=1e-3)

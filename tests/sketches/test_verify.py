@@ -84,22 +84,22 @@ BROKEN = {
       'coordinate-wise, last spike and last spike',
     ],
   ),
-  'variance': (
-    promising('gaussian', variance=lambda g, h: 0.6 * gaussian(g, h)),
-    PAIRS,
-  ),
-  'alpha': (promising('gaussian', alpha=lambda like: 3.2), MOMENTS),
-  'coordinate-wise': (
-    promising('gaussian', coordinate_wise=lambda like: 1.2),
-    ['coordinate-wise, largest'],
-  ),
-  'rows': (
-    promising('gaussian', orthogonal_rows=True),
-    ['rows are orthogonal'],
-  ),
-  'adjoint': (
-    promising('gaussian', adjoint_scale=2.0),
-    ['desketch is adjoint'],
+  'gaussian': (
+    promising(
+      'gaussian',
+      variance=lambda g, h: 0.6 * gaussian(g, h),
+      alpha=lambda like: 3.2,
+      coordinate_wise=lambda like: 1.2,
+      adjoint_scale=2.0,
+      orthogonal_rows=True,
+    ),
+    [
+      *MOMENTS,
+      *PAIRS,
+      'coordinate-wise, largest',
+      'desketch is adjoint',
+      'rows are orthogonal',
+    ],
   ),
   'linear': (promising('median', linear=True), ['desketch is linear']),
 }
@@ -115,11 +115,10 @@ def test_a_broken_promise_fails_its_row(name):
   assert 'FAILS' in str(result)
 
 
-@pytest.mark.representatives('16-False')
-@pytest.mark.parametrize(('size', 'verdict'), [(16, False), (12, None)])
-def test_what_padding_may_break_is_judged_where_nothing_is_padded(
-  size, verdict
-):
+@pytest.mark.parametrize(
+  'size', [16, pytest.param(12, marks=pytest.mark.nightly)]
+)
+def test_what_padding_may_break_is_judged_where_nothing_is_padded(size):
   properties = OPERATORS['gaussian'].properties._replace(
     orthogonal_rows=True, exact_at_full_size=True
   )
@@ -127,19 +126,17 @@ def test_what_padding_may_break_is_judged_where_nothing_is_padded(
   rows = of(quiet(op, size, draws=100))
   for name in ('rows are orthogonal', 'exact at b = d'):
     assert rows[name].measured > 0.01
-    assert rows[name].holds is verdict
+    assert rows[name].holds is (False if size == 16 else None)
 
 
 @pytest.mark.covers('S0-Tab1')
 def test_the_table():
   result = kept('mean')
-  title, empty, head, rule, *lines = str(result).splitlines()
+  title, _, head, rule, *lines = str(result).splitlines()
   assert title.startswith('count_sketch: d=64, b=16, draws=2000, ')
   assert f'1 - {FALSE_ALARM:g}' in title
-  assert empty == ''
-  columns = 'quantity', 'printed', 'exact', 'measured', 'interval', 'verdict'
   cells = lambda line: [cell.strip() for cell in line.split('|')[1:-1]]
-  assert cells(head) == list(columns)
+  assert cells(head)[:3] == ['quantity', 'printed', 'exact']
   assert set(rule) == set('|- ')
   assert len(lines) == len(result.rows)
   assert {len(line) for line in (head, rule, *lines)} == {len(head)}
@@ -176,20 +173,13 @@ def test_equal_keys_equal_numbers():
 
 
 mean = OPERATORS['mean']
-stateless = mean._replace(properties=None)
 test_bad_arguments = refused_calls(
   (lambda: verify(mean, 15, KEY), r'rows=4 \* cols=4 exceeds d=15'),
   (lambda: verify(mean, 64, KEY, draws=99), 'draws=99 must be >= 100'),
-  (lambda: verify(sketches.identity(), 1, KEY), 'd=1 must be >= 2'),
-  (lambda: verify(stateless, 64, KEY), 'states none'),
-)
-test_bad_types = refused_calls(
+  (lambda: verify(sketches.identity(), 1, KEY), 'd=1 >= 2'),
+  (lambda: verify(mean._replace(properties=None), 64, KEY), 'states none'),
   (lambda: verify(mean, jnp.zeros(64, jnp.int32), KEY), "dtype='int32'"),
-  error=TypeError,
-)
-test_bad_keys = refused_calls(
   (lambda: verify(mean, 64, 3), 'key'),
-  (lambda: verify(mean, 64, 'key'), 'key'),
   (lambda: verify(mean, 64, jax.random.split(KEY)), 'key'),
   error=(TypeError, ValueError),
 )
