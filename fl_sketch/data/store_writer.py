@@ -217,7 +217,7 @@ def _sizes(sizes, least: int) -> np.ndarray:
   """Sizes of clients as int64; refuses fewer samples than `least`."""
   sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
   if not (len(sizes) and sizes.min() >= least):
-    raise ValueError(f'{sizes=} must be >= {least}, of one client or more.')
+    raise ValueError(f'Sizes {sizes} must be >= {least}, and not empty.')
   return sizes
 
 

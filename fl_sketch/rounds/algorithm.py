@@ -191,7 +191,7 @@ def federated(
   """
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
-    raise ValueError('A RoundLocal has no privacy analysis.')
+    raise ValueError('A RoundLocal has no privacy analysis; use local steps.')
   return Algorithm(
     local,
     correction=correction,

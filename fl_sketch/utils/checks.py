@@ -132,7 +132,7 @@ def count(name: str, value: Any) -> int:
 def member(name: str, value: Any, kind: type[enum.Enum]) -> None:
   """Raise TypeError unless `value` is a member of the enum `kind`."""
   if not isinstance(value, kind):
-    raise TypeError(f'{name}={value!r} must be a {kind.__name__}.')
+    raise TypeError(f'{name}={value!r} must be a member of {kind.__name__}.')
 
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

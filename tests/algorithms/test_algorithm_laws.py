@@ -132,7 +132,7 @@ TOP = codecs.top_k(3)
 decayed = lambda **options: linear('fedcom', codec=TOP, **options)(HP)
 demo = lambda **options: linear('demo', codec=TOP, **options)(HP)
 test_memories_that_mean_nothing_are_refused = refused_calls(
-  (lambda: decayed(residual_decay=0.5), 'residual_decay=0.5 to be 1 without'),
+  (lambda: decayed(residual_decay=0.5), 'residual_decay=0.5 must be 1 without'),
   (lambda: feedback.compress(TOP, residual_decay=0.5), 'residual_decay=0.5'),
   (lambda: decayed(residual_decay=0.0, error_feedback=True), 'decay=0.0'),
   (lambda: decayed(residual_decay=1.1, error_feedback=True), 'decay=1.1'),

@@ -89,7 +89,7 @@ test_what_slopes_cannot_have_is_refused = refused_calls(
     "local_optimizer=.'kind': 'adamw'.",
   ),
   (lambda: config(client_clip=1.0), 'client_clip=1.0 is not supported by'),
-  (private_round_local, 'private algorithm without a RoundLocal'),
+  (private_round_local, 'RoundLocal has no privacy analysis'),
   (
     lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2),
     'size=2 is not between 3 layers',

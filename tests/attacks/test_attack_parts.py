@@ -29,9 +29,6 @@ def length(tree):
   return np.linalg.norm(vector(tree))
 
 
-# Views.
-
-
 def descend(w, batches, client_lr):
   """The update of a client with a tanh layer that makes a step a batch."""
   start = w = np.asarray(w, float)
@@ -47,7 +44,6 @@ def test_views_are_what_clients_send():
   sgd = functools.partial(local_work.sgd, victims.tanh_loss, 0.3)
   options = {
     'gradient': {},
-    'one step': {'local': sgd(local_steps=1)},
     'three steps': {'local': sgd(local_steps=3)},
     'two batches': {'local': sgd(), 'batches': 2},
     'one gradient of two batches': {'batches': 2},
@@ -59,22 +55,16 @@ def test_views_are_what_clients_send():
     view, batch = attacks.view, {'x': x, 'y': y}
     send = lambda options: view(victims.tanh_loss, **options)(w, batch, KEY)
     sent = {name: send(kind) for name, kind in options.items()}
-    sent['jax'] = jax.grad(victims.tanh_loss)(jnp.asarray(w), batch)
     return sent, op.sketch(KEY, sent['three steps'])
 
   sent, table = all_views()
   close = functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6)
   whole, halves = [(x, y)], [(x[:2], y[:2]), (x[2:], y[2:])]
-  chex.assert_trees_all_equal(sent['gradient'], sent['jax'])
   close(sent['gradient'], descend(w, whole, 1.0))
-  close(sent['one step'], 0.3 * sent['gradient'])
   close(sent['three steps'], descend(w, 3 * whole, 0.3))
   close(sent['two batches'], descend(w, halves, 0.3))
   close(sent['one gradient of two batches'], sent['gradient'])
   close(sent['sketched'], table)
-
-
-# Objectives.
 
 
 def test_objectives_by_hand():
@@ -98,14 +88,8 @@ def test_total_variation_by_hand():
     objectives.total_variation(jnp.zeros((2, 3)))
 
 
-# Defences.
-
-
-@pytest.mark.representatives('complex table')
-@pytest.mark.parametrize('kind', ['tree', 'complex table'])
-def test_noise_has_the_length_that_is_asked_for(kind):
-  table = kind == 'complex table'
-  message = sketches.srft(8).sketch(KEY, MESSAGE) if table else MESSAGE
+def test_noise_has_the_length_that_is_asked_for():
+  message = [sketches.srft(8).sketch(KEY, MESSAGE), MESSAGE['b']]
 
   @jax.jit
   def noise(seed, scale):
@@ -151,10 +135,9 @@ def test_top_k_keeps_k_and_attackers_see_which():
   np.testing.assert_array_equal(redone, np.where(sent != 0, vector(guess), 0))
 
 
-@pytest.mark.parametrize('name', ['clip', 'normalize'])
-def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c(name):
+def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c():
   """The noise's squares are chi squared; false alarm below 1e-6."""
-  c, z, n = 0.7, 2.0, 4096
+  c, z, n, name = 0.7, 2.0, 4096, 'normalize'
 
   @jax.jit
   def run(message, z):
@@ -176,28 +159,24 @@ def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c(name):
   assert stats.kstest(drawn, 'norm').pvalue > 4e-7
 
 
-# Scores.
-
 IMAGES = np.random.default_rng(0).uniform(size=(3, 16, 14, 2))
 
 
 def test_guesses_are_matched_to_samples():
-  order = np.array([2, 0, 1])
+  order, labels = np.array([2, 0, 1]), np.array([7, 8, 9])
   guess = IMAGES[order] + 0.01
-  matched = scores.match(guess, IMAGES)
-  np.testing.assert_array_equal(order[matched], np.arange(3))
-  labels = np.array([7, 8, 9])
+  np.testing.assert_array_equal(
+    order[scores.match(guess, IMAGES)], np.arange(3)
+  )
   judge = functools.partial(scores.score, guess, IMAGES, true_labels=labels)
-  score = judge(labels=labels[order], success=0.05)
-  assert score['label_accuracy'].tolist() == [1, 1, 1]
-  assert score['success'].tolist() == [1, 1, 1]
   off = 0.01 * np.sqrt(IMAGES[0].size)
   expected = off / np.linalg.norm(IMAGES.reshape(3, -1), axis=1)
-  np.testing.assert_allclose(score['relative_error'], expected, rtol=1e-6)
-  np.testing.assert_allclose(score['mse'], 1e-4, rtol=1e-6)
-  wrong = judge(labels=labels, success=0.001)
-  assert wrong['label_accuracy'].tolist() == [0, 0, 0]
-  assert wrong['success'].tolist() == [0, 0, 0]
+  for sent, success, right in ((labels[order], 0.05, 1), (labels, 0.001, 0)):
+    score = judge(labels=sent, success=success)
+    assert score['label_accuracy'].tolist() == [right] * 3
+    assert score['success'].tolist() == [right] * 3
+    np.testing.assert_allclose(score['relative_error'], expected, rtol=1e-6)
+    np.testing.assert_allclose(score['mse'], 1e-4, rtol=1e-6)
 
 
 def ssim_twin(x, y):
@@ -232,9 +211,9 @@ def test_images_are_scored_as_by_numpy():
   assert 0 < score['ssim'][2] < score['ssim'][1] < 0.99
 
 
-@pytest.mark.parametrize('junk', [np.nan, np.inf, -np.inf])
-def test_guesses_that_failed_do_not_crash(junk):
-  guess = IMAGES.copy()
-  guess[1] = junk
-  score = scores.score(guess[[1, 0, 2]], IMAGES)
-  assert score['success'].tolist() == [1, 0, 1]
+def test_guesses_that_failed_do_not_crash():
+  for junk in (np.nan, np.inf, -np.inf):
+    guess = IMAGES.copy()
+    guess[1] = junk
+    score = scores.score(guess[[1, 0, 2]], IMAGES)
+    assert score['success'].tolist() == [1, 0, 1]

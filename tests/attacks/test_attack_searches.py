@@ -3,7 +3,7 @@
 import functools
 
 import chex
-from fl_sketch import attacks, sketches
+from fl_sketch import attacks
 from fl_sketch.attacks import objectives, searches
 import jax
 import jax.numpy as jnp
@@ -85,20 +85,16 @@ def find(observed, key=KEY, **options):
 def test_examples_together_are_as_one_by_one_and_so_are_tries():
   observed, keys = normal(0, 4, 3), jax.random.split(KEY, 4)
   run = functools.partial(find, optimizer='adam', steps=100)
-
-  @jax.jit
-  def ways():
-    together = jax.vmap(functools.partial(run, lanes=3))(observed, keys)
-    return together, jax.lax.map(lambda a: run(*a), (observed, keys))
-
-  together, apart = ways()
-  chex.assert_trees_all_close(together, apart, rtol=1e-3, atol=1e-5)
-  solution = -observed / np.square(SCALE)
-  np.testing.assert_allclose(apart.x[:, 0], solution, atol=0.2)
-  chex.assert_shape(together.trace, (4, 3, 100))
-  np.testing.assert_array_equal(
-    together.objective, together.objectives.min(axis=1)
+  together = jax.jit(jax.vmap(functools.partial(run, lanes=3)))(observed, keys)
+  apart = jax.jit(lambda *args: jax.lax.map(lambda a: run(*a), args))
+  chex.assert_trees_all_close(
+    together, apart(observed, keys), rtol=1e-3, atol=1e-5
   )
+  solution = -observed / np.square(SCALE)
+  np.testing.assert_allclose(together.x[:, 0], solution, atol=0.2)
+  assert together.trace.shape == (4, 3, 100)
+  least = together.objectives.min(axis=1)
+  np.testing.assert_array_equal(together.objective, least)
   # The guess is no worse than any point on the way.
   assert (together.objectives <= together.trace.min(axis=2)).all()
 
@@ -129,15 +125,10 @@ def test_a_try_that_fails_late_keeps_what_it_had():
   assert 2.5 < guess.x[0, 0] <= 3
 
 
-STAY = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
-
-
-@pytest.mark.representatives('adam')
-@pytest.mark.parametrize('optimizer', ['adam', 'lbfgs'])
-def test_what_is_found_is_in_its_box(optimizer):
+def test_what_is_found_is_in_its_box():
   """A diagonal quadratic: the least in the box is the clipped solution."""
   observed = np.array([-4.0, 1.0, 0.9], np.float32)  # solution 4, -1/4, -1/10
-  options = {'box': (-0.2, 2.0), 'optimizer': optimizer, 'steps': 200}
+  options = {'box': (-0.2, 2.0), 'optimizer': 'adam', 'steps': 200}
   guess = jax.jit(lambda: find(observed, **options).x)()
   np.testing.assert_allclose(guess[0], [2.0, -0.2, -0.1], atol=1e-3)
 
@@ -145,9 +136,10 @@ def test_what_is_found_is_in_its_box(optimizer):
 def test_the_total_variation_is_added_to_the_objective():
   w = normal(0, 2, 3, 1)
   loss_fn = lambda w, batch: 0.5 * jnp.sum((w[None] - batch['x']) ** 2)
+  stay = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
   plain, smooth = (
     attacks.reconstruct(
-      loss_fn, w, w, w[None], KEY, labels=jnp.zeros(1), tv=tv, **STAY
+      loss_fn, w, w, w[None], KEY, labels=jnp.zeros(1), tv=tv, **stay
     )
     for tv in (0.0, 0.3)
   )
@@ -159,16 +151,11 @@ def test_the_total_variation_is_added_to_the_objective():
 
 ONES = np.ones(3, np.float32)
 test_wrong_arguments_are_refused = refused_calls(
-  (lambda: searches.make('sgd', 10), "optimizer='sgd' to be one of .'armijo'"),
-  (lambda: find(ONES, objective='l1'), "objective='l1' to be one of .'l2'"),
-  (
-    lambda: find(ONES, sketch=sketches.gaussian(2)),
-    'Set sketch and sketch_key tog',
-  ),
+  (lambda: searches.make('sgd', 10), "optimizer='sgd' must be one of .'arm"),
+  (lambda: find(ONES, objective='l1'), "objective='l1' must be one of .'l2'"),
   (lambda: find(ONES, sketch_key=KEY), 'sketch and sketch_key together'),
   (lambda: find(ONES[:2]), r'shapes \(2,\), and messages have \(3,\)'),
   (lambda: find(ONES, steps=0), 'steps=0'),
   (lambda: find(ONES, restarts=0), 'restarts=0'),
-  (lambda: find(ONES, labels=None), 'num_classes, not 0'),
   (lambda: find(ONES, num_classes=2), 'num_classes, not 2'),
 )

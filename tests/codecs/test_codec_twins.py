@@ -12,11 +12,13 @@ from scipy import fft
 import sketch_twins
 
 
-@pytest.mark.parametrize('bound', [1, 7, 127, 128, 2**15 - 1])
-def test_packing_there_and_back(bound):
-  """Of 1 to 9 numbers: whole bytes, and bytes that are filled up."""
+@pytest.mark.parametrize(
+  ('bound', 'bits'), [(1, 2), (7, 4), (127, 8), (128, 16), (2**15 - 1, 16)]
+)
+def test_packing_there_and_back(bound, bits):
+  """Of whole bytes, and of bytes that are filled up."""
   vectors = []
-  for n in range(1, 10):
+  for n in (1, 5, 8):
     q = np.random.default_rng(n).integers(-bound, bound + 1, n)
     q[0], q[-1] = bound, -bound
     vectors.append(np.float32(q))
@@ -24,10 +26,9 @@ def test_packing_there_and_back(bound):
   @operators.jit
   def both(vectors):
     packed = [packing.pack(q, bound) for q in vectors]
-    sizes = range(1, 10)
-    return packed, list(map(packing.unpack, packed, [bound] * 9, sizes))
+    sizes = map(len, vectors)
+    return packed, list(map(packing.unpack, packed, [bound] * 3, sizes))
 
-  bits = {1: 2, 7: 4, 127: 8}.get(bound, 16)
   for q, packed, back in zip(vectors, *both(vectors), strict=True):
     np.testing.assert_array_equal(back, q)
     assert packed.nbytes == -(-q.size * bits // 8)
@@ -172,16 +173,14 @@ def cosines_twin(name, x):
   return (bits_of(places, 3), sent), np.concatenate(out)[:D]
 
 
-@pytest.mark.parametrize('bits', [0, 1, 3, 8, 12, 20])
+@pytest.mark.parametrize('bits', [0, 3, 12])
 def test_packing_of_any_width_there_and_back(bits):
   """Catches bits of a number that are lost where it crosses a byte."""
-  for n in (1, 5, 8):
-    q = np.random.default_rng(n).integers(0, 2**bits, n)
-    packed = packing.pack_bits(q, bits)
-    assert packed.tolist() == (bits_of(q, bits) if bits else [])
-    assert packed.dtype == np.uint8
-    back = packing.unpack_bits(packed, bits, n)
-    np.testing.assert_array_equal(back, q)
+  q = np.random.default_rng(0).integers(0, 2**bits, 5)
+  packed = packing.pack_bits(q, bits)
+  assert packed.tolist() == (bits_of(q, bits) if bits else [])
+  assert packed.dtype == np.uint8
+  np.testing.assert_array_equal(packing.unpack_bits(packed, bits, 5), q)
 
 
 TWINS = {

@@ -2,8 +2,8 @@
 
 import cases
 import chex
-from codec_cases import CODECS, DRAWS, U, draws, squared_error, there_and_back
-from fl_sketch import algorithms, codecs, experiment, rounds, sketches
+from codec_cases import CODECS, U, squared_error, there_and_back
+from fl_sketch import algorithms, codecs, experiment, rounds
 from fl_sketch.experiment import config
 from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import (
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
-from operators import KEY, mean_and_error
+from operators import KEY
 import pytest
 
 COUNT, PARAMS = cases.COUNT, cases.PARAMS
@@ -69,14 +69,11 @@ def test_huge_and_tiny_numbers(name):
   assert fn(KEY, np.zeros(8, np.float32)).tolist() == [0] * 8
 
 
-@pytest.mark.parametrize(
-  'bits', [0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000]
-)
-def test_no_nan_becomes_a_number(bits):
+def test_no_nan_becomes_a_number():
   """Random bits may carry a NaN to an infinity, or to a zero."""
-  x = np.full(64, bits, np.uint32).view(np.float32)
-  payload = NARROW['bfloat16'].encode(KEY, x)
-  assert np.isnan(payload).all()
+  patterns = [0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000]
+  x = np.repeat(np.uint32(patterns), 64).view(np.float32)
+  assert np.isnan(NARROW['bfloat16'].encode(KEY, x)).all()
   infinite = NARROW['bfloat16'].encode(KEY, f32(np.inf, -np.inf))
   assert infinite.tolist() == [np.inf, -np.inf]
 
@@ -98,48 +95,17 @@ def test_a_nan_stays_in_its_block(name):
   np.testing.assert_array_equal(out[3:6], [2, 0, -2])
 
 
-def test_a_mean_over_clients_loses_the_rounding():
-  """Rounded to nearest, equal clients would all err alike."""
-  # A mean within 6 standard errors: 2e-9 to miss it.
-  x = f32(1 + 2**-9)
-  rounded = draws('bfloat16', x)
-  assert set(rounded.ravel()) == {1, 1 + U}
-  mean, error = mean_and_error(rounded.ravel())
-  assert abs(mean - x[0]) < 6 * error < 2**-9 / 5
-  assert x.astype(jnp.bfloat16)[0] == 1
-
-
 def test_error_feedback_takes_them_while_they_contract():
   for codec in *NARROW.values(), codecs.int4(392):
     feedback.compress(codec, error_feedback=True)
   assert codecs.int4(393).omega(393) == 1  # r = 3
-  with pytest.raises(ValueError, match="codec='int4' to be a contraction"):
+  with pytest.raises(ValueError, match="codec='int4' must be a contraction"):
     feedback.compress(codecs.int4(393), error_feedback=True)
 
 
-def test_second_moment_of_a_sketch_sent_through_a_codec():
-  # A mean, on one side, within 6 standard errors: 1e-9 to miss it.
-  op, codec = sketches.block_cyclic(8), NARROW['int4_blocks']
-  x = np.random.default_rng(1).standard_normal(32).astype(np.float32)
-
-  @operators.jit
-  @jax.vmap
-  def received(key):
-    hashes, rounding = jax.random.split(key)
-    table = op.sketch(hashes, x)
-    sent = there_and_back(codec, table)(rounding, table)
-    return op.desketch(hashes, sent, x)
-
-  estimates = np.asarray(received(jax.random.split(KEY, DRAWS)), np.float64)
-  squares = np.square(estimates).sum(1) / np.square(x).sum()
-  alpha = sketches.properties(op).alpha(32)
-  bound = (1 + codec.omega(8)) * (1 + alpha)
-  mean, error = mean_and_error(squares)
-  assert bound / 2 < mean < bound + 6 * error
-
-
-def algorithm(name, **options):
-  return algorithms.make(name, cases.loss_fn, **options)
+def safl(codec, **options):
+  options |= {'codec': codec, 'sketch': cases.CYCLIC}
+  return algorithms.make('safl', cases.loss_fn, **options)
 
 
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
@@ -159,7 +125,7 @@ def test_groups_of_a_robust_mean_hold_what_was_decoded():
 
 def test_a_codec_that_does_not_suit_the_table_is_refused():
   """It is the table that it must be able to encode, not the model."""
-  make = algorithm('safl', sketch=cases.CYCLIC, codec=codecs.top_k(5))
+  make = safl(codecs.top_k(5))
   with pytest.raises(ValueError, match='k=5 exceeds d=4'):
     rounds.init(make(cases.HP), PARAMS, cases.POPULATION)
 
@@ -175,8 +141,7 @@ def test_a_codec_that_does_not_suit_the_table_is_refused():
 )
 def test_no_codec_where_it_would_undo_noise_or_bound(terms):
   """Catches a codec of messages that have to be integers of the grid."""
-  options = {'codec': codecs.int8(), 'privacy': Release(4.0, **terms)}
-  make = algorithm('safl', sketch=cases.CYCLIC, **options)
+  make = safl(codecs.int8(), privacy=Release(4.0, **terms))
   with pytest.raises(ValueError, match='codec is not supported with privac'):
     make(cases.HP)
 
@@ -208,7 +173,7 @@ def test_a_private_config_has_a_codec_where_the_server_is_trusted():
   fields = CONFIG | {'epsilon': 8.0, 'delta': 1e-5, 'clip_norm': 1.0}
   fields |= {'standardize': False, 'codec': {'kind': 'int4'}}
   assert experiment.account(config.Config(**fields))
-  with pytest.raises(ValueError, match='codec to be None with privacy'):
+  with pytest.raises(ValueError, match='codec is not supported with privacy'):
     experiment.account(config.Config(**fields, trust='local'))
 
 

@@ -223,10 +223,10 @@ def test_full_is_every_client_whole(p):
 
 draw = lambda *rest: batches.draw(EVEN, IDS, 0, 0, 1, *rest)
 test_bad_arguments_are_refused = refused_calls(
-  (lambda: draw(1, 'no'), r"order='no' to be one of \('replace'"),
+  (lambda: draw(1, 'no'), r"order='no' must be one of \('replace'"),
   (lambda: draw(0), 'batch_size=0 must be'),
   (lambda: draw(17, 'poisson'), 'batch_size=17 must be 1 to 16, the samples'),
-  (lambda: batches.poisson_limits(EVEN, 2, np.nan), 'tail=nan to be finite'),
-  (lambda: batches.full(EVEN, np.array([-1])), '0 <= ids <= population=30'),
-  (lambda: batches.full(EVEN, np.array([31])), '0 <= ids <= population=30'),
+  (lambda: batches.poisson_limits(EVEN, 2, np.nan), 'tail=nan must be finite'),
+  (lambda: batches.full(EVEN, np.array([-1])), 'must be 0 to population=30'),
+  (lambda: batches.full(EVEN, np.array([31])), 'must be 0 to population=30'),
 )

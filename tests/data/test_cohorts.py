@@ -232,8 +232,8 @@ test_bad_arguments_are_refused = refused_calls(
     lambda: cohorts.default_max_cohort(8, 0.5, 1.0),
     r'tail=1\.0 must be > 0 and < 1',
   ),
-  (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'tail=nan to be finite'),
-  (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' to be"),
+  (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'tail=nan must be finite'),
+  (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' must be"),
   (
     lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
     "kind='fixed_size' has no option='size'",

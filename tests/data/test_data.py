@@ -84,7 +84,7 @@ def test_digits_are_split_alike_in_every_class():
 
 
 def test_unknown_dataset_is_refused_with_the_known_ones():
-  with pytest.raises(ValueError, match=r"name='mnits' to be .*'mnist'"):
+  with pytest.raises(ValueError, match=r"name='mnits' must be .*'mnist'"):
     sources.load('mnits')
 
 

@@ -117,7 +117,7 @@ def test_files_of_leaf_without_their_fields_are_refused(tmp_path):
   content = json.loads(path.read_text())
   del content['users']
   for text, said in (
-    (json.dumps(content), r"'users'\] in .*data_0.json"),
+    (json.dumps(content), r"data_0.json must have .*'users'\]"),
     ('[1, 2]', r'data_0.json cannot be read'),
   ):
     path.write_text(text)

@@ -95,7 +95,7 @@ def test_a_folder_of_somebody_else_is_left_alone(files, tmp_path):
   with pytest.raises(FileExistsError, match=r'to\.partial'):
     importing.import_data('femnist', files, tmp_path / 'to')
   assert mine.read_text() == 'mine'
-  with pytest.raises(FileExistsError, match='files not to exist'):
+  with pytest.raises(FileExistsError, match='files exists; name'):
     importing.import_data('femnist', files, files)
 
 

@@ -88,7 +88,7 @@ def test_files_of_a_folder_are_of_the_splits_that_they_name(held, tmp_path):
     'train-0.csv': [HEADER, 'a,1,0'],
   }
   if held == 'dev':
-    with pytest.raises(sources.DataError, match=r'dev-0\.csv to begin with'):
+    with pytest.raises(sources.DataError, match=r'dev-0\.csv must begin with'):
       imported(tmp_path, tables)
     return
   data = imported(tmp_path, tables)

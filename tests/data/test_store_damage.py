@@ -68,12 +68,12 @@ DAMAGES = {
   ),
   'other type': (
     lambda f: np.save(f / 'test_age.npy', TEST['age'].view(np.int32)),
-    r'test_age.npy of <i4\[7, 1\] to be of <f4\[7, 1\]',
+    r'test_age.npy is <i4\[7, 1\], not <f4\[7, 1\]',
   ),
   'population': (lambda f: about(f, population=39), 'population=39 steps'),
   'samples': (lambda f: about(f, samples=9), 'rise from 0 to samples=9 in'),
 }
-RISE = 'offsets.npy to rise from 0 to samples=.* none of them empty'
+RISE = 'offsets.npy must rise from 0 to samples=.* none of them empty'
 DAMAGES |= {
   'falling': (lambda f: offsets(f, np.s_[5:7], np.s_[6:4:-1]), RISE),
   'empty client': (lambda f: offsets(f, 5, 6), RISE),
@@ -171,13 +171,13 @@ few_ids['chunks'] = [
 ]
 REFUSED = {
   'nobody': ({'chunks': []}, 'at least one client'),
-  'empty client': (chunk((3, 0)), r'sizes >= 1 of one client or more, got \[3'),
-  'sizes': (chunk((2, 2)), r"arrays of samples=4, got lengths .'x': 3"),
-  'lengths': (chunk(y=TRAIN['y'][:2]), 'samples=3, got lengths .'),
-  'names': (chunk(age=None), "'age': .*those of the test"),
+  'empty client': (chunk((3, 0)), r'Sizes \[3 0\] must be >= 1'),
+  'sizes': (chunk((2, 2)), r"Arrays of samples=4 have lengths .'x': 3"),
+  'lengths': (chunk(y=TRAIN['y'][:2]), 'samples=3 have lengths .'),
+  'names': (chunk(age=None), "those of the test, .*'age'"),
   'shape': (chunk(x=np.zeros((3, 6), np.uint8)), 'those of the test'),
   'type': (chunk(y=np.zeros(3, np.int8)), 'those of the test'),
-  'label': (chunk(y=np.array([0, 5, 1])), 'num_classes=5, got 0 to 5'),
+  'label': (chunk(y=np.array([0, 5, 1])), 'num_classes=5, not 0 to 5'),
   'no labels': (
     {'test': {'x': TEST['x']}, **chunk(y=None, age=None)},
     "'y' must have integers with num_classes=5",
@@ -188,10 +188,10 @@ REFUSED = {
   ),
   'no test': (
     {'test': {name: x[:0] for name, x in TEST.items()}},
-    'at least one client, and a test example',
+    'at least one client and one test example',
   ),
   'no test at all': ({'test': None}, 'Add a test or samples that clients hold'),
-  'mask': ({'test': TEST | {'mask': TEST['y']}}, "array than 'mask'"),
+  'mask': ({'test': TEST | {'mask': TEST['y']}}, "cannot be called 'mask'"),
   'ids': (few_ids, 'There are 1 ids of 4 clients'),
 }
 
@@ -213,7 +213,7 @@ def test_more_samples_than_an_index_can_tell_are_refused(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_there_stays_as_it_is(folder):
   before = (folder / 'x.npy').stat()
-  with pytest.raises(FileExistsError, match='clients not to exist'):
+  with pytest.raises(FileExistsError, match='clients exists; name'):
     write(folder)
 
   def slow():

@@ -46,7 +46,7 @@ def test_a_published_vocabulary_is_used(folder):
   same = text.sst2(folder, tokenizer=str(folder / 'tokenizer.json'))
   assert same.train['x'].max() <= 5
   path.write_text('\n'.join(names[1:]) + '\n')
-  with pytest.raises(sources.DataError, match=r'\[PAD\] to be token 0'):
+  with pytest.raises(sources.DataError, match=r'\[PAD\] must be token 0'):
     text.sst2(folder, tokenizer=str(path))
 
 
@@ -65,8 +65,8 @@ def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
 @pytest.mark.parametrize(
   ('name', 'written', 'message'),
   [
-    ('vocab.txt', '[PAD]\n[UNK]\n[SEP]\n', r'\[CLS\] among the tokens of'),
-    ('vocab.txt', '[PAD]\n[CLS]\n[SEP]\n', r'\[UNK\] among the tokens of'),
+    ('vocab.txt', '[PAD]\n[UNK]\n[SEP]\n', r'has no token \[CLS\]'),
+    ('vocab.txt', '[PAD]\n[CLS]\n[SEP]\n', r'has no token \[UNK\]'),
     ('tokenizer.json', '{"model": ', 'tokenizer.json is no tokenizer: '),
   ],
 )
@@ -214,7 +214,7 @@ def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
   for file, content, path, options, message in (
     ('', '', 'poems', {}, r'No train.tsv and test.tsv of'),
     ('train.txt', 'a\n', 'poems', {}, 'may be called test, dev, valid'),
-    ('dev.txt', 'b', 'poems', characters, r'two tokens or more in .*dev'),
+    ('dev.txt', 'b', 'poems', characters, r'dev.txt must have two tokens'),
     ('', '', str(poems / 'dev.txt'), characters, 'lines of training and of a'),
     ('', '', 'proses', {}, 'No text in proses or '),
     ('', '', 'poems', {'letters': 'ab'}, "letters='ab' is of characters; tok"),

@@ -212,13 +212,13 @@ def test_patterns_match_parts_of_paths_that_follow_one_another(
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'targets': ('quer',)}, r"targets to match a kernel: 'quer' matches none "
+    ({'targets': ('quer',)}, r"must match a kernel: 'quer' matches none "
      r"of \['block_0/query/kernel'"),
-    ({'targets': ('bias',)}, "targets to match a kernel: 'bias' matches none"),
-    ({'trainable': ('tail',)}, "trainable to match another array: 'tail'"),
+    ({'targets': ('bias',)}, "targets must match a kernel: 'bias' matches"),
+    ({'trainable': ('tail',)}, "trainable must match another array: 'tail'"),
     ({'targets': ('head',), 'trainable': ('head/kernel',)},
-     "trainable to match another array: 'head/kernel'"),
-    ({'targets': ()}, r'targets=\(\) or trainable=\(\) to name arrays'),
+     "trainable must match another array: 'head/kernel'"),
+    ({'targets': ()}, r'targets=\(\) and trainable=\(\) name no array'),
     ({'rank': 3}, "rank=3 must be <= 2, the rank of 'head/kernel'"),
   ],
 )  # fmt: skip

@@ -237,7 +237,7 @@ test_wrong_options_and_shapes_are_refused = refused_calls(
   (smooth(-0.1), 'label_smoothing=.* must be >= 0'),
   (smooth(1.0), 'label_smoothing=.* must be >= 0'),
   (broadcast('regression', (5, 1), (5,)), r"'y' has shape .* not \(5, 1\)"),
-  (broadcast('multilabel', (5, 3), (5,)), r'of shape \(5, 3\), not \(5,\)'),
-  (broadcast('tokens', (5, 4, 3), (5,)), r'of shape \(5, 4\), not'),
+  (broadcast('multilabel', (5, 3), (5,)), r'shape \(5,\), not \(5, 3\)'),
+  (broadcast('tokens', (5, 4, 3), (5,)), r'shape \(5,\), not \(5, 4\)'),
   (lambda: losses.make(IDENTITY, 'tokenz'), "loss='tokenz' must be one of"),
 )

@@ -135,8 +135,8 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: make('mlp', 10, widths=(3,), activation='elu'), "activation='elu'"),
   (lambda: make('mlp', 10, widths=(3, 0)), r'\(3, 0\) must all be >= 1'),
   (lambda: make('smooth_lenet', 10, activation='elu'), "activation='elu'"),
-  (lambda: make('smooth_lenet', 10, form='rows'), "form='rows' to be"),
-  (lambda: make('lenet5', 10, form='rows'), "form='rows' to be"),
+  (lambda: make('smooth_lenet', 10, form='rows'), "form='rows' must be"),
+  (lambda: make('lenet5', 10, form='rows'), "form='rows' must be"),
   (lambda: make('emnist_cnn', 10, dropout=(0.1, 1.0)), 'dropout=1.0'),
   (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 must be 4'),
 )

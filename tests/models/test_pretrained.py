@@ -199,7 +199,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
   places = r'position_embeddings has shape \(5, 8\), of positions \(2, 8\)'
   fewer = r'layer\.1\..* no place.*, and 11 more'
   for arrays, model, message in (
-    (without, vit, f'ViT in .*: {query} is missing, of'),
+    (without, vit, f'ViT: {query} is missing, of'),
     (wrong, vit, r'shape \(2, 8\), of .*query/kernel \(8, 8'),
     (stored, start('vit_nano', patch=4), places),
     (stored, start('vit_nano', depth=1), fewer),

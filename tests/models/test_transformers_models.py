@@ -183,7 +183,7 @@ def test_gradients_lower_for_accelerators(name):
     ('vit_nano', {'patch': 3}, 'vit_nano', 'rows=4 and cols=6.* patch=3'),
     ('vit_nano', {}, 'bert_nano', 'ndim=2 must be 4'),
     ('vit_nano', {'dtype': 'float16'}, 'vit_nano', "dtype='float16'"),
-    ('bert_nano', {}, 'floats', r'float32.* to be integers'),
+    ('bert_nano', {}, 'floats', r'float32.* must be integers'),
     (
       'bert_nano',
       {'max_length': 5},

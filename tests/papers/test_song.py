@@ -102,7 +102,7 @@ def test_constants_of_quadratics():
   for bad in (-np.eye(2), np.diag([1.0, -1e-9])):
     with pytest.raises(ValueError, match='least eigenvalue='):
       lemmas.quadratic_constants(bad[None])
-  with pytest.raises(ValueError, match='hessians=nan to be finite'):
+  with pytest.raises(ValueError, match='hessians=nan must be finite'):
     lemmas.quadratic_constants(np.full((1, 2, 2), math.nan))
 
 

@@ -47,7 +47,9 @@ def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
 @pytest.mark.parametrize('variant', ['tiny', 'mini,small', 'diloco,safl'])
 def test_words_that_exclude_each_other_are_refused(variant):
   """Catches the first of two sizes or algorithms in place of a refusal."""
-  with pytest.raises(ValueError, match=f"variant='{variant}' of a size in"):
+  with pytest.raises(
+    ValueError, match=f"variant='{variant}' must be a size of"
+  ):
     shakespeare_decoder.get_config(variant)
 
 

@@ -62,8 +62,8 @@ def test_numbers_of_the_host_only(value):
     with pytest.raises(TypeError, match=f'{field} must be'):
       mechanism(**{field: value})
   for call, message in (
-    (lambda: accounting.compute_epsilon(ONE, delta=value), 'delta to be'),
-    (lambda: ref.delta_of(ONE, value), 'epsilon to be'),
+    (lambda: accounting.compute_epsilon(ONE, delta=value), 'delta must be'),
+    (lambda: ref.delta_of(ONE, value), 'epsilon must be'),
     (
       lambda: accounting.compute_epsilon(value, delta=1e-5),
       'mechanism .*, got',
@@ -75,8 +75,11 @@ def test_numbers_of_the_host_only(value):
 
 
 test_enums_are_not_guessed_from_strings = refused_calls(
-  (lambda: mechanism(sampling='poisson'), "sampling='poisson' to be a Samp"),
-  (lambda: mechanism(adjacency='replace_one'), "adjacency='replace_one' to be"),
+  (lambda: mechanism(sampling='poisson'), "sampling='poisson' must be"),
+  (
+    lambda: mechanism(adjacency='replace_one'),
+    "adjacency='replace_one' must be",
+  ),
   error=TypeError,
 )
 test_an_accountant_has_a_name = refused_calls(

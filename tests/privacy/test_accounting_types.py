@@ -40,7 +40,7 @@ def test_counts_are_integers(field):
 
 
 def test_a_traced_value_is_a_type_error():
-  with pytest.raises(TypeError, match='on the host, got'):
+  with pytest.raises(TypeError, match='on the host, not'):
     jax.jit(lambda z: mechanism(noise_multiplier=z))(1.0)
 
 

@@ -158,5 +158,5 @@ def test_noise_is_float32_at_least_and_in_both_parts():
 
 
 def test_a_bound_that_does_not_exist_is_refused():
-  with pytest.raises(ValueError, match="bound='clamp' to"):
+  with pytest.raises(ValueError, match="bound='clamp' must"):
     privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF)

@@ -105,7 +105,7 @@ def test_a_run_of_given_noise_has_no_epsilon():
   releases = make(exp.hyper).releases
   assert releases == math.inf
   refused = pytest.raises(
-    accounting.UnsupportedAccountingError, match='not injected'
+    accounting.UnsupportedAccountingError, match='injected'
   )
   with refused:
     experiment.guarantee_of(exp.config, make)

@@ -15,10 +15,6 @@ BUCKETS = RNG.integers(0, COLS, (ROWS, D))
 SIGNS = RNG.choice([-1.0, 1.0], (ROWS, D))
 MEAN = sketches.from_hashes(BUCKETS, SIGNS, COLS, combine='mean')
 MEDIAN = sketches.from_hashes(BUCKETS, SIGNS, COLS)
-OPERATORS = {
-  'matrix': sketches.from_matrix(MATRIX), 'mean': MEAN, 'median': MEDIAN,
-}  # fmt: skip
-each = pytest.mark.parametrize('op', OPERATORS.values(), ids=OPERATORS)
 
 
 def table_by_hand(x):
@@ -42,8 +38,7 @@ def test_given_hashes_are_those_of_the_table(combine):
   np.testing.assert_allclose(vector(out), want, atol=1e-5)
 
 
-@pytest.mark.representatives('gaussian', 'identity', 'sampling', 'srht')
-@pytest.mark.parametrize('name', operators.LINEAR)
+@operators.law(operators.LINEAR, fast=['gaussian'])
 def test_the_matrix_of_an_operator_is_that_operator(name):
   """Catches an operator whose numbers depend on more than its matrix."""
   draw, _ = operators.matrix(name)
@@ -57,16 +52,7 @@ def test_the_matrix_of_an_operator_is_that_operator(name):
   np.testing.assert_allclose(vector(out), scale * vector(want), atol=1e-3)
 
 
-@each
-def test_structure_and_shards(op):
-  """Catches leaves in another order, other dtypes, and silent casts."""
-  operators.bad_trees(op)
-  operators.same_in_shards(op, atol=1e-5)
-  if sketches.properties(op).linear:
-    operators.adjoint(op, atol=1e-3)
-
-
-@each
+@pytest.mark.parametrize('op', [sketches.from_matrix(MATRIX), MEAN])
 def test_trees_of_other_sizes_are_refused(op):
   """Broadcast instead, they would be read with the hashes of others."""
   small = {'w': jnp.ones(D - 1)}

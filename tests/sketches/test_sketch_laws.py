@@ -47,12 +47,6 @@ def test_desketch_is_the_adjoint(name):
     np.testing.assert_allclose(read, want, atol=1e-4)
 
 
-@operators.law(operators.LINEAR, fast=['mean'])
-def test_derivative_is_the_adjoint(name):
-  """R^H y / c, for tables y that no vector has."""
-  operators.adjoint(OPERATORS[name].op)
-
-
 @pytest.mark.covers(
   'S0-D3[srht]', 'S0-Thm4.2', 'S0-Tab1', 'S0-LemD11', 'S2-Prop1[median]',
   'S4-Prop1-3',

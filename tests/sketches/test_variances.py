@@ -1,6 +1,7 @@
 """Exact variances of inner products, against every draw there is.
 
-The laws of `test_sketch_laws` hold operators to them by Monte Carlo.
+Where sizes are odd or padded: at others the laws of `test_sketch_laws` hold all
+operators to them, by Monte Carlo.
 """
 
 import itertools
@@ -18,23 +19,6 @@ PAIRS = np.random.default_rng(2).normal(size=(3, 2, 5))
 
 def signs(count):
   return map(np.array, itertools.product([-1.0, 1.0], repeat=count))
-
-
-def dense(d, b):
-  """All matrices of signs."""
-  for row in signs(b * d):
-    yield row.reshape(b, d) / b**0.5
-
-
-def hashed(d, b, supports):
-  """All columns with signs in one of these supports each."""
-  for chosen in itertools.product(supports, repeat=d):
-    s = len(chosen[0])
-    for row in signs(d * s):
-      r = np.zeros((b, d))
-      for i, support in enumerate(chosen):
-        r[list(support), i] = row[i * s : (i + 1) * s] / s**0.5
-      yield r
 
 
 def shifted(d, cols):
@@ -69,56 +53,23 @@ def in_blocks(b):
 
 def unitary(make, d):
   """A transform with some signs: the operator of full size."""
-  op = make(d)
-  like = jnp.zeros(d)
-  columns = [op.sketch(operators.KEY, jnp.eye(d)[i]) for i in range(d)]
-  assert op.zero_table(like).shape == (d,)
-  return np.stack(columns, axis=1)
+  sketch = jax.vmap(make(d).sketch, (None, 0), 1)
+  return np.asarray(sketch(operators.KEY, jnp.eye(d)))
 
 
 HADAMARD = np.kron(*[np.array([[1, 1], [1, -1]])] * 2) / 2
-DRAWS = (
-  {  # by operator, d and every matrix
-    'identity': (sketches.identity(), 3, [np.eye(3)]),
-    'ams': (sketches.ams(2), 4, dense(4, 2)),
-    'count': (
-      sketches.count_sketch(1, 3, combine='mean'),
-      4,
-      hashed(4, 3, [(0,), (1,), (2,)]),
-    ),
-    'embedding_1': (
-      sketches.sparse_embedding(3, 2, kind='I'),
-      3,
-      hashed(3, 3, list(itertools.combinations(range(3), 2))),
-    ),
-    'embedding_2': (
-      sketches.sparse_embedding(4, 2),
-      3,
-      hashed(3, 4, list(itertools.product((0, 1), (2, 3)))),
-    ),
-    'cyclic': (sketches.block_cyclic(2), 5, shifted(5, 2)),
-    'cyclic, whole': (sketches.block_cyclic(2), 4, shifted(4, 2)),
-    'sampling': (
-      sketches.uniform_sampling(2),
-      5,
-      (
-        (5 / 2) ** 0.5 * np.eye(5)[list(x)]
-        for x in itertools.combinations(range(5), 2)
-      ),
-    ),
-    'srht': (sketches.srht(3), 4, transformed(HADAMARD, 3)),
-    **{
-      f'{b} of blocks': (sketches.block_srht(b, block=2), 4, in_blocks(b))
-      for b in (1, 2, 3)
-    },
-    'srht, padded': (sketches.srht(2), 3, transformed(HADAMARD[:, :3], 2)),
-  }
-  | {
-    f'{make.__name__} of {d}': (make(b), d, transformed(unitary(make, d), b))
-    for make in (sketches.dct, sketches.srft)
-    for d, b in ((1, 1), (2, 1), (4, 3), (5, 2))
-  }
-)
+DRAWS = {  # by operator, d and every matrix
+  'cyclic': (sketches.block_cyclic(2), 5, shifted(5, 2)),
+  'srht': (sketches.srht(3), 4, transformed(HADAMARD, 3)),
+  'srht, padded': (sketches.srht(2), 3, transformed(HADAMARD[:, :3], 2)),
+} | {
+  f'{b} of blocks': (sketches.block_srht(b, block=2), 4, in_blocks(b))
+  for b in (1, 2, 3)
+} | {
+  f'{make.__name__} of {d}': (make(b), d, transformed(unitary(make, d), b))
+  for make in (sketches.dct, sketches.srft)
+  for d, b in ((1, 1), (2, 1), (4, 3), (5, 2))
+}  # fmt: skip
 
 
 @pytest.mark.parametrize('name', DRAWS)
@@ -144,7 +95,7 @@ def test_mirrored_coordinates_are_found_in_transforms_of_several_parts(
   op, d, size = make(4), 2**13, 4
   assert fourier.split(d, size)[1] == 2
   first, others = jnp.eye(1, d)[0], np.array([1, d // 4])
-  keys = jax.random.split(jax.random.key(3), 2000)
+  keys = jax.random.split(jax.random.key(3), 1000)
 
   def one(key, k):
     y, z = (op.sketch(key, x) for x in (first, jnp.zeros(d).at[k].set(1.0)))

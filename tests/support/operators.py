@@ -139,24 +139,6 @@ def dot(x: Any, y: Any) -> float:
   return float(np.vdot(vector(x), vector(y)).real)
 
 
-def adjoint(op: sketches.Sketch, atol: float = 1e-4) -> None:
-  """Desketch is the adjoint of sketch, and so is the derivative of sketch."""
-  scale: Any = sketches.properties(op).adjoint_scale
-
-  @jit
-  def parts(key, y):
-    table, pull = jax.vjp(lambda x: op.sketch(key, x), TREE)
-    (slope,) = pull(jax.tree.map(jnp.conj, y))
-    return table, slope, op.desketch(key, y, TREE)
-
-  for seed in range(3):
-    y = normal_like(seed, op.zero_table(TREE))
-    table, slope, back = parts(jax.random.key(seed), y)
-    inner = scale * dot(TREE, back)
-    np.testing.assert_allclose(inner, dot(table, y), rtol=1e-4, atol=atol)
-    chex.assert_trees_all_close(vector(slope), scale * vector(back), atol=atol)
-
-
 def structure(op: sketches.Sketch) -> Any:
   """Shapes and dtypes of tables and estimates; returns the table."""
   rest = {
@@ -226,19 +208,6 @@ def mean_and_error(draws: Any) -> tuple[np.ndarray, np.ndarray]:
   """Over the first axis: means, and their standard errors."""
   draws = np.asarray(draws, np.float64)
   return draws.mean(0), draws.std(0) / np.sqrt(len(draws))
-
-
-def same_in_shards(op: sketches.Sketch, atol: float) -> None:
-  """Over two devices, the tables and estimates of each client by itself."""
-  cohort = jax.tree.map(lambda x: jnp.stack([x, -x, 2 * x, x]), TREE)
-  step = lambda key, x: table_and_back(op, key, x)
-  shards = two_shards(
-    lambda key, xs: jax.lax.map(lambda x: step(key, x), xs, batch_size=1)
-  )
-  stack = lambda x: np.stack([x, -x, 2 * x, x])
-  want = jax.tree.map(stack, jit(step)(KEY, TREE))
-  got = jit(shards)(KEY, cohort)
-  chex.assert_trees_all_close(got, want, atol=atol)
 
 
 def both(op: sketches.Sketch, like: Any = TREE) -> Callable[..., Any]:

@@ -188,7 +188,7 @@ def test_no_point_runs_where_one_cannot(tmp_path):
 
 def test_data_that_devices_may_not_hold_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(placement, 'MAX_RESIDENT', 1000)
-  with pytest.raises(ValueError, match='to fit MAX_RESIDENT=1,000'):
+  with pytest.raises(ValueError, match='exceed MAX_RESIDENT=1,000'):
     run(tmp_path, GRID)
   assert not list(tmp_path.iterdir())
 
@@ -198,7 +198,9 @@ def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
     run(tmp_path, GRID, points_per_program=0)
   with pytest.raises(ValueError, match="Set feed='auto'"):
     run(tmp_path, GRID | {'feed': 'host'})
-  with pytest.raises(ValueError, match="no keep_best='test_loss' in a sweep"):
+  with pytest.raises(
+    ValueError, match="keep_best='test_loss' has no effect in a sweep"
+  ):
     run(tmp_path, GRID | {'keep_best': 'test_loss'})
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   with pytest.raises(ValueError, match='processes=2 must be 1'):

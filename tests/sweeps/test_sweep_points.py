@@ -114,10 +114,10 @@ test_sweeps_that_make_no_sense_are_refused = refused(
     'sweep.client_lr=.* must have 0 < low < high',
   ),
   ({'client_lr': {'low': 1.0}, 'draws': 2}, '0 < low < high'),
-  ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps, which is no float'),
-  ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size, which is no'),
-  ({'options': {'nu': LOW_HIGH}, 'draws': 2}, 'options.nu, which is no float'),
-  ({'clint_lr': LOW_HIGH, 'draws': 2}, 'clint_lr, which is no float'),
+  ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps is no float'),
+  ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size is no'),
+  ({'options': {'nu': LOW_HIGH}, 'draws': 2}, 'options.nu is no float'),
+  ({'clint_lr': LOW_HIGH, 'draws': 2}, 'clint_lr is no float'),
 )
 
 

@@ -19,7 +19,7 @@ def test_at_most_forgives_rounding_and_nothing_else():
     with pytest.raises(ValueError, match='finite'):
       checks.at_most('x', bad, 1.0)
   for bad in (True, '1', np.zeros(1)):
-    with pytest.raises(TypeError, match='x to be a real number'):
+    with pytest.raises(TypeError, match='x must be a real number'):
       checks.at_most('x', bad, 1.0)
 
 

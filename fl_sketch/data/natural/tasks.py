@@ -144,8 +144,7 @@ def tokens(num_classes: int) -> Task:
         )
       if not 0 <= rows.min() <= rows.max() < num_classes:
         raise DataError(
-          f'Tokens must be 0 to {num_classes - 1}, also of client '
-          f'{records.client!r}.'
+          f'Client {records.client!r} has tokens beyond {num_classes - 1}.'
         )
     return _padded(x, y, num_classes)
 
@@ -208,8 +207,8 @@ def next_character(letters: str = LEAF_LETTERS) -> Task:
       return np.array([[ids[c] for c in text] for text in texts], np.int16)
     except (KeyError, ValueError) as error:
       raise DataError(
-        f'Texts must have one length and letters of LEAF, also of client '
-        f'{records.client!r}: {error!r}.'
+        f'Texts of client {records.client!r} must have one length and letters '
+        f'of LEAF: {error!r}.'
       ) from error
 
   def arrays(records: Records) -> Arrays:
