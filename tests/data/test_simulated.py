@@ -65,7 +65,7 @@ def test_the_simulated_store_is_made_once_and_again_if_damaged(
   assert folder.stat().st_mtime_ns == mtime
   (folder / 'x.npy').write_bytes(b'')
   assert simulated.load(3, tmp_path).partition.population == 3
-  assert 'x.npy of 0 bytes' in caplog.text
+  assert 'x.npy has 0 bytes' in caplog.text
   assert [*tmp_path.iterdir()] == [folder]
 
 

@@ -215,7 +215,13 @@ def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
     ('', '', 'poems', {}, r'No train.tsv and test.tsv of'),
     ('train.txt', 'a\n', 'poems', {}, 'may be called test, dev, valid'),
     ('dev.txt', 'b', 'poems', characters, r'dev.txt must have two tokens'),
-    ('', '', str(poems / 'dev.txt'), characters, 'lines of training and of a'),
+    (
+      '',
+      '',
+      str(poems / 'dev.txt'),
+      characters,
+      'needs lines for training and',
+    ),
     ('', '', 'proses', {}, 'No text in proses or '),
     ('', '', 'poems', {'letters': 'ab'}, "letters='ab' is of characters; tok"),
     (

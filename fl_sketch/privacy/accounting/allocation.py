@@ -56,17 +56,11 @@ _ROUNDING = 1e-10
 
 
 class Law(NamedTuple):
-  """A law of positive numbers under Q, on a geometric grid.
+  """A law of positive numbers under Q, on a geometric grid."""
 
-  Attributes:
-    first: exponent of the first atom; atom i is at exp((first + i) width).
-    mass: f64[atoms], probabilities under Q, of sum 1.
-    width: of a cell of the logarithm.
-  """
-
-  first: int
-  mass: np.ndarray
-  width: float
+  first: int  # atom i is at exp((first + i) width)
+  mass: np.ndarray  # f64[atoms], probabilities under Q, of sum 1
+  width: float  # of a cell of the logarithm
 
   @property
   def exponents(self) -> np.ndarray:
@@ -81,19 +75,12 @@ class Law(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-  """The first steps of an epoch: a step of `step_losses`.
+  """The first steps of an epoch: a step of `step_losses`."""
 
-  Args:
-    kind: 'remove' is (P, Q), 'add' (Q, P).
-    noise: multiplier z of a step's releases together, >= `LEAST_NOISE`.
-    length: t, steps of an epoch.
-    steps: s <= t, of them released.
-  """
-
-  kind: str
-  noise: float
-  length: int
-  steps: int
+  kind: str  # 'remove' is (P, Q), 'add' (Q, P)
+  noise: float  # multiplier z of a step's releases together, >= LEAST_NOISE
+  length: int  # t, steps of an epoch
+  steps: int  # s <= t, of them released
 
   def masses(self, h: float) -> tuple[int, np.ndarray, float]:
     """Returns the privacy loss on multiples of h, no delta made smaller.

@@ -6,13 +6,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting import gaussian, losses, profiles
-from fl_sketch.privacy.accounting.types import (
-  CalibrationError,
-  GaussianMechanism,
-  Sampling,
-  warn_if_large,
-)
+from fl_sketch.privacy.accounting import gaussian, losses, profiles, types
 from fl_sketch.utils import checks, search
 import scipy  # its packages load on first use
 
@@ -58,7 +52,7 @@ def calibrate_noise_multiplier(
   delta = checks.fraction('delta', delta)
   rtol = checks.fraction('rtol', rtol)
   mechanism = _mechanism(1.0, steps, sampling_probability, spec)
-  warn_if_large((mechanism,), delta)
+  types.warn_if_large((mechanism,), delta)
   return _least_noise(mechanism, epsilon, delta, accountant, rtol)
 
 
@@ -90,34 +84,31 @@ def calibrate_steps(
   epsilon = checks.positive('epsilon', epsilon)
   delta = checks.fraction('delta', delta)
   mechanism = _mechanism(noise_multiplier, 1, sampling_probability, spec)
-  warn_if_large((mechanism,), delta)
+  types.warn_if_large((mechanism,), delta)
 
-  def fits(steps: int) -> bool:
+  def exceeds(steps: int) -> bool:
     longer = dataclasses.replace(mechanism, steps=steps)
-    return _epsilon(longer, delta, accountant) <= epsilon
+    return _epsilon(longer, delta, accountant) > epsilon
 
-  if not fits(1):
-    raise CalibrationError(
+  if exceeds(1):
+    raise types.CalibrationError(
       f'noise_multiplier={noise_multiplier} does not allow one step within '
       f'{epsilon=} at {delta=}; use more noise.'
     )
-  exceeds = lambda steps: not fits(steps)
   fewest = search.least(exceeds, 2, _MOST_STEPS + 1, doubling=True)
   if fewest > _MOST_STEPS:
-    raise CalibrationError(
+    raise types.CalibrationError(
       f'{noise_multiplier=} allows more than {_MOST_STEPS} steps within '
       f'{epsilon=}; use less noise.'
     )
   return fewest - 1
 
 
-def _mechanism(
-  noise_multiplier: float, steps: int, probability: float, spec: dict[str, Any]
-) -> GaussianMechanism:
+def _mechanism(noise_multiplier, steps, probability, spec):
   """Return the mechanism; one with a probability below 1 samples by Poisson."""
   poisson = checks.real('sampling_probability', probability) < 1
-  default = Sampling.POISSON if poisson else Sampling.FULL
-  return GaussianMechanism(
+  default = types.Sampling.POISSON if poisson else types.Sampling.FULL
+  return types.GaussianMechanism(
     noise_multiplier=noise_multiplier,
     steps=steps,
     sampling_probability=probability,
@@ -125,13 +116,7 @@ def _mechanism(
   )
 
 
-def _least_noise(
-  mechanism: GaussianMechanism,
-  epsilon: float,
-  delta: float,
-  accountant: str,
-  rtol: float,
-) -> float:
+def _least_noise(mechanism, epsilon, delta, accountant, rtol) -> float:
   """Return the least multiplier, from a rough one to ever finer brackets."""
   profile = profiles.profile(mechanism, accountant)
   noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
@@ -147,15 +132,12 @@ def _least_noise(
   start = full * math.sqrt(mechanism.steps * mechanism.releases_per_step)
   try:
     guess = _root(rough, start / 4, start, 1e-2)
-  except CalibrationError:  # Renyi's orders are too few for a small epsilon
+  except types.CalibrationError:  # Renyi's orders are too few
     guess = start
-  low, high = 0.6 * guess, 1.02 * guess
-  return _root(gap, low, high, rtol)
+  return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
 
 
-def _epsilon(
-  mechanism: GaussianMechanism, delta: float, accountant: str
-) -> float:
+def _epsilon(mechanism, delta: float, accountant: str) -> float:
   """Return epsilon; inf where too many cohorts overflow for any."""
   try:
     return profiles.profile(mechanism, accountant).epsilon(delta)
@@ -163,9 +145,7 @@ def _epsilon(
     return math.inf
 
 
-def _root(
-  gap: Callable[[float], float], low: float, high: float, rtol: float
-) -> float:
+def _root(gap, low: float, high: float, rtol: float) -> float:
   """Return z with gap(z) <= 0 < gap(z / (1 + 2 rtol)), for a gap that falls."""
   at = functools.cache(lambda log_z: gap(math.exp(log_z)))
   low, high = math.log(low), math.log(high)
@@ -178,7 +158,7 @@ def _root(
       break
     low, high = low - math.log(2), low
   if not at(low) > 0 >= at(high):
-    raise CalibrationError(
+    raise types.CalibrationError(
       f'No noise_multiplier from {math.exp(low):.4g} to {math.exp(high):.4g} '
       'meets the target; use a larger epsilon.'
     )
@@ -191,6 +171,6 @@ def _up(at: Callable[[float], float], log_z: float, step: float) -> float:
   for i in range(8):
     if at(log_z + i * step) <= 0:
       return log_z + i * step
-  raise CalibrationError(
+  raise types.CalibrationError(
     f'Epsilon does not fall with the noise near {math.exp(log_z):.4g}.'
   )

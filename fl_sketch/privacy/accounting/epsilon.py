@@ -11,13 +11,7 @@ import dataclasses
 import itertools
 
 from fl_sketch.privacy.accounting import events, profiles, types
-from fl_sketch.privacy.accounting.types import (
-  ComposedMechanism,
-  GaussianMechanism,
-  Mechanism,
-  Sampling,
-  UnsupportedAccountingError,
-)
+from fl_sketch.privacy.accounting.types import GaussianMechanism, Mechanism
 from fl_sketch.utils import checks
 import numpy as np
 
@@ -133,8 +127,8 @@ def renyi_divergences(
   parts = tuple(map(events.simplest, types.parts_of(mechanism)))
   for part in parts:
     events.check_supported(part, 'rdp')
-    if part.sampling is Sampling.TRUNCATED_POISSON:
-      raise UnsupportedAccountingError(
+    if part.sampling is types.Sampling.TRUNCATED_POISSON:
+      raise types.UnsupportedAccountingError(
         'No Renyi divergence of truncated Poisson sampling is known; leave out '
         'max_cohort, or take compute_epsilon, which couples it with Poisson.'
       )
@@ -143,14 +137,14 @@ def renyi_divergences(
   return profiles.renyi(parts, tuple(map(float, orders))).divergences
 
 
-def compose(mechanisms: Iterable[Mechanism]) -> ComposedMechanism:
+def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
   """Return mechanisms run one after another on the same data.
 
   Raises:
     ValueError: if there is none, or if they differ in adjacency or unit.
   """
   parts = itertools.chain.from_iterable(map(types.parts_of, mechanisms))
-  return ComposedMechanism(tuple(parts))
+  return types.ComposedMechanism(tuple(parts))
 
 
 def parallel_composition(epsilons: Iterable[float]) -> float:

@@ -19,17 +19,13 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
-from fl_sketch.privacy.accounting.types import (
-  Adjacency,
-  GaussianMechanism,
-  Sampling,
-  UnsupportedAccountingError,
-)
+from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.accounting.types import GaussianMechanism, Sampling
 import scipy  # its packages load on first use
 
 _RARE = 1e-15  # a chance of truncation at which the coupling is as tight
-_ADD, _ZERO = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.ZERO_OUT
-_REPLACE = Adjacency.REPLACE_ONE
+_ADD, _ZERO = types.Adjacency.ADD_OR_REMOVE_ONE, types.Adjacency.ZERO_OUT
+_REPLACE = types.Adjacency.REPLACE_ONE
 _VALID = {
   (Sampling.FULL, 'pld'): (_ADD, _ZERO, _REPLACE),
   (Sampling.FULL, 'rdp'): (_ADD, _ZERO, _REPLACE),
@@ -60,7 +56,7 @@ _ADVICE = {
 def check_supported(part: GaussianMechanism, accountant: str) -> None:
   """Raise UnsupportedAccountingError unless the table has the triple."""
   if part.adjacency not in _VALID.get((part.sampling, accountant), ()):
-    raise UnsupportedAccountingError(
+    raise types.UnsupportedAccountingError(
       f'No analysis of sampling={part.sampling.value!r} with '
       f'adjacency={part.adjacency.value!r} by {accountant=}: '
       f'{_ADVICE[part.sampling]}.'
@@ -127,7 +123,7 @@ def distance(parts: Sequence[GaussianMechanism]) -> float:
   """
   distances = []
   for part in parts:
-    moved = 2 if part.adjacency is Adjacency.REPLACE_ONE else 1
+    moved = 2 if part.adjacency is _REPLACE else 1
     distances.append(math.sqrt(participations(part)) / noise_of(part) * moved)
   return math.hypot(*distances)
 
@@ -164,7 +160,7 @@ def step_event(part: GaussianMechanism):
   return event
 
 
-def relation(adjacency: Adjacency):
+def relation(adjacency: types.Adjacency):
   """Return dp_accounting's name of the adjacency."""
   from dp_accounting import NeighboringRelation
 

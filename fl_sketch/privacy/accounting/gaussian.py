@@ -69,9 +69,8 @@ def gaussian_noise_multiplier(
   high = 2 * low
   while _log_delta(high, epsilon) <= math.log(delta):
     high *= 2
-  root: Any = scipy.optimize.brentq(
-    lambda m: _log_delta(m, epsilon) - math.log(delta), low, high, xtol=1e-300
-  )
+  gap = lambda m: _log_delta(m, epsilon) - math.log(delta)
+  root: Any = scipy.optimize.brentq(gap, low, high, xtol=1e-300)
   return math.sqrt(steps) / root * (1 + _SAFE)
 
 
@@ -129,12 +128,8 @@ def epsilon_at(distance: float, delta: float) -> float:
     return math.inf
   if delta_at(distance, 0.0) <= delta:
     return 0.0
-  root: Any = scipy.optimize.brentq(
-    lambda epsilon: _log_delta(distance, epsilon) - math.log(delta),
-    0.0,
-    high,
-    xtol=1e-300,
-  )
+  gap = lambda epsilon: _log_delta(distance, epsilon) - math.log(delta)
+  root: Any = scipy.optimize.brentq(gap, 0.0, high, xtol=1e-300)
   return root * (1 + _SAFE)
 
 

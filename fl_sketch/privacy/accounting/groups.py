@@ -3,15 +3,7 @@
 import dataclasses
 import math
 
-from fl_sketch.privacy.accounting import gaussian, profiles
-from fl_sketch.privacy.accounting.types import (
-  Adjacency,
-  ComposedMechanism,
-  Mechanism,
-  UnsupportedAccountingError,
-  parts_of,
-  warn_if_large,
-)
+from fl_sketch.privacy.accounting import gaussian, profiles, types
 from fl_sketch.utils import checks
 import numpy as np
 
@@ -23,7 +15,7 @@ _VACUOUS = 700.0  # exp of more is no float64
 
 
 def group_epsilon(
-  mechanism: Mechanism, k: int, *, delta: float, accountant: str = 'pld'
+  mechanism: types.Mechanism, k: int, *, delta: float, accountant: str = 'pld'
 ) -> float:
   r"""Return an epsilon at `delta` for any k units together.
 
@@ -63,7 +55,7 @@ def group_epsilon(
   """
   k = checks.count('k', k)
   delta = checks.fraction('delta', delta)
-  warn_if_large(parts_of(mechanism), delta)
+  types.warn_if_large(types.parts_of(mechanism), delta)
   profile = profiles.profile(_of_larger(mechanism, k - 1), accountant)
   if k == 1:
     return profile.epsilon(delta)
@@ -75,22 +67,22 @@ def group_epsilon(
       return ceiling
   epsilon = min(ceiling, k * _least(profile, k, delta))
   if epsilon > _VACUOUS:
-    raise UnsupportedAccountingError(
+    raise types.UnsupportedAccountingError(
       f'The {k}-fold bound at {delta=} is vacuous, not below {_VACUOUS:g}; use '
       'a smaller group or more noise.'
     )
   return epsilon
 
 
-def _of_larger(mechanism: Mechanism, more: int) -> Mechanism:
+def _of_larger(mechanism, more: int) -> types.Mechanism:
   """Return the mechanism in a larger population, which a path may lead to."""
   parts = [
     part
-    if part.population is None or part.adjacency is Adjacency.REPLACE_ONE
+    if part.population is None or part.adjacency is types.Adjacency.REPLACE_ONE
     else dataclasses.replace(part, population=part.population + more)
-    for part in parts_of(mechanism)
+    for part in types.parts_of(mechanism)
   ]
-  return parts[0] if len(parts) == 1 else ComposedMechanism(tuple(parts))
+  return parts[0] if len(parts) == 1 else types.ComposedMechanism(tuple(parts))
 
 
 def _least(profile: profiles.Profile, k: int, delta: float) -> float:
@@ -118,9 +110,7 @@ def _last(profile: profiles.Profile, delta: float) -> float:
   return max(last, 0.0)
 
 
-def _log_group_delta(
-  profile: profiles.Profile, epsilons: np.ndarray, k: int
-) -> np.ndarray:
+def _log_group_delta(profile, epsilons: np.ndarray, k: int) -> np.ndarray:
   """Return log of d sum_{i < k} exp(i e) at each e, with the curve's d."""
   with np.errstate(divide='ignore'):
     log_sum = (k - 1) * epsilons + _log_rise(k * epsilons) - _log_rise(epsilons)

@@ -14,11 +14,8 @@ mu apart is G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
 
 import math
 
-from fl_sketch.privacy.accounting import profiles
-from fl_sketch.privacy.accounting.types import (
-  Mechanism,
-  UnsupportedAccountingError,
-)
+from fl_sketch.privacy.accounting import profiles, types
+from fl_sketch.privacy.accounting.types import Mechanism
 from fl_sketch.utils import checks
 import numpy as np
 import scipy  # its packages load on first use
@@ -60,7 +57,7 @@ def mu(
   if full is not None and (delta is None or profiles.is_full(mechanism)):
     return full.distance
   if delta is None:
-    raise UnsupportedAccountingError(
+    raise types.UnsupportedAccountingError(
       'No mu bounds cohorts that are truncated under add-or-remove-one at '
       'every delta: give the least delta that matters, or leave out max_cohort.'
     )
@@ -139,9 +136,7 @@ def gaussian_trade_off(distance: float, alphas: np.ndarray) -> np.ndarray:
   return scipy.special.ndtr(shifted) * (1 - _SAFE)
 
 
-def _from_deltas(
-  epsilons: np.ndarray, deltas: np.ndarray, alphas: np.ndarray
-) -> np.ndarray:
+def _from_deltas(epsilons, deltas, alphas: np.ndarray) -> np.ndarray:
   """Return the largest of the lines below a trade-off at each alpha."""
   largest = np.zeros(len(alphas))
   for epsilon, delta in zip(epsilons, deltas, strict=True):
@@ -158,7 +153,7 @@ def _curve(profile: profiles.Profile) -> tuple[np.ndarray, np.ndarray]:
     try:
       last = profile.epsilon(10.0**exponent)
       break
-    except UnsupportedAccountingError:  # more than truncation leaves room for
+    except types.UnsupportedAccountingError:  # less than truncation costs
       continue
   if math.isinf(last):
     return np.zeros(1), np.ones(1)

@@ -12,15 +12,11 @@ from fl_sketch.privacy.accounting import (
   events,
   step_losses,
   tilted_losses,
-)
-from fl_sketch.privacy.accounting.types import (
-  Adjacency,
-  GaussianMechanism,
-  Sampling,
+  types,
 )
 import scipy  # its packages load on first use
 
-Parts = tuple[GaussianMechanism, ...]
+Parts = tuple[types.GaussianMechanism, ...]
 # Past these, epsilon is bounded by that of full participation: to sample never
 # hurts, the trade-off being convex in the pair of distributions.
 LEAST_NOISE, _HOPELESS = 1e-3, 1e4
@@ -41,10 +37,10 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   if min(map(events.noise_of, parts)) < LEAST_NOISE:
     return math.inf
   # Random allocation is about Poisson sampling, which is quicker to account.
-  poisson = {'sampling': Sampling.POISSON, 'epoch_steps': None}
+  poisson = {'sampling': types.Sampling.POISSON, 'epoch_steps': None}
   rough = []
   for part in map(events.untruncated, parts):
-    allocated = part.sampling is Sampling.RANDOM_ALLOCATION
+    allocated = part.sampling is types.Sampling.RANDOM_ALLOCATION
     rough.append(dataclasses.replace(part, **poisson if allocated else {}))
   return _chernoff(_orders(tuple(rough)), delta)
 
@@ -76,10 +72,10 @@ def _orders(parts: Parts):
 
   Full participation is one normal in all; equal steps are one, made often.
   """
-  counts: dict[GaussianMechanism, int] = {}
-  full = [part for part in parts if part.sampling is Sampling.FULL]
+  counts: dict[types.GaussianMechanism, int] = {}
+  full = [part for part in parts if part.sampling is types.Sampling.FULL]
   for part in parts:
-    if part.sampling is not Sampling.FULL:
+    if part.sampling is not types.Sampling.FULL:
       for step, n in _equal_steps(part):
         counts[step] = counts.get(step, 0) + n
   steps = [(_step(part), n) for part, n in counts.items()]
@@ -90,7 +86,7 @@ def _orders(parts: Parts):
   return (forth,) if forth == back else (forth, back)
 
 
-def _equal_steps(part: GaussianMechanism):
+def _equal_steps(part: types.GaussianMechanism):
   """Return what is composed with itself, and how often: steps, or epochs."""
   length = part.epoch_steps or 1
   whole, rest = divmod(part.steps, length)
@@ -98,7 +94,7 @@ def _equal_steps(part: GaussianMechanism):
   return [(dataclasses.replace(part, steps=k), n) for k, n in both if k and n]
 
 
-def _step(part: GaussianMechanism):
+def _step(part: types.GaussianMechanism):
   """Return a sampled step, or an epoch, in both orders of the neighbours.
 
   A step of truncated Poisson sampling under zero-out tells at most whether the
@@ -106,16 +102,16 @@ def _step(part: GaussianMechanism):
   al., arXiv:2508.15089, as in dp_accounting.
   """
   noise, q = events.noise_of(part), part.sampling_probability
-  if part.sampling is Sampling.RANDOM_ALLOCATION:
+  if part.sampling is types.Sampling.RANDOM_ALLOCATION:
     assert part.epoch_steps is not None  # as `GaussianMechanism` checks
     if noise >= allocation.LEAST_NOISE:
       spec = noise, part.epoch_steps, part.steps
       return tuple(allocation.Epoch(kind, *spec) for kind in ('remove', 'add'))
     q = 1.0
   pairs = [step_losses.Pair(kind, noise, q) for kind in ('remove', 'add')]
-  if part.adjacency is Adjacency.REPLACE_ONE:
+  if part.adjacency is types.Adjacency.REPLACE_ONE:
     pairs = [step_losses.Pair('replace', noise, q)] * 2
-  if part.sampling is not Sampling.TRUNCATED_POISSON:
+  if part.sampling is not types.Sampling.TRUNCATED_POISSON:
     return tuple((pair,) for pair in pairs)
   population, cohort = events.sizes(part)
   tail = scipy.stats.binom.sf
@@ -124,7 +120,5 @@ def _step(part: GaussianMechanism):
     return tuple((pair,) for pair in pairs)
   kept = float(tail(cohort, population, q)) * cohort / population / cut_off
   replaced = step_losses.Pair('replace', noise / 2, min(kept, 1.0), cut_off)
-  weight = 1 - cut_off
-  return tuple(
-    (replaced, dataclasses.replace(pair, weight=weight)) for pair in pairs
-  )
+  rest = [dataclasses.replace(pair, weight=1 - cut_off) for pair in pairs]
+  return tuple((replaced, pair) for pair in rest)

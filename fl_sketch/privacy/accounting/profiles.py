@@ -33,10 +33,8 @@ Parts = tuple[GaussianMechanism, ...]
 ORDERS = (
   *(1 + x / 10 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024,
 )  # fmt: skip
-# Rounding of the logarithms that a sampled Renyi divergence is a sum of.
-_RENYI_ROUNDING = 1e-12
-# The least delta that 'pld' answers to.
-_LEAST_DELTA = 1e-12
+_RENYI_ROUNDING = 1e-12  # of logarithms that a sampled divergence sums
+_LEAST_DELTA = 1e-12  # that 'pld' answers to
 _losses = losses.composition
 
 
@@ -81,21 +79,13 @@ class Renyi:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-  """A curve, its resolution, and what truncation adds.
+  """A curve, its resolution, and what truncation adds."""
 
-  Args:
-    curve: The mechanism's; under add/remove that without truncation.
-    overflow: b above, 0 where the curve has the truncation in it.
-    visible: A lower bound of delta at epsilon 0.
-    resolution: a delta below it cannot be distinguished from rounding.
-    ceiling: Another valid curve, which may be lower.
-  """
-
-  curve: Any
-  overflow: float = 0.0
-  visible: float = 0.0
-  resolution: float = 0.0
-  ceiling: Any = None
+  curve: Any  # the mechanism's; under add/remove that without truncation
+  overflow: float = 0.0  # b above, 0 where the curve has the truncation in it
+  visible: float = 0.0  # a lower bound of delta at epsilon 0
+  resolution: float = 0.0  # less cannot be distinguished from rounding
+  ceiling: Any = None  # another valid curve, which may be lower
 
   def epsilon(self, delta: float) -> float:
     """Return epsilon at `delta`."""

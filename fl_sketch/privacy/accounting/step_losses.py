@@ -65,17 +65,11 @@ Step = tuple[Pair, ...] | allocation.Epoch
 
 
 class Masses(NamedTuple):
-  """Discrete privacy loss of a step.
+  """Discrete privacy loss of a step."""
 
-  Attributes:
-    first: losses are (first + j) h.
-    log_mass: of each, f64[cells].
-    infinite: a bound of the probability of larger losses.
-  """
-
-  first: int
-  log_mass: np.ndarray
-  infinite: float
+  first: int  # losses are (first + j) h
+  log_mass: np.ndarray  # of each, f64[cells]
+  infinite: float  # a bound of the probability of larger losses
 
 
 @functools.lru_cache(maxsize=8)

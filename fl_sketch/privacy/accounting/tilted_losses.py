@@ -65,15 +65,10 @@ def chernoff(delta: float, steps: Steps) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-  """A composition's curve: the larger delta of both orders of the neighbours.
+  """The curve of a composition: the larger delta of both orders."""
 
-  Args:
-    orders: of each order of the neighbours, steps and how often each is made.
-    h: width of a cell of the privacy loss.
-  """
-
-  orders: tuple[Steps, ...]
-  h: float
+  orders: tuple[Steps, ...]  # of each order, steps and how often each is made
+  h: float  # width of a cell of the privacy loss
 
   def get_epsilon_for_delta(self, delta: float) -> float:
     """Return an upper bound of the least epsilon >= 0 at `delta`."""
@@ -90,9 +85,9 @@ class Composition:
       # A tilt serves where delta is not too far from its own.
       rungs = 1 + math.ceil(math.log(high / low) / _RUNG)
       targets = np.geomspace(low, high, rungs) if rungs > 1 else [low]
-      tilts = (_tilt(steps, self.h, target) for target in targets)
       best = np.ones(len(epsilons))
-      for tilt in tilts:
+      for target in targets:
+        tilt = _tilt(steps, self.h, target)
         best = np.minimum(best, tilt.deltas(epsilons))
       deltas = np.maximum(deltas, best)
     return deltas if np.ndim(epsilon) else float(deltas[0])
@@ -104,24 +99,15 @@ class Tilted(NamedTuple):
   For e in [l_(k-1), l_k), with x = e - centre::
 
     delta(e) <= upper[k] - exp(x) lower[k] + rounding[k] + rest.
-
-  Attributes:
-    first: l_k = (first + k) h.
-    h: width of a cell.
-    centre: a loss in the window.
-    upper: sums of masses from each cell on, f64[cells].
-    lower: the same, each times exp(centre - l).
-    rounding: bounds of it, f64[cells], falling.
-    rest: what is not in a cell.
   """
 
-  first: int
-  h: float
-  centre: float
-  upper: np.ndarray
-  lower: np.ndarray
-  rounding: np.ndarray
-  rest: float
+  first: int  # l_k = (first + k) h
+  h: float  # width of a cell
+  centre: float  # a loss in the window
+  upper: np.ndarray  # sums of masses from each cell on, f64[cells]
+  lower: np.ndarray  # the same, each times exp(centre - l)
+  rounding: np.ndarray  # bounds of it, f64[cells], falling
+  rest: float  # what is not in a cell
 
   def deltas(self, epsilons: np.ndarray) -> np.ndarray:
     """Returns bounds of delta, f64[epsilons]; 1 below the window."""
@@ -155,9 +141,8 @@ class Tilted(NamedTuple):
 
 def _log_moments(steps: Steps) -> np.ndarray:
   """Returns log E[exp(s L)] of the composition, roughly, f64[orders]."""
-  return np.sum(
-    [n * step_losses.log_moments(step) for step, n in steps], axis=0
-  )
+  moments = [n * step_losses.log_moments(step) for step, n in steps]
+  return np.sum(moments, axis=0)
 
 
 def _chernoff_delta(steps: Steps, epsilon: float) -> float:

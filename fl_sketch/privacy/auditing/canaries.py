@@ -154,10 +154,8 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
   expected = claimed.sampling_probability * _population(claimed)
   if claimed.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
     expected = claimed.max_cohort
-  honest = game.honest or expected
-  prior = canary_scores.Prior(
-    claimed, other, honest, numbers, game.steps_per_round
-  )
+  known = other, game.honest or expected, numbers, game.steps_per_round
+  prior = canary_scores.Prior(claimed, *known)
   cleaned = observed._replace(along=observed.along - shift)
   scores = {
     'projection': canary_scores.projection(observed, prior),

@@ -11,36 +11,23 @@ _RARE = 1e-12  # cohorts less likely than this are left out
 
 
 class Observation(NamedTuple):
-  """Broadcasts reduced to two statistics, f64[runs, rounds].
+  """Broadcasts reduced to three statistics, f64[runs, rounds]."""
 
-  Attributes:
-    along: coordinate along one clipped contribution, in units of it.
-    across: squared norm of the rest, in units of its square.
-    fine: how many numbers have bits that no float32 sum with the contribution
-      has: shorter than half of it, and no multiple of half its last bit.
-  """
-
-  along: np.ndarray
-  across: np.ndarray
+  along: np.ndarray  # coordinate along one clipped contribution, in units of it
+  across: np.ndarray  # squared norm of the rest, in units of its square
+  # How many numbers have bits that no float32 sum with the contribution has:
+  # shorter than half of it, and no multiple of half its last bit.
   fine: np.ndarray
 
 
 class Prior(NamedTuple):
-  """The prior knowledge of an attacker about a round.
+  """The prior knowledge of an attacker about a round."""
 
-  Attributes:
-    mechanism: claimed.
-    other: what every other unit contributes, in units of the canary.
-    honest: participants whose shares of noise add up to all of it.
-    numbers: of one broadcast.
-    steps: of the mechanism in one round.
-  """
-
-  mechanism: types.GaussianMechanism
-  other: float
-  honest: float
-  numbers: int
-  steps: int = 1
+  mechanism: types.GaussianMechanism  # claimed
+  other: float  # what every other unit contributes, in units of the canary
+  honest: float  # participants whose shares of noise add up to all of it
+  numbers: int  # of one broadcast
+  steps: int = 1  # of the mechanism in one round
 
 
 def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:

@@ -145,15 +145,12 @@ def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
   _check(right, guesses, canaries)
   if not right:
     return 1.0
-
-  def possible(tails):
-    return ~_rejected(tails, right, guesses, canaries, curve)
-
-  low, high = np.log(_RAREST), 0.0
+  possible = lambda tails: ~_rejected(tails, right, guesses, canaries, curve)
   if possible(np.array(1.0)):
     return 1.0
   if not possible(np.array(_RAREST)):
     return _RAREST
+  low, high = np.log(_RAREST), 0.0
   return float(np.exp(_last(lambda x: possible(np.exp(x)), low, high)[1]))
 
 
@@ -176,11 +173,8 @@ def least_mu(
   """
   _check(right, guesses, canaries)
   tail = np.array(checks.fraction('significance', significance))
-
-  def refuted(mu):
-    curve = gaussian_curve(mu)
-    return _rejected(tail, right, guesses, canaries, curve)
-
+  counts = right, guesses, canaries
+  refuted = lambda mu: _rejected(tail, *counts, gaussian_curve(mu))
   return _last(refuted, 0.0, _MOST_MU)[0] if refuted(np.zeros(1)) else 0.0
 
 

@@ -16,9 +16,9 @@ __all__ = [
   'secure_aggregation', 'sums',
 ]  # fmt: skip
 
+_CLIPPING = 'BOUNDS', 'clip_by_l2_norm', 'normalize_by_l2_norm'
 _SUMS = (
-  'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
-  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
-  'privatize_sum',
+  'fixed_size_sample', 'gaussian_noise', 'noisy_gradient_sum',
+  'poisson_sample', 'privatize_sum',
 )  # fmt: skip
-__getattr__ = lazy.attach(__name__, sums=_SUMS)
+__getattr__ = lazy.attach(__name__, clipping=_CLIPPING, sums=_SUMS)

@@ -147,15 +147,13 @@ class PrivateMean(NamedTuple):
     """The grid of contributions like this one, their sum and its noise."""
     release, hp = self.release, self.hp
     shares, honest = release.shares()
-    numbers: Any = {  # `Release.with_hyper` checks that they are given
-      'clip_norm': hp.clip_norm,
-      'noise_multiplier': hp.noise_multiplier,
-    }
+    numbers: Any = {'clip_norm': hp.clip_norm, 'clients': release.clients}
     if (noise := release.correlation) is not None:
       rounding = noise.rounding(grid_lib.numbers(like))
       numbers |= {'rounding': rounding, 'gain': noise.gain}
+    z: Any = hp.noise_multiplier  # `Release.with_hyper` checks that it is given
     return grid_lib.make(
-      **numbers, clients=release.clients, shares=shares, honest=honest
+      **numbers, noise_multiplier=z, shares=shares, honest=honest
     )
 
   def uplink(self) -> chain.Uplink | chain.Exchange:

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 _BITS = correlation_lib.BITS
-_HALF = 2 ** (_BITS - 1)
 
 
 def draw(
@@ -44,7 +43,7 @@ def draw(
     return jax.tree.map(lambda x, s: _weighed(x, weights[j], s), drawn, sums)
 
   full = lambda x, value: jnp.full(x.shape, value, jnp.int32)
-  start = jax.tree.map(lambda x: (full(x, 0), full(x, _HALF)), like)
+  start = jax.tree.map(lambda x: (full(x, 0), full(x, 2 ** (_BITS - 1))), like)
   # Draws of rounds before the epoch count 0, and are not drawn.
   count = jnp.minimum(age + 1, correlation.bands)
   sums = jax.lax.fori_loop(0, count, add, start)

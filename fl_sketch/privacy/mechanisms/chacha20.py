@@ -63,11 +63,9 @@ def _nonce(use: int, data: Any = 0) -> jax.Array:
 
 def _seed(seed: jax.Array) -> jax.Array:
   """The key of an integer, as `jax.random.key` asks for: not a secret."""
-  low = seed.astype(jnp.uint32)
-  high = jnp.uint32(0)
-  if seed.dtype.itemsize == 8:
-    high = (seed >> 32).astype(jnp.uint32)
-  return jnp.zeros(8, jnp.uint32).at[:2].set(jnp.stack([low, high]))
+  high = seed >> 32 if seed.dtype.itemsize == 8 else jnp.zeros_like(seed)
+  words = jnp.stack([seed, high]).astype(jnp.uint32)
+  return jnp.zeros(8, jnp.uint32).at[:2].set(words)
 
 
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
@@ -79,9 +77,7 @@ def _split(key: jax.Array, shape: Sequence[int]) -> jax.Array:
   return keys.reshape(*shape, 8)
 
 
-def _random_bits(
-  key: jax.Array, bit_width: int, shape: Sequence[int]
-) -> jax.Array:
+def _random_bits(key, bit_width: int, shape: Sequence[int]) -> jax.Array:
   """Words of the key stream in order; of narrow ones the low bits."""
   each = max(bit_width // 32, 1)
   count = math.prod(shape) * each

@@ -19,15 +19,10 @@ SENTENCE = 'Noise and samples are drawn by ChaCha20 with keys of 256 bits.'
 
 
 class Roots(NamedTuple):
-  """What all randomness of a private run is drawn from.
+  """What all randomness of a private run is drawn from."""
 
-  Attributes:
-    noise: key[], of noise.
-    sampling: of cohorts and of batches: 32 bytes, or an integer below 2^64.
-  """
-
-  noise: jax.Array
-  sampling: seeding.Root
+  noise: jax.Array  # key[]
+  sampling: seeding.Root  # of cohorts and batches: 32 bytes, or int < 2^64
 
 
 def roots(secret: bytes) -> Roots:

@@ -41,11 +41,8 @@ def of_clients(
 
   Draws have key[lanes] and int32[lanes]; each has the deviation ``stddev``.
   """
-
-  def share(key, client):
-    return noise(Draw(key, client, draws.index), mean, stddev)
-
-  shares = jax.vmap(share)(draws.key, draws.client)
+  one = lambda key, client: noise(Draw(key, client, draws.index), mean, stddev)
+  shares = jax.vmap(one)(draws.key, draws.client)
   divided = {'denominator': expected_cohort}
   given = comms.uplink_stacked_mean(shares, weight, **divided)[0]
   return jax.tree.map(jnp.add, mean, given)

@@ -24,24 +24,17 @@ _BASES = 1024, 256, 64, 16  # of the noise; smaller ones on coarse grids
 _TAIL = 13.3  # standard deviations that noise exceeds once in 10^39 draws
 _LEAST_STEP = 1e-36  # below, float32 loses bits
 _RANGE = 2.0**31 * (1 - 2.0**-5)  # what sums and noise may need of int32
-# What float32 may add to a norm of C, and take from the noise.
-_SLACK = 1 + 4e-6
+_SLACK = 1 + 4e-6  # what float32 may add to a norm of C, and take from noise
+_HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 
 
 class Grid(NamedTuple):
-  """A grid and the noise on it.
+  """A grid and the noise on it."""
 
-  Attributes:
-    step: f32[], distance of its points; NaN where there is none.
-    noisy: bool[], whether there is any noise.
-    multiple: int32[], c of `discrete_gaussian.draw`.
-    base: its b.
-  """
-
-  step: jax.Array
-  noisy: jax.Array
-  multiple: jax.Array
-  base: int
+  step: jax.Array  # f32[], distance of its points; NaN where there is none
+  noisy: jax.Array  # bool[], whether there is any noise
+  multiple: jax.Array  # int32[], c of `discrete_gaussian.draw`
+  base: int  # its b
 
 
 class Parts(NamedTuple):
@@ -107,9 +100,6 @@ def make(
   step = jnp.where((widest > 0) & (step > _LEAST_STEP), step, jnp.nan)
   step, multiple = jax.lax.optimization_barrier((step, multiple))
   return Grid(step, z > 0, multiple, base)
-
-
-_HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 
 
 def check_cohort(lanes: int, clients: int) -> None:

@@ -11,21 +11,11 @@ import math
 from typing import Any
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
-from fl_sketch.privacy.mechanisms.clipping import (
-  BOUNDS,
-  clip_by_l2_norm,
-  normalize_by_l2_norm,
-)
+from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
 from fl_sketch.rounds import comms
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
-
-__all__ = [
-  'BOUNDS', 'clip_by_l2_norm', 'fixed_size_sample', 'gaussian_noise',
-  'noisy_gradient_sum', 'normalize_by_l2_norm', 'poisson_sample',
-  'privatize_sum',
-]  # fmt: skip
 
 Tree = Any
 CLIP_NORMS = 1e-24, 1e24  # where the grid has all bits of float32
@@ -104,10 +94,8 @@ def privatize_sum(
   checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
   grid = _grid(max_norm, noise_multiplier, mask.shape[0])
-  total = _sum_of(
-    jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded), mask > 0
-  )
-  return _noisy(key, total, grid)
+  encoded = jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded)
+  return _noisy(key, _sum_of(encoded, mask > 0), grid)
 
 
 def noisy_gradient_sum(
@@ -235,8 +223,7 @@ def _check_cohort(population, cohort, name):
 
 def _sum_of(tree, taken):
   """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
-  chosen = comms.where_present(tree, taken)
-  return jax.tree.map(lambda x: x.sum(0), chosen)
+  return jax.tree.map(lambda x: x.sum(0), comms.where_present(tree, taken))
 
 
 def _chunks(x, size):
