@@ -205,7 +205,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     (stored, start('vit_nano', depth=1), fewer),
     (stored, start('vit_nano', depth=3), r'layer\.2\..*bias is missing'),
     (stored, bert, r'Bert: .*is missing.*, and 66 more'),
-    (stored, linear, r"Linear, by its own names, not \['class"),
+    (stored, linear, r"Linear has its own names of arrays, not \['class"),
   ):
     with pytest.raises(ValueError, match=message):
       load(tmp_path, arrays, model)
