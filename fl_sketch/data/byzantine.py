@@ -55,12 +55,7 @@ def nan(moved: Any, key: jax.Array) -> Any:
   return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
 
 
-BEHAVIOURS: dict[str, Behaviour] = {
-  'sign_flip': sign_flip,
-  'noise': noise,
-  'scale': scale,
-  'nan': nan,
-}
+BEHAVIOURS = {send.__name__: send for send in (sign_flip, noise, scale, nan)}
 
 
 def _scaled(tree, factor):

@@ -246,13 +246,8 @@ def default_max_cohort(
   return max(1, search.least(rare, 0, population))
 
 
-KINDS: dict[str, Callable[..., Cohort]] = {
-  'fixed_size': fixed_size,
-  'with_replacement': with_replacement,
-  'poisson': poisson,
-  'random_allocation': random_allocation,
-  'cyclic': cyclic,
-}
+_RULES = fixed_size, with_replacement, poisson, random_allocation, cyclic
+KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 
 
 def sample(

@@ -64,36 +64,27 @@ def size_skew(
   return ragged.from_owner(owner, population, rng)
 
 
-def one_each(population: int) -> Partition:
+def one_each(labels, population: int, seed: int) -> Partition:
   """Gives client i only sample i: for problems with one sample a client.
 
-  >>> one_each(3).indices.tolist()
+  >>> one_each(3, 3, seed=0).indices.tolist()
   [0, 1, 2]
 
   Args:
+    labels: int[samples], or only the number of samples.
     population: number of clients.
+    seed: of no use.
   """
-  checks.count('population', population)
-  return Partition(np.arange(population), np.arange(population + 1))
-
-
-def _one_each(labels, population: int, seed: int) -> Partition:
   del seed
   ragged.check(labels, population)
-  return one_each(population)
+  return Partition(np.arange(population), np.arange(population + 1))
 
 
 # Those that use the labels of all samples, not only their number: with other
 # data of one client, others would hold other samples.
 BY_LABEL = ('label_shards', 'classes_per_client', 'dirichlet')
-KINDS: dict[str, Callable[..., Partition]] = {
-  'iid': iid,
-  'label_shards': label_shards,
-  'classes_per_client': classes_per_client,
-  'dirichlet': dirichlet,
-  'size_skew': size_skew,
-  'one_each': _one_each,
-}
+_KINDS = iid, label_shards, classes_per_client, dirichlet, size_skew, one_each
+KINDS: dict[str, Callable[..., Partition]] = {f.__name__: f for f in _KINDS}
 
 
 def partition(

@@ -116,12 +116,7 @@ def hold_out(
 
 
 def check(labels, population: int) -> int:
-  """Returns the number of samples; refuses a larger number of clients.
-
-  Args:
-    labels: int[samples], or only the number of samples.
-    population: number of clients.
-  """
+  """The number of samples, of int[samples] or itself; refuses more clients."""
   samples = labels if np.ndim(labels) == 0 else len(labels)
   if checks.count('population', population) > samples:
     raise ValueError(f'{population=} must be <= {samples=}.')
@@ -129,13 +124,7 @@ def check(labels, population: int) -> int:
 
 
 def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
-  """Makes the partition in which client owner[i] holds sample i.
-
-  Args:
-    owner: int[samples].
-    population: number of clients.
-    rng: draws the order of each client's samples.
-  """
+  """Gives sample i to client owner[i], int[samples]; rng draws their order."""
   sizes = np.bincount(owner, minlength=population)
   return Partition(sorted_by(owner, rng), _offsets(sizes))
 

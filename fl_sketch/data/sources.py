@@ -17,11 +17,9 @@ _LOG = logging.getLogger(__name__)
 
 _SPLITS = ('train', 'test')
 _EXAMPLES = {
-  'mnist': (60_000, 10_000),
-  'fashion_mnist': (60_000, 10_000),
-  'cifar10': (50_000, 10_000),
-  'cifar100': (50_000, 10_000),
-}
+  'mnist': (60_000, 10_000), 'fashion_mnist': (60_000, 10_000),
+  'cifar10': (50_000, 10_000), 'cifar100': (50_000, 10_000),
+}  # fmt: skip
 NAMES = ('digits', *_EXAMPLES)
 
 Arrays = dict[str, np.ndarray]

@@ -48,10 +48,7 @@ def check(
 ):
   """Compares arrays whose files have other times than those of checked.json.
 
-  Args:
-    folder: of the store.
-    arrays: the memory-mapped arrays by the names of their files.
-    recorded: their digests.
+  Memory-mapped arrays and recorded digests are by the names of files.
 
   Raises:
     DataError: an array was changed; names its file.

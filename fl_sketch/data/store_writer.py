@@ -83,13 +83,9 @@ def write(
   except (PermissionError, NotADirectoryError) as error:
     raise DataError(f'{folder} cannot be written: {error}.') from error
   bar = tqdm.tqdm(
-    desc=folder.name,
-    total=population,
-    unit='client',
-    unit_scale=True,
-    disable=None,
-    mininterval=0.5,
-  )
+    desc=folder.name, total=population, unit='client', unit_scale=True,
+    disable=None, mininterval=0.5,
+  )  # fmt: skip
   try:
     with bar:
       about = _fill(aside, chunks, test, num_classes, bar)
@@ -142,7 +138,8 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
           for prefix in ('', 'test_')
         )
         if test is not None:
-          tests.append(test, np.array([len(_first(test))]), num_classes)
+          rows = np.array([len(next(iter(test.values())))])
+          tests.append(test, rows, num_classes)
       train.append(chunk.train, sizes, num_classes)
       offsets.append(offsets[-1][-1] + np.cumsum(sizes))
       if (chunk.held_out is None) != (test is not None):
@@ -209,10 +206,6 @@ def _head(file, like, rows: int):
   np.lib.format.write_array_header_1_0(file, about)
 
 
-def _first(arrays):
-  return next(iter(arrays.values()))
-
-
 def _sizes(sizes, least: int) -> np.ndarray:
   """Sizes of clients as int64; refuses fewer samples than `least`."""
   sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
@@ -237,11 +230,9 @@ def _check(arrays, like, samples: int, num_classes: int | None):
   if {len(x) for x in arrays.values()} != {samples}:
     lengths = {k: len(x) for k, x in arrays.items()}
     raise ValueError(f'Arrays of {samples=} have lengths {lengths}.')
-  if num_classes is not None and samples:
-    _check_labels(arrays.get('y'), num_classes)
-
-
-def _check_labels(y, num_classes):
+  if num_classes is None or not samples:
+    return
+  y = arrays.get('y')
   if y is None or y.dtype.kind not in 'iu':
     raise ValueError(f"'y' must have integers with {num_classes=}.")
   least = 0 if y.ndim == 1 else -1  # padding of sequences

@@ -29,21 +29,13 @@ _LABELS = '0', '1'  # of SST-2: negative, positive
 
 
 class Texts(NamedTuple):
-  """The lines of a file.
-
-  Attributes:
-    path: of the file.
-    lines: sentences, or the lines of a text with their ends.
-    labels: of sentences; None of a text.
-    first: number of the first line in the file, from 1.
-    header: whether the first line named columns.
-  """
+  """The lines of a file."""
 
   path: pathlib.Path
-  lines: list[str]
-  labels: list[str] | None
-  first: int = 1
-  header: bool = False
+  lines: list[str]  # sentences, or the lines of a text with their ends
+  labels: list[str] | None  # of sentences; None of a text
+  first: int = 1  # number of the first line in the file
+  header: bool = False  # whether the first line named columns
 
 
 def load(
@@ -104,7 +96,9 @@ def load(
   name = pathlib.Path(path).name
   if framed:
     _check_first(parts[0], columns)
-    classes = _classes(parts[0].labels)
+    labels = {*(parts[0].labels or ())}
+    whole = all(label.isdecimal() for label in labels)
+    classes = sorted(labels, key=int if whole else None)
     train, test = _sentences(parts, encoder, length, classes)
     return sources.Dataset(name, train, test, len(classes), vocabulary=size)
   length = checks.count('length', length or WINDOW)
@@ -139,7 +133,13 @@ def sst2(
   """
   parts = _parts(_folder_of_sst2(data_dir), _COLUMNS, 0)
   for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):
-    _check_sst2(part, split, count)
+    # A header says what the files are, of whatever size.
+    if not part.header and len(part.lines) != count:
+      raise DataError(
+        f'{part.path} has {len(part.lines):,} lines, not {count:,}: '
+        f"{split}.tsv of SST-2 at the level of sentences; or GLUE's, with the "
+        'header sentence<TAB>label.'
+      )
   encoder = _words(parts[0].lines, vocabulary, tokenizer, True)
   train, test = _sentences(parts, encoder, length, _LABELS)
   # Not as many as were found: models keep their size.
@@ -177,12 +177,6 @@ def _windows(part, encoder, length) -> sources.Arrays:
   if len(tokens) < 2:
     raise DataError(f'{part.path} must have two tokens or more.')
   return tokenization.windows(tokens, length)
-
-
-def _classes(labels) -> list[str]:
-  names = {*labels}
-  whole = all(name.isdecimal() for name in names)
-  return sorted(names, key=int if whole else None)
 
 
 def _found(path, data_dir) -> pathlib.Path:
@@ -273,14 +267,4 @@ def _check_first(part, columns):
       f'The label {first!r} of line 1 of {part.path} must be in another line '
       f'too, or a header with the columns {tuple(columns)}; columns=... names '
       'others.'
-    )
-
-
-def _check_sst2(part, split, count):
-  """Refuses files of another size, unless their header says what they are."""
-  if not part.header and len(part.lines) != count:
-    raise DataError(
-      f'{part.path} has {len(part.lines):,} lines, not {count:,}: '
-      f"{split}.tsv of SST-2 at the level of sentences; or GLUE's, with the "
-      'header sentence<TAB>label.'
     )

@@ -13,19 +13,12 @@ _SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]']
 
 
 class Tokenizer(NamedTuple):
-  """Tokens of texts, by their numbers.
+  """Tokens of texts, by their numbers."""
 
-  Attributes:
-    encode: texts -> int lists, without a first and last token.
-    size: numbers are below it; that of padding is 0.
-    first: put before a text; None where there is none.
-    last: likewise behind it.
-  """
-
-  encode: Callable[[Sequence[str]], list[list[int]]]
-  size: int
-  first: int | None = None
-  last: int | None = None
+  encode: Callable[[Sequence[str]], list[list[int]]]  # without first and last
+  size: int  # numbers are below it; that of padding is 0
+  first: int | None = None  # put before a text; None where there is none
+  last: int | None = None  # likewise behind it
 
 
 def characters(letters: Iterable[str]) -> Tokenizer:
@@ -63,7 +56,9 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
     from tokenizers import models, trainers
   checks.at_least('vocabulary', size, 100)
   encoder = _bert(models.WordPiece(unk_token='[UNK]'))
-  words = _words(encoder, sentences)
+  split = encoder.pre_tokenizer.pre_tokenize_str
+  plain = (encoder.normalizer.normalize_str(s) for s in sentences)
+  words = {word for sentence in plain for word, _ in split(sentence)}
   letters = sorted({letter for word in words for letter in word})
   inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
   trainer = trainers.WordPieceTrainer(
@@ -152,12 +147,6 @@ def _of_library(encoder: Any) -> Tokenizer:
   ]
   first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
   return Tokenizer(encode, encoder.get_vocab_size(), first, last)
-
-
-def _words(encoder, sentences) -> set[str]:
-  plain = (encoder.normalizer.normalize_str(s) for s in sentences)
-  split = encoder.pre_tokenizer.pre_tokenize_str
-  return {word for sentence in plain for word, _ in split(sentence)}
 
 
 def _bert(model):

@@ -64,9 +64,8 @@ class Entry(NamedTuple):
 REGISTRY = registry.Registry(
   'model', Entry, context=('num_classes', 'dtype', 'parent', 'name', 'rngs')
 )
-register, describe, names = (
-  REGISTRY.register, REGISTRY.describe, REGISTRY.names,
-)  # fmt: skip
+register, describe = REGISTRY.register, REGISTRY.describe
+names = REGISTRY.names
 register(Linear, name='linear')
 register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
@@ -76,24 +75,19 @@ for _resnet in (ResNet8, ResNet18, ResNet101):
   register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
 register(recurrent.LSTM, name='lstm')
 register(recurrent.GRU, name='gru')
-_SEQUENCES = (
-  (recurrent.LSTM, recurrent.SIZES),
-  (gpt.GPT, gpt.SIZES),
-  (llama.Llama, llama.SIZES),
-)
 for _module, _sizes in (
   (vit.ViT, vit.SIZES),
   (bert.Bert, bert.SIZES),
-  *_SEQUENCES,
+  (recurrent.LSTM, recurrent.SIZES),
+  (gpt.GPT, gpt.SIZES),
+  (llama.Llama, llama.SIZES),
 ):
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
 # Whose outputs are logits of every token.
-OF_SEQUENCES = ('lstm', 'gru', *(n for _, sizes in _SEQUENCES for n in sizes))
+OF_SEQUENCES = ('lstm', 'gru', *recurrent.SIZES, *gpt.SIZES, *llama.SIZES)
 # Not of tokens.
-OF_IMAGES = tuple(
-  n for n in REGISTRY.names() if n not in (*bert.SIZES, *OF_SEQUENCES)
-)
+OF_IMAGES = tuple(n for n in names() if n not in (*bert.SIZES, *OF_SEQUENCES))
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:

@@ -120,9 +120,8 @@ def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
   ]
   patches = jnp.concatenate(shifts, axis=-1)
   tall = patches.reshape(-1, height * width * channels)
-  shape = *patches.shape[:3], features
   y = precision.matmul(tall, kernel.reshape(-1, features), dtype)
-  return y.reshape(shape)
+  return y.reshape(*patches.shape[:3], features)
 
 
 def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
@@ -186,19 +185,7 @@ _max_pool.defvjp(_max_pool_forward, _max_pool_backward)
 
 
 class Conv(nn.Module):
-  """Convolution, by default with a bias and initialised like `linen.Conv`.
-
-  Attributes:
-    features: number of output channels.
-    kernel_size: height and width.
-    padding: 'SAME' or 'VALID'.
-    stride: of rows and columns.
-    use_bias: whether there is one.
-    form: see `conv2d`.
-    dtype: see `conv2d`.
-    kernel_init: draws the kernel.
-    bias_init: draws the bias.
-  """
+  """`conv2d` with a bias, by default, and initialised like `linen.Conv`."""
 
   features: int
   kernel_size: tuple[int, int]

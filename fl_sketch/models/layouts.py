@@ -14,24 +14,16 @@ Move = Callable[[np.ndarray], np.ndarray]
 
 
 class Layout(NamedTuple):
-  """The names of one kind of file.
+  """The names of one kind of file."""
 
-  Attributes:
-    prefix: before the names of all but heads, in files of a model with a head.
-    block: before those of block i, with {} for i.
-    whole: our layers and arrays outside of blocks -> theirs.
-    inside: our layers in a block -> theirs; or theirs, and which third of it.
-    spare: of what a file may have beside them.
-    transposed: whether kernels in blocks are [out, in].
-    expected: module -> fields of config.json, which shapes do not tell.
-  """
-
-  prefix: str
-  block: str
-  whole: Mapping[str, str]
+  prefix: str  # of all but heads, in files of a model with a head
+  block: str  # before the names of block i, with {} for i
+  whole: Mapping[str, str]  # our layers and arrays outside of blocks -> theirs
+  # Our layers in a block -> theirs; or theirs, and which third of it.
   inside: Mapping[str, str | tuple[str, int]]
-  spare: str = r'(?!.*encoder\.layer\.)'
-  transposed: bool = True
+  spare: str = r'(?!.*encoder\.layer\.)'  # what a file may have beside them
+  transposed: bool = True  # whether kernels in blocks are [out, in]
+  # Of a module, fields of config.json, which shapes do not tell.
   expected: Callable[[Any], dict[str, Any]] = lambda module: {}
 
 
@@ -158,15 +150,10 @@ def of(module: nn.Module) -> Layout | None:
 def source(
   layout: Layout, names: Collection[str], name: str
 ) -> tuple[str, Move]:
-  """Finds one of our arrays in a file.
+  """Finds one of our arrays, such as 'block_0/mlp_in/kernel', in a file.
 
-  Args:
-    layout: of the file.
-    names: of all its arrays.
-    name: ours, such as 'block_0/mlp_in/kernel'.
-
-  Returns:
-    Their name, and a function from their array to ours.
+  Of the `names` in the file, returns its own and a function from their array to
+  ours.
   """
   prefixed = any(each.startswith(layout.prefix) for each in names)
   start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''
@@ -196,11 +183,7 @@ def faults(
 ) -> Iterator[str]:
   """What names and shapes do not tell: another model of equal arrays.
 
-  Args:
-    layout: of the file.
-    module: whose parameters they are.
-    path: of the file, beside which is its config.json; or it is not checked.
-    stored: its arrays.
+  Beside the file is its config.json; or it is not checked.
   """
   head = stored.get('lm_head.weight')
   if head is not None and getattr(module, 'tied', False):

@@ -20,15 +20,12 @@ Tree = Any
 
 
 class Adapter(NamedTuple):
-  """A kernel and its factors; None is what another tree has.
+  """A kernel W, f32[in, out], and factors f32[in, rank] and f32[rank, out].
 
-  Attributes:
-    base: W, f32[in, out].
-    a: A, f32[in, rank].
-    b: B, f32[rank, out].
+  None is what another tree has.
   """
 
-  base: Any = None
+  base: Any = None  # W
   a: Any = None
   b: Any = None
 
@@ -36,10 +33,8 @@ class Adapter(NamedTuple):
 class Lora(NamedTuple):
   """Parameters in two trees, each None where the other has an array.
 
-  Attributes:
-    trainable: what clients train or, of `Adapter.base`, the server changes.
-    frozen: all else.
-    scale: alpha / rank.
+  Trainable is what clients train or, of `Adapter.base`, the server changes;
+  the scale is alpha / rank.
   """
 
   trainable: Tree
@@ -87,7 +82,8 @@ def lora(
   Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
   a Gaussian A, without its variance; that of their code is uniform.
   """
-  leaves = {name: x for name, x in _named(params)}
+  paths = jax.tree_util.tree_flatten_with_path(params)[0]
+  leaves = {_name(path): x for path, x in paths}
   kernels = [name for name, x in leaves.items() if _is_kernel(x)]
   adapted = _matched('targets', targets, kernels, 'a kernel')
   for name in adapted:
@@ -129,11 +125,9 @@ REGISTRY = registry.Registry('lora', context=('parts',), leading=2)
 describe = REGISTRY.describe
 # Which factors clients train, and whether the server changes the kernels.
 KINDS = {
-  'naive': ('a', 'b'),
-  'ffa': ('b',),
-  'flora': Adapter._fields,
+  'naive': ('a', 'b'), 'ffa': ('b',), 'flora': Adapter._fields,
   'fedex': Adapter._fields,
-}
+}  # fmt: skip
 for _kind, _parts in KINDS.items():
   REGISTRY.register(functools.partial(lora, parts=_parts), name=_kind)
 
@@ -259,11 +253,6 @@ def _dense(module, own, adapter, scale, inputs):
 def is_adapter(x: Any) -> bool:
   """Whether a node of a tree is an `Adapter`."""
   return isinstance(x, Adapter)
-
-
-def _named(params):
-  paths = jax.tree_util.tree_flatten_with_path(params)[0]
-  return [(_name(path), leaf) for path, leaf in paths]
 
 
 def _name(path) -> str:

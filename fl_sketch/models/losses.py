@@ -21,9 +21,8 @@ import jax.numpy as jnp
 
 # Of losses by name, functions of outputs and a batch as those of `kinds`.
 REGISTRY = registry.Registry('loss', leading=2)
-register, describe, names = (
-  REGISTRY.register, REGISTRY.describe, REGISTRY.names,
-)  # fmt: skip
+register, describe = REGISTRY.register, REGISTRY.describe
+names = REGISTRY.names
 for _kind in (
   kinds.cross_entropy, kinds.tokens, kinds.multilabel, kinds.regression,
 ):  # fmt: skip
@@ -40,12 +39,7 @@ Scale = float | Sequence[float]
 
 
 def row_mask(batch: Batch, like: jax.Array) -> jax.Array:
-  """The mask of a batch in the dtype of `like`; ones without a mask.
-
-  Args:
-    batch: with or without 'mask'.
-    like: f32[batch].
-  """
+  """The mask of a batch in the dtype of `like`, f32[batch]; ones without it."""
   if 'mask' not in batch:
     return jnp.ones_like(like)
   return batch['mask'].astype(like.dtype)
@@ -91,10 +85,7 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
 def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Any:
   """The inputs of a model: 'x', or else all arrays but 'y' and 'mask'.
 
-  Args:
-    batch: its uint8 inputs are preprocessed.
-    mean: see `preprocess`.
-    std: see `preprocess`.
+  Those of uint8 pass through `preprocess`.
   """
   rest = {k: x for k, x in batch.items() if k not in ('y', 'mask')}
   scaled = lambda x: preprocess(x, mean, std)

@@ -9,12 +9,9 @@ import jax
 import jax.numpy as jnp
 
 ACTIVATIONS = {
-  'gelu': jax.nn.gelu,
-  'relu': jax.nn.relu,
-  'sigmoid': jax.nn.sigmoid,
-  'softplus': jax.nn.softplus,
-  'tanh': jnp.tanh,
-}
+  'gelu': jax.nn.gelu, 'relu': jax.nn.relu, 'sigmoid': jax.nn.sigmoid,
+  'softplus': jax.nn.softplus, 'tanh': jnp.tanh,
+}  # fmt: skip
 
 
 class MLP(nn.Module):

@@ -11,11 +11,8 @@ import jax
 Tree = Any
 # Arguments by which modules are told that they train, and what they then get.
 _MODES = {
-  'train': True,
-  'training': True,
-  'is_training': True,
-  'deterministic': False,
-}
+  'train': True, 'training': True, 'is_training': True, 'deterministic': False,
+}  # fmt: skip
 
 
 class Model(NamedTuple):

@@ -17,11 +17,6 @@ import numpy as np
 _LOG = logging.getLogger(__name__)
 _HEAD = 'head/'
 
-_OLD = {
-  'LayerNorm.gamma': 'LayerNorm.weight',
-  'LayerNorm.beta': 'LayerNorm.bias',
-}
-
 
 def save(path: str | os.PathLike, params: Any) -> None:
   """Writes parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
@@ -112,6 +107,7 @@ def _read(path) -> dict[str, np.ndarray]:
     stored = files.load_file(path)
   except SafetensorError as e:
     raise ValueError(f'{path} is no safetensors file: {e}') from e
-  for old, new in _OLD.items():  # of bert-base-uncased
+  for old, new in ('gamma', 'weight'), ('beta', 'bias'):  # bert-base-uncased
+    old, new = f'LayerNorm.{old}', f'LayerNorm.{new}'
     stored = {name.replace(old, new): x for name, x in stored.items()}
   return stored

@@ -26,14 +26,10 @@ class LSTMLayer(nn.Module):
   :math:`c_t = \sigma(f) c_{t-1} + \sigma(i) \tanh(g)` and
   :math:`h_t = \sigma(o) \tanh(c_t)`, where i, f, g and o are the parts of
   :math:`W x_t + U h_{t-1} + b`; b starts at 1 for f, else at 0, as in Keras.
-
-  Attributes:
-    hidden: numbers of h.
-    dtype: of what is multiplied, see `precision`.
   """
 
-  hidden: int
-  dtype: str = 'float32'
+  hidden: int  # numbers of h
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   @nn.compact
   def __call__(self, x_BxLxD):
@@ -62,14 +58,10 @@ class GRULayer(nn.Module):
   :math:`z = \sigma(W_z x + U_z h)` and
   :math:`n = \tanh(W_n x + r (U_n h + b))`, where every W x has a bias, too. In
   the paper r is multiplied with h.
-
-  Attributes:
-    hidden: numbers of h.
-    dtype: of what is multiplied, see `precision`.
   """
 
-  hidden: int
-  dtype: str = 'float32'
+  hidden: int  # numbers of h
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   @nn.compact
   def __call__(self, x_BxLxD):

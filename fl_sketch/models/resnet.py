@@ -70,14 +70,10 @@ class ResNet(nn.Module):
     return jax.nn.relu(x + h)
 
   def _conv(self, features, side, stride):
-    return layers.Conv(
-      features,
-      (side, side),
-      stride=stride,
-      use_bias=False,  # GroupNorm takes a constant away
-      form=self.form,
+    return layers.Conv(  # no bias: GroupNorm takes a constant away
+      features, (side, side), stride=stride, use_bias=False, form=self.form,
       dtype=self.dtype,
-    )
+    )  # fmt: skip
 
 
 def _norm():

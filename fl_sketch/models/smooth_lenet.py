@@ -9,9 +9,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-_STRIDES = 2, 2, 1
-_FEATURES = 12
-
 
 def _start(key, shape, dtype=jnp.float32):
   """U(-1/2, 1/2): large weights keep every layer's gradient informative."""
@@ -49,8 +46,8 @@ class SmoothLeNet(nn.Module):
     h_BxHxWxF = x_BxHxWxC
     uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
     options = {'form': self.form, 'dtype': self.dtype} | uniform
-    for stride in _STRIDES:
-      conv = layers.Conv(_FEATURES, (5, 5), stride=stride, **options)
+    for stride in (2, 2, 1):
+      conv = layers.Conv(12, (5, 5), stride=stride, **options)
       h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
     return precision.dense(self.num_classes, self.dtype, **uniform)(h_BxD)

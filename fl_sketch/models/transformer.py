@@ -48,51 +48,32 @@ def norm(name: str, epsilon: float = EPSILON) -> nn.LayerNorm:
 
 
 class Kind(NamedTuple):
-  """What differs between the blocks of models; the defaults are ViT's.
+  """What differs between the blocks of models; the defaults are ViT's."""
 
-  Attributes:
-    norm_first: whether what goes into a layer is normalised, or the sum (BERT).
-    norm: name -> the layer that normalises.
-    activation: of the MLP.
-    gated: whether the MLP is out(activation(gate(x)) in(x)), Shazeer's
-      (arXiv:2002.05202), or out(activation(in(x))).
-    causal: whether a position sees only itself and those before.
-    theta: base of rotary positions, see `rotate`; None has none.
-    kv_heads: heads of keys and values, each of which serves several heads of
-      queries (Ainslie et al., arXiv:2305.13245); None is one for each.
-    qkv_bias: whether queries, keys and values have biases.
-    bias: whether the other products have.
-    dropout: rate on attention and on what is added; 0 draws nothing.
-    init: draws kernels.
-    init_out: draws those of what is added.
-  """
-
-  norm_first: bool = True
-  norm: Callable[[str], nn.Module] = norm
-  activation: Callable[[jax.Array], jax.Array] = gelu
+  norm_first: bool = True  # or the sum is normalised (BERT)
+  norm: Callable[[str], nn.Module] = norm  # of a name
+  activation: Callable[[jax.Array], jax.Array] = gelu  # of the MLP
+  # Whether the MLP is out(activation(gate(x)) in(x)), Shazeer's
+  # (arXiv:2002.05202), or out(activation(in(x))).
   gated: bool = False
-  causal: bool = False
-  theta: float | None = None
+  causal: bool = False  # whether a position sees only itself and those before
+  theta: float | None = None  # base of rotary positions, see `rotate`
+  # Heads of keys and values, each of which serves several heads of queries
+  # (Ainslie et al., arXiv:2305.13245); None is one for each.
   kv_heads: int | None = None
-  qkv_bias: bool = True
-  bias: bool = True
-  dropout: float = 0.0
+  qkv_bias: bool = True  # of queries, keys and values
+  bias: bool = True  # of the other products
+  dropout: float = 0.0  # rate on attention and on what is added
   init: Initializer = nn.linear.default_kernel_init
-  init_out: Initializer = nn.linear.default_kernel_init
+  init_out: Initializer = nn.linear.default_kernel_init  # of what is added
 
 
 class Attention(nn.Module):
-  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v.
+  """Multi-head self-attention, softmax(q k' / sqrt(width / heads)) v."""
 
-  Attributes:
-    heads: a divisor of the width.
-    kind: see `Kind`.
-    dtype: of what is multiplied, see `precision`.
-  """
-
-  heads: int
+  heads: int  # a divisor of the width
   kind: Kind = Kind()
-  dtype: str = 'float32'
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
@@ -134,17 +115,10 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-  """Transformer block: attention and an MLP, each with a residual connection.
-
-  Attributes:
-    heads: see `Attention`.
-    hidden: width between the dense layers.
-    kind: see `Kind`.
-    dtype: see `Attention`.
-  """
+  """Attention and an MLP, each with a residual connection."""
 
   heads: int
-  hidden: int
+  hidden: int  # width between the dense layers
   kind: Kind = Kind()
   dtype: str = 'float32'
 

@@ -7,6 +7,7 @@ feature (2): a list of bytes (1), of floats (2) or of integers (3), whose values
 
 from typing import Any
 
+from fl_sketch.data.natural.records import ODD
 import numpy as np
 
 Value = np.ndarray | list[bytes]
@@ -32,10 +33,7 @@ def parse(content: bytes) -> dict[str, Value]:
       for features in _fields(content).get(1, ())
       for entry in _fields(features).get(1, ())
     )
-  except (
-    ArithmeticError, AttributeError, IndexError, KeyError, TypeError,
-    ValueError,
-  ) as error:  # fmt: skip
+  except (ArithmeticError, *ODD) as error:
     raise ValueError(f'An example is damaged: {error!r}.') from error
 
 

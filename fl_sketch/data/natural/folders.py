@@ -34,8 +34,11 @@ def images(path: pathlib.Path) -> Iterator[Records]:
 
 def has_images(path: pathlib.Path) -> bool:
   """Whether there is a file of the training part that names images."""
-  tables = path.glob('*train*.csv')
-  return any('image_id' in _line(table) for table in tables)
+  for table in path.glob('*train*.csv'):
+    with reading(table), table.open(encoding='utf-8') as file:
+      if 'image_id' in file.readline():
+        return True
+  return False
 
 
 def count_classes(path: pathlib.Path) -> int:
@@ -46,11 +49,6 @@ def count_classes(path: pathlib.Path) -> int:
   """
   rows = _rows(_table(path), _FIELDS)
   return 1 + max((int(row['class']) for row in rows), default=0)
-
-
-def _line(table) -> str:
-  with reading(table), table.open(encoding='utf-8') as file:
-    return file.readline()
 
 
 def _table(path) -> pathlib.Path:

@@ -24,37 +24,23 @@ _OF_TABLES = 'client', 'split'
 
 
 class Found(NamedTuple):
-  """What lies at a path.
+  """What lies at a path."""
 
-  Attributes:
-    layout: 'tff', 'sqlite', 'fedjax', 'leaf', 'pfl', 'table', 'images' or
-      'plays'.
-    read: yields its records.
-    path: of the file or folder that `read` takes.
-  """
-
-  layout: str
+  layout: str  # see `_layouts`
   read: Reader
-  path: pathlib.Path
+  path: pathlib.Path  # of the file or folder that `read` takes
 
 
 class Kind(NamedTuple):
-  """A data set by name.
+  """A data set by name."""
 
-  Attributes:
-    task: (what was found, options) -> what is learned; pops the options that
-      it takes.
-    layouts: in which it is published.
-    client: the column of clients in tables.
-    digits: whether it is the part of EMNIST that is named after digits.
-    strangers: whether clients of the test are others than those who train,
-      though they have the same names.
-  """
-
+  # What is learned of what was found; pops the options that it takes.
   task: Callable[[Found, dict[str, Any]], tasks.Task]
-  layouts: tuple[str, ...]
-  client: str | None = None
-  digits: bool = False
+  layouts: tuple[str, ...]  # in which it is published
+  client: str | None = None  # the column of clients in tables
+  digits: bool = False  # the part of EMNIST that is named after digits
+  # Whether clients of the test are others than those who train, though they
+  # have the same names.
   strangers: bool = False
 
 

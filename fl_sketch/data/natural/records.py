@@ -12,17 +12,11 @@ TRAIN, TEST, PUBLIC = 'train', 'test', 'public'
 
 
 class Records(NamedTuple):
-  """Samples of one client, of one split.
+  """Samples of one client, of one split."""
 
-  Attributes:
-    client: its name in the file.
-    split: `TRAIN`, `TEST` or `PUBLIC`.
-    columns: the samples as the file has them, by name, of one length each.
-  """
-
-  client: str
-  split: str
-  columns: Mapping[str, Any]
+  client: str  # its name in the file
+  split: str  # `TRAIN`, `TEST` or `PUBLIC`
+  columns: Mapping[str, Any]  # the samples by name, all of one length
 
 
 # path -> records; a client may come several times.

@@ -81,9 +81,11 @@ class Spool:
     for file in self._files.values():
       file.flush()
       os.fsync(file.fileno())
+    names = self.folder / _NAMES
     state = {
       'source': self._source, 'records': self.records, 'rows': self._rows,
-      'kinds': self._kinds, 'names': self._names_size(),
+      'kinds': self._kinds,
+      'names': names.stat().st_size if names.exists() else 0,
     }  # fmt: skip
     files.replace(self.folder / 'state.json', json.dumps(state))
 
@@ -92,11 +94,6 @@ class Spool:
     for file in self._files.values():
       file.close()
     self._files.clear()
-
-  @property
-  def clients(self) -> list[str]:
-    """The names of the clients, in the order in which they came first."""
-    return [*self._codes]
 
   def chunks(
     self, trained: np.ndarray, held_out: bool
@@ -107,7 +104,7 @@ class Spool:
       trained: int[clients], codes of those that are wanted, in their order.
       held_out: whether with what they hold out.
     """
-    names, train = self.clients, _Sorted(self, TRAIN)
+    names, train = [*self._codes], _Sorted(self, TRAIN)
     held = _Sorted(self, TEST) if held_out else None
     at = 0
     while at < len(trained):
@@ -155,10 +152,6 @@ class Spool:
     if name not in self._files:
       self._files[name] = (self.folder / name).open('ab')
     return self._files[name]
-
-  def _names_size(self) -> int:
-    path = self.folder / _NAMES
-    return path.stat().st_size if path.exists() else 0
 
   def _path(self, split, name) -> pathlib.Path:
     return self.folder / f'{split}.{name}.bin'

@@ -14,18 +14,13 @@ import numpy as np
 
 
 class Task(NamedTuple):
-  """What is learned of a data set.
+  """What is learned of a data set."""
 
-  Attributes:
-    arrays: records -> 'x' and 'y', leaves [samples, ...]; a sample of the file
-      may become several, or none.
-    num_classes: labels are 0 to num_classes - 1.
-    options: what it was made with, as JSON has it.
-  """
-
+  # To 'x' and 'y', leaves [samples, ...]; a sample of the file may become
+  # several, or none.
   arrays: Callable[[Records], Arrays]
-  num_classes: int
-  options: dict[str, Any]
+  num_classes: int  # labels are 0 to num_classes - 1
+  options: dict[str, Any]  # what it was made with, as JSON has it
 
 
 def images(
@@ -89,7 +84,7 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
 
 def _decoded(content: bytes, shape) -> np.ndarray:
   with extras.needed('data'):
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
   try:
     with Image.open(io.BytesIO(content)) as image:
@@ -99,11 +94,7 @@ def _decoded(content: bytes, shape) -> np.ndarray:
       if shape is not None and len(shape) == 3:
         grey = shape[2] == 1
       return np.asarray(image.convert('L' if grey else 'RGB'))
-  except (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
-    OSError,
-  ) as error:
+  except (OSError, Image.DecompressionBombError) as error:
     raise DataError(f'An image is damaged: {error}.') from error
 
 
@@ -127,8 +118,7 @@ def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
     x = one.arrays(records._replace(columns=zeros))['x']
     return {'x': x, 'y': y}
 
-  options = {'num_classes': num_classes, 'shape': shape}
-  return Task(arrays, num_classes, options)
+  return Task(arrays, num_classes, {'num_classes': num_classes, 'shape': shape})
 
 
 def tokens(num_classes: int) -> Task:
@@ -194,8 +184,7 @@ def characters(
     texts = [_text(text) for text in column(records, *names)]
     return _paired(tokenizer, texts, length)
 
-  options = {'letters': letters, 'length': length}
-  return Task(arrays, tokenizer.size, options)
+  return Task(arrays, tokenizer.size, {'letters': letters, 'length': length})
 
 
 def next_character(letters: str = LEAF_LETTERS) -> Task:
