@@ -13,15 +13,10 @@ Tree = Any
 
 
 class Defence(NamedTuple):
-  """A defence, and the part of it that an informed attacker repeats.
+  """A defence, and the part of it that an informed attacker repeats."""
 
-  Attributes:
-    apply: (key, message) -> the message that is sent.
-    redo: (message of a guess, observed) -> the message to compare; None
-      compares the message itself.
-  """
-
-  apply: Callable[[jax.Array, Tree], Tree]
+  apply: Callable[[jax.Array, Tree], Tree]  # (key, message) -> what is sent
+  # (message of a guess, observed) -> what is compared; None: the message
   redo: Callable[[Tree, Tree], Tree] | None = None
 
 

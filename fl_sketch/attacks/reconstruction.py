@@ -119,7 +119,11 @@ def reconstruct(
   arXiv:1906.08935 (``num_classes``); Geiping et al., arXiv:2003.14053
   (``objective='cosine'``, ``tv``, ``optimizer='signed_adam'``, ``local``).
   """
-  _check(labels, candidates, num_classes, sketch, sketch_key, objective)
+  if (n := sum(x is not None for x in (labels, candidates, num_classes))) != 1:
+    raise ValueError(f'Set one of labels, candidates and num_classes, not {n}.')
+  if (sketch is None) != (sketch_key is None):
+    raise ValueError('Set sketch and sketch_key together, or neither.')
+  checks.choice('objective', objective, tuple(objectives.OBJECTIVES))
   check_positive(steps=steps, restarts=restarts)
   if not jnp.issubdtype(like.dtype, jnp.floating):
     raise ValueError(f'like has the type {like.dtype}; use floats.')
@@ -204,14 +208,3 @@ def _start(key, like, num_classes, scale):
     shape = like.shape[0], num_classes
     unknown['y'] = jax.random.normal(y_key, shape, like.dtype)
   return unknown
-
-
-def _check(labels, candidates, num_classes, sketch, sketch_key, objective):
-  count = sum(x is not None for x in (labels, candidates, num_classes))
-  if count != 1:
-    raise ValueError(
-      f'Set one of labels, candidates and num_classes, not {count}.'
-    )
-  if (sketch is None) != (sketch_key is None):
-    raise ValueError('Set sketch and sketch_key together, or neither.')
-  checks.choice('objective', objective, tuple(objectives.OBJECTIVES))

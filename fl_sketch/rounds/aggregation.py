@@ -4,13 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from fl_sketch import codecs
-from fl_sketch.rounds import (
-  chain,
-  comms,
-  error_feedback as feedback,
-  keys as keys_lib,
-  robust as robust_lib,
-)
+from fl_sketch.rounds import chain, comms, error_feedback, keys as keys_lib
+from fl_sketch.rounds.robust import KINDS, Rule, group_means
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -18,17 +13,11 @@ import optax
 
 
 class CohortMean(NamedTuple):
-  """A mean over the cohort that an `Exchange` takes, plain or private.
+  """A mean over the cohort that an `Exchange` takes, plain or private."""
 
-  Attributes:
-    take: (payloads, **extra arguments of a link) -> (mean, its bill); payloads
-      have leaves [lanes, ...].
-    releases: see `Algorithm`.
-    sensitivity: see `chain.Transform`.
-  """
-
+  # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
   take: Callable[..., tuple[Any, comms.Bill]]
-  releases: float = 0
+  releases: float = 0  # as of a `chain.Transform`
   sensitivity: tuple[Any, ...] = ()
 
 
@@ -55,7 +44,7 @@ class PrivateMean(Protocol):
 def mean_over_cohort(
   *,
   privacy: PrivateMean | None = None,
-  robust: robust_lib.Rule | None = None,
+  robust: Rule | None = None,
   codec: codecs.Codec | None = None,
   decode: comms.Decode | None = None,
   denominator: Any = None,
@@ -131,13 +120,13 @@ def _encoded(codec, link) -> chain.Uplink:
     sketch = encoder[-1].sketch if encoder else None
     shapes = sketch.zero_table if sketch else lambda params: params
     like = lambda params: jax.eval_shape(shapes, params)
-    decoder = feedback.decoder(codec)
+    decoder = error_feedback.decoder(codec)
 
     def init(params):
-      feedback.check_codec(codec, like(params))
+      error_feedback.check_codec(codec, like(params))
       return optax.EmptyState()
 
-    encode = chain.ClientTransform(init, feedback.compress(codec).update)
+    encode = chain.ClientTransform(init, error_feedback.compress(codec).update)
 
     def decode(keys, payload, params):
       decoded = decoder(keys, payload, like(params))
@@ -148,13 +137,9 @@ def _encoded(codec, link) -> chain.Uplink:
   return chain.attached(attach)
 
 
-def _robust(rule: robust_lib.Rule, decode) -> chain.Uplink:
-  """Applies a byzantine-robust rule to the means of random groups of clients.
-
-  Clients are weighted inside their group, groups are not. Groups that are
-  empty, or whose sum is not finite, are left out.
-  """
-  checks.choice('robust', rule.kind, tuple(robust_lib.KINDS))
+def _robust(rule: Rule, decode) -> chain.Uplink:
+  """Applies a rule to means of groups, inside which clients are weighted."""
+  checks.choice('robust', rule.kind, tuple(KINDS))
   groups = checks.count('groups', rule.groups)
   membership = lambda key: jnp.arange(groups) == keys_lib.group(key, groups)
 
@@ -170,7 +155,6 @@ def _robust(rule: robust_lib.Rule, decode) -> chain.Uplink:
     sums, state = link.update(lane_sum, state, params, **extra)
     members = jax.vmap(membership)(keys.client)
     weights, _ = comms.uplink_stacked_mean(members, weight, None, 1.0)
-    means = robust_lib.group_means(sums, weights)
-    return robust_lib.KINDS[rule.kind](*means), state
+    return KINDS[rule.kind](*group_means(sums, weights)), state
 
   return link._replace(update=update)

@@ -38,15 +38,12 @@ class Hyper(NamedTuple):
 class FromHyper(NamedTuple):
   """A sketch, codec or loss that is rebuilt in each trace with traced options.
 
-  Attributes:
-    build: (**options) -> the sketch, codec or loss.
-    options: their values, unless `Hyper.extra` has others.
-    field: before the names there: 'sketch', 'codec' or 'model_options'.
+  Values of `Hyper.extra`, by the name FIELD.OPTION, replace those of `options`.
   """
 
-  build: Callable[..., Any]
+  build: Callable[..., Any]  # (**options) -> the sketch, codec or loss
   options: Mapping[str, Any]
-  field: str
+  field: str  # 'sketch', 'codec' or 'model_options'
 
   def with_hyper(self, hp: Hyper) -> Any:
     """Builds it with the hyperparameters of a run."""
@@ -99,12 +96,12 @@ class RoundLocal(NamedTuple):
   apply: Callable[..., tuple[Any, dict[str, jax.Array]]]
 
 
+Work = Local | StatefulLocal | RoundLocal
+Keys = keys_lib.RoundKeys | keys_lib.NoiseKeys
+
+
 def run_client(
-  local: 'Local | RoundLocal',
-  params: Any,
-  batches: Any,
-  keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
-  correction: Any,
+  local: Work, params: Any, batches: Any, keys: Keys, correction: Any
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Does the local work of the client that has these keys."""
   if isinstance(local, RoundLocal):
@@ -113,11 +110,7 @@ def run_client(
 
 
 def run_first_round(
-  local: 'Local | StatefulLocal | RoundLocal',
-  params: Any,
-  batches: Any,
-  keys: keys_lib.RoundKeys | keys_lib.NoiseKeys,
-  correction: Any,
+  local: Work, params: Any, batches: Any, keys: Keys, correction: Any
 ) -> tuple[Any, dict[str, jax.Array]]:
   """Does the local work of a client without state of earlier rounds."""
   if not isinstance(local, StatefulLocal):
@@ -155,7 +148,7 @@ class Algorithm(NamedTuple):
       None is params.
   """
 
-  local: Local | StatefulLocal | RoundLocal
+  local: Work
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
   correction: Callable[[Any], Any] | None = None
@@ -171,7 +164,7 @@ class Algorithm(NamedTuple):
   drift='correction', everyone='full_participation', moved='update_template'
 )
 def federated(
-  local: Local | StatefulLocal | RoundLocal,
+  local: Work,
   *links: Any,
   correction: Callable[[Any], Any] | None = None,
   full_participation: int = False,

@@ -138,16 +138,7 @@ class Exchange(Transform):
 
 
 class Chain(NamedTuple):
-  """The parts of a chain: client loop, uplink and broadcast, server step.
-
-  Attributes:
-    encode: pseudo-gradient -> payload; one client, inside the client loop.
-    protocol: the cohort's payloads -> what the server broadcasts, shared.
-    server: broadcast -> update of params; the same on server and clients.
-    decode: as in `Algorithm`.
-    releases: of all links together.
-    sensitivity: of every release.
-  """
+  """The parts of a chain, attributes of `Algorithm`."""
 
   encode: optax.GradientTransformationExtraArgs
   protocol: optax.GradientTransformationExtraArgs
@@ -267,13 +258,10 @@ def _chain(links) -> optax.GradientTransformationExtraArgs:
 
 
 def _marked(tx) -> list[Any]:
-  """Unpacks optax combinators into links, with their marks.
-
-  `optax.chain` gives its links; `optax.masked` and others a link of the kind
-  that they wrap. Both keep only functions, in the closure of their `update`.
-  """
+  """Unpacks optax combinators into links, with their marks."""
   if isinstance(tx, Transform):
     return [tx]
+  # `optax.chain` and wrappers such as `optax.masked` keep functions alone.
   closure = inspect.getclosurevars(tx.update).nonlocals
   if 'update_fns' in closure:
     inits = inspect.getclosurevars(tx.init).nonlocals['init_fns']

@@ -63,18 +63,11 @@ def sum_over_lanes(
   clients_per_step: int | None,
   present: Present | None = None,
 ) -> tuple[comms.LaneSum, Tree]:
-  """Runs `fn` on every lane and adds each decoded payload to a running sum.
+  """Adds up decoded payloads: (their `LaneSum`, every lane's `rest`).
 
-  Memory is that of `clients_per_step` clients, not of all lanes.
-
-  Args:
-    fn: lane -> (payload, decoded payload, weight, rest), as in `map_clients`.
-    lanes: leaves [lanes, ...].
-    clients_per_step: as in `map_clients`.
-    present: as in `map_clients`; chunks of absent lanes are skipped as well.
-
-  Returns:
-    The shard's `LaneSum`, and every lane's `rest`, leaves [lanes, ...].
+  As `map_clients`, with fn: lane -> (payload, decoded payload, weight, rest).
+  Memory is that of `clients_per_step` clients, not of all lanes; chunks of
+  absent lanes are skipped as well.
   """
   first = lambda lanes: jax.tree.map(lambda x: x[0], lanes)
   size = comms.nbytes(jax.eval_shape(unchecked(fn), first(lanes))[0])
@@ -88,12 +81,11 @@ def sum_over_lanes(
     terms, rest = jax.vmap(one)(chunk)
     return jax.tree.map(lambda x: x.sum(0), terms), rest
 
-  work = one if clients_per_step == 1 else many
+  alone = clients_per_step == 1
+  work = one if alone else many
   if present is not None:
     any_present = lambda chunk: jax.vmap(present)(chunk).any()
-    work = _where_present(
-      work, present if clients_per_step == 1 else any_present
-    )
+    work = _where_present(work, present if alone else any_present)
 
   def step(total, chunk):
     term, rest = work(chunk)
@@ -102,7 +94,7 @@ def sum_over_lanes(
   def loop(lanes):
     count = jax.tree.leaves(lanes)[0].shape[0]
     zeros = _zeros(jax.eval_shape(one, first(lanes))[0])
-    if clients_per_step == 1:
+    if alone:
       return jax.lax.scan(step, zeros, lanes)
     if clients_per_step is None or clients_per_step >= count:
       return step(zeros, lanes)
@@ -126,10 +118,8 @@ def _scan_chunks(step, total, lanes, size):
   """Scans `step` over chunks of `size` lanes, then over the remaining lanes."""
   count = jax.tree.leaves(lanes)[0].shape[0]
   whole = count - count % size
-  chunks = jax.tree.map(
-    lambda x: x[:whole].reshape((-1, size, *x.shape[1:])), lanes
-  )
-  total, rest = jax.lax.scan(step, total, chunks)
+  chunk = lambda x: x[:whole].reshape((-1, size, *x.shape[1:]))
+  total, rest = jax.lax.scan(step, total, jax.tree.map(chunk, lanes))
   rest = jax.tree.map(lambda x: x.reshape((whole, *x.shape[2:])), rest)
   if whole == count:
     return total, rest

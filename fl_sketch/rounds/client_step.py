@@ -18,19 +18,12 @@ Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 
 
 class Observed(NamedTuple):
-  """What the clients of a shard have measured, before it is added up.
+  """What the clients of a shard have measured, before it is added up."""
 
-  Attributes:
-    metrics: of local work, by name, [lanes] each; 0 where rejected.
-    weight: f32[lanes], 0 of clients that do not take part.
-    present: bool[lanes], who was in the cohort.
-    participates: bool[lanes], whose update was accepted as well.
-  """
-
-  metrics: dict[str, jax.Array]
-  weight: jax.Array
-  present: jax.Array
-  participates: jax.Array
+  metrics: dict[str, jax.Array]  # of local work, [lanes]; 0 where rejected
+  weight: jax.Array  # f32[lanes], 0 of clients that do not take part
+  present: jax.Array  # bool[lanes], who was in the cohort
+  participates: jax.Array  # bool[lanes], whose update was accepted as well
 
 
 # (observed, hyperparameters, releases of a round, noise keys) -> its metrics
@@ -71,8 +64,10 @@ def build(
         'as they come: they are not decoded one by one.'
       )
     encode, protocol = state
-    lane_correction, shared_correction = _correction(algorithm, protocol)
-    start = params, shared_correction
+    correction = algorithm.correction and algorithm.correction(protocol)
+    by_lane = isinstance(correction, comms.PerClient)
+    lane_correction = correction.value if by_lane else None
+    start = params, None if by_lane else correction
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
@@ -115,22 +110,8 @@ def build(
   return program
 
 
-def _correction(algorithm, protocol):
-  """The protocol state that local work reads: (per client, shared)."""
-  correction = (
-    None if algorithm.correction is None else algorithm.correction(protocol)
-  )
-  if isinstance(correction, comms.PerClient):
-    return correction.value, None
-  return None, correction
-
-
 def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
-  """Builds (cohort entry, state, correction) -> (payload, ...) of a lane.
-
-  Non-finite or too long updates get weight 0. In a private run they become
-  zeros that keep weight and noise, since dropping the client would leak.
-  """
+  """Builds (cohort entry, state, correction) -> (payload, ...) of a lane."""
   params, shared_correction = start
   private = noise is not None
 
@@ -163,6 +144,7 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
       norm = optax.tree.norm(algorithm.decode(client_keys, payload, params))
       accepted &= norm <= max_norm
     zero = lambda tree: jax.tree.map(lambda x: jnp.where(accepted, x, 0), tree)
+    # A private client keeps weight and noise: dropping it would leak.
     weight = client.weight if private else zero(client.weight)
     if algorithm.decode is None or private:
       payload = zero(payload)
@@ -194,7 +176,6 @@ def encode_once(
 
 def all_finite(tree: Any) -> jax.Array:
   """Whether every number of a tree is finite, bool[]."""
-  floats = [
-    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)
-  ]
+  is_float = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
+  floats = filter(is_float, jax.tree.leaves(tree))
   return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))

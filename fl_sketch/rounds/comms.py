@@ -35,17 +35,11 @@ class PerClient(NamedTuple):
 
 
 class LaneSum(NamedTuple):
-  """Running sum of the decoded payloads of one shard's lanes.
+  """Running sum of the decoded payloads of one shard's lanes."""
 
-  Attributes:
-    total: sum over lanes of weight x decoded payload; f32 or better.
-    weight: f32[] or f64[], the sum of the lanes' weights.
-    nbytes: wire size of one client's payload.
-  """
-
-  total: Tree
-  weight: jax.Array
-  nbytes: int
+  total: Tree  # sum over lanes of weight x decoded payload; f32 or better
+  weight: jax.Array  # f32[] or f64[], the sum of the lanes' weights
+  nbytes: int  # wire size of one client's payload
 
 
 def nbytes(tree: Tree) -> int:
@@ -127,11 +121,8 @@ def uplink_stacked_mean(
 ) -> tuple[Tree, int]:
   """Averages the stacked payloads of all lanes by weight, as `uplink_mean`.
 
-  Args:
-    payloads: in wire dtypes; leaves [lanes, ...].
-    weight: f32[lanes], aggregation weights; 0 for a client that is absent.
-    decoded: leaves [lanes, ...], which are summed; None sums the payloads.
-    denominator: as in `uplink_mean`.
+  Leaves are [lanes, ...], payloads in wire dtypes; those of `decoded`, where
+  there are, are summed. Absent clients have weight 0.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
@@ -143,16 +134,9 @@ def uplink_stacked_mean(
 def gather_tables(
   tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
 ) -> tuple[jax.Array, int]:
-  """All-gathers the clients' tables by client id, for averages over a graph.
+  """All-gathers clients' tables by id: (f32[population, ...], bytes of one).
 
-  Args:
-    tables: leaves [lanes, ...].
-    weight: f32[lanes]; 0 for a client that is absent.
-    ids: int32[lanes].
-    population: clients in total.
-
-  Returns:
-    f32[population, ...], 0 for absent clients; and the bytes of one table.
+  Tables are [lanes, ...]; those of weight 0 become 0.
   """
   present = jax.vmap(weighted)(tables, jnp.sign(weight))
   gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)

@@ -20,18 +20,11 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
 
 
 def decode_lanes(
-  codec: codecs.Codec,
-  payload: Any,
-  like: Any,
-  *,
-  keys: keys_lib.RoundKeys,
-  clients_per_step: int | None,
+  codec: codecs.Codec, payload: Any, like: Any, **options: Any
 ) -> Any:
-  """Decodes the payloads of lanes, [lanes, ...]; `like` is of one client."""
+  """As `transforms.over_lanes`, decodes payloads; `like` is of one client."""
   one = lambda keys, x: decoder(codec)(keys, x, like)
-  return t.over_lanes(
-    one, payload, keys=keys, clients_per_step=clients_per_step
-  )
+  return t.over_lanes(one, payload, **options)
 
 
 def check_codec(codec: codecs.Codec, params: Any) -> None:

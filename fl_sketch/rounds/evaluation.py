@@ -24,9 +24,8 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
     sums = client_loop.map_clients(one, batches, clients_per_step=1)
     return jax.tree.map(comms.sum_over_cohort, sums)
 
-  return jax.shard_map(
-    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
-  )
+  specs = P(), P(comms.SHARD)
+  return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
 
 
 def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
@@ -45,15 +44,12 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
     alone = lambda sample: jax.tree.map(lambda x: x[None], sample)
     of_samples = jax.vmap(lambda sample: metrics_fn(params, alone(sample)))
     values = client_loop.map_clients(of_samples, batches, clients_per_step=1)
-    by_client = lambda x: jax.ops.segment_sum(
-      x.reshape(-1), owners.reshape(-1), clients
-    )
-    return comms.sum_over_shards(jax.tree.map(by_client, values))
+    owner = owners.reshape(-1)
+    total = lambda x: jax.ops.segment_sum(x.reshape(-1), owner, clients)
+    return comms.sum_over_shards(jax.tree.map(total, values))
 
-  lanes = P(comms.SHARD)
-  return jax.shard_map(
-    program, mesh=mesh, in_specs=(P(), lanes, lanes), out_specs=P()
-  )
+  specs = P(), P(comms.SHARD), P(comms.SHARD)
+  return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
 
 
 def run_lanes(
@@ -77,6 +73,5 @@ def run_lanes(
     whole = lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype).at[place].set(x)
     return comms.sum_over_shards(jax.tree.map(whole, results))
 
-  return jax.shard_map(
-    program, mesh=mesh, in_specs=(P(), P(comms.SHARD)), out_specs=P()
-  )
+  specs = P(), P(comms.SHARD)
+  return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())

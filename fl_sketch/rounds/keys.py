@@ -15,10 +15,8 @@ Keys = TypeVar('Keys', 'RoundKeys', 'NoiseKeys')
 _RUN, _ROUND, _CLIENT = range(3)
 # Folded into the key of a round or of a client. Far from the small numbers that
 # sketches fold in and that `jax.random.split` may be equal to.
-_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK, _GROUP, _DRAW = range(
-  0x10CA1, 0x10CA9
-)
-_EPOCH, _METRICS, _FACTORS = 0x10CA9, 0x10CAA, 0x10CAB
+_LOCAL, _CODEC, _NOISE, _COIN, _SUBSET, _ATTACK = range(0x10CA1, 0x10CA7)
+_GROUP, _DRAW, _EPOCH, _METRICS, _FACTORS = range(0x10CA7, 0x10CAC)
 HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
@@ -44,16 +42,11 @@ class NoiseKeys(NamedTuple):
 
   With them the noise can be subtracted: they are in no state, no checkpoint and
   no constant of a program.
-
-  Attributes:
-    server: key[], of noise on the sum.
-    client: of the clients' noise, by stage as `RoundKeys.client`.
-    run: key[], the same in every round; the root of `server_key`.
   """
 
-  server: jax.Array
-  client: jax.Array
-  run: jax.Array
+  server: jax.Array  # key[], of noise on the sum
+  client: jax.Array  # of the clients' noise, by stage as `RoundKeys.client`
+  run: jax.Array  # key[], the same in every round; the root of `server_key`
 
 
 def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:

@@ -33,9 +33,8 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
   sharding = NamedSharding(mesh, P() if spec is None else spec)
 
   def put(x):
-    if isinstance(x, jax.Array) and jnp.issubdtype(
-      x.dtype, jax.dtypes.prng_key
-    ):
+    is_array, key_type = isinstance(x, jax.Array), jax.dtypes.prng_key
+    if is_array and jnp.issubdtype(x.dtype, key_type):
       data = put(jax.random.key_data(x))
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     # From host memory each device makes the one copy that it keeps. device_put
@@ -51,10 +50,8 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
 def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
   """Puts this process's lanes (client slots of its shards) on the mesh.
 
-  Args:
-    mesh: its devices lie process by process.
-    tree: host arrays [..., local lanes, ...], as many lanes in every process.
-    axis: of the lanes.
+  The mesh's devices lie process by process. Leaves are host arrays with lanes
+  on `axis`, as many in every process.
   """
   sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
   put = jax.make_array_from_process_local_data
@@ -109,13 +106,10 @@ def pad(tree: Tree, multiple: int) -> Tree:
 def spread(fn: Callable[..., Tree], *rows: Tree) -> Tree:
   """Splits rows over all devices and calls fn on each share in parallel.
 
+  `fn` works row by row: where the devices do not divide them, on zeros too.
+
   >>> spread(lambda x: x**2, np.array([3.0, 4.0, 5.0])).tolist()
   [9.0, 16.0, 25.0]
-
-  Args:
-    fn: leaves [share, ...] -> leaves [share, ...], row by row.
-    *rows: leaves [n, ...]; if the devices do not divide n, fn is called on rows
-      of zeros too, whose results are dropped.
   """
   mesh, count = cohort_mesh(), len(jax.tree.leaves(rows)[0])
   shares = jax.shard_map(

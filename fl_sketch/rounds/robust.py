@@ -8,7 +8,6 @@ a minority of the groups that are not empty is tolerated. A round holds G tables
 instead of one, times the lanes (client slots) that are worked on at once.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import comms
@@ -20,15 +19,10 @@ _SMOOTHING = 1e-6  # least distance of Weiszfeld, in typical distances
 
 
 class Rule(NamedTuple):
-  """A byzantine-robust rule that replaces the mean over the cohort.
+  """A byzantine-robust rule that replaces the mean over the cohort."""
 
-  Attributes:
-    kind: 'geometric_median' or 'median', the functions of these names.
-    groups: number of group means; 1 is the mean itself.
-  """
-
-  kind: str
-  groups: int
+  kind: str  # 'geometric_median' or 'median', the functions of these names
+  groups: int  # number of group means; 1 is the mean itself
 
 
 def geometric_median(points: Any, present: jax.Array) -> Any:
@@ -100,10 +94,7 @@ def median(points: Any, present: jax.Array) -> Any:
   return jax.tree.map(middle, points)
 
 
-KINDS: dict[str, Callable[[Any, jax.Array], Any]] = {
-  'geometric_median': geometric_median,
-  'median': median,
-}
+KINDS = {rule.__name__: rule for rule in (geometric_median, median)}
 
 
 def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
@@ -112,12 +103,10 @@ def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
   Groups without weight, or with a sum that is not finite, are absent.
   """
   scale = jnp.where(weight > 0, 1 / jnp.maximum(weight, 1e-38), 0)
-  means = jax.tree.map(
-    lambda x: x * comms.expand_like(scale.astype(x.dtype), x), totals
-  )
-  finite = [
-    jnp.isfinite(x).all(tuple(range(1, x.ndim))) for x in jax.tree.leaves(means)
-  ]
+  divide = lambda x: x * comms.expand_like(scale.astype(x.dtype), x)
+  means = jax.tree.map(divide, totals)
+  is_finite = lambda x: jnp.isfinite(x).all(tuple(range(1, x.ndim)))
+  finite = map(is_finite, jax.tree.leaves(means))
   present = jnp.all(jnp.stack([weight > 0, *finite]), axis=0)
   keep = lambda x: jnp.where(comms.expand_like(present, x), x, 0)
   return jax.tree.map(keep, means), present

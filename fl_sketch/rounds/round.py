@@ -4,14 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch.data import byzantine
-from fl_sketch.rounds import (
-  client_loop,
-  client_step,
-  comms,
-  keys as keys_lib,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import client_loop, client_step, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
+from fl_sketch.rounds.mesh import pad, replicated, shardings_over
 from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
@@ -92,7 +87,7 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
 
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
   """Pads a cohort with clients of id `PADDING_ID` and weight 0."""
-  padded = mesh_lib.pad(cohort, multiple)
+  padded = pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
   ids = xp.where(real, padded.ids, PADDING_ID)
@@ -111,7 +106,7 @@ def run_round(
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
-    mesh: from `mesh_lib.cohort_mesh`.
+    mesh: from `mesh.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
     shard_server: whether the server's state is split over the devices, see
       `mesh.shardings_over`: each updates its slice of the parameters, which are
@@ -131,7 +126,7 @@ def run_round(
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
   pin = jax.lax.with_sharding_constraint
-  slices = lambda server: mesh_lib.shardings_over(mesh, server)
+  slices = lambda server: shardings_over(mesh, server)
 
   def round_fn(hp, state, cohort, key, data=None, noise_key=None):
     if schedule is not None:
@@ -142,7 +137,7 @@ def run_round(
     new = server_fn(hp, shared, new, key)
     if shard_server:
       new = new._replace(
-        params=pin(new.params, mesh_lib.replicated(mesh)),
+        params=pin(new.params, replicated(mesh)),
         server=pin(new.server, slices(new.server)),
       )
     if noise_key is None:
@@ -194,7 +189,7 @@ def cohort_step(
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
-    mesh: from `mesh_lib.cohort_mesh`.
+    mesh: from `mesh.cohort_mesh`.
     fetch: (data, one client's batches) -> its samples, when `data` lives on
       the devices and `Cohort.batches` holds indices into it.
     clients_per_step: clients that a shard works on at once; None is all,

@@ -22,22 +22,14 @@ class Ledger:
 
   What links before the broadcast keep is not counted, such as MARINA's previous
   parameters.
-
-  Attributes:
-    dense: bytes of the parameters.
-    broadcast_total: bytes of all broadcasts so far.
-    heard: int64[population], `broadcast_total` when each client last took part.
-    uplink_total: bytes that all clients sent so far.
-    downlink_total: bytes that all clients received so far.
-    state: bytes of what a client replicates beside the parameters.
   """
 
-  dense: int
-  heard: np.ndarray
-  broadcast_total: int = 0
-  uplink_total: int = 0
-  downlink_total: int = 0
-  state: int = 0
+  dense: int  # bytes of the parameters
+  heard: np.ndarray  # int64[population], broadcast_total at its last round
+  broadcast_total: int = 0  # bytes of all broadcasts so far
+  uplink_total: int = 0  # bytes that all clients sent so far
+  downlink_total: int = 0  # bytes that all clients received so far
+  state: int = 0  # bytes of what a client replicates beside the parameters
 
   @classmethod
   def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
@@ -97,8 +89,5 @@ class Ledger:
 
   def totals(self) -> dict[str, int]:
     """The Python integers, for a checkpoint; `heard` is saved as an array."""
-    return {
-      'broadcast_total': self.broadcast_total,
-      'uplink_total': self.uplink_total,
-      'downlink_total': self.downlink_total,
-    }
+    totals = 'broadcast_total', 'uplink_total', 'downlink_total'
+    return {name: getattr(self, name) for name in totals}

@@ -50,13 +50,9 @@ def over_lanes(
   keys: keys_lib.RoundKeys,
   clients_per_step: int | None,
 ) -> Any:
-  """Applies fn(keys of one client, ...) to every lane of a protocol.
+  """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
-  Args:
-    fn: one client's work; it closes over shared values alone.
-    *lanes: leaves [lanes, ...].
-    keys: of the lanes, from `keys.for_lanes`.
-    clients_per_step: lanes at once, as in `rounds.cohort_step`.
+  `fn` closes over shared values alone; `keys` are from `keys.for_lanes`.
   """
 
   def one(lane):

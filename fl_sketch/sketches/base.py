@@ -281,7 +281,5 @@ def from_runs(
     types = tuple(map(leaf_type, leaves))
     return treedef.unflatten(desketch_leaves(key, table, types))
 
-  def zero_table(tree):
-    return jnp.zeros_like(checked_type(tree))
-
+  zero_table = lambda tree: jnp.zeros_like(checked_type(tree))
   return Sketch(sketch_tree, desketch_tree, zero_table, promises)

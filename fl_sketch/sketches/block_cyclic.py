@@ -55,29 +55,19 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   def sketch(key, runs, vector):
     starts, xs = zip(*runs, strict=True)
-    form = lambda f: (
-      lambda hashes, xs: f(
-        cols, hashes, list(map(base.Run, starts, xs)), vector
-      )
-    )
+    runs_of = lambda xs: list(map(base.Run, starts, xs))
+    form = lambda f: lambda hashes, xs: f(cols, hashes, runs_of(xs), vector)
     hashes = blocks.copies_of(key, cols, sparsity, vector.size)
-    tables = lax.platform_dependent(
-      hashes,
-      xs,
-      cpu=form(blocks.sketch_loop),
-      default=form(blocks.sketch_gather),
-    )
+    loop, gather = map(form, (blocks.sketch_loop, blocks.sketch_gather))
+    tables = lax.platform_dependent(hashes, xs, cpu=loop, default=gather)
     return scale * jnp.concatenate(tables)
 
   def desketch(key, table, spans, vector):
     hashes = blocks.copies_of(key, cols, sparsity, vector.size)
+    tables = list(scale * table.reshape(sparsity, cols))
     form = lambda f: lambda hashes, tables: f(cols, hashes, tables, spans)
-    return lax.platform_dependent(
-      hashes,
-      list(scale * table.reshape(sparsity, cols)),
-      cpu=form(blocks.desketch_loop),
-      default=form(blocks.desketch_gather),
-    )
+    loop, gather = map(form, (blocks.desketch_loop, blocks.desketch_gather))
+    return lax.platform_dependent(hashes, tables, cpu=loop, default=gather)
 
   promises = base.Properties(
     'block_cyclic',

@@ -52,10 +52,7 @@ def _pieces(start, stop):
 
 
 def _for_blocks(first, stop, cols, words, body, carry):
-  """Run body(block, u, words, plane, carry) for coordinates u of all blocks.
-
-  32 blocks are taken on the same words, a tile of them at a time.
-  """
+  """Run body(block, u, words, plane, carry), 32 blocks on the same words."""
 
   def group(g, begin, end, carry):
     def tile(u, n, carry):

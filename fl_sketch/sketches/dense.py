@@ -16,15 +16,10 @@ def from_tiles(
   size: int,
   tile: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> base.Sketch:
-  """Make a `Sketch` of trees from the columns of R.
+  """Make a `Sketch` of trees from tile(key, counter uint32[n]) -> f32[size, n].
 
-  Costs O(size d) in every sketch and desketch, whatever the backend: these
-  operators are references, for size up to about 10^3.
-
-  Args:
-    promises: the operator's properties.
-    size: numbers in a table.
-    tile: (key, counter uint32[n]) -> f32[size, n], columns of R.
+  These are columns of R. It costs O(size d) in every sketch and desketch,
+  whatever the backend: a reference, for size up to about 10^3.
   """
   step = max(TILE // size, 1)
 

@@ -85,7 +85,12 @@ def from_hashes(
       f'{buckets.shape=} and {signs.shape=} must both be (rows, d).'
     )
   if not any(isinstance(x, core.Tracer) for x in (buckets, signs)):
-    _check_hashes(np.asarray(buckets), np.asarray(signs), cols)
+    # Where a bucket is not there, JAX drops what is written and reads another.
+    held = np.asarray(buckets)
+    if not ((held >= 0) & (held < cols)).all():
+      raise ValueError(f'buckets must be in [0, {cols=}).')
+    if not (np.abs(np.asarray(signs)) == 1).all():
+      raise ValueError('signs must be 1 or -1.')
   (rows, columns), linear = buckets.shape, combine == 'mean'
   row = jnp.arange(rows)[:, None]
 
@@ -112,14 +117,6 @@ def from_hashes(
     return op
   reader = from_hashes(buckets, signs, cols, combine='mean')
   return op._replace(linear_reader=reader)
-
-
-def _check_hashes(buckets, signs, cols):
-  # Where a bucket is not there, JAX drops what is written and reads another.
-  if not ((buckets >= 0) & (buckets < cols)).all():
-    raise ValueError(f'buckets must be in [0, {cols=}).')
-  if not (np.abs(signs) == 1).all():
-    raise ValueError('signs must be 1 or -1.')
 
 
 def _check(vector, columns, what):

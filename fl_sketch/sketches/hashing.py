@@ -109,14 +109,10 @@ def _reduce(x):
 
 
 def _multiply(a, b):
-  """The product modulo 2**31 - 1 of a, b < 2**31, from halves of 16 bits.
-
-  No intermediate reaches 2**32, so nothing wraps: with a = 2**16 a1 + a0,
-  a1 < 2**15, the cross terms stay below 2 * 2**31 - 2**17.
-  """
+  """The product modulo 2**31 - 1 of a, b < 2**31, from halves of 16 bits."""
   half, low = np.uint32(16), np.uint32(2**16 - 1)
   a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
-  cross = a1 * b0 + a0 * b1  # times 2**16
+  cross = a1 * b0 + a0 * b1  # times 2**16; below 2**32 - 2**17: nothing wraps
   total = _reduce(a0 * b0) + (cross >> np.uint32(15))  # 2**31 is 1
   total = _reduce(total) + ((cross & np.uint32(2**15 - 1)) << half)
   return _reduce(_reduce(total) + (a1 * b1 << np.uint32(1)))  # 2**32 is 2
@@ -184,10 +180,8 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
     return (left, right), None
 
   # The first XOR makes the start uniform, and the carry of the key's type.
-  halves = (
-    (counter ^ first[0]) & masks[0],
-    (counter >> np.uint32(low) ^ first[1]) & masks[1],
-  )
+  left, right = counter ^ first[0], counter >> np.uint32(low) ^ first[1]
+  halves = left & masks[0], right & masks[1]
   # A loop, so that no consumer fuses the rounds and repeats them for each lane.
   halves, _ = jax.lax.scan(two_rounds, halves, rounds[1:].reshape(-1, 2, 2))
   return (halves[1] << np.uint32(low) | halves[0]).astype(jnp.int32)
@@ -208,8 +202,6 @@ def sample(key: jax.Array, size: int, d: int) -> jax.Array:
   first = step(jnp.arange(size, dtype=jnp.int32))
   if d == 1 << bits:
     return first
-  return jax.lax.while_loop(
-    lambda at: (at >= d).any(),
-    lambda at: jnp.where(at >= d, step(at), at),
-    first,
-  )
+  beyond = lambda at: (at >= d).any()
+  walk = lambda at: jnp.where(at >= d, step(at), at)
+  return jax.lax.while_loop(beyond, walk, first)

@@ -203,12 +203,9 @@ def _allocate(
 
 
 def _shares(weights, sizes, size) -> list[Fraction]:
-  """The real solution min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is.
-
-  Bitran and Hax (Management Science, 1981): for the t of those not settled yet,
-  the bounds that bind on the heavier side bind in the solution. In rational
-  arithmetic: all parties have to find the same numbers.
-  """
+  """The real solution min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is."""
+  # Bitran and Hax (Management Science, 1981): the bounds that bind on the
+  # heavier side do in the solution. Rational: all find the same numbers.
   shares = [Fraction(0)] * len(sizes)
   free, rest = [i for i, d in enumerate(sizes) if d], Fraction(size)
   while free:

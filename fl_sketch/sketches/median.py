@@ -20,12 +20,10 @@ def network(n: int) -> tuple[tuple[int, int], ...]:
 
   Batcher's odd-even mergesort (AFIPS 1968) for the next power of two, without
   the wires past n, which would hold +inf, and without what the one or two
-  middle wires never read.
+  middle wires never read. In order wire i takes the minimum, j the maximum.
 
   >>> network(3)
   ((0, 1), (0, 2), (1, 2))
-
-  In order: wire i takes the minimum, wire j the maximum.
   """
   pairs = [pair for pair in _mergesort(n) if pair[1] < n]
   live, kept = {(n - 1) // 2, n // 2}, []

@@ -79,11 +79,7 @@ def _banded(words, size):
 
 
 def _distinct(words, size):
-  """Floyd's sampling without replacement (CACM 1987).
-
-  Step j draws from the first size - s + j + 1 rows, and takes the last of them
-  if what it drew was drawn before.
-  """
+  """Floyd's sampling without replacement (CACM 1987)."""
   s = len(words)
   step = jnp.arange(s, dtype=jnp.int32)[:, None]
 

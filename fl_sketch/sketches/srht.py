@@ -1,13 +1,7 @@
 """Subsampled randomised Hadamard transform."""
 
-from fl_sketch.sketches import (
-  base,
-  hadamard,
-  hashing,
-  primitives,
-  signs,
-  variances,
-)
+from fl_sketch.sketches import base, hashing, primitives, signs, variances
+from fl_sketch.sketches.hadamard import fwht
 
 
 def srht(size: int) -> base.Sketch:
@@ -47,7 +41,7 @@ def srht(size: int) -> base.Sketch:
 
   def sketch(key, runs, vector):
     n = _padded(vector.size)
-    x = hadamard.fwht(signs.fill(key, runs, n, vector.dtype))
+    x = fwht(signs.fill(key, runs, n, vector.dtype))
     rows = hashing.sample(key, size, n)
     return x.at[rows].get(mode='promise_in_bounds') / size**0.5
 
@@ -56,7 +50,7 @@ def srht(size: int) -> base.Sketch:
     rows = hashing.sample(key, size, n)
     x = primitives.zeros((n,), table.dtype, rows, table)
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
-    return signs.read(key, hadamard.fwht(x), spans)
+    return signs.read(key, fwht(x), spans)
 
   of = signs.of_padded(_padded)
   promises = base.Properties(

@@ -16,16 +16,11 @@ TOLERANCE = 1e-4  # relative, of float32; broken algebra misses by far more
 QUANTILES = 0.5, 0.95, 0.99, 0.999
 _DENSE = 2**22  # entries of dense matrices that are drawn at a time
 _SKETCHED = 'random', 'first spike', 'last spike', 'flat'
-_PAIRS = (  # h and g of h^T R^T R g
-  ('first spike', 'first spike'),
-  ('last spike', 'last spike'),
-  ('last spike', 'first spike'),
-  ('first spike', 'flat'),
-  ('flat', 'flat'),
-  ('negative', 'random'),
-  ('orthogonal', 'random'),
-  ('other random', 'random'),  # last, as the tails are of this one
-)
+_PAIRS = (  # h and g of h^T R^T R g; the tails are of the last
+  ('first spike', 'first spike'), ('last spike', 'last spike'),
+  ('last spike', 'first spike'), ('first spike', 'flat'), ('flat', 'flat'),
+  ('negative', 'random'), ('orthogonal', 'random'), ('other random', 'random'),
+)  # fmt: skip
 _SPIKY = np.array(['spike' in h for h, _ in _PAIRS])
 # Bonferroni, for one side of one statement.
 _LEVEL = FALSE_ALARM / 2 / (1 + len(_SKETCHED + _PAIRS + QUANTILES))

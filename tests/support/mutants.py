@@ -43,8 +43,8 @@ MUTANTS = (
   Mutant(
     'un-scaled desketch',
     'sketches/block_cyclic.py',
-    'list(scale * table.reshape(sparsity, cols)),',
-    'list(table.reshape(sparsity, cols)),',
+    'list(scale * table.reshape(sparsity, cols))',
+    'list(table.reshape(sparsity, cols))',
     'sketches',
   ),
   Mutant(
