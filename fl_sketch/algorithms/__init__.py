@@ -29,10 +29,7 @@ __all__ = [
   'names', 'note_mark', 'options', 'register', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
-
 NOTE = '† From memory of the paper; not checked against its text or code.'
-
-
 names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
@@ -132,11 +129,9 @@ def make(
       and `local`.
   """
   spec = entry(name)
-  common = {'local_steps': local_steps, 'population': population}
-  accepted = options(name)
-  arguments |= {
-    k: v for k, v in common.items() if k in accepted and v is not None
-  }
+  for k, v in (('local_steps', local_steps), ('population', population)):
+    if v is not None and k in options(name):
+      arguments[k] = v
   REGISTRY.check(name, arguments, context=True)
   optimizer = optimizers.of(local_optimizer)
   task = Task(

@@ -3,13 +3,8 @@
 from typing import NamedTuple
 
 from fl_sketch import codecs, sketches
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback as feedback,
-  robust as robust_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, error_feedback, transforms as t
+from fl_sketch.rounds.robust import Rule
 
 
 class Channel(NamedTuple):
@@ -33,7 +28,7 @@ class Channel(NamedTuple):
   codec: codecs.Codec | None = None
   downlink_codec: codecs.Codec | None = None
   privacy: aggregation.PrivateMean | None = None
-  robust: robust_lib.Rule | None = None
+  robust: Rule | None = None
   hash_rounds: int | None = None
 
   def encode(self) -> chain.ClientTransform:
@@ -48,7 +43,7 @@ class Channel(NamedTuple):
 
   def broadcast(self) -> tuple[chain.Transform, ...]:
     """Builds the downlink: mean table -> what clients and server read of it."""
-    return feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
+    return error_feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
 
   def decode(self) -> chain.Transform:
     """Builds the link of server and clients: table -> estimate."""

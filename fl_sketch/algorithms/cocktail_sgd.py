@@ -4,14 +4,10 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  chain,
-  comms,
-  error_feedback as feedback,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import check_codec, decode_lanes
+from fl_sketch.rounds.keys import codec_key, subset_key
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
@@ -62,7 +58,7 @@ def cocktail_sgd(
   def read(message, params, *, keys, **_):
     subset = _subset(keys, mask_ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    values = codec.decode(keys_lib.codec_key(keys.round), message, like)
+    values = codec.decode(codec_key(keys.round), message, like)
     return sketches.scatter(params, subset, values)
 
   return federated(
@@ -79,7 +75,7 @@ def cocktail_sgd(
 def _subset(keys, ratio, like) -> jax.Array:
   """The distinct coordinates of this round, int32[m]."""
   d = dimension(like)
-  return hashing.sample(keys_lib.subset_key(keys), _size(ratio, d), d)
+  return hashing.sample(subset_key(keys), _size(ratio, d), d)
 
 
 def _size(ratio, d) -> int:
@@ -92,7 +88,7 @@ def _send(codec, ratio) -> chain.Transform:
   def encode(difference, _, *, keys, **__):
     subset = _subset(keys, ratio, difference)
     values = sketches.gather(difference, subset)
-    key = keys_lib.codec_key(keys.client)
+    key = codec_key(keys.client)
     payload = codec.encode(key, values)
     values = codec.decode(key, payload, values)
     decoded = sketches.scatter(difference, subset, values)
@@ -105,24 +101,21 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
   """Payloads of clients -> message of the server, with error feedback."""
 
   def init(params):
-    size = _size(ratio, dimension(params))
-    feedback.check_codec(codec, jnp.zeros(size))
+    check_codec(codec, jnp.zeros(_size(ratio, dimension(params))))
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(
-    updates, state, params=None, *, keys, weight, clients_per_step, **_
-  ):
-    payload, client = updates
+  def update(updates, state, params=None, *, keys, weight, **extra):
+    (payload, client), per_step = updates, extra['clients_per_step']
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = feedback.decode_lanes(
-      codec, payload, like, keys=keys, clients_per_step=clients_per_step
+    decoded = decode_lanes(
+      codec, payload, like, keys=keys, clients_per_step=per_step
     )
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     residual = sketches.gather(state.server, subset)
     target = mean + residual
-    key = keys_lib.codec_key(keys.round)
+    key = codec_key(keys.round)
     message = codec.encode(key, target)
     change = target - codec.decode(key, message, like) - residual
     change = sketches.scatter(params, subset, change)

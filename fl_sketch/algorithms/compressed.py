@@ -3,13 +3,9 @@
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback as feedback,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import compress, decoder
 from fl_sketch.utils import fields
 from jax import flatten_util
 import jax.numpy as jnp
@@ -58,10 +54,10 @@ def fedcom(
   """
   return federated(
     task.steps(hp),
-    feedback.compress(
+    compress(
       codec, error_feedback=error_feedback, residual_decay=residual_decay
     ),
-    aggregation.mean_over_cohort(decode=feedback.decoder(codec)),
+    aggregation.mean_over_cohort(decode=decoder(codec)),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )
@@ -110,8 +106,8 @@ def demo(
   down = broadcast_signs() if signs else (t.broadcast(),)
   return federated(
     task.gradient(hp),
-    feedback.compress(codec, error_feedback=True, residual_decay=momentum),
-    aggregation.mean_over_cohort(decode=feedback.decoder(codec)),
+    compress(codec, error_feedback=True, residual_decay=momentum),
+    aggregation.mean_over_cohort(decode=decoder(codec)),
     *down,
     server_optimizers.server_step(hp, schedule=schedule),
   )
@@ -134,12 +130,11 @@ def signsgd(task: Task, hp: Hyper) -> Algorithm:
 
   Source: Bernstein et al., ICML 2018, arXiv:1802.04434, Algorithm 3.
   """
+  decode = lambda keys, bits, like: _unpack(bits, like)
   return federated(
     task.gradient(hp),
     t.per_client(t.stateless(_pack)),
-    aggregation.mean_over_cohort(
-      decode=lambda keys, bits, like: _unpack(bits, like)
-    ),
+    aggregation.mean_over_cohort(decode=decode),
     *broadcast_signs(),
     optax.scale_by_learning_rate(hp.server_lr),
   )

@@ -5,13 +5,9 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  chain,
-  comms,
-  error_feedback as feedback,
-  transforms as t,
-)
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import compress, decode_lanes
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -54,7 +50,6 @@ def scaffold(
     return Variates(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(moved, state, params=None, *, weight, **_):
-    del params
     factor = 1 / (local_steps * hp.client_lr)
     less = lambda m, c: factor * m - c[None]
     change = jax.tree.map(less, moved, state.server)
@@ -130,13 +125,12 @@ def fedcomgate(
     zeros = optax.tree.zeros_like(params)
     return Variates(comms.PerClient(zeros), (), comms.bill())
 
-  def update(
-    payload, state, params=None, *, keys, weight, clients_per_step, **_
-  ):
+  def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    decoded = feedback.decode_lanes(
-      codec, payload, params, keys=keys, clients_per_step=clients_per_step
+    per_step = extra['clients_per_step']
+    decoded = decode_lanes(
+      codec, payload, params, keys=keys, clients_per_step=per_step
     )
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
@@ -145,7 +139,7 @@ def fedcomgate(
 
   return federated(
     task.steps(hp),
-    feedback.compress(codec),
+    compress(codec),
     chain.Exchange(init, update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),

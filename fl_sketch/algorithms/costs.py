@@ -6,12 +6,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import models, rounds as rounds_lib
 from fl_sketch.models import lora
-from fl_sketch.rounds import (
-  client_step,
-  comms,
-  keys as keys_lib,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import client_step, comms, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, run_first_round
 from fl_sketch.utils import markdown
 import jax
@@ -87,12 +82,8 @@ def measure(
   Raises:
     ValueError: the run diverges.
   """
-  hp = hp or Hyper(
-    jnp.float32(0.1),
-    jnp.float32(0.1),
-    clip_norm=jnp.float32(1),
-    noise_multiplier=jnp.float32(0.01),
-  )
+  rate, one, little = map(jnp.float32, (0.1, 1, 0.01))
+  hp = hp or Hyper(rate, rate, clip_norm=one, noise_multiplier=little)
   play = _player(make, params, cohort, rounds)
   shifts = {name: jnp.uint32(0) for name in _KEYS}
   state, metrics = jax.device_get(play((hp, shifts)))
@@ -122,7 +113,7 @@ def measure(
 def _player(make, params, cohort, rounds):
   """Builds (hp, shifts of the keys) -> (state, metrics of all rounds)."""
   make_shifted = lambda hp: _shifted(make(hp[0]), hp[1])
-  round_fn = rounds_lib.run_round(make_shifted, mesh_lib.cohort_mesh(1))
+  round_fn = rounds_lib.run_round(make_shifted, mesh.cohort_mesh(1))
 
   def play(hp):
     algorithm = make_shifted(hp)
@@ -159,14 +150,12 @@ def _shifted(algorithm, shifts) -> Algorithm:
     )
 
   local, decode = algorithm.local, algorithm.decode
-  link = lambda tx: tx._replace(update=shifted(tx.update))
+  part = lambda x, name: x._replace(**{name: shifted(getattr(x, name))})
   return algorithm._replace(
-    local=local._replace(apply=shifted(local.apply))
-    if hasattr(local, 'apply')
-    else shifted(local),
-    encode=link(algorithm.encode),
-    protocol=link(algorithm.protocol),
-    server=link(algorithm.server),
+    local=part(local, 'apply') if hasattr(local, 'apply') else shifted(local),
+    encode=part(algorithm.encode, 'update'),
+    protocol=part(algorithm.protocol, 'update'),
+    server=part(algorithm.server, 'update'),
     decode=None if decode is None else shifted(decode),
   )
 
@@ -184,17 +173,14 @@ def _held(algorithm, params, cohort) -> float:
   first = functools.partial(jax.tree.map, lambda x: x[0])
 
   def payload(batches):
-    state = rounds_lib.init(algorithm, params, 1)
-    protocol = state.protocol
-    correction = (
-      None if algorithm.correction is None else algorithm.correction(protocol)
-    )
+    state, correction = rounds_lib.init(algorithm, params, 1), None
+    if algorithm.correction is not None:
+      correction = algorithm.correction(state.protocol)
     if isinstance(correction, comms.PerClient):
       correction = first(correction.value)
     keys = keys_lib.round_keys(jax.random.key(0), state.round)
-    moved, _ = run_first_round(
-      algorithm.local, params, batches, keys, correction
-    )
+    args = params, batches, keys, correction
+    moved, _ = run_first_round(algorithm.local, *args)
     return client_step.encode_once(algorithm, moved, params, keys)
 
   return comms.nbytes(jax.eval_shape(payload, first(cohort.batches))) / 4
@@ -213,16 +199,14 @@ def texts(costs: Costs) -> dict[str, str]:
     return f'{n:g}'
 
   sent = lambda sizes: ', '.join(floats(n / 4) for n in sizes)
-  held = costs.held
+  held = 'O(d + b)' if costs.held is None else f'[lanes, {floats(costs.held)}]'
   return {
     'up': sent(costs.up),
     'down': sent(costs.down),
     'each client': floats(costs.client_state),
     'replicated': floats(costs.replicated),
     'server': floats(costs.server_state),
-    'held until the uplink': (
-      'O(d + b)' if held is None else f'[lanes, {floats(held)}]'
-    ),
+    'held until the uplink': held,
     'keys': ', '.join(costs.keys) or 'none',
   }
 

@@ -110,16 +110,10 @@ def _tree_mean(n) -> chain.Exchange:
   """Tables of n clients -> their mean, up a tree and down again."""
 
   def update(tables, _, params=None, *, weight, **__):
-    del params
     mean, size = comms.uplink_stacked_mean(tables, weight)
-    return mean, comms.bill(_mean_upload(2 * (n - 1) * size, n))
+    return mean, comms.bill(-(-2 * (n - 1) * size // n))  # rounded up
 
   return chain.Exchange(lambda params: comms.bill(), update, broadcasts=True)
-
-
-def _mean_upload(total: int, n: int) -> int:
-  """Returns the mean bytes that each of n clients sends, rounded up."""
-  return -(-total // n)
 
 
 def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
@@ -130,25 +124,22 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     offset = comms.PerClient(optax.tree.zeros_like(params))
     return State(jnp.int32(0), offset, comms.bill())
 
-  def update(
-    tables, state, params=None, *, keys, weight, ids, clients_per_step, **_
-  ):
+  def update(tables, state, params=None, *, keys, weight, ids, **extra):
     all_tables, size = comms.gather_tables(tables, weight, ids, n)
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
-    read = lambda table: op.desketch(keys.round, table, params)
-    read_one = lambda _, table: read(table)
+    read = lambda _, table: op.desketch(keys.round, table, params)
+    per_step = extra['clients_per_step']
     estimates = t.over_lanes(
-      read_one, averages[ids], keys=keys, clients_per_step=clients_per_step
+      read, averages[ids], keys=keys, clients_per_step=per_step
     )
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
-    offset = jax.tree.map(move, state.offset.value, estimates, read(mean))
-    bill = comms.bill(_mean_upload(messages * size, n))
+    offset = jax.tree.map(move, state.offset.value, estimates, read(keys, mean))
+    bill = comms.bill(-(-messages * size // n))  # rounded up
     if resync_every:
       resync = (state.count + 1) % resync_every == 0
       offset = jax.tree.map(lambda x: jnp.where(resync, 0, x), offset)
-      dense = _mean_upload(2 * (n - 1) * comms.nbytes(params), n)
-      up = comms.bill(dense).up
+      up = comms.bill(-(-2 * (n - 1) * comms.nbytes(params) // n)).up
       bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
     return mean, State(state.count + 1, comms.PerClient(offset), bill)
 

@@ -5,14 +5,9 @@ from typing import Any, NamedTuple
 from fl_sketch import sketches
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  comms,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.keys import noise_key
 from fl_sketch.sketches import estimators
 from fl_sketch.utils import fields
 import jax
@@ -89,7 +84,7 @@ def diffsketch(
   """
 
   def add_noise(updates, _, *, keys, **__):
-    key = keys_lib.noise_key(keys)
+    key = noise_key(keys)
     z = optax.tree.random_like(key, updates, jax.random.normal)
     return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
 
@@ -150,13 +145,8 @@ def fedsketch_heaprix(
       means=aggregation.cohort_means(2, privacy=privacy),
       broadcasts=True,
     )
-    return federated(
-      task.steps(hp),
-      heaprix_tables(sketch),
-      exchange,
-      heaprix_reader(sketch),
-      step,
-    )
+    tables, link = heaprix_tables(sketch), heaprix_reader(sketch)
+    return federated(task.steps(hp), tables, exchange, link, step)
 
   def read(table, params, *, keys, **_):
     key = keys.round

@@ -120,7 +120,6 @@ def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
 
 def _mean(tables, params, *, means, keys, **extra):
   """Clients' tables -> (their mean, the bill)."""
-  del params, keys
   mean, up = means[0](tables, **extra)
   down = comms.bill(down=comms.nbytes(mean))
   return mean, comms.total_bill([up, down])
@@ -133,13 +132,12 @@ def _track(
   if gain is None:
     alpha = sketches.properties(reader).alpha
     gain = 1 if alpha is None else 1 / (1 + alpha(params))
-  read = lambda table: reader.desketch(keys.round, table, params)
-  read_one = lambda _, table: read(table)
+  read = lambda _, table: reader.desketch(keys.round, table, params)
   estimates = t.over_lanes(
-    read_one, tables, keys=keys, clients_per_step=clients_per_step
+    read, tables, keys=keys, clients_per_step=clients_per_step
   )
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-  moved = jax.tree.map(move, variates.value, read(mean), estimates)
+  moved = jax.tree.map(move, variates.value, read(keys, mean), estimates)
   return comms.PerClient(moved)
 
 

@@ -93,9 +93,8 @@ def _mean(size, keep) -> chain.Uplink:
   def update(lane_sum, state, params=None, **_):
     table, up = comms.uplink_mean(lane_sum)
     dims = _dimensions(params)
-    layer = jnp.repeat(
-      jnp.arange(dims.size), state.sizes, total_repeat_length=size
-    )
+    layers = jnp.arange(dims.size)
+    layer = jnp.repeat(layers, state.sizes, total_repeat_length=size)
     squares = jax.ops.segment_sum(jnp.square(table), layer, dims.size)
     old = jnp.where(state.count == 0, 0, keep)
     squares = old * state.squares + (1 - old) * squares

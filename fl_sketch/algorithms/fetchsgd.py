@@ -4,12 +4,7 @@ from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback as feedback,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, error_feedback, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax.numpy as jnp
@@ -101,9 +96,10 @@ def fetchsgd(
     return payload, Tables(velocity, error)
 
   def init(params):
-    feedback.check_codec(top, params)
+    error_feedback.check_codec(top, params)
     return Tables(sketch.zero_table(params), sketch.zero_table(params))
 
+  read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
   largest = [_keep_largest(local_k)] if local_k is not None else []
   return federated(
     task.gradient(hp),
@@ -112,9 +108,7 @@ def fetchsgd(
     aggregation.mean_over_cohort(privacy=privacy, codec=codec),
     chain.Transform(init, update),
     t.broadcast(),
-    t.stateless(
-      lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
-    ),
+    t.stateless(read),
     optax.scale(-1.0),
   )
 

@@ -6,14 +6,9 @@ from typing import Any
 
 from fl_sketch.local import Task
 from fl_sketch.models import lora
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  comms,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -125,7 +120,7 @@ def _factors_alone(task, hp, start) -> Local:
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
       return steps(trained, batches, key, correction)
-    first = start(trained, keys_lib.factors_key(key))
+    first = start(trained, factors_key(key))
     moved, metrics = steps(first, batches, key, correction)
     # Relative to the server's parameters: it knows no factors of the client.
     away = lambda x, begun, move: x - (begun - move)
@@ -134,9 +129,8 @@ def _factors_alone(task, hp, start) -> Local:
   return local
 
 
-def _with_products(keys, moved, params):
+def _with_products(_, moved, params):
   """Adds to what a client sends how far the product of its factors moved."""
-  del keys
 
   def product(param, moved):
     if not lora.is_adapter(param):
@@ -162,8 +156,7 @@ def _billed(size: Callable[..., Any]) -> chain.Broadcast:
       )
     return comms.bill()
 
-  def update(mean, _, params=None, *, weight, **extra):
-    del params, extra
+  def update(mean, _, params=None, *, weight, **__):
     adapters = list(filter(lora.is_adapter, _leaves(mean)))
     sizes = [(comms.nbytes((x.a, x.b)), comms.nbytes(x.base)) for x in adapters]
     whole = comms.bill(down=comms.nbytes(mean) - comms.nbytes(adapters))
@@ -183,7 +176,6 @@ def _stacked(sizes, count, slots):
 
 def _residual(sizes, count, slots):
   """The mean factors, and of each residual the smaller of its forms."""
-  del slots
   comms.bill(down=sum(map(sum, sizes)))
   smaller = lambda factors, dense: jnp.where(
     count <= dense // factors, count * factors, dense

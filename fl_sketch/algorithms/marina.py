@@ -5,14 +5,10 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  chain,
-  comms,
-  error_feedback as feedback,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import check_codec, decode_lanes
+from fl_sketch.rounds.keys import codec_key, coin
 from fl_sketch.utils import fields
 import jax
 from jax import lax
@@ -92,7 +88,7 @@ def _change(codec) -> chain.Transform:
   def encode(gradients, _, *, keys, **__):
     new, old = gradients
     change = jax.tree.map(jnp.subtract, new, old)
-    return new, codec.encode(keys_lib.codec_key(keys.client), change)
+    return new, codec.encode(codec_key(keys.client), change)
 
   return t.stateless(encode)
 
@@ -101,27 +97,25 @@ def _estimate(codec, probability) -> chain.Exchange:
   """Payloads of clients -> g; the coin decides which half is sent."""
 
   def init(params):
-    feedback.check_codec(codec, params)
+    check_codec(codec, params)
     zeros = optax.tree.zeros_like(params)
     return State(jnp.int32(0), params, zeros, comms.bill())
 
-  def update(
-    payload, state, params=None, *, keys, weight, clients_per_step, **_
-  ):
-    whole, change = payload
+  def update(payload, state, params=None, *, keys, weight, **extra):
+    (whole, change), per_step = payload, extra['clients_per_step']
 
     def synchronise():
       mean, up = comms.uplink_stacked_mean(whole, weight)
       return mean, comms.bill(up)
 
     def add_change():
-      decoded = feedback.decode_lanes(
-        codec, change, params, keys=keys, clients_per_step=clients_per_step
+      decoded = decode_lanes(
+        codec, change, params, keys=keys, clients_per_step=per_step
       )
       mean, up = comms.uplink_stacked_mean(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
-    heads = keys_lib.coin(keys, probability) | (state.count == 0)
+    heads = coin(keys, probability) | (state.count == 0)
     gradient, bill = lax.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 

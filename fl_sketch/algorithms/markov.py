@@ -5,14 +5,10 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback as feedback,
-  keys as keys_lib,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, chain, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import decoder, markov
+from fl_sketch.rounds.keys import codec_key
 import jax
 import jax.numpy as jnp
 import optax
@@ -59,10 +55,8 @@ def ef21(
   """
   return federated(
     task.gradient(hp),
-    feedback.markov(codec),
-    aggregation.mean_over_cohort(
-      decode=feedback.decoder(codec), denominator=population
-    ),
+    markov(codec),
+    aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
     t.broadcast(),
     optax.trace(1.0),
     server_optimizers.server_step(hp, server_optimizer, schedule),
@@ -103,18 +97,15 @@ def cd_adam(
   Source: Wang, Lin, Chen, AISTATS 2022, arXiv:2111.00705, Algorithm 1; written
   from memory of the paper.
   """
-  amsgrad = server_optimizers.make_server_optimizer(
-    'amsgrad', b1=b1, b2=b2, eps=eps
-  )
+  options = {'b1': b1, 'b2': b2, 'eps': eps}
+  amsgrad = server_optimizers.make_server_optimizer('amsgrad', **options)
   decode = lambda payload, params, *, keys, **_: codec.decode(
-    keys_lib.codec_key(keys.round), payload, params
+    codec_key(keys.round), payload, params
   )
   return federated(
     task.gradient(hp),
-    feedback.markov(codec),
-    aggregation.mean_over_cohort(
-      decode=feedback.decoder(codec), denominator=population
-    ),
+    markov(codec),
+    aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
     _markov_downlink(codec),
     t.broadcast(),
     t.stateless(decode),
@@ -132,7 +123,7 @@ def _markov_downlink(codec) -> chain.Transform:
 
   def update(change, state, params=None, *, keys, **_):
     server = jax.tree.map(jnp.add, state.server, change)
-    key = keys_lib.codec_key(keys.round)
+    key = codec_key(keys.round)
     difference = jax.tree.map(jnp.subtract, server, state.copy)
     payload = codec.encode(key, difference)
     decoded = codec.decode(key, payload, params)

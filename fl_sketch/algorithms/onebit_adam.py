@@ -78,8 +78,9 @@ def _exchange(warmup, b1) -> chain.Exchange:
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
-    rows = comms.PerClient(zeros)
-    return State(jnp.int32(0), zeros, rows, zeros, comms.bill())
+    return State(
+      jnp.int32(0), zeros, comms.PerClient(zeros), zeros, comms.bill()
+    )
 
   def dense(grads, state, params, keys, weight):
     mean, up = comms.uplink_stacked_mean(grads, weight)
@@ -125,14 +126,12 @@ def _frozen_adam(warmup, b1, b2, eps) -> chain.Transform:
     return Moments(jnp.int32(0), zeros, zeros)
 
   def update(mean, state, params=None, **_):
-    del params
     warm = state.count < warmup
     pick = lambda x, y: jax.tree.map(lambda a, b: jnp.where(warm, a, b), x, y)
     square = jax.tree.map(jnp.square, mean)
     momentum = pick(jax.tree.map(_decay(b1), state.momentum, mean), mean)
-    variance = pick(
-      jax.tree.map(_decay(b2), state.variance, square), state.variance
-    )
+    mixed = jax.tree.map(_decay(b2), state.variance, square)
+    variance = pick(mixed, state.variance)
     direction = lambda m, v: jnp.where(v > 0, m / (jnp.sqrt(v) + eps), 0)
     out = jax.tree.map(direction, momentum, variance)
     return out, Moments(state.count + 1, momentum, variance)

@@ -103,8 +103,7 @@ def _exchange(rank) -> chain.Exchange:
     error = jax.tree.map(lost, targets, left, own)
     message = Message(left, right, whole)
     bill = comms.bill(up + second, comms.nbytes(message))
-    new = State(state.count + 1, comms.PerClient(error), right, bill)
-    return message, new
+    return message, State(state.count + 1, comms.PerClient(error), right, bill)
 
   return chain.Exchange(init, update, broadcasts=True)
 

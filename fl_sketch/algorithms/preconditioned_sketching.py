@@ -5,13 +5,10 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import (
-  chain,
-  comms,
-  error_feedback as feedback,
-  keys as keys_lib,
-)
+from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.error_feedback import check_codec, decoder
+from fl_sketch.rounds.keys import codec_key
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
 import jax
@@ -109,19 +106,16 @@ def preconditioned_sketching(
     scaled = jax.tree.map(jnp.divide, moved, _roots(factors, params, damping))
     return {'update': scaled, 'factors': row_and_column_means(moved)}, metrics
 
+  factors_of = lambda state: chain.state_of(state, Preconditioner).factors
+  template = lambda x: {'update': x, 'factors': row_and_column_means(x)}
   return federated(
     work,
     _send(sketch, codec, client_momentum),
     _exchange(sketch, every, keep, codec, downlink_codec),
     _step(sketch, every, damping, b1, b2, downlink_codec),
     server_optimizers.server_step(hp, 'sgd', schedule),
-    correction=lambda protocol: (
-      chain.state_of(protocol, Preconditioner).factors
-    ),
-    update_template=lambda params: {
-      'update': params,
-      'factors': row_and_column_means(params),
-    },
+    correction=factors_of,
+    update_template=template,
   )
 
 
@@ -152,9 +146,8 @@ def _roots(factors, params, damping) -> Any:
 
   moments = list(map(second_moment, factors, leaves))
   mean = sum(v.sum() for v in moments) / dimension(params)
-  root = lambda v: jnp.where(
-    mean > 0, jnp.sqrt(jnp.sqrt(v + damping * mean)), 1.0
-  )
+  fourth = lambda v: jnp.sqrt(jnp.sqrt(v + damping * mean))
+  root = lambda v: jnp.where(mean > 0, fourth(v), 1.0)
   return treedef.unflatten(map(root, moments))
 
 
@@ -164,14 +157,13 @@ def _send(op, codec, momentum) -> chain.ClientTransform:
 
   def init(params):
     # Raises if the table exceeds the model.
-    feedback.check_codec(codec, jax.eval_shape(op.zero_table, params))
+    check_codec(codec, jax.eval_shape(op.zero_table, params))
     return average.init(params)
 
   def encode(moved, state, params=None, *, keys, **_):
-    del params
     update, state = average.update(moved['update'], state)
     table = op.sketch(keys.round, update)
-    payload = codec.encode(keys_lib.codec_key(keys.client), table)
+    payload = codec.encode(codec_key(keys.client), table)
     return {'table': payload, 'factors': moved['factors']}, state
 
   return chain.ClientTransform(init, encode)
@@ -182,22 +174,21 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
 
   def decode(keys, payload, like):
     shapes = jax.eval_shape(op.zero_table, like)
-    table = feedback.decoder(codec)(keys, payload['table'], shapes)
+    table = decoder(codec)(keys, payload['table'], shapes)
     return {'table': table, 'factors': payload['factors']}
 
   def init(params):
-    feedback.check_codec(downlink_codec, jax.eval_shape(op.zero_table, params))
+    check_codec(downlink_codec, jax.eval_shape(op.zero_table, params))
     factors = optax.tree.zeros_like(row_and_column_means(params))
     return Preconditioner(jnp.int32(0), factors, comms.bill())
 
   def update(lane_sum, state, params=None, *, keys, **_):
-    del params
     mean, up = comms.uplink_mean(lane_sum)
     due = state.count % every == 0
     old = jnp.where(state.count == 0, 0, keep)
     mix = lambda x, new: jnp.where(due, old * x + (1 - old) * new, x)
     factors = jax.tree.map(mix, state.factors, mean['factors'])
-    table = downlink_codec.encode(keys_lib.codec_key(keys.round), mean['table'])
+    table = downlink_codec.encode(codec_key(keys.round), mean['table'])
     size = comms.nbytes(factors)
     unsent = jnp.where(due, 0, jnp.uint32(size))
     bill = comms.bill(up, comms.nbytes(table) + size)
@@ -217,7 +208,7 @@ def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:
     return Moments(jnp.int32(0), factors, zeros, jnp.float32(0))
 
   def update(message, state, params=None, *, keys, **_):
-    key = keys_lib.codec_key(keys.round)
+    key = codec_key(keys.round)
     shapes = jax.eval_shape(op.zero_table, params)
     table = downlink_codec.decode(key, message['table'], shapes)
     estimate = op.desketch(keys.round, table, params)

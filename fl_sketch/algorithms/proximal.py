@@ -83,7 +83,6 @@ def feddyn(
     return Multipliers(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(moved, state, params=None, *, weight, **_):
-    del params
     mean, up = comms.uplink_stacked_mean(moved, weight)
     share = comms.sum_over_cohort(weight) / population
     add = lambda scale: lambda g, x: g + scale * x
@@ -134,6 +133,7 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
     return {'direction': mean, 'steps': made}, metrics
 
+  template = lambda x: {'direction': x, 'steps': jnp.float32(0)}
   times = lambda m, _, **__: jax.tree.map(
     lambda x: m['steps'] * x, m['direction']
   )
@@ -143,8 +143,5 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     t.stateless(times),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    update_template=lambda params: {
-      'direction': params,
-      'steps': jnp.float32(0),
-    },
+    update_template=template,
   )

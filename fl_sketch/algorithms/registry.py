@@ -116,10 +116,7 @@ CONTEXT = (
   'hash_rounds', 'lora_scale',
 )  # fmt: skip
 REGISTRY = Algorithms(
-  'algorithm',
-  Entry,
-  context=CONTEXT,
-  leading=2,
+  'algorithm', Entry, context=CONTEXT, leading=2,
   reserved=(
     'name', 'loss_fn', 'weight_decay', 'expected_batch', 'local_optimizer',
     'client_clip', 'local',

@@ -1,7 +1,7 @@
 """SketchedSGD: exact values of the heavy coordinates that a sketch finds."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.local import Task
@@ -71,15 +71,11 @@ def sketched_sgd(
   """
   uplinks = functools.partial(_uplinks, sketch, k, candidates)
   means = aggregation.cohort_means(2, privacy=privacy)
-  return federated(
-    task.gradient(hp),
-    _exchange(uplinks, means, k, momentum, hp.server_lr),
-    t.stateless(
-      lambda message, params, **_: sketches.scatter(
-        params, _support(message), -message.values
-      )
-    ),
+  exchange = _exchange(uplinks, means, k, momentum, hp.server_lr)
+  step = lambda message, params, **_: sketches.scatter(
+    params, _support(message), -message.values
   )
+  return federated(task.gradient(hp), exchange, t.stateless(step))
 
 
 def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
@@ -89,9 +85,8 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     if k > (d := dimension(params)):
       raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')
     zeros = comms.PerClient(optax.tree.zeros_like(params))
-    return State(
-      zeros, zeros if momentum else comms.PerClient(()), comms.bill()
-    )
+    velocity = zeros if momentum else comms.PerClient(())
+    return State(zeros, velocity, comms.bill())
 
   def update(grads, state, params=None, **extra):
     velocity = grads
@@ -120,7 +115,8 @@ def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   tables = t.over_lanes(sketch, total, keys=keys, clients_per_step=per_step)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
-  top = _largest(estimate, candidates * k)
+  vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
+  _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
   exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
   mean, second = means[1](exact, **extra)
   message = _message(top, mean, k)
@@ -128,15 +124,8 @@ def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   return message, comms.total_bill([first, second, down])
 
 
-def _largest(tree: Any, count: int) -> jax.Array:
-  """The coordinates of the largest magnitudes of a tree, int32[count]."""
-  vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(tree)])
-  return lax.top_k(jnp.abs(vector), min(count, vector.size))[1]
-
-
 def _message(candidates, values, k) -> Message:
-  _, top = lax.top_k(jnp.abs(values), k)
-  top = jnp.sort(top)
+  top = jnp.sort(lax.top_k(jnp.abs(values), k)[1])
   bits = jnp.zeros(values.size, bool).at[top].set(True)
   return Message(candidates, values[top], jnp.packbits(bits))
 

@@ -119,8 +119,7 @@ def fedkseed(
     words = hashing.seeds(key, local_steps, hashing.SAMPLE)[:, 0]
     return hashing.bucket(words, pool)
 
-  def decode(keys, slopes, like):
-    del like
+  def decode(keys, slopes, _):
     return jnp.zeros(pool).at[drawn(keys)].add(slopes.ravel())
 
   def rebuild(sums, params, *, keys, **_):

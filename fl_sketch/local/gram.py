@@ -63,7 +63,6 @@ def gram_sgd(
     raise ValueError(f'{label_smoothing=} is not in [0, 1).')
 
   def local(params, batches, key, correction):
-    del key
     _check(params, batches, correction)
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
@@ -72,10 +71,10 @@ def gram_sgd(
     logits = x @ kernel + bias[None]
     targets = jax.nn.one_hot(batch['y'], bias.size, dtype=x.dtype)
     targets = optax.smooth_labels(targets, label_smoothing)
-    row_weight = _row_weights(batch, targets)
+    mask = losses.row_mask(batch, targets[:, 0])[:, None]
+    row_weight = mask / jnp.where(mask.sum() > 0, mask.sum(), 1)
     # Rounding of K would add up over the steps: not in bf16 or tf32.
-    gram = jnp.matmul(x, x.T, precision=lax.Precision.HIGHEST) + 1
-    gram = client_lr * gram
+    gram = client_lr * (jnp.matmul(x, x.T, precision=lax.Precision.HIGHEST) + 1)
     shrink = 1 - client_lr * weight_decay
 
     def step(logits, _):
@@ -88,29 +87,20 @@ def gram_sgd(
 
     # What the steps have in common is computed once, after them: the loop's
     # cost is in the number of its operations, so it is unrolled too.
-    _, (p, norm, fit) = lax.scan(
-      step, logits, length=steps, unroll=min(steps, 32)
-    )
+    unroll = min(steps, 32)
+    _, (p, norm, fit) = lax.scan(step, logits, length=steps, unroll=unroll)
     powers = shrink ** jnp.arange(steps - 1, -1, -1)
     total = row_weight * (jnp.tensordot(powers, p, 1) - powers.sum() * targets)
     loss = row_weight[None] * (jnp.log(norm) - fit)
-    train_loss = loss.sum() / steps
     # This is 1 - shrink^steps, without cancellation.
     decayed = client_lr * weight_decay * powers.sum()
     moved = {
       'kernel': decayed * kernel + client_lr * (x.T @ total),
       'bias': decayed * bias + client_lr * total.sum(0),
     }
-    return {'dense': moved}, {'train_loss': train_loss}
+    return {'dense': moved}, {'train_loss': loss.sum() / steps}
 
   return local
-
-
-def _row_weights(batch, targets):
-  """The weight of each row in the mean over a batch, f32[n, 1]."""
-  mask = losses.row_mask(batch, targets[:, 0])[:, None]
-  total = mask.sum()
-  return mask / jnp.where(total > 0, total, 1)
 
 
 def _check(params, batches, correction):
@@ -121,6 +111,5 @@ def _check(params, batches, correction):
   if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
     tree = jax.tree.map(jnp.shape, params)
     raise ValueError(f'gram_sgd requires params of models.Linear, got {tree}.')
-  count = batches['y'].shape[0]
-  if count != 1:
+  if (count := batches['y'].shape[0]) != 1:
     raise ValueError(f'gram_sgd requires one full batch, got {count} batches.')

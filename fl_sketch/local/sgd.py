@@ -142,7 +142,6 @@ def gradient(
   """
 
   def local(params, batches, key, correction):
-    del correction
     batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
     draw = jax.tree.map(lambda x: x[0], draws(loss_fn, key, steps=1))
     loss, grad = _value_and_grad(loss_fn, clip)(params, batch, **draw)

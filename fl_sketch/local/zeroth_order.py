@@ -64,10 +64,7 @@ def zeroth_order(
 
     def step(theta, batch, drawn):
       of_step, draw = drawn
-
-      def value(point):
-        return loss_fn(along(theta, *point), batch, **draw)
-
+      value = lambda point: loss_fn(along(theta, *point), batch, **draw)
       # One loop over all points: XLA would keep z during one over two signs.
       points = jnp.repeat(of_step, 2, axis=0), scales
       losses = lax.map(value, points)

@@ -87,10 +87,9 @@ class Server:
     self._schedule = schedule or (lambda hp, round_index: hp)
     if max_norm is not None:
       self._bound = checks.positive('max_norm', max_norm)
-    zero, one = jnp.int32(0), jnp.float32(1)
-    self.term, *_ = jax.eval_shape(
-      self._term, hp, zero, params, key, self.like, zero, one
-    )
+    zero = jnp.int32(0)
+    args = hp, zero, params, key, self.like, zero, jnp.float32(1)
+    self.term, *_ = jax.eval_shape(self._term, *args)
     self.add = jax.jit(self._add, donate_argnums=0)
     self.finish = jax.jit(self._finish)
 

@@ -30,21 +30,13 @@ class PayloadError(ValueError):
 
 
 class Message(NamedTuple):
-  """A message whose length and checksum are right.
+  """A message whose length and checksum are right."""
 
-  Attributes:
-    run: 16 bytes, see `fingerprint`.
-    round: of the run, from 0.
-    client: the sender by its own account.
-    layout: crc32 of the shapes and dtypes that were sent.
-    body: the leaves.
-  """
-
-  run: bytes
-  round: int
-  client: int
-  layout: int
-  body: memoryview
+  run: bytes  # 16, see `fingerprint`
+  round: int  # of the run, from 0
+  client: int  # the sender by its own account
+  layout: int  # crc32 of the shapes and dtypes that were sent
+  body: memoryview  # the leaves
 
 
 def fingerprint(fields: Mapping[str, Any]) -> bytes:
@@ -75,10 +67,8 @@ def encode(
   leaves = [np.asarray(x) for x in jax.tree.leaves(payload)]
   little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in leaves]
   body = b''.join(x.tobytes() for x in little)
-  layout = _layout(leaves)
-  head = _FIELDS.pack(
-    MAGIC, VERSION, run, round_index, client_id, layout, len(body)
-  )
+  sender = run, round_index, client_id
+  head = _FIELDS.pack(MAGIC, VERSION, *sender, _layout(leaves), len(body))
   return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 

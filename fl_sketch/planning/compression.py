@@ -19,25 +19,15 @@ _ENTRY = 4  # bytes of the smallest payload
 
 
 class Choice(NamedTuple):
-  """A compressor, and the noise of the mean of a cohort's updates under it.
+  """A compressor, and the noise of the mean x of updates under it."""
 
-  Attributes:
-    sketch: as in a config, such as 'block_srht(size=60)'; None for none.
-    codec: likewise.
-    up: bytes of a client's payload.
-    down: bytes of the broadcast without `downlink_codec`.
-    alpha: expected E||D - x||^2 / ||x||^2 of the estimate D of the mean x.
-    measured: the same of the updates at hand; None without draws.
-    cosine: see `compression_noise.step_cosine`.
-  """
-
-  sketch: str | None
-  codec: str | None
-  up: int
-  down: int
-  alpha: float
-  measured: float | None
-  cosine: float
+  sketch: str | None  # as in a config, such as 'block_srht(size=60)'
+  codec: str | None  # likewise
+  up: int  # bytes of a client's payload
+  down: int  # bytes of the broadcast without `downlink_codec`
+  alpha: float  # expected E||D - x||^2 / ||x||^2 of the estimate D of x
+  measured: float | None  # the same of the updates at hand; None without draws
+  cosine: float  # see `compression_noise.step_cosine`
 
 
 @config_lib.checked()
@@ -95,27 +85,16 @@ def advise_compression(
     alpha = _alpha(candidate, updates)
     measured = _measure(candidate, updates, draws) if draws else None
     cosine = compression_noise.step_cosine(alpha, momentum)
-    names = candidate.sketch, candidate.codec
-    sizes = candidate.up, candidate.down
-    choices.append(Choice(*names, *sizes, alpha, measured, cosine))
+    choices.append(Choice(*candidate[:4], alpha, measured, cosine))
   return sorted(choices, key=lambda choice: -choice.cosine)
 
 
 def choices_table(choices: list[Choice]) -> str:
   """Write choices as a Markdown table."""
-  head = ['sketch', 'codec', 'up', 'down', 'alpha', 'measured', 'cosine']
-  number = lambda x: '' if x is None else f'{x:.3g}'
-  lines = [
-    [
-      c.sketch or '',
-      c.codec or '',
-      f'{c.up:,}',
-      f'{c.down:,}',
-      *map(number, (c.alpha, c.measured, c.cosine)),
-    ]
-    for c in choices
-  ]
-  return markdown.table(head, lines, left=2)
+  formats = '', '', ',', ',', '.3g', '.3g', '.3g'
+  cell = lambda x, form: '' if x is None else format(x, form)
+  lines = [map(cell, choice, formats) for choice in choices]
+  return markdown.table(Choice._fields, lines, left=2)
 
 
 class _Candidate(NamedTuple):
@@ -123,10 +102,10 @@ class _Candidate(NamedTuple):
 
   sketch: str | None
   codec: str | None
-  op: sketches.Sketch
-  encoding: codecs.Codec
   up: int
   down: int
+  op: sketches.Sketch
+  encoding: codecs.Codec
   size: int
   bits: int | None
 
@@ -135,7 +114,7 @@ def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
   b = min(d, uplink_bytes // 4)
   cyclic = sketches.block_cyclic(b), codecs.identity()
   text = f'block_cyclic(size={b})'
-  found = [_Candidate(text, None, *cyclic, 4 * b, 4 * b, b, None)]
+  found = [_Candidate(text, None, 4 * b, 4 * b, *cyclic, b, None)]
   for bits in range(1, 5):
     b = min(d, (uplink_bytes - 4) // bits * 8)
     if b > 0:
@@ -143,9 +122,9 @@ def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
       tables = sketches.block_srht(b), codecs.eden(bits, rotate=False)
       updates = sketches.identity(), codecs.eden(bits, num_coordinates=b)
       names = f'block_srht(size={b})', f'{text}rotate=False)'
-      found.append(_Candidate(*names, *tables, up, 4 * b, b, bits))
+      found.append(_Candidate(*names, up, 4 * b, *tables, b, bits))
       names = None, f'{text}num_coordinates={b})'
-      found.append(_Candidate(*names, *updates, up, 4 * d, b, bits))
+      found.append(_Candidate(*names, up, 4 * d, *updates, b, bits))
   return found
 
 

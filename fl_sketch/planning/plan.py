@@ -13,12 +13,9 @@ from typing import NamedTuple
 from fl_sketch import experiment, models, rounds
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import (
-  memory as memory_lib,
-  noise_secret,
-  program as program_lib,
-  runner as runner_lib,
-)
+from fl_sketch.training import memory as memory_lib, program as program_lib
+from fl_sketch.training.noise_secret import Secret
+from fl_sketch.training.runner import Runner
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
@@ -27,37 +24,22 @@ _BILLED = 64  # rounds whose bills are read: in some algorithms they differ
 
 
 class Wire(NamedTuple):
-  """Communication cost of one participant in each of the first rounds.
+  """Communication cost of one participant in each of the first rounds."""
 
-  Attributes:
-    up: bytes that it sends.
-    down: bytes that it receives.
-  """
-
-  up: list[int]
-  down: list[int]
+  up: list[int]  # bytes that it sends
+  down: list[int]  # bytes that it receives
 
 
 class Plan(NamedTuple):
-  """Memory, communication cost and time of a run.
+  """Memory, communication cost and time of a run."""
 
-  Attributes:
-    memory: bytes of the run.
-    have: bytes of the machine.
-    wire: communication cost of one participant.
-    parameters: numbers of the model that clients train.
-    cohort: clients in a round.
-    compiling: seconds.
-    seconds: of a round, the median of a dry run; None without one.
-  """
-
-  memory: memory_lib.Memory
-  have: memory_lib.Available
+  memory: memory_lib.Memory  # bytes of the run
+  have: memory_lib.Available  # bytes of the machine
   wire: Wire
-  parameters: int
-  cohort: int
-  compiling: float
-  seconds: float | None = None
+  parameters: int  # numbers of the model that clients train
+  cohort: int  # clients in a round
+  compiling: float  # seconds
+  seconds: float | None = None  # of a round; None without a dry run
 
   def text(self) -> str:
     """Format the plan as a Markdown table."""
@@ -137,20 +119,16 @@ def dry_run(
 ) -> float:
   """Measure the median seconds of a round, with sampling and transfers.
 
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run.
-    run: its program.
-    timed: dispatches to time, after one that is not.
+  It times `timed` dispatches, after one that is not.
   """
   done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,
-    contextlib.closing(runner_lib.Runner(exp, mesh, folder, run)) as runner,
+    contextlib.closing(Runner(exp, mesh, folder, run)) as runner,
   ):
     if exp.guarantee is not None:  # a dry run releases nothing
       roots = generators.known_roots(exp.config.noise_seed)
-      runner.use(noise_secret.Secret(*roots))
+      runner.use(Secret(*roots))
     for _ in range(timed + 1):
       begun = time.perf_counter()
       cohorts, _ = runner.play(done)

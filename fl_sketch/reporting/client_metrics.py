@@ -30,8 +30,7 @@ def over_clients(
   some = sums['count'] > 0
   found = {}
   for name in sorted(sums.keys() - {'count'}):
-    values = metrics.mean(name, sums[name][some], sums['count'][some])
-    values = np.sort(values)
+    values = np.sort(metrics.mean(name, sums[name][some], sums['count'][some]))
     tenth = -(-len(values) // 10)
     lowest = metrics.best_of(name) is max
     worst = values[:tenth] if lowest else values[-tenth:]
@@ -39,9 +38,8 @@ def over_clients(
     found[f'{prefix}_{name}_mean'] = float(values.mean())
     found[f'{prefix}_{name}_pooled'] = float(pooled)
     found[f'{prefix}_{name}_worst_decile'] = float(worst.mean())
-    for percent in (10, 50, 90):
-      quantile = float(np.quantile(values, percent / 100))
-      found[f'{prefix}_{name}_q{percent}'] = quantile
+    for q in (10, 50, 90):
+      found[f'{prefix}_{name}_q{q}'] = float(np.quantile(values, q / 100))
   return found
 
 
@@ -52,15 +50,13 @@ def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
   """Plots the metrics of clients by the round, a panel for each of them.
 
   Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
-  dashed ones are means over the worst tenth.
+  dashed ones are means over the worst tenth. There is no panel where no row has
+  such metrics.
 
   >>> sums = {'loss': np.array([4.0, 1.0]), 'count': np.array([2, 1])}
   >>> [panel] = panels([{'round': 3, **over_clients(sums)}])
   >>> [(line.label, line.x, line.y) for line in panel.lines][0]
   ("the server's model", [3], [1.5])
-
-  Args:
-    rows: of a run; there is no panel where none has such metrics.
   """
   every = {name for row in rows for name in row}
   found = (re.fullmatch('client_(.*)_mean', name) for name in every)
@@ -73,9 +69,7 @@ def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
 
 def _lines(rows, name) -> Iterable[figures.Line]:
   for prefix, label in _MODELS.items():
-    of = lambda how, start=f'{prefix}_{name}_': metrics.values(
-      rows, start + how
-    )
+    of = lambda x, start=f'{prefix}_{name}_': metrics.values(rows, start + x)
     logged = [row for row in rows if f'{prefix}_{name}_mean' in row]
     if not (rounds := metrics.values(logged, 'round')):
       continue

@@ -20,28 +20,19 @@ MEGABYTES = 'bytes of all clients, up and down (MB)'
 class Line(NamedTuple):
   """A curve or points of a panel.
 
-  Attributes:
-    label: in the legend; '' for none.
-    x: numbers, or names.
-    y: as many numbers, NaN leaving a gap; or names.
-    low: lower ends of intervals of y (of x where y has names), drawn as a band,
-      of points as bars.
-    high: upper ends.
-    family: lines of one family have one colour; the label by default.
-    variant: line style in a family: 0 solid, 1 dashed, 2 dotted.
-    points: whether markers stand alone, without a line.
-    cell: what the last point is in the table beside the figure, if it is there.
+  `low` and `high` are ends of intervals of y (of x where y has names), drawn as
+  a band, of points as bars.
   """
 
-  label: str
-  x: Values
-  y: Values
+  label: str  # in the legend; '' for none
+  x: Values  # numbers, or names
+  y: Values  # as many numbers, NaN leaving a gap; or names
   low: Values = ()
   high: Values = ()
-  family: str = ''
-  variant: int = 0
-  points: bool = False
-  cell: str = ''
+  family: str = ''  # of lines of one colour; the label by default
+  variant: int = 0  # line style in a family: 0 solid, 1 dashed, 2 dotted
+  points: bool = False  # whether markers stand alone, without a line
+  cell: str = ''  # of the last point in the table beside the figure, if any
 
 
 class Panel(NamedTuple):
@@ -99,19 +90,14 @@ def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
   >>> as_json(from_json(kept)) == kept
   True
   """
-  return [
-    _told(panel) | {'lines': [_told(line) for line in panel.lines]}
-    for panel in panels
-  ]
+  lines = lambda panel: {'lines': [_told(line) for line in panel.lines]}
+  return [_told(panel) | lines(panel) for panel in panels]
 
 
 def from_json(panels: Iterable[Mapping[str, Any]]) -> list[Panel]:
   """Converts what `as_json` returns to panels."""
-  read = []
-  for panel in panels:
-    lines = [Line(**line) for line in panel['lines']]
-    read.append(Panel(**{**panel, 'lines': lines}))
-  return read
+  lines = lambda panel: {'lines': [Line(**line) for line in panel['lines']]}
+  return [Panel(**{**panel, **lines(panel)}) for panel in panels]
 
 
 def _told(part: Line | Panel) -> dict[str, Any]:
@@ -133,21 +119,19 @@ def _rounded(value: Any) -> Any:
 
 
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
-  """Draws panels row by row with matplotlib, with one legend for all of them.
+  """Draws one panel or more as a figure of matplotlib, with one legend for all.
 
-  Args:
-    panels: at least one.
-    columns: most panels beside one another.
-
-  Returns:
-    A figure of matplotlib.
+  They stand row by row, up to `columns` beside one another.
 
   Raises:
     MissingExtraError: matplotlib is not installed.
   """
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
-  names = [_names(panel) for panel in panels]
+  names = [
+    {y for line in panel.lines for y in line.y if isinstance(y, str)}
+    for panel in panels
+  ]
   height = max(3.3, 0.8 + 0.2 * max(map(len, names)))
   longest = max((len(name) for some in names for name in some), default=0)
   labels = (len(line.label) for panel in panels for line in panel.lines)
@@ -167,11 +151,6 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
     _frame(ax, panel)
   _legend(fig, axes.flat[: len(panels)])
   return fig
-
-
-def _names(panel: Panel) -> set[str]:
-  """Finds the names along y."""
-  return {y for line in panel.lines for y in line.y if isinstance(y, str)}
 
 
 def _plot(ax: Any, line: Line, colour: str) -> None:

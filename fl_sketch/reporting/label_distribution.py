@@ -24,14 +24,8 @@ def draw(
 
   Up to 60 clients with up to 20 labels are stacked horizontal bars. Others are
   columns, sorted by the client's commonest label and its share: sizes above,
-  each label's share of the client below.
-
-  Args:
-    labels: int[samples], from 0 to num_classes - 1.
-    partition: of samples over clients.
-    path: of the PNG.
-    num_classes: number of labels.
-    title: above the picture.
+  each label's share of the client below. Labels are int[samples], from 0 to
+  num_classes - 1.
   """
   counts = _counts(np.asarray(labels), partition, num_classes)
   few = partition.population <= _MOST_BARS and num_classes <= _MOST_COLORS

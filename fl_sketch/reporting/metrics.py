@@ -13,13 +13,10 @@ Row = dict[str, Any]
 
 
 def read_metrics(path: PathLike) -> list[Row]:
-  """Reads the rows of a metrics file.
+  """Reads the rows of a metrics.jsonl, or of the one in a workdir.
 
   A last line that is cut short, as by a run that is being written or was
   killed, is left out.
-
-  Args:
-    path: a metrics.jsonl or the workdir that holds it.
   """
   path = pathlib.Path(path)
   if path.is_dir():
@@ -38,7 +35,7 @@ def read_metrics(path: PathLike) -> list[Row]:
 
 
 def as_array(rows: Sequence[Row]) -> np.ndarray:
-  """Converts rows to a structured array with a field for every metric.
+  """Converts rows of metrics to a structured array, a field for every metric.
 
   A metric is int64 where every row has a whole number that fits, else float64
   with NaN for what is missing.
@@ -46,9 +43,6 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
   >>> rows = {'round': 0, 'up': 2**60 + 1}, {'round': 1, 'test_loss': 0.5}
   >>> as_array(rows)['test_loss'].tolist(), as_array(rows)['round'].tolist()
   ([nan, 0.5], [0, 1])
-
-  Args:
-    rows: of `read_metrics`.
   """
   names = dict.fromkeys(['round', *(name for row in rows for name in row)])
   columns = {name: _column([row.get(name) for row in rows]) for name in names}
@@ -60,8 +54,7 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
 
 
 def _column(cells: list) -> np.ndarray:
-  whole = all(type(v) is int and abs(v) < 2**63 for v in cells)
-  if whole:
+  if all(type(v) is int and abs(v) < 2**63 for v in cells):
     return np.array(cells, np.int64)
   return np.array([float('nan' if v is None else v) for v in cells])
 

@@ -21,17 +21,11 @@ BANDS = ('interval', 'range')
 
 
 class Group(NamedTuple):
-  """Runs whose configs differ in seeds alone.
+  """Runs whose configs differ in seeds alone."""
 
-  Attributes:
-    label: the fields in which their config differs from that of other groups.
-    folders: of the runs.
-    rows: of their metrics.
-  """
-
-  label: str
+  label: str  # the fields in which their config differs from others
   folders: list[str]
-  rows: list[list[metrics.Row]]
+  rows: list[list[metrics.Row]]  # of the metrics of each run
 
 
 def plot(
@@ -87,10 +81,7 @@ def plot(
 
 
 def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
-  """Groups runs by their configs, seeds apart.
-
-  Args:
-    runs: workdirs, or folders of sweeps.
+  """Groups runs (workdirs, or folders of sweeps) by configs, seeds apart.
 
   Raises:
     ValueError: there is no run, a folder holds none, or two have one config.
@@ -165,14 +156,9 @@ def line(
   y: str,
   band: str = 'interval',
 ) -> figures.Line:
-  """Averages a metric over runs, at the rounds that all of them have logged.
+  """Averages metric y over runs, at the rounds that all of them have logged.
 
-  Args:
-    label: in the legend.
-    runs: rows of the metrics of each.
-    x: a key of `X`.
-    y: the metric.
-    band: see `plot`.
+  `runs` are their rows, `x` is a key of `X`, and `band` as of `plot`.
 
   Raises:
     ValueError: the runs have logged the metric in no common round.
@@ -201,12 +187,7 @@ def mean_line(
   >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
   ([0.5, 1.0], [0.0, 1.0], [1.0, 1.0])
 
-  Args:
-    label: in the legend.
-    xs: f64[runs, points].
-    ys: f64[runs, points].
-    band: see `plot`.
-    **look: further fields of the line.
+  `xs` and `ys` are f64[runs, points], `look` has further fields of the line.
   """
   ys = np.asarray(ys, float)
   mean, low, high = intervals.interval(ys)

@@ -46,14 +46,11 @@ def double_round(rows: Rows, xp: Any = np) -> Rows:
 def _quarter_rounds(a, b, c, d):
   """Return the quarter round of each of four columns; RFC 8439, section 2.1."""
   rotate = lambda x, by: (x << np.uint32(by)) | (x >> np.uint32(32 - by))
-  a = a + b
-  d = rotate(d ^ a, 16)
-  c = c + d
-  b = rotate(b ^ c, 12)
-  a = a + b
-  d = rotate(d ^ a, 8)
-  c = c + d
-  b = rotate(b ^ c, 7)
+  for of_d, of_b in ((16, 12), (8, 7)):
+    a = a + b
+    d = rotate(d ^ a, of_d)
+    c = c + d
+    b = rotate(b ^ c, of_b)
   return a, b, c, d
 
 

@@ -43,6 +43,4 @@ def optional_figures() -> Iterator[None]:
     _note_once(f'Figures are not drawn. {e}')
 
 
-@functools.cache
-def _note_once(text: str):
-  progress.note(text)
+_note_once = functools.cache(progress.note)

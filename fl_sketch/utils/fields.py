@@ -20,17 +20,11 @@ from typing import Annotated, Any, NamedTuple
 
 
 class Rule(NamedTuple):
-  """A condition on the value of a field.
+  """A condition on the value of a field."""
 
-  Attributes:
-    text: what the value must be, for messages.
-    holds: value -> whether it is satisfied; False for NaN.
-    names: of a choice, of which a message has the nearest.
-  """
-
-  text: str
-  holds: Callable[[Any], bool]
-  names: tuple[str, ...] = ()
+  text: str  # what the value must be, for messages
+  holds: Callable[[Any], bool]  # False for NaN
+  names: tuple[str, ...] = ()  # of a choice, of which a message has the nearest
 
 
 def choice(names: Iterable[str]) -> Rule:

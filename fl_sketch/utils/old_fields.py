@@ -46,9 +46,6 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
   >>> with warnings.catch_warnings(action='ignore'):
   ...   current({'downlink': 'eden(keep=4)', 'k': None})
   {'downlink_codec': {'kind': 'eden', 'num_coordinates': 4}}
-
-  Args:
-    fields: those of a `Config`.
   """
   found = dict(fields)
   for name, why in REMOVED.items():

@@ -12,14 +12,7 @@ def note(text: str):
 
 
 class Progress:
-  """A progress bar on stderr.
-
-  Args:
-    total: rounds of the run.
-    done: rounds that an earlier start has done.
-    cohort: clients in a round.
-    shown: whether there is a bar.
-  """
+  """A bar on stderr; an earlier start has done `done` of the `total` rounds."""
 
   def __init__(self, total: int, done: int, cohort: int, shown: bool):
     look = {'unit': 'round', 'mininterval': 0.5, 'disable': not shown}

@@ -14,26 +14,19 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from fl_sketch.utils import fields
 
-E = TypeVar('E')
+E = TypeVar('E', bound=Any)
 KIND = 'kind'  # in a config, the option that names the factory
 _ROOT = pathlib.Path(__file__).parents[1]  # of the package
 FILES: set[str] = set()  # that have registered a factory
-_BY_NAME = (
-  inspect.Parameter.KEYWORD_ONLY,
-  inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_BY_NAME = 'KEYWORD_ONLY', 'POSITIONAL_OR_KEYWORD'
 
 
 class Factory(NamedTuple):
-  """The entry of a factory that has no other marks.
+  """The entry of a factory that has no other marks."""
 
-  Attributes:
-    factory: (**options) -> what it makes.
-    hyper: the options that are hyperparameters: arrays, which one program of a
-      sweep varies.
-  """
-
-  factory: Callable[..., Any]
+  factory: Callable[..., Any]  # (**options) -> what it makes
+  # Options that are hyperparameters: arrays, which one program of a sweep
+  # varies.
   hyper: tuple[str, ...] = ()
 
 
@@ -94,7 +87,7 @@ class Registry(Generic[E]):
       return lambda factory: self.register(factory, name=name, **marks)
     name, entry = name or factory.__name__, self._entry(factory, **marks)
     if (old := self._entries.get(name)) is not None:
-      here, there = _origin(factory), _origin(_factory(old))
+      here, there = _origin(factory), _origin(old.factory)
       if here != there:
         raise ValueError(
           f'{self.kind} {name!r} is {there}; register {here} under another '
@@ -113,7 +106,7 @@ class Registry(Generic[E]):
 
   def is_own(self, name: str) -> bool:
     """Whether a factory is of a file that does not belong to fl_sketch."""
-    path = pathlib.Path(source_of(_factory(self.entry(name))))
+    path = pathlib.Path(source_of(self.entry(name).factory))
     return not path.is_relative_to(_ROOT)
 
   def names(self) -> tuple[str, ...]:
@@ -135,7 +128,7 @@ class Registry(Generic[E]):
 
   def arguments(self, name: str) -> dict[str, inspect.Parameter]:
     """The arguments of a factory that are given by name, context included."""
-    return self._arguments(_factory(self.entry(name)))
+    return self._arguments(self.entry(name).factory)
 
   def _arguments(self, factory: Any) -> dict[str, inspect.Parameter]:
     skipped = self._leading
@@ -146,7 +139,7 @@ class Registry(Generic[E]):
     except NameError:
       signature = inspect.signature(factory)
     parameters = list(signature.parameters.items())[skipped:]
-    return {k: p for k, p in parameters if p.kind in _BY_NAME}
+    return {k: p for k, p in parameters if p.kind.name in _BY_NAME}
 
   def options(self, name: str) -> dict[str, inspect.Parameter]:
     """Return the options that a config can give to a factory."""
@@ -178,7 +171,7 @@ class Registry(Generic[E]):
 
   def describe(self, name: str, *, context: bool = False) -> str:
     """Return the call of a factory, see `call`, and its docstring."""
-    text = inspect.getdoc(_whole(_factory(self.entry(name)))) or ''
+    text = inspect.getdoc(_whole(self.entry(name).factory)) or ''
     return f'{self.call(name, context=context)}\n\n{text}'.rstrip()
 
   def check(
@@ -197,8 +190,7 @@ class Registry(Generic[E]):
         f'{self.kind} {name!r} has no options {unknown}; it has '
         f'{tuple(known)}.{hint}'
       )
-    lacking = [k for k in _required(known) if k not in options]
-    if lacking:
+    if lacking := [k for k in _required(known) if k not in options]:
       raise ValueError(f'{self.kind} {name!r} requires options {lacking}.')
     for option, value in options.items():
       # A text as the default of the context does not exclude an object.
@@ -212,7 +204,7 @@ class Registry(Generic[E]):
     options = {k: v for k, v in arguments.items() if k not in context}
     self.check(name, options)
     taken = {k: context[k] for k in self.arguments(name) if k in context}
-    return _factory(self.entry(name))(**taken, **options)
+    return self.entry(name).factory(**taken, **options)
 
 
 def parse_call(text: str) -> dict[str, Any]:
@@ -265,10 +257,6 @@ def source_of(factory: Any) -> str:
 
 def _origin(factory: Any) -> str:
   return f'{_whole(factory).__qualname__} of {source_of(factory)}'
-
-
-def _factory(entry: Any) -> Callable[..., Any]:
-  return entry.factory
 
 
 def _whole(factory: Any) -> Any:

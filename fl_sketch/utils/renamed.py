@@ -12,11 +12,8 @@ T = TypeVar('T')
 
 def warn(kind: str, old: str, new: str, stacklevel: int = 3) -> None:
   """Warns that a kind of name is now called `new`; see `warnings.warn`."""
-  warnings.warn(
-    f'The {kind} {old!r} is now called {new!r}.',
-    FutureWarning,
-    stacklevel=stacklevel,
-  )
+  text = f'The {kind} {old!r} is now called {new!r}.'
+  warnings.warn(text, FutureWarning, stacklevel)
 
 
 def attributes(
@@ -49,7 +46,7 @@ def attributes(
 
 
 def arguments(**names: str) -> Callable[[F], F]:
-  """Decorates a function that takes keyword arguments under old names, too.
+  """Decorates a function that takes old names of keyword arguments: old='new'.
 
   >>> @arguments(everybody='full_participation')
   ... def describe(*, full_participation):
@@ -57,9 +54,6 @@ def arguments(**names: str) -> Callable[[F], F]:
   >>> with warnings.catch_warnings(action='ignore'):
   ...   describe(everybody=True)
   True
-
-  Args:
-    **names: new name by old name.
   """
 
   def decorate(function: F) -> F:
@@ -76,7 +70,7 @@ def arguments(**names: str) -> Callable[[F], F]:
 
 
 def members(**names: str) -> Callable[[type[T]], type[T]]:
-  """Decorates a NamedTuple whose fields and methods have old names, too.
+  """Decorates a NamedTuple whose fields and methods have old names: old='new'.
 
   >>> from typing import NamedTuple
   >>> @members(left='low')
@@ -85,9 +79,6 @@ def members(**names: str) -> Callable[[type[T]], type[T]]:
   >>> with warnings.catch_warnings(action='ignore'):
   ...   Interval(left=1.0).left
   1.0
-
-  Args:
-    **names: new name by old name.
   """
 
   def decorate(cls: type[T]) -> type[T]:

@@ -31,9 +31,6 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
     seed: any integer, taken modulo 2^64; or 32 bytes.
     tag: names the use of the numbers; each use of a seed needs another one.
     counter: the round, or 0; below 2^64.
-
-  Returns:
-    A fresh generator.
   """
   label = zlib.crc32(tag.encode())
   if isinstance(seed, bytes):
@@ -46,7 +43,7 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
 
 
 def fold(state, word) -> np.ndarray:
-  """Hash integers into a state: output `word` of splitmix64 from `state`.
+  """Hash integers into a state: output `word` of splitmix64, uint64[...].
 
   Steele, Lea and Flood, OOPSLA 2014. Not cryptographic. It is chained, as in
   fold(fold(fold(seed, round), client), position).
@@ -57,9 +54,6 @@ def fold(state, word) -> np.ndarray:
   Args:
     state: int or uint64[...].
     word: int or integer array that broadcasts against `state`.
-
-  Returns:
-    uint64[...].
   """
   z = _words(state) + (_words(word) + np.uint64(1)) * np.uint64(_GAMMA)
   z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
