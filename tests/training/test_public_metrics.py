@@ -48,9 +48,10 @@ def play(tmp_path_factory):
   jax.config.update(name, True)
 
   @functools.cache
-  def played(kind, other_data=False):
+  def played(kind, other_data=False, **fields):
     clients = OTHERS if other_data else CLIENTS
-    exp = problem(FIELDS | {'public_metrics': kind}, clients)
+    fields = FIELDS | {'public_metrics': kind} | fields
+    exp = problem(fields, clients)
     folder = tmp_path_factory.mktemp(kind)
     with sinks.opened(['tensorboard'], folder, exp.config) as on_row:
       training.train(exp, folder, progress=False, on_row=on_row)
