@@ -56,13 +56,9 @@ def finish(
   rates: dict[str, tuple[float, ...]],
   parameters: int,
 ) -> ml_collections.ConfigDict:
-  """Sets the algorithm, and the fields of 'quick'.
+  """Sets the algorithm, and the fields of 'quick', by words of a variant.
 
-  Args:
-    c: the config.
-    given: words of the variant.
-    rates: of clients and server by FedAvg, and with epsilon by FedAdam.
-    parameters: of the model.
+  Rates are of clients and server by FedAvg, and with epsilon by FedAdam.
   """
   if 'fedavg' in given:
     c.client_lr, c.server_lr = rates['fedavg']

@@ -63,12 +63,7 @@ def _plugins(argv) -> list[str]:
 def define_folders(
   workdir: str | None = None, unset: str = 'none'
 ) -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines --workdir and --data_dir.
-
-  Args:
-    workdir: the default.
-    unset: what the help says of it, where it is None.
-  """
+  """Defines --workdir and --data_dir; the help says `unset` for no default."""
   text = f'Folder of the results (default: {workdir or unset}).'
   of_data = 'Folder of the files of tensorflow-datasets.'
   return (

@@ -80,9 +80,7 @@ class _Parser(flags.ArgumentParser):
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:
   """Defines --config, which is required.
 
-  Args:
-    parts: whether it names registered parts: defines --config_help and
-      --plugins, for `fields`.
+  If it names registered parts, also --config_help and --plugins, for `fields`.
   """
   holder = config_flags.DEFINE_config_file(
     'config', help_string='Name of a config, or path of its file.'

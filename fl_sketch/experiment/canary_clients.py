@@ -33,15 +33,11 @@ Step = Callable[..., tuple[rounds.FedState, jax.Array]]
 
 
 class Signals(NamedTuple):
-  """What each canary sends in a round if its coin says so; public.
+  """What each canary sends in a round if its coin says so; public."""
 
-  Attributes:
-    place: int32[canaries], the number of a payload along which it sends.
-    sign: f32[canaries], 1 or -1; 0 if it sends nothing.
-  """
-
+  # int32[canaries], the number of a payload along which it sends.
   place: np.ndarray
-  sign: np.ndarray
+  sign: np.ndarray  # f32[canaries], 1 or -1; 0 if it sends nothing
 
 
 class _Hyper(NamedTuple):
@@ -72,16 +68,11 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
     epoch = c.allocation_rounds
     cohort = round(total / epoch)
   large = dataclasses.replace(
-    c,
-    population=total,
-    cohort=cohort,
-    epoch_rounds=epoch,
-    max_cohort=grown(c.max_cohort),
-    min_honest=grown(c.min_honest),
-    client_holdout=0.0,  # `build` has held it out
-    personal_steps=None,
-    personal_lr=None,
-  )
+    c, population=total, cohort=cohort, epoch_rounds=epoch,
+    max_cohort=grown(c.max_cohort), min_honest=grown(c.min_honest),
+    # `build` has held it out.
+    client_holdout=0.0, personal_steps=None, personal_lr=None,
+  )  # fmt: skip
   clients = np.concatenate([np.arange(own), np.arange(canaries) % own])
   return experiment.assemble(large, problem, _chosen(exp.partition, clients))
 
@@ -98,11 +89,7 @@ def signals(
   >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
   ([0, 0, 0, 1, 2], [1.0, 0.0, 0.0, 1.0, 1.0])
 
-  Args:
-    rng: independent of the keys of the run.
-    number: of the round.
-    canaries: number of canaries.
-    size: numbers of a payload.
+  `rng` is independent of the keys of the run; a payload has `size` numbers.
   """
   turn = (number * size + np.arange(min(canaries, size))) % canaries
   place, sign = np.zeros(canaries, np.int32), np.zeros(canaries, np.float32)
@@ -175,23 +162,15 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   """Builds the round of an experiment with canaries, and their scores.
 
   The round is the real one, but that the local work of canaries returns what
-  they send.
-
-  Args:
-    exp: of `enlarged`.
-    own: clients of the config, whose ids come first.
-    known: whether the attacker knows when they take part, and subtracts what
-      they send: the broadcast of a round of theirs without noise.
+  they send. If it is known when the `own` clients of the config, whose ids come
+  first, take part, the attacker subtracts what they send: the broadcast of a
+  round of theirs without noise.
   """
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected
   make = lambda g: _with_canaries(exp.make(g.hp), g)
-  cohort_fn = rounds.cohort_step(
-    make,
-    mesh_lib.cohort_mesh(),
-    clients_per_step=exp.clients_per_step,
-    skip_absent=True,
-  )
+  options = {'clients_per_step': exp.clients_per_step, 'skip_absent': True}
+  cohort_fn = rounds.cohort_step(make, mesh_lib.cohort_mesh(), **options)
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):

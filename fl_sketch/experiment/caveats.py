@@ -72,14 +72,9 @@ def of(
 ) -> tuple[str, ...]:
   """The caveats of a private config, in sentences.
 
-  Args:
-    c: a `Config`.
-    mechanism: of the whole run.
-    trust: of the statement.
-    metrics: says what private metrics cost; empty if there are none.
-    sends_without_data: whether a client whose gradients are 0 may send
-      something else than 0.
-    keeps_state: whether clients keep something between their rounds.
+  `metrics` says what private metrics cost, '' if there are none;
+  `sends_without_data` whether a client whose gradients are 0 may send something
+  else than 0; `keeps_state` whether it keeps something between its rounds.
   """
   zero_out = mechanism.adjacency is types.Adjacency.ZERO_OUT
   not_absent = zero_out and mechanism.unit == 'client' and sends_without_data

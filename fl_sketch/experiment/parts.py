@@ -26,17 +26,14 @@ def hyper_of(
 ) -> algorithms.Hyper:
   """The hyperparameters of a config: its fields of those names.
 
-  Args:
-    c: the config.
-    guarantee: of a private run, whose noise may be calibrated.
+  The noise of a private run, which may be calibrated, is of its `guarantee`.
   """
   numbers = c.given({*algorithms.Hyper._fields} - {'extra', 'frozen'})
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
   budget = privacy_plan.metrics_budget(c)
   if budget is not None and 'noise_multiplier' in numbers:
-    multiplier = budget.of_updates(numbers['noise_multiplier'])
-    numbers['noise_multiplier'] = multiplier
+    numbers['noise_multiplier'] = budget.of_updates(numbers['noise_multiplier'])
   arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
   own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
   return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
@@ -165,11 +162,8 @@ def guarantee_of(
 ) -> privacy_plan.PrivacyGuarantee | None:
   """The DP guarantee of a config, with the releases of its algorithm.
 
-  Args:
-    c: the config.
-    make: hp -> `Algorithm`.
-    partition: of samples over clients; needed for example-level privacy.
-    params: of the model, or their shapes.
+  `make` is hp -> `Algorithm`; `partition` is needed for example-level privacy.
+  Of `params` shapes will do.
 
   Raises:
     ValueError: nothing can be guaranteed; the message names why.

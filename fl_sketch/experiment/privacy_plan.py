@@ -111,11 +111,8 @@ def guarantee(
 ) -> PrivacyGuarantee:
   """The DP guarantee of a private config.
 
-  Args:
-    c: a `Config`.
-    releases: of its algorithm, `Algorithm.releases`.
-    partition: of samples over clients; needed for example-level privacy.
-    **behaviour: of clients, as of `caveats.of`.
+  `releases` are `Algorithm.releases`; `partition` is needed for example-level
+  privacy; `behaviour` is of clients, as of `caveats.of`.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
@@ -170,8 +167,7 @@ def metrics_budget(c: Any) -> private_metrics.Budget | None:
     return None
   given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}
   given = {k: v for k, v in given.items() if v is not None}
-  most = max_cohort(c) or c.cohort
-  expected = participation.expected_cohort(c)
+  expected, most = participation.expected_cohort(c), max_cohort(c) or c.cohort
   return private_metrics.Budget(expected, most, **given)
 
 
@@ -180,13 +176,10 @@ def at_scale(c: Any) -> Any:
 
   Its population is larger in proportion, so that probabilities are the same.
   """
-  if c.simulated_cohort is None:
+  if (cohort := c.simulated_cohort) is None:
     return c
-  cohort = c.simulated_cohort
-  population = c.population * cohort // c.cohort
-  return dataclasses.replace(
-    c, cohort=cohort, population=population, simulated_cohort=None
-  )
+  sizes = {'cohort': cohort, 'population': c.population * cohort // c.cohort}
+  return dataclasses.replace(c, **sizes, simulated_cohort=None)
 
 
 def _simulation(c) -> tuple[str, ...]:

@@ -196,10 +196,8 @@ def check_unused(c: Config):
 def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   """Checks the labels of a built-in loss against the outputs of one sample.
 
-  Args:
-    kind: the name of a loss; others than the built-in ones read what they like.
-    outputs: of a model for one sample, or their shapes.
-    *parts: arrays of all samples by name, of clients and test.
+  Other losses read what they like. Of outputs shapes will do; `parts` are the
+  arrays of all samples by name, of clients and test.
 
   Raises:
     ValueError: there are no labels 'y', or they do not suit the outputs.
@@ -301,9 +299,7 @@ def evaluation_batches(
   >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
   [500, 1]
 
-  Args:
-    arrays: of the samples.
-    size: None is that of `evaluation_size`.
+  A `size` of None is that of `evaluation_size`.
   """
   n = len(next(iter(arrays.values())))
   size = min(n, size or evaluation_size(arrays))

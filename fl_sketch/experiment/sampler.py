@@ -59,7 +59,17 @@ def selection(
   )
   if not availability.in_force(c):
     return ids, weight, None
-  outcome = _outcomes(c, number, ids, weight)
+  # By the public seed: accounts hold if all know them.
+  outcome = availability.outcomes(
+    c.seed,
+    number,
+    ids,
+    weight > 0,
+    cohort=c.cohort if c.over_sampling > 1 else None,
+    dropout=c.dropout,
+    deadline=c.deadline,
+    sigma=1.0 if c.response_sigma is None else c.response_sigma,
+  )
   participated = outcome == availability.PARTICIPATED
   return ids, np.where(participated, weight, np.float32(0)), outcome
 
@@ -88,29 +98,12 @@ def with_batches(
 
 
 def _sampling_options(c: Config):
+  most = {'max_cohort': privacy_plan.max_cohort(c)}
   if c.sampling == 'poisson':
-    return {
-      'probability': c.sampling_probability,
-      'max_cohort': privacy_plan.max_cohort(c),
-    }
+    return most | {'probability': c.sampling_probability}
   if c.sampling == 'random_allocation':
-    most = privacy_plan.max_cohort(c)
-    return {'epoch_rounds': c.allocation_rounds, 'max_cohort': most}
+    return most | {'epoch_rounds': c.allocation_rounds}
   return {'cohort': availability.selected(c.cohort, c.over_sampling)}
-
-
-def _outcomes(c: Config, round_index, ids, weight):
-  """Outcomes of a round, of the public seed: accounts hold if all know them."""
-  return availability.outcomes(
-    c.seed,
-    round_index,
-    ids,
-    weight > 0,
-    cohort=c.cohort if c.over_sampling > 1 else None,
-    dropout=c.dropout,
-    deadline=c.deadline,
-    sigma=1.0 if c.response_sigma is None else c.response_sigma,
-  )
 
 
 def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:

@@ -26,13 +26,9 @@ def switched(
   >>> switched(fields, ['algorithm'])[1]
   ['sketch']
 
-  Args:
-    fields: of a config, after the command line.
-    given: the fields that the command line sets, nested ones with a dot. They
-      are never left out: one that does not fit is refused later.
-
-  Returns:
-    The fields without those, and without a sweep over them; and their names.
+  The fields that the command line has `given`, nested ones with a dot, are
+  never left out: one that does not fit is refused later. Returns the fields
+  without those, and without a sweep over them; and their names.
 
   Raises:
     ConfigError: there is no algorithm, sketch ... of that name.

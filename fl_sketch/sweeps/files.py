@@ -17,10 +17,8 @@ from fl_sketch.utils import extras, files
 class Files(workdir.Records):
   """Writes the files of a sweep: records, a folder for each point, a report.
 
-  Args:
-    folder: created if it does not exist.
-    config: must equal an existing config.json, but for what is swept and what a
-      resumed run may change; `rounds` must be equal.
+  The config must equal an existing config.json, but for what is swept and what
+  a resumed run may change; `rounds` must be equal.
 
   Raises:
     WorkdirError: it does not; the message names the fields.
@@ -82,11 +80,7 @@ class Files(workdir.Records):
   ):
     """Writes the folder of a finished point and its row of points.jsonl.
 
-    Args:
-      number: number of the point.
-      point: a `grid.Point`.
-      problem: record of its problem.
-      result: a `program.Result`.
+    `point` is a `grid.Point`, `result` a `program.Result`.
     """
     run = workdir.Workdir(self.point(number), point.config, problem)
     run.begin(0)

@@ -23,10 +23,7 @@ Curves = dict[str, dict[Any, sweep_report.Setting]]
 def lines(rows: list[sweep_report.Row], x: str, by: list[str]) -> Curves:
   """Returns label of a curve -> value of `x` -> best setting of other fields.
 
-  Args:
-    rows: of points.jsonl.
-    x: the field on the axis.
-    by: fields of which each combination of values is a curve.
+  Each combination of values of the fields `by` is a curve.
 
   Raises:
     ConfigError: a field is not swept.

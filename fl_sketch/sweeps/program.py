@@ -22,30 +22,19 @@ MEMORY_SHARE = 0.7
 
 
 class Result(NamedTuple):
-  """The result of one point.
+  """The result of one point."""
 
-  Attributes:
-    rows: records of its rounds, up to the last finite one.
-    diverged: whether a round was not finite.
-    seconds: this point's share of the time of its chunk.
-    about: fields of its summary besides metrics.
-    params: the model after its last round.
-  """
-
-  rows: list[dict[str, Any]]
-  diverged: bool
-  seconds: float
-  about: dict[str, Any]
-  params: Any
+  rows: list[dict[str, Any]]  # of its rounds, up to the last finite one
+  diverged: bool  # whether a round was not finite
+  seconds: float  # this point's share of the time of its chunk
+  about: dict[str, Any]  # fields of its summary besides metrics
+  params: Any  # the model after its last round
 
 
 class Program:
   """Compiles and runs points that differ in seeds and hyperparameters.
 
-  Args:
-    exp: the experiment of any point.
-    mesh: the devices over which the clients of every point are spread.
-    configs: of all points; they may differ in seeds and hyperparameters.
+  `exp` is of any point, `configs` are of all.
 
   Raises:
     ValueError: the training data are too large to be copied to every device.
@@ -121,11 +110,8 @@ class Program:
   ) -> list[Result]:
     """Runs a chunk of points at once, vmapped if there are several.
 
-    Args:
-      exps: experiments of the points.
-      count: the first `count` points have results; the others are padding.
-      bar: advances by a round for every round of these points.
-      secrets: one for each point of a private sweep.
+    The first `count` have results; the others are padding. There is a secret
+    for each point of a private sweep.
     """
     c, begun = self.config, time.monotonic()
     step = self._step(exps)

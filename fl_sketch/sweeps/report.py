@@ -19,21 +19,13 @@ _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 
 class Setting(NamedTuple):
-  """The mean over points that differ only in their seeds.
+  """The mean over points that differ only in their seeds."""
 
-  Attributes:
-    values: of the swept fields other than seeds.
-    mean: of the metric over the points that did not diverge; NaN for none.
-    error: standard error of that mean; NaN for fewer than two points.
-    points: number of points.
-    diverged: number of points that diverged.
-  """
-
-  values: Row
-  mean: float
-  error: float
+  values: Row  # of the swept fields other than seeds
+  mean: float  # of the metric, over points that did not diverge; NaN for none
+  error: float  # standard error of that mean; NaN for fewer than two points
   points: int
-  diverged: int
+  diverged: int  # how many of them diverged
 
 
 def metric_of(rows: list[Row]) -> str:

@@ -120,12 +120,7 @@ def _check_point(c):
 def groups(
   todo: Mapping[int, Point], problem: experiment.OwnProblem | None = None
 ) -> Iterator[list[int]]:
-  """Yields, for each program, the numbers of the points that it can run.
-
-  Args:
-    todo: points by number.
-    problem: as of `run`.
-  """
+  """Yields, for each program, the numbers of the points that it can run."""
   by_program: dict[str, list[int]] = {}
   for i, point in todo.items():
     fields = files_lib.as_json(point.config)

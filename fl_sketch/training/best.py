@@ -16,12 +16,8 @@ class Best:
 
   Which evaluation is the best follows from the logged rows alone, and that
   before every checkpoint stays: wherever a run goes on, it knows the best of
-  the rounds that are done, and replays the others.
-
-  Args:
-    folder: of the run, with the rows up to the restored checkpoint.
-    metric: of an evaluation, see `metrics.ranked_by`; None keeps nothing.
-    checkpoints: rounds done at those that are kept.
+  the rounds that are done, and replays the others. The folder has the rows up
+  to the restored checkpoint. A metric of None keeps nothing.
   """
 
   def __init__(

@@ -21,29 +21,19 @@ class CheckpointError(ValueError):
 
 
 class Restored(NamedTuple):
-  """The contents of a checkpoint.
-
-  Attributes:
-    rounds_done: rounds before it.
-    state: of the server; its per-client state is that of the template.
-    ledger: of the bytes.
-    rows: per-client state, from each process that wrote some.
-  """
+  """The contents of a checkpoint."""
 
   rounds_done: int
-  state: rounds.FedState
+  state: rounds.FedState  # its per-client state is that of the template
   ledger: traffic.Ledger
-  rows: list[client_state.Saved]
+  rows: list[client_state.Saved]  # from each process that wrote some
 
 
 class Checkpoints:
   """Writes and reads the checkpoints of a folder, named by their rounds done.
 
-  Args:
-    folder: of the checkpoints; created if it does not exist.
-    keep: number of the newest checkpoints to keep.
-    devices: number over which the run is spread now; the order of its sums, and
-      so the last bits of its results, depend on it.
+  On the number of devices over which the run is spread now the order of its
+  sums depends, and so the last bits of its results.
   """
 
   def __init__(self, folder: pathlib.Path, keep: int, devices: int):
@@ -68,11 +58,7 @@ class Checkpoints:
   ):
     """Writes one checkpoint; every process must call it and writes its part.
 
-    Args:
-      rounds_done: the name of the checkpoint.
-      state: of the server; its per-client state is not written.
-      ledger: of the bytes.
-      rows: the state of this process's clients.
+    `rows` is the state of its clients; that in `state` is not written.
 
     Raises:
       SaveError: it cannot be written. The earlier checkpoints stay.
@@ -107,10 +93,7 @@ class Checkpoints:
     A checkpoint that is corrupt in any process is reported by a warning and
     moved out of the folder, so that the run can write it again. After an error
     of the disk or the memory the checkpoint stays, and all processes stop.
-
-    Args:
-      state: on the mesh, for structure, types and sharding.
-      empty: the ledger before the first round.
+    `state`, on the mesh, gives structure, types and sharding.
 
     Raises:
       CheckpointError: there are checkpoints but none can be read, or the newest

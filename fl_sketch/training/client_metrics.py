@@ -31,12 +31,8 @@ def evaluator(
   """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
-  The samples stay on the host and travel to the devices in chunks.
-
-  Args:
-    metrics_fn: (model, batch) -> sums, of parameters with hyperparameters.
-    exp: the experiment.
-    mesh: the devices, over which samples are spread.
+  The samples stay on the host and travel to the devices in chunks. `metrics_fn`
+  is (model, batch) -> sums, of parameters with hyperparameters.
   """
   if _held_out(exp) is None:
     return lambda model: {}

@@ -15,15 +15,10 @@ import numpy as np
 
 
 class Saved(NamedTuple):
-  """Per-client state in a checkpoint, without clients that never took part.
+  """Per-client state in a checkpoint, without clients that never took part."""
 
-  Attributes:
-    ids: int64[n], clients.
-    rows: arrays [n, ...], one for each leaf of `PerClient` state.
-  """
-
-  ids: np.ndarray
-  rows: list[np.ndarray]
+  ids: np.ndarray  # int64[n], clients
+  rows: list[np.ndarray]  # [n, ...], one for each leaf of `PerClient` state
 
 
 class OnDevice:
@@ -60,13 +55,8 @@ class OnHost:
   """Keeps the state of this process's clients in a memory-mapped file.
 
   Only that of a cohort travels to the devices. The file has no name, and the
-  kernel removes it when the process ends.
-
-  Args:
-    mesh: the devices over which a cohort is spread.
-    state: of a population of one, whose client has every client's first state.
-    clients: those of this process.
-    folder: for the file.
+  kernel removes it when the process ends. `state` is of a population of one,
+  whose client has every client's first state; `clients` are of this process.
 
   Raises:
     SaveError: the disk is too small.
@@ -87,9 +77,7 @@ class OnHost:
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
     """Returns `state` with the state of the clients of a round.
 
-    Args:
-      state: with the state of any clients.
-      ids: int[lanes of this process]; padding has ids beyond the population.
+    ids: int[lanes of this process]; padding has ids beyond the population.
     """
     place, held = self._places(ids)
     written = held & self._written[place]

@@ -16,17 +16,13 @@ from fl_sketch.utils import seeding
 import jax
 import numpy as np
 
-# Probability that a process has more clients in a round than lanes.
-_TAIL = 1e-9
+_TAIL = 1e-9  # probability that a process has more clients than lanes
 
 
 class CohortFeed:
   """Samples and prefetches the cohorts of a run, in the order of its rounds.
 
-  Args:
-    exp: the experiment.
-    mesh: the devices over which cohorts are spread.
-    fetch: whether a cohort carries its samples or their indices.
+  With `fetch` a cohort carries its samples, else their indices.
   """
 
   def __init__(
@@ -40,11 +36,7 @@ class CohortFeed:
     self.sampling_seed: seeding.Root | None = None
 
   def take(self, done: int):
-    """Returns the cohorts of the next dispatch: in host memory, on the mesh.
-
-    Args:
-      done: rounds before it.
-    """
+    """Returns the cohorts after `done` rounds: in host memory, on the mesh."""
     c = self._exp.config
     now = self._ahead.pop(done, None) or self._pool.submit(self._make, done)
     after = c.dispatch(done).stop
@@ -95,10 +87,7 @@ def leaves_lanes_empty(c: config_lib.Config) -> bool:
 def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
   """Computes the lanes of a process, too few with probability below 1e-9.
 
-  Args:
-    c: a config; its sampling and its numbers of clients count.
-    shards: number of devices of all processes.
-    processes: their number.
+  shards: number of devices of all processes.
   """
   selected = availability.selected(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
@@ -124,11 +113,8 @@ def by_process(
   >>> by_process(cohort, 4, processes=2, lanes=2).ids.tolist()
   [0, 1, 3, 2147483647]
 
-  Args:
-    cohort: ids ascending, padding last.
-    population: number of clients in total.
-    processes: their number.
-    lanes: client slots of each process, at least `fullest`.
+  Its ids ascend, padding last. Each process has `lanes` client slots, at least
+  `fullest`.
   """
   edges = _edges(cohort.ids, population, processes)
   real = np.arange(edges[-1])

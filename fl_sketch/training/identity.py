@@ -47,11 +47,8 @@ def of(
   If the run is private, the arrays of a store are read, and there are two more
   entries: the noise multiplier, since another version of the accountant may
   calibrate another one, and 'one round', a digest of the jaxpr of a round, in
-  which the algorithm is, wherever it comes from.
-
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run; all of them by default.
+  which the algorithm is, wherever it comes from. `mesh` is of all devices by
+  default.
 
   Raises:
     DataError: arrays of a store were changed.
@@ -130,13 +127,9 @@ def record(
 
   Its entries are a digest of the jaxprs, 'model and loss', one of the bytes of
   the parameters, 'start', unless they are not drawn, one for each name of
-  `arrays`, one of the source of fl_sketch, and versions and devices.
-
-  Args:
-    programs: functions of parameters and a batch, each with a batch or shapes.
-    params: of the model, or their shapes, if they are not drawn.
-    arrays: by name.
-    read: whether to read arrays of a store, whose digests are on record.
+  `arrays`, one of the source of fl_sketch, and versions and devices. Of
+  parameters that are not drawn, and of batches, shapes will do. `read` reads
+  the arrays of a store, whose digests are on record.
   """
   texts = [_traced(fn, params, batch) for fn, batch in programs]
   found: Record = {PROGRAM: digests.of_text('\n'.join(texts))}

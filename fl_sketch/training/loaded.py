@@ -81,12 +81,7 @@ def _rounds_in(folder: pathlib.Path, *names: str) -> list[int]:
 
 
 class Run:
-  """A run as its folder holds it; each part is read when it is asked for.
-
-  Attributes:
-    folder: of the run.
-    config: of the run.
-  """
+  """A run as its folder holds it; each part is read when it is asked for."""
 
   def __init__(
     self,

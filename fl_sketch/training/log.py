@@ -24,12 +24,7 @@ class DivergedError(FloatingPointError):
 class RunLog:
   """Makes the record of each round of one run, in order.
 
-  Args:
-    exp: the experiment.
-    ledger: the bytes of earlier rounds; None if there are none.
-
-  Attributes:
-    ledger: the bytes of all rounds so far.
+  `ledger` has the bytes of all rounds so far, after those of the one given.
   """
 
   def __init__(
@@ -44,10 +39,7 @@ class RunLog:
   ) -> Record:
     """Makes the record of a round, and charges its bytes to the ledger.
 
-    Args:
-      number: of the round, from 0.
-      cohort: of the round, in host memory.
-      metrics: of the round, an element of `on_host`.
+    `cohort` is in host memory, `metrics` an element of `on_host`.
 
     Raises:
       DivergedError: names the round and what is not finite.
@@ -90,10 +82,7 @@ def evaluator(
 ) -> Callable[..., Record]:
   """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
 
-  Args:
-    fn: the jitted result of `rounds.run_evaluation`, on `metrics_of`.
-    exp: the experiment.
-    mesh: the devices, over which test batches are spread.
+  `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
   """
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
@@ -120,10 +109,7 @@ def empty_ledger(exp: experiment.Experiment) -> traffic.Ledger:
 def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
   """Transfers the metrics of a dispatch to the host, by point and round.
 
-  Args:
-    metrics: of a dispatch, leaves of points x rounds numbers, on the devices.
-    points: number of runs that were played at once.
-    count: rounds of the dispatch.
+  Their leaves have points x count numbers, on the devices.
   """
   arrays = jax.device_get(metrics)
   arrays = {k: v.reshape(points, count) for k, v in arrays.items()}

@@ -16,28 +16,16 @@ class TooLargeError(ValueError):
 
 
 class Memory(NamedTuple):
-  """Bytes of a run.
+  """Bytes of a run."""
 
-  Attributes:
-    devices: their number, of this process.
-    on_host: whether their memory is the host's, as a CPU's is.
-    held: name -> bytes on each device between rounds.
-    state: bytes of the whole state, on the host before the first round and when
-      a checkpoint is written.
-    round: bytes that a device needs besides `held` during a round.
-    evaluation: the same, during an evaluation.
-    process: resident bytes of this process without any of these.
-    mapped: bytes in memory-mapped files: data, client state.
-  """
-
-  devices: int
-  on_host: bool
-  held: dict[str, int]
-  state: int
-  round: int
-  evaluation: int
-  process: int
-  mapped: int
+  devices: int  # their number, of this process
+  on_host: bool  # whether their memory is the host's, as a CPU's is
+  held: dict[str, int]  # on each device between rounds, by name
+  state: int  # on the host before the first round and with a checkpoint
+  round: int  # that a device needs besides `held` during a round
+  evaluation: int  # the same, during an evaluation
+  process: int  # resident, of this process without any of these
+  mapped: int  # in memory-mapped files: data, client state
 
   @property
   def device_peak(self) -> int:
@@ -64,10 +52,7 @@ def available(device: Any = None) -> Available:
   """Reads the memory limits of this process, including what it holds already.
 
   The host's limit is the least of free memory and of the limits of this
-  process's control groups.
-
-  Args:
-    device: any of a run; the first one by default.
+  process's control groups. `device` is any of a run; the first one by default.
   """
   device = jax.local_devices()[0] if device is None else device
   stats = device.memory_stats() or {}

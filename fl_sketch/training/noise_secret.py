@@ -23,15 +23,10 @@ class SecretError(ValueError):
 
 
 class Secret(NamedTuple):
-  """Randomness that a private run keeps out of state, checkpoint and config.
+  """Randomness that a private run keeps out of state, checkpoint and config."""
 
-  Attributes:
-    noise_key: key[], root of `keys.NoiseKeys`.
-    sampling_seed: root of the draws of cohorts and of batches: < 2^64, or 32
-      bytes.
-  """
-
-  noise_key: jax.Array
+  noise_key: jax.Array  # key[], root of `keys.NoiseKeys`
+  # Root of the draws of cohorts and of batches: < 2^64, or 32 bytes.
   sampling_seed: seeding.Root
 
 
@@ -50,13 +45,8 @@ def of_run(
   and on the record of the problem (`identity.of`); flags of XLA, which decide
   the rounding too, are not seen. `same_run.check_run` refuses a run in which
   one of them differs. Were it not to, as where problem.json was replaced, that
-  run would have noise of its own: one more release, which composes.
-
-  Args:
-    c: config of the run, or of the point.
-    problem: of the run, or of the point.
-    folder: of the run, or of the sweep.
-    resumed: see `keep`.
+  run would have noise of its own: one more release, which composes. Config and
+  problem are of the run or the point, `folder` and `resumed` as of `keep`.
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
@@ -85,12 +75,8 @@ def keep(
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
-  checkpoint would be released twice, with other noise.
-
-  Args:
-    folder: of the run.
-    resumed: whether rounds of the run are done.
-    owner: name of the use of the secret; different owners share no randomness.
+  checkpoint would be released twice, with other noise. `owner` names the use of
+  the secret: different owners share no randomness.
 
   Raises:
     SecretError: a resumed run has none, it is not 32 bytes long, others can

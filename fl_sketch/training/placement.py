@@ -37,10 +37,7 @@ def decide(
 ) -> Placement:
   """Decides the placement of a run from its config, its sizes and its mesh.
 
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run.
-    row: shapes of one client's state.
+  `row` has the shapes of one client's state.
 
   Raises:
     PlacementError: several processes would share data, client state or masks,

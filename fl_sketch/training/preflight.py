@@ -23,15 +23,8 @@ def check(
   Devices that would train all their clients at once, as accelerators do with
   ``clients_per_step=0``, use the largest chunk of clients that fits, but in
   private runs: the rounding of released rounds must not depend on the machine.
-
-  Args:
-    exp: from `experiment.build`.
-    mesh: the devices of the run.
-    run: its program, which this and the run compile once; None builds it.
-    have: the memory that is available; None reads the machine's.
-
-  Returns:
-    The program that fits: `run`, or that of smaller chunks.
+  Returns the program that fits: `run`, which is built if it is None, or that of
+  smaller chunks. What the machine has is read unless `have` says it.
 
   Raises:
     TooLargeError: names what does not fit, and suggests config changes.

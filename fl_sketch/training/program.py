@@ -24,26 +24,17 @@ OVERHEAD = 96 * 2**20
 
 
 class Program(NamedTuple):
-  """The jitted functions of a run, and abstract values of their arguments.
+  """The jitted functions of a run, and abstract values of their arguments."""
 
-  Attributes:
-    fn: plays a dispatch of rounds.
-    args: shapes, types and shardings of its arguments, in the longest dispatch.
-    init: parameters on the mesh -> the rest of the state before the first
-      round, each array with its final sharding.
-    evaluate: ((params, hyperparameters), test batches) -> sums of metrics.
-    test: shapes, types and shardings of the test batches.
-    placement: where data, client state and server state are kept.
-    row: shapes of one client's state.
-  """
-
-  fn: Any
-  args: tuple[Any, ...]
+  fn: Any  # plays a dispatch of rounds
+  args: tuple[Any, ...]  # of `fn`, in the longest dispatch
+  # Parameters on the mesh -> the rest of the state before the first round, each
+  # array with its final sharding.
   init: Any
-  evaluate: Any
-  test: Any
+  evaluate: Any  # ((params, hyperparameters), test batches) -> sums of metrics
+  test: Any  # the test batches
   placement: placement_lib.Placement
-  row: list[Any]
+  row: list[Any]  # shapes of one client's state
 
 
 def program(
@@ -52,12 +43,8 @@ def program(
   """Builds the jitted functions of a run, for `runner.Runner`.
 
   `args` are those of a single process: several use other layouts of a cohort,
-  those of `cohort_feed`.
-
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run.
-    lanes: client slots of a round; None is as many as the config needs.
+  those of `cohort_feed`. A round has `lanes` client slots; None is as many as
+  the config needs.
 
   Raises:
     PlacementError: the devices cannot hold what the config places on them.
@@ -117,12 +104,7 @@ def memory_of(
 ) -> memory_lib.Memory:
   """Estimates the memory of a run; compiles its round and its evaluation.
 
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run.
-    run: its program; None builds it.
-    like: an estimate whose process and evaluation are reused.
-    compiled: False compiles nothing and reuses the round of `like` as well.
+  Process and evaluation of `like` are reused, and without `compiled` its round.
   """
   run = program(exp, mesh) if run is None else run
   hyper, state, *_ = run.args

@@ -19,17 +19,8 @@ import numpy as np
 class Runner:
   """Plays rounds and holds their state; `loop` logs and checkpoints them.
 
-  Args:
-    exp: the experiment.
-    mesh: the devices of the run.
-    folder: for the file of client state, if the host holds that.
-    program: of the same experiment and mesh.
-
-  Attributes:
-    state: after the last round.
-    hyper: on the mesh.
-    feed: of cohorts.
-    client_state: `client_state.OnDevice` or `client_state.OnHost`.
+  `folder` is for the file of client state, if the host holds that; `program` is
+  of the same experiment and mesh.
 
   Raises:
     SaveError: the disk is too small for the client state.
@@ -63,13 +54,9 @@ class Runner:
       self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
-    """Plays one dispatch of rounds.
+    """Plays one dispatch of rounds, after `done` of them.
 
-    Args:
-      done: rounds before it.
-
-    Returns:
-      The cohorts in host memory, and the metrics, without waiting for them.
+    Returns the cohorts in host memory, and metrics without waiting for them.
     """
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)

@@ -40,10 +40,7 @@ def differences(
   >>> differences({'rounds': 2, 'seed': 0}, {'rounds': 4, 'seed': 0})
   {'rounds': 'rounds: 2 then, 4 now'}
 
-  Args:
-    then: the record of a folder.
-    now: that of a start.
-    free: entries that may differ.
+  `then` is of a folder, `now` of a start; `free` are entries that may differ.
   """
   found = {}
   for name in {**now, **then}:
@@ -64,13 +61,8 @@ def check(
 ):
   """Compares the record of a folder, or of a file, with that of a start.
 
-  Args:
-    place: the folder or the file.
-    what: the kind of the record, as 'config'.
-    then: its record; see `differences`, also for `now` and `free`.
-    now: that of the start.
-    free: entries that may differ.
-    why: the end of the message.
+  `what` is the kind of the record, as 'config', and `why` the end of the
+  message; see `differences` for the others.
 
   Raises:
     WorkdirError: they differ; names in what.

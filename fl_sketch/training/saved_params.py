@@ -12,12 +12,7 @@ _ARRAYS = 'arrays'  # as in a checkpoint, of which `read` reads the model
 
 
 def write(folder: pathlib.Path, rounds_done: int, params: Any):
-  """Writes parameters atomically, from this process alone.
-
-  Args:
-    folder: created if it does not exist.
-    rounds_done: the name of the parameters inside it.
-    params: a tree of arrays.
+  """Writes a tree of parameters atomically, from this process alone.
 
   Raises:
     SaveError: they cannot be written.
@@ -32,13 +27,8 @@ def write(folder: pathlib.Path, rounds_done: int, params: Any):
 def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
   """Reads the model, also of a checkpoint, to host memory; None if missing.
 
-  Any number of devices may have written it. No file is changed.
-
-  Args:
-    folder: of `write`, or of `checkpoints.Checkpoints`.
-    rounds_done: the name of the parameters.
-    like: parameters of the same structure and types; None makes dicts and lists
-      of what is there.
+  Any number of devices may have written it. No file is changed. The result has
+  the structure and types of `like`; None makes dicts and lists.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   if not path.exists():

@@ -28,13 +28,8 @@ def opened(
   checkpoint: TensorBoard drops what it had of them, and Weights & Biases gets
   another run for each start, in one group.
 
-  Args:
-    names: of `NAMES`; none is no function.
-    folder: the workdir.
-    config: of the run.
-
   Yields:
-    A function of each logged row, or None.
+    A function of each logged row, or None for no names.
 
   Raises:
     ConfigError: there is no sink of that name.

@@ -18,8 +18,6 @@ from fl_sketch.training.same_run import WorkdirError
 from fl_sketch.utils import files
 import jax
 
-MayChange = Callable[[dict[str, Any] | None], Collection[str]]
-
 
 def _make(folder: str | os.PathLike) -> pathlib.Path:
   """Makes a folder where there is none, or raises WorkdirError."""
@@ -112,15 +110,8 @@ class Workdir:
 
   config.json: every field of the config. problem.json: see `identity.of`.
   metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
-  versions, device.
-
-  Args:
-    folder: created if it does not exist.
-    config: of the run; see `same_run.check_run`.
-    problem: of the run.
-
-  Attributes:
-    finished: whether an earlier start has played all rounds.
+  versions, device. `finished` says whether an earlier start has played all
+  rounds.
 
   Raises:
     WorkdirError: the folder holds another run, is in use, or cannot be written.
@@ -148,9 +139,7 @@ class Workdir:
     """Writes config and problem, and cuts metrics after the checkpoint.
 
     A finished run stays as it is; the summary of a shorter one is removed.
-
-    Returns:
-      The last row of metrics that stays, empty if there is none.
+    Returns the last row of metrics that stays, empty if there is none.
     """
     rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < rounds_done]
@@ -202,17 +191,9 @@ class Workdir:
 class Records:
   """Writes one JSON object for each finished point, in the order of the points.
 
-  Args:
-    folder: created if it does not exist.
-    config: of the grid.
-    name: of the file.
-    number: row -> the number of its point.
-    problem: None if each point has its own.
-    may_change: config.json, None if there is none -> fields that may differ.
-
-  Attributes:
-    folder: as a path.
-    rows: of the finished points, by number.
+  The file is `name`; `number` gives that of the point of a row, and `problem`
+  is None if each point has its own. `may_change` is of config.json, None if
+  there is none: the fields that may differ.
 
   Raises:
     WorkdirError: as `Workdir` does.
@@ -225,7 +206,7 @@ class Records:
     name: str,
     number: Callable[[dict[str, Any]], int],
     problem: identity.Record | None = None,
-    may_change: MayChange = lambda then: (),
+    may_change: Callable[[Any], Collection[str]] = lambda then: (),
   ):
     self.folder = _make(folder)
     self._config, self._problem = config, problem

@@ -25,10 +25,7 @@ class Fields:
   def check_effect(self, names: Iterable[str], holds: bool, condition: str):
     """Refuses fields that differ from their default without any effect.
 
-    Args:
-      names: of the fields.
-      holds: whether they have an effect.
-      condition: under which they have one, in words.
+    They have one if `condition`, in words, `holds`.
     """
     for name in () if holds else names:
       value = getattr(self, name)

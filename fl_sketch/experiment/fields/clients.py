@@ -60,8 +60,7 @@ class ClientFields(problem.ProblemFields):
   deadline: f.Positive | None = None  # of stragglers, in median response times
   response_sigma: f.Finite | None = None  # deviation of log response times
   byzantine: f.Share = 0.0  # share of the population that is byzantine
-  # what byzantine clients send
-  attack: _Attack | None = None
+  attack: _Attack | None = None  # what byzantine clients send
 
   @property
   def allocation_rounds(self) -> int:

@@ -65,8 +65,7 @@ class MethodFields(clients.ClientFields):
   final_server_lr: f.Positive | None = None  # cosine decay to it over the run
   clip_norm: f.Positive | None = None  # largest norm of a clipped update
   max_payload_norm: f.Positive | None = None  # longer payloads are rejected
-  # replaces the mean
-  robust: _Robust | None = None
+  robust: _Robust | None = None  # replaces the mean
   groups: f.Count | None = None  # of robust: the number of means it combines
 
   def check(self):
@@ -159,10 +158,8 @@ class MethodFields(clients.ClientFields):
 
   def _check_gram(self):
     """Checks local steps without gradients of batches."""
-    gram, work = (
-      self.local_work == 'gram',
-      algorithms.entry(self.algorithm).work,
-    )
+    work = algorithms.entry(self.algorithm).work
+    gram = self.local_work == 'gram'
     exact = gram or self.dataset == 'quadratics'
     if exact and self.compute_dtype != 'float32':
       raise self.refusal(

@@ -8,6 +8,7 @@ from fl_sketch.experiment.fields import base
 from fl_sketch.utils import fields as f
 
 _Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
+_State = Annotated[str, f.choice(('replicated', 'sharded'))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +25,7 @@ class RunFields(base.Fields):
   feed: _Place = 'auto'  # training data: on every device, or fed from the host
   client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
   # sharded: each device holds a part of the server's state
-  server_state: Annotated[str, f.choice(('replicated', 'sharded'))] = (
-    'replicated'
-  )
+  server_state: _State = 'replicated'
   log_every: f.Count = 1
   eval_every: f.Count = 10
   checkpoint_every: f.Count = 50
@@ -45,14 +44,11 @@ class RunFields(base.Fields):
     return self.seed if self.sketch_seed is None else self.sketch_seed
 
   def dispatch(self, done: int) -> range:
-    """Return the rounds of the next dispatch, which ends where one is due.
+    """Return the dispatch after `done` rounds, which ends where more is due.
 
     >>> c = RunFields(rounds=25, rounds_per_dispatch=10, eval_every=15)
     >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
     [10, 5, 10]
-
-    Args:
-      done: rounds before it.
     """
     ends = [done + self.rounds_per_dispatch, self.rounds]
     for every in (self.eval_every, self.checkpoint_every):
