@@ -25,14 +25,7 @@ from absl import app, flags, logging
 from fl_sketch.training import devices
 import tqdm
 
-from . import (
-  contestants,
-  report,
-  round as round_bench,
-  scale as scale_bench,
-  sketch as sketch_bench,
-  workloads,
-)
+from . import contestants, report, round as rounds, scale, sketch, workloads
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer(
@@ -83,7 +76,7 @@ def main(argv):
       _compare_rounds()
     case ['worker', name, variant]:
       devices.start()
-      round_bench.work(name, variant)
+      rounds.work(name, variant)
     case names:
       sys.exit(f'Name a benchmark, round, sketch or scale; got {names}.')
 
@@ -92,27 +85,25 @@ def _compare_rounds():
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   for name in names:
-    medians = round_bench.compare(
-      name, peers, _REPEATS.value or 5, f'{__package__}'
-    )
+    medians = rounds.compare(name, peers, _REPEATS.value or 5, f'{__package__}')
     print(f'\n{name}\n\n{report.round_table(medians)}\n')
 
 
 def _compare_sketches():
   _check(_OPERATORS, contestants.OPERATORS)
   sizes = _integers(_SIZES) if _SIZES.value else None
-  points = sketch_bench.points(_integers(_DIMS), sizes, _integers(_CLIENTS))
-  results = sketch_bench.measure(points, _OPERATORS.value, _REPEATS.value or 7)
+  points = sketch.points(_integers(_DIMS), sizes, _integers(_CLIENTS))
+  results = sketch.measure(points, _OPERATORS.value, _REPEATS.value or 7)
   show = lambda result: tqdm.tqdm.write(report.sketch_table(result))
   _write_each(results, report.write_sketches, 'runs/bench_sketch', show)
 
 
 def _compare_scales():
-  axes = scale_bench.axes(_QUICK.value)
+  axes = scale.axes(_QUICK.value)
   if _AXES.value:
     _check(_AXES, axes)
   results = (
-    scale_bench.measure(name, axes[name], _REPEATS.value or 5)
+    scale.measure(name, axes[name], _REPEATS.value or 5)
     for name in _AXES.value or axes
   )
   show = lambda result: tqdm.tqdm.write(report.scale_table([result]))

@@ -12,32 +12,23 @@ DENSE = lambda d, b: b * d  # entries that a dense matrix draws
 
 
 class Runner(NamedTuple):
-  """A compiled benchmark entry, to be timed on f32[clients, d].
+  """A compiled benchmark entry, to be timed on f32[clients, d]."""
 
-  Attributes:
-    sketch: number of the draw -> (table, matrix); equal numbers, equal draws.
-    desketch: (table, matrix) -> f32[clients, d].
-  """
-
+  # Number of the draw -> (table, matrix); equal numbers, equal draws.
   sketch: Callable[[int], tuple[Any, Any]]
-  desketch: Callable[[Any, Any], Any]
+  desketch: Callable[[Any, Any], Any]  # (table, matrix) -> f32[clients, d]
 
 
 class Contestant(NamedTuple):
-  """A benchmark entry: an implementation of one kind of sketch.
+  """A benchmark entry: an implementation of one kind of sketch."""
 
-  Attributes:
-    work: the kind of sketch; entries of the same work are compared.
-    make: (x f32[clients, d], b) -> `Runner`. All but libraries get x where JAX
-      computes, and f32[d] of one client.
-    entries: (d, b) -> how many numbers it draws, if that takes long.
-    kind: 'bound', 'operator', 'textbook' or 'library'.
-  """
-
-  work: str
+  work: str  # the kind of sketch; entries of the same work are compared
+  # (x f32[clients, d], b) -> `Runner`. All but libraries get x where JAX
+  # computes, and f32[d] of one client.
   make: Callable[[Any, int], Runner]
+  # (d, b) -> how many numbers it draws, if that takes long.
   entries: Callable[[int, int], float] = lambda d, b: 0
-  kind: str = 'library'
+  kind: str = 'library'  # or 'bound', 'operator', 'textbook'
 
 
 def _textbook(size: int) -> sketches.Sketch:

@@ -22,10 +22,7 @@ from . import workloads
 
 _TIMED = 20  # rounds after those of parity
 # Options of the hand-written loops.
-_JAX = {
-  'lenet': '--conv im2col2 --poolhow mask --order pool-relu',
-  'logreg': '',
-}
+_JAX = dict(lenet='--conv im2col2 --poolhow mask --order pool-relu', logreg='')
 _TORCH = {'lenet': '--loop plain', 'logreg': '--loop vmap'}
 
 
@@ -54,11 +51,8 @@ def compare(
 ) -> dict[str, float]:
   """Returns each contestant's seconds a round, medians over new processes.
 
-  Args:
-    name: of the workload.
-    peers: folder of hand-written loops, if any.
-    repeats: runs of each contestant, in turn.
-    program: the module that runs `work` as its command `worker`.
+  Each runs `repeats` times, in turn; those of `peers`, a folder of hand-written
+  loops, as well. `program` is the module that has `work` as its command.
 
   Raises:
     RuntimeError: a contestant failed, or did not do the same work.
@@ -103,13 +97,9 @@ def _commands(name, peers, program):
 
 def _run(command):
   with tempfile.TemporaryDirectory() as out:
-    done = subprocess.run(
-      [sys.executable, *command],
-      check=False,
-      capture_output=True,
-      text=True,
-      env=os.environ | {'PEER_OUT': out},
-    )
+    env = os.environ | {'PEER_OUT': out}
+    python = [sys.executable, *command]
+    done = subprocess.run(python, capture_output=True, text=True, env=env)
     if done.returncode:
       raise RuntimeError(f'{command} failed: {done.stderr[-2000:]}')
     (path,) = pathlib.Path(out).glob('*.json')

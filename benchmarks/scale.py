@@ -38,23 +38,15 @@ Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
 
 
 class Axis(NamedTuple):
-  """One axis of the scaling benchmark.
+  """One axis of the scaling benchmark."""
 
-  Attributes:
-    label: the quantity on the axis.
-    expected: the slope of log time in log x.
-    why: in a few words.
-    points: x -> the run of that size.
-    warm: rounds that are not timed, after which times no longer change.
-    own_core: whether a run has one core for each of its devices, and no other;
-      else one device of a CPU works on several.
-  """
-
-  label: str
-  expected: float
-  why: str
-  points: dict[int, Build]
-  warm: int = 1
+  label: str  # the quantity on the axis
+  expected: float  # the slope of log time in log x
+  why: str  # in a few words
+  points: dict[int, Build]  # x -> the run of that size
+  warm: int = 1  # rounds that are not timed, after which times no longer change
+  # Whether a run has one core for each of its devices, and no other; else one
+  # device of a CPU works on several.
   own_core: bool = False
 
 
@@ -91,38 +83,28 @@ def axes(quick: bool = False) -> dict[str, Axis]:
   shards = [2**i for i in range(len(jax.devices()).bit_length())]
   return {
     'clients': Axis(
-      'clients in the cohort',
-      1.0,
-      'one after another',
+      'clients in the cohort', 1.0, 'one after another',
       {n: _noise(cohort=n) for n in powers(6, 11, 9)},
     ),
     'parameters': Axis(
-      'parameters, about',
-      1.0,
-      'every pass is over d numbers',
+      'parameters, about', 1.0, 'every pass is over d numbers',
       {d: _noise(parameters=d) for d in powers(20, 23, 21)},
     ),
     'sketch': Axis(
-      'numbers of a table',
-      0.0,
-      'a block-cyclic sketch reads d numbers once',
+      'numbers of a table', 0.0, 'a block-cyclic sketch reads d numbers once',
       {b: _noise(size=b, parameters=2**20) for b in powers(10, 18, 14, 2)},
     ),
     'devices': Axis(
-      'devices',
-      -1.0,
-      'each has its core, and its share of the clients',
+      'devices', -1.0, 'each has its core, and its share of the clients',
       {n: _noise(shards=n, parameters=2**20) for n in shards},
       own_core=True,
     ),
     'population': Axis(
-      'clients in the population',
-      0.0,
-      'only a cohort of 1,000 is read',
+      'clients in the population', 0.0, 'only a cohort of 1,000 is read',
       {10**i: _simulated(10**i) for i in range(3, 5 if quick else 7)},
       warm=60,  # until most pages of the file are mapped
     ),
-  }
+  }  # fmt: skip
 
 
 def measure(name: str, axis: Axis, turns: int) -> Result:
@@ -188,12 +170,7 @@ def _pin(threads, cores):
       os.sched_setaffinity(int(thread), cores)
 
 
-def _noise(
-  cohort: int = 64,
-  parameters: int = 2**17,
-  size: int = 2**12,
-  shards: int | None = None,
-) -> Build:
+def _noise(cohort=64, parameters=2**17, size=2**12, shards=None) -> Build:
   """SAFL, an MLP with one hidden layer, one step on 16 samples a client."""
 
   def build():

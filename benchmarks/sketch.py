@@ -36,21 +36,13 @@ class Point(NamedTuple):
 
 
 class Row(NamedTuple):
-  """The times of one contestant at one point, one per repeat.
+  """The times of one contestant at one point, one per repeat."""
 
-  Attributes:
-    name: of the contestant.
-    work: equal for contestants that do the same work.
-    kind: 'bound', 'operator', 'textbook' or 'library'.
-    sketch: seconds, the drawing of the matrix included.
-    desketch: seconds; a library reads the matrix that it keeps.
-  """
-
-  name: str
-  work: str
-  kind: str
-  sketch: list[float]
-  desketch: list[float]
+  name: str  # of the contestant
+  work: str  # equal for contestants that do the same work
+  kind: str  # 'bound', 'operator', 'textbook' or 'library'
+  sketch: list[float]  # seconds, the drawing of the matrix included
+  desketch: list[float]  # seconds; a library reads the matrix that it keeps
 
 
 class Result(NamedTuple):
@@ -69,10 +61,7 @@ def points(
   >>> points([2**10, 2**28], [2**5, 2**10], [1, 32])[:2]
   [Point(d=1024, b=32, clients=1), Point(d=1024, b=32, clients=32)]
 
-  Args:
-    dims: every d.
-    sizes: every b; None for 2**12 and 2**16, and 256 at d = 2**16.
-    clients: every number of clients.
+  Where `sizes` is None every b is 2**12 or 2**16, and 256 at d = 2**16.
   """
   selected = []
   for d in dims:
@@ -86,15 +75,10 @@ def points(
 def measure(
   selected: Sequence[Point], operators: Sequence[str], repeats: int
 ) -> Iterator[Result]:
-  """Measures the points one by one.
+  """Measures the points one by one, a `Result` for each.
 
-  Args:
-    selected: the points.
-    operators: names of `OPERATORS`; libraries of other work are left out.
-    repeats: times each contestant runs, in turn; the slowest ones less often.
-
-  Yields:
-    A `Result` for each point.
+  Libraries of other work than the operators', names of `OPERATORS`, are left
+  out. Each contestant runs `repeats` times, in turn; the slowest less often.
   """
   ours = {name: contestants.OPERATORS[name] for name in operators}
   works = {entry.work for entry in ours.values()}

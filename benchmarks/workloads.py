@@ -32,20 +32,14 @@ class Workload(NamedTuple):
 
 WORKLOADS = {
   'lenet': Workload(
-    model='lenet5',
-    shape=(28, 28, 1),
-    samples=160,
-    norm=15.31181,
+    model='lenet5', shape=(28, 28, 1), samples=160, norm=15.31181,
     fields=dict(population=50, cohort=25, local_steps=5, batch_size=32),
   ),
   'logreg': Workload(
-    model='linear',
-    shape=(784,),
-    samples=20,
-    norm=3.03203,
+    model='linear', shape=(784,), samples=20, norm=3.03203,
     fields=dict(population=3000, cohort=600, local_steps=20, batch_size=0),
   ),
-}
+}  # fmt: skip
 
 # What a variant changes of FedAvg.
 VARIANTS = {

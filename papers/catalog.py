@@ -5,24 +5,14 @@ The catalogue is complete: a new study replaces one that tells less.
 
 from collections.abc import Callable
 import difflib
-import itertools
 import pathlib
 
-from .chen.studies import (
-  figures as chen,
-  headline as chen_headline,
-  spectra,
-  tables as chen_tables,
-)
+from .chen.studies import figures as chen, headline, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
 from .comparison import studies as own_studies
 from .das.studies import images, quadratics
-from .haddadpour.studies import (
-  drift,
-  figures as haddadpour,
-  tables as haddadpour_tables,
-)
+from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .one_percent import report as one_percent
 from .private import studies as private_studies
@@ -77,9 +67,9 @@ _FEDSKETCH = _of(
 _HADDADPOUR = _of(
   'Haddadpour et al., arXiv:2008.04975',
   ('S2-Tab1', 'Floats for an accuracy, clients that are alike',
-   'Table 1', haddadpour_tables.table_1, 0.1),
+   'Table 1', floats.table_1, 0.1),
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
-   'Table 2', haddadpour_tables.table_2, 0.1),
+   'Table 2', floats.table_2, 0.1),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
    'ways', 'Algorithm 6', drift.drift, 0.5),
 )  # fmt: skip
@@ -94,13 +84,13 @@ _CHEN = _of(
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
    'Figure 6', chen.figure_6, 30),
   ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
-   'baseline', 'sections 1 and 5', chen_headline.headline, 150),
+   'baseline', 'sections 1 and 5', headline.headline, 150),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
    'Figure 4', spectra.power_law, 2),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "
    'zero', 'Figure 5', spectra.densities, 2),
   ('S4-Tab1', 'Table 1: bits, rates and convergence of six methods',
-   'Table 1', chen_tables.table_1, 0.1),
+   'Table 1', tables.table_1, 0.1),
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
@@ -129,12 +119,8 @@ _PROJECT = _of(
   ('Correlated-Noise', 'Noise that is correlated over rounds',
    'linear models', private_studies.correlated_noise, 40),
 )  # fmt: skip
-STUDIES: dict[str, study.Study] = {
-  s.name: s
-  for s in itertools.chain(
-    _SONG, _DAS, _FEDSKETCH, _HADDADPOUR, _CHEN, _PROJECT
-  )
-}
+_ALL = [*_SONG, *_DAS, *_FEDSKETCH, *_HADDADPOUR, *_CHEN, *_PROJECT]
+STUDIES: dict[str, study.Study] = {s.name: s for s in _ALL}
 
 
 def stored_results() -> list[tuple[results.Result, pathlib.Path]]:

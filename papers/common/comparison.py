@@ -111,17 +111,15 @@ def shown(digits: int, values: Callable[[Entry], Any]) -> Callable:
 def interval(digits: int, values: Callable[[Entry], Any]) -> Callable:
   """A column of intervals of 95 %; empty where there is one seed."""
 
-  def cell(key, entry):
-    del key
+  def cell(_, entry):
     _, low, high = summaries.interval(values(entry))
     return '' if np.isnan(low) else f'{low:.{digits}f} to {high:.{digits}f}'
 
   return cell
 
 
-def rates(key: Any, entry: Entry) -> str:
+def rates(_: Any, entry: Entry) -> str:
   """A column of the rates."""
-  del key
   return ', '.join(f'{value:g}' for value in entry.rates.values())
 
 

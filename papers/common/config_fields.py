@@ -6,6 +6,4 @@ import importlib
 _CONFIGS = importlib.import_module(
   __name__.removesuffix('papers.common.config_fields') + 'configs'
 )
-attack = _CONFIGS.attack
-is_quick = _CONFIGS.is_quick
-new = _CONFIGS.new
+new, attack, is_quick = _CONFIGS.new, _CONFIGS.attack, _CONFIGS.is_quick

@@ -1,7 +1,4 @@
-"""Evaluates formulas on arrays of numbers, and outside of their conditions.
-
-The conditions are annotations of `conditions`.
-"""
+"""Evaluates formulas on arrays of numbers, and outside of their conditions."""
 
 from collections.abc import Callable
 import functools

@@ -40,13 +40,9 @@ def index(
     [f'[{r["name"]}]({r["name"]}.md)', r['title'], summary([r])] for r in page
   ]
   rows += [[name, 'not run', why] for name, why in (missing or {}).items()]
-  return '\n\n'.join(
-    (
-      '# Results',
-      f'{INTRODUCTION} In all: {summary(page) or "no claims"}.',
-      markdown.table(('study', 'what it shows', 'claims'), rows),
-    )
-  )
+  table = markdown.table(('study', 'what it shows', 'claims'), rows)
+  total = summary(page) or 'no claims'
+  return f'# Results\n\n{INTRODUCTION} In all: {total}.\n\n{table}'
 
 
 def write(

@@ -45,9 +45,7 @@ def run(study: study_lib.Study, ws: Workspace) -> Result:
   if ws.scale == 'quick':
     title, notes, claims = f'Rehearsal of: {title}', [_REHEARSAL], []
   result = {
-    'name': study.name,
-    'title': title,
-    'source': study.source,
+    'name': study.name, 'title': title, 'source': study.source,
     'scale': ws.scale,
     'command': f'fl-sketch reproduce {study.name}:{ws.scale} '
     '--data_dir=DIR --workdir=DIR',
@@ -55,19 +53,15 @@ def run(study: study_lib.Study, ws: Workspace) -> Result:
     'tables': [t._asdict() for t in report.tables],
     'pictures': [
       {
-        'caption': p.caption,
-        'file': f'{study.name}-{i}.png',
-        'columns': p.columns,
-        'panels': figures.as_json(p.panels),
+        'caption': p.caption, 'file': f'{study.name}-{i}.png',
+        'columns': p.columns, 'panels': figures.as_json(p.panels),
       }
       for i, p in enumerate(report.pictures, start=1)
     ],
-    'notes': list(notes),
-    'seeds': report.seeds,
-    'configs': _anywhere(ws),
+    'notes': list(notes), 'seeds': report.seeds, 'configs': _anywhere(ws),
     'commit': _commit(),
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
-  } | files.measured_with()
+  } | files.measured_with()  # fmt: skip
   result = files.finite(result)
   ws.folder.mkdir(parents=True, exist_ok=True)
   files.replace(ws.folder / f'{study.name}.json', result)
@@ -111,9 +105,8 @@ def collect(
 
   A folder is of one scale, or `STORED`.
   """
-  pairs = [(name, folder) for name in names for folder in folders]
-  results = [(read(folder, name), folder) for name, folder in pairs]
-  found = [(result, folder) for result, folder in results if result]
+  pairs = ((read(folder, name), folder) for name in names for folder in folders)
+  found = [(result, folder) for result, folder in pairs if result]
   judge([result for result, _ in found])
   return found
 

@@ -120,14 +120,8 @@ def of_seeds(
   p = 2 * min(
     max(c.keeps for c in cells), len(cells) * min(c.breaks for c in cells)
   )
-  mean = float(x[worst].mean())
-  ends = float(low), float(high)
-  return Claim(text, mean, relation, bound, *ends, min(1.0, p))
-
-
-def _over(x: np.ndarray, relation: str, bound: float) -> np.ndarray:
-  """How far each number is on the side of the bound that the claim wants."""
-  return _SIGN[relation] * (x - bound)
+  numbers = float(low), float(high), min(1.0, p)
+  return Claim(text, float(x[worst].mean()), relation, bound, *numbers)
 
 
 def both_ways(values: Any) -> np.ndarray:
@@ -154,7 +148,7 @@ class _Cell(NamedTuple):
 
 
 def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:
-  over, count = _over(x, relation, bound), len(x)
+  over, count = _SIGN[relation] * (x - bound), len(x)
   mean = float(over.mean())
   error = float(over.std(ddof=1)) / count**0.5 if count > 1 else math.nan
   # Equal but for rounding have no spread to judge by.
@@ -187,7 +181,7 @@ def of_medians(
   (1e-07, 0.021)
   """
   x = np.sort(np.asarray(points, float))
-  keeps, breaks = _signs(_over(x, relation, bound))
+  keeps, breaks = _signs(_SIGN[relation] * (x - bound))
   # P(fewer than k of n are below the median) < 2.5 %.
   k = int(stats.binom.ppf(LEVEL / 2, len(x), 0.5))
   low, high = (x[k - 1], x[len(x) - k]) if k else (math.nan, math.nan)
@@ -207,11 +201,8 @@ def decide(claims: Sequence[Claim]) -> list[str]:
   ['holds', 'does not hold', 'undecided']
   """
   tested = [c for c in claims if c.measured is not None and not c.exact]
-  adjusted = (
-    stats.false_discovery_control([c.p for c in tested], method='by')
-    if tested
-    else ()
-  )
+  ps = [c.p for c in tested]
+  adjusted = stats.false_discovery_control(ps, method='by') if ps else ()
   sure = {id(c): q <= LEVEL for c, q in zip(tested, adjusted, strict=True)}
   return [_verdict(c, c.exact or sure.get(id(c), False)) for c in claims]
 

@@ -169,13 +169,11 @@ def _numbers(entry: Entry) -> dict[str, Any]:
 def _table(task: Task, entries: Entries) -> study.Table:
   """Lists bytes, rate and losses, one row for each method."""
   turns = task.fields['rounds'] * task.fields['cohort']  # of clients
-  sent = lambda text, per, *ways: (
-    lambda name, entry: (
-      ''
-      if name in methods.CENTRALLY
-      else format(entry.total(*ways) / per, text)
-    )
-  )
+
+  def sent(text, per, *ways):
+    number = lambda entry: format(entry.total(*ways) / per, text)
+    return lambda name, e: '' if name in methods.CENTRALLY else number(e)
+
   columns = {
     'method': lambda name, _: name,
     'bytes up': sent(',.0f', turns, 'up'),

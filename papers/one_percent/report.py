@@ -113,14 +113,11 @@ def _numbers(entries: Entries) -> dict[str, Any]:
   """The numbers of every seed, for the JSON."""
   return {
     entry(*key): {
-      '%': one.accuracy.tolist(),
-      'loss': one.loss.tolist(),
-      'rate': one.rate,
-      'rounds': one.rounds,
-      'bytes': one.total(),
+      '%': one.accuracy.tolist(), 'loss': one.loss.tolist(), 'rate': one.rate,
+      'rounds': one.rounds, 'bytes': one.total(),
     }
     for key, one in entries.items()
-  }
+  }  # fmt: skip
 
 
 def _table(task: tasks.Task, stage: str, entries: Entries) -> study.Table:

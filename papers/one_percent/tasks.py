@@ -66,9 +66,6 @@ _RATES = {
     'one_gradient': 0.03, 'clients': 0.03, 'adamw': 0.0001, 'markov': 0.0003,
   },
 }  # fmt: skip
-_SETTINGS = {
-  'resnet': settings.resnet, 'text': settings.text, 'vit': settings.vit,
-}  # fmt: skip
 
 
 def make(ws: Workspace, name: str) -> Task:
@@ -82,7 +79,7 @@ def make(ws: Workspace, name: str) -> Task:
   if name == 'mnist':
     fields = MNIST
   else:
-    fields = dict(_SETTINGS[name](ws).fields)
+    fields = dict(settings.SETTINGS[name](ws).fields)
     fields.pop('test_slice', None)
   return of_fields(ws, name, fields, _RATES[name])
 

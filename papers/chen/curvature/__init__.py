@@ -5,15 +5,11 @@
 run, and `pseudo_hessian` is the matrix of Song et al.
 """
 
-from . import (
-  adviser,
-  during_training,
-  pseudo_hessian,
-  spectrum,
-  spectrum_report,
-)
+from fl_sketch.utils import lazy
 
 __all__ = [
   'adviser', 'during_training', 'pseudo_hessian', 'spectrum',
   'spectrum_report',
 ]  # fmt: skip
+
+__getattr__ = lazy.attach(__name__)

@@ -49,15 +49,8 @@ def run(
   The Hessian is that of the training loss, weight decay apart. The folder gets
   what `training.train` leaves, a checkpoint for every spectrum among it, and
   spectrum.json, .md and .png. Started again it goes on with the rounds and the
-  spectra that are missing.
-
-  Args:
-    fields: of a `Config`.
-    folder: the workdir.
-    every: rounds; None is the config's checkpoint_every.
-    options: what is measured.
-    data_dir: where tensorflow-datasets keeps its files.
-    progress: whether to show bars on stderr.
+  spectra that are missing. Where `every` is None it is the config's
+  checkpoint_every.
 
   Returns:
     `spectrum_report.row` of each spectrum; some are missing if a signal stopped
@@ -87,8 +80,7 @@ def run(
       spectra[done] = _row(exp, path.parent, done, batches, options)
       rows = list(spectra.values())
       files.replace(path, {'options': options._asdict(), 'spectra': rows})
-  rows = [spectra[done] for done in sorted(spectra)]
-  if rows:
+  if rows := [spectra[done] for done in sorted(spectra)]:
     spectrum_report.write(rows, path.parent)
   return rows
 

@@ -106,8 +106,15 @@ def spectrum(
   """
   f = gradient_of_inputs(loss_fn, params, batch, sketch, key)
   x = jnp.asarray(batch['x'])
-  gram = jax.jit(lambda x: _gram(f, x))(x)
-  return _spectrum(gram, jax.eval_shape(f, x).size)
+  gram = np.asarray(jax.jit(lambda x: _gram(f, x))(x))
+  equations = jax.eval_shape(f, x).size
+  noise = np.finfo(gram.dtype).eps * len(gram)
+  gram = gram.astype(np.float64)
+  values = np.linalg.eigvalsh((gram + gram.T) / 2)[::-1]
+  rank = int((values > noise * max(values[0], 0)).sum())
+  values = np.sqrt(np.maximum(values, 0))
+  values[equations:] = 0
+  return Spectrum(values, equations, min(rank, equations))
 
 
 def _gram(f, x):
@@ -116,14 +123,3 @@ def _gram(f, x):
   basis = jnp.eye(x.size, dtype=x.dtype).reshape(-1, *x.shape)
   rows = jax.lax.map(lambda v: transposed(times(v))[0], basis)
   return rows.reshape(x.size, x.size)
-
-
-def _spectrum(gram, equations):
-  gram = np.asarray(gram)
-  noise = np.finfo(gram.dtype).eps * len(gram)
-  gram = gram.astype(np.float64)
-  values = np.linalg.eigvalsh((gram + gram.T) / 2)[::-1]
-  rank = int((values > noise * max(values[0], 0)).sum())
-  values = np.sqrt(np.maximum(values, 0))
-  values[equations:] = 0
-  return Spectrum(values, equations, min(rank, equations))

@@ -122,13 +122,8 @@ def slq(
   of other losses, and before Lanczos has converged, L is at least the largest
   |eigenvalue|.
 
-  Args:
-    loss_fn: (params, batch) -> f32[]; compiled once for each function.
-    params: where.
-    batches: leaves [batches, batch, ...].
-    key: key[], of the directions.
-    steps: Hessian-vector products a probe.
-    probes: how many.
+  A probe takes `steps` Hessian-vector products, in directions drawn by key[].
+  Each `loss_fn` is compiled once.
 
   Raises:
     ValueError: steps > d, or the Hessian is not finite.
@@ -152,8 +147,7 @@ def power_law(eigenvalues: np.ndarray) -> PowerLaw:
   >>> power_law(5 * np.arange(1.0, 21) ** -1.5).exponent.round(6)
   np.float64(1.5)
 
-  Args:
-    eigenvalues: f64[k], all positive, in any order; rank 1 is the largest.
+  They are f64[k], all positive, in any order; rank 1 is the largest.
 
   Raises:
     ValueError: fewer than 3, which every law fits, or one that is not positive.
@@ -260,8 +254,7 @@ def _normal(key, like):
   count, block = like.size, 2**12
   keys = jax.random.split(key, -(-count // block))
   draw = lambda key: jax.random.normal(key, (block,), like.dtype)
-  blocks = jax.lax.map(draw, keys)
-  return blocks.ravel()[:count]
+  return jax.lax.map(draw, keys).ravel()[:count]
 
 
 def _quadrature(diagonal, beside):

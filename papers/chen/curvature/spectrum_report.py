@@ -19,7 +19,6 @@ import numpy as np
 from . import spectrum
 
 Row = dict[str, Any]
-
 _POINTS = 400
 
 
@@ -37,21 +36,15 @@ def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
   trace = estimate.trace_of(lambda x: x)
   near = lambda x: np.abs(x) < 0.01 * np.abs(estimate.nodes).max()
   return {
-    'round': done,
-    'dimension': estimate.dimension,
-    'lambda_max': estimate.largest,
-    'lambda_min': estimate.smallest,
-    'trace': trace.value,
-    'trace_error': trace.error,
+    'round': done, 'dimension': estimate.dimension,
+    'lambda_max': estimate.largest, 'lambda_min': estimate.smallest,
+    'trace': trace.value, 'trace_error': trace.error,
     'intrinsic_dimension': estimate.intrinsic_dimension,
     'near_zero': estimate.trace_of(near).value / estimate.dimension,
-    'exponent': law and law.exponent,
-    'r_squared': law and law.r_squared,
-    'eigenvalues': largest.tolist(),
-    'eigenvalue_error': errors.max(),
-    'nodes': estimate.nodes.tolist(),
-    'weights': estimate.weights.tolist(),
-  }
+    'exponent': law and law.exponent, 'r_squared': law and law.r_squared,
+    'eigenvalues': largest.tolist(), 'eigenvalue_error': errors.max(),
+    'nodes': estimate.nodes.tolist(), 'weights': estimate.weights.tolist(),
+  }  # fmt: skip
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -98,10 +91,8 @@ def panels(rows: Sequence[Row]) -> list[figures.Panel]:
     figures.Panel(
       'eigenvalue', 'density over its largest', densities, y_scale='log'
     ),
-    figures.Panel(
-      'rank', 'eigenvalue', laws, x_scale='log', y_scale='log'
-    ),
-  ]  # fmt: skip
+    figures.Panel('rank', 'eigenvalue', laws, x_scale='log', y_scale='log'),
+  ]
 
 
 def _laws(r: Row, name: str) -> list[figures.Line]:
@@ -112,10 +103,9 @@ def _laws(r: Row, name: str) -> list[figures.Line]:
   ranks = np.arange(1, len(values) + 1)
   centre = np.exp(np.mean(np.log(values) + r['exponent'] * np.log(ranks)))
   law = centre * ranks ** -r['exponent']
-  ends = [0, -1]
   return [
     figures.Line('', ranks, values, family=name, points=True),
-    figures.Line('', ranks[ends], law[ends], family=name),
+    figures.Line('', ranks[[0, -1]], law[[0, -1]], family=name),
   ]
 
 

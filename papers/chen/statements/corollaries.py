@@ -163,18 +163,15 @@ def comparison(
       ('1/sqrt(T)+d^2/T^(2/3)', t**-0.5 + d**2 / t ** (2 / 3)),
     ),
     'CD-Adam': (
-      floats,
-      ('1/sqrt(d)', d**-0.5),
-      ('sqrt(d/T)', math.sqrt(d / t)),
+      floats, ('1/sqrt(d)', d**-0.5), ('sqrt(d/T)', math.sqrt(d / t)),
     ),
     '1-bit Adam': (('O(d)', d), root, root),
     'MARINA': (
-      floats,
-      ('1/(1+sqrt(w(d-b)/(bC)))', marina),
+      floats, ('1/(1+sqrt(w(d-b)/(bC)))', marina),
       ('sqrt(w/C (d/b-1))/T', math.sqrt(omega / c * (d / b - 1)) / t),
     ),
     'SAFL': like_sgd,
-  }
+  }  # fmt: skip
   head = ['method', 'bits', 'learning rate', 'rate']
   text = lambda cells: (f'{symbol} = {number:.3g}' for symbol, number in cells)
   lines = ([name, *text(cells)] for name, cells in rows.items())

@@ -33,8 +33,6 @@ _CAPTION = (
   'Test accuracy against the bytes of all clients, and SAFL by the size of its '
   'tables. Means over seeds with intervals of 95 %.'
 )
-
-
 _TINY = (
   'Each size has its own best rate. At gpu scale the paper has BERT as well, '
   'which is not here.'

@@ -8,9 +8,6 @@ from ...common import comparison, study, verdicts
 from ...common.workspace import Workspace
 from . import figures, methods, report, settings
 
-_SETTINGS = {
-  'resnet': settings.resnet, 'vit': settings.vit, 'text': settings.text,
-}  # fmt: skip
 _TRIED = (
   'What was tried, one seed: SAFL at d / 100 over four times the rounds; '
   'momentum in place of Adam, dense, the best of five rates from 0.01 to 1. '
@@ -34,7 +31,7 @@ _CENSORED = (
 def headline(ws: Workspace) -> study.Report:
   """SAFL at d / 100 is within a point of dense Adam, first to 95 % of it."""
   claims, seeds, tables, pictures, tried = [], {}, [], [], []
-  for name, make in _SETTINGS.items():
+  for name, make in settings.SETTINGS.items():
     setting = make(ws)
     entries = report.compared(ws, setting)
     dense, safl = entries['fedadam', 1.0], entries['safl', methods.SHARE]

@@ -57,8 +57,7 @@ def table(
 def _megabytes(way: str):
   """A column of MB of all clients; empty where every run diverged."""
 
-  def cell(key, entry):
-    del key
+  def cell(_, entry):
     runs = [run for run in entry.runs if not run.diverged]
     return f'{Entry(runs, {}).total(way) / 1e6:,.3f}' if runs else ''
 

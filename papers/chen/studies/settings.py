@@ -73,8 +73,7 @@ def text(ws: Workspace) -> Setting:
   }  # fmt: skip
   large = {
     'dataset': 'sst2', 'dataset_options': {'vocabulary': 8000},
-    'model': 'bert_mini',
-    **_work(rounds=600, steps=4, batch=64),
+    'model': 'bert_mini', **_work(rounds=600, steps=4, batch=64),
   }  # fmt: skip
   return _setting('text', ws.pick(_DIGITS, small, large), ws)
 
@@ -92,13 +91,13 @@ _DIGITS = {
   'dataset': 'digits', 'model_options': {'widths': (16,)},
   **_work(rounds=20, steps=1, batch=8),
 }  # fmt: skip
+SETTINGS = {'resnet': resnet, 'vit': vit, 'text': text}
 
 
 def _setting(name, fields, ws) -> Setting:
   fields = _shared(fields)
   params = experiment.build(fields, ws.data_dir).params
-  name = ws.pick('digits', name)
-  return Setting(name, fields, models.num_params(params))
+  return Setting(ws.pick('digits', name), fields, models.num_params(params))
 
 
 def _shared(fields) -> Fields:

@@ -35,12 +35,9 @@ class Grid(NamedTuple):
 
   def at(self, values: np.ndarray, **wanted: Any) -> np.ndarray:
     """The part of an array, less its algorithm, at these values of axes."""
-    names = list(self.axes)[1:]
-    index = [
-      self.axes[n].index(wanted[n]) if n in wanted else slice(None)
-      for n in names
-    ]
-    return values[tuple(index)]
+    axes = list(self.axes.items())[1:]
+    at = [v.index(wanted[n]) if n in wanted else slice(None) for n, v in axes]
+    return values[tuple(at)]
 
   @property
   def ratio(self) -> np.ndarray:

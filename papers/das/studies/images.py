@@ -160,7 +160,10 @@ def table_1(ws: Workspace) -> study.Report:
         for e in races.EPSILONS
         for kind in ('formula', 'calibrated')
       ]
-      rows += [_untested(name, epsilon) for epsilon in races.EPSILONS]
+      none = verdicts.UNTESTABLE
+      cells = '', '', '', none, '', none, '', none
+      for e in races.EPSILONS:
+        rows.append([name, f'{e:g}', *cells, _printed(name, e)])
     else:
       some, more, seeds[name] = _raced(ws, setting)
       claims += some
@@ -181,12 +184,6 @@ def _better(name, epsilon, kind):
     f'{name}: best test accuracy of normalising above that of clipping, '
     f'epsilon {epsilon:g}, {noise}, points'
   )
-
-
-def _untested(name, epsilon):
-  none = verdicts.UNTESTABLE
-  cells = name, f'{epsilon:g}', '', '', '', none, '', none, '', none
-  return [*cells, _printed(name, epsilon)]
 
 
 def _printed(name, epsilon):

@@ -63,9 +63,8 @@ def closed_form(client_lr: Any, steps: int) -> Local:
 def decomposed(data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """The data of `synthetic.quadratics`, A_i as basis and curvature.
 
-  Returns:
-    'basis' [n, d, rank] with orthonormal columns, 'curvature' [n, rank] and
-    'optimum' [n, d], of the dtype of the data.
+  'basis' [n, d, rank] with orthonormal columns, 'curvature' [n, rank] and
+  'optimum' [n, d], of the dtype of the data.
   """
   basis, spread, _ = np.linalg.svd(data['factor'], full_matrices=False)
   return {

@@ -54,9 +54,8 @@ def _curves(runs, values, label, digits):
             family=f'rate {lr:g}', variant=1 - i, cell=cell or '',
           )
         )  # fmt: skip
-    panels.append(
-      Panel('round', label, lines, _title(start, clip), y_scale='log')
-    )
+    title = _title(start, clip)
+    panels.append(Panel('round', label, lines, title, y_scale='log'))
   return panels
 
 
@@ -72,9 +71,8 @@ def paths(trajectories: Sequence[dict[str, Any]]) -> study.Picture:
     names = grid_lib.ALGORITHMS.values()
     for path, name in zip(one['paths'], names, strict=True):
       x, y = np.transpose(path)
-      lines += [
-        Line(name, x, y), Line('', x[-1:], y[-1:], family=name, points=True)
-      ]  # fmt: skip
+      lines.append(Line(name, x, y))
+      lines.append(Line('', x[-1:], y[-1:], family=name, points=True))
     title = _title(one['start_scale'], one['clip_norm'])
     panels.append(Panel('first direction', 'second direction', lines, title))
   return study.Picture(_PATHS, panels)

@@ -158,9 +158,8 @@ def figure_2(ws: Workspace) -> study.Report:
       'signal-to-noise ratio, mean over the rounds, normalising over clipping, '
       f'C = {clip:g}, q = 1, I1, rate 0.001'
     )
-    claims.append(
-      verdicts.of_seeds(text, normalised / clipped, relation, bound)
-    )
+    ratio = normalised / clipped
+    claims.append(verdicts.of_seeds(text, ratio, relation, bound))
   caption = 'Mean over the rounds. Columns: algorithm, rate.'
   return study.Report(
     claims,

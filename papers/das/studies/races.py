@@ -98,12 +98,9 @@ def _fields(ws, own):
 def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
   """A private config of a setting; the noise is shared by the algorithms."""
   fields = setting.fields | {
-    'algorithm': 'dp_fedavg',
-    'clip_norm': setting.clips[0],
-    'delta': 1e-5,
-    'accountant': setting.accountant,
-    'noise_seed': 0,
-  }
+    'algorithm': 'dp_fedavg', 'clip_norm': setting.clips[0], 'delta': 1e-5,
+    'accountant': setting.accountant, 'noise_seed': 0,
+  }  # fmt: skip
   if noise is not None:
     fields['noise_multiplier'] = noise.multiplier
   return fields | own

@@ -104,16 +104,10 @@ def _play(fields, options, seed) -> list[float]:
 @functools.cache
 def _program(algorithm, options, count):
   """(hyper, start, cohort, key) -> f32[rounds, d], compiled."""
-  make = algorithms.make(
-    algorithm,
-    _loss,
-    local_steps=STEPS,
-    sketch=sketches.count_sketch(*TABLE),
-    **dict(options),
-  )
-  round_fn = rounds.run_round(
-    make, mesh_lib.cohort_mesh(1), clients_per_step=None
-  )
+  own = {'local_steps': STEPS, 'sketch': sketches.count_sketch(*TABLE)}
+  make = algorithms.make(algorithm, _loss, **own, **dict(options))
+  mesh = mesh_lib.cohort_mesh(1)
+  round_fn = rounds.run_round(make, mesh, clients_per_step=None)
 
   def run(hp, start, cohort, key):
     def step(state, _):

@@ -113,13 +113,11 @@ def headline(ws: Workspace) -> study.Report:
 
 def _behind(entries, devices, dense, cell) -> verdicts.Claim:
   ratio = runs_lib.uplink(entries[dense]) / runs_lib.uplink(entries[cell])
-  return verdicts.of_seeds(
+  text = (
     f'{devices}: test accuracy of FedSGD above that of {cell}, {ratio:.1f} '
-    'times fewer bytes up, points',
-    report.gap(entries, dense, cell),
-    '<=',
-    2.0,
+    'times fewer bytes up, points'
   )
+  return verdicts.of_seeds(text, report.gap(entries, dense, cell), '<=', 2.0)
 
 
 def _rivals(ws, devices) -> list[Cell]:

@@ -98,22 +98,16 @@ def by_round(entries: Comparison) -> list[figures.Panel]:
 def by_bytes(entries: Comparison) -> list[figures.Panel]:
   """Test accuracy against the bytes of all clients, a panel a tau."""
   sizes, taus = _sizes_and_taus(entries)
-  look = lambda cell: (
-    _look(cell)
-    | {
-      'label': f'{cell.name} {cell.table or ""}'.strip(),
-      'variant': int(cell.table == sizes[0]),
-    }
-  )
-  return [
-    comparison.by_bytes(
-      {cell: e for cell, e in entries.items() if cell.steps == tau},
-      look,
-      runs_lib.accuracy,
-      title=f'tau = {tau}',
-    )
-    for tau in taus
-  ]
+  look = lambda cell: {
+    **_look(cell), 'label': f'{cell.name} {cell.table or ""}'.strip(),
+    'variant': int(cell.table == sizes[0]),
+  }  # fmt: skip
+  panels = []
+  for tau in taus:
+    own = {cell: e for cell, e in entries.items() if cell.steps == tau}
+    drawn = own, look, runs_lib.accuracy
+    panels.append(comparison.by_bytes(*drawn, title=f'tau = {tau}'))
+  return panels
 
 
 def _sizes_and_taus(entries: Comparison) -> tuple[list, list[int]]:

@@ -40,8 +40,7 @@ class Cell(NamedTuple):
 
 def tables(ws: Workspace) -> tuple[Table, Table]:
   """Table sizes of the paper, 75 and 12 times smaller than its model."""
-  paper = ((20, 40), (50, 100))
-  return ws.pick(((4, 10), (8, 20)), paper)
+  return ws.pick(((4, 10), (8, 20)), ((20, 40), (50, 100)))
 
 
 def panels(ws: Workspace) -> list[tuple[int, Table]]:

@@ -44,7 +44,7 @@ def run(
     WorkdirError: the folder is that of another config or problem, or in use.
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
-  number = lambda row: grid.index(_setting(row))
+  number = lambda row: grid.index(tuple(row[k] for k in Setting._fields))
   problem = victims.identify(victim)
   records = workdir.Records(folder, c, 'attacks.jsonl', number, problem)
   with contextlib.closing(records) as log:
@@ -67,10 +67,9 @@ def attack(
 ) -> tuple[Row, np.ndarray | None]:
   """Attacks all examples in one setting.
 
-  Returns:
-    The setting with its mean and median scores; the relative error of every
-    example; and the reconstructions of the first examples if they are images,
-    f32[examples, batch, ...].
+  Returns the setting with its mean and median scores and the relative error of
+  every example; and the reconstructions of the first examples if they are
+  images, f32[examples, batch, ...].
   """
   n = c.examples * setting.batch_size
   batches = lambda x: x[:n].reshape(c.examples, -1, *x.shape[1:])
@@ -78,19 +77,14 @@ def attack(
   guesses = _attacked(c, victim, setting, x, y)
   orders = list(map(scores.match, guesses.x, x))
   guessed = c.labels != 'known'
+  parts = zip(guesses.x, x, orders, guesses.labels, y, strict=True)
   scored = [
     scores.score(
-      guess,
-      truth,
-      order=order,
-      labels=labels if guessed else None,
-      true_labels=right,
-      success=c.success,
+      guess, truth, order=order, labels=labels if guessed else None,
+      true_labels=right, success=c.success,
     )
-    for guess, truth, order, labels, right in zip(
-      guesses.x, x, orders, guesses.labels, y, strict=True
-    )
-  ]
+    for guess, truth, order, labels, right in parts
+  ]  # fmt: skip
   every = {k: np.concatenate([s[k] for s in scored]) for k in scored[0]}
   images = None
   if x.ndim == 5:  # in the order of the originals
@@ -130,19 +124,11 @@ def _one(c, victim, setting, index, x, y):
   send = lambda h, n: defence.apply(n, message_of(victim.params, batch, h))
   repeated = lambda p: jnp.broadcast_to(p, (setting.rounds, *p.shape))
   return reconstruction.reconstruct(
-    victim.loss_fn,
-    jax.tree.map(repeated, victim.params),
-    jax.vmap(send)(hashes, noises),
-    x,
-    keys[2],
-    **_labels(c, victim, y),
-    sketch=op,
-    sketch_key=hashes,
-    pooled=True,
-    local=local,
-    redo=defence.redo,
+    victim.loss_fn, jax.tree.map(repeated, victim.params),
+    jax.vmap(send)(hashes, noises), x, keys[2], **_labels(c, victim, y),
+    sketch=op, sketch_key=hashes, pooled=True, local=local, redo=defence.redo,
     **{name: getattr(c, name) for name in _SEARCH},
-  )
+  )  # fmt: skip
 
 
 def _labels(c, victim, y) -> dict[str, Any]:
@@ -177,7 +163,3 @@ def _sizes(victim, setting):
   observed *= setting.rounds
   unknowns = victim.unknowns * setting.batch_size
   return {'per_parameter': observed / d, 'per_unknown': observed / unknowns}
-
-
-def _setting(row: Row) -> Setting:
-  return Setting(*(row[name] for name in Setting._fields))

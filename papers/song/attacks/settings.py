@@ -16,10 +16,8 @@ from fl_sketch.utils.fields import choice
 
 LABELS = ('known', 'candidates', 'optimised')
 DEFENCES = ('clip', 'normalize', 'top_k')
-_FIXED = {  # options of operators beside the size
-  'sparse_embedding_1': {'sparsity': 2},
-  'sparse_embedding_2': {'sparsity': 2},
-}
+# Options of operators beside the size.
+_FIXED = {f'sparse_embedding_{i}': {'sparsity': 2} for i in (1, 2)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,23 +133,28 @@ def operator(setting: Setting) -> sketches.Sketch | None:
 def noise_multiplier(c: AttackConfig, epsilon: float) -> float:
   """The noise multiplier with which all rounds together have this epsilon."""
   return accounting.calibrate_noise_multiplier(
-    epsilon=epsilon,
-    delta=c.delta,
-    steps=c.rounds,
+    epsilon=epsilon, delta=c.delta, steps=c.rounds,
     sampling=accounting.Sampling.POISSON,
     sampling_probability=c.cohort / c.population,
-  )
+  )  # fmt: skip
 
 
 def _check(c: AttackConfig):
   """Checks fields and their combinations before any attack is run."""
   f.check(c)
-  _check_names(c)
+  gaussian = c.dataset == 'gaussian'
+  allowed = {
+    'model': ('tanh',) if gaussian else models.names(),
+    'labels': ('known',) if gaussian else LABELS,
+  }
+  for name, values in allowed.items():
+    if getattr(c, name) not in values:
+      raise ValueError(f'{name}={getattr(c, name)!r} must be one of {values}.')
   if not 1 <= c.cohort <= c.population:
     raise ValueError(f'{c.cohort=} must be 1 to {c.population=}.')
   if not c.batch_sizes:
     raise ValueError(f'{c.batch_sizes=} must have at least one number.')
-  if c.tv and c.dataset == 'gaussian':
+  if c.tv and gaussian:
     raise ValueError(f'{c.tv=} must be 0: gaussian inputs are not images.')
   if 'top_k' in c.defences and c.k is None:
     raise ValueError("Set k: 'top_k' is among the defences.")
@@ -166,14 +169,3 @@ def _check(c: AttackConfig):
       raise ValueError(
         "'top_k' requires real tables; those of srft are complex."
       )
-
-
-def _check_names(c):
-  gaussian = c.dataset == 'gaussian'
-  allowed = {
-    'model': ('tanh',) if gaussian else models.names(),
-    'labels': ('known',) if gaussian else LABELS,
-  }
-  for name, values in allowed.items():
-    if getattr(c, name) not in values:
-      raise ValueError(f'{name}={getattr(c, name)!r} must be one of {values}.')

@@ -27,17 +27,11 @@ def recovery(ws: Workspace) -> study.Report:
     {'dataset': 'digits', 'model': 'linear', 'examples': 60},
   )
   c = settings.AttackConfig(
-    **victim,
-    sketches=('gaussian',),
-    sizes=tuple(sizes),
-    defended_size=sizes[-1],
-    noises=ws.pick((0.5,), _NOISES),
-    optimizer='lbfgs',
-    steps=ws.pick(100, 2000),
-    restarts=ws.pick(2, 4, 10),
-    start_scale=0.3,
+    **victim, sketches=('gaussian',), sizes=tuple(sizes),
+    defended_size=sizes[-1], noises=ws.pick((0.5,), _NOISES), optimizer='lbfgs',
+    steps=ws.pick(100, 2000), restarts=ws.pick(2, 4, 10), start_scale=0.3,
     success=1e-3,
-  )
+  )  # fmt: skip
   ws.configs['song/attack'] = dataclasses.asdict(c)
   rows = campaign.run(c, ws.folder / 'runs' / 'song' / 'attack', ws.data_dir)
   plain = {r['size']: r for r in rows if r['defence'] == 'none' and r['size']}
@@ -83,11 +77,9 @@ def _panel(plain, unknowns):
   claims = [
     verdicts.of_medians('', row['errors'], '<=', 0.0) for row in plain.values()
   ]
-  medians, low, high = zip(
-    *((c.measured, c.low, c.high) for c in claims), strict=True
-  )
+  values = np.array([(c.measured, c.low, c.high) for c in claims], float).T
   shares = np.array(list(plain)) / unknowns
-  line = figures.Line('', shares, medians, low, high, cell=f'{medians[-1]:.2g}')
+  line = figures.Line('', shares, *values, cell=f'{values[0][-1]:.2g}')
   labels = 'numbers seen for each unknown', 'relative error'
   return figures.Panel(
     *labels, [line], x_scale='log', y_scale='log', x_mark=1.0

@@ -93,12 +93,8 @@ def logistic() -> Problem:
   )
   signed = (x * y[..., None]).reshape(-1, _D)
 
-  def value(w):
-    return np.logaddexp(0, -w @ signed.T).mean(-1)
-
-  def slope(w, rows):
-    return -(rows / (1 + np.exp(rows @ w))[:, None]).mean(0)
-
+  value = lambda w: np.logaddexp(0, -w @ signed.T).mean(-1)
+  slope = lambda w, rows: -(rows / (1 + np.exp(rows @ w))[:, None]).mean(0)
   best = scipy.optimize.minimize(
     value, np.zeros(_D), jac=lambda w: slope(w, signed), tol=1e-12
   ).x
@@ -133,16 +129,10 @@ CASES = (
 def ratios(case: Case, rounds: int, runs: int) -> list[list[float]]:
   """Measures the gap over the bound: a list of all rounds for each run."""
   problem, alpha = case.problem(), _D / _B - 1
-  steps = case.local_steps
-  client_lr = song.largest_step(
-    case.theorem,
-    smoothness=problem.constants['smoothness'],
-    alpha=alpha,
-    local_steps=steps,
-  )
-  constants: dict[str, Any] = problem.constants | {
-    'alpha': alpha, 'local_steps': steps, 'client_lr': client_lr,
-  }  # fmt: skip
+  steps, smoothness = case.local_steps, problem.constants['smoothness']
+  own: dict[str, Any] = {'alpha': alpha, 'local_steps': steps}
+  client_lr = song.largest_step(case.theorem, smoothness=smoothness, **own)
+  constants = problem.constants | own | {'client_lr': client_lr}
   names = inspect.signature(case.bound).parameters.keys() & constants.keys()
   path = play(problem, sketches.srht(_B), client_lr, steps, rounds, runs)
   if case.mean_model:
@@ -163,15 +153,11 @@ def play(
 ) -> np.ndarray:
   """Returns each round's model, the start first: f64[runs, rounds + 1, d]."""
   make = algorithms.make('iterative_sketching', problem.loss_fn, sketch=op)
-  hp = algorithms.Hyper(
-    client_lr=jnp.float32(client_lr), server_lr=jnp.float32(1)
-  )
-  mesh = mesh_lib.cohort_mesh(1)
-  round_fn = rounds_lib.run_round(make, mesh)
+  hp = algorithms.Hyper(jnp.float32(client_lr), jnp.float32(1))
+  round_fn = rounds_lib.run_round(make, mesh_lib.cohort_mesh(1))
   batches = np.repeat(problem.data[:, None], local_steps, axis=1)
-  cohort = rounds_lib.Cohort(
-    np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32), batches
-  )
+  ids, weights = np.arange(_CLIENTS), np.ones(_CLIENTS, np.float32)
+  cohort = rounds_lib.Cohort(ids, weights, batches)
   start = jnp.asarray(problem.start, jnp.float32)
 
   def one(key):
@@ -202,10 +188,6 @@ def rounds_to(
     step = song.largest_step('E1', smoothness=1.0, alpha=alpha)
     most = int(3 * (1 + alpha) * -np.log(target)) + 5
     path = play(problem, sketches.srht(size), step, 1, most, runs)
-    times.append(
-      [
-        workspace.first(np.arange(len(gap)), gap <= target * gap[0])
-        for gap in problem.value(path)
-      ]
-    )
+    gaps, rounds = problem.value(path), np.arange(most + 1)
+    times.append([workspace.first(rounds, g <= target * g[0]) for g in gaps])
   return times
