@@ -14,7 +14,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
 
 from mutants import MUTANTS, Mutant
@@ -86,13 +85,9 @@ def _caught(mutant: Mutant, commit: str, passing: list[str]) -> dict[str, str]:
 @contextlib.contextmanager
 def _copy(commit: str) -> Iterator[pathlib.Path]:
   """The files of a commit, in a folder of their own."""
-  command = ['git', 'archive', commit]
-  with (
-    tempfile.TemporaryDirectory() as folder,
-    subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as archive,
-    tarfile.open(fileobj=archive.stdout, mode='r|') as tar,
-  ):
-    tar.extractall(folder, filter='data')
+  archive = subprocess.check_output(['git', 'archive', commit], cwd=ROOT)
+  with tempfile.TemporaryDirectory() as folder:
+    subprocess.run(['tar', '-x', '-C', folder], input=archive, check=True)
     yield pathlib.Path(folder)
 
 
