@@ -1,6 +1,7 @@
 """Docstrings as reStructuredText, with links from `name` to its object."""
 
 import importlib
+import inspect
 import re
 import types
 from typing import Any
@@ -26,6 +27,7 @@ _SECTIONS = 'Args|Attributes|Returns|Raises|Yields'
 _LIST = re.compile(
   rf'^(?!(?:{_SECTIONS}):$)(\S.*:)\n((?:  .*(?:\n|\Z))+)', re.MULTILINE
 )
+_FIELD = re.compile(r'^  (\w+): [^#]*  # (.*)$', re.MULTILINE)
 _HEADINGS = re.compile(r'^(Symbols|Departures|Source):(?= )', re.MULTILINE)
 
 
@@ -59,7 +61,13 @@ def _escape(text: str) -> str:
 
 
 def prepare(app, what, name, obj, options, lines: list[str]):
-  """Handler of autodoc-process-docstring; runs before Napoleon's."""
+  """Handler of autodoc-process-docstring; runs before Napoleon's.
+
+  Fields with a comment beside them are listed as attributes.
+  """
+  if what == 'class' and 'Attributes:' not in lines:
+    if fields := _FIELD.findall(inspect.getsource(obj)):
+      lines += ['Attributes:', *(f'  {x}: {text}' for x, text in fields), '']
   lines[:] = markup('\n'.join(lines)).split('\n')
 
 

@@ -88,7 +88,7 @@ def calibrate_steps(
 
   def exceeds(steps: int) -> bool:
     longer = dataclasses.replace(mechanism, steps=steps)
-    return _epsilon(longer, delta, accountant) > epsilon
+    return not _epsilon(longer, delta, accountant) <= epsilon  # NaN, too
 
   if exceeds(1):
     raise types.CalibrationError(
