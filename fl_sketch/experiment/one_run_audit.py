@@ -100,7 +100,7 @@ class Bound(NamedTuple):
   chance: float
 
 
-class Report(NamedTuple):
+class OneRunReport(NamedTuple):
   """The outcome of a run.
 
   Attributes:
@@ -213,7 +213,7 @@ def play(
   *,
   noise: float = 1.0,
   progress: bool = False,
-) -> Report:
+) -> OneRunReport:
   """Trains once with canaries, guesses who was in, and bounds mu from below.
 
   Args:
@@ -255,7 +255,7 @@ def play(
   return _report(game, np.stack(seen), coins)
 
 
-def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
+def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> OneRunReport:
   """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
   mechanism = canary_clients.guarantee_of(game.exp).mechanism
   scores = one_run_guesses.log_ratio(along, mechanism)
@@ -272,7 +272,7 @@ def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> Report:
       chance = one_run.independent_chance(right, guesses, claim.accuracy)
     epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
     bounds[name] = Bound(right, mu, epsilon, chance)
-  return Report(game, bounds, scores, coins)
+  return OneRunReport(game, bounds, scores, coins)
 
 
 def _check(c: Config, canaries: int) -> None:

@@ -113,7 +113,7 @@ class Span(NamedTuple):
   dtype: Any
 
 
-class Run(NamedTuple):
+class Segment(NamedTuple):
   """Consecutive coordinates and their values; a large leaf as it is."""
 
   start: int
@@ -158,7 +158,7 @@ def dimension(like: Any) -> int:
   return int(like) if is_number else vector_type(like).size
 
 
-def join(runs: Sequence[Run], size: int, dtype: Any) -> jax.Array:
+def join(runs: Sequence[Segment], size: int, dtype: Any) -> jax.Array:
   """The values of all runs in a row, with zeros up to `size`: f32[size]."""
   parts = [run.x.astype(dtype) for run in runs]
   rest = size - sum(part.size for part in parts)
@@ -200,7 +200,7 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
 def from_runs(
   promises: Properties,
   axes: Mapping[str, int] | None,
-  sketch: Callable[[jax.Array, Sequence[Run], Vector], Table],
+  sketch: Callable[[jax.Array, Sequence[Segment], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
   dtype: Any = jnp.float32,
   *,
@@ -256,7 +256,7 @@ def from_runs(
     runs = []
     for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
       parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
-      runs.append(Run(span.start, jnp.concatenate(parts)))
+      runs.append(Segment(span.start, jnp.concatenate(parts)))
     return sketch(key, runs, vector)
 
   @jax.jit(static_argnums=2)

@@ -55,7 +55,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   def sketch(key, runs, vector):
     starts, xs = zip(*runs, strict=True)
-    runs_of = lambda xs: list(map(base.Run, starts, xs))
+    runs_of = lambda xs: list(map(base.Segment, starts, xs))
     form = lambda f: lambda hashes, xs: f(cols, hashes, runs_of(xs), vector)
     hashes = blocks.copies_of(key, cols, sparsity, vector.size)
     loop, gather = map(form, (blocks.sketch_loop, blocks.sketch_gather))

@@ -39,7 +39,7 @@ def hashed(key: jax.Array, nonzeros: int, rows: Callable) -> Columns:
 
 
 def sketch(
-  columns: Columns, runs: Sequence[base.Run], size: int, dtype: Any
+  columns: Columns, runs: Sequence[base.Segment], size: int, dtype: Any
 ) -> jax.Array:
   """Return the product R x, for R of signs: f32[size]."""
   table = primitives.zeros(

@@ -271,7 +271,7 @@ def _select(key, table, estimates, k):
 
 def _vector(tree):
   vector = base.vector_type(tree)
-  runs = [base.Run(0, jnp.ravel(leaf)) for leaf in jax.tree.leaves(tree)]
+  runs = [base.Segment(0, jnp.ravel(leaf)) for leaf in jax.tree.leaves(tree)]
   return base.join(runs, vector.size, vector.dtype)
 
 

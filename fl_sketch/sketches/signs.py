@@ -12,7 +12,7 @@ _TILE = 2**18
 
 
 def fill(
-  key: jax.Array, runs: Sequence[base.Run], n: int, dtype: Any
+  key: jax.Array, runs: Sequence[base.Segment], n: int, dtype: Any
 ) -> jax.Array:
   """Return the signed coordinates of a tree, with zeros up to n: f32[n].
 

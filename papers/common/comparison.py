@@ -18,7 +18,7 @@ Fields = dict[str, Any]  # of a config
 class Entry(NamedTuple):
   """A method of a comparison."""
 
-  runs: Sequence[workspace.Run]  # one a seed
+  runs: Sequence[workspace.PointRun]  # one a seed
   rates: dict[str, Any]  # at which they ran, by field
   rounds: int = 0  # of each run
 
@@ -61,7 +61,7 @@ def run(
   seeds: Sequence[int],
   *,
   trials: Fields | None = None,
-  score: Callable[[workspace.Run], float] = workspace.training_score,
+  score: Callable[[workspace.PointRun], float] = workspace.training_score,
   rates: Mapping[str, float] | None = None,
 ) -> Entry:
   """Tunes a method's rate on one seed, unless told it, and runs it over seeds.

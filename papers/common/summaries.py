@@ -9,14 +9,14 @@ import numpy as np
 
 from . import workspace
 
-Runs = Sequence[workspace.Run]  # one a seed
+Runs = Sequence[workspace.PointRun]  # one a seed
 
 
 def seeds(
   entries: Mapping[Any, Runs],
   last: int,
   losses: int,
-  more: Callable[[workspace.Run], dict[str, Any]] = lambda run: {},
+  more: Callable[[workspace.PointRun], dict[str, Any]] = lambda run: {},
 ) -> dict[str, Any]:
   """The values and numbers of every run, means of the last, for the JSON."""
   totals = 'total_uplink_bytes', 'total_downlink_bytes'

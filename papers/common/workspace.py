@@ -37,7 +37,7 @@ class Workspace:
     """Returns the seeds 0, 1, 2, or the first `quick` at the quick scale."""
     return tuple(range(self.pick(quick, 3)))
 
-  def sweep(self, name: str, config: Mapping[str, Any]) -> list['Run']:
+  def sweep(self, name: str, config: Mapping[str, Any]) -> list['PointRun']:
     """Plays a sweep in runs/NAME, or finds it there; without one, one run."""
     config = dict(config)
     if not config.get('sweep'):
@@ -47,14 +47,16 @@ class Workspace:
       config, str(folder), data_dir=self.data_dir, progress=self.progress
     )
     self.configs[name] = config
-    return [Run(row, folder / 'points' / f'{row["point"]:03d}') for row in rows]
+    return [
+      PointRun(row, folder / 'points' / f'{row["point"]:03d}') for row in rows
+    ]
 
   def tune(
     self,
     name: str,
     config: Mapping[str, Any],
     grid: Mapping[str, Sequence[float]],
-    score: Callable[['Run'], float],
+    score: Callable[['PointRun'], float],
   ) -> dict[str, float]:
     """Tunes one rate over a grid.
 
@@ -122,7 +124,7 @@ class Workspace:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class PointRun:
   """One point of a sweep."""
 
   row: dict[str, Any]  # of points.jsonl: values, last metrics, totals, diverged
@@ -178,7 +180,7 @@ def _beyond(best: float, tried: Sequence[float]) -> float:
   return float(f'{best * best / inner:.3g}')
 
 
-def training_score(run: Run) -> float:
+def training_score(run: PointRun) -> float:
   """Scores a run by its last 20 training losses: minus their mean.
 
   It is -inf if the run diverged. Rates are tuned by it, so that no test data

@@ -3,7 +3,7 @@
 from ..chen.studies import settings
 from ..one_percent import methods
 from ..one_percent.methods import Method
-from ..one_percent.tasks import Fields, Task
+from ..one_percent.tasks import Fields, TunedTask
 
 _OURS = "tables of DiLoCo's updates"
 # 4,096 seeds, as its authors have.
@@ -15,14 +15,14 @@ _DILOCO = {
 }  # fmt: skip
 
 
-def _tables(task: Task, share: float) -> Fields:
+def _tables(task: TunedTask, share: float) -> Fields:
   """DiLoCo's clients and server, with SAFL's tables between them."""
   one_bit = methods.METHODS[ONE_BIT].fields(task, share)
   own = {'algorithm', 'sketch', 'codec'}
   return {k: v for k, v in one_bit.items() if k in own} | _DILOCO
 
 
-def _sparse_loco(task: Task, share: float) -> Fields:
+def _sparse_loco(task: TunedTask, share: float) -> Fields:
   """SparseLoCo, whose clients begin AdamW anew, as here those of DiLoCo do."""
   fields = methods.METHODS[_SPARSE].fields(task, share)
   return fields | {'local_optimizer': {'kind': 'adamw'}}
@@ -38,7 +38,7 @@ def _adamw(keep_state: bool) -> Method:
   return Method('AdamW', 'adamw', lambda *_: fields, (1.0,), 'client_lr', False)
 
 
-def _ferret(task: Task, share: float) -> Fields:
+def _ferret(task: TunedTask, share: float) -> Fields:
   options = {'size': int(share * task.dimension)}
   return {'algorithm': 'ferret', **settings.ADAM, 'options': options}
 

@@ -14,7 +14,7 @@ from ..chen.studies import settings
 from ..common import workspace
 from ..common.workspace import Workspace
 from ..one_percent import tasks
-from ..one_percent.tasks import Fields, Task
+from ..one_percent.tasks import Fields, TunedTask
 
 # Kind of method -> its least rate of four.
 _RATES = {
@@ -27,12 +27,12 @@ _BEFORE = 'language/before'
 _KERNELS = 'attention', 'mlp_*'  # that get factors
 
 
-def scratch(ws: Workspace) -> Task:
+def scratch(ws: Workspace) -> TunedTask:
   """A decoder of half a million parameters, by speakers, from scratch."""
   return _task(ws, 'scratch', plays(ws) | decoder(ws), _RATES)
 
 
-def large(ws: Workspace) -> Task:
+def large(ws: Workspace) -> TunedTask:
   """Makes the task of training a decoder of 10 million parameters."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
@@ -42,7 +42,7 @@ def large(ws: Workspace) -> Task:
   return _task(ws, 'large', fields, _RATES)
 
 
-def adapting(ws: Workspace) -> Task:
+def adapting(ws: Workspace) -> TunedTask:
   """Factors of rank 8 beside a decoder that was trained on other plays.
 
   It was trained on the speakers of the first half of the text, and clients are
@@ -68,7 +68,7 @@ def before_adapting(ws: Workspace) -> float:
   return ws.cached(name, fields, compute, former='language/as_it_was')
 
 
-def recurrent(ws: Workspace) -> tuple[Task, Task]:
+def recurrent(ws: Workspace) -> tuple[TunedTask, TunedTask]:
   """A GRU by speakers; and with the samples of all as those of one client."""
   options = ws.pick(
     {'hidden': 8, 'layers': 1}, {'hidden': 128, 'embedding': 32}
@@ -82,7 +82,7 @@ def recurrent(ws: Workspace) -> tuple[Task, Task]:
   return task, task._replace(name='recurrent/central', fields=fields | alone)
 
 
-def _task(ws, name, fields, rates) -> Task:
+def _task(ws, name, fields, rates) -> TunedTask:
   """A task whose rates are tuned by a tenth of what clients train on."""
   task = tasks.of_fields(ws, name, fields, rates)
   return task._replace(
@@ -95,7 +95,7 @@ def _task(ws, name, fields, rates) -> Task:
   )
 
 
-def validation_score(run: workspace.Run) -> float:
+def validation_score(run: workspace.PointRun) -> float:
   """Minus the loss of what clients hold out; -inf where a run diverged."""
   return -np.nan_to_num(run.final('client_loss_pooled'), nan=np.inf)
 

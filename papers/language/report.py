@@ -10,7 +10,7 @@ from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from ..one_percent import runs as runs_lib
 from ..one_percent.methods import Method
-from ..one_percent.tasks import Task
+from ..one_percent.tasks import TunedTask
 from . import methods, problems
 
 Entries = dict[str, Entry]  # method -> runs
@@ -166,7 +166,7 @@ def _numbers(entry: Entry) -> dict[str, Any]:
   }
 
 
-def _table(task: Task, entries: Entries) -> study.Table:
+def _table(task: TunedTask, entries: Entries) -> study.Table:
   """Lists bytes, rate and losses, one row for each method."""
   turns = task.fields['rounds'] * task.fields['cohort']  # of clients
 

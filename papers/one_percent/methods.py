@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple
 
 from ..chen.studies import methods as chen, settings
-from .tasks import Fields, Task
+from .tasks import Fields, TunedTask
 
 # A second average on the server would lag twice.
 _AVERAGED = {'b1': 0.0, 'options': {'client_momentum': 0.9}}
@@ -19,17 +19,17 @@ class Method(NamedTuple):
   family: str  # of the method, in figures
   kind: str  # of the rates that it is tuned over
   # (task, share) -> fields of its config.
-  fields: Callable[[Task, float], Fields]
+  fields: Callable[[TunedTask, float], Fields]
   shares: tuple[float, ...] = (0.01,)  # at which it runs
   rate: str = 'server_lr'  # the field that is tuned
   schedule: bool = True  # whether its rate can fall over a run
 
 
-def _floats(task: Task, share: float) -> int:
+def _floats(task: TunedTask, share: float) -> int:
   return max(25, int(share * task.dimension))
 
 
-def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
+def _one_bit(task: TunedTask, share: float, spent: float = 0.0) -> Fields:
   """A table whose signs and one scale fill what is left of the bytes."""
   left = _FLOAT * (int(share * task.dimension) - 1) - spent
   size = max(8, 8 * int(left))
@@ -135,7 +135,7 @@ METHODS: dict[str, Method] = {
     schedule=False,
   ),
 }  # fmt: skip
-# Task -> what is wanted of (method, share): an accuracy, or points above dense.
+# What (method, share) should reach: an accuracy, or points above dense.
 BARS: dict[str, dict[tuple[str, float], float]] = {
   'mnist': {
     (ONE_BIT, 0.01): 98.9, (ONE_BIT, 0.001): 98.3, (ONE_BIT_BOTH, 0.01): 98.7,

@@ -72,7 +72,7 @@ PROTOCOL = (
 )
 
 
-def _bars(task: tasks.Task, entries: Entries) -> list[verdicts.Claim]:
+def _bars(task: tasks.TunedTask, entries: Entries) -> list[verdicts.Claim]:
   """The claims at equal rounds."""
   claims = []
   for (name, share), bar in methods.BARS.get(task.name, {}).items():
@@ -120,7 +120,7 @@ def _numbers(entries: Entries) -> dict[str, Any]:
   }  # fmt: skip
 
 
-def _table(task: tasks.Task, stage: str, entries: Entries) -> study.Table:
+def _table(task: tasks.TunedTask, stage: str, entries: Entries) -> study.Table:
   """Lists bytes, rate, loss and accuracy, one row for each method."""
   clients = task.fields['cohort']
   of_client = lambda *ways: (

@@ -4,7 +4,7 @@ from ..common import comparison
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods
-from .tasks import Fields, Task
+from .tasks import Fields, TunedTask
 
 _TUNED_ON = 100  # a seed that is not reported
 _SEEDS = 5
@@ -13,7 +13,7 @@ LONGER = 0.05  # of the bytes of dense FedAdam, for more rounds
 Entries = dict[tuple[str, float], Entry]  # (method, share) -> runs
 
 
-def equal_rounds(ws: Workspace, task: Task) -> Entries:
+def equal_rounds(ws: Workspace, task: TunedTask) -> Entries:
   """Every method over the rounds of the task; a few methods at quick scale."""
   names = ws.pick(methods.REHEARSED, tuple(methods.METHODS))
   return {
@@ -24,7 +24,7 @@ def equal_rounds(ws: Workspace, task: Task) -> Entries:
   }
 
 
-def equal_bytes(ws: Workspace, task: Task, entries: Entries) -> Entries:
+def equal_bytes(ws: Workspace, task: TunedTask, entries: Entries) -> Entries:
   """Every method over the rounds that the bytes of SAFL at d / 100 pay for.
 
   Bytes are those of all clients, up and down. A method is tuned for its rounds
@@ -45,7 +45,9 @@ def equal_bytes(ws: Workspace, task: Task, entries: Entries) -> Entries:
   return out
 
 
-def longer(ws: Workspace, task: Task, entries: Entries, name: str) -> Entry:
+def longer(
+  ws: Workspace, task: TunedTask, entries: Entries, name: str
+) -> Entry:
   """A method at d / 100 with 5 % of dense FedAdam's bytes, by a cosine."""
   one = entries[name, 0.01]
   budget = LONGER * entries[methods.DENSE, 1.0].total()
@@ -63,7 +65,7 @@ def _entry(ws, task, name, share, rounds, rate=None) -> Entry:
 
 def entry(
   ws: Workspace,
-  task: Task,
+  task: TunedTask,
   method: methods.Method,
   folder: str,
   share: float,
@@ -94,7 +96,11 @@ def _seeds(task, name, share, rounds) -> int:
 
 
 def config(
-  task: Task, method: methods.Method, share: float, rounds: int, rate: float
+  task: TunedTask,
+  method: methods.Method,
+  share: float,
+  rounds: int,
+  rate: float,
 ) -> Fields:
   """The config of one run; rates are constant or fall over its rounds."""
   every = max(1, rounds // 10)

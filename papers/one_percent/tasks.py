@@ -19,7 +19,7 @@ MNIST = {
 }  # fmt: skip
 
 
-class Task(NamedTuple):
+class TunedTask(NamedTuple):
   """A learning problem, and the four rates of each kind of method."""
 
   name: str  # of its folder
@@ -35,7 +35,7 @@ class Task(NamedTuple):
   tuned_over: int  # rounds of a trial
   trials: Fields | None = None  # fields of trials alone
   # Of a trial, the larger the better.
-  score: Callable[[workspace.Run], float] = workspace.training_score
+  score: Callable[[workspace.PointRun], float] = workspace.training_score
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""
@@ -47,7 +47,7 @@ TITLES = {
   'mnist': 'LeNet-5, MNIST', 'resnet': 'ResNet-8, CIFAR-10',
   'text': 'encoder, SST-2', 'vit': 'ViT, CIFAR-10',
 }  # fmt: skip
-# Task -> kind of method -> its least rate of four.
+# TunedTask -> kind of method -> its least rate of four.
 _RATES = {
   'mnist': {
     'adam': 0.001, 'preconditioned': 0.0003, 'sign': 0.0001,
@@ -68,7 +68,7 @@ _RATES = {
 }  # fmt: skip
 
 
-def make(ws: Workspace, name: str) -> Task:
+def make(ws: Workspace, name: str) -> TunedTask:
   """Makes a task at the scale of the workspace; its test set is whole.
 
   'mnist' is LeNet-5, 25 of 50 clients a round. With five clients, 'resnet' is
@@ -86,14 +86,14 @@ def make(ws: Workspace, name: str) -> Task:
 
 def of_fields(
   ws: Workspace, name: str, fields: Fields, rates: dict[str, float]
-) -> Task:
+) -> TunedTask:
   """Makes a task from config fields and the least rate of each method kind."""
   params = experiment.build(fields, ws.data_dir).params
   factors = jax.eval_shape(
     preconditioned_sketching.row_and_column_means, params
   )
   cosine = name == 'mnist'
-  return Task(
+  return TunedTask(
     ws.pick('digits', name),
     fields,
     models.num_params(params),

@@ -25,7 +25,7 @@ def test_tables_of_one_order_stay_in_it(tmp_path):
   for split in 'train', 'test':
     lines = '\n'.join(f'{name},{label},{label}' for name, label in rows)
     (tmp_path / f'{split}.csv').write_text(f'who,label,shade\n{lines}\n')
-  task = tasks.Task(
+  task = tasks.NaturalTask(
     lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
   )
   known = kinds.KINDS | {'own': kinds.Kind(lambda *_: task, ('table',))}

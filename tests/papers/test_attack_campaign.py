@@ -11,7 +11,7 @@ from fl_sketch.training import workdir
 from launch import configs
 import numpy as np
 from papers.song.attacks import campaign, report, settings, victims
-from papers.song.attacks.settings import Setting
+from papers.song.attacks.settings import AttackSetting
 import pytest
 from refusals import refused
 
@@ -37,9 +37,9 @@ def config_of(name, variant='quick'):
 
 def test_the_grid_of_the_demonstration_by_hand():
   grid = settings.grid(config_of('tanh_attack'))
-  gaussian = functools.partial(Setting, 1, 'gaussian')
+  gaussian = functools.partial(AttackSetting, 1, 'gaussian')
   assert grid == (
-    Setting(1),
+    AttackSetting(1),
     *(gaussian(size) for size in (4, 8, 12, 16, 24, 48)),
     *(gaussian(6, rounds) for rounds in (1, 2, 3, 4, 6, 8)),
     *(gaussian(48, 1, 'noise', x) for x in (0.01, 0.03, 0.1, 0.3, 1.0)),
@@ -144,7 +144,7 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
     campaign, 'attack', lambda *args: calls.append(args[2]) or attack(*args)
   )
   *before, last = campaign.run(from_mapping(TINY), tmp_path)
-  assert calls == [Setting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
+  assert calls == [AttackSetting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
   assert before == rows[:-1]
   assert last.keys() == rows[-1].keys()
   for name, value in rows[-1].items():
@@ -182,7 +182,7 @@ def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
     return reconstruction.Reconstruction(guess, y, objective, None, None)
 
   monkeypatch.setattr(campaign, '_attacked', attacked)
-  setting = Setting(2, 'srft', 12, 3)
+  setting = AttackSetting(2, 'srft', 12, 3)
   row, images = campaign.attack(c, victims.load(c), setting)
   assert images is None
   assert row['success'] == pytest.approx(2 / 3)

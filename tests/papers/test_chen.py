@@ -16,12 +16,12 @@ from papers.chen.statements import (
   gradients,
   rates as chen,
 )
-from papers.chen.statements.constants import Run
+from papers.chen.statements.constants import Constants
 from papers.common import statements as catalog
 import pytest
 from refusals import refused, refused_calls
 
-RUN = Run(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
+RUN = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
 
 
@@ -64,7 +64,7 @@ def test_rates(form):
   """1 / sqrt(T) of Corollary 1 and 1 / T of Corollary 2, up to logarithms."""
 
   number = NUMBER | {'gradient_l1': 0.01, 'form': form}
-  run = Run(10**6, 10**6, 1, 1.0, 0.1, 1.0, 1.0, 2.0)
+  run = Constants(10**6, 10**6, 1, 1.0, 0.1, 1.0, 1.0, 2.0)
   paced = lambda t: run._replace(rounds=t, client_lr=t**-0.5)
   long = [corollaries.asymptotic(paced(t), **number) for t in (10**6, 10**8)]
   assert long[0] / long[1] == pytest.approx(10, rel=0.2)
@@ -73,7 +73,7 @@ def test_rates(form):
   assert short[0] / short[1] == pytest.approx(10, rel=0.2)
 
 
-NEAR = Run(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
+NEAR = Constants(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
 SPARSE, SMALL = NEAR._replace(size=1000), NEAR._replace(size=50)
 PRINTED = NUMBER | {'form': 'printed'}
 test_conditions_of_the_theorems = refused_calls(
@@ -121,7 +121,7 @@ def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
   if decaying:
     etas, bound = 1 / (k * np.sqrt(np.arange(7, 7 + t))), chen.decaying_rate
     past = (constants.momentum_factor(b1) - 0.1) / 0.1
-  run = Run(d, b, t, etas[0], kappa, eps, smooth, trace, c, k, b1, sigma)
+  run = Constants(d, b, t, etas[0], kappa, eps, smooth, trace, c, k, b1, sigma)
   value = bound(run, gap=gap, gradient_bound=g, delta=0.04, gradient_l1=l1)
   u = math.log(2 / (0.01 / (d * t)))
   longest = g + sigma * math.sqrt(math.log(2 * c * k * t / 0.01))
@@ -181,7 +181,9 @@ def test_lemma_4_2():
 
 
 def theorem_4_4(changes):
-  run = Run(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)._replace(**changes)
+  run = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)._replace(
+    **changes
+  )
   number = {'gradient_squared': 4.0, 'm8': 1.0, 'form': 'printed'}
   return gradients.bounded_gradients(run, delta=0.1, **number)
 

@@ -18,7 +18,7 @@ from papers.chen.statements import (
   monitor,
   rates as chen,
 )
-from papers.chen.statements.constants import Run
+from papers.chen.statements.constants import Constants
 import pytest
 import quadratics
 from scipy import stats
@@ -67,9 +67,9 @@ NUMBER = {'gap': float(losses(START)), 'gradient_bound': G, 'delta': DELTA}
 NUMBER['gradient_l1'] = curvature(D).sum() / 2
 
 
-def described(d, rounds, client_lr, server_lr) -> Run:
+def described(d, rounds, client_lr, server_lr) -> Constants:
   trace, rates = float(curvature(d).sum()), (client_lr, server_lr)
-  return Run(d, SIZE, rounds, *rates, EPS, 1.0, trace, CLIENTS, STEPS)
+  return Constants(d, SIZE, rounds, *rates, EPS, 1.0, trace, CLIENTS, STEPS)
 
 
 RATE = constants.client_schedule(STEPS)

@@ -14,14 +14,14 @@ from papers.chen.statements import (
   gradients,
   rates as chen,
 )
-from papers.chen.statements.constants import Run
+from papers.chen.statements.constants import Constants
 import pytest
 
-RUN = Run(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
+RUN = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
 WIDTH = 1e4
 # Of `descend`: in one of 10^6 coordinates, of which the sketch loses none.
-VALLEY = Run(
+VALLEY = Constants(
   10**6, 10**6, 200_000, client_lr=200_000**-0.5, server_lr=0.2 * WIDTH,
   eps=200 * 200_000**-0.5 * WIDTH, smoothness=1.0, intrinsic_dimension=1.0,
   b1=0.0, noise=60 * WIDTH / math.log(2) ** 0.5,
@@ -89,7 +89,7 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
   the root of a chi square of 16 degrees over 16, which is below the 0.13 that
   is asked for with probability below 1e-9.
   """
-  run = Run(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
+  run = Constants(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
   slope = np.ones((1, run.dimension)) / run.dimension**0.5
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4
   exact = lambda step, models: slope
@@ -114,7 +114,7 @@ def test_lemma_3_6_lacks_the_gradient():
 
   Each round counts, so that the first sign alone exceeds the printed bound.
   """
-  run = Run(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
+  run = Constants(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
   signs = np.random.default_rng(1).choice([-1.0, 1.0], run.rounds)
   slope = np.full((1, 1), 1e10)
   exact = lambda step, models: slope
@@ -133,7 +133,7 @@ def test_corollary_2_lacks_a_square():
   """On a slope whose loss is just used up, without noise or sketch."""
   g, count = 1e-4, 1000
   eps = math.sqrt(0.1 / count)
-  run = Run(10**8, 10**8, count, count**-0.5, 0.01, eps, 1.0, 1.0, b1=0.0)
+  run = Constants(10**8, 10**8, count, count**-0.5, 0.01, eps, 1.0, 1.0, b1=0.0)
   start = 0.01 * math.sqrt(count) * g / eps
   mean = descend(run, g, start, [0.0] * count)
   gap = g * (start + g * (math.log1p(math.exp(-2 * start / g)) - math.log(2)))
@@ -150,7 +150,7 @@ def test_corollary_2_lacks_a_square():
 @pytest.mark.covers('S4-Cor1')
 def test_the_conditions_of_corollary_1():
   """Printed, T = (G / eps)^2 will do: but M exceeds 2 eps there."""
-  run = Run(2**12, 2**8, 10**4, 0.01, 0.1, 0.01, 1.0, 2.0)
+  run = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 0.01, 1.0, 2.0)
   asymptotic = corollaries.asymptotic
   assert asymptotic(run, form='printed', **NUMBER) > 0
   m = constants.preconditioner(run, 1.0, delta=0.01, form='printed')

@@ -9,7 +9,7 @@ from fl_sketch.sweeps import report
 from launch import configs
 import numpy as np
 from papers.common.comparison import Entry
-from papers.common.workspace import Run, Workspace
+from papers.common.workspace import PointRun, Workspace
 from papers.comparison import algorithms as comparison
 import pytest
 from runs import SMALL
@@ -63,7 +63,7 @@ def test_a_method_that_diverges_is_said_to(compared):
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeUp(Run):
+class MadeUp(PointRun):
   """A run of one round."""
 
   def curve(self, metric='test_accuracy', x='round'):

@@ -56,7 +56,7 @@ def test_lemmas_5_and_6_hold():
 @pytest.mark.covers('S2-Lem4-6')
 def test_lemmas_4_and_6_fail_where_gradients_follow_the_noise():
   """At a maximum of the cosine what noise begins, the gradients go on with."""
-  run = lemmas.Run(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
+  run = lemmas.Constants(0.0, 1, 1.0, 0.01, 20, 1, 0.03, 1.0)
   assert haddadpour.condition(run) <= 1
   x, rng = np.zeros((40000, 1)), np.random.default_rng(0)
   sample = fedsketch_rounds.one_round(

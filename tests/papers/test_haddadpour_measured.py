@@ -60,7 +60,7 @@ def test_corollaries_4_and_5_hold(omega):
   spec |= {'local_steps': 3, 'rounds': 250}
   eta = np.sqrt(4 / (3 * 250 * (omega + 1))) / 2  # of Theorem 2
   spec['variance'] = 2.0
-  run = lemmas.Run(omega, client_lr=eta, **spec)
+  run = lemmas.Constants(omega, client_lr=eta, **spec)
   gap = float(loss.value(start))
   bound = plans.linear_speedup(omega=omega, gap=gap, **spec)
   x = fedsketch_rounds.play(loss, run, start, 1, 8 if omega else 0, draws=60)

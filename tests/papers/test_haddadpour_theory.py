@@ -10,11 +10,11 @@ from papers.haddadpour.statements import (
   rates as haddadpour,
   tables,
 )
-from papers.haddadpour.statements.lemmas import Run
+from papers.haddadpour.statements.lemmas import Constants
 import pytest
 from refusals import refused, refused_calls
 
-RUN = Run(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)
+RUN = Constants(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)
 SPEC = {'omega': 30.0, 'clients': 4, 'smoothness': 2.0, 'variance': 3.0}
 SPEC |= {'accuracy': 0.1, 'server_lr': 40.0}
 each_objective = pytest.mark.parametrize('objective', plans.OBJECTIVES)
@@ -130,7 +130,7 @@ def test_the_speedup_is_linear():
     at(4, 5, 100, omega=8.0)
 
 
-SETTING = tables.Setting(61706, 2000, 25, 0.01, 10.0, 0.01)
+SETTING = tables.ProblemSizes(61706, 2000, 25, 0.01, 10.0, 0.01)
 
 
 def rows_of(table):

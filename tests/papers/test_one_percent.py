@@ -62,7 +62,7 @@ class MadeUp(Workspace):
     ]
 
 
-class Run(workspace.Run):
+class Run(workspace.PointRun):
   """Every metric is least at a rate of its own."""
 
   diverged = False

@@ -226,7 +226,7 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
     def sweep(self, name, config):
       self.configs[name] = config
       return [
-        workspace.Run({'values': {'client_lr': lr}}, tmp_path)
+        workspace.PointRun({'values': {'client_lr': lr}}, tmp_path)
         for lr in config['sweep']['client_lr']
       ]
 
@@ -250,12 +250,12 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   ]
   text = '\n'.join(json.dumps(row) for row in rows)
   (tmp_path / 'metrics.jsonl').write_text(text + '\n')
-  run = workspace.Run({'values': {}, 'diverged': False}, tmp_path)
+  run = workspace.PointRun({'values': {}, 'diverged': False}, tmp_path)
   assert run.reaches(0.3) == 30
   assert run.reaches(0.41) == math.inf
   assert run.reaches(0.3, x='total_bytes') == 45
   assert run.final(last=2) == pytest.approx(0.35)
-  lost = workspace.Run({'values': {}, 'diverged': True}, tmp_path)
+  lost = workspace.PointRun({'values': {}, 'diverged': True}, tmp_path)
   assert math.isnan(lost.final())
 
 

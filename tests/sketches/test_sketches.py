@@ -168,7 +168,7 @@ def test_block_cyclic_has_one_law_on_all_backends(size, d, sparsity):
   def forms(key, x):
     hashes = blocks.copies_of(key, cols, sparsity, d)
     ends = [*starts[1:], d]
-    runs = [base.Run(a, x[a:b]) for a, b in zip(starts, ends, strict=True)]
+    runs = [base.Segment(a, x[a:b]) for a, b in zip(starts, ends, strict=True)]
     spans = [base.Span(r.start, r.x.size, x.dtype) for r in runs]
     sketch = blocks.sketch_loop, blocks.sketch_gather
     tables = [form(cols, hashes, runs, vector) for form in sketch]

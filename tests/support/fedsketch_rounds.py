@@ -45,7 +45,7 @@ def ends(draws, side):
 def run_of(hashes='shared', cols=4, client_lr=0.2, clients=8):
   omega = compressors.privix_variance(32, cols)
   numbers = omega, clients, 1.0, 0.5, 3, 1, client_lr, 1.0
-  return lemmas.Run(*numbers, hashes)
+  return lemmas.Constants(*numbers, hashes)
 
 
 def decode(rng, x, rows, cols):

@@ -13,13 +13,13 @@ from papers.das.statements import rates
 from papers.haddadpour.statements import lemmas
 from papers.song.statements import leakage, plans
 
-CHEN = constants.Run(256, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
+CHEN = constants.Constants(256, 64, 10**6, 0.1, 1e-4, 0.5, 1.0, 1.6)
 SLOW = CHEN._replace(rounds=10**8, client_lr=1e-4, server_lr=0.01, eps=1e-2)
-NEAR = constants.Run(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1.0, 1.6)
+NEAR = constants.Constants(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1.0, 1.6)
 FIRST = CHEN._replace(client_lr=7**-0.5, server_lr=1e-3, eps=10.0)
 STABLE = CHEN._replace(client_lr=0.001, server_lr=1e-3)
 DAS = rates.Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)
-RUN = lemmas.Run(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0)
+RUN = lemmas.Constants(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0)
 PROBLEM = plans.Problem(16, 2, 2.0, 1.0, 4.0, 1.0)
 CONSTANTS = leakage.Constants(0.0, 4.0, 0.5, 2.0, 4.0)
 STEP = {'alpha': 3.0, 'smoothness': 1.0}

@@ -259,7 +259,7 @@ def test_rates_are_not_tuned_by_a_loss_that_is_not_there(tmp_path):
   from papers.common import workspace
 
   (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
-  run = workspace.Run({'diverged': False}, tmp_path)
+  run = workspace.PointRun({'diverged': False}, tmp_path)
   with pytest.raises(ValueError, match='has no train_loss to tune by'):
     workspace.training_score(run)
 

@@ -35,7 +35,7 @@ class Kind(NamedTuple):
   """A data set by name."""
 
   # What is learned of what was found; pops the options that it takes.
-  task: Callable[[Found, dict[str, Any]], tasks.Task]
+  task: Callable[[Found, dict[str, Any]], tasks.NaturalTask]
   layouts: tuple[str, ...]  # in which it is published
   client: str | None = None  # the column of clients in tables
   digits: bool = False  # the part of EMNIST that is named after digits
@@ -126,7 +126,7 @@ KINDS: dict[str, Kind] = {
 
 def find(
   name: str, path: pathlib.Path, options: dict[str, Any]
-) -> tuple[Found, tasks.Task]:
+) -> tuple[Found, tasks.NaturalTask]:
   """Finds out which layout of a kind lies at a path, and what is learned.
 
   Args:

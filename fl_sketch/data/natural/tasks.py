@@ -13,7 +13,7 @@ from fl_sketch.utils import digests, extras
 import numpy as np
 
 
-class Task(NamedTuple):
+class NaturalTask(NamedTuple):
   """What is learned of a data set."""
 
   # To 'x' and 'y', leaves [samples, ...]; a sample of the file may become
@@ -31,7 +31,7 @@ def images(
   shape: tuple[int, ...] | None = None,
   resize: bool = False,
   invert: bool = False,
-) -> Task:
+) -> NaturalTask:
   """Images as uint8[n, height, width, channels], and their labels.
 
   Numbers from 0 to 1 become bytes, rounded to the nearest; bytes of a PNG or a
@@ -57,7 +57,7 @@ def images(
 
   options = {'num_classes': num_classes, 'shape': shape}
   options |= {'resize': resize, 'invert': invert}
-  return Task(arrays, num_classes, options)
+  return NaturalTask(arrays, num_classes, options)
 
 
 def _pixels(image, shape, resize, invert) -> np.ndarray:
@@ -108,7 +108,7 @@ def _resized(x, shape) -> np.ndarray:
   return resized[..., None] if grey else resized
 
 
-def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
+def several_labels(num_classes: int, shape: tuple[int, int]) -> NaturalTask:
   """Images that have any of several labels: y is uint8[n, num_classes]."""
   one = images(('images',), num_classes=1, shape=shape, resize=True)
 
@@ -118,10 +118,12 @@ def several_labels(num_classes: int, shape: tuple[int, int]) -> Task:
     x = one.arrays(records._replace(columns=zeros))['x']
     return {'x': x, 'y': y}
 
-  return Task(arrays, num_classes, {'num_classes': num_classes, 'shape': shape})
+  return NaturalTask(
+    arrays, num_classes, {'num_classes': num_classes, 'shape': shape}
+  )
 
 
-def tokens(num_classes: int) -> Task:
+def tokens(num_classes: int) -> NaturalTask:
   """Sequences that are tokens already, and those that follow; 0 is padding."""
 
   def arrays(records: Records) -> Arrays:
@@ -138,7 +140,7 @@ def tokens(num_classes: int) -> Task:
         )
     return _padded(x, y, num_classes)
 
-  return Task(arrays, num_classes, {'num_classes': num_classes})
+  return NaturalTask(arrays, num_classes, {'num_classes': num_classes})
 
 
 def _integers(values, records, num_classes) -> np.ndarray:
@@ -166,7 +168,7 @@ def characters(
   *,
   letters: str = TFF_LETTERS,
   length: int = 80,
-) -> Task:
+) -> NaturalTask:
   """Texts as sequences of characters, each of which is told from those before.
 
   A text begins and ends with a symbol of its own, and is cut into sequences of
@@ -184,10 +186,12 @@ def characters(
     texts = [_text(text) for text in column(records, *names)]
     return _paired(tokenizer, texts, length)
 
-  return Task(arrays, tokenizer.size, {'letters': letters, 'length': length})
+  return NaturalTask(
+    arrays, tokenizer.size, {'letters': letters, 'length': length}
+  )
 
 
-def next_character(letters: str = LEAF_LETTERS) -> Task:
+def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
   """LEAF's Shakespeare: 80 characters, and the one that follows."""
   ids = {letter: i for i, letter in enumerate(letters)}
 
@@ -209,7 +213,7 @@ def next_character(letters: str = LEAF_LETTERS) -> Task:
       )
     return {'x': x, 'y': y[:, 0].astype(np.int32)}
 
-  return Task(arrays, len(ids), {'letters': letters})
+  return NaturalTask(arrays, len(ids), {'letters': letters})
 
 
 def next_words(
@@ -217,7 +221,7 @@ def next_words(
   names: Sequence[str] = ('tokens', 'text'),
   *,
   length: int = 20,
-) -> Task:
+) -> NaturalTask:
   """Sentences as words, each of which is told from those before.
 
   Words are those between spaces. A sentence is cut to `length` of them. 0 is
@@ -238,7 +242,7 @@ def next_words(
     return _paired(tokenizer, texts, length, most=length + 1)
 
   words = digests.of_text('\n'.join(vocabulary))
-  return Task(arrays, tokenizer.size, {'words': words, 'length': length})
+  return NaturalTask(arrays, tokenizer.size, {'words': words, 'length': length})
 
 
 def word_counts(path: pathlib.Path, count: int) -> list[str]:

@@ -1,9 +1,9 @@
 """The terms of Chen et al.'s bounds: a run, factors, a schedule.
 
-Chen, Li and Banerjee, arXiv:2411.06770, sections 3 and 4; symbols as in `Run`,
-G the gradient_bound and delta the probability of failure. The printed bounds
-hold for a `size` above which their distortions fall below 1; the corrected ones
-take the tail of the operator's family from `tails`.
+Chen, Li and Banerjee, arXiv:2411.06770, sections 3 and 4; symbols as in
+`Constants`, G the gradient_bound and delta the probability of failure. The
+printed bounds hold for a `size` above which their distortions fall below 1; the
+corrected ones take the tail of the operator's family from `tails`.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from ...common.statements import statement
 SQUARE = 1 + math.log(2)  # E||xi||^2 <= SQUARE sigma^2 in Assumption 3
 
 
-class Run(NamedTuple):
+class Constants(NamedTuple):
   r"""SAFL with AMSGrad on the server, and the loss's constants in its bounds.
 
   The corrected bounds ask for a diagonal A with :math:`-A \preceq \nabla^2 L(x)
@@ -94,13 +94,13 @@ def sub_gaussian_scale(norms: Iterable[float]) -> float:
 
 @formula
 def distortion(
-  run: Run, delta: Fraction, *, d: int = 1, rounds: int = 0
+  run: Constants, delta: Fraction, *, d: int = 1, rounds: int = 0
 ) -> float:
   """The printed log(C K d^i T^j / delta)^1.5 / sqrt(b), i `d`, j `rounds`.
 
   J2 of Corollary 1 is that of i = 1 and j = 2.
 
-  >>> resnet = Run(42_000_000, 400_000, 100, 0.1, 0.1, 1e-3, 1, 1, clients=5)
+  >>> resnet = Constants(42_000_000, 400_000, 100, 0.1, 0.1, 1e-3, 1, 1, 5)
   >>> round(distortion(resnet, 0.01, d=2, rounds=2), 3)
   0.568
   """
@@ -111,7 +111,7 @@ def distortion(
 
 @statement('S4-Lem3.4', 'Lemma 3.4', printed='wrong', corrected='holds')
 def projection(
-  run: Run,
+  run: Constants,
   gradient_bound: NonNegative,
   *,
   delta: Fraction,
@@ -128,7 +128,7 @@ def projection(
   1 for coordinate axes and at most sqrt(d), since every coordinate of every
   estimate is bounded.
 
-  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(projection(run, 1.0, delta=0.1, form='printed'), 2)
   12.54
   """
@@ -141,7 +141,7 @@ def projection(
 
 @statement('S4-Lem3.5', 'Lemma 3.5', printed='wrong', corrected='holds')
 def preconditioner(
-  run: Run,
+  run: Constants,
   gradient_bound: NonNegative,
   *,
   delta: Fraction,
@@ -153,7 +153,7 @@ def preconditioner(
   the inverse of J1: of a mean of squares, where Algorithm 2 squares the mean,
   and without the noise. Corrected: (1 + tail) eta K (G + noise) + epsilon.
 
-  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(preconditioner(run, 1.0, delta=0.1, form='printed'), 3)
   0.15
   """
@@ -165,7 +165,7 @@ def preconditioner(
 
 @statement('S4-Lem3.6', 'Lemma 3.6', printed='wrong', corrected='holds')
 def martingale(
-  run: Run,
+  run: Constants,
   gradient_bound: NonNegative,
   *,
   delta: Fraction,
@@ -182,7 +182,7 @@ def martingale(
   delta)^1.5 / sqrt(b): the second term lacks G. Corrected, with probability 1 -
   delta at every t <= T by Kolmogorov's inequality: sqrt(variance / delta).
 
-  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
+  >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(martingale(run, 1.0, delta=0.1), 2)
   1.75
   """
@@ -195,12 +195,12 @@ def martingale(
   return nu * steps * (sketched + noise)
 
 
-def deviation_of_round(run: Run, gradient: float) -> float:
+def deviation_of_round(run: Constants, gradient: float) -> float:
   """The root of E<R^T R D_t - bar D_t, h>^2 at most, of a unit h, over eta K.
 
   a / b times the mean square of what was sketched, and that of the noise.
 
-  >>> deviation_of_round(Run(4, 2, 1, 0.1, 0.1, 1.0, 1.0, 1.0), 3.0)
+  >>> deviation_of_round(Constants(4, 2, 1, 0.1, 0.1, 1.0, 1.0, 1.0), 3.0)
   3.0
   """
   noise = run.noise * math.sqrt(SQUARE / (run.local_steps * run.clients))

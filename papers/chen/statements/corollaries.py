@@ -12,12 +12,12 @@ from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import constants, rates
-from .constants import Run
+from .constants import Constants
 
 
 @statement('S4-Cor1', 'Corollary 1', printed='wrong', corrected='holds')
 def asymptotic(
-  run: Run,
+  run: Constants,
   *,
   gap: NonNegative,
   gradient_bound: NonNegative,
@@ -31,7 +31,7 @@ def asymptotic(
   Printed for T >= (G / epsilon)^2, where 2 epsilon is less than M: that takes
   T >= ((1 + tail) (G + noise) / epsilon)^2.
 
-  >>> run = Run(256, 64, 10**8, 1e-4, 0.01, 1e-2, 1, 1.6)
+  >>> run = Constants(256, 64, 10**8, 1e-4, 0.01, 1e-2, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(asymptotic(run, gradient_l1=1.0, **number), 3)
   0.041
@@ -51,7 +51,7 @@ def asymptotic(
 
 @statement('S4-Cor2', 'Corollary 2', printed='wrong', corrected='holds')
 def near_start(
-  run: Run,
+  run: Constants,
   *,
   j3: Positive,
   gap: NonNegative,
@@ -67,7 +67,7 @@ def near_start(
   the square, which is more if J3 - sqrt(2) G < 1. Corrected, for a tail of at
   most 1 and 2 (G + noise) in place of sqrt(2) G.
 
-  >>> run = Run(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1, 1.6)
+  >>> run = Constants(10**6, 10**5, 10**4, 0.01, 1e-3, 1e-3, 1, 1.6)
   >>> number = {'gap': 0.1, 'gradient_bound': 0.1, 'delta': 0.1}
   >>> round(near_start(run, j3=0.5, gradient_l1=0.1, **number), 3)
   0.061
@@ -92,10 +92,10 @@ def near_start(
 
 
 @formula
-def least_size(run: Run, delta: Fraction) -> int:
+def least_size(run: Constants, delta: Fraction) -> int:
   """The b of Corollary 2, log(C K d^2 T^2 / delta)^3; not that of the run.
 
-  >>> least_size(Run(42_000_000, 1, 100, 1, 1, 1, 1, 1, clients=5), 0.01)
+  >>> least_size(Constants(42_000_000, 1, 100, 1, 1, 1, 1, 1, clients=5), 0.01)
   129028
   """
   one = run._replace(size=1)

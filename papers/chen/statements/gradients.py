@@ -24,7 +24,7 @@ from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
 from . import constants, rates
-from .constants import Run
+from .constants import Constants
 
 _HOPELESS = 1e12  # times L(x_0)
 
@@ -79,7 +79,11 @@ class LossConstants(NamedTuple):
 
 @statement('S4-Lem4.3', 'Lemma 4.3', printed='order')
 def loss_constants(
-  run: Run, *, start_loss: NonNegative, delta: Fraction, nu: Positive = 1.0
+  run: Constants,
+  *,
+  start_loss: NonNegative,
+  delta: Fraction,
+  nu: Positive = 1.0,
 ) -> LossConstants:
   """Returns M1, M3, M5 and M7, the known of M1 to M7, up to constants.
 
@@ -88,7 +92,7 @@ def loss_constants(
   none does; 2 sqrt(2) K^2 L / eps; and 4 (8 + (1 + b1)^2) I (1 + l')^2 K^2 /
   ((1 - b1) eps)^2, l' of T d^2.
 
-  >>> run = Run(2**20, 2**16, 100, 0.1, 0.1, 1.0, 1, 2)
+  >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1.0, 1, 2)
   >>> round(loss_constants(run, start_loss=1.0, delta=0.1).m3, 2)
   9.2
   """
@@ -113,7 +117,7 @@ class Bounded(NamedTuple):
 
 @statement('S4-Thm4.4', 'Theorem 4.4', printed='order', corrected='holds')
 def bounded_gradients(
-  run: Run,
+  run: Constants,
   *,
   delta: Fraction,
   start_loss: float = 0.0,
@@ -130,7 +134,7 @@ def bounded_gradients(
   module. Any kappa and eta will do for which there is one, and kappa of the
   order of 1 / sqrt(G) is such.
 
-  >>> run = Run(256, 64, 10**6, 0.001, 1e-3, 0.5, 1, 1.6)
+  >>> run = Constants(256, 64, 10**6, 0.001, 1e-3, 0.5, 1, 1.6)
   >>> bound = bounded_gradients(run, delta=0.1, start_loss=1.0, root_trace=5.0)
   >>> round(bound.gradient_squared, 2)
   2.01

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...common.statements import statement
-from .constants import Run
+from .constants import Constants
 
 
 class Trajectory(NamedTuple):
@@ -34,13 +34,14 @@ def auxiliary(params: np.ndarray, b1: float) -> np.ndarray:
 
 
 @statement('S4-Lem3.3', 'Lemma 3.3 = B.1, of z', printed='holds')
-def auxiliary_step(run: Run, trajectory: Trajectory) -> np.ndarray:
+def auxiliary_step(run: Constants, trajectory: Trajectory) -> np.ndarray:
   r"""z_{t+1} - z_t from estimates and moments, f64[T, d].
 
   .. math:: -\kappa \hat V_t^{-1/2} R^T R \Delta_t + \frac{\kappa b_1}{1 - b_1}
      (\hat V_{t-1}^{-1/2} - \hat V_t^{-1/2}) m_{t-1}
 
-  >>> run, one = Run(1, 1, 1, 0.5, 0.1, 1.0, 1, 1, b1=0.5), np.ones((1, 1))
+  >>> run = Constants(1, 1, 1, 0.5, 0.1, 1.0, 1, 1, b1=0.5)
+  >>> one = np.ones((1, 1))
   >>> x = np.array([[1.0], [29 / 30]])
   >>> auxiliary_step(run, Trajectory(x, one, one, one / 2, one / 4)).round(4)
   array([[-0.0667]])
@@ -52,7 +53,7 @@ def auxiliary_step(run: Run, trajectory: Trajectory) -> np.ndarray:
 
 
 def inverse_roots(
-  run: Run, trajectory: Trajectory
+  run: Constants, trajectory: Trajectory
 ) -> tuple[np.ndarray, np.ndarray]:
   """The diagonals of V_t^-1/2 and of V_{t-1}^-1/2, f64[T, d] each."""
   now = 1 / (np.sqrt(trajectory.second) + run.eps)
@@ -63,7 +64,7 @@ def inverse_roots(
   'S4-Lem3.3-descent', 'Lemma 3.3 = B.1, of the loss', corrected='holds'
 )
 def descent_slack(
-  run: Run,
+  run: Constants,
   trajectory: Trajectory,
   losses: np.ndarray,
   gradients: np.ndarray,

@@ -36,12 +36,12 @@ import numpy as np
 from ...common.conditions import Form, Fraction, NonNegative, Positive
 from ...common.statements import statement
 from . import constants
-from .constants import Run
+from .constants import Constants
 
 
 @statement('S4-Thm3.2', 'Theorem 3.2', printed='wrong', corrected='holds')
 def constant_rate(
-  run: Run,
+  run: Constants,
   *,
   gap: NonNegative,
   gradient_bound: NonNegative,
@@ -63,7 +63,7 @@ def constant_rate(
   it is within a factor of 4 of what is measured for a Gaussian sketch; for
   families that have no logarithmic tail in `tails` it is vacuous.
 
-  >>> run = Run(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
+  >>> run = Constants(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(constant_rate(run, gradient_l1=1.0, **number), 3)
   0.103
@@ -78,7 +78,7 @@ def constant_rate(
 
 @statement('S4-ThmB3', 'Theorem B.3', corrected='holds')
 def decaying_rate(
-  run: Run,
+  run: Constants,
   *,
   gap: NonNegative,
   gradient_bound: NonNegative,
@@ -90,7 +90,7 @@ def decaying_rate(
   O(log(T) / sqrt(T)), corrected as `constant_rate` is. The client_lr of the run
   is the first, 1 / (K sqrt(1 + T0)).
 
-  >>> run = Run(256, 64, 10**6, 1 / 7**0.5, 1e-3, 10.0, 1, 1.6)
+  >>> run = Constants(256, 64, 10**6, 1 / 7**0.5, 1e-3, 10.0, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}
   >>> round(decaying_rate(run, gradient_l1=1.0, **number), 3)
   5.579
@@ -106,7 +106,7 @@ def decaying_rate(
 
 
 def corrected_budget(
-  run: Run,
+  run: Constants,
   gap: float,
   g: float,
   delta: float,
@@ -120,7 +120,7 @@ def corrected_budget(
   `squares` is the sum of (eta_t / eta_0)^2, and j of `momentum_factor`: m_{t-1}
   is at most (j - 1 + b1) / b1 times the bound on the estimates of round t.
 
-  >>> run = Run(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
+  >>> run = Constants(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
   >>> m, budget = corrected_budget(run, 1.0, 1.0, 0.1, gradient_l1=1.0)
   >>> round(m, 3), round(budget, 3)
   (0.796, 1.288)
@@ -142,11 +142,11 @@ def corrected_budget(
 
 
 def printed_budget(
-  run: Run, gap: float, g: float, delta: float, nu: float
+  run: Constants, gap: float, g: float, delta: float, nu: float
 ) -> float:
   """B of Theorem 3.2, whose M is that of `preconditioner`.
 
-  >>> run = Run(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
+  >>> run = Constants(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
   >>> round(printed_budget(run, 1.0, 1.0, 0.1, nu=1.0))
   601687
   """
@@ -160,10 +160,10 @@ def printed_budget(
   return gap + drift + kappa * spread + factor * second
 
 
-def check_rate(run: Run, rate: float, name: str = 'client_lr') -> None:
+def check_rate(run: Constants, rate: float, name: str = 'client_lr') -> None:
   """Raises ValueError unless `rate` is the run's client_lr, or what is named.
 
-  >>> check_rate(Run(256, 64, 100, 0.1, 1e-4, 0.5, 1, 1.6), 0.1)
+  >>> check_rate(Constants(256, 64, 100, 0.1, 1e-4, 0.5, 1, 1.6), 0.1)
   """
   value, rate = getattr(run, name), checks.real(name, rate)
   if not math.isclose(value, rate, rel_tol=1e-6):

@@ -16,7 +16,9 @@ _LARGE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _MOMENTUM = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-def method(setting: settings.Setting, name: str, share: float = 1.0) -> Fields:
+def method(
+  setting: settings.LearningSetting, name: str, share: float = 1.0
+) -> Fields:
   """Config of a method that sends this share of a model's floats.
 
   Seven learning rates are in `sweep`: of the server, where it is adaptive or
@@ -93,7 +95,7 @@ def keys(ws: Workspace) -> list[tuple[str, float]]:
 
 
 def entry(
-  ws: Workspace, setting: settings.Setting, name: str, share: float
+  ws: Workspace, setting: settings.LearningSetting, name: str, share: float
 ) -> comparison.Entry:
   """A method's runs over seeds, at its best rate over all rounds of one seed.
 
@@ -113,7 +115,9 @@ def entry(
   )
 
 
-def momentum(ws: Workspace, setting: settings.Setting) -> workspace.Run:
+def momentum(
+  ws: Workspace, setting: settings.LearningSetting
+) -> workspace.PointRun:
   """FedAvg with momentum on the server, on one seed, at the best of five rates.
 
   What is left of Adam where its second moments are as large everywhere.
@@ -127,8 +131,8 @@ def momentum(ws: Workspace, setting: settings.Setting) -> workspace.Run:
 
 
 def longer(
-  ws: Workspace, setting: settings.Setting, safl: comparison.Entry
-) -> workspace.Run:
+  ws: Workspace, setting: settings.LearningSetting, safl: comparison.Entry
+) -> workspace.PointRun:
   """SAFL over four times the rounds, on one seed, at the rates of `safl`."""
   rounds = 4 * setting.fields['rounds']
   fields = method(setting, 'safl', SHARE) | safl.rates

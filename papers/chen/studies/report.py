@@ -22,7 +22,9 @@ _FAMILIES = {
 
 
 def compared(
-  ws: Workspace, setting: settings.Setting, keys: Sequence[Any] | None = None
+  ws: Workspace,
+  setting: settings.LearningSetting,
+  keys: Sequence[Any] | None = None,
 ) -> dict[tuple[str, float], Entry]:
   """Entries by (method, share of the floats); by default of `methods.keys`."""
   chosen: Any = keys or methods.keys(ws)
@@ -30,7 +32,7 @@ def compared(
 
 
 def sizes(
-  ws: Workspace, setting: settings.Setting, shares: Sequence[float]
+  ws: Workspace, setting: settings.LearningSetting, shares: Sequence[float]
 ) -> dict[tuple[str, float], Entry]:
   """SAFL at these sizes of tables; at 1 it is dense FedAdam."""
   keys = [('safl' if share < 1 else 'fedadam', share) for share in shares]
@@ -44,7 +46,7 @@ def seeds(entries: Comparison) -> dict[str, Any]:
 
 
 def table(
-  setting: settings.Setting, entries: Comparison, caption: str
+  setting: settings.LearningSetting, entries: Comparison, caption: str
 ) -> study.Table:
   """A row a method and share: bytes, rates, loss, accuracy."""
   caption = (
@@ -103,7 +105,7 @@ def _looks(keys: Sequence[tuple[str, float]]) -> dict[Any, dict[str, Any]]:
   return looks
 
 
-def plateau(run: workspace.Run) -> float:
+def plateau(run: workspace.PointRun) -> float:
   """Rounds until nine tenths of the fall of the training loss are done."""
   xs, losses = (summaries.smooth(v, WINDOW) for v in run.curve('train_loss'))
   if run.diverged or not losses[-1] < losses[0]:

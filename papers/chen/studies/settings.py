@@ -16,7 +16,7 @@ Fields = dict[str, Any]
 ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 
-class Setting(NamedTuple):
+class LearningSetting(NamedTuple):
   """Learning problem of a comparison: config fields and model size."""
 
   name: str  # of its folder
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     return max(20, round(share * self.dimension))
 
 
-def resnet(ws: Workspace) -> Setting:
+def resnet(ws: Workspace) -> LearningSetting:
   """A ResNet from scratch on CIFAR-10: Figures 1 and 6."""
   small = {
     'dataset': 'cifar10', 'train_slice': '0:10000', 'test_slice': '0:2000',
@@ -42,7 +42,7 @@ def resnet(ws: Workspace) -> Setting:
   return _setting('resnet', ws.pick(_DIGITS, small, large), ws)
 
 
-def vit(ws: Workspace) -> Setting:
+def vit(ws: Workspace) -> LearningSetting:
   """A ViT on CIFAR-10 that was trained on other images before: Figure 2."""
   if ws.scale == 'quick':
     return _setting('vit', _DIGITS, ws)
@@ -65,7 +65,7 @@ def vit(ws: Workspace) -> Setting:
   return _setting('vit', fields, ws)
 
 
-def text(ws: Workspace) -> Setting:
+def text(ws: Workspace) -> LearningSetting:
   """A BERT-style encoder from scratch on sentences of SST-2: Figure 3."""
   small = {
     'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_nano',
@@ -94,10 +94,12 @@ _DIGITS = {
 SETTINGS = {'resnet': resnet, 'vit': vit, 'text': text}
 
 
-def _setting(name, fields, ws) -> Setting:
+def _setting(name, fields, ws) -> LearningSetting:
   fields = _shared(fields)
   params = experiment.build(fields, ws.data_dir).params
-  return Setting(ws.pick('digits', name), fields, models.num_params(params))
+  return LearningSetting(
+    ws.pick('digits', name), fields, models.num_params(params)
+  )
 
 
 def _shared(fields) -> Fields:

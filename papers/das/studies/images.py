@@ -54,11 +54,13 @@ _ABSENT = (
 _QUICK = 'The quick scale reads no data: digits stand for all.'
 
 
-def _settings(ws) -> dict[str, races.Setting | str]:
+def _settings(ws) -> dict[str, races.Federation | str]:
   """By name; of a dataset that is not there, why."""
   if ws.scale == 'quick':
     return {'digits': races.digits(ws), 'cifar10': _QUICK, 'cifar100': _QUICK}
-  every: dict[str, races.Setting | str] = {'fashion_mnist': races.fashion(ws)}
+  every: dict[str, races.Federation | str] = {
+    'fashion_mnist': races.fashion(ws)
+  }
   for name in ('cifar10', 'cifar100'):
     try:
       every[name] = races.features(ws, name)

@@ -79,7 +79,7 @@ def paths(trajectories: Sequence[dict[str, Any]]) -> study.Picture:
 
 
 def grid(
-  grids: Sequence[tuple[races.Setting, Sequence[workspace.Run]]],
+  grids: Sequence[tuple[races.Federation, Sequence[workspace.PointRun]]],
 ) -> study.Picture:
   """Draws accuracy by clipping norm: rows by dataset, columns by noise."""
   panels = []

@@ -23,7 +23,7 @@ _SHARDS = {'partition': 'label_shards', 'shards_per_client': 5}
 _RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 
 
-class Setting(NamedTuple):
+class Federation(NamedTuple):
   """A dataset spread over clients."""
 
   name: str  # of its folder
@@ -45,17 +45,17 @@ class Noise(NamedTuple):
   worth: float  # the true epsilon
 
 
-def fashion(ws: Workspace) -> Setting:
+def fashion(ws: Workspace) -> Federation:
   """Fashion-MNIST in full: raw pixels, 3,000 clients of 20 images."""
   own = {
     'dataset': 'fashion_mnist', 'population': 3000, 'cohort': 600,
     'samples_per_client': 20, **_SHARDS,
   }  # fmt: skip
   rates = ws.pick(None, _RATES[-2:], _RATES)
-  return Setting('fashion_mnist', _fields(ws, own), CLIPS, rates, 0.008)
+  return Federation('fashion_mnist', _fields(ws, own), CLIPS, rates, 0.008)
 
 
-def features(ws: Workspace, dataset: str) -> Setting:
+def features(ws: Workspace, dataset: str) -> Federation:
   """CIFAR by features of a network: 4,000 clients of 10 images.
 
   Raises:
@@ -70,17 +70,17 @@ def features(ws: Workspace, dataset: str) -> Setting:
   # Features in [0, 1] are shorter than images, and ask for larger rates; 512
   # of them for less than 64.
   rates = ws.pick(None, (0.064, 0.256, 0.512), (0.016, 0.064, 0.128))
-  return Setting(dataset, _fields(ws, own), CLIPS, rates, rates[0])
+  return Federation(dataset, _fields(ws, own), CLIPS, rates, rates[0])
 
 
-def digits(ws: Workspace) -> Setting:
+def digits(ws: Workspace) -> Federation:
   """A small one, which needs no data."""
   own = {
     'dataset': 'digits', 'population': 60, 'cohort': 12,
     'samples_per_client': 25, **_SHARDS,
   }  # fmt: skip
   fields = _fields(ws, own)
-  return Setting('digits', fields, FIXED, (0.016,), 0.016, 'rdp', (1.5,))
+  return Federation('digits', fields, FIXED, (0.016,), 0.016, 'rdp', (1.5,))
 
 
 def _fields(ws, own):
@@ -95,7 +95,9 @@ def _fields(ws, own):
   }  # fmt: skip
 
 
-def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
+def private(
+  setting: Federation, noise: Noise | None = None, **own: Any
+) -> Fields:
   """A private config of a setting; the noise is shared by the algorithms."""
   fields = setting.fields | {
     'algorithm': 'dp_fedavg', 'clip_norm': setting.clips[0], 'delta': 1e-5,
@@ -106,7 +108,7 @@ def private(setting: Setting, noise: Noise | None = None, **own: Any) -> Fields:
   return fields | own
 
 
-def noises(setting: Setting) -> list[Noise]:
+def noises(setting: Federation) -> list[Noise]:
   """Noise for each epsilon: by the paper's formula (q = 1), the accountant."""
   noises = []
   for epsilon in setting.epsilons:
@@ -119,7 +121,7 @@ def noises(setting: Setting) -> list[Noise]:
   return noises
 
 
-def by_formula(setting: Setting, epsilon: float) -> float:
+def by_formula(setting: Federation, epsilon: float) -> float:
   """The noise multiplier of the paper's equation 5 with q = 1."""
   n, r, rounds = (setting.fields[k] for k in ('population', 'cohort', 'rounds'))
   budget = epsilon, 1e-5
@@ -132,7 +134,7 @@ def by_formula(setting: Setting, epsilon: float) -> float:
 
 
 def worth(
-  setting: Setting, multiplier: float, accountant: str | None = None
+  setting: Federation, multiplier: float, accountant: str | None = None
 ) -> float:
   """The true epsilon of a noise multiplier, at delta 1e-5."""
   own: Fields = {'accountant': accountant or setting.accountant}
@@ -140,13 +142,13 @@ def worth(
   return guarantee(setting, **own).statement.epsilon
 
 
-def guarantee(setting: Setting, **own: Any) -> privacy_plan.PrivacyGuarantee:
+def guarantee(setting: Federation, **own: Any) -> privacy_plan.PrivacyGuarantee:
   """The accountant's guarantee for a private config of the setting."""
   fields = private(setting, **own)
   return experiment.account(config_lib.Config.from_mapping(fields))
 
 
-def grid(ws: Workspace, setting: Setting) -> list[workspace.Run]:
+def grid(ws: Workspace, setting: Federation) -> list[workspace.PointRun]:
   """Runs both algorithms over every noise, C and rate, on one seed."""
   every, rounds = noises(setting), setting.fields['rounds']
   fields = private(setting, every[0], eval_every=max(1, rounds // 15))
@@ -160,8 +162,8 @@ def grid(ws: Workspace, setting: Setting) -> list[workspace.Run]:
 
 
 def chosen(
-  runs: Sequence[workspace.Run], noise: Noise, algorithm: str
-) -> list[workspace.Run]:
+  runs: Sequence[workspace.PointRun], noise: Noise, algorithm: str
+) -> list[workspace.PointRun]:
   """The runs of a grid under this noise."""
   wanted = {'algorithm': algorithm, 'noise_multiplier': noise.multiplier}
   return [run for run in runs if wanted.items() <= run.values.items()]
@@ -169,8 +171,8 @@ def chosen(
 
 def best(
   ws: Workspace,
-  setting: Setting,
-  runs: Sequence[workspace.Run],
+  setting: Federation,
+  runs: Sequence[workspace.PointRun],
   noise: Noise,
   algorithm: str,
 ) -> Entry:
@@ -181,7 +183,7 @@ def best(
 
 
 def fixed(
-  ws: Workspace, setting: Setting, grid_runs: Sequence[workspace.Run]
+  ws: Workspace, setting: Federation, grid_runs: Sequence[workspace.PointRun]
 ) -> dict[tuple[str, float], Entry]:
   """(algorithm, C) -> the formula's noise for the first epsilon."""
   noise, seeds = noises(setting)[0], ws.seeds()
@@ -192,14 +194,14 @@ def fixed(
     sweep = {'algorithm': tuple(ALGORITHMS), 'clip_norm': FIXED}
     fields['sweep'] = sweep | {'seed': seeds}
     runs = ws.sweep(f'das/{setting.name}/fixed', fields)
-  points: dict[tuple[str, float], list[workspace.Run]] = {}
+  points: dict[tuple[str, float], list[workspace.PointRun]] = {}
   for run in runs:
     at = run.values['algorithm'], run.values['clip_norm']
     points.setdefault(at, []).append(run)
   return {at: Entry(found, found[0].values) for at, found in points.items()}
 
 
-def fedavg(ws: Workspace, setting: Setting) -> Entry:
+def fedavg(ws: Workspace, setting: Federation) -> Entry:
   """Runs FedAvg without privacy at its best client rate, over seeds."""
   fields = setting.fields | {'sweep': {'client_lr': setting.rates}}
   runs = ws.sweep(f'das/{setting.name}/fedavg-grid', fields)

@@ -50,7 +50,7 @@ def gradient_variance(gradients: npt.ArrayLike) -> float:
   return checks.real('variance', float(gradients.var(axis=0, ddof=1).sum()))
 
 
-class Run(NamedTuple):
+class Constants(NamedTuple):
   """The parameters of a run and the constants of its problem.
 
   The compressor has E|C(x) - x|^2 <= omega |x|^2, see `compressors`; variance
@@ -85,10 +85,10 @@ def spread(
   return 1 + omega / (clients if apart else 1)
 
 
-def spread_of(run: Run, *, form: Form = 'corrected') -> float:
+def spread_of(run: Constants, *, form: Form = 'corrected') -> float:
   """Return b, the `spread` of a run.
 
-  >>> spread_of(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
+  >>> spread_of(Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0))
   9.0
   """
   return spread(run.omega, run.clients, run.hashes, form=form)
@@ -96,7 +96,7 @@ def spread_of(run: Run, *, form: Form = 'corrected') -> float:
 
 @statement('S2-Lem4', 'Lemma 4', printed='wrong', corrected='holds')
 def second_moment(
-  run: Run,
+  run: Constants,
   gradient_squares: Squares,
   *,
   convex: bool = False,
@@ -111,7 +111,7 @@ def second_moment(
   loss and eta <= 2 / L, they go against it. Otherwise the square roots of what
   gradients and noise add up to are added: twice the bound at most.
 
-  >>> run = Run(8.0, 4, 1.0, 1.0, 2, 1, 0.1, 1.0)
+  >>> run = Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.1, 1.0)
   >>> second_moment(run, 3.0, convex=True)
   58.5
   >>> second_moment(run, 3.0, form='printed')
@@ -133,14 +133,17 @@ def _add_roots(a, b):
 
 @statement('S2-Lem5', 'Lemma 5', printed='holds')
 def inner_product(
-  run: Run, gradient_square: Squares, gradient_squares: Squares, drifts: Squares
+  run: Constants,
+  gradient_square: Squares,
+  gradient_squares: Squares,
+  drifts: Squares,
 ) -> Any:
   """Return eta / 2 (L^2 D - tau |grad f(x)|^2 - S) >= -E<grad f(x), Phi>.
 
   S as of `second_moment`, D (drifts) the mean over the clients of sum_c |x -
   x_j^c|^2, x where the round starts.
 
-  >>> run = Run(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)
+  >>> run = Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.5, 1.0)
   >>> inner_product(run, 2.0, 3.0, 1.0)
   -1.5
   """
@@ -151,7 +154,7 @@ def inner_product(
 
 @statement('S2-Lem6', 'Lemma 6', printed='wrong', corrected='holds')
 def drift(
-  run: Run,
+  run: Constants,
   gradient_squares: Squares,
   *,
   convex: bool = False,
@@ -161,7 +164,7 @@ def drift(
 
   Printed for all losses; ours as of `second_moment`.
 
-  >>> run = Run(8.0, 4, 1.0, 1.0, 4, 1, 0.5, 1.0)
+  >>> run = Constants(8.0, 4, 1.0, 1.0, 4, 1, 0.5, 1.0)
   >>> drift(run, 4.0), drift(run, 4.0, convex=True)
   (9.0, 5.0)
   """

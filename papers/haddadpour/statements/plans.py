@@ -15,7 +15,7 @@ from ...common import conditions
 from ...common.conditions import Count, Form, Fraction, NonNegative, Positive
 from ...common.statements import statement
 from . import lemmas, rates
-from .lemmas import Run
+from .lemmas import Constants
 
 OBJECTIVES = ('nonconvex', 'pl', 'convex')
 Objective = Annotated[str, conditions.choice(OBJECTIVES)]
@@ -42,7 +42,7 @@ def fedsketch(
   pl_constant: Positive | None = None,
   hashes: lemmas.Hashes = 'shared',
   form: Form = 'corrected',
-) -> Run:
+) -> Constants:
   r"""Return the run that reaches accuracy epsilon, times the factor below.
 
   With b of `lemmas.spread`, kappa = L / mu, rounded up; as
@@ -81,7 +81,7 @@ def fedsketch(
   )
   eta = _step(objective, smoothness, b, clients, tau, rounds, server_lr)
   numbers = omega, clients, smoothness, variance, tau, rounds, eta, server_lr
-  return Run(*numbers, hashes)
+  return Constants(*numbers, hashes)
 
 
 def _corrected(objective, delta, b, k, smoothness, kappa, eps):
@@ -118,7 +118,7 @@ def fedsketchgate(
   server_lr: Positive,
   pl_constant: Positive | None = None,
   form: Form = 'corrected',
-) -> Run:
+) -> Constants:
   """Return the run for an accuracy of order epsilon, heterogeneous clients.
 
   That of `fedsketch` for shared hashes: tau = 1 / (p eps), squared eps where
@@ -186,4 +186,4 @@ def linear_speedup(
   length = clients, local_steps, rounds
   eta = _step('nonconvex', smoothness, omega + 1, *length, server_lr)
   numbers = omega, clients, smoothness, variance, local_steps, rounds, eta
-  return rates.nonconvex_bound(Run(*numbers, server_lr), gap)
+  return rates.nonconvex_bound(Constants(*numbers, server_lr), gap)

@@ -15,14 +15,14 @@ from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import lemmas
-from .lemmas import Run
+from .lemmas import Constants
 
 
 @statement('S2-Eq16', 'equation (16)', printed='wrong', corrected='holds')
-def condition(run: Run, *, form: Form = 'corrected') -> float:
+def condition(run: Constants, *, form: Form = 'corrected') -> float:
   """Return tau^2 L^2 eta^2 + b eta gamma L tau, which must be 1 at most.
 
-  >>> condition(Run(8.0, 4, 1.0, 1.0, 2, 1, 0.05, 1.0))
+  >>> condition(Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.05, 1.0))
   0.91
   """
   z = run.local_steps * run.smoothness * run.client_lr
@@ -32,10 +32,10 @@ def condition(run: Run, *, form: Form = 'corrected') -> float:
 @statement(
   'S2-Rem7', 'Remark 7 and equation (23)', printed='wrong', corrected='holds'
 )
-def largest_client_lr(run: Run, *, form: Form = 'corrected') -> float:
+def largest_client_lr(run: Constants, *, form: Form = 'corrected') -> float:
   """Return (sqrt(b^2 gamma^2 + 4) - b gamma) / (2 L tau): `condition` is 1.
 
-  >>> run = Run(0.5, 1, 1.0, 1.0, 2, 1, 0.1, 1.0)  # its client_lr is not read
+  >>> run = Constants(0.5, 1, 1.0, 1.0, 2, 1, 0.1, 1.0)  # client_lr is not read
   >>> largest_client_lr(run)
   0.25
   """
@@ -53,7 +53,7 @@ def _meets(run, form):
 
 @statement('S2-Thm5', 'Theorem 5', printed='wrong', corrected='order')
 def nonconvex_bound(
-  run: Run, gap: NonNegative, *, form: Form = 'corrected'
+  run: Constants, gap: NonNegative, *, form: Form = 'corrected'
 ) -> float:
   """Return a bound on E of the mean over the rounds of |grad f(x)|^2.
 
@@ -63,7 +63,7 @@ def nonconvex_bound(
   stands, this is measured, and proven with (omega + 1) / k and, in the
   condition, b twice as large.
 
-  >>> nonconvex_bound(Run(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0), gap=1.0)
+  >>> nonconvex_bound(Constants(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0), gap=1.0)
   0.54
   """
   step = _meets(run, form)
@@ -81,14 +81,18 @@ def _noise(run):
 
 @statement('S2-Thm6', 'Theorem 6', printed='wrong', corrected='order')
 def pl_bound(
-  run: Run, gap: NonNegative, pl_constant: Positive, *, form: Form = 'corrected'
+  run: Constants,
+  gap: NonNegative,
+  pl_constant: Positive,
+  *,
+  form: Form = 'corrected',
 ) -> float:
   """Return a bound on E f(x_R) - f*, if |grad f|^2 >= 2 mu (f - f*).
 
   (1 - eta gamma mu tau)^R gap + (L^2 tau eta^2 + (omega + 1) gamma eta L / k)
   sigma^2 / (2 mu), if `condition` <= 1; proven as `nonconvex_bound` is.
 
-  >>> run = Run(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0)
+  >>> run = Constants(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0)
   >>> round(pl_bound(run, gap=1.0, pl_constant=1.0), 6)
   0.25
   """
@@ -101,7 +105,11 @@ def pl_bound(
 
 @statement('S2-Thm7', 'Theorem 7', printed='wrong', corrected='holds')
 def convex_bound(
-  run: Run, gap: NonNegative, norm: NonNegative, *, form: Form = 'corrected'
+  run: Constants,
+  gap: NonNegative,
+  norm: NonNegative,
+  *,
+  form: Form = 'corrected',
 ) -> float:
   """Return a bound on E f(x_R) - f*, of a run on f + phi |x|^2 / 2.
 
@@ -109,7 +117,7 @@ def convex_bound(
   paper is k. What is run is the regularised loss: L, phi more, and gap are its
   own.
 
-  >>> run = Run(0.5, 1, 1.0, 0.0, 4, 1000, 0.125, 1.0)
+  >>> run = Constants(0.5, 1, 1.0, 0.0, 4, 1000, 0.125, 1.0)
   >>> convex_bound(run, gap=1.0, norm=2.0)
   1.0
   """

@@ -16,7 +16,7 @@ from ...common.conditions import Count, Fraction, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
 from . import compressors, plans
-from .lemmas import Run
+from .lemmas import Constants
 
 
 class Floats(NamedTuple):
@@ -27,7 +27,7 @@ class Floats(NamedTuple):
 
 
 @statement('S2-Cor2', 'Corollaries 2 and 3', printed='order')
-def communication(run: Run, *, rows: Count, cols: Count) -> Floats:
+def communication(run: Constants, *, rows: Count, cols: Count) -> Floats:
   """Return R t cols, and k times it, for t rows.
 
   The paper has t = `rows_needed` and the R of Theorems 2 and 3, which makes it
@@ -35,7 +35,7 @@ def communication(run: Run, *, rows: Count, cols: Count) -> Floats:
   admits is about omega + 1 times that, which undoes cols: d / eps, as without a
   sketch; bounds on an expectation are met by one row.
 
-  >>> communication(Run(3.0, 4, 1.0, 1.0, 5, 100, 0.01, 4.0), rows=2, cols=25)
+  >>> communication(Constants(3, 4, 1, 1, 5, 100, 0.01, 4.0), rows=2, cols=25)
   Floats(client=5000, total=20000)
   """
   client = run.rounds * rows * cols
@@ -76,7 +76,7 @@ def scaffold_floats(
   return sent / accuracy * ratio ** (2 / 3)
 
 
-class Setting(NamedTuple):
+class ProblemSizes(NamedTuple):
   """Problem sizes of the paper's tables; L, sigma^2 and constants are 1.
 
   kappa = L / mu is of 'pl'; the sketches of all rounds fail with probability
@@ -92,15 +92,15 @@ class Setting(NamedTuple):
 
 
 @statement('S2-Tab1', 'Table 1', printed='order')
-def homogeneous_table(setting: Setting) -> str:
+def homogeneous_table(setting: ProblemSizes) -> str:
   """Return Table 1 as Markdown: homogeneous clients.
 
   Beside what is printed are the corrected theorems, for shared hashes and one
   row, and dense updates. HEAPRIX is PRIVIX with omega - 1. The rates of others
   are from memory, with constants of 1: check them before you cite them.
 
-  >>> setting = Setting(1000, 50, 10, accuracy=0.1, kappa=10.0, failure=0.01)
-  >>> print(homogeneous_table(setting).splitlines()[2])
+  >>> sizes = ProblemSizes(1000, 50, 10, accuracy=0.1, kappa=10, failure=0.01)
+  >>> print(homogeneous_table(sizes).splitlines()[2])
   | Ivkin et al. 2019 | pl | 172 | 1 | 1.46e+05 | 1.46e+06 |
   """
   eps, omega = setting.accuracy, _omega(setting, 'printed')
@@ -110,14 +110,14 @@ def homogeneous_table(setting: Setting) -> str:
 
 
 @statement('S2-Tab2', 'Table 2', printed='order')
-def heterogeneous_table(setting: Setting) -> str:
+def heterogeneous_table(setting: ProblemSizes) -> str:
   """Return Table 2 as Markdown: heterogeneous clients.
 
   Rows as of `homogeneous_table`; Rothchild et al. have one rate for updates
   that contract and one for heavy hitters in a window, whose length is 1 here.
 
-  >>> setting = Setting(1000, 50, 10, accuracy=0.1, kappa=10.0, failure=0.01)
-  >>> print(heterogeneous_table(setting).splitlines()[2])
+  >>> sizes = ProblemSizes(1000, 50, 10, accuracy=0.1, kappa=10, failure=0.01)
+  >>> print(heterogeneous_table(sizes).splitlines()[2])
   | Li et al. 2019 | convex | 5437 | 1 | 5.71e+06 | 5.71e+07 |
   """
   eps, omega = setting.accuracy, _omega(setting, 'printed')
@@ -158,7 +158,7 @@ def _ours(setting, name, plan):
 def _row(setting, label, objective, rounds, steps=1, *, rows=None, cols=None):
   rounds = math.ceil(rounds)
   rows = rows or rows_needed(setting.dimension, rounds, setting.failure)
-  run = Run(0.0, setting.clients, 1.0, 1.0, steps, rounds, 1.0, 1.0)
+  run = Constants(0.0, setting.clients, 1.0, 1.0, steps, rounds, 1.0, 1.0)
   sent = communication(run, rows=rows, cols=cols or setting.cols)
   numbers = str(rounds), str(steps), f'{sent.client:.3g}', f'{sent.total:.3g}'
   return label, objective, *numbers

@@ -61,7 +61,7 @@ def _regenerated(ws, name, make, cols) -> study.Table:
     'kappa': 10.0, 'failure': 0.01,
   }  # fmt: skip
   file = f'haddadpour/{name.replace(" ", "-").lower()}-{cols}'
-  text = ws.cached(file, fields, lambda: make(theory.Setting(**fields)))
+  text = ws.cached(file, fields, lambda: make(theory.ProblemSizes(**fields)))
   head, *rows = markdown.cells(text)
   about = ', '.join(f'{k} {v:g}' for k, v in fields.items())
   return study.Table(f'{name}: {about}', head, rows)

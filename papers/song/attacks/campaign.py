@@ -17,7 +17,7 @@ import numpy as np
 import tqdm
 
 from . import report, settings, victims
-from .settings import AttackConfig, Setting
+from .settings import AttackConfig, AttackSetting
 
 Row = dict[str, Any]
 _SHOWN = 8  # examples whose images are kept
@@ -44,7 +44,7 @@ def run(
     WorkdirError: the folder is that of another config or problem, or in use.
   """
   victim, grid = victims.load(c, data_dir), settings.grid(c)
-  number = lambda row: grid.index(tuple(row[k] for k in Setting._fields))
+  number = lambda row: grid.index(tuple(row[k] for k in AttackSetting._fields))
   problem = victims.identify(victim)
   records = workdir.Records(folder, c, 'attacks.jsonl', number, problem)
   with contextlib.closing(records) as log:
@@ -63,7 +63,7 @@ def run(
 
 
 def attack(
-  c: AttackConfig, victim: victims.Victim, setting: Setting
+  c: AttackConfig, victim: victims.Victim, setting: AttackSetting
 ) -> tuple[Row, np.ndarray | None]:
   """Attacks all examples in one setting.
 
@@ -139,7 +139,7 @@ def _labels(c, victim, y) -> dict[str, Any]:
   return {'candidates': victims.candidates(victim.num_classes, len(y))}
 
 
-def _defence(c: AttackConfig, setting: Setting) -> defences.Defence:
+def _defence(c: AttackConfig, setting: AttackSetting) -> defences.Defence:
   kind, strength = setting.defence, setting.strength
   if kind == 'none':
     return defences.none()

@@ -59,8 +59,8 @@ def table(rows: list[Row]) -> str:
 def label(row: Row) -> str:
   """Describes the message of a setting in words.
 
-  >>> from papers.song.attacks.settings import Setting
-  >>> label(Setting(1, 'srht', 64, 3)._asdict())
+  >>> from papers.song.attacks.settings import AttackSetting
+  >>> label(AttackSetting(1, 'srht', 64, 3)._asdict())
   'srht, b = 64, 3 rounds'
   """
   parts = ['gradient']

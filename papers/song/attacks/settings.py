@@ -88,7 +88,7 @@ class AttackConfig:
     return c
 
 
-class Setting(NamedTuple):
+class AttackSetting(NamedTuple):
   """Setting of one attack on all examples."""
 
   batch_size: int  # samples behind a message
@@ -99,25 +99,25 @@ class Setting(NamedTuple):
   strength: float = 0.0  # length of the noise, epsilon, bound or k
 
 
-def grid(c: AttackConfig) -> tuple[Setting, ...]:
+def grid(c: AttackConfig) -> tuple[AttackSetting, ...]:
   """The settings of a config, the unsketched ones first."""
-  points = [Setting(n) for n in c.batch_sizes]
+  points = [AttackSetting(n) for n in c.batch_sizes]
   parts = itertools.product(c.batch_sizes, c.sketches, c.sizes)
-  points += [Setting(*part) for part in parts]
+  points += [AttackSetting(*part) for part in parts]
   first = c.sketches[0] if c.sketches else 'identity'
   for n in c.batch_sizes:
     pooled = n, first, c.pooled_size or 0
-    points += [Setting(*pooled, rounds) for rounds in c.pooled]
+    points += [AttackSetting(*pooled, rounds) for rounds in c.pooled]
     defended = n, first if c.defended_size else 'identity', c.defended_size or 0
     kinds = [('noise', x) for x in c.noises]
     kinds += [('epsilon', x) for x in c.epsilons]
     strength = {'top_k': float(c.k or 0)}
     kinds += [(d, strength.get(d, c.max_norm)) for d in c.defences]
-    points += [Setting(*defended, 1, *kind) for kind in kinds]
+    points += [AttackSetting(*defended, 1, *kind) for kind in kinds]
   return tuple(dict.fromkeys(points))
 
 
-def operator(setting: Setting) -> sketches.Sketch | None:
+def operator(setting: AttackSetting) -> sketches.Sketch | None:
   """The sketch of a setting; None without a sketch."""
   kind, size = setting.sketch, setting.size
   if kind == 'identity':
