@@ -98,7 +98,7 @@ def _first_failure(copy: pathlib.Path, tier: str, paths: list[str]) -> str:
     *('-m', TIERS[tier], '--deselect', 'tests/test_mutants.py', *paths),
   ]
   done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-  line = r'^(?:FAILED|ERROR) (.+?)(?:@[^@]*?)?(?: - .*)?$'
+  line = r'^(?:FAILED|ERROR) (\S+::.+?)(?:@[^@]*?)?(?: - .*)?$'
   if failed := re.search(line, done.stdout, re.MULTILINE):
     return failed[1]
   if done.returncode not in (0, 5):  # 5: the tier has no test in these paths
