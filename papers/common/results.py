@@ -101,7 +101,7 @@ def read(folder: pathlib.Path, name: str) -> Result | None:
 def collect(
   folders: Iterable[pathlib.Path], names: Iterable[str]
 ) -> list[tuple[Result, pathlib.Path]]:
-  """Reads every result of these studies, with its folder; `judge`s claims.
+  """Reads every result of these studies, with its folder, and judges claims.
 
   A folder is of one scale, or `STORED`.
   """
