@@ -1,4 +1,4 @@
-"""What sketches and few-bit tables do to the steps of an adaptive server.
+"""Noise that sketches and few-bit tables add to an adaptive server's steps.
 
 Of this project. The noise of an estimate D of g is its error D - g, which is
 taken to be white, and fresh in every round.

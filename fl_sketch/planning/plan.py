@@ -14,7 +14,6 @@ from fl_sketch import experiment, models, rounds
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import memory as memory_lib, program as program_lib
-from fl_sketch.training.noise_secret import Secret
 from fl_sketch.training.runner import Runner
 from fl_sketch.utils import markdown
 import jax
@@ -89,7 +88,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
   cohort = program_lib.drawn(exp, mesh)
   noise = None
   if exp.guarantee is not None:
-    noise = generators.known_roots(exp.config.noise_seed).noise
+    noise = generators.known_roots(exp.config.noise_seed).noise_key
 
   @jax.jit
   def bills():
@@ -127,8 +126,7 @@ def dry_run(
     contextlib.closing(Runner(exp, mesh, folder, run)) as runner,
   ):
     if exp.guarantee is not None:  # a dry run releases nothing
-      roots = generators.known_roots(exp.config.noise_seed)
-      runner.use(Secret(*roots))
+      runner.use(generators.known_roots(exp.config.noise_seed))
     for _ in range(timed + 1):
       begun = time.perf_counter()
       cohorts, _ = runner.play(done)

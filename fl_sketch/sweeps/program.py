@@ -9,7 +9,7 @@ from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.training import log as log_lib, noise_secret, placement
+from fl_sketch.training import log as log_lib, placement
 from fl_sketch.utils import progress as progress_lib
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ class Program:
     cohorts, _ = self._cohorts(one, 0, [seed])
     args = [*self._start(one), cohorts, key, self._data]
     if self._private:
-      args.append(generators.known_roots(self.config.noise_seed).noise)
+      args.append(generators.known_roots(self.config.noise_seed).noise_key)
     used = step.lower(*args).compile().memory_analysis()
     each = used.temp_size_in_bytes + used.argument_size_in_bytes
     each += used.output_size_in_bytes - (data := comms.nbytes(self._data))
@@ -106,7 +106,7 @@ class Program:
     exps: list[experiment.Experiment],
     count: int,
     bar: progress_lib.Progress,
-    secrets: list[noise_secret.Secret] | None = None,
+    secrets: list[generators.Roots] | None = None,
   ) -> list[Result]:
     """Runs a chunk of points at once, vmapped if there are several.
 

@@ -68,7 +68,7 @@ def _most(exp) -> int:
 
 
 def _held_out(exp):
-  """What clients evaluate on, if their metrics are shown."""
+  """Returns the held-out samples of clients, or None if metrics are hidden."""
   return exp.held_out if exp.config.shows_all else None
 
 

@@ -5,13 +5,12 @@ import json
 import os
 import pathlib
 import secrets
-from typing import NamedTuple
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
 from fl_sketch.training import identity, same_run
-from fl_sketch.utils import files, seeding
+from fl_sketch.utils import files
 import jax
 import numpy as np
 
@@ -22,21 +21,13 @@ class SecretError(ValueError):
   """The secret of a run is missing, damaged, or readable by others."""
 
 
-class Secret(NamedTuple):
-  """Randomness that a private run keeps out of state, checkpoint and config."""
-
-  noise_key: jax.Array  # key[], root of `keys.NoiseKeys`
-  # Root of the draws of cohorts and of batches: < 2^64, or 32 bytes.
-  sampling_seed: seeding.Root
-
-
 def of_run(
   c: config_lib.Config,
   problem: identity.Record,
   folder: str | os.PathLike,
   *,
   resumed: bool,
-) -> Secret:
+) -> generators.Roots:
   """Reads or draws the secret of a private run, or of a point of a sweep.
 
   The same noise under two updates would cancel in their difference, and leave
@@ -58,19 +49,19 @@ def of_run(
   return keep(folder, resumed=resumed, owner=owner)
 
 
-def reproducible(noise_seed: int, seed: int = 0) -> Secret:
+def reproducible(noise_seed: int, seed: int = 0) -> generators.Roots:
   """Derives a secret from public seeds, for tests and paired comparisons.
 
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
   digest = _digest(b'', f'noise seed {noise_seed} of seed {seed}')
-  return Secret(*generators.reproducible_roots(digest))
+  return generators.reproducible_roots(digest)
 
 
 def keep(
   folder: str | os.PathLike, *, resumed: bool, owner: str = ''
-) -> Secret:
+) -> generators.Roots:
   """Reads the secret of a run from its folder, or draws it there.
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
@@ -95,7 +86,7 @@ def keep(
   if processes.any_process(error is not None):  # all of them must stop
     raise error or SecretError(f'Process 0 cannot read {path}.')
   shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
-  return Secret(*generators.roots(shared.tobytes()))
+  return generators.roots(shared.tobytes())
 
 
 def _digest(entropy: bytes, owner: str) -> bytes:

@@ -81,7 +81,7 @@ def program(
   cohort = _abstract(mesh, cohort, spec)
   data, noise_key = exp.data if data_on_device else None, None
   if exp.guarantee is not None:
-    noise_key = generators.known_roots(c.noise_seed).noise
+    noise_key = generators.known_roots(c.noise_seed).noise_key
   arrays = exp.hyper, jax.random.key(0), data, noise_key
   hyper, *rest = _abstract(mesh, arrays, P())
   return Program(

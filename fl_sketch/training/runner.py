@@ -4,11 +4,11 @@ import os
 from typing import Any
 
 from fl_sketch import experiment, rounds
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import (
   client_state,
   cohort_feed,
-  noise_secret,
   placement,
   program as program_lib,
 )
@@ -47,7 +47,7 @@ class Runner:
     self._noise_key: jax.Array | None = None
     self.feed = cohort_feed.CohortFeed(exp, mesh, fetch=where.data == 'host')
 
-  def use(self, secret: noise_secret.Secret | None):
+  def use(self, secret: generators.Roots | None):
     """Sets the secret of a private run, before its first round."""
     if secret is not None:
       self.feed.sampling_seed = secret.sampling_seed

@@ -8,7 +8,6 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
   memory as memory_lib,
-  noise_secret,
   program as program_lib,
   runner,
 )
@@ -118,8 +117,7 @@ def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   run = program_lib.program(exp, mesh())
   player = runner.Runner(exp, mesh(), tmp_path, run)
   if exp.guarantee is not None:
-    roots = generators.known_roots(exp.config.noise_seed)
-    player.use(noise_secret.Secret(*roots))
+    player.use(generators.known_roots(exp.config.noise_seed))
   cohorts, placed = player.feed.take(0)
   player.state = player.client_state.attach(
     player.state, np.asarray(cohorts[0].ids)

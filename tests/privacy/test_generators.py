@@ -54,7 +54,7 @@ def test_reproducible_roots_are_what_they_were():
 def test_other_lengths_and_keys_are_refused():
   """Catches a secret of fewer bits, and keys whose vmapped draws differ."""
   for of in generators.roots, generators.reproducible_roots:
-    assert generators.is_known(of(SECRETS[0]).noise)
+    assert generators.is_known(of(SECRETS[0]).noise_key)
     with pytest.raises(ValueError, match='=31 must be 32'):
       of(bytes(31))
   assert not generators.is_known(jax.random.key(0, impl='rbg'))
@@ -71,14 +71,14 @@ def test_keys_of_rounds_and_clients_differ():
     own += [one.client for one in clients]
     return k.server, k.client, keys_lib.metrics_key(k), *own
 
-  roots = [generators.roots(secret).noise for secret in SECRETS[:2]]
+  roots = [generators.roots(secret).noise_key for secret in SECRETS[:2]]
   keys = [key for root in roots for r in range(3) for key in keys_of(root, r)]
   assert len({tuple(words(key)) for key in keys}) == len(keys) == 42
 
 
 def test_noise_of_rounds_has_its_law():
   """Catches words that a transformation repeats, or draws of another size."""
-  root = generators.roots(SECRETS[1]).noise
+  root = generators.roots(SECRETS[1]).noise_key
   run = program('dp_fedavg', RELEASE, 1)[1]
   state = state_of('dp_fedavg')
   (x,) = run(HP, state, PADDING_ID, cases.KEY, jax.random.split(root, 2000))
@@ -92,7 +92,7 @@ def test_noise_of_rounds_has_its_law():
 @pytest.mark.parametrize('trust', ['central', 'local', 'secure_aggregation'])
 def test_shards_draw_the_same_noise(trust):
   """Catches a key that depends on the mesh, and masks that do not cancel."""
-  root = generators.roots(SECRETS[2]).noise
+  root = generators.roots(SECRETS[2]).noise_key
   release = RELEASE._replace(trust=trust)
   play = lambda **options: broadcast('dp_fedavg', SOME, secret=root, **options)[
     0

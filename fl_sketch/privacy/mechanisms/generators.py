@@ -19,16 +19,16 @@ SENTENCE = 'Noise and samples are drawn by ChaCha20 with keys of 256 bits.'
 
 
 class Roots(NamedTuple):
-  """What all randomness of a private run is drawn from."""
+  """The keys that all randomness of a private run is drawn from."""
 
-  noise: jax.Array  # key[]
-  sampling: seeding.Root  # of cohorts and batches: 32 bytes, or int < 2^64
+  noise_key: jax.Array  # key[], root of `keys.NoiseKeys`
+  sampling_seed: seeding.Root  # of cohorts and batches: 32 bytes, or int < 2^64
 
 
 def roots(secret: bytes) -> Roots:
   """Derives ChaCha20 keys by HKDF-Expand with SHA-256, under two labels.
 
-  >>> jax.random.key_data(roots(bytes(32)).noise).shape
+  >>> jax.random.key_data(roots(bytes(32)).noise_key).shape
   (8,)
 
   Args:
@@ -45,7 +45,7 @@ def roots(secret: bytes) -> Roots:
 def reproducible_roots(digest: bytes) -> Roots:
   """Takes the roots of a run without a secret from 32 bytes of a hash.
 
-  >>> jax.random.key_data(reproducible_roots(bytes(32)).noise).shape
+  >>> jax.random.key_data(reproducible_roots(bytes(32)).noise_key).shape
   (2,)
   """
   _check_length(digest)
