@@ -4,8 +4,9 @@ The catalogue is complete: a new study replaces one that tells less.
 """
 
 from collections.abc import Callable
-import difflib
 import pathlib
+
+from fl_sketch.utils import fields
 
 from .chen.studies import figures as chen, headline, spectra, tables
 from .common import results, study
@@ -137,7 +138,6 @@ def find(name: str) -> study.Study:
     ValueError: there is none; the message has the nearest name.
   """
   if name not in STUDIES:
-    near = difflib.get_close_matches(name, STUDIES, n=1, cutoff=0.4)
-    hint = f' Did you mean {near[0]!r}?' if near else ''
+    hint = fields.did_you_mean(name, STUDIES, cutoff=0.4)
     raise ValueError(f'There is no study {name!r}; --list shows all.{hint}')
   return STUDIES[name]

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
-import difflib
 from typing import Any
 
 from fl_sketch.experiment.fields import privacy, registries
-from fl_sketch.utils import checks, old_fields, plugins
+from fl_sketch.utils import checks, fields as field_rules, old_fields, plugins
 
 # Fields that may differ when a run is resumed. They change no number of any
 # round, but for clients_per_step, with which sums are equal up to rounding.
@@ -75,8 +74,7 @@ class Config(privacy.PrivacyFields):
     names = [field.name for field in dataclasses.fields(cls)]
     for name in fields:
       if name not in names:
-        near = difflib.get_close_matches(str(name), names, n=1)
-        hint = f' Did you mean {near[0]!r}?' if near else ''
+        hint = field_rules.did_you_mean(name, names)
         raise ValueError(f'Unknown config field {name!r}.{hint}')
     if isinstance(named := fields.get('plugins', ()), str):
       raise ValueError(f'plugins={named!r} is a string; set a tuple of names.')

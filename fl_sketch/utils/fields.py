@@ -130,13 +130,13 @@ def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
       _require(rule, name, element)
 
 
-def did_you_mean(value: Any, names: Iterable[str]) -> str:
+def did_you_mean(value: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
   """Returns the end of a message: the nearest of the names, if one is near.
 
   >>> did_you_mean('adm', ('sgd', 'adam'))
   " Did you mean 'adam'?"
   """
-  near = difflib.get_close_matches(str(value), list(names), n=1)
+  near = difflib.get_close_matches(str(value), list(names), 1, cutoff)
   return f' Did you mean {near[0]!r}?' if near else ''
 
 

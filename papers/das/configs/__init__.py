@@ -1,3 +1,3 @@
 """Configs of the quadratics of Das et al."""
 
-from ...common.config_fields import new as new
+from ...common.config_fields import is_quick as is_quick, new as new

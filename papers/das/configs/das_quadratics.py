@@ -11,7 +11,7 @@ noise is that of its formula with the constant at 1, whose true guarantee is
 
 import ml_collections
 
-from . import new
+from . import is_quick, new
 
 # The formula's with constant 1, and the exact one, for (5, 1e-6).
 NOISE_MULTIPLIERS = (16.6226, 21.9146)
@@ -19,9 +19,7 @@ NOISE_MULTIPLIERS = (16.6226, 21.9146)
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (20 rounds, 2 points)."""
-  if variant not in ('', 'quick'):
-    raise ValueError(f"{variant=} must be '' or 'quick'.")
-  quick = variant == 'quick'
+  quick = is_quick(variant)
   c = new()
   c.dataset = 'quadratics'
   c.population = 100
