@@ -110,7 +110,7 @@ def paths() -> dict[str, pathlib.Path]:
 
 
 def _summaries() -> dict[pathlib.Path, str]:
-  """What the configs are, by their files."""
+  """Returns the first docstring line of every config, by its file."""
   return {
     folder / f'{name}.py': summary
     for folder in (FOLDER, *_TOP.glob('papers/*/configs'))

@@ -15,7 +15,7 @@ import optax
 
 
 class Norms(NamedTuple):
-  """What decides the sizes of the next round."""
+  """State of the server, which sets the table size of each layer."""
 
   count: jax.Array  # int32[], rounds done
   squares: jax.Array  # f32[layers], averages of the squared norms of updates

@@ -15,7 +15,7 @@ import optax
 
 
 class State(NamedTuple):
-  """What PowerSGD keeps between rounds."""
+  """State of PowerSGD between rounds."""
 
   count: jax.Array  # int32[], rounds done
   error: comms.PerClient  # what of each matrix was not sent, f32[n, m]
@@ -24,7 +24,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-  """What the server sends to every client."""
+  """The broadcast of the server: the factors of each matrix."""
 
   left: list[jax.Array]  # P of each matrix, orthonormal columns, f32[n, r]
   right: list[jax.Array]  # the mean Q of each matrix, f32[m, r]

@@ -24,7 +24,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-  """What the server sends to every client."""
+  """The broadcast of the server: aggregated values and their coordinates."""
 
   candidates: jax.Array  # int32[P k], of which clients send exact values
   values: jax.Array  # f32[k], means at the support, in the candidates' order

@@ -13,7 +13,7 @@ _SPECIAL = ['[PAD]', '[UNK]', '[CLS]', '[SEP]']
 
 
 class Tokenizer(NamedTuple):
-  """Tokens of texts, by their numbers."""
+  """A tokenizer: maps texts to lists of token ids."""
 
   encode: Callable[[Sequence[str]], list[list[int]]]  # without first and last
   size: int  # numbers are below it; that of padding is 0

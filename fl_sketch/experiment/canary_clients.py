@@ -33,7 +33,7 @@ Step = Callable[..., tuple[rounds.FedState, jax.Array]]
 
 
 class Signals(NamedTuple):
-  """What each canary sends in a round if its coin says so; public."""
+  """The public update of each canary in a round, sent if its coin says so."""
 
   # int32[canaries], the number of a payload along which it sends.
   place: np.ndarray

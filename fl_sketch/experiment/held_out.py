@@ -1,4 +1,4 @@
-"""What clients hold out, and how they train on the rest before they use it."""
+"""Held-out samples of clients, and local steps before evaluation on them."""
 
 from collections.abc import Callable
 from typing import Any

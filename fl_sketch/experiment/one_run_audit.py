@@ -39,7 +39,7 @@ ALONE, INDEPENDENT = 'f-DP alone', 'independent guesses'
 
 
 class Game(NamedTuple):
-  """What is stated before a run, and the program of its rounds.
+  """A one-run audit before it is run: its claims, and the program of a round.
 
   Attributes:
     exp: the experiment with the enlarged population.

@@ -56,7 +56,7 @@ def declared(c: Config) -> dict[str, Any]:
 
 
 def summary(c: Config) -> client_step.Summary:
-  """What the rounds of a config show of their clients in their metrics."""
+  """Returns how a round's metrics may show statistics of its clients."""
   if c.shows_all:
     return client_step.means_and_counts
   return privacy_plan.metrics_budget(c) or private_metrics.nothing
@@ -186,7 +186,7 @@ def guarantee_of(
 
 
 def check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
-  """Refuses correlated noise whose rounding needs more than the grid has."""
+  """Raises ValueError if rounded correlated noise exceeds the integer grid."""
   options = algorithm_options(c)
   release = options.get('privacy')
   if release is None or release.correlation is None:

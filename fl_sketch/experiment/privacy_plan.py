@@ -162,7 +162,7 @@ def guarantee(
 
 
 def metrics_budget(c: Any) -> private_metrics.Budget | None:
-  """What private metrics cost; None unless public_metrics are 'private'."""
+  """Returns the budget of metrics; None unless public_metrics is 'private'."""
   if c.public_metrics != 'private':
     return None
   given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 class Decoder(nn.Module):
-  """What GPT and Llama share: a stack of blocks between two tables of words.
+  """Base decoder of GPT and Llama: embedding, blocks, output projection.
 
   Padding may only follow the tokens of a sequence: they do not see it.
 

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def read_metrics(path: PathLike) -> list[Row]:
-  """Reads the rows of a metrics.jsonl, or of the one in a workdir.
+  """Reads the rows of a metrics.jsonl file, given its path or its workdir.
 
   A last line that is cut short, as by a run that is being written or was
   killed, is left out.

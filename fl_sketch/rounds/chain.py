@@ -87,7 +87,7 @@ class Uplink(Transform):
 
 
 def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
-  """An uplink that `federated_chain` builds from the client links before it."""
+  """An uplink, built by `federated_chain` from the client transformations."""
 
   def update(*_, **__):
     raise ValueError('This uplink works in a federated_chain alone.')

@@ -18,7 +18,7 @@ Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
 
 
 class Observed(NamedTuple):
-  """What the clients of a shard have measured, before it is added up."""
+  """Metrics of a shard's clients, before they are summed."""
 
   metrics: dict[str, jax.Array]  # of local work, [lanes]; 0 where rejected
   weight: jax.Array  # f32[lanes], 0 of clients that do not take part

@@ -101,7 +101,7 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
 
 
 class _Draws(NamedTuple):
-  """What is random."""
+  """The random numbers of one draw."""
 
   rows: jax.Array  # int32[rows] of the grid, distinct
   turn: jax.Array  # int32[], the first column of the last row

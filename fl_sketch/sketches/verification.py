@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class Verification(NamedTuple):
-  """What `verify` measured; in print, 'below' says that a promise has slack."""
+  """Measurements of `verify`; in print, 'below' marks a promise with slack."""
 
   rows: tuple[Row, ...]
   ok: bool  # whether no row fails

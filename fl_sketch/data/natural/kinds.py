@@ -24,7 +24,7 @@ _OF_TABLES = 'client', 'split'
 
 
 class Found(NamedTuple):
-  """What lies at a path."""
+  """Data files found at a path."""
 
   layout: str  # see `_layouts`
   read: Reader
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 class Kind(NamedTuple):
-  """A data set by name."""
+  """A federated data set: its task, and the file layouts it comes in."""
 
   # What is learned of what was found; pops the options that it takes.
   task: Callable[[Found, dict[str, Any]], tasks.NaturalTask]

@@ -1,4 +1,4 @@
-"""What readers of files yield: samples of clients, in the order of the file."""
+"""Records that file readers yield: samples of clients, in file order."""
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib

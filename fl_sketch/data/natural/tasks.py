@@ -14,7 +14,7 @@ import numpy as np
 
 
 class NaturalTask(NamedTuple):
-  """What is learned of a data set."""
+  """The learning task of a data set: inputs, labels, classes."""
 
   # To 'x' and 'y', leaves [samples, ...]; a sample of the file may become
   # several, or none.

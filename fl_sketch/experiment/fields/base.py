@@ -1,4 +1,4 @@
-"""What the groups of config fields share."""
+"""The base class of the groups of config fields."""
 
 from collections.abc import Iterable
 import dataclasses

@@ -29,7 +29,7 @@ _HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 
 
 class Grid(NamedTuple):
-  """A grid and the noise on it."""
+  """The integer grid of a private sum, and its discrete Gaussian noise."""
 
   step: jax.Array  # f32[], distance of its points; NaN where there is none
   noisy: jax.Array  # bool[], whether there is any noise
