@@ -84,7 +84,8 @@ def main(argv):
         row = workdir.last_row(folder, exp.config, identity.of(exp))
       else:
         with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
-          _, row, done = training.train(exp, folder, on_row=on_row)
+          result = training.train(exp, folder, on_row=on_row)
+          row, done = result.row, result.finished
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:
       raise

@@ -1,7 +1,9 @@
 """Stores which samples each client holds, as a ragged array of indices."""
 
+from collections.abc import Sequence
 import dataclasses
 import functools
+from typing import Any
 
 from fl_sketch.utils import checks, seeding
 import numpy as np
@@ -22,10 +24,12 @@ class Partition:
       None stands for arange(samples): the arrays are in that order themselves.
     offsets: int64[population + 1]; client i holds
       indices[offsets[i]:offsets[i + 1]].
+    names: of the clients, for messages; None for their numbers.
   """
 
   indices: np.ndarray | None
   offsets: np.ndarray
+  names: Sequence[Any] | None = None
 
   @property
   def population(self) -> int:
@@ -80,7 +84,7 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
   rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
   sizes = np.minimum(p.sizes, samples_per_client)
   kept = np.flatnonzero(rank < samples_per_client)
-  return Partition(p.take(kept), _offsets(sizes))
+  return Partition(p.take(kept), _offsets(sizes), p.names)
 
 
 def hold_out(

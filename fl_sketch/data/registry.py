@@ -3,12 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fl_sketch.data import ragged, simulated, sources, store, text
+from fl_sketch.data import own_arrays, ragged, simulated, sources, store, text
 from fl_sketch.utils import registry
-import jax
 import numpy as np
-
-Arrays = Mapping[str, np.ndarray]
 
 
 class Entry(NamedTuple):
@@ -31,7 +28,9 @@ register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def from_clients(
-  clients: Sequence[Arrays], test: Arrays, num_classes: int | None = None
+  clients: Sequence[Any] | Mapping[str, Any],
+  test: Any,
+  num_classes: int | None = None,
 ) -> sources.Dataset:
   """A data set of the arrays that each client holds.
 
@@ -40,51 +39,29 @@ def from_clients(
   2
 
   Args:
-    clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
-      ones become 32-bit ones. They are copied: `data.store` maps them.
+    clients: what each client holds, see `own_arrays.read`, in a list or by
+      name. 64-bit numbers become 32-bit ones. They are copied: `data.store`
+      maps them.
     test: the same arrays, of examples that no client holds.
     num_classes: labels are 0 to num_classes - 1; None if they are no classes.
 
   Raises:
-    ValueError: there is no client, or one has no sample or other arrays than
-      the test.
+    ValueError: there is no client, or one has no sample, other arrays than the
+      test, or what are no numbers; a line for each problem names clients.
   """
-  parts, test = [_narrow(arrays) for arrays in clients], _narrow(test)
-  offsets = np.concatenate([[0], np.cumsum(_sizes(parts, test))])
-  train = {k: np.concatenate([arrays[k] for arrays in parts]) for k in test}
-  partition = ragged.Partition(None, offsets)
-  return sources.Dataset('clients', train, test, num_classes, partition)
-
-
-def _narrow(arrays: Arrays) -> sources.Arrays:
-  """Converts arrays to the dtypes of JAX."""
-  type_of = jax.dtypes.canonicalize_dtype
-  return {
-    name: np.asarray(x).astype(type_of(np.asarray(x).dtype), copy=False)
-    for name, x in arrays.items()
+  parts = own_arrays.read_clients(clients)
+  test = own_arrays.read('the test', test)
+  own_arrays.check(parts, test)
+  joined = lambda several: {
+    k: np.concatenate([own_arrays.narrow(arrays[k]) for arrays in several])
+    for k in test
   }
-
-
-def _sizes(clients, test) -> list[int]:
-  """The number of samples of each client, whose arrays must agree."""
-  if not clients:
-    raise ValueError('clients is empty; give the arrays of at least one.')
-  if 'mask' in test:
-    raise ValueError("The name 'mask' is reserved; rename this array.")
-  kinds = lambda xs: {k: (str(x.dtype), x.shape[1:]) for k, x in xs.items()}
-  expected, sizes = kinds(test), []
-  for i, arrays in enumerate([test, *clients]):
-    who = f'client {i - 1}' if i else 'the test'
-    if kinds(arrays) != expected:
-      raise ValueError(
-        f"{who}: arrays {kinds(arrays)} differ from the test set's {expected} "
-        'in name, dtype or shape.'
-      )
-    lengths = {k: len(x) for k, x in arrays.items()}
-    if len({*lengths.values()}) != 1 or not min(lengths.values()):
-      raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
-    sizes.append(min(lengths.values()))
-  return sizes[1:]
+  sizes = [len(next(iter(arrays.values()))) for arrays in parts.values()]
+  offsets = np.concatenate([[0], np.cumsum(sizes)])
+  return sources.Dataset(
+    'clients', joined(parts.values()), joined([test]), num_classes,
+    ragged.Partition(None, offsets, [*parts]),
+  )  # fmt: skip
 
 
 def _images(name):

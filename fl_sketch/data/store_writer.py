@@ -10,8 +10,9 @@ import shutil
 from typing import Any, NamedTuple
 import uuid
 
-from fl_sketch.data import store_digests
+from fl_sketch.data import own_arrays, store_digests
 from fl_sketch.data.pixels import Pixels
+from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError
 from fl_sketch.utils import digests, renamed
 import numpy as np
@@ -70,7 +71,8 @@ def write(
     population: clients of all chunks, for the bar; None if it is unknown.
 
   Raises:
-    ValueError: arrays do not fit together, or a client has no sample.
+    ValueError: arrays do not fit together or are not finite, or a client has no
+      sample.
     FileExistsError: the folder exists.
     DataError: there is no permission to write it.
   """
@@ -105,9 +107,11 @@ class _Columns:
       self._files[name] = (folder / f'{prefix}{name}.npy').open('wb')
       _head(self._files[name], x, 0)
 
-  def append(self, arrays: Arrays, sizes: np.ndarray, num_classes: int | None):
-    """Adds rows, those of `sizes` clients."""
+  def append(self, arrays: Arrays, sizes, num_classes, names=None):
+    """Adds rows, those of `sizes` clients with these names, or of a test."""
     _check(arrays, self.like, int(sizes.sum()), num_classes)
+    owners = Partition(None, np.append(0, np.cumsum(sizes)), names)
+    own_arrays.check_finite(arrays, None if names is None else owners)
     self.rows += int(sizes.sum())
     if self.rows > _MOST:
       raise ValueError(f'samples={self.rows} must be <= {_MOST}.')
@@ -140,7 +144,9 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
         if test is not None:
           rows = np.array([len(next(iter(test.values())))])
           tests.append(test, rows, num_classes)
-      train.append(chunk.train, sizes, num_classes)
+      first = sum(map(len, offsets)) - 1
+      names = chunk.ids or range(first, first + len(sizes))
+      train.append(chunk.train, sizes, num_classes, names)
       offsets.append(offsets[-1][-1] + np.cumsum(sizes))
       if (chunk.held_out is None) != (test is not None):
         raise ValueError(
@@ -148,7 +154,7 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
         )
       if chunk.held_out is not None:
         held_sizes = _sizes(chunk.held_sizes, 0)
-        tests.append(chunk.held_out, held_sizes, num_classes)
+        tests.append(chunk.held_out, held_sizes, num_classes, names)
         held.append(held[-1][-1] + np.cumsum(held_sizes))
       ids += chunk.ids or []
       if (x := chunk.train.get('x')) is not None and x.dtype == np.uint8:

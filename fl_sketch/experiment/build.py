@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 import os
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, rounds
-from fl_sketch.data import byzantine, partitions
+from fl_sketch import algorithms, models, rounds
+from fl_sketch.data import byzantine, own_arrays, partitions, store
 from fl_sketch.experiment import (
   adapted,
   held_out as held_out_lib,
@@ -157,7 +157,7 @@ def assemble(
     ConfigError: the config does not suit the problem, or the partition not the
       data; the message names why.
   """
-  _check_partition(problem.data, partition)
+  _check_data(problem, partition)
   if partition.population != c.population:
     raise c.refusal(
       f'{{population}}: {partition.population} clients hold data; set '
@@ -165,6 +165,7 @@ def assemble(
     )
   # Everything else, the account too, knows only what clients train on.
   partition, held_out, held_data = held_out_lib.split(c, problem, partition)
+  sampler.note_small_clients(c, partition)
   if c.lora is not None:
     problem = adapted.problem(c, problem)
   make = parts.algorithm(c, problem)
@@ -215,17 +216,25 @@ def assemble(
   )
 
 
-def _check_partition(data, partition: partitions.Partition):
-  """Refuses samples that are not there, which devices replace by the last."""
+def _check_data(problem, partition: partitions.Partition):
+  """Refuses samples that are not there or not finite, and an empty model."""
+  data, test = problem.data, problem.test
   samples = len(next(iter(data.values())))
   places = partition.indices
   if places is None:
     places = np.array([0, partition.samples - 1])
+  # Devices would replace them by the last sample.
   if places.size and not (0 <= places.min() and places.max() < samples):
     raise ValueError(
       f'partition has samples {places.min()} to {places.max()}, but the data '
       f'have 0 to {samples - 1}.'
     )
+  if not models.num_params(problem.params):
+    raise ValueError('The model has no parameters; pass a model with some.')
+  if not store.is_mapped(data):  # which was looked at when it was written
+    own_arrays.check_finite(data, partition)
+    # Without padding, which repeats the first sample.
+    own_arrays.check_finite({k: x[test['mask']] for k, x in test.items()})
 
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:

@@ -10,15 +10,12 @@ from fl_sketch.models import kinds, losses
 from fl_sketch.utils import old_fields
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-Arrays = Mapping[str, np.ndarray]
 
 
 def problem(
   model: Any,
-  clients: Sequence[Arrays],
-  test: Arrays,
+  clients: Sequence[Any] | Mapping[str, Any],
+  test: Any,
   *,
   loss: str | kinds.Kind = 'cross_entropy',
   seed: int = 0,
@@ -26,8 +23,8 @@ def problem(
   """Builds a problem, with its partition, for `experiment.assemble`.
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
-  >>> client = {'x': np.ones((3, 2)), 'y': np.ones(3)}
-  >>> task = problem((np.zeros(2), loss), [client, client], test=client)
+  >>> client = {'x': jnp.ones((3, 2)), 'y': jnp.ones(3)}
+  >>> task = problem((jnp.zeros(2), loss), [client, client], test=client)
   >>> float(task.loss_fn(task.params, task.data)), task.partition.population
   (1.0, 2)
 
@@ -38,8 +35,10 @@ def problem(
       (params, batch) -> {'loss': f32[batch], ...}: the loss of each sample,
       whose mean is minimised, and other values of each to be evaluated; with an
       argument `key` it is given keys to draw by, and None in evaluation.
-    clients: the arrays of every client by name, leaves [samples, ...]; 64-bit
-      ones become 32-bit ones. They are copied: `data.store` maps them.
+    clients: what each client holds, in a list or by name: arrays by their
+      names, leaves [samples, ...], (x, y), or a Hugging Face or torch
+      `Dataset`, see `data.own_arrays.read`. 64-bit numbers become 32-bit ones.
+      They are copied: `data.store` maps them.
     test: the same arrays, of examples that no client holds.
     loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
       function such as those of `models.kinds`.
@@ -47,19 +46,20 @@ def problem(
 
   Raises:
     TypeError: it is no model that is known.
-    ValueError: there is no client, one has no sample or other arrays than the
-      test, labels do not suit the outputs of the model, it has state besides
-      parameters, or a function does not give a value of each sample.
+    ValueError: there is no client, one has no sample, other arrays than the
+      test or what are no numbers, labels do not suit the outputs of the model,
+      it has state besides parameters, or a function does not give a value of
+      each sample.
   """
   loss = old_fields.loss(loss)
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
-  plain = isinstance(model, tuple) and not isinstance(model, models.Model)
+  plain = type(model) is tuple  # those of models are named
   if plain:  # its values are of a batch: it has no outputs
     params, values = jax.tree.map(jnp.asarray, model[0]), losses.keyed(model[1])
     apply_fn = None
   else:
-    params, values, apply_fn = _of_model(model, data, test, loss, seed)
+    params, values, apply_fn = _of_model(model, dataset, loss, seed)
   _check_values(values, params, data)
   loss_fn, metrics_fn = losses.of_values(values)
   return problem_lib.Problem(
@@ -75,8 +75,9 @@ def problem(
   )
 
 
-def _of_model(model, data, test, loss, seed):
+def _of_model(model, dataset, loss, seed):
   model, of = models.as_model(model), losses.kind_of(loss)
+  data, test, partition = dataset.train, dataset.test, dataset.partition
   one = lambda x: jnp.zeros((1, *x.shape[1:]), x.dtype)
   inputs = losses.inputs(jax.tree.map(one, data))
   if not jax.tree.leaves(inputs):
@@ -84,7 +85,7 @@ def _of_model(model, data, test, loss, seed):
   params = model.init(jax.random.key(seed), inputs)
   if not callable(loss):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    problem_lib.check_labels(loss, outputs, data, test)
+    problem_lib.check_labels(loss, outputs, data, test, partition=partition)
   values = lambda params, batch, key: of(
     model.apply(params, losses.inputs(batch), key), batch
   )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import models
 from fl_sketch.data import (
+  own_arrays,
   partitions,
   pixels,
   ragged,
@@ -127,10 +128,11 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   own = datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
   if own or c.loss != 'cross_entropy' or np.ndim(data.get('y')) > 1:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    every = [data, test]
+    every, owners = [data, test], dataset.partition
     if store.is_mapped(data):  # which has checked them, but for their axes
       every = [{k: x[:1] for k, x in part.items()} for part in every]
-    check_labels(c.loss, outputs, *every)
+      owners = None
+    check_labels(c.loss, outputs, *every, partition=owners)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
   made = lambda o: models.make(c.model, classes, **o)
@@ -193,11 +195,14 @@ def check_unused(c: Config):
     )
 
 
-def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
+def check_labels(
+  kind: str, outputs: Any, *parts: Mapping[str, np.ndarray], partition: Any
+):
   """Checks the labels of a built-in loss against the outputs of one sample.
 
   Other losses read what they like. Of outputs shapes will do; `parts` are the
-  arrays of all samples by name, of clients and test.
+  arrays of all samples by name, of clients and test; `partition` says who holds
+  the first, None if that is not known.
 
   Raises:
     ValueError: there are no labels 'y', or they do not suit the outputs.
@@ -205,7 +210,7 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
   if kind not in losses.OF_LABELS:
     return
   if 'y' not in parts[0]:
-    raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; add them.")
+    raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; rename some.")
   labels = [arrays['y'] for arrays in parts]
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
@@ -230,14 +235,16 @@ def check_labels(kind: str, outputs: Any, *parts: Mapping[str, np.ndarray]):
         f'{shape[1:]}; reshape one of them.'
       )
     return
-  every = np.concatenate([y.ravel() for y in labels])
-  if kind == 'tokens':
-    every = every[every >= 0]
   top = 1 if kind == 'multilabel' else outputs.shape[-1] - 1
-  low, high = (every.min(), every.max()) if every.size else (0, 0)
-  if not (low >= 0 and high <= top):
+  # Below 0 a token is padding; a NaN is in no range.
+  bad = [~((y <= top) & ((y >= 0) | (kind == 'tokens'))) for y in labels]
+  if any(x.any() for x in bad):
+    low, high = min(y.min() for y in labels), max(y.max() for y in labels)
+    rows = np.asarray(bad[0].reshape(len(bad[0]), -1).any(1))
+    unknown = partition is None and rows.any()
+    who = 'the data' if unknown else own_arrays.holders(rows, partition)[0]
     raise ValueError(
-      f"labels 'y' from {low} to {high} must be in 0 to {top} with "
+      f"{who}: labels 'y' from {low} to {high} must be in 0 to {top} with "
       f'loss={kind!r} and outputs {outputs.shape} of the model.'
     )
 

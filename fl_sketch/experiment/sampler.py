@@ -6,7 +6,7 @@ from fl_sketch import rounds
 from fl_sketch.data import availability, batches, byzantine, cohorts, partitions
 from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
-from fl_sketch.utils import seeding
+from fl_sketch.utils import progress, seeding
 import numpy as np
 
 
@@ -104,6 +104,17 @@ def _sampling_options(c: Config):
   if c.sampling == 'random_allocation':
     return most | {'epoch_rounds': c.allocation_rounds}
   return {'cohort': availability.selected(c.cohort, c.over_sampling)}
+
+
+def note_small_clients(c: Config, partition: partitions.Partition):
+  """Says once how many clients are smaller than a batch."""
+  small = int((partition.sizes < c.batch_size).sum())
+  if small and c.batch_order in ('replace', 'cycle') and c.shows_all:
+    progress.note_once(
+      f'batch_size={c.batch_size} exceeds the data of {small} of '
+      f'{partition.population} clients: their samples repeat within a batch. '
+      "To avoid it set a smaller batch_size, or batch_order='mask'."
+    )
 
 
 def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:

@@ -1,6 +1,7 @@
 """Models of any library as pure functions of parameters, inputs and a key."""
 
 from collections.abc import Callable, Iterable
+import functools
 import inspect
 import sys
 from typing import Any, NamedTuple
@@ -41,9 +42,10 @@ def as_model(model: Any) -> Model:
   (5, 2)
 
   Args:
-    model: a `Model`; a flax linen module; a flax nnx module, whose parameters
-      are the first ones; or a function or class that makes an nnx module of its
-      argument `rngs`.
+    model: a `Model`; a flax linen module; a flax nnx or equinox module, whose
+      parameters are the first ones; a haiku `Transformed`; or a function or
+      class that makes an nnx module of its argument `rngs`. That of equinox
+      maps one sample, and may take a `key`.
 
   Raises:
     TypeError: it is nothing of these.
@@ -54,16 +56,23 @@ def as_model(model: Any) -> Model:
     return model
   if isinstance(model, nn.Module):
     return _linen(model)
-  nnx = sys.modules.get('flax.nnx')  # whoever has a module of it imported it
+  # Whoever has a module of a library imported it.
+  nnx, equinox, haiku = map(sys.modules.get, ('flax.nnx', 'equinox', 'haiku'))
+  if equinox is not None and isinstance(model, equinox.Module):
+    return _equinox(equinox, model)
+  if haiku is not None and isinstance(model, haiku.Transformed):
+    return _haiku(model)
   if nnx is not None and isinstance(model, nnx.Module):
     return _nnx(nnx, lambda rngs: model)
   if nnx is not None and callable(model):
     made = model.__init__ if isinstance(model, type) else model
     if 'rngs' in inspect.signature(made).parameters:
       return _nnx(nnx, model)
+  name = getattr(model, '__name__', type(model).__name__)
   raise TypeError(
-    'The model is a Model, a flax linen or nnx module, or a function '
-    f'of rngs that makes one, not {model!r}.'
+    f'model={name} is no instance of models.Model(init, apply), a flax linen, '
+    'nnx or equinox module or a haiku Transformed, nor a function of rngs that '
+    'makes an nnx module.'
   )
 
 
@@ -113,6 +122,35 @@ def _nnx(nnx: Any, build: Callable[..., Any]) -> Model:
     return module(inputs, **mode(key))
 
   return Model(init, apply)
+
+
+def _equinox(equinox: Any, module: Any) -> Model:
+  taken = inspect.signature(type(module).__call__).parameters
+  is_state = lambda x: isinstance(x, equinox.nn.StateIndex)
+  parts = jax.tree.leaves(module, is_leaf=is_state)
+  _check(type(x).__name__ for x in filter(is_state, parts))
+  paths, tree = jax.tree_util.tree_flatten_with_path(module)
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
+  leaves = {name(path): leaf for path, leaf in paths}
+  first = {k: x for k, x in leaves.items() if equinox.is_inexact_array(x)}
+
+  def apply(params, inputs, key):
+    own = jax.tree.unflatten(tree, (leaves | params).values())
+    own = equinox.nn.inference_mode(own, value=key is None)
+    if key is None or 'key' not in taken:
+      return jax.vmap(own)(inputs)
+    keys = jax.random.split(key, len(jax.tree.leaves(inputs)[0]))
+    return jax.vmap(lambda x, key: own(x, key=key))(inputs, keys)
+
+  return Model(lambda key, inputs: first, apply)
+
+
+def _haiku(model: Any) -> Model:
+  # `haiku.without_apply_rng` takes that argument away.
+  has_rng = 'rng' in inspect.signature(model.apply).parameters
+  rng = lambda key: [key] * has_rng
+  apply = lambda params, inputs, key: model.apply(params, *rng(key), inputs)
+  return Model(jax.jit(model.init), apply)
 
 
 def _mode(module) -> Callable[[Any], dict[str, Any]]:

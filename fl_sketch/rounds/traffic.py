@@ -1,10 +1,18 @@
 """Communication cost of a run: bytes, as exact integers on the host."""
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
 from fl_sketch.data import availability
 import numpy as np
+
+# Metrics of a round that count what is left out of it.
+LEFT_OUT = {
+  'rejected_clients': 'rejected updates', 'late_clients': 'late clients',
+  'silent_clients': 'silent clients',
+  'full_cohorts': 'cohorts that filled max_cohort',
+}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -30,6 +38,8 @@ class Ledger:
   uplink_total: int = 0  # bytes that all clients sent so far
   downlink_total: int = 0  # bytes that all clients received so far
   state: int = 0  # bytes of what a client replicates beside the parameters
+  # [clients, rounds] of each of `LEFT_OUT` so far
+  left_out: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
@@ -87,7 +97,23 @@ class Ledger:
       **losses,
     }
 
-  def totals(self) -> dict[str, int]:
-    """The Python integers, for a checkpoint; `heard` is saved as an array."""
-    totals = 'broadcast_total', 'uplink_total', 'downlink_total'
+  def note_left_out(self, row: Mapping[str, Any]):
+    """Adds what a round, of these metrics, has left out."""
+    for name in filter(row.get, LEFT_OUT):
+      clients, rounds = self.left_out.get(name, (0, 0))
+      self.left_out[name] = [clients + row[name], rounds + 1]
+
+  def totals(self) -> dict[str, Any]:
+    """The Python numbers, for a checkpoint; `heard` is saved as an array."""
+    totals = 'broadcast_total', 'uplink_total', 'downlink_total', 'left_out'
     return {name: getattr(self, name) for name in totals}
+
+
+def sentence_of(left_out: Mapping[str, Sequence[int]], rounds: int) -> str:
+  """Says what so many rounds have left out; '' for nothing.
+
+  >>> sentence_of({'rejected_clients': [3, 2], 'late_clients': [9, 4]}, 20)
+  'Left out of 20 rounds: 3 rejected updates (in 2), 9 late clients (in 4).'
+  """
+  parts = [f'{n} {LEFT_OUT[k]} (in {r})' for k, (n, r) in left_out.items()]
+  return f'Left out of {rounds} rounds: {", ".join(parts)}.' if parts else ''

@@ -52,6 +52,9 @@ class RunLog:
     record |= self._charge(number, cohort, *billed)
     if self._epsilons is not None:
       record['epsilon'] = self._epsilons[number]
+    c = self._exp.config
+    full = c.shows_all and c.max_cohort == (cohort.ids < c.population).sum()
+    self.ledger.note_left_out(record | {'full_cohorts': int(full)})
     return record
 
   def _charge(self, number, cohort, up, down) -> Record:

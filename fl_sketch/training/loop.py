@@ -8,7 +8,7 @@ import warnings
 
 from fl_sketch import experiment, models, reporting, rounds
 from fl_sketch.reporting import label_distribution
-from fl_sketch.rounds import mesh as mesh_lib, processes
+from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
 from fl_sketch.training import (
   best as best_lib,
   checkpoints,
@@ -34,11 +34,14 @@ class Result(NamedTuple):
     state: of the server and the clients after the last round.
     row: the last row of metrics.
     finished: False if a signal stopped the run, which can then be resumed.
+    left_out: by metric, as 'rejected_clients', how many clients all rounds have
+      left out, and in how many rounds.
   """
 
   state: rounds.FedState
   row: dict[str, Any]
   finished: bool
+  left_out: dict[str, list[int]]
 
 
 def train(
@@ -170,7 +173,8 @@ class _Loop:
     self._enter(pending)
     if self.store.newest != done and done:
       self._save(done)
-    return Result(self.runner.state, self.row, done >= c.rounds)
+    left_out = self.log.ledger.left_out
+    return Result(self.runner.state, self.row, done >= c.rounds, left_out)
 
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state
@@ -184,9 +188,12 @@ class _Loop:
     if jax.process_index() > 0 or not workdir_lib.has_rows(self.files.folder):
       return
     if result.finished:
+      if said := traffic.sentence_of(result.left_out, self.exp.config.rounds):
+        progress_lib.note(said)
       parameters = models.num_params(self.exp.params)
       about = log_lib.privacy_summary(self.exp) | self.best.summary()
-      self.files.summarize(result.row, parameters=parameters, **about)
+      about |= {'parameters': parameters, 'left_out': result.left_out}
+      self.files.summarize(result.row, **about)
     try:
       with extras.optional_figures():
         self._draw()

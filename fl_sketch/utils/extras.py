@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import contextlib
-import functools
 
 from fl_sketch.utils import progress
 
@@ -40,7 +39,4 @@ def optional_figures() -> Iterator[None]:
   try:
     yield
   except MissingExtraError as e:
-    _note_once(f'Figures are not drawn. {e}')
-
-
-_note_once = functools.cache(progress.note)
+    progress.note_once(f'Figures are not drawn. {e}')

@@ -1,5 +1,6 @@
 """Shows the progress of a run: loss, accuracy, speed, bytes, time left."""
 
+import functools
 import sys
 from typing import Any
 
@@ -9,6 +10,9 @@ import tqdm
 def note(text: str):
   """Write one line to stderr, above a progress bar if there is one."""
   tqdm.tqdm.write(text, file=sys.stderr)
+
+
+note_once = functools.cache(note)
 
 
 class Progress:

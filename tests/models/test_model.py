@@ -1,5 +1,10 @@
 """Models of every library are pure functions, with what they draw by a key."""
 
+import dataclasses
+import sys
+import types
+from typing import Any, NamedTuple
+
 import any_models
 import chex
 from fl_sketch import models
@@ -107,8 +112,79 @@ test_state_besides_parameters_is_refused_by_name = refused(
 )
 test_what_is_no_model_is_refused = refused(
   models.as_model,
-  (Trains, 'The model is a Model, a flax linen'),
-  (jnp.tanh, 'The model is a Model, a flax linen'),
-  ('mlp', "not 'mlp'"),
+  (Trains, 'model=Trains is no instance of models.Model'),
+  (jnp.tanh, 'model=tanh is no instance of'),
+  ('mlp', 'model=str is no instance of'),
   error=TypeError,
 )
+
+
+class Module:
+  """That of equinox, for the tests without it."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Line(Module):
+  """Of one sample, with leaves of any type, as modules of equinox are."""
+
+  layers: list[Any]
+  off: bool
+
+  def __call__(self, x, *, key=None):
+    noise = 0.0 if self.off else jax.random.normal(key, (2,))
+    return self.layers[1](self.layers[0] @ x) + noise
+
+
+class Transformed(NamedTuple):
+  init: Any
+  apply: Any
+
+
+def stand_in(monkeypatch):
+  nn = types.SimpleNamespace(
+    inference_mode=lambda module, value: Line(module.layers, value),
+    StateIndex=Transformed,
+  )
+  equinox = types.SimpleNamespace(Module=Module, nn=nn)
+  equinox.is_inexact_array = lambda x: isinstance(x, jax.Array)
+  monkeypatch.setitem(sys.modules, 'equinox', equinox)
+  haiku = types.SimpleNamespace(Transformed=Transformed)
+  monkeypatch.setitem(sys.modules, 'haiku', haiku)
+  weight = jnp.arange(6.0).reshape(2, 3)
+  noise = lambda rng: 0.0 if rng is None else jax.random.normal(rng)
+  apply = lambda params, rng, x: x @ params + noise(rng)
+  transformed = Transformed(lambda rng, x: jnp.ones((3, 2)), apply)
+  return Line([weight, jnp.tanh], False), transformed, weight
+
+
+def libraries(_):
+  equinox, haiku = map(pytest.importorskip, ('equinox', 'haiku'))
+  nn, noise = equinox.nn, lambda: jax.random.normal(haiku.next_rng_key())
+  first = nn.Linear(3, 2, use_bias=False, key=KEYS[0])
+  layers = [first, nn.Lambda(jnp.tanh), nn.Dropout(0.5)]
+  rng = lambda: haiku.maybe_next_rng_key() is not None
+  drawn = lambda x: haiku.Linear(2)(x) + (noise() if rng() else 0.0)
+  return nn.Sequential(layers), haiku.transform(drawn), first.weight
+
+
+@pytest.mark.parametrize(
+  'made', [stand_in, pytest.param(libraries, marks=pytest.mark.nightly)]
+)
+def test_models_of_equinox_and_haiku_are_given_as_they_are(made, monkeypatch):
+  """Catches a module of one sample that gets a batch, and one key for all."""
+  module, transformed, weight = made(monkeypatch)
+  own, x = models.as_model(module), jnp.asarray(X[:, 0])
+  params = own.init(KEYS[0], x)
+  assert [*map(id, params.values())] == [id(weight)]
+  want = jnp.tanh(x @ weight.T)
+  np.testing.assert_allclose(own.apply(params, x, None), want, atol=1e-6)
+  away = [own.apply(params, x, key) - want for key in KEYS]
+  assert (away[0] != away[1]).any()
+  assert (away[0][0] != away[0][1]).any()
+  half = own.apply(jax.tree.map(lambda x: x / 2, params), x, None)
+  np.testing.assert_allclose(half, jnp.tanh(x @ weight.T / 2), atol=1e-6)
+  other = models.as_model(transformed)
+  params = other.init(KEYS[0], x)
+  outputs = [other.apply(params, x, key) for key in (None, *KEYS)]
+  assert len({float(y.sum()) for y in outputs}) == 3

@@ -2,7 +2,7 @@
 
 import sys
 
-from fl_sketch.utils import extras
+from fl_sketch.utils import extras, progress
 import pytest
 import runs
 
@@ -32,7 +32,7 @@ def no_matplotlib(monkeypatch):
     if name.partition('.')[0] == 'matplotlib':
       monkeypatch.delitem(sys.modules, name)
   monkeypatch.setitem(sys.modules, 'matplotlib', None)
-  extras._note_once.cache_clear()
+  progress.note_once.cache_clear()
 
 
 @pytest.mark.nightly

@@ -1,0 +1,166 @@
+"""Reads the arrays that a user's clients hold, and checks them once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fl_sketch.data.ragged import Partition
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+_SPLITS = {'train', 'test', 'validation', 'valid', 'val', 'dev'}
+_LINES = 4  # of a refusal, at most
+_AT_ONCE = 2**22  # numbers that are looked at in one step
+
+
+def read_clients(clients: Any) -> dict[Any, Arrays]:
+  """Reads the arrays of all clients, by their names or numbers.
+
+  A mapping, such as a Hugging Face `DatasetDict`, has them by client.
+  """
+  by_name = isinstance(clients, Mapping)
+  if by_name and clients and {*clients} <= _SPLITS:
+    raise ValueError(
+      f'clients has the splits {[*clients]}; divide the training split by '
+      'client, and pass the test split as test.'
+    )
+  if not by_name and hasattr(clients, 'with_format'):
+    raise ValueError('clients is one Dataset; pass a list of one per client.')
+  if not len(clients):
+    raise ValueError('clients is empty; give the arrays of at least one.')
+  found = clients if by_name else dict(enumerate(clients))
+  return {name: read(f'client {name!r}', x) for name, x in found.items()}
+
+
+def read(who: str, data: Any) -> Arrays:
+  """Reads the arrays of one client by name, leaves [samples, ...].
+
+  >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
+  [1.0, 1.0]
+
+  Args:
+    who: whose they are, for messages.
+    data: a mapping or DataFrame of arrays; (x, y); a Hugging Face `Dataset`; or
+      samples by index, each (x, y) or a mapping, as of a torch `Dataset`.
+
+  Raises:
+    ValueError: it is none of these, or samples differ in shape.
+  """
+  pair = lambda x: isinstance(x, tuple | list) and len(x) == 2
+  named = lambda x: dict(zip('xy', x, strict=True)) if pair(x) else x
+  indexed = hasattr(data, '__getitem__') and hasattr(data, '__len__')
+  columns = data
+  if hasattr(data, 'with_format') and indexed:
+    columns = data.with_format('numpy')[:]
+  elif isinstance(data, tuple):
+    columns = named(data)
+  elif not hasattr(data, 'items') and indexed:
+    rows = [named(data[i]) for i in range(len(data))]
+    if all(hasattr(row, 'items') for row in rows):
+      names = rows[0] if rows else 'xy'
+      columns = {k: [np.asarray(row[k]) for row in rows] for k in names}
+  if not hasattr(columns, 'items'):
+    raise ValueError(
+      f'{who} is of type {type(data).__name__}; pass a dict of arrays, (x, y), '
+      'or a Dataset of Hugging Face or torch with such samples.'
+    )
+  try:
+    return {name: np.asarray(x) for name, x in columns.items()}
+  except ValueError as e:  # "setting an array element with a sequence"
+    what = 'has samples of different shapes; pad or crop them.'
+    raise ValueError(f'{who} {what}') from e
+
+
+def check(clients: Mapping[Any, Arrays], test: Arrays):
+  """Checks that the arrays of clients are numbers, and agree with the test's.
+
+  Raises:
+    ValueError: a line for each problem; names its first clients.
+  """
+  if 'mask' in test:
+    raise ValueError("The name 'mask' is reserved; rename this array.")
+  lines = [f'the test: {what}.' for what in _problems(test, test)]
+  found: dict[str, list[Any]] = {}
+  for name, arrays in clients.items():
+    for what in _problems(arrays, test):
+      found.setdefault(what, []).append(name)
+  _refuse(lines + [f'{_some(who)}: {what}.' for what, who in found.items()])
+
+
+def _problems(arrays: Arrays, test: Arrays) -> Iterator[str]:
+  if arrays.keys() != test.keys():
+    yield f'has arrays {sorted(arrays)}, the test has {sorted(test)}'
+    return
+  for name, x in arrays.items():
+    y = test[name]
+    if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
+      what = x.dtype.type.__name__.rstrip('_')
+      yield f'{name!r} is {what}, not numbers; number, pad or remove it'
+    # Names of types are slow for many clients.
+    elif (x.dtype, x.shape[1:]) != (y.dtype, y.shape[1:]):
+      if (kind := _kind(x)) != (expected := _kind(y)):
+        yield f'{name!r} is {kind} per sample, in the test {expected}'
+  lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
+  if len({*lengths.values()}) != 1 or not min(lengths.values()):
+    yield f'lengths {lengths} must be equal and >= 1'
+
+
+def _kind(x) -> str:
+  return f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
+
+
+def narrow(x: np.ndarray) -> np.ndarray:
+  """Converts numbers to the dtype that JAX has for them."""
+  if x.dtype.kind not in 'iufc':
+    return x
+  return x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
+
+
+def check_finite(arrays: Arrays, partition: Partition | None = None):
+  """Checks that the floats of clients, or of a test for None, are finite.
+
+  Raises:
+    ValueError: a line for each array; says whose numbers are not, and how many.
+  """
+  lines = []
+  for name, x in arrays.items():
+    parts = np.array_split(x, 1 + x.size // _AT_ONCE)  # less memory
+    floats = jnp.issubdtype(x.dtype, np.inexact)
+    if floats and not all(np.isfinite(part).all() for part in parts):
+      bad = ~np.isfinite(x).reshape(len(x), -1)
+      who, total = holders(bad.sum(1), partition)
+      what = f'{name!r} is NaN or infinite in {total} of its numbers'
+      lines += [f'{who}: {what}; remove or replace them.'] * (total > 0)
+  _refuse(lines)
+
+
+def holders(marks: np.ndarray, partition: Partition | None) -> tuple[str, int]:
+  """Names who holds marked samples, 'the test' for None, and adds up the marks.
+
+  >>> holders(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
+  ('clients 2, 3', 2)
+
+  `marks` is int or bool[samples], 0 of samples without a mark.
+  """
+  if partition is None or not marks.any():
+    return 'the test', int(marks.sum())
+  held = marks[partition.take(np.arange(partition.samples))]
+  totals = np.append(0, np.cumsum(held))
+  ids = np.flatnonzero(np.diff(totals[partition.offsets])).tolist()
+  names = partition.names or range(partition.population)
+  return _some([names[i] for i in ids]), int(totals[-1])
+
+
+def _some(names: Sequence[Any]) -> str:
+  first = ', '.join(map(repr, names[:3]))
+  more = f' and {len(names) - 3} more' * (len(names) > 3)
+  return f'client{"s" * (len(names) > 1)} {first}{more}'
+
+
+def _refuse(lines: list[str]):
+  lines = [x if len(x) <= 200 else f'{x[:196]} ...' for x in lines]
+  if more := len(lines[_LINES:]):
+    lines[_LINES:] = [f'There are {more} problems more.']
+  if lines:
+    raise ValueError('\n'.join(lines))

@@ -1,0 +1,137 @@
+"""Clients' data are looked at once: every form of them, and what is refused."""
+
+import chex
+from fl_sketch import data, experiment
+from fl_sketch.data import own_arrays, ragged, store
+from fl_sketch.experiment import config, custom
+from fl_sketch.utils import progress
+import jax
+import numpy as np
+import pytest
+from refusals import refused, refused_calls
+
+
+def arrays(samples, **other):
+  rng = np.random.default_rng(samples)
+  x, y = rng.normal(size=(samples, 3)), rng.integers(0, 2, samples)
+  return {'x': x.astype(np.float32), 'y': y} | other
+
+
+def rows(arrays):
+  return [*zip(arrays['x'], arrays['y'], strict=True)]
+
+
+class Table(list):
+  """As a Hugging Face `Dataset`: a slice has the columns, by name."""
+
+  def with_format(self, kind):
+    return self if kind == 'numpy' else None
+
+  def __getitem__(self, i):
+    columns = zip(*super().__getitem__(i), strict=True)
+    return dict(zip('xy', columns, strict=True))
+
+
+def torch(arrays):
+  torch = pytest.importorskip('torch')
+  return torch.utils.data.TensorDataset(*map(torch.tensor, arrays.values()))
+
+
+FORMS = [
+  rows,  # as a torch `Dataset` has them
+  lambda arrays: Table(rows(arrays)),
+  lambda arrays: tuple(arrays.values()),
+  lambda arrays: [{'x': x, 'y': y} for x, y in rows(arrays)],
+  lambda arrays: pytest.importorskip('datasets').Dataset.from_dict(arrays),
+  torch,
+]  # the last two load their libraries
+
+
+@pytest.mark.representatives('0', '1', '2', '3')
+@pytest.mark.parametrize('form', FORMS, ids='012345')
+def test_every_form_of_data_is_its_arrays(form):
+  """Catches a form that is refused, or rows that are taken for columns."""
+  clients = {'anna': arrays(2), 'emil': arrays(5)}
+  given = {name: form(x) for name, x in clients.items()}
+  made = data.from_clients(given, form(arrays(3)))
+  want = data.from_clients([*clients.values()], arrays(3))
+  chex.assert_trees_all_equal((made.train, made.test), (want.train, want.test))
+  np.testing.assert_array_equal(made.partition.offsets, [0, 2, 7])
+
+
+WORDS = arrays(2, y=np.array(['no', 'yes']))
+RAGGED = arrays(2, x=[[1, 2], [3]])
+test_what_is_no_data_is_refused = refused(
+  lambda clients: data.from_clients(clients, arrays(3)),
+  ([arrays(2), WORDS], "client 1: 'y' is str, not numbers"),
+  ({'emil': WORDS}, "client 'emil': 'y' is str"),
+  ([WORDS] * 9, "^clients 0, 1, 2 and 6 more: 'y' is str[^\n]*$"),
+  ([RAGGED], 'client 0 has samples of different shapes'),
+  ([arrays(2)['x']], 'client 0 is of type ndarray; pass'),
+  (arrays(2), "client 'x' is of type ndarray; pass"),
+  (Table(), 'clients is one Dataset; pass a list'),
+  ({'train': arrays(2), 'test': arrays(2)}, r"has the splits \['train', 'tes"),
+  ([arrays(i, **{f'{i}': np.ones(1)}) for i in range(9)], 'are 5 problems m'),
+)
+
+
+def assembled(clients, test=None, start=0.0, **fields):
+  def loss(params, batch):
+    return {'loss': batch['x'].sum(1) * sum(jax.tree.leaves(params)) ** 2}
+
+  test = arrays(3) if test is None else test
+  problem = custom.problem((start, loss), clients, test)
+  c = config.Config(population=len(clients), cohort=1, rounds=1, **fields)
+  return experiment.assemble(c, problem, problem.partition)
+
+
+def spoiled(samples, value=np.nan, row=0):
+  x = arrays(samples)['x']
+  x[row, 1:] = value
+  return arrays(samples, x=x)
+
+
+test_numbers_that_are_not_finite_are_refused = refused_calls(
+  (
+    lambda: assembled({'a': arrays(2), 'b': spoiled(3)}),
+    "client 'b': 'x' is N",
+  ),
+  (
+    lambda: assembled([spoiled(3, np.inf)] * 5),
+    '0, 1, 2 and 2 more: .* in 10 ',
+  ),
+  (lambda: assembled([arrays(2)], spoiled(2)), "the test: 'x' is NaN or infin"),
+  (lambda: assembled([arrays(2)], start=()), 'model has no parameters'),
+)
+
+
+def test_samples_that_nobody_holds_may_be_anything():
+  """Catches owners that are looked up by the wrong index."""
+  x = np.array([0, 0, np.nan, np.inf])
+  own_arrays.check_finite(
+    {'x': x}, ragged.Partition(np.array([1, 0]), np.array([0, 2]))
+  )
+  part = ragged.Partition(np.array([0, 3, 1]), np.array([0, 1, 3]))
+  with pytest.raises(ValueError, match=r'^client 1: .* in 1 of'):
+    own_arrays.check_finite({'x': x}, part)
+
+
+@pytest.mark.parametrize('ids', [None, 'abcd'])
+def test_a_store_is_looked_at_when_it_is_written(tmp_path, ids):
+  """Catches a store whose NaN no start would see."""
+  parts = [[*ids[:2]], [*ids[2:]]] if ids else [None, None]
+  chunks = [store.Chunk([1, 2], arrays(3), ids=parts[0])]
+  chunks += [store.Chunk([2, 3], spoiled(5, np.inf, -1), ids=parts[1])]
+  with pytest.raises(ValueError, match="^client 'd': " if ids else '^client 3'):
+    store.write(tmp_path / 'store', chunks, arrays(3), None)
+
+
+def test_batches_larger_than_clients_are_said_once(capsys):
+  """Samples that repeat in a batch went unnoticed."""
+  progress.note_once.cache_clear()
+  for _ in range(2):
+    assembled([arrays(2), arrays(4)], batch_size=3)
+    assembled([arrays(2), arrays(4)], batch_size=2)
+  said = capsys.readouterr().err
+  assert said.count('batch_size=3 exceeds the data of 1 of 2 clients') == 1
+  assert said.count('batch_size') == 2  # the other is the advice
