@@ -37,6 +37,7 @@ class Dataset(NamedTuple):
     partition: which samples each client holds, where the data set says it.
     vocabulary: of tokens, which are below it; None of other data, and of a
       published tokenizer, whose models have a size of their own.
+    tokenizer: of texts, the content of a tokenizer.json; see `tokenization`.
   """
 
   name: str
@@ -45,6 +46,7 @@ class Dataset(NamedTuple):
   num_classes: int | None = None
   partition: ragged.Partition | None = None
   vocabulary: int | None = None
+  tokenizer: str | None = None
 
 
 class DataError(ValueError):

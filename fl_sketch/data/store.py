@@ -49,6 +49,7 @@ class Store(NamedTuple):
     held_out: int64[population + 1] as `offsets`, of the test examples that
       clients hold out, possibly none; None where they belong to no client.
     ids: bytes[population], names of the clients in UTF-8; None without names.
+    tokenizer: of texts, see `sources.Dataset`; None in older stores.
   """
 
   train: Arrays
@@ -58,6 +59,7 @@ class Store(NamedTuple):
   scale: dict[str, float]
   held_out: np.ndarray | None = None
   ids: np.ndarray | None = None
+  tokenizer: str | None = None
 
   @property
   def partition(self) -> Partition:
@@ -113,7 +115,8 @@ def open(folder: str | os.PathLike) -> Store:
   named = {'offsets': offsets, 'held': held, 'ids': ids}
   arrays |= {name: x for name, x in named.items() if x is not None}
   store_digests.check(folder, arrays, recorded)
-  return Store(train, test, offsets, num_classes, scale, held, ids)
+  more = held, ids, about.get('tokenizer')
+  return Store(train, test, offsets, num_classes, scale, *more)
 
 
 def is_mapped(arrays: Mapping[str, Any]) -> bool:

@@ -48,6 +48,7 @@ def write(
   test: Arrays | None,
   num_classes: int | None,
   population: int | None = None,
+  tokenizer: str | None = None,
 ):
   """Writes a store atomically, with one chunk of clients in memory at a time.
 
@@ -69,6 +70,7 @@ def write(
       the held-out samples of all clients.
     num_classes: number of labels 'y'; None if they are no classes.
     population: clients of all chunks, for the bar; None if it is unknown.
+    tokenizer: of texts, see `sources.Dataset`.
 
   Raises:
     ValueError: arrays do not fit together or are not finite, or a client has no
@@ -91,6 +93,7 @@ def write(
   try:
     with bar:
       about = _fill(aside, chunks, test, num_classes, bar)
+    about['tokenizer'] = tokenizer
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
     store_digests.note_times(aside, about['sha256'])
     rename(aside, folder)

@@ -100,10 +100,12 @@ def load(
     whole = all(label.isdecimal() for label in labels)
     classes = sorted(labels, key=int if whole else None)
     train, test = _sentences(parts, encoder, length, classes)
-    return sources.Dataset(name, train, test, len(classes), vocabulary=size)
+    of = len(classes), None, size, encoder.content
+    return sources.Dataset(name, train, test, *of)
   length = checks.count('length', length or WINDOW)
   train, test = (_windows(part, encoder, length) for part in parts)
-  return sources.Dataset(name, train, test, encoder.size, vocabulary=size)
+  of = encoder.size, None, size, encoder.content
+  return sources.Dataset(name, train, test, *of)
 
 
 def sst2(
@@ -144,7 +146,8 @@ def sst2(
   train, test = _sentences(parts, encoder, length, _LABELS)
   # Not as many as were found: models keep their size.
   size = None if tokenizer is not None else vocabulary or VOCABULARY
-  return sources.Dataset('sst2', train, test, len(_LABELS), vocabulary=size)
+  of = len(_LABELS), None, size, encoder.content
+  return sources.Dataset('sst2', train, test, *of)
 
 
 def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:

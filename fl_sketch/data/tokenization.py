@@ -1,6 +1,7 @@
 """Numbers texts: by letters, or by word pieces of the tokenizers library."""
 
 from collections.abc import Callable, Iterable, Sequence
+import json
 import pathlib
 from typing import Any, NamedTuple
 
@@ -19,13 +20,14 @@ class Tokenizer(NamedTuple):
   size: int  # numbers are below it; that of padding is 0
   first: int | None = None  # put before a text; None where there is none
   last: int | None = None  # likewise behind it
+  content: str = ''  # of a tokenizer.json of Hugging Face, with equal ids
 
 
-def characters(letters: Iterable[str]) -> Tokenizer:
+def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
   """Numbers letters, or words, as TensorFlow Federated does.
 
-  0 is padding, then come the letters in their order, one number for all others,
-  the beginning and the end.
+  0 is padding, so letter i, counted from 0, has the id i + 1; then come one id
+  for all others, the beginning and the end. In `content` these are `_SPECIAL`.
 
   >>> tokenizer = characters('ab')
   >>> tokenizer.encode(['ba?']), tokenizer.first, tokenizer.last, tokenizer.size
@@ -33,11 +35,30 @@ def characters(letters: Iterable[str]) -> Tokenizer:
 
   Args:
     letters: of the alphabet; one that comes again is that of before.
+    between: what stands between two in a text: ' ', of words.
   """
   ids = {letter: i + 1 for i, letter in enumerate(dict.fromkeys(letters))}
   other = checks.count('letters', len(ids)) + 1
   encode = lambda texts: [[ids.get(x, other) for x in text] for text in texts]
-  return Tokenizer(encode, other + 3, first=other + 1, last=other + 2)
+  special = dict(zip(_SPECIAL, (0, other, other + 1, other + 2), strict=True))
+  flags = 'single_word', 'lstrip', 'rstrip', 'normalized'
+  pattern = {'String': between} if between else {'Regex': r'[\s\S]'}
+  content = json.dumps({
+    'version': '1.0',
+    'added_tokens': [
+      {'id': i, 'content': name, 'special': True} | dict.fromkeys(flags, False)
+      for name, i in special.items()
+    ],
+    'pre_tokenizer': {
+      'type': 'Split', 'pattern': pattern, 'invert': False,
+      'behavior': 'Removed' if between else 'Isolated',
+    },
+    'decoder': None if between else {'type': 'Fuse'},
+    'model': {
+      'type': 'WordLevel', 'vocab': special | ids, 'unk_token': _SPECIAL[1],
+    },
+  })  # fmt: skip
+  return Tokenizer(encode, other + 3, other + 1, other + 2, content)
 
 
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
@@ -146,7 +167,10 @@ def _of_library(encoder: Any) -> Tokenizer:
     for tokens in encoder.encode_batch(list(texts), add_special_tokens=False)
   ]
   first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
-  return Tokenizer(encode, encoder.get_vocab_size(), first, last)
+  known = [x for x in _SPECIAL if encoder.token_to_id(x) is not None]
+  encoder.add_special_tokens(known)
+  size = encoder.get_vocab_size()
+  return Tokenizer(encode, size, first, last, encoder.to_str())
 
 
 def _bert(model):
@@ -155,4 +179,5 @@ def _bert(model):
   encoder = tokenizers.Tokenizer(model)
   encoder.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
   encoder.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  encoder.decoder = tokenizers.decoders.WordPiece()
   return encoder

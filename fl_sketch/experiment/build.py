@@ -18,11 +18,16 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
+from fl_sketch.utils import display
 import numpy as np
 
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
+@display.shown(
+  'config.algorithm', 'config.rounds', 'config.cohort', 'partition.population',
+  'partition.samples', 'guarantee.statement.epsilon',
+)  # fmt: skip
 class Experiment(NamedTuple):
   """Everything that `training.train` needs.
 
@@ -53,6 +58,8 @@ class Experiment(NamedTuple):
       which it evaluates as well; None for none.
     merge: (`Hyper.frozen`, params) -> the model's parameters; None where
       nothing is frozen.
+    model: as of `Problem`.
+    tokenizer: likewise.
   """
 
   config: Config
@@ -77,6 +84,8 @@ class Experiment(NamedTuple):
   held_data: dict[str, np.ndarray] | None = None
   personalize: Callable[..., Any] | None = None
   merge: Callable[[Any, Any], Any] | None = None
+  model: Any = None
+  tokenizer: str | None = None
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -213,6 +222,8 @@ def assemble(
     held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
     merge=problem.merge,
+    model=problem.model,
+    tokenizer=problem.tokenizer,
   )
 
 

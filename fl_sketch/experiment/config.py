@@ -6,7 +6,13 @@ import dataclasses
 from typing import Any
 
 from fl_sketch.experiment.fields import privacy, registries
-from fl_sketch.utils import checks, fields as field_rules, old_fields, plugins
+from fl_sketch.utils import (
+  checks,
+  display,
+  fields as field_rules,
+  old_fields,
+  plugins,
+)
 
 # Fields that may differ when a run is resumed. They change no number of any
 # round, but for clients_per_step, with which sums are equal up to rounding.
@@ -38,12 +44,13 @@ def checked() -> Iterator[None]:
     raise ConfigError(str(e)) from e
 
 
+@display.shown()
 @dataclasses.dataclass(frozen=True)
 class Config(privacy.PrivacyFields):
   """A config; a field that is None leaves the choice to the component.
 
-  >>> Config(algorithm='safl', sketch='srht(size=9)').sketch
-  {'kind': 'srht', 'size': 9}
+  >>> Config(algorithm='safl', sketch='srht(size=9)')
+  Config(algorithm='safl', sketch={'kind': 'srht', 'size': 9})
 
   Raises:
     ConfigError: a field is out of range, names a part that does not exist, or

@@ -72,6 +72,7 @@ def problem(
     scale={},
     partition=dataset.partition,
     apply_fn=apply_fn,
+    model=None if plain else model,
   )
 
 

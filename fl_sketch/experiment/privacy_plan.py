@@ -22,6 +22,7 @@ from fl_sketch.privacy.accounting import (
   types,
 )
 from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
+from fl_sketch.utils import display
 import numpy as np
 
 _NATURAL = {
@@ -35,6 +36,10 @@ _OF_RELEASE = (
 )  # fmt: skip
 
 
+@display.shown(
+  'statement.epsilon', 'statement.delta', 'statement.trust', 'statement.noise',
+  'mechanism.unit', 'stated_multiplier',
+)  # fmt: skip
 class PrivacyGuarantee(NamedTuple):
   """The DP guarantee of a private run, and the noise that provides it.
 

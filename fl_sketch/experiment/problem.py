@@ -49,6 +49,8 @@ class Problem(NamedTuple):
       are, if the data say so.
     frozen: parameters that are not trained, as `Hyper.frozen`; None for none.
     merge: (frozen, params) -> those of the model; None where nothing is frozen.
+    model: as `models.as_model` takes it; None where there is only a loss.
+    tokenizer: of texts, see `data.sources.Dataset`.
   """
 
   data: dict[str, np.ndarray]
@@ -63,6 +65,8 @@ class Problem(NamedTuple):
   held_out: tuple[ragged.Partition, dict[str, np.ndarray]] | None = None
   frozen: Any = None
   merge: Callable[[Any, Any], Any] | None = None
+  model: Any = None
+  tokenizer: str | None = None
 
 
 @datasets.register(clients=True)
@@ -148,6 +152,8 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     partition=dataset.partition,
     apply_fn=_of_options(c, whole, lambda o: losses.outputs(made(o), **scale)),
     held_out=held_out,
+    model=module,
+    tokenizer=getattr(dataset, 'tokenizer', None),
   )
 
 

@@ -2,7 +2,8 @@
 
 `as_model` writes a module of a library as a `Model`. `make` builds a model by
 name, `register` adds one of another module, `init_params` draws parameters,
-which `pretrained` reads from safetensors files instead; `losses` has losses and
+which `pretrained` reads from safetensors files instead, and `export` writes for
+transformers; `losses` has losses and
 metrics of one batch, and `kinds` what they are of.
 `lora` adds factors of low rank to kernels, and freezes other parameters.
 `linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`, `vit` and

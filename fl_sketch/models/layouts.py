@@ -23,8 +23,11 @@ class Layout(NamedTuple):
   inside: Mapping[str, str | tuple[str, int]]
   spare: str = r'(?!.*encoder\.layer\.)'  # what a file may have beside them
   transposed: bool = True  # whether kernels in blocks are [out, in]
-  # Of a module, fields of config.json, which shapes do not tell.
+  # Of a module, fields of config.json, which shapes do not tell, and the values
+  # that suit it; `published` writes the first one.
   expected: Callable[[Any], dict[str, Any]] = lambda module: {}
+  # Other fields -> attributes of the module, or the arrays of so many rows.
+  sizes: Mapping[str, str] = {'': 'a layout of transformers'}  # it has none
 
 
 def _of_gpt(module):
@@ -39,9 +42,11 @@ def _of_gpt(module):
 
 
 def _of_llama(module):
+  kinds = 'llama', 'qwen2'
   return {
-    'model_type': ('llama', 'qwen2'),
+    'model_type': kinds[::-1] if module.qkv_bias else kinds,
     'num_attention_heads': (module.heads,),
+    'num_key_value_heads': (module.kv_heads or module.heads,),
     'rms_norm_eps': (module.epsilon,),
     'rope_theta': (module.theta,),
     'rope_type': ('default',),
@@ -50,6 +55,27 @@ def _of_llama(module):
     'use_sliding_window': (False,),
   }
 
+
+def _inside_encoder(attention):
+  parts = ((x, f'{attention}.{x}') for x in ('query', 'key', 'value'))
+  names = {f'attention/{ours}': f'attention.{x}' for ours, x in parts}
+  names['attention/out'] = 'attention.output.dense'
+  return names | {'mlp_in': 'intermediate.dense', 'mlp_out': 'output.dense'}
+
+
+_SIZES = {
+  'vocab_size': 'words', 'hidden_size': 'width', 'num_hidden_layers': 'depth',
+  'intermediate_size': 'block_0/mlp_out/kernel',
+}  # fmt: skip
+_OF_GPT = {
+  'vocab_size': 'words', 'n_positions': 'positions', 'n_embd': 'width',
+  'n_layer': 'depth', 'n_inner': 'block_0/mlp_out/kernel',
+  'tie_word_embeddings': 'tied',
+}  # fmt: skip
+_ARCHITECTURES = {
+  'bert': 'BertForSequenceClassification', 'gpt2': 'GPT2LMHeadModel',
+  'llama': 'LlamaForCausalLM', 'qwen2': 'Qwen2ForCausalLM',
+}  # fmt: skip
 
 LAYOUTS: dict[type[nn.Module], Layout] = {
   vit.ViT: Layout(
@@ -63,12 +89,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'head': 'classifier',
     },
     inside={
-      'attention/query': 'attention.attention.query',
-      'attention/key': 'attention.attention.key',
-      'attention/value': 'attention.attention.value',
-      'attention/out': 'attention.output.dense',
-      'mlp_in': 'intermediate.dense',
-      'mlp_out': 'output.dense',
+      **_inside_encoder('attention'),
       'norm_attention': 'layernorm_before',
       'norm_mlp': 'layernorm_after',
     },
@@ -85,14 +106,16 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'head': 'classifier',
     },
     inside={
-      'attention/query': 'attention.self.query',
-      'attention/key': 'attention.self.key',
-      'attention/value': 'attention.self.value',
-      'attention/out': 'attention.output.dense',
-      'mlp_in': 'intermediate.dense',
-      'mlp_out': 'output.dense',
+      **_inside_encoder('self'),
       'norm_attention': 'attention.output.LayerNorm',
       'norm_mlp': 'output.LayerNorm',
+    },
+    expected=lambda module: {'model_type': ('bert',)},
+    sizes=_SIZES
+    | {
+      'num_attention_heads': 'heads',
+      'max_position_embeddings': 'positions',
+      'num_labels': 'num_classes',
     },
   ),
   gpt.GPT: Layout(
@@ -117,6 +140,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
     spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
     transposed=False,
     expected=_of_gpt,
+    sizes=_OF_GPT,
   ),
   llama.Llama: Layout(
     prefix='model.',
@@ -135,6 +159,8 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
     },
     spare=r'lm_head\.weight$|.*\.rotary_emb\.inv_freq$',
     expected=_of_llama,
+    sizes=_SIZES
+    | {'max_position_embeddings': 'length', 'tie_word_embeddings': 'tied'},
   ),
 }
 _HEADS = 'head/', 'logits/'
@@ -149,11 +175,11 @@ def of(module: nn.Module) -> Layout | None:
 
 def source(
   layout: Layout, names: Collection[str], name: str
-) -> tuple[str, Move]:
+) -> tuple[str, Move, int]:
   """Finds one of our arrays, such as 'block_0/mlp_in/kernel', in a file.
 
-  Of the `names` in the file, returns its own and a function from their array to
-  ours.
+  Of the `names` in the file, returns its own, a function from their array to
+  ours, and which third of theirs that is.
   """
   prefixed = any(each.startswith(layout.prefix) for each in names)
   start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''
@@ -162,20 +188,52 @@ def source(
     name = name[block.end() :]
   layer, _, leaf = name.rpartition('/')
   if not layer:  # an array that is no layer's
-    return start + layout.whole[leaf], lambda x: x.reshape(x.shape[-2:])
+    return start + layout.whole[leaf], lambda x: x.reshape(x.shape[-2:]), 0
   theirs = (layout.inside if block else layout.whole)[layer]
-  move = lambda x: x
+  move, third = (lambda x: x), 0
   if isinstance(theirs, tuple):
     theirs, third = theirs
     move = lambda x: np.array_split(x, 3, axis=-1)[third]
   if leaf == 'kernel' and (layout.transposed or not block):
     move = _transposed
-  return f'{start}{theirs}.{_LEAF[leaf]}', move
+  return f'{start}{theirs}.{_LEAF[leaf]}', move, third
 
 
 def _transposed(x):
   """[out, in] or [out, channels, rows, cols] -> [in, out], channels last."""
   return x.T if x.ndim < 4 else x.transpose(2, 3, 1, 0).reshape(-1, len(x))
+
+
+def published(
+  module: Any, flat: Mapping[str, np.ndarray], length: int
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """Of our arrays by name, config.json and the arrays of a file.
+
+  They are what `source` reads and `faults` finds right; `length` is of inputs.
+
+  Raises:
+    ValueError: transformers have no such model.
+  """
+  layout = of(module) or Layout('', '', {}, {})
+  config = {k: v[0] for k, v in layout.expected(module).items() if v}
+  known = {name: len(x) for name, x in flat.items()} | {'length': length}
+  for field, ours in layout.sizes.items():
+    config[field] = known.get(ours, getattr(module, ours, None))
+    if config[field] is None:
+      raise ValueError(
+        f'{type(module).__name__} without {ours} cannot be exported; GPT with '
+        'learned positions, Llama and BERT can.'
+      )
+  if rope := {k: config[k] for k in config if k in ('rope_theta', 'rope_type')}:
+    config['rope_parameters'] = rope  # since transformers 5
+  config['architectures'] = [_ARCHITECTURES[config['model_type']]]
+  parts: dict[str, dict[int, np.ndarray]] = {}
+  for name, x in flat.items():
+    theirs, move, third = source(layout, [layout.prefix], name)
+    x = x.T if move is _transposed else x
+    parts.setdefault(theirs, {})[third] = x
+  join = lambda x: np.concatenate([x[i] for i in sorted(x)], axis=-1)
+  return config, {name: join(x) for name, x in parts.items()}
 
 
 def faults(
@@ -187,7 +245,7 @@ def faults(
   """
   head = stored.get('lm_head.weight')
   if head is not None and getattr(module, 'tied', False):
-    words, _ = source(layout, stored, 'words')
+    words, *_ = source(layout, stored, 'words')
     if not np.array_equal(head, stored.get(words, 0)):
       yield f'lm_head.weight is not {words}, so not tied'
   path = path.with_name('config.json')

@@ -18,12 +18,13 @@ _LOG = logging.getLogger(__name__)
 _HEAD = 'head/'
 
 
-def save(path: str | os.PathLike, params: Any) -> None:
+def save(path: str | os.PathLike, params: Any, **about: str) -> None:
   """Writes parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
 
   Args:
     path: of the file, whose folder must be there.
     params: a tree of arrays.
+    **about: texts by name, in the head of the file.
   """
   with extras.needed('weights'):
     from safetensors import numpy as files
@@ -32,7 +33,8 @@ def save(path: str | os.PathLike, params: Any) -> None:
     for path, x in jax.tree.leaves_with_path(params)
   }
   # What is written is the memory: of a transposed view, in another order.
-  files.save_file({k: np.asarray(x, order='C') for k, x in flat.items()}, path)
+  flat = {k: np.asarray(x, order='C') for k, x in flat.items()}
+  files.save_file(flat, path, about)
 
 
 def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
@@ -71,7 +73,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   for name, drawn in flat.items():
     theirs, move = name, lambda x: x
     if layout is not None:
-      theirs, move = layouts.source(layout, stored, name)
+      theirs, move, _ = layouts.source(layout, stored, name)
     value = move(stored[theirs]) if theirs in stored else None
     used.add(theirs)
     if value is not None and value.shape == drawn.shape:

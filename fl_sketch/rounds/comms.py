@@ -12,6 +12,7 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
+from fl_sketch.utils import display
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -21,6 +22,7 @@ Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 SHARD = 'shard'
 
 
+@display.shown('up', 'down')
 class Bill(NamedTuple):
   """Communication cost of a round: bytes of one participant; both uint32[]."""
 

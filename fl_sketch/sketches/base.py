@@ -5,7 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch.sketches import primitives
-from fl_sketch.utils import renamed
+from fl_sketch.utils import display, renamed
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,6 +61,7 @@ class Properties(NamedTuple):
   embedding: bool = True
 
 
+@display.shown('properties.name', 'properties.floats', 'properties.alpha')
 @renamed.members(like='zero_table')
 class Sketch(NamedTuple):
   """Pure functions of one linear sketch; equal keys mean equal hash functions.

@@ -16,12 +16,13 @@ from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import (
   checkpoints,
   identity,
+  language,
   log,
   same_run,
   saved_params,
   workdir,
 )
-from fl_sketch.utils import extras
+from fl_sketch.utils import display, extras
 import jax
 import numpy as np
 
@@ -80,6 +81,7 @@ def _rounds_in(folder: pathlib.Path, *names: str) -> list[int]:
   return sorted({*itertools.chain(*found)})
 
 
+@display.shown('folder', 'config.algorithm')
 class Run:
   """A run as its folder holds it; each part is read when it is asked for."""
 
@@ -202,12 +204,18 @@ class Run:
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
     """Writes the model, with adapters merged, for the field `pretrained`."""
-    params = self.params
-    if self.config.lora is not None:
-      exp = self.experiment
-      assert exp.merge is not None  # of a lora
-      params = exp.merge(exp.hyper.frozen, self._trained)
-    pretrained.save(path, params)
+    pretrained.save(path, self.merged())
+
+  def merged(self) -> Any:
+    """Returns `params`, with adapters merged into those of the model."""
+    if self.config.lora is None:
+      return self.params
+    exp = self.experiment
+    assert exp.merge is not None  # of a lora
+    return exp.merge(exp.hyper.frozen, self._trained)
+
+  tokenizer = property(language.tokenizer)
+  generate, export = language.generate, language.export
 
   @functools.cached_property
   def _apply(self) -> Any:

@@ -21,12 +21,13 @@ from fl_sketch.training import (
   signals,
   workdir as workdir_lib,
 )
-from fl_sketch.utils import extras, progress as progress_lib
+from fl_sketch.utils import display, extras, progress as progress_lib
 import jax
 
 _FAR = 10  # times the first loss: the noise of training stays below it
 
 
+@display.shown('finished')
 class Result(NamedTuple):
   """Outcome of a run.
 
@@ -36,12 +37,14 @@ class Result(NamedTuple):
     finished: False if a signal stopped the run, which can then be resumed.
     left_out: by metric, as 'rejected_clients', how many clients all rounds have
       left out, and in how many rounds.
+    metrics: the logged rows, as of `loaded.Run`.
   """
 
   state: rounds.FedState
   row: dict[str, Any]
   finished: bool
   left_out: dict[str, list[int]]
+  metrics: Any = None
 
 
 def train(
@@ -121,7 +124,7 @@ class _Loop:
     self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
-    self.row = self.files.begin(self.start)
+    self.row = self.files.begin(self.start, exp.tokenizer)
     kept = self.store.rounds
     self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
@@ -173,8 +176,11 @@ class _Loop:
     self._enter(pending)
     if self.store.newest != done and done:
       self._save(done)
-    left_out = self.log.ledger.left_out
-    return Result(self.runner.state, self.row, done >= c.rounds, left_out)
+    path = self.files.metrics
+    rows = reporting.read_metrics(path) if path.exists() else []
+    metrics = reporting.as_array(rows)
+    out = self.log.ledger.left_out
+    return Result(self.runner.state, self.row, done >= c.rounds, out, metrics)
 
   def _save(self, done):
     state, rows = self.runner.state, self.runner.client_state

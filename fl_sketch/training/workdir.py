@@ -109,6 +109,7 @@ class Workdir:
   """Writes the files of a run, from the first process only.
 
   config.json: every field of the config. problem.json: see `identity.of`.
+  tokenizer.json: of texts, in the form of Hugging Face.
   metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
   versions, device. `finished` says whether an earlier start has played all
   rounds.
@@ -135,7 +136,9 @@ class Workdir:
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
-  def begin(self, rounds_done: int) -> dict[str, Any]:
+  def begin(
+    self, rounds_done: int, tokenizer: str | None = None
+  ) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.
 
     A finished run stays as it is; the summary of a shorter one is removed.
@@ -149,6 +152,8 @@ class Workdir:
     # Before any round: no later start may release it with another problem.
     files.replace(self.folder / 'problem.json', self._problem)
     files.replace(self.folder / 'config.json', self._fields)
+    if tokenizer is not None:
+      files.replace(self.folder / 'tokenizer.json', tokenizer)
     files.replace(self.metrics, _lines(rows))
     if not all_done:
       (self.folder / 'summary.json').unlink(missing_ok=True)

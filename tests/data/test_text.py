@@ -236,3 +236,18 @@ def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
       (poems / file).write_text(content)
     with pytest.raises(ValueError, match=message):
       text.load(path, tmp_path, **options)
+
+
+@pytest.mark.parametrize('between', ['', ' '])
+def test_what_is_kept_of_a_vocabulary_encodes_alike(between):
+  """Catches ids that are one too low, and letters that are joined by spaces."""
+  units = ['to', 'be', 'or'] if between else 'ab \nc'
+  ours = tokenization.characters(units, between)
+  kept = tokenizers.Tokenizer.from_str(ours.content)
+  text = between.join(units)
+  assert kept.encode(text).ids == [1 + i for i in range(len(units))]
+  assert kept.decode(kept.encode(text).ids) == text
+  other = between.join([*units, '?'])
+  assert kept.encode(other).ids[-1] == len(units) + 1
+  assert kept.decode([0, len(units) + 2, 1, len(units) + 3]) == units[0]
+  assert kept.get_vocab_size() == ours.size

@@ -4,6 +4,13 @@ import numpy as np
 import pytest
 
 
+def libraries():
+  """(torch, transformers); skips the test without them."""
+  reason = 'transformers and torch are not installed: nothing to compare with'
+  names = 'torch', 'transformers'
+  return [pytest.importorskip(name, reason=reason) for name in names]
+
+
 def logits(build, inputs, folder, scale=1.0):
   """Logits of a model with normal weights, which is saved in a folder.
 
@@ -13,9 +20,7 @@ def logits(build, inputs, folder, scale=1.0):
     folder: gets model.safetensors and config.json.
     scale: of the weights.
   """
-  reason = 'transformers and torch are not installed: nothing to compare with'
-  torch = pytest.importorskip('torch', reason=reason)
-  transformers = pytest.importorskip('transformers', reason=reason)
+  torch, transformers = libraries()
   torch.manual_seed(0)
   model = build(transformers)
   with torch.no_grad():

@@ -120,7 +120,8 @@ def _write(spool, path, target, task, test_share):
     chunks = (_split(chunk, test_share) for chunk in chunks)
   shutil.rmtree(spool.folder / 'store', ignore_errors=True)
   made = spool.folder / 'store' / target.name
-  store.write(made, chunks, test, task.num_classes, len(trained))
+  of = task.num_classes, len(trained), task.tokenizer
+  store.write(made, chunks, test, *of)
   store_writer.rename(made, target)
 
 

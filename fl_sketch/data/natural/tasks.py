@@ -21,6 +21,7 @@ class NaturalTask(NamedTuple):
   arrays: Callable[[Records], Arrays]
   num_classes: int  # labels are 0 to num_classes - 1
   options: dict[str, Any]  # what it was made with, as JSON has it
+  tokenizer: str | None = None  # of texts, see `sources.Dataset`
 
 
 def images(
@@ -186,9 +187,8 @@ def characters(
     texts = [_text(text) for text in column(records, *names)]
     return _paired(tokenizer, texts, length)
 
-  return NaturalTask(
-    arrays, tokenizer.size, {'letters': letters, 'length': length}
-  )
+  options = {'letters': letters, 'length': length}
+  return NaturalTask(arrays, tokenizer.size, options, tokenizer.content)
 
 
 def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
@@ -233,7 +233,7 @@ def next_words(
     names: the column of the sentences, by any of these names.
     length: of a sequence.
   """
-  tokenizer = tokenization.characters(vocabulary)
+  tokenizer = tokenization.characters(vocabulary, between=' ')
 
   def arrays(records: Records) -> Arrays:
     texts = [
@@ -241,8 +241,8 @@ def next_words(
     ]
     return _paired(tokenizer, texts, length, most=length + 1)
 
-  words = digests.of_text('\n'.join(vocabulary))
-  return NaturalTask(arrays, tokenizer.size, {'words': words, 'length': length})
+  options = {'words': digests.of_text('\n'.join(vocabulary)), 'length': length}
+  return NaturalTask(arrays, tokenizer.size, options, tokenizer.content)
 
 
 def word_counts(path: pathlib.Path, count: int) -> list[str]:

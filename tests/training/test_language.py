@@ -1,0 +1,103 @@
+"""A run of a language model writes text, and keeps its vocabulary."""
+
+import chex
+import draws
+from fl_sketch import experiment, training
+from fl_sketch.models import pretrained
+from fl_sketch.training import loaded, saved_params, workdir
+import jax
+import numpy as np
+import pytest
+import runs
+import torch_models
+
+from tests.data.test_text import PLAY
+
+FIELDS = runs.SMALL | {
+  'dataset': 'text', 'model': 'gpt_nano', 'loss': 'tokens',
+  'dataset_options': {'path': 'play.txt', 'tokens': 'characters', 'length': 9},
+  'model_options': {'width': 4, 'depth': 1, 'heads': 1},
+}  # fmt: skip
+LOGITS = np.array([-9.0, 1.0, 0.0, -1.0], np.float32)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+  """A run that was begun, whose data have gone."""
+  draws.by_numpy(monkeypatch)
+  (tmp_path / 'play.txt').write_text(PLAY * 9)
+  exp = experiment.build(FIELDS, str(tmp_path))
+  files = workdir.Workdir(tmp_path / 'run', exp.config, {})
+  files.begin(0, exp.tokenizer)
+  files.close()
+  saved_params.write(tmp_path / 'run/params', 1, exp.params)
+  run = loaded.load(tmp_path / 'run')
+  vars(run)['experiment'] = exp._replace(tokenizer=None)
+  return run
+
+
+def test_a_run_writes_text_and_is_exported(run, tmp_path):
+  """Catches ids that are shifted, and a vocabulary that goes with the data."""
+  letters = sorted({*PLAY})
+  ids = [1 + letters.index(x) for x in 'to be']
+  drawn = run.generate(ids, 6, temperature=0)
+  assert (drawn[:5], len(drawn)) == (ids, 11)  # more than the window has
+  text = run.generate('to be', 6, temperature=0)
+  assert text == run.tokenizer.decode(drawn)
+  run.export(tmp_path / 'hub')
+  path, exp = tmp_path / 'hub/model.safetensors', run.experiment
+  read = pretrained.load(path, exp.model, exp.params)
+  chex.assert_trees_all_equal(read, run.params)
+  (tmp_path / 'hub/tokenizer.json').rename(tmp_path / 'run/tokenizer.json')
+  assert run.generate('to be', 6, temperature=0) == text
+  (tmp_path / 'run/tokenizer.json').unlink()
+  with pytest.raises(ValueError, match="no vocabulary for prompt='to be'"):
+    run.generate('to be')
+
+
+def test_tokens_are_drawn_by_their_probability(run):
+  """Catches a window that rests, and a temperature or key that has no effect.
+
+  6 standard errors: a false alarm below 1e-6.
+  """
+  vars(run)['apply'] = lambda x: np.eye(7)[np.cumsum(x, axis=1) % 7]
+  expected = [1, 5]
+  for _ in range(6):
+    expected.append(sum(expected[-3:]) % 7)
+  assert run.generate([1, 5], 6, temperature=0, window=3) == expected
+  for ids, temperature, message in (
+    ([], 0, r'prompt=\[\] must have ids below 7'),
+    ([7], 0, r'prompt=\[7\] .* below 7'),
+    ([1], -1, 'temperature=-1'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      run.generate(ids, 2, temperature=temperature)
+  vars(run)['apply'] = lambda x: np.tile(LOGITS, (*x.shape, 1))
+  drawn = run.generate([0], 400, temperature=0.5, key=jax.random.key(3))
+  p = np.exp(2 * LOGITS) / np.exp(2 * LOGITS).sum()
+  shares = np.bincount(drawn[1:], minlength=4) / 400
+  assert (abs(shares - p) < 6 * np.sqrt(p * (1 - p) / 400) + 1e-3).all()
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings('ignore')  # of transformers
+def test_a_trained_decoder_writes_the_same_text_in_transformers(tmp_path):
+  """Catches what random weights hide: a tokenizer or config of another run."""
+  _, transformers = torch_models.libraries()
+  (tmp_path / 'play.txt').write_text(PLAY * 60)
+  options = FIELDS['dataset_options'] | {'length': 60}
+  fields = FIELDS | {
+    'dataset_options': options, 'model_options': None, 'rounds': 150,
+    'local_optimizer': 'adamw', 'client_lr': 0.003, 'eval_every': 50,
+  }  # fmt: skip
+  exp = experiment.build(fields, str(tmp_path))
+  training.train(exp, str(tmp_path / 'run'), progress=False)
+  run = loaded.load(tmp_path / 'run', data_dir=str(tmp_path))
+  run.export(tmp_path / 'hub')
+  auto = transformers.AutoModelForCausalLM, transformers.AutoTokenizer
+  theirs, coder = (kind.from_pretrained(tmp_path / 'hub') for kind in auto)
+  given = coder('ANNA:\n', return_tensors='pt')
+  output = theirs.generate(**given, max_new_tokens=50, do_sample=False)
+  text = coder.decode(output[0], skip_special_tokens=True)
+  assert run.generate('ANNA:\n', 50, temperature=0) == text
+  assert text.startswith('ANNA:\nto be or not\n\nEMIL:')
