@@ -14,6 +14,7 @@ import sys
 
 from absl import app, flags
 from fl_sketch import experiment, reporting, training
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import processes
 from fl_sketch.training import devices, identity, sinks, workdir
 import jax
@@ -45,7 +46,10 @@ _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Print memory, bytes and time of the run, then exit.'
 )
 _ADVISE = flags.DEFINE_integer(
-  'advise', None, 'Print compressors for so many uplink bytes, then exit.'
+  'advise', None, 'Compare compressors for so many uplink bytes, then exit.'
+)
+_ADVISE_DOWN = flags.DEFINE_integer(
+  'advise_down', None, 'The same for so many downlink bytes, or for both.'
 )
 _LOG_TO = flags.DEFINE_list(
   'log_to', [], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'
@@ -66,8 +70,8 @@ def main(argv):
       deterministic=_DETERMINISTIC.value,
     )
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
-  if (uplink_bytes := _ADVISE.value) is not None:
-    _advise(uplink_bytes)
+  if not {_ADVISE.value, _ADVISE_DOWN.value} <= {None}:
+    _advise(folder)
     return
   with errors.refused():
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
@@ -93,20 +97,26 @@ def main(argv):
   if jax.process_index() == 0:
     print(reporting.summary_line(row, done), folder)
     if exp.guarantee is not None:
-      print(exp.guarantee.statement.sentence())
+      of_run = f'{folder}/summary.json, "privacy"'
+      where = of_run if done else 'fl-sketch account'
+      print(exp.guarantee.statement.headline(where))
   if not done:
     sys.exit(STOPPED)
 
 
-def _advise(uplink_bytes: int):
-  """Prints what `planning.advise_compression` finds."""
+def _advise(folder: str):
+  """Prints and draws what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
+  fields, up, down = configs.fields(), _ADVISE.value, _ADVISE_DOWN.value
   with errors.refused():
+    c = config_lib.Config.from_mapping(fields | {'sweep': None})
     choices = planning.advise_compression(
-      configs.fields() | {'sweep': None}, uplink_bytes, _DATA_DIR.value
+      c, up, _DATA_DIR.value, downlink_bytes=down
     )
-  print(planning.choices_table(choices), end='')
+    print(planning.choices_table(choices))
+    print(f'Flags of the first row:\n{planning.choice_flags(choices[0], c)}')
+    print('Picture:', planning.draw_choices(choices, folder))
 
 
 if __name__ == '__main__':

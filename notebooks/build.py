@@ -3,11 +3,13 @@
   python -m notebooks.build [NAME ...]
 
 The script is what is edited and read. The notebook has a cell that installs
-the package in Colab before its first cell, and the outputs of a run on a CPU.
+the package in Colab before its first cell, the outputs of a run on a CPU, and
+a title without the full stop that the script's docstring has.
 """
 
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -53,6 +55,7 @@ def notebook(script: pathlib.Path) -> nbformat.NotebookNode:
     nbformat.v4.new_code_cell(_INSTALL),
     *jupytext.read(script, fmt='py:percent').cells,
   ]
+  cells[1].source = re.sub(r'\A(# .*)\.$', r'\1', cells[1].source, flags=re.M)
   for i, cell in enumerate(cells):
     cell.id, cell.metadata = f'cell-{i}', {}
   return nbformat.v4.new_notebook(cells=cells, metadata=_ABOUT)

@@ -42,13 +42,55 @@ def write(folder: pathlib.Path):
   for key, (title, arxiv, authors) in PAPERS.items():
     page = _paper(key, title, arxiv, authors, found)
     pages.save(folder / 'papers' / f'{_stem(key)}.rst', page)
-  names = [_stem(key) for key in PAPERS]
-  text = (
-    'What each paper states, in its printed and in a corrected form, where our '
-    'algorithms depart from it, and what its experiments gave.\n'
-  )
-  index = [pages.title('Papers'), text, pages.toctree(names)]
-  pages.save(folder / 'papers' / 'index.rst', '\n'.join(index))
+  pages.save(folder / 'papers' / 'index.rst', _index(found))
+
+
+_INDEX = """\
+The page of a paper has its statements in the printed and in a corrected form,
+where our algorithms depart from it, and its experiments. *Statements* counts
+the printed forms by label: they hold, are loose, are known up to a constant
+(order), or are wrong. *Claims measured* counts the verdicts on the claims of
+its :doc:`studies </generated/results/index>`.
+"""
+_OWN = """\
+Experiments that no paper made, with the verdicts on their claims:
+"""
+
+
+def _index(found: list[results.Result]) -> str:
+  """The page of all papers, with counts from registry and stored verdicts."""
+  rows = []
+  for key, (title, arxiv, authors) in PAPERS.items():
+    (text,) = (t for t in _readmes() if f'arXiv:{arxiv}' in t)
+    claims = text.partition('**The paper claims** ')[2].partition('\n\n')[0]
+    own = [s for s in catalog.statements() if s.id.startswith(key)]
+    labels = [s.labels['printed'] for s in own if 'printed' in s.labels]
+    counts = ', '.join(f'{labels.count(x)} {x}' for x in sorted({*labels}))
+    counts = counts.replace('holds', 'hold')
+    measured = texts.summary(r for r in found if arxiv in r['source'])
+    link = f':doc:`{title} <{_stem(key)}>`'
+    source = f'{authors}, `arXiv:{arxiv} <https://arxiv.org/abs/{arxiv}>`__'
+    rows.append((f'{link}. {source}', claims, counts, measured))
+  own = []
+  for text in (t for t in _readmes() if '**The paper claims**' not in t):
+    named = {r['name']: r for r in found if f'| {r["name"]} |' in text}
+    links = ', '.join(f':doc:`/generated/results/{name}`' for name in named)
+    title = text.partition('\n')[0].removeprefix('# ')
+    own.append((title, links, texts.summary(named.values())))
+  head = 'paper', 'claims', 'statements', 'claims measured'
+  parts = [
+    pages.title('Papers'), _INDEX, pages.table(head, rows, '32 38 14 16'),
+    pages.title('Studies of this project', '-'), _OWN,
+    pages.table(('question', 'studies', 'claims measured'), own),
+    pages.toctree(map(_stem, PAPERS), 'hidden'),
+  ]  # fmt: skip
+  return '\n'.join(parts)
+
+
+def _readmes() -> list[str]:
+  folders = pathlib.Path(studies.__file__).parent
+  files = sorted(folders.glob('*/README.md'))
+  return [path.read_text(encoding='utf-8') for path in files]
 
 
 def _doc(function) -> str:

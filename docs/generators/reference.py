@@ -62,7 +62,19 @@ def _function(function) -> str:
 
 
 def _algorithms() -> str:
-  parts = [algorithms.costs_table(), '']
+  table, _, note = algorithms.costs_table().partition('\n\n')
+  head, *rows = markdown.cells(table)
+  sent = [head.index(name) for name in ('algorithm', 'up', 'down', 'keys')]
+  some = lambda row, places: [row[i] for i in places]
+  held = [i for i in range(len(head)) if i not in sent]
+  named = [[re.sub(r'\(.*\)', '', row[0]), *some(row, held)] for row in rows]
+  # One table of all columns is wider than a page.
+  parts = [
+    markdown.table(some(head, sent), [some(row, sent) for row in rows]),
+    'State, and what is held:\n',
+    markdown.table(['algorithm', *some(head, held)], named),
+    f'{note}\n',
+  ]
   for name in algorithms.names():
     costs = algorithms.describe(name).rpartition('\n\n')[2]
     function = _function(algorithms.entry(name).factory)

@@ -2,7 +2,6 @@
 
 import pathlib
 
-from fl_sketch import reporting
 from fl_sketch.experiment import config, parts, privacy_plan
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests
@@ -67,17 +66,14 @@ def draw(
   folder: pathlib.Path,
 ) -> None:
   """Draws epsilon.png, over the rounds, and trade_off.png into a folder."""
-  statement, picture = guarantee.statement, reporting.new_figure(5, 3.5)
-  ax = picture.subplots()
-  ax.plot(list(epsilons), list(epsilons.values()), marker='.')
-  ax.set(xlabel='round', ylabel=f'epsilon at delta {statement.delta:g}', ylim=0)
-  ax.set_title(
-    f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}'
+  panel = figures.Panel(
+    'round',
+    f'epsilon at delta {guarantee.statement.delta:g}',
+    [figures.Line('', list(epsilons), list(epsilons.values()))],
+    f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}',
   )
-  ax.grid(alpha=0.3)
-  picture.savefig(folder / 'epsilon.png', dpi=150, bbox_inches='tight')
-  figure = figures.draw([trade_off(guarantee)])
-  figure.savefig(folder / 'trade_off.png', dpi=150)
+  for name, shown in ('epsilon', panel), ('trade_off', trade_off(guarantee)):
+    figures.draw([shown]).savefig(folder / f'{name}.png', dpi=150)
 
 
 def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:

@@ -1,18 +1,20 @@
 """Predicts what a run takes: memory, communication cost, time.
 
 `plan` reads them off the compiled round and times a dry run of a few rounds.
-`advise_compression` compares compressors of equal bytes by the noise of a step,
-with the formulas of `compression_noise`.
+`advise_compression` compares compressors within budgets of bytes by the noise
+of a step, with the formulas of `compression_noise`.
 """
 
 from fl_sketch.planning.compression import (
   Choice,
   advise_compression,
+  choice_flags,
   choices_table,
+  draw_choices,
 )
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
 __all__ = [
-  'Choice', 'Plan', 'Wire', 'advise_compression', 'choices_table', 'dry_run',
-  'plan', 'wire',
+  'Choice', 'Plan', 'Wire', 'advise_compression', 'choice_flags',
+  'choices_table', 'draw_choices', 'dry_run', 'plan', 'wire',
 ]  # fmt: skip

@@ -1,146 +1,231 @@
 """Advises a compressor for a number of bytes, from a few measured updates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
+import itertools
+import math
+import pathlib
+import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, experiment, sketches
 from fl_sketch.experiment import config as config_lib, switching
 from fl_sketch.planning import compression_noise
+from fl_sketch.reporting import figures
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
-from fl_sketch.utils import checks, markdown
+from fl_sketch.utils import checks, markdown, registry
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
+import tqdm
 
-_ENTRY = 4  # bytes of the smallest payload
+_MEASURED = 2  # choices: a program takes longer to compile than to run
+_FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
+_FIELDS = 'sketch', 'codec', 'downlink_codec'
 
 
 class Choice(NamedTuple):
-  """A compressor, and the noise of the mean x of updates under it."""
+  """A compressor of both directions, and its noise on the mean x of updates."""
 
-  sketch: str | None  # as in a config, such as 'block_srht(size=60)'
+  sketch: str  # as in a config, such as 'block_srht(size=60)'
   codec: str | None  # likewise
+  downlink_codec: str | None  # likewise
   up: int  # bytes of a client's payload
-  down: int  # bytes of the broadcast without `downlink_codec`
+  down: int  # bytes of the broadcast
   alpha: float  # expected E||D - x||^2 / ||x||^2 of the estimate D of x
-  measured: float | None  # the same of the updates at hand; None without draws
+  measured: float | None  # the same of the updates at hand, of the best choices
   cosine: float  # see `compression_noise.step_cosine`
 
 
 @config_lib.checked()
 def advise_compression(
   config: Mapping[str, Any] | config_lib.Config,
-  uplink_bytes: int,
+  uplink_bytes: int | None = None,
   data_dir: str | None = None,
   problem: Any = None,
   *,
+  downlink_bytes: int | None = None,
   momentum: float = 0.9,
   draws: int = 8,
 ) -> list[Choice]:
-  r"""Compare compressors that send as many bytes, by the noise of a step.
+  r"""Compare compressors within budgets of bytes, by the noise of a step.
 
   The updates of one cohort are computed at the first parameters by the config's
   local work. With P their mean square, S the square of their mean over n
-  clients, and b entries:
-    float32 tables: alpha = d / b - 1.
-    tables in few bits: d / b - 1 + (d / b) omega P / (n S) and more, as clients
-      that share a rotation share errors: `compression_noise.correlated_omega`.
-    updates in few bits, by rotations of the clients: ((d / b) (1 + omega) - 1)
-      P / (n S), at the price of a dense downlink.
+  clients, and b entries, the noise of the uplink is
 
-  For learning rates there is `papers.chen.curvature.adviser`.
+  * d / b - 1 for tables in float32;
+  * d / b - 1 + (d / b) omega P / (n S) and more for tables in few bits, whose
+    clients share a rotation: see `compression_noise.correlated_omega`;
+  * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
+
+  A downlink in few bits multiplies 1 + alpha by its 1 + omega. A choice is left
+  out if another has fewer bytes up, fewer down and less noise; not so tables in
+  float32. For learning rates there is `papers.chen.curvature.adviser`.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
-  >>> best, *_ = advise_compression(c, 65, draws=0)
-  >>> best.up, best.codec
-  (65, 'eden(bits=1, num_coordinates=488)')
+  >>> best, *_ = advise_compression(c, 65, downlink_bytes=65, draws=0)
+  >>> best.up, best.down, best.sketch, best.codec, best.downlink_codec
+  (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
 
   Args:
     config: a `Config`, or its fields; its clients make local steps of SGD, or
       of its `local_optimizer`, whatever its algorithm.
-    uplink_bytes: of a client and round, 4 or more.
+    uplink_bytes: of a client and round, 4 or more; None does not limit them.
     data_dir: where tensorflow-datasets keeps its files.
     problem: as of `experiment.build`.
+    downlink_bytes: likewise of a client and round.
     momentum: of the server, for the cosine.
-    draws: keys over which the noise is measured; 0 leaves out `measured`.
+    draws: keys over which the noise of the first two choices is measured; 0
+      leaves out `measured`.
 
   Returns:
-    The choices, the largest cosine first.
+    The choices, the largest cosine first, rounded to two digits; among equal
+    ones the fewest bytes in both directions.
 
   Raises:
-    ConfigError: the config is wrong or private, the bytes are too few, or its
-      clients send no updates of the model.
+    ConfigError: the config is wrong or private, budgets are missing or too
+      small, or its clients send no updates of the model.
   """
-  if checks.count('uplink_bytes', uplink_bytes) < _ENTRY:
-    raise ValueError(
-      f'{uplink_bytes=} is too little for any compressor; use at least '
-      f'{_ENTRY}, of one float32 entry.'
-    )
+  budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
+  if {*budgets.values()} == {None}:
+    raise ValueError('No budget; set uplink_bytes, downlink_bytes or both.')
+  for name, size in budgets.items():
+    if size is not None and checks.count(name, size) < 4:
+      raise ValueError(
+        f'{name}={size} is too little for any compressor; use at least 4, of '
+        'one float32 entry.'
+      )
   updates = _updates(config, data_dir, problem)
-  choices = []
-  for candidate in _candidates(updates.shape[1], uplink_bytes):
-    alpha = _alpha(candidate, updates)
-    measured = _measure(candidate, updates, draws) if draws else None
-    cosine = compression_noise.step_cosine(alpha, momentum)
-    choices.append(Choice(*candidate[:4], alpha, measured, cosine))
-  return sorted(choices, key=lambda choice: -choice.cosine)
+  found = _worthwhile(_candidates(updates, uplink_bytes, downlink_bytes))
+  cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
+  choices = [choice._replace(cosine=cosine(choice)) for choice in found]
+  choices.sort(key=lambda c: (-round(c.cosine, 2), c.up + c.down))
+  count = min(_MEASURED, len(choices)) if draws else 0
+  for i in tqdm.trange(count, desc='noise', disable=None, leave=False):
+    measured = _measure(choices[i], updates, draws)
+    choices[i] = choices[i]._replace(measured=measured)
+  return choices
 
 
 def choices_table(choices: list[Choice]) -> str:
   """Write choices as a Markdown table."""
-  formats = '', '', ',', ',', '.3g', '.3g', '.3g'
+  formats = '', '', '', ',', ',', '.3g', '.3g', '.3g'
   cell = lambda x, form: '' if x is None else format(x, form)
   lines = [map(cell, choice, formats) for choice in choices]
-  return markdown.table(Choice._fields, lines, left=2)
+  return markdown.table(Choice._fields, lines, left=3)
 
 
-class _Candidate(NamedTuple):
-  """A sketch, a codec, the entries that they send, and the bits of each."""
+def draw_choices(choices: list[Choice], folder: str) -> pathlib.Path:
+  """Draw noise against bytes up and down, in advice.png of a folder."""
+  kinds = dict.fromkeys(choice.sketch.partition('(')[0] for choice in choices)
+  lines = []
+  for kind in kinds:
+    some = [choice for choice in choices if choice.sketch.startswith(kind)]
+    x, y = [c.up + c.down for c in some], [c.alpha for c in some]
+    lines.append(figures.Line(kind, x, y, points=True))
+  labels = 'bytes of a client and round, up and down', 'noise alpha'
+  panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
+  path = pathlib.Path(folder) / 'advice.png'
+  path.parent.mkdir(parents=True, exist_ok=True)
+  figures.draw([panel]).savefig(path, dpi=150)
+  return path
 
-  sketch: str | None
-  codec: str | None
-  up: int
-  down: int
-  op: sketches.Sketch
-  encoding: codecs.Codec
-  size: int
-  bits: int | None
+
+def choice_flags(choice: Choice, config: config_lib.Config) -> str:
+  """Format a choice as flags of ``fl-sketch train`` for this config.
+
+  The algorithm changes where the config's does not support sketch and codecs.
+
+  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, None, 1)
+  >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
+  >>> choice_flags(choice, c)
+  "--config.sketch='srht(size=8)' --config.downlink_codec='eden(bits=1)'"
+  """
+  set_to = {}
+  if not {*_FIELDS} <= {*algorithms.options(config.algorithm)}:
+    adaptive = config.server_optimizer not in (None, 'sgd')
+    set_to['algorithm'] = 'safl' if adaptive else 'iterative_sketching'
+  for name, value in zip(_FIELDS, choice, strict=False):
+    if value or getattr(config, name):
+      set_to[name] = value or 'none'
+  return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
 
 
-def _candidates(d: int, uplink_bytes: int) -> list[_Candidate]:
-  b = min(d, uplink_bytes // 4)
-  cyclic = sketches.block_cyclic(b), codecs.identity()
-  text = f'block_cyclic(size={b})'
-  found = [_Candidate(text, None, 4 * b, 4 * b, *cyclic, b, None)]
-  for bits in range(1, 5):
-    b = min(d, (uplink_bytes - 4) // bits * 8)
-    if b > 0:
-      up, text = bits * -(-b // 8) + 4, f'eden(bits={bits}, '
-      tables = sketches.block_srht(b), codecs.eden(bits, rotate=False)
-      updates = sketches.identity(), codecs.eden(bits, num_coordinates=b)
-      names = f'block_srht(size={b})', f'{text}rotate=False)'
-      found.append(_Candidate(*names, up, 4 * b, *tables, b, bits))
-      names = None, f'{text}num_coordinates={b})'
-      found.append(_Candidate(*names, up, 4 * d, *updates, b, bits))
+def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
+  """Build tables and coded updates that use the budgets in full."""
+  d, found = updates.shape[1], []
+  gram = updates @ updates.T / np.square(updates.sum(0)).sum()
+
+  def add(op, size, up, down):  # a table's size, (bits, entries) of each way
+    codec, back = _eden(size, *up), _eden(size, *down)
+    noise = _omega(codec, size) * np.trace(gram)
+    if op != 'identity':
+      noise, op = _table_noise(gram, d, size, up[0]), f'{op}(size={size})'
+      codec = codec and f'eden(bits={up[0]}, rotate=False)'
+    alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
+    sent = _nbytes(*up), _nbytes(*down)
+    found.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
+
+  for send, receive in itertools.product(_FORMATS, repeat=2):
+    up = send, _fitting(send, uplink_bytes, d)
+    down = receive, _fitting(receive, downlink_bytes, d)
+    if (b := min(up[1], down[1])) > 0:
+      kind = 'block_cyclic' if send is None else 'block_srht'
+      add(kind, b, (send, b), (receive, b))
+      if all(bits or entries == d for bits, entries in (up, down)):
+        add('identity', d, up, down)
   return found
 
 
-def _alpha(candidate, updates) -> float:
-  """Expected noise of the mean, see `advise_compression`."""
-  (n, d), bits = updates.shape, candidate.bits
-  of_table = compression_noise.table_alpha(d, candidate.size)
+def _nbytes(bits: int | None, entries: int) -> int:
+  return 4 * entries if bits is None else bits * -(-entries // 8) + 4
+
+
+def _fitting(bits: int | None, budget: int | None, d: int) -> int:
+  """Return how many entries, of d, a budget has room for."""
+  if budget is None:
+    return d
+  return min(d, budget // 4 if bits is None else (budget - 4) // bits * 8)
+
+
+def _eden(d: int, bits: int | None, entries: int) -> str | None:
+  part = '' if entries == d else f', num_coordinates={entries}'
+  return None if bits is None else f'eden(bits={bits}{part})'
+
+
+def _codec(text: str | None) -> codecs.Codec:
+  return codecs.make(**registry.parse_call(text or 'identity'))
+
+
+def _omega(text: str | None, d: int) -> float:
+  omega = _codec(text).omega
+  return omega(d) if omega else 0.0
+
+
+def _table_noise(gram, d: int, b: int, bits: int | None) -> float:
+  alpha = compression_noise.table_alpha(d, b)
   if bits is None:
-    return of_table
-  products = updates @ updates.T / np.square(updates.mean(0)).sum() / n**2
-  if candidate.sketch is None:
-    omega = candidate.encoding.omega(d)
-    return float(omega * np.trace(products))
-  norms = np.sqrt(np.outer(*[np.diag(products)] * 2))
-  omegas = compression_noise.correlated_omega(bits, products / norms)
-  return of_table + float((norms * omegas).sum() * d / candidate.size)
+    return alpha
+  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
+  omegas = compression_noise.correlated_omega(bits, gram / norms)
+  return alpha + float((norms * omegas).sum() * d / b)
+
+
+def _order(choice: Choice) -> tuple[float, int]:
+  return float(f'{choice.alpha:.6g}'), choice.up + choice.down
+
+
+def _worthwhile(found: list[Choice]) -> list[Choice]:
+  """Keep what no other choice beats, and tables in float32 both ways."""
+  beats = lambda a, b: (
+    a.up <= 1.02 * b.up and a.down <= 1.02 * b.down and _order(a) < _order(b)
+  )
+  plain, *others = found
+  quiet = [c for c in others if _order(c) < _order(plain)]
+  return [plain, *(c for c in quiet if not any(beats(o, c) for o in quiet))]
 
 
 def _updates(config, data_dir, problem) -> np.ndarray:
@@ -171,24 +256,39 @@ def _updates(config, data_dir, problem) -> np.ndarray:
 
   lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)
   start = exp.hyper, exp.params, exp.data
-  return np.stack([one(*start, cohort.ids[i], lane_of(i)) for i in present])
+  lanes = tqdm.tqdm(present, 'updates', disable=None, leave=False)
+  return np.stack([one(*start, cohort.ids[i], lane_of(i)) for i in lanes])
 
 
-def _measure(candidate, updates, draws) -> float:
-  """Mean over keys of ||D - x||^2 / ||x||^2, D the estimate of the mean x."""
-  op, codec, mean = candidate.op, candidate.encoding, updates.mean(0)
+def squared_error(choice: Choice) -> Callable[..., jax.Array]:
+  """Build (key, updates f32[n, d]) -> ||D - x||^2, for D and x of `Choice`.
 
-  @jax.jit
+  Updates are arguments: XLA folds a large constant for minutes.
+  """
+  op = sketches.make(**registry.parse_call(choice.sketch))
+  up, down = _codec(choice.codec), _codec(choice.downlink_codec)
+
   def error(key, updates):
-    def one(lane):
+    mean = updates.mean(0)
+
+    def add(total, lane):
       i, x = lane
-      own, y = jax.random.fold_in(key, i), op.sketch(key, x)
-      return codec.decode(own, codec.encode(own, y), y)
+      own, table = jax.random.fold_in(key, i), op.sketch(key, x)
+      return total + up.decode(own, up.encode(own, table), table), None
 
-    decoded = jax.lax.map(one, (jnp.arange(len(updates)), updates))
-    estimate = op.desketch(key, decoded.mean(0), mean)
-    return jnp.square(estimate - mean).sum()
+    lanes = jnp.arange(len(updates)), updates
+    total, _ = jax.lax.scan(add, op.zero_table(mean), lanes)
+    table, own = total / len(updates), jax.random.fold_in(key, len(updates))
+    table = down.decode(own, down.encode(own, table), table)
+    return jnp.square(op.desketch(key, table, mean) - mean).sum()
 
+  return error
+
+
+def _measure(choice, updates, draws) -> float:
+  """Compute the mean over keys of ||D - x||^2 / ||x||^2."""
   keys = jax.random.split(jax.random.key(0), draws)
+  fast = {'xla_backend_optimization_level': 0}
+  error = jax.jit(squared_error(choice), compiler_options=fast)
   errors = [float(error(key, updates)) for key in keys]
-  return float(np.mean(errors) / np.square(mean).sum())
+  return float(np.mean(errors) / np.square(updates.mean(0)).sum())

@@ -24,9 +24,11 @@ def number(value: float | None) -> str:
   """Formats a number for tables; None as ''.
 
   >>> number(0.123456), number(12345.6), number(None)
-  ('0.1235', '1.235e+04', '')
+  ('0.1235', '12,346', '')
   """
-  return '' if value is None else f'{value:.4g}'
+  if value is None:
+    return ''
+  return f'{value:,.0f}' if 1e3 <= abs(value) < 1e9 else f'{value:.4g}'
 
 
 def index(

@@ -24,7 +24,7 @@ STATED = {
   '3.11': 'pyproject.toml', '3.13': 'pyproject.toml', '0.10': 'tests',
   '2.0': 'the licence', '5': 'LeNet-5', '8': 'ResNet-8', '2': 'SST-2',
   '10': 'CIFAR-10', '40': 'the quickstart', '300': 'the quickstart',
-  '95': 'intervals',
+  '95': 'intervals', '20': 'seeds', '49': 'its row', '10,000': 'ResNet-8',
 }  # fmt: skip
 # 1 % is the size of a sketch, which is chosen.
 MEASURED = re.compile(
@@ -54,11 +54,51 @@ def test_the_table_is_of_the_stored_result():
   at_a_hundredth = {r[0]: r for r in stored['rows'] if r[1] != 'd / 1,000'}
   for method, share, *accuracies in shown:
     _, up, all_bytes, *_ = at_a_hundredth[method]
-    assert share == all_bytes
+    digit = lambda found: f'{float(found[0]):.1f}'
+    assert share == re.sub(r'\d\.\d+', digit, all_bytes)
     for task, accuracy in zip(head[2:], accuracies, strict=True):
       seeds = result['seeds'][task][f'{method}, {up}']
-      assert len(seeds) >= 5
+      many = method == 'FedAdam, dense' and task[:3] in ('Res', 'enc')
+      assert len(seeds) == (20 if many else 5)
       assert accuracy == with_interval(seeds), (method, task)
+
+
+def test_the_sentences_around_the_table_are_true():
+  """Catches a count of methods or of images that the results do not have."""
+  (stored,) = KEPT['One-Percent']['tables']
+  methods = {row[0].removesuffix(', more rounds') for row in stored['rows']}
+  assert (len(rows()) - 1, len(methods)) == (5, 15)
+  assert 'Five of fifteen methods' in README.read_text()
+  assert rows()[1][3].startswith('49.')
+  for c in KEPT['One-Percent-ResNet']['configs'].values():
+    seen = c['local_steps'] * c['batch_size'] * c['cohort'] * 300
+    assert (c['train_slice'], round(seen / 1e4)) == ('0:10000', 10)
+
+
+def test_no_address_of_the_project_is_made_up():
+  """Catches an address that is nowhere else: install from folder or wheel."""
+  for path in (README, ROOT / 'pyproject.toml', *ROOT.glob('notebooks/*.*')):
+    own = re.search(r'git\+|git(hub|lab)\.\S*fl.sketch', path.read_text())
+    assert not own, path
+
+
+def test_the_page_of_the_papers_counts_the_stored_verdicts(monkeypatch):
+  """Catches a paper without its claims, and counts that somebody typed."""
+  monkeypatch.syspath_prepend(str(ROOT / 'docs'))
+  from generators import papers
+
+  found = [result for result, _ in catalog.stored_results()]
+  page = papers._index(found)
+  rows = page.partition('Studies of')[0].split('   * - ')[2:]
+  for row, (title, arxiv, _) in zip(rows, papers.PAPERS.values(), strict=True):
+    first, claims, counts, measured = row.strip().split('\n     - ')
+    assert title in first
+    assert len(claims) > 100
+    assert re.match(r'\d+ hold, (\d+ \w+, )*\d+ wrong$', counts)
+    own = [c for r in found if arxiv in r['source'] for c in r['claims']]
+    holding = sum(claim['verdict'] == 'holds' for claim in own)
+    assert measured.startswith(f'{holding} hold')
+  assert 'results/Language-LoRA`' in page
 
 
 def test_the_rivals_have_the_highest_mean_accuracy():
@@ -102,8 +142,10 @@ def test_every_other_number_of_the_readme_has_a_source():
 
 
 def test_the_readme_is_read_in_one_sitting():
-  """Catches a README that grows: what is more belongs to docs/."""
-  assert len(README.read_text().splitlines()) <= 120
+  """Catches a README that grows, and a screen without a command to try."""
+  lines = README.read_text().splitlines()
+  assert len(lines) <= 120
+  assert 'fl-sketch train quickstart' in lines[:25]
 
 
 @pytest.mark.parametrize('path', documents.PAGES[1:], ids=documents.name_of)

@@ -55,6 +55,7 @@ def test_a_notebook_is_what_its_script_generates(name):
     cell.outputs, cell.execution_count = [], None
   assert NAMES == [path.stem for path in build.scripts()]
   generated = build.notebook(build.FOLDER / f'{name}.py')
+  assert re.match(r'# .*[^.]\n\n', generated.cells[1].source)  # the title
   assert bare == generated, 'Run python -m notebooks.build.'
 
 

@@ -117,6 +117,17 @@ def test_a_statement_says_for_whom_against_whom_and_whether():
   assert reproducible.startswith('Not private: noise_seed fixes')
 
 
+def test_a_headline_is_short_and_keeps_what_is_not_private():
+  """Catches 1,300 characters in the console, and a lost "Not private"."""
+  for fields in ({}, {'noise': statements.NOISE[1]}, {'epsilon': INF}):
+    whole = statement(caveats=('Mind.' * 200, 'And this.'), **fields)
+    first, rest = whole.headline('in a file').split('\n')
+    assert whole.sentence().startswith(first)
+    assert first.startswith('Not private') == bool(fields)
+    assert 'differential privacy' in first
+    assert (len(first) < 260, rest[-12:]) == (True, '2: in a file')
+
+
 def test_a_statement_says_what_a_test_can_tell():
   """Catches a promise of tests where the noise or epsilon promises nothing."""
   tests = {'mu': 0.5, 'true_positive_rate': 0.0043}

@@ -24,29 +24,18 @@ _TRUST = {
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyStatement:
-  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions.
+  """A DP guarantee: epsilon, delta, unit, adjacency, trust and conditions."""
 
-  Args:
-    epsilon: At `delta`.
-    delta: In (0, 1).
-    accountant: What computed it.
-    mechanism: What is released.
-    trust: Against whom.
-    noise: Whether it is secret.
-    caveats: What is left out.
-    mu: Of Gaussian DP, down to `delta`; None if it was not computed.
-    true_positive_rate: The largest of any test of whether a unit took part, at
-      a false-positive rate of 1e-3; None if it was not computed.
-  """
-
-  epsilon: float
-  delta: float
-  accountant: str
-  mechanism: types.Mechanism
-  trust: types.Trust
-  noise: str = 'secret'
-  caveats: tuple[str, ...] = ()
-  mu: float | None = None
+  epsilon: float  # at `delta`
+  delta: float  # in (0, 1)
+  accountant: str  # what computed it
+  mechanism: types.Mechanism  # what is released
+  trust: types.Trust  # against whom
+  noise: str = 'secret'  # whether it is secret
+  caveats: tuple[str, ...] = ()  # what is left out
+  mu: float | None = None  # of Gaussian DP, down to `delta`
+  # The largest of any test of whether a unit took part, at a false-positive
+  # rate of 1e-3; None, like mu, if it was not computed.
   true_positive_rate: float | None = None
 
   def __post_init__(self):
@@ -75,6 +64,11 @@ class PrivacyStatement:
       promise = f'Not private: {promise}'
     lines = [promise, self._tests(part), ' '.join(self.caveats)]
     return '\n'.join(filter(None, lines))
+
+  def headline(self, where: str) -> str:
+    """Return the first line of `sentence`, and `where` its caveats are."""
+    count, first = len(self.caveats), self.sentence().partition('\n')[0]
+    return f'{first}\nIts conditions and caveats, {count}: {where}'
 
   def _tests(self, part: types.GaussianMechanism) -> str:
     """Return what a test of one unit's presence can tell, in words."""
