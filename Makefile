@@ -32,7 +32,7 @@ smoke:
 
 smoke-installed: $(VENV)/installed
 	$(BIN)/python -c 'import sys, jax; print(sys.version, "JAX", jax.__version__)'
-	$(BIN)/python -m pytest tests -m 'smoke and not nightly and not long'
+	$(BIN)/python -m pytest tests -m 'smoke and not long'
 
 mutations: $(VENV)/installed
 	$(BIN)/python tests/support/mutations.py

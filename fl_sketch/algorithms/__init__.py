@@ -24,12 +24,11 @@ from fl_sketch.rounds.algorithm import (
 )
 
 __all__ = [
-  'NOTE', 'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'costs_table',
+  'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'costs_table',
   'describe', 'entry', 'federated', 'make', 'make_server_optimizer', 'measure',
-  'names', 'note_mark', 'options', 'register', 'takes_clip', 'takes_optimizer',
+  'names', 'options', 'register', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
-NOTE = '† From memory of the paper; not checked against its text or code.'
 names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
@@ -58,18 +57,9 @@ def costs_table() -> str:
   """
   whole = [name for name in names() if not _lacking(name)]
   options = lambda name: ', '.join(costs.call_texts(entry(name).example))
-  call = lambda name: f'`{name}({options(name)})`{note_mark(name)}'
+  call = lambda name: f'`{name}({options(name)})`'
   rows = {call(name): measure(name) for name in whole}
-  return f'{costs.table(rows)}\n\n{NOTE}'
-
-
-def note_mark(name: str) -> str:
-  """A dagger for tables, after the names of algorithms that `NOTE` is about.
-
-  >>> note_mark('cd_adam'), note_mark('safl')
-  (' †', '')
-  """
-  return ' †' if name in names() and entry(name).from_memory else ''
+  return costs.table(rows)
 
 
 @functools.cache

@@ -21,7 +21,8 @@ def flora(
 
   Each draws its A, with B = 0. :math:`W \leftarrow W + \eta_g s \sum_i p_i A_i
   B_i` with the weights p_i of the participants. Arrays that are trained whole
-  are averaged as in `fedavg`.
+  are averaged as in `fedavg`. Clients receive the kernel W + s A B with the
+  factors of the first parameters, which stay: B is not 0 if they were trained.
 
   Args:
     task: loss and local steps; some parameters are a `lora.Adapter`.
@@ -41,6 +42,11 @@ def flora(
     ValueError: the parameters have no adapters.
   """
 
+  def merged(x):
+    if not lora.is_adapter(x):
+      return x
+    return lora.Adapter(lora.merge(x, lora_scale), x.a, jnp.zeros_like(x.b))
+
   def fresh(trained, key):
     numbers = itertools.count()
 
@@ -48,7 +54,7 @@ def flora(
       if not lora.is_adapter(x):
         return x
       a = lora.draw(key, next(numbers), x.a.shape, x.a.dtype)
-      return x._replace(a=a, b=jnp.zeros_like(x.b))
+      return x._replace(a=a)
 
     return _map(start, trained)
 
@@ -59,7 +65,7 @@ def flora(
     a, b = jnp.zeros_like(param.a), jnp.zeros_like(param.b)
     return lora.Adapter(-hp.server_lr * lora_scale * moved.base, a, b)
 
-  return _algorithm(task, hp, _stacked, step, fresh)
+  return _algorithm(task, hp, _stacked, step, merged, fresh)
 
 
 def fedex(
@@ -100,22 +106,28 @@ def fedex(
   return _algorithm(task, hp, _residual, step)
 
 
-def _algorithm(task, hp, size, step, start=None) -> Algorithm:
+def _algorithm(
+  task, hp, size, step, received=lambda x: x, start=None
+) -> Algorithm:
   """The mean of the factors of clients and of their products, and its step."""
   return federated(
-    _factors_alone(task, hp, start),
-    aggregation.mean_over_cohort(decode=_with_products),
+    _factors_alone(task, hp, received, start),
+    aggregation.mean_over_cohort(
+      decode=lambda _, moved, params: _with_products(
+        moved, _map(received, params)
+      )
+    ),
     _billed(size),
     t.stateless(lambda mean, params, **_: _map(step, params, mean)),
     update_template=lambda params: lora.split(params)[0],
   )
 
 
-def _factors_alone(task, hp, start) -> Local:
+def _factors_alone(task, hp, received, start) -> Local:
   """Local steps on all but the kernels of adapters."""
 
   def local(params, batches, key, correction):
-    trained, kernels = lora.split(params)
+    trained, kernels = lora.split(_map(received, params))
     loss_fn = lora.beside(task.loss_fn, kernels)
     steps = task._replace(loss_fn=loss_fn).steps(hp)
     if start is None:
@@ -129,7 +141,7 @@ def _factors_alone(task, hp, start) -> Local:
   return local
 
 
-def _with_products(_, moved, params):
+def _with_products(moved, params):
   """Adds to what a client sends how far the product of its factors moved."""
 
   def product(param, moved):

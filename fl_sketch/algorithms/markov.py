@@ -70,14 +70,15 @@ def cd_adam(
   codec: codecs.Codec,
   population: int,
   b1: float = 0.9,
-  b2: float = 0.999,
+  b2: float = 0.99,
   eps: float = 1e-8,
 ) -> Algorithm:
   r"""CD-Adam: compression both ways, then AMSGrad on the shared estimate.
 
   :math:`\hat g_i \leftarrow \hat g_i + C(\nabla f_i - \hat g_i)` up,
   :math:`\tilde g \leftarrow \tilde g + C(\frac1N \sum_i \hat g_i - \tilde g)`
-  down, and AMSGrad on :math:`\tilde g`, by server and clients alike.
+  down, and AMSGrad on :math:`\tilde g` with both biases corrected
+  (`server_optimizers.corrected_amsgrad`), by server and clients alike.
 
   Args:
     task: loss of a client, which takes one gradient.
@@ -91,14 +92,15 @@ def cd_adam(
   Symbols: server_lr alpha; codec C; b1, b2, eps beta_1, beta_2, nu;
   population n.
 
-  Departures: every estimate begins at 0; absent clients as in `ef21`. SAFL
-  cites Wang and Joshi (2019) for it.
+  Departures: absent clients as in `ef21`. The authors' code adds weight decay
+  to :math:`\tilde g`, ``weight_decay`` of a task to the clients' gradients, and
+  it divides the rate by 10 after 1/2 and 3/4 of the rounds. SAFL cites Wang and
+  Joshi (2019) for CD-Adam.
 
-  Source: Wang, Lin, Chen, AISTATS 2022, arXiv:2111.00705, Algorithm 1; written
-  from memory of the paper.
+  Source: Wang, Lin, Chen, AISTATS 2022, arXiv:2111.00705; follows the authors'
+  code, github.com/jinghuichen/CD-Adam, main.py.
   """
-  options = {'b1': b1, 'b2': b2, 'eps': eps}
-  amsgrad = server_optimizers.make_server_optimizer('amsgrad', **options)
+  amsgrad = server_optimizers.corrected_amsgrad(b1, b2, eps)
   decode = lambda payload, params, *, keys, **_: codec.decode(
     codec_key(keys.round), payload, params
   )

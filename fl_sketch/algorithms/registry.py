@@ -56,8 +56,6 @@ class Entry(NamedTuple):
       one program of a sweep varies.
     example: the options of a typical call; a `functools.partial` stands for
       what it returns.
-    from_memory: whether it was written from memory of its paper, and checked
-      neither against its text nor against code of others.
     rows: of the matrix that is the model on which costs are measured; None is a
       vector.
     rank: of the factors of that matrix, where the algorithm is of a lora.
@@ -69,7 +67,6 @@ class Entry(NamedTuple):
   any_optimizer: bool = True
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
-  from_memory: bool = False
   rows: int | None = None
   rank: int | None = None
 
@@ -158,7 +155,7 @@ register(scaffold, example=_STEPS | _ALL)
 register(signsgd, work='gradient')
 register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
 register(ef21, work='gradient', example=_LARGEST | _ALL)
-register(cd_adam, work='gradient', example=_LARGEST | _ALL, from_memory=True)
+register(cd_adam, work='gradient', example=_LARGEST | _ALL)
 register(onebit_adam, work='gradient', example={'warmup': 2})
 register(power_sgd, example={'rank': 2}, rows=25)
 register(flora, work='task', rows=200, rank=2)

@@ -1,8 +1,11 @@
 """Server optimizers: estimate of the mean pseudo-gradient -> update."""
 
 import functools
+from typing import Any
 
 from fl_sketch.rounds.algorithm import Hyper
+import jax
+import jax.numpy as jnp
 import optax
 
 ServerOptimizer = optax.GradientTransformation | str
@@ -52,6 +55,26 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
       f'{name} does not support {unknown}; its options are {names}.'
     )
   return _SERVER_OPTIMIZERS[name][0](**options)
+
+
+def corrected_amsgrad(
+  b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformation:
+  r"""Returns the AMSGrad of PyTorch, which corrects both biases.
+
+  :math:`\frac{m}{1 - \beta_1^t} \big/ \big(\sqrt{\hat v / (1 - \beta_2^t)} +
+  \epsilon\big)` with the largest v so far, :math:`\hat v`; optax takes the
+  largest of the corrected v.
+  """
+  moments = _paper_amsgrad(b1, b2)
+
+  def update(updates, state, params=None):
+    new: Any = moments.update(updates, state, params)[1]
+    of_m, of_v = 1 - b1**new.count, 1 - b2**new.count
+    step = lambda m, v: m / of_m / (jnp.sqrt(v / of_v) + eps)
+    return jax.tree.map(step, new.mu, new.nu_max), new
+
+  return optax.GradientTransformation(moments.init, update)
 
 
 def options_of(name: str) -> tuple[str, ...]:

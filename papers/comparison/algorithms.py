@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import itertools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, reporting
+from fl_sketch import reporting
 from fl_sketch.experiment.config import Config
 from fl_sketch.reporting import figures, intervals
 from fl_sketch.sweeps import grid, report as sweep_report
@@ -103,8 +103,8 @@ def report(found: Outcomes) -> study.Report:
   rows = []
   order = sorted(first, key=lambda n: -np.nan_to_num(first[n].accuracy.mean))
   for name in order:
-    one, mark = first[name], algorithms.note_mark(name)
-    row = [f'`{name}`{mark}', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
+    one = first[name]
+    row = [f'`{name}`', f'{one.uplink:,.0f}', f'{one.total / 1e6:,.1f}']
     for by_name in found.values():
       row += _cells(by_name[name])
     rows.append(row)
@@ -116,10 +116,9 @@ def report(found: Outcomes) -> study.Report:
     partition: {name: one.entry.final() for name, one in by_name.items()}
     for partition, by_name in found.items()
   }
-  notes = [algorithms.NOTE] if any(map(algorithms.note_mark, order)) else []
   picture = study.Picture('Test accuracy, and the bytes.', panels(found), 2)
   table = study.Table(caption, head, rows)
-  return study.Report([], seeds, [table], [picture], notes)
+  return study.Report([], seeds, [table], [picture], [])
 
 
 def _cells(one: Outcome) -> list[str]:

@@ -7,7 +7,7 @@ import cases
 from cases import full_participation
 import chex
 from fl_sketch import algorithms, codecs, local, rounds, sketches
-from fl_sketch.algorithms import topology
+from fl_sketch.algorithms import server_optimizers, topology
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,7 +141,9 @@ def everyone_rows():
     amsgrad = make('fedsgd', server_optimizer='amsgrad')
     ef21 = make('ef21', server_optimizer='amsgrad', **options)
     yield f'ef21 amsgrad {codec.name}', ef21, amsgrad
-    yield f'cd_adam {codec.name}', make('cd_adam', **options), amsgrad
+    corrected = server_optimizers.corrected_amsgrad(b2=0.99)
+    corrected = make('fedsgd', server_optimizer=corrected)
+    yield f'cd_adam {codec.name}', make('cd_adam', **options), corrected
   song = make('iterative_sketching', sketch=MEAN)
   options = {'sketch': MEAN, 'population': N}
   over = lambda graph, q, **gossip: make(

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from fl_sketch import algorithms, codecs, models, sketches
+from fl_sketch import codecs, models, sketches
 from fl_sketch.experiment import config
 from fl_sketch.sweeps import report
 from launch import configs
@@ -86,14 +86,6 @@ def test_names_stand_in_the_order_of_their_accuracy():
   ends = {line.label: (line.low[0], line.high[0]) for line in first.lines[1:]}
   assert ends['dense'] == pytest.approx((90 - 43.0, 100), abs=0.1)
   assert [line.x for line in second.lines] == [[80 / 1e6]] * 2
-
-
-def test_what_is_from_memory_has_a_mark():
-  one = made_up(0.5, 'safl')
-  made = comparison.report({'iid': {'cd_adam': one, 'safl': one}})
-  assert [row[0] for row in made.tables[0].rows] == ['`cd_adam` †', '`safl`']
-  assert made.notes == [algorithms.NOTE]
-  assert not comparison.report({'iid': {'safl': one}}).notes
 
 
 @pytest.mark.parametrize('partition', mnist_comparison.PARTITIONS)

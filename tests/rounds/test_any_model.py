@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import any_models
 import chex
-from fl_sketch import algorithms, local, rounds
+from fl_sketch import algorithms, local, models, rounds
 from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
 from fl_sketch.rounds.algorithm import federated
 import jax
@@ -23,6 +23,8 @@ ROUNDS, CLIENTS, POPULATION, STEPS, BATCH = 2, 5, 7, 2, 3
 HP = algorithms.Hyper(*map(jnp.float32, (0.3, 1.0, 0.5, 0.4)))
 KEY, SECRET = jax.random.key(1), jax.random.key(2)
 DECAY = 0.5
+FAMILIES = {f'family {k}': v for k, v in any_models.FAMILIES.items()}
+EVERY = {**any_models.CASES, **FAMILIES}
 
 
 class Played(NamedTuple):
@@ -77,7 +79,7 @@ def cohort(case, r):
   """Five clients with weights 0 to 4; some samples are masked."""
   rng = np.random.default_rng(r)
   shape = CLIENTS, STEPS, BATCH
-  batches = any_models.CASES[case].arrays(rng, shape)
+  batches = EVERY[case].arrays(rng, shape)
   batches['mask'] = np.arange(BATCH) < rng.integers(1, BATCH + 1, shape)
   ids = rng.permutation(POPULATION)[:CLIENTS].astype(np.int32)
   return rounds.Cohort(ids, np.arange(CLIENTS, dtype=np.float32), batches)
@@ -85,7 +87,7 @@ def cohort(case, r):
 
 @functools.cache
 def start(case):
-  return any_models.start(any_models.CASES[case])
+  return any_models.start(EVERY[case])
 
 
 @functools.cache
@@ -120,7 +122,7 @@ def twin(case, structure):
   return params, loss
 
 
-def play(case, structure, how):
+def play(case, structure, how, rounds_played=ROUNDS):
   """Parameters and last loss of the engine."""
   params, loss_fn, _ = start(case)
   make, mesh = make_of(structure, loss_fn), rounds.cohort_mesh(how.shards)
@@ -131,7 +133,7 @@ def play(case, structure, how):
   rest = KEY, None, SECRET if structure == 'private' else None
   state, metrics = rounds.init(make(HP), params, POPULATION), {}
   round_fn = jit(round_fn)
-  for r in range(ROUNDS):
+  for r in range(rounds_played):
     state, metrics = round_fn(HP, state, cohort(case, r), *rest)
   return state.params, metrics['train_loss']
 
@@ -156,6 +158,24 @@ def test_every_way_to_play_is_a_loop_over_clients(case):
   name, how = case
   got = play(name, 'summed', PLAYED[how])
   chex.assert_trees_all_close(got, twin(name, 'summed'), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.smoke
+@pytest.mark.representatives('family linear')
+@pytest.mark.parametrize('case', FAMILIES)
+def test_every_family_of_models_trains(case):
+  """Catches a derivative that a version of JAX cannot trace in shard_map."""
+  params, loss = play(case, 'gradient', PLAYED['on two'], 1)
+  away = optax.tree.norm(optax.tree.sub(params, start(case)[0]))
+  assert 1e-3 < away < np.inf
+  assert np.isfinite(loss)
+
+
+def test_each_module_with_models_is_a_family():
+  """Catches a new module of models that no smoke test trains."""
+  made = [models.REGISTRY.entry(name).factory for name in models.names()]
+  modules = {getattr(x, 'func', x).__module__ for x in made}
+  assert {type(x.model).__module__ for x in FAMILIES.values()} == modules
 
 
 @law(['slopes'], fast=['fori_loop slopes'])

@@ -117,6 +117,16 @@ def sentences(rng, shape):
   return {'x': tokens[..., :-1], 'y': tokens[..., 1:]}
 
 
+def labelled_sentences(rng, shape):
+  x = rng.integers(1, CLASSES, (*shape, LENGTH)).astype(np.int32)
+  return {'x': x, 'y': x[..., 0]}
+
+
+def images(rng, shape):
+  y = rng.integers(0, CLASSES, shape).astype(np.int32)
+  return {'x': normal(rng, *shape, 12, 12, 1), 'y': y}
+
+
 def several(rng, shape):
   words = rng.integers(0, WIDTH, (*shape, LENGTH)).astype(np.int32)
   numbers, y = normal(rng, *shape, WIDTH), rng.integers(0, 2, (*shape, WIDTH))
@@ -132,6 +142,10 @@ def of_sentences(name, **options):
   return Case(models.make(name, CLASSES, **options), 'tokens', sentences)
 
 
+def of_images(name, **options):
+  return Case(models.make(name, CLASSES, **options), arrays=images)
+
+
 SMALL = {'width': 4, 'depth': 2, 'heads': 2}
 CASES: Mapping[str, Case] = {
   'lstm': Case(Recurrent(), 'tokens', texts),
@@ -144,6 +158,29 @@ CASES: Mapping[str, Case] = {
   'lstm_by_name': of_sentences('lstm', dropout=0.2, hidden=4, projection=3),
   'gpt': of_sentences('gpt_nano', **SMALL, dropout=0.2, scan=True, remat=True),
   'llama': of_sentences('llama', **SMALL | {'depth': 1}, kv_heads=1),
+}
+
+
+# Each module of this library, for images of 12 x 12 or sentences.
+ROW = {'width': 4, 'depth': 1, 'heads': 2}
+FAMILIES: Mapping[str, Case] = {
+  'linear': of_images('linear'),
+  'mlp': of_images('mlp', widths=(4,), activation='gelu'),
+  'lenet5': of_images('lenet5'),
+  'smooth_lenet': of_images('smooth_lenet'),
+  'emnist_cnn': of_images('emnist_cnn'),
+  'resnet8': of_images('resnet8', width=8, stages=(1,)),
+  'vit': of_images('vit_nano', **ROW),
+  'bert': Case(
+    models.make(
+      'bert_nano', CLASSES, vocab_size=CLASSES, max_length=LENGTH, **ROW
+    ),
+    arrays=labelled_sentences,
+  ),
+  'lstm': of_sentences('lstm', hidden=4),
+  'gru': of_sentences('gru', hidden=4),
+  'gpt': of_sentences('gpt_nano', **ROW),
+  'llama': of_sentences('llama', **ROW, kv_heads=1),
 }
 
 

@@ -177,9 +177,9 @@ ALGORITHMS = {
     schedule=optax.cosine_decay_schedule(1.0, 5, alpha=0.1)),
   'safl_client_momentum': case('safl', 16, sketch=CYCLIC,
     client_momentum=0.5),
-  # Beside the table means of four rows, two columns and a vector.
-  'preconditioned': case('preconditioned_sketching', 16 + 28, sketch=CYCLIC,
-    every=4),
+  # In rounds 0 and 3 also means of four rows, two columns and a vector.
+  'preconditioned': case('preconditioned_sketching', 16, sketch=CYCLIC,
+    every=3),
   'preconditioned_onebit': case('preconditioned_sketching', 1 + 4, 2 + 4,
     sketch=BLOCKS, every=3, codec=codecs.eden(),
     downlink_codec=codecs.eden(2, rotate=False), client_momentum=0.5),
@@ -203,6 +203,9 @@ ALGORITHMS = {
   'sketched_sgd': case('sketched_sgd', 64, 41, sketch=COUNT, k=2),
   'sketched_sgd_momentum': case('sketched_sgd', 64, 41, sketch=COUNT, k=2,
     momentum=0.5),
+  # No more candidates than there are coordinates.
+  'sketched_sgd_all': case('sketched_sgd', 32 + 40, 40 + 8 + 2, sketch=COUNT,
+    k=2, candidates=6),
   'fetchsgd': case('fetchsgd', 32, 16, sketch=COUNT, k=2),
   'fetchsgd_subtract': case('fetchsgd', 32, 16, sketch=COUNT, k=2, local_k=5,
     error_update='subtract', momentum_masking=False),
@@ -336,7 +339,7 @@ FREE += 'ferret', 'decomfl', 'fedkseed'
 NIGHTLY = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 NIGHTLY |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
-  'preconditioned', 'privix_eden', 'private_banded', 'dp_fedavg_masked',
+  'privix_eden', 'private_banded', 'dp_fedavg_masked', 'sketched_sgd_all',
   'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate',
   'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',
   'safl_srht', 'fedcom_rand_k', 'decentralised_tree', 'safl_client_momentum',
@@ -427,15 +430,23 @@ def play(
   **options,
 ):
   """Plays rounds; returns the state and the last metrics, on the host."""
-  return _play(make, shards, count, cohort_of or cohorts_of(make), **options)
+  cohort_of = cohort_of or cohorts_of(make)
+  state, metrics = _play(make, shards, count, cohort_of, **options)
+  return state, metrics[-1] if metrics else {}
+
+
+def play_all(make: rounds.Make):
+  """The metrics of each round that `play` plays."""
+  return _play(make, 2, 5, cohorts_of(make))[1]
 
 
 # Caches are behind functions, since they tell a default from an argument.
 @functools.cache
 def _play(make, shards, count, cohort_of, **options):
   round_fn, state = program(make, shards, **options)
-  metrics = {}
+  metrics = []
   for r in range(count):
     cohort = cohort_of(r)
-    state, metrics = round_fn(HP, state, cohort, KEY, *secret(make))
+    state, row = round_fn(HP, state, cohort, KEY, *secret(make))
+    metrics.append(row)
   return jax.device_get((state, metrics))

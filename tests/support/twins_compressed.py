@@ -161,16 +161,18 @@ def ef21(hp, theta, rounds, *, codec):
   return theta
 
 
-def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.999, eps=1e-8):
+def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.99, eps=1e-8):
+  """As main.py of the authors, updateLocalModel, 'adam'."""
   markov = _Markov(hp, theta.size)
   copy, m, v, top = np.zeros((4, theta.size))
-  for this in rounds:
+  for t, this in enumerate(rounds, 1):
     news = markov.receive(theta, this, codec) - copy
     copy = copy + through(codec, server_codec_key(this.keys), news)
     m = b1 * m + (1 - b1) * copy
     v = b2 * v + (1 - b2) * copy**2
     top = np.maximum(top, v)
-    theta = theta - hp.server_lr * m / (np.sqrt(top) + eps)
+    denominator = np.sqrt(top) / np.sqrt(1 - b2**t) + eps
+    theta = theta - hp.server_lr / (1 - b1**t) * m / denominator
   return theta
 
 

@@ -59,11 +59,12 @@ def ffa(hp, theta, rounds, *, lora_scale):
 def flora(hp, theta, rounds, *, lora_scale):
   for this in rounds:
     bias, kernel, a, b = _parts(theta)
+    whole = kernel + lora_scale * np.outer(a, b)  # the server's model
     ends = []
     for client in this.clients:
       key = jax.random.fold_in(client.local_key, FACTORS)
       drawn = jax.random.normal(jax.random.fold_in(key, 0), (4, 1)) / 2
-      start = bias, kernel, np.float64(drawn)[:, 0], np.zeros(2)
+      start = bias, whole, np.float64(drawn)[:, 0], np.zeros(2)
       ends.append(_trained(hp, start, client, lora_scale))
     products = [np.outer(*end[1:]) for end in ends]
     step = this.mean(products, np.zeros((4, 2)))
