@@ -13,10 +13,11 @@ _ERRORS = (
   'experiment.config:ConfigError', 'data.sources:DataError',
   'privacy.accounting.types:CalibrationError',
   'privacy.accounting.types:UnsupportedAccountingError',
-  'training:DivergedError', 'training.checkpoints:CheckpointError',
-  'training.memory:TooLargeError', 'training.noise_secret:SecretError',
-  'training.placement:PlacementError', 'training.workdir:WorkdirError',
-  'utils.extras:MissingExtraError', 'utils.files:SaveError',
+  'reporting.metrics:MetricsError', 'training:DivergedError',
+  'training.checkpoints:CheckpointError', 'training.memory:TooLargeError',
+  'training.noise_secret:SecretError', 'training.placement:PlacementError',
+  'training.workdir:WorkdirError', 'utils.extras:MissingExtraError',
+  'utils.files:SaveError',
 )  # fmt: skip
 
 

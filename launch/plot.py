@@ -1,13 +1,14 @@
 """Plots metrics of several runs: means over seeds, with bands.
 
-  fl-sketch plot RUN... [--x=up] [--y=test_accuracy,train_loss] [--out=FILE.png]
+  fl-sketch plot RUN... [--x=up] [--y=test_accuracy,train_loss]
+    [--labels=A,B] [--out=FILE.png]
 
 A run is a workdir, or the folder of a sweep with all of its points. Configs
-that differ in seeds alone make one line. The numbers go to FILE.json.
+that differ in seeds alone make one line. The table of last values goes to
+FILE.csv, the numbers of the figure to FILE.json.
 """
 
 from absl import app, flags
-from fl_sketch import reporting
 from fl_sketch.experiment import config
 from fl_sketch.reporting import over_seeds
 
@@ -23,16 +24,20 @@ _BAND = flags.DEFINE_enum(
   'band', 'interval', list(over_seeds.BANDS),
   'The 95 % t-interval of the mean over seeds, or the range of their values.',
 )  # fmt: skip
+_LABELS = flags.DEFINE_list(
+  'labels', [], 'Names of the lines; their folders or algorithms, if unset.'
+)
 _OUT = flags.DEFINE_string('out', 'runs/plot.png', 'Where the figure goes.')
 
 
 def main(argv):
-  """Draws the figure and prints where it is."""
+  """Draws the figure; prints the last values and where it is."""
   begin(argv[:1])
-  options = {'x': _X.value, 'y': _Y.value, 'band': _BAND.value}
+  options = _X.value, _Y.value, _BAND.value, _LABELS.value
   with errors.refused(), config.checked():
-    reporting.plot(argv[1:], str(_OUT.value), **options)
-  print(_OUT.value)
+    runs, out = argv[1:], str(_OUT.value)
+    _, table = over_seeds.plot_and_table(runs, out, *options)
+  print(table, out, sep='')
 
 
 if __name__ == '__main__':

@@ -9,6 +9,8 @@ adds lines.md and lines.png: the best setting for each value of one field, with
 one curve for each value of others.
 """
 
+import pathlib
+
 from absl import app, flags
 from fl_sketch import sweeps
 from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
@@ -23,13 +25,14 @@ _POINTS = flags.DEFINE_integer(
 )
 _X = flags.DEFINE_string('x', None, 'Field on the axis of lines.png.')
 _LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
+_SHOWN = 22  # lines of the table
 _LAST = flags.DEFINE_integer(
   'last', 1, 'Evaluations over which its metrics are averaged.', lower_bound=1
 )
 
 
 def main(argv):
-  """Runs the sweep and prints its best setting."""
+  """Runs the sweep and prints its settings, best first."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
@@ -39,7 +42,9 @@ def main(argv):
     if _X.value is not None:
       rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
       print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
-  print(sweep_report.summary_line(rows), folder)
+  table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
+  print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
+  print(folder)
 
 
 if __name__ == '__main__':

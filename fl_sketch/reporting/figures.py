@@ -6,6 +6,7 @@ table beside it.
 
 from collections.abc import Iterable, Mapping, Sequence
 import math
+import textwrap
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import style
@@ -13,7 +14,7 @@ import numpy as np
 
 Values = Sequence[Any] | np.ndarray
 _DIGITS = 5  # of the numbers that are kept
-COLUMNS = 3
+COLUMNS = 2
 MEGABYTES = 'bytes of all clients, up and down (MB)'
 
 
@@ -30,7 +31,8 @@ class Line(NamedTuple):
   low: Values = ()
   high: Values = ()
   family: str = ''  # of lines of one colour; the label by default
-  variant: int = 0  # line style in a family: 0 solid, 1 dashed, 2 dotted
+  # In a family, of lines 0 solid, 1 dashed, 2 dotted; of points the fill.
+  variant: int = 0
   points: bool = False  # whether markers stand alone, without a line
   cell: str = ''  # of the last point in the table beside the figure, if any
 
@@ -38,8 +40,10 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
   """Axes with lines, in the order of the legend.
 
-  Scales are 'linear' or 'log'. Vertical and horizontal lines stand at `x_mark`
-  and `y_mark` unless these are NaN. `y_limits` are by default of the numbers.
+  Scales are 'linear' or 'log', which is linear for less than half a decade.
+  Vertical and horizontal lines stand at `x_mark` and `y_mark` unless these are
+  NaN. `y_limits` are by default of the numbers; the values of points below are
+  at the edge.
   """
 
   x_label: str
@@ -51,32 +55,26 @@ class Panel(NamedTuple):
   x_mark: float = math.nan
   y_mark: float = math.nan
   y_limits: tuple[float, float] | None = None
+  x_ticks: Values = ()  # by default those of matplotlib
 
 
-class Dot(NamedTuple):
-  """A value (or NaN) with its interval; a family has one colour."""
+def dot_plot(
+  x_label: str,
+  dots: Mapping[str, tuple[float, float, float, str]],
+  title: str = '',
+) -> Panel:
+  """Plots a dot for each name, in the order of the names from below.
 
-  value: float
-  low: float
-  high: float
-  family: str
-
-
-def dot_plot(x_label: str, dots: Mapping[str, Dot], title: str = '') -> Panel:
-  """Plots one dot for each name, in the order of the names from below.
-
-  >>> panel = dot_plot('%', {'a': Dot(1, 0, 2, 'x'), 'b': Dot(3, 2, 4, 'y')})
-  >>> [(line.label, list(line.x), list(line.y)) for line in panel.lines[1:]]
+  >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
+  >>> [(line.family, line.x, line.y) for line in panel.lines]
   [('x', [1], ['a']), ('y', [3], ['b'])]
+
+  A dot has its value (or NaN), the ends of its interval, and its family.
   """
-  # Without it, names would stand family by family.
-  nothing = [math.nan] * len(dots)
-  lines = [Line('', nothing, list(dots), points=True)]
-  for family in dict.fromkeys(dot.family for dot in dots.values()):
-    some = {name: dot for name, dot in dots.items() if dot.family == family}
-    values, low, high, _ = zip(*some.values(), strict=True)
-    ends = list(some), low, high, family
-    lines.append(Line(family, values, *ends, points=True))
+  lines = [
+    Line('', [x], [name], [low], [high], family, points=True)
+    for name, (x, low, high, family) in dots.items()
+  ]
   return Panel(x_label, '', lines, title)
 
 
@@ -121,55 +119,57 @@ def _rounded(value: Any) -> Any:
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
   """Draws one panel or more as a figure of matplotlib, with one legend for all.
 
-  They stand row by row, up to `columns` beside one another.
+  They stand row by row, up to `columns` beside one another, the legend below:
+  narrow enough that the text can be read at a width of 400 pixels.
 
   Raises:
     MissingExtraError: matplotlib is not installed.
   """
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
+  lines = [line for panel in panels for line in panel.lines]
   names = [
     {y for line in panel.lines for y in line.y if isinstance(y, str)}
     for panel in panels
   ]
-  height = max(3.3, 0.8 + 0.2 * max(map(len, names)))
+  width, height = (5.4, 3.2) if columns == 1 else (3.4 * columns, 2.6)
   longest = max((len(name) for some in names for name in some), default=0)
-  labels = (len(line.label) for panel in panels for line in panel.lines)
-  legend = max(1.9, 0.5 + 0.07 * max(labels, default=0))
-  size = legend + (3.6 + 0.06 * longest) * columns, height * rows
-  fig = style.new_figure(*size)
+  width = max(width, 3.2 * columns + 0.06 * longest)
+  height = max(height, 0.7 + 0.19 * max(map(len, names)))
+  fig = style.new_figure(width, height * rows)
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
     ax.remove()
-  colours = style.colours(
-    line.family or line.label for panel in panels for line in panel.lines
-  )
+  looks = style.looks(line.family or line.label for line in lines)
   for ax, panel in zip(axes.flat, panels, strict=False):
     style.dress(ax)
     for line in panel.lines:
-      _plot(ax, line, colours[line.family or line.label])
+      look = looks[line.family or line.label]
+      _plot(ax, line, look, marked=len(line.x) <= 12 or len(looks) > 8)
     _frame(ax, panel)
   _legend(fig, axes.flat[: len(panels)])
   return fig
 
 
-def _plot(ax: Any, line: Line, colour: str) -> None:
-  look: dict[str, Any] = {'color': colour, 'label': line.label or '_'}
+def _plot(ax: Any, line: Line, look: style.Look, marked: bool) -> None:
+  with_label: dict[str, Any] = {
+    'color': look[0], 'label': line.label or '_',
+    'marker': look[1] if marked or line.points else None,
+  }  # fmt: skip
   x, y, *spread = (_array(v) for v in (line.x, line.y, line.low, line.high))
   if line.points:
     along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)
     if len(line.low):
-      look[along] = [values - spread[0], spread[1] - values]
-    marker = style.MARKERS[line.variant % len(style.MARKERS)]
-    ax.errorbar(x, y, fmt=marker, markersize=5, capsize=2.5, **look)
+      with_label[along] = [values - spread[0], spread[1] - values]
+    fill = style.FILLS[line.variant % len(style.FILLS)]
+    sizes = {'markersize': 5, 'capsize': 2, 'elinewidth': 1, 'fillstyle': fill}
+    ax.errorbar(x, y, linestyle='', **sizes, **with_label)
     return
   dashes = style.STYLES[line.variant % len(style.STYLES)]
-  marker = 'o' if len(x) <= 12 else None
-  ax.plot(
-    x, y, linestyle=dashes, marker=marker, markersize=3.5, linewidth=1.6, **look
-  )
+  sizes = {'markersize': 4, 'linewidth': 1.5, 'markevery': len(x) // 12 + 1}
+  ax.plot(x, y, linestyle=dashes, **sizes, **with_label)
   if len(line.low):
-    ax.fill_between(x, *spread, color=colour, alpha=0.16, linewidth=0)
+    ax.fill_between(x, *spread, color=look[0], alpha=0.16, linewidth=0)
 
 
 def _array(values: Values) -> np.ndarray:
@@ -179,14 +179,26 @@ def _array(values: Values) -> np.ndarray:
 
 
 def _frame(ax: Any, panel: Panel) -> None:
-  ax.set_title(panel.title, fontsize='medium')
+  named = any(isinstance(y, str) for line in panel.lines for y in line.y)
+  place = 'right' if named else 'center'  # beside names there is little width
+  ax.set_title(panel.title, fontsize='medium', loc=place)
   ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
   for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
-    if scale == 'log':
+    values = _numbers(panel.lines, axis.axis_name)
+    if scale == 'log' and style.is_wide(values[values > 0]):
       ax.set(**{f'{axis.axis_name}scale': 'log'})
       style.plain_ticks(axis)
+  xs = _numbers(panel.lines, 'x')
+  if len(panel.x_ticks):
+    style.plain_ticks(ax.xaxis, panel.x_ticks)
+  elif ax.get_xscale() == 'linear' and xs.size and not (xs % 1).any():
+    ax.xaxis.get_major_locator().set_params(integer=True)  # as rounds are
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
+    points = (line for line in panel.lines if line.points)
+    for x, y in ((line.x[-1], line.y[-1]) for line in points if len(line.x)):
+      if isinstance(y, float) and y < limits[0]:
+        ax.text(x, limits[0], f'\u2193 {y:.3g}', fontsize='small', va='bottom')
   mark = {'color': '0.45', 'linewidth': 1, 'zorder': 1}
   if math.isfinite(panel.x_mark):
     ax.axvline(panel.x_mark, **mark)
@@ -194,14 +206,20 @@ def _frame(ax: Any, panel: Panel) -> None:
     ax.axhline(panel.y_mark, **mark)
 
 
+def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
+  """The finite numbers of all lines; names are none."""
+  found = [_array(getattr(line, name)) for line in lines]
+  found = [x[np.isfinite(x)] for x in found if x.dtype.kind == 'f']
+  return np.concatenate([np.empty(0), *found])
+
+
 def _limits(panel: Panel) -> tuple[float, float] | None:
   """Computes limits of y from lines and error bars; long bands are cut off."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
-  bars = [v for n in panel.lines if n.points for v in (n.low, n.high)]
-  ys = [_array(y) for y in (*(line.y for line in panel.lines), *bars)]
-  ys = np.concatenate([y for y in ys if y.dtype.kind == 'f'] or [np.empty(0)])
-  ys = ys[np.isfinite(ys)]
+  bars = [line for line in panel.lines if line.points and len(line.low)]
+  ends = [_numbers(bars, end) for end in ('low', 'high')]
+  ys = np.concatenate([_numbers(panel.lines, 'y'), *ends])
   if not ys.size or ys.min() == ys.max():
     return None
   log = panel.y_scale == 'log'
@@ -212,11 +230,20 @@ def _limits(panel: Panel) -> tuple[float, float] | None:
 
 
 def _legend(fig: Any, axes: Iterable[Any]) -> None:
-  """Adds one legend of all labels beside the panels."""
+  """Adds one legend of all labels below the panels; long labels are wrapped."""
   handles: dict[str, Any] = {}
   for ax in axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
       handles.setdefault(label, handle)
-  if len(handles) > 1:
-    look = {'frameon': False, 'fontsize': 'small'}
-    fig.legend(handles.values(), handles, loc='outside right center', **look)
+  if len(handles) < 2:
+    return
+  width, height = fig.get_size_inches()
+  half = int((width / 2 - 0.5) / 0.066)  # so that there are two columns
+  names = [textwrap.fill(label, half) for label in handles]
+  longest = max(len(part) for name in names for part in name.split('\n'))
+  columns = int(width / (0.5 + 0.066 * longest)) or 1
+  lines = -(-len(names) // columns) + sum(name.count('\n') for name in names)
+  fig.set_size_inches(width, height + 0.1 + 0.18 * lines)
+  look = {'frameon': False, 'fontsize': 'small', 'ncols': columns}
+  look |= {'columnspacing': 1, 'handletextpad': 0.5}
+  fig.legend(handles.values(), names, loc='outside lower center', **look)

@@ -4,11 +4,12 @@ import os
 
 from fl_sketch import reporting
 from fl_sketch.data.ragged import Partition
+from fl_sketch.reporting import style
 import numpy as np
 
 # Beyond either, bars or their colours run together: a heat map takes over.
 _MOST_BARS = 60
-_MOST_COLORS = 20
+_MOST_COLORS = len(style.COLOURS)
 _MOST_COLUMNS = 500  # about the pixels across the heat map
 _CLIENTS_AT_ONCE = 2**16
 
@@ -22,7 +23,7 @@ def draw(
 ) -> None:
   """Draws the label distribution of the clients into a PNG file.
 
-  Up to 60 clients with up to 20 labels are stacked horizontal bars. Others are
+  Up to 60 clients with up to 16 labels are stacked horizontal bars. Others are
   columns, sorted by the client's commonest label and its share: sizes above,
   each label's share of the client below. Labels are int[samples], from 0 to
   num_classes - 1.
@@ -55,14 +56,11 @@ def _counts(labels, partition, num_classes) -> np.ndarray:
 
 
 def _bars(figure, counts: np.ndarray) -> None:
-  import matplotlib
-
-  population, num_classes = counts.shape
+  population, _ = counts.shape
   axes = figure.subplots()
-  palette = matplotlib.colormaps['tab10' if num_classes <= 10 else 'tab20']
   left = np.zeros(population)
   for label, sizes in enumerate(counts.T):
-    look = {'color': palette(label), 'label': str(label), 'height': 0.85}
+    look = {'color': style.COLOURS[label], 'label': str(label), 'height': 0.85}
     axes.barh(np.arange(population), sizes, left=left, **look)
     left += sizes
   axes.set(xlabel='samples', ylabel='client', ylim=(population - 0.4, -0.6))

@@ -20,12 +20,16 @@ def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
   """
   workdir = pathlib.Path(workdir).absolute()
   (rows,) = metrics.read_runs([workdir])
-  figure = lambda x: [x._replace(title=workdir.name)] if x.lines else []
+  configured = (workdir / 'config.json').exists()
+  config = over_seeds.read_config(workdir) if configured else {}
+  title = over_seeds.title_of([config]) or workdir.name
+  figure = lambda x: [x._replace(title=title)] if x.lines else []
   named = {'loss.png': figure(_losses(rows))}
   if metric := metrics.shared_metric([rows]):
-    for name, x in (('rounds', 'rounds'), ('bytes', 'up')):
-      line = over_seeds.line('', [rows], x, metric)
-      panel = over_seeds.panel(x, metric, [line])
+    for name in ('rounds', 'bytes'):
+      line = over_seeds.line('', [rows], name, metric)
+      line = line._replace(family=config.get('algorithm', ''))
+      panel = over_seeds.panel(name, metric, [line])
       named[f'accuracy_vs_{name}.png'] = figure(panel)
   named['clients.png'] = client_metrics.panels(rows)
   drawn = {workdir / name: panels for name, panels in named.items() if panels}

@@ -1,6 +1,7 @@
 """Reads metrics files, and summarises runs in arrays and sentences."""
 
 from collections.abc import Callable, Iterable, Sequence
+import contextlib
 import json
 import os
 import pathlib
@@ -12,25 +13,34 @@ PathLike = str | os.PathLike
 Row = dict[str, Any]
 
 
+class MetricsError(ValueError):
+  """A metrics file is damaged; the message names file and line."""
+
+
 def read_metrics(path: PathLike) -> list[Row]:
   """Reads the rows of a metrics.jsonl file, given its path or its workdir.
 
   A last line that is cut short, as by a run that is being written or was
-  killed, is left out.
+  killed, is left out; any other damaged line raises `MetricsError`.
   """
   path = pathlib.Path(path)
   if path.is_dir():
     path = path / 'metrics.jsonl'
-  lines = path.read_text(encoding='utf-8').splitlines(keepends=True)
+  text = path.read_text(encoding='utf-8', errors='replace')
+  lines = text.splitlines(keepends=True)
   rows = []
   for number, line in enumerate(lines, start=1):
-    try:
-      if line.strip():
-        rows.append(json.loads(line))
-    except json.JSONDecodeError as e:
-      if number == len(lines) and not line.endswith('\n'):
-        break
-      raise ValueError(f'Line {number} of {path} is damaged: no JSON.') from e
+    with contextlib.suppress(json.JSONDecodeError):
+      row = json.loads(line if line.strip() else '{}')
+      if isinstance(row, dict):
+        rows += [row] if row else []
+        continue
+    if number == len(lines) and not line.endswith('\n'):
+      break
+    raise MetricsError(
+      f'{path}:{number} is no row of metrics: {line[:20]!r}; remove this line, '
+      'or restore the file from a copy.'
+    )
   return rows
 
 

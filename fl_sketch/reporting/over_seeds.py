@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.reporting import figures, intervals, metrics
+from fl_sketch.reporting import figures, intervals, metrics, tables
 from fl_sketch.utils import files, seeding
 import numpy as np
 
@@ -23,9 +23,11 @@ BANDS = ('interval', 'range')
 class Group(NamedTuple):
   """Runs whose configs differ in seeds alone."""
 
-  label: str  # the fields in which their config differs from others
+  label: str  # folder, algorithm or fields, in which they differ from others
   folders: list[str]
   rows: list[list[metrics.Row]]  # of the metrics of each run
+  config: Mapping[str, Any]  # its fields; options are NAME.OPTION
+  family: str = ''  # the algorithm, whose colour it has, if no other shares it
 
 
 def plot(
@@ -35,11 +37,13 @@ def plot(
   x: str = 'rounds',
   y: Sequence[str] = (),
   band: str = 'interval',
+  labels: Sequence[str] = (),
 ) -> list[figures.Panel]:
   """Draws a panel for each metric, and a line for each config, into a PNG.
 
   A line is the mean over runs that differ in their seeds alone, at the rounds
-  that all of them have logged. A JSON file of the same name has the numbers.
+  that all of them have logged. A JSON file of the same name has the numbers, a
+  CSV file the last values, with the bytes of both directions.
 
   Args:
     runs: workdirs; of a sweep, all of its points.
@@ -49,22 +53,32 @@ def plot(
     y: metrics; by default the test accuracy, or else the test loss.
     band: 'interval', the 95 % t-interval of the mean; or 'range', from the
       least to the greatest value. A single run has none.
+    labels: of the lines; by default their folders, algorithms or fields.
 
   Raises:
     ValueError: there is no run, one has no such metric, or two are alike.
     MissingExtraError: matplotlib is not installed.
     SaveError: a file cannot be written.
   """
+  return plot_and_table(runs, path, x, y, band, labels)[0]
+
+
+def plot_and_table(
+  runs, path, x, y, band, labels
+) -> tuple[list[figures.Panel], str]:
+  """Plots runs; returns the table of their last values as well; see `plot`."""
   for name, value, known in (('x', x, tuple(X)), ('band', band, BANDS)):
     if value not in known:
       raise ValueError(
         f'{name}={value!r} is unknown; set it to one of {known}.'
       )
-  grouped = groups(runs)
+  grouped = groups(runs, labels)
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
+  title = title_of([group.config for group in grouped])
   panels = [
-    panel(x, y, [_line(group, x, y, band) for group in grouped]) for y in names
+    panel(x, y, [_line(group, x, y, band) for group in grouped], title)
+    for y in names
   ]
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
@@ -77,10 +91,36 @@ def plot(
     'panels': figures.as_json(panels),
   }
   files.replace(path.with_suffix('.json'), numbers)
-  return panels
+  last = (
+    _last_values(group, [*names, *tables.BYTES.values()]) for group in grouped
+  )
+  head = 'run', 'seeds', 'rounds', *names, *tables.BYTES
+  return panels, tables.write(path.with_suffix('.csv'), head, last)
 
 
-def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
+def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
+  """The last metrics of a group, means over seeds; of bytes in MB."""
+  ends = [[metrics.values(r, n)[-1] for n in names] for r in group.rows]
+  means = np.array(ends, float).mean(0) / [*[1] * (len(names) - 2), 1e6, 1e6]
+  rounds = max(rows[-1]['round'] + 1 for rows in group.rows)
+  name = group.label or pathlib.Path(group.folders[0]).name
+  return [name, len(group.rows), rounds, *means.tolist()]
+
+
+def title_of(configs: Iterable[Mapping[str, Any]]) -> str:
+  """Names algorithm, data and model, as far as configs share them.
+
+  >>> title_of([{'algorithm': 'safl', 'dataset': 'digits', 'model': 'mlp'}])
+  'safl, digits, mlp'
+  """
+  names = 'algorithm', 'dataset', 'model'
+  found = zip(*([c.get(n) or '' for n in names] for c in configs), strict=True)
+  return ', '.join(v[0] for v in found if v[0] and len({*v}) == 1)
+
+
+def groups(
+  runs: Iterable[str | os.PathLike], labels: Sequence[str] = ()
+) -> list[Group]:
   """Groups runs (workdirs, or folders of sweeps) by configs, seeds apart.
 
   Raises:
@@ -88,7 +128,7 @@ def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
   """
   by_config: dict[str, dict[str, pathlib.Path]] = {}
   for folder in _folders(runs):
-    fields = _flat(_json(folder / 'config.json'))
+    fields = read_config(folder)
     seeds = str({name: fields.pop(name, None) for name in seeding.FIELDS})
     same = by_config.setdefault(json.dumps(fields), {})
     if seeds in same:
@@ -100,16 +140,38 @@ def groups(runs: Iterable[str | os.PathLike]) -> list[Group]:
   if not by_config:
     raise ValueError('There is no run to plot; give at least one workdir.')
   configs = [json.loads(text) for text in by_config]
-  names = dict.fromkeys(name for fields in configs for name in fields)
-  differ = [n for n in names if len({str(f.get(n)) for f in configs}) > 1]
-  return [
-    Group(
-      ', '.join(f'{n}={fields[n]}' for n in differ if n in fields),
-      [str(folder) for folder in same.values()],
-      metrics.read_runs(same.values()),
+  folders = [[*same.values()] for same in by_config.values()]
+  if labels and len(labels) != len(folders):
+    raise ValueError(
+      f'labels={",".join(labels)} has {len(labels)} names for {len(folders)} '
+      'lines; name each line, in the order of the runs.'
     )
-    for fields, same in zip(configs, by_config.values(), strict=True)
+  algorithms = [c.get('algorithm') or '' for c in configs]
+  labels = labels or _labels(configs, folders, algorithms)
+  alike = len({*algorithms}) < len(algorithms)
+  return [
+    Group(name, [*map(str, f)], metrics.read_runs(f), c, '' if alike else own)
+    for name, f, c, own in zip(
+      labels, folders, configs, algorithms, strict=True
+    )
   ]
+
+
+def _labels(configs, folders, algorithms) -> list[str]:
+  """Names lines by folder, by algorithm or by fields, whichever differ."""
+  if len(configs) == 1:
+    return ['']
+  single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
+  names = dict.fromkeys(n for c in configs for n in c if n != 'plugins')
+  differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
+  no_path = lambda value: not {*'/\\'} & {*str(value)}
+  fields = [
+    ', '.join(f'{n}={c[n]}' for n in differ if n in c and no_path(c[n]))
+    for c in configs
+  ]
+  ways = [[f[0].name for f in folders]] * single + [algorithms, fields]
+  numbered = [f'{i}: {text}' for i, text in enumerate(fields, start=1)]
+  return next(w for w in (*ways, numbered) if len({*w}) == len(w))
 
 
 def _folders(runs) -> Iterable[pathlib.Path]:
@@ -120,9 +182,11 @@ def _folders(runs) -> Iterable[pathlib.Path]:
       yield folder
 
 
-def _json(path: pathlib.Path) -> dict[str, Any]:
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+  """Reads the fields of a run's config; options are NAME.OPTION."""
+  path = folder / 'config.json'
   try:
-    return json.loads(path.read_text(encoding='utf-8'))
+    return _flat(json.loads(path.read_text(encoding='utf-8')))
   except (FileNotFoundError, NotADirectoryError) as e:
     raise ValueError(f'{path.parent} is no run: there is no {path}.') from e
   except json.JSONDecodeError as e:
@@ -146,7 +210,8 @@ def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
       raise ValueError(
         f'{folder} has no metric {y!r}; set y to one of {names}.'
       )
-  return line(group.label, group.rows, x, y, band)
+  made = line(group.label, group.rows, x, y, band)
+  return made._replace(family=group.family)
 
 
 def line(
@@ -196,7 +261,9 @@ def mean_line(
   return figures.Line(label, np.mean(xs, axis=0), mean, low, high, **look)
 
 
-def panel(x: str, y: str, lines: Sequence[figures.Line]) -> figures.Panel:
+def panel(
+  x: str, y: str, lines: Sequence[figures.Line], title: str = ''
+) -> figures.Panel:
   """Makes the panel of a metric; losses over a decade or more are on a log."""
   values = np.concatenate([np.empty(0), *(line.y for line in lines)])
   values = values[np.isfinite(values)]
@@ -205,6 +272,7 @@ def panel(x: str, y: str, lines: Sequence[figures.Line]) -> figures.Panel:
     X[x][0],
     y.replace('_', ' '),
     lines,
+    title,
     x_scale='linear' if x == 'rounds' else 'log',
     y_scale='log' if wide and metrics.best_of(y) is min else 'linear',
   )

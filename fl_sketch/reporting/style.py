@@ -2,23 +2,41 @@
 
 from collections.abc import Iterable
 import itertools
+import re
 from typing import Any
 
 from fl_sketch.utils import extras
 
-# Okabe and Ito (2008), and grey: told apart also by the colour-blind.
-_COLOURS = (
-  '#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000',
-  '#8c8c8c',
-)  # fmt: skip
-# Families of algorithms keep their colours in all figures.
-_FAMILIES = {
-  'dense': '#000000', 'safl': '#0072b2', 'sketching': '#56b4e9',
-  'fedsketch': '#d55e00', 'privix': '#56b4e9', 'heaprix': '#d55e00',
-  'heavy hitters': '#e69f00', 'codecs': '#009e73', 'adaptive codecs': '#cc79a7',
-}  # fmt: skip
+# Colour -> methods that have it in every figure, in markers of their own; '='
+# joins names of a method. The first eight are of Okabe and Ito (2008), with
+# grey for yellow: told apart also by the colour-blind.
+_METHODS = {
+  '#0072b2': 'SAFL; SAFL, layerwise; clip',
+  '#d55e00': 'preconditioned momentum, one bit=preconditioned_sketching;'
+  'FS-HEAPRIX=fedsketch_heaprix; FSGATE-HEAPRIX; normalise',
+  '#009e73': 'EDEN, rand-k=fedcom; FFA-LoRA; central SGD',
+  '#cc79a7': 'SparseLoCo; onebit_adam; decomfl',
+  '#e69f00': 'FetchSGD; FedEx-LoRA; SCAFFOLD',
+  '#56b4e9': 'SAFL, one bit; FS-PRIVIX=fedsketch_privix; FSGATE-PRIVIX',
+  '#000000': 'FedAdam, dense=fedadam=fedavg_adam',
+  '#8c8c8c': 'PowerSGD; FedAvg; FedSGD; fedprox',
+  '#882255': 'preconditioned momentum, one bit both ways; diffsketch; ef21;'
+  'FedAvg, AdamW on clients; FS-HEAPRIX, literal',
+  '#999933': 'DeMo; SketchedSGD; feddyn',
+  '#332288': "SAFL, client momentum; SAFL with DiLoCo's optimizers, one bit;"
+  'iterative_sketching; FSGATE-PRIVIX, small gain',
+  '#117733': 'CocktailSGD; FLoRA',
+  '#aa4499': 'SAFL, client momentum, one bit; signsgd; fedsketchgate;'
+  "SAFL with DiLoCo's optimizers, one bit both ways",
+  '#cc6677': 'CD-Adam; FedKSeed; decentralised',
+  '#44aa99': 'SAFL, one bit both ways; Ferret; fedcomgate',
+  '#7a4a21': 'DiLoCo; MARINA; central AdamW',
+}
+COLOURS = tuple(_METHODS)
 STYLES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = 'osD^vPX'
+FILLS = ('full', 'none', 'left', 'bottom', 'top')
+MARKERS = 'osD^vP<X>'
+Look = tuple[str, str]  # colour and marker
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -47,25 +65,52 @@ def dress(ax: Any) -> None:
   ax.set_axisbelow(True)
 
 
-def colours(names: Iterable[str]) -> dict[str, str]:
-  """Assigns each name a colour: a family's own, or the next that is free.
+_key = lambda name: re.sub('[^a-z0-9]', '', name.lower())
+_LOOKS = [
+  (colour, MARKERS[(i + turn) % len(MARKERS)])
+  for turn in range(len(MARKERS))
+  for i, colour in enumerate(COLOURS)
+]
+_OWN = {
+  _key(name): _LOOKS[i + turn * len(COLOURS)]
+  for i, methods in enumerate(_METHODS.values())
+  for turn, names in enumerate(methods.split(';'))
+  for name in names.split('=')
+}
 
-  >>> colours(['rate 1', 'dense', 'rate 1'])
-  {'rate 1': '#0072b2', 'dense': '#000000'}
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+  """Assigns each name colour and marker: a method's own, or the next free.
+
+  A method is known by its name in any spelling: 'CD-Adam' is 'cd_adam'.
+
+  >>> looks(['rate 1', 'FedAdam, dense', 'rate 1'])
+  {'rate 1': ('#0072b2', 'o'), 'FedAdam, dense': ('#000000', '<')}
   """
   named = dict.fromkeys(names)
-  own = {name: _FAMILIES[name] for name in named if name in _FAMILIES}
-  free = [c for c in _COLOURS if c not in own.values()] or list(_COLOURS)
-  following = itertools.cycle(free)
-  return {name: own.get(name) or next(following) for name in named}
+  found = {name: _OWN[_key(name)] for name in named if _key(name) in _OWN}
+  taken = {colour for colour, _ in found.values()}
+  free = [look for look in _LOOKS if look not in found.values()]
+  following = itertools.cycle(sorted(free, key=lambda x: x[0] in taken))
+  return {name: found.get(name) or next(following) for name in named}
 
 
-def plain_ticks(axis: Any) -> None:
-  """Labels a logarithmic axis 0.5, 20, 1,000 in place of powers of ten."""
+def is_wide(values: Any) -> bool:
+  """Whether positive values span more than half a decade, as log axes should.
+
+  >>> is_wide([0.1, 0.3]), is_wide([0.1, 0.4])
+  (False, True)
+  """
+  return len(values) > 1 and 0 < 10**0.5 * min(values) < max(values)
+
+
+def plain_ticks(axis: Any, values: Iterable[float] = ()) -> None:
+  """Labels an axis 0.5, 20, 1,000: at these values, or as a logarithmic one."""
   from matplotlib import ticker
 
   low, high = axis.get_view_interval()
-  subs = (1, 2, 5) if high < 300 * low else (1,)
-  axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=8))
+  subs = (1, 2, 5) if high < 30 * low else (1, 3) if high < 300 * low else (1,)
+  locator = ticker.LogLocator(subs=subs, numticks=8)
+  axis.set_major_locator(ticker.FixedLocator([*values]) if values else locator)
   axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
-  axis.set_minor_formatter(ticker.NullFormatter())
+  axis.set_minor_locator(ticker.NullLocator())

@@ -105,7 +105,7 @@ class Files(workdir.Records):
         shutil.rmtree(other, ignore_errors=True)
 
   def report(self, rows: list[report_lib.Row]):
-    """Writes table.md, sweep.json and, if there is a figure, sweep.png."""
+    """Writes table.md, table.csv, sweep.json and, if it is there, sweep.png."""
     ranking = report_lib.settings(rows)
     summary = {
       'metric': report_lib.metric_of(rows),
@@ -116,7 +116,8 @@ class Files(workdir.Records):
       'diverged': sum(row['diverged'] for row in rows),
     }
     files.replace(self.folder / 'sweep.json', summary | files.measured_with())
-    files.replace(self.folder / 'table.md', report_lib.table(rows))
+    text = report_lib.table(rows, self.folder / 'table.csv')
+    files.replace(self.folder / 'table.md', text)
     with extras.optional_figures():
       if fig := report_lib.picture(rows):
         fig.savefig(self.folder / 'sweep.png', dpi=150)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
-from fl_sketch.reporting import figures
+from fl_sketch.reporting import figures, tables
 from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import extras, markdown
 import numpy as np
@@ -34,7 +34,7 @@ def lines(rows: list[sweep_report.Row], x: str, by: list[str]) -> Curves:
       raise ValueError(
         f'{unknown} were not swept; choose from the fields {[*s.values]}.'
       )
-    label = ', '.join(f'{k}={sweep_report.shown(s.values[k])}' for k in by)
+    label = ', '.join(f'{k}={tables.shown(s.values[k])}' for k in by)
     rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
     best = s._replace(values=rest)
     curves.setdefault(label, {}).setdefault(s.values[x], best)
@@ -44,7 +44,7 @@ def lines(rows: list[sweep_report.Row], x: str, by: list[str]) -> Curves:
 def table(curves: Curves, x: str) -> str:
   """Formats curves in Markdown: a row each, a column for each value of x."""
   xs = sorted({value for line in curves.values() for value in line})
-  head = ['', *(f'{x} {sweep_report.shown(value)}' for value in xs)]
+  head = ['', *(f'{x} {tables.shown(value)}' for value in xs)]
   rows = (
     [label, *(_cell(line.get(value)) for value in xs)]
     for label, line in curves.items()

@@ -1,13 +1,14 @@
 """Ranks the points of a sweep, and makes a table and a figure of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import json
 import math
+import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.reporting import figures, metrics
-from fl_sketch.utils import markdown, seeding
+from fl_sketch.reporting import figures, metrics, style, tables
+from fl_sketch.utils import seeding
 import numpy as np
 
 Row = dict[str, Any]
@@ -15,6 +16,7 @@ _METRICS = {
   name: metrics.best_of(name)
   for name in ('test_accuracy', 'test_loss', 'train_loss')
 }
+_TICKS = 7  # at the values of a field, if these are not more
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 
 
@@ -26,6 +28,7 @@ class Setting(NamedTuple):
   error: float  # standard error of that mean; NaN for fewer than two points
   points: int
   diverged: int  # how many of them diverged
+  megabytes: Sequence[float] = ()  # of all clients, up and down; means
 
 
 def metric_of(rows: list[Row]) -> str:
@@ -88,15 +91,17 @@ def settings(rows: list[Row]) -> list[Setting]:
     n, count = x.size, len(members)
     mean = float(x.mean()) if n else math.nan
     error = float(x.std(ddof=1) / n**0.5) if n > 1 else math.nan
-    averages.append(Setting(values, mean, error, count, count - n))
+    sizes = [[r.get(k, np.nan) for r in members] for k in tables.BYTES.values()]
+    both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
+    averages.append(Setting(values, mean, error, count, count - n, both))
   sign = -1 if _METRICS[metric] is max else 1
   return sorted(
     averages, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
   )
 
 
-def table(rows: list[Row]) -> str:
-  """Formats settings as a Markdown table, best first."""
+def table(rows: list[Row], path: pathlib.Path) -> str:
+  """Formats settings in Markdown, best first; writes them as CSV as well."""
   metric = metric_of(rows)
   ranking = settings(rows)
   names = list(ranking[0].values)
@@ -106,10 +111,9 @@ def table(rows: list[Row]) -> str:
   head += ['± standard error', 'seeds'] * seeds + ['diverged'] * diverged
   lines = []
   for s in ranking:
-    line = [shown(value) for value in s.values.values()] + [_number(s.mean)]
-    line += [_number(s.error), str(s.points)] * seeds
-    lines.append(line + [str(s.diverged)] * diverged)
-  return markdown.table(head, lines, left=0)
+    line = [*s.values.values(), s.mean] + [s.error, s.points] * seeds
+    lines.append(line + [s.diverged] * diverged + [*s.megabytes])
+  return tables.write(path, [*head, *tables.BYTES], lines)
 
 
 def summary_line(rows: list[Row]) -> str:
@@ -119,22 +123,13 @@ def summary_line(rows: list[Row]) -> str:
   start = f'{len(rows)} points, {diverged} diverged'
   if diverged == len(rows):
     return f'{start}: none stayed finite. The table is in'
-  values = ', '.join(f'{k}={shown(v)}' for k, v in best.values.items())
-  error = '' if math.isnan(best.error) else f' ± {_number(best.error)}'
+  values = ', '.join(f'{k}={tables.shown(v)}' for k, v in best.values.items())
+  error = '' if math.isnan(best.error) else f' ± {tables.shown(best.error)}'
   end = 'Table and picture are in' if _varied(ranking) else 'The table is in'
   return (
     f'{start}. Best: {values or "all seeds"}: '
-    f'{metric} {_number(best.mean)}{error}. {end}'
+    f'{metric} {tables.shown(best.mean)}{error}. {end}'
   )
-
-
-def shown(value: Any) -> str:
-  """Formats a value of a swept field for tables and labels."""
-  return f'{value:.4g}' if isinstance(value, float) else str(value)
-
-
-def _number(value) -> str:
-  return '' if math.isnan(value) else f'{value:.4g}'
 
 
 def picture(rows: list[Row]) -> Any:
@@ -142,7 +137,7 @@ def picture(rows: list[Row]) -> Any:
 
   Of more than two fields it shows the two with most values, at the best values
   of the others. Settings that do not fill a grid, such as random draws, are
-  points coloured by the metric, or crosses if they diverged.
+  points, in a panel for each field, and at its edge if they diverged.
   """
   ranking, metric = settings(rows), metric_of(rows)
   varied = _varied(ranking)
@@ -160,16 +155,29 @@ def picture(rows: list[Row]) -> Any:
     by_value = sorted(best, key=lambda s: xs.index(s.values[name]))
     panel = curves(name, label, {'': (xs, by_value)})
     return figures.draw([panel])
-  ax = reporting.new_axes(*values)
   sizes = [len(v) for v in values.values()]
-  grid = max(sizes) <= _MANY and len(best) == math.prod(sizes)
+  if max(sizes) > _MANY or len(best) != math.prod(sizes):
+    label = metric.replace('_', ' ')
+    return figures.draw([_cloud(name, label, ranking) for name in varied])
+  ax = reporting.new_axes(*values)
   colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
-  image = (_heat_map if grid else _scatter)(ax, best, values, colours)
-  image.axes.figure.colorbar(image, label=label)
-  for axis in (ax.xaxis, ax.yaxis):
-    if axis.get_scale() == 'log':
-      reporting.plain_ticks(axis)
+  image = _heat_map(ax, best, values, colours)
+  ax.figure.colorbar(image, label=label)
   return ax.get_figure(root=True)
+
+
+def _cloud(field: str, metric: str, ranking: list[Setting]) -> figures.Panel:
+  """Makes a panel of points; those that diverged are at the worst value."""
+  finite = [s for s in ranking if not math.isnan(s.mean)]
+  worst = {'mean': finite[-1].mean, 'error': math.nan}
+  lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
+  named = {'finite' if lost else '': finite, 'diverged': lost}
+  found = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
+  panel = curves(field, metric, found)
+  points = [
+    line._replace(points=True, variant=i) for i, line in enumerate(panel.lines)
+  ]
+  return panel._replace(lines=points)
 
 
 def _varied(ranking: list[Setting]) -> dict[str, list]:
@@ -194,36 +202,35 @@ def curves(
   `found` has by label the values of the field, and what has `mean` and `error`
   there.
   """
-  lines, log = [], False
+  lines, ticks = [], set()
   for label, (values, points) in found.items():
     if numbers := _are_numbers(values):
-      log |= on_log_axis(field, values)
+      ticks |= {*values}
     means, errors = np.array([(s.mean, s.error) for s in points]).T
-    xs = values if numbers else [shown(v) for v in values]
+    xs = values if numbers else [tables.shown(v) for v in values]
     lines.append(figures.Line(label, xs, means, means - errors, means + errors))
-  scale = 'log' if log else 'linear'
-  return figures.Panel(field, metric, lines, x_scale=scale)
+  scale = 'log' if ticks and on_log_axis(field, [*ticks]) else 'linear'
+  return figures.Panel(
+    field, metric, lines, x_scale=scale, x_ticks=_ticks(ticks)
+  )
+
+
+def _ticks(values: Iterable[float]) -> list[float]:
+  """The values where they are few and round, as in a grid; else none."""
+  ticks = sorted(values)
+  rounded = [float(f'{v:.2g}') for v in ticks]
+  return ticks if len(ticks) <= _TICKS and ticks == rounded else []
 
 
 def on_log_axis(field: str, values: Sequence[Any]) -> bool:
   """Whether an axis of a field is logarithmic: rates, and what varies widely.
 
-  >>> on_log_axis('server_lr', [0.1, 0.3]), on_log_axis('rounds', [10, 30])
+  >>> on_log_axis('server_lr', [0.1, 1.0]), on_log_axis('rounds', [10, 90])
   (True, False)
   """
   least, most = min(values), max(values)
-  return 0 < least < most and (field.endswith('_lr') or 10 * least < most)
-
-
-def _places(axis, field, values, best) -> list:
-  """Sets up an axis for a field; returns the positions of settings."""
-  subset = [s.values[field] for s in best]
-  if not _are_numbers(values):
-    axis.set_ticks(range(len(values)), [str(v) for v in values])
-    return [values.index(v) for v in subset]
-  if on_log_axis(field, values):
-    axis.axes.set(**{f'{axis.axis_name}scale': 'log'})
-  return subset
+  rate = field.endswith('_lr') or 10 * least < most
+  return rate and style.is_wide(values)
 
 
 def _heat_map(ax, best, values, colours):
@@ -236,21 +243,9 @@ def _heat_map(ax, best, values, colours):
   light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
   for (i, j), mean in np.ndenumerate(cells):
     colour = 'black' if light[i, j] > 0.5 else 'white'
-    text = _number(mean) or 'diverged'
+    text = tables.shown(mean) or 'diverged'
     ax.text(j, i, text, ha='center', va='center', color=colour)
   ax.grid(visible=False)
-  ax.set_yticks(range(len(ys)), [shown(v) for v in ys])
-  ax.set_xticks(range(len(xs)), [shown(v) for v in xs])
+  ax.set_yticks(range(len(ys)), [tables.shown(v) for v in ys])
+  ax.set_xticks(range(len(xs)), [tables.shown(v) for v in xs])
   return image
-
-
-def _scatter(ax, best, values, colours):
-  (x, xs), (y, ys) = values.items()
-  axes = (ax.xaxis, x, xs), (ax.yaxis, y, ys)
-  at = np.array([_places(*axis, best) for axis in axes])
-  means = np.array([s.mean for s in best])
-  lost = np.isnan(means)
-  if lost.any():
-    ax.scatter(*at[:, lost], color='0.5', marker='x', label='diverged')
-    ax.legend(frameon=False, fontsize='small')
-  return ax.scatter(*at[:, ~lost], c=means[~lost], cmap=colours, s=60)

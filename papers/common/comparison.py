@@ -149,9 +149,9 @@ def dots(
   label: str = 'test accuracy, %',
   title: str = '',
 ) -> figures.Panel:
-  """Plots a dot for each key of `names`, which has its name and family."""
+  """Plots a dot for each key of `names`, which has its name and method."""
   found = {}
-  for key, (name, family) in names.items():
+  for key, (name, method) in names.items():
     mean, low, high = map(float, summaries.interval(values(entries[key])))
-    found[name] = figures.Dot(mean, low, high, family)
+    found[name] = (mean, low, high, method)
   return figures.dot_plot(label, found, title)

@@ -84,7 +84,7 @@ def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
       continue
     panels = figures.from_json(picture['panels'])
     full = io.BytesIO()
-    figures.draw(panels, picture['columns']).savefig(full, dpi=110)
+    figures.draw(panels, picture['columns']).savefig(full, dpi=130)
     paths.append(folder / picture['file'])
     # A third as large as of all colours.
     small = Image.open(full).convert('RGB').quantize(256)

@@ -5,7 +5,6 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.experiment.config import Config
 from fl_sketch.reporting import figures, intervals
 from fl_sketch.sweeps import grid, report as sweep_report
 import numpy as np
@@ -17,15 +16,6 @@ from ..common.workspace import Workspace
 NAME = 'MNIST-Comparison'
 COMMAND = 'fl-sketch compare --data_dir=DIR --workdir=DIR'
 _ACCURACY = 'test accuracy, %'
-_FAMILIES = {
-  'fedsgd': 'dense', 'fedavg': 'dense', 'scaffold': 'dense', 'safl': 'safl',
-  'iterative_sketching': 'sketching', 'decentralised': 'sketching',
-  'fedsketch_privix': 'fedsketch', 'fedsketch_heaprix': 'fedsketch',
-  'fedsketchgate': 'fedsketch', 'diffsketch': 'fedsketch',
-  'fetchsgd': 'heavy hitters', 'sketched_sgd': 'heavy hitters',
-  'cd_adam': 'adaptive codecs', 'onebit_adam': 'adaptive codecs',
-  'cocktail_sgd': 'adaptive codecs',
-}  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -34,7 +24,6 @@ class Outcome(NamedTuple):
   entry: Entry  # its runs over seeds
   # Final test accuracy over the seeds that did not diverge.
   accuracy: sweep_report.Setting
-  family: str  # of the algorithm, in figures
 
   @property
   def finished(self) -> list[Any]:
@@ -89,9 +78,7 @@ def outcomes(
     config['sweep'] = {'seed': tuple(seeds)}
     runs = ws.sweep(f'{partition}/final/{name}', config)
     (accuracy,) = sweep_report.settings([run.row for run in runs])
-    algorithm = Config.from_mapping(config | {'sweep': None}).algorithm
-    family = _FAMILIES.get(algorithm, 'codecs')
-    found[partition][name] = Outcome(Entry(runs, values), accuracy, family)
+    found[partition][name] = Outcome(Entry(runs, values), accuracy)
   return found
 
 
@@ -133,16 +120,19 @@ def _cells(one: Outcome) -> list[str]:
 
 
 def panels(found: Outcomes) -> list[figures.Panel]:
-  """Plots accuracy by method and by bytes: a row for each partition."""
+  """Plots accuracy by method and by bytes: a row for each partition.
+
+  The names beside a row are its legend.
+  """
   every = []
   for partition, by_name in found.items():
     title = partition.replace('_', ' ')
     rank = lambda name: np.nan_to_num(by_name[name].accuracy.mean)  # noqa: B023
-    dots = {name: _dot(by_name[name]) for name in sorted(by_name, key=rank)}
+    dots = {n: _dot(n, by_name[n]) for n in sorted(by_name, key=rank)}
     ranked = figures.dot_plot(_ACCURACY, dots, title)
     by_bytes = [
-      line._replace(x=[by_name[name].total / 1e6 for name in line.y], y=line.x)
-      for line in ranked.lines[1:]
+      line._replace(x=[by_name[line.family].total / 1e6], y=line.x)
+      for line in ranked.lines
     ]
     labels = figures.MEGABYTES, _ACCURACY
     every.append(ranked)
@@ -150,8 +140,8 @@ def panels(found: Outcomes) -> list[figures.Panel]:
   return every
 
 
-def _dot(one: Outcome) -> figures.Dot:
-  _, mean, error, points, diverged = one.accuracy
+def _dot(name: str, one: Outcome) -> tuple[float, float, float, str]:
+  _, mean, error, points, diverged, *_ = one.accuracy
   half = intervals.half_width(100 * error, points - diverged)
   low, high = np.clip([100 * mean - half, 100 * mean + half], 0, 100)
-  return figures.Dot(100 * mean, low, high, one.family)
+  return 100 * mean, float(low), float(high), name

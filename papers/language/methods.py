@@ -5,7 +5,6 @@ from ..one_percent import methods
 from ..one_percent.methods import Method
 from ..one_percent.tasks import Fields, TunedTask
 
-_OURS = "tables of DiLoCo's updates"
 # 4,096 seeds, as its authors have.
 _SEEDS = {'algorithm': 'fedkseed', 'options': {'pool': 4096}}
 # Outer steps are the authors'; inner rates fall along half a cosine.
@@ -35,7 +34,7 @@ def _adamw(keep_state: bool) -> Method:
     'algorithm': 'fedavg', 'local_optimizer': local,
     'client_schedule': _DILOCO['client_schedule'],
   }  # fmt: skip
-  return Method('AdamW', 'adamw', lambda *_: fields, (1.0,), 'client_lr', False)
+  return Method('adamw', lambda *_: fields, (1.0,), 'client_lr', False)
 
 
 def _ferret(task: TunedTask, share: float) -> Fields:
@@ -50,7 +49,7 @@ def _of_products(kind: str) -> Method:
   fields = lambda task, _: {
     'algorithm': algorithm, **own, 'lora': task.fields['lora'] | {'kind': kind},
   }  # fmt: skip
-  return Method('products', 'adamw', fields, (1.0,), 'client_lr', False)
+  return Method('adamw', fields, (1.0,), 'client_lr', False)
 
 
 FEDAVG = 'FedAvg'
@@ -62,21 +61,21 @@ TABLES_BOTH = f'{TABLES} both ways'
 _SPARSE = 'SparseLoCo'
 _DENSE = {'algorithm': 'fedavg'}
 _BOTH_WAYS = methods.both_ways(_tables)
-_FEDAVG = Method('dense', 'sgd', lambda *_: _DENSE, (1.0,), 'client_lr')
+_FEDAVG = Method('sgd', lambda *_: _DENSE, (1.0,), 'client_lr')
 METHODS: dict[str, Method] = {
   FEDAVG: _FEDAVG,
   DILOCO: Method(
-    'dense', 'adamw', lambda *_: _DENSE | _DILOCO, (1.0,), 'client_lr', False
+    'adamw', lambda *_: _DENSE | _DILOCO, (1.0,), 'client_lr', False
   ),
-  TABLES: Method(_OURS, 'adamw', _tables, (0.01,), 'client_lr', False),
-  TABLES_BOTH: Method(_OURS, 'adamw', _BOTH_WAYS, (0.01,), 'client_lr', False),
+  TABLES: Method('adamw', _tables, (0.01,), 'client_lr', False),
+  TABLES_BOTH: Method('adamw', _BOTH_WAYS, (0.01,), 'client_lr', False),
   **{
     name: methods.METHODS[name]
     for name in (DENSE, methods.OURS, ONE_BIT, SAFL, 'DeMo')
   },
-  _SPARSE: Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
-  'Ferret': Method('safl', 'adam', _ferret),
-  'FedKSeed': Method('seeds', 'seeds', lambda *_: _SEEDS, rate='client_lr'),
+  _SPARSE: Method('adamw', _sparse_loco, rate='client_lr'),
+  'Ferret': Method('adam', _ferret),
+  'FedKSeed': Method('seeds', lambda *_: _SEEDS, rate='client_lr'),
 }
 # Dense means of factors, beside the naive one of all the others.
 OF_FACTORS: dict[str, Method] = {

@@ -1,6 +1,5 @@
 """Makes the reports on models of language: claims, tables and figures."""
 
-import collections
 from typing import Any
 
 import numpy as np
@@ -131,22 +130,14 @@ def _bits(entry: Entry) -> np.ndarray:
 
 
 def _report(task, entries, claims, note=_COMPARED, tuned=True) -> study.Report:
-  of_name = methods.METHODS | methods.OF_FACTORS
-  of_name |= methods.RECURRENT | methods.CENTRALLY
   mean = lambda name: np.nan_to_num(_bits(entries[name]).mean(), nan=np.inf)
   ordered = {name: entries[name] for name in sorted(entries, key=mean)}
-  families = {name: of_name[name].family for name in ordered}
-  looks, variants = {}, collections.Counter()
-  for name, family in families.items():
-    if name not in methods.CENTRALLY:  # which sends nothing
-      looks[name] = {'family': family, 'variant': variants[family]}
-      variants[family] += 1
   panel = comparison.by_bytes(
-    {name: ordered[name] for name in looks},
-    lambda name: {'label': name, **looks[name]},
+    {name: e for name, e in ordered.items() if name not in methods.CENTRALLY},
+    lambda name: {'label': name, 'family': name},
     _bits, _METRIC, digits=3, metric='test_bits', scale=1,
   )  # fmt: skip
-  names = {name: (name, family) for name, family in families.items()}
+  names = {name: (name, name) for name in ordered}
   pictures = [
     study.Picture(_CURVES, [panel]),
     study.Picture(_DOTS, [comparison.dots(ordered, names, _bits, _METRIC)]),
@@ -198,10 +189,7 @@ _CURVES = (
   'Test loss in bits a character against the bytes of all clients, up and '
   'down; means over seeds with intervals of 95 %.'
 )
-_DOTS = (
-  'Test loss at the end, mean over seeds with intervals of 95 %; methods of '
-  'one colour are of one family.'
-)
+_DOTS = 'Test loss at the end, mean over seeds with intervals of 95 %.'
 _CLIENTS = (
   'Clients are the speakers of tiny Shakespeare with a thousand letters or '
   'more, a stand-in for the Shakespeare of LEAF; the test is the last tenth '

@@ -16,7 +16,6 @@ _FLOAT = 4  # bytes
 class Method(NamedTuple):
   """A method at a share of the bytes."""
 
-  family: str  # of the method, in figures
   kind: str  # of the rates that it is tuned over
   # (task, share) -> fields of its config.
   fields: Callable[[TunedTask, float], Fields]
@@ -97,7 +96,6 @@ def both_ways(fields):
 
 
 _BOTH = (0.01, 0.001)
-_OURS, _TABLES = 'preconditioned momentum', 'one-bit tables'
 DENSE = 'FedAdam, dense'
 SAFL = 'SAFL'
 ONE_BIT = 'SAFL, one bit'
@@ -106,31 +104,30 @@ OURS = 'preconditioned momentum, one bit'
 OURS_BOTH = 'preconditioned momentum, one bit both ways'
 METHODS: dict[str, Method] = {
   DENSE: Method(
-    'dense', 'adam', lambda *_: {'algorithm': 'fedavg', **settings.ADAM}, (1.0,)
+    'adam', lambda *_: {'algorithm': 'fedavg', **settings.ADAM}, (1.0,)
   ),
-  OURS: Method(_OURS, 'preconditioned', _preconditioned, _BOTH),
-  OURS_BOTH: Method(_OURS, 'preconditioned', both_ways(_preconditioned)),
-  'SAFL, client momentum, one bit':
-    Method(_TABLES, 'adam', _averaged(_safl_one_bit)),
-  ONE_BIT: Method(_TABLES, 'adam', _safl_one_bit, _BOTH),
-  ONE_BIT_BOTH: Method(_TABLES, 'adam', both_ways(_safl_one_bit)),
-  'SAFL, client momentum': Method('safl', 'adam', _averaged(_safl)),
-  SAFL: Method('safl', 'adam', _safl, _BOTH),
-  'EDEN, rand-k': Method('codecs', 'adam', _own_rotations, _BOTH),
-  'SparseLoCo': Method('codecs', 'adamw', _sparse_loco, rate='client_lr'),
-  'DeMo': Method('codecs', 'sign', _demo),
-  'PowerSGD': Method('codecs', 'adam', lambda *_: _POWER_SGD),
+  OURS: Method('preconditioned', _preconditioned, _BOTH),
+  OURS_BOTH: Method('preconditioned', both_ways(_preconditioned)),
+  'SAFL, client momentum, one bit': Method('adam', _averaged(_safl_one_bit)),
+  ONE_BIT: Method('adam', _safl_one_bit, _BOTH),
+  ONE_BIT_BOTH: Method('adam', both_ways(_safl_one_bit)),
+  'SAFL, client momentum': Method('adam', _averaged(_safl)),
+  SAFL: Method('adam', _safl, _BOTH),
+  'EDEN, rand-k': Method('adam', _own_rotations, _BOTH),
+  'SparseLoCo': Method('adamw', _sparse_loco, rate='client_lr'),
+  'DeMo': Method('sign', _demo),
+  'PowerSGD': Method('adam', lambda *_: _POWER_SGD),
   'CocktailSGD': Method(
-    'codecs', 'clients', lambda *at: chen.cocktail_sgd(_floats(*at)),
+    'clients', lambda *at: chen.cocktail_sgd(_floats(*at)),
     rate='client_lr', schedule=False,
   ),
   'CD-Adam': Method(
-    'codecs', 'markov',
+    'markov',
     lambda task, share: chen.cd_adam(task.fields, _floats(task, share)),
     schedule=False,
   ),
   'FetchSGD': Method(
-    'heavy hitters', 'one_gradient',
+    'one_gradient',
     lambda task, share: chen.fetchsgd(task.fields, _floats(task, share)),
     schedule=False,
   ),

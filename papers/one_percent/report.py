@@ -1,12 +1,13 @@
 """Makes the reports of the comparison: claims, tables and figures."""
 
 import functools
+import math
 from typing import Any
 
 from fl_sketch.reporting import figures
 import numpy as np
 
-from ..common import comparison, results, study, verdicts, workspace
+from ..common import comparison, results, study, summaries, verdicts, workspace
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods, runs, tasks
@@ -54,8 +55,14 @@ _DOTS = (
   'bytes are those that a client sends in a round, of those of the model.'
 )
 CURVES = (
-  'Test accuracy against the bytes of all clients, up and down; means over '
-  'seeds with intervals of 95 %.'
+  'Test accuracy of some of the methods against the bytes of all clients, up '
+  'and down; means over seeds with intervals of 95 %.'
+)
+_PERCENT = 'bytes up and down, % of dense FedAdam'
+_SHOWN = (
+  'Test accuracy of every row of the table against the bytes of all clients, '
+  'up and down, mean over seeds with intervals of 95 %. Hollow: d / 1,000. '
+  'Axes begin at the second worst; an arrow has the value of the worst.'
 )
 PROTOCOL = (
   'Every method has four rates, half a decade apart, on seed 100, and up to '
@@ -150,8 +157,15 @@ def _table(task: tasks.TunedTask, stage: str, entries: Entries) -> study.Table:
 def _dots(title: str, entries: Entries) -> figures.Panel:
   """Plots a dot for the test accuracy of each method, by uplink bytes."""
   order = sorted(entries, key=lambda key: (key[1], _mean(entries[key])))
-  names = {key: (entry(*key), methods.METHODS[key[0]].family) for key in order}
+  names = {key: (entry(*key), key[0]) for key in order}
   return comparison.dots(entries, names, title=title)
+
+
+def _from_second_worst(values: list[float]) -> tuple[float, float] | None:
+  """Limits of an axis that the least of the values does not stretch."""
+  finite = sorted(v for v in values if math.isfinite(v))[1:]
+  margin = 0.1 * (finite[-1] - finite[0]) if finite else 0.0
+  return (finite[0] - 2 * margin, finite[-1] + margin) if margin else None
 
 
 def curves(entries: Entries) -> figures.Panel:
@@ -161,14 +175,17 @@ def curves(entries: Entries) -> figures.Panel:
     for (name, share), one in entries.items()
     if share >= 0.01 and name in (*_DRAWN, _LONGER)
   }
-  return comparison.by_bytes(drawn, _look, digits=2)
+  return comparison.by_bytes(drawn, lambda key: _look(entry(*key)), digits=2)
 
 
-def _look(key):
-  name, _ = key
-  family = methods.METHODS[name.removesuffix(f', {MORE_ROUNDS}')].family
+def _look(key: str) -> dict[str, Any]:
+  """Label, colour and variant of an entry: hollow at a thousandth."""
+  name, share = key.rsplit(', ', 1)
+  small = share == label(0.001)
+  method = name.removesuffix(f', {MORE_ROUNDS}')
   return {
-    'label': name, 'family': family, 'variant': _VARIANTS.get(name, 0),
+    'label': key if small else name, 'family': method,
+    'variant': 1 if small else 2 * (name != method),
   }  # fmt: skip
 
 
@@ -176,7 +193,6 @@ _DRAWN = (
   DENSE, methods.OURS, methods.OURS_BOTH, methods.SAFL, 'SparseLoCo', 'DeMo',
   'FetchSGD',
 )  # fmt: skip
-_VARIANTS = {methods.OURS_BOTH: 1, _LONGER: 2, 'DeMo': 1}
 
 
 def entry(name: str, share: float) -> str:
@@ -222,12 +238,12 @@ def overview(ws: Workspace) -> study.Report:
   """
   panels, scores, spent = [], {}, []
   for task, title in tasks.TITLES.items():
-    methods_of_task, panel = _result(ws, task)
-    panels.append(panel._replace(title=title))
+    methods_of_task = _result(ws, task)
     scores[title] = {key: x['%'] for key, x in methods_of_task.items()}
     dense = methods_of_task[entry(DENSE, 1.0)]['bytes']
     percent = {k: 100 * x['bytes'] / dense for k, x in methods_of_task.items()}
     spent.append(percent)
+    panels.append(_ends(title, scores[title], percent))
   rows = []
   for key in dict.fromkeys(key for task in spent for key in task):
     percents = [task[key] for task in spent if key in task]
@@ -240,17 +256,28 @@ def overview(ws: Workspace) -> study.Report:
     [],
     scores,
     [study.Table(_OVERVIEW, head, rows)],
-    [study.Picture(CURVES, panels, columns=2)],
+    [study.Picture(_SHOWN, panels, columns=2)],
     [PROTOCOL],
   )
 
 
 def _result(ws, task):
-  """Returns the numbers of a task but at equal bytes, and its curves."""
-  if (kept := results.read(ws.folder, _STUDIES[task])) is not None:
-    seeds = kept['seeds']
-    panels = figures.from_json(kept['pictures'][-1]['panels'])
-  else:
-    made = _report(task, ws)
-    seeds, panels = made.seeds, made.pictures[-1].panels
-  return seeds[EQUAL_ROUNDS] | seeds[MORE_ROUNDS], *panels
+  """Returns the numbers of a task but at equal bytes."""
+  kept = results.read(ws.folder, _STUDIES[task])
+  seeds = kept['seeds'] if kept is not None else _report(task, ws).seeds
+  return seeds[EQUAL_ROUNDS] | seeds[MORE_ROUNDS]
+
+
+def _ends(title, scores, percent) -> figures.Panel:
+  """Plots a point for each method, at its bytes and its accuracy."""
+  lines, means = [], []
+  for key, x in scores.items():
+    ends = summaries.interval(np.reshape(x, (-1, 1)))
+    means.append(float(ends[0][0]))
+    point = {'points': True, 'cell': workspace.shown(x, digits=2)}
+    line = figures.Line(x=[percent[key]], y=ends[0], **_look(key), **point)
+    lines.append(line._replace(low=ends[1], high=ends[2]))
+  return figures.Panel(
+    _PERCENT, 'test accuracy, %', lines, title, x_scale='log',
+    y_limits=_from_second_worst(means),
+  )  # fmt: skip

@@ -1,12 +1,13 @@
 """The comparison of compressors: bytes, tuning, budgets."""
 
 from fl_sketch import experiment, planning
+from fl_sketch.reporting import figures
 from fl_sketch.rounds import mesh as mesh_lib
 import numpy as np
-from papers.common import workspace
+from papers.common import results, workspace
 from papers.common.workspace import Workspace
 from papers.language import methods as language
-from papers.one_percent import methods, runs, tasks
+from papers.one_percent import methods, report, runs, tasks
 import pytest
 
 WIDE = {
@@ -118,3 +119,18 @@ def test_equal_bytes_are_equal(task):
   more = runs.longer(ws, task, entries, methods.OURS_BOTH)
   dense = entries[methods.DENSE, 1.0].total()
   assert more.total() <= runs.LONGER * dense
+
+
+def test_the_picture_has_every_row_of_its_table():
+  """Catches a best method of a task that its panel lacks."""
+  made = report.overview(Workspace(results.STORED))
+  (table,), (picture,) = made.tables, made.pictures
+  kept = results.read(results.STORED, 'One-Percent')
+  assert kept['pictures'][0]['panels'] == figures.as_json(picture.panels)
+  for column, panel in enumerate(picture.panels, start=3):
+    cells = [row[column] for row in table.rows if row[column]]
+    assert [line.cell for line in panel.lines] == cells
+    assert 'CocktailSGD' in {line.label for line in panel.lines}
+    _, second, *_, best = sorted(float(line.y[0]) for line in panel.lines)
+    lowest = second - 0.2 * (best - second)  # whatever the worst is
+    assert panel.y_limits[0] == pytest.approx(lowest)

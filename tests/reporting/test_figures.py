@@ -1,15 +1,18 @@
 """Figures as data: what is kept can be drawn again, in one style."""
 
+import itertools
 import json
 import math
 
-from fl_sketch.reporting import figures
+from fl_sketch.reporting import figures, style
 from matplotlib import colors
 import numpy as np
+from papers.language import methods as language
+from papers.one_percent import methods as one_percent
 import pytest
 
 LINES = [
-  figures.Line('dense', [1, 10, 100], [0.5, 0.75, 0.8], family='dense'),
+  figures.Line('dense', [1, 10, 100], [0.5, 0.75, 0.8], family='fedadam'),
   figures.Line(
     'safl', np.array([1, 10]), [0.5, math.nan], [0.4, 0.5], [0.6, 0.9],
     variant=1,
@@ -60,9 +63,75 @@ def test_bands_do_not_stretch_the_axis():
 
 def test_names_stand_in_their_order():
   """Catches names sorted by family, and names too many for their axis."""
-  order = figures.Line('', [math.nan] * 3, ['c', 'a', 'b'], points=True)
-  some = figures.Line('dense', [1.0], ['a'], [0.5], [1.5], points=True)
-  (ax,) = figures.draw([figures.Panel('x', '', [order, some])]).axes
+  dots = {name: (1.0, 0.5, 1.5, 'a' if name == 'c' else 'b') for name in 'cab'}
+  (ax,) = figures.draw([figures.dot_plot('x', dots)]).axes
   assert [t.get_text() for t in ax.get_yticklabels()] == ['c', 'a', 'b']
   names = figures.Line('', [1.0] * 40, [*map(str, range(40))])
   assert figures.draw([figures.Panel('x', '', [names])]).get_figheight() > 8
+
+
+# What the colour-blind see, by Machado et al. (2009).
+DEUTAN = [[0.367, 0.861, -0.228], [0.28, 0.673, 0.047], [-0.012, 0.043, 0.969]]
+
+
+def test_a_method_has_one_look_in_any_spelling_and_no_other_has_it():
+  """Catches two methods of one colour, as three were orange."""
+  compared = style.looks(one_percent.METHODS)
+  assert len({colour for colour, _ in compared.values()}) == len(compared) == 15
+  for known in (language.METHODS | language.OF_FACTORS, language.RECURRENT):
+    assert len({*style.looks(known).values()}) == len(known)
+  one, other = (style.looks(['x', n])[n] for n in ('CD-Adam', 'cd_adam'))
+  assert one == other
+  assert len({*style.looks(['safl', *map(str, range(60))]).values()}) == 61
+
+
+def test_colours_of_one_marker_are_told_apart_by_the_colour_blind():
+  """Catches a red and a green that differ in nothing else."""
+  seen = lambda name: np.array(DEUTAN) @ np.array(colors.to_rgb(name)) ** 2.2
+  looks = [*style.looks(map(str, range(16))).values()]
+  for (one, marker), (other, same) in itertools.combinations(looks, 2):
+    assert marker != same or np.abs(seen(one) - seen(other)).max() > 0.05
+
+
+@pytest.mark.parametrize('count', [1, 3])
+def test_the_legend_is_below_and_the_text_can_be_read_on_a_phone(count):
+  """Catches a legend that is half of the figure: 5 pixels of 400 a letter."""
+  lines = [
+    figures.Line(f'{i} {"long name " * 8}', [1, 2], [i, 1]) for i in 'ab'
+  ]
+  fig = figures.draw([figures.Panel('round', 'y', lines)] * count)
+  fig.draw_without_rendering()
+  box = fig.legends[0].get_window_extent()
+  assert all(box.y1 < ax.get_window_extent().y0 for ax in fig.axes)
+  assert (box.x0 >= 0, box.x1 <= fig.bbox.x1) == (True, True)
+  texts = [*fig.legends[0].get_texts(), *fig.axes[0].get_xticklabels()]
+  small = min(text.get_fontsize() for text in texts)
+  assert small / 72 / fig.get_figwidth() * 400 > 6
+
+
+@pytest.mark.parametrize(
+  ('x', 'scale', 'ticks', 'wanted'),
+  [
+    ([1, 2, 3, 4], 'linear', (), {1, 2, 3, 4}),  # not 2.5
+    ([0.1, 0.3], 'log', (), 'linear'),
+    ([0.1, 0.4], 'log', (), 'log'),
+    ([0.1, 0.3, 1.0], 'log', (0.1, 0.3, 1.0), {0.1, 0.3, 1.0}),
+  ],
+)
+def test_ticks_are_at_rounds_and_at_what_was_swept(x, scale, ticks, wanted):
+  """Catches ticks where no number is, and a log axis of two ticks."""
+  look = {'x_scale': scale, 'x_ticks': ticks}
+  line = figures.Line('', x, x)
+  (ax,) = figures.draw([figures.Panel('x', 'y', [line], **look)]).axes
+  low, high = ax.get_xlim()
+  shown = {tick for tick in ax.get_xticks() if low <= tick <= high}
+  assert wanted == (ax.get_xscale() if isinstance(wanted, str) else shown)
+
+
+def test_the_worst_of_all_does_not_stretch_the_axis():
+  """Catches an axis from 0 to 110, and a point that vanishes."""
+  lines = [figures.Line('', [1], [y], points=True) for y in (42.07, 97.0, 99.0)]
+  panel = figures.Panel('x', 'y', lines, y_limits=(96.0, 99.5))
+  (ax,) = figures.draw([panel]).axes
+  assert ax.get_ylim() == (96.0, 99.5)
+  assert [text.get_text() for text in ax.texts] == ['\u2193 42.1']

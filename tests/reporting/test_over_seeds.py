@@ -1,9 +1,11 @@
 """Curves over seeds: which runs make one line, its numbers, its band."""
 
+import csv
 import json
 
 from fl_sketch import reporting
 from fl_sketch.reporting import intervals, over_seeds
+from fl_sketch.utils import markdown
 import numpy as np
 from PIL import Image
 import pytest
@@ -80,6 +82,38 @@ def test_lines_are_called_after_what_differs(folders):
   assert alone.label == ''
 
 
+OTHER = {'seed': 1, 'algorithm': 'fedavg', 'plugins': ['mine'], 'b': 1}
+
+
+@pytest.mark.parametrize(
+  ('names', 'fields', 'labels', 'wanted'),
+  [
+    (('one', 'two'), OTHER, (), ['one', 'two']),
+    (('points/0', 'points/1'), OTHER, (), ['safl', 'fedavg']),
+    (('x/run', 'y/run'), OTHER, (), ['safl', 'fedavg']),
+    (
+      ('points/0', 'points/1'),
+      {'plugins': ['mine'], 'pretrained': '/a/b', 'client_lr': 0.3}, (),
+      ['', 'client_lr=0.3'],
+    ),
+    (('one', 'two'), OTHER, ('A', 'B'), ['A', 'B']),
+  ],
+)  # fmt: skip
+def test_a_line_has_a_short_name(names, fields, labels, wanted, tmp_path):
+  """Catches a legend of every field that differs, plugins and paths too."""
+  runs = [
+    write_run(tmp_path / name, [0.1, 0.2], **more)
+    for name, more in zip(names, ({}, fields), strict=True)
+  ]
+  grouped = over_seeds.groups(runs, labels)
+  assert [group.label for group in grouped] == wanted
+  other = fields.get('algorithm')
+  families = ['safl', other] if other else ['', '']  # whose colours they have
+  assert [group.family for group in grouped] == families
+  with pytest.raises(ValueError, match=r'labels=A has 1 names for 2 lines'):
+    over_seeds.groups(runs, ['A'])
+
+
 def test_a_sweep_stands_for_its_points(tmp_path):
   """Catches points that are left out, or a sweep that is no run."""
   for i in range(3):
@@ -126,7 +160,16 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
   out = tmp_path / 'plot.png'
   flags = '--x=down', '--y=train_loss', '--band=range', f'--out={out}'
   done = runs.command('plot', *map(str, folders), *flags)
-  assert (done.returncode, done.stdout) == (0, f'{out}\n'), done.stderr
+  assert done.returncode == 0, done.stderr
+  *table, where = done.stdout.splitlines()
+  assert where == str(out)
+  rows = [['run', 'seeds', 'rounds', 'train_loss', 'MB up', 'MB down']]
+  rows += [['sketch.size=50', '3', '8', '0.3056', '0.014', '0.042']]
+  rows += [['sketch.size=20, client_lr=0.3', '1', '4', '0.5', '0.004', '0.012']]
+  assert markdown.cells('\n'.join(table)) == rows
+  kept = [*csv.reader(out.with_suffix('.csv').read_text().splitlines())]
+  assert kept[0] == rows[0]
+  assert float(kept[1][3]) == pytest.approx((1 / 3 + 1 / 3 + 1 / 4) / 3)
   kept = json.loads(out.with_suffix('.json').read_text())
   assert kept['panels'][0]['x_label'] == over_seeds.X['down'][0]
   assert kept['band'] == 'range'

@@ -1,9 +1,12 @@
 """Metrics files are read and drawn, whatever they lack."""
 
 import json
+import re
+from unittest import mock
 
 from fl_sketch import reporting
-from fl_sketch.reporting import metrics
+from fl_sketch.reporting import figures, metrics
+from launch import errors
 import numpy as np
 from PIL import Image
 import pytest
@@ -41,9 +44,40 @@ def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
   text = path.read_text()
   path.write_text(text + '{"round": 6, "tra')
   assert reporting.read_metrics(path) == rows
-  path.write_text('{"round"\n' + text)
-  with pytest.raises(ValueError, match=r'Line 1 of .* is damaged'):
+
+
+@pytest.mark.parametrize('garbage', ['{"round"', '7', 'null', '\xff\x00 \xfe'])
+def test_a_garbage_line_is_one_line_that_names_it(garbage, tmp_path):
+  """Catches 41 lines of traceback."""
+  write_run(tmp_path)
+  path = tmp_path / 'metrics.jsonl'
+  lines = path.read_bytes().splitlines(keepends=True)
+  lines.insert(2, garbage.encode('latin-1') + b'\n')
+  path.write_bytes(b''.join(lines))
+  with pytest.raises(SystemExit) as ended, errors.refused():
     reporting.read_metrics(path)
+  said = str(ended.value)
+  assert re.fullmatch(f'MetricsError: {path}:3 is no row .*; remove .*', said)
+
+
+def test_a_run_is_titled_and_its_bytes_are_of_both_directions(
+  tmp_path, monkeypatch
+):
+  """Catches the uplink alone, and the folder in place of what was trained."""
+  drawn = []
+  draw = lambda panels: drawn.extend(panels) or mock.MagicMock()
+  monkeypatch.setattr(figures, 'draw', draw)
+  rows = write_run(tmp_path)
+  config = {'algorithm': 'safl', 'dataset': 'digits', 'model': 'mlp', 'b': None}
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  reporting.draw_run(tmp_path)
+  assert {panel.title for panel in drawn} == {'safl, digits, mlp'}
+  (panel,) = (panel for panel in drawn if 'bytes' in panel.x_label)
+  assert panel.x_label == 'bytes of all clients, up and down (MB)'
+  (line,) = panel.lines
+  sums = [reporting.total_bytes(row) / 1e6 for row in rows[1::2]]
+  np.testing.assert_allclose(line.x, sums)
+  assert line.family == 'safl'
 
 
 @pytest.mark.parametrize(

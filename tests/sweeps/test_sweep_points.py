@@ -123,10 +123,11 @@ test_sweeps_that_make_no_sense_are_refused = refused(
 
 def row_of(accuracy, diverged=False, **values):
   row = {'values': values, 'diverged': diverged}
+  row |= {'total_uplink_bytes': 2e6, 'total_downlink_bytes': 5e6}
   return row if accuracy is None else row | {'test_accuracy': accuracy}
 
 
-def test_mean_and_standard_error_by_hand():
+def test_mean_and_standard_error_by_hand(tmp_path):
   rows = [
     row_of(0.5, client_lr=0.1, seed=0),
     row_of(0.7, client_lr=0.1, seed=1),
@@ -143,11 +144,13 @@ def test_mean_and_standard_error_by_hand():
   np.testing.assert_allclose((a.mean, a.error), (0.85, 0.05))
   assert (c.mean, c.points, c.diverged) == (0.99, 2, 1)
   assert math.isnan(c.error)
-  head, _, *lines = sweep_report.table(rows).splitlines()
+  path = tmp_path / 'table.csv'
+  head, _, *lines = sweep_report.table(rows, path).splitlines()
   columns = 'client_lr', 'test accuracy', '± standard error', 'seeds'
-  assert head == f'| {" | ".join(columns)} | diverged |'
-  assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 |'
-  assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 |'
+  assert head == f'| {" | ".join(columns)} | diverged | MB up | MB down |'
+  assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 | 2 | 5 |'
+  assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 | 2 | 5 |'
+  assert len(path.read_text().splitlines()) == 4
   best = 'Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
   assert f'7 points, 1 diverged. {best}' in sweep_report.summary_line(rows)
 
@@ -192,6 +195,10 @@ def test_one_field_is_a_curve_with_a_gap_where_it_diverged():
   np.testing.assert_allclose(ys, (0.5, math.nan, 0.9))
   assert (ax.get_xlabel(), ax.get_ylabel()) == ('client_lr', 'test accuracy')
   assert ax.get_xscale() == 'log'
+  np.testing.assert_array_equal(ax.get_xticks(), rates)
+  drawn = [row_of(0.1, client_lr=x) for x in (0.0123, 0.1, 0.4567)]
+  (ax,) = axes_of(drawn)
+  assert {0.03, 0.1, 0.3} <= {*ax.get_xticks().round(4)}  # not at the draws
 
 
 def test_a_full_grid_is_a_heat_map():
@@ -209,19 +216,20 @@ def test_a_full_grid_is_a_heat_map():
 
 
 def test_points_that_fill_no_grid_are_scattered():
-  """Diverged points are crosses; each value that is no number has a tick."""
+  """A panel for each field; diverged points are hollow, at the worst value."""
   rows = grid_of(diverged=(1,))[:5]
   for row in rows:
     row['values']['server_lr'] = [int(row['values']['server_lr'])]
-  ax, _ = axes_of(rows)
-  assert not ax.texts
-  lost, points = ax.collections
-  np.testing.assert_array_equal(lost.get_offsets(), [(4, 1)])
-  assert lost.get_facecolor()[0, 3] == 1
-  places = sorted(map(tuple, points.get_offsets()))
-  assert places == [(2, 0), (2, 1), (4, 0), (8, 1)]
-  # Best first: the tick of the last ones is at 0.
-  assert [t.get_text() for t in ax.get_yticklabels()] == ['[9]', '[1]']
+  first, second = axes_of(rows)
+  assert (first.get_xlabel(), second.get_xlabel()) == ('client_lr', 'server_lr')
+  finite, lost = first.lines[:: len(first.lines) // 2]
+  assert sorted(zip(*finite.get_data(), strict=True)) == [
+    (2, 0.0), (2, 0.3), (4, 0.4), (8, 0.2),
+  ]  # fmt: skip
+  assert (*lost.get_xdata(), *lost.get_ydata()) == (4, 0.0)
+  assert (finite.get_fillstyle(), lost.get_fillstyle()) == ('full', 'none')
+  # Best first.
+  assert [t.get_text() for t in second.get_xticklabels()] == ['[9]', '[1]']
 
 
 def test_of_three_fields_each_cell_has_the_best_over_the_third():

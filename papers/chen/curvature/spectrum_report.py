@@ -56,13 +56,14 @@ def table(rows: Sequence[Row]) -> str:
   cells = (
     '{round}', '{lambda_max:.4g}', '{lambda_min:.3g}',
     '{trace:.4g} ± {trace_error:.2g}', '{intrinsic_dimension:.3g}',
-    '{near_zero:.2%}',
+    '{near_zero:.1%}',
   )  # fmt: skip
   law = 'rank^-{exponent:.2f}', '{r_squared:.3f}'
   lines = []
   for r in rows:
     ends = ('', '') if r['exponent'] is None else law
-    lines.append([cell.format(**r) for cell in (*cells, *ends)])
+    line = (cell.format(**r) for cell in (*cells, *ends))
+    lines.append([cell.replace('%', ' %') for cell in line])
   return markdown.table(head, lines, left=0)
 
 

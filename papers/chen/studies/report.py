@@ -16,9 +16,6 @@ _BY_ROUND = (
   ('train_loss', 'training loss', 1, WINDOW),
   ('test_accuracy', 'test accuracy, %', 100, 1),
 )
-_FAMILIES = {
-  'fedadam': 'dense', 'fetchsgd': 'heavy hitters', 'marina': 'codecs',
-}  # fmt: skip
 
 
 def compared(
@@ -100,7 +97,7 @@ def _looks(keys: Sequence[tuple[str, float]]) -> dict[Any, dict[str, Any]]:
     shares = sorted({s for n, s in keys if n == name}, reverse=True)
     looks[name, share] = {
       'label': name if share == 1 else f'{name}, {share:g} d',
-      'family': _FAMILIES.get(name, name), 'variant': shares.index(share),
+      'family': name, 'variant': shares.index(share),
     }  # fmt: skip
   return looks
 

@@ -22,7 +22,7 @@ _PATHS = (
 )
 _GRID = (
   'Test accuracy over the grid on one seed, at the best of the rates, by '
-  'clipping norm. Columns: noise; rows: datasets.'
+  'clipping norm.'
 )
 
 
@@ -81,7 +81,7 @@ def paths(trajectories: Sequence[dict[str, Any]]) -> study.Picture:
 def grid(
   grids: Sequence[tuple[races.Federation, Sequence[workspace.PointRun]]],
 ) -> study.Picture:
-  """Draws accuracy by clipping norm: rows by dataset, columns by noise."""
+  """Draws accuracy by clipping norm, a panel for each dataset and noise."""
   panels = []
   for setting, runs in grids:
     for noise in races.noises(setting):
@@ -95,4 +95,4 @@ def grid(
       title = f'{setting.name}, epsilon {noise.epsilon:g}, {noise.kind}'
       labels = 'clipping norm C', 'test accuracy, %'
       panels.append(Panel(*labels, lines, title, x_scale='log'))
-  return study.Picture(_GRID, panels, columns=len(panels) // len(grids))
+  return study.Picture(_GRID, panels, columns=2)

@@ -11,11 +11,6 @@ from ...common.comparison import Comparison, Entry
 from . import runs as runs_lib
 from .runs import Cell
 
-_FAMILIES = {
-  runs_lib.FEDSGD: 'dense', runs_lib.SKETCHED: 'heavy hitters',
-  **dict.fromkeys(runs_lib.PRIVIX.values(), 'privix'),
-  **dict.fromkeys(runs_lib.HEAPRIX.values(), 'heaprix'),
-}  # fmt: skip
 _CAPTION = (
   'Of one client in one round, second uplinks counted; means over seeds, of '
   'the last rounds. Rates of clients, server; one of the server alone.'
@@ -116,4 +111,4 @@ def _sizes_and_taus(entries: Comparison) -> tuple[list, list[int]]:
 
 
 def _look(cell: Cell) -> dict[str, Any]:
-  return {'family': _FAMILIES.get(cell.name, cell.name)}
+  return {'family': cell.name}
