@@ -8,16 +8,16 @@ import argparse
 import ast
 from collections.abc import Iterable
 import contextlib
-import difflib
 import importlib
 import os
 import pathlib
+import re
 import sys
 import traceback
 from typing import Any, NoReturn
 
-from absl import app, flags, logging
-from fl_sketch.utils import checks, old_fields, plugins
+from absl import flags, logging
+from fl_sketch.utils import checks, fields, old_fields, plugins
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
@@ -41,13 +41,25 @@ def parse_flags(argv):
       raise
     sys.exit(f'Cannot load a plug-in: {e}')
   try:
-    return app.parse_flags_with_usage(argv)
+    return flags.FLAGS(argv)
+  except flags.Error as e:
+    text = re.sub(r'^flag (--\w+=None: )?', '', f'{e}')
   except (AttributeError, KeyError, TypeError, ValueError) as e:
-    text = str(e)
-    with contextlib.suppress(SyntaxError, ValueError):
-      text = str(ast.literal_eval(text))  # a KeyError quotes its message
-    text = text.replace('\n', ' ')
-    sys.exit(f'Cannot set a config field: {text}')
+    text = _of_path(str(e), argv)
+  sys.exit(fields.cut(' '.join(text.split())))
+
+
+def _of_path(text: str, argv) -> str:
+  """Says in which flag there is a path that the config does not have."""
+  with contextlib.suppress(SyntaxError, ValueError):
+    text = str(ast.literal_eval(text))  # a KeyError quotes its message
+  found = re.match(r"""'(\w+)'(?:\s*Did you mean "(\w+)")?""", text)
+  if found is None:
+    return f'Cannot set a config field: {text.partition(", and its")[0]}'
+  name, near = found.groups()
+  typed = [x for x in argv if name in re.split('[.=]', x.partition('=')[0])]
+  hint = '' if near is None else f' Did you mean {near!r}?'
+  return f'{"".join(typed[:1])}: unknown config field {name!r}.{hint}'
 
 
 def _plugins(argv) -> list[str]:
@@ -86,7 +98,7 @@ def begin(argv):
   --verbosity shows it.
   """
   if len(argv) > 1:
-    raise app.UsageError(f'Unknown arguments: {argv[1:]}')
+    sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
 
@@ -129,13 +141,16 @@ def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
 def unknown(
   kind: str, name: str, known: Iterable[str], near: str | None = None
 ) -> str:
-  """The message for a name that is not known: the nearest to `near`, and all.
+  """The message for a name that is not known: names, and the nearest to `near`.
 
-  `near` is the name if it is not given.
+  `near` is the name if it is not given. Of many names five are said.
   """
-  nearest = difflib.get_close_matches(near or name, known := list(known), 1)
-  hint = f'; did you mean {nearest[0]!r}?' if nearest else '.'
-  return f'No {kind} {name!r}{hint} There are: {", ".join(known)}.'
+  near, known = near or name, tuple(known)
+  names = fields.listed(near, known, most=180).strip('()').replace("'", '')
+  return (
+    f'No {kind} {fields.shown(name)}.{fields.did_you_mean(near, known)} There '
+    f'are: {names}.'
+  )
 
 
 def _end(message: str) -> NoReturn:

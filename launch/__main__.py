@@ -33,8 +33,8 @@ def main() -> None:
   if not name.startswith('-'):
     name = name.replace('-', '_')
   commands = summaries(FOLDER, 'main')
+  shown = {k.replace('_', '-'): text for k, text in commands.items()}
   if name in ('--help', '-h', 'help'):
-    shown = {k.replace('_', '-'): text for k, text in commands.items()}
     lines = (f'  {name:11} {text}' for name, text in shown.items())
     print(_USAGE.format('\n'.join(lines)))
   elif name == '--version':
@@ -42,7 +42,7 @@ def main() -> None:
   elif name in _RETIRED:
     sys.exit(f'`fl-sketch {name}` has been removed: {_RETIRED[name]}.')
   elif name not in commands:
-    sys.exit(unknown('command', name, commands))
+    sys.exit(unknown('command', sys.argv[1], shown))
   else:
     del sys.argv[1]
     try:

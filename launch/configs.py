@@ -7,6 +7,7 @@ function `get_config`, with its argument after a colon: quickstart:quick.
 """
 
 import importlib
+import inspect
 import pathlib
 import re
 import sys
@@ -27,13 +28,17 @@ _RENAMED = {'plays_decoder': 'shakespeare_decoder'}
 flags.disclaim_key_flags()  # `define_flag` defines it for the program
 
 
-def _or_none(parser: type[flags.ArgumentParser]) -> flags.ArgumentParser:
-  """A parser of a field that `none` unsets."""
+def _or_none(kind: str, parser: type[flags.ArgumentParser]) -> Any:
+  """A parser of a field of a kind that `none` unsets."""
 
   class Parser(parser):
     def parse(self, argument):
-      unset = str(argument).lower() == 'none'
-      return None if unset else super().parse(argument)
+      if str(argument).lower() == 'none':
+        return 'none' if kind == 'str' else None  # a value of public_metrics
+      try:
+        return super().parse(argument)
+      except (TypeError, ValueError):
+        raise ValueError(f'must be of type {kind}.') from None
 
   return Parser()
 
@@ -45,8 +50,8 @@ class _CallParser(flags.ArgumentParser):
     if isinstance(argument, config_dict.ConfigDict):  # what there was
       return argument
     unset = argument.lower() == 'none'
-    fields = {'kind': None} if unset else registry.parse_call(argument)
-    return config_dict.ConfigDict(fields)
+    options = {'kind': None} if unset else registry.parse_call(argument)
+    return config_dict.ConfigDict(options)
 
 
 for _type, _parser in {
@@ -55,7 +60,8 @@ for _type, _parser in {
   int: flags.IntegerParser,
   str: flags.ArgumentParser,
 }.items():
-  config_flags.register_flag_parser_for_type(_type, _or_none(_parser))
+  _made = _or_none(_type.__name__, _parser)
+  config_flags.register_flag_parser_for_type(_type, _made)
 config_flags.register_flag_parser_for_type(
   config_dict.ConfigDict, _CallParser()
 )
@@ -67,7 +73,9 @@ class _Parser(flags.ArgumentParser):
   def parse(self, argument):
     name, *variant = argument.split(':', 1)
     try:
-      config = load(name).get_config(*variant)
+      config = _get_config(name, variant)(*variant)
+      if not isinstance(config, config_dict.ConfigDict):
+        raise ValueError(f'get_config of {name} returns no ConfigDict.')
       config.lock()
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       if isinstance(e, ValueError) and checks.is_refusal(e):
@@ -75,6 +83,15 @@ class _Parser(flags.ArgumentParser):
       # A defect of the file.
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
+
+
+def _get_config(name: str, variant: list[str]) -> Any:
+  """The function of a file; refuses one that has none, or takes no variant."""
+  if not callable(make := getattr(load(name), 'get_config', None)):
+    raise ValueError(f"{name} has no function get_config(variant='').")
+  if variant and not inspect.signature(make).parameters:
+    raise ValueError(f'{name} has no variants; remove {variant[0]!r}.')
+  return make
 
 
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:
@@ -149,18 +166,19 @@ def fields() -> dict[str, Any]:
   from fl_sketch.experiment import listing, switching  # they load JAX
 
   config: Any = flags.FLAGS['config']
-  if flags.FLAGS.config_help:
-    print(listing.text(config.value.to_dict()))
-    sys.exit()
   overrides = config_flags.get_override_values(config)
-  path = config_flags.get_config_filename(config).partition(':')[0]
   kept, left_out = switching.switched(config.value.to_dict(), overrides)
+  if flags.FLAGS.config_help:
+    print(listing.text(kept))
+    sys.exit()
+  path = config_flags.get_config_filename(config).partition(':')[0]
   if left_out:
     print('Removed, as the config no longer takes it:', ', '.join(left_out))
   own = [path] if path.endswith('.py') and plugins_lib.is_plugin(path) else []
-  named = (*kept['plugins'], *flags.FLAGS.plugins, *own)
+  named = (*(kept['plugins'] or ()), *flags.FLAGS.plugins, *own)
   # A run can be loaded from any working folder.
-  whole = lambda x: str(pathlib.Path(x).resolve()) if x.endswith('.py') else x
+  is_file = lambda x: isinstance(x, str) and x.endswith('.py')
+  whole = lambda x: str(pathlib.Path(x).resolve()) if is_file(x) else x
   return kept | {'plugins': tuple(dict.fromkeys(map(whole, named)))}
 
 

@@ -133,9 +133,8 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
     key=lambda p: [int(n) if n.isdigit() else -1 for n in p.name.split('.')]
   )
   advice = (
-    f'On a machine with network (and TensorFlow) run `tfds build {name} '
-    f'--file_format=array_record --data_dir=DIR`, copy DIR/{name} here, and '
-    'give --data_dir=DIR or set TFDS_DATA_DIR.'
+    f'With TensorFlow and a network, run `tfds build {name} --data_dir=DIR '
+    '--file_format=array_record`; here set --data_dir=DIR.'
   )
   if not versions:
     raise DataError(f'No dataset {name!r} in {root / name}. {advice}')

@@ -1,6 +1,6 @@
 """A config: all fields of an experiment, checked when it is constructed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import contextlib
 import dataclasses
 from typing import Any
@@ -41,7 +41,7 @@ def checked() -> Iterator[None]:
   except ValueError as e:
     if not checks.is_refusal(e):
       raise
-    raise ConfigError(str(e)) from e
+    raise ConfigError(field_rules.cut(str(e))) from e
 
 
 @display.shown()
@@ -57,6 +57,11 @@ class Config(privacy.PrivacyFields):
       contradicts another; the message names field and value.
   """
 
+  def __new__(cls, *_: Any, **fields: Any) -> 'Config':
+    """Refuses unknown names, of which `__init__` says nothing nearer."""
+    _check_names(fields)
+    return super().__new__(cls)
+
   @checked()
   def __post_init__(self):
     for name in registries.MAPPINGS:
@@ -66,25 +71,31 @@ class Config(privacy.PrivacyFields):
 
   @classmethod
   @checked()
-  def from_mapping(cls, fields: Mapping[str, Any]) -> 'Config':
-    """Builds a config from its fields, after loading its plug-ins.
+  def from_mapping(cls, fields: Any) -> 'Config':
+    """Builds a config from a mapping, or a ConfigDict, after its plug-ins.
 
     Raises:
       ConfigError: there is no such field, or as of `Config`.
     """
+    fields = fields.to_dict() if hasattr(fields, 'to_dict') else fields
     if not isinstance(fields, Mapping):
       raise ValueError(
-        f'config={fields!r} is of type {type(fields).__name__}; pass a Config, '
-        'or a mapping of its fields.'
+        f'config={field_rules.shown(fields)} is of type '
+        f'{type(fields).__name__}; pass a Config, or a mapping of its fields, '
+        'such as get_config() of a bundled config.'
       )
     fields = old_fields.current(fields)
-    names = [field.name for field in dataclasses.fields(cls)]
-    for name in fields:
-      if name not in names:
-        hint = field_rules.did_you_mean(name, names)
-        raise ValueError(f'Unknown config field {name!r}.{hint}')
-    if isinstance(named := fields.get('plugins', ()), str):
-      raise ValueError(f'plugins={named!r} is a string; set a tuple of names.')
-    for plugin in named:
-      plugins.load(plugin)
+    _check_names(fields)
+    if isinstance(named := fields.get('plugins'), tuple | list):
+      for plugin in (name for name in named if isinstance(name, str)):
+        plugins.load(plugin)
     return cls(**fields)
+
+
+def _check_names(fields: Iterable[Any]):
+  names = [field.name for field in dataclasses.fields(Config)]
+  for name in fields:
+    if name not in names:
+      hint = field_rules.did_you_mean(name, names)
+      text = f'Unknown config field {field_rules.shown(name)}.{hint}'
+      raise ConfigError(text)

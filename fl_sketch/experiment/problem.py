@@ -80,6 +80,10 @@ def quadratics(
     population: number of clients.
     start_scale: distance of the start from the optimum.
   """
+  if population > 10**5:  # 5 GB while they are drawn
+    raise ValueError(
+      f'{population=} exceeds 100000, the most of quadratics; use fewer.'
+    )
   problem = synthetic.quadratics(seed, population=population)
   return Problem(
     data=problem.data,

@@ -1,17 +1,20 @@
 """Fields that go with what a command line replaced in a config."""
 
 from collections.abc import Collection, Mapping
+import functools
+import typing
 from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.experiment.config import checked
+from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.method import (
   OPTIMIZER_OPTIONS,
   STEP_OPTIONS,
   TAKEN_AS,
 )
 from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
+from fl_sketch.utils import fields as field_rules
 
 _OF_CALLS = 'kind', 'contract', 'keep_state'  # beside the options of a factory
 
@@ -27,7 +30,8 @@ def switched(
   ['sketch']
 
   The fields that the command line has `given`, nested ones with a dot, are
-  never left out: one that does not fit is refused later. Returns the fields
+  never left out: one that does not fit is refused later; one that is 'none', if
+  that is no value of it, is unset. Returns the fields
   without those, and without a sweep over them; and their names.
 
   Raises:
@@ -35,6 +39,7 @@ def switched(
   """
   clean = lambda x: not_none(x) if isinstance(x, Mapping) else x
   fields = {k: clean(value) for k, value in fields.items()}
+  _unset(fields, given)
   holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
 
@@ -77,6 +82,18 @@ def switched(
     for name in {*OPTIMIZER_OPTIONS} - known:
       leave_out(name)
   return fields, sorted(left_out)
+
+
+def _unset(fields: dict[str, Any], given: Collection[str]):
+  """Sets to None what is given as `none`, as a text or a tuple."""
+  hints = typing.get_type_hints(Config, include_extras=True)
+  for path in given:
+    *parents, name = path.split('.')
+    holder = functools.reduce(lambda x, k: x.get(k) or {}, parents, fields)
+    # Of public_metrics it is a value: unset, everything would be published.
+    is_value = "'none'" in field_rules.allowed(hints.get(path))
+    if f'{holder.get(name)}' in ('none', "('none',)") and not is_value:
+      holder[name] = None
 
 
 def _is_given(name, given):

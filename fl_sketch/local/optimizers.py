@@ -52,6 +52,11 @@ def make(kind: str, **options: Any) -> Optimizer:
   fields.check_option('keep_state', keep_state, bool)
   REGISTRY.check(kind, options)
   build = lambda rate: REGISTRY.make(kind, learning_rate=rate, **options)
+  try:
+    build(0.1)
+  except (TypeError, ValueError) as e:  # of NumPy, about the name of a dtype
+    reason = str(e).partition('\n')[0]
+    raise ValueError(f'local_optimizer {kind!r}: {reason}.') from e
   return Optimizer(build, keep_state)
 
 

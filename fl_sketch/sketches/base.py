@@ -5,7 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch.sketches import primitives
-from fl_sketch.utils import display, renamed
+from fl_sketch.utils import checks, display, renamed
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,7 +127,10 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
     leaf = jnp.asarray(leaf)
   dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
   if not jnp.issubdtype(dtype, jnp.floating):
-    raise TypeError(f'A leaf has dtype={str(dtype)!r}; use a float type.')
+    raise checks.DtypeError(
+      f'A leaf has dtype={str(dtype)!r}; use a float type. (Tables of srft are '
+      'complex.)'
+    )
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 

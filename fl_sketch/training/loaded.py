@@ -284,4 +284,7 @@ def _config(folder: pathlib.Path) -> config_lib.Config:
     raise workdir.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
-  return config_lib.Config.from_mapping(fields)
+  # The file of its initial parameters may be gone.
+  c = config_lib.Config.from_mapping({**fields, 'pretrained': None})
+  object.__setattr__(c, 'pretrained', fields.get('pretrained'))
+  return c

@@ -22,11 +22,15 @@ class ChoiceError(ValueError):
   """An argument that is none of its choices, or contradicts another one."""
 
 
+class DtypeError(TypeError, ValueError):
+  """An array has another type of numbers than are supported."""
+
+
 def is_refusal(error: ValueError) -> bool:
   """Whether this library, a config file or a plug-in file refused a value."""
   *_, (frame, _) = traceback.walk_tb(error.__traceback__)
   refused = f'{frame.f_globals.get("__name__", "")}.'.startswith(_REFUSING)
-  return type(error) in (ValueError, ChoiceError) and refused
+  return type(error) in (ValueError, ChoiceError, DtypeError) and refused
 
 
 @contextlib.contextmanager

@@ -130,20 +130,64 @@ def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
       _require(rule, name, element)
 
 
+def shown(value: Any, most: int = 80) -> str:
+  """Returns the repr of a value on one line, cut off if it is long.
+
+  >>> shown('a' * 99, most=10)
+  "'aaaaa ..."
+  """
+  text = ' '.join(repr(value).split())
+  return text if len(text) <= most else f'{text[: most - 4]} ...'
+
+
+def cut(message: str) -> str:
+  """Returns a message, of whose longest words both ends are left.
+
+  >>> len(cut('a' * 300))
+  85
+  """
+  return re.sub(r'(\S{50})\S{20,}(\S{30})', r'\1 ... \2', message)
+
+
+def listed(value: Any, names: Iterable[str], most: int = 100) -> str:
+  """Returns names for a message: all, or of a long list the nearest five."""
+  names = tuple(names)
+  if len(f'{names}') <= most:
+    return f'{names or "none"}'
+  near = difflib.get_close_matches(str(value)[:most], names, 5, 0.0)
+  near = near if value else names[:5]
+  return f'{len(names)} names, such as {", ".join(map(repr, near))}'
+
+
 def did_you_mean(value: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
   """Returns the end of a message: the nearest of the names, if one is near.
 
   >>> did_you_mean('adm', ('sgd', 'adam'))
   " Did you mean 'adam'?"
   """
-  near = difflib.get_close_matches(str(value), list(names), 1, cutoff)
+  near = difflib.get_close_matches(str(value)[:100], list(names), 1, cutoff)
   return f' Did you mean {near[0]!r}?' if near else ''
 
 
 def _require(rule: Rule, name: str, value: Any):
   if not rule.holds(value):
+    names = rule.names and f'one of {listed(value, rule.names)}'
     hint = did_you_mean(value, rule.names)
-    raise ValueError(f'{name}={value!r} must be {rule.text}.{hint}')
+    raise ValueError(
+      f'{name}={shown(value)} must be {names or rule.text}.{hint}'
+    )
+
+
+def allowed(hint: Any) -> str:
+  """Returns the conditions on a value, at any depth of its annotation.
+
+  >>> allowed(Part | None)
+  '> 0 and finite; <= 1'
+  """
+  rules = [*getattr(hint, '__metadata__', ())]
+  inner = [allowed(part) for part in typing.get_args(hint)]
+  own = [rule.text for rule in rules if type(rule) is Rule]
+  return '; '.join(filter(None, [*own, *inner]))
 
 
 def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
@@ -164,7 +208,7 @@ def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
 def _of_type(kinds: list[type]) -> Rule:
   """The rule that a value has one of these types; a bool is no int."""
   allowed = lambda x: bool in kinds or not isinstance(x, bool)
-  names = ' or '.join(kind.__name__ for kind in kinds)
+  names = ' or '.join(k.__name__ for k in kinds).replace('NoneType', 'None')
   return Rule(
     f'of type {names}', lambda x: allowed(x) and isinstance(x, tuple(kinds))
   )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 
@@ -23,12 +24,17 @@ def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
     AttributeError: raised by the `__getattr__`, for any other name.
   """
   modules = {name: module for module in exports for name in exports[module]}
+  # Python suggests names that `dir` has, loaded or not.
+  whole = sys.modules[package]
+  listed = lambda: sorted({*vars(whole), *getattr(whole, '__all__', ())})
+  vars(whole).setdefault('__dir__', listed)
 
   def load(name: str) -> Any:
     path = f'{package}.{modules.get(name, name)}'
     # Private names are asked for by doctest and others, and are no modules.
     if name.startswith('_') or importlib.util.find_spec(path) is None:
-      raise AttributeError(f'module {package!r} has no attribute {name!r}')
+      text = f'module {package!r} has no attribute {name!r}'
+      raise AttributeError(text, name=name, obj=whole)
     module = importlib.import_module(path)
     return getattr(module, name) if name in modules else module
 

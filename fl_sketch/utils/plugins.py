@@ -24,6 +24,8 @@ def load(plugin: str) -> types.ModuleType:
     ValueError: there is no such module or file.
   """
   if not plugin.endswith('.py'):
+    if not all(map(str.isidentifier, plugin.split('.'))):
+      raise ValueError(f'plugin={plugin!r} is no module.')
     try:
       return importlib.import_module(plugin)
     except ModuleNotFoundError as e:

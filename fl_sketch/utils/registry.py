@@ -6,6 +6,7 @@ any module; the built-in ones are added in the same way.
 
 import ast
 from collections.abc import Callable, Collection, Mapping
+import copy
 import inspect
 import pathlib
 import sys
@@ -113,16 +114,23 @@ class Registry(Generic[E]):
     """Return the names of all factories, in the order of their registration."""
     return tuple(self._entries)
 
+  def called(self, kind: str) -> 'Registry[E]':
+    """Return the registry, of the same factories, with a kind for messages."""
+    other = copy.copy(self)
+    other.kind = kind
+    return other
+
   def entry(self, name: str) -> E:
     """Return the entry of a factory.
 
     Raises:
       ValueError: there is none of that name.
     """
-    if name not in self._entries:
+    if not (isinstance(name, str) and name in self._entries):
       hint = fields.did_you_mean(name, self._entries)
       raise ValueError(
-        f'{self.kind}={name!r} must be one of {self.names()}.{hint}'
+        f'{self.kind}={fields.shown(name)} must be one of '
+        f'{fields.listed(name, self._entries)}.{hint}'
       )
     return self._entries[name]
 
@@ -183,20 +191,21 @@ class Registry(Generic[E]):
       ValueError: the factory does not take an option, lacks one, or an option
         has another type than its annotation or default; names the option.
     """
+    part = f'{self.kind} {name!r}'
     known = self.arguments(name) if context else self.options(name)
     if unknown := [option for option in options if option not in known]:
       hint = fields.did_you_mean(unknown[0], known)
       raise ValueError(
-        f'{self.kind} {name!r} has no options {unknown}; it has '
-        f'{tuple(known)}.{hint}'
+        f'{part} has no options {fields.shown(unknown)}; it has '
+        f'{fields.listed(unknown[0], known)}.{hint}'
       )
     if lacking := [k for k in _required(known) if k not in options]:
-      raise ValueError(f'{self.kind} {name!r} requires options {lacking}.')
+      raise ValueError(f'{part} requires options {lacking}; set them.')
     for option, value in options.items():
       # A text as the default of the context does not exclude an object.
       of_context = option in self.context
       hint = known[option].annotation if of_context else _hint(known[option])
-      fields.check_option(option, value, hint)
+      fields.check_option(f'{part}: {option}', value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
     """Check the options and call the factory, with the context it takes."""
@@ -216,7 +225,7 @@ def parse_call(text: str) -> dict[str, Any]:
   Raises:
     ValueError: the text is neither.
   """
-  refusal = f'{text!r} must be NAME or NAME(OPTION=VALUE, ...).'
+  refusal = f'{fields.shown(text)} must be NAME or NAME(OPTION=VALUE, ...).'
   try:
     node = ast.parse(text.strip(), mode='eval').body
   except SyntaxError as e:

@@ -7,7 +7,7 @@ import re
 import typing
 
 import cases
-from fl_sketch import experiment, models, training
+from fl_sketch import algorithms, experiment, models, training
 from fl_sketch.data import sources
 from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
@@ -144,6 +144,15 @@ def test_a_config_refuses_unknown_names_at_once():
       config.Config(**values)
 
 
+@pytest.mark.usefixtures('own_parts')
+def test_an_own_algorithm_may_read_any_hyperparameter():
+  """Catches a message that clip_norm has no effect, of one that reads it."""
+  mine = lambda task, hp: algorithms.entry('fedsgd').factory(task, hp)
+  algorithms.register(mine, name='mine', work='gradient')
+  c = config.Config(algorithm='mine', clip_norm=2.0, lr_decay=0.9)
+  assert float(experiment.hyper_of(c).clip_norm) == 2.0
+
+
 @pytest.mark.parametrize('wrong', [3, 'digits', ['a'], None])
 def test_build_names_an_argument_of_another_type(wrong):
   """Catches a TypeError from inside of the library."""
@@ -156,6 +165,18 @@ def test_build_names_an_argument_of_another_type(wrong):
       experiment.build(SMALL, problem=wrong)
 
 
+test_the_constructor_names_bad_fields = refused(
+  lambda fields: config.Config(**fields),
+  ({'cohrt': 3}, "Unknown config field 'cohrt'. Did you mean 'cohort'"),
+  ({'keep_best': 'acc'}, "keep_best='acc' must be a metric"),
+  ({'pretrained': 'nofile'}, "pretrained='nofile' must be a file"),
+  ({'options': {1: 2}}, r"^algorithm 'fedavg' has no options \[1\]; it"),
+  ({'sketch': {'kind': [3]}}, r'^sketch=\[3\] must be one of'),
+  ({'downlink_codec': 'edn'}, "^downlink_codec='edn' must .* mean 'eden'"),
+  ({'algorithm': 'safl', 'sketch': 'srht(size=9)', 'downlink_codec':
+    'eden(bits=9)'}, "bits=9 must be"),
+  error=config.ConfigError,
+)  # fmt: skip
 test_bad_fields_are_named = refused(
   config.Config.from_mapping,
   ({'clint_lr': 0.1}, "field 'clint_lr'. Did you mean 'client_l"),
@@ -166,7 +187,8 @@ test_bad_fields_are_named = refused(
   (POISSON | {'max_cohort': 51}, 'max_cohort=51 exceeds population=50'),
   (POISSON | {'max_cohort': 24}, 'max_cohort=24 is below cohort=25'),
   ({'local_work': 'gram'}, "local_work='gram' requires"),
-  ({'b1': 0.5}, 'b1 have no effect without'),
+  ({'b1': 0.5}, 'b1=0.5 has no effect unless server_optimizer is set'),
+  ({'b1': 0.5, 'algorithm': 'fedsgd'}, 'unless server_optimizer is set'),
   ({'max_cohort': 9}, 'max_cohort=9 has no effect'),
   ({'epoch_rounds': 2}, 'epoch_rounds=2 has no effect'),
   (ALLOCATED | {'cohort': 20}, 'cohort=20 is not population=50'),
@@ -196,8 +218,10 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
   ({'algorithm': 'safl'}, "algorithm='safl' requires sketch"),
   ({'server_optimizer': 'adam', 'momentum': 0.5}, 'adam does not support'),
   ({'population': 10**4, 'cohort': 2}, 'population=10000'),
+  ({'population': 10**6, 'dataset': 'quadratics', 'model_options': None},
+    'population=1000000 exceeds 100000'),
   error=config.ConfigError,
-)
+)  # fmt: skip
 
 
 def test_a_defect_of_other_code_is_no_error_of_the_config(monkeypatch):

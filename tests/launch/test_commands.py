@@ -1,8 +1,10 @@
 """Programs that tests run in their own process."""
 
+import re
 import sys
 
 from absl import flags
+from fl_sketch.experiment import config, listing
 from fl_sketch.utils import __version__
 from launch import __main__ as command_line
 import pytest
@@ -50,7 +52,8 @@ def test_a_command_gets_its_words(monkeypatch):
 
 def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
   """Catches a misspelt command that ends in the traceback of an import."""
-  with pytest.raises(SystemExit, match="'trian'; did you mean 'train'"):
+  message = "'trian'. Did you mean 'train'.* import-data,"
+  with pytest.raises(SystemExit, match=message):
     fl_sketch(monkeypatch, 'trian', 'quickstart')
   fl_sketch(monkeypatch, '--version')
   assert capsys.readouterr().out == f'fl_sketch {__version__}\n'
@@ -60,6 +63,44 @@ def test_a_command_of_the_past_says_what_to_use(monkeypatch):
   """Catches a command that went without a word for those who used it."""
   with pytest.raises(SystemExit, match='removed: start the same `fl-sketch tr'):
     fl_sketch(monkeypatch, 'hosts', '--hosts=a,b')
+
+
+@pytest.mark.parametrize(
+  ('args', 'message'),
+  [
+    (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
+    (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
+    (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
+    (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
+    (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
+  ],
+)
+def test_bad_input_of_a_command_is_one_line(args, message):
+  """Catches a page of help, or a traceback, in place of the reason."""
+  done = runs.command(*args)
+  assert done.returncode == 1
+  assert re.search(message, done.stderr)
+  assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():
+  """Catches a variant or flag that is not in it, and fields without meaning."""
+  done = runs.command('config', 'femnist', '--config.dataset=digits')
+  assert 'no longer takes it: dataset_options.folder' in done.stdout
+  done = runs.command('config', 'quickstart:quick', '--config.cohort=7')
+  lines = done.stdout.splitlines()
+  assert {'rounds = 20', 'cohort = 7', "dataset = 'digits'"} <= {*lines}
+  scope = {}
+  exec(done.stdout, scope)
+  fields = {k: v for k, v in scope.items() if not k.startswith('__')}
+  assert config.Config(**fields).sketch == {'kind': 'block_cyclic', 'size': 301}
+  help_text = runs.command('config', 'quickstart', '--config_help').stdout
+  want = (
+    '--config.client_clip=None  float\n      largest norm of a gradient; > 0'
+  )
+  assert want in help_text
+  assert all(text for _, names in listing.sections(config.Config)
+             for _, text in names)  # fmt: skip
 
 
 def test_lists_load_no_library():

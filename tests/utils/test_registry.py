@@ -116,6 +116,7 @@ test_plugins_that_are_not_there_are_refused = refused(
   plugins.load,
   ('no_such.module', "plugin='no_such.module'"),
   ('no_such.py', "plugin='no_such.py' is no file"),
+  ('', "plugin='' is no module"),
 )
 
 

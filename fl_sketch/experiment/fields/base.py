@@ -31,7 +31,8 @@ class Fields:
       value = getattr(self, name)
       if value != getattr(type(self), name):
         raise ValueError(
-          f'{name}={value!r} has no effect unless {condition}; remove {name}.'
+          f'{name}={fields.shown(value)} has no effect unless {condition}; '
+          f'remove {name}.'
         )
 
   def check_needed(self, *names: str, **needed: str):
@@ -42,7 +43,7 @@ class Fields:
 
   def refusal(self, text: str) -> ValueError:
     """The error of a text in which {name} stands for name=value of a field."""
-    named = {name: f'{name}={value!r}' for name, value in vars(self).items()}
+    named = {k: f'{k}={fields.shown(v)}' for k, v in vars(self).items()}
     return ValueError(text.format(c=self, **named))
 
   def given(self, names: Iterable[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class ClientFields(problem.ProblemFields):
   """The clients: who holds what, who takes part, and who fails."""
 
   population: f.Count = 50  # clients in total
+  # how samples are split among clients
   partition: Annotated[str, f.choice(partitions.KINDS)] = 'iid'
   samples_per_client: f.Count | None = None  # at most, in every partition
   shards_per_client: f.Count | None = None  # of label_shards (default 5)

@@ -33,15 +33,17 @@ STEP_OPTIONS = {
 class MethodFields(clients.ClientFields):
   """The method: local work of clients, algorithm, what travels, server step."""
 
-  local_steps: f.Count = 5
+  local_steps: f.Count = 5  # of a client in a round
   batch_size: f.Size = 32  # 0: full-batch gradient steps
+  # replace: samples drawn independently; cycle: in order; mask: one pass in a
+  # random order, then none; poisson: batches of a random size
   batch_order: Annotated[str, f.choice(batches.ORDERS)] = 'replace'
-  client_lr: f.Positive = 0.1
+  client_lr: f.Positive = 0.1  # learning rate of local steps
   lr_decay: f.Part | None = None  # factor on client_lr, every round
   # kind and its options: factors on client_lr by the round
   client_schedule: Mapping[str, Any] | None = None
   client_clip: f.Positive | None = None  # largest norm of a gradient
-  weight_decay: f.NonNegative = 0.0
+  weight_decay: f.NonNegative = 0.0  # of local steps
   # kind and its options; keep_state=True keeps a client's state between rounds
   local_optimizer: Mapping[str, Any] | None = None
   # gram: exact, and faster for full batches and model='linear'
@@ -55,13 +57,13 @@ class MethodFields(clients.ClientFields):
   downlink_codec: Mapping[str, Any] | None = None  # of what the server sends
   # consecutive rounds that share hash functions (default 1; 0: all rounds)
   hash_rounds: f.Size | None = None
-  server_lr: f.Positive = 1.0
+  server_lr: f.Positive = 1.0  # learning rate of the server
   # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
   server_optimizer: str | None = None
-  b1: f.Share | None = None
-  b2: f.Share | None = None
-  eps: f.NonNegative | None = None
-  momentum: f.Share | None = None
+  b1: f.Share | None = None  # of server_optimizer, as the next three
+  b2: f.Share | None = None  # decay of second moments
+  eps: f.NonNegative | None = None  # added to their root
+  momentum: f.Share | None = None  # of momentum and nesterov
   final_server_lr: f.Positive | None = None  # cosine decay to it over the run
   clip_norm: f.Positive | None = None  # largest norm of a clipped update
   max_payload_norm: f.Positive | None = None  # longer payloads are rejected
@@ -89,11 +91,12 @@ class MethodFields(clients.ClientFields):
     given = self.given(OPTIMIZER_OPTIONS)
     if self.server_optimizer is not None:
       server_optimizers.make_server_optimizer(self.server_optimizer, **given)
-    elif unused := [name for name in given if name not in takes]:
-      raise ValueError(
-        f'{", ".join(unused)} have no effect without server_optimizer; set it '
-        'or remove them.'
-      )
+    else:
+      for name in given:
+        set_it = f'the algorithm takes {name}, unlike {self.algorithm!r}'
+        if 'server_optimizer' in takes:
+          set_it = 'server_optimizer is set'
+        self.check_effect([name], name in takes, set_it)
     if (self.final_server_lr or 0) > self.server_lr:
       raise self.refusal(
         '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
@@ -148,7 +151,9 @@ class MethodFields(clients.ClientFields):
         )
     unlike = f'clients make steps, unlike those of {self.algorithm!r}'
     rates = 'client_schedule', 'lr_decay'
-    self.check_effect(rates, work != 'gradient', unlike)
+    # An own algorithm may read any rate, whatever it makes of its task.
+    own = algorithms.REGISTRY.is_own(self.algorithm)
+    self.check_effect(rates, own or work != 'gradient', unlike)
     if self.client_schedule is not None:
       schedules.make(rounds=self.rounds, **self.client_schedule)
       if self.lr_decay is not None:

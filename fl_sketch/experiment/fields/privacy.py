@@ -52,18 +52,19 @@ class PrivacyFields(method.MethodFields):
   epsilon: f.Positive | None = None  # target, to which noise is calibrated
   # standard deviation of the noise over the bound of a contribution
   noise_multiplier: f.NonNegative | None = None
-  delta: f.Delta | None = None
+  delta: f.Delta | None = None  # of the (epsilon, delta) guarantee
   bound: _Bound | None = None  # of a contribution (default: clip)
   per_layer: bool | None = None  # whether each array of a model has its bound
   before_sketch: bool | None = None  # noise on updates instead of tables
   # central DP; secure_aggregation (distributed DP), local DP
   trust: Annotated[str, f.choice(types.TRUSTS)] | None = None
-  adjacency: _Adjacency | None = None
+  adjacency: _Adjacency | None = None  # which data sets are neighbours
+  # of epsilon; pld: tight, rdp: faster
   accountant: Annotated[str, f.choice(('pld', 'rdp'))] | None = None
   min_honest: f.Count | None = None  # of secure_aggregation (default: cohort)
   neighbours: f.Count | None = None  # of secure_aggregation (default: all)
   quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
-  quantile_lr: f.Positive | None = None
+  quantile_lr: f.Positive | None = None  # step size of the quantile's bound
   count_stddev: f.Positive | None = None  # default: cohort / 20
   # banded: noise correlated over the rounds that share a hash
   noise: Annotated[str, f.choice(('independent', 'banded'))] | None = None
@@ -97,6 +98,7 @@ class PrivacyFields(method.MethodFields):
     """Refuses privacy fields without a valid privacy analysis."""
     super().check()
     clips = self.is_private or 'clip' in (self.options or {})
+    clips = clips or algorithms.REGISTRY.is_own(self.algorithm)  # hp.clip_norm
     condition = 'options.clip, epsilon or noise_multiplier is set'
     self.check_effect(['clip_norm'], clips, condition)
     sample = self.privacy_unit == 'sample'

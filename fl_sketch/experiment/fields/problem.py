@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import os
 from typing import Annotated, Any
 
 from fl_sketch import models
@@ -10,6 +11,8 @@ from fl_sketch.experiment.fields import run
 from fl_sketch.models import bert, losses, precision
 from fl_sketch.utils import fields as f
 
+_is_file = lambda path: os.path.isfile(os.path.expanduser(path))
+_File = Annotated[str, f.Rule('a file that is there', _is_file)]
 OF_TOKENS = (*models.OF_SEQUENCES, *bert.SIZES)
 
 
@@ -26,11 +29,11 @@ class ProblemFields(run.RunFields):
   test_slice: f.Slice | None = None
   model: str = 'mlp'  # one of models.names()
   model_options: Mapping[str, Any] | None = None  # by name
-  pretrained: str | None = None  # safetensors file of the initial parameters
+  pretrained: _File | None = None  # safetensors file of the initial parameters
   # kind and options of the adapters that are trained; all else is frozen
   lora: Mapping[str, Any] | None = None
   loss: str = 'cross_entropy'  # one of losses.names()
-  label_smoothing: f.Share = 0.0
+  label_smoothing: f.Share = 0.0  # of cross_entropy
   standardize: bool = True  # False: pixels from 0 to 1, not standardized
   # bfloat16: parameters and sums stay float32
   compute_dtype: Annotated[str, f.choice(precision.DTYPES)] = 'float32'

@@ -7,7 +7,7 @@ from fl_sketch import algorithms, codecs, models, sketches
 from fl_sketch.data import registry as datasets
 from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import lora, losses
-from fl_sketch.utils import fields, registry
+from fl_sketch.utils import fields as f, registry
 
 # Field of the options -> (the field that names the factory, its registry).
 REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
@@ -19,7 +19,10 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'options': ('algorithm', algorithms.REGISTRY),
   'sketch': ('sketch.kind', sketches.REGISTRY),
   'codec': ('codec.kind', codecs.REGISTRY),
-  'downlink_codec': ('downlink_codec.kind', codecs.REGISTRY),
+  'downlink_codec': (
+    'downlink_codec.kind',
+    codecs.REGISTRY.called('downlink_codec'),
+  ),
 }
 # Fields that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.
@@ -46,8 +49,8 @@ def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
     elif options is not None:
       if registry.KIND not in options:
         raise ValueError(
-          f'{field}={dict(options)} has no kind; set {field}.kind to one of '
-          f'{known.names()}.'
+          f'{field}={f.shown(dict(options))} has no kind; set {field}.kind to '
+          f'one of {f.listed("", known.names())}.'
         )
       own = {k: v for k, v in options.items() if k != registry.KIND}
       factory = options[registry.KIND]
@@ -61,8 +64,10 @@ def _swept(c, field, known, factory) -> dict[str, Any]:
   if not isinstance(options, Mapping) or factory not in known.names():
     return {}
   takes = known.options(factory)
-  first = lambda x: x['low'] if isinstance(x, Mapping) else x[0]
-  return {k: first(v) for k, v in options.items() if v and k in takes}
+  first = lambda x: x.get('low') if isinstance(x, Mapping) else x[0]
+  several = {k: v for k, v in options.items() if v and k in takes}
+  of_type = Mapping, tuple, list  # others are refused with the sweep
+  return {k: first(v) for k, v in several.items() if isinstance(v, of_type)}
 
 
 def check(c: Any):
@@ -71,12 +76,15 @@ def check(c: Any):
   Raises:
     ValueError: there is no such part, or it does not take the options.
   """
-  for known, name, options in named(c).values():
+  for field, (known, name, options) in named(c).items():
     own = {k: v for k, v in options.items() if k not in known.shared}
     known.check(name, own)
     for option, default in known.shared.items():
       if option in options:
-        fields.check_option(option, options[option], type(default))
+        written = f'{known.kind} {name!r}: {option}'
+        f.check_option(written, options[option], type(default))
+    if field in ('sketch', 'codec', 'downlink_codec'):
+      known.make(name, **own)  # it checks what annotations do not say
 
 
 def normalized(name: str, value: Any) -> Any:

@@ -5,20 +5,29 @@ import dataclasses
 from typing import Annotated, Any
 
 from fl_sketch.experiment.fields import base
+from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f
 
 _Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
 _State = Annotated[str, f.choice(('replicated', 'sharded'))]
+_KINDS = 'test_', 'client_', 'personal_'
+_Metric = Annotated[
+  str,
+  f.Rule(
+    f'a metric that begins with one of {_KINDS}',
+    lambda x: metrics.ranked_by(x)[0].startswith(_KINDS),
+  ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFields(base.Fields):
   """The run: seeds, rounds, where arrays lie, and what is written when."""
 
-  seed: f.Size = 0
+  seed: f.Size = 0  # of parameters, partition, cohorts and batches
   sketch_seed: f.Size | None = None  # of hashes and codecs (default: seed)
-  rounds: f.Count = 100
-  rounds_per_dispatch: f.Count = 1  # more where a round is short
+  rounds: f.Count = 100  # server updates
+  rounds_per_dispatch: f.Count = 1  # rounds of one call; more if they are short
   # clients that a device trains at once; 0: one or a few on a CPU, on
   # accelerators as many as fit
   clients_per_step: f.Size = 0
@@ -26,13 +35,13 @@ class RunFields(base.Fields):
   client_state: _Place = 'auto'  # of all clients: device, or on the host's disk
   # sharded: each device holds a part of the server's state
   server_state: _State = 'replicated'
-  log_every: f.Count = 1
-  eval_every: f.Count = 10
-  checkpoint_every: f.Count = 50
-  keep_checkpoints: f.Count = 3
+  log_every: f.Count = 1  # rounds between rows of metrics.jsonl
+  eval_every: f.Count = 10  # rounds between evaluations
+  checkpoint_every: f.Count = 50  # rounds between checkpoints
+  keep_checkpoints: f.Count = 3  # number of the newest that stay
   # metric of evaluations, as test_accuracy: best/ keeps the parameters where
   # it was lowest (of a loss or an error) or highest (of any other)
-  keep_best: str | None = None
+  keep_best: _Metric | None = None
   # modules or Python files that register parts of the user's own
   plugins: tuple[str, ...] = ()
   # field -> its values, for launch.sweep; launch.train ignores it

@@ -1,0 +1,25 @@
+"""Prints a config as it will run, as assignments to its fields.
+
+  fl-sketch config CONFIG [--config.FIELD=VALUE]
+
+Fields that are unset are left out; --config_help says what each field means.
+"""
+
+from absl import app
+from fl_sketch.experiment import config, listing
+
+from . import begin, configs, errors, parse_flags
+
+_CONFIG = configs.define_flag()
+
+
+def main(argv):
+  """Prints the fields of a config, by group."""
+  begin(argv)
+  with errors.refused():
+    c = config.Config.from_mapping(configs.fields())
+  print(listing.assignments(c))
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)
