@@ -7,6 +7,7 @@ which are neighbours in memory, and of one row those from a random column on.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from fl_sketch.sketches import hadamard, hashing, primitives, variances
@@ -61,8 +62,8 @@ def plan(d: int, size: int, block: int) -> Plan:
 
 def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
   """Sign and transform f32[d]; return the kept f32[b] times sqrt(d / b)."""
-  signed = _signs(key)
-  x = _mix_end(signed, x, plan)
+  signed, signed_end = _signs(key)
+  x = _mix_end(signed_end, x, plan)
   cut = plan.d - plan.beyond
   draws = _draws(key, plan)
   grid = x[:cut].reshape(plan.block, plan.columns)
@@ -81,7 +82,7 @@ def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
 
 def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
   """Return the adjoint of `take`: f32[b] -> f32[d]."""
-  signed, draws = _signs(key), _draws(key, plan)
+  (signed, signed_end), draws = _signs(key), _draws(key, plan)
   table = (plan.d / plan.size) ** 0.5 * table
   kept, beyond = table[: plan.grid], table[plan.grid :]
   if plan.coin:
@@ -97,7 +98,7 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
     rest = primitives.zeros((plan.beyond,), x.dtype, draws.beyond, x)
     rest = rest.at[draws.beyond].set(beyond, mode='promise_in_bounds')
     x = jnp.concatenate([x, signed(x.size, rest)])
-  return _mix_end(signed, x, plan)
+  return _mix_end(signed_end, x, plan)
 
 
 class _Draws(NamedTuple):
@@ -124,24 +125,29 @@ def _draws(key, plan) -> _Draws:
   )
 
 
-def _signs(key) -> Callable[[Any, jax.Array], jax.Array]:
-  """Build the function (first coordinate, numbers) -> with random signs."""
-  (seed,) = hashing.seeds(key, 1, hashing.SIGN)
+def _signs(key) -> list[Callable[[Any, jax.Array], jax.Array]]:
+  """Build two functions (first coordinate, numbers) -> with random signs.
 
-  def signed(start, x):
+  With one for both transforms the second would undo the first: H S S H = 1.
+  """
+
+  def signed(seed, start, x):
     counter = jnp.uint32(start) + jnp.arange(x.size, dtype=jnp.uint32)
     return hashing.flip(x, hashing.word(counter, seed).reshape(x.shape), 0)
 
-  return signed
+  return [partial(signed, seed) for seed in hashing.seeds(key, 2, hashing.SIGN)]
 
 
 def _mix_end(signed, x, plan):
   """Transform the last m numbers, with signs before and after: self-adjoint."""
   if not plan.beyond:
     return x
-  start = plan.d - plan.block
-  end = hadamard.fwht(signed(start, x[start:])) / plan.block**0.5
-  return x.at[start:].set(signed(start, end))
+  start, tile = plan.d - plan.block, max(plan.block // 4, 1)
+  part = lambda i, x: signed(start + i * tile, x)
+  # In a loop: fused into the butterflies, hashes would be computed many times.
+  flipped = lambda x: _by_tiles(part, x.reshape(-1, tile)).ravel()
+  end = hadamard.fwht(flipped(x[start:])) / plan.block**0.5
+  return x.at[start:].set(flipped(end))
 
 
 def _grid_rows(signed, grid, rows):

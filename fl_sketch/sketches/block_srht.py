@@ -11,9 +11,10 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   power of two up to `block` and d, the first m floor(d / m) coordinates are
   dealt out to floor(d / m) blocks like cards, so that neighbours are in
   different blocks, and each block is transformed. Where m does not divide d,
-  the last m coordinates are transformed once more, before, so that the rest
-  is mixed with others. As many rows of every block are kept, or one more: the
-  same random rows of all, and one row of random neighbouring blocks.
+  the last m coordinates are transformed once more, before and with signs of
+  their own, so that the rest is mixed with others. As many rows of every block
+  are kept, or one more: the same random rows of all, and one row of random
+  neighbouring blocks.
 
   Tables of it are near to Gaussian, as few-bit codecs such as `codecs.eden`
   want them, at a few passes over memory whatever d is.

@@ -111,10 +111,13 @@ def eden_twin(name, x):
   }[name]
   t = np.eye(D)
   if 'table' not in name:
-    for i in range(4):
-      size = keep if i == 3 else D
+    for i in range(3):
+      size = keep if i == 2 else D
       key = jax.random.fold_in(KEY, i)
       t = sketch_twins.block_srht(D, size, 4096, key) @ t
+      if i < 2:  # 25 * 32 / 57 of those beyond the block change places
+        at, end = sketch_twins.sample(15, 32, key), np.arange(32, 47)
+        t[[*at, *end]] = t[[*end, *at]]
   y = t @ x.astype(np.float64)
   centroids, _ = codec_cases.lloyd(bits)
   half = centroids[len(centroids) // 2 :]

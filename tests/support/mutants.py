@@ -61,6 +61,34 @@ MUTANTS = (
     '* levels + 0 * draws)',
     'codecs',
   ),
+  Mutant(
+    'signs that cancel: the second transform of an end undoes the first',
+    'sketches/block_rows.py',
+    'for seed in hashing.seeds(key, 2, hashing.SIGN)]',
+    'for seed in 2 * [hashing.seeds(key, 1, hashing.SIGN)[0]]]',
+    'sketches',
+  ),
+  Mutant(
+    'parts of a rotation that never meet: nothing is exchanged',
+    'codecs/rotated.py',
+    'steps = [exchange] * (beyond > 0)',
+    'steps = [exchange] * (beyond < 0)',
+    'codecs',
+  ),
+  Mutant(
+    'one pass of a rotation instead of three',
+    'codecs/rotated.py',
+    '_PASSES = 3',
+    '_PASSES = 1',
+    'codecs',
+  ),
+  Mutant(
+    'a least-squares scale that forgets the entries that are not sent',
+    'codecs/rotated.py',
+    'factor = part(x) * dot / jnp.square(q).sum()',
+    'factor = dot / jnp.square(q).sum()',
+    'codecs',
+  ),
   # Rounds.
   Mutant(
     'a mean over lanes but not shards',

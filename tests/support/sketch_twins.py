@@ -72,8 +72,8 @@ def sample(size, n, key=KEY):
   return sampled
 
 
-def signs(n, key=KEY):
-  (seed,) = seeds(1, SIGN, key)
+def signs(n, key=KEY, stream=0):
+  seed = seeds(stream + 1, SIGN, key)[stream]
   return np.array([sign(word(i, seed), 0) for i in range(n)])
 
 
@@ -158,11 +158,12 @@ def block_srht(d, size, block, key=KEY):
   h = h / np.sqrt(m)
   end, whole = np.eye(d), np.eye(d)
   if beyond:
-    end[d - m :, d - m :] = h
+    own = signs(d, key, 1)[d - m :]
+    end[d - m :, d - m :] = own[:, None] * h * own[None]
   for k in range(columns):
     at = np.arange(m) * columns + k
     whole[np.ix_(at, at)] = h
-  whole = whole @ end * signs(d, key)
+  whole = whole * signs(d, key)[None] @ end
   turn, coin = seeds(1, SHIFT, key)[0]
   own, chance = divmod(beyond * size, d)
   entries = [
