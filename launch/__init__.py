@@ -75,9 +75,11 @@ def _plugins(argv) -> list[str]:
 def define_folders(
   workdir: str | None = None, unset: str = 'none'
 ) -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines --workdir and --data_dir; the help says `unset` for no default."""
+  """Defines --workdir, whose default is `unset`, and flags of all programs."""
   text = f'Folder of the results (default: {workdir or unset}).'
   of_data = 'Folder of the files of tensorflow-datasets.'
+  of_cache = 'Keep compiled programs in the cache folder of the user.'
+  flags.DEFINE_boolean('compilation_cache', True, of_cache)
   return (
     flags.DEFINE_string('workdir', workdir, text),
     flags.DEFINE_string('data_dir', None, of_data),
@@ -95,21 +97,29 @@ def neighbour(name: str) -> Any:
 def begin(argv):
   """Refuses unknown arguments; hides the libraries' log of every step.
 
-  --verbosity shows it.
+  --verbosity shows it. Compiled programs are kept.
   """
   if len(argv) > 1:
     sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
+  if 'compilation_cache' in flags.FLAGS and flags.FLAGS.compilation_cache:
+    from fl_sketch.training import devices
+
+    if (new := devices.cache_programs()) is not None:
+      text = '%s keeps compiled programs; --compilation_cache=false: not.'
+      logging.warning(text, new)
 
 
 def refuse(error: Exception) -> NoReturn:
   """Ends the program with the message of an error, without its traceback."""
+  from fl_sketch.utils import files
   import jax
 
   logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
   message = f'{type(error).__name__}: {error}'
-  if jax.distributed.is_initialized():  # sys.exit would wait for the others
+  # sys.exit would wait for the others, or for threads that cannot write.
+  if jax.distributed.is_initialized() or isinstance(error, files.SaveError):
     _end(message)
   sys.exit(message)
 

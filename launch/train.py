@@ -3,11 +3,11 @@
   fl-sketch train quickstart [--workdir=DIR] [--config.FIELD=VALUE] [--plan]
 
 Started again with the same workdir it resumes from its last checkpoint; of a
-finished run it only compares config, model and data. On Ctrl-C or SIGTERM it
-writes a checkpoint and ends with status 75. --log_to=tensorboard,wandb writes
-its metrics for these as well. For several processes start the same command in
-each, with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ...
-N-1.
+finished run it only compares config, model and data, unless there are more
+rounds. On Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75.
+--log_to=tensorboard,wandb writes its metrics for these as well. For several
+processes start the same command in each, with --coordinator=HOST:PORT,
+--num_processes=N and --process_id=0 ... N-1.
 """
 
 import sys
@@ -16,7 +16,7 @@ from absl import app, flags
 from fl_sketch import experiment, reporting, training
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import processes
-from fl_sketch.training import devices, identity, sinks, workdir
+from fl_sketch.training import devices, identity, initial, sinks, workdir
 import jax
 
 from . import (
@@ -41,6 +41,12 @@ _CPU_DEVICES = flags.DEFINE_integer(
 )
 _DETERMINISTIC = flags.DEFINE_boolean(
   'deterministic', True, 'Bit-identical results; slower on GPUs.'
+)
+_EXTEND = flags.DEFINE_boolean(
+  'extend', False, 'Let a private run have more rounds, and a larger epsilon.'
+)
+_INIT_FROM = flags.DEFINE_string(
+  'init_from', None, 'Folder of a run, or its best/, whose parameters start.'
 )
 _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Print memory, bytes and time of the run, then exit.'
@@ -84,11 +90,13 @@ def main(argv):
     return
   try:
     with errors.refused():
+      exp = initial.begun(exp, folder, _INIT_FROM.value)
       if done:
         row = workdir.last_row(folder, exp.config, identity.of(exp))
       else:
+        more = {'extend': _EXTEND.value, 'init_from': _INIT_FROM.value}
         with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
-          result = training.train(exp, folder, on_row=on_row)
+          result = training.train(exp, folder, on_row=on_row, **more)
           row, done = result.row, result.finished
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:

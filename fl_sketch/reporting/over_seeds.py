@@ -82,7 +82,8 @@ def plot_and_table(
   ]
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
-  with files.save_errors(lambda why: f'{path} cannot be written: {why}.'):
+  message = lambda why: f'{path} cannot be written: {why}.'
+  with files.save_errors(message, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
   numbers = {

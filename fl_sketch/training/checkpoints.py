@@ -9,15 +9,12 @@ import warnings
 from fl_sketch import rounds
 from fl_sketch.rounds import comms, processes, traffic
 from fl_sketch.training import client_state, saved_params
-from fl_sketch.utils import files
+from fl_sketch.training.saved_params import CheckpointError
+from fl_sketch.utils import digests, files
 import jax
 import orbax.checkpoint as ocp
 
 FORMAT = 2  # of a checkpoint's contents; in 1 client state was in the arrays
-
-
-class CheckpointError(ValueError):
-  """A folder holds checkpoints, none of which can be read."""
 
 
 class Restored(NamedTuple):
@@ -78,12 +75,14 @@ class Checkpoints:
     # its rows: they must not mix with these.
     client_state.keep_only(self._rows, self._manager.all_steps())
     processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
-    with files.save_errors(message):
+    with files.save_errors(message, self._folder):
       # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
       processes.wait_for_all(f'rows of checkpoint {rounds_done}')
       self._manager.save(rounds_done, args=items, force=True)
+      if jax.process_index() == 0:  # the files of all processes are there
+        digests.seal(self._folder / str(rounds_done))
 
   def restore(
     self, state: rounds.FedState, empty: traffic.Ledger
@@ -154,12 +153,14 @@ class Checkpoints:
     error = None
     for _ in range(2):  # a network drive may fail to read once
       try:
+        digests.check_seal(self._folder / str(step))
         self._check_format(step)
         items = self._read(step, arrays=ocp.args.StandardRestore(like))
+        counts = {name: items.counts[name] for name in ('ledger', 'devices')}
         rows = client_state.read(self._rows / str(step))
         if client_state.leaves(state) and not rows:
           raise ValueError(f'There is nothing in {self._rows / str(step)}')
-        return (items.arrays, items.counts, rows), None
+        return (items.arrays, counts, rows), None
       # Orbax raises bare Exception for some truncated files: no narrower type
       # covers a corrupt checkpoint. The reason is always passed on.
       except Exception as e:

@@ -127,12 +127,11 @@ def _file(count, row, folder):
   with tempfile.TemporaryFile(dir=folder) as file:
     # A write to mapped memory without disk space would kill the process.
     size = max(1, count * row.nbytes)
-    try:
+    message = lambda why: (
+      f'{size:,} bytes of client state cannot be kept in {folder}: {why}.'
+    )
+    with files.save_errors(message, pathlib.Path(folder)):
       os.posix_fallocate(file.fileno(), 0, size)
-    except OSError as e:
-      raise files.SaveError(
-        f'{size:,} bytes of client state cannot be kept in {folder}: {e}.'
-      ) from e
     return np.memmap(file, row.dtype, 'r+', shape=shape)
 
 

@@ -1,6 +1,10 @@
-"""Configures JAX before it starts: devices, other processes, determinism."""
+"""Configures JAX before it starts: devices, processes, kept programs."""
 
+import contextlib
 import os
+import pathlib
+import platform
+from typing import Any
 
 from fl_sketch.rounds import processes
 import jax
@@ -26,6 +30,31 @@ def deterministic(platform: str) -> bool:
   """
   flags = os.environ.get('XLA_FLAGS', '').split()
   return platform == 'cpu' or _DETERMINISTIC in flags
+
+
+def cache_programs() -> pathlib.Path | None:
+  """Keeps compiled programs in XDG_CACHE_HOME/fl_sketch/programs/HOST.
+
+  Returns the folder if it is new; None where JAX has one by its own setting, as
+  JAX_COMPILATION_CACHE_DIR, or where none can be written.
+  """
+  config: Any = jax.config
+  if config.jax_compilation_cache_dir is not None:
+    return None
+  home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  # Hosts may share a home. Processes may share the folder: JAX finds a program
+  # by its code, its compile options and its own version.
+  folder = pathlib.Path(home, 'fl_sketch', 'programs', platform.node())
+  is_new = not folder.exists()
+  with contextlib.suppress(OSError):
+    # Programs may hold constants of the user's data.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  if not os.access(folder, os.W_OK):
+    return None
+  config.update('jax_compilation_cache_dir', str(folder))
+  if config.jax_persistent_cache_min_compile_time_secs == 1.0:  # as is
+    config.update('jax_persistent_cache_min_compile_time_secs', 0)
+  return folder if is_new else None
 
 
 def start(

@@ -31,6 +31,9 @@ Record = dict[str, Any]
 PROGRAM, START, SOURCE = 'model and loss', 'start', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
 PLUGINS = 'source of plug-ins'  # of the registered parts that a config names
+# Rounds done when the schedule or the secret of a private run changed: from
+# fewer of them it would release some rounds twice.
+SINCE = 'rounds before it was extended'
 KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import functools
-import itertools
 import os
 import pathlib
 from typing import Any
@@ -16,6 +15,7 @@ from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import (
   checkpoints,
   identity,
+  initial,
   language,
   log,
   same_run,
@@ -25,8 +25,6 @@ from fl_sketch.training import (
 from fl_sketch.utils import display, extras
 import jax
 import numpy as np
-
-_KEPT, _BEST = ('checkpoints', 'params'), 'best'  # folders of parameters
 
 
 def load(
@@ -62,23 +60,18 @@ def load(
   if best and round is not None:
     raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
   if best:
-    if not (kept := saved_params.rounds_in(folder / _BEST)):
+    if not (kept := saved_params.rounds_of(folder, saved_params.BEST)):
       raise checkpoints.CheckpointError(
         f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
       )
     round = kept[-1]
-  there = _rounds_in(folder, *_KEPT, _BEST)
+  kept = *saved_params.LAST, saved_params.BEST
+  there = saved_params.rounds_of(folder, *kept)
   if round is not None and round not in there:
     raise checkpoints.CheckpointError(
       f'{folder} holds no parameters of {round=}. Set one of {there}.'
     )
   return Run(folder, config, round, problem, data_dir)
-
-
-def _rounds_in(folder: pathlib.Path, *names: str) -> list[int]:
-  """Lists the rounds of parameters in these folders of a run, ascending."""
-  found = (saved_params.rounds_in(folder / name) for name in names)
-  return sorted({*itertools.chain(*found)})
 
 
 @display.shown('folder', 'config.algorithm')
@@ -147,6 +140,7 @@ class Run:
       # `build` refuses fields that `experiment.assemble` leaves unused.
       own = lambda _, task=own: task
     exp = experiment.build(self.config, self._data_dir, own)
+    exp = initial.begun(exp, self.folder)
     found = identity.of(exp)
     try:
       same_run.check_problem(self.folder, found, private=False)
@@ -233,7 +227,7 @@ class Run:
     """The parameters, as the tree that the experiment's model takes."""
     like, params = self.experiment.params, self.params
     if jax.tree.structure(params) != jax.tree.structure(like):
-      _, params = self._newest([self.round], like)
+      _, params = saved_params.newest(self.folder, [self.round], like)
     shapes = lambda params: jax.tree.map(np.shape, params)
     if shapes(params) != shapes(like):
       raise workdir.WorkdirError(
@@ -245,34 +239,8 @@ class Run:
   def _saved(self) -> tuple[int, Any]:
     """Rounds done, and the parameters after them."""
     like = None if self._problem is None else self.experiment.params
-    return self._newest([] if self._round is None else [self._round], like)
-
-  def _newest(self, only: list[int], like: Any) -> tuple[int, Any]:
-    """Rounds done and parameters: those of `only`, else the newest."""
-    while there := only or _rounds_in(self.folder, *_KEPT):
-      if (params := self._read(there[-1], like)) is not None:
-        return there[-1], params
-      if only:
-        break  # else the run has deleted them, and written newer ones
-    raise checkpoints.CheckpointError(
-      f'{self.folder} holds no parameters{" any more" if only else " yet"}.'
-    )
-
-  def _read(self, rounds_done: int, like: Any) -> Any:
-    for folder in (self.folder / name for name in (*_KEPT, _BEST)):
-      try:
-        params = saved_params.read(folder, rounds_done, like)
-      # Orbax raises bare Exception for some truncated files.
-      except Exception as e:
-        if rounds_done not in saved_params.rounds_in(folder):
-          continue
-        why = str(e).partition('\n')[0]
-        raise checkpoints.CheckpointError(
-          f'{folder / str(rounds_done)} cannot be read: {why}'
-        ) from e
-      if params is not None:
-        return params
-    return None
+    only = [] if self._round is None else [self._round]
+    return saved_params.newest(self.folder, only, like)
 
 
 def _config(folder: pathlib.Path) -> config_lib.Config:

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 import contextlib
+import functools
+import os
+import pathlib
+import tempfile
 import time
 from typing import Any, NamedTuple
 import warnings
@@ -12,7 +16,9 @@ from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
 from fl_sketch.training import (
   best as best_lib,
   checkpoints,
+  extending,
   identity,
+  initial,
   log as log_lib,
   noise_secret,
   preflight,
@@ -49,11 +55,13 @@ class Result(NamedTuple):
 
 def train(
   exp: experiment.Experiment,
-  folder: str,
+  folder: str | os.PathLike | None = None,
   *,
   mesh: jax.sharding.Mesh | None = None,
   progress: bool = True,
   on_row: Callable[[dict[str, Any]], None] | None = None,
+  extend: bool = False,
+  init_from: str | os.PathLike | None = None,
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
@@ -66,11 +74,15 @@ def train(
 
   Args:
     exp: from `experiment.build`.
-    folder: the workdir.
+    folder: the workdir; None keeps no file, and the run cannot be resumed.
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
     on_row: called with each row that this start logs, after it is written, in
       the first process; see `sinks`.
+    extend: whether a private run may have more rounds than it was started with,
+      and a larger epsilon; see `extending.allowed`. Other runs always may.
+    init_from: the folder of a run, from whose last parameters a new one starts;
+      its subfolder best/ for the best ones. See `initial.begun`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort of a run
@@ -85,8 +97,13 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  if folder is not None and not os.fspath(folder):
+    raise workdir_lib.WorkdirError(
+      f'{folder=} is empty; set a folder, or None to keep no files.'
+    )
   with signals.caught() as caught, contextlib.ExitStack() as opened:
-    loop = _Loop(exp, folder, mesh, opened, progress, on_row)
+    loop = _Loop(exp, folder, mesh, opened, extend, init_from)
+    loop.show(opened, progress, on_row)
     result = loop.run(caught)
     if not loop.was_finished:
       loop.report(result)
@@ -98,11 +115,16 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, opened, progress, on_row):
-    self.exp, self.mesh, self.on_row = exp, mesh, on_row
-    c = exp.config
-    self.problem = identity.of(exp, mesh)
-    self.files = workdir_lib.Workdir(folder, c, self.problem)
+  def __init__(self, exp, folder, mesh, opened, extend, init_from):
+    self.mesh, self.keeps_files = mesh, folder is not None
+    if folder is None:
+      folder = opened.enter_context(tempfile.TemporaryDirectory())
+    folder = pathlib.Path(folder)
+    self.exp = exp = initial.begun(exp, folder, init_from)
+    c, problem = exp.config, identity.of(exp, mesh)
+    allowed = functools.partial(extending.allowed, exp=exp, extend=extend)
+    self.files = workdir_lib.Workdir(folder, c, problem, allowed)
+    self.problem = self.files.problem
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1 and not self.files.finished:
@@ -121,12 +143,23 @@ class _Loop:
         f'{folder} has completed {self.start} rounds, more than '
         f'rounds={c.rounds}. Set rounds >= {self.start}, or another workdir.'
       )
+    if self.start < (since := self.problem.get(identity.SINCE, 0)):
+      raise workdir_lib.WorkdirError(
+        f'{folder} has lost the checkpoint of round {since}, from which this '
+        'private run was extended: it would release rounds twice. Restore it.'
+      )
     self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
     self.row = self.files.begin(self.start, exp.tokenizer)
+    if init_from is not None:
+      initial.keep(folder, exp.params)
     kept = self.store.rounds
     self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
+
+  def show(self, opened, progress, on_row):
+    """Opens the progress bar, and sets what is called with each row."""
+    c, self.on_row = self.exp.config, on_row
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
     self.bar = progress_lib.Progress(c.rounds, self.start, c.cohort, shown)
@@ -183,6 +216,8 @@ class _Loop:
     return Result(self.runner.state, self.row, done >= c.rounds, out, metrics)
 
   def _save(self, done):
+    if not self.keeps_files:
+      return
     state, rows = self.runner.state, self.runner.client_state
     self.store.save(done, state, self.log.ledger, rows.saved(state))
     self.best.keep_only(self.store.rounds)
@@ -191,7 +226,8 @@ class _Loop:
     """Writes the summary of a finished run, then draws its figures."""
     if result.finished:
       self._check_loss(result.row)
-    if jax.process_index() > 0 or not workdir_lib.has_rows(self.files.folder):
+    has_rows = workdir_lib.has_rows(self.files.folder)
+    if jax.process_index() > 0 or not (self.keeps_files and has_rows):
       return
     if result.finished:
       if said := traffic.sentence_of(result.left_out, self.exp.config.rounds):

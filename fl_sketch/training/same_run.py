@@ -75,17 +75,22 @@ def check(
 
 
 def check_run(
-  folder: pathlib.Path, config: config_lib.Config, problem: identity.Record
+  folder: pathlib.Path,
+  config: config_lib.Config,
+  problem: identity.Record,
+  free: Collection[str] = (),
 ):
   """Compares config and problem of a start with those of its folder.
+
+  `free` are fields and entries that may differ beside those that always may.
 
   Raises:
     WorkdirError: one of them differs; see `check_config`, `check_problem`.
   """
-  check_config(folder, config, resumable(config))
+  check_config(folder, config, resumable(config) | {*free})
   # Noise of a public seed protects nothing.
   private = config.is_private and config.noise_seed is None
-  check_problem(folder, problem, private=private)
+  check_problem(folder, problem, private=private, free=free)
 
 
 def check_config(
@@ -115,18 +120,23 @@ def stored_config(
 def resumable(config: config_lib.Config) -> set[str]:
   """Returns the fields that may differ when a run is resumed."""
   fields: set[str] = set(config_lib.RESUMABLE)
-  # Made for all rounds, as is the grid of banded noise.
+  if not config.is_private:
+    return fields
+  # Released rounds must not be played again with other rounding, ...
+  fields.remove('clients_per_step')
+  # ... nor with what is made for all rounds, as is the grid of banded noise.
   scheduled = config.final_server_lr, config.client_schedule, config.epsilon
   if config.noise == 'banded' or any(x is not None for x in scheduled):
     fields.remove('rounds')
-  if config.is_private:
-    # Released rounds must not be played again with other rounding.
-    fields.remove('clients_per_step')
   return fields
 
 
 def check_problem(
-  folder: pathlib.Path, problem: identity.Record, *, private: bool
+  folder: pathlib.Path,
+  problem: identity.Record,
+  *,
+  private: bool,
+  free: Collection[str] = (),
 ):
   """Compares a problem with the problem.json of a folder that has results.
 
@@ -145,7 +155,7 @@ def check_problem(
         'those of its run. Set another workdir.'
       )
     return
-  free = set() if identity.START in problem else {identity.START}
+  free = {*free, identity.SINCE} | ({identity.START} - problem.keys())
   warned, why = set(), ': some rounds would be released twice'
   if not private:
     free, warned, why = free | _MACHINE, _CODE, ''

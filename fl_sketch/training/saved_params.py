@@ -1,14 +1,23 @@
 """Writes and reads the model alone, as folder/ROUNDS of rounds done."""
 
+from collections.abc import Collection
+import itertools
 import pathlib
 from typing import Any
+import warnings
 
-from fl_sketch.utils import files
+from fl_sketch.utils import digests, files
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
 _ARRAYS = 'arrays'  # as in a checkpoint, of which `read` reads the model
+# Folders of parameters in that of a run.
+LAST, BEST, FIRST = ('checkpoints', 'params'), 'best', 'init'
+
+
+class CheckpointError(ValueError):
+  """A folder holds checkpoints, none of which can be read."""
 
 
 def write(folder: pathlib.Path, rounds_done: int, params: Any):
@@ -18,10 +27,12 @@ def write(folder: pathlib.Path, rounds_done: int, params: Any):
     SaveError: they cannot be written.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
-  content = ocp.args.PyTreeSave({'state': {'params': jax.device_get(params)}})
+  tree = {'state': {'params': jax.device_get(params)}}
   message = lambda why: f'{path.parent} cannot be written: {why}.'
-  with files.save_errors(message), _checkpointer() as writer:
-    writer.save(path, args=content, force=True)
+  with files.save_errors(message, path), _checkpointer() as writer:
+    digests.unseal(path.parent)
+    writer.save(path, args=ocp.args.PyTreeSave(tree), force=True)
+    digests.seal(path.parent)
 
 
 def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
@@ -29,10 +40,14 @@ def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
 
   Any number of devices may have written it. No file is changed. The result has
   the structure and types of `like`; None makes dicts and lists.
+
+  Raises:
+    ValueError: a file is not as it was written.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   if not path.exists():
     return None
+  digests.check_seal(path.parent)
   if like is None:
     handler: Any = ocp.PyTreeCheckpointHandler()
     like = handler.metadata(path).tree['state']['params']
@@ -47,6 +62,61 @@ def rounds_in(folder: pathlib.Path) -> list[int]:
   """Rounds done of all complete parameters in a folder, ascending."""
   found = (path.parent.name for path in folder.glob(f'*/{_ARRAYS}'))
   return sorted(int(name) for name in found if name.isdecimal())
+
+
+def rounds_of(run: pathlib.Path, *names: str) -> list[int]:
+  """Rounds done of all parameters in these folders of a run, ascending."""
+  found = (rounds_in(run / name) for name in names)
+  return sorted({*itertools.chain(*found)})
+
+
+def newest(
+  run: pathlib.Path, only: Collection[int] = (), like: Any = None
+) -> tuple[int, Any]:
+  """Returns rounds done and parameters: those of `only`, else the last.
+
+  A damaged checkpoint is reported by a warning: the one before it is read.
+
+  Raises:
+    CheckpointError: there is none yet, or none can be read.
+  """
+  damaged: dict[int, CheckpointError] = {}
+  while there := {*(only or rounds_of(run, *LAST))} - damaged.keys():
+    done = max(there)
+    try:
+      params = _read_of(run, done, like)
+    except CheckpointError as e:
+      damaged[done] = e
+      continue
+    if params is not None:
+      for error in damaged.values():
+        text = f'{error}; going back to round {done}.'
+        warnings.warn(text, stacklevel=3)
+      return done, params
+    if only:
+      break  # else the run has deleted them, and written newer ones
+  for error in damaged.values():
+    raise error
+  raise CheckpointError(
+    f'{run} holds no parameters{" any more" if only else " yet"}.'
+  )
+
+
+def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
+  for folder in (run / name for name in (*LAST, BEST, FIRST)):
+    try:
+      params = read(folder, rounds_done, like)
+    # Orbax raises bare Exception for some truncated files.
+    except Exception as e:
+      if rounds_done not in rounds_in(folder):
+        continue
+      why = str(e).partition('\n')[0]
+      raise CheckpointError(
+        f'{folder / str(rounds_done)} cannot be read: {why}'
+      ) from e
+    if params is not None:
+      return params
+  return None
 
 
 def this_process() -> ocp.options.MultiprocessingOptions:

@@ -18,6 +18,9 @@ from fl_sketch.training.same_run import WorkdirError
 from fl_sketch.utils import files
 import jax
 
+# What else may differ from the run of a folder; more entries of its problem.
+Allowed = tuple[Collection[str], identity.Record]
+
 
 def _make(folder: str | os.PathLike) -> pathlib.Path:
   """Makes a folder where there is none, or raises WorkdirError."""
@@ -112,7 +115,8 @@ class Workdir:
   tokenizer.json: of texts, in the form of Hugging Face.
   metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
   versions, device. `finished` says whether an earlier start has played all
-  rounds.
+  rounds. `may_change` gives fields and entries that may differ from those of
+  the folder, and entries that `problem` gets.
 
   Raises:
     WorkdirError: the folder holds another run, is in use, or cannot be written.
@@ -120,19 +124,22 @@ class Workdir:
 
   def __init__(
     self,
-    folder: str | pathlib.Path,
+    folder: str | os.PathLike,
     config: config_lib.Config,
     problem: identity.Record,
+    may_change: Callable[[pathlib.Path], Allowed] = lambda folder: ((), {}),
   ):
     self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file = None
-    self._fields, self._problem = files.as_json(config), problem
+    self._fields, self.problem = files.as_json(config), problem
     self._rounds = config.rounds
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
-        same_run.check_run(self.folder, config, problem)
+        free, more = may_change(self.folder)
+        self.problem = problem | more
+        same_run.check_run(self.folder, config, self.problem, {*free, *more})
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
@@ -150,7 +157,7 @@ class Workdir:
     if (self.finished and all_done) or not self._writes:
       return last
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', self._problem)
+    files.replace(self.folder / 'problem.json', self.problem)
     files.replace(self.folder / 'config.json', self._fields)
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)
@@ -170,15 +177,14 @@ class Workdir:
     if self._file is None:
       return
     line = (json.dumps(row) + '\n').encode()
-    try:
+    message = lambda why: (
+      f'{self.metrics} cannot be written: {why}. Make room; the same command '
+      'resumes from the last checkpoint.'
+    )
+    with files.save_errors(message, self.metrics):
       written = self._file.write(line)
       if written != len(line):
         raise OSError(f'only {written} of {len(line)} bytes')
-    except OSError as e:
-      raise files.SaveError(
-        f'{self.metrics} cannot be written: {e}. Make room; the same command '
-        'resumes from the last checkpoint.'
-      ) from e
 
   def summarize(self, row: dict[str, Any], **more: Any):
     """Writes summary.json: the last row, versions and devices."""

@@ -1,8 +1,10 @@
-"""SHA-256 digests of arrays, and of the package's own source files."""
+"""Digests of arrays and of the package's own source; checksums of files."""
 
 import functools
 import hashlib
+import json
 import pathlib
+import zlib
 
 import numpy as np
 
@@ -22,6 +24,41 @@ def of_array(x: np.ndarray) -> str:
   """
   raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
   return hashlib.sha256(raw.data).hexdigest()
+
+
+def seal(folder: pathlib.Path):
+  """Write the checksum of each file in a folder to its digests.json."""
+  unseal(folder)
+  partial = folder / 'digests.partial'
+  paths = [p for p in folder.rglob('*') if p.is_file() and p != partial]
+  found = {str(path.relative_to(folder)): _of_file(path) for path in paths}
+  partial.write_text(json.dumps(found, indent=2))
+  partial.rename(folder / 'digests.json')
+
+
+def unseal(folder: pathlib.Path):
+  """Remove digests.json before files of the folder change."""
+  (folder / 'digests.json').unlink(missing_ok=True)
+
+
+def check_seal(folder: pathlib.Path):
+  """Raise ValueError if a file differs from its checksum in digests.json.
+
+  Without this file, as in folders of older versions, nothing is compared.
+  """
+  if (path := folder / 'digests.json').exists():
+    for name, digest in json.loads(path.read_text()).items():
+      if _of_file(folder / name) != digest:
+        raise ValueError(f'{name} is not as it was written')
+
+
+def _of_file(path: pathlib.Path) -> int:
+  """Return the CRC-32 of a file: damage is no attack, and saving stays fast."""
+  digest = 0
+  with path.open('rb') as file:
+    while part := file.read(2**20):
+      digest = zlib.crc32(part, digest)
+  return digest
 
 
 @functools.cache

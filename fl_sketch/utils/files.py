@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
+import errno
 import json
+import logging
 import math
 import os
 import pathlib
 import platform
+import re
+import shutil
 from typing import Any
 
 from fl_sketch.utils import __version__
@@ -53,21 +57,43 @@ def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
     partial.write_text(content)
     os.replace(partial, path)
   except OSError as e:
-    raise SaveError(f'{path} cannot be written: {e}.') from e
+    raise SaveError(f'{path} cannot be written: {reason(e, path)}.') from e
   finally:
     with contextlib.suppress(OSError):
       partial.unlink()
 
 
 @contextlib.contextmanager
-def save_errors(message: Callable[[str], str]) -> Iterator[None]:
-  """Raise an OSError inside it as SaveError, with `message` of its reason."""
+def save_errors(
+  message: Callable[[str], str], path: pathlib.Path
+) -> Iterator[None]:
+  """Raise an OSError inside it as SaveError, with `message` of its reason.
+
+  Orbax logs such an error in each thread that meets it: here it does not.
+  """
+  log = logging.getLogger('absl')
+  level = log.level
+  log.setLevel(logging.CRITICAL)
   try:
     yield
   except (OSError, ValueError) as e:
     if not isinstance(e, OSError) and not has_os_code(e):
       raise
-    raise SaveError(message(str(e).partition('\n')[0])) from e
+    raise SaveError(message(reason(e, path))) from e
+  finally:
+    log.setLevel(level)
+
+
+def reason(error: Exception, path: pathlib.Path) -> str:
+  """Return why a path cannot be written; of a full disk, what is free there."""
+  number = getattr(error, 'errno', None)
+  if match := re.search(r"os_error_code='(\d+)'", str(error)):
+    number = int(match[1])
+  text = os.strerror(number) if number else str(error).partition('\n')[0]
+  if number != errno.ENOSPC:
+    return text
+  there = next(p for p in (path, *path.absolute().parents) if p.exists())
+  return f'{text}, {shutil.disk_usage(there).free:,} bytes free'
 
 
 def has_os_code(error: Exception) -> bool:

@@ -5,7 +5,6 @@ import math
 from fl_sketch import experiment
 from fl_sketch.experiment import config
 from fl_sketch.local import schedules
-from fl_sketch.training import same_run
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,9 +54,6 @@ def test_a_config_names_its_schedule():
   np.testing.assert_allclose(rates, [0.4, 0.8, 0.8, 0.44], rtol=1e-6)
   assert of_round(0).server_lr == exp.hyper.server_lr
   assert exp.config.client_schedule['kind'] == 'cosine'
-  # Its length is that of the run.
-  assert 'rounds' not in same_run.resumable(exp.config)
-  assert 'rounds' in same_run.resumable(config.Config.from_mapping(SMALL))
 
 
 test_schedules_that_mean_nothing_are_refused = refused(

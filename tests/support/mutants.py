@@ -384,6 +384,20 @@ MUTANTS = (
     'training',
   ),
   Mutant(
+    'a run goes on from a damaged checkpoint',
+    'training/checkpoints.py',
+    'digests.check_seal(self._folder / str(step))',
+    'pass',
+    'training',
+  ),
+  Mutant(
+    'a private run gets more rounds without being asked',
+    'training/extending.py',
+    'if not extend:',
+    'if False:',
+    'training',
+  ),
+  Mutant(
     'a message of a round to come is taken',
     'messaging/server.py',
     'if header.round > self._round:',

@@ -30,6 +30,8 @@ _limit = MOST_MIB
 def pytest_configure(config):
   jax.config.update('jax_compilation_cache_dir', str(CACHE))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.05)
+  # Nor do subprocesses use the cache of the user.
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(CACHE)
   # A worker that reads what the other has half written compiles it itself.
   config.addinivalue_line(
     'filterwarnings', 'ignore:Error reading persistent compilation cache'

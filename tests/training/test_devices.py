@@ -1,6 +1,7 @@
 """How a process configures JAX before it starts."""
 
 import os
+import platform
 
 from fl_sketch.training import devices
 import jax
@@ -55,3 +56,24 @@ def test_kernels_are_deterministic_by_the_flag_of_the_start(
   """Catches a record that does not know --nodeterministic."""
   monkeypatch.setenv('XLA_FLAGS', flags)
   assert devices.deterministic(platform) == fixed
+
+
+def test_programs_are_kept_where_jax_has_no_folder(tmp_path, monkeypatch):
+  """Catches an overruled setting of the user, or a read-only home."""
+  name = 'jax_compilation_cache_dir'  # which no test uses meanwhile
+  least = 'jax_persistent_cache_min_compile_time_secs'
+  before = {x: getattr(jax.config, x) for x in (name, least)}
+  try:
+    for own, home, want in (
+      ('mine', tmp_path, 'mine'),
+      (None, '/dev/null', None),
+      (None, tmp_path, f'{tmp_path}/fl_sketch/programs/{platform.node()}'),
+    ):
+      jax.config.update(name, own)
+      monkeypatch.setenv('XDG_CACHE_HOME', str(home))
+      is_new = want not in (None, own)
+      assert (devices.cache_programs() is not None) == is_new
+      assert getattr(jax.config, name) == want
+  finally:
+    for name, value in before.items():
+      jax.config.update(name, value)

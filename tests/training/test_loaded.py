@@ -99,8 +99,9 @@ def test_a_checkpoint_that_cannot_be_read_is_named(copy):
     if path.is_file():
       path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
   with pytest.raises(checkpoints.CheckpointError, match='checkpoints/8 cannot'):
-    _ = fl_sketch.load(copy).params
-  assert fl_sketch.load(copy, round=6).round == 6
+    _ = fl_sketch.load(copy, round=8).params
+  with pytest.warns(UserWarning, match='checkpoints/8 cannot .* to round 6'):
+    assert fl_sketch.load(copy).round == 6
 
 
 def test_what_is_not_there_is_said(copy, tmp_path_factory):

@@ -43,9 +43,9 @@ def quick():
   jax.config.update(name, before)
 
 
-def train(folder, **fields):
+def train(folder, extend=False, **fields):
   exp = experiment.build(PRIVATE | fields)
-  return training.train(exp, folder, progress=False)
+  return training.train(exp, folder, progress=False, extend=extend)
 
 
 def summary(folder):
@@ -105,7 +105,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
 
 @pytest.mark.nightly
 def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
-  train(cut, rounds=6)
+  train(cut, rounds=6, extend=True)
   records = rows(cut)
   assert records[:4] == rows(whole[0])
   assert records[5]['epsilon'] > records[3]['epsilon']

@@ -31,7 +31,11 @@ LANES = {'clients_per_step'}
 @pytest.mark.parametrize(
   ('fields', 'fixed'),
   [
-    ({'final_server_lr': 1e-5}, {'rounds'}),
+    ({'final_server_lr': 1e-5}, set()),
+    (
+      PRIVATE | {'noise_multiplier': 1.0, 'client_schedule': 'cosine'},
+      LANES | {'rounds'},
+    ),
     (PRIVATE | {'noise_multiplier': 1.0}, LANES),
     (PRIVATE | {'epsilon': 1.0}, LANES | {'rounds'}),
     (

@@ -1,0 +1,149 @@
+"""More rounds of a run, runs from parameters of others, runs without files."""
+
+import functools
+import shutil
+import types
+
+import chex
+import fl_sketch
+from fl_sketch import training
+from fl_sketch.training import extending, identity, initial, workdir
+import numpy as np
+from own_problem import FIELDS, PRIVATE as SAMPLED, START, begin, build
+import pytest
+from runs import rows
+
+# Everybody takes part: the account is quick.
+PRIVATE = SAMPLED | {'sampling': 'fixed_size', 'cohort': 3}
+SCHEDULE = {'client_schedule': 'cosine'}
+SHORT = {'rounds': 1, 'server_lr': 1e-30}  # moves nothing
+
+
+def train(folder, fields, rounds, **options):
+  exp = build(fields | {'rounds': rounds, 'eval_every': 1})
+  return training.train(exp, folder, progress=False, **options)
+
+
+def price(fields, rounds=4):
+  return build(fields | {'rounds': rounds}).guarantee.statement.epsilon
+
+
+def played(folder, fields):
+  """What a finished run of two rounds leaves, but for its checkpoint."""
+  begin(folder, build(fields | {'rounds': 2}))
+  (folder / 'summary.json').write_text('{"round": 1}')
+
+
+def ask(folder, fields, extend=False, rounds=4):
+  """Starts a run of four rounds, but plays none; returns its problem."""
+  exp = build(fields | {'rounds': rounds})
+  allowed = functools.partial(extending.allowed, exp=exp, extend=extend)
+  run = workdir.Workdir(folder, exp.config, identity.of(exp), allowed)
+  run.close()
+  return run.problem
+
+
+def refusal(*args, **options):
+  with pytest.raises(workdir.WorkdirError) as error:
+    ask(*args, **options)
+  return str(error.value)
+
+
+def test_more_rounds_are_those_of_a_longer_run(tmp_path, caplog):
+  """Catches an extension that starts again, or that is silent on a schedule."""
+  found = [train(tmp_path / 'a', FIELDS, n) for n in (2, 4)][-1]
+  whole = train(tmp_path / 'b', FIELDS, 4)
+  chex.assert_trees_all_equal(found.state, whole.state)
+  assert rows(tmp_path / 'a') == rows(tmp_path / 'b')
+  assert not caplog.records
+  played(tmp_path / 'c', FIELDS | SCHEDULE)
+  ask(tmp_path / 'c', FIELDS | SCHEDULE)
+  (message,) = caplog.messages
+  assert '4 now: client_lr follows client_schedule' in message
+
+
+@pytest.mark.nightly
+def test_a_private_run_is_extended_on_request(tmp_path, caplog):
+  """Catches noise that is used twice, or an account of new rounds alone."""
+  run, whole, epsilon = tmp_path / 'run', tmp_path / 'whole', price(PRIVATE)
+  train(run, PRIVATE, 2)
+  result = train(run, PRIVATE, 4, extend=True)
+  assert f'of all rounds is {epsilon:.4g}' in caplog.messages[0]
+  assert result.row['epsilon'] == epsilon
+  assert [row['round'] for row in rows(run)] == [0, 1, 2, 3]
+  # As if it had been planned.
+  shutil.copytree(run / 'secret', whole / 'secret')
+  chex.assert_trees_all_equal(result.state, train(whole, PRIVATE, 4).state)
+
+
+def test_a_private_schedule_is_extended_from_its_end_alone(tmp_path):
+  """Catches more rounds that nobody asked for, or rounds at two rates."""
+  fields = PRIVATE | SCHEDULE
+  played(tmp_path, fields)
+  text = f'epsilon of all rounds would be {price(fields):.4g}. Set extend'
+  assert text in refusal(tmp_path, fields)
+  assert ask(tmp_path, fields, extend=True)[identity.SINCE] == 2
+  for more in {'sampling': 'random_allocation'}, {'noise': 'banded'}:
+    c = types.SimpleNamespace(**{'sampling': None, 'noise': None} | more)
+    with pytest.raises(workdir.WorkdirError, match='several rounds at once'):
+      extending._check_whole(tmp_path, c, '', 2)
+  (tmp_path / 'summary.json').unlink()
+  assert 'was stopped' in refusal(tmp_path, fields, extend=True)
+
+
+@pytest.mark.nightly
+def test_rounds_before_an_extension_are_not_played_again(tmp_path):
+  """Catches a run that goes back to a checkpoint of another schedule."""
+  fields = PRIVATE | SCHEDULE | {'checkpoint_every': 1, 'keep_checkpoints': 9}
+  for n in (2, 4):
+    train(tmp_path, fields, n, extend=True)
+  for n in (4, 3, 2):
+    (tmp_path / 'checkpoints' / str(n) / 'counts' / 'metadata').write_text('{')
+  with (
+    pytest.warns(UserWarning, match='back to round 1'),
+    pytest.raises(workdir.WorkdirError, match='lost the checkpoint of round 2'),
+  ):
+    train(tmp_path, fields, 4)
+
+
+def test_noise_of_a_calibrated_run_stays_as_it_is(tmp_path):
+  """Catches an extension that calibrates noise anew."""
+  fields = PRIVATE | {'noise_multiplier': None, 'epsilon': 3.0}
+  played(tmp_path, fields)
+  z = build(fields | {'rounds': 2}).guarantee.noise_multiplier
+  fixed = fields | {'epsilon': None, 'noise_multiplier': z}
+  text = refusal(tmp_path, fields, extend=True)
+  assert f'noise_multiplier={z!r} and extend: epsilon of all rounds' in text
+  assert f'is {price(fixed):.4g}' in text
+  other = fixed | {'noise_multiplier': 2 * z}
+  assert 'noise multiplier' in refusal(tmp_path, other, extend=True)
+  assert ask(tmp_path, fixed, extend=True)[identity.NOISE] == z
+
+
+def test_a_run_starts_from_the_parameters_of_another(tmp_path):
+  """Catches a start that is drawn, a guarantee that hides it, other shapes."""
+  one, two = tmp_path / 'one', tmp_path / 'two'
+  first = train(one, FIELDS | {'keep_best': 'test_loss'}, 2)
+  best = fl_sketch.load(one, best=True).params
+  found = initial.begun(build(FIELDS), two, one / 'best')
+  chex.assert_trees_all_equal(found.params, best)
+  exp = build(PRIVATE | SHORT | {'noise_multiplier': 0.0})
+  small = build(FIELDS, start={'w': START['w'], 'b': np.zeros(2)})
+  with pytest.raises(workdir.WorkdirError, match='b has shape None there and '):
+    initial.begun(small, two, one)
+  for _ in range(2):  # the second time from its own copy
+    result = training.train(exp, two, progress=False, init_from=one)
+    chex.assert_trees_all_equal(result.state.params, first.state.params)
+    shutil.rmtree(one, ignore_errors=True)
+  caveats = fl_sketch.load(two).summary['privacy']['caveats']
+  assert 'parameters of another run' in caveats[-1]
+
+
+def test_a_run_without_a_folder_leaves_no_file(tmp_path, monkeypatch):
+  """Catches files in the working directory."""
+  monkeypatch.chdir(tmp_path)
+  result = training.train(build(FIELDS), progress=False)
+  chex.assert_trees_all_equal(result.state, train('run', FIELDS, 2).state)
+  with pytest.raises(workdir.WorkdirError, match="folder='' is empty"):
+    training.train(build(FIELDS), '')
+  assert [path.name for path in tmp_path.iterdir()] == ['run']
