@@ -32,9 +32,14 @@ def allowed(
   record = same_run.read(folder / 'problem.json', 'a problem') or {}
   kept = {name: record[name] for name in {identity.SINCE} & record.keys()}
   before: Any = then.get('rounds', c.rounds)
-  if before == c.rounds or not record or (c.is_private and before > c.rounds):
+  if before == c.rounds or not record:
     return (), kept
   change = f'rounds: {before} then, {c.rounds} now'
+  if c.is_private and before > c.rounds:
+    raise WorkdirError(
+      f'{change}: a private run may have released more rounds than an account '
+      f'of {c.rounds} counts. Set rounds >= {before}, or another workdir.'
+    )
   scheduled = [name for name in _SCHEDULES if getattr(c, name) is not None]
   free: set[str] = set()
   if c.is_private:

@@ -151,7 +151,9 @@ class _Loop:
     self.was_finished = self.files.finished and self.start == c.rounds
     self.runner.use(self._secret())
     self.log = log_lib.RunLog(exp, ledger)
-    self.row = self.files.begin(self.start, exp.tokenizer)
+    # A vocabulary may be one of private texts, which nothing accounts for.
+    tokenizer = None if c.is_private else exp.tokenizer
+    self.row = self.files.begin(self.start, tokenizer)
     if init_from is not None:
       initial.keep(folder, exp.params)
     kept = self.store.rounds

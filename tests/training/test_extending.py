@@ -82,6 +82,7 @@ def test_a_private_schedule_is_extended_from_its_end_alone(tmp_path):
   played(tmp_path, fields)
   text = f'epsilon of all rounds would be {price(fields):.4g}. Set extend'
   assert text in refusal(tmp_path, fields)
+  assert 'may have released' in refusal(tmp_path, fields, True, rounds=1)
   assert ask(tmp_path, fields, extend=True)[identity.SINCE] == 2
   for more in {'sampling': 'random_allocation'}, {'noise': 'banded'}:
     c = types.SimpleNamespace(**{'sampling': None, 'noise': None} | more)
