@@ -48,7 +48,8 @@ def export(
     ends = {'cls': '[CLS]', 'sep': '[SEP]'}
     ends = {k: [name, ids.get(name)] for k, name in ends.items()}
     coder['post_processor'] = {'type': 'BertProcessing', **ends}
-  with files.save_errors(lambda why: f'{folder} cannot be written: {why}.'):
+  message = lambda why: f'{folder} cannot be written: {why}. Make room.'
+  with files.save_errors(message, folder):
     folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / 'config.json', config)
     pretrained.save(folder / 'model.safetensors', arrays, format='pt')

@@ -69,7 +69,7 @@ def test_results_become_files(tmp_path):
   assert read['axes'][0]['seconds'] == results[0].seconds
   assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
   with Image.open(out / 'scale.png') as image:
-    assert image.size == (1365, 495)
+    assert image.size == (1020, 432)
 
 
 @pytest.mark.nightly

@@ -102,7 +102,7 @@ def test_the_command(tmp_path):
   files = sorted(path.name for path in out.iterdir())
   assert files == ['seconds_b64_c1.png', 'sketch.json']
   with Image.open(out / files[0]) as image:
-    assert image.size == (1365, 495)
+    assert image.size == (1020, 432)
 
 
 def test_the_command_names_what_it_does_not_know():

@@ -67,7 +67,7 @@ def no_metrics(folder):
   [
     (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
     (no_config, workdir.WorkdirError, 'is not a config'),
-    (no_metrics, ValueError, 'Line .* is damaged: no JSON'),
+    (no_metrics, ValueError, 'metrics.jsonl:1 is no row of metrics'),
   ],
 )
 def test_damaged_files_are_refused(damage, error, message, copy):

@@ -22,7 +22,7 @@ PRIVATE = {
 OBJECTS = {
   'Config': (lambda: CONFIG, 'client_lr=0.3'),
   'Result': (
-    lambda: loop.Result(STATE, {}, True, reporting.as_array(ROWS)),
+    lambda: loop.Result(STATE, {}, True, {}, reporting.as_array(ROWS)),
     'finished=True, round=2, test_loss=0.3333',
   ),
   'Bill': (lambda: comms.bill(up=40), 'up=40, down=0'),
