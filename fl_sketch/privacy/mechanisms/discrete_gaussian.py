@@ -32,12 +32,10 @@ _PRECISION = 320  # bits of the arithmetic that makes the table
 def stddev(base: int, multiple: Any) -> Any:
   r"""Returns the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
 
+  The multiple c is int32[] or an int; 0 leaves one draw of the base law.
+
   >>> stddev(16, 2)
   73.32...
-
-  Args:
-    base: b.
-    multiple: c, int32[] or an int; 0 leaves one draw of the base law.
   """
   square = multiple * multiple * 1.0
   return base * (1 + square + square * square) ** 0.5
