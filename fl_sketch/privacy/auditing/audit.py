@@ -147,12 +147,9 @@ def assess(
 ) -> Report:
   """Compares the bounds of several scores at several deltas with the claim.
 
-  Args:
-    scores: by name, those with the canary and those without, f[n] each.
-    mechanism: the claim.
-    deltas: in (0, 1).
-    significance: of the whole report; every comparison has an equal share.
-    accountant: 'pld' or 'rdp'.
+  Scores are by name, those with the canary and those without, f[n] each. The
+  significance is of the whole report; every comparison has an equal share.
+  Deltas are in (0, 1), the accountant is 'pld' or 'rdp'.
 
   Raises:
     ValueError: there is nothing to compare; or as `epsilon_lower_bound`.

@@ -26,6 +26,8 @@ def gaussian_noise(
 ) -> Tree:
   """Draws independent N(0, stddev^2) noise in the shapes of a tree.
 
+  The noise alone, in float32, complex64, or better.
+
   Continuous noise, whose last bits tell what it was added to: for noise that
   protects nobody by itself. Private sums get that of `grid`.
 
@@ -39,9 +41,6 @@ def gaussian_noise(
     key: key[], secret.
     tree: arrays, or ShapeDtypeStructs; complex ones get noise in both parts.
     stddev: f32[].
-
-  Returns:
-    The noise alone, in float32, complex64, or better.
 
   Guarantees:
     Tails: the support reaches 10.8 standard deviations.
