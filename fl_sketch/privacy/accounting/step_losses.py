@@ -44,11 +44,13 @@ ORDERS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-  """Mixtures of normals of one standard deviation, the sensitivity being 1."""
+  """Mixtures of normals of one standard deviation, the sensitivity being 1.
 
-  # 'remove' is (1-q) N(0) + q N(1) against N(0), 'add' the reverse; 'replace'
-  # has (1-q) N(0) + q N(-1) on the other side.
-  kind: str
+  'remove' is (1-q) N(0) + q N(1) against N(0), 'add' the reverse; 'replace' has
+  (1-q) N(0) + q N(-1) on the other side.
+  """
+
+  kind: str  # 'remove', 'add' or 'replace'
   noise: float  # standard deviation
   q: float  # weight of what is not at 0
   weight: float = 1.0  # where an outcome tells which of several pairs it is

@@ -32,7 +32,10 @@ _LAST_BITS = CLIENTS * 2.0**-22  # of float32, in which sums are reported
 
 
 class Report(NamedTuple):
-  """Measured lower bounds on epsilon and the claimed epsilon."""
+  """Measured lower bounds on epsilon and the claimed epsilon.
+
+  Without noise, one client moves a sum of `CLIENTS` by ``moved`` clip norms.
+  """
 
   mechanism: types.Mechanism  # the claim
   deltas: tuple[float, ...]  # at which epsilon is bounded
@@ -41,9 +44,7 @@ class Report(NamedTuple):
   significance: float  # probability that any bound exceeds a claim that is true
   samples: int  # runs in each of the two worlds
   accountant: str = 'pld'  # whose numbers the theory is
-  # By how many clip norms one client moves a sum of `CLIENTS`, without noise;
-  # None if that was not measured.
-  moved: float | None = None
+  moved: float | None = None  # None if that was not measured
 
   @property
   def violated(self) -> bool:

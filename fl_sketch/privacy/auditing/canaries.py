@@ -42,18 +42,18 @@ LENGTH = 1e4  # of the canary's update, in clipping norms
 
 
 class Game(NamedTuple):
-  """Two neighbouring worlds and the private rounds that hide which is real."""
+  """Two neighbouring worlds and the private rounds that hide which is real.
+
+  ``honest`` participants add all the noise together if each adds a share.
+  """
 
   make: rounds.Make  # hp -> `Algorithm`, on the loss `inner_product`
   hp: rounds.Hyper  # hyperparameters of the rounds
-  # The claim: the sampling, the adjacency of the worlds and a population.
-  mechanism: types.GaussianMechanism
+  mechanism: types.GaussianMechanism  # the claim, with a population
   canary: Any  # f32[rounds, d], direction of its gradient in each round
   public: jax.Array  # key[], the run's
   steps_per_round: int = 1  # local steps where samples are protected
-  # Participants who add all the noise together if each adds a share; None is
-  # the expected cohort.
-  honest: float | None = None
+  honest: float | None = None  # None is the expected cohort
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
