@@ -10,22 +10,19 @@ def dense_input(kernel_grad: jax.Array, bias_grad: jax.Array) -> jax.Array:
   :math:`x = \partial_{W_i} L / \partial_{b_i} L` for any output i; the one of
   largest bias gradient is the most accurate. A sketch of the gradient, a mean
   over several samples, or noise leaves no such ratio. Geiping et al.,
-  arXiv:2003.14053, Proposition 3.1.
+  arXiv:2003.14053, Proposition 3.1. Gradients are f32[inputs, outputs] and
+  f32[outputs]; if all of the latter is zero, NaN is returned.
 
   >>> x, error = jnp.array([3.0, -1.0]), jnp.array([0.0, 0.5])
   >>> dense_input(jnp.outer(x, error), error).tolist()
   [3.0, -1.0]
-
-  Args:
-    kernel_grad: f32[inputs, outputs].
-    bias_grad: f32[outputs]; if all of it is zero, NaN is returned.
   """
   i = jnp.argmax(jnp.abs(bias_grad))
   return kernel_grad[:, i] / bias_grad[i]
 
 
 def last_layer_label(bias_grad: jax.Array) -> jax.Array:
-  r"""The label of one sample, from the gradient of the logits' bias.
+  r"""The label of one sample, from the logits' bias gradient f32[classes].
 
   :math:`\partial_b L = p - e_y` with softmax cross-entropy: its one negative
   number is at the label y. Zhao, Mopuri and Bilen, iDLG, arXiv:2001.02610,
@@ -33,8 +30,5 @@ def last_layer_label(bias_grad: jax.Array) -> jax.Array:
 
   >>> last_layer_label(jnp.array([0.3, -0.6, 0.3])).item()
   1
-
-  Args:
-    bias_grad: f32[classes].
   """
   return jnp.argmin(bias_grad).astype(jnp.int32)

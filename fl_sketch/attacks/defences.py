@@ -60,12 +60,7 @@ def gaussian_mechanism(
 
   This is the adversary of differential privacy: one bounded message and all of
   the noise remain of the private sum. The accountant's epsilon is that of all
-  accounted rounds; this is one round.
-
-  Args:
-    clip_norm: C.
-    noise_multiplier: z, from `privacy.accounting`.
-    name: 'clip' or 'normalize'.
+  accounted rounds; this is one round. The name is that of `bound`.
   """
 
   def apply(key, message):
@@ -79,14 +74,9 @@ def gaussian_mechanism(
 def top_k(k: int) -> Defence:
   """Sends the k largest coordinates; the attacker sees which they are."""
   codec = codecs.top_k(k)
-
-  def apply(key, message):
-    return codec.decode(key, codec.encode(key, message), message)
-
-  def redo(message, observed):
-    return jax.tree.map(lambda m, o: jnp.where(o != 0, m, 0), message, observed)
-
-  return Defence(apply, redo)
+  apply = lambda key, x: codec.decode(key, codec.encode(key, x), x)
+  seen = lambda m, o: jnp.where(o != 0, m, 0)
+  return Defence(apply, lambda x, observed: jax.tree.map(seen, x, observed))
 
 
 def _norm(tree):

@@ -54,11 +54,10 @@ OBJECTIVES = {'l2': relative_l2, 'cosine': cosine}
 def total_variation(x: jax.Array) -> jax.Array:
   """Mean absolute difference of neighbouring pixels, anisotropic.
 
+  Of f32[batch, rows, cols, channels].
+
   >>> total_variation(jnp.array([[[[0.0], [1.0]], [[0.0], [1.0]]]])).item()
   1.0
-
-  Args:
-    x: f32[batch, rows, cols, channels].
   """
   if x.ndim != 4:
     raise ValueError(f'{x.ndim=} must be 4: [batch, rows, cols, channels].')

@@ -17,21 +17,13 @@ Tree = Any
 
 
 class Reconstruction(NamedTuple):
-  """The result of an attack.
+  """The result of an attack."""
 
-  Attributes:
-    x: f32[batch, ...], the inputs of the lowest objective.
-    labels: of x; as passed, or int32[batch].
-    objective: f32[], at x.
-    objectives: f32[tries], of every restart with every candidate of labels.
-    trace: f32[tries, steps], the objective before every step.
-  """
-
-  x: jax.Array
-  labels: jax.Array
-  objective: jax.Array
-  objectives: jax.Array
-  trace: jax.Array
+  x: jax.Array  # f32[batch, ...], the inputs of the lowest objective
+  labels: jax.Array  # of x; as passed, or int32[batch]
+  objective: jax.Array  # f32[], at x
+  objectives: jax.Array  # f32[tries], of every restart with every candidate
+  trace: jax.Array  # f32[tries, steps], the objective before every step
 
 
 def reconstruct(
@@ -177,9 +169,8 @@ def lanes_of(lanes: int | None, tries: int) -> int | None:
 
 def _minimise(value_fn, unknown, search, steps, box):
   """The best unknowns of a search, their value, and the value at each step."""
-
-  def inside(unknown):
-    return unknown | ({'x': jnp.clip(unknown['x'], *box)} if box else {})
+  clip = lambda unknown: {'x': jnp.clip(unknown['x'], *box)} if box else {}
+  inside = lambda unknown: unknown | clip(unknown)
 
   def better(unknown, value, best, least):
     pick = lambda a, b: jnp.where(value < least, a, b)

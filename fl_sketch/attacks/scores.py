@@ -8,19 +8,13 @@ _MOST_PSNR = 100.0  # dB, of equal images, for which it is infinite
 
 
 def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-  """Assigns a guess to every sample: least total squared distance.
+  """Assigns a guess to every sample, int[batch]: least total squared distance.
 
-  A gradient is a mean over its batch and does not depend on its order.
+  A gradient is a mean over its batch and does not depend on its order. Guesses
+  and samples are [batch, ...]; non-finite numbers are matched as zeros.
 
   >>> match(np.array([[0.0], [5.0]]), np.array([[4.0], [1.0]])).tolist()
   [1, 0]
-
-  Args:
-    guess: [batch, ...]; non-finite numbers are matched as zeros.
-    truth: [batch, ...].
-
-  Returns:
-    int[batch], the index of the guess for every sample.
   """
   finite = lambda x: np.nan_to_num(np.float64(x), posinf=0, neginf=0)
   flat = lambda x: finite(x).reshape(len(x), -1)

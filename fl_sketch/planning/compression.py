@@ -120,9 +120,8 @@ def choices_table(choices: list[Choice]) -> str:
 
 def draw_choices(choices: list[Choice], folder: str) -> pathlib.Path:
   """Draw noise against bytes up and down, in advice.png of a folder."""
-  kinds = dict.fromkeys(choice.sketch.partition('(')[0] for choice in choices)
   lines = []
-  for kind in kinds:
+  for kind in dict.fromkeys(c.sketch.partition('(')[0] for c in choices):
     some = [choice for choice in choices if choice.sketch.startswith(kind)]
     x, y = [c.up + c.down for c in some], [c.alpha for c in some]
     lines.append(figures.Line(kind, x, y, points=True))
@@ -214,17 +213,14 @@ def _table_noise(gram, d: int, b: int, bits: int | None) -> float:
   return alpha + float((norms * omegas).sum() * d / b)
 
 
-def _order(choice: Choice) -> tuple[float, int]:
-  return float(f'{choice.alpha:.6g}'), choice.up + choice.down
-
-
 def _worthwhile(found: list[Choice]) -> list[Choice]:
   """Keep what no other choice beats, and tables in float32 both ways."""
+  order = lambda c: (float(f'{c.alpha:.6g}'), c.up + c.down)
   beats = lambda a, b: (
-    a.up <= 1.02 * b.up and a.down <= 1.02 * b.down and _order(a) < _order(b)
+    a.up <= 1.02 * b.up and a.down <= 1.02 * b.down and order(a) < order(b)
   )
   plain, *others = found
-  quiet = [c for c in others if _order(c) < _order(plain)]
+  quiet = [c for c in others if order(c) < order(plain)]
   return [plain, *(c for c in quiet if not any(beats(o, c) for o in quiet))]
 
 

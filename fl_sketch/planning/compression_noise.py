@@ -18,17 +18,10 @@ def table_alpha(
   codec of variance ``omega`` quantises (`codecs.eden`): the table's error has
   energy :math:`\omega \|y\|^2 / n` with :math:`\|y\|^2 = (d / b) \|g\|^2` in
   the mean, and is orthogonal to y, and reading multiplies energies by d / b.
+  n = ``draws`` independent quantisations of equal updates are averaged.
 
   >>> round(table_alpha(1024, 256, 0.5708), 4)
   5.2832
-
-  Args:
-    dimension: d.
-    size: b, entries of a table.
-    omega: of the codec; 0 for none.
-    draws: n, independent quantisations of equal updates that are averaged.
-
-  Source: of this project.
 
   Raises:
     ValueError: size is not in [1, dimension], omega < 0 or draws < 1.
@@ -43,19 +36,13 @@ def table_alpha(
 def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:
   r"""Covariance of two errors of `codecs.eden` under one rotation.
 
-  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho:
+  In units of :math:`\|x\| \|y\|`, for updates whose cosine is rho, f64[...]:
   :math:`\sum_{k \geq 3} (a_k / a_1)^2 \rho^k` (Mehler), with :math:`a_k` the
   coefficients of the quantiser in normalised Hermite polynomials. For one bit
   it is arcsin(rho) - rho; at rho = 1 omega.
 
   >>> round(float(correlated_omega(1, np.array(0.5))), 4)  # pi / 6 - 1 / 2
   0.0236
-
-  Args:
-    bits: of the codec.
-    correlation: rho, f64[...].
-
-  Source: of this project.
   """
   centroids, distortion = lloyd_max(bits)
   levels = np.array(centroids)
@@ -77,16 +64,10 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
   r"""Cosine of a momentum step with a gradient that stays the same.
 
   :math:`1 / \sqrt{1 + \alpha (1 - \beta) / (1 + \beta)}`: an exponential mean
-  keeps this share of the energy of fresh noise.
+  by the momentum beta keeps this share of the energy of fresh noise.
 
   >>> round(step_cosine(99.0), 2)
   0.4
-
-  Args:
-    alpha: of the estimates, see `table_alpha`.
-    momentum: beta.
-
-  Source: of this project.
 
   Raises:
     ValueError: alpha < 0, or momentum is not in [0, 1).
@@ -116,8 +97,6 @@ def accumulated_noise(
     alpha: of the estimates, see `table_alpha`.
     sampling: nu, energy of the sampling noise of the mean over clients.
     client_momentum: beta of the average on clients; 0 for none.
-
-  Source: of this project.
 
   Raises:
     ValueError: alpha or sampling is negative, or client_momentum is not in

@@ -137,8 +137,7 @@ def dry_run(
 
 
 def _lines(plan: Plan):
-  m, wire_bytes = plan.memory, plan.wire
-  units = memory_lib.units
+  m, units = plan.memory, memory_lib.units
   yield 'parameters', f'{plan.parameters:,}'
   for name, size in m.held.items():
     if size:
@@ -149,8 +148,9 @@ def _lines(plan: Plan):
   yield 'the process at its peak', _of(m.host_peak, plan.have.host)
   if m.mapped:
     yield 'files that it maps, apart', units(m.mapped)
-  for name, sizes in zip(('up', 'down'), wire_bytes, strict=True):
-    yield f'{name}, a participant and round', _sizes(sizes)
+  for name, sizes in plan.wire._asdict().items():
+    each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted(set(sizes))]
+    yield f'{name}, a participant and round', ' or '.join(each)
     mean = sum(sizes) / len(sizes) * plan.cohort / 1e6
     yield f'{name}, a round of {plan.cohort:,}', f'{mean:,.4g} MB'
   yield 'to compile', f'{plan.compiling:.3g} s'
@@ -161,8 +161,3 @@ def _lines(plan: Plan):
 def _of(need, limit) -> str:
   text = memory_lib.units(need)
   return text if limit is None else f'{text} of {memory_lib.units(limit)}'
-
-
-def _sizes(sizes) -> str:
-  distinct = sorted(set(sizes))
-  return ' or '.join(f'{n / 4:,g} floats ({n:,} bytes)' for n in distinct)

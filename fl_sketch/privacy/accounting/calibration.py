@@ -67,13 +67,8 @@ def calibrate_steps(
 ) -> int:
   """Return the largest number of steps with epsilon(steps) <= `epsilon`.
 
-  Args:
-    epsilon: The target, > 0.
-    delta: In (0, 1).
-    noise_multiplier: stddev of the noise on the sum / clip norm.
-    sampling_probability: Below 1, the default sampling is Poisson's.
-    accountant: 'pld' or 'rdp'.
-    **spec: Further fields of `GaussianMechanism`.
+  Arguments as of `calibrate_noise_multiplier`; `noise_multiplier` is the stddev
+  of the noise on the sum / clip norm.
 
   Raises:
     CalibrationError: if one step is too many, or 2^30 are not.
@@ -108,12 +103,8 @@ def _mechanism(noise_multiplier, steps, probability, spec):
   """Return the mechanism; one with a probability below 1 samples by Poisson."""
   poisson = checks.real('sampling_probability', probability) < 1
   default = types.Sampling.POISSON if poisson else types.Sampling.FULL
-  return types.GaussianMechanism(
-    noise_multiplier=noise_multiplier,
-    steps=steps,
-    sampling_probability=probability,
-    **{'sampling': default, **spec},
-  )
+  spec = {'sampling': default, **spec, 'sampling_probability': probability}
+  return types.GaussianMechanism(noise_multiplier, steps, **spec)
 
 
 def _least_noise(mechanism, epsilon, delta, accountant, rtol) -> float:

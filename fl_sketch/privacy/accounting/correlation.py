@@ -27,14 +27,11 @@ _SAFE = 1e-9  # relative; what rounding in float64 may take from a norm
 def square_root(bands: int) -> tuple[int, ...]:
   r"""Returns the weights of :math:`(1 - x)^{1/2}`, in units of 2^-15.
 
-  With all bands, A is the square root of the matrix of differences, which is
-  nearly the best for sums over rounds and one participation.
+  With all p `bands`, A is the square root of the matrix of differences, which
+  is nearly the best for sums over rounds and one participation.
 
   >>> square_root(4)
   (32768, -16384, -4096, -2048)
-
-  Args:
-    bands: p.
 
   Source: Kalinin, McKenna, Upadhyay, Lampert, arXiv:2505.12128 (BISR); of all
     bands Fichtenberger, Henzinger, Upadhyay, arXiv:2202.11205.
@@ -50,13 +47,11 @@ def geometric(rounds: int) -> tuple[int, ...]:
 
   C has the entries :math:`(1 - \theta)^k`. Two draws a round, for one
   participation, and hardly more noise in sums over rounds than 16 bands of
-  `square_root` leave. Ours; 1.4 is near the best for 50 to 5,000 rounds.
+  `square_root` leave. Ours; 1.4 is near the best for epochs of n = 50 to 5,000
+  rounds.
 
   >>> geometric(196)
   (32768, -29491)
-
-  Args:
-    rounds: n, of an epoch.
   """
   rest = ONE - round(ONE * 1.4 / math.sqrt(checks.count('rounds', rounds)))
   return (ONE, -rest) if rest > 0 else (ONE,)
@@ -123,10 +118,8 @@ class Correlation:
 
     :math:`\|\sum_i C_{\cdot, i b}\|`, b the separation: for nonnegative columns
     that never grow, no client that takes part in fewer or other rounds moves it
-    by more (Kalinin and Lampert, arXiv:2405.13763, Theorem 2).
-
-    Args:
-      rounds: after which the epoch is looked at; None is its end.
+    by more (Kalinin and Lampert, arXiv:2405.13763, Theorem 2). After so many
+    rounds of the epoch; None is its end.
     """
     last = self.rounds if rounds is None else min(rounds, self.rounds)
     checks.count('rounds', last)
@@ -150,14 +143,12 @@ class Correlation:
   ) -> GaussianMechanism:
     """What the accountant computes with: one Gaussian release for each epoch.
 
+    After so many rounds of a run, with full participation. The multiplier is
+    the standard deviation of a draw z_s over the clip norm.
+
     >>> noise = Correlation(square_root(4), rounds=100, separation=1)
     >>> noise.mechanism(20.0, 250).steps
     3
-
-    Args:
-      noise_multiplier: standard deviation of a draw z_s over the clip norm.
-      rounds: of the run so far.
-      **spec: other fields of the mechanism, which has full participation.
     """
     multiplier = noise_multiplier / self.sensitivity(min(rounds, self.rounds))
     return GaussianMechanism(multiplier, self.releases(rounds), **spec)
@@ -166,11 +157,8 @@ class Correlation:
     r"""By how much rounding of the noise raises a norm of C, in grid steps.
 
     :math:`\max_m \|C_m\|_2 \sqrt{m d}` over the sensitivity of the first m
-    rounds: a noise that is louder by it, in relation to clip norm over step,
-    has the account of noise that is not rounded.
-
-    Args:
-      numbers: d, of a release.
+    rounds, d the numbers of a release: a noise that is louder by it, in
+    relation to clip norm over step, has the account of noise without rounding.
     """
     norms = np.cumsum(self.strategy()) * np.sqrt(np.arange(self.rounds) + 1)
     worst = (norms / np.sqrt(self._squares)).max()
@@ -185,19 +173,14 @@ def prefix_error(
   In units of what a draw :math:`z_s` has when it is decoded. With one hash it
   is :math:`\sum_{l \leq t} (\sum_{j \leq l} a_j)^2` after round t, since tables
   add up before they are decoded. With fresh hashes errors of rounds add up,
-  :math:`\sum_{l \leq t} \sum_{j \leq l} a_j^2`, and nothing cancels. Of
-  independent noise it is t + 1.
+  :math:`\sum_{l \leq t} \sum_{j \leq l} a_j^2`, and nothing cancels: `fresh`.
+  Of independent noise it is t + 1.
 
   >>> noise = Correlation(square_root(3), rounds=3, separation=3)
   >>> prefix_error(noise, 3).tolist()
   [1.0, 1.25, 1.390625]
   >>> prefix_error(noise, 3, fresh=True)
   array([1.      , 2.25    , 3.515625])
-
-  Args:
-    noise: with its epochs.
-    rounds: of the run.
-    fresh: whether every round has a hash of its own.
   """
   weights = np.zeros(noise.rounds)
   weights[: noise.bands] = np.divide(noise.weights, ONE)

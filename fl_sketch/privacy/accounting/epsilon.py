@@ -53,10 +53,8 @@ def compute_delta(
 ) -> float:
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
-  Args:
-    mechanism: What is released; delta is 1 without noise.
-    epsilon: >= 0.
-    accountant: 'pld', of a sampled mechanism 1e-12 at least, or 'rdp'.
+  It is 1 without noise; by 'pld', of a sampled mechanism, 1e-12 at least. The
+  other accountant is 'rdp'. Epsilon is >= 0.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis.
@@ -108,12 +106,8 @@ def renyi_divergences(
   arXiv:1908.10530; of a fixed size Wang, Balle and Kasiviswanathan,
   arXiv:1808.00087, Theorem 27.
 
-  Args:
-    mechanism: What is released.
-    orders: alpha, each > 1.
-
   Raises:
-    ValueError: if an order is not above 1.
+    ValueError: if an order alpha is not above 1.
     UnsupportedAccountingError: if there is no valid analysis, as for truncated
       Poisson sampling, whose coupling bounds delta but no divergence.
 

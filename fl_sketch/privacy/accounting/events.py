@@ -82,10 +82,7 @@ def simplest(part: GaussianMechanism) -> GaussianMechanism:
 
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
-  """Return a truncated part as the one that it is coupled with, without a cap.
-
-  Any other is returned as it is.
-  """
+  """Return a truncated part as what it is coupled with; any other as it is."""
   if part.sampling is Sampling.RANDOM_ALLOCATION:
     if part.max_cohort in (None, part.population):
       return part
@@ -117,13 +114,10 @@ def noise_of(part: GaussianMechanism) -> float:
 
 
 def distance(parts: Sequence[GaussianMechanism]) -> float:
-  """Return the distance of the unit normals of full participation.
-
-  Replace-one moves a sum by 2C.
-  """
+  """Return the distance of the unit normals of full participation."""
   distances = []
   for part in parts:
-    moved = 2 if part.adjacency is _REPLACE else 1
+    moved = 2 if part.adjacency is _REPLACE else 1  # the sum, by 2C
     distances.append(math.sqrt(participations(part)) / noise_of(part) * moved)
   return math.hypot(*distances)
 

@@ -40,10 +40,7 @@ def gaussian_epsilon(
 ) -> float:
   """Return the least epsilon of full participation; inf without noise.
 
-  Args:
-    noise_multiplier: stddev of the noise / sensitivity.
-    delta: In (0, 1).
-    steps: Releases on the same data.
+  Arguments as of `gaussian_delta`, with delta in (0, 1).
 
   >>> round(gaussian_epsilon(21.915, delta=1e-6, steps=500), 3)
   5.0

@@ -17,7 +17,7 @@ _VACUOUS = 700.0  # exp of more is no float64
 def group_epsilon(
   mechanism: types.Mechanism, k: int, *, delta: float, accountant: str = 'pld'
 ) -> float:
-  r"""Return an epsilon at `delta` for any k units together.
+  r"""Return an epsilon at `delta` for any k >= 1 units together.
 
   For full participation that of sensitivity k C (2 k C under replace-one), and
   exact. Elsewhere the k-fold bound, of each (e, d) of the accountant's curve::
@@ -27,14 +27,9 @@ def group_epsilon(
   which holds for every mechanism, by a path of k neighbours (Dwork and Roth,
   The Algorithmic Foundations of Differential Privacy, Theorem 2.2; Vadhan, The
   Complexity of Differential Privacy, Lemma 2.2): at the least e that meets
-  `delta`, and at most what k units cost under full participation, where
-  sampling never hurts.
-
-  Args:
-    mechanism: What is released; infinite epsilon if without noise.
-    k: Units of one group, >= 1.
-    delta: In (0, 1).
-    accountant: 'pld' or 'rdp'.
+  `delta` in (0, 1), and at most what k units cost under full participation,
+  where sampling never hurts. The accountant is 'pld' or 'rdp'. Without noise
+  epsilon is infinite.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis, or if the k-fold

@@ -32,17 +32,13 @@ def mu(
   """Return a mu for which the mechanism is mu-Gaussian differentially private.
 
   Without `delta`: sqrt(steps) / noise_multiplier of full participation, twice
-  that under replace-one. It is exact for full participation. Where units are
-  sampled it is a bound and no smaller one holds for every delta, for the
-  trade-off nears that of full participation as alpha vanishes.
+  that under replace-one, inf without noise. It is exact for full participation.
+  Where units are sampled it is a bound and no smaller one holds for every
+  delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`).
-
-  Args:
-    mechanism: What is released; inf without noise.
-    delta: The least delta that matters; None is all.
-    accountant: 'pld' or 'rdp'.
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). The
+  accountant is 'pld' or 'rdp'.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis, or no finite mu,
@@ -76,12 +72,8 @@ def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
   """Return a lower bound of the false-negative rate of every test.
 
   Phi(Phi^-1(1 - alpha) - mu) and exact for full participation; elsewhere from
-  the accountant's deltas, on the safe side.
-
-  Args:
-    mechanism: What is released.
-    alpha: False-positive rates in [0, 1]: a number, or f64[alphas].
-    accountant: 'pld' or 'rdp'.
+  the accountant's deltas ('pld' or 'rdp'), on the safe side. False-positive
+  rates alpha are a number, or f64[alphas].
 
   Raises:
     ValueError: if alpha is not in [0, 1].

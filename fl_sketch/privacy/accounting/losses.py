@@ -75,8 +75,13 @@ def _orders(parts: Parts):
   counts: dict[types.GaussianMechanism, int] = {}
   full = [part for part in parts if part.sampling is types.Sampling.FULL]
   for part in parts:
-    if part.sampling is not types.Sampling.FULL:
-      for step, n in _equal_steps(part):
+    if part.sampling is types.Sampling.FULL:
+      continue
+    length = part.epoch_steps or 1
+    whole, rest = divmod(part.steps, length)
+    for steps, n in (length, whole), (rest, 1):  # steps or epochs, how often
+      if steps and n:
+        step = dataclasses.replace(part, steps=steps)
         counts[step] = counts.get(step, 0) + n
   steps = [(_step(part), n) for part, n in counts.items()]
   if full:
@@ -84,14 +89,6 @@ def _orders(parts: Parts):
     steps.append(((one, one), 1))
   forth, back = (tuple((s[i], n) for s, n in steps) for i in (0, 1))
   return (forth,) if forth == back else (forth, back)
-
-
-def _equal_steps(part: types.GaussianMechanism):
-  """Return what is composed with itself, and how often: steps, or epochs."""
-  length = part.epoch_steps or 1
-  whole, rest = divmod(part.steps, length)
-  both = (length, whole), (rest, 1)
-  return [(dataclasses.replace(part, steps=k), n) for k, n in both if k and n]
 
 
 def _step(part: types.GaussianMechanism):

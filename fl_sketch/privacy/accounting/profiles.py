@@ -166,11 +166,7 @@ def _cost(epsilon: float) -> float:
 
 
 def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
-  """Return the mechanism's privacy profile.
-
-  Args:
-    mechanism: What is released.
-    accountant: 'pld' or 'rdp'.
+  """Return the mechanism's privacy profile, by the accountant 'pld' or 'rdp'.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis.

@@ -72,9 +72,8 @@ class PrivacyStatement:
 
   def _tests(self, part: types.GaussianMechanism) -> str:
     """Return what a test of one unit's presence can tell, in words."""
-    if self.noise != 'secret' or math.isinf(self.epsilon):
-      return ''
-    if self.mu is None or self.true_positive_rate is None:
+    silent = self.noise != 'secret' or math.isinf(self.epsilon)
+    if silent or self.mu is None or self.true_positive_rate is None:
       return ''
     rate = 100 * self.true_positive_rate
     return (

@@ -46,18 +46,14 @@ ORDERS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 class Pair:
   """Mixtures of normals of one standard deviation, the sensitivity being 1.
 
-  Args:
-    kind: 'remove' is (1-q) N(0) + q N(1) against N(0), 'add' the reverse;
-      'replace' has (1-q) N(0) + q N(-1) on the other side.
-    noise: Standard deviation.
-    q: Weight of what is not at 0.
-    weight: Of this pair, where an outcome tells which of several pairs it is.
+  'remove' is (1-q) N(0) + q N(1) against N(0), 'add' the reverse; 'replace' has
+  (1-q) N(0) + q N(-1) on the other side.
   """
 
-  kind: str
-  noise: float
-  q: float
-  weight: float = 1.0
+  kind: str  # 'remove', 'add' or 'replace'
+  noise: float  # standard deviation
+  q: float  # weight of what is not at 0
+  weight: float = 1.0  # where an outcome tells which of several pairs it is
 
 
 # Pairs, whose weights sum to 1, or the steps of an epoch of random allocation.

@@ -34,26 +34,17 @@ _LAST_BITS = CLIENTS * 2.0**-22  # of float32, in which sums are reported
 class Report(NamedTuple):
   """Measured lower bounds on epsilon and the claimed epsilon.
 
-  Attributes:
-    mechanism: the claim.
-    deltas: at which epsilon is bounded.
-    measured: of each score, the lower bound on epsilon at each delta.
-    theory: the claimed epsilon at each delta.
-    significance: probability that any bound exceeds a claim that is true.
-    samples: runs in each of the two worlds.
-    accountant: whose numbers the theory is.
-    moved: by how many clip norms one client moves a sum of `CLIENTS`, without
-      noise; None if that was not measured.
+  Without noise, one client moves a sum of `CLIENTS` by ``moved`` clip norms.
   """
 
-  mechanism: types.Mechanism
-  deltas: tuple[float, ...]
-  measured: Mapping[str, tuple[float, ...]]
-  theory: tuple[float, ...]
-  significance: float
-  samples: int
-  accountant: str = 'pld'
-  moved: float | None = None
+  mechanism: types.Mechanism  # the claim
+  deltas: tuple[float, ...]  # at which epsilon is bounded
+  measured: Mapping[str, tuple[float, ...]]  # of each score, the lower bounds
+  theory: tuple[float, ...]  # the claimed epsilon at each delta
+  significance: float  # probability that any bound exceeds a claim that is true
+  samples: int  # runs in each of the two worlds
+  accountant: str = 'pld'  # whose numbers the theory is
+  moved: float | None = None  # None if that was not measured
 
   @property
   def violated(self) -> bool:
@@ -81,9 +72,8 @@ class Report(NamedTuple):
 
 def verdict(found: str | None, significance: float, runs: str = '') -> str:
   """Returns the last line of a report; `found` names a refuted claim."""
-  says = 'nothing found, which proves nothing'
-  if found:
-    says = f'{found}: less private than claimed'
+  refuted = f'{found}: less private than claimed'
+  says = refuted if found else 'nothing found, which proves nothing'
   return f'{says} ({runs}false alarm <= {significance:g})'
 
 
@@ -107,8 +97,8 @@ def epsilon_lower_bound(
 ) -> float:
   r"""Bounds epsilon from below by scores in two neighbouring worlds.
 
-  :math:`\ln((\underline p - \delta) / \overline{p}')` of an event {score at or
-  above a threshold}, or below it, in either order of the worlds.
+  :math:`\ln((\underline p - \delta) / \overline{p}')`, 0 at least, of an event
+  {score at or above a threshold}, or below it, in either order of the worlds.
 
   A quarter of the scores picks the event; on the others, which it does not
   depend on, its two probabilities are bounded (Clopper and Pearson), each with
@@ -125,9 +115,6 @@ def epsilon_lower_bound(
     out_scores: f[m], of runs without.
     delta: in (0, 1).
     significance: chance that the result is above the true epsilon.
-
-  Returns:
-    The bound, 0 at least.
 
   Raises:
     ValueError: a score is NaN, there are less than 8, or a number is out of
@@ -161,12 +148,9 @@ def assess(
 ) -> Report:
   """Compares the bounds of several scores at several deltas with the claim.
 
-  Args:
-    scores: by name, those with the canary and those without, f[n] each.
-    mechanism: the claim.
-    deltas: in (0, 1).
-    significance: of the whole report; every comparison has an equal share.
-    accountant: 'pld' or 'rdp'.
+  Scores are by name, those with the canary and those without, f[n] each. The
+  significance is of the whole report; every comparison has an equal share.
+  Deltas are in (0, 1), the accountant is 'pld' or 'rdp'.
 
   Raises:
     ValueError: there is nothing to compare; or as `epsilon_lower_bound`.
@@ -190,19 +174,12 @@ def assess(
   # Not `compute_epsilon`: it warns of a delta as large as an audit needs.
   claim = profiles.profile(mechanism, accountant).epsilon
   samples = min(len(np.asarray(x)) for pair in scores.values() for x in pair)
-  theory = tuple(map(claim, deltas))
-  return Report(
-    mechanism, deltas, measured, theory, significance, samples, accountant
-  )
+  numbers = measured, tuple(map(claim, deltas)), significance, samples
+  return Report(mechanism, deltas, *numbers, accountant)
 
 
 def draw(report: Report, path: str | os.PathLike) -> None:
-  """Draws the claimed epsilon over delta and the measured lower bounds.
-
-  Args:
-    report: of `assess`.
-    path: of the picture; its suffix is the format.
-  """
+  """Draws the claimed epsilon over delta and the measured lower bounds."""
   claim = profiles.profile(report.mechanism, report.accountant).epsilon
   deltas = np.geomspace(min(report.deltas) / 10, max(max(report.deltas), 0.3))
   found = 'violated' if report.violated else 'no violation found'

@@ -44,25 +44,16 @@ LENGTH = 1e4  # of the canary's update, in clipping norms
 class Game(NamedTuple):
   """Two neighbouring worlds and the private rounds that hide which is real.
 
-  Attributes:
-    make: hp -> `Algorithm`, on the loss `inner_product`.
-    hp: hyperparameters of the rounds.
-    mechanism: the claim, which states the sampling, the adjacency of the worlds
-      and a population.
-    canary: f32[rounds, d], direction of the canary's gradient in each round.
-    public: key[], the run's.
-    steps_per_round: of the mechanism: local steps where samples are protected.
-    honest: participants who add all the noise together if each adds a share;
-      None is the expected cohort.
+  ``honest`` participants add all the noise together if each adds a share.
   """
 
-  make: rounds.Make
-  hp: rounds.Hyper
-  mechanism: types.GaussianMechanism
-  canary: Any
-  public: jax.Array
-  steps_per_round: int = 1
-  honest: float | None = None
+  make: rounds.Make  # hp -> `Algorithm`, on the loss `inner_product`
+  hp: rounds.Hyper  # hyperparameters of the rounds
+  mechanism: types.GaussianMechanism  # the claim, with a population
+  canary: Any  # f32[rounds, d], direction of its gradient in each round
+  public: jax.Array  # key[], the run's
+  steps_per_round: int = 1  # local steps where samples are protected
+  honest: float | None = None  # None is the expected cohort
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
@@ -84,11 +75,8 @@ def stretched(
 ) -> np.ndarray:
   """Returns the unit vectors that a sketch stretches most: f32[rounds, d].
 
-  Args:
-    op: whose hashes are public.
-    public: key[], the run's.
-    shape: rounds and d.
-    hashes: as ``hash_key`` of `transforms.sketch`.
+  Its hashes are public: of the run's key[], as ``hash_key`` of
+  `transforms.sketch`.
   """
   like = parameters(shape[1])
 
@@ -115,14 +103,9 @@ def audit(
 ) -> audit_lib.Report:
   """Plays a game in both worlds and bounds epsilon by every score.
 
-  Args:
-    game: the rounds and the claimed mechanism.
-    key: key[], of noise and coins.
-    samples: runs in each world, for each kind of others.
-    others: 'silent', 'opposite', or both.
-    significance: of the whole report.
-    deltas: in (0, 1).
-    accountant: 'pld' or 'rdp'.
+  With ``samples`` runs in each world for each kind of others, 'silent' or
+  'opposite'; the key[] is of noise and coins. Other arguments are those of
+  `audit.assess`.
 
   Raises:
     ValueError: the claimed mechanism has no noise, or no population.

@@ -52,17 +52,11 @@ EPSILONS = np.concatenate([[0.0], np.geomspace(1e-2, 100, 100)])
 
 
 class Claim(NamedTuple):
-  """The claim of a mechanism about a guesser.
+  """The claim of a mechanism about a guesser."""
 
-  Attributes:
-    mu: of Gaussian differential privacy, down to the delta of a statement.
-    curve: chance of an event in one world -> its least chance in the other.
-    accuracy: the largest probability of a right guess of one fair coin.
-  """
-
-  mu: float
-  curve: Curve
-  accuracy: float
+  mu: float  # of Gaussian DP, down to the delta of a statement
+  curve: Curve  # chance of an event in one world -> its least in the other
+  accuracy: float  # the largest probability of a right guess of one fair coin
 
 
 def gaussian_curve(mu: ArrayLike) -> Curve:
@@ -81,24 +75,20 @@ def gaussian_curve(mu: ArrayLike) -> Curve:
 
 
 def curve_of(deltas: np.ndarray) -> Curve:
-  r"""Returns phi of a mechanism with these deltas at `EPSILONS`.
+  r"""Returns phi of a mechanism whose deltas are at most these at `EPSILONS`.
 
   :math:`P'(E) \ge e^{-\epsilon} (P(E) - \delta)` and
   :math:`1 - \delta - e^\epsilon (1 - P(E))` at each of them.
 
   >>> float(curve_of(np.zeros(len(EPSILONS)))(0.25))
   0.25
-
-  Args:
-    deltas: f64[len(EPSILONS)], upper bounds.
   """
 
   def curve(chance):
     chance = np.asarray(chance, np.float64)
     h = chance[..., None]
-    low = np.exp(-EPSILONS) * (h - deltas)
     high = 1 - deltas - np.exp(EPSILONS) * (1 - h)
-    other = np.maximum(low, high).max(-1)
+    other = np.maximum(np.exp(-EPSILONS) * (h - deltas), high).max(-1)
     return np.where(chance > 1, np.inf, np.maximum(other, 0))
 
   return curve
@@ -107,12 +97,7 @@ def curve_of(deltas: np.ndarray) -> Curve:
 def claim_of(
   mechanism: types.Mechanism, *, delta: float, accountant: str = 'pld'
 ) -> Claim:
-  """Returns what a claimed mechanism allows a guesser.
-
-  Args:
-    mechanism: the claim.
-    delta: of the statement, down to which mu holds.
-    accountant: 'pld' or 'rdp'.
+  """Returns what a claimed mechanism allows a guesser; mu holds down to delta.
 
   Raises:
     UnsupportedAccountingError: the mechanism has no valid analysis.
@@ -127,17 +112,11 @@ def claim_of(
 def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
   """Bounds the probability of so many right guesses, by f-DP alone.
 
+  An upper bound of P[R >= right], 1e-15 at least. The number of guesses must
+  not depend on the run; canaries are all coins.
+
   >>> round(chance(1, 1, 1, gaussian_curve(1.0)), 4)  # Phi(1 / 2)
   0.6915
-
-  Args:
-    right: right guesses.
-    guesses: coins that were guessed; their number must not depend on the run.
-    canaries: all coins.
-    curve: of the claim.
-
-  Returns:
-    An upper bound of P[R >= right], 1e-15 at least.
 
   Raises:
     ValueError: not right <= guesses <= canaries.
@@ -183,11 +162,10 @@ def least_right(
 ) -> int:
   """Returns the fewest right guesses that refute a claim by f-DP alone.
 
+  It is guesses + 1 if not even right guesses alone do.
+
   >>> least_right(250, 1000, gaussian_curve(1.0), 1e-3)
   249
-
-  Returns:
-    guesses + 1 if not even right guesses alone do.
   """
   tail = np.array(checks.fraction('significance', significance))
   refuted = lambda right: bool(_rejected(tail, right, guesses, canaries, curve))

@@ -11,14 +11,10 @@ _QUIET = 1e-3  # deviation of what has no noise
 def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
   """Scores canaries by log-likelihood ratios of being in to being out.
 
-  f64[canaries], above 0 where a canary seems to be in. The deviation of the
-  noise is that of what is seen, by its median, since a score for much noise is
-  biased where there is little.
-
-  Args:
-    along: f[rounds, canaries], a release along each canary's contribution, in
-      units of it; NaN where it has none.
-    mechanism: the claim, whose sampling counts.
+  f64[canaries], above 0 where a canary seems to be in; of releases along each
+  canary's contribution, f[rounds, canaries], in units of it, NaN where it has
+  none. The deviation of the noise is that of what is seen, by its median, since
+  a score for much noise is biased where there is little.
   """
   along = np.asarray(along, np.float64)
   spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
@@ -66,18 +62,10 @@ def power(
 ) -> float:
   """Simulates the share of runs in which noise that is too small is caught.
 
-  Args:
-    mechanism: the claim.
-    claim: of `one_run.claim_of`.
-    canaries: all coins.
-    guesses: of the test by f-DP alone.
-    significance: of both tests together.
-    noise: what the noise is, in units of what it should be.
-    participation: probability that a canary takes part in a round; None is
-      that of the claim.
-    turns: share of the rounds in which it then sends something.
-    independent: whether the guesses are independent of one another.
-    trials: simulated runs.
+  The significance is of both tests together, the guesses of that by f-DP alone.
+  Noise is in units of what it should be. Canaries take part in a round with
+  probability ``participation``, None that of the claim, and then send something
+  in a share of ``turns`` of the rounds.
   """
   share = significance / 2 if independent else significance
   least = one_run.least_right(guesses, canaries, claim.curve, share)

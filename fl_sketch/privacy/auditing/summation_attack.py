@@ -29,13 +29,9 @@ def moved(
 ) -> float:
   """Returns by how many clip norms a client moves the sum of a private round.
 
-  Two rounds without noise are played: the canary takes part in one of them.
-
-  Args:
-    release: of the round; the cohort is one of its own.
-    clients: of the cohort, 2^k + 1: the canary and those who round for it.
-    mesh: over whose shards they are spread.
-    clients_per_step: as of `rounds.cohort_step`.
+  Two rounds without noise are played: the canary takes part in one of them. The
+  cohort is one of its own, of 2^k + 1 clients over the shards of the mesh: the
+  canary and those who round for it.
 
   Raises:
     ValueError: the number of clients is not 2^k + 1, or below 5.

@@ -76,11 +76,9 @@ class Release(NamedTuple):
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
 
-    Args:
-      hp: ``clip_norm`` C and ``noise_multiplier`` z.
-
     Raises:
-      ValueError: one of the two lacks, or a choice does not exist.
+      ValueError: hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or a
+        choice does not exist.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('privacy requires clip_norm and noise_multiplier.')
@@ -166,11 +164,7 @@ class PrivateMean(NamedTuple):
     if release.trust == 'central':
       return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
     take = self.mean(0).take
-
-    def update(payloads, _, params=None, **extra):
-      del params
-      return take(payloads, **extra)
-
+    update = lambda payloads, _, params=None, **extra: take(payloads, **extra)
     return chain.Exchange(lambda params: comms.bill(), update, **self.marks)
 
   def mean(self, index: int) -> aggregation.CohortMean:
@@ -201,10 +195,8 @@ class PrivateMean(NamedTuple):
   def released(self, total: Any, key: jax.Array, index: int = 0) -> Any:
     """Adds the server's noise to a sum of contributions, and divides it.
 
-    Args:
-      total: uint32 arrays, on the grid.
-      key: key[], secret, of this draw alone.
-      index: of the draw.
+    The sum is of uint32 arrays on the grid, the key[] secret, of this draw
+    alone.
     """
     if (given := self.release.noise) is not None:
       mean = self._mean(total)

@@ -25,14 +25,11 @@ _BITS, _FOLD, _SPLIT = range(3)  # the first word of the nonce
 def blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
   """Computes blocks of the key stream, uint32[16, blocks].
 
+  Key uint32[8], counter uint32[blocks], nonce uint32[3].
+
   >>> zero = jnp.zeros(8, jnp.uint32)
   >>> hex(blocks(zero, zero[:1], zero[:3])[0, 0])
   '0xade0b876'
-
-  Args:
-    key: uint32[8].
-    counter: uint32[blocks].
-    nonce: uint32[3].
   """
   start = chacha20.first_state(key, counter, nonce, jnp)
   step = lambda rows: chacha20.double_round(rows, jnp)
@@ -41,8 +38,7 @@ def blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
   rows = jax.lax.fori_loop(
     1, chacha20.DOUBLE_ROUNDS, lambda _, rows: step(rows), step(start)
   )
-  added = [x + y for x, y in zip(rows, start, strict=True)]
-  return jnp.concatenate(added)
+  return jnp.concatenate([x + y for x, y in zip(rows, start, strict=True)])
 
 
 def of_bytes(secret: bytes) -> jax.Array:

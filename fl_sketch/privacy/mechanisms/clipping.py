@@ -51,19 +51,12 @@ def normalize_by_l2_norm(
   r"""Scales a tree to L2 norm C, up or down; a zero tree stays zero.
 
   :math:`C u / \|u\|`. Das et al., arXiv:2106.07094, equation 12, which leaves
-  u = 0 undefined.
+  u = 0 undefined. Arguments and results are as of `clip_by_l2_norm`; by leaf,
+  every one of L leaves is scaled to :math:`C / \sqrt L`.
 
   >>> scaled, _ = normalize_by_l2_norm(jnp.array([3e-30, 4e-30]), 1.0)
   >>> scaled.round(3)
   Array([0.6, 0.8], dtype=float32)
-
-  Args:
-    tree: arrays of one contribution, real or complex.
-    norm: f32[], C.
-    per_leaf: scale every one of L leaves to :math:`C / \sqrt L` instead.
-
-  Returns:
-    The scaled tree in float32 or better, and its norm before, f32[].
 
   Guarantees:
     Norm: at most ``norm * (1 + 1e-6)``, whatever the input.

@@ -32,12 +32,10 @@ _PRECISION = 320  # bits of the arithmetic that makes the table
 def stddev(base: int, multiple: Any) -> Any:
   r"""Returns the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
 
+  The multiple c is int32[] or an int; 0 leaves one draw of the base law.
+
   >>> stddev(16, 2)
   73.32...
-
-  Args:
-    base: b.
-    multiple: c, int32[] or an int; 0 leaves one draw of the base law.
   """
   square = multiple * multiple * 1.0
   return base * (1 + square + square * square) ** 0.5
@@ -55,7 +53,7 @@ def most(base: int) -> int:
 def draw(
   key: jax.Array, like: Any, base: int, multiple: jax.Array | int
 ) -> Any:
-  """Draws independent discrete Gaussian integers in the shapes of a tree.
+  """Draws independent discrete Gaussian integers, int32, in a tree's shapes.
 
   >>> draw(jax.random.key(0), jnp.zeros(2), 16, 2).dtype
   dtype('int32')
@@ -65,9 +63,6 @@ def draw(
     like: arrays, or ShapeDtypeStructs.
     base: b, standard deviation of the base law, a power of two >= 16.
     multiple: c, int32[] in 0 ... `most(base)`.
-
-  Returns:
-    int32 leaves in the shapes of `like`.
 
   Guarantees:
     Law: as of this module, to a statistical distance of 2^-112 a number.

@@ -28,11 +28,10 @@ class Roots(NamedTuple):
 def roots(secret: bytes) -> Roots:
   """Derives ChaCha20 keys by HKDF-Expand with SHA-256, under two labels.
 
+  The secret is of 32 uniform bytes; equal ones make equal roots.
+
   >>> jax.random.key_data(roots(bytes(32)).noise_key).shape
   (8,)
-
-  Args:
-    secret: 32 uniform bytes; equal ones make equal roots.
 
   Source: RFC 5869, section 2.3.
   """

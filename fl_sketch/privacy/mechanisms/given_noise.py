@@ -12,18 +12,11 @@ import jax.numpy as jnp
 
 
 class Draw(NamedTuple):
-  """Which draw of noise is asked for.
+  """Which draw of noise is asked for."""
 
-  Attributes:
-    key: key[], secret, of this draw alone.
-    client: int32[], the id of the client that adds it; None is the server.
-    index: 0, or which of several noisy sums of a round it is for; 1 for the
-      count of norms of 'quantile'.
-  """
-
-  key: jax.Array
-  client: jax.Array | None = None
-  index: int = 0
+  key: jax.Array  # key[], secret, of this draw alone
+  client: jax.Array | None = None  # int32[], who adds it; None: the server
+  index: int = 0  # of the noisy sum in a round; 1: of norms, for 'quantile'
 
 
 Noise = Callable[[Draw, Any, Any], Any]  # (draw, like, stddev) -> noise

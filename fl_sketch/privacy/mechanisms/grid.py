@@ -145,13 +145,12 @@ def _base(clients, honest) -> int:
 def encode(tree: Any, grid: Grid) -> Any:
   """Rounds a contribution towards zero to the grid: uint32, two's complement.
 
+  Of float or complex arrays; a complex one becomes `Parts`. The grid was made
+  for a bound of their norm.
+
   >>> grid = Grid(jnp.float32(0.5), jnp.array(True), jnp.int32(1), 16)
   >>> encode(jnp.array([-1.2, 0.4, 0.6]), grid).astype(jnp.int32)
   Array([-2,  0,  1], dtype=int32)
-
-  Args:
-    tree: float or complex arrays; a complex one becomes `Parts`.
-    grid: on which they are to be, made for a bound of their norm.
   """
 
   def real(x):
@@ -170,10 +169,8 @@ def encode(tree: Any, grid: Grid) -> Any:
 def noise(key: jax.Array, like: Any, grid: Grid) -> Any:
   """Draws the noise of one sum, or of one share: uint32, two's complement.
 
-  Args:
-    key: key[], secret.
-    like: of `encode`, or its shapes.
-    grid: with its noise; zeros if there is none.
+  The key[] is secret; `like` is of `encode`, or its shapes. Zeros if the grid
+  has no noise.
   """
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)

@@ -24,19 +24,12 @@ STATISTICS = 2  # which have equal parts of the share
 
 
 class Budget(NamedTuple):
-  """What two private statistics take of :math:`1 / z^2`, and their bound.
+  """What two private statistics take of :math:`1 / z^2`, and their bound."""
 
-  Attributes:
-    expected_cohort: what the sum of losses is divided by, whoever takes part.
-    max_cohort: the largest number of clients in a round.
-    share: of the 1 / z^2 of a round, for both statistics together.
-    loss_bound: L, to which the loss of a client is clipped.
-  """
-
-  expected_cohort: float
-  max_cohort: int
-  share: float = 0.05
-  loss_bound: float = 5.0
+  expected_cohort: float  # divides the sum of losses, whoever takes part
+  max_cohort: int  # the largest number of clients in a round
+  share: float = 0.05  # of the 1 / z^2 of a round, for both statistics together
+  loss_bound: float = 5.0  # L, to which the loss of a client is clipped
 
   def of_updates(self, noise_multiplier: Any) -> Any:
     """The multiplier of the noise on updates, from that which is accounted.
@@ -52,24 +45,20 @@ class Budget(NamedTuple):
     >>> round(Budget(9.0, 9).of_statistics(1.0, releases=1), 4)
     6.3246
     """
-    part = self.share * releases / STATISTICS
-    return noise_multiplier / part**0.5
+    return noise_multiplier / (self.share * releases / STATISTICS) ** 0.5
 
   def sentence(self, noise_multiplier: float, releases: int) -> str:
     """Says in a statement what is released and at what price.
 
-    Args:
-      noise_multiplier: of a round, updates and statistics together.
-      releases: of updates, in a round.
+    The multiplier is of a round, statistics and all releases of updates.
     """
-    multipliers = noise_multiplier, releases
+    statistics = self.of_statistics(noise_multiplier, releases)
     return (
       'train_loss (that of a client is clipped to '
       f'[0, {self.loss_bound:g}]) and participants are released with noise of '
-      f'multiplier {self.of_statistics(*multipliers):.4g} each, for '
-      f'{self.share / STATISTICS:.3g} of the 1 / noise_multiplier^2 of a round '
-      f'each, and updates with {self.of_updates(multipliers[0]):.4g} for the '
-      'rest.'
+      f'multiplier {statistics:.4g} each, for {self.share / STATISTICS:.3g} of '
+      'the 1 / noise_multiplier^2 of a round each, and updates with '
+      f'{self.of_updates(noise_multiplier):.4g} for the rest.'
     )
 
   def __call__(

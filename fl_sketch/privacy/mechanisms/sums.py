@@ -26,6 +26,8 @@ def gaussian_noise(
 ) -> Tree:
   """Draws independent N(0, stddev^2) noise in the shapes of a tree.
 
+  The noise alone, in float32, complex64, or better.
+
   Continuous noise, whose last bits tell what it was added to: for noise that
   protects nobody by itself. Private sums get that of `grid`.
 
@@ -39,9 +41,6 @@ def gaussian_noise(
     key: key[], secret.
     tree: arrays, or ShapeDtypeStructs; complex ones get noise in both parts.
     stddev: f32[].
-
-  Returns:
-    The noise alone, in float32, complex64, or better.
 
   Guarantees:
     Tails: the support reaches 10.8 standard deviations.
@@ -168,19 +167,12 @@ def poisson_sample(
 ) -> tuple[jax.Array, jax.Array]:
   """Samples each client of a population independently: Poisson sampling.
 
+  Returns ids int32[max_cohort], ``population`` in empty slots, and a mask, f32.
+  A larger cohort is cut to a uniformly random subset. The key[] is secret.
+
   >>> ids, mask = poisson_sample(jax.random.key(0), 10, 1.0, 4)
   >>> ids.shape, mask.tolist()
   ((4,), [1.0, 1.0, 1.0, 1.0])
-
-  Args:
-    key: key[], secret.
-    population: number of clients.
-    probability: f32[], of each.
-    max_cohort: length of the result; a larger cohort is cut to a uniformly
-      random subset.
-
-  Returns:
-    Ids int32[max_cohort], ``population`` in empty slots, and a mask, f32.
   """
   _check_cohort(population, max_cohort, 'max_cohort')
   coins, order = jax.random.split(key)
@@ -198,16 +190,11 @@ def fixed_size_sample(
 ) -> tuple[jax.Array, jax.Array]:
   """Samples ``cohort`` distinct clients, each set of them equally likely.
 
+  Returns ids int32[cohort], and a mask of ones, f32[cohort]. The key[] is
+  secret.
+
   >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
   [0, 1, 2]
-
-  Args:
-    key: key[], secret.
-    population: number of clients.
-    cohort: number of sampled clients.
-
-  Returns:
-    Ids int32[cohort], and a mask of ones, f32[cohort].
   """
   _check_cohort(population, cohort, 'cohort')
   ids = jax.random.permutation(key, population)[:cohort].astype(jnp.int32)
