@@ -35,16 +35,13 @@ Step = Callable[..., tuple[rounds.FedState, jax.Array]]
 class Signals(NamedTuple):
   """The public update of each canary in a round, sent if its coin says so."""
 
-  # int32[canaries], the number of a payload along which it sends.
-  place: np.ndarray
+  place: np.ndarray  # int32[canaries], the number of a payload to send along
   sign: np.ndarray  # f32[canaries], 1 or -1; 0 if it sends nothing
 
 
 class _Hyper(NamedTuple):
-  """Hyperparameters of a round, and its public keys."""
-
   hp: algorithms.Hyper
-  keys: keys_lib.RoundKeys
+  keys: keys_lib.RoundKeys  # public
 
 
 def guarantee_of(exp: experiment.Experiment) -> privacy_plan.PrivacyGuarantee:
