@@ -26,10 +26,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.local_steps, c.batch_size, c.client_lr = 5, 10, 0.1
 
   c.algorithm = 'iterative_sketching'
-  c.sketch.kind, c.sketch.size = (
-    'block_cyclic',
-    325,
-  )  # half of the 650 parameters
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 325  # half of 650 parameters
   c.eval_every = 2 if quick else 10
   c.checkpoint_every = 2 if quick else 50
   return c

@@ -21,6 +21,11 @@ from fl_sketch.rounds import comms
 from fl_sketch.utils import display
 import numpy as np
 
+# Fields that an experiment has from its problem.
+_OF_PROBLEM = (
+  'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
+  'merge', 'model', 'tokenizer',
+)  # fmt: skip
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -169,30 +174,21 @@ def assemble(
       'payloads one by one.'
     )
   return Experiment(
+    **{name: getattr(problem, name) for name in _OF_PROBLEM},
     config=c,
     make=make,
     hyper=hyper,
-    params=problem.params,
-    data=problem.data,
     fetch=sampler.fetch_of(c, partition),
     clients_per_step=parts.clients_per_step(c),
     sample=sampler.sampler(c, partition),
-    loss_fn=problem.loss_fn,
-    metrics_fn=problem.metrics_fn,
-    test=problem.test,
     partition=partition,
-    labels=problem.labels,
     schedule=parts.schedule(c),
     guarantee=guarantee,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
     max_payload_norm=c.max_payload_norm,
-    apply_fn=problem.apply_fn,
     held_out=held_out,
     held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
-    merge=problem.merge,
-    model=problem.model,
-    tokenizer=problem.tokenizer,
   )
 
 

@@ -10,12 +10,7 @@ from fl_sketch.experiment import privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
 from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
-from fl_sketch.rounds import (
-  chain,
-  client_step,
-  keys as keys_lib,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import chain, client_step, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
 import jax
@@ -140,8 +135,7 @@ def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
   cohort = exp.sample(0, 0)._replace(outcome=None)
   init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
   state = jax.eval_shape(init, exp.params)
-  mesh = mesh_lib.cohort_mesh()
-  step = rounds.cohort_step(exp.make, mesh, fetch=exp.fetch)
+  step = rounds.cohort_step(exp.make, mesh.cohort_mesh(), fetch=exp.fetch)
   arguments = exp.hyper, state, cohort, key, exp.data, key
   sent = jax.eval_shape(step, *arguments)[0]
   of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
@@ -167,7 +161,7 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   assert release is not None  # clients are protected
   make = lambda g: _with_canaries(exp.make(g.hp), g)
   options = {'clients_per_step': exp.clients_per_step, 'skip_absent': True}
-  cohort_fn = rounds.cohort_step(make, mesh_lib.cohort_mesh(), **options)
+  cohort_fn = rounds.cohort_step(make, mesh.cohort_mesh(), **options)
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):

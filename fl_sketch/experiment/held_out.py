@@ -55,20 +55,17 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
   """
   if not c.personal_steps:
     return None
-  optimizer = optimizers.of(c.local_optimizer)
-  options: dict[str, Any] = dict(
-    weight_decay=c.weight_decay, clip=c.client_clip
-  )
-  if optimizer is not None:
-    options['optimizer'] = optimizer._replace(keep_state=False)
+  if (optimizer := optimizers.of(c.local_optimizer)) is not None:
+    optimizer = optimizer._replace(keep_state=False)
+  options: dict[str, Any] = {'clip': c.client_clip, 'optimizer': optimizer}
 
   def own(hp, params, batches, key):
     if c.personal_lr is not None:
       hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
     # Kernels that a server changes are no client's to train.
     trained, kernels = lora.split(params)
-    own_loss = lora.beside(with_hyper(loss_fn, hp), kernels)
-    task = local_work.Task(own_loss, c.personal_steps, **options)
+    loss = lora.beside(with_hyper(loss_fn, hp), kernels)
+    task = local_work.Task(loss, c.personal_steps, c.weight_decay, **options)
     moved, _ = task.steps(hp)(trained, batches, key, None)
     return lora.join(kernels, jax.tree.map(jnp.subtract, trained, moved))
 

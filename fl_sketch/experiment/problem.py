@@ -100,14 +100,15 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       '{train_slice} is not supported by {dataset}, whose clients hold fixed '
       'samples; remove train_slice.'
     )
-  held_out = _held_out(dataset)  # whole: clients have their own
+  held_out, is_store = None, isinstance(dataset, store.Store)
+  if is_store and dataset.held_out is not None:  # whole: clients have their own
+    held_out = ragged.Partition(None, dataset.held_out), dataset.test
   dataset = dataset._replace(
     train=_sliced('train_slice', c.train_slice, dataset.train),
     test=_sliced('test_slice', c.test_slice, dataset.test),
   )
   data, test, classes = dataset.train, dataset.test, dataset.num_classes
-  scale = _scale(c, dataset)
-  options = _model_options(c, dataset)
+  scale, options = _scale(c, dataset), _model_options(c, dataset)
   module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
@@ -147,12 +148,6 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   )
 
 
-def _held_out(dataset) -> tuple[ragged.Partition, dict[str, np.ndarray]] | None:
-  if not isinstance(dataset, store.Store) or dataset.held_out is None:
-    return None
-  return ragged.Partition(None, dataset.held_out), dataset.test
-
-
 def _scale(c: Config, dataset) -> dict[str, float]:
   """Mean and deviation of pixels."""
   x = dataset.train.get('x')
@@ -164,11 +159,11 @@ def _scale(c: Config, dataset) -> dict[str, float]:
 
 def _losses(c, model, scale):
   """Loss and metrics of the model."""
-  if c.loss != 'cross_entropy':
-    return losses.make(model, c.loss, **scale)
-  smoothing = {'label_smoothing': c.label_smoothing}
-  loss_fn = losses.classification(model, **smoothing, **scale)
-  return loss_fn, losses.make(model, c.loss, **scale)[1]
+  loss_fn, metrics_fn = losses.make(model, c.loss, **scale)
+  if c.loss == 'cross_entropy':
+    smoothing = {'label_smoothing': c.label_smoothing}
+    loss_fn = losses.classification(model, **smoothing, **scale)
+  return loss_fn, metrics_fn
 
 
 def _of_options(c, options, build) -> Any:
@@ -286,11 +281,8 @@ def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
   >>> evaluation_size({'x': np.zeros((9, 4096), np.int32)})
   2
   """
-  lengths = [
-    x.shape[1]
-    for x in arrays.values()
-    if x.ndim == 2 and x.dtype.kind in 'iu' and x.dtype.itemsize > 1
-  ]
+  wide = [x for x in arrays.values() if x.dtype.itemsize > 1]
+  lengths = [x.shape[1] for x in wide if x.ndim == 2 and x.dtype.kind in 'iu']
   return max(1, min(EVAL_BATCH, EVAL_TOKENS // max(lengths, default=1)))
 
 
