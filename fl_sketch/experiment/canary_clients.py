@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.data import partitions
-from fl_sketch.experiment import privacy_plan, problem as problem_lib
+from fl_sketch.experiment import parts, privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
 from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
@@ -124,17 +124,15 @@ def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
   Raises:
     ValueError: what the server broadcasts has other shapes than a payload.
   """
-  key = jax.random.key(0)
+  key, algorithm = jax.random.key(0), exp.make(exp.hyper)
 
   def shapes(key):
-    algorithm = exp.make(exp.hyper)
     keys = keys_lib.round_keys(key, jnp.int32(0))
     moved = _like_moved(algorithm, exp.params)
     return client_step.encode_once(algorithm, moved, exp.params, keys)
 
   cohort = exp.sample(0, 0)._replace(outcome=None)
-  init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
-  state = jax.eval_shape(init, exp.params)
+  state = parts.state_shapes(algorithm, exp.params)
   step = rounds.cohort_step(exp.make, mesh.cohort_mesh(), fetch=exp.fetch)
   arguments = exp.hyper, state, cohort, key, exp.data, key
   sent = jax.eval_shape(step, *arguments)[0]

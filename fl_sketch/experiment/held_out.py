@@ -94,9 +94,8 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   if c.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(
-    with_hyper(problem.metrics_fn, hyper), problem.params, batch
-  )
+  metrics_fn = with_hyper(problem.metrics_fn, hyper)
+  sums = jax.eval_shape(metrics_fn, problem.params, batch)
   names = [f'test_{k}' for k in sums if k != 'count']
   one = dict.fromkeys(sums, np.ones(1))
   if c.client_holdout or c.personal_steps is not None:

@@ -207,17 +207,15 @@ def play(
   of = generators.roots if seed is None else generators.reproducible_roots
   noise_key, sampling_seed = of(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
-  hp = exp.hyper._replace(
-    noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier
-  )
+  z = jnp.float32(noise) * exp.hyper.noise_multiplier
+  hp = exp.hyper._replace(noise_multiplier=z)
   state = rounds.init(exp.make(hp), exp.params, c.population)
   # A copy, since the step takes its buffers, and placed as the step places it.
   mesh = mesh_lib.cohort_mesh()
   state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
   key, seen = jax.random.key(c.key_seed), []
-  for t in tqdm.trange(
-    c.rounds, unit='round', mininterval=0.5, disable=not progress
-  ):
+  look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
+  for t in tqdm.trange(c.rounds, **look):
     sent = canary_clients.signals(signal_rng, t, game.canaries, game.size)
     cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
     state, along = game.step(hp, state, cohort, sent, key, noise_key)
