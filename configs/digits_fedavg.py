@@ -23,8 +23,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   quickstart.make_dense(c)
   c.client_lr = 0.5
   if variant.startswith('diloco'):
-    c.local_steps = 20
-    c.client_lr = 1e-3
+    c.local_steps, c.client_lr = 20, 1e-3
     c.local_optimizer.kind, c.local_optimizer.keep_state = 'adamw', True
     c.server_optimizer, c.momentum, c.server_lr = 'nesterov', 0.9, 0.7
   return c

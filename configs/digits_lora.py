@@ -24,14 +24,12 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   quick = is_quick(variant, VARIANTS)
   c = quickstart.get_config('quick' if quick else '')
   c.model_options.widths = (64, 64)
-  c.partition = 'dirichlet'
-  c.alpha = 0.3
+  c.partition, c.alpha = 'dirichlet', 0.3
   c.client_lr = 0.05
 
   exact = variant in ('flora', 'fedex')
   c.lora.kind = variant if exact or variant == 'ffa' else 'naive'
-  c.lora.rank = 4
-  c.lora.alpha = 8.0
+  c.lora.rank, c.lora.alpha = 4, 8.0
   c.lora.targets = ('Dense_0', 'Dense_1')
   c.lora.trainable = ('Dense_2',)
 

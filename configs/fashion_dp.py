@@ -20,36 +20,21 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; 'quick' has 6 rounds, 'fedavg' no privacy."""
   quick = is_quick(variant, ('', 'quick', 'fedavg'))
   c = new()
-  c.dataset = 'fashion_mnist'
-  c.model = 'linear'
-  c.standardize = False
-
-  c.population = 3000
-  c.partition = 'label_shards'
-  c.shards_per_client = 5
-  c.samples_per_client = 20
-  c.cohort = 600
-  c.sampling = 'poisson'
+  c.dataset, c.standardize, c.model = 'fashion_mnist', False, 'linear'
+  c.population, c.partition = 3000, 'label_shards'
+  c.shards_per_client, c.samples_per_client = 5, 20
+  c.cohort, c.sampling = 600, 'poisson'
 
   c.rounds = 6 if quick else 60
-  c.local_steps = 20
-  c.batch_size = 0
-  c.local_work = 'gram'
-  c.client_lr = 0.032
-  c.lr_decay = 0.99
-  c.weight_decay = 1e-4
+  c.local_steps, c.batch_size, c.local_work = 20, 0, 'gram'
+  c.client_lr, c.lr_decay, c.weight_decay = 0.032, 0.99, 1e-4
 
   if variant == 'fedavg':
     c.algorithm = 'fedavg'
   else:
     c.algorithm = 'dp_normfedavg'
-    c.clip_norm = 62.5
-    c.epsilon = 5.0
-    c.delta = 1e-5
-  c.server_optimizer = 'momentum'
-  c.momentum = 0.8
-  c.server_lr = 1.0
-
+    c.clip_norm, c.epsilon, c.delta = 62.5, 5.0, 1e-5
+  c.server_optimizer, c.momentum, c.server_lr = 'momentum', 0.8, 1.0
   c.eval_every = c.rounds if quick else 1
   c.checkpoint_every = 3 if quick else 30
   return c

@@ -18,8 +18,7 @@ CALIBRATED = (1.65398, 4.22342)
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds, 4 points)."""
   c = fashion_dp.get_config(variant)
-  c.epsilon = None
-  c.noise_multiplier = CALIBRATED[0]
+  c.epsilon, c.noise_multiplier = None, CALIBRATED[0]
   c.sweep.algorithm = ('dp_fedavg', 'dp_normfedavg')
   if variant == 'quick':
     c.sweep.clip_norm = (31.25, 62.5)

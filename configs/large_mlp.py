@@ -22,16 +22,10 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
 
   c.population = c.cohort = 40 if quick else 1000
   c.rounds = 2 if quick else 3
-  c.local_steps = 1
-  c.batch_size = 16
-  c.client_lr = 0.1
+  c.local_steps, c.batch_size, c.client_lr = 1, 16, 0.1
 
-  c.algorithm = 'safl'
-  c.sketch.kind = 'block_cyclic'
+  c.algorithm, c.sketch.kind = 'safl', 'block_cyclic'
   c.sketch.size = 256 if quick else 2**16
-  c.server_optimizer = 'adam'
-  c.server_lr = 1e-3
-
-  c.eval_every = 1
-  c.checkpoint_every = 3
+  c.server_optimizer, c.server_lr = 'adam', 1e-3
+  c.eval_every, c.checkpoint_every = 1, 3
   return c

@@ -19,19 +19,14 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (200 clients)."""
   quick = is_quick(variant)
   c = new()
-  c.dataset = 'simulated'
-  c.model = 'linear'
-
+  c.dataset, c.model = 'simulated', 'linear'
   c.population = 200 if quick else 10**6
   c.cohort = 20 if quick else 1000
   c.rounds = 4 if quick else 100
-  c.local_steps = 5
-  c.batch_size = 10
-  c.client_lr = 0.1
+  c.local_steps, c.batch_size, c.client_lr = 5, 10, 0.1
 
   c.algorithm = 'iterative_sketching'
-  c.sketch.kind = 'block_cyclic'
-  c.sketch.size = 325  # half of the 650 parameters
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 325  # half of 650 parameters
   c.eval_every = 2 if quick else 10
   c.checkpoint_every = 2 if quick else 50
   return c

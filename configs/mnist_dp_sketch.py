@@ -17,28 +17,16 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
   quick = is_quick(variant)
   c = new()
-  c.dataset = 'mnist'
-  c.model = 'mlp'
-  c.model_options.widths = (64,)
-  c.standardize = False
-
-  c.population = 1000
-  c.cohort = 100
-  c.sampling = 'poisson'
-
+  c.dataset, c.standardize = 'mnist', False
+  c.model, c.model_options.widths = 'mlp', (64,)
+  c.population, c.cohort, c.sampling = 1000, 100, 'poisson'
   c.rounds = 6 if quick else 100
-  c.local_steps = 5
-  c.batch_size = 20
-  c.client_lr = 0.1
+  c.local_steps, c.batch_size, c.client_lr = 5, 20, 0.1
 
-  c.algorithm = 'iterative_sketching'
-  c.sketch.kind = 'block_cyclic'
-  c.sketch.size = 3180  # 50,890 / 16
-  c.epsilon = 8.0
-  c.delta = 1e-5
-  c.clip_norm = 0.3
+  c.algorithm, c.server_lr = 'iterative_sketching', 1.0
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 3180  # 50,890 / 16
+  c.epsilon, c.delta, c.clip_norm = 8.0, 1e-5, 0.3
   c.before_sketch = False
-  c.server_lr = 1.0
 
   c.eval_every = 3 if quick else 10
   c.checkpoint_every = 3 if quick else 50

@@ -16,19 +16,11 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   quick = is_quick(variant)
   c = new()
-  c.dataset = 'mnist'
-  c.model = 'lenet5'
-
-  c.population = 50
-  c.cohort = 25
+  c.dataset, c.model = 'mnist', 'lenet5'
+  c.population, c.cohort = 50, 25
   c.rounds = 6 if quick else 300
-  c.local_steps = 5
-  c.batch_size = 32
-  c.client_lr = 0.05
-
-  c.algorithm = 'fedavg'
-  c.server_lr = 1.0
-
+  c.local_steps, c.batch_size, c.client_lr = 5, 32, 0.05
+  c.algorithm, c.server_lr = 'fedavg', 1.0
   c.eval_every = 3 if quick else 20
   c.checkpoint_every = 3 if quick else 50
   return c

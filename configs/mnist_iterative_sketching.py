@@ -15,6 +15,5 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   c = mnist_fedavg.get_config(variant)
   c.algorithm = 'iterative_sketching'
-  c.sketch.kind = 'block_cyclic'
-  c.sketch.size = 5142  # 61,706 / 12
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 5142  # 61,706 / 12
   return c

@@ -28,8 +28,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c = mnist_safl.get_config('quick' if quick else '')
   c.sketch.kind = 'block_srht'
   c.sketch.size = ENTRIES.get(variant, ENTRIES['hundred'])
-  c.codec.kind = 'eden'
-  c.codec.rotate = False
+  c.codec.kind, c.codec.rotate = 'eden', False
   if variant not in ENTRIES:
     c.downlink_codec.kind = 'eden'
   if variant == 'preconditioned':

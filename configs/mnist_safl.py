@@ -16,10 +16,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   c = mnist_fedavg.get_config(variant)
   c.algorithm = 'safl'
-  c.sketch.kind = 'block_cyclic'
-  c.sketch.size = 5142  # 61,706 / 12
-  c.server_optimizer = 'adam'
-  c.b2 = 0.99
-  c.server_lr = 0.01
-  c.final_server_lr = 1e-5
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 5142  # 61,706 / 12
+  c.server_optimizer, c.b2 = 'adam', 0.99
+  c.server_lr, c.final_server_lr = 0.01, 1e-5
   return c

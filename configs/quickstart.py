@@ -25,23 +25,14 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   quick = is_quick(variant, ('', 'quick', 'private', 'private,quick'))
   c = new()
   c.dataset = 'digits'
-  c.model = 'mlp'
-  c.model_options.widths = (64,)
-
-  c.population = 40
-  c.cohort = 20
-  c.rounds = 300
-  c.local_steps = 5
-  c.batch_size = 16
-  c.client_lr = 0.3
+  c.model, c.model_options.widths = 'mlp', (64,)
+  c.population, c.cohort, c.rounds = 40, 20, 300
+  c.local_steps, c.batch_size, c.client_lr = 5, 16, 0.3
 
   c.algorithm = 'safl'
-  c.sketch.kind = 'block_cyclic'
-  c.sketch.size = 301
-  c.server_lr = 0.02
-  c.server_optimizer = 'adam'
-  c.b2 = 0.99
-  c.final_server_lr = 1e-5
+  c.sketch.kind, c.sketch.size = 'block_cyclic', 301
+  c.server_optimizer, c.b2 = 'adam', 0.99
+  c.server_lr, c.final_server_lr = 0.02, 1e-5
 
   if variant.startswith('private'):
     _make_private(c)
@@ -53,26 +44,15 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
 
 def make_dense(c: ml_collections.ConfigDict):
   """Sets the fields of plain FedAvg, without sketch and server optimizer."""
-  c.algorithm = 'fedavg'
+  c.algorithm, c.server_lr = 'fedavg', 1.0
   c.sketch.kind = c.sketch.size = None
-  c.server_lr = 1.0
   c.server_optimizer = c.b2 = c.final_server_lr = None
 
 
 def _make_private(c: ml_collections.ConfigDict):
   """Sets the fields of the private variants."""
-  c.epsilon = 6.0
-  c.delta = 1e-4
-  c.clip_norm = 0.1
+  c.epsilon, c.delta, c.clip_norm = 6.0, 1e-4, 0.1
   c.standardize = False
-
-  c.population = 700
-  c.cohort = 700
-  c.rounds = 60
-  c.local_steps = 1
-  c.batch_size = 0
-  c.client_lr = 1.0
-
-  c.sketch.size = 601
-  c.server_lr = 0.08
-  c.final_server_lr = 1e-4
+  c.population, c.cohort, c.rounds = 700, 700, 60
+  c.local_steps, c.batch_size, c.client_lr = 1, 0, 1.0
+  c.sketch.size, c.server_lr, c.final_server_lr = 601, 0.08, 1e-4

@@ -1,8 +1,6 @@
 """Freezes the parameters of a problem but for adapters, as `lora` says."""
 
-from collections.abc import Callable
 import functools
-from typing import Any
 
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
@@ -24,10 +22,15 @@ def problem(c: Config, whole: Problem) -> Problem:
   key = jax.random.fold_in(jax.random.key(c.seed), _A)
   parts = lora.make(**c.lora or {}, params=whole.params, key=key)
   factored = lambda fn: lora.factored(fn, parts.scale)
-  merged = lambda fn: _on_merged(fn, parts.scale)
+
+  def merged(fn):
+    @functools.wraps(fn)
+    def on_merged(params, *args, **kwargs):
+      return fn(lora.merge(params, parts.scale), *args, **kwargs)
+
+    return on_merged
 
   def of_adapters(part, adapt):
-    """The part as a function of what is trained, in place of all."""
     return OfFrozen(
       lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
     )
@@ -43,11 +46,3 @@ def problem(c: Config, whole: Problem) -> Problem:
     metrics_fn=of_adapters(whole.metrics_fn, merged),
     apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
   )
-
-
-def _on_merged(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
-  @functools.wraps(fn)
-  def on_merged(params, *args, **kwargs):
-    return fn(lora.merge(params, scale), *args, **kwargs)
-
-  return on_merged

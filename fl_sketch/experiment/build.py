@@ -21,6 +21,11 @@ from fl_sketch.rounds import comms
 from fl_sketch.utils import display
 import numpy as np
 
+# Fields that an experiment has from its problem.
+_OF_PROBLEM = (
+  'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
+  'merge', 'model', 'tokenizer',
+)  # fmt: skip
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -29,63 +34,32 @@ OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
   'partition.samples', 'guarantee.statement.epsilon',
 )  # fmt: skip
 class Experiment(NamedTuple):
-  """Everything that `training.train` needs.
+  """Everything that `training.train` needs."""
 
-  Attributes:
-    config: the checked config.
-    make: hp -> `Algorithm`.
-    hyper: the hyperparameters of this run.
-    params: the model before the first round.
-    data: the training arrays, leaves [samples, ...].
-    fetch: (data, one client's indices, or all clients') -> batches.
-    clients_per_step: see `rounds.run_round`.
-    sample: (round, sampling_seed) -> `Cohort` of indices into `data`, on the
-      host; sampling_seed is the secret of a private run, else None.
-    loss_fn: (params, batch) -> the mean loss of training, weight decay apart.
-    metrics_fn: (params, batch) -> sums of metrics, with 'count'.
-    test: evaluation batches, leaves [batches, batch, ...].
-    partition: which samples each client trains on.
-    labels: int[samples], or None where there are none.
-    schedule: (hp, round) -> the hyperparameters of a round.
-    guarantee: of a private run, else None.
-    attack: what byzantine clients send, as of `rounds.cohort_step`.
-    max_payload_norm: above it a payload is rejected, as of the same.
-    apply_fn: (params, inputs) -> the model's outputs; None where the problem
-      has only a loss.
-    held_out: which samples each client evaluates on instead; None for none.
-    held_data: the arrays of which it is.
-    personalize: (hp, params, batches, key) -> the own params of a client, with
-      which it evaluates as well; None for none.
-    merge: (`Hyper.frozen`, params) -> the model's parameters; None where
-      nothing is frozen.
-    model: as of `Problem`.
-    tokenizer: likewise.
-  """
-
-  config: Config
-  make: rounds.Make
-  hyper: algorithms.Hyper
-  params: Any
-  data: dict[str, np.ndarray]
-  fetch: rounds.Fetch
-  clients_per_step: int | None
-  sample: Callable[..., rounds.Cohort]
-  loss_fn: losses.LossFn
-  metrics_fn: losses.MetricsFn
-  test: dict[str, np.ndarray]
-  partition: partitions.Partition
-  labels: np.ndarray | None
-  schedule: rounds.Schedule | None = None
-  guarantee: privacy_plan.PrivacyGuarantee | None = None
-  attack: byzantine.Behaviour | None = None
-  max_payload_norm: float | None = None
-  apply_fn: Callable[[Any, Any], Any] | None = None
-  held_out: partitions.Partition | None = None
-  held_data: dict[str, np.ndarray] | None = None
-  personalize: Callable[..., Any] | None = None
-  merge: Callable[[Any, Any], Any] | None = None
-  model: Any = None
-  tokenizer: str | None = None
+  config: Config  # checked
+  make: rounds.Make  # hp -> `Algorithm`
+  hyper: algorithms.Hyper  # the hyperparameters of this run
+  params: Any  # the model before the first round
+  data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
+  fetch: rounds.Fetch  # (data, indices of one client, or of all) -> batches
+  clients_per_step: int | None  # see `rounds.run_round`
+  sample: Callable[..., rounds.Cohort]  # of indices, see `sampler.sampler`
+  loss_fn: losses.LossFn  # (params, batch) -> mean loss, weight decay apart
+  metrics_fn: losses.MetricsFn  # (params, batch) -> sums, with 'count'
+  test: dict[str, np.ndarray]  # for evaluation, leaves [batches, batch, ...]
+  partition: partitions.Partition  # which samples each client trains on
+  labels: np.ndarray | None  # int[samples], or None where there are none
+  schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
+  guarantee: privacy_plan.PrivacyGuarantee | None = None  # of a private run
+  attack: byzantine.Behaviour | None = None  # as of `rounds.cohort_step`
+  max_payload_norm: float | None = None  # above it a payload is rejected
+  apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
+  held_out: partitions.Partition | None = None  # what clients evaluate on
+  held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
+  personalize: Callable[..., Any] | None = None  # `held_out.personalize`
+  merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
+  model: Any = None  # likewise
+  tokenizer: str | None = None  # likewise
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -200,30 +174,21 @@ def assemble(
       'payloads one by one.'
     )
   return Experiment(
+    **{name: getattr(problem, name) for name in _OF_PROBLEM},
     config=c,
     make=make,
     hyper=hyper,
-    params=problem.params,
-    data=problem.data,
     fetch=sampler.fetch_of(c, partition),
     clients_per_step=parts.clients_per_step(c),
     sample=sampler.sampler(c, partition),
-    loss_fn=problem.loss_fn,
-    metrics_fn=problem.metrics_fn,
-    test=problem.test,
     partition=partition,
-    labels=problem.labels,
     schedule=parts.schedule(c),
     guarantee=guarantee,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
     max_payload_norm=c.max_payload_norm,
-    apply_fn=problem.apply_fn,
     held_out=held_out,
     held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
-    merge=problem.merge,
-    model=problem.model,
-    tokenizer=problem.tokenizer,
   )
 
 

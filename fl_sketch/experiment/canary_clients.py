@@ -6,16 +6,11 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.data import partitions
-from fl_sketch.experiment import privacy_plan, problem as problem_lib
+from fl_sketch.experiment import parts, privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
 from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
-from fl_sketch.rounds import (
-  chain,
-  client_step,
-  keys as keys_lib,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import chain, client_step, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
 import jax
@@ -35,16 +30,13 @@ Step = Callable[..., tuple[rounds.FedState, jax.Array]]
 class Signals(NamedTuple):
   """The public update of each canary in a round, sent if its coin says so."""
 
-  # int32[canaries], the number of a payload along which it sends.
-  place: np.ndarray
+  place: np.ndarray  # int32[canaries], the number of a payload to send along
   sign: np.ndarray  # f32[canaries], 1 or -1; 0 if it sends nothing
 
 
 class _Hyper(NamedTuple):
-  """Hyperparameters of a round, and its public keys."""
-
   hp: algorithms.Hyper
-  keys: keys_lib.RoundKeys
+  keys: keys_lib.RoundKeys  # public
 
 
 def guarantee_of(exp: experiment.Experiment) -> privacy_plan.PrivacyGuarantee:
@@ -132,19 +124,16 @@ def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
   Raises:
     ValueError: what the server broadcasts has other shapes than a payload.
   """
-  key = jax.random.key(0)
+  key, algorithm = jax.random.key(0), exp.make(exp.hyper)
 
   def shapes(key):
-    algorithm = exp.make(exp.hyper)
     keys = keys_lib.round_keys(key, jnp.int32(0))
     moved = _like_moved(algorithm, exp.params)
     return client_step.encode_once(algorithm, moved, exp.params, keys)
 
   cohort = exp.sample(0, 0)._replace(outcome=None)
-  init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
-  state = jax.eval_shape(init, exp.params)
-  mesh = mesh_lib.cohort_mesh()
-  step = rounds.cohort_step(exp.make, mesh, fetch=exp.fetch)
+  state = parts.state_shapes(algorithm, exp.params)
+  step = rounds.cohort_step(exp.make, mesh.cohort_mesh(), fetch=exp.fetch)
   arguments = exp.hyper, state, cohort, key, exp.data, key
   sent = jax.eval_shape(step, *arguments)[0]
   of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
@@ -170,7 +159,7 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   assert release is not None  # clients are protected
   make = lambda g: _with_canaries(exp.make(g.hp), g)
   options = {'clients_per_step': exp.clients_per_step, 'skip_absent': True}
-  cohort_fn = rounds.cohort_step(make, mesh_lib.cohort_mesh(), **options)
+  cohort_fn = rounds.cohort_step(make, mesh.cohort_mesh(), **options)
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):

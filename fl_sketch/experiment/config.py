@@ -6,13 +6,7 @@ import dataclasses
 from typing import Any
 
 from fl_sketch.experiment.fields import privacy, registries
-from fl_sketch.utils import (
-  checks,
-  display,
-  fields as field_rules,
-  old_fields,
-  plugins,
-)
+from fl_sketch.utils import checks, display, fields as f, old_fields, plugins
 
 # Fields that may differ when a run is resumed. They change no number of any
 # round, but for clients_per_step, with which sums are equal up to rounding.
@@ -41,7 +35,7 @@ def checked() -> Iterator[None]:
   except ValueError as e:
     if not checks.is_refusal(e):
       raise
-    raise ConfigError(field_rules.cut(str(e))) from e
+    raise ConfigError(f.cut(str(e))) from e
 
 
 @display.shown()
@@ -80,7 +74,7 @@ class Config(privacy.PrivacyFields):
     fields = fields.to_dict() if hasattr(fields, 'to_dict') else fields
     if not isinstance(fields, Mapping):
       raise ValueError(
-        f'config={field_rules.shown(fields)} is of type '
+        f'config={f.shown(fields)} is of type '
         f'{type(fields).__name__}; pass a Config, or a mapping of its fields, '
         'such as get_config() of a bundled config.'
       )
@@ -96,6 +90,6 @@ def _check_names(fields: Iterable[Any]):
   names = [field.name for field in dataclasses.fields(Config)]
   for name in fields:
     if name not in names:
-      hint = field_rules.did_you_mean(name, names)
-      text = f'Unknown config field {field_rules.shown(name)}.{hint}'
+      hint = f.did_you_mean(name, names)
+      text = f'Unknown config field {f.shown(name)}.{hint}'
       raise ConfigError(text)

@@ -55,20 +55,17 @@ def personalize(c: Config, loss_fn: LossFn) -> Callable[..., Any] | None:
   """
   if not c.personal_steps:
     return None
-  optimizer = optimizers.of(c.local_optimizer)
-  options: dict[str, Any] = dict(
-    weight_decay=c.weight_decay, clip=c.client_clip
-  )
-  if optimizer is not None:
-    options['optimizer'] = optimizer._replace(keep_state=False)
+  if (optimizer := optimizers.of(c.local_optimizer)) is not None:
+    optimizer = optimizer._replace(keep_state=False)
+  options: dict[str, Any] = {'clip': c.client_clip, 'optimizer': optimizer}
 
   def own(hp, params, batches, key):
     if c.personal_lr is not None:
       hp = hp._replace(client_lr=jnp.float32(c.personal_lr))
     # Kernels that a server changes are no client's to train.
     trained, kernels = lora.split(params)
-    own_loss = lora.beside(with_hyper(loss_fn, hp), kernels)
-    task = local_work.Task(own_loss, c.personal_steps, **options)
+    loss = lora.beside(with_hyper(loss_fn, hp), kernels)
+    task = local_work.Task(loss, c.personal_steps, c.weight_decay, **options)
     moved, _ = task.steps(hp)(trained, batches, key, None)
     return lora.join(kernels, jax.tree.map(jnp.subtract, trained, moved))
 
@@ -97,9 +94,8 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   if c.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}
-  sums = jax.eval_shape(
-    with_hyper(problem.metrics_fn, hyper), problem.params, batch
-  )
+  metrics_fn = with_hyper(problem.metrics_fn, hyper)
+  sums = jax.eval_shape(metrics_fn, problem.params, batch)
   names = [f'test_{k}' for k in sums if k != 'count']
   one = dict.fromkeys(sums, np.ones(1))
   if c.client_holdout or c.personal_steps is not None:

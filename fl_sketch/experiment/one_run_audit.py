@@ -39,27 +39,16 @@ ALONE, INDEPENDENT = 'f-DP alone', 'independent guesses'
 
 
 class Game(NamedTuple):
-  """A one-run audit before it is run: its claims, and the program of a round.
+  """A one-run audit before it is run: its claims and the program of a round."""
 
-  Attributes:
-    exp: the experiment with the enlarged population.
-    canaries: how many; their ids follow those of the config's clients.
-    size: numbers of a payload.
-    guesses: by what the bound supposes: how many coins are guessed.
-    claim: of the statement.
-    power: probability that noise of half the size is caught.
-    significance: probability that a true claim is refuted, at most.
-    step: of `canary_clients.program`.
-  """
-
-  exp: experiment.Experiment
-  canaries: int
-  size: int
-  guesses: Mapping[str, int]
-  claim: one_run.Claim
-  power: float
-  significance: float
-  step: canary_clients.Step
+  exp: experiment.Experiment  # with the enlarged population
+  canaries: int  # how many; their ids follow those of the config's clients
+  size: int  # numbers of a payload
+  guesses: Mapping[str, int]  # by what a bound supposes: coins guessed
+  claim: one_run.Claim  # of the statement
+  power: float  # probability that noise of half the size is caught
+  significance: float  # probability that a true claim is refuted, at most
+  step: canary_clients.Step  # of `canary_clients.program`
 
   @property
   def statement(self) -> statements.PrivacyStatement:
@@ -85,35 +74,21 @@ class Game(NamedTuple):
 
 
 class Bound(NamedTuple):
-  """A lower bound on mu.
+  """A lower bound on mu."""
 
-  Attributes:
-    right: how many guesses are right.
-    mu: the bound.
-    epsilon: of a Gaussian mechanism with this mu, at the statement's delta.
-    chance: of so many right guesses under the claim, at most.
-  """
-
-  right: int
-  mu: float
-  epsilon: float
-  chance: float
+  right: int  # guesses
+  mu: float  # the bound
+  epsilon: float  # of a Gaussian mechanism with this mu, at the claim's delta
+  chance: float  # of so many right guesses under the claim, at most
 
 
 class OneRunReport(NamedTuple):
-  """The outcome of a run.
+  """The outcome of a run."""
 
-  Attributes:
-    game: what was stated before.
-    bounds: by what they suppose, valid all at once.
-    scores: f64[canaries], high where a canary seems to be in.
-    coins: bool[canaries], True for canaries that were in.
-  """
-
-  game: Game
-  bounds: Mapping[str, Bound]
-  scores: np.ndarray
-  coins: np.ndarray
+  game: Game  # what was stated before
+  bounds: Mapping[str, Bound]  # by what they suppose, valid all at once
+  scores: np.ndarray  # f64[canaries], high where a canary seems to be in
+  coins: np.ndarray  # bool[canaries], True for canaries that were in
 
   @property
   def refuted(self) -> bool:
@@ -232,17 +207,15 @@ def play(
   of = generators.roots if seed is None else generators.reproducible_roots
   noise_key, sampling_seed = of(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
-  hp = exp.hyper._replace(
-    noise_multiplier=jnp.float32(noise) * exp.hyper.noise_multiplier
-  )
+  z = jnp.float32(noise) * exp.hyper.noise_multiplier
+  hp = exp.hyper._replace(noise_multiplier=z)
   state = rounds.init(exp.make(hp), exp.params, c.population)
   # A copy, since the step takes its buffers, and placed as the step places it.
   mesh = mesh_lib.cohort_mesh()
   state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
   key, seen = jax.random.key(c.key_seed), []
-  for t in tqdm.trange(
-    c.rounds, unit='round', mininterval=0.5, disable=not progress
-  ):
+  look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
+  for t in tqdm.trange(c.rounds, **look):
     sent = canary_clients.signals(signal_rng, t, game.canaries, game.size)
     cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
     state, along = game.step(hp, state, cohort, sent, key, noise_key)

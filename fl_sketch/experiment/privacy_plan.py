@@ -43,24 +43,17 @@ _OF_RELEASE = (
 class PrivacyGuarantee(NamedTuple):
   """The DP guarantee of a private run, and the noise that provides it.
 
-  Attributes:
-    mechanism: of the whole run.
-    statement: of the whole run.
-    steps_per_round: how often a round draws a cohort or a batch.
-    noise_scale: of the noise on the sum of the clients that train; below 1 they
-      stand for a larger cohort, whose mechanism and statement these are.
-    correlation: of noise over rounds, or of independent noise where clients
-      take part at known intervals; None elsewhere.
-    sensitivity: of the correlation: the noise of a draw is as many times that
-      of the mechanism.
+  With a noise scale below 1 the clients that train stand for a larger cohort,
+  whose mechanism and statement these are. A correlation is of noise over
+  rounds, or of independent noise where clients take part at known intervals.
   """
 
-  mechanism: types.GaussianMechanism
-  statement: statements.PrivacyStatement
-  steps_per_round: int
-  noise_scale: float = 1.0
-  correlation: correlation_lib.Correlation | None = None
-  sensitivity: float = 1.0
+  mechanism: types.GaussianMechanism  # of the whole run
+  statement: statements.PrivacyStatement  # of the whole run
+  steps_per_round: int  # how often a round draws a cohort or a batch
+  noise_scale: float = 1.0  # of noise on the sum of the clients that train
+  correlation: correlation_lib.Correlation | None = None  # None elsewhere
+  sensitivity: float = 1.0  # noise of a draw over that of the mechanism
 
   @property
   def stated_multiplier(self) -> float:

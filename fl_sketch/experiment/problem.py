@@ -33,40 +33,26 @@ _OF_PROBLEM = (
 class Problem(NamedTuple):
   """A learning problem before it is spread over clients.
 
-  Attributes:
-    data: the training arrays by name, leaves [samples, ...].
-    test: `evaluation_batches` of the test arrays, [batches, batch, ...].
-    params: the model before the first round.
-    loss_fn: (params, batch) -> f32[], the mean over a batch of `data`; it may
-      take a key. Like the next and `apply_fn`, a `FromHyper` if it depends on
-      hyperparameters, and an `OfFrozen` beside frozen parameters.
-    metrics_fn: (params, batch) -> sums of metrics, f32[] each, with 'count'.
-    labels: int[samples], which partitions by labels read; or None.
-    scale: 'mean' and 'std' of the inputs, for `local.gram`.
-    partition: which samples each client holds, if the data say so.
-    apply_fn: (params, inputs) -> the outputs of the float32 model; or None.
-    held_out: which samples each client holds out, and the arrays of which they
-      are, if the data say so.
-    frozen: parameters that are not trained, as `Hyper.frozen`; None for none.
-    merge: (frozen, params) -> those of the model; None where nothing is frozen.
-    model: as `models.as_model` takes it; None where there is only a loss.
-    tokenizer: of texts, see `data.sources.Dataset`.
+  A function that depends on hyperparameters is a `FromHyper`, and an `OfFrozen`
+  beside frozen parameters. The loss may take a key; metrics and outputs are of
+  the float32 model. `held_out` is which samples each client holds out, and the
+  arrays of which they are.
   """
 
-  data: dict[str, np.ndarray]
-  test: dict[str, np.ndarray]
-  params: Any
-  loss_fn: losses.LossFn
-  metrics_fn: losses.MetricsFn
-  labels: np.ndarray | None
-  scale: dict[str, float]
-  partition: ragged.Partition | None = None
-  apply_fn: Callable[[Any, Any], Any] | None = None
-  held_out: tuple[ragged.Partition, dict[str, np.ndarray]] | None = None
-  frozen: Any = None
-  merge: Callable[[Any, Any], Any] | None = None
-  model: Any = None
-  tokenizer: str | None = None
+  data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
+  test: dict[str, np.ndarray]  # `evaluation_batches`, [batches, batch, ...]
+  params: Any  # the model before the first round
+  loss_fn: losses.LossFn  # (params, batch) -> f32[], the mean over the batch
+  metrics_fn: losses.MetricsFn  # (params, batch) -> sums f32[], with 'count'
+  labels: np.ndarray | None  # int[samples], which partitions by labels read
+  scale: dict[str, float]  # 'mean' and 'std' of the inputs, for `local.gram`
+  partition: ragged.Partition | None = None  # of clients, if the data say so
+  apply_fn: Callable[..., Any] | None = None  # (params, inputs) -> outputs
+  held_out: tuple[ragged.Partition, Any] | None = None  # if the data say so
+  frozen: Any = None  # parameters that are not trained, as `Hyper.frozen`
+  merge: Callable[..., Any] | None = None  # (frozen, params) -> those of all
+  model: Any = None  # as of `models.as_model`; None if there is only a loss
+  tokenizer: str | None = None  # of texts, see `data.sources.Dataset`
 
 
 @datasets.register(clients=True)
@@ -114,14 +100,15 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       '{train_slice} is not supported by {dataset}, whose clients hold fixed '
       'samples; remove train_slice.'
     )
-  held_out = _held_out(dataset)  # whole: clients have their own
+  held_out, is_store = None, isinstance(dataset, store.Store)
+  if is_store and dataset.held_out is not None:  # whole: clients have their own
+    held_out = ragged.Partition(None, dataset.held_out), dataset.test
   dataset = dataset._replace(
     train=_sliced('train_slice', c.train_slice, dataset.train),
     test=_sliced('test_slice', c.test_slice, dataset.test),
   )
   data, test, classes = dataset.train, dataset.test, dataset.num_classes
-  scale = _scale(c, dataset)
-  options = _model_options(c, dataset)
+  scale, options = _scale(c, dataset), _model_options(c, dataset)
   module = models.make(c.model, classes, **options)
   _check_tokens(c, dataset, module)
   model = models.as_model(module)
@@ -161,12 +148,6 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   )
 
 
-def _held_out(dataset) -> tuple[ragged.Partition, dict[str, np.ndarray]] | None:
-  if not isinstance(dataset, store.Store) or dataset.held_out is None:
-    return None
-  return ragged.Partition(None, dataset.held_out), dataset.test
-
-
 def _scale(c: Config, dataset) -> dict[str, float]:
   """Mean and deviation of pixels."""
   x = dataset.train.get('x')
@@ -178,11 +159,11 @@ def _scale(c: Config, dataset) -> dict[str, float]:
 
 def _losses(c, model, scale):
   """Loss and metrics of the model."""
-  if c.loss != 'cross_entropy':
-    return losses.make(model, c.loss, **scale)
-  smoothing = {'label_smoothing': c.label_smoothing}
-  loss_fn = losses.classification(model, **smoothing, **scale)
-  return loss_fn, losses.make(model, c.loss, **scale)[1]
+  loss_fn, metrics_fn = losses.make(model, c.loss, **scale)
+  if c.loss == 'cross_entropy':
+    smoothing = {'label_smoothing': c.label_smoothing}
+    loss_fn = losses.classification(model, **smoothing, **scale)
+  return loss_fn, metrics_fn
 
 
 def _of_options(c, options, build) -> Any:
@@ -300,11 +281,8 @@ def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
   >>> evaluation_size({'x': np.zeros((9, 4096), np.int32)})
   2
   """
-  lengths = [
-    x.shape[1]
-    for x in arrays.values()
-    if x.ndim == 2 and x.dtype.kind in 'iu' and x.dtype.itemsize > 1
-  ]
+  wide = [x for x in arrays.values() if x.dtype.itemsize > 1]
+  lengths = [x.shape[1] for x in wide if x.ndim == 2 and x.dtype.kind in 'iu']
   return max(1, min(EVAL_BATCH, EVAL_TOKENS // max(lengths, default=1)))
 
 

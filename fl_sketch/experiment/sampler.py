@@ -50,9 +50,8 @@ def selection(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   """Draws who is selected in a round, and how each of them fares.
 
-  Returns:
-    Ids and weights as of `cohorts.sample`, weights 0 for those who fail; and
-    the outcomes, None where nobody can fail.
+  Ids and weights are of `cohorts.sample`, weights 0 for those who fail; the
+  outcomes are None where nobody can fail.
   """
   ids, weight = cohorts.sample(
     c.sampling, seed, number, c.population, **_sampling_options(c)
@@ -126,13 +125,10 @@ def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:
 
 def _fetch(data, index):
   """Samples by index; `data` lies on the device, or in host memory."""
-  return {name: _take(x, index) for name, x in data.items()}
-
-
-def _take(x, index):
+  on_host = lambda x: isinstance(x, np.ndarray)
   # NumPy's own take is twice as fast as its indexing.
-  on_host = isinstance(x, np.ndarray)
-  return np.asarray(x).take(index, axis=0) if on_host else x[index]
+  take = lambda x: np.asarray(x).take(index, 0) if on_host(x) else x[index]
+  return {name: take(x) for name, x in data.items()}
 
 
 def _fetch_with_mask(data, index):

@@ -8,11 +8,7 @@ from typing import Any
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.experiment.fields.method import (
-  OPTIMIZER_OPTIONS,
-  STEP_OPTIONS,
-  TAKEN_AS,
-)
+from fl_sketch.experiment.fields import method
 from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
 from fl_sketch.utils import fields as field_rules
 
@@ -42,6 +38,9 @@ def switched(
   _unset(fields, given)
   holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
+  within = lambda a, b: f'{a}.'.startswith(f'{b}.')
+  # Of a field itself, a part of it, or what it is in.
+  is_given = lambda x: any(within(g, x) or within(x, g) for g in given)
 
   def leave_out(*path):
     for start, holder in holders.items():
@@ -49,7 +48,7 @@ def switched(
       for parent in path[:-1]:
         holder = holder.get(parent)
       held = isinstance(holder, dict) and holder.get(path[-1]) is not None
-      if held and not _is_given(name, given):
+      if held and not is_given(name):
         holder[path[-1]] = None
         left_out.append(name)
 
@@ -61,7 +60,9 @@ def switched(
 
   for field, (named_by, parts) in REGISTRIES.items():
     if named_by in given or (field in CALLS and field in given):
-      name = _named(fields, named_by)
+      name: Any = fields
+      for part in named_by.split('.'):
+        name = name and name.get(part)
       if name is None:  # unset
         leave_out(field)
       else:
@@ -69,17 +70,17 @@ def switched(
         keep_only(field, {*parts.options(name), *own})
   if 'algorithm' in given:
     takes = algorithms.options(fields['algorithm'])
-    for name, argument in TAKEN_AS.items():
+    for name, argument in method.TAKEN_AS.items():
       if argument not in takes:
         leave_out(name)
-    for name, supports in STEP_OPTIONS.items():
+    for name, supports in method.STEP_OPTIONS.items():
       if not supports(fields['algorithm']):
         leave_out(name)
   if {'algorithm', 'server_optimizer'} & {*given}:
     known = {*algorithms.options(fields.get('algorithm', 'fedavg'))}
     if (optimizer := fields.get('server_optimizer')) is not None:
       known |= {*server_optimizers.options_of(optimizer)}
-    for name in {*OPTIMIZER_OPTIONS} - known:
+    for name in {*method.OPTIMIZER_OPTIONS} - known:
       leave_out(name)
   return fields, sorted(left_out)
 
@@ -94,16 +95,3 @@ def _unset(fields: dict[str, Any], given: Collection[str]):
     is_value = "'none'" in field_rules.allowed(hints.get(path))
     if f'{holder.get(name)}' in ('none', "('none',)") and not is_value:
       holder[name] = None
-
-
-def _is_given(name, given):
-  """Whether a command line sets a field, a part of it, or what it is in."""
-  within = lambda a, b: f'{a}.'.startswith(f'{b}.')
-  return any(within(g, name) or within(name, g) for g in given)
-
-
-def _named(fields: Any, path: str) -> Any:
-  """The name of a factory, at a path such as 'sketch.kind'; None for none."""
-  for part in path.split('.'):
-    fields = fields and fields.get(part)
-  return fields

@@ -87,9 +87,7 @@ def _rules_of(cls: type) -> dict[str, tuple[Rule, list[Rule]]]:
   """The rule of the type of each field, and its other rules."""
   hints = typing.get_type_hints(cls, include_extras=True)
   parts = {name: _types_and_rules(hint) for name, hint in hints.items()}
-  return {
-    name: (_of_type(kinds), rules) for name, (kinds, rules) in parts.items()
-  }
+  return {k: (_of_type(kinds), rules) for k, (kinds, rules) in parts.items()}
 
 
 def check_option(name: str, value: Any, hint: Any):
