@@ -121,15 +121,12 @@ def test_an_arrow_against_the_direction_is_reported(module, code):
   assert arrow.startswith(f'{module} -> ')
 
 
-@pytest.mark.parametrize(
-  ('module', 'code'),
-  [
-    ('fl_sketch.rounds.round', 'from . import comms'),
-    ('configs.quickstart', 'from .. import launch'),
-    ('launch.compare', 'from fl_sketch.papers import catalog'),
-    ('papers.catalog', 'from papers.common import lab'),
-  ],
-)
+@pytest.mark.parametrize(('module', 'code'), [
+  ('fl_sketch.rounds.round', 'from . import comms'),
+  ('configs.quickstart', 'from .. import launch'),
+  ('launch.compare', 'from fl_sketch.papers import catalog'),
+  ('papers.catalog', 'from papers.common import lab'),
+])  # fmt: skip
 def test_an_import_that_the_wheel_would_break_is_refused(module, code):
   """Catches names that are right in a checkout and wrong in the wheel."""
   with pytest.raises(AssertionError, match='imports are'):

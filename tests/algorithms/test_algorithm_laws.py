@@ -59,17 +59,14 @@ def sent_in(make, r, client):
 
 
 @pytest.mark.covers('S4-Rem3.1')
-@pytest.mark.parametrize(
-  ('name', 'options', 'constant'),
-  [
-    ('fetchsgd', {'k': 2}, True),
-    ('safl', {}, False),
-    ('iterative_sketching', {}, False),
-    ('fedsketch_privix', {}, False),
-    ('fedsketch_heaprix', {'k': 2}, False),
-    ('fedsketchgate', {'local_steps': 3}, False),
-  ],
-)
+@pytest.mark.parametrize(('name', 'options', 'constant'), [
+  ('fetchsgd', {'k': 2}, True),
+  ('safl', {}, False),
+  ('iterative_sketching', {}, False),
+  ('fedsketch_privix', {}, False),
+  ('fedsketch_heaprix', {'k': 2}, False),
+  ('fedsketchgate', {'local_steps': 3}, False),
+])  # fmt: skip
 def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
   name, options, constant
 ):

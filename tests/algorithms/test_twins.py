@@ -57,13 +57,10 @@ def linear(monkeypatch):
   monkeypatch.setattr(twins_base, 'gradient', gradient)
 
 
-@pytest.mark.parametrize(
-  ('name', 'options'),
-  [
-    ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
-    ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
-  ],
-)
+@pytest.mark.parametrize(('name', 'options'), [
+  ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
+  ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
+])  # fmt: skip
 def test_error_feedback_sends_all_in_the_end(linear, name, options):
   same(play(name, ALL + SILENT, **options), play('fedavg', ALL))
   short = play(name, ALL, **options) - play('fedavg', ALL)

@@ -11,16 +11,10 @@ CYCLIC = sketches.block_cyclic(4)
 NO_ALPHA = sketches.properties(CYCLIC)._replace(alpha=None)
 
 
-@pytest.mark.parametrize(
-  'codec',
-  [
-    codecs.top_k(9),
-    codecs.rand_k(9),
-    QUANTIZED(9, 2, 3),
-    codecs.chunked_top_k(9, 16),
-    codecs.dct_top_k(9, 16),
-  ],
-)
+@pytest.mark.parametrize('codec', [
+  codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3),
+  codecs.chunked_top_k(9, 16), codecs.dct_top_k(9, 16),
+])  # fmt: skip
 def test_k_beyond_the_tree(codec):
   full = jax.eval_shape(codec.encode, KEY, jnp.ones(9))
   with pytest.raises(ValueError, match='k=9 exceeds d=8'):

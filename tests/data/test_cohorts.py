@@ -62,16 +62,10 @@ def test_a_round_depends_on_seed_and_round_only(case):
     assert len(np.flatnonzero(before[0][1])) == population
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    'fixed',
-    'with replacement',
-    'poisson',
-    'poisson overflow',
-    'allocation overflow',
-  ],
-)
+@pytest.mark.parametrize('name', [
+  'fixed', 'with replacement', 'poisson', 'poisson overflow',
+  'allocation overflow',
+])  # fmt: skip
 def test_clients_are_equally_likely(name):
   kind, population, options = CASES[name]
   taken = np.zeros(population + 1)

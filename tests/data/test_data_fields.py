@@ -63,14 +63,11 @@ test_configs_that_mean_nothing_are_refused = refused(
 )
 
 
-@pytest.mark.parametrize(
-  ('dataset', 'options'),
-  [
-    ('sst2', {'tokenizer': 'x'}),
-    ('text', {'path': 'x', 'tokenizer': 'x'}),
-    ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
-  ],
-)
+@pytest.mark.parametrize(('dataset', 'options'), [
+  ('sst2', {'tokenizer': 'x'}),
+  ('text', {'path': 'x', 'tokenizer': 'x'}),
+  ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
+])  # fmt: skip
 def test_a_private_config_may_use_a_published_tokenizer(dataset, options):
   """Catches a vocabulary of the clients' own words in a private run."""
   fields = SMALL | BERT | PRIVATE | {'dataset': dataset}

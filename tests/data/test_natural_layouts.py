@@ -165,16 +165,13 @@ def test_several_labels_of_an_image(files, tmp_path):
   np.testing.assert_array_equal(data.train['x'], np.concatenate(images))
 
 
-@pytest.mark.parametrize(
-  ('place', 'value'),
-  [
-    ('train/train0/labels_col', [0, 99]),
-    ('train/train0/labels_col', [0, -1]),
-    ('train/train0/labels_col', [0]),
-    ('train/train0/images', 3),
-    ('metadata/label_mapping', '{oops'),
-  ],
-)
+@pytest.mark.parametrize(('place', 'value'), [
+  ('train/train0/labels_col', [0, 99]),
+  ('train/train0/labels_col', [0, -1]),
+  ('train/train0/labels_col', [0]),
+  ('train/train0/images', 3),
+  ('metadata/label_mapping', '{oops'),
+])  # fmt: skip
 def test_odd_values_of_flair_are_refused(place, value, files, tmp_path):
   """Catches a bare traceback, and labels that are those of others."""
   natural_files.KINDS['flair'](files, range(2))

@@ -67,16 +67,10 @@ def on_tiny_store(fields, folder):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-  ('name', 'variant'),
-  [
-    ('femnist', 'onebit'),
-    ('shakespeare', 'plays'),
-    ('stackoverflow', 'fedavg'),
-    ('natural', 'reddit,onebit'),
-    ('natural', 'inaturalist'),
-  ],
-)
+@pytest.mark.parametrize(('name', 'variant'), [
+  ('femnist', 'onebit'), ('shakespeare', 'plays'), ('stackoverflow', 'fedavg'),
+  ('natural', 'reddit,onebit'), ('natural', 'inaturalist'),
+])  # fmt: skip
 def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
   """Catches a model, loss or table that does not suit the data of a kind.
 

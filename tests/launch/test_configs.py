@@ -52,14 +52,11 @@ def test_a_name_a_path_and_a_copy_are_one_config(name, tmp_path):
   assert others == [one, one]
 
 
-@pytest.mark.parametrize(
-  'args',
-  [
-    ['quickstart:quick'],
-    ['--config=quickstart:quick'],
-    ['--config', 'configs/quickstart.py:quick'],
-  ],
-)
+@pytest.mark.parametrize('args', [
+  ['quickstart:quick'],
+  ['--config=quickstart:quick'],
+  ['--config', 'configs/quickstart.py:quick'],
+])  # fmt: skip
 def test_variants_and_fields_are_set_however_it_is_named(args):
   """Catches overrides that are lost, or refused, beside a positional name."""
   with parsed(*args, '--config.server_lr=0.5') as c:
@@ -87,18 +84,13 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
     assert configs.workdir() == 'runs/my-config-v2'
 
 
-@pytest.mark.parametrize(
-  ('given', 'message'),
-  [
-    (
-      'quickstrat',
-      "'quickstrat'. Did you mean 'quickstart'.* such as quickstart, ",
-    ),
-    ('configs/mnist_safle.py', "safle.py'. Did you mean 'mnist_safl'"),
-    ('qqq', r"No config 'qqq'. There are: \d+ names, such as "),
-    ('README.md', "config='README.md' is no Python file"),
-  ],
-)
+@pytest.mark.parametrize(('given', 'message'), [
+  ('quickstrat',
+    "'quickstrat'. Did you mean 'quickstart'.* such as quickstart, "),
+  ('configs/mnist_safle.py', "safle.py'. Did you mean 'mnist_safl'"),
+  ('qqq', r"No config 'qqq'. There are: \d+ names, such as "),
+  ('README.md', "config='README.md' is no Python file"),
+])  # fmt: skip
 def test_an_unknown_name_is_refused_with_the_nearest(given, message):
   """Catches a misspelt config that only says that a file is missing."""
   with pytest.raises(ValueError, match=message):

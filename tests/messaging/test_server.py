@@ -94,14 +94,11 @@ def test_a_round_of_messages_is_the_simulated_one(name):
   check_rounds(NAMED[name].make)
 
 
-@pytest.mark.parametrize(
-  ('name', 'reason'),
-  [
-    ('dp_fedavg', 'releases=1, does not run over messages'),
-    ('fedsketchgate', 'must sum payloads as they come'),
-    ('feedback_sign', 'more than the parameters'),
-  ],
-)
+@pytest.mark.parametrize(('name', 'reason'), [
+  ('dp_fedavg', 'releases=1, does not run over messages'),
+  ('fedsketchgate', 'must sum payloads as they come'),
+  ('feedback_sign', 'more than the parameters'),
+])  # fmt: skip
 def test_what_messages_cannot_play_is_refused(name, reason):
   assert reason in unfit(cases.ALGORITHMS[name])
 

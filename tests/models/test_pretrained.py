@@ -22,15 +22,11 @@ X = {
   'bert_nano': np.array([[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0]], 'i4'),
 }
 NORMS = {
-  'vit_nano': {
-    'norm_attention': 'layernorm_before',
-    'norm_mlp': 'layernorm_after',
-  },
-  'bert_nano': {
-    'norm_attention': 'attention.output.LayerNorm',
-    'norm_mlp': 'output.LayerNorm',
-  },
-}
+  'vit_nano': {'norm_attention': 'layernorm_before',
+    'norm_mlp': 'layernorm_after'},
+  'bert_nano': {'norm_attention': 'attention.output.LayerNorm',
+    'norm_mlp': 'output.LayerNorm'},
+}  # fmt: skip
 INNER = {'vit_nano': 'attention', 'bert_nano': 'self'}
 each_model = pytest.mark.parametrize('name', X)
 

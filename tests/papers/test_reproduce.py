@@ -259,14 +259,11 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   assert math.isnan(lost.final())
 
 
-@pytest.mark.parametrize(
-  ('flags', 'words'),
-  [
-    (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
-    (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
-    ([], 'needs a NAME, --list or --draw'),
-  ],
-)
+@pytest.mark.parametrize(('flags', 'words'), [
+  (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
+  (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
+  ([], 'needs a NAME, --list or --draw'),
+])  # fmt: skip
 def test_the_command_names_what_it_does_not_know(flags, words):
   ended = runs.command('reproduce', *flags)
   assert ended.returncode == 1

@@ -100,17 +100,13 @@ def test_state_lies_where_the_config_wants_it():
   assert 0 < held["server's state"] - 4 * D <= 32
 
 
-@pytest.mark.parametrize(
-  'fields',
-  [
-    SAFL,
-    PRIVATE,
-    SCAFFOLD | {'client_state': 'host'},
-    SAFL | {'server_state': 'sharded', 'feed': 'host'},
-    SAFL | {'rounds_per_dispatch': 2},
-  ],
-  ids=lambda fields: '-'.join(map(str, fields.values())),
-)
+@pytest.mark.parametrize('fields', [
+  SAFL,
+  PRIVATE,
+  SCAFFOLD | {'client_state': 'host'},
+  SAFL | {'server_state': 'sharded', 'feed': 'host'},
+  SAFL | {'rounds_per_dispatch': 2},
+], ids=lambda fields: '-'.join(map(str, fields.values())))  # fmt: skip
 def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   """The run reuses what its plan has compiled."""
   exp = built(**fields)
@@ -184,14 +180,10 @@ wide = lambda *widths: {'model_options': {'widths': widths}}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-  'fields',
-  [
-    SCAFFOLD | wide(2048) | {'population': 400},
-    SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
-  ],
-  ids=['rows', 'lanes'],
-)
+@pytest.mark.parametrize('fields', [
+  SCAFFOLD | wide(2048) | {'population': 400},
+  SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
+], ids=['rows', 'lanes'])  # fmt: skip
 def test_the_peak_of_a_real_process(fields, tmp_path):
   """The plan is within 20 %, and most of it is not the interpreter."""
   fields = BASE | {'batch_size': 2} | fields

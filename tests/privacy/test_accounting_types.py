@@ -18,14 +18,11 @@ POISSON, TRUNCATED = ref.POISSON, ref.TRUNCATED
 ALLOCATED = {'sampling': ref.ALLOCATION, 'epoch_steps': 5}
 
 
-@pytest.mark.parametrize(
-  ('field', 'value'),
-  [
-    *(('noise_multiplier', value) for value in (-1.0, NAN, INF)),
-    *(('sampling_probability', value) for value in (0, 1.1, NAN)),
-    *((name, 0) for name in COUNTS),
-  ],
-)
+@pytest.mark.parametrize(('field', 'value'), [
+  *(('noise_multiplier', value) for value in (-1.0, NAN, INF)),
+  *(('sampling_probability', value) for value in (0, 1.1, NAN)),
+  *((name, 0) for name in COUNTS),
+])  # fmt: skip
 def test_a_mechanism_refuses_numbers_out_of_range(field, value):
   spec = {'sampling': TRUNCATED, 'sampling_probability': 0.1, **SIZES}
   with pytest.raises(ValueError, match=f'{field}={value}'):

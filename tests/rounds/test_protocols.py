@@ -87,16 +87,10 @@ test_a_chain_in_the_wrong_order_is_refused = refused(
 # the devices.
 test_an_unmarked_link_before_the_uplink_is_refused = refused(
   lambda links: chain.federated_chain(*links, MEAN, t.broadcast()),
-  *(
-    (links, 'wrap an optax transf')
-    for links in (
-      [CLIP],
-      [optax.chain(CLIP, optax.scale(2.0))],
-      [t.per_client(CLIP), CLIP],
-      [t.stateless(lambda u, *_, **__: u)],
-    )
-  ),
-)
+  *((links, 'wrap an optax transf') for links in ([CLIP],
+    [optax.chain(CLIP, optax.scale(2.0))], [t.per_client(CLIP), CLIP],
+    [t.stateless(lambda u, *_, **__: u)])),
+)  # fmt: skip
 
 
 @pytest.mark.representatives('links5', 'links0')

@@ -23,12 +23,9 @@ count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
 OPERATORS = {
   'proportional': (cyclic(22), sketches.block_cyclic, (5, 1, 16)),
   'sqrt': (layerwise(count_rows, 20, 'sqrt'), count_rows, (7, 1, 12)),
-  'explicit': (
-    layerwise(sketches.gaussian, 29, (21, 2, 6)),
-    sketches.gaussian,
-    (15, 1, 6),
-  ),
-}
+  'explicit': (layerwise(sketches.gaussian, 29, (21, 2, 6)), sketches.gaussian,
+    (15, 1, 6)),
+}  # fmt: skip
 
 
 def leaves_of(sizes):
@@ -212,15 +209,12 @@ test_bad_arguments = refused_calls(
 )
 
 
-@pytest.mark.parametrize(
-  ('op', 'message'),
-  [
-    (cyclic(65), 'size=65 exceeds d=64'),
-    (cyclic(2), 'size=2 must be >= 3'),
-    (cyclic(9, (4, 5)), r'len\(rule\)=2 must be 3'),
-    (cyclic(9, (9, 0, 0)), r'allocation\[1\]=0 must be >= 1'),
-  ],
-)
+@pytest.mark.parametrize(('op', 'message'), [
+  (cyclic(65), 'size=65 exceeds d=64'),
+  (cyclic(2), 'size=2 must be >= 3'),
+  (cyclic(9, (4, 5)), r'len\(rule\)=2 must be 3'),
+  (cyclic(9, (9, 0, 0)), r'allocation\[1\]=0 must be >= 1'),
+])  # fmt: skip
 def test_bad_trees(op, message):
   operators.refuses(op, TREE, (jnp.ones(1),) * 3, message)
   with pytest.raises(ValueError, match=message):

@@ -59,14 +59,11 @@ def folder(tmp_path):
   return tmp_path
 
 
-@pytest.mark.parametrize(
-  'changed',
-  [
-    {'checkpoint_every': 7, 'keep_checkpoints': 1},
-    {'plugins': ('fl_sketch.sketches',), 'log_every': 2},
-    {'sweep': {'server_lr': (0.5, 1.0), 'client_lr': (0.3,)}},
-  ],
-)
+@pytest.mark.parametrize('changed', [
+  {'checkpoint_every': 7, 'keep_checkpoints': 1},
+  {'plugins': ('fl_sketch.sketches',), 'log_every': 2},
+  {'sweep': {'server_lr': (0.5, 1.0), 'client_lr': (0.3,)}},
+])  # fmt: skip
 def test_what_changes_no_number_runs_no_point_again(folder, changed):
   """Catches points that get new numbers for another checkpoint_every."""
   todo = numbered(folder, BOWLS | changed)

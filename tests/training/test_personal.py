@@ -62,16 +62,12 @@ def by_numpy(exp, lr, steps, decay=0.0):
 
 
 @pytest.mark.representatives('full')
-@pytest.mark.parametrize(
-  'fields',
-  [
-    {},
-    {'batch_order': 'mask', 'batch_size': 5},
-    {'batch_size': 0},
-    {'personal_lr': 0.05, 'weight_decay': 0.1},
-  ],
-  ids=['replace', 'mask', 'full', 'rate'],
-)
+@pytest.mark.parametrize('fields', [
+  {},
+  {'batch_order': 'mask', 'batch_size': 5},
+  {'batch_size': 0},
+  {'personal_lr': 0.05, 'weight_decay': 0.1},
+], ids=['replace', 'mask', 'full', 'rate'])  # fmt: skip
 def test_own_steps_are_those_of_a_numpy_loop(fields):
   """Catches steps on held-out samples, and on those of another client."""
   exp = experiment.build(FIELDS | fields)
