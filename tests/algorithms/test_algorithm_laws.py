@@ -135,10 +135,6 @@ test_memories_that_mean_nothing_are_refused = refused_calls(
   (lambda: decayed(residual_decay=1.1, error_feedback=True), 'decay=1.1'),
   (lambda: demo(momentum=0.0), 'momentum=0.0 must be'),
   (lambda: demo(momentum=1.5), 'momentum=1.5 must be'),
-  (
-    lambda: linear(
-      'safl', sketch=MEAN, privacy=cases.RELEASE, client_momentum=0.9
-    )(HP),
-    r'Private safl .*client_momentum=0.9',
-  ),
-)
+  (lambda: linear('safl', sketch=MEAN, privacy=cases.RELEASE,
+    client_momentum=0.9)(HP), r'Private safl .*client_momentum=0.9'),
+)  # fmt: skip

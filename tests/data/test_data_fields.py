@@ -32,35 +32,20 @@ test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**SMALL | fields),
   ({'train_slice': '5'}, "train_slice='5' must be A:B,"),
   ({'dataset': 'quadratics', 'train_slice': ':3'}, "train_slice=':3' is not"),
-  (
-    {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
-    'pretrained=.* requires its',
-  ),
+  ({'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
+    'pretrained=.* requires its'),
   ({'dataset_options': {'length': 9}}, "dataset 'digits' has no options"),
   ({'model': 'bert_nano'}, "model='bert_nano' takes"),
   ({'dataset': 'text'}, r"'text' requires options \['path'\]"),
-  (
-    BERT | {'model': 'mlp', 'model_options': None},
-    "model='mlp' takes images, but",
-  ),
-  (
-    {
-      'dataset': 'text',
-      'dataset_options': {'path': 'x'},
-      'model': 'lstm',
-      'model_options': {'last': True},
-    },
-    "model_options=.'last': True.",
-  ),
-  (
-    BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
-    "dataset_options=.'vocabulary':",
-  ),
-  (
-    BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
-    "dataset='sst2' makes its",
-  ),
-)
+  (BERT | {'model': 'mlp', 'model_options': None},
+    "model='mlp' takes images, but"),
+  ({'dataset': 'text', 'dataset_options': {'path': 'x'}, 'model': 'lstm',
+    'model_options': {'last': True}}, "model_options=.'last': True."),
+  (BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
+    "dataset_options=.'vocabulary':"),
+  (BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
+    "dataset='sst2' makes its"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(('dataset', 'options'), [

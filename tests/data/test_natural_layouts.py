@@ -67,18 +67,15 @@ def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
   assert np.asarray(data.test['y']).tolist() == [0, 99, 1, 99, 2, 99]
 
 
-@pytest.mark.parametrize(
-  ('text', 'follows', 'counts', 'said'),
-  [
-    # LEAF counts 79 texts of a test more than it writes.
-    ('ROMEO', ['a', 'a'], (2, 2 + 79), None),
-    ('ROMEO', ['a', 'a'], (2 + 79, 2), 'num_samples=81 of user .* has 2'),
-    ('ROMEÖ', ['a', 'a'], (2, 2), 'letters of LEAF'),
-    ('ROMEO', ['a'], (2, 2), 'has 1 labels of user'),
-    ('ROMEO', ['ab', 'ab'], (2, 2), 'a label of several letters'),
-    ('ROMEO', 2, (2, 2), 'all.json cannot be read'),
-  ],
-)
+@pytest.mark.parametrize(('text', 'follows', 'counts', 'said'), [
+  # LEAF counts 79 texts of a test more than it writes.
+  ('ROMEO', ['a', 'a'], (2, 2 + 79), None),
+  ('ROMEO', ['a', 'a'], (2 + 79, 2), 'num_samples=81 of user .* has 2'),
+  ('ROMEÖ', ['a', 'a'], (2, 2), 'letters of LEAF'),
+  ('ROMEO', ['a'], (2, 2), 'has 1 labels of user'),
+  ('ROMEO', ['ab', 'ab'], (2, 2), 'a label of several letters'),
+  ('ROMEO', 2, (2, 2), 'all.json cannot be read'),
+])  # fmt: skip
 def test_odd_texts_of_leaf_are_refused(
   text, follows, counts, said, files, tmp_path
 ):

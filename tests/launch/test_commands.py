@@ -65,16 +65,13 @@ def test_a_command_of_the_past_says_what_to_use(monkeypatch):
     fl_sketch(monkeypatch, 'hosts', '--hosts=a,b')
 
 
-@pytest.mark.parametrize(
-  ('args', 'message'),
-  [
-    (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
-    (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
-    (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
-    (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
-    (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
-  ],
-)
+@pytest.mark.parametrize(('args', 'message'), [
+  (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
+  (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
+  (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
+  (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
+  (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
+])  # fmt: skip
 def test_bad_input_of_a_command_is_one_line(args, message):
   """Catches a page of help, or a traceback, in place of the reason."""
   done = runs.command(*args)

@@ -180,17 +180,14 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize(
-  ('options', 'adapted', 'whole'),
-  [
-    ({}, ['block_0/query', 'block_1/query', 'head'], 0),
-    ({'targets': ('block_1/query',)}, ['block_1/query'], 0),
-    ({'targets': ['block_*']}, ['block_0/query', 'block_1/query'], 0),
-    ({'targets': ('query',), 'trainable': ('head',)},
-     ['block_0/query', 'block_1/query'], 2),
-    ({'targets': ('words',), 'trainable': ('bias',)}, ['words'], 3),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('options', 'adapted', 'whole'), [
+  ({}, ['block_0/query', 'block_1/query', 'head'], 0),
+  ({'targets': ('block_1/query',)}, ['block_1/query'], 0),
+  ({'targets': ['block_*']}, ['block_0/query', 'block_1/query'], 0),
+  ({'targets': ('query',), 'trainable': ('head',)},
+    ['block_0/query', 'block_1/query'], 2),
+  ({'targets': ('words',), 'trainable': ('bias',)}, ['words'], 3),
+])  # fmt: skip
 def test_patterns_match_parts_of_paths_that_follow_one_another(
   options, adapted, whole
 ):

@@ -196,17 +196,13 @@ test_bad_arguments = refused_calls(
   (lambda: cyclic(3, (4, -1)), r'\(4, -1\) must hold integers >= 0'),
   (lambda: cyclic(3, (1.5, 1.5)), r'\(1.5, 1.5\) must hold integers >= 0'),
   (lambda: cyclic(4, (1, 2)), r'\(1, 2\) has the sum 3, not size=4'),
-  (
-    lambda: cyclic(20).desketch(KEY, TABLES[:2], TREE),
-    r'len\(tables\)=2 must be 3',
-  ),
+  (lambda: cyclic(20).desketch(KEY, TABLES[:2], TREE),
+    r'len\(tables\)=2 must be 3'),
   (lambda: cyclic(20).desketch(KEY, TABLES[::-1], TREE), r'table\.shape'),
-  (
-    mixed(lambda b: 'mean' if b > 8 else 'median', lambda b: 1),
-    r"factory\(5\) is not 'linear'",
-  ),
+  (mixed(lambda b: 'mean' if b > 8 else 'median', lambda b: 1),
+    r"factory\(5\) is not 'linear'"),
   (mixed(lambda b: 'mean', lambda b: 1 + (b < 8)), r'adjoint_scale=2\.0'),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(('op', 'message'), [

@@ -27,26 +27,23 @@ POISSON = dict(
 SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
 
 
-@pytest.mark.parametrize(
-  ('fields', 'swept', 'programs'),
-  [
-    ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
-    ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
-    # Seeds draw the quadratics, and the sizes of clients with full batches.
-    ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
-    (FULL | {'partition': 'iid'}, SEEDS, 1),
-    (FULL | {'partition': 'size_skew'}, SEEDS, 2),
-    # Poisson batches are as wide as the largest client, too.
-    (POISSON, SEEDS, 1),
-    (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
-    # The server's rate decays relative to its first value.
-    ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
-    ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
-    # A hyperparameter that an algorithm declares is an array of a program.
-    (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
-    (SAFL, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
-  ],
-)
+@pytest.mark.parametrize(('fields', 'swept', 'programs'), [
+  ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
+  ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
+  # Seeds draw the quadratics, and the sizes of clients with full batches.
+  ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
+  (FULL | {'partition': 'iid'}, SEEDS, 1),
+  (FULL | {'partition': 'size_skew'}, SEEDS, 2),
+  # Poisson batches are as wide as the largest client, too.
+  (POISSON, SEEDS, 1),
+  (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
+  # The server's rate decays relative to its first value.
+  ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
+  ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
+  # A hyperparameter that an algorithm declares is an array of a program.
+  (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
+  (SAFL, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
+])  # fmt: skip
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
   points = sweeps.points(SMALL | fields | {'sweep': swept})
   groups = list(sweeps.groups(dict(enumerate(points))))
