@@ -20,14 +20,9 @@ ALL = np.ones(MANY, bool)
 FIELDS = dict(dataset='quadratics', population=N, cohort=20, batch_size=1)
 FAULTS = dict(over_sampling=1.5, dropout=0.2, deadline=1.5)
 PRIVATE = dict(
-  algorithm='dp_fedavg',
-  noise_multiplier=1.0,
-  clip_norm=1.0,
-  delta=1e-5,
-  accountant='rdp',
-  rounds=10,
-  sampling='poisson',
-)
+  algorithm='dp_fedavg', noise_multiplier=1.0, clip_norm=1.0, delta=1e-5,
+  accountant='rdp', rounds=10, sampling='poisson',
+)  # fmt: skip
 
 
 def outcomes(ids=IDS, present=ALL, seed=0, round=3, **options):

@@ -4,7 +4,6 @@ import draws
 from fl_sketch import experiment, models
 from fl_sketch.data import sources
 from fl_sketch.experiment.config import Config
-from fl_sketch.models import pretrained
 import flax.linen as nn
 import jax
 import numpy as np
@@ -103,16 +102,6 @@ def test_slices_are_taken_before_anything_is_shared():
   assert exp.partition.sizes.sum() == 80
   with pytest.raises(ValueError, match="train_slice='1400:1500'"):
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
-
-
-def test_a_run_starts_from_a_file(tmp_path):
-  linear = {**SMALL, 'model': 'linear'}
-  exp = experiment.build({**linear, 'seed': 3})
-  path = tmp_path / 'model.safetensors'
-  pretrained.save(path, exp.params)
-  second = experiment.build({**linear, 'seed': 4, 'pretrained': str(path)})
-  same = jax.tree.map(np.array_equal, exp.params, second.params)
-  assert jax.tree.all(same)
 
 
 def test_a_private_run_says_that_it_starts_from_a_file():

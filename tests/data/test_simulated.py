@@ -94,11 +94,6 @@ def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(fields):
     jax.tree.map(np.testing.assert_array_equal, batches, expected)
 
 
-def test_another_population_than_the_store_has_is_refused(fields):
-  with pytest.raises(ValueError, match='population=41: 40 clients hold data'):
-    experiment.build(fields | {'population': 41})
-
-
 OWN = {'dataset': 'simulated'}
 test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,

@@ -33,13 +33,9 @@ def start(make, **options):
 def answer(client, state, cohort, n):
   """The message of the n-th client of a cohort."""
   return client(
-    cases.HP,
-    state.params,
-    int(state.round),
-    int(cohort.ids[n]),
-    jax.tree.map(lambda x: x[n], cohort.batches),
-    cases.KEY,
-  )
+    cases.HP, state.params, int(state.round), int(cohort.ids[n]),
+    jax.tree.map(lambda x: x[n], cohort.batches), cases.KEY,
+  )  # fmt: skip
 
 
 def check_rounds(make):
@@ -60,12 +56,9 @@ def check_rounds(make):
     want, metrics = round_fn(cases.HP, want, participants, cases.KEY)
     chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
     moved = simulated.charge(
-      cohort.ids,
-      weight,
-      metrics['uplink_bytes'],
-      metrics['downlink_bytes'],
+      cohort.ids, weight, metrics['uplink_bytes'], metrics['downlink_bytes'],
       outcome,
-    )
+    )  # fmt: skip
     one = {k: metrics[k].item() for k in ('participants', 'finite')}
     assert row == moved | one | {'round': r, 'rejected_clients': 0}
   assert book.totals() == simulated.totals()

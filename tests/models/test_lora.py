@@ -111,13 +111,9 @@ def test_factors_in_layers_are_merged_kernels(name):
   """Catches a factor that a layer does not see, or sees twice."""
   module, params, batch = drawn(name)
   parts = lora.lora(
-    params,
-    KEY,
-    rank=2,
-    alpha=3.0,
-    trainable=('head*',) * (name != 'mlp'),
+    params, KEY, rank=2, alpha=3.0, trainable=('head*',) * (name != 'mlp'),
     targets=('Dense_*',) if name == 'mlp' else ('block_0', 'attention/query'),
-  )
+  )  # fmt: skip
   check_factored(losses.make(module, 'cross_entropy')[0], parts, batch)
 
 

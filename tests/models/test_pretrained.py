@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors import numpy as files
 import torch_models
 
+from tests.models.test_decoder_files import load
 from tests.models.test_models import shapes
 from tests.models.test_transformers_models import make
 
@@ -112,13 +112,6 @@ def by_hand(name, stored, prefix):
       **{ours: norm(f'{block}.{n}') for ours, n in NORMS[name].items()},
     }
   return params | {'head': dense('classifier')}
-
-
-def load(folder, stored, model):
-  """Loads what a file with these arrays has for (module, params)."""
-  path = folder / 'model.safetensors'
-  files.save_file(stored, path)
-  return pretrained.load(path, *model)
 
 
 @each_model

@@ -20,13 +20,9 @@ GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['model_options']['widths']
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
 BASE = SMALL | dict(
-  population=POPULATION,
-  cohort=COHORT,
-  local_steps=1,
-  batch_size=BATCH,
-  eval_every=4,
-  checkpoint_every=4,
-)
+  population=POPULATION, cohort=COHORT, local_steps=1, batch_size=BATCH,
+  eval_every=4, checkpoint_every=4,
+)  # fmt: skip
 SAFL = dict(
   algorithm='safl',
   sketch={'kind': 'block_cyclic', 'size': 64},
@@ -34,13 +30,9 @@ SAFL = dict(
 )
 SCAFFOLD = dict(algorithm='scaffold')
 PRIVATE = dict(
-  algorithm='dp_fedavg',
-  clip_norm=1.0,
-  noise_multiplier=1.0,
-  delta=1e-3,
-  standardize=False,
-  sampling='poisson',
-)
+  algorithm='dp_fedavg', clip_norm=1.0, noise_multiplier=1.0, delta=1e-3,
+  standardize=False, sampling='poisson',
+)  # fmt: skip
 
 
 def built(**fields):

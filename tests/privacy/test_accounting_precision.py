@@ -194,12 +194,9 @@ def parts(draw):
 
 
 releases_and_more = st.tuples(
-  parts(),
-  st.sampled_from([1, 7, 10**4]),
-  st.floats(-3, 6),
-  st.floats(-6, 0),
+  parts(), st.sampled_from([1, 7, 10**4]), st.floats(-3, 6), st.floats(-6, 0),
   st.sampled_from([1e-12, 1e-9, 1e-5]),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize('examples', [3, in_nightly((60,))])

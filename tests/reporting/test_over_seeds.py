@@ -131,14 +131,11 @@ def test_what_cannot_be_drawn_is_named(name, message, tmp_path):
   """Catches an empty figure, and an interval of one run twice."""
   one = write_run(tmp_path / 'one', [0.1, 0.2])
   kinds = {
-    'none': [],
-    'absent': [tmp_path / 'two'],
-    'twice': [one, one],
+    'none': [], 'absent': [tmp_path / 'two'], 'twice': [one, one],
     'damaged': [write_run(tmp_path / 'three', [0.1], seed=1)],
-    'empty': [write_run(tmp_path / 'four', [], seed=1)],
-    'metric': [one],
+    'empty': [write_run(tmp_path / 'four', [], seed=1)], 'metric': [one],
     'apart': [one, write_run(tmp_path / 'five', [None, None, 0.1], seed=1)],
-  }
+  }  # fmt: skip
   if name == 'damaged':
     (tmp_path / 'three' / 'config.json').write_text('{"seed": ')
   y = ['test_los' if name == 'metric' else 'test_accuracy']

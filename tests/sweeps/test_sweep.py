@@ -165,17 +165,6 @@ def test_a_sweep_of_another_problem_is_refused(looped, tmp_path, monkeypatch):
     run(tmp_path, GRID)
 
 
-def test_another_config_is_refused(looped, tmp_path):
-  folder, _ = looped
-  with pytest.raises(
-    workdir.WorkdirError, match=r'rounds: 4 then, 6 now.\. Set'
-  ):
-    run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
-  (tmp_path / 'config.json').write_text('{"rounds"')
-  with pytest.raises(workdir.WorkdirError, match='is not a config'):
-    run(tmp_path, GRID)
-
-
 def test_no_point_runs_where_one_cannot(tmp_path):
   """Catches hours of points before the first that does not fit the model."""
   sizes = {'sketch': {'size': (20, 10**6)}}

@@ -17,13 +17,9 @@ WIDTHS = {'widths': ((3,), (4,))}
 FULL = {'batch_size': 0}
 POISSON = dict(
   algorithm='private_iterative_sketching',
-  sketch={'kind': 'block_cyclic', 'size': 50},
-  batch_order='poisson',
-  clip_norm=1.0,
-  noise_multiplier=1.0,
-  delta=1e-3,
-  standardize=False,
-)
+  sketch={'kind': 'block_cyclic', 'size': 50}, batch_order='poisson',
+  clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False,
+)  # fmt: skip
 SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
 
 
@@ -126,14 +122,11 @@ def row_of(accuracy, diverged=False, **values):
 
 def test_mean_and_standard_error_by_hand(tmp_path):
   rows = [
-    row_of(0.5, client_lr=0.1, seed=0),
-    row_of(0.7, client_lr=0.1, seed=1),
-    row_of(0.9, client_lr=0.1, seed=2),
-    row_of(0.8, client_lr=0.2, seed=0),
-    row_of(0.9, client_lr=0.2, seed=1),
-    row_of(0.99, client_lr=0.3, seed=0),
+    row_of(0.5, client_lr=0.1, seed=0), row_of(0.7, client_lr=0.1, seed=1),
+    row_of(0.9, client_lr=0.1, seed=2), row_of(0.8, client_lr=0.2, seed=0),
+    row_of(0.9, client_lr=0.2, seed=1), row_of(0.99, client_lr=0.3, seed=0),
     row_of(None, client_lr=0.3, seed=1, diverged=True),
-  ]
+  ]  # fmt: skip
   a, b, c = sweep_report.settings(rows)
   assert [s.values['client_lr'] for s in (a, b, c)] == [0.2, 0.1, 0.3]
   # Deviations are 0.2 / sqrt(3) and (0.1 / sqrt(2)) / sqrt(2).

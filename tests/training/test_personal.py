@@ -7,13 +7,13 @@ from fl_sketch.data import store
 from fl_sketch.experiment import config, held_out
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, program
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 import refusals
 import runs
 
+from tests.data.test_data_fields import Tiny
 from tests.training.test_client_metrics import PRIVATE, check, evaluated
 
 pytestmark = pytest.mark.xdist_group('training')
@@ -109,14 +109,6 @@ def test_each_client_draws_by_itself():
   )
   found = of_personal(exp)
   assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
-
-
-class Tiny(nn.Module):
-  num_classes: int
-
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
 
 
 SIZES, HELD = np.array([3, 1, 9, 2, 4]), np.array([2, 0, 5, 1, 3])

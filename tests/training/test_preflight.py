@@ -31,15 +31,9 @@ def scaffold():
 
 
 MEMORY = memory_lib.Memory(
-  devices=2,
-  on_host=True,
-  held={'model': GIB, 'training data': 3 * GIB},
-  state=GIB,
-  round=5 * GIB,
-  evaluation=2 * GIB,
-  process=GIB,
-  mapped=100 * GIB,
-)
+  devices=2, on_host=True, held={'model': GIB, 'training data': 3 * GIB},
+  state=GIB, round=5 * GIB, evaluation=2 * GIB, process=GIB, mapped=100 * GIB,
+)  # fmt: skip
 
 
 def test_peaks():
