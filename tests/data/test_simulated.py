@@ -99,10 +99,8 @@ test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
   ({'dataset': 'stores'}, "dataset='stores' must be .*'store'"),
   ({'dataset': 'store'}, r"'store' requires options \['folder'\]"),
-  (
-    OWN | {'dataset_options': {'folder': 'x'}},
-    "dataset 'simulated' has no options",
-  ),
+  (OWN | {'dataset_options': {'folder': 'x'}},
+    "dataset 'simulated' has no options"),
   (OWN | {'partition': 'dirichlet'}, "partition='dirichlet' is not"),
   (OWN | {'alpha': 0.1}, 'alpha=0.1 has no effect unless'),
-)
+)  # fmt: skip

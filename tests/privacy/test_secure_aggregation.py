@@ -122,8 +122,6 @@ test_graphs_and_keys_that_do_not_cancel_are_refused = refused_calls(
   (lambda: of_ones(0), 'neighbours=0 of clients=8 make no graph'),
   (lambda: of_ones(3), 'neighbours=3 of clients=8 make no graph'),
   (lambda: of_ones(8), 'neighbours=8 of clients=8 make no graph'),
-  (
-    lambda: of_ones(key=jax.random.key(0, impl='rbg')),
-    "kind='rbg' may not cancel",
-  ),
-)
+  (lambda: of_ones(key=jax.random.key(0, impl='rbg')),
+    "kind='rbg' may not cancel"),
+)  # fmt: skip

@@ -185,11 +185,9 @@ def mean_by(kind, groups, **options):
 test_what_cannot_be_is_refused = refused_calls(
   (mean_by('krum', 3), "robust='krum' must be one of"),
   (mean_by('median', 0), 'groups=0 must be >= 1'),
-  (
-    mean_by('median', 3, privacy=Release(4.0).with_hyper(cases.HP)),
-    'robust has no privacy analysis',
-  ),
-)
+  (mean_by('median', 3, privacy=Release(4.0).with_hyper(cases.HP)),
+    'robust has no privacy analysis'),
+)  # fmt: skip
 
 
 CLIENTS, HOSTILE, ROUNDS = 20, 4, 60

@@ -109,9 +109,7 @@ test_bad_types = refused_calls(
   (heavy(jnp.ones((5, 8), jnp.int32)), r"table\.dtype='int32'"),
   (lambda: estimators.l2_norm(3.0), 'float.* must be one array'),
   (heaprix(ONES.astype(jnp.int32)), "dtype='int32'"),
-  (
-    lambda: estimators.gather({'w': ONES + 1j}, jnp.arange(3)),
-    "dtype='complex64'",
-  ),
+  (lambda: estimators.gather({'w': ONES + 1j}, jnp.arange(3)),
+    "dtype='complex64'"),
   error=TypeError,
-)
+)  # fmt: skip

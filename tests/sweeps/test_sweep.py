@@ -16,6 +16,8 @@ import jax
 import pytest
 from runs import SMALL
 
+from tests.sweeps.test_sweep_problems import run
+
 LINEAR = SMALL | {'model': 'linear', 'model_options': None}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
 BOWLS = {
@@ -23,10 +25,6 @@ BOWLS = {
   'rounds_per_dispatch': 2, 'eval_every': 2, 'checkpoint_every': 2,
   'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
 }  # fmt: skip
-
-
-def run(folder, fields, **options):
-  return sweeps.run(fields, folder, progress=False, **options)
 
 
 def numbers(rows):

@@ -13,6 +13,8 @@ from fl_sketch.training import saved_params, workdir
 import numpy as np
 import pytest
 
+from tests.sweeps.test_sweep_problems import run
+
 BOWLS = {
   'dataset': 'quadratics', 'population': 4, 'cohort': 4, 'rounds': 2,
   'eval_every': 2, 'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
@@ -25,10 +27,6 @@ def result_of(loss):
   row = {'round': 1, 'train_loss': loss, 'test_loss': loss}
   params = {'w': np.full(2, loss, np.float32)}
   return sweep_program.Result([row], False, 0.1, {}, params)
-
-
-def run(folder, fields, **options):
-  return sweeps.run(fields, folder, progress=False, **options)
 
 
 @contextlib.contextmanager

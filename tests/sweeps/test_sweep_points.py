@@ -102,16 +102,14 @@ test_sweeps_that_make_no_sense_are_refused = refused(
   ({'client_lr': LOW_HIGH}, 'Set sweep.draws:'),
   ({'seed': (0,), 'draws': 2}, 'draws=2 requires a range'),
   ({'client_lr': LOW_HIGH, 'draws': 0}, 'sweep.draws=0 must be >= 1'),
-  (
-    {'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2},
-    'sweep.client_lr=.* must have 0 < low < high',
-  ),
+  ({'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2},
+    'sweep.client_lr=.* must have 0 < low < high'),
   ({'client_lr': {'low': 1.0}, 'draws': 2}, '0 < low < high'),
   ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps is no float'),
   ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size is no'),
   ({'options': {'nu': LOW_HIGH}, 'draws': 2}, 'options.nu is no float'),
   ({'clint_lr': LOW_HIGH, 'draws': 2}, 'clint_lr is no float'),
-)
+)  # fmt: skip
 
 
 def row_of(accuracy, diverged=False, **values):

@@ -219,9 +219,7 @@ test_steps_that_mean_nothing_are_refused = refusals.refused(
   ({'client_holdout': 0.0}, 'personal_steps=3 requires samples'),
   ({'personal_steps': -1}, 'personal_steps=-1 must be >= 0.'),
   ({'personal_steps': None, 'personal_lr': 0.1}, 'personal_lr=0.1 has no'),
-  (
-    PRIVATE | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
-    "keep_best='personal_loss_mean'",
-  ),
+  (PRIVATE | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
+    "keep_best='personal_loss_mean'"),
   error=config.ConfigError,
-)
+)  # fmt: skip
