@@ -101,18 +101,15 @@ def test_imports_point_to_lower_layers():
   assert not against_the_direction(graph())
 
 
-@pytest.mark.parametrize(
-  ('module', 'code'),
-  [
-    ('rounds.round', 'import fl_sketch.algorithms.safl'),
-    ('rounds.round', 'def f():\n  from fl_sketch.privacy import clipping'),
-    ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import training'),
-    ('models.mlp', 'from fl_sketch.codecs import base'),
-    ('training.loop', 'import fl_sketch'),
-    ('planning.plan', 'from fl_sketch.papers import catalog'),
-    ('planning.plan', 'from papers.common import evaluation'),
-  ],
-)
+@pytest.mark.parametrize(('module', 'code'), [
+  ('rounds.round', 'import fl_sketch.algorithms.safl'),
+  ('rounds.round', 'def f():\n  from fl_sketch.privacy import clipping'),
+  ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import training'),
+  ('models.mlp', 'from fl_sketch.codecs import base'),
+  ('training.loop', 'import fl_sketch'),
+  ('planning.plan', 'from fl_sketch.papers import catalog'),
+  ('planning.plan', 'from papers.common import evaluation'),
+])  # fmt: skip
 def test_an_arrow_against_the_direction_is_reported(module, code):
   """Negative control: the check sees lazy, typed, and same-layer imports."""
   module = f'fl_sketch.{module}'
@@ -121,15 +118,12 @@ def test_an_arrow_against_the_direction_is_reported(module, code):
   assert arrow.startswith(f'{module} -> ')
 
 
-@pytest.mark.parametrize(
-  ('module', 'code'),
-  [
-    ('fl_sketch.rounds.round', 'from . import comms'),
-    ('configs.quickstart', 'from .. import launch'),
-    ('launch.compare', 'from fl_sketch.papers import catalog'),
-    ('papers.catalog', 'from papers.common import lab'),
-  ],
-)
+@pytest.mark.parametrize(('module', 'code'), [
+  ('fl_sketch.rounds.round', 'from . import comms'),
+  ('configs.quickstart', 'from .. import launch'),
+  ('launch.compare', 'from fl_sketch.papers import catalog'),
+  ('papers.catalog', 'from papers.common import lab'),
+])  # fmt: skip
 def test_an_import_that_the_wheel_would_break_is_refused(module, code):
   """Catches names that are right in a checkout and wrong in the wheel."""
   with pytest.raises(AssertionError, match='imports are'):
@@ -173,28 +167,16 @@ def test_every_module_imports_alone():
 
 
 @pytest.mark.representatives('fl_sketch', 'accountant')
-@pytest.mark.parametrize(
-  ('code', 'absent'),
-  [
-    pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
-    pytest.param(
-      f'from fl_sketch.privacy.accounting import {ACCOUNTANT}\n'
-      'gaussian.gaussian_epsilon(1.0, 1e-5)',
-      'jax dp_accounting',
-      id='accountant',
-    ),
-    pytest.param(
-      'import fl_sketch.rounds',
-      'fl_sketch.algorithms fl_sketch.privacy',
-      id='rounds',
-    ),
-    pytest.param(
-      'from fl_sketch.training import loaded, loop, sinks',
-      'matplotlib pandas tensorboardX wandb',
-      id='training',
-    ),
-  ],
-)
+@pytest.mark.parametrize(('code', 'absent'), [
+  pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
+  pytest.param(f'from fl_sketch.privacy.accounting import {ACCOUNTANT}\n'
+    'gaussian.gaussian_epsilon(1.0, 1e-5)', 'jax dp_accounting',
+    id='accountant'),
+  pytest.param('import fl_sketch.rounds',
+    'fl_sketch.algorithms fl_sketch.privacy', id='rounds'),
+  pytest.param('from fl_sketch.training import loaded, loop, sinks',
+    'matplotlib pandas tensorboardX wandb', id='training'),
+])  # fmt: skip
 def test_a_package_loads_only_what_it_needs(code, absent):
   loaded = f'set({absent.split()}) & set(sys.modules)'
   check = f'{code}\nimport sys\nassert not {loaded}, {loaded}'

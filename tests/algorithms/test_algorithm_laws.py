@@ -59,17 +59,14 @@ def sent_in(make, r, client):
 
 
 @pytest.mark.covers('S4-Rem3.1')
-@pytest.mark.parametrize(
-  ('name', 'options', 'constant'),
-  [
-    ('fetchsgd', {'k': 2}, True),
-    ('safl', {}, False),
-    ('iterative_sketching', {}, False),
-    ('fedsketch_privix', {}, False),
-    ('fedsketch_heaprix', {'k': 2}, False),
-    ('fedsketchgate', {'local_steps': 3}, False),
-  ],
-)
+@pytest.mark.parametrize(('name', 'options', 'constant'), [
+  ('fetchsgd', {'k': 2}, True),
+  ('safl', {}, False),
+  ('iterative_sketching', {}, False),
+  ('fedsketch_privix', {}, False),
+  ('fedsketch_heaprix', {'k': 2}, False),
+  ('fedsketchgate', {'local_steps': 3}, False),
+])  # fmt: skip
 def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
   name, options, constant
 ):
@@ -138,10 +135,6 @@ test_memories_that_mean_nothing_are_refused = refused_calls(
   (lambda: decayed(residual_decay=1.1, error_feedback=True), 'decay=1.1'),
   (lambda: demo(momentum=0.0), 'momentum=0.0 must be'),
   (lambda: demo(momentum=1.5), 'momentum=1.5 must be'),
-  (
-    lambda: linear(
-      'safl', sketch=MEAN, privacy=cases.RELEASE, client_momentum=0.9
-    )(HP),
-    r'Private safl .*client_momentum=0.9',
-  ),
-)
+  (lambda: linear('safl', sketch=MEAN, privacy=cases.RELEASE,
+    client_momentum=0.9)(HP), r'Private safl .*client_momentum=0.9'),
+)  # fmt: skip

@@ -80,19 +80,13 @@ test_what_slopes_cannot_have_is_refused = refused_calls(
   (lambda: decayed(cases.HP), r'weight_decay=0\.1 is not supported'),
   (lambda: config(epsilon=1.0), "algorithm='decomfl' has no private"),
   (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),
-  (
-    lambda: config(algorithm='ferret', options={'size': 9}, epsilon=1.0),
-    'no private form',
-  ),
-  (
-    lambda: config(local_optimizer={'kind': 'adamw'}),
-    "local_optimizer=.'kind': 'adamw'.",
-  ),
+  (lambda: config(algorithm='ferret', options={'size': 9}, epsilon=1.0),
+    'no private form'),
+  (lambda: config(local_optimizer={'kind': 'adamw'}),
+    "local_optimizer=.'kind': 'adamw'."),
   (lambda: config(client_clip=1.0), 'client_clip=1.0 is not supported by'),
   (private_round_local, 'RoundLocal has no privacy analysis'),
-  (
-    lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2),
-    'size=2 is not between 3 layers',
-  ),
+  (lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2),
+    'size=2 is not between 3 layers'),
   (lambda: allocate(np.ones(2), np.array([5, 1]), 7), 'size=7 .* d=6'),
-)
+)  # fmt: skip

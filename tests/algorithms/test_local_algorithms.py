@@ -47,15 +47,11 @@ def test_fednova_weighs_directions_not_lengths():
   np.testing.assert_allclose(state.params, [want], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-  'form',
-  [
-    'adamw(b2=0.9, eps=1e-3)',
-    local.Optimizer(lambda rate: optax.adamw(rate, b2=0.9, eps=1e-3)),
-    optax.adamw(float(cases.HP.client_lr), b2=0.9, eps=1e-3),
-  ],
-  ids=['text', 'optimizer', 'transformation'],
-)
+@pytest.mark.parametrize('form', [
+  'adamw(b2=0.9, eps=1e-3)',
+  local.Optimizer(lambda rate: optax.adamw(rate, b2=0.9, eps=1e-3)),
+  optax.adamw(float(cases.HP.client_lr), b2=0.9, eps=1e-3),
+], ids=['text', 'optimizer', 'transformation'])  # fmt: skip
 def test_every_form_of_an_optimizer_is_the_optimizer(form):
   """Catches options or a learning rate that get lost in one of the forms."""
   params, rate = cases.PARAMS, cases.HP.client_lr

@@ -29,14 +29,9 @@ class Run:
     options |= {'targets': ('w',), 'trainable': ('b',)}
     c = config.Config(algorithm=NAMES[kind], lora=options)
     whole = problem.Problem(
-      data={},
-      test={},
-      params={'w': jnp.asarray(KERNEL), 'b': jnp.zeros(2)},
-      loss_fn=cases.loss_fn,
-      metrics_fn=cases.loss_fn,
-      labels=None,
-      scale={},
-    )
+      data={}, test={}, params={'w': jnp.asarray(KERNEL), 'b': jnp.zeros(2)},
+      loss_fn=cases.loss_fn, metrics_fn=cases.loss_fn, labels=None, scale={},
+    )  # fmt: skip
     task = adapted.problem(c, whole)
     exact = NAMES[kind] == kind
     scale = {'lora_scale': cases.SCALE} if exact else {}

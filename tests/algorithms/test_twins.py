@@ -57,13 +57,10 @@ def linear(monkeypatch):
   monkeypatch.setattr(twins_base, 'gradient', gradient)
 
 
-@pytest.mark.parametrize(
-  ('name', 'options'),
-  [
-    ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
-    ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
-  ],
-)
+@pytest.mark.parametrize(('name', 'options'), [
+  ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
+  ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
+])  # fmt: skip
 def test_error_feedback_sends_all_in_the_end(linear, name, options):
   same(play(name, ALL + SILENT, **options), play('fedavg', ALL))
   short = play(name, ALL, **options) - play('fedavg', ALL)
@@ -71,17 +68,14 @@ def test_error_feedback_sends_all_in_the_end(linear, name, options):
 
 
 @pytest.mark.representatives('fetchsgd-options2-1')
-@pytest.mark.parametrize(
-  ('name', 'options', 'gain'),
-  [
-    ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
-    ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
-    ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
-    ('demo', {'codec': codecs.top_k(1), 'momentum': 1.0, 'signs': False}, 1),
-    # 1 + 1/2 + 1/4 + ... = 2.
-    ('fetchsgd', SUBTRACT | {'sketch': IDENTITY, 'k': 2, 'momentum': 0.5}, 2),
-  ],
-)
+@pytest.mark.parametrize(('name', 'options', 'gain'), [
+  ('sketched_sgd', {'sketch': COUNT, 'k': 1}, 1),
+  ('sketched_sgd', {'sketch': IDENTITY, 'k': 2, 'candidates': 1}, 1),
+  ('fetchsgd', {'sketch': IDENTITY, 'k': 2, 'momentum': 0.0}, 1),
+  ('demo', {'codec': codecs.top_k(1), 'momentum': 1.0, 'signs': False}, 1),
+  # 1 + 1/2 + 1/4 + ... = 2.
+  ('fetchsgd', SUBTRACT | {'sketch': IDENTITY, 'k': 2, 'momentum': 0.5}, 2),
+])  # fmt: skip
 def test_error_in_gradients_is_sent_in_the_end(linear, name, options, gain):
   fast = Hyper(server_lr=gain * Hyper().server_lr)
   same(play(name, ALL + SILENT, **options), play('fedsgd', ALL, fast))

@@ -82,13 +82,9 @@ def test_the_table_has_medians_and_ratios():
 def test_the_command(tmp_path):
   out = tmp_path / 'new' / 'out'
   done = command(
-    '--dims=1024,2048',
-    '--sizes=64,4096',
-    '--clients=1',
-    '--operators=uniform_sampling',
-    '--repeats=1',
-    f'--out={out}',
-  )
+    '--dims=1024,2048', '--sizes=64,4096', '--clients=1',
+    '--operators=uniform_sampling', '--repeats=1', f'--out={out}',
+  )  # fmt: skip
   assert done.returncode == 0, done.stderr
   assert done.devices == {'cpu_devices': 1}  # a sketch uses every core
   assert done.stdout.count('| uniform_sampling | numpy choice |') == 2

@@ -187,17 +187,11 @@ def test_packing_of_any_width_there_and_back(bits):
 
 
 TWINS = {
-  'chunked_top_k': chunked_twin,
-  'dct_top_k': cosines_twin,
-  'eden': eden_twin,
-  'bfloat16': bfloat16_twin,
-  'int4': scaled_twin,
-  'int8': scaled_twin,
-  'top_k': top_k_twin,
-  'sign': sign_twin,
-  'qsgd': qsgd_twin,
+  'chunked_top_k': chunked_twin, 'dct_top_k': cosines_twin, 'eden': eden_twin,
+  'bfloat16': bfloat16_twin, 'int4': scaled_twin, 'int8': scaled_twin,
+  'top_k': top_k_twin, 'sign': sign_twin, 'qsgd': qsgd_twin,
   'quantized_top_k': quantized_twin,
-}
+}  # fmt: skip
 
 
 # A chunk is one cosine: the place of the next largest is that of a rounding.

@@ -130,15 +130,12 @@ def test_a_codec_that_does_not_suit_the_table_is_refused():
     rounds.init(make(cases.HP), PARAMS, cases.POPULATION)
 
 
-@pytest.mark.parametrize(
-  'terms',
-  [
-    {'trust': 'local'},
-    {'trust': 'secure_aggregation'},
-    {'bound': 'quantile', 'count_stddev': 1.0},
-    {'before_sketch': True},
-  ],
-)
+@pytest.mark.parametrize('terms', [
+  {'trust': 'local'},
+  {'trust': 'secure_aggregation'},
+  {'bound': 'quantile', 'count_stddev': 1.0},
+  {'before_sketch': True},
+])  # fmt: skip
 def test_no_codec_where_it_would_undo_noise_or_bound(terms):
   """Catches a codec of messages that have to be integers of the grid."""
   make = safl(codecs.int8(), privacy=Release(4.0, **terms))

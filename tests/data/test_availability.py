@@ -20,14 +20,9 @@ ALL = np.ones(MANY, bool)
 FIELDS = dict(dataset='quadratics', population=N, cohort=20, batch_size=1)
 FAULTS = dict(over_sampling=1.5, dropout=0.2, deadline=1.5)
 PRIVATE = dict(
-  algorithm='dp_fedavg',
-  noise_multiplier=1.0,
-  clip_norm=1.0,
-  delta=1e-5,
-  accountant='rdp',
-  rounds=10,
-  sampling='poisson',
-)
+  algorithm='dp_fedavg', noise_multiplier=1.0, clip_norm=1.0, delta=1e-5,
+  accountant='rdp', rounds=10, sampling='poisson',
+)  # fmt: skip
 
 
 def outcomes(ids=IDS, present=ALL, seed=0, round=3, **options):
@@ -175,35 +170,25 @@ test_what_means_nothing_is_refused = refused(
   lambda fields: config.Config.from_mapping(FIELDS | fields),
   ({'over_sampling': 0.9}, 'over_sampling=0.9 must be in .1,'),
   ({'over_sampling': 3.1}, 'cohort=20 x over_sampling=3.1'),
-  (
-    {'over_sampling': 1.5, 'sampling': 'poisson'},
-    'over_sampling=1.5 has no effect',
-  ),
+  ({'over_sampling': 1.5, 'sampling': 'poisson'},
+    'over_sampling=1.5 has no effect'),
   ({'response_sigma': 1.0}, 'response_sigma=1.0 has no effect'),
-  (
-    {'cohort': N, 'dropout': 0.1} | GOSSIP,
-    "algorithm='decentralised' requires",
-  ),
+  ({'cohort': N, 'dropout': 0.1} | GOSSIP,
+    "algorithm='decentralised' requires"),
   ({'byzantine': 0.1}, 'Set byzantine and attack together,'),
   (NAN | {'byzantine': 0.005}, 'byzantine=0.005 of population=60'),
-  (
-    {'deadline': 0.5, 'response_sigma': 0.0},
-    'deadline=0.5: with response_sigma=0',
-  ),
+  ({'deadline': 0.5, 'response_sigma': 0.0},
+    'deadline=0.5: with response_sigma=0'),
   ({'robust': 'median'}, 'Set robust and groups together, or'),
   ({'robust': 'median', 'groups': 2}, 'groups=2: robust aggregation'),
   ({'robust': 'median', 'groups': 61}, 'groups=61: robust aggregation'),
-  (
-    {'robust': 'median', 'groups': 3, 'algorithm': 'scaffold'},
-    "robust='median' has no effect",
-  ),
-  (
-    PRIVATE | {'dropout': 0.1, 'bound': 'quantile', 'count_stddev': 2.0},
-    "bound='quantile' does not support",
-  ),
+  ({'robust': 'median', 'groups': 3, 'algorithm': 'scaffold'},
+    "robust='median' has no effect"),
+  (PRIVATE | {'dropout': 0.1, 'bound': 'quantile', 'count_stddev': 2.0},
+    "bound='quantile' does not support"),
   (PRIVATE | {'trust': 'local', 'deadline': 1.0}, 'A private config requires'),
   (PRIVATE | {'max_payload_norm': 1.0}, 'byzantine, robust and'),
-)
+)  # fmt: skip
 
 
 def test_dropouts_do_not_change_the_account_of_a_private_run():

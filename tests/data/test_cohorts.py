@@ -18,13 +18,10 @@ CASES = {
   'poisson overflow': ('poisson', 40, {'probability': 0.5, 'max_cohort': 9}),
   'poisson all': ('poisson', 9, {'probability': 1.0}),
   'allocation': ('random_allocation', 40, {'epoch_rounds': 4}),
-  'allocation overflow': (
-    'random_allocation',
-    40,
-    {'epoch_rounds': 2, 'max_cohort': 9},
-  ),
+  'allocation overflow': ('random_allocation', 40,
+    {'epoch_rounds': 2, 'max_cohort': 9}),
   'allocation all': ('random_allocation', 9, {'epoch_rounds': 1}),
-}
+}  # fmt: skip
 each_case = pytest.mark.parametrize('case', CASES.values(), ids=CASES.keys())
 ROUNDS = 2000
 
@@ -62,16 +59,10 @@ def test_a_round_depends_on_seed_and_round_only(case):
     assert len(np.flatnonzero(before[0][1])) == population
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    'fixed',
-    'with replacement',
-    'poisson',
-    'poisson overflow',
-    'allocation overflow',
-  ],
-)
+@pytest.mark.parametrize('name', [
+  'fixed', 'with replacement', 'poisson', 'poisson overflow',
+  'allocation overflow',
+])  # fmt: skip
 def test_clients_are_equally_likely(name):
   kind, population, options = CASES[name]
   taken = np.zeros(population + 1)
@@ -224,21 +215,15 @@ test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.fixed_size(0, -1, 8, 2), 'round=-1 must be >= 0'),
   (lambda: cohorts.poisson(0, 0, 8, 0.0), 'probability='),
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability='),
-  (
-    lambda: cohorts.random_allocation(0, 0, 8, 0),
-    'epoch_rounds=0 must be >= 1',
-  ),
-  (
-    lambda: cohorts.default_max_cohort(8, 0.5, 1.0),
-    r'tail=1\.0 must be > 0 and < 1',
-  ),
+  (lambda: cohorts.random_allocation(0, 0, 8, 0),
+    'epoch_rounds=0 must be >= 1'),
+  (lambda: cohorts.default_max_cohort(8, 0.5, 1.0),
+    r'tail=1\.0 must be > 0 and < 1'),
   (lambda: cohorts.default_max_cohort(8, 0.5, NAN), 'tail=nan must be finite'),
   (lambda: cohorts.sample('no', 0, 0, 8), "kind='no' must be"),
-  (
-    lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
-    "kind='fixed_size' has no option='size'",
-  ),
-)
+  (lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2),
+    "kind='fixed_size' has no option='size'"),
+)  # fmt: skip
 
 
 def _z(count, trials, probability):

@@ -4,7 +4,6 @@ import draws
 from fl_sketch import experiment, models
 from fl_sketch.data import sources
 from fl_sketch.experiment.config import Config
-from fl_sketch.models import pretrained
 import flax.linen as nn
 import jax
 import numpy as np
@@ -32,45 +31,27 @@ test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**SMALL | fields),
   ({'train_slice': '5'}, "train_slice='5' must be A:B,"),
   ({'dataset': 'quadratics', 'train_slice': ':3'}, "train_slice=':3' is not"),
-  (
-    {'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
-    'pretrained=.* requires its',
-  ),
+  ({'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
+    'pretrained=.* requires its'),
   ({'dataset_options': {'length': 9}}, "dataset 'digits' has no options"),
   ({'model': 'bert_nano'}, "model='bert_nano' takes"),
   ({'dataset': 'text'}, r"'text' requires options \['path'\]"),
-  (
-    BERT | {'model': 'mlp', 'model_options': None},
-    "model='mlp' takes images, but",
-  ),
-  (
-    {
-      'dataset': 'text',
-      'dataset_options': {'path': 'x'},
-      'model': 'lstm',
-      'model_options': {'last': True},
-    },
-    "model_options=.'last': True.",
-  ),
-  (
-    BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
-    "dataset_options=.'vocabulary':",
-  ),
-  (
-    BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
-    "dataset='sst2' makes its",
-  ),
-)
+  (BERT | {'model': 'mlp', 'model_options': None},
+    "model='mlp' takes images, but"),
+  ({'dataset': 'text', 'dataset_options': {'path': 'x'}, 'model': 'lstm',
+    'model_options': {'last': True}}, "model_options=.'last': True."),
+  (BERT | {'dataset_options': {'vocabulary': 120, 'tokenizer': 'x'}},
+    "dataset_options=.'vocabulary':"),
+  (BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
+    "dataset='sst2' makes its"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ('dataset', 'options'),
-  [
-    ('sst2', {'tokenizer': 'x'}),
-    ('text', {'path': 'x', 'tokenizer': 'x'}),
-    ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
-  ],
-)
+@pytest.mark.parametrize(('dataset', 'options'), [
+  ('sst2', {'tokenizer': 'x'}),
+  ('text', {'path': 'x', 'tokenizer': 'x'}),
+  ('text', {'path': 'x', 'tokens': 'characters', 'letters': 'ab'}),
+])  # fmt: skip
 def test_a_private_config_may_use_a_published_tokenizer(dataset, options):
   """Catches a vocabulary of the clients' own words in a private run."""
   fields = SMALL | BERT | PRIVATE | {'dataset': dataset}
@@ -121,16 +102,6 @@ def test_slices_are_taken_before_anything_is_shared():
   assert exp.partition.sizes.sum() == 80
   with pytest.raises(ValueError, match="train_slice='1400:1500'"):
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
-
-
-def test_a_run_starts_from_a_file(tmp_path):
-  linear = {**SMALL, 'model': 'linear'}
-  exp = experiment.build({**linear, 'seed': 3})
-  path = tmp_path / 'model.safetensors'
-  pretrained.save(path, exp.params)
-  second = experiment.build({**linear, 'seed': 4, 'pretrained': str(path)})
-  same = jax.tree.map(np.array_equal, exp.params, second.params)
-  assert jax.tree.all(same)
 
 
 def test_a_private_run_says_that_it_starts_from_a_file():

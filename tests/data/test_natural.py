@@ -63,14 +63,11 @@ def test_what_is_written_comes_out_of_the_store(
       np.testing.assert_array_equal(y, want['label'][order])
 
 
-@pytest.mark.parametrize(
-  ('names', 'read'),
-  [
-    (['train', 'heldout', 'test'], 'test'),
-    (['train', 'heldout'], 'heldout'),
-    (['all_train', 'digits_only_test', 'all_test'], 'all_test'),
-  ],
-)
+@pytest.mark.parametrize(('names', 'read'), [
+  (['train', 'heldout', 'test'], 'test'),
+  (['train', 'heldout'], 'heldout'),
+  (['all_train', 'digits_only_test', 'all_test'], 'all_test'),
+])  # fmt: skip
 def test_splits_of_sqlite_have_the_names_of_the_reference(names, read):
   """Catches a test that is not found by the name that it has in SQLite."""
   assert tff._splits({*names}, 'file', False) == {

@@ -67,18 +67,15 @@ def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
   assert np.asarray(data.test['y']).tolist() == [0, 99, 1, 99, 2, 99]
 
 
-@pytest.mark.parametrize(
-  ('text', 'follows', 'counts', 'said'),
-  [
-    # LEAF counts 79 texts of a test more than it writes.
-    ('ROMEO', ['a', 'a'], (2, 2 + 79), None),
-    ('ROMEO', ['a', 'a'], (2 + 79, 2), 'num_samples=81 of user .* has 2'),
-    ('ROMEÖ', ['a', 'a'], (2, 2), 'letters of LEAF'),
-    ('ROMEO', ['a'], (2, 2), 'has 1 labels of user'),
-    ('ROMEO', ['ab', 'ab'], (2, 2), 'a label of several letters'),
-    ('ROMEO', 2, (2, 2), 'all.json cannot be read'),
-  ],
-)
+@pytest.mark.parametrize(('text', 'follows', 'counts', 'said'), [
+  # LEAF counts 79 texts of a test more than it writes.
+  ('ROMEO', ['a', 'a'], (2, 2 + 79), None),
+  ('ROMEO', ['a', 'a'], (2 + 79, 2), 'num_samples=81 of user .* has 2'),
+  ('ROMEÖ', ['a', 'a'], (2, 2), 'letters of LEAF'),
+  ('ROMEO', ['a'], (2, 2), 'has 1 labels of user'),
+  ('ROMEO', ['ab', 'ab'], (2, 2), 'a label of several letters'),
+  ('ROMEO', 2, (2, 2), 'all.json cannot be read'),
+])  # fmt: skip
 def test_odd_texts_of_leaf_are_refused(
   text, follows, counts, said, files, tmp_path
 ):
@@ -165,16 +162,13 @@ def test_several_labels_of_an_image(files, tmp_path):
   np.testing.assert_array_equal(data.train['x'], np.concatenate(images))
 
 
-@pytest.mark.parametrize(
-  ('place', 'value'),
-  [
-    ('train/train0/labels_col', [0, 99]),
-    ('train/train0/labels_col', [0, -1]),
-    ('train/train0/labels_col', [0]),
-    ('train/train0/images', 3),
-    ('metadata/label_mapping', '{oops'),
-  ],
-)
+@pytest.mark.parametrize(('place', 'value'), [
+  ('train/train0/labels_col', [0, 99]),
+  ('train/train0/labels_col', [0, -1]),
+  ('train/train0/labels_col', [0]),
+  ('train/train0/images', 3),
+  ('metadata/label_mapping', '{oops'),
+])  # fmt: skip
 def test_odd_values_of_flair_are_refused(place, value, files, tmp_path):
   """Catches a bare traceback, and labels that are those of others."""
   natural_files.KINDS['flair'](files, range(2))

@@ -92,17 +92,13 @@ def spoiled(samples, value=np.nan, row=0):
 
 
 test_numbers_that_are_not_finite_are_refused = refused_calls(
-  (
-    lambda: assembled({'a': arrays(2), 'b': spoiled(3)}),
-    "client 'b': 'x' is N",
-  ),
-  (
-    lambda: assembled([spoiled(3, np.inf)] * 5),
-    '0, 1, 2 and 2 more: .* in 10 ',
-  ),
+  (lambda: assembled({'a': arrays(2), 'b': spoiled(3)}),
+    "client 'b': 'x' is N"),
+  (lambda: assembled([spoiled(3, np.inf)] * 5),
+    '0, 1, 2 and 2 more: .* in 10 '),
   (lambda: assembled([arrays(2)], spoiled(2)), "the test: 'x' is NaN or infin"),
   (lambda: assembled([arrays(2)], start=()), 'model has no parameters'),
-)
+)  # fmt: skip
 
 
 def test_samples_that_nobody_holds_may_be_anything():

@@ -94,20 +94,13 @@ def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(fields):
     jax.tree.map(np.testing.assert_array_equal, batches, expected)
 
 
-def test_another_population_than_the_store_has_is_refused(fields):
-  with pytest.raises(ValueError, match='population=41: 40 clients hold data'):
-    experiment.build(fields | {'population': 41})
-
-
 OWN = {'dataset': 'simulated'}
 test_fields_that_do_not_fit_a_store_are_named = refused(
   config.Config.from_mapping,
   ({'dataset': 'stores'}, "dataset='stores' must be .*'store'"),
   ({'dataset': 'store'}, r"'store' requires options \['folder'\]"),
-  (
-    OWN | {'dataset_options': {'folder': 'x'}},
-    "dataset 'simulated' has no options",
-  ),
+  (OWN | {'dataset_options': {'folder': 'x'}},
+    "dataset 'simulated' has no options"),
   (OWN | {'partition': 'dirichlet'}, "partition='dirichlet' is not"),
   (OWN | {'alpha': 0.1}, 'alpha=0.1 has no effect unless'),
-)
+)  # fmt: skip

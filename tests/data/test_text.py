@@ -62,14 +62,11 @@ def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
   assert tokens.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
 
 
-@pytest.mark.parametrize(
-  ('name', 'written', 'message'),
-  [
-    ('vocab.txt', '[PAD]\n[UNK]\n[SEP]\n', r'has no token \[CLS\]'),
-    ('vocab.txt', '[PAD]\n[CLS]\n[SEP]\n', r'has no token \[UNK\]'),
-    ('tokenizer.json', '{"model": ', 'tokenizer.json is no tokenizer: '),
-  ],
-)
+@pytest.mark.parametrize(('name', 'written', 'message'), [
+  ('vocab.txt', '[PAD]\n[UNK]\n[SEP]\n', r'has no token \[CLS\]'),
+  ('vocab.txt', '[PAD]\n[CLS]\n[SEP]\n', r'has no token \[UNK\]'),
+  ('tokenizer.json', '{"model": ', 'tokenizer.json is no tokenizer: '),
+])  # fmt: skip
 def test_a_damaged_tokenizer_is_refused(tmp_path, name, written, message):
   (tmp_path / name).write_text(written)
   with pytest.raises(sources.DataError, match=message):

@@ -23,16 +23,13 @@ def text_of(**fields):
   return ' '.join(experiment.account(c).statement.caveats)
 
 
-@pytest.mark.parametrize(
-  ('fields', 'said'),
-  [
-    (EVERYONE, False),
-    (EVERYONE | GATE, True),
-    (EVERYONE | GATE | {'adjacency': 'replace_one'}, False),
-    (EVERYONE | RESIDUALS, True),
-    (EVERYONE | {'weight_decay': 0.1}, True),
-  ],
-)
+@pytest.mark.parametrize(('fields', 'said'), [
+  (EVERYONE, False),
+  (EVERYONE | GATE, True),
+  (EVERYONE | GATE | {'adjacency': 'replace_one'}, False),
+  (EVERYONE | RESIDUALS, True),
+  (EVERYONE | {'weight_decay': 0.1}, True),
+])  # fmt: skip
 def test_zero_out_is_no_absent_client_where_clients_keep_something(
   fields, said
 ):

@@ -216,10 +216,8 @@ test_what_does_not_fit_is_refused = refused_calls(
   (values_of(squares, test=arrays(0)), "the test: lengths {'x': 0, 'y': 0}"),
   (values_of(squares, [arrays(3, y=np.zeros(2, int))]), "{'x': 3, 'y': 2}"),
   (values_of(squares, [arrays(3, z=np.zeros(3))]), 'client 0: has arrays'),
-  (
-    values_of(squares, [arrays(3, x=np.zeros((3, 2)))]),
-    r"'x' is float32\(2,\)",
-  ),
+  (values_of(squares, [arrays(3, x=np.zeros((3, 2)))]),
+    r"'x' is float32\(2,\)"),
   (values_of(squares, [MASKED], MASKED), "'mask' is reserved"),
   (values_of(lambda w, b: {'miss': b['x'] @ w}), r"'miss': \(2,\)"),
   (values_of(lambda w, b: {'loss': (b['x'] @ w).mean()}), r"'loss': \(\)"),
@@ -227,7 +225,7 @@ test_what_does_not_fit_is_refused = refused_calls(
   (values_of(lambda w, b: squares(w, b) | {'count': b['y']}), "s {'count'"),
   (values_of(lambda w, b: {'loss': (b['x'], b['y'])}), r'\(\(2, 3\), \(2,\)\)'),
   (values_of(lambda w, b: (b['x'] @ w).mean()), r'values \(\) of 2 samples'),
-)
+)  # fmt: skip
 
 
 def test_a_module_may_take_tokens():

@@ -8,7 +8,6 @@ import typing
 
 import cases
 from fl_sketch import algorithms, experiment, models, training
-from fl_sketch.data import sources
 from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.experiment.fields import registries
@@ -67,16 +66,10 @@ def on_tiny_store(fields, folder):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-  ('name', 'variant'),
-  [
-    ('femnist', 'onebit'),
-    ('shakespeare', 'plays'),
-    ('stackoverflow', 'fedavg'),
-    ('natural', 'reddit,onebit'),
-    ('natural', 'inaturalist'),
-  ],
-)
+@pytest.mark.parametrize(('name', 'variant'), [
+  ('femnist', 'onebit'), ('shakespeare', 'plays'), ('stackoverflow', 'fedavg'),
+  ('natural', 'reddit,onebit'), ('natural', 'inaturalist'),
+])  # fmt: skip
 def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
   """Catches a model, loss or table that does not suit the data of a kind.
 
@@ -222,23 +215,6 @@ test_what_does_not_fit_together_is_refused_before_training = refused(
     'population=1000000 exceeds 100000'),
   error=config.ConfigError,
 )  # fmt: skip
-
-
-def test_a_defect_of_other_code_is_no_error_of_the_config(monkeypatch):
-  """Catches a ValueError of flax, or of a user's model, that is renamed."""
-
-  def broken(*_):
-    raise ValueError('a defect')
-
-  monkeypatch.setattr(models, 'as_model', broken)
-  with pytest.raises(ValueError, match='a defect') as error:
-    experiment.build(SMALL)
-  assert type(error.value) is ValueError
-
-
-def test_a_missing_dataset_says_what_to_do(tmp_path):
-  with pytest.raises(sources.DataError, match='mnist'):
-    experiment.build(SMALL | {'dataset': 'mnist'}, str(tmp_path))
 
 
 @pytest.mark.covers('S0-Eq1', 'S2-Eq1')

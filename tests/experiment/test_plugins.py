@@ -52,14 +52,10 @@ class Net(nn.Module):
 def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
   """Sketched FedAvg with momentum on the server; gets local work, no task."""
   return federated(
-    local,
-    t.sketch(sketch),
-    aggregation.mean_over_cohort(),
-    t.broadcast(),
-    t.desketch(sketch),
-    optax.trace(beta, nesterov=nesterov),
+    local, t.sketch(sketch), aggregation.mean_over_cohort(), t.broadcast(),
+    t.desketch(sketch), optax.trace(beta, nesterov=nesterov),
     optax.scale_by_learning_rate(hp.server_lr),
-  )
+  )  # fmt: skip
 
 
 def shrunk(size: int, factor=1.0):

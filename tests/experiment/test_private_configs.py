@@ -37,10 +37,8 @@ test_a_config_that_means_nothing_is_refused = refused(
   (MASKED | {'simulated_cohort': 8}, 'simulated_cohort=8 does not'),
   ({'simulated_cohort': 8, 'bound': 'quantile'}, "bound='quantile': noise of"),
   (SAMPLES | {'simulated_cohort': 8}, r'simulated_cohort=8 has no'),
-  (
-    ALLOCATED | {'population': 7, 'cohort': 2, 'simulated_cohort': 4},
-    'The simulated population',
-  ),
+  (ALLOCATED | {'population': 7, 'cohort': 2, 'simulated_cohort': 4},
+    'The simulated population'),
   (MASKED | {'min_honest': 5}, 'min_honest=5 exceeds cohort=4'),
   (MASKED | {'neighbours': 3}, 'neighbours=3 must be even and'),
   (MASKED | {'neighbours': 4}, 'neighbours=4 must be even and'),
@@ -58,7 +56,7 @@ test_a_config_that_means_nothing_is_refused = refused(
   (NOISY | MASKED, "public_metrics='private'"),
   (NOISY | FIXED | {'trust': 'local'}, "public_metrics='private'"),
   (NOISY | SAMPLES, "public_metrics='private'"),
-)
+)  # fmt: skip
 
 
 test_what_has_no_account_is_refused_before_training = refused(

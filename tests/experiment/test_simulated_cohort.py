@@ -82,16 +82,13 @@ def signal(**fields):
   return privacy_report.signal(c, experiment.account(c))
 
 
-@pytest.mark.parametrize(
-  ('fields', 'louder'),
-  [
-    ({}, 1),
-    ({'simulated_cohort': 1000}, 50**-2),
-    ({'trust': 'local'}, 20),
-    ({'trust': 'secure_aggregation', 'min_honest': 5}, 4),
-    ({'trust': 'secure_aggregation'}, 1),
-  ],
-)
+@pytest.mark.parametrize(('fields', 'louder'), [
+  ({}, 1),
+  ({'simulated_cohort': 1000}, 50**-2),
+  ({'trust': 'local'}, 20),
+  ({'trust': 'secure_aggregation', 'min_honest': 5}, 4),
+  ({'trust': 'secure_aggregation'}, 1),
+])  # fmt: skip
 def test_the_account_tells_the_signal_to_noise_ratio(fields, louder):
   """Catches another number of coordinates, cohort, or share of clients."""
   shared = SMALL | TABLE | {'noise_multiplier': 2.0}

@@ -9,39 +9,25 @@ FIELDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ('given', 'values', 'left_out'),
-  [
-    (['algorithm'], {'algorithm': 'fedavg'}, ['sketch', 'sweep.sketch']),
-    (
-      ['sketch.kind'],
-      {'sketch': {'kind': 'count_sketch', 'size': 9, 'rows': 2}},
-      ['sketch.size', 'sweep.sketch.size'],
-    ),
-    (
-      ['sketch'],
-      {'sketch': {'kind': 'count_sketch', 'cols': 5}},
-      ['sweep.sketch.size'],
-    ),
-    (['sketch'], {'sketch': {'kind': None}}, ['sweep.sketch']),
-    (['sketch'], {'sketch': {'kind': 'gaussian', 'size': 3}}, []),
-    # Whole sketches name their kinds, whichever the config names.
-    (
-      ['sketch.kind'],
-      {'sketch': {'kind': 'gaussian'}, 'sweep': {'sketch': ({'kind': 'ams'},)}},
-      [],
-    ),
-    (['model'], {'sweep': {'model_options': {'widths': ((3,),)}},
-      'model': 'linear'}, ['sweep.model_options.widths']),
-    # What the command line sets is refused later instead.
-    (['algorithm', 'sweep.sketch.size'], {'algorithm': 'fedavg'}, ['sketch']),
-    (
-      ['sketch'],
-      {'sketch': {'kind': 'gaussian', 'rows': 3}, 'sweep': None},
-      [],
-    ),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('given', 'values', 'left_out'), [
+  (['algorithm'], {'algorithm': 'fedavg'}, ['sketch', 'sweep.sketch']),
+  (['sketch.kind'], {'sketch': {'kind': 'count_sketch', 'size': 9, 'rows': 2}},
+    ['sketch.size', 'sweep.sketch.size']),
+  (['sketch'], {'sketch': {'kind': 'count_sketch', 'cols': 5}},
+    ['sweep.sketch.size']),
+  (['sketch'], {'sketch': {'kind': None}}, ['sweep.sketch']),
+  (['sketch'], {'sketch': {'kind': 'gaussian', 'size': 3}}, []),
+  # Whole sketches name their kinds, whichever the config names.
+  (['sketch.kind'],
+    {'sketch': {'kind': 'gaussian'}, 'sweep': {'sketch': ({'kind': 'ams'},)}},
+    []),
+  (['model'],
+    {'sweep': {'model_options': {'widths': ((3,),)}}, 'model': 'linear'},
+    ['sweep.model_options.widths']),
+  # What the command line sets is refused later instead.
+  (['algorithm', 'sweep.sketch.size'], {'algorithm': 'fedavg'}, ['sketch']),
+  (['sketch'], {'sketch': {'kind': 'gaussian', 'rows': 3}, 'sweep': None}, []),
+])  # fmt: skip
 def test_a_sweep_of_what_is_left_out_goes_too(given, values, left_out):
   """Catches points with the options of a sketch that the config dropped."""
   fields, names = switching.switched(FIELDS | values, given)

@@ -57,24 +57,22 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
     fl_sketch(monkeypatch, 'trian', 'quickstart')
   fl_sketch(monkeypatch, '--version')
   assert capsys.readouterr().out == f'fl_sketch {__version__}\n'
-
-
-def test_a_command_of_the_past_says_what_to_use(monkeypatch):
-  """Catches a command that went without a word for those who used it."""
+  # One of the past went without a word for those who used it.
   with pytest.raises(SystemExit, match='removed: start the same `fl-sketch tr'):
     fl_sketch(monkeypatch, 'hosts', '--hosts=a,b')
 
 
-@pytest.mark.parametrize(
-  ('args', 'message'),
-  [
-    (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
-    (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
-    (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
-    (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
-    (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
-  ],
-)
+@pytest.mark.parametrize(('args', 'message'), [
+  (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
+  (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
+  (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
+  (['train', 'quickstart', '--advise=3'], 'use at least 4'),
+  (['train', 'quickstart', '--config.dataset=mnist', '--data_dir=/none'],
+    'mnist'),
+  (['train', 'quickstart', '--config.server_lr=-1'], '=-1.0 must be > 0'),
+  (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
+  (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
+])  # fmt: skip
 def test_bad_input_of_a_command_is_one_line(args, message):
   """Catches a page of help, or a traceback, in place of the reason."""
   done = runs.command(*args)
@@ -95,10 +93,8 @@ def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():
   fields = {k: v for k, v in scope.items() if not k.startswith('__')}
   assert config.Config(**fields).sketch == {'kind': 'block_cyclic', 'size': 301}
   help_text = runs.command('config', 'quickstart', '--config_help').stdout
-  want = (
-    '--config.client_clip=None  float\n      largest norm of a gradient; > 0'
-  )
-  assert want in help_text
+  want = r'--config.client_clip=None  float\n      largest norm of a.*; > 0'
+  assert re.search(want, help_text)
   assert all(text for _, names in listing.sections(config.Config)
              for _, text in names)  # fmt: skip
 
@@ -114,10 +110,5 @@ def test_programs_do_not_share_flags():
   done = runs.command('reproduce', '--list', '--verbosity=1')
   assert (done.returncode, done.stderr) == (0, '')
   assert done.stdout.startswith('S0-X1 ')
-  done = runs.command('reproduce')
-  assert done.returncode == 1
-  assert 'needs a NAME, --list or --draw' in done.stderr
-  done = runs.command('train')
-  assert done.returncode == 1
-  assert 'Name a config, such as quickstart' in done.stderr
+  assert runs.command('reproduce').returncode == 1
   assert sorted(flags.FLAGS) == sorted(before)

@@ -52,14 +52,11 @@ def test_a_name_a_path_and_a_copy_are_one_config(name, tmp_path):
   assert others == [one, one]
 
 
-@pytest.mark.parametrize(
-  'args',
-  [
-    ['quickstart:quick'],
-    ['--config=quickstart:quick'],
-    ['--config', 'configs/quickstart.py:quick'],
-  ],
-)
+@pytest.mark.parametrize('args', [
+  ['quickstart:quick'],
+  ['--config=quickstart:quick'],
+  ['--config', 'configs/quickstart.py:quick'],
+])  # fmt: skip
 def test_variants_and_fields_are_set_however_it_is_named(args):
   """Catches overrides that are lost, or refused, beside a positional name."""
   with parsed(*args, '--config.server_lr=0.5') as c:
@@ -87,18 +84,13 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
     assert configs.workdir() == 'runs/my-config-v2'
 
 
-@pytest.mark.parametrize(
-  ('given', 'message'),
-  [
-    (
-      'quickstrat',
-      "'quickstrat'. Did you mean 'quickstart'.* such as quickstart, ",
-    ),
-    ('configs/mnist_safle.py', "safle.py'. Did you mean 'mnist_safl'"),
-    ('qqq', r"No config 'qqq'. There are: \d+ names, such as "),
-    ('README.md', "config='README.md' is no Python file"),
-  ],
-)
+@pytest.mark.parametrize(('given', 'message'), [
+  ('quickstrat',
+    "'quickstrat'. Did you mean 'quickstart'.* such as quickstart, "),
+  ('configs/mnist_safle.py', "safle.py'. Did you mean 'mnist_safl'"),
+  ('qqq', r"No config 'qqq'. There are: \d+ names, such as "),
+  ('README.md', "config='README.md' is no Python file"),
+])  # fmt: skip
 def test_an_unknown_name_is_refused_with_the_nearest(given, message):
   """Catches a misspelt config that only says that a file is missing."""
   with pytest.raises(ValueError, match=message):
@@ -127,31 +119,26 @@ QUICK = 'quickstart:quick'
 TABLE = {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
 
 
-@pytest.mark.parametrize(
-  ('args', 'left_out', 'want'),
-  [
-    (['algorithm=fedavg'], 'sketch', {'sketch': None, 'b2': 0.99}),
-    (
-      ['algorithm=fedavg', 'server_optimizer=none', 'final_server_lr=none'],
-      'b2, sketch',
-      {'b2': None, 'server_optimizer': None, 'final_server_lr': None},
-    ),
-    (['sketch=count_sketch(rows=5, cols=60)'], '', {'sketch': TABLE}),
-    (['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
-      'sketch.size', {'sketch': TABLE}),
-    (['model=linear'], 'model_options.widths', {'model_options': None}),
-    (['dataset=quadratics', 'dataset_options.start_scale=2.0'],
-      '', {'dataset_options': {'start_scale': 2.0}}),
-    (['dataset_options=none', 'model_options.widths=none', 'keep_best=None',
-      'sweep=none'], '', {'dataset_options': None, 'keep_best': None,
-      'model_options': None}),
-    # A value of this one field, which would else publish everything.
-    (['public_metrics=none', 'epsilon=1.0', 'delta=1e-4', 'clip_norm=1.0',
-      'standardize=false'], '', {'public_metrics': 'none'}),
-    (['local_optimizer=adamw(b2=0.9)'], '',
-      {'local_optimizer': {'kind': 'adamw', 'b2': 0.9}}),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('args', 'left_out', 'want'), [
+  (['algorithm=fedavg'], 'sketch', {'sketch': None, 'b2': 0.99}),
+  (['algorithm=fedavg', 'server_optimizer=none', 'final_server_lr=none'],
+    'b2, sketch',
+    {'b2': None, 'server_optimizer': None, 'final_server_lr': None}),
+  (['sketch=count_sketch(rows=5, cols=60)'], '', {'sketch': TABLE}),
+  (['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
+    'sketch.size', {'sketch': TABLE}),
+  (['model=linear'], 'model_options.widths', {'model_options': None}),
+  (['dataset=quadratics', 'dataset_options.start_scale=2.0'], '',
+    {'dataset_options': {'start_scale': 2.0}}),
+  (['dataset_options=none', 'model_options.widths=none', 'keep_best=None',
+    'sweep=none'], '',
+    {'dataset_options': None, 'keep_best': None, 'model_options': None}),
+  # A value of this one field, which would else publish everything.
+  (['public_metrics=none', 'epsilon=1.0', 'delta=1e-4', 'clip_norm=1.0',
+    'standardize=false'], '', {'public_metrics': 'none'}),
+  (['local_optimizer=adamw(b2=0.9)'], '',
+    {'local_optimizer': {'kind': 'adamw', 'b2': 0.9}}),
+])  # fmt: skip
 def test_parts_are_switched_and_unset(args, left_out, want, capsys):
   """Catches options of the old part that stay, or given ones that go."""
   got = fields(QUICK, *(f'--config.{arg}' for arg in args))
@@ -213,24 +200,21 @@ def test_a_config_file_registers_parts_of_its_own(own):
   ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ('args', 'message'),
-  [
-    (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
-    (['quikstart'], "No config 'quikstart'. Did you mean 'quickstart'"),
-    ([QUICK, '--plugins=no_such'], "plugin='no_such' is no module"),
-    ([QUICK, '--config.alorithm=safl'],
-      "^--config.alorithm=safl: unknown .* 'alorithm'. Did you mean 'algorith"),
-    ([QUICK, '--config.sketch.sze=3'], '^--config.sketch.sze=3: .* mean .size'),
-    ([QUICK, '--config.rounds=1.5'], '^--config.rounds=1.5: must be of typ'),
-    ([QUICK, '--config.sketch=srht('], r"^--config.sketch=srht\(: 'srht\(' m"),
-    ([QUICK, '--confg=3'], "^Unknown command line flag 'confg'. Did you mean"),
-    ([], '^Name a config, such as quickstart'),
-    (['{}/none.py'], r"Cannot load .*none.py has no function get_config\("),
-    (['{}/plain.py:quick'], "plain.py has no variants; remove 'quick'"),
-    (['{}/plain.py'], 'get_config of .*plain.py returns no ConfigDict'),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('args', 'message'), [
+  (['quickstart:quik'], "Cannot load the config: .*variant='quik'"),
+  (['quikstart'], "No config 'quikstart'. Did you mean 'quickstart'"),
+  ([QUICK, '--plugins=no_such'], "plugin='no_such' is no module"),
+  ([QUICK, '--config.alorithm=safl'],
+    "^--config.alorithm=safl: unknown .* 'alorithm'. Did you mean 'algorith"),
+  ([QUICK, '--config.sketch.sze=3'], '^--config.sketch.sze=3: .* mean .size'),
+  ([QUICK, '--config.rounds=1.5'], '^--config.rounds=1.5: must be of typ'),
+  ([QUICK, '--config.sketch=srht('], r"^--config.sketch=srht\(: 'srht\(' m"),
+  ([QUICK, '--confg=3'], "^Unknown command line flag 'confg'. Did you mean"),
+  ([], '^Name a config, such as quickstart'),
+  (['{}/none.py'], r"Cannot load .*none.py has no function get_config\("),
+  (['{}/plain.py:quick'], "plain.py has no variants; remove 'quick'"),
+  (['{}/plain.py'], 'get_config of .*plain.py returns no ConfigDict'),
+])  # fmt: skip
 def test_what_cannot_be_read_ends_with_one_line(args, message, tmp_path):
   """Catches tracebacks, and advice about other flags, for a misspelt name."""
   (tmp_path / 'none.py').write_text('x = 1')

@@ -85,24 +85,6 @@ def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
   assert {p for p in files if files[p] != after[p]} <= {path, tmp_path}
 
 
-@pytest.mark.parametrize(
-  ('flag', 'message'),
-  [
-    ('--config.clint_lr=1', 'clint_lr'),
-    ('--config.server_lr=-1', 'server_lr=-1.0 must be > 0'),
-    ('--config.dataset=mnist', 'mnist'),
-    ('--cpu_devices=0', 'cpu_devices=0'),
-    ('--advise=3', 'use at least 4'),
-  ],
-)
-def test_bad_flags_end_with_a_message_and_no_traceback(flag, message, tmp_path):
-  flags = flag, f'--workdir={tmp_path}/run', f'--data_dir={tmp_path}'
-  done = runs.command('train', QUICK, *flags)
-  assert done.returncode == 1
-  assert message in done.stderr
-  assert 'Traceback' not in done.stderr
-
-
 def test_a_defect_keeps_its_traceback(tmp_path, monkeypatch):
   """Catches a bug in flax, or in a user's loader, shown as a bad config."""
 

@@ -180,14 +180,10 @@ def test_lenet_killed_and_started_again_has_the_same_bits(
   runs.have_equal_parameters(whole, cut)
 
 
-@pytest.mark.parametrize(
-  'names',
-  [
-    pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
-    pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
-  ],
-  ids=['few', 'all'],
-)
+@pytest.mark.parametrize('names', [
+  pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
+  pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
+], ids=['few', 'all'])  # fmt: skip
 def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
   port = str(runs.free_port())
   script = runs.ROOT / 'tests' / 'support' / 'two_processes.py'

@@ -28,15 +28,10 @@ def by_hand(order, weight_decay=0.0, correction=0.0):
   return moved, np.mean(losses)
 
 
-@pytest.mark.parametrize(
-  ('held', 'steps', 'order'),
-  [
-    (3, None, [0, 1, 2]),
-    (3, 7, [0, 1, 2, 0, 1, 2, 0]),
-    (3, 2, [0, 1]),
-    (1, 4, [0] * 4),
-  ],
-)
+@pytest.mark.parametrize(('held', 'steps', 'order'), [
+  (3, None, [0, 1, 2]), (3, 7, [0, 1, 2, 0, 1, 2, 0]), (3, 2, [0, 1]),
+  (1, 4, [0] * 4),
+])  # fmt: skip
 def test_the_steps_visit_the_batches_in_turn(held, steps, order):
   moved, metrics = run(tuple(x[:held] for x in BATCHES), local_steps=steps)
   want, loss = by_hand(order)

@@ -61,18 +61,12 @@ test_schedules_that_mean_nothing_are_refused = refused(
   ({'client_schedule': 'cosin'}, r"'cosin' must .* Did you mean 'cosine'"),
   ({'client_schedule': {'warmup': 3}}, "client_schedule=.'warmup': 3. has"),
   ({'client_schedule': 'cosine(final=1.0)'}, 'final=1.0 must be in .0, 1..'),
-  (
-    {'client_schedule': 'linear(warmup=8)', 'rounds': 8},
-    'warmup=8 is not below rounds=8',
-  ),
+  ({'client_schedule': 'linear(warmup=8)', 'rounds': 8},
+    'warmup=8 is not below rounds=8'),
   ({'client_schedule': 'cosine', 'lr_decay': 0.9}, 'lr_decay=0.9 and'),
-  (
-    {'algorithm': 'fedsgd', 'local_steps': 1, 'client_schedule': 'cosine'},
-    "client_schedule=.'kind': 'cosine'.",
-  ),
-  (
-    {'algorithm': 'demo', 'local_steps': 1, 'lr_decay': 0.9},
-    "algorithm='demo' requires codec",
-  ),
+  ({'algorithm': 'fedsgd', 'local_steps': 1, 'client_schedule': 'cosine'},
+    "client_schedule=.'kind': 'cosine'."),
+  ({'algorithm': 'demo', 'local_steps': 1, 'lr_decay': 0.9},
+    "algorithm='demo' requires codec"),
   error=config.ConfigError,
-)
+)  # fmt: skip

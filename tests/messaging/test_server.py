@@ -33,13 +33,9 @@ def start(make, **options):
 def answer(client, state, cohort, n):
   """The message of the n-th client of a cohort."""
   return client(
-    cases.HP,
-    state.params,
-    int(state.round),
-    int(cohort.ids[n]),
-    jax.tree.map(lambda x: x[n], cohort.batches),
-    cases.KEY,
-  )
+    cases.HP, state.params, int(state.round), int(cohort.ids[n]),
+    jax.tree.map(lambda x: x[n], cohort.batches), cases.KEY,
+  )  # fmt: skip
 
 
 def check_rounds(make):
@@ -60,12 +56,9 @@ def check_rounds(make):
     want, metrics = round_fn(cases.HP, want, participants, cases.KEY)
     chex.assert_trees_all_close(state, want, rtol=0, atol=1e-6)
     moved = simulated.charge(
-      cohort.ids,
-      weight,
-      metrics['uplink_bytes'],
-      metrics['downlink_bytes'],
+      cohort.ids, weight, metrics['uplink_bytes'], metrics['downlink_bytes'],
       outcome,
-    )
+    )  # fmt: skip
     one = {k: metrics[k].item() for k in ('participants', 'finite')}
     assert row == moved | one | {'round': r, 'rejected_clients': 0}
   assert book.totals() == simulated.totals()
@@ -94,14 +87,11 @@ def test_a_round_of_messages_is_the_simulated_one(name):
   check_rounds(NAMED[name].make)
 
 
-@pytest.mark.parametrize(
-  ('name', 'reason'),
-  [
-    ('dp_fedavg', 'releases=1, does not run over messages'),
-    ('fedsketchgate', 'must sum payloads as they come'),
-    ('feedback_sign', 'more than the parameters'),
-  ],
-)
+@pytest.mark.parametrize(('name', 'reason'), [
+  ('dp_fedavg', 'releases=1, does not run over messages'),
+  ('fedsketchgate', 'must sum payloads as they come'),
+  ('feedback_sign', 'more than the parameters'),
+])  # fmt: skip
 def test_what_messages_cannot_play_is_refused(name, reason):
   assert reason in unfit(cases.ALGORITHMS[name])
 

@@ -54,12 +54,10 @@ test_the_reason_is_named = refused(
   (forged(PAYLOAD['half'], 0, 0), 'payload of 12 bytes'),
   (forged(PAYLOAD | {'number': jnp.int32(1)}, 0, 0), 'float32..'),
   (forged(PAYLOAD | {'flag': jnp.ones((2, 1), bool)}, 0, 0), 'bool.2.'),
-  (
-    forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0),
-    'sent as 2',
-  ),
+  (forged(PAYLOAD | {'flag': np.array([1, 2], 'u1').view(bool)}, 0, 0),
+    'sent as 2'),
   error=wire.PayloadError,
-)
+)  # fmt: skip
 
 
 def test_a_run_has_sixteen_bytes():

@@ -111,13 +111,9 @@ def test_factors_in_layers_are_merged_kernels(name):
   """Catches a factor that a layer does not see, or sees twice."""
   module, params, batch = drawn(name)
   parts = lora.lora(
-    params,
-    KEY,
-    rank=2,
-    alpha=3.0,
-    trainable=('head*',) * (name != 'mlp'),
+    params, KEY, rank=2, alpha=3.0, trainable=('head*',) * (name != 'mlp'),
     targets=('Dense_*',) if name == 'mlp' else ('block_0', 'attention/query'),
-  )
+  )  # fmt: skip
   check_factored(losses.make(module, 'cross_entropy')[0], parts, batch)
 
 
@@ -180,17 +176,14 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize(
-  ('options', 'adapted', 'whole'),
-  [
-    ({}, ['block_0/query', 'block_1/query', 'head'], 0),
-    ({'targets': ('block_1/query',)}, ['block_1/query'], 0),
-    ({'targets': ['block_*']}, ['block_0/query', 'block_1/query'], 0),
-    ({'targets': ('query',), 'trainable': ('head',)},
-     ['block_0/query', 'block_1/query'], 2),
-    ({'targets': ('words',), 'trainable': ('bias',)}, ['words'], 3),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('options', 'adapted', 'whole'), [
+  ({}, ['block_0/query', 'block_1/query', 'head'], 0),
+  ({'targets': ('block_1/query',)}, ['block_1/query'], 0),
+  ({'targets': ['block_*']}, ['block_0/query', 'block_1/query'], 0),
+  ({'targets': ('query',), 'trainable': ('head',)},
+    ['block_0/query', 'block_1/query'], 2),
+  ({'targets': ('words',), 'trainable': ('bias',)}, ['words'], 3),
+])  # fmt: skip
 def test_patterns_match_parts_of_paths_that_follow_one_another(
   options, adapted, whole
 ):

@@ -40,12 +40,9 @@ class HasKey(nn.Module):
 
 
 DRAWING = {
-  'training': Trains(),
-  'deterministic': Deterministic(),
-  'has_rng': HasKey(),
-  'nnx': any_models.Nnx,
-  'nnx module': any_models.Nnx(nnx.Rngs(3)),
-}
+  'training': Trains(), 'deterministic': Deterministic(), 'has_rng': HasKey(),
+  'nnx': any_models.Nnx, 'nnx module': any_models.Nnx(nnx.Rngs(3)),
+}  # fmt: skip
 
 
 @pytest.mark.representatives('deterministic', 'has_rng', 'nnx module')

@@ -38,41 +38,34 @@ def draw_params(model, x_shape):
   'lstm_stackoverflow-10004-x_shape15-4050748',
   'gpt2-50257-x_shape18-124439808',
 )
-@pytest.mark.parametrize(
-  ('name', 'classes', 'x_shape', 'count'),
-  [
-    ('lenet5', 10, (28, 28, 1), 61_706),
-    ('lenet5', 10, (32, 32, 3), 83_126),
-    ('smooth_lenet', 10, (28, 28, 1), 13_426),
-    ('smooth_lenet', 10, (32, 32, 3), 15_826),
-    ('resnet8', 10, (32, 32, 3), 78_042),
-    ('resnet18', 10, (32, 32, 3), 11_173_962),
-    ('resnet101', 10, (32, 32, 3), 42_512_970),
-    ('vit_tiny', 1000, (224, 224, 3), 5_717_416),
-    ('vit_small', 1000, (224, 224, 3), 22_050_664),
-    ('vit_base', 1000, (224, 224, 3), 86_567_656),
-    # The last term is the head's.
-    ('bert_tiny', 2, (128,), 4_385_920 + 129 * 2),
-    ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
-    ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
-    ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
-    ('lstm_shakespeare', 90, (80,), 820_522),
-    # Words, four gates of one layer, the projection and the logits.
-    (
-      'lstm_stackoverflow',
-      10_004,
-      (20,),
-      10_004 * 96 + 4 * 670 * (96 + 670 + 1) + 671 * 96 + 97 * 10_004,
-    ),
-    ('gpt_mini', 65, (256,), 10_770_816),
-    ('gpt_small', 50_257, (1024,), 124_439_808),
-    ('gpt2', 50_257, (20,), 124_439_808),
-    ('smollm2_135m', 49_152, (20,), 134_515_008),
-    ('qwen2_500m', 151_936, (20,), 494_032_768),
-    ('emnist_cnn', 62, (28, 28, 1), 1_206_590),
-    ('emnist_cnn', 10, (28, 28, 1), 1_199_882),
-  ],
-)
+@pytest.mark.parametrize(('name', 'classes', 'x_shape', 'count'), [
+  ('lenet5', 10, (28, 28, 1), 61_706),
+  ('lenet5', 10, (32, 32, 3), 83_126),
+  ('smooth_lenet', 10, (28, 28, 1), 13_426),
+  ('smooth_lenet', 10, (32, 32, 3), 15_826),
+  ('resnet8', 10, (32, 32, 3), 78_042),
+  ('resnet18', 10, (32, 32, 3), 11_173_962),
+  ('resnet101', 10, (32, 32, 3), 42_512_970),
+  ('vit_tiny', 1000, (224, 224, 3), 5_717_416),
+  ('vit_small', 1000, (224, 224, 3), 22_050_664),
+  ('vit_base', 1000, (224, 224, 3), 86_567_656),
+  # The last term is the head's.
+  ('bert_tiny', 2, (128,), 4_385_920 + 129 * 2),
+  ('bert_mini', 2, (128,), 11_170_560 + 257 * 2),
+  ('bert_small', 2, (128,), 28_763_648 + 513 * 2),
+  ('bert_base', 2, (128,), 109_482_240 + 769 * 2),
+  ('lstm_shakespeare', 90, (80,), 820_522),
+  # Words, four gates of one layer, the projection and the logits.
+  ('lstm_stackoverflow', 10_004, (20,),
+    10_004 * 96 + 4 * 670 * (96 + 670 + 1) + 671 * 96 + 97 * 10_004),
+  ('gpt_mini', 65, (256,), 10_770_816),
+  ('gpt_small', 50_257, (1024,), 124_439_808),
+  ('gpt2', 50_257, (20,), 124_439_808),
+  ('smollm2_135m', 49_152, (20,), 134_515_008),
+  ('qwen2_500m', 151_936, (20,), 494_032_768),
+  ('emnist_cnn', 62, (28, 28, 1), 1_206_590),
+  ('emnist_cnn', 10, (28, 28, 1), 1_199_882),
+])  # fmt: skip
 def test_models_have_the_published_number_of_parameters(
   name, classes, x_shape, count
 ):
@@ -128,10 +121,8 @@ make = models.make
 test_wrong_models_are_refused = refused_calls(
   (lambda: make('lenet', 10), "model='lenet' must .* Did you mean 'lenet5'"),
   (lambda: make('linear', 0), 'num_classes=0 must be >= 1'),
-  (
-    lambda: make('mlp', 10, width=3),
-    r"'mlp' has no options .'width'.; it has \('widths', 'activation'\)",
-  ),
+  (lambda: make('mlp', 10, width=3),
+    r"'mlp' has no options .'width'.; it has \('widths', 'activation'\)"),
   (lambda: make('mlp', 10, widths=(3,), activation='elu'), "activation='elu'"),
   (lambda: make('mlp', 10, widths=(3, 0)), r'\(3, 0\) must all be >= 1'),
   (lambda: make('smooth_lenet', 10, activation='elu'), "activation='elu'"),
@@ -139,7 +130,7 @@ test_wrong_models_are_refused = refused_calls(
   (lambda: make('lenet5', 10, form='rows'), "form='rows' must be"),
   (lambda: make('emnist_cnn', 10, dropout=(0.1, 1.0)), 'dropout=1.0'),
   (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim=2 must be 4'),
-)
+)  # fmt: skip
 
 
 def check_lowering(model, params, batch):

@@ -17,13 +17,10 @@ from tests.models import test_models
 from tests.models.test_models import normal
 
 MODELS = {
-  'linear': {},
-  'mlp': {'widths': (16, 8), 'activation': 'tanh'},
-  'lenet5': {},
-  'lenet5 lax': {'form': 'lax'},
-  'smooth_lenet': {},
+  'linear': {}, 'mlp': {'widths': (16, 8), 'activation': 'tanh'}, 'lenet5': {},
+  'lenet5 lax': {'form': 'lax'}, 'smooth_lenet': {},
   'smooth_lenet lax': {'form': 'lax'},
-}
+}  # fmt: skip
 # Products of a forward pass, convolutions among them; the banded matrices of
 # `layers.conv2d` are placed, not rounded, by products with zeros and ones.
 PRODUCTS = {'linear': 1, 'mlp': 3, 'lenet5': 5, 'smooth_lenet': 4}

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors import numpy as files
 import torch_models
 
+from tests.models.test_decoder_files import load
 from tests.models.test_models import shapes
 from tests.models.test_transformers_models import make
 
@@ -22,15 +22,11 @@ X = {
   'bert_nano': np.array([[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0]], 'i4'),
 }
 NORMS = {
-  'vit_nano': {
-    'norm_attention': 'layernorm_before',
-    'norm_mlp': 'layernorm_after',
-  },
-  'bert_nano': {
-    'norm_attention': 'attention.output.LayerNorm',
-    'norm_mlp': 'output.LayerNorm',
-  },
-}
+  'vit_nano': {'norm_attention': 'layernorm_before',
+    'norm_mlp': 'layernorm_after'},
+  'bert_nano': {'norm_attention': 'attention.output.LayerNorm',
+    'norm_mlp': 'output.LayerNorm'},
+}  # fmt: skip
 INNER = {'vit_nano': 'attention', 'bert_nano': 'self'}
 each_model = pytest.mark.parametrize('name', X)
 
@@ -116,13 +112,6 @@ def by_hand(name, stored, prefix):
       **{ours: norm(f'{block}.{n}') for ours, n in NORMS[name].items()},
     }
   return params | {'head': dense('classifier')}
-
-
-def load(folder, stored, model):
-  """Loads what a file with these arrays has for (module, params)."""
-  path = folder / 'model.safetensors'
-  files.save_file(stored, path)
-  return pretrained.load(path, *model)
 
 
 @each_model

@@ -65,10 +65,8 @@ def test_every_config_documents_its_command_and_has_a_file_for_each_setting(
 test_wrong_configs_are_refused = refused(
   from_mapping,
   ({'step': 3}, r"\['step'\] among the fields .*'steps'"),
-  (
-    {'dataset': 'imagenet'},
-    r"dataset='imagenet' must be one of \('gaussian', ",
-  ),
+  ({'dataset': 'imagenet'},
+    r"dataset='imagenet' must be one of \('gaussian', "),
   ({'model': 'mlp'}, r"model='mlp' in \('tanh',\)"),
   ({'dataset': 'digits'}, r"model='tanh' in \('linear', 'mlp'"),
   ({'labels': 'optimised'}, r"labels='optimised' in \('known',\)"),
@@ -84,7 +82,7 @@ test_wrong_configs_are_refused = refused(
   ({'pooled': [2], 'pooled_size': 6}, r'sketches with pooled=\(2,\)'),
   ({'sizes': [8]}, r'sketches with sizes=\(8,\)'),
   ({'defended_size': 8}, 'sketches with defended_size=8'),
-)
+)  # fmt: skip
 
 
 def near(x, y):

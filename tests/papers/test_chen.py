@@ -77,37 +77,22 @@ NEAR = Constants(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
 SPARSE, SMALL = NEAR._replace(size=1000), NEAR._replace(size=50)
 PRINTED = NUMBER | {'form': 'printed'}
 test_conditions_of_the_theorems = refused_calls(
-  (
-    lambda: chen.decaying_rate(RUN, **NUMBER),
-    r'client_lr=0\.01 must be 0\.37796',
-  ),
-  (
-    lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED),
-    'size=1000 must be >= 71198',
-  ),
-  (
-    lambda: corollaries.near_start(SMALL, j3=9, **NUMBER),
-    r'a tail of 2\.\d+ <= 1',
-  ),
-  (
-    lambda: corollaries.near_start(NEAR, j3=1, **PRINTED),
-    r'j3=1\.0 must be > 1\.4142',
-  ),
-  (
-    lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER),
-    'rounds=100 must be <= 25',
-  ),
-  (
-    lambda: constants.intrinsic_dimension([]),
-    'number of eigenvalues=0 must be >= 1',
-  ),
-  (
-    lambda: gradients.bounded_gradients(
-      RUN._replace(server_lr=100.0, client_lr=1.0), delta=0.1, start_loss=1.0
-    ),
-    r'server_lr=100\.0 and client_lr=1\.0',
-  ),
-)
+  (lambda: chen.decaying_rate(RUN, **NUMBER),
+    r'client_lr=0\.01 must be 0\.37796'),
+  (lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED),
+    'size=1000 must be >= 71198'),
+  (lambda: corollaries.near_start(SMALL, j3=9, **NUMBER),
+    r'a tail of 2\.\d+ <= 1'),
+  (lambda: corollaries.near_start(NEAR, j3=1, **PRINTED),
+    r'j3=1\.0 must be > 1\.4142'),
+  (lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER),
+    'rounds=100 must be <= 25'),
+  (lambda: constants.intrinsic_dimension([]),
+    'number of eigenvalues=0 must be >= 1'),
+  (lambda: gradients.bounded_gradients(RUN._replace(server_lr=100.0,
+    client_lr=1.0), delta=0.1, start_loss=1.0),
+    r'server_lr=100\.0 and client_lr=1\.0'),
+)  # fmt: skip
 
 
 @pytest.mark.covers('S4-Thm3.2')

@@ -26,16 +26,13 @@ def test_the_quickstart_is_near_fedavg_at_a_sixteenth_of_the_bytes(tmp_path):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=f'needs mnist in {DATA}')
-@pytest.mark.parametrize(
-  ('name', 'size', 'accuracy', 'fewer'),
-  [
-    ('mnist_fedavg', None, 0.985, 1),
-    ('mnist_safl', None, 0.985, 12),
-    ('mnist_safl', 617, 0.98, 100),
-    ('mnist_fedsketch', None, 0.97, 12),
-    ('mnist_iterative_sketching', None, 0.97, 12),
-  ],
-)
+@pytest.mark.parametrize(('name', 'size', 'accuracy', 'fewer'), [
+  ('mnist_fedavg', None, 0.985, 1),
+  ('mnist_safl', None, 0.985, 12),
+  ('mnist_safl', 617, 0.98, 100),
+  ('mnist_fedsketch', None, 0.97, 12),
+  ('mnist_iterative_sketching', None, 0.97, 12),
+])  # fmt: skip
 def test_mnist(name, size, accuracy, fewer, tmp_path):
   sketch = {'sketch': {'kind': 'block_cyclic', 'size': size}} if size else {}
   row = run(name, tmp_path, **sketch)

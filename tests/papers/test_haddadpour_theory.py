@@ -101,12 +101,10 @@ constant = lambda excess: lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
 test_conditions_of_the_constants_and_bounds = refused_calls(
   (lambda: constant(0.0), 'excess='),
   (lambda: constant(math.nan), 'excess='),
-  (
-    lambda: lemmas.gradient_variance([[1.0, 2.0]]),
-    r'len\(gradients\)=1 must be >= 2',
-  ),
+  (lambda: lemmas.gradient_variance([[1.0, 2.0]]),
+    r'len\(gradients\)=1 must be >= 2'),
   (lambda: haddadpour.pl_bound(RUN, 1.0, 3), r'pl_constant=3\.0 <='),
-)
+)  # fmt: skip
 
 
 @pytest.mark.covers('S2-Cor4,5')

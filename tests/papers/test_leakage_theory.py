@@ -210,16 +210,10 @@ def test_linear_decrease_holds_where_its_margin_is_met(form):
 
 NONE = leakage.Constants(0, 0.01, 0.5, 2, 2)
 test_what_cannot_be_is_refused = refused_calls(
-  (
-    lambda: leakage.pl_decrease(smoothness=1.0, theta1=2.0),
-    r'gamma1\)\^2=8\.0 must be <= 1\.0',
-  ),
+  (lambda: leakage.pl_decrease(smoothness=1.0, theta1=2.0),
+    r'gamma1\)\^2=8\.0 must be <= 1\.0'),
   # Constants of no function: they would shrink by less than nothing.
-  (
-    lambda: leakage.recovery(
-      alpha=0.0, beta=1.0, c=0.0, d=10.0, p=0.5, theta1=1.0
-    ),
-    r'xi / 2=20\.0 <=',
-  ),
+  (lambda: leakage.recovery(alpha=0.0, beta=1.0, c=0.0, d=10.0, p=0.5,
+    theta1=1.0), r'xi / 2=20\.0 <='),
   (lambda: leakage.linear_decrease(NONE), r'step / 2=100\.0 must be <= 1'),
-)
+)  # fmt: skip

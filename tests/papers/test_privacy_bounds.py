@@ -123,14 +123,11 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
     heuristic(cols=1000)
 
 
-@pytest.mark.parametrize(
-  ('setting', 'h4', 'none', 'tight'),
-  [
-    ((5.0, 1e-6, 1.0, 500), 198.2, 198.2, 198.2),
-    ((5.0, 1e-5, 0.2, 100), 90.4, 75.7, 16.5),
-    ((5.0, 1e-5, 0.01, 2000), 20.2, 367.0, 5.5),
-  ],
-)
+@pytest.mark.parametrize(('setting', 'h4', 'none', 'tight'), [
+  ((5.0, 1e-6, 1.0, 500), 198.2, 198.2, 198.2),
+  ((5.0, 1e-5, 0.2, 100), 90.4, 75.7, 16.5),
+  ((5.0, 1e-5, 0.01, 2000), 20.2, 367.0, 5.5),
+])  # fmt: skip
 def test_chain_of_the_papers_lemmas(setting, h4, none, tight):
   for form, expected in (('h4', h4), ('none', none), ('tight', tight)):
     z = bounds.chain_noise_multiplier(*setting, form=form)

@@ -206,17 +206,14 @@ def test_what_was_computed_is_found_again(tmp_path):
   assert [*ws.configs] == ['b']
 
 
-@pytest.mark.parametrize(
-  ('grid', 'best', 'tuned', 'beyond'),
-  [
-    ((0.01, 0.03, 0.1), 0.03, 0.03, []),
-    ((0.01, 0.03, 0.1), 0.3, 0.3, ['a-0.3', 'a-1']),
-    ((0.01, 0.03, 0.1), 0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
-    ((0.02, 0.05), 0.12, 0.125, ['a-0.125', 'a-0.312']),
-    ((0.02, 0.05), 0.0, 0.00128, ['a-0.008', 'a-0.0032', 'a-0.00128']),
-    ((0.02,), 0.0632, 0.0632, ['a-0.0632', 'a-0.2']),
-  ],
-)
+@pytest.mark.parametrize(('grid', 'best', 'tuned', 'beyond'), [
+  ((0.01, 0.03, 0.1), 0.03, 0.03, []),
+  ((0.01, 0.03, 0.1), 0.3, 0.3, ['a-0.3', 'a-1']),
+  ((0.01, 0.03, 0.1), 0.0, 0.0003, ['a-0.003', 'a-0.001', 'a-0.0003']),
+  ((0.02, 0.05), 0.12, 0.125, ['a-0.125', 'a-0.312']),
+  ((0.02, 0.05), 0.0, 0.00128, ['a-0.008', 'a-0.0032', 'a-0.00128']),
+  ((0.02,), 0.0632, 0.0632, ['a-0.0632', 'a-0.2']),
+])  # fmt: skip
 def test_a_grid_goes_on_where_the_best_is_at_its_edge(
   tmp_path, grid, best, tuned, beyond
 ):
@@ -259,14 +256,11 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   assert math.isnan(lost.final())
 
 
-@pytest.mark.parametrize(
-  ('flags', 'words'),
-  [
-    (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
-    (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
-    ([], 'needs a NAME, --list or --draw'),
-  ],
-)
+@pytest.mark.parametrize(('flags', 'words'), [
+  (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
+  (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
+  ([], 'needs a NAME, --list or --draw'),
+])  # fmt: skip
 def test_the_command_names_what_it_does_not_know(flags, words):
   ended = runs.command('reproduce', *flags)
   assert ended.returncode == 1

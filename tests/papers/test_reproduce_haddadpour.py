@@ -62,14 +62,9 @@ def claims(tmp_path, run, world):
   return run(ws).claims, ws.configs
 
 
-@pytest.mark.parametrize(
-  ('run', 'count'),
-  [
-    (haddadpour.figure_1, 6),
-    (haddadpour.figure_2, 5),
-    (haddadpour.headline, 6),
-  ],
-)
+@pytest.mark.parametrize(('run', 'count'), [
+  (haddadpour.figure_1, 6), (haddadpour.figure_2, 5), (haddadpour.headline, 6),
+])  # fmt: skip
 def test_claims_hold_in_the_papers_world_and_fail_in_another(
   tmp_path, run, count
 ):

@@ -12,13 +12,10 @@ from papers.song.statements import lemmas
 import pytest
 
 BOUNDS = {
-  'E1': song.single_step_strongly_convex,
-  'E2': song.single_step_convex,
-  'E3': song.single_step_nonconvex,
-  'F7': song.convex,
-  'F9': song.strongly_convex,
-  'G2': song.nonconvex,
-}
+  'E1': song.single_step_strongly_convex, 'E2': song.single_step_convex,
+  'E3': song.single_step_nonconvex, 'F7': song.convex,
+  'F9': song.strongly_convex, 'G2': song.nonconvex,
+}  # fmt: skip
 VALUES: dict[str, Any] = {
   'alpha': 3.0, 'smoothness': 2.0, 'strong_convexity': 0.5, 'gap': 1.5,
   'distance_squared': 1.75, 'heterogeneity': 0.75, 'gradient_bound': 1.25,

@@ -20,13 +20,9 @@ GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['model_options']['widths']
 D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
 BASE = SMALL | dict(
-  population=POPULATION,
-  cohort=COHORT,
-  local_steps=1,
-  batch_size=BATCH,
-  eval_every=4,
-  checkpoint_every=4,
-)
+  population=POPULATION, cohort=COHORT, local_steps=1, batch_size=BATCH,
+  eval_every=4, checkpoint_every=4,
+)  # fmt: skip
 SAFL = dict(
   algorithm='safl',
   sketch={'kind': 'block_cyclic', 'size': 64},
@@ -34,13 +30,9 @@ SAFL = dict(
 )
 SCAFFOLD = dict(algorithm='scaffold')
 PRIVATE = dict(
-  algorithm='dp_fedavg',
-  clip_norm=1.0,
-  noise_multiplier=1.0,
-  delta=1e-3,
-  standardize=False,
-  sampling='poisson',
-)
+  algorithm='dp_fedavg', clip_norm=1.0, noise_multiplier=1.0, delta=1e-3,
+  standardize=False, sampling='poisson',
+)  # fmt: skip
 
 
 def built(**fields):
@@ -100,17 +92,13 @@ def test_state_lies_where_the_config_wants_it():
   assert 0 < held["server's state"] - 4 * D <= 32
 
 
-@pytest.mark.parametrize(
-  'fields',
-  [
-    SAFL,
-    PRIVATE,
-    SCAFFOLD | {'client_state': 'host'},
-    SAFL | {'server_state': 'sharded', 'feed': 'host'},
-    SAFL | {'rounds_per_dispatch': 2},
-  ],
-  ids=lambda fields: '-'.join(map(str, fields.values())),
-)
+@pytest.mark.parametrize('fields', [
+  SAFL,
+  PRIVATE,
+  SCAFFOLD | {'client_state': 'host'},
+  SAFL | {'server_state': 'sharded', 'feed': 'host'},
+  SAFL | {'rounds_per_dispatch': 2},
+], ids=lambda fields: '-'.join(map(str, fields.values())))  # fmt: skip
 def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
   """The run reuses what its plan has compiled."""
   exp = built(**fields)
@@ -184,14 +172,10 @@ wide = lambda *widths: {'model_options': {'widths': widths}}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-  'fields',
-  [
-    SCAFFOLD | wide(2048) | {'population': 400},
-    SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
-  ],
-  ids=['rows', 'lanes'],
-)
+@pytest.mark.parametrize('fields', [
+  SCAFFOLD | wide(2048) | {'population': 400},
+  SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
+], ids=['rows', 'lanes'])  # fmt: skip
 def test_the_peak_of_a_real_process(fields, tmp_path):
   """The plan is within 20 %, and most of it is not the interpreter."""
   fields = BASE | {'batch_size': 2} | fields

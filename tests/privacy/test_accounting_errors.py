@@ -76,12 +76,10 @@ def test_numbers_of_the_host_only(value):
 
 test_enums_are_not_guessed_from_strings = refused_calls(
   (lambda: mechanism(sampling='poisson'), "sampling='poisson' must be"),
-  (
-    lambda: mechanism(adjacency='replace_one'),
-    "adjacency='replace_one' must be",
-  ),
+  (lambda: mechanism(adjacency='replace_one'),
+    "adjacency='replace_one' must be"),
   error=TypeError,
-)
+)  # fmt: skip
 test_an_accountant_has_a_name = refused_calls(
   (lambda: ref.epsilon(ONE, accountant='gdp'), "one of \\('pld', 'rdp'\\)"),
   (lambda: ref.delta_of(ONE, 1, None), "one of \\('pld', 'rdp'\\)"),
@@ -135,13 +133,11 @@ SAMPLED = ref.poisson(5.0, 10, 0.1)
 # delta below rounding.
 test_what_has_no_analysis_is_refused = refused_calls(
   (lambda: ref.epsilon(SILENT, accountant='rdp'), 'replace-one'),
-  (
-    lambda: ref.calibrated(5, 1e-5, 100, 0.1, sampling=ref.TRUNCATED, **SIZES),
-    'max_cohort is too',
-  ),
+  (lambda: ref.calibrated(5, 1e-5, 100, 0.1, sampling=ref.TRUNCATED, **SIZES),
+    'max_cohort is too'),
   (lambda: ref.epsilon(SAMPLED, 1e-13), "choose accountant='rdp"),
   error=UnsupportedAccountingError,
-)
+)  # fmt: skip
 
 
 test_a_divergence_that_nobody_knows_is_refused = refused_calls(

@@ -46,15 +46,12 @@ def test_a_further_release_costs_and_does_not_pay():
   assert epsilon(both, delta) > epsilon(full, delta)
 
 
-@pytest.mark.parametrize(
-  ('mu', 'steps', 'delta'),
-  [
-    (0.3, 1, 1e-5),
-    (1.0, 10**7, 1e-12),
-    in_nightly((4.0, 10**5, 1e-12)),
-    in_nightly((4.0, 10**3, 1e-8)),
-  ],
-)
+@pytest.mark.parametrize(('mu', 'steps', 'delta'), [
+  (0.3, 1, 1e-5),
+  (1.0, 10**7, 1e-12),
+  in_nightly((4.0, 10**5, 1e-12)),
+  in_nightly((4.0, 10**3, 1e-8)),
+])  # fmt: skip
 def test_full_participation_by_losses_is_the_closed_form(mu, steps, delta):
   """Catches an FFT's rounding, which grows with steps, and too wide cells."""
   exact = multiprecision.closed_form(mu, delta)
@@ -197,12 +194,9 @@ def parts(draw):
 
 
 releases_and_more = st.tuples(
-  parts(),
-  st.sampled_from([1, 7, 10**4]),
-  st.floats(-3, 6),
-  st.floats(-6, 0),
+  parts(), st.sampled_from([1, 7, 10**4]), st.floats(-3, 6), st.floats(-6, 0),
   st.sampled_from([1e-12, 1e-9, 1e-5]),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize('examples', [3, in_nightly((60,))])

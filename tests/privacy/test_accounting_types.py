@@ -18,14 +18,11 @@ POISSON, TRUNCATED = ref.POISSON, ref.TRUNCATED
 ALLOCATED = {'sampling': ref.ALLOCATION, 'epoch_steps': 5}
 
 
-@pytest.mark.parametrize(
-  ('field', 'value'),
-  [
-    *(('noise_multiplier', value) for value in (-1.0, NAN, INF)),
-    *(('sampling_probability', value) for value in (0, 1.1, NAN)),
-    *((name, 0) for name in COUNTS),
-  ],
-)
+@pytest.mark.parametrize(('field', 'value'), [
+  *(('noise_multiplier', value) for value in (-1.0, NAN, INF)),
+  *(('sampling_probability', value) for value in (0, 1.1, NAN)),
+  *((name, 0) for name in COUNTS),
+])  # fmt: skip
 def test_a_mechanism_refuses_numbers_out_of_range(field, value):
   spec = {'sampling': TRUNCATED, 'sampling_probability': 0.1, **SIZES}
   with pytest.raises(ValueError, match=f'{field}={value}'):
@@ -61,23 +58,17 @@ test_a_mechanism_refuses_fields_that_contradict = refused(
   ({'population': 5, 'max_cohort': 6}, 'max_cohort=6 exceeds population=5'),
   ({'sampling': POISSON, **SIZES}, "'truncated_poisson', which is cut off"),
   ({'max_cohort': 5}, 'max_cohort=5 has no effect'),
-  (
-    {'sampling': ref.FIXED, 'sampling_probability': 0.3, **SIZES},
-    'sampling_probability=0.3 is not max_cohort / population = 0.2',
-  ),
+  ({'sampling': ref.FIXED, 'sampling_probability': 0.3, **SIZES},
+    'sampling_probability=0.3 is not max_cohort / population = 0.2'),
   ({'unit': 'token'}, "unit='token'"),
   ({'sampling': ref.ALLOCATION}, 'epoch_steps=None with'),
   ({'epoch_steps': 5}, "epoch_steps=5 with sampling='full'"),
-  (
-    ALLOCATED | {'sampling_probability': 0.1},
-    'sampling_probability=0.1 is not 1 / epoch_steps = 0.2',
-  ),
+  (ALLOCATED | {'sampling_probability': 0.1},
+    'sampling_probability=0.1 is not 1 / epoch_steps = 0.2'),
   (ALLOCATED | {'max_cohort': 5}, 'got population=None'),
-  (
-    ALLOCATED | {'max_cohort': 5, 'population': 4},
-    'max_cohort=5 exceeds populat',
-  ),
-)
+  (ALLOCATED | {'max_cohort': 5, 'population': 4},
+    'max_cohort=5 exceeds populat'),
+)  # fmt: skip
 
 
 def test_the_coin_of_an_allocation_follows_from_its_epoch():

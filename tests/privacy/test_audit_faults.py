@@ -45,12 +45,9 @@ def test_every_algorithm_hides_what_it_claims_and_no_more(case, steps_and_q):
 def sample_game(noise):
   claimed = common.claim(1.0, 20, 0.25, population=8, unit='sample')
   make = algorithms.make(
-    'private_iterative_sketching',
-    canaries.inner_product,
-    local_steps=4,
-    expected_batch=2,
-    sketch=TABLE,
-  )
+    'private_iterative_sketching', canaries.inner_product, local_steps=4,
+    expected_batch=2, sketch=TABLE,
+  )  # fmt: skip
   canary = common.adversarial(TABLE, 5, D)
   game = common.game_of(make, claimed, noise, D, canary)
   return game._replace(steps_per_round=4)
@@ -94,12 +91,9 @@ def test_a_config_is_audited_as_it_runs(name):
 def test_an_allocation_hides_what_it_claims_and_no_more():
   """Catches coins of a game that are not those of the claim."""
   claimed = types.GaussianMechanism(
-    noise_multiplier=1.0,
-    steps=20,
-    sampling=types.Sampling.RANDOM_ALLOCATION,
-    epoch_steps=5,
-    population=10,
-  )
+    noise_multiplier=1.0, steps=20, sampling=types.Sampling.RANDOM_ALLOCATION,
+    epoch_steps=5, population=10,
+  )  # fmt: skip
   make = common.algorithm('dp_fedavg', claimed)
   for noise, broken in (1.0, False), (0.7, True):
     game = common.game_of(make, claimed, noise, D)

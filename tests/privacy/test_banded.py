@@ -195,8 +195,6 @@ test_what_has_no_account_is_refused = refused_calls(
   (lambda: chain_of('run', trust='local'), _FIXED),
   (lambda: chain_of('run', trust='secure_aggregation'), _FIXED),
   (lambda: chain_of('run', noise=lambda *_: 0), _FIXED),
-  (
-    lambda: RELEASE.with_hyper(cases.HP).mean(0),
-    'supports one sum of payloads',
-  ),
-)
+  (lambda: RELEASE.with_hyper(cases.HP).mean(0),
+    'supports one sum of payloads'),
+)  # fmt: skip

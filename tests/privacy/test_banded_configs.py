@@ -144,8 +144,6 @@ def audited(**fields):
 test_what_no_round_can_be_is_refused = refused_calls(
   (lambda: built(noise_multiplier=1e7), 'leaves no room on the grid'),
   (audited, "does not support .*'cyclic'"),
-  (
-    lambda: audited(sampling='fixed_size', cohort=6),
-    "does not support .*'banded': it scores rounds",
-  ),
-)
+  (lambda: audited(sampling='fixed_size', cohort=6),
+    "does not support .*'banded': it scores rounds"),
+)  # fmt: skip

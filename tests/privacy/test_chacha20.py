@@ -98,9 +98,7 @@ def test_seeds_are_keys_of_their_own():
 
 # A key that is padded; blocks whose counters would wrap around.
 test_what_would_repeat_is_refused = refused_calls(
-  (
-    lambda: chacha20._stream(data(KEY), 0, 2**31),
-    r'blocks=.* must be < 2\*\*31',
-  ),
+  (lambda: chacha20._stream(data(KEY), 0, 2**31),
+    r'blocks=.* must be < 2\*\*31'),
   (lambda: chacha20.of_bytes(COUNTING[1:]), r'len\(key\)=31'),
-)
+)  # fmt: skip

@@ -44,15 +44,11 @@ def contributions(seed=0):
 
 
 ADVERSARIES = {
-  'zero': np.zeros(9),
-  'within': np.full(9, 0.01),
-  'spike': np.eye(9)[0] * 1e6,
-  'huge': np.full(9, 3.4e38),
-  'tiny': np.full(9, 1e-42),
-  'mixed': np.geomspace(1e-37, 1e37, 9),
-  'nan': np.array([np.nan] + [5.0] * 8),
+  'zero': np.zeros(9), 'within': np.full(9, 0.01), 'spike': np.eye(9)[0] * 1e6,
+  'huge': np.full(9, 3.4e38), 'tiny': np.full(9, 1e-42),
+  'mixed': np.geomspace(1e-37, 1e37, 9), 'nan': np.array([np.nan] + [5.0] * 8),
   'inf': np.array([-np.inf, np.inf] + [-7.0] * 7),
-}
+}  # fmt: skip
 
 
 def with_row(rows, i, row):

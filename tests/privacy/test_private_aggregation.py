@@ -136,14 +136,11 @@ def test_the_sum_is_divided_by_a_constant(name):
   assert np.abs(one).max() > 0
 
 
-@pytest.mark.parametrize(
-  ('name', 'trust'),
-  [
-    ('dp_fedavg', 'central'),
-    pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),
-    pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
-  ],
-)
+@pytest.mark.parametrize(('name', 'trust'), [
+  ('dp_fedavg', 'central'),
+  pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),
+  pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
+])  # fmt: skip
 def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
   """Catches floats in a sum: numbers of few bits, which rounds leave exact.
 

@@ -207,10 +207,8 @@ test_releases_that_mean_nothing_are_refused = refused(
   ({'expected_cohort': 0.0}, 'expected_cohort=0.0 must be > 0'),
   ({'expected_cohort': float('nan')}, 'expected_cohort=nan'),
   ({'expected_cohort': float('inf')}, 'expected_cohort=inf'),
-  (
-    {'trust': 'secure_aggregation', 'min_honest': 0},
-    'min_honest=0 must be >= 1',
-  ),
+  ({'trust': 'secure_aggregation', 'min_honest': 0},
+    'min_honest=0 must be >= 1'),
   (LOCAL | BEFORE, "not support trust='local'"),
   (FOLLOWS | BEFORE, "bound='quantile'"),
-)
+)  # fmt: skip

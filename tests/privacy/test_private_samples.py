@@ -87,11 +87,9 @@ def test_a_small_probability_is_not_rounded_up():
 test_sizes_that_mean_nothing_are_refused = refused_calls(
   (lambda: m.poisson_sample(KEY, 5, 0.5, 0), 'max_cohort=0 is not in'),
   (lambda: m.fixed_size_sample(KEY, 5, 6), 'cohort=6 is not in 1 ... popul'),
-  (
-    lambda: m.noisy_gradient_sum(loss_fn, **OFF, microbatch_size=0),
-    'microbatch_size=0 has no sample',
-  ),
-)
+  (lambda: m.noisy_gradient_sum(loss_fn, **OFF, microbatch_size=0),
+    'microbatch_size=0 has no sample'),
+)  # fmt: skip
 PARAMS = {'w': jnp.linspace(-1, 1, 4), 'b': jnp.float32(0.3)}
 
 

@@ -92,14 +92,11 @@ def test_fewer_dropouts_than_neighbours_leave_a_graph_connected():
     assert csgraph.connected_components(left)[0] == 1
 
 
-@pytest.mark.parametrize(
-  ('neighbours', 'up', 'down'),
-  [
-    # 12 numbers and 2 keys; each of 7 neighbours: sealed shares, one revealed
-    (None, 12 * 4 + 2 * 32 + 7 * (64 + 28 + 32), 7 * (64 + 64 + 28) + 1),
-    (2, 12 * 4 + 2 * 32 + 2 * (64 + 28 + 32), 2 * (64 + 64 + 28) + 1),
-  ],
-)
+@pytest.mark.parametrize(('neighbours', 'up', 'down'), [
+  # 12 numbers and 2 keys; each of 7 neighbours: sealed shares, one revealed
+  (None, 12 * 4 + 2 * 32 + 7 * (64 + 28 + 32), 7 * (64 + 64 + 28) + 1),
+  (2, 12 * 4 + 2 * 32 + 2 * (64 + 28 + 32), 2 * (64 + 64 + 28) + 1),
+])  # fmt: skip
 def test_bytes_counted_by_hand(neighbours, up, down):
   bills = []
 
@@ -125,8 +122,6 @@ test_graphs_and_keys_that_do_not_cancel_are_refused = refused_calls(
   (lambda: of_ones(0), 'neighbours=0 of clients=8 make no graph'),
   (lambda: of_ones(3), 'neighbours=3 of clients=8 make no graph'),
   (lambda: of_ones(8), 'neighbours=8 of clients=8 make no graph'),
-  (
-    lambda: of_ones(key=jax.random.key(0, impl='rbg')),
-    "kind='rbg' may not cancel",
-  ),
-)
+  (lambda: of_ones(key=jax.random.key(0, impl='rbg')),
+    "kind='rbg' may not cancel"),
+)  # fmt: skip

@@ -85,20 +85,15 @@ def test_lines_are_called_after_what_differs(folders):
 OTHER = {'seed': 1, 'algorithm': 'fedavg', 'plugins': ['mine'], 'b': 1}
 
 
-@pytest.mark.parametrize(
-  ('names', 'fields', 'labels', 'wanted'),
-  [
-    (('one', 'two'), OTHER, (), ['one', 'two']),
-    (('points/0', 'points/1'), OTHER, (), ['safl', 'fedavg']),
-    (('x/run', 'y/run'), OTHER, (), ['safl', 'fedavg']),
-    (
-      ('points/0', 'points/1'),
-      {'plugins': ['mine'], 'pretrained': '/a/b', 'client_lr': 0.3}, (),
-      ['', 'client_lr=0.3'],
-    ),
-    (('one', 'two'), OTHER, ('A', 'B'), ['A', 'B']),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('names', 'fields', 'labels', 'wanted'), [
+  (('one', 'two'), OTHER, (), ['one', 'two']),
+  (('points/0', 'points/1'), OTHER, (), ['safl', 'fedavg']),
+  (('x/run', 'y/run'), OTHER, (), ['safl', 'fedavg']),
+  (('points/0', 'points/1'),
+    {'plugins': ['mine'], 'pretrained': '/a/b', 'client_lr': 0.3}, (),
+    ['', 'client_lr=0.3']),
+  (('one', 'two'), OTHER, ('A', 'B'), ['A', 'B']),
+])  # fmt: skip
 def test_a_line_has_a_short_name(names, fields, labels, wanted, tmp_path):
   """Catches a legend of every field that differs, plugins and paths too."""
   runs = [
@@ -123,30 +118,24 @@ def test_a_sweep_stands_for_its_points(tmp_path):
   assert len(group.rows) == 3
 
 
-@pytest.mark.parametrize(
-  ('name', 'message'),
-  [
-    ('none', 'There is no run to plot'),
-    ('absent', r'two is no run: there is no .*two/config\.json'),
-    ('twice', 'one and .*one have the same config and seeds'),
-    ('damaged', r'three/config\.json is damaged'),
-    ('empty', "'four' has no row of metrics"),
-    ('metric', "one has no metric 'test_los'; .* of round, train_loss"),
-    ('apart', "No round has 'test_accuracy' in all 2 runs"),
-  ],
-)
+@pytest.mark.parametrize(('name', 'message'), [
+  ('none', 'There is no run to plot'),
+  ('absent', r'two is no run: there is no .*two/config\.json'),
+  ('twice', 'one and .*one have the same config and seeds'),
+  ('damaged', r'three/config\.json is damaged'),
+  ('empty', "'four' has no row of metrics"),
+  ('metric', "one has no metric 'test_los'; .* of round, train_loss"),
+  ('apart', "No round has 'test_accuracy' in all 2 runs"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_named(name, message, tmp_path):
   """Catches an empty figure, and an interval of one run twice."""
   one = write_run(tmp_path / 'one', [0.1, 0.2])
   kinds = {
-    'none': [],
-    'absent': [tmp_path / 'two'],
-    'twice': [one, one],
+    'none': [], 'absent': [tmp_path / 'two'], 'twice': [one, one],
     'damaged': [write_run(tmp_path / 'three', [0.1], seed=1)],
-    'empty': [write_run(tmp_path / 'four', [], seed=1)],
-    'metric': [one],
+    'empty': [write_run(tmp_path / 'four', [], seed=1)], 'metric': [one],
     'apart': [one, write_run(tmp_path / 'five', [None, None, 0.1], seed=1)],
-  }
+  }  # fmt: skip
   if name == 'damaged':
     (tmp_path / 'three' / 'config.json').write_text('{"seed": ')
   y = ['test_los' if name == 'metric' else 'test_accuracy']

@@ -105,16 +105,13 @@ def test_an_empty_run_is_refused(tmp_path):
     reporting.draw_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-  ('metric', 'name', 'best'),
-  [
-    ('test_mse', 'test_mse', 1),
-    ('client_mae_mean', 'client_mae_mean', 1),
-    ('test_exact_match', 'test_exact_match', 2),
-    ('min test_regret', 'test_regret', 1),
-    ('max test_loss', 'test_loss', 2),
-  ],
-)
+@pytest.mark.parametrize(('metric', 'name', 'best'), [
+  ('test_mse', 'test_mse', 1),
+  ('client_mae_mean', 'client_mae_mean', 1),
+  ('test_exact_match', 'test_exact_match', 2),
+  ('min test_regret', 'test_regret', 1),
+  ('max test_loss', 'test_loss', 2),
+])  # fmt: skip
 def test_the_best_is_by_the_name_or_as_it_is_said(metric, name, best):
   """Catches a run that keeps the parameters of its largest error."""
   found, rank = metrics.ranked_by(metric)

@@ -24,15 +24,11 @@ def on_shards(fn, *args, out=None):
 
 
 @pytest.mark.covers('S2-Eq1')
-@pytest.mark.parametrize(
-  ('x', 'weight', 'want'),
-  [
-    ([0, 2, 4, 6], [1, 0, 2, 5], (2 * 4 + 5 * 6) / 8),
-    ([1, 1, 1, 1], [0, 0, 0, 0], 0),
-    ([np.nan, 2, np.inf, 4], [0, 1, 0, 1], 3),
-  ],
-  ids=['some', 'nobody', 'absent ones not finite'],
-)
+@pytest.mark.parametrize(('x', 'weight', 'want'), [
+  ([0, 2, 4, 6], [1, 0, 2, 5], (2 * 4 + 5 * 6) / 8),
+  ([1, 1, 1, 1], [0, 0, 0, 0], 0),
+  ([np.nan, 2, np.inf, 4], [0, 1, 0, 1], 3),
+], ids=['some', 'nobody', 'absent ones not finite'])  # fmt: skip
 def test_uplink_is_the_weighted_mean_of_those_present(x, weight, want):
   columns = np.float32([1, 2, 3])
   mean = lambda x, weight: comms.uplink_stacked_mean(x, weight)[0]

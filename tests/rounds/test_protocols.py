@@ -87,31 +87,21 @@ test_a_chain_in_the_wrong_order_is_refused = refused(
 # the devices.
 test_an_unmarked_link_before_the_uplink_is_refused = refused(
   lambda links: chain.federated_chain(*links, MEAN, t.broadcast()),
-  *(
-    (links, 'wrap an optax transf')
-    for links in (
-      [CLIP],
-      [optax.chain(CLIP, optax.scale(2.0))],
-      [t.per_client(CLIP), CLIP],
-      [t.stateless(lambda u, *_, **__: u)],
-    )
-  ),
-)
+  *((links, 'wrap an optax transf') for links in ([CLIP],
+    [optax.chain(CLIP, optax.scale(2.0))], [t.per_client(CLIP), CLIP],
+    [t.stateless(lambda u, *_, **__: u)])),
+)  # fmt: skip
 
 
 @pytest.mark.representatives('links5', 'links0')
-@pytest.mark.parametrize(
-  'links',
-  [
-    [t.per_client(CLIP)._replace(init=CLIP.init), MEAN, t.broadcast()],
-    [optax.chain(t.per_client(CLIP), MEAN), t.broadcast()],
-    [optax.masked(t.per_client(CLIP), True), MEAN, t.broadcast()],
-    [t.per_client(CLIP), MEAN._replace(init=MEAN.init), t.broadcast()],
-    [t.per_client(CLIP), optax.chain(MEAN, t.broadcast(), NEGATE)],
-    [t.per_client(CLIP), MEAN, optax.masked(t.broadcast(), True)],
-  ],
-  ids=lambda links: None,
-)
+@pytest.mark.parametrize('links', [
+  [t.per_client(CLIP)._replace(init=CLIP.init), MEAN, t.broadcast()],
+  [optax.chain(t.per_client(CLIP), MEAN), t.broadcast()],
+  [optax.masked(t.per_client(CLIP), True), MEAN, t.broadcast()],
+  [t.per_client(CLIP), MEAN._replace(init=MEAN.init), t.broadcast()],
+  [t.per_client(CLIP), optax.chain(MEAN, t.broadcast(), NEGATE)],
+  [t.per_client(CLIP), MEAN, optax.masked(t.broadcast(), True)],
+], ids=lambda links: None)  # fmt: skip
 def test_links_survive_the_combinators_of_optax(links):
   """A lost mark changed the protocol, or failed without a word."""
   if len(links) == 2 and 'chain' in links[1].update.__qualname__:
@@ -249,12 +239,8 @@ test_wrong_options_are_refused = refused_calls(
   (lambda: make('fedavg', sketch=None), "algorithm 'fedavg' has no options"),
   (lambda: make('safl'), r"'safl' requires options \['sketch'\]"),
   (lambda: make('fedavg', local=lambda hp: None), 'loss_fn or your own'),
-  (
-    lambda: algorithms.make_server_optimizer('sophia'),
-    "server_optimizer='sophia'",
-  ),
-  (
-    lambda: t.sketch(sketches.block_cyclic(4), hash_key='client'),
-    "hash_key='client'",
-  ),
-)
+  (lambda: algorithms.make_server_optimizer('sophia'),
+    "server_optimizer='sophia'"),
+  (lambda: t.sketch(sketches.block_cyclic(4), hash_key='client'),
+    "hash_key='client'"),
+)  # fmt: skip

@@ -97,25 +97,19 @@ test_bad_arguments = refused_calls(
   (heavy(TABLE, op=ROWS), r'scaled with table.shape=\(5, 8\) does not keep'),
   (heavy(jnp.ones((2, 3, 4))), r'table\.shape='),
   (lambda: estimators.l2_norm(jnp.float32(1.0)), r'table\.ndim=0'),
-  (
-    lambda: estimators.heavymix(OP, KEY, TABLE, TREE, 3, jnp.ones((3, 1))),
-    r'exact\.shape=\(3, 1\) must be \(3,\)',
-  ),
+  (lambda: estimators.heavymix(OP, KEY, TABLE, TREE, 3, jnp.ones((3, 1))),
+    r'exact\.shape=\(3, 1\) must be \(3,\)'),
   (heaprix(TREE, hash='same'), "hash='same' must be 'fresh' or 'shared'"),
   (heaprix(jnp.ones(39)), r'rows=5 \* cols=8 exceeds d=39'),
-  (
-    lambda: estimators.scatter(TREE, jnp.arange(3), jnp.ones(2)),
-    r'shape=\(2,\) must be \(3,\)',
-  ),
-)
+  (lambda: estimators.scatter(TREE, jnp.arange(3), jnp.ones(2)),
+    r'shape=\(2,\) must be \(3,\)'),
+)  # fmt: skip
 test_bad_types = refused_calls(
   (heavy([TABLE]), 'list.* must be one array'),
   (heavy(jnp.ones((5, 8), jnp.int32)), r"table\.dtype='int32'"),
   (lambda: estimators.l2_norm(3.0), 'float.* must be one array'),
   (heaprix(ONES.astype(jnp.int32)), "dtype='int32'"),
-  (
-    lambda: estimators.gather({'w': ONES + 1j}, jnp.arange(3)),
-    "dtype='complex64'",
-  ),
+  (lambda: estimators.gather({'w': ONES + 1j}, jnp.arange(3)),
+    "dtype='complex64'"),
   error=TypeError,
-)
+)  # fmt: skip

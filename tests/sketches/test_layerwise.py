@@ -23,12 +23,9 @@ count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
 OPERATORS = {
   'proportional': (cyclic(22), sketches.block_cyclic, (5, 1, 16)),
   'sqrt': (layerwise(count_rows, 20, 'sqrt'), count_rows, (7, 1, 12)),
-  'explicit': (
-    layerwise(sketches.gaussian, 29, (21, 2, 6)),
-    sketches.gaussian,
-    (15, 1, 6),
-  ),
-}
+  'explicit': (layerwise(sketches.gaussian, 29, (21, 2, 6)), sketches.gaussian,
+    (15, 1, 6)),
+}  # fmt: skip
 
 
 def leaves_of(sizes):
@@ -199,28 +196,21 @@ test_bad_arguments = refused_calls(
   (lambda: cyclic(3, (4, -1)), r'\(4, -1\) must hold integers >= 0'),
   (lambda: cyclic(3, (1.5, 1.5)), r'\(1.5, 1.5\) must hold integers >= 0'),
   (lambda: cyclic(4, (1, 2)), r'\(1, 2\) has the sum 3, not size=4'),
-  (
-    lambda: cyclic(20).desketch(KEY, TABLES[:2], TREE),
-    r'len\(tables\)=2 must be 3',
-  ),
+  (lambda: cyclic(20).desketch(KEY, TABLES[:2], TREE),
+    r'len\(tables\)=2 must be 3'),
   (lambda: cyclic(20).desketch(KEY, TABLES[::-1], TREE), r'table\.shape'),
-  (
-    mixed(lambda b: 'mean' if b > 8 else 'median', lambda b: 1),
-    r"factory\(5\) is not 'linear'",
-  ),
+  (mixed(lambda b: 'mean' if b > 8 else 'median', lambda b: 1),
+    r"factory\(5\) is not 'linear'"),
   (mixed(lambda b: 'mean', lambda b: 1 + (b < 8)), r'adjoint_scale=2\.0'),
-)
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ('op', 'message'),
-  [
-    (cyclic(65), 'size=65 exceeds d=64'),
-    (cyclic(2), 'size=2 must be >= 3'),
-    (cyclic(9, (4, 5)), r'len\(rule\)=2 must be 3'),
-    (cyclic(9, (9, 0, 0)), r'allocation\[1\]=0 must be >= 1'),
-  ],
-)
+@pytest.mark.parametrize(('op', 'message'), [
+  (cyclic(65), 'size=65 exceeds d=64'),
+  (cyclic(2), 'size=2 must be >= 3'),
+  (cyclic(9, (4, 5)), r'len\(rule\)=2 must be 3'),
+  (cyclic(9, (9, 0, 0)), r'allocation\[1\]=0 must be >= 1'),
+])  # fmt: skip
 def test_bad_trees(op, message):
   operators.refuses(op, TREE, (jnp.ones(1),) * 3, message)
   with pytest.raises(ValueError, match=message):

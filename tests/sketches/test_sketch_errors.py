@@ -19,47 +19,33 @@ test_bad_arguments = refused_calls(
   (lambda: sketches.block_cyclic(6, sparsity=4), 'sparsity=4 must divide size'),
   (lambda: sketches.block_cyclic(6, sparsity=0), 'sparsity=0'),
   (lambda: sketches.sparse_embedding(6, 4), 'sparsity=4 must divide size=6'),
-  (
-    lambda: sketches.sparse_embedding(6, 7, kind='I'),
-    'sparsity=7 exceeds size=6',
-  ),
+  (lambda: sketches.sparse_embedding(6, 7, kind='I'),
+    'sparsity=7 exceeds size=6'),
   (lambda: sketches.sparse_embedding(6, 2, kind='1'), "kind='1'"),
   (lambda: sketches.make('block_cyclic', size=2.5), r'size=2\.5'),
   (lambda: sketches.count_sketch(0, 3), 'rows=0 must'),
   (lambda: sketches.count_sketch(3, -1), 'cols=-1 must'),
   (lambda: sketches.count_sketch(3, 3, combine='max'), "combine='max'"),
   (lambda: sketches.make('sha', size=3), "sketch='sha' must .*'srht'"),
-  (
-    lambda: sketches.make('layerwise', factory='identity', size=3),
-    "factory='identity' must .*'srht'",
-  ),
-  (
-    lambda: sketches.make('dct', size=3, rows=3),
-    r"\['rows'\]; it has \('size',\)",
-  ),
+  (lambda: sketches.make('layerwise', factory='identity', size=3),
+    "factory='identity' must .*'srht'"),
+  (lambda: sketches.make('dct', size=3, rows=3),
+    r"\['rows'\]; it has \('size',\)"),
   (lambda: sketches.make('srht'), r"sketch 'srht' requires options \['size'\]"),
   (lambda: sketches.properties(sketches.Sketch(*[None] * 3)), 'states none'),
-)
+)  # fmt: skip
 
 
 MADE = (
-  (
-    {'kind': 'count_sketch', 'rows': 4, 'cols': 8, 'combine': 'mean'},
-    sketches.count_sketch(4, 8, combine='mean'),
-  ),
-  (
-    {'kind': 'count_sketch', 'rows': 9, 'cols': 99, 'allow_larger': True},
-    sketches.count_sketch(9, 99, allow_larger=True),
-  ),
-  (
-    {'kind': 'sparse_embedding_1', 'size': 8, 'sparsity': 3},
-    sketches.sparse_embedding(8, 3, kind='I'),
-  ),
-  (
-    {'kind': 'layerwise', 'factory': 'srht', 'size': 9, 'allocation': 'sqrt'},
-    sketches.layerwise(sketches.srht, 9, 'sqrt'),
-  ),
-)
+  ({'kind': 'count_sketch', 'rows': 4, 'cols': 8, 'combine': 'mean'},
+    sketches.count_sketch(4, 8, combine='mean')),
+  ({'kind': 'count_sketch', 'rows': 9, 'cols': 99, 'allow_larger': True},
+    sketches.count_sketch(9, 99, allow_larger=True)),
+  ({'kind': 'sparse_embedding_1', 'size': 8, 'sparsity': 3},
+    sketches.sparse_embedding(8, 3, kind='I')),
+  ({'kind': 'layerwise', 'factory': 'srht', 'size': 9, 'allocation': 'sqrt'},
+    sketches.layerwise(sketches.srht, 9, 'sqrt')),
+)  # fmt: skip
 
 
 def test_make_is_the_factory():

@@ -15,13 +15,10 @@ Full, Poisson = types.Sampling.FULL, types.Sampling.POISSON
 
 def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
   return types.GaussianMechanism(
-    noise_multiplier=noise_multiplier,
-    steps=steps,
-    sampling=Full if q == 1 else Poisson,
-    sampling_probability=q,
-    population=population,
-    **fields,
-  )
+    noise_multiplier=noise_multiplier, steps=steps,
+    sampling=Full if q == 1 else Poisson, sampling_probability=q,
+    population=population, **fields,
+  )  # fmt: skip
 
 
 def hyper(claimed, noise=1.0):
@@ -44,12 +41,9 @@ def game_of(make, claimed, noise=1.0, d=8, canary=None):
 
 def algorithm(name, claimed, release_fields=None, **options):
   return algorithms.make(
-    name,
-    canaries.inner_product,
-    local_steps=None if name == 'fetchsgd' else 2,
-    privacy=release(claimed, **(release_fields or {})),
-    **options,
-  )
+    name, canaries.inner_product, local_steps=None if name == 'fetchsgd' else 2,
+    privacy=release(claimed, **(release_fields or {})), **options,
+  )  # fmt: skip
 
 
 def play(game, significance, samples=20_000, others=('silent',), **options):

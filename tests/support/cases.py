@@ -423,12 +423,9 @@ def _program(make, shards, clients_per_step, **options):
 
 
 def play(
-  make: rounds.Make,
-  shards: int = 2,
-  count: int = 5,
-  cohort_of: Callable[[int], rounds.Cohort] | None = None,
-  **options,
-):
+  make: rounds.Make, shards: int = 2, count: int = 5,
+  cohort_of: Callable[[int], rounds.Cohort] | None = None, **options,
+):  # fmt: skip
   """Plays rounds; returns the state and the last metrics, on the host."""
   cohort_of = cohort_of or cohorts_of(make)
   state, metrics = _play(make, shards, count, cohort_of, **options)

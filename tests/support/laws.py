@@ -14,14 +14,10 @@ jit = functools.partial(
 
 
 def law(
-  names: Iterable[str],
-  fast: Collection[str],
-  parameter: str = 'name',
-  value: Callable[[str], Any] = lambda name: name,
-  group: str = '',
-  long: Collection[str] = (),
-  smoke: Collection[str] = (),
-):
+  names: Iterable[str], fast: Collection[str], parameter: str = 'name',
+  value: Callable[[str], Any] = lambda name: name, group: str = '',
+  long: Collection[str] = (), smoke: Collection[str] = (),
+):  # fmt: skip
   """Parametrises a law: cases that are not `fast` are in the nightly tier.
 
   The laws of one case run in one process, where its programs are compiled; a

@@ -156,12 +156,9 @@ def write_parquet(folder, train, test):
 
 
 LAYOUTS = {
-  'tff': write_tff,
-  'sqlite': write_sqlite,
-  'fedjax': write_fedjax,
-  'leaf': write_leaf,
-  'table': write_parquet,
-}
+  'tff': write_tff, 'sqlite': write_sqlite, 'fedjax': write_fedjax,
+  'leaf': write_leaf, 'table': write_parquet,
+}  # fmt: skip
 
 
 def write_stackoverflow(folder, clients):

@@ -40,13 +40,9 @@ ONE_IMAGE = [*CLIENTS[:2], CLIENTS[2] | {'x': changed(CLIENTS[2]['x'])}]
 
 
 def build(
-  fields=FIELDS,
-  values_fn=values,
-  start=START,
-  clients=CLIENTS,
-  test=CLIENTS[0],
-  **more,
-):
+  fields=FIELDS, values_fn=values, start=START, clients=CLIENTS,
+  test=CLIENTS[0], **more,
+):  # fmt: skip
   task = custom.problem((start, values_fn), clients, test)
   partition = more.pop('partition', task.partition)
   c = config.Config(**fields)

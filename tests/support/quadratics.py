@@ -40,16 +40,9 @@ def cohort(*leaves: Any) -> rounds.Cohort:
 
 
 def play(
-  name,
-  cohorts,
-  count=None,
-  best=BEST,
-  loss_fn=loss_fn,
-  client_lr=0.2,
-  server_lr=0.3,
-  clip_norm=None,
-  **options,
-):
+  name, cohorts, count=None, best=BEST, loss_fn=loss_fn, client_lr=0.2,
+  server_lr=0.3, clip_norm=None, **options,
+):  # fmt: skip
   """Plays cohorts with leaves [rounds, ...], or one of them `count` times.
 
   Returns the last state, and the distances to `best` in that of the start.

@@ -147,13 +147,10 @@ def python(*args, **env):
   """What a process that ends well has printed."""
   paths = {'PYTHONPATH': f'{ROOT}:{ROOT}/tests/support'}
   done = subprocess.run(
-    [sys.executable, *map(str, args)],
-    cwd=ROOT,
-    check=True,
-    stdout=subprocess.PIPE,
-    text=True,
+    [sys.executable, *map(str, args)], cwd=ROOT, check=True,
+    stdout=subprocess.PIPE, text=True,
     env=os.environ | {'JAX_PLATFORMS': 'cpu'} | paths | env,
-  )
+  )  # fmt: skip
   return done.stdout.strip()
 
 

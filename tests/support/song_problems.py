@@ -69,12 +69,9 @@ def quadratics(curvatures: np.ndarray, *, spread: float) -> Problem:
   optimum = start + onto @ np.linalg.solve(onto.T @ mean @ onto, push)
   return Problem(
     lambda w: 0.5 * ((w - optimum) @ mean * (w - optimum)).sum(-1),
-    lambda step, u: (hessians @ u[..., None])[..., 0] - pull,
-    start,
-    optimum,
-    curvatures.max(),
-    curvatures.min(),
-  )
+    lambda step, u: (hessians @ u[..., None])[..., 0] - pull, start, optimum,
+    curvatures.max(), curvatures.min(),
+  )  # fmt: skip
 
 
 def separable(loss, slope, smoothness, steepest, spread, far) -> Problem:
@@ -86,12 +83,9 @@ def separable(loss, slope, smoothness, steepest, spread, far) -> Problem:
   each = losses(np.tile(grid[:, None], D))
   return Problem(
     lambda w: (losses(w) - each.min(0)).sum(-1),
-    lambda step, u: slope(u - centers),
-    start,
-    grid[each.argmin(0)],
-    smoothness,
+    lambda step, u: slope(u - centers), start, grid[each.argmin(0)], smoothness,
     gradient_bound=steepest * D**0.5,
-  )
+  )  # fmt: skip
 
 
 def log_cosh(spread: float) -> Problem:

@@ -30,18 +30,9 @@ def diffsketch(hp, theta, rounds, *, sketch):
 
 
 def safl(
-  hp,
-  theta,
-  rounds,
-  *,
-  sketch,
-  client_momentum=0.0,
-  clip=None,
-  codec=None,
-  downlink_codec=None,
-  hash_rounds=None,
-  wire=PLAIN,
-):
+  hp, theta, rounds, *, sketch, client_momentum=0.0, clip=None, codec=None,
+  downlink_codec=None, hash_rounds=None, wire=PLAIN,
+):  # fmt: skip
   average = _averages(client_momentum)
   for this in rounds:
     key = hash_key(this, hash_rounds)
@@ -80,20 +71,9 @@ def _averages(beta):
 
 
 def preconditioned_sketching(
-  hp,
-  theta,
-  rounds,
-  *,
-  sketch,
-  every,
-  keep=0.7,
-  damping=0.01,
-  client_momentum=0.0,
-  b1=0.9,
-  b2=0.99,
-  codec=None,
-  downlink_codec=None,
-):
+  hp, theta, rounds, *, sketch, every, keep=0.7, damping=0.01,
+  client_momentum=0.0, b1=0.9, b2=0.99, codec=None, downlink_codec=None,
+):  # fmt: skip
   first, second, squares, d = np.zeros_like(theta), 0.0, None, theta.size
   average = _averages(client_momentum)
   for this in rounds:
@@ -163,17 +143,9 @@ def _heaprix_literal(wire, op, k, this, sent, theta):
 
 
 def fedsketchgate(
-  hp,
-  theta,
-  rounds,
-  *,
-  sketch,
-  local_steps,
-  k=None,
-  control_gain=None,
-  printed=False,
-  wire=PLAIN,
-):
+  hp, theta, rounds, *, sketch, local_steps, k=None, control_gain=None,
+  printed=False, wire=PLAIN,
+):  # fmt: skip
   control = np.zeros((hp.population, theta.size))
   reader = sketch if printed else _linear_reader(sketch, theta)
   scale = 1 / local_steps
@@ -234,19 +206,9 @@ def sketched_sgd(
 
 
 def fetchsgd(
-  hp,
-  theta,
-  rounds,
-  *,
-  sketch,
-  k,
-  momentum=0.9,
-  error_update='zero',
-  momentum_masking=True,
-  local_k=None,
-  codec=None,
-  wire=PLAIN,
-):
+  hp, theta, rounds, *, sketch, k, momentum=0.9, error_update='zero',
+  momentum_masking=True, local_k=None, codec=None, wire=PLAIN,
+):  # fmt: skip
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
     key = this.keys.run

@@ -16,6 +16,8 @@ import jax
 import pytest
 from runs import SMALL
 
+from tests.sweeps.test_sweep_problems import run
+
 LINEAR = SMALL | {'model': 'linear', 'model_options': None}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
 BOWLS = {
@@ -23,10 +25,6 @@ BOWLS = {
   'rounds_per_dispatch': 2, 'eval_every': 2, 'checkpoint_every': 2,
   'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
 }  # fmt: skip
-
-
-def run(folder, fields, **options):
-  return sweeps.run(fields, folder, progress=False, **options)
 
 
 def numbers(rows):
@@ -162,17 +160,6 @@ def test_a_sweep_of_another_problem_is_refused(looped, tmp_path, monkeypatch):
   monkeypatch.setattr(sources, 'load', lambda *_: other)
   message = r'000 holds a run of another problem \(training data x\)'
   with pytest.raises(workdir.WorkdirError, match=message):
-    run(tmp_path, GRID)
-
-
-def test_another_config_is_refused(looped, tmp_path):
-  folder, _ = looped
-  with pytest.raises(
-    workdir.WorkdirError, match=r'rounds: 4 then, 6 now.\. Set'
-  ):
-    run(folder, GRID | {'rounds': 6, 'sweep': {'seed': (0,)}})
-  (tmp_path / 'config.json').write_text('{"rounds"')
-  with pytest.raises(workdir.WorkdirError, match='is not a config'):
     run(tmp_path, GRID)
 
 

@@ -13,6 +13,8 @@ from fl_sketch.training import saved_params, workdir
 import numpy as np
 import pytest
 
+from tests.sweeps.test_sweep_problems import run
+
 BOWLS = {
   'dataset': 'quadratics', 'population': 4, 'cohort': 4, 'rounds': 2,
   'eval_every': 2, 'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
@@ -25,10 +27,6 @@ def result_of(loss):
   row = {'round': 1, 'train_loss': loss, 'test_loss': loss}
   params = {'w': np.full(2, loss, np.float32)}
   return sweep_program.Result([row], False, 0.1, {}, params)
-
-
-def run(folder, fields, **options):
-  return sweeps.run(fields, folder, progress=False, **options)
 
 
 @contextlib.contextmanager
@@ -59,14 +57,11 @@ def folder(tmp_path):
   return tmp_path
 
 
-@pytest.mark.parametrize(
-  'changed',
-  [
-    {'checkpoint_every': 7, 'keep_checkpoints': 1},
-    {'plugins': ('fl_sketch.sketches',), 'log_every': 2},
-    {'sweep': {'server_lr': (0.5, 1.0), 'client_lr': (0.3,)}},
-  ],
-)
+@pytest.mark.parametrize('changed', [
+  {'checkpoint_every': 7, 'keep_checkpoints': 1},
+  {'plugins': ('fl_sketch.sketches',), 'log_every': 2},
+  {'sweep': {'server_lr': (0.5, 1.0), 'client_lr': (0.3,)}},
+])  # fmt: skip
 def test_what_changes_no_number_runs_no_point_again(folder, changed):
   """Catches points that get new numbers for another checkpoint_every."""
   todo = numbered(folder, BOWLS | changed)
@@ -75,7 +70,7 @@ def test_what_changes_no_number_runs_no_point_again(folder, changed):
 
 def test_other_rounds_are_other_points(folder):
   """Catches a shorter run that stands for a longer one."""
-  with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 3 now'):
+  with pytest.raises(workdir.WorkdirError, match=r'2 then, 3 now.\. Set'):
     numbered(folder, BOWLS | {'rounds': 3})
   swept = BOWLS['sweep'] | {'rounds': (2, 3)}
   todo = numbered(folder, BOWLS | {'sweep': swept})
@@ -151,27 +146,15 @@ def test_a_kill_loses_no_best_parameters(
   assert json.loads((tmp_path / 'sweep.json').read_text())['best_point'] == 1
 
 
-def test_the_config_is_read_inside_the_lock(tmp_path, monkeypatch):
-  """Catches a config that another process writes after it was compared."""
-  with opened(tmp_path, BOWLS):
-    monkeypatch.setattr(files, '_resumable', lambda _: 1 / 0)
-    with pytest.raises(workdir.WorkdirError, match='in use by process'):
-      numbered(tmp_path, BOWLS)
-
-
 def test_an_extended_grid_runs_what_is_new(tmp_path):
   """Catches points known by their number, which another grid shifts."""
-  fields = BOWLS | {'sweep': {'server_lr': (0.5, 1.0)}}
-  first = run(tmp_path, fields)
-  wider = fields | {
-    'sweep': {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
-  }
-  rows = run(tmp_path, wider)
+  first = run(tmp_path, BOWLS)
+  swept = {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
+  rows = run(tmp_path, BOWLS | {'sweep': swept})
   assert [row['point'] for row in rows] == [2, 3, 4, 0]
   assert rows[3] == first[0] | {'values': {'server_lr': 0.5, 'client_lr': 0.3}}
   assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
-  again = run(tmp_path, wider)
-  assert again == rows
+  assert run(tmp_path, BOWLS | {'sweep': swept}) == rows
 
 
 def test_the_parameters_of_the_best_point_are_kept(tmp_path):
@@ -179,20 +162,19 @@ def test_the_parameters_of_the_best_point_are_kept(tmp_path):
   fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}
   rows = run(tmp_path, fields, points_per_program=2)
   best = min(rows, key=lambda row: row.get('test_loss', math.inf))['point']
-  kept = [path.parent.name for path in tmp_path.glob('points/*/params')]
-  assert kept == [f'{best:03d}']
-  loaded = fl_sketch.load(tmp_path / 'points' / kept[0])
+  assert kept(tmp_path) == {f'{best:03d}'}
+  loaded = fl_sketch.load(tmp_path / 'points' / f'{best:03d}')
   want = pytest.approx(rows[best]['test_loss'], rel=1e-5)
   assert loaded.evaluate()['test_loss'] == want
 
 
-def test_a_folder_is_for_one_sweep_at_a_time(tmp_path):
-  """Catches two processes that run one sweep in one folder."""
-  c = config.Config.from_mapping(BOWLS)
-  with contextlib.closing(files.Files(tmp_path, c)):
+def test_a_folder_is_for_one_sweep_at_a_time(tmp_path, monkeypatch):
+  """Catches two processes, and a config that is compared before the lock."""
+  with opened(tmp_path, BOWLS), monkeypatch.context() as patched:
+    patched.setattr(files, '_resumable', lambda _: 1 / 0)
     with pytest.raises(workdir.WorkdirError, match='in use by process'):
       run(tmp_path, BOWLS)
-  files.Files(tmp_path, c).close()
+  numbered(tmp_path, BOWLS)
 
 
 def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):

@@ -8,13 +8,8 @@ import pytest
 
 
 def row(point, accuracy, **values):
-  return {
-    'point': point,
-    'values': values,
-    'test_accuracy': accuracy,
-    'test_loss': 1 - accuracy,
-    'diverged': False,
-  }
+  row = {'point': point, 'values': values, 'diverged': False}
+  return row | {'test_accuracy': accuracy, 'test_loss': 1 - accuracy}
 
 
 ROWS = [

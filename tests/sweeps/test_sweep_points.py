@@ -17,36 +17,29 @@ WIDTHS = {'widths': ((3,), (4,))}
 FULL = {'batch_size': 0}
 POISSON = dict(
   algorithm='private_iterative_sketching',
-  sketch={'kind': 'block_cyclic', 'size': 50},
-  batch_order='poisson',
-  clip_norm=1.0,
-  noise_multiplier=1.0,
-  delta=1e-3,
-  standardize=False,
-)
+  sketch={'kind': 'block_cyclic', 'size': 50}, batch_order='poisson',
+  clip_norm=1.0, noise_multiplier=1.0, delta=1e-3, standardize=False,
+)  # fmt: skip
 SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
 
 
-@pytest.mark.parametrize(
-  ('fields', 'swept', 'programs'),
-  [
-    ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
-    ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
-    # Seeds draw the quadratics, and the sizes of clients with full batches.
-    ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
-    (FULL | {'partition': 'iid'}, SEEDS, 1),
-    (FULL | {'partition': 'size_skew'}, SEEDS, 2),
-    # Poisson batches are as wide as the largest client, too.
-    (POISSON, SEEDS, 1),
-    (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
-    # The server's rate decays relative to its first value.
-    ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
-    ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
-    # A hyperparameter that an algorithm declares is an array of a program.
-    (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
-    (SAFL, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
-  ],
-)
+@pytest.mark.parametrize(('fields', 'swept', 'programs'), [
+  ({}, SEEDS | RATES | {'client_lr': (0.1, 0.2)}, 1),
+  ({}, SEEDS | {'local_steps': (1, 2), 'model_options': WIDTHS}, 4),
+  # Seeds draw the quadratics, and the sizes of clients with full batches.
+  ({'dataset': 'quadratics'}, SEEDS | RATES, 2),
+  (FULL | {'partition': 'iid'}, SEEDS, 1),
+  (FULL | {'partition': 'size_skew'}, SEEDS, 2),
+  # Poisson batches are as wide as the largest client, too.
+  (POISSON, SEEDS, 1),
+  (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
+  # The server's rate decays relative to its first value.
+  ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
+  ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
+  # A hyperparameter that an algorithm declares is an array of a program.
+  (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),
+  (SAFL, {'sketch': ({'kind': 'identity'}, {'kind': 'srht', 'size': 9})}, 2),
+])  # fmt: skip
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
   points = sweeps.points(SMALL | fields | {'sweep': swept})
   groups = list(sweeps.groups(dict(enumerate(points))))
@@ -109,16 +102,14 @@ test_sweeps_that_make_no_sense_are_refused = refused(
   ({'client_lr': LOW_HIGH}, 'Set sweep.draws:'),
   ({'seed': (0,), 'draws': 2}, 'draws=2 requires a range'),
   ({'client_lr': LOW_HIGH, 'draws': 0}, 'sweep.draws=0 must be >= 1'),
-  (
-    {'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2},
-    'sweep.client_lr=.* must have 0 < low < high',
-  ),
+  ({'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2},
+    'sweep.client_lr=.* must have 0 < low < high'),
   ({'client_lr': {'low': 1.0}, 'draws': 2}, '0 < low < high'),
   ({'local_steps': LOW_HIGH, 'draws': 2}, 'local_steps is no float'),
   ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size is no'),
   ({'options': {'nu': LOW_HIGH}, 'draws': 2}, 'options.nu is no float'),
   ({'clint_lr': LOW_HIGH, 'draws': 2}, 'clint_lr is no float'),
-)
+)  # fmt: skip
 
 
 def row_of(accuracy, diverged=False, **values):
@@ -129,14 +120,11 @@ def row_of(accuracy, diverged=False, **values):
 
 def test_mean_and_standard_error_by_hand(tmp_path):
   rows = [
-    row_of(0.5, client_lr=0.1, seed=0),
-    row_of(0.7, client_lr=0.1, seed=1),
-    row_of(0.9, client_lr=0.1, seed=2),
-    row_of(0.8, client_lr=0.2, seed=0),
-    row_of(0.9, client_lr=0.2, seed=1),
-    row_of(0.99, client_lr=0.3, seed=0),
+    row_of(0.5, client_lr=0.1, seed=0), row_of(0.7, client_lr=0.1, seed=1),
+    row_of(0.9, client_lr=0.1, seed=2), row_of(0.8, client_lr=0.2, seed=0),
+    row_of(0.9, client_lr=0.2, seed=1), row_of(0.99, client_lr=0.3, seed=0),
     row_of(None, client_lr=0.3, seed=1, diverged=True),
-  ]
+  ]  # fmt: skip
   a, b, c = sweep_report.settings(rows)
   assert [s.values['client_lr'] for s in (a, b, c)] == [0.2, 0.1, 0.3]
   # Deviations are 0.2 / sqrt(3) and (0.1 / sqrt(2)) / sqrt(2).

@@ -18,14 +18,9 @@ ALLOCATED = PRIVATE | {
 
 def allocated(steps):
   """The mechanism of `ALLOCATED`: epochs of three rounds."""
-  return accounting.GaussianMechanism(
-    2.0,
-    steps,
-    accounting.Sampling.RANDOM_ALLOCATION,
-    epoch_steps=3,
-    population=6,
-    max_cohort=6,
-  )
+  fields = {'epoch_steps': 3, 'population': 6, 'max_cohort': 6}
+  sampling = accounting.Sampling.RANDOM_ALLOCATION
+  return accounting.GaussianMechanism(2.0, steps, sampling, **fields)
 
 
 @functools.cache

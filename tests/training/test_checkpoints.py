@@ -130,15 +130,12 @@ def test_a_read_error_that_passes_costs_no_checkpoint(two_saved, monkeypatch):
   assert [p.name for p in folder.parent.iterdir()] == ['checkpoints']
 
 
-@pytest.mark.parametrize(
-  ('error', 'expected'),
-  [
-    (EIO, checkpoints.CheckpointError),
-    (ValueError("os_error_code: '5'"), checkpoints.CheckpointError),
-    (MemoryError(), MemoryError),
-    (NO_MEMORY, jax.errors.JaxRuntimeError),
-  ],
-)
+@pytest.mark.parametrize(('error', 'expected'), [
+  (EIO, checkpoints.CheckpointError),
+  (ValueError("os_error_code: '5'"), checkpoints.CheckpointError),
+  (MemoryError(), MemoryError),
+  (NO_MEMORY, jax.errors.JaxRuntimeError),
+])  # fmt: skip
 def test_what_could_not_be_read_is_not_moved(
   error, expected, two_saved, monkeypatch
 ):

@@ -28,28 +28,22 @@ def test_a_start_asks_for_devices_and_keeps_the_flags_of_users(told):
   assert os.environ['XLA_FLAGS'] == '--mine --xla_gpu_deterministic_ops=true'
 
 
-@pytest.mark.parametrize(
-  ('options', 'message'),
-  [
-    ({'cpu_devices': 0}, 'cpu_devices=0 is too small'),
-    ({'num_processes': 2, 'process_id': 2}, 'process_id=2 is out of range'),
-    ({'num_processes': 2}, 'coordinator=HOST'),
-  ],
-)
+@pytest.mark.parametrize(('options', 'message'), [
+  ({'cpu_devices': 0}, 'cpu_devices=0 is too small'),
+  ({'num_processes': 2, 'process_id': 2}, 'process_id=2 is out of range'),
+  ({'num_processes': 2}, 'coordinator=HOST'),
+])  # fmt: skip
 def test_devices_out_of_range_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
     devices.start(**options)
 
 
-@pytest.mark.parametrize(
-  ('platform', 'flags', 'fixed'),
-  [
-    ('cpu', '', True),
-    ('cuda', '', False),
-    ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
-    ('cuda', '--xla_gpu_deterministic_ops=truely', False),
-  ],
-)
+@pytest.mark.parametrize(('platform', 'flags', 'fixed'), [
+  ('cpu', '', True),
+  ('cuda', '', False),
+  ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
+  ('cuda', '--xla_gpu_deterministic_ops=truely', False),
+])  # fmt: skip
 def test_kernels_are_deterministic_by_the_flag_of_the_start(
   platform, flags, fixed, monkeypatch
 ):

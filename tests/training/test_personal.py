@@ -7,13 +7,13 @@ from fl_sketch.data import store
 from fl_sketch.experiment import config, held_out
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, program
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 import refusals
 import runs
 
+from tests.data.test_data_fields import Tiny
 from tests.training.test_client_metrics import PRIVATE, check, evaluated
 
 pytestmark = pytest.mark.xdist_group('training')
@@ -62,16 +62,12 @@ def by_numpy(exp, lr, steps, decay=0.0):
 
 
 @pytest.mark.representatives('full')
-@pytest.mark.parametrize(
-  'fields',
-  [
-    {},
-    {'batch_order': 'mask', 'batch_size': 5},
-    {'batch_size': 0},
-    {'personal_lr': 0.05, 'weight_decay': 0.1},
-  ],
-  ids=['replace', 'mask', 'full', 'rate'],
-)
+@pytest.mark.parametrize('fields', [
+  {},
+  {'batch_order': 'mask', 'batch_size': 5},
+  {'batch_size': 0},
+  {'personal_lr': 0.05, 'weight_decay': 0.1},
+], ids=['replace', 'mask', 'full', 'rate'])  # fmt: skip
 def test_own_steps_are_those_of_a_numpy_loop(fields):
   """Catches steps on held-out samples, and on those of another client."""
   exp = experiment.build(FIELDS | fields)
@@ -113,14 +109,6 @@ def test_each_client_draws_by_itself():
   )
   found = of_personal(exp)
   assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
-
-
-class Tiny(nn.Module):
-  num_classes: int
-
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
 
 
 SIZES, HELD = np.array([3, 1, 9, 2, 4]), np.array([2, 0, 5, 1, 3])
@@ -231,9 +219,7 @@ test_steps_that_mean_nothing_are_refused = refusals.refused(
   ({'client_holdout': 0.0}, 'personal_steps=3 requires samples'),
   ({'personal_steps': -1}, 'personal_steps=-1 must be >= 0.'),
   ({'personal_steps': None, 'personal_lr': 0.1}, 'personal_lr=0.1 has no'),
-  (
-    PRIVATE | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
-    "keep_best='personal_loss_mean'",
-  ),
+  (PRIVATE | {'algorithm': 'dp_fedavg', 'keep_best': 'personal_loss_mean'},
+    "keep_best='personal_loss_mean'"),
   error=config.ConfigError,
-)
+)  # fmt: skip

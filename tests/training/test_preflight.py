@@ -31,15 +31,9 @@ def scaffold():
 
 
 MEMORY = memory_lib.Memory(
-  devices=2,
-  on_host=True,
-  held={'model': GIB, 'training data': 3 * GIB},
-  state=GIB,
-  round=5 * GIB,
-  evaluation=2 * GIB,
-  process=GIB,
-  mapped=100 * GIB,
-)
+  devices=2, on_host=True, held={'model': GIB, 'training data': 3 * GIB},
+  state=GIB, round=5 * GIB, evaluation=2 * GIB, process=GIB, mapped=100 * GIB,
+)  # fmt: skip
 
 
 def test_peaks():
@@ -54,20 +48,15 @@ def test_peaks():
     preflight.require_memory(MEMORY, memory_lib.Available(*have))
 
 
-@pytest.mark.parametrize(
-  ('on_host', 'have', 'message'),
-  [
-    (
-      True, (None, 18), r'takes 19.0 GiB of the host, which has 18.0 GiB\. '
-      r'Change feed; or the machine, to one with 19.0 GiB\.',
-    ),
-    (
-      False, (8, 18), r'takes 9.0 GiB of each device, which has 8.0 GiB\. '
-      r'.* to one with 2.0 GiB and 9.0 GiB on each device\.',
-    ),
-    (False, (8, 1), r'each device, which .* and 2.0 GiB of the host, which'),
-  ],
-)  # fmt: skip
+@pytest.mark.parametrize(('on_host', 'have', 'message'), [
+  (True, (None, 18),
+    r'takes 19.0 GiB of the host, which has 18.0 GiB\. '
+    r'Change feed; or the machine, to one with 19.0 GiB\.'),
+  (False, (8, 18),
+    r'takes 9.0 GiB of each device, which has 8.0 GiB\. '
+    r'.* to one with 2.0 GiB and 9.0 GiB on each device\.'),
+  (False, (8, 1), r'each device, which .* and 2.0 GiB of the host, which'),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused(on_host, have, message):
   have = memory_lib.Available(*(n and n * GIB for n in have))
   with pytest.raises(memory_lib.TooLargeError, match=message):

@@ -10,13 +10,10 @@ from own_problem import PRIVATE, begin, build, store_of
 import pytest
 from runs import rows
 
+from tests.training.test_best import Killed
 from tests.training.test_private_runs import PRIVATE as DIGITS, SAMPLES
 
 X = np.arange(48, dtype=np.uint8).reshape(12, 4)
-
-
-class Killed(BaseException):
-  """As SIGKILL: nothing of the library catches it."""
 
 
 def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):

@@ -62,14 +62,11 @@ def no_metrics(folder):
   path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
 
 
-@pytest.mark.parametrize(
-  ('damage', 'error', 'message'),
-  [
-    (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
-    (no_config, workdir.WorkdirError, 'is not a config'),
-    (no_metrics, ValueError, 'metrics.jsonl:1 is no row of metrics'),
-  ],
-)
+@pytest.mark.parametrize(('damage', 'error', 'message'), [
+  (no_checkpoint, checkpoints.CheckpointError, 'can be read'),
+  (no_config, workdir.WorkdirError, 'is not a config'),
+  (no_metrics, ValueError, 'metrics.jsonl:1 is no row of metrics'),
+])  # fmt: skip
 def test_damaged_files_are_refused(damage, error, message, copy):
   damage(copy)
   with pytest.raises(error, match=message):

@@ -149,8 +149,3 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
   message = r'Round 1: .* last good checkpoint is .*/checkpoints/1'
   with pytest.raises(training.DivergedError, match=message):
     train(tmp_path / 'one', **wild, checkpoint_every=1)
-
-
-def test_the_library_cannot_be_handed_a_mesh_it_does_not_have():
-  with pytest.raises(ValueError, match='shards=8'):
-    mesh_lib.cohort_mesh(8)

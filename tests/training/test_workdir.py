@@ -28,22 +28,15 @@ PRIVATE = {
 LANES = {'clients_per_step'}
 
 
-@pytest.mark.parametrize(
-  ('fields', 'fixed'),
-  [
-    ({'final_server_lr': 1e-5}, set()),
-    (
-      PRIVATE | {'noise_multiplier': 1.0, 'client_schedule': 'cosine'},
-      LANES | {'rounds'},
-    ),
-    (PRIVATE | {'noise_multiplier': 1.0}, LANES),
-    (PRIVATE | {'epsilon': 1.0}, LANES | {'rounds'}),
-    (
-      PRIVATE | {'noise_multiplier': 1.0, 'noise': 'banded', 'noise_bands': 2},
-      LANES | {'rounds'},
-    ),
-  ],
-)
+@pytest.mark.parametrize(('fields', 'fixed'), [
+  ({'final_server_lr': 1e-5}, set()),
+  (PRIVATE | {'noise_multiplier': 1.0, 'client_schedule': 'cosine'},
+    LANES | {'rounds'}),
+  (PRIVATE | {'noise_multiplier': 1.0}, LANES),
+  (PRIVATE | {'epsilon': 1.0}, LANES | {'rounds'}),
+  (PRIVATE | {'noise_multiplier': 1.0, 'noise': 'banded', 'noise_bands': 2},
+    LANES | {'rounds'}),
+])  # fmt: skip
 def test_fields_on_which_earlier_rounds_depend_stay(fields, fixed, tmp_path):
   """Catches a rate that decays over other rounds, and noise of another size."""
   c = config.Config(**fields)

@@ -61,10 +61,8 @@ def test_it_is_the_cipher_of_another_library(key, nonce, first, count):
 
 
 test_what_would_repeat_or_shorten_a_stream_is_refused = refused_calls(
-  (
-    lambda: chacha20.key_stream(ZERO, bytes(12), 2**32 - 1, 2),
-    r'within 2\*\*32',
-  ),
+  (lambda: chacha20.key_stream(ZERO, bytes(12), 2**32 - 1, 2),
+    r'within 2\*\*32'),
   (lambda: chacha20.key_stream(ZERO, bytes(12), -1, 1), 'first=-1'),
   (lambda: chacha20.key_stream(ZERO[1:], bytes(12), 0, 1), r'len\(key\)=31'),
   (lambda: chacha20.key_stream(ZERO, bytes(8), 0, 1), r'len\(nonce\)=8'),
@@ -72,7 +70,7 @@ test_what_would_repeat_or_shorten_a_stream_is_refused = refused_calls(
   (lambda: generator().binomial(3, 1.5), 'p=1.5'),
   (lambda: generator().choice(3, 4), r'size=4 must be in \[0, n=3'),
   (lambda: generator().choice(3, 2, replace=True), 'replace=True'),
-)
+)  # fmt: skip
 
 
 def generator(number=0, tag='draw'):

@@ -84,19 +84,13 @@ def test_a_string_annotation_is_read(shapes):
     shapes.make('hole', depth=0)
 
 
-@pytest.mark.parametrize(
-  ('options', 'message'),
-  [
-    ({}, r"shape 'box' requires options \['width'\]"),
-    (
-      {'width': 1.0, 'dept': 3},
-      r"no options \['dept'\].* Did you mean 'depth'",
-    ),
-    ({'width': '1'}, "width='1' must be of type float or int."),
-    ({'width': np.float64(-1)}, 'width=-1.0 must be > 0 and finite.'),
-    ({'width': 1.0, 'depth': 'x'}, "depth='x' must be of type int."),
-  ],
-)
+@pytest.mark.parametrize(('options', 'message'), [
+  ({}, r"shape 'box' requires options \['width'\]"),
+  ({'width': 1.0, 'dept': 3}, r"no options \['dept'\].* Did you mean 'depth'"),
+  ({'width': '1'}, "width='1' must be of type float or int."),
+  ({'width': np.float64(-1)}, 'width=-1.0 must be > 0 and finite.'),
+  ({'width': 1.0, 'depth': 'x'}, "depth='x' must be of type int."),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_named(options, message, shapes):
   """Catches a wrong option that reaches the factory, or is ignored."""
   with pytest.raises(ValueError, match=message):

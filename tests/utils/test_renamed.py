@@ -16,14 +16,8 @@ HP = algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
 
 def old(task, hp):
   """An algorithm that is written with keywords of the past."""
-  return rounds.federated(
-    task.steps(hp),
-    means.mean_over_cohort(),
-    t.broadcast(),
-    drift=len,
-    everyone=3,
-    moved=str,
-  )
+  links = task.steps(hp), means.mean_over_cohort(), t.broadcast()
+  return rounds.federated(*links, drift=len, everyone=3, moved=str)
 
 
 def test_arguments_of_the_past_are_those_of_today(own_parts):
