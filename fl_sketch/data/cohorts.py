@@ -59,11 +59,7 @@ def with_replacement(
   >>> ids.shape, weight.sum()
   ((8,), np.float32(8.0))
 
-  Args:
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    cohort: draws in a round.
+  Arguments are those of `fixed_size`; `cohort` counts the draws in a round.
 
   Returns:
     int32[cohort] ids and f32[cohort] multiplicities, padded.
@@ -172,11 +168,8 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
   ([0, 1, 2, 3], True)
 
-  Args:
-    seed: root of the order, which may be public.
-    round: the round, >= 0.
-    population: number of clients.
-    cohort: clients of the largest group, at most.
+  Arguments are those of `fixed_size`; the seed may be public, and `cohort` is
+  of the largest group, at most.
 
   Returns:
     int32[cohort] ids and f32[cohort] weights, 1 or padding.

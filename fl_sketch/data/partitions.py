@@ -70,10 +70,7 @@ def one_each(labels, population: int, seed: int) -> Partition:
   >>> one_each(3, 3, seed=0).indices.tolist()
   [0, 1, 2]
 
-  Args:
-    labels: int[samples], or only the number of samples.
-    population: number of clients.
-    seed: of no use.
+  Arguments are those of `iid`; the seed is of no use.
   """
   del seed
   ragged.check(labels, population)

@@ -14,11 +14,7 @@ _SPARSE = 'labels_row', 'labels_col'
 
 
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
-  """Reads the users of /train, then those of /test or, without one, /val.
-
-  Raises:
-    DataError: the file is not of this layout.
-  """
+  """Reads the users of /train, then those of /test or, without one, /val."""
   with extras.needed('natural'):
     import h5py
 
@@ -39,11 +35,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
 
 
 def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:
-  """Reads a value of /metadata, and parses it.
-
-  Raises:
-    DataError: there is none, or it cannot be parsed.
-  """
+  """Reads a value of /metadata, and parses it."""
   with extras.needed('natural'):
     import h5py
 
