@@ -6,10 +6,10 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.natural import fedjax, folders, leaf, pfl, plays, tasks, tff
-from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, reading
+from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
 from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import checks, extras
+from fl_sketch.utils import checks
 
 _WORDS = 10_000  # of Stack Overflow's vocabulary
 _OF_TABLES = 'client', 'split'
@@ -157,11 +157,12 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
   files = [x for x in files if _is_part(x, kind.digits)]
   of = lambda *ends: [x for x in files if x.name.endswith(ends)]
   for file in of('.h5', '.hdf5'):
-    if _has(file, 'examples'):
-      if file.stem.endswith('_train'):
-        yield Found('tff', tff.hdf5, file)
-    else:
+    with hdf5(file) as content:
+      is_pfl = 'examples' not in content
+    if is_pfl:
       yield Found('pfl', pfl.hdf5, file)
+    elif file.stem.endswith('_train'):
+      yield Found('tff', tff.hdf5, file)
   for file in of('.sqlite.lzma', '.sqlite'):
     if file.stem.endswith('_train'):
       yield Found('fedjax', fedjax.sqlite, file)
@@ -180,11 +181,3 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
 def _is_part(path, digits) -> bool:
   of_part = path.name.endswith(('.h5', '_train.sqlite'))
   return not of_part or ('digits' in path.stem) == digits
-
-
-def _has(path, name) -> bool:
-  with extras.needed('natural'):
-    import h5py
-
-  with reading(path), h5py.File(path, 'r') as file:
-    return name in file

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.sources import DataError
+from fl_sketch.utils import extras
 
 # What a client trains on and what it holds out; a test that is nobody's.
 TRAIN, TEST, PUBLIC = 'train', 'test', 'public'
@@ -40,6 +41,15 @@ def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
     raise
   except (OSError, EOFError, *ODD, *damage) as error:
     raise DataError(f'{path} cannot be read: {error!r}.') from error
+
+
+@contextlib.contextmanager
+def hdf5(path: pathlib.Path) -> Iterator[Any]:
+  """Opens an HDF5 file to be read."""
+  with extras.needed('natural'):
+    import h5py
+  with reading(path), h5py.File(path, 'r') as file:
+    yield file
 
 
 def parts(
