@@ -85,10 +85,7 @@ def poisson_limits(
   >>> probability.tolist(), max_batch
   ([0.5, 0.25], 6)
 
-  Args:
-    partition: of the samples over clients.
-    batch_size: expected samples of a batch, of every client.
-    tail: see below.
+  `batch_size` is the expected number of samples of a batch, of every client.
 
   Returns:
     The probability that a batch holds a particular sample of a client,
@@ -122,9 +119,7 @@ def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
   >>> full(p, np.array([0, 1])).tolist()
   [[[4, -1, -1]], [[5, 6, 7]]]
 
-  Args:
-    partition: of the samples over clients.
-    ids: int[C]; id = population is padding.
+  The ids are those of `draw`, int[C].
 
   Returns:
     int32[C, 1, size of the largest client of the population], padded with -1.

@@ -59,11 +59,7 @@ def with_replacement(
   >>> ids.shape, weight.sum()
   ((8,), np.float32(8.0))
 
-  Args:
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    cohort: draws in a round.
+  Arguments are those of `fixed_size`; `cohort` counts the draws in a round.
 
   Returns:
     int32[cohort] ids and f32[cohort] multiplicities, padded.
@@ -85,20 +81,15 @@ def poisson(
   """Samples each client independently with the same probability.
 
   Draws the binomial size of the cohort, then a uniform subset of that size. If
-  the size exceeds max_cohort, a uniformly random subset of max_cohort clients
-  is kept: the law is then not exactly Poisson, with a probability that
-  `default_max_cohort` keeps below 1e-9 a round.
+  the size exceeds max_cohort, by default that of `default_max_cohort`, a
+  uniformly random subset of max_cohort clients is kept: the law is then not
+  exactly Poisson, by default with a probability below 1e-9 a round.
 
   >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
   >>> len(ids) == default_max_cohort(100, 0.05)
   True
 
-  Args:
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    probability: of each client, in each round.
-    max_cohort: length of the result; None for `default_max_cohort`.
+  Other arguments are those of `fixed_size`.
 
   Returns:
     int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
@@ -125,21 +116,17 @@ def random_allocation(
   """Gives each client one round of every epoch, by an independent uniform coin.
 
   Also known as balls and bins. The coins of an epoch are drawn anew in each of
-  its rounds, so that there is no state. If more than max_cohort clients have
-  the round, a uniformly random subset of max_cohort is kept, and the others
-  have no round in this epoch. Source: Chua et al., arXiv:2412.16802.
+  its rounds, so that there is no state; the first epoch begins with round 0. If
+  more than max_cohort clients have the round, by default `default_max_cohort`
+  at a probability of 1 / epoch_rounds, a uniformly random subset of max_cohort
+  is kept, and the others have no round in this epoch. Source: Chua et al.,
+  arXiv:2412.16802.
 
   >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
   [0, 1, 2, 3, 4, 5, 6, 7, 8]
 
-  Args:
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    epoch_rounds: rounds of an epoch; the first one begins with round 0.
-    max_cohort: length of the result; None for `default_max_cohort`, at a
-      probability of 1 / epoch_rounds.
+  Other arguments are those of `fixed_size`.
 
   Returns:
     int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
@@ -172,11 +159,8 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
   ([0, 1, 2, 3], True)
 
-  Args:
-    seed: root of the order, which may be public.
-    round: the round, >= 0.
-    population: number of clients.
-    cohort: clients of the largest group, at most.
+  Arguments are those of `fixed_size`; the seed may be public, and `cohort` is
+  of the largest group, at most.
 
   Returns:
     int32[cohort] ids and f32[cohort] weights, 1 or padding.
@@ -223,18 +207,12 @@ def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
-  """Finds the size that a Poisson cohort exceeds with probability <= `tail`.
+  """Finds the least size that a Poisson cohort exceeds with chance <= `tail`.
+
+  It is at least 1, and the tail in (0, 1).
 
   >>> default_max_cohort(3000, 0.2)
   735
-
-  Args:
-    population: number of clients.
-    probability: of each client.
-    tail: the bound, in (0, 1).
-
-  Returns:
-    The least such size, at least 1.
   """
   from scipy import special  # slow to import
 
@@ -253,17 +231,12 @@ KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 def sample(
   kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
-  """Samples a cohort by the sampling rule that a config names.
+  """Samples a cohort by the rule of `KINDS` that a config names.
 
   >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
   [0, 1, 2]
 
-  Args:
-    kind: a key of `KINDS`.
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    **options: the other arguments of that rule.
+  Other arguments are those of that rule.
   """
   checks.choice('kind', kind, tuple(KINDS))
   allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]

@@ -19,11 +19,7 @@ def label_shards(
   >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
   [6, 6]
 
-  Args:
-    labels: int[samples].
-    population: number of clients.
-    seed: root of the draw.
-    shards_per_client: shards that each client gets.
+  `labels` are int[samples].
   """
   samples = ragged.check(labels, population)
   shards = population * checks.count('shards_per_client', shards_per_client)
@@ -53,11 +49,7 @@ def classes_per_client(
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
   [2, 2, 2, 2, 2, 2]
 
-  Args:
-    labels: int[samples].
-    population: number of clients.
-    seed: root of the draw.
-    classes: distinct labels of each client.
+  `labels` are int[samples].
   """
   ragged.check(labels, population)
   checks.count('classes', classes)
@@ -92,12 +84,7 @@ def dirichlet(
   >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
   60
 
-  Args:
-    labels: int[samples].
-    population: number of clients.
-    seed: root of the draw.
-    alpha: concentration.
-    min_size: least number of samples of a client.
+  `labels` are int[samples].
   """
   samples = ragged.check(labels, population)
   checks.positive('alpha', alpha)

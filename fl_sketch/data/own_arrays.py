@@ -73,11 +73,7 @@ def read(who: str, data: Any) -> Arrays:
 
 
 def check(clients: Mapping[Any, Arrays], test: Arrays):
-  """Checks that the arrays of clients are numbers, and agree with the test's.
-
-  Raises:
-    ValueError: a line for each problem; names its first clients.
-  """
+  """Checks that the arrays of clients are numbers, alike those of the test."""
   if 'mask' in test:
     raise ValueError("The name 'mask' is reserved; rename this array.")
   lines = [f'the test: {what}.' for what in _problems(test, test)]
@@ -118,11 +114,7 @@ def narrow(x: np.ndarray) -> np.ndarray:
 
 
 def check_finite(arrays: Arrays, partition: Partition | None = None):
-  """Checks that the floats of clients, or of a test for None, are finite.
-
-  Raises:
-    ValueError: a line for each array; says whose numbers are not, and how many.
-  """
+  """Checks that the floats of clients, or of a test for None, are finite."""
   lines = []
   for name, x in arrays.items():
     parts = np.array_split(x, 1 + x.size // _AT_ONCE)  # less memory

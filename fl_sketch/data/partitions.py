@@ -43,16 +43,12 @@ def size_skew(
   """Gives clients i.i.d. samples, in log-normal numbers.
 
   Each client first gets one sample; the others are shared in proportion to
-  exp(sigma * N(0, 1)).
+  exp(sigma * N(0, 1)); sigma 0 is `iid`.
 
   >>> size_skew(10, 4, seed=0, sigma=2.0).sizes.sum()
   np.int64(10)
 
-  Args:
-    labels: int[samples], or only the number of samples.
-    population: number of clients.
-    seed: root of the draw.
-    sigma: standard deviation of the logarithm of the sizes; 0 is `iid`.
+  Other arguments are those of `iid`.
   """
   samples = ragged.check(labels, population)
   checks.at_least('sigma', sigma, 0)
@@ -70,10 +66,7 @@ def one_each(labels, population: int, seed: int) -> Partition:
   >>> one_each(3, 3, seed=0).indices.tolist()
   [0, 1, 2]
 
-  Args:
-    labels: int[samples], or only the number of samples.
-    population: number of clients.
-    seed: of no use.
+  Arguments are those of `iid`; the seed is of no use.
   """
   del seed
   ragged.check(labels, population)

@@ -15,21 +15,16 @@ _HOLD_OUT = 2**40  # a use of a seed: rounds, the other use, are fewer
 class Partition:
   """The samples of each client, as a ragged array of indices.
 
+  Client i holds indices[offsets[i]:offsets[i + 1]] of the training arrays.
+
   >>> p = from_owner(np.array([1, 0, 1]), 2, np.random.default_rng(0))
   >>> p.population, p.sizes.tolist(), p.client(0).tolist()
   (2, [1, 2], [1])
-
-  Attributes:
-    indices: int64[samples], indices into the training arrays, client by client;
-      None stands for arange(samples): the arrays are in that order themselves.
-    offsets: int64[population + 1]; client i holds
-      indices[offsets[i]:offsets[i + 1]].
-    names: of the clients, for messages; None for their numbers.
   """
 
-  indices: np.ndarray | None
-  offsets: np.ndarray
-  names: Sequence[Any] | None = None
+  indices: np.ndarray | None  # int64[samples]; None stands for arange(samples)
+  offsets: np.ndarray  # int64[population + 1]
+  names: Sequence[Any] | None = None  # of the clients; None for their numbers
 
   @property
   def population(self) -> int:
@@ -75,10 +70,6 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
 
   >>> cap(Partition(np.arange(9), np.array([0, 2, 9])), 3).sizes.tolist()
   [2, 3]
-
-  Args:
-    p: a `Partition`.
-    samples_per_client: the bound.
   """
   checks.count('samples_per_client', samples_per_client)
   rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
@@ -92,18 +83,13 @@ def hold_out(
 ) -> tuple[Partition, Partition]:
   """Splits a partition into what clients train on and what they hold out.
 
-  A client of n samples holds out round(share n) of them, at most n - 1. Which
-  is a uniform choice, and depends on no other client.
+  A client of n samples holds out round(share n) of them, at most n - 1, for a
+  share below 1. Which is a uniform choice, and depends on no other client.
 
   >>> p = Partition(None, np.array([0, 1, 11]))
   >>> kept, held = hold_out(p, 0.2, seed=0)
   >>> kept.sizes.tolist(), held.sizes.tolist()
   ([1, 8], [0, 2])
-
-  Args:
-    p: a `Partition`.
-    share: of each client's samples, below 1.
-    seed: root of the draw.
   """
   most = np.maximum(p.sizes - 1, 0)
   counts = np.minimum(np.rint(share * p.sizes).astype(np.int64), most)
@@ -113,10 +99,9 @@ def hold_out(
   order = np.lexsort((seeding.fold(state, rank), client))
   held = np.zeros(p.samples, bool)
   held[order] = rank < np.repeat(counts, p.sizes)
-  part = lambda chosen, sizes: Partition(
-    p.take(np.flatnonzero(chosen)), _offsets(sizes)
-  )
-  return part(~held, p.sizes - counts), part(held, counts)
+  kept, held = (p.take(np.flatnonzero(marks)) for marks in (~held, held))
+  rest = Partition(kept, _offsets(p.sizes - counts))
+  return rest, Partition(held, _offsets(counts))
 
 
 def check(labels, population: int) -> int:

@@ -9,16 +9,12 @@ import numpy as np
 
 
 class Entry(NamedTuple):
-  """A data set of the registry.
+  """A data set of the registry."""
 
-  Attributes:
-    factory: (**options) -> `sources.Dataset`, `store.Store`, or an
-      `experiment.problem.Problem`, which has a model and losses of its own.
-    clients: whether it says itself which samples each client holds.
-  """
-
+  # (**options) -> `sources.Dataset`, `store.Store`, or an
+  # `experiment.problem.Problem`, which has a model and losses of its own.
   factory: Callable[..., Any]
-  clients: bool = False
+  clients: bool = False  # whether it says which samples each client holds
 
 
 REGISTRY = registry.Registry(

@@ -29,16 +29,13 @@ def load(
 ) -> store.Store:
   """Opens the memory-mapped store of a population; writes it at first use.
 
-  A million clients take 1.4 GB. The data of client i depend on i alone.
+  A million clients take 1.4 GB. The data of client i depend on i alone. For
+  `cache_dir` see `sources.load`.
 
   >>> import tempfile
   >>> with tempfile.TemporaryDirectory() as cache:
   ...   load(3, cache).train['x'].shape[1:]
   (64,)
-
-  Args:
-    population: number of clients.
-    cache_dir: see `sources.load`.
   """
   cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
   folder = cache / f'simulated-{_VERSION}-{population}'
@@ -55,14 +52,9 @@ def load(
 
 
 def write(folder: str | os.PathLike, population: int, seed: int = 0):
-  """Writes the store of a population whose clients hold 1 to 39 samples each.
+  """Writes the store of a population to a new folder.
 
-  They hold 20 on average.
-
-  Args:
-    folder: must not exist.
-    population: number of clients.
-    seed: root of all draws.
+  Its clients hold 1 to 39 samples each, 20 on average.
   """
   if population < 1:
     raise ValueError(f'{population=} must be >= 1.')

@@ -28,25 +28,18 @@ Arrays = dict[str, np.ndarray]
 class Dataset(NamedTuple):
   """A dataset in memory.
 
-  Attributes:
-    name: of messages.
-    train: {'x': uint8[n, height, width, channels], 'y': int32[n]}; of a data
-      set of the user's own any arrays, leaves [n, ...].
-    test: the same, of the test examples.
-    num_classes: labels are 0 to num_classes - 1; None if they are no classes.
-    partition: which samples each client holds, where the data set says it.
-    vocabulary: of tokens, which are below it; None of other data, and of a
-      published tokenizer, whose models have a size of their own.
-    tokenizer: of texts, the content of a tokenizer.json; see `tokenization`.
+  Images are {'x': uint8[n, height, width, channels], 'y': int32[n]}, a user's
+  own data any arrays. Tokens are below `vocabulary`; it is None of other data,
+  and of a published tokenizer, whose models have a size of their own.
   """
 
-  name: str
-  train: Arrays
-  test: Arrays
-  num_classes: int | None = None
-  partition: ragged.Partition | None = None
-  vocabulary: int | None = None
-  tokenizer: str | None = None
+  name: str  # of messages
+  train: Arrays  # leaves [n, ...]
+  test: Arrays  # the same, of the test examples
+  num_classes: int | None = None  # labels are below it; None: no classes
+  partition: ragged.Partition | None = None  # where the data set has clients
+  vocabulary: int | None = None  # tokens are below it
+  tokenizer: str | None = None  # of texts, the content of a tokenizer.json
 
 
 class DataError(ValueError):
@@ -129,9 +122,8 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
   download, a search of bucket listings or a long traceback.
   """
   versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
-  versions.sort(
-    key=lambda p: [int(n) if n.isdigit() else -1 for n in p.name.split('.')]
-  )
+  number = lambda text: int(text) if text.isdigit() else -1
+  versions.sort(key=lambda p: [*map(number, p.name.split('.'))])
   advice = (
     f'With TensorFlow and a network, run `tfds build {name} --data_dir=DIR '
     '--file_format=array_record`; here set --data_dir=DIR.'
@@ -170,9 +162,8 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   except (ImportError, MemoryError):  # as without pillow: the data are not bad
     raise
   except Exception as error:  # readers and decoders raise errors of all types
-    raise DataError(
-      f'Dataset {name!r} cannot be read from {files}: {error}'
-    ) from error
+    where = f'cannot be read from {files}: {error}'
+    raise DataError(f'Dataset {name!r} {where}') from error
   _check_examples(name, split, y, files)
   return {'x': x, 'y': y}
 

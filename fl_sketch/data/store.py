@@ -39,27 +39,18 @@ _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 class Store(NamedTuple):
   """The memory-mapped arrays of all clients.
 
-  Attributes:
-    train: leaves [samples, ...], memory-mapped, client by client.
-    test: the same, of the test examples.
-    offsets: int64[population + 1], memory-mapped.
-    num_classes: labels are 0 to num_classes - 1.
-    scale: mean and std of x / 255 over the samples of all clients, if x is
-      uint8; else 0 and 1.
-    held_out: int64[population + 1] as `offsets`, of the test examples that
-      clients hold out, possibly none; None where they belong to no client.
-    ids: bytes[population], names of the clients in UTF-8; None without names.
-    tokenizer: of texts, see `sources.Dataset`; None in older stores.
+  `held_out` has as `offsets` those of the test examples that clients hold out,
+  possibly none; it is None where they belong to no client.
   """
 
-  train: Arrays
-  test: Arrays
-  offsets: np.ndarray
-  num_classes: int | None
-  scale: dict[str, float]
-  held_out: np.ndarray | None = None
-  ids: np.ndarray | None = None
-  tokenizer: str | None = None
+  train: Arrays  # leaves [samples, ...], client by client
+  test: Arrays  # the same, of the test examples
+  offsets: np.ndarray  # int64[population + 1]
+  num_classes: int | None  # labels are 0 to num_classes - 1
+  scale: dict[str, float]  # mean and std of x / 255 if x is uint8, or 0 and 1
+  held_out: np.ndarray | None = None  # int64[population + 1]
+  ids: np.ndarray | None = None  # bytes[population], names in UTF-8
+  tokenizer: str | None = None  # of texts, see `sources.Dataset`
 
   @property
   def partition(self) -> Partition:
@@ -68,12 +59,9 @@ class Store(NamedTuple):
 
 
 def open(folder: str | os.PathLike) -> Store:
-  """Opens a store; memory-maps its arrays and reads only its offsets.
+  """Opens a store of `write`; maps its arrays and reads only its offsets.
 
   A file whose time has changed, as that of a copy, is read whole, once.
-
-  Args:
-    folder: written by `write`.
 
   Raises:
     DataError: the folder is missing, not complete, changed since it was

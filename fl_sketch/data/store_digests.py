@@ -18,12 +18,7 @@ import numpy as np
 def of_array(x: np.ndarray, *, read: bool = False) -> str:
   """Returns the SHA-256 digest of an array's bytes; a store's has it on record.
 
-  Args:
-    x: any array, or one of an open store.
-    read: whether to compare an array of a store with its record.
-
-  Raises:
-    DataError: it is not the array that was written to the store.
+  To `read` an array of a store compares it with its record.
   """
   if (recorded := _recorded(x)) is None:
     return digests.of_array(x)
@@ -33,11 +28,7 @@ def of_array(x: np.ndarray, *, read: bool = False) -> str:
 
 
 def note_times(folder: pathlib.Path, names: Iterable[str]):
-  """Writes checked.json, of files that agree with their digests.
-
-  Raises:
-    SaveError: it cannot be written.
-  """
+  """Writes checked.json, of files that agree with their digests."""
   files.replace(folder / 'checked.json', _times(folder, names))
 
 
@@ -49,9 +40,6 @@ def check(
   """Compares arrays whose files have other times than those of checked.json.
 
   Memory-mapped arrays and recorded digests are by the names of files.
-
-  Raises:
-    DataError: an array was changed; names its file.
   """
   try:
     checked = dict(json.loads((folder / 'checked.json').read_text()))

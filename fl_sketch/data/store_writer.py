@@ -25,21 +25,13 @@ _MOST = 2**31 - 1  # samples: batches are int32 indices
 
 @renamed.members(held='held_out')
 class Chunk(NamedTuple):
-  """Some clients, one after another.
+  """Some clients, one after another."""
 
-  Attributes:
-    sizes: int[clients], samples that each trains on, >= 1.
-    train: leaves [sum of sizes, ...], client by client.
-    held_sizes: int[clients], samples that each holds out, >= 0.
-    held_out: leaves [sum of held_sizes, ...], likewise.
-    ids: names of the clients.
-  """
-
-  sizes: np.ndarray
-  train: Arrays
-  held_sizes: np.ndarray | None = None
-  held_out: Arrays | None = None
-  ids: Sequence[str] | None = None
+  sizes: np.ndarray  # int[clients], samples that each trains on, >= 1
+  train: Arrays  # leaves [sum of sizes, ...], client by client
+  held_sizes: np.ndarray | None = None  # int[clients], of those held out, >= 0
+  held_out: Arrays | None = None  # leaves [sum of held_sizes, ...], likewise
+  ids: Sequence[str] | None = None  # names of the clients
 
 
 def write(
@@ -86,12 +78,11 @@ def write(
     aside.mkdir(parents=True)
   except (PermissionError, NotADirectoryError) as error:
     raise DataError(f'{folder} cannot be written: {error}.') from error
-  bar = tqdm.tqdm(
-    desc=folder.name, total=population, unit='client', unit_scale=True,
-    disable=None, mininterval=0.5,
-  )  # fmt: skip
   try:
-    with bar:
+    with tqdm.tqdm(
+      desc=folder.name, total=population, unit='client', unit_scale=True,
+      disable=None, mininterval=0.5,
+    ) as bar:  # fmt: skip
       about = _fill(aside, chunks, test, num_classes, bar)
     about['tokenizer'] = tokenizer
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
@@ -138,12 +129,8 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
       sizes = _sizes(chunk.sizes, 1)
       if train is None or tests is None:
         like = chunk.train if test is None else test
-        train, tests = (
-          stack.enter_context(
-            contextlib.closing(_Columns(folder, prefix, like))
-          )
-          for prefix in ('', 'test_')
-        )
+        both = (_Columns(folder, x, like) for x in ('', 'test_'))
+        train, tests = map(stack.enter_context, map(contextlib.closing, both))
         if test is not None:
           rows = np.array([len(next(iter(test.values())))])
           tests.append(test, rows, num_classes)
@@ -225,10 +212,8 @@ def _sizes(sizes, least: int) -> np.ndarray:
 
 def _check(arrays, like, samples: int, num_classes: int | None):
   """Refuses arrays unlike the first ones, or of other sizes, and odd labels."""
-  kinds, expected = (
-    {k: (x.dtype.str, x.shape[1:]) for k, x in xs.items()}
-    for xs in (arrays, like)
-  )
+  of = lambda xs: {k: (x.dtype.str, x.shape[1:]) for k, x in xs.items()}
+  kinds, expected = of(arrays), of(like)
   if kinds != expected or not kinds:
     raise ValueError(f'Arrays {kinds} must be those of the test, {expected}.')
   for name, (dtype, _) in kinds.items():
@@ -236,8 +221,8 @@ def _check(arrays, like, samples: int, num_classes: int | None):
       raise ValueError(f'An array cannot be called {name!r}.')
     if np.dtype(dtype).hasobject:
       raise ValueError(f'{name!r} must have numbers, not objects.')
-  if {len(x) for x in arrays.values()} != {samples}:
-    lengths = {k: len(x) for k, x in arrays.items()}
+  lengths = {k: len(x) for k, x in arrays.items()}
+  if {*lengths.values()} != {samples}:
     raise ValueError(f'Arrays of {samples=} have lengths {lengths}.')
   if num_classes is None or not samples:
     return
@@ -253,11 +238,7 @@ def _check(arrays, like, samples: int, num_classes: int | None):
 
 
 def rename(aside: pathlib.Path, folder: pathlib.Path):
-  """Gives a folder its last name.
-
-  Raises:
-    FileExistsError: another process has written a folder of that name.
-  """
+  """Gives a folder its last name; refuses that of a folder that is there."""
   try:
     aside.rename(folder)
   except OSError as error:

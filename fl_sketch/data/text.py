@@ -119,19 +119,8 @@ def sst2(
 
   SST-2 at the level of sentences, 6,920 lines of train.tsv and 1,821 of
   test.tsv without a header; or GLUE's, with the header sentence<TAB>label, of
-  which dev.tsv is the test. In DIR/sst2 or DIR/SST-2, or beside DIR.
-
-  Args:
-    data_dir: folder of datasets; None for the environment variable
-      TFDS_DATA_DIR or else ~/tensorflow_datasets.
-    length: tokens of a sentence; None is `LENGTH`.
-    vocabulary: the largest number of tokens; None is `VOCABULARY`.
-    tokenizer: a published vocabulary file in place of one that is trained.
-
-  Raises:
-    DataError: the files are missing or damaged.
-    ValueError: a length or vocabulary is out of range, or there are both a
-      vocabulary and a tokenizer.
+  which dev.tsv is the test. In data_dir/sst2 or data_dir/SST-2, or beside
+  data_dir. Arguments and errors are those of `load`.
   """
   parts = _parts(_folder_of_sst2(data_dir), _COLUMNS, 0)
   for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):

@@ -26,16 +26,14 @@ class Tokenizer(NamedTuple):
 def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
   """Numbers letters, or words, as TensorFlow Federated does.
 
-  0 is padding, so letter i, counted from 0, has the id i + 1; then come one id
-  for all others, the beginning and the end. In `content` these are `_SPECIAL`.
+  0 is padding, so letter i, counted from 0, has the id i + 1, the first time it
+  comes; then come one id for all others, the beginning and the end. In
+  `content` these are `_SPECIAL`, and `between` stands between two in a text, as
+  ' ' of words.
 
   >>> tokenizer = characters('ab')
   >>> tokenizer.encode(['ba?']), tokenizer.first, tokenizer.last, tokenizer.size
   ([[2, 1, 3]], 4, 5, 6)
-
-  Args:
-    letters: of the alphabet; one that comes again is that of before.
-    between: what stands between two in a text: ' ', of words.
   """
   ids = {letter: i + 1 for i, letter in enumerate(dict.fromkeys(letters))}
   other = checks.count('letters', len(ids)) + 1
@@ -62,16 +60,12 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 
 
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
-  """Trains a WordPiece vocabulary (Wu et al., arXiv:1609.08144).
+  """Trains a WordPiece vocabulary of at most `size` >= 100 tokens.
 
-  Among equally frequent pairs the library joins the one of smaller numbers
-  first, and it numbers letters inside words in the order of a hash map. So
-  letters get their numbers before the training, and the vocabulary is sorted
-  after it: both are then the same every time.
-
-  Args:
-    sentences: of the training.
-    size: the largest number of tokens, >= 100.
+  Source: Wu et al., arXiv:1609.08144. Among equally frequent pairs the library
+  joins the one of smaller numbers first, and it numbers letters inside words in
+  the order of a hash map. So letters get their numbers before the training, and
+  the vocabulary is sorted after it: both are then the same every time.
   """
   with extras.needed('text'):
     from tokenizers import models, trainers
@@ -96,9 +90,7 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
 def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   """Opens a published model's vocab.txt or tokenizer.json.
 
-  Args:
-    path: of the file.
-    framed: whether it must have [PAD], as token 0, [UNK], [CLS] and [SEP].
+  If `framed`, it must have [PAD], as token 0, [UNK], [CLS] and [SEP].
 
   Raises:
     DataError: it is no tokenizer, or lacks one of these.
@@ -146,10 +138,6 @@ def windows(tokens: Sequence[int], length: int) -> Arrays:
   >>> cut['x'].tolist(), cut['y'].tolist()
   ([[7, 8], [9, 0]], [[8, 9], [6, -1]])
 
-  Args:
-    tokens: of the text.
-    length: of a window.
-
   Returns:
     x int32[n, length], and y int32[n, length] with -1 for padding.
   """
@@ -162,10 +150,8 @@ def windows(tokens: Sequence[int], length: int) -> Arrays:
 
 
 def _of_library(encoder: Any) -> Tokenizer:
-  encode = lambda texts: [
-    tokens.ids
-    for tokens in encoder.encode_batch(list(texts), add_special_tokens=False)
-  ]
+  of = lambda texts: encoder.encode_batch([*texts], add_special_tokens=False)
+  encode = lambda texts: [tokens.ids for tokens in of(texts)]
   first, last = (encoder.token_to_id(name) for name in ('[CLS]', '[SEP]'))
   known = [x for x in _SPECIAL if encoder.token_to_id(x) is not None]
   encoder.add_special_tokens(known)

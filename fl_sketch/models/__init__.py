@@ -16,21 +16,13 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import (
-  bert,
-  gpt,
-  layers,
-  llama,
-  lora,
-  losses,
-  recurrent,
-  vit,
-)
+from fl_sketch.models import bert, gpt, layers, llama, lora, losses, vit
 from fl_sketch.models.emnist_cnn import EmnistCNN
 from fl_sketch.models.lenet import LeNet5
 from fl_sketch.models.linear import Linear
 from fl_sketch.models.mlp import MLP
 from fl_sketch.models.model import Model, as_model
+from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
 from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.models.smooth_lenet import SmoothLeNet
 from fl_sketch.utils import checks, registry
@@ -48,18 +40,13 @@ Params = Any
 
 
 class Entry(NamedTuple):
-  """A model of the registry.
+  """A model of the registry."""
 
-  Attributes:
-    factory: (num_classes, **options) -> the model; it may leave out the number.
-    convolutional: whether a CPU works on one client at a time: it has no good
-      kernel for convolutions of several.
-    hyper: see `registry.Factory`.
-  """
-
-  factory: Callable[..., Any]
+  factory: Callable[..., Any]  # (num_classes, **options); the first may lack
+  # Whether a CPU, which has no good kernel for convolutions of several clients,
+  # works on one client at a time.
   convolutional: bool = False
-  hyper: tuple[str, ...] = ()
+  hyper: tuple[str, ...] = ()  # see `registry.Factory`
 
 
 REGISTRY = registry.Registry(
@@ -74,19 +61,19 @@ register(SmoothLeNet, name='smooth_lenet', convolutional=True)
 register(EmnistCNN, name='emnist_cnn', convolutional=True)
 for _resnet in (ResNet8, ResNet18, ResNet101):
   register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
-register(recurrent.LSTM, name='lstm')
-register(recurrent.GRU, name='gru')
+register(LSTM, name='lstm')
+register(GRU, name='gru')
 for _module, _sizes in (
   (vit.ViT, vit.SIZES),
   (bert.Bert, bert.SIZES),
-  (recurrent.LSTM, recurrent.SIZES),
+  (LSTM, RECURRENT_SIZES),
   (gpt.GPT, gpt.SIZES),
   (llama.Llama, llama.SIZES),
 ):
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
 # Whose outputs are logits of every token.
-OF_SEQUENCES = ('lstm', 'gru', *recurrent.SIZES, *gpt.SIZES, *llama.SIZES)
+OF_SEQUENCES = ('lstm', 'gru', *RECURRENT_SIZES, *gpt.SIZES, *llama.SIZES)
 # Not of tokens.
 OF_IMAGES = tuple(n for n in names() if n not in (*bert.SIZES, *OF_SEQUENCES))
 

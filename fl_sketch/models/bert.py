@@ -23,7 +23,6 @@ class Bert(nn.Module):
   'bert_base' has 109,482,240 parameters below the head.
 
   Attributes:
-    num_classes: number of logits.
     vocab_size: how many tokens there are; 0 is padding, which nothing sees.
     max_length: positions that there are.
     width: of a token.
@@ -52,14 +51,9 @@ class Bert(nn.Module):
     length = tokens_BxL.shape[1]
     if length > self.max_length:
       raise ValueError(f'{length=} must be <= max_length={self.max_length}.')
-    words, places, kinds = (
-      transformer.table(self, name, rows, self.width)
-      for name, rows in (
-        ('words', self.vocab_size),
-        ('positions', self.max_length),
-        ('token_types', 2),
-      )
-    )
+    table = lambda name, rows: transformer.table(self, name, rows, self.width)
+    words = table('words', self.vocab_size)
+    places, kinds = table('positions', self.max_length), table('token_types', 2)
     x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
     x = transformer.norm('norm')(x)
     mask = tokens_BxL > 0

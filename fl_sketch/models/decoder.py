@@ -10,35 +10,24 @@ import jax.numpy as jnp
 class Decoder(nn.Module):
   """Base decoder of GPT and Llama: embedding, blocks, output projection.
 
-  Padding may only follow the tokens of a sequence: they do not see it.
-
-  Attributes:
-    num_classes: tokens of the data.
-    width: of a token.
-    depth: blocks.
-    heads: of attention, a divisor of the width.
-    hidden: width between the dense layers of a block; None is 4 x width.
-    vocab_size: tokens of the model, if more than those of the data.
-    tied: whether the logits are products with the words' own vectors.
-    dropout: rate in training, on embeddings, attention and what is added.
-    scan: whether blocks run in a loop of one program: it compiles faster, and
-      copies all parameters of blocks. They, and the outputs, are the same.
-    remat: whether the backward pass computes each block again instead of
-      keeping what is inside it (Chen et al., arXiv:1604.06174).
-    dtype: of what is multiplied, see `precision`.
+  Padding may only follow the tokens of a sequence: they do not see it. Blocks
+  in a `scan`, a loop of one program, compile faster, and all their parameters
+  are copied; they, and the outputs, are the same. Of `remat` the backward pass
+  computes each block again instead of keeping what is inside it (Chen et al.,
+  arXiv:1604.06174).
   """
 
-  num_classes: int | None
-  width: int
-  depth: int
-  heads: int
-  hidden: int | None = None
-  vocab_size: int | None = None
-  tied: bool = True
-  dropout: float = 0.0
-  scan: bool = False
-  remat: bool = False
-  dtype: str = 'float32'
+  num_classes: int | None  # tokens of the data
+  width: int  # of a token
+  depth: int  # blocks
+  heads: int  # of attention, a divisor of the width
+  hidden: int | None = None  # between the dense layers; None is 4 x width
+  vocab_size: int | None = None  # of the model, if more than of the data
+  tied: bool = True  # whether logits are products with the words' own vectors
+  dropout: float = 0.0  # rate on embeddings, attention and what is added
+  scan: bool = False  # whether blocks run in a loop
+  remat: bool = False  # whether blocks are computed again
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   def __post_init__(self):
     tokens.vocabulary(self.num_classes, self.vocab_size)

@@ -13,7 +13,6 @@ class EmnistCNN(nn.Module):
   Federated's baselines for EMNIST, `create_conv_dropout_model`.
 
   Attributes:
-    num_classes: number of logits.
     dropout: rates after the pool and after the dense layer.
     form: of the convolutions and the pool, see `layers.conv2d`.
     dtype: of what is multiplied, see `precision`.

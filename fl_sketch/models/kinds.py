@@ -20,15 +20,11 @@ Kind = Callable[[Any, Batch], Mapping[str, jax.Array]]
 def softmax_cross_entropy(
   logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
 ) -> jax.Array:
-  """Softmax cross-entropy of each row.
+  """Softmax cross-entropy of each row, f32[batch].
 
-  Args:
-    logits: f32[batch, classes].
-    labels: i32[batch], or f32[batch, classes]: a share for every class.
-    label_smoothing: share of each label that is spread over all classes.
-
-  Returns:
-    f32[batch].
+  Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes], a
+  share for every class. `label_smoothing` is the share of each label that is
+  spread over all classes.
   """
   hard = labels.ndim < logits.ndim
   if hard and not label_smoothing:
@@ -42,9 +38,7 @@ def softmax_cross_entropy(
 def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Softmax cross-entropy of one label a sample, and whether it is the largest.
 
-  Args:
-    logits: f32[batch, classes].
-    batch: with 'y', i32[batch].
+  Of logits f32[batch, classes], and 'y', i32[batch].
   """
   values = softmax_cross_entropy(logits, batch['y'])
   right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
@@ -54,12 +48,9 @@ def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Softmax cross-entropy of a label a token; means are over tokens.
 
+  Of logits f32[batch, length, classes], and 'y', i32[batch, length], below 0
+  for padding; possibly 'token_mask', bool[batch, length], is false for more.
   'bits' is the loss in bits a token: of characters, bits per character.
-
-  Args:
-    logits: f32[batch, length, classes].
-    batch: with 'y', i32[batch, length], below 0 for padding; and possibly
-      'token_mask', bool[batch, length], false for more padding.
   """
   y = _of_shape(logits.shape[:-1], batch['y'])
   real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
@@ -75,12 +66,9 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Sigmoid cross-entropy of several labels a sample, and which are right.
 
-  Its 'accuracy' is the share of a sample's labels, and 'exact_match' whether
-  all of them are right.
-
-  Args:
-    logits: f32[batch, labels], above 0 where a label is predicted.
-    batch: with 'y', [batch, labels], from 0 to 1.
+  Of logits f32[batch, labels], above 0 where a label is predicted, and 'y',
+  [batch, labels], from 0 to 1. Its 'accuracy' is the share of a sample's
+  labels, and 'exact_match' whether all of them are right.
   """
   y = _of_shape(logits.shape, batch['y']).astype(logits.dtype)
   right = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
@@ -94,9 +82,7 @@ def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Squared error, the mean over the numbers of a sample.
 
-  Args:
-    outputs: f32[batch, ...].
-    batch: with 'y', of the same shape.
+  Of outputs f32[batch, ...], and 'y' of the same shape.
   """
   away = outputs - _of_shape(outputs.shape, batch['y'])
   return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}

@@ -19,10 +19,7 @@ TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
 
 
 def pick_form(form: str | None = None) -> str:
-  """Returns `form`, or the default of the backend if it is None.
-
-  The only place that knows which form is for which backend.
-  """
+  """Returns `form`, or the default of the backend if it is None."""
   if form is None:
     return 'tiles' if jax.default_backend() == 'cpu' else 'lax'
   checks.choice('form', form, FORMS)
@@ -136,12 +133,8 @@ def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   Array([[ 5.,  7.],
          [13., 15.]], dtype=float32)
 
-  Args:
-    x: f32[batch, rows, cols, channels], with even rows and cols.
-    form: 'tiles' or 'lax'; by default the backend's.
-
   Returns:
-    f32[batch, rows / 2, cols / 2, channels].
+    f32[batch, rows / 2, cols / 2, channels], of even rows and columns of x.
   """
   _, rows, cols, _ = x.shape
   if rows % 2 or cols % 2:

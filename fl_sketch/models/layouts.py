@@ -32,13 +32,11 @@ class Layout(NamedTuple):
 
 def _of_gpt(module):
   return {
-    'model_type': ('gpt2',),
-    'n_head': (module.heads,),
+    'model_type': ('gpt2',), 'n_head': (module.heads,),
     'layer_norm_epsilon': (gpt.EPSILON,),
     'activation_function': ('gelu_new', 'gelu_pytorch_tanh'),
-    'scale_attn_weights': (True,),
-    'scale_attn_by_inverse_layer_idx': (False,),
-  }
+    'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,),
+  }  # fmt: skip
 
 
 def _of_llama(module):
@@ -47,13 +45,10 @@ def _of_llama(module):
     'model_type': kinds[::-1] if module.qkv_bias else kinds,
     'num_attention_heads': (module.heads,),
     'num_key_value_heads': (module.kv_heads or module.heads,),
-    'rms_norm_eps': (module.epsilon,),
-    'rope_theta': (module.theta,),
-    'rope_type': ('default',),
-    'rope_scaling': (),
-    'hidden_act': ('silu',),
+    'rms_norm_eps': (module.epsilon,), 'rope_theta': (module.theta,),
+    'rope_type': ('default',), 'rope_scaling': (), 'hidden_act': ('silu',),
     'use_sliding_window': (False,),
-  }
+  }  # fmt: skip
 
 
 def _inside_encoder(attention):
@@ -79,30 +74,25 @@ _ARCHITECTURES = {
 
 LAYOUTS: dict[type[nn.Module], Layout] = {
   vit.ViT: Layout(
-    prefix='vit.',
-    block='encoder.layer.{}.',
+    prefix='vit.', block='encoder.layer.{}.',
     whole={
-      'class_token': 'embeddings.cls_token',
+      'class_token': 'embeddings.cls_token', 'norm': 'layernorm',
       'positions': 'embeddings.position_embeddings',
       'patches': 'embeddings.patch_embeddings.projection',
-      'norm': 'layernorm',
       'head': 'classifier',
     },
     inside={
       **_inside_encoder('attention'),
-      'norm_attention': 'layernorm_before',
-      'norm_mlp': 'layernorm_after',
+      'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after',
     },
   ),
   bert.Bert: Layout(
-    prefix='bert.',
-    block='encoder.layer.{}.',
+    prefix='bert.', block='encoder.layer.{}.',
     whole={
       'words': 'embeddings.word_embeddings.weight',
       'positions': 'embeddings.position_embeddings.weight',
       'token_types': 'embeddings.token_type_embeddings.weight',
-      'norm': 'embeddings.LayerNorm',
-      'pooler': 'pooler.dense',
+      'norm': 'embeddings.LayerNorm', 'pooler': 'pooler.dense',
       'head': 'classifier',
     },
     inside={
@@ -111,58 +101,47 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm_mlp': 'output.LayerNorm',
     },
     expected=lambda module: {'model_type': ('bert',)},
-    sizes=_SIZES
-    | {
-      'num_attention_heads': 'heads',
-      'max_position_embeddings': 'positions',
+    sizes=_SIZES | {
+      'num_attention_heads': 'heads', 'max_position_embeddings': 'positions',
       'num_labels': 'num_classes',
     },
   ),
   gpt.GPT: Layout(
-    prefix='transformer.',
-    block='h.{}.',
+    prefix='transformer.', block='h.{}.',
     whole={
-      'words': 'wte.weight',
-      'positions': 'wpe.weight',
-      'norm': 'ln_f',
+      'words': 'wte.weight', 'positions': 'wpe.weight', 'norm': 'ln_f',
       'logits': 'lm_head',
     },
     inside={
       'attention/query': ('attn.c_attn', 0),
       'attention/key': ('attn.c_attn', 1),
       'attention/value': ('attn.c_attn', 2),
-      'attention/out': 'attn.c_proj',
-      'mlp_in': 'mlp.c_fc',
-      'mlp_out': 'mlp.c_proj',
-      'norm_attention': 'ln_1',
-      'norm_mlp': 'ln_2',
+      'attention/out': 'attn.c_proj', 'mlp_in': 'mlp.c_fc',
+      'mlp_out': 'mlp.c_proj', 'norm_attention': 'ln_1', 'norm_mlp': 'ln_2',
     },
     spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
-    transposed=False,
-    expected=_of_gpt,
-    sizes=_OF_GPT,
+    transposed=False, expected=_of_gpt, sizes=_OF_GPT,
   ),
   llama.Llama: Layout(
-    prefix='model.',
-    block='layers.{}.',
+    prefix='model.', block='layers.{}.',
     whole={'words': 'embed_tokens.weight', 'norm': 'norm', 'logits': 'lm_head'},
     inside={
       'attention/query': 'self_attn.q_proj',
       'attention/key': 'self_attn.k_proj',
       'attention/value': 'self_attn.v_proj',
       'attention/out': 'self_attn.o_proj',
-      'mlp_gate': 'mlp.gate_proj',
-      'mlp_in': 'mlp.up_proj',
+      'mlp_gate': 'mlp.gate_proj', 'mlp_in': 'mlp.up_proj',
       'mlp_out': 'mlp.down_proj',
       'norm_attention': 'input_layernorm',
       'norm_mlp': 'post_attention_layernorm',
     },
     spare=r'lm_head\.weight$|.*\.rotary_emb\.inv_freq$',
     expected=_of_llama,
-    sizes=_SIZES
-    | {'max_position_embeddings': 'length', 'tie_word_embeddings': 'tied'},
+    sizes=_SIZES | {
+      'max_position_embeddings': 'length', 'tie_word_embeddings': 'tied',
+    },
   ),
-}
+}  # fmt: skip
 _HEADS = 'head/', 'logits/'
 _LEAF = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
 

@@ -13,7 +13,6 @@ class LeNet5(nn.Module):
   connected second convolution.
 
   Attributes:
-    num_classes: number of logits.
     form: of the convolutions and pools, see `layers.conv2d`.
     dtype: of what is multiplied, see `precision`.
   """

@@ -11,7 +11,6 @@ class Linear(nn.Module):
   steps in closed form.
 
   Attributes:
-    num_classes: number of logits.
     dtype: of what is multiplied, see `precision`.
   """
 

@@ -84,7 +84,8 @@ def lora(
   """
   paths = jax.tree_util.tree_flatten_with_path(params)[0]
   leaves = {_name(path): x for path, x in paths}
-  kernels = [name for name, x in leaves.items() if _is_kernel(x)]
+  is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  kernels = [k for k, x in leaves.items() if len(x.shape) == 2 and is_float(x)]
   adapted = _matched('targets', targets, kernels, 'a kernel')
   for name in adapted:
     if rank > (most := min(leaves[name].shape)):
@@ -135,13 +136,10 @@ for _kind, _parts in KINDS.items():
 def make(*, kind: str, params: Tree, key: jax.Array, **options: Any) -> Lora:
   """Splits the parameters as an aggregation by name needs it.
 
-  Args:
-    kind: 'naive', both factors are trained; 'ffa', B alone, beside a frozen A
-      (FFA-LoRA: Sun et al., ICLR 2024, arXiv:2403.12313); 'flora' and 'fedex',
-      both, and the server changes the kernels: see the algorithms.
-    params: see `lora`.
-    key: see `lora`.
-    **options: of `lora`.
+  Of 'naive' both factors are trained; of 'ffa' B alone, beside a frozen A
+  (FFA-LoRA: Sun et al., ICLR 2024, arXiv:2403.12313); of 'flora' and 'fedex'
+  both, and the server changes the kernels: see the algorithms. Other arguments
+  are those of `lora`.
   """
   REGISTRY.check(kind, options)
   return REGISTRY.entry(kind).factory(params, key, **options)
@@ -173,14 +171,12 @@ def join(frozen: Tree, trainable: Tree) -> Tree:
 def beside(fn: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
   """Makes a function of all parameters one of those that are trained.
 
+  The function is (params, ...) -> anything, `frozen` as of `join`.
+
   >>> beside(lambda x: x.base @ x.a, Adapter(jnp.ones((2, 3))))(
   ...   Adapter(a=jnp.ones((3, 1)))
   ... ).shape
   (2, 1)
-
-  Args:
-    fn: (params, ...) -> anything.
-    frozen: the other parameters, as of `join`.
   """
 
   @functools.wraps(fn)
@@ -193,12 +189,10 @@ def beside(fn: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
 def merge(params: Tree, scale: Any) -> Tree:
   """The model's own parameters: W + scale A B in place of an adapter.
 
+  The parameters are whole, see `join`; scale is alpha / rank.
+
   >>> float(merge(Adapter(*jnp.ones((3, 1, 1))), 0.5)[0, 0])
   1.5
-
-  Args:
-    params: whole, see `join`.
-    scale: alpha / rank.
   """
   return jax.tree.map(
     lambda x: x.base + scale * (x.a @ x.b) if is_adapter(x) else x,
@@ -215,10 +209,6 @@ def factored(fn: Callable[..., Any], scale: Any) -> Callable[..., Any]:
   then neither x A nor a gradient is as large as the kernel, which all clients
   share. Elsewhere kernels are merged: those of other libraries, and within
   lifted transforms of flax, such as `nn.remat`.
-
-  Args:
-    fn: (params, ...) -> anything.
-    scale: alpha / rank.
   """
 
   @functools.wraps(fn)
@@ -232,8 +222,7 @@ def factored(fn: Callable[..., Any], scale: Any) -> Callable[..., Any]:
       module = context.module
       if isinstance(module, nn.Dense) and context.method_name == '__call__':
         own = module.variables.get('params', {})
-        adapter = known.get(id(own.get('kernel')))
-        if adapter is not None:
+        if (adapter := known.get(id(own.get('kernel')))) is not None:
           return _dense(module, own, adapter, scale, *args, **kwargs)
       return layer(*args, **kwargs)
 
@@ -257,10 +246,6 @@ def is_adapter(x: Any) -> bool:
 
 def _name(path) -> str:
   return jax.tree_util.keystr(path, simple=True, separator='/')
-
-
-def _is_kernel(x) -> bool:
-  return len(x.shape) == 2 and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _matched(option, patterns, names, what) -> set[str]:

@@ -63,15 +63,13 @@ def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   """Normalises uint8 images: (x / 255 - mean) / std.
 
-  What is not uint8 passes as it is: it has been scaled already.
+  The images are u8[batch, ..., channels]; what is not uint8 passes as it is: it
+  has been scaled already. `mean` and `std` are of x / 255, one number or one
+  per channel.
 
   >>> preprocess(jnp.array([[0, 255]], jnp.uint8), mean=0.5, std=0.5)
   Array([[-1.,  1.]], dtype=float32)
 
-  Args:
-    x: u8[batch, ..., channels], or anything else.
-    mean: of x / 255: one number or one per channel.
-    std: likewise.
   """
   if x.dtype != jnp.uint8:
     return x
@@ -115,13 +113,10 @@ def classification(
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Mean softmax cross-entropy of a model's logits, with smoothed labels.
+  """Mean softmax cross-entropy of logits, with smoothed labels.
 
-  Args:
-    model: of any library, see `as_model`; its outputs are f32[batch, classes].
-    label_smoothing: share of each label that is spread over all classes.
-    mean: see `preprocess`.
-    std: see `preprocess`.
+  The share `label_smoothing` of each label is spread over all classes; other
+  arguments are those of `make`, for a model of outputs f32[batch, classes].
 
   Returns:
     (params, batch, key=None) -> f32[], as of `make`.
@@ -139,13 +134,7 @@ def classification(
 def outputs(
   model: Any, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> Callable[[Any, Any], Any]:
-  """Builds (params, x) -> the outputs of a model in evaluation.
-
-  Args:
-    model: of any library, see `as_model`.
-    mean: see `preprocess`.
-    std: see `preprocess`.
-  """
+  """Builds (params, x) -> the outputs of a model in evaluation, see `make`."""
   apply = as_model(model).apply
   return lambda params, x: apply(params, inputs({'x': x}, mean, std), None)
 
@@ -189,9 +178,8 @@ def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
   """Builds the loss and the metrics that `make` returns.
 
-  Args:
-    values_fn: (params, batch) -> values of each sample, as of a kind; with an
-      argument `key`, which is None in evaluation, it may draw.
+  `values_fn` is (params, batch) -> values of each sample, as of a kind; with an
+  argument `key`, which is None in evaluation, it may draw.
   """
   with_key = keyed(values_fn)
 
@@ -231,16 +219,13 @@ def quadratic() -> LossFn:
 def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
   """The loss of `quadratic` as a sum: {'loss': f32[], 'count': f32[]}.
 
-  It has no options, so it is itself what `make` returns.
+  It has no options, so it is itself what `make` returns. For params and batch
+  see `quadratic`.
 
   >>> batch = {'factor': jnp.ones((2, 1, 1)), 'optimum': jnp.zeros((2, 1))}
   >>> sums = quadratic_metrics({'w': jnp.ones(1)}, batch)
   >>> float(sums['loss']), float(sums['count'])
   (1.0, 2.0)
-
-  Args:
-    params: {'w': f32[d]}.
-    batch: see `quadratic`.
   """
   values = _quadratic_values(params, batch)
   mask = row_mask(batch, values)

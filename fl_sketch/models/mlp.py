@@ -18,7 +18,6 @@ class MLP(nn.Module):
   """Multi-layer perceptron on the flattened input.
 
   Attributes:
-    num_classes: number of logits.
     widths: units of each hidden layer; none makes it softmax regression.
     activation: one of `ACTIVATIONS`.
     dtype: of what is multiplied, see `precision`.

@@ -16,11 +16,7 @@ DTYPES = ('float32', 'bfloat16')
 
 
 def operand(x: jax.Array, dtype: str) -> jax.Array:
-  """Casts an operand to bfloat16; unchanged for 'float32'.
-
-  Raises:
-    ValueError: another dtype.
-  """
+  """Casts an operand to bfloat16; unchanged for 'float32'."""
   checks.choice('dtype', dtype, DTYPES)
   return x.astype(jnp.bfloat16) if dtype == 'bfloat16' else x
 
@@ -28,24 +24,16 @@ def operand(x: jax.Array, dtype: str) -> jax.Array:
 def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
   """Matrix product of operands in `dtype`, accumulated in float32.
 
-  Those of its gradient are bfloat16 as well. It can be differentiated backward,
-  and the result in any way, but not forward at once: ``jvp(grad(f))`` works,
-  ``jvp(f)`` does not.
+  Of x, f32[n, m], and y, f32[m, k], it is f32[n, k]. Those of its gradient are
+  bfloat16 as well. It can be differentiated backward, and the result in any
+  way, but not forward at once: ``jvp(grad(f))`` works, ``jvp(f)`` does not.
 
   >>> x = jnp.full((2, 3), 1 + 2**-9)
   >>> float(matmul(x, x.T, 'bfloat16')[0, 0]), float(matmul(x, x.T)[0, 0]) > 3
   (3.0, True)
 
-  Args:
-    x: f32[n, m].
-    y: f32[m, k].
-    dtype: 'float32' or 'bfloat16'.
-
-  Returns:
-    f32[n, k].
-
   Raises:
-    ValueError: another dtype.
+    ValueError: a dtype that is not of `DTYPES`.
   """
   checks.choice('dtype', dtype, DTYPES)
   return x @ y if dtype == 'float32' else _narrow(x, y)

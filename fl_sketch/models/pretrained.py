@@ -21,10 +21,7 @@ _HEAD = 'head/'
 def save(path: str | os.PathLike, params: Any, **about: str) -> None:
   """Writes parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
 
-  Args:
-    path: of the file, whose folder must be there.
-    params: a tree of arrays.
-    **about: texts by name, in the head of the file.
+  The folder of the file must be there; `about` are texts in its head, by name.
   """
   with extras.needed('weights'):
     from safetensors import numpy as files

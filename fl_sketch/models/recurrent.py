@@ -1,5 +1,6 @@
 """Recurrent models of sequences: LSTM and GRU."""
 
+import functools
 from typing import Any, ClassVar
 
 from fl_sketch.models import precision, tokens, transformer
@@ -99,29 +100,17 @@ class Recurrent(nn.Module):
   Padding may only follow the tokens of a sequence. Dropout is Zaremba et al.'s
   (arXiv:1409.2329), between layers and never between times. Embeddings and
   kernels start as in Keras.
-
-  Attributes:
-    num_classes: tokens of the data.
-    embedding: numbers of a token.
-    hidden: numbers of a state.
-    layers: recurrent layers.
-    projection: width of a dense layer before the logits; None has none.
-    vocab_size: tokens of the model, if more than those of the data.
-    dropout: rate in training.
-    last: whether there are logits after the last token alone, as LEAF's data
-      need them.
-    dtype: of what is multiplied, see `precision`.
   """
 
-  num_classes: int | None
-  embedding: int = 8
-  hidden: int = 256
-  layers: int = 2
-  projection: int | None = None
-  vocab_size: int | None = None
-  dropout: float = 0.0
-  last: bool = False
-  dtype: str = 'float32'
+  num_classes: int | None  # tokens of the data
+  embedding: int = 8  # numbers of a token
+  hidden: int = 256  # numbers of a state
+  layers: int = 2  # recurrent layers
+  projection: int | None = None  # width of a dense layer before the logits
+  vocab_size: int | None = None  # tokens of the model, if more than of the data
+  dropout: float = 0.0  # rate in training
+  last: bool = False  # whether for the last token alone, as LEAF's data need it
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   LAYER: ClassVar[Any]
 
@@ -142,18 +131,16 @@ class Recurrent(nn.Module):
     tokens.check(tokens_BxL)
     rows = tokens.vocabulary(self.num_classes, self.vocab_size)
     drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)
-    words = self.param('words', _vectors, (rows, self.embedding))
-    x = words[tokens_BxL]
+    x = self.param('words', _vectors, (rows, self.embedding))[tokens_BxL]
     for i in range(self.layers):
       x = self.LAYER(self.hidden, self.dtype, name=f'layer_{i}')(drop(x))
     x = drop(x[:, -1] if self.last else x)
-    widths = {'projection': self.projection, 'logits': rows}
-    for name, width in widths.items():
-      if width is not None:
-        x = precision.dense(
-          width, self.dtype, kernel_init=_GLOROT, name=name
-        )(x)  # fmt: skip
-    return x
+    dense = functools.partial(
+      precision.dense, dtype=self.dtype, kernel_init=_GLOROT
+    )
+    if self.projection is not None:
+      x = dense(self.projection, name='projection')(x)
+    return dense(rows, name='logits')(x)
 
 
 def _vectors(key, shape):

@@ -19,7 +19,6 @@ class ResNet(nn.Module):
   has 78,042 parameters, 'resnet18' 11,173,962 and 'resnet101' 42,512,970.
 
   Attributes:
-    num_classes: number of logits.
     stages: blocks of each stage.
     width: channels of the first stage, a multiple of 8.
     bottleneck: blocks of 1 x 1, 3 x 3 and 1 x 1, to four times the channels;

@@ -24,7 +24,6 @@ class SmoothLeNet(nn.Module):
   start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935.
 
   Attributes:
-    num_classes: number of logits.
     activation: one of `mlp.ACTIVATIONS`.
     form: of the convolutions, see `layers.conv2d`.
     dtype: of what is multiplied, see `precision`.

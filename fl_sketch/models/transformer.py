@@ -143,10 +143,8 @@ class Block(nn.Module):
     )
     into = functools.partial(dense, self.hidden, kernel_init=kind.init)
     h = into(name='mlp_in')(x_BxLxD)
-    if kind.gated:
-      h = kind.activation(into(name='mlp_gate')(x_BxLxD)) * h
-    else:
-      h = kind.activation(h)
+    gate = into(name='mlp_gate')(x_BxLxD) if kind.gated else h
+    h = kind.activation(gate) * h if kind.gated else kind.activation(h)
     out = dense(x_BxLxD.shape[-1], kernel_init=kind.init_out, name='mlp_out')
     return out(h)
 
@@ -159,16 +157,13 @@ def drop(x: jax.Array, rate: float) -> jax.Array:
 def rotate(x: jax.Array, theta: float) -> jax.Array:
   """Rotary positions of Su et al., arXiv:2104.09864.
 
-  Numbers i and i + size / 2 at position p are turned by p theta^(-2 i / size),
-  halves in place of Su's neighbours, as Llama's weights have it.
+  Of x, f32[batch, heads, length, size] with an even size, numbers i and
+  i + size / 2 at position p are turned by p theta^(-2 i / size), halves in
+  place of Su's neighbours, as Llama's weights have it.
 
   >>> x = rotate(jnp.ones((1, 1, 3, 2)), 10000.0)
   >>> bool(jnp.allclose(x[0, 0, 2], jnp.array([-1.3254, 0.4932]), atol=1e-4))
   True
-
-  Args:
-    x: f32[batch, heads, length, size], of an even size.
-    theta: the base.
   """
   length, half = x.shape[2], x.shape[3] // 2
   rates = (theta ** (-np.arange(half) / half)).astype(np.float32)

@@ -21,7 +21,6 @@ class ViT(nn.Module):
   86,567,656 parameters. 'vit_nano' has patches of 4, for images of 32 x 32.
 
   Attributes:
-    num_classes: number of logits.
     width: of a token.
     depth: blocks.
     heads: of attention, a divisor of the width.

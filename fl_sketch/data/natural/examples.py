@@ -16,13 +16,10 @@ _FIXED = {1: 8, 5: 4}  # bytes
 
 
 def parse(content: bytes) -> dict[str, Value]:
-  """Returns the features of an example by name.
+  """Returns the features of a serialised tf.train.Example by name.
 
   >>> parse(bytes.fromhex('0a0d0a0b0a017912061a040a02ac02'))
   {'y': array([300])}
-
-  Args:
-    content: a serialised tf.train.Example.
 
   Raises:
     ValueError: it is none.

@@ -19,9 +19,6 @@ def sqlite(path: pathlib.Path) -> Iterator[Records]:
 
   Of each client `data` is compressed by zlib and has the columns in msgpack, as
   Flax writes it.
-
-  Raises:
-    DataError: a file is not of this layout.
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':

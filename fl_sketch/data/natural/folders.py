@@ -17,11 +17,7 @@ _AT_ONCE = 64  # images in one record
 
 
 def images(path: pathlib.Path) -> Iterator[Records]:
-  """Reads PATH/*train*.csv, and the images that it names, below PATH.
-
-  Raises:
-    DataError: there is no such file, or an image is missing or there twice.
-  """
+  """Reads PATH/*train*.csv, and the images below PATH that it names."""
   train = _table(path)
   found: dict[str, list[pathlib.Path]] = {}
   for suffix in 'jpg', 'jpeg', 'JPG', 'png':
@@ -42,11 +38,7 @@ def has_images(path: pathlib.Path) -> bool:
 
 
 def count_classes(path: pathlib.Path) -> int:
-  """Returns the number of classes of the training part.
-
-  Raises:
-    DataError: as `images`.
-  """
+  """Returns the number of classes of the training part."""
   rows = _rows(_table(path), _FIELDS)
   return 1 + max((int(row['class']) for row in rows), default=0)
 
@@ -59,11 +51,8 @@ def _table(path) -> pathlib.Path:
 
 
 def _rows(table, fields) -> Iterator[dict[str, str]]:
-  with (
-    reading(table, csv.Error),
-    table.open(encoding='utf-8', newline='') as file,
-  ):
-    reader = csv.DictReader(file)
+  with reading(table, csv.Error), table.open(encoding='utf-8', newline='') as f:
+    reader = csv.DictReader(f)
     if missing := fields - {*(reader.fieldnames or ())}:
       raise DataError(f'{table} has no columns {sorted(missing)}.')
     for row in reader:

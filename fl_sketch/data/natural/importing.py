@@ -76,18 +76,16 @@ def import_data(
 def _spool(spool, found, task, kind):
   """Reads all records behind those that are spooled already."""
   done = spool.records
-  bar = tqdm.tqdm(
+  with tqdm.tqdm(
     desc=f'reading {kind}', unit='record', unit_scale=True, disable=None,
     mininterval=0.5,
-  )  # fmt: skip
-  with bar:
+  ) as bar:  # fmt: skip
     for i, record in enumerate(found.read(found.path)):
       bar.update()
       if i < done:
         continue
       try:
-        arrays = task.arrays(record)
-        spool.add(record.client, record.split, arrays)
+        spool.add(record.client, record.split, task.arrays(record))
       except ODD as error:
         raise DataError(
           f'Samples of client {record.client!r} in {found.path}: {error}'
@@ -98,10 +96,7 @@ def _spool(spool, found, task, kind):
 
 
 def _write(spool, path, target, task, test_share):
-  """Writes the store of the clients that train on something.
-
-  It is made beside the spool, so that a kill leaves nothing elsewhere.
-  """
+  """Writes the store of the clients that train on something."""
   trained = np.flatnonzero(spool.sizes(TRAIN))
   if not len(trained):
     raise DataError(f'No client has training samples in {path}.')
@@ -118,6 +113,7 @@ def _write(spool, path, target, task, test_share):
   chunks = spool.chunks(trained, of_clients)
   if none:
     chunks = (_split(chunk, test_share) for chunk in chunks)
+  # Made beside the spool, so that a kill leaves nothing elsewhere.
   shutil.rmtree(spool.folder / 'store', ignore_errors=True)
   made = spool.folder / 'store' / target.name
   of = task.num_classes, len(trained), task.tokenizer
@@ -131,10 +127,8 @@ def _split(chunk: store.Chunk, share: float) -> store.Chunk:
   counts = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
   ends = np.repeat(np.cumsum(sizes), sizes)
   held = ends - np.arange(sizes.sum()) <= np.repeat(counts, sizes)
-  train, test = (
-    {k: x[m] for k, x in chunk.train.items()} for m in (~held, held)
-  )
-  return store.Chunk(sizes - counts, train, counts, test, chunk.ids)
+  part = lambda marks: {k: x[marks] for k, x in chunk.train.items()}
+  return store.Chunk(sizes - counts, part(~held), counts, part(held), chunk.ids)
 
 
 def _fingerprint(path, aside) -> str:

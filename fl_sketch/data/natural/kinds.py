@@ -5,19 +5,11 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.data.natural import (
-  fedjax,
-  folders,
-  leaf,
-  pfl,
-  plays,
-  tables,
-  tasks,
-  tff,
-)
-from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, reading
+from fl_sketch.data.natural import fedjax, folders, leaf, pfl, plays, tasks, tff
+from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
+from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import checks, extras
+from fl_sketch.utils import checks
 
 _WORDS = 10_000  # of Stack Overflow's vocabulary
 _OF_TABLES = 'client', 'split'
@@ -75,11 +67,9 @@ def _photos(found, options):
 
 
 def _flair(found, options):
-  size = options.pop('size', 256)
-  count = pfl.metadata(
-    found.path, 'label_mapping', lambda text: len(json.loads(text))
-  )
-  return tasks.several_labels(count, (size, size))
+  count = lambda text: len(json.loads(text))
+  labels = pfl.metadata(found.path, 'label_mapping', count)
+  return tasks.several_labels(labels, (options.pop('size', 256),) * 2)
 
 
 def _reddit(found, options):
@@ -101,9 +91,7 @@ def _table(found, options):
 
 KINDS: dict[str, Kind] = {
   'femnist': Kind(
-    _femnist(62),
-    ('tff', 'sqlite', 'fedjax', 'leaf', 'table'),
-    client='writer_id',
+    _femnist(62), ('tff', 'sqlite', 'fedjax', 'leaf', 'table'), 'writer_id'
   ),
   'femnist_digits': Kind(
     _femnist(10), ('tff', 'sqlite', 'fedjax'), digits=True
@@ -129,14 +117,7 @@ def find(
 ) -> tuple[Found, tasks.NaturalTask]:
   """Finds out which layout of a kind lies at a path, and what is learned.
 
-  Args:
-    name: one of `KINDS`.
-    path: a file or a folder.
-    options: of the kind and its layout, without None.
-
-  Raises:
-    DataError: there is none, or a file is damaged.
-    ValueError: the kind is unknown, or an option is missing or useless.
+  `options` are of the kind and its layout, without None.
   """
   checks.choice('kind', name, tuple(KINDS))
   kind = KINDS[name]
@@ -161,20 +142,11 @@ def find(
       f'{", ".join(sorted(unused))} has no effect for {name!r} in layout '
       f'{found.layout}; remove it.'
     )
-  if kind.strangers:
-    found = found._replace(read=_with_public_test(found.read))
+  if kind.strangers:  # the test belongs to no client
+    public = lambda x: x._replace(split=PUBLIC) if x.split == TEST else x
+    read = lambda path: map(public, found.read(path))
+    return found._replace(read=read), task
   return found, task
-
-
-def _with_public_test(read: Reader) -> Reader:
-  """A reader whose test examples belong to no client."""
-
-  def records(path):
-    for record in read(path):
-      is_test = record.split == TEST
-      yield record._replace(split=PUBLIC) if is_test else record
-
-  return records
 
 
 def _layouts(path, kind, client, split) -> Iterator[Found]:
@@ -185,11 +157,12 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
   files = [x for x in files if _is_part(x, kind.digits)]
   of = lambda *ends: [x for x in files if x.name.endswith(ends)]
   for file in of('.h5', '.hdf5'):
-    if _has(file, 'examples'):
-      if file.stem.endswith('_train'):
-        yield Found('tff', tff.hdf5, file)
-    else:
+    with hdf5(file) as content:
+      is_pfl = 'examples' not in content
+    if is_pfl:
       yield Found('pfl', pfl.hdf5, file)
+    elif file.stem.endswith('_train'):
+      yield Found('tff', tff.hdf5, file)
   for file in of('.sqlite.lzma', '.sqlite'):
     if file.stem.endswith('_train'):
       yield Found('fedjax', fedjax.sqlite, file)
@@ -199,8 +172,8 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
     yield Found('leaf', leaf.json_files, path)
   if path.is_dir() and folders.has_images(path) and not of('.parquet'):
     yield Found('images', folders.images, path)
-  if of(*tables.SUFFIXES):
-    yield Found('table', lambda x: tables.rows(x, client, split), path)
+  if of(*SUFFIXES):
+    yield Found('table', lambda x: rows(x, client, split), path)
   if of('input.txt') or path.suffix == '.txt':
     yield Found('plays', plays.speeches, path)
 
@@ -208,11 +181,3 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
 def _is_part(path, digits) -> bool:
   of_part = path.name.endswith(('.h5', '_train.sqlite'))
   return not of_part or ('digits' in path.stem) == digits
-
-
-def _has(path, name) -> bool:
-  with extras.needed('natural'):
-    import h5py
-
-  with reading(path), h5py.File(path, 'r') as file:
-    return name in file

@@ -17,11 +17,7 @@ _GAP = 79
 
 
 def json_files(path: pathlib.Path) -> Iterator[Records]:
-  """Reads PATH/train/*.json and PATH/test/*.json, in the order of their names.
-
-  Raises:
-    DataError: a file is not of this layout.
-  """
+  """Reads PATH/train/*.json and PATH/test/*.json, in the order of names."""
   files = [
     (s, x) for s in (TRAIN, TEST) for x in sorted((path / s).glob('*.json'))
   ]

@@ -5,51 +5,35 @@ import json
 import pathlib
 from typing import Any
 
-from fl_sketch.data.natural.records import TEST, TRAIN, Records, parts, reading
+from fl_sketch.data.natural import records
+from fl_sketch.data.natural.records import TEST, TRAIN, Records
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import extras
 import numpy as np
 
 _SPARSE = 'labels_row', 'labels_col'
 
 
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
-  """Reads the users of /train, then those of /test or, without one, /val.
-
-  Raises:
-    DataError: the file is not of this layout.
-  """
-  with extras.needed('natural'):
-    import h5py
-
-  with reading(path), h5py.File(path, 'r') as file:
+  """Reads the users of /train, then those of /test or, without one, /val."""
+  with records.hdf5(path) as file:
     held = next((x for x in ('test', 'val') if x in file), None)
     if 'train' not in file:
       raise DataError(f'{path} has {[*file]}, not /train.')
     for name, split in (('train', TRAIN), (held, TEST)):
-      users: Any = file[name] if name else {}
-      for user in users:
-        columns = dict(users[user].items())
+      for user, group in (file[name] if name else {}).items():
+        columns = dict(group.items())
         labels = _labels(columns, file)
         sparse = '_row', '_col'  # of fine-grained labels, too
         columns = {
           k: x for k, x in columns.items() if x.shape and not k.endswith(sparse)
         }
-        yield from parts(user, split, columns | labels, path)
+        yield from records.parts(user, split, columns | labels, path)
 
 
 def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:
-  """Reads a value of /metadata, and parses it.
-
-  Raises:
-    DataError: there is none, or it cannot be parsed.
-  """
-  with extras.needed('natural'):
-    import h5py
-
-  with reading(path), h5py.File(path, 'r') as file:
-    value: Any = file[f'metadata/{name}']
-    return parse(value[()])
+  """Reads a value of /metadata, and parses it."""
+  with records.hdf5(path) as file:
+    return parse(file[f'metadata/{name}'][()])
 
 
 def _labels(columns, file) -> dict[str, np.ndarray]:

@@ -18,9 +18,6 @@ def speeches(path: pathlib.Path) -> Iterator[Records]:
   The clients are those who speak at least 1,000 letters; the last speeches of
   each, a tenth of the letters, are the test. An offline stand-in for LEAF's
   Shakespeare.
-
-  Raises:
-    DataError: the file has no speakers.
   """
   file = path / 'input.txt' if path.is_dir() else path
   with reading(file):

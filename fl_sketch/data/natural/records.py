@@ -6,6 +6,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data.sources import DataError
+from fl_sketch.utils import extras
 
 # What a client trains on and what it holds out; a test that is nobody's.
 TRAIN, TEST, PUBLIC = 'train', 'test', 'public'
@@ -19,7 +20,8 @@ class Records(NamedTuple):
   columns: Mapping[str, Any]  # the samples by name, all of one length
 
 
-# path -> records; a client may come several times.
+# path -> records, of which a client may have several. Those of this package
+# raise a `DataError` that names the file where it is not of their layout.
 Reader = Callable[[pathlib.Path], Iterator[Records]]
 AT_ONCE = 256  # samples in one record of a reader
 # What a file raises that has other things than its layout names.
@@ -28,15 +30,10 @@ ODD = AttributeError, LookupError, RuntimeError, TypeError, ValueError
 
 @contextlib.contextmanager
 def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
-  """Names the file where reading it fails.
+  """Raises a DataError that names the file where reading it fails.
 
-  Args:
-    path: of the file.
-    *damage: exceptions of a library, beside `ODD`, that mean that it is not
-      what it should be.
-
-  Raises:
-    DataError: in place of one of them, or of an OSError.
+  It stands in place of an OSError, of `ODD` and of `damage`, exceptions of a
+  library that mean that the file is not what it should be.
   """
   try:
     yield
@@ -46,14 +43,19 @@ def reading(path: pathlib.Path, *damage: type[Exception]) -> Iterator[None]:
     raise DataError(f'{path} cannot be read: {error!r}.') from error
 
 
+@contextlib.contextmanager
+def hdf5(path: pathlib.Path) -> Iterator[Any]:
+  """Opens an HDF5 file to be read."""
+  with extras.needed('natural'):
+    import h5py
+  with reading(path), h5py.File(path, 'r') as file:
+    yield file
+
+
 def parts(
   client: str, split: str, columns: Mapping[str, Any], path: pathlib.Path
 ) -> Iterator[Records]:
-  """Cuts columns, which may lie in a file, into records of `AT_ONCE` samples.
-
-  Raises:
-    DataError: there is none, or they have unlike lengths.
-  """
+  """Cuts columns, maybe of an open file, into records of `AT_ONCE` samples."""
   lengths = {name: len(x) for name, x in columns.items()}
   if len({*lengths.values()}) != 1:
     raise DataError(
@@ -69,9 +71,6 @@ def column(record: Records, *names: str) -> Any:
 
   >>> column(Records('anna', TRAIN, {'label': [1]}), 'y', 'label')
   [1]
-
-  Raises:
-    DataError: it has none of them.
   """
   for name in names:
     if name in record.columns:

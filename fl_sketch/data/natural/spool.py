@@ -29,13 +29,9 @@ _OURS = 'state.json', _NAMES, 'store', *(f'{s}.' for s in (TRAIN, TEST, PUBLIC))
 class Spool:
   """Files of samples, and of the clients that own them.
 
-  Args:
-    folder: of the files; one that is there is gone on with if it is of the same
-      `source`, else made anew.
-    source: JSON that says what is spooled, and from where.
-
-  Raises:
-    FileExistsError: the folder has files of something else.
+  A folder that is there is gone on with if it is of the same `source`, JSON
+  that says what is spooled and from where; else it is made anew, or refused if
+  it has files of something else.
   """
 
   def __init__(self, folder: pathlib.Path, source: Any):
@@ -53,11 +49,7 @@ class Spool:
     self._files: dict[str, Any] = {}
 
   def add(self, client: str, split: str, arrays: Arrays):
-    """Adds samples of a client, leaves [samples, ...].
-
-    Raises:
-      ValueError: they are unlike those before.
-    """
+    """Adds samples of a client, leaves [samples, ...]."""
     kinds = {k: (x.dtype.str, x.shape[1:]) for k, x in arrays.items()}
     if self._kinds and kinds != self._kinds:
       raise ValueError(
@@ -98,12 +90,7 @@ class Spool:
   def chunks(
     self, trained: np.ndarray, held_out: bool
   ) -> Iterator[store.Chunk]:
-    """The samples of clients, client by client.
-
-    Args:
-      trained: int[clients], codes of those that are wanted, in their order.
-      held_out: whether with what they hold out.
-    """
+    """The samples of clients by code, possibly with what they hold out."""
     names, train = [*self._codes], _Sorted(self, TRAIN)
     held = _Sorted(self, TEST) if held_out else None
     at = 0
@@ -121,10 +108,8 @@ class Spool:
     """The samples of a split as they came, mapped; None without any."""
     if not self._rows[split]:
       return None
-    return {
-      name: self._mapped(split, name, *self._kinds[name])
-      for name in self._kinds
-    }
+    kinds = self._kinds.items()
+    return {name: self._mapped(split, name, *kind) for name, kind in kinds}
 
   def owner(self, split: str) -> np.ndarray:
     """The code of the client of each sample, int32[samples], mapped."""

@@ -22,16 +22,8 @@ def rows(
   """Reads a table, or the tables of a folder, in a stream.
 
   Of a folder the files whose names begin with train, test or val are of these
-  splits; either all of them do, or none.
-
-  Args:
-    path: of a file or a folder.
-    client: the column of the clients.
-    split: the column of the splits, 'train', 'test', 'val', 'valid' or
-      'validation'; None if there is none.
-
-  Raises:
-    DataError: a file is no such table.
+  splits; either all of them do, or none. `client` and `split` are columns; that
+  of splits has 'train', 'test', 'val', 'valid' or 'validation'.
   """
   with extras.needed('natural'):
     import pyarrow as pa

@@ -35,24 +35,17 @@ def images(
 ) -> NaturalTask:
   """Images as uint8[n, height, width, channels], and their labels.
 
-  Numbers from 0 to 1 become bytes, rounded to the nearest; bytes of a PNG or a
-  JPEG are decoded, to as many channels as `shape` names: a grey photo among
-  others has three.
-
-  Args:
-    names: the column of the images, by any of these names.
-    labels: likewise of the labels.
-    num_classes: of the labels.
-    shape: height, width and, if they are given, channels of an image, which may
-      be flat; None takes any.
-    resize: whether images of other shapes are resized, and not refused.
-    invert: whether x is 1 minus what the file has.
+  Columns may have any of the names. Numbers from 0 to 1 become bytes, rounded
+  to the nearest; bytes of a PNG or a JPEG are decoded, to as many channels as
+  `shape` names: a grey photo among others has three. The shape is height, width
+  and possibly channels of an image, which may be flat; None takes any. `resize`
+  resizes images of other shapes in place of a refusal; of `invert`, x is 1
+  minus what the file has.
   """
 
   def arrays(records: Records) -> Arrays:
-    x = [
-      _pixels(image, shape, resize, invert) for image in column(records, *names)
-    ]
+    found = column(records, *names)
+    x = [_pixels(image, shape, resize, invert) for image in found]
     y = _integers(column(records, *labels), records, num_classes)
     return {'x': np.stack(x), 'y': y}
 
@@ -119,9 +112,8 @@ def several_labels(num_classes: int, shape: tuple[int, int]) -> NaturalTask:
     x = one.arrays(records._replace(columns=zeros))['x']
     return {'x': x, 'y': y}
 
-  return NaturalTask(
-    arrays, num_classes, {'num_classes': num_classes, 'shape': shape}
-  )
+  options = {'num_classes': num_classes, 'shape': shape}
+  return NaturalTask(arrays, num_classes, options)
 
 
 def tokens(num_classes: int) -> NaturalTask:
@@ -174,12 +166,8 @@ def characters(
 
   A text begins and ends with a symbol of its own, and is cut into sequences of
   `length` inputs; the last one is padded. 0 is padding, then come the letters,
-  one for all others, the beginning and the end, as in TensorFlow Federated.
-
-  Args:
-    names: the column of the texts, by any of these names.
-    letters: of the alphabet.
-    length: of a sequence.
+  one for all others, the beginning and the end, as in TensorFlow Federated. The
+  column of the texts may have any of the names.
   """
   tokenizer = tokenization.characters(letters)
 
@@ -226,31 +214,22 @@ def next_words(
 
   Words are those between spaces. A sentence is cut to `length` of them. 0 is
   padding, then come the words, one for all others, the beginning and the end,
-  as in TensorFlow Federated's Stack Overflow.
-
-  Args:
-    vocabulary: the words, the most frequent one first.
-    names: the column of the sentences, by any of these names.
-    length: of a sequence.
+  as in TensorFlow Federated's Stack Overflow. The vocabulary begins with the
+  most frequent word; the column may have any of the names.
   """
   tokenizer = tokenization.characters(vocabulary, between=' ')
 
   def arrays(records: Records) -> Arrays:
-    texts = [
-      _text(text).split(' ')[:length] for text in column(records, *names)
-    ]
-    return _paired(tokenizer, texts, length, most=length + 1)
+    texts = map(_text, column(records, *names))
+    words = [text.split(' ')[:length] for text in texts]
+    return _paired(tokenizer, words, length, most=length + 1)
 
   options = {'words': digests.of_text('\n'.join(vocabulary)), 'length': length}
   return NaturalTask(arrays, tokenizer.size, options, tokenizer.content)
 
 
 def word_counts(path: pathlib.Path, count: int) -> list[str]:
-  """Reads the most frequent words of a file, of a word and its count a line.
-
-  Raises:
-    DataError: there are fewer, or the file is of another form.
-  """
+  """Reads the most frequent words of a file, of a word and its count a line."""
   words = []
   with path.open(encoding='utf-8') as file:
     for line in file:

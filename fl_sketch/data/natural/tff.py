@@ -15,15 +15,8 @@ import sqlite3
 import tempfile
 from typing import Any
 
-from fl_sketch.data.natural import examples
-from fl_sketch.data.natural.records import (
-  AT_ONCE,
-  TEST,
-  TRAIN,
-  Records,
-  parts,
-  reading,
-)
+from fl_sketch.data.natural import examples, records
+from fl_sketch.data.natural.records import AT_ONCE, TEST, TRAIN, Records, parts
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import extras
 
@@ -35,13 +28,8 @@ _TABLES = {'examples', 'client_metadata'}
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
   """Reads NAME_train.h5, with NAME_test.h5 or else NAME_held_out.h5 beside it.
 
-  What a client holds out follows what it trains on.
-
-  Args:
-    path: of the file of the training split.
-
-  Raises:
-    DataError: a file is not of this layout.
+  `path` is of the training split. What a client holds out follows what it
+  trains on.
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':
@@ -64,7 +52,7 @@ def _examples(path, stack) -> Any:
   with extras.needed('natural'):
     import h5py
 
-  with reading(path):
+  with records.reading(path):
     file = stack.enter_context(h5py.File(path, 'r'))
     if not isinstance(group := file.get('examples'), h5py.Group):
       raise DataError(f'{path} has {[*file]}, not /examples.')
@@ -72,7 +60,7 @@ def _examples(path, stack) -> Any:
 
 
 def _of_client(client, split, group, path) -> Iterator[Records]:
-  with reading(path):
+  with records.reading(path):
     yield from parts(client, split, dict(group[client].items()), path)
 
 
@@ -80,16 +68,9 @@ def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
   """Reads NAME.sqlite, or NAME.sqlite.lzma.
 
   The latter is unpacked to a folder for temporary files, which TMPDIR names.
-
-  Args:
-    path: of the file.
-    digits: whether to read the splits `digits_only_...` of EMNIST, which others
-      leave out.
-
-  Raises:
-    DataError: the file is not of this layout.
+  `digits` reads the splits `digits_only_...` of EMNIST, which others leave out.
   """
-  with _unpacked(path) as plain, reading(path, sqlite3.Error):
+  with _unpacked(path) as plain, records.reading(path, sqlite3.Error):
     uri = f'{plain.absolute().as_uri()}?mode=ro'
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
       found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
@@ -148,7 +129,7 @@ def _unpacked(path):
     return
   with tempfile.TemporaryDirectory() as folder:
     plain = pathlib.Path(folder) / path.stem
-    with reading(path, lzma.LZMAError), lzma.open(path) as packed:
+    with records.reading(path, lzma.LZMAError), lzma.open(path) as packed:
       with plain.open('wb') as file:
         shutil.copyfileobj(packed, file, 2**24)
     yield plain
