@@ -230,12 +230,12 @@ def check_labels(
   # Below 0 a token is padding; a NaN is in no range.
   bad = [~((y <= top) & ((y >= 0) | (kind == 'tokens'))) for y in labels]
   if any(x.any() for x in bad):
-    low, high = min(y.min() for y in labels), max(y.max() for y in labels)
+    wrong = next(y[x] for y, x in zip(labels, bad, strict=True) if x.any())[0]
     rows = np.asarray(bad[0].reshape(len(bad[0]), -1).any(1))
     unknown = partition is None and rows.any()
     who = 'the data' if unknown else own_arrays.holders(rows, partition)[0]
     raise ValueError(
-      f"{who}: labels 'y' from {low} to {high} must be in 0 to {top} with "
+      f"{who}: labels 'y' such as {wrong} must be in 0 to {top} with "
       f'loss={kind!r} and outputs {outputs.shape} of the model.'
     )
 
