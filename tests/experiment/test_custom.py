@@ -195,7 +195,7 @@ MASKED = arrays(3, mask=np.ones(3))
 # Labels that would be broadcast, or end in a traceback from inside a program;
 # arrays that differ; and functions without a value of each sample.
 test_what_does_not_fit_is_refused = refused_calls(
-  (own_model(Tagger(), 'tokens', tagged(np.full((3, 5), 3))), 'from 3 to 3 m'),
+  (own_model(Tagger(), 'tokens', tagged(np.full((3, 5), 3))), 'such as 3 m'),
   (own_model(Tagger(), 'tokens', tagged(np.zeros(3, int))), r'int32\(3,\);'),
   (own_model(Tagger(), 'cross_entropy', sentences(3)), r'outputs \(1, 5, 3\)'),
   (own_model(Twice, 'multilabel', PAIRS), 'to 1 with'),
