@@ -233,10 +233,6 @@ def call_texts(example: Mapping[str, Any]) -> list[str]:
   >>> call_texts({'k': 3, 'codec': functools.partial(round, 0.5)})
   ['k=3', 'codec=round(0.5)']
   """
-
-  def text(x):
-    if not isinstance(x, functools.partial):
-      return repr(x)
-    return f'{x.func.__name__}({", ".join(map(repr, x.args))})'
-
+  call = lambda x: f'{x.func.__name__}({", ".join(map(repr, x.args))})'
+  text = lambda x: call(x) if isinstance(x, functools.partial) else repr(x)
   return [f'{option}={text(x)}' for option, x in example.items()]

@@ -129,10 +129,7 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
     read = lambda _, table: op.desketch(keys.round, table, params)
-    per_step = extra['clients_per_step']
-    estimates = t.over_lanes(
-      read, averages[ids], keys=keys, clients_per_step=per_step
-    )
+    estimates = t.over_lanes(read, averages[ids], keys=keys, **extra)
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(keys, mean))
     bill = comms.bill(-(-messages * size // n))  # rounded up

@@ -109,8 +109,6 @@ def server_step(
   """
   if isinstance(server_optimizer, str):
     server_optimizer = make_server_optimizer(server_optimizer)
-  decay = optax.identity()
-  if schedule is not None:
-    decay = optax.scale_by_schedule(schedule)
+  decay = optax.scale_by_schedule(schedule) if schedule else optax.identity()
   rate = optax.scale_by_learning_rate(hp.server_lr)
   return optax.chain(server_optimizer, decay, rate)

@@ -12,11 +12,9 @@ import optax
 
 def decoder(codec: codecs.Codec) -> comms.Decode:
   """The decoder of `compress` and `markov` payloads, for `mean_over_cohort`."""
-
-  def decode(keys, payload, like):
-    return codec.decode(keys_lib.codec_key(keys.client), payload, like)
-
-  return decode
+  return lambda keys, payload, like: codec.decode(
+    keys_lib.codec_key(keys.client), payload, like
+  )
 
 
 def decode_lanes(
@@ -53,7 +51,6 @@ def broadcast(
     return optax.EmptyState()
 
   def encode(mean, state, params=None, *, keys, **_):
-    del params
     return codec.encode(key_of(keys), mean), state
 
   def decode(payload, params, *, keys, **_):
@@ -102,7 +99,6 @@ def compress(
     return optax.tree.zeros_like(params) if error_feedback else ()
 
   def update(moved, residual, params=None, *, keys, **_):
-    del params
     if not error_feedback:
       return codec.encode(keys_lib.codec_key(keys.client), moved), residual
     target = jax.tree.map(jnp.add, moved, residual)
@@ -131,7 +127,6 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
     return optax.tree.zeros_like(params)
 
   def update(grad, estimate, params=None, *, keys, **_):
-    del params
     change = jax.tree.map(jnp.subtract, grad, estimate)
     payload, decoded = _encode(codec, keys, change)
     return payload, jax.tree.map(jnp.add, estimate, decoded)
