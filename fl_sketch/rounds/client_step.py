@@ -70,7 +70,7 @@ def build(
     )
     lanes = cohort, encode.value, lane_correction
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
-    if algorithm.decode is None:
+    if (decode := algorithm.decode) is None:
       payload, weight, *rest = client_loop.map_clients(
         work, lanes, clients_per_step, is_present
       )
@@ -79,7 +79,7 @@ def build(
       def with_decoded(lane):
         payload, weight, *rest = work(lane)
         client_keys = keys_lib.for_client(keys, lane[0].ids)
-        decoded = algorithm.decode(client_keys, payload, params)
+        decoded = decode(client_keys, payload, params)
         return payload, decoded, weight, (weight, *rest)
 
       payload, (weight, *rest) = client_loop.sum_over_lanes(
