@@ -119,11 +119,10 @@ def make(
   def algorithm(hp):
     extra = hp.extra or {}
     given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
-    with_hyper = lambda part: algorithm_lib.with_hyper(part, hp)
-    given = {k: with_hyper(part) for k, part in given.items()}
+    given = {k: algorithm_lib.with_hyper(v, hp) for k, v in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.with_hyper(hp)
-    own = task._replace(loss_fn=with_hyper(loss_fn))
+    own = task._replace(loss_fn=algorithm_lib.with_hyper(loss_fn, hp))
     made = REGISTRY.build(name, own, hp, given)
     keeps = optimizer is not None and optimizer.keep_state
     if keeps and not isinstance(made.local, algorithm_lib.StatefulLocal):

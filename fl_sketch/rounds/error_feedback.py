@@ -36,11 +36,8 @@ def broadcast(
   """The downlink in a codec: the links that encode, send and decode the mean.
 
   The server, too, continues with what is decoded, by a key of the round. The
-  codec should be unbiased: nothing keeps its error.
-
-  Args:
-    codec: of the mean; None sends it as it is.
-    like: params -> what is sent, such as ``sketch.zero_table``, or its shapes.
+  codec should be unbiased: nothing keeps its error; None sends the mean as it
+  is. `like` is params -> what is sent, as ``sketch.zero_table``, or its shapes.
   """
   if codec is None:
     return (t.broadcast(),)
