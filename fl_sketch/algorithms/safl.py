@@ -90,10 +90,7 @@ def safl(
   return federated(
     task.steps(hp),
     *on_client,
-    channel.encode(),
-    channel.mean(),
-    *channel.broadcast(),
-    channel.decode(),
+    *channel.links(),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )
