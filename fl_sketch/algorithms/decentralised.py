@@ -83,10 +83,8 @@ def decentralised(
     )
   local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
-    links = _tree_mean(n), t.desketch(sketch), step
-    return federated(
-      local, t.sketch(sketch), *links, full_participation=population
-    )
+    links = t.sketch(sketch), _tree_mean(n), t.desketch(sketch), step
+    return federated(local, *links, full_participation=population)
 
   def from_own_model(params, batches, key, offset):
     start = jax.tree.map(jnp.add, params, offset)

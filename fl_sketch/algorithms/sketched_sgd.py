@@ -100,10 +100,9 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     clear = lambda rows: jax.tree.map(
       lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, hits
     )
-    velocity = clear(velocity) if momentum else ()
-    return message, State(
-      comms.PerClient(clear(total)), comms.PerClient(velocity), bill
-    )
+    residual = comms.PerClient(clear(total))
+    velocity = comms.PerClient(clear(velocity) if momentum else ())
+    return message, State(residual, velocity, bill)
 
   return chain.Exchange(init, update, means=means, broadcasts=True)
 

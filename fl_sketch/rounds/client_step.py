@@ -68,23 +68,20 @@ def build(
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
-    lanes = cohort, encode.value, lane_correction
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
+    inputs = cohort, encode.value, lane_correction
+    lanes = inputs, clients_per_step, is_present
     if (decode := algorithm.decode) is None:
-      payload, weight, *rest = client_loop.map_clients(
-        work, lanes, clients_per_step, is_present
-      )
+      payload, weight, *rest = client_loop.map_clients(work, *lanes)
     else:
 
-      def with_decoded(lane):
+      def one(lane):
         payload, weight, *rest = work(lane)
         client_keys = keys_lib.for_client(keys, lane[0].ids)
         decoded = decode(client_keys, payload, params)
         return payload, decoded, weight, (weight, *rest)
 
-      payload, (weight, *rest) = client_loop.sum_over_lanes(
-        with_decoded, lanes, clients_per_step, is_present
-      )
+      payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
       payload,

@@ -95,9 +95,8 @@ def settings(rows: list[Row]) -> list[Setting]:
     both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
     averages.append(Setting(values, mean, error, count, count - n, both))
   sign = -1 if _METRICS[metric] is max else 1
-  return sorted(
-    averages, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
-  )
+  rank = lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
+  return sorted(averages, key=rank)
 
 
 def table(rows: list[Row], path: pathlib.Path) -> str:
