@@ -13,15 +13,8 @@ from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.registry import REGISTRY, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
 from fl_sketch.local import Task, optimizers
-from fl_sketch.rounds.algorithm import (
-  Algorithm,
-  Hyper,
-  Local,
-  LossFn,
-  StatefulLocal,
-  federated,
-  with_hyper,
-)
+from fl_sketch.rounds import algorithm as algorithm_lib
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 
 __all__ = [
   'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'costs_table',
@@ -33,10 +26,7 @@ names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
 def describe(name: str) -> str:
-  """Describes an algorithm: options, docstring, and its measured costs.
-
-  Costs are those of the example of its entry.
-  """
+  """Describes an algorithm: options, docstring, and costs of its example."""
   if lacking := _lacking(name):
     report = f'Costs: register it with an example of {lacking}.'
   else:
@@ -51,15 +41,11 @@ def _lacking(name: str) -> list[str]:
 
 
 def costs_table() -> str:
-  """Measures the costs of all algorithms, in a minute; a Markdown table.
-
-  Those of others that are registered without a whole example are left out.
-  """
-  whole = [name for name in names() if not _lacking(name)]
+  """Measures all algorithms with a whole example, as a Markdown table."""
   options = lambda name: ', '.join(costs.call_texts(entry(name).example))
   call = lambda name: f'`{name}({options(name)})`'
-  rows = {call(name): measure(name) for name in whole}
-  return costs.table(rows)
+  whole = [name for name in names() if not _lacking(name)]
+  return costs.table({call(name): measure(name) for name in whole})
 
 
 @functools.cache
@@ -83,7 +69,7 @@ def measure(name: str) -> costs.Costs:
 
 def make(
   name: str,
-  loss_fn: LossFn | None = None,
+  loss_fn: algorithm_lib.LossFn | None = None,
   *,
   local_steps: int | None = None,
   population: int | None = None,
@@ -91,7 +77,7 @@ def make(
   expected_batch: int | None = None,
   local_optimizer: Any = None,
   client_clip: float | None = None,
-  local: Callable[[Hyper], Local] | None = None,
+  local: Callable[[Hyper], algorithm_lib.Local] | None = None,
   **arguments: Any,
 ) -> Callable[[Hyper], Algorithm]:
   """Builds the function hp -> `Algorithm` that a round calls in its trace.
@@ -133,13 +119,13 @@ def make(
   def algorithm(hp):
     extra = hp.extra or {}
     given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
-    given = {k: with_hyper(part, hp) for k, part in given.items()}
+    given = {k: algorithm_lib.with_hyper(v, hp) for k, v in given.items()}
     if (release := given.get('privacy')) is not None:
       given['privacy'] = release.with_hyper(hp)
-    own = task._replace(loss_fn=with_hyper(loss_fn, hp))
+    own = task._replace(loss_fn=algorithm_lib.with_hyper(loss_fn, hp))
     made = REGISTRY.build(name, own, hp, given)
     keeps = optimizer is not None and optimizer.keep_state
-    if keeps and not isinstance(made.local, StatefulLocal):
+    if keeps and not isinstance(made.local, algorithm_lib.StatefulLocal):
       raise ValueError(
         f'{name} does not support local_optimizer with keep_state=True: its '
         'clients do more than the local steps.'

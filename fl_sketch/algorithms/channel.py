@@ -11,7 +11,7 @@ class Channel(NamedTuple):
   """From the clients' updates to an estimate of their mean, through tables.
 
   An algorithm whose factory has an argument ``channel: Channel`` takes these
-  fields as options. Its four links, in this order, are `encode`, `mean`,
+  fields as options. Its `links` are, in this order, `encode`, `mean`,
   `broadcast` and `decode`.
 
   Attributes:
@@ -30,6 +30,10 @@ class Channel(NamedTuple):
   privacy: aggregation.PrivateMean | None = None
   robust: Rule | None = None
   hash_rounds: int | None = None
+
+  def links(self) -> tuple[chain.Transform, ...]:
+    """Builds all links."""
+    return self.encode(), self.mean(), *self.broadcast(), self.decode()
 
   def encode(self) -> chain.ClientTransform:
     """Builds the link of each client: update -> table."""

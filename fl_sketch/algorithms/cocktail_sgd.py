@@ -55,6 +55,15 @@ def cocktail_sgd(
     moved, metrics = local(start, batches, key, None)
     return jax.tree.map(jnp.add, residual, moved), metrics
 
+  def encode(difference, _, *, keys, **__):
+    subset = _subset(keys, mask_ratio, difference)
+    values = sketches.gather(difference, subset)
+    key = codec_key(keys.client)
+    payload = codec.encode(key, values)
+    values = codec.decode(key, payload, values)
+    decoded = sketches.scatter(difference, subset, values)
+    return payload, jax.tree.map(jnp.subtract, difference, decoded)
+
   def read(message, params, *, keys, **_):
     subset = _subset(keys, mask_ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
@@ -63,7 +72,7 @@ def cocktail_sgd(
 
   return federated(
     from_own_model,
-    t.per_client(_send(codec, mask_ratio)),
+    t.per_client(t.stateless(encode)),
     _mean_and_reply(codec, mask_ratio),
     t.broadcast(),
     t.stateless(read),
@@ -82,21 +91,6 @@ def _size(ratio, d) -> int:
   return max(1, round(ratio * d))
 
 
-def _send(codec, ratio) -> chain.Transform:
-  """Client: difference from the shared model -> (payload, residual)."""
-
-  def encode(difference, _, *, keys, **__):
-    subset = _subset(keys, ratio, difference)
-    values = sketches.gather(difference, subset)
-    key = codec_key(keys.client)
-    payload = codec.encode(key, values)
-    values = codec.decode(key, payload, values)
-    decoded = sketches.scatter(difference, subset, values)
-    return payload, jax.tree.map(jnp.subtract, difference, decoded)
-
-  return t.stateless(encode)
-
-
 def _mean_and_reply(codec, ratio) -> chain.Exchange:
   """Payloads of clients -> message of the server, with error feedback."""
 
@@ -106,12 +100,10 @@ def _mean_and_reply(codec, ratio) -> chain.Exchange:
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
   def update(updates, state, params=None, *, keys, weight, **extra):
-    (payload, client), per_step = updates, extra['clients_per_step']
+    payload, client = updates
     subset = _subset(keys, ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = decode_lanes(
-      codec, payload, like, keys=keys, clients_per_step=per_step
-    )
+    decoded = decode_lanes(codec, payload, like, keys=keys, **extra)
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     residual = sketches.gather(state.server, subset)
     target = mean + residual

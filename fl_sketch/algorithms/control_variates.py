@@ -128,10 +128,7 @@ def fedcomgate(
   def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    per_step = extra['clients_per_step']
-    decoded = decode_lanes(
-      codec, payload, params, keys=keys, clients_per_step=per_step
-    )
+    decoded = decode_lanes(codec, payload, params, keys=keys, **extra)
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)

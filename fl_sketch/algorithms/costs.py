@@ -65,19 +65,15 @@ def measure(
 ) -> Costs:
   """Measures an algorithm by some rounds, and again with one key changed.
 
-  Bytes are those of the bills; a key is read if the final state differs.
+  Bytes are those of the bills; a key is read if the final state differs. The
+  cohort is the whole population, in the order of ids, and `params` are of
+  32-bit floats. Rare events need many `rounds`. By default `hp` are rates of
+  0.1, and little noise.
 
   >>> from fl_sketch import algorithms
   >>> make = algorithms.make('fedavg', quadratic)
   >>> measure(make, *toy_problem(d=10)).up
   (40,)
-
-  Args:
-    make: hp -> `Algorithm`.
-    params: the model, of 32-bit floats.
-    cohort: the whole population, in the order of ids.
-    rounds: their number; rare events need many.
-    hp: hyperparameters; None are rates of 0.1, and little noise.
 
   Raises:
     ValueError: the run diverges.
@@ -233,10 +229,6 @@ def call_texts(example: Mapping[str, Any]) -> list[str]:
   >>> call_texts({'k': 3, 'codec': functools.partial(round, 0.5)})
   ['k=3', 'codec=round(0.5)']
   """
-
-  def text(x):
-    if not isinstance(x, functools.partial):
-      return repr(x)
-    return f'{x.func.__name__}({", ".join(map(repr, x.args))})'
-
+  call = lambda x: f'{x.func.__name__}({", ".join(map(repr, x.args))})'
+  text = lambda x: call(x) if isinstance(x, functools.partial) else repr(x)
   return [f'{option}={text(x)}' for option, x in example.items()]

@@ -83,10 +83,8 @@ def decentralised(
     )
   local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
-    links = _tree_mean(n), t.desketch(sketch), step
-    return federated(
-      local, t.sketch(sketch), *links, full_participation=population
-    )
+    links = t.sketch(sketch), _tree_mean(n), t.desketch(sketch), step
+    return federated(local, *links, full_participation=population)
 
   def from_own_model(params, batches, key, offset):
     start = jax.tree.map(jnp.add, params, offset)
@@ -129,10 +127,7 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
     read = lambda _, table: op.desketch(keys.round, table, params)
-    per_step = extra['clients_per_step']
-    estimates = t.over_lanes(
-      read, averages[ids], keys=keys, clients_per_step=per_step
-    )
+    estimates = t.over_lanes(read, averages[ids], keys=keys, **extra)
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(keys, mean))
     bill = comms.bill(-(-messages * size // n))  # rounded up

@@ -46,12 +46,7 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 5.
   """
   return federated(
-    task.steps(hp),
-    channel.encode(),
-    channel.mean(),
-    *channel.broadcast(),
-    channel.decode(),
-    optax.scale_by_learning_rate(hp.server_lr),
+    task.steps(hp), *channel.links(), optax.scale_by_learning_rate(hp.server_lr)
   )
 
 
@@ -90,15 +85,7 @@ def diffsketch(
 
   channel, noisy = Channel(sketch), noise_stddev is not None
   noise = [t.per_client(t.stateless(add_noise))] if noisy else []
-  return federated(
-    task.steps(hp),
-    *noise,
-    channel.encode(),
-    channel.mean(),
-    *channel.broadcast(),
-    channel.decode(),
-    optax.scale(-1.0),
-  )
+  return federated(task.steps(hp), *noise, *channel.links(), optax.scale(-1.0))
 
 
 def fedsketch_heaprix(

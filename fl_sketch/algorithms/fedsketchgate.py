@@ -111,8 +111,7 @@ def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = table_of(message), jax.vmap(bound)(table_of(payloads))
-    per_step = extra['clients_per_step']
-    variates = track(state.variates, *tables, params, keys, per_step)
+    variates = track(state.variates, *tables, params, keys, **extra)
     return message, State(variates, bill)
 
   return chain.Exchange(init, update, means=means, broadcasts=True)
@@ -125,17 +124,13 @@ def _mean(tables, params, *, means, keys, **extra):
   return mean, comms.total_bill([up, down])
 
 
-def _track(
-  reader, scale, gain, variates, mean, tables, params, keys, clients_per_step
-):
+def _track(reader, scale, gain, variates, mean, tables, params, keys, **extra):
   """The clients' c_j after a round with this mean of these tables."""
   if gain is None:
     alpha = sketches.properties(reader).alpha
     gain = 1 if alpha is None else 1 / (1 + alpha(params))
   read = lambda _, table: reader.desketch(keys.round, table, params)
-  estimates = t.over_lanes(
-    read, tables, keys=keys, clients_per_step=clients_per_step
-  )
+  estimates = t.over_lanes(read, tables, keys=keys, **extra)
   move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
   moved = jax.tree.map(move, variates.value, read(keys, mean), estimates)
   return comms.PerClient(moved)

@@ -10,7 +10,6 @@ from fl_sketch.utils import fields
 import jax.numpy as jnp
 import optax
 
-_Update = Annotated[str, fields.choice(('zero', 'subtract'))]
 _SPARSE = (
   'count_sketch', 'block_cyclic', 'sparse_embedding', 'uniform_sampling',
   'identity',
@@ -31,7 +30,7 @@ def fetchsgd(
   sketch: sketches.Sketch,
   k: fields.Count,
   momentum: float = 0.9,
-  error_update: _Update = 'zero',
+  error_update: Annotated[str, fields.choice(('zero', 'subtract'))] = 'zero',
   momentum_masking: bool = True,
   local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,

@@ -37,9 +37,6 @@ def iterative_sketching(
   """
   return federated(
     task.steps(hp),
-    channel.encode(),
-    channel.mean(),
-    *channel.broadcast(),
-    channel.decode(),
+    *channel.links(),
     server_optimizers.server_step(hp, server_optimizer),
   )

@@ -112,11 +112,7 @@ def _algorithm(
   """The mean of the factors of clients and of their products, and its step."""
   return federated(
     _factors_alone(task, hp, received, start),
-    aggregation.mean_over_cohort(
-      decode=lambda _, moved, params: _with_products(
-        moved, _map(received, params)
-      )
-    ),
+    aggregation.mean_over_cohort(decode=_with_products(received)),
     _billed(size),
     t.stateless(lambda mean, params, **_: _map(step, params, mean)),
     update_template=lambda params: lora.split(params)[0],
@@ -141,7 +137,7 @@ def _factors_alone(task, hp, received, start) -> Local:
   return local
 
 
-def _with_products(moved, params):
+def _with_products(received):
   """Adds to what a client sends how far the product of its factors moved."""
 
   def product(param, moved):
@@ -149,7 +145,7 @@ def _with_products(moved, params):
       return moved
     return moved._replace(base=_away(param, -moved.a, -moved.b))
 
-  return _map(product, params, moved)
+  return lambda _, moved, params: _map(product, _map(received, params), moved)
 
 
 def _away(param, a, b):

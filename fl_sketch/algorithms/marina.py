@@ -72,25 +72,19 @@ def marina(
     old, _ = local(previous, batches, key, None)
     return (new, old), metrics
 
-  return federated(
-    gradients,
-    t.per_client(_change(codec)),
-    _estimate(codec, sync_probability),
-    t.broadcast(),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-    correction=lambda protocol: chain.state_of(protocol, State).previous,
-  )
-
-
-def _change(codec) -> chain.Transform:
-  """Client: new and old gradient -> the new one, and the encoded change."""
-
   def encode(gradients, _, *, keys, **__):
     new, old = gradients
     change = jax.tree.map(jnp.subtract, new, old)
     return new, codec.encode(codec_key(keys.client), change)
 
-  return t.stateless(encode)
+  return federated(
+    gradients,
+    t.per_client(t.stateless(encode)),
+    _estimate(codec, sync_probability),
+    t.broadcast(),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+    correction=lambda protocol: chain.state_of(protocol, State).previous,
+  )
 
 
 def _estimate(codec, probability) -> chain.Exchange:
@@ -102,16 +96,14 @@ def _estimate(codec, probability) -> chain.Exchange:
     return State(jnp.int32(0), params, zeros, comms.bill())
 
   def update(payload, state, params=None, *, keys, weight, **extra):
-    (whole, change), per_step = payload, extra['clients_per_step']
+    whole, change = payload
 
     def synchronise():
       mean, up = comms.uplink_stacked_mean(whole, weight)
       return mean, comms.bill(up)
 
     def add_change():
-      decoded = decode_lanes(
-        codec, change, params, keys=keys, clients_per_step=per_step
-      )
+      decoded = decode_lanes(codec, change, params, keys=keys, **extra)
       mean, up = comms.uplink_stacked_mean(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 

@@ -104,26 +104,12 @@ def cd_adam(
   decode = lambda payload, params, *, keys, **_: codec.decode(
     codec_key(keys.round), payload, params
   )
-  return federated(
-    task.gradient(hp),
-    markov(codec),
-    aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
-    _markov_downlink(codec),
-    t.broadcast(),
-    t.stateless(decode),
-    optax.trace(1.0),
-    server_optimizers.server_step(hp, amsgrad),
-  )
-
-
-def _markov_downlink(codec) -> chain.Transform:
-  """Server: mean change -> encoded change of the clients' copy."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
     return Estimates(zeros, zeros)
 
-  def update(change, state, params=None, *, keys, **_):
+  def change_of_copy(change, state, params=None, *, keys, **_):
     server = jax.tree.map(jnp.add, state.server, change)
     key = codec_key(keys.round)
     difference = jax.tree.map(jnp.subtract, server, state.copy)
@@ -132,4 +118,13 @@ def _markov_downlink(codec) -> chain.Transform:
     copy = jax.tree.map(jnp.add, state.copy, decoded)
     return payload, Estimates(server, copy)
 
-  return chain.Transform(init, update)
+  return federated(
+    task.gradient(hp),
+    markov(codec),
+    aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
+    chain.Transform(init, change_of_copy),
+    t.broadcast(),
+    t.stateless(decode),
+    optax.trace(1.0),
+    server_optimizers.server_step(hp, amsgrad),
+  )

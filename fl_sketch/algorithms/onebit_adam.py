@@ -78,9 +78,8 @@ def _exchange(warmup, b1) -> chain.Exchange:
 
   def init(params):
     zeros = optax.tree.zeros_like(params)
-    return State(
-      jnp.int32(0), zeros, comms.PerClient(zeros), zeros, comms.bill()
-    )
+    error = comms.PerClient(zeros)
+    return State(jnp.int32(0), zeros, error, zeros, comms.bill())
 
   def dense(grads, state, params, keys, weight):
     mean, up = comms.uplink_stacked_mean(grads, weight)

@@ -92,7 +92,10 @@ def _exchange(rank) -> chain.Exchange:
     matrices, whole = _split(moved, params, rank)
     join = lambda x, e: x.reshape(e.shape) + e
     targets = jax.tree.map(join, matrices, state.error.value)
-    first = lambda i, q: jnp.where(state.count == 0, _start(keys, i, q), q)
+    # The first Q is Gaussian, the same on all clients.
+    key_of = lambda i: jax.random.fold_in(keys.run, i)
+    drawn = lambda i, q: jax.random.normal(key_of(i), q.shape)
+    first = lambda i, q: jnp.where(state.count == 0, drawn(i, q), q)
     starts = [first(i, q) for i, q in enumerate(state.right)]
     products = jax.tree.map(lambda m, q: product(m, q[None]), targets, starts)
     (products, whole), up = comms.uplink_stacked_mean((products, whole), weight)
@@ -106,11 +109,6 @@ def _exchange(rank) -> chain.Exchange:
     return message, State(state.count + 1, comms.PerClient(error), right, bill)
 
   return chain.Exchange(init, update, broadcasts=True)
-
-
-def _start(keys, i, like):
-  """The Gaussian Q of matrix i in the first round, the same on all clients."""
-  return jax.random.normal(jax.random.fold_in(keys.run, i), like.shape)
 
 
 def _shape(x) -> tuple[int, int]:

@@ -77,10 +77,8 @@ def dp_normfedavg(
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 2.
   """
-  normalizing = privacy.normalizing()
-  return dp_fedavg(
-    task, hp, privacy=normalizing, server_optimizer=server_optimizer
-  )
+  privacy = privacy.normalizing()
+  return dp_fedavg(task, hp, privacy=privacy, server_optimizer=server_optimizer)
 
 
 def private_iterative_sketching(
@@ -119,5 +117,4 @@ def private_iterative_sketching(
   algorithm = song.iterative_sketching(
     task, hp, Channel(sketch), server_optimizer=server_optimizer
   )
-  local = task.private_steps(hp)
-  return algorithm._replace(local=local, releases=local_steps)
+  return algorithm._replace(local=task.private_steps(hp), releases=local_steps)

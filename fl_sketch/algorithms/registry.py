@@ -129,10 +129,7 @@ _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
 _COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
 _PRIVATE = {'privacy': partial(Release, 8)}
-_K = {'k': 10}
-_STEPS = {'local_steps': 2}
-_ALL = {'population': 8}
-_POOL = {'pool': 64}
+_K, _STEPS, _ALL = {'k': 10}, {'local_steps': 2}, {'population': 8}
 
 register(fedsgd, work='gradient')
 register(fedavg)
@@ -164,7 +161,7 @@ register(demo, work='gradient', example=_COSINES)
 register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
 register(ferret, example={'size': 100})
 register(decomfl, work='slopes', hyper=('mu',), example=_STEPS)
-register(fedkseed, work='slopes', hyper=('mu',), example=_STEPS | _POOL)
+register(fedkseed, work='slopes', hyper=('mu',), example=_STEPS | {'pool': 64})
 register(private.dp_fedavg, example=_PRIVATE)
 register(private.dp_normfedavg, example=_PRIVATE)
 register(

@@ -1,7 +1,4 @@
-"""SAFL: clients send sketches, an adaptive optimizer takes the server's step.
-
-Chen, Li and Banerjee, Sketched Adaptive Federated Learning, arXiv:2411.06770.
-"""
+"""SAFL: clients send sketches; the server steps by an adaptive optimizer."""
 
 from typing import Annotated
 
@@ -93,10 +90,7 @@ def safl(
   return federated(
     task.steps(hp),
     *on_client,
-    channel.encode(),
-    channel.mean(),
-    *channel.broadcast(),
-    channel.decode(),
+    *channel.links(),
     *on_server,
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )

@@ -101,16 +101,12 @@ def server_step(
 ) -> optax.GradientTransformation:
   """Estimate -> update of the parameters: optimiser, schedule, ``server_lr``.
 
-  Args:
-    hp: hyperparameters.
-    server_optimizer: a name that `make_server_optimizer` knows, or any optax
-      transformation without its learning rate.
-    schedule: round -> factor on ``server_lr``.
+  `server_optimizer` is a name that `make_server_optimizer` knows, or any optax
+  transformation without its learning rate; `schedule` is round -> factor on
+  ``server_lr``.
   """
   if isinstance(server_optimizer, str):
     server_optimizer = make_server_optimizer(server_optimizer)
-  decay = optax.identity()
-  if schedule is not None:
-    decay = optax.scale_by_schedule(schedule)
+  decay = optax.scale_by_schedule(schedule) if schedule else optax.identity()
   rate = optax.scale_by_learning_rate(hp.server_lr)
   return optax.chain(server_optimizer, decay, rate)

@@ -100,10 +100,9 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     clear = lambda rows: jax.tree.map(
       lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, hits
     )
-    velocity = clear(velocity) if momentum else ()
-    return message, State(
-      comms.PerClient(clear(total)), comms.PerClient(velocity), bill
-    )
+    residual = comms.PerClient(clear(total))
+    velocity = comms.PerClient(clear(velocity) if momentum else ())
+    return message, State(residual, velocity, bill)
 
   return chain.Exchange(init, update, means=means, broadcasts=True)
 
@@ -111,23 +110,18 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
 def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
   """Runs both uplinks: (the server's message, the bill)."""
   sketch = lambda keys, x: op.sketch(keys.round, x)
-  per_step = extra['clients_per_step']
-  tables = t.over_lanes(sketch, total, keys=keys, clients_per_step=per_step)
+  tables = t.over_lanes(sketch, total, keys=keys, **extra)
   table, first = means[0](tables, **extra)
   estimate = op.desketch(keys.round, table, params)
   vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
   _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
   exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
   mean, second = means[1](exact, **extra)
-  message = _message(top, mean, k)
+  best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
+  bits = jnp.zeros(mean.size, bool).at[best].set(True)
+  message = Message(top, mean[best], jnp.packbits(bits))
   down = comms.bill(down=comms.nbytes(message))
   return message, comms.total_bill([first, second, down])
-
-
-def _message(candidates, values, k) -> Message:
-  top = jnp.sort(lax.top_k(jnp.abs(values), k)[1])
-  bits = jnp.zeros(values.size, bool).at[top].set(True)
-  return Message(candidates, values[top], jnp.packbits(bits))
 
 
 def _support(message: Message) -> jax.Array:

@@ -16,14 +16,10 @@ import scipy  # its packages load on first use
 
 
 def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
-  """Returns the graph of n clients with these edges.
+  """Returns the graph of n clients with edges (i, j), either way or both.
 
   >>> from_edges(3, [(0, 1), (2, 1)]).sum(1).tolist()
   [1, 2, 1]
-
-  Args:
-    n: number of clients.
-    edges: pairs of clients, in either direction or in both.
 
   Raises:
     ValueError: an edge is no pair of clients, or the graph is not connected.
@@ -77,15 +73,12 @@ def complete(n: int) -> np.ndarray:
 
 
 def make(kind: str, n: int) -> np.ndarray:
-  """Returns the graph that a config names.
+  """Returns the graph of n clients that a config names.
+
+  'ring', 'path', 'grid', 'star' or 'complete'; a grid is as square as n allows.
 
   >>> make('path', 3).sum(1).tolist()
   [1, 2, 1]
-
-  Args:
-    kind: 'ring', 'path', 'grid', 'star' or 'complete'. A grid is as square as n
-      allows.
-    n: number of clients.
 
   Raises:
     ValueError: there is no such kind, or n has no grid of two rows or more.

@@ -9,8 +9,6 @@ in every number that shares its scale.
 
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
-
-`register` adds a codec of another module.
 """
 
 from typing import Any

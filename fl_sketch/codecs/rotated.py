@@ -208,16 +208,12 @@ def _uniform(key, d):
 
 
 def _deal(key, x, *, back=False):
-  """Reorder, or restore, so that the next pass mixes different parts.
-
-  Of the rest beyond whole blocks as many change places with random others as
-  if all were shuffled; then the grid is dealt out to other blocks.
-  """
+  """Reorder, or restore, so that the next pass mixes different parts."""
   block = min(_BLOCK, 1 << (x.size.bit_length() - 1))
   columns, beyond = divmod(x.size, block)
   cut = x.size - beyond
 
-  def exchange(x):
+  def exchange(x):  # as many of the rest leave as if all were shuffled
     count = -(-beyond * cut // x.size)
     at, end = hashing.sample(key, count, cut), slice(cut, cut + count)
     moved = x.at[at].set(x[end], unique_indices=True)

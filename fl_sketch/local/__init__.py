@@ -1,12 +1,8 @@
 """Local work: one client's batches -> its pseudo-gradient.
 
-`sgd` (with any optimizer of `optimizers`, and a learning rate by `schedules`)
-and `gradient` are the usual local work, `gram_sgd` an exact and faster form of
-full-batch steps of a linear model, and `private_sgd` clips and perturbs every
-step. Each returns a function (params, batches, key, correction) ->
-(pseudo-gradient, metrics). `zeroth_order` has slopes of the loss in place of
-gradients. A `Task` is the loss of a client and its steps: algorithms build
-local work from it.
+`sgd`, `gradient`, `gram_sgd` and `private_sgd` return a function (params,
+batches, key, correction) -> (pseudo-gradient, metrics); `zeroth_order` sends
+slopes of the loss. A `Task` is what algorithms build local work from.
 """
 
 from fl_sketch.local.gram import gram_sgd

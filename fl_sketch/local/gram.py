@@ -63,7 +63,19 @@ def gram_sgd(
     raise ValueError(f'{label_smoothing=} is not in [0, 1).')
 
   def local(params, batches, key, correction):
-    _check(params, batches, correction)
+    if correction is not None:
+      raise ValueError(
+        'gram_sgd does not support a correction; pass correction=None.'
+      )
+    if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
+      tree = jax.tree.map(jnp.shape, params)
+      raise ValueError(
+        f'gram_sgd requires params of models.Linear, got {tree}.'
+      )
+    if (count := batches['y'].shape[0]) != 1:
+      raise ValueError(
+        f'gram_sgd requires one full batch, got {count} batches.'
+      )
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
     x = x.reshape(x.shape[0], -1)
@@ -101,15 +113,3 @@ def gram_sgd(
     return {'dense': moved}, {'train_loss': loss.sum() / steps}
 
   return local
-
-
-def _check(params, batches, correction):
-  if correction is not None:
-    raise ValueError(
-      'gram_sgd does not support a correction; pass correction=None.'
-    )
-  if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
-    tree = jax.tree.map(jnp.shape, params)
-    raise ValueError(f'gram_sgd requires params of models.Linear, got {tree}.')
-  if (count := batches['y'].shape[0]) != 1:
-    raise ValueError(f'gram_sgd requires one full batch, got {count} batches.')

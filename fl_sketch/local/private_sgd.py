@@ -86,7 +86,15 @@ def private_sgd(
     return fn(jax.random.fold_in(key, k), *args)
 
   def local(params, batches, key, correction):
-    _check(batches, correction)
+    if correction is not None:
+      raise ValueError(
+        'private_sgd does not support a correction, which has no analysis.'
+      )
+    if not (isinstance(batches, dict) and 'mask' in batches):
+      raise ValueError(
+        "private_sgd requires batches with a 'mask'; a config sets "
+        "batch_order='poisson'."
+      )
     present = batches['mask'] > 0
     samples = {name: x for name, x in batches.items() if name != 'mask'}
 
@@ -108,15 +116,3 @@ def private_sgd(
     return moved, {'train_loss': mean}
 
   return local
-
-
-def _check(batches, correction) -> None:
-  if correction is not None:
-    raise ValueError(
-      'private_sgd does not support a correction, which has no analysis.'
-    )
-  if not (isinstance(batches, dict) and 'mask' in batches):
-    raise ValueError(
-      "private_sgd requires batches with a 'mask'; a config sets "
-      "batch_order='poisson'."
-    )

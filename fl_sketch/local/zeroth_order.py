@@ -11,13 +11,11 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-Seeds = Callable[[keys_lib.RoundKeys], jax.Array]  # -> uint32[K, P, 2]
-
 
 def zeroth_order(
   loss_fn: LossFn,
   client_lr: jax.Array | float,
-  seeds: Seeds,
+  seeds: Callable[[keys_lib.RoundKeys], jax.Array],
   *,
   mu: jax.Array | float,
 ) -> RoundLocal:
@@ -41,7 +39,7 @@ def zeroth_order(
     loss_fn: (params, batch) -> f32[]. If it has an argument `key`, it draws the
       same at all points of a step.
     client_lr: f32[], eta.
-    seeds: keys of a client -> the seeds of its z.
+    seeds: keys of a client -> the seeds of its z, uint32[K, P, 2].
     mu: f32[], of the points at which the loss is evaluated.
 
   Returns:

@@ -1,11 +1,4 @@
-"""Numbers and figures of the metrics of runs.
-
-`metrics` reads metrics files without matplotlib.
-`figures` are panels of lines, as data and drawn; `over_seeds` makes lines of
-runs, as means with bands; `learning_curves` and `label_distribution` draw one
-run; `style` has what all share. `client_metrics` summarises many clients.
-Names load when they are first used.
-"""
+"""Numbers and figures of the metrics of runs; names load on first use."""
 
 from typing import TYPE_CHECKING
 
@@ -28,13 +21,12 @@ __all__ = [
   'plain_ticks', 'plot', 'read_metrics', 'summary_line', 'total_bytes',
 ]  # fmt: skip
 
-_METRICS = 'as_array', 'read_metrics', 'summary_line', 'total_bytes'
 __getattr__ = renamed.attributes(
   __name__,
   lazy.attach(
     __name__,
     learning_curves=('draw_run',),
-    metrics=_METRICS,
+    metrics=('as_array', 'read_metrics', 'summary_line', 'total_bytes'),
     over_seeds=('plot',),
     style=('new_axes', 'new_figure', 'plain_ticks'),
   ),

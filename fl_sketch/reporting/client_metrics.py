@@ -15,17 +15,13 @@ def over_clients(
   Of every metric the mean; the mean over the worst tenth of the clients,
   :math:`\lceil n / 10 \rceil` of n, see `metrics.best_of`; the quantiles 0.1,
   0.5 and 0.9; and 'pooled', the mean over all samples, or tokens, of all
-  clients.
+  clients. `sums` has f[clients] of each metric over a client's samples, and
+  their 'count'; clients without samples are left out.
 
   >>> sums = {'accuracy': np.array([4, 0, 1]), 'count': np.array([4, 0, 2])}
   >>> over = over_clients(sums)
   >>> over['client_accuracy_mean'], over['client_accuracy_worst_decile']
   (0.75, 0.5)
-
-  Args:
-    sums: f[clients] of each metric over a client's samples, and their 'count';
-      clients without samples are left out.
-    prefix: of the names.
   """
   some = sums['count'] > 0
   found = {}

@@ -11,15 +11,12 @@ _QUANTILES = {'least': 0, 'median': 0.5, '9 of 10': 0.9, 'most': 1}
 
 
 def table(sizes: Mapping[str, np.ndarray]) -> str:
-  """Formats sums, means and quantiles of sizes as a Markdown table.
+  """Formats int[clients] of each part of the data as a Markdown table.
 
   >>> print(table({'training': np.array([1, 3])}), end='')
   | samples | clients | in all | mean | least | median | 9 of 10 | most |
   | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
   | training | 2 | 4 | 2.0 | 1 | 2 | 3 | 3 |
-
-  Args:
-    sizes: of each part of the data, int[clients].
   """
   head = ['samples', 'clients', 'in all', 'mean', *_QUANTILES]
   rows = []

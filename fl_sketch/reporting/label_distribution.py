@@ -88,11 +88,8 @@ def _heat_map(figure, counts: np.ndarray) -> None:
   # A floor under the scale, or iid noise would look like structure.
   top = min(1, max(share.max(), 3 / num_classes))
   mesh = below.pcolormesh(edges, rows, share.T, cmap='YlGnBu', vmin=0, vmax=top)
-  below.set(
-    xlabel='clients, sorted by commonest label',
-    ylabel='label',
-    ylim=(num_classes - 0.5, -0.5),
-  )
+  below.set(xlabel='clients, sorted by commonest label', ylabel='label')
+  below.set_ylim(num_classes - 0.5, -0.5)
   below.xaxis.get_major_locator().set_params(integer=True)
   if num_classes <= 20:
     below.set_yticks(range(num_classes))

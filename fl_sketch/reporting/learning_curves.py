@@ -24,7 +24,13 @@ def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
   config = over_seeds.read_config(workdir) if configured else {}
   title = over_seeds.title_of([config]) or workdir.name
   figure = lambda x: [x._replace(title=title)] if x.lines else []
-  named = {'loss.png': figure(_losses(rows))}
+  loss, losses = _LOSS, []
+  if metrics.values(rows, _LOSS):
+    losses.append(_train_loss(rows))
+  if metrics.values(rows, 'test_loss'):
+    loss = 'loss'
+    losses.append(over_seeds.line('test', [rows], 'rounds', 'test_loss'))
+  named = {'loss.png': figure(over_seeds.panel('rounds', loss, losses))}
   if metric := metrics.shared_metric([rows]):
     for name in ('rounds', 'bytes'):
       line = over_seeds.line('', [rows], name, metric)
@@ -36,14 +42,6 @@ def draw_run(workdir: metrics.PathLike) -> list[pathlib.Path]:
   for path, panels in drawn.items():
     figures.draw(panels).savefig(path, dpi=150, format='png')
   return list(drawn)
-
-
-def _losses(rows: list[metrics.Row]) -> figures.Panel:
-  lines = [_train_loss(rows)] if metrics.values(rows, _LOSS) else []
-  if not metrics.values(rows, 'test_loss'):
-    return over_seeds.panel('rounds', _LOSS, lines)
-  lines.append(over_seeds.line('test', [rows], 'rounds', 'test_loss'))
-  return over_seeds.panel('rounds', 'loss', lines)
 
 
 def _train_loss(rows: list[metrics.Row]) -> figures.Line:

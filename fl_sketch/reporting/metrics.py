@@ -86,7 +86,7 @@ _SMALL = {*'loss error perplexity bits mse rmse mae nll'.split()}
 
 
 def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
-  """The name of a metric, and `min` or `max` of it is the best.
+  """The name of a metric, as in `keep_best`, and `min` or `max` is the best.
 
   'min ' or 'max ' before the name says which. By the name alone it is `min` for
   a loss or an error, such as 'test_mse', and `max` for any other metric.
@@ -94,9 +94,6 @@ def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
   >>> name, best = ranked_by('min test_regret')
   >>> name, best(2.0, 1.0)
   ('test_regret', 1.0)
-
-  Args:
-    metric: as in the config field `keep_best`.
   """
   said, _, name = metric.rpartition(' ')
   if said in ('min', 'max'):

@@ -92,9 +92,8 @@ def plot_and_table(
     'panels': figures.as_json(panels),
   }
   files.replace(path.with_suffix('.json'), numbers)
-  last = (
-    _last_values(group, [*names, *tables.BYTES.values()]) for group in grouped
-  )
+  columns = [*names, *tables.BYTES.values()]
+  last = (_last_values(group, columns) for group in grouped)
   head = 'run', 'seeds', 'rounds', *names, *tables.BYTES
   return panels, tables.write(path.with_suffix('.csv'), head, last)
 

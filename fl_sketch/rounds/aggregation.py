@@ -99,8 +99,7 @@ def cohort_means(
 
 
 def _plain(decode, denominator) -> chain.Uplink:
-  def update(lane_sum, _, params=None, **extra):
-    del params, extra
+  def update(lane_sum, _, params=None, **__):
     mean, up = comms.uplink_mean(lane_sum, denominator)
     return mean, comms.bill(up)
 

@@ -51,15 +51,10 @@ class Transform(optax.GradientTransformationExtraArgs):
 
 
 class ClientTransform(Transform):
-  """A link that runs on one client, with state of that client.
+  """A link that runs on one client, with state of that client."""
 
-  Attributes:
-    sketch: the operator, of a link that sketches.
-    hash_key: for which rounds it keeps a hash, as of `keys.hash_key`.
-  """
-
-  sketch: sketches.Sketch | None = None
-  hash_key: keys_lib.HashKey | None = None
+  sketch: sketches.Sketch | None = None  # the operator, of a link that sketches
+  hash_key: keys_lib.HashKey | None = None  # of that, as of `keys.hash_key`
 
 
 class Broadcast(Transform):

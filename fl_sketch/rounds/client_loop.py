@@ -20,11 +20,8 @@ def default_clients_per_step(
 ) -> int | None:
   """The default number of lanes to work on at once; None is all of them.
 
-  Under vmap convolutions are grouped, for which XLA:CPU has no good kernel.
-
-  Args:
-    platform: of the devices of a mesh; None is that of the default backend.
-    convolutions: whether the model has convolutions.
+  Under vmap convolutions are grouped, for which XLA:CPU has no good kernel. The
+  platform is by default that of the backend.
   """
   if (platform or jax.default_backend()) != 'cpu':
     return None

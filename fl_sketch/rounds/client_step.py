@@ -1,7 +1,4 @@
-"""Body of `shard_map`: trains, encodes and aggregates one shard's clients.
-
-A lane is a client slot of the shard.
-"""
+"""Body of `shard_map`: trains, encodes and aggregates one shard's clients."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -71,17 +68,20 @@ def build(
     work = _client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
-    lanes = cohort, encode.value, lane_correction
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
-    if algorithm.decode is None:
-      payload, weight, *rest = client_loop.map_clients(
-        work, lanes, clients_per_step, is_present
-      )
+    inputs = cohort, encode.value, lane_correction
+    lanes = inputs, clients_per_step, is_present
+    if (decode := algorithm.decode) is None:
+      payload, weight, *rest = client_loop.map_clients(work, *lanes)
     else:
-      work = _with_decoded(work, algorithm.decode, params, keys)
-      payload, (weight, *rest) = client_loop.sum_over_lanes(
-        work, lanes, clients_per_step, is_present
-      )
+
+      def one(lane):
+        payload, weight, *rest = work(lane)
+        client_keys = keys_lib.for_client(keys, lane[0].ids)
+        decoded = decode(client_keys, payload, params)
+        return payload, decoded, weight, (weight, *rest)
+
+      payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
       payload,
@@ -151,18 +151,6 @@ def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     return payload, weight, state, zero(metrics), accepted
 
   return work
-
-
-def _with_decoded(work, decode, like, keys):
-  """Adds to the results of a lane the decoded payload, which is summed."""
-
-  def decoded_work(lane):
-    payload, weight, *rest = work(lane)
-    client_keys = keys_lib.for_client(keys, lane[0].ids)
-    decoded = decode(client_keys, payload, like)
-    return payload, decoded, weight, (weight, *rest)
-
-  return decoded_work
 
 
 def encode_once(

@@ -12,11 +12,9 @@ import optax
 
 def decoder(codec: codecs.Codec) -> comms.Decode:
   """The decoder of `compress` and `markov` payloads, for `mean_over_cohort`."""
-
-  def decode(keys, payload, like):
-    return codec.decode(keys_lib.codec_key(keys.client), payload, like)
-
-  return decode
+  return lambda keys, payload, like: codec.decode(
+    keys_lib.codec_key(keys.client), payload, like
+  )
 
 
 def decode_lanes(
@@ -38,11 +36,8 @@ def broadcast(
   """The downlink in a codec: the links that encode, send and decode the mean.
 
   The server, too, continues with what is decoded, by a key of the round. The
-  codec should be unbiased: nothing keeps its error.
-
-  Args:
-    codec: of the mean; None sends it as it is.
-    like: params -> what is sent, such as ``sketch.zero_table``, or its shapes.
+  codec should be unbiased: nothing keeps its error; None sends the mean as it
+  is. `like` is params -> what is sent, as ``sketch.zero_table``, or its shapes.
   """
   if codec is None:
     return (t.broadcast(),)
@@ -53,7 +48,6 @@ def broadcast(
     return optax.EmptyState()
 
   def encode(mean, state, params=None, *, keys, **_):
-    del params
     return codec.encode(key_of(keys), mean), state
 
   def decode(payload, params, *, keys, **_):
@@ -102,7 +96,6 @@ def compress(
     return optax.tree.zeros_like(params) if error_feedback else ()
 
   def update(moved, residual, params=None, *, keys, **_):
-    del params
     if not error_feedback:
       return codec.encode(keys_lib.codec_key(keys.client), moved), residual
     target = jax.tree.map(jnp.add, moved, residual)
@@ -131,7 +124,6 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
     return optax.tree.zeros_like(params)
 
   def update(grad, estimate, params=None, *, keys, **_):
-    del params
     change = jax.tree.map(jnp.subtract, grad, estimate)
     payload, decoded = _encode(codec, keys, change)
     return payload, jax.tree.map(jnp.add, estimate, decoded)

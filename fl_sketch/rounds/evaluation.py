@@ -12,11 +12,9 @@ from jax.sharding import PartitionSpec as P
 def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   """Builds evaluate(params, batches) -> sums of metrics over all batches.
 
-  Each device works on one batch at a time: all of them may not fit.
-
-  Args:
-    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
-    mesh: the batches, leaves [batches, batch, ...], are split over its shards.
+  Each device works on one batch at a time: all of them may not fit. Batches,
+  leaves [batches, batch, ...], are split over the shards; `metrics_fn` is
+  (params, batch) -> dict of f32[], sums over the batch.
   """
 
   def program(params, batches):
@@ -31,13 +29,9 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
 def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   """Builds evaluate(params, batches, owners) -> sums of metrics by client.
 
-  Metrics are computed for each sample as a batch of its own.
-
-  Args:
-    metrics_fn: (params, batch) -> dict of f32[], sums over the batch.
-    mesh: batches, leaves [batches, batch, ...] with a mask, and the owners of
-      their samples, int32[batches, batch], are split over its shards.
-    clients: number of clients; each sum is f32[clients].
+  As `run_evaluation`, for each sample as a batch of its own. Batches have a
+  mask; the owners of their samples are int32[batches, batch], each sum is
+  f32[clients].
   """
 
   def program(params, batches, owners):
@@ -59,11 +53,9 @@ def run_lanes(
 ):
   """Builds evaluate(params, lanes) -> what `fn` returns of every lane.
 
-  Args:
-    fn: (params, lane) -> tree of arrays.
-    mesh: the lanes, leaves [lanes, ...], are split over its shards; the
-      results, [lanes, ...] too, are on every device.
-    clients_per_step: as of `run_round`.
+  `fn` is (params, lane) -> tree of arrays. The lanes, leaves [lanes, ...], are
+  split over the shards; the results, [lanes, ...] too, are on every device.
+  `clients_per_step` is as of `run_round`.
   """
 
   def program(params, lanes):

@@ -75,10 +75,8 @@ def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
   >>> bool(first == second), bool(second == third)
   (True, False)
 
-  Args:
-    keys: of the round.
-    which: 'round' draws a new hash every round; 'run' keeps one; a number E
-      keeps one for the rounds 0 to E - 1, another for the next E, and so on.
+  'round' draws a new hash every round; 'run' keeps one; a number E keeps one
+  for the rounds 0 to E - 1, another for the next E, and so on.
   """
   if isinstance(which, str):
     return {'run': keys.run, 'round': keys.round}[which]

@@ -53,9 +53,8 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
     arXiv:1308.1334, Lemma 2.1.
   """
   start = median(points, present)
-  typical = jnp.nanmedian(
-    jnp.where(present, _distances(points, start), jnp.nan)
-  )
+  distances = jnp.where(present, _distances(points, start), jnp.nan)
+  typical = jnp.nanmedian(distances)
   least = jnp.clip(_SMOOTHING * typical, 1e-30, 1e30)
 
   def step(_, center):

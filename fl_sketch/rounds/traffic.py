@@ -56,18 +56,11 @@ class Ledger:
   ) -> dict[str, Any]:
     """Adds the bytes of one round; returns its row of metrics.
 
-    Args:
-      ids: int32[C].
-      weight: f32[C]; clients of weight 0 are absent.
-      up: bytes that one participant sent.
-      down: bytes of the round's broadcast.
-      outcome: int8[C], of `availability.outcomes`; None: clients of
-        weight above 0 participated, and no other was selected.
-
-    Returns:
-      Bytes per participant of this round (for downlink their mean), totals of
-      all selected clients, and with outcomes `late_clients` (stragglers) and
-      `silent_clients` (dropouts).
+    A participant sent `up` bytes, the broadcast has `down`. `outcome` is
+    int8[C], of `availability.outcomes`; None: clients of weight above 0
+    participated, and no other was selected. The row has bytes per participant
+    (for downlink their mean), totals of all selected clients, and with outcomes
+    `late_clients` (stragglers) and `silent_clients` (dropouts).
     """
     losses = {}
     if outcome is None:

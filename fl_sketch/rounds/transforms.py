@@ -49,10 +49,12 @@ def over_lanes(
   *lanes: Any,
   keys: keys_lib.RoundKeys,
   clients_per_step: int | None,
+  **_: Any,
 ) -> Any:
   """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
-  `fn` closes over shared values alone; `keys` are from `keys.for_lanes`.
+  `fn` closes over shared values alone; `keys` are from `keys.for_lanes`. Other
+  extra arguments of a link are not read.
   """
 
   def one(lane):
@@ -72,9 +74,8 @@ def sketch(
     jax.eval_shape(op.zero_table, params)  # raises if b > d
     return optax.EmptyState()
 
-  def update(updates, state, params=None, **extra):
-    del params
-    return op.sketch(key_of(extra['keys']), updates), state
+  def update(updates, state, params=None, *, keys, **_):
+    return op.sketch(key_of(keys), updates), state
 
   return chain.ClientTransform(init, update, sketch=op, hash_key=hash_key)
 
@@ -109,8 +110,7 @@ def _hash_key(name):
 def broadcast() -> chain.Broadcast:
   """The downlink: marks what the server sends; clients redo later links."""
 
-  def update(updates, _, params=None, **extra):
-    del params, extra
+  def update(updates, _, params=None, **__):
     return updates, comms.bill(down=comms.nbytes(updates))
 
   return chain.Broadcast(lambda params: comms.bill(), update)

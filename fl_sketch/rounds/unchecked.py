@@ -30,7 +30,6 @@ def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
 
   @hidden.defjvp
   def refuse(primals, tangents):
-    del primals, tangents
     raise NotImplementedError('The work of clients has no derivative.')
 
   def run(*args):

@@ -1,7 +1,6 @@
 """Keyed linear sketches of trees, by name or by factory.
 
 An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
-`register` adds an operator of another module.
 
 In this package a factory hides the module of its name, so that such a module
 holds its factory alone. What several modules or tests use stands in modules of
@@ -50,7 +49,7 @@ __all__ = [
 
 REGISTRY = registry.Registry('sketch', context=('kind',))
 __getattr__ = renamed.attributes(__name__, take='gather', put='scatter')
-register, describe = REGISTRY.register, REGISTRY.describe
+names, register, describe = REGISTRY.names, REGISTRY.register, REGISTRY.describe
 
 
 def _layerwise(
@@ -71,11 +70,6 @@ for _factory in (
 register(_layerwise, name='layerwise')
 for _name, _kind in ('sparse_embedding_1', 'I'), ('sparse_embedding_2', 'II'):
   register(functools.partial(sparse_embedding, kind=_kind), name=_name)
-
-
-def names() -> tuple[str, ...]:
-  """Return the kinds that `make` knows."""
-  return REGISTRY.names()
 
 
 def make(kind: str, **options: Any) -> Sketch:

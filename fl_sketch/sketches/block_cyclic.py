@@ -69,10 +69,12 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     loop, gather = map(form, (blocks.desketch_loop, blocks.desketch_gather))
     return lax.platform_dependent(hashes, tables, cpu=loop, default=gather)
 
+  # What collides with a coordinate is outside its block.
+  outside = lambda d: d - (d % cols or cols)
   promises = base.Properties(
     'block_cyclic',
     floats=lambda like: size,
-    alpha=lambda like: _alpha(base.dimension(like), cols) / sparsity,
+    alpha=lambda like: outside(base.dimension(like)) / cols / sparsity,
     coordinate_wise=lambda like: 2.0,
     variance=variances.of(
       lambda g, h: variances.across_blocks(g, h, cols) / size
@@ -82,8 +84,3 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   )
   shape = {'size': size}
   return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
-
-
-def _alpha(d, cols):
-  """Of one sketch: what collides with a coordinate is outside its block."""
-  return (d - (d % cols or cols)) / cols

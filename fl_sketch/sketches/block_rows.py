@@ -29,35 +29,26 @@ class Plan(NamedTuple):
   d: int
   size: int  # b
   block: int  # m, a power of two up to d
+  columns: int  # blocks in the grid
+  beyond: int  # coordinates beyond the grid
+  rows: int  # of the grid that are kept, the last one perhaps in part
   grid: int  # kept entries of it; the last may give way to one of the rest
   rest: int  # kept entries of it
   coin: int  # numerator, over d, of the probability that it does
-
-  @property
-  def columns(self) -> int:
-    """Blocks in the grid."""
-    return self.d // self.block
-
-  @property
-  def beyond(self) -> int:
-    """Coordinates beyond the grid."""
-    return self.d % self.block
-
-  @property
-  def rows(self) -> int:
-    """Rows of the grid that are kept, the last one perhaps in part."""
-    return -(-self.grid // self.columns)
 
 
 def plan(d: int, size: int, block: int) -> Plan:
   """Share b rows between the grid and the rest, in proportion to their sizes.
 
-  >>> plan(d=57, size=16, block=16)
-  Plan(d=57, size=16, block=16, grid=14, rest=2, coin=30)
+  >>> tuple(plan(d=57, size=16, block=16))
+  (57, 16, 16, 3, 9, 5, 14, 2, 30)
   """
   block = min(block, 1 << (d.bit_length() - 1))
-  rest, coin = divmod(d % block * size, d)
-  return Plan(d, size, block, size - rest, rest, coin)
+  columns, beyond = divmod(d, block)
+  rest, coin = divmod(beyond * size, d)
+  grid = size - rest
+  rows = -(-grid // columns)
+  return Plan(d, size, block, columns, beyond, rows, grid, rest, coin)
 
 
 def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
@@ -126,10 +117,8 @@ def _draws(key, plan) -> _Draws:
 
 
 def _signs(key) -> list[Callable[[Any, jax.Array], jax.Array]]:
-  """Build two functions (first coordinate, numbers) -> with random signs.
-
-  With one for both transforms the second would undo the first: H S S H = 1.
-  """
+  """Build two functions (first coordinate, numbers) -> with random signs."""
+  # With one for both transforms the second would undo the first: H S S H = 1.
 
   def signed(seed, start, x):
     counter = jnp.uint32(start) + jnp.arange(x.size, dtype=jnp.uint32)

@@ -25,7 +25,6 @@ def identity() -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-
   return base.from_runs(
     promises,
     None,

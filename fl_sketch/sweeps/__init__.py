@@ -1,8 +1,4 @@
-"""Runs many points of one config, vmapped where they share a program.
-
-`points` lists the points of a grid or of random draws and `run` trains them;
-`report` and `lines` make tables and figures of the results.
-"""
+"""Runs many points of one config, vmapped where they share a program."""
 
 from fl_sketch.sweeps.grid import Point, points
 from fl_sketch.sweeps.sweep import groups, run

@@ -52,7 +52,11 @@ class Files(workdir.Records):
       return json.dumps(kept, sort_keys=True)
 
     # Of equal points a finished one counts, and of those the first.
-    begun = self._configs()
+    begun = {
+      int(path.parent.name): same_run.stored_config(path.parent) or {}
+      for path in (self.folder / 'points').glob('*/config.json')
+      if path.parent.name.isdecimal()
+    }
     order = sorted(begun, key=lambda n: (n in self.rows, -n))
     known = {key(begun[n]): n for n in order}
     taken = self.rows.keys() | begun.keys()
@@ -62,14 +66,6 @@ class Files(workdir.Records):
       n = known.get(key(files.as_json(point.config)))
       todo[next(new) if n is None else n] = point
     return todo
-
-  def _configs(self) -> dict[int, dict[str, Any]]:
-    """The configs of the points that were finished or begun, by number."""
-    return {
-      int(path.parent.name): same_run.stored_config(path.parent) or {}
-      for path in (self.folder / 'points').glob('*/config.json')
-      if path.parent.name.isdecimal()
-    }
 
   def point(self, number: int) -> pathlib.Path:
     """Returns the folder of a point."""

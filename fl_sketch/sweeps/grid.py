@@ -14,15 +14,10 @@ import numpy as np
 
 
 class Point(NamedTuple):
-  """One run of a sweep.
+  """One run of a sweep."""
 
-  Attributes:
-    values: of the swept fields; an option of a sketch is 'sketch.OPTION'.
-    config: of the run, as `launch.train` would take it.
-  """
-
-  values: dict[str, Any]
-  config: Config
+  values: dict[str, Any]  # of the swept fields; of a sketch 'sketch.OPTION'
+  config: Config  # of the run, as `launch.train` would take it
 
 
 @checked()

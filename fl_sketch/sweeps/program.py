@@ -66,9 +66,8 @@ class Program:
     axes: Any = dict.fromkeys(algorithms.Hyper._fields, 0)
     frozen = None if one_model else 0
     self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})
-    self._round_fn = rounds.run_round(
-      exp.make, mesh, fetch=exp.fetch, **exp.round_options
-    )
+    options = {'fetch': exp.fetch, **exp.round_options}
+    self._round_fn = rounds.run_round(exp.make, mesh, **options)
     self._scanned = c.rounds_per_dispatch > 1
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)

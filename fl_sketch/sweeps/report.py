@@ -1,6 +1,6 @@
 """Ranks the points of a sweep, and makes a table and a figure of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import json
 import math
 import pathlib
@@ -95,9 +95,8 @@ def settings(rows: list[Row]) -> list[Setting]:
     both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
     averages.append(Setting(values, mean, error, count, count - n, both))
   sign = -1 if _METRICS[metric] is max else 1
-  return sorted(
-    averages, key=lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
-  )
+  rank = lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
+  return sorted(averages, key=rank)
 
 
 def table(rows: list[Row], path: pathlib.Path) -> str:
@@ -209,17 +208,11 @@ def curves(
     means, errors = np.array([(s.mean, s.error) for s in points]).T
     xs = values if numbers else [tables.shown(v) for v in values]
     lines.append(figures.Line(label, xs, means, means - errors, means + errors))
-  scale = 'log' if ticks and on_log_axis(field, [*ticks]) else 'linear'
-  return figures.Panel(
-    field, metric, lines, x_scale=scale, x_ticks=_ticks(ticks)
-  )
-
-
-def _ticks(values: Iterable[float]) -> list[float]:
-  """The values where they are few and round, as in a grid; else none."""
-  ticks = sorted(values)
-  rounded = [float(f'{v:.2g}') for v in ticks]
-  return ticks if len(ticks) <= _TICKS and ticks == rounded else []
+  ticks = sorted(ticks)
+  scale = 'log' if ticks and on_log_axis(field, ticks) else 'linear'
+  if len(ticks) > _TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
+    ticks = []  # not few and round, as those of a grid are
+  return figures.Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
 
 
 def on_log_axis(field: str, values: Sequence[Any]) -> bool:

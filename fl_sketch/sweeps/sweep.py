@@ -18,17 +18,8 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
 from fl_sketch.sweeps.grid import Point, points
-from fl_sketch.training import (
-  identity,
-  noise_secret,
-  program as run_program,
-  same_run,
-)
-from fl_sketch.utils import (
-  files as files_lib,
-  progress as progress_lib,
-  seeding,
-)
+from fl_sketch.training import identity, noise_secret, program as runs, same_run
+from fl_sketch.utils import files as files_lib, progress as bars, seeding
 import jax
 
 
@@ -82,8 +73,14 @@ def run(
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'{points_per_program=} must be >= 1.')
   listed = points(c)
-  for point in listed:
-    _check_point(point.config)
+  for _, each in listed:
+    if each.feed == 'host':
+      raise ValueError("Set feed='auto' or 'device': points share the data.")
+    if each.keep_best is not None:
+      raise each.refusal(
+        '{keep_best} has no effect in a sweep: it keeps the last parameters of '
+        'its best point.'
+      )
   with contextlib.closing(sweep_files.Files(folder, c)) as files:
     todo = files.numbered(listed)
     build = lambda c, **how: experiment.build(c, data_dir, problem, **how)
@@ -95,7 +92,7 @@ def run(
       _check(todo, left, build)
     total = sum(point.config.rounds for point in todo.values())
     done = sum(todo[i].config.rounds for i in files.rows.keys() & todo.keys())
-    bar = progress_lib.Progress(total, done, c.cohort, progress)
+    bar = bars.Progress(total, done, c.cohort, progress)
     try:
       for group in left:
         _run_group(todo, group, files, build, points_per_program, bar)
@@ -105,16 +102,6 @@ def run(
     rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
     files.report(rows)
     return rows
-
-
-def _check_point(c):
-  if c.feed == 'host':
-    raise ValueError("Set feed='auto' or 'device': points share the data.")
-  if c.keep_best is not None:
-    raise c.refusal(
-      '{keep_best} has no effect in a sweep: it keeps the last parameters of '
-      'its best point.'
-    )
 
 
 def groups(
@@ -138,7 +125,7 @@ def _check(todo, groups, build):
   for group in groups:
     try:
       with checked():
-        run = run_program.program(build(todo[group[0]].config), mesh)
+        run = runs.program(build(todo[group[0]].config), mesh)
         jax.eval_shape(run.fn, *run.args)
     except config_lib.ConfigError as e:
       values = todo[group[0]].values
