@@ -98,11 +98,7 @@ class Checkpoints:
       CheckpointError: there are checkpoints but none can be read, or the newest
         cannot be read at the moment, or they are of another format.
     """
-    abstract = lambda x: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=x.sharding
-    )
-    shared = jax.tree.map(abstract, comms.drop_per_client(state))
-    like = {'state': shared, 'heard': empty.heard}
+    like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     corrupt = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
       saved, why = self._agreed(step, like, state)
@@ -150,11 +146,17 @@ class Checkpoints:
 
   def _read_twice(self, step: int, like: Any, state: rounds.FedState):
     """Returns (arrays, counts, rows), None; or None, error; no collective."""
-    error = None
+    path, error = self._folder / str(step), None
     for _ in range(2):  # a network drive may fail to read once
       try:
-        digests.check_seal(self._folder / str(step))
-        self._check_format(step)
+        digests.check_seal(path)
+        # The arrays of another format may have any structure.
+        if (number := self._read(step).counts.get('format', 1)) != FORMAT:
+          raise CheckpointError(
+            f'{path} is of format {number}, this version reads {FORMAT}: '
+            'resume with the version that wrote it, or start again in another '
+            'workdir.'
+          )
         items = self._read(step, arrays=ocp.args.StandardRestore(like))
         counts = {name: items.counts[name] for name in ('ledger', 'devices')}
         rows = client_state.read(self._rows / str(step))
@@ -184,15 +186,6 @@ class Checkpoints:
       )
     if corrupt:
       self._manager.reload()
-
-  def _check_format(self, step: int):
-    """Refuses another format, whose arrays may have any structure."""
-    if (number := self._read(step).counts.get('format', 1)) != FORMAT:
-      raise CheckpointError(
-        f'{self._folder / str(step)} is of format {number}, this version reads '
-        f'{FORMAT}: resume with the version that wrote it, or start again in '
-        'another workdir.'
-      )
 
   def _read(self, step: int, **items: Any) -> Any:
     """Reads counts and other items of a checkpoint, in this process alone."""
