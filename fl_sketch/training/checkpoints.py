@@ -128,12 +128,13 @@ class Checkpoints:
   def _agreed(self, step: int, like: Any, state: rounds.FedState):
     """Returns (arrays, counts, rows), None; or None, why; or stops, in all."""
     saved, error = self._read_twice(step, like, state)
-    stops = error is not None and not _is_corrupt(error)
+    kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
+    read_error = _is_read_error(error)
     why = 'another process cannot read it'
     if error is not None:
       why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
-    if processes.any_process(stops):
-      if error is not None and stops and not _is_read_error(error):
+    if processes.any_process(isinstance(error, kept) or read_error):
+      if error is not None and isinstance(error, kept) and not read_error:
         raise error
       raise CheckpointError(
         f'Checkpoint {self._folder / str(step)} cannot be read now ({why}), '
@@ -213,14 +214,8 @@ class Checkpoints:
     self._manager.close()
 
 
-def _is_read_error(error: Exception) -> bool:
+def _is_read_error(error: Any) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
   if isinstance(error, FileNotFoundError):
     return False
   return isinstance(error, OSError) or files.has_os_code(error)
-
-
-def _is_corrupt(error: Exception) -> bool:
-  """Whether the files were read but are no valid checkpoint."""
-  kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
-  return not (isinstance(error, kept) or _is_read_error(error))

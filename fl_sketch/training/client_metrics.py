@@ -32,7 +32,7 @@ def evaluator(
   The samples stay on the host and travel to the devices in chunks. `metrics_fn`
   is (model, batch) -> sums, of parameters with hyperparameters.
   """
-  if _held_out(exp) is None:
+  if exp.held_out is None or not exp.config.shows_all:
     return lambda model: {}
   before = _of_model(metrics_fn, exp, mesh)
   if exp.personalize is None:
@@ -45,7 +45,8 @@ def device_bytes(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> dict[str, int]:
   """Returns the bytes on each device at an evaluation, by kind of array."""
-  if (part := _held_out(exp)) is None or exp.held_data is None:
+  part = exp.held_out if exp.config.shows_all else None
+  if part is None or exp.held_data is None:
     return {}
   samples = min(_most(exp), -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
@@ -63,11 +64,6 @@ def device_bytes(
 def _most(exp) -> int:
   """Samples on a device at once."""
   return _MOST * problem.evaluation_size(exp.held_data)
-
-
-def _held_out(exp):
-  """Returns the held-out samples of clients, or None if metrics are hidden."""
-  return exp.held_out if exp.config.shows_all else None
 
 
 def _of_model(metrics_fn, exp, mesh):
@@ -99,10 +95,7 @@ def _samples(arrays, index):
 
 
 class _Lanes(NamedTuple):
-  """What is evaluated alone: one client on at most `samples` held-out samples.
-
-  A client of many samples has several lanes, and repeats its steps in each.
-  """
+  """What is evaluated alone: some samples of a client, which may have more."""
 
   client: np.ndarray  # int64[n], of each lane
   start: np.ndarray  # int64[n], of the samples of a lane in the partition

@@ -1,7 +1,6 @@
 """Writes and reads the model alone, as folder/ROUNDS of rounds done."""
 
 from collections.abc import Collection
-import itertools
 import pathlib
 from typing import Any
 import warnings
@@ -66,8 +65,7 @@ def rounds_in(folder: pathlib.Path) -> list[int]:
 
 def rounds_of(run: pathlib.Path, *names: str) -> list[int]:
   """Rounds done of all parameters in these folders of a run, ascending."""
-  found = (rounds_in(run / name) for name in names)
-  return sorted({*itertools.chain(*found)})
+  return sorted({done for name in names for done in rounds_in(run / name)})
 
 
 def newest(
@@ -128,7 +126,5 @@ def this_process() -> ocp.options.MultiprocessingOptions:
 
 
 def _checkpointer() -> ocp.Checkpointer:
-  return ocp.Checkpointer(
-    ocp.PyTreeCheckpointHandler(multiprocessing_options=this_process()),
-    multiprocessing_options=this_process(),
-  )
+  alone: Any = {'multiprocessing_options': this_process()}
+  return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**alone), **alone)
