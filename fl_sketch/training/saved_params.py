@@ -103,17 +103,15 @@ def newest(
 def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
   for folder in (run / name for name in (*LAST, BEST, FIRST)):
     try:
-      params = read(folder, rounds_done, like)
+      if (params := read(folder, rounds_done, like)) is not None:
+        return params
     # Orbax raises bare Exception for some truncated files.
     except Exception as e:
-      if rounds_done not in rounds_in(folder):
-        continue
-      why = str(e).partition('\n')[0]
-      raise CheckpointError(
-        f'{folder / str(rounds_done)} cannot be read: {why}'
-      ) from e
-    if params is not None:
-      return params
+      if rounds_done in rounds_in(folder):
+        why = str(e).partition('\n')[0]
+        raise CheckpointError(
+          f'{folder / str(rounds_done)} cannot be read: {why}'
+        ) from e
   return None
 
 
