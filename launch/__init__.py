@@ -13,8 +13,7 @@ import os
 import pathlib
 import re
 import sys
-import traceback
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import flags, logging
 from fl_sketch.utils import checks, fields, old_fields, plugins
@@ -33,8 +32,14 @@ def parse_flags(argv):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
   if 'plugins' in flags.FLAGS:  # the config is a `Config`, not of an attack
     argv = old_fields.current_flags(argv)
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  parser.add_argument('--plugins', action='append', default=[])
+  values = parser.parse_known_args(argv)[0].plugins
+  if values and os.getcwd() not in sys.path:
+    sys.path.insert(0, os.getcwd())
   try:
-    for plugin in _plugins(argv):  # before the config, which may name them
+    # Before the config, which may name their parts.
+    for plugin in filter(None, ','.join(values).split(',')):
       plugins.load(plugin)
   except ValueError as e:
     if not checks.is_refusal(e):
@@ -62,16 +67,6 @@ def _of_path(text: str, argv) -> str:
   return f'{"".join(typed[:1])}: unknown config field {name!r}.{hint}'
 
 
-def _plugins(argv) -> list[str]:
-  """The values of --plugins, of modules in the working folder among others."""
-  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  parser.add_argument('--plugins', action='append', default=[])
-  values = parser.parse_known_args(argv)[0].plugins
-  if values and os.getcwd() not in sys.path:
-    sys.path.insert(0, os.getcwd())
-  return [name for value in values for name in value.split(',') if name]
-
-
 def define_folders(
   workdir: str | None = None, unset: str = 'none'
 ) -> tuple[flags.FlagHolder, flags.FlagHolder]:
@@ -80,10 +75,8 @@ def define_folders(
   of_data = 'Folder of the files of tensorflow-datasets.'
   of_cache = 'Keep compiled programs in the cache folder of the user.'
   flags.DEFINE_boolean('compilation_cache', True, of_cache)
-  return (
-    flags.DEFINE_string('workdir', workdir, text),
-    flags.DEFINE_string('data_dir', None, of_data),
-  )
+  data_dir = flags.DEFINE_string('data_dir', None, of_data)
+  return flags.DEFINE_string('workdir', workdir, text), data_dir
 
 
 def neighbour(name: str) -> Any:
@@ -111,32 +104,6 @@ def begin(argv):
       logging.warning(text, new)
 
 
-def refuse(error: Exception) -> NoReturn:
-  """Ends the program with the message of an error, without its traceback."""
-  from fl_sketch.utils import files
-  import jax
-
-  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
-  message = f'{type(error).__name__}: {error}'
-  # sys.exit would wait for the others, or for threads that cannot write.
-  if jax.distributed.is_initialized() or isinstance(error, files.SaveError):
-    _end(message)
-  sys.exit(message)
-
-
-def leave(error: Exception) -> NoReturn:
-  """Ends one of several processes at once, without waiting for the others."""
-  from fl_sketch.rounds import processes
-
-  message = ''.join(traceback.format_exception(error))
-  if processes.is_peer_lost(error):
-    message += (
-      '\nAnother process is gone, so that this one cannot go on. Start all of '
-      'them again: the same command resumes from the last checkpoint.'
-    )
-  _end(message)
-
-
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
   """The first line of each module that defines a function, not imported."""
   found = {}
@@ -161,8 +128,3 @@ def unknown(
     f'No {kind} {fields.shown(name)}.{fields.did_you_mean(near, known)} There '
     f'are: {names}.'
   )
-
-
-def _end(message: str) -> NoReturn:
-  print(message, file=sys.stderr, flush=True)
-  os._exit(1)

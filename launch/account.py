@@ -10,6 +10,7 @@ model; with a workdir it draws audit.png. --audit=one_run trains the config once
 with --canaries=1000 canary clients in its population; it draws one_run.png.
 """
 
+import functools
 import pathlib
 
 from absl import app, flags
@@ -41,16 +42,13 @@ class _AuditParser(flags.EnumParser):
     return super().parse('canaries' if argument == 'true' else argument)
 
 
-_AUDIT = flags.DEFINE_flag(
-  flags.Flag(
-    _AuditParser(['canaries', 'one_run']),
-    None,
-    'audit',
-    None,
-    '<canaries|one_run>: Attack the mechanism with canaries: by many runs of a '
-    'small model, or in one run of the config.',
-    boolean=True,  # so that it may stand without a value
-  )
+_AUDIT = flags.DEFINE(
+  _AuditParser(['canaries', 'one_run']),
+  'audit',
+  None,
+  '<canaries|one_run>: Attack the mechanism with canaries: by many runs of a '
+  'small model, or in one run of the config.',
+  boolean=True,  # so that it may stand without a value
 )
 _CANARIES = flags.DEFINE_integer(
   'canaries', 1000, 'Number of canary clients of --audit=one_run.'
@@ -78,30 +76,23 @@ def main(argv):
     files.replace(folder / 'privacy.json', report)
     with extras.optional_figures():
       privacy_report.draw(guarantee, epsilons, folder)
-  if _AUDIT.value is not None:
-    audits = {'canaries': _by_canaries, 'one_run': _in_one_run}
-    with errors.refused():
-      result, picture = audits[_AUDIT.value](c)
-    print(result.text())
-    if folder is not None:
-      with extras.optional_figures():
-        picture(folder)
-
-
-def _by_canaries(c):
-  """Audits the mechanism on a small model: (report, folder -> its picture)."""
-  options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
-  result = config_audit.audit_config(c, **options)
-  return result, lambda folder: audit.draw(result, folder / 'audit.png')
-
-
-def _in_one_run(c):
-  """Audits a run of the config: (report, folder -> its picture)."""
-  options = {'canaries': _CANARIES.value, 'data': _DATA_DIR.value}
-  game = one_run_audit.prepare(c, **options)
-  print(game.text(), flush=True)
-  result = one_run_audit.play(game, progress=True)
-  return result, lambda folder: result.draw(folder / 'one_run.png')
+  if _AUDIT.value is None:
+    return
+  with errors.refused():
+    if _AUDIT.value == 'canaries':
+      options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
+      result, name = config_audit.audit_config(c, **options), 'audit.png'
+      draw = functools.partial(audit.draw, result)
+    else:
+      options = {'canaries': _CANARIES.value, 'data': _DATA_DIR.value}
+      game = one_run_audit.prepare(c, **options)
+      print(game.text(), flush=True)
+      result, name = one_run_audit.play(game, progress=True), 'one_run.png'
+      draw = result.draw
+  print(result.text())
+  if folder is not None:
+    with extras.optional_figures():
+      draw(folder / name)
 
 
 if __name__ == '__main__':

@@ -73,7 +73,11 @@ class _Parser(flags.ArgumentParser):
   def parse(self, argument):
     name, *variant = argument.split(':', 1)
     try:
-      config = _get_config(name, variant)(*variant)
+      if not callable(make := getattr(load(name), 'get_config', None)):
+        raise ValueError(f"{name} has no function get_config(variant='').")
+      if variant and not inspect.signature(make).parameters:
+        raise ValueError(f'{name} has no variants; remove {variant[0]!r}.')
+      config = make(*variant)
       if not isinstance(config, config_dict.ConfigDict):
         raise ValueError(f'get_config of {name} returns no ConfigDict.')
       config.lock()
@@ -83,15 +87,6 @@ class _Parser(flags.ArgumentParser):
       # A defect of the file.
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
-
-
-def _get_config(name: str, variant: list[str]) -> Any:
-  """The function of a file; refuses one that has none, or takes no variant."""
-  if not callable(make := getattr(load(name), 'get_config', None)):
-    raise ValueError(f"{name} has no function get_config(variant='').")
-  if variant and not inspect.signature(make).parameters:
-    raise ValueError(f'{name} has no variants; remove {variant[0]!r}.')
-  return make
 
 
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:

@@ -5,9 +5,13 @@ Every other error keeps its traceback.
 
 from collections.abc import Iterator
 import contextlib
+import os
 import pkgutil
+import sys
+import traceback
+from typing import NoReturn
 
-from . import refuse
+from absl import logging
 
 _ERRORS = (
   'experiment.config:ConfigError', 'data.sources:DataError',
@@ -28,6 +32,37 @@ def refused(*also: type[Exception]) -> Iterator[None]:
     yield
   except (*also, *user_errors()) as e:
     refuse(e)
+
+
+def refuse(error: Exception) -> NoReturn:
+  """Ends the program with the message of an error, without its traceback."""
+  from fl_sketch.utils import files
+  import jax
+
+  logging.debug('Traceback, shown by --verbosity=1:', exc_info=True)
+  message = f'{type(error).__name__}: {error}'
+  # sys.exit would wait for the others, or for threads that cannot write.
+  if jax.distributed.is_initialized() or isinstance(error, files.SaveError):
+    _end(message)
+  sys.exit(message)
+
+
+def leave(error: Exception) -> NoReturn:
+  """Ends one of several processes at once, without waiting for the others."""
+  from fl_sketch.rounds import processes
+
+  message = ''.join(traceback.format_exception(error))
+  if processes.is_peer_lost(error):
+    message += (
+      '\nAnother process is gone, so that this one cannot go on. Start all of '
+      'them again: the same command resumes from the last checkpoint.'
+    )
+  _end(message)
+
+
+def _end(message: str) -> NoReturn:
+  print(message, file=sys.stderr, flush=True)
+  os._exit(1)
 
 
 def user_errors() -> tuple[type[Exception], ...]:

@@ -19,7 +19,7 @@ from absl import app, flags
 from fl_sketch.training import devices
 import tqdm
 
-from . import begin, define_folders, errors, neighbour, parse_flags, refuse
+from . import begin, define_folders, errors, neighbour, parse_flags
 
 catalog = neighbour('papers.catalog')
 workspace = neighbour('papers.common.workspace')
@@ -56,7 +56,7 @@ def main(argv):
     names = list(catalog.STUDIES) if name == 'all' else [name]
     studies = [catalog.find(n) for n in names]
   except ValueError as e:
-    refuse(e)
+    errors.refuse(e)
   devices.start(cpu_devices=devices.cores())
   _run(studies, scale, pathlib.Path(str(_WORKDIR.value)))
 
@@ -73,23 +73,19 @@ def _run(studies, scale, root):
       played.append(study.name)
     except errors.user_errors() as e:
       if len(studies) == 1:
-        refuse(e)
+        errors.refuse(e)
       missing[study.name] = f'{type(e).__name__}: {e}'
   page = [r for r, _ in results.collect([ws.folder], catalog.STUDIES)]
   pages.write(page, ws.folder, missing)
   for result in page:
     if result['name'] in played:
-      alone = len(studies) == 1
-      print(pages.text(result) if alone else _line(result))
+      line = f'{result["name"]:14} {pages.summary([result])}'
+      print(pages.text(result) if len(studies) == 1 else line)
   for name, why in missing.items():
     print(f'{name:14} not run: {why}')
   print(ws.folder / 'index.md')
   fails = [c['verdict'] == verdicts.FAILS for r in page for c in r['claims']]
   sys.exit(1 if missing or (_STRICT.value and any(fails)) else 0)
-
-
-def _line(result) -> str:
-  return f'{result["name"]:14} {pages.summary([result])}'
 
 
 if __name__ == '__main__':

@@ -32,17 +32,11 @@ def main(argv):
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('spectrum_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
-  options = _CURVATURE.during_training.Options(
-    _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
-  )
+  during = _CURVATURE.during_training
+  sizes = _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
+  more = {'options': during.Options(*sizes), 'data_dir': _DATA_DIR.value}
   with errors.refused():
-    rows = _CURVATURE.during_training.run(
-      configs.fields(),
-      folder,
-      every=_EVERY.value,
-      options=options,
-      data_dir=_DATA_DIR.value,
-    )
+    rows = during.run(configs.fields(), folder, every=_EVERY.value, **more)
   print(_CURVATURE.spectrum_report.table(rows), folder)
 
 

@@ -19,15 +19,7 @@ from fl_sketch.rounds import processes
 from fl_sketch.training import devices, identity, initial, sinks, workdir
 import jax
 
-from . import (
-  STOPPED,
-  begin,
-  configs,
-  define_folders,
-  errors,
-  leave,
-  parse_flags,
-)
+from . import STOPPED, begin, configs, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
@@ -101,7 +93,7 @@ def main(argv):
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if _NUM_PROCESSES.value == 1:
       raise
-    leave(e)
+    errors.leave(e)
   if jax.process_index() == 0:
     print(reporting.summary_line(row, done), folder)
     if exp.guarantee is not None:

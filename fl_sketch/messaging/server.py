@@ -203,10 +203,7 @@ class Inbox:
       return Verdict.LATE
     if self._answered[slot]:
       return Verdict.DUPLICATE
-    return self._add(payload, slot)
-
-  def _add(self, payload, slot):
-    server, state = self._server, self._state
+    state = self._state
     start = server.hp, state.round, state.params, server.key
     sender = payload, self._ids[slot], self._weight[slot]
     self._total, finite, small = server.add(self._total, *start, *sender)
@@ -239,10 +236,7 @@ class Inbox:
     if not self._taken.any():
       new = self._state._replace(round=new.round)
       finite = client_step.all_finite(new)
-    return new, self._row(jax.device_get(bill)) | {'finite': bool(finite)}
-
-  def _row(self, bill):
-    missing, server = (self._weight > 0) & ~self._answered, self._server
+    missing = (self._weight > 0) & ~self._answered
     oldest = self._round - server.late_rounds + 1
     server.missing = {(r, i) for r, i in server.missing if r >= oldest}
     server.missing |= {(self._round, int(i)) for i in self._ids[missing]}
@@ -251,12 +245,12 @@ class Inbox:
       [availability.PARTICIPATED, availability.DROPPED_OUT],
       availability.NOT_SELECTED,
     )
-    record = server.book.charge(
-      self._ids, self._weight, bill.up, bill.down, outcome
-    )
-    return record | {
+    bytes_of_one = jax.device_get(bill)
+    record = server.book.charge(self._ids, self._weight, *bytes_of_one, outcome)
+    return new, record | {
       'round': self._round,
       'participants': int(self._taken.sum()),
       'rejected_clients': int((self._answered & ~self._taken).sum()),
       'late_clients': self._late,
+      'finite': bool(finite),
     }

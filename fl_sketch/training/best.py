@@ -3,21 +3,19 @@
 from collections.abc import Iterable
 import math
 import pathlib
-import shutil
 from typing import Any
 
 from fl_sketch.reporting import metrics
-from fl_sketch.training import saved_params
+from fl_sketch.training import client_state, saved_params
 import jax
 
 
 class Best:
   """Writes best/ROUNDS of rounds done when a metric was better than before.
 
-  Which evaluation is the best follows from the logged rows alone, and that
-  before every checkpoint stays: wherever a run goes on, it knows the best of
-  the rounds that are done, and replays the others. The folder has the rows up
-  to the restored checkpoint. A metric of None keeps nothing.
+  The logged rows alone say which evaluation is the best, and that before every
+  checkpoint stays: a run that goes on knows the best of the rounds done. The
+  folder has the rows up to that checkpoint. A metric of None keeps nothing.
   """
 
   def __init__(
@@ -49,9 +47,7 @@ class Best:
     kept = {*self._rounds[-1:]}
     for done in checkpoints:
       kept.update([rounds for rounds in self._rounds if rounds <= done][-1:])
-    for path in self._folder.glob('*'):
-      if path.name not in map(str, kept):
-        shutil.rmtree(path)
+    client_state.keep_only(self._folder, kept)
 
   def summary(self) -> dict[str, Any]:
     """The metric, its best value and when it was, for summary.json."""

@@ -98,11 +98,7 @@ class Checkpoints:
       CheckpointError: there are checkpoints but none can be read, or the newest
         cannot be read at the moment, or they are of another format.
     """
-    abstract = lambda x: jax.ShapeDtypeStruct(
-      x.shape, x.dtype, sharding=x.sharding
-    )
-    shared = jax.tree.map(abstract, comms.drop_per_client(state))
-    like = {'state': shared, 'heard': empty.heard}
+    like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     corrupt = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
       saved, why = self._agreed(step, like, state)
@@ -132,12 +128,13 @@ class Checkpoints:
   def _agreed(self, step: int, like: Any, state: rounds.FedState):
     """Returns (arrays, counts, rows), None; or None, why; or stops, in all."""
     saved, error = self._read_twice(step, like, state)
-    stops = error is not None and not _is_corrupt(error)
+    kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
+    read_error = _is_read_error(error)
     why = 'another process cannot read it'
     if error is not None:
       why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
-    if processes.any_process(stops):
-      if error is not None and stops and not _is_read_error(error):
+    if processes.any_process(isinstance(error, kept) or read_error):
+      if error is not None and isinstance(error, kept) and not read_error:
         raise error
       raise CheckpointError(
         f'Checkpoint {self._folder / str(step)} cannot be read now ({why}), '
@@ -150,11 +147,17 @@ class Checkpoints:
 
   def _read_twice(self, step: int, like: Any, state: rounds.FedState):
     """Returns (arrays, counts, rows), None; or None, error; no collective."""
-    error = None
+    path, error = self._folder / str(step), None
     for _ in range(2):  # a network drive may fail to read once
       try:
-        digests.check_seal(self._folder / str(step))
-        self._check_format(step)
+        digests.check_seal(path)
+        # The arrays of another format may have any structure.
+        if (number := self._read(step).counts.get('format', 1)) != FORMAT:
+          raise CheckpointError(
+            f'{path} is of format {number}, this version reads {FORMAT}: '
+            'resume with the version that wrote it, or start again in another '
+            'workdir.'
+          )
         items = self._read(step, arrays=ocp.args.StandardRestore(like))
         counts = {name: items.counts[name] for name in ('ledger', 'devices')}
         rows = client_state.read(self._rows / str(step))
@@ -185,15 +188,6 @@ class Checkpoints:
     if corrupt:
       self._manager.reload()
 
-  def _check_format(self, step: int):
-    """Refuses another format, whose arrays may have any structure."""
-    if (number := self._read(step).counts.get('format', 1)) != FORMAT:
-      raise CheckpointError(
-        f'{self._folder / str(step)} is of format {number}, this version reads '
-        f'{FORMAT}: resume with the version that wrote it, or start again in '
-        'another workdir.'
-      )
-
   def _read(self, step: int, **items: Any) -> Any:
     """Reads counts and other items of a checkpoint, in this process alone."""
     # Orbax's manager would wait for the others, one of which may fail.
@@ -220,14 +214,8 @@ class Checkpoints:
     self._manager.close()
 
 
-def _is_read_error(error: Exception) -> bool:
+def _is_read_error(error: Any) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
   if isinstance(error, FileNotFoundError):
     return False
   return isinstance(error, OSError) or files.has_os_code(error)
-
-
-def _is_corrupt(error: Exception) -> bool:
-  """Whether the files were read but are no valid checkpoint."""
-  kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
-  return not (isinstance(error, kept) or _is_read_error(error))

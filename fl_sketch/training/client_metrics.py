@@ -20,21 +20,19 @@ _MOST = 8  # batches on a device at once: more are evaluated in turn
 _MODELS = 2**28  # bytes of own models on a device at once
 _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 
-Evaluate = Callable[[Any], dict[str, float]]
-
 
 def evaluator(
   metrics_fn: Callable[..., Any],
   exp: experiment.Experiment,
   mesh: jax.sharding.Mesh,
-) -> Evaluate:
+) -> Callable[[Any], dict[str, float]]:
   """Builds evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
   The samples stay on the host and travel to the devices in chunks. `metrics_fn`
   is (model, batch) -> sums, of parameters with hyperparameters.
   """
-  if _held_out(exp) is None:
+  if exp.held_out is None or not exp.config.shows_all:
     return lambda model: {}
   before = _of_model(metrics_fn, exp, mesh)
   if exp.personalize is None:
@@ -47,7 +45,8 @@ def device_bytes(
   exp: experiment.Experiment, mesh: jax.sharding.Mesh
 ) -> dict[str, int]:
   """Returns the bytes on each device at an evaluation, by kind of array."""
-  if (part := _held_out(exp)) is None or exp.held_data is None:
+  part = exp.held_out if exp.config.shows_all else None
+  if part is None or exp.held_data is None:
     return {}
   samples = min(_most(exp), -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
@@ -67,12 +66,7 @@ def _most(exp) -> int:
   return _MOST * problem.evaluation_size(exp.held_data)
 
 
-def _held_out(exp):
-  """Returns the held-out samples of clients, or None if metrics are hidden."""
-  return exp.held_out if exp.config.shows_all else None
-
-
-def _of_model(metrics_fn, exp, mesh) -> Evaluate:
+def _of_model(metrics_fn, exp, mesh):
   """Builds evaluate(model) -> metrics of it on the clients' samples."""
   part, size = exp.held_out, _most(exp) * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, part.population))
@@ -80,8 +74,15 @@ def _of_model(metrics_fn, exp, mesh) -> Evaluate:
   def evaluate(model):
     totals: dict[str, Any] = {}
     for first in range(0, part.samples, size):
-      chunk = range(first, min(first + size, part.samples))
-      placed = mesh_lib.place(mesh, _chunk(exp, chunk, mesh), P(comms.SHARD))
+      places = np.arange(first, min(first + size, part.samples))
+      owners = np.searchsorted(part.offsets, places, side='right') - 1
+      arrays = _samples(exp.held_data, part.take(places))
+      batch = problem.evaluation_size(arrays)
+      batches = problem.evaluation_batches(arrays, batch)
+      owners = {'owner': owners.astype(np.int32)}
+      owners = problem.evaluation_batches(owners, batch)['owner']
+      chunk = mesh_lib.pad((batches, owners), mesh.size)
+      placed = mesh_lib.place(mesh, chunk, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, *placed)).items():
         totals[name] = totals.get(name, 0) + sums.astype(np.float64)
     return client_metrics.over_clients(totals)
@@ -89,26 +90,12 @@ def _of_model(metrics_fn, exp, mesh) -> Evaluate:
   return evaluate
 
 
-def _chunk(exp, chunk, mesh):
-  """Batches of the held-out samples at these places, and their owners."""
-  places = np.arange(chunk.start, chunk.stop)
-  owners = np.searchsorted(exp.held_out.offsets, places, side='right') - 1
-  arrays = _samples(exp.held_data, exp.held_out.take(places))
-  size = problem.evaluation_size(arrays)
-  batches = problem.evaluation_batches(arrays, size)
-  owners = problem.evaluation_batches({'owner': owners.astype(np.int32)}, size)
-  return mesh_lib.pad((batches, owners['owner']), mesh.size)
-
-
 def _samples(arrays, index):
   return {k: np.asarray(x).take(index, axis=0) for k, x in arrays.items()}
 
 
 class _Lanes(NamedTuple):
-  """What is evaluated alone: one client on at most `samples` held-out samples.
-
-  A client of many samples has several lanes, and repeats its steps in each.
-  """
+  """What is evaluated alone: some samples of a client, which may have more."""
 
   client: np.ndarray  # int64[n], of each lane
   start: np.ndarray  # int64[n], of the samples of a lane in the partition
@@ -133,7 +120,7 @@ class _Lanes(NamedTuple):
     return cls(client, start, samples, one.size, count)
 
 
-def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
+def _of_own_models(metrics_fn, exp, mesh):
   """Builds evaluate(model) -> metrics of what each client makes of it."""
   lanes = _Lanes.of(exp, mesh)
 
@@ -151,24 +138,19 @@ def _of_own_models(metrics_fn, exp, mesh) -> Evaluate:
     totals: dict[str, Any] = {}
     for first in range(0, len(lanes.client), lanes.count * mesh.size):
       some = np.arange(first, first + lanes.count * mesh.size)
-      placed = mesh_lib.place(mesh, _own(exp, lanes, some), P(comms.SHARD))
-      owners = lanes.client.take(some, mode='clip')
+      client = lanes.client.take(some, mode='clip')
+      ends = exp.held_out.offsets[client + 1]
+      places = lanes.start.take(some, mode='clip')[:, None]
+      places = places + np.arange(lanes.samples)
+      real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
+      index = exp.held_out.take(np.where(real, places, lanes.start[0]))
+      held = _samples(exp.held_data, index) | {'mask': real}
+      drawn = held_out_lib.personal_batches(exp.config, exp.partition, client)
+      lane = exp.fetch(exp.data, drawn), held, client.astype(np.int32)
+      placed = mesh_lib.place(mesh, lane, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, placed)).items():
         total = totals.setdefault(name, np.zeros(exp.partition.population))
-        np.add.at(total, owners, sums.astype(np.float64))
+        np.add.at(total, client, sums.astype(np.float64))
     return client_metrics.over_clients(totals, 'personal')
 
   return evaluate
-
-
-def _own(exp, lanes, some):
-  """Of these lanes: batches to train on, held-out samples, and clients."""
-  client = lanes.client.take(some, mode='clip')
-  ends = exp.held_out.offsets[client + 1]
-  places = lanes.start.take(some, mode='clip')[:, None]
-  places = places + np.arange(lanes.samples)
-  real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
-  index = exp.held_out.take(np.where(real, places, lanes.start[0]))
-  batch = _samples(exp.held_data, index) | {'mask': real}
-  drawn = held_out_lib.personal_batches(exp.config, exp.partition, client)
-  return exp.fetch(exp.data, drawn), batch, client.astype(np.int32)

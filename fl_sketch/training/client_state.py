@@ -29,7 +29,6 @@ class OnDevice:
 
   def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
     """Returns `state`, which holds the state of every client."""
-    del ids
     return state
 
   def keep(self, state: rounds.FedState, ids: np.ndarray):
@@ -96,7 +95,6 @@ class OnHost:
 
   def saved(self, state: rounds.FedState) -> Saved:
     """Returns the state of this process's clients for a checkpoint."""
-    del state
     place = np.flatnonzero(self._written)
     ids = place + self._clients.start
     return Saved(ids, [row[place] for row in self._rows])

@@ -1,8 +1,7 @@
 """Samples, lays out and prefetches the cohort of each round.
 
-A process holds the samples and the state of one block of the population only: a
-cohort is laid out so that every client's lane (its slot on a shard) is on a
-device of its process. A thread prefetches the next cohort while a round runs.
+A process holds the samples and the state of one block of the population only. A
+lane is the slot of a client on a shard.
 """
 
 from concurrent import futures
@@ -65,17 +64,14 @@ class CohortFeed:
       counts = [self._lanes, *(fullest(x, *sharing) for x in cohorts)]
       lanes = _multiple(max(counts), self._mesh.size // self._processes)
       cohorts = [by_process(x, *sharing, lanes) for x in cohorts]
-    return cohorts, self._placed(cohorts)
-
-  def _placed(self, cohorts):
     local = [self.local_lanes(x)._replace(outcome=None) for x in cohorts]
     if self._fetch:
       fetch = lambda x: self._exp.fetch(self._exp.data, x.batches)
       local = [x._replace(batches=fetch(x)) for x in local]
     if self._exp.config.rounds_per_dispatch == 1:
-      return mesh_lib.place_local(self._mesh, local[0])
+      return cohorts, mesh_lib.place_local(self._mesh, local[0])
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *local)
-    return mesh_lib.place_local(self._mesh, stacked, axis=1)
+    return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
 def leaves_lanes_empty(c: config_lib.Config) -> bool:
@@ -121,13 +117,12 @@ def by_process(
   owner = np.searchsorted(edges, real, side='right') - 1
   lane = owner * lanes + real - edges[owner]
 
-  def spread(x):
-    out = np.zeros((processes * lanes, *x.shape[1:]), x.dtype)
+  def spread(x, empty=0):
+    out = np.full((processes * lanes, *x.shape[1:]), empty, x.dtype)
     out[lane] = x[: len(real)]
     return out
 
-  ids = np.full(processes * lanes, rounds.PADDING_ID, cohort.ids.dtype)
-  ids[lane] = cohort.ids[: len(real)]
+  ids = spread(cohort.ids, rounds.PADDING_ID)
   return jax.tree.map(spread, cohort)._replace(ids=ids)
 
 

@@ -1,8 +1,7 @@
 """Identifies what a run computes: its problem, and the code that computes it.
 
-`of` makes a record of named entries, which a workdir holds beside its config,
-and `same_run` compares it. It is equal in every process, and but for 'device'
-and the rounding of 'start' on every machine.
+A record is equal in every process, and but for 'device' and the rounding of
+'start' on every machine.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from fl_sketch.experiment import listing
 from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
-from fl_sketch.training import devices, program as program_lib
+from fl_sketch.training import devices, log, program as program_lib
 from fl_sketch.utils import digests, files, registry
 import jax
 from jax.extend import core
@@ -69,11 +68,9 @@ def of(
       name = jax.tree_util.keystr(path, simple=True, separator='.')
       arrays[f'{kind} {name}'] = [x]
   more: Record = _plugins(exp.config)
-  if exp.guarantee is not None:
+  if private := exp.guarantee is not None:
     more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
-  programs = zip(fns, batches, strict=True)
-  private = exp.guarantee is not None
-  return record(programs, model, arrays, read=private) | more
+  return record(zip(fns, batches, strict=True), model, arrays, private) | more
 
 
 def _of_model(exp):
@@ -92,10 +89,7 @@ def _of_model(exp):
       fn = functools.partial(fn, key=key)
     return jax.value_and_grad(fn)(params, batch)
 
-  def metrics_fn(model, batch):
-    params, hyper = parts(model)
-    return with_hyper(exp.metrics_fn, hyper)(params, batch)
-
+  metrics_fn = lambda model, batch: log.metrics_of(exp)(parts(model), batch)
   model = exp.params if frozen is None else (exp.params, frozen)
   return model, (loss_fn, metrics_fn)
 

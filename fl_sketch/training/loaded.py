@@ -56,17 +56,26 @@ def load(
     CheckpointError: there are no parameters of that round.
   """
   folder = pathlib.Path(folder)
-  config = _config(folder)
+  path = folder / 'config.json'
+  if (fields := same_run.read(path, 'a config')) is None:
+    raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
+  if (folder / 'points.jsonl').exists():
+    raise workdir.WorkdirError(
+      f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
+    )
+  # The file of its initial parameters may be gone.
+  config = config_lib.Config.from_mapping({**fields, 'pretrained': None})
+  object.__setattr__(config, 'pretrained', fields.get('pretrained'))
   if best and round is not None:
     raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
+  kept = saved_params.rounds_of(folder, saved_params.BEST)
   if best:
-    if not (kept := saved_params.rounds_of(folder, saved_params.BEST)):
+    if not kept:
       raise checkpoints.CheckpointError(
         f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
       )
     round = kept[-1]
-  kept = *saved_params.LAST, saved_params.BEST
-  there = saved_params.rounds_of(folder, *kept)
+  there = saved_params.rounds_of(folder, *saved_params.LAST, saved_params.BEST)
   if round is not None and round not in there:
     raise checkpoints.CheckpointError(
       f'{folder} holds no parameters of {round=}. Set one of {there}.'
@@ -241,18 +250,3 @@ class Run:
     like = None if self._problem is None else self.experiment.params
     only = [] if self._round is None else [self._round]
     return saved_params.newest(self.folder, only, like)
-
-
-def _config(folder: pathlib.Path) -> config_lib.Config:
-  path = folder / 'config.json'
-  fields = same_run.read(path, 'a config')
-  if fields is None:
-    raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
-  if (folder / 'points.jsonl').exists():
-    raise workdir.WorkdirError(
-      f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
-    )
-  # The file of its initial parameters may be gone.
-  c = config_lib.Config.from_mapping({**fields, 'pretrained': None})
-  object.__setattr__(c, 'pretrained', fields.get('pretrained'))
-  return c

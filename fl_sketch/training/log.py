@@ -48,26 +48,20 @@ class RunLog:
       raise DivergedError(f'Round {number}: {what} are not finite')
     record = {'round': number, **metrics}
     names = 'finite', 'uplink_bytes', 'downlink_bytes'
-    _, *billed = (record.pop(name) for name in names)
-    record |= self._charge(number, cohort, *billed)
-    if self._epsilons is not None:
-      record['epsilon'] = self._epsilons[number]
-    c = self._exp.config
-    full = c.shows_all and c.max_cohort == (cohort.ids < c.population).sum()
-    self.ledger.note_left_out(record | {'full_cohorts': int(full)})
-    return record
-
-  def _charge(self, number, cohort, up, down) -> Record:
-    """Charges a round; if who takes part is hidden, a cohort drawn anew."""
+    _, up, down = (record.pop(name) for name in names)
     c = self._exp.config
     if c.shows_all:
       ids, weight, outcome = cohort.ids, cohort.weight, cohort.outcome
-    else:  # by the public seed, and the law of the round's own cohort
+    else:  # a cohort by the public seed, and the law of the round's own one
       ids, weight, outcome = sampler.selection(c, number, c.seed)
-    row = self.ledger.charge(ids, weight, up, down, outcome)
-    if c.shows_all:
-      return row
-    return {name: row[name] for name in row if name.endswith('_bytes')}
+    charged = self.ledger.charge(ids, weight, up, down, outcome)
+    shown = lambda name: c.shows_all or name.endswith('_bytes')
+    record |= {name: charged[name] for name in charged if shown(name)}
+    if self._epsilons is not None:
+      record['epsilon'] = self._epsilons[number]
+    full = c.shows_all and c.max_cohort == (cohort.ids < c.population).sum()
+    self.ledger.note_left_out(record | {'full_cohorts': int(full)})
+    return record
 
 
 def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:

@@ -124,18 +124,16 @@ class _Loop:
     c, problem = exp.config, identity.of(exp, mesh)
     allowed = functools.partial(extending.allowed, exp=exp, extend=extend)
     self.files = workdir_lib.Workdir(folder, c, problem, allowed)
-    self.problem = self.files.problem
     opened.callback(self.files.close)
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1 and not self.files.finished:
       run = preflight.check(exp, mesh, run)
-    self.runner = runner.Runner(exp, mesh, self.files.folder, run)
+    self.runner = runner.Runner(exp, mesh, folder, run)
     opened.callback(self.runner.close)
     evaluate = log_lib.evaluator(run.evaluate, exp, mesh)
     self.evaluate = lambda params: evaluate(params, self.runner.hyper)
-    self.store = checkpoints.Checkpoints(
-      self.files.folder / 'checkpoints', c.keep_checkpoints, mesh.size
-    )
+    where = folder / 'checkpoints'
+    self.store = checkpoints.Checkpoints(where, c.keep_checkpoints, mesh.size)
     opened.callback(self.store.close)
     self.start, ledger = self._restore()
     if self.start > c.rounds:
@@ -143,21 +141,24 @@ class _Loop:
         f'{folder} has completed {self.start} rounds, more than '
         f'rounds={c.rounds}. Set rounds >= {self.start}, or another workdir.'
       )
-    if self.start < (since := self.problem.get(identity.SINCE, 0)):
+    if self.start < (since := self.files.problem.get(identity.SINCE, 0)):
       raise workdir_lib.WorkdirError(
         f'{folder} has lost the checkpoint of round {since}, from which this '
         'private run was extended: it would release rounds twice. Restore it.'
       )
     self.was_finished = self.files.finished and self.start == c.rounds
-    self.runner.use(self._secret())
+    if exp.guarantee is not None and not self.was_finished:
+      # Rounds may have been released that no checkpoint holds.
+      resumed = self.start > 0 or workdir_lib.has_rows(folder)
+      own = c, self.files.problem, folder
+      self.runner.use(noise_secret.of_run(*own, resumed=resumed))
     self.log = log_lib.RunLog(exp, ledger)
     # A vocabulary may be one of private texts, which nothing accounts for.
     tokenizer = None if c.is_private else exp.tokenizer
     self.row = self.files.begin(self.start, tokenizer)
     if init_from is not None:
       initial.keep(folder, exp.params)
-    kept = self.store.rounds
-    self.best = best_lib.Best(self.files.folder, c.keep_best, kept)
+    self.best = best_lib.Best(folder, c.keep_best, self.store.rounds)
 
   def show(self, opened, progress, on_row):
     """Opens the progress bar, and sets what is called with each row."""
@@ -176,17 +177,6 @@ class _Loop:
     rows = self.runner.client_state
     self.runner.state = rows.restored(saved.state, saved.rows)
     return saved.rounds_done, saved.ledger
-
-  def _secret(self):
-    """The secret of a private run with rounds to play, else None."""
-    if self.exp.guarantee is None or self.was_finished:
-      return None
-    folder = self.files.folder
-    # Rounds may have been released that no checkpoint holds.
-    resumed = self.start > 0 or workdir_lib.has_rows(folder)
-    return noise_secret.of_run(
-      self.exp.config, self.problem, folder, resumed=resumed
-    )
 
   def run(self, caught) -> Result:
     """Plays the remaining rounds."""
@@ -228,23 +218,27 @@ class _Loop:
     """Writes the summary of a finished run, then draws its figures."""
     if result.finished:
       self._check_loss(result.row)
-    has_rows = workdir_lib.has_rows(self.files.folder)
+    exp, folder = self.exp, self.files.folder
+    has_rows = workdir_lib.has_rows(folder)
     if jax.process_index() > 0 or not (self.keeps_files and has_rows):
       return
     if result.finished:
-      if said := traffic.sentence_of(result.left_out, self.exp.config.rounds):
+      if said := traffic.sentence_of(result.left_out, exp.config.rounds):
         progress_lib.note(said)
-      parameters = models.num_params(self.exp.params)
-      about = log_lib.privacy_summary(self.exp) | self.best.summary()
-      about |= {'parameters': parameters, 'left_out': result.left_out}
+      about = log_lib.privacy_summary(exp) | self.best.summary()
+      about['parameters'] = models.num_params(exp.params)
+      about['left_out'] = result.left_out
       self.files.summarize(result.row, **about)
     try:
       with extras.optional_figures():
-        self._draw()
+        if exp.labels is not None and exp.config.shows_all:
+          path, classes = folder / 'labels.png', int(exp.labels.max()) + 1
+          label_distribution.draw(exp.labels, exp.partition, path, classes)
+        reporting.draw_run(folder)
     except OSError as e:
       warnings.warn(
-        f'Figures of {self.files.folder} cannot be written: {e}. Metrics and '
-        'checkpoints are complete.',
+        f'Figures of {folder} cannot be written: {e}. Metrics and checkpoints '
+        'are complete.',
         stacklevel=3,
       )
 
@@ -265,16 +259,6 @@ class _Loop:
       f'server_lr={c.server_lr:g}.',
       stacklevel=4,
     )
-
-  def _draw(self):
-    if self.exp.labels is not None and self.exp.config.shows_all:
-      label_distribution.draw(
-        self.exp.labels,
-        self.exp.partition,
-        self.files.folder / 'labels.png',
-        num_classes=int(self.exp.labels.max()) + 1,
-      )
-    reporting.draw_run(self.files.folder)
 
   def _enter(self, pending, evaluate=False):
     """Logs the rounds of one dispatch, and an evaluation with the last."""

@@ -5,8 +5,6 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-import jax
-
 _PROC = pathlib.Path('/proc')
 _CGROUP = pathlib.Path('/sys/fs/cgroup')
 
@@ -48,13 +46,12 @@ class Available(NamedTuple):
   host: int | None
 
 
-def available(device: Any = None) -> Available:
+def available(device: Any) -> Available:
   """Reads the memory limits of this process, including what it holds already.
 
   The host's limit is the least of free memory and of the limits of this
-  process's control groups. `device` is any of a run; the first one by default.
+  process's control groups. `device` is any of a run.
   """
-  device = jax.local_devices()[0] if device is None else device
   stats = device.memory_stats() or {}
   limits = _cgroup_limits()
   if (free := _field(_PROC / 'meminfo', 'MemAvailable')) is not None:

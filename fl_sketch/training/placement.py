@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 from fl_sketch import experiment
 from fl_sketch.data import store
-from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import comms
 import jax
 
@@ -16,20 +15,12 @@ class PlacementError(ValueError):
 
 
 class Placement(NamedTuple):
-  """Where a run keeps its arrays between rounds.
+  """Where a run keeps its arrays between rounds."""
 
-  Attributes:
-    data: 'device': every device has a copy of the training data; 'host': the
-      samples of each cohort travel to the devices.
-    client_state: 'device': every device has a copy of the state of all clients;
-      'host': it is memory-mapped, and that of each cohort travels.
-    server: 'replicated': every device has a copy of the server's state;
-      'sharded': each has a part of it.
-  """
-
+  # 'device': every device has a copy; 'host': that of each cohort travels.
   data: str
   client_state: str
-  server: str
+  server: str  # 'replicated', or 'sharded': each device has a part
 
 
 def decide(
@@ -44,8 +35,17 @@ def decide(
       or leave one without a client; or rounds of one dispatch need client state
       from the host, which cannot travel between them.
   """
-  c, per_client = exp.config, comms.nbytes(row)
-  _check_processes(c)
+  c, per_client, processes = exp.config, comms.nbytes(row), jax.process_count()
+  if processes > c.population:
+    raise PlacementError(
+      f'population={c.population} leaves some of {processes} processes without '
+      f'a client. Set num_processes <= {c.population}.'
+    )
+  if processes > 1 and c.trust == 'secure_aggregation':
+    raise PlacementError(
+      "trust='secure_aggregation' does not support several processes: masks "
+      'would be shared with empty client slots. Set num_processes=1.'
+    )
   data = _where('feed', c.feed, comms.nbytes(exp.data), mesh)
   if c.feed == 'auto' and store.is_mapped(exp.data):
     data = 'host'
@@ -89,18 +89,3 @@ def local_clients(population: int) -> range:
   """Returns the clients whose data and state this process holds."""
   edges = starts(population, jax.process_count())[jax.process_index() :]
   return range(*edges[:2])
-
-
-def _check_processes(c: config_lib.Config):
-  """Refuses configs that several processes cannot run."""
-  processes = jax.process_count()
-  if processes > c.population:
-    raise PlacementError(
-      f'population={c.population} leaves some of {processes} processes without '
-      f'a client. Set num_processes <= {c.population}.'
-    )
-  if processes > 1 and c.trust == 'secure_aggregation':
-    raise PlacementError(
-      "trust='secure_aggregation' does not support several processes: masks "
-      'would be shared with empty client slots. Set num_processes=1.'
-    )

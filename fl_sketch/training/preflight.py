@@ -1,6 +1,6 @@
 """Preflight memory check: raises TooLargeError and suggests config changes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import dataclasses
 import functools
 
@@ -44,37 +44,24 @@ def check(
   if whole and exp.guarantee is None and (lanes := search.lanes):
     progress.note(f'It fits with clients_per_step={lanes}, and runs so.')
     return search.programs[lanes]
-  require_memory(memory, have, search.suggestions())
-  return run
+  raise too_large(memory, shortfalls, search.suggestions())
 
 
-def require_memory(
-  memory: memory_lib.Memory,
-  have: memory_lib.Available,
-  suggestions: Sequence[str] = (),
-):
-  """Compares memory, before `suggestions` of changes to the config.
-
-  Raises:
-    TooLargeError: names what does not fit, and the suggestions.
-  """
-  if not (shortfalls := memory_lib.shortfalls(memory, have)):
-    return
+def too_large(
+  memory: memory_lib.Memory, shortfalls: list[str], suggestions: list[str]
+) -> memory_lib.TooLargeError:
+  """The error that names what does not fit, and changes to the config."""
   machine = f'the machine, to one with {memory_lib.units(memory.host_peak)}'
   if not memory.on_host:
     machine += f' and {memory_lib.units(memory.device_peak)} on each device'
-  raise memory_lib.TooLargeError(
+  return memory_lib.TooLargeError(
     f'The run takes {" and ".join(shortfalls)}. '
     f'Change {"; or ".join([*suggestions, machine])}.'
   )
 
 
 class _Search:
-  """Searches changes to a config under which a run fits the memory.
-
-  Numbers of lanes are interpolated, then compiled to be sure. Other placements
-  of arrays are not compiled: their bytes follow from shapes.
-  """
+  """Searches changes to a config under which a run fits the memory."""
 
   def __init__(self, exp, mesh, memory, have):
     # clients_per_step -> the program, of those compiled.

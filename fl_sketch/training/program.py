@@ -84,10 +84,18 @@ def program(
     noise_key = generators.known_roots(c.noise_seed).noise_key
   arrays = exp.hyper, jax.random.key(0), data, noise_key
   hyper, *rest = _abstract(mesh, arrays, P())
+
+  def init(params):
+    state = rounds.init(exp.make(exp.hyper), params, population)
+    # A copy: jit would return the buffers of parameters that the state holds.
+    return jax.tree.map(jnp.copy, state._replace(params=()))
+
+  # So that no device holds more of the first state than of later ones.
+  shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
   return Program(
     fn=jax.jit(fn, donate_argnums=1),
     args=(hyper, state, cohort, *rest),
-    init=_init(exp, population, first),
+    init=jax.jit(init, out_shardings=shardings),
     evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
     placement=where,
@@ -177,18 +185,6 @@ def _placed(mesh, one, server, clients, spec):
     put = lambda x, sharding: x.update(sharding=sharding)
     state = state._replace(server=jax.tree.map(put, state.server, shardings))
   return state
-
-
-def _init(exp, population, first):
-  """Jits `Program.init`, so that no device holds more of it than in a run."""
-
-  def init(params):
-    state = rounds.init(exp.make(exp.hyper), params, population)
-    # A copy: jit would return the buffers of parameters that the state holds.
-    return jax.tree.map(jnp.copy, state._replace(params=()))
-
-  shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
-  return jax.jit(init, out_shardings=shardings)
 
 
 def _workspace(fn, *args) -> int:

@@ -47,11 +47,10 @@ class Runner:
     self._noise_key: jax.Array | None = None
     self.feed = cohort_feed.CohortFeed(exp, mesh, fetch=where.data == 'host')
 
-  def use(self, secret: generators.Roots | None):
+  def use(self, secret: generators.Roots):
     """Sets the secret of a private run, before its first round."""
-    if secret is not None:
-      self.feed.sampling_seed = secret.sampling_seed
-      self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
+    self.feed.sampling_seed = secret.sampling_seed
+    self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
     """Plays one dispatch of rounds, after `done` of them.

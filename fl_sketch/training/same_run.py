@@ -1,9 +1,4 @@
-"""Tells whether a start continues the run that its folder holds.
-
-A folder keeps two records, mappings of JSON: config.json, every field of the
-config, and problem.json, what `identity.of` finds. Both are compared by
-`differences`, and refused by `check`.
-"""
+"""Tells whether a start continues the run that its folder holds."""
 
 from collections.abc import Collection, Mapping
 import json

@@ -1,7 +1,6 @@
 """Writes and reads the model alone, as folder/ROUNDS of rounds done."""
 
 from collections.abc import Collection
-import itertools
 import pathlib
 from typing import Any
 import warnings
@@ -66,8 +65,7 @@ def rounds_in(folder: pathlib.Path) -> list[int]:
 
 def rounds_of(run: pathlib.Path, *names: str) -> list[int]:
   """Rounds done of all parameters in these folders of a run, ascending."""
-  found = (rounds_in(run / name) for name in names)
-  return sorted({*itertools.chain(*found)})
+  return sorted({done for name in names for done in rounds_in(run / name)})
 
 
 def newest(
@@ -105,17 +103,15 @@ def newest(
 def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
   for folder in (run / name for name in (*LAST, BEST, FIRST)):
     try:
-      params = read(folder, rounds_done, like)
+      if (params := read(folder, rounds_done, like)) is not None:
+        return params
     # Orbax raises bare Exception for some truncated files.
     except Exception as e:
-      if rounds_done not in rounds_in(folder):
-        continue
-      why = str(e).partition('\n')[0]
-      raise CheckpointError(
-        f'{folder / str(rounds_done)} cannot be read: {why}'
-      ) from e
-    if params is not None:
-      return params
+      if rounds_done in rounds_in(folder):
+        why = str(e).partition('\n')[0]
+        raise CheckpointError(
+          f'{folder / str(rounds_done)} cannot be read: {why}'
+        ) from e
   return None
 
 
@@ -128,7 +124,5 @@ def this_process() -> ocp.options.MultiprocessingOptions:
 
 
 def _checkpointer() -> ocp.Checkpointer:
-  return ocp.Checkpointer(
-    ocp.PyTreeCheckpointHandler(multiprocessing_options=this_process()),
-    multiprocessing_options=this_process(),
-  )
+  alone: Any = {'multiprocessing_options': this_process()}
+  return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**alone), **alone)

@@ -19,7 +19,6 @@ def caught() -> Iterator[list[int]]:
     return
 
   def note(number, frame):
-    del frame
     numbers.append(number)
     for s, handler in before.items():
       signal.signal(s, handler)

@@ -13,14 +13,11 @@ from typing import Any
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.utils import extras, files
 
-Row = Mapping[str, Any]
-OnRow = Callable[[Row], None]
-
 
 @contextlib.contextmanager
 def opened(
   names: Sequence[str], folder: str | os.PathLike, config: config_lib.Config
-) -> Iterator[OnRow | None]:
+) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
   """Opens sinks for `training.train(on_row=...)`, and closes them at the end.
 
   A sink writes its first file with the first row, in the one process that has
@@ -44,7 +41,7 @@ def opened(
     for sink in sinks:
       stack.callback(sink.close)
 
-    def on_row(row: Row):
+    def on_row(row: Mapping[str, Any]):
       # Epsilon without noise is 'inf'.
       numbers = {name: float(value) for name, value in row.items()}
       for sink in sinks:
@@ -57,7 +54,6 @@ class _TensorBoard:
   """Writes one scalar a metric into FOLDER/tensorboard."""
 
   def __init__(self, folder: pathlib.Path, config: config_lib.Config):
-    del config
     with extras.needed('tensorboard'):
       import tensorboardX
     self._writer = None

@@ -132,9 +132,8 @@ class Workdir:
     self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
-    self._file = None
-    self._fields, self.problem = files.as_json(config), problem
-    self._rounds = config.rounds
+    self._file, self._rounds = None, config.rounds
+    self._fields = files.as_json(config)
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
         free, more = may_change(self.folder)

@@ -9,7 +9,7 @@ import chex
 from fl_sketch.rounds import processes
 import jax
 from jax.experimental import multihost_utils
-import launch as programs
+from launch import errors
 import numpy as np
 import pytest
 import runs
@@ -62,11 +62,11 @@ def test_only_the_error_of_a_lost_peer_becomes_one(kind, message, monkeypatch):
 def test_a_process_that_leaves_prints_its_error(message, monkeypatch):
   """Catches a message that hides the error, or blames another process."""
   printed = []
-  monkeypatch.setattr(programs, '_end', printed.append)
+  monkeypatch.setattr(errors, '_end', printed.append)
   try:
     raise jax.errors.JaxRuntimeError(message)
   except jax.errors.JaxRuntimeError as error:
-    programs.leave(error)
+    errors.leave(error)
   assert 'Traceback' in printed[0]
   assert message in printed[0]
   assert ('Another process is gone' in printed[0]) == (message in LOST)
