@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterable
 import contextlib
 import importlib
+import logging as standard_logging
 import os
 import pathlib
 import re
@@ -47,8 +48,13 @@ def parse_flags(argv):
     sys.exit(f'Cannot load a plug-in: {e}')
   try:
     return flags.FLAGS(argv)
+  except flags.UnrecognizedFlagError as e:
+    known = ('config' in flags.FLAGS and flags.FLAGS['config'].value) or ()
+    hint = f' Did you mean --config.{e.flagname}?'
+    text = f'{e}.{hint if e.flagname in known else ""}'
   except flags.Error as e:
     text = re.sub(r'^flag (--\w+=None: )?', '', f'{e}')
+    text = re.sub(r"\('(.*)', (.*)\)$", r'\1, \2', text)  # a message in parts
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     text = _of_path(str(e), argv)
   sys.exit(fields.cut(' '.join(text.split())))
@@ -96,6 +102,8 @@ def begin(argv):
     sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
+    handler, plain = logging.get_absl_handler(), '%(message)s'
+    handler.setFormatter(standard_logging.Formatter(plain))
   if 'compilation_cache' in flags.FLAGS and flags.FLAGS.compilation_cache:
     from fl_sketch.training import devices
 

@@ -143,6 +143,8 @@ def load(name: str) -> types.ModuleType:
     name = _RENAMED[name]
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file():
+    if path.suffix == '.py':
+      raise ValueError(f'There is no file {name}; name one, or a config.')
     raise ValueError(unknown('config', name, names(), path.stem))
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')

@@ -44,10 +44,10 @@ _PLAN = flags.DEFINE_boolean(
   'plan', False, 'Print memory, bytes and time of the run, then exit.'
 )
 _ADVISE = flags.DEFINE_integer(
-  'advise', None, 'Compare compressors for so many uplink bytes, then exit.'
+  'advise', None, 'Compare compressors for so many uplink bytes, then exit.', 4
 )
 _ADVISE_DOWN = flags.DEFINE_integer(
-  'advise_down', None, 'The same for so many downlink bytes, or for both.'
+  'advise_down', None, 'The same for so many downlink bytes, or for both.', 4
 )
 _LOG_TO = flags.DEFINE_list(
   'log_to', [], f'Loggers beside metrics.jsonl: {", ".join(sinks.NAMES)}.'

@@ -56,7 +56,7 @@ def allowed(
       free |= {'rounds', identity.ROUND} if scheduled else {'rounds'}
       kept = {identity.SINCE: before}
     _LOG.warning('%s: epsilon of all rounds is %.4g.', change, epsilon)
-  for name in scheduled:
+  for name in scheduled if before < c.rounds else ():
     text = '%s: %s follows %s over all rounds; rounds played keep their rates.'
     _LOG.warning(text, change, _SCHEDULES[name], name)
   return free, kept

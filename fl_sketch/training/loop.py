@@ -97,6 +97,10 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  if not isinstance(exp, experiment.Experiment):
+    raise TypeError(
+      f'exp is of type {type(exp).__name__}; pass experiment.build(config).'
+    )
   if folder is not None and not os.fspath(folder):
     raise workdir_lib.WorkdirError(
       f'{folder=} is empty; set a folder, or None to keep no files.'

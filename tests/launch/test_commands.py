@@ -65,8 +65,9 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
 @pytest.mark.parametrize(('args', 'message'), [
   (['train', 'quickstart', 'digits_lora'], "Unknown argument 'digits_lora'"),
   (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
-  (['train', 'quickstart', '--advise=-5'], 'uplink_bytes=-5 must be >= 1'),
-  (['train', 'quickstart', '--advise=3'], 'use at least 4'),
+  (['train', 'quickstart', '--advise=3'], '--advise=3: 3 is not integer >= 4'),
+  (['train', 'quickstart', '--rounds=3'], 'Did you mean --config.rounds?'),
+  (['train', 'nofile.py'], 'There is no file nofile.py'),
   (['train', 'quickstart', '--config.dataset=mnist', '--data_dir=/none'],
     'mnist'),
   (['train', 'quickstart', '--config.server_lr=-1'], '=-1.0 must be > 0'),

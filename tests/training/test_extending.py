@@ -147,4 +147,6 @@ def test_a_run_without_a_folder_leaves_no_file(tmp_path, monkeypatch):
   chex.assert_trees_all_equal(result.state, train('run', FIELDS, 2).state)
   with pytest.raises(workdir.WorkdirError, match="folder='' is empty"):
     training.train(build(FIELDS), '')
+  with pytest.raises(TypeError, match=r'exp is of type dict; pass exp'):
+    training.train(FIELDS)
   assert [path.name for path in tmp_path.iterdir()] == ['run']
