@@ -14,6 +14,7 @@ import numpy as np
 
 Values = Sequence[Any] | np.ndarray
 _DIGITS = 5  # of the numbers that are kept
+_FEW = 12  # points of a line, which have a marker each
 COLUMNS = 2
 MEGABYTES = 'bytes of all clients, up and down (MB)'
 
@@ -145,7 +146,7 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
     style.dress(ax)
     for line in panel.lines:
       look = looks[line.family or line.label]
-      _plot(ax, line, look, marked=len(line.x) <= 12 or len(looks) > 8)
+      _plot(ax, line, look, marked=len(line.x) <= _FEW or len(looks) > 8)
     _frame(ax, panel)
   _legend(fig, axes.flat[: len(panels)])
   return fig
@@ -214,10 +215,14 @@ def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Computes limits of y from lines and error bars; long bands are cut off."""
+  """Computes limits of y from lines, error bars and bands of few points.
+
+  Other bands are cut off: those of two seeds would hide the lines.
+  """
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
-  bars = [line for line in panel.lines if line.points and len(line.low)]
+  shown = lambda line: line.points or len(line.x) <= _FEW
+  bars = [line for line in panel.lines if shown(line) and len(line.low)]
   ends = [_numbers(bars, end) for end in ('low', 'high')]
   ys = np.concatenate([_numbers(panel.lines, 'y'), *ends])
   if not ys.size or ys.min() == ys.max():
