@@ -43,8 +43,8 @@ _ADVICE = {
     'choose add-or-remove-one'
   ),
   Sampling.FIXED_WITHOUT_REPLACEMENT: (
-    "choose adjacency replace-one and accountant='rdp', which is an upper "
-    'bound, or sample by Poisson'
+    "set adjacency='replace_one' and accountant='rdp', an upper bound, or "
+    'sample by Poisson'
   ),
   Sampling.RANDOM_ALLOCATION: (
     "choose accountant='pld' and adjacency add-or-remove-one or zero-out, or "
