@@ -123,16 +123,11 @@ def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
   return found
 
 
-def unknown(
-  kind: str, name: str, known: Iterable[str], near: str | None = None
-) -> str:
-  """The message for a name that is not known: names, and the nearest to `near`.
-
-  `near` is the name if it is not given. Of many names five are said.
-  """
-  near, known = near or name, tuple(known)
-  names = fields.listed(near, known, most=180).strip('()').replace("'", '')
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+  """The message for an unknown name: the nearest, and of many names five."""
+  known = tuple(known)
+  names = fields.listed(name, known, most=180).strip('()').replace("'", '')
   return (
-    f'No {kind} {fields.shown(name)}.{fields.did_you_mean(near, known)} There '
+    f'No {kind} {fields.shown(name)}.{fields.did_you_mean(name, known)} There '
     f'are: {names}.'
   )

@@ -15,7 +15,13 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import checks, plugins as plugins_lib, registry, renamed
+from fl_sketch.utils import (
+  checks,
+  fields as field_rules,
+  plugins as plugins_lib,
+  registry,
+  renamed,
+)
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -144,8 +150,9 @@ def load(name: str) -> types.ModuleType:
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file():
     if path.suffix == '.py':
-      raise ValueError(f'There is no file {name}; name one, or a config.')
-    raise ValueError(unknown('config', name, names(), path.stem))
+      hint = field_rules.did_you_mean(path.stem, names())
+      raise ValueError(f'There is no file {name!r}.{hint}')
+    raise ValueError(unknown('config', name, names()))
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
   if path.suffix != '.py':

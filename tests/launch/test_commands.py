@@ -67,7 +67,7 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
   (['train', 'quickstart', '--cpu_devices=0'], '--cpu_devices=0: 0 is not'),
   (['train', 'quickstart', '--advise=3'], '--advise=3: 3 is not integer >= 4'),
   (['train', 'quickstart', '--rounds=3'], 'Did you mean --config.rounds?'),
-  (['train', 'nofile.py'], 'There is no file nofile.py'),
+  (['train', 'nofile.py'], "There is no file 'nofile.py'"),
   (['train', 'quickstart', '--config.dataset=mnist', '--data_dir=/none'],
     'mnist'),
   (['train', 'quickstart', '--config.server_lr=-1'], '=-1.0 must be > 0'),

@@ -55,10 +55,12 @@ def test_a_family_has_its_colour_and_a_label_stands_once():
 
 
 def test_bands_do_not_stretch_the_axis():
-  """Catches curves that are flat under the wide bands of a few seeds."""
-  line = figures.Line('a', [1, 2], [0.8, 0.9], [-9.0, -9.0], [9.0, 9.0])
-  (ax,) = figures.draw([figures.Panel('x', 'y', [line])]).axes
-  assert ax.get_ylim() == pytest.approx((0.785, 0.915))
+  """Catches flat curves under wide bands, and a band of two points cut off."""
+  for n, limits in (7, (0.785, 0.915)), (1, (-11.7, 11.7)):
+    x, ends = range(2 * n), ([-9.0] * 2 * n, [9.0] * 2 * n)
+    line = figures.Line('a', x, [0.8, 0.9] * n, *ends)
+    (ax,) = figures.draw([figures.Panel('x', 'y', [line])]).axes
+    assert ax.get_ylim() == pytest.approx(limits)
 
 
 def test_names_stand_in_their_order():
