@@ -62,8 +62,8 @@ def corrected_amsgrad(
 ) -> optax.GradientTransformation:
   r"""Returns the AMSGrad of PyTorch, which corrects both biases.
 
-  :math:`\frac{m}{1 - \beta_1^t} \big/ \big(\sqrt{\hat v / (1 - \beta_2^t)} +
-  \epsilon\big)` with the largest v so far, :math:`\hat v`; optax takes the
+  :math:`\frac{m}{1 - \beta_1^t} / (\sqrt{\hat v / (1 - \beta_2^t)} +
+  \epsilon)` with the largest v so far, :math:`\hat v`; optax takes the
   largest of the corrected v.
   """
   moments = _paper_amsgrad(b1, b2)
