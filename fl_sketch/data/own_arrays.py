@@ -15,7 +15,7 @@ _AT_ONCE = 2**22  # numbers that are looked at in one step
 
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
-  """Reads the arrays of all clients, by their names or numbers.
+  """Converts the data of all clients to NumPy arrays, by client name or number.
 
   A mapping, such as a Hugging Face `DatasetDict`, has them by client.
   """

@@ -34,7 +34,7 @@ OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
   'partition.samples', 'guarantee.statement.epsilon',
 )  # fmt: skip
 class Experiment(NamedTuple):
-  """Everything that `training.train` needs."""
+  """The parts of one run: config, algorithm, data, model and losses."""
 
   config: Config  # checked
   make: rounds.Make  # hp -> `Algorithm`

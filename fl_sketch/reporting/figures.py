@@ -64,7 +64,7 @@ def dot_plot(
   dots: Mapping[str, tuple[float, float, float, str]],
   title: str = '',
 ) -> Panel:
-  """Plots a dot for each name, in the order of the names from below.
+  """Builds a dot plot: a named value with its interval in each row, from below.
 
   >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
   >>> [(line.family, line.x, line.y) for line in panel.lines]

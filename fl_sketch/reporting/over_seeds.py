@@ -158,7 +158,7 @@ def groups(
 
 
 def _labels(configs, folders, algorithms) -> list[str]:
-  """Names lines by folder, by algorithm or by fields, whichever differ."""
+  """Labels curves by the folder, algorithm or config fields that differ."""
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)

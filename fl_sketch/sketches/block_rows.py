@@ -93,7 +93,7 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
 
 
 class _Draws(NamedTuple):
-  """The random numbers of one draw."""
+  """Random rows and columns that one block sketch keeps."""
 
   rows: jax.Array  # int32[rows] of the grid, distinct
   turn: jax.Array  # int32[], the first column of the last row

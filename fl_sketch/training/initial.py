@@ -38,12 +38,12 @@ def begun(
     run = pathlib.Path(source)
     if only := saved_params.rounds_in(run)[-1:]:  # best/, or checkpoints/
       run = run.parent
-  params = saved_params.newest(run, only)[1]
   if exp.hyper.frozen is not None:
     raise WorkdirError(
       f'init_from={source} does not support lora; set pretrained to a file of '
       'its run that save_safetensors writes.'
     )
+  params = saved_params.newest(run, only)[1]
   exp = exp._replace(params=_fitted(params, exp.params, source))
   if (guarantee := exp.guarantee) is not None:
     caveats = (*guarantee.statement.caveats, _CAVEAT)

@@ -17,7 +17,7 @@ _AT_ONCE = 64  # images in one record
 
 
 def images(path: pathlib.Path) -> Iterator[Records]:
-  """Reads PATH/*train*.csv, and the images below PATH that it names."""
+  """Reads samples from PATH/*train*.csv and the image files that it names."""
   train = _table(path)
   found: dict[str, list[pathlib.Path]] = {}
   for suffix in 'jpg', 'jpeg', 'JPG', 'png':

@@ -55,7 +55,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Any]:
 def parts(
   client: str, split: str, columns: Mapping[str, Any], path: pathlib.Path
 ) -> Iterator[Records]:
-  """Cuts columns, maybe of an open file, into records of `AT_ONCE` samples."""
+  """Splits columns into records of at most `AT_ONCE` samples."""
   lengths = {name: len(x) for name, x in columns.items()}
   if len({*lengths.values()}) != 1:
     raise DataError(
