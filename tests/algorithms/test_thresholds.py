@@ -39,6 +39,7 @@ def test_a_residual_travels_in_its_smaller_form():
   (0.01, 1), (0.1, 1), (0.149, 1), (0.151, 2), (0.96, 10), (1.0, 10),
 ])  # fmt: skip
 def test_a_subset_has_at_least_one_coordinate(ratio, size):
+  """Catches a CocktailSGD that sends nothing at a small ratio."""
   assert cocktail_sgd._size(ratio, 10) == size
 
 
