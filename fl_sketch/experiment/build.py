@@ -9,6 +9,7 @@ from fl_sketch.data import byzantine, own_arrays, partitions, store
 from fl_sketch.experiment import (
   adapted,
   held_out as held_out_lib,
+  interference,
   parts,
   privacy_plan,
   problem as problem_lib,
@@ -173,7 +174,7 @@ def assemble(
       '{algorithm} does not support {max_payload_norm}: it does not decode '
       'payloads one by one.'
     )
-  return Experiment(
+  exp = Experiment(
     **{name: getattr(problem, name) for name in _OF_PROBLEM},
     config=c,
     make=make,
@@ -190,6 +191,8 @@ def assemble(
     held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
   )
+  interference.check(exp)
+  return exp
 
 
 def _check_data(problem, partition: partitions.Partition):

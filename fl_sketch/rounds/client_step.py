@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch.data import byzantine
-from fl_sketch.rounds import client_loop, comms, keys as keys_lib
+from fl_sketch.rounds import client_loop, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,9 @@ def build(
         f'{max_payload_norm=} is not supported with payloads not added up '
         'as they come: they are not decoded one by one.'
       )
+    cohort, state = marks.by_client(cohort), comms.map_per_client(
+      marks.by_client, state
+    )
     encode, protocol = state
     correction = algorithm.correction and algorithm.correction(protocol)
     by_lane = isinstance(correction, comms.PerClient)
@@ -72,7 +75,8 @@ def build(
     inputs = cohort, encode.value, lane_correction
     lanes = inputs, clients_per_step, is_present
     if (decode := algorithm.decode) is None:
-      payload, weight, *rest = client_loop.map_clients(work, *lanes)
+      worked = client_loop.map_clients(work, *lanes)
+      payload, weight, *rest = marks.by_client(worked)
     else:
 
       def one(lane):
@@ -81,7 +85,8 @@ def build(
         decoded = decode(client_keys, payload, params)
         return payload, decoded, weight, (weight, *rest)
 
-      payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
+      payload, rest = client_loop.sum_over_lanes(one, *lanes)
+      weight, *rest = marks.by_client(rest)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
       payload,

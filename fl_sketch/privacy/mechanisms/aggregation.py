@@ -20,7 +20,7 @@ from fl_sketch.privacy.mechanisms import (
   secure_aggregation,
   sums,
 )
-from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib
+from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks, renamed
@@ -217,7 +217,7 @@ class PrivateMean(NamedTuple):
 
   def _mean(self, total):
     scale = 1 / self.release.expected_cohort
-    return grid_lib.decode(total, self.grid(total), scale)
+    return marks._released(grid_lib.decode(total, self.grid(total), scale))
 
   def _take(
     self, index, payloads, *, weight, noise, ids=None, clients_per_step=0, **_

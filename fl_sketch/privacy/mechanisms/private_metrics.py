@@ -16,7 +16,7 @@ due to Andrew et al., NeurIPS 2021, arXiv:1905.03871, Theorem 1.
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
-from fl_sketch.rounds import client_step, comms, keys as keys_lib
+from fl_sketch.rounds import client_step, comms, keys as keys_lib, marks
 import jax
 import jax.numpy as jnp
 
@@ -91,7 +91,7 @@ class Budget(NamedTuple):
     integers = jnp.where(taken[:, None], grid_lib.encode(sent, grid), 0)
     total = comms.sum_exactly(integers)
     total = total + grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
-    losses, count = grid_lib.decode(total, grid)
+    losses, count = marks._released(grid_lib.decode(total, grid))
     mean = losses / self.expected_cohort
     return {'train_loss': half * (1 + mean), 'participants': count}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, marks
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -159,7 +159,8 @@ def _grid(max_norm, noise_multiplier, clients):
 
 def _noisy(key, total, grid):
   noise = grid_lib.noise(key, total, grid)
-  return grid_lib.decode(jax.tree.map(jnp.add, total, noise), grid)
+  noisy = jax.tree.map(jnp.add, total, noise)
+  return marks._released(grid_lib.decode(noisy, grid))
 
 
 def poisson_sample(

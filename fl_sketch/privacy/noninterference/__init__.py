@@ -1,0 +1,1 @@
+from fl_sketch.privacy.noninterference.proof import check

@@ -1,0 +1,205 @@
+"""Walks a jaxpr and follows clients' data through it, operation by operation.
+
+What an operation returns depends on all that it is given; a result of a branch
+or a loop also on what decided it. A mark `released` is the one place at which
+data end. What the walk does not know, it refuses.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fl_sketch.privacy.noninterference import lanes, source
+from fl_sketch.rounds import marks
+from jax.extend import core
+
+DATA, NOISE, MIXED = 'data', 'noise', lanes.MIXED
+# Their inner programs combine two elements, or solve for a given operator: what
+# they return depends on what they are given, and on nothing else.
+_CLOSED = (
+  'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
+  'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
+  'select_and_scatter', 'custom_linear_solve',
+)  # fmt: skip
+_TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
+
+
+class InterferenceError(ValueError):
+  """Data of clients reach a public value without noise, or may."""
+
+
+class Origin(NamedTuple):
+  """How a value got its data: a list of operations back to an argument."""
+
+  argument: str
+  eqn: Any = None
+  before: 'Origin | None' = None
+
+
+class Value(NamedTuple):
+  """What a value of the program depends on; no label: public values alone."""
+
+  labels: dict[str, Origin] = {}  # DATA, NOISE (its secret key), MIXED
+  axis: lanes.Axis = None  # along which rows are of one client each
+
+
+class Leak(NamedTuple):
+  """A value that must not have data but has."""
+
+  place: str
+  label: str
+  origin: Origin
+
+
+PUBLIC = Value()
+
+
+class Walk:
+  """One walk; collects `leaks` to the host, and counts.
+
+  Attributes:
+    operations: of the program, each once.
+    releases: marks that ended data.
+  """
+
+  def __init__(self):
+    self.leaks: list[Leak] = []
+    self.operations, self.releases = 0, 0
+
+  def run(
+    self, jaxpr: Any, values: Sequence[Value], decided: Value = PUBLIC
+  ) -> list[Value]:
+    """Returns the values of a jaxpr's results from those of its arguments.
+
+    `decided` is the value on which it depends whether the program runs.
+    """
+    jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
+    env = dict(zip(jaxpr.invars, values, strict=True))
+    read = lambda x: env.get(x, PUBLIC) if type(x) is not core.Literal else PUBLIC
+    for eqn in jaxpr.eqns:
+      results = self._apply(eqn, [read(x) for x in eqn.invars], decided)
+      env.update(zip(eqn.outvars, results, strict=True))
+    return [read(x) for x in jaxpr.outvars]
+
+  def _apply(self, eqn, values, decided):
+    self.operations += 1
+    name, primitive = eqn.primitive.name, eqn.primitive
+    if primitive is marks._RELEASED:
+      return [self._released(eqn, *values)]
+    if primitive is marks._BY_CLIENT:
+      labels = {k: v for k, v in values[0].labels.items() if k != MIXED}
+      return [Value(labels, eqn.params['axis'])]
+    inner = list(core.jaxprs_in_params(eqn.params))
+    if name in ('scan', 'while', 'cond'):
+      return getattr(self, f'_{name}')(eqn, values, decided)
+    if inner and name not in _CLOSED:
+      return self._call(eqn, inner, values, decided)
+    if _acts_on_host(eqn):
+      self._to_host(eqn, [*values, decided])
+    for sub in inner:
+      self.run(sub, [_joined(values)] * len(sub.invars), decided)
+    return [_result(eqn, values)] * len(eqn.outvars)
+
+  def _released(self, eqn, value):
+    if value.labels and NOISE not in value.labels:
+      origin = next(iter(value.labels.values()))
+      self.leaks.append(Leak('a release', DATA, Origin(origin.argument, eqn, origin)))
+    self.releases += bool(value.labels)
+    return PUBLIC
+
+  def _to_host(self, eqn, values):
+    labels = _joined(values).labels
+    for label in {DATA, NOISE} & labels.keys():
+      place = f'the host, by {eqn.primitive.name}'
+      origin = labels[label]
+      self.leaks.append(Leak(place, label, Origin(origin.argument, eqn, origin)))
+
+  def _call(self, eqn, inner, values, decided):
+    sizes = [(len(x.invars), len(x.outvars)) for x in inner]
+    if sizes != [(len(eqn.invars), len(eqn.outvars))]:
+      raise InterferenceError(
+        f'Non-interference is not known of the operation {eqn.primitive.name!r}'
+        f' in {source.where(eqn)}: write it with other operations of JAX.'
+      )
+    results = self.run(inner[0], values, decided)
+    return [_passed(eqn, x) for x in results]
+
+  def _scan(self, eqn, values, decided):
+    p = eqn.params
+    consts, carry = p['num_consts'], p['num_consts'] + p['num_carry']
+    # The axis of what is scanned is that of steps, which may be of clients.
+    xs = [x._replace(axis=None) for x in values[carry:]]
+
+    def body(state):
+      return self.run(p['jaxpr'], [*values[:consts], *state, *xs], decided)
+
+    results = self._fixpoint(values[consts:carry], body)
+    lost = p['num_carry'] * [False] + (len(results) - p['num_carry']) * [True]
+    return [
+      _passed(eqn, x._replace(axis=None) if y else x)
+      for x, y in zip(results, lost, strict=True)
+    ]
+
+  def _while(self, eqn, values, decided):
+    p = eqn.params
+    test, consts = p['cond_nconsts'], p['cond_nconsts'] + p['body_nconsts']
+
+    def body(state):
+      (again,) = self.run(p['cond_jaxpr'], [*values[:test], *state], decided)
+      within = _joined([decided, again])
+      new = self.run(p['body_jaxpr'], [*values[test:consts], *state], within)
+      return [_joined([x], [again]) for x in new]
+
+    results = self._fixpoint(values[consts:], body)
+    return [_passed(eqn, x) for x in results]
+
+  def _cond(self, eqn, values, decided):
+    chosen, *values = values
+    within = _joined([decided, chosen])
+    branches = [self.run(x, values, within) for x in eqn.params['branches']]
+    results = [_joined(xs, [chosen]) for xs in zip(*branches, strict=True)]
+    return [_passed(eqn, x) for x in results]
+
+  def _fixpoint(self, state, body):
+    """Results of a loop, from a state that another step leaves as it is."""
+    counted = self.operations, self.releases, len(self.leaks)
+    kinds = lambda values: [(x.labels.keys(), x.axis) for x in values]
+    while True:
+      self.operations, self.releases, known = counted
+      del self.leaks[known:]
+      results = body(state)
+      new = [_joined(pair) for pair in zip(state, results, strict=False)]
+      if kinds(new) == kinds(state):
+        return state + results[len(state) :]
+      state = new
+
+
+def _acts_on_host(eqn) -> bool:
+  named = lambda effect: type(effect).__name__ == 'NamedAxisEffect'
+  to_host = any(part in eqn.primitive.name for part in _TO_HOST)
+  return to_host or not all(map(named, eqn.effects))
+
+
+def _joined(values, by=()) -> Value:
+  """What depends on one of the values, and on all of `by`."""
+  labels = {}
+  for value in reversed([*values, *by]):  # the first origin of each is kept
+    labels |= value.labels
+  axes = {x.axis for x in values if DATA in x.labels}
+  return Value(labels, axes.pop() if len(axes) == 1 else None)
+
+
+def _passed(eqn, value) -> Value:
+  """The same value, one operation further from its arguments."""
+  labels = {k: Origin(x.argument, eqn, x) for k, x in value.labels.items()}
+  return value._replace(labels=labels)
+
+
+def _result(eqn, values) -> Value:
+  """The value of an operation's results."""
+  labels = _passed(eqn, _joined(values)).labels
+  if DATA not in labels:
+    return Value(labels)
+  axis = lanes.after(eqn, [x.axis if DATA in x.labels else None for x in values])
+  if axis == MIXED:
+    return Value(labels | {MIXED: labels[DATA]})
+  return Value(labels, axis)

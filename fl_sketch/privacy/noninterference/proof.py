@@ -1,0 +1,130 @@
+r"""Checks that clients' data reach public values through noise alone.
+
+A round is one jaxpr: it says where every number goes. The check follows
+clients' data (batches, weights, ids, state of clients) from its arguments to
+its results. They end where a mechanism of `privacy` returns a noised sum, and
+nowhere else. If none reach a public result, then all that leaves the round
+passed the mechanism which the account is about: non-interference.
+
+It does not show the sensitivity of what enters a release, nor what the host
+does between rounds, nor that arrays which the function closes over are public.
+"""
+
+from collections.abc import Callable
+import inspect
+from typing import Any, NamedTuple
+
+from fl_sketch.privacy.noninterference import flow, source
+from fl_sketch.utils import display
+import jax
+
+PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
+KINDS = PUBLIC, DATA, CLIENT, NOISE
+_LABELS = {PUBLIC: (), DATA: (flow.DATA,), CLIENT: (flow.DATA,), NOISE: (flow.NOISE,)}
+_FORBIDDEN = {
+  PUBLIC: (flow.DATA, flow.NOISE),
+  CLIENT: (flow.MIXED,),
+  DATA: (),
+}
+_TEXT = {
+  flow.DATA: 'lets {argument} reach {place} without noise',
+  flow.NOISE: 'lets the secret key {argument} reach {place}',
+  flow.MIXED: 'lets {argument} of other clients reach {place} of a client',
+}
+
+
+@display.shown('operations', 'releases', 'unprotected')
+class Proof(NamedTuple):
+  """What was shown of a function."""
+
+  operations: int  # that were followed, a loop's once
+  releases: int  # places at which a noised sum is returned
+  unprotected: tuple[str, ...]  # results that may, and do, have data
+
+
+def check(
+  fn: Callable[..., Any],
+  *args: Any,
+  inputs: tuple[Any, ...],
+  outputs: Any = PUBLIC,
+  name: str | None = None,
+  result: str = 'the result',
+) -> Proof:
+  """Shows that a function's public results have clients' data by noise alone.
+
+  Nothing is computed or compiled: arguments may be `jax.ShapeDtypeStruct`s.
+
+  >>> from fl_sketch.privacy.mechanisms import sums
+  >>> bounds = {'max_norm': 1.0, 'noise_multiplier': 1.0}
+  >>> step = lambda w, x, key: w + sums.privatize_sum(
+  ...   key, x, jax.numpy.ones(3), **bounds)
+  >>> args = jax.numpy.zeros(2), jax.numpy.ones((3, 2)), jax.random.key(0)
+  >>> kinds = 'public', 'data', 'noise'
+  >>> check(step, *args, inputs=kinds).releases
+  1
+  >>> check(lambda w, x, key: w + x.sum(0), *args, inputs=kinds)
+  Traceback (most recent call last):
+  ...
+  fl_sketch.privacy.noninterference.flow.InterferenceError: ...
+
+  Args:
+    fn: of arrays and pytrees; a step of a training loop.
+    *args: its arguments.
+    inputs: kinds of the arguments, a prefix of `args` as of `jax.vmap`'s
+      in_axes: 'public'; 'data' of clients; 'client', the state of one client a
+      row; 'noise', the secret key of the noise.
+    outputs: kinds of the results: what is 'public' must have neither data nor
+      the key, and 'client' no data that were summed over clients. 'data' may
+      have all.
+    name: of the function, in messages.
+    result: likewise, of what it returns.
+
+  Raises:
+    InterferenceError: names the result, the data, and the line of the program
+      at which they last met it; or an operation that is not known.
+  """
+  names = inspect.signature(fn).bind(*args).arguments
+  paths = [x for name, arg in names.items() for x in _paths(arg, name)]
+  kinds = jax.tree.leaves(jax.tree.broadcast(inputs, args))
+  values = [
+    flow.Value({label: flow.Origin(path) for label in _LABELS[kind]})
+    for path, kind in zip(paths, kinds, strict=True)
+  ]
+
+  def traced(*args):  # its name ends the lines that `source` reads
+    return fn(*args)
+
+  jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*args)
+  walk = flow.Walk()
+  results = walk.run(jaxpr, values)
+  kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
+  leaks, unprotected = list(walk.leaks), []
+  for path, kind, value in zip(_paths(shapes, result), kinds, results, strict=True):
+    found = [x for x in _FORBIDDEN[kind] if x in value.labels]
+    leaks += [flow.Leak(path, x, value.labels[x]) for x in found]
+    if kind == DATA and flow.DATA in value.labels:
+      unprotected.append(path)
+  if leaks:
+    named = name or getattr(fn, '__name__', 'the function')
+    lines = dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks)
+    raise flow.InterferenceError('\n'.join(lines))
+  return Proof(walk.operations, walk.releases, tuple(unprotected))
+
+
+def _paths(tree, name) -> list[str]:
+  keystr = jax.tree_util.keystr
+  return [name + keystr(path) for path, _ in jax.tree.leaves_with_path(tree)]
+
+
+def _sentence(leak) -> str:
+  """Says what leaks, and where: at the last line of a user's file, if any."""
+  chain, step = [], leak.origin
+  while step.before is not None:
+    chain.append(step.eqn)
+    step = step.before
+  text = _TEXT[leak.label].format(argument=step.argument, place=leak.place)
+  for users in True, False:
+    for eqn in chain:
+      if place := source.where(eqn, users):
+        return f'{text}: {place}, {eqn.primitive.name}.'
+  return f'{text}.'

@@ -1,0 +1,46 @@
+"""Marks in a round's program, by which `privacy.noninterference` reads it.
+
+A mark is an operation that returns its argument. It is gone in the compiled
+program.
+"""
+
+from typing import Any
+
+import jax
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+
+def _mark(name: str) -> core.Primitive:
+  """A primitive that is the identity; `axis` follows batching."""
+  mark = core.Primitive(name)
+  mark.def_impl(lambda x, **_: x)
+  mark.def_abstract_eval(lambda x, **_: x)
+  mlir.register_lowering(mark, lambda ctx, x, **_: [x])
+
+  def batch(args, dims, **params):
+    (x,), (dim,) = args, dims
+    if 'axis' in params:
+      params['axis'] += dim <= params['axis']
+    return mark.bind(x, **params), dim
+
+  def jvp(primals, tangents, **params):
+    return mark.bind(*primals, **params), tangents[0]
+
+  batching.primitive_batchers[mark] = batch
+  ad.primitive_jvps[mark] = jvp  # what is released has no cleaner derivative
+  return mark
+
+
+_RELEASED = _mark('released')
+_BY_CLIENT = _mark('by_client')
+
+
+def _released(tree: Any) -> Any:
+  """Marks a noised sum: for the mechanisms of `privacy` alone."""
+  return jax.tree.map(_RELEASED.bind, tree)
+
+
+def by_client(tree: Any) -> Any:
+  """Marks leaves [lanes, ...] whose rows are of one client each."""
+  return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=0), tree)
