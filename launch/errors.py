@@ -15,6 +15,7 @@ from absl import logging
 
 _ERRORS = (
   'experiment.config:ConfigError', 'data.sources:DataError',
+  'privacy.noninterference.flow:InterferenceError',
   'privacy.accounting.types:CalibrationError',
   'privacy.accounting.types:UnsupportedAccountingError',
   'reporting.metrics:MetricsError', 'training:DivergedError',

@@ -2,8 +2,9 @@
 
 `accounting` computes epsilon and calibrates noise, on the host and without JAX;
 `mechanisms` bound contributions and add noise to their sums, in JAX; `auditing`
-attacks private rounds and bounds epsilon from below. The modules of all three
-can be imported from here, too.
+attacks private rounds and bounds epsilon from below. Their modules can be
+imported from here, too. `check` shows of a function that clients' data leave it
+by noise alone (`noninterference`).
 """
 
 from typing import TYPE_CHECKING
@@ -11,9 +12,15 @@ from typing import TYPE_CHECKING
 from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
-  from fl_sketch.privacy import accounting, auditing, mechanisms
+  from fl_sketch.privacy import (
+    accounting,
+    auditing,
+    mechanisms,
+    noninterference,
+  )
+  from fl_sketch.privacy.noninterference import check
 
-__all__ = ['accounting', 'auditing', 'mechanisms']
+__all__ = ['accounting', 'auditing', 'check', 'mechanisms', 'noninterference']
 
 _ACCOUNTING = (
   'allocation', 'calibration', 'correlation', 'events', 'gaussian', 'groups',
@@ -30,5 +37,6 @@ _MECHANISMS = (
   'secure_aggregation',
 )  # fmt: skip
 __getattr__ = lazy.attach(
-  __name__, accounting=_ACCOUNTING, auditing=_AUDITING, mechanisms=_MECHANISMS
-)
+  __name__, accounting=_ACCOUNTING, auditing=_AUDITING, mechanisms=_MECHANISMS,
+  noninterference=('check',),
+)  # fmt: skip

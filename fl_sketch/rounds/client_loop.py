@@ -6,7 +6,7 @@ All of it is `unchecked`: a lane's work may be any function of JAX.
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, marks
 from fl_sketch.rounds.unchecked import unchecked
 import jax
 import jax.numpy as jnp
@@ -48,10 +48,11 @@ def map_clients(
     clients_per_step = default_clients_per_step()
   if present is not None and clients_per_step == 1:
     fn = _where_present(fn, present)
-  if clients_per_step is None:
-    return unchecked(jax.vmap(fn))(lanes)
   size = None if clients_per_step == 1 else clients_per_step
-  return unchecked(lambda xs: jax.lax.map(fn, xs, batch_size=size))(lanes)
+  loop = lambda lanes: jax.lax.map(fn, lanes, batch_size=size)
+  if clients_per_step is None:
+    loop = jax.vmap(fn)
+  return marks.by_client(unchecked(loop)(marks.by_client(lanes, None)))
 
 
 def sum_over_lanes(
@@ -97,8 +98,9 @@ def sum_over_lanes(
       return step(zeros, lanes)
     return _scan_chunks(step, zeros, lanes, clients_per_step)
 
+  lanes = marks.by_client(lanes, None)
   (total, weight), rest = unchecked(loop)(lanes)
-  return comms.LaneSum(total, weight, size), rest
+  return comms.LaneSum(total, weight, size), marks.by_client(rest)
 
 
 def _where_present(fn, present):

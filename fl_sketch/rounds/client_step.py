@@ -60,9 +60,8 @@ def build(
         f'{max_payload_norm=} is not supported with payloads not added up '
         'as they come: they are not decoded one by one.'
       )
-    cohort, state = marks.by_client(cohort), comms.map_per_client(
-      marks.by_client, state
-    )
+    cohort = marks.by_client(cohort)
+    state = comms.map_per_client(marks.by_client, state)
     encode, protocol = state
     correction = algorithm.correction and algorithm.correction(protocol)
     by_lane = isinstance(correction, comms.PerClient)
@@ -75,8 +74,7 @@ def build(
     inputs = cohort, encode.value, lane_correction
     lanes = inputs, clients_per_step, is_present
     if (decode := algorithm.decode) is None:
-      worked = client_loop.map_clients(work, *lanes)
-      payload, weight, *rest = marks.by_client(worked)
+      payload, weight, *rest = client_loop.map_clients(work, *lanes)
     else:
 
       def one(lane):
@@ -85,8 +83,7 @@ def build(
         decoded = decode(client_keys, payload, params)
         return payload, decoded, weight, (weight, *rest)
 
-      payload, rest = client_loop.sum_over_lanes(one, *lanes)
-      weight, *rest = marks.by_client(rest)
+      payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
       payload,

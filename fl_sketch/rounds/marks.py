@@ -20,7 +20,7 @@ def _mark(name: str) -> core.Primitive:
 
   def batch(args, dims, **params):
     (x,), (dim,) = args, dims
-    if 'axis' in params:
+    if params.get('axis') is not None:
       params['axis'] += dim <= params['axis']
     return mark.bind(x, **params), dim
 
@@ -41,6 +41,9 @@ def _released(tree: Any) -> Any:
   return jax.tree.map(_RELEASED.bind, tree)
 
 
-def by_client(tree: Any) -> Any:
-  """Marks leaves [lanes, ...] whose rows are of one client each."""
-  return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=0), tree)
+def by_client(tree: Any, axis: int | None = 0) -> Any:
+  """Marks the axis of leaves along which rows are of one client each.
+
+  None: not to be followed. Code that splits and joins the axis says so.
+  """
+  return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=axis), tree)

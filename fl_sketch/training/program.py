@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
+from fl_sketch.experiment import interference
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
@@ -92,9 +93,12 @@ def program(
 
   # So that no device holds more of the first state than of later ones.
   shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
+  fn, args = jax.jit(fn, donate_argnums=1), (hyper, state, cohort, *rest)
+  if exp.guarantee is not None:
+    interference.check_program(exp, fn, *args)
   return Program(
-    fn=jax.jit(fn, donate_argnums=1),
-    args=(hyper, state, cohort, *rest),
+    fn=fn,
+    args=args,
     init=jax.jit(init, out_shardings=shardings),
     evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),

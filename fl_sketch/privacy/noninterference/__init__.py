@@ -1,1 +1,10 @@
-from fl_sketch.privacy.noninterference.proof import check
+"""Shows that clients' data leave a program by noise alone, from its jaxpr.
+
+`check` is for any function, `check_round` for rounds; `flow` is the walk.
+"""
+
+from fl_sketch.privacy.noninterference.flow import InterferenceError
+from fl_sketch.privacy.noninterference.proof import Proof, check
+from fl_sketch.privacy.noninterference.rounds import check_round
+
+__all__ = ['InterferenceError', 'Proof', 'check', 'check_round']

@@ -5,7 +5,8 @@ or a loop also on what decided it. A mark `released` is the one place at which
 data end. What the walk does not know, it refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import types
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.noninterference import lanes, source
@@ -38,7 +39,9 @@ class Origin(NamedTuple):
 class Value(NamedTuple):
   """What a value of the program depends on; no label: public values alone."""
 
-  labels: dict[str, Origin] = {}  # DATA, NOISE (its secret key), MIXED
+  labels: Mapping[str, Origin] = types.MappingProxyType(
+    {}
+  )  # DATA, NOISE (its secret key), MIXED
   axis: lanes.Axis = None  # along which rows are of one client each
 
 
@@ -74,7 +77,9 @@ class Walk:
     """
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
     env = dict(zip(jaxpr.invars, values, strict=True))
-    read = lambda x: env.get(x, PUBLIC) if type(x) is not core.Literal else PUBLIC
+    read = lambda x: (
+      env.get(x, PUBLIC) if type(x) is not core.Literal else PUBLIC
+    )
     for eqn in jaxpr.eqns:
       results = self._apply(eqn, [read(x) for x in eqn.invars], decided)
       env.update(zip(eqn.outvars, results, strict=True))
@@ -86,8 +91,7 @@ class Walk:
     if primitive is marks._RELEASED:
       return [self._released(eqn, *values)]
     if primitive is marks._BY_CLIENT:
-      labels = {k: v for k, v in values[0].labels.items() if k != MIXED}
-      return [Value(labels, eqn.params['axis'])]
+      return [values[0]._replace(axis=eqn.params['axis'])]
     inner = list(core.jaxprs_in_params(eqn.params))
     if name in ('scan', 'while', 'cond'):
       return getattr(self, f'_{name}')(eqn, values, decided)
@@ -102,7 +106,9 @@ class Walk:
   def _released(self, eqn, value):
     if value.labels and NOISE not in value.labels:
       origin = next(iter(value.labels.values()))
-      self.leaks.append(Leak('a release', DATA, Origin(origin.argument, eqn, origin)))
+      self.leaks.append(
+        Leak('a release', DATA, Origin(origin.argument, eqn, origin))
+      )
     self.releases += bool(value.labels)
     return PUBLIC
 
@@ -111,7 +117,9 @@ class Walk:
     for label in {DATA, NOISE} & labels.keys():
       place = f'the host, by {eqn.primitive.name}'
       origin = labels[label]
-      self.leaks.append(Leak(place, label, Origin(origin.argument, eqn, origin)))
+      self.leaks.append(
+        Leak(place, label, Origin(origin.argument, eqn, origin))
+      )
 
   def _call(self, eqn, inner, values, decided):
     sizes = [(len(x.invars), len(x.outvars)) for x in inner]
@@ -183,7 +191,7 @@ def _joined(values, by=()) -> Value:
   """What depends on one of the values, and on all of `by`."""
   labels = {}
   for value in reversed([*values, *by]):  # the first origin of each is kept
-    labels |= value.labels
+    labels |= dict(value.labels)
   axes = {x.axis for x in values if DATA in x.labels}
   return Value(labels, axes.pop() if len(axes) == 1 else None)
 
@@ -199,7 +207,9 @@ def _result(eqn, values) -> Value:
   labels = _passed(eqn, _joined(values)).labels
   if DATA not in labels:
     return Value(labels)
-  axis = lanes.after(eqn, [x.axis if DATA in x.labels else None for x in values])
+  axis = lanes.after(
+    eqn, [x.axis if DATA in x.labels else None for x in values]
+  )
   if axis == MIXED:
-    return Value(labels | {MIXED: labels[DATA]})
+    return Value({**labels, MIXED: labels[DATA]})
   return Value(labels, axis)

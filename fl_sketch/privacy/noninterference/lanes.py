@@ -25,7 +25,7 @@ def after(eqn: Any, axes: list[Axis]) -> Axis | str:
   name, shape = eqn.primitive.name, eqn.invars[n].aval.shape
   out = getattr(eqn.outvars[0].aval, 'shape', ())
   mixed = lambda dims: MIXED if axis in dims else axis
-  if name.startswith('reduce_') and 'axes' in params or name[:3] == 'arg':
+  if (name.startswith('reduce_') and 'axes' in params) or name[:3] == 'arg':
     dims = params['axes']
     return MIXED if axis in dims else axis - sum(d < axis for d in dims)
   if name == 'broadcast_in_dim':
@@ -48,7 +48,9 @@ def after(eqn: Any, axes: list[Axis]) -> Axis | str:
     contracted = params['dimension_numbers'][0][n]
     return MIXED if axis in contracted else None
   if name == 'gather':
-    return MIXED if axis in params['dimension_numbers'].start_index_map else None
+    return (
+      MIXED if axis in params['dimension_numbers'].start_index_map else None
+    )
   kept = {a for a in axes if a is not None} == {axis} and out == shape
   return axis if kept and not name.startswith(_UNKNOWN) else None
 

@@ -10,7 +10,7 @@ It does not show the sensitivity of what enters a release, nor what the host
 does between rounds, nor that arrays which the function closes over are public.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import inspect
 from typing import Any, NamedTuple
 
@@ -20,12 +20,13 @@ import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
 KINDS = PUBLIC, DATA, CLIENT, NOISE
-_LABELS = {PUBLIC: (), DATA: (flow.DATA,), CLIENT: (flow.DATA,), NOISE: (flow.NOISE,)}
-_FORBIDDEN = {
-  PUBLIC: (flow.DATA, flow.NOISE),
-  CLIENT: (flow.MIXED,),
-  DATA: (),
+_LABELS = {
+  PUBLIC: (),
+  DATA: (flow.DATA,),
+  CLIENT: (flow.DATA,),
+  NOISE: (flow.NOISE,),
 }
+_FORBIDDEN = {PUBLIC: (flow.DATA, flow.NOISE), CLIENT: (flow.MIXED,), DATA: ()}
 _TEXT = {
   flow.DATA: 'lets {argument} reach {place} without noise',
   flow.NOISE: 'lets the secret key {argument} reach {place}',
@@ -48,7 +49,7 @@ def check(
   inputs: tuple[Any, ...],
   outputs: Any = PUBLIC,
   name: str | None = None,
-  result: str = 'the result',
+  result: Sequence[str] = (),
 ) -> Proof:
   """Shows that a function's public results have clients' data by noise alone.
 
@@ -77,7 +78,7 @@ def check(
       the key, and 'client' no data that were summed over clients. 'data' may
       have all.
     name: of the function, in messages.
-    result: likewise, of what it returns.
+    result: likewise, of the elements of the tuple that it returns.
 
   Raises:
     InterferenceError: names the result, the data, and the line of the program
@@ -91,23 +92,28 @@ def check(
     for path, kind in zip(paths, kinds, strict=True)
   ]
 
-  def traced(*args):  # its name ends the lines that `source` reads
-    return fn(*args)
-
-  jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(*args)
-  walk = flow.Walk()
-  results = walk.run(jaxpr, values)
+  # A jitted function is traced once, for the check and for its compilation.
+  program = (fn if hasattr(fn, 'trace') else jax.jit(fn)).trace(*args)
+  shapes, walk = program.out_info, flow.Walk()
+  results = walk.run(program.jaxpr, values)
   kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
+  several = (
+    dict(zip(result, shapes, strict=False))
+    if result
+    else {'the result': shapes}
+  )
+  places = [x for part, tree in several.items() for x in _paths(tree, part)]
   leaks, unprotected = list(walk.leaks), []
-  for path, kind, value in zip(_paths(shapes, result), kinds, results, strict=True):
+  for path, kind, value in zip(places, kinds, results, strict=True):
     found = [x for x in _FORBIDDEN[kind] if x in value.labels]
     leaks += [flow.Leak(path, x, value.labels[x]) for x in found]
     if kind == DATA and flow.DATA in value.labels:
       unprotected.append(path)
   if leaks:
     named = name or getattr(fn, '__name__', 'the function')
-    lines = dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks)
-    raise flow.InterferenceError('\n'.join(lines))
+    texts = list(dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks))
+    more = f' ({len(texts) - 1} more such places.)' if len(texts) > 1 else ''
+    raise flow.InterferenceError(texts[0] + more)
   return Proof(walk.operations, walk.releases, tuple(unprotected))
 
 

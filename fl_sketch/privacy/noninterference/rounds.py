@@ -1,7 +1,7 @@
 """Non-interference of a federated round, as of `rounds.run_round`."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import rounds
 from fl_sketch.privacy.noninterference import proof
@@ -9,11 +9,6 @@ from fl_sketch.rounds import comms
 import jax
 
 PUBLIC, DATA = proof.PUBLIC, proof.DATA
-
-
-class _Result(NamedTuple):
-  state: Any
-  metrics: Any
 
 
 def check_round(
@@ -33,7 +28,12 @@ def check_round(
 
   Args:
     round_fn: of `rounds.run_round` or `scan_rounds`.
-    hp, state, cohort, key, data, noise_key: its arguments, or their shapes.
+    hp: its argument, or shapes, as are those that follow.
+    state: data of one client in each row of its per-client state.
+    cohort: data, but for public ids and weights where `unit` is 'sample'.
+    key: public.
+    data: of clients.
+    noise_key: secret.
     unit: 'client', or 'sample': who takes part is then public.
     metrics: whether the round's metrics may have data without noise.
     name: of the algorithm, in messages.
@@ -46,24 +46,18 @@ def check_round(
   of = cohort._replace(ids=who, weight=who, batches=DATA, outcome=who)
   kinds = _kinds(state)
 
-  def round_(hp, state, cohort, key, data, noise_key):
-    return _Result(*round_fn(hp, state, cohort, key, data, noise_key)[:2])
-
   return proof.check(
-    round_,
+    round_fn,
     *(hp, state, cohort, key, data, noise_key),
     inputs=(PUBLIC, kinds, of, PUBLIC, DATA, proof.NOISE),
-    outputs=_Result(kinds, DATA if metrics else PUBLIC),
+    outputs=(kinds, DATA if metrics else PUBLIC),
     name=name,
-    result='',
+    result=('state', 'metrics'),
   )
 
 
 def _kinds(state):
   """The kind of each part of a round's state."""
-  kinds = jax.tree.map(
-    lambda x: proof.CLIENT if isinstance(x, comms.PerClient) else PUBLIC,
-    state,
-    is_leaf=lambda x: isinstance(x, comms.PerClient),
-  )
-  return kinds
+  per_client = lambda x: isinstance(x, comms.PerClient)
+  kind = lambda x: proof.CLIENT if per_client(x) else PUBLIC
+  return jax.tree.map(kind, state, is_leaf=per_client)

@@ -1,0 +1,228 @@
+"""Clients' data reach public values by noise alone: shown, or refused."""
+
+import inspect
+import itertools
+import re
+
+import cases
+from fl_sketch import algorithms, experiment, rounds
+from fl_sketch.experiment import config
+from fl_sketch.privacy import noninterference
+from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.rounds import comms, marks, mesh as mesh_lib, transforms
+import jax
+from jax.extend import core
+import jax.numpy as jnp
+import leaks
+import numpy as np
+import optax
+import private_cases as private
+import pytest
+
+from tests.training.test_private_runs import PRIVATE
+
+
+def check(
+  make, hp, cohort, params=cases.PARAMS, unit='client', metrics=True,
+  scan=False, points=0, **options,
+):  # fmt: skip
+  """Checks a round on two devices."""
+  rows = options.get('rows_of') == 'cohort'
+  population = len(cohort.ids) if rows else cases.POPULATION
+  init = lambda p: rounds.init(make(hp), p, population)
+  state = jax.eval_shape(init, params)
+  fn = rounds.run_round(make, mesh_lib.cohort_mesh(2), **options)
+  if scan:
+    fn, cohort = rounds.scan_rounds(fn), jax.tree.map(lambda x: x[None], cohort)
+  if points:
+    fn = jax.vmap(fn, (0, 0, None, None, None, None))
+    stack = lambda x: jax.ShapeDtypeStruct((points, *x.shape), x.dtype)
+    hp, state = jax.tree.map(stack, (hp, state))
+  args = hp, state, cohort, cases.KEY, None, cases.SECRET
+  given = {'name': 'This', 'unit': unit, 'metrics': metrics}
+  return noninterference.check_round(fn, *args, **given)
+
+
+def of_leak(name, **options):
+  zeros = {'w': np.zeros((4, 4, 2), 'f'), 'b': np.zeros((4, 2), 'f')}
+  ids = np.arange(4, dtype=np.int32)
+  cohort = rounds.Cohort(ids, np.ones(4, 'f'), zeros)
+  return check(lambda hp: leaks.make(name, hp), private.HP, cohort, **options)
+
+
+def leaf_of(name):
+  """What the message says is reached."""
+  if name in leaks.ROWS:
+    return r'of other clients reach state\.protocol.*rows'
+  if name in leaks.SHARED:
+    return r'reach state\.protocol.*shared'
+  if name in leaks.TO_HOST:
+    return 'reach the host, by'
+  public = name == leaks.PUBLIC_NOISE
+  return 'reach a release' if public else r"reach state\.params\['w'\]"
+
+
+def refused(match):
+  return pytest.raises(noninterference.InterferenceError, match=match)
+
+
+@pytest.mark.parametrize('name', leaks.NAMES)
+def test_a_leak_is_refused_with_its_leaf_and_line(name):
+  """Catches a way of data through a program that the walk forgets."""
+  with refused(leaf_of(name)) as error:
+    of_leak(name)
+  line = re.search(r': leaks\.py:(\d+), ', str(error.value))
+  assert line is not None, error.value
+  leak = (leaks.SENT | leaks.ROWS | leaks.SHARED).get(name, leaks.make)
+  lines, first = inspect.getsourcelines(leak)
+  assert first <= int(line[1]) < first + len(lines), error.value
+
+
+def test_a_metric_that_is_not_to_be_published_is_refused():
+  with refused(r"This lets cohort.* reach metrics\['norm'\] without noise"):
+    of_leak(None, metrics=False)
+
+
+def test_an_operation_that_is_not_known_is_refused_by_name():
+  """Catches a walk that passes over a program inside of an operation."""
+  odd = core.Primitive('odd_call')
+  odd.def_abstract_eval(lambda x, **_: x)
+  inner = jax.make_jaxpr(jnp.add)(1.0, 2.0)
+  fn = lambda x: odd.bind(x, program=inner)
+  with refused("operation 'odd_call' in test_noninterference.py:"):
+    noninterference.check(fn, jnp.float32(1), inputs=('data',))
+
+
+PLACES = {
+  'plain': {}, 'scan': {'scan': True}, 'of host': {'rows_of': 'cohort'},
+  'absent lanes': {'skip_absent': True, 'clients_per_step': 1},
+  'chunks': {'skip_absent': True, 'clients_per_step': 2},
+  'at once': {'skip_absent': True, 'clients_per_step': None},
+  'sharded server': {'shard_server': True}, 'sweep': {'points': 3},
+  'schedule': {'schedule': lambda hp, r: hp._replace(server_lr=1.0 / r)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('place', PLACES)
+def test_where_a_round_runs_does_not_matter(place):
+  """The round without a leak, and two with one.
+
+  Catches marks whose axis is lost in a batch, and clean rounds refused.
+  """
+  assert of_leak(None, **PLACES[place]).releases == 2
+  for name in 'weight', 'rolled_rows':
+    with refused(leaf_of(name)):
+      of_leak(name, **PLACES[place])
+
+
+@pytest.mark.parametrize(
+  'name', [n for n, c in cases.ALGORITHMS.items() if c.make(cases.HP).releases]
+)
+def test_every_private_algorithm_is_shown(name):
+  case = cases.ALGORITHMS[name]
+  cohort, params = cases.cohorts_of(case.make)(0), cases.params_of(case.make)
+  unit = 'sample' if name == 'private_iterative_sketching' else 'client'
+  shown = check(case.make, cases.HP, cohort, params, unit)
+  assert shown.releases
+  assert {x.split('[')[0] for x in shown.unprotected} == {'metrics'}
+
+
+SKETCH = {'kind': 'count_sketch', 'rows': 2, 'cols': 9}
+TABLE, TOP = {'sketch': SKETCH}, {'sketch': SKETCH, 'options': {'k': 3}}
+SGD = TOP | {'local_steps': 1}
+EVERYONE = {'cohort': 6, 'sampling': 'fixed_size'}
+MEAN = {'sketch': SKETCH | {'combine': 'mean'}}
+ALGORITHMS = {
+  'dp_fedavg': {}, 'dp_normfedavg': {}, 'iterative_sketching': MEAN,
+  'fedsketch_privix': TABLE, 'safl': TABLE, 'fedsketch_heaprix': TOP,
+  'fedsketchgate': TABLE | EVERYONE, 'sketched_sgd': SGD, 'fetchsgd': SGD,
+  'private_iterative_sketching': {
+    'sampling': 'fixed_size', 'batch_order': 'poisson', 'noise_multiplier': 1.0,
+    'sketch': {'kind': 'block_cyclic', 'size': 100},
+  },
+}  # fmt: skip
+OF_SERVER = {'sampling': 'fixed_size'}
+TRUSTS = {
+  'central': {}, 'local': OF_SERVER | {'trust': 'local'},
+  'masked': OF_SERVER | {'trust': 'secure_aggregation', 'neighbours': 2},
+}  # fmt: skip
+BOUNDS = {
+  'clip': {}, 'leaf': {'per_layer': True}, 'normalize': {'bound': 'normalize'},
+  'quantile': {'bound': 'quantile', 'count_stddev': 4.0},
+  'before': {'before_sketch': True},
+}  # fmt: skip
+MORE = {
+  'plain': {}, 'fixed': OF_SERVER, 'dropped': {'dropout': 0.3},
+  'banded': {'noise': 'banded', 'sampling': 'cyclic', 'cohort': 2},
+  'allocated': {'sampling': 'random_allocation', 'cohort': 3},
+  'zero_out': {'adjacency': 'zero_out'}, 'sgdm': {'server_optimizer': 'adam'},
+  'replace': {'adjacency': 'replace_one'},
+  'lora': {'model': 'mlp', 'lora': {'kind': 'ffa', 'rank': 1}},
+  'private': {'public_metrics': 'private'},
+}  # fmt: skip
+MATRIX = list(itertools.product(ALGORITHMS, TRUSTS, BOUNDS, MORE))
+NIGHTLY = pytest.param(1, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize('each', [97, NIGHTLY])
+def test_every_private_config_is_shown(each):
+  """Those that have an epsilon: `build` refuses what lets data pass."""
+  refusals, count = [], 0
+  for name, trust, bound, more in MATRIX[::each]:
+    fields = PRIVATE | {'algorithm': name} | ALGORITHMS[name]
+    fields |= TRUSTS[trust] | BOUNDS[bound] | MORE[more]
+    try:
+      experiment.build(fields)
+    except config.ConfigError as error:
+      refusals.append(str(error))
+    else:
+      count += 1
+  assert not re.findall('.*(?: lets |nterference).*', '\n'.join(refusals))
+  print(count, len(refusals))
+  assert count > len(refusals) / 4
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_an_own_algorithm_that_leaks_has_no_guarantee():
+  """Catches an experiment that states an epsilon before it is checked."""
+
+  @algorithms.register
+  def realised(task, hp, *, privacy: aggregation.PrivateMean):
+    """Divides the released sum by the clients that took part."""
+    link = privacy.uplink()
+
+    def update(*args, weight, **extra):
+      mean, bill = link.update(*args, weight=weight, **extra)
+      factor = 4 / comms.sum_over_cohort(weight)  # a leak
+      return jax.tree.map(lambda x: x * factor, mean), bill
+
+    return rounds.federated(
+      task.steps(hp),
+      link._replace(update=update),
+      transforms.broadcast(),
+      optax.scale(-1.0),
+    )
+
+  with refused(r"'realised' lets cohort.weight reach .* \w+\.py:\d+, mul"):
+    experiment.build(PRIVATE | {'algorithm': 'realised'})
+
+
+def test_marks_are_gone_in_the_compiled_program(monkeypatch):
+  """Rounds cost what they did; catches a mark that copies."""
+
+  def program():
+    case = cases.ALGORITHMS['private_gate']
+    fn = rounds.run_round(case.make, mesh_lib.cohort_mesh(2))
+    state = rounds.init(case.make(cases.HP), cases.PARAMS, cases.POPULATION)
+    cohort = cases.cohorts_of(case.make)(0)
+    args = cases.HP, state, cohort, cases.KEY, None, cases.SECRET
+    lowered = jax.jit(fn).lower(*args)
+    return lowered.as_text(), str(jax.make_jaxpr(fn)(*args))
+
+  text, jaxpr = program()
+  assert 'released' in jaxpr
+  monkeypatch.setattr(marks, 'by_client', lambda x, axis=0: x)
+  monkeypatch.setattr(marks, '_released', lambda x: x)
+  same, jaxpr = program()
+  assert 'released' not in jaxpr
+  assert text == same
