@@ -80,7 +80,7 @@ def test_a_leak_is_refused_with_its_leaf_and_line(name):
 
 def test_a_metric_that_is_not_to_be_published_is_refused():
   with refused(r"This lets cohort.* reach metrics\['norm'\] without noise"):
-    of_leak(None, metrics=False)
+    of_leak('none', metrics=False)
 
 
 def test_an_operation_that_is_not_known_is_refused_by_name():
@@ -109,7 +109,7 @@ def test_where_a_round_runs_does_not_matter(place):
 
   Catches marks whose axis is lost in a batch, and clean rounds refused.
   """
-  assert of_leak(None, **PLACES[place]).releases == 2
+  assert of_leak('none', **PLACES[place]).releases == 2
   for name in 'weight', 'rolled_rows':
     with refused(leaf_of(name)):
       of_leak(name, **PLACES[place])
@@ -137,7 +137,7 @@ ALGORITHMS = {
   'fedsketch_privix': TABLE, 'safl': TABLE, 'fedsketch_heaprix': TOP,
   'fedsketchgate': TABLE | EVERYONE, 'sketched_sgd': SGD, 'fetchsgd': SGD,
   'private_iterative_sketching': {
-    'sampling': 'fixed_size', 'batch_order': 'poisson', 'noise_multiplier': 1.0,
+    'sampling': 'fixed_size', 'batch_order': 'poisson', 'delta': 1e-3,
     'sketch': {'kind': 'block_cyclic', 'size': 100},
   },
 }  # fmt: skip
@@ -178,7 +178,6 @@ def test_every_private_config_is_shown(each):
     else:
       count += 1
   assert not re.findall('.*(?: lets |nterference).*', '\n'.join(refusals))
-  print(count, len(refusals))
   assert count > len(refusals) / 4
 
 

@@ -139,8 +139,8 @@ PUBLIC_NOISE = 'noise_of_a_public_key'
 NAMES = (*SENT, *ROWS, *SHARED, PUBLIC_NOISE)
 
 
-def make(name: str | None, hp: Any = private.HP):
-  """The private round with such a leak; None has none."""
+def make(name: str, hp: Any = private.HP):
+  """The private round with such a leak; no other name has one."""
   mean_of = aggregation.Release(4.0).with_hyper(hp).mean(0)
 
   def init(params):
@@ -151,7 +151,9 @@ def make(name: str | None, hp: Any = private.HP):
     del params
     noise = extra['noise']
     if name == PUBLIC_NOISE:
-      lanes = keys_lib.for_lanes(keys_lib.noise_keys(cases.KEY, 0), ids)
+      lanes = keys_lib.for_lanes(
+        keys_lib.noise_keys(cases.KEY, jnp.int32(0)), ids
+      )
       extra['noise'] = lanes
     mean, bill = means[0](payloads, weight=weight, ids=ids, **extra)
     rows = state.rows.value

@@ -262,6 +262,20 @@ MUTANTS = (
     'privacy',
   ),
   Mutant(
+    'the check of a round ignores what decides a branch',
+    'privacy/noninterference/flow.py',
+    'results = [_joined(xs, [chosen]) for xs',
+    'results = [_joined(xs) for xs',
+    'privacy',
+  ),
+  Mutant(
+    'an own algorithm has an epsilon without a check',
+    'experiment/build.py',
+    '  interference.check(exp)\n',
+    '',
+    'privacy',
+  ),
+  Mutant(
     'a contribution is rounded to the grid, but not clipped',
     'privacy/mechanisms/aggregation.py',
     'return grid_lib.encode(self.clipped(payload), self.grid(payload))',

@@ -35,13 +35,16 @@ class Origin(NamedTuple):
   eqn: Any = None
   before: 'Origin | None' = None
 
+  def after(self, eqn: Any) -> 'Origin':
+    """The same, one operation further."""
+    return Origin(self.argument, eqn, self)
+
 
 class Value(NamedTuple):
   """What a value of the program depends on; no label: public values alone."""
 
-  labels: Mapping[str, Origin] = types.MappingProxyType(
-    {}
-  )  # DATA, NOISE (its secret key), MIXED
+  # By DATA, NOISE (its secret key) and MIXED.
+  labels: Mapping[str, Origin] = types.MappingProxyType({})
   axis: lanes.Axis = None  # along which rows are of one client each
 
 
@@ -77,9 +80,10 @@ class Walk:
     """
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
     env = dict(zip(jaxpr.invars, values, strict=True))
-    read = lambda x: (
-      env.get(x, PUBLIC) if type(x) is not core.Literal else PUBLIC
-    )
+
+    def read(x):
+      return PUBLIC if isinstance(x, core.Literal) else env.get(x, PUBLIC)
+
     for eqn in jaxpr.eqns:
       results = self._apply(eqn, [read(x) for x in eqn.invars], decided)
       env.update(zip(eqn.outvars, results, strict=True))
@@ -89,7 +93,8 @@ class Walk:
     self.operations += 1
     name, primitive = eqn.primitive.name, eqn.primitive
     if primitive is marks._RELEASED:
-      return [self._released(eqn, *values)]
+      self._release(eqn, values[0].labels)
+      return [PUBLIC]
     if primitive is marks._BY_CLIENT:
       return [values[0]._replace(axis=eqn.params['axis'])]
     inner = list(core.jaxprs_in_params(eqn.params))
@@ -98,28 +103,21 @@ class Walk:
     if inner and name not in _CLOSED:
       return self._call(eqn, inner, values, decided)
     if _acts_on_host(eqn):
-      self._to_host(eqn, [*values, decided])
+      labels = _joined([*values, decided]).labels
+      for label in {DATA, NOISE} & labels.keys():
+        self._leak(f'the host, by {name}', label, labels[label].after(eqn))
     for sub in inner:
       self.run(sub, [_joined(values)] * len(sub.invars), decided)
     return [_result(eqn, values)] * len(eqn.outvars)
 
-  def _released(self, eqn, value):
-    if value.labels and NOISE not in value.labels:
-      origin = next(iter(value.labels.values()))
-      self.leaks.append(
-        Leak('a release', DATA, Origin(origin.argument, eqn, origin))
-      )
-    self.releases += bool(value.labels)
-    return PUBLIC
+  def _leak(self, *leak):
+    self.leaks.append(Leak(*leak))
 
-  def _to_host(self, eqn, values):
-    labels = _joined(values).labels
-    for label in {DATA, NOISE} & labels.keys():
-      place = f'the host, by {eqn.primitive.name}'
-      origin = labels[label]
-      self.leaks.append(
-        Leak(place, label, Origin(origin.argument, eqn, origin))
-      )
+  def _release(self, eqn, labels):
+    """Noise that is not of the secret key protects nobody."""
+    if DATA in labels and NOISE not in labels:
+      self._leak('a release', DATA, labels[DATA].after(eqn))
+    self.releases += bool(labels)
 
   def _call(self, eqn, inner, values, decided):
     sizes = [(len(x.invars), len(x.outvars)) for x in inner]
@@ -141,11 +139,9 @@ class Walk:
       return self.run(p['jaxpr'], [*values[:consts], *state, *xs], decided)
 
     results = self._fixpoint(values[consts:carry], body)
-    lost = p['num_carry'] * [False] + (len(results) - p['num_carry']) * [True]
-    return [
-      _passed(eqn, x._replace(axis=None) if y else x)
-      for x, y in zip(results, lost, strict=True)
-    ]
+    state, ys = results[: p['num_carry']], results[p['num_carry'] :]
+    ys = [y._replace(axis=None) for y in ys]
+    return [_passed(eqn, x) for x in [*state, *ys]]
 
   def _while(self, eqn, values, decided):
     p = eqn.params
@@ -198,8 +194,9 @@ def _joined(values, by=()) -> Value:
 
 def _passed(eqn, value) -> Value:
   """The same value, one operation further from its arguments."""
-  labels = {k: Origin(x.argument, eqn, x) for k, x in value.labels.items()}
-  return value._replace(labels=labels)
+  return value._replace(
+    labels={k: x.after(eqn) for k, x in value.labels.items()}
+  )
 
 
 def _result(eqn, values) -> Value:
@@ -207,9 +204,8 @@ def _result(eqn, values) -> Value:
   labels = _passed(eqn, _joined(values)).labels
   if DATA not in labels:
     return Value(labels)
-  axis = lanes.after(
-    eqn, [x.axis if DATA in x.labels else None for x in values]
-  )
-  if axis == MIXED:
+  axes = [x.axis if DATA in x.labels else None for x in values]
+  axis = lanes.after(eqn, axes)
+  if isinstance(axis, str):
     return Value({**labels, MIXED: labels[DATA]})
   return Value(labels, axis)

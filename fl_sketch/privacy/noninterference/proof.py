@@ -19,13 +19,9 @@ from fl_sketch.utils import display
 import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
-KINDS = PUBLIC, DATA, CLIENT, NOISE
 _LABELS = {
-  PUBLIC: (),
-  DATA: (flow.DATA,),
-  CLIENT: (flow.DATA,),
-  NOISE: (flow.NOISE,),
-}
+  PUBLIC: (), DATA: (flow.DATA,), CLIENT: (flow.DATA,), NOISE: (flow.NOISE,),
+}  # fmt: skip
 _FORBIDDEN = {PUBLIC: (flow.DATA, flow.NOISE), CLIENT: (flow.MIXED,), DATA: ()}
 _TEXT = {
   flow.DATA: 'lets {argument} reach {place} without noise',
@@ -91,18 +87,15 @@ def check(
     flow.Value({label: flow.Origin(path) for label in _LABELS[kind]})
     for path, kind in zip(paths, kinds, strict=True)
   ]
-
   # A jitted function is traced once, for the check and for its compilation.
   program = (fn if hasattr(fn, 'trace') else jax.jit(fn)).trace(*args)
   shapes, walk = program.out_info, flow.Walk()
   results = walk.run(program.jaxpr, values)
   kinds = jax.tree.leaves(jax.tree.broadcast(outputs, shapes))
-  several = (
-    dict(zip(result, shapes, strict=False))
-    if result
-    else {'the result': shapes}
+  parts = zip(
+    result or ['the result'], shapes if result else [shapes], strict=True
   )
-  places = [x for part, tree in several.items() for x in _paths(tree, part)]
+  places = [x for part, tree in parts for x in _paths(tree, part)]
   leaks, unprotected = list(walk.leaks), []
   for path, kind, value in zip(places, kinds, results, strict=True):
     found = [x for x in _FORBIDDEN[kind] if x in value.labels]
