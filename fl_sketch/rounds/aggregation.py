@@ -19,6 +19,7 @@ class CohortMean(NamedTuple):
   take: Callable[..., tuple[Any, comms.Bill]]
   releases: float = 0  # as of a `chain.Transform`
   sensitivity: tuple[Any, ...] = ()
+  draws: tuple[Any, ...] = ()
 
 
 class PrivateMean(Protocol):

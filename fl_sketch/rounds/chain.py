@@ -24,11 +24,13 @@ class Transform(optax.GradientTransformationExtraArgs):
     releases: number of noisy releases that it makes in a round.
     sensitivity: for each release, the L2 norm by which one client can change
       the sum, f32[].
+    draws: names of the draws of noise that it adds; no two may be the same.
   """
 
   broadcasts: bool = False
   releases: float = 0
   sensitivity: tuple[Any, ...] = ()
+  draws: tuple[Any, ...] = ()
 
   def __new__(
     cls, init: Callable[..., Any], update: Callable[..., Any], **marks
@@ -128,6 +130,7 @@ class Exchange(Transform):
     marks = {
       'releases': sum(mean.releases for mean in means),
       'sensitivity': sum((mean.sensitivity for mean in means), ()),
+      'draws': sum((mean.draws for mean in means), ()),
     } | marks
     return super().__new__(cls, init, counted if means else update, **marks)
 
@@ -165,8 +168,8 @@ def federated_chain(*links: Any) -> Chain:
 
   Raises:
     ValueError: a link before the uplink is no client link, a client link or
-      another uplink stands after it, there is no `broadcast()`, or hashes
-      change within an `Uplink.epoch`.
+      another uplink stands after it, there is no `broadcast()`, hashes change
+      within an `Uplink.epoch`, or two noisy sums have the same noise.
   """
   flat = [link for tx in links for link in _marked(tx)]
   count = 0
@@ -194,6 +197,12 @@ def federated_chain(*links: Any) -> Chain:
   broadcasts = [getattr(link, 'broadcasts', False) for link in rest]
   split = len(rest) - broadcasts[::-1].index(True)
   marked = [x for x in (*encode, *rest) if isinstance(x, Transform)]
+  draws = sum((link.draws for link in marked), ())
+  if len({*draws}) < len(draws):
+    raise ValueError(
+      f'Noisy sums of a round have the same noise, {draws=}: their difference '
+      'has none. Take privacy.mean(index) with an index for each.'
+    )
   return Chain(
     encode=_chain(encode),
     protocol=_chain(rest[:split]),

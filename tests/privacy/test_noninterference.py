@@ -9,7 +9,7 @@ from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.experiment import config
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import aggregation
-from fl_sketch.rounds import comms, marks, mesh as mesh_lib, transforms
+from fl_sketch.rounds import chain, comms, marks, mesh as mesh_lib, transforms
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -225,3 +225,12 @@ def test_marks_are_gone_in_the_compiled_program(monkeypatch):
   same, jaxpr = program()
   assert 'released' not in jaxpr
   assert text == same
+
+
+def test_two_sums_with_the_same_noise_are_refused():
+  """Their difference has none; catches two means of one index."""
+  mean = aggregation.Release(4.0).with_hyper(private.HP).mean
+  link = lambda *means: chain.Exchange(None, None, means=means)
+  for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
+    with pytest.raises(ValueError, match='have the same noise'):
+      chain.federated_chain(*links, transforms.broadcast())

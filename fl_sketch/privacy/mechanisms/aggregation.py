@@ -133,7 +133,8 @@ class PrivateMean(NamedTuple):
     The sensitivity is that of the first round where it follows a quantile.
     """
     count = 1 if self.release.noise is None else math.inf
-    return {'releases': count, 'sensitivity': (self.hp.clip_norm,)}
+    own = {'sensitivity': (self.hp.clip_norm,), 'draws': ('sum',)}
+    return {'releases': count} | own
 
   def clipped(self, tree: Any) -> Any:
     """Clips or normalises a client's contribution before it is added up."""
@@ -181,7 +182,7 @@ class PrivateMean(NamedTuple):
         'use a fixed bound on what is sent.'
       )
     take = functools.partial(self._take, index)
-    return aggregation.CohortMean(take, **self.marks)
+    return aggregation.CohortMean(take, **self.marks | {'draws': (index,)})
 
   def stddev(self) -> jax.Array:
     """Standard deviation of the noise on the mean, f32[]."""
