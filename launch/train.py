@@ -108,8 +108,9 @@ def _advise(folder: str):
   """Prints and draws what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
-  fields, up, down = configs.fields(), _ADVISE.value, _ADVISE_DOWN.value
+  up, down = _ADVISE.value, _ADVISE_DOWN.value
   with errors.refused():
+    fields = configs.fields()
     c = config_lib.Config.from_mapping(fields | {'sweep': None})
     choices = planning.advise_compression(
       c, up, _DATA_DIR.value, downlink_bytes=down

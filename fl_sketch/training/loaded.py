@@ -22,7 +22,7 @@ from fl_sketch.training import (
   saved_params,
   workdir,
 )
-from fl_sketch.utils import display, extras
+from fl_sketch.utils import display, extras, old_fields
 import jax
 import numpy as np
 
@@ -59,6 +59,7 @@ def load(
   path = folder / 'config.json'
   if (fields := same_run.read(path, 'a config')) is None:
     raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
+  fields = old_fields.stored(fields)
   if (folder / 'points.jsonl').exists():
     raise workdir.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'

@@ -32,6 +32,8 @@ PATHS = {
 REMOVED = {
   'noise_generator': 'ChaCha20 draws from a secret, threefry from a noise_seed'
 }
+# Field -> old value -> new value: read in stored runs, refused elsewhere.
+VALUES = {'public_metrics': {'none': 'hidden'}}
 LOSSES = {'classes': 'cross_entropy', 'labels': 'multilabel'}
 _FLAG = '--config.'
 
@@ -62,6 +64,23 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
     found['loss'] = loss(found['loss'])
   if isinstance(found.get('sweep'), Mapping):
     found['sweep'] = current(found['sweep'])
+  return found
+
+
+def stored(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the fields of a config.json under current names and values.
+
+  >>> stored({'rounds': 5, 'public_metrics': 'none'})
+  {'rounds': 5, 'public_metrics': 'hidden'}
+  """
+  found = current(fields)
+  for name, renamed_to in VALUES.items():
+    if name in found:
+      found[name] = renamed_to.get(found[name], found[name])
+    sweep = found.get('sweep') or {}
+    if values := sweep.get(name):
+      new = [renamed_to.get(value, value) for value in values]
+      found['sweep'] = {**sweep, name: new}
   return found
 
 

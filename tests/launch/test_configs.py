@@ -1,12 +1,16 @@
 """Configs are found by name and by path, in every program alike."""
 
 import contextlib
+import json
 import shutil
 import sys
+import typing
 from unittest import mock
 
 from fl_sketch import sweeps
 from fl_sketch.experiment import config
+from fl_sketch.experiment.fields import registries
+from fl_sketch.utils import fields as field_rules, files, old_fields
 from launch import configs, parse_flags
 import pytest
 import runs
@@ -133,9 +137,6 @@ TABLE = {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
   (['dataset_options=none', 'model_options.widths=none', 'keep_best=None',
     'sweep=none'], '',
     {'dataset_options': None, 'keep_best': None, 'model_options': None}),
-  # A value of this one field, which would else publish everything.
-  (['public_metrics=none', 'epsilon=1.0', 'delta=1e-4', 'clip_norm=1.0',
-    'standardize=false'], '', {'public_metrics': 'none'}),
   (['local_optimizer=adamw(b2=0.9)'], '',
     {'local_optimizer': {'kind': 'adamw', 'b2': 0.9}}),
 ])  # fmt: skip
@@ -151,6 +152,106 @@ def test_parts_are_switched_and_unset(args, left_out, want, capsys):
       assert not any(got[name].values())
     else:
       assert getattr(plain(kept), name) == value
+
+
+# By type, at its edges; a field has those that its rules allow.
+EDGES = {
+  bool: (True, False),
+  int: (0, 1, 2**31),
+  float: (0.0, 1e-30, 0.5, 1.0, 1e30),
+  str: ('test_loss', '0:5', __file__, 'Some'),
+}
+NAMED = {
+  'algorithm': ('safl', 'fedavg'), 'dataset': ('digits', 'mnist'),
+  'model': ('mlp', 'linear'), 'server_optimizer': ('adam', 'sgd'),
+}  # fmt: skip
+HINTS = typing.get_type_hints(config.Config, include_extras=True)
+PLAIN = [x for x in HINTS if x not in (*registries.MAPPINGS, 'plugins')]
+
+
+def choices(hint):
+  rules = field_rules._types_and_rules(hint)[1]
+  return [name for rule in rules for name in rule.names]
+
+
+def allowed(name):
+  hint, found = HINTS[name], []
+  edges = EDGES[field_rules.plain_type(hint)]
+  for value in (None, *choices(hint), *NAMED.get(name, edges)):
+    with contextlib.suppress(ValueError):
+      field_rules.check_option(name, value, hint)
+      found.append(value)
+  return found
+
+
+ALLOWED = {name: allowed(name) for name in PLAIN}
+ALLOWED['public_metrics'].remove(None)  # see the test after the next
+
+
+@pytest.mark.parametrize('way', ['flags', 'file', 'sweep'])
+def test_what_is_written_is_what_config_json_has(way, tmp_path):
+  """Catches a value that is read as another, as 'none' of public_metrics was.
+
+  All fields and all allowed values, as flags, in a file and in a sweep.
+  """
+  for i in range(max(map(len, ALLOWED.values()))):
+    path = tmp_path / f'own{i}.py'
+    want = {name: values[i % len(values)] for name, values in ALLOWED.items()}
+    args = [f'--config.{name}={value}' for name, value in want.items()]
+    if way == 'sweep':
+      args = [f'--config.sweep.{k}={(v, "x")!r}' for k, v in want.items()]
+    if way == 'file':
+      lines = [f'  c.{name} = {value!r}\n' for name, value in want.items()]
+      text = 'from . import new\ndef get_config():\n  c = new()\n'
+      path.write_text(f'{text}{"".join(lines)}  return c\n')
+      args = []
+    got = fields(str(path) if way == 'file' else QUICK, *args)
+    if way == 'sweep':
+      assert {k: v[0] for k, v in got['sweep'].items() if k in want} == want
+      continue
+    with mock.patch.object(config.Config, 'check'):  # of combinations
+      c = config.Config.from_mapping(got | {'plugins': ()})
+    kept = json.loads(json.dumps(files.as_json(c)))
+    assert {name: kept[name] for name in want} == want
+    assert old_fields.stored(kept) == kept
+
+
+def test_no_value_of_a_field_is_the_word_that_unsets_it():
+  """Catches a choice 'none', of fields and of options of all parts."""
+  hints = [*HINTS.values()]
+  for _, parts in registries.REGISTRIES.values():
+    for name in parts.names():
+      hints += [p.annotation for p in parts.options(name).values()]
+  words = {word.lower() for hint in hints for word in choices(hint)}
+  assert len(words) > 40
+  assert 'none' not in words
+
+
+PRIVATE = ['--config.epsilon=1.0', '--config.delta=1e-4']
+
+
+@pytest.mark.parametrize(('way', 'args'), [
+  ('a flag', ['--config.public_metrics=none']),
+  ('a word after it', ['--config.public_metrics', 'None']),
+  ('a flag that sweeps', ["--config.sweep.public_metrics=('none',)"]),
+  ('a sweep over noise', ['--config.epsilon=none', '--config.sweep.epsilon=1.0',
+    '--config.public_metrics=none']),
+])  # fmt: skip
+def test_none_does_not_publish_what_it_once_hid(way, args):
+  """Catches a flag that unset the field, which publishes everything."""
+  with pytest.raises(config.ConfigError, match="called 'hidden'"):
+    fields(QUICK, *PRIVATE, *args)
+  assert fields(QUICK, '--config.public_metrics=none')['public_metrics'] is None
+
+
+def test_the_former_value_is_read_in_stored_runs_alone():
+  """Catches old runs that no start and no `load` can read."""
+  with pytest.raises(config.ConfigError, match="is now called 'hidden'"):
+    config.Config(public_metrics='none')
+  with pytest.raises(config.ConfigError, match="is now called 'hidden'"):
+    config.Config.from_mapping({'public_metrics': 'none'})
+  of = lambda x: {'public_metrics': x, 'sweep': {'public_metrics': [x, 'all']}}
+  assert old_fields.stored(of('none')) == of('hidden')
 
 
 OWN = """

@@ -10,7 +10,7 @@ from fl_sketch.experiment.fields import method, problem
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
-from fl_sketch.utils import fields as f
+from fl_sketch.utils import fields as f, old_fields
 
 # Fields that suit every private config.
 _COMMON = {
@@ -42,7 +42,10 @@ _UNSUPPORTED = (
 )  # fmt: skip
 _Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
 _Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
-_Metrics = Annotated[str, f.choice(('all', 'none', 'private'))]
+_Metrics = Annotated[
+  str,
+  f.choice(('all', 'hidden', 'private'), **old_fields.VALUES['public_metrics']),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +75,8 @@ class PrivacyFields(method.MethodFields):
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
   # larger cohort whose noise and statement are used: a simulation, not private
   simulated_cohort: f.Count | None = None
-  # statistics of the clients in rows and figures: all, without noise; none;
-  # private, with noise that is accounted for
+  # statistics of the clients in rows and figures: all, without noise; hidden:
+  # there are none; private, with noise that is accounted for
   public_metrics: _Metrics | None = None
   metrics_share: f.Fraction | None = None  # of 1 / z^2 (default 0.05)
   loss_bound: f.Positive | None = None  # of private metrics (default 5)
@@ -275,7 +278,7 @@ class PrivacyFields(method.MethodFields):
     if self.public_metrics == 'private':
       raise self.refusal(
         '{public_metrics} is not supported by {algorithm}, whose server adds '
-        "no noise; set public_metrics='none'."
+        "no noise; set public_metrics='hidden'."
       )
     if self.adjacency == 'add_or_remove_one':
       raise self.refusal(
