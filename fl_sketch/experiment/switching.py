@@ -29,8 +29,8 @@ def switched(
   their names.
 
   Raises:
-    ConfigError: there is no algorithm, sketch ... of that name, or `none` was
-      once a value of a private config that unset would publish more.
+    ConfigError: there is no algorithm, sketch ... of that name, or a private
+      config has public_metrics=none, which would publish all of them.
   """
   clean = lambda x: not_none(x) if isinstance(x, Mapping) else x
   fields = {k: clean(value) for k, value in fields.items()}
@@ -87,14 +87,13 @@ def switched(
 def _unset(fields: dict[str, Any], given: Collection[str]):
   """Sets to None what is given as `none`, as a text or a tuple."""
   holders = fields, fields.get('sweep') or {}
-  noise = [h.get(k) for h in holders for k in ('epsilon', 'noise_multiplier')]
+  noise = 'epsilon', 'noise_multiplier'
+  is_private = any(h.get(k) is not None for h in holders for k in noise)
   for path in given:
     *parents, name = path.split('.')
     holder = functools.reduce(lambda x, k: x.get(k) or {}, parents, fields)
     if f'{holder.get(name)}' in ('none', "('none',)"):
       holder[name] = None
-    # Unset, everything would be published.
-    is_private = any(x is not None for x in noise)
     if name == 'public_metrics' and holder.get(name) is None and is_private:
       raise ValueError(
         f"{path}=none: the value 'none' is now called 'hidden'. Set hidden, or "

@@ -59,11 +59,11 @@ def load(
   path = folder / 'config.json'
   if (fields := same_run.read(path, 'a config')) is None:
     raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
-  fields = old_fields.stored(fields)
   if (folder / 'points.jsonl').exists():
     raise workdir.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
+  fields = old_fields.current(fields, stored=True)
   # The file of its initial parameters may be gone.
   config = config_lib.Config.from_mapping({**fields, 'pretrained': None})
   object.__setattr__(config, 'pretrained', fields.get('pretrained'))

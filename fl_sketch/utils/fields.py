@@ -25,14 +25,12 @@ class Rule(NamedTuple):
   text: str  # what the value must be, for messages
   holds: Callable[[Any], bool]  # False for NaN
   names: tuple[str, ...] = ()  # of a choice, of which a message has the nearest
-  former: tuple[tuple[str, str], ...] = ()  # names, each with its new one
 
 
-def choice(names: Iterable[str], **former: str) -> Rule:
-  """The rule that a value is one of these names; new name by former one."""
+def choice(names: Iterable[str]) -> Rule:
+  """The rule that a value is one of these names."""
   names = tuple(names)
-  renamed = tuple(former.items())
-  return Rule(f'one of {names}', lambda x: x in names, names, renamed)
+  return Rule(f'one of {names}', lambda x: x in names, names)
 
 
 def slice_of(text: str) -> slice:
@@ -173,8 +171,6 @@ def _require(rule: Rule, name: str, value: Any):
   if not rule.holds(value):
     names = rule.names and f'one of {listed(value, rule.names)}'
     hint = did_you_mean(value, rule.names)
-    if new := dict(rule.former).get(str(value)):
-      hint = f' {value!r} is now called {new!r}.'
     raise ValueError(
       f'{name}={shown(value)} must be {names or rule.text}.{hint}'
     )

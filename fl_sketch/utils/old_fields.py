@@ -32,17 +32,17 @@ PATHS = {
 REMOVED = {
   'noise_generator': 'ChaCha20 draws from a secret, threefry from a noise_seed'
 }
-# Field -> old value -> new value: read in stored runs, refused elsewhere.
-VALUES = {'public_metrics': {'none': 'hidden'}}
 LOSSES = {'classes': 'cross_entropy', 'labels': 'multilabel'}
 _FLAG = '--config.'
 
 
-def current(fields: Mapping[str, Any]) -> dict[str, Any]:
+def current(
+  fields: Mapping[str, Any], *, stored: bool = False
+) -> dict[str, Any]:
   """Returns the fields of a config under their current names.
 
   Each old name gives one warning. An old field that is None is left out, as is
-  one that was removed.
+  one that was removed. In a `stored` config.json an old value is the new one.
 
   >>> import warnings
   >>> with warnings.catch_warnings(action='ignore'):
@@ -50,6 +50,8 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
   {'downlink_codec': {'kind': 'eden', 'num_coordinates': 4}}
   """
   found = dict(fields)
+  if stored and found.get('public_metrics') == 'none':
+    found['public_metrics'] = 'hidden'
   for name, why in REMOVED.items():
     if found.pop(name, None) is not None:
       warnings.warn(f'{name} has no effect: {why}.', FutureWarning, 4)
@@ -64,23 +66,6 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
     found['loss'] = loss(found['loss'])
   if isinstance(found.get('sweep'), Mapping):
     found['sweep'] = current(found['sweep'])
-  return found
-
-
-def stored(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the fields of a config.json under current names and values.
-
-  >>> stored({'rounds': 5, 'public_metrics': 'none'})
-  {'rounds': 5, 'public_metrics': 'hidden'}
-  """
-  found = current(fields)
-  for name, renamed_to in VALUES.items():
-    if name in found:
-      found[name] = renamed_to.get(found[name], found[name])
-    sweep = found.get('sweep') or {}
-    if values := sweep.get(name):
-      new = [renamed_to.get(value, value) for value in values]
-      found['sweep'] = {**sweep, name: new}
   return found
 
 

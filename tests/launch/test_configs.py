@@ -7,9 +7,11 @@ import sys
 import typing
 from unittest import mock
 
+import fl_sketch
 from fl_sketch import sweeps
 from fl_sketch.experiment import config
 from fl_sketch.experiment.fields import registries
+from fl_sketch.training import same_run
 from fl_sketch.utils import fields as field_rules, files, old_fields
 from launch import configs, parse_flags
 import pytest
@@ -213,7 +215,7 @@ def test_what_is_written_is_what_config_json_has(way, tmp_path):
       c = config.Config.from_mapping(got | {'plugins': ()})
     kept = json.loads(json.dumps(files.as_json(c)))
     assert {name: kept[name] for name in want} == want
-    assert old_fields.stored(kept) == kept
+    assert old_fields.current(kept, stored=True) == kept
 
 
 def test_no_value_of_a_field_is_the_word_that_unsets_it():
@@ -227,7 +229,11 @@ def test_no_value_of_a_field_is_the_word_that_unsets_it():
   assert 'none' not in words
 
 
-PRIVATE = ['--config.epsilon=1.0', '--config.delta=1e-4']
+NOISY = {
+  'epsilon': 1.0, 'delta': 1e-4, 'clip_norm': 1.0, 'standardize': False,
+  'algorithm': 'dp_fedavg',
+}  # fmt: skip
+PRIVATE = [f'--config.{name}={value}' for name, value in NOISY.items()]
 
 
 @pytest.mark.parametrize(('way', 'args'), [
@@ -244,14 +250,16 @@ def test_none_does_not_publish_what_it_once_hid(way, args):
   assert fields(QUICK, '--config.public_metrics=none')['public_metrics'] is None
 
 
-def test_the_former_value_is_read_in_stored_runs_alone():
+def test_the_former_value_is_read_in_stored_runs_alone(tmp_path):
   """Catches old runs that no start and no `load` can read."""
   with pytest.raises(config.ConfigError, match="is now called 'hidden'"):
     config.Config(public_metrics='none')
   with pytest.raises(config.ConfigError, match="is now called 'hidden'"):
     config.Config.from_mapping({'public_metrics': 'none'})
-  of = lambda x: {'public_metrics': x, 'sweep': {'public_metrics': [x, 'all']}}
-  assert old_fields.stored(of('none')) == of('hidden')
+  then = NOISY | {'public_metrics': 'none'}
+  (tmp_path / 'config.json').write_text(json.dumps(then))
+  assert same_run.stored_config(tmp_path)['public_metrics'] == 'hidden'
+  assert fl_sketch.load(tmp_path).config.public_metrics == 'hidden'
 
 
 OWN = """

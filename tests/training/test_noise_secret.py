@@ -9,7 +9,7 @@ import stat
 from fl_sketch.experiment import config
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.training import noise_secret
+from fl_sketch.training import noise_secret, workdir
 from fl_sketch.utils import files
 import jax
 import numpy as np
@@ -97,14 +97,64 @@ def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
 def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
   """Catches noise that others know, or that has fewer bits."""
   keep = lambda: noise_secret.keep(entropy.parent.parent, resumed=resumed)
-  for length in 0, 31, 33:
-    entropy.write_bytes(bytes(length))
+  for length in 31, 33:
+    entropy.write_bytes(b'1' * length)
     with pytest.raises(noise_secret.SecretError, match=f'has {length} bytes'):
       keep()
   for mode in 0o640, 0o604, 0o620, 0o601, 0o666:
     entropy.chmod(mode)
     with pytest.raises(noise_secret.SecretError, match=f'mode {mode:o}'):
       keep()
+
+
+@pytest.fixture
+def begun(entropy):
+  """The folder of a run of 3 rounds that has played 2."""
+  folder = entropy.parent.parent
+  (folder / 'config.json').write_text('{"rounds": 3}')
+  (folder / 'metrics.jsonl').write_text('{"round": 1}\n')
+  return folder
+
+
+def test_the_secret_of_a_finished_run_alone_is_deleted(
+  begun, entropy, monkeypatch
+):
+  """Catches a run that cannot resume, bytes on disk, noise of zeros."""
+  before, zeros = entropy.read_bytes(), []
+  with pytest.raises(
+    noise_secret.SecretError, match='has not ended, and could'
+  ):
+    noise_secret.forget(begun)
+  with (
+    workdir.lock(begun),
+    pytest.raises(workdir.WorkdirError, match='is in use'),
+  ):
+    noise_secret.forget(begun, unfinished=True)
+  assert entropy.read_bytes() == before
+  monkeypatch.setattr(os, 'fsync', lambda _: zeros.append(entropy.read_bytes()))
+  (begun / 'summary.json').write_text('{"round": 2}')
+  noise_secret.forget(begun)
+  assert (zeros, entropy.read_bytes()) == ([bytes(32)], b'')
+  assert noise_secret.sentence(begun).endswith('no more rounds are possible.')
+  for content in b'', bytes(32):  # zeros: a crash before it was emptied
+    entropy.write_bytes(content)
+    for resumed in False, True:
+      with pytest.raises(noise_secret.SecretError, match='was deleted, and no'):
+        noise_secret.keep(begun, resumed=resumed)
+
+
+def test_other_secrets_are_deleted_as_one_is_told(begun, tmp_path_factory):
+  """Catches a sweep, or a run that is given up, that keeps its secret."""
+  noise_secret.forget(begun, unfinished=True)
+  assert 'is deleted' in noise_secret.sentence(begun)
+  sweep = tmp_path_factory.mktemp('sweep')
+  with pytest.raises(noise_secret.SecretError, match='has no secret: there is'):
+    noise_secret.forget(sweep)
+  assert noise_secret.sentence(sweep) == ''
+  noise_secret.keep(sweep, resumed=False)
+  (sweep / 'sweep.json').write_text('{}')
+  noise_secret.forget(sweep)
+  assert 'is deleted' in noise_secret.sentence(sweep)
 
 
 @pytest.mark.parametrize('broken', ['fdopen', 'replace'])

@@ -1,7 +1,9 @@
 """Private runs from config to files: what they report, and what they hide."""
 
+import contextlib
 import dataclasses
 import functools
+import io
 import itertools
 import json
 import shutil
@@ -62,10 +64,17 @@ epsilon_of = functools.partial(accounting.compute_epsilon, delta=1e-2)
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def said():
+  """What the run that was never stopped has written to stderr."""
+  return io.StringIO()
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, said):
   """A run that was never stopped."""
   folder = tmp_path_factory.mktemp('whole')
-  return folder, train(folder)
+  with contextlib.redirect_stderr(said):
+    return folder, train(folder)
 
 
 @pytest.fixture
@@ -133,6 +142,19 @@ def test_a_finished_run_needs_no_secret(whole, tmp_path):
   again = train(tmp_path)
   chex.assert_trees_all_equal(again.state, result.state)
   assert not (tmp_path / 'secret').exists()
+
+
+def test_no_round_is_played_after_the_secret_is_deleted(whole, said, cut):
+  """Catches a start that draws noise anew and releases rounds twice."""
+  where = noise_secret.sentence(whole[0])
+  assert f'privacy {whole[0]} --forget_secret' in where
+  assert where in said.getvalue()
+  before = (cut / 'metrics.jsonl').read_bytes()
+  noise_secret.forget(cut)
+  for more in ({}, {'rounds': 6, 'extend': True}):
+    with pytest.raises(noise_secret.SecretError, match='was deleted, and no m'):
+      train(cut, **more)
+  assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
 def forms(number, size):

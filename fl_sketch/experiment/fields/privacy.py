@@ -10,7 +10,7 @@ from fl_sketch.experiment.fields import method, problem
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
-from fl_sketch.utils import fields as f, old_fields
+from fl_sketch.utils import fields as f
 
 # Fields that suit every private config.
 _COMMON = {
@@ -42,10 +42,7 @@ _UNSUPPORTED = (
 )  # fmt: skip
 _Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
 _Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
-_Metrics = Annotated[
-  str,
-  f.choice(('all', 'hidden', 'private'), **old_fields.VALUES['public_metrics']),
-]
+_Metrics = Annotated[str, f.choice(('all', 'hidden', 'private'))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +96,8 @@ class PrivacyFields(method.MethodFields):
 
   def check(self):
     """Refuses privacy fields without a valid privacy analysis."""
+    if self.public_metrics == 'none':  # its old name, also the word for unset
+      raise self.refusal("{public_metrics} is now called 'hidden'; set that.")
     super().check()
     clips = self.is_private or 'clip' in (self.options or {})
     clips = clips or algorithms.REGISTRY.is_own(self.algorithm)  # hp.clip_norm
