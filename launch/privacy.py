@@ -3,14 +3,14 @@
   fl-sketch privacy WORKDIR [--forget_secret [--unfinished]]
 
 Whoever reads WORKDIR/secret/entropy can remove the noise. --forget_secret
-deletes this secret of a finished run or sweep: the guarantee then holds whoever
-reads the disk, and no more rounds are possible. Copies of the file, as in
-backups, must be deleted as well.
+empties it after the last round of a run, or of a sweep, which cannot have more
+rounds then. Copies of the file, as in backups, must be deleted, too.
 """
 
 import sys
 
 from absl import app, flags
+from fl_sketch.training import loaded, noise_secret
 
 from . import begin, define_folders, errors, parse_flags
 
@@ -23,9 +23,6 @@ _UNFINISHED = flags.DEFINE_boolean(
 
 def main(argv):
   """Prints the statement, and where the secret is."""
-  import fl_sketch
-  from fl_sketch.training import noise_secret
-
   begin(argv[:1])
   if len(argv) != 2:
     sys.exit('Name one WORKDIR, the folder of a private run.')
@@ -33,13 +30,12 @@ def main(argv):
     if _FORGET.value:
       noise_secret.forget(argv[1], unfinished=_UNFINISHED.value)
     else:
-      run = fl_sketch.load(argv[1], data_dir=_DATA_DIR.value)
+      run = loaded.load(argv[1], data_dir=_DATA_DIR.value)
       said = run.summary.get('privacy', {}).get('sentence')
       if said is None and run.config.is_private:  # not finished, or older
         said = run.experiment.guarantee.statement.sentence()
       print(said or f'{argv[1]} is not private; set epsilon in its config.')
-  if where := noise_secret.sentence(argv[1]):
-    print(where)
+  print(noise_secret.sentence(argv[1]))
 
 
 if __name__ == '__main__':

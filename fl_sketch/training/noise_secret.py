@@ -96,19 +96,18 @@ def sentence(folder: str | os.PathLike) -> str:
   if not path.exists():
     return ''
   if not path.stat().st_size:
-    return f'The secret in {path} is deleted: no more rounds are possible.'
+    return f'{path} was deleted: no more rounds are possible.'
   return (
-    f'Whoever reads {path} can remove the noise. To delete it (no more rounds '
-    f'are possible then): fl-sketch privacy {folder} --forget_secret'
+    f'Whoever reads {path} can remove the noise. To delete it, if there are no '
+    f'more rounds: fl-sketch privacy {folder} --forget_secret'
   )
 
 
 def forget(folder: str | os.PathLike, *, unfinished: bool = False):
-  """Overwrites the secret of a finished run or sweep, and leaves an empty file.
+  """Overwrites and empties the file of the secret of a finished run or sweep.
 
   Raises:
-    SecretError: there is none, or the run has not ended and `unfinished` is
-      False.
+    SecretError: there is none, or the run has not ended; see `unfinished`.
     WorkdirError: the folder is in use, or cannot be written.
   """
   folder, path = pathlib.Path(folder), pathlib.Path(folder, *_FILE)
@@ -147,15 +146,11 @@ def _draw(path) -> bytes:
 def _read(path) -> bytes:
   entropy = path.read_bytes() if path.exists() else None
   if entropy is None:
-    why = (
-      'is missing: other noise would release some rounds twice. Restore it, or'
-    )
+    why = 'is missing: other noise would release rounds twice. Restore it, or'
   elif (mode := path.stat().st_mode & 0o777) & 0o077:
     why = f'is readable by others (mode {mode:o}): known noise protects nobody;'
   elif not any(entropy):  # zeros, if a crash came before it was emptied
-    why = (
-      'is empty: it was deleted, and no more rounds are possible; init_from can'
-    )
+    why = 'was deleted: no more rounds are possible; init_from can'
   elif len(entropy) != _BYTES:
     why = f'has {len(entropy)} bytes, not {_BYTES}: damaged. Restore it, or'
   else:

@@ -12,10 +12,6 @@ import pytest
 import runs
 from scipy import stats
 
-from tests.training import test_private_runs as private_runs
-
-SAMPLES = private_runs.PRIVATE | private_runs.SAMPLES | {'delta': 1e-5}
-
 das_quadratics = configs.load('das_quadratics')
 
 
@@ -57,20 +53,8 @@ def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
   down_to = {'delta': sampled.delta, 'accountant': sampled.accountant}
   assert sampled.mu == hypothesis_tests.mu(sampled.mechanism, **down_to)
   assert sampled.mu < distance
+  assert (everybody.statement.units, sampled.units) == (100, 100)
   assert 1e-3 < sampled.true_positive_rate < most
-
-
-def test_a_statement_knows_how_many_it_protects():
-  """Catches a delta that is compared with the cohort, or with one client."""
-  stated = lambda **fields: experiment.account(quadratics(**fields)).statement
-  assert (stated().units, stated(cohort=10).units) == (100, 100)
-  small = {'cohort': 10, 'sampling': 'poisson', 'simulated_cohort': 100}
-  assert stated(**small).units == 1000
-  samples = experiment.account(config.Config(**SAMPLES)).statement
-  assert samples.units == 1437  # training samples of the digits
-  for delta, is_weak in ((0.0099, False), (0.01, True)):
-    first = stated(delta=delta).sentence().partition(':')[0]
-    assert (first == 'This guarantee means little') == is_weak
 
 
 def test_a_picture_of_a_trade_off_is_above_guessing_and_ends_at_one():

@@ -107,54 +107,33 @@ def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
       keep()
 
 
-@pytest.fixture
-def begun(entropy):
-  """The folder of a run of 3 rounds that has played 2."""
-  folder = entropy.parent.parent
-  (folder / 'config.json').write_text('{"rounds": 3}')
-  (folder / 'metrics.jsonl').write_text('{"round": 1}\n')
-  return folder
-
-
-def test_the_secret_of_a_finished_run_alone_is_deleted(
-  begun, entropy, monkeypatch
-):
+def test_the_secret_of_what_has_ended_is_deleted(entropy, monkeypatch):
   """Catches a run that cannot resume, bytes on disk, noise of zeros."""
-  before, zeros = entropy.read_bytes(), []
-  with pytest.raises(
-    noise_secret.SecretError, match='has not ended, and could'
-  ):
-    noise_secret.forget(begun)
-  with (
-    workdir.lock(begun),
-    pytest.raises(workdir.WorkdirError, match='is in use'),
-  ):
-    noise_secret.forget(begun, unfinished=True)
+  folder, before, zeros = entropy.parent.parent, entropy.read_bytes(), []
+  refused = lambda text: pytest.raises(ValueError, match=text)
+  (folder / 'config.json').write_text('{"rounds": 3}')
+  (folder / 'metrics.jsonl').write_text('{"round": 2}\n')
+  with refused('has not ended, and could not'):
+    noise_secret.forget(folder)
+  with workdir.lock(folder), refused('is in use'):
+    noise_secret.forget(folder, unfinished=True)
   assert entropy.read_bytes() == before
   monkeypatch.setattr(os, 'fsync', lambda _: zeros.append(entropy.read_bytes()))
-  (begun / 'summary.json').write_text('{"round": 2}')
-  noise_secret.forget(begun)
-  assert (zeros, entropy.read_bytes()) == ([bytes(32)], b'')
-  assert noise_secret.sentence(begun).endswith('no more rounds are possible.')
+  noise_secret.forget(folder, unfinished=True)
+  for name, text in ('summary', '{"round": 2}'), ('sweep', '{}'):
+    entropy.write_bytes(before)
+    (folder / f'{name}.json').write_text(text)
+    noise_secret.forget(folder)
+    assert entropy.read_bytes() == b''
+    (folder / f'{name}.json').unlink()
+  assert zeros == [bytes(32)] * 3
   for content in b'', bytes(32):  # zeros: a crash before it was emptied
     entropy.write_bytes(content)
     for resumed in False, True:
-      with pytest.raises(noise_secret.SecretError, match='was deleted, and no'):
-        noise_secret.keep(begun, resumed=resumed)
-
-
-def test_other_secrets_are_deleted_as_one_is_told(begun, tmp_path_factory):
-  """Catches a sweep, or a run that is given up, that keeps its secret."""
-  noise_secret.forget(begun, unfinished=True)
-  assert 'is deleted' in noise_secret.sentence(begun)
-  sweep = tmp_path_factory.mktemp('sweep')
-  with pytest.raises(noise_secret.SecretError, match='has no secret: there is'):
-    noise_secret.forget(sweep)
-  assert noise_secret.sentence(sweep) == ''
-  noise_secret.keep(sweep, resumed=False)
-  (sweep / 'sweep.json').write_text('{}')
-  noise_secret.forget(sweep)
-  assert 'is deleted' in noise_secret.sentence(sweep)
+      with refused('was deleted: no more rounds are possible; init_from can'):
+        noise_secret.keep(folder, resumed=resumed)
+  with refused('has no secret: there is no'):
+    noise_secret.forget(entropy.parent)
 
 
 @pytest.mark.parametrize('broken', ['fdopen', 'replace'])

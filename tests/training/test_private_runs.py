@@ -1,9 +1,7 @@
 """Private runs from config to files: what they report, and what they hide."""
 
-import contextlib
 import dataclasses
 import functools
-import io
 import itertools
 import json
 import shutil
@@ -64,17 +62,10 @@ epsilon_of = functools.partial(accounting.compute_epsilon, delta=1e-2)
 
 
 @pytest.fixture(scope='module')
-def said():
-  """What the run that was never stopped has written to stderr."""
-  return io.StringIO()
-
-
-@pytest.fixture(scope='module')
-def whole(tmp_path_factory, said):
+def whole(tmp_path_factory):
   """A run that was never stopped."""
   folder = tmp_path_factory.mktemp('whole')
-  with contextlib.redirect_stderr(said):
-    return folder, train(folder)
+  return folder, train(folder)
 
 
 @pytest.fixture
@@ -122,15 +113,20 @@ def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
   assert epsilon == pytest.approx(epsilon_of(clients(6)))
 
 
-@pytest.mark.parametrize('logged', [True, False])
-def test_without_its_secret_a_run_does_not_go_on(logged, cut):
+@pytest.mark.parametrize('way', ['logged', 'not logged', 'forgotten'])
+def test_without_its_secret_a_run_does_not_go_on(way, cut):
   """Also where its checkpoint alone shows that rounds are done."""
-  if not logged:
+  message, rounds = 'is missing', 4
+  if way == 'not logged':
     (cut / 'metrics.jsonl').write_text('')
   before = (cut / 'metrics.jsonl').read_bytes()
-  shutil.rmtree(cut / 'secret')
-  with pytest.raises(noise_secret.SecretError, match='is missing'):
-    train(cut)
+  if way == 'forgotten':  # of a finished run that is trained longer
+    noise_secret.forget(cut)
+    message, rounds = 'was deleted: no more rounds', 6
+  else:
+    shutil.rmtree(cut / 'secret')
+  with pytest.raises(noise_secret.SecretError, match=message):
+    train(cut, rounds=rounds, extend=True)
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
@@ -142,19 +138,6 @@ def test_a_finished_run_needs_no_secret(whole, tmp_path):
   again = train(tmp_path)
   chex.assert_trees_all_equal(again.state, result.state)
   assert not (tmp_path / 'secret').exists()
-
-
-def test_no_round_is_played_after_the_secret_is_deleted(whole, said, cut):
-  """Catches a start that draws noise anew and releases rounds twice."""
-  where = noise_secret.sentence(whole[0])
-  assert f'privacy {whole[0]} --forget_secret' in where
-  assert where in said.getvalue()
-  before = (cut / 'metrics.jsonl').read_bytes()
-  noise_secret.forget(cut)
-  for more in ({}, {'rounds': 6, 'extend': True}):
-    with pytest.raises(noise_secret.SecretError, match='was deleted, and no m'):
-      train(cut, **more)
-  assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
 def forms(number, size):
@@ -218,6 +201,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
   smallest = int(exp.partition.sizes.min())
   privacy = summary(tmp_path)['privacy']
   assert (privacy['trust'], privacy['mechanism']['unit']) == ('local', 'sample')
+  assert privacy['units'] == exp.partition.sizes.sum()
   assert privacy['mechanism']['steps'] == 4 * 2
   assert privacy['mechanism']['sampling_probability'] == 8 / smallest
   # The probability that a batch is cut is far below delta.
