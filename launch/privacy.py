@@ -32,8 +32,9 @@ def main(argv):
     else:
       run = loaded.load(argv[1], data_dir=_DATA_DIR.value)
       said = run.summary.get('privacy', {}).get('sentence')
-      if said is None and run.config.is_private:  # not finished, or older
-        said = run.experiment.guarantee.statement.sentence()
+      private = said is None and run.config.is_private  # not ended, or older
+      if private and (guarantee := run.experiment.guarantee):
+        said = guarantee.statement.sentence()
       print(said or f'{argv[1]} is not private; set epsilon in its config.')
   print(noise_secret.sentence(argv[1]))
 

@@ -98,8 +98,8 @@ def sentence(folder: str | os.PathLike) -> str:
   if not path.stat().st_size:
     return f'{path} was deleted: no more rounds are possible.'
   return (
-    f'Whoever reads {path} can remove the noise. To delete it, if there are no '
-    f'more rounds: fl-sketch privacy {folder} --forget_secret'
+    f'Whoever reads {path} can remove the noise. This deletes it; more rounds '
+    f'are impossible then: fl-sketch privacy {folder} --forget_secret'
   )
 
 
