@@ -40,7 +40,7 @@ def _or_none(kind: str, parser: type[flags.ArgumentParser]) -> Any:
   class Parser(parser):
     def parse(self, argument):
       if str(argument).lower() == 'none':
-        return 'none' if kind == 'str' else None  # a value of public_metrics
+        return None
       try:
         return super().parse(argument)
       except (TypeError, ValueError):

@@ -88,6 +88,8 @@ def main(argv):
       else:
         more = {'extend': _EXTEND.value, 'init_from': _INIT_FROM.value}
         with sinks.opened(_LOG_TO.value, folder, exp.config) as on_row:
+          if exp.guarantee is not None and jax.process_index() == 0:
+            print(exp.guarantee.statement.headline(), flush=True)
           result = training.train(exp, folder, on_row=on_row, **more)
           row, done = result.row, result.finished
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
@@ -97,9 +99,7 @@ def main(argv):
   if jax.process_index() == 0:
     print(reporting.summary_line(row, done), folder)
     if exp.guarantee is not None:
-      of_run = f'{folder}/summary.json, "privacy"'
-      where = of_run if done else 'fl-sketch account'
-      print(exp.guarantee.statement.headline(where))
+      print(exp.guarantee.statement.sentence(f'fl-sketch privacy {folder}'))
   if not done:
     sys.exit(STOPPED)
 
@@ -108,8 +108,9 @@ def _advise(folder: str):
   """Prints and draws what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
-  fields, up, down = configs.fields(), _ADVISE.value, _ADVISE_DOWN.value
+  up, down = _ADVISE.value, _ADVISE_DOWN.value
   with errors.refused():
+    fields = configs.fields()
     c = config_lib.Config.from_mapping(fields | {'sweep': None})
     choices = planning.advise_compression(
       c, up, _DATA_DIR.value, downlink_bytes=down

@@ -120,9 +120,10 @@ def guarantee(
   unit, over_rounds = c.privacy_unit, None
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
+    units = int(np.sum(partition.sizes))
   else:
     stated = at_scale(c)
-    per_round, trust = 1, c.trust or 'central'
+    per_round, trust, units = 1, c.trust or 'central', stated.population
     spec = _clients(stated, releases)
     over_rounds = participation.correlation_of(c)
   sensitivity = 1 if over_rounds is None else over_rounds.sensitivity(c.rounds)
@@ -153,6 +154,7 @@ def guarantee(
     + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
+    units=units,
   )
   return PrivacyGuarantee(
     mechanism, statement, per_round, scale, over_rounds, sensitivity

@@ -2,15 +2,13 @@
 
 from collections.abc import Collection, Mapping
 import functools
-import typing
 from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment.config import checked
 from fl_sketch.experiment.fields import method
 from fl_sketch.experiment.fields.registries import CALLS, REGISTRIES, not_none
-from fl_sketch.utils import fields as field_rules
 
 _OF_CALLS = 'kind', 'contract', 'keep_state'  # beside the options of a factory
 
@@ -26,12 +24,13 @@ def switched(
   ['sketch']
 
   The fields that the command line has `given`, nested ones with a dot, are
-  never left out: one that does not fit is refused later; one that is 'none', if
-  that is no value of it, is unset. Returns the fields
-  without those, and without a sweep over them; and their names.
+  never left out: one that does not fit is refused later; one that is 'none' is
+  unset. Returns the fields without those, and without a sweep over them; and
+  their names.
 
   Raises:
-    ConfigError: there is no algorithm, sketch ... of that name.
+    ConfigError: there is no algorithm, sketch ... of that name, or a private
+      config has public_metrics=none, which would publish all of them.
   """
   clean = lambda x: not_none(x) if isinstance(x, Mapping) else x
   fields = {k: clean(value) for k, value in fields.items()}
@@ -87,11 +86,16 @@ def switched(
 
 def _unset(fields: dict[str, Any], given: Collection[str]):
   """Sets to None what is given as `none`, as a text or a tuple."""
-  hints = typing.get_type_hints(Config, include_extras=True)
+  holders = fields, fields.get('sweep') or {}
+  noise = 'epsilon', 'noise_multiplier'
+  is_private = any(h.get(k) is not None for h in holders for k in noise)
   for path in given:
     *parents, name = path.split('.')
     holder = functools.reduce(lambda x, k: x.get(k) or {}, parents, fields)
-    # Of public_metrics it is a value: unset, everything would be published.
-    is_value = "'none'" in field_rules.allowed(hints.get(path))
-    if f'{holder.get(name)}' in ('none', "('none',)") and not is_value:
+    if f'{holder.get(name)}' in ('none', "('none',)"):
       holder[name] = None
+    if name == 'public_metrics' and holder.get(name) is None and is_private:
+      raise ValueError(
+        f"{path}=none: the value 'none' is now called 'hidden'. Set hidden, or "
+        'all to publish statistics without noise.'
+      )

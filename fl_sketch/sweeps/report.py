@@ -36,7 +36,7 @@ def metric_of(rows: list[Row]) -> str:
 
   Raises:
     ValueError: points that did not diverge have none of them, as private ones
-      with public_metrics='none' and without test data.
+      with public_metrics='hidden' and without test data.
   """
   names = [m for m in _METRICS if any(m in r for r in rows)]
   if not names and not all(row['diverged'] for row in rows):

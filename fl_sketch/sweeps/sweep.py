@@ -101,6 +101,8 @@ def run(
     # A folder's points may be older than some of the swept fields.
     rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
     files.report(rows)
+    if said := noise_secret.sentence(folder):
+      bars.note(said)
     return rows
 
 

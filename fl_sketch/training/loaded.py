@@ -22,7 +22,7 @@ from fl_sketch.training import (
   saved_params,
   workdir,
 )
-from fl_sketch.utils import display, extras
+from fl_sketch.utils import display, extras, old_fields
 import jax
 import numpy as np
 
@@ -63,6 +63,7 @@ def load(
     raise workdir.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
+  fields = old_fields.current(fields, stored=True)
   # The file of its initial parameters may be gone.
   config = config_lib.Config.from_mapping({**fields, 'pretrained': None})
   object.__setattr__(config, 'pretrained', fields.get('pretrained'))

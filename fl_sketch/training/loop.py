@@ -227,7 +227,8 @@ class _Loop:
     if jax.process_index() > 0 or not (self.keeps_files and has_rows):
       return
     if result.finished:
-      if said := traffic.sentence_of(result.left_out, exp.config.rounds):
+      left_out = traffic.sentence_of(result.left_out, exp.config.rounds)
+      for said in filter(None, (left_out, noise_secret.sentence(folder))):
         progress_lib.note(said)
       about = log_lib.privacy_summary(exp) | self.best.summary()
       about['parameters'] = models.num_params(exp.params)

@@ -9,12 +9,13 @@ import secrets
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
-from fl_sketch.training import identity, same_run
+from fl_sketch.training import identity, same_run, workdir
 from fl_sketch.utils import files
 import jax
 import numpy as np
 
 _BYTES = generators.ROOT_BYTES
+_FILE = 'secret', 'entropy'
 
 
 class SecretError(ValueError):
@@ -70,10 +71,10 @@ def keep(
   the secret: different owners share no randomness.
 
   Raises:
-    SecretError: a resumed run has none, it is not 32 bytes long, others can
-      read it, or there is no permission to read or write it.
+    SecretError: a resumed run has none, `forget` has deleted it, it is not 32
+      bytes long, others can read it, or there is no permission for it.
   """
-  path = pathlib.Path(folder) / 'secret' / 'entropy'
+  path = pathlib.Path(folder, *_FILE)
   error, digest = None, bytes(_BYTES)
   if jax.process_index() == 0:  # it reads for all of them
     try:
@@ -87,6 +88,43 @@ def keep(
     raise error or SecretError(f'Process 0 cannot read {path}.')
   shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
   return generators.roots(shared.tobytes())
+
+
+def sentence(folder: str | os.PathLike) -> str:
+  """Says where the secret of a run is, or that it is deleted; '' without."""
+  path = pathlib.Path(folder, *_FILE)
+  if not path.exists():
+    return ''
+  if not path.stat().st_size:
+    return f'{path} was deleted: no more rounds are possible.'
+  return (
+    f'Whoever reads {path} can remove the noise. This deletes it; more rounds '
+    f'are impossible then: fl-sketch privacy {folder} --forget_secret'
+  )
+
+
+def forget(folder: str | os.PathLike, *, unfinished: bool = False):
+  """Overwrites and empties the file of the secret of a finished run or sweep.
+
+  Raises:
+    SecretError: there is none, or the run has not ended; see `unfinished`.
+    WorkdirError: the folder is in use, or cannot be written.
+  """
+  folder, path = pathlib.Path(folder), pathlib.Path(folder, *_FILE)
+  with workdir.lock(folder):
+    if not path.exists():
+      raise SecretError(f'{folder} has no secret: there is no {path}.')
+    rounds = (same_run.stored_config(folder) or {}).get('rounds', 0)
+    ended = (folder / 'sweep.json').exists()
+    if not (unfinished or ended or workdir.is_finished(folder, rounds)):
+      raise SecretError(
+        f'{folder} has not ended, and could not resume without {path}. Finish '
+        'it, or set unfinished (--unfinished).'
+      )
+    with open(path, 'r+b', buffering=0) as file:
+      file.write(bytes(_BYTES))
+      os.fsync(file.fileno())
+      file.truncate(0)
 
 
 def _digest(entropy: bytes, owner: str) -> bytes:
@@ -106,20 +144,15 @@ def _draw(path) -> bytes:
 
 
 def _read(path) -> bytes:
-  if not path.exists():
-    raise SecretError(
-      f'{path} is missing: other noise would release some rounds twice. '
-      'Restore it, or start in another workdir.'
-    )
-  if path.stat().st_mode & 0o077:
-    raise SecretError(
-      f'{path} is readable by others (mode {path.stat().st_mode & 0o777:o}): '
-      'known noise protects nobody. Start in another workdir.'
-    )
-  entropy = path.read_bytes()
-  if len(entropy) != _BYTES:
-    raise SecretError(
-      f'{path} has {len(entropy)} bytes, not {_BYTES}: it is damaged. Restore '
-      'it, or start in another workdir.'
-    )
-  return entropy
+  entropy = path.read_bytes() if path.exists() else None
+  if entropy is None:
+    why = 'is missing: other noise would release rounds twice. Restore it, or'
+  elif (mode := path.stat().st_mode & 0o777) & 0o077:
+    why = f'is readable by others (mode {mode:o}): known noise protects nobody;'
+  elif not any(entropy):  # zeros, if a crash came before it was emptied
+    why = 'was deleted: no more rounds are possible; init_from can'
+  elif len(entropy) != _BYTES:
+    why = f'has {len(entropy)} bytes, not {_BYTES}: damaged. Restore it, or'
+  else:
+    return entropy
+  raise SecretError(f'{path} {why} start in another workdir.')

@@ -108,7 +108,7 @@ def stored_config(
   if then is None:
     return None
   if kind is config_lib.Config:
-    then = old_fields.current(then)
+    then = old_fields.current(then, stored=True)
   return files.as_json(kind()) | then
 
 

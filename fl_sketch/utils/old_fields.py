@@ -36,11 +36,13 @@ LOSSES = {'classes': 'cross_entropy', 'labels': 'multilabel'}
 _FLAG = '--config.'
 
 
-def current(fields: Mapping[str, Any]) -> dict[str, Any]:
+def current(
+  fields: Mapping[str, Any], *, stored: bool = False
+) -> dict[str, Any]:
   """Returns the fields of a config under their current names.
 
   Each old name gives one warning. An old field that is None is left out, as is
-  one that was removed.
+  one that was removed. In a `stored` config.json an old value is the new one.
 
   >>> import warnings
   >>> with warnings.catch_warnings(action='ignore'):
@@ -48,6 +50,8 @@ def current(fields: Mapping[str, Any]) -> dict[str, Any]:
   {'downlink_codec': {'kind': 'eden', 'num_coordinates': 4}}
   """
   found = dict(fields)
+  if stored and found.get('public_metrics') == 'none':
+    found['public_metrics'] = 'hidden'
   for name, why in REMOVED.items():
     if found.pop(name, None) is not None:
       warnings.warn(f'{name} has no effect: {why}.', FutureWarning, 4)

@@ -187,7 +187,7 @@ def training_score(run: PointRun) -> float:
   are read.
 
   Raises:
-    ValueError: its rows have no training loss, as with public_metrics='none'.
+    ValueError: its rows have no training loss, as with public_metrics='hidden'.
   """
   if not run.diverged and not len(run.curve('train_loss')[1]):
     raise ValueError(

@@ -53,6 +53,7 @@ def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
   down_to = {'delta': sampled.delta, 'accountant': sampled.accountant}
   assert sampled.mu == hypothesis_tests.mu(sampled.mechanism, **down_to)
   assert sampled.mu < distance
+  assert (everybody.statement.units, sampled.units) == (100, 100)
   assert 1e-3 < sampled.true_positive_rate < most
 
 

@@ -103,11 +103,11 @@ def test_every_file_with_statistics_is_named(tmp_path):
 
 def test_statistics_that_are_left_out_are_not_called_public():
   """Catches the caveat of all statistics where there are none of them."""
-  for kind in ('none', 'private'):
+  for kind in ('hidden', 'private'):
     text = text_of(public_metrics=kind)
     assert 'Of the simulation, without noise' not in text
     assert 'problem.json' in text
     assert 'seconds' in text
-  kept = text_of(public_metrics='none', **EVERYONE | RESIDUALS)
+  kept = text_of(public_metrics='hidden', **EVERYONE | RESIDUALS)
   assert 'client_rows' in kept
-  assert 'client_rows' not in text_of(public_metrics='none')
+  assert 'client_rows' not in text_of(public_metrics='hidden')

@@ -55,6 +55,7 @@ def test_a_simulation_says_that_it_is_none_of_private():
   guarantee = experiment.account(quadratics(**SIMULATED))
   statement = guarantee.statement
   assert statement.noise == 'simulated: not private'
+  assert statement.units == 50000
   sentence = statement.sentence()
   assert sentence.startswith('Not private: its cohort is simulated')
   assert 'a cohort of 1000 clients of 50000 by 20 of 1000' in sentence

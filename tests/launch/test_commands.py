@@ -4,11 +4,15 @@ import re
 import sys
 
 from absl import flags
+from fl_sketch import experiment
 from fl_sketch.experiment import config, listing
+from fl_sketch.training import identity, noise_secret, workdir
 from fl_sketch.utils import __version__
 from launch import __main__ as command_line
 import pytest
 import runs
+
+from tests.training.test_private_runs import PRIVATE
 
 COMMANDS = sorted(
   path.stem
@@ -113,3 +117,37 @@ def test_programs_do_not_share_flags():
   assert done.stdout.startswith('S0-X1 ')
   assert runs.command('reproduce').returncode == 1
   assert sorted(flags.FLAGS) == sorted(before)
+
+
+def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
+  """Catches a statement that is cut off, or --forget_secret that deletes none.
+
+  Of a run that has not ended the statement is made again.
+  """
+  exp = experiment.build(PRIVATE)
+  begun = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
+  begun.begin(0)
+  begun.close()
+  noise_secret.keep(tmp_path, resumed=False)
+  printed = lambda *flags: runs.command('privacy', str(tmp_path), *flags)
+  whole, where = exp.guarantee.statement.sentence(), f'{tmp_path} --forget_s'
+  assert printed().stdout.startswith(f'{whole}\nWhoever reads')
+  assert 'Finish it, or set unfinished' in printed('--forget_secret').stderr
+  (tmp_path / 'summary.json').write_text('{"privacy": {"sentence": "All."}}')
+  assert re.match(f'All.\n.* {where}', printed().stdout)
+  done = printed('--forget_secret', '--unfinished').stdout
+  assert done.endswith('was deleted: no more rounds are possible.\n')
+
+
+@pytest.mark.nightly
+def test_a_private_run_begins_and_ends_with_its_guarantee(tmp_path):
+  """Catches 1,300 characters, or a guarantee that is told after the rounds."""
+  flags = '--config=configs/quickstart.py:private,quick', '--config.delta=0.02'
+  ran = runs.command('train', *flags, f'--workdir={tmp_path}')
+  weak, promise, done, *end = ran.stdout.splitlines()
+  assert weak.startswith('This guarantee means little: delta=0.02 is the share')
+  assert promise.startswith('(6, 0.02)-differential privacy of one client (')
+  assert done.startswith('Done after 20 rounds')
+  assert (len(end), end[:2]) == (5, [weak, promise])
+  assert end[-1].endswith(f': fl-sketch privacy {tmp_path}')
+  assert noise_secret.sentence(tmp_path) in ran.stderr

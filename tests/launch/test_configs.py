@@ -1,12 +1,18 @@
 """Configs are found by name and by path, in every program alike."""
 
 import contextlib
+import json
 import shutil
 import sys
+import typing
 from unittest import mock
 
+import fl_sketch
 from fl_sketch import sweeps
 from fl_sketch.experiment import config
+from fl_sketch.experiment.fields import registries
+from fl_sketch.training import same_run
+from fl_sketch.utils import fields as field_rules, files
 from launch import configs, parse_flags
 import pytest
 import runs
@@ -133,9 +139,6 @@ TABLE = {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
   (['dataset_options=none', 'model_options.widths=none', 'keep_best=None',
     'sweep=none'], '',
     {'dataset_options': None, 'keep_best': None, 'model_options': None}),
-  # A value of this one field, which would else publish everything.
-  (['public_metrics=none', 'epsilon=1.0', 'delta=1e-4', 'clip_norm=1.0',
-    'standardize=false'], '', {'public_metrics': 'none'}),
   (['local_optimizer=adamw(b2=0.9)'], '',
     {'local_optimizer': {'kind': 'adamw', 'b2': 0.9}}),
 ])  # fmt: skip
@@ -151,6 +154,104 @@ def test_parts_are_switched_and_unset(args, left_out, want, capsys):
       assert not any(got[name].values())
     else:
       assert getattr(plain(kept), name) == value
+
+
+# By type, at its edges; a field has those that its rules allow.
+EDGES = {
+  bool: (True, False),
+  int: (0, 1, 2**31),
+  float: (0.0, 1e-30, 0.5, 1.0, 1e30),
+  str: ('test_loss', '0:5', __file__, 'Some'),
+}
+NAMED = {
+  'algorithm': ('safl', 'fedavg'), 'dataset': ('digits', 'mnist'),
+  'model': ('mlp', 'linear'), 'server_optimizer': ('adam', 'sgd'),
+}  # fmt: skip
+HINTS = typing.get_type_hints(config.Config, include_extras=True)
+PLAIN = [x for x in HINTS if x not in (*registries.MAPPINGS, 'plugins')]
+
+
+def choices(hint):
+  rules = field_rules._types_and_rules(hint)[1]
+  return [name for rule in rules for name in rule.names]
+
+
+def allowed(name):
+  hint = HINTS[name]
+  edges = NAMED.get(name) or EDGES[field_rules.plain_type(hint)]
+  for value in (None, *choices(hint), *edges):
+    if (name, value) != ('public_metrics', None):  # the flag is refused
+      with contextlib.suppress(ValueError):
+        field_rules.check_option(name, value, hint)
+        yield value
+
+
+@pytest.mark.parametrize('way', ['flags', 'file', 'sweep'])
+def test_what_is_written_is_what_config_json_has(way, tmp_path):
+  """Catches a value of a field that is read as another, or a choice 'none'."""
+  values = {name: [*allowed(name)] for name in PLAIN}
+  for i in range(max(map(len, values.values()))):
+    want = {name: some[i % len(some)] for name, some in values.items()}
+    args, path = [f'--config.{k}={v}' for k, v in want.items()], QUICK
+    if way == 'sweep':
+      args = [f'--config.sweep.{k}={(v, "x")!r}' for k, v in want.items()]
+    if way == 'file':
+      lines = ''.join(f'\n  c.{k} = {v!r}' for k, v in want.items())
+      args, path = [], tmp_path / f'own{i}.py'
+      path.write_text(f'{FILE}{lines}\n  return c')
+    got = fields(str(path), *args)
+    if way == 'sweep':
+      assert {k: v[0] for k, v in got['sweep'].items() if k in want} == want
+      continue
+    with mock.patch.object(config.Config, 'check'):  # of combinations
+      kept = files.as_json(config.Config.from_mapping(got | {'plugins': ()}))
+    assert {name: kept[name] for name in want} == want
+  options = [
+    parameter.annotation
+    for _, parts in registries.REGISTRIES.values()
+    for name in parts.names()
+    for parameter in parts.options(name).values()
+  ]
+  words = {
+    x.lower() for hint in (*HINTS.values(), *options) for x in choices(hint)
+  }
+  assert (len(words) > 40, 'none' in words) == (True, False)
+
+
+FILE = 'from . import new\ndef get_config():\n  c = new()'
+NOISY = {
+  'epsilon': 1.0, 'delta': 1e-4, 'clip_norm': 1.0, 'standardize': False,
+  'algorithm': 'dp_fedavg',
+}  # fmt: skip
+PRIVATE = [f'--config.{name}={value}' for name, value in NOISY.items()]
+
+
+@pytest.mark.parametrize('args', [
+  ['--config.public_metrics=none'],
+  ['--config.public_metrics', 'None'],
+  ["--config.sweep.public_metrics=('none',)"],
+  ['--config.epsilon=none', '--config.sweep.epsilon=1.0',
+    '--config.public_metrics=none'],
+])  # fmt: skip
+def test_none_does_not_publish_what_it_once_hid(args):
+  """Catches a flag that unset the field, which publishes everything."""
+  with pytest.raises(config.ConfigError, match="now called 'hidden'"):
+    fields(QUICK, *PRIVATE, *args)
+  assert fields(QUICK, '--config.public_metrics=none')['public_metrics'] is None
+
+
+def test_the_former_value_is_read_in_stored_runs_alone(tmp_path):
+  """Catches old runs that no start and no `load` can read."""
+  then = NOISY | {'public_metrics': 'none'}
+  for make in (
+    config.Config.from_mapping,
+    lambda fields: config.Config(**fields),
+  ):
+    with pytest.raises(config.ConfigError, match="is now called 'hidden'"):
+      make(then)
+  (tmp_path / 'config.json').write_text(json.dumps(then))
+  assert same_run.stored_config(tmp_path)['public_metrics'] == 'hidden'
+  assert fl_sketch.load(tmp_path).config.public_metrics == 'hidden'
 
 
 OWN = """

@@ -97,26 +97,43 @@ def test_a_statement_is_plain_json():
     assert 'add_or_remove_one' in json.dumps(plain)
 
 
-def test_a_statement_says_for_whom_against_whom_and_whether():
-  sentence = statement(trust='local', caveats=('Mind.',)).sentence()
-  assert '(5, 1e-05)' in sentence
-  assert 'one client (add or remove one)' in sentence
-  assert 'the server included' in sentence
-  assert sentence.endswith('Mind.')
-  assert statement(epsilon=INF).sentence().startswith('Not private')
-  reproducible = statement(noise=statements.NOISE[1]).sentence()
-  assert reproducible.startswith('Not private: noise_seed fixes')
-
-
-def test_a_headline_is_short_and_keeps_what_is_not_private():
+@pytest.mark.parametrize(('fields', 'begins'), [
+  ({}, '(5, 1e-05)-'),
+  ({'mu': 0.5, 'true_positive_rate': 0.0043}, '(5, 1e-05)-'),
+  ({'noise': statements.NOISE[1]}, 'Not private: noise_seed fixes the noise.'),
+  ({'epsilon': INF}, 'Not private: (inf, 1e-05)-'),
+])  # fmt: skip
+def test_a_statement_says_for_whom_against_whom_and_whether(fields, begins):
   """Catches 1,300 characters in the console, and a lost "Not private"."""
-  for fields in ({}, {'noise': statements.NOISE[1]}, {'epsilon': INF}):
-    whole = statement(caveats=('Mind.' * 200, 'And this.'), **fields)
-    first, rest = whole.headline('in a file').split('\n')
-    assert whole.sentence().startswith(first)
-    assert first.startswith('Not private') == bool(fields)
-    assert 'differential privacy' in first
-    assert (len(first) < 260, rest[-12:]) == (True, '2: in a file')
+  whole = statement(caveats=('Mind.' * 200, 'And this.'), **fields)
+  first, *rest, last = whole.sentence('in a file').split('\n')
+  assert first == whole.headline()
+  assert first.startswith(begins)
+  of_whom = 'of one client (add or remove one) against anyone but the trusted s'
+  assert of_whom in first
+  assert 'the server included' in statement(trust='local').headline()
+  assert rest[0] == 'Computed by PLD: 1 steps, sampling full.'
+  assert last == 'Conditions and caveats, 2: in a file'
+  assert (len(rest) <= 2, len(first) < 200) == (True, True)
+  lines = [first, *rest, *whole.caveats]
+  assert whole.as_dict()['sentence'].split('\n') == lines
+
+
+@pytest.mark.parametrize('units', [None, 1, 49, 10**6])
+@pytest.mark.parametrize('delta', [1e-9, 1e-6, 1 / 49, 0.5, 1 - 1e-9])
+@pytest.mark.parametrize('epsilon', [0.0, 10.0, 10.01, 1e6, INF])
+def test_what_means_little_is_said_first(epsilon, delta, units):
+  """Catches epsilon = 10^6, or delta >= 1 / clients, stated like any other."""
+  one = statement(epsilon, delta, units=units)
+  *weak, promise = one.headline().split('\n')
+  share = delta >= 0.01 or (units is not None and delta >= 1 / units)
+  assert len(weak) == (epsilon < INF and (epsilon > 10 or share))
+  assert f'({epsilon:.4g}, {delta:.3g})-differential' in promise
+  for line in weak:
+    assert line.startswith('This guarantee means little: ')
+    assert (f'share of {units or "all"} clients' in line) == share
+    assert (f'epsilon={epsilon:.4g} allows' in line) == (epsilon > 10)
+    assert len(line) < 200
 
 
 def test_a_statement_says_what_a_test_can_tell():

@@ -9,7 +9,7 @@ import stat
 from fl_sketch.experiment import config
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.training import noise_secret
+from fl_sketch.training import noise_secret, workdir
 from fl_sketch.utils import files
 import jax
 import numpy as np
@@ -97,14 +97,43 @@ def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
 def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
   """Catches noise that others know, or that has fewer bits."""
   keep = lambda: noise_secret.keep(entropy.parent.parent, resumed=resumed)
-  for length in 0, 31, 33:
-    entropy.write_bytes(bytes(length))
+  for length in 31, 33:
+    entropy.write_bytes(b'1' * length)
     with pytest.raises(noise_secret.SecretError, match=f'has {length} bytes'):
       keep()
   for mode in 0o640, 0o604, 0o620, 0o601, 0o666:
     entropy.chmod(mode)
     with pytest.raises(noise_secret.SecretError, match=f'mode {mode:o}'):
       keep()
+
+
+def test_the_secret_of_what_has_ended_is_deleted(entropy, monkeypatch):
+  """Catches a run that cannot resume, bytes on disk, noise of zeros."""
+  folder, before, zeros = entropy.parent.parent, entropy.read_bytes(), []
+  refused = lambda text: pytest.raises(ValueError, match=text)
+  (folder / 'config.json').write_text('{"rounds": 3}')
+  (folder / 'metrics.jsonl').write_text('{"round": 2}\n')
+  with refused('has not ended, and could not'):
+    noise_secret.forget(folder)
+  with workdir.lock(folder), refused('is in use'):
+    noise_secret.forget(folder, unfinished=True)
+  assert entropy.read_bytes() == before
+  monkeypatch.setattr(os, 'fsync', lambda _: zeros.append(entropy.read_bytes()))
+  noise_secret.forget(folder, unfinished=True)
+  for name, text in ('summary', '{"round": 2}'), ('sweep', '{}'):
+    entropy.write_bytes(before)
+    (folder / f'{name}.json').write_text(text)
+    noise_secret.forget(folder)
+    assert entropy.read_bytes() == b''
+    (folder / f'{name}.json').unlink()
+  assert zeros == [bytes(32)] * 3
+  for content in b'', bytes(32):  # zeros: a crash before it was emptied
+    entropy.write_bytes(content)
+    for resumed in False, True:
+      with refused('was deleted: no more rounds are possible; init_from can'):
+        noise_secret.keep(folder, resumed=resumed)
+  with refused('has no secret: there is no'):
+    noise_secret.forget(entropy.parent)
 
 
 @pytest.mark.parametrize('broken', ['fdopen', 'replace'])

@@ -178,7 +178,7 @@ def test_a_run_logs_and_draws_them(texts, tmp_path):
   assert (folder / 'clients.png').exists()
 
 
-@pytest.mark.parametrize('kind', ['all', 'none', 'private'])
+@pytest.mark.parametrize('kind', ['all', 'hidden', 'private'])
 def test_a_private_run_leaves_them_out_as_it_says(kind):
   """Catches statistics of clients without noise, and without a caveat."""
   fields = FIELDS | PRIVATE | {'algorithm': 'dp_fedavg'}

@@ -113,15 +113,20 @@ def test_more_rounds_of_the_same_noise_cost_more(whole, cut):
   assert epsilon == pytest.approx(epsilon_of(clients(6)))
 
 
-@pytest.mark.parametrize('logged', [True, False])
-def test_without_its_secret_a_run_does_not_go_on(logged, cut):
+@pytest.mark.parametrize('way', ['logged', 'not logged', 'forgotten'])
+def test_without_its_secret_a_run_does_not_go_on(way, cut):
   """Also where its checkpoint alone shows that rounds are done."""
-  if not logged:
+  message, rounds = 'is missing', 4
+  if way == 'not logged':
     (cut / 'metrics.jsonl').write_text('')
   before = (cut / 'metrics.jsonl').read_bytes()
-  shutil.rmtree(cut / 'secret')
-  with pytest.raises(noise_secret.SecretError, match='is missing'):
-    train(cut)
+  if way == 'forgotten':  # of a finished run that is trained longer
+    noise_secret.forget(cut)
+    message, rounds = 'was deleted: no more rounds', 6
+  else:
+    shutil.rmtree(cut / 'secret')
+  with pytest.raises(noise_secret.SecretError, match=message):
+    train(cut, rounds=rounds, extend=True)
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
 
@@ -196,6 +201,7 @@ def test_private_samples_from_config_to_summary(tmp_path):
   smallest = int(exp.partition.sizes.min())
   privacy = summary(tmp_path)['privacy']
   assert (privacy['trust'], privacy['mechanism']['unit']) == ('local', 'sample')
+  assert privacy['units'] == exp.partition.sizes.sum()
   assert privacy['mechanism']['steps'] == 4 * 2
   assert privacy['mechanism']['sampling_probability'] == 8 / smallest
   # The probability that a batch is cut is far below delta.

@@ -31,7 +31,7 @@ FIELDS = PRIVATE | {
   'rounds': 6, 'eval_every': 2, 'checkpoint_every': 2, 'client_holdout': 0.3,
   'dropout': 0.2, 'keep_best': 'test_loss', 'noise_seed': 1,
 }  # fmt: skip
-NONE = FIELDS | {'public_metrics': 'none'}
+NONE = FIELDS | {'public_metrics': 'hidden'}
 LABELS = np.arange(12) % 2
 OTHERS = [CLIENTS[0] | {'x': changed(CLIENTS[0]['x'], 0)}, *CLIENTS[1:]]
 
@@ -64,7 +64,7 @@ def play(tmp_path_factory):
 @pytest.mark.nightly
 def test_rows_of_each_kind(play):
   """Catches a statistic in rows that were asked to have none, or lost ones."""
-  every, none, private = (rows(play(k)) for k in ('all', 'none', 'private'))
+  every, none, private = (rows(play(k)) for k in ('all', 'hidden', 'private'))
   others = [{n for n in r if n.startswith('client_')} for r in every]
   assert any(others)
   for i, row in enumerate(every):
@@ -78,7 +78,7 @@ def test_rows_of_each_kind(play):
 
 def test_a_run_without_statistics_has_no_name_of_one(play):
   """Catches a row, a summary or a picture of clients; walks over the files."""
-  folder, names = play('none'), ['train_loss', 'participants', '_clients']
+  folder, names = play('hidden'), ['train_loss', 'participants', '_clients']
   texts = [*folder.glob('*.json*'), *folder.glob('tensorboard/*')]
   assert {'metrics.jsonl', 'summary.json'} < {p.name for p in texts}
   for path in texts:
@@ -94,7 +94,7 @@ def test_a_run_without_statistics_has_no_name_of_one(play):
 @pytest.mark.nightly
 def test_no_file_has_a_statistic_that_was_left_out(play):
   """Walks over the files. Catches a copy: a summary, a sink, a figure."""
-  shown, hidden = play('all'), play('none')
+  shown, hidden = play('all'), play('hidden')
   losses = {json.dumps(row['train_loss']).encode() for row in rows(shown)}
   bits = {np.float32(row['train_loss']).tobytes() for row in rows(shown)}
   found = {}
@@ -114,7 +114,7 @@ def test_no_file_has_a_statistic_that_was_left_out(play):
 @pytest.mark.nightly
 def test_what_is_left_depends_on_models_alone(play):
   """Catches bytes, a ledger or counts that show who took part."""
-  one, other = play('none'), play('none', noise_seed=2)
+  one, other = play('hidden'), play('hidden', noise_seed=2)
   keep = lambda row: {k: v for k, v in row.items() if 'test_' not in k}
   assert [*map(keep, rows(one))] == [*map(keep, rows(other))]
   every = [play('all', noise_seed=s) for s in (1, 2)]
@@ -147,7 +147,7 @@ def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(play):
   """Catches totals of another law than that of the run's cohorts."""
   exp = problem(fields=NONE)
   ledger = traffic.Ledger.empty(3, log.empty_ledger(exp).dense)
-  for number, row in enumerate(rows(play('none'))):
+  for number, row in enumerate(rows(play('hidden'))):
     ids, weight, outcome = sampler.selection(exp.config, number, 0)
     charged = ledger.charge(ids, weight, 16, 16, outcome)
     assert {n: row[n] for n in BYTES} == {n: charged[n] for n in BYTES}
@@ -159,7 +159,7 @@ def test_data_change_nothing_but_models_and_digests(play):
 
   The digests of problem.json do, as the statement says.
   """
-  one, other = play('none'), play('none', other_data=True)
+  one, other = play('hidden'), play('hidden', other_data=True)
   named = {'metrics.jsonl', 'summary.json', 'checkpoints', 'best'}
   named |= {'tensorboard', *(p.name for p in one.glob('*.png'))}
   differ = set()
@@ -218,7 +218,7 @@ def test_a_calibrated_run_pays_for_its_statistics_from_its_epsilon():
 
 def test_another_kind_is_another_run(play, tmp_path):
   """Catches rounds that are released twice, with and without statistics."""
-  shutil.copytree(play('none'), tmp_path / 'run')
+  shutil.copytree(play('hidden'), tmp_path / 'run')
   with pytest.raises(workdir.WorkdirError, match='public_metrics: '):
     training.train(problem(), tmp_path / 'run', progress=False)
 
@@ -267,7 +267,7 @@ def test_rates_are_not_tuned_by_a_loss_that_is_not_there(tmp_path):
 @pytest.mark.nightly
 def test_a_sweep_ranks_its_points_by_test_metrics(tmp_path):
   """Catches a sweep that needs a training loss, or shows that of its points."""
-  fields = DIGITS | {'rounds': 2, 'public_metrics': 'none'}
+  fields = DIGITS | {'rounds': 2, 'public_metrics': 'hidden'}
   fields |= {'sweep': {'client_lr': (0.1, 0.2)}}
   found = sweeps.run(fields, tmp_path, progress=False)
   assert found[0]['test_accuracy'] >= 0

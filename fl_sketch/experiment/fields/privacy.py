@@ -42,7 +42,7 @@ _UNSUPPORTED = (
 )  # fmt: skip
 _Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
 _Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
-_Metrics = Annotated[str, f.choice(('all', 'none', 'private'))]
+_Metrics = Annotated[str, f.choice(('all', 'hidden', 'private'))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +72,8 @@ class PrivacyFields(method.MethodFields):
   noise_seed: f.Size | None = None  # for tests: no privacy if it is known
   # larger cohort whose noise and statement are used: a simulation, not private
   simulated_cohort: f.Count | None = None
-  # statistics of the clients in rows and figures: all, without noise; none;
-  # private, with noise that is accounted for
+  # statistics of the clients in rows and figures: all, without noise; hidden:
+  # there are none; private, with noise that is accounted for
   public_metrics: _Metrics | None = None
   metrics_share: f.Fraction | None = None  # of 1 / z^2 (default 0.05)
   loss_bound: f.Positive | None = None  # of private metrics (default 5)
@@ -96,6 +96,8 @@ class PrivacyFields(method.MethodFields):
 
   def check(self):
     """Refuses privacy fields without a valid privacy analysis."""
+    if self.public_metrics == 'none':  # its old name, also the word for unset
+      raise self.refusal("{public_metrics} is now called 'hidden'; set that.")
     super().check()
     clips = self.is_private or 'clip' in (self.options or {})
     clips = clips or algorithms.REGISTRY.is_own(self.algorithm)  # hp.clip_norm
@@ -275,7 +277,7 @@ class PrivacyFields(method.MethodFields):
     if self.public_metrics == 'private':
       raise self.refusal(
         '{public_metrics} is not supported by {algorithm}, whose server adds '
-        "no noise; set public_metrics='none'."
+        "no noise; set public_metrics='hidden'."
       )
     if self.adjacency == 'add_or_remove_one':
       raise self.refusal(

@@ -21,6 +21,12 @@ _TRUST = {
   'local': 'everyone, the server included',
 }
 
+# Beyond these a guarantee means little. At even odds a test may be right
+# e^epsilon times for each error, 22,000 times at 10, up to which Ponomareva et
+# al. (arXiv:2303.00654) call a guarantee reasonable. To show all data of each
+# unit with probability delta satisfies any epsilon.
+_LARGE_EPSILON, _LARGE_DELTA = 10, 0.01
+
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyStatement:
@@ -37,6 +43,7 @@ class PrivacyStatement:
   # The largest of any test of whether a unit took part, at a false-positive
   # rate of 1e-3; None, like mu, if it was not computed.
   true_positive_rate: float | None = None
+  units: int | None = None  # clients or samples of the population
 
   def __post_init__(self):
     checks.choice('trust', self.trust, types.TRUSTS)
@@ -46,29 +53,49 @@ class PrivacyStatement:
       raise ValueError(f'epsilon={self.epsilon} is no guarantee; use >= 0.')
 
   def as_dict(self) -> dict[str, Any]:
-    """Return values for JSON: enums as their values, infinity as 'inf'."""
-    return {k: types.plain(v) for k, v in dataclasses.asdict(self).items()}
+    """Return values for JSON and the `sentence`; infinity is 'inf'."""
+    values = {k: types.plain(v) for k, v in dataclasses.asdict(self).items()}
+    return values | {'sentence': self.sentence()}
 
-  def sentence(self) -> str:
-    """Return the statement in one to three plain lines."""
+  def sentence(self, where: str = '') -> str:
+    """Return the statement; of its caveats `where` they are, if given."""
+    part = types.parts_of(self.mechanism)[0]
+    found = f'Computed by {self.accountant.upper()}: {_sampling(part)}.'
+    short = f'Conditions and caveats, {len(self.caveats)}: {where}'
+    rest = (short,) if where else self.caveats
+    return '\n'.join(
+      filter(None, (self.headline(), found, self._tests(part), *rest))
+    )
+
+  def headline(self) -> str:
+    """Return epsilon, delta, neighbours and trust, after any `weakness`."""
     part = types.parts_of(self.mechanism)[0]
     relation = part.adjacency.value.replace('_', ' ')
     promise = (
       f'({self.epsilon:.4g}, {self.delta:.3g})-differential privacy of one '
-      f'{part.unit} ({relation}) against {_TRUST[self.trust]}, by '
-      f'{self.accountant.upper()}; {_sampling(part)}.'
+      f'{part.unit} ({relation}) against {_TRUST[self.trust]}.'
     )
     if self.noise in _NOT:
       promise = f'{_NOT[self.noise]} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
-    lines = [promise, self._tests(part), ' '.join(self.caveats)]
-    return '\n'.join(filter(None, lines))
+    return '\n'.join(filter(None, (self.weakness(), promise)))
 
-  def headline(self, where: str) -> str:
-    """Return the first line of `sentence`, and `where` its caveats are."""
-    count, first = len(self.caveats), self.sentence().partition('\n')[0]
-    return f'{first}\nIts conditions and caveats, {count}: {where}'
+  def weakness(self) -> str:
+    """Return why a finite guarantee means little, in a line; '' otherwise."""
+    unit, e = types.parts_of(self.mechanism)[0].unit, f'{self.epsilon:.4g}'
+    share = f'delta={self.delta:.3g} is the share of {self.units or "all"}'
+    reasons = {
+      f'{share} {unit}s whose data may be shown': (
+        self.delta >= min(1 / (self.units or 1), _LARGE_DELTA)
+      ),
+      f'epsilon={e} allows a test that errs once in e^{e}': (
+        self.epsilon > _LARGE_EPSILON
+      ),
+    }
+    why = '; '.join(text for text, holds in reasons.items() if holds)
+    is_one = why and not math.isinf(self.epsilon)
+    return f'This guarantee means little: {why}.' if is_one else ''
 
   def _tests(self, part: types.GaussianMechanism) -> str:
     """Return what a test of one unit's presence can tell, in words."""
