@@ -16,10 +16,8 @@ def build(
 ) -> Callable[..., bytes]:
   """Build the function that does a client's local work and encodes a message.
 
-  Args:
-    make: hp -> `Algorithm`, one that `check` accepts.
-    run: its `wire.fingerprint`.
-    schedule: see `rounds.run_round`.
+  `make` is hp -> `Algorithm`, one that `check` accepts, and `run` the run's
+  `wire.fingerprint`; for the schedule see `rounds.run_round`.
 
   Returns:
     A function (hp, params, round, client_id, batches, key) -> bytes, with the

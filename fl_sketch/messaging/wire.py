@@ -102,14 +102,12 @@ def unpack(message: bytes) -> Message:
 def read(message: Message, like: Any) -> Any:
   """Decode the payload of a message: NumPy arrays that share its memory.
 
+  `like` has its shapes and dtypes, as of `jax.eval_shape`.
+
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
   >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
   >>> read(unpack(message), payload)
   {'table': array([0, 1, 2], dtype=int8)}
-
-  Args:
-    message: from `unpack`.
-    like: the payload's shapes and dtypes, as of `jax.eval_shape`.
 
   Raises:
     PayloadError: it was sent with other shapes or dtypes, does not have their

@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures, intervals, metrics, tables
-from fl_sketch.utils import files, seeding
+from fl_sketch.utils import checks, files, seeding
 import numpy as np
 
 _megabytes = lambda name: lambda row: row[f'total_{name}_bytes'] / 1e6
@@ -67,11 +67,8 @@ def plot_and_table(
   runs, path, x, y, band, labels
 ) -> tuple[list[figures.Panel], str]:
   """Plots runs; returns the table of their last values as well; see `plot`."""
-  for name, value, known in (('x', x, tuple(X)), ('band', band, BANDS)):
-    if value not in known:
-      raise ValueError(
-        f'{name}={value!r} is unknown; set it to one of {known}.'
-      )
+  checks.choice('x', x, tuple(X))
+  checks.choice('band', band, BANDS)
   grouped = groups(runs, labels)
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']

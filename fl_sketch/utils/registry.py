@@ -75,10 +75,7 @@ class Registry(Generic[E]):
   ) -> Any:
     """Add a factory; also a decorator. A module may replace its own factories.
 
-    Args:
-      factory: any callable.
-      name: of the factory; None is its `__name__`.
-      **marks: other fields of the entry.
+    It is called by its `__name__`, or `name`; `marks` are fields of its entry.
 
     Raises:
       ValueError: another factory has that name, an option has a name that has

@@ -21,12 +21,9 @@ def gaussian_delta(
   """Return the least delta of full participation.
 
   Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) with
-  m = sqrt(steps) / noise_multiplier.
-
-  Args:
-    noise_multiplier: stddev of the noise / sensitivity; 0 gives delta 1.
-    epsilon: >= 0; at 0 this is the total variation distance.
-    steps: Releases on the same data.
+  m = sqrt(steps) / noise_multiplier: of releases on the same data with this
+  stddev of the noise / sensitivity; 0 gives delta 1. Epsilon is >= 0; at 0 this
+  is the total variation distance.
 
   >>> round(gaussian_delta(1.0, epsilon=1.0), 4)
   0.1269
@@ -131,7 +128,6 @@ def epsilon_at(distance: float, delta: float) -> float:
 
 
 def _distance(noise_multiplier: float, steps: int) -> float:
-  """Return sqrt(steps) / noise_multiplier after validation."""
   noise = checks.at_least('noise_multiplier', noise_multiplier, 0)
   steps = checks.count('steps', steps)
   return math.sqrt(steps) / noise if noise else math.inf

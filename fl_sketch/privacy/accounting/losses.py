@@ -46,7 +46,6 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
 
 
 def _chernoff(orders, delta: float) -> float:
-  """Return the larger of both orders of the neighbours; inf past 1e4."""
   epsilon = max(tilted_losses.chernoff(delta, steps) for steps in orders)
   return epsilon if epsilon < _HOPELESS else math.inf
 
