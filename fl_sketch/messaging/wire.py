@@ -91,11 +91,9 @@ def unpack(message: bytes) -> Message:
   if len(body) != size:
     raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  actual = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
-  if actual != crc:
-    raise PayloadError(
-      f'{crc=:#010x} is not that of the bytes, {actual:#010x}.'
-    )
+  found = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
+  if found != crc:
+    raise PayloadError(f'{crc=:#010x} is not that of the bytes, {found:#010x}.')
   return Message(run, *sender, layout=layout, body=body)
 
 

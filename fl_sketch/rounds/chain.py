@@ -24,9 +24,7 @@ class Transform(optax.GradientTransformationExtraArgs):
   # For each, the L2 norm by which one client can change the sum, f32[].
   sensitivity: tuple[Any, ...] = ()
 
-  def __new__(
-    cls, init: Callable[..., Any], update: Callable[..., Any], **marks
-  ):
+  def __new__(cls, init, update, **marks):
     """Makes the link; `marks` are its attributes."""
 
     @functools.wraps(update)

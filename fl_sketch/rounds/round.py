@@ -257,13 +257,10 @@ def cohort_step(
 
 
 def server_step(make: Make):
-  """Builds the second half of a round: the server's step, from the broadcast.
+  """Builds the second half of a round: (hp, broadcast, state, key) -> state.
 
   A client that holds the state of the previous round and receives the broadcast
-  can redo it and arrives at the server's parameters.
-
-  Returns:
-    A function (hp, broadcast, state, key) -> state.
+  can redo this step of the server and arrives at its parameters.
   """
 
   def step(hp, shared, state, key):

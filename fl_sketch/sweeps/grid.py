@@ -111,7 +111,7 @@ def _replace(c: Config, values: dict[str, Any]) -> Config:
   fields = dataclasses.asdict(c) | {'sweep': None}
   for name, value in values.items():
     field, _, option = name.partition('.')
-    fields[field] = (
-      {**(fields[field] or {}), option: value} if option else value
-    )
+    if option:
+      value = {**(fields[field] or {}), option: value}
+    fields[field] = value
   return Config.from_mapping(fields)

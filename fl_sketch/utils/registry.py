@@ -92,10 +92,8 @@ class Registry(Generic[E]):
           'name.'
         )
     options = self._arguments(factory).keys() - {*self.context}
-    if taken := sorted(options & self._reserved):
-      raise ValueError(
-        f'{name!r} has reserved names of options {taken}; rename.'
-      )
+    if bad := sorted(options & self._reserved):
+      raise ValueError(f'{name!r} has reserved names of options {bad}; rename.')
     if unknown := [x for x in getattr(entry, 'hyper', ()) if x not in options]:
       raise ValueError(f'hyper={unknown} must be options of {name!r}.')
     self._entries[name] = entry
