@@ -141,10 +141,9 @@ def reconstruct(
 
   options = {} if learning_rate is None else {'learning_rate': learning_rate}
   search = searches.make(optimizer, steps, **options)
-  choices = candidates
-  if choices is None:  # one choice, which optimised labels ignore
-    choices = jnp.zeros((1, 1)) if labels is None else labels[None]
-  tries = jnp.repeat(choices, restarts, axis=0)
+  if candidates is None:  # one choice, which optimised labels ignore
+    candidates = jnp.zeros((1, 1)) if labels is None else labels[None]
+  tries = jnp.repeat(candidates, restarts, axis=0)
 
   def attempt(key, fixed_labels):
     unknown = _start(key, like, num_classes, start_scale)

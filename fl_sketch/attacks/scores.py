@@ -40,13 +40,10 @@ def score(
 ) -> dict[str, np.ndarray]:
   """Matches the guesses of a batch to its samples and scores every sample.
 
-  Args:
-    guess: [batch, ...].
-    truth: [batch, ...]; [batch, rows, cols, channels] are images from 0 to 1.
-    order: of the guesses, as `match` returns it; None computes it.
-    labels: int[batch] of the guesses, if they were guessed.
-    true_labels: int[batch].
-    success: the largest relative error that counts as recovered.
+  Both are [batch, ...]; [batch, rows, cols, channels] are images from 0 to 1.
+  The order of the guesses is by default that of `match`; their labels, if they
+  were guessed, and the true ones are int[batch]. `success` is the largest
+  relative error that counts as recovered.
 
   Returns:
     {'success', 'relative_error', 'mse'}, of images also 'psnr' in decibels, at

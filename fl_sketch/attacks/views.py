@@ -18,7 +18,9 @@ def view(
   batches: int = 1,
   sketch: sketches.Sketch | None = None,
 ) -> View:
-  """Builds the client's side of a round: its batch -> its message.
+  """Builds the client's side of a round: (params, batch, key) -> its message.
+
+  The batch has leaves [samples, ...], and the key is that of the sketch.
 
   >>> import jax.numpy as jnp
   >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
@@ -32,10 +34,6 @@ def view(
       whose derivatives go through all of them.
     batches: into how many the client splits its samples, for local steps.
     sketch: a linear operator; None sends the update itself.
-
-  Returns:
-    (params, batch, key) -> the message; the batch has leaves [samples, ...],
-    and the key is that of the sketch.
   """
   work = local_work.gradient(loss_fn) if local is None else local
 

@@ -16,16 +16,12 @@ def build(
 ) -> Callable[..., bytes]:
   """Build the function that does a client's local work and encodes a message.
 
-  Args:
-    make: hp -> `Algorithm`, one that `check` accepts.
-    run: its `wire.fingerprint`.
-    schedule: see `rounds.run_round`.
-
-  Returns:
-    A function (hp, params, round, client_id, batches, key) -> bytes, with the
-    parameters that the round starts from, batches with leaves
-    [local_steps, batch, ...], and the root key of the run. It raises a
-    FloatingPointError if the client's update is not finite.
+  `make` is hp -> `Algorithm`, one that `check` accepts, and `run` the run's
+  `wire.fingerprint`; for the schedule see `rounds.run_round`. The function is
+  (hp, params, round, client_id, batches, key) -> bytes, with the parameters
+  that the round starts from, batches with leaves [local_steps, batch, ...], and
+  the root key of the run. It raises a FloatingPointError if the client's update
+  is not finite.
   """
 
   @jax.jit

@@ -94,12 +94,10 @@ class Server:
     self.finish = jax.jit(self._finish)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> 'Inbox':
-    """Open the next round.
+    """Open the next round, from the state after the round before.
 
-    Args:
-      state: after the round before.
-      ids: int32[C], see `rounds.Cohort`; another C compiles the programs anew.
-      weight: f32[C]; 0 for clients that are not selected, and for padding.
+    Of ids, int32[C], see `rounds.Cohort`, another C compiles the programs anew;
+    weights, f32[C], are 0 for clients that are not selected, and for padding.
 
     Raises:
       ValueError: a client is selected twice: its messages would look the same.

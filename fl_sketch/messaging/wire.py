@@ -91,25 +91,21 @@ def unpack(message: bytes) -> Message:
   if len(body) != size:
     raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  actual = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
-  if actual != crc:
-    raise PayloadError(
-      f'{crc=:#010x} is not that of the bytes, {actual:#010x}.'
-    )
+  found = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
+  if found != crc:
+    raise PayloadError(f'{crc=:#010x} is not that of the bytes, {found:#010x}.')
   return Message(run, *sender, layout=layout, body=body)
 
 
 def read(message: Message, like: Any) -> Any:
   """Decode the payload of a message: NumPy arrays that share its memory.
 
+  `like` has its shapes and dtypes, as of `jax.eval_shape`.
+
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
   >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
   >>> read(unpack(message), payload)
   {'table': array([0, 1, 2], dtype=int8)}
-
-  Args:
-    message: from `unpack`.
-    like: the payload's shapes and dtypes, as of `jax.eval_shape`.
 
   Raises:
     PayloadError: it was sent with other shapes or dtypes, does not have their

@@ -84,19 +84,16 @@ def accumulated_noise(
 
   .. math:: \alpha (1 + \nu (1 - \beta) / (1 + \beta))
 
-  The energy of its errors a round, in units of :math:`\|g\|^2`, where clients
-  send averages by beta of updates with the mean g and fresh sampling noise of
-  energy :math:`\nu \|g\|^2`. An average on the server leaves it as it is.
+  The energy of its errors a round, in units of :math:`\|g\|^2`, with alpha of
+  `table_alpha`, where clients send averages by beta (`client_momentum`, 0 for
+  none) of updates with the mean g and fresh sampling noise: its energy in the
+  mean over clients is :math:`\nu \|g\|^2`, with nu = `sampling`. An average on
+  the server leaves it as it is.
 
   >>> accumulated_noise(4.0, 19.0)
   80.0
   >>> round(accumulated_noise(4.0, 19.0, client_momentum=0.9), 6)
   8.0
-
-  Args:
-    alpha: of the estimates, see `table_alpha`.
-    sampling: nu, energy of the sampling noise of the mean over clients.
-    client_momentum: beta of the average on clients; 0 for none.
 
   Raises:
     ValueError: alpha or sampling is negative, or client_momentum is not in

@@ -50,13 +50,10 @@ def plan(
   mesh: jax.sharding.Mesh | None = None,
   dry_rounds: int = 3,
 ) -> Plan:
-  """Plan a run; its dry run leaves no files.
+  """Plan a run on the devices of a mesh, by default all; it leaves no files.
 
-  Args:
-    exp: from `experiment.build`.
-    mesh: the devices of the run; all of them by default.
-    dry_rounds: dispatches to time, after one that is not; 0 skips the dry run,
-      as does a run that does not fit the memory.
+  A dry run times `dry_rounds` dispatches, after one that is not. There is none
+  with 0, or where the run does not fit the memory.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   run = program_lib.program(exp, mesh)

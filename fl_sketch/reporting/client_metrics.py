@@ -58,9 +58,7 @@ def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
   found = (re.fullmatch('client_(.*)_mean', name) for name in every)
   names = sorted(match[1] for match in found if match)
   label = lambda name: f'{name.replace("_", " ")} of clients'
-  return [
-    figures.Panel('round', label(name), [*_lines(rows, name)]) for name in names
-  ]
+  return [figures.Panel('round', label(x), [*_lines(rows, x)]) for x in names]
 
 
 def _lines(rows, name) -> Iterable[figures.Line]:

@@ -145,10 +145,8 @@ def values(rows: Iterable[Row], name: str) -> list:
 def shared_metric(runs: Iterable[list[Row]]) -> str | None:
   """The test metric to compare runs by, which all of them have, if any."""
   runs = list(runs)
-  for metric in ('test_accuracy', 'test_loss'):
-    if all(values(rows, metric) for rows in runs):
-      return metric
-  return None
+  in_all = lambda metric: all(values(rows, metric) for rows in runs)
+  return next(filter(in_all, ('test_accuracy', 'test_loss')), None)
 
 
 def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:

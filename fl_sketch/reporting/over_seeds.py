@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures, intervals, metrics, tables
-from fl_sketch.utils import files, seeding
+from fl_sketch.utils import checks, files, seeding
 import numpy as np
 
 _megabytes = lambda name: lambda row: row[f'total_{name}_bytes'] / 1e6
@@ -67,11 +67,8 @@ def plot_and_table(
   runs, path, x, y, band, labels
 ) -> tuple[list[figures.Panel], str]:
   """Plots runs; returns the table of their last values as well; see `plot`."""
-  for name, value, known in (('x', x, tuple(X)), ('band', band, BANDS)):
-    if value not in known:
-      raise ValueError(
-        f'{name}={value!r} is unknown; set it to one of {known}.'
-      )
+  checks.choice('x', x, tuple(X))
+  checks.choice('band', band, BANDS)
   grouped = groups(runs, labels)
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
@@ -149,11 +146,10 @@ def groups(
   algorithms = [c.get('algorithm') or '' for c in configs]
   labels = labels or _labels(configs, folders, algorithms)
   alike = len({*algorithms}) < len(algorithms)
+  parts = zip(labels, folders, configs, algorithms, strict=True)
   return [
     Group(name, [*map(str, f)], metrics.read_runs(f), c, '' if alike else own)
-    for name, f, c, own in zip(
-      labels, folders, configs, algorithms, strict=True
-    )
+    for name, f, c, own in parts
   ]
 
 
@@ -204,12 +200,10 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
   """Plots a group; names the run that lacks the metric."""
-  for folder, rows in zip(group.folders, group.rows, strict=True):
+  for run, rows in zip(group.folders, group.rows, strict=True):
     if not metrics.values(rows, y):
       names = ', '.join(metrics.as_array(rows).dtype.names or ())
-      raise ValueError(
-        f'{folder} has no metric {y!r}; set y to one of {names}.'
-      )
+      raise ValueError(f'{run} has no metric {y!r}; set y to one of {names}.')
   made = line(group.label, group.rows, x, y, band)
   return made._replace(family=group.family)
 
@@ -268,11 +262,7 @@ def panel(
   values = np.concatenate([np.empty(0), *(line.y for line in lines)])
   values = values[np.isfinite(values)]
   wide = values.size and 0 < 10 * values.min() < values.max()
-  return figures.Panel(
-    X[x][0],
-    y.replace('_', ' '),
-    lines,
-    title,
-    x_scale='linear' if x == 'rounds' else 'log',
-    y_scale='log' if wide and metrics.best_of(y) is min else 'linear',
-  )
+  x_scale = 'linear' if x == 'rounds' else 'log'
+  y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
+  labels = X[x][0], y.replace('_', ' ')
+  return figures.Panel(*labels, lines, title, x_scale, y_scale)

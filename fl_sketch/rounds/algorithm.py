@@ -172,12 +172,8 @@ def federated(
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
-  Args:
-    local: as are the keywords, an attribute of `Algorithm`.
-    *links: as in `chain.federated_chain`.
-    correction: see there.
-    full_participation: see there.
-    update_template: see there.
+  Links are as in `chain.federated_chain`; the others are attributes of
+  `Algorithm`.
 
   Raises:
     ValueError: the links release noise, and local work reads public keys.

@@ -17,24 +17,16 @@ import optax
 
 
 class Transform(optax.GradientTransformationExtraArgs):
-  """A link of a chain; its `update` takes any of the extra arguments.
+  """A link of a chain; its `update` takes any of the extra arguments."""
 
-  Attributes:
-    broadcasts: whether its result is what the clients receive.
-    releases: number of noisy releases that it makes in a round.
-    sensitivity: for each release, the L2 norm by which one client can change
-      the sum, f32[].
-    draws: names of the draws of noise that it adds; no two may be the same.
-  """
-
-  broadcasts: bool = False
-  releases: float = 0
+  broadcasts: bool = False  # whether its result is what the clients receive
+  releases: float = 0  # number of noisy releases that it makes in a round
+  # For each, the L2 norm by which one client can change the sum, f32[].
   sensitivity: tuple[Any, ...] = ()
+  # Names of the draws of noise that it adds; no two may be the same.
   draws: tuple[Any, ...] = ()
 
-  def __new__(
-    cls, init: Callable[..., Any], update: Callable[..., Any], **marks
-  ):
+  def __new__(cls, init, update, **marks):
     """Makes the link; `marks` are its attributes."""
 
     @functools.wraps(update)
@@ -69,17 +61,15 @@ class Uplink(Transform):
   """A mean over the cohort whose payloads are added to a running sum.
 
   Its `update` takes a `comms.LaneSum`.
-
-  Attributes:
-    decode: (keys, payload, like) -> what is summed, one client at a time.
-    attach: client links before the uplink -> (these and its own, the uplink
-      after them); None if it has no client links.
-    epoch: number of rounds, from 0 on, in which tables must have one hash since
-      noise of one round cancels in the next; None if rounds are independent.
   """
 
+  # (keys, payload, like) -> what is summed, one client at a time
   decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
+  # Client links before the uplink -> (these and its own, the uplink after
+  # them); None if it has no client links.
   attach: Callable[..., Any] | None = None
+  # Number of rounds, from 0 on, in which tables must have one hash since noise
+  # of one round cancels in the next; None if rounds are independent.
   epoch: int | None = None
 
 
@@ -96,15 +86,10 @@ class Exchange(Transform):
   """A link with its own uplinks, one or several, of stacked payloads.
 
   Payloads have leaves [lanes, ...] and are not added to a running sum, so that
-  a round holds those of all lanes.
-
-  Args:
-    init: as in optax.
-    update: as in `Transform`; it takes ``means`` by keyword, as functions
-      (payloads, **extra arguments) -> (mean, bill), each to be called once.
-    means: the private or plain means that it takes, from
-      `aggregation.cohort_means`. The releases of the exchange are theirs.
-    **marks: other attributes.
+  a round holds those of all lanes. The `means` of the link, private or plain,
+  are of `aggregation.cohort_means`, and its releases are theirs. Its `update`
+  takes them by keyword as functions (payloads, **extra arguments) -> (mean,
+  bill), each to be called once.
 
   Raises (when it is traced):
     ValueError: one of the means is not taken once: taken twice, it would add
@@ -147,7 +132,7 @@ class Chain(NamedTuple):
 
 
 def federated_chain(*links: Any) -> Chain:
-  """Splits one chain of links into the parts of a round.
+  """Splits one chain of links, in the order of the protocol, into its parts.
 
   Leading `ClientTransform`s become the encoder. If an `Uplink` follows, each
   payload is added to a running sum, so that a round holds O(d + b) numbers
@@ -162,9 +147,6 @@ def federated_chain(*links: Any) -> Chain:
   >>> uplink = aggregation.mean_over_cohort()
   >>> federated_chain(clip, uplink, t.broadcast()).decode is not None
   True
-
-  Args:
-    *links: optax transformations in the order of the protocol.
 
   Raises:
     ValueError: a link before the uplink is no client link, a client link or
@@ -230,17 +212,15 @@ def _check_hashes(encode, epoch):
 def state_of(state: Any, which: str | type) -> Any:
   """Finds the state of one link, or a field of it, by name instead of place.
 
+  In a `rounds.FedState`, or its `protocol` or `server`; by the type of the
+  link's state, the name of that type, or the name of a field, as 'momentum'.
+
   >>> from fl_sketch.rounds import transforms as t
   >>> links = optax.chain(optax.trace(0.9), t.broadcast())
   >>> state_of(links.init({'w': 0.0}), 'TraceState')
   TraceState(trace={'w': Array(0., dtype=float32, weak_type=True)})
   >>> state_of(links.init({'w': 0.0}), comms.Bill).down
   Array(0, dtype=uint32)
-
-  Args:
-    state: a `rounds.FedState`, or its `protocol` or `server`.
-    which: the type of the link's state, the name of that type, or the name of
-      a field, such as 'momentum'.
 
   Raises:
     ValueError: there is no such part, or more than one.

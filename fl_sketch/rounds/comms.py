@@ -86,12 +86,9 @@ def uplink_mean(
 ) -> tuple[Tree, int]:
   """Averages running sums over the shards: (shared mean, bytes of one client).
 
-  The mean is of the decoded payloads; it is 0 if no client participated.
-
-  Args:
-    lane_sum: of this shard.
-    denominator: divisor of the weighted sum; None is the sum of the weights.
-      Under differential privacy it must be a constant.
+  The mean is of the decoded payloads; it is 0 if no client participated. The
+  denominator, which must be a constant under differential privacy, is by
+  default the sum of the weights.
 
   Raises:
     TypeError: a payload is of unsigned integers, which `uplink_sum` adds up.

@@ -17,9 +17,7 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
   )
 
 
-def decode_lanes(
-  codec: codecs.Codec, payload: Any, like: Any, **options: Any
-) -> Any:
+def decode_lanes(codec: codecs.Codec, payload: Any, like: Any, **options):
   """As `transforms.over_lanes`, decodes payloads; `like` is of one client."""
   one = lambda keys, x: decoder(codec)(keys, x, like)
   return t.over_lanes(one, payload, **options)
@@ -68,12 +66,8 @@ def compress(
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
   :math:`e \leftarrow \beta (p - C(p))`. At :math:`\beta = 1` payloads and
   residual add up to the updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t -
-  e_T`.
-
-  Args:
-    codec: the encoding, drawn independently on each client.
-    error_feedback: whether a client keeps e (d floats).
-    residual_decay: beta, 0 < beta <= 1; below 1 with error feedback alone.
+  e_T`. The codec's draws are independent on each client, which keeps e (d
+  floats). Beta, 0 < `residual_decay` <= 1, is 1 without error feedback.
 
   Raises:
     ValueError: error feedback around a codec that is no contraction, such as an

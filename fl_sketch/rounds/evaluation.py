@@ -1,8 +1,5 @@
 """Evaluates models: sums of metrics over all samples, or for each client."""
 
-from collections.abc import Callable
-from typing import Any
-
 from fl_sketch.rounds import client_loop, comms
 import jax
 import jax.numpy as jnp
@@ -46,11 +43,7 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
 
 
-def run_lanes(
-  fn: Callable[[Any, Any], Any],
-  mesh: jax.sharding.Mesh,
-  clients_per_step: int | None,
-):
+def run_lanes(fn, mesh: jax.sharding.Mesh, clients_per_step: int | None):
   """Builds evaluate(params, lanes) -> what `fn` returns of every lane.
 
   `fn` is (params, lane) -> tree of arrays. The lanes, leaves [lanes, ...], are

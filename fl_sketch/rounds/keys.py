@@ -21,20 +21,14 @@ HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
 class RoundKeys(NamedTuple):
-  """The typed keys that a round hands to every transformation, by keyword.
+  """The typed keys that a round hands to every transformation, by keyword."""
 
-  Attributes:
-    run: key[], the same in every round; for hashes whose tables outlive one.
-    round: key[], new in every round and the same on all clients.
-    client: new in every round: key[], the root (server step) or one client's
-      (`for_client`, client links); or key[lanes] (`for_lanes`, protocol).
-    index: int32[], of the round; no key.
-  """
-
-  run: jax.Array
-  round: jax.Array
+  run: jax.Array  # key[], the same in every round; of hashes that outlive one
+  round: jax.Array  # key[], new in every round and the same on all clients
+  # New in every round: key[], the root (server step) or one client's
+  # (`for_client`, client links); or key[lanes] (`for_lanes`, protocol).
   client: jax.Array
-  index: jax.Array | int
+  index: jax.Array | int  # int32[], of the round; no key
 
 
 class NoiseKeys(NamedTuple):

@@ -36,16 +36,12 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
   within r of any z, it is within
   :math:`r (1 - \alpha) / \sqrt{1 - 2 \alpha}` of z.
 
+  Points have leaves [groups, ...], of which bool[groups] says which count; the
+  result has leaves [...], zeros where none counts.
+
   >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
   >>> round(float(geometric_median(points, present)), 3)
   2.0
-
-  Args:
-    points: leaves [groups, ...].
-    present: bool[groups], which of them count.
-
-  Returns:
-    Leaves [...]; zeros where none counts.
 
   Source: Pillutla, Kakade, Harchaoui, RFA, arXiv:1912.13445, whose points are
     clients; of groups: Chen, Su, Xu, arXiv:1705.05491, Algorithm 2.
@@ -80,7 +76,7 @@ def median(points: Any, present: jax.Array) -> Any:
   >>> float(median(points, present))
   2.0
 
-  Args and result: as `geometric_median`.
+  Arguments and result are as of `geometric_median`.
 
   Source: Yin, Chen, Ramchandran, Bartlett, ICML 2018, arXiv:1803.01498,
     Algorithm 1, option I, whose points are clients.
@@ -107,8 +103,7 @@ def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
   is_finite = lambda x: jnp.isfinite(x).all(tuple(range(1, x.ndim)))
   finite = map(is_finite, jax.tree.leaves(means))
   present = jnp.all(jnp.stack([weight > 0, *finite]), axis=0)
-  keep = lambda x: jnp.where(comms.expand_like(present, x), x, 0)
-  return jax.tree.map(keep, means), present
+  return comms.where_present(means, present), present
 
 
 def _distances(points, center):

@@ -151,14 +151,9 @@ def run_round(
 def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
 
-  Args:
-    round_fn: of `run_round`.
-    trajectory: state -> what is kept of it after every round, such as
-      ``lambda state: state.params``; None keeps nothing.
-
-  Returns:
-    A function like round_fn; with a trajectory it returns (state, metrics,
-    values), the leaves of values [rounds, ...].
+  It is a function like that of `run_round`. With a `trajectory`, state -> what
+  is kept of it after every round, such as ``lambda state: state.params``, it
+  returns (state, metrics, values), the leaves of values [rounds, ...].
   """
 
   def rounds_fn(hp, state, cohorts, key, *rest):
@@ -226,17 +221,16 @@ def cohort_step(
   )
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
-    keys = keys_lib.round_keys(key, state.round)
+    keys, noise = keys_lib.round_keys(key, state.round), None
     algorithm = make(hp)
     check_cohort(algorithm, state, cohort.ids.shape[0])
     private = algorithm.releases > 0
     if private != (noise_key is not None):
       raise ValueError(f'Give a noise_key if and only if {private=}.')
-    noise = None
+    cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
-    cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
-    if private:  # a weight above 1 would be a contribution above the bound
+      # A weight above 1 would be a contribution above the bound.
       cohort = cohort._replace(weight=jnp.sign(cohort.weight))
     old = state.encode, comms.clear_bills(state.protocol)
     rows = old
@@ -263,13 +257,10 @@ def cohort_step(
 
 
 def server_step(make: Make):
-  """Builds the second half of a round: the server's step, from the broadcast.
+  """Builds the second half of a round: (hp, broadcast, state, key) -> state.
 
   A client that holds the state of the previous round and receives the broadcast
-  can redo it and arrives at the server's parameters.
-
-  Returns:
-    A function (hp, broadcast, state, key) -> state.
+  can redo this step of the server and arrives at its parameters.
   """
 
   def step(hp, shared, state, key):

@@ -18,9 +18,8 @@ _NO_MESH = jax.sharding.AbstractMesh((), ())
 def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
   """Makes fn one operation of a program in `shard_map`, with local results.
 
-  Args:
-    fn: a function of arrays without collectives. Values that it closes over are
-      shared: what is local must be an argument.
+  It is a function of arrays without collectives. Values that it closes over are
+  shared: what is local must be an argument.
 
   Raises (when it is traced):
     NotImplementedError: the result is differentiated. JAX would have to add up

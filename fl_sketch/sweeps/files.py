@@ -27,14 +27,12 @@ class Files(workdir.Records):
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
     swept = {*(config.sweep or {})}
 
-    def may_change(old):  # points of an earlier sweep stay apart as well
+    def allowed(old):  # points of an earlier sweep stay apart as well
       swept.update((old or {}).get('sweep') or {})
       return _resumable(config) | {'sweep', *swept}
 
-    number = lambda row: row['point']
-    super().__init__(
-      folder, config, 'points.jsonl', number, may_change=may_change
-    )
+    point = lambda row: row['point']
+    super().__init__(folder, config, 'points.jsonl', point, may_change=allowed)
     self._swept = swept
 
   def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
@@ -71,9 +69,7 @@ class Files(workdir.Records):
     """Returns the folder of a point."""
     return self.folder / 'points' / f'{number:03d}'
 
-  def finish(
-    self, number: int, point: Any, problem: identity.Record, result: Any
-  ):
+  def finish(self, number: int, point, problem: identity.Record, result):
     """Writes the folder of a finished point and its row of points.jsonl.
 
     `point` is a `grid.Point`, `result` a `program.Result`.

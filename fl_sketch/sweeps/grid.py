@@ -22,19 +22,16 @@ class Point(NamedTuple):
 
 @checked()
 def points(config: Mapping[str, Any] | Config) -> list[Point]:
-  r"""Lists the points of a config's `sweep`; seeds vary fastest.
+  r"""Lists the points of the `sweep` of a config, or of its fields.
 
-  A field has a tuple of values, or a range {'low': l, 'high': h} from which
-  ``sweep['draws']`` settings are drawn, jointly for all ranges:
-  :math:`\exp U(\log l, \log h)`, to four digits.
+  Seeds vary fastest. A field has a tuple of values, or a range {'low': l,
+  'high': h} from which ``sweep['draws']`` settings are drawn, jointly for all
+  ranges: :math:`\exp U(\log l, \log h)`, to four digits.
 
   >>> sweep = {'client_lr': (0.1, 0.3), 'sketch': {'size': (30, 60)}}
   >>> c = {'algorithm': 'safl', 'sketch': {'kind': 'srht'}, 'sweep': sweep}
   >>> [point.values for point in points(c)][1]
   {'client_lr': 0.1, 'sketch.size': 60}
-
-  Args:
-    config: a `Config`, or its fields.
 
   Raises:
     ConfigError: no field is swept, a field is unknown or out of range, or there
@@ -114,7 +111,7 @@ def _replace(c: Config, values: dict[str, Any]) -> Config:
   fields = dataclasses.asdict(c) | {'sweep': None}
   for name, value in values.items():
     field, _, option = name.partition('.')
-    fields[field] = (
-      {**(fields[field] or {}), option: value} if option else value
-    )
+    if option:
+      value = {**(fields[field] or {}), option: value}
+    fields[field] = value
   return Config.from_mapping(fields)

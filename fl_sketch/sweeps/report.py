@@ -173,10 +173,8 @@ def _cloud(field: str, metric: str, ranking: list[Setting]) -> figures.Panel:
   named = {'finite' if lost else '': finite, 'diverged': lost}
   found = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
   panel = curves(field, metric, found)
-  points = [
-    line._replace(points=True, variant=i) for i, line in enumerate(panel.lines)
-  ]
-  return panel._replace(lines=points)
+  dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
+  return panel._replace(lines=dots)
 
 
 def _varied(ranking: list[Setting]) -> dict[str, list]:

@@ -86,7 +86,10 @@ def run(
     build = lambda c, **how: experiment.build(c, data_dir, problem, **how)
     left = []
     for group in groups(todo, problem):
-      _check_finished(todo, group, files, build)
+      if finished := [i for i in group if i in files.rows]:
+        exp = build(todo[finished[0]].config, draw=False)
+        of_point = files.point(finished[0]), exp.config, identity.of(exp)
+        same_run.check_run(*of_point)
       left += [group] * (not files.rows.keys() >= set(group))
     if len(left) > 1:  # else the first program is built at once
       _check(todo, left, build)
@@ -149,14 +152,6 @@ def _array_fields(c: Config, problem: Any) -> set[str]:
   if callable(problem):  # its data and its model may depend on these
     names -= {'seed', *(n for n in names if n.startswith('model_options.'))}
   return names
-
-
-def _check_finished(todo, group, files, build):
-  """Compares the problem of the first finished point of a program."""
-  number = next((i for i in group if i in files.rows), None)
-  if number is not None:
-    exp = build(todo[number].config, draw=False)
-    same_run.check_run(files.point(number), exp.config, identity.of(exp))
 
 
 def _run_group(todo, group, files, build, points_per_program, bar):

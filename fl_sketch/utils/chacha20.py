@@ -23,11 +23,7 @@ Rows = tuple[Any, Any, Any, Any]  # of the 4 x 4 state, uint32[4, blocks] each
 def first_state(key: Any, counter: Any, nonce: Any, xp: Any = np) -> Rows:
   """Return the state of each block before its rounds; RFC 8439, section 2.3.
 
-  Args:
-    key: uint32[8].
-    counter: uint32[blocks].
-    nonce: uint32[3].
-    xp: `numpy` or `jax.numpy`.
+  Of a key uint32[8], a counter uint32[blocks] and a nonce uint32[3].
   """
   blocks = counter.shape[0]
   fill = lambda words: xp.broadcast_to(words[:, None], (len(words), blocks))
@@ -64,17 +60,13 @@ def words_of(key: bytes) -> np.ndarray:
 def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
   """Return consecutive blocks of the key stream, 64 bytes each.
 
+  The key has 32 bytes, the nonce 12; `first` is the counter of the first block.
+
   >>> key_stream(bytes(32), bytes(12), first=0, blocks=1)[:4].hex()
   '76b8e0ad'
 
-  Args:
-    key: 32 bytes.
-    nonce: 12 bytes.
-    first: counter of the first block.
-    blocks: how many; the last counter must be below 2^32.
-
   Raises:
-    ValueError: a length or a counter is out of range.
+    ValueError: a length is another one, or a counter is not below 2^32.
   """
   if len(nonce) != 12:
     raise ValueError(f'{len(nonce)=} must be 12.')
@@ -94,13 +86,10 @@ class Generator:
   """Draws from a ChaCha20 key stream by the methods of `np.random.Generator`.
 
   Only those methods are there whose law is exact, up to 2^-64 in a probability.
+  The key, 32 bytes, is secret; each use of it needs another nonce, of 12 bytes.
 
   >>> sorted(Generator(bytes(32), bytes(12)).choice(3, 3).tolist())
   [0, 1, 2]
-
-  Args:
-    key: 32 bytes, secret.
-    nonce: 12 bytes, another one for each use of the key.
   """
 
   def __init__(self, key: bytes, nonce: bytes):
@@ -155,20 +144,15 @@ class Generator:
         return order
 
   def choice(
-    self,
-    a: int | np.ndarray,
-    size: int,
-    *,
-    replace: bool = False,
-    shuffle: bool = False,
+    self, a: int | np.ndarray, size: int, *, replace=False, shuffle=False
   ) -> np.ndarray:
     """Draw a subset of range(a), or of an array, all of `size` alike."""
     del shuffle  # the order is not part of the law
     if replace:
       raise ValueError(f'{replace=} is not supported; use False.')
-    if not isinstance(a, np.ndarray):
-      return self._subset(checks.count('a', a), size)
-    return a[self._subset(len(a), size)]
+    if isinstance(a, np.ndarray):
+      return a[self._subset(len(a), size)]
+    return self._subset(checks.count('a', a), size)
 
   def _subset(self, n: int, size: int) -> np.ndarray:
     if not 0 <= size <= n:

@@ -4,7 +4,7 @@ A NaN passes `x <= 0`, so finiteness comes before any comparison. Python's and
 NumPy's numbers pass; bools, arrays and traced values are a TypeError.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
 import enum
@@ -69,12 +69,16 @@ def real(name: str, value: Any) -> float:
   return float(value)
 
 
+def _checked(name: str, value: Any, holds: Callable[[float], bool], text: str):
+  number = real(name, value)
+  if not holds(number):
+    refuse(f'{name}={value} must be {text}.')
+  return number
+
+
 def at_least(name: str, value: Any, bound: float) -> float:
   """Return `value` as a finite float >= `bound`."""
-  number = real(name, value)
-  if number < bound:
-    refuse(f'{name}={value} must be >= {bound}.')
-  return number
+  return _checked(name, value, lambda x: x >= bound, f'>= {bound}')
 
 
 def at_most(name: str, value: Any, bound: float) -> float:
@@ -83,10 +87,8 @@ def at_most(name: str, value: Any, bound: float) -> float:
   >>> at_most('client_lr', 0.1 + 0.2, 0.3)
   0.30000000000000004
   """
-  number = real(name, value)
-  if not number <= bound + 1e-12 * abs(bound):
-    refuse(f'{name}={value} must be <= {bound}.')
-  return number
+  most = bound + 1e-12 * abs(bound)
+  return _checked(name, value, lambda x: x <= most, f'<= {bound}')
 
 
 def ceil(value: float) -> int:
@@ -102,18 +104,12 @@ def ceil(value: float) -> int:
 
 def positive(name: str, value: Any) -> float:
   """Return `value` as a finite float > 0."""
-  number = real(name, value)
-  if number <= 0:
-    refuse(f'{name}={value} must be > 0.')
-  return number
+  return _checked(name, value, lambda x: x > 0, '> 0')
 
 
 def fraction(name: str, value: Any) -> float:
   """Return `value` as a float strictly between 0 and 1."""
-  number = real(name, value)
-  if not 0 < number < 1:
-    refuse(f'{name}={value} must be > 0 and < 1.')
-  return number
+  return _checked(name, value, lambda x: 0 < x < 1, '> 0 and < 1')
 
 
 def zero_or_fraction(name: str, value: Any) -> float:

@@ -16,16 +16,14 @@ _OF_ROW = 'round', *_SCORES, 'total_uplink_bytes', 'total_downlink_bytes'
 def shown(*paths: str) -> Callable[[type[T]], type[T]]:
   """Decorates a class: `repr` is a line of facts, `_repr_html_` their table.
 
-  Of an attribute `metrics`, see `reporting.as_array`, the last row is a part of
-  them, and the test metric a curve.
+  They are attributes, by their paths: None is left out, and a function of a
+  number of coordinates is called with a million. Without paths they are the
+  fields of a dataclass that differ from their defaults, as Python. Of an
+  attribute `metrics`, see `reporting.as_array`, the last row is a part of them,
+  and the test metric a curve.
 
   >>> shown('real', 'absent.name')(type('Number', (int,), {}))(3)
   Number(real=3)
-
-  Args:
-    *paths: of attributes; None is left out, and a function of a number of
-      coordinates is called with a million. Without paths the facts are the
-      fields of a dataclass that differ from their defaults, as Python.
   """
 
   def facts(self) -> dict[str, str]:

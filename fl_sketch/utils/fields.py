@@ -169,11 +169,9 @@ def did_you_mean(value: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 def _require(rule: Rule, name: str, value: Any):
   if not rule.holds(value):
-    names = rule.names and f'one of {listed(value, rule.names)}'
+    what = f'one of {listed(value, rule.names)}' if rule.names else rule.text
     hint = did_you_mean(value, rule.names)
-    raise ValueError(
-      f'{name}={shown(value)} must be {names or rule.text}.{hint}'
-    )
+    raise ValueError(f'{name}={shown(value)} must be {what}.{hint}')
 
 
 def allowed(hint: Any) -> str:

@@ -10,15 +10,12 @@ from typing import Any
 def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
   """Return the `__getattr__` of a package that loads its modules lazily.
 
-  Type checkers read the exports from imports under `TYPE_CHECKING`.
+  `exports` has by module the names that are defined inside it; every other one
+  is a module itself. Type checkers read them from imports under
+  `TYPE_CHECKING`.
 
   >>> attach('fl_sketch.utils')('checks').__name__
   'fl_sketch.utils.checks'
-
-  Args:
-    package: its `__name__`.
-    **exports: by module, the names that are defined inside it; every other one
-      is a module itself.
 
   Raises:
     AttributeError: raised by the `__getattr__`, for any other name.

@@ -9,16 +9,12 @@ def table(
 ) -> str:
   """Format rows as a Markdown table; every line ends with a newline.
 
+  The first `left` columns are aligned left, all of them by default.
+
   >>> print(table(['run', 'loss'], [['a', '0.5']], left=1), end='')
   | run | loss |
   | --- | ---: |
   | a | 0.5 |
-
-  Args:
-    head: names of the columns.
-    rows: the cells of each row, formatted.
-    left: number of left-aligned columns, the others being right-aligned; None
-      aligns all of them left.
   """
   left = len(head) if left is None else left
   rule = ['---'] * left + ['---:'] * (len(head) - left)

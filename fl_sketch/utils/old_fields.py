@@ -82,9 +82,9 @@ def current_flags(argv: Iterable[str]) -> list[str]:
       warnings.warn(f'{flag} has no effect: {REMOVED[path]}.', FutureWarning, 3)
       continue
     for old, new in PATHS.items() if path != flag else ():
-      if path == old or path.startswith(f'{old}.'):
-        renamed.warn('flag', flag, _FLAG + new + path[len(old) :])
+      if f'{path}.'.startswith(f'{old}.'):
         path = new + path[len(old) :]
+        renamed.warn('flag', flag, _FLAG + path)
     found.append((_FLAG + path if path != flag else flag) + equals + value)
   return found
 

@@ -15,10 +15,8 @@ _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 def load(plugin: str) -> types.ModuleType:
   """Import a module, or a Python file, for the factories that it registers.
 
-  A config file may be one, with its ``from . import new``.
-
-  Args:
-    plugin: dotted name of a module, or the path of a file that ends in .py.
+  By its dotted name, or the path that ends in .py. A config file may be one,
+  with its ``from . import new``.
 
   Raises:
     ValueError: there is no such module or file.

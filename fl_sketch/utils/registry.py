@@ -75,10 +75,7 @@ class Registry(Generic[E]):
   ) -> Any:
     """Add a factory; also a decorator. A module may replace its own factories.
 
-    Args:
-      factory: any callable.
-      name: of the factory; None is its `__name__`.
-      **marks: other fields of the entry.
+    It is called by its `__name__`, or `name`; `marks` are fields of its entry.
 
     Raises:
       ValueError: another factory has that name, an option has a name that has
@@ -95,10 +92,8 @@ class Registry(Generic[E]):
           'name.'
         )
     options = self._arguments(factory).keys() - {*self.context}
-    if taken := sorted(options & self._reserved):
-      raise ValueError(
-        f'{name!r} has reserved names of options {taken}; rename.'
-      )
+    if bad := sorted(options & self._reserved):
+      raise ValueError(f'{name!r} has reserved names of options {bad}; rename.')
     if unknown := [x for x in getattr(entry, 'hyper', ()) if x not in options]:
       raise ValueError(f'hyper={unknown} must be options of {name!r}.')
     self._entries[name] = entry

@@ -21,14 +21,11 @@ def attributes(
 ) -> Callable[[str], Any]:
   """Returns the `__getattr__` of a module that has old names for its objects.
 
+  Names are old='new'; `others` loads any other one, as `lazy.attach` does.
+
   >>> with warnings.catch_warnings(action='ignore'):
   ...   attributes('math', root='sqrt')('root')(4.0)
   2.0
-
-  Args:
-    module: its `__name__`.
-    others: loads the names that are not old, as `lazy.attach` does.
-    **names: new name by old name.
 
   Raises:
     AttributeError: raised by the `__getattr__`, for other names.

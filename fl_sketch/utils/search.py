@@ -9,15 +9,12 @@ def least(
 ) -> int:
   """Return the least n in [low, high) with predicate(n), else `high`.
 
+  The predicate is false below some integer and true from it on. `doubling`
+  first brackets it by low, 2 low, 4 low, ...: for a predicate that is expensive
+  at large n, and low >= 1.
+
   >>> least(lambda n: n * n > 50, 1, 100), least(lambda n: n > 9, 1, 5)
   (8, 5)
-
-  Args:
-    predicate: false below some integer and true from it on.
-    low: the first candidate.
-    high: the end of the search, which is not evaluated.
-    doubling: first brackets the result by low, 2 low, 4 low, ...: for a
-      predicate that is expensive at large n, and low >= 1.
   """
   stop = low if doubling else high
   while stop < high and not predicate(stop):

@@ -21,16 +21,13 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
   Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
   its 256-bit counter, so streams of different counters cannot overlap. For a
   seed of 32 bytes it is ChaCha20 with that key and the nonce (crc32 of tag,
-  counter), which has some of the methods: `chacha20.Generator`.
+  counter), which has some of the methods: `chacha20.Generator`. Other seeds are
+  integers, taken modulo 2^64. Each use of a seed needs another tag; the counter
+  is the round, or 0.
 
   >>> same = [generator(0, 'cohort', 7).integers(100) for _ in range(2)]
   >>> bool(same[0] == same[1])
   True
-
-  Args:
-    seed: any integer, taken modulo 2^64; or 32 bytes.
-    tag: names the use of the numbers; each use of a seed needs another one.
-    counter: the round, or 0; below 2^64.
   """
   label = zlib.crc32(tag.encode())
   if isinstance(seed, bytes):
@@ -46,14 +43,11 @@ def fold(state, word) -> np.ndarray:
   """Hash integers into a state: output `word` of splitmix64, uint64[...].
 
   Steele, Lea and Flood, OOPSLA 2014. Not cryptographic. It is chained, as in
-  fold(fold(fold(seed, round), client), position).
+  fold(fold(fold(seed, round), client), position). The state is an int or
+  uint64[...], the word an int or an integer array that broadcasts against it.
 
   >>> fold(0, np.arange(3)).tolist()[0] == 0xE220A8397B1DCDAF
   True
-
-  Args:
-    state: int or uint64[...].
-    word: int or integer array that broadcasts against `state`.
   """
   z = _words(state) + (_words(word) + np.uint64(1)) * np.uint64(_GAMMA)
   z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

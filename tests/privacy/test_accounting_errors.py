@@ -191,12 +191,12 @@ class Lossless:
 
 
 def test_an_answer_that_cannot_be_is_refused(monkeypatch):
-  from fl_sketch.privacy.accounting import profiles
+  from fl_sketch.privacy.accounting import losses
 
   sampled = ref.poisson(1.0, 10, 0.1)
   for epsilon in (0.0, NAN, -1.0):
     lossless = lambda *_, e=epsilon: Lossless(e, NAN)
-    monkeypatch.setattr(profiles, '_losses', lossless)
+    monkeypatch.setattr(losses, 'composition', lossless)
     with pytest.raises(UnsupportedAccountingError, match='cannot be'):
       accounting.compute_epsilon(sampled, delta=1e-5)
   with pytest.raises(UnsupportedAccountingError, match='not a number'):

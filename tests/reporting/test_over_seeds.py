@@ -169,6 +169,6 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
 
 test_an_unknown_axis_is_refused = refusals.refused(
   lambda options: reporting.plot(['x'], 'plot.png', **options),
-  ({'x': 'seconds'}, "x='seconds' is unknown; set it to one of"),
-  ({'band': 'sigma'}, "band='sigma' is unknown"),
+  ({'x': 'seconds'}, "x='seconds' must be one of"),
+  ({'band': 'sigma'}, "band='sigma' must be one of"),
 )

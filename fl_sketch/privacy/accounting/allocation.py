@@ -121,7 +121,11 @@ class Epoch:
 @functools.lru_cache(maxsize=64)
 def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
   """Returns the law of the likelihood ratio Z, spread over a grid."""
-  width = _width(noise, epoch_steps, steps)
+  # The width of a cell of its logarithm is a power of two.
+  variance = math.expm1(noise**-2) * steps / epoch_steps**2
+  widest = max(_WIDEST, _range(noise) / _CELLS)
+  wanted = min(_FINE * math.sqrt(variance), widest)
+  width = 2.0 ** math.floor(math.log2(wanted))
   if steps == epoch_steps:
     return _sum(noise, steps, width, 1 / epoch_steps)
   # Its logarithm moves that of the whole sum by this part of itself.
@@ -129,14 +133,6 @@ def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
   part = _sum(noise, steps, coarse, 1 / epoch_steps)
   rest = (epoch_steps - steps) / epoch_steps
   return _trimmed(_spread(np.log(rest + part.values), part.mass, width))
-
-
-def _width(noise: float, epoch_steps: int, steps: int) -> float:
-  """Returns the width of a cell of the ratio's logarithm, a power of two."""
-  spread = _range(noise)
-  variance = math.expm1(noise**-2) * steps / epoch_steps**2
-  wanted = min(_FINE * math.sqrt(variance), max(_WIDEST, spread / _CELLS))
-  return 2.0 ** math.floor(math.log2(wanted))
 
 
 def _range(noise: float) -> float:

@@ -26,16 +26,10 @@ def calibrate_noise_multiplier(
   """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
 
   Exact for full participation by 'pld'. Elsewhere the root of log epsilon
-  in log z, put on the safe side, from a bracket by Renyi's estimate.
-
-  Args:
-    epsilon: The target, > 0.
-    delta: In (0, 1).
-    steps: How often a cohort is drawn.
-    sampling_probability: Below 1, the default sampling is Poisson's.
-    accountant: 'pld' or 'rdp'.
-    rtol: Relative tolerance of z.
-    **spec: Further fields of `GaussianMechanism`.
+  in log z, to a relative `rtol` and put on the safe side, from a bracket by
+  Renyi's estimate. The target is epsilon > 0 at delta in (0, 1), the accountant
+  'pld' or 'rdp'; the others, and `spec`, are fields of `GaussianMechanism`,
+  whose default sampling is Poisson's where its probability is below 1.
 
   Raises:
     CalibrationError: if no multiplier in reach meets the target.
@@ -141,13 +135,10 @@ def _root(gap, low: float, high: float, rtol: float) -> float:
   at = functools.cache(lambda log_z: gap(math.exp(log_z)))
   low, high = math.log(low), math.log(high)
   for _ in range(20):
-    if at(high) <= 0:
-      break
-    low, high = high, high + math.log(2)
-  for _ in range(20):
-    if at(low) > 0:
-      break
-    low, high = low - math.log(2), low
+    if not at(high) <= 0:
+      low, high = high, high + math.log(2)
+    elif not at(low) > 0:
+      low, high = low - math.log(2), low
   if not at(low) > 0 >= at(high):
     raise types.CalibrationError(
       f'No noise_multiplier from {math.exp(low):.4g} to {math.exp(high):.4g} '

@@ -61,12 +61,6 @@ def geometric(rounds: int) -> tuple[int, ...]:
 class Correlation:
   """Which noise of earlier rounds is in that of a round, and who takes part.
 
-  Args:
-    weights: a_0 ... a_{p-1} in units of 2^-15, as of `square_root`.
-    rounds: n of an epoch. Rounds n, 2n, ... begin with independent noise.
-    separation: a client takes part in one of so many consecutive rounds at
-      most; 1 is every round. Whoever makes the cohorts must see to it.
-
   Raises:
     ValueError: a_0 is not 1, another weight is positive, they add up to less
       than 0, or there are more weights than rounds.
@@ -76,8 +70,10 @@ class Correlation:
   1.274
   """
 
-  weights: tuple[int, ...]
-  rounds: int
+  weights: tuple[int, ...]  # a_0 ... a_{p-1} in units of 2^-15
+  rounds: int  # n of an epoch. Rounds n, 2n, ... begin with independent noise
+  # A client takes part in one of so many consecutive rounds at most; 1 is every
+  # round. Whoever makes the cohorts must see to it.
   separation: int
 
   def __post_init__(self):

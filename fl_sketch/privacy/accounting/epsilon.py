@@ -21,10 +21,8 @@ def compute_epsilon(
 ) -> float:
   """Return an epsilon for which the mechanism is (epsilon, delta)-private.
 
-  Args:
-    mechanism: What is released; infinite epsilon if without noise.
-    delta: In (0, 1); warns where it is 1 / population or more.
-    accountant: 'pld' or 'rdp'.
+  It is infinite without noise. Delta is in (0, 1), and 1 / population or more
+  is warned of; the accountant is 'pld' or 'rdp'.
 
   Raises:
     TypeError: if an argument is not a mechanism or a number on the host.

@@ -26,15 +26,13 @@ import scipy  # its packages load on first use
 _RARE = 1e-15  # a chance of truncation at which the coupling is as tight
 _ADD, _ZERO = types.Adjacency.ADD_OR_REMOVE_ONE, types.Adjacency.ZERO_OUT
 _REPLACE = types.Adjacency.REPLACE_ONE
+_ALL = _ADD, _ZERO, _REPLACE
 _VALID = {
-  (Sampling.FULL, 'pld'): (_ADD, _ZERO, _REPLACE),
-  (Sampling.FULL, 'rdp'): (_ADD, _ZERO, _REPLACE),
-  (Sampling.POISSON, 'pld'): (_ADD, _ZERO, _REPLACE),
-  (Sampling.POISSON, 'rdp'): (_ADD, _ZERO),
-  (Sampling.TRUNCATED_POISSON, 'pld'): (_ADD, _ZERO),
-  (Sampling.TRUNCATED_POISSON, 'rdp'): (_ADD,),
-  (Sampling.FIXED_WITHOUT_REPLACEMENT, 'rdp'): (_REPLACE,),
-  (Sampling.RANDOM_ALLOCATION, 'pld'): (_ADD, _ZERO),
+  Sampling.FULL: {'pld': _ALL, 'rdp': _ALL},
+  Sampling.POISSON: {'pld': _ALL, 'rdp': (_ADD, _ZERO)},
+  Sampling.TRUNCATED_POISSON: {'pld': (_ADD, _ZERO), 'rdp': (_ADD,)},
+  Sampling.FIXED_WITHOUT_REPLACEMENT: {'rdp': (_REPLACE,)},
+  Sampling.RANDOM_ALLOCATION: {'pld': (_ADD, _ZERO)},
 }
 _ADVICE = {
   Sampling.POISSON: "replace-one needs accountant='pld'",
@@ -55,7 +53,7 @@ _ADVICE = {
 
 def check_supported(part: GaussianMechanism, accountant: str) -> None:
   """Raise UnsupportedAccountingError unless the table has the triple."""
-  if part.adjacency not in _VALID.get((part.sampling, accountant), ()):
+  if part.adjacency not in _VALID[part.sampling].get(accountant, ()):
     raise types.UnsupportedAccountingError(
       f'No analysis of sampling={part.sampling.value!r} with '
       f'adjacency={part.adjacency.value!r} by {accountant=}: '
@@ -158,8 +156,5 @@ def relation(adjacency: types.Adjacency):
   """Return dp_accounting's name of the adjacency."""
   from dp_accounting import NeighboringRelation
 
-  return {
-    _ADD: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    _ZERO: NeighboringRelation.REPLACE_SPECIAL,
-    _REPLACE: NeighboringRelation.REPLACE_ONE,
-  }[adjacency]
+  special = adjacency is _ZERO
+  return NeighboringRelation['REPLACE_SPECIAL' if special else adjacency.name]

@@ -21,12 +21,9 @@ def gaussian_delta(
   """Return the least delta of full participation.
 
   Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) with
-  m = sqrt(steps) / noise_multiplier.
-
-  Args:
-    noise_multiplier: stddev of the noise / sensitivity; 0 gives delta 1.
-    epsilon: >= 0; at 0 this is the total variation distance.
-    steps: Releases on the same data.
+  m = sqrt(steps) / noise_multiplier: of releases on the same data with this
+  stddev of the noise / sensitivity; 0 gives delta 1. Epsilon is >= 0; at 0 this
+  is the total variation distance.
 
   >>> round(gaussian_delta(1.0, epsilon=1.0), 4)
   0.1269
@@ -82,21 +79,16 @@ def signal_to_noise(
   r"""Return the norm of a private round's mean update over that of its noise.
 
   :math:`\|\bar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
-  mean over r clients under central DP, in the space where it is added. In local
-  DP every participant adds as much: divide by the root of their number. It is
-  inf without noise.
+  mean over r clients under central DP, in the space where it is added: z is of
+  the sum, C the clip norm, r (`expected_cohort`) what the sum is divided by,
+  and b (`size`) the numbers that get noise, those of a table, or d of updates
+  and of noise before they are sketched. `mean_norm` is of the mean of clipped
+  updates, or tables; None is C, the largest it can be, if all of r take part.
+  In local DP every participant adds as much: divide by the root of their
+  number. It is inf without noise.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0
-
-  Args:
-    noise_multiplier: z, of the sum.
-    clip_norm: C.
-    expected_cohort: r, what the sum is divided by.
-    size: numbers that get noise: b of a table, d of updates and of noise before
-      they are sketched.
-    mean_norm: of the mean of clipped updates, or tables; None is C, the largest
-      it can be, if all of r take part.
 
   Raises:
     ValueError: not finite, or below its bound.
@@ -131,7 +123,6 @@ def epsilon_at(distance: float, delta: float) -> float:
 
 
 def _distance(noise_multiplier: float, steps: int) -> float:
-  """Return sqrt(steps) / noise_multiplier after validation."""
   noise = checks.at_least('noise_multiplier', noise_multiplier, 0)
   steps = checks.count('steps', steps)
   return math.sqrt(steps) / noise if noise else math.inf

@@ -28,8 +28,16 @@ _TYPICAL, _CELLS, _MOST_CELLS, _NARROW = 1e-6, 2**15, 2**18, 20
 def composition(parts: Parts) -> tilted_losses.Composition | None:
   """Return the curve of a composition; None if epsilon is past 1e4."""
   orders = _orders(parts)
-  width = _cell_width(orders)
-  return None if math.isinf(width) else tilted_losses.Composition(orders, width)
+  epsilon = _chernoff(orders, _TYPICAL)
+  if math.isinf(epsilon):
+    return None
+  # To round the losses of T releases to multiples of h, a power of two, costs
+  # epsilon about T h^2 (s + 1) / 12, s being the order of Chernoff's bound. h
+  # does not fall as releases are added, so that none makes a bound smaller: a
+  # multiple of 2 h is one of h, and a coarser grid bounds a finer one.
+  narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
+  width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
+  return tilted_losses.Composition(orders, 2.0 ** math.floor(math.log2(width)))
 
 
 def rough_epsilon(parts: Parts, delta: float) -> float:
@@ -46,25 +54,8 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
 
 
 def _chernoff(orders, delta: float) -> float:
-  """Return the larger of both orders of the neighbours; inf past 1e4."""
   epsilon = max(tilted_losses.chernoff(delta, steps) for steps in orders)
   return epsilon if epsilon < _HOPELESS else math.inf
-
-
-def _cell_width(orders) -> float:
-  """Return the width h of a cell of the loss, a power of two; inf if none.
-
-  To round the losses of T releases to multiples of h costs epsilon about
-  T h^2 (s + 1) / 12, s being the order of Chernoff's bound. h does not fall as
-  releases are added, so that a release never makes a bound smaller: a multiple
-  of 2 h is one of h, and a coarser grid bounds a finer one.
-  """
-  epsilon = _chernoff(orders, _TYPICAL)
-  if math.isinf(epsilon):
-    return math.inf
-  narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
-  width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
-  return 2.0 ** math.floor(math.log2(width))
 
 
 def _orders(parts: Parts):

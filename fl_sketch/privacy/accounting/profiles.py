@@ -35,7 +35,6 @@ ORDERS = (
 )  # fmt: skip
 _RENYI_ROUNDING = 1e-12  # of logarithms that a sampled divergence sums
 _LEAST_DELTA = 1e-12  # that 'pld' answers to
-_losses = losses.composition
 
 
 class OverflowingCohortError(UnsupportedAccountingError):
@@ -154,7 +153,6 @@ class Profile:
 
 
 def _deltas(curve: Any, epsilons: np.ndarray) -> np.ndarray:
-  """Return a curve's delta at each epsilon."""
   if isinstance(curve, tilted_losses.Composition):
     return np.asarray(curve.get_delta_for_epsilon(epsilons))
   return np.array([curve.get_delta_for_epsilon(float(e)) for e in epsilons])
@@ -190,7 +188,7 @@ def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
     ceiling = Exact(events.distance(parts)) if fixed else None
     curve = renyi(parts, ORDERS)
     return Profile(curve, overflow, _visible(parts), ceiling=ceiling)
-  curve = _losses(parts)
+  curve = losses.composition(parts)
   if curve is None:
     return Profile(Exact(events.distance(parts)), overflow)
   return Profile(curve, overflow, _visible(parts), _LEAST_DELTA)

@@ -214,7 +214,6 @@ def _tilted(mass: step_losses.Masses, s: float, h: float, n: int):
 
 
 def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
-  """Returns log E[exp(s L)] of what `masses` has of a step."""
   losses = (mass.first + np.arange(len(mass.log_mass))) * h
   return float(scipy.special.logsumexp(mass.log_mass + s * losses))
 

@@ -127,7 +127,6 @@ class GaussianMechanism:
     self._check_cohort()
 
   def _check_epoch(self):
-    """Refuse an epoch without random allocation, and the reverse."""
     allocated = self.sampling is Sampling.RANDOM_ALLOCATION
     if allocated != (self.epoch_steps is not None):
       raise ValueError(
@@ -145,7 +144,6 @@ class GaussianMechanism:
     object.__setattr__(self, 'sampling_probability', chance)
 
   def _check_cohort(self):
-    """Refuse fields that contradict the sampling."""
     plain = self.sampling in (Sampling.FULL, Sampling.POISSON)
     allocated = self.sampling is Sampling.RANDOM_ALLOCATION
     size, population = self.max_cohort, self.population
