@@ -203,7 +203,7 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
 
 def from_runs(
   promises: Properties,
-  axes: Mapping[str, int] | None,
+  axes: Mapping[str, int] | int | None,
   sketch: Callable[[jax.Array, Sequence[Segment], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
   dtype: Any = jnp.float32,
@@ -219,13 +219,14 @@ def from_runs(
 
   >>> total = lambda key, runs, vector: sum(run.x.sum() for run in runs)[None]
   >>> read = lambda key, y, spans, vector: [jnp.full(s.size, y) for s in spans]
-  >>> op = from_runs(Properties('sum', None, None, None), {'n': 1}, total, read)
+  >>> op = from_runs(Properties('sum', None, None, None), 1, total, read)
   >>> op.sketch(None, [jnp.ones(3), jnp.ones(2)]).tolist()
   [5.0]
 
   Args:
     promises: the operator's properties.
-    axes: the table's axes by name, such as {'size': 8}; None for all d numbers.
+    axes: the table's axes by name, such as {'size': 8}, or that one as a
+      number; None for all d numbers.
     sketch: (key, runs, type of the vector of all d numbers) -> table.
     desketch: (key, table, spans, that type) -> the values of each span, in the
       span's dtype.
@@ -234,6 +235,8 @@ def from_runs(
     by_lanes: whether a `vmap` over large trees is a loop on a CPU, whose cache
       holds one; for operators whose hash costs less than a pass over a tree.
   """
+  if isinstance(axes, int | np.integer):
+    axes = {'size': axes}
 
   def checked_type(tree):
     vector = vector_type(tree)

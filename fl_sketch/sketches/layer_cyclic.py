@@ -65,7 +65,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
       each = [(part(key, span.start, span.size), [span]) for span in spans]
       return [columns.desketch(r, table, s, first)[0] for r, s in each]
 
-    return base.from_runs(promises, {'size': size}, sketch, desketch)
+    return base.from_runs(promises, size, sketch, desketch)
 
   return base.Sketch(
     lambda key, tree: operator(tree).sketch(key, tree),
