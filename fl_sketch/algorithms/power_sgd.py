@@ -71,16 +71,6 @@ def power_sgd(
     ValueError: rank is below 1.
   """
   check_positive(rank=rank)
-  return federated(
-    task.steps(hp),
-    _exchange(rank),
-    t.stateless(lambda message, params, **_: _read(message, params, rank)),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-  )
-
-
-def _exchange(rank) -> chain.Exchange:
-  """Pseudo-gradients -> the mean factors; keeps the clients' errors."""
 
   def init(params):
     matrices, _ = _split(params, params, rank)
@@ -108,7 +98,12 @@ def _exchange(rank) -> chain.Exchange:
     bill = comms.bill(up + second, comms.nbytes(message))
     return message, State(state.count + 1, comms.PerClient(error), right, bill)
 
-  return chain.Exchange(init, update, broadcasts=True)
+  return federated(
+    task.steps(hp),
+    chain.Exchange(init, update, broadcasts=True),
+    t.stateless(lambda message, params, **_: _read(message, params, rank)),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+  )
 
 
 def _shape(x) -> tuple[int, int]:

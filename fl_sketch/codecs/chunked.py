@@ -83,9 +83,8 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   """Send the k largest coefficients of each chunk's cosine transform.
 
   The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
-  those of `chunked_top_k`.
-  A chunk keeps k / w of its energy or more, w the smaller of `chunk` and d:
-  delta = k / w.
+  those of `chunked_top_k`. A chunk keeps k / w of its energy or more, w the
+  smaller of `chunk` and d: delta = k / w.
 
   >>> codec, x = dct_top_k(1, chunk=8), jnp.ones(16)
   >>> places, values = codec.encode(jax.random.key(0), x)

@@ -134,6 +134,12 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
+def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
+  """As `leaf_type`, of float32 at least."""
+  t = leaf_type(leaf)
+  return t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
+
+
 def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   """The shape (d,) of a tree's numbers in a row, and the dtype of their sums.
 

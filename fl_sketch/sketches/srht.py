@@ -54,9 +54,7 @@ def srht(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=of(lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-    variance=variances.of(
-      lambda g, h: variances.hadamard(g, h, size, _padded(g.size))
-    ),
+    variance=variances.of(lambda g, h: variances.hadamard(g, h, size)),
     printed=lambda like: 2 * base.dimension(like) / size,
     exact_at_full_size=True,
     orthogonal_rows=True,
