@@ -262,29 +262,29 @@ def from_runs(
   def sketch_tree(key, tree):
     checked_type(tree)
     vector = vector_type(tree)
-    whole = lambda key, leaves: sketch_leaves(key, leaves, vector)
-    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
 
-  def sketch_leaves(key, leaves, vector):
-    runs = []
-    for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
-      parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
-      runs.append(Segment(span.start, jnp.concatenate(parts)))
-    return sketch(key, runs, vector)
+    def whole(key, leaves):
+      runs = []
+      for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
+        parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
+        runs.append(Segment(span.start, jnp.concatenate(parts)))
+      return sketch(key, runs, vector)
+
+    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
 
   @jax.jit(static_argnums=2)
   def desketch_leaves(key, table, types):
     vector = vector_type(types)
-    whole = lambda key, table: read_leaves(key, table, types, vector)
-    return in_lanes(whole, vector)(key, table)
-
-  def read_leaves(key, table, types, vector):
     walk = _walk(types, vector.dtype)
-    estimates = desketch(key, table, [span for _, span in walk], vector)
-    out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
-    for (group, _), values in zip(walk, estimates, strict=True):
-      out |= zip(group, split(values, [types[i] for i in group]), strict=True)
-    return list(out.values())
+
+    def whole(key, table):
+      estimates = desketch(key, table, [span for _, span in walk], vector)
+      out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
+      for (group, _), values in zip(walk, estimates, strict=True):
+        out |= zip(group, split(values, [types[i] for i in group]), strict=True)
+      return list(out.values())
+
+    return in_lanes(whole, vector)(key, table)
 
   def desketch_tree(key, table, like):
     want = checked_type(like)
