@@ -70,10 +70,30 @@ def cocktail_sgd(
     values = codec.decode(codec_key(keys.round), message, like)
     return sketches.scatter(params, subset, values)
 
+  def init(params):
+    check_codec(codec, jnp.zeros(_size(mask_ratio, dimension(params))))
+    zeros = optax.tree.zeros_like(params)
+    return Residuals(comms.PerClient(zeros), zeros, comms.bill())
+
+  def update(updates, state, params=None, *, keys, weight, **extra):
+    payload, client = updates
+    subset = _subset(keys, mask_ratio, params)
+    like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
+    decoded = decode_lanes(codec, payload, like, keys=keys, **extra)
+    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
+    residual = sketches.gather(state.server, subset)
+    target = mean + residual
+    key = codec_key(keys.round)
+    message = codec.encode(key, target)
+    change = target - codec.decode(key, message, like) - residual
+    change = sketches.scatter(params, subset, change)
+    server = jax.tree.map(jnp.add, state.server, change)
+    return message, Residuals(comms.PerClient(client), server, comms.bill(up))
+
   return federated(
     from_own_model,
     t.per_client(t.stateless(encode)),
-    _mean_and_reply(codec, mask_ratio),
+    chain.Exchange(init, update),
     t.broadcast(),
     t.stateless(read),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -89,29 +109,3 @@ def _subset(keys, ratio, like) -> jax.Array:
 
 def _size(ratio, d) -> int:
   return max(1, round(ratio * d))
-
-
-def _mean_and_reply(codec, ratio) -> chain.Exchange:
-  """Payloads of clients -> message of the server, with error feedback."""
-
-  def init(params):
-    check_codec(codec, jnp.zeros(_size(ratio, dimension(params))))
-    zeros = optax.tree.zeros_like(params)
-    return Residuals(comms.PerClient(zeros), zeros, comms.bill())
-
-  def update(updates, state, params=None, *, keys, weight, **extra):
-    payload, client = updates
-    subset = _subset(keys, ratio, params)
-    like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = decode_lanes(codec, payload, like, keys=keys, **extra)
-    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
-    residual = sketches.gather(state.server, subset)
-    target = mean + residual
-    key = codec_key(keys.round)
-    message = codec.encode(key, target)
-    change = target - codec.decode(key, message, like) - residual
-    change = sketches.scatter(params, subset, change)
-    server = jax.tree.map(jnp.add, state.server, change)
-    return message, Residuals(comms.PerClient(client), server, comms.bill(up))
-
-  return chain.Exchange(init, update)

@@ -17,9 +17,20 @@ import optax
 class Variates(NamedTuple):
   """Control variates between rounds."""
 
-  client: comms.PerClient  # c_i of SCAFFOLD or delta_j of FedCOMGATE
-  server: Any  # c of SCAFFOLD
+  client: comms.PerClient  # c_i of SCAFFOLD, delta_j of FedCOMGATE, or g_i
+  server: Any  # c of SCAFFOLD; h of FedDyn, whose clients have g_i
   bill: comms.Bill
+
+
+def zero_variates(params: Any) -> Variates:
+  """Variates of clients and server before the first round."""
+  zeros = optax.tree.zeros_like(params)
+  return Variates(comms.PerClient(zeros), zeros, comms.bill())
+
+
+def less_variate(protocol: Any) -> comms.PerClient:
+  """The correction of local steps by minus the variate of the client."""
+  return jax.tree.map(jnp.negative, chain.state_of(protocol, Variates).client)
 
 
 def scaffold(
@@ -45,10 +56,6 @@ def scaffold(
   Source: Karimireddy et al., ICML 2020, arXiv:1910.06378, Algorithm 1.
   """
 
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return Variates(comms.PerClient(zeros), zeros, comms.bill())
-
   def update(moved, state, params=None, *, weight, **_):
     factor = 1 / (local_steps * hp.client_lr)
     less = lambda m, c: factor * m - c[None]
@@ -69,7 +76,7 @@ def scaffold(
 
   return federated(
     task.steps(hp),
-    chain.Exchange(init, update),
+    chain.Exchange(zero_variates, update),
     t.broadcast(),
     t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
@@ -121,10 +128,6 @@ def fedcomgate(
       f'fedcomgate requires an unbiased codec, got codec={codec.name!r}.'
     )
 
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return Variates(comms.PerClient(zeros), (), comms.bill())
-
   def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
@@ -137,11 +140,9 @@ def fedcomgate(
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.Exchange(init, update),
+    chain.Exchange(lambda x: zero_variates(x)._replace(server=()), update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
-    correction=lambda protocol: jax.tree.map(
-      jnp.negative, chain.state_of(protocol, Variates).client
-    ),
+    correction=less_variate,
     full_participation=True,
   )

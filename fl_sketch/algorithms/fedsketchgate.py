@@ -75,9 +75,7 @@ def fedsketchgate(
       f'{control_gain=} has no effect with {printed=}; remove one.'
     )
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
-  gain = 1 if printed else control_gain
   reader = sketch if printed else linear_reader(sketch)
-  track = functools.partial(_track, reader, scale, gain)
   bound = (lambda table: table) if privacy is None else privacy.clipped
   means = aggregation.cohort_means(1 if k is None else 2, privacy=privacy)
   if k is None:
@@ -88,10 +86,29 @@ def fedsketchgate(
     mean = functools.partial(fedsketch.heaprix_mean, sketch, k)
     read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
+
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return State(comms.PerClient(zeros), comms.bill())
+
+  def update(payloads, state, params=None, *, keys, **extra):
+    message, bill = mean(payloads, params, keys=keys, **extra)
+    tables = jax.vmap(bound)(table_of(payloads))
+    gain = 1 if printed else control_gain
+    if gain is None:
+      alpha = sketches.properties(reader).alpha
+      gain = 1 if alpha is None else 1 / (1 + alpha(params))
+    of_client = lambda _, table: reader.desketch(keys.round, table, params)
+    estimates = t.over_lanes(of_client, tables, keys=keys, **extra)
+    of_mean = of_client(keys, table_of(message))
+    move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
+    moved = jax.tree.map(move, state.variates.value, of_mean, estimates)
+    return message, State(comms.PerClient(moved), bill)
+
   return federated(
     task.steps(hp),
     encode,
-    _exchange(mean, table_of, means, bound, track),
+    chain.Exchange(init, update, means=means, broadcasts=True),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     correction=lambda protocol: jax.tree.map(
@@ -101,39 +118,11 @@ def fedsketchgate(
   )
 
 
-def _exchange(mean, table_of, means, bound, track) -> chain.Exchange:
-  """Payloads of clients -> their mean, broadcast; updates every c_j."""
-
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return State(comms.PerClient(zeros), comms.bill())
-
-  def update(payloads, state, params=None, *, keys, **extra):
-    message, bill = mean(payloads, params, keys=keys, **extra)
-    tables = table_of(message), jax.vmap(bound)(table_of(payloads))
-    variates = track(state.variates, *tables, params, keys, **extra)
-    return message, State(variates, bill)
-
-  return chain.Exchange(init, update, means=means, broadcasts=True)
-
-
 def _mean(tables, params, *, means, keys, **extra):
   """Clients' tables -> (their mean, the bill)."""
   mean, up = means[0](tables, **extra)
   down = comms.bill(down=comms.nbytes(mean))
   return mean, comms.total_bill([up, down])
-
-
-def _track(reader, scale, gain, variates, mean, tables, params, keys, **extra):
-  """The clients' c_j after a round with this mean of these tables."""
-  if gain is None:
-    alpha = sketches.properties(reader).alpha
-    gain = 1 if alpha is None else 1 / (1 + alpha(params))
-  read = lambda _, table: reader.desketch(keys.round, table, params)
-  estimates = t.over_lanes(read, tables, keys=keys, **extra)
-  move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-  moved = jax.tree.map(move, variates.value, read(keys, mean), estimates)
-  return comms.PerClient(moved)
 
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:

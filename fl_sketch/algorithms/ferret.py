@@ -72,19 +72,6 @@ def ferret(
     op = sketches.layer_cyclic(size, sizes)
     return op.sketch(keys.round, moved), metrics
 
-  return federated(
-    RoundLocal(work),
-    _mean(size, keep),
-    _read(size),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-    correction=lambda protocol: chain.state_of(protocol, Norms).sizes,
-    update_template=lambda params: jnp.zeros(size),
-  )
-
-
-def _mean(size, keep) -> chain.Uplink:
-  """Tables -> their mean, and the sizes of the next round."""
-
   def init(params):
     dims = _dimensions(params)
     sizes = allocate(dims, dims, size)
@@ -103,7 +90,14 @@ def _mean(size, keep) -> chain.Uplink:
     bill = comms.bill(up, comms.nbytes(message))
     return message, Norms(state.count + 1, squares, sizes, bill)
 
-  return chain.Uplink(init, update, broadcasts=True)
+  return federated(
+    RoundLocal(work),
+    chain.Uplink(init, update, broadcasts=True),
+    _read(size),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+    correction=lambda protocol: chain.state_of(protocol, Norms).sizes,
+    update_template=lambda params: jnp.zeros(size),
+  )
 
 
 def _read(size) -> chain.Transform:

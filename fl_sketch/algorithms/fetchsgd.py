@@ -99,7 +99,12 @@ def fetchsgd(
     return Tables(sketch.zero_table(params), sketch.zero_table(params))
 
   read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
-  largest = [_keep_largest(local_k)] if local_k is not None else []
+  largest = []
+  if local_k is not None:
+    own = codecs.top_k(local_k)
+    kept = lambda key, tree: own.decode(key, own.encode(key, tree), tree)
+    keep = lambda tree, _, *, keys, **__: kept(keys.client, tree)
+    largest.append(t.per_client(t.stateless(keep)))
   return federated(
     task.gradient(hp),
     *largest,
@@ -110,12 +115,3 @@ def fetchsgd(
     t.stateless(read),
     optax.scale(-1.0),
   )
-
-
-def _keep_largest(k) -> chain.ClientTransform:
-  codec = codecs.top_k(k)
-
-  def keep(tree, _, *, keys, **__):
-    return codec.decode(keys.client, codec.encode(keys.client, tree), tree)
-
-  return t.per_client(t.stateless(keep))

@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.local import Task
 from fl_sketch.models import lora
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, Local, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
 import jax
@@ -110,17 +110,6 @@ def _algorithm(
   task, hp, size, step, received=lambda x: x, start=None
 ) -> Algorithm:
   """The mean of the factors of clients and of their products, and its step."""
-  return federated(
-    _factors_alone(task, hp, received, start),
-    aggregation.mean_over_cohort(decode=_with_products(received)),
-    _billed(size),
-    t.stateless(lambda mean, params, **_: _map(step, params, mean)),
-    update_template=lambda params: lora.split(params)[0],
-  )
-
-
-def _factors_alone(task, hp, received, start) -> Local:
-  """Local steps on all but the kernels of adapters."""
 
   def local(params, batches, key, correction):
     trained, kernels = lora.split(_map(received, params))
@@ -134,18 +123,19 @@ def _factors_alone(task, hp, received, start) -> Local:
     away = lambda x, begun, move: x - (begun - move)
     return jax.tree.map(away, trained, first, moved), metrics
 
-  return local
-
-
-def _with_products(received):
-  """Adds to what a client sends how far the product of its factors moved."""
-
-  def product(param, moved):
+  def product(param, moved):  # how far that of the factors moved
     if not lora.is_adapter(param):
       return moved
     return moved._replace(base=_away(param, -moved.a, -moved.b))
 
-  return lambda _, moved, params: _map(product, _map(received, params), moved)
+  decode = lambda _, moved, params: _map(product, _map(received, params), moved)
+  return federated(
+    local,
+    aggregation.mean_over_cohort(decode=decode),
+    _billed(size),
+    t.stateless(lambda mean, params, **_: _map(step, params, mean)),
+    update_template=lambda params: lora.split(params)[0],
+  )
 
 
 def _away(param, a, b):

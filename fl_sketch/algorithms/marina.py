@@ -77,19 +77,6 @@ def marina(
     change = jax.tree.map(jnp.subtract, new, old)
     return new, codec.encode(codec_key(keys.client), change)
 
-  return federated(
-    gradients,
-    t.per_client(t.stateless(encode)),
-    _estimate(codec, sync_probability),
-    t.broadcast(),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-    correction=lambda protocol: chain.state_of(protocol, State).previous,
-  )
-
-
-def _estimate(codec, probability) -> chain.Exchange:
-  """Payloads of clients -> g; the coin decides which half is sent."""
-
   def init(params):
     check_codec(codec, params)
     zeros = optax.tree.zeros_like(params)
@@ -107,8 +94,15 @@ def _estimate(codec, probability) -> chain.Exchange:
       mean, up = comms.uplink_stacked_mean(change, weight, decoded)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
-    heads = coin(keys, probability) | (state.count == 0)
+    heads = coin(keys, sync_probability) | (state.count == 0)
     gradient, bill = lax.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
-  return chain.Exchange(init, update)
+  return federated(
+    gradients,
+    t.per_client(t.stateless(encode)),
+    chain.Exchange(init, update),
+    t.broadcast(),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+    correction=lambda protocol: chain.state_of(protocol, State).previous,
+  )

@@ -64,16 +64,6 @@ def onebit_adam(
 
   Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
   """
-  return federated(
-    task.gradient(hp),
-    _exchange(warmup, b1),
-    _frozen_adam(warmup, b1, b2, eps),
-    optax.scale_by_learning_rate(hp.server_lr),
-  )
-
-
-def _exchange(warmup, b1) -> chain.Exchange:
-  """Gradients -> the mean gradient in the warm-up, then the new momentum."""
   codec = codecs.sign('l2')
 
   def init(params):
@@ -110,7 +100,12 @@ def _exchange(warmup, b1) -> chain.Exchange:
     message, new = lax.cond(state.count < warmup, dense, signs, *args)
     return message, new._replace(count=state.count + 1)
 
-  return chain.Exchange(init, update, broadcasts=True)
+  return federated(
+    task.gradient(hp),
+    chain.Exchange(init, update, broadcasts=True),
+    _frozen_adam(warmup, b1, b2, eps),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )
 
 
 def _decay(decay):

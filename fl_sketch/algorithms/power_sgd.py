@@ -71,16 +71,6 @@ def power_sgd(
     ValueError: rank is below 1.
   """
   check_positive(rank=rank)
-  return federated(
-    task.steps(hp),
-    _exchange(rank),
-    t.stateless(lambda message, params, **_: _read(message, params, rank)),
-    server_optimizers.server_step(hp, server_optimizer, schedule),
-  )
-
-
-def _exchange(rank) -> chain.Exchange:
-  """Pseudo-gradients -> the mean factors; keeps the clients' errors."""
 
   def init(params):
     matrices, _ = _split(params, params, rank)
@@ -108,7 +98,24 @@ def _exchange(rank) -> chain.Exchange:
     bill = comms.bill(up + second, comms.nbytes(message))
     return message, State(state.count + 1, comms.PerClient(error), right, bill)
 
-  return chain.Exchange(init, update, broadcasts=True)
+  def read(message, params, **_):
+    factors = iter(zip(message.left, message.right, strict=True))
+    whole = iter(message.whole)
+
+    def of_leaf(x):
+      if not _low_rank(x, rank):
+        return next(whole)
+      left, right = next(factors)
+      return product(left, right.T).reshape(x.shape).astype(x.dtype)
+
+    return jax.tree.map(of_leaf, params)
+
+  return federated(
+    task.steps(hp),
+    chain.Exchange(init, update, broadcasts=True),
+    t.stateless(read),
+    server_optimizers.server_step(hp, server_optimizer, schedule),
+  )
 
 
 def _shape(x) -> tuple[int, int]:
@@ -129,17 +136,3 @@ def _split(tree, params, rank) -> tuple[list[Any], list[Any]]:
   marks = [_low_rank(x, rank) for x in jax.tree.leaves(params)]
   leaves = list(zip(jax.tree.leaves(tree), marks, strict=True))
   return [x for x, low in leaves if low], [x for x, low in leaves if not low]
-
-
-def _read(message, params, rank):
-  """The tree like `params` that a message stands for."""
-  factors = iter(zip(message.left, message.right, strict=True))
-  whole = iter(message.whole)
-
-  def read(x):
-    if not _low_rank(x, rank):
-      return next(whole)
-    left, right = next(factors)
-    return product(left, right.T).reshape(x.shape).astype(x.dtype)
-
-  return jax.tree.map(read, params)

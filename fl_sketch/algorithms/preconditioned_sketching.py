@@ -106,16 +106,14 @@ def preconditioned_sketching(
     scaled = jax.tree.map(jnp.divide, moved, _roots(factors, params, damping))
     return {'update': scaled, 'factors': row_and_column_means(moved)}, metrics
 
-  factors_of = lambda state: chain.state_of(state, Preconditioner).factors
-  template = lambda x: {'update': x, 'factors': row_and_column_means(x)}
   return federated(
     work,
     _send(sketch, codec, client_momentum),
     _exchange(sketch, every, keep, codec, downlink_codec),
     _step(sketch, every, damping, b1, b2, downlink_codec),
     server_optimizers.server_step(hp, 'sgd', schedule),
-    correction=factors_of,
-    update_template=template,
+    correction=lambda state: chain.state_of(state, Preconditioner).factors,
+    update_template=lambda x: {'update': x, 'factors': row_and_column_means(x)},
   )
 
 

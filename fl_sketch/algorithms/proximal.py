@@ -1,8 +1,6 @@
 """FedProx, FedDyn and FedNova: FedAvg for heterogeneous clients."""
 
-from typing import Any, NamedTuple
-
-from fl_sketch.algorithms import server_optimizers
+from fl_sketch.algorithms import control_variates as cv, server_optimizers
 from fl_sketch.local import Task, steps_made
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -44,14 +42,6 @@ def fedprox(
   )
 
 
-class Multipliers(NamedTuple):
-  """State of FedDyn between rounds."""
-
-  client: comms.PerClient  # g_i, the gradient of client i where it ended last
-  server: Any  # h, the mean of all g_i
-  bill: comms.Bill
-
-
 def feddyn(
   task: Task, hp: Hyper, *, population: int, alpha: fields.Positive = 0.1
 ) -> Algorithm:
@@ -78,10 +68,6 @@ def feddyn(
   arXiv:2111.04263, Algorithm 1.
   """
 
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return Multipliers(comms.PerClient(zeros), zeros, comms.bill())
-
   def update(moved, state, params=None, *, weight, **_):
     mean, up = comms.uplink_stacked_mean(moved, weight)
     share = comms.sum_over_cohort(weight) / population
@@ -89,16 +75,14 @@ def feddyn(
     client = jax.tree.map(add(alpha), state.client.value, moved)
     server = jax.tree.map(add(alpha * share), state.server, mean)
     step = jax.tree.map(add(1 / alpha), mean, server)
-    return step, Multipliers(comms.PerClient(client), server, comms.bill(up))
+    return step, cv.Variates(comms.PerClient(client), server, comms.bill(up))
 
   return federated(
     task.steps(hp, proximal=alpha),
-    chain.Exchange(init, update),
+    chain.Exchange(cv.zero_variates, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    correction=lambda protocol: jax.tree.map(
-      jnp.negative, chain.state_of(protocol, Multipliers).client
-    ),
+    correction=cv.less_variate,
   )
 
 
@@ -133,7 +117,6 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
     return {'direction': mean, 'steps': made}, metrics
 
-  template = lambda x: {'direction': x, 'steps': jnp.float32(0)}
   times = lambda m, _, **__: jax.tree.map(
     lambda x: m['steps'] * x, m['direction']
   )
@@ -143,5 +126,5 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     t.stateless(times),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
-    update_template=template,
+    update_template=lambda x: {'direction': x, 'steps': jnp.float32(0)},
   )

@@ -14,16 +14,13 @@ _momentum = lambda momentum=0.9, **options: optax.trace(momentum, **options)
 _paper_amsgrad = functools.partial(
   optax.scale_by_amsgrad, bias_correction_mu=False, bias_correction_nu=False
 )
-_paper_adagrad = functools.partial(
-  optax.scale_by_rss, initial_accumulator_value=0.0
-)
 _ADAPTIVE, _MOMENTUM = ('b1', 'b2', 'eps'), ('momentum',)
 # Factory and the names of its options.
 _SERVER_OPTIMIZERS = {
   'adam': (optax.scale_by_adam, _ADAPTIVE),
   'amsgrad': (_paper_amsgrad, _ADAPTIVE),
   'yogi': (optax.scale_by_yogi, _ADAPTIVE),
-  'adagrad': (_paper_adagrad, ('eps',)),
+  'adagrad': (functools.partial(optax.scale_by_rss, 0.0), ('eps',)),
   'momentum': (_momentum, _MOMENTUM),
   'nesterov': (functools.partial(_momentum, nesterov=True), _MOMENTUM),
   'sgd': (optax.identity, ()),

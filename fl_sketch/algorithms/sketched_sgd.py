@@ -1,6 +1,5 @@
 """SketchedSGD: exact values of the heavy coordinates that a sketch finds."""
 
-import functools
 from typing import NamedTuple
 
 from fl_sketch import sketches
@@ -69,17 +68,6 @@ def sketched_sgd(
   Raises:
     ValueError: k exceeds the model.
   """
-  uplinks = functools.partial(_uplinks, sketch, k, candidates)
-  means = aggregation.cohort_means(2, privacy=privacy)
-  exchange = _exchange(uplinks, means, k, momentum, hp.server_lr)
-  step = lambda message, params, **_: sketches.scatter(
-    params, _support(message), -message.values
-  )
-  return federated(task.gradient(hp), exchange, t.stateless(step))
-
-
-def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
-  """Gradients -> message; clears the clients' state at its coordinates."""
 
   def init(params):
     if k > (d := dimension(params)):
@@ -88,14 +76,26 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     velocity = zeros if momentum else comms.PerClient(())
     return State(zeros, velocity, comms.bill())
 
-  def update(grads, state, params=None, **extra):
+  def update(grads, state, params=None, *, keys, means, **extra):
     velocity = grads
     if momentum:
       add = lambda u, g: momentum * u + g
       velocity = jax.tree.map(add, state.momentum.value, grads)
-    add = lambda e, u: e + server_lr * u
+    add = lambda e, u: e + hp.server_lr * u
     total = jax.tree.map(add, state.residual.value, velocity)
-    message, bill = uplinks(total, params, **extra)
+    of_client = lambda keys, x: sketch.sketch(keys.round, x)
+    tables = t.over_lanes(of_client, total, keys=keys, **extra)
+    table, first = means[0](tables, **extra)
+    estimate = sketch.desketch(keys.round, table, params)
+    vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
+    _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
+    exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
+    mean, second = means[1](exact, **extra)
+    best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
+    bits = jnp.zeros(mean.size, bool).at[best].set(True)
+    message = Message(top, mean[best], jnp.packbits(bits))
+    down = comms.bill(down=comms.nbytes(message))
+    bill = comms.total_bill([first, second, down])
     hits = sketches.scatter(params, _support(message), jnp.ones(k))
     clear = lambda rows: jax.tree.map(
       lambda x, hit: jnp.where(hit[None] > 0, 0, x), rows, hits
@@ -104,24 +104,12 @@ def _exchange(uplinks, means, k, momentum, server_lr) -> chain.Exchange:
     velocity = comms.PerClient(clear(velocity) if momentum else ())
     return message, State(residual, velocity, bill)
 
-  return chain.Exchange(init, update, means=means, broadcasts=True)
-
-
-def _uplinks(op, k, candidates, total, params, *, keys, means, **extra):
-  """Runs both uplinks: (the server's message, the bill)."""
-  sketch = lambda keys, x: op.sketch(keys.round, x)
-  tables = t.over_lanes(sketch, total, keys=keys, **extra)
-  table, first = means[0](tables, **extra)
-  estimate = op.desketch(keys.round, table, params)
-  vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
-  _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
-  exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
-  mean, second = means[1](exact, **extra)
-  best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
-  bits = jnp.zeros(mean.size, bool).at[best].set(True)
-  message = Message(top, mean[best], jnp.packbits(bits))
-  down = comms.bill(down=comms.nbytes(message))
-  return message, comms.total_bill([first, second, down])
+  means = aggregation.cohort_means(2, privacy=privacy)
+  exchange = chain.Exchange(init, update, means=means, broadcasts=True)
+  step = lambda message, params, **_: sketches.scatter(
+    params, _support(message), -message.values
+  )
+  return federated(task.gradient(hp), exchange, t.stateless(step))
 
 
 def _support(message: Message) -> jax.Array:

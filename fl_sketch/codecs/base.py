@@ -38,16 +38,48 @@ class Codec(NamedTuple):
   contraction: Callable[[Any], float] | None
 
 
-def flat(key: jax.Array, tree: Tree) -> jax.Array:
-  """Flatten a tree to f32[d]."""
-  return VECTOR.sketch(key, tree).astype(jnp.float32)
+def of_vectors(
+  name: str,
+  encode: Callable[[jax.Array, jax.Array], Payload],
+  decode: Callable[[jax.Array, Payload, int], jax.Array],
+  omega: Callable[[int], float] | None = None,
+  contraction: Callable[[int], float] | None = None,
+  *,
+  k: int = 0,
+) -> Codec:
+  """The codec of (key, f32[d]) -> payload and (key, payload, d) -> f32[d].
+
+  Its functions raise ValueError if d is below k.
+  """
+
+  def encode_tree(key, tree):
+    check_fits(k, sketches.dimension(tree))
+    return encode(key, VECTOR.sketch(key, tree).astype(jnp.float32))
+
+  def decode_tree(key, payload, like):
+    d = sketches.dimension(like)
+    check_fits(k, d)
+    return VECTOR.desketch(key, decode(key, payload, d), like)
+
+  of = lambda law: law and (lambda like: law(sketches.dimension(like)))
+  return Codec(encode_tree, decode_tree, name, of(omega), of(contraction))
 
 
-def check_fits(k: int, like: Any, name: str = 'k') -> int:
-  """Return d; ValueError if it is below k."""
-  if k > (d := sketches.dimension(like)):
+def check_fits(k: int, d: int, name: str = 'k') -> None:
+  """Raise ValueError if d is below k."""
+  if k > d:
     raise ValueError(f'{name}={k} exceeds {d=}; use a smaller {name}.')
-  return d
+
+
+def largest(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """The k entries of largest magnitude along the last axis, their indices."""
+  at = jax.lax.top_k(jnp.abs(x), k)[1]
+  return jnp.take_along_axis(x, at, -1), at
+
+
+def scattered(d: int, values: jax.Array, at: jax.Array) -> jax.Array:
+  """A vector f32[d] of the values at these indices, 0 elsewhere."""
+  return jnp.zeros(d, values.dtype).at[at].set(values)
 
 
 def fraction(x: jax.Array, scale: jax.Array) -> jax.Array:

@@ -1,10 +1,9 @@
 """Sends the largest entries of every chunk of a vector, by short indices."""
 
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.base import check_positive
 from fl_sketch.sketches.primitives import product
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -54,9 +53,8 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
     raise ValueError(f'{bits=} must be 2, 3 or 4.')
   levels = 2 ** (bits - 1)
 
-  def encode(key, tree):
-    base.check_fits(k, tree)
-    values, places = _largest(_rows(base.flat(key, tree), chunk), k)
+  def encode(key, x):
+    places, values = _sent(_rows(x, chunk), k)
     size = jnp.abs(values)
     scale = size.max(1, keepdims=True)
     part = base.fraction(size, scale)
@@ -67,31 +65,26 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
     total = (member * part[..., None]).sum(1)
     means = total / jnp.maximum(member.sum(1), 1) * scale
     codes = packing.pack_bits((cell + levels * (values < 0)).ravel(), bits)
-    return _packed(places, chunk, tree), codes, means
+    return places, codes, means
 
-  def decode(key, payload, like):
-    base.check_fits(k, like)
+  def decode(key, payload, d):
     places, codes, means = payload
     codes = packing.unpack_bits(codes, bits, means.shape[0] * k).reshape(-1, k)
     size = jnp.take_along_axis(means, codes % levels, 1)
     values = jnp.where(codes < levels, size, -size)
-    x = _scattered(values, places, chunk, like).ravel()[: dimension(like)]
-    return base.VECTOR.desketch(key, x, like)
+    return _scattered(values, places, chunk, d).ravel()[:d]
 
-  def contraction(like):
-    root = (1 + 8 * (k - 1) / (9 * levels**2)) ** 0.5
-    return k / _width(chunk, like) * (16 / 9) / (1 + root)
-
-  return base.Codec(encode, decode, 'chunked_top_k', None, contraction)
+  root = (1 + 8 * (k - 1) / (9 * levels**2)) ** 0.5
+  delta = lambda d: k / min(chunk, d) * (16 / 9) / (1 + root)
+  return base.of_vectors('chunked_top_k', encode, decode, None, delta, k=k)
 
 
 def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   """Send the k largest coefficients of each chunk's cosine transform.
 
   The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
-  those of `chunked_top_k`.
-  A chunk keeps k / w of its energy or more, w the smaller of `chunk` and d:
-  delta = k / w.
+  those of `chunked_top_k`. A chunk keeps k / w of its energy or more, w the
+  smaller of `chunk` and d: delta = k / w.
 
   >>> codec, x = dct_top_k(1, chunk=8), jnp.ones(16)
   >>> places, values = codec.encode(jax.random.key(0), x)
@@ -115,21 +108,17 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   """
   _check(k, chunk)
 
-  def encode(key, tree):
-    base.check_fits(k, tree)
-    rows = _rows(base.flat(key, tree), chunk)
-    values, places = _largest(product(rows, _cosines(rows.shape[1]).T), k)
-    return _packed(places, chunk, tree), values
+  def encode(key, x):
+    rows = _rows(x, chunk)
+    return _sent(product(rows, _cosines(rows.shape[1]).T), k)
 
-  def decode(key, payload, like):
-    base.check_fits(k, like)
+  def decode(key, payload, d):
     places, values = payload
-    rows = _scattered(values, places, chunk, like)
-    x = product(rows, _cosines(rows.shape[1])).ravel()[: dimension(like)]
-    return base.VECTOR.desketch(key, x, like)
+    rows = _scattered(values, places, chunk, d)
+    return product(rows, _cosines(rows.shape[1])).ravel()[:d]
 
-  contraction = lambda like: k / _width(chunk, like)
-  return base.Codec(encode, decode, 'dct_top_k', None, contraction)
+  delta = lambda d: k / min(chunk, d)
+  return base.of_vectors('dct_top_k', encode, decode, None, delta, k=k)
 
 
 def _check(k, chunk):
@@ -138,30 +127,22 @@ def _check(k, chunk):
     raise ValueError(f'{k=} exceeds {chunk=}; use a smaller k.')
 
 
-def _width(chunk, like) -> int:
-  return min(chunk, dimension(like))
-
-
 def _rows(x, chunk):
   """Return the chunks of f32[d], f32[chunks, w]."""
-  width = _width(chunk, x)
+  width = min(chunk, x.size)
   return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
 
 
-def _largest(rows, k):
-  """The k entries of largest magnitude in each row, and their indices."""
-  places = lax.top_k(jnp.abs(rows), k)[1]
-  return jnp.take_along_axis(rows, places, 1), places
+def _sent(rows, k):
+  """The places, packed, and the values of the k largest of each row."""
+  values, places = base.largest(rows, k)
+  bits = (rows.shape[1] - 1).bit_length()
+  return packing.pack_bits(places.ravel(), bits), values
 
 
-def _packed(places, chunk, like):
-  bits = (_width(chunk, like) - 1).bit_length()
-  return packing.pack_bits(places.ravel(), bits)
-
-
-def _scattered(values, places, chunk, like):
-  """Return the inverse of `_largest`, with packed places: f32[chunks, w]."""
-  width = _width(chunk, like)
+def _scattered(values, places, chunk, d):
+  """Return the inverse of `_sent`, f32[chunks, w]."""
+  width = min(chunk, d)
   places = packing.unpack_bits(places, (width - 1).bit_length(), values.size)
   rows = jnp.zeros((len(values), width), values.dtype)
   at = jnp.arange(len(values))[:, None], places.reshape(values.shape)

@@ -1,7 +1,7 @@
 """Stochastic rounding of all numbers to 16, 8 or 4 bits."""
 
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.base import check_positive
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -28,21 +28,18 @@ def bfloat16() -> base.Codec:
     A `Codec` with payload bfloat16[d]; delta = 1 - omega.
   """
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     bits = lax.bitcast_convert_type(jnp.clip(x, -_MOST, _MOST), jnp.uint32)
     bits += jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     upper = (bits >> 16).astype(jnp.uint16)
     rounded = lax.bitcast_convert_type(upper, jnp.bfloat16)
     return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
 
-  def decode(key, payload, like):
-    return base.VECTOR.desketch(key, payload.astype(jnp.float32), like)
-
+  decode = lambda key, payload, d: payload.astype(jnp.float32)
   u = 2.0**-7
   omega = u**2 / (4 * (1 + u))
   laws = lambda d: omega, lambda d: 1 - omega
-  return base.Codec(encode, decode, 'bfloat16', *laws)
+  return base.of_vectors('bfloat16', encode, decode, *laws)
 
 
 def int8(block: int = 256) -> base.Codec:
@@ -93,8 +90,7 @@ def int4(block: int = 64) -> base.Codec:
 def _scaled(name, bound, block) -> base.Codec:
   check_positive(block=block)
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     width = max(1, min(block, x.size))
     rows = jnp.abs(jnp.pad(x, (0, -x.size % width))).reshape(-1, width)
     scale = rows.max(1)
@@ -107,16 +103,11 @@ def _scaled(name, bound, block) -> base.Codec:
     level = below + (draws < steps - below)
     return packing.pack(jnp.where(x < 0, -level, level), bound), scale
 
-  def decode(key, payload, like):
+  def decode(key, payload, d):
     packed, scale = payload
-    d = dimension(like)
     x = packing.unpack(packed, bound, d) / bound
-    x = jnp.repeat(scale, min(block, d))[:d] * x
-    return base.VECTOR.desketch(key, x, like)
+    return jnp.repeat(scale, min(block, d))[:d] * x
 
-  def omega(like):
-    others = min(block, dimension(like)) - 1
-    return ((1 + others / bound**2) ** 0.5 - 1) / 2
-
-  delta = (lambda like: 1 - omega(like)) if omega(block) < 1 else None
-  return base.Codec(encode, decode, name, omega, delta)
+  omega = lambda d: ((1 + (min(block, d) - 1) / bound**2) ** 0.5 - 1) / 2
+  delta = (lambda d: 1 - omega(d)) if omega(block) < 1 else None
+  return base.of_vectors(name, encode, decode, omega, delta)

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 
 
 def pack(q: jax.Array, bound: int) -> jax.Array:
-  """Pack integers; widths below a byte put 8 / bits of them into one byte.
+  """Pack whole numbers f32[n], clipped to the bound, which is below 2**15.
+
+  Widths below a byte put 8 / bits of them into one byte; from a bound of 8 on
+  they are int8[n], from 128 on int16[n].
 
   >>> pack(jnp.array([-1.0, 0.0, 1.0, 1.0, 0.0]), 1)
   Array([164,   1], dtype=uint8)
-
-  Args:
-    q: whole numbers f32[n]; those beyond the bound are clipped to it.
-    bound: below 2**15; from 128 on int16[n] is returned, from 8 on int8[n].
   """
   bits = _bits(bound)
   # Clipped as integers: the conversion of a NaN is undefined.

@@ -1,7 +1,7 @@
 """Quantisation of every coordinate to few bits, with one scale."""
 
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.base import check_positive
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -40,23 +40,18 @@ def qsgd(levels: int) -> base.Codec:
   if levels >= 2**15:
     raise ValueError(f'{levels=} must be below {2**15}.')
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     norm = jnp.linalg.norm(x)
     draws = jax.random.uniform(key, x.shape, x.dtype)
     level = jnp.floor(jnp.abs(base.fraction(x, norm)) * levels + draws)
     return packing.pack(jnp.where(x < 0, -level, level), levels), norm
 
-  def decode(key, payload, like):
+  def decode(key, payload, d):
     packed, norm = payload
-    q = packing.unpack(packed, levels, dimension(like))
-    return base.VECTOR.desketch(key, norm * (q / levels), like)
+    return norm * (packing.unpack(packed, levels, d) / levels)
 
-  def omega(like):
-    d = dimension(like)
-    return min(d / (4 * levels**2), d**0.5 / levels)
-
-  return base.Codec(encode, decode, 'qsgd', omega, None)
+  omega = lambda d: min(d / (4 * levels**2), d**0.5 / levels)
+  return base.of_vectors('qsgd', encode, decode, omega)
 
 
 def sign(norm: str = 'l1') -> base.Codec:
@@ -84,20 +79,18 @@ def sign(norm: str = 'l1') -> base.Codec:
   if norm not in ('l1', 'l2'):
     raise ValueError(f"{norm=} must be 'l1' or 'l2'.")
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     scale = jnp.linalg.norm(x) / x.size**0.5
     if norm == 'l1':
       scale = jnp.abs(x).mean()
     return jnp.packbits(x < 0), scale
 
-  def decode(key, payload, like):
+  def decode(key, payload, d):
     packed, scale = payload
-    minus = jnp.unpackbits(packed, count=dimension(like))
-    return base.VECTOR.desketch(key, jnp.where(minus, -scale, scale), like)
+    return jnp.where(jnp.unpackbits(packed, count=d), -scale, scale)
 
-  delta = (lambda d: 1 / dimension(d)) if norm == 'l1' else None
-  return base.Codec(encode, decode, 'sign', None, delta)
+  delta = (lambda d: 1 / d) if norm == 'l1' else None
+  return base.of_vectors('sign', encode, decode, None, delta)
 
 
 def shared_sign(bound: fields.Positive) -> base.Codec:
@@ -129,12 +122,10 @@ def shared_sign(bound: fields.Positive) -> base.Codec:
   Source: as THC (Li et al., NSDI 2024, arXiv:2302.08545) with one bit.
   """
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     return jnp.packbits(bound * (2 * jax.random.uniform(key, x.shape) - 1) < x)
 
-  def decode(key, payload, like):
-    plus = jnp.unpackbits(payload, count=dimension(like))
-    return base.VECTOR.desketch(key, jnp.where(plus, bound, -bound), like)
+  def decode(key, payload, d):
+    return jnp.where(jnp.unpackbits(payload, count=d), bound, -bound)
 
-  return base.Codec(encode, decode, 'shared_sign', None, None)
+  return base.of_vectors('shared_sign', encode, decode)

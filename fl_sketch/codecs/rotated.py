@@ -9,7 +9,6 @@ from typing import Annotated
 from fl_sketch import sketches
 from fl_sketch.codecs import base
 from fl_sketch.sketches import hashing, primitives
-from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields, renamed
 import jax
 from jax import lax
@@ -88,31 +87,28 @@ def eden(
     raise ValueError(f'{num_coordinates=} requires rotate=True.')
   centroids, distortion = lloyd_max(bits)
   unbiased = scale == 'unbiased'
-  part = lambda like: (num_coordinates or dimension(like)) / dimension(like)
+  part = lambda d: (num_coordinates or d) / d
 
-  def encode(key, tree):
-    x = base.flat(key, tree)
+  def encode(key, x):
     y = _rotate(key, x, num_coordinates) if rotate else x
     planes, q, dot = _nearest(y, centroids)
     size = jnp.linalg.norm(y) / y.size**0.5
     factor = y.size / jnp.where(dot > 0, dot, 1)
     if not unbiased:
-      factor = part(x) * dot / jnp.square(q).sum()
+      factor = part(x.size) * dot / jnp.square(q).sum()
     return jnp.packbits(planes, axis=1), size * factor
 
-  def decode(key, payload, like):
+  def decode(key, payload, d):
     packed, size = payload
-    d = dimension(like)
     count = num_coordinates or d
     y = size * _values(jnp.unpackbits(packed, axis=1, count=count), centroids)
-    x = _rotate_back(key, y, d) if rotate else y
-    return base.VECTOR.desketch(key, x, like)
+    return _rotate_back(key, y, d) if rotate else y
 
-  kept = lambda like: part(like) * (1 - distortion)
-  spike = lambda like: 1 / dimension(like)  # which reaches it with one bit
-  omega = (lambda like: 1 / kept(like) - 1) if unbiased and rotate else None
+  kept = lambda d: part(d) * (1 - distortion)
+  spike = lambda d: 1 / d  # which reaches it with one bit
+  omega = (lambda d: 1 / kept(d) - 1) if unbiased and rotate else None
   contraction = None if unbiased else kept if rotate else spike
-  return base.Codec(encode, decode, 'eden', omega, contraction)
+  return base.of_vectors('eden', encode, decode, omega, contraction)
 
 
 @functools.cache
@@ -167,7 +163,7 @@ def _values(planes, centroids):
 def _rotate(key, x, count):
   """`count` entries of the rotated vector, times sqrt(d / count)."""
   d, count = x.size, count or x.size
-  base.check_fits(count, x, 'num_coordinates')
+  base.check_fits(count, d, 'num_coordinates')
   if d <= _DENSE:
     return (d / count) ** 0.5 * primitives.product(_uniform(key, d)[:count], x)
   whole = sketches.block_srht(d, _BLOCK)

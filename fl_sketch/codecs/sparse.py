@@ -1,11 +1,9 @@
 """Sparsification: top-k, random-k and quantised top-k coordinates."""
 
-from fl_sketch import sketches
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches import hashing
-from fl_sketch.sketches.base import check_positive, dimension
+from fl_sketch.sketches.base import check_positive
 import jax
-from jax import lax
 import jax.numpy as jnp
 
 # Eagerly the loops of `hashing` are compiled at every call, by `jit` once.
@@ -33,17 +31,10 @@ def top_k(k: int) -> base.Codec:
   Source: Stich, Cordonnier, Jaggi (NeurIPS 2018, arXiv:1809.07599).
   """
   check_positive(k=k)
-
-  def encode(key, tree):
-    base.check_fits(k, tree)
-    return _largest(base.flat(key, tree), k)
-
-  def decode(key, payload, like):
-    base.check_fits(k, like)
-    values, support = payload
-    return sketches.scatter(like, support, values)
-
-  return base.Codec(encode, decode, 'top_k', None, lambda d: k / dimension(d))
+  encode = lambda key, x: base.largest(x, k)
+  decode = lambda key, payload, d: base.scattered(d, *payload)
+  share = lambda d: k / d
+  return base.of_vectors('top_k', encode, decode, contraction=share, k=k)
 
 
 def rand_k(k: int) -> base.Codec:
@@ -66,17 +57,9 @@ def rand_k(k: int) -> base.Codec:
   Source: as of `top_k`.
   """
   check_positive(k=k)
-
-  def encode(key, tree):
-    d = base.check_fits(k, tree)
-    return base.flat(key, tree)[_sample(key, k, d)] * (d / k)
-
-  def decode(key, payload, like):
-    d = base.check_fits(k, like)
-    return sketches.scatter(like, _sample(key, k, d), payload)
-
-  omega = lambda d: dimension(d) / k - 1
-  return base.Codec(encode, decode, 'rand_k', omega, None)
+  encode = lambda key, x: x[_sample(key, k, x.size)] * (x.size / k)
+  decode = lambda key, x, d: base.scattered(d, x, _sample(key, k, d))
+  return base.of_vectors('rand_k', encode, decode, lambda d: d / k - 1, k=k)
 
 
 def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
@@ -115,25 +98,18 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
     raise ValueError(f'{k=} must be a multiple of {bucket=}.')
   bound = 2 ** (bits - 1) - 1
 
-  def encode(key, tree):
-    base.check_fits(k, tree)
-    values, support = _largest(base.flat(key, tree), k)
+  def encode(key, x):
+    values, support = base.largest(x, k)
     rows = values.reshape(-1, bucket)
     scale = jnp.abs(rows).max(1)
     q = jnp.round(base.fraction(rows, scale[:, None]) * bound)
     return packing.pack(q.ravel(), bound), scale, support
 
-  def decode(key, payload, like):
-    base.check_fits(k, like)
+  def decode(key, payload, d):
     packed, scale, support = payload
     rows = packing.unpack(packed, bound, k).reshape(-1, bucket) / bound
-    return sketches.scatter(like, support, (scale[:, None] * rows).ravel())
+    return base.scattered(d, (scale[:, None] * rows).ravel(), support)
 
   share = 4 * bound**2 / (4 * bound**2 + bucket - 1)
-  delta = lambda d: k / dimension(d) * share
-  return base.Codec(encode, decode, 'quantized_top_k', None, delta)
-
-
-def _largest(x, k):
-  support = lax.top_k(jnp.abs(x), k)[1]
-  return x[support], support
+  delta = lambda d: k / d * share
+  return base.of_vectors('quantized_top_k', encode, decode, None, delta, k=k)

@@ -2,9 +2,8 @@
 
 from fl_sketch import sketches
 from fl_sketch.codecs import base
-from fl_sketch.sketches.base import leaf_type
+from fl_sketch.sketches.base import leaf_type, wide_type
 import jax
-import jax.numpy as jnp
 
 
 def from_sketch(op: sketches.Sketch) -> base.Codec:
@@ -50,11 +49,9 @@ def contract(codec: base.Codec) -> base.Codec:
   delta = lambda like: 1 / (1 + omega(like))
 
   def decode(key, payload, like):
-    types = jax.tree.map(leaf_type, like)
-    wider = lambda t: t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
-    x = codec.decode(key, payload, jax.tree.map(wider, types))
-    scaled = lambda x, t: (delta(like) * x).astype(t.dtype)
-    return jax.tree.map(scaled, x, types)
+    x = codec.decode(key, payload, jax.tree.map(wide_type, like))
+    scaled = lambda x, t: (delta(like) * x).astype(leaf_type(t).dtype)
+    return jax.tree.map(scaled, x, like)
 
   name = f'contract({codec.name})'
   return base.Codec(codec.encode, decode, name, None, delta)

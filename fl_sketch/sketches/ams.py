@@ -16,8 +16,7 @@ def ams(size: int) -> base.Sketch:
   Guarantees. The signs of any four coordinates are provably independent, in one
   row and in any two, since 31 rows are the bits of one 4-wise independent word
   (`hashing.kwise`); this is all that the moments below use:
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is (||g||^2
       ||h||^2 + <g, h>^2 - 2 sum_i g_i^2 h_i^2) / b.
@@ -29,13 +28,10 @@ def ams(size: int) -> base.Sketch:
   [3.0, 3.0, 3.0, 3.0]
 
   Args:
-    size: numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    size: numbers in a table, f32[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
   promises = base.Properties(

@@ -134,6 +134,12 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
+def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
+  """As `leaf_type`, of float32 at least."""
+  t = leaf_type(leaf)
+  return t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
+
+
 def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   """The shape (d,) of a tree's numbers in a row, and the dtype of their sums.
 
@@ -203,7 +209,7 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
 
 def from_runs(
   promises: Properties,
-  axes: Mapping[str, int] | None,
+  axes: Mapping[str, int] | int | None,
   sketch: Callable[[jax.Array, Sequence[Segment], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
   dtype: Any = jnp.float32,
@@ -219,13 +225,14 @@ def from_runs(
 
   >>> total = lambda key, runs, vector: sum(run.x.sum() for run in runs)[None]
   >>> read = lambda key, y, spans, vector: [jnp.full(s.size, y) for s in spans]
-  >>> op = from_runs(Properties('sum', None, None, None), {'n': 1}, total, read)
+  >>> op = from_runs(Properties('sum', None, None, None), 1, total, read)
   >>> op.sketch(None, [jnp.ones(3), jnp.ones(2)]).tolist()
   [5.0]
 
   Args:
     promises: the operator's properties.
-    axes: the table's axes by name, such as {'size': 8}; None for all d numbers.
+    axes: the table's axes by name, such as {'size': 8}, or that one as a
+      number; None for all d numbers.
     sketch: (key, runs, type of the vector of all d numbers) -> table.
     desketch: (key, table, spans, that type) -> the values of each span, in the
       span's dtype.
@@ -234,6 +241,8 @@ def from_runs(
     by_lanes: whether a `vmap` over large trees is a loop on a CPU, whose cache
       holds one; for operators whose hash costs less than a pass over a tree.
   """
+  if isinstance(axes, int | np.integer):
+    axes = {'size': axes}
 
   def checked_type(tree):
     vector = vector_type(tree)
@@ -253,29 +262,29 @@ def from_runs(
   def sketch_tree(key, tree):
     checked_type(tree)
     vector = vector_type(tree)
-    whole = lambda key, leaves: sketch_leaves(key, leaves, vector)
-    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
 
-  def sketch_leaves(key, leaves, vector):
-    runs = []
-    for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
-      parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
-      runs.append(Segment(span.start, jnp.concatenate(parts)))
-    return sketch(key, runs, vector)
+    def whole(key, leaves):
+      runs = []
+      for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
+        parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
+        runs.append(Segment(span.start, jnp.concatenate(parts)))
+      return sketch(key, runs, vector)
+
+    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
 
   @jax.jit(static_argnums=2)
   def desketch_leaves(key, table, types):
     vector = vector_type(types)
-    whole = lambda key, table: read_leaves(key, table, types, vector)
-    return in_lanes(whole, vector)(key, table)
-
-  def read_leaves(key, table, types, vector):
     walk = _walk(types, vector.dtype)
-    estimates = desketch(key, table, [span for _, span in walk], vector)
-    out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
-    for (group, _), values in zip(walk, estimates, strict=True):
-      out |= zip(group, split(values, [types[i] for i in group]), strict=True)
-    return list(out.values())
+
+    def whole(key, table):
+      estimates = desketch(key, table, [span for _, span in walk], vector)
+      out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
+      for (group, _), values in zip(walk, estimates, strict=True):
+        out |= zip(group, split(values, [types[i] for i in group]), strict=True)
+      return list(out.values())
+
+    return in_lanes(whole, vector)(key, table)
 
   def desketch_tree(key, table, like):
     want = checked_type(like)

@@ -15,8 +15,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   Guarantees, for s = `sparsity` and b = `size`; the shifts are provably
   pairwise independent (`hashing.kwise`), the signs hashed by `hashing.word`:
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       d / b - 1 / s where m divides d. A short last block of r coordinates has
       ((d - r) / m) / s instead of ((d - m) / m) / s.
@@ -37,16 +36,14 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
 
   Args:
-    size: numbers in a table.
+    size: numbers in a table, f32[size]. Beside it the operator holds the
+      sparsity^2 d / size shifts of all blocks, 4 bytes each.
     sparsity: nonzeros in a column of R; more cost that many passes and bring
       lighter tails.
 
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d. It
-    holds the sparsity^2 d / size shifts of all blocks, 4 bytes each.
-
   Raises:
-    ValueError: an argument is below 1, or sparsity does not divide size.
+    ValueError: an argument is below 1, or sparsity does not divide size; of the
+      operator's functions, size exceeds d.
   """
   base.check_positive(size=size, sparsity=sparsity)
   if size % sparsity:
@@ -82,5 +79,4 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )
-  shape = {'size': size}
-  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
+  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

@@ -41,14 +41,12 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   [1.0, 1.0, 1.0, 1.0, 1.0]
 
   Args:
-    size: numbers in a table.
+    size: numbers in a table, f32[size].
     block: m, a power of two.
 
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
-
   Raises:
-    ValueError: size is below 1, or block no power of two.
+    ValueError: size is below 1, or block no power of two; of the operator's
+      functions, size exceeds d.
 
   Source: a construction of this project, of blocks of `srht`.
   """
@@ -77,5 +75,4 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
     orthogonal_rows=True,
     embedding=False,
   )
-  shape = {'size': size}
-  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
+  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

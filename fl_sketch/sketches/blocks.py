@@ -32,11 +32,6 @@ def _words(group, u, cols, seed):
   return hashing.word(counter, seed)
 
 
-def _copies_words(hashes, cols):
-  """The function (group, u) -> the words of every copy."""
-  return lambda group, u: [_words(group, u, cols, seed) for _, seed in hashes]
-
-
 def _cut(start, size, cols):
   """Pieces (start, size) at the ends of a run, and its whole blocks."""
   stop = start + size
@@ -51,8 +46,20 @@ def _pieces(start, stop):
   return [(at, min(LONG, stop - at)) for at in range(start, stop, LONG)]
 
 
+def _over_run(start, size, cols, hashes, body, carry):
+  """Run body(block, u, words of each copy, plane, carry) on parts of blocks."""
+  words_at = lambda g, u: [_words(g, u, cols, seed) for _, seed in hashes]
+  ends, first, stop = _cut(start, size, cols)
+  for at, n in ends:
+    block, u = divmod(at, cols)
+    group, plane = divmod(block, hashing.PLANES)
+    words = words_at(group, u + jnp.arange(n))
+    carry = body(block, u, words, plane, carry)
+  return _for_blocks(first, stop, cols, words_at, body, carry)
+
+
 def _for_blocks(first, stop, cols, words, body, carry):
-  """Run body(block, u, words, plane, carry), 32 blocks on the same words."""
+  """As `_over_run` for whole blocks, 32 of them on the same words."""
 
   def group(g, begin, end, carry):
     def tile(u, n, carry):
@@ -82,30 +89,19 @@ def sketch_loop(cols, hashes, runs, vector):
     primitives.zeros((2 * cols,), vector.dtype, s, *xs) for s, _ in hashes
   ]
 
-  def add(accs, words, plane, block, u, part):
-    part, out = part.astype(vector.dtype), []
-    for acc, w, (shift, _) in zip(accs, words, hashes, strict=True):
-      at = (u + shift[block],)
-      old = lax.dynamic_slice(acc, at, part.shape)
-      new = old + hashing.flip(part, w, plane)
-      out.append(lax.dynamic_update_slice(acc, new, at))
-    return out
-
-  words_at = _copies_words(hashes, cols)
   for start, x in runs:
-    pieces, first, stop = _cut(start, x.size, cols)
-    for at, size in pieces:
-      (block, u), i = divmod(at, cols), at - start
-      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
-      part = x[i : i + size]
-      accs = add(accs, words, block % hashing.PLANES, block, u, part)
 
-    def tile(block, u, words, plane, accs, x=x, start=start):
-      at = block * cols - start + u
-      part = lax.dynamic_slice(x, (at,), words[0].shape)
-      return add(accs, words, plane, block, u, part)
+    def add(block, u, words, plane, accs, x=x, start=start):
+      at, out = block * cols - start + u, []
+      part = lax.dynamic_slice(x, (at,), words[0].shape).astype(vector.dtype)
+      for acc, w, (shift, _) in zip(accs, words, hashes, strict=True):
+        to = (u + shift[block],)
+        old = lax.dynamic_slice(acc, to, part.shape)
+        new = old + hashing.flip(part, w, plane)
+        out.append(lax.dynamic_update_slice(acc, new, to))
+      return out
 
-    accs = _for_blocks(first, stop, cols, words_at, tile, accs)
+    accs = _over_run(start, x.size, cols, hashes, add, accs)
   return [acc[:cols] + acc[cols:] for acc in accs]
 
 
@@ -113,29 +109,17 @@ def desketch_loop(cols, hashes, tables, spans):
   """Read every block as one slice of the tables written twice."""
   doubled = [jnp.concatenate([table, table]) for table in tables]
 
-  def read(words, plane, block, u, size):
-    parts = [
-      hashing.flip(lax.dynamic_slice(t, (u + shift[block],), (size,)), w, plane)
-      for t, w, (shift, _) in zip(doubled, words, hashes, strict=True)
-    ]
-    return sum(parts[1:], start=parts[0])
-
-  words_at = _copies_words(hashes, cols)
-
   def one_span(start, n, dtype):
-    out = primitives.zeros((n,), dtype, hashes[0][0], tables[0])
-    pieces, first, stop = _cut(start, n, cols)
-    for at, size in pieces:
-      block, u = divmod(at, cols)
-      words = words_at(block // hashing.PLANES, u + jnp.arange(size))
-      part = read(words, block % hashing.PLANES, block, u, size).astype(dtype)
-      out = lax.dynamic_update_slice(out, part, (at - start,))
-
-    def tile(block, u, words, plane, out):
-      part = read(words, plane, block, u, words[0].size).astype(dtype)
+    def read(block, u, words, plane, out):
+      parts = []
+      for table, w, (shift, _) in zip(doubled, words, hashes, strict=True):
+        part = lax.dynamic_slice(table, (u + shift[block],), w.shape)
+        parts.append(hashing.flip(part, w, plane))
+      part = sum(parts[1:], start=parts[0]).astype(dtype)
       return lax.dynamic_update_slice(out, part, (block * cols - start + u,))
 
-    return _for_blocks(first, stop, cols, words_at, tile, out)
+    out = primitives.zeros((n,), dtype, hashes[0][0], tables[0])
+    return _over_run(start, n, cols, hashes, read, out)
 
   return [one_span(*span) for span in spans]
 

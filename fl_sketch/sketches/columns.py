@@ -23,10 +23,8 @@ class Columns(NamedTuple):
     """Rows int32[nonzeros, n] of n coordinates, and flip(x: f32[n], j)."""
     counter = jnp.uint32(start) + jnp.arange(n, dtype=jnp.uint32)
     words = jax.vmap(hashing.word, (None, 0))(counter, self.signs)
-
-    def flip(x, j):
-      return hashing.flip(x, words[j // hashing.PLANES], j % hashing.PLANES)
-
+    word = lambda j: words[j // hashing.PLANES]
+    flip = lambda x, j: hashing.flip(x, word(j), j % hashing.PLANES)
     return self.rows(counter), flip
 
 

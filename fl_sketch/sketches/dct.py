@@ -18,8 +18,7 @@ def dct(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
       with equality at d = n.
@@ -32,13 +31,10 @@ def dct(size: int) -> base.Sketch:
   [1.0, 1.0, 1.0, 1.0]
 
   Args:
-    size: numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    size: numbers in a table, f32[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
@@ -72,5 +68,4 @@ def dct(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  shape = {'size': size}
-  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
+  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

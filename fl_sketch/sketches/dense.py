@@ -52,4 +52,4 @@ def from_tiles(
 
     return [one_span(*span) for span in spans]
 
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  return base.from_runs(promises, size, sketch, desketch)

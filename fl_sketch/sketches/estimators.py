@@ -226,7 +226,7 @@ def heaprix(
   if hash not in ('fresh', 'shared'):
     raise ValueError(f"{hash=} must be 'fresh' or 'shared'.")
   # Rounded once, at the end: a bfloat16 leaf's y1 and rest may cancel.
-  like = jax.tree.map(_wide, tree)
+  like = jax.tree.map(base.wide_type, tree)
   support, values = _heavy(op, key, op.sketch(key, tree), like, k)
   y1 = scatter(like, support, gather(tree, support) if exact else values)
   second = jax.random.fold_in(key, FRESH) if hash == 'fresh' else key
@@ -250,7 +250,7 @@ def _heavy(op, key, table, like, k):
   d = base.vector_type(like).size
   if k > d:
     raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')
-  g = op.desketch(key, table, jax.tree.map(_wide, like))
+  g = op.desketch(key, table, jax.tree.map(base.wide_type, like))
   return _select(key, table, g, int(k))
 
 
@@ -273,11 +273,6 @@ def _vector(tree):
   vector = base.vector_type(tree)
   runs = [base.Segment(0, jnp.ravel(leaf)) for leaf in jax.tree.leaves(tree)]
   return base.join(runs, vector.size, vector.dtype)
-
-
-def _wide(leaf):
-  t = base.leaf_type(leaf)
-  return t.update(dtype=jnp.result_type(jnp.float32, t.dtype))
 
 
 def _check_table(table):

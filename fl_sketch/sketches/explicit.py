@@ -46,7 +46,7 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
     return base.cut(x, spans)
 
   promises = base.Properties('from_matrix', lambda like: size, None, None)
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  return base.from_runs(promises, size, sketch, desketch)
 
 
 def from_hashes(

@@ -12,8 +12,7 @@ def gaussian(size: int) -> base.Sketch:
   standard deviations.
 
   Guarantees, for words that are independent (`hashing.word`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d + 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is
       (||g||^2 ||h||^2 + <g, h>^2) / b.
@@ -24,13 +23,10 @@ def gaussian(size: int) -> base.Sketch:
   (4,)
 
   Args:
-    size: numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    size: numbers in a table, f32[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
   promises = base.Properties(

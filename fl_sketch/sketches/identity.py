@@ -7,14 +7,11 @@ def identity() -> base.Sketch:
   """No compression: the table is the tree's d numbers in a row.
 
   Guarantees: linear; exact; its own adjoint; the wire carries exactly d
-  numbers; E||desketch(sketch(x))||^2 = ||x||^2.
+  numbers, f32[d]; E||desketch(sketch(x))||^2 = ||x||^2; the key is not used.
 
   >>> op = identity()
   >>> op.zero_table({'w': [1.0, 2.0, 3.0]}).shape
   (3,)
-
-  Returns:
-    A `Sketch` whose tables are f32[d]; the key is not used.
   """
   promises = base.Properties(
     'identity',

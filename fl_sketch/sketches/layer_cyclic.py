@@ -19,8 +19,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   may change from round to round in one program.
 
   Guarantees, for pairwise independent shifts and hashed signs:
-    linear, and desketch is the adjoint of sketch.
-    unbiased, and no leaf's noise reaches another.
+    linear, desketch its adjoint; unbiased; no leaf's noise reaches another.
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
       alpha_l that of `block_cyclic`: d_l / b_l - 1 where b_l divides d_l.
     exact in a leaf with b_l >= d_l.
@@ -65,7 +64,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
       each = [(part(key, span.start, span.size), [span]) for span in spans]
       return [columns.desketch(r, table, s, first)[0] for r, s in each]
 
-    return base.from_runs(promises, {'size': size}, sketch, desketch)
+    return base.from_runs(promises, size, sketch, desketch)
 
   return base.Sketch(
     lambda key, tree: operator(tree).sketch(key, tree),

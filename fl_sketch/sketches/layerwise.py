@@ -1,6 +1,6 @@
 """Layer-wise sketching: a separate operator for every leaf of a tree."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 import functools
 import math
@@ -29,8 +29,7 @@ def layerwise(
   sent raw. What a rule would give a leaf beyond its size goes to the others.
 
   Guarantees, where the leaves' operators have them:
-    linear, and desketch is the adjoint of sketch.
-    unbiased, leaf by leaf; what was sent raw is exact.
+    linear, desketch its adjoint; unbiased, leaf by leaf; raw leaves exact.
     exact total: a rule hands out exactly `size` numbers, at least 1 a leaf.
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
       raw leaves' alpha_l being 0, so that alpha = max_l alpha_l. With alpha_l =
@@ -179,27 +178,21 @@ def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
   if size > sum(sizes):
     raise ValueError(f'{size=} exceeds d={sum(sizes)}; use a smaller size.')
   if rule in _RULES:
-    return _allocate(list(map(_RULES[rule], sizes)), sizes, size)
+    count = sum(d > 0 for d in sizes)
+    if size < count:
+      raise ValueError(f'{size=} must be >= {count}, one a leaf.')
+    # Rounded by largest remainder: each is off by less than 1.
+    shares = _shares(list(map(_RULES[rule], sizes)), sizes, size)
+    floors = [math.floor(share) for share in shares]
+    order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
+    up = set(order[: size - sum(floors)])
+    return tuple(floor + (i in up) for i, floor in enumerate(floors))
   if len(rule) != len(sizes):
     raise ValueError(f'{len(rule)=} must be {len(sizes)}, one a leaf.')
   for i, (b, d) in enumerate(zip(rule, sizes, strict=True)):
     if d and not b:
       raise ValueError(f'allocation[{i}]=0 must be >= 1: the leaf has {d=}.')
   return tuple(map(min, rule, sizes))
-
-
-def _allocate(
-  weights: Sequence[float], sizes: Sequence[int], size: int
-) -> tuple[int, ...]:
-  """`_shares`, rounded by largest remainder: each is off by less than 1."""
-  count = sum(d > 0 for d in sizes)
-  if size < count:
-    raise ValueError(f'{size=} must be >= {count}, one a leaf.')
-  shares = _shares(weights, sizes, size)
-  floors = [math.floor(share) for share in shares]
-  order = sorted(range(len(sizes)), key=lambda i: floors[i] - shares[i])
-  up = set(order[: size - sum(floors)])
-  return tuple(floor + (i in up) for i, floor in enumerate(floors))
 
 
 def _shares(weights, sizes, size) -> list[Fraction]:

@@ -16,8 +16,7 @@ def sparse_embedding(
 
   Guarantees, for buckets provably pairwise independent (`hashing.kwise`) and
   signs hashed by `hashing.word`:
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
     coordinate-wise constant 2, were the signs 4-wise independent: a proof that
@@ -31,16 +30,14 @@ def sparse_embedding(
   9.0
 
   Args:
-    size: numbers in a table.
+    size: numbers in a table, f32[size].
     sparsity: nonzeros in a column.
     kind: 'I', whose buckets cost sparsity^2 comparisons a coordinate, or 'II'.
 
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
-
   Raises:
     ValueError: an argument is below 1, sparsity exceeds size, does not divide
-      it (kind 'II'), or the kind is neither.
+      it (kind 'II'), or the kind is neither; of the operator's functions, size
+      exceeds d.
   """
   base.check_positive(size=size, sparsity=sparsity)
   if kind not in ('I', 'II'):
@@ -69,7 +66,7 @@ def sparse_embedding(
     variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  return base.from_runs(promises, size, sketch, desketch)
 
 
 def _banded(words, size):

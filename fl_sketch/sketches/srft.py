@@ -32,13 +32,10 @@ def srft(size: int) -> base.Sketch:
   [1.0, 1.0, 1.0, 1.0]
 
   Args:
-    size: complex numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are c64[size]; it raises ValueError if size > d.
+    size: complex numbers in a table, c64[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
@@ -65,5 +62,4 @@ def srft(size: int) -> base.Sketch:
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  shape = {'size': size}
-  return base.from_runs(promises, shape, sketch, desketch, jnp.complex64)
+  return base.from_runs(promises, size, sketch, desketch, jnp.complex64)

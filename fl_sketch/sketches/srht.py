@@ -14,8 +14,7 @@ def srht(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`, as fast as memory) and
   uniform rows (`hashing.sample`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / size) I in every draw where d = n, and R is
       exact at size = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
@@ -29,13 +28,10 @@ def srht(size: int) -> base.Sketch:
   [1.0, 1.0, 1.0, 1.0]
 
   Args:
-    size: numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    size: numbers in a table, f32[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
@@ -58,15 +54,12 @@ def srht(size: int) -> base.Sketch:
     floats=lambda like: size,
     alpha=of(lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-    variance=variances.of(
-      lambda g, h: variances.hadamard(g, h, size, _padded(g.size))
-    ),
+    variance=variances.of(lambda g, h: variances.hadamard(g, h, size)),
     printed=lambda like: 2 * base.dimension(like) / size,
     exact_at_full_size=True,
     orthogonal_rows=True,
   )
-  shape = {'size': size}
-  return base.from_runs(promises, shape, sketch, desketch, by_lanes=True)
+  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
 
 
 def _padded(d):

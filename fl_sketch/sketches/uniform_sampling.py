@@ -12,8 +12,7 @@ def uniform_sampling(size: int) -> base.Sketch:
   cancel in :math:`R^T R` and are left out.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
-    linear, and desketch is the adjoint of sketch.
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
       any; so it may stand for a sketch where only that is used (item 4 of
@@ -27,13 +26,10 @@ def uniform_sampling(size: int) -> base.Sketch:
   [1.0, 1.0, 1.0]
 
   Args:
-    size: numbers in a table.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d.
+    size: numbers in a table, f32[size].
 
   Raises:
-    ValueError: size is below 1.
+    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
@@ -68,4 +64,4 @@ def uniform_sampling(size: int) -> base.Sketch:
     orthogonal_rows=True,
     embedding=False,
   )
-  return base.from_runs(promises, {'size': size}, sketch, desketch)
+  return base.from_runs(promises, size, sketch, desketch)

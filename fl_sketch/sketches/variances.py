@@ -58,12 +58,13 @@ def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
   return float(d * (d - size) / size * spread)
 
 
-def hadamard(g: np.ndarray, h: np.ndarray, size: int, n: int) -> float:
+def hadamard(g: np.ndarray, h: np.ndarray, size: int) -> float:
   """Return the variance of `srht`: every product of the transform has `pairs`.
 
-  >>> hadamard(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1, 2)
+  >>> hadamard(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1)
   49.0
   """
+  n = 1 << (g.size - 1).bit_length()
   return _of_rows(n, size, pairs(g, h) / n)
 
 

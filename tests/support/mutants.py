@@ -85,7 +85,7 @@ MUTANTS = (
   Mutant(
     'a least-squares scale that forgets the entries that are not sent',
     'codecs/rotated.py',
-    'factor = part(x) * dot / jnp.square(q).sum()',
+    'factor = part(x.size) * dot / jnp.square(q).sum()',
     'factor = dot / jnp.square(q).sum()',
     'codecs',
   ),
