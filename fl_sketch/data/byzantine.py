@@ -31,13 +31,11 @@ def clients(seed: int, population: int, share: float) -> np.ndarray:
 
 def sign_flip(moved: Any, key: jax.Array) -> Any:
   """Multiplies the pseudo-gradient by -10: Damaskinos et al., ICML 2018."""
-  del key
   return _scaled(moved, -10.0)
 
 
 def scale(moved: Any, key: jax.Array) -> Any:
   """Multiplies the pseudo-gradient by 1e12."""
-  del key
   return _scaled(moved, 1e12)
 
 
@@ -51,7 +49,6 @@ def noise(moved: Any, key: jax.Array) -> Any:
 
 def nan(moved: Any, key: jax.Array) -> Any:
   """Replaces the update by NaN; every round rejects non-finite updates."""
-  del key
   return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
 
 

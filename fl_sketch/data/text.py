@@ -93,19 +93,19 @@ def load(
   else:
     encoder = _words(parts[0].lines, vocabulary, tokenizer, framed)
   size = None if tokenizer is not None else encoder.size
-  name = pathlib.Path(path).name
   if framed:
     _check_first(parts[0], columns)
     labels = {*(parts[0].labels or ())}
     whole = all(label.isdecimal() for label in labels)
     classes = sorted(labels, key=int if whole else None)
     train, test = _sentences(parts, encoder, length, classes)
-    of = len(classes), None, size, encoder.content
-    return sources.Dataset(name, train, test, *of)
-  length = checks.count('length', length or WINDOW)
-  train, test = (_windows(part, encoder, length) for part in parts)
-  of = encoder.size, None, size, encoder.content
-  return sources.Dataset(name, train, test, *of)
+    count = len(classes)
+  else:
+    length = checks.count('length', length or WINDOW)
+    train, test = (_windows(part, encoder, length) for part in parts)
+    count = encoder.size
+  of = count, None, size, encoder.content
+  return sources.Dataset(pathlib.Path(path).name, train, test, *of)
 
 
 def sst2(

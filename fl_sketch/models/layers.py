@@ -5,8 +5,10 @@ and the backward pass of `reduce_window` costs more than the layer. There both
 are written with copies and matrix products; elsewhere they are what `lax` has.
 """
 
+from typing import Annotated
+
 from fl_sketch.models import precision
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, fields
 import flax.linen as nn
 import jax
 from jax import lax
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 FORMS = ('tiles', 'lax')
+Form = Annotated[str, fields.choice(FORMS)]
 PADDINGS = ('SAME', 'VALID')
 TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
 
