@@ -16,13 +16,11 @@ Behaviour = Callable[[Any, jax.Array], Any]
 def clients(seed: int, population: int, share: float) -> np.ndarray:
   """Draws the byzantine clients of a run: round(share x population) of them.
 
-  The clients of a smaller share are a subset of those of a larger one.
+  They are true in bool[population]. The clients of a smaller share are a subset
+  of those of a larger one.
 
   >>> int(clients(0, population=10, share=0.2).sum())
   2
-
-  Returns:
-    bool[population].
   """
   # The tag is part of the draw: it keeps its name, so that runs do not change.
   rank = seeding.generator(seed, 'hostile').permutation(population)

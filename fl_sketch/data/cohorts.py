@@ -161,8 +161,8 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   _check(population, cohort)
   count = groups(population, cohort)
   start, end = ((round % count + i) * population // count for i in range(2))
-  ids = np.sort(_order(seed, np.arange(start, end), population))
-  return _padded(ids, np.ones(len(ids)), cohort, population)
+  ids = _order(seed, np.arange(start, end), population)
+  return _padded(np.sort(ids), np.ones(len(ids)), cohort, population)
 
 
 def groups(population: int, cohort: int) -> int:

@@ -105,10 +105,8 @@ def classification(
   """Mean softmax cross-entropy of logits, with smoothed labels.
 
   The share `label_smoothing` of each label is spread over all classes; other
-  arguments are those of `make`, for a model of outputs f32[batch, classes].
-
-  Returns:
-    (params, batch, key=None) -> f32[], as of `make`.
+  arguments, and the function (params, batch, key=None) -> f32[], are those of
+  `make`, for a model of outputs f32[batch, classes].
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
