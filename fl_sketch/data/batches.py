@@ -115,14 +115,12 @@ def _max_batch(partition, batch_size, tail) -> int:
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
   """Makes one batch of all samples of each client, padded.
 
+  Of ids int[C], as of `draw`, it is int32[C, 1, size of the largest client of
+  the population], padded with -1.
+
   >>> p = Partition(np.array([4, 5, 6, 7]), np.array([0, 1, 4]))
   >>> full(p, np.array([0, 1])).tolist()
   [[[4, -1, -1]], [[5, 6, 7]]]
-
-  The ids are those of `draw`, int[C].
-
-  Returns:
-    int32[C, 1, size of the largest client of the population], padded with -1.
   """
   _, start, size = _rows(partition, ids)
   within = np.arange(partition.largest)

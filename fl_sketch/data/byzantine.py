@@ -16,13 +16,11 @@ Behaviour = Callable[[Any, jax.Array], Any]
 def clients(seed: int, population: int, share: float) -> np.ndarray:
   """Draws the byzantine clients of a run: round(share x population) of them.
 
-  The clients of a smaller share are a subset of those of a larger one.
+  They are true in bool[population]. The clients of a smaller share are a subset
+  of those of a larger one.
 
   >>> int(clients(0, population=10, share=0.2).sum())
   2
-
-  Returns:
-    bool[population].
   """
   # The tag is part of the draw: it keeps its name, so that runs do not change.
   rank = seeding.generator(seed, 'hostile').permutation(population)
@@ -31,13 +29,11 @@ def clients(seed: int, population: int, share: float) -> np.ndarray:
 
 def sign_flip(moved: Any, key: jax.Array) -> Any:
   """Multiplies the pseudo-gradient by -10: Damaskinos et al., ICML 2018."""
-  del key
   return _scaled(moved, -10.0)
 
 
 def scale(moved: Any, key: jax.Array) -> Any:
   """Multiplies the pseudo-gradient by 1e12."""
-  del key
   return _scaled(moved, 1e12)
 
 
@@ -51,7 +47,6 @@ def noise(moved: Any, key: jax.Array) -> Any:
 
 def nan(moved: Any, key: jax.Array) -> Any:
   """Replaces the update by NaN; every round rejects non-finite updates."""
-  del key
   return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
 
 

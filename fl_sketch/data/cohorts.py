@@ -59,10 +59,8 @@ def with_replacement(
   >>> ids.shape, weight.sum()
   ((8,), np.float32(8.0))
 
-  Arguments are those of `fixed_size`; `cohort` counts the draws in a round.
-
-  Returns:
-    int32[cohort] ids and f32[cohort] multiplicities, padded.
+  Arguments and shapes are those of `fixed_size`, padded; `cohort` counts the
+  draws in a round.
   """
   rng = _generator(seed, round, 'with_replacement')
   _check(population, cohort)
@@ -126,10 +124,7 @@ def random_allocation(
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
   [0, 1, 2, 3, 4, 5, 6, 7, 8]
 
-  Other arguments are those of `fixed_size`.
-
-  Returns:
-    int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
+  Other arguments, and what is returned, are those of `poisson`.
   """
   checks.count('epoch_rounds', epoch_rounds)
   if max_cohort is None:
@@ -159,18 +154,15 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
   ([0, 1, 2, 3], True)
 
-  Arguments are those of `fixed_size`; the seed may be public, and `cohort` is
-  of the largest group, at most.
-
-  Returns:
-    int32[cohort] ids and f32[cohort] weights, 1 or padding.
+  Arguments and shapes are those of `fixed_size`, padded; the seed may be
+  public, and `cohort` is of the largest group, at most.
   """
   checks.at_least('round', round, 0)
   _check(population, cohort)
   count = groups(population, cohort)
   start, end = ((round % count + i) * population // count for i in range(2))
-  ids = np.sort(_order(seed, np.arange(start, end), population))
-  return _padded(ids, np.ones(len(ids)), cohort, population)
+  ids = _order(seed, np.arange(start, end), population)
+  return _padded(np.sort(ids), np.ones(len(ids)), cohort, population)
 
 
 def groups(population: int, cohort: int) -> int:

@@ -68,7 +68,6 @@ def one_each(labels, population: int, seed: int) -> Partition:
 
   Arguments are those of `iid`; the seed is of no use.
   """
-  del seed
   ragged.check(labels, population)
   return Partition(np.arange(population), np.arange(population + 1))
 
@@ -94,13 +93,9 @@ def partition(
   >>> partition('iid', 100, 5, samples_per_client=8).sizes.tolist()
   [8, 8, 8, 8, 8]
 
-  Args:
-    kind: a key of `KINDS`.
-    labels: int[samples]; or their number, but of a kind of `BY_LABEL`.
-    population: number of clients.
-    seed: root of the draw.
-    samples_per_client: bounds the clients' sizes, see `cap`; None: no bound.
-    **options: the keyword arguments of that partition.
+  `kind` is a key of `KINDS`, and `labels` may be their number but of a kind of
+  `BY_LABEL`; samples_per_client bounds the clients' sizes, see `cap`. Other
+  arguments, and options by keyword, are those of that partition.
   """
   checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()

@@ -1,6 +1,7 @@
 """Data sets by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.data import own_arrays, ragged, simulated, sources, store, text
@@ -60,22 +61,9 @@ def from_clients(
   )  # fmt: skip
 
 
-def _images(name):
-  def load(data_dir: Any = None) -> sources.Dataset:
-    return sources.load(name, data_dir)
-
-  load.__doc__ = f'The images of {name}, by `sources.load`.'
-  return load
-
-
-def _simulated(population: int) -> store.Store:
-  """Samples drawn for each client on its own, by `simulated.load`."""
-  return simulated.load(population)
-
-
 for _name in sources.NAMES:
-  register(_images(_name), name=_name)
+  register(functools.partial(sources.load, _name), name=_name)
 register(text.sst2, name='sst2')
 register(text.load, name='text')
-register(_simulated, name='simulated', clients=True)
+register(simulated.load, name='simulated', clients=True)
 register(store.open, name='store', clients=True)

@@ -68,21 +68,18 @@ def open(folder: str | os.PathLike) -> Store:
       written, or of another format, or there is no permission to read it.
   """
   folder = pathlib.Path(folder).expanduser()
-  about = _about(folder / 'store.json')
+  about, arrays = _about(folder / 'store.json'), {}
+
+  def mapped(name, expected):
+    arrays[name] = _mapped(folder / f'{name}.npy', **expected)
+    return arrays[name]
+
   try:
     population, samples = about['population'], about['samples']
-    offsets = _mapped(folder / 'offsets.npy', **about['offsets'])
-    train, test = (
-      {
-        name: _mapped(folder / f'{prefix}{name}.npy', **expected)
-        for name, expected in about[split].items()
-      }
-      for split, prefix in (('train', ''), ('test', 'test_'))
-    )
-    held, ids = (
-      _mapped(folder / f'{name}.npy', **about[name]) if about[name] else None
-      for name in ('held', 'ids')
-    )
+    offsets = mapped('offsets', about['offsets'])
+    train = {k: mapped(k, x) for k, x in about['train'].items()}
+    test = {k: mapped(f'test_{k}', x) for k, x in about['test'].items()}
+    held, ids = (about[k] and mapped(k, about[k]) for k in ('held', 'ids'))
     num_classes, scale = about['num_classes'], {'mean': 0.0, 'std': 1.0}
     if about['pixels']:
       scale = Pixels(**about['pixels']).scale
@@ -99,9 +96,6 @@ def open(folder: str | os.PathLike) -> Store:
       f'{folder}/offsets.npy must rise from 0 to {samples=} in '
       f'{population=} steps, none of them empty.'
     )
-  arrays = train | {f'test_{name}': x for name, x in test.items()}
-  named = {'offsets': offsets, 'held': held, 'ids': ids}
-  arrays |= {name: x for name, x in named.items() if x is not None}
   store_digests.check(folder, arrays, recorded)
   more = held, ids, about.get('tokenizer')
   return Store(train, test, offsets, num_classes, scale, *more)

@@ -52,9 +52,9 @@ def load(
 ) -> sources.Dataset:
   """Loads a text, or sentences and their labels, from disk.
 
-  Of sentences, x has a first token, those of the sentence and a last one; the
-  labels are numbered in the order of numbers, or of the alphabet. Of a text, x
-  and y are those of `tokenization.windows`.
+  Of sentences, x, int32[n, length], has a first token, those of the sentence
+  and a last one; the labels y, int32[n], are numbered in the order of numbers,
+  or of the alphabet. Of a text, x and y are those of `tokenization.windows`.
 
   Args:
     path: a .tsv file of sentences and labels, any other file of a text, or a
@@ -69,9 +69,6 @@ def load(
     letters: the alphabet of 'characters'; None is that of the training part.
     columns: of sentences and labels, in a header.
     test_share: of the lines of a single file.
-
-  Returns:
-    A dataset with x int32[n, length]; y int32[n] labels, or int32[n, length].
 
   Raises:
     DataError: the files are missing or damaged.
@@ -93,19 +90,19 @@ def load(
   else:
     encoder = _words(parts[0].lines, vocabulary, tokenizer, framed)
   size = None if tokenizer is not None else encoder.size
-  name = pathlib.Path(path).name
   if framed:
     _check_first(parts[0], columns)
     labels = {*(parts[0].labels or ())}
     whole = all(label.isdecimal() for label in labels)
     classes = sorted(labels, key=int if whole else None)
     train, test = _sentences(parts, encoder, length, classes)
-    of = len(classes), None, size, encoder.content
-    return sources.Dataset(name, train, test, *of)
-  length = checks.count('length', length or WINDOW)
-  train, test = (_windows(part, encoder, length) for part in parts)
-  of = encoder.size, None, size, encoder.content
-  return sources.Dataset(name, train, test, *of)
+    count = len(classes)
+  else:
+    length = checks.count('length', length or WINDOW)
+    train, test = (_windows(part, encoder, length) for part in parts)
+    count = encoder.size
+  of = count, None, size, encoder.content
+  return sources.Dataset(pathlib.Path(path).name, train, test, *of)
 
 
 def sst2(

@@ -132,14 +132,12 @@ def frame(
 def windows(tokens: Sequence[int], length: int) -> Arrays:
   """Cuts a text into windows, in which each token is told from those before.
 
-  Every token but the first is told once; the last window is padded.
+  Every token but the first is told once, by x and y, int32[n, length]. The last
+  window is padded: of y by -1.
 
   >>> cut = windows([7, 8, 9, 6], length=2)
   >>> cut['x'].tolist(), cut['y'].tolist()
   ([[7, 8], [9, 0]], [[8, 9], [6, -1]])
-
-  Returns:
-    x int32[n, length], and y int32[n, length] with -1 for padding.
   """
   told = len(tokens) - 1
   rows = -(-told // length)

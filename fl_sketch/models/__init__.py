@@ -3,13 +3,12 @@
 `as_model` writes a module of a library as a `Model`. `make` builds a model by
 name, `register` adds one of another module, `init_params` draws parameters,
 which `pretrained` reads from safetensors files instead, and `export` writes for
-transformers; `losses` has losses and
-metrics of one batch, and `kinds` what they are of.
-`lora` adds factors of low rank to kernels, and freezes other parameters.
-`linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`, `vit` and
-`bert` have the modules, `recurrent`, `gpt` and `llama` those of sequences;
-`layers`, `transformer`, `decoder`, `tokens` and `precision` are what these
-share.
+transformers; `losses` has losses and metrics of one batch, and `kinds` what
+they are of. `lora` adds factors of low rank to kernels, and freezes other
+parameters. `linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`,
+`vit` and `bert` have the modules, `recurrent`, `gpt` and `llama` those of
+sequences; `layers`, `transformer`, `decoder`, `tokens` and `precision` are what
+these share.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,12 +63,9 @@ for _resnet in (ResNet8, ResNet18, ResNet101):
 register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
-  (vit.ViT, vit.SIZES),
-  (bert.Bert, bert.SIZES),
-  (LSTM, RECURRENT_SIZES),
-  (gpt.GPT, gpt.SIZES),
-  (llama.Llama, llama.SIZES),
-):
+  (vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES), (LSTM, RECURRENT_SIZES),
+  (gpt.GPT, gpt.SIZES), (llama.Llama, llama.SIZES),
+):  # fmt: skip
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
 # Whose outputs are logits of every token.
@@ -115,11 +111,8 @@ def init_params(
   >>> num_params(params)
   7850
 
-  Args:
-    module: a model of any library, see `as_model`.
-    key: key[].
-    x_shape: shape of one sample: no batch axis.
-    x_dtype: integers for tokens.
+  The module is a model of any library, see `as_model`. `x_shape` is of one
+  sample, without a batch axis, and `x_dtype` an integer of tokens.
 
   Raises:
     ValueError: the module has collections other than parameters, such as

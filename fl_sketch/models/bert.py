@@ -22,13 +22,9 @@ class Bert(nn.Module):
 
   'bert_base' has 109,482,240 parameters below the head.
 
-  Attributes:
-    vocab_size: how many tokens there are; 0 is padding, which nothing sees.
-    max_length: positions that there are.
-    width: of a token.
-    depth: blocks.
-    heads: of attention, a divisor of the width.
-    dtype: of what is multiplied, see `precision`.
+  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token,
+  `max_length` positions and `vocab_size` tokens, of which 0 is padding, which
+  nothing sees; `dtype` is of what is multiplied, see `precision`.
   """
 
   num_classes: int

@@ -20,11 +20,10 @@ class EmnistCNN(nn.Module):
 
   num_classes: int
   dropout: tuple[float, float] = (0.25, 0.5)
-  form: str | None = None
+  form: layers.Form | None = None
   dtype: str = 'float32'
 
   def __post_init__(self):
-    layers.pick_form(self.form)
     for rate in self.dropout:
       checks.zero_or_fraction('dropout', rate)
     super().__post_init__()

@@ -38,8 +38,7 @@ def export(
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   flat = {name: np.asarray(x) for name, x in flat.items()}
   config, arrays = layouts.published(module, flat, length)
-  coder: dict[str, Any] = {'added_tokens': []}
-  coder = json.loads(tokenizer) if tokenizer else coder
+  coder: dict[str, Any] = json.loads(tokenizer or '{"added_tokens": []}')
   ids = {token['content']: token['id'] for token in coder['added_tokens']}
   roles = {role: name for role, name in _ROLES.items() if name in ids}
   for role in ('pad_token', 'bos_token', 'eos_token'):  # else those of GPT-2

@@ -5,8 +5,10 @@ and the backward pass of `reduce_window` costs more than the layer. There both
 are written with copies and matrix products; elsewhere they are what `lax` has.
 """
 
+from typing import Annotated
+
 from fl_sketch.models import precision
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, fields
 import flax.linen as nn
 import jax
 from jax import lax
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 FORMS = ('tiles', 'lax')
+Form = Annotated[str, fields.choice(FORMS)]
 PADDINGS = ('SAME', 'VALID')
 TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
 
@@ -122,8 +125,9 @@ def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
 
 
 def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
-  """2 x 2 max pooling with stride 2.
+  """2 x 2 max pooling with stride 2, of even rows and columns.
 
+  It is f32[batch, rows / 2, cols / 2, channels].
   Ties are common before the relu: over a black background all four values of
   a window equal the bias. The shares of the window's gradient must then sum to
   one, or the bias would learn four times too fast. Every form gives it all to
@@ -132,9 +136,6 @@ def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0]
   Array([[ 5.,  7.],
          [13., 15.]], dtype=float32)
-
-  Returns:
-    f32[batch, rows / 2, cols / 2, channels], of even rows and columns of x.
   """
   _, rows, cols, _ = x.shape
   if rows % 2 or cols % 2:

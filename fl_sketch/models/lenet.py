@@ -18,12 +18,8 @@ class LeNet5(nn.Module):
   """
 
   num_classes: int
-  form: str | None = None
+  form: layers.Form | None = None
   dtype: str = 'float32'
-
-  def __post_init__(self):
-    layers.pick_form(self.form)
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, x_BxHxWxC):

@@ -50,16 +50,6 @@ def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
   return jnp.sum(jnp.where(mask > 0, mask * values, 0))
 
 
-def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
-  """Weighted mean over the rows, f32[]; 0 if all are masked.
-
-  >>> masked_mean(jnp.array([1.0, 3.0, 9.0]), jnp.array([1.0, 1.0, 0.0]))
-  Array(2., dtype=float32)
-  """
-  total = mask.sum()
-  return masked_sum(values, mask) / jnp.where(total > 0, total, 1)
-
-
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   """Normalises uint8 images: (x / 255 - mean) / std.
 
@@ -69,7 +59,6 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
 
   >>> preprocess(jnp.array([[0, 255]], jnp.uint8), mean=0.5, std=0.5)
   Array([[-1.,  1.]], dtype=float32)
-
   """
   if x.dtype != jnp.uint8:
     return x
@@ -116,10 +105,8 @@ def classification(
   """Mean softmax cross-entropy of logits, with smoothed labels.
 
   The share `label_smoothing` of each label is spread over all classes; other
-  arguments are those of `make`, for a model of outputs f32[batch, classes].
-
-  Returns:
-    (params, batch, key=None) -> f32[], as of `make`.
+  arguments, and the function (params, batch, key=None) -> f32[], are those of
+  `make`, for a model of outputs f32[batch, classes].
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
@@ -151,11 +138,9 @@ def make(
   >>> float(loss_fn(params, batch)), float(metrics_fn(params, batch)['loss'])
   (4.0, 12.0)
 
-  Args:
-    model: of any library, see `as_model`; its inputs are those of `inputs`.
-    kind: one of `names()`, or a function such as those of `kinds`.
-    mean: see `preprocess`.
-    std: see `preprocess`.
+  The model is of any library, see `as_model`; its inputs are those of `inputs`,
+  and `mean` and `std` of `preprocess`. The kind is one of `names()`, or a
+  function such as those of `kinds`.
 
   Returns:
     (params, batch, key=None) -> f32[], which draws nothing without a key; and
@@ -208,12 +193,8 @@ def quadratic() -> LossFn:
     (params, batch) -> f32[], for params {'w': f32[d]} and batches {'factor':
     f32[batch, d, rank], 'optimum': f32[batch, d]}.
   """
-
-  def loss_fn(params, batch):
-    values = _quadratic_values(params, batch)
-    return masked_mean(values, row_mask(batch, values))
-
-  return loss_fn
+  loss_fn, _ = of_values(_quadratic_values)
+  return lambda params, batch: loss_fn(params, batch)
 
 
 def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -227,11 +208,12 @@ def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
   >>> float(sums['loss']), float(sums['count'])
   (1.0, 2.0)
   """
-  values = _quadratic_values(params, batch)
+  values = _quadratic_values(params, batch)['loss']
   mask = row_mask(batch, values)
   return {'loss': masked_sum(values, mask), 'count': mask.sum()}
 
 
 def _quadratic_values(params, batch):
   away = params['w'][None] - batch['optimum']
-  return jnp.square(jnp.einsum('bd,bdr->br', away, batch['factor'])).sum(-1) / 2
+  products = jnp.einsum('bd,bdr->br', away, batch['factor'])
+  return {'loss': jnp.square(products).sum(-1) / 2}

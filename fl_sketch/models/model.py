@@ -19,11 +19,9 @@ _MODES = {
 class Model(NamedTuple):
   """A model, written as two pure functions.
 
-  Attributes:
-    init: (key[], inputs) -> params, for inputs of one or more samples, whose
-      values do not matter.
-    apply: (params, inputs, key) -> outputs. The key draws dropout and the like;
-      it is None in evaluation, where nothing is drawn.
+  `init` is (key[], inputs) -> params, for inputs of one or more samples, whose
+  values do not matter; `apply` (params, inputs, key) -> outputs. The key draws
+  dropout and the like; it is None in evaluation, where nothing is drawn.
   """
 
   init: Callable[[jax.Array, Tree], Tree]
@@ -104,7 +102,6 @@ def _nnx(nnx: Any, build: Callable[..., Any]) -> Model:
   streams = sorted({x.tag for _, x in nnx.to_flat_state(random)})
 
   def init(key, inputs):
-    del inputs
     params = nnx.state(build(rngs=nnx.Rngs(key)), nnx.Param)
     return _with_text_keys(nnx.to_pure_dict(params))
 

@@ -46,10 +46,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   such as the base of rotary positions. Nothing is downloaded, and positions of
   other lengths or images are not interpolated.
 
-  Args:
-    path: of the safetensors file.
-    module: whose parameters they are.
-    params: as drawn; names, shapes and types are theirs.
+  `params` are those of the module as drawn; names, shapes and types are theirs.
 
   Raises:
     ValueError: there is no such file, it is none, or arrays are missing, of

@@ -33,11 +33,10 @@ class ResNet(nn.Module):
   width: int = 64
   bottleneck: bool = False
   stem_stride: int = 1
-  form: str | None = None
+  form: layers.Form | None = None
   dtype: str = 'float32'
 
   def __post_init__(self):
-    layers.pick_form(self.form)
     if checks.count('width', self.width) % GROUP:
       raise ValueError(f'width={self.width} must be a multiple of {GROUP}.')
     super().__post_init__()

@@ -31,11 +31,10 @@ class SmoothLeNet(nn.Module):
 
   num_classes: int
   activation: str = 'sigmoid'
-  form: str | None = None
+  form: layers.Form | None = None
   dtype: str = 'float32'
 
   def __post_init__(self):
-    layers.pick_form(self.form)
     checks.choice('activation', self.activation, tuple(ACTIVATIONS))
     super().__post_init__()
 

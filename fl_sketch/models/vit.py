@@ -20,12 +20,9 @@ class ViT(nn.Module):
   With patches of 16, images of 224 x 224 and 1,000 classes, 'vit_base' has
   86,567,656 parameters. 'vit_nano' has patches of 4, for images of 32 x 32.
 
-  Attributes:
-    width: of a token.
-    depth: blocks.
-    heads: of attention, a divisor of the width.
-    patch: side of a patch, a divisor of the image's.
-    dtype: of what is multiplied, see `precision`.
+  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token;
+  `patch` is the side of a patch, a divisor of the image's, and `dtype` of what
+  is multiplied, see `precision`.
   """
 
   num_classes: int

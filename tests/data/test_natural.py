@@ -136,7 +136,7 @@ def test_an_example_has_all_kinds_of_features():
   assert got['f'].tolist() == [0.5, -2.0]
   assert got['s'] == [b'ab', b'']
   no_name = varint(1 << 3) + varint(5)  # a number
-  too_long = field(1, b'i') + field(2, field(3, field(1, varint(2**64))))
+  too_long = field(1, b'i') + field(2, field(3, field(1, varint(2**70))))
   entries = [field(1, field(1, x)) for x in (field(2, b''), no_name, too_long)]
   for bad in (b'\x08\x01', b'\x0a\x05ab', *entries):
     with pytest.raises(ValueError, match='An example is damaged'):

@@ -249,8 +249,8 @@ MUTANTS = (
   Mutant(
     'a masked loss is divided by the padded batch',
     'models/losses.py',
-    'total = mask.sum()\n  return masked_sum(values, mask)',
-    'total = jnp.ones_like(mask).sum()\n  return masked_sum(values, mask)',
+    'count = mask.sum() if',
+    'count = jnp.ones_like(mask).sum() if',
     'models',
   ),
   # Privacy.

@@ -157,7 +157,7 @@ def test_a_sweep_of_another_problem_is_refused(looped, tmp_path, monkeypatch):
   x = digits.train['x'].copy()
   x[[0, 1]] = x[[1, 0]]  # whose mean is the same
   other = digits._replace(train=digits.train | {'x': x})
-  monkeypatch.setattr(sources, 'load', lambda *_: other)
+  monkeypatch.setattr(sources, '_digits', lambda: other)
   message = r'000 holds a run of another problem \(training data x\)'
   with pytest.raises(workdir.WorkdirError, match=message):
     run(tmp_path, GRID)

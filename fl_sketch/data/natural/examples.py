@@ -1,18 +1,23 @@
-"""Parses tf.train.Example, a protocol buffer, without TensorFlow.
-
-An Example has features (1), which are entries (1) of a map from a name (1) to a
-feature (2): a list of bytes (1), of floats (2) or of integers (3), whose values
-(1) may be packed. Source: tensorflow/core/example/feature.proto.
-"""
+"""Parses tf.train.Example without TensorFlow."""
 
 from typing import Any
 
 from fl_sketch.data.natural.records import ODD
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 import numpy as np
 
 Value = np.ndarray | list[bytes]
-_VARINT, _BYTES = 0, 2
-_FIXED = {1: 8, 5: 4}  # bytes
+# The fields of each message, numbered from 1, as in
+# tensorflow/core/example/feature.proto; all may be repeated, so that one that
+# is missing is an empty list.
+_MESSAGES = {
+  'Bytes': {'value': 'TYPE_BYTES'}, 'Floats': {'value': 'TYPE_FLOAT'},
+  'Integers': {'value': 'TYPE_INT64'},
+  'Feature': {'bytes': 'Bytes', 'floats': 'Floats', 'integers': 'Integers'},
+  'Entry': {'name': 'TYPE_BYTES', 'feature': 'Feature'},
+  'Features': {'entries': 'Entry'}, 'Example': {'features': 'Features'},
+}  # fmt: skip
 
 
 def parse(content: bytes) -> dict[str, Value]:
@@ -25,68 +30,34 @@ def parse(content: bytes) -> dict[str, Value]:
     ValueError: it is none.
   """
   try:
-    return dict(
-      _entry(entry)
-      for features in _fields(content).get(1, ())
-      for entry in _fields(features).get(1, ())
-    )
-  except (ArithmeticError, *ODD) as error:
+    (features,) = _EXAMPLE.FromString(content).features
+    return {x.name[-1].decode(): _value(x.feature) for x in features.entries}
+  except (DecodeError, *ODD) as error:
     raise ValueError(f'An example is damaged: {error!r}.') from error
 
 
-def _entry(content) -> tuple[str, Value]:
-  entry = _fields(content)
-  name, kinds = entry[1][-1].decode(), {}
-  if 2 in entry:
-    kinds = _fields(entry[2][-1])
-  kind = next((k for k in (1, 2, 3) if k in kinds), None)
-  values = _fields(kinds[kind][-1]).get(1, []) if kind else []
-  if kind == 1:
-    return name, values
-  if kind == 2:
-    return name, np.frombuffer(b''.join(values), '<f4').astype(np.float32)
-  packed = lambda x: [x] if isinstance(x, int) else _varints(x)
-  numbers = [n for x in values for n in packed(x)]
-  return name, np.array(numbers, np.uint64).astype(np.int64)
+def _value(feature) -> Value:
+  for x in feature[-1:]:
+    if x.bytes:
+      return [*x.bytes[-1].value]
+    if x.floats:
+      return np.array(x.floats[-1].value, np.float32)
+    if x.integers:
+      return np.array(x.integers[-1].value, np.int64)
+  return np.array([], np.int64)
 
 
-def _fields(content) -> dict[int, list[Any]]:
-  """Parses a protobuf message: field number -> the values of that field."""
-  found, at = {}, 0
-  while at < len(content):
-    tag, at = _varint(content, at)
-    kind = tag & 7
-    if kind == _VARINT:
-      value, at = _varint(content, at)
-    else:
-      if kind == _BYTES:
-        size, at = _varint(content, at)
-      elif kind in _FIXED:
-        size = _FIXED[kind]
-      else:
-        raise ValueError(f'wire type {kind}')
-      if at + size > len(content):
-        raise ValueError('a field is longer than its message')
-      value, at = content[at : at + size], at + size
-    found.setdefault(tag >> 3, []).append(value)
-  return found
+def _example() -> Any:
+  file = descriptor_pb2.FileDescriptorProto(name='example.proto')
+  for message, fields in _MESSAGES.items():
+    added = file.message_type.add(name=message)
+    for number, (name, kind) in enumerate(fields.items(), start=1):
+      of = {'type' if kind.startswith('TYPE_') else 'type_name': kind}
+      added.field.add(name=name, number=number, label='LABEL_REPEATED', **of)
+  pool = descriptor_pool.DescriptorPool()
+  pool.Add(file)
+  found = pool.FindMessageTypeByName('Example')
+  return message_factory.GetMessageClass(found)
 
 
-def _varint(content, at) -> tuple[int, int]:
-  value = shift = 0
-  while True:
-    byte = content[at]
-    value |= (byte & 127) << shift
-    at, shift = at + 1, shift + 7
-    if byte < 128:
-      return value, at
-    if shift > 63:
-      raise ValueError('an integer of more than 64 bits')
-
-
-def _varints(content) -> list[int]:
-  values, at = [], 0
-  while at < len(content):
-    value, at = _varint(content, at)
-    values.append(value)
-  return values
+_EXAMPLE = _example()

@@ -1,17 +1,14 @@
 """Reads fedjax's SQLite: federated_data(client_id, data, num_examples)."""
 
 from collections.abc import Iterator
-import contextlib
 import pathlib
-import sqlite3
 from typing import Any
 import zlib
 
-from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
+from fl_sketch.data.natural import records
+from fl_sketch.data.natural.records import TEST, TRAIN, Records
 from fl_sketch.data.sources import DataError
 from flax import serialization
-
-_TABLE = 'federated_data'
 
 
 def sqlite(path: pathlib.Path) -> Iterator[Records]:
@@ -29,18 +26,10 @@ def sqlite(path: pathlib.Path) -> Iterator[Records]:
 
 
 def _of_file(path, split) -> Iterator[Records]:
-  damage = sqlite3.Error, zlib.error, SyntaxError  # of NumPy's types
-  uri = f'{path.absolute().as_uri()}?mode=ro'
-  with (
-    reading(path, *damage),
-    contextlib.closing(sqlite3.connect(uri, uri=True)) as base,
-  ):
-    found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
-    if _TABLE not in found:
-      raise DataError(f'{path} has tables {sorted(found)}, not {_TABLE!r}.')
-    rows = base.execute(
-      f'SELECT client_id, data, num_examples FROM {_TABLE} ORDER BY rowid'
-    )
+  damage = zlib.error, SyntaxError  # of NumPy's types
+  query = 'SELECT client_id, data, num_examples FROM federated_data'
+  with records.sqlite(path, {'federated_data'}, *damage) as base:
+    rows = base.execute(f'{query} ORDER BY rowid')
     for client, data, count in rows:
       columns: Any = serialization.msgpack_restore(zlib.decompress(data))
       name = client.decode() if isinstance(client, bytes) else str(client)

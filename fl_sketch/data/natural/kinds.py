@@ -42,14 +42,13 @@ def _femnist(classes):
   )
 
 
-def _cifar100(found, options):
-  return tasks.images(num_classes=100, shape=(32, 32, 3))
+def _characters(found, options, *names):
+  return tasks.characters(*names, length=options.pop('length', 80))
 
 
 def _shakespeare(found, options):
-  if found.layout in ('leaf', 'table'):
-    return tasks.next_character()
-  return tasks.characters(length=options.pop('length', 80))
+  of_leaf = found.layout in ('leaf', 'table')
+  return tasks.next_character() if of_leaf else _characters(found, options)
 
 
 def _stackoverflow(found, options):
@@ -72,13 +71,9 @@ def _flair(found, options):
   return tasks.several_labels(labels, (options.pop('size', 256),) * 2)
 
 
-def _reddit(found, options):
-  return tasks.tokens(pfl.metadata(found.path, 'vocabulary_size', int))
-
-
 def _table(found, options):
   if text := options.pop('text', None):
-    return tasks.characters((text,), length=options.pop('length', 80))
+    return _characters(found, options, (text,))
   if (classes := options.pop('classes', None)) is None:
     raise ValueError(
       "A 'table' without text requires classes; set the number of labels."
@@ -89,27 +84,24 @@ def _table(found, options):
   return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
 
 
+_cifar100 = lambda *_: tasks.images(num_classes=100, shape=(32, 32, 3))
+_reddit = lambda found, _: tasks.tokens(
+  pfl.metadata(found.path, 'vocabulary_size', int)
+)
+_TFF = 'tff', 'sqlite'  # what TensorFlow Federated publishes
 KINDS: dict[str, Kind] = {
   'femnist': Kind(
-    _femnist(62), ('tff', 'sqlite', 'fedjax', 'leaf', 'table'), 'writer_id'
+    _femnist(62), (*_TFF, 'fedjax', 'leaf', 'table'), client='writer_id'
   ),
-  'femnist_digits': Kind(
-    _femnist(10), ('tff', 'sqlite', 'fedjax'), digits=True
-  ),
-  'cifar100': Kind(_cifar100, ('tff', 'sqlite'), strangers=True),
-  'shakespeare': Kind(
-    _shakespeare, ('tff', 'sqlite', 'leaf', 'table'), client='character_id'
-  ),
-  'stackoverflow': Kind(_stackoverflow, ('tff', 'sqlite')),
-  'plays': Kind(
-    lambda _, options: tasks.characters(length=options.pop('length', 80)),
-    ('plays',),
-  ),
+  'femnist_digits': Kind(_femnist(10), (*_TFF, 'fedjax'), digits=True),
+  'cifar100': Kind(_cifar100, _TFF, strangers=True),
+  'shakespeare': Kind(_shakespeare, (*_TFF, 'leaf', 'table'), 'character_id'),
+  'stackoverflow': Kind(_stackoverflow, _TFF),
+  'plays': Kind(_characters, ('plays',)),
   'photos': Kind(_photos, ('images',)),
-  'flair': Kind(_flair, ('pfl',)),
-  'reddit': Kind(_reddit, ('pfl',)),
+  'flair': Kind(_flair, ('pfl',)), 'reddit': Kind(_reddit, ('pfl',)),
   'table': Kind(_table, ('table',)),
-}
+}  # fmt: skip
 
 
 def find(
@@ -153,8 +145,10 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
   if not path.exists():
     raise DataError(f'{path} does not exist.')
   files = sorted(path.iterdir()) if path.is_dir() else [path]
+  of_part = lambda x: x.name.endswith(('.h5', '_train.sqlite'))
   # EMNIST and its digits lie in one folder.
-  files = [x for x in files if _is_part(x, kind.digits)]
+  other = lambda x: of_part(x) and ('digits' in x.stem) != kind.digits
+  files = [x for x in files if not other(x)]
   of = lambda *ends: [x for x in files if x.name.endswith(ends)]
   for file in of('.h5', '.hdf5'):
     with hdf5(file) as content:
@@ -176,8 +170,3 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
     yield Found('table', lambda x: rows(x, client, split), path)
   if of('input.txt') or path.suffix == '.txt':
     yield Found('plays', plays.speeches, path)
-
-
-def _is_part(path, digits) -> bool:
-  of_part = path.name.endswith(('.h5', '_train.sqlite'))
-  return not of_part or ('digits' in path.stem) == digits

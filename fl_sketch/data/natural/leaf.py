@@ -18,14 +18,10 @@ _GAP = 79
 
 def json_files(path: pathlib.Path) -> Iterator[Records]:
   """Reads PATH/train/*.json and PATH/test/*.json, in the order of names."""
-  files = [
-    (s, x) for s in (TRAIN, TEST) for x in sorted((path / s).glob('*.json'))
-  ]
-  if not any(split == TRAIN for split, _ in files):
-    raise DataError(f'{path}/train has no *.json.')
-  for split, file in files:
-    with reading(file), file.open(encoding='utf-8') as text:
-      yield from _of_file(json.load(text), split, file)
+  for split in TRAIN, TEST:
+    for file in sorted((path / split).glob('*.json')):
+      with reading(file), file.open(encoding='utf-8') as text:
+        yield from _of_file(json.load(text), split, file)
 
 
 def _of_file(content, split, file) -> Iterator[Records]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import pathlib
+import sqlite3
 from typing import Any, NamedTuple
 
 from fl_sketch.data.sources import DataError
@@ -50,6 +51,27 @@ def hdf5(path: pathlib.Path) -> Iterator[Any]:
     import h5py
   with reading(path), h5py.File(path, 'r') as file:
     yield file
+
+
+@contextlib.contextmanager
+def sqlite(
+  path: pathlib.Path,
+  tables: set[str],
+  *damage: type[Exception],
+  unpacked: pathlib.Path | None = None,
+) -> Iterator[sqlite3.Connection]:
+  """Opens an SQLite file with these tables, possibly unpacked elsewhere."""
+  uri = f'{(unpacked or path).absolute().as_uri()}?mode=ro'
+  with (
+    reading(path, sqlite3.Error, *damage),
+    contextlib.closing(sqlite3.connect(uri, uri=True)) as base,
+  ):
+    found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
+    if not found >= tables:
+      raise DataError(
+        f'{path} has tables {sorted(found)}, not {sorted(tables)}.'
+      )
+    yield base
 
 
 def parts(

@@ -46,7 +46,7 @@ class Spool:
           raise FileExistsError(f'{folder} has other files; name a new folder.')
         shutil.rmtree(folder)
       folder.mkdir(parents=True)
-    self._files: dict[str, Any] = {}
+    self._files: dict[pathlib.Path, Any] = {}
 
   def add(self, client: str, split: str, arrays: Arrays):
     """Adds samples of a client, leaves [samples, ...]."""
@@ -62,10 +62,12 @@ class Spool:
     if split != PUBLIC:
       if (code := self._codes.get(client)) is None:
         code = self._codes[client] = len(self._codes)
-        self._file(_NAMES).write(f'{json.dumps(client)}\n'.encode())
-      self._append(split, 'owner', np.full(size, code, _OWNER))
+        line = f'{json.dumps(client)}\n'
+        self._file(self.folder / _NAMES).write(line.encode())
+      arrays = {'owner': np.full(size, code, _OWNER), **arrays}
     for name, x in arrays.items():
-      self._append(split, name, x)
+      file = self._file(self._path(split, name))
+      file.write(np.ascontiguousarray(x).data)
     self._rows[split] += size
 
   def save(self):
@@ -129,14 +131,10 @@ class Spool:
     shape = (self._rows[split], *shape)
     return np.memmap(self._path(split, name), dtype, 'r', shape=shape)
 
-  def _append(self, split, name, x):
-    file = self._file(self._path(split, name).name)
-    file.write(np.ascontiguousarray(x).data)
-
-  def _file(self, name):
-    if name not in self._files:
-      self._files[name] = (self.folder / name).open('ab')
-    return self._files[name]
+  def _file(self, path):
+    if path not in self._files:
+      self._files[path] = path.open('ab')
+    return self._files[path]
 
   def _path(self, split, name) -> pathlib.Path:
     return self.folder / f'{split}.{name}.bin'

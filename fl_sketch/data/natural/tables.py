@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 import itertools
 import pathlib
-from typing import Any
 
 from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
 from fl_sketch.data.sources import DataError
@@ -27,11 +26,17 @@ def rows(
   """
   with extras.needed('natural'):
     import pyarrow as pa
-    from pyarrow import dataset
+    from pyarrow import csv, dataset
 
+  texts = csv.ConvertOptions(column_types={client: pa.string()})  # as 007
+  of = lambda delimiter: dataset.CsvFileFormat(
+    csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+    convert_options=texts,
+  )
+  formats = {'.parquet': 'parquet', '.csv': of(','), '.tsv': of('\t')}
   for file, of_file in _files(path):
     with reading(file, pa.ArrowException):
-      table = dataset.dataset(file, format=_format(file.suffix, client))
+      table = dataset.dataset(file, format=formats[file.suffix])
       names = table.schema.names
       for name in filter(None, (client, split)):
         if name not in names:
@@ -39,21 +44,6 @@ def rows(
       for batch in table.to_batches(batch_size=_ROWS):
         columns = {name: batch.column(name).to_pylist() for name in names}
         yield from _runs(columns, client, split, of_file, file)
-
-
-def _format(suffix, client) -> Any:
-  """How a file is read: clients of CSV are texts, as 007, and no numbers."""
-  import pyarrow as pa
-  from pyarrow import csv, dataset
-
-  if suffix == '.parquet':
-    return 'parquet'
-  return dataset.CsvFileFormat(
-    csv.ParseOptions(
-      delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True
-    ),
-    convert_options=csv.ConvertOptions(column_types={client: pa.string()}),
-  )
 
 
 def _files(path) -> list[tuple[pathlib.Path, str]]:

@@ -46,8 +46,13 @@ def images(
   def arrays(records: Records) -> Arrays:
     found = column(records, *names)
     x = [_pixels(image, shape, resize, invert) for image in found]
-    y = _integers(column(records, *labels), records, num_classes)
-    return {'x': np.stack(x), 'y': y}
+    values = column(records, *labels)
+    y = np.asarray(values).reshape(len(values), -1)[:, 0]
+    if y.dtype.kind not in 'iu' or not 0 <= y.min() <= y.max() < num_classes:
+      raise DataError(
+        f'Client {records.client!r} has labels outside 0 to {num_classes - 1}.'
+      )
+    return {'x': np.stack(x), 'y': y.astype(np.int32)}
 
   options = {'num_classes': num_classes, 'shape': shape}
   options |= {'resize': resize, 'invert': invert}
@@ -104,13 +109,12 @@ def _resized(x, shape) -> np.ndarray:
 
 def several_labels(num_classes: int, shape: tuple[int, int]) -> NaturalTask:
   """Images that have any of several labels: y is uint8[n, num_classes]."""
-  one = images(('images',), num_classes=1, shape=shape, resize=True)
 
   def arrays(records: Records) -> Arrays:
+    found = column(records, 'images')
+    x = [_pixels(image, shape, resize=True, invert=False) for image in found]
     y = np.asarray(column(records, 'labels'), np.uint8)
-    zeros = {**records.columns, 'label': np.zeros(len(y), int)}
-    x = one.arrays(records._replace(columns=zeros))['x']
-    return {'x': x, 'y': y}
+    return {'x': np.stack(x), 'y': y}
 
   options = {'num_classes': num_classes, 'shape': shape}
   return NaturalTask(arrays, num_classes, options)
@@ -134,15 +138,6 @@ def tokens(num_classes: int) -> NaturalTask:
     return _padded(x, y, num_classes)
 
   return NaturalTask(arrays, num_classes, {'num_classes': num_classes})
-
-
-def _integers(values, records, num_classes) -> np.ndarray:
-  y = np.asarray(values).reshape(len(values), -1)[:, 0]
-  if y.dtype.kind not in 'iu' or not 0 <= y.min() <= y.max() < num_classes:
-    raise DataError(
-      f'Client {records.client!r} has labels outside 0 to {num_classes - 1}.'
-    )
-  return y.astype(np.int32)
 
 
 # TensorFlow Federated's of Shakespeare, and LEAF's.
@@ -172,7 +167,7 @@ def characters(
   tokenizer = tokenization.characters(letters)
 
   def arrays(records: Records) -> Arrays:
-    texts = [_text(text) for text in column(records, *names)]
+    texts = map(_text, column(records, *names))
     return _paired(tokenizer, texts, length)
 
   options = {'letters': letters, 'length': length}
@@ -193,8 +188,7 @@ def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
       ) from error
 
   def arrays(records: Records) -> Arrays:
-    x = codes(column(records, 'x'), records)
-    y = codes(column(records, 'y'), records)
+    x, y = (codes(column(records, name), records) for name in 'xy')
     if y.shape[1] != 1:
       raise DataError(
         f'Client {records.client!r} has a label of several letters.'

@@ -4,21 +4,17 @@ HDF5 has /examples/CLIENT/COLUMN, a file for each split; SQLite, often packed by
 LZMA, has a row for each example, a tf.train.Example.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import itertools
 import lzma
-import operator
 import pathlib
 import shutil
-import sqlite3
 import tempfile
-from typing import Any
 
 from fl_sketch.data.natural import examples, records
 from fl_sketch.data.natural.records import AT_ONCE, TEST, TRAIN, Records, parts
 from fl_sketch.data.sources import DataError
-from fl_sketch.utils import extras
 
 # The first that there is; SQLite has Stack Overflow's as heldout.
 _TESTS = 'test', 'held_out', 'heldout'
@@ -37,31 +33,21 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   tests = [path.with_name(f'{stem}_{name}.h5') for name in _TESTS]
   files = [path, *[x for x in tests if x.exists()][:1]]
   with contextlib.ExitStack() as stack:
-    train, *rest = [_examples(x, stack) for x in files]
-    (held,) = rest or [{}]
-    for client in train:
-      yield from _of_client(client, TRAIN, train, files[0])
-      if client in held:
-        yield from _of_client(client, TEST, held, files[1])
-    for client in held:
-      if client not in train:
-        yield from _of_client(client, TEST, held, files[1])
+    found = [(_examples(x, stack), x) for x in files]
+    clients = dict.fromkeys(client for group, _ in found for client in group)
+    for client in clients:
+      for split, (group, file) in zip((TRAIN, TEST), found, strict=False):
+        if client in group:
+          with records.reading(file):
+            columns = dict(group[client].items())
+            yield from parts(client, split, columns, file)
 
 
-def _examples(path, stack) -> Any:
-  with extras.needed('natural'):
-    import h5py
-
-  with records.reading(path):
-    file = stack.enter_context(h5py.File(path, 'r'))
-    if not isinstance(group := file.get('examples'), h5py.Group):
-      raise DataError(f'{path} has {[*file]}, not /examples.')
+def _examples(path, stack) -> Mapping:
+  file = stack.enter_context(records.hdf5(path))
+  if not isinstance(group := file.get('examples'), Mapping):
+    raise DataError(f'{path} has {[*file]}, not /examples.')
   return group
-
-
-def _of_client(client, split, group, path) -> Iterator[Records]:
-  with records.reading(path):
-    yield from parts(client, split, dict(group[client].items()), path)
 
 
 def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
@@ -70,30 +56,20 @@ def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
   The latter is unpacked to a folder for temporary files, which TMPDIR names.
   `digits` reads the splits `digits_only_...` of EMNIST, which others leave out.
   """
-  with _unpacked(path) as plain, records.reading(path, sqlite3.Error):
-    uri = f'{plain.absolute().as_uri()}?mode=ro'
-    with contextlib.closing(sqlite3.connect(uri, uri=True)) as base:
-      found = {x for (x,) in base.execute('SELECT name FROM sqlite_master')}
-      if not found >= _TABLES:
-        raise DataError(
-          f'{path} has tables {sorted(found)}, not {sorted(_TABLES)}.'
-        )
-      yield from _of_base(base, path, digits)
+  with (
+    _unpacked(path) as plain,
+    records.sqlite(path, _TABLES, unpacked=plain) as base,
+  ):
+    yield from _of_base(base, path, digits)
 
 
 def _of_base(base, path, digits) -> Iterator[Records]:
-  counts = {
-    (split, client): count
-    for split, client, count in base.execute(
-      'SELECT split_name, client_id, num_examples FROM client_metadata'
-    )
-  }
+  query = 'SELECT split_name, client_id, num_examples FROM client_metadata'
+  counts = {tuple(owner): count for *owner, count in base.execute(query)}
   splits = _splits({split for split, _ in counts}, path, digits)
   # In one pass: the table may have no index.
-  rows = base.execute(
-    'SELECT split_name, client_id, serialized_example_proto FROM examples'
-  )
-  for owner, run in itertools.groupby(rows, key=operator.itemgetter(0, 1)):
+  query = 'SELECT split_name, client_id, serialized_example_proto FROM examples'
+  for owner, run in itertools.groupby(base.execute(query), lambda x: x[:2]):
     split, client = owner
     while split in splits and (some := [*itertools.islice(run, AT_ONCE)]):
       counts[owner] = counts.get(owner, 0) - len(some)
