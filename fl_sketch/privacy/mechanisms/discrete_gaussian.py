@@ -26,6 +26,8 @@ SMOOTH = 3.0  # deviation at which integers are as good as real numbers
 _LEVELS = 3
 _TAIL = 13.3  # base deviations at which the table ends: P < 2^-128
 _BITS = 128
+_WORDS = _BITS // 32
+_BLOCK = 64  # numbers that are searched together
 _PRECISION = 320  # bits of the arithmetic that makes the table
 
 
@@ -89,34 +91,49 @@ def _draw(key, size, base, multiple) -> jax.Array:
 
 def _base_law(key, size, base) -> jax.Array:
   """Draws from the base law by inversion: int32[size]."""
-  # A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits,
-  # whose last bit is the sign. A guess in float32 starts the search alone.
-  # Words lead: programs are faster, and faster to compile, than with them last.
-  v = jax.random.bits(key, (_BITS // 32, size), jnp.uint32)
-  high, low = v[:2].astype(jnp.float32)
-  uniform = jnp.clip((high + low * 2.0**-32) * 2.0**-32, 2.0**-65, 1 - 2.0**-24)
-  guess = jnp.round(-base * jax.scipy.special.ndtri(uniform / 2))
-  tails = _tails(base)
-  guess = jnp.clip(guess, 0, tails.shape[1] - 1).astype(jnp.int32)
-  magnitude = _search(tails, v, guess)
-  return jnp.where(v[-1] & 1 == 1, -magnitude, magnitude)
+  block = max(min(_BLOCK, size), 1)
+  rows = -(-size // block)
+  ties = _capacity(base, rows, block)
+  words = jax.random.bits(key, (rows + _WORDS * ties, block), jnp.uint32)
+  first, more = words[:rows], words[rows:].reshape(_WORDS, ties, block)
+  magnitude = _magnitude(first, more, base)
+  signed = jnp.where(first & 1 == 1, -magnitude, magnitude)
+  return signed.reshape(-1)[:size]
 
 
-def _search(tails, v, guess) -> jax.Array:
-  """Returns the least k with tails[:, k] <= v[words, size], from a guess."""
+def _magnitude(first, more, base) -> jax.Array:
+  """Inverts words: int32[rows, block], of [rows, block], [words, ties, block].
+
+  A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits.
+  The last bit of the first word is the sign. The others decide, unless they are
+  those of an entry: blocks with such a tie are decided by all bits of V.
+  """
+  guide, heads = (jnp.asarray(x) for x in _guide(base))
+  head = first | 1
+  zeros, bits = jax.lax.clz(head), base.bit_length() - 1
+  place = zeros << bits | head << zeros >> (31 - bits) & (base - 1)
+  guess = guide[place.astype(jnp.int32)]
+  entry = heads[guess]
+  magnitude = guess + (head < entry)
+  rows, ties = len(first), more.shape[1]
+  tied = jnp.arange(rows)
+  if ties < rows:  # the same number of blocks, however many have a tie
+    tied = jax.lax.top_k((head == entry).any(1).astype(jnp.float32), ties)[1]
+  v = [first[tied] & ~jnp.uint32(1) | more[0] & 1, *more[1:]]
+  return magnitude.at[tied].set(_search(_tails(base), v))
+
+
+def _search(tails, v) -> jax.Array:
+  """Returns the least k with tails[:, k] <= v, both of words, by bisection."""
+  last = tails.shape[1] - 1  # there the tail is 0
   words = [jnp.asarray(x) for x in tails]
+  halves = 2 ** np.arange(last.bit_length() - 1, -1, -1, dtype=np.int32)
 
-  def step(carry):
-    guess, move, _ = carry
-    k = guess + move
-    too_low = _less(v, [x[k] for x in words])
-    before = [x[jnp.maximum(k - 1, 0)] for x in words]
-    too_high = (k > 0) & ~_less(v, before)
-    move = jnp.where(too_low, 1, jnp.where(too_high, -1, 0))
-    return k, move, (move != 0).any()
+  def step(k, half):
+    middle = jnp.minimum(k + half - 1, last)
+    return jnp.where(_less(v, [x[middle] for x in words]), k + half, k), None
 
-  start = guess, jnp.zeros_like(guess), True
-  return jax.lax.while_loop(lambda carry: carry[2], step, start)[0]
+  return jax.lax.scan(step, jnp.zeros(v[0].shape, jnp.int32), halves)[0]
 
 
 def _less(x, y) -> jax.Array:
@@ -125,6 +142,34 @@ def _less(x, y) -> jax.Array:
   for a, b in list(zip(x, y, strict=True))[::-1]:
     less = (a < b) | ((a == b) & less)
   return less
+
+
+@functools.cache
+def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
+  """Returns guesses, int32[32 base], and heads of entries, uint32[entries].
+
+  A head is a first word with a last bit of 1. A guess is the least k whose head
+  is not above the largest head with these leading zeros, and log2(base) bits
+  after the first 1. No two heads between 1 and another one share these bits.
+  """
+  heads = _tails(base)[0] | 1
+  zeros, bits = np.divmod(np.arange(32 * base, dtype=np.uint64), base)
+  largest = ((bits + base + 1) * (2**31 // base) - 1 >> zeros) | 1
+  below = np.searchsorted(heads[::-1], largest.astype(np.uint32), side='right')
+  return np.int32(len(heads) - below), heads
+
+
+def _capacity(base: int, rows: int, block: int) -> int:
+  r"""Returns m, how many blocks may have a tie.
+
+  More have one with a probability of at most :math:`(e n p / m)^m`, which is
+  below 2^-128, for n numbers that have one with probability p each.
+  """
+  mean = rows * block * len(np.unique(_guide(base)[1])) / 2**31
+  most = 1
+  while most < rows and most * math.log2(most / (math.e * mean)) < _BITS:
+    most += 1
+  return min(most, rows)
 
 
 @functools.cache
