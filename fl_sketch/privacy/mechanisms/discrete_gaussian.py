@@ -6,6 +6,10 @@ do not. A draw is a sum :math:`X = A_0 + c A_1 + c^2 A_2` of three draws of one
 base law :math:`N_\mathbb{Z}(b^2)`, each by inversion of a table of 128 bits:
 the time of a rejection sampler tells what it drew.
 
+The first 31 bits decide, but for ties with an entry, of probability 3e-6. A few
+blocks of numbers, as many in each draw, get 128 bits, those with a tie first;
+more have one with a chance below 2^-128. No loop depends on what is drawn.
+
 The law of X is :math:`N_\mathbb{Z}(b^2 (1 + c^2 + c^4))` but for a relative
 error of :math:`e^{-2 \pi^2 v^2}` in each probability, where v >= 3 is the
 deviation of the part that is summed out (Micciancio and Peikert, CRYPTO 2013,
@@ -26,8 +30,7 @@ SMOOTH = 3.0  # deviation at which integers are as good as real numbers
 _LEVELS = 3
 _TAIL = 13.3  # base deviations at which the table ends: P < 2^-128
 _BITS = 128
-_WORDS = _BITS // 32
-_BLOCK = 64  # numbers that are searched together
+_BLOCK = 16  # numbers that are searched together
 _PRECISION = 320  # bits of the arithmetic that makes the table
 
 
@@ -94,31 +97,30 @@ def _base_law(key, size, base) -> jax.Array:
   block = max(min(_BLOCK, size), 1)
   rows = -(-size // block)
   ties = _capacity(base, rows, block)
-  words = jax.random.bits(key, (rows + _WORDS * ties, block), jnp.uint32)
-  first, more = words[:rows], words[rows:].reshape(_WORDS, ties, block)
+  words = jax.random.bits(key, (rows + 4 * ties, block), jnp.uint32)
+  first, more = words[:rows], words[rows:].reshape(4, ties, block)
   magnitude = _magnitude(first, more, base)
   signed = jnp.where(first & 1 == 1, -magnitude, magnitude)
   return signed.reshape(-1)[:size]
 
 
 def _magnitude(first, more, base) -> jax.Array:
-  """Inverts words: int32[rows, block], of [rows, block], [words, ties, block].
+  """Inverts words, uint32[rows, block] and [4, ties, block]: int32, of `first`.
 
-  A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits.
-  The last bit of the first word is the sign. The others decide, unless they are
-  those of an entry: blocks with such a tie are decided by all bits of V.
+  A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits:
+  the first word, whose last bit is the sign; and for the blocks with a tie that
+  bit and three words, from `more`.
   """
-  guide, heads = (jnp.asarray(x) for x in _guide(base))
+  look_up = lambda x, at: jnp.asarray(x).at[at].get(mode='promise_in_bounds')
+  guide, heads = _guide(base)
   head = first | 1
   zeros, bits = jax.lax.clz(head), base.bit_length() - 1
   place = zeros << bits | head << zeros >> (31 - bits) & (base - 1)
-  guess = guide[place.astype(jnp.int32)]
-  entry = heads[guess]
+  guess = look_up(guide, place)
+  entry = look_up(heads, guess)
   magnitude = guess + (head < entry)
-  rows, ties = len(first), more.shape[1]
-  tied = jnp.arange(rows)
-  if ties < rows:  # the same number of blocks, however many have a tie
-    tied = jax.lax.top_k((head == entry).any(1).astype(jnp.float32), ties)[1]
+  has_tie = (head == entry).any(1)
+  tied = jax.lax.top_k(has_tie.astype(jnp.float32), more.shape[1])[1]
   v = [first[tied] & ~jnp.uint32(1) | more[0] & 1, *more[1:]]
   return magnitude.at[tied].set(_search(_tails(base), v))
 
@@ -126,12 +128,12 @@ def _magnitude(first, more, base) -> jax.Array:
 def _search(tails, v) -> jax.Array:
   """Returns the least k with tails[:, k] <= v, both of words, by bisection."""
   last = tails.shape[1] - 1  # there the tail is 0
-  words = [jnp.asarray(x) for x in tails]
   halves = 2 ** np.arange(last.bit_length() - 1, -1, -1, dtype=np.int32)
 
   def step(k, half):
     middle = jnp.minimum(k + half - 1, last)
-    return jnp.where(_less(v, [x[middle] for x in words]), k + half, k), None
+    above = _less(v, [jnp.asarray(x)[middle] for x in tails])
+    return jnp.where(above, k + half, k), None
 
   return jax.lax.scan(step, jnp.zeros(v[0].shape, jnp.int32), halves)[0]
 
@@ -146,11 +148,12 @@ def _less(x, y) -> jax.Array:
 
 @functools.cache
 def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns guesses, int32[32 base], and heads of entries, uint32[entries].
+  """Returns guesses, int32[32 base], and heads, uint32[entries].
 
-  A head is a first word with a last bit of 1. A guess is the least k whose head
-  is not above the largest head with these leading zeros, and log2(base) bits
-  after the first 1. No two heads between 1 and another one share these bits.
+  A head is the first word of an entry of `_tails`, its last bit set. Words that
+  share their leading zeros, and log2(base) bits after the first 1, share a
+  guess: the least k whose head is at most the largest of them. At most one head
+  is among them.
   """
   heads = _tails(base)[0] | 1
   zeros, bits = np.divmod(np.arange(32 * base, dtype=np.uint64), base)
@@ -160,11 +163,7 @@ def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _capacity(base: int, rows: int, block: int) -> int:
-  r"""Returns m, how many blocks may have a tie.
-
-  More have one with a probability of at most :math:`(e n p / m)^m`, which is
-  below 2^-128, for n numbers that have one with probability p each.
-  """
+  """Returns m with (e n p / m)^m < 2^-128: a chance that m of n numbers tie."""
   mean = rows * block * len(np.unique(_guide(base)[1])) / 2**31
   most = 1
   while most < rows and most * math.log2(most / (math.e * mean)) < _BITS:
