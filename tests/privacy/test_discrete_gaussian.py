@@ -91,7 +91,7 @@ def words_of(values, signs):
   v = [[x >> s & 0xFFFFFFFF for x in values] for s in range(96, -1, -32)]
   v = np.array(v, np.uint32).reshape(4, -1, dg._BLOCK)
   signs = np.uint32(signs).reshape(v.shape[1:])
-  free = rng.integers(0, 2**31, signs.shape, np.uint32) << 1
+  free = rng.integers(0, 2**31, signs.shape, dtype=np.uint32) << 1
   return v[0] & ~np.uint32(1) | signs, np.stack([v[0] & 1 | free, *v[1:]])
 
 

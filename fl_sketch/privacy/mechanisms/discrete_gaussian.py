@@ -159,7 +159,7 @@ def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
   zeros, bits = np.divmod(np.arange(32 * base, dtype=np.uint64), base)
   largest = ((bits + base + 1) * (2**31 // base) - 1 >> zeros) | 1
   below = np.searchsorted(heads[::-1], largest.astype(np.uint32), side='right')
-  return np.int32(len(heads) - below), heads
+  return (len(heads) - below).astype(np.int32), heads
 
 
 def _capacity(base: int, rows: int, block: int) -> int:
