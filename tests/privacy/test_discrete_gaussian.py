@@ -111,7 +111,7 @@ def test_words_are_inverted_to_the_last_bit(base):
   want = [len(above) - bisect.bisect_right(above, v) for v in values]
   first, more = words_of(values, signs)
   want = np.reshape(want, first.shape)
-  invert = cases.jit(lambda *words: dg._magnitude(*words, base))
+  invert = cases.jit(lambda first, more: dg._magnitude(first, more, base))
   np.testing.assert_array_equal(invert(first, more), want)
   # Of all blocks only those with a tie, and others, have words of their own.
   heads = np.unique(dg._tails(base)[0] | 1)
