@@ -77,7 +77,7 @@ def sum_over_lanes(
 
   def many(chunk):
     terms, rest = jax.vmap(one)(chunk)
-    return jax.tree.map(lambda x: x.sum(0), terms), rest
+    return jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), terms), rest
 
   alone = clients_per_step == 1
   work = one if alone else many

@@ -167,7 +167,7 @@ def shards() -> int:
 
 def sum_exactly(tree: Tree) -> Tree:
   """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
-  return sum_over_shards(jax.tree.map(lambda x: x.sum(0), tree))
+  return sum_over_shards(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
 
 
 def total_weight(weight: jax.Array) -> jax.Array:

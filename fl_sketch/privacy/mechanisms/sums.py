@@ -211,7 +211,8 @@ def _check_cohort(population, cohort, name):
 
 def _sum_of(tree, taken):
   """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
-  return jax.tree.map(lambda x: x.sum(0), comms.where_present(tree, taken))
+  add = lambda x: x.sum(0, dtype=x.dtype)  # where x64 is enabled, too
+  return jax.tree.map(add, comms.where_present(tree, taken))
 
 
 def _chunks(x, size):
