@@ -70,7 +70,7 @@ class Correlation:
   1.274
   """
 
-  weights: tuple[int, ...]  # a_0 ... a_{p-1} in units of 2^-15
+  weights: tuple[int, ...]  # a_0 ... a_{p-1} in 2^-15, as of `square_root`
   rounds: int  # n of an epoch. Rounds n, 2n, ... begin with independent noise
   # A client takes part in one of so many consecutive rounds at most; 1 is every
   # round. Whoever makes the cohorts must see to it.
