@@ -94,8 +94,8 @@ def partition(
   [8, 8, 8, 8, 8]
 
   `kind` is a key of `KINDS`, and `labels` may be their number but of a kind of
-  `BY_LABEL`; samples_per_client bounds the clients' sizes, see `cap`. Other
-  arguments, and options by keyword, are those of that partition.
+  `BY_LABEL`; samples_per_client, unless it is None, bounds the clients' sizes,
+  see `cap`. Other arguments, and options by keyword, are of that partition.
   """
   checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()

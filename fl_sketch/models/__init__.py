@@ -111,8 +111,9 @@ def init_params(
   >>> num_params(params)
   7850
 
-  The module is a model of any library, see `as_model`. `x_shape` is of one
-  sample, without a batch axis, and `x_dtype` an integer of tokens.
+  The module is a model of any library, see `as_model`, and the key is key[].
+  `x_shape` is of one sample, without a batch axis; `x_dtype` an integer of
+  tokens.
 
   Raises:
     ValueError: the module has collections other than parameters, such as

@@ -128,6 +128,7 @@ def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   """2 x 2 max pooling with stride 2, of even rows and columns.
 
   It is f32[batch, rows / 2, cols / 2, channels].
+
   Ties are common before the relu: over a black background all four values of
   a window equal the bias. The shares of the window's gradient must then sum to
   one, or the bias would learn four times too fast. Every form gives it all to
