@@ -7,6 +7,7 @@ A record is equal in every process, and but for 'device' and the rounding of
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
+import hmac
 import pathlib
 import re
 from typing import Any
@@ -37,6 +38,9 @@ KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 
+_OPEN = {START, SOURCE, PLUGINS}  # digests of what is public anyway
+_KEYED = 'keyed '  # before a digest by a secret
+_DIGEST = re.compile(f'({_KEYED})?[0-9a-f]{{64}}')
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _OPTAX = pathlib.Path(optax.__file__).parent
 
@@ -71,6 +75,35 @@ def of(
   if private := exp.guarantee is not None:
     more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
   return record(zip(fns, batches, strict=True), model, arrays, private) | more
+
+
+def is_digest(value: Any) -> bool:
+  """Whether the value of an entry is a digest, which nobody can read."""
+  return bool(_DIGEST.fullmatch(str(value)))
+
+
+def is_keyed(value: Any) -> bool:
+  """Whether the value of an entry is a digest by a secret."""
+  return str(value).startswith(_KEYED)
+
+
+def keyed(record: Record, secret: bytes) -> Record:
+  """Replaces the digests of data and programs by their HMAC-SHA256.
+
+  A plain digest confirms a guess: who knows all data but one sample computes it
+  for each candidate. Programs may have captured data.
+
+  >>> keyed({'seed': 1, 'start': 64 * 'a'}, b'secret')['seed']
+  1
+  """
+
+  def digest(name, value):
+    if name in _OPEN or not is_digest(value):
+      return value
+    text = f'{name}: {value}'
+    return _KEYED + hmac.digest(secret, text.encode(), 'sha256').hex()
+
+  return {name: digest(name, value) for name, value in record.items()}
 
 
 def _of_model(exp):
