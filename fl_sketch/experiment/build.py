@@ -5,13 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, models, rounds
-from fl_sketch.data import (
-  byzantine,
-  own_arrays,
-  partitions,
-  registry as datasets,
-  store,
-)
+from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
 from fl_sketch.experiment import (
   adapted,
   held_out as held_out_lib,
@@ -252,8 +246,8 @@ def account(
     no_loss: Any = None  # nothing is trained
     options = parts.algorithm_options(c)
     make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
-    # Data with clients of their own tell of their test set when they are read.
-    whose = None if datasets.REGISTRY.entry(c.dataset).clients else False
+    # Whose the test set is, data of clients tell when they are read.
+    whose = None if registry.REGISTRY.entry(c.dataset).clients else False
     guarantee = parts.guarantee_of(c, make, test_of_clients=whose)
     algorithm = make(parts.hyper_of(c, guarantee))
     parts.check_rows(c, parts.state_shapes(algorithm))

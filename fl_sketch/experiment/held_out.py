@@ -104,7 +104,7 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   if c.personal_steps:
     names += client_metrics.over_clients(one, 'personal')
   metric, whose = metrics.ranked_by(c.keep_best)[0], problem.test_of_clients
-  if metric in names and not published.evaluates(c, whose):
+  if metric in names and published.is_left_out(c, whose, metric):
     raise c.refusal(
       '{keep_best}: training clients hold the test set, which '
       '{public_metrics} leaves out; remove keep_best, or use other test data.'

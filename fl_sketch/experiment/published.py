@@ -96,10 +96,9 @@ def says(c: Any, items: Sequence[Item], name: str, **given: bool | None) -> str:
   raise KeyError(f'{name} is in no item of the table; add one.')
 
 
-def evaluates(c: Any, test_of_clients: bool) -> bool:
-  """Whether a run evaluates its test set, which training clients may hold."""
-  theirs = {'test_of_clients': test_of_clients}
-  return says(c, COLUMNS, 'test_loss', **theirs) != ABSENT
+def is_left_out(c: Any, test_of_clients: bool, column: str) -> bool:
+  """Whether rows lack a column; test_loss stands for all test metrics."""
+  return says(c, COLUMNS, column, test_of_clients=test_of_clients) == ABSENT
 
 
 def without_noise(c: Any, metric: str) -> bool:

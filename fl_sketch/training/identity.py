@@ -38,9 +38,8 @@ KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 
-_OPEN = {START, SOURCE, PLUGINS}  # digests of what is public anyway
-_KEYED = 'keyed '  # before a digest by a secret
-_DIGEST = re.compile(f'({_KEYED})?[0-9a-f]{{64}}')
+KEYED = 'keyed '  # begins a digest by a secret
+DIGEST = re.compile(f'({KEYED})?[0-9a-f]{{64}}')
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _OPTAX = pathlib.Path(optax.__file__).parent
 
@@ -77,33 +76,21 @@ def of(
   return record(zip(fns, batches, strict=True), model, arrays, private) | more
 
 
-def is_digest(value: Any) -> bool:
-  """Whether the value of an entry is a digest, which nobody can read."""
-  return bool(_DIGEST.fullmatch(str(value)))
-
-
-def is_keyed(value: Any) -> bool:
-  """Whether the value of an entry is a digest by a secret."""
-  return str(value).startswith(_KEYED)
-
-
 def keyed(record: Record, secret: bytes) -> Record:
   """Replaces the digests of data and programs by their HMAC-SHA256.
 
-  A plain digest confirms a guess: who knows all data but one sample computes it
-  for each candidate. Programs may have captured data.
+  A plain digest confirms a guess: who knows all samples but one compares it
+  with that of each candidate. Programs may have captured data.
 
-  >>> keyed({'seed': 1, 'start': 64 * 'a'}, b'secret')['seed']
-  1
+  >>> keyed({'seed': 1, 'partition': 64 * 'a'}, b'secret')['partition'][:14]
+  'keyed 557a703e'
   """
-
-  def digest(name, value):
-    if name in _OPEN or not is_digest(value):
-      return value
-    text = f'{name}: {value}'
-    return _KEYED + hmac.digest(secret, text.encode(), 'sha256').hex()
-
-  return {name: digest(name, value) for name, value in record.items()}
+  of_secret = lambda text: hmac.digest(secret, text.encode(), 'sha256').hex()
+  found = {name for name, x in record.items() if DIGEST.fullmatch(str(x))}
+  return record | {
+    name: f'{KEYED}{of_secret(f"{name}: {record[name]}")}'
+    for name in found - {START, SOURCE, PLUGINS}  # which are public anyway
+  }
 
 
 def _of_model(exp):

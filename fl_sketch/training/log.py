@@ -83,7 +83,7 @@ def evaluator(
   `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
   """
   of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
-  if not published.evaluates(exp.config, exp.test_of_clients):
+  if published.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):
     return lambda params, hyper: of_clients((params, hyper))
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))

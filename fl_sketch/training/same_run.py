@@ -40,7 +40,7 @@ def differences(
   for name in {**now, **then}:
     old, new = then.get(name), now.get(name)
     if old != new and name not in free:
-      digests = identity.is_digest(old) or identity.is_digest(new)
+      digests = any(identity.DIGEST.fullmatch(str(x)) for x in (old, new))
       found[name] = name if digests else f'{name}: {old!r} then, {new!r} now'
   return found
 
@@ -163,7 +163,7 @@ def check_problem(
       )
     return
   free = {*free, identity.SINCE} | ({identity.START} - problem.keys())
-  if keyed := {k for k, x in then.items() if identity.is_keyed(x)}:
+  if keyed := {k for k, x in then.items() if str(x).startswith(identity.KEYED)}:
     if secret := secret_of(folder):
       now = identity.keyed({**problem}, secret)
       problem = {**problem, **{k: now.get(k) for k in keyed}}

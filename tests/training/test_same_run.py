@@ -72,52 +72,36 @@ def test_a_problem_confirms_no_guess_of_data(tmp_path):
 
   A start that has the secret still knows the data again.
   """
-  exp, plain = build(PRIVATE), build(PRIVATE | {'noise_seed': 0})
-  problem, path = identity.of(exp), tmp_path / 'run' / 'problem.json'
+  one, path = tmp_path / 'one', tmp_path / 'one' / 'problem.json'
+  exp, seeded = build(PRIVATE), build(PRIVATE | {'noise_seed': 0})
+  problem, then = identity.of(exp), []
+  for name, each in (('one', exp), ('two', exp), ('seeded', seeded)):
+    begin(tmp_path / name, each)
+    then.append(json.loads((tmp_path / name / 'problem.json').read_text()))
   of_data = [k for k in problem if ' data ' in k or k == 'partition']
+  for name in *of_data, 'model and loss':
+    assert then[2][name] == problem[name] not in path.read_text()
+    assert then[0][name] != then[1][name]
   assert len(of_data) == 6
-  begin(path.parent, exp)
-  begin(tmp_path / 'other', exp)
-  begin(tmp_path / 'plain', plain)
-  then, other, seeded = (
-    json.loads((tmp_path / name / 'problem.json').read_text())
-    for name in ('run', 'other', 'plain')
-  )
-  for name in *of_data, 'model and loss', 'one round':
-    assert seeded[name] == problem[name]  # a simulation
-    assert identity.is_keyed(then[name])
-    assert problem[name] not in path.read_text()
-    assert then[name] != other[name]
-  assert then['source of fl_sketch'] == problem['source of fl_sketch']
-  start(path.parent, exp)
-  changed_data = build(PRIVATE, clients=ONE_IMAGE)
-  refused(path.parent, changed_data, r'\(training data x\): some rounds')
-  # Another secret is as good as other data.
-  secret, entropy = (
-    tmp_path / name / 'secret' / 'entropy' for name in ('run', 'other')
-  )
-  kept = secret.read_bytes()
-  secret.write_bytes(entropy.read_bytes())
-  refused(path.parent, exp, 'training data x')
-  # Folders of older versions have plain digests.
-  secret.write_bytes(kept)
-  path.write_text(json.dumps(problem))
-  start(path.parent, exp)
-  refused(path.parent, changed_data, r'\(training data x\)')
+  start(one, exp)
+  other = build(PRIVATE, clients=ONE_IMAGE)
+  refused(one, other, r'\(training data x\): some rounds')
+  path.write_text(json.dumps(problem))  # as older versions did
+  start(one, exp)
+  refused(one, other, r'\(training data x\)')
+  path.write_text(json.dumps(then[1]))  # of another secret
+  refused(one, exp, 'training data x')
 
 
 def test_without_its_secret_a_run_is_compared_by_what_is_open(tmp_path):
   """Catches a finished run that cannot be read once its secret is deleted."""
-  exp = build(PRIVATE)
-  begin(tmp_path, exp)
+  begin(tmp_path, build(PRIVATE))
   shutil.rmtree(tmp_path / 'secret')
-  changes = {'clients': ONE_IMAGE}, {'start': {'w': changed(START['w'])}}
   with pytest.warns(UserWarning, match='its data and programs are not comp'):
-    start(tmp_path, build(PRIVATE, **changes[0]))
+    start(tmp_path, build(PRIVATE, clients=ONE_IMAGE))
+  exp = build(PRIVATE, start={'w': changed(START['w'])})
   with pytest.warns(UserWarning, match='has no secret'):
-    refused(tmp_path, build(PRIVATE, **changes[1]), r'\(start\)')
-  with pytest.raises(noise_secret.SecretError, match='entropy is missing'):
-    noise_secret.of_run(exp.config, identity.of(exp), tmp_path, resumed=True)
+    refused(tmp_path, exp, r'\(start\)')
   run = workdir.Workdir(tmp_path / 'new', exp.config, identity.of(exp))
   with pytest.raises(workdir.WorkdirError, match='new has no secret'):
     run.begin(0)
