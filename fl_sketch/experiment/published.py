@@ -38,42 +38,40 @@ class Item(NamedTuple):
 
 
 _OF_ALL, _NO, _ROWS = (EXACT, ABSENT, ABSENT), (NOTHING,) * 3, (ROWS,) * 3
+_COUNTED, _KEPT = (EXACT, NOTHING, NOTHING), (EXACT, KEEP, KEEP)
 # The first item of a name counts.
 COLUMNS = (
   Item('round, epsilon, finite', 'config and model', *_NO),
   Item('train_loss', 'mean loss', EXACT, NOISED, ABSENT),
   Item('participants', 'number', EXACT, NOISED, ABSENT),
   Item('rejected_clients, late_clients, silent_clients', 'numbers', *_OF_ALL),
-  Item('*_bytes', 'traffic', EXACT, NOTHING, NOTHING),
+  Item('*_bytes', 'traffic', *_COUNTED),
   Item('client_*, personal_*', 'samples that clients hold out', *_OF_ALL, HELD),
   Item('*test_*', 'samples that clients hold out', *_OF_ALL, THEIRS),
   Item('*test_*', 'samples of nobody who trains', *_NO, 'otherwise'),
-  Item('seconds', 'may depend on who took part', EXACT, KEEP, KEEP),
+  Item('seconds', 'may depend on who took part', *_KEPT),
   Item('*', 'other metrics of local work', *_OF_ALL),
 )
 FILES = (
   Item('metrics.jsonl, summary.json, printed lines', 'rows', *_ROWS),
-  Item('loss.png, accuracy_vs_rounds.png, accuracy_vs_bytes.png', 'rows',
-    *_ROWS),
+  Item('loss.png, accuracy_vs_*.png', 'rows', *_ROWS),
   Item('tensorboard/*, wandb/*', 'rows', *_ROWS, 'with --log_to'),
   Item('points.jsonl, sweep.*, table.*, lines.*', 'rows', *_ROWS, 'of a sweep'),
   Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
   Item('labels.png', 'labels of each client', *_OF_ALL, 'with classes'),
-  Item('checkpoints/client_rows/*', 'what clients keep', EXACT, KEEP, KEEP,
-    STATE),
-  Item('checkpoints/*, unreadable_*', 'beside the model who took part when',
-    EXACT, NOTHING, NOTHING),
+  Item('checkpoints/client_rows/*', 'what clients keep', *_KEPT, STATE),
+  Item('checkpoints/*, unreadable_*', 'who took part; the model', *_COUNTED),
   Item('best/*', 'chosen by samples that clients hold out', *_OF_ALL, CHOSEN),
   Item('best/*', 'model', *_NO, 'with keep_best'),
   Item('params/*', 'model of the best point', *_ROWS, 'of a sweep'),
   Item('init/*', 'model of another run', *_NO, 'with init_from'),
   Item('problem.json', 'plain digests of data', *(EXACT,) * 3, SEED),
-  Item('problem.json', 'digests of data, keyed by the secret', *_NO,
-    SECRET),
+  Item('problem.json', 'digests of data by the secret', *_NO, SECRET),
   Item('secret/*', 'noise and sampling', *(KEEP,) * 3, SECRET),
   Item('config.json, lock', 'config, process', *_NO),
-  Item('privacy.json, epsilon.png, trade_off.png, audit.png, one_run.png',
-    'account, canaries', *_NO, 'of fl-sketch account'),
+  Item('privacy.json, epsilon.png, trade_off.png', 'account', *_NO,
+    'of fl-sketch account'),
+  Item('audit.png, one_run.png', 'canaries', *_NO, 'of fl-sketch account'),
 )  # fmt: skip
 
 
