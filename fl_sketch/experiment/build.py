@@ -246,8 +246,8 @@ def account(
     no_loss: Any = None  # nothing is trained
     options = parts.algorithm_options(c)
     make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
-    # Whose the test set is, data of clients tell when they are read.
-    whose = None if registry.REGISTRY.entry(c.dataset).clients else False
+    dataset = registry.REGISTRY.entry(c.dataset)
+    whose = dataset.test_of_clients if dataset.clients else False
     guarantee = parts.guarantee_of(c, make, test_of_clients=whose)
     algorithm = make(parts.hyper_of(c, guarantee))
     parts.check_rows(c, parts.state_shapes(algorithm))

@@ -49,7 +49,7 @@ def of(
   *,
   metrics: str,
   sends_without_data: bool = False,
-  **published_of: bool | None,
+  **published_of: Any,
 ) -> tuple[str, ...]:
   """The caveats of a private config, in sentences.
 

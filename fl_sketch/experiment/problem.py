@@ -56,7 +56,7 @@ class Problem(NamedTuple):
   test_of_clients: bool = False  # whether clients that train hold the test
 
 
-@datasets.register(clients=True)
+@datasets.register(clients=True, test_of_clients=True)
 def quadratics(
   seed: int, population: int, start_scale: fields.Positive = 1.0
 ) -> Problem:

@@ -37,8 +37,9 @@ class Item(NamedTuple):
     return kinds.get(c.public_metrics, self.hidden)
 
 
-_OF_ALL, _NO, _ROWS = (EXACT, ABSENT, ABSENT), (NOTHING,) * 3, (ROWS,) * 3
+_OF_ALL, _NO = (EXACT, ABSENT, ABSENT), (NOTHING, NOTHING, NOTHING)
 _COUNTED, _KEPT = (EXACT, NOTHING, NOTHING), (EXACT, KEEP, KEEP)
+_ROWS = ROWS, ROWS, ROWS
 # The first item of a name counts.
 COLUMNS = (
   Item('round, epsilon, finite', 'config and model', *_NO),
@@ -65,9 +66,9 @@ FILES = (
   Item('best/*', 'model', *_NO, 'with keep_best'),
   Item('params/*', 'model of the best point', *_ROWS, 'of a sweep'),
   Item('init/*', 'model of another run', *_NO, 'with init_from'),
-  Item('problem.json', 'plain digests of data', *(EXACT,) * 3, SEED),
+  Item('problem.json', 'plain digests of data', EXACT, EXACT, EXACT, SEED),
   Item('problem.json', 'digests of data by the secret', *_NO, SECRET),
-  Item('secret/*', 'noise and sampling', *(KEEP,) * 3, SECRET),
+  Item('secret/*', 'noise and sampling', KEEP, KEEP, KEEP, SECRET),
   Item('config.json, lock', 'config, process', *_NO),
   Item('privacy.json, epsilon.png, trade_off.png', 'account', *_NO,
     'of fl-sketch account'),
@@ -75,7 +76,7 @@ FILES = (
 )  # fmt: skip
 
 
-def says(c: Any, items: Sequence[Item], name: str, **given: bool | None) -> str:
+def says(c: Any, items: Sequence[Item], name: str, **given: Any) -> str:
   """What a column, or a file by its path in the folder of a run, says.
 
   >>> from fl_sketch.experiment.config import Config

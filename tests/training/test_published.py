@@ -81,7 +81,9 @@ def of_store(folder, fields, other=None, test=False):
     part, first = (train, 3) if other == 'trained' else (held, 2)
     part['x'][first] += 1
   shutil.rmtree(folder, ignore_errors=True)
-  chunk = store.Chunk(SIZES, train, *(() if test else (HELD, held)))
+  chunk = store.Chunk(SIZES, train)
+  if not test:
+    chunk = chunk._replace(held_sizes=HELD, held_out=held)
   store.write(folder, [chunk], held if test else None, num_classes=2)
   return experiment.build(fields | {'dataset_options': {'folder': str(folder)}})
 
@@ -169,7 +171,9 @@ def test_a_statement_says_whose_the_test_set_is(tmp_path):
   """Catches test metrics of clients that nobody is told of, or public ones."""
   for kind in KINDS:
     fields = STORE | {'public_metrics': kind, 'personal_steps': None}
-    own, public = (of_store(tmp_path / kind, fields, test=t) for t in (0, 1))
+    own, public = (
+      of_store(tmp_path / kind, fields, test=t) for t in (False, True)
+    )
     assert (own.test_of_clients, public.test_of_clients) == (True, False)
     assert 'No training client holds the test set.' in caveats(public)
     said = (
