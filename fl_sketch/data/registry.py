@@ -16,6 +16,8 @@ class Entry(NamedTuple):
   # `experiment.problem.Problem`, which has a model and losses of its own.
   factory: Callable[..., Any]
   clients: bool = False  # whether it says which samples each client holds
+  # Whether these hold the test set as well; None: its arrays say so.
+  test_of_clients: bool | None = None
 
 
 REGISTRY = registry.Registry(
@@ -65,5 +67,5 @@ for _name in sources.NAMES:
   register(functools.partial(sources.load, _name), name=_name)
 register(text.sst2, name='sst2')
 register(text.load, name='text')
-register(simulated.load, name='simulated', clients=True)
+register(simulated.load, name='simulated', clients=True, test_of_clients=False)
 register(store.open, name='store', clients=True)

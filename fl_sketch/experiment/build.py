@@ -5,7 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, models, rounds
-from fl_sketch.data import byzantine, own_arrays, partitions, store
+from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
 from fl_sketch.experiment import (
   adapted,
   held_out as held_out_lib,
@@ -25,7 +25,7 @@ import numpy as np
 # Fields that an experiment has from its problem.
 _OF_PROBLEM = (
   'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
-  'merge', 'model', 'tokenizer',
+  'merge', 'model', 'tokenizer', 'test_of_clients',
 )  # fmt: skip
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
@@ -61,6 +61,7 @@ class Experiment(NamedTuple):
   merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   model: Any = None  # likewise
   tokenizer: str | None = None  # likewise
+  test_of_clients: bool = False  # likewise
 
   @property
   def round_options(self) -> dict[str, Any]:
@@ -153,7 +154,8 @@ def assemble(
   if c.lora is not None:
     problem = adapted.problem(c, problem)
   make = parts.algorithm(c, problem)
-  guarantee = parts.guarantee_of(c, make, partition, problem.params)
+  whose = problem.test_of_clients
+  guarantee = parts.guarantee_of(c, make, partition, problem.params, whose)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
   held_out_lib.check_metric(c, problem, hyper)
@@ -218,7 +220,8 @@ def _check_data(problem, partition: partitions.Partition):
 
 def reconfigured(exp: Experiment, c: Config) -> Experiment:
   """The experiment with a config that differs in hyperparameters only."""
-  guarantee = parts.guarantee_of(c, exp.make, exp.partition, exp.params)
+  given = exp.make, exp.partition, exp.params, exp.test_of_clients
+  guarantee = parts.guarantee_of(c, *given)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=exp.hyper.frozen)
   parts.check_grid(c, hyper, exp.params)
   return exp._replace(config=c, hyper=hyper, guarantee=guarantee)
@@ -246,7 +249,9 @@ def account(
     no_loss: Any = None  # nothing is trained
     options = parts.algorithm_options(c)
     make = algorithms.make(c.algorithm, lambda *_: no_loss, **options)
-    guarantee = parts.guarantee_of(c, make)
+    dataset = registry.REGISTRY.entry(c.dataset)
+    whose = dataset.test_of_clients if dataset.clients else False
+    guarantee = parts.guarantee_of(c, make, test_of_clients=whose)
     algorithm = make(parts.hyper_of(c, guarantee))
     parts.check_rows(c, parts.state_shapes(algorithm))
   assert guarantee is not None  # the config is private

@@ -5,6 +5,7 @@ from typing import Any
 
 from fl_sketch import local as local_work
 from fl_sketch.data import batches, partitions, ragged
+from fl_sketch.experiment import published
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import optimizers
@@ -86,7 +87,7 @@ def personal_batches(
 
 
 def check_metric(c: Config, problem: Problem, hyper: Hyper):
-  """Refuses `keep_best` of a metric that no evaluation has.
+  """Refuses `keep_best` of a metric that no evaluation has, or publishes.
 
   Raises:
     ValueError: the message names the metrics.
@@ -102,5 +103,11 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
     names += client_metrics.over_clients(one)
   if c.personal_steps:
     names += client_metrics.over_clients(one, 'personal')
-  if metrics.ranked_by(c.keep_best)[0] not in names:
+  metric, whose = metrics.ranked_by(c.keep_best)[0], problem.test_of_clients
+  if metric in names and published.is_left_out(c, whose, metric):
+    raise c.refusal(
+      '{keep_best}: training clients hold the test set, which '
+      '{public_metrics} leaves out; remove keep_best, or use other test data.'
+    )
+  if metric not in names:
     raise c.refusal(f'{{keep_best}} is no metric; use one of {names}.')

@@ -159,11 +159,12 @@ def guarantee_of(
   make: rounds.Make,
   partition: partitions.Partition | None = None,
   params: Any = _LARGE,
+  test_of_clients: bool | None = None,
 ) -> privacy_plan.PrivacyGuarantee | None:
   """The DP guarantee of a config, with the releases of its algorithm.
 
   `make` is hp -> `Algorithm`; `partition` is needed for example-level privacy.
-  Of `params` shapes will do.
+  Of `params` shapes will do. `test_of_clients` is as of `published.sentences`.
 
   Raises:
     ValueError: nothing can be guaranteed; the message names why.
@@ -182,6 +183,7 @@ def guarantee_of(
     partition,
     keeps_state=keeps_state,
     sends_without_data=moves,
+    test_of_clients=test_of_clients,
   )
 
 

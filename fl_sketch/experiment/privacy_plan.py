@@ -105,7 +105,7 @@ def max_cohort(c: Any) -> int | None:
 
 
 def guarantee(
-  c: Any, releases: float, partition: Any = None, **behaviour: bool
+  c: Any, releases: float, partition: Any = None, **behaviour: Any
 ) -> PrivacyGuarantee:
   """The DP guarantee of a private config.
 

@@ -53,9 +53,10 @@ class Problem(NamedTuple):
   merge: Callable[..., Any] | None = None  # (frozen, params) -> those of all
   model: Any = None  # as of `models.as_model`; None if there is only a loss
   tokenizer: str | None = None  # of texts, see `data.sources.Dataset`
+  test_of_clients: bool = False  # whether clients that train hold the test
 
 
-@datasets.register(clients=True)
+@datasets.register(clients=True, test_of_clients=True)
 def quadratics(
   seed: int, population: int, start_scale: fields.Positive = 1.0
 ) -> Problem:
@@ -80,6 +81,7 @@ def quadratics(
     labels=None,
     scale={},
     partition=partitions.partition('one_each', population, population, seed),
+    test_of_clients=True,
   )
 
 
@@ -145,6 +147,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     held_out=held_out,
     model=module,
     tokenizer=getattr(dataset, 'tokenizer', None),
+    test_of_clients=held_out is not None,
   )
 
 

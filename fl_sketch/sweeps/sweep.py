@@ -13,7 +13,7 @@ from typing import Any
 
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
-from fl_sketch.experiment import config as config_lib
+from fl_sketch.experiment import config as config_lib, published
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
@@ -157,6 +157,12 @@ def _array_fields(c: Config, problem: Any) -> set[str]:
 def _run_group(todo, group, files, build, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
   first = build(todo[group[0]].config)
+  about = first.config, first.test_of_clients
+  if all(published.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
+    raise first.config.refusal(
+      '{public_metrics} leaves out every metric that ranks points: training '
+      "clients hold the test set; set public_metrics='private'."
+    )
   # What draws the first parameters, and what the model is made with.
   made_of = lambda c: (c.seed, json.dumps(c.model_options))
   exps = {made_of(first.config): first}

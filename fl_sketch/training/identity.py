@@ -7,6 +7,7 @@ A record is equal in every process, and but for 'device' and the rounding of
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import functools
+import hmac
 import pathlib
 import re
 from typing import Any
@@ -37,6 +38,8 @@ KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 
+KEYED = 'keyed '  # begins a digest by a secret
+DIGEST = re.compile(f'({KEYED})?[0-9a-f]{{64}}')
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _OPTAX = pathlib.Path(optax.__file__).parent
 
@@ -71,6 +74,23 @@ def of(
   if private := exp.guarantee is not None:
     more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
   return record(zip(fns, batches, strict=True), model, arrays, private) | more
+
+
+def keyed(record: Record, secret: bytes) -> Record:
+  """Replaces the digests of data and programs by their HMAC-SHA256.
+
+  A plain digest confirms a guess: who knows all samples but one compares it
+  with that of each candidate. Programs may have captured data.
+
+  >>> keyed({'seed': 1, 'partition': 64 * 'a'}, b'secret')['partition'][:14]
+  'keyed 557a703e'
+  """
+  of_secret = lambda text: hmac.digest(secret, text.encode(), 'sha256').hex()
+  found = {name for name, x in record.items() if DIGEST.fullmatch(str(x))}
+  return record | {
+    name: f'{KEYED}{of_secret(f"{name}: {record[name]}")}'
+    for name in found - {START, SOURCE, PLUGINS}  # which are public anyway
+  }
 
 
 def _of_model(exp):

@@ -201,7 +201,8 @@ class Run:
     exp, mesh = self.experiment, mesh_lib.cohort_mesh()
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
-      exp = exp._replace(test=batches, held_out=None)
+      own = {'held_out': None, 'test_of_clients': False}
+      exp = exp._replace(test=batches, **own)
     fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
     model = mesh_lib.place(mesh, (self._trained, exp.hyper))
     return log.evaluator(fn, exp, mesh)(*model)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fl_sketch import experiment
-from fl_sketch.experiment import privacy_plan, sampler
+from fl_sketch.experiment import privacy_plan, published, sampler
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
@@ -79,11 +79,14 @@ def evaluator(
 ) -> Callable[..., Record]:
   """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
 
+  `public_metrics` may leave out those of samples that training clients hold.
   `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
   """
+  of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
+  if published.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):
+    return lambda params, hyper: of_clients((params, hyper))
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))
-  of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
 
   def evaluate(params, hyper):
     sums = jax.device_get(fn((params, hyper), test))

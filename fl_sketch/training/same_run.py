@@ -1,9 +1,9 @@
 """Tells whether a start continues the run that its folder holds."""
 
 from collections.abc import Collection, Mapping
+import contextlib
 import json
 import pathlib
-import re
 from typing import Any
 import warnings
 
@@ -13,7 +13,6 @@ from fl_sketch.utils import files, old_fields
 
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
-_DIGEST = re.compile('[0-9a-f]{64}')
 # Entries of a problem that may differ where a run is not private: of the first
 # a start warns.
 _CODE = {'fl_sketch', 'jax', identity.SOURCE, identity.PLUGINS}
@@ -41,7 +40,7 @@ def differences(
   for name in {**now, **then}:
     old, new = then.get(name), now.get(name)
     if old != new and name not in free:
-      digests = any(_DIGEST.fullmatch(str(x)) for x in (old, new))
+      digests = any(identity.DIGEST.fullmatch(str(x)) for x in (old, new))
       found[name] = name if digests else f'{name}: {old!r} then, {new!r} now'
   return found
 
@@ -83,9 +82,21 @@ def check_run(
     WorkdirError: one of them differs; see `check_config`, `check_problem`.
   """
   check_config(folder, config, resumable(config) | {*free})
-  # Noise of a public seed protects nothing.
-  private = config.is_private and config.noise_seed is None
-  check_problem(folder, problem, private=private, free=free)
+  check_problem(folder, problem, private=has_secret(config), free=free)
+
+
+def has_secret(config: config_lib.Config) -> bool:
+  """Whether a run has secret noise: that of a public seed protects nothing."""
+  return config.is_private and config.noise_seed is None
+
+
+def secret_of(folder: pathlib.Path) -> bytes | None:
+  """Reads the secret of a run or of a sweep's point; None if it cannot."""
+  places = folder, *[folder.parents[1]] * (folder.parent.name == 'points')
+  for place in places:
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+      return (place / 'secret' / 'entropy').read_bytes()
+  return None
 
 
 def check_config(
@@ -138,7 +149,8 @@ def check_problem(
   A private run refuses every difference. Any other one warns of another
   fl_sketch or JAX, and ignores other devices. Where JAX or the kind of device
   has changed, jaxprs and first parameters, which depend on them, lead to a
-  warning. Parameters that are not drawn are not compared.
+  warning. Parameters that are not drawn are not compared, nor, with a warning,
+  keyed digests without the secret.
 
   Raises:
     WorkdirError: the problem differs, or the folder has results without one.
@@ -151,6 +163,14 @@ def check_problem(
       )
     return
   free = {*free, identity.SINCE} | ({identity.START} - problem.keys())
+  if keyed := {k for k, x in then.items() if str(x).startswith(identity.KEYED)}:
+    if secret := secret_of(folder):
+      now = identity.keyed({**problem}, secret)
+      problem = {**problem, **{k: now.get(k) for k in keyed}}
+    else:
+      free |= keyed
+      what = f'{folder} has no secret that can be read: its data and programs'
+      warnings.warn(f'{what} are not compared.', stacklevel=3)
   warned, why = set(), ': some rounds would be released twice'
   if not private:
     free, warned, why = free | _MACHINE, _CODE, ''

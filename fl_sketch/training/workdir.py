@@ -134,6 +134,7 @@ class Workdir:
     self._writes = jax.process_index() == 0
     self._file, self._rounds = None, config.rounds
     self._fields = files.as_json(config)
+    self._has_secret = same_run.has_secret(config)
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
         free, more = may_change(self.folder)
@@ -156,7 +157,7 @@ class Workdir:
     if (self.finished and all_done) or not self._writes:
       return last
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', self.problem)
+    files.replace(self.folder / 'problem.json', self._shown_problem())
     files.replace(self.folder / 'config.json', self._fields)
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)
@@ -166,6 +167,14 @@ class Workdir:
     # Unbuffered: closing would write what a full disk has refused once more.
     self._file = open(self.metrics, 'ab', buffering=0)
     return last
+
+  def _shown_problem(self) -> identity.Record:
+    """The problem, under the secret of a private run, which has drawn it."""
+    if not self._has_secret:
+      return self.problem
+    if (secret := same_run.secret_of(self.folder)) is None:
+      raise WorkdirError(f'{self.folder} has no secret/entropy; draw it first.')
+    return identity.keyed(self.problem, secret)
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics.

@@ -5,7 +5,7 @@ import functools
 from fl_sketch import experiment
 from fl_sketch.data import store
 from fl_sketch.experiment import config, custom
-from fl_sketch.training import identity, workdir
+from fl_sketch.training import identity, noise_secret, same_run, workdir
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +52,8 @@ def build(
 def begin(folder, exp):
   """What a run leaves that was killed before its first checkpoint."""
   run = workdir.Workdir(folder, exp.config, identity.of(exp))
+  if same_run.has_secret(exp.config):
+    noise_secret.keep(folder, resumed=False)
   run.begin(0)
   run.write({'round': 0})
   run.close()

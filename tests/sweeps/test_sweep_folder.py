@@ -9,7 +9,7 @@ from fl_sketch import sweeps
 from fl_sketch.experiment import config
 from fl_sketch.reporting import read_metrics
 from fl_sketch.sweeps import files, program as sweep_program
-from fl_sketch.training import saved_params, workdir
+from fl_sketch.training import noise_secret, saved_params, workdir
 import numpy as np
 import pytest
 
@@ -93,6 +93,7 @@ def test_lanes_tell_private_points_apart(tmp_path, private):
   noise = {'noise_multiplier': (2.0,), 'delta': (1e-3,), 'clip_norm': (1.0,)}
   swept = BOWLS['sweep'] | (noise if private else {})
   fields = BOWLS | safl | {'sweep': swept}
+  noise_secret.keep(tmp_path, resumed=False)
   with opened(tmp_path, fields | {'clients_per_step': 2}) as (sweep, todo):
     finish(sweep, todo, {0: 2.0, 1: 1.0})
   todo = numbered(tmp_path, fields | {'clients_per_step': 4})

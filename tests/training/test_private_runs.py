@@ -97,6 +97,7 @@ def test_noise_is_calibrated_to_an_epsilon_and_its_rounds(tmp_path):
   np.testing.assert_allclose(exp.hyper.noise_multiplier, want, rtol=1e-3)
   assert 2.99 < exp.guarantee.statement.epsilon <= 3
   files = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
+  noise_secret.keep(tmp_path, resumed=False)
   files.begin(0)
   files.close()
   with pytest.raises(workdir.WorkdirError, match='rounds: 2 then, 4 now'):
@@ -125,7 +126,8 @@ def test_without_its_secret_a_run_does_not_go_on(way, cut):
     message, rounds = 'was deleted: no more rounds', 6
   else:
     shutil.rmtree(cut / 'secret')
-  with pytest.raises(noise_secret.SecretError, match=message):
+  refused = pytest.raises(noise_secret.SecretError, match=message)
+  with refused, pytest.warns(UserWarning, match='are not compared'):
     train(cut, rounds=rounds, extend=True)
   assert (cut / 'metrics.jsonl').read_bytes() == before
 
@@ -135,7 +137,8 @@ def test_a_finished_run_needs_no_secret(whole, tmp_path):
   folder, result = whole
   shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
   shutil.rmtree(tmp_path / 'secret')
-  again = train(tmp_path)
+  with pytest.warns(UserWarning, match='data and programs are not compared'):
+    again = train(tmp_path)
   chex.assert_trees_all_equal(again.state, result.state)
   assert not (tmp_path / 'secret').exists()
 

@@ -13,7 +13,7 @@ from fl_sketch.utils import progress
 import jax
 import jax.numpy as jnp
 import numpy as np
-from own_problem import CLIENTS, PRIVATE, build, changed
+from own_problem import PRIVATE, build
 import pytest
 from runs import rows
 
@@ -33,25 +33,22 @@ FIELDS = PRIVATE | {
 }  # fmt: skip
 NONE = FIELDS | {'public_metrics': 'hidden'}
 LABELS = np.arange(12) % 2
-OTHERS = [CLIENTS[0] | {'x': changed(CLIENTS[0]['x'], 0)}, *CLIENTS[1:]]
 
 
-def problem(fields=FIELDS, clients=CLIENTS):
-  return build(fields, labels=LABELS, clients=clients)
+def problem(fields=FIELDS):
+  return build(fields, labels=LABELS)
 
 
 @pytest.fixture(scope='module')
 def play(tmp_path_factory):
-  """(kind, other_data) -> the folder of a finished run, with sinks."""
+  """kind -> the folder of a finished run, with sinks."""
   name = 'jax_disable_most_optimizations'
   before = jax.config.values[name]
   jax.config.update(name, True)
 
   @functools.cache
-  def played(kind, other_data=False, **fields):
-    clients = OTHERS if other_data else CLIENTS
-    fields = FIELDS | {'public_metrics': kind} | fields
-    exp = problem(fields, clients)
+  def played(kind, **fields):
+    exp = problem(FIELDS | {'public_metrics': kind} | fields)
     folder = tmp_path_factory.mktemp(kind)
     with sinks.opened(['tensorboard'], folder, exp.config) as on_row:
       training.train(exp, folder, progress=False, on_row=on_row)
@@ -151,28 +148,6 @@ def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(play):
     ids, weight, outcome = sampler.selection(exp.config, number, 0)
     charged = ledger.charge(ids, weight, 16, 16, outcome)
     assert {n: row[n] for n in BYTES} == {n: charged[n] for n in BYTES}
-
-
-@pytest.mark.nightly
-def test_data_change_nothing_but_models_and_digests(play):
-  """Catches a file that tells of one client's images without noise.
-
-  The digests of problem.json do, as the statement says.
-  """
-  one, other = play('hidden'), play('hidden', other_data=True)
-  named = {'metrics.jsonl', 'summary.json', 'checkpoints', 'best'}
-  named |= {'tensorboard', *(p.name for p in one.glob('*.png'))}
-  differ = set()
-  for path in one.rglob('*'):
-    if path.is_file():
-      name = path.relative_to(one)
-      theirs = other / name
-      same = theirs.exists() and theirs.read_bytes() == path.read_bytes()
-      differ |= set() if same else {name.parts[0]}
-  # Figures are of test metrics and of public bytes.
-  assert {'problem.json'} <= differ <= named | {'problem.json'}
-  statement = json.loads((one / 'summary.json').read_text())['privacy']
-  assert 'problem.json' in ' '.join(statement['caveats'])
 
 
 @pytest.mark.nightly

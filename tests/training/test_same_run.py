@@ -58,12 +58,54 @@ def test_another_problem_is_refused_by_name(name, fields, tmp_path):
   changes, what = SWAPS[name]
   begin(tmp_path, build(fields))
   start(tmp_path, build(fields))
-  files = {p: p.read_bytes() for p in tmp_path.iterdir()}
+  content = lambda: {p: p.read_bytes() for p in tmp_path.glob('*.json*')}
+  files = content()
   if fields is PRIVATE:
     what += '; one round'  # of which the loss is a part
   message = re.escape(f'holds a run of another problem ({what})')
   refused(tmp_path, build(fields, **changes), message)
-  assert {p: p.read_bytes() for p in tmp_path.iterdir()} == files
+  assert content() == files
+
+
+def test_a_problem_confirms_no_guess_of_data(tmp_path):
+  """Catches a digest that who knows all samples but one compares with guesses.
+
+  A start that has the secret still knows the data again.
+  """
+  one, path = tmp_path / 'one', tmp_path / 'one' / 'problem.json'
+  exp, seeded = build(PRIVATE), build(PRIVATE | {'noise_seed': 0})
+  problem, then = identity.of(exp), []
+  for name, each in (('one', exp), ('two', exp), ('seeded', seeded)):
+    begin(tmp_path / name, each)
+    then.append(json.loads((tmp_path / name / 'problem.json').read_text()))
+  of_data = [k for k in problem if ' data ' in k or k == 'partition']
+  for name in *of_data, 'model and loss':
+    assert then[2][name] == problem[name] not in path.read_text()
+    assert then[0][name] != then[1][name]
+  assert len(of_data) == 6
+  start(one, exp)
+  other = build(PRIVATE, clients=ONE_IMAGE)
+  refused(one, other, r'\(training data x\): some rounds')
+  path.write_text(json.dumps(problem))  # as older versions did
+  start(one, exp)
+  refused(one, other, r'\(training data x\)')
+  path.write_text(json.dumps(then[1]))  # of another secret
+  refused(one, exp, 'training data x')
+
+
+def test_without_its_secret_a_run_is_compared_by_what_is_open(tmp_path):
+  """Catches a finished run that cannot be read once its secret is deleted."""
+  begin(tmp_path, build(PRIVATE))
+  shutil.rmtree(tmp_path / 'secret')
+  with pytest.warns(UserWarning, match='its data and programs are not comp'):
+    start(tmp_path, build(PRIVATE, clients=ONE_IMAGE))
+  exp = build(PRIVATE, start={'w': changed(START['w'])})
+  with pytest.warns(UserWarning, match='has no secret'):
+    refused(tmp_path, exp, r'\(start\)')
+  run = workdir.Workdir(tmp_path / 'new', exp.config, identity.of(exp))
+  with pytest.raises(workdir.WorkdirError, match='new has no secret'):
+    run.begin(0)
+  run.close()
 
 
 def secrets_of(folder, *experiments):
