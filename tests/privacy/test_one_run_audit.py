@@ -45,7 +45,7 @@ test_what_cannot_be_audited_is_refused = refused(
   ),
   (
     COUNT | {'algorithm': 'fetchsgd', 'options': {'k': 5}},
-    'fetchsgd broadcasts the shapes',
+    "'fetchsgd' does not broadcast the mean of payloads",
   ),
   (
     {
@@ -120,7 +120,9 @@ def test_the_population_grows_and_its_statement_with_it():
   whole = np.arange(exp.partition.samples)
   held = np.unique(exp.partition.take(whole))
   assert len(held) == exp.partition.offsets[60]
-  assert canary_clients.payload_size(exp) == (650, 2)
+  given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
+  options = {'fetch': exp.fetch, 'data': exp.data}
+  assert canary_clients.payload_sizes(*given, **options) == [10, 640]
 
 
 def test_canaries_take_turns_if_they_are_many():
@@ -191,7 +193,7 @@ def test_coins_and_signals_come_from_the_seed_of_the_audit_alone():
 
     def step(hp, state, cohort, signals, key, noise_key, sent=sent):
       sent.append((signals, key, noise_key))
-      return state, np.zeros(500)
+      return state, np.zeros(500), np.zeros(650)
 
     report = one_run_audit.play(game._replace(step=step), seed)
     played.append((report.coins, *sent[0]))
