@@ -33,6 +33,7 @@ BROKEN = {
   'every round': same(WHITE, 1, 6),
   'two rounds': same(WHITE, 1, 2),
   'blocks': same(WHITE, 2, 8),
+  'size of a cohort': WHITE * (RNG.poisson(4, (40, 6, 1)) / 4) ** 0.5,
   'one number': np.concatenate([WHITE[..., 1:], WHITE[..., 1:2]], -1),
   'runs': same(WHITE, 0, 40),
   'no noise in a round': WHITE * (np.arange(6) > 0)[:, None],

@@ -50,7 +50,9 @@ class Break(NamedTuple):
 
   def config_of(self) -> Config:
     """The private SAFL that it is planted in."""
-    return Config(**{k: v for k, v in (SAFL | {**self.fields}).items() if v})
+    return Config(
+      **{k: v for k, v in (SAFL | {**self.fields}).items() if v is not None}
+    )
 
 
 def _patched(place, name):

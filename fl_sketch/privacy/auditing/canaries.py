@@ -141,9 +141,9 @@ def audit(
     of_kind = jax.random.fold_in(key, number + 1), _OTHERS[kind]
     worlds = np.repeat([_WITH, _WITHOUT], samples)
     played = _runs(game, worlds, size, *of_kind)
-    looked = [canary_scores.look(sent[1:], known) for sent in played]
+    looked = [canary_scores.look(sent[1:], *known) for sent in played]
     observed = jax.tree.map(lambda *x: np.concatenate(x), *looked)
-    numbers = known.canary.shape[-1], _OTHERS[kind]
+    numbers = known[0].shape[-1], _OTHERS[kind]
     for name, values in _scores(game, observed, *numbers).items():
       pair = values[:samples], values[samples : 2 * samples]
       by_name[f'{name}, others {kind}'] = pair
@@ -156,8 +156,7 @@ def _rehearsed(game: Game, key, zeros, size):
   sent = [*_runs(game, np.full(zeros, _ZERO), size, key)]
   alone, noise = sent[0][0], np.concatenate([x[1:] for x in sent])
   weights = canary_scores.learned_filter(noise, alone)
-  facts = alone, weights, game.steps_per_round, game.correlation
-  known, law = canary_scores.Known(*facts), None
+  known, law = (alone, weights, game.steps_per_round, game.correlation), None
   if game.noise is not None:
     deviation = game.noise * np.linalg.norm(alone, axis=1).max()
     white = noise_law.whitened(noise, game.correlation) / deviation

@@ -34,15 +34,6 @@ class Prior(NamedTuple):
   steps: int = 1  # of the mechanism in one round
 
 
-class Known(NamedTuple):
-  """What an attacker has before it looks at runs."""
-
-  canary: np.ndarray  # f32[rounds, numbers], contribution without noise
-  weights: np.ndarray  # f64[rounds, numbers], of `learned_filter`
-  steps: int = 1  # of the mechanism in a contribution
-  correlation: correlation_lib.Correlation | None = None  # claimed, over rounds
-
-
 def learned_filter(noise: np.ndarray, canary: np.ndarray) -> np.ndarray:
   r"""Returns the best linear statistic against the noise that is there.
 
@@ -60,18 +51,27 @@ def learned_filter(noise: np.ndarray, canary: np.ndarray) -> np.ndarray:
   return inverse(1) @ canary.astype(np.float64) @ inverse(2)
 
 
-def look(sent: np.ndarray, known: Known) -> Observation:
-  """Reduces broadcasts f[runs, rounds, numbers] to what scores need."""
-  canary, steps = known.canary, known.steps
+def look(
+  sent: np.ndarray,
+  canary: np.ndarray,
+  weights: np.ndarray,
+  steps: int,
+  correlation: correlation_lib.Correlation | None = None,
+) -> Observation:
+  """Reduces broadcasts f[runs, rounds, numbers] to what scores need.
+
+  The canary's contribution is f[rounds, numbers], without noise, of ``steps``
+  of the mechanism; weights are of `learned_filter`.
+  """
   bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
   canary = canary.astype(np.float64)
   short = np.abs(sent) < np.abs(canary[None]) / 2
   fine = (short & ((sent / bits[None]) % 1 != 0)).sum(-1)
-  sums = np.einsum('itn,tn->i', sent, known.weights)
+  sums = np.einsum('itn,tn->i', sent, weights)
   # Of a round without the canary, whose coordinate is 0, that of another.
   square = np.square(canary).sum(-1)
   square = np.where(square > 0, square, square.max())[None]
-  white = lambda x: noise_law.whitened(x, known.correlation)
+  white = lambda x: noise_law.whitened(x, correlation)
   sent, canary = white(sent), white(canary)
   along = np.einsum('itn,tn->it', sent, canary) / square
   rest = sent - along[:, :, None] * canary[None]

@@ -83,6 +83,7 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
     'rounds and numbers': x.reshape(runs, -1),
   }
   yield 'size', _of_squares([np.sum(x**2)], [x.size])
+  yield 'size of a round', _of_squares((x**2).sum(-1).ravel(), numbers)
   for kind, view in views.items():
     both = np.concatenate([view, np.asarray(fft.dct(view, norm='ortho'))], 1)
     yield kind, _of_squares((both**2).sum(0), len(view))
