@@ -200,7 +200,7 @@ def _canary(
   known order it is in every so many rounds.
   """
   shape, rounds = (c.rounds, _NUMBERS), np.arange(c.rounds)
-  signs = np.random.default_rng(1).choice(np.float32([-1, 1]), shape)
+  signs = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), shape)
   if order is not None:
     signs = signs[rounds // order.rounds]
     signs = signs * (rounds % order.separation == 0)[:, None]

@@ -18,7 +18,16 @@ from scipy import stats
 
 SHARE = 1e-3
 RIGHT = breaks.Break('nothing', lambda patch: None, NOT, NOT)
-each = pytest.mark.parametrize('case', [RIGHT, *BREAKS], ids=lambda x: x.name)
+CYCLIC = breaks.BANDED | {'sampling': 'cyclic', 'cohort': 30}
+HONEST = [
+  RIGHT,
+  *(RIGHT._replace(name=f'nothing in {name}', fields=fields, one_run=one_run)
+    for name, fields, one_run in (
+      ('masked', breaks.MASKED, NOT), ('poisson', breaks.POISSON, NOT),
+      ('banded', breaks.BANDED, NONE), ('cyclic', CYCLIC, NONE),
+    )),
+]  # fmt: skip
+each = pytest.mark.parametrize('case', [*HONEST, *BREAKS], ids=lambda x: x.name)
 
 
 def kind(bound, law):

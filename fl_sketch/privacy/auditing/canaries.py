@@ -132,12 +132,13 @@ def audit(
     raise ValueError(
       f'noise_multiplier={z} is no private claim; an audit requires > 0.'
     )
+  for kind in others:
+    if kind not in _OTHERS:
+      raise ValueError(f'others={kind!r} is not one of {tuple(_OTHERS)}.')
   size = _at_once(game, samples)
   known, law = _rehearsed(game, key, min(samples, _ZEROS), size)
   by_name = {}
   for number, kind in enumerate(others):
-    if kind not in _OTHERS:
-      raise ValueError(f'others={kind!r} is not one of {tuple(_OTHERS)}.')
     of_kind = jax.random.fold_in(key, number + 1), _OTHERS[kind]
     worlds = np.repeat([_WITH, _WITHOUT], samples)
     played = _runs(game, worlds, size, *of_kind)
