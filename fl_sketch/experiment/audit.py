@@ -5,11 +5,11 @@ import fractions
 import math
 from typing import Any
 
-from fl_sketch import algorithms, experiment
+from fl_sketch import algorithms, experiment, rounds as rounds_lib
 from fl_sketch.data import partitions
-from fl_sketch.experiment import privacy_plan
+from fl_sketch.experiment import canary_clients, privacy_plan
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import audit, canaries, summation_attack
 from fl_sketch.rounds import mesh as mesh_lib, transforms
 from fl_sketch.rounds.algorithm import with_hyper
@@ -70,10 +70,12 @@ def audit_config(
     make,
     experiment.hyper_of(small, guarantee),
     dataclasses.replace(mechanism, population=units),
-    _canary(small, public),
+    _canary(small, public, guarantee.correlation),
     public,
     guarantee.steps_per_round,
     small.min_honest,
+    _noise(small, guarantee, make, units),
+    guarantee.correlation,
   )
   one_kind = full or game.mechanism.unit == 'sample'
   others = ('silent',) if one_kind else ('silent', 'opposite')
@@ -95,16 +97,26 @@ def check(c: Config) -> None:
       '{simulated_cohort} has less noise than its statement says; remove it '
       'for an audit.'
     )
-  if c.sampling == 'cyclic':
-    raise c.refusal(
-      'An audit does not support {sampling}: it scores rounds as if a canary '
-      'may take part in each; use another sampling.'
-    )
-  if c.noise == 'banded':
-    raise c.refusal(
-      'An audit does not support {noise}: it scores rounds as independent; '
-      "use noise='independent'."
-    )
+
+
+def _noise(c: Config, guarantee, make, participants: int) -> float | None:
+  """Deviation of noise in a broadcast of zero data, in clipped contributions.
+
+  None where the broadcast is not the mean alone.
+  """
+  release = privacy_plan.release_of(c)
+  hp = experiment.hyper_of(c, guarantee)
+  if release is None or release.before_sketch or c.downlink_codec is not None:
+    return None
+  data = {'x': np.zeros((c.cohort, 1, 1, _NUMBERS), np.float32)}
+  ids, weight = np.arange(c.cohort, dtype=np.int32), data['x'][:, 0, 0, 0] + 1
+  cohort = rounds_lib.Cohort(ids, weight, data)
+  params = canaries.parameters(_NUMBERS)
+  is_mean = canary_clients.payload_sizes(make, hp, params, cohort) is not None
+  if not is_mean or make(hp).correction:  # which zero data send, too
+    return None
+  z = guarantee.stated_multiplier
+  return canary_clients.multiplier(release, z, participants)
 
 
 def _moved(c: Config) -> float | None:
@@ -158,6 +170,11 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   if c.bound == 'quantile':  # one that stays: attacks suppose a scale
     release = experiment.algorithm_options(c)['privacy']
     fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
+  if c.noise == 'banded':  # two epochs
+    epoch = min(c.hash_rounds or c.rounds, rounds)
+    if c.hash_rounds:
+      epoch = fields['hash_rounds'] = min(c.hash_rounds, max(1, rounds // 2))
+    fields['noise_bands'] = min(c.noise_bands or epoch, epoch)
   return dataclasses.replace(c, **fields), partition
 
 
@@ -173,13 +190,24 @@ def _scaled(part: int, total: int) -> tuple[int, int]:
   return times * share.numerator, times * share.denominator
 
 
-def _canary(c: Config, public: jax.Array) -> np.ndarray:
-  """Canary f32[rounds, d]: the direction that the sketch stretches most."""
-  shape = c.rounds, _NUMBERS
+def _canary(
+  c: Config, public: jax.Array, order: correlation_lib.Correlation | None
+) -> np.ndarray:
+  """Canary f32[rounds, d]: the direction that the sketch stretches most.
+
+  Otherwise random signs; new ones in each round, or in each epoch of banded
+  noise: contributions of one direction then move most what is released. With a
+  known order it is in every so many rounds.
+  """
+  shape, rounds = (c.rounds, _NUMBERS), np.arange(c.rounds)
+  signs = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), shape)
+  if order is not None:
+    signs = signs[rounds // order.rounds]
+    signs = signs * (rounds % order.separation == 0)[:, None]
   if c.sketch is not None:
     in_run = c.algorithm == 'fetchsgd'
     hashes = 'run' if in_run else transforms.hash_key(c.hash_rounds)
     sketch = experiment.algorithm_options(c)['sketch']
     op = with_hyper(sketch, experiment.hyper_of(c))
-    return canaries.stretched(op, public, shape, hashes)
-  return np.full(shape, _NUMBERS**-0.5, np.float32)
+    return signs[:, -1:] * canaries.stretched(op, public, shape, hashes)
+  return signs * np.float32(_NUMBERS**-0.5)

@@ -21,10 +21,13 @@ import optax
 _SHORT = 1e-3  # of an update that is not clipped, in clipping norms
 _AT_ONCE = 50  # canaries whose payloads are computed together
 
+_NOISE = 2**22  # numbers of noise that a run keeps
+
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
 # the release along the payload of each canary, in units of it; NaN where that
-# is 0, and infinite if the broadcast is not finite)
-Step = Callable[..., tuple[rounds.FedState, jax.Array]]
+# is 0, and infinite if the broadcast is not finite; f32[numbers]: the noise of
+# the release over its claimed deviation, of the first numbers)
+Step = Callable[..., tuple[rounds.FedState, jax.Array, jax.Array]]
 
 
 class Signals(NamedTuple):
@@ -118,33 +121,43 @@ def cohort_of(
   return cohort._replace(weight=weight, batches=batches, outcome=None)
 
 
-def payload_size(exp: experiment.Experiment) -> tuple[int, int]:
-  """Counts the numbers of a client's payload, and its arrays.
+def payload_sizes(
+  make: rounds.Make, hp: Any, params: Any, cohort: rounds.Cohort, **fetched: Any
+) -> list[int] | None:
+  """Counts the numbers of each array of a client's payload.
 
-  Raises:
-    ValueError: what the server broadcasts has other shapes than a payload.
+  None if the server broadcasts other shapes; ``fetched`` are `fetch` of
+  `rounds.cohort_step` and its `data`.
   """
-  key, algorithm = jax.random.key(0), exp.make(exp.hyper)
+  key, algorithm = jax.random.key(0), make(hp)
+  data, cohort = fetched.pop('data', None), cohort._replace(outcome=None)
 
-  def shapes(key):
+  def payload(key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
-    moved = _like_moved(algorithm, exp.params)
-    return client_step.encode_once(algorithm, moved, exp.params, keys)
+    moved = _like_moved(algorithm, params)
+    return client_step.encode_once(algorithm, moved, params, keys)
 
-  cohort = exp.sample(0, 0)._replace(outcome=None)
-  state = parts.state_shapes(algorithm, exp.params)
-  step = rounds.cohort_step(exp.make, mesh.cohort_mesh(), fetch=exp.fetch)
-  arguments = exp.hyper, state, cohort, key, exp.data, key
-  sent = jax.eval_shape(step, *arguments)[0]
+  step = rounds.cohort_step(make, mesh.cohort_mesh(), **fetched)
+  state = parts.state_shapes(algorithm, params)
+  sent = jax.eval_shape(step, hp, state, cohort, key, data, key)[0]
+  leaves = jax.tree.leaves(jax.eval_shape(payload, key))
   of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
-  payload = jax.eval_shape(shapes, key)
-  if of(sent) != of(payload):
-    raise ValueError(
-      f'{exp.config.algorithm} broadcasts the shapes {of(sent)}, and a payload '
-      f'has {of(payload)}; an audit in one run requires them to be equal.'
-    )
-  size = jax.eval_shape(canaries_lib.flat, payload).size
-  return size, len(of(payload))
+  if of(sent) != of(leaves):
+    return None
+  return [jax.eval_shape(canaries_lib.flat, x).size for x in leaves]
+
+
+def multiplier(release: aggregation.Release, z: Any, participants: Any) -> Any:
+  """Returns the deviation of the noise of one sum, in clip norms.
+
+  Of a release whose noise multiplier is z, f[], with so many participants.
+  """
+  if release.bound == 'quantile':
+    assert release.count_stddev is not None  # `quantile_bound.uplink` checks
+    z = (z**-2.0 - (2 * release.count_stddev) ** -2.0) ** -0.5
+  if release.trust == 'central':
+    return z
+  return z * (participants / release.shares()[1]) ** 0.5
 
 
 def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
@@ -153,13 +166,20 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   The round is the real one, but that the local work of canaries returns what
   they send. If it is known when the `own` clients of the config, whose ids come
   first, take part, the attacker subtracts what they send: the broadcast of a
-  round of theirs without noise.
+  round of theirs without noise. The noise is what also the canaries' part,
+  which the attacker does not know, is subtracted from.
   """
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected
-  make = lambda g: _with_canaries(exp.make(g.hp), g)
   options = {'clients_per_step': exp.clients_per_step, 'skip_absent': True}
-  cohort_fn = rounds.cohort_step(make, mesh.cohort_mesh(), **options)
+  options |= {'mesh': mesh.cohort_mesh()}
+
+  def cohort_fn_of(trains):
+    make = lambda g: _with_canaries(exp.make(g.hp), g, trains)
+    return rounds.cohort_step(make, **options)
+
+  cohort_fn, canaries_fn = cohort_fn_of(True), cohort_fn_of(False)
+  z, most = exp.hyper.noise_multiplier, max(_NOISE // exp.config.rounds, 1)
   server_fn = rounds.server_step(exp.make)
 
   def step(hp, state, cohort, sent, key, noise_key):
@@ -168,17 +188,23 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
     g = _Hyper(hp, keys_lib.round_keys(key, state.round))
     rest = key, None, noise_key
     broadcast, new, _ = cohort_fn(g, state, cohort, *rest)
-    seen = canaries_lib.flat(broadcast)
-    if known:
-      weight = jnp.where(cohort.ids < own, cohort.weight, 0)
-      others = cohort._replace(weight=weight)
-      quiet = g._replace(hp=hp._replace(noise_multiplier=jnp.float32(0)))
-      others_sent = cohort_fn(quiet, state, others, *rest)[0]
-      seen = seen - canaries_lib.flat(others_sent)
-    project = _projection(exp.make(hp), release, g, state, seen)
+    quiet = g._replace(hp=hp._replace(noise_multiplier=jnp.float32(0)))
+
+    def without_noise(fn, which):
+      some = cohort._replace(weight=jnp.where(which, cohort.weight, 0))
+      return canaries_lib.flat(fn(quiet, state, some, *rest)[0])
+
+    whole, is_own = canaries_lib.flat(broadcast), cohort.ids < own
+    others = without_noise(cohort_fn, is_own)
+    seen = whole - others if known else whole
+    private = _private(release, hp, state)
+    scale = multiplier(release, z, (cohort.weight > 0).sum())
+    scale = scale * private.hp.clip_norm / release.expected_cohort
+    noise = whole - others - without_noise(canaries_fn, ~is_own)
+    project = _projection(exp.make(hp), private, g, state, seen)
     along = jax.lax.map(project, Signals(*sent), batch_size=_AT_ONCE)
     along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
-    return server_fn(hp, broadcast, new, key), along
+    return server_fn(hp, broadcast, new, key), along, noise[:most] / scale
 
   return jax.jit(step, donate_argnums=1, compiler_options=canaries_lib.COMPILER)
 
@@ -191,8 +217,11 @@ def _chosen(p: partitions.Partition, clients: np.ndarray):
   return partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
 
 
-def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
-  """The algorithm whose local work, of a canary, returns what it sends."""
+def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
+  """The algorithm whose local work, of a canary, returns what it sends.
+
+  That of others returns zeros unless it `trains`.
+  """
   whole = algorithm.local
   is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
   work = whole.apply if is_wrapped else whole
@@ -205,7 +234,13 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper) -> Algorithm:
     )
 
   def local(params, batches, *rest):
-    moved, *others = work(params, batches['data'], *rest)
+    arguments = params, batches['data'], *rest
+    if trains:
+      moved, *others = work(*arguments)
+    else:
+      zeros = lambda x: jnp.zeros(x.shape, x.dtype)
+      like = jax.eval_shape(work, *arguments)
+      moved, *others = jax.tree.map(zeros, like)
     return pick(params, batches, moved), *others
 
   return algorithm._replace(
@@ -241,13 +276,16 @@ def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
   return jax.tree.map(lambda x: x * scale, update)
 
 
-def _projection(algorithm, release: aggregation.Release, g, state, seen):
-  """Builds (place, sign) -> the release along that payload, in units of it."""
-  hp = g.hp
+def _private(release: aggregation.Release, hp, state):
+  """The mechanism of a round, with its bound."""
   if release.bound == 'quantile':
     bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
     hp = hp._replace(clip_norm=bound.clip_norm)
-  private = release.with_hyper(hp)
+  return release.with_hyper(hp)
+
+
+def _projection(algorithm, private: aggregation.PrivateMean, g, state, seen):
+  """Builds (place, sign) -> the release along that payload, in units of it."""
 
   def project(sent):
     sign = jnp.where(sent.sign < 0, -1.0, 1.0)
@@ -256,6 +294,6 @@ def _projection(algorithm, release: aggregation.Release, g, state, seen):
     payload = canaries_lib.flat(private.clipped(payload))
     square = payload @ payload  # 0 where a sketch leaves a number of it empty
     share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
-    return release.expected_cohort * share
+    return private.release.expected_cohort * share
 
   return project

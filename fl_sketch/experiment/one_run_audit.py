@@ -24,6 +24,7 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import gaussian, statements, types
 from fl_sketch.privacy.auditing import (
   audit as audit_lib,
+  noise_law,
   one_run,
   one_run_guesses,
 )
@@ -43,7 +44,7 @@ class Game(NamedTuple):
 
   exp: experiment.Experiment  # with the enlarged population
   canaries: int  # how many; their ids follow those of the config's clients
-  size: int  # numbers of a payload
+  sizes: list[int]  # numbers of each array of a payload
   guesses: Mapping[str, int]  # by what a bound supposes: coins guessed
   claim: one_run.Claim  # of the statement
   power: float  # probability that noise of half the size is caught
@@ -57,8 +58,8 @@ class Game(NamedTuple):
 
   @property
   def share(self) -> float:
-    """The significance of each bound."""
-    return self.significance / len(self.guesses)
+    """The significance of each bound, and of the law of noise."""
+    return self.significance / (len(self.guesses) + 1)
 
   def text(self) -> str:
     """Formats what is stated before the run."""
@@ -89,11 +90,13 @@ class OneRunReport(NamedTuple):
   bounds: Mapping[str, Bound]  # by what they suppose, valid all at once
   scores: np.ndarray  # f64[canaries], high where a canary seems to be in
   coins: np.ndarray  # bool[canaries], True for canaries that were in
+  law: noise_law.Finding  # of the noise of all rounds
 
   @property
   def refuted(self) -> bool:
     """Whether the claim is refuted."""
-    return any(x.chance <= self.game.share for x in self.bounds.values())
+    chances = [x.chance for x in (*self.bounds.values(), self.law)]
+    return min(chances) <= self.game.share
 
   def text(self) -> str:
     """Formats the claim, the bounds and the verdict."""
@@ -108,6 +111,7 @@ class OneRunReport(NamedTuple):
         f'the chance is {x.chance:.2g} at most)'
       )
     found = 'REFUTED' if self.refuted else None
+    lines.append(self.law.text())
     return '\n'.join([*lines, audit_lib.verdict(found, game.significance)])
 
   def draw(self, path: str | os.PathLike) -> None:
@@ -156,7 +160,14 @@ def prepare(
       f'{{algorithm}} makes {releases} releases in a round; an audit in one '
       'run supports one.'
     )
-  size, arrays = canary_clients.payload_size(exp)
+  given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
+  fetched = {'fetch': exp.fetch, 'data': exp.data}
+  sizes = canary_clients.payload_sizes(*given, **fetched)
+  if sizes is None:
+    raise c.refusal(
+      '{algorithm} does not broadcast the mean of payloads, which an audit in '
+      'one run requires; use --audit without one_run.'
+    )
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4}
@@ -170,15 +181,16 @@ def prepare(
     claim,
     canaries=canaries,
     guesses=guesses[ALONE],
-    significance=significance,
+    # The law of noise has a share as well.
+    significance=significance * len(guesses) / (len(guesses) + 1),
     # A canary is in one array, each of which has a part of the bound.
-    noise=0.5 * (arrays**0.5 if c.per_layer else 1.0),
+    noise=0.5 * (len(sizes) ** 0.5 if c.per_layer else 1.0),
     participation=participation,
-    turns=min(1.0, size / canaries),
+    turns=min(1.0, sum(sizes) / canaries),
     independent=INDEPENDENT in guesses,
   )
   step = canary_clients.program(exp, c.population, known)
-  return Game(exp, canaries, size, guesses, claim, power, significance, step)
+  return Game(exp, canaries, sizes, guesses, claim, power, significance, step)
 
 
 @checked()
@@ -213,22 +225,24 @@ def play(
   # A copy, since the step takes its buffers, and placed as the step places it.
   mesh = mesh_lib.cohort_mesh()
   state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
-  key, seen = jax.random.key(c.key_seed), []
+  key, seen, noises = jax.random.key(c.key_seed), [], []
   look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
   for t in tqdm.trange(c.rounds, **look):
-    sent = canary_clients.signals(signal_rng, t, game.canaries, game.size)
+    sent = canary_clients.signals(signal_rng, t, game.canaries, sum(game.sizes))
     cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
-    state, along = game.step(hp, state, cohort, sent, key, noise_key)
+    state, along, noise_of = game.step(hp, state, cohort, sent, key, noise_key)
     along = np.asarray(along, np.float64)
     if np.isinf(along).any():
       raise ValueError(
         f'The broadcast of round {t} is not finite; use a smaller client_lr.'
       )
     seen.append(np.where(sent.sign, along, np.nan))
-  return _report(game, np.stack(seen), coins)
+    noises.append(np.asarray(noise_of))
+  law = noise_law.evaluate(np.stack(noises)[None], game.sizes)
+  return _report(game, np.stack(seen), coins, law)
 
 
-def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> OneRunReport:
+def _report(game: Game, along, coins, law) -> OneRunReport:
   """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
   mechanism = canary_clients.guarantee_of(game.exp).mechanism
   scores = one_run_guesses.log_ratio(along, mechanism)
@@ -245,11 +259,17 @@ def _report(game: Game, along: np.ndarray, coins: np.ndarray) -> OneRunReport:
       chance = one_run.independent_chance(right, guesses, claim.accuracy)
     epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
     bounds[name] = Bound(right, mu, epsilon, chance)
-  return OneRunReport(game, bounds, scores, coins)
+  return OneRunReport(game, bounds, scores, coins, law)
 
 
 def _check(c: Config, canaries: int) -> None:
   audit.check(c)
+  if c.sampling == 'cyclic' or c.noise == 'banded':
+    name = 'noise' if c.noise == 'banded' else 'sampling'
+    raise c.refusal(
+      f'An audit in one run does not support {{{name}}}: its guesses suppose '
+      'rounds to be independent; use --audit without one_run.'
+    )
   if canaries < LEAST:
     raise ValueError(
       f'{canaries=} are too few to catch anything; use {LEAST} or more.'

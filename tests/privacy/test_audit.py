@@ -129,7 +129,7 @@ def test_noise_from_the_public_key_is_caught(monkeypatch):
   monkeypatch.setattr(rounds, 'cohort_step', broken)
   game = game_of(algorithm('dp_fedavg', claimed), claimed)
   report = play(game, 0.05, samples=1_000)
-  bounds = np.array(report.measured['public noise, others silent'])
+  bounds = np.array(report.measured['learned filter, others silent'])
   assert (bounds > np.array(report.theory) + 1).all()
 
 

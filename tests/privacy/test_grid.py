@@ -147,3 +147,10 @@ def test_the_discrete_mechanism_is_covered_by_the_continuous_one():
       same = gaussian.gaussian_delta(stddev / length, epsilon)
       gaps.append(found / same - 1)
   assert max(gaps) > 1e-3  # so that a bound without the lemma would fail
+
+
+def test_one_number_may_hold_the_whole_bound():
+  """Catches a grid finer than what a contribution is cut off at."""
+  points = at(0.5, 0.0, clients=1)
+  whole = grid.decode(grid.encode(jnp.array([0.5, -0.5]), points), points)
+  np.testing.assert_allclose(whole, [0.5, -0.5], rtol=1e-5)

@@ -35,7 +35,8 @@ def release(claimed, **fields):
 
 def game_of(make, claimed, noise=1.0, d=8, canary=None):
   if canary is None:
-    canary = np.full((claimed.steps, d), d**-0.5, np.float32)
+    signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, d))
+    canary = np.float32(signs * d**-0.5)
   return canaries.Game(make, hyper(claimed, noise), claimed, canary, PUBLIC)
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.privacy.accounting import profiles, types
+from fl_sketch.privacy.auditing import noise_law
 from fl_sketch.utils import checks
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,13 +46,16 @@ class Report(NamedTuple):
   samples: int  # runs in each of the two worlds
   accountant: str = 'pld'  # whose numbers the theory is
   moved: float | None = None  # None if that was not measured
+  law: noise_law.Finding | None = None  # of noise; None if it was not tested
+  share: float = 0.0  # of the significance, that of the law
 
   @property
   def violated(self) -> bool:
-    """Whether a lower bound, or the move of a sum, is above the claim."""
+    """Whether a bound or the move of a sum is above the claim, or noise not."""
     shown = np.array(list(self.measured.values()))
     far = self.moved is not None and self.moved > 1 + _LAST_BITS
-    return far or not bool(np.all(shown <= np.array([self.theory])))
+    other = self.law is not None and self.law.chance <= self.share
+    return far or other or not bool(np.all(shown <= np.array([self.theory])))
 
   def text(self) -> str:
     """Formats the bounds of every score and the verdict."""
@@ -60,6 +64,8 @@ class Report(NamedTuple):
       shown = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
       claim = f'delta={delta:g}: epsilon claimed {self.theory[i]:.3f}, shown '
       lines.append(claim + ', '.join(shown))
+    if self.law is not None:
+      lines.append(self.law.text())
     if self.moved is not None:
       lines.append(
         f'order of summation: one client of {CLIENTS:,} moves the sum by '
@@ -145,11 +151,13 @@ def assess(
   deltas: tuple[float, ...] = DELTAS,
   significance: float = 0.05,
   accountant: str = 'pld',
+  law: noise_law.Finding | None = None,
 ) -> Report:
   """Compares the bounds of several scores at several deltas with the claim.
 
   Scores are by name, those with the canary and those without, f[n] each. The
-  significance is of the whole report; every comparison has an equal share.
+  significance is of the whole report; every comparison, and the law of noise
+  where it was tested, has an equal share.
   Deltas are in (0, 1), the accountant is 'pld' or 'rdp'.
 
   Raises:
@@ -165,7 +173,7 @@ def assess(
       f'{deltas=}.'
     )
   share = checks.fraction('significance', significance)
-  share /= len(scores) * len(deltas)
+  share /= len(scores) * len(deltas) + (law is not None)
   bound = functools.partial(epsilon_lower_bound, significance=share)
   measured = {
     name: tuple(bound(*pair, delta=delta) for delta in deltas)
@@ -175,7 +183,7 @@ def assess(
   claim = profiles.profile(mechanism, accountant).epsilon
   samples = min(len(np.asarray(x)) for pair in scores.values() for x in pair)
   numbers = measured, tuple(map(claim, deltas)), significance, samples
-  return Report(mechanism, deltas, *numbers, accountant)
+  return Report(mechanism, deltas, *numbers, accountant, None, law, share)
 
 
 def draw(report: Report, path: str | os.PathLike) -> None:

@@ -9,24 +9,30 @@ units of one clipped contribution :math:`v_t`, which a round without noise
 shows, a broadcast has the coordinate :math:`y_t` along it and the energy
 :math:`e_t` across. Scores are log-likelihood ratios, summed over rounds:
 
-* projection: of :math:`y_t`, a Gaussian of deviation z that is shifted when the
-  coin of the canary says so;
+* matched filter: of :math:`y_t`, a Gaussian of deviation z that is shifted when
+  the coin of the canary says so; whitened over rounds where noise is banded;
+* learned filter: the best linear statistic of all numbers of all rounds against
+  the covariance that noise is seen to have in other runs, of zero data;
 * noise size: of :math:`(y_t, e_t)` as if every participant had added its share
   of the noise, so that :math:`e_t` tells how many there were;
-* public noise: the projection less the noise that the public key would give;
 * last bits: how many numbers have bits that a float32 sum would have lost.
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
+The runs of zero data are tested by `noise_law` as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import functools
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds, sketches
-from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.auditing import audit as audit_lib, canary_scores
+from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.privacy.auditing import (
+  audit as audit_lib,
+  canary_scores,
+  noise_law,
+)
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
@@ -36,7 +42,8 @@ import numpy as np
 _CHUNK = 2**22  # numbers that the clients of the runs at hand hold together
 # Compiles in a half to a quarter of the time, and runs no slower.
 COMPILER = {'xla_backend_optimization_level': 1}
-_ALONE, _NOBODY, _WITH, _WITHOUT = range(4)
+_ALONE, _WITH, _WITHOUT, _ZERO = range(4)
+_ZEROS = 1000  # runs of zero data
 _OTHERS = {'silent': 0.0, 'opposite': -1.0}
 LENGTH = 1e4  # of the canary's update, in clipping norms
 
@@ -50,10 +57,16 @@ class Game(NamedTuple):
   make: rounds.Make  # hp -> `Algorithm`, on the loss `inner_product`
   hp: rounds.Hyper  # hyperparameters of the rounds
   mechanism: types.GaussianMechanism  # the claim, with a population
-  canary: Any  # f32[rounds, d], direction of its gradient in each round
+  # f32[rounds, d], direction of its gradient; 0 in rounds that all know it is
+  # not in. Random signs show noise that is equal in rounds or coordinates.
+  canary: Any
   public: jax.Array  # key[], the run's
   steps_per_round: int = 1  # local steps where samples are protected
   honest: float | None = None  # None is the expected cohort
+  # Deviation of each number of a broadcast of zero data, in units of a clipped
+  # contribution; None: it is not noise alone, of a known covariance.
+  noise: float | None = None
+  correlation: correlation_lib.Correlation | None = None  # of it over rounds
 
 
 def parameters(d: int) -> dict[str, jax.Array]:
@@ -119,19 +132,40 @@ def audit(
     raise ValueError(
       f'noise_multiplier={z} is no private claim; an audit requires > 0.'
     )
-  by_name = {}
-  for number, kind in enumerate(others):
+  for kind in others:
     if kind not in _OTHERS:
       raise ValueError(f'others={kind!r} is not one of {tuple(_OTHERS)}.')
-    other = _OTHERS[kind]
-    played = _play(game, jax.random.fold_in(key, number), samples, other)
-    for name, values in _scores(game, *played, other).items():
-      by_name[f'{name}, others {kind}'] = values[:samples], values[samples:]
+  size = _at_once(game, samples)
+  known, law = _rehearsed(game, key, min(samples, _ZEROS), size)
+  by_name = {}
+  for number, kind in enumerate(others):
+    of_kind = jax.random.fold_in(key, number + 1), _OTHERS[kind]
+    worlds = np.repeat([_WITH, _WITHOUT], samples)
+    played = _runs(game, worlds, size, *of_kind)
+    looked = [canary_scores.look(sent[1:], *known) for sent in played]
+    observed = jax.tree.map(lambda *x: np.concatenate(x), *looked)
+    numbers = known[0].shape[-1], _OTHERS[kind]
+    for name, values in _scores(game, observed, *numbers).items():
+      pair = values[:samples], values[samples : 2 * samples]
+      by_name[f'{name}, others {kind}'] = pair
   options = {'significance': significance, 'accountant': accountant}
-  return audit_lib.assess(by_name, claimed, deltas=deltas, **options)
+  return audit_lib.assess(by_name, claimed, deltas=deltas, law=law, **options)
 
 
-def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
+def _rehearsed(game: Game, key, zeros, size):
+  """Plays runs of zero data: what an attacker then knows, and the law."""
+  sent = [*_runs(game, np.full(zeros, _ZERO), size, key)]
+  alone, noise = sent[0][0], np.concatenate([x[1:] for x in sent])
+  weights = canary_scores.learned_filter(noise, alone)
+  known, law = (alone, weights, game.steps_per_round, game.correlation), None
+  if game.noise is not None:
+    deviation = game.noise * np.linalg.norm(alone, axis=1).max()
+    white = noise_law.whitened(noise, game.correlation) / deviation
+    law = noise_law.evaluate(white)
+  return known, law
+
+
+def _scores(game, observed, numbers, other) -> dict[str, np.ndarray]:
   """Returns the scores f64[2 samples] of each attack."""
   claimed = game.mechanism
   expected = claimed.sampling_probability * _population(claimed)
@@ -139,10 +173,9 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
     expected = claimed.max_cohort
   known = other, game.honest or expected, numbers, game.steps_per_round
   prior = canary_scores.Prior(claimed, *known)
-  cleaned = observed._replace(along=observed.along - shift)
   scores = {
-    'projection': canary_scores.projection(observed, prior),
-    'public noise': canary_scores.projection(cleaned, prior),
+    'matched filter': canary_scores.matched_filter(observed, prior),
+    'learned filter': observed.learned,
     'last bits': canary_scores.last_bits(observed),
   }
   if claimed.unit == 'client':
@@ -150,28 +183,27 @@ def _scores(game, observed, shift, numbers, other) -> dict[str, np.ndarray]:
   return scores
 
 
-def _play(game: Game, key, samples, other):
-  """Plays both worlds, the canary's first, in chunks that fit in memory."""
+def _at_once(game: Game, samples: int) -> int:
+  """How many runs fit in memory."""
   turns, d = game.canary.shape
   units = _units(game.mechanism) * game.steps_per_round
-  total, size = 2 * samples, _CHUNK // (d * max(units, turns))
-  chunks = -(-total // max(min(size, total), 1))
-  size = -(-total // chunks)
-  # Every chunk plays both rehearsals, since a second program compiles longer.
-  kinds = np.where(np.arange(chunks * size) < samples, _WITH, _WITHOUT)
+  size = _CHUNK // (d * max(units, turns))
+  return max(min(size, samples, _ZEROS), 1)
+
+
+def _runs(game: Game, kinds, size, key, other=0.0) -> Iterator[np.ndarray]:
+  """Plays runs of these kinds, and yields broadcasts of `size` of them.
+
+  f32[1 + size, rounds, numbers]; before the runs a rehearsal of the canary, in
+  each part since a second program compiles longer. The last part is padded.
+  """
+  kinds = np.pad(kinds, (0, -len(kinds) % size), mode='edge')
   rules = game._replace(hp=None, canary=None, public=None)
-  observed, other, alone = [], jnp.float32(other), None
-  for number, chunk in enumerate(kinds.reshape(chunks, size)):
-    all_kinds = jnp.array([_ALONE, _NOBODY, *chunk])
-    keys = jax.random.split(jax.random.fold_in(key, number), size + 2)
+  for number, part in enumerate(kinds.reshape(-1, size)):
+    kind = jnp.array([_ALONE, *part])
+    keys = jax.random.split(jax.random.fold_in(key, number), size + 1)
     arrays = game.hp, game.canary, game.public
-    sent = np.asarray(_record(rules, arrays, keys, all_kinds, other))
-    # One for both worlds: that of a bound with noise differs by chunk.
-    alone = sent[0] if alone is None else alone
-    observed.append(canary_scores.look(sent[1:], alone, game.steps_per_round))
-  shift, numbers = observed[0].along[:1], sent.shape[-1]
-  join = lambda *parts: np.concatenate([x[1:] for x in parts])[:total]
-  return jax.tree.map(join, *observed), shift, numbers
+    yield np.asarray(_record(rules, arrays, keys, kind, jnp.float32(other)))
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=COMPILER)
@@ -182,7 +214,6 @@ def _record(rules, arrays, keys, kinds, other) -> jax.Array:
 
   def run(key, kind):
     coins, secret = jax.random.split(key)
-    secret = jnp.where(kind == _NOBODY, public, secret)
     multiplier = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
     cohorts = _cohorts(game, coins, kind, other)
     variant = game._replace(hp=hp._replace(noise_multiplier=multiplier))
@@ -227,9 +258,8 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   is_canary, absent = ids == n - 1, (kind == _WITHOUT) & away
   present = jnp.where(is_canary & absent, 0, mask)
   mask = jnp.where(kind == _ALONE, 1.0 * is_canary, present)
-  mask = jnp.where(kind == _NOBODY, 0.0, mask)
   canary = jnp.where(kind == _WITHOUT, replacement, 1.0)
-  sign = jnp.where(is_canary, canary, other)
+  sign = jnp.where(is_canary, canary, other) * (kind != _ZERO)
   if mechanism.unit == 'client':
     return rounds.Cohort(ids, mask, {'sign': sign[:, :, None, None]})
   fold = lambda x: x.reshape(turns, 1, k, -1)

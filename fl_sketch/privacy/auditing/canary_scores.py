@@ -2,22 +2,26 @@
 
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.privacy.auditing import noise_law
 import numpy as np
 from scipy import special, stats
 
 _NO_NOISE = 1e-9  # relative variance that float32 leaves where there is none
 _RARE = 1e-12  # cohorts less likely than this are left out
+_RIDGE = 1e-9  # of a covariance, relative
 
 
 class Observation(NamedTuple):
-  """Broadcasts reduced to three statistics, f64[runs, rounds]."""
+  """Broadcasts reduced to statistics, f64[runs, rounds]."""
 
-  along: np.ndarray  # coordinate along one clipped contribution, in units of it
+  # Coordinate along one clipped contribution, both whitened, in units of it.
+  along: np.ndarray
   across: np.ndarray  # squared norm of the rest, in units of its square
   # How many numbers have bits that no float32 sum with the contribution has:
   # shorter than half of it, and no multiple of half its last bit.
   fine: np.ndarray
+  learned: np.ndarray  # sums of the broadcasts with `learned_filter`
 
 
 class Prior(NamedTuple):
@@ -30,20 +34,49 @@ class Prior(NamedTuple):
   steps: int = 1  # of the mechanism in one round
 
 
-def look(sent: np.ndarray, canary: np.ndarray, steps: int) -> Observation:
-  """Projects broadcasts f[runs, rounds, numbers] on the canary's contribution.
+def learned_filter(noise: np.ndarray, canary: np.ndarray) -> np.ndarray:
+  r"""Returns the best linear statistic against the noise that is there.
 
-  That is f[rounds, numbers], without noise, of ``steps`` of the mechanism.
+  Weights :math:`\hat A^{-1} v \hat B^{-1}`, f64[rounds, numbers], of a
+  contribution v, with the covariances over rounds and over numbers of noise
+  f[runs, rounds, numbers]. The runs are others than those that it scores.
+  """
+  noise = np.nan_to_num(np.asarray(noise, np.float64))
+  noise = noise / max(np.sqrt(np.mean(noise**2)), np.finfo(float).tiny)
+
+  def inverse(axis):
+    x = np.moveaxis(noise, axis, -1).reshape(-1, noise.shape[axis])
+    return np.linalg.inv(x.T @ x / len(x) + _RIDGE * np.eye(x.shape[1]))
+
+  return inverse(1) @ canary.astype(np.float64) @ inverse(2)
+
+
+def look(
+  sent: np.ndarray,
+  canary: np.ndarray,
+  weights: np.ndarray,
+  steps: int,
+  correlation: correlation_lib.Correlation | None = None,
+) -> Observation:
+  """Reduces broadcasts f[runs, rounds, numbers] to what scores need.
+
+  The canary's contribution is f[rounds, numbers], without noise, of ``steps``
+  of the mechanism; weights are of `learned_filter`.
   """
   bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
-  sent, canary = sent.astype(np.float64), canary.astype(np.float64)
+  canary = canary.astype(np.float64)
   short = np.abs(sent) < np.abs(canary[None]) / 2
   fine = (short & ((sent / bits[None]) % 1 != 0)).sum(-1)
-  square = np.square(canary).sum(-1)[None]
+  sums = np.einsum('itn,tn->i', sent, weights)
+  # Of a round without the canary, whose coordinate is 0, that of another.
+  square = np.square(canary).sum(-1)
+  square = np.where(square > 0, square, square.max())[None]
+  white = lambda x: noise_law.whitened(x, correlation)
+  sent, canary = white(sent), white(canary)
   along = np.einsum('itn,tn->it', sent, canary) / square
   rest = sent - along[:, :, None] * canary[None]
   across = np.square(rest).sum(-1) / square
-  return Observation(steps * along, steps**2 * across, fine)
+  return Observation(steps * along, steps**2 * across, fine, sums)
 
 
 def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
@@ -53,7 +86,7 @@ def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
   return away, -1.0 if replaced else 0.0
 
 
-def projection(observed: Observation, prior: Prior) -> np.ndarray:
+def matched_filter(observed: Observation, prior: Prior) -> np.ndarray:
   """Optimal score of `along` if the noise is as claimed: f64[runs].
 
   Sums over rounds the log-likelihood ratio of mixtures of Gaussians, whose

@@ -24,6 +24,7 @@ _BASES = 1024, 256, 64, 16  # of the noise; smaller ones on coarse grids
 _TAIL = 13.3  # standard deviations that noise exceeds once in 10^39 draws
 _LEAST_STEP = 1e-36  # below, float32 loses bits
 _RANGE = 2.0**31 * (1 - 2.0**-5)  # what sums and noise may need of int32
+_LONGEST = 2.0**30  # steps of a contribution
 _SLACK = 1 + 4e-6  # what float32 may add to a norm of C, and take from noise
 _HIDDEN = discrete_gaussian.SMOOTH**2  # of the variance, in steps
 
@@ -86,6 +87,7 @@ def make(
   z_share = z / honest**0.5
   tail = _TAIL * shares**0.5 * gain * z_share
   widest = (_RANGE - tail * rounding) / (clients + tail)  # C in steps
+  widest = jnp.minimum(widest, _LONGEST)
   target = jnp.square((widest + rounding) * z_share / base)
   square = (jnp.sqrt(jnp.maximum(4 * target - 3, 1)) - 1) / 2
   multiple = jnp.sqrt(square) * (1 - 1e-6)
@@ -156,7 +158,7 @@ def encode(tree: Any, grid: Grid) -> Any:
   def real(x):
     steps = jnp.trunc(x.astype(jnp.float32) / grid.step)
     # Never wrapped, though no contribution of a bounded norm is as long.
-    steps = jnp.clip(jnp.nan_to_num(steps), -(2.0**30), 2.0**30)
+    steps = jnp.clip(jnp.nan_to_num(steps), -_LONGEST, _LONGEST)
     return steps.astype(jnp.int32).astype(jnp.uint32)
 
   def one(x):

@@ -1,0 +1,132 @@
+r"""Tests the law of released noise: its covariance over rounds and numbers.
+
+What rounds of zero data broadcast is noise alone. Whitened by the claimed
+covariance, f[runs, rounds, numbers], it is independent N(0, 1) if the claim is
+true. Sums of squares over disjoint directions are then chi-square, and the
+uncentred correlation r of two vectors of n such numbers has
+:math:`(1 + r) / 2 \sim \mathrm{Beta}(\frac{n-1}2, \frac{n-1}2)`: exact laws,
+whose smallest chance is multiplied by their number (Bonferroni).
+
+It cannot see noise of another shape with the claimed covariance, noise that is
+known to others (its law is right), or noise that follows from data.
+"""
+
+from collections.abc import Iterator, Sequence
+import itertools
+from typing import NamedTuple
+
+from fl_sketch.privacy.accounting import correlation as correlation_lib
+import numpy as np
+from scipy import fft, special
+
+_MOST_PAIRED = 2048  # variables of which all pairs are compared
+
+
+class Finding(NamedTuple):
+  """How far noise is from its claimed law."""
+
+  chance: float  # of noise as far from the claim, at most
+  kind: str  # of the directions along which it is
+
+  def text(self) -> str:
+    """Says how likely the noise is under the claim."""
+    return (
+      'noise: as far from its claimed covariance with chance '
+      f'{self.chance:.2g} at most ({self.kind})'
+    )
+
+
+def whitened(
+  noise: np.ndarray, correlation: correlation_lib.Correlation | None
+) -> np.ndarray:
+  """Returns the independent draws of noise [..., rounds, numbers]: f64."""
+  noise = np.asarray(noise, np.float64)
+  if correlation is None:
+    return noise
+  rounds, weights = noise.shape[-2], correlation.weights
+  matrix = np.zeros((rounds, rounds))
+  for t in range(rounds):
+    for j, weight in enumerate(weights[: t % correlation.rounds + 1]):
+      matrix[t, t - j] = weight / correlation_lib.ONE
+  return np.linalg.solve(matrix, noise)
+
+
+def evaluate(white: np.ndarray, leaves: Sequence[int] = ()) -> Finding:
+  """Returns the chance of noise this far from independent N(0, 1).
+
+  >>> rng = np.random.default_rng(0)
+  >>> noise = rng.normal(size=(5, 4, 16))
+  >>> evaluate(noise).chance > 1e-3, evaluate(0.5 * noise).chance < 1e-12
+  (True, True)
+
+  Args:
+    white: f[runs, rounds, numbers], of `whitened`, over its deviation.
+    leaves: how many of the numbers each array of a broadcast has, in order.
+
+  Guarantees:
+    Validity: under the claim at most c with probability c at most.
+  """
+  x = np.asarray(white, np.float64)
+  if not np.isfinite(x).all():
+    return Finding(0.0, 'not finite')
+  found = [*_chances(x, leaves)]
+  kind, chance = min(found, key=lambda pair: pair[1])
+  return Finding(min(1.0, len(found) * chance), kind)
+
+
+def _chances(x, leaves) -> Iterator[tuple[str, float]]:
+  """Yields kinds of directions, and the chance of what is seen along each."""
+  runs, rounds, numbers = x.shape
+  views = {
+    'rounds': x.swapaxes(1, 2).reshape(-1, rounds),
+    'numbers': x.reshape(-1, numbers),
+    'rounds and numbers': x.reshape(runs, -1),
+  }
+  yield 'size', _of_squares([np.sum(x**2)], [x.size])
+  yield 'size of a round', _of_squares((x**2).sum(-1).ravel(), numbers)
+  for kind, view in views.items():
+    both = np.concatenate([view, np.asarray(fft.dct(view, norm='ortho'))], 1)
+    yield kind, _of_squares((both**2).sum(0), len(view))
+    if 1 < view.shape[1] <= _MOST_PAIRED and len(view) > 1:
+      products = (view.T @ view)[np.triu_indices(view.shape[1], 1)]
+      norms = np.sqrt((view**2).sum(0))
+      norms = np.outer(norms, norms)[np.triu_indices(view.shape[1], 1)]
+      yield f'pairs of {kind}', _of_products(products, norms, len(view))
+  if rounds > 1:  # a round and the next, moved on by numbers
+    waves, norms = np.fft.rfft(x), np.sqrt((x**2).sum((0, 2)))[:, None]
+    waves = waves[:, 1:] * waves[:, :-1].conj()
+    products = np.fft.irfft(waves, numbers).sum(0)
+    norms = norms[1:] * norms[:-1] * np.ones(numbers)
+    yield 'streams', _of_products(products, norms, runs * numbers)
+  ends = np.cumsum([0, *leaves])
+  parts = [x[..., a:b] for a, b in itertools.pairwise(ends) if a < numbers]
+  pairs = [
+    *(_neighbours(x, 2**k) for k in range(numbers.bit_length() - 1)),
+    *((y[..., : z.shape[-1]], z[..., : y.shape[-1]])
+      for y, z in itertools.combinations(parts, 2)),
+  ]  # fmt: skip
+  if pairs:
+    squares = [np.sum((y - z) ** 2) / 2 for y, z in pairs]
+    yield 'distances', _of_squares(squares, [y.size for y, _ in pairs])
+
+
+def _neighbours(x, apart: int) -> tuple[np.ndarray, np.ndarray]:
+  """Pairs of numbers that are so far apart, each in one pair at most."""
+  whole = x.shape[-1] // (2 * apart) * 2 * apart
+  pairs = x[..., :whole].reshape(*x.shape[:-1], -1, 2, apart)
+  return pairs[..., 0, :], pairs[..., 1, :]
+
+
+def _of_squares(squares, freedom) -> float:
+  """The chance of chi-square sums, the least one times their number."""
+  low = special.chdtr(freedom, squares)
+  chances = 2 * np.minimum(low, special.chdtrc(freedom, squares))
+  return float(chances.size * chances.min())
+
+
+def _of_products(products, norms, size) -> float:
+  """The chance of uncentred correlations of so many numbers each."""
+  r = np.abs(products) / np.maximum(norms, np.finfo(float).tiny)
+  half = (size - 1) / 2
+  tail = special.betainc(half, half, (1 - min(1.0, r.max())) / 2)
+  return float(2 * r.size * tail)

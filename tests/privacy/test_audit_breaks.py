@@ -1,0 +1,108 @@
+"""Both audits, on every break of the list, and their false alarms.
+
+Audits of breaks have a significance of 1e-3 each; seeds are fixed.
+"""
+
+import pathlib
+
+import audit_games
+import breaks
+from breaks import BOUND, BREAKS, FOUND, LAW, NONE, NOT
+from fl_sketch import sketches
+from fl_sketch.experiment import audit, one_run_audit
+from fl_sketch.privacy.auditing import canaries
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+SHARE = 1e-3
+RIGHT = breaks.Break('nothing', lambda patch: None, NOT, NOT)
+CYCLIC = breaks.BANDED | {'sampling': 'cyclic', 'cohort': 30}
+HONEST = [
+  RIGHT,
+  *(RIGHT._replace(name=f'nothing in {name}', fields=fields, one_run=one_run)
+    for name, fields, one_run in (
+      ('masked', breaks.MASKED, NOT), ('poisson', breaks.POISSON, NOT),
+      ('banded', breaks.BANDED, NONE), ('cyclic', CYCLIC, NONE),
+    )),
+]  # fmt: skip
+each = pytest.mark.parametrize('case', [*HONEST, *BREAKS], ids=lambda x: x.name)
+
+
+def kind(bound, law):
+  return {(1, 1): FOUND, (1, 0): BOUND, (0, 1): LAW}.get((bound, law), NOT)
+
+
+@pytest.mark.nightly
+@each
+def test_many_runs_find_what_the_list_says(case, monkeypatch):
+  """Catches an audit that is blind to a break, or sees one in what is right."""
+  c = case.config_of()
+  case.plant(monkeypatch)
+  options = {'samples': 500, 'rounds': 4, 'significance': SHARE}
+  report = audit.audit_config(c, **options)
+  shown = np.array(list(report.measured.values())) > np.array([report.theory])
+  law = report.law.chance <= report.share
+  assert kind(shown.any(), law) == case.config, report.text()
+  assert report.violated == (case.config != NOT)
+
+
+@pytest.mark.nightly
+@each
+def test_one_run_finds_what_the_list_says(case, monkeypatch):
+  """Catches an audit that is blind to a break, or sees one in what is right."""
+  c = case.config_of()
+  if case.one_run == NONE:
+    with pytest.raises(ValueError, match='one_run'):
+      one_run_audit.prepare(c, canaries=500)
+    return
+  case.plant(monkeypatch)
+  game = one_run_audit.prepare(c, canaries=500, significance=SHARE)
+  report = one_run_audit.play(game, seed=1)
+  bound = any(x.chance <= game.share for x in report.bounds.values())
+  law = report.law.chance <= game.share
+  assert kind(bound, law) == case.one_run, report.text()
+  assert report.refuted == (case.one_run != NOT)
+
+
+def test_the_guide_shows_the_list():
+  """Catches a table that is not what was tested."""
+  root = pathlib.Path(__file__).parents[2]
+  guide = (root / 'docs/guides/privacy.md').read_text()
+  assert '\n'.join(breaks.table()) in guide
+  assert len({x.name for x in BREAKS}) == len(BREAKS) >= 12
+  # What is not found says why.
+  assert all(bool(x.why) == (NOT in (x.config, x.one_run)) for x in BREAKS)
+
+
+def alarms(count, significance):
+  return stats.binom.isf(1e-6, count, significance)
+
+
+@pytest.mark.nightly
+def test_an_honest_game_is_accused_as_often_as_stated():
+  """Catches an audit of many runs that accuses what is right too often."""
+  claimed = audit_games.claim(1.4, 4)
+  table, share, found = sketches.block_cyclic(32), 0.05, []
+  make = audit_games.algorithm('safl', claimed, sketch=table)
+  canary = audit_games.adversarial(table, 4, 64)
+  game = audit_games.game_of(make, claimed, d=64, canary=canary)
+  for key in jax.random.split(jax.random.key(5), 200):
+    options = {'samples': 500, 'others': ('silent',), 'significance': share}
+    report = canaries.audit(game._replace(noise=1.4), key, **options)
+    found.append((report.violated, report.law.chance <= share))
+  violated, law = np.sum(found, 0)
+  assert 0 < law <= alarms(200, share)
+  assert violated <= alarms(200, share)
+
+
+@pytest.mark.nightly
+def test_an_honest_run_is_accused_as_often_as_stated():
+  """Catches an audit in one run that accuses what is right too often."""
+  c, share = RIGHT.config_of(), 0.05
+  game = one_run_audit.prepare(c, canaries=500, significance=share)
+  played = [one_run_audit.play(game, seed=i) for i in range(200)]
+  law = sum(x.law.chance <= share for x in played)
+  assert 0 < law <= alarms(200, share)
+  assert sum(x.refuted for x in played) <= alarms(200, share)

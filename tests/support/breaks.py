@@ -1,0 +1,241 @@
+"""Breaks of private rounds, and which audit finds each of them.
+
+A break replaces a function of the library, as somebody may write it by mistake.
+`test_audit_breaks` plays all of them; docs/guides/privacy.md shows the table.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+import types
+from typing import Any, NamedTuple
+
+from fl_sketch import rounds
+from fl_sketch.experiment.config import Config
+from fl_sketch.privacy.mechanisms import (
+  aggregation,
+  banded_noise,
+  discrete_gaussian,
+  grid,
+  sums,
+)
+from fl_sketch.rounds import comms, keys as keys_lib
+import jax
+import jax.numpy as jnp
+
+FOUND, BOUND, LAW = 'bound and law', 'bound', 'law'
+NOT, NONE = 'not found', 'refused'
+DENSE = {'algorithm': 'dp_fedavg', 'sketch': None}
+POISSON = {'sampling': 'poisson', 'cohort': 20, 'noise_multiplier': 0.8}
+BANDED = {'noise': 'banded', 'hash_rounds': 2, 'noise_bands': 2}
+MASKED = {'trust': 'secure_aggregation', 'neighbours': 4}
+SAFL = {
+  'dataset': 'digits', 'model': 'linear', 'standardize': False,
+  'population': 60, 'cohort': 60, 'rounds': 4, 'local_steps': 1,
+  'batch_size': 0, 'client_lr': 1.0, 'algorithm': 'safl',
+  'sketch': {'kind': 'block_cyclic', 'size': 600}, 'clip_norm': 0.1,
+  'noise_multiplier': 1.4, 'delta': 1e-4,
+}  # fmt: skip
+
+
+class Break(NamedTuple):
+  """A break, and what finds it: a bound on epsilon or mu, the law of noise."""
+
+  name: str
+  plant: Callable[[Any], None]  # of a MonkeyPatch
+  config: str  # what the audit of many runs finds it by
+  one_run: str  # that in one run
+  fields: Mapping[str, Any] = types.MappingProxyType({})  # of the config
+  why: str = ''  # it is not found
+
+  def config_of(self) -> Config:
+    """The private SAFL that it is planted in."""
+    return Config(
+      **{k: v for k, v in (SAFL | {**self.fields}).items() if v is not None}
+    )
+
+
+def _patched(place, name):
+  """A break that replaces place.name by what the function makes of it."""
+
+  def decorate(change):
+    def plant(patch):
+      real = getattr(place, name)
+      patch.setattr(place, name, functools.partial(change, real))
+
+    return plant
+
+  return decorate
+
+
+@_patched(grid, 'make')
+def half(real, *, noise_multiplier, **numbers):
+  return real(noise_multiplier=noise_multiplier * 0.5**0.5, **numbers)
+
+
+def bound(change):
+  """A break of the function that clips a contribution."""
+  return lambda patch: patch.setitem(sums.BOUNDS, 'clip', change)
+
+
+def unclipped(tree, max_norm, **_):
+  return tree, max_norm
+
+
+def twice(tree, max_norm, **options):
+  return sums.clip_by_l2_norm(tree, 2 * max_norm, **options)
+
+
+def every_leaf(tree, max_norm, **_):
+  one = lambda x: sums.clip_by_l2_norm(x, max_norm)[0]
+  return jax.tree.map(one, tree), max_norm
+
+
+@_patched(rounds, 'cohort_step')
+def public(real, *args, **options):
+  step = real(*args, **options)
+  return lambda hp, state, cohort, key, data, _: step(
+    hp, state, cohort, key, data, key
+  )
+
+
+@_patched(keys_lib, 'noise_keys')
+def same_round(real, key, index):
+  return real(key, 0 * index)
+
+
+@_patched(keys_lib, 'noise_keys')
+def every_other(real, key, index):
+  return real(key, index // 2)
+
+
+@_patched(keys_lib, 'server_key')
+def same_epoch(real, noise, index):
+  return real(noise, index % BANDED['hash_rounds'])
+
+
+@_patched(keys_lib, 'for_lanes')
+def same_share(real, keys, ids):
+  return real(keys, 0 * ids if isinstance(keys, keys_lib.NoiseKeys) else ids)
+
+
+@_patched(grid, 'noise')
+def blocks(real, key, like, points):
+  repeat = lambda x: jnp.repeat(x.ravel()[::8], 8)[: x.size].reshape(x.shape)
+  return jax.tree.map(repeat, real(key, like, points))
+
+
+@_patched(grid, 'noise')
+def same_leaves(real, key, like, points):
+  largest = max(jax.tree.leaves(like), key=lambda x: x.size)
+  drawn = real(key, largest, points).ravel()
+  return jax.tree.map(lambda x: drawn[: x.size].reshape(x.shape), like)
+
+
+@_patched(grid, 'noise')
+def bare_leaf(real, key, like, points):
+  first, *rest = jax.tree.leaves(real(key, like, points))
+  return jax.tree.unflatten(jax.tree.structure(like), [0 * first, *rest])
+
+
+@_patched(grid, 'noise')
+def uniform(real, key, like, points):
+  deviation = discrete_gaussian.stddev(points.base, points.multiple)
+  most = 3**0.5 * deviation * (points.noisy * 1.0)
+  draw = lambda x: jax.random.uniform(key, x.shape, minval=-most, maxval=most)
+  whole = lambda x: jnp.round(draw(x)).astype(jnp.int32).astype(jnp.uint32)
+  return jax.tree.map(whole, like)
+
+
+@_patched(banded_noise, 'draw')
+def weight(real, index, noise, like, points, correlation):
+  first, second, *rest = correlation.weights
+  wrong = dataclasses.replace(correlation, weights=(first, second // 2, *rest))
+  return real(index, noise, like, points, wrong)
+
+
+def shifted(patch):
+  def released_in(self, total, keys, noise):
+    points = self.grid(total)
+    drawn = grid.noise(noise.run, total, points)  # of no round
+    moved = jax.tree.map(lambda x: jnp.roll(x, keys.index), drawn)
+    return self._mean(jax.tree.map(jnp.add, total, moved))
+
+  patch.setattr(aggregation.PrivateMean, 'released_in', released_in)
+
+
+def late_clip(patch):
+  real = aggregation.PrivateMean.released_in
+
+  def released_in(self, total, keys, noise):
+    most = self.hp.clip_norm / self.release.expected_cohort
+    return sums.clip_by_l2_norm(real(self, total, keys, noise), most)[0]
+
+  patch.setattr(aggregation.PrivateMean, 'clipped', lambda self, tree: tree)
+  patch.setattr(aggregation.PrivateMean, 'released_in', released_in)
+
+
+def denominator(patch):
+  real = aggregation.PrivateMean._running_sum
+
+  def running_sum(self, finish):
+    link = real(self, finish)
+
+    def update(lane_sum, state, params=None, *, weight, **extra):
+      extra |= {'weight': weight}
+      mean, bill = link.update(lane_sum, state, params, **extra)
+      count = comms.sum_over_cohort(weight > 0)
+      times = self.release.expected_cohort / jnp.maximum(count, 1)
+      return jax.tree.map(lambda x: x * times, mean), bill
+
+    return link._replace(update=update)
+
+  patch.setattr(aggregation.PrivateMean, '_running_sum', running_sum)
+
+
+BREAKS = (
+  Break('half the variance of the noise', half, LAW, FOUND),
+  Break('no clipping', bound(unclipped), FOUND, LAW),
+  Break('clipping to twice the norm', bound(twice), FOUND, BOUND),
+  Break(
+    'every array clipped to the norm of all', bound(every_leaf), LAW, NOT,
+    DENSE, 'a canary of one run sends along one array',
+  ),
+  Break('clipping after the noise', late_clip, FOUND, LAW),
+  Break(
+    'noise from the public seed', public, FOUND, NOT,
+    why='its law is right; in one run the guesser does not try that seed',
+  ),
+  Break('the same noise in every round', same_round, FOUND, LAW),
+  Break('noise drawn every other round', every_other, FOUND, LAW),
+  Break('noise equal over blocks of 8 numbers', blocks, FOUND, LAW),
+  Break('noise repeated over arrays', same_leaves, FOUND, LAW, DENSE),
+  Break('one array without noise', bare_leaf, FOUND, LAW, DENSE),
+  Break(
+    'streams of rounds that overlap', shifted, LAW, LAW,
+  ),
+  Break(
+    "noise repeated over clients' shares, secure aggregation", same_share,
+    LAW, LAW, MASKED,
+  ),
+  Break(
+    "noise repeated over clients' shares, local", same_share, NOT, NONE,
+    {'trust': 'local'}, 'one client is played, whose noise is right',
+  ),
+  Break('banded noise with a wrong weight', weight, LAW, NONE, BANDED),
+  Break('banded noise reused in each epoch', same_epoch, FOUND, NONE, BANDED),
+  Break(
+    'a denominator that follows the cohort', denominator, LAW, LAW, POISSON
+  ),
+  Break(
+    'uniform noise of the right variance', uniform, NOT, NOT,
+    why='its covariance is right, and sums of it are nearly Gaussian',
+  ),
+)  # fmt: skip
+
+
+def table() -> list[str]:
+  """The lines of the table in Markdown."""
+  head = '| break | many runs | one run | why it is not found |'
+  rows = [f'| {x.name} | {x.config} | {x.one_run} | {x.why} |' for x in BREAKS]
+  return [head, '| --- | --- | --- | --- |', *rows]
