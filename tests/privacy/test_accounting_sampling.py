@@ -3,16 +3,8 @@
 import itertools
 import math
 
-from accounting_reference import (
-  ADD,
-  FIXED,
-  REPLACE,
-  TRUNCATED,
-  ZERO,
-  delta_of,
-  epsilon,
-  poisson,
-)
+import accounting_reference as ref
+from accounting_reference import ADD, TRUNCATED, delta_of, epsilon, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import GaussianMechanism
 import numpy as np
@@ -22,20 +14,25 @@ from scipy import optimize, stats
 
 def fixed(z, steps, population, cohort):
   return GaussianMechanism(
-    z, steps, FIXED, population=population, max_cohort=cohort, adjacency=REPLACE
+    z,
+    steps,
+    ref.FIXED,
+    population=population,
+    max_cohort=cohort,
+    adjacency=ref.REPLACE,
   )
 
 
 def test_what_a_scheme_of_sampling_costs():
   """A fixed cohort under replace-one costs several times Poisson's."""
   assert epsilon(poisson(2.0, 100, 0.2)) == pytest.approx(5.023, abs=1e-3)
-  other = poisson(2.0, 100, 0.2, adjacency=REPLACE)
+  other = poisson(2.0, 100, 0.2, adjacency=ref.REPLACE)
   assert epsilon(other) == pytest.approx(9.839, abs=1e-3)
   eps = epsilon(fixed(2.0, 100, 1000, 200), accountant='rdp')
   assert eps == pytest.approx(29.80, abs=5e-3)
 
 
-def truncated(cap, adjacency=ZERO):
+def truncated(cap, adjacency=ref.ZERO):
   return GaussianMechanism(1.21, 100, TRUNCATED, 0.1, 100, cap, adjacency)
 
 
@@ -85,7 +82,7 @@ def test_an_epsilon_past_floats_leaves_truncation_no_delta():
 @pytest.mark.representatives('before0-after0-Adjacency.ADD_OR_REMOVE_ONE')
 @pytest.mark.parametrize(
   ('before', 'after', 'adjacency'),
-  [((-1.0,), (-1.0, 1.0), ADD), ((-1.0, 1.0), (-1.0, 0.0), ZERO)],
+  [((-1.0,), (-1.0, 1.0), ADD), ((-1.0, 1.0), (-1.0, 0.0), ref.ZERO)],
 )
 def test_truncation_covers_a_case_by_hand(before, after, adjacency):
   """Two units of which one is kept: where truncation is the whole story."""
