@@ -11,7 +11,6 @@ from fl_sketch.data import sources
 from fl_sketch.data.natural import examples, importing, leaf, plays, tasks, tff
 from fl_sketch.data.natural.records import Records
 import natural_files
-import natural_files
 from natural_files import CLIENTS, LAYOUTS, field, inverted, people, varint
 import numpy as np
 import pytest

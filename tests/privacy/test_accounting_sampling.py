@@ -4,7 +4,7 @@ import itertools
 import math
 
 import accounting_reference as ref
-from accounting_reference import ADD, TRUNCATED, delta_of, epsilon, poisson
+from accounting_reference import ADD, REPLACE, delta_of, epsilon, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import GaussianMechanism
 import numpy as np
@@ -13,27 +13,21 @@ from scipy import optimize, stats
 
 
 def fixed(z, steps, population, cohort):
-  return GaussianMechanism(
-    z,
-    steps,
-    ref.FIXED,
-    population=population,
-    max_cohort=cohort,
-    adjacency=ref.REPLACE,
-  )
+  clients = {'population': population, 'max_cohort': cohort}
+  return GaussianMechanism(z, steps, ref.FIXED, adjacency=REPLACE, **clients)
 
 
 def test_what_a_scheme_of_sampling_costs():
   """A fixed cohort under replace-one costs several times Poisson's."""
   assert epsilon(poisson(2.0, 100, 0.2)) == pytest.approx(5.023, abs=1e-3)
-  other = poisson(2.0, 100, 0.2, adjacency=ref.REPLACE)
+  other = poisson(2.0, 100, 0.2, adjacency=REPLACE)
   assert epsilon(other) == pytest.approx(9.839, abs=1e-3)
   eps = epsilon(fixed(2.0, 100, 1000, 200), accountant='rdp')
   assert eps == pytest.approx(29.80, abs=5e-3)
 
 
 def truncated(cap, adjacency=ref.ZERO):
-  return GaussianMechanism(1.21, 100, TRUNCATED, 0.1, 100, cap, adjacency)
+  return GaussianMechanism(1.21, 100, ref.TRUNCATED, 0.1, 100, cap, adjacency)
 
 
 @pytest.mark.nightly
@@ -74,7 +68,7 @@ def sampled_density(values, q, cap, z, x):
 
 
 def test_an_epsilon_past_floats_leaves_truncation_no_delta():
-  rare = GaussianMechanism(5.0, 100, TRUNCATED, 0.1, 310, 309)
+  rare = GaussianMechanism(5.0, 100, ref.TRUNCATED, 0.1, 310, 309)
   assert delta_of(rare, 5.0) < 1e-3
   assert delta_of(rare, 709.0) == 1.0
 
@@ -88,7 +82,9 @@ def test_truncation_covers_a_case_by_hand(before, after, adjacency):
   """Two units of which one is kept: where truncation is the whole story."""
   x, z, q = np.linspace(-20, 20, 20_001), 2.0, 0.3
   densities = [sampled_density(v, q, 1, z, x) for v in (before, after)]
-  mechanism = GaussianMechanism(z, 1, TRUNCATED, q, len(before), 1, adjacency)
+  mechanism = GaussianMechanism(
+    z, 1, ref.TRUNCATED, q, len(before), 1, adjacency
+  )
   for p, other in (densities, densities[::-1]):
     for eps in (0.05, 0.2, 0.5):
       delta = np.sum(np.maximum(p - math.exp(eps) * other, 0)) * (x[1] - x[0])

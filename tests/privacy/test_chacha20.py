@@ -34,7 +34,7 @@ def data(key):
   st.integers(0, 2**32 - 5),
 )
 def test_it_is_the_cipher_of_another_library(key, text, first):
-  """Catches what the few published blocks do not reach."""
+  """Catches another rotation, round, layout or counter than the cipher's."""
   counter = np.arange(first, first + 4, dtype=np.uint64).astype(np.uint32)
   found = np.asarray(blocks(words_of(key), counter, words_of(text)))
   assert found.T.astype('<u4').tobytes() == of_library(key, text, first, 4)

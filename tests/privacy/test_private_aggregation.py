@@ -4,7 +4,7 @@ import cases
 import chex
 from fl_sketch import algorithms, rounds
 from fl_sketch.privacy import accounting
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,18 +94,6 @@ def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   assert len(private.TRACES) == before  # no secret is a constant of a program
 
 
-@pytest.mark.covers('S1-Alg1')
-@private.each_once
-def test_the_sum_is_divided_by_a_constant(name):
-  """Twice as many of the same send twice as much."""
-  u = np.linspace(-1, 1, 10) * 1e-4 if name != 'dp_normfedavg' else np.ones(10)
-  one = private.with_client(PADDING_ID, 0, u)
-  two = private.with_client(one, 1, u)
-  one, two = (broadcast(name, x, hp=QUIET)[0] for x in (one, two))
-  np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
-  assert np.abs(one).max() > 0
-
-
 @pytest.mark.parametrize(('name', 'trust'), [
   ('dp_fedavg', 'central'),
   pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),
@@ -145,29 +133,3 @@ def test_a_private_round_must_have_a_secret_and_no_other():
     state = rounds.init(build(HP), cases.PARAMS, cases.POPULATION)
     with pytest.raises(ValueError, match='noise_key if and only if private='):
       jax.eval_shape(step, HP, state, SOME, cases.KEY, None, secret)
-
-
-@private.by_name(private.OPTIONS, set(private.OPTIONS) - {'dp_fedavg'})
-def test_a_round_without_participants_moves_the_model_by_noise(name):
-  step = cases.jit(
-    rounds.run_round(
-      private.make(name, private.RELEASE), mesh_lib.cohort_mesh(1)
-    )
-  )
-  state = private.state_of(name)
-  after, metrics = step(HP, state, PADDING_ID, cases.KEY, None, private.SECRET)
-  assert metrics['participants'] == 0
-  assert metrics['finite']
-  assert (after.params['w'] != 0).any()
-  assert after.round == 1
-  # The secret is in no state, and no constant of the program.
-  hidden = {
-    np.asarray(jax.random.key_data(k)).tobytes()
-    for k in (private.SECRET, *keys_lib.noise_keys(private.SECRET, 0))
-  }
-  for leaf in jax.tree.leaves(after):
-    assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    assert not any(word in np.asarray(leaf).tobytes() for word in hidden)
-  other, _ = step(HP, state, PADDING_ID, cases.KEY, None, jax.random.key(3))
-  assert (private.vector(other.params) != private.vector(after.params)).any()
-  assert step._cache_size() == 1

@@ -19,13 +19,14 @@ def there_and_back(op, x):
 
 
 MATRICES = {
-  'identity': np.eye(64), 'gaussian': twins.gaussian(64, 16), 'ams': twins.ams(64, 16),
-  'median': twins.count_sketch(64, 4, 4), 'mean': twins.count_sketch(64, 4, 4),
-  'embedding_1': distinct(64, 16, 3), 'embedding_2': twins.banded(64, 16, 4),
-  'sampling': twins.uniform_sampling(64, 16), 'block_cyclic': block_cyclic(64, 16),
-  'block_cyclic_4': block_cyclic(64, 16, 4), 'srht': srht(64, 16),
-  'block_srht': block_srht(64, 16, 16), 'dct': dct(64, 16),
-  'srft': srft(64, 16),
+  'identity': np.eye(64), 'gaussian': twins.gaussian(64, 16),
+  'ams': twins.ams(64, 16), 'median': twins.count_sketch(64, 4, 4),
+  'mean': twins.count_sketch(64, 4, 4), 'embedding_1': distinct(64, 16, 3),
+  'embedding_2': twins.banded(64, 16, 4), 'srht': srht(64, 16),
+  'sampling': twins.uniform_sampling(64, 16), 'srft': srft(64, 16),
+  'block_cyclic': block_cyclic(64, 16), 'dct': dct(64, 16),
+  'block_cyclic_4': block_cyclic(64, 16, 4),
+  'block_srht': block_srht(64, 16, 16),
 }  # fmt: skip
 
 
