@@ -23,7 +23,7 @@ ORDER = ragged.Partition(np.arange(12)[::-1], np.arange(0, 13, 4))
 SWAPS = {
   'tanh': (own.with_values(activation=jnp.tanh), 'model and loss'),
   'the loss': (own.with_values(scale=2.0), 'model and loss'),
-  'an array': (own.with_values(shift=changed(own.SHIFT)), 'model and loss'),
+  'captured': (own.with_values(shift=changed(own.SHIFT)), 'model and loss'),
   'the start': ({'start': {'w': changed(START['w'])}}, 'start'),
   'an image': ({'clients': ONE_IMAGE}, 'training data x'),
   'a test image': ({'test': TEST_IMAGE}, 'test data x'),
