@@ -27,6 +27,7 @@ _OF_PROBLEM = (
   'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
   'merge', 'model', 'tokenizer', 'test_of_clients',
 )  # fmt: skip
+_OURS = __name__.partition('.')[0] + '.'
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -234,7 +235,7 @@ def account(
   """Computes the DP guarantee of a config without training.
 
   Data are read only for example-level privacy, which depends on the sizes of
-  clients.
+  clients, and for algorithms of one's own, whose rounds are checked.
 
   Raises:
     ConfigError: no privacy is claimed, or nothing can be guaranteed.
@@ -243,7 +244,8 @@ def account(
     raise ValueError(
       'The config claims no privacy; set epsilon or noise_multiplier.'
     )
-  if c.privacy_unit == 'sample':
+  own = not algorithms.entry(c.algorithm).factory.__module__.startswith(_OURS)
+  if own or c.privacy_unit == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:
     no_loss: Any = None  # nothing is trained
