@@ -74,12 +74,6 @@ class CohortFeed:
     return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
-def leaves_lanes_empty(c: config_lib.Config) -> bool:
-  """Whether lanes other than padding may hold no client in a round."""
-  some = c.sampling != 'fixed_size' or availability.in_force(c)
-  return some or jax.process_count() > 1
-
-
 def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
   """Computes the lanes of a process, too few with probability below 1e-9.
 

@@ -39,8 +39,9 @@ class Runner:
     if where.client_state == 'device':
       self.client_state = client_state.OnDevice(mesh)
     else:
-      clients = placement.local_clients(exp.config.population)
-      self.client_state = client_state.OnHost(mesh, self.state, clients, folder)
+      edges = placement.starts(exp.config.population, jax.process_count())
+      own = range(*edges[jax.process_index() :][:2])
+      self.client_state = client_state.OnHost(mesh, self.state, own, folder)
     data = exp.data if where.data == 'device' else None
     self._data, self.hyper = mesh_lib.place(mesh, (data, exp.hyper))
     self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))

@@ -82,7 +82,14 @@ class MethodFields(clients.ClientFields):
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
     self._check_server(takes)
-    self._check_full_participation()
+    takes_part = self.full_participation and not availability.in_force(self)
+    required = algorithms.entry(self.algorithm).full_participation
+    if required and not (takes_part and self.weights == 'equal'):
+      raise self.refusal(
+        '{algorithm} requires every client in every round: set cohort='
+        "population={c.population}, sampling='fixed_size', weights='equal' and "
+        'no over_sampling, dropout or deadline.'
+      )
     self._check_steps(takes)
     self._check_gram()
     self._check_lora('lora_scale' in takes)
@@ -109,16 +116,6 @@ class MethodFields(clients.ClientFields):
     if self.groups is not None and not 3 <= self.groups <= self.selected:
       raise self.refusal(
         f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'
-      )
-
-  def _check_full_participation(self):
-    takes_part = self.full_participation and not availability.in_force(self)
-    required = algorithms.entry(self.algorithm).full_participation
-    if required and not (takes_part and self.weights == 'equal'):
-      raise self.refusal(
-        '{algorithm} requires every client in every round: set cohort='
-        "population={c.population}, sampling='fixed_size', weights='equal' and "
-        'no over_sampling, dropout or deadline.'
       )
 
   def _check_steps(self, takes: Mapping[str, Any]):
