@@ -177,14 +177,9 @@ def guarantee_of(
   algorithm = make(hyper)
   keeps_state = comms.has_client_state(state_shapes(algorithm, params))
   moves = keeps_state or algorithm.correction is not None or c.weight_decay > 0
-  return privacy_plan.guarantee(
-    c,
-    algorithm.releases,
-    partition,
-    keeps_state=keeps_state,
-    sends_without_data=moves,
-    test_of_clients=test_of_clients,
-  )
+  behaviour = {'keeps_state': keeps_state, 'sends_without_data': moves}
+  behaviour |= {'test_of_clients': test_of_clients}
+  return privacy_plan.guarantee(c, algorithm.releases, partition, **behaviour)
 
 
 def check_grid(c: Config, hyper: algorithms.Hyper, params: Any):

@@ -180,9 +180,7 @@ def abstract_state(
 def _placed(mesh, one, server, clients, spec):
   """Abstract state of `clients`, sharded by `spec`, from the state of one."""
   sharding = NamedSharding(mesh, spec)
-  rows = lambda x: jax.ShapeDtypeStruct(
-    (clients, *x.shape[1:]), x.dtype, sharding=sharding
-  )
+  rows = lambda x: x.update(shape=(clients, *x.shape[1:]), sharding=sharding)
   state = comms.map_per_client(rows, _abstract(mesh, one, P()))
   if server == 'sharded':
     shardings = mesh_lib.shardings_over(mesh, state.server)

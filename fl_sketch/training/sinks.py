@@ -75,7 +75,7 @@ def _wandb(folder, config, stack):
   os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
   with extras.needed('wandb'):
     import wandb
-  settings = wandb.Settings(
+  quiet = wandb.Settings(
     mode='offline', console='off', silent=True, disable_git=True
   )
   run: Any = None
@@ -85,9 +85,7 @@ def _wandb(folder, config, stack):
     if run is None:
       name = folder.absolute().name
       about = {'name': name, 'group': name, 'config': files.as_json(config)}
-      run = wandb.init(
-        project='fl_sketch', dir=folder, settings=settings, **about
-      )
+      run = wandb.init(project='fl_sketch', dir=folder, settings=quiet, **about)
       stack.callback(run.finish)
     run.log(numbers, step=number)
 

@@ -92,7 +92,16 @@ class MethodFields(clients.ClientFields):
       )
     self._check_steps(takes)
     self._check_gram()
-    self._check_lora('lora_scale' in takes)
+    changes = 'lora_scale' in takes  # whether the server changes the kernels
+    if self.lora is None and not changes:
+      return
+    kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]
+    if self.algorithm in kinds:
+      kinds = [self.algorithm]
+    if (self.lora or {}).get('kind') not in kinds:
+      raise self.refusal(
+        f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
+      )
 
   def _check_server(self, takes: Mapping[str, Any]):
     given = self.given(OPTIMIZER_OPTIONS)
@@ -159,7 +168,6 @@ class MethodFields(clients.ClientFields):
         )
 
   def _check_gram(self):
-    """Checks local steps without gradients of batches."""
     work = algorithms.entry(self.algorithm).work
     gram = self.local_work == 'gram'
     exact = gram or self.dataset == 'quadratics'
@@ -180,16 +188,4 @@ class MethodFields(clients.ClientFields):
       raise self.refusal(
         "local_work='gram' is not supported by {algorithm} with {lora}; set "
         "local_work='sgd'."
-      )
-
-  def _check_lora(self, changes: bool):
-    """Checks the factors of LoRA; whether the server `changes` the kernels."""
-    if self.lora is None and not changes:
-      return
-    kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]
-    if self.algorithm in kinds:
-      kinds = [self.algorithm]
-    if (self.lora or {}).get('kind') not in kinds:
-      raise self.refusal(
-        f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
       )
