@@ -99,8 +99,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   options |= {field: _made(field, given) for field, given in own.items()}
   options |= c.given(['hash_rounds', 'local_optimizer', 'client_clip'])
   if c.lora is not None and 'lora_scale' in algorithms.options(c.algorithm):
-    alpha = c.lora.get('alpha')
-    options['lora_scale'] = lora.scale_of(c.lora['rank'], alpha)
+    options['lora_scale'] = lora.scale_of(c.lora['rank'], c.lora.get('alpha'))
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if (release := privacy_plan.release_of(c)) is not None:
@@ -140,9 +139,8 @@ def _made(field, options):
 
 def clients_per_step(c: Config) -> int | None:
   """How many clients the loop over clients trains at once; see `run_round`."""
-  default = client_loop.default_clients_per_step(
-    convolutions=models.REGISTRY.entry(c.model).convolutional
-  )
+  convolutions = models.REGISTRY.entry(c.model).convolutional
+  default = client_loop.default_clients_per_step(convolutions=convolutions)
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP
   return c.clients_per_step or default

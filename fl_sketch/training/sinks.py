@@ -37,8 +37,7 @@ def opened(
       f'log_to={names} has an unknown sink. Set names of {NAMES}.'
     )
   with contextlib.ExitStack() as stack:
-    given = pathlib.Path(folder), config, stack
-    sinks = [_SINKS[name](*given) for name in names]
+    sinks = [_SINKS[x](pathlib.Path(folder), config, stack) for x in names]
 
     def on_row(row: Mapping[str, Any]):
       # Epsilon without noise is 'inf'.
