@@ -109,14 +109,10 @@ def build(
     )
   partition = problem.partition
   if partition is None:
-    samples = len(next(iter(problem.data.values())))
-    partition = partitions.partition(
-      c.partition,
-      samples if problem.labels is None else problem.labels,
-      c.population,
-      c.seed,
-      **c.given(['samples_per_client', *PARTITION_OPTIONS]),
-    )
+    samples, labels = len(next(iter(problem.data.values()))), problem.labels
+    whose = samples if labels is None else labels, c.population, c.seed
+    options = c.given(['samples_per_client', *PARTITION_OPTIONS])
+    partition = partitions.partition(c.partition, *whose, **options)
   elif c.partition != 'iid':
     raise c.refusal(
       '{partition}: the data say which samples each client holds; remove '
@@ -202,9 +198,8 @@ def _check_data(problem, partition: partitions.Partition):
   """Refuses samples that are not there or not finite, and an empty model."""
   data, test = problem.data, problem.test
   samples = len(next(iter(data.values())))
-  places = partition.indices
-  if places is None:
-    places = np.array([0, partition.samples - 1])
+  ends = np.array([0, partition.samples - 1])
+  places = ends if partition.indices is None else partition.indices
   # Devices would replace them by the last sample.
   if places.size and not (0 <= places.min() and places.max() < samples):
     raise ValueError(
