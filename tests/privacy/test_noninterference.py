@@ -181,6 +181,7 @@ def test_every_private_config_is_shown(each):
   assert count > len(refusals) / 4
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures('own_parts')
 def test_an_own_algorithm_that_leaks_has_no_guarantee():
   """Catches an experiment that states an epsilon before it is checked."""

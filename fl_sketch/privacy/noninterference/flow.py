@@ -130,18 +130,20 @@ class Walk:
     return [_passed(eqn, x) for x in results]
 
   def _scan(self, eqn, values, decided):
-    p = eqn.params
-    consts, carry = p['num_consts'], p['num_consts'] + p['num_carry']
-    # The axis of what is scanned is that of steps, which may be of clients.
-    xs = [x._replace(axis=None) for x in values[carry:]]
+    program = next(core.jaxprs_in_params(eqn.params))
+    # Constants, the carry and then arrays that are scanned, of one rank more.
+    carry = _same_rank(eqn.outvars, program.outvars)
+    first = _same_rank(eqn.invars, program.invars)
+    # Their axis is that of steps, which may be of clients.
+    xs = [x._replace(axis=None) for x in values[first:]]
 
     def body(state):
-      return self.run(p['jaxpr'], [*values[:consts], *state, *xs], decided)
+      before = values[: first - carry]
+      return self.run(program, [*before, *state, *xs], decided)
 
-    results = self._fixpoint(values[consts:carry], body)
-    state, ys = results[: p['num_carry']], results[p['num_carry'] :]
-    ys = [y._replace(axis=None) for y in ys]
-    return [_passed(eqn, x) for x in [*state, *ys]]
+    results = self._fixpoint(values[first - carry : first], body)
+    ys = [y._replace(axis=None) for y in results[carry:]]
+    return [_passed(eqn, x) for x in [*results[:carry], *ys]]
 
   def _while(self, eqn, values, decided):
     p = eqn.params
@@ -175,6 +177,12 @@ class Walk:
       if kinds(new) == kinds(state):
         return state + results[len(state) :]
       state = new
+
+
+def _same_rank(outer, inner) -> int:
+  """Counts variables that have the same rank in the body of a loop."""
+  pairs = zip(outer, inner, strict=True)
+  return sum(x.aval.ndim == y.aval.ndim for x, y in pairs)
 
 
 def _acts_on_host(eqn) -> bool:
