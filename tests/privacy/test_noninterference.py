@@ -173,7 +173,7 @@ def test_every_private_config_is_shown(each):
     fields |= TRUSTS[trust] | BOUNDS[bound] | MORE[more]
     try:
       experiment.build(fields)
-    except config.ConfigError as error:
+    except ValueError as error:
       refusals.append(str(error))
     else:
       count += 1
