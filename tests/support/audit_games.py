@@ -47,16 +47,9 @@ def algorithm(name, claimed, release_fields=None, **options):
   )  # fmt: skip
 
 
-def play(game, significance, samples=20_000, others=('silent',), **options):
-  options |= {'samples': samples, 'significance': significance}
-  return canaries.audit(game, SECRET, others=others, **options)
-
-
-def noise_of_clients(claimed):
-  """Das et al., arXiv:2106.07094, Algorithm 1: each adds N(0, (z C)^2 / r)."""
-  make = algorithm('dp_fedavg', claimed, {'trust': 'local'})
-  share = (claimed.sampling_probability * claimed.population) ** -0.5
-  return make, share
+def play(game, significance, samples=20_000):
+  options = {'samples': samples, 'significance': significance}
+  return canaries.audit(game, SECRET, **options)
 
 
 def adversarial(op, steps, d):
