@@ -3,6 +3,7 @@
 Seeds are fixed; an audit of what is right is refuted once in a thousand times.
 """
 
+import breaks
 import cases
 from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
@@ -14,14 +15,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
-DIGITS = {
-  'dataset': 'digits', 'model': 'linear', 'standardize': False,
-  'population': 60, 'cohort': 60, 'rounds': 4, 'local_steps': 1,
-  'batch_size': 0, 'client_lr': 1.0, 'algorithm': 'dp_fedavg',
-  'clip_norm': 0.1, 'noise_multiplier': 1.4, 'delta': 1e-4,
-}  # fmt: skip
+DIGITS = breaks.SAFL | breaks.DENSE
 COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 600}}
-BLOCKS = {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 600}}
+BLOCKS = {k: breaks.SAFL[k] for k in breaks.DENSE}
 PUBLIC = {'noise_multiplier': None, 'clip_norm': None, 'delta': None}
 
 
@@ -141,18 +137,17 @@ def test_canaries_take_turns_if_they_are_many():
 
 
 FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
-POISSON = {'sampling': 'poisson', 'cohort': 20, 'noise_multiplier': 0.8}
 # What is audited; whether guesses of 500 canaries catch half of the noise.
 RUNS = {
   'everybody': ({}, True),
-  'poisson': (POISSON | {'rounds': 12, 'max_cohort': 60}, True),
+  'poisson': (breaks.POISSON | {'rounds': 12, 'max_cohort': 60}, True),
   'sketch': (BLOCKS | {'server_optimizer': 'adam'}, True),
   'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
   'per_layer': (
     {'per_layer': True, 'noise_multiplier': 0.67, 'canaries': 640}, True,
   ),
   'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
-  'masked': ({'trust': 'secure_aggregation', 'neighbours': 4}, True),
+  'masked': (breaks.MASKED, True),
   'fixed_size': (FIXED, False),
 }  # fmt: skip
 
