@@ -3,11 +3,11 @@
 Seeds are fixed; an audit of what is right is refuted once in a thousand times.
 """
 
+import audit_games
 import breaks
 import cases
 from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
-from fl_sketch.privacy import accounting
 from fl_sketch.privacy.auditing import one_run_guesses
 from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
 import jax
@@ -60,12 +60,10 @@ def test_a_canary_sends_its_own_whatever_local_work_draws_with():
   batches = jax.tree.map(lambda x: x[0], cases.cohort(0, 0).batches)
   hyper = canary_clients._Hyper(cases.HP, keys)
   with_canaries = canary_clients._with_canaries(algorithm, hyper)
-  given = cases.PARAMS, keys_lib.for_client(keys, 3), None
-
-  def played(local, batches):
-    params, *rest = given
-    return rounds_algorithm.run_client(local, params, batches, *rest)[0]
-
+  given = keys_lib.for_client(keys, 3), None
+  played = lambda local, batches: rounds_algorithm.run_client(
+    local, cases.PARAMS, batches, *given
+  )[0]
   of_client = played(algorithm.local, batches)
   entry = {'data': batches, 'sign': 1.0}
   same, canary = (
@@ -131,7 +129,7 @@ def test_canaries_take_turns_if_they_are_many():
     counts += sending
   assert (counts == 2).all()
   rounds = [np.array([3.0, np.nan, -3.0]), np.array([np.nan, 2.0, -3.0])]
-  mechanism = accounting.GaussianMechanism(noise_multiplier=1.0, steps=2)
+  mechanism = audit_games.claim(1.0, 2)
   scores = one_run_guesses.log_ratio(np.stack(rounds), mechanism)
   assert scores[0] > scores[1] > 0 > scores[2]
 

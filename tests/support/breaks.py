@@ -182,38 +182,26 @@ BREAKS = (
   Break('half the variance of the noise', half, LAW, FOUND),
   Break('no clipping', unclipped, FOUND, LAW),
   Break('clipping to twice the norm', twice, FOUND, BOUND),
-  Break(
-    'every array clipped to the norm of all', every_leaf, LAW, NOT,
-    DENSE, 'a canary of one run sends along one array',
-  ),
+  Break('every array clipped to the norm of all', every_leaf, LAW, NOT, DENSE,
+        'a canary of one run sends along one array'),
   Break('clipping after the noise', late_clip, FOUND, LAW),
-  Break(
-    'noise from the public seed', public, FOUND, NOT,
-    why='its law is right; in one run the guesser does not try that seed',
-  ),
+  Break('noise from the public seed', public, FOUND, NOT, why='its law is '
+        'right; in one run the guesser does not try that seed'),
   Break('the same noise in every round', same_round, FOUND, LAW),
   Break('noise drawn every other round', every_other, FOUND, LAW),
   Break('noise equal over blocks of 8 numbers', blocks, FOUND, LAW),
   Break('noise repeated over arrays', same_leaves, FOUND, LAW, DENSE),
   Break('one array without noise', bare_leaf, FOUND, LAW, DENSE),
   Break('streams of rounds that overlap', shifted, LAW, LAW),
-  Break(
-    "noise repeated over clients' shares, secure aggregation", same_share,
-    LAW, LAW, MASKED,
-  ),
-  Break(
-    "noise repeated over clients' shares, local", same_share, NOT, NONE,
-    {'trust': 'local'}, 'one client is played, whose noise is right',
-  ),
+  Break("noise repeated over clients' shares, secure aggregation", same_share,
+        LAW, LAW, MASKED),
+  Break("noise repeated over clients' shares, local", same_share, NOT, NONE,
+        {'trust': 'local'}, 'one client is played, whose noise is right'),
   Break('banded noise with a wrong weight', weight, LAW, NONE, BANDED),
   Break('banded noise reused in each epoch', same_epoch, FOUND, NONE, BANDED),
-  Break(
-    'a denominator that follows the cohort', denominator, LAW, LAW, POISSON
-  ),
-  Break(
-    'uniform noise of the right variance', uniform, NOT, NOT,
-    why='its covariance is right, and sums of it are nearly Gaussian',
-  ),
+  Break('a denominator that follows the cohort', denominator, LAW, LAW, POISSON),
+  Break('uniform noise of the right variance', uniform, NOT, NOT, why='its '
+        'covariance is right, and sums of it are nearly Gaussian'),
 )  # fmt: skip
 
 

@@ -88,10 +88,8 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
     both = np.concatenate([view, np.asarray(fft.dct(view, norm='ortho'))], 1)
     yield kind, _of_squares((both**2).sum(0), len(view))
     if 1 < view.shape[1] <= _MOST_PAIRED and len(view) > 1:
-      above, norms = (
-        np.triu_indices(view.shape[1], 1),
-        np.sqrt((view**2).sum(0)),
-      )
+      norms = np.sqrt((view**2).sum(0))
+      above = np.triu_indices(view.shape[1], 1)
       pairs = (view.T @ view)[above], np.outer(norms, norms)[above]
       yield f'pairs of {kind}', _of_products(*pairs, len(view))
   if rounds > 1:  # a round and the next, moved on by numbers
