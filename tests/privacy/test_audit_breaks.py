@@ -22,8 +22,9 @@ CYCLIC = breaks.BANDED | {'sampling': 'cyclic', 'cohort': 30}
 HONEST = [
   breaks.Break(f'nothing in {name}', lambda patch: None, NOT, one_run, fields)
   for name, fields, one_run in (
-    ('safl', {}, NOT), ('masked', breaks.MASKED, NOT), ('poisson', EPSILON, NOT),
-    ('banded', breaks.BANDED, NONE), ('cyclic', CYCLIC, NONE),
+    ('safl', {}, NOT), ('masked', breaks.MASKED, NOT),
+    ('poisson', EPSILON, NOT), ('banded', breaks.BANDED, NONE),
+    ('cyclic', CYCLIC, NONE),
   )
 ]  # fmt: skip
 each = pytest.mark.parametrize('case', [*HONEST, *BREAKS], ids=lambda x: x.name)

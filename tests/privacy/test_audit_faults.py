@@ -16,14 +16,12 @@ D = 32
 TABLE = sketches.block_cyclic(8)
 HASHES = sketches.count_sketch(2, 8)
 CASES = {
-  'dp_fedavg': ({}, {}),
-  'dp_normfedavg': ({}, {}),
+  'dp_fedavg': ({}, {}), 'dp_normfedavg': ({}, {}),
   'per_leaf': ({'per_leaf': True}, {}),
   'iterative_sketching': ({}, {'sketch': TABLE}),
   'before_sketch': ({'before_sketch': True}, {'sketch': TABLE}),
-  'safl': ({}, {'sketch': TABLE}),
-  'fedsketch_privix': ({}, {'sketch': HASHES}),
-}
+  'safl': ({}, {'sketch': TABLE}), 'fedsketch_privix': ({}, {'sketch': HASHES}),
+}  # fmt: skip
 NAMES = {'per_leaf': 'dp_fedavg', 'before_sketch': 'iterative_sketching'}
 
 

@@ -111,8 +111,7 @@ def test_the_population_grows_and_its_statement_with_it():
   assert exp.partition.client(60 + 63).tolist() == (
     exp.partition.client(3).tolist()
   )
-  whole = np.arange(exp.partition.samples)
-  held = np.unique(exp.partition.take(whole))
+  held = np.unique(exp.partition.take(np.arange(exp.partition.samples)))
   assert len(held) == exp.partition.offsets[60]
   given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
   options = {'fetch': exp.fetch, 'data': exp.data}

@@ -199,7 +199,8 @@ BREAKS = (
         {'trust': 'local'}, 'one client is played, whose noise is right'),
   Break('banded noise with a wrong weight', weight, LAW, NONE, BANDED),
   Break('banded noise reused in each epoch', same_epoch, FOUND, NONE, BANDED),
-  Break('a denominator that follows the cohort', denominator, LAW, LAW, POISSON),
+  Break('a denominator that follows the cohort', denominator, LAW, LAW,
+        POISSON),
   Break('uniform noise of the right variance', uniform, NOT, NOT, why='its '
         'covariance is right, and sums of it are nearly Gaussian'),
 )  # fmt: skip

@@ -143,8 +143,9 @@ def audit(
     found.append([score(sent[1:]) for score in attacks.values()])
   scores = np.concatenate(found, 1)[:, : 2 * samples].reshape(-1, 2, samples)
   return audit_lib.assess(
-    dict(zip(attacks, scores, strict=True)), claimed, deltas=deltas,
-    significance=significance, accountant=accountant, law=law,
+    {name: (*pair,) for name, pair in zip(attacks, scores, strict=True)},
+    claimed, deltas=deltas, significance=significance, accountant=accountant,
+    law=law,
   )  # fmt: skip
 
 
@@ -174,8 +175,9 @@ def _broadcasts(game: Game, key, kind) -> jax.Array:
   """Returns what the real rounds of a run broadcast: f32[rounds, numbers]."""
   coins, secret = jax.random.split(key)
   cohorts, mechanism = _cohorts(game, coins, kind), game.mechanism
-  z = jnp.where(kind == _ALONE, 0.0, game.hp.noise_multiplier)
-  hp = game.hp._replace(noise_multiplier=z)
+  hp: Any = game.hp
+  z = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
+  hp = hp._replace(noise_multiplier=z)
   scale = LENGTH * jnp.asarray(hp.clip_norm) / jnp.minimum(hp.client_lr, 1)
 
   def fetch(x, batch):
