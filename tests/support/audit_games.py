@@ -34,7 +34,7 @@ def game_of(make, claimed, noise=1.0, d=8, canary=None):
 def algorithm(name, claimed, release_fields=None, **options):
   expected = claimed.sampling_probability * claimed.population
   return algorithms.make(
-    name, canaries.inner_product, local_steps=None if name == 'fetchsgd' else 2,
+    name, canaries.inner_product, local_steps=2,
     privacy=Release(expected, **(release_fields or {})), **options,
   )  # fmt: skip
 
