@@ -3,6 +3,7 @@
   fl-sketch bench round [--peers=DIR] [--workload=lenet]
   fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
   fl-sketch bench scale [--quick] [--axes=clients,...]
+  fl-sketch bench noise
 
 `round` prints seconds a round of the training loop with FedAvg and with
 sketches; with --peers also of the hand-written loops in that folder
@@ -26,6 +27,7 @@ from fl_sketch.training import devices
 import tqdm
 
 from . import contestants, report, round as rounds, scale, sketch, workloads
+from .noise import ratios
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer(
@@ -74,11 +76,13 @@ def main(argv):
     case ['round']:
       devices.start()
       _compare_rounds()
+    case ['noise']:
+      print(ratios(10**6, _REPEATS.value or 15))
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      sys.exit(f'Name a benchmark, round, sketch or scale; got {names}.')
+      sys.exit(f'Name a benchmark, round, sketch, scale or noise; got {names}.')
 
 
 def _compare_rounds():

@@ -127,7 +127,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
   """The message for an unknown name: the nearest, and of many names five."""
   known = tuple(known)
   names = fields.listed(name, known, most=180).strip('()').replace("'", '')
-  return (
-    f'No {kind} {fields.shown(name)}.{fields.did_you_mean(name, known)} There '
-    f'are: {names}.'
-  )
+  hint = fields.did_you_mean(name, known)
+  return f'No {kind} {fields.shown(name)}.{hint} There are: {names}.'

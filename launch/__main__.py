@@ -46,9 +46,8 @@ def main() -> None:
   else:
     del sys.argv[1]
     try:
-      runpy.run_module(
-        f'{__package__}.{name}', run_name='__main__', alter_sys=True
-      )
+      module = f'{__package__}.{name}'
+      runpy.run_module(module, run_name='__main__', alter_sys=True)
     except extras.MissingExtraError as e:
       sys.exit(f'{e}')
 

@@ -64,8 +64,7 @@ def main(argv):
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
   with errors.refused():
-    fields = configs.fields() | {'sweep': None}
-    c = config.Config.from_mapping(fields)
+    c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     guarantee = experiment.account(c, _DATA_DIR.value)
   epsilons = privacy_report.curve(guarantee, c.rounds)
   signal = privacy_report.signal(c, guarantee)

@@ -24,9 +24,7 @@ workspace = neighbour('papers.common.workspace')
 
 _COMPARISON = configs.load('mnist_comparison')
 _WORKDIR, _DATA_DIR = define_folders('runs/comparison')
-_NAMES = flags.DEFINE_list(
-  'names', list(_COMPARISON.methods(32)), 'The methods.'
-)
+_NAMES = flags.DEFINE_list('names', list(_COMPARISON.methods(32)), 'Methods.')
 _PARTITIONS = flags.DEFINE_list(
   'partitions', list(_COMPARISON.PARTITIONS), 'The partitions of the data.'
 )

@@ -60,17 +60,14 @@ class _CallParser(flags.ArgumentParser):
     return config_dict.ConfigDict(options)
 
 
-for _type, _parser in {
-  bool: flags.BooleanParser,
-  float: flags.FloatParser,
-  int: flags.IntegerParser,
-  str: flags.ArgumentParser,
-}.items():
-  _made = _or_none(_type.__name__, _parser)
-  config_flags.register_flag_parser_for_type(_type, _made)
-config_flags.register_flag_parser_for_type(
-  config_dict.ConfigDict, _CallParser()
-)
+_PARSERS = {
+  bool: flags.BooleanParser, float: flags.FloatParser,
+  int: flags.IntegerParser, str: flags.ArgumentParser,
+}  # fmt: skip
+_register = config_flags.register_flag_parser_for_type
+for _type, _parser in _PARSERS.items():
+  _register(_type, _or_none(_type.__name__, _parser))
+_register(config_dict.ConfigDict, _CallParser())
 
 
 class _Parser(flags.ArgumentParser):

@@ -17,9 +17,7 @@ from absl import app, flags
 
 from . import begin, errors, parse_flags
 
-_TO = flags.DEFINE_string(
-  'to', None, 'Folder of the store to write.', required=True
-)
+_TO = flags.DEFINE_string('to', None, 'Folder of the store.', required=True)
 _COLUMNS = {
   'client': 'clients', 'split': 'splits', 'inputs': 'inputs', 'label': 'labels',
   'text': 'texts',

@@ -16,9 +16,7 @@ from . import begin, define_folders, errors, parse_flags
 
 _, _DATA_DIR = define_folders()
 _FORGET = flags.DEFINE_boolean('forget_secret', False, 'Delete the secret.')
-_UNFINISHED = flags.DEFINE_boolean(
-  'unfinished', False, 'Delete also that of a run that has not ended.'
-)
+_UNFINISHED = flags.DEFINE_bool('unfinished', False, 'Also before its end.')
 
 
 def main(argv):

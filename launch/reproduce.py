@@ -30,9 +30,7 @@ verdicts = neighbour('papers.common.verdicts')
 _LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
 _DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')
 _WORKDIR, _DATA_DIR = define_folders('runs/reproductions')
-_STRICT = flags.DEFINE_bool(
-  'strict', False, 'End with status 1 where a claim does not hold.'
-)
+_STRICT = flags.DEFINE_bool('strict', False, 'Status 1 where a claim fails.')
 
 
 def main(argv):

@@ -40,9 +40,7 @@ _EXTEND = flags.DEFINE_boolean(
 _INIT_FROM = flags.DEFINE_string(
   'init_from', None, 'Folder of a run, or its best/, whose parameters start.'
 )
-_PLAN = flags.DEFINE_boolean(
-  'plan', False, 'Print memory, bytes and time of the run, then exit.'
-)
+_PLAN = flags.DEFINE_bool('plan', False, 'Print memory, bytes and time; exit.')
 _ADVISE = flags.DEFINE_integer(
   'advise', None, 'Compare compressors for so many uplink bytes, then exit.', 4
 )
@@ -108,13 +106,10 @@ def _advise(folder: str):
   """Prints and draws what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
-  up, down = _ADVISE.value, _ADVISE_DOWN.value
+  up, down, data = _ADVISE.value, _ADVISE_DOWN.value, _DATA_DIR.value
   with errors.refused():
-    fields = configs.fields()
-    c = config_lib.Config.from_mapping(fields | {'sweep': None})
-    choices = planning.advise_compression(
-      c, up, _DATA_DIR.value, downlink_bytes=down
-    )
+    c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
+    choices = planning.advise_compression(c, up, data, downlink_bytes=down)
     print(planning.choices_table(choices))
     print(f'Flags of the first row:\n{planning.choice_flags(choices[0], c)}')
     print('Picture:', planning.draw_choices(choices, folder))

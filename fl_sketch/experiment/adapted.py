@@ -31,9 +31,8 @@ def problem(c: Config, whole: Problem) -> Problem:
     return on_merged
 
   def of_adapters(part, adapt):
-    return OfFrozen(
-      lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
-    )
+    of = lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
+    return OfFrozen(of)
 
   apply_fn = whole.apply_fn
   return whole._replace(

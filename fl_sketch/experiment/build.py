@@ -27,6 +27,7 @@ _OF_PROBLEM = (
   'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
   'merge', 'model', 'tokenizer', 'test_of_clients',
 )  # fmt: skip
+_OURS = __name__.partition('.')[0] + '.'
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -108,14 +109,10 @@ def build(
     )
   partition = problem.partition
   if partition is None:
-    samples = len(next(iter(problem.data.values())))
-    partition = partitions.partition(
-      c.partition,
-      samples if problem.labels is None else problem.labels,
-      c.population,
-      c.seed,
-      **c.given(['samples_per_client', *PARTITION_OPTIONS]),
-    )
+    samples, labels = len(next(iter(problem.data.values()))), problem.labels
+    whose = samples if labels is None else labels, c.population, c.seed
+    options = c.given(['samples_per_client', *PARTITION_OPTIONS])
+    partition = partitions.partition(c.partition, *whose, **options)
   elif c.partition != 'iid':
     raise c.refusal(
       '{partition}: the data say which samples each client holds; remove '
@@ -201,9 +198,8 @@ def _check_data(problem, partition: partitions.Partition):
   """Refuses samples that are not there or not finite, and an empty model."""
   data, test = problem.data, problem.test
   samples = len(next(iter(data.values())))
-  places = partition.indices
-  if places is None:
-    places = np.array([0, partition.samples - 1])
+  ends = np.array([0, partition.samples - 1])
+  places = ends if partition.indices is None else partition.indices
   # Devices would replace them by the last sample.
   if places.size and not (0 <= places.min() and places.max() < samples):
     raise ValueError(
@@ -234,7 +230,7 @@ def account(
   """Computes the DP guarantee of a config without training.
 
   Data are read only for example-level privacy, which depends on the sizes of
-  clients.
+  clients, and for algorithms of one's own, whose rounds are checked.
 
   Raises:
     ConfigError: no privacy is claimed, or nothing can be guaranteed.
@@ -243,7 +239,8 @@ def account(
     raise ValueError(
       'The config claims no privacy; set epsilon or noise_multiplier.'
     )
-  if c.privacy_unit == 'sample':
+  own = not algorithms.entry(c.algorithm).factory.__module__.startswith(_OURS)
+  if own or c.privacy_unit == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:
     no_loss: Any = None  # nothing is trained

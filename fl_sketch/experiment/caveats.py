@@ -17,9 +17,7 @@ _KNOWN = (
   'Which clients take part is not hidden: each of them is supposed to do so in '
   'every round.'
 )
-_FAULTS = (
-  'Whether a client is silent or late is supposed not to depend on data.'
-)
+_LATE = 'Whether a client is silent or late is supposed not to depend on data.'
 _PRETRAINED = (
   'Training starts from the parameters of a file; what they were fitted to is '
   'not protected.'
@@ -61,7 +59,7 @@ def of(
   not_absent = zero_out and mechanism.unit == 'client' and sends_without_data
   statistics = metrics, published.sentences(c, **published_of)
   conditions = {
-    _FAULTS: availability.in_force(c),
+    _LATE: availability.in_force(c),
     _PRETRAINED: c.pretrained is not None,
     _NOT_ABSENT: not_absent,
     _BY_LABEL.format(c.partition): c.partition in partitions.BY_LABEL,

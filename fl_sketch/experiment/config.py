@@ -91,5 +91,4 @@ def _check_names(fields: Iterable[Any]):
   for name in fields:
     if name not in names:
       hint = f.did_you_mean(name, names)
-      text = f'Unknown config field {f.shown(name)}.{hint}'
-      raise ConfigError(text)
+      raise ConfigError(f'Unknown config field {f.shown(name)}.{hint}')

@@ -22,8 +22,9 @@ def check(exp: Any) -> noninterference.Proof | None:
   init = lambda params: rounds.init(exp.make(exp.hyper), params, c.population)
   state = jax.eval_shape(init, exp.params)
   cohort = exp.sample(0, 0)._replace(outcome=None)
-  keys = jax.random.key(0), generators.known_roots(c.noise_seed).noise_key
-  args = exp.hyper, state, cohort, keys[0], exp.data, keys[1]
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  secret = jax.eval_shape(lambda: generators.known_roots(c.noise_seed)[0])
+  args = exp.hyper, state, cohort, key, exp.data, secret
   return check_program(exp, fn, *args)
 
 

@@ -77,9 +77,3 @@ def sections(cls: type) -> _Sections:
         above = []
       is_first = not line
   return [section for section in found if section[1]]
-
-
-def factories(c: Config) -> list[Any]:
-  """Return the registered factories that a config names."""
-  parts = registries.named(c).values()
-  return [known.entry(name).factory for known, name, _ in parts]

@@ -99,8 +99,7 @@ def algorithm_options(c: Config) -> dict[str, Any]:
   options |= {field: _made(field, given) for field, given in own.items()}
   options |= c.given(['hash_rounds', 'local_optimizer', 'client_clip'])
   if c.lora is not None and 'lora_scale' in algorithms.options(c.algorithm):
-    alpha = c.lora.get('alpha')
-    options['lora_scale'] = lora.scale_of(c.lora['rank'], alpha)
+    options['lora_scale'] = lora.scale_of(c.lora['rank'], c.lora.get('alpha'))
   if c.robust is not None and c.groups is not None:
     options['robust'] = robust.Rule(c.robust, c.groups)
   if (release := privacy_plan.release_of(c)) is not None:
@@ -140,9 +139,8 @@ def _made(field, options):
 
 def clients_per_step(c: Config) -> int | None:
   """How many clients the loop over clients trains at once; see `run_round`."""
-  default = client_loop.default_clients_per_step(
-    convolutions=models.REGISTRY.entry(c.model).convolutional
-  )
+  convolutions = models.REGISTRY.entry(c.model).convolutional
+  default = client_loop.default_clients_per_step(convolutions=convolutions)
   if default is not None and c.local_work == 'gram':
     default = gram.LANES_PER_STEP
   return c.clients_per_step or default
@@ -177,14 +175,9 @@ def guarantee_of(
   algorithm = make(hyper)
   keeps_state = comms.has_client_state(state_shapes(algorithm, params))
   moves = keeps_state or algorithm.correction is not None or c.weight_decay > 0
-  return privacy_plan.guarantee(
-    c,
-    algorithm.releases,
-    partition,
-    keeps_state=keeps_state,
-    sends_without_data=moves,
-    test_of_clients=test_of_clients,
-  )
+  behaviour = {'keeps_state': keeps_state, 'sends_without_data': moves}
+  behaviour |= {'test_of_clients': test_of_clients}
+  return privacy_plan.guarantee(c, algorithm.releases, partition, **behaviour)
 
 
 def check_grid(c: Config, hyper: algorithms.Hyper, params: Any):

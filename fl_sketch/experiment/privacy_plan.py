@@ -25,10 +25,8 @@ from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
 from fl_sketch.utils import display
 import numpy as np
 
-_NATURAL = {
-  'secure_aggregation': types.Adjacency.ZERO_OUT,
-  'local': types.Adjacency.REPLACE_ONE,
-}
+_ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
+_NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
 # Fields that a `Release` takes as they are.
 _OF_RELEASE = (
   'bound', 'trust', 'before_sketch', 'min_honest', 'neighbours', 'quantile',
@@ -136,8 +134,15 @@ def guarantee(
     z = c.noise_multiplier / sensitivity
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   epsilon = _epsilon(mechanism, **options)
-  simulated = c.simulated_cohort is not None
-  scale = c.cohort / c.simulated_cohort if simulated else 1.0
+  simulated, scale, said = c.simulated_cohort is not None, 1.0, ()
+  if simulated:
+    large, scale = at_scale(c), c.cohort / c.simulated_cohort
+    said = (
+      f'Not private: a simulation of a cohort of {large.cohort} clients of '
+      f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
+      'noise of the large cohort; the guarantee is that of the large run.',
+    )
+  said += participation.caveats(c, over_rounds)
   _check_noise(c, z * sensitivity * scale)
   budget, price = metrics_budget(c), ''
   if budget is not None:
@@ -149,9 +154,7 @@ def guarantee(
     mechanism,
     trust,
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
-    caveats=_simulation(c)
-    + participation.caveats(c, over_rounds)
-    + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
+    caveats=said + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
     units=units,
@@ -180,18 +183,6 @@ def at_scale(c: Any) -> Any:
     return c
   sizes = {'cohort': cohort, 'population': c.population * cohort // c.cohort}
   return dataclasses.replace(c, **sizes, simulated_cohort=None)
-
-
-def _simulation(c) -> tuple[str, ...]:
-  """The caveat of a config that simulates a larger cohort."""
-  if c.simulated_cohort is None:
-    return ()
-  large = at_scale(c)
-  return (
-    f'Not private: a simulation of a cohort of {large.cohort} clients of '
-    f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
-    'noise of the large cohort; the guarantee is that of the large run.',
-  )
 
 
 def accounted(releases: float) -> int:
@@ -244,7 +235,7 @@ def _clients(c, releases) -> dict[str, Any]:
   if over_rounds is not None:  # an order that is known: no amplification
     spec['steps'] = over_rounds.releases(c.rounds)
     if c.sampling == 'cyclic':  # the order is made for all of them
-      natural = types.Adjacency.ZERO_OUT
+      natural = _ZERO_OUT
   elif c.trust in _NATURAL:  # the server sees participants: no amplification
     natural = _NATURAL[c.trust]
   elif c.sampling in cohorts.RANDOM_SIZE:
@@ -259,20 +250,19 @@ def _clients(c, releases) -> dict[str, Any]:
       sampling = types.Sampling.POISSON
   elif c.cohort < c.population:
     sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT
-    natural = types.Adjacency.REPLACE_ONE
+    natural = _REPLACE
     spec |= {'population': c.population, 'max_cohort': c.cohort}
-  return spec | {'sampling': sampling, 'adjacency': _adjacency(c, natural)}
+  adjacency = types.Adjacency(c.adjacency or natural)
+  return spec | {'sampling': sampling, 'adjacency': adjacency}
 
 
 def _samples(c, releases, partition) -> dict[str, Any]:
-  """The fields of the example-level mechanism of the worst client.
-
-  The sampling probability is that of the smallest client, and the probability
-  that a batch is cut off at least that of the largest. The number of samples of
-  a client sets its sampling probability and is public: hence zero-out.
-  """
+  """The fields of the example-level mechanism of the worst client."""
   from scipy import stats  # slow to import
 
+  # The sampling probability of the smallest client; a batch is cut off at least
+  # as often as that of the largest. The number of samples of a client sets that
+  # probability and is public: hence zero-out.
   sizes = np.asarray(partition.sizes)
   low, high = int(sizes.min()), int(sizes.max())
   _, most = batches.poisson_limits(partition, c.batch_size)
@@ -290,9 +280,5 @@ def _samples(c, releases, partition) -> dict[str, Any]:
     'sampling_probability': q,
     'population': low,
     'max_cohort': cut,
-    'adjacency': _adjacency(c, types.Adjacency.ZERO_OUT),
+    'adjacency': types.Adjacency(c.adjacency or _ZERO_OUT),
   }
-
-
-def _adjacency(c, natural) -> types.Adjacency:
-  return natural if c.adjacency is None else types.Adjacency(c.adjacency)

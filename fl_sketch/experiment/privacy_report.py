@@ -32,12 +32,9 @@ def signal(c: config.Config, guarantee: privacy_plan.PrivacyGuarantee) -> str:
   elif c.trust == 'secure_aggregation' and c.min_honest is not None:
     adding = c.cohort / c.min_honest
   assert c.clip_norm is not None  # the config is private
-  ratio = accounting.signal_to_noise(
-    guarantee.noise_multiplier,
-    c.clip_norm,
-    expected_cohort=c.cohort,
-    size=size or 1,
-  )
+  given = {'expected_cohort': c.cohort, 'size': size or 1}
+  z = guarantee.noise_multiplier
+  ratio = accounting.signal_to_noise(z, c.clip_norm, **given)
   where = f'{size} numbers'
   if size is None:
     where = 'one number; of d numbers of the model, that over the root of d'

@@ -87,13 +87,9 @@ def quadratics(
 
 def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
-  dataset = datasets.REGISTRY.make(
-    c.dataset,
-    data_dir=data_dir,
-    population=c.population,
-    seed=c.seed,
-    **(c.dataset_options or {}),
-  )
+  given = {'population': c.population, 'seed': c.seed, 'data_dir': data_dir}
+  options = c.dataset_options or {}
+  dataset = datasets.REGISTRY.make(c.dataset, **given, **options)
   if isinstance(dataset, Problem):
     check_unused(c)
     return dataset
@@ -152,7 +148,6 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
 
 
 def _scale(c: Config, dataset) -> dict[str, float]:
-  """Mean and deviation of pixels."""
   x = dataset.train.get('x')
   if not c.standardize or x is None or x.dtype != np.uint8:
     return {'mean': 0.0, 'std': 1.0}
@@ -161,7 +156,6 @@ def _scale(c: Config, dataset) -> dict[str, float]:
 
 
 def _losses(c, model, scale):
-  """Loss and metrics of the model."""
   loss_fn, metrics_fn = losses.make(model, c.loss, **scale)
   if c.loss == 'cross_entropy':
     smoothing = {'label_smoothing': c.label_smoothing}

@@ -33,8 +33,8 @@ class Item(NamedTuple):
 
   def says(self, c: Any) -> str:
     """What it says of clients in a run of a config."""
-    kinds = {None: self.every, 'all': self.every, 'private': self.private}
-    return kinds.get(c.public_metrics, self.hidden)
+    shown = self.private if c.public_metrics == 'private' else self.hidden
+    return self.every if c.shows_all else shown
 
 
 _OF_ALL, _NO = (EXACT, ABSENT, ABSENT), (NOTHING, NOTHING, NOTHING)
@@ -100,11 +100,6 @@ def is_left_out(c: Any, test_of_clients: bool, column: str) -> bool:
   return says(c, COLUMNS, column, test_of_clients=test_of_clients) == ABSENT
 
 
-def without_noise(c: Any, metric: str) -> bool:
-  """Whether a metric of a round may be a statistic of clients without noise."""
-  return says(c, COLUMNS, metric) == EXACT
-
-
 def sentences(
   c: Any, *, keeps_state: bool = False, test_of_clients: bool | None = None
 ) -> str:
@@ -140,11 +135,10 @@ def sentences(
 
 def _existing(c, items, keeps_state=False, test_of_clients=None) -> list[Item]:
   """Items whose conditions hold, or are not known of a config."""
-  theirs = bool(test_of_clients)
   held = {
     HELD: c.client_holdout > 0 or c.personal_steps is not None,
-    THEIRS: theirs,
-    CHOSEN: theirs and c.keep_best is not None,
+    THEIRS: bool(test_of_clients),
+    CHOSEN: bool(test_of_clients) and c.keep_best is not None,
     STATE: keeps_state,
     SEED: c.noise_seed is not None,
     SECRET: c.noise_seed is None,

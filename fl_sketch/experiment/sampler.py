@@ -59,16 +59,10 @@ def selection(
   if not availability.in_force(c):
     return ids, weight, None
   # By the public seed: accounts hold if all know them.
-  outcome = availability.outcomes(
-    c.seed,
-    number,
-    ids,
-    weight > 0,
-    cohort=c.cohort if c.over_sampling > 1 else None,
-    dropout=c.dropout,
-    deadline=c.deadline,
-    sigma=1.0 if c.response_sigma is None else c.response_sigma,
-  )
+  law = c.given(['dropout', 'deadline'])
+  law['cohort'] = c.cohort if c.over_sampling > 1 else None
+  law['sigma'] = 1.0 if c.response_sigma is None else c.response_sigma
+  outcome = availability.outcomes(c.seed, number, ids, weight > 0, **law)
   participated = outcome == availability.PARTICIPATED
   return ids, np.where(participated, weight, np.float32(0)), outcome
 
@@ -102,7 +96,7 @@ def _sampling_options(c: Config):
     return most | {'probability': c.sampling_probability}
   if c.sampling == 'random_allocation':
     return most | {'epoch_rounds': c.allocation_rounds}
-  return {'cohort': availability.selected(c.cohort, c.over_sampling)}
+  return {'cohort': c.selected}
 
 
 def note_small_clients(c: Config, partition: partitions.Partition):

@@ -23,17 +23,15 @@ def switched(
   >>> switched(fields, ['algorithm'])[1]
   ['sketch']
 
-  The fields that the command line has `given`, nested ones with a dot, are
-  never left out: one that does not fit is refused later; one that is 'none' is
-  unset. Returns the fields without those, and without a sweep over them; and
-  their names.
+  The fields `given` by the command line, nested ones with a dot, stay: one that
+  does not fit is refused later, one that is 'none' is unset. Returns the fields
+  without those, and without a sweep over them; and their names.
 
   Raises:
     ConfigError: there is no algorithm, sketch ... of that name, or a private
       config has public_metrics=none, which would publish all of them.
   """
-  clean = lambda x: not_none(x) if isinstance(x, Mapping) else x
-  fields = {k: clean(value) for k, value in fields.items()}
+  fields = {k: not_none(value) for k, value in fields.items()}
   _unset(fields, given)
   holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []

@@ -67,13 +67,14 @@ def sum_over_lanes(
   Memory is that of `clients_per_step` clients, not of all lanes; chunks of
   absent lanes are skipped as well.
   """
-  first = lambda lanes: jax.tree.map(lambda x: x[0], lanes)
-  size = comms.nbytes(jax.eval_shape(unchecked(fn), first(lanes))[0])
+
+  def term(decoded, weight):
+    add = lambda x: comms.weighted(x, weight)
+    return jax.tree.map(add, decoded), comms.total_weight(weight)
 
   def one(lane):
     _, decoded, weight, rest = fn(lane)
-    add = lambda x: comms.weighted(x, weight)
-    return (jax.tree.map(add, decoded), comms.total_weight(weight)), rest
+    return term(decoded, weight), rest
 
   def many(chunk):
     terms, rest = jax.vmap(one)(chunk)
@@ -91,7 +92,7 @@ def sum_over_lanes(
 
   def loop(lanes):
     count = jax.tree.leaves(lanes)[0].shape[0]
-    zeros = _zeros(jax.eval_shape(one, first(lanes))[0])
+    zeros = _zeros(shapes)
     if alone:
       return jax.lax.scan(step, zeros, lanes)
     if clients_per_step is None or clients_per_step >= count:
@@ -99,6 +100,10 @@ def sum_over_lanes(
     return _scan_chunks(step, zeros, lanes, clients_per_step)
 
   lanes = marks.by_client(lanes, None)
+  first = jax.tree.map(lambda x: x[0], lanes)
+  # Work is traced here once, and once in its loop: a trace takes long.
+  payload, *sent, _ = jax.eval_shape(unchecked(fn), first)
+  size, shapes = comms.nbytes(payload), jax.eval_shape(term, *sent)
   (total, weight), rest = unchecked(loop)(lanes)
   return comms.LaneSum(total, weight, size), marks.by_client(rest)
 

@@ -13,9 +13,8 @@ import jax
 class Best:
   """Writes best/ROUNDS of rounds done when a metric was better than before.
 
-  The logged rows alone say which evaluation is the best, and that before every
-  checkpoint stays: a run that goes on knows the best of the rounds done. The
-  folder has the rows up to that checkpoint. A metric of None keeps nothing.
+  The best before every checkpoint stays: a run that goes on knows it from the
+  rows up to there, which the folder has. A metric of None keeps nothing.
   """
 
   def __init__(

@@ -27,24 +27,18 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-  """Writes and reads the checkpoints of a folder, named by their rounds done.
-
-  On the number of devices over which the run is spread now the order of its
-  sums depends, and so the last bits of its results.
-  """
+  """Writes and reads the checkpoints of a folder, named by rounds done."""
 
   def __init__(self, folder: pathlib.Path, keep: int, devices: int):
     self._folder, self._rows = folder, folder / 'client_rows'
-    self._devices = devices
-    self._manager = ocp.CheckpointManager(
-      folder.absolute(),
-      options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep,
-        # The next round donates the buffers that would still be read.
-        enable_async_checkpointing=False,
-        cleanup_tmp_directories=True,
-      ),
+    self._devices = devices  # of the run now: they decide the order of sums
+    options = ocp.CheckpointManagerOptions(
+      max_to_keep=keep,
+      # The next round donates the buffers that would still be read.
+      enable_async_checkpointing=False,
+      cleanup_tmp_directories=True,
     )
+    self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
   def save(
     self,

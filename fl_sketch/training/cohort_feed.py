@@ -7,7 +7,7 @@ lane is the slot of a client on a shard.
 from concurrent import futures
 
 from fl_sketch import experiment, rounds
-from fl_sketch.data import availability, cohorts as cohorts_lib
+from fl_sketch.data import cohorts as cohorts_lib
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import placement
@@ -74,23 +74,16 @@ class CohortFeed:
     return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
-def leaves_lanes_empty(c: config_lib.Config) -> bool:
-  """Whether lanes other than padding may hold no client in a round."""
-  some = c.sampling != 'fixed_size' or availability.in_force(c)
-  return some or jax.process_count() > 1
-
-
 def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
   """Computes the lanes of a process, too few with probability below 1e-9.
 
   shards: number of devices of all processes.
   """
-  selected = availability.selected(c.cohort, c.over_sampling)
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling in cohorts_lib.RANDOM_SIZE:
     trials, chance = most, c.sampling_probability
   else:  # without replacement, counts vary less than binomial ones
-    trials, chance = selected, most / c.population
+    trials, chance = c.selected, most / c.population
   lanes = cohorts_lib.default_max_cohort(trials, chance, _TAIL)
   return _multiple(min(lanes, most), shards // processes)
 

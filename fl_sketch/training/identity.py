@@ -14,7 +14,7 @@ from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.data import store_digests
-from fl_sketch.experiment import listing
+from fl_sketch.experiment.fields import registries
 from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
@@ -126,8 +126,9 @@ def _round(exp, mesh) -> str:
 
 def _plugins(c: Any) -> Record:
   """The digest of the files of parts that are not of fl_sketch or optax."""
-  own, texts = digests.ROOT, []
-  for file in sorted({*map(registry.source_of, listing.factories(c))}):
+  own, texts, parts = digests.ROOT, [], registries.named(c).values()
+  factories = (known.entry(name).factory for known, name, _ in parts)
+  for file in sorted({*map(registry.source_of, factories)}):
     path = pathlib.Path(file)
     if path.is_file() and not {own, _OPTAX} & {*path.parents}:
       texts.append(path.read_text())

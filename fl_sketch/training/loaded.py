@@ -13,14 +13,12 @@ from fl_sketch.reporting import metrics
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import (
-  checkpoints,
   identity,
   initial,
   language,
   log,
   same_run,
   saved_params,
-  workdir,
 )
 from fl_sketch.utils import display, extras, old_fields
 import jax
@@ -58,9 +56,9 @@ def load(
   folder = pathlib.Path(folder)
   path = folder / 'config.json'
   if (fields := same_run.read(path, 'a config')) is None:
-    raise workdir.WorkdirError(f'{folder} holds no run: there is no {path}.')
+    raise same_run.WorkdirError(f'{folder} holds no run: there is no {path}.')
   if (folder / 'points.jsonl').exists():
-    raise workdir.WorkdirError(
+    raise same_run.WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
   fields = old_fields.current(fields, stored=True)
@@ -72,13 +70,13 @@ def load(
   kept = saved_params.rounds_of(folder, saved_params.BEST)
   if best:
     if not kept:
-      raise checkpoints.CheckpointError(
+      raise saved_params.CheckpointError(
         f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
       )
     round = kept[-1]
   there = saved_params.rounds_of(folder, *saved_params.LAST, saved_params.BEST)
   if round is not None and round not in there:
-    raise checkpoints.CheckpointError(
+    raise saved_params.CheckpointError(
       f'{folder} holds no parameters of {round=}. Set one of {there}.'
     )
   return Run(folder, config, round, problem, data_dir)
@@ -154,10 +152,10 @@ class Run:
     found = identity.of(exp)
     try:
       same_run.check_problem(self.folder, found, private=False)
-    except workdir.WorkdirError as e:
+    except same_run.WorkdirError as e:
       if own is not None:
         raise
-      raise workdir.WorkdirError(
+      raise same_run.WorkdirError(
         f'{e} If the run has your own model and data, pass them: '
         'fl_sketch.load(folder, problem=problem).'
       ) from e
@@ -241,7 +239,7 @@ class Run:
       _, params = saved_params.newest(self.folder, [self.round], like)
     shapes = lambda params: jax.tree.map(np.shape, params)
     if shapes(params) != shapes(like):
-      raise workdir.WorkdirError(
+      raise same_run.WorkdirError(
         f'{self.folder} has parameters of another model than the experiment.'
       )
     return params

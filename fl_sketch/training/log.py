@@ -1,6 +1,6 @@
 """Makes the records of rounds: metrics, communication cost and epsilon."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import experiment
@@ -34,9 +34,7 @@ class RunLog:
     self.ledger = empty_ledger(exp) if ledger is None else ledger
     self._epsilons = epsilons_by_round(exp)
 
-  def record(
-    self, number: int, cohort: Any, metrics: Mapping[str, Any]
-  ) -> Record:
+  def record(self, number: int, cohort: Any, metrics: Record) -> Record:
     """Makes the record of a round, and charges its bytes to the ledger.
 
     `cohort` is in host memory, `metrics` an element of `on_host`.

@@ -35,22 +35,15 @@ _FAR = 10  # times the first loss: the noise of training stays below it
 
 @display.shown('finished')
 class Result(NamedTuple):
-  """Outcome of a run.
+  """Outcome of a run."""
 
-  Attributes:
-    state: of the server and the clients after the last round.
-    row: the last row of metrics.
-    finished: False if a signal stopped the run, which can then be resumed.
-    left_out: by metric, as 'rejected_clients', how many clients all rounds have
-      left out, and in how many rounds.
-    metrics: the logged rows, as of `loaded.Run`.
-  """
-
-  state: rounds.FedState
-  row: dict[str, Any]
-  finished: bool
+  state: rounds.FedState  # of server and clients after the last round
+  row: dict[str, Any]  # the last row of metrics
+  finished: bool  # False if a signal stopped the run, which can be resumed
+  # By metric, as 'rejected_clients', how many clients all rounds have left out,
+  # and in how many rounds.
   left_out: dict[str, list[int]]
-  metrics: Any = None
+  metrics: Any = None  # the logged rows, as of `loaded.Run`
 
 
 def train(
@@ -275,26 +268,23 @@ class _Loop:
       try:
         record = self.log.record(first + i, cohort, by_round[i])
       except log_lib.DivergedError as e:
-        raise log_lib.DivergedError(f'{e}; {self._remedy()}') from None
+        where = 'there is no checkpoint yet'
+        if (good := self.store.newest) is not None:
+          folder = self.files.folder / 'checkpoints'
+          where = f'the last good checkpoint is {folder}/{good}'
+        raise log_lib.DivergedError(
+          f'{e}; {where}. Try a smaller server_lr or client_lr, or a larger '
+          'sketch.'
+        ) from None
       if evaluate and i == len(cohorts) - 1:
         record |= self.evaluate(self.runner.state.params)
-      self._write(record)
+      c, done = self.exp.config, first + i + 1
+      record['seconds'] = round(time.monotonic() - self.begun, 3)
+      self.row = record
+      logged = done % c.log_every == 0 or done == c.rounds
+      if logged or 'test_loss' in record:
+        self.files.write(record)
+        if self.on_row is not None and jax.process_index() == 0:
+          self.on_row(dict(record))
+      self.bar.advance(record)
       self.best.consider(record, self.runner.state.params)
-
-  def _write(self, row):
-    done = row['round'] + 1
-    row['seconds'] = round(time.monotonic() - self.begun, 3)
-    self.row = row
-    logged = done % self.exp.config.log_every == 0
-    if logged or 'test_loss' in row or done == self.exp.config.rounds:
-      self.files.write(row)
-      if self.on_row is not None and jax.process_index() == 0:
-        self.on_row(dict(row))
-    self.bar.advance(row)
-
-  def _remedy(self):
-    where = 'there is no checkpoint yet'
-    if (good := self.store.newest) is not None:
-      folder = self.files.folder / 'checkpoints'
-      where = f'the last good checkpoint is {folder}/{good}'
-    return f'{where}. Try a smaller server_lr or client_lr, or a larger sketch.'

@@ -31,14 +31,12 @@ def of_run(
 ) -> generators.Roots:
   """Reads or draws the secret of a private run, or of a point of a sweep.
 
-  The same noise under two updates would cancel in their difference, and leave
-  it unprotected. So the secret depends on what decides an update: on every
-  field of the config that a resumed run must not change, defaults included,
-  and on the record of the problem (`identity.of`); flags of XLA, which decide
-  the rounding too, are not seen. `same_run.check_run` refuses a run in which
-  one of them differs. Were it not to, as where problem.json was replaced, that
-  run would have noise of its own: one more release, which composes. Config and
-  problem are of the run or the point, `folder` and `resumed` as of `keep`.
+  The same noise under two updates would cancel in their difference. So the
+  secret depends on what decides an update: on every field of the config that a
+  resumed run must not change, and on the record of the problem (`identity.of`);
+  flags of XLA, which decide the rounding too, are not seen. Where a run of
+  another one is not refused, as with another problem.json, it has noise of its
+  own: one more release, which composes. `folder`, `resumed`: as of `keep`.
   """
   if c.noise_seed is not None:
     return reproducible(c.noise_seed, c.seed)
@@ -56,7 +54,8 @@ def reproducible(noise_seed: int, seed: int = 0) -> generators.Roots:
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
   """
-  digest = _digest(b'', f'noise seed {noise_seed} of seed {seed}')
+  text = f'noise seed {noise_seed} of seed {seed}'
+  digest = hashlib.sha256(text.encode()).digest()
   return generators.reproducible_roots(digest)
 
 
@@ -79,7 +78,7 @@ def keep(
   if jax.process_index() == 0:  # it reads for all of them
     try:
       entropy = _read(path) if path.exists() or resumed else _draw(path)
-      digest = _digest(entropy, owner)
+      digest = hashlib.sha256(entropy + owner.encode()).digest()
     except SecretError as e:
       error = e
     except OSError as e:
@@ -125,10 +124,6 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
       file.write(bytes(_BYTES))
       os.fsync(file.fileno())
       file.truncate(0)
-
-
-def _digest(entropy: bytes, owner: str) -> bytes:
-  return hashlib.sha256(entropy + owner.encode()).digest()
 
 
 def _draw(path) -> bytes:

@@ -83,9 +83,3 @@ def starts(population: int, processes: int) -> list[int]:
   [0, 3, 6, 10]
   """
   return [population * i // processes for i in range(processes + 1)]
-
-
-def local_clients(population: int) -> range:
-  """Returns the clients whose data and state this process holds."""
-  edges = starts(population, jax.process_count())[jax.process_index() :]
-  return range(*edges[:2])

@@ -3,13 +3,13 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
+from fl_sketch.data import availability
 from fl_sketch.experiment import interference
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
   client_metrics,
   client_state,
-  cohort_feed,
   log,
   memory as memory_lib,
   placement as placement_lib,
@@ -50,19 +50,19 @@ def program(
   Raises:
     PlacementError: the devices cannot hold what the config places on them.
   """
-  c = exp.config
-  one = abstract_state(exp, 1)
+  c, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)
   where = placement_lib.decide(exp, mesh, row)
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'
   population = c.population if on_device else 1
+  some_absent = c.sampling != 'fixed_size' or availability.in_force(c)
   fn = rounds.run_round(
     exp.make,
     mesh,
     fetch=exp.fetch if data_on_device else None,
     shard_server=where.server == 'sharded',
-    skip_absent=cohort_feed.leaves_lanes_empty(c),
+    skip_absent=some_absent or jax.process_count() > 1,
     rows_of='population' if on_device else 'cohort',
     **exp.round_options,
   )
@@ -180,9 +180,7 @@ def abstract_state(
 def _placed(mesh, one, server, clients, spec):
   """Abstract state of `clients`, sharded by `spec`, from the state of one."""
   sharding = NamedSharding(mesh, spec)
-  rows = lambda x: jax.ShapeDtypeStruct(
-    (clients, *x.shape[1:]), x.dtype, sharding=sharding
-  )
+  rows = lambda x: x.update(shape=(clients, *x.shape[1:]), sharding=sharding)
   state = comms.map_per_client(rows, _abstract(mesh, one, P()))
   if server == 'sharded':
     shardings = mesh_lib.shardings_over(mesh, state.server)

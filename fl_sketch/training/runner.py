@@ -19,8 +19,7 @@ import numpy as np
 class Runner:
   """Plays rounds and holds their state; `loop` logs and checkpoints them.
 
-  `folder` is for the file of client state, if the host holds that; `program` is
-  of the same experiment and mesh.
+  `folder` is for the file of client state, if the host holds that.
 
   Raises:
     SaveError: the disk is too small for the client state.
@@ -39,8 +38,9 @@ class Runner:
     if where.client_state == 'device':
       self.client_state = client_state.OnDevice(mesh)
     else:
-      clients = placement.local_clients(exp.config.population)
-      self.client_state = client_state.OnHost(mesh, self.state, clients, folder)
+      edges = placement.starts(exp.config.population, jax.process_count())
+      own = range(*edges[jax.process_index() :][:2])
+      self.client_state = client_state.OnHost(mesh, self.state, own, folder)
     data = exp.data if where.data == 'device' else None
     self._data, self.hyper = mesh_lib.place(mesh, (data, exp.hyper))
     self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))
@@ -60,14 +60,10 @@ class Runner:
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)
     self.state = self.client_state.attach(self.state, ids)
-    self.state, metrics = self._fn(*self.arguments(placed))
+    rest = placed, self._key, self._data, self._noise_key
+    self.state, metrics = self._fn(self.hyper, self.state, *rest)
     self.client_state.keep(self.state, ids)
     return cohorts, metrics
-
-  def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
-    """Returns the arguments of the program, for cohorts on the mesh."""
-    rest = self._key, self._data, self._noise_key
-    return self.hyper, self.state, placed, *rest
 
   def close(self):
     """Ends the prefetching of cohorts."""

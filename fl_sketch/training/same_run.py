@@ -99,16 +99,14 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
   return None
 
 
-def check_config(
-  folder: pathlib.Path, config: Any, may_change: Collection[str]
-):
+def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
   """Compares a config with the config.json of a folder, where there is one.
 
   Raises:
-    WorkdirError: fields other than those that `may_change` differ.
+    WorkdirError: fields other than `free` differ.
   """
   if (then := stored_config(folder, type(config))) is not None:
-    check(folder, 'config', then, files.as_json(config), may_change)
+    check(folder, 'config', then, files.as_json(config), free)
 
 
 def stored_config(

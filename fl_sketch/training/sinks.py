@@ -37,70 +37,59 @@ def opened(
       f'log_to={names} has an unknown sink. Set names of {NAMES}.'
     )
   with contextlib.ExitStack() as stack:
-    sinks = [_SINKS[name](pathlib.Path(folder), config) for name in names]
-    for sink in sinks:
-      stack.callback(sink.close)
+    sinks = [_SINKS[x](pathlib.Path(folder), config, stack) for x in names]
 
     def on_row(row: Mapping[str, Any]):
       # Epsilon without noise is 'inf'.
       numbers = {name: float(value) for name, value in row.items()}
-      for sink in sinks:
-        sink.add(row['round'], numbers)
+      for add in sinks:
+        add(row['round'], numbers)
 
     yield on_row if sinks else None
 
 
-class _TensorBoard:
+def _tensorboard(folder, config, stack):
   """Writes one scalar a metric into FOLDER/tensorboard."""
+  with extras.needed('tensorboard'):
+    import tensorboardX
+  writer: Any = None
 
-  def __init__(self, folder: pathlib.Path, config: config_lib.Config):
-    with extras.needed('tensorboard'):
-      import tensorboardX
-    self._writer = None
-    self._open = lambda first: tensorboardX.SummaryWriter(
-      logdir=str(folder / 'tensorboard'), purge_step=first
-    )
-
-  def add(self, number: int, numbers: dict[str, float]):
-    self._writer = writer = self._writer or self._open(number)
+  def add(number, numbers):
+    nonlocal writer
+    if writer is None:
+      path = str(folder / 'tensorboard')
+      writer = tensorboardX.SummaryWriter(path, purge_step=number)
+      stack.callback(writer.close)
     for name, value in numbers.items():
       writer.add_scalar(name, value, number)
     writer.flush()  # what a kill loses is not logged again after a checkpoint
 
-  def close(self):
-    if self._writer is not None:
-      self._writer.close()
+  return add
 
 
-class _WandB:
+def _wandb(folder, config, stack):
   """Writes an offline run below FOLDER/wandb, for `wandb sync`."""
+  # Read when the package and its service start.
+  os.environ.setdefault('WANDB_CACHE_DIR', str(folder / 'wandb'))
+  os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
+  with extras.needed('wandb'):
+    import wandb
+  quiet = wandb.Settings(
+    mode='offline', console='off', silent=True, disable_git=True
+  )
+  run: Any = None
 
-  def __init__(self, folder: pathlib.Path, config: config_lib.Config):
-    # Read when the package and its service start.
-    os.environ.setdefault('WANDB_CACHE_DIR', str(folder / 'wandb'))
-    os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
-    with extras.needed('wandb'):
-      import wandb
-    self._run = None
-    self._open = lambda: wandb.init(
-      project='fl_sketch',
-      name=folder.absolute().name,
-      group=folder.absolute().name,
-      dir=folder,
-      config=files.as_json(config),
-      settings=wandb.Settings(
-        mode='offline', console='off', silent=True, disable_git=True
-      ),
-    )
-
-  def add(self, number: int, numbers: dict[str, float]):
-    self._run = run = self._run or self._open()
+  def add(number, numbers):
+    nonlocal run
+    if run is None:
+      name = folder.absolute().name
+      about = {'name': name, 'group': name, 'config': files.as_json(config)}
+      run = wandb.init(project='fl_sketch', dir=folder, settings=quiet, **about)
+      stack.callback(run.finish)
     run.log(numbers, step=number)
 
-  def close(self):
-    if self._run is not None:
-      self._run.finish()
+  return add
 
 
-_SINKS = {'tensorboard': _TensorBoard, 'wandb': _WandB}
+_SINKS = {'tensorboard': _tensorboard, 'wandb': _wandb}
 NAMES = tuple(_SINKS)

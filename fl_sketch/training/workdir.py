@@ -156,8 +156,14 @@ class Workdir:
     last, all_done = rows[-1] if rows else {}, rounds_done == self._rounds
     if (self.finished and all_done) or not self._writes:
       return last
+    shown = self.problem
+    if self._has_secret:
+      if (secret := same_run.secret_of(self.folder)) is None:
+        what = f'{self.folder} has no secret/entropy'
+        raise WorkdirError(f'{what}; draw it first.')
+      shown = identity.keyed(shown, secret)
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', self._shown_problem())
+    files.replace(self.folder / 'problem.json', shown)
     files.replace(self.folder / 'config.json', self._fields)
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)
@@ -167,14 +173,6 @@ class Workdir:
     # Unbuffered: closing would write what a full disk has refused once more.
     self._file = open(self.metrics, 'ab', buffering=0)
     return last
-
-  def _shown_problem(self) -> identity.Record:
-    """The problem, under the secret of a private run, which has drawn it."""
-    if not self._has_secret:
-      return self.problem
-    if (secret := same_run.secret_of(self.folder)) is None:
-      raise WorkdirError(f'{self.folder} has no secret/entropy; draw it first.')
-    return identity.keyed(self.problem, secret)
 
   def write(self, row: dict[str, Any]):
     """Appends one row of metrics.

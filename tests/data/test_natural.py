@@ -11,17 +11,7 @@ from fl_sketch.data import sources
 from fl_sketch.data.natural import examples, importing, leaf, plays, tasks, tff
 from fl_sketch.data.natural.records import Records
 import natural_files
-from natural_files import (
-  CLIENTS,
-  LAYOUTS,
-  field,
-  inverted,
-  people,
-  varint,
-  write_fedjax,
-  write_sqlite,
-  write_tff,
-)
+from natural_files import CLIENTS, LAYOUTS, field, inverted, people, varint
 import numpy as np
 import pytest
 
@@ -85,11 +75,11 @@ def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
     for part in people(['d1', 'd2'])
   ]
   if layout == 'sqlite':
-    write_sqlite(tmp_path, *every, digits)
+    natural_files.write_sqlite(tmp_path, *every, digits)
   else:
     write, stem = {
-      'tff': (write_tff, 'fed_emnist'),
-      'fedjax': (write_fedjax, 'federated_emnist'),
+      'tff': (natural_files.write_tff, 'fed_emnist'),
+      'fedjax': (natural_files.write_fedjax, 'federated_emnist'),
     }[layout]
     write(tmp_path, *every, stem)
     write(tmp_path, *digits, f'{stem}_digitsonly')

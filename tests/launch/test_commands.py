@@ -125,10 +125,10 @@ def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
   Of a run that has not ended the statement is made again.
   """
   exp = experiment.build(PRIVATE)
+  noise_secret.keep(tmp_path, resumed=False)
   begun = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
   begun.begin(0)
   begun.close()
-  noise_secret.keep(tmp_path, resumed=False)
   printed = lambda *flags: runs.command('privacy', str(tmp_path), *flags)
   whole, where = exp.guarantee.statement.sentence(), f'{tmp_path} --forget_s'
   assert printed().stdout.startswith(f'{whole}\nWhoever reads')

@@ -120,7 +120,7 @@ def test_noises_have_their_standard_deviation_and_are_independent():
 
 
 @pytest.mark.covers('S0-Alg2 = Alg3')
-@pytest.mark.parametrize('huge', [1e3, 1e18, 3e38])
+@pytest.mark.parametrize('huge', [1e3, 1e18, 3e38, np.inf, np.nan])
 def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
   batches = first_step(make_batches())
   batches['x'][0, 2] = [huge, -huge, huge]
@@ -131,20 +131,10 @@ def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
     moved.append(jnp.append(*run(batches)[0].values()))
   away = np.linalg.norm(np.subtract(*moved))
   assert away <= LR * CLIP / 4 * (1 + 1e-5)
-  if huge < 1e19:  # beyond, the gradient is infinite and counts 0
+  if huge < 1e19:
     assert away >= LR * CLIP / 4 * (1 - 1e-5)
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf])
-def test_a_sample_that_is_not_finite_changes_nothing(bad):
-  batches = make_batches()
-  batches['mask'][1, 2] = False
-  target, _ = run(batches, noise=1.0)
-  batches['mask'][1, 2] = True
-  batches['x'][1, 2, 1] = bad
-  result, _ = run(batches, noise=1.0)
-  chex.assert_trees_all_equal(result, target)
-  assert np.all(np.isfinite(result['w']))
+  elif not np.isfinite(huge):  # it counts 0
+    assert away == 0
 
 
 @pytest.mark.parametrize('present', [0, 1, 5])

@@ -3,14 +3,8 @@
 import dataclasses
 import functools
 
-from accounting_reference import (
-  ALLOCATION,
-  FULL,
-  POISSON,
-  REPLACE,
-  epsilon,
-  poisson,
-)
+import accounting_reference as ref
+from accounting_reference import FULL, POISSON, REPLACE, epsilon, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   GaussianMechanism,
@@ -189,7 +183,7 @@ def parts(draw):
   spec = {'sampling': FULL if q == 1 else POISSON, 'sampling_probability': q}
   if adjacency is not accounting.Adjacency.REPLACE_ONE and draw(st.booleans()):
     length = min(200, round(1 / q))
-    spec = {'sampling': ALLOCATION, 'epoch_steps': length}
+    spec = {'sampling': ref.ALLOCATION, 'epoch_steps': length}
   return GaussianMechanism(z, steps, adjacency=adjacency, **spec)
 
 

@@ -3,16 +3,8 @@
 import itertools
 import math
 
-from accounting_reference import (
-  ADD,
-  FIXED,
-  REPLACE,
-  TRUNCATED,
-  ZERO,
-  delta_of,
-  epsilon,
-  poisson,
-)
+import accounting_reference as ref
+from accounting_reference import ADD, REPLACE, delta_of, epsilon, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import GaussianMechanism
 import numpy as np
@@ -21,9 +13,8 @@ from scipy import optimize, stats
 
 
 def fixed(z, steps, population, cohort):
-  return GaussianMechanism(
-    z, steps, FIXED, population=population, max_cohort=cohort, adjacency=REPLACE
-  )
+  clients = {'population': population, 'max_cohort': cohort}
+  return GaussianMechanism(z, steps, ref.FIXED, adjacency=REPLACE, **clients)
 
 
 def test_what_a_scheme_of_sampling_costs():
@@ -35,8 +26,8 @@ def test_what_a_scheme_of_sampling_costs():
   assert eps == pytest.approx(29.80, abs=5e-3)
 
 
-def truncated(cap, adjacency=ZERO):
-  return GaussianMechanism(1.21, 100, TRUNCATED, 0.1, 100, cap, adjacency)
+def truncated(cap, adjacency=ref.ZERO):
+  return GaussianMechanism(1.21, 100, ref.TRUNCATED, 0.1, 100, cap, adjacency)
 
 
 @pytest.mark.nightly
@@ -77,7 +68,7 @@ def sampled_density(values, q, cap, z, x):
 
 
 def test_an_epsilon_past_floats_leaves_truncation_no_delta():
-  rare = GaussianMechanism(5.0, 100, TRUNCATED, 0.1, 310, 309)
+  rare = GaussianMechanism(5.0, 100, ref.TRUNCATED, 0.1, 310, 309)
   assert delta_of(rare, 5.0) < 1e-3
   assert delta_of(rare, 709.0) == 1.0
 
@@ -85,13 +76,15 @@ def test_an_epsilon_past_floats_leaves_truncation_no_delta():
 @pytest.mark.representatives('before0-after0-Adjacency.ADD_OR_REMOVE_ONE')
 @pytest.mark.parametrize(
   ('before', 'after', 'adjacency'),
-  [((-1.0,), (-1.0, 1.0), ADD), ((-1.0, 1.0), (-1.0, 0.0), ZERO)],
+  [((-1.0,), (-1.0, 1.0), ADD), ((-1.0, 1.0), (-1.0, 0.0), ref.ZERO)],
 )
 def test_truncation_covers_a_case_by_hand(before, after, adjacency):
   """Two units of which one is kept: where truncation is the whole story."""
   x, z, q = np.linspace(-20, 20, 20_001), 2.0, 0.3
   densities = [sampled_density(v, q, 1, z, x) for v in (before, after)]
-  mechanism = GaussianMechanism(z, 1, TRUNCATED, q, len(before), 1, adjacency)
+  mechanism = GaussianMechanism(
+    z, 1, ref.TRUNCATED, q, len(before), 1, adjacency
+  )
   for p, other in (densities, densities[::-1]):
     for eps in (0.05, 0.2, 0.5):
       delta = np.sum(np.maximum(p - math.exp(eps) * other, 0)) * (x[1] - x[0])

@@ -69,22 +69,6 @@ def test_the_table_has_the_tails_to_128_bits(base):
   assert 9 * base < np.flatnonzero((rows[:2] == 0).all(0))[0] < 10 * base
 
 
-@pytest.mark.parametrize('words', [2, 4])
-def test_a_search_ends_at_the_entry(words):
-  """Catches a search that stops one entry off, or short of the ends."""
-  rows = dg._tails(16)[:words]
-  as_int = lambda row: sum(int(w) << 32 * i for i, w in enumerate(row[::-1]))
-  tails = [as_int(column) for column in rows.T]
-  rng = np.random.default_rng(0)
-  near = [x + d for x in tails[::7] for d in (-1, 0, 1) if x + d >= 0]
-  free = [int.from_bytes(rng.bytes(4 * words), 'big') for _ in range(50)]
-  values = near + free + [0, 2 ** (32 * words) - 1]
-  want = [next(k for k, t in enumerate(tails) if t <= v) for v in values]
-  shifts = range(32 * words - 32, -1, -32)
-  v = np.array([[x >> s & 0xFFFFFFFF for x in values] for s in shifts])
-  np.testing.assert_array_equal(dg._search(rows, jnp.uint32(v)), want)
-
-
 def words_of(values, signs):
   """First words and further ones, whose V are integers of 128 bits."""
   rng = np.random.default_rng(1)
@@ -97,7 +81,7 @@ def words_of(values, signs):
 
 @pytest.mark.parametrize('base', [16, 64, 256, 1024])
 def test_words_are_inverted_to_the_last_bit(base):
-  """Catches a guess that is one off, a tie that is missed, and other words.
+  """Catches a guess or search one off, a tie that is missed, and other words.
 
   No test of draws would see them: a tie happens once in 400,000 draws.
   """

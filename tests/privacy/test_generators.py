@@ -8,21 +8,8 @@ from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import (
-  HP,
-  PADDING_ID,
-  QUIET,
-  RELEASE,
-  SOME,
-  C,
-  R,
-  Z,
-  broadcast,
-  has_stddev,
-  program,
-  state_of,
-  uncorrelated,
-)
+import private_cases as private
+from private_cases import HP, QUIET, RELEASE, C, R, Z, has_stddev, uncorrelated
 import pytest
 
 SECRETS = [bytes([i]) * 32 for i in range(5)]
@@ -79,9 +66,10 @@ def test_keys_of_rounds_and_clients_differ():
 def test_noise_of_rounds_has_its_law():
   """Catches words that a transformation repeats, or draws of another size."""
   root = generators.roots(SECRETS[1]).noise_key
-  run = program('dp_fedavg', RELEASE, 1)[1]
-  state = state_of('dp_fedavg')
-  (x,) = run(HP, state, PADDING_ID, cases.KEY, jax.random.split(root, 2000))
+  run = private.program('dp_fedavg', RELEASE, 1)[1]
+  state = private.state_of('dp_fedavg')
+  secrets = jax.random.split(root, 2000)
+  (x,) = run(HP, state, private.PADDING_ID, cases.KEY, secrets)
   assert has_stddev(x, Z * C / R)
   assert not has_stddev(x, Z * C / R * 1.08)
   assert uncorrelated(x[:, 0], x[:, 1])
@@ -94,13 +82,11 @@ def test_shards_draw_the_same_noise(trust):
   """Catches a key that depends on the mesh, and masks that do not cancel."""
   root = generators.roots(SECRETS[2]).noise_key
   release = RELEASE._replace(trust=trust)
-  play = lambda **options: broadcast('dp_fedavg', SOME, secret=root, **options)[
-    0
-  ]
+  args, spec = ('dp_fedavg', private.SOME), {'secret': root}
+  play = lambda **more: private.broadcast(*args, **spec, **more)[0]
   one, two = (play(release=release, shards=s) for s in (1, 2))
   np.testing.assert_allclose(one, two, rtol=1e-5)
   central = play(release=RELEASE, hp=QUIET)
-  np.testing.assert_allclose(
-    play(release=release, hp=QUIET), central, atol=1e-6
-  )
+  quiet = play(release=release, hp=QUIET)
+  np.testing.assert_allclose(quiet, central, atol=1e-6)
   assert np.abs(one - central).max() > 0.01

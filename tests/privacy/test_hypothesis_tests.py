@@ -2,14 +2,8 @@
 
 import math
 
-from accounting_reference import (
-  FIXED,
-  INF,
-  REPLACE,
-  TRUNCATED,
-  delta_of,
-  poisson,
-)
+import accounting_reference as ref
+from accounting_reference import FIXED, INF, REPLACE, delta_of, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   Adjacency,
@@ -27,7 +21,7 @@ from refusals import refused_calls
 from scipy import stats
 
 ALPHAS = np.array([0.0, 1e-6, 1e-3, 0.05, 0.3, 0.9, 1.0])
-CAPPED = GaussianMechanism(1.21, 100, TRUNCATED, 0.1, 100, 33)
+CAPPED = GaussianMechanism(1.21, 100, ref.TRUNCATED, 0.1, 100, 33)
 FIXED_SIZE = GaussianMechanism(
   5.0, 20, FIXED, population=100, max_cohort=10, adjacency=REPLACE
 )

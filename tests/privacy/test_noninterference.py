@@ -204,6 +204,9 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee():
 
   with refused(r"'realised' lets cohort.weight reach .* \w+\.py:\d+, mul"):
     experiment.build(PRIVATE | {'algorithm': 'realised'})
+  c = config.Config.from_mapping(PRIVATE | {'algorithm': 'realised'})
+  with refused("'realised' lets cohort.weight reach"):
+    experiment.account(c)
 
 
 def test_marks_are_gone_in_the_compiled_program(monkeypatch):

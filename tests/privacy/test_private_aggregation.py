@@ -4,85 +4,55 @@ import cases
 import chex
 from fl_sketch import algorithms, rounds
 from fl_sketch.privacy import accounting
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import (
-  EVERYONE,
-  HP,
-  ONCE,
-  OPTIONS,
-  PADDING_ID,
-  QUIET,
-  RELEASE,
-  SECRET,
-  SEND,
-  SILENT,
-  SOME,
-  TRACES,
-  TWICE,
-  C,
-  R,
-  Z,
-  adversaries,
-  broadcast,
-  by_name,
-  draws,
-  dyadic,
-  each,
-  each_once,
-  has_stddev,
-  make,
-  program,
-  state_of,
-  uncorrelated,
-  vector,
-  with_client,
-)
+import private_cases as private
+from private_cases import HP, ONCE, PADDING_ID, QUIET, SOME, C, R, Z, broadcast
 import pytest
 
 
 @pytest.mark.representatives('dp_fedavg')
-@each_once
+@private.each_once
 def test_one_client_moves_the_mean_by_at_most_its_share(name):
   base = broadcast(name, SOME, hp=QUIET)[0]
   moved = []
-  for u in adversaries():
-    now = broadcast(name, with_client(SOME, 3, u), hp=QUIET)[0]
+  for u in private.adversaries():
+    now = broadcast(name, private.with_client(SOME, 3, u), hp=QUIET)[0]
     moved.append(np.linalg.norm(np.float64(now) - base))
   assert max(moved) <= C / R * (1 + 1e-5)
   assert max(moved) >= C / R * (1 - 1e-3)  # and by no less
 
 
 @pytest.mark.nightly
-@by_name(TWICE)
+@private.by_name(private.TWICE)
 def test_each_release_of_two_is_bounded_by_itself(name):
-  for u in adversaries():
-    for one in broadcast(name, with_client(PADDING_ID, 3, u), hp=QUIET):
+  for u in private.adversaries():
+    for one in broadcast(name, private.with_client(PADDING_ID, 3, u), hp=QUIET):
       assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
 
 
 @pytest.mark.representatives('dp_fedavg')
 @pytest.mark.covers('S0-Alg2b')
-@each
+@private.each
 def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
   """And every release is of its own, in each round and under each secret."""
-  for sent in PADDING_ID, SILENT:
-    parts = draws(name, sent)
+  for sent in PADDING_ID, private.SILENT:
+    parts = private.draws(name, sent)
     for x in parts:
       # sketched_sgd's values are in the order of their coordinates
-      assert has_stddev(x, Z * C / R)
-      assert not has_stddev(x, Z * C / R * 1.08)
-      assert uncorrelated(x[:, 0], x[:, 1])
-      assert uncorrelated(x[0::2], x[1::2])
+      assert private.has_stddev(x, Z * C / R)
+      assert not private.has_stddev(x, Z * C / R * 1.08)
+      assert private.uncorrelated(x[:, 0], x[:, 1])
+      assert private.uncorrelated(x[0::2], x[1::2])
     if len(parts) > 1:
       width = min(x.shape[1] for x in parts)
-      assert uncorrelated(*(x[:, :width] for x in parts))
-      assert uncorrelated(parts[0], parts[1][:, -width:])
-  busy, quiet = draws(name, SOME), broadcast(name, SOME, hp=QUIET)
+      assert private.uncorrelated(*(x[:, :width] for x in parts))
+      assert private.uncorrelated(parts[0], parts[1][:, -width:])
+  busy, quiet = private.draws(name, SOME), broadcast(name, SOME, hp=QUIET)
   if name in ONCE:
-    assert has_stddev(busy[0] - quiet[0], Z * C / R)
+    assert private.has_stddev(busy[0] - quiet[0], Z * C / R)
     # Not a norm of one number for that of all, nor the noise of the sum.
     spec = {'expected_cohort': R, 'size': quiet[0].size}
     ratio = accounting.signal_to_noise(Z, C, **spec)
@@ -92,13 +62,13 @@ def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
     assert accounting.signal_to_noise(0.0, C, **spec) == np.inf
 
 
-@each
+@private.each
 def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   """The noise is the same bit for bit, except under another secret or round."""
   want = broadcast(name, PADDING_ID)
   assert all(np.abs(x).max() > 0.01 for x in want)
   for weight in [1] * 6, [0, 0, 1, 0, 0, 0], [3, 0.5, 0, 0, 1, 100]:
-    got = broadcast(name, SILENT._replace(weight=np.float32(weight)))
+    got = broadcast(name, private.SILENT._replace(weight=np.float32(weight)))
     chex.assert_trees_all_equal(got, want)
   some = broadcast(name, SOME)
   if name in ONCE:
@@ -108,32 +78,20 @@ def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   for weight in [0, 3, 0.01, 0, 1e9, 0], [-1, 1, 1, np.nan, 1, -7]:
     got = broadcast(name, SOME._replace(weight=np.float32(weight)))
     chex.assert_trees_all_equal(got, some)
-  rejected = with_client(SOME, 0, np.full(10, np.nan))
+  rejected = private.with_client(SOME, 0, np.full(10, np.nan))
   chex.assert_trees_all_equal(broadcast(name, rejected), some)
-  before = len(TRACES)
+  before = len(private.TRACES)
   # The run's key is public: noise that followed it could be subtracted.
   got = broadcast(name, PADDING_ID, key=jax.random.key(5))
   chex.assert_trees_all_equal(got, want)
   other = broadcast(name, PADDING_ID, secret=jax.random.key(100))
-  later = state_of(name)._replace(round=jnp.int32(1))
-  run = program(name, RELEASE, 1, 0)[0]
-  after = run(HP, later, PADDING_ID, cases.KEY, SECRET)
+  later = private.state_of(name)._replace(round=jnp.int32(1))
+  run = private.program(name, private.RELEASE, 1, 0)[0]
+  after = run(HP, later, PADDING_ID, cases.KEY, private.SECRET)
   for x, y, z in zip(want, other, after, strict=True):
     assert (x != y).all()
     assert (x != z).all()
-  assert len(TRACES) == before  # no secret is a constant of a program
-
-
-@pytest.mark.covers('S1-Alg1')
-@each_once
-def test_the_sum_is_divided_by_a_constant(name):
-  """Twice as many of the same send twice as much."""
-  u = np.linspace(-1, 1, 10) * 1e-4 if name != 'dp_normfedavg' else np.ones(10)
-  one = with_client(PADDING_ID, 0, u)
-  two = with_client(one, 1, u)
-  one, two = (broadcast(name, x, hp=QUIET)[0] for x in (one, two))
-  np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
-  assert np.abs(one).max() > 0
+  assert len(private.TRACES) == before  # no secret is a constant of a program
 
 
 @pytest.mark.parametrize(('name', 'trust'), [
@@ -146,9 +104,9 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
 
   Clients, noise and divisions are the same; only the sum can differ.
   """
-  release = RELEASE._replace(trust=trust)
+  release = private.RELEASE._replace(trust=trust)
   ways = [(1, 1), (1, None), (2, 2)]  # three lanes, two at a time
-  sent = dyadic(EVERYONE)
+  sent = private.dyadic(private.EVERYONE)
   first, *others = (
     broadcast(name, sent, release=release, shards=s, lanes=n) for s, n in ways
   )
@@ -158,7 +116,7 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
 
 def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
   """Catches a sum that may leave its integers."""
-  few = RELEASE._replace(max_cohort=5)
+  few = private.RELEASE._replace(max_cohort=5)
   with pytest.raises(ValueError, match='clients=6 exceed max_cohort=5'):
     broadcast('dp_fedavg', SOME, release=few)
   broadcast('dp_fedavg', SOME, release=few._replace(max_cohort=6))
@@ -166,33 +124,12 @@ def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
 
 def test_a_private_round_must_have_a_secret_and_no_other():
   mesh = mesh_lib.cohort_mesh(1)
-  public = algorithms.make('fedavg', local=SEND)
-  for build, secret in (make('dp_fedavg', RELEASE), None), (public, SECRET):
+  public = algorithms.make('fedavg', local=private.SEND)
+  for build, secret in (
+    (private.make('dp_fedavg', private.RELEASE), None),
+    (public, private.SECRET),
+  ):
     step = rounds.run_round(build, mesh)
     state = rounds.init(build(HP), cases.PARAMS, cases.POPULATION)
     with pytest.raises(ValueError, match='noise_key if and only if private='):
       jax.eval_shape(step, HP, state, SOME, cases.KEY, None, secret)
-
-
-@by_name(OPTIONS, set(OPTIONS) - {'dp_fedavg'})
-def test_a_round_without_participants_moves_the_model_by_noise(name):
-  step = cases.jit(
-    rounds.run_round(make(name, RELEASE), mesh_lib.cohort_mesh(1))
-  )
-  state = state_of(name)
-  after, metrics = step(HP, state, PADDING_ID, cases.KEY, None, SECRET)
-  assert metrics['participants'] == 0
-  assert metrics['finite']
-  assert (after.params['w'] != 0).any()
-  assert after.round == 1
-  # The secret is in no state, and no constant of the program.
-  hidden = {
-    np.asarray(jax.random.key_data(k)).tobytes()
-    for k in (SECRET, *keys_lib.noise_keys(SECRET, 0))
-  }
-  for leaf in jax.tree.leaves(after):
-    assert not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    assert not any(word in np.asarray(leaf).tobytes() for word in hidden)
-  other, _ = step(HP, state, PADDING_ID, cases.KEY, None, jax.random.key(3))
-  assert (vector(other.params) != vector(after.params)).any()
-  assert step._cache_size() == 1

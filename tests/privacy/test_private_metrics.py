@@ -14,18 +14,8 @@ from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import (
-  HP,
-  LANES,
-  RELEASE,
-  SECRET,
-  C,
-  R,
-  Z,
-  cohort,
-  has_stddev,
-  uncorrelated,
-)
+import private_cases as private
+from private_cases import HP, LANES, SECRET, C, R, Z, has_stddev, uncorrelated
 import pytest
 
 BOUND, SHARE = 3.0, 0.2
@@ -42,7 +32,7 @@ LOSSES = [0.0, 1.5, BOUND, 99.0, -4.0, 3e38, np.inf, -np.inf, np.nan, 0.7]
 @functools.cache
 def program(shards=1):
   """(hp, state, cohort, key, noise_key) -> broadcast, metrics."""
-  make = algorithms.make('dp_fedavg', local=SEND, privacy=RELEASE)
+  make = algorithms.make('dp_fedavg', local=SEND, privacy=private.RELEASE)
   step = rounds.cohort_step(make, mesh_lib.cohort_mesh(shards), summary=BUDGET)
 
   def one(hp, state, sent, key, noise_key):
@@ -55,7 +45,7 @@ def program(shards=1):
 
 def sent(losses, present=None, scale=1.0):
   weight = np.ones(LANES) if present is None else np.float32(present)
-  one = cohort(weight, scale)
+  one = private.cohort(weight, scale)
   padded = np.resize(np.float32(losses), LANES)
   return one._replace(batches={'update': one.batches, 'loss': padded})
 

@@ -9,31 +9,8 @@ from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from private_cases import (
-  EVERYONE,
-  HP,
-  LANES,
-  OPTIONS_BEFORE,
-  PADDING_ID,
-  QUIET,
-  RELEASE,
-  SECRET,
-  SILENT,
-  SOME,
-  C,
-  R,
-  Z,
-  adversaries,
-  broadcast,
-  by_name,
-  draws,
-  has_stddev,
-  make,
-  state_of,
-  uncorrelated,
-  vector,
-  with_client,
-)
+import private_cases as private
+from private_cases import HP, RELEASE, SECRET, SOME, C, R, Z, has_stddev, make
 import pytest
 from refusals import refused, refused_calls
 
@@ -46,10 +23,12 @@ def test_noise_of_clients_adds_up(trust, count):
 
   min_honest is 3: all is there as soon as so many are, and more with more.
   """
-  sent = SILENT._replace(weight=np.float32(np.arange(LANES) < count))
+  sent = private.SILENT._replace(
+    weight=np.float32(np.arange(private.LANES) < count)
+  )
   honest = 1 if trust == 'local' else 3
   release = RELEASE._replace(trust=trust, min_honest=honest)
-  (x,) = draws('safl', sent, release=release, count=400)
+  (x,) = private.draws('safl', sent, release=release, count=400)
   assert has_stddev(x, Z * C * (count / honest) ** 0.5 / R)
   assert not has_stddev(x, Z * C * (count / honest) ** 0.5 / R * 1.3)
 
@@ -79,9 +58,9 @@ def test_noise_of_clients_is_each_ones_own():
 
 
 @pytest.mark.nightly
-@by_name(OPTIONS_BEFORE, ['before_gaussian'])
+@private.by_name(private.OPTIONS_BEFORE, ['before_gaussian'])
 def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
-  op = OPTIONS_BEFORE[name]['sketch']
+  op = private.OPTIONS_BEFORE[name]['sketch']
   release = RELEASE._replace(before_sketch=True)
   key = keys_lib.round_keys(cases.KEY, 0).round
   eye = np.eye(10, dtype='f4')
@@ -89,19 +68,21 @@ def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
   r = jax.jit(jax.vmap(op.sketch, (None, 0)))(key, basis)
   r = np.asarray(r, 'f8').T
   left, singular, _ = np.linalg.svd(r, full_matrices=False)
-  for sent in PADDING_ID, SILENT:
-    (x,) = draws(name, sent, release=release)
+  for sent in private.PADDING_ID, private.SILENT:
+    (x,) = private.draws(name, sent, release=release)
     along = x @ left  # independent, of these standard deviations
     for i, s in enumerate(singular):
       assert has_stddev(along[:, i], Z * C / R * s)
-    assert uncorrelated(along[:, 0], along[:, 1])
+    assert private.uncorrelated(along[:, 0], along[:, 1])
     trace = np.square(x).sum(1).mean()
     want = (Z * C / R) ** 2 * np.trace(r @ r.T)
     assert trace == pytest.approx(want, rel=0.15)
   # One client moves what is sketched by C / R: the table by so much times R.
-  base = broadcast(name, SOME, hp=QUIET, release=release)[0]
-  for u in adversaries():
-    now = broadcast(name, with_client(SOME, 3, u), hp=QUIET, release=release)[0]
+  base = private.broadcast(name, SOME, hp=private.QUIET, release=release)[0]
+  for u in private.adversaries():
+    now = private.broadcast(
+      name, private.with_client(SOME, 3, u), hp=private.QUIET, release=release
+    )[0]
     back = np.linalg.lstsq(r, np.float64(now) - base, rcond=None)[0]
     assert np.linalg.norm(back) <= C / R * (1 + 1e-4)
 
@@ -117,10 +98,10 @@ def test_a_bound_by_quantile_spends_no_more_than_it_says():
   )
 
   def one(secret):
-    state = state_of('dp_fedavg', QUANTILE)
-    args = HP, state, PADDING_ID, cases.KEY, None, secret
+    state = private.state_of('dp_fedavg', QUANTILE)
+    args = HP, state, private.PADDING_ID, cases.KEY, None, secret
     mean, state, _ = step(*args)
-    return vector(mean), rounds.state_of(state, 'clip_norm')
+    return private.vector(mean), rounds.state_of(state, 'clip_norm')
 
   secrets = jax.random.split(SECRET, 10000)
   means, norms = map(np.asarray, cases.jit(jax.vmap(one))(secrets))
@@ -134,7 +115,7 @@ def test_a_bound_by_quantile_spends_no_more_than_it_says():
   assert not has_stddev(total, z_sum * 1.03)
   measured = (total.std() ** -2 + (2 * SIGMA * count.std()) ** -2) ** -0.5
   assert measured == pytest.approx(Z, rel=0.03)
-  assert uncorrelated(count, total[:, 0])
+  assert private.uncorrelated(count, total[:, 0])
 
 
 @functools.cache
@@ -147,7 +128,7 @@ def quantile_program(gamma):
       state, _ = step(hp, state, sent, cases.KEY, None, SECRET)
       return state, rounds.state_of(state, 'clip_norm')
 
-    start = state_of('dp_fedavg', release, hp)
+    start = private.state_of('dp_fedavg', release, hp)
     return jax.lax.scan(one, start, length=120)[1]
 
   return cases.jit(run)
@@ -161,9 +142,9 @@ def quantile_rounds(sent, clip_norm, gamma):
 
 
 def test_a_bound_follows_a_quantile_of_the_norms():
-  sent = EVERYONE._replace(weight=np.float32([1, 1, 1, 1, 0, 0]))
+  sent = private.EVERYONE._replace(weight=np.float32([1, 1, 1, 1, 0, 0]))
   for i, size in enumerate([1.0, 2.0, 3.0, 4.0]):
-    sent = with_client(sent, i, size * np.eye(10)[i])
+    sent = private.with_client(sent, i, size * np.eye(10)[i])
   # Two of four: the bound rests between them.
   for start in 0.05, 50.0:
     norms = quantile_rounds(sent, start, 0.5)

@@ -243,6 +243,7 @@ def test_a_round_without_participants_changes_nothing_or_is_noise(case):
   assert metrics['participants'] == metrics['train_loss'] == 0
   assert state.round == 3
   if cases.secret(case.make):
+    assert metrics['finite']
     cohorts = [cohort_of(r) for r in range(3)]
     params = reference.flat(state.params)
     np.testing.assert_allclose(params, twin(case, cohorts), atol=2e-5)

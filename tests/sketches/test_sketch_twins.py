@@ -6,19 +6,8 @@ import numpy as np
 import operators
 from operators import KEY
 import pytest
-from sketch_twins import (
-  ams,
-  banded,
-  block_cyclic,
-  block_srht,
-  count_sketch,
-  dct,
-  distinct,
-  gaussian,
-  srft,
-  srht,
-  uniform_sampling,
-)
+import sketch_twins as twins
+from sketch_twins import block_cyclic, block_srht, dct, distinct, srft, srht
 
 
 def normal(seed, d):
@@ -30,13 +19,14 @@ def there_and_back(op, x):
 
 
 MATRICES = {
-  'identity': np.eye(64), 'gaussian': gaussian(64, 16), 'ams': ams(64, 16),
-  'median': count_sketch(64, 4, 4), 'mean': count_sketch(64, 4, 4),
-  'embedding_1': distinct(64, 16, 3), 'embedding_2': banded(64, 16, 4),
-  'sampling': uniform_sampling(64, 16), 'block_cyclic': block_cyclic(64, 16),
-  'block_cyclic_4': block_cyclic(64, 16, 4), 'srht': srht(64, 16),
-  'block_srht': block_srht(64, 16, 16), 'dct': dct(64, 16),
-  'srft': srft(64, 16),
+  'identity': np.eye(64), 'gaussian': twins.gaussian(64, 16),
+  'ams': twins.ams(64, 16), 'median': twins.count_sketch(64, 4, 4),
+  'mean': twins.count_sketch(64, 4, 4), 'embedding_1': distinct(64, 16, 3),
+  'embedding_2': twins.banded(64, 16, 4), 'srht': srht(64, 16),
+  'sampling': twins.uniform_sampling(64, 16), 'srft': srft(64, 16),
+  'block_cyclic': block_cyclic(64, 16), 'dct': dct(64, 16),
+  'block_cyclic_4': block_cyclic(64, 16, 4),
+  'block_srht': block_srht(64, 16, 16),
 }  # fmt: skip
 
 
@@ -67,7 +57,7 @@ def test_matrix_is_its_twin(name):
 )
 def test_count_sketch_is_its_twin(rows, cols, combine):
   op = sketches.count_sketch(rows, cols, combine=combine)
-  x, r = normal(5, 77), count_sketch(77, rows, cols)
+  x, r = normal(5, 77), twins.count_sketch(77, rows, cols)
   table, out = there_and_back(op, x)
   np.testing.assert_allclose(table, r @ x, atol=1e-5)
   read = np.einsum('jci,jc->ji', r, table)
@@ -76,14 +66,14 @@ def test_count_sketch_is_its_twin(rows, cols, combine):
 
 
 TWINS = {
-  'gaussian': (sketches.gaussian(7), gaussian(77, 7)),
-  'gaussian even': (sketches.gaussian(4), gaussian(20, 4)),
-  'ams': (sketches.ams(40), ams(77, 40)),
+  'gaussian': (sketches.gaussian(7), twins.gaussian(77, 7)),
+  'gaussian even': (sketches.gaussian(4), twins.gaussian(20, 4)),
+  'ams': (sketches.ams(40), twins.ams(77, 40)),
   'kind I': (sketches.sparse_embedding(9, 4, kind='I'), distinct(77, 9, 4)),
   'all rows': (sketches.sparse_embedding(5, 5, kind='I'), distinct(20, 5, 5)),
-  'kind II': (sketches.sparse_embedding(39, 3), banded(77, 39, 3)),
-  'sampling': (sketches.uniform_sampling(20), uniform_sampling(77, 20)),
-  'sampling 64': (sketches.uniform_sampling(9), uniform_sampling(64, 9)),
+  'kind II': (sketches.sparse_embedding(39, 3), twins.banded(77, 39, 3)),
+  'sampling': (sketches.uniform_sampling(20), twins.uniform_sampling(77, 20)),
+  'sampling 64': (sketches.uniform_sampling(9), twins.uniform_sampling(64, 9)),
   'cyclic': (sketches.block_cyclic(13), block_cyclic(77, 13)),
   'cyclic 2': (sketches.block_cyclic(2), block_cyclic(77, 2)),
   'stacked': (sketches.block_cyclic(12, sparsity=3), block_cyclic(77, 12, 3)),

@@ -74,49 +74,32 @@ CODECS = {
   'sign_l2': Facts(codecs.sign('l2'), 8 + 4),
   'top_2_bits': Facts(QUANTIZED(6, 2, 3), 2 + 8 + 24, None, 6 / D * 4 / 6),
   'top_4_bits': Facts(QUANTIZED(9, 4, 3), 5 + 12 + 36, None, 9 / D * 196 / 198),
-  'top_8_bits': Facts(
-    QUANTIZED(6, 8, 6), 6 + 4 + 24, None, 6 / D * 64516 / 64521
-  ),
+  'top_8_bits': Facts(QUANTIZED(6, 8, 6), 6 + 4 + 24, None,
+    6 / D * 64516 / 64521),
   # Four chunks of three, places of four bits; one chunk, places of six.
-  'chunked': Facts(
-    codecs.chunked_top_k(3, 16), 6 + 3 + 4 * 2 * 4, None, 3 / 16 * cells(3, 2)
-  ),
-  'chunked_4_bits': Facts(
-    codecs.chunked_top_k(5, bits=4), 4 + 3 + 8 * 4, None, 5 / D * cells(5, 8)
-  ),
+  'chunked': Facts(codecs.chunked_top_k(3, 16), 6 + 3 + 4 * 2 * 4, None,
+    3 / 16 * cells(3, 2)),
+  'chunked_4_bits': Facts(codecs.chunked_top_k(5, bits=4), 4 + 3 + 8 * 4, None,
+    5 / D * cells(5, 8)),
   'cosines': Facts(codecs.dct_top_k(2, 8), 6 + 8 * 2 * 4, None, 2 / 8),
   'bfloat16': Facts(codecs.bfloat16(), 57 * 2, UPPER, 1 - UPPER, True),
   'int8': Facts(codecs.int8(), 57 + 4, BYTE, 1 - BYTE, True),
   'int8_blocks': Facts(codecs.int8(16), 57 + 4 * 4, BYTES, 1 - BYTES, True),
   'int4_blocks': Facts(codecs.int4(8), 29 + 8 * 4, NIBBLES, 1 - NIBBLES, True),
-  'eden': Facts(
-    codecs.eden(), 8 + 4, LOSS[0] / (1 - LOSS[0]), None, True, 0.02
-  ),
-  'eden_kept': Facts(
-    codecs.eden(3, num_coordinates=20),
-    3 * 3 + 4,
-    D / 20 / (1 - LOSS[2]) - 1,
-    None,
-    True,
-    0.02,
-  ),
-  'eden_nearest': Facts(
-    codecs.eden(2, scale='least_squares'),
-    2 * 8 + 4,
-    None,
-    1 - LOSS[1],
-    True,
-    0.02,
-  ),
+  'eden': Facts(codecs.eden(), 8 + 4, LOSS[0] / (1 - LOSS[0]), None, True,
+    0.02),
+  'eden_kept': Facts(codecs.eden(3, num_coordinates=20), 3 * 3 + 4,
+    D / 20 / (1 - LOSS[2]) - 1, None, True, 0.02),
+  'eden_nearest': Facts(codecs.eden(2, scale='least_squares'), 2 * 8 + 4, None,
+    1 - LOSS[1], True, 0.02),
   'eden_table': Facts(codecs.eden(4, rotate=False), 4 * 8 + 4),
-  'eden_table_nearest': Facts(
-    codecs.eden(rotate=False, scale='least_squares'), 8 + 4, None, 1 / D
-  ),
+  'eden_table_nearest': Facts(codecs.eden(rotate=False, scale='least_squares'),
+    8 + 4, None, 1 / D),
   'sketch': Facts(SKETCH, 8 * 4, 8 - 1, None, True),  # of 8 blocks, one short
   'small_rand_k': Facts(codecs.contract(RAND_K), 8 * 4, None, 8 / D, True),
   'small_qsgd': Facts(codecs.contract(QSGD), 19, None, 1 / (1 + ROOT), True),
   'small_sketch': Facts(codecs.contract(SKETCH), 8 * 4, None, 1 / 8, True),
-}
+}  # fmt: skip
 rng = np.random.default_rng(0)
 SIGNS = np.where(rng.random(D) < 0.5, -1.0, 1.0)
 VECTORS = {

@@ -64,7 +64,8 @@ def table(rows: dict[str, dict[str, str]]) -> str:
 
 def _caught(mutant: Mutant, commit: str, passing: list[str]) -> dict[str, str]:
   """The tier and the test that catch a bug; adds to the tiers that pass."""
-  near = [f'tests/{mutant.near}', f'fl_sketch/{mutant.path}']
+  tests = mutant.near or mutant.path.partition('/')[0]
+  near = [f'tests/{tests}', f'fl_sketch/{mutant.path}']
   for tier in TIERS:
     if tier not in passing:
       with _copy(commit) as copy:

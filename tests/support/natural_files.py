@@ -223,27 +223,14 @@ def _of_tff(stem, columns):
 
 
 KINDS = {
-  'femnist': _of_tff(
-    'fed_emnist',
-    lambda i: {
-      'pixels': pixels(i, (2, 28, 28)).astype(np.float32) / 255,
-      'label': np.array([i % 62, 61]),
-    },
-  ),
-  'cifar100': _of_tff(
-    'fed_cifar100',
-    lambda i: {
-      'image': pixels(i, (2, 32, 32, 3)),
-      'label': np.array([i % 100, 99]),
-      'coarse_label': np.array([0, 19]),
-    },
-  ),
-  'shakespeare': _of_tff(
-    'shakespeare', lambda i: {'snippets': [f'To be, or not {i}', 'Aye']}
-  ),
-  'stackoverflow': write_stackoverflow,
-  'plays': write_plays,
-  'photos': write_photos,
-  'flair': write_flair,
-  'reddit': write_reddit,
-}
+  'femnist': _of_tff('fed_emnist', lambda i: {
+    'pixels': pixels(i, (2, 28, 28)).astype(np.float32) / 255,
+    'label': np.array([i % 62, 61])}),
+  'cifar100': _of_tff('fed_cifar100', lambda i: {
+    'image': pixels(i, (2, 32, 32, 3)), 'label': np.array([i % 100, 99]),
+    'coarse_label': np.array([0, 19])}),
+  'shakespeare': _of_tff('shakespeare', lambda i: {
+    'snippets': [f'To be, or not {i}', 'Aye']}),
+  'stackoverflow': write_stackoverflow, 'plays': write_plays,
+  'photos': write_photos, 'flair': write_flair, 'reddit': write_reddit,
+}  # fmt: skip

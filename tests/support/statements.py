@@ -46,22 +46,17 @@ EXAMPLES = {
   },
   'chen.corollaries': {
     'asymptotic': {'run': SLOW, **BOUNDED},
-    'near_start': {
-      'run': NEAR, 'j3': 0.5, 'gap': 0.1, 'gradient_bound': 0.1, 'delta': 0.1,
-      'gradient_l1': 0.1,
-    },
+    'near_start': {'run': NEAR, 'j3': 0.5, 'gap': 0.1, 'gradient_bound': 0.1,
+      'delta': 0.1, 'gradient_l1': 0.1},
     'curvature': {'smoothness': 2.0, 'intrinsic_dimension': 4.0, 'size': 8},
     'least_size': {'run': NEAR, 'delta': 0.01},
   },
   'chen.gradients': {
     'squared_gradient': {'loss': 0.5, 'smoothness': 2.0},
-    'local_gradient': DESCENT | {
-      'loss': 0.5, 'noise_bound': 0.1, 'delta': 0.1,
-    },
+    'local_gradient': DESCENT | {'loss': 0.5, 'noise_bound': 0.1, 'delta': 0.1},
     'loss_constants': {'run': CHEN, 'start_loss': 1.0, 'delta': 0.1},
-    'bounded_gradients': {
-      'run': STABLE, 'delta': 0.1, 'start_loss': 1.0, 'root_trace': 5.0,
-    },
+    'bounded_gradients': {'run': STABLE, 'delta': 0.1, 'start_loss': 1.0,
+      'root_trace': 5.0},
   },
   'chen.monitor': {},
   'chen.rates': {
@@ -69,48 +64,33 @@ EXAMPLES = {
     'decaying_rate': {'run': FIRST, **BOUNDED},
   },
   'das.lemmas': {
-    'distance_bound': DESCENT | {
-      'distance_squared': 4.0, 'gradient_squares': 4.0, 'gap': 1.0,
-    },
+    'distance_bound': DESCENT | {'distance_squared': 4.0,
+      'gradient_squares': 4.0, 'gap': 1.0},
     'drift_bounds': DESCENT | {'suboptimality': 2.0},
-    'next_gradient_bound': {
-      'gradient_square': 4.0, 'difference_square': 1.0, 'client_lr': 0.5,
-      'smoothness': 1.0,
-    },
+    'next_gradient_bound': {'gradient_square': 4.0, 'difference_square': 1.0,
+      'client_lr': 0.5, 'smoothness': 1.0},
     'lipschitz_drift_bound': DESCENT | {'gradient_norm': 2.0, 'steps': 1},
     'gradient_square_bound': {'suboptimality': 2.0, 'smoothness': 1.0},
     'geometric_sum_bound': {'x': 0.1, 'count': 2},
   },
   'das.rates': {
-    'schedule': {
-      'smoothness': 1.0, 'clip': 4.0, 'rho': 0.1, 'local_steps': 5,
-      'rounds': 10, 'gamma': 1.0, 'largest_gap': 1.0,
-    },
+    'schedule': {'smoothness': 1.0, 'clip': 4.0, 'rho': 0.1, 'local_steps': 5,
+      'rounds': 10, 'gamma': 1.0, 'largest_gap': 1.0},
     'right': {'s': DAS, 'distance': 2.0},
-    'clip_left': {
-      's': DAS, 'excess': [2.0, 9.0], 'norms': [1.0, 32.0], 'gaps': [1.0, 1.0],
-    },
-    'normalize_left': {
-      's': DAS, 'excess': [2.0, 9.0], 'norms': [8.0, 32.0], 'gaps': [1.0, 1.0],
-    },
-    'simplified_bound': {
-      'clip': 4.0, 'distance': 2.0, 'mean_gap': 0.5, 'rho': 0.125,
-      'local_steps': 4,
-    },
+    'clip_left': {'s': DAS, 'excess': [2.0, 9.0], 'norms': [1.0, 32.0],
+      'gaps': [1.0, 1.0]},
+    'normalize_left': {'s': DAS, 'excess': [2.0, 9.0], 'norms': [8.0, 32.0],
+      'gaps': [1.0, 1.0]},
+    'simplified_bound': {'clip': 4.0, 'distance': 2.0, 'mean_gap': 0.5,
+      'rho': 0.125, 'local_steps': 4},
   },
   'das.tradeoffs': {
     'lipschitz_bound': {'s': DAS, 'distance': 2.0, 'mean_gap': 1.0},
-    'unclipped_threshold': {
-      'lipschitz': 64.0, 'curvature': 1.0, 'smoothness': 1.0, 'rho': 0.125,
-      'local_steps': 4,
-    },
-    'local_steps_bound': {
-      'lipschitz': 48.0, 'distance': 1.0, 'mean_gap': 1.375, 'curvature': 1.0,
-      'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4,
-    },
-    'compare': {
-      'ratio': 4.0, 'distance': 10.0, 'rho': 0.001, 'local_steps': 5,
-    },
+    'unclipped_threshold': {'lipschitz': 64.0, 'curvature': 1.0,
+      'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4},
+    'local_steps_bound': {'lipschitz': 48.0, 'distance': 1.0, 'mean_gap': 1.375,
+      'curvature': 1.0, 'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4},
+    'compare': {'ratio': 4.0, 'distance': 10.0, 'rho': 0.001, 'local_steps': 5},
   },
   'haddadpour.compressors': {
     'privix_variance': {'dimension': 101, 'cols': 25},
@@ -121,20 +101,16 @@ EXAMPLES = {
   },
   'haddadpour.lemmas': {
     'second_moment': {'run': RUN, 'gradient_squares': 3.0},
-    'inner_product': {
-      'run': RUN, 'gradient_square': 2.0, 'gradient_squares': 3.0,
-      'drifts': 1.0,
-    },
+    'inner_product': {'run': RUN, 'gradient_square': 2.0,
+      'gradient_squares': 3.0, 'drifts': 1.0},
     'drift': {'run': RUN, 'gradient_squares': 4.0},
     'spread': {'omega': 8.0, 'clients': 4},
   },
   'haddadpour.plans': {
     'fedsketch': {'objective': 'nonconvex', **PLAN},
     'fedsketchgate': {'objective': 'nonconvex', **PLAN},
-    'linear_speedup': {
-      'clients': 4, 'smoothness': 1.0, 'variance': 1.0, 'local_steps': 1,
-      'rounds': 64, 'gap': 1.0,
-    },
+    'linear_speedup': {'clients': 4, 'smoothness': 1.0, 'variance': 1.0,
+      'local_steps': 1, 'rounds': 64, 'gap': 1.0},
   },
   'haddadpour.rates': {
     'condition': {'run': RUN},
@@ -147,10 +123,8 @@ EXAMPLES = {
   'haddadpour.tables': {
     'rows_needed': {'dimension': 101, 'rounds': 100, 'failure': 0.01},
     'communication': {'run': RUN, 'rows': 2, 'cols': 25},
-    'scaffold_floats': {
-      'objective': 'nonconvex', 'dimension': 100, 'clients': 4,
-      'population': 32, 'accuracy': 0.1,
-    },
+    'scaffold_floats': {'objective': 'nonconvex', 'dimension': 100,
+      'clients': 4, 'population': 32, 'accuracy': 0.1},
   },
   'song.communication': {
     'convex_floats': {'target': 0.5, 'problem': PROBLEM},
@@ -159,84 +133,60 @@ EXAMPLES = {
     'linear_down_to': {'problem': PROBLEM},
   },
   'song.convergence': {
-    'single_step_strongly_convex': STEP | {
-      'rounds': 8, 'client_lr': 0.2, 'strong_convexity': 0.5, 'gap': 8.0,
-    },
-    'single_step_convex': STEP | {
-      'rounds': 8, 'client_lr': 0.1, 'distance_squared': 2.0,
-    },
-    'single_step_nonconvex': STEP | {
-      'rounds': 8, 'client_lr': 0.2, 'gap': 2.0,
-    },
+    'single_step_strongly_convex': STEP | {'rounds': 8, 'client_lr': 0.2,
+      'strong_convexity': 0.5, 'gap': 8.0},
+    'single_step_convex': STEP | {'rounds': 8, 'client_lr': 0.1,
+      'distance_squared': 2.0},
+    'single_step_nonconvex': STEP | {'rounds': 8, 'client_lr': 0.2, 'gap': 2.0},
     'largest_step': {'theorem': 'F9', **LOCAL},
     'slowdown': {'alpha': 3.0},
     'convex': LOCAL | DISTANCE | {'rounds': 64, 'client_lr': 0.01},
-    'strongly_convex': LOCAL | DISTANCE | {
-      'rounds': 64, 'client_lr': 0.01, 'strong_convexity': 0.5,
-    },
+    'strongly_convex': LOCAL | DISTANCE | {'rounds': 64, 'client_lr': 0.01,
+      'strong_convexity': 0.5},
     'nonconvex_step': NONCONVEX | {'gradient_squared': 1.0, 'client_lr': 0.1},
     'nonconvex': NONCONVEX | {'rounds': 9, 'gap': 1.0, 'client_lr': 0.1},
   },
   'song.leakage': {
     'semi_smooth': {'alpha': 1.0, 'beta': 3.0, 'p': 0.5},
-    'sketched_semi_smooth': {
-      'beta': 3.0, 'theta2': 2.0, 'tau': 1.0, 'gamma2': 1.0,
-    },
-    'sketched_non_critical': {
-      'theta1': 1.0, 'theta2': 2.0, 'gamma1': 0.5, 'gamma2': 3.0,
-    },
+    'sketched_semi_smooth': {'beta': 3.0, 'theta2': 2.0, 'tau': 1.0,
+      'gamma2': 1.0},
+    'sketched_non_critical': {'theta1': 1.0, 'theta2': 2.0, 'gamma1': 0.5,
+      'gamma2': 3.0},
     'constants': {'beta': 3.0, 'theta1': 1.0, 'theta2': 2.0},
     'margin': {'c': CONSTANTS},
     'linear_decrease': {'c': CONSTANTS, 'step': 0.03},
     'pl_decrease': {'smoothness': 8.0, 'theta1': 1.0, 'step': 0.1},
     'quadratic_growth': {'c': 1.0, 'd': 2.0, 'p': 0.5, 'theta1': 1.0},
-    'recovery': {
-      'alpha': 0.0, 'beta': 4.0, 'c': 0.0, 'd': 2.0, 'p': 0.5, 'theta1': 1.0,
-      'step': 0.1,
-    },
+    'recovery': {'alpha': 0.0, 'beta': 4.0, 'c': 0.0, 'd': 2.0, 'p': 0.5,
+      'theta1': 1.0, 'step': 0.1},
   },
   'song.lemmas': {
     'alpha': {'operator': 'srht', 'dimension': 100, 'size': 16},
     'unified_update': {'model': 1.0, 'gradient': 2.0, 'client_lr': 0.5},
     'mean_gradient_squared': {'variance': 0.5, 'gap': 2.0, 'smoothness': 1.0},
-    'inner_product': {
-      'variance': 1.0, 'gap': 2.0, 'offset_squared': 4.0, 'smoothness': 1.0,
-      'strong_convexity': 0.5,
-    },
-    'drift': {
-      'gaps': 1.0, 'client_lr': 0.05, 'smoothness': 1.0, 'heterogeneity': 2.0,
-      'local_steps': 2,
-    },
-    'sketching_error': LOCAL | {
-      'variances': 0.5, 'gaps': 1.0, 'client_lr': 0.25,
-    },
-    'recursion': {
-      'variance': 0.5, 'gap': 1.0, 'offset_squared': 1.0, 'client_lr': 0.2,
-      'smoothness': 1.0, 'strong_convexity': 0.5,
-    },
+    'inner_product': {'variance': 1.0, 'gap': 2.0, 'offset_squared': 4.0,
+      'smoothness': 1.0, 'strong_convexity': 0.5},
+    'drift': {'gaps': 1.0, 'client_lr': 0.05, 'smoothness': 1.0,
+      'heterogeneity': 2.0, 'local_steps': 2},
+    'sketching_error': LOCAL | {'variances': 0.5, 'gaps': 1.0,
+      'client_lr': 0.25},
+    'recursion': {'variance': 0.5, 'gap': 1.0, 'offset_squared': 1.0,
+      'client_lr': 0.2, 'smoothness': 1.0, 'strong_convexity': 0.5},
   },
   'song.plans': {
     'convex_plan': {'target': 0.5, 'problem': PROBLEM, 'alpha': 3.0},
     'strongly_convex_plan': {'target': 0.5, 'problem': PROBLEM, 'alpha': 3.0},
   },
-  'song.privacy': {
-    'amplification': BUDGET | {'q': 0.2},
-    'local_epsilon': SPENT,
-    'total_epsilon': SPENT | {'rounds': 16},
-  },
-  'tails': {
-    'coordinate_wise': {'family': 'srht', 'dimension': 64, 'size': 16},
-    'chebyshev': {'size': 32, 'delta': 0.25},
-    'tail': PRODUCT,
-    'coherence': PRODUCT,
-    'chi_square_interval': {'degrees': 64, 'delta': 0.01},
-    'bounded_products': PRODUCT,
-  },
+  'song.privacy': {'amplification': BUDGET | {'q': 0.2}, 'local_epsilon': SPENT,
+    'total_epsilon': SPENT | {'rounds': 16}},
+  'tails': {'coordinate_wise': {'family': 'srht', 'dimension': 64, 'size': 16},
+    'chebyshev': {'size': 32, 'delta': 0.25}, 'tail': PRODUCT,
+    'coherence': PRODUCT, 'chi_square_interval': {'degrees': 64, 'delta': 0.01},
+    'bounded_products': PRODUCT},
   'privacy_bounds': {
     'das_rho': BUDGET | {'dimension': 200, 'population': 100, 'constant': 1.0},
-    'das_sigma_squared': BUDGET | {
-      'clip_norm': 1.0, 'population': 50, 'rounds': 100, 'constant': 2.0,
-    },
+    'das_sigma_squared': BUDGET | {'clip_norm': 1.0, 'population': 50,
+      'rounds': 100, 'constant': 2.0},
     'advanced_composition': BUDGET | {'k': 500, 'delta_slack': 5e-7},
     'gaussian_mechanism_sigma': BUDGET | {'sensitivity': 1.0},
   },

@@ -2,16 +2,8 @@
 
 import jax
 import numpy as np
-from twins_base import (
-  COIN,
-  AdamW,
-  mean_gradient,
-  moved,
-  server_codec_key,
-  shared_mask,
-  through,
-  through_vector,
-)
+import twins_base as base
+from twins_base import COIN, mean_gradient, moved, through, through_vector
 
 
 def fedsgd(hp, theta, rounds):
@@ -30,7 +22,7 @@ def fedavg(hp, theta, rounds, *, local_optimizer=None):
       kept = {}
     sent = []
     for client in this.clients:
-      adamw = kept.setdefault(client.id, AdamW(hp.client_lr, **numbers))
+      adamw = kept.setdefault(client.id, base.AdamW(hp.client_lr, **numbers))
       sent.append(moved(hp, theta, client, step=own and adamw.step))
     theta = theta - hp.step(this.mean(sent, theta))
   return theta
@@ -167,7 +159,7 @@ def cd_adam(hp, theta, rounds, *, codec, b1=0.9, b2=0.99, eps=1e-8):
   copy, m, v, top = np.zeros((4, theta.size))
   for t, this in enumerate(rounds, 1):
     news = markov.receive(theta, this, codec) - copy
-    copy = copy + through(codec, server_codec_key(this.keys), news)
+    copy = copy + through(codec, base.server_codec_key(this.keys), news)
     m = b1 * m + (1 - b1) * copy
     v = b2 * v + (1 - b2) * copy**2
     top = np.maximum(top, v)
@@ -226,7 +218,7 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
   residual, server_error = np.zeros((hp.population, d)), np.zeros(d)
   size = max(1, round(mask_ratio * d))
   for this in rounds:
-    mask = shared_mask(this.keys, size, d)
+    mask = base.shared_mask(this.keys, size, d)
     decoded = []
     for client in this.clients:
       start = theta - residual[client.id]
@@ -235,7 +227,7 @@ def cocktail_sgd(hp, theta, rounds, *, codec, mask_ratio):
       whole[mask] -= decoded[-1]
       residual[client.id] = whole
     total = this.mean(decoded, np.zeros(size)) + server_error[mask]
-    reply = through_vector(codec, server_codec_key(this.keys), total)
+    reply = through_vector(codec, base.server_codec_key(this.keys), total)
     server_error[mask] = total - reply
     theta = theta.copy()
     theta[mask] -= hp.server_lr * reply

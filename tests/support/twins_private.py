@@ -12,14 +12,8 @@ from fl_sketch.rounds import keys
 import jax
 import numpy as np
 import reference
-from twins_base import (
-  desketch,
-  gradient,
-  moved,
-  sketch as table_of,
-  tables_of,
-  zero_table,
-)
+import twins_base as base
+from twins_base import desketch, gradient, moved, tables_of, zero_table
 import twins_sketched
 
 LOCAL = 0x10CA1  # folded into a client's key for its local work
@@ -107,7 +101,7 @@ class Wire(NamedTuple):
     if not self.release.before_sketch:
       tables = tables_of(op, key, this, sent, codec)
       return self.mean(this, tables, zero_table(op, theta), index=None)
-    return table_of(op, key, self.vectors(this, sent, theta))
+    return base.sketch(op, key, self.vectors(this, sent, theta))
 
   def vectors(self, this, sent, theta, index=None):
     """The private mean of models, leaf by leaf as they travel."""
@@ -191,7 +185,7 @@ def private_iterative_sketching(
       secret = Wire(hp, None, noise_key).client_key(this, client)
       key = jax.random.fold_in(secret, LOCAL)
       sent = _private_steps(hp, theta, client, local_steps, key)
-      total = _plus(total, table_of(sketch, this.keys.round, sent))
+      total = _plus(total, base.sketch(sketch, this.keys.round, sent))
     step = desketch(sketch, this.keys.round, total, theta)
     theta = theta - hp.server_lr * step / max(len(this.clients), 1)
   return theta

@@ -4,21 +4,8 @@ from fl_sketch import sketches
 import jax
 import numpy as np
 import reference
-from twins_base import (
-  PLAIN,
-  clip as clipped,
-  desketch,
-  hash_key,
-  largest,
-  mean_gradient,
-  moved,
-  only,
-  server_codec_key,
-  sketch as table_of,
-  support as heavy,
-  through_table,
-  zero_table,
-)
+import twins_base as base
+from twins_base import PLAIN, desketch, largest, moved, only, zero_table
 
 
 def _minus(a, b):
@@ -35,18 +22,20 @@ def safl(
 ):  # fmt: skip
   average = _averages(client_momentum)
   for this in rounds:
-    key = hash_key(this, hash_rounds)
+    key = base.hash_key(this, hash_rounds)
     sent = [moved(hp, theta, client) for client in this.clients]
     if clip == 'client':
-      sent = [clipped(x, hp.clip_norm) for x in sent]
+      sent = [base.clip(x, hp.clip_norm) for x in sent]
     sent = average(this.clients, sent)
     mean = wire.sketched(sketch, key, this, sent, theta, codec)
     if downlink_codec is not None:
-      mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
+      mean = base.through_table(
+        downlink_codec, base.server_codec_key(this.keys), mean
+      )
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
-      estimate = clipped(estimate, hp.clip_norm * np.sqrt(1 + alpha))
+      estimate = base.clip(estimate, hp.clip_norm * np.sqrt(1 + alpha))
     theta = theta - hp.step(estimate)
   return theta
 
@@ -84,7 +73,9 @@ def preconditioned_sketching(
     scaled = average(this.clients, [x / q for x in sent])
     mean = PLAIN.sketched(sketch, key, this, scaled, theta, codec)
     if downlink_codec is not None:
-      mean = through_table(downlink_codec, server_codec_key(this.keys), mean)
+      mean = base.through_table(
+        downlink_codec, base.server_codec_key(this.keys), mean
+      )
     z = desketch(sketch, key, mean, theta)
     first = b1 * first + (1 - b1) * q * z
     second = b2 * second + (1 - b2) * np.square(z).mean()
@@ -114,7 +105,7 @@ def fedsketch_heaprix(hp, theta, rounds, *, sketch, k, exact=True, wire=PLAIN):
 
 def _heaprix_exact(wire, op, k, this, sent, theta):
   """Two uplinks: a table; then values on its support, and a second table."""
-  tables = [table_of(op, this.keys.round, x) for x in sent]
+  tables = [base.sketch(op, this.keys.round, x) for x in sent]
   first = wire.mean(this, tables, zero_table(op, theta))
   return _heaprix_rest(wire, op, k, this, sent, theta, first)
 
@@ -122,13 +113,13 @@ def _heaprix_exact(wire, op, k, this, sent, theta):
 def _heaprix_rest(wire, op, k, this, sent, theta, first):
   """The second uplink, after the mean of the first tables."""
   fresh = jax.random.fold_in(this.keys.round, 2)
-  top = heavy(op, this.keys.round, first, theta, k)
-  both = [(x[top], table_of(op, fresh, x)) for x in sent]
+  top = base.support(op, this.keys.round, first, theta, k)
+  both = [(x[top], base.sketch(op, fresh, x)) for x in sent]
   zero = np.zeros(k), zero_table(op, theta)
   values, second = wire.mean(this, both, zero, index=1)
   y1 = np.zeros_like(theta)
   y1[top] = values
-  rest = _minus(second, table_of(op, fresh, y1))
+  rest = _minus(second, base.sketch(op, fresh, y1))
   return y1 + desketch(op, fresh, rest, theta)
 
 
@@ -137,8 +128,8 @@ def _heaprix_literal(wire, op, k, this, sent, theta):
   key = this.keys.round
   table = wire.sketched(op, key, this, sent, theta)
   estimate = desketch(op, key, table, theta)
-  heavymix = only(estimate, heavy(op, key, table, theta, k))
-  rest = _minus(table, table_of(op, key, heavymix))
+  heavymix = only(estimate, base.support(op, key, table, theta, k))
+  rest = _minus(table, base.sketch(op, key, heavymix))
   return heavymix + desketch(op, key, rest, theta)
 
 
@@ -159,7 +150,7 @@ def fedsketchgate(
       moved(hp, theta, client, -control[client.id], local_steps)
       for client in this.clients
     ]
-    tables = [table_of(sketch, key, x) for x in sent]
+    tables = [base.sketch(sketch, key, x) for x in sent]
     mean = wire.mean(this, tables, zero_table(sketch, theta))
     if k is None:
       step = desketch(sketch, key, mean, theta)
@@ -190,9 +181,9 @@ def sketched_sgd(
     ids = [client.id for client in this.clients]
     for client in this.clients:
       j = client.id
-      velocity[j] = momentum * velocity[j] + mean_gradient(theta, client)
+      velocity[j] = momentum * velocity[j] + base.mean_gradient(theta, client)
       error[j] += hp.server_lr * velocity[j]
-    tables = [table_of(sketch, key, x) for x in error[ids]]
+    tables = [base.sketch(sketch, key, x) for x in error[ids]]
     table = wire.mean(this, tables, zero_table(sketch, theta))
     estimate = desketch(sketch, key, table, theta)
     top = largest(estimate, min(candidates * k, theta.size))
@@ -212,7 +203,7 @@ def fetchsgd(
   velocity = error = zero_table(sketch, theta)
   for this in rounds:
     key = this.keys.run
-    sent = [mean_gradient(theta, client) for client in this.clients]
+    sent = [base.mean_gradient(theta, client) for client in this.clients]
     if local_k is not None:
       sent = [only(x, largest(x, local_k)) for x in sent]
     mean = wire.sketched(sketch, key, this, sent, theta, codec)
@@ -220,7 +211,7 @@ def fetchsgd(
     error = error + hp.server_lr * velocity
     estimate = desketch(sketch, key, error, theta)
     delta = only(estimate, largest(estimate, k))
-    spent = table_of(sketch, key, delta)
+    spent = base.sketch(sketch, key, delta)
     if error_update == 'zero':
       error = np.where(spent != 0, 0, error)
     else:
@@ -239,7 +230,7 @@ def decentralised(hp, theta, rounds, *, sketch, mixing):
     clients = sorted(this.clients, key=lambda client: client.id)
     assert [client.id for client in clients] == list(range(len(mixing)))
     tables = [
-      table_of(sketch, key, moved(hp, models[client.id], client))
+      base.sketch(sketch, key, moved(hp, models[client.id], client))
       for client in clients
     ]
     for j, row in enumerate(mixing):

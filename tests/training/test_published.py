@@ -210,9 +210,10 @@ def test_rounds_have_metrics_without_noise_only_if_all_are_published():
   metrics = 'train_loss', 'participants', 'rejected_clients', 'gradient_norm'
   for kind in (None, *KINDS):
     c = config.Config(**PRIVATE, public_metrics=kind)
-    found = {published.without_noise(c, name) for name in metrics}
-    assert found == {kind in (None, 'all')}
-    assert not published.without_noise(c, 'finite')
+    says = lambda name, c=c: published.says(c, published.COLUMNS, name)
+    exact = {says(name) == published.EXACT for name in metrics}
+    assert exact == {kind in (None, 'all')}
+    assert says('finite') != published.EXACT
 
 
 def test_the_guide_shows_the_table():

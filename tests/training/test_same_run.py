@@ -12,29 +12,18 @@ from fl_sketch.training import identity, noise_secret, same_run, workdir
 import jax.numpy as jnp
 import numpy as np
 import optax
-from own_problem import (
-  CLIENTS,
-  FIELDS,
-  ONE_IMAGE,
-  PRIVATE,
-  SHIFT,
-  START,
-  begin,
-  build,
-  changed,
-  start,
-  with_values,
-)
+import own_problem as own
+from own_problem import ONE_IMAGE, PRIVATE, START, begin, build, changed, start
 import pytest
 from runs import SMALL
 
-TEST_IMAGE = CLIENTS[0] | {'x': changed(CLIENTS[0]['x'])}
+TEST_IMAGE = own.CLIENTS[0] | {'x': changed(own.CLIENTS[0]['x'])}
 EDGES = np.array([0, 3, 8, 12])
 ORDER = ragged.Partition(np.arange(12)[::-1], np.arange(0, 13, 4))
 SWAPS = {
-  'tanh': (with_values(activation=jnp.tanh), 'model and loss'),
-  'the loss': (with_values(scale=2.0), 'model and loss'),
-  'a captured array': (with_values(shift=changed(SHIFT)), 'model and loss'),
+  'tanh': (own.with_values(activation=jnp.tanh), 'model and loss'),
+  'the loss': (own.with_values(scale=2.0), 'model and loss'),
+  'captured': (own.with_values(shift=changed(own.SHIFT)), 'model and loss'),
   'the start': ({'start': {'w': changed(START['w'])}}, 'start'),
   'an image': ({'clients': ONE_IMAGE}, 'training data x'),
   'a test image': ({'test': TEST_IMAGE}, 'test data x'),
@@ -50,7 +39,7 @@ def refused(folder, exp, message):
 
 @pytest.mark.parametrize(
   ('name', 'fields'),
-  [*((name, FIELDS) for name in SWAPS), ('tanh', PRIVATE)],
+  [*((name, own.FIELDS) for name in SWAPS), ('tanh', PRIVATE)],
   ids=[*SWAPS, 'private'],
 )
 def test_another_problem_is_refused_by_name(name, fields, tmp_path):
@@ -203,7 +192,7 @@ def test_other_code_is_refused_in_private_runs(name, tmp_path):
 
 @pytest.mark.representatives('jax-plain', 'numpy-plain', 'jax-public')
 @pytest.mark.parametrize(
-  'fields', [FIELDS, PRIVATE | {'noise_seed': 0}], ids=['plain', 'public']
+  'fields', [own.FIELDS, PRIVATE | {'noise_seed': 0}], ids=['plain', 'public']
 )
 @pytest.mark.parametrize('name', VERSIONS)
 def test_other_code_is_warned_of_elsewhere(name, fields, tmp_path):

@@ -82,10 +82,26 @@ class MethodFields(clients.ClientFields):
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
     self._check_server(takes)
-    self._check_full_participation()
+    takes_part = self.full_participation and not availability.in_force(self)
+    required = algorithms.entry(self.algorithm).full_participation
+    if required and not (takes_part and self.weights == 'equal'):
+      raise self.refusal(
+        '{algorithm} requires every client in every round: set cohort='
+        "population={c.population}, sampling='fixed_size', weights='equal' and "
+        'no over_sampling, dropout or deadline.'
+      )
     self._check_steps(takes)
     self._check_gram()
-    self._check_lora('lora_scale' in takes)
+    changes = 'lora_scale' in takes  # whether the server changes the kernels
+    if self.lora is None and not changes:
+      return
+    kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]
+    if self.algorithm in kinds:
+      kinds = [self.algorithm]
+    if (self.lora or {}).get('kind') not in kinds:
+      raise self.refusal(
+        f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
+      )
 
   def _check_server(self, takes: Mapping[str, Any]):
     given = self.given(OPTIMIZER_OPTIONS)
@@ -109,16 +125,6 @@ class MethodFields(clients.ClientFields):
     if self.groups is not None and not 3 <= self.groups <= self.selected:
       raise self.refusal(
         f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'
-      )
-
-  def _check_full_participation(self):
-    takes_part = self.full_participation and not availability.in_force(self)
-    required = algorithms.entry(self.algorithm).full_participation
-    if required and not (takes_part and self.weights == 'equal'):
-      raise self.refusal(
-        '{algorithm} requires every client in every round: set cohort='
-        "population={c.population}, sampling='fixed_size', weights='equal' and "
-        'no over_sampling, dropout or deadline.'
       )
 
   def _check_steps(self, takes: Mapping[str, Any]):
@@ -162,7 +168,6 @@ class MethodFields(clients.ClientFields):
         )
 
   def _check_gram(self):
-    """Checks local steps without gradients of batches."""
     work = algorithms.entry(self.algorithm).work
     gram = self.local_work == 'gram'
     exact = gram or self.dataset == 'quadratics'
@@ -183,16 +188,4 @@ class MethodFields(clients.ClientFields):
       raise self.refusal(
         "local_work='gram' is not supported by {algorithm} with {lora}; set "
         "local_work='sgd'."
-      )
-
-  def _check_lora(self, changes: bool):
-    """Checks the factors of LoRA; whether the server `changes` the kernels."""
-    if self.lora is None and not changes:
-      return
-    kinds = [k for k, p in lora.KINDS.items() if ('base' in p) == changes]
-    if self.algorithm in kinds:
-      kinds = [self.algorithm]
-    if (self.lora or {}).get('kind') not in kinds:
-      raise self.refusal(
-        f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
       )

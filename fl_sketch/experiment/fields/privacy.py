@@ -171,12 +171,10 @@ class PrivacyFields(method.MethodFields):
       )
 
   def _check_failures_of_private(self, central: bool):
-    """Refuses client failures that the privacy analysis does not cover.
-
-    It covers dropouts and stragglers under central DP: they are drawn without
-    regard to data and, without over-selection, to other clients. Given who they
-    are, each contributes 0 in a run for which the analysis holds.
-    """
+    """Refuses client failures that the privacy analysis does not cover."""
+    # Under central DP dropouts and stragglers are drawn without regard to data
+    # and, without over-selection, to other clients. Given who they are, each
+    # contributes 0 in a run for which the analysis holds.
     if self.byzantine or self.robust or self.max_payload_norm is not None:
       raise self.refusal(
         'byzantine, robust and max_payload_norm have no privacy analysis; '
@@ -259,9 +257,8 @@ class PrivacyFields(method.MethodFields):
         '{simulated_cohort} requires a smaller cohort and no max_cohort; got '
         '{cohort}, {max_cohort}.'
       )
-    rounded = self.sampling == 'random_allocation' and (
-      self.cohort * self.allocation_rounds != self.population
-    )
+    exact = self.cohort * self.allocation_rounds == self.population
+    rounded = self.sampling == 'random_allocation' and not exact
     if rounded or self.population * large % self.cohort:
       raise self.refusal(
         'The simulated population {population} x {simulated_cohort} / {cohort} '

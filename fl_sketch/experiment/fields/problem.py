@@ -58,7 +58,17 @@ class ProblemFields(run.RunFields):
     if self.dataset in text.NAMES:
       self._check_text()
     if self.model in models.OF_SEQUENCES:
-      self._check_sequences()
+      last = (self.model_options or {}).get('last', False)
+      if last and self.dataset in text.NAMES:
+        raise self.refusal(
+          '{model_options} gives one output a sequence, but {dataset} has '
+          'labels of every token; remove last.'
+        )
+      kind = 'cross_entropy' if last else 'tokens'
+      if self.loss in losses.OF_LABELS and self.loss != kind:
+        raise self.refusal(
+          f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
+        )
 
   def _check_text(self):
     options = self.dataset_options or {}
@@ -81,17 +91,4 @@ class ProblemFields(run.RunFields):
       raise self.refusal(
         '{model} predicts tokens, but {dataset} has one label a sentence; use '
         'a bert.'
-      )
-
-  def _check_sequences(self):
-    last = (self.model_options or {}).get('last', False)
-    if last and self.dataset in text.NAMES:
-      raise self.refusal(
-        '{model_options} gives one output a sequence, but {dataset} has labels '
-        'of every token; remove last.'
-      )
-    kind = 'cross_entropy' if last else 'tokens'
-    if self.loss in losses.OF_LABELS and self.loss != kind:
-      raise self.refusal(
-        f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
       )

@@ -9,6 +9,7 @@ from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import lora, losses
 from fl_sketch.utils import fields as f, registry
 
+_OF_SERVER = codecs.REGISTRY.called('downlink_codec')
 # Field of the options -> (the field that names the factory, its registry).
 REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'dataset_options': ('dataset', datasets.REGISTRY),
@@ -19,16 +20,11 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'options': ('algorithm', algorithms.REGISTRY),
   'sketch': ('sketch.kind', sketches.REGISTRY),
   'codec': ('codec.kind', codecs.REGISTRY),
-  'downlink_codec': (
-    'downlink_codec.kind',
-    codecs.REGISTRY.called('downlink_codec'),
-  ),
+  'downlink_codec': ('downlink_codec.kind', _OF_SERVER),
 }
 # Fields that name their factory themselves; a text such as 'srht(size=60)' will
 # do in their place.
-CALLS = tuple(
-  field for field, (name, _) in REGISTRIES.items() if name.endswith('.kind')
-)
+CALLS = tuple(k for k, (by, _) in REGISTRIES.items() if by.endswith('.kind'))
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (*REGISTRIES, 'sweep')
 
@@ -91,12 +87,12 @@ def normalized(name: str, value: Any) -> Any:
   """Return a field of a mapping, as it stands in a `Config`."""
   if name in CALLS and isinstance(value, str):
     value = registry.parse_call(value)
-  return not_none(value) if isinstance(value, Mapping) else value
+  return not_none(value)
 
 
-def not_none(options: Mapping[str, Any]) -> dict[str, Any] | None:
-  """Return the options that are not None, at any depth, or None if none is."""
-  kept = {
-    k: not_none(v) if isinstance(v, Mapping) else v for k, v in options.items()
-  }
+def not_none(value: Any) -> Any:
+  """Return what of a mapping is not None, at any depth, or None if all is."""
+  if not isinstance(value, Mapping):
+    return value
+  kept = {k: not_none(v) for k, v in value.items()}
   return {k: v for k, v in kept.items() if v is not None} or None

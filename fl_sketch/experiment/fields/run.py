@@ -11,13 +11,9 @@ from fl_sketch.utils import fields as f
 _Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
 _State = Annotated[str, f.choice(('replicated', 'sharded'))]
 _KINDS = 'test_', 'client_', 'personal_'
-_Metric = Annotated[
-  str,
-  f.Rule(
-    f'a metric that begins with one of {_KINDS}',
-    lambda x: metrics.ranked_by(x)[0].startswith(_KINDS),
-  ),
-]
+_is_metric = lambda x: metrics.ranked_by(x)[0].startswith(_KINDS)
+_of_kinds = f.Rule(f'a metric that begins with one of {_KINDS}', _is_metric)
+_Metric = Annotated[str, _of_kinds]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,9 +3,7 @@
 import pathlib
 from typing import Any
 
-import fl_sketch
-
-_LIBRARY = str(pathlib.Path(fl_sketch.__file__).parent)
+_LIBRARY = str(pathlib.Path(__file__).parents[2])
 
 
 def where(eqn: Any, users: bool = False) -> str | None:
