@@ -59,8 +59,7 @@ def audit_config(
   if c.privacy_unit == 'sample':
     whole = experiment.build(c, data).partition
   small, partition = _small(c, rounds, whole)
-  make = _make(small)
-  guarantee = _guarantee(small, make, partition)
+  make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
   full = mechanism.sampling is types.Sampling.FULL
   # Where no sampling is accounted for, those at hand are a whole cohort.
@@ -73,15 +72,12 @@ def audit_config(
     _canary(small, public, guarantee.correlation),
     public,
     guarantee.steps_per_round,
-    small.min_honest,
     _noise(small, guarantee, make, units),
     guarantee.correlation,
   )
-  one_kind = full or game.mechanism.unit == 'sample'
-  others = ('silent',) if one_kind else ('silent', 'opposite')
   report = canaries.audit(
     game, secret, accountant=guarantee.statement.accountant, samples=samples,
-    significance=significance, others=others,
+    significance=significance,
   )  # fmt: skip
   return report._replace(moved=_moved(small))
 
@@ -130,20 +126,18 @@ def _moved(c: Config) -> float | None:
   return summation_attack.moved(release, audit.CLIENTS, mesh)
 
 
-def _make(c: Config):
+def _built(c: Config, partition):
+  """The algorithm of a private config and its guarantee."""
   options = experiment.algorithm_options(c)
-  return algorithms.make(c.algorithm, canaries.inner_product, **options)
-
-
-def _guarantee(c: Config, make, partition) -> privacy_plan.PrivacyGuarantee:
+  make = algorithms.make(c.algorithm, canaries.inner_product, **options)
   guarantee = experiment.guarantee_of(c, make, partition)
   assert guarantee is not None  # the config is private
-  return guarantee
+  return make, guarantee
 
 
 def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   """The scaled-down config with the same noise, and its partition."""
-  guarantee = _guarantee(c, _make(c), whole)
+  _, guarantee = _built(c, whole)
   fields: dict[str, Any] = {
     'epsilon': None,
     'noise_multiplier': guarantee.noise_multiplier,

@@ -20,7 +20,6 @@ import optax
 
 _SHORT = 1e-3  # of an update that is not clipped, in clipping norms
 _AT_ONCE = 50  # canaries whose payloads are computed together
-
 _NOISE = 2**22  # numbers of noise that a run keeps
 
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
@@ -197,11 +196,25 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
     whole, is_own = canaries_lib.flat(broadcast), cohort.ids < own
     others = without_noise(cohort_fn, is_own)
     seen = whole - others if known else whole
-    private = _private(release, hp, state)
+    own_hp, expected = hp, release.expected_cohort  # of this round
+    if release.bound == 'quantile':
+      bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
+      own_hp = hp._replace(clip_norm=bound.clip_norm)
     scale = multiplier(release, z, (cohort.weight > 0).sum())
-    scale = scale * private.hp.clip_norm / release.expected_cohort
+    scale = scale * own_hp.clip_norm / expected
     noise = whole - others - without_noise(canaries_fn, ~is_own)
-    project = _projection(exp.make(hp), private, g, state, seen)
+    algorithm, params = exp.make(hp), state.params
+    clipped = release.with_hyper(own_hp).clipped
+
+    def project(sent):
+      sign = jnp.where(sent.sign < 0, -1.0, 1.0)
+      update = _update(algorithm, params, g, sent.place, sign)
+      payload = client_step.encode_once(algorithm, update, params, g.keys)
+      payload = canaries_lib.flat(clipped(payload))
+      square = payload @ payload  # 0 where a sketch leaves a number of it empty
+      share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
+      return expected * share
+
     along = jax.lax.map(project, Signals(*sent), batch_size=_AT_ONCE)
     along = jnp.where(client_step.all_finite(broadcast), along, jnp.inf)
     return server_fn(hp, broadcast, new, key), along, noise[:most] / scale
@@ -226,13 +239,6 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
   is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
   work = whole.apply if is_wrapped else whole
 
-  def pick(params, batches, moved):
-    sent = _update(algorithm, params, g, batches['place'], batches['sign'])
-    is_canary = batches['place'] >= 0
-    return jax.tree.map(
-      lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y), sent, moved
-    )
-
   def local(params, batches, *rest):
     arguments = params, batches['data'], *rest
     if trains:
@@ -241,7 +247,10 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
       zeros = lambda x: jnp.zeros(x.shape, x.dtype)
       like = jax.eval_shape(work, *arguments)
       moved, *others = jax.tree.map(zeros, like)
-    return pick(params, batches, moved), *others
+    is_canary = batches['place'] >= 0
+    pick = lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y)
+    sent = _update(algorithm, params, g, batches['place'], batches['sign'])
+    return jax.tree.map(pick, sent, moved), *others
 
   return algorithm._replace(
     local=whole._replace(apply=local) if is_wrapped else local
@@ -274,26 +283,3 @@ def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
   norm = optax.tree.norm(update)
   scale = sign * canaries_lib.LENGTH * unit / jnp.where(norm > 0, norm, 1)
   return jax.tree.map(lambda x: x * scale, update)
-
-
-def _private(release: aggregation.Release, hp, state):
-  """The mechanism of a round, with its bound."""
-  if release.bound == 'quantile':
-    bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
-    hp = hp._replace(clip_norm=bound.clip_norm)
-  return release.with_hyper(hp)
-
-
-def _projection(algorithm, private: aggregation.PrivateMean, g, state, seen):
-  """Builds (place, sign) -> the release along that payload, in units of it."""
-
-  def project(sent):
-    sign = jnp.where(sent.sign < 0, -1.0, 1.0)
-    update = _update(algorithm, state.params, g, sent.place, sign)
-    payload = client_step.encode_once(algorithm, update, state.params, g.keys)
-    payload = canaries_lib.flat(private.clipped(payload))
-    square = payload @ payload  # 0 where a sketch leaves a number of it empty
-    share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
-    return private.release.expected_cohort * share
-
-  return project

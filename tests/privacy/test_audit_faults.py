@@ -16,15 +16,19 @@ D = 32
 TABLE = sketches.block_cyclic(8)
 HASHES = sketches.count_sketch(2, 8)
 CASES = {
-  'dp_fedavg': ({}, {}),
-  'dp_normfedavg': ({}, {}),
+  'dp_fedavg': ({}, {}), 'dp_normfedavg': ({}, {}),
   'per_leaf': ({'per_leaf': True}, {}),
   'iterative_sketching': ({}, {'sketch': TABLE}),
   'before_sketch': ({'before_sketch': True}, {'sketch': TABLE}),
-  'safl': ({}, {'sketch': TABLE}),
-  'fedsketch_privix': ({}, {'sketch': HASHES}),
-}
+  'safl': ({}, {'sketch': TABLE}), 'fedsketch_privix': ({}, {'sketch': HASHES}),
+}  # fmt: skip
 NAMES = {'per_leaf': 'dp_fedavg', 'before_sketch': 'iterative_sketching'}
+
+
+def check(game_with, *too_little):
+  for noise in 1.0, *too_little:
+    report = common.play(game_with(noise), 0.05 if noise < 1 else common.NEVER)
+    assert report.violated == (noise < 1), report.text()
 
 
 @LONG
@@ -36,10 +40,8 @@ def test_every_algorithm_hides_what_it_claims_and_no_more(case, steps_and_q):
   privacy, options = CASES[case]
   make = common.algorithm(NAMES.get(case, case), claimed, privacy, **options)
   canary = common.adversarial(options['sketch'], steps, D) if options else None
-  for noise, broken in (1.0, False), (0.85, True), (0.7, True):
-    game = common.game_of(make, claimed, noise, D, canary)
-    report = common.play(game, 0.05 if broken else common.NEVER)
-    assert report.violated == broken, report.text()
+  game_with = lambda noise: common.game_of(make, claimed, noise, D, canary)
+  check(game_with, 0.85, 0.7)
 
 
 def sample_game(noise):
@@ -55,8 +57,7 @@ def sample_game(noise):
 
 @LONG
 def test_samples_are_hidden_by_private_local_steps():
-  assert not common.play(sample_game(1.0), common.NEVER).violated
-  assert common.play(sample_game(0.6), 0.05).violated
+  check(sample_game, 0.6)
 
 
 CONFIGS = {
@@ -95,7 +96,4 @@ def test_an_allocation_hides_what_it_claims_and_no_more():
     epoch_steps=5, population=10,
   )  # fmt: skip
   make = common.algorithm('dp_fedavg', claimed)
-  for noise, broken in (1.0, False), (0.7, True):
-    game = common.game_of(make, claimed, noise, D)
-    report = common.play(game, 0.05 if broken else common.NEVER)
-    assert report.violated == broken, report.text()
+  check(lambda noise: common.game_of(make, claimed, noise, D), 0.7)

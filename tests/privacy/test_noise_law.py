@@ -3,13 +3,11 @@
 Sides on which nothing must be found have a false-alarm rate of 1e-7 each.
 """
 
+import audit_games
+import breaks
 import cases
-from fl_sketch import algorithms, rounds
 from fl_sketch.privacy.accounting import correlation
 from fl_sketch.privacy.auditing import noise_law
-from fl_sketch.privacy.mechanisms import aggregation
-from fl_sketch.rounds import mesh as mesh_lib
-import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -78,44 +76,13 @@ def test_banded_noise_is_made_white(rounds):
   np.testing.assert_array_equal(noise_law.whitened(drawn, None), drawn)
 
 
-def broadcasts(release, runs=40, count=6):
-  """What rounds of SAFL broadcast whose clients hold nothing."""
-  hash_rounds = {} if release.correlation is None else {'hash_rounds': 3}
-  send = lambda hp: lambda params, batches, key, correction: (batches, {})
-  make = algorithms.make(
-    'safl', local=send, sketch=cases.CYCLIC, privacy=release, **hash_rounds
-  )
-  cohort_fn = rounds.cohort_step(make, mesh_lib.cohort_mesh(1))
-  zeros = jax.tree.map(lambda x: np.zeros((4, *x.shape), 'f4'), cases.PARAMS)
-  cohort = rounds.Cohort(np.arange(4, dtype='i4'), np.ones(4, 'f4'), zeros)
-  state = rounds.init(make(cases.HP), cases.PARAMS, 4)
-
-  def one(index, secret):
-    now = state._replace(round=index)
-    sent, _, _ = cohort_fn(cases.HP, now, cohort, cases.KEY, None, secret)
-    return sent
-
-  play = jax.vmap(jax.vmap(one, (0, None)), (None, 0))
-  secrets = jax.random.split(cases.SECRET, runs)
-  sent = cases.jit(play)(np.arange(count, dtype='i4'), secrets)
-  return np.asarray(sent).reshape(runs, count, -1) / deviation(release)
-
-
-def deviation(release):
-  hp = cases.HP
-  return float(hp.noise_multiplier * hp.clip_norm) / release.expected_cohort
-
-
-@pytest.mark.parametrize(
-  'over_rounds', [None, pytest.param(BANDED, marks=pytest.mark.nightly)],
-  ids=['white', 'banded'],
-)  # fmt: skip
-def test_real_rounds_broadcast_the_noise_that_is_claimed(over_rounds):
+@pytest.mark.parametrize('broken', [False, True], ids=['right', 'repeated'])
+def test_real_rounds_broadcast_the_noise_that_is_claimed(broken, monkeypatch):
   """Catches noise of a wrong size, repeated over rounds, runs or numbers."""
-  sent = broadcasts(aggregation.Release(4.0, correlation=over_rounds))
-  white = noise_law.whitened(sent, over_rounds)
-  assert noise_law.evaluate(white).chance > NEVER
-  other = BANDED if over_rounds is None else None
-  assert noise_law.evaluate(noise_law.whitened(sent, other)).chance < NEVER
-  broken = sent[:, :1].repeat(6, 1), same(sent, 2, 2), sent * 0.8
-  assert max(noise_law.evaluate(x).chance for x in broken) < NEVER
+  claimed = audit_games.claim(1.4, steps=3)
+  if broken:
+    breaks.every_other(monkeypatch)
+  make = audit_games.algorithm('safl', claimed, sketch=cases.CYCLIC)
+  game = audit_games.game_of(make, claimed)._replace(noise=1.4)
+  law = audit_games.play(game, NEVER, samples=100).law
+  assert (law.chance < NEVER) == broken, law.text()

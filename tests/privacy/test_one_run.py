@@ -4,16 +4,14 @@ A simulated true claim is refuted by no more runs than the significance allows,
 with a false-alarm rate below 1e-6; seeds are fixed.
 """
 
-from typing import Any
+import functools
 
-from fl_sketch.privacy import accounting
+import audit_games
 from fl_sketch.privacy.accounting import gaussian, profiles
 from fl_sketch.privacy.auditing import one_run, one_run_guesses
 import numpy as np
 import pytest
 from scipy import special, stats
-
-Sampling = accounting.Sampling
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,7 @@ def test_bounds_and_chances_say_the_same():
 
 def test_a_claim_is_that_of_its_mechanism():
   """Catches a claim that is stronger than the statement, or much weaker."""
-  mechanism = accounting.GaussianMechanism(noise_multiplier=4.0, steps=16)
+  mechanism = audit_games.claim(4.0, 16)
   claim = one_run.claim_of(mechanism, delta=1e-4)
   assert claim.mu == pytest.approx(1.0)
   assert claim.accuracy == pytest.approx(stats.norm.cdf(0.5))
@@ -108,10 +106,7 @@ def test_a_claim_is_that_of_its_mechanism():
 
 def test_a_sampled_claim_is_below_full_participation():
   """Catches a claim without sampling, or one below the mechanism's curve."""
-  sampled = accounting.GaussianMechanism(
-    noise_multiplier=1.0, steps=4, sampling=Sampling.POISSON,
-    sampling_probability=0.25,
-  )  # fmt: skip
+  sampled = audit_games.claim(1.0, 4, q=0.25)
   claim = one_run.claim_of(sampled, delta=1e-4)
   assert claim.accuracy < stats.norm.cdf(claim.mu / 2) < stats.norm.cdf(1.0)
   curve = profiles.profile(sampled)
@@ -121,10 +116,7 @@ def test_a_sampled_claim_is_below_full_participation():
 
 def test_a_score_does_not_suffer_from_noise_that_is_too_small():
   """Catches a score that is biased where the noise is not that of the claim."""
-  mechanism = accounting.GaussianMechanism(
-    noise_multiplier=1.0, steps=60, sampling=Sampling.POISSON,
-    sampling_probability=0.1,
-  )  # fmt: skip
+  mechanism = audit_games.claim(1.0, 60, q=0.1)
   rng, right, shape = np.random.default_rng(0), [], (60, 500)
   coins, here = rng.random(500) < 0.5, rng.random(shape) < 0.1
   xi = rng.normal(size=shape)
@@ -137,15 +129,12 @@ def test_a_score_does_not_suffer_from_noise_that_is_too_small():
 
 def test_the_power_is_that_of_both_tests():
   """Catches a power that is stated but not there."""
-  mechanism = accounting.GaussianMechanism(noise_multiplier=5.3, steps=60)
+  mechanism = audit_games.claim(5.3, 60)
   claim = one_run.claim_of(mechanism, delta=1e-4)
-
-  def power(**options: Any) -> float:
-    return one_run_guesses.power(
-      mechanism, claim, canaries=500, guesses=125, significance=1e-3,
-      trials=40, **options,
-    )  # fmt: skip
-
+  power = functools.partial(
+    one_run_guesses.power, mechanism, claim, canaries=500, guesses=125,
+    significance=1e-3, trials=40,
+  )  # fmt: skip
   assert power() == 1
   assert power(noise=1.0) == 0
   assert power(independent=False) == 0

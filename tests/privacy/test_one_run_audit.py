@@ -3,10 +3,11 @@
 Seeds are fixed; an audit of what is right is refuted once in a thousand times.
 """
 
+import audit_games
+import breaks
 import cases
 from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
-from fl_sketch.privacy import accounting
 from fl_sketch.privacy.auditing import one_run_guesses
 from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
 import jax
@@ -14,14 +15,9 @@ import numpy as np
 import pytest
 from refusals import refused
 
-DIGITS = {
-  'dataset': 'digits', 'model': 'linear', 'standardize': False,
-  'population': 60, 'cohort': 60, 'rounds': 4, 'local_steps': 1,
-  'batch_size': 0, 'client_lr': 1.0, 'algorithm': 'dp_fedavg',
-  'clip_norm': 0.1, 'noise_multiplier': 1.4, 'delta': 1e-4,
-}  # fmt: skip
+DIGITS = breaks.SAFL | breaks.DENSE
 COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 600}}
-BLOCKS = {'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 600}}
+BLOCKS = {k: breaks.SAFL[k] for k in breaks.DENSE}
 PUBLIC = {'noise_multiplier': None, 'clip_norm': None, 'delta': None}
 
 
@@ -64,12 +60,10 @@ def test_a_canary_sends_its_own_whatever_local_work_draws_with():
   batches = jax.tree.map(lambda x: x[0], cases.cohort(0, 0).batches)
   hyper = canary_clients._Hyper(cases.HP, keys)
   with_canaries = canary_clients._with_canaries(algorithm, hyper)
-  given = cases.PARAMS, keys_lib.for_client(keys, 3), None
-
-  def played(local, batches):
-    params, *rest = given
-    return rounds_algorithm.run_client(local, params, batches, *rest)[0]
-
+  given = keys_lib.for_client(keys, 3), None
+  played = lambda local, batches: rounds_algorithm.run_client(
+    local, cases.PARAMS, batches, *given
+  )[0]
   of_client = played(algorithm.local, batches)
   entry = {'data': batches, 'sign': 1.0}
   same, canary = (
@@ -117,8 +111,7 @@ def test_the_population_grows_and_its_statement_with_it():
   assert exp.partition.client(60 + 63).tolist() == (
     exp.partition.client(3).tolist()
   )
-  whole = np.arange(exp.partition.samples)
-  held = np.unique(exp.partition.take(whole))
+  held = np.unique(exp.partition.take(np.arange(exp.partition.samples)))
   assert len(held) == exp.partition.offsets[60]
   given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
   options = {'fetch': exp.fetch, 'data': exp.data}
@@ -135,24 +128,23 @@ def test_canaries_take_turns_if_they_are_many():
     counts += sending
   assert (counts == 2).all()
   rounds = [np.array([3.0, np.nan, -3.0]), np.array([np.nan, 2.0, -3.0])]
-  mechanism = accounting.GaussianMechanism(noise_multiplier=1.0, steps=2)
+  mechanism = audit_games.claim(1.0, 2)
   scores = one_run_guesses.log_ratio(np.stack(rounds), mechanism)
   assert scores[0] > scores[1] > 0 > scores[2]
 
 
 FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
-POISSON = {'sampling': 'poisson', 'cohort': 20, 'noise_multiplier': 0.8}
 # What is audited; whether guesses of 500 canaries catch half of the noise.
 RUNS = {
   'everybody': ({}, True),
-  'poisson': (POISSON | {'rounds': 12, 'max_cohort': 60}, True),
+  'poisson': (breaks.POISSON | {'rounds': 12, 'max_cohort': 60}, True),
   'sketch': (BLOCKS | {'server_optimizer': 'adam'}, True),
   'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
   'per_layer': (
     {'per_layer': True, 'noise_multiplier': 0.67, 'canaries': 640}, True,
   ),
   'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
-  'masked': ({'trust': 'secure_aggregation', 'neighbours': 4}, True),
+  'masked': (breaks.MASKED, True),
   'fixed_size': (FIXED, False),
 }  # fmt: skip
 

@@ -21,42 +21,27 @@ def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
   )  # fmt: skip
 
 
-def hyper(claimed, noise=1.0):
-  z = noise * claimed.noise_multiplier
-  return algorithms.Hyper(*map(jnp.float32, (0.1, 1.0, 0.5)))._replace(
-    noise_multiplier=jnp.float32(z)
-  )
-
-
-def release(claimed, **fields):
-  expected = claimed.sampling_probability * claimed.population
-  return Release(expected, **fields)
-
-
 def game_of(make, claimed, noise=1.0, d=8, canary=None):
   if canary is None:
     signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, d))
     canary = np.float32(signs * d**-0.5)
-  return canaries.Game(make, hyper(claimed, noise), claimed, canary, PUBLIC)
+  hp = algorithms.Hyper(*map(jnp.float32, (0.1, 1.0, 0.5)))
+  z = jnp.float32(noise * claimed.noise_multiplier)
+  hp = hp._replace(noise_multiplier=z)
+  return canaries.Game(make, hp, claimed, canary, PUBLIC)
 
 
 def algorithm(name, claimed, release_fields=None, **options):
+  expected = claimed.sampling_probability * claimed.population
   return algorithms.make(
-    name, canaries.inner_product, local_steps=None if name == 'fetchsgd' else 2,
-    privacy=release(claimed, **(release_fields or {})), **options,
+    name, canaries.inner_product, local_steps=2,
+    privacy=Release(expected, **(release_fields or {})), **options,
   )  # fmt: skip
 
 
-def play(game, significance, samples=20_000, others=('silent',), **options):
-  options |= {'samples': samples, 'significance': significance}
-  return canaries.audit(game, SECRET, others=others, **options)
-
-
-def noise_of_clients(claimed):
-  """Das et al., arXiv:2106.07094, Algorithm 1: each adds N(0, (z C)^2 / r)."""
-  make = algorithm('dp_fedavg', claimed, {'trust': 'local'})
-  share = (claimed.sampling_probability * claimed.population) ** -0.5
-  return make, share
+def play(game, significance, samples=20_000):
+  options = {'samples': samples, 'significance': significance}
+  return canaries.audit(game, SECRET, **options)
 
 
 def adversarial(op, steps, d):

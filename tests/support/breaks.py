@@ -6,7 +6,6 @@ A break replaces a function of the library, as somebody may write it by mistake.
 
 from collections.abc import Callable, Mapping
 import dataclasses
-import functools
 import types
 from typing import Any, NamedTuple
 
@@ -61,7 +60,7 @@ def _patched(place, name):
   def decorate(change):
     def plant(patch):
       real = getattr(place, name)
-      patch.setattr(place, name, functools.partial(change, real))
+      patch.setattr(place, name, lambda *a, **b: change(real, *a, **b))
 
     return plant
 
@@ -74,21 +73,20 @@ def half(real, *, noise_multiplier, **numbers):
 
 
 def bound(change):
-  """A break of the function that clips a contribution."""
-  return lambda patch: patch.setitem(sums.BOUNDS, 'clip', change)
+  """A break of what clips a contribution; `change` is (tree, C) -> tree."""
+  clip = lambda tree, most, **_: (change(tree, most), most)
+  return lambda patch: patch.setitem(sums.BOUNDS, 'clip', clip)
 
 
-def unclipped(tree, max_norm, **_):
-  return tree, max_norm
+def clipped(tree, most):
+  return sums.clip_by_l2_norm(tree, most)[0]
 
 
-def twice(tree, max_norm, **options):
-  return sums.clip_by_l2_norm(tree, 2 * max_norm, **options)
-
-
-def every_leaf(tree, max_norm, **_):
-  one = lambda x: sums.clip_by_l2_norm(x, max_norm)[0]
-  return jax.tree.map(one, tree), max_norm
+unclipped = bound(lambda tree, most: tree)
+twice = bound(lambda tree, most: clipped(tree, 2 * most))
+every_leaf = bound(
+  lambda tree, most: jax.tree.map(lambda x: clipped(x, most), tree)
+)
 
 
 @_patched(rounds, 'cohort_step')
@@ -99,19 +97,14 @@ def public(real, *args, **options):
   )
 
 
-@_patched(keys_lib, 'noise_keys')
-def same_round(real, key, index):
-  return real(key, 0 * index)
+def of_round(name, other):
+  """A break of the function of keys that draws those of another round."""
+  return _patched(keys_lib, name)(lambda real, key, t: real(key, other(t)))
 
 
-@_patched(keys_lib, 'noise_keys')
-def every_other(real, key, index):
-  return real(key, index // 2)
-
-
-@_patched(keys_lib, 'server_key')
-def same_epoch(real, noise, index):
-  return real(noise, index % BANDED['hash_rounds'])
+same_round = of_round('noise_keys', lambda t: 0 * t)
+every_other = of_round('noise_keys', lambda t: t // 2)
+same_epoch = of_round('server_key', lambda t: t % BANDED['hash_rounds'])
 
 
 @_patched(keys_lib, 'for_lanes')
@@ -154,83 +147,62 @@ def weight(real, index, noise, like, points, correlation):
   return real(index, noise, like, points, wrong)
 
 
-def shifted(patch):
-  def released_in(self, total, keys, noise):
-    points = self.grid(total)
-    drawn = grid.noise(noise.run, total, points)  # of no round
-    moved = jax.tree.map(lambda x: jnp.roll(x, keys.index), drawn)
-    return self._mean(jax.tree.map(jnp.add, total, moved))
+@_patched(aggregation.PrivateMean, 'released_in')
+def shifted(_, self, total, keys, noise):
+  drawn = grid.noise(noise.run, total, self.grid(total))  # of no round
+  moved = jax.tree.map(lambda x: jnp.roll(x, keys.index), drawn)
+  return self._mean(jax.tree.map(jnp.add, total, moved))
 
-  patch.setattr(aggregation.PrivateMean, 'released_in', released_in)
+
+@_patched(aggregation.PrivateMean, 'released_in')
+def clipped_mean(real, self, *given):
+  most = self.hp.clip_norm / self.release.expected_cohort
+  return clipped(real(self, *given), most)
 
 
 def late_clip(patch):
-  real = aggregation.PrivateMean.released_in
-
-  def released_in(self, total, keys, noise):
-    most = self.hp.clip_norm / self.release.expected_cohort
-    return sums.clip_by_l2_norm(real(self, total, keys, noise), most)[0]
-
-  patch.setattr(aggregation.PrivateMean, 'clipped', lambda self, tree: tree)
-  patch.setattr(aggregation.PrivateMean, 'released_in', released_in)
+  unclipped(patch)
+  clipped_mean(patch)
 
 
-def denominator(patch):
-  real = aggregation.PrivateMean._running_sum
+@_patched(aggregation.PrivateMean, '_running_sum')
+def denominator(real, self, finish):
+  link = real(self, finish)
 
-  def running_sum(self, finish):
-    link = real(self, finish)
+  def update(*given, weight, **extra):
+    mean, bill = link.update(*given, weight=weight, **extra)
+    count = comms.sum_over_cohort(weight > 0)
+    times = self.release.expected_cohort / jnp.maximum(count, 1)
+    return jax.tree.map(lambda x: x * times, mean), bill
 
-    def update(lane_sum, state, params=None, *, weight, **extra):
-      extra |= {'weight': weight}
-      mean, bill = link.update(lane_sum, state, params, **extra)
-      count = comms.sum_over_cohort(weight > 0)
-      times = self.release.expected_cohort / jnp.maximum(count, 1)
-      return jax.tree.map(lambda x: x * times, mean), bill
-
-    return link._replace(update=update)
-
-  patch.setattr(aggregation.PrivateMean, '_running_sum', running_sum)
+  return link._replace(update=update)
 
 
 BREAKS = (
   Break('half the variance of the noise', half, LAW, FOUND),
-  Break('no clipping', bound(unclipped), FOUND, LAW),
-  Break('clipping to twice the norm', bound(twice), FOUND, BOUND),
-  Break(
-    'every array clipped to the norm of all', bound(every_leaf), LAW, NOT,
-    DENSE, 'a canary of one run sends along one array',
-  ),
+  Break('no clipping', unclipped, FOUND, LAW),
+  Break('clipping to twice the norm', twice, FOUND, BOUND),
+  Break('every array clipped to the norm of all', every_leaf, LAW, NOT, DENSE,
+        'a canary of one run sends along one array'),
   Break('clipping after the noise', late_clip, FOUND, LAW),
-  Break(
-    'noise from the public seed', public, FOUND, NOT,
-    why='its law is right; in one run the guesser does not try that seed',
-  ),
+  Break('noise from the public seed', public, FOUND, NOT, why='its law is '
+        'right; in one run the guesser does not try that seed'),
   Break('the same noise in every round', same_round, FOUND, LAW),
   Break('noise drawn every other round', every_other, FOUND, LAW),
   Break('noise equal over blocks of 8 numbers', blocks, FOUND, LAW),
   Break('noise repeated over arrays', same_leaves, FOUND, LAW, DENSE),
   Break('one array without noise', bare_leaf, FOUND, LAW, DENSE),
-  Break(
-    'streams of rounds that overlap', shifted, LAW, LAW,
-  ),
-  Break(
-    "noise repeated over clients' shares, secure aggregation", same_share,
-    LAW, LAW, MASKED,
-  ),
-  Break(
-    "noise repeated over clients' shares, local", same_share, NOT, NONE,
-    {'trust': 'local'}, 'one client is played, whose noise is right',
-  ),
+  Break('streams of rounds that overlap', shifted, LAW, LAW),
+  Break("noise repeated over clients' shares, secure aggregation", same_share,
+        LAW, LAW, MASKED),
+  Break("noise repeated over clients' shares, local", same_share, NOT, NONE,
+        {'trust': 'local'}, 'one client is played, whose noise is right'),
   Break('banded noise with a wrong weight', weight, LAW, NONE, BANDED),
   Break('banded noise reused in each epoch', same_epoch, FOUND, NONE, BANDED),
-  Break(
-    'a denominator that follows the cohort', denominator, LAW, LAW, POISSON
-  ),
-  Break(
-    'uniform noise of the right variance', uniform, NOT, NOT,
-    why='its covariance is right, and sums of it are nearly Gaussian',
-  ),
+  Break('a denominator that follows the cohort', denominator, LAW, LAW,
+        POISSON),
+  Break('uniform noise of the right variance', uniform, NOT, NOT, why='its '
+        'covariance is right, and sums of it are nearly Gaussian'),
 )  # fmt: skip
 
 

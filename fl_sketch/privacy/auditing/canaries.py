@@ -2,27 +2,24 @@ r"""Plays worst-case canaries through the real rounds, for `audit`.
 
 Clients hold the loss :math:`\langle w, x_i \rangle`, whose gradient is
 :math:`x_i` at every w. The canary's is so long that clipping acts; the
-others' are 0 ('silent'), the worst case of a correct mechanism, or the opposite
-('opposite'), that of one whose noise shows how many took part. An attacker sees
-every broadcast, the hash keys, C, z and q, but neither coins nor noise keys. In
-units of one clipped contribution :math:`v_t`, which a round without noise
-shows, a broadcast has the coordinate :math:`y_t` along it and the energy
-:math:`e_t` across. Scores are log-likelihood ratios, summed over rounds:
+others' are 0. An attacker sees every broadcast, the hash keys, C, z and q, but
+neither coins nor noise keys. Scores are those of `canary_scores`:
 
-* matched filter: of :math:`y_t`, a Gaussian of deviation z that is shifted when
-  the coin of the canary says so; whitened over rounds where noise is banded;
+* matched filter: the log-likelihood ratio, summed over rounds, of the
+  coordinate :math:`y_t` of a broadcast along one clipped contribution, in units
+  of it: a Gaussian of deviation z that is shifted when the coin of the canary
+  says so; whitened over rounds where noise is banded;
 * learned filter: the best linear statistic of all numbers of all rounds against
   the covariance that noise is seen to have in other runs, of zero data;
-* noise size: of :math:`(y_t, e_t)` as if every participant had added its share
-  of the noise, so that :math:`e_t` tells how many there were;
 * last bits: how many numbers have bits that a float32 sum would have lost.
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
-The runs of zero data are tested by `noise_law` as well.
+The runs of zero data are tested by `noise_law`, which sees noise whose size
+follows the cohort.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import functools
 from typing import Any, NamedTuple
 
@@ -44,15 +41,11 @@ _CHUNK = 2**22  # numbers that the clients of the runs at hand hold together
 COMPILER = {'xla_backend_optimization_level': 1}
 _ALONE, _WITH, _WITHOUT, _ZERO = range(4)
 _ZEROS = 1000  # runs of zero data
-_OTHERS = {'silent': 0.0, 'opposite': -1.0}
 LENGTH = 1e4  # of the canary's update, in clipping norms
 
 
 class Game(NamedTuple):
-  """Two neighbouring worlds and the private rounds that hide which is real.
-
-  ``honest`` participants add all the noise together if each adds a share.
-  """
+  """Two neighbouring worlds and the private rounds that hide which is real."""
 
   make: rounds.Make  # hp -> `Algorithm`, on the loss `inner_product`
   hp: rounds.Hyper  # hyperparameters of the rounds
@@ -62,7 +55,6 @@ class Game(NamedTuple):
   canary: Any
   public: jax.Array  # key[], the run's
   steps_per_round: int = 1  # local steps where samples are protected
-  honest: float | None = None  # None is the expected cohort
   # Deviation of each number of a broadcast of zero data, in units of a clipped
   # contribution; None: it is not noise alone, of a known covariance.
   noise: float | None = None
@@ -109,16 +101,14 @@ def audit(
   key: jax.Array,
   *,
   samples: int = 5000,
-  others: Sequence[str] = ('silent', 'opposite'),
   significance: float = 0.05,
   deltas: tuple[float, ...] = audit_lib.DELTAS,
   accountant: str = 'pld',
 ) -> audit_lib.Report:
   """Plays a game in both worlds and bounds epsilon by every score.
 
-  With ``samples`` runs in each world for each kind of others, 'silent' or
-  'opposite'; the key[] is of noise and coins. Other arguments are those of
-  `audit.assess`.
+  With ``samples`` runs in each world; the key[] is of noise and coins. Other
+  arguments are those of `audit.assess`.
 
   Raises:
     ValueError: the claimed mechanism has no noise, or no population.
@@ -132,99 +122,62 @@ def audit(
     raise ValueError(
       f'noise_multiplier={z} is no private claim; an audit requires > 0.'
     )
-  for kind in others:
-    if kind not in _OTHERS:
-      raise ValueError(f'others={kind!r} is not one of {tuple(_OTHERS)}.')
-  size = _at_once(game, samples)
-  known, law = _rehearsed(game, key, min(samples, _ZEROS), size)
-  by_name = {}
-  for number, kind in enumerate(others):
-    of_kind = jax.random.fold_in(key, number + 1), _OTHERS[kind]
-    worlds = np.repeat([_WITH, _WITHOUT], samples)
-    played = _runs(game, worlds, size, *of_kind)
-    looked = [canary_scores.look(sent[1:], *known) for sent in played]
-    observed = jax.tree.map(lambda *x: np.concatenate(x), *looked)
-    numbers = known[0].shape[-1], _OTHERS[kind]
-    for name, values in _scores(game, observed, *numbers).items():
-      pair = values[:samples], values[samples : 2 * samples]
-      by_name[f'{name}, others {kind}'] = pair
-  options = {'significance': significance, 'accountant': accountant}
-  return audit_lib.assess(by_name, claimed, deltas=deltas, law=law, **options)
-
-
-def _rehearsed(game: Game, key, zeros, size):
-  """Plays runs of zero data: what an attacker then knows, and the law."""
-  sent = [*_runs(game, np.full(zeros, _ZERO), size, key)]
+  turns, d = game.canary.shape
+  units = _units(claimed) * game.steps_per_round
+  size = max(1, min(_CHUNK // (d * max(units, turns)), samples, _ZEROS))
+  sent = [*_runs(game, np.full(min(samples, _ZEROS), _ZERO), size, key)]
   alone, noise = sent[0][0], np.concatenate([x[1:] for x in sent])
-  weights = canary_scores.learned_filter(noise, alone)
-  known, law = (alone, weights, game.steps_per_round, game.correlation), None
+  weights, law = canary_scores.learned_filter(noise, alone), None
   if game.noise is not None:
     deviation = game.noise * np.linalg.norm(alone, axis=1).max()
     white = noise_law.whitened(noise, game.correlation) / deviation
     law = noise_law.evaluate(white)
-  return known, law
-
-
-def _scores(game, observed, numbers, other) -> dict[str, np.ndarray]:
-  """Returns the scores f64[2 samples] of each attack."""
-  claimed = game.mechanism
-  expected = claimed.sampling_probability * _population(claimed)
-  if claimed.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
-    expected = claimed.max_cohort
-  known = other, game.honest or expected, numbers, game.steps_per_round
-  prior = canary_scores.Prior(claimed, *known)
-  scores = {
-    'matched filter': canary_scores.matched_filter(observed, prior),
-    'learned filter': observed.learned,
-    'last bits': canary_scores.last_bits(observed),
+  rest = claimed, game.steps_per_round, game.correlation
+  attacks = {
+    'matched filter': lambda x: canary_scores.matched_filter(x, alone, *rest),
+    'learned filter': lambda x: np.einsum('itn,tn->i', x, weights),
+    'last bits': lambda x: canary_scores.last_bits(x, alone),
   }
-  if claimed.unit == 'client':
-    scores['noise size'] = canary_scores.noise_size(observed, prior)
-  return scores
+  worlds, found = np.repeat([_WITH, _WITHOUT], samples), []
+  for sent in _runs(game, worlds, size, jax.random.fold_in(key, 1)):
+    found.append([score(sent[1:]) for score in attacks.values()])
+  scores = np.concatenate(found, 1)[:, : 2 * samples].reshape(-1, 2, samples)
+  return audit_lib.assess(
+    {name: (*pair,) for name, pair in zip(attacks, scores, strict=True)},
+    claimed, deltas=deltas, significance=significance, accountant=accountant,
+    law=law,
+  )  # fmt: skip
 
 
-def _at_once(game: Game, samples: int) -> int:
-  """How many runs fit in memory."""
-  turns, d = game.canary.shape
-  units = _units(game.mechanism) * game.steps_per_round
-  size = _CHUNK // (d * max(units, turns))
-  return max(min(size, samples, _ZEROS), 1)
-
-
-def _runs(game: Game, kinds, size, key, other=0.0) -> Iterator[np.ndarray]:
+def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
   """Plays runs of these kinds, and yields broadcasts of `size` of them.
 
   f32[1 + size, rounds, numbers]; before the runs a rehearsal of the canary, in
   each part since a second program compiles longer. The last part is padded.
   """
   kinds = np.pad(kinds, (0, -len(kinds) % size), mode='edge')
-  rules = game._replace(hp=None, canary=None, public=None)
+  arrays = {name: getattr(game, name) for name in ('hp', 'canary', 'public')}
+  rules = game._replace(**dict.fromkeys(arrays))
   for number, part in enumerate(kinds.reshape(-1, size)):
-    kind = jnp.array([_ALONE, *part])
     keys = jax.random.split(jax.random.fold_in(key, number), size + 1)
-    arrays = game.hp, game.canary, game.public
-    yield np.asarray(_record(rules, arrays, keys, kind, jnp.float32(other)))
+    kind = jnp.array([_ALONE, *part])
+    yield np.asarray(_record(rules, arrays, keys, kind))
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=COMPILER)
-def _record(rules, arrays, keys, kinds, other) -> jax.Array:
+def _record(rules, arrays, keys, kinds) -> jax.Array:
   """Returns broadcasts f32[runs, rounds, numbers] of runs of these kinds."""
-  hp, canary, public = arrays
-  game = rules._replace(hp=hp, canary=canary, public=public)
-
-  def run(key, kind):
-    coins, secret = jax.random.split(key)
-    multiplier = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
-    cohorts = _cohorts(game, coins, kind, other)
-    variant = game._replace(hp=hp._replace(noise_multiplier=multiplier))
-    return _broadcasts(variant, cohorts, secret)
-
-  return jax.vmap(run)(keys, kinds)
+  game = rules._replace(**arrays)
+  return jax.vmap(functools.partial(_broadcasts, game))(keys, kinds)
 
 
-def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
-  """Returns what the real rounds broadcast: f32[rounds, numbers]."""
-  hp, mechanism = game.hp, game.mechanism
+def _broadcasts(game: Game, key, kind) -> jax.Array:
+  """Returns what the real rounds of a run broadcast: f32[rounds, numbers]."""
+  coins, secret = jax.random.split(key)
+  cohorts, mechanism = _cohorts(game, coins, kind), game.mechanism
+  hp: Any = game.hp
+  z = jnp.where(kind == _ALONE, 0.0, hp.noise_multiplier)
+  hp = hp._replace(noise_multiplier=z)
   scale = LENGTH * jnp.asarray(hp.clip_norm) / jnp.minimum(hp.client_lr, 1)
 
   def fetch(x, batch):
@@ -247,7 +200,7 @@ def _broadcasts(game: Game, cohorts, secret) -> jax.Array:
   return jax.lax.scan(step, state, (cohorts, x))[1]
 
 
-def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
+def _cohorts(game: Game, coins, kind) -> rounds.Cohort:
   """Draws all rounds' cohorts, [rounds, ...]; the last unit is the canary."""
   mechanism, k = game.mechanism, game.steps_per_round
   turns, n = len(game.canary), _population(mechanism)
@@ -259,7 +212,7 @@ def _cohorts(game: Game, coins, kind, other) -> rounds.Cohort:
   present = jnp.where(is_canary & absent, 0, mask)
   mask = jnp.where(kind == _ALONE, 1.0 * is_canary, present)
   canary = jnp.where(kind == _WITHOUT, replacement, 1.0)
-  sign = jnp.where(is_canary, canary, other) * (kind != _ZERO)
+  sign = jnp.where(is_canary, canary, 0.0) * (kind != _ZERO)
   if mechanism.unit == 'client':
     return rounds.Cohort(ids, mask, {'sign': sign[:, :, None, None]})
   fold = lambda x: x.reshape(turns, 1, k, -1)

@@ -88,10 +88,10 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
     both = np.concatenate([view, np.asarray(fft.dct(view, norm='ortho'))], 1)
     yield kind, _of_squares((both**2).sum(0), len(view))
     if 1 < view.shape[1] <= _MOST_PAIRED and len(view) > 1:
-      products = (view.T @ view)[np.triu_indices(view.shape[1], 1)]
       norms = np.sqrt((view**2).sum(0))
-      norms = np.outer(norms, norms)[np.triu_indices(view.shape[1], 1)]
-      yield f'pairs of {kind}', _of_products(products, norms, len(view))
+      above = np.triu_indices(view.shape[1], 1)
+      pairs = (view.T @ view)[above], np.outer(norms, norms)[above]
+      yield f'pairs of {kind}', _of_products(*pairs, len(view))
   if rounds > 1:  # a round and the next, moved on by numbers
     waves, norms = np.fft.rfft(x), np.sqrt((x**2).sum((0, 2)))[:, None]
     waves = waves[:, 1:] * waves[:, :-1].conj()

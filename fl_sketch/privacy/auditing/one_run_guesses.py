@@ -20,15 +20,8 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
   spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
   variance = max(spread / special.ndtri(0.75), _QUIET) ** 2
   q = events.probability_of(mechanism)
-
-  def log_mixture(sent):
-    exponent = sent * (along - sent / 2) / variance
-    if q == 1:
-      return exponent
-    return np.logaddexp(np.log1p(-q), np.log(q) + exponent)
-
-  _, left_out = canary_scores.absence(mechanism)
-  return np.nansum(log_mixture(1.0) - log_mixture(left_out), axis=0)
+  ratio = canary_scores.log_ratio(along, mechanism, variance, q)
+  return np.nansum(ratio, axis=0)
 
 
 def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
