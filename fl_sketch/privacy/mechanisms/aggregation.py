@@ -182,7 +182,8 @@ class PrivateMean(NamedTuple):
         'use a fixed bound on what is sent.'
       )
     take = functools.partial(self._take, index)
-    return aggregation.CohortMean(take, **self.marks | {'draws': (index,)})
+    mean = aggregation.CohortMean(take, **self.marks)
+    return mean._replace(draws=(index,))
 
   def stddev(self) -> jax.Array:
     """Standard deviation of the noise on the mean, f32[]."""
