@@ -19,7 +19,7 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
-from fl_sketch.utils import display
+from fl_sketch.utils import digests, display, registry as registry_lib
 import numpy as np
 
 # Fields that an experiment has from its problem.
@@ -27,7 +27,6 @@ _OF_PROBLEM = (
   'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
   'merge', 'model', 'tokenizer', 'test_of_clients',
 )  # fmt: skip
-_OURS = __name__.partition('.')[0] + '.'
 OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
 
 
@@ -239,7 +238,8 @@ def account(
     raise ValueError(
       'The config claims no privacy; set epsilon or noise_multiplier.'
     )
-  own = not algorithms.entry(c.algorithm).factory.__module__.startswith(_OURS)
+  file = registry_lib.source_of(algorithms.entry(c.algorithm).factory)
+  own = not file.startswith(str(digests.ROOT))
   if own or c.privacy_unit == 'sample':
     guarantee = build(c, data_dir).guarantee
   else:

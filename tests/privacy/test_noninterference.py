@@ -5,17 +5,17 @@ import itertools
 import re
 
 import cases
-from fl_sketch import algorithms, experiment, rounds
+from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import aggregation
-from fl_sketch.rounds import chain, comms, marks, mesh as mesh_lib, transforms
+from fl_sketch.rounds import chain, marks, mesh as mesh_lib, transforms
+from fl_sketch.utils import plugins
 import jax
 from jax.extend import core
 import jax.numpy as jnp
 import leaks
 import numpy as np
-import optax
 import private_cases as private
 import pytest
 
@@ -181,33 +181,39 @@ def test_every_private_config_is_shown(each):
   assert count > len(refusals) / 4
 
 
+REALISED = """
+from fl_sketch import algorithms
+from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.rounds import comms, federated, transforms
+import jax
+import optax
+
+
+@algorithms.register
+def realised(task, hp, *, privacy: aggregation.PrivateMean):
+  '''Divides the released sum by the clients that took part.'''
+  link = privacy.uplink()
+
+  def update(*args, weight, **extra):
+    mean, bill = link.update(*args, weight=weight, **extra)
+    factor = 4 / comms.sum_over_cohort(weight)
+    return jax.tree.map(lambda x: x * factor, mean), bill
+
+  uplink, down = link._replace(update=update), transforms.broadcast()
+  return federated(task.steps(hp), uplink, down, optax.scale(-1.0))
+"""
+
+
 @pytest.mark.smoke
 @pytest.mark.usefixtures('own_parts')
-def test_an_own_algorithm_that_leaks_has_no_guarantee():
-  """Catches an experiment that states an epsilon before it is checked."""
-
-  @algorithms.register
-  def realised(task, hp, *, privacy: aggregation.PrivateMean):
-    """Divides the released sum by the clients that took part."""
-    link = privacy.uplink()
-
-    def update(*args, weight, **extra):
-      mean, bill = link.update(*args, weight=weight, **extra)
-      factor = 4 / comms.sum_over_cohort(weight)  # a leak
-      return jax.tree.map(lambda x: x * factor, mean), bill
-
-    return rounds.federated(
-      task.steps(hp),
-      link._replace(update=update),
-      transforms.broadcast(),
-      optax.scale(-1.0),
-    )
-
-  with refused(r"'realised' lets cohort.weight reach .* \w+\.py:\d+, mul"):
-    experiment.build(PRIVATE | {'algorithm': 'realised'})
+def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
+  """Catches an experiment, or an account, that states its epsilon."""
+  (tmp_path / 'own.py').write_text(REALISED)
+  plugins.load(str(tmp_path / 'own.py'))
   c = config.Config.from_mapping(PRIVATE | {'algorithm': 'realised'})
-  with refused("'realised' lets cohort.weight reach"):
-    experiment.account(c)
+  for made in experiment.build, experiment.account:
+    with refused(r"'realised' lets cohort.weight reach .* own\.py:18, mul"):
+      made(c)
 
 
 def test_marks_are_gone_in_the_compiled_program(monkeypatch):
