@@ -212,7 +212,7 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
   plugins.load(str(tmp_path / 'own.py'))
   c = config.Config.from_mapping(PRIVATE | {'algorithm': 'realised'})
   for made in experiment.build, experiment.account:
-    with refused(r"'realised' lets cohort.weight reach .* own\.py:18, mul"):
+    with refused(r"'realised' lets cohort.weight reach .* own\.py:17, mul"):
       made(c)
 
 
