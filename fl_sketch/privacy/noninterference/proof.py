@@ -67,9 +67,9 @@ def check(
   Args:
     fn: of arrays and pytrees; a step of a training loop.
     *args: its arguments.
-    inputs: kinds of the arguments, a prefix of `args` as of `jax.vmap`'s
-      in_axes: 'public'; 'data' of clients; 'client', the state of one client a
-      row; 'noise', the secret key of the noise.
+    inputs: kinds of the arguments, a prefix of `args` as in_axes of `jax.vmap`:
+      'public'; 'data' of clients; 'client', the state of one client a row;
+      'noise', the secret key of the noise.
     outputs: kinds of the results: what is 'public' must have neither data nor
       the key, and 'client' no data that were summed over clients. 'data' may
       have all.
