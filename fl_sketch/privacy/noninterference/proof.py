@@ -49,7 +49,7 @@ def check(
 ) -> Proof:
   """Shows that a function's public results have clients' data by noise alone.
 
-  Nothing is computed or compiled: arguments may be `jax.ShapeDtypeStruct`s.
+  Nothing is computed or compiled: arguments may be shapes, as of `eval_shape`.
 
   >>> from fl_sketch.privacy.mechanisms import sums
   >>> bounds = {'max_norm': 1.0, 'noise_multiplier': 1.0}
