@@ -7,6 +7,7 @@ off by a percent; neither makes these bounds too weak.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
 
 import jax
@@ -104,6 +105,7 @@ def _per_leaf(bound, tree, max_norm):
   return jax.tree.unflatten(structure, bounded), largest * length
 
 
+@functools.partial(jax.jit, inline=True)  # traced once for all its callers
 def _unit(tree):
   """Returns (u / m, m, norm of u / m), m = max part of u; (0, 0, 1) at 0."""
   tree = finite(tree)
