@@ -73,7 +73,7 @@ def complete(n: int) -> np.ndarray:
 
 
 def make(kind: str, n: int) -> np.ndarray:
-  """Returns the graph of n clients that a config names.
+  """Builds the communication graph of n clients from the name of its kind.
 
   'ring', 'path', 'grid', 'star' or 'complete'; a grid is as square as n allows.
 

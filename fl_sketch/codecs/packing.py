@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def pack(q: jax.Array, bound: int) -> jax.Array:
-  """Pack whole numbers f32[n], clipped to the bound, which is below 2**15.
+  """Packs whole numbers f32[n], clipped to a bound below 2**15, into few bits.
 
   Widths below a byte put 8 / bits of them into one byte; from a bound of 8 on
   they are int8[n], from 128 on int16[n].

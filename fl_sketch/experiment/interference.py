@@ -3,6 +3,7 @@
 from typing import Any
 
 from fl_sketch import rounds
+from fl_sketch.experiment import parts
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
@@ -10,7 +11,7 @@ import jax
 
 
 def check(exp: Any) -> noninterference.Proof | None:
-  """Shows it of a round on one device; None if the run claims no privacy.
+  """Shows non-interference of a round on one device; None without privacy.
 
   Raises:
     InterferenceError: it cannot be shown, as of `noninterference.check_round`.
@@ -19,8 +20,7 @@ def check(exp: Any) -> noninterference.Proof | None:
     return None
   c, mesh = exp.config, mesh_lib.cohort_mesh(1)
   fn = rounds.run_round(exp.make, mesh, fetch=exp.fetch, **exp.round_options)
-  init = lambda params: rounds.init(exp.make(exp.hyper), params, c.population)
-  state = jax.eval_shape(init, exp.params)
+  state = parts.state_shapes(exp.make(exp.hyper), exp.params, c.population)
   cohort = exp.sample(0, 0)._replace(outcome=None)
   key = jax.eval_shape(lambda: jax.random.key(0))
   secret = jax.eval_shape(lambda: generators.known_roots(c.noise_seed)[0])
@@ -29,7 +29,7 @@ def check(exp: Any) -> noninterference.Proof | None:
 
 
 def check_program(exp: Any, fn: Any, *args: Any) -> noninterference.Proof:
-  """The same of a private run's own program, on its devices."""
+  """Shows non-interference of a private run's own program, on its devices."""
   c = exp.config
   unit, name = c.privacy_unit or 'client', f'Algorithm {c.algorithm!r}'
   shown = {'unit': unit, 'metrics': c.shows_all, 'name': name}

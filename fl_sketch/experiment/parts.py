@@ -146,9 +146,11 @@ def clients_per_step(c: Config) -> int | None:
   return c.clients_per_step or default
 
 
-def state_shapes(algorithm: rounds.Algorithm, params: Any = _LARGE) -> Any:
-  """The shapes of the state before the first round, with one client."""
-  init = lambda params: rounds.init(algorithm, params, 1)
+def state_shapes(
+  algorithm: rounds.Algorithm, params: Any = _LARGE, population: int = 1
+) -> Any:
+  """The shapes of the state before the first round."""
+  init = lambda params: rounds.init(algorithm, params, population)
   return jax.eval_shape(init, params)
 
 

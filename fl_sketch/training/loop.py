@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import experiment, models, reporting, rounds
+from fl_sketch.experiment import interference
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
 from fl_sketch.training import (
@@ -125,6 +126,9 @@ class _Loop:
     run = program_lib.program(exp, mesh)
     if jax.process_count() == 1 and not self.files.finished:
       run = preflight.check(exp, mesh, run)
+    if exp.guarantee is not None and not self.files.finished:
+      # Its trace is kept for the compilation.
+      interference.check_program(exp, run.fn, *run.args)
     self.runner = runner.Runner(exp, mesh, folder, run)
     opened.callback(self.runner.close)
     evaluate = log_lib.evaluator(run.evaluate, exp, mesh)

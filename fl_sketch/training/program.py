@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.data import availability
-from fl_sketch.experiment import interference
+from fl_sketch.experiment import parts
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import (
@@ -93,12 +93,9 @@ def program(
 
   # So that no device holds more of the first state than of later ones.
   shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
-  fn, args = jax.jit(fn, donate_argnums=1), (hyper, state, cohort, *rest)
-  if exp.guarantee is not None:
-    interference.check_program(exp, fn, *args)
   return Program(
-    fn=fn,
-    args=args,
+    fn=jax.jit(fn, donate_argnums=1),
+    args=(hyper, state, cohort, *rest),
     init=jax.jit(init, out_shardings=shardings),
     evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
@@ -173,8 +170,7 @@ def abstract_state(
   exp: experiment.Experiment, population: int
 ) -> rounds.FedState:
   """Computes shapes and types of the state, without allocating it."""
-  init = lambda params: rounds.init(exp.make(exp.hyper), params, population)
-  return jax.eval_shape(init, exp.params)
+  return parts.state_shapes(exp.make(exp.hyper), exp.params, population)
 
 
 def _placed(mesh, one, server, clients, spec):

@@ -92,7 +92,7 @@ class Spool:
   def chunks(
     self, trained: np.ndarray, held_out: bool
   ) -> Iterator[store.Chunk]:
-    """The samples of clients by code, possibly with what they hold out."""
+    """Yields chunks of clients' samples, and of held-out ones if asked for."""
     names, train = [*self._codes], _Sorted(self, TRAIN)
     held = _Sorted(self, TEST) if held_out else None
     at = 0

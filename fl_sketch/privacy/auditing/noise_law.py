@@ -118,7 +118,7 @@ def _neighbours(x, apart: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_squares(squares, freedom) -> float:
-  """The chance of chi-square sums, the least one times their number."""
+  """Returns the p-value of chi-square statistics, Bonferroni-corrected."""
   low = special.chdtr(freedom, squares)
   chances = 2 * np.minimum(low, special.chdtrc(freedom, squares))
   return float(chances.size * chances.min())

@@ -24,7 +24,7 @@ STATISTICS = 2  # which have equal parts of the share
 
 
 class Budget(NamedTuple):
-  """What two private statistics take of :math:`1 / z^2`, and their bound."""
+  """Privacy budget of two released statistics, and their clipping bound."""
 
   expected_cohort: float  # divides the sum of losses, whoever takes part
   max_cohort: int  # the largest number of clients in a round
