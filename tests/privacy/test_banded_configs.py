@@ -136,5 +136,6 @@ def test_a_fixed_order_has_everybody_once(population, cohort):
 
 
 def test_noise_that_would_be_no_number_is_refused():
+  """Catches banded noise on a grid without room, which would be NaN."""
   with pytest.raises(ValueError, match='leaves no room on the grid'):
     built(noise_multiplier=1e7)

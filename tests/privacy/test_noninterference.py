@@ -79,6 +79,7 @@ def test_a_leak_is_refused_with_its_leaf_and_line(name):
 
 
 def test_a_metric_that_is_not_to_be_published_is_refused():
+  """Catches a check of the state alone."""
   with refused(r"This lets cohort.* reach metrics\['norm'\] without noise"):
     of_leak('none', metrics=False)
 
@@ -119,6 +120,7 @@ def test_where_a_round_runs_does_not_matter(place):
   'name', [n for n, c in cases.ALGORITHMS.items() if c.make(cases.HP).releases]
 )
 def test_every_private_algorithm_is_shown(name):
+  """Catches a clean round refused, and a release without its mark."""
   case = cases.ALGORITHMS[name]
   cohort, params = cases.cohorts_of(case.make)(0), cases.params_of(case.make)
   unit = 'sample' if name == 'private_iterative_sketching' else 'client'
