@@ -4,6 +4,7 @@
   fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
+  fl-sketch bench slow_link [--rates=10,100,1000] [--processes=2,4]
 
 `round` prints seconds a round of the training loop with FedAvg and with
 sketches; with --peers also of the hand-written loops in that folder
@@ -16,8 +17,13 @@ work, and writes them and their curves to --out.
 `scale` prints how the time of a round grows with clients, parameters, the size
 of a sketch, devices and the population: slopes, expected and measured. On a
 CPU each device has one thread, so that more devices use more cores.
+
+`slow_link` prints bytes and seconds of a training step between processes whose
+links have --rates: dense, by one-bit tables, and by PyTorch. On Linux, where
+network namespaces are permitted; else of loopback alone.
 """
 
+import importlib.util
 import os
 import pathlib
 import sys
@@ -26,7 +32,9 @@ from absl import app, flags, logging
 from fl_sketch.training import devices
 import tqdm
 
-from . import contestants, report, round as rounds, scale, sketch, workloads
+from . import (
+  contestants, report, round as rounds, scale, sketch, slow_link, workloads,
+)  # fmt: skip
 from .noise import ratios
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
@@ -59,6 +67,12 @@ _OPERATORS = flags.DEFINE_list(
 # scale
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
+# slow_link
+_PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
+_RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of a link.')
+_TORCH = flags.DEFINE_string(
+  'torch', None, 'A Python that has PyTorch; this one if unset.'
+)
 
 
 def main(argv):
@@ -78,11 +92,13 @@ def main(argv):
       _compare_rounds()
     case ['noise']:
       print(ratios(10**6, _REPEATS.value or 15))
+    case ['slow_link', *inside]:
+      _compare_links(bool(inside))
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      sys.exit(f'Name a benchmark, round, sketch, scale or noise; got {names}.')
+      sys.exit(f'Name a benchmark, round, sketch, scale, noise or slow_link; got {names}.')
 
 
 def _compare_rounds():
@@ -112,6 +128,29 @@ def _compare_scales():
   )
   show = lambda result: tqdm.tqdm.write(report.scale_table([result]))
   _write_each(results, report.write_scales, 'runs/bench_scale', show)
+
+
+def _compare_links(inside):
+  counts, rates = _integers(_PROCESSES), _integers(_RATES)
+  why = '' if inside else slow_link.refusal()
+  if not inside and not why:
+    python = [sys.executable, '-m', f'{__package__}', *sys.argv[1:], 'inside']
+    os.execvp('unshare', [*slow_link.ISOLATED, *python])
+  if why:
+    print(f'No slow links can be emulated here ({why}): loopback alone.')
+  pythons = {'jax': sys.executable, 'torch': _TORCH.value or sys.executable}
+  if not _TORCH.value and importlib.util.find_spec('torch') is None:
+    print('PyTorch is not installed here: without it, unless --torch has it.')
+    del pythons['torch']
+  results = slow_link.measure(
+    counts, rates, _REPEATS.value or 3, pythons, inside
+  )
+  devices.start(cpu_devices=1)
+  rows = []
+  for measured, versions in results:
+    rows += measured
+    paths = report.write_links(rows, versions, pathlib.Path(_OUT.value or 'runs/bench_slow_link'))
+  print(report.link_table(rows), '\nWritten:', *paths)
 
 
 def _write_each(results, write, folder, show):

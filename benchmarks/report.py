@@ -12,7 +12,7 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-from . import scale, sketch
+from . import scale, sketch, slow_link
 
 
 def round_table(medians: Mapping[str, float]) -> str:
@@ -61,6 +61,34 @@ def sketch_table(result: sketch.Result) -> str:
     text += f'\nOver {sketch.MOST_ENTRIES:,} entries of a matrix, left out: '
     text += f'{", ".join(result.skipped)}.\n'
   return text + _faster_table(result)
+
+
+def link_table(rows: Sequence[slow_link.Row]) -> str:
+  """A Markdown table: bytes, seconds by rate, and rates that compression wins.
+
+  Break-evens are in Mbit/s, against each library's dense row.
+  """
+  rates = list(rows[0].seconds)
+  head = ['processes', 'contestant', 'kB out a step']
+  head += [f's, {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
+  head += ['s, computing', *(f'beats {x} below' for x in slow_link.DENSE)]
+  lines = []
+  for row in rows:
+    alike = {r.contestant: r for r in rows if r.processes == row.processes}
+    line = [f'{row.processes}', row.contestant, f'{row.sent / 1e3:,.1f}']
+    line += [f'{statistics.median(row.seconds[x]):.3g}' for x in rates]
+    line += [f'{row.compute:.3g}']
+    for name in slow_link.DENSE:
+      dense = alike.get(name)
+      even = dense and dense is not row and slow_link.break_even(row, dense)
+      line += [_rate(even) if even else '']
+    lines.append(line)
+  return markdown.table(head, lines, left=2)
+
+
+def _rate(mbits):
+  text = 'any rate' if mbits == np.inf else f'{mbits:,.3g} Mbit/s'
+  return text if mbits else 'no rate'
 
 
 def _faster_table(result):
@@ -122,6 +150,16 @@ def write_sketches(
     if len({result.point.d for result in group}) > 1
   }
   return _write(out, 'sketch', {'points': points}, curves)
+
+
+def write_links(
+  rows: Sequence[slow_link.Row], versions: Mapping[str, str], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes slow_link.json and slow_link.md; creates the folder."""
+  lists = [row._asdict() | {'compute': row.compute} for row in rows]
+  paths = _write(out, 'slow_link', {'peers': versions, 'rows': lists}, {})
+  files.replace(out / 'slow_link.md', link_table(rows))
+  return [*paths, out / 'slow_link.md']
 
 
 def _write(
