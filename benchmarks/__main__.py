@@ -4,7 +4,7 @@
   fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
-  fl-sketch bench slow_link [--rates=10,100,1000] [--processes=2,4]
+  fl-sketch bench slow_link [--rates=10,100] [--torch=PYTHON]
 
 `round` prints seconds a round of the training loop with FedAvg and with
 sketches; with --peers also of the hand-written loops in that folder
@@ -18,12 +18,13 @@ work, and writes them and their curves to --out.
 of a sketch, devices and the population: slopes, expected and measured. On a
 CPU each device has one thread, so that more devices use more cores.
 
-`slow_link` prints bytes and seconds of a training step between processes whose
-links have --rates: dense, by one-bit tables, and by PyTorch. On Linux, where
-network namespaces are permitted; else of loopback alone.
+`slow_link` prints bytes and seconds of training steps between processes, dense,
+compressed, and by PyTorch, over links that Linux emulates; where that is not
+permitted, on loopback alone.
 """
 
 import importlib.util
+import math
 import os
 import pathlib
 import sys
@@ -32,10 +33,9 @@ from absl import app, flags, logging
 from fl_sketch.training import devices
 import tqdm
 
-from . import (
-  contestants, report, round as rounds, scale, sketch, slow_link, workloads,
-)  # fmt: skip
+from . import contestants, report, round as rounds, scale, sketch, slow_link
 from .noise import ratios
+from .workloads import WORKLOADS
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer(
@@ -46,7 +46,7 @@ _OUT = flags.DEFINE_string(
 )
 # round
 _WORKLOAD = flags.DEFINE_enum(
-  'workload', None, list(workloads.WORKLOADS), 'Workload; both if unset.'
+  'workload', None, list(WORKLOADS), 'Workload; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
 # sketch
@@ -69,9 +69,9 @@ _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 # slow_link
 _PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
-_RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of a link.')
+_RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
 _TORCH = flags.DEFINE_string(
-  'torch', None, 'A Python that has PyTorch; this one if unset.'
+  'torch', None, 'A Python with PyTorch; this one, if it has it, where unset.'
 )
 
 
@@ -93,16 +93,16 @@ def main(argv):
     case ['noise']:
       print(ratios(10**6, _REPEATS.value or 15))
     case ['slow_link', *inside]:
-      _compare_links(bool(inside))
+      _compare_links(isolated=bool(inside))
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      sys.exit(f'Name a benchmark, round, sketch, scale, noise or slow_link; got {names}.')
+      sys.exit(f'Name round, sketch, scale, noise or slow_link; got {names}.')
 
 
 def _compare_rounds():
-  names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
+  names = [_WORKLOAD.value] if _WORKLOAD.value else list(WORKLOADS)
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   for name in names:
     medians = rounds.compare(name, peers, _REPEATS.value or 5, f'{__package__}')
@@ -130,27 +130,23 @@ def _compare_scales():
   _write_each(results, report.write_scales, 'runs/bench_scale', show)
 
 
-def _compare_links(inside):
+def _compare_links(isolated):
   counts, rates = _integers(_PROCESSES), _integers(_RATES)
-  why = '' if inside else slow_link.refusal()
-  if not inside and not why:
-    python = [sys.executable, '-m', f'{__package__}', *sys.argv[1:], 'inside']
-    os.execvp('unshare', [*slow_link.ISOLATED, *python])
-  if why:
-    print(f'No slow links can be emulated here ({why}): loopback alone.')
-  pythons = {'jax': sys.executable, 'torch': _TORCH.value or sys.executable}
-  if not _TORCH.value and importlib.util.find_spec('torch') is None:
-    print('PyTorch is not installed here: without it, unless --torch has it.')
-    del pythons['torch']
-  results = slow_link.measure(
-    counts, rates, _REPEATS.value or 3, pythons, inside
-  )
-  devices.start(cpu_devices=1)
-  rows = []
-  for measured, versions in results:
-    rows += measured
-    paths = report.write_links(rows, versions, pathlib.Path(_OUT.value or 'runs/bench_slow_link'))
-  print(report.link_table(rows), '\nWritten:', *paths)
+  if not isolated and not (why := slow_link.refusal()):
+    program = [sys.executable, '-m', f'{__package__}']
+    slow_link.isolate([*program, *sys.argv[1:], 'isolated'])
+  if not isolated:
+    print(f'Links cannot be emulated here ({why}): loopback alone.')
+    rates = [math.inf]
+  pythons = {'jax': sys.executable}
+  if _TORCH.value or importlib.util.find_spec('torch'):
+    pythons['torch'] = _TORCH.value or sys.executable
+  else:
+    print('Without PyTorch, which is not installed here; --torch names one.')
+  turns = _REPEATS.value or 3
+  results = slow_link.measure(counts, rates, turns, pythons)
+  show = lambda result: tqdm.tqdm.write(report.link_table(result))
+  _write_each(results, report.write_links, 'runs/bench_slow_link', show)
 
 
 def _write_each(results, write, folder, show):

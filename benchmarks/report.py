@@ -63,32 +63,22 @@ def sketch_table(result: sketch.Result) -> str:
   return text + _faster_table(result)
 
 
-def link_table(rows: Sequence[slow_link.Row]) -> str:
-  """A Markdown table: bytes, seconds by rate, and rates that compression wins.
-
-  Break-evens are in Mbit/s, against each library's dense row.
-  """
-  rates = list(rows[0].seconds)
-  head = ['processes', 'contestant', 'kB out a step']
-  head += [f's, {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
-  head += ['s, computing', *(f'beats {x} below' for x in slow_link.DENSE)]
+def link_table(result: slow_link.Result) -> str:
+  """A Markdown table; break-evens with dense rows are in Mbit/s."""
+  rows = {row.contestant: row for row in result.rows}
+  dense = [rows[name] for name in slow_link.DENSE if name in rows]
+  rates = list(result.rows[0].seconds)
+  head = [f'{result.processes} processes', 'kB out of one a step']
+  head += [f's at {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
+  head += ['s without link', *(f'< {x.contestant} below' for x in dense)]
   lines = []
-  for row in rows:
-    alike = {r.contestant: r for r in rows if r.processes == row.processes}
-    line = [f'{row.processes}', row.contestant, f'{row.sent / 1e3:,.1f}']
-    line += [f'{statistics.median(row.seconds[x]):.3g}' for x in rates]
-    line += [f'{row.compute:.3g}']
-    for name in slow_link.DENSE:
-      dense = alike.get(name)
-      even = dense and dense is not row and slow_link.break_even(row, dense)
-      line += [_rate(even) if even else '']
+  for row in result.rows:
+    seconds = [statistics.median(x) for x in row.seconds.values()]
+    line = [row.contestant, f'{row.sent / 1e3:,.1f}']
+    line += [f'{x:.3g}' for x in [*seconds, row.compute]]
+    line += [f'{slow_link.break_even(row, x):,.3g}' for x in dense]
     lines.append(line)
-  return markdown.table(head, lines, left=2)
-
-
-def _rate(mbits):
-  text = 'any rate' if mbits == np.inf else f'{mbits:,.3g} Mbit/s'
-  return text if mbits else 'no rate'
+  return markdown.table(head, lines, left=1)
 
 
 def _faster_table(result):
@@ -153,12 +143,15 @@ def write_sketches(
 
 
 def write_links(
-  rows: Sequence[slow_link.Row], versions: Mapping[str, str], out: pathlib.Path
+  results: Sequence[slow_link.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
   """Writes slow_link.json and slow_link.md; creates the folder."""
-  lists = [row._asdict() | {'compute': row.compute} for row in rows]
-  paths = _write(out, 'slow_link', {'peers': versions, 'rows': lists}, {})
-  files.replace(out / 'slow_link.md', link_table(rows))
+  points = []
+  for result in results:
+    rows = [r._asdict() | {'compute': r.compute} for r in result.rows]
+    points.append(result._asdict() | {'rows': rows})
+  paths = _write(out, 'slow_link', {'points': points}, {})
+  files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
   return [*paths, out / 'slow_link.md']
 
 

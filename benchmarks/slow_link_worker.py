@@ -3,10 +3,11 @@
 slow_link_worker.py jax|torch PROCESS_ID PROCESSES HOST:PORT
 
 All contestants train one decoder of characters, of nanoGPT's settings for CPUs,
-on noise, with AdamW, each process on one core. A line `STEPS CONTESTANT` is
-answered by its seconds. Each library is imported only where it is asked for.
+on noise, each process on one core. A line `STEPS CONTESTANT` is answered by the
+seconds they took. Only the library that is asked for is imported.
 """
 
+import functools
 import json
 import os
 import sys
@@ -22,56 +23,57 @@ def jax_steps(process_id, processes, coordinator):
   from fl_sketch import distributed, models
   from fl_sketch.training import devices
   import jax
-  import jax.numpy as jnp
+  from jax import flatten_util
   import numpy as np
   import optax
 
-  devices.start(
-    cpu_devices=1, coordinator=coordinator, num_processes=processes,
-    process_id=process_id,
-  )  # fmt: skip
+  who = dict(num_processes=processes, process_id=process_id)
+  devices.start(cpu_devices=1, coordinator=coordinator, **who)
   mesh = jax.make_mesh((processes,), ('data',))
   sizes = dict(width=WIDTH, depth=DEPTH, heads=HEADS)
   model = models.make('gpt_nano', TOKENS, **sizes)
-  text = np.random.default_rng(process_id).integers(
-    TOKENS, size=(WINDOWS, LENGTH + 1), dtype=np.int32
-  )
-  batch = jax.make_array_from_process_local_data(
-    jax.NamedSharding(mesh, jax.P('data')), text
-  )
-  everywhere = jax.NamedSharding(mesh, jax.P())
-  init = jax.jit(model.init, out_shardings=everywhere)
-  params = init(jax.random.key(0), text[:, :-1])['params']
+  rng, shape = np.random.default_rng(process_id), (WINDOWS, LENGTH + 1)
+  text = rng.integers(TOKENS, size=shape, dtype=np.int32)
+  place = lambda axis: jax.NamedSharding(mesh, jax.P(axis))
+  batch = jax.make_array_from_process_local_data(place('data'), text)
+  init = jax.jit(model.init, out_shardings=place(None))
 
   def loss(params, text):
-    logits = model.apply({'params': params}, text[:, :-1])
     each = optax.softmax_cross_entropy_with_integer_labels
-    return each(logits, text[:, 1:]).mean()
+    return each(model.apply(params, text[:, :-1]), text[:, 1:]).mean()
 
-  def bfloat16(x):
-    return jax.lax.pmean(x.astype(jnp.bfloat16), 'data').astype(x.dtype)
+  def dense(
+    dtype,
+  ):  # one all-reduce: one for each leaf takes four times as long
+    def update(grads, _):
+      x, restore = flatten_util.ravel_pytree(grads)
+      return restore(jax.lax.pmean(x.astype(dtype), 'data').astype(x.dtype))
 
-  one_bit = lambda **ways: distributed.mean_over('data', _TABLES, **ways)
+    return optax.stateless(update)
+
+  mean_over = functools.partial(distributed.mean_over, 'data')
   means = {
-    'JAX': distributed.mean_over('data', 'dense'),
-    'JAX, bfloat16': optax.stateless(lambda g, _: jax.tree.map(bfloat16, g)),
-    'one-bit tables': one_bit(),
-    'one-bit tables, both ways': one_bit(both_ways=True),
+    'JAX': dense('float32'),
+    'JAX, bfloat16': dense('bfloat16'),
+    'bfloat16 both ways': mean_over('bfloat16', both_ways=True),
+    'one-bit tables': mean_over(_TABLES),
+    'one-bit tables both ways': mean_over(_TABLES, both_ways=True),
   }
 
   def step_of(mean):
     tx = optax.chain(mean, optax.adamw(1e-3))
+    params = init(jax.random.key(0), text[:, :-1])
     state = [params, distributed.init(tx, params, mesh)]
     update = distributed.train_step(loss, tx, mesh)
 
     def step():
-      *state[:], value = update(*state, batch)
-      jax.block_until_ready((state, value))
+      state[:] = jax.block_until_ready(update(*state, batch))[:2]
 
     return step
 
-  count = sum(x.size for x in jax.tree.leaves(params))
-  return {k: step_of(v) for k, v in means.items()}, count, jax.__version__
+  steps = {name: step_of(mean) for name, mean in means.items()}
+  like = jax.eval_shape(init, jax.random.key(0), text[:, :-1])
+  return steps, sum(x.size for x in jax.tree.leaves(like)), jax.__version__
 
 
 def torch_steps(process_id, processes, coordinator):
@@ -79,8 +81,9 @@ def torch_steps(process_id, processes, coordinator):
   import torch
   from torch import distributed, nn
   from torch.distributed.algorithms.ddp_comm_hooks import (
-    default_hooks, powerSGD_hook as power_sgd,
-  )  # fmt: skip
+    default_hooks,
+    powerSGD_hook as power_sgd,
+  )
 
   torch.set_num_threads(1)
   distributed.init_process_group(
@@ -88,32 +91,31 @@ def torch_steps(process_id, processes, coordinator):
   )
 
   class Decoder(nn.Module):
-    """The decoder of `jax_steps`."""
-
     def __init__(self):
       super().__init__()
       self.words = nn.Embedding(TOKENS, WIDTH)
       self.positions = nn.Embedding(LENGTH, WIDTH)
-      gelu = nn.GELU(approximate='tanh')
+      options = dict(batch_first=True, norm_first=True)
+      options['activation'] = nn.GELU(approximate='tanh')
       block = nn.TransformerEncoderLayer(
-        WIDTH, HEADS, 4 * WIDTH, 0.0, gelu, batch_first=True, norm_first=True
+        WIDTH, HEADS, 4 * WIDTH, dropout=0.0, **options
       )
-      norm, nested = nn.LayerNorm(WIDTH), {'enable_nested_tensor': False}
-      self.blocks = nn.TransformerEncoder(block, DEPTH, norm, **nested)
+      self.blocks = nn.TransformerEncoder(
+        block, DEPTH, nn.LayerNorm(WIDTH), enable_nested_tensor=False
+      )
 
     def forward(self, x):
       mask = nn.Transformer.generate_square_subsequent_mask(LENGTH)
       x = self.words(x) + self.positions.weight
       return self.blocks(x, mask, is_causal=True) @ self.words.weight.T
 
-  torch.manual_seed(process_id)
   text = torch.randint(TOKENS, (WINDOWS, LENGTH + 1))
 
   def step_of(hook=None, state=None, **buckets):
     model = nn.parallel.DistributedDataParallel(Decoder(), **buckets)
     if hook is not None:
       model.register_comm_hook(state, hook)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def step():
       optimizer.zero_grad()
@@ -123,28 +125,26 @@ def torch_steps(process_id, processes, coordinator):
 
     return step
 
-  low_rank = power_sgd.PowerSGDState(
-    None, matrix_approximation_rank=1, start_powerSGD_iter=2
-  )
+  ranks = dict(matrix_approximation_rank=1, start_powerSGD_iter=2)
+  low_rank = power_sgd.powerSGD_hook, power_sgd.PowerSGDState(None, **ranks)
   steps = {
     'PyTorch DDP': step_of(),
     'PyTorch DDP, bfloat16': step_of(default_hooks.bf16_compress_hook),
     # In one bucket: over gloo the messages of several are mixed up.
-    'PyTorch DDP, PowerSGD': step_of(
-      power_sgd.powerSGD_hook, low_rank, bucket_cap_mb=99
-    ),
+    'PyTorch DDP, PowerSGD': step_of(*low_rank, bucket_cap_mb=99),
   }
   count = sum(x.numel() for x in Decoder().parameters())
   return steps, count, torch.__version__
 
 
-def _serve(library, process_id, processes, coordinator):
+if __name__ == '__main__':
+  library, process_id, processes, coordinator = sys.argv[1:]
   answers = os.fdopen(os.dup(1), 'w', buffering=1)
   os.dup2(2, 1)  # gloo prints to standard output
   cores = sorted(os.sched_getaffinity(0))
-  os.sched_setaffinity(0, {cores[process_id % len(cores)]})
+  os.sched_setaffinity(0, {cores[int(process_id) % len(cores)]})
   begin = {'jax': jax_steps, 'torch': torch_steps}[library]
-  steps, *about = begin(process_id, processes, coordinator)
+  steps, *about = begin(int(process_id), int(processes), coordinator)
   for step in steps.values():
     for _ in range(_WARM):
       step()
@@ -155,9 +155,4 @@ def _serve(library, process_id, processes, coordinator):
     for _ in range(int(count)):
       steps[name]()
     print(time.perf_counter() - begun, file=answers)
-
-
-if __name__ == '__main__':
-  library, process_id, processes, coordinator = sys.argv[1:]
-  _serve(library, int(process_id), int(processes), coordinator)
-  os._exit(0)  # not after waiting for the other processes
+  os._exit(0)  # without a barrier with the other processes
