@@ -16,12 +16,16 @@ than a mean. docs/guides/slow_link.md shows whole loops.
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
+from fl_sketch.distributed.bills import (
+  Bytes, bytes_per_step, collective_bytes, traced_bytes,
+)  # fmt: skip
 from fl_sketch.distributed.compressors import parse
 from fl_sketch.distributed.step import (
   algorithm, init, mean_over, state_specs, train_step, value_and_grad,
 )  # fmt: skip
 
 __all__ = [
-  'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init', 'mean_over',
-  'parse', 'state_specs', 'train_step', 'value_and_grad',
+  'Bytes', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
+  'collective_bytes', 'from_algorithm', 'init', 'mean_over', 'parse',
+  'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
 ]  # fmt: skip
