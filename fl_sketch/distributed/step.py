@@ -102,7 +102,9 @@ def value_and_grad(
   return run
 
 
-def init(tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh):
+def init(
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh
+):
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Args:

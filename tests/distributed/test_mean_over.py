@@ -125,8 +125,12 @@ def test_the_estimate_is_unbiased(case):
 def test_residuals_and_estimates_are_the_gradients(both_ways):
   """Catches a residual that is lost, or kept by the wrong worker."""
   grads = cases.gradients(5, 4)
-  estimates, state = cases.run(cases.mean_over((cases.FEEDBACK, both_ways)), grads)
-  flat = lambda tree: jax.vmap(lambda x: jax.flatten_util.ravel_pytree(x)[0])(tree)
+  estimates, state = cases.run(
+    cases.mean_over((cases.FEEDBACK, both_ways)), grads
+  )
+  flat = lambda tree: jax.vmap(lambda x: jax.flatten_util.ravel_pytree(x)[0])(
+    tree
+  )
   sent = flat(jax.tree.map(lambda x: x[:, 0], estimates)).sum(0)
   given = flat(jax.tree.map(lambda x: x.mean(1), grads)).sum(0)
   if both_ways:
