@@ -1,11 +1,13 @@
 """Outer steps: workers train by themselves and exchange what they moved."""
 
+import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.distributed.algorithm import PerWorker
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 
@@ -88,23 +90,26 @@ def outer(
       outer=[shared(outer.init(part)) for part in parts],
     )
 
-  def exchange(moved, params, mean_state, outer_state):
-    estimate, mean_state = mean.update(moved, mean_state, params)
-    estimate = optax.tree.cast_like(estimate, params)
-    updates, state = outer.update(estimate, _read(outer_state), params)
-    return optax.tree.cast_like(updates, params), mean_state, shared(state)
+  def exchange(f, moved, params, means, outers):
+    """Exchanges fragment f; the updates of the other leaves are 0."""
+    part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
+    estimate, means[f] = mean.update(part, means[f], anchor)
+    estimate = optax.tree.cast_like(estimate, anchor)
+    updates, state = outer.update(estimate, _read(outers[f]), anchor)
+    outers[f] = shared(state)
+    parts = _split(optax.tree.zeros_like(params), params, fragments)
+    parts[f] = optax.tree.cast_like(updates, anchor)
+    return _join(parts, params), means, outers
 
-  def wait(moved, params, mean_state, outer_state):
-    return optax.tree.zeros_like(params), mean_state, outer_state
+  def wait(moved, params, means, outers):
+    return optax.tree.zeros_like(params), means, outers
 
-  def send(step, moved, params, states):
-    """Returns (moved, updates, state of mean, of outer) of each fragment."""
-    pieces = [_split(tree, params, fragments) for tree in (moved, params)]
-    for f, args in enumerate(zip(*pieces, *states, strict=True)):
-      # All workers take the same branch: `step` is the same on all.
-      due = step % every == f * every // fragments
-      left = jax.tree.map(lambda m, due=due: jnp.where(due, 0, m), args[0])
-      yield left, *jax.lax.cond(due, exchange, wait, *args)
+  # By step modulo H: 0, or 1 + the fragment that is due.
+  due = np.zeros(every, np.int32)
+  due[[f * every // fragments for f in range(fragments)]] += 1 + np.arange(
+    fragments, dtype=np.int32
+  )
+  branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
 
   def update(grads, state, params=None, **extra):
     if params is None:
@@ -115,10 +120,15 @@ def outer(
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
     move = lambda m, u: (m - u).astype(m.dtype)
     moved = jax.tree.map(move, _read(state.moved), steps)
-    step = state.step + 1
-    sent = send(step, moved, params, (state.mean, state.outer))
-    left, updates, *states = map(list, zip(*sent, strict=True))
-    left, updates = _join(left, params), _join(updates, params)
+    # The step is the same on all workers: all take the same branch.
+    branch = jnp.asarray(due)[(step := state.step + 1) % every]
+    args = moved, params, state.mean, state.outer
+    updates, *states = jax.lax.switch(branch, branches, *args)
+    left = [
+      jax.tree.map(lambda m, f=f: jnp.where(branch == f, 0, m), part)
+      for f, part in enumerate(_split(moved, params, fragments), 1)
+    ]
+    left = _join(left, params)
     return updates, OuterState(step, own(new), own(left), *states)
 
   return optax.GradientTransformationExtraArgs(init, update)

@@ -1,10 +1,9 @@
 """Outer steps: DiLoCo's law, workers that stay equal, what travels."""
 
 from fl_sketch import distributed
+from fl_sketch.distributed import bills
 import jax
-from jax.extend import core
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 import pytest
@@ -74,26 +73,13 @@ def test_an_exchange_at_every_step_is_a_dense_mean():
   np.testing.assert_array_equal(play(tx, 3), play(dense, 3))
 
 
-def sent(jaxpr, inside=False):
-  """(whether a `cond` is around it, array) of all that collectives carry."""
-  for eqn in jaxpr.eqns:
-    name = eqn.primitive.name
-    if name.startswith(('psum', 'all_')):
-      yield from ((inside, x.aval) for x in eqn.invars)
-    for inner in core.jaxprs_in_params(eqn.params):
-      yield from sent(inner, inside or name == 'cond')
-
-
-def traffic(mean, fragments=1):
-  """What `outer` sends between four workers, six layers of 520 numbers."""
+def bill(mean, fragments=1):
+  """Bytes of `outer` among four workers, six layers of 520 numbers."""
   options = {'every': 6, 'fragments': fragments}
   tx = distributed.outer(optax.sgd(1.0), None, mean, **options)
   layer = {'w': jnp.ones((32, 16)), 'b': jnp.ones(8)}
-  update = lambda params: tx.update(params, tx.init(params), params)
   mesh = jax.sharding.AbstractMesh((4,), ('data',))
-  options = {'mesh': mesh, 'in_specs': P(), 'out_specs': P()}
-  run = jax.shard_map(update, check_vma=False, **options)
-  return [*sent(jax.make_jaxpr(run)(dict.fromkeys('abcdef', layer)).jaxpr)]
+  return bills.bytes_per_step(tx, dict.fromkeys('abcdef', layer), mesh)
 
 
 @pytest.mark.representatives('table-False', 'sparse-True')
@@ -106,17 +92,18 @@ def traffic(mean, fragments=1):
 def test_no_floats_of_the_model_travel(compressor, both_ways):
   """Catches a mean of what was decoded, and traffic between exchanges."""
   mean = distributed.mean_over('data', compressor, both_ways=both_ways)
-  conditional, arrays = zip(*traffic(mean), strict=True)
-  assert all(conditional)
-  assert not [x for x in arrays if x.dtype == np.float32 and x.size > 520]
+  found = bill(mean)
+  assert found.out > found.least == 0
+  floats = [x for x in found.collectives if x.dtype == 'float32']
+  assert not [x for x in floats if np.prod(x.shape) > 520]
 
 
 @pytest.mark.parametrize('fragments', [2, 6])
 def test_a_fragment_travels_at_a_time(fragments):
-  """Catches all fragments in one branch, and leaves dealt out unevenly."""
-  sizes = [x.size for _, x in traffic(DENSE, fragments)]
-  parts = np.reshape(sizes, (fragments, -1)).sum(1)
-  assert [*parts] == [6 * 520 // fragments] * fragments
+  """Catches all fragments in one step, and leaves dealt out unevenly."""
+  found = bill(DENSE, fragments)
+  assert found.out == 2 * 3 / 4 * 4 * 520 * 6 / fragments
+  assert found.least == 0
 
 
 @pytest.mark.parametrize(('options', 'message'), [
