@@ -1,16 +1,12 @@
 """Compressed means among workers: equal numbers, laws, what travels."""
 
-import functools
-
 import compressor_cases as cases
 from fl_sketch import algorithms, codecs, distributed, rounds, sketches
-from fl_sketch.rounds import transforms as t
 from fl_sketch.rounds.algorithm import Hyper
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec as P
 import numpy as np
-import optax
 import pytest
 
 slow = lambda x: pytest.param(x, marks=pytest.mark.nightly)

@@ -2,7 +2,7 @@
 
 import functools
 
-from fl_sketch import algorithms, codecs, distributed, sketches
+from fl_sketch import algorithms, distributed, sketches
 import jax
 import jax.numpy as jnp
 import optax
