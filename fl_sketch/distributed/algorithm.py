@@ -162,15 +162,14 @@ def _send(algorithm, payload, state, params, keys):
 
 
 def _gather(group, payload, due):
-  """All workers' payloads; parts that are not due are zeros and do not travel."""
-  due = due or {}
-  main = {k: v for k, v in payload.items() if k not in due} if due else payload
-  rows = workers.gather(group.axis, main)
+  """All workers' payloads; parts that are not due are zeros, and stay."""
+  send = functools.partial(workers.gather, group.axis)
+  if not due:
+    return send(payload)
+  zero = lambda x: jnp.zeros((group.size, *x.shape), x.dtype)
+  rows = send({k: v for k, v in payload.items() if k not in due})
   for name, flag in due.items():
-    zeros = lambda x: jax.tree.map(
-      lambda x: jnp.zeros((group.size, *x.shape), x.dtype), x
-    )
-    send = functools.partial(workers.gather, group.axis)
+    zeros = functools.partial(jax.tree.map, zero)
     rows[name] = lax.cond(flag, send, zeros, payload[name])
   return rows
 

@@ -83,7 +83,8 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
     )
   if both_ways and 'codec' not in kinds:
     raise ValueError(
-      f'both_ways has no effect on {compressor=}, which has no codec; remove it.'
+      f'both_ways has no effect on {compressor=}, which has no codec; remove '
+      'it.'
     )
   if kinds == ['algorithm']:
     made = algorithm(calls[0].name, 1.0, **calls[0].options)

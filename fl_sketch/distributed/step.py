@@ -28,8 +28,9 @@ def mean_over(
   optax transformation behind it. To use inside `jax.shard_map`, on gradients of
   `value_and_grad`.
 
-  >>> mean_over('data', 'top_k(k=0.01, error_feedback=True)').init({'w': 0.0})[0]
-  Array(0, dtype=int32)
+  >>> tx = mean_over('data', 'top_k(k=0.01, error_feedback=True)')
+  >>> int(tx.init({'w': jax.numpy.ones(200)}).step)
+  0
 
   Args:
     axis: mesh axis, or axes, of the workers.

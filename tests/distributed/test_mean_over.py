@@ -4,6 +4,7 @@ import compressor_cases as cases
 from fl_sketch import algorithms, codecs, distributed, rounds, sketches
 from fl_sketch.rounds.algorithm import Hyper
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec as P
 import numpy as np
@@ -40,7 +41,7 @@ def test_workers_are_the_clients_of_the_engine(name):
   state = rounds.init(make(hp), cases.PARAMS, 4)
   for i in range(3):
     before = state.params
-    batches = jax.tree.map(lambda x: x[i], grads)
+    batches = jax.tree.map(lambda x, i=i: x[i], grads)
     cohort = rounds.Cohort(np.arange(4), np.ones(4, np.float32), batches)
     state, _ = step(hp, state, cohort, jax.random.key(0))
   moved = jax.tree.map(jnp.subtract, state.params, before)
@@ -124,9 +125,7 @@ def test_residuals_and_estimates_are_the_gradients(both_ways):
   estimates, state = cases.run(
     cases.mean_over((cases.FEEDBACK, both_ways)), grads
   )
-  flat = lambda tree: jax.vmap(lambda x: jax.flatten_util.ravel_pytree(x)[0])(
-    tree
-  )
+  flat = jax.vmap(lambda x: flatten_util.ravel_pytree(x)[0])
   sent = flat(jax.tree.map(lambda x: x[:, 0], estimates)).sum(0)
   given = flat(jax.tree.map(lambda x: x.mean(1), grads)).sum(0)
   if both_ways:
