@@ -70,6 +70,9 @@ _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 # slow_link
 _PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
 _RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
+_CONTESTANTS = flags.DEFINE_list(
+  'contestants', sum(slow_link.CONTESTANTS.values(), []), 'Those to measure.'
+)
 _TORCH = flags.DEFINE_string(
   'torch', None, 'A Python with PyTorch; this one, if it has it, where unset.'
 )
@@ -131,6 +134,7 @@ def _compare_scales():
 
 
 def _compare_links(isolated):
+  _check(_CONTESTANTS, sum(slow_link.CONTESTANTS.values(), []))
   counts, rates = _integers(_PROCESSES), _integers(_RATES)
   if not isolated and not (why := slow_link.refusal()):
     program = [sys.executable, '-m', f'{__package__}']
@@ -144,7 +148,8 @@ def _compare_links(isolated):
   else:
     print('Without PyTorch, which is not installed here; --torch names one.')
   turns = _REPEATS.value or 3
-  results = slow_link.measure(counts, rates, turns, pythons)
+  names = _CONTESTANTS.value
+  results = slow_link.measure(counts, rates, turns, pythons, names)
   show = lambda result: tqdm.tqdm.write(report.link_table(result))
   _write_each(results, report.write_links, 'runs/bench_slow_link', show)
 

@@ -32,9 +32,16 @@ _ISOLATED = shlex.split(
 if os.geteuid():
   _ISOLATED.append('--map-root-user')
 _WORKER = pathlib.Path(__file__).with_name('slow_link_worker.py')
-_PATIENCE = 600  # seconds: that long a process may start, or take its steps
+_PATIENCE = 900  # seconds: that long a process may start, or take its steps
 _TURN = 1.0  # seconds of a turn, about, where steps are short
 DENSE = 'JAX', 'PyTorch DDP'  # with which the others are compared
+CONTESTANTS = {
+  'jax': [
+    'JAX', 'JAX bfloat16', 'bfloat16 both ways', 'one-bit tables',
+    'one-bit tables both ways',
+  ],
+  'torch': ['PyTorch DDP', 'PyTorch DDP bfloat16', 'PyTorch DDP PowerSGD'],
+}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -128,13 +135,14 @@ def isolate(command: Sequence[str]):
 class _Group:
   """Processes of one library, which run steps of contestants on command."""
 
-  def __init__(self, stack, library, python, count, linked):
+  def __init__(self, stack, library, python, count, linked, names):
     with socket.socket() as s:
       s.bind(('', 0))
       where = f'{"w0" if linked else "localhost"}:{s.getsockname()[1]}'
     self.library, self._linked, self._workers = library, linked, []
     for i in range(count):
       command = [python, '-P', str(_WORKER), library, f'{i}', f'{count}', where]
+      command += names
       if linked:
         enter = f'ip netns exec w{i} unshare --uts sh -c'.split()
         command = [*enter, f'hostname w{i}; exec "$@"', 'sh', *command]
@@ -180,6 +188,7 @@ def measure(
   rates: Sequence[float],
   turns: int,
   pythons: dict[str, str],
+  names: Sequence[str],
 ) -> Iterator[Result]:
   """Measures steps with each number of processes in turn.
 
@@ -189,6 +198,7 @@ def measure(
       on loopback.
     turns: samples of each contestant.
     pythons: a Python for each library, 'jax' and 'torch'.
+    names: the contestants.
   """
   linked = math.isfinite(rates[0])
   if linked:
@@ -197,7 +207,9 @@ def measure(
     if linked:
       _shell(rate_commands(count, 10_000))  # to start with
     with contextlib.ExitStack() as stack:
-      groups = [_Group(stack, *p, count, linked) for p in pythons.items()]
+      groups = [
+        _Group(stack, *p, count, linked, names) for p in pythons.items()
+      ]
       if len({group.parameters for group in groups}) > 1:
         sys.exit('The libraries train models of different sizes.')
       rows = _play(groups, count, rates, turns)

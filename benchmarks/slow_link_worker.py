@@ -1,6 +1,6 @@
 """One process of the bench over slow links: training steps, on command.
 
-slow_link_worker.py jax|torch PROCESS_ID PROCESSES HOST:PORT
+slow_link_worker.py jax|torch PROCESS_ID PROCESSES HOST:PORT CONTESTANT ...
 
 All contestants train one decoder of characters, of nanoGPT's settings for CPUs,
 on noise, each process on one core. A line `STEPS CONTESTANT` is answered by the
@@ -18,7 +18,7 @@ _TABLES = 'block_srht(size=0.32) | eden(rotate=False)'  # d / 100 in bytes
 _WARM = 5  # steps: PowerSGD begins to compress in the third
 
 
-def jax_steps(process_id, processes, coordinator):
+def jax_steps(process_id, processes, coordinator, names):
   """Returns steps by contestant, the number of parameters and the version."""
   from fl_sketch import distributed, models
   from fl_sketch.training import devices
@@ -34,9 +34,9 @@ def jax_steps(process_id, processes, coordinator):
   model = models.make('gpt_nano', TOKENS, **sizes)
   rng, shape = np.random.default_rng(process_id), (WINDOWS, LENGTH + 1)
   text = rng.integers(TOKENS, size=shape, dtype=np.int32)
-  place = lambda axis: jax.NamedSharding(mesh, jax.P(axis))
+  place = lambda *axes: jax.NamedSharding(mesh, jax.P(*axes))
   batch = jax.make_array_from_process_local_data(place('data'), text)
-  init = jax.jit(model.init, out_shardings=place(None))
+  init = jax.jit(model.init, out_shardings=place())
 
   def loss(params, text):
     each = optax.softmax_cross_entropy_with_integer_labels
@@ -54,7 +54,7 @@ def jax_steps(process_id, processes, coordinator):
   mean_over = functools.partial(distributed.mean_over, 'data')
   means = {
     'JAX': dense('float32'),
-    'JAX, bfloat16': dense('bfloat16'),
+    'JAX bfloat16': dense('bfloat16'),
     'bfloat16 both ways': mean_over('bfloat16', both_ways=True),
     'one-bit tables': mean_over(_TABLES),
     'one-bit tables both ways': mean_over(_TABLES, both_ways=True),
@@ -71,12 +71,12 @@ def jax_steps(process_id, processes, coordinator):
 
     return step
 
-  steps = {name: step_of(mean) for name, mean in means.items()}
+  steps = {k: step_of(mean) for k, mean in means.items() if k in names}
   like = jax.eval_shape(init, jax.random.key(0), text[:, :-1])
   return steps, sum(x.size for x in jax.tree.leaves(like)), jax.__version__
 
 
-def torch_steps(process_id, processes, coordinator):
+def torch_steps(process_id, processes, coordinator, names):
   """Returns the same of PyTorch's DistributedDataParallel and its hooks."""
   import torch
   from torch import distributed, nn
@@ -126,25 +126,28 @@ def torch_steps(process_id, processes, coordinator):
     return step
 
   ranks = dict(matrix_approximation_rank=1, start_powerSGD_iter=2)
-  low_rank = power_sgd.powerSGD_hook, power_sgd.PowerSGDState(None, **ranks)
-  steps = {
-    'PyTorch DDP': step_of(),
-    'PyTorch DDP, bfloat16': step_of(default_hooks.bf16_compress_hook),
+  low_rank = power_sgd.PowerSGDState(None, **ranks)
+  hooks = {
+    'PyTorch DDP': {},
+    'PyTorch DDP bfloat16': {'hook': default_hooks.bf16_compress_hook},
     # In one bucket: over gloo the messages of several are mixed up.
-    'PyTorch DDP, PowerSGD': step_of(*low_rank, bucket_cap_mb=99),
-  }
+    'PyTorch DDP PowerSGD': {
+      'hook': power_sgd.powerSGD_hook, 'state': low_rank, 'bucket_cap_mb': 99
+    },
+  }  # fmt: skip
+  steps = {k: step_of(**hook) for k, hook in hooks.items() if k in names}
   count = sum(x.numel() for x in Decoder().parameters())
   return steps, count, torch.__version__
 
 
 if __name__ == '__main__':
-  library, process_id, processes, coordinator = sys.argv[1:]
+  library, process_id, processes, coordinator, *names = sys.argv[1:]
   answers = os.fdopen(os.dup(1), 'w', buffering=1)
   os.dup2(2, 1)  # gloo prints to standard output
   cores = sorted(os.sched_getaffinity(0))
   os.sched_setaffinity(0, {cores[int(process_id) % len(cores)]})
   begin = {'jax': jax_steps, 'torch': torch_steps}[library]
-  steps, *about = begin(int(process_id), int(processes), coordinator)
+  steps, *about = begin(int(process_id), int(processes), coordinator, names)
   for step in steps.values():
     for _ in range(_WARM):
       step()
