@@ -152,11 +152,10 @@ def _outside():
 
 def _without_rows():
   tx = distributed.mean_over('data', cases.FEEDBACK)
-  state = jax.vmap(tx.init, axis_name='data')(
-    jax.tree.map(_twice, cases.PARAMS)
-  )
+  twice = jax.tree.map(lambda x: jnp.stack([x, x]), cases.PARAMS)
+  state = jax.vmap(tx.init, axis_name='data')(twice)
   step = jax.vmap(tx.update, in_axes=(0, None), axis_name='data')
-  jax.eval_shape(step, jax.tree.map(_twice, cases.PARAMS), state)
+  jax.eval_shape(step, twice, state)
 
 
 def _summed():
