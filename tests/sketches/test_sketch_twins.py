@@ -103,7 +103,7 @@ def test_other_sizes_are_their_twins(name):
   np.testing.assert_allclose(out, want, atol=2e-5)
 
 
-@pytest.mark.parametrize('d', [77, 48])
+@pytest.mark.parametrize('d', [48, pytest.param(77, marks=pytest.mark.nightly)])
 def test_pieces_of_a_grid_are_their_twin(d, monkeypatch):
   """Catches a piece with another's signs, and a key that varies, unlike x."""
   for name, value in {'_FEW': 0, '_WIDE': 1, '_PIECES': 2}.items():
