@@ -11,17 +11,22 @@ package, as an optax transformation inside `jax.shard_map`::
     step = distributed.train_step(loss, tx, mesh)
 
 What travels between workers has the types of the payload, one `uint8` array for
-most. `algorithm` runs algorithms of the federated engine, whose step is more
-than a mean. docs/guides/slow_link.md shows whole loops.
+most; `bytes_per_step` counts it. `algorithm` runs algorithms of the federated
+engine, whose step is more than a mean. docs/guides/slow_link.md shows whole
+loops.
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
+from fl_sketch.distributed.bills import (
+  Bytes, bytes_per_step, collective_bytes, traced_bytes,
+)  # fmt: skip
 from fl_sketch.distributed.compressors import parse
 from fl_sketch.distributed.step import (
   algorithm, init, mean_over, state_specs, train_step, value_and_grad,
 )  # fmt: skip
 
 __all__ = [
-  'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init', 'mean_over',
-  'parse', 'state_specs', 'train_step', 'value_and_grad',
+  'Bytes', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
+  'collective_bytes', 'from_algorithm', 'init', 'mean_over', 'parse',
+  'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
 ]  # fmt: skip
