@@ -25,7 +25,7 @@ LAYERS = (
   ('privacy', 'messaging'),
   ('local',),
   ('algorithms',),
-  ('experiment',),
+  ('experiment', 'distributed'),
   ('training',),
   ('sweeps', 'attacks'),
   ('planning',),

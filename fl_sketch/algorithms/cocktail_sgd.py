@@ -6,7 +6,7 @@ from fl_sketch import codecs, sketches
 from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
-from fl_sketch.rounds.error_feedback import check_codec, decode_lanes
+from fl_sketch.rounds.error_feedback import check_codec, decoded_mean
 from fl_sketch.rounds.keys import codec_key, subset_key
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
@@ -79,8 +79,8 @@ def cocktail_sgd(
     payload, client = updates
     subset = _subset(keys, mask_ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    decoded = decode_lanes(codec, payload, like, keys=keys, **extra)
-    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
+    options = {'weight': weight, 'keys': keys, **extra}
+    _, mean, up = decoded_mean(codec, payload, like, **options)
     residual = sketches.gather(state.server, subset)
     target = mean + residual
     key = codec_key(keys.round)

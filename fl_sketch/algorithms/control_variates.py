@@ -7,7 +7,7 @@ from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
-from fl_sketch.rounds.error_feedback import compress, decode_lanes
+from fl_sketch.rounds.error_feedback import compress, decoded_mean
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
@@ -131,8 +131,8 @@ def fedcomgate(
   def update(payload, state, params=None, *, keys, weight, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    decoded = decode_lanes(codec, payload, params, keys=keys, **extra)
-    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
+    options = {'weight': weight, 'keys': keys, **extra}
+    decoded, mean, up = decoded_mean(codec, payload, params, **options)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)
     return mean, Variates(comms.PerClient(client), (), comms.bill(up))

@@ -7,7 +7,7 @@ from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
-from fl_sketch.rounds.error_feedback import check_codec, decode_lanes
+from fl_sketch.rounds.error_feedback import check_codec, decoded_mean
 from fl_sketch.rounds.keys import codec_key, coin
 from fl_sketch.utils import fields
 import jax
@@ -90,8 +90,8 @@ def marina(
       return mean, comms.bill(up)
 
     def add_change():
-      decoded = decode_lanes(codec, change, params, keys=keys, **extra)
-      mean, up = comms.uplink_stacked_mean(change, weight, decoded)
+      options = {'weight': weight, 'keys': keys, **extra}
+      _, mean, up = decoded_mean(codec, change, params, **options)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = coin(keys, sync_probability) | (state.count == 0)

@@ -83,7 +83,9 @@ def onebit_adam(
     payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
     decode = lambda key, signs: codec.decode(key, signs, params)
     decoded = jax.vmap(decode)(keys.client, payload)
-    mean, up = comms.uplink_stacked_mean(payload, weight, decoded)
+    mean, up = comms.uplink_stacked_mean(
+      payload, weight, decoded, decode=decode
+    )
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
     message = codec.encode(keys.round, server_target)
     momentum = codec.decode(keys.round, message, params)

@@ -194,7 +194,11 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     message = {'table': table, 'factors': factors}
     return message, Preconditioner(state.count + 1, factors, bill)
 
-  return chain.Uplink(init, update, decode=decode, broadcasts=True)
+  def due(protocol):
+    count = chain.state_of(protocol, Preconditioner).count
+    return {'factors': count % every == 0}
+
+  return chain.Uplink(init, update, decode=decode, broadcasts=True, due=due)
 
 
 def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:

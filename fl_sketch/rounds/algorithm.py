@@ -146,6 +146,7 @@ class Algorithm(NamedTuple):
       as many as have a row of state, False any number.
     update_template: params -> a tree of the shape of what local work returns;
       None is params.
+    due: as of `chain.Uplink`.
   """
 
   local: Work
@@ -158,6 +159,7 @@ class Algorithm(NamedTuple):
   sensitivity: tuple[Any, ...] = ()
   full_participation: int = False
   update_template: Callable[[Any], Any] | None = None
+  due: Callable[[Any], dict[str, jax.Array]] | None = None
 
 
 @renamed.arguments(

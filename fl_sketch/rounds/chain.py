@@ -29,8 +29,17 @@ class Transform(optax.GradientTransformationExtraArgs):
   def __new__(cls, init, update, **marks):
     """Makes the link; `marks` are its attributes."""
 
+    keys = inspect.signature(update).parameters.get('keys')
+    needs_keys = keys is not None and keys.default is keys.empty
+
     @functools.wraps(update)
     def marked(*args, **extra):
+      if needs_keys and 'keys' not in extra:
+        raise ValueError(
+          'This transformation is a link of a federated_chain, which has keys. '
+          'In a training loop of your own use '
+          'optax.chain(fl_sketch.distributed.mean_over(axis, compressor), ...).'
+        )
       return update(*args, **extra)
 
     self = super().__new__(cls, init, marked)
@@ -71,6 +80,9 @@ class Uplink(Transform):
   # Number of rounds, from 0 on, in which tables must have one hash since noise
   # of one round cancels in the next; None if rounds are independent.
   epoch: int | None = None
+  # Protocol state -> {name: bool[]}, parts of the payload that need not travel
+  # in a round where that is False.
+  due: Callable[[Any], dict[str, jax.Array]] | None = None
 
 
 def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
@@ -129,6 +141,7 @@ class Chain(NamedTuple):
   decode: comms.Decode | None
   releases: float
   sensitivity: tuple[Any, ...]
+  due: Callable[[Any], dict[str, jax.Array]] | None
 
 
 def federated_chain(*links: Any) -> Chain:
@@ -192,6 +205,7 @@ def federated_chain(*links: Any) -> Chain:
     decode=rest[0].decode if isinstance(rest[0], Uplink) else None,
     releases=sum(link.releases for link in marked),
     sensitivity=sum((link.sensitivity for link in marked), ()),
+    due=getattr(rest[0], 'due', None),
   )
 
 

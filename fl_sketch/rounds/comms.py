@@ -12,6 +12,7 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
+from fl_sketch.rounds import workers
 from fl_sketch.utils import display
 import jax
 import jax.numpy as jnp
@@ -78,6 +79,8 @@ def downlink(tree: Tree) -> Tree:
   returns gradients already summed over `shard`. In the work of clients, which
   is `unchecked`, no array is shared.
   """
+  if workers.current() is not None:
+    return workers.local(tree)
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 
 
@@ -98,7 +101,7 @@ def uplink_mean(
       raise TypeError(f'A mean is of floats, not of {x.dtype}.')
   total = sum_over_shards(lane_sum.total)
   if denominator is None:
-    denominator = jax.lax.psum(lane_sum.weight, SHARD)
+    denominator = sum_over_shards(lane_sum.weight)
   # A float32 denominator would spoil sums of 64-bit numbers.
   wide = jax.dtypes.canonicalize_dtype(jnp.float64)
   denominator = jnp.asarray(denominator, wide)
@@ -117,16 +120,23 @@ def uplink_stacked_mean(
   weight: jax.Array,
   decoded: Tree | None = None,
   denominator: jax.Array | float | None = None,
+  decode: Callable[[jax.Array, Tree], Tree] | None = None,
 ) -> tuple[Tree, int]:
   """Averages the stacked payloads of all lanes by weight, as `uplink_mean`.
 
   Leaves are [lanes, ...], payloads in wire dtypes; those of `decoded`, where
-  there are, are summed. Absent clients have weight 0.
+  there are, are summed. Absent clients have weight 0. Between workers, each of
+  one lane, the payloads travel, and `decode` (key of a client, its payload) is
+  called where they arrive.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+  size = nbytes(jax.eval_shape(first, payloads))
+  group = workers.current()
+  if group is not None and decode is not None:
+    total = workers.decoded_sum(group, first(payloads), decode)
+    return jax.tree.map(lambda x: x / group.size, total), size
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
   total = jax.tree.map(add, payloads if decoded is None else decoded)
-  size = nbytes(jax.eval_shape(first, payloads))
   return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
 
 
@@ -146,12 +156,13 @@ def gather_tables(
 
 def sum_over_cohort(x: jax.Array) -> jax.Array:
   """Adds up a local number over every client; for counts and metrics."""
-  return jax.lax.psum(x.sum(), SHARD)
+  return sum_over_shards(x.sum())
 
 
 def sum_over_shards(tree: Tree) -> Tree:
   """Adds up local arrays over the shards, element by element; for metrics."""
-  return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
+  axis = SHARD if (group := workers.current()) is None else group.axis
+  return jax.tree.map(lambda x: jax.lax.psum(x, axis), tree)
 
 
 def slots(lanes: int) -> tuple[jax.Array, int]:

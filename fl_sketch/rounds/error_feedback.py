@@ -23,6 +23,16 @@ def decode_lanes(codec: codecs.Codec, payload: Any, like: Any, **options):
   return t.over_lanes(one, payload, **options)
 
 
+def decoded_mean(
+  codec: codecs.Codec, payload: Any, like: Any, *, weight: jax.Array, **options
+) -> tuple[Any, Any, int]:
+  """Returns (decoded lanes, their mean over the cohort, bytes of a client)."""
+  decoded = decode_lanes(codec, payload, like, **options)
+  one = lambda key, x: codec.decode(keys_lib.codec_key(key), x, like)
+  mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=one)
+  return decoded, mean, up
+
+
 def check_codec(codec: codecs.Codec, params: Any) -> None:
   """Raises ValueError if the codec cannot encode trees like `params`."""
   jax.eval_shape(codec.encode, jax.random.key(0), params)

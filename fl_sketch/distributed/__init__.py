@@ -1,0 +1,27 @@
+"""Compressed averages of gradients in a training loop of your own.
+
+`mean_over` averages gradients over a mesh axis through any compressor of the
+package, as an optax transformation inside `jax.shard_map`::
+
+    tx = optax.chain(
+      distributed.mean_over('data', 'block_srht(size=0.32) | eden(rotate=False)'),
+      optax.adamw(3e-4),
+    )
+    state = distributed.init(tx, params, mesh)
+    step = distributed.train_step(loss, tx, mesh)
+
+What travels between workers has the types of the payload, one `uint8` array for
+most. `algorithm` runs algorithms of the federated engine, whose step is more
+than a mean. docs/guides/slow_link.md shows whole loops.
+"""
+
+from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
+from fl_sketch.distributed.compressors import parse
+from fl_sketch.distributed.step import (
+  algorithm, init, mean_over, state_specs, train_step, value_and_grad,
+)  # fmt: skip
+
+__all__ = [
+  'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init', 'mean_over',
+  'parse', 'state_specs', 'train_step', 'value_and_grad',
+]  # fmt: skip

@@ -1,0 +1,204 @@
+"""Algorithms of the federated engine as optax transformations among workers."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+from fl_sketch.rounds import comms, keys as keys_lib, workers
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
+from fl_sketch.rounds.chain import Uplink
+from fl_sketch.rounds.unchecked import unchecked
+import jax
+from jax import lax
+import jax.numpy as jnp
+import optax
+
+Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass, data_fields=['value'], meta_fields=['axes']
+)
+@dataclasses.dataclass(frozen=True)
+class PerWorker:
+  """State of a worker: arrays [workers, ...], of which each holds one row.
+
+  Attributes:
+    value: any tree; inside `jax.shard_map` its arrays are [1, ...].
+    axes: names of the mesh axes along which the workers lie.
+  """
+
+  value: Any
+  axes: tuple[str, ...]
+
+
+class State(NamedTuple):
+  """State of `from_algorithm`; what differs by worker is `PerWorker`."""
+
+  step: jax.Array  # int32[], from which the keys follow
+  encode: Any
+  protocol: Any
+  server: Any
+
+
+def from_algorithm(
+  make: Make,
+  axis: workers.Axis,
+  *,
+  dense_axes: tuple[str, ...] = (),
+  sharded_axes: tuple[str, ...] = (),
+  seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:
+  """Run an algorithm with one worker as one client: gradients -> updates.
+
+  A step is a round in which all workers take part, worker i as client i. Its
+  payload is gathered in the types of the wire and decoded where it arrives;
+  payloads without a codec are all-reduced. Keys follow from `seed`, the step
+  and the worker, as in a run of the engine.
+
+  Args:
+    make: params -> `Algorithm`, whose local work returns the batches it gets.
+    axis: mesh axis, or axes, of the workers.
+    dense_axes: mesh axes over which gradients are first averaged, uncompressed.
+    sharded_axes: mesh axes over which parameters and gradients are sharded:
+      each shard is compressed by itself, with keys of its own.
+    seed: of the public random draws, the same on all workers.
+
+  Returns:
+    A transformation to use inside `jax.shard_map`, or in tests under `jax.vmap`
+    with an axis name; its updates are the same on all workers. `init` raises
+    ValueError for an algorithm that is private or has local state.
+  """
+  names = (axis,) if isinstance(axis, str) else tuple(axis)
+
+  def init(params):
+    algorithm = make(params)
+    if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
+      raise ValueError(
+        'Private algorithms, and local work with state, are not supported '
+        'between workers; use fl_sketch.experiment.'
+      )
+    row = lambda x: jnp.asarray(x)[None]
+    encode = jax.tree.map(row, algorithm.encode.init(params))
+    with workers.among(workers.Group(axis, None, workers.size_of(axis))):
+      protocol = comms.map_per_client(row, algorithm.protocol.init(params))
+    return wrap(0, comms.PerClient(encode), protocol, algorithm.server.init(params))
+
+  def wrap(step, *parts):
+    return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
+
+  def update(grads, state, params=None, **_):
+    params = grads if params is None else params
+    algorithm, size = make(params), workers.check_local(axis, grads)
+    grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), grads)
+    root = jax.random.key(seed)
+    if sharded_axes:
+      root = jax.random.fold_in(root, lax.axis_index(sharded_axes))
+    keys = keys_lib.round_keys(root, state.step)
+    clients = keys_lib.for_lanes(keys, jnp.arange(size)).client
+    encode, protocol, server = _unwrap(state[1:], sharded_axes)
+    with workers.among(workers.Group(axis, clients, size)):
+      payload, encode = _encode(algorithm, grads, params, encode, protocol, keys)
+      protocol = comms.clear_bills(protocol)
+      shared, protocol = _send(algorithm, payload, protocol, params, keys)
+    updates, server = algorithm.server.update(shared, server, params, keys=keys)
+    return updates, wrap(state.step + 1, encode, protocol, server)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _encode(algorithm, grads, params, state, protocol, keys):
+  """The worker's payload, and the state of its client links."""
+  group = workers.current()
+  keys = keys_lib.for_client(keys, lax.axis_index(group.axis))
+  correction = algorithm.correction and algorithm.correction(protocol)
+  if isinstance(correction, comms.PerClient):
+    correction = jax.tree.map(lambda x: x[0], correction.value)
+
+  def work(grads, params, rows, correction, keys):
+    moved, _ = run_client(algorithm.local, params, grads, keys, correction)
+    state = jax.tree.map(lambda x: x[0], rows)
+    payload, state = algorithm.encode.update(
+      moved, state, params, keys=keys, weight=jnp.float32(1), noise=None
+    )
+    return payload, jax.tree.map(lambda x: x[None], state)
+
+  work = unchecked(work) if workers.is_checked(group.axis) else work
+  payload, rows = work(grads, params, state.value, correction, keys)
+  return payload, comms.PerClient(rows)
+
+
+def _send(algorithm, payload, state, params, keys):
+  """Links up to the broadcast: payload -> (what all workers get, state)."""
+  group = workers.current()
+  extra = {'keys': keys._replace(client=group.keys), 'noise': None}
+  if algorithm.decode is None:  # it has collectives of its own
+    lanes = jax.tree.map(lambda x: x[None], payload)
+    me = lax.axis_index(group.axis)[None]
+    keys = keys_lib.for_lanes(keys, me)
+    return algorithm.protocol.update(
+      lanes, state, params, keys=keys, weight=jnp.ones(1), ids=me,
+      clients_per_step=None, noise=None,
+    )  # fmt: skip
+  size = comms.nbytes(payload)
+  if algorithm.decode is Uplink.decode:
+    total = comms.sum_over_shards(payload)
+  else:
+    rows = _gather(group, payload, algorithm.due and algorithm.due(state))
+    one = lambda key, x: algorithm.decode(keys._replace(client=key), x, params)
+    total = workers.sum_decoded(group.keys, rows, one)
+  lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
+  with workers.among(group._replace(axis=())):  # the sum is here
+    return algorithm.protocol.update(
+      lane_sum, state, params, weight=jnp.ones(group.size), **extra
+    )
+
+
+def _gather(group, payload, due):
+  """All workers' payloads; parts that are not due are zeros and do not travel."""
+  due = due or {}
+  main = {k: v for k, v in payload.items() if k not in due} if due else payload
+  rows = workers.gather(group.axis, main)
+  for name, flag in due.items():
+    zeros = lambda x: jax.tree.map(
+      lambda x: jnp.zeros((group.size, *x.shape), x.dtype), x
+    )
+    send = functools.partial(workers.gather, group.axis)
+    rows[name] = lax.cond(flag, send, zeros, payload[name])
+  return rows
+
+
+def _is(kind):
+  return lambda node: isinstance(node, kind)
+
+
+def _wrap(parts, names, sharded_axes):
+  """Marks rows of the engine's state as rows of workers, or of all devices."""
+  mark = lambda x: (
+    PerWorker(x.value, (*names, *sharded_axes)) if _is(comms.PerClient)(x) else x
+  )
+  parts = jax.tree.map(mark, parts, is_leaf=_is(comms.PerClient))
+  if not sharded_axes:
+    return parts
+  # What workers share is one value for each shard.
+  row = lambda x: x if _is(PerWorker)(x) else PerWorker(x[None], sharded_axes)
+  return jax.tree.map(row, parts, is_leaf=_is(PerWorker))
+
+
+def _unwrap(parts, sharded_axes):
+  """Inverse of `_wrap`, inside `shard_map`."""
+
+  def one(node):
+    if not _is(PerWorker)(node):
+      return node
+    for x in jax.tree.leaves(node.value):
+      if not x.ndim or len(x) != 1:
+        raise ValueError(
+          f'State of a worker has shape={x.shape}, not (1, ...): map it with '
+          'distributed.state_specs, or under vmap with in_axes=0, out_axes=0.'
+        )
+    shared = sharded_axes and node.axes == sharded_axes
+    return node.value[0] if shared else comms.PerClient(node.value)
+
+  return jax.tree.map(one, parts, is_leaf=_is(PerWorker))

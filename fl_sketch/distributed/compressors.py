@@ -1,0 +1,201 @@
+"""Compressors by text, with sizes as fractions of the model.
+
+A text is a call, or a sketch and a codec of its tables, joined by a bar:
+
+* ``eden(bits=2)``: any codec.
+* ``top_k(k=0.01, error_feedback=True)``: with the residual of each worker.
+* ``block_srht(size=0.32) | eden(rotate=False)``: a sketch, its tables encoded.
+* ``block_cyclic(size=0.01)``: a sketch alone, whose tables are all-reduced.
+* ``power_sgd(rank=4)``: an algorithm of the registry, at a rate of 1.
+* ``dense``: none.
+
+Options are those of the registries of `codecs`, `sketches` and `algorithms`. A
+count may be a fraction between 0 and 1: of the numbers that are compressed,
+which are those of the model or, behind a bar, of the table.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.distributed.two_stage import two_stage_mean
+from fl_sketch.rounds import aggregation, error_feedback, transforms as t
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.sketches.base import dimension
+from fl_sketch.utils import fields
+import jax
+import jax.numpy as jnp
+import optax
+
+_REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
+_FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
+Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
+
+
+class Call(NamedTuple):
+  """A factory by name, and its options."""
+
+  name: str
+  options: Mapping[str, Any]
+
+
+def parse(text: str) -> list[Call]:
+  """Read the calls of a compressor, in the order in which they are applied.
+
+  >>> parse('block_srht(size=0.32) | eden(rotate=False)')[1]
+  Call(name='eden', options={'rotate': False})
+
+  Raises:
+    ValueError: the text is no call, nor calls joined by bars.
+  """
+  try:
+    return _calls(ast.parse(text.strip(), mode='eval').body)
+  except (SyntaxError, ValueError) as e:
+    raise ValueError(
+      f'compressor={text!r} must be name(option=value, ...), or two of them '
+      "as 'block_srht(size=0.32) | eden(rotate=False)'."
+    ) from e
+
+
+def _calls(node) -> list[Call]:
+  match node:
+    case ast.BinOp(left, ast.BitOr(), right):
+      return _calls(left) + _calls(right)
+    case ast.Name(name):
+      return [Call(name, {})]
+    case ast.Call(ast.Name(name), [], keywords):
+      options = {k.arg or '**': ast.literal_eval(k.value) for k in keywords}
+      return [Call(name, options)]
+  raise ValueError(ast.unparse(node))
+
+
+def mean(compressor: Any, *, both_ways: bool = False) -> Make:
+  """Build params -> the algorithm whose update is the estimate of the mean.
+
+  Args:
+    compressor: a text, see the module, or a `codecs.Codec` or
+      `sketches.Sketch`.
+    both_ways: whether the mean is encoded as well, by `two_stage_mean`.
+
+  Raises:
+    ValueError: the text is not understood; or, of what is returned, an option
+      does not suit the model.
+  """
+  calls = parse(compressor) if isinstance(compressor, str) else [compressor]
+  if calls == [Call('dense', {})]:
+    calls = []
+  kinds = [_registry(call).kind for call in calls]
+  if kinds not in ([], ['codec'], ['sketch'], ['sketch', 'codec'], ['algorithm']):
+    raise ValueError(
+      f'{compressor=} must be a codec, a sketch, or a sketch | a codec.'
+    )
+  if both_ways and 'codec' not in kinds:
+    raise ValueError(
+      f'both_ways has no effect on {compressor=}, which has no codec; remove it.'
+    )
+  if kinds == ['algorithm']:
+    made = algorithm(calls[0].name, 1.0, **calls[0].options)
+    return lambda params: _negative(made(params))
+  op = calls[0] if kinds[:1] == ['sketch'] else None
+  codec = calls[-1] if kinds[-1:] == ['codec'] else None
+  return lambda params: _mean(params, op, codec, both_ways)
+
+
+def _mean(params, op, codec, both_ways) -> Algorithm:
+  feedback = dict(_FEEDBACK)
+  if isinstance(codec, Call):
+    options = dict(codec.options)
+    feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
+    codec = codec._replace(options=options)
+  if op is not None and feedback != _FEEDBACK:
+    raise ValueError(
+      'error_feedback is not supported behind a sketch, whose tables of two '
+      'steps have other hashes; remove it.'
+    )
+  op = op and _build(op, dimension(params))
+  like = (lambda params: params) if op is None else op.zero_table
+  before, after = (), ()
+  if op is not None:
+    before, after = (t.sketch(op),), (t.desketch(op),)
+  if both_ways:
+    sized = lambda d: _build(codec, d)
+    uplink = (two_stage_mean(sized, like, **feedback),)
+  elif codec is None:
+    uplink = aggregation.mean_over_cohort(), t.broadcast()
+  else:
+    made = _build(codec, dimension(jax.eval_shape(like, params)))
+    if op is None:
+      before = (error_feedback.compress(made, **feedback),)
+      options = {'decode': error_feedback.decoder(made)}
+    else:
+      options = {'codec': made}
+    uplink = aggregation.mean_over_cohort(**options), t.broadcast()
+  return federated(_given(None), *before, *uplink, *after)
+
+
+def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
+  """Build params -> a registered algorithm whose clients have their gradients.
+
+  Of the options `sketch`, `codec` and `downlink_codec` may be texts.
+  """
+
+  def make(params):
+    d = dimension(params)
+    made = _sized(algorithms.REGISTRY, name, options, d)
+    for part in ('sketch', 'codec', 'downlink_codec'):
+      if isinstance(text := made.get(part), str):
+        (call,) = parse(text)
+        made[part] = _build(call, d)
+      if part == 'sketch' and part in made:
+        d = dimension(jax.eval_shape(made[part].zero_table, params))
+    hp = Hyper(jnp.float32(1), jnp.asarray(learning_rate, jnp.float32))
+    return algorithms.make(name, local=_given, **made)(hp)
+
+  return make
+
+
+def _negative(made: Algorithm) -> Algorithm:
+  """Turns descent at a rate of 1 into the estimate along which it goes."""
+  server = optax.chain(made.server, optax.scale(-1.0))
+  return made._replace(server=optax.with_extra_args_support(server))
+
+
+def _registry(part):
+  if isinstance(part, codecs.Codec | sketches.Sketch):
+    return _REGISTRIES[isinstance(part, sketches.Sketch)]
+  for registry in _REGISTRIES if isinstance(part, Call) else ():
+    if part.name in registry.names():
+      return registry
+  name = part.name if isinstance(part, Call) else part
+  names = [name for registry in _REGISTRIES for name in registry.names()]
+  raise ValueError(
+    f'compressor={fields.shown(name)} is no codec, sketch or algorithm.'
+    f'{fields.did_you_mean(name, names)}'
+  )
+
+
+def _build(part, d):
+  """A codec or sketch of d numbers; returns one that is given as it is."""
+  if not isinstance(part, Call):
+    return part
+  registry = _registry(part)
+  module = codecs if registry is codecs.REGISTRY else sketches
+  return module.make(part.name, **_sized(registry, part.name, part.options, d))
+
+
+def _sized(registry, name, options, d):
+  """Options in which fractions of d are counts."""
+  known = registry.arguments(name)
+
+  def value(k, v):
+    counts = k in known and fields.plain_type(known[k].annotation) is int
+    is_part = counts and isinstance(v, float) and 0 < v < 1
+    return max(1, round(v * d)) if is_part else v
+
+  return {k: value(k, v) for k, v in options.items()}
+
+
+def _given(_: Hyper):
+  """Local work whose batches are its gradients."""
+  return lambda params, batches, key, correction: (batches, {})

@@ -1,0 +1,170 @@
+"""State, gradients and whole steps of workers on a mesh."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fl_sketch.distributed import compressors
+from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
+from fl_sketch.rounds import workers
+import jax
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec as P
+import optax
+
+
+def mean_over(
+  axis: workers.Axis,
+  compressor: Any = 'dense',
+  *,
+  both_ways: bool = False,
+  dense_axes: tuple[str, ...] = (),
+  sharded_axes: tuple[str, ...] = (),
+  seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:
+  """Average the workers' gradients through a compressor.
+
+  Each worker's own gradient becomes the same estimate of their mean, for any
+  optax transformation behind it. To use inside `jax.shard_map`, on gradients of
+  `value_and_grad`.
+
+  >>> mean_over('data', 'top_k(k=0.01, error_feedback=True)').init({'w': 0.0})[0]
+  Array(0, dtype=int32)
+
+  Args:
+    axis: mesh axis, or axes, of the workers.
+    compressor: a text, see `compressors`, a `codecs.Codec` or a
+      `sketches.Sketch`.
+    both_ways: whether the mean is encoded as well, so that two payloads leave a
+      worker, however many there are; see `two_stage.two_stage_mean`.
+    dense_axes: fast mesh axes, over which gradients are first averaged as they
+      are.
+    sharded_axes: mesh axes over which parameters are sharded: each shard is
+      compressed by itself.
+    seed: of the public random draws, the same on all workers.
+
+  Raises:
+    ValueError: no such compressor; of its functions, an option does not suit
+      the model, or there is no such axis.
+  """
+  make = compressors.mean(compressor, both_ways=both_ways)
+  return from_algorithm(
+    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
+  )
+
+
+def algorithm(
+  name: str, axis: workers.Axis, learning_rate: Any, *, seed: int = 0,
+  dense_axes: tuple[str, ...] = (), sharded_axes: tuple[str, ...] = (),
+  **options: Any,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
+  """Run a registered algorithm among workers: gradients -> updates.
+
+  For algorithms whose step is more than a mean: `onebit_adam`, `demo`,
+  `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
+  client, and its gradient the client's pseudo-gradient.
+
+  >>> tx = algorithm('onebit_adam', 'data', 1e-3, warmup=100)
+
+  Args:
+    name: of the registry `algorithms`.
+    axis: mesh axis, or axes, of the workers.
+    learning_rate: of the server, f32[].
+    seed: of the public random draws, the same on all workers.
+    dense_axes: as of `mean_over`.
+    sharded_axes: as of `mean_over`.
+    **options: of the algorithm; `sketch`, `codec` and `downlink_codec` may be
+      texts with fractions, as compressors.
+
+  Raises:
+    ValueError: no such algorithm or option.
+  """
+  make = compressors.algorithm(name, learning_rate, **options)
+  return from_algorithm(
+    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
+  )
+
+
+def value_and_grad(
+  loss: Callable[..., Any], axis: workers.Axis, **options: Any
+) -> Callable[..., Any]:
+  """As `jax.value_and_grad`, of the worker's own loss inside `jax.shard_map`.
+
+  With respect to parameters that all workers share, JAX would add up the
+  gradients of all, uncompressed; here parameters are marked as the worker's.
+  """
+  fn = jax.value_and_grad(loss, **options)
+
+  def run(params, *args, **kwargs):
+    with workers.among(workers.Group(axis, None, None)):
+      params = workers.local(params)
+    return fn(params, *args, **kwargs)
+
+  return run
+
+
+def init(tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh):
+  """Initialise the state of a transformation on a mesh, rows on their workers.
+
+  Args:
+    tx: a transformation with `mean_over` or `algorithm` in it.
+    params: the parameters, the same on all workers.
+    mesh: of the workers.
+  """
+  specs = state_specs(tx, params, mesh)
+  fn = jax.shard_map(
+    tx.init, mesh=mesh, in_specs=P(), out_specs=specs, check_vma=False
+  )
+  return jax.jit(fn)(params)
+
+
+def state_specs(
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh
+) -> Any:
+  """`PartitionSpec`s of the state of `tx`: rows of workers over their axes.
+
+  >>> mesh = jax.make_mesh((1,), ('data',))
+  >>> tx = mean_over('data', 'top_k(k=1, error_feedback=True)')
+  >>> state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value
+  PartitionSpec('data',)
+  """
+  fn = jax.shard_map(
+    tx.init, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False
+  )
+  is_worker = lambda x: isinstance(x, PerWorker)
+  spec = lambda x: PerWorker(P(x.axes), x.axes) if is_worker(x) else P()
+  return jax.tree.map(spec, jax.eval_shape(fn, params), is_leaf=is_worker)
+
+
+def train_step(
+  loss: Callable[..., jax.Array],
+  tx: optax.GradientTransformation,
+  mesh: jax.sharding.Mesh,
+) -> Callable[..., tuple[Any, Any, jax.Array]]:
+  """Build a jitted step: (params, state, batch) -> (params, state, loss).
+
+  Args:
+    loss: (params, batch) -> f32[], of one worker's part of the batch.
+    tx: a transformation with `mean_over` or `algorithm` in it.
+    mesh: all its axes together are the workers' parts of a batch: leaves of
+      `batch` are split along axis 0. Its parameters are the same on all.
+
+  Returns:
+    The step; its loss is the mean over the workers. The first two arguments are
+    donated.
+  """
+  axes = mesh.axis_names
+
+  def local(params, state, batch):
+    value, grads = jax.value_and_grad(loss)(params, batch)
+    updates, state = tx.update(grads, state, params)
+    return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
+
+  @jax.jit(donate_argnums=(0, 1))
+  def step(params, state, batch):
+    specs = state_specs(tx, params, mesh)
+    return jax.shard_map(
+      local, mesh=mesh, in_specs=(P(), specs, P(axes)),
+      out_specs=(P(), specs, P()), check_vma=False,
+    )(params, state, batch)  # fmt: skip
+
+  return step

@@ -1,0 +1,98 @@
+"""A mean in two stages, both compressed: scatter, average, gather."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fl_sketch import codecs
+from fl_sketch.rounds import chain, comms, workers
+from fl_sketch.rounds.error_feedback import check_contraction
+from fl_sketch.rounds.keys import codec_key
+from fl_sketch.sketches.base import dimension
+import jax
+from jax import flatten_util, lax
+import jax.numpy as jnp
+
+
+class Residuals(NamedTuple):
+  """What was not sent, one lane a worker; arrays of no numbers if unkept."""
+
+  own: comms.PerClient  # f32[lanes, n, c], of the worker's numbers
+  mean: comms.PerClient  # f32[lanes, c], of the part that it averages
+  bill: comms.Bill
+
+
+def two_stage_mean(
+  codec_of: Callable[[int], codecs.Codec],
+  like: Callable[[Any], Any],
+  *,
+  error_feedback: bool = False,
+  residual_decay: float = 1.0,
+) -> chain.Exchange:
+  r"""The link among workers whose mean costs two payloads, whatever their number.
+
+  The b numbers are cut into n parts of c = ceil(b / n). Worker j gets part j of
+  all workers, :math:`C(x_{ij})`, averages what it decodes, and sends :math:`C(
+  \bar x_j)` to all: 2 (n - 1) / n payloads leave a worker, where a gather of
+  payloads takes n - 1. The mean is unbiased if the codec is. With error
+  feedback a worker keeps the residual :math:`\beta (p - C(p))` of both stages.
+
+  Args:
+    codec_of: c -> the codec C.
+    like: params -> the shapes of what is averaged.
+    error_feedback: whether residuals are kept; requires a contraction.
+    residual_decay: beta.
+
+  Source: Tang et al., 1-bit Adam, ICML 2021, arXiv:2102.02888, Section 5: the
+  compressed all-reduce.
+  """
+
+  def parts_of(tree):
+    d, n = dimension(tree), workers.size()
+    c = -(-d // n)
+    codec = codec_of(c)
+    if error_feedback:
+      check_contraction(codec)
+    return n, c, codec
+
+  def init(params):
+    own = mean = jnp.zeros(0)
+    if error_feedback:
+      n, c, _ = parts_of(jax.eval_shape(like, params))
+      own, mean = jnp.zeros((n, c)), jnp.zeros(c)
+    return Residuals(comms.PerClient(own), comms.PerClient(mean), comms.bill())
+
+  def update(lanes, state, params=None, *, keys, **_):
+    group = workers.current()
+    tree = jax.tree.map(lambda x: x[0], lanes)
+    n, c, codec = parts_of(tree)
+    vector, restore = flatten_util.ravel_pytree(tree)
+    part = jax.ShapeDtypeStruct((c,), vector.dtype)
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    own_keys = lambda key: fold(codec_key(key), jnp.arange(n))
+
+    def sent(key, x, residual):  # the payload of a part, and its new residual
+      x = x + residual if error_feedback else x
+      payload = codec.encode(key, x)
+      if not error_feedback:
+        return payload, residual
+      return payload, residual_decay * (x - codec.decode(key, payload, part))
+
+    rows = jnp.pad(vector, (0, n * c - vector.size)).reshape(n, c)
+    residuals = state.own.value[0] if error_feedback else jnp.zeros((n, 0))
+    payloads, own = jax.vmap(sent)(own_keys(keys.client[0]), rows, residuals)
+    arrived = workers.transpose(group.axis, payloads)
+    me = lax.axis_index(group.axis)
+    senders = jax.vmap(lambda key: jax.random.fold_in(codec_key(key), me))
+    decode = lambda key, payload: codec.decode(key, payload, part)
+    mean = workers.sum_decoded(senders(group.keys), arrived, decode) / n
+    shared = own_keys(keys.round)
+    message, left = sent(shared[me], mean, state.mean.value[0])
+    messages = workers.gather(group.axis, message)
+    mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
+    one = comms.nbytes(message)
+    new = [comms.PerClient(x[None]) for x in (own, left)]
+    if not error_feedback:
+      new = [state.own, state.mean]
+    return restore(mean), Residuals(*new, comms.bill(n * one, n * one))
+
+  return chain.Exchange(init, update, broadcasts=True)

@@ -1,0 +1,194 @@
+"""What travels between the workers of a training loop: bytes, in wire types.
+
+The workers of a mesh axis, each with one client's lane, take the place of the
+shards of a cohort: `group` says so to the collectives of `comms`. A payload is
+gathered as it is and decoded where it arrives; a sum of decoded payloads would
+travel as floats.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import contextvars
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+Tree = Any
+Axis = str | tuple[str, ...]
+
+
+class Group(NamedTuple):
+  """The workers that average; with no axis all payloads are here already."""
+
+  axis: Axis
+  keys: Any  # key[n], those of each worker's round
+  size: int | None  # None outside of a mesh
+
+
+_GROUP: contextvars.ContextVar[Group | None] = contextvars.ContextVar(
+  'group', default=None
+)
+
+
+def current() -> Group | None:
+  """The workers that stand for the shards in this trace; None: shards do."""
+  return _GROUP.get()
+
+
+@contextlib.contextmanager
+def among(group: Group) -> Iterator[None]:
+  """Lets the collectives of `comms` work among these workers."""
+  token = _GROUP.set(group)
+  try:
+    yield
+  finally:
+    _GROUP.reset(token)
+
+
+def is_checked(axis: Axis) -> bool:
+  """Whether this is a `shard_map` that checks what varies over the axis.
+
+  Raises:
+    ValueError: there is no such axis here.
+  """
+  try:
+    return bool(_varying(lax.axis_index(axis)))
+  except NameError as e:
+    raise ValueError(
+      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map over '
+      'a mesh with that axis, or use distributed.train_step.'
+    ) from e
+
+
+def size_of(axis: Axis) -> int | None:
+  """The number of workers; None where there is no such axis."""
+  try:
+    return lax.axis_size(axis)
+  except NameError:
+    return None
+
+
+def _varying(x) -> frozenset[str]:
+  """The mesh axes over which JAX knows that a value varies."""
+  return jax.typeof(x).manual_axis_type.varying
+
+
+def check_local(axis: Axis, grads: Tree) -> int:
+  """Returns the number of workers.
+
+  Raises:
+    ValueError: there is no such axis, or JAX has summed the gradients already.
+  """
+  names = {axis} if isinstance(axis, str) else {*axis}
+  summed = [not names & _varying(x) for x in jax.tree.leaves(grads)]
+  if is_checked(axis) and all(summed):
+    raise ValueError(
+      'JAX has already summed these gradients over the mesh, uncompressed: '
+      'take them with distributed.value_and_grad.'
+    )
+  return lax.axis_size(axis)
+
+
+def local(tree: Tree) -> Tree:
+  """Marks values as varying over the workers' axis, where JAX checks that."""
+  group = _GROUP.get()
+  if group is None or not group.axis or not is_checked(group.axis):
+    return tree
+  names = (group.axis,) if isinstance(group.axis, str) else group.axis
+
+  def cast(x):
+    lacking = tuple(a for a in names if a not in _varying(x))
+    return lax.pcast(x, lacking, to='varying') if lacking else x
+
+  return jax.tree.map(cast, tree)
+
+
+def size() -> int:
+  """The number of workers.
+
+  Raises:
+    ValueError: there is no mesh, as where a state is initialised outside of it.
+  """
+  group = _GROUP.get()
+  if group is None or group.size is None:
+    raise ValueError(
+      'The state depends on the number of workers: make it with '
+      'distributed.init(tx, params, mesh).'
+    )
+  return group.size
+
+
+def gather(axis: Axis, tree: Tree) -> Tree:
+  """All-gathers a payload, in one collective: leaves [...] -> [n, ...]."""
+  to = 'invarying' if is_checked(axis) else 'varying'
+  rows = lax.all_gather(_to_bytes(tree), axis, to=to)
+  return jax.vmap(lambda row: _from_bytes(row, tree))(rows)
+
+
+def transpose(axis: Axis, tree: Tree) -> Tree:
+  """Sends row j of leaves [n, ...] to worker j; returns what arrived, by row.
+
+  Row i of the result is the row that worker i had for this one.
+  """
+  rows = jax.vmap(_to_bytes)(tree)
+  rows = lax.all_to_all(rows, axis, split_axis=0, concat_axis=0)
+  one = jax.tree.map(lambda x: x[0], tree)
+  return jax.vmap(lambda row: _from_bytes(row, one))(rows)
+
+
+def decoded_sum(
+  group: Group, payload: Tree, decode: Callable[[jax.Array, Tree], Tree]
+) -> Tree:
+  """Gathers payloads and adds up decode(key of a worker, its payload)."""
+  return sum_decoded(group.keys, gather(group.axis, payload), decode)
+
+
+def sum_decoded(
+  keys: jax.Array, rows: Tree, decode: Callable[[jax.Array, Tree], Tree]
+) -> Tree:
+  """Adds up decode(keys[i], rows[i]) in the order of the rows.
+
+  Few rows are one fused sum; of many, one decoded tree is held at a time.
+  """
+  n = keys.shape[0]
+  one = lambda i: decode(keys[i], jax.tree.map(lambda x: x[i], rows))
+  if n > 8:
+    add = lambda total, i: (jax.tree.map(jnp.add, total, one(i)), None)
+    return lax.scan(add, one(0), jnp.arange(1, n))[0]
+  terms = [one(i) for i in range(n)]
+  return jax.tree.map(lambda *xs: sum(xs[1:], xs[0]), *terms)
+
+
+def _to_bytes(tree: Tree) -> jax.Array:
+  """The leaves of a payload in a row: uint8[bytes], or the only leaf."""
+  leaves = jax.tree.leaves(tree)
+  if len(leaves) == 1:
+    return leaves[0]
+  return jnp.concatenate([_bytes(x) for x in leaves])
+
+
+def _bytes(x):
+  x = x.astype(jnp.uint8) if x.dtype == bool else x
+  return lax.bitcast_convert_type(x, jnp.uint8).ravel()
+
+
+def _from_bytes(row: jax.Array, like: Tree) -> Tree:
+  """Inverse of `_to_bytes`."""
+  leaves, treedef = jax.tree.flatten(like)
+  if len(leaves) == 1:
+    return treedef.unflatten([row])
+  out, start = [], 0
+  for x in leaves:
+    width = 1 if x.dtype == bool else x.dtype.itemsize
+    part = row[start : start + x.size * width]
+    start += x.size * width
+    if x.dtype == bool:
+      out.append(part.reshape(x.shape) > 0)
+    elif width == 1:
+      out.append(lax.bitcast_convert_type(part, x.dtype).reshape(x.shape))
+    else:
+      part = part.reshape(*x.shape, width)
+      out.append(lax.bitcast_convert_type(part, x.dtype))
+  return treedef.unflatten(out)
