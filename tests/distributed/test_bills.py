@@ -1,0 +1,140 @@
+"""The bills of types, of compiled programs and of their text are the laws."""
+
+import math
+
+from fl_sketch.distributed import bills
+import jax
+from jax import lax
+import jax.numpy as jnp
+import optax
+import pytest
+
+P, F16, PAIR = jax.P, jnp.float16, [(0, 1), (1, 0)]
+MESH = jax.sharding.AbstractMesh((4, 2), ('slow', 'fast'))
+BITS = lambda x: lax.all_gather(jnp.packbits(x > 0), 'b')
+SUM = lambda x: lax.psum(x, 'b')
+CASES = {  # of float32[16] on each of two workers: operation, type, size, bytes
+  'all_reduce float32 16 64': SUM,
+  'all_gather uint8 2 2': BITS,
+  'all_to_all float32 16 32': (
+    lambda x: lax.all_to_all(x.reshape(8, 2), 'b', 1, 0)),
+  'reduce_scatter float16 16 16': (
+    lambda x: lax.psum_scatter(x.astype(F16), 'b', tiled=True)),
+  'permute float32 16 64': lambda x: lax.ppermute(x, 'b', PAIR),
+  'all_reduce float32 16 64 x5': (
+    lambda x: lax.scan(lambda c, _: (SUM(c) / 3, c), x, length=5)[0]),
+  'all_reduce float32 16 64 loop': (
+    lambda x: lax.while_loop(lambda c: c.sum() < 9, SUM, x)),
+  'all_reduce float32 16 64 branch 1, all_gather uint8 2 2 branch 0': (
+    lambda x: lax.cond(x[0] > 0, SUM, lambda x: BITS(x).sum() + x, x)),
+  'all_reduce int32 16 64': (
+    jax.checkpoint(jax.jit(jax.vmap(lambda x: lax.pmax(x.astype(int), 'b'))))),
+  '': lambda x: lax.psum(x, 'a') + lax.axis_index('b'),
+}  # fmt: skip
+LAWS = [
+  (lambda x: lax.psum(x, 'fast') + lax.pmax(x, 'slow'), 160, (96, 64)),
+  (lambda x: lax.psum(x, ('slow', 'fast')), 112, (112, 112)),
+  (lambda x: lax.pmin((x, x[0]), 'slow'), 102, (102,)),
+  (lambda x: lax.all_gather(x, 'slow'), 192, (192,)),
+  (lambda x: lax.all_to_all(x, 'slow', 0, 0, tiled=True), 48, (48,)),
+  (lambda x: lax.psum_scatter(x, 'slow', tiled=True), 48, (48,)),
+  (lambda x: lax.ppermute(x, 'slow', [(0, 0), (1, 2)]), 64, (64,)),
+  (lambda x: lax.ppermute(x, 'slow', [(0, 0), (1, 1)]), 0, ()),
+]
+HLO = """HloModule jit_f, is_scheduled=true, num_partitions=8
+%sent (x: (f32[8], /*index=1*/f32[8])) -> f32[8] {{
+  ROOT %r = f32[8]{{0}} all-reduce(%x), replica_groups={{}}, to_apply=%add
+%add (x: f32[], y: f32[]) -> f32[] {{
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8]{{0}} parameter(0), metadata={{op_name="f, body=%sent"}}
+  %y = {}, dimensions={{0}}
+  ROOT %z = f32[8]{{0}} all-reduce-done(%y), replica_groups={{}}, calls=%sent
+"""
+ROWS, COLUMNS = 'groups={{0,1,2,3},{4,5,6,7}}', 'groups=[4,2]<=[2,4]T(1,0)'
+TEXTS = [  # axes and rows of a line
+  'a all_reduce float32 8 32, all_reduce float64 4 32: '
+  '(f32[8], f64[4]) all-reduce-start(%x, %w), ' + COLUMNS,
+  'b all_gather bfloat16 4 24: '
+  '(bf16[4]{0:T(256)}, bf16[16]{0}) all-gather-start(bf16[4] %x), ' + ROWS,
+  'a all_gather bool 6 6, all_gather int8 4 4: '
+  '((s8[4], pred[2,3]), (s8[8], pred[4,3])) all-gather-start(%x), ' + COLUMNS,
+  'b reduce_scatter float32 8 24: '
+  '((f32[8]), f32[2]) reduce-scatter-start(%x), ' + ROWS,
+  'b all_to_all float8_e4m3fn 8 6: '
+  '((f8e4m3fn[8]), f8e4m3fn[8], u32[]) all-to-all-start(%x), ' + ROWS,
+  'a permute uint16 2 4: '
+  '(u16[2], u16[2]) collective-permute-start(%x), pairs={{0,4},{4,0}}',
+  'ab all_reduce float32 8 56: ((f32[8]), f32[8]) async-start(), calls=%sent',
+  'ab all_reduce float32 8 56 x7: f32[8] while(%x), condition=%add, '
+  'body=%sent, backend_config={"known_trip_count":{"n":"7"}}',
+  'ab all_reduce float32 8 56 branch 1: '
+  'f32[8] conditional(), true_computation=%sent, false_computation=%add',
+]  # fmt: skip
+
+
+def text_of(found):
+  more = lambda x: x.within or f'x{x.times}'.replace('x1', '')
+  row = lambda x: (x.operation, x.dtype, math.prod(x.shape), f'{x.bytes:.0f}')
+  line = lambda x: ' '.join(map(str, [*row(x), more(x)])).strip()
+  return ', '.join(map(line, found.collectives))
+
+
+@pytest.mark.parametrize('expected', CASES)
+def test_both_walks_find_each_collective(expected):
+  """Catches a collective, loop, branch or call that one walk passes over."""
+  mesh = jax.make_mesh((1, 2), ('a', 'b'), (jax.sharding.AxisType.Auto,) * 2)
+  options = {'in_specs': P(), 'out_specs': P('b'), 'check_vma': False}
+  fn = jax.shard_map(CASES[expected], mesh=mesh, **options)
+  traced = bills.traced_bytes(fn, jnp.ones(16))
+  compiled = bills.collective_bytes(jax.jit(fn).lower(jnp.ones(16)).compile())
+  assert text_of(traced) == text_of(compiled) == expected
+  assert traced[:3] == compiled[:3]
+  if 'branch' in expected:
+    assert (traced.out, traced.least, traced.average(31)) == (64, 2, 4)
+
+
+@pytest.mark.parametrize(('fn', 'out', 'axes'), LAWS)
+def test_laws_of_a_slow_and_a_fast_axis(fn, out, axes):
+  """Catches a law of the wrong group, bytes on another axis, whole shards."""
+  tx = optax.stateless(lambda grads, _: fn(grads['w']))
+  params = {'w': jax.ShapeDtypeStruct((16,), jnp.float32)}
+  found = bills.bytes_per_step(tx, params, MESH)
+  assert found.out == out
+  assert found.by_axis == dict(zip(MESH.axis_names, axes, strict=False))
+  assert bills.bytes_per_step(tx, {'w': jnp.ones(32)}, MESH, P('fast')) == found
+
+
+@pytest.mark.parametrize('case', TEXTS)
+def test_text_of_accelerators(case):
+  """Catches operands counted as results, and groups that are not understood."""
+  expected, line = case.split(': ')
+  mesh = jax.sharding.AbstractMesh((2, 4), ('a', 'b'))
+  found = bills.collective_bytes(HLO.format(line), mesh)
+  assert f'{"".join(found.collectives[0].axes)} {text_of(found)}' == expected
+
+
+def test_what_is_not_understood_is_refused():
+  """Catches a bill that leaves out what it cannot read."""
+  for line in (f'f32[8] ragged-all-to-all(), {ROWS}', 'f32[8] all-reduce(%x)'):
+    with pytest.raises(ValueError, match='not known'):
+      bills.collective_bytes(HLO.format(line))
+  with pytest.raises(ValueError, match='compile the program first'):
+    bills.collective_bytes('module @jit_f')
+
+
+def test_floats_of_the_models_size_are_seen():
+  """Catches the traps: a mean of decoded signs, a gradient that JAX sums."""
+  signs = lambda g: jnp.where(lax.all_gather(g > 0, 'fast'), 1, -1).mean(0)
+  decoded = lambda g: lax.pmean(jnp.where(g > 0, 1.0, -1.0), 'fast')
+  for send, most in ((signs, 0), (decoded, 12)):
+    tx = optax.stateless(lambda g, _, send=send: jax.tree.map(send, g))
+    found = bills.bytes_per_step(tx, {'w': jnp.ones((3, 4)), 'b': 1.0}, MESH)
+    assert found.largest_float == most
+  line = '| all_reduce |  | fast | float32 | 3 x 4 | 1 | 48 | 92.3% |'
+  assert f'{found}'.splitlines()[2] == line
+  one = jax.sharding.AbstractMesh((1,), ('fast',))
+  assert bills.bytes_per_step(tx, jnp.ones(3), one).out == 0
+  options = {'mesh': MESH, 'in_specs': (P(), P('fast')), 'out_specs': P()}
+  fn = jax.shard_map(jax.grad(lambda w, x: (w * x).sum()), **options)
+  found = bills.traced_bytes(fn, jnp.ones((1, 5)), jnp.ones((2, 5)))
+  assert found.largest_float == 5
