@@ -12,16 +12,19 @@ package, as an optax transformation inside `jax.shard_map`::
 
 What travels between workers has the types of the payload, one `uint8` array for
 most. `algorithm` runs algorithms of the federated engine, whose step is more
-than a mean. docs/guides/slow_link.md shows whole loops.
+than a mean. `outer` exchanges what workers moved in many steps of their own
+(DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
 from fl_sketch.distributed.compressors import parse
+from fl_sketch.distributed.outer import OuterState, outer, worker_params
 from fl_sketch.distributed.step import (
   algorithm, init, mean_over, state_specs, train_step, value_and_grad,
 )  # fmt: skip
 
 __all__ = [
-  'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init', 'mean_over',
-  'parse', 'state_specs', 'train_step', 'value_and_grad',
+  'OuterState', 'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init',
+  'mean_over', 'outer', 'parse', 'state_specs', 'train_step', 'value_and_grad',
+  'worker_params',
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from typing import Any
 
 from fl_sketch.distributed import compressors
 from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
+from fl_sketch.distributed.outer import worker_params
 from fl_sketch.rounds import workers
 import jax
 from jax import lax
@@ -155,7 +156,8 @@ def train_step(
   axes = mesh.axis_names
 
   def local(params, state, batch):
-    value, grads = jax.value_and_grad(loss)(params, batch)
+    place = worker_params(params, state)
+    value, grads = jax.value_and_grad(loss)(place, batch)
     updates, state = tx.update(grads, state, params)
     return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
 

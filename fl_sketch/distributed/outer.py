@@ -1,0 +1,184 @@
+"""Outer steps: workers train by themselves and exchange what they moved."""
+
+import functools
+from typing import Any, NamedTuple
+
+from fl_sketch.distributed.algorithm import PerWorker
+from fl_sketch.utils import checks
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+class OuterState(NamedTuple):
+  """State of `outer`; the anchor is the parameters that the loop holds."""
+
+  step: jax.Array  # int32[], steps done, the same on all workers
+  inner: PerWorker  # the state of a worker's own optimizer
+  moved: PerWorker  # anchor - the worker's parameters; 0 after an exchange
+  mean: list[Any]  # by fragment: states of the mean
+  outer: list[Any]  # and of the outer optimizer
+
+
+def outer(
+  inner: optax.GradientTransformation,
+  outer: optax.GradientTransformation | None,
+  mean: optax.GradientTransformation,
+  *,
+  every: int,
+  fragments: int = 1,
+) -> optax.GradientTransformationExtraArgs:
+  r"""DiLoCo: H steps of every worker by itself, then a mean and an outer step.
+
+  The parameters x of the loop are the anchor, equal on all workers to the last
+  bit; worker i is at :math:`x_i = x - m_i`, see `worker_params`. Its gradient
+  :math:`g_i` there moves it alone, :math:`m_i \leftarrow m_i -
+  \mathrm{inner}(g_i)`. After every H steps :math:`x \leftarrow x +
+  \mathrm{outer}(\mathrm{mean}_i\, m_i)`, and :math:`m_i \leftarrow 0`. In all
+  other steps the updates are 0, and nothing is sent.
+
+  Streaming: the leaves are dealt to F fragments of about equal size, leaves of
+  one size in turn. Fragment f is exchanged at the steps of :math:`\lfloor f H /
+  F \rfloor` modulo H, with states of its own, so that a step sends the bytes of
+  a fragment at most.
+
+  Args:
+    inner: a worker's optimizer: AdamW, or ``optax.contrib.muon`` (MuLoCo).
+    outer: the optimizer of the anchor; None is SGD with rate 0.7 and Nesterov
+      momentum 0.9.
+    mean: of `mean_over`, with any compressor: :math:`m_i` -> an estimate of
+      their mean. The devices of its ``dense_axes`` are one worker: they average
+      their gradients in every step.
+    every: H.
+    fragments: F, at most H.
+
+  >>> from fl_sketch.distributed import mean_over
+  >>> mean = mean_over('data', 'eden(bits=2)')
+  >>> tx = outer(optax.adamw(3e-4), None, mean, every=16, fragments=4)
+
+  Raises:
+    ValueError: ``every`` or ``fragments`` is out of range, ``mean`` is of
+      another function, or the model has fewer arrays than fragments.
+
+  Source: Douillard et al., arXiv:2311.08105, Algorithm 1; Douillard et al.,
+  Streaming DiLoCo, arXiv:2501.18512; Therien et al., MuLoCo, arXiv:2505.23725.
+  """
+  checks.count('every', every)
+  checks.count('fragments', fragments)
+  if fragments > every:
+    raise ValueError(f'{fragments=} exceeds {every=}; use fewer fragments.')
+  marks = getattr(mean, '__dict__', {})
+  if 'dense_axes' not in marks:
+    raise ValueError(
+      'mean must be of distributed.mean_over; put what follows it into outer.'
+    )
+  axes, sharded = marks['axes'], marks['sharded_axes']
+  if outer is None:
+    outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
+  inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
+  own = lambda tree: _mark(tree, axes + sharded)
+  shared = lambda tree: _mark(tree, sharded) if sharded else tree
+
+  def init(params):
+    parts = _split(params, params, fragments)
+    return OuterState(
+      step=jnp.int32(0),
+      inner=own(inner.init(params)),
+      moved=own(optax.tree.zeros_like(params)),
+      mean=[mean.init(part) for part in parts],
+      outer=[shared(outer.init(part)) for part in parts],
+    )
+
+  def exchange(f, moved, params, means, outers):
+    """Exchanges fragment f; the updates of the other leaves are 0."""
+    part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
+    estimate, means[f] = mean.update(part, means[f], anchor)
+    estimate = optax.tree.cast_like(estimate, anchor)
+    updates, state = outer.update(estimate, _read(outers[f]), anchor)
+    outers[f] = shared(state)
+    parts = _split(optax.tree.zeros_like(params), params, fragments)
+    parts[f] = optax.tree.cast_like(updates, anchor)
+    return _join(parts, params), means, outers
+
+  def wait(moved, params, means, outers):
+    return optax.tree.zeros_like(params), means, outers
+
+  # By step modulo H: 0, or 1 + the fragment that is due.
+  due = np.zeros(every, np.int32)
+  due[[f * every // fragments for f in range(fragments)]] += 1 + np.arange(
+    fragments, dtype=np.int32
+  )
+  branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
+
+  def update(grads, state, params=None, **extra):
+    if params is None:
+      raise ValueError('Call update(grads, state, params): outer needs params.')
+    if marks['dense_axes']:
+      grads = jax.lax.pmean(grads, marks['dense_axes'])
+    place = worker_params(params, state)
+    steps, new = inner.update(grads, _read(state.inner), place, **extra)
+    move = lambda m, u: (m - u).astype(m.dtype)
+    moved = jax.tree.map(move, _read(state.moved), steps)
+    # The step is the same on all workers: all take the same branch.
+    branch = jnp.asarray(due)[(step := state.step + 1) % every]
+    args = moved, params, state.mean, state.outer
+    updates, *states = jax.lax.switch(branch, branches, *args)
+    left = [
+      jax.tree.map(lambda m, f=f: jnp.where(branch == f, 0, m), part)
+      for f, part in enumerate(_split(moved, params, fragments), 1)
+    ]
+    left = _join(left, params)
+    return updates, OuterState(step, own(new), own(left), *states)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def worker_params(params: Any, state: Any) -> Any:
+  """The parameters of a worker, at which it takes its gradient.
+
+  Inside `shard_map`, or `vmap` with an axis name. Without `outer` in the
+  optimizer of `state` all workers are at `params`.
+  """
+  is_outer = lambda node: isinstance(node, OuterState)
+  for node in filter(is_outer, jax.tree.leaves(state, is_leaf=is_outer)):
+    params = jax.tree.map(jnp.subtract, params, _read(node.moved))
+  return params
+
+
+def _mark(tree, axes) -> PerWorker:
+  return PerWorker(jax.tree.map(lambda x: jnp.asarray(x)[None], tree), axes)
+
+
+def _read(node):
+  if not isinstance(node, PerWorker):
+    return node
+  return jax.tree.map(lambda x: x[0], node.value)
+
+
+def _split(tree, params, fragments) -> list[Any]:
+  """Trees like `params` of the leaves of a fragment, None in place of others.
+
+  The next largest leaf goes to the smallest fragment: leaves of one size, such
+  as those of equal layers, go round.
+  """
+  sizes = [x.size for x in jax.tree.leaves(params)]
+  if len(sizes) < fragments:
+    raise ValueError(
+      f'{fragments=} exceeds the {len(sizes)} arrays of the model; use fewer.'
+    )
+  load, of = [0] * fragments, {}
+  for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+    of[i] = load.index(min(load))
+    load[of[i]] += max(sizes[i], 1)
+  leaves, treedef = jax.tree.flatten(tree)
+  pick = lambda f: [x if of[i] == f else None for i, x in enumerate(leaves)]
+  return [treedef.unflatten(pick(f)) for f in range(fragments)]
+
+
+def _join(parts, params):
+  """Inverse of `_split`."""
+  treedef = jax.tree.structure(params)
+  rows = zip(*map(treedef.flatten_up_to, parts), strict=True)
+  one = lambda row: next(x for x in row if x is not None)
+  return treedef.unflatten(map(one, rows))

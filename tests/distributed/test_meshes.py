@@ -1,0 +1,99 @@
+"""Meshes with a fast and a slow axis, with and without outer steps."""
+
+from fl_sketch import distributed
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import optax
+import pytest
+
+AXES = 'slow', 'fast'
+GRADS = np.random.default_rng(0).standard_normal((2, 2, 64), dtype=np.float32)
+
+
+def mesh_of(shape):
+  return jax.make_mesh(shape, AXES, (jax.sharding.AxisType.Auto,) * 2)
+
+
+def play(tx, grads, steps=1):
+  """A worker's parameters, zeros at first, after steps of growing gradients."""
+  params = jnp.zeros_like(grads)
+  state = tx.init(params)
+  for i in range(steps):
+    updates, state = tx.update((i + 1) * grads, state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def over(axes, tx, grads, **options):
+  """The parameters of every worker along the first axes of `grads`."""
+  run = lambda x: play(tx, x, **options)
+  for axis in reversed(axes):
+    run = jax.vmap(run, axis_name=axis)
+  return np.array(jax.jit(run)(grads))
+
+
+@pytest.mark.parametrize('shape', [(2, 2), (1, 2), (2, 1)])
+def test_dense_over_the_fast_axis_then_compressed(shape):
+  """Catches a codec before the dense mean, and a mean over the other axis."""
+  mean = lambda **axes: distributed.mean_over('slow', 'top_k(k=8)', **axes)
+  grads, tx = GRADS[: shape[0], : shape[1]], mean(dense_axes=('fast',))
+  expected = over(AXES[:1], mean(), grads.mean(1))
+  if shape == (2, 2):  # more than there are devices
+    got = over(AXES, tx, grads)
+  else:
+    run = lambda g: play(tx, g[0, 0])[None, None]
+    specs = {'in_specs': P(*AXES), 'out_specs': P(*AXES)}
+    run = jax.shard_map(run, mesh=mesh_of(shape), **specs)
+    got = np.array(jax.jit(run)(grads))
+  assert (got == expected[:, None]).all()
+  assert (got == got[0, 0]).all()
+
+
+def test_shards_are_compressed_by_themselves():
+  """Catches one key for all shards, and a norm over all of them."""
+  tx = distributed.mean_over('slow', 'qsgd(levels=2)', sharded_axes=('fast',))
+  run = lambda grads: over(AXES, tx, grads)
+  got = run(grads := np.ones((2, 2, 64), np.float32))
+  assert (got[0] == got[1]).all()
+  assert (got[0, 0] != got[0, 1]).any()
+  grads[:, 1] = np.nan
+  np.testing.assert_array_equal(run(grads)[:, 0], got[:, 0])
+
+
+@pytest.mark.parametrize('role', ['dense_axes', 'sharded_axes'])
+def test_outer_steps_over_two_axes(role):
+  """Catches a state that shards share, and a dense mean that is not taken."""
+  tx = lambda **axes: distributed.outer(
+    optax.adam(0.1), None, distributed.mean_over('slow', **axes), every=2
+  )
+  grads = GRADS.mean(1) if role == 'dense_axes' else GRADS.reshape(2, 128)
+  expected = over(AXES[:1], tx(), grads, steps=4).reshape(2, -1, 64)
+  got = over(AXES, tx(**{role: ('fast',)}), GRADS, steps=4)
+  np.testing.assert_allclose(got - expected, 0, atol=1e-6)
+
+
+@pytest.mark.representatives('2-1')
+@pytest.mark.parametrize(('slow', 'fast'), [(2, 1), (1, 2)])
+def test_train_step_with_outer_steps(slow, fast):
+  """Catches gradients at the anchor, and workers that drift apart."""
+  mesh = mesh_of((slow, fast))
+  options = {'dense_axes': ('fast',), 'both_ways': True}
+  mean = distributed.mean_over('slow', 'qsgd(levels=15)', **options)
+  tx = distributed.outer(optax.adamw(0.1), None, mean, every=3)
+  loss = lambda params, batch: jnp.mean((batch @ (params['w'] - 1)) ** 2)
+  params, batch = {'w': jnp.zeros(8)}, GRADS.reshape(32, 8)
+  state = distributed.init(tx, params, mesh)
+  step = distributed.train_step(loss, tx, mesh)
+  losses = []
+  for i in range(12):
+    params, state, value = step(params, state, batch)
+    losses.append(float(value))
+    one, other = (np.asarray(x.data) for x in params['w'].addressable_shards)
+    assert (one == other).all()
+    moved = np.asarray(state.moved.value['w'])
+    assert moved.shape == (slow, 8)
+    assert (moved == 0).all() == (i % 3 == 2)
+  assert losses[1] < losses[0]  # workers move between exchanges
+  assert losses[-1] < losses[0] / 2
