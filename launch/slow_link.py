@@ -19,9 +19,9 @@ import time
 from typing import Any
 
 from absl import app, flags
-from fl_sketch import distributed, models, training
+from fl_sketch import algorithms, distributed, models, training
 from fl_sketch.data import text, tokenization
-from fl_sketch.distributed import processes
+from fl_sketch.distributed import bills, processes
 from fl_sketch.models import kinds, losses
 from fl_sketch.reporting import figures, metrics
 from fl_sketch.rounds import mesh as mesh_lib, processes as peers
@@ -41,7 +41,10 @@ _FIELDS = {  # of config.json
   'compressor': ('block_srht(size=0.32) | eden(rotate=False)', 'Or dense.'),
   'algorithm': (None, 'NAME(OPTION=VALUE) for gradients, in place of AdamW.'),
   'both_ways': (False, 'Compress the mean as well.'),
+  'optimizer': ('adamw', 'adamw or muon.'),
   'every': (1, 'Local steps between two exchanges.'),
+  'outer_rate': (0.7, 'Rate of the outer steps, with --every above 1.'),
+  'outer_momentum': (0.9, 'Nesterov momentum of the outer steps.'),
   'learning_rate': (1e-3, 'Largest learning rate; it decays to a tenth.'),
   'seed': (0, 'Seed of parameters, batches and compressor.'),
   'workers': (4, 'Devices that share a batch.'),
@@ -132,7 +135,10 @@ def _task(c):
 
 
 def _transformation(c):
-  """AdamW after a mean of gradients, or local AdamW before a mean of models."""
+  """Optimizer of a mean of gradients, or before the mean of models.
+
+  Returns it, and a function: in how many of so many steps it sends most.
+  """
   schedule = optax.warmup_cosine_decay_schedule(
     0,
     c.learning_rate,
@@ -142,16 +148,43 @@ def _transformation(c):
   )
   rate = lambda count: schedule(count + 1)
   if c.algorithm is not None:
-    return distributed.algorithm(c.algorithm, AXIS, rate, seed=c.seed)
-  matrices = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
-  adamw = optax.adamw(rate, b2=0.99, weight_decay=0.1, mask=matrices)
-  step = optax.chain(optax.clip_by_global_norm(1.0), adamw)
+    ((name, options),) = distributed.parse(c.algorithm)
+    tx = distributed.algorithm(name, AXIS, 1.0, seed=c.seed, **options)
+    known = algorithms.REGISTRY.arguments(name).items()
+    options = {k: x.default for k, x in known} | {**options}
+    every, most = options.get('every', 1), options.get('warmup', c.steps)
+    tx = optax.chain(tx, optax.scale_by_schedule(rate))
+    return tx, lambda steps: min(-(-steps // every), most)
   how = {'both_ways': c.both_ways, 'seed': c.seed}
   mean = distributed.mean_over(AXIS, c.compressor, **how)
+  step = optax.chain(
+    optax.clip_by_global_norm(1.0), _OPTIMIZERS[c.optimizer](rate)
+  )
   if c.every == 1:
-    return optax.chain(mean, step)
-  nesterov = optax.sgd(0.7, momentum=0.9, nesterov=True)
-  return distributed.outer(step, nesterov, mean, every=c.every)
+    return optax.chain(mean, step), lambda steps: steps
+  outer = optax.sgd(c.outer_rate, c.outer_momentum or None, nesterov=True)
+  tx = distributed.outer(step, outer, mean, every=c.every)
+  return tx, lambda steps: steps // c.every
+
+
+def _adamw(rate):
+  matrices = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
+  return optax.adamw(rate, b2=0.99, weight_decay=0.1, mask=matrices)
+
+
+def _muon(rate):
+  """Muon of kernels; Adam of other arrays."""
+  kernel = optax.contrib.MuonDimensionNumbers()
+  is_kernel = lambda path, x: x.ndim == 2 and path[-1].key == 'kernel'
+  one = lambda path, x: kernel if is_kernel(path, x) else None
+  kernels = lambda params: jax.tree_util.tree_map_with_path(one, params)
+  return optax.contrib.muon(
+    rate, weight_decay=0.1, consistent_rms=0.2, adam_b2=0.99,
+    muon_weight_dimension_numbers=kernels,
+  )  # fmt: skip
+
+
+_OPTIMIZERS = {'adamw': _adamw, 'muon': _muon}
 
 
 class _Run:
@@ -159,15 +192,23 @@ class _Run:
 
   def __init__(self, c, folder: pathlib.Path):
     params, loss, self.draw, self.evaluate = _task(c)
-    self.c, self.folder, tx, n = c, folder, _transformation(c), c.workers
+    self.c, self.folder, n, (tx, often) = (
+      c,
+      folder,
+      c.workers,
+      _transformation(c),
+    )
     self.mesh = jax.make_mesh((n,), (AXIS,), devices=jax.devices()[:n])
     params = mesh_lib.place(self.mesh, params)
     self.state = params, distributed.init(tx, params, self.mesh)
     self.step = distributed.train_step(loss, tx, self.mesh)
-    self.bytes = distributed.bytes_per_step(tx, params, self.mesh).average
+    sent = bills.bytes_per_step(tx, params, self.mesh)
+    more = sent.out - sent.least
+    self.bytes = lambda done: round(done * sent.least + more * often(done))
     dense = 2 * (n - 1) / n * 4 * models.num_params(params)
     if jax.process_index() == 0:
-      print(f'Bytes out of a worker a step: {self.bytes:,}; dense {dense:,}.')
+      mean = f'{self.bytes(c.steps) / c.steps:,.0f}; dense: {dense:,.0f}'
+      print(f'Bytes out of a worker a step: {mean}.')
     number = lambda row: row['step']
     self.records = workdir.Records(folder, c, 'metrics.jsonl', number)
     how = {'max_to_keep': 2, 'enable_async_checkpointing': False}
@@ -201,7 +242,7 @@ class _Run:
     return row
 
   def _row(self, done, loss, seconds):
-    row = {'step': done, 'train_loss': loss, 'bytes': self.bytes * done}
+    row = {'step': done, 'train_loss': loss, 'bytes': self.bytes(done)}
     row['validation_loss'] = self.evaluate(self.state[0])
     if done == self.c.steps:
       row['validation_loss_of_all'] = self.evaluate(self.state[0], whole=True)
@@ -228,19 +269,25 @@ class _Run:
     rows = {i: rows[i] for i in sorted(rows) if i <= done}
     self.records.rows = rows
     if done:
+      like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._saved())
+      found = self.store.restore(done, args=ocp.args.StandardRestore(like))
       leaves, shape = jax.tree.flatten(self.state)
-      like = [ocp.utils.to_shape_dtype_struct(x) for x in leaves]
-      read = ocp.args.StandardRestore(like)
-      self.state = shape.unflatten(self.store.restore(done, args=read))
+      leaves = [found.get(str(i), x) for i, x in enumerate(leaves)]
+      self.state = shape.unflatten(leaves)
     return done, rows[max(rows)] if rows else {}
 
+  def _saved(self):
+    """The leaves of the state, without empty ones, which Orbax refuses."""
+    leaves = enumerate(jax.tree.leaves(self.state))
+    return {str(i): x for i, x in leaves if x.size}
+
   def _save(self, done):
-    leaves, folder = jax.tree.leaves(self.state), self.folder
+    folder, arrays = self.folder, ocp.args.StandardSave(self._saved())
     message = lambda why: f'{folder} cannot be written: {why}. Make room.'
     with files.save_errors(message, folder):
       if jax.process_index() == 0:  # there may be no row yet
         files.replace(folder / 'config.json', files.as_json(self.c))
-      self.store.save(done, args=ocp.args.StandardSave(leaves), force=True)
+      self.store.save(done, args=arrays, force=True)
 
 
 def _draw(folders, mbit):

@@ -17,6 +17,7 @@ than a mean. `outer` exchanges what workers moved in many steps of their own
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
+from fl_sketch.distributed.bills import bytes_per_step
 from fl_sketch.distributed.compressors import parse
 from fl_sketch.distributed.outer import OuterState, outer, worker_params
 from fl_sketch.distributed.step import (
@@ -24,7 +25,7 @@ from fl_sketch.distributed.step import (
 )  # fmt: skip
 
 __all__ = [
-  'OuterState', 'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init',
-  'mean_over', 'outer', 'parse', 'state_specs', 'train_step', 'value_and_grad',
-  'worker_params',
+  'OuterState', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
+  'from_algorithm', 'init', 'mean_over', 'outer', 'parse', 'state_specs',
+  'train_step', 'value_and_grad', 'worker_params',
 ]  # fmt: skip
