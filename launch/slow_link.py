@@ -21,12 +21,12 @@ from typing import Any
 from absl import app, flags
 from fl_sketch import algorithms, distributed, models, training
 from fl_sketch.data import text, tokenization
-from fl_sketch.distributed import bills, processes
+from fl_sketch.distributed import processes
 from fl_sketch.models import kinds, losses
 from fl_sketch.reporting import figures, metrics
 from fl_sketch.rounds import mesh as mesh_lib, processes as peers
 from fl_sketch.training import workdir
-from fl_sketch.utils import digests, extras, files
+from fl_sketch.utils import checks, digests, extras, files
 import jax
 import numpy as np
 import optax
@@ -39,12 +39,12 @@ AXIS, WARM_UP, SHOWN = 'data', 100, 240  # windows of an estimate of the loss
 _WORKDIR, _DATA_DIR = define_folders('runs/slow_link')
 _FIELDS = {  # of config.json
   'compressor': ('block_srht(size=0.32) | eden(rotate=False)', 'Or dense.'),
-  'algorithm': (None, 'NAME(OPTION=VALUE) for gradients, in place of AdamW.'),
   'both_ways': (False, 'Compress the mean as well.'),
   'optimizer': ('adamw', 'adamw or muon.'),
   'every': (1, 'Local steps between two exchanges.'),
   'outer_rate': (0.7, 'Rate of the outer steps, with --every above 1.'),
   'outer_momentum': (0.9, 'Nesterov momentum of the outer steps.'),
+  'algorithm': (None, 'NAME(OPTION=VALUE), in place of all of these.'),
   'learning_rate': (1e-3, 'Largest learning rate; it decays to a tenth.'),
   'seed': (0, 'Seed of parameters, batches and compressor.'),
   'workers': (4, 'Devices that share a batch.'),
@@ -95,14 +95,12 @@ def main(argv):
 
 
 def _task(c):
-  """Returns params, and functions loss, draw(step, worker) and evaluate.
-
-  As with nanoGPT the last tenth of the text is for validation.
-  """
+  """Returns params, and functions loss, draw(step, worker) and evaluate."""
   content = text.find(c.text, _DATA_DIR.value).read_text('utf-8')
   letters = np.frombuffer(content.encode('utf-32-le'), np.uint32)
   letters, tokens = np.unique(letters, return_inverse=True)
-  cut, c.text = int(0.9 * len(tokens)), digests.of_array(tokens)
+  cut = int(0.9 * len(tokens))  # as with nanoGPT; the rest is for validation
+  c.text = digests.of_array(tokens)
   if len(tokens) - cut <= c.context:
     raise ValueError(f'--text is too short for --context={c.context}.')
   held_out = tokenization.windows(tokens[cut:], c.context)
@@ -121,14 +119,13 @@ def _task(c):
     """In each process by itself, on one of its devices: nothing travels."""
     params = jax.tree.map(lambda x: x.addressable_data(0), params)
     count = len(held_out['x'])
-    rows = np.arange(0, count, 1 if whole else max(1, count // SHOWN))
-    parts = np.split(rows, range(SHOWN, len(rows), SHOWN))
-    found = [
-      sums(params, {k: x[i] for k, x in held_out.items()}) for i in parts
-    ]
-    found = [(float(x['loss']), float(x['count'])) for x in found]
-    total, terms = np.sum(found, 0)
-    return float(total / terms)
+    stride = 1 if whole else max(1, count // SHOWN)
+    far = SHOWN * stride
+    parts = [slice(i, i + far, stride) for i in range(0, count, far)]
+    rows = lambda part: {k: x[part] for k, x in held_out.items()}
+    found = [jax.device_get(sums(params, rows(part))) for part in parts]
+    total, terms = (sum(float(x[k]) for x in found) for k in ('loss', 'count'))
+    return total / terms
 
   sample = np.zeros((1, c.context), np.int32)
   return model.init(jax.random.key(c.seed), sample), loss, draw, evaluate
@@ -139,12 +136,9 @@ def _transformation(c):
 
   Returns it, and a function: in how many of so many steps it sends most.
   """
+  warm_up, end = min(WARM_UP, c.steps // 2), c.learning_rate / 10
   schedule = optax.warmup_cosine_decay_schedule(
-    0,
-    c.learning_rate,
-    min(WARM_UP, c.steps // 2),
-    c.steps,
-    c.learning_rate / 10,
+    0, c.learning_rate, warm_up, c.steps, end
   )
   rate = lambda count: schedule(count + 1)
   if c.algorithm is not None:
@@ -157,9 +151,8 @@ def _transformation(c):
     return tx, lambda steps: min(-(-steps // every), most)
   how = {'both_ways': c.both_ways, 'seed': c.seed}
   mean = distributed.mean_over(AXIS, c.compressor, **how)
-  step = optax.chain(
-    optax.clip_by_global_norm(1.0), _OPTIMIZERS[c.optimizer](rate)
-  )
+  own = _optimizer(c.optimizer, rate)
+  step = optax.chain(optax.clip_by_global_norm(1.0), own)
   if c.every == 1:
     return optax.chain(mean, step), lambda steps: steps
   outer = optax.sgd(c.outer_rate, c.outer_momentum or None, nesterov=True)
@@ -167,24 +160,20 @@ def _transformation(c):
   return tx, lambda steps: steps // c.every
 
 
-def _adamw(rate):
-  matrices = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
-  return optax.adamw(rate, b2=0.99, weight_decay=0.1, mask=matrices)
-
-
-def _muon(rate):
-  """Muon of kernels; Adam of other arrays."""
+def _optimizer(name, rate):
+  """AdamW, or Muon of kernels with AdamW of other arrays."""
+  checks.choice('optimizer', name, ('adamw', 'muon'))
+  if name == 'adamw':
+    decayed = lambda params: jax.tree.map(lambda x: x.ndim > 1, params)
+    return optax.adamw(rate, b2=0.99, weight_decay=0.1, mask=decayed)
   kernel = optax.contrib.MuonDimensionNumbers()
-  is_kernel = lambda path, x: x.ndim == 2 and path[-1].key == 'kernel'
-  one = lambda path, x: kernel if is_kernel(path, x) else None
-  kernels = lambda params: jax.tree_util.tree_map_with_path(one, params)
+  one = lambda path, x: kernel if path[-1].key == 'kernel' else None
   return optax.contrib.muon(
     rate, weight_decay=0.1, consistent_rms=0.2, adam_b2=0.99,
-    muon_weight_dimension_numbers=kernels,
+    muon_weight_dimension_numbers=functools.partial(
+      jax.tree_util.tree_map_with_path, one
+    ),
   )  # fmt: skip
-
-
-_OPTIMIZERS = {'adamw': _adamw, 'muon': _muon}
 
 
 class _Run:
@@ -192,17 +181,13 @@ class _Run:
 
   def __init__(self, c, folder: pathlib.Path):
     params, loss, self.draw, self.evaluate = _task(c)
-    self.c, self.folder, n, (tx, often) = (
-      c,
-      folder,
-      c.workers,
-      _transformation(c),
-    )
+    tx, often = _transformation(c)
+    self.c, self.folder, n = c, folder, c.workers
     self.mesh = jax.make_mesh((n,), (AXIS,), devices=jax.devices()[:n])
     params = mesh_lib.place(self.mesh, params)
     self.state = params, distributed.init(tx, params, self.mesh)
     self.step = distributed.train_step(loss, tx, self.mesh)
-    sent = bills.bytes_per_step(tx, params, self.mesh)
+    sent = distributed.bytes_per_step(tx, params, self.mesh)
     more = sent.out - sent.least
     self.bytes = lambda done: round(done * sent.least + more * often(done))
     dense = 2 * (n - 1) / n * 4 * models.num_params(params)
@@ -211,8 +196,10 @@ class _Run:
       print(f'Bytes out of a worker a step: {mean}.')
     number = lambda row: row['step']
     self.records = workdir.Records(folder, c, 'metrics.jsonl', number)
-    how = {'max_to_keep': 2, 'enable_async_checkpointing': False}
-    options = ocp.CheckpointManagerOptions(**how)
+    options = ocp.CheckpointManagerOptions(
+      max_to_keep=2, enable_async_checkpointing=False,
+      cleanup_tmp_directories=True,
+    )  # fmt: skip
     where = (folder / 'checkpoints').absolute()
     self.store = ocp.CheckpointManager(where, options=options)
 
@@ -254,8 +241,8 @@ class _Run:
   def _check(self, done, loss, whole):
     """Refuses what is not finite, in all processes together."""
     leaves = jax.tree.leaves(self.state[0]) if whole else []
-    seen = [loss, *(x.addressable_data(0) for x in leaves)]
-    if not all(np.isfinite(x).all() for x in seen):
+    local = [x.addressable_data(0) for x in leaves]
+    if not all(np.isfinite(x).all() for x in [loss, *local]):
       peers.wait_for_all('diverged')
       raise training.DivergedError(
         f'Step {done}: the {loss=} or parameters are not finite; the last '
@@ -292,12 +279,11 @@ class _Run:
 
 def _draw(folders, mbit):
   """Draws the validation losses of runs into the first folder."""
+  link = lambda row: row['seconds'] + row['bytes'] * 8e-6 / mbit
   axes = {
     'steps': lambda row: row['step'],
     'MB out of a worker': lambda row: row['bytes'] / 1e6,
-    f'seconds at {mbit:g} Mbit/s (computed)': (
-      lambda row: row['seconds'] + row['bytes'] * 8e-6 / mbit
-    ),
+    f'seconds at {mbit:g} Mbit/s (computed)': link,
   }
   runs = [(pathlib.Path(f).name, metrics.read_metrics(f)) for f in folders]
   y, panels = 'validation_loss', []
