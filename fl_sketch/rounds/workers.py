@@ -57,8 +57,8 @@ def is_checked(axis: Axis) -> bool:
     return bool(_varying(lax.axis_index(axis)))
   except NameError as e:
     raise ValueError(
-      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map over '
-      'a mesh with that axis, or use distributed.train_step.'
+      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map '
+      'over a mesh with that axis, or use distributed.train_step.'
     ) from e
 
 
