@@ -124,7 +124,7 @@ def start_both(script, tmp_path, env=()):
 @pytest.fixture
 def loop(tmp_path):
   (block,) = re.findall('```python\n(.*?)```', GUIDE.read_text(), re.DOTALL)
-  assert len(block.strip().splitlines()) <= 32
+  assert len([*filter(None, block.splitlines())]) <= 25
   path = tmp_path / 'loop.py'
   path.write_text(block)
   return path
@@ -134,11 +134,11 @@ def loop(tmp_path):
 def test_the_loop_of_the_guide_is_the_same_in_two_processes(loop, tmp_path):
   """Catches a guide that does not run, and workers that see other batches."""
   alone = runs.finish((runs.start([loop], log := tmp_path / 'log'), log))
-  (line,) = re.findall('loss .* bytes a step', alone)
-  assert float(line.split()[1]) < 0.2
+  (line,) = re.findall(r'loss .* bytes a step', alone)
+  assert float(line.split()[1][:-1]) < 0.2
   both = start_both(loop, tmp_path)
   runs.finish_all(both)
-  assert line in both[0][1].read_text()
+  assert all(line in log.read_text() for _, log in both)
 
 
 @pytest.mark.nightly
