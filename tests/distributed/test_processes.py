@@ -123,7 +123,7 @@ def start_both(script, tmp_path, env=()):
 
 @pytest.fixture
 def loop(tmp_path):
-  (block,) = re.findall('```python\n(.*?)```', GUIDE.read_text(), re.DOTALL)
+  block = re.search('```python\n(.*?)```', GUIDE.read_text(), re.DOTALL)[1]
   assert len([*filter(None, block.splitlines())]) <= 25
   path = tmp_path / 'loop.py'
   path.write_text(block)
