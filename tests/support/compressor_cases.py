@@ -36,7 +36,7 @@ CASES = [(text, False) for text in TEXTS] + [
   (text, True) for text in TEXTS
   if 'codec' not in text and (text.split('(')[0] in CODECS or '|' in text)
 ]  # fmt: skip
-FAST = {(BOTH, True), (FEEDBACK, True), ('power_sgd(rank=2)', False)}
+FAST = {(FEEDBACK, True), ('power_sgd(rank=2)', False)}
 
 
 def examples() -> dict[str, dict]:
