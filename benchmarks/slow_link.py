@@ -35,13 +35,11 @@ _WORKER = pathlib.Path(__file__).with_name('slow_link_worker.py')
 _PATIENCE = 900  # seconds: that long a process may start, or take its steps
 _TURN = 1.0  # seconds of a turn, about, where steps are short
 DENSE = 'JAX', 'PyTorch DDP'  # with which the others are compared
-CONTESTANTS = {
-  'jax': [
-    'JAX', 'JAX bfloat16', 'bfloat16 both ways', 'one-bit tables',
-    'one-bit tables both ways',
-  ],
-  'torch': ['PyTorch DDP', 'PyTorch DDP bfloat16', 'PyTorch DDP PowerSGD'],
-}  # fmt: skip
+CONTESTANTS = (
+  'JAX', 'JAX bfloat16', 'bfloat16 both ways', 'one-bit tables',
+  'one-bit tables both ways', 'PyTorch DDP', 'PyTorch DDP bfloat16',
+  'PyTorch DDP PowerSGD',
+)  # fmt: skip
 
 
 class Row(NamedTuple):

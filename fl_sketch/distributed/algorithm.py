@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.rounds import comms, keys as keys_lib, workers
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
-from fl_sketch.rounds.chain import Transform, Uplink
+from fl_sketch.rounds.chain import Uplink
 from fl_sketch.rounds.unchecked import unchecked
 import jax
 from jax import lax
@@ -92,6 +92,7 @@ def from_algorithm(
 
   def update(grads, state, params=None, **_):
     params = grads if params is None else params
+    _check_rows(state)
     algorithm, size = make(params), workers.check_local(axis, grads)
     grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), grads)
     root = jax.random.key(seed)
@@ -109,9 +110,7 @@ def from_algorithm(
     updates, server = algorithm.server.update(shared, server, params, keys=keys)
     return updates, wrap(state.step + 1, encode, protocol, server)
 
-  return Transform(
-    init, update, axes=names, dense_axes=dense_axes, sharded_axes=sharded_axes
-  )
+  return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _encode(algorithm, grads, params, state, protocol, keys):
@@ -193,18 +192,25 @@ def _wrap(parts, names, sharded_axes):
   return jax.tree.map(row, parts, is_leaf=_is(PerWorker))
 
 
+def _check_rows(state):
+  """Raises ValueError if a worker was given the state of several."""
+  rows = jax.tree.leaves(state[1:], is_leaf=_is(PerWorker))
+  rows = jax.tree.leaves(list(filter(_is(PerWorker), rows)))
+  bad = [x.shape for x in rows if x.shape[:1] != (1,)]
+  if bad or state.step.shape:
+    raise ValueError(
+      f'A worker has state of shape={[*bad, state.step.shape][0]}, that of '
+      'several: map it by distributed.state_specs, or under vmap with '
+      'in_axes=0.'
+    )
+
+
 def _unwrap(parts, sharded_axes):
   """Inverse of `_wrap`, inside `shard_map`."""
 
   def one(node):
     if not _is(PerWorker)(node):
       return node
-    for x in jax.tree.leaves(node.value):
-      if not x.ndim or len(x) != 1:
-        raise ValueError(
-          f'State of a worker has shape={x.shape}, not (1, ...): map it with '
-          'distributed.state_specs, or under vmap with in_axes=0, out_axes=0.'
-        )
     shared = sharded_axes and node.axes == sharded_axes
     return node.value[0] if shared else comms.PerClient(node.value)
 
