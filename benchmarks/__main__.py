@@ -123,7 +123,8 @@ def _compare_links(isolated):
   counts, rates = _integers(_PROCESSES), _integers(_RATES)
   if not isolated and not (why := slow_link.refusal()):
     program = [sys.executable, '-m', f'{__package__}']
-    slow_link.isolate([*program, *sys.argv[1:], 'isolated'])
+    command = [*slow_link.ISOLATED, *program, *sys.argv[1:], 'isolated']
+    os.execvp(command[0], command)
   if not isolated:
     print(f'Links cannot be emulated here ({why}): loopback alone.')
     rates = [math.inf]

@@ -26,11 +26,11 @@ import tqdm
 
 # The bench is the first process of a namespace of processes: all of them, their
 # links and mounts end with it, however it ends.
-_ISOLATED = shlex.split(
+ISOLATED = shlex.split(
   'unshare --net --mount --uts --pid --fork --kill-child --mount-proc'
 )
 if os.geteuid():
-  _ISOLATED.append('--map-root-user')
+  ISOLATED.append('--map-root-user')
 _WORKER = pathlib.Path(__file__).with_name('slow_link_worker.py')
 _PATIENCE = 900  # seconds: that long a process may start, or take its steps
 _TURN = 1.0  # seconds of a turn, about, where steps are short
@@ -119,15 +119,10 @@ def rate_commands(count: int, mbits: int) -> list[str]:
 def refusal() -> str:
   """Returns why links cannot be emulated here, in one line; '' if they can."""
   script = '\n'.join(['set -e', *link_commands(2), *rate_commands(2, 10)])
-  trial = shlex.join([*_ISOLATED, 'sh', '-c', script])
+  trial = shlex.join([*ISOLATED, 'sh', '-c', script])
   done = subprocess.run(trial, shell=True, capture_output=True, text=True)
   said = done.stderr.strip().splitlines() or ['unshare fails']
   return said[-1] if done.returncode else ''
-
-
-def isolate(command: Sequence[str]):
-  """Replaces this process by `command` in namespaces of its own."""
-  os.execvp(_ISOLATED[0], [*_ISOLATED, *command])
 
 
 class _Group:
@@ -145,9 +140,10 @@ class _Group:
         enter = f'ip netns exec w{i} unshare --uts sh -c'.split()
         command = [*enter, f'hostname w{i}; exec "$@"', 'sh', *command]
       log = stack.enter_context(tempfile.TemporaryFile())
-      pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-      env = os.environ | {'JAX_PLATFORMS': 'cpu'}
-      worker = subprocess.Popen(command, bufsize=0, env=env, **pipes)
+      worker = subprocess.Popen(
+        command, bufsize=0, stderr=log, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env=os.environ | {'JAX_PLATFORMS': 'cpu'},
+      )  # fmt: skip
       stack.enter_context(worker)  # waits for it, after it is killed
       stack.callback(worker.kill)
       self._workers.append((worker, log, f'{library}, process {i} of {count}'))

@@ -78,6 +78,7 @@ def jax_steps(process_id, processes, coordinator, names):
 
 def torch_steps(process_id, processes, coordinator, names):
   """Returns the same of PyTorch's DistributedDataParallel and its hooks."""
+  # pyright: reportMissingImports=false
   import torch
   from torch import distributed, nn
   from torch.distributed.algorithms.ddp_comm_hooks import (
