@@ -64,13 +64,13 @@ def sketch_table(result: sketch.Result) -> str:
 
 
 def link_table(result: slow_link.Result) -> str:
-  """A Markdown table; break-evens with dense rows are in Mbit/s."""
+  """A Markdown table; a contestant beats a dense one below so many Mbit/s."""
   rows = {row.contestant: row for row in result.rows}
   dense = [rows[name] for name in slow_link.DENSE if name in rows]
   rates = list(result.rows[0].seconds)
   head = [f'{result.processes} processes', 'kB out of one a step']
   head += [f's at {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
-  head += ['s without link', *(f'< {x.contestant} below' for x in dense)]
+  head += ['s without link', *(f'beats {x.contestant} below' for x in dense)]
   lines = []
   for row in result.rows:
     seconds = [statistics.median(x) for x in row.seconds.values()]
