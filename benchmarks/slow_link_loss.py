@@ -45,7 +45,7 @@ def train(
     flags: of ``fl-sketch slow-link``, for all runs.
   """
   found = {name: [] for name in METHODS}
-  program = f'{__package__.removesuffix("benchmarks")}launch.slow_link'
+  program = f'{__package__}'.removesuffix('benchmarks') + 'launch.slow_link'
   for seed in tqdm.tqdm(seeds, 'seeds'):
     for name, options in METHODS.items():
       folder = out / name.replace(',', '').replace(' ', '_') / str(seed)
