@@ -5,17 +5,8 @@
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
 
-`round` prints seconds a round of the training loop with FedAvg and with
-sketches; with --peers also of the hand-written loops in that folder
-(bench_jax.py and, where PyTorch is installed, bench_torch.py).
-
-`sketch` prints milliseconds of every operator's sketch and desketch, next to
-those of reading and copying the same numbers and of libraries that do the same
-work, and writes them and their curves to --out.
-
-`scale` prints how the time of a round grows with clients, parameters, the size
-of a sketch, devices and the population: slopes, expected and measured. On a
-CPU each device has one thread, so that more devices use more cores.
+benchmarks/README.md says what each prints. --peers is a folder of hand-written
+loops (bench_jax.py and, where PyTorch is installed, bench_torch.py).
 """
 
 import os
@@ -36,12 +27,10 @@ _REPEATS = flags.DEFINE_integer(
 _OUT = flags.DEFINE_string(
   'out', None, 'Folder of results; runs/bench_sketch or runs/bench_scale.'
 )
-# round
 _WORKLOAD = flags.DEFINE_enum(
   'workload', None, list(workloads.WORKLOADS), 'Workload; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
-# sketch
 _DIMS = flags.DEFINE_list(
   'dims',
   [str(2**i) for i in (16, 18, 20, 22, 24, 27)],
@@ -56,7 +45,6 @@ _CLIENTS = flags.DEFINE_list(
 _OPERATORS = flags.DEFINE_list(
   'operators', list(contestants.OPERATORS), 'Operators to measure.'
 )
-# scale
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
 
@@ -97,6 +85,7 @@ def _compare_sketches():
   _check(_OPERATORS, contestants.OPERATORS)
   sizes = _integers(_SIZES) if _SIZES.value else None
   points = sketch.points(_integers(_DIMS), sizes, _integers(_CLIENTS))
+  print(sketch.exchange(10**6, _REPEATS.value or 7))
   results = sketch.measure(points, _OPERATORS.value, _REPEATS.value or 7)
   show = lambda result: tqdm.tqdm.write(report.sketch_table(result))
   _write_each(results, report.write_sketches, 'runs/bench_sketch', show)

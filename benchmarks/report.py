@@ -106,10 +106,7 @@ def write_scales(
 def write_sketches(
   results: Sequence[sketch.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes sketch.json, and curves where points of several d are alike.
-
-  The curves are seconds_b4096_c1.png and so on.
-  """
+  """Writes sketch.json, and curves over d such as seconds_b4096_c1.png."""
   points, groups = [], {}
   for result in results:
     rows = [row._asdict() for row in result.rows]
@@ -166,10 +163,7 @@ def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
 
 
 def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
-  """Plots ms of a sketch and a desketch against d, slowest first.
-
-  `group`: results of several d, with one size of tables and number of clients.
-  """
+  """Plots ms of a sketch and a desketch against d, of one b, slowest first."""
   group = sorted(group, key=lambda result: result.point.d)
   rows = {row.name: row for result in group for row in result.rows}
   names = sorted(rows, key=lambda name: _medians(rows[name]), reverse=True)
@@ -178,17 +172,13 @@ def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
   for i, half in enumerate(('sketch', 'desketch')):
     lines = []
     for name in names:
-      curve = [
-        (result.point.d, 1e3 * _medians(row)[i])
-        for result in group
-        for row in result.rows
-        if row.name == name
-      ]
+      all_rows = ((r.point.d, row) for r in group for row in r.rows)
+      mine = [(d, _medians(row)[i]) for d, row in all_rows if row.name == name]
+      xs, ys = np.transpose(mine)
       work = rows[name].work
       alike = [n for n in names if rows[n].work == work]
       look = {'family': work, 'variant': alike.index(name)}
-      xs, ys = zip(*curve, strict=True)
-      lines.append(figures.Line(name, xs, ys, **look))
+      lines.append(figures.Line(name, xs, 1e3 * ys, **look))
     title = f'{half}, b = {b:,}, clients = {clients}'
     panels.append(_panel('coordinates d', 'milliseconds, median', lines, title))
   return panels

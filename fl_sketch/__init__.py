@@ -31,8 +31,8 @@ if TYPE_CHECKING:
   from fl_sketch.training.loaded import load
 
 __all__ = [
-  'algorithms', 'attacks', 'codecs', 'data', 'distributed',
-  'experiment', 'load', 'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
+  'algorithms', 'attacks', 'codecs', 'data', 'distributed', 'experiment',
+  'load', 'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
   'rounds', 'sketches', 'sweeps', 'training', 'utils',
 ]  # fmt: skip
 

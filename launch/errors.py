@@ -54,10 +54,7 @@ def leave(error: Exception) -> NoReturn:
 
   message = ''.join(traceback.format_exception(error))
   if processes.is_peer_lost(error):
-    message += (
-      '\nAnother process is gone, so that this one cannot go on. Start all of '
-      'them again: the same command resumes from the last checkpoint.'
-    )
+    message += f'\n{processes.GONE}'
   _end(message)
 
 

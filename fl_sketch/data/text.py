@@ -81,7 +81,7 @@ def load(
       f'{vocabulary=} and {tokenizer=} are of words, {letters=} is of '
       f'characters; {tokens=} takes its own options alone.'
     )
-  parts = _parts(_found(path, data_dir), columns, test_share)
+  parts = _parts(find(path, data_dir), columns, test_share)
   framed = parts[0].labels is not None
   if tokens == 'characters':
     if letters is None:
@@ -168,10 +168,13 @@ def _windows(part, encoder, length) -> sources.Arrays:
   return tokenization.windows(tokens, length)
 
 
-def _found(path, data_dir) -> pathlib.Path:
+def find(
+  path: str | os.PathLike, data_dir: str | os.PathLike | None = None
+) -> pathlib.Path:
+  """Finds a text in the working folder, in data_dir, or beside it."""
   path = pathlib.Path(path).expanduser()
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  for place in (path, root / path):
+  for place in (path, root / path, root.parent / path):
     if place.exists():
       return place
   raise DataError(f'No text in {path} or {root / path}.')

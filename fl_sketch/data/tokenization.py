@@ -129,7 +129,7 @@ def frame(
   return x
 
 
-def windows(tokens: Sequence[int], length: int) -> Arrays:
+def windows(tokens: Sequence[int] | np.ndarray, length: int) -> Arrays:
   """Cuts a text into windows, in which each token is told from those before.
 
   Every token but the first is told once, by x and y, int32[n, length]. The last

@@ -3,28 +3,39 @@
 `mean_over` averages gradients over a mesh axis through any compressor of the
 package, as an optax transformation inside `jax.shard_map`::
 
-    tx = optax.chain(
-      distributed.mean_over('data', 'block_srht(size=0.32) | eden(rotate=False)'),
-      optax.adamw(3e-4),
-    )
+    compressor = 'block_srht(size=0.32) | eden(rotate=False)'
+    mean = distributed.mean_over('data', compressor, both_ways=True)
+    tx = optax.chain(mean, optax.adamw(3e-4))
     state = distributed.init(tx, params, mesh)
     step = distributed.train_step(loss, tx, mesh)
 
 What travels between workers has the types of the payload, one `uint8` array for
-most. `algorithm` runs algorithms of the federated engine, whose step is more
-than a mean. `outer` exchanges what workers moved in many steps of their own
-(DiLoCo). docs/guides/slow_link.md shows whole loops.
+most; `bytes_per_step` counts it. `algorithm` runs algorithms of the federated
+engine, whose step is more than a mean; `outer` exchanges what workers moved in
+many steps of their own (DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
+from fl_sketch.distributed.bills import (
+  Bytes,
+  bytes_per_step,
+  collective_bytes,
+  traced_bytes,
+)
 from fl_sketch.distributed.compressors import parse
 from fl_sketch.distributed.outer import OuterState, outer, worker_params
 from fl_sketch.distributed.step import (
-  algorithm, init, mean_over, state_specs, train_step, value_and_grad,
-)  # fmt: skip
+  algorithm,
+  init,
+  mean_over,
+  state_specs,
+  train_step,
+  value_and_grad,
+)
 
 __all__ = [
-  'OuterState', 'PerWorker', 'State', 'algorithm', 'from_algorithm', 'init',
-  'mean_over', 'outer', 'parse', 'state_specs', 'train_step', 'value_and_grad',
+  'Bytes', 'OuterState', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
+  'collective_bytes', 'from_algorithm', 'init', 'mean_over', 'outer', 'parse',
+  'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
   'worker_params',
 ]  # fmt: skip

@@ -83,13 +83,16 @@ def from_algorithm(
     encode = jax.tree.map(row, algorithm.encode.init(params))
     with workers.among(workers.Group(axis, None, workers.size_of(axis))):
       protocol = comms.map_per_client(row, algorithm.protocol.init(params))
-    return wrap(0, comms.PerClient(encode), protocol, algorithm.server.init(params))
+    return wrap(
+      0, comms.PerClient(encode), protocol, algorithm.server.init(params)
+    )
 
   def wrap(step, *parts):
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
   def update(grads, state, params=None, **_):
     params = grads if params is None else params
+    _check_rows(state)
     algorithm, size = make(params), workers.check_local(axis, grads)
     grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), grads)
     root = jax.random.key(seed)
@@ -99,7 +102,9 @@ def from_algorithm(
     clients = keys_lib.for_lanes(keys, jnp.arange(size)).client
     encode, protocol, server = _unwrap(state[1:], sharded_axes)
     with workers.among(workers.Group(axis, clients, size)):
-      payload, encode = _encode(algorithm, grads, params, encode, protocol, keys)
+      payload, encode = _encode(
+        algorithm, grads, params, encode, protocol, keys
+      )
       protocol = comms.clear_bills(protocol)
       shared, protocol = _send(algorithm, payload, protocol, params, keys)
     updates, server = algorithm.server.update(shared, server, params, keys=keys)
@@ -156,15 +161,14 @@ def _send(algorithm, payload, state, params, keys):
 
 
 def _gather(group, payload, due):
-  """All workers' payloads; parts that are not due are zeros and do not travel."""
-  due = due or {}
-  main = {k: v for k, v in payload.items() if k not in due} if due else payload
-  rows = workers.gather(group.axis, main)
+  """All workers' payloads; parts that are not due are zeros, and stay."""
+  send = functools.partial(workers.gather, group.axis)
+  if not due:
+    return send(payload)
+  zero = lambda x: jnp.zeros((group.size, *x.shape), x.dtype)
+  rows = send({k: v for k, v in payload.items() if k not in due})
   for name, flag in due.items():
-    zeros = lambda x: jax.tree.map(
-      lambda x: jnp.zeros((group.size, *x.shape), x.dtype), x
-    )
-    send = functools.partial(workers.gather, group.axis)
+    zeros = functools.partial(jax.tree.map, zero)
     rows[name] = lax.cond(flag, send, zeros, payload[name])
   return rows
 
@@ -176,7 +180,9 @@ def _is(kind):
 def _wrap(parts, names, sharded_axes):
   """Marks rows of the engine's state as rows of workers, or of all devices."""
   mark = lambda x: (
-    PerWorker(x.value, (*names, *sharded_axes)) if _is(comms.PerClient)(x) else x
+    PerWorker(x.value, (*names, *sharded_axes))
+    if _is(comms.PerClient)(x)
+    else x
   )
   parts = jax.tree.map(mark, parts, is_leaf=_is(comms.PerClient))
   if not sharded_axes:
@@ -186,18 +192,25 @@ def _wrap(parts, names, sharded_axes):
   return jax.tree.map(row, parts, is_leaf=_is(PerWorker))
 
 
+def _check_rows(state):
+  """Raises ValueError if a worker was given the state of several."""
+  rows = jax.tree.leaves(state[1:], is_leaf=_is(PerWorker))
+  rows = jax.tree.leaves(list(filter(_is(PerWorker), rows)))
+  bad = [x.shape for x in rows if x.shape[:1] != (1,)]
+  if bad or state.step.shape:
+    raise ValueError(
+      f'A worker has state of shape={[*bad, state.step.shape][0]}, that of '
+      'several: map it by distributed.state_specs, or under vmap with '
+      'in_axes=0.'
+    )
+
+
 def _unwrap(parts, sharded_axes):
   """Inverse of `_wrap`, inside `shard_map`."""
 
   def one(node):
     if not _is(PerWorker)(node):
       return node
-    for x in jax.tree.leaves(node.value):
-      if not x.ndim or len(x) != 1:
-        raise ValueError(
-          f'State of a worker has shape={x.shape}, not (1, ...): map it with '
-          'distributed.state_specs, or under vmap with in_axes=0, out_axes=0.'
-        )
     shared = sharded_axes and node.axes == sharded_axes
     return node.value[0] if shared else comms.PerClient(node.value)
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from fl_sketch.utils import markdown
 import jax
 from jax.extend import core
-import jax.numpy as jnp
 import numpy as np
 
 Mesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
@@ -60,9 +59,9 @@ class Bytes(NamedTuple):
     collectives: the largest first; branches have rows of their own.
   """
 
-  out: float
-  least: float
-  by_axis: dict[str, float]
+  out: int
+  least: int
+  by_axis: dict[str, int]
   collectives: tuple[Collective, ...]
 
   @property
@@ -80,11 +79,14 @@ class Bytes(NamedTuple):
     head = 'operation', 'within', 'axes', 'dtype', 'shape', 'times', 'bytes'
     rows = []
     for x in self.collectives:
-      total, shape = x.bytes * x.times, ' x '.join(map(str, x.shape))
+      total, shape = (
+        x.bytes * x.times,
+        ' x '.join(map(str, x.shape)) or 'scalar',
+      )
       share = f'{total / self.out:.1%}' if x.most else '-'
       line = x.operation, x.within, ', '.join(x.axes), x.dtype, shape
       rows.append([*line, f'{x.times}', f'{total:,.0f}', share])
-    rows.append(['all', *[''] * 5, f'{self.out:,.0f}', ''])
+    rows.append(['all', *[''] * 5, f'{self.out:,}', ''])
     return markdown.table([*head, 'share'], rows, left=5)
 
   __str__ = table
@@ -101,8 +103,8 @@ def bytes_per_step(
   >>> import optax
   >>> mean = lambda g, _: jax.lax.pmean(g, 'data')
   >>> mesh = jax.sharding.AbstractMesh((4,), ('data',))
-  >>> bytes_per_step(optax.stateless(mean), jnp.ones(400), mesh).out
-  2400.0
+  >>> bytes_per_step(optax.stateless(mean), np.ones(400), mesh).out
+  2400
 
   Args:
     tx: an optax transformation to use inside `jax.shard_map`.
@@ -114,20 +116,19 @@ def bytes_per_step(
   Raises:
     ValueError: a collective is not known.
   """
-  rows = []
-  abstract = jax.sharding.AbstractMesh(mesh.axis_sizes, mesh.axis_names)
 
-  def trace(params):
-    state = jax.eval_shape(tx.init, params)
-    program = jax.make_jaxpr(tx.update)(params, state, params)
-    rows.extend(_traced(program, dict(mesh.shape)))
+  def shards(spec, tree):
+    one = jax.NamedSharding(mesh, spec).shard_shape
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(one(x.shape), x.dtype), tree
+    )
 
-  bare = lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x))
-  options = {'mesh': abstract, 'out_specs': None, 'check_vma': False}
   specs = jax.P() if specs is None else specs
-  fn = jax.shard_map(trace, in_specs=(specs,), **options)
-  jax.eval_shape(fn, jax.tree.map(bare, params))
-  return _bill(rows)
+  params = jax.tree.map(shards, specs, jax.eval_shape(lambda x: x, params))
+  axes = [*mesh.shape.items()]
+  state = jax.make_jaxpr(tx.init, axis_env=axes, return_shape=True)(params)[1]
+  program = jax.make_jaxpr(tx.update, axis_env=axes)(params, state, params)
+  return _bill(_traced(program, dict(axes)))
 
 
 def traced_bytes(program: Callable[..., Any], *args: Any) -> Bytes:
@@ -172,7 +173,7 @@ def _bill(rows: Iterable[Collective]) -> Bytes:
 
 
 def _sum(rows, which='most'):
-  return float(sum(x.bytes * x.times for x in rows if getattr(x, which)))
+  return round(sum(x.bytes * x.times for x in rows if getattr(x, which)))
 
 
 def _repeated(rows, times, within=''):
@@ -236,7 +237,8 @@ def _compiled(text, mesh) -> list[Collective]:
       bodies[name], entry = [], name if is_entry else entry
     elif name and (found := re.search(r' = (.*?) ([a-z][\w-]*)\((.*)', line)):
       bodies[name].append(found.groups())
-  counts = re.findall(r'(?:num_partitions|replica_count)=(\d+)', text)
+  header = text.partition('\n')[0]
+  counts = re.findall(r'(?:num_partitions|replica_count)=(\d+)', header)
   devices = math.prod(map(int, counts))
 
   def rows_of(name):

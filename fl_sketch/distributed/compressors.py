@@ -14,7 +14,6 @@ count may be a fraction between 0 and 1: of the numbers that are compressed,
 which are those of the model or, behind a bar, of the table.
 """
 
-import ast
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from fl_sketch.distributed.two_stage import two_stage_mean
 from fl_sketch.rounds import aggregation, error_feedback, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
-from fl_sketch.utils import fields
+from fl_sketch.utils import fields, registry
 import jax
 import jax.numpy as jnp
 import optax
@@ -47,27 +46,13 @@ def parse(text: str) -> list[Call]:
   Call(name='eden', options={'rotate': False})
 
   Raises:
-    ValueError: the text is no call, nor calls joined by bars.
+    ValueError: the text is neither a call nor calls joined by bars.
   """
-  try:
-    return _calls(ast.parse(text.strip(), mode='eval').body)
-  except (SyntaxError, ValueError) as e:
-    raise ValueError(
-      f'compressor={text!r} must be name(option=value, ...), or two of them '
-      "as 'block_srht(size=0.32) | eden(rotate=False)'."
-    ) from e
-
-
-def _calls(node) -> list[Call]:
-  match node:
-    case ast.BinOp(left, ast.BitOr(), right):
-      return _calls(left) + _calls(right)
-    case ast.Name(name):
-      return [Call(name, {})]
-    case ast.Call(ast.Name(name), [], keywords):
-      options = {k.arg or '**': ast.literal_eval(k.value) for k in keywords}
-      return [Call(name, options)]
-  raise ValueError(ast.unparse(node))
+  calls = []
+  for part in text.split('|'):
+    options = registry.parse_call(part)
+    calls.append(Call(options.pop(registry.KIND), options))
+  return calls
 
 
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:
@@ -86,13 +71,20 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
   if calls == [Call('dense', {})]:
     calls = []
   kinds = [_registry(call).kind for call in calls]
-  if kinds not in ([], ['codec'], ['sketch'], ['sketch', 'codec'], ['algorithm']):
+  if kinds not in (
+    [],
+    ['codec'],
+    ['sketch'],
+    ['sketch', 'codec'],
+    ['algorithm'],
+  ):
     raise ValueError(
       f'{compressor=} must be a codec, a sketch, or a sketch | a codec.'
     )
   if both_ways and 'codec' not in kinds:
     raise ValueError(
-      f'both_ways has no effect on {compressor=}, which has no codec; remove it.'
+      f'both_ways has no effect on {compressor=}, which has no codec; remove '
+      'it.'
     )
   if kinds == ['algorithm']:
     made = algorithm(calls[0].name, 1.0, **calls[0].options)
@@ -164,11 +156,11 @@ def _negative(made: Algorithm) -> Algorithm:
 def _registry(part):
   if isinstance(part, codecs.Codec | sketches.Sketch):
     return _REGISTRIES[isinstance(part, sketches.Sketch)]
-  for registry in _REGISTRIES if isinstance(part, Call) else ():
-    if part.name in registry.names():
-      return registry
+  for known in _REGISTRIES if isinstance(part, Call) else ():
+    if part.name in known.names():
+      return known
   name = part.name if isinstance(part, Call) else part
-  names = [name for registry in _REGISTRIES for name in registry.names()]
+  names = [name for known in _REGISTRIES for name in known.names()]
   raise ValueError(
     f'compressor={fields.shown(name)} is no codec, sketch or algorithm.'
     f'{fields.did_you_mean(name, names)}'
@@ -179,14 +171,14 @@ def _build(part, d):
   """A codec or sketch of d numbers; returns one that is given as it is."""
   if not isinstance(part, Call):
     return part
-  registry = _registry(part)
-  module = codecs if registry is codecs.REGISTRY else sketches
-  return module.make(part.name, **_sized(registry, part.name, part.options, d))
+  known = _registry(part)
+  module = codecs if known is codecs.REGISTRY else sketches
+  return module.make(part.name, **_sized(known, part.name, part.options, d))
 
 
-def _sized(registry, name, options, d):
+def _sized(known, name, options, d):
   """Options in which fractions of d are counts."""
-  known = registry.arguments(name)
+  known = known.arguments(name)
 
   def value(k, v):
     counts = k in known and fields.plain_type(known[k].annotation) is int

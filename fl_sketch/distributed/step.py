@@ -9,7 +9,7 @@ from fl_sketch.distributed.outer import worker_params
 from fl_sketch.rounds import chain, workers
 import jax
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import optax
 
 
@@ -28,8 +28,9 @@ def mean_over(
   optax transformation behind it. To use inside `jax.shard_map`, on gradients of
   `value_and_grad`.
 
-  >>> mean_over('data', 'top_k(k=0.01, error_feedback=True)').init({'w': 0.0})[0]
-  Array(0, dtype=int32)
+  >>> tx = mean_over('data', 'top_k(k=0.01, error_feedback=True)')
+  >>> int(tx.init({'w': jax.numpy.ones(200)}).step)
+  0
 
   Args:
     axis: mesh axis, or axes, of the workers.
@@ -104,7 +105,9 @@ def value_and_grad(
   return run
 
 
-def init(tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh):
+def init(
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh
+):
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Args:
@@ -113,9 +116,7 @@ def init(tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh)
     mesh: of the workers.
   """
   specs = state_specs(tx, params, mesh)
-  fn = jax.shard_map(
-    tx.init, mesh=mesh, in_specs=P(), out_specs=specs, check_vma=False
-  )
+  fn = _on(mesh, tx.init, P(), specs)
   return jax.jit(fn)(params)
 
 
@@ -129,9 +130,7 @@ def state_specs(
   >>> state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value
   PartitionSpec('data',)
   """
-  fn = jax.shard_map(
-    tx.init, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False
-  )
+  fn = _on(mesh, tx.init, P(), P())
   is_worker = lambda x: isinstance(x, PerWorker)
   spec = lambda x: PerWorker(P(x.axes), x.axes) if is_worker(x) else P()
   return jax.tree.map(spec, jax.eval_shape(fn, params), is_leaf=is_worker)
@@ -165,9 +164,16 @@ def train_step(
   @jax.jit(donate_argnums=(0, 1))
   def step(params, state, batch):
     specs = state_specs(tx, params, mesh)
-    return jax.shard_map(
-      local, mesh=mesh, in_specs=(P(), specs, P(axes)),
-      out_specs=(P(), specs, P()), check_vma=False,
-    )(params, state, batch)  # fmt: skip
+    run = _on(mesh, local, (P(), specs, P(axes)), (P(), specs, P()))
+    return run(params, state, batch)
 
   return step
+
+
+def _on(mesh, fn, in_specs, out_specs):
+  """Maps fn over a mesh, whose Explicit axes would not split what is whole."""
+  types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
+  mesh = mesh.update(axis_types=types)
+  return jax.shard_map(
+    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+  )

@@ -28,7 +28,7 @@ def two_stage_mean(
   error_feedback: bool = False,
   residual_decay: float = 1.0,
 ) -> chain.Exchange:
-  r"""The link among workers whose mean costs two payloads, whatever their number.
+  r"""The link among workers whose mean costs two payloads for any number.
 
   The b numbers are cut into n parts of c = ceil(b / n). Worker j gets part j of
   all workers, :math:`C(x_{ij})`, averages what it decodes, and sends :math:`C(

@@ -38,6 +38,12 @@ class Choice(NamedTuple):
   measured: float | None  # the same of the updates at hand, of the best choices
   cosine: float  # see `compression_noise.step_cosine`
 
+  @property
+  def compressor(self) -> str:
+    """The text of the uplink, for `distributed.mean_over`."""
+    parts = [self.sketch if self.sketch != 'identity' else None, self.codec]
+    return ' | '.join(filter(None, parts)) or 'dense'
+
 
 @config_lib.checked()
 def advise_compression(
@@ -89,6 +95,43 @@ def advise_compression(
     ConfigError: the config is wrong or private, budgets are missing or too
       small, or its clients send no updates of the model.
   """
+  updates = lambda: _updates(config, data_dir, problem)
+  return _advise(updates, uplink_bytes, downlink_bytes, momentum, draws)
+
+
+def advise_gradients(
+  grads: Any,
+  uplink_bytes: int | None = None,
+  *,
+  downlink_bytes: int | None = None,
+  momentum: float = 0.9,
+  draws: int = 8,
+) -> list[Choice]:
+  """Compare compressors for gradients of your own, as `advise_compression`.
+
+  The `compressor` of a choice is that of `distributed.mean_over`; for
+  ``both_ways`` set both budgets.
+
+  >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
+  >>> advise_gradients(grads, 36, draws=0)[0].compressor
+  'block_srht(size=256) | eden(bits=1, rotate=False)'
+
+  Args:
+    grads: a tree of arrays [workers, ...], gradients of several workers.
+    uplink_bytes: as of `advise_compression`.
+    downlink_bytes: likewise.
+    momentum: likewise.
+    draws: likewise.
+
+  Raises:
+    ValueError: budgets are missing or too small.
+  """
+  flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
+  updates = lambda: np.asarray(flat(grads))
+  return _advise(updates, uplink_bytes, downlink_bytes, momentum, draws)
+
+
+def _advise(updates_of, uplink_bytes, downlink_bytes, momentum, draws):
   budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
   if {*budgets.values()} == {None}:
     raise ValueError('No budget; set uplink_bytes, downlink_bytes or both.')
@@ -98,7 +141,7 @@ def advise_compression(
         f'{name}={size} is too little for any compressor; use at least 4, of '
         'one float32 entry.'
       )
-  updates = _updates(config, data_dir, problem)
+  updates = updates_of()
   found = _worthwhile(_candidates(updates, uplink_bytes, downlink_bytes))
   cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
   choices = [choice._replace(cosine=cosine(choice)) for choice in found]

@@ -28,7 +28,6 @@ class Transform(optax.GradientTransformationExtraArgs):
 
   def __new__(cls, init, update, **marks):
     """Makes the link; `marks` are its attributes."""
-
     keys = inspect.signature(update).parameters.get('keys')
     needs_keys = keys is not None and keys.default is keys.empty
 

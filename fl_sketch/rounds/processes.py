@@ -14,8 +14,43 @@ _PEER_LOST = re.compile(
 )
 
 
+# Time until processes notice a lost peer whose connections stay open, as those
+# of a machine without power do; a killed peer is noticed at once.
+HEARTBEAT = 20  # seconds
+GONE = (
+  'Another process is gone, so that this one cannot go on. Start all of them '
+  'again: the same command resumes from the last checkpoint.'
+)
+
+
 class PeerLostError(RuntimeError):
   """Another process is gone, or cannot be reached."""
+
+
+def connect(
+  coordinator: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+):
+  """Joins the processes of one run; returns when all are there.
+
+  JAX finds in its launcher what is None.
+
+  Raises:
+    ValueError: the processes' numbers of devices differ, or JAX finds no
+      launcher.
+  """
+  jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+  process = coordinator, num_processes, process_id
+  jax.distributed.initialize(*process, heartbeat_timeout_seconds=HEARTBEAT)
+  if jax.local_device_count() * jax.process_count() != jax.device_count():
+    raise ValueError(
+      f'Process {jax.process_index()} of {jax.process_count()} has '
+      f'{jax.local_device_count()} of {jax.device_count()} devices; all '
+      'processes require the same number. Set cpu_devices.'
+    )
+  # Processes connect now, while all are in step: JAX waits for 30 s only.
+  wait_for_all('started')
 
 
 def is_peer_lost(error: Exception) -> bool:

@@ -57,8 +57,8 @@ def is_checked(axis: Axis) -> bool:
     return bool(_varying(lax.axis_index(axis)))
   except NameError as e:
     raise ValueError(
-      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map over '
-      'a mesh with that axis, or use distributed.train_step.'
+      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map '
+      'over a mesh with that axis, or use distributed.train_step.'
     ) from e
 
 
@@ -165,8 +165,15 @@ def _to_bytes(tree: Tree) -> jax.Array:
   """The leaves of a payload in a row: uint8[bytes], or the only leaf."""
   leaves = jax.tree.leaves(tree)
   if len(leaves) == 1:
-    return leaves[0]
+    return _words(leaves[0])
   return jnp.concatenate([_bytes(x) for x in leaves])
+
+
+def _words(x):
+  """Narrow floats as integers: XLA sends them as float32 on CPU."""
+  size = x.dtype.itemsize
+  narrow = jnp.issubdtype(x.dtype, jnp.floating) and size < 4
+  return lax.bitcast_convert_type(x, f'uint{8 * size}') if narrow else x
 
 
 def _bytes(x):
@@ -178,7 +185,11 @@ def _from_bytes(row: jax.Array, like: Tree) -> Tree:
   """Inverse of `_to_bytes`."""
   leaves, treedef = jax.tree.flatten(like)
   if len(leaves) == 1:
-    return treedef.unflatten([row])
+    dtype = leaves[0].dtype
+    same = row.dtype == dtype
+    return treedef.unflatten(
+      [row if same else lax.bitcast_convert_type(row, dtype)]
+    )
   out, start = [], 0
   for x in leaves:
     width = 1 if x.dtype == bool else x.dtype.itemsize

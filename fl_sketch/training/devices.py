@@ -9,9 +9,6 @@ from typing import Any
 from fl_sketch.rounds import processes
 import jax
 
-# Time until processes notice a lost peer whose connections stay open, as those
-# of a machine without power do; a killed peer is noticed at once.
-HEARTBEAT = 20  # seconds
 _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
 
 
@@ -99,14 +96,4 @@ def start(
     os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
   jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
   if num_processes > 1:
-    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-    process = coordinator, num_processes, process_id
-    jax.distributed.initialize(*process, heartbeat_timeout_seconds=HEARTBEAT)
-    if jax.local_device_count() * num_processes != jax.device_count():
-      raise ValueError(
-        f'Process {process_id} of {num_processes} has '
-        f'{jax.local_device_count()} of {jax.device_count()} devices; all '
-        'processes require the same number. Set cpu_devices.'
-      )
-    # Processes connect now, while all are in step: JAX waits for 30 s only.
-    processes.wait_for_all('started')
+    processes.connect(coordinator, num_processes, process_id)

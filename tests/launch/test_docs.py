@@ -14,5 +14,5 @@ def test_every_line_of_the_fault_table_names_tests_that_are_there():
     tests = re.findall(r'`(test_\w+\.py)::(test_\w+)`', row)
     assert tests, row
     for file, test in tests:
-      text = next((ROOT / 'tests').rglob(file)).read_text()
-      assert f'def {test}(' in text, row
+      texts = (x.read_text() for x in (ROOT / 'tests').rglob(file))
+      assert any(f'def {test}(' in text for text in texts), row

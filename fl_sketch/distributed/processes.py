@@ -1,0 +1,126 @@
+"""The processes of a training loop, and the batches of their workers."""
+
+from collections.abc import Callable
+import os
+import sys
+from typing import Any
+
+from fl_sketch.rounds import processes as peers
+from fl_sketch.utils import progress
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+Tree = Any
+_DEFAULT = 'localhost:8476'  # the coordinator
+# Of launchers that tell JAX of all processes: Open MPI up to 4, Slurm's srun,
+# an indexed Job of Kubernetes.
+_TOLD = 'OMPI_MCA_orte_hnp_uri', 'SLURM_STEP_NODELIST', 'JOB_COMPLETION_INDEX'
+
+
+def start(
+  coordinator: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+  *,
+  workers: int | None = None,
+):
+  """Joins the processes of a run; call it before any other use of JAX.
+
+  A single process needs no argument, nor do processes that Slurm, Open MPI or
+  Kubernetes has started. Those started by hand need `num_processes` and
+  `process_id`. If one of several processes fails it ends at once, and the
+  others end with one line.
+
+  Args:
+    coordinator: HOST:PORT of process 0; None is the launcher's, or a port of
+      localhost.
+    num_processes: number of processes; None is the launcher's, or 1.
+    process_id: number of this process, from 0; None is the launcher's.
+    workers: devices of all processes together: CPUs make as many. None leaves
+      the devices as they are.
+
+  Raises:
+    ValueError: an argument is missing or out of range, or the number of devices
+      is not that of the workers.
+  """
+  told, env = any(name in os.environ for name in _TOLD), os.environ
+  size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
+  count = num_processes or int(size or not told)  # 0 where JAX alone knows it
+  if not told:
+    coordinator, process_id = _by_hand(coordinator, count, process_id)
+  if workers is not None:
+    if workers < 1 or workers % (count or 1):
+      raise ValueError(
+        f'{workers=} must be a positive multiple of num_processes={count}.'
+      )
+    jax.config.update('jax_num_cpu_devices', workers // (count or workers))
+  if count != 1:
+    peers.connect(coordinator, num_processes or count or None, process_id)
+    sys.excepthook = _leave
+  if workers is None:
+    return
+  found = jax.device_count()  # one process may leave some without work
+  if found != workers and (found < workers or count != 1):
+    raise ValueError(
+      f'{workers=} requires as many devices; there are {found} in '
+      f'{jax.process_count()} processes. Set workers={found}.'
+    )
+
+
+def _by_hand(coordinator, count, process_id) -> tuple[str, int]:
+  """Completes the coordinator, and the number of this process."""
+  if process_id is None:  # Open MPI 5 tells everything but the coordinator
+    rank = os.environ.get('OMPI_COMM_WORLD_RANK', '0' if count == 1 else '-1')
+    process_id = int(rank)
+  if not 0 <= process_id < count:
+    raise ValueError(
+      f'num_processes={count} requires process_id=0 to {count - 1}, another '
+      'one in each process.'
+    )
+  coordinator = coordinator or os.environ.get('JAX_COORDINATOR_ADDRESS')
+  here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE', count))
+  if coordinator is None and here != count:
+    raise ValueError(
+      f'{count} processes on several hosts require coordinator=HOST:PORT of '
+      'process 0.'
+    )
+  return coordinator or _DEFAULT, process_id
+
+
+def _leave(kind, error, trace):
+  """Ends one of several processes; JAX would wait for the others to end."""
+  of_jax = peers.PeerLostError, jax.errors.JaxRuntimeError, ValueError
+  if isinstance(error, of_jax) and peers.is_peer_lost(error):
+    progress.note(peers.GONE)
+  else:
+    sys.__excepthook__(kind, error, trace)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(1)
+
+
+def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
+  """Draws a batch for each worker, in the process that has its device.
+
+  Returns arrays [workers * n, ...], split over all axes of the mesh. Of `draw`
+  that depends on seed, step and worker alone, any number of processes have the
+  same batches.
+
+  >>> mesh = jax.make_mesh((2,), ('data',))
+  >>> batches(mesh, lambda worker: jax.numpy.full(3, worker)).tolist()
+  [0, 0, 0, 1, 1, 1]
+
+  Args:
+    mesh: the workers, numbered in the order of its axes.
+    draw: worker -> tree of arrays [n, ...], of the same shapes for all.
+  """
+  sharding = NamedSharding(mesh, P(mesh.axis_names))
+  places: Any = sharding.addressable_devices_indices_map((mesh.size,))
+  own = {at: draw(part[0].start or 0) for at, part in places.items()}
+
+  def put(*rows):
+    shape = mesh.size * len(rows[0]), *rows[0].shape[1:]
+    parts = [jax.device_put(x, at) for at, x in zip(own, rows, strict=True)]
+    return jax.make_array_from_single_device_arrays(shape, sharding, parts)
+
+  return jax.tree.map(put, *own.values())

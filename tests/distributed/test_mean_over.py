@@ -1,0 +1,215 @@
+"""Compressed means among workers: equal numbers, laws, what travels."""
+
+import compressor_cases as cases
+from fl_sketch import algorithms, codecs, distributed, rounds, sketches
+from fl_sketch.rounds import transforms as t
+from fl_sketch.rounds.algorithm import Hyper
+import jax
+from jax import flatten_util
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec as P
+import numpy as np
+import optax
+import pytest
+
+slow = lambda x: pytest.param(x, marks=pytest.mark.nightly)
+
+
+def split(items, fast):
+  return [x if x in fast else slow(x) for x in items]
+
+
+def test_the_list_has_every_codec_and_sketch():
+  """Catches a new codec or sketch that no worker has ever sent."""
+  assert {*codecs.REGISTRY.names()} == {*cases.CODECS}
+  assert {*sketches.names()} - {'identity'} == {*cases.SKETCHES}
+
+
+@pytest.mark.parametrize(
+  'name', split(cases.examples(), {'preconditioned_sketching'})
+)
+def test_workers_are_the_clients_of_the_engine(name):
+  """Catches other keys, another order of links or a lost scale of a step."""
+  options = dict(cases.examples()[name])
+  if 'population' in options:
+    options['population'] = 4
+  grads = cases.gradients(3, 4)
+  tx = distributed.algorithm(name, 'data', 0.1, **options)
+  updates, _ = cases.run(tx, grads)
+  given = lambda hp: lambda params, batches, key, correction: (batches, {})
+  make = algorithms.make(name, local=given, **options)
+  hp = Hyper(jnp.float32(1), jnp.float32(0.1))
+  step = jax.jit(rounds.run_round(make, rounds.cohort_mesh(1)))
+  state = rounds.init(make(hp), cases.PARAMS, 4)
+  for i in range(3):
+    before = state.params
+    batches = jax.tree.map(lambda x, i=i: x[i], grads)
+    cohort = rounds.Cohort(np.arange(4), np.ones(4, np.float32), batches)
+    state, _ = step(hp, state, cohort, jax.random.key(0))
+  moved = jax.tree.map(jnp.subtract, state.params, before)
+  # The parameters of a worker stay as they are: compare the first step's rule.
+  last = jax.tree.map(lambda x: x[-1, 0], updates)
+  for got, want in zip(*map(jax.tree.leaves, (last, moved)), strict=True):
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
+def test_devices_and_vmap_agree(case):
+  """Catches a key, a part or a state that depends on how workers are laid out.
+
+  With JAX's check of what varies and without, on two devices.
+  """
+  tx = cases.mean_over(case)
+  mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
+  grads = cases.gradients(2, 2)
+  want, _ = cases.run(tx, grads)
+  state = distributed.init(tx, cases.PARAMS, mesh)
+  specs = distributed.state_specs(tx, cases.PARAMS, mesh)
+
+  def steps(state, grads):
+    local = jax.tree.map(lambda x: x[:, 0], grads)
+    step = lambda state, g: tx.update(g, state, cases.PARAMS)[::-1]
+    return jax.lax.scan(step, state, local)[::-1]
+
+  for check in (True, False):
+    fn = jax.shard_map(
+      steps, mesh=mesh, in_specs=(specs, P(None, 'data')),
+      out_specs=(P(), specs), check_vma=check,
+    )  # fmt: skip
+    got, _ = jax.jit(fn)(state, grads)
+    for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+      np.testing.assert_array_equal(b[:, 0], b[:, 1])
+      np.testing.assert_allclose(a, b[:, 0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
+def test_no_floats_of_the_model_travel(case):
+  """Catches an average of decoded payloads, which travels as floats."""
+  mesh = jax.sharding.AbstractMesh((4,), ('data',))
+  sent = distributed.bytes_per_step(cases.mean_over(case), cases.PARAMS, mesh)
+  text, both_ways = case
+  if text.split('(')[0] in ('dense', 'identity'):
+    assert sent.out >= 4 * cases.D  # n = 4: at least an all-reduce of floats
+  else:
+    assert sent.largest_float <= 0.35 * cases.D
+    # A float32 of every number, gathered, is 12 D: 2 bytes a number are less.
+    assert sent.out <= (3 if both_ways else 6) * cases.D
+
+
+UNBIASED = ('eden(bits=1)', 'qsgd(levels=2)', 'rand_k(k=0.25)', cases.BOTH)
+
+
+@pytest.mark.parametrize('case', split(
+  [(text, both) for text in UNBIASED for both in (False, True)],
+  [(UNBIASED[1], True), (cases.BOTH, False)],
+))  # fmt: skip
+def test_the_estimate_is_unbiased(case):
+  """Catches workers that share a draw, and a second stage that loses a share.
+
+  The mean of 1000 estimates, in units of its standard error: 64 numbers, of
+  which one exceeds 6.5 by chance with probability below 1e-8.
+  """
+  grads = jax.random.normal(jax.random.key(1), (1, 4, 64)) ** 3
+
+  def estimate(seed):
+    tx = cases.mean_over(case, seed=seed)
+    one = lambda g: tx.update(g, tx.init(grads[0, 0]))[0]
+    return jax.vmap(one, axis_name='data')(grads[0])[0]
+
+  draws = jax.jit(jax.vmap(estimate))(jnp.arange(1000))
+  error = draws.mean(0) - grads[0].mean(0)
+  scale = draws.std(0) / 1000**0.5 + 1e-6
+  assert jnp.abs(error / scale).max() < 6.5
+
+
+@pytest.mark.parametrize('both_ways', [False, True])
+def test_residuals_and_estimates_are_the_gradients(both_ways):
+  """Catches a residual that is lost, or kept by the wrong worker."""
+  grads = cases.gradients(5, 4)
+  estimates, state = cases.run(
+    cases.mean_over((cases.FEEDBACK, both_ways)), grads
+  )
+  flat = jax.vmap(lambda x: flatten_util.ravel_pytree(x)[0])
+  sent = flat(jax.tree.map(lambda x: x[:, 0], estimates)).sum(0)
+  given = flat(jax.tree.map(lambda x: x.mean(1), grads)).sum(0)
+  if both_ways:
+    own, mean = state.protocol[0].own.value, state.protocol[0].mean.value
+    kept = own[:, 0].mean(0).ravel()[: cases.D] + mean[:, 0].ravel()[: cases.D]
+  else:
+    rows = jax.tree.map(lambda x: x[:, 0], state.encode.value)
+    kept = flat(rows).mean(0)
+  np.testing.assert_allclose(sent + kept, given, rtol=1e-4, atol=1e-4)
+
+
+def _naive():
+  op = sketches.block_cyclic(8)
+  tx = optax.chain(t.sketch(op), t.desketch(op), optax.adam(0.05))
+  tx.update(cases.PARAMS, tx.init(cases.PARAMS), cases.PARAMS)
+
+
+def _outside():
+  tx = distributed.mean_over('data', 'eden')
+  tx.update(cases.PARAMS, tx.init(cases.PARAMS))
+
+
+def _without_rows():
+  tx = distributed.mean_over('data', cases.FEEDBACK)
+  twice = jax.tree.map(lambda x: jnp.stack([x, x]), cases.PARAMS)
+  state = jax.vmap(tx.init, axis_name='data')(twice)
+  step = jax.vmap(tx.update, in_axes=(0, None), axis_name='data')
+  jax.eval_shape(step, twice, state)
+
+
+def _summed():
+  mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
+  tx = distributed.mean_over('data', 'eden')
+  loss = lambda params, x: (params[None] * x).sum()
+  step = lambda p, x: tx.update(jax.grad(loss)(p, x), tx.init(p))
+  specs = {'in_specs': (P(), P('data')), 'out_specs': P()}
+  step = jax.shard_map(step, mesh=mesh, **specs)
+  jax.eval_shape(step, jnp.ones(4), jnp.ones((2, 4)))
+
+
+def _init(text, params=cases.PARAMS, **options):
+  return distributed.mean_over('data', text, **options).init(params)
+
+
+WHOLE = {'w': jnp.arange(3)}
+
+
+@pytest.mark.parametrize(('use', 'message'), [
+  (_naive, 'fl_sketch.distributed.mean_over'),
+  (_outside, "axis='data' is no mesh axis here"),
+  (_without_rows, r'shape=\(2, .*in_axes=0'),
+  (_summed, 'take them with distributed.value_and_grad'),
+  (lambda: _init('block_cyclic(size=999)'), 'size=999 exceeds d=266'),
+  (lambda: _init('eden', WHOLE), "dtype='int32'; use a float type"),
+  (lambda: _init('edin'), "'edin' is no codec.*Did you mean 'eden'"),
+  (lambda: _init('eden | eden'), 'a sketch, or a sketch | a codec'),
+  (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'), 'behind'),
+  (lambda: _init('dense', both_ways=True), 'both_ways has no effect'),
+  (lambda: _init(cases.FEEDBACK, both_ways=True), 'distributed.init'),
+])  # fmt: skip
+def test_bad_input(use, message):
+  """Catches a KeyError of JAX, or a message that does not say what to use."""
+  with pytest.raises((ValueError, TypeError), match=message) as e:
+    use()
+  assert len(str(e.value)) <= 200
+
+
+def test_one_worker_sends_nothing():
+  """Catches a division by zero workers, or a payload sent to itself."""
+  mesh = jax.make_mesh((1,), ('data',), devices=jax.devices()[:1])
+  tx = cases.mean_over((cases.FEEDBACK, True))
+  assert distributed.bytes_per_step(tx, cases.PARAMS, mesh).out == 0
+  state, loss = distributed.init(tx, cases.PARAMS, mesh), lambda p, b: b.sum()
+  step = distributed.train_step(loss, tx, mesh)
+  params = jax.tree.map(jnp.copy, cases.PARAMS)
+  assert step(params, state, jnp.ones((2, 3)))[2] == 6
+
+
+def test_every_worker_sees_a_nan():
+  """Catches a branch on what one worker knows: the others would wait."""
+  grads = jax.tree.map(lambda x: x.at[0, 1].set(jnp.nan), cases.gradients(1, 2))
+  estimates, _ = cases.run(cases.mean_over((cases.FEEDBACK, False)), grads)
+  assert all(jnp.isnan(x).all() for x in jax.tree.leaves(estimates))

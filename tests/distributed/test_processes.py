@@ -1,0 +1,161 @@
+"""Processes of a training loop: who starts them, and how they end."""
+
+import os
+import re
+import signal
+import sys
+
+from fl_sketch.distributed import processes
+from fl_sketch.rounds import processes as peers
+from fl_sketch.utils import progress
+import jax
+import numpy as np
+import pytest
+import runs
+
+SLURM = {'SLURM_STEP_NODELIST': 'a', 'SLURM_NTASKS': '4', 'SLURM_PROCID': '1'}
+MPI = {'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_RANK': '1'}
+MPI4 = MPI | {'OMPI_MCA_orte_hnp_uri': '1.0;tcp://10.0.0.1:1'}
+SPREAD = MPI | {'OMPI_COMM_WORLD_LOCAL_SIZE': '2'}
+HERE = MPI | {'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}
+JOB = {'JOB_COMPLETION_INDEX': '1'}
+ADDRESS = {'JAX_COORDINATOR_ADDRESS': 'b:2'}
+LOCAL = 'localhost:8476'
+GUIDE = runs.ROOT / 'docs' / 'guides' / 'slow_link.md'
+
+
+@pytest.fixture
+def told(monkeypatch):
+  """What JAX is told; nothing reaches it, and no launcher is there."""
+  told = {}
+  for name in {*SLURM, *MPI4, *HERE, *JOB, *ADDRESS} & os.environ.keys():
+    monkeypatch.delenv(name)
+  monkeypatch.setattr(jax.config, 'update', told.__setitem__)
+  monkeypatch.setattr(jax, 'device_count', lambda: 4)
+  monkeypatch.setattr(peers, 'connect', lambda *a: told.update(process=a))
+  monkeypatch.setattr(sys, 'excepthook', sys.excepthook)
+  return told
+
+
+@pytest.mark.parametrize(('env', 'given', 'process', 'devices'), [
+  ({}, (), None, 4),
+  ({}, (None, 1, 0), None, 4),
+  ({}, (None, 2, 1), (LOCAL, 2, 1), 2),
+  ({}, ('a:1', 2, 0), ('a:1', 2, 0), 2),
+  (ADDRESS, (None, 4, 3), (None, 4, 3), 1),
+  (SLURM, (), (None, 4, None), 1),
+  (SLURM | {'SLURM_NTASKS': '1'}, (), None, 4),
+  ({'SLURM_NTASKS': '4'}, (), None, 4),  # in the script of sbatch
+  (MPI4, (), (None, 4, None), 1),
+  (HERE, (), (LOCAL, 4, 1), 1),
+  (MPI, ('a:1',), ('a:1', 4, 1), 1),
+  (JOB, (), (None, None, None), 1),
+])  # fmt: skip
+def test_who_starts_the_processes(
+  env, given, process, devices, told, monkeypatch
+):
+  """Catches ranks that each train alone, and devices that nobody counts."""
+  for name, value in env.items():
+    monkeypatch.setenv(name, value)
+  if env is ADDRESS:
+    process = ('b:2', *process[1:])
+  processes.start(*given, workers=4)
+  assert told.get('process') == process
+  assert told['jax_num_cpu_devices'] == devices
+  assert (sys.excepthook is processes._leave) == (process is not None)
+
+
+@pytest.mark.parametrize(('env', 'given', 'workers', 'message'), [
+  ({}, (None, 2), 4, 'num_processes=2 requires process_id=0 to 1'),
+  ({}, (None, 2, 2), 4, 'requires process_id=0 to 1'),
+  ({}, (None, 4, 0), 6, 'workers=6 must be a positive multiple'),
+  ({}, (), 0, 'workers=0 must be'),
+  ({}, (), 8, 'requires as many devices; there are 4'),
+  ({}, (None, 2, 0), 2, 'Set workers=4'),
+  (SPREAD, (), 4, '4 processes on several hosts require coordinator=HOST:PORT'),
+])  # fmt: skip
+def test_bad_input_is_one_line(env, given, workers, message, told, monkeypatch):
+  """Catches processes that wait minutes for others that cannot come."""
+  for name, value in env.items():
+    monkeypatch.setenv(name, value)
+  with pytest.raises(ValueError, match=message) as error:
+    processes.start(*given, workers=workers)
+  assert len(str(error.value)) <= 200
+
+
+def test_a_process_that_fails_ends_by_itself(monkeypatch, capsys):
+  """Catches a traceback of a lost peer, and one that hides another error."""
+  said, codes = [], []
+  monkeypatch.setattr(progress, 'note', said.append)
+  monkeypatch.setattr(os, '_exit', codes.append)
+  lost = jax.errors.JaxRuntimeError('UNKNOWN: Gloo AllGather failed: closed')
+  for error in (lost, peers.PeerLostError('x'), KeyError('Gloo: mine')):
+    processes._leave(type(error), error, None)
+  assert said == [peers.GONE] * 2
+  assert codes == [1] * 3
+  assert "KeyError: 'Gloo: mine'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('shape', [(2, 1), (1, 2), (1, 1)])
+def test_batches_are_in_the_order_of_the_mesh(shape):
+  """Catches a batch of another worker, as of a mesh in another order."""
+  devices = np.array(jax.devices()[::-1][: np.prod(shape)]).reshape(shape)
+  mesh = jax.sharding.Mesh(devices, ('slow', 'fast'))
+  draw = lambda worker: {'x': np.full((3, 2), worker, np.int32)}
+  x = processes.batches(mesh, draw)['x']
+  assert x.sharding.spec == jax.P(('slow', 'fast'))
+  np.testing.assert_array_equal(x[:, 0], np.repeat(np.arange(mesh.size), 3))
+  for part in x.addressable_shards:
+    worker = devices.ravel().tolist().index(part.device)
+    assert (np.asarray(part.data) == worker).all()
+
+
+def start_both(script, tmp_path, env=()):
+  """The loop in two processes, with a worker each."""
+  os.environ['JAX_COORDINATOR_ADDRESS'] = f'127.0.0.1:{runs.free_port()}'
+  try:
+    logs = [tmp_path / f'{i}.log' for i in range(2)]
+    started = [runs.start([script, '2', f'{i}'], logs[i]) for i in range(2)]
+  finally:
+    del os.environ['JAX_COORDINATOR_ADDRESS']
+  return list(zip(started, logs, strict=True))
+
+
+@pytest.fixture
+def loop(tmp_path):
+  block = re.search('```python\n(.*?)```', GUIDE.read_text(), re.DOTALL)[1]
+  assert len([*filter(None, block.splitlines())]) <= 25
+  path = tmp_path / 'loop.py'
+  path.write_text(block)
+  return path
+
+
+@pytest.mark.nightly
+def test_the_loop_of_the_guide_is_the_same_in_two_processes(loop, tmp_path):
+  """Catches a guide that does not run, and workers that see other batches."""
+  alone = runs.finish((runs.start([loop], log := tmp_path / 'log'), log))
+  (line,) = re.findall(r'loss .* bytes a step', alone)
+  assert float(line.split()[1][:-1]) < 0.2
+  both = start_both(loop, tmp_path)
+  runs.finish_all(both)
+  assert all(line in log.read_text() for _, log in both)
+
+
+@pytest.mark.nightly
+def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
+  """Catches a loop that waits for a dead worker, and a page of traceback."""
+  text = loop.read_text().replace('range(200)', 'range(10**9)')
+  five = "  if step == 5: print('five', flush=True)\n"
+  loop.write_text(text.replace('  batch =', f'{five}  batch ='))
+  (survivor, log), (victim, other) = start_both(loop, tmp_path)
+  try:
+    while 'five' not in other.read_text():
+      assert victim.poll() is None, other.read_text()
+    victim.send_signal(signal.SIGKILL)
+    assert survivor.wait(60) == 1
+  finally:
+    for process in (survivor, victim):
+      process.kill()
+      process.wait()
+  said = [x for x in log.read_text().splitlines() if not x.startswith('[Gloo]')]
+  assert said == ['five', peers.GONE]

@@ -1,0 +1,84 @@
+"""The conformance list of compressors, and steps of n workers under vmap."""
+
+import functools
+
+from fl_sketch import algorithms, distributed, sketches
+import jax
+import jax.numpy as jnp
+import optax
+
+SHAPES = {'w': (13, 19), 'b': (19,)}
+D = 13 * 19 + 19  # which neither 2 nor 4 workers divide
+PARAMS = {name: jnp.ones(shape) for name, shape in SHAPES.items()}
+
+CODECS = {
+  'identity': '', 'top_k': 'k=0.1', 'rand_k': 'k=0.1', 'qsgd': 'levels=2',
+  'sign': '', 'quantized_top_k': 'k=24, bits=4, bucket=8', 'bfloat16': '',
+  'int8': '', 'int4': '', 'eden': 'bits=2', 'chunked_top_k': 'k=2, chunk=16',
+  'dct_top_k': 'k=2, chunk=16', 'shared_sign': 'bound=2.0',
+}  # fmt: skip
+_LAYERS = "factory='block_cyclic', size=0.3"
+SKETCHES = {'count_sketch': 'rows=3, cols=0.1', 'layerwise': _LAYERS} | {
+  name: 'size=0.3, sparsity=2' if 'sparse' in name else 'size=0.3'
+  for name in sketches.names()
+  if 'size' in sketches.REGISTRY.required(name)[:1]
+}
+BOTH = 'block_srht(size=0.32) | eden(rotate=False)'
+FEEDBACK = 'sign(error_feedback=True)'
+TEXTS = [
+  *(f'{name}({options})' for name, options in CODECS.items()),
+  *(f'{name}({options})' for name, options in SKETCHES.items()),
+  BOTH, FEEDBACK, 'chunked_top_k(k=2, chunk=16, error_feedback=True)',
+  'power_sgd(rank=2)', "demo(codec='dct_top_k(k=2, chunk=16)')", 'dense',
+]  # fmt: skip
+# Of the texts and both_ways; few are in the fast tier.
+CASES = [(text, False) for text in TEXTS] + [
+  (text, True) for text in TEXTS
+  if 'codec' not in text and (text.split('(')[0] in CODECS or '|' in text)
+]  # fmt: skip
+FAST = {(FEEDBACK, True), ('power_sgd(rank=2)', False)}
+
+
+def examples() -> dict[str, dict]:
+  """Algorithms that run among workers, with the options of their examples."""
+  out = {}
+  for name in algorithms.names():
+    entry = algorithms.entry(name)
+    options = {
+      k: v() if isinstance(v, functools.partial) else v
+      for k, v in entry.example.items()
+    }
+    public = 'privacy' not in options and 'graph' not in options
+    if entry.work in ('steps', 'gradient') and public:
+      out[name] = options
+  return out
+
+
+def gradients(steps: int, workers: int):
+  """Gradients [steps, workers, ...] of `PARAMS`."""
+  draw = lambda x: jax.random.normal(
+    jax.random.key(x.size), (steps, workers, *x.shape)
+  )
+  return jax.tree.map(draw, PARAMS)
+
+
+def run(tx: optax.GradientTransformation, grads, params=None):
+  """Updates [steps, workers, ...] of n workers under `vmap`, and the state."""
+  params = PARAMS if params is None else params
+  n = jax.tree.leaves(grads)[0].shape[1]
+  init = lambda _: tx.init(params)
+  state = jax.vmap(init, axis_name='data')(jnp.arange(n))
+
+  def step(state, grads):
+    one = lambda g, s: tx.update(g, s, params)
+    updates, state = jax.vmap(one, axis_name='data')(grads, state)
+    return state, updates
+
+  state, updates = jax.jit(lambda s, g: jax.lax.scan(step, s, g))(state, grads)
+  return updates, state
+
+
+def mean_over(case, **options) -> optax.GradientTransformation:
+  """The transformation of a case."""
+  text, both_ways = case
+  return distributed.mean_over('data', text, both_ways=both_ways, **options)
