@@ -3,8 +3,8 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'contestants', 'libraries', 'report', 'round', 'scale', 'sketch', 'timing',
-  'workloads',
+  'contestants', 'libraries', 'report', 'round', 'scale', 'sketch', 'slow_link',
+  'timing', 'workloads',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

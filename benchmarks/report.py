@@ -12,7 +12,7 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-from . import scale, sketch
+from . import scale, sketch, slow_link
 
 
 def round_table(medians: Mapping[str, float]) -> str:
@@ -61,6 +61,24 @@ def sketch_table(result: sketch.Result) -> str:
     text += f'\nOver {sketch.MOST_ENTRIES:,} entries of a matrix, left out: '
     text += f'{", ".join(result.skipped)}.\n'
   return text + _faster_table(result)
+
+
+def link_table(result: slow_link.Result) -> str:
+  """A Markdown table; break-evens with dense rows are in Mbit/s."""
+  rows = {row.contestant: row for row in result.rows}
+  dense = [rows[name] for name in slow_link.DENSE if name in rows]
+  rates = list(result.rows[0].seconds)
+  head = [f'{result.processes} processes', 'kB out of one a step']
+  head += [f's at {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
+  head += ['s without link', *(f'< {x.contestant} below' for x in dense)]
+  lines = []
+  for row in result.rows:
+    seconds = [statistics.median(x) for x in row.seconds.values()]
+    line = [row.contestant, f'{row.sent / 1e3:,.1f}']
+    line += [f'{x:.3g}' for x in [*seconds, row.compute]]
+    line += [f'{slow_link.break_even(row, x):,.3g}' for x in dense]
+    lines.append(line)
+  return markdown.table(head, lines, left=1)
 
 
 def _faster_table(result):
@@ -119,6 +137,19 @@ def write_sketches(
     if len({result.point.d for result in group}) > 1
   }
   return _write(out, 'sketch', {'points': points}, curves)
+
+
+def write_links(
+  results: Sequence[slow_link.Result], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes slow_link.json and slow_link.md; creates the folder."""
+  points = []
+  for result in results:
+    rows = [r._asdict() | {'compute': r.compute} for r in result.rows]
+    points.append(result._asdict() | {'rows': rows})
+  paths = _write(out, 'slow_link', {'points': points}, {})
+  files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
+  return [*paths, out / 'slow_link.md']
 
 
 def _write(
