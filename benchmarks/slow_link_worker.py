@@ -6,6 +6,7 @@ All contestants train one decoder of characters, of nanoGPT's settings for CPUs,
 on noise, each process on one core. A line `STEPS CONTESTANT` is answered by the
 seconds they took. Only the library that is asked for is imported.
 """
+# pyright: reportMissingImports=false
 
 import functools
 import json
@@ -42,9 +43,8 @@ def jax_steps(process_id, processes, coordinator, names):
     each = optax.softmax_cross_entropy_with_integer_labels
     return each(model.apply(params, text[:, :-1]), text[:, 1:]).mean()
 
-  def dense(
-    dtype,
-  ):  # one all-reduce: one for each leaf takes four times as long
+  # One all-reduce: one for each leaf takes four times as long.
+  def dense(dtype):
     def update(grads, _):
       x, restore = flatten_util.ravel_pytree(grads)
       return restore(jax.lax.pmean(x.astype(dtype), 'data').astype(x.dtype))
@@ -78,7 +78,6 @@ def jax_steps(process_id, processes, coordinator, names):
 
 def torch_steps(process_id, processes, coordinator, names):
   """Returns the same of PyTorch's DistributedDataParallel and its hooks."""
-  # pyright: reportMissingImports=false
   import torch
   from torch import distributed, nn
   from torch.distributed.algorithms.ddp_comm_hooks import (

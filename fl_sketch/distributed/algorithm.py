@@ -90,7 +90,7 @@ def from_algorithm(
   def wrap(step, *parts):
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
-  def update(grads, state, params=None, **_):
+  def update(grads, state, params=None, **_) -> Any:
     params = grads if params is None else params
     _check_rows(state)
     algorithm, size = make(params), workers.check_local(axis, grads)
@@ -115,7 +115,7 @@ def from_algorithm(
 
 def _encode(algorithm, grads, params, state, protocol, keys):
   """The worker's payload, and the state of its client links."""
-  group = workers.current()
+  group = workers.group()
   keys = keys_lib.for_client(keys, lax.axis_index(group.axis))
   correction = algorithm.correction and algorithm.correction(protocol)
   if isinstance(correction, comms.PerClient):
@@ -136,7 +136,7 @@ def _encode(algorithm, grads, params, state, protocol, keys):
 
 def _send(algorithm, payload, state, params, keys):
   """Links up to the broadcast: payload -> (what all workers get, state)."""
-  group = workers.current()
+  group = workers.group()
   extra = {'keys': keys._replace(client=group.keys), 'noise': None}
   if algorithm.decode is None:  # it has collectives of its own
     lanes = jax.tree.map(lambda x: x[None], payload)

@@ -71,13 +71,8 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
   if calls == [Call('dense', {})]:
     calls = []
   kinds = [_registry(call).kind for call in calls]
-  if kinds not in (
-    [],
-    ['codec'],
-    ['sketch'],
-    ['sketch', 'codec'],
-    ['algorithm'],
-  ):
+  allowed = '', 'codec', 'sketch', 'sketch codec', 'algorithm'
+  if ' '.join(kinds) not in allowed:
     raise ValueError(
       f'{compressor=} must be a codec, a sketch, or a sketch | a codec.'
     )
@@ -95,7 +90,7 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
 
 
 def _mean(params, op, codec, both_ways) -> Algorithm:
-  feedback = dict(_FEEDBACK)
+  feedback: Any = dict(_FEEDBACK)
   if isinstance(codec, Call):
     options = dict(codec.options)
     feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
@@ -119,11 +114,11 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     made = _build(codec, dimension(jax.eval_shape(like, params)))
     if op is None:
       before = (error_feedback.compress(made, **feedback),)
-      options = {'decode': error_feedback.decoder(made)}
+      mean = aggregation.mean_over_cohort(decode=error_feedback.decoder(made))
     else:
-      options = {'codec': made}
-    uplink = aggregation.mean_over_cohort(**options), t.broadcast()
-  return federated(_given(None), *before, *uplink, *after)
+      mean = aggregation.mean_over_cohort(codec=made)
+    uplink = mean, t.broadcast()
+  return federated(_work, *before, *uplink, *after)
 
 
 def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
@@ -134,7 +129,7 @@ def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
 
   def make(params):
     d = dimension(params)
-    made = _sized(algorithms.REGISTRY, name, options, d)
+    made: Any = _sized(algorithms.REGISTRY, name, options, d)
     for part in ('sketch', 'codec', 'downlink_codec'):
       if isinstance(text := made.get(part), str):
         (call,) = parse(text)
@@ -142,7 +137,7 @@ def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
     hp = Hyper(jnp.float32(1), jnp.asarray(learning_rate, jnp.float32))
-    return algorithms.make(name, local=_given, **made)(hp)
+    return algorithms.make(name, local=lambda _: _work, **made)(hp)
 
   return make
 
@@ -167,7 +162,7 @@ def _registry(part):
   )
 
 
-def _build(part, d):
+def _build(part, d) -> Any:
   """A codec or sketch of d numbers; returns one that is given as it is."""
   if not isinstance(part, Call):
     return part
@@ -176,7 +171,7 @@ def _build(part, d):
   return module.make(part.name, **_sized(known, part.name, part.options, d))
 
 
-def _sized(known, name, options, d):
+def _sized(known, name, options, d) -> dict[str, Any]:
   """Options in which fractions of d are counts."""
   known = known.arguments(name)
 
@@ -188,6 +183,6 @@ def _sized(known, name, options, d):
   return {k: value(k, v) for k, v in options.items()}
 
 
-def _given(_: Hyper):
+def _work(params, batches, key, correction):
   """Local work whose batches are its gradients."""
-  return lambda params, batches, key, correction: (batches, {})
+  return batches, {}

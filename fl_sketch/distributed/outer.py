@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.distributed.algorithm import PerWorker
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import chain, workers
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -128,7 +128,7 @@ def outer(
     left = _join(left, params)
     return updates, OuterState(step, own(new), own(left), *states)
 
-  return optax.GradientTransformationExtraArgs(init, update)
+  return chain.Transform(init, update)
 
 
 def worker_params(params: Any, state: Any) -> Any:

@@ -127,8 +127,8 @@ def state_specs(
 
   >>> mesh = jax.make_mesh((1,), ('data',))
   >>> tx = mean_over('data', 'top_k(k=1, error_feedback=True)')
-  >>> state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value
-  PartitionSpec('data',)
+  >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)
+  ('data',)
   """
   fn = _on(mesh, tx.init, P(), P())
   is_worker = lambda x: isinstance(x, PerWorker)

@@ -47,7 +47,7 @@ def two_stage_mean(
   """
 
   def parts_of(tree):
-    d, n = dimension(tree), workers.size()
+    d, n = dimension(tree), workers.group().size
     c = -(-d // n)
     codec = codec_of(c)
     if error_feedback:
@@ -62,7 +62,7 @@ def two_stage_mean(
     return Residuals(comms.PerClient(own), comms.PerClient(mean), comms.bill())
 
   def update(lanes, state, params=None, *, keys, **_):
-    group = workers.current()
+    group = workers.group()
     tree = jax.tree.map(lambda x: x[0], lanes)
     n, c, codec = parts_of(tree)
     vector, restore = flatten_util.ravel_pytree(tree)
@@ -90,9 +90,9 @@ def two_stage_mean(
     messages = workers.gather(group.axis, message)
     mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
     one = comms.nbytes(message)
-    new = [comms.PerClient(x[None]) for x in (own, left)]
-    if not error_feedback:
-      new = [state.own, state.mean]
-    return restore(mean), Residuals(*new, comms.bill(n * one, n * one))
+    if error_feedback:
+      own, left = comms.PerClient(own[None]), comms.PerClient(left[None])
+      state = state._replace(own=own, mean=left)
+    return restore(mean), state._replace(bill=comms.bill(n * one, n * one))
 
   return chain.Exchange(init, update, broadcasts=True)

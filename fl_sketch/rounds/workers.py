@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
 Tree = Any
 Axis = str | tuple[str, ...]
@@ -24,7 +25,7 @@ class Group(NamedTuple):
 
   axis: Axis
   keys: Any  # key[n], those of each worker's round
-  size: int | None  # None outside of a mesh
+  size: Any  # n; None outside of a mesh
 
 
 _GROUP: contextvars.ContextVar[Group | None] = contextvars.ContextVar(
@@ -35,6 +36,21 @@ _GROUP: contextvars.ContextVar[Group | None] = contextvars.ContextVar(
 def current() -> Group | None:
   """The workers that stand for the shards in this trace; None: shards do."""
   return _GROUP.get()
+
+
+def group() -> Group:
+  """The workers of this trace.
+
+  Raises:
+    ValueError: there is no mesh, as where a state is initialised outside of it.
+  """
+  found = _GROUP.get()
+  if found is None or found.size is None:
+    raise ValueError(
+      'The state depends on the number of workers: make it with '
+      'distributed.init(tx, params, mesh).'
+    )
+  return found
 
 
 @contextlib.contextmanager
@@ -105,21 +121,6 @@ def local(tree: Tree) -> Tree:
   return jax.tree.map(cast, tree)
 
 
-def size() -> int:
-  """The number of workers.
-
-  Raises:
-    ValueError: there is no mesh, as where a state is initialised outside of it.
-  """
-  group = _GROUP.get()
-  if group is None or group.size is None:
-    raise ValueError(
-      'The state depends on the number of workers: make it with '
-      'distributed.init(tx, params, mesh).'
-    )
-  return group.size
-
-
 def gather(axis: Axis, tree: Tree) -> Tree:
   """All-gathers a payload, in one collective: leaves [...] -> [n, ...]."""
   to = 'invarying' if is_checked(axis) else 'varying'
@@ -166,40 +167,21 @@ def _to_bytes(tree: Tree) -> jax.Array:
   leaves = jax.tree.leaves(tree)
   if len(leaves) == 1:
     return _words(leaves[0])
-  return jnp.concatenate([_bytes(x) for x in leaves])
+  return jnp.concatenate([x.ravel().view(jnp.uint8) for x in leaves])
 
 
 def _words(x):
   """Narrow floats as integers: XLA sends them as float32 on CPU."""
-  size = x.dtype.itemsize
-  narrow = jnp.issubdtype(x.dtype, jnp.floating) and size < 4
-  return lax.bitcast_convert_type(x, f'uint{8 * size}') if narrow else x
-
-
-def _bytes(x):
-  x = x.astype(jnp.uint8) if x.dtype == bool else x
-  return lax.bitcast_convert_type(x, jnp.uint8).ravel()
+  narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.itemsize < 4
+  return x.view(f'uint{8 * x.itemsize}') if narrow else x
 
 
 def _from_bytes(row: jax.Array, like: Tree) -> Tree:
   """Inverse of `_to_bytes`."""
   leaves, treedef = jax.tree.flatten(like)
   if len(leaves) == 1:
-    dtype = leaves[0].dtype
-    same = row.dtype == dtype
-    return treedef.unflatten(
-      [row if same else lax.bitcast_convert_type(row, dtype)]
-    )
-  out, start = [], 0
-  for x in leaves:
-    width = 1 if x.dtype == bool else x.dtype.itemsize
-    part = row[start : start + x.size * width]
-    start += x.size * width
-    if x.dtype == bool:
-      out.append(part.reshape(x.shape) > 0)
-    elif width == 1:
-      out.append(lax.bitcast_convert_type(part, x.dtype).reshape(x.shape))
-    else:
-      part = part.reshape(*x.shape, width)
-      out.append(lax.bitcast_convert_type(part, x.dtype))
-  return treedef.unflatten(out)
+    return treedef.unflatten([row.view(leaves[0].dtype)])
+  ends = np.cumsum([x.size * x.dtype.itemsize for x in leaves])
+  parts = jnp.split(row, ends[:-1])
+  read = lambda part, x: part.view(x.dtype).reshape(x.shape)
+  return treedef.unflatten(map(read, parts, leaves))

@@ -24,7 +24,6 @@ def play(tx, grads, steps):
 
 
 def over(axes, tx, grads, steps=1):
-  """The parameters of every worker along the first axes of `grads`."""
   run = lambda grads: play(tx, grads, steps)
   for axis in reversed(axes):
     run = jax.vmap(run, axis_name=axis)
@@ -66,14 +65,16 @@ def test_outer_steps_over_two_axes(role):
   )
   grads = GRADS.mean(1) if role == 'dense_axes' else GRADS.reshape(2, 128)
   expected = over(AXES[:1], tx(), grads, steps=4).reshape(2, -1, 64)
-  got = over(AXES, tx(**{role: ('fast',)}), GRADS, steps=4)
+  got = over(AXES, outer := tx(**{role: ('fast',)}), GRADS, steps=4)
   np.testing.assert_allclose(got - expected, 0, atol=1e-6)
+  if role == 'sharded_axes':
+    state = outer.init(GRADS)
+    assert (state.moved.axes, state.outer[0].axes) == (AXES, AXES[1:])
 
 
 def test_train_step_with_outer_steps():
   """Catches gradients at the anchor, and workers that drift apart."""
-  options = {'dense_axes': ('fast',), 'both_ways': True}
-  mean = distributed.mean_over('slow', 'qsgd(levels=15)', **options)
+  mean = distributed.mean_over('slow', 'qsgd(levels=15)', both_ways=True)
   tx = distributed.outer(optax.adamw(0.1), None, mean, every=3)
   loss = lambda params, batch: jnp.mean((batch @ (params['w'] - 1)) ** 2)
   params, batch = {'w': jnp.zeros(8)}, GRADS.reshape(32, 8)
