@@ -90,11 +90,11 @@ def from_algorithm(
   def wrap(step, *parts):
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
-  def update(grads, state, params=None, **_) -> Any:
-    params = grads if params is None else params
+  def update(updates, state, params=None, **_) -> Any:
+    params = updates if params is None else params
     _check_rows(state)
-    algorithm, size = make(params), workers.check_local(axis, grads)
-    grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), grads)
+    algorithm, size = make(params), workers.check_local(axis, updates)
+    grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), updates)
     root = jax.random.key(seed)
     if sharded_axes:
       root = jax.random.fold_in(root, lax.axis_index(sharded_axes))
@@ -107,8 +107,8 @@ def from_algorithm(
       )
       protocol = comms.clear_bills(protocol)
       shared, protocol = _send(algorithm, payload, protocol, params, keys)
-    updates, server = algorithm.server.update(shared, server, params, keys=keys)
-    return updates, wrap(state.step + 1, encode, protocol, server)
+    moved, server = algorithm.server.update(shared, server, params, keys=keys)
+    return moved, wrap(state.step + 1, encode, protocol, server)
 
   return optax.GradientTransformationExtraArgs(init, update)
 

@@ -161,8 +161,9 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
 
 def sum_over_shards(tree: Tree) -> Tree:
   """Adds up local arrays over the shards, element by element; for metrics."""
-  axis = SHARD if (group := workers.current()) is None else group.axis
-  return jax.tree.map(lambda x: jax.lax.psum(x, axis), tree)
+  if (group := workers.current()) is not None:
+    return workers.total(group.axis, tree)
+  return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
 
 
 def slots(lanes: int) -> tuple[jax.Array, int]:

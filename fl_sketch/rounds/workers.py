@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
@@ -137,6 +138,13 @@ def transpose(axis: Axis, tree: Tree) -> Tree:
   rows = lax.all_to_all(rows, axis, split_axis=0, concat_axis=0)
   one = jax.tree.map(lambda x: x[0], tree)
   return jax.vmap(lambda row: _from_bytes(row, one))(rows)
+
+
+def total(axis: Axis, tree: Tree) -> Tree:
+  """All-reduces a tree; leaves of one dtype in one collective."""
+  one_dtype = len({x.dtype for x in jax.tree.leaves(tree)}) == 1
+  vector, restore = ravel_pytree(tree) if one_dtype else (tree, lambda x: x)
+  return restore(lax.psum(vector, axis))
 
 
 def decoded_sum(
