@@ -39,8 +39,13 @@ def command(monkeypatch, *flags):
 def state(workdir):
   """All arrays of the last checkpoint."""
   folder = max((workdir / 'checkpoints').iterdir(), key=lambda x: int(x.name))
-  with ocp.StandardCheckpointer() as reader:
-    return jax.tree.leaves(reader.restore(folder / 'default'))
+  handler = ocp.PyTreeCheckpointHandler()
+  with ocp.Checkpointer(handler) as reader:
+    like = handler.metadata(folder / 'default').tree
+    host = ocp.RestoreArgs(restore_type=np.ndarray)
+    how = {'restore_args': jax.tree.map(lambda _: host, like)}
+    args = ocp.args.PyTreeRestore(like, **how)
+    return jax.tree.leaves(reader.restore(folder / 'default', args=args))
 
 
 def equal(one, other):
@@ -122,6 +127,7 @@ def test_two_processes_end_as_one_when_one_is_killed(flags, tmp_path):
   both = start_both(flags('two', steps=60), tmp_path)
   runs.wait_for_rows(two, 10, *both[0])
   both[1][0].send_signal(signal.SIGKILL)
+  both[1][0].wait()
   runs.finish(both[0], 60, status=1)
   said = both[0][1].read_text()
   assert peers.GONE in said
