@@ -4,20 +4,14 @@
   fl-sketch bench sketch [--dims=65536,...] [--sizes=4096,...]
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
+  fl-sketch bench slow_link [--rates=10,100] [--torch=PYTHON]
 
-`round` prints seconds a round of the training loop with FedAvg and with
-sketches; with --peers also of the hand-written loops in that folder
-(bench_jax.py and, where PyTorch is installed, bench_torch.py).
-
-`sketch` prints milliseconds of every operator's sketch and desketch, next to
-those of reading and copying the same numbers and of libraries that do the same
-work, and writes them and their curves to --out.
-
-`scale` prints how the time of a round grows with clients, parameters, the size
-of a sketch, devices and the population: slopes, expected and measured. On a
-CPU each device has one thread, so that more devices use more cores.
+benchmarks/README.md says what each prints. --peers is a folder of hand-written
+loops (bench_jax.py and, where PyTorch is installed, bench_torch.py).
 """
 
+import importlib.util
+import math
 import os
 import pathlib
 import sys
@@ -26,8 +20,9 @@ from absl import app, flags, logging
 from fl_sketch.training import devices
 import tqdm
 
-from . import contestants, report, round as rounds, scale, sketch, workloads
+from . import contestants, report, round as rounds, scale, sketch, slow_link
 from .noise import ratios
+from .workloads import WORKLOADS
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
 _REPEATS = flags.DEFINE_integer(
@@ -36,12 +31,10 @@ _REPEATS = flags.DEFINE_integer(
 _OUT = flags.DEFINE_string(
   'out', None, 'Folder of results; runs/bench_sketch or runs/bench_scale.'
 )
-# round
 _WORKLOAD = flags.DEFINE_enum(
-  'workload', None, list(workloads.WORKLOADS), 'Workload; both if unset.'
+  'workload', None, list(WORKLOADS), 'Workload; both if unset.'
 )
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
-# sketch
 _DIMS = flags.DEFINE_list(
   'dims',
   [str(2**i) for i in (16, 18, 20, 22, 24, 27)],
@@ -56,9 +49,17 @@ _CLIENTS = flags.DEFINE_list(
 _OPERATORS = flags.DEFINE_list(
   'operators', list(contestants.OPERATORS), 'Operators to measure.'
 )
-# scale
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
+# slow_link
+_PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
+_RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
+_CONTESTANTS = flags.DEFINE_list(
+  'contestants', list(slow_link.CONTESTANTS), 'Those to measure.'
+)
+_TORCH = flags.DEFINE_string(
+  'torch', None, 'A Python with PyTorch; this one, if it has it, where unset.'
+)
 
 
 def main(argv):
@@ -78,15 +79,17 @@ def main(argv):
       _compare_rounds()
     case ['noise']:
       print(ratios(10**6, _REPEATS.value or 15))
+    case ['slow_link', *inside]:
+      _compare_links(isolated=bool(inside))
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      sys.exit(f'Name a benchmark, round, sketch, scale or noise; got {names}.')
+      sys.exit(f'Name round, sketch, scale, noise or slow_link; got {names}.')
 
 
 def _compare_rounds():
-  names = [_WORKLOAD.value] if _WORKLOAD.value else list(workloads.WORKLOADS)
+  names = [_WORKLOAD.value] if _WORKLOAD.value else list(WORKLOADS)
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   for name in names:
     medians = rounds.compare(name, peers, _REPEATS.value or 5, f'{__package__}')
@@ -97,6 +100,7 @@ def _compare_sketches():
   _check(_OPERATORS, contestants.OPERATORS)
   sizes = _integers(_SIZES) if _SIZES.value else None
   points = sketch.points(_integers(_DIMS), sizes, _integers(_CLIENTS))
+  print(sketch.exchange(10**6, _REPEATS.value or 7))
   results = sketch.measure(points, _OPERATORS.value, _REPEATS.value or 7)
   show = lambda result: tqdm.tqdm.write(report.sketch_table(result))
   _write_each(results, report.write_sketches, 'runs/bench_sketch', show)
@@ -112,6 +116,28 @@ def _compare_scales():
   )
   show = lambda result: tqdm.tqdm.write(report.scale_table([result]))
   _write_each(results, report.write_scales, 'runs/bench_scale', show)
+
+
+def _compare_links(isolated):
+  _check(_CONTESTANTS, slow_link.CONTESTANTS)
+  counts, rates = _integers(_PROCESSES), _integers(_RATES)
+  if not isolated and not (why := slow_link.refusal()):
+    program = [sys.executable, '-m', f'{__package__}']
+    command = [*slow_link.ISOLATED, *program, *sys.argv[1:], 'isolated']
+    os.execvp(command[0], command)
+  if not isolated:
+    print(f'Links cannot be emulated here ({why}): loopback alone.')
+    rates = [math.inf]
+  pythons = {'jax': sys.executable}
+  if _TORCH.value or importlib.util.find_spec('torch'):
+    pythons['torch'] = _TORCH.value or sys.executable
+  else:
+    print('Without PyTorch, which is not installed here; --torch names one.')
+  turns = _REPEATS.value or 3
+  names = _CONTESTANTS.value
+  results = slow_link.measure(counts, rates, turns, pythons, names)
+  show = lambda result: tqdm.tqdm.write(report.link_table(result))
+  _write_each(results, report.write_links, 'runs/bench_slow_link', show)
 
 
 def _write_each(results, write, folder, show):

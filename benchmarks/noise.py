@@ -1,8 +1,9 @@
 """Time of exact noise over that of `jax.random.normal`, in one run."""
 
+from functools import partial
+
 from fl_sketch.privacy.mechanisms import chacha20, discrete_gaussian
 import jax
-import numpy as np
 
 from . import timing
 
@@ -14,7 +15,5 @@ def ratios(size: int, repeats: int) -> dict[str, float]:
   draw = jax.jit(lambda key: discrete_gaussian.draw(key, like, 1024, 200))
   normal = jax.jit(lambda key: jax.random.normal(key, (size,)))
   calls = [(normal, plain), *((draw, key) for key in keys.values())]
-  once = lambda fn, key: timing.mean_seconds(lambda: fn(key), 1)[0]
-  rows = [[once(*call) for call in calls] for _ in range(repeats + 1)]
-  base, *times = np.median(rows[1:], axis=0).tolist()
+  base, *times = timing.medians([partial(*call) for call in calls], repeats)
   return {name: t / base for name, t in zip(keys, times, strict=True)}

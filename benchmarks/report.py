@@ -12,7 +12,7 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-from . import scale, sketch
+from . import scale, sketch, slow_link
 
 
 def round_table(medians: Mapping[str, float]) -> str:
@@ -63,6 +63,24 @@ def sketch_table(result: sketch.Result) -> str:
   return text + _faster_table(result)
 
 
+def link_table(result: slow_link.Result) -> str:
+  """A Markdown table; break-evens with dense rows are in Mbit/s."""
+  rows = {row.contestant: row for row in result.rows}
+  dense = [rows[name] for name in slow_link.DENSE if name in rows]
+  rates = list(result.rows[0].seconds)
+  head = [f'{result.processes} processes', 'kB out of one a step']
+  head += [f's at {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
+  head += ['s without link', *(f'< {x.contestant} below' for x in dense)]
+  lines = []
+  for row in result.rows:
+    seconds = [statistics.median(x) for x in row.seconds.values()]
+    line = [row.contestant, f'{row.sent / 1e3:,.1f}']
+    line += [f'{x:.3g}' for x in [*seconds, row.compute]]
+    line += [f'{slow_link.break_even(row, x):,.3g}' for x in dense]
+    lines.append(line)
+  return markdown.table(head, lines, left=1)
+
+
 def _faster_table(result):
   """Compares operators with textbook and library entries of the same work."""
   head = 'operator', 'times as fast as', 'sketch', 'sketch + desketch'
@@ -106,10 +124,7 @@ def write_scales(
 def write_sketches(
   results: Sequence[sketch.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes sketch.json, and curves where points of several d are alike.
-
-  The curves are seconds_b4096_c1.png and so on.
-  """
+  """Writes sketch.json, and curves over d such as seconds_b4096_c1.png."""
   points, groups = [], {}
   for result in results:
     rows = [row._asdict() for row in result.rows]
@@ -122,6 +137,19 @@ def write_sketches(
     if len({result.point.d for result in group}) > 1
   }
   return _write(out, 'sketch', {'points': points}, curves)
+
+
+def write_links(
+  results: Sequence[slow_link.Result], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes slow_link.json and slow_link.md; creates the folder."""
+  points = []
+  for result in results:
+    rows = [r._asdict() | {'compute': r.compute} for r in result.rows]
+    points.append(result._asdict() | {'rows': rows})
+  paths = _write(out, 'slow_link', {'points': points}, {})
+  files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
+  return [*paths, out / 'slow_link.md']
 
 
 def _write(
@@ -166,10 +194,7 @@ def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
 
 
 def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
-  """Plots ms of a sketch and a desketch against d, slowest first.
-
-  `group`: results of several d, with one size of tables and number of clients.
-  """
+  """Plots ms of a sketch and a desketch against d, of one b, slowest first."""
   group = sorted(group, key=lambda result: result.point.d)
   rows = {row.name: row for result in group for row in result.rows}
   names = sorted(rows, key=lambda name: _medians(rows[name]), reverse=True)
@@ -178,17 +203,13 @@ def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
   for i, half in enumerate(('sketch', 'desketch')):
     lines = []
     for name in names:
-      curve = [
-        (result.point.d, 1e3 * _medians(row)[i])
-        for result in group
-        for row in result.rows
-        if row.name == name
-      ]
+      all_rows = ((r.point.d, row) for r in group for row in r.rows)
+      mine = [(d, _medians(row)[i]) for d, row in all_rows if row.name == name]
+      xs, ys = np.transpose(mine)
       work = rows[name].work
       alike = [n for n in names if rows[n].work == work]
       look = {'family': work, 'variant': alike.index(name)}
-      xs, ys = zip(*curve, strict=True)
-      lines.append(figures.Line(name, xs, ys, **look))
+      lines.append(figures.Line(name, xs, 1e3 * ys, **look))
     title = f'{half}, b = {b:,}, clients = {clients}'
     panels.append(_panel('coordinates d', 'milliseconds, median', lines, title))
   return panels

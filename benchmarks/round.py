@@ -27,11 +27,10 @@ _TORCH = {'lenet': '--loop plain', 'logreg': '--loop vmap'}
 
 
 def work(name: str, variant: str):
-  """Runs one variant of a workload in this process.
+  """Runs one variant of a workload in this process; writes a JSON as peers do.
 
-  Writes a JSON of seconds a round of `training.train` (sampling, transfers,
-  metrics and progress included) and of the parameters' norm after
-  `PARITY_ROUNDS`, where hand-written loops write theirs.
+  It has the seconds a round of `training.train`, all included, and the
+  parameters' norm after `PARITY_ROUNDS`.
   """
   first = workloads.PARITY_ROUNDS
   build = lambda rounds: workloads.build(name, variant, rounds)

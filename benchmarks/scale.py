@@ -1,8 +1,7 @@
 """Scaling benchmark: seconds a round against the size of a run.
 
-All points of an axis are held by one process and played in turn, again and
-again, so that a machine that slows down slows them all. The rounds are those of
-`runner.Runner`: sampling, transfers and prefetch included. Data are noise.
+One process plays all points of an axis in turn, again and again. The rounds are
+those of `runner.Runner`: sampling and transfers included. Data are noise.
 """
 
 from collections.abc import Callable

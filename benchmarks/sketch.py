@@ -1,15 +1,17 @@
 """Benchmark of sketch and desketch, relative to reading and writing.
 
-All contestants run in one process, one after another and again, so that a
-machine that slows down slows them all. R is fresh in every round, so every
-sketch draws its matrix, and every desketch of an operator draws it again.
+All contestants run in one process, in turn. Every sketch draws its matrix, and
+every desketch of an operator draws it again.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 import itertools
 import time
 from typing import NamedTuple
 
+from fl_sketch import codecs, sketches
+from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +24,7 @@ _SIZES = (2**12, 2**16)
 MOST_ENTRIES = 2**24  # of a matrix: to draw more takes half a minute
 _MEAN_OVER = 0.01  # seconds: shorter calls are timed several at a time
 _SPEND = 30.0  # seconds on one contestant of one point, about
-# Seconds after a library: threads of OpenBLAS and OpenMP spin for a while and
-# would occupy a core of the next contestant.
+# Seconds after a library, whose threads spin for a while and occupy a core.
 _REST = 0.1
 
 
@@ -72,13 +73,40 @@ def points(
   return selected
 
 
+def exchange(d: int, repeats: int) -> str:
+  """A table of the time of a one-bit table of d / 100 bytes, of two workers.
+
+  At the break-even a dense all-reduce, of 4 d bytes a worker, takes as long.
+  """
+  op, codec = sketches.block_srht(d * 8 // 25), codecs.eden(rotate=False)
+  key = partial(jax.random.wrap_key_data, impl='threefry2x32')
+  encode = jax.jit(lambda w, x: codec.encode(key(w), op.sketch(key(w), x)))
+
+  @jax.jit
+  def decode(w, payloads, x):
+    like = op.zero_table(x)
+    tables = [codec.decode(key(w), payload, like) for payload in payloads]
+    return op.desketch(key(w), sum(tables) / len(tables), x)
+
+  words, copy = jnp.array([0, 1], jnp.uint32), jax.jit(lambda x: x + 1)
+  x = jax.random.normal(jax.random.key(0), (d,))
+  payload = encode(words, x)
+  calls = partial(copy, x), partial(encode, words, x)
+  calls += (partial(decode, words, [payload, payload], x),)
+  copied, *times = timing.medians(calls, repeats)
+  saved = 8 * (x.nbytes - sum(part.nbytes for part in payload))  # bits
+  head = f'd = {d:,}', 'encode ms', 'decode ms', '÷ copy', 'break-even Mbit/s'
+  numbers = *(1e3 * t for t in times), sum(times) / copied
+  row = [f'{n:.3g}' for n in (*numbers, saved / sum(times) / 1e6)]
+  return markdown.table(head, [['encode and decode, d / 100', *row]], left=1)
+
+
 def measure(
   selected: Sequence[Point], operators: Sequence[str], repeats: int
 ) -> Iterator[Result]:
-  """Measures the points one by one, a `Result` for each.
+  """Measures point by point, without libraries of other work than `operators`.
 
-  Libraries of other work than the operators', names of `OPERATORS`, are left
-  out. Each contestant runs `repeats` times, in turn; the slowest less often.
+  Each contestant runs `repeats` times, in turn; the slowest less often.
   """
   ours = {name: contestants.OPERATORS[name] for name in operators}
   works = {entry.work for entry in ours.values()}
@@ -138,11 +166,9 @@ class _Timer:
     self._bar.update()
 
   def _once(self):
-    # An accelerator gets all calls at once, since to start one may take longer
-    # than its work; on a CPU they might overlap.
+    # An accelerator gets all calls at once; on a CPU they might overlap.
     wait = jax.default_backend() == 'cpu'
     draw = lambda: self._runner.sketch(next(self._draws))
     sent, pair = timing.mean_seconds(draw, self._calls[0], wait)
-    redo = lambda: self._runner.desketch(*pair)
-    back, _ = timing.mean_seconds(redo, self._calls[1], wait)
-    return sent, back
+    redo = partial(self._runner.desketch, *pair)
+    return sent, timing.mean_seconds(redo, self._calls[1], wait)[0]

@@ -1,10 +1,11 @@
 """How the benchmarks time a call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import time
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def mean_seconds(
@@ -21,3 +22,9 @@ def mean_seconds(
       jax.block_until_ready(out)
   jax.block_until_ready(out)
   return (time.perf_counter() - begun) / calls, out
+
+
+def medians(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+  """Median seconds of each call, in turn, after a first turn."""
+  once = lambda: [mean_seconds(call, 1)[0] for call in calls]
+  return np.median([once() for _ in range(repeats + 1)][1:], axis=0).tolist()

@@ -41,23 +41,20 @@ WORKLOADS = {
   ),
 }  # fmt: skip
 
+_SRHT = {'sketch': {'kind': 'block_srht', 'size': 19712}}
+_CYCLIC = {'kind': 'block_cyclic'}
 # What a variant changes of FedAvg.
 VARIANTS = {
   'lenet': {
-    'fedavg': {},
-    'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 5142}},
-    'block_srht': {'sketch': {'kind': 'block_srht', 'size': 19712}},
-    'one_bit': {
-      'sketch': {'kind': 'block_srht', 'size': 19712},
-      'codec': {'kind': 'eden', 'rotate': False},
-    },
+    'fedavg': {}, 'block_cyclic': {'sketch': _CYCLIC | {'size': 5142}},
+    'block_srht': _SRHT,
+    'one_bit': _SRHT | {'codec': {'kind': 'eden', 'rotate': False}},
   },
   'logreg': {
-    'fedavg': {},
-    'gram': {'local_work': 'gram'},
-    'block_cyclic': {'sketch': {'kind': 'block_cyclic', 'size': 654}},
+    'fedavg': {}, 'gram': {'local_work': 'gram'},
+    'block_cyclic': {'sketch': _CYCLIC | {'size': 654}},
   },
-}
+}  # fmt: skip
 
 
 def build(name: str, variant: str, total: int) -> experiment.Experiment:

@@ -10,9 +10,9 @@ package, as an optax transformation inside `jax.shard_map`::
     step = distributed.train_step(loss, tx, mesh)
 
 What travels between workers has the types of the payload, one `uint8` array for
-most. `algorithm` runs algorithms of the federated engine, whose step is more
-than a mean; `outer` exchanges what workers moved in many steps of their own
-(DiLoCo). docs/guides/slow_link.md shows whole loops.
+most; `bytes_per_step` counts it. `algorithm` runs algorithms of the federated
+engine, whose step is more than a mean; `outer` exchanges what workers moved in
+many steps of their own (DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
 from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm

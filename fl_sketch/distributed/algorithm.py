@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.rounds import comms, keys as keys_lib, workers
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
-from fl_sketch.rounds.chain import Transform, Uplink
+from fl_sketch.rounds.chain import Uplink
 from fl_sketch.rounds.unchecked import unchecked
 import jax
 from jax import lax
@@ -110,9 +110,7 @@ def from_algorithm(
     updates, server = algorithm.server.update(shared, server, params, keys=keys)
     return updates, wrap(state.step + 1, encode, protocol, server)
 
-  return Transform(
-    init, update, axes=names, dense_axes=dense_axes, sharded_axes=sharded_axes
-  )
+  return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _encode(algorithm, grads, params, state, protocol, keys):

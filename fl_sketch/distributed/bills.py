@@ -59,9 +59,9 @@ class Bytes(NamedTuple):
     collectives: the largest first; branches have rows of their own.
   """
 
-  out: float
-  least: float
-  by_axis: dict[str, float]
+  out: int
+  least: int
+  by_axis: dict[str, int]
   collectives: tuple[Collective, ...]
 
   @property
@@ -86,7 +86,7 @@ class Bytes(NamedTuple):
       share = f'{total / self.out:.1%}' if x.most else '-'
       line = x.operation, x.within, ', '.join(x.axes), x.dtype, shape
       rows.append([*line, f'{x.times}', f'{total:,.0f}', share])
-    rows.append(['all', *[''] * 5, f'{self.out:,.0f}', ''])
+    rows.append(['all', *[''] * 5, f'{self.out:,}', ''])
     return markdown.table([*head, 'share'], rows, left=5)
 
   __str__ = table
@@ -104,7 +104,7 @@ def bytes_per_step(
   >>> mean = lambda g, _: jax.lax.pmean(g, 'data')
   >>> mesh = jax.sharding.AbstractMesh((4,), ('data',))
   >>> bytes_per_step(optax.stateless(mean), np.ones(400), mesh).out
-  2400.0
+  2400
 
   Args:
     tx: an optax transformation to use inside `jax.shard_map`.
@@ -173,7 +173,7 @@ def _bill(rows: Iterable[Collective]) -> Bytes:
 
 
 def _sum(rows, which='most'):
-  return float(sum(x.bytes * x.times for x in rows if getattr(x, which)))
+  return round(sum(x.bytes * x.times for x in rows if getattr(x, which)))
 
 
 def _repeated(rows, times, within=''):
@@ -237,7 +237,8 @@ def _compiled(text, mesh) -> list[Collective]:
       bodies[name], entry = [], name if is_entry else entry
     elif name and (found := re.search(r' = (.*?) ([a-z][\w-]*)\((.*)', line)):
       bodies[name].append(found.groups())
-  counts = re.findall(r'(?:num_partitions|replica_count)=(\d+)', text)
+  header = text.partition('\n')[0]
+  counts = re.findall(r'(?:num_partitions|replica_count)=(\d+)', header)
   devices = math.prod(map(int, counts))
 
   def rows_of(name):

@@ -4,10 +4,10 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.distributed.algorithm import PerWorker
+from fl_sketch.rounds import chain, workers
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 
@@ -71,7 +71,7 @@ def outer(
   marks = getattr(mean, '__dict__', {})
   if 'dense_axes' not in marks:
     raise ValueError(
-      'mean must be of distributed.mean_over; put what follows it into outer.'
+      'mean must be of distributed.mean_over; chain what follows it into outer.'
     )
   axes, sharded = marks['axes'], marks['sharded_axes']
   if outer is None:
@@ -104,24 +104,21 @@ def outer(
   def wait(moved, params, means, outers):
     return optax.tree.zeros_like(params), means, outers
 
-  # By step modulo H: 0, or 1 + the fragment that is due.
-  due = np.zeros(every, np.int32)
-  due[[f * every // fragments for f in range(fragments)]] += 1 + np.arange(
-    fragments, dtype=np.int32
-  )
   branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
+  due = {f * every // fragments: f + 1 for f in range(fragments)}
 
   def update(grads, state, params=None, **extra):
     if params is None:
       raise ValueError('Call update(grads, state, params): outer needs params.')
-    if marks['dense_axes']:
-      grads = jax.lax.pmean(grads, marks['dense_axes'])
+    workers.check_local(axes, grads)
+    grads = jax.lax.pmean(grads, marks['dense_axes'])
     place = worker_params(params, state)
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
     move = lambda m, u: (m - u).astype(m.dtype)
     moved = jax.tree.map(move, _read(state.moved), steps)
     # The step is the same on all workers: all take the same branch.
-    branch = jnp.asarray(due)[(step := state.step + 1) % every]
+    step = state.step + 1
+    branch = jnp.array([due.get(i, 0) for i in range(every)])[step % every]
     args = moved, params, state.mean, state.outer
     updates, *states = jax.lax.switch(branch, branches, *args)
     left = [
@@ -131,14 +128,20 @@ def outer(
     left = _join(left, params)
     return updates, OuterState(step, own(new), own(left), *states)
 
-  return optax.GradientTransformationExtraArgs(init, update)
+  return chain.Transform(init, update)
 
 
 def worker_params(params: Any, state: Any) -> Any:
   """The parameters of a worker, at which it takes its gradient.
 
-  Inside `shard_map`, or `vmap` with an axis name. Without `outer` in the
-  optimizer of `state` all workers are at `params`.
+  Inside `shard_map`, in a loop of your own; `train_step` does it by itself::
+
+      place = worker_params(params, state)
+      value, grads = value_and_grad(loss, 'data')(place, batch)
+      updates, state = tx.update(grads, state, params)
+      params = optax.apply_updates(params, updates)
+
+  Without `outer` in the optimizer of `state` all workers are at `params`.
   """
   is_outer = lambda node: isinstance(node, OuterState)
   for node in filter(is_outer, jax.tree.leaves(state, is_leaf=is_outer)):

@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch.distributed import compressors
 from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
 from fl_sketch.distributed.outer import worker_params
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import chain, workers
 import jax
 from jax import lax
 from jax.sharding import PartitionSpec as P
@@ -49,9 +49,10 @@ def mean_over(
       the model, or there is no such axis.
   """
   make = compressors.mean(compressor, both_ways=both_ways)
-  return from_algorithm(
-    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
-  )
+  axes = (axis,) if isinstance(axis, str) else axis
+  roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  tx = from_algorithm(make, axis, seed=seed, **roles)
+  return chain.Transform(*tx, axes=axes, **roles)  # which `outer` reads
 
 
 def algorithm(

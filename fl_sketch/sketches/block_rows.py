@@ -20,6 +20,9 @@ import numpy as np
 # transform of all.
 _FEW = 128
 _TILE = 2**19  # numbers that fit into the cache of a core
+# On a CPU, a grid of so many columns is transformed in so many pieces: small
+# products and butterflies read memory less often than products of 64 rows.
+_WIDE, _PIECES = 64, 16
 _REST = 1  # folded into the key of the rows, for those of the rest
 
 
@@ -53,17 +56,20 @@ def plan(d: int, size: int, block: int) -> Plan:
 
 def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
   """Sign and transform f32[d]; return the kept f32[b] times sqrt(d / b)."""
-  signed, signed_end = _signs(key)
-  x = _mix_end(signed_end, x, plan)
-  cut = plan.d - plan.beyond
-  draws = _draws(key, plan)
-  grid = x[:cut].reshape(plan.block, plan.columns)
-  kept = _grid_rows(signed, grid, draws.rows)
+  (signed, signed_end), draws = _signs(key), _draws(key, plan)
+  start, cut = plan.d - plan.block, plan.d - plan.beyond
+  grid = x
+  if plan.beyond:
+    end = _mix_end(signed_end, x[start:], start)
+    grid, rest = jnp.append(x[:start], end[: cut - start]), end[cut - start :]
+  # A loop's carry: its type varies over the mesh axes of the key, too.
+  grid = jnp.where(False, primitives.zeros((), x.dtype, draws.turn), grid)
+  kept = _grid_rows(signed, grid.reshape(plan.block, -1), draws.rows)
   # Not by .at[-1].set: XLA's CPU backend would turn the row in place, wrongly.
   kept = jnp.append(kept[:-1], jnp.roll(kept[-1], -draws.turn))
   kept = kept[: plan.grid] / plan.block**0.5
   if plan.beyond:
-    beyond = signed(cut, x[cut:]).at[draws.beyond].get(mode='promise_in_bounds')
+    beyond = signed(cut, rest).at[draws.beyond].get(mode='promise_in_bounds')
     if plan.coin:
       last = jnp.where(draws.coin, beyond[-1], kept[-1])
       kept, beyond = kept.at[-1].set(last), beyond[:-1]
@@ -74,22 +80,24 @@ def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
 def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
   """Return the adjoint of `take`: f32[b] -> f32[d]."""
   (signed, signed_end), draws = _signs(key), _draws(key, plan)
-  table = (plan.d / plan.size) ** 0.5 * table
-  kept, beyond = table[: plan.grid], table[plan.grid :]
+  table *= (plan.d / plan.size) ** 0.5
+  cut = (plan.rows - 1) * plan.columns
+  last, beyond = table[cut : plan.grid], table[plan.grid :]
   if plan.coin:
-    last = kept[-1]
-    kept = kept.at[-1].set(jnp.where(draws.coin, 0, last))
-    beyond = jnp.append(beyond, jnp.where(draws.coin, last, 0))
-  kept = jnp.pad(kept, (0, plan.rows * plan.columns - plan.grid))
-  last = jnp.roll(kept[-plan.columns :], draws.turn)
-  kept = jnp.append(kept[: -plan.columns], last) / plan.block**0.5
+    taken = last[-1]
+    last = last.at[-1].set(jnp.where(draws.coin, 0, taken))
+    beyond = jnp.append(beyond, jnp.where(draws.coin, taken, 0))
+  last = jnp.pad(last, (0, plan.columns - last.size))
+  kept = jnp.append(table[:cut], jnp.roll(last, draws.turn)) / plan.block**0.5
   kept = kept.reshape(plan.rows, plan.columns)
   x = _from_grid_rows(signed, kept, draws.rows, plan.block).ravel()
-  if plan.beyond:
-    rest = primitives.zeros((plan.beyond,), x.dtype, draws.beyond, x)
-    rest = rest.at[draws.beyond].set(beyond, mode='promise_in_bounds')
-    x = jnp.concatenate([x, signed(x.size, rest)])
-  return _mix_end(signed_end, x, plan)
+  if not plan.beyond:
+    return x
+  rest = primitives.zeros((plan.beyond,), x.dtype, draws.beyond, x)
+  rest = rest.at[draws.beyond].set(beyond, mode='promise_in_bounds')
+  start = plan.d - plan.block
+  end = jnp.concatenate([x[start:], signed(x.size, rest)])
+  return jnp.concatenate([x[:start], _mix_end(signed_end, end, start)])
 
 
 class _Draws(NamedTuple):
@@ -127,27 +135,22 @@ def _signs(key) -> list[Callable[[Any, jax.Array], jax.Array]]:
   return [partial(signed, seed) for seed in hashing.seeds(key, 2, hashing.SIGN)]
 
 
-def _mix_end(signed, x, plan):
-  """Transform the last m numbers, with signs before and after: self-adjoint."""
-  if not plan.beyond:
-    return x
-  start, tile = plan.d - plan.block, max(plan.block // 4, 1)
+def _mix_end(signed, x, start):
+  """Transform f32[m], with signs before and after: self-adjoint."""
+  tile = max(x.size // 4, 1)
   part = lambda i, x: signed(start + i * tile, x)
   # In a loop: fused into the butterflies, hashes would be computed many times.
   flipped = lambda x: _by_tiles(part, x.reshape(-1, tile)).ravel()
-  end = hadamard.fwht(flipped(x[start:])) / plan.block**0.5
-  return x.at[start:].set(flipped(end))
+  return flipped(hadamard.fwht(flipped(x)) / x.size**0.5)
 
 
 def _grid_rows(signed, grid, rows):
   """Some rows of the Hadamard transform of every column, after random signs."""
   m, n = grid.shape
   if rows.size > _FEW:
-    low = 1 << (m.bit_length() // 2)
-    part = lambda i, x: _times_signs(low, signed(i * low * n, x))
-    grid = _by_tiles(part, grid.reshape(-1, low, n)).reshape(m // low, -1)
-    grid = _times_signs(m // low, grid).reshape(m, n)
-    return grid.at[rows].get(mode='promise_in_bounds')
+    # Unsigned: XLA's CPU backend is slow where an index may be negative.
+    at = rows.astype(jnp.uint32)
+    return _all_rows(signed, grid).at[at].get(mode='promise_in_bounds')
   matrix = hadamard.signs(rows, m).astype(grid.dtype)
 
   def add(start, size, total):
@@ -163,14 +166,11 @@ def _from_grid_rows(signed, kept, rows, m):
   """Return the adjoint of `_grid_rows`."""
   n = kept.shape[1]
   if rows.size > _FEW:
-    low = 1 << (m.bit_length() // 2)
     grid = primitives.zeros((m, n), kept.dtype, rows, kept)
     grid = grid.at[rows].set(
       kept, mode='promise_in_bounds', unique_indices=True
     )
-    grid = _times_signs(m // low, grid.reshape(m // low, -1))
-    part = lambda i, x: signed(i * low * n, _times_signs(low, x))
-    return _by_tiles(part, grid.reshape(-1, low, n)).reshape(m, n)
+    return _all_rows(signed, grid, back=True)
   matrix = hadamard.signs(rows, m).astype(kept.dtype).T
 
   def form(tile):
@@ -178,6 +178,37 @@ def _from_grid_rows(signed, kept, rows, m):
     return _by_tiles(part, matrix.reshape(-1, tile, rows.size)).reshape(m, n)
 
   return _tiled(form, m, n)
+
+
+def _all_rows(signed, x, *, back=False):
+  """Sign and transform every column of [m, n]; or the adjoint, back."""
+  m, n = x.shape
+
+  def by(tile, low, x):
+    def one(i, x):
+      part = lax.dynamic_slice_in_dim(x, i * tile, tile)
+      flip = partial(signed, i * tile * n)
+      part = flip(low(part)) if back else low(flip(part))
+      return lax.dynamic_update_slice_in_dim(x, part, i * tile, 0)
+
+    high = lambda x: _times_signs(m // tile, x.reshape(m // tile, -1))
+    if back:
+      return lax.fori_loop(0, m // tile, one, high(x).reshape(m, n))
+    return high(lax.fori_loop(0, m // tile, one, x)).reshape(m, n)
+
+  half = 1 << (m.bit_length() // 2)
+  products = partial(by, half, partial(_times_signs, half))
+  if n < _WIDE:
+    return products(x)
+  pieces = partial(by, m // _PIECES, _by_butterflies)
+  return lax.platform_dependent(x, cpu=pieces, default=products)
+
+
+def _by_butterflies(x):
+  """Transform every column of a piece; the first levels are a product."""
+  m, n = x.shape
+  x = _times_signs(_PIECES, x.reshape(_PIECES, -1)).ravel()
+  return hadamard.levels(x, m // _PIECES * n, n).reshape(m, n)
 
 
 def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:

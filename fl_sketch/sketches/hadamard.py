@@ -29,7 +29,7 @@ def fwht(x: jax.Array) -> jax.Array:
   if x.ndim != 1 or x.size.bit_count() != 1:
     raise ValueError(f'{x.shape=} must be (n,) with n a power of two.')
   return lax.platform_dependent(
-    x, cpu=_fwht_by_pieces, default=lambda x: _levels(x, x.size, 1)
+    x, cpu=_fwht_by_pieces, default=lambda x: levels(x, x.size, 1)
   )
 
 
@@ -48,13 +48,17 @@ def _fwht_by_pieces(x):
 
   def one(i, x):
     part = lax.dynamic_slice(x, (i * piece,), (piece,))
-    return lax.dynamic_update_slice(x, _levels(part, piece, 1), (i * piece,))
+    return lax.dynamic_update_slice(x, levels(part, piece, 1), (i * piece,))
 
-  return _levels(lax.fori_loop(0, x.size // piece, one, x), x.size, piece)
+  return levels(lax.fori_loop(0, x.size // piece, one, x), x.size, piece)
 
 
-def _levels(x, stride, stop):
-  """Apply the butterflies of strides below `stride`, down to `stop`."""
+def levels(x: jax.Array, stride: int, stop: int) -> jax.Array:
+  """Apply the butterflies of strides below `stride`, down to `stop`.
+
+  >>> levels(jnp.array([1.0, 0.0, 0.0, 2.0]), 4, 2).tolist()
+  [1.0, 2.0, 1.0, -2.0]
+  """
   n = x.size
   while stride > stop:
     if (stride // stop) % 4:

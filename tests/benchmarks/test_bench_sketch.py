@@ -88,6 +88,7 @@ def test_the_command(tmp_path):
   assert done.returncode == 0, done.stderr
   assert done.devices == {'cpu_devices': 1}  # a sketch uses every core
   assert done.stdout.count('| uniform_sampling | numpy choice |') == 2
+  assert done.stdout.count('\n| encode and decode, d / 100 | ') == 1
   about = json.loads((out / 'sketch.json').read_text())
   assert {'jax', 'numpy', 'scipy', 'python'} <= set(about['versions'])
   assert about['device'].startswith(f'{jax.device_count()} x ')

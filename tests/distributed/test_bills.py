@@ -2,6 +2,8 @@
 
 import math
 
+import compressor_cases as cases
+from fl_sketch import distributed
 from fl_sketch.distributed import bills
 import jax
 from jax import lax
@@ -138,3 +140,19 @@ def test_floats_of_the_models_size_are_seen():
   fn = jax.shard_map(jax.grad(lambda w, x: (w * x).sum()), **options)
   found = bills.traced_bytes(fn, jnp.ones((1, 5)), jnp.ones((2, 5)))
   assert found.largest_float == 5
+
+
+@pytest.mark.representatives('bfloat16()-False')
+@pytest.mark.parametrize(('text', 'both'), cases.CASES)
+def test_a_compiled_step_sends_what_its_types_say(text, both):
+  """Catches numbers that XLA widens: bfloat16 travelled as float32 on CPU."""
+  tx = cases.mean_over((text, both))
+  mesh = jax.make_mesh((2,), ('data',), (jax.sharding.AxisType.Auto,))
+  specs = distributed.state_specs(tx, cases.PARAMS, mesh)
+  state = jax.eval_shape(lambda: distributed.init(tx, cases.PARAMS, mesh))
+  options = {'in_specs': (P(), specs, P()), 'out_specs': (P(), specs)}
+  fn = jax.shard_map(tx.update, mesh=mesh, check_vma=False, **options)
+  lowered = jax.jit(fn).lower(cases.PARAMS, state, cases.PARAMS)
+  sent = bills.collective_bytes(lowered.compile()).out
+  expected = bills.bytes_per_step(tx, cases.PARAMS, mesh).out
+  assert 0 <= expected - sent <= 4  # equal sums of scalars are one

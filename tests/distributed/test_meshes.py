@@ -10,13 +10,10 @@ import pytest
 
 AXES = 'slow', 'fast'
 GRADS = np.random.default_rng(0).standard_normal((2, 2, 64), dtype=np.float32)
+mesh_of = lambda *s: jax.sharding.Mesh(np.reshape(jax.devices()[:2], s), AXES)
 
 
-def mesh_of(shape):
-  return jax.make_mesh(shape, AXES, (jax.sharding.AxisType.Auto,) * 2)
-
-
-def play(tx, grads, steps=1):
+def play(tx, grads, steps):
   """A worker's parameters, zeros at first, after steps of growing gradients."""
   params = jnp.zeros_like(grads)
   state = tx.init(params)
@@ -26,9 +23,8 @@ def play(tx, grads, steps=1):
   return params
 
 
-def over(axes, tx, grads, **options):
-  """The parameters of every worker along the first axes of `grads`."""
-  run = lambda x: play(tx, x, **options)
+def over(axes, tx, grads, steps=1):
+  run = lambda grads: play(tx, grads, steps)
   for axis in reversed(axes):
     run = jax.vmap(run, axis_name=axis)
   return np.array(jax.jit(run)(grads))
@@ -43,12 +39,11 @@ def test_dense_over_the_fast_axis_then_compressed(shape):
   if shape == (2, 2):  # more than there are devices
     got = over(AXES, tx, grads)
   else:
-    run = lambda g: play(tx, g[0, 0])[None, None]
-    specs = {'in_specs': P(*AXES), 'out_specs': P(*AXES)}
-    run = jax.shard_map(run, mesh=mesh_of(shape), **specs)
+    run = lambda g: play(tx, g[0, 0], 1)[None, None]
+    options = {'in_specs': P(*AXES), 'out_specs': P(*AXES)}
+    run = jax.shard_map(run, mesh=mesh_of(*shape), **options)
     got = np.array(jax.jit(run)(grads))
-  assert (got == expected[:, None]).all()
-  assert (got == got[0, 0]).all()
+  assert (got == expected[0]).all()
 
 
 def test_shards_are_compressed_by_themselves():
@@ -70,30 +65,27 @@ def test_outer_steps_over_two_axes(role):
   )
   grads = GRADS.mean(1) if role == 'dense_axes' else GRADS.reshape(2, 128)
   expected = over(AXES[:1], tx(), grads, steps=4).reshape(2, -1, 64)
-  got = over(AXES, tx(**{role: ('fast',)}), GRADS, steps=4)
+  got = over(AXES, outer := tx(**{role: ('fast',)}), GRADS, steps=4)
   np.testing.assert_allclose(got - expected, 0, atol=1e-6)
+  if role == 'sharded_axes':
+    state = outer.init(GRADS)
+    assert (state.moved.axes, state.outer[0].axes) == (AXES, AXES[1:])
 
 
-@pytest.mark.representatives('2-1')
-@pytest.mark.parametrize(('slow', 'fast'), [(2, 1), (1, 2)])
-def test_train_step_with_outer_steps(slow, fast):
+def test_train_step_with_outer_steps():
   """Catches gradients at the anchor, and workers that drift apart."""
-  mesh = mesh_of((slow, fast))
-  options = {'dense_axes': ('fast',), 'both_ways': True}
-  mean = distributed.mean_over('slow', 'qsgd(levels=15)', **options)
+  mean = distributed.mean_over('slow', 'qsgd(levels=15)', both_ways=True)
   tx = distributed.outer(optax.adamw(0.1), None, mean, every=3)
   loss = lambda params, batch: jnp.mean((batch @ (params['w'] - 1)) ** 2)
   params, batch = {'w': jnp.zeros(8)}, GRADS.reshape(32, 8)
-  state = distributed.init(tx, params, mesh)
+  state = distributed.init(tx, params, mesh := mesh_of(2, 1))
   step = distributed.train_step(loss, tx, mesh)
   losses = []
-  for i in range(12):
+  for i in range(6):
     params, state, value = step(params, state, batch)
-    losses.append(float(value))
+    losses.append(value)
     one, other = (np.asarray(x.data) for x in params['w'].addressable_shards)
     assert (one == other).all()
-    moved = np.asarray(state.moved.value['w'])
-    assert moved.shape == (slow, 8)
-    assert (moved == 0).all() == (i % 3 == 2)
-  assert losses[1] < losses[0]  # workers move between exchanges
-  assert losses[-1] < losses[0] / 2
+    moved = np.asarray(state.moved.value['w'])  # [workers, 8]
+    assert (moved[0] == moved[1]).all() == (moved == 0).all() == (i % 3 == 2)
+  assert losses[0] > losses[1] > losses[5]  # workers move in between

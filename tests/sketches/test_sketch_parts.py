@@ -128,7 +128,7 @@ def test_hadamard_transform_is_its_matrix(bits, monkeypatch):
   h = np.ones((1, 1))
   for _ in range(bits):
     h = np.block([[h, h], [h, -h]])
-  for form in hadamard.fwht, lambda x: hadamard._levels(x, x.size, 1):
+  for form in hadamard.fwht, lambda x: hadamard.levels(x, x.size, 1):
     np.testing.assert_allclose(operators.jit(form)(x), h @ x, atol=1e-3)
   for shape in ((6,), (0,), (2, 2), ()):
     with pytest.raises(ValueError, match=r'x\.shape=.* a power of two'):

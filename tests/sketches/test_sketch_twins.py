@@ -1,6 +1,7 @@
 """Operators against NumPy twins: integers, dense matrices, entry by entry."""
 
 from fl_sketch import sketches
+from fl_sketch.sketches import block_rows
 import jax
 import numpy as np
 import operators
@@ -100,3 +101,17 @@ def test_other_sizes_are_their_twins(name):
   np.testing.assert_allclose(table, r @ x, atol=2e-5)
   want = (r.conj().T @ np.asarray(table)).real
   np.testing.assert_allclose(out, want, atol=2e-5)
+
+
+@pytest.mark.parametrize('d', [48, pytest.param(77, marks=pytest.mark.nightly)])
+def test_pieces_of_a_grid_are_their_twin(d, monkeypatch):
+  """Catches a piece with another's signs, and a key that varies, unlike x."""
+  for name, value in {'_FEW': 0, '_WIDE': 1, '_PIECES': 2}.items():
+    monkeypatch.setattr(block_rows, name, value)
+  op, x, keys = sketches.block_srht(20, 16), normal(6, d), jax.random.split(KEY)
+  one = jax.vmap(lambda key: operators.table_and_back(op, key, x))
+  shards = operators.two_shards(one, (True,))
+  for key, table, out in zip(keys, *operators.jit(shards)(keys), strict=True):
+    r = block_srht(d, 20, 16, key)
+    np.testing.assert_allclose(table, r @ x, atol=2e-5)
+    np.testing.assert_allclose(out, r.T @ np.asarray(table), atol=2e-5)

@@ -44,6 +44,12 @@ LONG = {
   'pieces of a transform': (sketches.srht(40), 2**18, 2**18 + 1),
   'trees lane by lane': (sketches.block_srht(410), 2**18 - 1, 2**18 + 1),
   'tiles of rows': (sketches.block_srht(410), 2**19 - 1, 2**19, 2**19 + 4097),
+  'pieces of a grid': (
+    sketches.block_srht(8320),
+    2**18 - 1,
+    2**18,
+    2**18 + 4097,
+  ),
   'tiles of signs': (sketches.dct(40), 2**20 - 1, 2**20 + 1),
 }
 

@@ -13,7 +13,7 @@ PARAMS = {name: jnp.ones(shape) for name, shape in SHAPES.items()}
 
 CODECS = {
   'identity': '', 'top_k': 'k=0.1', 'rand_k': 'k=0.1', 'qsgd': 'levels=2',
-  'sign': '', 'quantized_top_k': 'k=0.1, bits=4, bucket=8', 'bfloat16': '',
+  'sign': '', 'quantized_top_k': 'k=24, bits=4, bucket=8', 'bfloat16': '',
   'int8': '', 'int4': '', 'eden': 'bits=2', 'chunked_top_k': 'k=2, chunk=16',
   'dct_top_k': 'k=2, chunk=16', 'shared_sign': 'bound=2.0',
 }  # fmt: skip

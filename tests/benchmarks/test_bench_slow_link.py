@@ -1,0 +1,68 @@
+"""The bench over slow links reads, computes and lays what it says."""
+
+import json
+import math
+import sys
+
+from benchmarks import report, slow_link
+import pytest
+
+RATES = 10.0, 100.0, 1000.0  # Mbit/s
+
+
+def row(name, sent, compute, rates=RATES):
+  """A contestant on links that are exactly as fast as they are called."""
+  seconds = {rate: [compute + 8e-6 * sent / rate] * 3 for rate in rates}
+  return slow_link.Row(name, {rate: [sent] for rate in rates}, seconds)
+
+
+@pytest.mark.parametrize('rates', [RATES, (math.inf,)])
+def test_computing_and_break_even_are_those_of_the_law(rates):
+  """Bits taken for bytes, or a fit that adds the link's time to the step's."""
+  dense, packed = row('JAX', 4e6, 0.1, rates), row('packed', 4e4, 0.3, rates)
+  assert packed.compute == pytest.approx(0.3)
+  even = slow_link.break_even(packed, dense)
+  assert even == pytest.approx(8 * 3.96e6 / 0.2 / 1e6)
+  at = [8e-6 * x.sent / even + x.compute for x in (dense, packed)]
+  assert at[0] == pytest.approx(at[1])
+  assert slow_link.break_even(row('', 4e4, 0.1, rates), dense) == math.inf
+  assert slow_link.break_even(row('', 5e6, 0.2, rates), dense) == 0
+
+
+def test_every_end_of_a_link_has_its_bucket():
+  """A limit in one direction only; a bucket so deep that payloads pass free."""
+  lines = slow_link.rate_commands(2, 10)
+  assert lines[0] == (
+    'tc qdisc replace dev end0 root tbf rate 10mbit burst 3000b latency 2000ms'
+  )
+  assert lines[3].startswith('tc -n w1 qdisc replace dev eth0 root tbf rate 10')
+  assert 'burst 125000b' in slow_link.rate_commands(1, 1000)[0]
+  links = slow_link.link_commands(4)
+  assert 'ip -n w3 addr add 10.77.0.4/24 dev eth0' in links
+  # In the order in which a shell can run them: /run is not the machine's.
+  assert links[0] == 'mount -t tmpfs none /run'
+  assert links[-1] == 'mount --bind /run/hosts /etc/hosts'
+
+
+def test_results_become_files(tmp_path):
+  """A row under another one's name, or a column of another dense row."""
+  rows = [row('JAX', 4e6, 0.1), row('packed', 4e4, 0.3)]
+  result = slow_link.Result(2, rows, {'jax': '1'})
+  paths = report.write_links([result], tmp_path)
+  assert sorted(tmp_path.iterdir()) == sorted(paths)
+  lines = (tmp_path / 'slow_link.md').read_text().splitlines()
+  assert lines[0].startswith('| 2 processes | kB out of one a step | s at 10.0')
+  assert lines[-1] == ('| packed | 40.0 | 0.332 | 0.303 | 0.3 | 0.3 | 158 |')
+  (point,) = json.loads((tmp_path / 'slow_link.json').read_text())['points']
+  assert point['rows'][1]['bytes']['10.0'] == [4e4]
+
+
+@pytest.mark.nightly
+def test_one_bit_tables_really_are_fewer_bytes():
+  """Tables that travel decoded, as float32; a bench whose steps do nothing."""
+  names, python = ['JAX', 'one-bit tables both ways'], {'jax': sys.executable}
+  (result,) = slow_link.measure([2], [math.inf], 1, python, names)
+  dense, packed = result.rows
+  d = 809_856
+  assert dense.sent == pytest.approx(4 * d, rel=0.1)
+  assert packed.sent == pytest.approx(4 * d / 100, rel=0.1, abs=4000)
