@@ -15,6 +15,8 @@ import runs
 TINY = {
   'workers': 2, 'width': 8, 'depth': 1, 'heads': 2, 'context': 8, 'windows': 2,
   'steps': 6, 'eval_every': 2, 'checkpoint_every': 3, 'learning_rate': 0.01,
+  # Workers differ at a checkpoint: in their parameters, and in a residual.
+  'every': 2, 'compressor': 'top_k(k=0.1, error_feedback=True)',
 }  # fmt: skip
 
 
@@ -103,10 +105,8 @@ def test_a_loss_that_is_not_finite_ends_a_run(flags, monkeypatch, tmp_path):
   text = flags('nan', learning_rate=1e38, checkpoint_every=1)
   done = command(monkeypatch, *text)
   assert re.search(r'DivergedError: Step \d: .*learning_rate=1e', done.stderr)
-  folders = [*(tmp_path / 'nan' / 'checkpoints').iterdir()]
-  assert (
-    all(np.isfinite(x).all() for x in state(tmp_path / 'nan')) or not folders
-  )
+  if any((tmp_path / 'nan' / 'checkpoints').iterdir()):
+    assert all(np.isfinite(x).all() for x in state(tmp_path / 'nan'))
 
 
 def start_both(flags, tmp_path):
