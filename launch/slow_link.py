@@ -123,7 +123,7 @@ def _task(c):
     far = SHOWN * stride
     parts = [slice(i, i + far, stride) for i in range(0, count, far)]
     rows = lambda part: {k: x[part] for k, x in held_out.items()}
-    found = [jax.device_get(sums(params, rows(part))) for part in parts]
+    found = [sums(params, rows(part)) for part in parts]
     total, terms = (sum(float(x[k]) for x in found) for k in ('loss', 'count'))
     return total / terms
 
@@ -132,10 +132,7 @@ def _task(c):
 
 
 def _transformation(c):
-  """Optimizer of a mean of gradients, or before the mean of models.
-
-  Returns it, and a function: in how many of so many steps it sends most.
-  """
+  """Returns it, and a function: how many of so many steps send the most."""
   warm_up, end = min(WARM_UP, c.steps // 2), c.learning_rate / 10
   schedule = optax.warmup_cosine_decay_schedule(
     0, c.learning_rate, warm_up, c.steps, end
@@ -170,9 +167,7 @@ def _optimizer(name, rate):
   one = lambda path, x: kernel if path[-1].key == 'kernel' else None
   return optax.contrib.muon(
     rate, weight_decay=0.1, consistent_rms=0.2, adam_b2=0.99,
-    muon_weight_dimension_numbers=functools.partial(
-      jax.tree_util.tree_map_with_path, one
-    ),
+    muon_weight_dimension_numbers=lambda x: jax.tree.map_with_path(one, x),
   )  # fmt: skip
 
 
@@ -253,8 +248,7 @@ class _Run:
   def _restore(self) -> tuple[int, dict[str, Any]]:
     """Restores the last checkpoint, if any; returns its step and row."""
     done, rows = self.store.latest_step() or 0, self.records.rows
-    rows = {i: rows[i] for i in sorted(rows) if i <= done}
-    self.records.rows = rows
+    self.records.rows = rows = {i: x for i, x in rows.items() if i <= done}
     if done:
       like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._saved())
       found = self.store.restore(done, args=ocp.args.StandardRestore(like))

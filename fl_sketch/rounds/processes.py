@@ -10,7 +10,7 @@ import numpy as np
 # report, or with the collective that failed.
 _PEER_LOST = re.compile(
   r'UNAVAILABLE\b|DEADLINE_EXCEEDED\b|.*\b(Gloo\b|gloo::|NCCL\b)'
-  r'|.*\b[Cc]oordination service\b'
+  r'|.*\b([Cc]oordination service|CoordinationServiceError)\b'
 )
 
 

@@ -32,6 +32,8 @@ LOST = [
   f'FAILED_PRECONDITION: Buffer Definition Event: Gloo all-reduce: [{PEER}',
   'UNAVAILABLE: Failed to send RPC to coordination service.',
   'DEADLINE_EXCEEDED: Barrier timed out.',
+  'INTERNAL: Barrier failed because: task is set to ERROR: UNAVAILABLE: Task 1 '
+  'heartbeat timeout. [type.googleapis.com/tensorflow.CoordinationServiceError',
   'INTERNAL: NCCL operation ncclAllReduce failed: remote process exited',
 ]
 OTHER = [
