@@ -15,18 +15,14 @@ import numpy as np
 from scipy import stats
 import tqdm
 
-_ONE_BIT = "eden(bits=1, scale='least_squares', error_feedback=True)"
-_MUON = '--optimizer=muon', '--learning_rate=0.01'
+_DENSE = '--compressor=dense', '--noboth_ways', '--every=1'
 DENSE = 'AdamW, dense'
 # Rates are the best of three, for a seed that is not reported.
 METHODS = {
-  DENSE: ('--compressor=dense', '--learning_rate=0.003'),
-  'Muon, dense': ('--compressor=dense', *_MUON),
-  'Muon, one bit both ways every 8 steps': (
-    f'--compressor={_ONE_BIT}', '--both_ways', '--every=8', '--outer_rate=1',
-    '--outer_momentum=0', *_MUON,
-  ),
-}  # fmt: skip
+  DENSE: (*_DENSE, '--optimizer=adamw', '--learning_rate=0.003'),
+  'Muon, dense': _DENSE,
+  'Muon, one bit both ways every 8 steps': (),
+}
 HEAD = (
   'method', 'bytes out of a worker, a step', 'times fewer', 'loss',
   f'% above {DENSE}', f'steps to the last loss of {DENSE}',

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import sys
 import time
 from typing import Any
 
@@ -36,16 +37,17 @@ import tqdm
 from . import begin, define_folders, errors, parse_flags
 
 AXIS, WARM_UP, SHOWN = 'data', 100, 240  # windows of an estimate of the loss
+ONE_BIT = "eden(bits=1, scale='least_squares', error_feedback=True)"
 _WORKDIR, _DATA_DIR = define_folders('runs/slow_link')
 _FIELDS = {  # of config.json
-  'compressor': ('block_srht(size=0.32) | eden(rotate=False)', 'Or dense.'),
-  'both_ways': (False, 'Compress the mean as well.'),
-  'optimizer': ('adamw', 'adamw or muon.'),
-  'every': (1, 'Local steps between two exchanges.'),
-  'outer_rate': (0.7, 'Rate of the outer steps, with --every above 1.'),
-  'outer_momentum': (0.9, 'Nesterov momentum of the outer steps.'),
+  'compressor': (ONE_BIT, 'Or dense.'),
+  'both_ways': (True, 'Compress the mean as well.'),
+  'optimizer': ('muon', 'muon or adamw.'),
+  'every': (8, 'Local steps between two exchanges.'),
+  'outer_rate': (1.0, 'Rate of the outer steps, with --every above 1.'),
+  'outer_momentum': (0.0, 'Nesterov momentum of the outer steps.'),
   'algorithm': (None, 'NAME(OPTION=VALUE), in place of all of these.'),
-  'learning_rate': (1e-3, 'Largest learning rate; it decays to a tenth.'),
+  'learning_rate': (1e-2, 'Largest learning rate; it decays to a tenth.'),
   'seed': (0, 'Seed of parameters, batches and compressor.'),
   'workers': (4, 'Devices that share a batch.'),
   'steps': (2000, 'Steps.'),
@@ -82,6 +84,10 @@ def main(argv):
   begin(argv)
   given = flags.FLAGS.flag_values_dict()
   c = _Config(**{name: given[name] for name in _FIELDS})
+  mean = list(_FIELDS)[: list(_FIELDS).index('algorithm')]
+  unused = [name for name in mean if flags.FLAGS[name].present]
+  if c.algorithm and unused:
+    sys.exit(f'{unused} have no effect with --algorithm; remove them.')
   with errors.refused(ValueError):
     processes.start(*(flag.value for flag in _PROCESS), workers=c.workers)
     run = _Run(c, pathlib.Path(_WORKDIR.value))

@@ -17,6 +17,7 @@ TINY = {
   'steps': 6, 'eval_every': 2, 'checkpoint_every': 3, 'learning_rate': 0.01,
   # Workers differ at a checkpoint: in their parameters, and in a residual.
   'every': 2, 'compressor': 'top_k(k=0.1, error_feedback=True)',
+  'both_ways': False, 'optimizer': 'adamw',
 }  # fmt: skip
 
 
