@@ -133,7 +133,7 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
         f'in {folder}. {advice}'
       )
     shards += files
-  # They tell a damaged copy, or another encoding, from what was cached.
+  # Sizes tell a damaged copy, or another encoding, from what was cached.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'
 
