@@ -45,20 +45,12 @@ def outcomes(
   >>> outcomes(0, 0, ids, ids < 4, cohort=2).tolist()
   [1, 2, 2, 1, 0]
 
-  Args:
-    seed: root of the draws.
-    round: the round, >= 0.
-    ids: int[C].
-    present: bool[C]; False marks padding.
-    cohort: number of answers that closes the round; None waits for all.
-    dropout: the chance that a client never answers, each round anew.
-    deadline: when the round is closed at the latest, in medians of
-      `response_times`; None for no deadline.
-    sigma: see `response_times`; if it is 0 the first are a random choice.
-
-  Returns:
-    int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and `NOT_SELECTED`
-    for padding.
+  Of ids int[C] it is int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and
+  `NOT_SELECTED` where `present`, bool[C], marks padding by False. `cohort` is
+  the number of answers that closes the round, None waits for all; `dropout` the
+  chance that a client never answers, each round anew; `deadline` when the round
+  is closed at the latest, in medians of `response_times`, None for no deadline.
+  For `sigma` see `response_times`; if it is 0 the first are a random choice.
 
   Source: over-selection by 30 % and a deadline are those of
     Bonawitz et al., MLSys 2019, arXiv:1902.01046; the law of the times is ours.

@@ -34,26 +34,17 @@ def draw(
   >>> draw(p, np.array([0, 1]), 0, 0, 1, 4, 'cycle').tolist()
   [[[4, 4, 4, 4]], [[5, 6, 7, 5]]]
 
-  Args:
-    partition: of the samples over clients.
-    ids: int[C]; id = population is padding.
-    seed: root of the draw; a secret key of 32 bytes only under 'poisson'.
-    round: the round, >= 0.
-    local_steps: batches a client.
-    batch_size: samples a batch; under 'poisson' their expected number.
-    order: 'replace', uniform and independent (relative error of a probability
-      below size / 2^32); 'cycle', the client's samples in the partition's
-      order, from where the previous round ended; 'mask', one pass over a
-      permutation drawn in each round, then -1; 'poisson', each sample of the
-      client independently with the probability of `poisson_limits`, then -1. A
-      batch above its max_batch is cut to a uniformly random subset. In a
-      private run the seed must be secret.
-    tail: of 'poisson', see `poisson_limits`.
+  Returns int32[C, local_steps, batch_size] indices into the training arrays, of
+  ids int[C]. Padding, id = population, has 0, or -1 under 'mask' and 'poisson'.
 
-  Returns:
-    int32[C, local_steps, batch_size] indices into the training arrays, or
-    [C, local_steps, max_batch] under 'poisson'. Padding has 0, or -1 under
-    'mask' and 'poisson'.
+  'replace' is uniform and independent (relative error of a probability below
+  size / 2^32); 'cycle' takes the client's samples in the partition's order,
+  from where the previous round ended; 'mask' is one pass over a permutation
+  drawn in each round, then -1; 'poisson' takes each sample of the client
+  independently with the probability of `poisson_limits`, then -1. There
+  `batch_size` is the expected number, and the last axis has the max_batch of
+  `tail`: a larger batch is cut to a uniformly random subset. The seed, which
+  may be a key of 32 bytes, must be secret in a private run.
   """
   checks.choice('order', order, ORDERS)
   checks.at_least('round', round, 0)
@@ -86,11 +77,9 @@ def poisson_limits(
   ([0.5, 0.25], 6)
 
   `batch_size` is the expected number of samples of a batch, of every client.
-
-  Returns:
-    The probability that a batch holds a particular sample of a client,
-    batch_size / size, f64[population]; and the size that a batch of any client
-    exceeds with probability at most `tail`.
+  Returns the probability that a batch holds a particular sample of a client,
+  batch_size / size, f64[population]; and the size that a batch of any client
+  exceeds with probability at most `tail`.
 
   Raises:
     ValueError: a client has fewer than batch_size samples.

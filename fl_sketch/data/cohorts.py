@@ -32,14 +32,8 @@ def fixed_size(
   >>> len(set(ids.tolist())), weight.tolist()
   (4, [1.0, 1.0, 1.0, 1.0])
 
-  Args:
-    seed: root of the sampling.
-    round: the round, >= 0.
-    population: number of clients.
-    cohort: clients in a round.
-
-  Returns:
-    int32[cohort] ids and f32[cohort] weights, all 1.
+  Of a root seed, the round >= 0 and the number of clients it returns
+  int32[cohort] ids and f32[cohort] weights, all 1.
   """
   rng = _generator(seed, round, 'fixed_size')
   _check(population, cohort)
@@ -87,10 +81,8 @@ def poisson(
   >>> len(ids) == default_max_cohort(100, 0.05)
   True
 
-  Other arguments are those of `fixed_size`.
-
-  Returns:
-    int32[max_cohort] ids and f32[max_cohort] weights, 1 or padding.
+  Other arguments are those of `fixed_size`; it returns int32[max_cohort] ids
+  and f32[max_cohort] weights, 1 or padding.
   """
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
@@ -175,11 +167,9 @@ def groups(population: int, cohort: int) -> int:
 
 
 def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
-  """The clients at these places of a random order of all, int64[...].
-
-  A Feistel network of six rounds permutes a square of at least the population;
-  numbers beyond it are permuted again. So no array holds everybody.
-  """
+  """The clients at these places of a random order of all, int64[...]."""
+  # A Feistel network permutes a square of at least the population; numbers
+  # beyond it are permuted again. So no array holds everybody.
   side = max(2, math.isqrt(population - 1) + 1)
   roots = seeding.generator(seed, 'cohort cyclic').integers(2**63, size=6)
 
@@ -199,9 +189,7 @@ def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
-  """Finds the least size that a Poisson cohort exceeds with chance <= `tail`.
-
-  It is at least 1, and the tail in (0, 1).
+  """The least size >= 1 that a Poisson cohort exceeds with chance <= `tail`.
 
   >>> default_max_cohort(3000, 0.2)
   735

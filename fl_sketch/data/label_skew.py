@@ -1,4 +1,4 @@
-"""Makes label-skew partitions: shards, classes per client, and Dirichlet."""
+"""Partitions of labels int[samples]: shards, classes per client, Dirichlet."""
 
 import heapq
 
@@ -18,8 +18,6 @@ def label_shards(
 
   >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
   [6, 6]
-
-  `labels` are int[samples].
   """
   samples = ragged.check(labels, population)
   shards = population * checks.count('shards_per_client', shards_per_client)
@@ -48,8 +46,6 @@ def classes_per_client(
   >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
   [2, 2, 2, 2, 2, 2]
-
-  `labels` are int[samples].
   """
   ragged.check(labels, population)
   checks.count('classes', classes)
@@ -83,8 +79,6 @@ def dirichlet(
 
   >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
   60
-
-  `labels` are int[samples].
   """
   samples = ragged.check(labels, population)
   checks.positive('alpha', alpha)

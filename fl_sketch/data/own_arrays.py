@@ -36,13 +36,12 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
 def read(who: str, data: Any) -> Arrays:
   """Reads the arrays of one client by name, leaves [samples, ...].
 
+  The data are a mapping or DataFrame of arrays; (x, y); a Hugging Face
+  `Dataset`; or samples by index, each (x, y) or a mapping, as of a torch
+  `Dataset`. `who` has them, in messages.
+
   >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
   [1.0, 1.0]
-
-  Args:
-    who: whose they are, for messages.
-    data: a mapping or DataFrame of arrays; (x, y); a Hugging Face `Dataset`; or
-      samples by index, each (x, y) or a mapping, as of a torch `Dataset`.
 
   Raises:
     ValueError: it is none of these, or samples differ in shape.

@@ -25,10 +25,7 @@ def iid(labels, population: int, seed: int) -> Partition:
   >>> iid(10, 4, seed=0).sizes.tolist()
   [3, 3, 2, 2]
 
-  Args:
-    labels: int[samples], or only the number of samples.
-    population: number of clients.
-    seed: root of the draw.
+  `labels` are int[samples], or only their number.
   """
   samples = ragged.check(labels, population)
   rng = seeding.generator(seed, 'iid')

@@ -1,4 +1,4 @@
-"""Stores which samples each client holds, as a ragged array of indices."""
+"""Which samples each client holds."""
 
 from collections.abc import Sequence
 import dataclasses

@@ -72,8 +72,7 @@ def teacher(seed: int) -> np.ndarray:
 def _chunks(seed, population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
   for first in range(0, population, _CLIENTS):
     sizes, arrays = _chunk(seed, 'simulated clients', first // _CLIENTS)
-    # The last chunk is drawn whole and then cut, so that no client's samples
-    # depend on the population.
+    # Cut after the draw: no client's samples depend on the population.
     sizes = sizes[: population - first]
     held = sizes.sum()
     yield sizes, {name: x[:held] for name, x in arrays.items()}

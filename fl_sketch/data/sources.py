@@ -62,12 +62,9 @@ def load(
   >>> digits.train['x'].shape, digits.test['x'].shape
   ((1437, 8, 8, 1), (360, 8, 8, 1))
 
-  Args:
-    name: one of `NAMES`.
-    data_dir: folder of tensorflow-datasets; None for the environment variable
-      TFDS_DATA_DIR or else ~/tensorflow_datasets.
-    cache_dir: folder of the decoded arrays; None for the environment variable
-      FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
+  `data_dir` is that of tensorflow-datasets, None for the environment variable
+  TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of the decoded
+  arrays, None for FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
   """
   checks.choice('name', name, NAMES)
   if name == 'digits':
@@ -98,14 +95,12 @@ def _digits() -> Dataset:
   spec = importlib.util.find_spec('sklearn')
   if spec is None or spec.origin is None:
     raise DataError('The digits come with scikit-learn: install it.')
-  package = pathlib.Path(spec.origin).parent
-  path = package / 'datasets' / 'data' / 'digits.csv.gz'
+  path = pathlib.Path(spec.origin).parent / 'datasets/data/digits.csv.gz'
   if not path.exists():
     raise DataError(f'The digits come with scikit-learn, which lacks {path}.')
   table = np.loadtxt(path, delimiter=',')
-  x, y = table[:, :-1], table[:, -1]
+  x, y = table[:, :-1], table[:, -1].astype(np.int32)
   x = np.rint(x.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-  y = y.astype(np.int32)
   # Every fifth of a shuffle sorted by label: a fifth of each class.
   order = np.random.Generator(np.random.Philox(0)).permutation(len(y))
   order = order[np.argsort(y[order], kind='stable')]
@@ -116,11 +111,8 @@ def _digits() -> Dataset:
 
 
 def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
-  """The folder of the newest complete version on disk, and its fingerprint.
-
-  Without this check tensorflow-datasets answers a missing dataset by a
-  download, a search of bucket listings or a long traceback.
-  """
+  """The folder of the newest complete version on disk, and its fingerprint."""
+  # Or tensorflow-datasets would download what is missing, or search buckets.
   versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
   number = lambda text: int(text) if text.isdigit() else -1
   versions.sort(key=lambda p: [*map(number, p.name.split('.'))])
@@ -141,8 +133,7 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
         f'in {folder}. {advice}'
       )
     shards += files
-  # The sizes of files distinguish a damaged copy, or another encoding of the
-  # images, from the one cached under the same version.
+  # Sizes tell a damaged copy, or another encoding, from what was cached.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'
 
@@ -179,8 +170,7 @@ def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:
   if not path.exists():
     return None
   try:
-    # Not np.load(path), which leaks the file of an archive that it rejects.
-    # Reading an array checks its CRC.
+    # Not np.load(path), which leaks what it rejects. Reading checks the CRC.
     with path.open('rb') as f, np.load(f) as z:
       splits = {s: {k: z[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS}
     for split, arrays in splits.items():

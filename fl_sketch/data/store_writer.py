@@ -174,9 +174,7 @@ def _about_files(folder, population, train, num_classes, pixels):
     return {'shape': list(x.shape), 'dtype': x.dtype.str, 'nbytes': size}
 
   return {
-    'format': FORMAT,
-    'population': population,
-    'samples': train.rows,
+    'format': FORMAT, 'population': population, 'samples': train.rows,
     'num_classes': num_classes,
     'pixels': pixels._asdict() if pixels.count else None,
     **{name: described(name) for name in ('offsets', 'held', 'ids')},
@@ -186,16 +184,12 @@ def _about_files(folder, population, train, num_classes, pixels):
       path.stem: digests.of_array(np.load(path, mmap_mode='r'))
       for path in sorted(folder.glob('*.npy'))
     },
-  }
+  }  # fmt: skip
 
 
 def _head(file, like, rows: int):
-  """Writes a .npy header for `rows` rows of the shape and dtype of `like`.
-
-  NumPy pads it to the same length for any number of rows, so that it can be
-  overwritten after the last row.
-  """
-  file.seek(0)
+  """Writes a .npy header for `rows` rows of the shape and dtype of `like`."""
+  file.seek(0)  # NumPy pads all headers to one length
   descr = np.lib.format.dtype_to_descr(like.dtype)
   shape = (rows, *like.shape[1:])
   about = {'descr': descr, 'fortran_order': False, 'shape': shape}

@@ -10,14 +10,11 @@ class Quadratics(NamedTuple):
   r"""Clients with the losses :math:`f_i(w) = \|A_i^T (w - w_i^*)\|^2 / 2`.
 
   Client i has one sample: row i of each array in `data`
-  (`partitions.one_each`).
-
-  Attributes:
-    data: 'factor' f32[population, dimension, rank], the A_i, and 'optimum'
-      f32[population, dimension], the w_i*.
-    w_star: f32[dimension], minimiser of the mean loss: the solution of
-      (sum_i A_i A_i^T) w = sum_i A_i A_i^T w_i*, that of least norm where
-      population * rank < dimension leaves many. Not the mean of the w_i*.
+  (`partitions.one_each`): 'factor' f32[population, dimension, rank], the A_i,
+  and 'optimum' f32[population, dimension], the w_i*. The minimiser of the mean
+  loss is `w_star`, f32[dimension]: the solution of (sum_i A_i A_i^T) w =
+  sum_i A_i A_i^T w_i*, that of least norm where population * rank < dimension
+  leaves many. It is not the mean of the w_i*.
   """
 
   data: dict[str, np.ndarray]

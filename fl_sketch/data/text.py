@@ -182,10 +182,9 @@ def find(
 
 def _folder_of_sst2(data_dir) -> pathlib.Path:
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  for parent in (root, root.parent):
-    for folder in (parent / 'sst2', parent / 'SST-2'):
-      if any((folder / f'{split}.tsv').is_file() for split in _SENTENCES):
-        return folder
+  for parent, name in itertools.product((root, root.parent), ('sst2', 'SST-2')):
+    if any((parent / name / f'{split}.tsv').is_file() for split in _SENTENCES):
+      return parent / name
   raise DataError(
     f"No train.tsv and test.tsv of 'sst2' in {root / 'sst2'} or "
     f'{root.parent / "sst2"}. They hold a sentence, a tab and its label in '

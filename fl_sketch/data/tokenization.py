@@ -76,10 +76,9 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
   words = {word for sentence in plain for word, _ in split(sentence)}
   letters = sorted({letter for word in words for letter in word})
   inner = sorted({f'##{letter}' for word in words for letter in word[1:]})
+  special = _SPECIAL + letters + inner
   trainer = trainers.WordPieceTrainer(
-    vocab_size=size,
-    special_tokens=_SPECIAL + letters + inner,
-    show_progress=False,
+    vocab_size=size, special_tokens=special, show_progress=False
   )
   encoder.train_from_iterator(sentences, trainer)
   pieces = sorted(set(encoder.get_vocab()) - set(_SPECIAL))
@@ -103,9 +102,8 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
     if path.suffix == '.json':
       encoder = tokenizers.Tokenizer.from_file(str(path))
     else:
-      encoder = _bert(
-        tokenizers.models.WordPiece.from_file(str(path), unk_token='[UNK]')
-      )
+      pieces = tokenizers.models.WordPiece
+      encoder = _bert(pieces.from_file(str(path), unk_token='[UNK]'))
   except Exception as error:  # the library raises nothing narrower
     raise DataError(f'{path} is no tokenizer: {error}') from error
   if framed and encoder.token_to_id('[PAD]') != 0:

@@ -1,15 +1,4 @@
-"""Models by name, or of any library, as pure functions init and apply.
-
-`as_model` writes a module of a library as a `Model`. `make` builds a model by
-name, `register` adds one of another module, `init_params` draws parameters,
-which `pretrained` reads from safetensors files instead, and `export` writes for
-transformers; `losses` has losses and metrics of one batch, and `kinds` what
-they are of. `lora` adds factors of low rank to kernels, and freezes other
-parameters. `linear`, `mlp`, `lenet`, `smooth_lenet`, `emnist_cnn`, `resnet`,
-`vit` and `bert` have the modules, `recurrent`, `gpt` and `llama` those of
-sequences; `layers`, `transformer`, `decoder`, `tokens` and `precision` are what
-these share.
-"""
+"""Models by name, or of any library, as pure functions init and apply."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -80,10 +69,8 @@ def make(name: str, num_classes: int | None, **options) -> Any:
   >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
   (200, 200)
 
-  Args:
-    name: one of `names()`.
-    num_classes: number of logits; None where there are no classes.
-    **options: other arguments of its factory, e.g. `widths` of 'mlp'.
+  `num_classes` is the number of logits, None where there are no classes;
+  options are other arguments of the factory, e.g. `widths` of 'mlp'.
   """
   if num_classes is not None:
     checks.count('num_classes', num_classes)

@@ -10,12 +10,9 @@ class EmnistCNN(nn.Module):
   """Two 3 x 3 convolutions, a max-pool, a dense layer, and dropout.
 
   1,206,590 parameters on 28 x 28 x 1 with 62 classes. That of TensorFlow
-  Federated's baselines for EMNIST, `create_conv_dropout_model`.
-
-  Attributes:
-    dropout: rates after the pool and after the dense layer.
-    form: of the convolutions and the pool, see `layers.conv2d`.
-    dtype: of what is multiplied, see `precision`.
+  Federated's baselines for EMNIST, `create_conv_dropout_model`. `dropout` are
+  the rates after the pool and after the dense layer; for `form`, of
+  convolutions and pool, see `layers.conv2d`, for `dtype` `precision`.
   """
 
   num_classes: int

@@ -32,12 +32,9 @@ class GPT(Decoder):
   """A decoder of GPT-2's blocks: LayerNorm first, biases, tanh GELU.
 
   'gpt2' has 124,439,808 parameters. There is no dropout by default; GPT-2 was
-  trained with 0.1. Other options are those of `decoder.Decoder`.
-
-  Attributes:
-    max_length: learned positions; None is as many as the first inputs have.
-    theta: base of rotary positions, see `transformer.rotate`, which take the
-      place of learned ones; None has those.
+  trained with 0.1. `max_length` positions are learned, for None as many as the
+  first inputs have; or rotary, with the base `theta`, see `transformer.rotate`.
+  Other options are those of `decoder.Decoder`.
   """
 
   max_length: int | None = None
@@ -54,19 +51,16 @@ class GPT(Decoder):
     return transformer.Kind(
       norm=functools.partial(transformer.norm, epsilon=EPSILON),
       activation=functools.partial(jax.nn.gelu, approximate=True),
-      causal=True,
-      theta=self.theta,
-      dropout=dropout,
+      causal=True, theta=self.theta, dropout=dropout,
       init=nn.initializers.normal(STD),
       init_out=nn.initializers.normal(STD / math.sqrt(2 * self.depth)),
-    )
+    )  # fmt: skip
 
   def embed(self, x_BxLxD: jax.Array) -> jax.Array:
     """Adds the learned positions."""
     if self.theta is not None:
       return x_BxLxD
-    length = x_BxLxD.shape[1]
-    rows = self.max_length
+    length, rows = x_BxLxD.shape[1], self.max_length
     if rows is None:
       drawn = self.has_variable('params', 'positions')
       rows = len(self.get_variable('params', 'positions')) if drawn else length

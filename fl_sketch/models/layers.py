@@ -40,6 +40,10 @@ def conv2d(
 ) -> jax.Array:
   """2-D convolution (cross-correlation).
 
+  Of x f32[batch, rows, cols, channels] and a kernel f32[height, width,
+  channels, features] it is f32[batch, rows / stride, cols / stride, features],
+  rounded up; with fewer rows and columns if the padding is 'VALID', not 'SAME'.
+
   Both forms are the same function, and both can be differentiated any number
   of times. 'tiles' computes a few neighbouring outputs of a row by one product
   with a banded matrix: it copies each input about height * (1 + width / tile)
@@ -50,18 +54,9 @@ def conv2d(
   >>> conv2d(x, kernel, 'SAME').shape, conv2d(x, kernel, 'VALID').shape
   ((2, 8, 8, 4), (2, 4, 4, 4))
 
-  Args:
-    x: f32[batch, rows, cols, channels].
-    kernel: f32[height, width, channels, features].
-    padding: 'SAME' or 'VALID'.
-    stride: of rows and columns.
-    form: 'tiles' or 'lax'; by default the backend's.
-    dtype: of what is multiplied, see `precision`. Of 'lax' the complete sums
-      are rounded to it as well, since its gradient takes one type alone.
-
-  Returns:
-    f32[batch, rows / stride, cols / stride, features], rounded up; fewer rows
-    and columns if 'VALID'.
+  `form` is 'tiles' or 'lax', by default the backend's, `dtype` of what is
+  multiplied, see `precision`. Of 'lax' the complete sums are rounded to it as
+  well, since its gradient takes one type alone.
   """
   checks.choice('padding', padding, PADDINGS)
   checks.count('stride', stride)

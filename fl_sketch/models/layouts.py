@@ -78,8 +78,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
     whole={
       'class_token': 'embeddings.cls_token', 'norm': 'layernorm',
       'positions': 'embeddings.position_embeddings',
-      'patches': 'embeddings.patch_embeddings.projection',
-      'head': 'classifier',
+      'patches': 'embeddings.patch_embeddings.projection', 'head': 'classifier',
     },
     inside={
       **_inside_encoder('attention'),
@@ -129,9 +128,8 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'attention/query': 'self_attn.q_proj',
       'attention/key': 'self_attn.k_proj',
       'attention/value': 'self_attn.v_proj',
-      'attention/out': 'self_attn.o_proj',
-      'mlp_gate': 'mlp.gate_proj', 'mlp_in': 'mlp.up_proj',
-      'mlp_out': 'mlp.down_proj',
+      'attention/out': 'self_attn.o_proj', 'mlp_gate': 'mlp.gate_proj',
+      'mlp_in': 'mlp.up_proj', 'mlp_out': 'mlp.down_proj',
       'norm_attention': 'input_layernorm',
       'norm_mlp': 'post_attention_layernorm',
     },

@@ -10,11 +10,8 @@ class LeNet5(nn.Module):
 
   Any image with sides of the form 4 k will do: 83,126 parameters on
   32 x 32 x 3. The paper has tanh, trainable average pools and a sparsely
-  connected second convolution.
-
-  Attributes:
-    form: of the convolutions and pools, see `layers.conv2d`.
-    dtype: of what is multiplied, see `precision`.
+  connected second convolution. For `form`, of convolutions and pools, see
+  `layers.conv2d`, for `dtype` `precision`.
   """
 
   num_classes: int

@@ -8,10 +8,7 @@ class Linear(nn.Module):
   """Softmax regression on the flattened input: params {'dense': ...}.
 
   With `losses.classification` it is convex; `gram.gram_sgd` knows its local
-  steps in closed form.
-
-  Attributes:
-    dtype: of what is multiplied, see `precision`.
+  steps in closed form. For `dtype` see `precision`.
   """
 
   num_classes: int

@@ -27,13 +27,10 @@ STD = 0.02  # of first kernels and vectors
 class Llama(Decoder):
   """A decoder of Llama's blocks: RMSNorm first, SwiGLU, rotary positions.
 
-  Other options are those of `decoder.Decoder`.
-
-  Attributes:
-    kv_heads: heads of keys and values, a divisor of heads; None is as many.
-    theta: base of rotary positions, see `transformer.rotate`.
-    epsilon: of RMSNorm.
-    qkv_bias: whether queries, keys and values have biases, as Qwen2's.
+  Keys and values have `kv_heads` heads, a divisor of heads, None is as many;
+  with `qkv_bias` they and queries have biases, as Qwen2's. `theta` is the base
+  of rotary positions, see `transformer.rotate`, `epsilon` is of RMSNorm. Other
+  options are those of `decoder.Decoder`.
   """
 
   kv_heads: int | None = None
@@ -54,14 +51,7 @@ class Llama(Decoder):
     init = nn.initializers.normal(STD)
     return transformer.Kind(
       norm=lambda name: nn.RMSNorm(epsilon=self.epsilon, name=name),
-      activation=jax.nn.silu,
-      gated=True,
-      causal=True,
-      theta=self.theta,
-      kv_heads=self.kv_heads,
-      qkv_bias=self.qkv_bias,
-      bias=False,
-      dropout=dropout,
-      init=init,
-      init_out=init,
-    )
+      activation=jax.nn.silu, gated=True, causal=True, theta=self.theta,
+      kv_heads=self.kv_heads, qkv_bias=self.qkv_bias, bias=False,
+      dropout=dropout, init=init, init_out=init,
+    )  # fmt: skip

@@ -82,8 +82,7 @@ def lora(
   Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
   a Gaussian A, without its variance; that of their code is uniform.
   """
-  paths = jax.tree_util.tree_flatten_with_path(params)[0]
-  leaves = {_name(path): x for path, x in paths}
+  leaves = {_name(path): x for path, x in jax.tree.leaves_with_path(params)}
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
   kernels = [k for k, x in leaves.items() if len(x.shape) == 2 and is_float(x)]
   adapted = _matched('targets', targets, kernels, 'a kernel')
@@ -105,10 +104,8 @@ def lora(
       absent = {k: None for k in Adapter._fields if (k in parts) != mine}
       return adapter._replace(**absent)
 
-    tree_of = lambda mine: jax.tree_util.tree_map_with_path(
-      functools.partial(take, mine), params
-    )
-    return tree_of(True), tree_of(False)
+    both = (functools.partial(take, mine) for mine in (True, False))
+    return tuple(jax.tree.map_with_path(one, params) for one in both)
 
   if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values()):
     mine, rest = jax.eval_shape(divide, params, key)
@@ -194,11 +191,8 @@ def merge(params: Tree, scale: Any) -> Tree:
   >>> float(merge(Adapter(*jnp.ones((3, 1, 1))), 0.5)[0, 0])
   1.5
   """
-  return jax.tree.map(
-    lambda x: x.base + scale * (x.a @ x.b) if is_adapter(x) else x,
-    params,
-    is_leaf=is_adapter,
-  )
+  whole = lambda x: x.base + scale * (x.a @ x.b) if is_adapter(x) else x
+  return jax.tree.map(whole, params, is_leaf=is_adapter)
 
 
 def factored(fn: Callable[..., Any], scale: Any) -> Callable[..., Any]:

@@ -140,11 +140,9 @@ def make(
 
   The model is of any library, see `as_model`; its inputs are those of `inputs`,
   and `mean` and `std` of `preprocess`. The kind is one of `names()`, or a
-  function such as those of `kinds`.
-
-  Returns:
-    (params, batch, key=None) -> f32[], which draws nothing without a key; and
-    (params, batch) -> sums of each value, with 'count'.
+  function such as those of `kinds`. Returns (params, batch, key=None) -> f32[],
+  which draws nothing without a key; and (params, batch) -> sums of each value,
+  with 'count'.
   """
   apply, of = as_model(model).apply, kind_of(kind)
 
@@ -189,9 +187,8 @@ def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
 def quadratic() -> LossFn:
   r"""Mean over the batch of :math:`\frac12 \|A_i^T (w - w_i)\|_2^2`.
 
-  Returns:
-    (params, batch) -> f32[], for params {'w': f32[d]} and batches {'factor':
-    f32[batch, d, rank], 'optimum': f32[batch, d]}.
+  Of params {'w': f32[d]} and batches {'factor': f32[batch, d, rank], 'optimum':
+  f32[batch, d]} it is f32[].
   """
   loss_fn, _ = of_values(_quadratic_values)
   return lambda params, batch: loss_fn(params, batch)

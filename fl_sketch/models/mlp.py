@@ -17,10 +17,8 @@ ACTIVATIONS = {
 class MLP(nn.Module):
   """Multi-layer perceptron on the flattened input.
 
-  Attributes:
-    widths: units of each hidden layer; none makes it softmax regression.
-    activation: one of `ACTIVATIONS`.
-    dtype: of what is multiplied, see `precision`.
+  `widths` are units of each hidden layer; none makes it softmax regression. The
+  activation is one of `ACTIVATIONS`; for `dtype` see `precision`.
   """
 
   num_classes: int

@@ -31,19 +31,17 @@ class Model(NamedTuple):
 def as_model(model: Any) -> Model:
   """Writes a model of a known library as a `Model`.
 
-  Modules are called with the inputs, and with `train`, `training`,
-  `is_training` or `deterministic` if they have such an argument.
+  It is a `Model`; a flax linen module; a flax nnx or equinox module, whose
+  parameters are the first ones; a haiku `Transformed`; or a function or class
+  that makes an nnx module of its argument `rngs`. That of equinox maps one
+  sample, and may take a `key`. Modules are called with the inputs, and with
+  `train`, `training`, `is_training` or `deterministic` if they have such an
+  argument.
 
   >>> model = as_model(nn.Dense(2))
   >>> params = model.init(jax.random.key(0), jax.numpy.zeros((1, 3)))
   >>> model.apply(params, jax.numpy.ones((5, 3)), None).shape
   (5, 2)
-
-  Args:
-    model: a `Model`; a flax linen module; a flax nnx or equinox module, whose
-      parameters are the first ones; a haiku `Transformed`; or a function or
-      class that makes an nnx module of its argument `rngs`. That of equinox
-      maps one sample, and may take a `key`.
 
   Raises:
     TypeError: it is nothing of these.

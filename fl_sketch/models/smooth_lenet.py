@@ -21,12 +21,9 @@ class SmoothLeNet(nn.Module):
   Its gradient is a smooth function of its input, which attacks on gradients
   need: that of a relu network is piecewise linear in it. 13,426 parameters on
   28 x 28 x 1, 15,826 on 32 x 32 x 3. Source: the network, activation and
-  start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935.
-
-  Attributes:
-    activation: one of `mlp.ACTIVATIONS`.
-    form: of the convolutions, see `layers.conv2d`.
-    dtype: of what is multiplied, see `precision`.
+  start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935. The
+  activation is one of `mlp.ACTIVATIONS`; for `form`, of the convolutions, see
+  `layers.conv2d`, for `dtype` `precision`.
   """
 
   num_classes: int

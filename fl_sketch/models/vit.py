@@ -60,7 +60,6 @@ def _patches(x_BxHxWxC, side):
   batch, rows, cols, channels = x_BxHxWxC.shape
   if rows % side or cols % side:
     raise ValueError(f'{rows=} and {cols=} must be multiples of patch={side}.')
-  x = x_BxHxWxC.reshape(
-    batch, rows // side, side, cols // side, side, channels
-  ).swapaxes(2, 3)
+  shape = batch, rows // side, side, cols // side, side, channels
+  x = x_BxHxWxC.reshape(shape).swapaxes(2, 3)
   return x.reshape(batch, -1, side * side * channels)

@@ -12,10 +12,8 @@ from fl_sketch.utils import seeding
 import numpy as np
 
 Row = dict[str, Any]
-_METRICS = {
-  name: metrics.best_of(name)
-  for name in ('test_accuracy', 'test_loss', 'train_loss')
-}
+_NAMES = 'test_accuracy', 'test_loss', 'train_loss'
+_METRICS = {name: metrics.best_of(name) for name in _NAMES}
 _TICKS = 7  # at the values of a field, if these are not more
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
 

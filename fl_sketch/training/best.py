@@ -41,12 +41,11 @@ class Best:
 
   def keep_only(self, checkpoints: Iterable[int]):
     """Deletes what is the best neither now nor at one of these checkpoints."""
-    if not self._writes:
-      return
-    kept = {*self._rounds[-1:]}
-    for done in checkpoints:
-      kept.update([rounds for rounds in self._rounds if rounds <= done][-1:])
-    client_state.keep_only(self._folder, kept)
+    if self._writes:
+      kept = {*self._rounds[-1:]}
+      for done in checkpoints:
+        kept.update([rounds for rounds in self._rounds if rounds <= done][-1:])
+      client_state.keep_only(self._folder, kept)
 
   def summary(self) -> dict[str, Any]:
     """The metric, its best value and when it was, for summary.json."""

@@ -65,8 +65,7 @@ class Checkpoints:
       f'{self._folder}: {why}. The last good one is {self.newest}. Make '
       'room; the same command resumes from it.'
     )
-    # An earlier start, perhaps of more processes, may have died after it wrote
-    # its rows: they must not mix with these.
+    # Rows of an earlier start, which died once it wrote them, must not mix in.
     client_state.keep_only(self._rows, self._manager.all_steps())
     processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
     with files.save_errors(message, self._folder):
@@ -158,8 +157,7 @@ class Checkpoints:
         if client_state.leaves(state) and not rows:
           raise ValueError(f'There is nothing in {self._rows / str(step)}')
         return (items.arrays, counts, rows), None
-      # Orbax raises bare Exception for some truncated files: no narrower type
-      # covers a corrupt checkpoint. The reason is always passed on.
+      # Orbax raises bare Exception for some truncated files; it is passed on.
       except Exception as e:
         error = e
         if not _is_read_error(e):

@@ -75,10 +75,7 @@ class CohortFeed:
 
 
 def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
-  """Computes the lanes of a process, too few with probability below 1e-9.
-
-  shards: number of devices of all processes.
-  """
+  """The lanes of a process, of `shards` in all; too few with chance < 1e-9."""
   most = int(np.diff(placement.starts(c.population, processes)).max())
   if c.sampling in cohorts_lib.RANDOM_SIZE:
     trials, chance = most, c.sampling_probability

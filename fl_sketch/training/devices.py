@@ -39,8 +39,7 @@ def cache_programs() -> pathlib.Path | None:
   if config.jax_compilation_cache_dir is not None:
     return None
   home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  # Hosts may share a home. Processes may share the folder: JAX finds a program
-  # by its code, its compile options and its own version.
+  # Hosts may share a home, processes the folder: JAX names programs by content.
   folder = pathlib.Path(home, 'fl_sketch', 'programs', platform.node())
   is_new = not folder.exists()
   with contextlib.suppress(OSError):

@@ -46,9 +46,8 @@ def begun(
   params = saved_params.newest(run, only)[1]
   exp = exp._replace(params=_fitted(params, exp.params, source))
   if (guarantee := exp.guarantee) is not None:
-    caveats = (*guarantee.statement.caveats, _CAVEAT)
-    caveats = tuple(dict.fromkeys(caveats))  # once, however often it is said
-    stated = dataclasses.replace(guarantee.statement, caveats=caveats)
+    caveats = dict.fromkeys((*guarantee.statement.caveats, _CAVEAT))  # once
+    stated = dataclasses.replace(guarantee.statement, caveats=(*caveats,))
     exp = exp._replace(guarantee=guarantee._replace(statement=stated))
   return exp
 

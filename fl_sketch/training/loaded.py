@@ -164,11 +164,8 @@ class Run:
   def apply(self, inputs: Any) -> np.ndarray:
     """Computes the outputs of the float32 model, for inference.
 
-    Args:
-      inputs: leaves [samples, ...], as the model took them in training.
-
-    Returns:
-      f32[samples, ...], such as the logits of each sample.
+    Inputs are leaves [samples, ...], as the model took them in training, and
+    outputs f32[samples, ...], such as the logits of each sample.
 
     Raises:
       ValueError: the problem is a plain function of whole batches.
@@ -191,10 +188,8 @@ class Run:
   ) -> dict[str, float]:
     """Computes the metrics that the run logs at an evaluation.
 
-    Args:
-      test: arrays of labelled samples, leaves [samples, ...], by the names of
-        the training data, in place of the test set and of what clients hold
-        out.
+    `test` are arrays of labelled samples, leaves [samples, ...], by the names
+    of the training data, in place of the test set and of what clients hold out.
     """
     exp, mesh = self.experiment, mesh_lib.cohort_mesh()
     if test is not None:

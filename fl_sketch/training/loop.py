@@ -172,8 +172,7 @@ class _Loop:
   def _restore(self):
     """Restores the newest checkpoint, if any; its rounds done and ledger."""
     empty = log_lib.empty_ledger(self.exp)
-    saved = self.store.restore(self.runner.state, empty)
-    if saved is None:
+    if (saved := self.store.restore(self.runner.state, empty)) is None:
       return 0, empty
     rows = self.runner.client_state
     self.runner.state = rows.restored(saved.state, saved.rows)
@@ -209,11 +208,10 @@ class _Loop:
     return Result(self.runner.state, self.row, done >= c.rounds, out, metrics)
 
   def _save(self, done):
-    if not self.keeps_files:
-      return
-    state, rows = self.runner.state, self.runner.client_state
-    self.store.save(done, state, self.log.ledger, rows.saved(state))
-    self.best.keep_only(self.store.rounds)
+    if self.keeps_files:
+      state, rows = self.runner.state, self.runner.client_state
+      self.store.save(done, state, self.log.ledger, rows.saved(state))
+      self.best.keep_only(self.store.rounds)
 
   def report(self, result: Result):
     """Writes the summary of a finished run, then draws its figures."""

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
 
-# Measured bytes that a process takes besides arrays and the round: files, small
-# programs and threads, for checkpoints and curves. XLA does not count them.
+# Measured bytes of files, small programs and threads, which XLA does not count.
 OVERHEAD = 96 * 2**20
 
 

@@ -88,8 +88,7 @@ def newest(
       continue
     if params is not None:
       for error in damaged.values():
-        text = f'{error}; going back to round {done}.'
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(f'{error}; going back to round {done}.', stacklevel=3)
       return done, params
     if only:
       break  # else the run has deleted them, and written newer ones

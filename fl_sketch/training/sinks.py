@@ -20,13 +20,11 @@ def opened(
 ) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
   """Opens sinks for `training.train(on_row=...)`, and closes them at the end.
 
-  A sink writes its first file with the first row, in the one process that has
-  rows. A run that is started again repeats the rounds after its last
-  checkpoint: TensorBoard drops what it had of them, and Weights & Biases gets
-  another run for each start, in one group.
-
-  Yields:
-    A function of each logged row, or None for no names.
+  Yields a function of each logged row, or None for no names. A sink writes its
+  first file with the first row, in the one process that has rows. A run that is
+  started again repeats the rounds after its last checkpoint: TensorBoard drops
+  what it had of them, and Weights & Biases gets another run for each start, in
+  one group.
 
   Raises:
     ConfigError: there is no sink of that name.

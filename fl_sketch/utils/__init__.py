@@ -1,7 +1,4 @@
-"""Host helpers that every other package may use.
-
-None of them imports a sketch, a round or a config.
-"""
+"""Host helpers, which every other package may use and which use none."""
 
 from fl_sketch.utils import lazy
 

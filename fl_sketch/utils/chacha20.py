@@ -162,6 +162,5 @@ class Generator:
     found = np.empty(0, np.int64)
     while len(found) < size:  # each is uniform over those not yet drawn
       found = np.concatenate([found, self.integers(n, size=size - len(found))])
-      first = np.unique(found, return_index=True)[1]
-      found = found[np.sort(first)]
+      found = found[np.sort(np.unique(found, return_index=True)[1])]
     return found

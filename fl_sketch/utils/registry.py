@@ -26,9 +26,7 @@ class Factory(NamedTuple):
   """The entry of a factory that has no other marks."""
 
   factory: Callable[..., Any]  # (**options) -> what it makes
-  # Options that are hyperparameters: arrays, which one program of a sweep
-  # varies.
-  hyper: tuple[str, ...] = ()
+  hyper: tuple[str, ...] = ()  # options: arrays, which one program can vary
 
 
 class Registry(Generic[E]):
@@ -41,14 +39,11 @@ class Registry(Generic[E]):
   >>> shapes.make('square', side=3.0)
   9.0
 
-  Args:
-    kind: what a factory makes, for messages.
-    entry: (factory, **marks) -> the entry, which has the factory.
-    context: names of arguments that the caller gives, not a config.
-    leading: number of leading arguments that are not options either.
-    shared: options that every factory has beside its own, which `make` of a
-      package takes, with their defaults.
-    reserved: other names that no option may have.
+  `kind` is what a factory makes, for messages; `entry` is (factory, **marks) ->
+  the entry, which has the factory. No options are the arguments named in
+  `context`, which the caller gives, and as many `leading` ones. `shared` are
+  options, with their defaults, that every factory has beside its own, which
+  `make` of a package takes. No option may have a `reserved` name.
   """
 
   def __init__(

@@ -29,8 +29,7 @@ def _of_file(path, split) -> Iterator[Records]:
   damage = zlib.error, SyntaxError  # of NumPy's types
   query = 'SELECT client_id, data, num_examples FROM federated_data'
   with records.sqlite(path, {'federated_data'}, *damage) as base:
-    rows = base.execute(f'{query} ORDER BY rowid')
-    for client, data, count in rows:
+    for client, data, count in base.execute(f'{query} ORDER BY rowid'):
       columns: Any = serialization.msgpack_restore(zlib.decompress(data))
       name = client.decode() if isinstance(client, bytes) else str(client)
       lengths = isinstance(columns, dict) and {*map(len, columns.values())}

@@ -82,6 +82,5 @@ def _content(name, found, table) -> bytes:
   if len(files := found.get(name, [])) != 1:
     places = [*map(str, files)]
     raise DataError(f'{table} needs one image {name!r}, found {places}.')
-  (file,) = files
-  with reading(file):
-    return file.read_bytes()
+  with reading(files[0]):
+    return files[0].read_bytes()

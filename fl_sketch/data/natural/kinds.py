@@ -31,9 +31,7 @@ class Kind(NamedTuple):
   layouts: tuple[str, ...]  # in which it is published
   client: str | None = None  # the column of clients in tables
   digits: bool = False  # the part of EMNIST that is named after digits
-  # Whether clients of the test are others than those who train, though they
-  # have the same names.
-  strangers: bool = False
+  strangers: bool = False  # the test's clients are others, of the same names
 
 
 def _femnist(classes):
@@ -59,10 +57,8 @@ def _stackoverflow(found, options):
 
 
 def _photos(found, options):
-  size = options.pop('size', 224)
-  classes = folders.count_classes(found.path)
-  shape = size, size, 3
-  return tasks.images(num_classes=classes, shape=shape, resize=True)
+  size, classes = options.pop('size', 224), folders.count_classes(found.path)
+  return tasks.images(num_classes=classes, shape=(size, size, 3), resize=True)
 
 
 def _flair(found, options):

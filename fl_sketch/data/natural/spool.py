@@ -66,8 +66,7 @@ class Spool:
         self._file(self.folder / _NAMES).write(line.encode())
       arrays = {'owner': np.full(size, code, _OWNER), **arrays}
     for name, x in arrays.items():
-      file = self._file(self._path(split, name))
-      file.write(np.ascontiguousarray(x).data)
+      self._file(self._path(split, name)).write(np.ascontiguousarray(x).data)
     self._rows[split] += size
 
   def save(self):
