@@ -92,11 +92,6 @@ def _stream(key, use: int, count: int) -> jax.Array:
 
 
 IMPL = extend_random.define_prng_impl(
-  key_shape=(8,),
-  seed=_seed,
-  split=_split,
-  random_bits=_random_bits,
-  fold_in=_fold_in,
-  name='chacha20',
-  tag='cc20',
-)
+  key_shape=(8,), seed=_seed, split=_split, random_bits=_random_bits,
+  fold_in=_fold_in, name='chacha20', tag='cc20',
+)  # fmt: skip

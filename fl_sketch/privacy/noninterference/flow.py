@@ -60,16 +60,12 @@ PUBLIC = Value()
 
 
 class Walk:
-  """One walk; collects `leaks` to the host, and counts.
-
-  Attributes:
-    operations: of the program, each once.
-    releases: marks that ended data.
-  """
+  """One walk; collects `leaks` to the host, and counts."""
 
   def __init__(self):
     self.leaks: list[Leak] = []
-    self.operations, self.releases = 0, 0
+    self.operations = 0  # of the program, each once
+    self.releases = 0  # marks that ended data
 
   def run(
     self, jaxpr: Any, values: Sequence[Value], decided: Value = PUBLIC
