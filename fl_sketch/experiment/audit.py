@@ -89,7 +89,7 @@ def check(c: Config) -> None:
 
 
 def _noise(c: Config, guarantee, make, participants: int) -> float | None:
-  """Deviation of the noise in a broadcast of zero data, if the mean alone."""
+  """Deviation of noise in clipped contributions; None if more is broadcast."""
   release = privacy_plan.release_of(c)
   hp = experiment.hyper_of(c, guarantee)
   if release is None or release.before_sketch or c.downlink_codec is not None:
@@ -112,8 +112,7 @@ def _moved(c: Config) -> float | None:
     return None
   bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
   release = release._replace(before_sketch=False, bound=bound)
-  mesh = mesh_lib.cohort_mesh(1)
-  return summation_attack.moved(release, audit.CLIENTS, mesh)
+  return summation_attack.moved(release, audit.CLIENTS, mesh_lib.cohort_mesh(1))
 
 
 def _built(c: Config, partition):

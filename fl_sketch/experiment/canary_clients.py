@@ -231,7 +231,7 @@ def _chosen(p: partitions.Partition, clients: np.ndarray):
 
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
-  """Local work of a canary returns what it sends; others' 0, or it `trains`."""
+  """Has canaries return what they send, and others zeros unless it `trains`."""
   whole = algorithm.local
   is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
   work = whole.apply if is_wrapped else whole

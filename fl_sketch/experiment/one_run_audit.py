@@ -212,8 +212,7 @@ def play(
   hp = exp.hyper._replace(noise_multiplier=z)
   state = rounds.init(exp.make(hp), exp.params, c.population)
   # A copy, since the step takes its buffers, and placed as the step places it.
-  mesh = mesh_lib.cohort_mesh()
-  state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
+  state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))
   key, seen, noises = jax.random.key(c.key_seed), [], []
   look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
   for t in tqdm.trange(c.rounds, **look):

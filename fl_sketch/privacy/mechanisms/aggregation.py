@@ -284,8 +284,7 @@ class PrivateMean(NamedTuple):
 
       def finish(mean, keys, up):
         del up
-        key = keys_lib.hash_key(keys, link.hash_key)
-        table = link.sketch.sketch(key, mean)
+        table = link.sketch.sketch(keys_lib.hash_key(keys, link.hash_key), mean)
         return table, comms.bill(comms.nbytes(table))
 
       return encoder[:-1], self._running_sum(finish)

@@ -98,8 +98,7 @@ def _base_law(key, size, base) -> jax.Array:
   words = jax.random.bits(key, (rows + 4 * ties, block), jnp.uint32)
   first, more = words[:rows], words[rows:].reshape(4, ties, block)
   magnitude = _magnitude(first, more, base)
-  signed = jnp.where(first & 1 == 1, -magnitude, magnitude)
-  return signed.reshape(-1)[:size]
+  return jnp.where(first & 1 == 1, -magnitude, magnitude).reshape(-1)[:size]
 
 
 def _magnitude(first, more, base) -> jax.Array:

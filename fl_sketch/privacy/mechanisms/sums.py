@@ -156,8 +156,7 @@ def _grid(max_norm, noise_multiplier, clients):
 
 
 def _noisy(key, total, grid):
-  noise = grid_lib.noise(key, total, grid)
-  noisy = jax.tree.map(jnp.add, total, noise)
+  noisy = jax.tree.map(jnp.add, total, grid_lib.noise(key, total, grid))
   return marks._released(grid_lib.decode(noisy, grid))
 
 
