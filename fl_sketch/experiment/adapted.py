@@ -22,7 +22,6 @@ def problem(c: Config, whole: Problem) -> Problem:
   key = jax.random.fold_in(jax.random.key(c.seed), _A)
   parts = lora.make(**c.lora or {}, params=whole.params, key=key)
   factored = lambda fn: lora.factored(fn, parts.scale)
-
   merge = lambda params: lora.merge(params, parts.scale)
 
   def merged(fn):

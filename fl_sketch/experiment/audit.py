@@ -41,11 +41,10 @@ def audit_config(
   smaller mechanism. Weight decay and decay of learning rates, which change no
   contribution's bound, are left out.
 
-  With `samples` runs in each world, of which 5,000 see noise too small by 0.7,
-  20,000 by 0.85, and `rounds` at most; the seed is of the audit and its noise,
-  the significance of the whole report. `data` is where tensorflow-datasets
-  keeps its files, needed for example-level privacy, where sampling
-  probabilities depend on the clients' sizes.
+  `samples` are runs in each world (5,000 see noise too small by 0.7, 20,000 by
+  0.85), of `rounds` at most; the seed is of the audit and its noise, the
+  significance of the whole report. `data` is where tensorflow-datasets keeps
+  its files: example-level privacy depends on the clients' sizes.
 
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.

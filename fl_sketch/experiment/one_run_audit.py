@@ -138,8 +138,8 @@ def prepare(
 ) -> Game:
   """Builds the audit of a private config, and states its power.
 
-  So many canaries are added to the population. `data` is where
-  tensorflow-datasets keeps its files, the significance of the whole report.
+  So many canaries are added to its population. `data` is where
+  tensorflow-datasets keeps its files; the significance is of the whole report.
 
   Raises:
     ConfigError: the config is not private, or its broadcasts say too little;

@@ -214,7 +214,7 @@ def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Limits of y from lines, bars and bands of few points; others are cut off."""
+  """Limits of y from lines, bars and bands of few points; cuts others off."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
   shown = lambda line: line.points or len(line.x) <= _FEW
