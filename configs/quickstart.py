@@ -35,7 +35,11 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   c.server_lr, c.final_server_lr = 0.02, 1e-5
 
   if variant.startswith('private'):
-    _make_private(c)
+    c.epsilon, c.delta, c.clip_norm = 6.0, 1e-4, 0.1
+    c.standardize = False
+    c.population, c.cohort, c.rounds = 700, 700, 60
+    c.local_steps, c.batch_size, c.client_lr = 1, 0, 1.0
+    c.sketch.size, c.server_lr, c.final_server_lr = 601, 0.08, 1e-4
   if quick:
     c.rounds = 20
   c.rounds_per_dispatch = 10
@@ -47,12 +51,3 @@ def make_dense(c: ml_collections.ConfigDict):
   c.algorithm, c.server_lr = 'fedavg', 1.0
   c.sketch.kind = c.sketch.size = None
   c.server_optimizer = c.b2 = c.final_server_lr = None
-
-
-def _make_private(c: ml_collections.ConfigDict):
-  """Sets the fields of the private variants."""
-  c.epsilon, c.delta, c.clip_norm = 6.0, 1e-4, 0.1
-  c.standardize = False
-  c.population, c.cohort, c.rounds = 700, 700, 60
-  c.local_steps, c.batch_size, c.client_lr = 1, 0, 1.0
-  c.sketch.size, c.server_lr, c.final_server_lr = 601, 0.08, 1e-4

@@ -20,10 +20,8 @@ from . import femnist
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given = femnist.words(variant, 'plays')
-  kind, population = (
-    ('plays', 141) if 'plays' in given else ('shakespeare', 715)
-  )
-  c = femnist.clients(kind, population, cohort=10)
+  kind = 'plays' if 'plays' in given else 'shakespeare'
+  c = femnist.clients(kind, 141 if kind == 'plays' else 715, cohort=10)
   c.model, c.loss = 'lstm_shakespeare', 'tokens'
   c.local_steps, c.batch_size, c.rounds = 20, 4, 1200
   rates = {'fedavg': (1.0, 1.0), 'fedadam': (1.0, 0.01, 1e-3)}

@@ -49,15 +49,6 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
     c.compute_dtype = 'bfloat16'
   c.rounds, c.local_steps, c.batch_size = 500, 4, 4
   c.eval_every = c.checkpoint_every = 50
-  _set_algorithm(c, name, size)
-  if 'quick' in given:
-    c.cohort, c.rounds, c.local_steps = 2, 2, 1
-    c.eval_every = c.checkpoint_every = 2
-  return c
-
-
-def _set_algorithm(c: ml_collections.ConfigDict, name: str, size: str):
-  """Sets the fields of an algorithm."""
   of_sgd, adaptive = _RATES[size]
   if name in ('diloco', 'onebit'):
     c.local_optimizer.kind, c.client_lr = 'adamw', adaptive
@@ -73,3 +64,7 @@ def _set_algorithm(c: ml_collections.ConfigDict, name: str, size: str):
     c.algorithm, c.sketch.kind = 'safl', 'block_srht'
     c.sketch.size = PARAMETERS[size] * 32 // 100
     c.codec.kind, c.codec.rotate = 'eden', False
+  if 'quick' in given:
+    c.cohort, c.rounds, c.local_steps = 2, 2, 1
+    c.eval_every = c.checkpoint_every = 2
+  return c

@@ -14,10 +14,9 @@ from . import summaries, unknown
 FOLDER = pathlib.Path(__file__).parent
 # Commands of the past, and what to use in their place.
 _RETIRED = {
-  'hosts': (
-    'start the same `fl-sketch train` on every host, with --coordinator, '
-    '--num_processes and --process_id; docs/guides/many_hosts.md has examples'
-  )
+  'hosts': 'start the same `fl-sketch train` on every host, with '
+  '--coordinator, --num_processes and --process_id; '
+  'docs/guides/many_hosts.md has examples'
 }
 _USAGE = """\
 fl-sketch COMMAND [CONFIG] [--flags]

@@ -43,13 +43,11 @@ class _AuditParser(flags.EnumParser):
 
 
 _AUDIT = flags.DEFINE(
-  _AuditParser(['canaries', 'one_run']),
-  'audit',
-  None,
+  _AuditParser(['canaries', 'one_run']), 'audit', None,
   '<canaries|one_run>: Attack the mechanism with canaries: by many runs of a '
   'small model, or in one run of the config.',
   boolean=True,  # so that it may stand without a value
-)
+)  # fmt: skip
 _CANARIES = flags.DEFINE_integer(
   'canaries', 1000, 'Number of canary clients of --audit=one_run.'
 )

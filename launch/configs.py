@@ -106,11 +106,9 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
     flags.DEFINE_boolean('config_help', False, of_help)
     of_plugins = 'Modules or files that register your own parts.'
     flags.DEFINE_list('plugins', [], of_plugins)
-  flags.register_validator(
-    'config',
-    lambda config: config is not None,
-    'Name a config, such as quickstart: `fl-sketch configs` lists them.',
-  )
+  is_named = lambda config: config is not None
+  text = 'Name a config, such as quickstart: `fl-sketch configs` lists them.'
+  flags.register_validator('config', is_named, text)
   return holder
 
 

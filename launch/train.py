@@ -60,11 +60,9 @@ def main(argv):
     devices.start(
       # More devices than clients would only compute padding.
       cpu_devices=_CPU_DEVICES.value or min(devices.cores(), c.cohort),
-      coordinator=_COORDINATOR.value,
-      num_processes=_NUM_PROCESSES.value,
-      process_id=_PROCESS_ID.value,
-      deterministic=_DETERMINISTIC.value,
-    )
+      coordinator=_COORDINATOR.value, num_processes=_NUM_PROCESSES.value,
+      process_id=_PROCESS_ID.value, deterministic=_DETERMINISTIC.value,
+    )  # fmt: skip
   alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
   if not {_ADVISE.value, _ADVISE_DOWN.value} <= {None}:
     _advise(folder)

@@ -22,11 +22,12 @@ def problem(c: Config, whole: Problem) -> Problem:
   key = jax.random.fold_in(jax.random.key(c.seed), _A)
   parts = lora.make(**c.lora or {}, params=whole.params, key=key)
   factored = lambda fn: lora.factored(fn, parts.scale)
+  merge = lambda params: lora.merge(params, parts.scale)
 
   def merged(fn):
     @functools.wraps(fn)
     def on_merged(params, *args, **kwargs):
-      return fn(lora.merge(params, parts.scale), *args, **kwargs)
+      return fn(merge(params), *args, **kwargs)
 
     return on_merged
 
@@ -36,12 +37,9 @@ def problem(c: Config, whole: Problem) -> Problem:
 
   apply_fn = whole.apply_fn
   return whole._replace(
-    params=parts.trainable,
-    frozen=parts.frozen,
-    merge=lambda frozen, params: lora.merge(
-      lora.join(frozen, params), parts.scale
-    ),
+    params=parts.trainable, frozen=parts.frozen,
+    merge=lambda frozen, params: merge(lora.join(frozen, params)),
     loss_fn=of_adapters(whole.loss_fn, factored),
     metrics_fn=of_adapters(whole.metrics_fn, merged),
     apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
-  )
+  )  # fmt: skip

@@ -41,15 +41,10 @@ def audit_config(
   smaller mechanism. Weight decay and decay of learning rates, which change no
   contribution's bound, are left out.
 
-  Args:
-    c: a private config.
-    samples: runs in each world; 5,000 see noise too small by 0.7, 20,000 by
-      0.85.
-    data: where tensorflow-datasets keeps its files; needed for example-level
-      privacy, where sampling probabilities depend on the clients' sizes.
-    rounds: the largest number of rounds.
-    seed: of the audit and its noise.
-    significance: of the whole report.
+  `samples` are runs in each world (5,000 see noise too small by 0.7, 20,000 by
+  0.85), of `rounds` at most; the seed is of the audit and its noise, the
+  significance of the whole report. `data` is where tensorflow-datasets keeps
+  its files: example-level privacy depends on the clients' sizes.
 
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.
@@ -66,15 +61,12 @@ def audit_config(
   units = mechanism.population or (small.cohort if full else small.population)
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
-    make,
-    experiment.hyper_of(small, guarantee),
+    make, experiment.hyper_of(small, guarantee),
     dataclasses.replace(mechanism, population=units),
-    _canary(small, public, guarantee.correlation),
-    public,
-    guarantee.steps_per_round,
-    _noise(small, guarantee, make, units),
+    _canary(small, public, guarantee.correlation), public,
+    guarantee.steps_per_round, _noise(small, guarantee, make, units),
     guarantee.correlation,
-  )
+  )  # fmt: skip
   report = canaries.audit(
     game, secret, accountant=guarantee.statement.accountant, samples=samples,
     significance=significance,
@@ -96,10 +88,7 @@ def check(c: Config) -> None:
 
 
 def _noise(c: Config, guarantee, make, participants: int) -> float | None:
-  """Deviation of noise in a broadcast of zero data, in clipped contributions.
-
-  None where the broadcast is not the mean alone.
-  """
+  """Deviation of noise in clipped contributions; None if more is broadcast."""
   release = privacy_plan.release_of(c)
   hp = experiment.hyper_of(c, guarantee)
   if release is None or release.before_sketch or c.downlink_codec is not None:
@@ -122,8 +111,7 @@ def _moved(c: Config) -> float | None:
     return None
   bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
   release = release._replace(before_sketch=False, bound=bound)
-  mesh = mesh_lib.cohort_mesh(1)
-  return summation_attack.moved(release, audit.CLIENTS, mesh)
+  return summation_attack.moved(release, audit.CLIENTS, mesh_lib.cohort_mesh(1))
 
 
 def _built(c: Config, partition):
@@ -139,14 +127,11 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   """The scaled-down config with the same noise, and its partition."""
   _, guarantee = _built(c, whole)
   fields: dict[str, Any] = {
-    'epsilon': None,
-    'noise_multiplier': guarantee.noise_multiplier,
-    'rounds': min(c.rounds, rounds),
-    'rounds_per_dispatch': 1,
-    'max_cohort': None,
-    'neighbours': None,
+    'epsilon': None, 'noise_multiplier': guarantee.noise_multiplier,
+    'rounds': min(c.rounds, rounds), 'rounds_per_dispatch': 1,
+    'max_cohort': None, 'neighbours': None,
     'options': _limited(c.options or {}, {'k': _K, 'local_k': _K}),
-  }
+  }  # fmt: skip
   if c.sketch is not None:
     fields['sketch'] = _limited(c.sketch, _MOST)
   partition = None
@@ -187,12 +172,9 @@ def _scaled(part: int, total: int) -> tuple[int, int]:
 def _canary(
   c: Config, public: jax.Array, order: correlation_lib.Correlation | None
 ) -> np.ndarray:
-  """Canary f32[rounds, d]: the direction that the sketch stretches most.
-
-  Otherwise random signs; new ones in each round, or in each epoch of banded
-  noise: contributions of one direction then move most what is released. With a
-  known order it is in every so many rounds.
-  """
+  """Canary f32[rounds, d]: what the sketch stretches most, or random signs."""
+  # New signs in each round, or in each epoch of banded noise: contributions of
+  # one direction then move most what is released.
   shape, rounds = (c.rounds, _NUMBERS), np.arange(c.rounds)
   signs = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), shape)
   if order is not None:

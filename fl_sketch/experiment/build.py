@@ -128,11 +128,8 @@ def assemble(
 ) -> Experiment:
   """Builds an experiment from a problem and a partition.
 
-  Args:
-    c: its fields of data, model, loss and partition are not used, but for the
-      model's lanes of the client loop.
-    problem: data, model and losses.
-    partition: which samples each client holds.
+  Of the config, fields of data, model, loss and partition are not used, but for
+  the model's lanes of the client loop.
 
   Raises:
     ConfigError: the config does not suit the problem, or the partition not the
@@ -174,21 +171,14 @@ def assemble(
     )
   exp = Experiment(
     **{name: getattr(problem, name) for name in _OF_PROBLEM},
-    config=c,
-    make=make,
-    hyper=hyper,
-    fetch=sampler.fetch_of(c, partition),
-    clients_per_step=parts.clients_per_step(c),
-    sample=sampler.sampler(c, partition),
-    partition=partition,
-    schedule=parts.schedule(c),
-    guarantee=guarantee,
+    config=c, make=make, hyper=hyper, guarantee=guarantee,
+    fetch=sampler.fetch_of(c, partition), partition=partition,
+    clients_per_step=parts.clients_per_step(c), schedule=parts.schedule(c),
+    sample=sampler.sampler(c, partition), max_payload_norm=c.max_payload_norm,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
-    max_payload_norm=c.max_payload_norm,
-    held_out=held_out,
-    held_data=held_data,
     personalize=held_out_lib.personalize(c, problem.loss_fn),
-  )
+    held_out=held_out, held_data=held_data,
+  )  # fmt: skip
   interference.check(exp)
   return exp
 

@@ -231,10 +231,7 @@ def _chosen(p: partitions.Partition, clients: np.ndarray):
 
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
-  """The algorithm whose local work, of a canary, returns what it sends.
-
-  That of others returns zeros unless it `trains`.
-  """
+  """Has canaries return what they send, and others zeros unless it `trains`."""
   whole = algorithm.local
   is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
   work = whole.apply if is_wrapped else whole
@@ -263,11 +260,9 @@ def _like_moved(algorithm: Algorithm, params: Any) -> Any:
 
 
 def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
-  """The update that is encoded as a payload along one of its numbers.
-
-  By the adjoint of the encoder: of an operator with orthogonal rows the payload
-  then is 0 elsewhere, of others nearly so. It is longer than any bound.
-  """
+  """The update whose payload is along one of its numbers, beyond any bound."""
+  # By the adjoint of the encoder: of an operator with orthogonal rows the
+  # payload then is 0 elsewhere, of others nearly so.
   hp, like = g.hp, _like_moved(algorithm, params)
   assert hp.clip_norm is not None  # the config is private
   unit = hp.clip_norm * jnp.minimum(hp.client_lr, 1)

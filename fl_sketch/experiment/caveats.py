@@ -34,10 +34,8 @@ _NOT_ABSENT = (
   'not covered.'
 )
 _OF_TRUST = {
-  'central': (),
-  'secure_aggregation': (_HONEST, _KNOWN),
-  'local': (_KNOWN,),
-}
+  'central': (), 'secure_aggregation': (_HONEST, _KNOWN), 'local': (_KNOWN,),
+}  # fmt: skip
 
 
 def of(

@@ -63,17 +63,11 @@ def problem(
   _check_values(values, params, data)
   loss_fn, metrics_fn = losses.of_values(values)
   return problem_lib.Problem(
-    data=data,
-    test=problem_lib.evaluation_batches(test),
-    params=params,
-    loss_fn=loss_fn,
-    metrics_fn=metrics_fn,
+    data=data, test=problem_lib.evaluation_batches(test), params=params,
+    loss_fn=loss_fn, metrics_fn=metrics_fn, apply_fn=apply_fn, scale={},
     labels=data['y'] if loss == 'cross_entropy' and not plain else None,
-    scale={},
-    partition=dataset.partition,
-    apply_fn=apply_fn,
-    model=None if plain else model,
-  )
+    partition=dataset.partition, model=None if plain else model,
+  )  # fmt: skip
 
 
 def _of_model(model, dataset, loss, seed):

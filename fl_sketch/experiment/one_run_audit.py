@@ -138,11 +138,8 @@ def prepare(
 ) -> Game:
   """Builds the audit of a private config, and states its power.
 
-  Args:
-    c: a private config that protects clients.
-    canaries: number of canaries, added to the population.
-    data: where tensorflow-datasets keeps its files.
-    significance: of the whole report.
+  So many canaries are added to its population. `data` is where
+  tensorflow-datasets keeps its files; the significance is of the whole report.
 
   Raises:
     ConfigError: the config is not private, or its broadcasts say too little;
@@ -176,19 +173,15 @@ def prepare(
   options = {'delta': statement.delta, 'accountant': statement.accountant}
   claim = one_run.claim_of(mechanism, **options)
   participation = exp.config.cohort / exp.config.population
+  # A canary is in one array, each of which has a part of the bound.
+  noise = 0.5 * (len(sizes) ** 0.5 if c.per_layer else 1.0)
+  # The law of noise has a share as well.
+  share = significance * len(guesses) / (len(guesses) + 1)
   power = one_run_guesses.power(
-    mechanism,
-    claim,
-    canaries=canaries,
-    guesses=guesses[ALONE],
-    # The law of noise has a share as well.
-    significance=significance * len(guesses) / (len(guesses) + 1),
-    # A canary is in one array, each of which has a part of the bound.
-    noise=0.5 * (len(sizes) ** 0.5 if c.per_layer else 1.0),
-    participation=participation,
+    mechanism, claim, canaries=canaries, guesses=guesses[ALONE], noise=noise,
+    significance=share, participation=participation, independent=known,
     turns=min(1.0, sum(sizes) / canaries),
-    independent=INDEPENDENT in guesses,
-  )
+  )  # fmt: skip
   step = canary_clients.program(exp, c.population, known)
   return Game(exp, canaries, sizes, guesses, claim, power, significance, step)
 
@@ -203,13 +196,9 @@ def play(
 ) -> OneRunReport:
   """Trains once with canaries, guesses who was in, and bounds mu from below.
 
-  Args:
-    game: of `prepare`; it can be played again.
-    seed: of coins, canaries, noise and sampling; None draws one that nobody
-      knows.
-    noise: what the noise is, in units of what it should be: for tests of the
-      audit.
-    progress: whether to show a bar on stderr.
+  A game can be played again. The seed is of coins, canaries, noise and
+  sampling; None draws one that nobody knows. `noise` is in units of what it
+  should be, for tests of the audit; `progress` shows a bar on stderr.
   """
   exp, c = game.exp, game.exp.config
   # Independent of one another, and of the keys of all seeds of configs.
@@ -223,8 +212,7 @@ def play(
   hp = exp.hyper._replace(noise_multiplier=z)
   state = rounds.init(exp.make(hp), exp.params, c.population)
   # A copy, since the step takes its buffers, and placed as the step places it.
-  mesh = mesh_lib.cohort_mesh()
-  state = mesh_lib.place(mesh, jax.tree.map(jnp.copy, state))
+  state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))
   key, seen, noises = jax.random.key(c.key_seed), [], []
   look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
   for t in tqdm.trange(c.rounds, **look):

@@ -148,17 +148,12 @@ def guarantee(
   if budget is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
   statement = statements.PrivacyStatement(
-    epsilon,
-    c.delta,
-    accountant,
-    mechanism,
-    trust,
+    epsilon, c.delta, accountant, mechanism, trust, units=units,
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
     caveats=said + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
-    units=units,
-  )
+  )  # fmt: skip
   return PrivacyGuarantee(
     mechanism, statement, per_round, scale, over_rounds, sensitivity
   )
@@ -274,11 +269,7 @@ def _samples(c, releases, partition) -> dict[str, Any]:
   if most >= high:  # batches are never cut off
     sampling, cut = types.Sampling.POISSON, low
   return {
-    'steps': c.rounds * releases,
-    'unit': 'sample',
-    'sampling': sampling,
-    'sampling_probability': q,
-    'population': low,
-    'max_cohort': cut,
+    'steps': c.rounds * releases, 'unit': 'sample', 'sampling': sampling,
+    'sampling_probability': q, 'population': low, 'max_cohort': cut,
     'adjacency': types.Adjacency(c.adjacency or _ZERO_OUT),
-  }
+  }  # fmt: skip

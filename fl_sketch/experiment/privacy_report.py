@@ -92,11 +92,7 @@ def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
     label = f'Gaussian, mu = {statement.mu:.3g}'
     lines.insert(1, figures.Line(label, rates, 1 - gaussian, variant=1))
   return figures.Panel(
-    'false-positive rate',
-    'true-positive rate',
-    lines,
-    title=f'Whether one {guarantee.mechanism.unit} took part',
-    x_scale='log',
-    y_limits=(0.0, 1.0),
-    x_mark=hypothesis_tests.FALSE_POSITIVE_RATE,
-  )
+    'false-positive rate', 'true-positive rate', lines,
+    title=f'Whether one {guarantee.mechanism.unit} took part', x_scale='log',
+    y_limits=(0.0, 1.0), x_mark=hypothesis_tests.FALSE_POSITIVE_RATE,
+  )  # fmt: skip

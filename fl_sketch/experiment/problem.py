@@ -62,10 +62,7 @@ def quadratics(
 ) -> Problem:
   """`data.synthetic.quadratics`, one sample a client, and their losses.
 
-  Args:
-    seed: of the draw.
-    population: number of clients.
-    start_scale: distance of the start from the optimum.
+  `start_scale` is the distance of the start from the optimum.
   """
   if population > 10**5:  # 5 GB while they are drawn
     raise ValueError(
@@ -73,16 +70,12 @@ def quadratics(
     )
   problem = synthetic.quadratics(seed, population=population)
   return Problem(
-    data=problem.data,
-    test=evaluation_batches(problem.data),
+    data=problem.data, test=evaluation_batches(problem.data),
     params={'w': jnp.asarray(problem.start(seed, start_scale))},
-    loss_fn=losses.quadratic(),
-    metrics_fn=losses.quadratic_metrics,
-    labels=None,
-    scale={},
+    loss_fn=losses.quadratic(), metrics_fn=losses.quadratic_metrics,
     partition=partitions.partition('one_each', population, population, seed),
-    test_of_clients=True,
-  )
+    labels=None, scale={}, test_of_clients=True,
+  )  # fmt: skip
 
 
 def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
@@ -131,20 +124,15 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   made = lambda o: models.make(c.model, classes, **o)
   losses_of = lambda o: _losses(c, made(o), scale)
   return Problem(
-    data=data,
-    test=evaluation_batches(test),
-    params=params,
+    data=data, test=evaluation_batches(test), params=params, scale=scale,
     loss_fn=_of_options(c, options, lambda o: losses_of(o)[0]),
     metrics_fn=_of_options(c, whole, lambda o: losses_of(o)[1]),
     labels=data['y'] if c.loss == 'cross_entropy' else None,
-    scale=scale,
-    partition=dataset.partition,
     apply_fn=_of_options(c, whole, lambda o: losses.outputs(made(o), **scale)),
-    held_out=held_out,
-    model=module,
+    partition=dataset.partition, held_out=held_out, model=module,
     tokenizer=getattr(dataset, 'tokenizer', None),
     test_of_clients=held_out is not None,
-  )
+  )  # fmt: skip
 
 
 def _scale(c: Config, dataset) -> dict[str, float]:

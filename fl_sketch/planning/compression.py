@@ -116,12 +116,8 @@ def advise_gradients(
   >>> advise_gradients(grads, 36, draws=0)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
 
-  Args:
-    grads: a tree of arrays [workers, ...], gradients of several workers.
-    uplink_bytes: as of `advise_compression`.
-    downlink_bytes: likewise.
-    momentum: likewise.
-    draws: likewise.
+  They are a tree of arrays [workers, ...], of several workers; all else is as
+  of `advise_compression`.
 
   Raises:
     ValueError: budgets are missing or too small.

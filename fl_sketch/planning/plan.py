@@ -63,15 +63,10 @@ def plan(
   memory = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
   plays = dry_rounds > 0 and not memory_lib.shortfalls(memory, have)
-  return Plan(
-    memory=memory,
-    have=have,
-    wire=wire(exp, mesh),
-    parameters=models.num_params(exp.params),
-    cohort=exp.config.cohort,
-    compiling=compiling,
-    seconds=dry_run(exp, mesh, run, dry_rounds) if plays else None,
-  )
+  sizes = models.num_params(exp.params), exp.config.cohort
+  sent = wire(exp, mesh)
+  seconds = dry_run(exp, mesh, run, dry_rounds) if plays else None
+  return Plan(memory, have, sent, *sizes, compiling, seconds)
 
 
 def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:

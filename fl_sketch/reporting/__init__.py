@@ -24,11 +24,9 @@ __all__ = [
 __getattr__ = renamed.attributes(
   __name__,
   lazy.attach(
-    __name__,
-    learning_curves=('draw_run',),
+    __name__, learning_curves=('draw_run',), over_seeds=('plot',),
     metrics=('as_array', 'read_metrics', 'summary_line', 'total_bytes'),
-    over_seeds=('plot',),
     style=('new_axes', 'new_figure', 'plain_ticks'),
   ),
   sentence='summary_line',
-)
+)  # fmt: skip

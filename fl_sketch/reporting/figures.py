@@ -201,10 +201,9 @@ def _frame(ax: Any, panel: Panel) -> None:
       if isinstance(y, float) and y < limits[0]:
         ax.text(x, limits[0], f'\u2193 {y:.3g}', fontsize='small', va='bottom')
   mark = {'color': '0.45', 'linewidth': 1, 'zorder': 1}
-  if math.isfinite(panel.x_mark):
-    ax.axvline(panel.x_mark, **mark)
-  if math.isfinite(panel.y_mark):
-    ax.axhline(panel.y_mark, **mark)
+  for add, at in (ax.axvline, panel.x_mark), (ax.axhline, panel.y_mark):
+    if math.isfinite(at):
+      add(at, **mark)
 
 
 def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
@@ -215,10 +214,7 @@ def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Computes limits of y from lines, error bars and bands of few points.
-
-  Other bands are cut off: those of two seeds would hide the lines.
-  """
+  """Limits of y from lines, bars and bands of few points; cuts others off."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
   shown = lambda line: line.points or len(line.x) <= _FEW

@@ -51,10 +51,6 @@ def _train_loss(rows: list[metrics.Row]) -> figures.Line:
   if width < 2:
     return line
   window = np.lib.stride_tricks.sliding_window_view(np.array(line.y), width)
-  return line._replace(
-    label=f'train (mean of {width})',
-    x=line.x[width - 1 :],  # a mean stands at the last of its rounds
-    y=window.mean(1),
-    low=window.min(1),
-    high=window.max(1),
-  )
+  x = line.x[width - 1 :]  # a mean stands at the last of its rounds
+  ys = {'y': window.mean(1), 'low': window.min(1), 'high': window.max(1)}
+  return line._replace(label=f'train (mean of {width})', x=x, **ys)

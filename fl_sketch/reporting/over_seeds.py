@@ -204,8 +204,7 @@ def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
     if not metrics.values(rows, y):
       names = ', '.join(metrics.as_array(rows).dtype.names or ())
       raise ValueError(f'{run} has no metric {y!r}; set y to one of {names}.')
-  made = line(group.label, group.rows, x, y, band)
-  return made._replace(family=group.family)
+  return line(group.label, group.rows, x, y, band)._replace(family=group.family)
 
 
 def line(

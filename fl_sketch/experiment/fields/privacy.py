@@ -195,8 +195,7 @@ class PrivacyFields(method.MethodFields):
 
   def _check_clients(self):
     """Checks user-level privacy: trust, adjacency, bound and statistics."""
-    central = self.trust in (None, 'central')
-    self._check_failures_of_private(central)
+    self._check_failures_of_private(central=self.trust in (None, 'central'))
     self.check_needed('metrics_share', 'loss_bound', public_metrics='private')
     self.check_needed('min_honest', 'neighbours', trust='secure_aggregation')
     self.check_needed('noise_bands', noise='banded')

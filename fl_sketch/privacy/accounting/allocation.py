@@ -109,8 +109,7 @@ class Epoch:
     some = law.mass > 0
     logs, log_mass = (law.exponents * law.width)[some], np.log(law.mass[some])
     powers = orders + 1 if self.kind == 'remove' else -orders
-    terms = log_mass + powers[:, None] * logs
-    return scipy.special.logsumexp(terms, axis=1)
+    return scipy.special.logsumexp(log_mass + powers[:, None] * logs, axis=1)
 
   def spread(self) -> float:
     """Returns a rough standard deviation of the loss."""

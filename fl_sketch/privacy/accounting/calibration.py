@@ -47,7 +47,24 @@ def calibrate_noise_multiplier(
   rtol = checks.fraction('rtol', rtol)
   mechanism = _mechanism(1.0, steps, sampling_probability, spec)
   types.warn_if_large((mechanism,), delta)
-  return _least_noise(mechanism, epsilon, delta, accountant, rtol)
+  profile = profiles.profile(mechanism, accountant)
+  noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
+  # Finite, for the root finder.
+  log_ratio = lambda e: math.log(min(max(e, 1e-300), 1e300)) - math.log(epsilon)
+  gap = lambda z: log_ratio(_epsilon(noisy(z), delta, accountant))
+  rough = lambda z: log_ratio(losses.rough_epsilon((noisy(z),), delta))
+  full = gaussian.gaussian_noise_multiplier(epsilon, delta)
+  if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
+    start = math.log(full * profile.curve.distance)
+    return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
+  profile.slack(delta, epsilon)
+  # From a rough one to ever finer brackets.
+  start = full * math.sqrt(mechanism.steps * mechanism.releases_per_step)
+  try:
+    guess = _root(rough, start / 4, start, 1e-2)
+  except types.CalibrationError:  # Renyi's orders are too few
+    guess = start
+  return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
 
 
 def calibrate_steps(
@@ -99,27 +116,6 @@ def _mechanism(noise_multiplier, steps, probability, spec):
   default = types.Sampling.POISSON if poisson else types.Sampling.FULL
   spec = {'sampling': default, **spec, 'sampling_probability': probability}
   return types.GaussianMechanism(noise_multiplier, steps, **spec)
-
-
-def _least_noise(mechanism, epsilon, delta, accountant, rtol) -> float:
-  """Return the least multiplier, from a rough one to ever finer brackets."""
-  profile = profiles.profile(mechanism, accountant)
-  noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
-  # Finite, for the root finder.
-  log_ratio = lambda e: math.log(min(max(e, 1e-300), 1e300)) - math.log(epsilon)
-  gap = lambda z: log_ratio(_epsilon(noisy(z), delta, accountant))
-  rough = lambda z: log_ratio(losses.rough_epsilon((noisy(z),), delta))
-  full = gaussian.gaussian_noise_multiplier(epsilon, delta)
-  if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
-    start = math.log(full * profile.curve.distance)
-    return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
-  profile.slack(delta, epsilon)
-  start = full * math.sqrt(mechanism.steps * mechanism.releases_per_step)
-  try:
-    guess = _root(rough, start / 4, start, 1e-2)
-  except types.CalibrationError:  # Renyi's orders are too few
-    guess = start
-  return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
 
 
 def _epsilon(mechanism, delta: float, accountant: str) -> float:

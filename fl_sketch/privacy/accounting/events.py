@@ -36,18 +36,12 @@ _VALID = {
 }
 _ADVICE = {
   Sampling.POISSON: "replace-one needs accountant='pld'",
-  Sampling.TRUNCATED_POISSON: (
-    "zero-out needs accountant='pld'; for replace-one there is no analysis, "
-    'choose add-or-remove-one'
-  ),
-  Sampling.FIXED_WITHOUT_REPLACEMENT: (
-    "set adjacency='replace_one' and accountant='rdp', an upper bound, or "
-    'sample by Poisson'
-  ),
-  Sampling.RANDOM_ALLOCATION: (
-    "choose accountant='pld' and adjacency add-or-remove-one or zero-out, or "
-    'sample by Poisson'
-  ),
+  Sampling.TRUNCATED_POISSON: "zero-out needs accountant='pld'; for "
+  'replace-one there is no analysis, choose add-or-remove-one',
+  Sampling.FIXED_WITHOUT_REPLACEMENT: "set adjacency='replace_one' and "
+  "accountant='rdp', an upper bound, or sample by Poisson",
+  Sampling.RANDOM_ALLOCATION: "choose accountant='pld' and adjacency "
+  'add-or-remove-one or zero-out, or sample by Poisson',
 }
 
 

@@ -111,8 +111,7 @@ def delta_at(distance: float, epsilon: float) -> float:
 
 def epsilon_at(distance: float, delta: float) -> float:
   """Return epsilon of two unit normals `distance` apart; inf at infinity."""
-  slope = math.sqrt(2 * math.log(1 / delta))
-  high = distance * (distance / 2 + slope)
+  high = distance * (distance / 2 + math.sqrt(2 * math.log(1 / delta)))
   if math.isinf(high):
     return math.inf
   if delta_at(distance, 0.0) <= delta:

@@ -59,10 +59,8 @@ def _chernoff(orders, delta: float) -> float:
 
 
 def _orders(parts: Parts):
-  """Return the steps of a composition in both orders of the neighbours.
-
-  Full participation is one normal in all; equal steps are one, made often.
-  """
+  """Return the steps of a composition in both orders of the neighbours."""
+  # Full participation is one normal in all; equal steps are one, made often.
   counts: dict[types.GaussianMechanism, int] = {}
   full = [part for part in parts if part.sampling is types.Sampling.FULL]
   for part in parts:
@@ -83,12 +81,7 @@ def _orders(parts: Parts):
 
 
 def _step(part: types.GaussianMechanism):
-  """Return a sampled step, or an epoch, in both orders of the neighbours.
-
-  A step of truncated Poisson sampling under zero-out tells at most whether the
-  cohort was cut off, and then replaces one of a smaller probability: Ganesh et
-  al., arXiv:2508.15089, as in dp_accounting.
-  """
+  """Return a sampled step, or an epoch, in both orders of the neighbours."""
   noise, q = events.noise_of(part), part.sampling_probability
   if part.sampling is types.Sampling.RANDOM_ALLOCATION:
     assert part.epoch_steps is not None  # as `GaussianMechanism` checks
@@ -101,6 +94,9 @@ def _step(part: types.GaussianMechanism):
     pairs = [step_losses.Pair('replace', noise, q)] * 2
   if part.sampling is not types.Sampling.TRUNCATED_POISSON:
     return tuple((pair,) for pair in pairs)
+  # Under zero-out a step tells at most whether the cohort was cut off, and then
+  # replaces one of a smaller probability, as in dp_accounting: Ganesh et al.,
+  # arXiv:2508.15089.
   population, cohort = events.sizes(part)
   tail = scipy.stats.binom.sf
   cut_off = float(tail(cohort - 1, population - 1, q))

@@ -127,8 +127,7 @@ class Profile:
     The least delta never rises, so that a bound at a smaller epsilon is one.
     """
     curves = [self.curve] + [self.ceiling] * (self.ceiling is not None)
-    bounds = [_deltas(curve, epsilons) for curve in curves]
-    total = np.min(bounds, axis=0)
+    total = np.min([_deltas(curve, epsilons) for curve in curves], axis=0)
     if self.overflow:
       total = total + self.overflow * np.array([_cost(e) for e in epsilons])
     total = np.where(np.isnan(total), 1.0, np.clip(total, 0.0, 1.0))

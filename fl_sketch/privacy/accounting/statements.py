@@ -85,13 +85,11 @@ class PrivacyStatement:
     """Return why a finite guarantee means little, in a line; '' otherwise."""
     unit, e = types.parts_of(self.mechanism)[0].unit, f'{self.epsilon:.4g}'
     share = f'delta={self.delta:.3g} is the share of {self.units or "all"}'
+    large_delta = self.delta >= min(1 / (self.units or 1), _LARGE_DELTA)
+    large_epsilon = self.epsilon > _LARGE_EPSILON
     reasons = {
-      f'{share} {unit}s whose data may be shown': (
-        self.delta >= min(1 / (self.units or 1), _LARGE_DELTA)
-      ),
-      f'epsilon={e} allows a test that errs once in e^{e}': (
-        self.epsilon > _LARGE_EPSILON
-      ),
+      f'{share} {unit}s whose data may be shown': large_delta,
+      f'epsilon={e} allows a test that errs once in e^{e}': large_epsilon,
     }
     why = '; '.join(text for text, holds in reasons.items() if holds)
     is_one = why and not math.isinf(self.epsilon)

@@ -87,8 +87,7 @@ class Composition:
       targets = np.geomspace(low, high, rungs) if rungs > 1 else [low]
       best = np.ones(len(epsilons))
       for target in targets:
-        tilt = _tilt(steps, self.h, target)
-        best = np.minimum(best, tilt.deltas(epsilons))
+        best = np.minimum(best, _tilt(steps, self.h, target).deltas(epsilons))
       deltas = np.maximum(deltas, best)
     return deltas if np.ndim(epsilon) else float(deltas[0])
 

@@ -116,11 +116,9 @@ def epsilon_lower_bound(
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  Args:
-    in_scores: f[n], of runs with the canary; high if it seems to be present.
-    out_scores: f[m], of runs without.
-    delta: in (0, 1).
-    significance: chance that the result is above the true epsilon.
+  Scores are f[n] of runs with the canary, high if it seems to be present, and
+  f[m] of runs without; delta is in (0, 1), and the significance the chance that
+  the result is above the true epsilon.
 
   Raises:
     ValueError: a score is NaN, there are less than 8, or a number is out of

@@ -150,11 +150,9 @@ def audit(
 
 
 def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
-  """Plays runs of these kinds, and yields broadcasts of `size` of them.
-
-  f32[1 + size, rounds, numbers]; before the runs a rehearsal of the canary, in
-  each part since a second program compiles longer. The last part is padded.
-  """
+  """Yields broadcasts of runs of all kinds: f32[1 + size, rounds, numbers]."""
+  # Before the runs a rehearsal of the canary, in each part since a second
+  # program compiles longer. The last part is padded.
   kinds = np.pad(kinds, (0, -len(kinds) % size), mode='edge')
   arrays = {name: getattr(game, name) for name in ('hp', 'canary', 'public')}
   rules = game._replace(**dict.fromkeys(arrays))

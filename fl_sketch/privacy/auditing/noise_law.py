@@ -59,9 +59,8 @@ def evaluate(white: np.ndarray, leaves: Sequence[int] = ()) -> Finding:
   >>> evaluate(noise).chance > 1e-3, evaluate(0.5 * noise).chance < 1e-12
   (True, True)
 
-  Args:
-    white: f[runs, rounds, numbers], of `whitened`, over its deviation.
-    leaves: how many of the numbers each array of a broadcast has, in order.
+  `white` is f[runs, rounds, numbers], of `whitened`, over its deviation, and
+  `leaves` how many of the numbers each array of a broadcast has, in order.
 
   Guarantees:
     Validity: under the claim at most c with probability c at most.

@@ -45,9 +45,8 @@ def moved(
   if release.trust == 'secure_aggregation':  # masks of all pairs take long
     own['neighbours'] = 2
   own = release._replace(**own, min_honest=None)
-  step = jax.jit(
-    rounds.cohort_step(_sum(own), mesh, clients_per_step=clients_per_step)
-  )
+  fn = rounds.cohort_step(_sum(own), mesh, clients_per_step=clients_per_step)
+  step = jax.jit(fn)
   state = rounds.init(_sum(own)(hp), jnp.zeros(2), clients)
   # Lanes that are worked on at once are added up first.
   less = -(half * 2.0**-25) * (1 + 2.0**-20) / (clients_per_step or 1)

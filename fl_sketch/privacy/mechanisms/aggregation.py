@@ -269,12 +269,9 @@ class PrivateMean(NamedTuple):
     return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
-    """Bounds updates, and adds noise on all coordinates before the sketch.
-
-    Clients send tables. By linearity the table of the noisy mean of the
-    updates is what the sum of their tables and of noise would be, and it is
-    simulated as such: on the grid there are updates.
-    """
+    """Bounds updates, and adds noise on all coordinates before the sketch."""
+    # Clients send tables. By linearity the table of the noisy mean of updates
+    # is the sum of tables and noise, and simulated as it: the grid has updates.
     if (trust := self.release.trust) != 'central':
       raise ValueError(
         f"before_sketch does not support {trust=}; use trust='central'."
@@ -287,8 +284,7 @@ class PrivateMean(NamedTuple):
 
       def finish(mean, keys, up):
         del up
-        key = keys_lib.hash_key(keys, link.hash_key)
-        table = link.sketch.sketch(key, mean)
+        table = link.sketch.sketch(keys_lib.hash_key(keys, link.hash_key), mean)
         return table, comms.bill(comms.nbytes(table))
 
       return encoder[:-1], self._running_sum(finish)

@@ -38,8 +38,7 @@ def draw(
   age = jnp.asarray(index, jnp.int32) % correlation.rounds
 
   def add(j, sums):
-    key = keys_lib.server_key(noise, index - j)
-    drawn = grid_lib.noise(key, like, points)
+    drawn = grid_lib.noise(keys_lib.server_key(noise, index - j), like, points)
     return jax.tree.map(lambda x, s: _weighed(x, weights[j], s), drawn, sums)
 
   full = lambda x, value: jnp.full(x.shape, value, jnp.int32)

@@ -69,8 +69,7 @@ def _fold_in(key: jax.Array, data: Any) -> jax.Array:
 
 
 def _split(key: jax.Array, shape: Sequence[int]) -> jax.Array:
-  keys = _stream(key, _SPLIT, math.prod(shape))[:8].T
-  return keys.reshape(*shape, 8)
+  return _stream(key, _SPLIT, math.prod(shape))[:8].T.reshape(*shape, 8)
 
 
 def _random_bits(key, bit_width: int, shape: Sequence[int]) -> jax.Array:
@@ -92,11 +91,6 @@ def _stream(key, use: int, count: int) -> jax.Array:
 
 
 IMPL = extend_random.define_prng_impl(
-  key_shape=(8,),
-  seed=_seed,
-  split=_split,
-  random_bits=_random_bits,
-  fold_in=_fold_in,
-  name='chacha20',
-  tag='cc20',
-)
+  key_shape=(8,), seed=_seed, split=_split, random_bits=_random_bits,
+  fold_in=_fold_in, name='chacha20', tag='cc20',
+)  # fmt: skip

@@ -63,11 +63,9 @@ def draw(
   >>> draw(jax.random.key(0), jnp.zeros(2), 16, 2).dtype
   dtype('int32')
 
-  Args:
-    key: key[], secret.
-    like: arrays, or ShapeDtypeStructs.
-    base: b, standard deviation of the base law, a power of two >= 16.
-    multiple: c, int32[] in 0 ... `most(base)`.
+  The key[] is secret; the tree `like` is of arrays or ShapeDtypeStructs; b, the
+  standard deviation of the base law, is a power of two >= 16, and the multiple
+  c is int32[] in 0 ... `most(base)`.
 
   Guarantees:
     Law: as of this module, to a statistical distance of 2^-112 a number.
@@ -100,17 +98,14 @@ def _base_law(key, size, base) -> jax.Array:
   words = jax.random.bits(key, (rows + 4 * ties, block), jnp.uint32)
   first, more = words[:rows], words[rows:].reshape(4, ties, block)
   magnitude = _magnitude(first, more, base)
-  signed = jnp.where(first & 1 == 1, -magnitude, magnitude)
-  return signed.reshape(-1)[:size]
+  return jnp.where(first & 1 == 1, -magnitude, magnitude).reshape(-1)[:size]
 
 
 def _magnitude(first, more, base) -> jax.Array:
-  """Inverts words, uint32[rows, block] and [4, ties, block]: int32, of `first`.
-
-  A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits:
-  the first word, whose last bit is the sign; and for the blocks with a tie that
-  bit and three words, from `more`.
-  """
+  """Inverts uint32[rows, block] and [4, ties, block]: int32, of `first`."""
+  # A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits:
+  # the first word, whose last bit is the sign; and for the blocks with a tie
+  # that bit and three words, from `more`.
   look_up = lambda x, at: jnp.asarray(x).at[at].get(mode='promise_in_bounds')
   guide, heads = _guide(base)
   head = first | 1
@@ -148,13 +143,11 @@ def _less(x, y) -> jax.Array:
 
 @functools.cache
 def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns guesses, int32[32 base], and heads, uint32[entries].
-
-  A head is the first word of an entry of `_tails`, its last bit set. Words that
-  share their leading zeros, and log2(base) bits after the first 1, share a
-  guess: the least k whose head is at most the largest of them. At most one head
-  is among them.
-  """
+  """Returns guesses, int32[32 base], and heads, uint32[entries]."""
+  # A head is the first word of an entry of `_tails`, its last bit set. Words
+  # that share their leading zeros, and log2(base) bits after the first 1, share
+  # a guess: the least k whose head is at most the largest of them. At most one
+  # head is among them.
   heads = _tails(base)[0] | 1
   zeros, bits = np.divmod(np.arange(32 * base, dtype=np.uint64), base)
   largest = ((bits + base + 1) * (2**31 // base) - 1 >> zeros) | 1
@@ -173,11 +166,9 @@ def _capacity(base: int, rows: int, block: int) -> int:
 
 @functools.cache
 def _tails(base: int) -> np.ndarray:
-  """Returns P(|A| > k) of the base law, to 128 bits: uint32[4, entries].
-
-  The last entry is 0. In integers of 320 bits: weights follow from
-  :math:`e^{-1/2b^2}` by products, whose rounding is below 2^-300.
-  """
+  """Returns P(|A| > k) of the base law, to 128 bits: uint32[4, entries]."""
+  # The last entry is 0. In integers of 320 bits: weights follow from
+  # e^(-1 / 2 b^2) by products, whose rounding is below 2^-300.
   one = 1 << _PRECISION
   term, q, n = one, one, 0
   while term:  # of the exponential series of -1 / (2 b^2)

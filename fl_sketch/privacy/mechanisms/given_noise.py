@@ -36,6 +36,5 @@ def of_clients(
   """
   one = lambda key, client: noise(Draw(key, client, draws.index), mean, stddev)
   shares = jax.vmap(one)(draws.key, draws.client)
-  divided = {'denominator': expected_cohort}
-  given = comms.uplink_stacked_mean(shares, weight, **divided)[0]
+  given = comms.uplink_stacked_mean(shares, weight, None, expected_cohort)[0]
   return jax.tree.map(jnp.add, mean, given)

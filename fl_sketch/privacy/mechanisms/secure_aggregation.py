@@ -165,8 +165,7 @@ def secure_sum(
   opened = _add_masks(clients_per_step, key, slots, peers, sent, revealed, -1)
   arrived = lambda x: jax.vmap(jnp.multiply)(x, taken.astype(jnp.uint32))
   total = comms.sum_exactly(jax.tree.map(arrived, opened))
-  bill = traffic(comms.nbytes(total), peers.shape[1] - 1)
-  return total, *bill
+  return total, *traffic(comms.nbytes(total), peers.shape[1] - 1)
 
 
 def _peers(tables, key, neighbours):

@@ -37,10 +37,8 @@ def gaussian_noise(
   >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
   (2,)
 
-  Args:
-    key: key[], secret.
-    tree: arrays, or ShapeDtypeStructs; complex ones get noise in both parts.
-    stddev: f32[].
+  The key[] is secret, the deviation f32[], and the tree of arrays, or of
+  ShapeDtypeStructs; complex ones get noise in both parts.
 
   Guarantees:
     Tails: the support reaches 10.8 standard deviations.
@@ -158,8 +156,7 @@ def _grid(max_norm, noise_multiplier, clients):
 
 
 def _noisy(key, total, grid):
-  noise = grid_lib.noise(key, total, grid)
-  noisy = jax.tree.map(jnp.add, total, noise)
+  noisy = jax.tree.map(jnp.add, total, grid_lib.noise(key, total, grid))
   return marks._released(grid_lib.decode(noisy, grid))
 
 

@@ -60,16 +60,12 @@ PUBLIC = Value()
 
 
 class Walk:
-  """One walk; collects `leaks` to the host, and counts.
-
-  Attributes:
-    operations: of the program, each once.
-    releases: marks that ended data.
-  """
+  """One walk; collects `leaks` to the host, and counts."""
 
   def __init__(self):
     self.leaks: list[Leak] = []
-    self.operations, self.releases = 0, 0
+    self.operations = 0  # of the program, each once
+    self.releases = 0  # marks that ended data
 
   def run(
     self, jaxpr: Any, values: Sequence[Value], decided: Value = PUBLIC
@@ -126,8 +122,7 @@ class Walk:
         f'Non-interference is not known of the operation {eqn.primitive.name!r}'
         f' in {source.where(eqn)}: write it with other operations of JAX.'
       )
-    results = self.run(inner[0], values, decided)
-    return [_passed(eqn, x) for x in results]
+    return [_passed(eqn, x) for x in self.run(inner[0], values, decided)]
 
   def _scan(self, eqn, values, decided):
     program = next(core.jaxprs_in_params(eqn.params))
@@ -138,8 +133,7 @@ class Walk:
     xs = [x._replace(axis=None) for x in values[first:]]
 
     def body(state):
-      before = values[: first - carry]
-      return self.run(program, [*before, *state, *xs], decided)
+      return self.run(program, [*values[: first - carry], *state, *xs], decided)
 
     results = self._fixpoint(values[first - carry : first], body)
     ys = [y._replace(axis=None) for y in results[carry:]]
@@ -155,8 +149,7 @@ class Walk:
       new = self.run(p['body_jaxpr'], [*values[test:consts], *state], within)
       return [_joined([x], [again]) for x in new]
 
-    results = self._fixpoint(values[consts:], body)
-    return [_passed(eqn, x) for x in results]
+    return [_passed(eqn, x) for x in self._fixpoint(values[consts:], body)]
 
   def _cond(self, eqn, values, decided):
     chosen, *values = values

@@ -48,9 +48,8 @@ def after(eqn: Any, axes: list[Axis]) -> Axis | str:
     contracted = params['dimension_numbers'][0][n]
     return MIXED if axis in contracted else None
   if name == 'gather':
-    return (
-      MIXED if axis in params['dimension_numbers'].start_index_map else None
-    )
+    mapped = params['dimension_numbers'].start_index_map
+    return MIXED if axis in mapped else None
   kept = {a for a in axes if a is not None} == {axis} and out == shape
   return axis if kept and not name.startswith(_UNKNOWN) else None
 
