@@ -58,8 +58,8 @@ MUTANTS = (
     'factor = dot / jnp.square(q).sum()'),
   # Rounds.
   Mutant('a mean over lanes but not shards', 'rounds/comms.py',
-    'denominator = jax.lax.psum(lane_sum.weight, SHARD)',
-    'denominator = jax.lax.pmean(lane_sum.weight, SHARD)'),
+    'denominator = sum_over_shards(lane_sum.weight)',
+    'denominator = sum_over_shards(lane_sum.weight) / shards()'),
   Mutant('a bill without scales', 'rounds/comms.py',
     'for x in jax.tree.leaves(tree)\n  )',
     'for x in jax.tree.leaves(tree)\n    if x.size > 1\n  )'),
