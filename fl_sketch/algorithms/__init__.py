@@ -93,16 +93,14 @@ def make(
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
     expected_batch: divisor of private local steps; None elsewhere.
-    local_optimizer: of the local steps, in any form of `local.optimizers.of`;
-      None is SGD.
+    local_optimizer: of the local steps, as `local.optimizers.of`; None is SGD.
     client_clip: the largest norm of a client's gradients; None is any.
     local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
-    ValueError: no such algorithm; an option, an optimizer, a clip or a number
-      of local steps that it does not support; or both or neither of `loss_fn`
-      and `local`.
+    ValueError: no such algorithm; an option, optimizer, clip or number of local
+      steps that it does not support; both or neither of `loss_fn` and `local`.
   """
   spec = entry(name)
   for k, v in (('local_steps', local_steps), ('population', population)):

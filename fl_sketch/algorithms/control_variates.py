@@ -98,8 +98,7 @@ def fedcomgate(
 
   :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
   \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
-  \sum_i Q_i(\Delta_i)`. Every client takes part in every round, with equal
-  weights.
+  \sum_i Q_i(\Delta_i)`. All clients take part in every round, of equal weights.
 
   Args:
     task: loss and local steps of a client, along drifted gradients.

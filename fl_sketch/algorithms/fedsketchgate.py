@@ -48,15 +48,13 @@ def fedsketchgate(
       Phi, or any operator that is linear or has a `linear_reader`.
     local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
-    control_gain: beta; None is 1 / (1 + alpha) of D, which shrinks the error of
-      c_j fastest.
+    control_gain: beta; None is 1 / (1 + alpha) of D: c_j's error falls fastest.
     printed: the paper's own update of c_j: D is the sketch's desketch, which is
       the median, and the factor 1 / tau.
     privacy: bounds and noise on every uplink; None is no privacy. The noise of
       every round enters all c_j alike, which then drift.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
-  rows t; cols m.
+  Symbols: those of `fedsketch_privix`; control_gain beta.
 
   Departures: printed without 1 / eta, an integrator with gain eta; and with the
   median in D, under which :math:`\sum_j c_j` drifts and the iterates stall

@@ -26,8 +26,8 @@ def dp_fedavg(
   Args:
     task: loss and steps: K on all samples of a client in the paper.
     hp: ``clip_norm`` bounds :math:`u_i`, which grows with the local steps.
-    privacy: central, local or distributed DP by its ``trust``; its ``bound``
-      may follow a quantile.
+    privacy: of central, local or distributed ``trust``; its ``bound`` may
+      follow a quantile.
     server_optimizer: 'momentum' in the paper's experiments.
 
   Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E; rounds K;
@@ -72,8 +72,7 @@ def dp_normfedavg(
 
   Symbols: those of `dp_fedavg`.
 
-  Departures: those of `dp_fedavg`; an update of 0, which the paper leaves
-  undefined, contributes 0.
+  Departures: those of `dp_fedavg`; an update of 0, undefined there, counts 0.
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 2.
   """

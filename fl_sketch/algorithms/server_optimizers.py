@@ -39,8 +39,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   True
 
   Args:
-    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov' or
-      'sgd'.
+    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov', 'sgd'.
     **options: b1, b2 and eps, or momentum.
 
   Raises:
@@ -98,9 +97,8 @@ def server_step(
 ) -> optax.GradientTransformation:
   """Estimate -> update of the parameters: optimiser, schedule, ``server_lr``.
 
-  `server_optimizer` is a name that `make_server_optimizer` knows, or any optax
-  transformation without its learning rate; `schedule` is round -> factor on
-  ``server_lr``.
+  `server_optimizer` is a name of `make_server_optimizer`, or any of optax
+  without its learning rate; `schedule` is round -> factor on ``server_lr``.
   """
   if isinstance(server_optimizer, str):
     server_optimizer = make_server_optimizer(server_optimizer)

@@ -128,8 +128,7 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
   """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j.
 
-  The sum is kept; disagreement falls to `second_eigenvalue` to that power or
-  less.
+  The sum is kept; disagreement falls by `second_eigenvalue`^steps or more.
   """
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)

@@ -103,9 +103,8 @@ def reconstruct(
 
   Raises:
     ValueError: not exactly one of labels, candidates and num_classes; a sketch
-      without its key, or a key without a sketch; inputs that are no floats;
-      observed in other shapes than the message; steps or restarts below 1;
-      unknown names.
+      without its key, or the reverse; inputs that are no floats; observed in
+      other shapes than the message; steps or restarts below 1; unknown names.
 
   Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7; Zhu et al.,
   arXiv:1906.08935 (``num_classes``); Geiping et al., arXiv:2003.14053

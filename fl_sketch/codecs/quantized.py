@@ -17,8 +17,8 @@ def qsgd(levels: int) -> base.Codec:
   of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p), which is at
   most 1 / 4 and at most p; the p sum to :math:`s \|x\|_1 / \|x\|_2` or less.
 
-  Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
-  up to 127, else int16.
+  Sign and level are one integer: two bits at s = 1, four to 7, int8 to 127,
+  else int16.
 
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)
@@ -99,8 +99,7 @@ def shared_sign(bound: fields.Positive) -> base.Codec:
   The signs of clients add up to integers. An entry x, clipped to the bound B,
   is sent as +B with probability (1 + x / B) / 2, else as -B: unbiased, with
   :math:`E\|\mathrm{decode} - x\|^2 = d B^2 - \|x\|^2` where no entry is
-  clipped. The draws of n clients are independent, so that the mean has 1 / n of
-  it.
+  clipped. Clients draw independently, so that the mean of n has 1 / n of it.
 
   All that a mean needs is how many of the n clients sent +B, an integer at
   every entry. So it goes through secure aggregation, modulo 2^k for k =

@@ -54,8 +54,7 @@ def gram_sgd(
     (params, batches, key, correction) -> (pseudo-gradient, {'train_loss':
     f32[]}), for one client. Batches are a single one, leaves [1, n, ...], used
     in every step; the key is not used; correction must be None. The
-    pseudo-gradient is start minus end, and train_loss the mean over the steps
-    of the loss before each.
+    pseudo-gradient is start minus end, train_loss the mean loss before a step.
   """
   if steps < 1:
     raise ValueError(f'{steps=} is below 1; make at least one step.')

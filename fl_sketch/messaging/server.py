@@ -4,8 +4,7 @@ The server trusts no message, see `Verdict`. A refused message leaves the sum
 unchanged, so that the round equals one of `rounds.run_round` without its
 sender, up to rounding: payloads are added in the order of their arrival.
 
-The caller provides the transport and decides when to close a round. One thread
-calls `Inbox.receive`.
+The caller provides the transport and closes rounds. One thread calls `receive`.
 """
 
 import collections

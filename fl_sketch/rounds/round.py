@@ -108,9 +108,8 @@ def run_round(
     make: hp -> `Algorithm`; runs inside the trace.
     mesh: from `mesh.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
-    shard_server: whether the server's state is split over the devices, see
-      `mesh.shardings_over`: each updates its slice of the parameters, which are
-      then gathered.
+    shard_server: whether the server's state is split over the devices, as by
+      `mesh.shardings_over`: each updates a slice of the parameters.
     **options: of `cohort_step`.
 
   Returns:
@@ -120,8 +119,7 @@ def run_round(
     Its metrics: `up` and `down` (bytes of one client's payloads and of the
     broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
     apart), and those of `summary`, by default `client_step.means_and_counts`. A
-    round without participants keeps the state, unless the algorithm is private:
-    its absence would leak.
+    round without participants keeps the state, unless private: it would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
@@ -195,8 +193,7 @@ def cohort_step(
       id, or of the 'cohort', by lane, when the host holds the rest.
     attack: behaviour of byzantine clients, replaces their pseudo-gradients.
     max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
-      those that are not finite, for algorithms with a `decode`; None is no
-      bound.
+      those not finite, for algorithms with a `decode`; None is no bound.
     summary: makes the metrics of clients; another one only if it is private.
 
   Returns:

@@ -38,8 +38,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   Args:
     size: numbers in a table, f32[size]. Beside it the operator holds the
       sparsity^2 d / size shifts of all blocks, 4 bytes each.
-    sparsity: nonzeros in a column of R; more cost that many passes and bring
-      lighter tails.
+    sparsity: nonzeros in a column of R, one a pass; more bring lighter tails.
 
   Raises:
     ValueError: an argument is below 1, or sparsity does not divide size; of the

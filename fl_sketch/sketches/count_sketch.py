@@ -34,8 +34,7 @@ def count_sketch(
   9.0
 
   Args:
-    rows: independent hash rows; the median fails with probability
-      exp(-c rows).
+    rows: independent; the median fails with probability exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
     allow_larger: whether rows * cols may exceed d: no compression, but less

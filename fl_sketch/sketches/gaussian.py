@@ -7,9 +7,8 @@ import jax
 def gaussian(size: int) -> base.Sketch:
   r"""A matrix of independent normal entries, :math:`R_{ij} \sim N(0, 1 / b)`.
 
-  Definition D.2 of Song et al., with b = `size`. An entry is the inverse of the
-  normal distribution function at 23 bits of a hashed word, which reaches 5.3
-  standard deviations.
+  Definition D.2 of Song et al., with b = `size`. An entry is the quantile of
+  the normal law at 23 bits of a hashed word, up to 5.3 standard deviations.
 
   Guarantees, for words that are independent (`hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
