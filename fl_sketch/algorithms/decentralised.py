@@ -68,9 +68,7 @@ def decentralised(
   if isinstance(graph, str):
     graph = topology.make(graph, population)
   if (n := len(graph)) != population:
-    raise ValueError(
-      f'The graph has {n} clients, {population=}; make them equal.'
-    )
+    raise ValueError(f'The graph has {n} clients, not {population=}.')
   if not sketches.properties(sketch).linear:
     raise ValueError(
       'decentralised requires a linear sketch: clients average what they read.'

@@ -111,7 +111,7 @@ def fedsketch_heaprix(
       the buckets that are read again.
     privacy: bounds and noise on both uplinks; None is no privacy.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols, k m.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols, k: m.
 
   Departures: the paper says that no second round is needed, but exact values
   ask for one, and with shared hashes the tables it would send carry nothing

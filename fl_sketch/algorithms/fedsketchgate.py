@@ -1,24 +1,15 @@
 """FedSKETCHGATE: FedSKETCH with gradient tracking for heterogeneous clients."""
 
 import functools
-from typing import NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.algorithms import fedsketch
+from fl_sketch.algorithms import control_variates as cv, fedsketch
 from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
-import jax.numpy as jnp
 import optax
-
-
-class State(NamedTuple):
-  """State between rounds: every client's c_j, and the bill."""
-
-  variates: comms.PerClient
-  bill: comms.Bill
 
 
 def fedsketchgate(
@@ -69,9 +60,7 @@ def fedsketchgate(
       given to the printed form; or, in a round, the cohort is partial.
   """
   if printed and control_gain is not None:
-    raise ValueError(
-      f'{control_gain=} has no effect with {printed=}; remove one.'
-    )
+    raise ValueError(f'{control_gain=} is unused with {printed=}; remove one.')
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   reader = sketch if printed else linear_reader(sketch)
   bound = (lambda table: table) if privacy is None else privacy.clipped
@@ -85,10 +74,6 @@ def fedsketchgate(
     read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
 
-  def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return State(comms.PerClient(zeros), comms.bill())
-
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = jax.vmap(bound)(table_of(payloads))
@@ -100,18 +85,16 @@ def fedsketchgate(
     estimates = t.over_lanes(of_client, tables, keys=keys, **extra)
     of_mean = of_client(keys, table_of(message))
     move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-    moved = jax.tree.map(move, state.variates.value, of_mean, estimates)
-    return message, State(comms.PerClient(moved), bill)
+    moved = jax.tree.map(move, state.client.value, of_mean, estimates)
+    return message, cv.Variates(comms.PerClient(moved), (), bill)
 
   return federated(
     task.steps(hp),
     encode,
-    chain.Exchange(init, update, means=means, broadcasts=True),
+    chain.Exchange(cv.own_variates, update, means=means, broadcasts=True),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
-    correction=lambda protocol: jax.tree.map(
-      jnp.negative, chain.state_of(protocol, State).variates
-    ),
+    correction=cv.less_variate,
     full_participation=True,
   )
 
@@ -134,7 +117,6 @@ def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
     return op
   if op.linear_reader is None:
     raise ValueError(
-      f'sketch={properties.name!r} is not linear and has no linear_reader; use '
-      'another sketch.'
+      f'sketch={properties.name!r} is not linear and has no linear_reader.'
     )
   return op.linear_reader

@@ -26,8 +26,8 @@ def dp_fedavg(
   Args:
     task: loss and steps: K on all samples of a client in the paper.
     hp: ``clip_norm`` bounds :math:`u_i`, which grows with the local steps.
-    privacy: of central, local or distributed ``trust``; its ``bound`` may
-      follow a quantile.
+    privacy: central, local or distributed DP by its ``trust``; its ``bound``
+      may follow a quantile.
     server_optimizer: 'momentum' in the paper's experiments.
 
   Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E; rounds K;

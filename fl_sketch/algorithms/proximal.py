@@ -115,9 +115,7 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
     return {'direction': mean, 'steps': made}, metrics
 
-  times = lambda m, _, **__: jax.tree.map(
-    lambda x: m['steps'] * x, m['direction']
-  )
+  times = lambda m, _, **__: optax.tree.scale(m['steps'], m['direction'])
   return federated(
     direction,
     aggregation.mean_over_cohort(),

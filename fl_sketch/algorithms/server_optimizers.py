@@ -47,9 +47,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):
-    raise ValueError(
-      f'{name} does not support {unknown}; its options are {names}.'
-    )
+    raise ValueError(f'{name} does not support {unknown}; it has {names}.')
   return _SERVER_OPTIMIZERS[name][0](**options)
 
 
@@ -84,9 +82,7 @@ def options_of(name: str) -> tuple[str, ...]:
   """
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
-    raise ValueError(
-      f'server_optimizer={name!r} is unknown; use one of {names}.'
-    )
+    raise ValueError(f'server_optimizer={name!r} is unknown; use {names}.')
   return _SERVER_OPTIMIZERS[name][1]
 
 

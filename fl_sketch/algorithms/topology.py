@@ -36,9 +36,7 @@ def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
   matrix = scipy.sparse.csr_array(graph)
   parts, _ = scipy.sparse.csgraph.connected_components(matrix)
   if parts > 1:
-    raise ValueError(
-      f'The graph has {parts=}: add edges until it is connected.'
-    )
+    raise ValueError(f'The graph has {parts=}: add edges that connect them.')
   return graph
 
 
@@ -94,9 +92,7 @@ def _square(n):
   checks.at_least('n', n, 1)
   rows = max(k for k in range(1, math.isqrt(n) + 1) if n % k == 0)
   if rows == 1:
-    raise ValueError(
-      f"{n=} clients have no grid of two rows or more; use 'path'."
-    )
+    raise ValueError(f"{n=} clients have no grid of >= 2 rows; use 'path'.")
   return grid(rows, n // rows)
 
 

@@ -17,8 +17,8 @@ def qsgd(levels: int) -> base.Codec:
   of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p), which is at
   most 1 / 4 and at most p; the p sum to :math:`s \|x\|_1 / \|x\|_2` or less.
 
-  Sign and level are one integer: two bits at s = 1, four to 7, int8 to 127,
-  else int16.
+  Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
+  up to 127, else int16.
 
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)

@@ -63,18 +63,12 @@ def gram_sgd(
 
   def local(params, batches, key, correction):
     if correction is not None:
-      raise ValueError(
-        'gram_sgd does not support a correction; pass correction=None.'
-      )
+      raise ValueError('gram_sgd does not support a correction; pass None.')
     if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
       tree = jax.tree.map(jnp.shape, params)
-      raise ValueError(
-        f'gram_sgd requires params of models.Linear, got {tree}.'
-      )
+      raise ValueError(f'gram_sgd needs params of models.Linear, got {tree}.')
     if (count := batches['y'].shape[0]) != 1:
-      raise ValueError(
-        f'gram_sgd requires one full batch, got {count} batches.'
-      )
+      raise ValueError(f'gram_sgd needs one full batch, got {count} batches.')
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
     x = x.reshape(x.shape[0], -1)

@@ -200,9 +200,7 @@ def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   expected = algorithm.full_participation
   if expected is True:
     if not (rows := comms.client_rows(state)):
-      raise ValueError(
-        'Set full_participation=NUMBER: clients keep no state to count.'
-      )
+      raise ValueError('Set full_participation=NUMBER: clients have no state.')
     expected = len(rows[0])
   if size < expected:
     raise ValueError(

@@ -10,8 +10,8 @@ _SIGNS = 31  # in a word of `hashing.kwise`
 def ams(size: int) -> base.Sketch:
   r"""A matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
 
-  Of Alon, Matias and Szegedy (STOC 1996); Definition D.4 of Song et al., with
-  b = `size`.
+  The sketch of Alon, Matias and Szegedy (STOC 1996), Definition D.4 of Song et
+  al., with b = `size`.
 
   Guarantees. The signs of any four coordinates are provably independent, in one
   row and in any two, since 31 rows are the bits of one 4-wise independent word

@@ -98,9 +98,7 @@ def properties(op: Sketch) -> Properties:
     ValueError: the operator states none.
   """
   if op.properties is None:
-    raise ValueError(
-      'op.properties is None: this operator states none; set them.'
-    )
+    raise ValueError('op.properties is None: it states none; set them.')
   return op.properties
 
 

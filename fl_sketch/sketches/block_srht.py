@@ -58,14 +58,13 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   def desketch(key, table, spans, vector):
     return base.cut(block_rows.put(key, table, plan_of(vector)), spans)
 
+  exact = lambda g, h: block_rows.variance(plan_of(g.size), g, h)
   promises = base.Properties(
     'block_srht',
     floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
-    variance=variances.of(
-      lambda g, h: block_rows.variance(plan_of(g.size), g, h)
-    ),
+    variance=variances.of(exact),
     exact_at_full_size=True,
     orthogonal_rows=True,
     embedding=False,

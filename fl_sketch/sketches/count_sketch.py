@@ -77,13 +77,11 @@ def count_sketch(
     linear=mean,
     adjoint_scale=float(rows) if mean else None,
   )
-  shape = {'rows': rows, 'cols': cols}
-  op = base.from_runs(
-    promises, shape, sketch, desketch, allow_larger=allow_larger
-  )
+  shape, larger = {'rows': rows, 'cols': cols}, {'allow_larger': allow_larger}
+  op = base.from_runs(promises, shape, sketch, desketch, **larger)
   if mean:
     return op
-  reader = count_sketch(rows, cols, combine='mean', allow_larger=allow_larger)
+  reader = count_sketch(rows, cols, combine='mean', **larger)
   return op._replace(linear_reader=reader)
 
 

@@ -21,8 +21,8 @@ _SHORT = 2**12
 def split(d: int, size: int) -> tuple[int, int]:
   """How d coordinates are transformed for `size` rows: (n, parts).
 
-  Up to 4096 n is d, else within 3 %, parts, a power of two, times a product of
-  2, 3, 5 and 7.
+  Up to 4096 n is d, else within 3 % of it, and parts, a power of two, times a
+  product of 2, 3, 5 and 7.
 
   >>> split(1000, 10), split(4099, 10), split(2**20, 2**10)
   ((1000, 1), (4116, 1), (1048576, 128))

@@ -28,14 +28,13 @@ def gaussian(size: int) -> base.Sketch:
     ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
+  exact = lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
   promises = base.Properties(
     'gaussian',
     floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) + 1) / size,
     coordinate_wise=lambda like: 2.0,
-    variance=variances.of(
-      lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
-    ),
+    variance=variances.of(exact),
     printed=lambda like: 3 * base.dimension(like) / size,
   )
 
