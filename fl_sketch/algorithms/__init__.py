@@ -150,7 +150,8 @@ def _check_task(name: str, task: Task) -> None:
     )
   if task.optimizer is not None and not takes_optimizer(name, local):
     raise ValueError(
-      f'local_optimizer is not supported by {name} or an own `local`; unset it.'
+      f'local_optimizer is not supported by {name}, nor with your own `local` '
+      'function; remove it.'
     )
   if task.clip is not None and not takes_clip(name, local):
     raise ValueError(

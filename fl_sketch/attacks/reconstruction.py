@@ -75,8 +75,7 @@ def reconstruct(
     key: key[], of the starts.
     labels: known ones, [batch, ...].
     candidates: [candidates, batch, ...], all of which are tried.
-    num_classes: optimise labels, as softmax over this many classes (DLG). One
-      of these three must be given.
+    num_classes: optimise labels, softmax over so many (DLG). Set one of the three.
     sketch: R; None is the identity.
     sketch_key: key[] of the sketch in that round.
     pooled: several rounds of the same inputs: ``params``, ``observed`` and
@@ -94,8 +93,7 @@ def reconstruct(
     restarts: how many starts are tried.
     start_scale: standard deviation of the normal starts.
     box: least and largest value of inputs, to which steps are projected.
-    lanes: tries at a time; None is one after another on a CPU, where that is
-      faster, and all at once elsewhere.
+    lanes: tries at a time; None is one on a CPU, the fastest, else all.
 
   Returns:
     The `Reconstruction` of the try of the lowest objective; if that is not

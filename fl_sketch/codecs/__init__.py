@@ -47,8 +47,7 @@ def make(kind: str, **options: Any) -> Codec:
 
   Args:
     kind: the name of a registered factory.
-    **options: the arguments of that factory; and contract, whether to wrap the
-      codec in `contract`, by default not.
+    **options: of that factory; and contract, whether to wrap it in `contract`.
 
   Raises:
     ValueError: unknown kind, or options that the factory does not take.

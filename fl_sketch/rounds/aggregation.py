@@ -27,15 +27,19 @@ class PrivateMean(Protocol):
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""
+    ...
 
   def clipped(self, tree: Any) -> Any:
     """The contribution that enters the sum: clipped or scaled to the bound."""
+    ...
 
   def normalizing(self) -> 'PrivateMean':
     """The same mean with every contribution scaled to the norm of the bound."""
+    ...
 
   def mean(self, index: int) -> CohortMean:
     """Makes one of several private means of a round, with independent noise."""
+    ...
 
 
 def mean_over_cohort(
@@ -59,8 +63,7 @@ def mean_over_cohort(
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses a client's payload, all its leaves as one vector, with
       draws of its own; None sends it uncompressed.
-    decode: (keys, payload, like) -> tree, undoes the non-linear encoding of an
-      earlier link, one client at a time.
+    decode: (keys, payload, like) -> tree, undoes an earlier link's encoding.
     denominator: as in `comms.uplink_mean`.
 
   Raises:

@@ -18,8 +18,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   Tables of it are near to Gaussian, as few-bit codecs such as `codecs.eden`
   want them, at a few passes over memory whatever d is.
 
-  Guarantees, for independent signs (`hashing.word`) and uniform rows
-  (`hashing.sample`):
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, and desketch is the adjoint of sketch.
     orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.
     unbiased: E desketch(sketch(x)) = x; rows are kept with probability b / d.

@@ -165,8 +165,7 @@ def heavymix(
     table: f32[...].
     like: arrays or `jax.ShapeDtypeStruct`.
     k: how many coordinates are kept.
-    exact: f32[k], their values in the order of the support, which a second
-      uplink brings; None takes the estimates.
+    exact: f32[k], values in the support's order; None takes the estimates.
 
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.

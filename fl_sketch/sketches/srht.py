@@ -11,8 +11,7 @@ def srht(size: int) -> base.Sketch:
   above d (padded with zeros), D random signs, H orthonormal and S rows drawn
   without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
 
-  Guarantees, for independent signs (`hashing.word`, as fast as memory) and
-  uniform rows (`hashing.sample`):
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I always at d = n; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
