@@ -146,7 +146,7 @@ def _check_task(name: str, task: Task) -> None:
     )
   if work == 'gradient' and task.local_steps not in (None, 1):
     raise ValueError(
-      f'{name} sends one gradient: set local_steps={task.local_steps} to 1.'
+      f'{name} sends one gradient, got local_steps={task.local_steps}; set 1.'
     )
   if task.optimizer is not None and not takes_optimizer(name, local):
     raise ValueError(

@@ -75,7 +75,7 @@ def reconstruct(
     key: key[], of the starts.
     labels: known ones, [batch, ...].
     candidates: [candidates, batch, ...], all of which are tried.
-    num_classes: optimise labels, softmax over so many (DLG). Set one of the three.
+    num_classes: optimise labels, softmax over so many (DLG); one of the three.
     sketch: R; None is the identity.
     sketch_key: key[] of the sketch in that round.
     pooled: several rounds of the same inputs: ``params``, ``observed`` and

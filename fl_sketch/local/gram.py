@@ -66,7 +66,7 @@ def gram_sgd(
       raise ValueError('gram_sgd does not support a correction; pass None.')
     if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
       tree = jax.tree.map(jnp.shape, params)
-      raise ValueError(f'gram_sgd needs params of models.Linear, got {tree}.')
+      raise ValueError(f'gram_sgd requires params of a Linear, got {tree}.')
     if (count := batches['y'].shape[0]) != 1:
       raise ValueError(f'gram_sgd needs one full batch, got {count} batches.')
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
