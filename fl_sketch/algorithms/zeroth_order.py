@@ -140,6 +140,6 @@ def fedkseed(
 def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
-      f'weight_decay={task.weight_decay} must be 0 with zeroth-order steps.'
+      f'weight_decay={task.weight_decay} is not supported by slopes; set 0.'
     )
   return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)
