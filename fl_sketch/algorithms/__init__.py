@@ -93,16 +93,14 @@ def make(
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
     expected_batch: divisor of private local steps; None elsewhere.
-    local_optimizer: of the local steps, in any form of `local.optimizers.of`;
-      None is SGD.
+    local_optimizer: of local steps, as of `local.optimizers.of`; None is SGD.
     client_clip: the largest norm of a client's gradients; None is any.
     local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
 
   Raises:
-    ValueError: no such algorithm; an option, an optimizer, a clip or a number
-      of local steps that it does not support; or both or neither of `loss_fn`
-      and `local`.
+    ValueError: no such algorithm; an option, optimizer, clip or number of local
+      steps that it does not support; both or neither of `loss_fn` and `local`.
   """
   spec = entry(name)
   for k, v in (('local_steps', local_steps), ('population', population)):
@@ -144,13 +142,11 @@ def _check_task(name: str, task: Task) -> None:
     )
   if local is not None and work in ('task', 'slopes'):
     raise ValueError(
-      f'{name} changes the local steps, which your own `local` function cannot '
-      'replace; set loss_fn.'
+      f'{name} changes the local steps; set loss_fn, and not your own `local`.'
     )
   if work == 'gradient' and task.local_steps not in (None, 1):
     raise ValueError(
-      f'{name} sends one gradient, got local_steps={task.local_steps}; set it '
-      'to 1.'
+      f'{name} sends one gradient, got local_steps={task.local_steps}; set 1.'
     )
   if task.optimizer is not None and not takes_optimizer(name, local):
     raise ValueError(
@@ -159,8 +155,7 @@ def _check_task(name: str, task: Task) -> None:
     )
   if task.clip is not None and not takes_clip(name, local):
     raise ValueError(
-      f'client_clip={task.clip} is not supported by {name}, nor with your own '
-      '`local` function; remove it.'
+      f'client_clip={task.clip} is not supported by {name} or an own `local`.'
     )
   private = work == 'private_steps' and local is None
   if private != (task.expected_batch is not None):

@@ -11,8 +11,7 @@ class Channel(NamedTuple):
   """From the clients' updates to an estimate of their mean, through tables.
 
   An algorithm whose factory has an argument ``channel: Channel`` takes these
-  fields as options. Its `links` are, in this order, `encode`, `mean`,
-  `broadcast` and `decode`.
+  fields as options. Its `links` are `encode`, `mean`, `broadcast` and `decode`.
 
   Attributes:
     sketch: R, a linear operator.
@@ -20,8 +19,7 @@ class Channel(NamedTuple):
     downlink_codec: compresses the mean table likewise.
     privacy: bounds and noise on the tables; None is no privacy.
     robust: byzantine-robust rule in place of the mean; None is the mean.
-    hash_rounds: for how many rounds R is kept: None is one, 0 the whole run.
-      Correlated noise needs it.
+    hash_rounds: rounds that R is kept (correlated noise): None is one, 0 all.
   """
 
   sketch: sketches.Sketch

@@ -75,12 +75,11 @@ def cocktail_sgd(
     zeros = optax.tree.zeros_like(params)
     return Residuals(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(updates, state, params=None, *, keys, weight, **extra):
+  def update(updates, state, params=None, *, keys, **extra):
     payload, client = updates
     subset = _subset(keys, mask_ratio, params)
     like = jax.ShapeDtypeStruct(subset.shape, jnp.float32)
-    options = {'weight': weight, 'keys': keys, **extra}
-    _, mean, up = decoded_mean(codec, payload, like, **options)
+    _, mean, up = decoded_mean(codec, payload, like, keys=keys, **extra)
     residual = sketches.gather(state.server, subset)
     target = mean + residual
     key = codec_key(keys.round)

@@ -25,9 +25,8 @@ def fedcom(
   r"""Local steps, independent compression, the mean of the decoded payloads.
 
   :math:`w \leftarrow w - \gamma \frac1n \sum_j Q_j(\Delta_j)`, the
-  :math:`Q_j` independent. With error feedback, :math:`Q_j(p_j)` of
-  :math:`p_j = e_j + \Delta_j`, and :math:`e_j \leftarrow \beta (p_j -
-  Q_j(p_j))`.
+  :math:`Q_j` independent. With error feedback :math:`Q_j(p_j)` is sent, where
+  :math:`p_j = e_j + \Delta_j`; :math:`e_j \leftarrow \beta (p_j - Q_j(p_j))`.
 
   Args:
     task: loss and local steps of a client.

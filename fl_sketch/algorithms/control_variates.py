@@ -17,8 +17,9 @@ import optax
 class Variates(NamedTuple):
   """Control variates between rounds."""
 
-  client: comms.PerClient  # c_i of SCAFFOLD, delta_j of FedCOMGATE, or g_i
-  server: Any  # c of SCAFFOLD; h of FedDyn, whose clients have g_i
+  # c_i of SCAFFOLD, delta_j of FedCOMGATE, c_j of FedSKETCHGATE, g_i of FedDyn
+  client: comms.PerClient
+  server: Any  # c of SCAFFOLD; h of FedDyn; () of those that have none
   bill: comms.Bill
 
 
@@ -26,6 +27,11 @@ def zero_variates(params: Any) -> Variates:
   """Variates of clients and server before the first round."""
   zeros = optax.tree.zeros_like(params)
   return Variates(comms.PerClient(zeros), zeros, comms.bill())
+
+
+def own_variates(params: Any) -> Variates:
+  """Variates of clients alone."""
+  return zero_variates(params)._replace(server=())
 
 
 def less_variate(protocol: Any) -> comms.PerClient:
@@ -98,8 +104,7 @@ def fedcomgate(
 
   :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
   \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
-  \sum_i Q_i(\Delta_i)`. Every client takes part in every round, with equal
-  weights.
+  \sum_i Q_i(\Delta_i)`. All clients take part in every round, of equal weights.
 
   Args:
     task: loss and local steps of a client, along drifted gradients.
@@ -128,11 +133,10 @@ def fedcomgate(
       f'fedcomgate requires an unbiased codec, got codec={codec.name!r}.'
     )
 
-  def update(payload, state, params=None, *, keys, weight, **extra):
+  def update(payload, state, params=None, *, keys, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    options = {'weight': weight, 'keys': keys, **extra}
-    decoded, mean, up = decoded_mean(codec, payload, params, **options)
+    decoded, mean, up = decoded_mean(codec, payload, params, keys=keys, **extra)
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)
     return mean, Variates(comms.PerClient(client), (), comms.bill(up))
@@ -140,7 +144,7 @@ def fedcomgate(
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.Exchange(lambda x: zero_variates(x)._replace(server=()), update),
+    chain.Exchange(own_variates, update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=less_variate,

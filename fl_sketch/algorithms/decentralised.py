@@ -52,8 +52,7 @@ def decentralised(
     population: clients in total, as many as the graph has.
     gossip_steps: q; None is a tree all-reduce.
     chebyshev: whether gossip is accelerated.
-    resync_every: rounds after which the models are averaged too, by a tree;
-      None is never.
+    resync_every: after how many rounds a tree averages models; None is never.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R.
 
@@ -69,9 +68,7 @@ def decentralised(
   if isinstance(graph, str):
     graph = topology.make(graph, population)
   if (n := len(graph)) != population:
-    raise ValueError(
-      f'The graph has {n} clients, {population=}; make them equal.'
-    )
+    raise ValueError(f'The graph has {n} clients, not {population=}.')
   if not sketches.properties(sketch).linear:
     raise ValueError(
       'decentralised requires a linear sketch: clients average what they read.'

@@ -36,8 +36,7 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
     channel: how updates travel; its fields are options, see `Channel`. R is
       ``sketches.count_sketch(rows, cols)``.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m, and
-  k in the experiments.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m or k.
 
   Departures: the median of an even number of rows is the mean of the two middle
   values; the lower one of common code is biased, and the paper's experiments
@@ -66,8 +65,7 @@ def diffsketch(
     task: loss and local steps of a client.
     hp: hyperparameters; ``server_lr`` is not read.
     sketch: ``sketches.count_sketch(rows, cols)``.
-    noise_stddev: of the noise that a client adds to each coordinate; None is
-      none.
+    noise_stddev: of a client's noise on each coordinate; None is none.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest.
 
@@ -113,8 +111,7 @@ def fedsketch_heaprix(
       the buckets that are read again.
     privacy: bounds and noise on both uplinks; None is no privacy.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols and k
-  both m.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols, k: m.
 
   Departures: the paper says that no second round is needed, but exact values
   ask for one, and with shared hashes the tables it would send carry nothing

@@ -49,8 +49,7 @@ def ferret(
     server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers blocks of the
-  parameters.
+  Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers its blocks.
 
   Departures: a block-cyclic sketch, in O(d), replaces K_l random bases of
   :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code a client

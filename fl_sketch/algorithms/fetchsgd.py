@@ -54,8 +54,7 @@ def fetchsgd(
       'zero' empties every cell that :math:`\mathrm{CS}(\Delta)` hits, as the
       authors' code does, and is stable at larger rates.
     momentum_masking: whether U is emptied at those cells.
-    local_k: number of largest coordinates of its gradient that a client
-      sketches; None is all.
+    local_k: how many largest coordinates a client sketches; None is all.
     privacy: bounds and noise on the tables; None is no privacy.
     codec: compresses the clients' tables; None sends them uncompressed. The
       server's values and indices are few, and go as they are.

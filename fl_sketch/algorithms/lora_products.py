@@ -149,8 +149,7 @@ def _billed(size: Callable[..., Any]) -> chain.Broadcast:
   def init(params):
     if not any(map(lora.is_adapter, _leaves(params))):
       raise ValueError(
-        'The parameters have no adapters, which flora and fedex require; set '
-        'lora.'
+        'The parameters have no adapters: flora and fedex require lora.'
       )
     return comms.bill()
 

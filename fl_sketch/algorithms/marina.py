@@ -62,9 +62,7 @@ def marina(
     ValueError: the codec is biased.
   """
   if codec.omega is None:
-    raise ValueError(
-      f'marina requires an unbiased codec, got codec={codec.name!r}.'
-    )
+    raise ValueError(f'marina requires an unbiased codec, not {codec.name!r}.')
   local = task.gradient(hp)
 
   def gradients(params, batches, key, previous):
@@ -82,16 +80,15 @@ def marina(
     zeros = optax.tree.zeros_like(params)
     return State(jnp.int32(0), params, zeros, comms.bill())
 
-  def update(payload, state, params=None, *, keys, weight, **extra):
+  def update(payload, state, params=None, *, keys, **extra):
     whole, change = payload
 
     def synchronise():
-      mean, up = comms.uplink_stacked_mean(whole, weight)
+      mean, up = comms.uplink_stacked_mean(whole, extra['weight'])
       return mean, comms.bill(up)
 
     def add_change():
-      options = {'weight': weight, 'keys': keys, **extra}
-      _, mean, up = decoded_mean(codec, change, params, **options)
+      _, mean, up = decoded_mean(codec, change, params, keys=keys, **extra)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = coin(keys, sync_probability) | (state.count == 0)

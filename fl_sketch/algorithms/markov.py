@@ -46,9 +46,8 @@ def ef21(
 
   Symbols: server_lr gamma; codec C; population n.
 
-  Departures: every estimate begins at 0. Absent clients as in EF21-PP
-  (Fatkhullin et al., arXiv:2110.03294). The server sends d floats. The paper's
-  server has SGD.
+  Departures: estimates begin at 0. Absent clients as in EF21-PP (Fatkhullin et
+  al., arXiv:2110.03294). The server sends d floats; the paper's has SGD.
 
   Source: Richtarik, Sokolov, Fatkhullin, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2.

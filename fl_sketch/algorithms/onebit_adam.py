@@ -59,8 +59,7 @@ def onebit_adam(
   Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
 
   Departures: no bias correction, as in the authors' code. A coordinate whose
-  gradient was always 0 in the warm-up has v = 0 and stays where it is: signs
-  never say 0.
+  gradient was always 0 in the warm-up has v = 0 and stays: signs never say 0.
 
   Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
   """
@@ -81,11 +80,9 @@ def onebit_adam(
     add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
     target = jax.tree.map(add, state.momentum, grads, state.client_error.value)
     payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
-    decode = lambda key, signs: codec.decode(key, signs, params)
-    decoded = jax.vmap(decode)(keys.client, payload)
-    mean, up = comms.uplink_stacked_mean(
-      payload, weight, decoded, decode=decode
-    )
+    read = lambda key, signs: codec.decode(key, signs, params)
+    decoded = jax.vmap(read)(keys.client, payload)
+    mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=read)
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
     message = codec.encode(keys.round, server_target)
     momentum = codec.decode(keys.round, message, params)

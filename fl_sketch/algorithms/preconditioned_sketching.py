@@ -91,9 +91,8 @@ def preconditioned_sketching(
 
   Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
 
-  Departures: none; an algorithm of this project. Factors are those of
-  Adafactor (Shazeer and Stern, ICML 2018, arXiv:1804.04235). They have no
-  privacy analysis.
+  Departures: none. Factors are those of Adafactor (Shazeer and Stern, ICML
+  2018, arXiv:1804.04235), and have no privacy analysis.
 
   Source: this project, after Chen, Li, Banerjee, arXiv:2411.06770.
   """

@@ -72,8 +72,7 @@ def dp_normfedavg(
 
   Symbols: those of `dp_fedavg`.
 
-  Departures: those of `dp_fedavg`; an update of 0, which the paper leaves
-  undefined, contributes 0.
+  Departures: those of `dp_fedavg`; an update of 0, undefined there, counts 0.
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 2.
   """

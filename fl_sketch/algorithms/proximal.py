@@ -100,11 +100,9 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     task: loss and local steps of a client.
     hp: hyperparameters.
 
-  Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps
-  of client i.
+  Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps.
 
-  Departures: steps of SGD alone. Beside its direction a client sends one float,
-  its number of steps.
+  Departures: steps of SGD alone. A client sends its number of steps, a float.
 
   Source: Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, arXiv:2007.07481,
   equation 9 and section 5, with the first choice of :math:`\tau_{eff}`.
@@ -117,9 +115,7 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
     mean = jax.tree.map(lambda x: x / jnp.maximum(made, 1), moved)
     return {'direction': mean, 'steps': made}, metrics
 
-  times = lambda m, _, **__: jax.tree.map(
-    lambda x: m['steps'] * x, m['direction']
-  )
+  times = lambda m, _, **__: optax.tree.scale(m['steps'], m['direction'])
   return federated(
     direction,
     aggregation.mean_over_cohort(),

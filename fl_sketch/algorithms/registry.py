@@ -48,16 +48,12 @@ class Entry(NamedTuple):
       before there is a model: 'steps', one 'gradient' or 'private_steps', which
       own local work can replace; 'task', steps that the algorithm changes or
       counts; or 'slopes', for which the loss has no gradient.
-    full_participation: whether every client must take part in every round,
-      with equal weights.
-    any_optimizer: whether local steps may be those of any optimizer, and not of
-      SGD alone.
+    full_participation: whether rounds need all clients, with equal weights.
+    any_optimizer: whether local steps may be those of any optimizer.
     hyper: the options that are hyperparameters: arrays of `Hyper.extra`, which
       one program of a sweep varies.
-    example: the options of a typical call; a `functools.partial` stands for
-      what it returns.
-    rows: of the matrix that is the model on which costs are measured; None is a
-      vector.
+    example: options of a call; a `functools.partial` is what it returns.
+    rows: of the matrix on which costs are measured; None is a vector.
     rank: of the factors of that matrix, where the algorithm is of a lora.
   """
 

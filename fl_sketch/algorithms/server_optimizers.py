@@ -39,8 +39,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   True
 
   Args:
-    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov' or
-      'sgd'.
+    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov', 'sgd'.
     **options: b1, b2 and eps, or momentum.
 
   Raises:
@@ -48,9 +47,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):
-    raise ValueError(
-      f'{name} does not support {unknown}; its options are {names}.'
-    )
+    raise ValueError(f'{name} does not support {unknown}; it has {names}.')
   return _SERVER_OPTIMIZERS[name][0](**options)
 
 
@@ -85,9 +82,7 @@ def options_of(name: str) -> tuple[str, ...]:
   """
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
-    raise ValueError(
-      f'server_optimizer={name!r} is unknown; use one of {names}.'
-    )
+    raise ValueError(f'server_optimizer={name!r} is unknown; use {names}.')
   return _SERVER_OPTIMIZERS[name][1]
 
 
@@ -98,9 +93,8 @@ def server_step(
 ) -> optax.GradientTransformation:
   """Estimate -> update of the parameters: optimiser, schedule, ``server_lr``.
 
-  `server_optimizer` is a name that `make_server_optimizer` knows, or any optax
-  transformation without its learning rate; `schedule` is round -> factor on
-  ``server_lr``.
+  `server_optimizer` is a name of `make_server_optimizer`, or any of optax
+  without its learning rate; `schedule` is round -> factor on ``server_lr``.
   """
   if isinstance(server_optimizer, str):
     server_optimizer = make_server_optimizer(server_optimizer)

@@ -59,8 +59,7 @@ def sketched_sgd(
   Symbols: server_lr eta; candidates P.
 
   Departures: hashes are fresh every round; no table outlives one. The mean over
-  clients, and eta within what accumulates, where the authors' code has the sum,
-  and eta on the step.
+  clients, and eta in what accumulates; theirs has the sum, and eta on the step.
 
   Source: Ivkin et al., NeurIPS 2019, arXiv:1903.04488, Algorithm 2; checked
   against the authors' code, github.com/dhroth/sketchedsgd.

@@ -36,9 +36,7 @@ def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
   matrix = scipy.sparse.csr_array(graph)
   parts, _ = scipy.sparse.csgraph.connected_components(matrix)
   if parts > 1:
-    raise ValueError(
-      f'The graph has {parts=}: add edges until it is connected.'
-    )
+    raise ValueError(f'The graph has {parts=}: add edges that connect them.')
   return graph
 
 
@@ -94,9 +92,7 @@ def _square(n):
   checks.at_least('n', n, 1)
   rows = max(k for k in range(1, math.isqrt(n) + 1) if n % k == 0)
   if rows == 1:
-    raise ValueError(
-      f"{n=} clients have no grid of two rows or more; use 'path'."
-    )
+    raise ValueError(f"{n=} clients have no grid of >= 2 rows; use 'path'.")
   return grid(rows, n // rows)
 
 
@@ -128,8 +124,7 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
   """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j.
 
-  The sum is kept; disagreement falls to `second_eigenvalue` to that power or
-  less.
+  The sum is kept; disagreement falls by `second_eigenvalue`^steps or more.
   """
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)

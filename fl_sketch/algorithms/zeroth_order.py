@@ -140,7 +140,6 @@ def fedkseed(
 def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
   if task.weight_decay:
     raise ValueError(
-      f'weight_decay={task.weight_decay} is not supported by zeroth-order '
-      'steps; set it to 0.'
+      f'weight_decay={task.weight_decay} is not supported by slopes; set 0.'
     )
   return zeroth_order(task.loss_fn, hp.client_lr, seeds, mu=mu)

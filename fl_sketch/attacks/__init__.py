@@ -3,8 +3,7 @@
 `reconstruct` searches for inputs whose message equals the observed one: `views`
 computes the message of given inputs, `objectives` its distance to the observed
 one, and `searches` has the optimisers; `closed_form` needs no search.
-`defences` perturb a message before it is sent, and `scores` measure how well an
-attack went.
+`defences` perturb messages before they are sent; `scores` rate an attack.
 """
 
 from fl_sketch.attacks import defences, scores

@@ -75,8 +75,7 @@ def reconstruct(
     key: key[], of the starts.
     labels: known ones, [batch, ...].
     candidates: [candidates, batch, ...], all of which are tried.
-    num_classes: optimise labels, as softmax over this many classes (DLG). One
-      of these three must be given.
+    num_classes: optimise labels, softmax over so many (DLG); one of the three.
     sketch: R; None is the identity.
     sketch_key: key[] of the sketch in that round.
     pooled: several rounds of the same inputs: ``params``, ``observed`` and
@@ -94,8 +93,7 @@ def reconstruct(
     restarts: how many starts are tried.
     start_scale: standard deviation of the normal starts.
     box: least and largest value of inputs, to which steps are projected.
-    lanes: tries at a time; None is one after another on a CPU, where that is
-      faster, and all at once elsewhere.
+    lanes: tries at a time; None is one on a CPU, the fastest, else all.
 
   Returns:
     The `Reconstruction` of the try of the lowest objective; if that is not
@@ -103,9 +101,8 @@ def reconstruct(
 
   Raises:
     ValueError: not exactly one of labels, candidates and num_classes; a sketch
-      without its key, or a key without a sketch; inputs that are no floats;
-      observed in other shapes than the message; steps or restarts below 1;
-      unknown names.
+      without its key, or the reverse; inputs that are no floats; observed in
+      other shapes than the message; steps or restarts below 1; unknown names.
 
   Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7; Zhu et al.,
   arXiv:1906.08935 (``num_classes``); Geiping et al., arXiv:2003.14053

@@ -1,11 +1,10 @@
 """Non-linear payload codecs: quantisation and sparsification of one tree.
 
 A codec is two pure functions, `encode` and `decode`. What `encode` returns is
-all that is sent, so the bill is `comms.nbytes` of it; the key is not sent: it
-is a hash of public counters. Numbers are read as float32 whatever the dtype of
-the leaves, except by `identity` and for float64 tables of `from_sketch`. A zero
-tree decodes to zeros, but by `shared_sign`. A NaN that is sent decodes to NaN,
-in every number that shares its scale.
+all that is sent, and billed as `comms.nbytes`; the key is a hash of public
+counters. Numbers are read as float32 whatever the dtype of the leaves, except
+by `identity` and for float64 tables of `from_sketch`. A zero tree decodes to
+zeros, but by `shared_sign`; a NaN to NaN, in all numbers that share its scale.
 
 Error feedback needs a codec with a `contraction`: around an unbiased one with
 omega > 1 the residual grows, so wrap that in `contract`.
@@ -48,8 +47,7 @@ def make(kind: str, **options: Any) -> Codec:
 
   Args:
     kind: the name of a registered factory.
-    **options: the arguments of that factory; and contract, whether to wrap the
-      codec in `contract`, by default not.
+    **options: of that factory; and contract, whether to wrap it in `contract`.
 
   Raises:
     ValueError: unknown kind, or options that the factory does not take.

@@ -25,8 +25,7 @@ class Codec(NamedTuple):
       (arrays or `jax.ShapeDtypeStruct`); by the key of `encode`.
     name: of the factory.
     omega: d -> a constant with E decode = x and E||decode - x||^2 <= omega
-      ||x||^2 for every x; None if the codec is biased, or its error is not
-      in proportion to x.
+      ||x||^2 for every x; None if biased, or the error is not in proportion.
     contraction: d -> delta in E||x - decode||^2 <= (1 - delta) ||x||^2 for
       every x; None where there is none or none is stated.
   """

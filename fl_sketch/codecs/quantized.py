@@ -99,8 +99,7 @@ def shared_sign(bound: fields.Positive) -> base.Codec:
   The signs of clients add up to integers. An entry x, clipped to the bound B,
   is sent as +B with probability (1 + x / B) / 2, else as -B: unbiased, with
   :math:`E\|\mathrm{decode} - x\|^2 = d B^2 - \|x\|^2` where no entry is
-  clipped. The draws of n clients are independent, so that the mean has 1 / n of
-  it.
+  clipped. Clients draw independently, so that the mean of n has 1 / n of it.
 
   All that a mean needs is how many of the n clients sent +B, an integer at
   every entry. So it goes through secure aggregation, modulo 2^k for k =

@@ -72,12 +72,10 @@ def eden(
     if num_coordinates > d.
 
   Raises:
-    ValueError: bits is not 1 to 4, no such scale, or num_coordinates
-      without rotate.
+    ValueError: bits not 1 to 4, no such scale, num_coordinates without rotate.
 
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
-  (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rand-k, after
-  the rotation.
+  (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rotated rand-k.
   """
   if bits not in (1, 2, 3, 4):
     raise ValueError(f'{bits=} must be 1, 2, 3 or 4.')

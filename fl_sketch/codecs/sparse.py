@@ -22,8 +22,7 @@ def top_k(k: int) -> base.Codec:
     k: how many, 1 <= k <= d.
 
   Returns:
-    A `Codec` with payload (f32[k], int32[k]), values and coordinates;
-    ValueError if k > d.
+    A `Codec` with payload (values f32[k], at int32[k]); ValueError if k > d.
 
   Raises:
     ValueError: k is below 1.

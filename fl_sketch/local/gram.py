@@ -54,8 +54,7 @@ def gram_sgd(
     (params, batches, key, correction) -> (pseudo-gradient, {'train_loss':
     f32[]}), for one client. Batches are a single one, leaves [1, n, ...], used
     in every step; the key is not used; correction must be None. The
-    pseudo-gradient is start minus end, and train_loss the mean over the steps
-    of the loss before each.
+    pseudo-gradient is start minus end, train_loss the mean loss before a step.
   """
   if steps < 1:
     raise ValueError(f'{steps=} is below 1; make at least one step.')
@@ -64,18 +63,12 @@ def gram_sgd(
 
   def local(params, batches, key, correction):
     if correction is not None:
-      raise ValueError(
-        'gram_sgd does not support a correction; pass correction=None.'
-      )
+      raise ValueError('gram_sgd does not support a correction; pass None.')
     if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
       tree = jax.tree.map(jnp.shape, params)
-      raise ValueError(
-        f'gram_sgd requires params of models.Linear, got {tree}.'
-      )
+      raise ValueError(f'gram_sgd requires params of a Linear, got {tree}.')
     if (count := batches['y'].shape[0]) != 1:
-      raise ValueError(
-        f'gram_sgd requires one full batch, got {count} batches.'
-      )
+      raise ValueError(f'gram_sgd needs one full batch, got {count} batches.')
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
     x = x.reshape(x.shape[0], -1)

@@ -41,8 +41,7 @@ def make(kind: str, **options: Any) -> Optimizer:
   True
 
   Args:
-    kind: the name of a registered factory, a function of ``learning_rate`` such
-      as those of optax.
+    kind: name of a factory, a function of ``learning_rate`` as those of optax.
     **options: its arguments; and `Optimizer.keep_state`.
 
   Raises:

@@ -28,9 +28,8 @@ def private_sgd(
 
   Song et al., ICML 2023 (arXiv:2210.08371), algorithms 2 and 3, corrected. They
   take the gradient of a sample to be bounded because the mean of the losses is
-  Lipschitz, which does not follow: here it is clipped. They divide by the size
-  of the batch, which under Poisson sampling tells who is in it: here by the
-  expected size B.
+  Lipschitz, which does not follow: here it is clipped. They divide by the batch
+  size, which under Poisson sampling tells who is in it: here by the expected B.
 
   >>> loss = lambda w, batch: jnp.mean((w - batch['x']) ** 2) / 2
   >>> local = private_sgd(loss, 0.5, 9.0, 0.0, expected_batch=2)
@@ -52,14 +51,12 @@ def private_sgd(
   Returns:
     local(params, batches, key, correction) -> (pseudo-gradient, metrics).
     Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
-    samples present; the key is the client's secret one of the round; correction
-    is None.
+    samples present; the key is the client's secret one; correction is None.
     'train_loss' is the mean over all samples present, 0 if there are none: a
     diagnostic without noise, which must not leave the client.
 
   Raises:
-    ValueError: expected_batch is below one; a correction, or batches without a
-      mask.
+    ValueError: expected_batch is below one; a correction; batches with no mask.
 
   Guarantees:
     Sensitivity: without the noise, one sample more moves a step by at most

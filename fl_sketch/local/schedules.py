@@ -72,9 +72,7 @@ def linear(
 
 def _warmed_up(rounds, warmup, rest) -> optax.Schedule:
   if warmup >= rounds:
-    raise ValueError(
-      f'{warmup=} is not below {rounds=}; use a shorter warm-up.'
-    )
+    raise ValueError(f'{warmup=} is not below {rounds=}; shorten the warm-up.')
   if not warmup:
     return rest
   rise = lambda r: (r + 1) / warmup  # not 0: each round moves

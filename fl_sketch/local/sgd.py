@@ -43,17 +43,14 @@ def sgd(
       all of a client's samples this is full-batch gradient descent.
     weight_decay: lambda.
     proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
-    optimizer: makes the step from what is in the bracket, with its own learning
-      rate; None is SGD.
+    optimizer: makes the step from the bracket, by its own rate; None is SGD.
     keep_state: whether a client keeps the optimizer's state between rounds.
-    clip: the largest norm of a gradient of the loss, over all arrays; longer
-      ones are scaled to it.
+    clip: the largest norm of a gradient, over all arrays; longer ones shrink.
 
   Returns:
     local(params, batches, key, correction) -> (pseudo-gradient, metrics), where
-    batches have leaves [steps, batch, ...]. A batch that is a dict whose 'mask'
-    is zero throughout is padding: no step is made on it. With ``keep_state``, a
-    `StatefulLocal`.
+    batches have leaves [steps, batch, ...]. No step is made on padding, a batch
+    that is a dict whose 'mask' is 0. With ``keep_state``, a `StatefulLocal`.
 
   Raises:
     ValueError: local_steps is below one.

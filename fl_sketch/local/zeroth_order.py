@@ -52,9 +52,7 @@ def zeroth_order(
 
   def apply(params, batches, keys, correction):
     if correction is not None:
-      raise ValueError(
-        'zeroth_order does not support a correction; pass correction=None.'
-      )
+      raise ValueError('zeroth_order does not support a correction; pass None.')
     of_steps = seeds(keys)
     steps, count = of_steps.shape[:2]
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)

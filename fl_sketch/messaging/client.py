@@ -20,8 +20,7 @@ def build(
   `wire.fingerprint`; for the schedule see `rounds.run_round`. The function is
   (hp, params, round, client_id, batches, key) -> bytes, with the parameters
   that the round starts from, batches with leaves [local_steps, batch, ...], and
-  the root key of the run. It raises a FloatingPointError if the client's update
-  is not finite.
+  the run's root key. It raises FloatingPointError if the update is not finite.
   """
 
   @jax.jit

@@ -4,8 +4,7 @@ The server trusts no message, see `Verdict`. A refused message leaves the sum
 unchanged, so that the round equals one of `rounds.run_round` without its
 sender, up to rounding: payloads are added in the order of their arrival.
 
-The caller provides the transport and decides when to close a round. One thread
-calls `Inbox.receive`.
+The caller provides the transport and closes rounds. One thread calls `receive`.
 """
 
 import collections
@@ -123,18 +122,13 @@ class Server:
   def _finish(self, total, hp, state, key, ids, weight):
     """(state after the round, whether it is finite, bill)."""
     hp = self._schedule(hp, state.round)
-    keys = keys_lib.round_keys(key, state.round)
+    keys = keys_lib.for_lanes(keys_lib.round_keys(key, state.round), ids)
+    extra = {'keys': keys, 'weight': weight, 'ids': ids, 'noise': None}
 
     def protocol(total):
-      return self._make(hp).protocol.update(
-        comms.LaneSum(total, weight.sum(), self.up),
-        comms.clear_bills(state.protocol),
-        state.params,
-        keys=keys_lib.for_lanes(keys, ids),
-        weight=weight,
-        ids=ids,
-        noise=None,
-      )
+      sums = comms.LaneSum(total, weight.sum(), self.up)
+      links = comms.clear_bills(state.protocol)
+      return self._make(hp).protocol.update(sums, links, state.params, **extra)
 
     # The server is one shard, whose sum is the total.
     shards = jax.tree.map(lambda x: x[None], total)

@@ -84,9 +84,7 @@ def unpack(message: bytes) -> Message:
   if magic != MAGIC:
     raise PayloadError(f'{magic=} is not {MAGIC}: no message of a client.')
   if version != VERSION:
-    raise PayloadError(
-      f'{version=} is not {VERSION}; use one version of fl_sketch.'
-    )
+    raise PayloadError(f'{version=} is not {VERSION}; use one release.')
   body = memoryview(message)[OVERHEAD:]
   if len(body) != size:
     raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')

@@ -63,8 +63,7 @@ def mean_over_cohort(
     robust: byzantine-robust rule in place of the mean; None is the mean.
     codec: compresses a client's payload, all its leaves as one vector, with
       draws of its own; None sends it uncompressed.
-    decode: (keys, payload, like) -> tree, undoes the non-linear encoding of an
-      earlier link, one client at a time.
+    decode: (keys, payload, like) -> tree, undoes an earlier link's encoding.
     denominator: as in `comms.uplink_mean`.
 
   Raises:

@@ -144,8 +144,7 @@ class Algorithm(NamedTuple):
     sensitivity: f32[] for each release of the links, see `chain.Transform`.
     full_participation: how many clients must take part in every round; True is
       as many as have a row of state, False any number.
-    update_template: params -> a tree of the shape of what local work returns;
-      None is params.
+    update_template: params -> a tree like that of local work; None is params.
     due: as of `chain.Uplink`.
   """
 
@@ -174,8 +173,7 @@ def federated(
 ) -> Algorithm:
   """Builds an algorithm from its local work and the links of one chain.
 
-  Links are as in `chain.federated_chain`; the others are attributes of
-  `Algorithm`.
+  Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
 
   Raises:
     ValueError: the links release noise, and local work reads public keys.
@@ -202,9 +200,7 @@ def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   expected = algorithm.full_participation
   if expected is True:
     if not (rows := comms.client_rows(state)):
-      raise ValueError(
-        'Set full_participation=NUMBER: clients keep no state to count.'
-      )
+      raise ValueError('Set full_participation=NUMBER: clients have no state.')
     expected = len(rows[0])
   if size < expected:
     raise ValueError(

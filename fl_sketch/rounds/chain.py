@@ -103,8 +103,7 @@ class Exchange(Transform):
   bill), each to be called once.
 
   Raises (when it is traced):
-    ValueError: one of the means is not taken once: taken twice, it would add
-      the same noise to two sums.
+    ValueError: a mean is not taken once: twice, two sums have the same noise.
   """
 
   def __new__(cls, init, update, *, means: Sequence[Any] = (), **marks):

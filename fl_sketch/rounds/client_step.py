@@ -43,7 +43,6 @@ def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
 
 def build(
   make: Make,
-  *,
   fetch: Fetch | None,
   clients_per_step: int | None,
   skip_absent: bool,

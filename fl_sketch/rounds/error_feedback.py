@@ -17,17 +17,12 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
   )
 
 
-def decode_lanes(codec: codecs.Codec, payload: Any, like: Any, **options):
-  """As `transforms.over_lanes`, decodes payloads; `like` is of one client."""
-  one = lambda keys, x: decoder(codec)(keys, x, like)
-  return t.over_lanes(one, payload, **options)
-
-
 def decoded_mean(
   codec: codecs.Codec, payload: Any, like: Any, *, weight: jax.Array, **options
 ) -> tuple[Any, Any, int]:
   """Returns (decoded lanes, their mean over the cohort, bytes of a client)."""
-  decoded = decode_lanes(codec, payload, like, **options)
+  of_client = lambda keys, x: decoder(codec)(keys, x, like)
+  decoded = t.over_lanes(of_client, payload, **options)
   one = lambda key, x: codec.decode(keys_lib.codec_key(key), x, like)
   mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=one)
   return decoded, mean, up
@@ -121,11 +116,7 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
   Source: Richtarik, Sokolov, Fatkhullin, EF21, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2; Wang, Lin, Chen, CD-Adam, AISTATS 2022, arXiv:2111.00705.
   """
-  check_contraction(codec)
-
-  def init(params):
-    check_codec(codec, params)
-    return optax.tree.zeros_like(params)
+  init = compress(codec, error_feedback=True).init
 
   def update(grad, estimate, params=None, *, keys, **_):
     change = jax.tree.map(jnp.subtract, grad, estimate)
@@ -139,8 +130,7 @@ def check_contraction(codec: codecs.Codec) -> None:
   """Raises ValueError unless the codec states that it is a contraction."""
   if codec.contraction is None:
     raise ValueError(
-      f'codec={codec.name!r} must be a contraction; codecs.contract '
-      'scales an unbiased one.'
+      f'codec={codec.name!r} must be a contraction; see codecs.contract.'
     )
 
 

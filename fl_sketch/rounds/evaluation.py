@@ -27,8 +27,7 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   """Builds evaluate(params, batches, owners) -> sums of metrics by client.
 
   As `run_evaluation`, for each sample as a batch of its own. Batches have a
-  mask; the owners of their samples are int32[batches, batch], each sum is
-  f32[clients].
+  mask; their samples' owners are int32[batches, batch], sums f32[clients].
   """
 
   def program(params, batches, owners):

@@ -34,8 +34,7 @@ class RoundKeys(NamedTuple):
 class NoiseKeys(NamedTuple):
   """The secret typed keys of a private round's noise.
 
-  With them the noise can be subtracted: they are in no state, no checkpoint and
-  no constant of a program.
+  With them noise can be subtracted: no state, checkpoint or program has them.
   """
 
   server: jax.Array  # key[], of noise on the sum

@@ -1,7 +1,6 @@
 """Marks in a round's program, by which `privacy.noninterference` reads it.
 
-A mark is an operation that returns its argument. It is gone in the compiled
-program.
+A mark returns its argument, and is gone in the compiled program.
 """
 
 from typing import Any

@@ -76,13 +76,9 @@ def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
   encode = algorithm.encode.init(params)
   if isinstance(algorithm.local, StatefulLocal):
     encode = algorithm.local.init(params), encode
-  return FedState(
-    round=jnp.int32(0),
-    params=params,
-    encode=comms.PerClient(jax.tree.map(rows, encode)),
-    protocol=protocol,
-    server=algorithm.server.init(params),
-  )
+  encode = comms.PerClient(jax.tree.map(rows, encode))
+  server = algorithm.server.init(params)
+  return FedState(jnp.int32(0), params, encode, protocol, server)
 
 
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
@@ -108,9 +104,8 @@ def run_round(
     make: hp -> `Algorithm`; runs inside the trace.
     mesh: from `mesh.cohort_mesh`.
     schedule: (hp, round) -> the hyperparameters of a round; None keeps them.
-    shard_server: whether the server's state is split over the devices, see
-      `mesh.shardings_over`: each updates its slice of the parameters, which are
-      then gathered.
+    shard_server: whether the server's state is split over the devices, as by
+      `mesh.shardings_over`: each updates a slice of parameters, then gathered.
     **options: of `cohort_step`.
 
   Returns:
@@ -120,26 +115,23 @@ def run_round(
     Its metrics: `up` and `down` (bytes of one client's payloads and of the
     broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
     apart), and those of `summary`, by default `client_step.means_and_counts`. A
-    round without participants keeps the state, unless the algorithm is private:
-    its absence would leak.
+    round without participants keeps the state, unless private: it would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
   pin = jax.lax.with_sharding_constraint
-  slices = lambda server: shardings_over(mesh, server)
+  spread = lambda server: pin(server, shardings_over(mesh, server))
 
   def round_fn(hp, state, cohort, key, data=None, noise_key=None):
     if schedule is not None:
       hp = schedule(hp, state.round)
     shared, new, metrics = cohort_fn(hp, state, cohort, key, data, noise_key)
     if shard_server:
-      new = new._replace(server=pin(new.server, slices(new.server)))
+      new = new._replace(server=spread(new.server))
     new = server_fn(hp, shared, new, key)
     if shard_server:
-      new = new._replace(
-        params=pin(new.params, replicated(mesh)),
-        server=pin(new.server, slices(new.server)),
-      )
+      params = pin(new.params, replicated(mesh))
+      new = new._replace(params=params, server=spread(new.server))
     if noise_key is None:
       new = _unless_empty(metrics['participants'], new, state)
     finite = client_step.all_finite(comms.drop_per_client(new))
@@ -195,8 +187,7 @@ def cohort_step(
       id, or of the 'cohort', by lane, when the host holds the rest.
     attack: behaviour of byzantine clients, replaces their pseudo-gradients.
     max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
-      those that are not finite, for algorithms with a `decode`; None is no
-      bound.
+      those not finite, for algorithms with a `decode`; None is no bound.
     summary: makes the metrics of clients; another one only if it is private.
 
   Returns:
@@ -210,15 +201,8 @@ def cohort_step(
   if clients_per_step == 0:
     platform = mesh.devices.flat[0].platform
     clients_per_step = client_loop.default_clients_per_step(platform)
-  program = client_step.build(
-    make,
-    fetch=fetch,
-    clients_per_step=clients_per_step,
-    skip_absent=skip_absent,
-    attack=attack,
-    max_payload_norm=max_payload_norm,
-    summary=summary,
-  )
+  options = clients_per_step, skip_absent, attack, max_payload_norm, summary
+  program = client_step.build(make, fetch, *options)
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys, noise = keys_lib.round_keys(key, state.round), None
@@ -268,11 +252,8 @@ def server_step(make: Make):
     updates, server = make(hp).server.update(
       shared, state.server, state.params, keys=keys
     )
-    return state._replace(
-      round=state.round + 1,
-      params=optax.apply_updates(state.params, updates),
-      server=server,
-    )
+    params = optax.apply_updates(state.params, updates)
+    return state._replace(round=state.round + 1, params=params, server=server)
 
   return step
 

@@ -25,11 +25,9 @@ class Ledger:
   yet never less than the broadcast of the present round, which is one of them.
   The state is what a client needs to redo later steps of the server, such as
   the moments of its optimizer; it does not count where a broadcast is as large
-  as the parameters. Seeds and initial parameters are free. Stragglers and
+  as the parameters. Seeds, initial parameters and what links before the
+  broadcast keep, as MARINA's previous parameters, are free. Stragglers and
   dropouts receive as much; a straggler also sends its payload.
-
-  What links before the broadcast keep is not counted, such as MARINA's previous
-  parameters.
   """
 
   dense: int  # bytes of the parameters

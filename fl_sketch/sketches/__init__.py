@@ -86,7 +86,6 @@ def make(kind: str, **options: Any) -> Sketch:
     **options: the arguments of that factory.
 
   Raises:
-    ValueError: unknown kind, or options that the factory does not take or
-      lacks; the message lists the known ones.
+    ValueError: unknown kind; unknown or lacking options, beside the known ones.
   """
   return REGISTRY.make(kind, **options)

@@ -35,10 +35,8 @@ class Properties(NamedTuple):
       bound, close to the least such constant while b is much smaller than d;
       None where none is known for that d.
     variance: (g, h), two vectors or trees -> the exact variance of
-      <g, R^T R h>. None, or a function that returns it, where no closed form is
-      known.
-    printed: like -> the alpha printed in Table 1 of Song et al., None where
-      the table has no row.
+      <g, R^T R h>. None, or a function that returns it, where it is not known.
+    printed: like -> the alpha printed in Table 1 of Song et al.; None: no row.
     linear: whether desketch is linear in the table.
     adjoint_scale: c in <sketch x, y> = c <x, desketch y>; None if not linear.
     exact_at_full_size: whether desketch undoes sketch in every draw at b = d,
@@ -100,9 +98,7 @@ def properties(op: Sketch) -> Properties:
     ValueError: the operator states none.
   """
   if op.properties is None:
-    raise ValueError(
-      'op.properties is None: this operator states none; set them.'
-    )
+    raise ValueError('op.properties is None: it states none; set them.')
   return op.properties
 
 
@@ -234,8 +230,7 @@ def from_runs(
     axes: the table's axes by name, such as {'size': 8}, or that one as a
       number; None for all d numbers.
     sketch: (key, runs, type of the vector of all d numbers) -> table.
-    desketch: (key, table, spans, that type) -> the values of each span, in the
-      span's dtype.
+    desketch: (key, table, spans, that type) -> values of each, in its dtype.
     dtype: of tables of float32; those of float64 have its wider like.
     allow_larger: whether a table may be larger than the tree.
     by_lanes: whether a `vmap` over large trees is a loop on a CPU, whose cache

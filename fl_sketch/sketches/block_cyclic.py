@@ -38,8 +38,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   Args:
     size: numbers in a table, f32[size]. Beside it the operator holds the
       sparsity^2 d / size shifts of all blocks, 4 bytes each.
-    sparsity: nonzeros in a column of R; more cost that many passes and bring
-      lighter tails.
+    sparsity: nonzeros in a column of R, one a pass; more bring lighter tails.
 
   Raises:
     ValueError: an argument is below 1, or sparsity does not divide size; of the
@@ -68,14 +67,13 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   # What collides with a coordinate is outside its block.
   outside = lambda d: d - (d % cols or cols)
+  exact = lambda g, h: variances.across_blocks(g, h, cols) / size
   promises = base.Properties(
     'block_cyclic',
     floats=lambda like: size,
     alpha=lambda like: outside(base.dimension(like)) / cols / sparsity,
     coordinate_wise=lambda like: 2.0,
-    variance=variances.of(
-      lambda g, h: variances.across_blocks(g, h, cols) / size
-    ),
+    variance=variances.of(exact),
     exact_at_full_size=sparsity == 1,
     orthogonal_rows=sparsity == 1,
   )

@@ -16,8 +16,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
-# Up to so many rows, their product with a matrix of signs is faster than the
-# transform of all.
+# Up to so many rows, a product with signs is faster than the transform of all.
 _FEW = 128
 _TILE = 2**19  # numbers that fit into the cache of a core
 # On a CPU, a grid of so many columns is transformed in so many pieces: small

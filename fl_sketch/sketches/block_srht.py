@@ -12,26 +12,20 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   dealt out to floor(d / m) blocks like cards, so that neighbours are in
   different blocks, and each block is transformed. Where m does not divide d,
   the last m coordinates are transformed once more, before and with signs of
-  their own, so that the rest is mixed with others. As many rows of every block
-  are kept, or one more: the same random rows of all, and one row of random
-  neighbouring blocks.
+  their own, so that the rest is mixed with others. The same random rows of all
+  blocks are kept, and one row of random neighbouring blocks.
 
   Tables of it are near to Gaussian, as few-bit codecs such as `codecs.eden`
   want them, at a few passes over memory whatever d is.
 
-  Guarantees, for independent signs (`hashing.word`) and uniform rows
-  (`hashing.sample`):
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, and desketch is the adjoint of sketch.
-    orthogonal rows: R R^T = (d / b) I in every draw, for every b and d; exact
-      at b = d.
-    unbiased: E desketch(sketch(x)) = x, as each row is kept with probability
-      b / d.
-    second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
-      any.
+    orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.
+    unbiased: E desketch(sketch(x)) = x; rows are kept with probability b / d.
+    second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of
       blocks, for r rows of each: the worst vectors lie in one block, of which
-      r rows are sent. The constant and the variance are known where m divides
-      d.
+      r rows are sent. It and the variance are known where m divides d.
 
   >>> import jax
   >>> import jax.numpy as jnp
@@ -63,14 +57,13 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   def desketch(key, table, spans, vector):
     return base.cut(block_rows.put(key, table, plan_of(vector)), spans)
 
+  exact = lambda g, h: block_rows.variance(plan_of(g.size), g, h)
   promises = base.Properties(
     'block_srht',
     floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
-    variance=variances.of(
-      lambda g, h: block_rows.variance(plan_of(g.size), g, h)
-    ),
+    variance=variances.of(exact),
     exact_at_full_size=True,
     orthogonal_rows=True,
     embedding=False,

@@ -40,9 +40,7 @@ def sketch(
   columns: Columns, runs: Sequence[base.Segment], size: int, dtype: Any
 ) -> jax.Array:
   """Return the product R x, for R of signs: f32[size]."""
-  table = primitives.zeros(
-    (size,), dtype, columns.signs, *[run.x for run in runs]
-  )
+  table = primitives.zeros((size,), dtype, columns.signs, *(x for _, x in runs))
   for start, x in runs:
 
     def add(at, n, table, x=x, start=start):

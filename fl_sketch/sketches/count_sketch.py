@@ -34,8 +34,7 @@ def count_sketch(
   9.0
 
   Args:
-    rows: independent hash rows; the median fails with probability
-      exp(-c rows).
+    rows: independent; the median fails with probability exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
     allow_larger: whether rows * cols may exceed d: no compression, but less
@@ -78,13 +77,11 @@ def count_sketch(
     linear=mean,
     adjoint_scale=float(rows) if mean else None,
   )
-  shape = {'rows': rows, 'cols': cols}
-  op = base.from_runs(
-    promises, shape, sketch, desketch, allow_larger=allow_larger
-  )
+  shape, larger = {'rows': rows, 'cols': cols}, {'allow_larger': allow_larger}
+  op = base.from_runs(promises, shape, sketch, desketch, **larger)
   if mean:
     return op
-  reader = count_sketch(rows, cols, combine='mean', allow_larger=allow_larger)
+  reader = count_sketch(rows, cols, combine='mean', **larger)
   return op._replace(linear_reader=reader)
 
 

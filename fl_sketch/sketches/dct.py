@@ -13,11 +13,9 @@ def dct(size: int) -> base.Sketch:
   orthonormal DCT-II and S rows drawn without replacement. C takes the
   coordinates in an order which the signs' law does not see, that of `fourier`
   after 0, n - 1, 1, n - 2, ..., by which it is a real Fourier transform
-  (Makhoul, IEEE ASSP 1980). Nothing is padded where the n of `fourier.split` is
-  d, such as up to 4096.
+  (Makhoul, IEEE ASSP 1980). Up to 4096 n, that of `fourier.split`, is d.
 
-  Guarantees, for independent signs (`hashing.word`) and uniform rows
-  (`hashing.sample`):
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,

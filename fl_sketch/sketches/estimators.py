@@ -6,9 +6,8 @@ sketch and one array for a table; its laws are those of the median.
 
 Between machines HEAPRIX goes in parts. Clients send tables; the server sends
 the `heavy_support` of their mean; clients answer with their values there, by
-`gather`, and a table by the key fold_in(key, FRESH). From the mean of those the
-server takes the sketch of the mean values, which `scatter` puts in a tree, and
-reads the rest.
+`gather`, and a table by fold_in(key, FRESH). From its mean the server takes the
+sketch of the mean values, which `scatter` puts in a tree, and reads the rest.
 """
 
 from fl_sketch.sketches import base, hashing, median
@@ -166,8 +165,7 @@ def heavymix(
     table: f32[...].
     like: arrays or `jax.ShapeDtypeStruct`.
     k: how many coordinates are kept.
-    exact: f32[k], their values in the order of the support, which a second
-      uplink brings; None takes the estimates.
+    exact: f32[k], values in the support's order; None takes the estimates.
 
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
@@ -212,8 +210,7 @@ def heaprix(
     key: key[].
     tree: d numbers; sums are taken in float32 at least.
     k: how many coordinates HEAVYMIX keeps, 1 <= k <= d.
-    hash: 'fresh' sends a second table; 'shared' reads the first one again,
-      less the sketch of y1.
+    hash: 'fresh' sends a second table; 'shared' reads the first less S y1.
     exact: whether HEAVYMIX has the values of `tree` at its support, a further
       uplink of k numbers, or the estimates.
 

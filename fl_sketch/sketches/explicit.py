@@ -24,9 +24,8 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
     matrix: f32[size, d].
 
   Returns:
-    A `Sketch` of trees of d numbers with tables f32[size], linear and with its
-    adjoint for desketch; its functions raise ValueError for another d, or if
-    size > d.
+    A `Sketch` of trees of d numbers with tables f32[size], linear, desketch its
+    adjoint; its functions raise ValueError for another d, or if size > d.
 
   Raises:
     ValueError: the matrix has not two axes.
@@ -54,8 +53,7 @@ def from_hashes(
 ) -> base.Sketch:
   """Return the Count Sketch of these hash functions, as of another library.
 
-  The law is that of `count_sketch`, with h_j(i) = buckets[j, i] and s_j(i) =
-  signs[j, i].
+  As `count_sketch`, with h_j(i) = buckets[j, i] and s_j(i) = signs[j, i].
 
   >>> buckets, signs = jnp.array([[0, 1, 0]]), jnp.array([[1, -1, -1]])
   >>> op, key = from_hashes(buckets, signs, cols=2), jax.random.key(0)
@@ -81,9 +79,7 @@ def from_hashes(
   if combine not in ('median', 'mean'):
     raise ValueError(f"{combine=} must be 'median' or 'mean'.")
   if buckets.ndim != 2 or buckets.shape != signs.shape:
-    raise ValueError(
-      f'{buckets.shape=} and {signs.shape=} must both be (rows, d).'
-    )
+    raise ValueError(f'{buckets.shape=}, {signs.shape=} must be (rows, d).')
   if not any(isinstance(x, core.Tracer) for x in (buckets, signs)):
     # Where a bucket is not there, JAX drops what is written and reads another.
     held = np.asarray(buckets)

@@ -7,9 +7,8 @@ import jax
 def gaussian(size: int) -> base.Sketch:
   r"""A matrix of independent normal entries, :math:`R_{ij} \sim N(0, 1 / b)`.
 
-  Definition D.2 of Song et al., with b = `size`. An entry is the inverse of the
-  normal distribution function at 23 bits of a hashed word, which reaches 5.3
-  standard deviations.
+  Definition D.2 of Song et al., with b = `size`. An entry is the quantile of
+  the normal law at 23 bits of a hashed word, up to 5.3 standard deviations.
 
   Guarantees, for words that are independent (`hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -29,14 +28,13 @@ def gaussian(size: int) -> base.Sketch:
     ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
+  exact = lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
   promises = base.Properties(
     'gaussian',
     floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) + 1) / size,
     coordinate_wise=lambda like: 2.0,
-    variance=variances.of(
-      lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
-    ),
+    variance=variances.of(exact),
     printed=lambda like: 3 * base.dimension(like) / size,
   )
 

@@ -160,9 +160,8 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
   For up to 31 bits. Any 2**bits or fewer counters get distinct images, and k
   images cost O(k), where a random order of all would cost a sort. Were the
   round functions random, the images of two counters would be uniform on pairs
-  to a total variation of 2**-16: exactly computed for 2 to 22 bits, as the
-  Markov chain of the differences of their halves. With `word` that is a
-  heuristic.
+  to a total variation of 2**-16: exactly computed for 2 to 22 bits, as a Markov
+  chain of the differences of halves. With `word` that is a heuristic.
 
   >>> images = permute(jnp.arange(4, dtype=jnp.uint32), 2, jax.random.key(0))
   >>> sorted(images.tolist())
@@ -190,9 +189,8 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
 def sample(key: jax.Array, size: int, d: int) -> jax.Array:
   """Draw distinct int32[size] in [0, d) in random order, in O(size log size).
 
-  A permutation of the next power of two is walked along its cycles until it
-  returns below d, which is a permutation of [0, d) (Black and Rogaway, CT-RSA
-  2002).
+  A permutation of the next power of two, walked along its cycles until it is
+  below d, is a permutation of [0, d) (Black and Rogaway, CT-RSA 2002).
 
   >>> sorted(sample(jax.random.key(0), 3, 3).tolist())
   [0, 1, 2]

@@ -31,8 +31,7 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
 
   Args:
     size: numbers in a table.
-    sizes: int32[leaves], the b_l, at least 1 and `size` in all; not checked if
-      traced.
+    sizes: int32[leaves], b_l >= 1, `size` in all; not checked if traced.
 
   Returns:
     A `Sketch` whose tables are f32[size]; it raises ValueError if size > d, or

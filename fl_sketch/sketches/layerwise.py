@@ -67,7 +67,7 @@ def layerwise(
   rule = _checked_rule(allocation, size)
   make = functools.cache(factory)
   promised = base.properties(make(size))
-  raw = identity()
+  raw, fold = identity(), jax.random.fold_in
 
   def operator(b, d):
     op = make(b) if b < d else raw
@@ -84,7 +84,6 @@ def layerwise(
   def sketch(key, tree):
     leaves = jax.tree.leaves(tree)
     each = enumerate(zip(parts(leaves), leaves, strict=True))
-    fold = jax.random.fold_in
     return tuple(op.sketch(fold(key, i), leaf) for i, (op, leaf) in each)
 
   def desketch(key, tables, like):
@@ -92,7 +91,6 @@ def layerwise(
     if len(tables) != len(leaves):
       raise ValueError(f'{len(tables)=} must be {len(leaves)}, one a leaf.')
     each = enumerate(zip(parts(leaves), tables, leaves, strict=True))
-    fold = jax.random.fold_in
     out = (op.desketch(fold(key, i), y, x) for i, (op, y, x) in each)
     return treedef.unflatten(out)
 

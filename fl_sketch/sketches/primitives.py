@@ -46,9 +46,8 @@ def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
 def lane_by_lane(fn: Callable[..., Any]) -> Callable[..., Any]:
   """The same function of arrays, whose `vmap` on a CPU is a loop over lanes.
 
-  A CPU's cache often holds what one lane reads and writes, and not that of all
-  lanes. On other devices, and under derivatives, `vmap` is as ever: the loop
-  has no transpose.
+  A CPU's cache often holds what one lane reads and writes, not that of all. On
+  other devices and under derivatives `vmap` is as ever: loops lack a transpose.
 
   >>> square = lane_by_lane(lambda x: x**2)
   >>> jax.vmap(square)(jnp.arange(3.0)).tolist()

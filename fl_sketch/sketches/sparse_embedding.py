@@ -35,9 +35,8 @@ def sparse_embedding(
     kind: 'I', whose buckets cost sparsity^2 comparisons a coordinate, or 'II'.
 
   Raises:
-    ValueError: an argument is below 1, sparsity exceeds size, does not divide
-      it (kind 'II'), or the kind is neither; of the operator's functions, size
-      exceeds d.
+    ValueError: an argument is below 1, sparsity exceeds or (kind 'II') does not
+      divide size, or no such kind; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size, sparsity=sparsity)
   if kind not in ('I', 'II'):

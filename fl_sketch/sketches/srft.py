@@ -14,8 +14,7 @@ def srft(size: int) -> base.Sketch:
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`), n being that of `fourier.split`:
-    linear, and desketch is the adjoint of sketch in the inner product
-      Re(conj(y) . R x).
+    linear, and desketch is the adjoint of sketch under Re(conj(y) . R x).
     unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =

@@ -8,15 +8,12 @@ def srht(size: int) -> base.Sketch:
   r"""Signs, Hadamard transform, and a random `size` of its n coordinates.
 
   :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
-  above d (the vector is padded with zeros), D random signs, H orthonormal and
-  S rows drawn without replacement (Ailon and Chazelle, STOC 2006; Tropp,
-  arXiv:1011.1595).
+  above d (padded with zeros), D random signs, H orthonormal and S rows drawn
+  without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
 
-  Guarantees, for independent signs (`hashing.word`, as fast as memory) and
-  uniform rows (`hashing.sample`):
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
-    orthogonal rows: R R^T = (n / size) I in every draw where d = n, and R is
-      exact at size = d = n.
+    orthogonal rows: R R^T = (n / b) I always at d = n; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).

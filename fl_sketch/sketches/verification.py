@@ -79,8 +79,7 @@ def verify(
       directions; the largest, in standard errors, and how many are allowed.
     second moment: :math:`E\|R^T R x\|^2 - 1` <= `alpha`, for a few x.
     coordinate-wise: :math:`b\,E(h^T R^T R g - h^T g)^2` <= b `variance`, for a
-      few pairs, and the largest <= `coordinate_wise` (Song et al., Definition
-      4.1).
+      few pairs, the largest <= `coordinate_wise` (Song et al., Definition 4.1).
     tail: quantiles of :math:`\sqrt b\,|h^T R^T R g - h^T g|`; no promise.
     algebra: the largest relative deviation. Orthogonal rows and exactness,
       which padding may break, can fail only at one leaf of d = 2^k, b | d.
@@ -108,8 +107,7 @@ def verify(
 
   Raises:
     TypeError: `key` is not a key, or a leaf is not of a float type.
-    ValueError: draws < 100, d < 2, d is below the table's size, or the operator
-      states no properties.
+    ValueError: draws < 100, d < 2, d below the table's size, or no properties.
   """
   promises, size = base.properties(op), base.dimension(d)
   if draws < 100 or size < 2:
