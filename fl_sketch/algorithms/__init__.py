@@ -155,7 +155,8 @@ def _check_task(name: str, task: Task) -> None:
     )
   if task.clip is not None and not takes_clip(name, local):
     raise ValueError(
-      f'client_clip={task.clip} is not supported by {name} or an own `local`.'
+      f'client_clip={task.clip} is not supported by {name} or an own `local`; '
+      'remove it.'
     )
   private = work == 'private_steps' and local is None
   if private != (task.expected_batch is not None):

@@ -68,7 +68,9 @@ def decentralised(
   if isinstance(graph, str):
     graph = topology.make(graph, population)
   if (n := len(graph)) != population:
-    raise ValueError(f'The graph has {n} clients, not {population=}.')
+    raise ValueError(
+      f'The graph has {n} clients, {population=}; make them equal.'
+    )
   if not sketches.properties(sketch).linear:
     raise ValueError(
       'decentralised requires a linear sketch: clients average what they read.'

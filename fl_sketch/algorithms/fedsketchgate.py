@@ -1,15 +1,24 @@
 """FedSKETCHGATE: FedSKETCH with gradient tracking for heterogeneous clients."""
 
 import functools
+from typing import NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.algorithms import control_variates as cv, fedsketch
+from fl_sketch.algorithms import fedsketch
 from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
+import jax.numpy as jnp
 import optax
+
+
+class State(NamedTuple):
+  """State between rounds: every client's c_j, and the bill."""
+
+  variates: comms.PerClient
+  bill: comms.Bill
 
 
 def fedsketchgate(
@@ -39,13 +48,15 @@ def fedsketchgate(
       Phi, or any operator that is linear or has a `linear_reader`.
     local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
-    control_gain: beta; None is 1 / (1 + alpha) of D: c_j's error falls fastest.
+    control_gain: beta; None is 1 / (1 + alpha) of D, which shrinks the error of
+      c_j fastest.
     printed: the paper's own update of c_j: D is the sketch's desketch, which is
       the median, and the factor 1 / tau.
     privacy: bounds and noise on every uplink; None is no privacy. The noise of
       every round enters all c_j alike, which then drift.
 
-  Symbols: those of `fedsketch_privix`; control_gain beta.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
+  rows t; cols m.
 
   Departures: printed without 1 / eta, an integrator with gain eta; and with the
   median in D, under which :math:`\sum_j c_j` drifts and the iterates stall
@@ -60,7 +71,9 @@ def fedsketchgate(
       given to the printed form; or, in a round, the cohort is partial.
   """
   if printed and control_gain is not None:
-    raise ValueError(f'{control_gain=} is unused with {printed=}; remove one.')
+    raise ValueError(
+      f'{control_gain=} has no effect with {printed=}; remove one.'
+    )
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   reader = sketch if printed else linear_reader(sketch)
   bound = (lambda table: table) if privacy is None else privacy.clipped
@@ -74,6 +87,10 @@ def fedsketchgate(
     read = fedsketch.heaprix_reader(sketch)
     table_of = lambda payload: payload.table
 
+  def init(params):
+    zeros = optax.tree.zeros_like(params)
+    return State(comms.PerClient(zeros), comms.bill())
+
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
     tables = jax.vmap(bound)(table_of(payloads))
@@ -85,16 +102,18 @@ def fedsketchgate(
     estimates = t.over_lanes(of_client, tables, keys=keys, **extra)
     of_mean = of_client(keys, table_of(message))
     move = lambda c, phi, phi_j: c - gain * scale * (phi[None] - phi_j)
-    moved = jax.tree.map(move, state.client.value, of_mean, estimates)
-    return message, cv.Variates(comms.PerClient(moved), (), bill)
+    moved = jax.tree.map(move, state.variates.value, of_mean, estimates)
+    return message, State(comms.PerClient(moved), bill)
 
   return federated(
     task.steps(hp),
     encode,
-    chain.Exchange(cv.own_variates, update, means=means, broadcasts=True),
+    chain.Exchange(init, update, means=means, broadcasts=True),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
-    correction=cv.less_variate,
+    correction=lambda protocol: jax.tree.map(
+      jnp.negative, chain.state_of(protocol, State).variates
+    ),
     full_participation=True,
   )
 
@@ -117,6 +136,7 @@ def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
     return op
   if op.linear_reader is None:
     raise ValueError(
-      f'sketch={properties.name!r} is not linear and has no linear_reader.'
+      f'sketch={properties.name!r} is not linear and has no linear_reader; use '
+      'another sketch.'
     )
   return op.linear_reader
