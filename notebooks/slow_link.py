@@ -3,7 +3,7 @@
 
 Four workers, here devices of one CPU, average their gradients through a
 compressor. You will see the loop, the bytes that leave a worker as the compiled
-program sends them, and the loss against steps and bytes. It takes less than a
+program sends them, and the loss against steps and bytes. It takes about a
 minute on two CPU cores.
 """
 
@@ -128,7 +128,10 @@ split = jax.tree.map(lambda x: x.reshape(4, 16, *x.shape[1:]), batch(0))
 grads = jax.vmap(jax.grad(loss_fn), (None, 0))(params, split)
 choices = planning.advise_gradients(grads, d // 25, draws=0)
 best = {c.compressor: c for c in reversed(choices)}  # of all downlinks
-rows = [(name, f'{c.up:,}', f'{c.alpha:.1f}') for name, c in best.items()]
+rows = [
+  (name.replace('|', r'\|'), f'{c.up:,}', f'{c.alpha:.1f}')
+  for name, c in sorted(best.items(), key=lambda item: item[1].alpha)
+]
 Markdown(markdown.table(('compressor', 'bytes', 'noise'), rows, left=1))
 
 # %%
