@@ -79,7 +79,9 @@ def from_hashes(
   if combine not in ('median', 'mean'):
     raise ValueError(f"{combine=} must be 'median' or 'mean'.")
   if buckets.ndim != 2 or buckets.shape != signs.shape:
-    raise ValueError(f'{buckets.shape=}, {signs.shape=} must be (rows, d).')
+    raise ValueError(
+      f'{buckets.shape=} and {signs.shape=} must both be (rows, d).'
+    )
   if not any(isinstance(x, core.Tracer) for x in (buckets, signs)):
     # Where a bucket is not there, JAX drops what is written and reads another.
     held = np.asarray(buckets)
