@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from fl_sketch.reporting import figures, metrics
+from fl_sketch.utils import markdown
 import numpy as np
 from scipy import stats
 import tqdm
@@ -61,22 +62,25 @@ def _finished(folder) -> Rows:
   return rows if 'validation_loss_of_all' in rows[-1] else []
 
 
-def table(found: dict[str, list[Rows]]) -> list[list[str]]:
-  """Returns the rows of `HEAD`: means over seeds, with 95 % intervals of t.
+def table(found: dict[str, list[Rows]]) -> str:
+  """A Markdown table: means over seeds, with 95 % intervals of t.
 
-  Differences are paired by seed.
+  Differences to `DENSE` are paired by seed.
   """
   last = lambda runs: np.array([r[-1]['validation_loss_of_all'] for r in runs])
-  dense, rows = last(found[DENSE]), []
+  sent = {
+    k: runs[0][-1]['bytes'] / runs[0][-1]['step'] for k, runs in found.items()
+  }
+  dense, lines = last(found[DENSE]), []
   for name, runs in found.items():
-    sent = [runs[0][-1]['bytes'] for runs in (found[name], found[DENSE])]
-    sent = [total / runs[0][-1]['step'] for total in sent]
     above = _interval(100 * (last(runs) / dense - 1), 1)
-    reached = [_first(rows, x) for rows, x in zip(runs, dense, strict=True)]
-    line = [name, f'{sent[0]:,.0f}', f'{sent[1] / sent[0]:.0f}']
+    line = [name, f'{sent[name]:,.0f}', f'{sent[DENSE] / sent[name]:.0f}']
     line += [_interval(last(runs), 3), '' if name == DENSE else above]
-    rows.append([*line, ', '.join(map(str, reached))])
-  return rows
+    # Of the loss on part of the text, as it is logged.
+    goals = [rows[-1]['validation_loss'] for rows in found[DENSE]]
+    first = [_first(rows, x) for rows, x in zip(runs, goals, strict=True)]
+    lines.append([*line, ', '.join(first)])
+  return markdown.table(HEAD, lines, left=1)
 
 
 def _interval(values, digits) -> str:
@@ -84,32 +88,25 @@ def _interval(values, digits) -> str:
   return f'{values.mean():.{digits}f} ± {half:.{digits}f}'
 
 
-def _first(rows, loss) -> int | str:
-  """Returns the first step whose loss, on part of the text, is this or less."""
-  at = (r['step'] for r in rows if r['validation_loss'] <= loss)
+def _first(rows, loss) -> str:
+  at = (f'{row["step"]}' for row in rows if row['validation_loss'] <= loss)
   return next(at, '-')
 
 
-def picture(found: dict[str, list[Rows]], seconds: dict[str, float]) -> Any:
-  """Draws mean losses against steps, bytes, and seconds of measured steps.
-
-  Args:
-    found: of `train`.
-    seconds: a step of each method over the link, as ``fl-sketch bench
-      slow_link`` measures it.
-  """
-  axes = {
-    'steps': lambda name, row: row['step'],
-    'MB out of a worker': lambda _, row: row['bytes'] / 1e6,
-    'seconds over 10 Mbit/s': lambda name, row: row['step'] * seconds[name],
-  }
-  panels = []
+def panels(found: dict[str, list[Rows]]) -> list[figures.Panel]:
+  """Mean validation losses against steps and against bytes."""
+  axes = {'step': lambda row: row['step'], 'MB out of a worker': _megabytes}
+  out = []
   for label, x in axes.items():
     lines = []
     for name, runs in found.items():
       losses = [metrics.values(rows, 'validation_loss') for rows in runs]
-      xs = [x(name, row) for row in runs[0]]
-      lines.append(figures.Line(name, xs, list(np.mean(losses, 0))))
-    scale = 'linear' if label == 'steps' else 'log'
-    panels.append(figures.Panel(label, 'validation loss', lines, x_scale=scale))
-  return figures.draw(panels, 3)
+      mean = [float(x) for x in np.mean(losses, 0)]
+      lines.append(figures.Line(name, [x(row) for row in runs[0]], mean))
+    scale = 'linear' if label == 'step' else 'log'
+    out.append(figures.Panel(label, 'validation loss', lines, x_scale=scale))
+  return out
+
+
+def _megabytes(row) -> float:
+  return row['bytes'] / 1e6

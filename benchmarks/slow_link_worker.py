@@ -60,18 +60,28 @@ def jax_steps(process_id, processes, coordinator, names):
     'one-bit tables both ways': mean_over(_TABLES, both_ways=True),
   }
 
-  def step_of(mean):
-    tx = optax.chain(mean, optax.adamw(1e-3))
+  # What `fl-sketch slow-link` does: eight updates are a step of this.
+  bits = "eden(bits=1, scale='least_squares', error_feedback=True)"
+  muon = optax.contrib.muon(1e-3, consistent_rms=0.2)
+  outer = optax.sgd(1.0), mean_over(bits, both_ways=True)
+  eighth = distributed.outer(muon, *outer, every=8)
+  adamw = {
+    k: (optax.chain(mean, optax.adamw(1e-3)), 1) for k, mean in means.items()
+  }
+  contestants = adamw | {'one bit every 8 steps': (eighth, 8)}
+
+  def step_of(tx, updates):
     params = init(jax.random.key(0), text[:, :-1])
     state = [params, distributed.init(tx, params, mesh)]
     update = distributed.train_step(loss, tx, mesh)
 
     def step():
-      state[:] = jax.block_until_ready(update(*state, batch))[:2]
+      for _ in range(updates):
+        state[:] = jax.block_until_ready(update(*state, batch))[:2]
 
     return step
 
-  steps = {k: step_of(mean) for k, mean in means.items() if k in names}
+  steps = {k: step_of(*of) for k, of in contestants.items() if k in names}
   like = jax.eval_shape(init, jax.random.key(0), text[:, :-1])
   return steps, sum(x.size for x in jax.tree.leaves(like)), jax.__version__
 
