@@ -142,6 +142,8 @@ def transpose(axis: Axis, tree: Tree) -> Tree:
 
 def total(axis: Axis, tree: Tree) -> Tree:
   """All-reduces a tree; leaves of one dtype in one collective."""
+  if not axis:
+    return tree
   one_dtype = len({x.dtype for x in jax.tree.leaves(tree)}) == 1
   vector, restore = ravel_pytree(tree) if one_dtype else (tree, lambda x: x)
   return restore(lax.psum(vector, axis))

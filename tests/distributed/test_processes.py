@@ -1,10 +1,13 @@
 """Processes of a training loop: who starts them, and how they end."""
 
+import functools
 import os
+import pickle
 import re
 import signal
 import sys
 
+import compressor_cases as cases
 from fl_sketch.distributed import processes
 from fl_sketch.rounds import processes as peers
 from fl_sketch.utils import progress
@@ -159,3 +162,30 @@ def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
       process.wait()
   said = [x for x in log.read_text().splitlines() if not x.startswith('[Gloo]')]
   assert said == ['five', peers.GONE]
+
+
+@pytest.mark.long
+def test_four_processes_are_the_four_workers_of_one(tmp_path):
+  """Catches what depends on a process: a key, an order, a row of another.
+
+  Gathered payloads are added in one order: to the bit. All-reduces of floats
+  add in another.
+  """
+  script = cases.__file__.replace('compressor_cases', 'four_workers')
+  for count in (1, 4):
+    started, port = [], runs.free_port()
+    for i in range(count):
+      log = tmp_path / f'{count}_{i}.log'
+      command = [script, port, count, i, log.with_suffix('.pickle')]
+      started.append((runs.start([f'{x}' for x in command], log), log))
+    runs.finish_all(started)
+  load = lambda name: pickle.loads((tmp_path / name).read_bytes())
+  one, four = load('1_0.pickle'), [load(f'4_{i}.pickle') for i in range(4)]
+  for text, both_ways in cases.CASES:
+    name = f'{(text, both_ways)}'
+    for other in four:
+      jax.tree.map(np.testing.assert_array_equal, four[0][name], other[name])
+    gathered = '|' in text or text.split('(')[0] in cases.CODECS
+    equal = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    check = np.testing.assert_array_equal if gathered else equal
+    jax.tree.map(check, one[name], four[0][name])
