@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch.rounds import comms, keys as keys_lib, workers
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 from fl_sketch.rounds.chain import Uplink
+from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.unchecked import unchecked
 import jax
 from jax import lax
@@ -49,6 +50,7 @@ def from_algorithm(
   dense_axes: tuple[str, ...] = (),
   sharded_axes: tuple[str, ...] = (),
   seed: int = 0,
+  stream: int | None = None,
 ) -> optax.GradientTransformationExtraArgs:
   """Run an algorithm with one worker as one client: gradients -> updates.
 
@@ -58,21 +60,27 @@ def from_algorithm(
   and the worker, as in a run of the engine.
 
   Args:
-    make: params -> `Algorithm`, whose local work returns the batches it gets.
+    make: params -> `Algorithm`, whose local work returns the batches it gets; a
+      new one in each call, as JAX caches traces of its functions.
     axis: mesh axis, or axes, of the workers.
     dense_axes: mesh axes over which gradients are first averaged, uncompressed.
     sharded_axes: mesh axes over which parameters and gradients are sharded:
       each shard is compressed by itself, with keys of its own.
     seed: of the public random draws, the same on all workers.
+    stream: sets the draws apart from those of others with this seed; None draws
+      as the engine does.
 
   Returns:
     A transformation to use inside `jax.shard_map`, or in tests under `jax.vmap`
-    with an axis name; its updates are the same on all workers. `init` raises
-    ValueError for an algorithm that is private or has local state.
+    with an axis name; its updates are the same on all workers. A step whose
+    update is not finite leaves the state, but for its counter, as it was.
+    `init` raises ValueError for an algorithm that is private or has local
+    state.
   """
   names = (axis,) if isinstance(axis, str) else tuple(axis)
 
   def init(params):
+    params = _wide(params)
     algorithm = make(params)
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
@@ -91,11 +99,15 @@ def from_algorithm(
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
   def update(updates, state, params=None, **_) -> Any:
-    params = updates if params is None else params
+    params = _wide(updates if params is None else params)
     _check_rows(state)
-    algorithm, size = make(params), workers.check_local(axis, updates)
-    grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), updates)
+    size = workers.check_local((*names, *dense_axes), updates, names)
+    algorithm = make(params)
+    mean = lambda g: lax.pmean(g, dense_axes)
+    grads = jax.tree.map(mean, _wide(updates))
     root = jax.random.key(seed)
+    if stream is not None:
+      root = jax.random.fold_in(root, stream)
     if sharded_axes:
       root = jax.random.fold_in(root, lax.axis_index(sharded_axes))
     keys = keys_lib.round_keys(root, state.step)
@@ -108,9 +120,20 @@ def from_algorithm(
       protocol = comms.clear_bills(protocol)
       shared, protocol = _send(algorithm, payload, protocol, params, keys)
     moved, server = algorithm.server.update(shared, server, params, keys=keys)
-    return moved, wrap(state.step + 1, encode, protocol, server)
+    new = wrap(state.step + 1, encode, protocol, server)
+    finite = all_finite(moved)
+    keep = lambda new, old: jnp.where(finite, new, old)
+    kept = jax.tree.map(keep, new[1:], state[1:])
+    return optax.tree.cast_like(moved, updates), State(new.step, *kept)
 
   return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _wide(tree):
+  """Floats of half precision as float32, in which sums are taken."""
+  floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
+  return jax.tree.map(lambda x: wide(x) if floating(x) else x, tree)
 
 
 def _encode(algorithm, grads, params, state, protocol, keys):

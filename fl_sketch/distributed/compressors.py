@@ -10,8 +10,9 @@ A text is a call, or a sketch and a codec of its tables, joined by a bar:
 * ``dense``: none.
 
 Options are those of the registries of `codecs`, `sketches` and `algorithms`. A
-count may be a fraction between 0 and 1: of the numbers that are compressed,
-which are those of the model or, behind a bar, of the table.
+size, k, cols or num_coordinates may be a fraction between 0 and 1: of the
+numbers that are compressed, which are those of the model or, behind a bar, of
+the table; of a chunk, where the codec has chunks.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ import jax.numpy as jnp
 import optax
 
 _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
+_SIZES = 'size', 'k', 'cols', 'num_coordinates'
+_MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
 Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
 
@@ -81,6 +84,10 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
       f'both_ways has no effect on {compressor=}, which has no codec; remove '
       'it.'
     )
+  if kinds == ['algorithm'] and calls[0].name not in _MEANS:
+    raise ValueError(
+      f'{calls[0].name} makes a step, not a mean; use distributed.algorithm.'
+    )
   if kinds == ['algorithm']:
     made = algorithm(calls[0].name, 1.0, **calls[0].options)
     return lambda params: _negative(made(params))
@@ -105,19 +112,21 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
   before, after = (), ()
   if op is not None:
     before, after = (t.sketch(op),), (t.desketch(op),)
-  if both_ways:
-    sized = lambda d: _build(codec, d)
-    uplink = (two_stage_mean(sized, like, **feedback),)
-  elif codec is None:
+  if codec is None:
     uplink = aggregation.mean_over_cohort(), t.broadcast()
   else:
-    made = _build(codec, dimension(jax.eval_shape(like, params)))
-    if op is None:
+    d = dimension(jax.eval_shape(like, params))
+    made = _build(codec, d)
+    if both_ways:
+      error_feedback.compress(made, **feedback)  # raises what it raises one way
+      part = lambda c: _build(codec, c, share=c / d)
+      mean = two_stage_mean(part, like, **feedback)
+    elif op is None:
       before = (error_feedback.compress(made, **feedback),)
       mean = aggregation.mean_over_cohort(decode=error_feedback.decoder(made))
     else:
       mean = aggregation.mean_over_cohort(codec=made)
-    uplink = mean, t.broadcast()
+    uplink = (mean,) if both_ways else (mean, t.broadcast())
   return federated(_work, *before, *uplink, *after)
 
 
@@ -162,23 +171,31 @@ def _registry(part):
   )
 
 
-def _build(part, d) -> Any:
-  """A codec or sketch of d numbers; returns one that is given as it is."""
+def _build(part, d, share=1.0) -> Any:
+  """A codec or sketch of d numbers; returns one that is given as it is.
+
+  Of a `share` of all numbers, counts are that share of what they are of all.
+  """
   if not isinstance(part, Call):
     return part
   known = _registry(part)
   module = codecs if known is codecs.REGISTRY else sketches
-  return module.make(part.name, **_sized(known, part.name, part.options, d))
+  sized = _sized(known, part.name, part.options, d, share)
+  return module.make(part.name, **sized)
 
 
-def _sized(known, name, options, d) -> dict[str, Any]:
-  """Options in which fractions of d are counts."""
-  known = known.arguments(name)
+def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
+  """Options in which fractions of d, or of a chunk, are counts."""
+  chunk = known.arguments(name).get('chunk')
+  if chunk is not None:
+    d, share = min(d, options.get('chunk', chunk.default)), 1.0
 
   def value(k, v):
-    counts = k in known and fields.plain_type(known[k].annotation) is int
-    is_part = counts and isinstance(v, float) and 0 < v < 1
-    return max(1, round(v * d)) if is_part else v
+    if k not in _SIZES or isinstance(v, bool):
+      return v
+    if isinstance(v, float) and 0 < v < 1:
+      return max(1, round(v * d))
+    return max(1, round(v * share)) if isinstance(v, int) else v
 
   return {k: value(k, v) for k, v in options.items()}
 

@@ -73,7 +73,8 @@ def outer(
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
     )
-  axes, sharded = marks['axes'], marks['sharded_axes']
+  axes, dense = marks['axes'], tuple(marks['dense_axes'])
+  sharded = marks['sharded_axes']
   if outer is None:
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
   inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
@@ -93,6 +94,7 @@ def outer(
   def exchange(f, moved, params, means, outers):
     """Exchanges fragment f; the updates of the other leaves are 0."""
     part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
+    part = workers.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
     estimate = optax.tree.cast_like(estimate, anchor)
     updates, state = outer.update(estimate, _read(outers[f]), anchor)
@@ -110,8 +112,8 @@ def outer(
   def update(grads, state, params=None, **extra):
     if params is None:
       raise ValueError('Call update(grads, state, params): outer needs params.')
-    workers.check_local(axes, grads)
-    grads = jax.lax.pmean(grads, marks['dense_axes'])
+    workers.check_local((*axes, *dense), grads, axes)
+    grads = jax.lax.pmean(grads, dense)
     place = worker_params(params, state)
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
     move = lambda m, u: (m - u).astype(m.dtype)

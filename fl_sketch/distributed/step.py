@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+import zlib
 
 from fl_sketch.distributed import compressors
 from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
@@ -49,9 +50,11 @@ def mean_over(
       the model, or there is no such axis.
   """
   make = compressors.mean(compressor, both_ways=both_ways)
-  axes = (axis,) if isinstance(axis, str) else axis
+  axes = (axis,) if isinstance(axis, str) else tuple(axis)
   roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  tx = from_algorithm(make, axis, seed=seed, **roles)
+  # Two means of one chain, over two axes, draw for themselves.
+  stream = zlib.crc32(repr(axes).encode())
+  tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
   return chain.Transform(*tx, axes=axes, **roles)  # which `outer` reads
 
 
@@ -90,17 +93,21 @@ def algorithm(
 def value_and_grad(
   loss: Callable[..., Any], axis: workers.Axis, **options: Any
 ) -> Callable[..., Any]:
-  """As `jax.value_and_grad`, of the worker's own loss inside `jax.shard_map`.
+  """Return value and gradient of this worker's loss, inside `jax.shard_map`.
 
   With respect to parameters that all workers share, JAX would add up the
-  gradients of all, uncompressed; here parameters are marked as the worker's.
+  gradients of all, uncompressed; here all arguments are marked as the worker's.
+
+  Args:
+    loss: as of `jax.value_and_grad`.
+    axis: all mesh axes over which gradients are to be averaged, those of
+      ``dense_axes`` too.
+    **options: as of `jax.value_and_grad`.
   """
   fn = jax.value_and_grad(loss, **options)
 
-  def run(params, *args, **kwargs):
-    with workers.among(workers.Group(axis, None, None)):
-      params = workers.local(params)
-    return fn(params, *args, **kwargs)
+  def run(*args, **kwargs):
+    return fn(*workers.local(args, axis), **kwargs)
 
   return run
 
@@ -117,7 +124,9 @@ def init(
   """
   specs = state_specs(tx, params, mesh)
   fn = _on(mesh, tx.init, P(), specs)
-  return jax.jit(fn)(params)
+  place = lambda spec: jax.NamedSharding(mesh, spec)
+  shardings = jax.tree.map(place, specs)
+  return jax.device_put(jax.jit(fn)(params), shardings)
 
 
 def state_specs(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 
 class Residuals(NamedTuple):
-  """What was not sent, one lane a worker; arrays of no numbers if unkept."""
+  """What was not sent, one lane a worker; () without error feedback."""
 
   own: comms.PerClient  # f32[lanes, n, c], of the worker's numbers
   mean: comms.PerClient  # f32[lanes, c], of the part that it averages
@@ -55,7 +55,7 @@ def two_stage_mean(
     return n, c, codec
 
   def init(params):
-    own = mean = jnp.zeros(0)
+    own = mean = ()
     if error_feedback:
       n, c, _ = parts_of(jax.eval_shape(like, params))
       own, mean = jnp.zeros((n, c)), jnp.zeros(c)
@@ -78,7 +78,8 @@ def two_stage_mean(
       return payload, residual_decay * (x - codec.decode(key, payload, part))
 
     rows = jnp.pad(vector, (0, n * c - vector.size)).reshape(n, c)
-    residuals = state.own.value[0] if error_feedback else jnp.zeros((n, 0))
+    none = jnp.zeros((n, 0))
+    residuals = state.own.value[0] if error_feedback else none
     payloads, own = jax.vmap(sent)(own_keys(keys.client[0]), rows, residuals)
     arrived = workers.transpose(group.axis, payloads)
     me = lax.axis_index(group.axis)
@@ -86,7 +87,8 @@ def two_stage_mean(
     decode = lambda key, payload: codec.decode(key, payload, part)
     mean = workers.sum_decoded(senders(group.keys), arrived, decode) / n
     shared = own_keys(keys.round)
-    message, left = sent(shared[me], mean, state.mean.value[0])
+    residual = state.mean.value[0] if error_feedback else none
+    message, left = sent(shared[me], mean, residual)
     messages = workers.gather(group.axis, message)
     mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
     one = comms.nbytes(message)

@@ -79,8 +79,8 @@ def downlink(tree: Tree) -> Tree:
   returns gradients already summed over `shard`. In the work of clients, which
   is `unchecked`, no array is shared.
   """
-  if workers.current() is not None:
-    return workers.local(tree)
+  if (group := workers.current()) is not None:
+    return workers.local(tree, group.axis)
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 
 

@@ -74,8 +74,8 @@ def is_checked(axis: Axis) -> bool:
     return bool(_varying(lax.axis_index(axis)))
   except NameError as e:
     raise ValueError(
-      f'{axis=} is no mesh axis here. Call the update inside jax.shard_map '
-      'over a mesh with that axis, or use distributed.train_step.'
+      f'{axis=} is not an axis of this shard_map. Call the update inside '
+      'jax.shard_map over a mesh with it, or use distributed.train_step.'
     ) from e
 
 
@@ -92,28 +92,30 @@ def _varying(x) -> frozenset[str]:
   return jax.typeof(x).manual_axis_type.varying
 
 
-def check_local(axis: Axis, grads: Tree) -> int:
-  """Returns the number of workers.
+def check_local(averaged: Axis, grads: Tree, axis: Axis) -> int:
+  """Returns the number of workers along `axis`.
 
   Raises:
-    ValueError: there is no such axis, or JAX has summed the gradients already.
+    ValueError: there is no such axis, JAX has summed gradients over an axis
+      along which they are to be averaged, or there are none.
   """
-  names = {axis} if isinstance(axis, str) else {*axis}
-  summed = [not names & _varying(x) for x in jax.tree.leaves(grads)]
-  if is_checked(axis) and all(summed):
+  leaves = jax.tree.leaves(grads)
+  if not leaves:
+    raise ValueError('The gradients are an empty tree.')
+  summed = [{*averaged} - _varying(x) for x in leaves]
+  if is_checked(averaged) and any(summed):
     raise ValueError(
-      'JAX has already summed these gradients over the mesh, uncompressed: '
-      'take them with distributed.value_and_grad.'
+      f'JAX has already summed gradients over {max(summed)}, uncompressed: '
+      f'take them with distributed.value_and_grad(loss, {averaged}).'
     )
   return lax.axis_size(axis)
 
 
-def local(tree: Tree) -> Tree:
-  """Marks values as varying over the workers' axis, where JAX checks that."""
-  group = _GROUP.get()
-  if group is None or not group.axis or not is_checked(group.axis):
+def local(tree: Tree, axis: Axis) -> Tree:
+  """Marks values as varying over mesh axes, where JAX checks that."""
+  if not axis or not is_checked(axis):
     return tree
-  names = (group.axis,) if isinstance(group.axis, str) else group.axis
+  names = (axis,) if isinstance(axis, str) else axis
 
   def cast(x):
     lacking = tuple(a for a in names if a not in _varying(x))

@@ -179,7 +179,7 @@ WHOLE = {'w': jnp.arange(3)}
 
 @pytest.mark.parametrize(('use', 'message'), [
   (_naive, 'fl_sketch.distributed.mean_over'),
-  (_outside, "axis='data' is no mesh axis here"),
+  (_outside, "'data',. is not an axis of this shard_map"),
   (_without_rows, r'shape=\(2, .*in_axes=0'),
   (_summed, 'take them with distributed.value_and_grad'),
   (lambda: _init('block_cyclic(size=999)'), 'size=999 exceeds d=266'),
