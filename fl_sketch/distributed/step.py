@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 import zlib
 
-from fl_sketch.distributed import compressors
+from fl_sketch.distributed import bills, compressors
 from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
 from fl_sketch.distributed.outer import worker_params
 from fl_sketch.rounds import chain, workers
@@ -12,6 +12,8 @@ import jax
 from jax import lax
 from jax.sharding import PartitionSpec as P
 import optax
+
+_COPIES = P()
 
 
 def mean_over(
@@ -113,36 +115,58 @@ def value_and_grad(
 
 
 def init(
-  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh
-):
+  tx: optax.GradientTransformation,
+  params: Any,
+  mesh: jax.sharding.Mesh,
+  specs: Any = _COPIES,
+) -> Any:
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Args:
     tx: a transformation with `mean_over` or `algorithm` in it.
-    params: the parameters, the same on all workers.
+    params: the parameters.
     mesh: of the workers.
+    specs: a `PartitionSpec` of the parameters, or a tree of them; by default
+      all workers have copies.
   """
-  specs = state_specs(tx, params, mesh)
-  fn = _on(mesh, tx.init, P(), specs)
+  of_state = state_specs(tx, params, mesh, specs)
   place = lambda spec: jax.NamedSharding(mesh, spec)
-  shardings = jax.tree.map(place, specs)
-  return jax.device_put(jax.jit(fn)(params), shardings)
+  shardings = jax.tree.map(place, of_state)
+  fn = _on(mesh, tx.init, (specs,), of_state)
+  return jax.jit(fn, out_shardings=shardings)(params)
 
 
 def state_specs(
-  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh
+  tx: optax.GradientTransformation,
+  params: Any,
+  mesh: jax.sharding.Mesh,
+  specs: Any = _COPIES,
 ) -> Any:
-  """`PartitionSpec`s of the state of `tx`: rows of workers over their axes.
+  """Return the `PartitionSpec`s of the state of `tx`, as of `init`.
+
+  Rows of workers lie over their axes. What is like a parameter, of the same
+  path and shape, as Adam's moments, has its spec; all else is replicated.
 
   >>> mesh = jax.make_mesh((1,), ('data',))
   >>> tx = mean_over('data', 'top_k(k=1, error_feedback=True)')
   >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)
   ('data',)
   """
-  fn = _on(mesh, tx.init, P(), P())
+  here = lambda fn: jax.eval_shape(_on(mesh, fn, (specs,), P()), params)
+  spread = jax.tree.broadcast(specs, params, is_leaf=_is_spec)
+  own, _ = jax.tree.flatten_with_path(here(lambda params: params))
+  of_params = jax.tree.leaves(spread, is_leaf=_is_spec)
+  known = [(p, x.shape, s) for (p, x), s in zip(own, of_params, strict=True)]
+
+  def spec(path, x):
+    if isinstance(x, PerWorker):
+      return PerWorker(P(x.axes), x.axes)
+    of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
+    alike = (s for p, shape, s in known if shape == x.shape and of(p))
+    return next(alike, P())
+
   is_worker = lambda x: isinstance(x, PerWorker)
-  spec = lambda x: PerWorker(P(x.axes), x.axes) if is_worker(x) else P()
-  return jax.tree.map(spec, jax.eval_shape(fn, params), is_leaf=is_worker)
+  return jax.tree.map_with_path(spec, here(tx.init), is_leaf=is_worker)
 
 
 def train_step(
@@ -160,7 +184,7 @@ def train_step(
 
   Returns:
     The step; its loss is the mean over the workers. The first two arguments are
-    donated.
+    donated. It raises ValueError if `tx` averages over fewer axes.
   """
   axes = mesh.axis_names
 
@@ -173,10 +197,20 @@ def train_step(
   @jax.jit(donate_argnums=(0, 1))
   def step(params, state, batch):
     specs = state_specs(tx, params, mesh)
+    sent = bills.bytes_per_step(tx, params, mesh).by_axis
+    if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
+      raise ValueError(
+        f'tx averages nothing over {apart} of the mesh: give these axes to '
+        'mean_over, as axis or dense_axes.'
+      )
     run = _on(mesh, local, (P(), specs, P(axes)), (P(), specs, P()))
     return run(params, state, batch)
 
   return step
+
+
+def _is_spec(x) -> bool:
+  return isinstance(x, P)
 
 
 def _on(mesh, fn, in_specs, out_specs):

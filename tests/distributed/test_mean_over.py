@@ -213,3 +213,33 @@ def test_every_worker_sees_a_nan():
   grads = jax.tree.map(lambda x: x.at[0, 1].set(jnp.nan), cases.gradients(1, 2))
   estimates, _ = cases.run(cases.mean_over((cases.FEEDBACK, False)), grads)
   assert all(jnp.isnan(x).all() for x in jax.tree.leaves(estimates))
+
+
+def test_half_precision_is_averaged_in_float32():
+  """Catches 512 ones whose bfloat16 sum stops at 256."""
+  tx = distributed.mean_over('data', 'int8')
+  one = lambda g: tx.update(g, tx.init(jnp.ones(16, jnp.bfloat16)))[0]
+  grads = jnp.ones((512, 16), jnp.bfloat16)
+  mean = jax.jit(jax.vmap(one, axis_name='data'))(grads)[0]
+  assert mean.dtype == jnp.bfloat16
+  np.testing.assert_array_equal(mean, jnp.ones(16, jnp.bfloat16))
+
+
+def test_a_step_after_a_nan_is_finite():
+  """Catches a residual that keeps a NaN."""
+  grads = jax.tree.map(lambda x: x.at[0, 1].set(jnp.nan), cases.gradients(2, 2))
+  for both_ways in (False, True):
+    estimates, _ = cases.run(
+      cases.mean_over((cases.FEEDBACK, both_ways)), grads
+    )
+    assert all(jnp.isfinite(x[1]).all() for x in jax.tree.leaves(estimates))
+
+
+def test_two_means_of_a_chain_draw_for_themselves():
+  """Catches the same coordinates twice: 100 times a number, not 10 times."""
+  mean = lambda axis: distributed.mean_over(axis, 'rand_k(k=0.1)')
+  tx = optax.chain(mean('a'), mean('b'))
+  one = lambda g: tx.update(g, tx.init(g))[0]
+  both = jax.vmap(jax.vmap(one, axis_name='a'), axis_name='b')
+  kept = (both(jnp.ones((1, 1, 100))) > 0).sum()
+  assert kept < 10

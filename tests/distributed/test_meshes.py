@@ -89,3 +89,38 @@ def test_train_step_with_outer_steps():
     moved = np.asarray(state.moved.value['w'])  # [workers, 8]
     assert (moved[0] == moved[1]).all() == (moved == 0).all() == (i % 3 == 2)
   assert losses[0] > losses[1] > losses[5]  # workers move in between
+
+
+def test_sharded_parameters_are_compressed_on_devices():
+  """Catches a state of the whole model's shape, or moments that are whole."""
+  mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
+  specs = {'w': jax.P('fast'), 'b': jax.P()}
+  params = {'w': jnp.ones((4, 3)), 'b': jnp.zeros(3)}
+  place = lambda x, spec: jax.device_put(x, jax.NamedSharding(mesh, spec))
+  params = jax.tree.map(place, params, specs)
+  mean = distributed.mean_over(
+    'slow', 'sign(error_feedback=True)', sharded_axes=('fast',)
+  )
+  tx = optax.chain(mean, optax.adam(0.1))
+  state = distributed.init(tx, params, mesh, specs)
+  of_state = distributed.state_specs(tx, params, mesh, specs)
+  assert of_state[1][0].mu == specs
+  assert state[1][0].mu['w'].shape == (4, 3)
+  step = jax.jit(jax.shard_map(
+    lambda g, s: tx.update(g, s), mesh=mesh, in_specs=(specs, of_state),
+    out_specs=(specs, of_state), check_vma=False,
+  ))  # fmt: skip
+  updates, state = step(params, state)
+  assert updates['w'].shape == (4, 3)
+  step(params, state)
+
+
+def test_an_axis_that_nobody_averages_is_refused():
+  """Catches workers that train apart without a word."""
+  mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
+  tx = optax.chain(distributed.mean_over('slow'), optax.sgd(0.1))
+  params = jnp.ones(3)
+  state = distributed.init(tx, params, mesh)
+  step = distributed.train_step(lambda p, b: (p * b.sum()).sum(), tx, mesh)
+  with pytest.raises(ValueError, match=r"nothing over \['fast'\]"):
+    step(params, state, jnp.ones((2, 3)))
