@@ -258,15 +258,12 @@ class _Run:
     if done:
       like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._saved())
       found = self.store.restore(done, args=ocp.args.StandardRestore(like))
-      leaves, shape = jax.tree.flatten(self.state)
-      leaves = [found.get(str(i), x) for i, x in enumerate(leaves)]
-      self.state = shape.unflatten(leaves)
+      leaves = [found[str(i)] for i in range(len(found))]
+      self.state = jax.tree.structure(self.state).unflatten(leaves)
     return done, rows[max(rows)] if rows else {}
 
   def _saved(self):
-    """The leaves of the state, without empty ones, which Orbax refuses."""
-    leaves = enumerate(jax.tree.leaves(self.state))
-    return {str(i): x for i, x in leaves if x.size}
+    return {str(i): x for i, x in enumerate(jax.tree.leaves(self.state))}
 
   def _save(self, done):
     folder, arrays = self.folder, ocp.args.StandardSave(self._saved())

@@ -217,14 +217,13 @@ def _wrap(parts, names, sharded_axes):
 
 def _check_rows(state):
   """Raises ValueError if a worker was given the state of several."""
-  rows = jax.tree.leaves(state[1:], is_leaf=_is(PerWorker))
-  rows = jax.tree.leaves(list(filter(_is(PerWorker), rows)))
+  nodes = jax.tree.leaves(state[1:], is_leaf=_is(PerWorker))
+  rows = jax.tree.leaves([x for x in nodes if isinstance(x, PerWorker)])
   bad = [x.shape for x in rows if x.shape[:1] != (1,)]
   if bad or state.step.shape:
     raise ValueError(
-      f'A worker has state of shape={[*bad, state.step.shape][0]}, that of '
-      'several: map it by distributed.state_specs, or under vmap with '
-      'in_axes=0.'
+      f'State of shape={[*bad, state.step.shape][0]} holds rows of several '
+      'workers: map it by distributed.state_specs, or under vmap in_axes=0.'
     )
 
 

@@ -70,10 +70,6 @@ class Bytes(NamedTuple):
     rows = (x for x in self.collectives if 'float' in x.dtype)
     return max((math.prod(x.shape) for x in rows), default=0)
 
-  def average(self, every: int) -> float:
-    """Return the mean: one step in `every` sends `out`, others `least`."""
-    return self.least + (self.out - self.least) / every
-
   def table(self) -> str:
     """Return a table in Markdown: a row for each kind of array."""
     head = 'operation', 'within', 'axes', 'dtype', 'shape', 'times', 'bytes'

@@ -133,7 +133,8 @@ def uplink_stacked_mean(
   size = nbytes(jax.eval_shape(first, payloads))
   group = workers.current()
   if group is not None and decode is not None:
-    total = workers.decoded_sum(group, first(payloads), decode)
+    rows = workers.gather(group.axis, first(payloads))
+    total = workers.sum_decoded(group.keys, rows, decode)
     return jax.tree.map(lambda x: x / group.size, total), size
   add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
   total = jax.tree.map(add, payloads if decoded is None else decoded)

@@ -151,13 +151,6 @@ def total(axis: Axis, tree: Tree) -> Tree:
   return restore(lax.psum(vector, axis))
 
 
-def decoded_sum(
-  group: Group, payload: Tree, decode: Callable[[jax.Array, Tree], Tree]
-) -> Tree:
-  """Gathers payloads and adds up decode(key of a worker, its payload)."""
-  return sum_decoded(group.keys, gather(group.axis, payload), decode)
-
-
 def sum_decoded(
   keys: jax.Array, rows: Tree, decode: Callable[[jax.Array, Tree], Tree]
 ) -> Tree:
