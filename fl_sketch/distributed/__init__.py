@@ -23,7 +23,12 @@ from fl_sketch.distributed.bills import (
   traced_bytes,
 )
 from fl_sketch.distributed.compressors import parse
-from fl_sketch.distributed.outer import OuterState, outer, worker_params
+from fl_sketch.distributed.outer import (
+  OuterState,
+  outer,
+  per_worker,
+  worker_params,
+)
 from fl_sketch.distributed.step import (
   algorithm,
   init,
@@ -36,6 +41,6 @@ from fl_sketch.distributed.step import (
 __all__ = [
   'Bytes', 'OuterState', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
   'collective_bytes', 'from_algorithm', 'init', 'mean_over', 'outer', 'parse',
-  'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
+  'per_worker', 'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
   'worker_params',
 ]  # fmt: skip

@@ -81,7 +81,10 @@ def from_algorithm(
 
   def init(params):
     params = _wide(params)
-    algorithm = make(params)
+    if not jax.tree.leaves(params):
+      raise ValueError('The parameters have no numbers.')
+    with workers.among(workers.Group(axis, None, workers.size_of(axis))):
+      algorithm = make(params)
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
         'Private algorithms, and local work with state, are not supported '
@@ -102,7 +105,8 @@ def from_algorithm(
     params = _wide(updates if params is None else params)
     _check_rows(state)
     size = workers.check_local((*names, *dense_axes), updates, names)
-    algorithm = make(params)
+    with workers.among(workers.Group(axis, None, size)):
+      algorithm = make(params)
     mean = lambda g: lax.pmean(g, dense_axes)
     grads = jax.tree.map(mean, _wide(updates))
     root = jax.random.key(seed)

@@ -20,7 +20,12 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.distributed.two_stage import two_stage_mean
-from fl_sketch.rounds import aggregation, error_feedback, transforms as t
+from fl_sketch.rounds import (
+  aggregation,
+  error_feedback,
+  transforms as t,
+  workers as workers_lib,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields, registry
@@ -145,6 +150,14 @@ def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
         made[part] = _build(call, d)
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
+    if 'population' in algorithms.options(name):
+      workers = workers_lib.current()
+      n = made.setdefault('population', workers.size or 1)
+      if workers.size not in (None, n):
+        raise ValueError(
+          f'population={n} must be the number of workers, {workers.size}; '
+          'remove it.'
+        )
     hp = Hyper(jnp.float32(1), jnp.asarray(learning_rate, jnp.float32))
     return algorithms.make(name, local=lambda _: _work, **made)(hp)
 

@@ -133,6 +133,31 @@ def outer(
   return chain.Transform(init, update)
 
 
+def per_worker(
+  tx: optax.GradientTransformation, axis: str | tuple[str, ...]
+) -> optax.GradientTransformationExtraArgs:
+  """Mark the state of a transformation as the worker's own.
+
+  For what stands before `mean_over`, such as momentum of a worker's gradients,
+  and for `optax.MultiSteps` around it: their states differ by worker.
+
+  >>> tx = per_worker(optax.trace(0.9), 'data')
+
+  Args:
+    tx: the transformation.
+    axis: mesh axis, or axes, of the workers.
+  """
+  tx = optax.with_extra_args_support(tx)
+  names = (axis,) if isinstance(axis, str) else tuple(axis)
+
+  def update(updates, state, params=None, **extra):
+    updates, new = tx.update(updates, _read(state), params, **extra)
+    return updates, _mark(new, names)
+
+  init = lambda params: _mark(tx.init(params), names)
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
 def worker_params(params: Any, state: Any) -> Any:
   """The parameters of a worker, at which it takes its gradient.
 

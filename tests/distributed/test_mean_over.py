@@ -184,6 +184,8 @@ WHOLE = {'w': jnp.arange(3)}
   (_summed, 'take them with distributed.value_and_grad'),
   (lambda: _init('block_cyclic(size=999)'), 'size=999 exceeds d=266'),
   (lambda: _init('eden', WHOLE), "dtype='int32'; use a float type"),
+  (lambda: _init('onebit_adam(warmup=3)'), 'a step, not a mean'),
+  (lambda: _init('eden', {}), 'no numbers'),
   (lambda: _init('edin'), "'edin' is no codec.*Did you mean 'eden'"),
   (lambda: _init('eden | eden'), 'a sketch, or a sketch | a codec'),
   (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'), 'behind'),
@@ -243,3 +245,28 @@ def test_two_means_of_a_chain_draw_for_themselves():
   both = jax.vmap(jax.vmap(one, axis_name='a'), axis_name='b')
   kept = (both(jnp.ones((1, 1, 100))) > 0).sum()
   assert kept < 10
+
+
+@pytest.mark.parametrize('wrap', [
+  lambda mean: optax.chain(
+    distributed.per_worker(optax.trace(0.9), 'data'), mean
+  ),
+  lambda mean: distributed.per_worker(
+    optax.MultiSteps(mean, 2).gradient_transformation(), 'data'
+  ),
+])  # fmt: skip
+def test_state_before_the_mean_survives_a_restart(wrap):
+  """Catches momentum of one worker that is saved as that of all."""
+  tx = wrap(distributed.mean_over('data'))
+  mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
+  specs = distributed.state_specs(tx, jnp.ones(3), mesh)
+  step = jax.jit(jax.shard_map(
+    lambda g, s: tx.update(g[0], s), mesh=mesh, in_specs=(P('data'), specs),
+    out_specs=(P(), specs), check_vma=False,
+  ))  # fmt: skip
+  grads = jnp.arange(6.0).reshape(2, 3)
+  _, state = step(grads, distributed.init(tx, jnp.ones(3), mesh))
+  want, _ = step(grads, state)
+  place = lambda x, old: jax.device_put(np.asarray(x), old.sharding)
+  again = jax.tree.map(place, jax.device_get(state), state)
+  np.testing.assert_array_equal(step(grads, again)[0], want)
