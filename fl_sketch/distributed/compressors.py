@@ -24,7 +24,7 @@ from fl_sketch.rounds import (
   aggregation,
   error_feedback,
   transforms as t,
-  workers as workers_lib,
+  workers,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
@@ -151,12 +151,11 @@ def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
     if 'population' in algorithms.options(name):
-      workers = workers_lib.current()
-      n = made.setdefault('population', workers.size or 1)
-      if workers.size not in (None, n):
+      size = getattr(workers.current(), 'size', None)
+      n = made.setdefault('population', size or 1)
+      if size not in (None, n):
         raise ValueError(
-          f'population={n} must be the number of workers, {workers.size}; '
-          'remove it.'
+          f'population={n} must be the number of workers, {size}; remove it.'
         )
     hp = Hyper(jnp.float32(1), jnp.asarray(learning_rate, jnp.float32))
     return algorithms.make(name, local=lambda _: _work, **made)(hp)

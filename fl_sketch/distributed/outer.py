@@ -150,11 +150,13 @@ def per_worker(
   tx = optax.with_extra_args_support(tx)
   names = (axis,) if isinstance(axis, str) else tuple(axis)
 
-  def update(updates, state, params=None, **extra):
+  def init(params) -> Any:
+    return _mark(tx.init(params), names)
+
+  def update(updates, state, params=None, **extra) -> Any:
     updates, new = tx.update(updates, _read(state), params, **extra)
     return updates, _mark(new, names)
 
-  init = lambda params: _mark(tx.init(params), names)
   return optax.GradientTransformationExtraArgs(init, update)
 
 
