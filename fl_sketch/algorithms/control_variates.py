@@ -17,7 +17,7 @@ import optax
 class Variates(NamedTuple):
   """Control variates between rounds."""
 
-  # c_i of SCAFFOLD, delta_j of FedCOMGATE, c_j of FedSKETCHGATE, g_i of FedDyn
+  # c_i of SCAFFOLD, delta_j of FedCOMGATE, g_i of FedDyn
   client: comms.PerClient
   server: Any  # c of SCAFFOLD; h of FedDyn; () of those that have none
   bill: comms.Bill
@@ -27,11 +27,6 @@ def zero_variates(params: Any) -> Variates:
   """Variates of clients and server before the first round."""
   zeros = optax.tree.zeros_like(params)
   return Variates(comms.PerClient(zeros), zeros, comms.bill())
-
-
-def own_variates(params: Any) -> Variates:
-  """Variates of clients alone."""
-  return zero_variates(params)._replace(server=())
 
 
 def less_variate(protocol: Any) -> comms.PerClient:
@@ -144,7 +139,7 @@ def fedcomgate(
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.Exchange(own_variates, update),
+    chain.Exchange(lambda x: zero_variates(x)._replace(server=()), update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=less_variate,

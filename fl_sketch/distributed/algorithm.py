@@ -77,13 +77,14 @@ def from_algorithm(
     `init` raises ValueError for an algorithm that is private or has local
     state.
   """
-  names = (axis,) if isinstance(axis, str) else tuple(axis)
+  names = workers.names(axis)
 
   def init(params):
     params = _wide(params)
     if not jax.tree.leaves(params):
       raise ValueError('The parameters have no numbers.')
-    with workers.among(workers.Group(axis, None, workers.size_of(axis))):
+    group = workers.Group(axis, None, workers.size_of(axis))
+    with workers.among(group):
       algorithm = make(params)
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
@@ -92,7 +93,7 @@ def from_algorithm(
       )
     row = lambda x: jnp.asarray(x)[None]
     encode = jax.tree.map(row, algorithm.encode.init(params))
-    with workers.among(workers.Group(axis, None, workers.size_of(axis))):
+    with workers.among(group):
       protocol = comms.map_per_client(row, algorithm.protocol.init(params))
     return wrap(
       0, comms.PerClient(encode), protocol, algorithm.server.init(params)
@@ -134,7 +135,7 @@ def from_algorithm(
 
 
 def _wide(tree):
-  """Floats of half precision as float32, in which sums are taken."""
+  """Casts half-precision floats to float32, in which sums are taken."""
   floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
   wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
   return jax.tree.map(lambda x: wide(x) if floating(x) else x, tree)
@@ -200,29 +201,30 @@ def _gather(group, payload, due):
   return rows
 
 
-def _is(kind):
-  return lambda node: isinstance(node, kind)
+def is_worker(node: Any) -> bool:
+  """Whether a node of a state is a `PerWorker`."""
+  return isinstance(node, PerWorker)
 
 
 def _wrap(parts, names, sharded_axes):
   """Marks rows of the engine's state as rows of workers, or of all devices."""
-  mark = lambda x: (
-    PerWorker(x.value, (*names, *sharded_axes))
-    if _is(comms.PerClient)(x)
-    else x
+  axes, is_row = (
+    (*names, *sharded_axes),
+    lambda x: isinstance(x, comms.PerClient),
   )
-  parts = jax.tree.map(mark, parts, is_leaf=_is(comms.PerClient))
+  mark = lambda x: PerWorker(x.value, axes) if is_row(x) else x
+  parts = jax.tree.map(mark, parts, is_leaf=is_row)
   if not sharded_axes:
     return parts
   # What workers share is one value for each shard.
-  row = lambda x: x if _is(PerWorker)(x) else PerWorker(x[None], sharded_axes)
-  return jax.tree.map(row, parts, is_leaf=_is(PerWorker))
+  row = lambda x: x if is_worker(x) else PerWorker(x[None], sharded_axes)
+  return jax.tree.map(row, parts, is_leaf=is_worker)
 
 
 def _check_rows(state):
   """Raises ValueError if a worker was given the state of several."""
-  nodes = jax.tree.leaves(state[1:], is_leaf=_is(PerWorker))
-  rows = jax.tree.leaves([x for x in nodes if isinstance(x, PerWorker)])
+  nodes = jax.tree.leaves(state[1:], is_leaf=is_worker)
+  rows = jax.tree.leaves([x for x in nodes if is_worker(x)])
   bad = [x.shape for x in rows if x.shape[:1] != (1,)]
   if bad or state.step.shape:
     raise ValueError(
@@ -235,9 +237,9 @@ def _unwrap(parts, sharded_axes):
   """Inverse of `_wrap`, inside `shard_map`."""
 
   def one(node):
-    if not _is(PerWorker)(node):
+    if not is_worker(node):
       return node
     shared = sharded_axes and node.axes == sharded_axes
     return node.value[0] if shared else comms.PerClient(node.value)
 
-  return jax.tree.map(one, parts, is_leaf=_is(PerWorker))
+  return jax.tree.map(one, parts, is_leaf=is_worker)

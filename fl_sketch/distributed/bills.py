@@ -195,7 +195,7 @@ def _row(name, dtype, shape, axes, n, itemsize) -> Collective:
 
 
 def _traced(jaxpr, sizes) -> list[Collective]:
-  """Collectives of a jaxpr in `shard_map`, whose axes have these sizes."""
+  """Lists the collectives of a jaxpr over mesh axes of these sizes."""
   rows = []
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
     p, name = eqn.params, eqn.primitive.name

@@ -15,10 +15,11 @@ numbers that are compressed, which are those of the model or, behind a bar, of
 the table; of a chunk, where the codec has chunks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, sketches
+from fl_sketch.distributed.algorithm import Make
 from fl_sketch.distributed.two_stage import two_stage_mean
 from fl_sketch.rounds import (
   aggregation,
@@ -37,7 +38,6 @@ _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
 _SIZES = 'size', 'k', 'cols', 'num_coordinates'
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
-Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
 
 
 class Call(NamedTuple):
@@ -201,13 +201,15 @@ def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
   chunk = known.arguments(name).get('chunk')
   if chunk is not None:
     d, share = min(d, options.get('chunk', chunk.default)), 1.0
+  unit = options.get('bucket', 1)  # k is a multiple of it
+  count = lambda x: max(1, round(x / unit)) * unit
 
   def value(k, v):
     if k not in _SIZES or isinstance(v, bool):
       return v
     if isinstance(v, float) and 0 < v < 1:
-      return max(1, round(v * d))
-    return max(1, round(v * share)) if isinstance(v, int) else v
+      return count(v * d)
+    return count(v * share) if isinstance(v, int) and share < 1 else v
 
   return {k: value(k, v) for k, v in options.items()}
 

@@ -3,7 +3,7 @@
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.distributed.algorithm import PerWorker
+from fl_sketch.distributed.algorithm import PerWorker, is_worker
 from fl_sketch.rounds import chain, workers
 from fl_sketch.utils import checks
 import jax
@@ -29,7 +29,7 @@ def outer(
   every: int,
   fragments: int = 1,
 ) -> optax.GradientTransformationExtraArgs:
-  r"""DiLoCo: H steps of every worker by itself, then a mean and an outer step.
+  r"""Build DiLoCo: H steps of each worker alone, a mean, and an outer step.
 
   The parameters x of the loop are the anchor, equal on all workers to the last
   bit; worker i is at :math:`x_i = x - m_i`, see `worker_params`. Its gradient
@@ -148,7 +148,7 @@ def per_worker(
     axis: mesh axis, or axes, of the workers.
   """
   tx = optax.with_extra_args_support(tx)
-  names = (axis,) if isinstance(axis, str) else tuple(axis)
+  names = workers.names(axis)
 
   def init(params) -> Any:
     return _mark(tx.init(params), names)
@@ -183,7 +183,7 @@ def _mark(tree, axes) -> PerWorker:
 
 
 def _read(node):
-  if not isinstance(node, PerWorker):
+  if not is_worker(node):
     return node
   return jax.tree.map(lambda x: x[0], node.value)
 

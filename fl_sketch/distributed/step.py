@@ -5,7 +5,7 @@ from typing import Any
 import zlib
 
 from fl_sketch.distributed import bills, compressors
-from fl_sketch.distributed.algorithm import PerWorker, from_algorithm
+from fl_sketch.distributed.algorithm import PerWorker, from_algorithm, is_worker
 from fl_sketch.distributed.outer import worker_params
 from fl_sketch.rounds import chain, workers
 import jax
@@ -52,7 +52,7 @@ def mean_over(
       the model, or there is no such axis.
   """
   make = compressors.mean(compressor, both_ways=both_ways)
-  axes = (axis,) if isinstance(axis, str) else tuple(axis)
+  axes = workers.names(axis)
   roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
@@ -159,13 +159,12 @@ def state_specs(
   known = [(p, x.shape, s) for (p, x), s in zip(own, of_params, strict=True)]
 
   def spec(path, x):
-    if isinstance(x, PerWorker):
+    if is_worker(x):
       return PerWorker(P(x.axes), x.axes)
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
     alike = (s for p, shape, s in known if shape == x.shape and of(p))
     return next(alike, P())
 
-  is_worker = lambda x: isinstance(x, PerWorker)
   return jax.tree.map_with_path(spec, here(tx.init), is_leaf=is_worker)
 
 

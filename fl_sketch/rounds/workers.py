@@ -21,6 +21,11 @@ Tree = Any
 Axis = str | tuple[str, ...]
 
 
+def names(axis: Axis) -> tuple[str, ...]:
+  """Returns the names of an axis, or of several."""
+  return (axis,) if isinstance(axis, str) else tuple(axis)
+
+
 class Group(NamedTuple):
   """The workers that average; with no axis all payloads are here already."""
 
@@ -102,10 +107,10 @@ def check_local(averaged: Axis, grads: Tree, axis: Axis) -> int:
   leaves = jax.tree.leaves(grads)
   if not leaves:
     raise ValueError('The gradients are an empty tree.')
-  summed = [{*averaged} - _varying(x) for x in leaves]
-  if is_checked(averaged) and any(summed):
+  summed = set().union(*({*averaged} - _varying(x) for x in leaves))
+  if is_checked(averaged) and summed:
     raise ValueError(
-      f'JAX has already summed gradients over {max(summed)}, uncompressed: '
+      f'JAX has already summed gradients over {summed}, uncompressed: '
       f'take them with distributed.value_and_grad(loss, {averaged}).'
     )
   return lax.axis_size(axis)
@@ -115,10 +120,9 @@ def local(tree: Tree, axis: Axis) -> Tree:
   """Marks values as varying over mesh axes, where JAX checks that."""
   if not axis or not is_checked(axis):
     return tree
-  names = (axis,) if isinstance(axis, str) else axis
 
   def cast(x):
-    lacking = tuple(a for a in names if a not in _varying(x))
+    lacking = tuple(a for a in names(axis) if a not in _varying(x))
     return lax.pcast(x, lacking, to='varying') if lacking else x
 
   return jax.tree.map(cast, tree)

@@ -31,7 +31,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
 
 
 def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:
-  """Reads one entry of the group /metadata of an HDF5 file, parsed."""
+  """Reads and parses one entry of the group /metadata of an HDF5 file."""
   with records.hdf5(path) as file:
     return parse(file[f'metadata/{name}'][()])
 
