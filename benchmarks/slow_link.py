@@ -37,10 +37,10 @@ _TURN = 1.0  # seconds of a turn, about, where steps are short
 DENSE = 'JAX', 'PyTorch DDP'  # with which the others are compared
 CONTESTANTS = (
   'JAX', 'JAX bfloat16', 'bfloat16 both ways', 'one-bit tables',
-  'one-bit tables both ways', 'one bit every 8 steps', 'PyTorch DDP',
+  'one-bit tables both ways', 'two bits every 8 steps', 'PyTorch DDP',
   'PyTorch DDP bfloat16', 'PyTorch DDP PowerSGD',
 )  # fmt: skip
-_UPDATES = {'one bit every 8 steps': 8}  # of a call; else 1
+_UPDATES = {'two bits every 8 steps': 8}  # of a call; else 1
 
 
 class Row(NamedTuple):

@@ -61,14 +61,14 @@ def jax_steps(process_id, processes, coordinator, names):
   }
 
   # What `fl-sketch slow-link` does: eight updates are a step of this.
-  bits = "eden(bits=1, scale='least_squares', error_feedback=True)"
+  bits = "eden(bits=2, scale='least_squares', error_feedback=True)"
   muon = optax.contrib.muon(1e-3, consistent_rms=0.2)
   outer = optax.sgd(1.0), mean_over(bits, both_ways=True)
   eighth = distributed.outer(muon, *outer, every=8)
   adamw = {
     k: (optax.chain(mean, optax.adamw(1e-3)), 1) for k, mean in means.items()
   }
-  contestants = adamw | {'one bit every 8 steps': (eighth, 8)}
+  contestants = adamw | {'two bits every 8 steps': (eighth, 8)}
 
   def step_of(tx, updates):
     params = init(jax.random.key(0), text[:, :-1])

@@ -37,10 +37,10 @@ import tqdm
 from . import begin, define_folders, errors, parse_flags
 
 AXIS, WARM_UP, SHOWN = 'data', 100, 240  # windows of an estimate of the loss
-ONE_BIT = "eden(bits=1, scale='least_squares', error_feedback=True)"
+TWO_BITS = "eden(bits=2, scale='least_squares', error_feedback=True)"
 _WORKDIR, _DATA_DIR = define_folders('runs/slow_link')
 _FIELDS = {  # of config.json
-  'compressor': (ONE_BIT, 'Or dense.'),
+  'compressor': (TWO_BITS, 'Or dense.'),
   'both_ways': (True, 'Compress the mean as well.'),
   'optimizer': ('muon', 'muon or adamw.'),
   'every': (8, 'Local steps between two exchanges.'),
