@@ -68,7 +68,7 @@ def link_table(result: slow_link.Result) -> str:
   rows = {row.contestant: row for row in result.rows}
   dense = [rows[name] for name in slow_link.DENSE if name in rows]
   rates = list(result.rows[0].seconds)
-  head = [f'{result.processes} processes', 'kB out of one a step']
+  head = [f'{result.processes} processes', 'kB out of one per step']
   head += [f's at {x} Mbit/s' if x < np.inf else 's, loopback' for x in rates]
   head += ['s without link', *(f'beats {x.contestant} below' for x in dense)]
   lines = []

@@ -25,7 +25,7 @@ METHODS = {
   'Muon, two bits both ways every 8 steps': (),
 }
 HEAD = (
-  'method', 'bytes out of a worker, a step', 'times fewer', 'loss',
+  'method', 'bytes out of a worker per step', 'times fewer', 'loss',
   f'% above {DENSE}', f'steps to the last loss of {DENSE}',
 )  # fmt: skip
 Rows = list[dict[str, Any]]
@@ -84,6 +84,8 @@ def table(found: dict[str, list[Rows]]) -> str:
 
 
 def _interval(values, digits) -> str:
+  if len(values) == 1:
+    return f'{values[0]:.{digits}f}'
   half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
   return f'{values.mean():.{digits}f} ± {half:.{digits}f}'
 

@@ -62,7 +62,7 @@ _FIELDS = {  # of config.json
 _OTHERS = {
   'checkpoint_every': (500, 'Steps between two checkpoints.'),
   'mbit': (10.0, 'Mbit/s of the link in loss.png.'),
-  'beside': ([], 'Workdirs of other runs in loss.png.'),
+  'beside': ([], 'Workdirs of finished runs in loss.png.'),
 }
 _PROCESS: Any = (
   flags.DEFINE_string('coordinator', None, 'HOST:PORT of process 0.'),
@@ -88,14 +88,15 @@ def main(argv):
   unused = [name for name in mean if flags.FLAGS[name].present]
   if c.algorithm and unused:
     sys.exit(f'{unused} have no effect with --algorithm; remove them.')
-  with errors.refused(ValueError):
+  with errors.refused(ValueError, FileNotFoundError):
+    beside = {f: metrics.read_metrics(f) for f in given['beside']}
     processes.start(*(flag.value for flag in _PROCESS), workers=c.workers)
     run = _Run(c, pathlib.Path(_WORKDIR.value))
   with contextlib.closing(run.records), errors.refused():
     row = run.train(given['checkpoint_every'])
   if jax.process_index() == 0:
     with extras.optional_figures():
-      _draw([run.folder, *given['beside']], given['mbit'])
+      _draw(run.folder, beside, given['mbit'])
     loss = row['validation_loss_of_all']
     print(f'Done: validation loss {loss:.4f}. Its files are in {run.folder}')
 
@@ -194,7 +195,7 @@ class _Run:
     dense = 2 * (n - 1) / n * 4 * models.num_params(params)
     if jax.process_index() == 0:
       mean = f'{self.bytes(c.steps) / c.steps:,.0f}; dense: {dense:,.0f}'
-      print(f'Bytes out of a worker a step: {mean}.')
+      print(f'Bytes out of a worker per step: {mean}.')
     number = lambda row: row['step']
     self.records = workdir.Records(folder, c, 'metrics.jsonl', number)
     options = ocp.CheckpointManagerOptions(
@@ -274,24 +275,26 @@ class _Run:
       self.store.save(done, args=arrays, force=True)
 
 
-def _draw(folders, mbit):
-  """Draws the validation losses of runs into the first folder."""
+def _draw(folder, beside, mbit):
+  """Draws the validation losses of a run, and of those beside it."""
   link = lambda row: row['seconds'] + row['bytes'] * 8e-6 / mbit
   axes = {
     'steps': lambda row: row['step'],
     'MB out of a worker': lambda row: row['bytes'] / 1e6,
     f'seconds at {mbit:g} Mbit/s (computed)': link,
   }
-  runs = [(pathlib.Path(f).name, metrics.read_metrics(f)) for f in folders]
+  runs = {folder: metrics.read_metrics(folder)} | beside
   y, panels = 'validation_loss', []
   for label, x in axes.items():
     lines = [
-      figures.Line(name, [*map(x, rows)], metrics.values(rows, y))
-      for name, rows in runs
+      figures.Line(
+        pathlib.Path(of).name, [*map(x, rows)], metrics.values(rows, y)
+      )
+      for of, rows in runs.items()
     ]
     scale = 'linear' if label == 'steps' else 'log'
     panels.append(figures.Panel(label, 'validation loss', lines, x_scale=scale))
-  figures.draw(panels, 3).savefig(folders[0] / 'loss.png', dpi=150)
+  figures.draw(panels, 3).savefig(folder / 'loss.png', dpi=150)
 
 
 if __name__ == '__main__':

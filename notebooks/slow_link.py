@@ -51,7 +51,7 @@ def batch(step):
 
 # %%
 def train(compressor, **options):
-  """The losses by step, and the bytes out of a worker in a step."""
+  """The losses by step, and the bytes out of a worker per step."""
   mean = distributed.mean_over('data', compressor, **options)
   tx = optax.chain(mean, optax.adam(3e-3))
   step = distributed.train_step(loss_fn, tx, mesh)

@@ -15,24 +15,22 @@ engine, whose step is more than a mean; `outer` exchanges what workers moved in
 many steps of their own (DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
-from fl_sketch.distributed.algorithm import PerWorker, State, from_algorithm
 from fl_sketch.distributed.bills import (
   Bytes,
   bytes_per_step,
   collective_bytes,
   traced_bytes,
 )
-from fl_sketch.distributed.compressors import parse
-from fl_sketch.distributed.outer import (
+from fl_sketch.distributed.compressors import algorithm, mean_over, parse
+from fl_sketch.distributed.engine import PerWorker, State, from_algorithm
+from fl_sketch.distributed.outer_steps import (
   OuterState,
   outer,
   per_worker,
   worker_params,
 )
 from fl_sketch.distributed.step import (
-  algorithm,
   init,
-  mean_over,
   state_specs,
   train_step,
   value_and_grad,

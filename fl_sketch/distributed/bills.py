@@ -49,7 +49,7 @@ class Collective(NamedTuple):
 
 
 class Bytes(NamedTuple):
-  """What one worker sends in a step; `str` shows it as a table.
+  """Bytes that one worker sends per step; `str` shows them as a table.
 
   Attributes:
     out: bytes, with the dearest branch of each `lax.cond`.

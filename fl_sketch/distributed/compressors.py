@@ -1,4 +1,4 @@
-"""Compressors by text, with sizes as fractions of the model.
+"""Compressed means and algorithms among workers, by text.
 
 A text is a call, or a sketch and a codec of its tables, joined by a bar:
 
@@ -17,12 +17,14 @@ the table; of a chunk, where the codec has chunks.
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+import zlib
 
 from fl_sketch import algorithms, codecs, sketches
-from fl_sketch.distributed.algorithm import Make
+from fl_sketch.distributed.engine import Make, from_algorithm
 from fl_sketch.distributed.two_stage import two_stage_mean
 from fl_sketch.rounds import (
   aggregation,
+  chain,
   error_feedback,
   transforms as t,
   workers,
@@ -63,6 +65,84 @@ def parse(text: str) -> list[Call]:
   return calls
 
 
+def mean_over(
+  axis: workers.Axis,
+  compressor: Any = 'dense',
+  *,
+  both_ways: bool = False,
+  dense_axes: workers.Axis = (),
+  sharded_axes: workers.Axis = (),
+  seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:
+  """Average the workers' gradients through a compressor.
+
+  Each worker's own gradient becomes the same estimate of their mean, for any
+  optax transformation behind it. To use inside `jax.shard_map`, on gradients of
+  `value_and_grad`.
+
+  >>> tx = mean_over('data', 'top_k(k=0.01, error_feedback=True)')
+  >>> int(tx.init({'w': jax.numpy.ones(200)}).step)
+  0
+
+  Args:
+    axis: mesh axis, or axes, of the workers.
+    compressor: a text, see the module, a `codecs.Codec` or a
+      `sketches.Sketch`.
+    both_ways: whether the mean is encoded as well, so that two payloads leave a
+      worker, however many there are; see `two_stage.two_stage_mean`.
+    dense_axes: fast mesh axes, over which gradients are first averaged as they
+      are.
+    sharded_axes: mesh axes over which parameters are sharded: each shard is
+      compressed by itself.
+    seed: of the public random draws, the same on all workers.
+
+  Raises:
+    ValueError: no such compressor; of its functions, an option does not suit
+      the model, or there is no such axis.
+  """
+  make = mean(compressor, both_ways=both_ways)
+  axes = workers.names(axis)
+  roles = {'dense_axes': workers.names(dense_axes)}
+  roles['sharded_axes'] = workers.names(sharded_axes)
+  # Two means of one chain, over two axes, draw for themselves.
+  stream = zlib.crc32(repr(axes).encode())
+  tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
+  return chain.Transform(*tx, axes=axes, **roles)  # which `outer` reads
+
+
+def algorithm(
+  name: str, axis: workers.Axis, learning_rate: Any, *, seed: int = 0,
+  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (),
+  **options: Any,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
+  """Run a registered algorithm among workers: gradients -> updates.
+
+  For algorithms whose step is more than a mean: `onebit_adam`, `demo`,
+  `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
+  client, and its gradient the client's pseudo-gradient.
+
+  >>> tx = algorithm('onebit_adam', 'data', 1e-3, warmup=100)
+
+  Args:
+    name: of the registry `algorithms`.
+    axis: mesh axis, or axes, of the workers.
+    learning_rate: of the server, a number; the option `schedule` of most
+      algorithms makes it a function of the step.
+    seed: of the public random draws, the same on all workers.
+    dense_axes: as of `mean_over`.
+    sharded_axes: as of `mean_over`.
+    **options: of the algorithm; `sketch`, `codec` and `downlink_codec` may be
+      texts with fractions, as compressors.
+
+  Raises:
+    ValueError: no such algorithm or option.
+  """
+  make = registered(name, learning_rate, **options)
+  return from_algorithm(
+    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
+  )
+
+
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:
   """Build params -> the algorithm whose update is the estimate of the mean.
 
@@ -94,7 +174,7 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
       f'{calls[0].name} makes a step, not a mean; use distributed.algorithm.'
     )
   if kinds == ['algorithm']:
-    made = algorithm(calls[0].name, 1.0, **calls[0].options)
+    made = registered(calls[0].name, 1.0, **calls[0].options)
     return lambda params: _negative(made(params))
   op = calls[0] if kinds[:1] == ['sketch'] else None
   codec = calls[-1] if kinds[-1:] == ['codec'] else None
@@ -135,7 +215,7 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
   return federated(_work, *before, *uplink, *after)
 
 
-def algorithm(name: str, learning_rate: Any, **options: Any) -> Make:
+def registered(name: str, learning_rate: Any, **options: Any) -> Make:
   """Build params -> a registered algorithm whose clients have their gradients.
 
   Of the options `sketch`, `codec` and `downlink_codec` may be texts.
@@ -178,7 +258,7 @@ def _registry(part):
   name = part.name if isinstance(part, Call) else part
   names = [name for known in _REGISTRIES for name in known.names()]
   raise ValueError(
-    f'compressor={fields.shown(name)} is no codec, sketch or algorithm.'
+    f'compressor={fields.shown(name)} is not a codec, sketch or algorithm.'
     f'{fields.did_you_mean(name, names)}'
   )
 

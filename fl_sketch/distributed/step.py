@@ -2,94 +2,17 @@
 
 from collections.abc import Callable
 from typing import Any
-import zlib
 
-from fl_sketch.distributed import bills, compressors
-from fl_sketch.distributed.algorithm import PerWorker, from_algorithm, is_worker
-from fl_sketch.distributed.outer import worker_params
-from fl_sketch.rounds import chain, workers
+from fl_sketch.distributed import bills
+from fl_sketch.distributed.engine import PerWorker, is_worker
+from fl_sketch.distributed.outer_steps import worker_params
+from fl_sketch.rounds import workers
 import jax
 from jax import lax
 from jax.sharding import PartitionSpec as P
 import optax
 
 _COPIES = P()
-
-
-def mean_over(
-  axis: workers.Axis,
-  compressor: Any = 'dense',
-  *,
-  both_ways: bool = False,
-  dense_axes: tuple[str, ...] = (),
-  sharded_axes: tuple[str, ...] = (),
-  seed: int = 0,
-) -> optax.GradientTransformationExtraArgs:
-  """Average the workers' gradients through a compressor.
-
-  Each worker's own gradient becomes the same estimate of their mean, for any
-  optax transformation behind it. To use inside `jax.shard_map`, on gradients of
-  `value_and_grad`.
-
-  >>> tx = mean_over('data', 'top_k(k=0.01, error_feedback=True)')
-  >>> int(tx.init({'w': jax.numpy.ones(200)}).step)
-  0
-
-  Args:
-    axis: mesh axis, or axes, of the workers.
-    compressor: a text, see `compressors`, a `codecs.Codec` or a
-      `sketches.Sketch`.
-    both_ways: whether the mean is encoded as well, so that two payloads leave a
-      worker, however many there are; see `two_stage.two_stage_mean`.
-    dense_axes: fast mesh axes, over which gradients are first averaged as they
-      are.
-    sharded_axes: mesh axes over which parameters are sharded: each shard is
-      compressed by itself.
-    seed: of the public random draws, the same on all workers.
-
-  Raises:
-    ValueError: no such compressor; of its functions, an option does not suit
-      the model, or there is no such axis.
-  """
-  make = compressors.mean(compressor, both_ways=both_ways)
-  axes = workers.names(axis)
-  roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  # Two means of one chain, over two axes, draw for themselves.
-  stream = zlib.crc32(repr(axes).encode())
-  tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
-  return chain.Transform(*tx, axes=axes, **roles)  # which `outer` reads
-
-
-def algorithm(
-  name: str, axis: workers.Axis, learning_rate: Any, *, seed: int = 0,
-  dense_axes: tuple[str, ...] = (), sharded_axes: tuple[str, ...] = (),
-  **options: Any,
-) -> optax.GradientTransformationExtraArgs:  # fmt: skip
-  """Run a registered algorithm among workers: gradients -> updates.
-
-  For algorithms whose step is more than a mean: `onebit_adam`, `demo`,
-  `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
-  client, and its gradient the client's pseudo-gradient.
-
-  >>> tx = algorithm('onebit_adam', 'data', 1e-3, warmup=100)
-
-  Args:
-    name: of the registry `algorithms`.
-    axis: mesh axis, or axes, of the workers.
-    learning_rate: of the server, f32[].
-    seed: of the public random draws, the same on all workers.
-    dense_axes: as of `mean_over`.
-    sharded_axes: as of `mean_over`.
-    **options: of the algorithm; `sketch`, `codec` and `downlink_codec` may be
-      texts with fractions, as compressors.
-
-  Raises:
-    ValueError: no such algorithm or option.
-  """
-  make = compressors.algorithm(name, learning_rate, **options)
-  return from_algorithm(
-    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
-  )
 
 
 def value_and_grad(
@@ -153,9 +76,8 @@ def state_specs(
   ('data',)
   """
   here = lambda fn: jax.eval_shape(_on(mesh, fn, (specs,), P()), params)
-  spread = jax.tree.broadcast(specs, params, is_leaf=_is_spec)
   own, _ = jax.tree.flatten_with_path(here(lambda params: params))
-  of_params = jax.tree.leaves(spread, is_leaf=_is_spec)
+  of_params = jax.tree.leaves(jax.tree.broadcast(specs, params))
   known = [(p, x.shape, s) for (p, x), s in zip(own, of_params, strict=True)]
 
   def spec(path, x):
@@ -206,10 +128,6 @@ def train_step(
     return run(params, state, batch)
 
   return step
-
-
-def _is_spec(x) -> bool:
-  return isinstance(x, P)
 
 
 def _on(mesh, fn, in_specs, out_specs):

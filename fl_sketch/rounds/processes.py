@@ -19,7 +19,7 @@ _PEER_LOST = re.compile(
 HEARTBEAT = 20  # seconds
 GONE = (
   'Another process is gone, so that this one cannot go on. Start all of them '
-  'again: the same command resumes from the last checkpoint.'
+  'again: a run with checkpoints resumes from the last one.'
 )
 
 
@@ -47,7 +47,7 @@ def connect(
     raise ValueError(
       f'Process {jax.process_index()} of {jax.process_count()} has '
       f'{jax.local_device_count()} of {jax.device_count()} devices; all '
-      'processes require the same number. Set cpu_devices.'
+      'processes require the same number.'
     )
   # Processes connect now, while all are in step: JAX waits for 30 s only.
   wait_for_all('started')

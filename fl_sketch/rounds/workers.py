@@ -54,7 +54,7 @@ def group() -> Group:
   if found is None or found.size is None:
     raise ValueError(
       'The state depends on the number of workers: make it with '
-      'distributed.init(tx, params, mesh).'
+      'distributed.init(tx, params, mesh), of a mesh with their axis.'
     )
   return found
 

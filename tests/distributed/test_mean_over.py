@@ -170,6 +170,11 @@ def _summed():
   jax.eval_shape(step, jnp.ones(4), jnp.ones((2, 4)))
 
 
+def _populated():
+  tx = distributed.algorithm('ef21', 'data', 0.1, codec='sign', population=3)
+  jax.vmap(tx.init, axis_name='data')(jnp.ones((2, 9)))
+
+
 def _init(text, params=cases.PARAMS, **options):
   return distributed.mean_over('data', text, **options).init(params)
 
@@ -182,11 +187,12 @@ WHOLE = {'w': jnp.arange(3)}
   (_outside, "'data',. is not an axis of this shard_map"),
   (_without_rows, r'shape=\(2, .*in_axes=0'),
   (_summed, 'take them with distributed.value_and_grad'),
+  (_populated, 'population=3 must be the number of workers, 2'),
   (lambda: _init('block_cyclic(size=999)'), 'size=999 exceeds d=266'),
   (lambda: _init('eden', WHOLE), "dtype='int32'; use a float type"),
   (lambda: _init('onebit_adam(warmup=3)'), 'a step, not a mean'),
   (lambda: _init('eden', {}), 'no numbers'),
-  (lambda: _init('edin'), "'edin' is no codec.*Did you mean 'eden'"),
+  (lambda: _init('edin'), "'edin' is not a codec.*Did you mean 'eden'"),
   (lambda: _init('eden | eden'), 'a sketch, or a sketch | a codec'),
   (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'), 'behind'),
   (lambda: _init('dense', both_ways=True), 'both_ways has no effect'),

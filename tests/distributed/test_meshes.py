@@ -1,5 +1,6 @@
 """Meshes with a fast and a slow axis, with and without outer steps."""
 
+import compressor_cases as cases
 from fl_sketch import distributed
 import jax
 import jax.numpy as jnp
@@ -124,3 +125,39 @@ def test_an_axis_that_nobody_averages_is_refused():
   step = distributed.train_step(lambda p, b: (p * b.sum()).sum(), tx, mesh)
   with pytest.raises(ValueError, match=r"nothing over \['fast'\]"):
     step(params, state, jnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize('case', [
+  x if x in cases.FAST else pytest.param(x, marks=pytest.mark.nightly)
+  for x in cases.CASES
+])  # fmt: skip
+def test_many_workers_with_shards_pass_the_check_of_what_varies(case):
+  """Catches a loop that starts from what is shared; 12 workers, traced only."""
+  tx = cases.mean_over(case, axis='slow', sharded_axes='fast')
+  mesh = jax.sharding.AbstractMesh((12, 2), AXES)
+
+  def step(params):
+    grads = jax.lax.pcast(params, AXES, to='varying')
+    updates, _ = tx.update(grads, tx.init(params))
+    return jax.tree.map(lambda x: x[None], updates)
+
+  specs = {'in_specs': P(), 'out_specs': P('fast')}
+  step = jax.shard_map(step, mesh=mesh, **specs)
+  got = jax.eval_shape(step, cases.PARAMS)
+  assert {k: x.shape[1:] for k, x in got.items()} == cases.SHAPES
+
+
+def test_gradients_stay_local_over_both_axes():
+  """Catches gradients that JAX adds up, of any argument, over the fast axis."""
+  tx = distributed.mean_over('slow', dense_axes='fast')
+  loss = lambda x, params: (x @ params).sum()
+  both = distributed.value_and_grad(loss, AXES, argnums=(0, 1))
+
+  def step(params, x):
+    _, (_, grads) = both(x, params)
+    return tx.update(grads, tx.init(params))[0]
+
+  x, params = jnp.arange(6.0).reshape(2, 3), jnp.ones(3)
+  specs = {'in_specs': (P(), P(AXES)), 'out_specs': P()}
+  step = jax.shard_map(step, mesh=mesh_of(1, 2), **specs)
+  np.testing.assert_array_equal(jax.jit(step)(params, x), x.mean(0))

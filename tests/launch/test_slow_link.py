@@ -64,6 +64,7 @@ def test_bad_input_is_one_line(flags, monkeypatch):
     ({'text': 'absent.txt'}, 'DataError: No text in absent.txt'),
     ({'steps': 0}, '--steps=0: 0 is not a positive integer'),
     ({'heads': 3}, 'heads=3'),
+    ({'beside': 'absent'}, "No such file or directory: 'absent'"),
   ):
     done = command(monkeypatch, *flags('bad', **given))
     assert done.returncode == 1
@@ -77,7 +78,7 @@ def test_a_killed_run_ends_with_the_same_bits(flags, monkeypatch, tmp_path):
   whole, cut = tmp_path / 'whole', tmp_path / 'cut'
   done = command(monkeypatch, *flags('whole'))
   assert 'Done: validation loss' in done.stdout, done.stderr
-  assert re.match(r'Bytes out of a worker a step: [\d,]+', done.stdout)
+  assert re.match(r'Bytes out of a worker per step: [\d,]+', done.stdout)
   row = json.loads((whole / 'metrics.jsonl').read_text().splitlines()[-1])
   assert {'bytes', 'train_loss', 'validation_loss_of_all'} < row.keys()
   assert (whole / 'loss.png').exists()

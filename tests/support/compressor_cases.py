@@ -78,7 +78,7 @@ def run(tx: optax.GradientTransformation, grads, params=None):
   return updates, state
 
 
-def mean_over(case, **options) -> optax.GradientTransformation:
+def mean_over(case, axis='data', **options) -> optax.GradientTransformation:
   """The transformation of a case."""
   text, both_ways = case
-  return distributed.mean_over('data', text, both_ways=both_ways, **options)
+  return distributed.mean_over(axis, text, both_ways=both_ways, **options)

@@ -3,7 +3,7 @@
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.distributed.algorithm import PerWorker, is_worker
+from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.rounds import chain, workers
 from fl_sketch.utils import checks
 import jax
@@ -73,7 +73,7 @@ def outer(
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
     )
-  axes, dense = marks['axes'], tuple(marks['dense_axes'])
+  axes, dense = marks['axes'], marks['dense_axes']
   sharded = marks['sharded_axes']
   if outer is None:
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
@@ -161,7 +161,7 @@ def per_worker(
 
 
 def worker_params(params: Any, state: Any) -> Any:
-  """The parameters of a worker, at which it takes its gradient.
+  """Return the parameters of a worker, at which it takes its gradient.
 
   Inside `shard_map`, in a loop of your own; `train_step` does it by itself::
 

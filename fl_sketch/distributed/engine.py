@@ -47,8 +47,8 @@ def from_algorithm(
   make: Make,
   axis: workers.Axis,
   *,
-  dense_axes: tuple[str, ...] = (),
-  sharded_axes: tuple[str, ...] = (),
+  dense_axes: workers.Axis = (),
+  sharded_axes: workers.Axis = (),
   seed: int = 0,
   stream: int | None = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -77,7 +77,8 @@ def from_algorithm(
     `init` raises ValueError for an algorithm that is private or has local
     state.
   """
-  names = workers.names(axis)
+  names, dense_axes = workers.names(axis), workers.names(dense_axes)
+  sharded_axes = workers.names(sharded_axes)
 
   def init(params):
     params = _wide(params)
@@ -208,10 +209,8 @@ def is_worker(node: Any) -> bool:
 
 def _wrap(parts, names, sharded_axes):
   """Marks rows of the engine's state as rows of workers, or of all devices."""
-  axes, is_row = (
-    (*names, *sharded_axes),
-    lambda x: isinstance(x, comms.PerClient),
-  )
+  axes = *names, *sharded_axes
+  is_row = lambda x: isinstance(x, comms.PerClient)
   mark = lambda x: PerWorker(x.value, axes) if is_row(x) else x
   parts = jax.tree.map(mark, parts, is_leaf=is_row)
   if not sharded_axes:
@@ -229,7 +228,8 @@ def _check_rows(state):
   if bad or state.step.shape:
     raise ValueError(
       f'State of shape={[*bad, state.step.shape][0]} holds rows of several '
-      'workers: map it by distributed.state_specs, or under vmap in_axes=0.'
+      'workers: use in_specs=distributed.state_specs(...), or in_axes=0 under '
+      'vmap.'
     )
 
 
