@@ -137,7 +137,7 @@ def loop(tmp_path):
 def test_the_loop_of_the_guide_is_the_same_in_two_processes(loop, tmp_path):
   """Catches a guide that does not run, and workers that see other batches."""
   alone = runs.finish((runs.start([loop], log := tmp_path / 'log'), log))
-  (line,) = re.findall(r'loss .* bytes a step', alone)
+  (line,) = re.findall(r'loss .* bytes per step', alone)
   assert float(line.split()[1][:-1]) < 0.2
   both = start_both(loop, tmp_path)
   runs.finish_all(both)
