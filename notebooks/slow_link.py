@@ -55,11 +55,8 @@ def train(compressor, **options):
   mean = distributed.mean_over('data', compressor, **options)
   tx = optax.chain(mean, optax.adam(3e-3))
   step = distributed.train_step(loss_fn, tx, mesh)
-  state, p = (
-    distributed.init(tx, params, mesh),
-    jax.tree.map(np.asarray, params),
-  )
-  seen = []
+  state = distributed.init(tx, params, mesh)
+  p, seen = jax.tree.map(np.asarray, params), []
   for i in range(STEPS):
     p, state, loss = step(p, state, batch(i))
     seen.append(float(loss))

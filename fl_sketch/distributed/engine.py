@@ -9,7 +9,7 @@ from fl_sketch.rounds import comms, keys as keys_lib, workers
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 from fl_sketch.rounds.chain import Uplink
 from fl_sketch.rounds.client_step import all_finite
-from fl_sketch.rounds.unchecked import unchecked
+from fl_sketch.rounds.unchecked import where_checked
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -158,7 +158,7 @@ def _encode(algorithm, grads, params, state, protocol, keys):
     )
     return payload, jax.tree.map(lambda x: x[None], state)
 
-  work = unchecked(work) if workers.is_checked(group.axis) else work
+  work = where_checked(work, group.axis)
   payload, rows = work(grads, params, state.value, correction, keys)
   return payload, comms.PerClient(rows)
 
@@ -180,7 +180,8 @@ def _send(algorithm, payload, state, params, keys):
     total = comms.sum_over_shards(payload)
   else:
     rows = _gather(group, payload, algorithm.due and algorithm.due(state))
-    one = lambda key, x: algorithm.decode(keys._replace(client=key), x, params)
+    decode = where_checked(algorithm.decode, group.axis)
+    one = lambda key, x: decode(keys._replace(client=key), x, params)
     total = workers.sum_decoded(group.keys, rows, one)
   lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
   with workers.among(group._replace(axis=())):  # the sum is here

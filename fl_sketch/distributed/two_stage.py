@@ -7,6 +7,7 @@ from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, workers
 from fl_sketch.rounds.error_feedback import check_contraction
 from fl_sketch.rounds.keys import codec_key
+from fl_sketch.rounds.unchecked import where_checked
 from fl_sketch.sketches.base import dimension
 import jax
 from jax import flatten_util, lax
@@ -80,11 +81,13 @@ def two_stage_mean(
     rows = jnp.pad(vector, (0, n * c - vector.size)).reshape(n, c)
     none = jnp.zeros((n, 0))
     residuals = state.own.value[0] if error_feedback else none
+    sent = where_checked(sent, group.axis)
     payloads, own = jax.vmap(sent)(own_keys(keys.client[0]), rows, residuals)
     arrived = workers.transpose(group.axis, payloads)
     me = lax.axis_index(group.axis)
     senders = jax.vmap(lambda key: jax.random.fold_in(codec_key(key), me))
     decode = lambda key, payload: codec.decode(key, payload, part)
+    decode = where_checked(decode, group.axis)
     mean = workers.sum_decoded(senders(group.keys), arrived, decode) / n
     shared = own_keys(keys.round)
     residual = state.mean.value[0] if error_feedback else none

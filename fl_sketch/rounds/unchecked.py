@@ -8,18 +8,18 @@ work of one client reads no value of another, and its results are local.
 
 from collections.abc import Callable
 
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import workers
 import jax
 from jax.extend import core
 
 _NO_MESH = jax.sharding.AbstractMesh((), ())
 
 
-def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
-  """Makes fn one operation of a program in `shard_map`, with local results.
+def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
+  """Makes fn one operation of a program in `shard_map`.
 
   It is a function of arrays without collectives. Values that it closes over are
-  shared: what is local must be an argument.
+  shared: what is local must be an argument. Results vary as its arguments do.
 
   Raises (when it is traced):
     NotImplementedError: the result is differentiated. JAX would have to add up
@@ -35,10 +35,19 @@ def unchecked(fn: Callable[..., comms.Tree]) -> Callable[..., comms.Tree]:
     like = jax.tree.map(_like, args)
     with jax.sharding.use_abstract_mesh(_NO_MESH):
       program, out = jax.make_jaxpr(jax.jit(hidden), return_shape=True)(*like)
-    results = core.jaxpr_as_fun(program)(*jax.tree.leaves(args))
-    return comms.downlink(jax.tree.unflatten(jax.tree.structure(out), results))
+    leaves = jax.tree.leaves(args)
+    results = core.jaxpr_as_fun(program)(*leaves)
+    axes = tuple(sorted(set().union(*map(workers.varying, leaves))))
+    return workers.local(jax.tree.structure(out).unflatten(results), axes)
 
   return run
+
+
+def where_checked(
+  fn: Callable[..., workers.Tree], axis: workers.Axis
+) -> Callable[..., workers.Tree]:
+  """Returns `unchecked(fn)` where JAX checks what varies over a mesh axis."""
+  return unchecked(fn) if workers.is_checked(axis) else fn
 
 
 def _like(x):

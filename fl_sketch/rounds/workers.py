@@ -76,7 +76,7 @@ def is_checked(axis: Axis) -> bool:
     ValueError: there is no such axis here.
   """
   try:
-    return bool(_varying(lax.axis_index(axis)))
+    return bool(varying(lax.axis_index(axis)))
   except NameError as e:
     raise ValueError(
       f'{axis=} is not an axis of this shard_map. Call the update inside '
@@ -92,7 +92,7 @@ def size_of(axis: Axis) -> int | None:
     return None
 
 
-def _varying(x) -> frozenset[str]:
+def varying(x) -> frozenset[str]:
   """The mesh axes over which JAX knows that a value varies."""
   return jax.typeof(x).manual_axis_type.varying
 
@@ -107,7 +107,7 @@ def check_local(averaged: Axis, grads: Tree, axis: Axis) -> int:
   leaves = jax.tree.leaves(grads)
   if not leaves:
     raise ValueError('The gradients are an empty tree.')
-  summed = set().union(*({*averaged} - _varying(x) for x in leaves))
+  summed = set().union(*({*averaged} - varying(x) for x in leaves))
   if is_checked(averaged) and summed:
     raise ValueError(
       f'JAX has already summed gradients over {summed}, uncompressed: '
@@ -122,7 +122,7 @@ def local(tree: Tree, axis: Axis) -> Tree:
     return tree
 
   def cast(x):
-    lacking = tuple(a for a in names(axis) if a not in _varying(x))
+    lacking = tuple(a for a in names(axis) if a not in varying(x))
     return lax.pcast(x, lacking, to='varying') if lacking else x
 
   return jax.tree.map(cast, tree)
