@@ -8,10 +8,10 @@ and every sum is exact, so that every machine makes the same bytes.
 from collections.abc import Iterator
 import contextlib
 import logging
-import os
 import shutil
 
 from fl_sketch.data import sources, store
+from fl_sketch.data.sources import PathLike
 from fl_sketch.utils import seeding
 import numpy as np
 
@@ -24,9 +24,7 @@ _CENTRE = 127  # mean of a pixel: (191 + 63) / 2
 _NOISE = 10_000  # of a score; the linear part has deviation about 34,000
 
 
-def load(
-  population: int, cache_dir: str | os.PathLike | None = None
-) -> store.Store:
+def load(population: int, cache_dir: PathLike | None = None) -> store.Store:
   """Opens the memory-mapped store of a population; writes it at first use.
 
   A million clients take 1.4 GB. The data of client i depend on i alone. For
@@ -51,7 +49,7 @@ def load(
   return store.open(folder)
 
 
-def write(folder: str | os.PathLike, population: int, seed: int = 0):
+def write(folder: PathLike, population: int, seed: int = 0):
   """Writes the store of a population to a new folder.
 
   Its clients hold 1 to 39 samples each, 20 on average.

@@ -23,6 +23,7 @@ _EXAMPLES = {
 NAMES = ('digits', *_EXAMPLES)
 
 Arrays = dict[str, np.ndarray]
+PathLike = str | os.PathLike
 
 
 class Dataset(NamedTuple):
@@ -47,9 +48,7 @@ class DataError(ValueError):
 
 
 def load(
-  name: str,
-  data_dir: str | os.PathLike | None = None,
-  cache_dir: str | os.PathLike | None = None,
+  name: str, data_dir: PathLike | None = None, cache_dir: PathLike | None = None
 ) -> Dataset:
   """Loads an image dataset from disk; downloads nothing.
 
@@ -82,9 +81,7 @@ def load(
   return Dataset(name, splits['train'], splits['test'], num_classes)
 
 
-def folder(
-  path: str | os.PathLike | None, variable: str, default: str
-) -> pathlib.Path:
+def folder(path: PathLike | None, variable: str, default: str) -> pathlib.Path:
   """Returns `path`, or else an environment variable's folder or the default."""
   # An empty variable counts as unset, as in the XDG rules.
   return pathlib.Path(path or os.environ.get(variable) or default).expanduser()

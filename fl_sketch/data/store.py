@@ -18,14 +18,13 @@ owners::
 
 from collections.abc import Mapping
 import json
-import os
 import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data import store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.data.sources import Arrays, DataError, PathLike
 from fl_sketch.data.store_writer import FORMAT, Chunk, write
 from fl_sketch.utils import renamed
 import numpy as np
@@ -58,7 +57,7 @@ class Store(NamedTuple):
     return Partition(None, self.offsets)
 
 
-def open(folder: str | os.PathLike) -> Store:
+def open(folder: PathLike) -> Store:
   """Opens a store of `write`; maps its arrays and reads only its offsets.
 
   A file whose time has changed, as that of a copy, is read whole, once.

@@ -10,7 +10,7 @@ import mmap
 import pathlib
 import warnings
 
-from fl_sketch.data.sources import DataError
+from fl_sketch.data.sources import Arrays, DataError
 from fl_sketch.utils import digests, files
 import numpy as np
 
@@ -32,11 +32,7 @@ def note_times(folder: pathlib.Path, names: Iterable[str]):
   files.replace(folder / 'checked.json', _times(folder, names))
 
 
-def check(
-  folder: pathlib.Path,
-  arrays: Mapping[str, np.ndarray],
-  recorded: Mapping[str, str],
-):
+def check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
   """Compares arrays whose files have other times than those of checked.json.
 
   Memory-mapped arrays and recorded digests are by the names of files.

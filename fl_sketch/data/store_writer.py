@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 import contextlib
 import errno
 import json
-import os
 import pathlib
 import shutil
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import uuid
 from fl_sketch.data import own_arrays, store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError
+from fl_sketch.data.sources import Arrays, DataError, PathLike
 from fl_sketch.utils import digests, renamed
 import numpy as np
 import tqdm
@@ -35,7 +34,7 @@ class Chunk(NamedTuple):
 
 
 def write(
-  folder: str | os.PathLike,
+  folder: PathLike,
   chunks: Iterable[Chunk | tuple[np.ndarray, Arrays]],
   test: Arrays | None,
   num_classes: int | None,

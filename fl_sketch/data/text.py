@@ -8,12 +8,11 @@ with the same suffix the test; of one file, its last lines are the test.
 """
 
 import itertools
-import os
 import pathlib
 from typing import Annotated, NamedTuple
 
 from fl_sketch.data import sources, tokenization
-from fl_sketch.data.sources import DataError
+from fl_sketch.data.sources import DataError, PathLike
 from fl_sketch.utils import checks, fields
 import numpy as np
 
@@ -39,13 +38,13 @@ class Texts(NamedTuple):
 
 
 def load(
-  path: str | os.PathLike,
-  data_dir: str | os.PathLike | None = None,
+  path: PathLike,
+  data_dir: PathLike | None = None,
   *,
   tokens: Annotated[str, fields.choice(TOKENS)] = 'words',
   length: fields.Count | None = None,
   vocabulary: fields.Count | None = None,
-  tokenizer: str | os.PathLike | None = None,
+  tokenizer: PathLike | None = None,
   letters: str | None = None,
   columns: tuple[str, str] = _COLUMNS,
   test_share: fields.Fraction = 0.1,
@@ -106,11 +105,11 @@ def load(
 
 
 def sst2(
-  data_dir: str | os.PathLike | None = None,
+  data_dir: PathLike | None = None,
   *,
   length: fields.Count | None = None,
   vocabulary: fields.Count | None = None,
-  tokenizer: str | os.PathLike | None = None,
+  tokenizer: PathLike | None = None,
 ) -> sources.Dataset:
   """Loads the sentences of SST-2 and their labels; downloads nothing.
 
@@ -168,9 +167,7 @@ def _windows(part, encoder, length) -> sources.Arrays:
   return tokenization.windows(tokens, length)
 
 
-def find(
-  path: str | os.PathLike, data_dir: str | os.PathLike | None = None
-) -> pathlib.Path:
+def find(path: PathLike, data_dir: PathLike | None = None) -> pathlib.Path:
   """Finds a text in the working folder, in data_dir, or beside it."""
   path = pathlib.Path(path).expanduser()
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')

@@ -9,7 +9,7 @@ from fl_sketch import algorithms, experiment, rounds as rounds_lib
 from fl_sketch.data import partitions
 from fl_sketch.experiment import canary_clients, privacy_plan
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import audit, canaries, summation_attack
 from fl_sketch.rounds import mesh as mesh_lib, transforms
 from fl_sketch.rounds.algorithm import with_hyper
@@ -169,9 +169,7 @@ def _scaled(part: int, total: int) -> tuple[int, int]:
   return times * share.numerator, times * share.denominator
 
 
-def _canary(
-  c: Config, public: jax.Array, order: correlation_lib.Correlation | None
-) -> np.ndarray:
+def _canary(c: Config, public: jax.Array, order) -> np.ndarray:
   """Canary f32[rounds, d]: what the sketch stretches most, or random signs."""
   # New signs in each round, or in each epoch of banded noise: contributions of
   # one direction then move most what is released.

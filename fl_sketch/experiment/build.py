@@ -6,17 +6,13 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, models, rounds
 from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
-from fl_sketch.experiment import (
-  adapted,
-  held_out as held_out_lib,
-  interference,
-  parts,
-  privacy_plan,
-  problem as problem_lib,
-  sampler,
-)
+from fl_sketch.data.ragged import Partition
+from fl_sketch.experiment import adapted, interference, parts, sampler
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
+from fl_sketch.experiment.held_out import check_metric, personalize, split
+from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
+from fl_sketch.experiment.problem import Problem, check_unused, load
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
 from fl_sketch.utils import digests, display, registry as registry_lib
@@ -27,7 +23,7 @@ _OF_PROBLEM = (
   'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
   'merge', 'model', 'tokenizer', 'test_of_clients',
 )  # fmt: skip
-OwnProblem = problem_lib.Problem | Callable[[Config], problem_lib.Problem]
+OwnProblem = Problem | Callable[[Config], Problem]
 
 
 @display.shown(
@@ -48,14 +44,14 @@ class Experiment(NamedTuple):
   loss_fn: losses.LossFn  # (params, batch) -> mean loss, weight decay apart
   metrics_fn: losses.MetricsFn  # (params, batch) -> sums, with 'count'
   test: dict[str, np.ndarray]  # for evaluation, leaves [batches, batch, ...]
-  partition: partitions.Partition  # which samples each client trains on
+  partition: Partition  # which samples each client trains on
   labels: np.ndarray | None  # int[samples], or None where there are none
   schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
-  guarantee: privacy_plan.PrivacyGuarantee | None = None  # of a private run
+  guarantee: PrivacyGuarantee | None = None  # of a private run
   attack: byzantine.Behaviour | None = None  # as of `rounds.cohort_step`
   max_payload_norm: float | None = None  # above it a payload is rejected
   apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
-  held_out: partitions.Partition | None = None  # what clients evaluate on
+  held_out: Partition | None = None  # what clients evaluate on
   held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
   personalize: Callable[..., Any] | None = None  # `held_out.personalize`
   merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
@@ -96,12 +92,12 @@ def build(
   c = config if isinstance(config, Config) else Config.from_mapping(config)
   if problem is None:
     folder = None if data_dir is None else os.fspath(data_dir)
-    problem = problem_lib.load(c, folder, draw)
-  elif isinstance(problem, problem_lib.Problem):
-    problem_lib.check_unused(c)
+    problem = load(c, folder, draw)
+  elif isinstance(problem, Problem):
+    check_unused(c)
   elif callable(problem):
     problem = problem(c)
-  if not isinstance(problem, problem_lib.Problem):
+  if not isinstance(problem, Problem):
     raise ValueError(
       f'problem is of type {type(problem).__name__}; pass a Problem, as of '
       'experiment.custom.problem, or a function of the config that returns one.'
@@ -123,9 +119,7 @@ def build(
 
 
 @checked()
-def assemble(
-  c: Config, problem: problem_lib.Problem, partition: partitions.Partition
-) -> Experiment:
+def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
   """Builds an experiment from a problem and a partition.
 
   Of the config, fields of data, model, loss and partition are not used, but for
@@ -142,7 +136,7 @@ def assemble(
       f'population={partition.population}.'
     )
   # Everything else, the account too, knows only what clients train on.
-  partition, held_out, held_data = held_out_lib.split(c, problem, partition)
+  partition, held_out, held_data = split(c, problem, partition)
   sampler.note_small_clients(c, partition)
   if c.lora is not None:
     problem = adapted.problem(c, problem)
@@ -151,7 +145,7 @@ def assemble(
   guarantee = parts.guarantee_of(c, make, partition, problem.params, whose)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
-  held_out_lib.check_metric(c, problem, hyper)
+  check_metric(c, problem, hyper)
   if c.local_work == 'gram' and make(hyper).correction is not None:
     raise c.refusal(
       "{local_work} is not supported by {algorithm}; set local_work='sgd'."
@@ -176,14 +170,14 @@ def assemble(
     clients_per_step=parts.clients_per_step(c), schedule=parts.schedule(c),
     sample=sampler.sampler(c, partition), max_payload_norm=c.max_payload_norm,
     attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
-    personalize=held_out_lib.personalize(c, problem.loss_fn),
+    personalize=personalize(c, problem.loss_fn),
     held_out=held_out, held_data=held_data,
   )  # fmt: skip
   interference.check(exp)
   return exp
 
 
-def _check_data(problem, partition: partitions.Partition):
+def _check_data(problem, partition: Partition):
   """Refuses samples that are not there or not finite, and an empty model."""
   data, test = problem.data, problem.test
   samples = len(next(iter(data.values())))
@@ -215,7 +209,7 @@ def reconfigured(exp: Experiment, c: Config) -> Experiment:
 @checked()
 def account(
   c: Config, data_dir: str | os.PathLike | None = None
-) -> privacy_plan.PrivacyGuarantee:
+) -> PrivacyGuarantee:
   """Computes the DP guarantee of a config without training.
 
   Data are read only for example-level privacy, which depends on the sizes of

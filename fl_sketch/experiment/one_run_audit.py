@@ -22,12 +22,8 @@ from fl_sketch import experiment, rounds
 from fl_sketch.experiment import audit, canary_clients
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import gaussian, statements, types
-from fl_sketch.privacy.auditing import (
-  audit as audit_lib,
-  noise_law,
-  one_run,
-  one_run_guesses,
-)
+from fl_sketch.privacy.auditing import noise_law, one_run, one_run_guesses
+from fl_sketch.privacy.auditing.audit import figure, verdict
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
@@ -112,7 +108,7 @@ class OneRunReport(NamedTuple):
       )
     found = 'REFUTED' if self.refuted else None
     lines.append(self.law.text())
-    return '\n'.join([*lines, audit_lib.verdict(found, game.significance)])
+    return '\n'.join([*lines, verdict(found, game.significance)])
 
   def draw(self, path: str | os.PathLike) -> None:
     """Draws the scores of canaries that were in and of those left out."""
@@ -123,7 +119,7 @@ class OneRunReport(NamedTuple):
       'title': f'mu claimed {self.game.claim.mu:.3g}: {found}',
     }
     edges = np.histogram_bin_edges(self.scores, 40).tolist()
-    with audit_lib.figure(path, **labels) as ax:
+    with figure(path, **labels) as ax:
       for name, which in (('in', self.coins), ('left out', ~self.coins)):
         ax.hist(self.scores[which], edges, alpha=0.5, label=name)
 

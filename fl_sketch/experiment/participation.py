@@ -7,6 +7,7 @@ from typing import Any
 
 from fl_sketch.data import cohorts
 from fl_sketch.privacy.accounting import correlation
+from fl_sketch.privacy.accounting.correlation import Correlation
 
 _BANDS = 16  # of noise that is correlated over rounds
 _ORDER = (
@@ -15,7 +16,7 @@ _ORDER = (
 )
 
 
-def correlation_of(c: Any) -> correlation.Correlation | None:
+def correlation_of(c: Any) -> Correlation | None:
   """The correlation of a private config's noise over rounds, or None.
 
   That of independent noise under cyclic sampling says how often a client takes
@@ -25,9 +26,9 @@ def correlation_of(c: Any) -> correlation.Correlation | None:
   if c.noise == 'banded':
     rounds = c.hash_rounds or c.rounds
     weights = correlation.square_root(c.noise_bands or min(_BANDS, rounds))
-    return correlation.Correlation(weights, rounds, apart)
+    return Correlation(weights, rounds, apart)
   if c.sampling == 'cyclic':
-    return correlation.Correlation((correlation.ONE,), 1, apart)
+    return Correlation((correlation.ONE,), 1, apart)
   return None
 
 
@@ -38,9 +39,7 @@ def expected_cohort(c: Any) -> float:
   return float(c.cohort)
 
 
-def caveats(
-  c: Any, over_rounds: correlation.Correlation | None
-) -> tuple[str, ...]:
+def caveats(c: Any, over_rounds: Correlation | None) -> tuple[str, ...]:
   """Says when clients take part, and what a step of the account is."""
   if over_rounds is None:
     return ()

@@ -15,12 +15,8 @@ from typing import Any, NamedTuple
 from fl_sketch.data import batches, cohorts
 from fl_sketch.experiment import caveats, participation
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import (
-  correlation as correlation_lib,
-  hypothesis_tests,
-  statements,
-  types,
-)
+from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
+from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
 from fl_sketch.utils import display
 import numpy as np
@@ -50,7 +46,7 @@ class PrivacyGuarantee(NamedTuple):
   statement: statements.PrivacyStatement  # of the whole run
   steps_per_round: int  # how often a round draws a cohort or a batch
   noise_scale: float = 1.0  # of noise on the sum of the clients that train
-  correlation: correlation_lib.Correlation | None = None  # None elsewhere
+  correlation: Correlation | None = None  # None elsewhere
   sensitivity: float = 1.0  # noise of a draw over that of the mechanism
 
   @property

@@ -2,23 +2,22 @@
 
 import pathlib
 
-from fl_sketch.experiment import config, parts, privacy_plan
+from fl_sketch.experiment import config, parts
+from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests
 from fl_sketch.reporting import figures
 import numpy as np
 
 
-def curve(
-  guarantee: privacy_plan.PrivacyGuarantee, rounds: int
-) -> dict[int, float]:
+def curve(guarantee: PrivacyGuarantee, rounds: int) -> dict[int, float]:
   """Epsilon after up to 21 evenly spaced rounds, the last included."""
   even = np.linspace(1, rounds, min(rounds, 21)).round()
   counts = np.unique(even).astype(int).tolist()
   return dict(zip(counts, guarantee.epsilons(counts), strict=True))
 
 
-def signal(c: config.Config, guarantee: privacy_plan.PrivacyGuarantee) -> str:
+def signal(c: config.Config, guarantee: PrivacyGuarantee) -> str:
   """Formats the signal-to-noise ratio of a round's mean, the largest there is.
 
   All of the cohort take part, and all send the same update of norm C. It is
@@ -43,9 +42,7 @@ def signal(c: config.Config, guarantee: privacy_plan.PrivacyGuarantee) -> str:
 
 
 def text(
-  guarantee: privacy_plan.PrivacyGuarantee,
-  epsilons: dict[int, float],
-  signal: str = '',
+  guarantee: PrivacyGuarantee, epsilons: dict[int, float], signal: str = ''
 ) -> str:
   """Formats the statement, the noise multiplier and epsilon over the rounds."""
   statement = guarantee.statement
@@ -58,9 +55,7 @@ def text(
 
 
 def draw(
-  guarantee: privacy_plan.PrivacyGuarantee,
-  epsilons: dict[int, float],
-  folder: pathlib.Path,
+  guarantee: PrivacyGuarantee, epsilons: dict[int, float], folder: pathlib.Path
 ) -> None:
   """Draws epsilon.png, over the rounds, and trade_off.png into a folder."""
   panel = figures.Panel(
@@ -73,7 +68,7 @@ def draw(
     figures.draw([shown]).savefig(folder / f'{name}.png', dpi=150)
 
 
-def trade_off(guarantee: privacy_plan.PrivacyGuarantee) -> figures.Panel:
+def trade_off(guarantee: PrivacyGuarantee) -> figures.Panel:
   """Returns the most true positives that a test has at each rate of false ones.
 
   Beside those of mu-Gaussian privacy and of a guess, which has as many of both.

@@ -5,16 +5,10 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch import models
-from fl_sketch.data import (
-  own_arrays,
-  partitions,
-  pixels,
-  ragged,
-  registry as datasets,
-  store,
-  synthetic,
-  text,
-)
+from fl_sketch.data import own_arrays, partitions, store, synthetic, text
+from fl_sketch.data.pixels import Pixels
+from fl_sketch.data.ragged import Partition
+from fl_sketch.data.registry import REGISTRY, register
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper
@@ -46,9 +40,9 @@ class Problem(NamedTuple):
   metrics_fn: losses.MetricsFn  # (params, batch) -> sums f32[], with 'count'
   labels: np.ndarray | None  # int[samples], which partitions by labels read
   scale: dict[str, float]  # 'mean' and 'std' of the inputs, for `local.gram`
-  partition: ragged.Partition | None = None  # of clients, if the data say so
+  partition: Partition | None = None  # of clients, if the data say so
   apply_fn: Callable[..., Any] | None = None  # (params, inputs) -> outputs
-  held_out: tuple[ragged.Partition, Any] | None = None  # if the data say so
+  held_out: tuple[Partition, Any] | None = None  # if the data say so
   frozen: Any = None  # parameters that are not trained, as `Hyper.frozen`
   merge: Callable[..., Any] | None = None  # (frozen, params) -> those of all
   model: Any = None  # as of `models.as_model`; None if there is only a loss
@@ -56,7 +50,7 @@ class Problem(NamedTuple):
   test_of_clients: bool = False  # whether clients that train hold the test
 
 
-@datasets.register(clients=True, test_of_clients=True)
+@register(clients=True, test_of_clients=True)
 def quadratics(
   seed: int, population: int, start_scale: fields.Positive = 1.0
 ) -> Problem:
@@ -82,7 +76,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   """Loads the problem of a config; see `experiment.build`."""
   given = {'population': c.population, 'seed': c.seed, 'data_dir': data_dir}
   options = c.dataset_options or {}
-  dataset = datasets.REGISTRY.make(c.dataset, **given, **options)
+  dataset = REGISTRY.make(c.dataset, **given, **options)
   if isinstance(dataset, Problem):
     check_unused(c)
     return dataset
@@ -93,7 +87,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
     )
   held_out, is_store = None, isinstance(dataset, store.Store)
   if is_store and dataset.held_out is not None:  # whole: clients have their own
-    held_out = ragged.Partition(None, dataset.held_out), dataset.test
+    held_out = Partition(None, dataset.held_out), dataset.test
   dataset = dataset._replace(
     train=_sliced('train_slice', c.train_slice, dataset.train),
     test=_sliced('test_slice', c.test_slice, dataset.test),
@@ -111,7 +105,7 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
   params = init() if draw or c.pretrained else jax.eval_shape(init)
   if c.pretrained is not None:
     params = pretrained.load(c.pretrained, module, params)
-  own = datasets.REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
+  own = REGISTRY.is_own(c.dataset) or models.REGISTRY.is_own(c.model)
   if own or c.loss != 'cross_entropy' or np.ndim(data.get('y')) > 1:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     every, owners = [data, test], dataset.partition
@@ -140,7 +134,7 @@ def _scale(c: Config, dataset) -> dict[str, float]:
   if not c.standardize or x is None or x.dtype != np.uint8:
     return {'mean': 0.0, 'std': 1.0}
   is_store = isinstance(dataset, store.Store)
-  return dataset.scale if is_store else pixels.Pixels().plus(x).scale
+  return dataset.scale if is_store else Pixels().plus(x).scale
 
 
 def _losses(c, model, scale):

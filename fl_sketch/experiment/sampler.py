@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 
-from fl_sketch import rounds
-from fl_sketch.data import availability, batches, byzantine, cohorts, partitions
+from fl_sketch.data import availability, batches, byzantine, cohorts
+from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
+from fl_sketch.rounds import Cohort, Fetch
 from fl_sketch.utils import progress, seeding
 import numpy as np
 
 
-def sampler(
-  c: Config, partition: partitions.Partition
-) -> Callable[..., rounds.Cohort]:
+def sampler(c: Config, partition: Partition) -> Callable[..., Cohort]:
   """Builds (round, sampling_seed) -> `Cohort`, a pure function of both.
 
   sampling_seed: the secret of a private run; None otherwise.
@@ -21,9 +20,7 @@ def sampler(
   if c.byzantine:
     clients = byzantine.clients(c.seed, c.population, c.byzantine)
 
-  def sample(
-    number: int, sampling_seed: seeding.Root | None = None
-  ) -> rounds.Cohort:
+  def sample(number: int, sampling_seed: seeding.Root | None = None) -> Cohort:
     if c.is_private != (sampling_seed is not None):
       raise ValueError(
         'Pass sampling_seed if, and only if, the run is private.'
@@ -69,12 +66,12 @@ def selection(
 
 def with_batches(
   c: Config,
-  partition: partitions.Partition,
+  partition: Partition,
   ids: np.ndarray,
   weight: np.ndarray,
   round_index: int,
   seed: seeding.Root | None = None,
-) -> rounds.Cohort:
+) -> Cohort:
   """Builds the `Cohort` of ids, int32[C], with the indices of their batches.
 
   `seed` is of the draw of batches; None is the config's.
@@ -84,10 +81,10 @@ def with_batches(
     mean = partition.samples / partition.population
     weight = weight * (sizes / mean).astype(np.float32)
   if c.batch_size == 0:
-    return rounds.Cohort(ids, weight, batches.full(partition, ids))
+    return Cohort(ids, weight, batches.full(partition, ids))
   seed, size = c.seed if seed is None else seed, (c.local_steps, c.batch_size)
   index = batches.draw(partition, ids, seed, round_index, *size, c.batch_order)
-  return rounds.Cohort(ids, weight, index)
+  return Cohort(ids, weight, index)
 
 
 def _sampling_options(c: Config):
@@ -99,7 +96,7 @@ def _sampling_options(c: Config):
   return {'cohort': c.selected}
 
 
-def note_small_clients(c: Config, partition: partitions.Partition):
+def note_small_clients(c: Config, partition: Partition):
   """Says once how many clients are smaller than a batch."""
   small = int((partition.sizes < c.batch_size).sum())
   if small and c.batch_order in ('replace', 'cycle') and c.shows_all:
@@ -110,7 +107,7 @@ def note_small_clients(c: Config, partition: partitions.Partition):
     )
 
 
-def fetch_of(c: Config, partition: partitions.Partition) -> rounds.Fetch:
+def fetch_of(c: Config, partition: Partition) -> Fetch:
   """The function that turns indices into samples, with a mask if padded."""
   ragged = c.batch_size == 0 and partition.smallest < partition.largest
   padded = ragged or c.batch_order in ('mask', 'poisson')

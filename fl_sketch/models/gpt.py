@@ -15,14 +15,11 @@ import jax
 # gpt2 is the smallest published one; small is of its size, mini of nanoGPT's
 # of characters; nano and micro are for experiments on a CPU.
 SIZES = {
-  'gpt_nano': {'width': 64, 'depth': 2, 'heads': 2},
-  'gpt_micro': {'width': 96, 'depth': 4, 'heads': 3},
-  'gpt_mini': {'width': 384, 'depth': 6, 'heads': 6},
-  'gpt_small': {'width': 768, 'depth': 12, 'heads': 12},
-  'gpt2': {
-    'width': 768, 'depth': 12, 'heads': 12, 'vocab_size': 50257,
-    'max_length': 1024,
-  },
+  'gpt_nano': dict(width=64, depth=2, heads=2),
+  'gpt_micro': dict(width=96, depth=4, heads=3),
+  'gpt_mini': dict(width=384, depth=6, heads=6),
+  'gpt_small': dict(width=768, depth=12, heads=12),
+  'gpt2': dict(width=768, depth=12, heads=12, vocab_size=50257, max_length=1024)
 }  # fmt: skip
 STD = 0.02  # of first kernels and vectors
 EPSILON = 1e-5  # of LayerNorm

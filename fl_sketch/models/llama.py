@@ -9,17 +9,15 @@ import jax
 # 'llama' is of sizes that are given; nano is for experiments on a CPU.
 SIZES = {
   'llama': {},
-  'llama_nano': {
-    'width': 64, 'depth': 2, 'heads': 2, 'kv_heads': 1, 'hidden': 176,
-  },
-  'smollm2_135m': {  # Allal et al., arXiv:2502.02737
-    'width': 576, 'depth': 30, 'heads': 9, 'kv_heads': 3, 'hidden': 1536,
-    'vocab_size': 49152, 'theta': 1e5,
-  },
-  'qwen2_500m': {  # also Qwen2.5: Yang et al., arXiv:2412.15115
-    'width': 896, 'depth': 24, 'heads': 14, 'kv_heads': 2, 'hidden': 4864,
-    'vocab_size': 151936, 'theta': 1e6, 'epsilon': 1e-6, 'qkv_bias': True,
-  },
+  'llama_nano': dict(width=64, depth=2, heads=2, kv_heads=1, hidden=176),
+  'smollm2_135m': dict(  # Allal et al., arXiv:2502.02737
+    width=576, depth=30, heads=9, kv_heads=3, hidden=1536, vocab_size=49152,
+    theta=1e5,
+  ),
+  'qwen2_500m': dict(  # also Qwen2.5: Yang et al., arXiv:2412.15115
+    width=896, depth=24, heads=14, kv_heads=2, hidden=4864, vocab_size=151936,
+    theta=1e6, epsilon=1e-6, qkv_bias=True,
+  ),
 }  # fmt: skip
 STD = 0.02  # of first kernels and vectors
 

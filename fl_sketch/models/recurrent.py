@@ -12,11 +12,9 @@ import jax.numpy as jnp
 # Of McMahan et al., arXiv:1602.05629 (Shakespeare) and of Reddi et al.,
 # arXiv:2003.00295 (Stack Overflow), as TensorFlow Federated has them.
 SIZES = {
-  'lstm_shakespeare': {'embedding': 8, 'hidden': 256, 'layers': 2},
-  'lstm_stackoverflow': {
-    'embedding': 96, 'hidden': 670, 'layers': 1, 'projection': 96,
-  },
-}  # fmt: skip
+  'lstm_shakespeare': dict(embedding=8, hidden=256, layers=2),
+  'lstm_stackoverflow': dict(embedding=96, hidden=670, layers=1, projection=96),
+}
 
 _GLOROT = nn.initializers.glorot_uniform()
 

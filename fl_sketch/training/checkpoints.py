@@ -6,8 +6,7 @@ import shutil
 from typing import Any, NamedTuple
 import warnings
 
-from fl_sketch import rounds
-from fl_sketch.rounds import comms, processes, traffic
+from fl_sketch.rounds import FedState, comms, processes, traffic
 from fl_sketch.training import client_state, saved_params
 from fl_sketch.training.saved_params import CheckpointError
 from fl_sketch.utils import digests, files
@@ -21,7 +20,7 @@ class Restored(NamedTuple):
   """The contents of a checkpoint."""
 
   rounds_done: int
-  state: rounds.FedState  # its per-client state is that of the template
+  state: FedState  # its per-client state is that of the template
   ledger: traffic.Ledger
   rows: list[client_state.Saved]  # from each process that wrote some
 
@@ -43,7 +42,7 @@ class Checkpoints:
   def save(
     self,
     rounds_done: int,
-    state: rounds.FedState,
+    state: FedState,
     ledger: traffic.Ledger,
     rows: client_state.Saved | None = None,
   ):
@@ -77,9 +76,7 @@ class Checkpoints:
       if jax.process_index() == 0:  # the files of all processes are there
         digests.seal(self._folder / str(rounds_done))
 
-  def restore(
-    self, state: rounds.FedState, empty: traffic.Ledger
-  ) -> Restored | None:
+  def restore(self, state: FedState, empty: traffic.Ledger) -> Restored | None:
     """Restores the newest checkpoint that can be read; None if there is none.
 
     A checkpoint that is corrupt in any process is reported by a warning and
@@ -118,7 +115,7 @@ class Checkpoints:
       )
     return None
 
-  def _agreed(self, step: int, like: Any, state: rounds.FedState):
+  def _agreed(self, step: int, like: Any, state: FedState):
     """Returns (arrays, counts, rows), None; or None, why; or stops, in all."""
     saved, error = self._read_twice(step, like, state)
     kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
@@ -138,7 +135,7 @@ class Checkpoints:
       return None, why
     return saved, None
 
-  def _read_twice(self, step: int, like: Any, state: rounds.FedState):
+  def _read_twice(self, step: int, like: Any, state: FedState):
     """Returns (arrays, counts, rows), None; or None, error; no collective."""
     path, error = self._folder / str(step), None
     for _ in range(2):  # a network drive may fail to read once

@@ -7,13 +7,13 @@ client makes of it by `personal_steps` on the samples that it trains on.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, rounds
-from fl_sketch.experiment import held_out as held_out_lib, problem
+from fl_sketch import rounds
+from fl_sketch.experiment import Experiment, held_out as held_out_lib, problem
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
 _MOST = 8  # batches on a device at once: more are evaluated in turn
@@ -22,9 +22,7 @@ _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 
 
 def evaluator(
-  metrics_fn: Callable[..., Any],
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
+  metrics_fn: Callable[..., Any], exp: Experiment, mesh: Mesh
 ) -> Callable[[Any], dict[str, float]]:
   """Builds evaluate(model) -> metrics over clients.
 
@@ -41,9 +39,7 @@ def evaluator(
   return lambda model: before(model) | after(model)
 
 
-def device_bytes(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh
-) -> dict[str, int]:
+def device_bytes(exp: Experiment, mesh: Mesh) -> dict[str, int]:
   """Returns the bytes on each device at an evaluation, by kind of array."""
   part = exp.held_out if exp.config.shows_all else None
   if part is None or exp.held_data is None:

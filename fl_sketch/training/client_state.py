@@ -7,10 +7,10 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple
 
-from fl_sketch import rounds
-from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds import FedState, comms, mesh as mesh_lib
 from fl_sketch.utils import files
 import jax
+from jax.sharding import Mesh
 import numpy as np
 
 
@@ -24,24 +24,22 @@ class Saved(NamedTuple):
 class OnDevice:
   """Keeps the state of all clients on the devices; rounds index it by id."""
 
-  def __init__(self, mesh: jax.sharding.Mesh):
+  def __init__(self, mesh: Mesh):
     self._mesh = mesh
 
-  def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
+  def attach(self, state: FedState, ids: np.ndarray) -> FedState:
     """Returns `state`, which holds the state of every client."""
     return state
 
-  def keep(self, state: rounds.FedState, ids: np.ndarray):
+  def keep(self, state: FedState, ids: np.ndarray):
     """Does nothing: the round has updated `state`."""
 
-  def saved(self, state: rounds.FedState) -> Saved:
+  def saved(self, state: FedState) -> Saved:
     """Returns the state of all clients for a checkpoint."""
     rows = [np.asarray(x) for x in leaves(state)]
     return Saved(np.arange(len(rows[0]) if rows else 0), rows)
 
-  def restored(
-    self, state: rounds.FedState, parts: Iterable[Saved]
-  ) -> rounds.FedState:
+  def restored(self, state: FedState, parts: Iterable[Saved]) -> FedState:
     """Returns the initial `state` with the client state of a checkpoint."""
     rows = [np.array(x) for x in leaves(state)]
     for part in parts:
@@ -62,18 +60,14 @@ class OnHost:
   """
 
   def __init__(
-    self,
-    mesh: jax.sharding.Mesh,
-    state: rounds.FedState,
-    clients: range,
-    folder: str | os.PathLike,
+    self, mesh: Mesh, state: FedState, clients: range, folder: str | os.PathLike
   ):
     self._mesh, self._clients = mesh, clients
     self._initial = [np.asarray(x)[0] for x in leaves(state)]
     self._rows = [_file(len(clients), row, folder) for row in self._initial]
     self._written = np.zeros(len(clients), bool)
 
-  def attach(self, state: rounds.FedState, ids: np.ndarray) -> rounds.FedState:
+  def attach(self, state: FedState, ids: np.ndarray) -> FedState:
     """Returns `state` with the state of the clients of a round.
 
     ids: int[lanes of this process]; padding has ids beyond the population.
@@ -86,22 +80,20 @@ class OnHost:
       rows.append(np.where(comms.expand_like(written, old), old, initial[None]))
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
-  def keep(self, state: rounds.FedState, ids: np.ndarray):
+  def keep(self, state: FedState, ids: np.ndarray):
     """Stores the client state after a round; ids as in `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
       row[place[held]] = mesh_lib.local_shards(new)[held]
     self._written[place[held]] = True
 
-  def saved(self, state: rounds.FedState) -> Saved:
+  def saved(self, state: FedState) -> Saved:
     """Returns the state of this process's clients for a checkpoint."""
     place = np.flatnonzero(self._written)
     ids = place + self._clients.start
     return Saved(ids, [row[place] for row in self._rows])
 
-  def restored(
-    self, state: rounds.FedState, parts: Iterable[Saved]
-  ) -> rounds.FedState:
+  def restored(self, state: FedState, parts: Iterable[Saved]) -> FedState:
     """Reads the state of this process's clients from a checkpoint."""
     self._written[:] = False
     for part in parts:
@@ -169,7 +161,7 @@ def keep_only(folder: pathlib.Path, names: Iterable[int]):
         shutil.rmtree(path)
 
 
-def leaves(state: rounds.FedState) -> list[Any]:
+def leaves(state: FedState) -> list[Any]:
   """Lists the arrays of per-client state in a state."""
   arrays: list[Any] = []
   comms.map_per_client(arrays.append, (state.encode, state.protocol))

@@ -6,9 +6,9 @@ lane is the slot of a client on a shard.
 
 from concurrent import futures
 
-from fl_sketch import experiment, rounds
+from fl_sketch import rounds
 from fl_sketch.data import cohorts as cohorts_lib
-from fl_sketch.experiment import config as config_lib
+from fl_sketch.experiment import Experiment, config as config_lib
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import placement
 from fl_sketch.utils import seeding
@@ -24,9 +24,7 @@ class CohortFeed:
   With `fetch` a cohort carries its samples, else their indices.
   """
 
-  def __init__(
-    self, exp: experiment.Experiment, mesh: jax.sharding.Mesh, fetch: bool
-  ):
+  def __init__(self, exp: Experiment, mesh: jax.sharding.Mesh, fetch: bool):
     self._exp, self._mesh, self._fetch = exp, mesh, fetch
     self._processes = jax.process_count()
     self._lanes = lanes_per_process(exp.config, mesh.size, self._processes)

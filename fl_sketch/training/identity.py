@@ -12,8 +12,8 @@ import pathlib
 import re
 from typing import Any
 
-from fl_sketch import experiment
 from fl_sketch.data import store_digests
+from fl_sketch.experiment import Experiment
 from fl_sketch.experiment.fields import registries
 from fl_sketch.models import losses
 from fl_sketch.rounds import mesh as mesh_lib
@@ -44,9 +44,7 @@ _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 _OPTAX = pathlib.Path(optax.__file__).parent
 
 
-def of(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh | None = None
-) -> Record:
+def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
   """Returns the record of an experiment.
 
   If the run is private, the arrays of a store are read, and there are two more

@@ -7,19 +7,14 @@ import pathlib
 from typing import Any
 
 from fl_sketch import experiment, rounds
-from fl_sketch.experiment import config as config_lib, problem as problem_lib
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
-from fl_sketch.training import (
-  identity,
-  initial,
-  language,
-  log,
-  same_run,
-  saved_params,
-)
+from fl_sketch.training import identity, initial, language, log, saved_params
+from fl_sketch.training.same_run import WorkdirError, check_problem, read
 from fl_sketch.utils import display, extras, old_fields
 import jax
 import numpy as np
@@ -55,15 +50,15 @@ def load(
   """
   folder = pathlib.Path(folder)
   path = folder / 'config.json'
-  if (fields := same_run.read(path, 'a config')) is None:
-    raise same_run.WorkdirError(f'{folder} holds no run: there is no {path}.')
+  if (fields := read(path, 'a config')) is None:
+    raise WorkdirError(f'{folder} holds no run: there is no {path}.')
   if (folder / 'points.jsonl').exists():
-    raise same_run.WorkdirError(
+    raise WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
   fields = old_fields.current(fields, stored=True)
   # The file of its initial parameters may be gone.
-  config = config_lib.Config.from_mapping({**fields, 'pretrained': None})
+  config = Config.from_mapping({**fields, 'pretrained': None})
   object.__setattr__(config, 'pretrained', fields.get('pretrained'))
   if best and round is not None:
     raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
@@ -87,12 +82,7 @@ class Run:
   """A run as its folder holds it; each part is read when it is asked for."""
 
   def __init__(
-    self,
-    folder: pathlib.Path,
-    config: config_lib.Config,
-    round: int | None = None,
-    problem: experiment.OwnProblem | None = None,
-    data_dir: str | None = None,
+    self, folder: pathlib.Path, config: Config, round, problem, data_dir
   ):
     self.folder, self.config = folder, config
     self._round, self._problem, self._data_dir = round, problem, data_dir
@@ -133,7 +123,7 @@ class Run:
   @property
   def summary(self) -> dict[str, Any]:
     """summary.json: final numbers, versions, device; empty until the end."""
-    return same_run.read(self.folder / 'summary.json', 'a summary') or {}
+    return read(self.folder / 'summary.json', 'a summary') or {}
 
   @functools.cached_property
   def experiment(self) -> experiment.Experiment:
@@ -151,11 +141,11 @@ class Run:
     exp = initial.begun(exp, self.folder)
     found = identity.of(exp)
     try:
-      same_run.check_problem(self.folder, found, private=False)
-    except same_run.WorkdirError as e:
+      check_problem(self.folder, found, private=False)
+    except WorkdirError as e:
       if own is not None:
         raise
-      raise same_run.WorkdirError(
+      raise WorkdirError(
         f'{e} If the run has your own model and data, pass them: '
         'fl_sketch.load(folder, problem=problem).'
       ) from e
@@ -234,7 +224,7 @@ class Run:
       _, params = saved_params.newest(self.folder, [self.round], like)
     shapes = lambda params: jax.tree.map(np.shape, params)
     if shapes(params) != shapes(like):
-      raise same_run.WorkdirError(
+      raise WorkdirError(
         f'{self.folder} has parameters of another model than the experiment.'
       )
     return params

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch import experiment
-from fl_sketch.experiment import privacy_plan, published, sampler
+from fl_sketch.experiment import Experiment, privacy_plan, published, sampler
+from fl_sketch.experiment.parts import hyper_of
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import client_metrics
 import jax
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
 Record = dict[str, Any]
@@ -27,9 +27,7 @@ class RunLog:
   `ledger` has the bytes of all rounds so far, after those of the one given.
   """
 
-  def __init__(
-    self, exp: experiment.Experiment, ledger: traffic.Ledger | None = None
-  ):
+  def __init__(self, exp: Experiment, ledger: traffic.Ledger | None = None):
     self._exp = exp
     self.ledger = empty_ledger(exp) if ledger is None else ledger
     self._epsilons = epsilons_by_round(exp)
@@ -62,7 +60,7 @@ class RunLog:
     return record
 
 
-def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
+def metrics_of(exp: Experiment) -> Callable[..., Any]:
   """The metrics of a model, ((params, hyperparameters), batch) -> sums."""
 
   def metrics_fn(model, batch):
@@ -72,9 +70,7 @@ def metrics_of(exp: experiment.Experiment) -> Callable[..., Any]:
   return metrics_fn
 
 
-def evaluator(
-  fn: Any, exp: experiment.Experiment, mesh: jax.sharding.Mesh
-) -> Callable[..., Record]:
+def evaluator(fn: Any, exp: Experiment, mesh: Mesh) -> Callable[..., Record]:
   """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
 
   `public_metrics` may leave out those of samples that training clients hold.
@@ -96,7 +92,7 @@ def evaluator(
   return evaluate
 
 
-def empty_ledger(exp: experiment.Experiment) -> traffic.Ledger:
+def empty_ledger(exp: Experiment) -> traffic.Ledger:
   """Makes the ledger of bytes before the first round."""
   init = lambda params: exp.make(exp.hyper).server.init(params)
   state = comms.nbytes(jax.eval_shape(init, exp.params))
@@ -117,14 +113,14 @@ def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
   ]
 
 
-def privacy_summary(exp: experiment.Experiment) -> Record:
+def privacy_summary(exp: Experiment) -> Record:
   """The privacy statement of a private run, for its summary; else empty."""
   if exp.guarantee is None:
     return {}
   return {'privacy': exp.guarantee.statement.as_dict()}
 
 
-def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
+def epsilons_by_round(exp: Experiment) -> list[Any] | None:
   """Computes epsilon after every round of a private run; 'inf' without noise.
 
   The accountant is slow: it computes epsilon after the last round and after
@@ -139,7 +135,7 @@ def epsilons_by_round(exp: experiment.Experiment) -> list[Any] | None:
   # Raises: `make` may have been replaced since the guarantee.
   privacy_plan.accounted(exp.make(exp.hyper).releases)
   # So may `hyper` have been, with which the noise would be of another size.
-  hyper = experiment.hyper_of(exp.config, exp.guarantee)
+  hyper = hyper_of(exp.config, exp.guarantee)
   own = exp.hyper._replace(frozen=None)
   if jax.device_get(own) != jax.device_get(hyper):
     raise ValueError(

@@ -14,20 +14,14 @@ from fl_sketch import experiment, models, reporting, rounds
 from fl_sketch.experiment import interference
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
-from fl_sketch.training import (
-  best as best_lib,
-  checkpoints,
-  extending,
-  identity,
-  initial,
-  log as log_lib,
-  noise_secret,
-  preflight,
-  program as program_lib,
-  runner,
-  signals,
-  workdir as workdir_lib,
-)
+from fl_sketch.training import identity, log, noise_secret, preflight, signals
+from fl_sketch.training.best import Best
+from fl_sketch.training.checkpoints import Checkpoints
+from fl_sketch.training.extending import allowed
+from fl_sketch.training.initial import begun, keep as keep_initial
+from fl_sketch.training.program import program
+from fl_sketch.training.runner import Runner
+from fl_sketch.training.workdir import Workdir, WorkdirError, has_rows
 from fl_sketch.utils import display, extras, progress as progress_lib
 import jax
 
@@ -96,7 +90,7 @@ def train(
       f'exp is of type {type(exp).__name__}; pass experiment.build(config).'
     )
   if folder is not None and not os.fspath(folder):
-    raise workdir_lib.WorkdirError(
+    raise WorkdirError(
       f'{folder=} is empty; set a folder, or None to keep no files.'
     )
   with signals.caught() as caught, contextlib.ExitStack() as opened:
@@ -118,48 +112,48 @@ class _Loop:
     if folder is None:
       folder = opened.enter_context(tempfile.TemporaryDirectory())
     folder = pathlib.Path(folder)
-    self.exp = exp = initial.begun(exp, folder, init_from)
+    self.exp = exp = begun(exp, folder, init_from)
     c, problem = exp.config, identity.of(exp, mesh)
-    allowed = functools.partial(extending.allowed, exp=exp, extend=extend)
-    self.files = workdir_lib.Workdir(folder, c, problem, allowed)
+    may_change = functools.partial(allowed, exp=exp, extend=extend)
+    self.files = Workdir(folder, c, problem, may_change)
     opened.callback(self.files.close)
-    run = program_lib.program(exp, mesh)
+    run = program(exp, mesh)
     if jax.process_count() == 1 and not self.files.finished:
       run = preflight.check(exp, mesh, run)
     if exp.guarantee is not None and not self.files.finished:
       # Its trace is kept for the compilation.
       interference.check_program(exp, run.fn, *run.args)
-    self.runner = runner.Runner(exp, mesh, folder, run)
+    self.runner = Runner(exp, mesh, folder, run)
     opened.callback(self.runner.close)
-    evaluate = log_lib.evaluator(run.evaluate, exp, mesh)
+    evaluate = log.evaluator(run.evaluate, exp, mesh)
     self.evaluate = lambda params: evaluate(params, self.runner.hyper)
     where = folder / 'checkpoints'
-    self.store = checkpoints.Checkpoints(where, c.keep_checkpoints, mesh.size)
+    self.store = Checkpoints(where, c.keep_checkpoints, mesh.size)
     opened.callback(self.store.close)
     self.start, ledger = self._restore()
     if self.start > c.rounds:
-      raise workdir_lib.WorkdirError(
+      raise WorkdirError(
         f'{folder} has completed {self.start} rounds, more than '
         f'rounds={c.rounds}. Set rounds >= {self.start}, or another workdir.'
       )
     if self.start < (since := self.files.problem.get(identity.SINCE, 0)):
-      raise workdir_lib.WorkdirError(
+      raise WorkdirError(
         f'{folder} has lost the checkpoint of round {since}, from which this '
         'private run was extended: it would release rounds twice. Restore it.'
       )
     self.was_finished = self.files.finished and self.start == c.rounds
     if exp.guarantee is not None and not self.was_finished:
       # Rounds may have been released that no checkpoint holds.
-      resumed = self.start > 0 or workdir_lib.has_rows(folder)
+      resumed = self.start > 0 or has_rows(folder)
       own = c, self.files.problem, folder
       self.runner.use(noise_secret.of_run(*own, resumed=resumed))
-    self.log = log_lib.RunLog(exp, ledger)
+    self.log = log.RunLog(exp, ledger)
     # A vocabulary may be one of private texts, which nothing accounts for.
     tokenizer = None if c.is_private else exp.tokenizer
     self.row = self.files.begin(self.start, tokenizer)
     if init_from is not None:
-      initial.keep(folder, exp.params)
-    self.best = best_lib.Best(folder, c.keep_best, self.store.rounds)
+      keep_initial(folder, exp.params)
+    self.best = Best(folder, c.keep_best, self.store.rounds)
 
   def show(self, opened, progress, on_row):
     """Opens the progress bar, and sets what is called with each row."""
@@ -171,7 +165,7 @@ class _Loop:
 
   def _restore(self):
     """Restores the newest checkpoint, if any; its rounds done and ledger."""
-    empty = log_lib.empty_ledger(self.exp)
+    empty = log.empty_ledger(self.exp)
     if (saved := self.store.restore(self.runner.state, empty)) is None:
       return 0, empty
     rows = self.runner.client_state
@@ -218,14 +212,13 @@ class _Loop:
     if result.finished:
       self._check_loss(result.row)
     exp, folder = self.exp, self.files.folder
-    has_rows = workdir_lib.has_rows(folder)
-    if jax.process_index() > 0 or not (self.keeps_files and has_rows):
+    if jax.process_index() > 0 or not self.keeps_files or not has_rows(folder):
       return
     if result.finished:
       left_out = traffic.sentence_of(result.left_out, exp.config.rounds)
       for said in filter(None, (left_out, noise_secret.sentence(folder))):
         progress_lib.note(said)
-      about = log_lib.privacy_summary(exp) | self.best.summary()
+      about = log.privacy_summary(exp) | self.best.summary()
       about['parameters'] = models.num_params(exp.params)
       about['left_out'] = result.left_out
       self.files.summarize(result.row, **about)
@@ -265,16 +258,16 @@ class _Loop:
     if pending is None:
       return
     first, cohorts, metrics = pending
-    (by_round,) = log_lib.on_host(metrics, 1, len(cohorts))
+    (by_round,) = log.on_host(metrics, 1, len(cohorts))
     for i, cohort in enumerate(cohorts):
       try:
         record = self.log.record(first + i, cohort, by_round[i])
-      except log_lib.DivergedError as e:
+      except log.DivergedError as e:
         where = 'there is no checkpoint yet'
         if (good := self.store.newest) is not None:
           folder = self.files.folder / 'checkpoints'
           where = f'the last good checkpoint is {folder}/{good}'
-        raise log_lib.DivergedError(
+        raise log.DivergedError(
           f'{e}; {where}. Try a smaller server_lr or client_lr, or a larger '
           'sketch.'
         ) from None

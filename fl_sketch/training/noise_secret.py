@@ -6,10 +6,11 @@ import os
 import pathlib
 import secrets
 
-from fl_sketch.experiment import config as config_lib
+from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
-from fl_sketch.training import identity, same_run, workdir
+from fl_sketch.training import same_run, workdir
+from fl_sketch.training.identity import Record
 from fl_sketch.utils import files
 import jax
 import numpy as np
@@ -23,11 +24,7 @@ class SecretError(ValueError):
 
 
 def of_run(
-  c: config_lib.Config,
-  problem: identity.Record,
-  folder: str | os.PathLike,
-  *,
-  resumed: bool,
+  c: Config, problem: Record, folder: str | os.PathLike, *, resumed: bool
 ) -> generators.Roots:
   """Reads or draws the secret of a private run, or of a point of a sweep.
 

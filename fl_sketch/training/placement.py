@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment
 from fl_sketch.data import store
+from fl_sketch.experiment import Experiment
 from fl_sketch.rounds import comms
 import jax
 
@@ -23,9 +23,7 @@ class Placement(NamedTuple):
   server: str  # 'replicated', or 'sharded': each device has a part
 
 
-def decide(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh, row: comms.Tree
-) -> Placement:
+def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Any) -> Placement:
   """Decides the placement of a run from its config, its sizes and its mesh.
 
   `row` has the shapes of one client's state.

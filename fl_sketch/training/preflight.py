@@ -1,6 +1,6 @@
 """Preflight memory check: raises TooLargeError and suggests config changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import dataclasses
 import functools
 
@@ -149,9 +149,7 @@ def _shortfall(memory, have) -> int:
   return max(gaps) if max(gaps) > 0 else gaps[0]
 
 
-def _largest(
-  most: int, least: int, above: int, shortfall: Callable[[int], int]
-) -> int:
+def _largest(most: int, least: int, above: int, shortfall) -> int:
   """Finds a large number below `most` without a shortfall; 0 if none has."""
   # Interpolates between `least` and `most`, of shortfall `above`; then halves.
   if most <= least or (low := shortfall(least)) > 0:

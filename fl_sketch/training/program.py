@@ -2,21 +2,17 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, rounds
+from fl_sketch import rounds
 from fl_sketch.data import availability
-from fl_sketch.experiment import parts
+from fl_sketch.experiment import Experiment, parts
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.training import (
-  client_metrics,
-  client_state,
-  log,
-  memory as memory_lib,
-  placement as placement_lib,
-)
+from fl_sketch.training import client_metrics, client_state, log
+from fl_sketch.training.memory import Memory, resident
+from fl_sketch.training.placement import Placement, decide
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 
 # Measured bytes of files, small programs and threads, which XLA does not count.
@@ -33,13 +29,11 @@ class Program(NamedTuple):
   init: Any
   evaluate: Any  # ((params, hyperparameters), test batches) -> sums of metrics
   test: Any  # the test batches
-  placement: placement_lib.Placement
+  placement: Placement
   row: list[Any]  # shapes of one client's state
 
 
-def program(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
-) -> Program:
+def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
   """Builds the jitted functions of a run, for `runner.Runner`.
 
   `args` are those of a single process: several use other layouts of a cohort,
@@ -51,7 +45,7 @@ def program(
   """
   c, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)
-  where = placement_lib.decide(exp, mesh, row)
+  where = decide(exp, mesh, row)
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'
   population = c.population if on_device else 1
@@ -104,12 +98,12 @@ def program(
 
 
 def memory_of(
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
+  exp: Experiment,
+  mesh: Mesh,
   run: Program | None = None,
-  like: memory_lib.Memory | None = None,
+  like: Memory | None = None,
   compiled: bool = True,
-) -> memory_lib.Memory:
+) -> Memory:
   """Estimates the memory of a run; compiles its round and its evaluation.
 
   Process and evaluation of `like` are reused, and without `compiled` its round.
@@ -117,12 +111,12 @@ def memory_of(
   run = program(exp, mesh) if run is None else run
   hyper, state, *_ = run.args
   if like is None:
-    process = memory_lib.resident() + OVERHEAD
+    process = resident() + OVERHEAD
     evaluation = _workspace(run.evaluate, (state.params, hyper), run.test)
   else:
     process, evaluation = like.process, like.evaluation
   reused = None if compiled or like is None else like.round
-  return memory_lib.Memory(
+  return Memory(
     devices=len(mesh.local_devices),
     on_host=mesh.local_devices[0].platform == 'cpu',
     held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
@@ -149,7 +143,7 @@ def device_bytes(run: Program) -> dict[str, int]:
   }
 
 
-def mapped(exp: experiment.Experiment, run: Program) -> int:
+def mapped(exp: Experiment, run: Program) -> int:
   """Counts the bytes in memory-mapped files: training data and client state."""
   data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
   on_host = run.placement.client_state == 'host'
@@ -157,7 +151,7 @@ def mapped(exp: experiment.Experiment, run: Program) -> int:
 
 
 def drawn(
-  exp: experiment.Experiment, mesh: jax.sharding.Mesh, lanes: int | None = None
+  exp: Experiment, mesh: Mesh, lanes: int | None = None
 ) -> rounds.Cohort:
   """Samples the first cohort in host memory, cut to `lanes` unless None."""
   secret = None if exp.guarantee is None else 0  # for its shapes alone
@@ -165,9 +159,7 @@ def drawn(
   return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
 
 
-def abstract_state(
-  exp: experiment.Experiment, population: int
-) -> rounds.FedState:
+def abstract_state(exp: Experiment, population: int) -> rounds.FedState:
   """Computes shapes and types of the state, without allocating it."""
   return parts.state_shapes(exp.make(exp.hyper), exp.params, population)
 

@@ -3,16 +3,14 @@
 import os
 from typing import Any
 
-from fl_sketch import experiment, rounds
+from fl_sketch import rounds
+from fl_sketch.experiment import Experiment
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import (
-  client_state,
-  cohort_feed,
-  placement,
-  program as program_lib,
-)
+from fl_sketch.training import client_state, cohort_feed, placement
+from fl_sketch.training.program import Program
 import jax
+from jax.sharding import Mesh
 import numpy as np
 
 
@@ -26,15 +24,11 @@ class Runner:
   """
 
   def __init__(
-    self,
-    exp: experiment.Experiment,
-    mesh: jax.sharding.Mesh,
-    folder: str | os.PathLike,
-    program: program_lib.Program,
+    self, exp: Experiment, mesh: Mesh, folder: str | os.PathLike, run: Program
   ):
-    self.mesh, self._fn, where = mesh, program.fn, program.placement
+    self.mesh, self._fn, where = mesh, run.fn, run.placement
     params = mesh_lib.place(mesh, exp.params)
-    self.state = program.init(params)._replace(params=params)
+    self.state = run.init(params)._replace(params=params)
     if where.client_state == 'device':
       self.client_state = client_state.OnDevice(mesh)
     else:

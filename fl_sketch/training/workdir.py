@@ -143,17 +143,15 @@ class Workdir:
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
-  def begin(
-    self, rounds_done: int, tokenizer: str | None = None
-  ) -> dict[str, Any]:
+  def begin(self, done: int, tokenizer: str | None = None) -> dict[str, Any]:
     """Writes config and problem, and cuts metrics after the checkpoint.
 
     A finished run stays as it is; the summary of a shorter one is removed.
     Returns the last row of metrics that stays, empty if there is none.
     """
     rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
-    rows = [row for row in rows if row['round'] < rounds_done]
-    last, all_done = rows[-1] if rows else {}, rounds_done == self._rounds
+    rows = [row for row in rows if row['round'] < done]
+    last, all_done = rows[-1] if rows else {}, done == self._rounds
     if (self.finished and all_done) or not self._writes:
       return last
     shown = self.problem

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import shutil
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from fl_sketch.data import store, store_writer
 from fl_sketch.data.natural import kinds, spool as spool_lib
 from fl_sketch.data.natural.records import ODD, PUBLIC, TEST, TRAIN
-from fl_sketch.data.sources import DataError
+from fl_sketch.data.sources import DataError, PathLike
 from fl_sketch.utils import checks, digests
 from fl_sketch.utils.files import SaveError
 import numpy as np
@@ -21,8 +20,8 @@ _SAVED_EVERY = 2000  # records
 
 def import_data(
   kind: str,
-  path: str | os.PathLike,
-  to: str | os.PathLike,
+  path: PathLike,
+  to: PathLike,
   *,
   test_share: float | None = None,
   **options: Any,

@@ -11,9 +11,9 @@ import pathlib
 import shutil
 from typing import Any
 
-from fl_sketch.data import store
 from fl_sketch.data.natural.records import PUBLIC, TEST, TRAIN
 from fl_sketch.data.sources import Arrays
+from fl_sketch.data.store import Chunk
 from fl_sketch.utils import files
 import numpy as np
 
@@ -88,9 +88,7 @@ class Spool:
       file.close()
     self._files.clear()
 
-  def chunks(
-    self, trained: np.ndarray, held_out: bool
-  ) -> Iterator[store.Chunk]:
+  def chunks(self, trained: np.ndarray, held_out: bool) -> Iterator[Chunk]:
     """Yields chunks of clients' samples, and of held-out ones if asked for."""
     names, train = [*self._codes], _Sorted(self, TRAIN)
     held = _Sorted(self, TEST) if held_out else None
@@ -102,7 +100,7 @@ class Spool:
       if held is not None:
         rest = {'held_sizes': held.sizes[some], 'held_out': held.take(some)}
       ids = [names[i] for i in some]
-      yield store.Chunk(train.sizes[some], train.take(some), ids=ids, **rest)
+      yield Chunk(train.sizes[some], train.take(some), ids=ids, **rest)
       at += len(some)
 
   def arrays(self, split: str) -> Arrays | None:

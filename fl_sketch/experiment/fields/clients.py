@@ -3,13 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from fl_sketch.data import (
-  availability,
-  byzantine,
-  cohorts,
-  partitions,
-  registry as datasets,
-)
+from fl_sketch.data import availability, byzantine, cohorts, partitions
+from fl_sketch.data.registry import REGISTRY
 from fl_sketch.experiment.fields import problem
 from fl_sketch.utils import fields as f
 
@@ -88,7 +83,7 @@ class ClientFields(problem.ProblemFields):
   def check(self):
     """Checks partition, participation and failures."""
     super().check()
-    fixed = datasets.REGISTRY.entry(self.dataset).clients
+    fixed = REGISTRY.entry(self.dataset).clients
     for name in ('train_slice', 'partition') if fixed else ():
       if getattr(self, name) != getattr(ClientFields, name):
         raise self.refusal(
