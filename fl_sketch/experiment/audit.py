@@ -71,7 +71,12 @@ def audit_config(
     game, secret, accountant=guarantee.statement.accountant, samples=samples,
     significance=significance,
   )  # fmt: skip
-  return report._replace(moved=_moved(small))
+  if (release := privacy_plan.release_of(small)) is None:
+    return report
+  bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
+  release = release._replace(before_sketch=False, bound=bound)
+  given = release, audit.CLIENTS, mesh_lib.cohort_mesh(1)
+  return report._replace(moved=summation_attack.moved(*given))
 
 
 def check(c: Config) -> None:
@@ -102,16 +107,6 @@ def _noise(c: Config, guarantee, make, participants: int) -> float | None:
     return None
   z = guarantee.stated_multiplier
   return canary_clients.multiplier(release, z, participants)
-
-
-def _moved(c: Config) -> float | None:
-  """By how much a client moves a sum of the config's; None for samples."""
-  release = privacy_plan.release_of(c)
-  if release is None:
-    return None
-  bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
-  release = release._replace(before_sketch=False, bound=bound)
-  return summation_attack.moved(release, audit.CLIENTS, mesh_lib.cohort_mesh(1))
 
 
 def _built(c: Config, partition):

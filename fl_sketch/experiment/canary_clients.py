@@ -171,11 +171,10 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected
   options = {'clients_per_step': exp.clients_per_step, 'skip_absent': True}
-  options |= {'mesh': mesh.cohort_mesh()}
 
   def cohort_fn_of(trains):
     make = lambda g: _with_canaries(exp.make(g.hp), g, trains)
-    return rounds.cohort_step(make, **options)
+    return rounds.cohort_step(make, mesh.cohort_mesh(), **options)
 
   cohort_fn, canaries_fn = cohort_fn_of(True), cohort_fn_of(False)
   z, most = exp.hyper.noise_multiplier, max(_NOISE // exp.config.rounds, 1)
@@ -242,8 +241,7 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
       moved, *others = work(*arguments)
     else:
       zeros = lambda x: jnp.zeros(x.shape, x.dtype)
-      like = jax.eval_shape(work, *arguments)
-      moved, *others = jax.tree.map(zeros, like)
+      moved, *others = jax.tree.map(zeros, jax.eval_shape(work, *arguments))
     is_canary = batches['place'] >= 0
     pick = lambda x, y: jnp.where(is_canary, x.astype(y.dtype), y)
     sent = _update(algorithm, params, g, batches['place'], batches['sign'])

@@ -7,12 +7,13 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.fields.method import OPTIMIZER_OPTIONS
+from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms import private_metrics
 from fl_sketch.rounds import client_loop, client_step, comms, robust
-from fl_sketch.rounds.algorithm import FromHyper, with_hyper
+from fl_sketch.rounds.algorithm import FromHyper, Hyper, with_hyper
 import jax
 import jax.numpy as jnp
 import optax
@@ -21,14 +22,12 @@ _PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
 _LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
 
 
-def hyper_of(
-  c: Config, guarantee: privacy_plan.PrivacyGuarantee | None = None
-) -> algorithms.Hyper:
+def hyper_of(c: Config, guarantee: PrivacyGuarantee | None = None) -> Hyper:
   """The hyperparameters of a config: its fields of those names.
 
   The noise of a private run, which may be calibrated, is of its `guarantee`.
   """
-  numbers = c.given({*algorithms.Hyper._fields} - {'extra', 'frozen'})
+  numbers = c.given({*Hyper._fields} - {'extra', 'frozen'})
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
   budget = privacy_plan.metrics_budget(c)
@@ -36,7 +35,7 @@ def hyper_of(
     numbers['noise_multiplier'] = budget.of_updates(numbers['noise_multiplier'])
   arrays = lambda xs: {k: jnp.float32(v) for k, v in xs.items()}
   own = {k.removeprefix('options.'): v for k, v in declared(c).items()}
-  return algorithms.Hyper(**arrays(numbers), extra=arrays(own) or None)
+  return Hyper(**arrays(numbers), extra=arrays(own) or None)
 
 
 def declared(c: Config) -> dict[str, Any]:
@@ -160,7 +159,7 @@ def guarantee_of(
   partition: partitions.Partition | None = None,
   params: Any = _LARGE,
   test_of_clients: bool | None = None,
-) -> privacy_plan.PrivacyGuarantee | None:
+) -> PrivacyGuarantee | None:
   """The DP guarantee of a config, with the releases of its algorithm.
 
   `make` is hp -> `Algorithm`; `partition` is needed for example-level privacy.
@@ -182,7 +181,7 @@ def guarantee_of(
   return privacy_plan.guarantee(c, algorithm.releases, partition, **behaviour)
 
 
-def check_grid(c: Config, hyper: algorithms.Hyper, params: Any):
+def check_grid(c: Config, hyper: Hyper, params: Any):
   """Raises ValueError if rounded correlated noise exceeds the integer grid."""
   options = algorithm_options(c)
   release = options.get('privacy')

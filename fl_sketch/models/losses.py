@@ -112,8 +112,7 @@ def classification(
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
 
   def kind(logits, batch):
-    values = softmax_cross_entropy(logits, batch['y'], label_smoothing)
-    return {'loss': values}
+    return {'loss': softmax_cross_entropy(logits, batch['y'], label_smoothing)}
 
   return make(model, kind, mean=mean, std=std)[0]
 

@@ -17,6 +17,7 @@ SIZES = {
 }
 
 _GLOROT = nn.initializers.glorot_uniform()
+_vectors = functools.partial(jax.random.uniform, minval=-0.05, maxval=0.05)
 
 
 class LSTMLayer(nn.Module):
@@ -139,10 +140,6 @@ class Recurrent(nn.Module):
     if self.projection is not None:
       x = dense(self.projection, name='projection')(x)
     return dense(rows, name='logits')(x)
-
-
-def _vectors(key, shape):
-  return jax.random.uniform(key, shape, minval=-0.05, maxval=0.05)
 
 
 class LSTM(Recurrent):

@@ -103,8 +103,7 @@ class Attention(nn.Module):
     if mask_BxL is not None:
       scores = jnp.where(mask_BxL[:, None, None, :], scores, least)
     if kind.causal:
-      seen = jnp.tri(length, dtype=bool)[None, None]
-      scores = jnp.where(seen, scores, least)
+      scores = jnp.where(jnp.tri(length, dtype=bool)[None, None], scores, least)
     weights = drop(jax.nn.softmax(scores), kind.dropout)
     attended = product(weights, value).swapaxes(1, 2)
     out = precision.dense(

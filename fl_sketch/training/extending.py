@@ -5,17 +5,16 @@ import logging
 import pathlib
 from typing import Any
 
-from fl_sketch import experiment
-from fl_sketch.training import identity, same_run, workdir
+from fl_sketch.experiment import Experiment, guarantee_of
+from fl_sketch.training import identity, same_run
 from fl_sketch.training.same_run import WorkdirError
+from fl_sketch.training.workdir import Allowed, is_finished
 
 _LOG = logging.getLogger(__name__)
 _SCHEDULES = {'final_server_lr': 'server_lr', 'client_schedule': 'client_lr'}
 
 
-def allowed(
-  folder: pathlib.Path, exp: experiment.Experiment, extend: bool
-) -> workdir.Allowed:
+def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> Allowed:
   """Returns what may differ from a folder's run of fewer rounds; its entries.
 
   Any public run may have more. A private one needs `extend`. Its noise keys are
@@ -68,7 +67,7 @@ def _epsilon(exp: Any, change: str, record: identity.Record) -> float:
     return exp.guarantee.statement.epsilon
   z = record[identity.NOISE] / exp.guarantee.noise_scale
   c = dataclasses.replace(c, epsilon=None, noise_multiplier=z)
-  same: Any = experiment.guarantee_of(c, exp.make, exp.partition, exp.params)
+  same: Any = guarantee_of(c, exp.make, exp.partition, exp.params)
   raise WorkdirError(
     f'{change}: epsilon={exp.config.epsilon} set the noise of rounds played. '
     f'Set epsilon=none, noise_multiplier={z!r} and extend: epsilon of all '
@@ -80,7 +79,7 @@ def _check_whole(folder, c, change, before):
   """Refuses other numbers of private rounds that may be played again."""
   if c.noise == 'banded' or c.sampling == 'random_allocation':
     why = 'draws noise or cohorts for several rounds at once'
-  elif not workdir.is_finished(folder, before):
+  elif not is_finished(folder, before):
     why = 'was stopped, and would play rounds again with other numbers'
   else:
     return

@@ -56,8 +56,7 @@ def _example() -> Any:
       added.field.add(name=name, number=number, label='LABEL_REPEATED', **of)
   pool = descriptor_pool.DescriptorPool()
   pool.Add(file)
-  found = pool.FindMessageTypeByName('Example')
-  return message_factory.GetMessageClass(found)
+  return message_factory.GetMessageClass(pool.FindMessageTypeByName('Example'))
 
 
 _EXAMPLE = _example()

@@ -167,8 +167,7 @@ def characters(
   tokenizer = tokenization.characters(letters)
 
   def arrays(records: Records) -> Arrays:
-    texts = map(_text, column(records, *names))
-    return _paired(tokenizer, texts, length)
+    return _paired(tokenizer, map(_text, column(records, *names)), length)
 
   options = {'letters': letters, 'length': length}
   return NaturalTask(arrays, tokenizer.size, options, tokenizer.content)
@@ -198,23 +197,18 @@ def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
   return NaturalTask(arrays, len(ids), {'letters': letters})
 
 
-def next_words(
-  vocabulary: Sequence[str],
-  names: Sequence[str] = ('tokens', 'text'),
-  *,
-  length: int = 20,
-) -> NaturalTask:
+def next_words(vocabulary: Sequence[str], *, length: int = 20) -> NaturalTask:
   """Sentences as words, each of which is told from those before.
 
   Words are those between spaces. A sentence is cut to `length` of them. 0 is
   padding, then come the words, one for all others, the beginning and the end,
   as in TensorFlow Federated's Stack Overflow. The vocabulary begins with the
-  most frequent word; the column may have any of the names.
+  most frequent word; the column is called 'tokens' or 'text'.
   """
   tokenizer = tokenization.characters(vocabulary, between=' ')
 
   def arrays(records: Records) -> Arrays:
-    texts = map(_text, column(records, *names))
+    texts = map(_text, column(records, 'tokens', 'text'))
     words = [text.split(' ')[:length] for text in texts]
     return _paired(tokenizer, words, length, most=length + 1)
 

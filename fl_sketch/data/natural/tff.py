@@ -39,8 +39,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
       for split, (group, file) in zip((TRAIN, TEST), found, strict=False):
         if client in group:
           with records.reading(file):
-            columns = dict(group[client].items())
-            yield from parts(client, split, columns, file)
+            yield from parts(client, split, dict(group[client].items()), file)
 
 
 def _examples(path, stack) -> Mapping:
