@@ -87,10 +87,7 @@ def make(name: str, num_classes: int | None, **options) -> Any:
 
 
 def init_params(
-  module: Any,
-  key: jax.Array,
-  x_shape: Sequence[int],
-  x_dtype: Any = jnp.float32,
+  module: Any, key: jax.Array, x_shape: Sequence[int], x_dtype=jnp.float32
 ) -> Params:
   """Draws the initial parameters of a module.
 
