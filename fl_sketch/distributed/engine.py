@@ -104,7 +104,9 @@ def from_algorithm(
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
 
   def update(updates, state, params=None, **_) -> Any:
-    params = _wide(updates if params is None else params)
+    if params is None:  # their shapes are known; updates vary by worker
+      params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), updates)
+    params = _wide(params)
     _check_rows(state)
     size = workers.check_local((*names, *dense_axes), updates, names)
     with workers.among(workers.Group(axis, None, size)):
