@@ -194,11 +194,21 @@ def _rotate_back(key, y, d):
 
 
 def _uniform(key, d):
-  """A uniform orthogonal matrix: of Gram and Schmidt on normal rows."""
+  """A uniform orthogonal matrix: of Gram and Schmidt on normal columns.
+
+  In pure JAX: batches of LAPACK's QR may wait for each other forever on a CPU.
+  """
   (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
   words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)
-  q, r = jnp.linalg.qr(hashing.normal(words).reshape(d, d))
-  return q * jnp.where(jnp.diagonal(r) < 0, -1, 1)[None]
+  columns = hashing.normal(words).reshape(d, d).T
+
+  def one(i, q):  # the rows from i on are 0
+    x = columns[i]
+    for _ in range(2):  # the second pass removes rounding errors of the first
+      x -= primitives.product(primitives.product(q, x), q)
+    return q.at[i].set(x / jnp.linalg.norm(x))
+
+  return lax.fori_loop(0, d, one, 0 * columns).T
 
 
 def _deal(key, x, *, back=False):
