@@ -40,21 +40,21 @@ AXIS, WARM_UP, SHOWN = 'data', 100, 240  # windows of an estimate of the loss
 TWO_BITS = "eden(bits=2, scale='least_squares', error_feedback=True)"
 _WORKDIR, _DATA_DIR = define_folders('runs/slow_link')
 _FIELDS = {  # of config.json
-  'compressor': (TWO_BITS, 'Or dense.'),
+  'compressor': (TWO_BITS, 'Compressor of the gradients; dense: none.'),
   'both_ways': (True, 'Compress the mean as well.'),
-  'optimizer': ('muon', 'muon or adamw.'),
+  'optimizer': ('muon', 'Optimizer of each worker: muon or adamw.'),
   'every': (8, 'Local steps between two exchanges.'),
-  'outer_rate': (1.0, 'Rate of the outer steps, with --every above 1.'),
+  'outer_rate': (1.0, 'Learning rate of the outer steps, of --every above 1.'),
   'outer_momentum': (0.0, 'Nesterov momentum of the outer steps.'),
   'algorithm': (None, 'NAME(OPTION=VALUE), in place of all of these.'),
-  'learning_rate': (1e-2, 'Largest learning rate; it decays to a tenth.'),
+  'learning_rate': (1e-2, 'Peak learning rate; it decays to 10 % of it.'),
   'seed': (0, 'Seed of parameters, batches and compressor.'),
   'workers': (4, 'Devices that share a batch.'),
-  'steps': (2000, 'Steps.'),
+  'steps': (2000, 'Number of training steps.'),
   'windows': (3, 'Windows of text in the batch of a worker.'),
   'context': (64, 'Characters in a window.'),
   'width': (128, 'Width of the model.'),
-  'depth': (4, 'Layers of the model.'),
+  'depth': (4, 'Number of layers.'),
   'heads': (4, 'Heads of attention.'),
   'eval_every': (100, 'Steps between two rows of metrics.'),
   'text': ('tinyshakespeare/input.txt', 'File of the text.'),
@@ -139,7 +139,7 @@ def _task(c):
 
 
 def _transformation(c):
-  """Returns it, and a function: how many of so many steps send the most."""
+  """Returns it, and steps -> how many of them send the most bytes."""
   warm_up, end = min(WARM_UP, c.steps // 2), c.learning_rate / 10
   schedule = optax.warmup_cosine_decay_schedule(
     0, c.learning_rate, warm_up, c.steps, end
@@ -222,7 +222,7 @@ class _Run:
         for every in (self.c.eval_every, checkpoint_every)
       )
       self._check(done, loss, saves)
-      if shows:
+      if shows or saves:  # a run that resumes goes on from a row
         row = self._row(done, loss, seconds)
         bar.set_postfix(loss=loss, validation=row['validation_loss'])
       if saves:
@@ -241,7 +241,7 @@ class _Run:
     return row
 
   def _check(self, done, loss, whole):
-    """Refuses what is not finite, in all processes together."""
+    """Raises DivergedError in all processes if a value is not finite."""
     leaves = jax.tree.leaves(self.state[0]) if whole else []
     local = [x.addressable_data(0) for x in leaves]
     if not all(np.isfinite(x).all() for x in [loss, *local]):

@@ -17,6 +17,7 @@ from jax.extend import core
 import numpy as np
 
 Mesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
+COPIES = jax.P()  # of parameters: all devices have them
 _LAWS = {
   'all_reduce': lambda n, s: 2 * (n - 1) / n * s,
   'all_gather': lambda n, s: (n - 1) * s,
@@ -35,7 +36,7 @@ _CALLS = (
 
 
 class Collective(NamedTuple):
-  """An array that a program sends, or equal ones; see `Bytes`."""
+  """One kind of array that a program sends, and how often; see `Bytes`."""
 
   operation: str  # of those above, as 'all_gather'
   dtype: str
@@ -66,7 +67,10 @@ class Bytes(NamedTuple):
 
   @property
   def largest_float(self) -> int:
-    """The size of the largest array of floats that is sent; 0 without one."""
+    """The size of the largest array of floats that is sent; 0 without one.
+
+    A payload of several arrays is one of uint8, whatever is in it.
+    """
     rows = (x for x in self.collectives if 'float' in x.dtype)
     return max((math.prod(x.shape) for x in rows), default=0)
 
@@ -89,7 +93,7 @@ class Bytes(NamedTuple):
 
 
 def bytes_per_step(
-  tx: Any, params: Any, mesh: Mesh, specs: Any = None
+  tx: Any, params: Any, mesh: Mesh, specs: Any = COPIES
 ) -> Bytes:
   """Count the bytes of `tx.update` on a mesh, from the types of what is sent.
 
@@ -119,7 +123,6 @@ def bytes_per_step(
       lambda x: jax.ShapeDtypeStruct(one(x.shape), x.dtype), tree
     )
 
-  specs = jax.P() if specs is None else specs
   params = jax.tree.map(shards, specs, jax.eval_shape(lambda x: x, params))
   axes = [*mesh.shape.items()]
   state = jax.make_jaxpr(tx.init, axis_env=axes, return_shape=True)(params)[1]

@@ -7,7 +7,7 @@ A text is a call, or a sketch and a codec of its tables, joined by a bar:
 * ``block_srht(size=0.32) | eden(rotate=False)``: a sketch, its tables encoded.
 * ``block_cyclic(size=0.01)``: a sketch alone, whose tables are all-reduced.
 * ``power_sgd(rank=4)``: an algorithm of the registry, at a rate of 1.
-* ``dense``: none.
+* ``dense``: no compression.
 
 Options are those of the registries of `codecs`, `sketches` and `algorithms`. A
 size, k, cols or num_coordinates may be a fraction between 0 and 1: of the
@@ -22,14 +22,9 @@ import zlib
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.distributed.engine import Make, from_algorithm
 from fl_sketch.distributed.two_stage import two_stage_mean
-from fl_sketch.rounds import (
-  aggregation,
-  chain,
-  error_feedback,
-  transforms as t,
-  workers,
-)
+from fl_sketch.rounds import aggregation, chain, error_feedback, workers
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.transforms import broadcast, desketch, sketch
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields, registry
 import jax
@@ -166,15 +161,23 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
     )
   if both_ways and 'codec' not in kinds:
     raise ValueError(
-      f'both_ways has no effect on {compressor=}, which has no codec; remove '
-      'it.'
+      f'both_ways has no effect without a codec in {compressor=}; remove '
+      'both_ways or add a codec.'
+    )
+  if both_ways and not isinstance(calls[-1], Call):
+    raise ValueError(
+      'both_ways requires the codec as text, whose counts it divides among the '
+      f'workers; got {compressor=}.'
     )
   if kinds == ['algorithm'] and calls[0].name not in _MEANS:
     raise ValueError(
       f'{calls[0].name} makes a step, not a mean; use distributed.algorithm.'
     )
   if kinds == ['algorithm']:
-    made = registered(calls[0].name, 1.0, **calls[0].options)
+    ((name, options),) = calls
+    # Signs are no mean, though the step of DeMo.
+    options = {**({'signs': False} if name == 'demo' else {}), **options}
+    made = registered(name, 1.0, **options)
     return lambda params: _negative(made(params))
   op = calls[0] if kinds[:1] == ['sketch'] else None
   codec = calls[-1] if kinds[-1:] == ['codec'] else None
@@ -188,17 +191,18 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
     codec = codec._replace(options=options)
   if op is not None and feedback != _FEEDBACK:
+    given = [k for k in _FEEDBACK if feedback[k] != _FEEDBACK[k]]
     raise ValueError(
-      'error_feedback is not supported behind a sketch, whose tables of two '
-      'steps have other hashes; remove it.'
+      f'{given[0]} is not supported behind a sketch, whose tables of two steps '
+      'have other hashes; remove it.'
     )
   op = op and _build(op, dimension(params))
   like = (lambda params: params) if op is None else op.zero_table
   before, after = (), ()
   if op is not None:
-    before, after = (t.sketch(op),), (t.desketch(op),)
+    before, after = (sketch(op),), (desketch(op),)
   if codec is None:
-    uplink = aggregation.mean_over_cohort(), t.broadcast()
+    uplink = aggregation.mean_over_cohort(), broadcast()
   else:
     d = dimension(jax.eval_shape(like, params))
     made = _build(codec, d)
@@ -211,7 +215,7 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
       mean = aggregation.mean_over_cohort(decode=error_feedback.decoder(made))
     else:
       mean = aggregation.mean_over_cohort(codec=made)
-    uplink = (mean,) if both_ways else (mean, t.broadcast())
+    uplink = (mean,) if both_ways else (mean, broadcast())
   return federated(_work, *before, *uplink, *after)
 
 
@@ -226,7 +230,9 @@ def registered(name: str, learning_rate: Any, **options: Any) -> Make:
     made: Any = _sized(algorithms.REGISTRY, name, options, d)
     for part in ('sketch', 'codec', 'downlink_codec'):
       if isinstance(text := made.get(part), str):
-        (call,) = parse(text)
+        call, *more = parse(text)
+        if more:
+          raise ValueError(f'{part}={text!r} must be one call.')
         made[part] = _build(call, d)
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
@@ -280,8 +286,10 @@ def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
   """Options in which fractions of d, or of a chunk, are counts."""
   chunk = known.arguments(name).get('chunk')
   if chunk is not None:
-    d, share = min(d, options.get('chunk', chunk.default)), 1.0
-  unit = options.get('bucket', 1)  # k is a multiple of it
+    most = options.get('chunk', chunk.default)
+    share = min(d, most) / min(d / share, most)
+    d = min(d, most)
+  unit = options.get('bucket') or 1  # k is a multiple of it
   count = lambda x: max(1, round(x / unit)) * unit
 
   def value(k, v):

@@ -83,7 +83,7 @@ def from_algorithm(
   def init(params):
     params = _wide(params)
     if not jax.tree.leaves(params):
-      raise ValueError('The parameters have no numbers.')
+      raise ValueError('The parameters are a tree without arrays.')
     group = workers.Group(axis, None, workers.size_of(axis))
     with workers.among(group):
       algorithm = make(params)
@@ -108,7 +108,8 @@ def from_algorithm(
       params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), updates)
     params = _wide(params)
     _check_rows(state)
-    size = workers.check_local((*names, *dense_axes), updates, names)
+    workers.check_local((*names, *dense_axes, *sharded_axes), updates)
+    size = lax.axis_size(names)
     with workers.among(workers.Group(axis, None, size)):
       algorithm = make(params)
     mean = lambda g: lax.pmean(g, dense_axes)
@@ -126,12 +127,15 @@ def from_algorithm(
         algorithm, grads, params, encode, protocol, keys
       )
       protocol = comms.clear_bills(protocol)
-      shared, protocol = _send(algorithm, payload, protocol, params, keys)
+      shared, protocol, finite = _send(
+        algorithm, payload, grads, protocol, params, keys
+      )
     moved, server = algorithm.server.update(shared, server, params, keys=keys)
     new = wrap(state.step + 1, encode, protocol, server)
-    finite = all_finite(moved)
+    finite &= all_finite(moved)
     keep = lambda new, old: jnp.where(finite, new, old)
     kept = jax.tree.map(keep, new[1:], state[1:])
+    moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
     return optax.tree.cast_like(moved, updates), State(new.step, *kept)
 
   return optax.GradientTransformationExtraArgs(init, update)
@@ -165,18 +169,19 @@ def _encode(algorithm, grads, params, state, protocol, keys):
   return payload, comms.PerClient(rows)
 
 
-def _send(algorithm, payload, state, params, keys):
-  """Links up to the broadcast: payload -> (what all workers get, state)."""
+def _send(algorithm, payload, grads, state, params, keys):
+  """Links up to the broadcast: what all workers get, state, if it is finite."""
   group = workers.group()
   extra = {'keys': keys._replace(client=group.keys), 'noise': None}
   if algorithm.decode is None:  # it has collectives of its own
     lanes = jax.tree.map(lambda x: x[None], payload)
     me = lax.axis_index(group.axis)[None]
     keys = keys_lib.for_lanes(keys, me)
-    return algorithm.protocol.update(
+    shared, state = algorithm.protocol.update(
       lanes, state, params, keys=keys, weight=jnp.ones(1), ids=me,
       clients_per_step=None, noise=None,
     )  # fmt: skip
+    return shared, state, all_finite(shared)
   size = comms.nbytes(payload)
   if algorithm.decode is Uplink.decode:
     total = comms.sum_over_shards(payload)
@@ -186,10 +191,14 @@ def _send(algorithm, payload, state, params, keys):
     one = lambda key, x: decode(keys._replace(client=key), x, params)
     total = workers.sum_decoded(group.keys, rows, one)
   lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
+  finite = all_finite(total)
+  if workers.hides_nan(payload):
+    finite = workers.all_true(group.axis, all_finite(grads))
   with workers.among(group._replace(axis=())):  # the sum is here
-    return algorithm.protocol.update(
+    shared, state = algorithm.protocol.update(
       lane_sum, state, params, weight=jnp.ones(group.size), **extra
     )
+  return shared, state, finite
 
 
 def _gather(group, payload, due):

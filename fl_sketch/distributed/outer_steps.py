@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.distributed.engine import PerWorker, is_worker
-from fl_sketch.rounds import chain, workers
+from fl_sketch.rounds import workers
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ class OuterState(NamedTuple):
 def outer(
   inner: optax.GradientTransformation,
   outer: optax.GradientTransformation | None,
-  mean: optax.GradientTransformation,
+  mean: Any,
   *,
   every: int,
   fragments: int = 1,
@@ -68,13 +68,11 @@ def outer(
   checks.count('fragments', fragments)
   if fragments > every:
     raise ValueError(f'{fragments=} exceeds {every=}; use fewer fragments.')
-  marks = getattr(mean, '__dict__', {})
-  if 'dense_axes' not in marks:
+  if not hasattr(mean, 'dense_axes'):
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
     )
-  axes, dense = marks['axes'], marks['dense_axes']
-  sharded = marks['sharded_axes']
+  axes, dense, sharded = mean.axes, mean.dense_axes, mean.sharded_axes
   if outer is None:
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True)
   inner, outer, mean = map(optax.with_extra_args_support, (inner, outer, mean))
@@ -112,7 +110,7 @@ def outer(
   def update(grads, state, params=None, **extra):
     if params is None:
       raise ValueError('Call update(grads, state, params): outer needs params.')
-    workers.check_local((*axes, *dense), grads, axes)
+    workers.check_local((*axes, *dense), grads)
     grads = jax.lax.pmean(grads, dense)
     place = worker_params(params, state)
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
@@ -130,7 +128,7 @@ def outer(
     left = _join(left, params)
     return updates, OuterState(step, own(new), own(left), *states)
 
-  return chain.Transform(init, update)
+  return optax.GradientTransformationExtraArgs(init, update)
 
 
 def per_worker(

@@ -26,10 +26,10 @@ def start(
 ):
   """Joins the processes of a run; call it before any other use of JAX.
 
-  A single process needs no argument, nor do processes that Slurm, Open MPI or
-  Kubernetes has started. Those started by hand need `num_processes` and
-  `process_id`. If one of several processes fails it ends at once, and the
-  others end with one line.
+  A single process needs no argument, nor do processes that Slurm, Open MPI (5:
+  on one host) or Kubernetes has started. Those started by hand need
+  `num_processes` and `process_id`. If one of several processes fails it ends at
+  once, and the others end with one line.
 
   Args:
     coordinator: HOST:PORT of process 0; None is the launcher's, or a port of
@@ -45,6 +45,8 @@ def start(
   """
   told, env = any(name in os.environ for name in _TOLD), os.environ
   size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
+  if num_processes is None and coordinator and not size and not told:
+    raise ValueError(f'{coordinator=} requires num_processes and process_id.')
   count = num_processes or int(size or not told)  # 0 where JAX alone knows it
   if not told:
     coordinator, process_id = _by_hand(coordinator, count, process_id)

@@ -1,6 +1,7 @@
 """State, gradients and whole steps of workers on a mesh."""
 
 from collections.abc import Callable
+import math
 from typing import Any
 
 from fl_sketch.distributed import bills
@@ -11,8 +12,6 @@ import jax
 from jax import lax
 from jax.sharding import PartitionSpec as P
 import optax
-
-_COPIES = P()
 
 
 def value_and_grad(
@@ -41,7 +40,7 @@ def init(
   tx: optax.GradientTransformation,
   params: Any,
   mesh: jax.sharding.Mesh,
-  specs: Any = _COPIES,
+  specs: Any = bills.COPIES,
 ) -> Any:
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
@@ -51,19 +50,44 @@ def init(
     mesh: of the workers.
     specs: a `PartitionSpec` of the parameters, or a tree of them; by default
       all workers have copies.
+
+  Raises:
+    ValueError: devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
   place = lambda spec: jax.NamedSharding(mesh, spec)
   shardings = jax.tree.map(place, of_state)
   fn = _on(mesh, tx.init, (specs,), of_state)
-  return jax.jit(fn, out_shardings=shardings)(params)
+  state = jax.jit(fn, out_shardings=shardings)(params)
+  if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
+    _check_copies(tx, params, state, mesh, specs, of_state)
+  return state
+
+
+def _check_copies(tx, params, state, mesh, specs, of_state):
+  """Lets JAX check that copies of an array on several devices stay equal."""
+
+  def update(params, state):
+    grads = workers.local(params, mesh.axis_names)
+    return tx.update(grads, state, params)[0]
+
+  try:
+    fn = _on(mesh, update, (specs, of_state), specs, check_vma=True)
+    jax.eval_shape(fn, params, state)
+  except ValueError as e:
+    if 'out_specs' not in str(e):
+      raise
+    raise ValueError(
+      'Devices would update their copies of an array apart: average what is '
+      'not sharded by a mean_over with dense_axes (optax.partition).'
+    ) from e
 
 
 def state_specs(
   tx: optax.GradientTransformation,
   params: Any,
   mesh: jax.sharding.Mesh,
-  specs: Any = _COPIES,
+  specs: Any = bills.COPIES,
 ) -> Any:
   """Return the `PartitionSpec`s of the state of `tx`, as of `init`.
 
@@ -118,6 +142,13 @@ def train_step(
   @jax.jit(donate_argnums=(0, 1))
   def step(params, state, batch):
     specs = state_specs(tx, params, mesh)
+    for node in filter(is_worker, jax.tree.leaves(state, is_leaf=is_worker)):
+      n = math.prod(mesh.shape[a] for a in node.axes)
+      if any(x.shape[0] != n for x in jax.tree.leaves(node)):
+        raise ValueError(
+          f'The state has no row for each of {n} workers: make it with '
+          'distributed.init(tx, params, mesh).'
+        )
     sent = bills.bytes_per_step(tx, params, mesh).by_axis
     if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
       raise ValueError(
@@ -130,10 +161,10 @@ def train_step(
   return step
 
 
-def _on(mesh, fn, in_specs, out_specs):
+def _on(mesh, fn, in_specs, out_specs, check_vma=False):
   """Maps fn over a mesh, whose Explicit axes would not split what is whole."""
   types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
   mesh = mesh.update(axis_types=types)
   return jax.shard_map(
-    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    fn, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
   )

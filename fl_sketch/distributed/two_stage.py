@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, workers
-from fl_sketch.rounds.error_feedback import check_contraction
+from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.keys import codec_key
 from fl_sketch.rounds.unchecked import where_checked
 from fl_sketch.sketches.base import dimension
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 
 class Residuals(NamedTuple):
-  """What was not sent, one lane a worker; () without error feedback."""
+  """What was not sent, one row per worker; () without error feedback."""
 
   own: comms.PerClient  # f32[lanes, n, c], of the worker's numbers
   mean: comms.PerClient  # f32[lanes, c], of the part that it averages
@@ -29,7 +29,7 @@ def two_stage_mean(
   error_feedback: bool = False,
   residual_decay: float = 1.0,
 ) -> chain.Exchange:
-  r"""The link among workers whose mean costs two payloads for any number.
+  r"""Build the transformation that averages in two compressed stages.
 
   The b numbers are cut into n parts of c = ceil(b / n). Worker j gets part j of
   all workers, :math:`C(x_{ij})`, averages what it decodes, and sends :math:`C(
@@ -40,7 +40,7 @@ def two_stage_mean(
   Args:
     codec_of: c -> the codec C.
     like: params -> the shapes of what is averaged.
-    error_feedback: whether residuals are kept; requires a contraction.
+    error_feedback: whether residuals are kept; C must be a contraction.
     residual_decay: beta.
 
   Source: Tang et al., 1-bit Adam, ICML 2021, arXiv:2102.02888, Section 5: the
@@ -50,10 +50,7 @@ def two_stage_mean(
   def parts_of(tree):
     d, n = dimension(tree), workers.group().size
     c = -(-d // n)
-    codec = codec_of(c)
-    if error_feedback:
-      check_contraction(codec)
-    return n, c, codec
+    return n, c, codec_of(c)
 
   def init(params):
     own = mean = ()
@@ -94,6 +91,9 @@ def two_stage_mean(
     message, left = sent(shared[me], mean, residual)
     messages = workers.gather(group.axis, message)
     mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
+    if workers.hides_nan(payloads):
+      finite = workers.all_true(group.axis, all_finite(vector))
+      mean = jnp.where(finite, mean, jnp.nan)
     one = comms.nbytes(message)
     if error_feedback:
       own, left = comms.PerClient(own[None]), comms.PerClient(left[None])

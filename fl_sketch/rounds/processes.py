@@ -18,8 +18,8 @@ _PEER_LOST = re.compile(
 # of a machine without power do; a killed peer is noticed at once.
 HEARTBEAT = 20  # seconds
 GONE = (
-  'Another process is gone, so that this one cannot go on. Start all of them '
-  'again: a run with checkpoints resumes from the last one.'
+  'Another process is gone, so this process stops. Restart all processes: a '
+  'run with checkpoints resumes from the last one.'
 )
 
 

@@ -75,13 +75,12 @@ def is_checked(axis: Axis) -> bool:
   Raises:
     ValueError: there is no such axis here.
   """
-  try:
-    return bool(varying(lax.axis_index(axis)))
-  except NameError as e:
+  if missing := [a for a in names(axis) if size_of(a) is None]:
     raise ValueError(
-      f'{axis=} is not an axis of this shard_map. Call the update inside '
-      'jax.shard_map over a mesh with it, or use distributed.train_step.'
-    ) from e
+      f'There is no mesh axis {missing[0]!r} here. Name an axis of the mesh, '
+      'and call the update inside jax.shard_map, as train_step does.'
+    )
+  return bool(varying(lax.axis_index(axis)))
 
 
 def size_of(axis: Axis) -> int | None:
@@ -97,8 +96,8 @@ def varying(x) -> frozenset[str]:
   return jax.typeof(x).manual_axis_type.varying
 
 
-def check_local(averaged: Axis, grads: Tree, axis: Axis) -> int:
-  """Returns the number of workers along `axis`.
+def check_local(averaged: Axis, grads: Tree):
+  """Checks that gradients are of single workers.
 
   Raises:
     ValueError: there is no such axis, JAX has summed gradients over an axis
@@ -106,14 +105,13 @@ def check_local(averaged: Axis, grads: Tree, axis: Axis) -> int:
   """
   leaves = jax.tree.leaves(grads)
   if not leaves:
-    raise ValueError('The gradients are an empty tree.')
+    raise ValueError('The gradients are a tree without arrays.')
   summed = set().union(*({*averaged} - varying(x) for x in leaves))
   if is_checked(averaged) and summed:
     raise ValueError(
       f'JAX has already summed gradients over {summed}, uncompressed: '
       f'take them with distributed.value_and_grad(loss, {averaged}).'
     )
-  return lax.axis_size(axis)
 
 
 def local(tree: Tree, axis: Axis) -> Tree:
@@ -144,6 +142,16 @@ def transpose(axis: Axis, tree: Tree) -> Tree:
   rows = lax.all_to_all(rows, axis, split_axis=0, concat_axis=0)
   one = jax.tree.map(lambda x: x[0], tree)
   return jax.vmap(lambda row: _from_bytes(row, one))(rows)
+
+
+def hides_nan(payload: Tree) -> bool:
+  """Whether a payload is packed bits alone, which show no NaN."""
+  return not any(map(_is_float, jax.tree.leaves(payload)))
+
+
+def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
+  """Whether a flag holds on all workers: bool[], the same on all of them."""
+  return lax.pmin(flag.astype(jnp.uint8), axis) > 0
 
 
 def total(axis: Axis, tree: Tree) -> Tree:
@@ -181,8 +189,12 @@ def _to_bytes(tree: Tree) -> jax.Array:
 
 def _words(x):
   """Narrow floats as integers: XLA sends them as float32 on CPU."""
-  narrow = jnp.issubdtype(x.dtype, jnp.floating) and x.itemsize < 4
+  narrow = _is_float(x) and x.itemsize < 4
   return x.view(f'uint{8 * x.itemsize}') if narrow else x
+
+
+def _is_float(x):
+  return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def _from_bytes(row: jax.Array, like: Tree) -> Tree:

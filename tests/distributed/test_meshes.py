@@ -96,12 +96,16 @@ def test_sharded_parameters_are_compressed_on_devices():
   """Catches a state of the whole model's shape, or moments that are whole."""
   mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
   specs = {'w': jax.P('fast'), 'b': jax.P()}
-  params = {'w': jnp.ones((4, 3)), 'b': jnp.zeros(3)}
+  params = {'w': jnp.ones((4, 3)), 'b': jnp.ones(3)}
   place = lambda x, spec: jax.device_put(x, jax.NamedSharding(mesh, spec))
   params = jax.tree.map(place, params, specs)
   mean = distributed.mean_over(
     'slow', 'sign(error_feedback=True)', sharded_axes=('fast',)
   )
+  with pytest.raises(ValueError, match='copies of an array apart'):
+    distributed.init(mean, params, mesh, specs)
+  dense = distributed.mean_over('slow', 'sign', dense_axes='fast')
+  mean = optax.partition({'w': mean, 'b': dense}, {'w': 'w', 'b': 'b'})
   tx = optax.chain(mean, optax.adam(0.1))
   state = distributed.init(tx, params, mesh, specs)
   of_state = distributed.state_specs(tx, params, mesh, specs)
@@ -113,6 +117,8 @@ def test_sharded_parameters_are_compressed_on_devices():
   ))  # fmt: skip
   updates, state = step(params, state)
   assert updates['w'].shape == (4, 3)
+  one, other = (np.asarray(x.data) for x in updates['b'].addressable_shards)
+  assert (one == other).all()
   step(params, state)
 
 
