@@ -25,9 +25,7 @@ def test_the_list_has_every_codec_and_sketch():
   assert {*sketches.names()} - {'identity'} == {*cases.SKETCHES}
 
 
-@pytest.mark.parametrize(
-  'name', split(cases.examples(), {'preconditioned_sketching'})
-)
+@pytest.mark.parametrize('name', split(cases.examples(), {'onebit_adam'}))
 def test_workers_are_the_clients_of_the_engine(name):
   """Catches other keys, another order of links or a lost scale of a step."""
   options = dict(cases.examples()[name])
@@ -101,7 +99,7 @@ UNBIASED = ('eden(bits=1)', 'qsgd(levels=2)', 'rand_k(k=0.25)', cases.BOTH)
 
 @pytest.mark.parametrize('case', split(
   [(text, both) for text in UNBIASED for both in (False, True)],
-  [(UNBIASED[1], True), (cases.BOTH, False)],
+  [(UNBIASED[1], True)],
 ))  # fmt: skip
 def test_the_estimate_is_unbiased(case):
   """Catches workers that share a draw, and a second stage that loses a share.
@@ -246,7 +244,7 @@ def test_two_means_of_a_chain_draw_for_themselves():
   mean = lambda axis: distributed.mean_over(axis, 'rand_k(k=0.1)')
   tx = optax.chain(mean('a'), mean('b'))
   one = lambda g: tx.update(g, tx.init(g))[0]
-  both = jax.vmap(jax.vmap(one, axis_name='a'), axis_name='b')
+  both = jax.jit(jax.vmap(jax.vmap(one, axis_name='a'), axis_name='b'))
   kept = (both(jnp.ones((1, 1, 100))) > 0).sum()
   assert kept < 10
 
