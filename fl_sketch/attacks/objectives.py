@@ -15,8 +15,7 @@ def square(tree: Tree) -> jax.Array:
   >>> square([jnp.array([1.0, 2.0]), jnp.array(2j)]).item()
   9.0
   """
-  squares = [jnp.vdot(x, x).real for x in jax.tree.leaves(tree)]
-  return jnp.stack(squares).sum()
+  return jnp.stack([jnp.vdot(x, x).real for x in jax.tree.leaves(tree)]).sum()
 
 
 def relative_l2(guess: Tree, observed: Tree) -> jax.Array:

@@ -270,9 +270,8 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
   fields, _ = switching.switched(fields, ['algorithm'])
   exp = experiment.build(fields, data_dir, problem)
-  own = algorithms.make(
-    config.algorithm, exp.loss_fn, **experiment.algorithm_options(config)
-  )
+  options = experiment.algorithm_options(config)
+  own = algorithms.make(config.algorithm, exp.loss_fn, **options)
   if own(exp.hyper).update_template is not None:
     raise config.refusal(
       '{algorithm}: its clients send no updates of the model that a sketch or '

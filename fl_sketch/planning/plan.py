@@ -10,9 +10,10 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from fl_sketch import experiment, models, rounds
+from fl_sketch import models
+from fl_sketch.experiment import Experiment
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import cohort_step, mesh as mesh_lib, server_step
 from fl_sketch.training import memory as memory_lib, program as program_lib
 from fl_sketch.training.runner import Runner
 from fl_sketch.utils import markdown
@@ -46,9 +47,7 @@ class Plan(NamedTuple):
 
 
 def plan(
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh | None = None,
-  dry_rounds: int = 3,
+  exp: Experiment, mesh: jax.sharding.Mesh | None = None, dry_rounds: int = 3
 ) -> Plan:
   """Plan a run on the devices of a mesh, by default all; it leaves no files.
 
@@ -69,12 +68,10 @@ def plan(
   return Plan(memory, have, sent, *sizes, compiling, seconds)
 
 
-def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
+def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
   """Compute the bills of the first rounds, without their clients."""
-  cohort_fn = rounds.cohort_step(
-    exp.make, mesh, fetch=exp.fetch, clients_per_step=1
-  )
-  server_fn = rounds.server_step(exp.make)
+  cohort_fn = cohort_step(exp.make, mesh, fetch=exp.fetch, clients_per_step=1)
+  server_fn = server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
   state = program_lib.abstract_state(exp, exp.config.population)
   cohort = program_lib.drawn(exp, mesh)
@@ -103,10 +100,7 @@ def wire(exp: experiment.Experiment, mesh: jax.sharding.Mesh) -> Wire:
 
 
 def dry_run(
-  exp: experiment.Experiment,
-  mesh: jax.sharding.Mesh,
-  run: program_lib.Program,
-  timed: int,
+  exp: Experiment, mesh: jax.sharding.Mesh, run: program_lib.Program, timed: int
 ) -> float:
   """Measure the median seconds of a round, with sampling and transfers.
 

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 from fl_sketch.utils import lazy
 
 if TYPE_CHECKING:
-  from fl_sketch.privacy import (
-    accounting,
-    auditing,
-    mechanisms,
-    noninterference,
-  )
+  from fl_sketch.privacy import accounting, auditing, mechanisms
+  import fl_sketch.privacy.noninterference as noninterference
   from fl_sketch.privacy.noninterference import check
 
 __all__ = ['accounting', 'auditing', 'check', 'mechanisms', 'noninterference']

@@ -28,8 +28,7 @@ def over_clients(
   for name in sorted(sums.keys() - {'count'}):
     values = np.sort(metrics.mean(name, sums[name][some], sums['count'][some]))
     tenth = -(-len(values) // 10)
-    lowest = metrics.best_of(name) is max
-    worst = values[:tenth] if lowest else values[-tenth:]
+    worst = values[:tenth] if metrics.best_of(name) is max else values[-tenth:]
     pooled = metrics.mean(name, sums[name].sum(), sums['count'].sum())
     found[f'{prefix}_{name}_mean'] = float(values.mean())
     found[f'{prefix}_{name}_pooled'] = float(pooled)

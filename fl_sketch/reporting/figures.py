@@ -129,10 +129,8 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
   lines = [line for panel in panels for line in panel.lines]
-  names = [
-    {y for line in panel.lines for y in line.y if isinstance(y, str)}
-    for panel in panels
-  ]
+  named = lambda some: {y for x in some for y in x.y if isinstance(y, str)}
+  names = [named(panel.lines) for panel in panels]
   width, height = (5.4, 3.2) if columns == 1 else (3.4 * columns, 2.6)
   longest = max((len(name) for some in names for name in some), default=0)
   width = max(width, 3.2 * columns + 0.06 * longest)
@@ -200,10 +198,9 @@ def _frame(ax: Any, panel: Panel) -> None:
     for x, y in ((line.x[-1], line.y[-1]) for line in points if len(line.x)):
       if isinstance(y, float) and y < limits[0]:
         ax.text(x, limits[0], f'\u2193 {y:.3g}', fontsize='small', va='bottom')
-  mark = {'color': '0.45', 'linewidth': 1, 'zorder': 1}
   for add, at in (ax.axvline, panel.x_mark), (ax.axhline, panel.y_mark):
     if math.isfinite(at):
-      add(at, **mark)
+      add(at, color='0.45', linewidth=1, zorder=1)
 
 
 def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:

@@ -33,6 +33,5 @@ def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """
   x = np.asarray(values, float)
   mean, count = x.mean(0), len(x)
-  error = x.std(0, ddof=int(count > 1)) / count**0.5
-  half = error * half_width(1.0, count)
+  half = x.std(0, ddof=int(count > 1)) / count**0.5 * half_width(1.0, count)
   return mean, mean - half, mean + half

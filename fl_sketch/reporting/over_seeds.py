@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 import json
-import os
 import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.reporting import figures, intervals, metrics, tables
+from fl_sketch.reporting.figures import Line, Panel
+from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.utils import checks, files, seeding
 import numpy as np
 
@@ -25,20 +26,20 @@ class Group(NamedTuple):
 
   label: str  # folder, algorithm or fields, in which they differ from others
   folders: list[str]
-  rows: list[list[metrics.Row]]  # of the metrics of each run
+  rows: list[list[Row]]  # of the metrics of each run
   config: Mapping[str, Any]  # its fields; options are NAME.OPTION
   family: str = ''  # the algorithm, whose colour it has, if no other shares it
 
 
 def plot(
-  runs: Sequence[str | os.PathLike],
-  path: str | os.PathLike,
+  runs: Sequence[PathLike],
+  path: PathLike,
   *,
   x: str = 'rounds',
   y: Sequence[str] = (),
   band: str = 'interval',
   labels: Sequence[str] = (),
-) -> list[figures.Panel]:
+) -> list[Panel]:
   """Draws a panel for each metric, and a line for each config, into a PNG.
 
   A line is the mean over runs that differ in their seeds alone, at the rounds
@@ -63,9 +64,7 @@ def plot(
   return plot_and_table(runs, path, x, y, band, labels)[0]
 
 
-def plot_and_table(
-  runs, path, x, y, band, labels
-) -> tuple[list[figures.Panel], str]:
+def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
   """Plots runs; returns the table of their last values as well; see `plot`."""
   checks.choice('x', x, tuple(X))
   checks.choice('band', band, BANDS)
@@ -73,14 +72,11 @@ def plot_and_table(
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
   title = title_of([group.config for group in grouped])
-  panels = [
-    panel(x, y, [_line(group, x, y, band) for group in grouped], title)
-    for y in names
-  ]
+  lines = lambda y: [_line(group, x, y, band) for group in grouped]
+  panels = [panel(x, y, lines(y), title) for y in names]
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
-  message = lambda why: f'{path} cannot be written: {why}.'
-  with files.save_errors(message, path):
+  with files.save_errors(lambda why: f'{path} cannot be written: {why}.', path):
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
   numbers = {
@@ -115,9 +111,7 @@ def title_of(configs: Iterable[Mapping[str, Any]]) -> str:
   return ', '.join(v[0] for v in found if v[0] and len({*v}) == 1)
 
 
-def groups(
-  runs: Iterable[str | os.PathLike], labels: Sequence[str] = ()
-) -> list[Group]:
+def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
   """Groups runs (workdirs, or folders of sweeps) by configs, seeds apart.
 
   Raises:
@@ -161,10 +155,8 @@ def _labels(configs, folders, algorithms) -> list[str]:
   names = dict.fromkeys(n for c in configs for n in c if n != 'plugins')
   differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
   no_path = lambda value: not {*'/\\'} & {*str(value)}
-  fields = [
-    ', '.join(f'{n}={c[n]}' for n in differ if n in c and no_path(c[n]))
-    for c in configs
-  ]
+  told = lambda c: [f'{n}={c[n]}' for n in differ if n in c and no_path(c[n])]
+  fields = [', '.join(told(c)) for c in configs]
   ways = [[f[0].name for f in folders]] * single + [algorithms, fields]
   numbered = [f'{i}: {text}' for i, text in enumerate(fields, start=1)]
   return next(w for w in (*ways, numbered) if len({*w}) == len(w))
@@ -198,7 +190,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
   return {name: value for name, value in flat.items() if value is not None}
 
 
-def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
+def _line(group: Group, x: str, y: str, band: str) -> Line:
   """Plots a group; names the run that lacks the metric."""
   for run, rows in zip(group.folders, group.rows, strict=True):
     if not metrics.values(rows, y):
@@ -209,11 +201,11 @@ def _line(group: Group, x: str, y: str, band: str) -> figures.Line:
 
 def line(
   label: str,
-  runs: Iterable[Iterable[metrics.Row]],
+  runs: Iterable[Iterable[Row]],
   x: str,
   y: str,
   band: str = 'interval',
-) -> figures.Line:
+) -> Line:
   """Averages metric y over runs, at the rounds that all of them have logged.
 
   `runs` are their rows, `x` is a key of `X`, and `band` as of `plot`.
@@ -221,10 +213,8 @@ def line(
   Raises:
     ValueError: the runs have logged the metric in no common round.
   """
-  by_round = [
-    {row['round']: row for row in rows if row.get(y) is not None}
-    for rows in runs
-  ]
+  logged = lambda rows: {r['round']: r for r in rows if r.get(y) is not None}
+  by_round = [*map(logged, runs)]
   common = sorted(set.intersection(*map(set, by_round)))
   if not common:
     raise ValueError(
@@ -238,7 +228,7 @@ def line(
 
 def mean_line(
   label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
-) -> figures.Line:
+) -> Line:
   """Averages curves of several runs; the band of a single one is NaN.
 
   >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
@@ -251,12 +241,10 @@ def mean_line(
   mean, low, high = intervals.interval(ys)
   if band == 'range' and len(ys) > 1:
     low, high = ys.min(0), ys.max(0)
-  return figures.Line(label, np.mean(xs, axis=0), mean, low, high, **look)
+  return Line(label, np.mean(xs, axis=0), mean, low, high, **look)
 
 
-def panel(
-  x: str, y: str, lines: Sequence[figures.Line], title: str = ''
-) -> figures.Panel:
+def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
   """Makes the panel of a metric; losses over a decade or more are on a log."""
   values = np.concatenate([np.empty(0), *(line.y for line in lines)])
   values = values[np.isfinite(values)]
@@ -264,4 +252,4 @@ def panel(
   x_scale = 'linear' if x == 'rounds' else 'log'
   y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
   labels = X[x][0], y.replace('_', ' ')
-  return figures.Panel(*labels, lines, title, x_scale, y_scale)
+  return Panel(*labels, lines, title, x_scale, y_scale)

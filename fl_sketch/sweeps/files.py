@@ -98,10 +98,9 @@ class Files(workdir.Records):
 
   def report(self, rows: list[report_lib.Row]):
     """Writes table.md, table.csv, sweep.json and, if it is there, sweep.png."""
-    ranking = report_lib.settings(rows)
     summary = {
       'metric': report_lib.metric_of(rows),
-      'best': files.finite(ranking[0]._asdict()),
+      'best': files.finite(report_lib.settings(rows)[0]._asdict()),
       # Of all in the folder: the point that has parameters.
       'best_point': report_lib.best_point([*self.rows.values()]),
       'points': len(rows),

@@ -53,14 +53,10 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   if ranges and draws is None:
     raise ValueError(f'Set sweep.draws: {list(ranges)} have ranges.')
   drawn = [{}] if draws is None else _draw(ranges, draws)
-  listed = [
-    [(name, value) for value in _checked(name, values)]
-    for name, values in axes.items()
-    if name not in ranges
-  ]
-  grid = []
-  for some, rest in itertools.product(drawn, itertools.product(*listed)):
-    values = some | dict(rest)
+  listed = {k: _checked(k, v) for k, v in axes.items() if k not in ranges}
+  grid, rows = [], itertools.product(*listed.values())
+  for some, rest in itertools.product(drawn, rows):
+    values = some | dict(zip(listed, rest, strict=True))
     values = {name: values[name] for name in axes}
     grid.append(Point(values, _replace(c, values)))
   return grid

@@ -4,13 +4,13 @@ The remaining fields take their best values, and metrics are means over seeds.
 """
 
 import json
-import os
 import pathlib
 from typing import Any
 
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
 from fl_sketch.reporting import figures, tables
+from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import extras, markdown
 import numpy as np
@@ -20,7 +20,7 @@ Curves = dict[str, dict[Any, sweep_report.Setting]]
 
 
 @checked()
-def lines(rows: list[sweep_report.Row], x: str, by: list[str]) -> Curves:
+def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
   """Returns label of a curve -> value of `x` -> best setting of other fields.
 
   Each combination of values of the fields `by` is a curve.
@@ -45,16 +45,11 @@ def table(curves: Curves, x: str) -> str:
   """Formats curves in Markdown: a row each, a column for each value of x."""
   xs = sorted({value for line in curves.values() for value in line})
   head = ['', *(f'{x} {tables.shown(value)}' for value in xs)]
-  rows = (
-    [label, *(_cell(line.get(value)) for value in xs)]
-    for label, line in curves.items()
-  )
+  rows = ([k, *map(_cell, map(line.get, xs))] for k, line in curves.items())
   return markdown.table(head, rows, left=1)
 
 
-def last_rounds(
-  rows: list[sweep_report.Row], folder: str | os.PathLike, count: int
-) -> list[sweep_report.Row]:
+def last_rounds(rows: list[Row], folder: PathLike, count: int) -> list[Row]:
   """Averages the test metrics of rows over the last `count` evaluations."""
   averaged = []
   for row in rows:
@@ -66,20 +61,13 @@ def last_rounds(
   return averaged
 
 
-def report(
-  rows: list[sweep_report.Row], folder: str | os.PathLike, x: str, by: list[str]
-) -> str:
+def report(rows: list[Row], folder: PathLike, x: str, by: list[str]) -> str:
   """Writes lines.md, lines.json and lines.png; returns the table."""
   folder, curves = pathlib.Path(folder), lines(rows, x, by)
   text = table(curves, x)
   (folder / 'lines.md').write_text(text)
-  plain = {
-    label: [
-      {x: value, 'mean': s.mean, 'error': s.error, 'rest': s.values}
-      for value, s in line.items()
-    ]
-    for label, line in curves.items()
-  }
+  told = lambda v, s: {x: v, 'mean': s.mean, 'error': s.error, 'rest': s.values}
+  plain = {k: [told(*c) for c in line.items()] for k, line in curves.items()}
   (folder / 'lines.json').write_text(json.dumps(plain, indent=2) + '\n')
   found = {k: ([*line], [*line.values()]) for k, line in curves.items()}
   metric = sweep_report.metric_of(rows).replace('_', ' ')

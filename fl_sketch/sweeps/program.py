@@ -157,10 +157,8 @@ class Program:
     frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
     own = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
     hyper, params = _stacked(own, jnp)
-    starts = hyper._replace(frozen=frozen), params
-    starts = mesh_lib.place(self.mesh, starts)
-    whole = mesh_lib.replicated(self.mesh)
-    axes = self._of_hyper, 0
+    starts = mesh_lib.place(self.mesh, (hyper._replace(frozen=frozen), params))
+    axes, whole = (self._of_hyper, 0), mesh_lib.replicated(self.mesh)
     init = self._jitted(self._init, len(exps), axes, out_shardings=whole)
     return starts[0], init(*starts)
 

@@ -80,8 +80,7 @@ def settings(rows: list[Row]) -> list[Setting]:
   metric = metric_of(rows)
   groups: dict[str, tuple[Row, list[Row]]] = {}
   for row in rows:
-    seeds = seeding.FIELDS
-    values = {k: v for k, v in row['values'].items() if k not in seeds}
+    values = {k: v for k, v in row['values'].items() if k not in seeding.FIELDS}
     groups.setdefault(json.dumps(values), (values, []))[1].append(row)
   averages = []
   for values, members in groups.values():
@@ -99,12 +98,10 @@ def settings(rows: list[Row]) -> list[Setting]:
 
 def table(rows: list[Row], path: pathlib.Path) -> str:
   """Formats settings in Markdown, best first; writes them as CSV as well."""
-  metric = metric_of(rows)
   ranking = settings(rows)
-  names = list(ranking[0].values)
   seeds = max(s.points for s in ranking) > 1
   diverged = any(s.diverged for s in ranking)
-  head = [*names, metric.replace('_', ' ')]
+  head = [*ranking[0].values, metric_of(rows).replace('_', ' ')]
   head += ['± standard error', 'seeds'] * seeds + ['diverged'] * diverged
   lines = []
   for s in ranking:
@@ -150,16 +147,14 @@ def picture(rows: list[Row]) -> Any:
   if len(values) == 1:
     ((name, xs),) = values.items()
     by_value = sorted(best, key=lambda s: xs.index(s.values[name]))
-    panel = curves(name, label, {'': (xs, by_value)})
-    return figures.draw([panel])
+    return figures.draw([curves(name, label, {'': (xs, by_value)})])
   sizes = [len(v) for v in values.values()]
   if max(sizes) > _MANY or len(best) != math.prod(sizes):
     label = metric.replace('_', ' ')
     return figures.draw([_cloud(name, label, ranking) for name in varied])
   ax = reporting.new_axes(*values)
   colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
-  image = _heat_map(ax, best, values, colours)
-  ax.figure.colorbar(image, label=label)
+  ax.figure.colorbar(_heat_map(ax, best, values, colours), label=label)
   return ax.get_figure(root=True)
 
 
@@ -218,8 +213,7 @@ def on_log_axis(field: str, values: Sequence[Any]) -> bool:
   (True, False)
   """
   least, most = min(values), max(values)
-  rate = field.endswith('_lr') or 10 * least < most
-  return rate and style.is_wide(values)
+  return (field.endswith('_lr') or 10 * least < most) and style.is_wide(values)
 
 
 def _heat_map(ax, best, values, colours):

@@ -13,8 +13,8 @@ from typing import Any
 
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
-from fl_sketch.experiment import config as config_lib, published
-from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment import published
+from fl_sketch.experiment.config import Config, ConfigError, checked
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
 from fl_sketch.sweeps.grid import Point, points
@@ -132,9 +132,8 @@ def _check(todo, groups, build):
       with checked():
         run = runs.program(build(todo[group[0]].config), mesh)
         jax.eval_shape(run.fn, *run.args)
-    except config_lib.ConfigError as e:
-      values = todo[group[0]].values
-      raise config_lib.ConfigError(f'Point {values}: {e}') from e
+    except ConfigError as e:
+      raise ConfigError(f'Point {todo[group[0]].values}: {e}') from e
 
 
 def _array_fields(c: Config, problem: Any) -> set[str]:

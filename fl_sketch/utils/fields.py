@@ -205,6 +205,5 @@ def _of_type(kinds: list[type]) -> Rule:
   """The rule that a value has one of these types; a bool is no int."""
   allowed = lambda x: bool in kinds or not isinstance(x, bool)
   names = ' or '.join(k.__name__ for k in kinds).replace('NoneType', 'None')
-  return Rule(
-    f'of type {names}', lambda x: allowed(x) and isinstance(x, tuple(kinds))
-  )
+  holds = lambda x: allowed(x) and isinstance(x, tuple(kinds))
+  return Rule(f'of type {names}', holds)

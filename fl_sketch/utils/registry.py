@@ -160,10 +160,8 @@ class Registry(Generic[E]):
   def call(self, name: str, *, context: bool = False) -> str:
     """Return the call of a factory with its options, or all its arguments."""
     known = self.arguments(name) if context else self.options(name)
-    texts = [
-      k if p.default is p.empty else f'{k}={p.default!r}'
-      for k, p in known.items()
-    ]
+    shown = lambda k, p: k if p.default is p.empty else f'{k}={p.default!r}'
+    texts = [shown(k, p) for k, p in known.items()]
     texts += [f'{k}={value!r}' for k, value in self.shared.items()]
     return f'{name}({", ".join(texts)})'
 

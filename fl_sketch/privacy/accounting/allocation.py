@@ -147,8 +147,7 @@ def _sum(noise: float, count: int, width: float, scale: float) -> Law:
 
   @functools.cache
   def at(count: int, depth: int) -> Law:
-    doublings = min(depth // 2, int(math.log2(widest / width)))
-    here = width * 2**doublings
+    here = width * 2 ** min(depth // 2, int(math.log2(widest / width)))
     if count == 1:
       return _trimmed(_log_normal(noise, here, scale))
     less, more = at(count // 2, depth + 1), at(count - count // 2, depth + 1)

@@ -7,13 +7,8 @@ dp_accounting. What is computed with them is a bound on the safe side.
 import dataclasses
 import math
 
-from fl_sketch.privacy.accounting import (
-  allocation,
-  events,
-  step_losses,
-  tilted_losses,
-  types,
-)
+from fl_sketch.privacy.accounting import allocation, events, step_losses, types
+from fl_sketch.privacy.accounting.tilted_losses import Composition, chernoff
 import scipy  # its packages load on first use
 
 Parts = tuple[types.GaussianMechanism, ...]
@@ -25,7 +20,7 @@ LEAST_NOISE, _HOPELESS = 1e-3, 1e4
 _TYPICAL, _CELLS, _MOST_CELLS, _NARROW = 1e-6, 2**15, 2**18, 20
 
 
-def composition(parts: Parts) -> tilted_losses.Composition | None:
+def composition(parts: Parts) -> Composition | None:
   """Return the curve of a composition; None if epsilon is past 1e4."""
   orders = _orders(parts)
   epsilon = _chernoff(orders, _TYPICAL)
@@ -37,7 +32,7 @@ def composition(parts: Parts) -> tilted_losses.Composition | None:
   # multiple of 2 h is one of h, and a coarser grid bounds a finer one.
   narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
   width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
-  return tilted_losses.Composition(orders, 2.0 ** math.floor(math.log2(width)))
+  return Composition(orders, 2.0 ** math.floor(math.log2(width)))
 
 
 def rough_epsilon(parts: Parts, delta: float) -> float:
@@ -54,7 +49,7 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
 
 
 def _chernoff(orders, delta: float) -> float:
-  epsilon = max(tilted_losses.chernoff(delta, steps) for steps in orders)
+  epsilon = max(chernoff(delta, steps) for steps in orders)
   return epsilon if epsilon < _HOPELESS else math.inf
 
 

@@ -16,19 +16,13 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting import events, gaussian, losses, tilted_losses
-from fl_sketch.privacy.accounting.types import (
-  Adjacency,
-  GaussianMechanism,
-  Mechanism,
-  Sampling,
-  UnsupportedAccountingError,
-  parts_of,
-)
+from fl_sketch.privacy.accounting import events, gaussian, losses, types
+from fl_sketch.privacy.accounting.tilted_losses import Composition
+from fl_sketch.privacy.accounting.types import Mechanism, Sampling, parts_of
 from fl_sketch.utils import checks
 import numpy as np
 
-Parts = tuple[GaussianMechanism, ...]
+Parts = tuple[types.GaussianMechanism, ...]
 # The library's own orders; those that do not converge say so and are dropped.
 ORDERS = (
   *(1 + x / 10 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024,
@@ -37,7 +31,7 @@ _RENYI_ROUNDING = 1e-12  # of logarithms that a sampled divergence sums
 _LEAST_DELTA = 1e-12  # that 'pld' answers to
 
 
-class OverflowingCohortError(UnsupportedAccountingError):
+class OverflowingCohortError(types.UnsupportedAccountingError):
   """Cohorts are truncated too often for the coupling with exact Poisson."""
 
 
@@ -113,13 +107,15 @@ class Profile:
     if self.overflow:
       delta += _cost(epsilon) * self.overflow
     if math.isnan(delta):
-      raise UnsupportedAccountingError(f'delta at {epsilon=} is not a number.')
+      raise types.UnsupportedAccountingError(
+        f'delta at {epsilon=} is not a number.'
+      )
     return min(max(delta, self.resolution), 1.0)
 
   @property
   def is_vectorised(self) -> bool:
     """Whether many deltas take hardly longer than one."""
-    return isinstance(self.curve, tilted_losses.Composition)
+    return isinstance(self.curve, Composition)
 
   def deltas(self, epsilons: np.ndarray) -> np.ndarray:
     """Return delta at ascending epsilons, however small, f64[epsilons].
@@ -136,13 +132,13 @@ class Profile:
   def _curve_epsilon(self, delta: float) -> float:
     """Return the curve's epsilon, which must make sense."""
     if delta < self.resolution:
-      raise UnsupportedAccountingError(
+      raise types.UnsupportedAccountingError(
         f'delta={delta} is below {self.resolution}, the least that accountant='
         "'pld' resolves; choose accountant='rdp'."
       )
     epsilon = float(self.curve.get_epsilon_for_delta(delta))
     if math.isnan(epsilon) or (epsilon <= 0 and delta < self.visible):
-      raise UnsupportedAccountingError(
+      raise types.UnsupportedAccountingError(
         f'{epsilon=} at {delta=} cannot be, for one step alone has delta >= '
         f'{self.visible} at epsilon 0: choose the other accountant.'
       )
@@ -152,7 +148,7 @@ class Profile:
 
 
 def _deltas(curve: Any, epsilons: np.ndarray) -> np.ndarray:
-  if isinstance(curve, tilted_losses.Composition):
+  if isinstance(curve, Composition):
     return np.asarray(curve.get_delta_for_epsilon(epsilons))
   return np.array([curve.get_delta_for_epsilon(float(e)) for e in epsilons])
 
@@ -205,11 +201,10 @@ def full_participation(mechanism: Mechanism) -> Exact | None:
   parts = tuple(map(events.simplest, parts_of(mechanism)))
   if any(events.noise_of(part) == 0 for part in parts):
     return Exact(math.inf)
-  cut_off = Sampling.TRUNCATED_POISSON, Sampling.RANDOM_ALLOCATION
   displaced = any(
-    part.sampling in cut_off
+    part.sampling in (Sampling.TRUNCATED_POISSON, Sampling.RANDOM_ALLOCATION)
     and part.max_cohort is not None
-    and part.adjacency is not Adjacency.ZERO_OUT
+    and part.adjacency is not types.Adjacency.ZERO_OUT
     for part in parts
   )
   return None if displaced else Exact(events.distance(parts))
@@ -240,7 +235,7 @@ def renyi(parts: Parts, orders) -> Renyi:
 
 
 @functools.lru_cache(maxsize=64)
-def _step_divergences(part: GaussianMechanism, orders) -> np.ndarray:
+def _step_divergences(part: types.GaussianMechanism, orders) -> np.ndarray:
   """Return one step's divergences, rounding put on the safe side."""
   from dp_accounting.rdp import RdpAccountant
 

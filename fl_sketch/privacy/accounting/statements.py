@@ -63,9 +63,8 @@ class PrivacyStatement:
     found = f'Computed by {self.accountant.upper()}: {_sampling(part)}.'
     short = f'Conditions and caveats, {len(self.caveats)}: {where}'
     rest = (short,) if where else self.caveats
-    return '\n'.join(
-      filter(None, (self.headline(), found, self._tests(part), *rest))
-    )
+    lines = self.headline(), found, self._tests(part), *rest
+    return '\n'.join(filter(None, lines))
 
   def headline(self) -> str:
     """Return epsilon, delta, neighbours and trust, after any `weakness`."""

@@ -123,8 +123,7 @@ class Tilted(NamedTuple):
     room = delta - self.rest
     losses = (self.first + np.arange(len(self.upper))) * self.h - self.centre
     falls = np.exp(np.minimum(losses, _REACH)) * self.lower
-    ends = self.upper - falls + self.rounding
-    (fits,) = np.nonzero(ends <= room)
+    (fits,) = np.nonzero(self.upper - falls + self.rounding <= room)
     if not fits.size:
       return np.inf
     k = fits[0]  # the cell that ends at l_k
@@ -140,8 +139,7 @@ class Tilted(NamedTuple):
 
 def _log_moments(steps: Steps) -> np.ndarray:
   """Returns log E[exp(s L)] of the composition, roughly, f64[orders]."""
-  moments = [n * step_losses.log_moments(step) for step, n in steps]
-  return np.sum(moments, axis=0)
+  return np.sum([n * step_losses.log_moments(x) for x, n in steps], axis=0)
 
 
 def _chernoff_delta(steps: Steps, epsilon: float) -> float:
@@ -221,8 +219,7 @@ def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
   """Returns the convolution from `shift` on, and a bound of its error."""
   known = 16 * UNIT * np.log2(cells)
   spectra = [(_spectrum(p, cells), n) for p, n in parts]
-  log_sizes = [n * np.log(np.abs(f) + known) for f, n in spectra]
-  log_size = np.sum(log_sizes, axis=0)
+  log_size = np.sum([n * np.log(np.abs(f) + known) for f, n in spectra], axis=0)
   live = log_size > -_DEAD
   errors, product = np.zeros(len(log_size)), np.ones(live.sum(), complex)
   for f, n in spectra:

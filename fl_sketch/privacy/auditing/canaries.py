@@ -25,11 +25,8 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds, sketches
 from fl_sketch.privacy.accounting import correlation as correlation_lib, types
-from fl_sketch.privacy.auditing import (
-  audit as audit_lib,
-  canary_scores,
-  noise_law,
-)
+from fl_sketch.privacy.auditing import canary_scores, noise_law
+from fl_sketch.privacy.auditing.audit import DELTAS, Report, assess
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
@@ -102,9 +99,9 @@ def audit(
   *,
   samples: int = 5000,
   significance: float = 0.05,
-  deltas: tuple[float, ...] = audit_lib.DELTAS,
+  deltas: tuple[float, ...] = DELTAS,
   accountant: str = 'pld',
-) -> audit_lib.Report:
+) -> Report:
   """Plays a game in both worlds and bounds epsilon by every score.
 
   With ``samples`` runs in each world; the key[] is of noise and coins. Other
@@ -142,7 +139,7 @@ def audit(
   for sent in _runs(game, worlds, size, jax.random.fold_in(key, 1)):
     found.append([score(sent[1:]) for score in attacks.values()])
   scores = np.concatenate(found, 1)[:, : 2 * samples].reshape(-1, 2, samples)
-  return audit_lib.assess(
+  return assess(
     {name: (*pair,) for name, pair in zip(attacks, scores, strict=True)},
     claimed, deltas=deltas, significance=significance, accountant=accountant,
     law=law,
@@ -158,8 +155,7 @@ def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
   rules = game._replace(**dict.fromkeys(arrays))
   for number, part in enumerate(kinds.reshape(-1, size)):
     keys = jax.random.split(jax.random.fold_in(key, number), size + 1)
-    kind = jnp.array([_ALONE, *part])
-    yield np.asarray(_record(rules, arrays, keys, kind))
+    yield np.asarray(_record(rules, arrays, keys, jnp.array([_ALONE, *part])))
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=COMPILER)

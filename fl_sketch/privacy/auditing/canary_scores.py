@@ -6,11 +6,8 @@ the canary is f[rounds, numbers], as a round without noise shows it.
 
 from typing import Any
 
-from fl_sketch.privacy.accounting import (
-  correlation as correlation_lib,
-  events,
-  types,
-)
+from fl_sketch.privacy.accounting import events, types
+from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.auditing import noise_law
 import numpy as np
 from scipy import special, stats
@@ -40,7 +37,7 @@ def matched_filter(
   canary: np.ndarray,
   mechanism: types.GaussianMechanism,
   steps: int = 1,
-  correlation: correlation_lib.Correlation | None = None,
+  correlation: Correlation | None = None,
 ) -> np.ndarray:
   """Optimal score if the noise is as claimed, of rounds of so many steps.
 
@@ -69,8 +66,7 @@ def last_bits(sent: np.ndarray, canary: np.ndarray) -> np.ndarray:
   """
   bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
   short = np.abs(sent) < np.abs(canary.astype(np.float64)) / 2
-  fine = short & ((sent / bits) % 1 != 0)
-  return -fine.sum((1, 2)).astype(np.float64)
+  return -(short & ((sent / bits) % 1 != 0)).sum((1, 2)).astype(np.float64)
 
 
 def log_ratio(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import itertools
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import correlation as correlation_lib
+from fl_sketch.privacy.accounting.correlation import ONE, Correlation
 import numpy as np
 from scipy import fft, special
 
@@ -36,9 +36,7 @@ class Finding(NamedTuple):
     )
 
 
-def whitened(
-  noise: np.ndarray, correlation: correlation_lib.Correlation | None
-) -> np.ndarray:
+def whitened(noise: np.ndarray, correlation: Correlation | None) -> np.ndarray:
   """Returns the independent draws of noise [..., rounds, numbers]: f64."""
   noise = np.asarray(noise, np.float64)
   if correlation is None:
@@ -47,7 +45,7 @@ def whitened(
   matrix = np.zeros((rounds, rounds))
   for t in range(rounds):
     for j, weight in enumerate(weights[: t % correlation.rounds + 1]):
-      matrix[t, t - j] = weight / correlation_lib.ONE
+      matrix[t, t - j] = weight / ONE
   return np.linalg.solve(matrix, noise)
 
 

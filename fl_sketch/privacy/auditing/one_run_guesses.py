@@ -20,8 +20,7 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
   spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
   variance = max(spread / special.ndtri(0.75), _QUIET) ** 2
   q = events.probability_of(mechanism)
-  ratio = canary_scores.log_ratio(along, mechanism, variance, q)
-  return np.nansum(ratio, axis=0)
+  return np.nansum(canary_scores.log_ratio(along, mechanism, variance, q), 0)
 
 
 def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
@@ -72,8 +71,7 @@ def power(
     coins = rng.random(canaries) < 0.5
     here = rng.random(shape) < participation
     sent = np.where(coins, 1.0, left_out)
-    along = here * sent + stddev * rng.normal(size=shape)
-    scores = log_ratio(along, mechanism)
+    scores = log_ratio(here * sent + stddev * rng.normal(size=shape), mechanism)
     found = sure_right(scores, coins, guesses) >= least
     if independent:
       count = right(scores, coins)

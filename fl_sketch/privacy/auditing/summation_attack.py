@@ -57,8 +57,7 @@ def moved(
   sums = []
   for canary in (1, 0):
     weight = np.where(ids == 0, canary, 1).astype(np.float32)
-    cohort = rounds.Cohort(ids, weight, sent)
-    mean = step(hp, state, cohort, *keys)[0]
+    mean = step(hp, state, rounds.Cohort(ids, weight, sent), *keys)[0]
     sums.append(np.asarray(mean, np.float64) * clients)
   return float(np.linalg.norm(sums[0] - sums[1]))
 
@@ -68,8 +67,7 @@ def _sum(release):
   send = lambda params, batches, key, correction: (batches, {})
 
   def make(hp: Hyper) -> Algorithm:
-    private: Any = release.with_hyper(hp)
-    mean = means.mean_over_cohort(privacy=private)
-    return federated(send, mean, t.broadcast())
+    own: Any = release.with_hyper(hp)
+    return federated(send, means.mean_over_cohort(privacy=own), t.broadcast())
 
   return make
