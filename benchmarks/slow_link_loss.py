@@ -4,7 +4,7 @@ Each run is one of ``fl-sketch slow-link``, in a folder of its own: what is
 there is not trained again, and a run that was stopped resumes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def _finished(folder) -> Rows:
   return rows if 'validation_loss_of_all' in rows[-1] else []
 
 
-def table(found: dict[str, list[Rows]]) -> str:
+def table(found: Mapping[str, list[Rows]]) -> str:
   """A Markdown table: means over seeds, with 95 % intervals of t.
 
   Differences to `DENSE` are paired by seed.
@@ -95,7 +95,7 @@ def _first(rows, loss) -> str:
   return next(at, '-')
 
 
-def panels(found: dict[str, list[Rows]]) -> list[figures.Panel]:
+def panels(found: Mapping[str, list[Rows]]) -> list[figures.Panel]:
   """Mean validation losses against steps and against bytes."""
   axes = {'step': lambda row: row['step'], 'MB out of a worker': _megabytes}
   out = []

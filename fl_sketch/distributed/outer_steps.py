@@ -79,7 +79,7 @@ def outer(
   own = lambda tree: _mark(tree, axes + sharded)
   shared = lambda tree: _mark(tree, sharded) if sharded else tree
 
-  def init(params):
+  def init(params) -> Any:
     parts = _split(params, params, fragments)
     return OuterState(
       step=jnp.int32(0),
@@ -107,11 +107,11 @@ def outer(
   branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
   due = {f * every // fragments: f + 1 for f in range(fragments)}
 
-  def update(grads, state, params=None, **extra):
+  def update(updates, state, params=None, **extra) -> Any:
     if params is None:
-      raise ValueError('Call update(grads, state, params): outer needs params.')
-    workers.check_local((*axes, *dense), grads)
-    grads = jax.lax.pmean(grads, dense)
+      raise ValueError('outer requires params: update(grads, state, params).')
+    workers.check_local((*axes, *dense), updates)
+    grads = jax.lax.pmean(updates, dense)
     place = worker_params(params, state)
     steps, new = inner.update(grads, _read(state.inner), place, **extra)
     move = lambda m, u: (m - u).astype(m.dtype)
