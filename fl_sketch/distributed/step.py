@@ -94,6 +94,7 @@ def state_specs(
   Rows of workers lie over their axes. What is like a parameter, of the same
   path and shape, as Adam's moments, has its spec; all else is replicated.
 
+  >>> from fl_sketch.distributed import mean_over
   >>> mesh = jax.make_mesh((1,), ('data',))
   >>> tx = mean_over('data', 'top_k(k=1, error_feedback=True)')
   >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)

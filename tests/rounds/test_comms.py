@@ -159,7 +159,7 @@ COLLECTIVES = {
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
 FILES = 'comms', 'evaluation', 'mesh', 'processes', 'round', 'workers'
-WORKERS = 'algorithm', 'outer', 'step'
+WORKERS = 'engine', 'outer_steps', 'step'
 
 
 def test_collectives_stand_in_the_engine_alone():
