@@ -124,7 +124,8 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
   """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j.
 
-  The sum is kept; disagreement falls by `second_eigenvalue`^steps or more.
+  The sum is kept; disagreement falls to the power `steps` of
+  `second_eigenvalue`, or less.
   """
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)

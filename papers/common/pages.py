@@ -127,7 +127,7 @@ def remarks(result: results.Result) -> list[tuple[str, str]]:
   pairs = []
   for claim in result['claims']:
     remark = claim['remark']
-    if claim['verdict'] != verdicts.HOLDS and result['scale'] == 'cpu':
+    if claim['verdict'] != verdicts.HOLDS and result.get('scale') == 'cpu':
       headings = filter(claim['text'].startswith, bodies)
       remark = remark or bodies.get(max(headings, key=len, default=''), '')
     pairs.append((claim['text'], remark))
