@@ -10,10 +10,9 @@ import subprocess
 import sys
 from typing import Any
 
-from fl_sketch.reporting import figures, metrics
+from fl_sketch.reporting import figures, intervals, metrics
 from fl_sketch.utils import markdown
 import numpy as np
-from scipy import stats
 import tqdm
 
 DENSE = 'AdamW, dense'
@@ -87,8 +86,8 @@ def table(found: Mapping[str, list[Rows]]) -> str:
 def _interval(values, digits) -> str:
   if len(values) == 1:
     return f'{values[0]:.{digits}f}'
-  half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-  return f'{values.mean():.{digits}f} ± {half:.{digits}f}'
+  mean, low, _ = intervals.interval(values)
+  return f'{mean:.{digits}f} ± {mean - low:.{digits}f}'
 
 
 def _first(rows, loss) -> str:

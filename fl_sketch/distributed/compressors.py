@@ -110,7 +110,7 @@ def algorithm(
   dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (),
   **options: Any,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
-  """Run a registered algorithm among workers: gradients -> updates.
+  """Build the optax transformation of a registered algorithm among workers.
 
   For algorithms whose step is more than a mean: `onebit_adam`, `demo`,
   `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
@@ -283,7 +283,7 @@ def _build(part, d, share=1.0) -> Any:
 
 
 def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
-  """Options in which fractions of d, or of a chunk, are counts."""
+  """Converts sizes that are fractions of d, or of a chunk, to counts."""
   chunk = known.arguments(name).get('chunk')
   if chunk is not None:
     most = options.get('chunk', chunk.default)

@@ -143,9 +143,8 @@ def from_algorithm(
 
 def _wide(tree):
   """Casts half-precision floats to float32, in which sums are taken."""
-  floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
   wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
-  return jax.tree.map(lambda x: wide(x) if floating(x) else x, tree)
+  return jax.tree.map(lambda x: wide(x) if workers.is_float(x) else x, tree)
 
 
 def _encode(algorithm, grads, params, state, protocol, keys):

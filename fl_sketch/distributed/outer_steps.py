@@ -134,7 +134,7 @@ def outer(
 def per_worker(
   tx: optax.GradientTransformation, axis: str | tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
-  """Mark the state of a transformation as the worker's own.
+  """Keep a state of its own for each worker, of a given transformation.
 
   For what stands before `mean_over`, such as momentum of a worker's gradients,
   and for `optax.MultiSteps` around it: their states differ by worker.

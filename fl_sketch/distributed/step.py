@@ -89,7 +89,7 @@ def state_specs(
   mesh: jax.sharding.Mesh,
   specs: Any = bills.COPIES,
 ) -> Any:
-  """Return the `PartitionSpec`s of the state of `tx`, as of `init`.
+  """Return the `PartitionSpec`s of the optimizer state that `init` makes.
 
   Rows of workers lie over their axes. What is like a parameter, of the same
   path and shape, as Adam's moments, has its spec; all else is replicated.

@@ -46,7 +46,7 @@ def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
 def where_checked(
   fn: Callable[..., workers.Tree], axis: workers.Axis
 ) -> Callable[..., workers.Tree]:
-  """Returns `unchecked(fn)` where JAX checks what varies over a mesh axis."""
+  """Makes fn `unchecked`, if `shard_map` checks what varies over the axis."""
   return unchecked(fn) if workers.is_checked(axis) else fn
 
 

@@ -22,7 +22,7 @@ Axis = str | tuple[str, ...]
 
 
 def names(axis: Axis) -> tuple[str, ...]:
-  """Returns the names of an axis, or of several."""
+  """Returns one mesh axis name, or several, as a tuple."""
   return (axis,) if isinstance(axis, str) else tuple(axis)
 
 
@@ -115,7 +115,7 @@ def check_local(averaged: Axis, grads: Tree):
 
 
 def local(tree: Tree, axis: Axis) -> Tree:
-  """Marks values as varying over mesh axes, where JAX checks that."""
+  """Casts arrays to vary over mesh axes, if `shard_map` checks what varies."""
   if not axis or not is_checked(axis):
     return tree
 
@@ -146,7 +146,7 @@ def transpose(axis: Axis, tree: Tree) -> Tree:
 
 def hides_nan(payload: Tree) -> bool:
   """Whether a payload is packed bits alone, which show no NaN."""
-  return not any(map(_is_float, jax.tree.leaves(payload)))
+  return not any(map(is_float, jax.tree.leaves(payload)))
 
 
 def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
@@ -189,11 +189,12 @@ def _to_bytes(tree: Tree) -> jax.Array:
 
 def _words(x):
   """Narrow floats as integers: XLA sends them as float32 on CPU."""
-  narrow = _is_float(x) and x.itemsize < 4
+  narrow = is_float(x) and x.itemsize < 4
   return x.view(f'uint{8 * x.itemsize}') if narrow else x
 
 
-def _is_float(x):
+def is_float(x) -> bool:
+  """Whether an array is of real floating-point numbers."""
   return jnp.issubdtype(x.dtype, jnp.floating)
 
 

@@ -18,7 +18,7 @@ def row(name, sent, compute, rates=RATES):
 
 @pytest.mark.parametrize('rates', [RATES, (math.inf,)])
 def test_computing_and_break_even_are_those_of_the_law(rates):
-  """Bits taken for bytes, or a fit that adds the link's time to the step's."""
+  """Catches bits taken for bytes, or a fit that counts the link twice."""
   dense, packed = row('JAX', 4e6, 0.1, rates), row('packed', 4e4, 0.3, rates)
   assert packed.compute == pytest.approx(0.3)
   even = slow_link.break_even(packed, dense)
@@ -28,7 +28,7 @@ def test_computing_and_break_even_are_those_of_the_law(rates):
 
 
 def test_every_end_of_a_link_has_its_bucket():
-  """A limit in one direction only; a bucket so deep that payloads pass free."""
+  """Catches a limit one way only, and a bucket through which payloads jump."""
   lines = slow_link.rate_commands(2, 10)
   assert lines[0] == (
     'tc qdisc replace dev end0 root tbf rate 10mbit burst 3000b latency 2000ms'
@@ -41,7 +41,7 @@ def test_every_end_of_a_link_has_its_bucket():
 
 
 def test_results_become_files(tmp_path):
-  """A row under another one's name, or a column of another dense row."""
+  """Catches a row under another name, or a column of another dense row."""
   rows = [row('JAX', 4e6, 0.1), row('packed', 4e4, 0.3)]
   result = slow_link.Result(2, rows, {'jax': '1'})
   report.write_links([result], tmp_path)
@@ -55,7 +55,7 @@ def test_results_become_files(tmp_path):
 
 
 def test_losses_are_paired_by_seed(tmp_path):
-  """An unpaired interval; bytes of one step taken for those of all."""
+  """Catches an unpaired interval; bytes of one step taken for those of all."""
 
   def runs(bias, sent):
     losses = [2 + 0.1 * seed + bias for seed in range(3)]
@@ -78,7 +78,7 @@ def test_losses_are_paired_by_seed(tmp_path):
 
 @pytest.mark.nightly
 def test_one_bit_tables_really_are_fewer_bytes():
-  """Tables that travel decoded, as float32; a bench whose steps do nothing."""
+  """Catches tables that travel as float32, and steps that do nothing."""
   names, python = ['JAX', 'one-bit tables both ways'], {'jax': sys.executable}
   (result,) = slow_link.measure([2], [math.inf], 1, python, names)
   (dense, packed), d = result.rows, 809_856
