@@ -68,10 +68,9 @@ def start(
 
   Args:
     cpu_devices: devices to make of this process's CPU; None is one a core.
-    coordinator: HOST:PORT of process 0; None is the launcher's, or a port of
-      localhost.
+    coordinator: HOST:PORT of process 0, see `processes.resolve`.
     num_processes: number of processes; None is the launcher's, or 1.
-    process_id: number of this process, from 0; None is the launcher's.
+    process_id: number of this process, from 0.
     deterministic: whether GPUs may use only deterministic kernels; those that
       add in any order are faster. CPUs are always deterministic.
 
