@@ -1,0 +1,1 @@
+"""Engines that carry the rounds of a run to real sites."""
