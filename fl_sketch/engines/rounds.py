@@ -161,9 +161,12 @@ class SiteRounds:
     for attempt in range(self._timeouts.attempts):
       self.greet()
       box = self.server.open(state, ids, weight)
+      if self.history.open is not None:
+        box.resume(self.history.open.told, self.history.open.taken)
       try:
         self._exchange_all(box, state, digest)
         closed = box.close()
+        self.history.open = None
         break
       except EmptyRoundError:
         time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
@@ -187,6 +190,8 @@ class SiteRounds:
       if box.stage == box.stages - 1:
         return
       box.advance()
+      if self.server.programs.private:  # before it is released
+        self.history.add(state, box.told, box.taken)
 
   def _exchange(self, box: Inbox, state, digest):
     """Asks the clients of an exchange; twice those that lack something."""
@@ -242,7 +247,7 @@ class SiteRounds:
     weight = box.weight_of(client)
     return self._request(
       kind, number, client, stage=box.stage, digest=digest, weight=weight,
-      taken=history.taken(client), parts=parts,
+      taken=history.taken(client, number), parts=parts,
     )  # fmt: skip
 
   def _received(self, box, client, header, reply, lacks):
@@ -274,7 +279,7 @@ class SiteRounds:
         parts = self.history.catch_up(client, at, state, site.first)
         request[site.name] = self._request(
           requests.Kind.EVALUATE, number, client, digest=digest,
-          taken=self.history.taken(client), parts=parts,
+          taken=self.history.taken(client, number), parts=parts,
         )  # fmt: skip
       for _, header, _ in self._ask(request):
         if header.kind == wire.Kind.NEED:
