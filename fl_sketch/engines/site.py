@@ -56,8 +56,6 @@ def client(
     index = jax.tree.map(lambda x: x[0], drawn.batches)
     return exp.fetch(exp.data, index)
 
-  # A site protects itself from the server unless that adds the noise.
-  central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
   return Client(
     programs,
     exp.params,
@@ -65,7 +63,7 @@ def client(
     client_id=number,
     batches=batches,
     noise_key=None if roots is None else roots.noise_key,
-    send_loss=roots is None or (central and c.public_metrics is not None),
+    send_loss=roots is None or c.public_metrics != 'hidden',
     evaluate=None if roots else _evaluation(exp),
     about={'samples': int(exp.partition.sizes[number])},
     folder=None if folder is None else folder / 'replicas',
