@@ -224,7 +224,6 @@ class SiteRounds:
         time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
         self.greet()
         continue
-      self.history.open = None
       self.history.add(state, closed.told, box.taken)
       return closed
     raise SitesError(
@@ -258,7 +257,7 @@ class SiteRounds:
         return
       box.advance()
       if self.server.programs.private:  # before it is released
-        self.history.add(state, box.told, box.taken)
+        self.history.add(state, box.told, box.taken, is_open=True)
 
   def _about(self, kind, client, lacks, state, digest, parts=(), **more):
     """A request about a state, with what the client lacks of it."""
