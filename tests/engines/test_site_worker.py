@@ -74,12 +74,12 @@ def start(path, tmp_path):
   yield start
   for process in started:
     process.terminate()  # it ends what it runs
-    process.communicate(timeout=60)
+    process.communicate(timeout=30)
 
 
 def ended(process, status):
   """What it has printed; its worker and its engine's client ended as well."""
-  out, _ = process.communicate(timeout=60)  # until no process has its stdout
+  out, _ = process.communicate(timeout=30)  # until no process has its stdout
   assert process.returncode == status, out
   return out.splitlines()
 
@@ -98,7 +98,7 @@ def test_a_bad_request_ends_its_connection_alone(path):
       relay.write(gone, bytes(10**6))
     for size in (0, 1, 3 * 10**6):
       request = np.arange(size, dtype=np.uint32).tobytes()
-      assert relay.ask(request, path) == request[::-1]
+      assert relay.ask(request, path, 9) == request[::-1]
 
 
 def test_without_a_worker_a_request_is_a_connection_error(path, monkeypatch):
