@@ -1,5 +1,10 @@
-"""A client in NumPy alone: docs/reference/wire_format.md as code."""
+"""A client in NumPy alone: docs/reference/wire_format.md as code.
 
+`Client` takes part in rounds of sketched tables. `numpy_operators` has the
+sketches and codecs that are not here.
+"""
+
+import json
 import struct
 import zlib
 
@@ -7,7 +12,9 @@ import numpy as np
 
 U, PRIME = np.uint32, 2**31 - 1
 SHIFT, SIGN, BUCKET, SAMPLE = 1, 2, 3, 4
-RUN, ROUND, CLIENT, CODEC = 0, 1, 2, 0x10CA2
+ROUND, CLIENT, CODEC = 1, 2, 0x10CA2
+HELLO, WORK, GO_ON, EVALUATE, END = range(5)  # kinds of requests
+PAYLOAD, NEED, REFUSED, JSON = range(4)  # kinds of replies
 REQUEST = struct.Struct('<4sHH16sIiiI16sfiiI')
 REPLY, PART = struct.Struct('<4sHH16sIiiIIQ'), struct.Struct('<HHiQ')
 CENTROIDS = [
@@ -18,11 +25,10 @@ CENTROIDS = [
    1.256231197, 1.618046386, 2.069017227, 2.73258957],
 ]  # fmt: skip
 
-# Keys are uint32[2], inputs f64[d]; one letter of a dtype is its wire's.
+# ruff: noqa: D103, the page explains every function. Keys are uint32[2].
 
 
 def threefry(key, a, b):
-  """Encrypt two arrays of uint32 by Threefry-2x32 of 20 rounds."""
   words = (*key, key[0] ^ key[1] ^ U(0x1BD11BDA))
   a, b = np.array(a, U, ndmin=1) + words[0], np.array(b, U, ndmin=1) + words[1]
   for i in range(5):
@@ -36,16 +42,10 @@ def threefry(key, a, b):
 seed_key = lambda seed: np.array([0, seed & 0xFFFFFFFF], U)
 fold_in = lambda key, n: threefry(key, 0, n)[:, 0]
 bits = lambda key, n: np.bitwise_xor(*threefry(key, np.zeros(n), np.arange(n)))
-
-
-def uniform(key, n):
-  """Draw f32[n] in [0, 1)."""
-  ones = np.float32(1).view(U)
-  return (bits(key, n) >> U(9) | ones).view('f4') - np.float32(1)
+uniform = lambda key, n: (bits(key, n) >> U(9) | U(0x3F800000)).view('f4') - 1
 
 
 def mix(x):
-  """Apply murmur3's finaliser."""
   x = (x ^ x >> U(16)) * U(0x85EBCA6B)
   x = (x ^ x >> U(13)) * U(0xC2B2AE35)
   return x ^ x >> U(16)
@@ -57,14 +57,12 @@ counter = lambda x: np.arange(len(x), dtype=U)
 
 
 def seeds(key, n, domain):
-  """Derive the seeds of n streams, uint32[n, 2]."""
   pair = np.array([[domain], [domain ^ 0xFFFFFFFF]], U)
   pair = mix(mix(pair ^ key[:, None]) ^ key[::-1, None])
   return word(np.arange(2 * n, dtype=U), pair).reshape(n, 2)
 
 
 def kwise(key, n, k, domain, counter):
-  """Yield the words of n members of a k-wise independent family."""
   for family in seeds(key, n * (k + 1), domain).reshape(n, k + 1, 2):
     value = word(counter, family[-1]).astype(int)
     power = 1
@@ -75,7 +73,6 @@ def kwise(key, n, k, domain, counter):
 
 
 def sample(key, size, d):
-  """Draw `size` distinct numbers below d."""
   low = (d - 1).bit_length() // 2
   masks = U((1 << low) - 1), U((1 << (d - 1).bit_length() - low) - 1)
   first, *rounds = seeds(key, 1 + 2 * max(3, 1 - (-16 // max(low, 1))), SAMPLE)
@@ -94,7 +91,6 @@ def sample(key, size, d):
 
 
 def hadamard(x):
-  """Transform along the first axis, unscaled."""
   shape, n = x.shape, 1
   while n < len(x):
     a, b = np.moveaxis(x.reshape(shape[0] // (2 * n), 2, n, -1), 1, 0)
@@ -103,7 +99,6 @@ def hadamard(x):
 
 
 def hashed(key, x, n):
-  """Hash coordinates n times: words [n, d] of buckets, and signed values."""
   seed = seeds(key, -(-n // 32), SIGN)
   words = [word(counter(x), seed[j // 32]) for j in range(n)]
   signed = [x * signs(w, j % 32) for j, w in enumerate(words)]
@@ -111,16 +106,12 @@ def hashed(key, x, n):
 
 
 def count_sketch(key, x, rows, cols, **_):
-  """Return the table [rows, cols]; how it is read does not change it."""
   words, signed = hashed(key, x, rows)
-  table = [
-    np.bincount(w % cols, s, cols) for w, s in zip(words, signed, strict=True)
-  ]
-  return np.array(table)
+  pairs = zip(words, signed, strict=True)
+  return np.array([np.bincount(w % cols, s, cols) for w, s in pairs])
 
 
 def block_cyclic(key, x, size, sparsity=1):
-  """Return the table [size]."""
   cols, seed, tables = size // sparsity, seeds(key, sparsity, SIGN), []
   block, u = np.divmod(counter(x), U(cols))
   for j, shift in enumerate(kwise(key, sparsity, 2, SHIFT, block)):
@@ -130,19 +121,16 @@ def block_cyclic(key, x, size, sparsity=1):
 
 
 def signed(key, x, n):
-  """Return the signed numbers, filled up to n."""
   x = x * signs(word(counter(x), seeds(key, 1, SIGN)[0]), 0)
   return np.append(x, np.zeros(n - len(x)))
 
 
 def srht(key, x, size):
-  """Return the table [size]."""
   n = 1 << (len(x) - 1).bit_length()
   return hadamard(signed(key, x, n))[sample(key, size, n)] / size**0.5
 
 
 def block_srht(key, x, size, block=4096):
-  """Return the table [size]."""
   d, m = len(x), min(block, 1 << len(x).bit_length() - 1)
   columns, beyond = divmod(d, m)
   rest, chance = divmod(beyond * size, d)
@@ -168,47 +156,36 @@ def block_srht(key, x, size, block=4096):
 fraction = lambda x, scale: x / np.where(scale > 0, scale, 1)
 
 
-def pack(q, bound):
-  """Pack whole numbers up to a bound into 2, 4, 8 or 16 bits each."""
-  width = 2 if bound < 2 else 4
-  if bound > 7:
-    return q.astype('i1' if bound < 128 else 'i2')
-  codes = np.append(q + bound, np.zeros(-len(q) % (8 // width))).astype('u1')
-  codes = codes.reshape(-1, 8 // width) << np.arange(0, 8, width, 'u1')
-  return codes.sum(1, dtype='u1')
-
-
-def largest(x, k):
-  """Return the k largest magnitudes along the last axis, and where they are."""
+def top_k(key, x, k):
   at = np.argsort(-np.abs(x), -1, kind='stable')[..., :k]
   return np.take_along_axis(x, at, -1), at
 
 
 def sign(key, x, norm='l1'):
-  """Return (signs, scale)."""
   scale = abs(x).mean() if norm == 'l1' else np.square(x).mean() ** 0.5
   return np.packbits(x < 0), scale
 
 
 def bfloat16(key, x):
-  """Return the upper halves of floats, rounded at random."""
   x = np.clip(x, -3.3895314e38, 3.3895314e38).astype('f4').view(U)
   upper = x + (bits(key, len(x)) & U(0xFFFF)) >> U(16)
-  return [upper.astype('u2').view([('bfloat16', 'u2')])]
+  return [upper.astype('<u2').view([('bfloat16', '<u2')])]
 
 
 def rounded(key, x, bound, block):
-  """Return (packed levels, scales of blocks)."""
   block = min(block, len(x))
   rows = np.append(abs(x), np.zeros(-len(x) % block)).reshape(-1, block)
   scale = rows.max(1)
   steps = (fraction(rows, scale[:, None]) * bound).ravel()[: len(x)]
   level = np.floor(steps) + (uniform(key, len(x)) < steps % 1)
-  return pack(np.copysign(level, x), bound), scale
+  level = np.copysign(level, x).astype('i1')
+  if bound > 7:
+    return level, scale
+  codes = np.append(level + bound, np.zeros(len(x) % 2, 'i1')).astype('u1')
+  return codes[::2] | codes[1::2] << 4, scale
 
 
 def eden(key, x, bits=1, rotate=False, scale='unbiased'):
-  """Return (planes of bits, scale) of numbers that are rotated already."""
   size, c = np.square(x).mean() ** 0.5, np.array(CENTROIDS[bits - 1])
   u = fraction(x, size)
   index = (abs(u) > (c[1:] + c[:-1])[:, None] / 2).sum(0)
@@ -220,19 +197,61 @@ def eden(key, x, bits=1, rotate=False, scale='unbiased'):
   return np.packbits(np.array(planes, bool), axis=1), size * factor
 
 
-SKETCHES = {
-  'identity': lambda key, x: x,
-  'count_sketch': count_sketch,
-  'block_cyclic': block_cyclic,
-  'srht': srht,
-  'block_srht': block_srht,
-}
-CODECS = {
-  'identity': lambda key, x: [x],
-  'top_k': lambda key, x, k: largest(x, k),
-  'sign': sign,
-  'bfloat16': bfloat16,
-  'int8': lambda key, x, block=256: rounded(key, x, 127, block),
-  'int4': lambda key, x, block=64: rounded(key, x, 7, block),
-  'eden': eden,
-}
+int8 = lambda key, x, block=256: rounded(key, x, 127, block)
+int4 = lambda key, x, block=64: rounded(key, x, 7, block)
+WIRE = {'float64': '<f4', 'complex128': '<c8', 'int64': '<i4'}
+
+
+class Client:
+  """A client of a run whose payloads are tables, as they are or in a codec.
+
+  `work` is (parameters f32[d], round) -> (update [d], loss): what came minus
+  what was trained, numbers in the order of the leaves. `sketch` and `codec` are
+  functions of this module, with their options.
+  """
+
+  def __init__(self, client_id, seed, d, work, sketch, codec=None):
+    """Keep what the server does not send."""
+    self.id, self.root, self.d = client_id, seed_key(seed), d
+    self.work, self.sketch, self.codec = work, sketch, codec
+
+  def handle(self, message):
+    """Answer a request."""
+    magic, version, kind, *fields = REQUEST.unpack_from(message)
+    run, incarnation, number, _, stage, *_, parts = fields
+
+    def reply(kind, leaves=(), text=b'', number=number):
+      leaves = [np.asarray(x) for x in leaves]
+      leaves = [x.astype(WIRE.get(x.dtype.name, x.dtype)) for x in leaves]
+      name = lambda x: x.dtype.names[0] if x.dtype.names else x.dtype.name
+      layout = ' '.join(f'{name(x)}{list(x.shape)}' for x in leaves)
+      body = text + b''.join(x.tobytes() for x in leaves)
+      sender = run, incarnation, number, self.id, stage
+      fields = *sender, zlib.crc32(layout.encode()), len(body)
+      head = REPLY.pack(b'FLSK', 2, kind, *fields)
+      return head + struct.pack('<I', zlib.crc32(head + body)) + body
+
+    head, body = message[: REQUEST.size], message[REQUEST.size + 4 :]
+    (crc,) = struct.unpack_from('<I', message, REQUEST.size)
+    if (magic, version, crc) != (b'FLSQ', 2, zlib.crc32(head + body)):
+      return reply(REFUSED, text=b'The request is damaged or not of version 2.')
+    if kind != WORK or stage:
+      about = {'client': self.id} if kind in (HELLO, END) else {}
+      return reply(JSON, text=json.dumps(about).encode())
+    for _ in range(parts):
+      what, _, _, size = PART.unpack_from(body)
+      part, body = body[PART.size :][:size], body[PART.size + size :]
+      if what == 0:
+        return reply(PAYLOAD, self.worked(number, part))
+    return reply(NEED, number=-1)
+
+  def worked(self, number, state):
+    """Return the leaves of the payload: metrics, then what the round sends."""
+    params = np.frombuffer(state, '<f4', self.d)
+    update, loss = self.work(params, number)
+    of_round = lambda tag: fold_in(fold_in(self.root, tag), number)
+    sent = [self.sketch(of_round(ROUND), np.float64(update))]
+    if self.codec:
+      own = fold_in(fold_in(of_round(CLIENT), self.id), CODEC)
+      sent = self.codec(own, sent[0].ravel())
+    return 1.0, loss, *sent

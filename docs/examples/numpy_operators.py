@@ -70,6 +70,16 @@ def dct(key, x, size):
   return np.where(rows, 2**0.5, 1) * y
 
 
+def pack(q, bound):
+  """Pack whole numbers up to a bound into 2, 4, 8 or 16 bits each."""
+  width = 2 if bound < 2 else 4
+  if bound > 7:
+    return q.astype('i1' if bound < 128 else 'i2')
+  codes = np.append(q + bound, np.zeros(-len(q) % (8 // width))).astype('u1')
+  codes = codes.reshape(-1, 8 // width) << np.arange(0, 8, width, 'u1')
+  return codes.sum(1, dtype='u1')
+
+
 def pack_bits(codes, width):
   """Pack whole numbers below 2^width without gaps."""
   return np.packbits(codes.ravel()[:, None] >> np.arange(width)[::-1] & 1)
@@ -80,7 +90,7 @@ def qsgd(key, x, levels):
   norm = np.linalg.norm(x)
   draws = base.uniform(key, len(x))
   level = np.floor(abs(fraction(x, norm)) * levels + draws)
-  return base.pack(np.copysign(level, x), levels), norm
+  return pack(np.copysign(level, x), levels), norm
 
 
 def shared_sign(key, x, bound):
@@ -90,11 +100,11 @@ def shared_sign(key, x, bound):
 
 def quantized_top_k(key, x, k, bits, bucket):
   """Return (packed values, scales, coordinates)."""
-  values, at = base.largest(x, k)
+  values, at = base.top_k(key, x, k)
   rows, bound = values.reshape(-1, bucket), 2 ** (bits - 1) - 1
   scale = abs(rows).max(1)
   q = np.round(fraction(rows, scale[:, None]) * bound)
-  return base.pack(q.ravel(), bound), scale, at
+  return pack(q.ravel(), bound), scale, at
 
 
 def chunks(x, chunk):
@@ -106,7 +116,7 @@ def chunks(x, chunk):
 def chunked_top_k(key, x, k, chunk=4096, bits=2):
   """Return (places, codes, means)."""
   rows, levels = chunks(x, chunk), 2 ** (bits - 1)
-  values, at = base.largest(rows, k)
+  values, at = base.top_k(key, rows, k)
   scale = abs(values).max(1, keepdims=True)
   part = fraction(abs(values), scale)
   cell = np.clip(np.ceil(part * levels).astype(int) - 1, 0, levels - 1)
@@ -123,7 +133,7 @@ def dct_top_k(key, x, k, chunk=64):
   i, w = np.arange(rows.shape[1]), rows.shape[1]
   cosines = np.cos(np.pi / (2 * w) * i * (2 * i[:, None] + 1))
   cosines *= np.where(i, 2 / w, 1 / w) ** 0.5
-  values, at = base.largest(rows @ cosines, k)
+  values, at = base.top_k(key, rows @ cosines, k)
   return pack_bits(at, (w - 1).bit_length()), values
 
 
@@ -158,21 +168,32 @@ def eden(key, x, bits=1, num_coordinates=None, rotate=True, scale='unbiased'):
   return planes, size * (n / len(x) if scale == 'least_squares' else 1)
 
 
-SKETCHES = base.SKETCHES | {
-  'sparse_embedding_1': sparse_embedding_1,
-  'sparse_embedding_2': sparse_embedding_2,
-  'ams': ams,
-  'gaussian': gaussian,
-  'uniform_sampling': uniform_sampling,
+def layerwise(key, leaves, factory, sizes):
+  """Return the tables of leaves of which each has its size of table."""
+  tables = []
+  for i, (x, size) in enumerate(zip(leaves, sizes, strict=True)):
+    own = SKETCHES[factory if size < len(x) else 'identity']
+    options = [size] if size < len(x) else []
+    tables.append(own(base.fold_in(key, i), x, *options))
+  return tables
+
+
+SKETCHES = {
+  'identity': lambda key, x: x,
   'srft': lambda key, x, size: fourier(key, x, size)[0],
-  'dct': dct,
 }
-CODECS = base.CODECS | {
-  'rand_k': lambda key, x, k: [x[base.sample(key, k, len(x))] * (len(x) / k)],
-  'qsgd': qsgd,
-  'shared_sign': shared_sign,
-  'quantized_top_k': quantized_top_k,
-  'chunked_top_k': chunked_top_k,
-  'dct_top_k': dct_top_k,
-  'eden': eden,
-}
+for function in (
+  base.count_sketch, base.block_cyclic, base.srht, base.block_srht,
+  sparse_embedding_1, sparse_embedding_2, ams, gaussian, uniform_sampling, dct,
+  layerwise,
+):  # fmt: skip
+  SKETCHES[function.__name__] = function
+CODECS = {
+  'identity': lambda key, x: [x], 'int8': base.int8, 'int4': base.int4,
+  'rand_k': lambda key, x, k: [x[base.sample(key, k, len(x))] * len(x) / k],
+}  # fmt: skip
+for function in (
+  base.top_k, base.sign, base.bfloat16, qsgd, shared_sign, quantized_top_k,
+  chunked_top_k, dct_top_k, eden,
+):  # fmt: skip
+  CODECS[function.__name__] = function

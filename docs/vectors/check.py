@@ -3,9 +3,11 @@
 It needs NumPy alone, and prints what agrees; it fails where anything differs.
 """
 
+import functools
 import json
 import pathlib
 import sys
+import zlib
 
 import numpy as np
 
@@ -42,27 +44,95 @@ def check_leaf(want, got):
 
 def check(vector, functions):
   """The payload of one case."""
-  make, key = functions[vector['kind']], np.array(vector['key'], np.uint32)
+  key, d = np.array(vector['key'], np.uint32), vector['d']
   options = {k: v for k, v in vector['options'].items() if k != 'contract'}
-  got = make(key, numbers(vector['d']), **options)
+  x = numbers(np.sum(d))
+  if isinstance(d, list):  # the sizes of leaves, each with its own table
+    x = np.split(x, np.cumsum(d)[:-1])
+    options['sizes'] = [table['shape'][0] for table in vector['payload']]
+    del options['size']
+  got = functions[vector['kind']](key, x, **options)
   leaves = got if isinstance(got, tuple | list) else [got]
   for want, leaf in zip(vector['payload'], leaves, strict=True):
     check_leaf(want, leaf)
 
 
+def check_keys(vectors):
+  """What is drawn from keys, and the words of hash functions."""
+  for name in 'seed_0', 'seed_123456789':
+    want, key = vectors[name], client.seed_key(vectors[name]['seed'])
+    assert want['key'] == key.tolist()
+    folded = {n: client.fold_in(key, int(n)).tolist() for n in want['fold_in']}
+    assert want['fold_in'] == folded
+    split = [client.fold_in(key, i).tolist() for i in range(3)]
+    assert want['split_of_3'] == split
+    assert want['bits'] == client.bits(key, 5).tolist()
+    assert want['bits_of_16'] == (client.bits(key, 5) & 0xFFFF).tolist()
+    check_leaf(want['uniform'], client.uniform(key, 5))
+  hashes = vectors['hashes']
+  key, i = np.array(hashes['key'], np.uint32), np.arange(5, dtype=np.uint32)
+  domains = enumerate(hashes['seeds'], start=1)
+  seeds = {name: client.seeds(key, 2, n).tolist() for n, name in domains}
+  words = client.word(i, client.seeds(key, 2, client.SIGN)[0])
+  two = [*client.kwise(key, 2, 2, client.BUCKET, i)][1]
+  four = [*client.kwise(key, 2, 4, client.SIGN, i)][1]
+  assert hashes == {
+    'key': key.tolist(),
+    'mix': client.mix(i).tolist(),
+    'seeds': seeds,
+    'word_of_sign_seed_0': words.tolist(),
+    'pairwise_words_of_bucket_family_1': two.tolist(),
+    'four_wise_words_of_sign_family_1': four.tolist(),
+    'sample_5_of_57': client.sample(key, 5, 57).tolist(),
+    'sample_4_of_4096': client.sample(key, 4, 4096).tolist(),
+  }
+
+
+def check_message(vector):
+  """What a client answers to a request."""
+  if 'request' not in vector:  # a message by itself
+    message = bytes.fromhex(vector['hex'])
+    is_reply = message[:4] == b'FLSK'
+    head = (client.REPLY if is_reply else client.REQUEST).size
+    rest = message[:head] + message[head + 4 :]
+    (crc,) = np.frombuffer(message, '<u4', 1, head)
+    assert crc == zlib.crc32(rest), 'another checksum'
+    return
+  partial = lambda functions, call: functools.partial(
+    functions[call[0]], **call[1]
+  )
+  sketch = partial(operators.SKETCHES, vector['sketch'])
+  codec = vector['codec'] and partial(operators.CODECS, vector['codec'])
+  work = lambda params, number: (params, 0.0)  # the update is the model
+  one = client.Client(3, vector['seed'], 9, work, sketch, codec)
+  want = bytes.fromhex(vector['reply'])
+  got = one.handle(bytes.fromhex(vector['request']))
+  head = client.REPLY.size
+  assert want[:head] == got[:head], 'another header'
+  start = head + 4
+  for leaf in vector['of']:
+    end = start + len(leaf['hex']) // 2
+    dtype = '<u2' if leaf['dtype'] == 'bfloat16' else leaf['dtype']
+    check_leaf(leaf, np.frombuffer(got[start:end], dtype))
+    start = end
+  assert start == len(got)
+
+
 def main():
   """Checks all cases of all files."""
+  load = lambda name: json.loads((HERE / f'{name}.json').read_text())
+  check_keys(load('keys'))
+  print('keys')
   for file in 'sketches', 'codecs':
-    functions = getattr(operators, file.upper())
-    for name, vector in json.loads((HERE / f'{file}.json').read_text()).items():
-      if vector['kind'] not in functions:
-        print(file, name, 'is not supported')
-        continue
+    for name, vector in load(file).items():
       try:
-        check(vector, functions)
-      except Exception as e:
-        print(file, name, 'DIFFERS', type(e), e)
-      else: print(file,name,'agrees')
+        check(vector, getattr(operators, file.upper()))
+      except AssertionError as e:
+        sys.exit(f'{file} {name}: {e}')
+      print(file, name)
+  for name, vector in load('messages').items():
+    check_message(vector)
+    print('messages', name)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,113 @@
-import json, time
-import pytest, wire_vectors as w
-@pytest.mark.parametrize(('file','name'), [(f,n) for f,(names,_) in w.FILES.items() for n in names])
-def test_x(file,name):
-  t=time.process_time()
-  w.FILES[file][1](name)
-  print('TIME', file, name, round(time.process_time()-t,2))
+"""The wire format is that of its vectors, in the library and in NumPy alone."""
+
+import json
+import subprocess
+import sys
+
+from fl_sketch import codecs, sketches
+import numpy as np
+import pytest
+from runs import ROOT
+import wire_vectors as vectors
+
+EXAMPLES = ROOT / 'docs' / 'examples'
+STORED = {
+  file: json.loads((vectors.FOLDER / f'{file}.json').read_text())
+  for file in vectors.FILES
+}
+CASES = [(file, name) for file, named in STORED.items() for name in named]
+# Fast to compile; twins in NumPy stand for the others in the fast tier.
+FAST = {
+  'keys': {'seed_0', 'round_0', 'round_45'},
+  'sketches': {'identity', 'gaussian', 'uniform_sampling', 'srht',
+    'block_cyclic'},
+  'codecs': {'identity', 'top_k', 'qsgd_7', 'sign', 'shared_sign',
+    'quantized_top_k_4_bits', 'chunked_top_k', 'dct_top_k', 'bfloat16',
+    'int8_blocks', 'int4', 'eden_rotated_already'},
+  'messages': STORED['messages'].keys() - {'exchange', 'exchange_one_bit',
+    'exchange_int8'},
+}  # fmt: skip
+WITHOUT_JAX = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(('jax', 'scipy', 'fl_sketch')))
+runpy.run_path(sys.argv[1], run_name='__main__')
+"""
+
+
+def compare(want, got, path=''):
+  """Bits are equal; floats are to 1e-6 of the largest."""
+  if isinstance(want, dict) and 'hex' in want and 'dtype' in want:
+    assert want.keys() == got.keys(), path
+    plain = 'dtype', 'shape'
+    assert [want[k] for k in plain] == [got[k] for k in plain], path
+    if want['dtype'] in ('float32', 'complex64'):
+      of = lambda x: np.frombuffer(bytes.fromhex(x['hex']), x['dtype'])
+      close(of(want), of(got), path)
+    else:
+      assert want['hex'] == got['hex'], path
+  elif isinstance(want, dict):
+    assert want.keys() == got.keys(), path
+    for name, x in want.items():
+      compare(x, got[name], f'{path} {name}')
+  elif path.endswith('decoded values'):
+    close(np.array(want), np.array(got), path)
+  elif isinstance(want, list) and want and isinstance(want[0], dict):
+    for i, (x, y) in enumerate(zip(want, got, strict=True)):
+      compare(x, y, f'{path} {i}')
+  else:
+    assert want == got, path
+
+
+def close(want, got, path):
+  assert want.shape == got.shape, path
+  assert abs(want - got).max() <= 1e-6 * abs(want).max(), path
+
+
+def plain(tree):
+  """What JSON makes of it."""
+  return json.loads(json.dumps(tree))
+
+
+@pytest.mark.parametrize(('file', 'name'), [
+  pytest.param(
+    file, name, id=f'{file}-{name}',
+    marks=[] if name in FAST[file] else [pytest.mark.nightly],
+  )
+  for file, name in CASES
+])  # fmt: skip
+def test_the_library_gives_the_bytes_of_the_vectors(file, name):
+  """Catches a change of a format, by which clients of others lose touch."""
+  _, make = vectors.FILES[file]
+  want, got = STORED[file][name], plain(make(name))
+  of = want.pop('of', None)  # the reply, as bytes and as leaves with floats
+  if of is not None:
+    compare(of, got.pop('of'), name)
+    del want['reply'], got['reply']
+  compare(want, got, name)
+
+
+def test_every_registered_part_and_every_case_has_a_vector():
+  """Catches a sketch, a codec or a case that was added without its vector."""
+  for file, (names, _) in vectors.FILES.items():
+    assert STORED[file].keys() == names.keys()
+  kinds = lambda cases: {kind for kind, *_ in cases.values()}
+  assert kinds(vectors.SKETCHES) == {*sketches.names()}
+  assert kinds(vectors.CODECS) == {*codecs.REGISTRY.names()}
+
+
+def test_numpy_alone_gives_the_bytes_of_all_vectors():
+  """Catches a client in NumPy that needs JAX, or that another format left."""
+  script = vectors.FOLDER / 'check.py'
+  done = subprocess.run(
+    [sys.executable, '-W', 'error', '-c', WITHOUT_JAX, str(script)],
+    capture_output=True, text=True, check=False,
+  )  # fmt: skip
+  assert done.returncode == 0, done.stdout[-300:] + done.stderr[-2000:]
+  assert len(done.stdout.splitlines()) == 1 + sum(
+    len(STORED[file]) for file in ('sketches', 'codecs', 'messages')
+  )
+
+
+def test_the_vectors_are_small():
+  """Catches vectors that are too large for a download."""
+  assert sum(path.stat().st_size for path in vectors.FOLDER.iterdir()) < 150_000

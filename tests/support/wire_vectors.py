@@ -7,6 +7,7 @@ import json
 import pathlib
 
 from fl_sketch import codecs, sketches
+from fl_sketch.messaging import requests, wire
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.sketches import hashing
 import jax
@@ -201,14 +202,96 @@ KEYS = {
   'round_0': lambda: round_keys(0, 0, 0),
   'round_45': lambda: round_keys(42, 45, 3),
 }
+RUN = wire.fingerprint({'seed': 42})
+# Sent with every payload, and not billed.
+METRICS = {'accepted': np.float32(1), 'train_loss': np.float32(0)}
+# A payload with leaves of every kind; dict keys are sorted.
+PAYLOAD = {
+  'metrics': METRICS,
+  'payload': {
+    'byte': np.array([-1, 2], np.int8),
+    'half': np.arange(3, dtype=jnp.bfloat16),
+    'index': np.array([7, 258], np.int32),
+    'packed': np.array([[1, 128]], np.uint8),
+    'table': numbers(4).reshape(2, 2),
+  },
+}
+MODEL = {'b': numbers(3), 'w': numbers(6).reshape(2, 3)}
+STATE = wire.to_bytes(jax.tree.leaves((MODEL, (), np.int32(5))))
+
+
+def reply(payload, kind, number=45) -> dict:
+  """A reply of client 3, whose fields are spelled out."""
+  message = wire.encode(
+    payload, kind=kind, run=RUN, round_index=number, client_id=3, incarnation=2,
+    stage=0,
+  )  # fmt: skip
+  fields = wire.unpack(message)._asdict()
+  del fields['body']
+  return {**fields, 'run': RUN.hex(), 'hex': message.hex()}
+
+
+def request(kind, *parts, **fields) -> dict:
+  """A request to client 3."""
+  digest = requests.digest(MODEL, np.int32(5))
+  one = requests.Request(kind, RUN, 2, 45, 3, 0, digest, 0.25, 40, 44, parts)
+  one = one._replace(**fields)
+  message, fields = requests.encode(one), one._asdict()
+  parts = [x._replace(body=x.body.hex())._asdict() for x in parts]
+  plain = {'run': RUN.hex(), 'digest': one.digest.hex(), 'parts': parts}
+  return {**fields, **plain, 'hex': message.hex()}
+
+
+def exchange(codec_of, options) -> dict:
+  """What a client of a run by tables answers, its update being its model."""
+  op = sketches.make('count_sketch', rows=2, cols=4)
+  keys = keys_lib.round_keys(jax.random.key(42), 45)
+  own = keys_lib.for_client(keys, 3)
+  table = op.sketch(keys.round, MODEL)
+  if codec_of is not None:
+    one = codecs.make(codec_of, **options)
+    table = one.encode(keys_lib.codec_key(own.client), table)
+  part = requests.Part(requests.PartKind.STATE, 0, 45, STATE)
+  loss = {'metrics': METRICS, 'payload': table}
+  return {
+    'request': request(requests.Kind.WORK, part)['hex'],
+    'sketch': ['count_sketch', {'rows': 2, 'cols': 4}],
+    'codec': codec_of and [codec_of, options],
+    'seed': 42,
+    'reply': reply(loss, wire.Kind.PAYLOAD)['hex'],
+    'of': [array(x) for x in jax.tree.leaves(loss)],
+  }
+
+
+MESSAGES = {
+  'reply_payload': lambda: reply(PAYLOAD, wire.Kind.PAYLOAD),
+  'reply_need': lambda: reply(b'', wire.Kind.NEED, -1),
+  'reply_refused': lambda: reply(b'Another config.', wire.Kind.REFUSED),
+  'reply_json': lambda: reply(b'{"client": 3}', wire.Kind.JSON),
+  'request_hello': lambda: request(requests.Kind.HELLO),
+  'request_work': lambda: request(requests.Kind.WORK),
+  'request_work_with_state': lambda: request(
+    requests.Kind.WORK, requests.Part(requests.PartKind.STATE, 0, 45, STATE)
+  ),
+  'request_work_with_announcements': lambda: request(
+    requests.Kind.WORK,
+    *(requests.Part(requests.PartKind.TOLD, 0, r, bytes([r] * 4))
+      for r in (43, 44)),
+  ),
+  'exchange': lambda: exchange(None, {}),
+  'exchange_one_bit': lambda: exchange('eden', {'rotate': False}),
+  'exchange_int8': lambda: exchange('int8', {'block': 4}),
+}  # fmt: skip
 FILES = {
   'keys': (KEYS, lambda name: KEYS[name]()),
   'sketches': (SKETCHES, sketch),
   'codecs': (CODECS, codec),
+  'messages': (MESSAGES, lambda name: MESSAGES[name]()),
 }
 
 
 def write():
+  """Writes the files anew."""
   FOLDER.mkdir(exist_ok=True)
   for file, (names, make) in FILES.items():
     rows = [f'{json.dumps(n)}: {json.dumps(make(n))}' for n in names]
