@@ -207,13 +207,14 @@ class Client:
 
   `work` is (parameters f32[d], round) -> (update [d], loss): what came minus
   what was trained, numbers in the order of the leaves. `sketch` and `codec` are
-  functions of this module, with their options.
+  functions of this module, with their options; `version` is the server's.
   """
 
-  def __init__(self, client_id, seed, d, work, sketch, codec=None):
+  def __init__(self, client_id, version, seed, d, work, sketch, codec=None):
     """Keep what the server does not send."""
     self.id, self.root, self.d = client_id, seed_key(seed), d
     self.work, self.sketch, self.codec = work, sketch, codec
+    self.about = {'client': client_id, 'version': version, 'round': -1}
 
   def handle(self, message):
     """Answer a request."""
@@ -235,9 +236,11 @@ class Client:
     (crc,) = struct.unpack_from('<I', message, REQUEST.size)
     if (magic, version, crc) != (b'FLSQ', 2, zlib.crc32(head + body)):
       return reply(REFUSED, text=b'The request is damaged or not of version 2.')
-    if kind != WORK or stage:
-      about = {'client': self.id} if kind in (HELLO, END) else {}
+    if kind in (HELLO, EVALUATE, END):  # it does not evaluate
+      about = {} if kind == EVALUATE else self.about
       return reply(JSON, text=json.dumps(about).encode())
+    if kind != WORK:
+      return reply(REFUSED, text=b'This client sends one payload a round.')
     for _ in range(parts):
       what, _, _, size = PART.unpack_from(body)
       part, body = body[PART.size :][:size], body[PART.size + size :]

@@ -19,8 +19,7 @@ CASES = [(file, name) for file, named in STORED.items() for name in named]
 # Fast to compile; twins in NumPy stand for the others in the fast tier.
 FAST = {
   'keys': {'seed_0', 'round_0', 'round_45'},
-  'sketches': {'identity', 'gaussian', 'uniform_sampling', 'srht',
-    'block_cyclic'},
+  'sketches': {'identity', 'gaussian', 'uniform_sampling', 'srht'},
   'codecs': {'identity', 'top_k', 'qsgd_7', 'sign', 'shared_sign',
     'quantized_top_k_4_bits', 'chunked_top_k', 'dct_top_k', 'bfloat16',
     'int8_blocks', 'int4', 'eden_rotated_already'},

@@ -1,0 +1,106 @@
+"""Clients without JAX take part in rounds beside clients with JAX."""
+
+import importlib
+import sys
+
+import cases
+from fl_sketch.engines import rounds as rounds_lib, transport
+from fl_sketch.messaging import client as client_lib, history, programs, server
+from fl_sketch.utils import __version__
+import jax
+import numpy as np
+import pytest
+from runs import ROOT
+
+EXAMPLES = ROOT / 'docs' / 'examples'
+RUN = bytes(16)
+IDS = np.arange(4, dtype=np.int32)
+RATE = float(cases.HP.client_lr)
+
+
+@pytest.fixture
+def example(monkeypatch):
+  """Imports an example by its name, as from its folder."""
+  monkeypatch.syspath_prepend(str(EXAMPLES))
+  before = set(sys.modules)
+  yield importlib.import_module
+  for name in set(sys.modules) - before:
+    if name in ('numpy_client', 'numpy_operators', 'torch_client'):
+      del sys.modules[name]
+
+
+def batches_of(client_id):
+  """Round -> the batches of a client, leaves [local_steps, batch, ...]."""
+
+  def batches(r):
+    cohort = cases.full_participation(r)
+    (n,) = np.flatnonzero(cohort.ids == client_id)
+    return jax.tree.map(lambda x: np.asarray(x[n]), cohort.batches)
+
+  return batches
+
+
+def least_squares(batches):
+  """Local steps on the loss of `cases`, in NumPy."""
+
+  def work(params, r):
+    b, w, losses = params[:2].copy(), params[2:].reshape(4, 2).copy(), []
+    for x, y in zip(*batches(r), strict=True):
+      errors = x @ w + b - y
+      losses.append(np.mean(errors**2))
+      slope = 2 * errors / errors.size
+      b, w = b - RATE * slope.sum(0), w - RATE * x.T @ slope
+    return params - np.concatenate([b, w.ravel()]), np.mean(losses)
+
+  return work
+
+
+def trained(run_programs, others):
+  """Parameters and metrics after three rounds; `others` are not JAX's."""
+  sites = {f'site-{i}': one.handle for i, one in others.items()}
+  for i in set(IDS.tolist()) - others.keys():
+    one = client_lib.Client(
+      run_programs, cases.PARAMS, run=RUN, client_id=i, batches=batches_of(i)
+    )
+    sites[f'site-{i}'] = one.handle
+  play = rounds_lib.SiteRounds(
+    server.Server(run_programs, run=RUN), transport.LocalSites(sites),
+    history.History(run_programs),
+  )  # fmt: skip
+  play.greet(len(IDS))
+  state, metrics = run_programs.first(cases.PARAMS), []
+  for _ in range(3):
+    closed = play.play(state, IDS, np.float32([1, 2, 1, 3]))
+    state = closed.state
+    metrics.append(closed.metrics)
+  leaves = jax.tree.leaves(state.params)
+  return np.concatenate([np.ravel(x) for x in leaves]), metrics
+
+
+@pytest.mark.parametrize(
+  'name', ['safl_adam', pytest.param('safl_onebit', marks=pytest.mark.nightly)]
+)
+def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
+  """Catches a request, key, update or reply that the page tells wrongly."""
+  base, more = example('numpy_client'), example('numpy_operators')
+  sketch, codec = {
+    'safl_adam': (lambda key, x: base.block_cyclic(key, x, 4), None),
+    'safl_onebit': (
+      lambda key, x: base.block_srht(key, x, 8, block=4),
+      more.eden,
+    ),
+  }[name]
+  run_programs = programs.Programs(
+    cases.ALGORITHMS[name].make, cases.HP, cases.PARAMS, cases.KEY
+  )
+  client = lambda i: base.Client(
+    i, __version__, 1, 10, least_squares(batches_of(i)), sketch, codec
+  )
+  got, metrics = trained(run_programs, {1: client(1), 3: client(3)})
+  want, simulated = trained(run_programs, {})
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * abs(want).max())
+  for one, other in zip(metrics, simulated, strict=True):
+    assert one['participants'] == other['participants'] == 4
+    np.testing.assert_allclose(
+      one['train_loss'], other['train_loss'], rtol=1e-5
+    )
