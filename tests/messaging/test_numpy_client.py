@@ -1,14 +1,26 @@
 """Clients without JAX take part in rounds beside clients with JAX."""
 
 import importlib
+import os
 import sys
+import threading
+import time
 
 import cases
-from fl_sketch.engines import rounds as rounds_lib, transport
-from fl_sketch.messaging import client as client_lib, history, programs, server
+from fl_sketch import local
+from fl_sketch.engines import relay, rounds as rounds_lib, transport
+from fl_sketch.messaging import (
+  client as client_lib,
+  history,
+  programs,
+  requests,
+  server,
+)
+from fl_sketch.models import mlp
 from fl_sketch.utils import __version__
 import jax
 import numpy as np
+import optax
 import pytest
 from runs import ROOT
 
@@ -73,8 +85,12 @@ def trained(run_programs, others):
     closed = play.play(state, IDS, np.float32([1, 2, 1, 3]))
     state = closed.state
     metrics.append(closed.metrics)
-  leaves = jax.tree.leaves(state.params)
-  return np.concatenate([np.ravel(x) for x in leaves]), metrics
+  return vector(state.params), metrics
+
+
+def vector(tree):
+  """All numbers of a tree in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
 @pytest.mark.parametrize(
@@ -104,3 +120,41 @@ def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
     np.testing.assert_allclose(
       one['train_loss'], other['train_loss'], rtol=1e-5
     )
+
+
+@pytest.mark.nightly
+def test_a_torch_model_trains_as_the_one_in_flax(example, tmp_path):
+  """Catches another order of leaves, and a socket that engines cannot use."""
+  torch = pytest.importorskip('torch')
+  torch_client = example('torch_client')
+  model = torch_client.Model(5, 4, 3)
+  flax = mlp.MLP(3, (4,))
+  draws = np.random.default_rng(0)
+  x = draws.standard_normal((2, 6, 5)).astype('f')
+  labels = draws.integers(0, 3, (2, 6))
+  params = flax.init(jax.random.key(0), x[0])['params']
+
+  def loss(params, batch):
+    logits = flax.apply({'params': params}, batch[0])
+    return optax.softmax_cross_entropy_with_integer_labels(
+      logits, batch[1]
+    ).mean()
+
+  moved, metrics = local.sgd(loss, 0.1, local_steps=2)(
+    params, (x, labels), None, None
+  )
+  pairs = [*zip(map(torch.tensor, x), map(torch.tensor, labels), strict=True)]
+  one = torch_client.client(3, '', 0, model, lambda r: pairs, 0.1, 16)
+  got, mean = one.work(vector(params), 0)
+  np.testing.assert_allclose(got, vector(moved), rtol=0, atol=1e-6)
+  np.testing.assert_allclose(mean, metrics['train_loss'], rtol=1e-6)
+
+  path = str(tmp_path / 'site')
+  arguments = one.handle, path
+  threading.Thread(
+    target=torch_client.serve, args=arguments, daemon=True
+  ).start()
+  hello = requests.encode(requests.Request(requests.Kind.HELLO, RUN, 0, 0, -1))
+  while not os.path.exists(path):
+    time.sleep(0.01)
+  assert relay.ask(hello, path) == one.handle(hello)

@@ -1,10 +1,14 @@
 """The wire format is that of its vectors, in the library and in NumPy alone."""
 
 import json
+import re
+import struct
 import subprocess
 import sys
 
 from fl_sketch import codecs, sketches
+from fl_sketch.messaging import requests, wire
+from fl_sketch.utils import markdown
 import numpy as np
 import pytest
 from runs import ROOT
@@ -25,6 +29,11 @@ FAST = {
     'int8_blocks', 'int4', 'eden_rotated_already'},
   'messages': STORED['messages'].keys() - {'exchange', 'exchange_one_bit',
     'exchange_int8'},
+}  # fmt: skip
+PAGE = (ROOT / 'docs' / 'reference' / 'wire_format.md').read_text()
+TYPES = {
+  '4 bytes': '4s', '16 bytes': '16s', 'u16': 'H', 'u32': 'I', 'i32': 'i',
+  'f32': 'f', 'u64': 'Q',
 }  # fmt: skip
 WITHOUT_JAX = """
 import runpy, sys
@@ -105,6 +114,30 @@ def test_numpy_alone_gives_the_bytes_of_all_vectors():
   assert len(done.stdout.splitlines()) == 1 + sum(
     len(STORED[file]) for file in ('sketches', 'codecs', 'messages')
   )
+
+
+@pytest.mark.parametrize(
+  ('heading', 'fields', 'kinds'),
+  [
+    ('Reply', wire._FIELDS, wire.Kind),
+    ('Request', requests._FIELDS, requests.Kind),
+  ],
+)
+def test_the_page_has_the_headers_and_kinds(heading, fields, kinds):
+  """Catches a field or a kind that the page lacks, or has elsewhere."""
+  section = PAGE.partition(f'## {heading}: ')[2].partition('\n## ')[0]
+  header, kind_rows, *_ = re.findall(r'(?:^\|.*\n)+', section, re.M)
+  *rows, (crc, *_), (end, *_) = markdown.cells(header)[1:]
+  formats = [TYPES[row[1]] for row in rows]
+  assert '<' + ''.join(formats) == fields.format
+  starts = [
+    struct.calcsize('<' + ''.join(formats[:i])) for i in range(len(rows))
+  ]
+  assert [int(row[0]) for row in rows] == starts
+  assert [int(crc), int(end)] == [fields.size, fields.size + 4]
+  listed = [int(row[0]) for row in markdown.cells(kind_rows)[1:]]
+  assert listed == [int(kind) for kind in kinds]
+  assert f'version, {wire.VERSION}' in header
 
 
 def test_the_vectors_are_small():
