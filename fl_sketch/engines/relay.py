@@ -1,0 +1,67 @@
+"""Hands a message over to the resident worker of a site.
+
+Imports the standard library alone: an engine starts a process for it.
+"""
+
+import os
+import socket
+import struct
+
+VARIABLE = 'FL_SKETCH_SITE'  # path of the socket of the site's worker
+LARGEST = 2**32  # bytes of a message
+_SIZE = struct.Struct('<Q')
+
+
+def ask(
+  request: bytes, socket_path: str | None = None, timeout: float = 3600.0
+) -> bytes:
+  """Sends a request to the worker of this site; returns its reply.
+
+  The worker takes one request after the other.
+
+  Args:
+    request: a message of the server.
+    socket_path: socket of the worker; None is the value of FL_SKETCH_SITE.
+    timeout: seconds until a reply begins.
+
+  Raises:
+    ConnectionError: no worker answers, or it ended before it had answered.
+  """
+  path = socket_path or os.environ.get(VARIABLE)
+  if not path:
+    text = 'start the client of the engine by `fl-sketch site ... -- COMMAND`'
+    raise ConnectionError(f'{VARIABLE} is not set; {text}.')
+  try:
+    with socket.socket(socket.AF_UNIX) as connection:
+      connection.settimeout(timeout)
+      connection.connect(path)
+      write(connection, request)
+      return read(connection)
+  except OSError as e:
+    raise ConnectionError(f'No reply of the worker at {path}: {e}.') from e
+
+
+def write(connection: socket.socket, message: bytes):
+  """Sends the size of a message, a little-endian u64, and the message."""
+  connection.sendall(_SIZE.pack(len(message)))
+  connection.sendall(message)
+
+
+def read(connection: socket.socket) -> bytes:
+  """Reads a message.
+
+  >>> ours, theirs = socket.socketpair()
+  >>> write(ours, b'table')
+  >>> read(theirs)
+  b'table'
+
+  Raises:
+    ConnectionError: it is cut off, or larger than 4 GiB.
+  """
+  with connection.makefile('rb') as file:
+    head = file.read(_SIZE.size)
+    (size,) = _SIZE.unpack(head) if len(head) == _SIZE.size else (-1,)
+    body = file.read(size) if 0 <= size <= LARGEST else b''
+  if len(body) != size:
+    raise ConnectionError(f'{len(body)} bytes of a message of {size}')
+  return body
