@@ -207,14 +207,14 @@ class Client:
 
   `work` is (parameters f32[d], round) -> (update [d], loss): what came minus
   what was trained, numbers in the order of the leaves. `sketch` and `codec` are
-  functions of this module, with their options; `version` is the server's.
+  functions of this module with their options; `about` answers a greeting.
   """
 
-  def __init__(self, client_id, version, seed, d, work, sketch, codec=None):
-    """Keep what the server does not send."""
-    self.id, self.root, self.d = client_id, seed_key(seed), d
+  def __init__(self, about, seed, d, work, sketch, codec=None):
+    """Keep what the server does not send; a client's number is in `about`."""
+    self.id, self.root, self.d = about['client'], seed_key(seed), d
     self.work, self.sketch, self.codec = work, sketch, codec
-    self.about = {'client': client_id, 'version': version, 'round': -1}
+    self.about = about | {'round': -1}  # without a replica
 
   def handle(self, message):
     """Answer a request."""

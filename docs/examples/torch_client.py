@@ -76,10 +76,10 @@ def serve(handle, path=None):
         file.write(struct.pack('<Q', len(reply)) + reply)
 
 
-def client(client_id, version, seed, model, batches, rate, size):
+def client(about, seed, model, batches, rate, size):
   """Return a client of a run of one-bit tables of `block_srht`."""
   return numpy_client.Client(
-    client_id, version, seed, model.read().numel(),
+    about, seed, model.read().numel(),
     local_sgd(model, batches, rate),
     lambda key, x: numpy_client.block_srht(key, x, size),
     numpy_client.eden,

@@ -104,7 +104,7 @@ def check_message(vector):
   sketch = partial(operators.SKETCHES, vector['sketch'])
   codec = vector['codec'] and partial(operators.CODECS, vector['codec'])
   work = lambda params, number: (params, 0.0)  # the update is the model
-  one = client.Client(3, '', vector['seed'], 9, work, sketch, codec)
+  one = client.Client({'client': 3}, vector['seed'], 9, work, sketch, codec)
   want = bytes.fromhex(vector['reply'])
   got = one.handle(bytes.fromhex(vector['request']))
   head = client.REPLY.size

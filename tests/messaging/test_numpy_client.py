@@ -75,11 +75,10 @@ def trained(run_programs, others):
       run_programs, cases.PARAMS, run=RUN, client_id=i, batches=batches_of(i)
     )
     sites[f'site-{i}'] = one.handle
-  play = rounds_lib.SiteRounds(
-    server.Server(run_programs, run=RUN), transport.LocalSites(sites),
-    history.History(run_programs),
-  )  # fmt: skip
+  play = rounds_lib.SiteRounds(transport.LocalSites(sites), RUN)
   play.greet(len(IDS))
+  own = server.Server(run_programs, run=RUN)
+  play.begin(own, history.History(run_programs))
   state, metrics = run_programs.first(cases.PARAMS), []
   for _ in range(3):
     closed = play.play(state, IDS, np.float32([1, 2, 1, 3]))
@@ -110,8 +109,9 @@ def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
     cases.ALGORITHMS[name].make, cases.HP, cases.PARAMS, cases.KEY
   )
   client = lambda i: base.Client(
-    i, __version__, 1, 10, least_squares(batches_of(i)), sketch, codec
-  )
+    {'client': i, 'version': __version__}, 1, 10,
+    least_squares(batches_of(i)), sketch, codec,
+  )  # fmt: skip
   got, metrics = trained(run_programs, {1: client(1), 3: client(3)})
   want, simulated = trained(run_programs, {})
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * abs(want).max())
@@ -144,7 +144,8 @@ def test_a_torch_model_trains_as_the_one_in_flax(example, tmp_path):
     params, (x, labels), None, None
   )
   pairs = [*zip(map(torch.tensor, x), map(torch.tensor, labels), strict=True)]
-  one = torch_client.client(3, '', 0, model, lambda r: pairs, 0.1, 16)
+  about = {'client': 3}
+  one = torch_client.client(about, 0, model, lambda r: pairs, 0.1, 16)
   got, mean = one.work(vector(params), 0)
   np.testing.assert_allclose(got, vector(moved), rtol=0, atol=1e-6)
   np.testing.assert_allclose(mean, metrics['train_loss'], rtol=1e-6)
