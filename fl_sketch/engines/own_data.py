@@ -52,6 +52,14 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
   return train, test
 
 
+def of_site(
+  c: Config, *, client: int, where: str, data_dir: str | None = None
+) -> problem_lib.Problem:
+  """The problem of a config with what a site holds; see `read`, `problem`."""
+  given = {'where': where, 'data_dir': data_dir}
+  return problem(c, client, *read(where, c, client), **given)
+
+
 @checked()
 def problem(
   c: Config,
@@ -83,11 +91,6 @@ def problem(
   """
   if not 0 <= client < c.population:
     raise ValueError(f'{client=} must be 0 to {c.population - 1}.')
-  if c.privacy_unit == 'sample':
-    raise c.refusal(
-      "{privacy_unit} is not supported with a site's own data: the noise "
-      'depends on the numbers of samples of all clients.'
-    )
   found = problem_lib.load(c, data_dir)
   like = {k: x[0] for k, x in found.test.items() if k != 'mask'}
   parts = [own_arrays.read(where, x) for x in (arrays, test) if x is not None]
