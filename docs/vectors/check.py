@@ -3,7 +3,6 @@
 It needs NumPy alone, and prints what agrees; it fails where anything differs.
 """
 
-import functools
 import json
 import pathlib
 import sys
@@ -98,24 +97,21 @@ def check_message(vector):
     (crc,) = np.frombuffer(message, '<u4', 1, head)
     assert crc == zlib.crc32(rest), 'another checksum'
     return
-  partial = lambda functions, call: functools.partial(
-    functions[call[0]], **call[1]
+  called = lambda functions, kind, **options: (
+    lambda key, x: functions[kind](key, x, **options)
   )
-  sketch = partial(operators.SKETCHES, vector['sketch'])
-  codec = vector['codec'] and partial(operators.CODECS, vector['codec'])
+  sketch = called(operators.SKETCHES, **vector['sketch'])
+  codec = vector['codec'] and called(operators.CODECS, **vector['codec'])
   work = lambda params, number: (params, 0.0)  # the update is the model
   one = client.Client({'client': 3}, vector['seed'], 9, work, sketch, codec)
-  want = bytes.fromhex(vector['reply'])
   got = one.handle(bytes.fromhex(vector['request']))
-  head = client.REPLY.size
-  assert want[:head] == got[:head], 'another header'
-  start = head + 4
-  for leaf in vector['of']:
-    end = start + len(leaf['hex']) // 2
-    dtype = '<u2' if leaf['dtype'] == 'bfloat16' else leaf['dtype']
-    check_leaf(leaf, np.frombuffer(got[start:end], dtype))
-    start = end
-  assert start == len(got)
+  head, body = got[: client.REPLY.size], got[client.REPLY.size + 4 :]
+  assert vector['header_of_the_reply'] == head.hex(), 'another header'
+  for leaf in vector['leaves_of_the_reply']:
+    size = len(leaf['hex']) // 2
+    check_leaf(leaf, np.frombuffer(body[:size], leaf['dtype']))
+    body = body[size:]
+  assert not body, 'more leaves'
 
 
 def main():
