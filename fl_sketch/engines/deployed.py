@@ -43,8 +43,8 @@ def config(c: Config) -> Config:
     raise c.refusal('{personal_steps} is not supported on an engine; unset it.')
   if c.privacy_unit == 'sample' and c.epsilon is not None:
     raise c.refusal(
-      '{epsilon} of {privacy_unit} depends on how many samples other sites '
-      'hold; set noise_multiplier instead.'
+      '{epsilon} of {algorithm} depends on how many samples other sites hold; '
+      'set noise_multiplier instead.'
     )
   own = dict.fromkeys(PARTITION_OPTIONS) | {'partition': 'iid'}
   if c.is_private:
