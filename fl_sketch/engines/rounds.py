@@ -182,8 +182,7 @@ class SiteRounds:
   def _exchange_all(self, box: Inbox, state, digest):
     while True:
       self._exchange(box, state, digest)
-      lost = box.unanswered
-      if box.stage and lost:
+      if lost := box.lost:
         box.leave_out(lost)
         if not self.server.programs.private:
           continue  # what was announced has changed

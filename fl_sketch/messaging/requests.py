@@ -112,8 +112,15 @@ def decode(message: bytes) -> Request:
     part, body = body[PART_OVERHEAD:][:size], body[PART_OVERHEAD + size :]
     if len(part) != size:
       raise wire.PayloadError(f'A part has {len(part)} bytes, not {size}.')
+    if kind not in list(PartKind):
+      raise wire.PayloadError(f'There is no part of {kind=}.')
     parts.append(Part(PartKind(kind), first, number, part))
-  return Request(*fields, parts=tuple(parts))
+  request = Request(*fields, parts=tuple(parts))
+  if body:
+    raise wire.PayloadError(f'The request has {len(body)} bytes after parts.')
+  if request.kind not in list(Kind):
+    raise wire.PayloadError(f'There is no request of kind={request.kind}.')
+  return request
 
 
 def by_kind(parts: Iterable[Part]) -> dict[PartKind, list[Part]]:
