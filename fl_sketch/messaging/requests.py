@@ -105,8 +105,6 @@ def decode(message: bytes) -> Request:
   if crc != zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size])):
     raise wire.PayloadError(f'{crc=:#010x} is not that of the request.')
   parts = []
-  if fields[0] not in {*Kind}:
-    raise wire.PayloadError(f'kind={fields[0]} of a request is not known.')
   for _ in range(count):
     if len(body) < PART_OVERHEAD:
       raise wire.PayloadError('The request lacks a part.')
@@ -117,7 +115,12 @@ def decode(message: bytes) -> Request:
         f'A part of {kind=} has {len(part)} bytes, not {size}.'
       )
     parts.append(Part(PartKind(kind), first, number, part))
-  return Request(*fields, parts=tuple(parts))
+  request = Request(*fields, parts=tuple(parts))
+  if body:
+    raise wire.PayloadError(f'The request has {len(body)} bytes after parts.')
+  if request.kind not in list(Kind):
+    raise wire.PayloadError(f'There is no request of kind={request.kind}.')
+  return request
 
 
 def by_kind(parts: Iterable[Part]) -> dict[PartKind, list[Part]]:
