@@ -1,0 +1,167 @@
+"""A SuperLink and SuperNodes on loopback, with TLS and keys made here."""
+
+import datetime
+import ipaddress
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from counting_proxy import Proxy
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from fl_sketch.engines import flower
+
+BIN = pathlib.Path(sys.executable).parent
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def free_port() -> int:
+  with socket.create_server(('127.0.0.1', 0)) as s:
+    return s.getsockname()[1]
+
+
+def _pem(path, key):
+  e = serialization
+  form = e.Encoding.PEM, e.PrivateFormat.PKCS8, e.NoEncryption()
+  path.write_bytes(key.private_bytes(*form))
+  return path
+
+
+def certificates(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+  """Writes (CA, certificate, key) for 127.0.0.1."""
+  folder.mkdir()
+  now = datetime.datetime.now(datetime.UTC)
+
+  def signed(name, issuer, signer, key, extension):
+    common = lambda x: x509.Name([x509.NameAttribute(x509.OID_COMMON_NAME, x)])
+    built = x509.CertificateBuilder(
+      common(issuer), common(name), key.public_key(),
+      x509.random_serial_number(), now - datetime.timedelta(hours=1),
+      now + datetime.timedelta(days=1),
+    )  # fmt: skip
+    return built.add_extension(extension, True).sign(signer, hashes.SHA256())
+
+  ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+  is_ca = x509.BasicConstraints(True, None)
+  address = x509.IPAddress(ipaddress.ip_address('127.0.0.1'))
+  ca = signed('test CA', 'test CA', ca_key, ca_key, is_ca)
+  names = x509.SubjectAlternativeName([address])
+  server = signed('127.0.0.1', 'test CA', ca_key, key, names)
+  for name, certificate in (('ca', ca), ('server', server)):
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (folder / f'{name}.pem').write_bytes(pem)
+  key_file = _pem(folder / 'server.key', key)
+  return folder / 'ca.pem', folder / 'server.pem', key_file
+
+
+class Federation:
+  """A SuperLink and its SuperNodes; `processes` has them by name."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder, self.port = folder, free_port()
+    self.processes: dict[str, subprocess.Popen] = {}
+    self.proxies: dict[str, Proxy] = {}
+    self.tls = self.ca, self.certificate, self.key = certificates(folder / 'tls')
+    self.home = folder / 'flower_home'
+    self.home.mkdir()
+    self.env = {
+      **os.environ, **flower.ENVIRONMENT, 'FLWR_HOME': str(self.home),
+      'PYTHONPATH': str(ROOT), 'PATH': f'{BIN}:{os.environ["PATH"]}',
+    }  # fmt: skip
+    (self.home / 'config.toml').write_text(
+      f'[superlink]\ndefault = "test"\n[superlink.test]\n'
+      f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.ca}"\n'
+    )
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    for name in list(self.processes):
+      self.kill(name)
+    for proxy in self.proxies.values():
+      proxy.__exit__()
+
+  def popen(self, name: str, *command: str, **env: str):
+    """Starts a process of a group of its own, whose output is in a log."""
+    with open(self.folder / f'{name}.log', 'ab') as log:
+      self.processes[name] = subprocess.Popen(
+        [BIN / command[0], *command[1:]], stdout=log, stderr=log,
+        env=self.env | env, start_new_session=True,
+      )  # fmt: skip
+
+  def kill(self, name: str):
+    """SIGKILL to a process and to all that it started."""
+    process = self.processes.pop(name)
+    try:
+      os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+      pass
+    process.wait()
+
+  def superlink(self):
+    self.popen(
+      'superlink', 'flower-superlink', '--host', '127.0.0.1', '--port',
+      f'{self.port}', '--ssl-ca-certfile', f'{self.ca}', '--ssl-certfile',
+      f'{self.certificate}', '--ssl-keyfile', f'{self.key}',
+      '--enable-supernode-auth', '--disable-runtime-dependency-installation',
+    )  # fmt: skip
+    until(lambda: not refuses(self.port))
+
+  def flwr(self, *command: str) -> str:
+    done = subprocess.run(
+      [BIN / 'flwr', *command], env=self.env, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+  def register(self, name: str) -> pathlib.Path:
+    """Makes a node's key pair and registers the public key."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    e, form = serialization, (serialization.Encoding, serialization.PublicFormat)
+    path = self.folder / name
+    ssh = private.public_key().public_bytes(form[0].OpenSSH, form[1].OpenSSH)
+    path.with_suffix('.pub').write_bytes(ssh)
+    pem = e.Encoding.PEM, e.PrivateFormat.OpenSSH, e.NoEncryption()
+    path.write_bytes(private.private_bytes(*pem))
+    self.flwr('supernode', 'register', f'{path}.pub', 'test')
+    return path
+
+  def supernode(self, name: str, *more: str, socket_path: str = ''):
+    """Starts a SuperNode whose connection to the SuperLink is counted."""
+    if name not in self.proxies:
+      self.proxies[name] = Proxy(self.port)
+    key = self.folder / name
+    auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []
+    self.popen(
+      name, 'flower-supernode', '--superlink',
+      f'127.0.0.1:{self.proxies[name].port}', '--root-certificates',
+      f'{self.ca}', '--port', f'{free_port()}', *auth, *more,
+      FL_SKETCH_SITE=socket_path,
+    )  # fmt: skip
+
+  def log(self, name: str) -> str:
+    return (self.folder / f'{name}.log').read_text()
+
+  def online(self) -> int:
+    nodes = json.loads(self.flwr('supernode', 'list', '--format', 'json'))
+    return sum(x['status'] == 'online' for x in nodes['nodes'])
+
+
+def refuses(port: int) -> bool:
+  with socket.socket() as s:
+    return bool(s.connect_ex(('127.0.0.1', port)))
+
+
+def until(condition, seconds: float = 120):
+  """Waits for a condition."""
+  end = time.monotonic() + seconds
+  while not condition():
+    assert time.monotonic() < end, 'the condition did not become true'
+    time.sleep(0.2)
