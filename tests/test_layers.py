@@ -29,6 +29,7 @@ LAYERS = (
   ('training',),
   ('sweeps', 'attacks'),
   ('planning',),
+  ('engines',),
   ('papers', 'benchmarks', 'configs', 'notebooks'),
   ('launch',),
   ('fl_sketch',),
@@ -166,7 +167,7 @@ def test_every_module_imports_alone():
   assert not done.returncode, done.stderr
 
 
-@pytest.mark.representatives('fl_sketch', 'accountant')
+@pytest.mark.representatives('fl_sketch', 'accountant', 'engines')
 @pytest.mark.parametrize(('code', 'absent'), [
   pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
   pytest.param(f'from fl_sketch.privacy.accounting import {ACCOUNTANT}\n'
@@ -174,6 +175,8 @@ def test_every_module_imports_alone():
     id='accountant'),
   pytest.param('import fl_sketch.rounds',
     'fl_sketch.algorithms fl_sketch.privacy', id='rounds'),
+  pytest.param('from fl_sketch.engines import relay, worker', 'jax numpy',
+    id='engines'),
   pytest.param('from fl_sketch.training import loaded, loop, sinks',
     'matplotlib pandas tensorboardX wandb', id='training'),
 ])  # fmt: skip

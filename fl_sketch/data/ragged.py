@@ -44,8 +44,8 @@ class Partition:
 
   @functools.cached_property
   def smallest(self) -> int:
-    """Number of samples of the smallest client."""
-    return int(self.sizes.min())
+    """Number of samples of the smallest client that has any."""
+    return int(self.sizes[self.sizes > 0].min())
 
   @functools.cached_property
   def largest(self) -> int:

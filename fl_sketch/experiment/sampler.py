@@ -98,7 +98,8 @@ def _sampling_options(c: Config):
 
 def note_small_clients(c: Config, partition: Partition):
   """Says once how many clients are smaller than a batch."""
-  small = int((partition.sizes < c.batch_size).sum())
+  sizes = partition.sizes
+  small = int(((sizes > 0) & (sizes < c.batch_size)).sum())
   if small and c.batch_order in ('replace', 'cycle') and c.shows_all:
     progress.note_once(
       f'batch_size={c.batch_size} exceeds the data of {small} of '

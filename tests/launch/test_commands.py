@@ -19,6 +19,7 @@ COMMANDS = sorted(
   for path in (runs.ROOT / 'launch').glob('*.py')
   if path.stem not in ('__init__', '__main__', 'errors')
 )
+SITE = ['site', 'quickstart', '--client=0', '--data=d', '--state=s']
 LIGHT = """
 import sys
 from launch import __main__
@@ -77,6 +78,9 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
   (['train', 'quickstart', '--config.server_lr=-1'], '=-1.0 must be > 0'),
   (['config', 'quickstart', '--config.cohort=51'], 'cohort=51 exceeds popul'),
   (['config', 'quickstart', '--config.plugins=3'], 'plugins=3 must be of'),
+  ([*SITE[:2], '--client=-1'], '--client=-1: -1 is not'),
+  ([*SITE, 'flower-supernode'], 'flower-supernode.; put -- before the com'),
+  ([*SITE, '--', 'no-such-command'], 'There is no command .no-such-comm'),
 ])  # fmt: skip
 def test_bad_input_of_a_command_is_one_line(args, message):
   """Catches a page of help, or a traceback, in place of the reason."""

@@ -1,0 +1,129 @@
+"""Reads the arrays that a site holds, for the model of a config."""
+
+from collections.abc import Mapping
+import os
+import pathlib
+from typing import Any
+import zipfile
+
+from fl_sketch import models
+from fl_sketch.data import own_arrays, ragged
+from fl_sketch.data.sources import DataError
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.experiment.config import Config, checked
+from fl_sketch.models import losses
+from fl_sketch.utils import plugins
+import jax
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+_FILES = 'train', 'test'
+
+
+def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
+  """Reads the training and test data of a site; the latter may be None.
+
+  `where` is a folder of train.npz and possibly test.npz; or MODULE:FUNCTION or
+  FILE.py:FUNCTION, whose function makes the training data of (c, client).
+
+  Raises:
+    DataError: the files, or the function, are missing or cannot be read.
+  """
+  module, colon, function = where.rpartition(':')
+  if colon and not os.path.isdir(where):
+    make = getattr(plugins.load(module), function, None)
+    if make is None:
+      raise DataError(f'data={where}: {module} has no function {function}.')
+    return make(c, client), None
+  found = []
+  for path in (pathlib.Path(where, f'{name}.npz') for name in _FILES):
+    try:
+      with np.load(path) as file:
+        found.append({**file})
+    except FileNotFoundError as e:
+      if not found:
+        raise DataError(f'data={where} lacks {path.name}.') from e
+      found.append(None)
+    except (OSError, ValueError, zipfile.BadZipFile) as e:
+      raise DataError(f'{path} cannot be read: {e}') from e
+  train, test = found
+  return train, test
+
+
+@checked()
+def problem(
+  c: Config,
+  client: int,
+  arrays: Any,
+  test: Any = None,
+  *,
+  where: str = 'own data',
+  data_dir: str | None = None,
+) -> problem_lib.Problem:
+  """Builds the problem of a config with the data of one client alone.
+
+  Its partition gives that client all arrays, in their order, and others none,
+  so that it draws the batches of a simulation with such a client. Number of
+  classes, scale of pixels and, without `test`, the test set are those of the
+  config's dataset.
+
+  Args:
+    c: the config.
+    client: number of the client in its population.
+    arrays: what it trains on, see `own_arrays.read`.
+    test: what it evaluates on, and holds out.
+    where: what messages call the arrays.
+    data_dir: where tensorflow-datasets keeps its files.
+
+  Raises:
+    ConfigError: the client, or the arrays, do not suit the config.
+    DataError: the config's dataset is missing.
+  """
+  if not 0 <= client < c.population:
+    raise ValueError(f'{client=} must be 0 to {c.population - 1}.')
+  if c.privacy_unit == 'sample':
+    raise c.refusal(
+      "{privacy_unit} is not supported with a site's own data: the noise "
+      'depends on the numbers of samples of all clients.'
+    )
+  found = problem_lib.load(c, data_dir)
+  like = {k: x[0] for k, x in found.test.items() if k != 'mask'}
+  parts = [own_arrays.read(where, x) for x in (arrays, test) if x is not None]
+  names = where, f'test of {where}'
+  own_arrays.check(dict(zip(names, parts, strict=False)), like)
+  parts = [{k: own_arrays.narrow(x[k]) for k in like} for x in parts]
+  for name, part in zip(names, parts, strict=False):
+    _check_values(c, found, part, name)
+  train, *held_out = parts
+  labels = None if found.labels is None else train['y']
+  partition = _all_of(train, client, c.population)
+  if c.samples_per_client is not None:
+    partition = ragged.cap(partition, c.samples_per_client)
+  found = found._replace(data=train, labels=labels, partition=partition)
+  if not held_out:
+    return found._replace(held_out=None)
+  (own,) = held_out
+  return found._replace(
+    test=problem_lib.evaluation_batches(own), test_of_clients=True,
+    held_out=(_all_of(own, client, c.population), own),
+  )  # fmt: skip
+
+
+def _check_values(c, found, arrays, name):
+  samples = ragged.Partition(None, np.array([0, _samples(arrays)]), [name])
+  own_arrays.check_finite(arrays, samples)
+  if found.model is None:  # it has only a loss
+    return
+  one = losses.inputs({k: x[:1] for k, x in arrays.items()})
+  apply = models.as_model(found.model).apply
+  outputs = jax.eval_shape(apply, found.params, one, None)
+  problem_lib.check_labels(c.loss, outputs, arrays, partition=samples)
+
+
+def _all_of(arrays, client, population) -> ragged.Partition:
+  ends = np.arange(population + 1) > client
+  return ragged.Partition(None, ends * _samples(arrays))
+
+
+def _samples(arrays) -> int:
+  return len(next(iter(arrays.values())))

@@ -1,0 +1,83 @@
+"""Runs the resident worker of a site, beside the client of an engine.
+
+  fl-sketch site CONFIG --client=N --data=FOLDER --state=FOLDER [-- COMMAND ...]
+
+The site is client N of the config, on its own data: FOLDER/train.npz, and
+test.npz if it has test data, or a function MODULE:FUNCTION or FILE.py:FUNCTION
+of the config and the number of the client. COMMAND starts the client of the
+engine, such as flower-supernode, which finds the worker in FL_SKETCH_SITE; the
+site ends with it. A worker that dies is started again, from what it has kept in
+the folder --state.
+"""
+
+import pathlib
+import shutil
+import sys
+
+from absl import app, flags
+from fl_sketch.engines import worker
+
+from . import begin, configs, errors, parse_flags
+
+_CONFIG = configs.define_flag()
+_CLIENT = flags.DEFINE_integer('client', None, 'Number of the client.', 0)
+_DATA = flags.DEFINE_string(
+  'data', None, 'Folder of train.npz, or MODULE:FUNCTION, of its own data.'
+)
+_STATE = flags.DEFINE_string(
+  'state', None, 'Folder of its state and socket, of mode 700.'
+)
+_CACHE = flags.DEFINE_boolean(
+  'compilation_cache', True, 'Keep compiled programs in the cache folder.'
+)
+_DATA_DIR = flags.DEFINE_string(
+  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
+)
+flags.mark_flags_as_required(['client', 'data', 'state'])
+
+
+_AT = sys.argv.index('--') if '--' in sys.argv else len(sys.argv)
+_OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
+
+
+def main(argv):
+  """Keeps a worker running; in the process of the worker, answers requests."""
+  if worker.is_worker():
+    begin(argv)
+    _work()
+  if argv[1:]:
+    sys.exit(f'Unknown argument {argv[1]!r}; put -- before the command.')
+  if _ENGINE and shutil.which(_ENGINE[0]) is None:
+    sys.exit(f'There is no command {_ENGINE[0]!r}; install it, or set PATH.')
+  command = [sys.executable, '-m', f'{__package__}.site', *_OWN[1:]]
+  try:
+    status = worker.keep(command, _ENGINE, pathlib.Path(_STATE.value, 'socket'))
+  except worker.SiteError as e:
+    status = f'{e}'
+  sys.exit(status)
+
+
+def _work():
+  """Answers requests as the config's client on its own data; never returns."""
+  from fl_sketch.engines import own_data
+  from fl_sketch.experiment import config
+  from fl_sketch.training import devices
+
+  where, client = _DATA.value, _CLIENT.value
+  with errors.refused(ValueError):
+    c = config.Config.from_mapping(configs.fields() | {'sweep': None})
+    devices.start(cpu_devices=1)
+    train, test = own_data.read(where, c, client)
+    given = {'where': where, 'data_dir': _DATA_DIR.value}
+    problem = own_data.problem(c, client, train, test, **given)
+    samples = problem.partition.samples
+  name = configs.workdir().partition('/')[2]
+  worker.serve_keeper(
+    lambda request: request,
+    f'Client {client} of {c.population}, {name}: {samples} samples; its socket '
+    f'is {_STATE.value}/socket.',
+  )
+
+
+if __name__ == '__main__':
+  app.run(main, argv=_OWN, flags_parser=parse_flags)

@@ -1,0 +1,277 @@
+"""The resident worker of a site: its socket, its deaths, its own data."""
+
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+from fl_sketch import experiment
+from fl_sketch.data import batches, partitions
+from fl_sketch.engines import own_data, relay, worker
+from fl_sketch.experiment.config import Config, ConfigError
+import jax
+import numpy as np
+import pytest
+import runs
+
+# A site whose worker answers with its number, or dies as it is told.
+SITE = """
+import os, sys
+from fl_sketch.engines import worker
+worker._DELAY = worker._PAUSE = 0.01
+
+def handle(request):
+  if request == b'die':
+    os.kill(os.getpid(), 9)
+  return f'{os.getpid()}'.encode()
+
+if worker.is_worker():
+  if sys.argv[1] != 'serves':
+    channel = int(os.environ['FL_SKETCH_WORKER'].split(',')[1])
+    os.write(channel, sys.argv[1].encode().replace(b'dies', b'ready\\n'))
+    sys.exit(3)
+  worker.serve_keeper(handle, 'ready')
+command = [sys.executable, __file__, sys.argv[1]]
+try:
+  sys.exit(worker.keep(command, sys.argv[3:], sys.argv[2]))
+except worker.SiteError as e:
+  sys.exit(f'{e}')
+"""
+SLEEPS = 'sh', '-c', 'sleep 1000 & wait'
+
+
+@pytest.fixture
+def path():
+  """The path of a socket, which must be short."""
+  with tempfile.TemporaryDirectory() as folder:
+    yield os.path.join(folder, 'socket')
+
+
+@pytest.fixture
+def start(path, tmp_path):
+  """Starts a site; all of them end with the test."""
+  script, started = tmp_path / 'site.py', []
+  script.write_text(SITE)
+
+  def start(how='serves', *engine):
+    command = [sys.executable, script, how, path, *engine]
+    process = subprocess.Popen(
+      command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+      env=os.environ | {'PYTHONPATH': str(runs.ROOT)},
+    )  # fmt: skip
+    started.append(process)
+    return process
+
+  yield start
+  for process in started:
+    process.terminate()  # it ends what it runs
+    process.communicate(timeout=60)
+
+
+def ended(process, status):
+  """What it has printed; its worker and its engine's client ended as well."""
+  out, _ = process.communicate(timeout=60)  # until no process has its stdout
+  assert process.returncode == status, out
+  return out.splitlines()
+
+
+def test_a_bad_request_ends_its_connection_alone(path):
+  """Catches a worker that a torn message kills, and bytes cut from one."""
+  with worker.listening(path) as listener:
+    serve = lambda: worker.serve(lambda x: x[::-1], listener)
+    threading.Thread(target=serve, daemon=True).start()
+    for bad in (b'', b'123', struct.pack('<Q', 9) + b'1', b'\xff' * 8):
+      with socket.socket(socket.AF_UNIX) as torn:
+        torn.connect(path)
+        torn.sendall(bad)
+    with socket.socket(socket.AF_UNIX) as gone:  # does not wait for the reply
+      gone.connect(path)
+      relay.write(gone, bytes(10**6))
+    for size in (0, 1, 3 * 10**6):
+      request = np.arange(size, dtype=np.uint32).tobytes()
+      assert relay.ask(request, path) == request[::-1]
+
+
+def test_without_a_worker_a_request_is_a_connection_error(path, monkeypatch):
+  """Catches an engine that meets an error which it does not know."""
+  monkeypatch.delenv(relay.VARIABLE, raising=False)
+  with pytest.raises(ConnectionError, match='FL_SKETCH_SITE is not set'):
+    relay.ask(b'')
+  monkeypatch.setenv(relay.VARIABLE, path)
+  with pytest.raises(ConnectionError, match=r'No reply of .*: .*No s'):
+    relay.ask(b'')
+  with worker.listening(path), pytest.raises(ConnectionError, match='timed'):
+    relay.ask(b'', timeout=0.01)
+
+
+def test_a_socket_that_cannot_be_used_is_one_line(path):
+  """Catches two sites with one state, and state that others can read."""
+  folder = pathlib.Path(path).parent
+  with socket.socket(socket.AF_UNIX) as dead:
+    dead.bind(path)  # the file stays
+  with worker.listening(path), pytest.raises(worker.SiteError, match='Another'):
+    with worker.listening(path):
+      pass
+  assert not os.path.exists(path)
+  with pytest.raises(worker.SiteError, match=r'has 1\d\d bytes, .* at most 1'):
+    with worker.listening(folder / ('x' * 107)):
+      pass
+  folder.chmod(0o750)
+  with pytest.raises(worker.SiteError, match='chmod 700'):
+    with worker.listening(path):
+      pass
+
+
+def test_a_worker_that_was_killed_is_started_again(path, start):
+  """Catches a site that ends with its worker, and one that two run."""
+  site = start('serves', *SLEEPS)
+  assert site.stdout.readline() == 'ready\n'
+  again = 'The worker ended (signal 9); it is started again.'
+  first = int(relay.ask(b'', path))
+  os.kill(first, signal.SIGKILL)
+  assert site.stdout.readline().strip() == again
+  second = int(relay.ask(b'', path))
+  with pytest.raises(ConnectionError):
+    relay.ask(b'die', path)
+  third = int(relay.ask(b'', path))
+  assert len({first, second, third}) == 3
+  (line,) = ended(start(), 1)
+  assert line.startswith(f'Another process is the site of {path[:-7]}')
+  site.terminate()
+  assert ended(site, 143) == [again]
+  assert not os.path.exists(path)
+
+
+def test_a_worker_ends_with_its_keeper(path, start):
+  """Catches a worker that nobody can reach, with the state of the next one."""
+  site = start()
+  assert site.stdout.readline() == 'ready\n'
+  relay.ask(b'', path)
+  site.kill()
+  assert ended(site, -9) == []
+  again = start()
+  assert again.stdout.readline() == 'ready\n'
+  again.send_signal(signal.SIGINT)
+  assert ended(again, 130) == []
+
+
+@pytest.mark.parametrize(('how', 'engine', 'status', 'lines'), [
+  ('serves', 'test -S "$FL_SKETCH_SITE" && exit 7', 7, ['ready']),
+  ('serves', 'kill -9 $$', 137, ['ready']),
+  ('refuses', 'echo no', 3, []),
+  ('dies', 'sleep 1000', 1, ['ready', *['The worker ended (status 3); it is '
+    'started again.'] * 4, 'The worker ended 5 times without an answer; its '
+    'messages say why (status 3).']),
+])  # fmt: skip
+def test_a_site_ends_with_what_it_runs(how, engine, status, lines, start):
+  """Catches a site that outlives its engine, or tries for ever."""
+  assert ended(start(how, 'sh', '-c', engine), status) == lines
+
+
+CLIENT = 4
+SKEWED = {'partition': 'size_skew', 'sigma': 1.0, 'client_holdout': 0.2}
+CONFIG = Config.from_mapping(runs.SMALL | SKEWED)
+
+
+@pytest.fixture(scope='module')
+def simulated():
+  return experiment.build(CONFIG)
+
+
+@pytest.fixture(scope='module')
+def arrays(simulated):
+  """What the client holds in the simulation, in its order."""
+  samples = len(simulated.labels), CONFIG.population, CONFIG.seed
+  whole = partitions.partition('size_skew', *samples, sigma=1.0)
+  return {k: x[whole.client(CLIENT)] for k, x in simulated.data.items()}
+
+
+def test_a_site_is_its_client_in_the_simulation(simulated, arrays):
+  """Catches draws, hold-outs and pixels that depend on others' data.
+
+  A site does not have these: neither who holds how much nor the mean of pixels.
+  """
+  problem = own_data.problem(CONFIG, CLIENT, arrays)
+  site = experiment.assemble(CONFIG, problem, problem.partition)
+  found = []
+  for exp in (simulated, site):
+    values, ids = [], np.array([CLIENT])
+    for order in batches.ORDERS:
+      index = batches.draw(exp.partition, ids, 5, 3, 2, 4, order)
+      values += [exp.data['x'][step[step >= 0]] for step in index[0]]
+    held = exp.held_out.client(CLIENT)
+    batch = {k: x[held] for k, x in exp.held_data.items()}
+    values += [*batch.values(), exp.loss_fn(exp.params, batch)]
+    found.append(values + [x for x in exp.test.values()])
+  jax.tree.map(np.testing.assert_array_equal, *found)
+  assert site.partition.sizes.tolist().count(0) == CONFIG.population - 1
+
+
+def test_a_site_reads_a_folder_or_calls_a_function(arrays, tmp_path):
+  """Catches test data that are trained on, and arrays in another order."""
+  np.savez(tmp_path / 'train.npz', **arrays)
+  np.savez(tmp_path / 'test.npz', **{k: x[:3] for k, x in arrays.items()})
+  file = tmp_path / 'mine.py'
+  file.write_text('arrays = lambda c, client: {"x": c.seed, "y": client}')
+  made, test = own_data.read(f'{file}:arrays', CONFIG, CLIENT)
+  assert made == {'x': CONFIG.seed, 'y': CLIENT}
+  assert test is None
+  found = own_data.read(str(tmp_path), CONFIG, CLIENT)
+  problem = own_data.problem(CONFIG, CLIENT, *found)
+  np.testing.assert_array_equal(problem.data['y'], arrays['y'])
+  held_out, held = problem.held_out
+  mask = problem.test['mask']
+  for y in (held['y'][held_out.client(CLIENT)], problem.test['y'][mask]):
+    np.testing.assert_array_equal(y, arrays['y'][:3])
+
+
+@pytest.mark.parametrize(('change', 'message'), [
+  (lambda d: d | {'z': d['y']}, r"'here': has arrays \['x', 'y', 'z'\]"),
+  (lambda d: d | {'x': d['x'][:, 1:]}, r"'here': 'x' is uint8\(7, 8, 1\) per"),
+  (lambda d: d | {'x': d['x'] / 2}, "'here': 'x' is float32"),
+  (lambda d: d | {'y': d['y'] + 9}, "'here': labels 'y' such as .* 0 to 9"),
+  (lambda d: {k: x[:0] for k, x in d.items()}, "'here': lengths"),
+  (lambda d: 3, 'here is of type int'),
+])  # fmt: skip
+def test_wrong_data_are_one_line(change, message, arrays):
+  """Catches arrays that train in silence, or a traceback of the model."""
+  with pytest.raises(ConfigError, match=message) as e:
+    own_data.problem(CONFIG, CLIENT, change(arrays), where='here')
+  assert len(str(e.value)) <= 200
+
+
+def test_a_site_of_a_problem_with_its_own_loss_is_checked_as_well():
+  """Catches a NaN of a site, which would be one in the model."""
+  fields = {'dataset': 'quadratics', 'population': 6, 'cohort': 6, 'rounds': 1}
+  c = Config.from_mapping(fields)
+  data = {'factor': np.ones((1, 200, 20)), 'optimum': np.ones((1, 200))}
+  problem = own_data.problem(c, CLIENT, data)
+  assert problem.partition.offsets.tolist() == [0, 0, 0, 0, 0, 1, 1]
+  data['optimum'][0, 3] = np.nan
+  with pytest.raises(ConfigError, match=r"'here': 'optimum' is NaN .* 1 of"):
+    own_data.problem(c, CLIENT, data, where='here')
+
+
+@pytest.mark.parametrize(('where', 'message'), [
+  ('absent', 'data=.*absent lacks train.npz'),
+  ('', 'train.npz cannot be read'),
+  ('mine.py:absent', 'mine.py has no function absent'),
+  ('absent.py:x', "absent.py' is no file"),
+])  # fmt: skip
+def test_data_that_cannot_be_read_are_one_line(where, message, tmp_path):
+  """Catches the traceback of a file that is absent or damaged."""
+  (tmp_path / 'mine.py').write_text('')
+  (tmp_path / 'train.npz').write_text('no')
+  with pytest.raises(ValueError, match=message):
+    own_data.read(f'{tmp_path}/{where}', CONFIG, CLIENT)
+
+
+def test_a_client_that_is_not_in_the_config_is_refused(arrays):
+  """Catches a site whose data nobody asks for, and noise of other sizes."""
+  with pytest.raises(ConfigError, match='client=6 must be 0 to 5'):
+    own_data.problem(CONFIG, 6, arrays)
