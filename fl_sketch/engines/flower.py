@@ -6,15 +6,17 @@ in Flower's ServerApp process. `deploy` writes the app, `start` submits it.
 """
 
 from collections.abc import Iterator, Mapping
+import functools
+import importlib
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 from typing import Any
 
 from fl_sketch.engines import relay
-from fl_sketch.utils import extras
 
 _KIND = 'fl_sketch.wire'  # of the one array of a message
 # For every process of Flower: nothing is sent to its makers, and a SuperNode
@@ -54,6 +56,14 @@ app = flower.server_app(__file__)
 """
 
 
+# The command `flwr` of this Python's environment, activated or not.
+_COMMAND = sys.executable, '-c', 'from flwr.cli.app import app; app()'
+
+
+class RunError(RuntimeError):
+  """A run has failed on the SuperLink."""
+
+
 class SuperNodes:
   """The connected SuperNodes as sites; a `transport.Transport`.
 
@@ -81,16 +91,16 @@ class SuperNodes:
     """Send each site its request; yield (site, reply) as they come."""
     from flwr.app import Message, MessageType
 
-    start, pause = time.monotonic(), self._first
-    end = start + timeout
+    begin, pause = time.monotonic(), self._first
+    end = begin + timeout
     sent = [
       # After its time to live neither the request nor its reply is delivered.
       Message(_content(body), int(site), MessageType.TRAIN, ttl=timeout)
       for site, body in requests.items()
     ]
     ids = self._grid.push_messages(sent) if sent else []
-    # A node that has just gone has no id.
-    waiting = {id_: site for id_, site in zip(ids, requests, strict=True) if id_}
+    waiting = dict(zip(ids, requests, strict=False))  # none if it is too large
+    waiting.pop('', None)  # of a node that has just gone
     while waiting:
       for reply in self._grid.pull_messages(list(waiting)):
         site = waiting.pop(reply.metadata.reply_to_message_id, None)
@@ -98,9 +108,10 @@ class SuperNodes:
           self._silent.discard(site)
           yield site, _body(reply)
       now = time.monotonic()
-      if self._silent.issuperset(waiting.values()) and len(requests) > len(waiting):
-        end = min(end, 2 * now - start)
-      if now >= end:
+      others_are_done = self._silent.issuperset(waiting.values())
+      if others_are_done and len(waiting) < len(requests):
+        end = min(end, 2 * now - begin)
+      if not waiting or now >= end:
         break
       time.sleep(min(pause, end - now))
       pause = min(1.5 * pause, self._most)
@@ -152,7 +163,7 @@ def deploy(
   config: Mapping[str, Any],
   folder: str | os.PathLike,
   workdir: str | os.PathLike,
-  **options: str | float,
+  **options: str | float | None,
 ) -> pathlib.Path:
   """Write the Flower app of a config.
 
@@ -169,8 +180,10 @@ def deploy(
   package = app / 'fl_sketch_run'
   package.mkdir(parents=True, exist_ok=True)
   values = {'workdir': str(here)} | options
-  # The strings and numbers of JSON are those of TOML.
-  lines = '\n'.join(f'{k} = {json.dumps(v)}' for k, v in values.items())
+  # The strings and numbers of JSON are those of TOML, which has no null.
+  as_toml = functools.partial(json.dumps, ensure_ascii=False)
+  given = {k: as_toml(v) for k, v in values.items() if v is not None}
+  lines = '\n'.join(f'{k} = {v}' for k, v in given.items())
   files = {
     app / 'pyproject.toml': _PYPROJECT.format(options=lines),
     package / '__init__.py': '',
@@ -183,6 +196,46 @@ def deploy(
   return app
 
 
+def start(folder: str | os.PathLike, superlink: str) -> None:
+  """Run the app of a folder on a SuperLink and show its log, until it ends.
+
+  The run does not end with this process. A run that was stopped goes on from
+  its last checkpoint when its app is started again. `superlink` is the name of
+  a connection in the config.toml of FLWR_HOME.
+
+  Raises:
+    MissingExtraError: Flower is not installed.
+    ConnectionError: the SuperLink is not known, or not reached.
+    RunError: the run has failed.
+  """
+  from fl_sketch.utils import extras  # not in a process for one message
+
+  with extras.needed('flower'):
+    importlib.import_module('flwr')
+  run = _flwr('run', os.fspath(folder), superlink)['run-id']
+  subprocess.run([*_COMMAND, 'log', run, superlink], env=_env(), check=True)
+  (found,) = _flwr('list', superlink, '--run-id', run)['runs']
+  if found['status'] != 'finished:completed':
+    raise RunError(
+      f'Run {run} on {superlink} is {found["status"]}: '
+      f'{found["status-details"]}. Its log is above; start it again.'
+    )
+
+
+def _env() -> dict[str, str]:
+  return os.environ | ENVIRONMENT
+
+
+def _flwr(*command: str) -> Any:
+  args = [*_COMMAND, *command, '--format', 'json']
+  done = subprocess.run(args, env=_env(), stdout=subprocess.PIPE, check=True)
+  found = json.loads(done.stdout)
+  if not found['success']:
+    lines = found['error-message'].split()
+    raise ConnectionError(f'Flower: {" ".join(lines)}')
+  return found
+
+
 def _content(body: bytes) -> Any:
   from flwr.app import Array, ArrayRecord, RecordDict
 
@@ -191,4 +244,6 @@ def _content(body: bytes) -> Any:
 
 
 def _body(message: Any) -> bytes:
-  return message.content['message']['message'].data
+  """The bytes of a message; none of one that is not of this app."""
+  arrays = message.content.array_records.get('message', {})
+  return arrays['message'].data if 'message' in arrays else b''

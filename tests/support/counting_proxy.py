@@ -1,5 +1,6 @@
 """A TCP proxy on loopback that counts the bytes of both directions."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -13,10 +14,10 @@ class Proxy:
     up: bytes from those who connect to the target; `down`, the other way.
   """
 
-  def __init__(self, target: int, host: str = '127.0.0.1'):
-    self._target, self._lock = (host, target), threading.Lock()
+  def __init__(self, target: int):
+    self._target, self._lock = ('127.0.0.1', target), threading.Lock()
     self.up = self.down = 0
-    self._listener = socket.create_server((host, 0))
+    self._listener = socket.create_server(('127.0.0.1', 0))
     self.port = self._listener.getsockname()[1]
     threading.Thread(target=self._accept, daemon=True).start()
 
@@ -24,38 +25,36 @@ class Proxy:
     return self
 
   def __exit__(self, *_):
-    self._listener.close()
+    self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`
 
   def _accept(self):
-    while True:
-      try:
-        inner, _ = self._listener.accept()
-      except OSError:
-        return  # closed
+    with self._listener, contextlib.suppress(OSError):
+      while True:
+        inner = self._listener.accept()[0]
+        threading.Thread(target=self._serve, args=(inner,), daemon=True).start()
+
+  def _serve(self, inner):
+    with inner:
       try:
         outer = socket.create_connection(self._target)
       except OSError:
-        # A reset, which is no failed handshake of TLS: a client tries again.
-        inner.setsockopt(
-          socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)
-        )
-        inner.close()
-        continue
-      for way, *ends in (('up', inner, outer), ('down', outer, inner)):
-        threading.Thread(
-          target=self._forward, args=(way, *ends), daemon=True
-        ).start()
+        # A reset, which is no failed handshake of TLS: clients try again.
+        reset = struct.pack('ii', 1, 0)
+        inner.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        return
+      with outer:
+        ends = 'up', inner, outer
+        up = threading.Thread(target=self._forward, args=ends, daemon=True)
+        up.start()
+        self._forward('down', outer, inner)
+        up.join()
 
   def _forward(self, way, source, sink):
-    try:
+    with contextlib.suppress(OSError):  # of an end that has gone
       while data := source.recv(1 << 16):
         with self._lock:
           setattr(self, way, getattr(self, way) + len(data))
         sink.sendall(data)
-    except OSError:
-      pass  # an end is gone; the other hears of it below
     for end in (source, sink):
-      try:
+      with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
-      except OSError:
-        pass

@@ -26,10 +26,10 @@ def free_port() -> int:
     return s.getsockname()[1]
 
 
-def _pem(path, key):
+def _write(path, key, form):
   e = serialization
-  form = e.Encoding.PEM, e.PrivateFormat.PKCS8, e.NoEncryption()
-  path.write_bytes(key.private_bytes(*form))
+  pem = key.private_bytes(e.Encoding.PEM, form, e.NoEncryption())
+  path.write_bytes(pem)
   return path
 
 
@@ -56,7 +56,8 @@ def certificates(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
   for name, certificate in (('ca', ca), ('server', server)):
     pem = certificate.public_bytes(serialization.Encoding.PEM)
     (folder / f'{name}.pem').write_bytes(pem)
-  key_file = _pem(folder / 'server.key', key)
+  form = serialization.PrivateFormat
+  key_file = _write(folder / 'server.key', key, form.PKCS8)
   return folder / 'ca.pem', folder / 'server.pem', key_file
 
 
@@ -67,7 +68,9 @@ class Federation:
     self.folder, self.port = folder, free_port()
     self.processes: dict[str, subprocess.Popen] = {}
     self.proxies: dict[str, Proxy] = {}
-    self.tls = self.ca, self.certificate, self.key = certificates(folder / 'tls')
+    self.tls = self.ca, self.certificate, self.key = certificates(
+      folder / 'tls'
+    )
     self.home = folder / 'flower_home'
     self.home.mkdir()
     self.env = {
@@ -121,19 +124,25 @@ class Federation:
     assert not done.returncode, done.stdout + done.stderr
     return done.stdout
 
-  def register(self, name: str) -> pathlib.Path:
-    """Makes a node's key pair and registers the public key."""
+  def make_key(self, name: str):
+    """Makes a node's key pair."""
     private = ec.generate_private_key(ec.SECP384R1())
-    e, form = serialization, (serialization.Encoding, serialization.PublicFormat)
+    e, form = (
+      serialization,
+      (serialization.Encoding, serialization.PublicFormat),
+    )
     path = self.folder / name
     ssh = private.public_key().public_bytes(form[0].OpenSSH, form[1].OpenSSH)
     path.with_suffix('.pub').write_bytes(ssh)
     pem = e.Encoding.PEM, e.PrivateFormat.OpenSSH, e.NoEncryption()
     path.write_bytes(private.private_bytes(*pem))
-    self.flwr('supernode', 'register', f'{path}.pub', 'test')
-    return path
 
-  def supernode(self, name: str, *more: str, socket_path: str = ''):
+  def register(self, name: str):
+    """Makes a node's key pair and registers the public key."""
+    self.make_key(name)
+    self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
+
+  def supernode(self, name: str, *, socket: str = '', authority=None):
     """Starts a SuperNode whose connection to the SuperLink is counted."""
     if name not in self.proxies:
       self.proxies[name] = Proxy(self.port)
@@ -142,8 +151,8 @@ class Federation:
     self.popen(
       name, 'flower-supernode', '--superlink',
       f'127.0.0.1:{self.proxies[name].port}', '--root-certificates',
-      f'{self.ca}', '--port', f'{free_port()}', *auth, *more,
-      FL_SKETCH_SITE=socket_path,
+      f'{authority or self.ca}', '--port', f'{free_port()}', *auth,
+      FL_SKETCH_SITE=socket,
     )  # fmt: skip
 
   def log(self, name: str) -> str:
