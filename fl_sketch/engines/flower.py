@@ -67,10 +67,6 @@ class RunError(RuntimeError):
 class SuperNodes:
   """The connected SuperNodes as sites; a `transport.Transport`.
 
-  A site that has cost a whole timeout is asked again, but the others' replies
-  are waited for at most twice as long as they take: Flower says only after a
-  minute that a SuperNode is gone.
-
   Args:
     grid: Flower's, of the ServerApp.
     first: seconds before replies are looked for again, at first; they grow.
@@ -79,7 +75,8 @@ class SuperNodes:
 
   def __init__(self, grid: Any, first: float = 0.05, most: float = 0.5):
     self._grid, self._first, self._most = grid, first, most
-    self._silent: set[str] = set()
+    # By site (request, Flower's id of it, when its time is over), not answered.
+    self._open: dict[str, tuple[bytes, str, float]] = {}
 
   def sites(self) -> list[str]:
     """The connected nodes' ids, as text."""
@@ -88,34 +85,46 @@ class SuperNodes:
   def ask(
     self, requests: Mapping[str, bytes], timeout: float
   ) -> Iterator[tuple[str, bytes]]:
-    """Send each site its request; yield (site, reply) as they come."""
-    from flwr.app import Message, MessageType
+    """Send each site its request; yield (site, reply) as they come.
 
-    begin, pause = time.monotonic(), self._first
-    end = begin + timeout
-    sent = [
-      # After its time to live neither the request nor its reply is delivered.
-      Message(_content(body), int(site), MessageType.TRAIN, ttl=timeout)
-      for site, body in requests.items()
-    ]
-    ids = self._grid.push_messages(sent) if sent else []
-    waiting = dict(zip(ids, requests, strict=False))  # none if it is too large
-    waiting.pop('', None)  # of a node that has just gone
+    A request that the caller has left, and that is still on its way, is not
+    sent twice: a SuperNode that comes back would answer each of them.
+    """
+    end, pause = time.monotonic() + timeout, self._first
+    waiting = self._send(requests, timeout, end)
     while waiting:
       for reply in self._grid.pull_messages(list(waiting)):
         site = waiting.pop(reply.metadata.reply_to_message_id, None)
-        if site is not None and not reply.has_error():
-          self._silent.discard(site)
-          yield site, _body(reply)
-      now = time.monotonic()
-      others_are_done = self._silent.issuperset(waiting.values())
-      if others_are_done and len(waiting) < len(requests):
-        end = min(end, 2 * now - begin)
-      if not waiting or now >= end:
-        break
-      time.sleep(min(pause, end - now))
+        if site is not None:
+          del self._open[site]
+          if not reply.has_error():
+            yield site, _body(reply)
+      left = end - time.monotonic()
+      if not waiting or left <= 0:
+        return
+      time.sleep(min(pause, left))
       pause = min(1.5 * pause, self._most)
-    self._silent.update(waiting.values())
+
+  def _send(self, requests, timeout, end) -> dict[str, str]:
+    """Sends what is not on its way already; returns {id: site} of all."""
+    from flwr.app import Message, MessageType
+
+    nothing, now = (b'', '', 0.0), time.monotonic()
+    for site, request in requests.items():
+      body, _, until = self._open.get(site, nothing)
+      if body != request or until <= now:
+        self._open.pop(site, None)
+    new = [site for site in requests if site not in self._open]
+    messages = [
+      # After its time to live neither the request nor its reply is delivered.
+      Message(_content(requests[x]), int(x), MessageType.TRAIN, ttl=timeout)
+      for x in new
+    ]
+    ids = self._grid.push_messages(messages) if messages else []
+    # None is sent if it is too large; a node that has just gone gets no id.
+    sent = zip(new, ids, strict=False)
+    self._open |= {x: (requests[x], id_, end) for x, id_ in sent if id_}
+    return {self._open[x][1]: x for x in requests if x in self._open}
 
 
 def client_app() -> Any:
