@@ -19,6 +19,7 @@ from fl_sketch.engines import flower
 
 BIN = pathlib.Path(sys.executable).parent
 ROOT = pathlib.Path(__file__).parents[2]
+PEM = serialization.Encoding.PEM
 
 
 def free_port() -> int:
@@ -27,38 +28,32 @@ def free_port() -> int:
 
 
 def _write(path, key, form):
-  e = serialization
-  pem = key.private_bytes(e.Encoding.PEM, form, e.NoEncryption())
-  path.write_bytes(pem)
-  return path
+  path.write_bytes(key.private_bytes(PEM, form, serialization.NoEncryption()))
 
 
 def certificates(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
   """Writes (CA, certificate, key) for 127.0.0.1."""
   folder.mkdir()
-  now = datetime.datetime.now(datetime.UTC)
-
-  def signed(name, issuer, signer, key, extension):
-    common = lambda x: x509.Name([x509.NameAttribute(x509.OID_COMMON_NAME, x)])
-    built = x509.CertificateBuilder(
-      common(issuer), common(name), key.public_key(),
-      x509.random_serial_number(), now - datetime.timedelta(hours=1),
-      now + datetime.timedelta(days=1),
-    )  # fmt: skip
-    return built.add_extension(extension, True).sign(signer, hashes.SHA256())
-
+  now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+  named = lambda x: x509.Name([x509.NameAttribute(x509.OID_COMMON_NAME, x)])
   ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-  is_ca = x509.BasicConstraints(True, None)
+  may_sign = x509.KeyUsage(*(5 * [False]), True, *(3 * [False]))
   address = x509.IPAddress(ipaddress.ip_address('127.0.0.1'))
-  ca = signed('test CA', 'test CA', ca_key, ca_key, is_ca)
-  names = x509.SubjectAlternativeName([address])
-  server = signed('127.0.0.1', 'test CA', ca_key, key, names)
-  for name, certificate in (('ca', ca), ('server', server)):
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / f'{name}.pem').write_bytes(pem)
-  form = serialization.PrivateFormat
-  key_file = _write(folder / 'server.key', key, form.PKCS8)
-  return folder / 'ca.pem', folder / 'server.pem', key_file
+  issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key
+  for kind, own, extensions in (
+    ('ca', ca_key, (x509.BasicConstraints(True, None), may_sign)),
+    ('server', key, (x509.SubjectAlternativeName([address]),)),
+  ):
+    built = x509.CertificateBuilder(
+      named('ca'), named(kind), own.public_key(), x509.random_serial_number(), now - day,
+      now + day,
+    ).add_extension(issuer(ca_key.public_key()), False)  # fmt: skip
+    for extension in extensions:
+      built = built.add_extension(extension, True)
+    pem = built.sign(ca_key, hashes.SHA256()).public_bytes(PEM)
+    (folder / f'{kind}.pem').write_bytes(pem)
+  _write(folder / 'server.key', key, serialization.PrivateFormat.PKCS8)
+  return tuple(folder / x for x in ('ca.pem', 'server.pem', 'server.key'))
 
 
 class Federation:
