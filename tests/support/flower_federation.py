@@ -45,9 +45,11 @@ def certificates(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     ('server', key, (x509.SubjectAlternativeName([address]),)),
   ):
     built = x509.CertificateBuilder(
-      named('ca'), named(kind), own.public_key(), x509.random_serial_number(), now - day,
-      now + day,
+      named('ca'), named(kind), own.public_key(),
+      x509.random_serial_number(), now - day, now + day,
     ).add_extension(issuer(ca_key.public_key()), False)  # fmt: skip
+    subject = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+    built = built.add_extension(subject, False)
     for extension in extensions:
       built = built.add_extension(extension, True)
     pem = built.sign(ca_key, hashes.SHA256()).public_bytes(PEM)
