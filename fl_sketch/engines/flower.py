@@ -44,37 +44,21 @@ clientapp = "fl_sketch_run.client:app"
 [tool.flwr.app.config]
 {options}
 """
-_CLIENT = """\
+_MODULE = """\
 from fl_sketch.engines import flower
 
-app = flower.client_app()
+app = flower.{}
 """
-_SERVER = """\
-from fl_sketch.engines import flower
-
-app = flower.server_app(__file__)
-"""
-
-
+_FIRST, _MOST = 0.05, 0.5  # seconds between looks for replies: they grow
 # The command `flwr` of this Python's environment, activated or not.
-_COMMAND = sys.executable, '-c', 'from flwr.cli.app import app; app()'
-
-
-class RunError(RuntimeError):
-  """A run has failed on the SuperLink."""
+_FLWR = sys.executable, '-c', 'from flwr.cli.app import app; app()'
 
 
 class SuperNodes:
-  """The connected SuperNodes as sites; a `transport.Transport`.
+  """The SuperNodes of a ServerApp's grid as sites, a `transport.Transport`."""
 
-  Args:
-    grid: Flower's, of the ServerApp.
-    first: seconds before replies are looked for again, at first; they grow.
-    most: the longest.
-  """
-
-  def __init__(self, grid: Any, first: float = 0.05, most: float = 0.5):
-    self._grid, self._first, self._most = grid, first, most
+  def __init__(self, grid: Any):
+    self._grid = grid
     # By site (request, Flower's id of it, when its time is over), not answered.
     self._open: dict[str, tuple[bytes, str, float]] = {}
 
@@ -90,7 +74,7 @@ class SuperNodes:
     A request that the caller has left, and that is still on its way, is not
     sent twice: a SuperNode that comes back would answer each of them.
     """
-    end, pause = time.monotonic() + timeout, self._first
+    end, pause = time.monotonic() + timeout, _FIRST
     waiting = self._send(requests, timeout, end)
     while waiting:
       for reply in self._grid.pull_messages(list(waiting)):
@@ -103,7 +87,7 @@ class SuperNodes:
       if not waiting or left <= 0:
         return
       time.sleep(min(pause, left))
-      pause = min(1.5 * pause, self._most)
+      pause = min(1.5 * pause, _MOST)
 
   def _send(self, requests, timeout, end) -> dict[str, str]:
     """Sends what is not on its way already; returns {id: site} of all."""
@@ -196,8 +180,8 @@ def deploy(
   files = {
     app / 'pyproject.toml': _PYPROJECT.format(options=lines),
     package / '__init__.py': '',
-    package / 'client.py': _CLIENT,
-    package / 'server.py': _SERVER,
+    package / 'client.py': _MODULE.format('client_app()'),
+    package / 'server.py': _MODULE.format('server_app(__file__)'),
     package / 'config.json': json.dumps(dict(config), indent=2),
   }
   for path, text in files.items():
@@ -214,30 +198,29 @@ def start(folder: str | os.PathLike, superlink: str) -> None:
 
   Raises:
     MissingExtraError: Flower is not installed.
-    ConnectionError: the SuperLink is not known, or not reached.
-    RunError: the run has failed.
+    ConnectionError: the SuperLink is not known, not reached, or the run failed.
   """
   from fl_sketch.utils import extras  # not in a process for one message
 
   with extras.needed('flower'):
     importlib.import_module('flwr')
-  run = _flwr('run', os.fspath(folder), superlink)['run-id']
-  subprocess.run([*_COMMAND, 'log', run, superlink], env=_env(), check=True)
-  (found,) = _flwr('list', superlink, '--run-id', run)['runs']
+  run = _asked('run', os.fspath(folder), superlink)['run-id']
+  _flwr('log', run, superlink)
+  (found,) = _asked('list', superlink, '--run-id', run)['runs']
   if found['status'] != 'finished:completed':
-    raise RunError(
+    raise ConnectionError(
       f'Run {run} on {superlink} is {found["status"]}: '
       f'{found["status-details"]}. Its log is above; start it again.'
     )
 
 
-def _env() -> dict[str, str]:
-  return os.environ | ENVIRONMENT
+def _flwr(*command: str, **options: Any) -> Any:
+  environment = os.environ | ENVIRONMENT
+  return subprocess.run([*_FLWR, *command], env=environment, **options)
 
 
-def _flwr(*command: str) -> Any:
-  args = [*_COMMAND, *command, '--format', 'json']
-  done = subprocess.run(args, env=_env(), stdout=subprocess.PIPE, check=True)
+def _asked(*command: str) -> Any:
+  done = _flwr(*command, '--format', 'json', stdout=subprocess.PIPE, check=True)
   found = json.loads(done.stdout)
   if not found['success']:
     lines = found['error-message'].split()

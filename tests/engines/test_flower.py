@@ -6,10 +6,44 @@ import sys
 import threading
 import tomllib
 
+from fl_sketch import experiment, training
 from fl_sketch.engines import flower, worker
+from fl_sketch.training import loaded
+import jax
+import numpy as np
 import pytest
+import runs
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
+FIELDS = runs.SAFL | {
+  'population': 2, 'cohort': 2, 'rounds': 5, 'eval_every': 5,
+  'checkpoint_every': 1, 'keep_checkpoints': 9,
+}  # fmt: skip
+_LARGE = {
+  'model_options': {'widths': (1600,)},
+  'sketch': {'kind': 'block_srht', 'size': 100_000},
+}
+CASES = {
+  'streamed': {},
+  'stateful': {
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+    'options': {'error_feedback': True}, 'sketch': {'kind': None},
+    'server_lr': 1.0,
+  },
+  'table': _LARGE,
+  'one bit': _LARGE | {
+    'codec': {'kind': 'eden', 'rotate': False},
+    'downlink_codec': {'kind': 'eden'},
+  },
+}  # fmt: skip
+MAKES = """
+from configs import new
+
+def get_config(variant=''):
+  c = new()
+  c.update({})
+  return c
+"""
 
 
 @pytest.fixture
@@ -175,3 +209,138 @@ def test_a_supernode_needs_a_registered_key_and_the_authority(federation):
   assert f.online() == 0
   f.supernode('known')
   until(lambda: f.online() == 1)
+
+
+def start_sites(federation, fields):
+  """Starts two sites, each with the data of a client of the simulation."""
+  folder = federation.folder
+  (folder / 'config.py').write_text(MAKES.replace('{}', repr(fields)))
+  exp = experiment.build(fields)
+  for i in range(2):
+    own = exp.partition.indices[slice(*exp.partition.offsets[i : i + 2])]
+    (folder / f'data{i}').mkdir(exist_ok=True)
+    arrays = {k: x[own] for k, x in exp.data.items()}
+    np.savez(folder / f'data{i}/train.npz', **arrays)
+    start_site(federation, i)
+
+
+def start_site(federation, i):
+  folder, name = federation.folder, f'site-{i}'
+  if not (folder / name).exists():
+    federation.register(name)
+  federation.supernode(
+    name, f'{folder}/config.py', f'--client={i}', f'--data={folder}/data{i}',
+    f'--state={folder}/state{i}',
+  )  # fmt: skip
+
+
+def deploy(federation, name):
+  federation.popen(
+    name, 'python', '-m', 'launch.deploy', f'{federation.folder}/config.py',
+    '--engine=flower', '--superlink=test', '--timeout=30',
+    f'--workdir={federation.folder}/{name}',
+  )  # fmt: skip
+
+
+def rows_of(federation, name):
+  path = federation.folder / name / 'metrics.jsonl'
+  return path.read_text().splitlines() if path.exists() else []
+
+
+def same_params(one, other):
+  """Whether two runs have the same parameters, to 1e-6 of the largest."""
+  one, other = (jax.tree.leaves(x) for x in (one, other))
+  for x, y in zip(one, other, strict=True):
+    np.testing.assert_allclose(x, y, atol=1e-6 * np.abs(y).max(), rtol=0)
+
+
+def play(federation, name, fields):
+  """Plays a run; (bytes of a round at each node, up and down; its rows)."""
+  from flower_federation import until
+
+  f, counts = federation, []
+  start_sites(f, fields)
+  deploy(f, name)
+  for row in (1, 4):  # three rounds, when all programs are compiled
+    until(lambda: len(rows_of(f, name)) >= row, 300)  # noqa: B023
+    counts.append([(p.up, p.down) for p in f.proxies.values()])
+  assert f.processes[name].wait(120) == 0, f.log(name)
+  for i in range(2):
+    f.kill(f'site-{i}')
+  return np.diff(counts, axis=0)[0] / 3, runs.rows(f.folder / name)
+
+
+@pytest.mark.long
+def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
+  """Catches replicas that drift, rows of another form, and unbilled bytes."""
+  measured, billed, ways = {}, {}, ('uplink_bytes', 'downlink_bytes')
+  for name, changed in CASES.items():
+    fields, folder = FIELDS | changed, federation.folder / name
+    measured[name], rows = play(federation, name, fields)
+    simulated = folder.with_suffix('.simulated')
+    training.train(experiment.build(fields), simulated, progress=False)
+    expected = runs.rows(simulated)
+    assert [*map(list, rows)] == [*map(list, expected)]
+    for one, other in zip(rows, expected, strict=True):
+      np.testing.assert_allclose([*one.values()], [*other.values()], 1e-5)
+      assert [one[way] for way in ways] == [other[way] for way in ways]
+    same_params(loaded.load(folder).params, loaded.load(simulated).params)
+    billed[name] = np.array([rows[-1][way] for way in ways])
+    print(name, measured[name], billed[name])
+  # Messages of a table of 50 numbers are nearly empty.
+  for name in ('table', 'one bit'):
+    more = billed[name] - billed['streamed']
+    extra = measured[name] - measured['streamed'] - more
+    assert np.all(np.abs(extra) <= 0.02 * more + 1000), (name, extra)
+
+
+@pytest.mark.long
+def test_a_run_goes_on_whatever_is_killed(federation):
+  """Catches a death that ends the run, a gap, and a site that stays away."""
+  from flower_federation import until
+
+  f = federation
+  fields = FIELDS | {'rounds': 500, 'eval_every': 500}
+  start_sites(f, fields)
+  deploy(f, 'run')
+
+  def goes_on(everybody=True):
+    """Waits for a round after the next one, in which both sites take part."""
+    after = len(rows_of(f, 'run')) + 1
+    count = lambda row: json.loads(row)['participants'] >= 1 + everybody
+    until(lambda: any(map(count, rows_of(f, 'run')[after:])), 300)
+
+  goes_on()
+  f.kill('site-0', '--client=0')  # the worker, not its keeper
+  goes_on()
+  f.kill('site-0', 'flwr-clientapp')
+  goes_on()
+  f.kill('site-0')
+  goes_on(everybody=False)
+  start_site(f, 0)
+  goes_on()
+  f.kill('superlink', 'flwr-serverapp')
+  f.kill('run')
+  deploy(f, 'run')
+  goes_on()
+  f.kill('superlink')
+  assert f.processes['run'].wait(60), f.log('run')
+  f.superlink()
+  deploy(f, 'run')
+  goes_on()
+  f.kill('superlink')
+  rows = runs.rows(f.folder / 'run')
+  run = loaded.load(f.folder / 'run')
+  assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
+  alone = [row['round'] for row in rows if row['participants'] == 1]
+  exp = experiment.build(fields | {'rounds': run.round})
+
+  def sample(number, *args):
+    cohort = exp.sample(number, *args)
+    is_absent = (cohort.ids == 0) & (number in alone)
+    weight = np.where(is_absent, 0, cohort.weight).astype(np.float32)
+    return cohort._replace(weight=weight)
+
+  simulated = training.train(exp._replace(sample=sample), progress=False)
+  assert alone
+  same_params(run.params, simulated.state.params)

@@ -1,5 +1,6 @@
 """A SuperLink and SuperNodes on loopback, with TLS and keys made here."""
 
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -16,15 +17,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fl_sketch.engines import flower
+import runs
 
 BIN = pathlib.Path(sys.executable).parent
-ROOT = pathlib.Path(__file__).parents[2]
 PEM = serialization.Encoding.PEM
-
-
-def free_port() -> int:
-  with socket.create_server(('127.0.0.1', 0)) as s:
-    return s.getsockname()[1]
 
 
 def _write(path, key, form):
@@ -62,7 +58,7 @@ class Federation:
   """A SuperLink and its SuperNodes; `processes` has them by name."""
 
   def __init__(self, folder: pathlib.Path):
-    self.folder, self.port = folder, free_port()
+    self.folder, self.port = folder, runs.free_port()
     self.processes: dict[str, subprocess.Popen] = {}
     self.proxies: dict[str, Proxy] = {}
     self.tls = self.ca, self.certificate, self.key = certificates(
@@ -72,7 +68,7 @@ class Federation:
     self.home.mkdir()
     self.env = {
       **os.environ, **flower.ENVIRONMENT, 'FLWR_HOME': str(self.home),
-      'PYTHONPATH': str(ROOT), 'PATH': f'{BIN}:{os.environ["PATH"]}',
+      'PYTHONPATH': str(runs.ROOT), 'PATH': f'{BIN}:{os.environ["PATH"]}',
     }  # fmt: skip
     (self.home / 'config.toml').write_text(
       f'[superlink]\ndefault = "test"\n[superlink.test]\n'
@@ -93,23 +89,40 @@ class Federation:
     with open(self.folder / f'{name}.log', 'ab') as log:
       self.processes[name] = subprocess.Popen(
         [BIN / command[0], *command[1:]], stdout=log, stderr=log,
-        env=self.env | env, start_new_session=True,
+        env=self.env | env,
       )  # fmt: skip
 
-  def kill(self, name: str):
-    """SIGKILL to a process and to all that it started."""
-    process = self.processes.pop(name)
-    try:
-      os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-      pass
-    process.wait()
+  def family(self, name: str) -> dict[int, str]:
+    """A process and those that it has started, {pid: command}, as they are."""
+    ps = 'ps', '-e', '-o', 'pid=,ppid=,args='
+    out = subprocess.run(ps, check=True, capture_output=True, text=True).stdout
+    lines = [line.split(maxsplit=2) for line in out.splitlines()]
+    found, size = {self.processes[name].pid: ''}, 0
+    while len(found) > size:
+      size = len(found)
+      found |= {int(pid): x for pid, up, x in lines if int(up) in found}
+    return found
+
+  def kill(self, name: str, part: str = ''):
+    """SIGKILL to a process and all that it has started, or to one of these."""
+    if part:
+      ours = lambda: [p for p, x in self.family(name).items() if part in x]
+      until(ours)
+      pids = ours()[-1:]
+    else:
+      pids = self.family(name)
+    for pid in pids:
+      with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    if not part:
+      self.processes.pop(name).wait()
 
   def superlink(self):
     self.popen(
       'superlink', 'flower-superlink', '--host', '127.0.0.1', '--port',
       f'{self.port}', '--ssl-ca-certfile', f'{self.ca}', '--ssl-certfile',
       f'{self.certificate}', '--ssl-keyfile', f'{self.key}',
+      '--database', f'{self.folder}/superlink.sqlite',
       '--enable-supernode-auth', '--disable-runtime-dependency-installation',
     )  # fmt: skip
     until(lambda: not refuses(self.port))
@@ -139,17 +152,19 @@ class Federation:
     self.make_key(name)
     self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
 
-  def supernode(self, name: str, *, socket: str = '', authority=None):
-    """Starts a SuperNode whose connection to the SuperLink is counted."""
-    if name not in self.proxies:
-      self.proxies[name] = Proxy(self.port)
-    key = self.folder / name
+  def supernode(self, name: str, *site: str, authority=None, **env: str):
+    """Starts a SuperNode whose connection is counted.
+
+    With `site`, arguments of `fl-sketch site`, its worker starts it.
+    """
+    proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
+    self.proxies[name], key = proxy, self.folder / name
     auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []
+    start = ('python', '-m', 'launch.site', *site, '--') if site else ()
     self.popen(
-      name, 'flower-supernode', '--superlink',
-      f'127.0.0.1:{self.proxies[name].port}', '--root-certificates',
-      f'{authority or self.ca}', '--port', f'{free_port()}', *auth,
-      FL_SKETCH_SITE=socket,
+      name, *start, 'flower-supernode', '--superlink',
+      f'127.0.0.1:{proxy.port}', '--root-certificates',
+      f'{authority or self.ca}', '--port', f'{runs.free_port()}', *auth, **env,
     )  # fmt: skip
 
   def log(self, name: str) -> str:
