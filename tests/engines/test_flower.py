@@ -211,7 +211,7 @@ def test_a_supernode_needs_a_registered_key_and_the_authority(federation):
   until(lambda: f.online() == 1)
 
 
-def start_sites(federation, fields):
+def start_sites(federation, fields, run):
   """Starts two sites, each with the data of a client of the simulation."""
   folder = federation.folder
   (folder / 'config.py').write_text(MAKES.replace('{}', repr(fields)))
@@ -221,16 +221,16 @@ def start_sites(federation, fields):
     (folder / f'data{i}').mkdir(exist_ok=True)
     arrays = {k: x[own] for k, x in exp.data.items()}
     np.savez(folder / f'data{i}/train.npz', **arrays)
-    start_site(federation, i)
+    start_site(federation, i, run)
 
 
-def start_site(federation, i):
+def start_site(federation, i, run):
   folder, name = federation.folder, f'site-{i}'
   if not (folder / name).exists():
     federation.register(name)
   federation.supernode(
     name, f'{folder}/config.py', f'--client={i}', f'--data={folder}/data{i}',
-    f'--state={folder}/state{i}',
+    f'--state={folder}/{run}{i}',
   )  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def play(federation, name, fields):
   from flower_federation import until
 
   f, counts = federation, []
-  start_sites(f, fields)
+  start_sites(f, fields, name)
   deploy(f, name)
   for row in (1, 4):  # three rounds, when all programs are compiled
     until(lambda: len(rows_of(f, name)) >= row, 300)  # noqa: B023
@@ -301,7 +301,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
 
   f = federation
   fields = FIELDS | {'rounds': 500, 'eval_every': 500}
-  start_sites(f, fields)
+  start_sites(f, fields, 'run')
   deploy(f, 'run')
 
   def goes_on(everybody=True):
@@ -317,7 +317,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   goes_on()
   f.kill('site-0')
   goes_on(everybody=False)
-  start_site(f, 0)
+  start_site(f, 0, 'run')
   goes_on()
   f.kill('superlink', 'flwr-serverapp')
   f.kill('run')
