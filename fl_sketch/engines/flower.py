@@ -91,8 +91,7 @@ class SuperNodes:
 
   def _send(self, requests, timeout, end) -> dict[str, str]:
     """Sends what is not on its way already; returns {id: site} of all."""
-    from flwr.app import Message, MessageType
-
+    app = importlib.import_module('flwr.app')
     nothing, now = (b'', '', 0.0), time.monotonic()
     for site, request in requests.items():
       body, _, until = self._open.get(site, nothing)
@@ -101,7 +100,7 @@ class SuperNodes:
     new = [site for site in requests if site not in self._open]
     messages = [
       # After its time to live neither the request nor its reply is delivered.
-      Message(_content(requests[x]), int(x), MessageType.TRAIN, ttl=timeout)
+      app.Message(_content(requests[x]), int(x), 'train', ttl=timeout)
       for x in new
     ]
     ids = self._grid.push_messages(messages) if messages else []
@@ -116,16 +115,14 @@ def client_app() -> Any:
 
   A worker that does not answer is an error reply: the site is absent.
   """
-  from flwr.app import Message
-  from flwr.clientapp import ClientApp
-
-  app = ClientApp()
+  make = importlib.import_module('flwr.app').Message
+  app = importlib.import_module('flwr.clientapp').ClientApp()
 
   @app.train()
   def train(message, context):
     del context
     reply = relay.ask(_body(message), timeout=message.metadata.ttl)
-    return Message(_content(reply), reply_to=message)
+    return make(_content(reply), reply_to=message)
 
   return app
 
@@ -135,9 +132,7 @@ def server_app(module: str) -> Any:
 
   Its run config has workdir, data_dir and timeout; see `deploy`.
   """
-  from flwr.serverapp import ServerApp
-
-  app = ServerApp()
+  app = importlib.import_module('flwr.serverapp').ServerApp()
 
   @app.main()
   def main(grid, context):
@@ -229,10 +224,9 @@ def _asked(*command: str) -> Any:
 
 
 def _content(body: bytes) -> Any:
-  from flwr.app import Array, ArrayRecord, RecordDict
-
-  array = Array('uint8', (len(body),), _KIND, body)
-  return RecordDict({'message': ArrayRecord({'message': array})})
+  app = importlib.import_module('flwr.app')
+  array = app.Array('uint8', (len(body),), _KIND, body)
+  return app.RecordDict({'message': app.ArrayRecord({'message': array})})
 
 
 def _body(message: Any) -> bytes:

@@ -266,7 +266,8 @@ def play(federation, name, fields):
     counts.append([(p.up, p.down) for p in f.proxies.values()])
   assert f.processes[name].wait(120) == 0, f.log(name)
   for i in range(2):
-    f.kill(f'site-{i}')
+    f.processes[f'site-{i}'].terminate()
+    f.processes[f'site-{i}'].wait(60)
   return np.diff(counts, axis=0)[0] / 3, runs.rows(f.folder / name)
 
 
@@ -316,6 +317,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   f.kill('site-0', 'flwr-clientapp')
   goes_on()
   f.kill('site-0')
+  until(lambda: f.online() == 1)  # until then it would be refused
   goes_on(everybody=False)
   start_site(f, 0, 'run')
   goes_on()
