@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, transforms as t
+from fl_sketch.rounds import chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import compress, decoded_mean
 from fl_sketch.utils import fields
@@ -67,8 +67,10 @@ def scaffold(
     add = lambda c, d: c + share * d
     server = jax.tree.map(add, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
-    message = {'moved': mean, 'variate': server}
-    return message, Variates(comms.PerClient(client), server, comms.bill(up))
+    message = stages.announce({'moved': mean, 'variate': server})
+    bill = comms.bill(up, comms.nbytes(message))
+    kept = Variates(comms.PerClient(client), message['variate'], bill)
+    return message, kept
 
   def correction(protocol):
     diff = lambda c, c_i: c[None] - c_i
@@ -77,8 +79,7 @@ def scaffold(
 
   return federated(
     task.steps(hp),
-    chain.Exchange(zero_variates, update),
-    t.broadcast(),
+    chain.Exchange(zero_variates, update, broadcasts=True),
     t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
     correction=correction,
@@ -132,15 +133,17 @@ def fedcomgate(
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
     decoded, mean, up = decoded_mean(codec, payload, params, keys=keys, **extra)
+    mean = stages.announce(mean)
+    bill = comms.bill(up, comms.nbytes(mean))
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)
-    return mean, Variates(comms.PerClient(client), (), comms.bill(up))
+    return mean, Variates(comms.PerClient(client), (), bill)
 
+  init = lambda params: zero_variates(params)._replace(server=())
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.Exchange(lambda x: zero_variates(x)._replace(server=()), update),
-    t.broadcast(),
+    chain.Exchange(init, update, broadcasts=True),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=less_variate,
     full_participation=True,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, keys as keys_lib
+from fl_sketch.rounds import chain, comms, keys as keys_lib, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.utils import fields
 import jax
@@ -85,9 +85,9 @@ def ferret(
     old = jnp.where(state.count == 0, 0, keep)
     squares = old * state.squares + (1 - old) * squares
     sizes = allocate(squares, dims, size)
-    message = {'table': table, 'sizes': sizes}
+    message = stages.announce({'table': table, 'sizes': sizes})
     bill = comms.bill(up, comms.nbytes(message))
-    return message, Norms(state.count + 1, squares, sizes, bill)
+    return message, Norms(state.count + 1, squares, message['sizes'], bill)
 
   return federated(
     RoundLocal(work),

@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, transforms as t
+from fl_sketch.rounds import chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import check_codec, decoded_mean
 from fl_sketch.rounds.keys import codec_key, coin
 from fl_sketch.utils import fields
 import jax
-from jax import lax
 import jax.numpy as jnp
 import optax
 
@@ -92,7 +91,7 @@ def marina(
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = coin(keys, sync_probability) | (state.count == 0)
-    gradient, bill = lax.cond(heads, synchronise, add_change)
+    gradient, bill = stages.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
   return federated(

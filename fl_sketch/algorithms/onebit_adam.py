@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms
+from fl_sketch.rounds import chain, comms, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
-from jax import lax
 import jax.numpy as jnp
 import optax
 
@@ -72,6 +71,7 @@ def onebit_adam(
 
   def dense(grads, state, params, keys, weight):
     mean, up = comms.uplink_stacked_mean(grads, weight)
+    mean = stages.announce(mean)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
     bill = comms.bill(up, comms.nbytes(mean))
     return mean, state._replace(momentum=momentum, bill=bill)
@@ -84,7 +84,7 @@ def onebit_adam(
     decoded = jax.vmap(read)(keys.client, payload)
     mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=read)
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
-    message = codec.encode(keys.round, server_target)
+    message = stages.announce(codec.encode(keys.round, server_target))
     momentum = codec.decode(keys.round, message, params)
     error = jax.tree.map(jnp.subtract, target, decoded)
     return momentum, state._replace(
@@ -96,7 +96,7 @@ def onebit_adam(
 
   def update(grads, state, params=None, *, keys, weight, **_):
     args = grads, state, params, keys, weight
-    message, new = lax.cond(state.count < warmup, dense, signs, *args)
+    message, new = stages.cond(state.count < warmup, dense, signs, *args)
     return message, new._replace(count=state.count + 1)
 
   return federated(

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, transforms as t
+from fl_sketch.rounds import chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import check_positive
 from fl_sketch.sketches.primitives import product
@@ -90,8 +90,10 @@ def power_sgd(
     products = jax.tree.map(lambda m, q: product(m, q[None]), targets, starts)
     (products, whole), up = comms.uplink_stacked_mean((products, whole), weight)
     left = [jnp.linalg.qr(x)[0] for x in products]
+    left, whole = stages.announce((left, whole))
     own = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
     right, second = comms.uplink_stacked_mean(own, weight)
+    right = stages.announce(right)
     lost = lambda m, p, q: m - product(p[None], q.mT)
     error = jax.tree.map(lost, targets, left, own)
     message = Message(left, right, whole)

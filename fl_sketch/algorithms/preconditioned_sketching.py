@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms
+from fl_sketch.rounds import chain, comms, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import check_codec, decoder
 from fl_sketch.rounds.keys import codec_key
@@ -190,8 +190,8 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     unsent = jnp.where(due, 0, jnp.uint32(size))
     bill = comms.bill(up, comms.nbytes(table) + size)
     bill = jax.tree.map(lambda x: x - unsent, bill)
-    message = {'table': table, 'factors': factors}
-    return message, Preconditioner(state.count + 1, factors, bill)
+    message = stages.announce({'table': table, 'factors': factors})
+    return message, Preconditioner(state.count + 1, message['factors'], bill)
 
   def due(protocol):
     count = chain.state_of(protocol, Preconditioner).count

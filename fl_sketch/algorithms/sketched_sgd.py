@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.local import Task
-from fl_sketch.rounds import aggregation, chain, comms, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
@@ -88,11 +88,13 @@ def sketched_sgd(
     estimate = sketch.desketch(keys.round, table, params)
     vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
     _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
+    top = stages.announce(top)
     exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
     mean, second = means[1](exact, **extra)
     best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
     bits = jnp.zeros(mean.size, bool).at[best].set(True)
-    message = Message(top, mean[best], jnp.packbits(bits))
+    sent = stages.announce((mean[best], jnp.packbits(bits)))
+    message = Message(top, *sent)
     down = comms.bill(down=comms.nbytes(message))
     bill = comms.total_bill([first, second, down])
     hits = sketches.scatter(params, _support(message), jnp.ones(k))

@@ -3,6 +3,6 @@
 The transport itself is the caller's.
 """
 
-from fl_sketch.messaging import client, server, wire
+from fl_sketch.messaging import client, requests, server, wire
 
-__all__ = ['client', 'server', 'wire']
+__all__ = ['client', 'requests', 'server', 'wire']

@@ -1,11 +1,13 @@
-"""Wire format of a client's payload: a header, then the bytes of the leaves.
+"""Wire format of a client's reply: a header, then the bytes of the leaves.
 
 Both sides know the shapes and dtypes of the leaves. The header is overhead that
 is not billed: the bill is `comms.nbytes` of the payload. Its CRC-32 detects
-corruption, not tampering; authentication is the transport's task.
+corruption, not tampering; authentication is the transport's task. The page
+docs/reference/wire_format.md has all that a client in another language needs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import enum
 import hashlib
 import json
 import struct
@@ -17,12 +19,21 @@ import jax
 import numpy as np
 
 MAGIC = b'FLSK'
-VERSION = 1
-# Magic, version, run, round, client, layout, bytes of payload; then the crc32
-# of all this and of the payload.
-_FIELDS = struct.Struct('<4sH2x16sIiIQ')
+VERSION = 2
+# Magic, version, kind, run, incarnation, round, client, stage, layout, bytes of
+# the body; then the crc32 of all this and of the body.
+_FIELDS = struct.Struct('<4sHH16sIiiIIQ')
 _CRC = struct.Struct('<I')
 OVERHEAD = _FIELDS.size + _CRC.size  # bytes
+
+
+class Kind(enum.IntEnum):
+  """What a reply is."""
+
+  PAYLOAD = 0
+  NEED = 1  # the round of the client's replica; -1: it needs the state
+  REFUSED = 2  # a text says why
+  JSON = 3
 
 
 class PayloadError(ValueError):
@@ -32,11 +43,14 @@ class PayloadError(ValueError):
 class Message(NamedTuple):
   """A message whose length and checksum are right."""
 
+  kind: int  # a `Kind`
   run: bytes  # 16, see `fingerprint`
+  incarnation: int  # of the server that asked: how often it has started
   round: int  # of the run, from 0
   client: int  # the sender by its own account
+  stage: int  # of the round's exchanges, from 0
   layout: int  # crc32 of the shapes and dtypes that were sent
-  body: memoryview  # the leaves
+  body: memoryview  # the leaves, or a text
 
 
 def fingerprint(fields: Mapping[str, Any]) -> bytes:
@@ -50,9 +64,16 @@ def fingerprint(fields: Mapping[str, Any]) -> bytes:
 
 
 def encode(
-  payload: Any, *, run: bytes, round_index: int, client_id: int
+  payload: Any,
+  *,
+  run: bytes,
+  round_index: int,
+  client_id: int,
+  incarnation: int = 0,
+  stage: int = 0,
+  kind: Kind = Kind.PAYLOAD,
 ) -> bytes:
-  """Encode a payload, a pytree of arrays, as a message.
+  """Encode a payload, a pytree of arrays, or the bytes of a text as a reply.
 
   >>> payload = {'table': np.ones((2, 3), np.float32)}
   >>> run = fingerprint({})
@@ -64,12 +85,19 @@ def encode(
   """
   if len(run) != 16:
     raise ValueError(f'{len(run)=} must be 16.')
-  leaves = [np.asarray(x) for x in jax.tree.leaves(payload)]
-  little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in leaves]
-  body = b''.join(x.tobytes() for x in little)
-  sender = run, round_index, client_id
+  text = isinstance(payload, bytes)
+  leaves = [] if text else [np.asarray(x) for x in jax.tree.leaves(payload)]
+  body = payload if text else to_bytes(leaves)
+  sender = kind, run, incarnation, round_index, client_id, stage
   head = _FIELDS.pack(MAGIC, VERSION, *sender, _layout(leaves), len(body))
   return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def to_bytes(leaves: Sequence[Any]) -> bytes:
+  """The bytes of arrays, little-endian, one after the other."""
+  arrays = [np.asarray(x) for x in leaves]
+  little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in arrays]
+  return b''.join(x.tobytes() for x in little)
 
 
 def unpack(message: bytes) -> Message:
@@ -80,7 +108,7 @@ def unpack(message: bytes) -> Message:
   """
   if len(message) < OVERHEAD:
     raise PayloadError(f'{len(message)=} is below {OVERHEAD}, the header.')
-  magic, version, run, *sender, layout, size = _FIELDS.unpack_from(message)
+  magic, version, *sender, layout, size = _FIELDS.unpack_from(message)
   if magic != MAGIC:
     raise PayloadError(f'{magic=} is not {MAGIC}: no message of a client.')
   if version != VERSION:
@@ -92,7 +120,7 @@ def unpack(message: bytes) -> Message:
   found = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
   if found != crc:
     raise PayloadError(f'{crc=:#010x} is not that of the bytes, {found:#010x}.')
-  return Message(run, *sender, layout=layout, body=body)
+  return Message(*sender, layout=layout, body=body)
 
 
 def read(message: Message, like: Any) -> Any:
@@ -109,18 +137,30 @@ def read(message: Message, like: Any) -> Any:
     PayloadError: it was sent with other shapes or dtypes, does not have their
       size, or has a bool that is neither 0 nor 1.
   """
-  leaves, treedef = jax.tree.flatten(like)
+  leaves = jax.tree.leaves(like)
   size = comms.nbytes(like)
   if message.layout != _layout(leaves) or len(message.body) != size:
     raise PayloadError(
       f'The payload of {len(message.body)} bytes is not {_describe(leaves)}, '
       f'{size} bytes.'
     )
+  return from_bytes(message.body, like)
+
+
+def from_bytes(body: memoryview, like: Any) -> Any:
+  """Decode what `to_bytes` has made of the leaves of a tree like `like`.
+
+  Raises:
+    PayloadError: it has another size, or a bool that is neither 0 nor 1.
+  """
+  leaves, treedef = jax.tree.flatten(like)
+  if len(body) != comms.nbytes(like):
+    raise PayloadError(f'{len(body)} bytes are not {_describe(leaves)}.')
   arrays, start = [], 0
   for leaf in leaves:
     dtype = np.dtype(leaf.dtype)
     end = start + comms.nbytes(leaf)
-    raw = np.frombuffer(message.body[start:end], np.uint8)
+    raw = np.frombuffer(body[start:end], np.uint8)
     if dtype.kind == 'b' and (raw > 1).any():
       raise PayloadError(f'A bool is sent as {raw.max()}; it must be 0 or 1.')
     x = raw.view(dtype.newbyteorder('<')).astype(dtype, copy=False)

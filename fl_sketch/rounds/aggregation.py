@@ -153,7 +153,8 @@ def _robust(rule: Rule, decode) -> chain.Uplink:
   def update(lane_sum, state, params=None, *, keys, weight, **extra):
     sums, state = link.update(lane_sum, state, params, **extra)
     members = jax.vmap(membership)(keys.client)
-    weights, _ = comms.uplink_stacked_mean(members, weight, None, 1.0)
+    weights = jax.vmap(comms.weighted)(members, weight).sum(0)
+    weights = comms.sum_over_shards(weights)
     return KINDS[rule.kind](*group_means(sums, weights)), state
 
   return link._replace(update=update)

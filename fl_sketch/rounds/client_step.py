@@ -66,7 +66,7 @@ def build(
     by_lane = isinstance(correction, comms.PerClient)
     lane_correction = correction.value if by_lane else None
     start = params, None if by_lane else correction
-    work = _client_work(
+    work = client_work(
       algorithm, start, keys, noise, fetch, data, attack, max_payload_norm
     )
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
@@ -111,7 +111,7 @@ def build(
   return program
 
 
-def _client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
+def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
   """Builds (cohort entry, state, correction) -> (payload, ...) of a lane."""
   params, shared_correction = start
   private = noise is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import stages, workers
 from fl_sketch.utils import display
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,8 @@ def downlink(tree: Tree) -> Tree:
   returns gradients already summed over `shard`. In the work of clients, which
   is `unchecked`, no array is shared.
   """
+  if stages.current() is not None:
+    return tree
   if (group := workers.current()) is not None:
     return workers.local(tree, group.axis)
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
@@ -127,10 +129,13 @@ def uplink_stacked_mean(
   Leaves are [lanes, ...], payloads in wire dtypes; those of `decoded`, where
   there are, are summed. Absent clients have weight 0. Between workers, each of
   one lane, the payloads travel, and `decode` (key of a client, its payload) is
-  called where they arrive.
+  called where they arrive, as it is over messages.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   size = nbytes(jax.eval_shape(first, payloads))
+  if (stage := stages.current()) is not None:
+    total = stage.exchange(payloads, decode or (lambda key, payload: payload))
+    return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
   group = workers.current()
   if group is not None and decode is not None:
     rows = workers.gather(group.axis, first(payloads))
@@ -147,7 +152,15 @@ def gather_tables(
   """All-gathers clients' tables by id: (f32[population, ...], bytes of one).
 
   Tables are [lanes, ...]; those of weight 0 become 0.
+
+  Raises:
+    ValueError: over messages, where clients do not see each other's tables.
   """
+  if stages.current() is not None:
+    raise ValueError(
+      'This algorithm has no server that sums: its clients need the tables of '
+      'others, which messages do not bring. Simulate it.'
+    )
   present = jax.vmap(weighted)(tables, jnp.sign(weight))
   gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
   gathered = gathered.at[ids].set(present, mode='drop')
@@ -162,6 +175,8 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
 
 def sum_over_shards(tree: Tree) -> Tree:
   """Adds up local arrays over the shards, element by element; for metrics."""
+  if stages.current() is not None:
+    return tree
   if (group := workers.current()) is not None:
     return workers.total(group.axis, tree)
   return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
@@ -169,17 +184,21 @@ def sum_over_shards(tree: Tree) -> Tree:
 
 def slots(lanes: int) -> tuple[jax.Array, int]:
   """(int32[lanes], this shard's positions in the cohort; the cohort's size)."""
+  if stages.current() is not None:
+    return jnp.arange(lanes), lanes
   first = jax.lax.axis_index(SHARD) * lanes
   return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
 
 
 def shards() -> int:
-  """The number of shards."""
-  return jax.lax.axis_size(SHARD)
+  """The number of shards; 1 over messages."""
+  return 1 if stages.current() is not None else jax.lax.axis_size(SHARD)
 
 
 def sum_exactly(tree: Tree) -> Tree:
   """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
+  if (stage := stages.current()) is not None:
+    return stage.exchange(tree, lambda key, payload: payload)
   return sum_over_shards(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
 
 

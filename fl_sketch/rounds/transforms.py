@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import sketches
-from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
+from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib, stages
 from fl_sketch.utils import checks
 import jax
 import optax
@@ -111,6 +111,7 @@ def broadcast() -> chain.Broadcast:
   """The downlink: marks what the server sends; clients redo later links."""
 
   def update(updates, _, params=None, **__):
+    updates = stages.announce(updates)
     return updates, comms.bill(down=comms.nbytes(updates))
 
   return chain.Broadcast(lambda params: comms.bill(), update)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import sums
-from fl_sketch.rounds import chain, comms
+from fl_sketch.rounds import chain, comms, stages
 import jax
 import jax.numpy as jnp
 
@@ -51,7 +51,7 @@ def uplink(private: Any) -> chain.Exchange:
     noisy, _ = count.take(centred, weight=weight, **extra)
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
-    clip_norm = jnp.clip(clip_norm, *sums.CLIP_NORMS)
+    clip_norm = stages.announce(jnp.clip(clip_norm, *sums.CLIP_NORMS))
     # A bit more, which fills a byte; clients need the bound in the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))

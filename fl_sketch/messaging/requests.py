@@ -1,0 +1,124 @@
+"""Wire format of a server's request to a client.
+
+A request names the run, the server's incarnation, the round and the state from
+which it starts, and brings what the client lacks of that state.
+"""
+
+import enum
+import hashlib
+import struct
+from typing import Any, NamedTuple
+import zlib
+
+from fl_sketch.messaging import wire
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+MAGIC = b'FLSQ'
+# Magic, version, kind, run, incarnation, round, client, stage, digest, weight,
+# saved, taken, number of parts; then the crc32 of everything else.
+_FIELDS = struct.Struct('<4sHH16sIiiI16sfiiI')
+_CRC = struct.Struct('<I')
+_PART = struct.Struct('<HHiQ')
+OVERHEAD = _FIELDS.size + _CRC.size  # bytes
+PART_OVERHEAD = _PART.size
+
+
+class Kind(enum.IntEnum):
+  """What a server asks for."""
+
+  HELLO = 0
+  WORK = 1  # the payload of the first exchange of a round
+  GO_ON = 2  # that of a later exchange
+  EVALUATE = 3
+  END = 4
+
+
+class PartKind(enum.IntEnum):
+  """What a part brings."""
+
+  STATE = 0  # parameters, shared state of the protocol, state of the server
+  TOLD = 1  # what the server announced in a round, from `first` on
+  JSON = 2
+
+
+class Part(NamedTuple):
+  """Something that the client lacks."""
+
+  kind: PartKind
+  first: int
+  round: int
+  body: bytes | memoryview
+
+
+class Request(NamedTuple):
+  """What a server asks of a client."""
+
+  kind: int
+  run: bytes  # 16
+  incarnation: int  # how often the server has started
+  round: int
+  client: int
+  stage: int = 0
+  digest: bytes = bytes(16)  # of the state from which the round starts
+  weight: float = 1.0
+  saved: int = 0  # rounds of the last checkpoint: older states may be dropped
+  taken: int = -1  # the client's last round whose payload was taken
+  parts: tuple[Part, ...] = ()
+
+
+def encode(request: Request) -> bytes:
+  """Encode a request.
+
+  >>> decode(encode(Request(Kind.WORK, bytes(16), 1, 5, 7))).round
+  5
+  """
+  *fields, parts = request
+  head = _FIELDS.pack(MAGIC, wire.VERSION, *fields, len(parts))
+  body = b''.join(
+    _PART.pack(part.kind, part.first, part.round, len(part.body))
+    + bytes(part.body)
+    for part in parts
+  )
+  return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def decode(message: bytes) -> Request:
+  """Decode a request.
+
+  Raises:
+    PayloadError: it is truncated, damaged, of another version or no request.
+  """
+  if len(message) < OVERHEAD:
+    raise wire.PayloadError(f'{len(message)=} is below {OVERHEAD}.')
+  magic, version, *fields, count = _FIELDS.unpack_from(message)
+  if magic != MAGIC:
+    raise wire.PayloadError(f'{magic=} is not {MAGIC}: no request of a server.')
+  if version != wire.VERSION:
+    raise wire.PayloadError(
+      f'The server sends {version=} of the wire format, this client reads '
+      f'{wire.VERSION}; use one release.'
+    )
+  body = memoryview(message)[OVERHEAD:]
+  (crc,) = _CRC.unpack_from(message, _FIELDS.size)
+  if crc != zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size])):
+    raise wire.PayloadError(f'{crc=:#010x} is not that of the request.')
+  parts = []
+  for _ in range(count):
+    if len(body) < PART_OVERHEAD:
+      raise wire.PayloadError('The request lacks a part.')
+    kind, first, number, size = _PART.unpack_from(body)
+    part, body = body[PART_OVERHEAD:][:size], body[PART_OVERHEAD + size :]
+    if len(part) != size:
+      raise wire.PayloadError(f'A part has {len(part)} bytes, not {size}.')
+    parts.append(Part(PartKind(kind), first, number, part))
+  return Request(*fields, parts=tuple(parts))
+
+
+def digest(params: Any, server: Any) -> bytes:
+  """The first 16 bytes of SHA-256 over the leaves of what clients replicate."""
+  is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+  plain = lambda x: jax.random.key_data(x) if is_key(x) else x
+  leaves = [np.asarray(plain(x)) for x in jax.tree.leaves((params, server))]
+  return hashlib.sha256(wire.to_bytes(leaves)).digest()[:16]
