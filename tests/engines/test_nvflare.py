@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import types
 
 from fl_sketch.engines import nvflare, nvflare_jobs
@@ -37,10 +38,13 @@ class Stuck:
 
   def __init__(self):
     self.go, self.over = threading.Event(), threading.Event()
+    self.error = None
 
   def __call__(self, request):
     self.go.wait(20)
     self.over.set()
+    if self.error:
+      raise self.error
     return request
 
 
@@ -78,24 +82,38 @@ def test_a_site_that_fails_is_absent_and_asked_again(capfd):
   assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
 
 
+def until(found):
+  """Waits for what another thread does."""
+  for _ in range(2000):
+    if found():
+      return
+    time.sleep(0.005)
+  raise AssertionError('it did not come')
+
+
 def test_a_site_that_hangs_costs_one_timeout():
   """Catches one timeout a round for a site that is gone, and a pile of calls.
 
   A site that has answered, if late, is waited for again.
   """
-  stuck = Stuck()
-  gone = Client('a', stuck)
+  calls = [Stuck(), Stuck(), bytes]
+
+  def reply(request):
+    return calls[min(len(gone.asked), 3) - 1](request)
+
+  gone = Client('a', reply)
   sites = nvflare.Sites([gone, Client('b', bytes)])
   assert ask(sites, 'a', 'b', timeout=0.2) == {'b': b'b'}
   for _ in range(3):
     assert ask(sites, 'a', 'b') == {'b': b'b'}
   assert ask(sites, 'a') == {}
   assert len(gone.asked) == 1
-  assert not stuck.over.is_set()
-  stuck.go.set()
-  stuck.over.wait(20)
-  while not ask(sites, 'a'):
-    pass
+  calls[0].error = TimeoutError('by NVFlare')
+  calls[0].go.set()
+  until(lambda: ask(sites, 'a', 'b') and len(gone.asked) == 2)
+  assert not calls[1].over.is_set()
+  calls[1].go.set()
+  until(lambda: ask(sites, 'a'))
   assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
 
 
