@@ -20,12 +20,14 @@ from fl_sketch.engines import worker
 from . import begin, configs, errors, parse_flags
 
 _CONFIG = configs.define_flag()
-_CLIENT = flags.DEFINE_integer('client', None, 'Number of the client.', 0)
+_CLIENT = flags.DEFINE_integer(
+  'client', None, 'Number of the client.', 0, required=True
+)
 _DATA = flags.DEFINE_string(
-  'data', None, 'Folder of train.npz, or MODULE:FUNCTION, of its own data.'
+  'data', None, 'Folder of train.npz, or MODULE:FUNCTION.', required=True
 )
 _STATE = flags.DEFINE_string(
-  'state', None, 'Folder of its state and socket, of mode 700.'
+  'state', None, 'Folder of the state, and of the socket.', required=True
 )
 _CACHE = flags.DEFINE_boolean(
   'compilation_cache', True, 'Keep compiled programs in the cache folder.'
@@ -33,7 +35,6 @@ _CACHE = flags.DEFINE_boolean(
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Folder of the files of tensorflow-datasets.'
 )
-flags.mark_flags_as_required(['client', 'data', 'state'])
 
 
 _AT = sys.argv.index('--') if '--' in sys.argv else len(sys.argv)

@@ -6,8 +6,8 @@ Started again with the same workdir it resumes from its last checkpoint; of a
 finished run it only compares config, model and data, unless there are more
 rounds. On Ctrl-C or SIGTERM it writes a checkpoint and ends with status 75.
 --log_to=tensorboard,wandb writes its metrics for these as well. For several
-processes start the same command in each, with --coordinator=HOST:PORT,
---num_processes=N and --process_id=0 ... N-1.
+processes start the same command in each: by Slurm, Open MPI or Kubernetes, or
+with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ... N-1.
 """
 
 import sys
@@ -26,8 +26,12 @@ _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 _COORDINATOR = flags.DEFINE_string(
   'coordinator', None, 'HOST:PORT of process 0 of several processes.'
 )
-_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Process count.')
-_PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Number of this process.')
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, "Process count (default: the launcher's, or 1).", 1
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id', None, 'Number of this process, from 0.', 0
+)
 _CPU_DEVICES = flags.DEFINE_integer(
   'cpu_devices', None, 'Devices of the CPU of a process (default: cores).', 1
 )
@@ -63,7 +67,7 @@ def main(argv):
       coordinator=_COORDINATOR.value, num_processes=_NUM_PROCESSES.value,
       process_id=_PROCESS_ID.value, deterministic=_DETERMINISTIC.value,
     )  # fmt: skip
-  alone = _NUM_PROCESSES.value == 1 and not _PLAN.value
+  alone = not (jax.distributed.is_initialized() or _PLAN.value)
   if not {_ADVISE.value, _ADVISE_DOWN.value} <= {None}:
     _advise(folder)
     return
@@ -89,7 +93,7 @@ def main(argv):
           result = training.train(exp, folder, on_row=on_row, **more)
           row, done = result.row, result.finished
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
-    if _NUM_PROCESSES.value == 1:
+    if not jax.distributed.is_initialized():
       raise
     errors.leave(e)
   if jax.process_index() == 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fl_sketch.local import Task
 from fl_sketch.models import lora
-from fl_sketch.rounds import aggregation, chain, comms, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
@@ -154,6 +154,7 @@ def _billed(size: Callable[..., Any]) -> chain.Broadcast:
     return comms.bill()
 
   def update(mean, _, params=None, *, weight, **__):
+    mean = stages.announce(mean)
     adapters = list(filter(lora.is_adapter, _leaves(mean)))
     sizes = [(comms.nbytes((x.a, x.b)), comms.nbytes(x.base)) for x in adapters]
     whole = comms.bill(down=comms.nbytes(mean) - comms.nbytes(adapters))

@@ -101,4 +101,5 @@ def marina(
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=lambda protocol: chain.state_of(protocol, State).previous,
+    update_template=lambda params: (params, params),
   )

@@ -191,7 +191,9 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     bill = comms.bill(up, comms.nbytes(table) + size)
     bill = jax.tree.map(lambda x: x - unsent, bill)
     message = stages.announce({'table': table, 'factors': factors})
-    return message, Preconditioner(state.count + 1, message['factors'], bill)
+    pick = lambda new, old: jnp.where(due, new, old)
+    factors = jax.tree.map(pick, message['factors'], state.factors)
+    return message, Preconditioner(state.count + 1, factors, bill)
 
   def due(protocol):
     count = chain.state_of(protocol, Preconditioner).count

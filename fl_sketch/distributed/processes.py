@@ -11,10 +11,6 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 Tree = Any
-_DEFAULT = 'localhost:8476'  # the coordinator
-# Of launchers that tell JAX of all processes: Open MPI up to 4, Slurm's srun,
-# an indexed Job of Kubernetes.
-_TOLD = 'OMPI_MCA_orte_hnp_uri', 'SLURM_STEP_NODELIST', 'JOB_COMPLETION_INDEX'
 
 
 def start(
@@ -43,13 +39,8 @@ def start(
     ValueError: an argument is missing or out of range, or the number of devices
       is not that of the workers.
   """
-  told, env = any(name in os.environ for name in _TOLD), os.environ
-  size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
-  if num_processes is None and coordinator and not size and not told:
-    raise ValueError(f'{coordinator=} requires num_processes and process_id.')
-  count = num_processes or int(size or not told)  # 0 where JAX alone knows it
-  if not told:
-    coordinator, process_id = _by_hand(coordinator, count, process_id)
+  process = peers.resolve(coordinator, num_processes, process_id)
+  count = process[1]
   if workers is not None:
     if workers < 1 or workers % (count or 1):
       raise ValueError(
@@ -57,7 +48,7 @@ def start(
       )
     jax.config.update('jax_num_cpu_devices', workers // (count or workers))
   if count != 1:
-    peers.connect(coordinator, num_processes or count or None, process_id)
+    peers.connect(*process)
     sys.excepthook = _leave
   if workers is None:
     return
@@ -67,26 +58,6 @@ def start(
       f'{workers=} requires as many devices; there are {found} in '
       f'{jax.process_count()} processes. Set workers={found}.'
     )
-
-
-def _by_hand(coordinator, count, process_id) -> tuple[str, int]:
-  """Completes the coordinator, and the number of this process."""
-  if process_id is None:  # Open MPI 5 tells everything but the coordinator
-    rank = os.environ.get('OMPI_COMM_WORLD_RANK', '0' if count == 1 else '-1')
-    process_id = int(rank)
-  if not 0 <= process_id < count:
-    raise ValueError(
-      f'num_processes={count} requires process_id=0 to {count - 1}, another '
-      'one in each process.'
-    )
-  coordinator = coordinator or os.environ.get('JAX_COORDINATOR_ADDRESS')
-  here = int(os.environ.get('OMPI_COMM_WORLD_LOCAL_SIZE', count))
-  if coordinator is None and here != count:
-    raise ValueError(
-      f'{count} processes on several hosts require coordinator=HOST:PORT of '
-      'process 0.'
-    )
-  return coordinator or _DEFAULT, process_id
 
 
 def _leave(kind, error, trace):

@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import Any
 import zipfile
+import zlib
 
 from fl_sketch import models
 from fl_sketch.data import own_arrays, ragged
@@ -18,6 +19,7 @@ import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
 _FILES = 'train', 'test'
+_DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error
 
 
 def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
@@ -44,7 +46,7 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
       if not found:
         raise DataError(f'data={where} lacks {path.name}.') from e
       found.append(None)
-    except (OSError, ValueError, zipfile.BadZipFile) as e:
+    except _DAMAGE as e:
       raise DataError(f'{path} cannot be read: {e}') from e
   train, test = found
   return train, test
@@ -62,15 +64,15 @@ def problem(
 ) -> problem_lib.Problem:
   """Builds the problem of a config with the data of one client alone.
 
-  Its partition gives that client all arrays, in their order, and others none,
-  so that it draws the batches of a simulation with such a client. Number of
-  classes, scale of pixels and, without `test`, the test set are those of the
-  config's dataset.
+  The partition gives it all arrays, in their order, and other clients none: it
+  draws the batches of a simulation in which it holds the same. The number of
+  classes, the scale of pixels and, without `test`, the test set are those of
+  the config's dataset.
 
   Args:
     c: the config.
     client: number of the client in its population.
-    arrays: what it trains on, see `own_arrays.read`.
+    arrays: what it trains on, as of `own_arrays.read`.
     test: what it evaluates on, and holds out.
     where: what messages call the arrays.
     data_dir: where tensorflow-datasets keeps its files.

@@ -17,8 +17,7 @@ def ask(
 ) -> bytes:
   """Sends a request to the worker of this site; returns its reply.
 
-  A worker takes one request after the other, so that a reply may wait for
-  others, and for a worker that is being started again.
+  The worker takes one request after the other.
 
   Args:
     request: a message of the server.
@@ -30,10 +29,8 @@ def ask(
   """
   path = socket_path or os.environ.get(VARIABLE)
   if not path:
-    raise ConnectionError(
-      f'{VARIABLE} is not set; start the client of the engine by '
-      '`fl-sketch site ... -- COMMAND`.'
-    )
+    text = 'start the client of the engine by `fl-sketch site ... -- COMMAND`'
+    raise ConnectionError(f'{VARIABLE} is not set; {text}.')
   try:
     with socket.socket(socket.AF_UNIX) as connection:
       connection.settimeout(timeout)
@@ -45,13 +42,13 @@ def ask(
 
 
 def write(connection: socket.socket, message: bytes):
-  """Sends a message: its size in bytes, a little-endian u64, and its bytes."""
+  """Sends the size of a message, a little-endian u64, and the message."""
   connection.sendall(_SIZE.pack(len(message)))
   connection.sendall(message)
 
 
 def read(connection: socket.socket) -> bytes:
-  """Reads one message.
+  """Reads a message.
 
   >>> ours, theirs = socket.socketpair()
   >>> write(ours, b'table')
@@ -63,10 +60,8 @@ def read(connection: socket.socket) -> bytes:
   """
   with connection.makefile('rb') as file:
     head = file.read(_SIZE.size)
-    size = _SIZE.unpack(head)[0] if len(head) == _SIZE.size else 0
-    if size > LARGEST:
-      raise ConnectionError(f'a message of {size} bytes exceeds {LARGEST}')
-    body = file.read(size)
-  if len(head) < _SIZE.size or len(body) < size:
-    raise ConnectionError(f'the connection ended at byte {len(body)} of {size}')
+    (size,) = _SIZE.unpack(head) if len(head) == _SIZE.size else (-1,)
+    body = file.read(size) if 0 <= size <= LARGEST else b''
+  if len(body) != size:
+    raise ConnectionError(f'{len(body)} bytes of a message of {size}')
   return body

@@ -1,7 +1,7 @@
 """The resident worker of a site, and the process that keeps it running.
 
-The keeper (`keep`) has the socket, so that requests wait while a worker is
-started again. It imports no JAX.
+The keeper has the socket, so that requests wait while a worker is started
+again. It imports no JAX.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +21,12 @@ import time
 from fl_sketch.engines import relay
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE = 60.0  # seconds that a half-sent message may block the worker
 _LONGEST = 107 if sys.platform == 'linux' else 103  # bytes of a socket's path
-_VARIABLE = 'FL_SKETCH_WORKER'  # file descriptors of socket and channel
-_READY, _ANSWERED = b'\n', b'!'  # what the worker tells its keeper
-_DEATHS, _SOON = 5, 60.0  # seconds
+_DEATHS, _SOON = 5, 60.0  # seconds of a life
 _DELAY, _PAUSE, _GRACE = 0.25, 0.2, 10.0  # seconds
+_PATIENCE = 60.0  # seconds that a half-sent message may block the worker
+_FILES = 'FL_SKETCH_WORKER'  # descriptors that a worker gets of its keeper
+_READY, _ANSWERED = b'\n', b'!'  # what a worker tells its keeper
 _SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 
 
@@ -36,12 +36,10 @@ class SiteError(ValueError):
 
 @contextlib.contextmanager
 def listening(path: str | os.PathLike) -> Iterator[socket.socket]:
-  """Listens on a unix socket, in a folder that is the user's alone.
-
-  A socket that a dead process left is replaced.
+  """Listens on a unix socket, in place of one that a dead process left.
 
   Raises:
-    SiteError: the path is too long, others can read the folder, or another
+    SiteError: the path is too long, others can use its folder, or another
       process has the socket.
   """
   path = pathlib.Path(path).absolute()
@@ -56,7 +54,7 @@ def listening(path: str | os.PathLike) -> Iterator[socket.socket]:
       f'Others can use {path.parent}, which has private state; run '
       f'`chmod 700 {path.parent}`.'
     )
-  # Held until the end of the process, whatever ends it.
+  # Locked until the end of the process, whatever ends it.
   with open(path.with_suffix('.lock'), 'w') as lock:
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +84,7 @@ def serve(
 
   Args:
     handle: request -> reply.
-    where: a socket that listens, or the path of one to make, see `listening`.
+    where: a socket that listens, or the path of one, as of `listening`.
     answered: called after every reply.
   """
   if not isinstance(where, socket.socket):
@@ -107,100 +105,74 @@ def serve(
         answered()
 
 
-def serve_keeper(handle: Callable[[bytes], bytes], greeting: str):
-  """Serves as a worker that `keep` has started; ends with its keeper.
+def is_worker() -> bool:
+  """Whether `keep` has started this process."""
+  return _FILES in os.environ
 
-  `greeting` is the line that the keeper prints of its first worker.
+
+def serve_keeper(handle: Callable[[bytes], bytes], greeting: str):
+  """Serves as a worker of `keep`, and ends with it.
+
+  The keeper prints the greeting, a line, of its first worker.
   """
-  listener, channel = (
-    socket.socket(fileno=int(number))
-    for number in os.environ.pop(_VARIABLE).split(',')
-  )
+  fds = map(int, os.environ.pop(_FILES).split(','))
+  listener, channel = (socket.socket(fileno=fd) for fd in fds)
 
   def end_with_keeper():
-    channel.recv(1)  # it sends nothing: this is the end of its file
+    channel.recv(1)  # returns at the end of the keeper, which sends nothing
     os._exit(0)
 
   threading.Thread(target=end_with_keeper, daemon=True).start()
   channel.sendall(greeting.encode() + _READY)
-  said = []
-
-  def answered():
-    if not said:
-      said.append(channel.sendall(_ANSWERED))
-
-  serve(handle, listener, answered)
-
-
-def is_worker() -> bool:
-  """Whether `keep` has started this process."""
-  return _VARIABLE in os.environ
+  serve(handle, listener, lambda: channel.sendall(_ANSWERED))
 
 
 class _Worker:
   """A worker process, and what it has said so far."""
 
   def __init__(self, command: Sequence[str], listener: socket.socket):
-    self._channel, theirs = socket.socketpair()
+    self.channel, theirs = socket.socketpair()
     with theirs:
       fds = listener.fileno(), theirs.fileno()
-      env = os.environ | {_VARIABLE: ','.join(map(str, fds))}
-      # Not in the group of the terminal: Ctrl-C is for the keeper.
-      self._process = subprocess.Popen(
-        command, env=env, pass_fds=fds, start_new_session=True
-      )
-    self._said, self._began = b'', time.monotonic()
+      env = {_FILES: ','.join(map(str, fds))}
+      self.process = _start(command, env, pass_fds=fds)
+    self.said, self.began = b'', time.monotonic()
 
   def runs(self) -> bool:
     """Waits shortly for a word of it; returns whether it still runs."""
-    if not select.select([self._channel], [], [], _PAUSE)[0]:
-      return self._process.poll() is None
-    new = self._channel.recv(2**16)
-    self._said += new
+    if not select.select([self.channel], [], [], _PAUSE)[0]:
+      return self.process.poll() is None
+    self.said += (new := self.channel.recv(2**16))
     return bool(new)
 
-  @property
-  def greeting(self) -> str | None:
-    """The line that it says once it serves; None before that."""
-    line, ready, _ = self._said.partition(_READY)
-    return line.decode() if ready else None
-
-  @property
-  def died_soon(self) -> bool:
-    """Whether it, dead, lived shortly and answered nothing."""
-    answered = self._said.partition(_READY)[2]
-    return not answered and time.monotonic() - self._began < _SOON
-
   def end(self) -> int:
-    """Ends it if it runs; returns its exit status, -N of a signal N."""
-    self._channel.close()
-    return _end(self._process)
+    """Ends it, if it runs; returns its exit status, -N of signal N."""
+    self.channel.close()
+    return _end(self.process)
 
 
 def keep(
   command: Sequence[str], engine: Sequence[str], path: str | os.PathLike
 ) -> int:
-  """Runs a worker, and beside it the client of an engine, until that ends.
+  """Runs a worker, and the client of an engine beside it, until that ends.
 
-  A worker that dies is started again; SIGTERM or Ctrl-C ends both.
+  A worker that dies is started again. SIGTERM and Ctrl-C end both.
 
   Args:
-    command: starts a worker, a process that calls `serve_keeper`.
-    engine: command of the engine's client, which finds the socket in
-      FL_SKETCH_SITE; empty if there is none.
-    path: the socket of the site.
+    command: starts a process that calls `serve_keeper`.
+    engine: command of the client, which finds the socket in FL_SKETCH_SITE;
+      empty if there is none.
+    path: the socket, as of `listening`.
 
   Returns:
-    The exit status: that of the client; or of the worker, if it refused to
-    serve; or 1 if workers die again and again without an answer.
-
-  Raises:
-    SiteError: see `listening`.
+    The exit status: the client's; or the worker's, if the first one never
+    served; or 1, if workers die again and again without an answer.
   """
   old = {number: signal.signal(number, _stop) for number in _SIGNALS}
   try:
     with listening(path) as listener, contextlib.ExitStack() as ends:
-      return _keep(command, engine, listener, ends)
+      status = _keep(command, engine, listener, ends)
+      return status if status >= 0 else 128 - status
   finally:
     for number, handler in old.items():
       signal.signal(number, handler)
@@ -208,38 +180,36 @@ def keep(
 
 def _keep(command, engine, listener, ends) -> int:
   worker, client, greeted, deaths = _Worker(command, listener), None, False, 0
-  ends.callback(lambda: worker.end())  # the last one of them
+  ends.callback(lambda: worker.end())  # whichever is the last
   while client is None or client.poll() is None:
-    if worker.runs():
-      if not greeted and worker.greeting is not None:
-        greeted = True
-        print(worker.greeting, flush=True)
-        if engine:
-          env = os.environ | {relay.VARIABLE: listener.getsockname()}
-          client = subprocess.Popen(engine, env=env, start_new_session=True)
-          ends.callback(_end, client)
+    runs = worker.runs()
+    greeting, ready, answers = worker.said.partition(_READY)
+    if ready and not greeted:
+      greeted = True
+      print(greeting.decode(), flush=True)
+      if engine:
+        client = _start(engine, {relay.VARIABLE: listener.getsockname()})
+        ends.callback(_end, client)
+    if runs:
       continue
-    soon, status = worker.died_soon, worker.end()
-    if not greeted and status >= 0:
+    soon = not answers and time.monotonic() - worker.began < _SOON
+    status, deaths = worker.end(), deaths + 1 if soon else 0
+    if not greeted and status >= 0:  # it has said why
       return status or 1
-    deaths = deaths + 1 if soon else 0
     how = f'status {status}' if status >= 0 else f'signal {-status}'
     if deaths == _DEATHS:
-      text = 'without an answer; its messages say why'
-      print(f'The worker ended {deaths} times {text} ({how}).', flush=True)
+      print(f'{deaths} workers ended without an answer ({how}).', flush=True)
       return 1
     print(f'The worker ended ({how}); it is started again.', flush=True)
     time.sleep(_DELAY * 2**deaths)
     worker = _Worker(command, listener)
-  return (
-    client.returncode if client.returncode >= 0 else 128 - client.returncode
-  )
+  return client.returncode
 
 
-def _stop(number, _):
-  for other in _SIGNALS:  # what is ended here needs some seconds
-    signal.signal(other, signal.SIG_IGN)
-  sys.exit(128 + number)
+def _start(command, env, **options) -> subprocess.Popen:
+  # Not in the group of the terminal, whose Ctrl-C is for the keeper.
+  options |= {'env': os.environ | env, 'start_new_session': True}
+  return subprocess.Popen(command, **options)
 
 
 def _end(process: subprocess.Popen) -> int:
@@ -253,3 +223,9 @@ def _end(process: subprocess.Popen) -> int:
         os.killpg(process.pid, 0)
         time.sleep(0.02)
   return process.wait()
+
+
+def _stop(number, _):
+  for other in _SIGNALS:  # until everything has ended
+    signal.signal(other, signal.SIG_IGN)
+  sys.exit(128 + number)

@@ -1,85 +1,337 @@
-"""Client side of rounds over messages: local work, encoding; see `server`."""
+"""Client side of rounds over messages: a request comes in, a reply goes out.
 
-from collections.abc import Callable
-from typing import Any
+A client holds a replica of the server's state and catches up by what the server
+has announced, or takes the state. It keeps its replicas until the server has a
+checkpoint after them. What it sends follows from the replica, the round and its
+data: asked again it sends the same bytes, and for a server that was restored
+from a checkpoint it goes back to the replica of that round.
+"""
+
+from collections.abc import Callable, Iterable
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+import warnings
+import zipfile
 
 from fl_sketch import rounds
-from fl_sketch.messaging import wire
-from fl_sketch.rounds import client_step, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, run_client
+from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.programs import Programs, completed, without
+from fl_sketch.rounds import comms
+from fl_sketch.utils import __version__
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+Tree = Any
+Kind = requests.Kind
 
 
-def build(
-  make: rounds.Make, *, run: bytes, schedule: rounds.Schedule | None = None
-) -> Callable[..., bytes]:
-  """Build the function that does a client's local work and encodes a message.
+class Kept(NamedTuple):
+  """The replica before a round, with the rows of the client's own state."""
 
-  `make` is hp -> `Algorithm`, one that `check` accepts, and `run` the run's
-  `wire.fingerprint`; for the schedule see `rounds.run_round`. The function is
-  (hp, params, round, client_id, batches, key) -> bytes, with the parameters
-  that the round starts from, batches with leaves [local_steps, batch, ...], and
-  the run's root key. It raises FloatingPointError if the update is not finite.
-  """
+  state: rounds.FedState
+  taken: int  # the last round whose payload the rows count in; -1: none
+  digest: bytes  # of what is replicated
 
-  @jax.jit
-  def work(hp, params, round_index, client_id, batches, key):
-    if schedule is not None:
-      hp = schedule(hp, round_index)
-    algorithm = make(hp)
-    check(algorithm, params)
-    keys = keys_lib.round_keys(key, round_index)
-    client_keys = keys_lib.for_client(keys, client_id)
-    moved, _ = run_client(algorithm.local, params, batches, client_keys, None)
-    payload = client_step.encode_once(algorithm, moved, params, client_keys)
-    return payload, client_step.all_finite((moved, payload))
-
-  def message(hp, params, round_index, client_id, batches, key):
-    result = work(hp, params, round_index, client_id, batches, key)
-    payload, finite = jax.device_get(result)
-    if not finite:
-      raise FloatingPointError(
-        f'Round {round_index}: the update of {client_id=} is not finite.'
-      )
-    return wire.encode(
-      payload, run=run, round_index=round_index, client_id=client_id
-    )
-
-  return message
+  @classmethod
+  def of(cls, state: rounds.FedState, taken: int = -1) -> 'Kept':
+    """The replica of a state."""
+    return cls(state, taken, requests.digest(state.params, state.server))
 
 
-def payload_types(make: rounds.Make, hp: Any, params: Any) -> Any:
-  """Shapes and dtypes of a client's payload, as from `jax.eval_shape`."""
+class Answer(NamedTuple):
+  """What a client has computed in a round."""
 
-  def encode(hp, params, key):
-    keys = keys_lib.round_keys(key, jnp.int32(0))
-    algorithm = make(hp)
-    moved = (algorithm.update_template or (lambda x: x))(params)
-    return client_step.encode_once(algorithm, moved, params, keys)
+  round: int
+  digest: bytes  # of the state from which the round started
+  payload: Tree  # of its encoder
+  rows: Tree  # of its encoder's state, if the payload is taken
+  metrics: dict[str, Any]
+  told: tuple[Tree, ...] = ()  # what the server has announced in this round
 
-  return jax.eval_shape(encode, hp, params, jax.random.key(0))
+
+class _NeedError(Exception):
+  """The replica stands at this round, and lacks what was announced in it."""
+
+  def __init__(self, round_index: int):
+    super().__init__(round_index)
+    self.round = round_index  # -1: no announcement helps
 
 
-def check(algorithm: Algorithm, params: Any):
-  """Check that an algorithm can run over messages.
+class RefusedError(ValueError):
+  """A request that this client does not answer; the server reads why."""
+
+
+class Client:
+  """A client of a run.
+
+  Args:
+    programs: of the run's algorithm.
+    params: the model before the first round.
+    run: the run's `wire.fingerprint`.
+    client_id: this client's, from 0.
+    batches: round -> this client's batches, leaves [local_steps, batch, ...].
+    noise_key: key[], root of this client's secret noise, if the run is private.
+    send_loss: whether the server gets the training loss.
+    evaluate: parameters -> sums of metrics on the client's own samples.
+    about: what it says of itself when it is greeted.
+    folder: where replicas are kept; None keeps them in memory.
 
   Raises:
-    ValueError: it is private, its payloads are not summed as they arrive, or
-      its clients need more than the parameters of the round.
+    ValueError: there is a noise_key but no privacy, or the reverse.
   """
-  if algorithm.releases:
-    raise ValueError(
-      f'A private algorithm, releases={algorithm.releases}, does not run over '
-      'messages: the simulation draws its noise.'
+
+  def __init__(
+    self,
+    programs: Programs,
+    params: Any,
+    *,
+    run: bytes,
+    client_id: int,
+    batches: Callable[[int], Any],
+    noise_key: jax.Array | None = None,
+    send_loss: bool = True,
+    evaluate: Callable[[Any], dict[str, float]] | None = None,
+    about: dict[str, Any] | None = None,
+    folder: pathlib.Path | None = None,
+  ):
+    if programs.private != (noise_key is not None):
+      raise ValueError(
+        f'Give a noise_key if and only if private={programs.private}.'
+      )
+    self.programs, self.run, self.id = programs, run, client_id
+    self._batches, self._noise_key = batches, noise_key
+    self._evaluate, self._send_loss = evaluate, send_loss
+    self._about = {'version': __version__, 'client': client_id} | (about or {})
+    self._folder, self._answer = folder, None
+    self._incarnation, self._asked = 0, -1
+    self._kept = {0: Kept.of(programs.first(params))}
+    if folder is not None:
+      self._load(folder)
+
+  def handle(self, message: bytes) -> bytes:
+    """Answers a request; one that cannot be answered is told why."""
+    request = requests.Request(Kind.HELLO, self.run, 0, 0, self.id)
+    try:
+      request = requests.decode(message)
+      self._check(request)
+      return self._encoded(request, *self._answered(request))
+    except _NeedError as e:
+      asked = request._replace(round=e.round)
+      return self._encoded(asked, wire.Kind.NEED, b'')
+    except (wire.PayloadError, RefusedError) as e:
+      return self._encoded(request, wire.Kind.REFUSED, str(e).encode())
+
+  def _encoded(self, request, kind, payload) -> bytes:
+    return wire.encode(
+      payload, kind=kind, run=self.run, round_index=request.round,
+      client_id=self.id, incarnation=request.incarnation, stage=request.stage,
+    )  # fmt: skip
+
+  def _check(self, request):
+    if request.run != self.run:
+      raise RefusedError(
+        f'Client {self.id} has another config than the server, or another '
+        'version of fl_sketch; start both with the same.'
+      )
+    if request.kind != Kind.HELLO and request.client != self.id:
+      raise RefusedError(f'This is client {self.id}, not {request.client}.')
+    if request.incarnation < self._incarnation:
+      raise RefusedError(
+        f'A server of incarnation {self._incarnation} has asked since; this '
+        f'request is of {request.incarnation}.'
+      )
+    self._incarnation = request.incarnation
+
+  def _answered(self, request) -> tuple[wire.Kind, Any]:
+    as_json = lambda x: (wire.Kind.JSON, json.dumps(x).encode())
+    if request.kind in (Kind.HELLO, Kind.END):
+      return as_json(self._about | {'round': max(self._kept)})
+    kept = self._at(request)
+    if request.kind == Kind.EVALUATE:
+      if self._evaluate is None:
+        return as_json({})
+      return as_json(self._evaluate(kept.state.params))
+    answer = self._worked(kept, request.weight)
+    facts = self.programs.facts(kept.state)
+    if request.stage:
+      told = self._told(request, kept.state, answer)
+      self._answer = answer = answer._replace(told=told)
+    payload = self.programs.send(
+      facts, request.stage, kept.state, answer.told, answer.payload,
+      *self._who(request.weight),
+    )  # fmt: skip
+    metrics = answer.metrics if self._send_loss else wire.NO_METRICS
+    reply = {'metrics': metrics, 'payload': payload}
+    return wire.Kind.PAYLOAD, jax.device_get(reply)
+
+  def _who(self, weight):
+    return self._noise_key, jnp.int32(self.id), jnp.float32(weight)
+
+  def _worked(self, kept: Kept, weight: float = 1.0) -> Answer:
+    """The answer in the round that starts from a replica, made once."""
+    number, answer = int(kept.state.round), self._answer
+    if answer is not None and (number, kept.digest) == answer[:2]:
+      return answer
+    work = self.programs.work(
+      kept.state, self._batches(number), *self._who(weight)
     )
-  if algorithm.decode is None:
-    raise ValueError(
-      'The server must sum payloads as they come; this algorithm cannot.'
+    # Which clients are left out must not depend on what they hold.
+    accepted = work.accepted | self.programs.private
+    metrics = {'accepted': jnp.float32(accepted)} | work.metrics
+    self._answer = Answer(number, kept.digest, work.payload, work.rows, metrics)
+    return self._answer
+
+  # The replica.
+
+  def _at(self, request) -> Kept:
+    """The replica from which a round starts; later ones are of no use then."""
+    number = request.round
+    kept = self._kept.get(number)
+    same = kept is not None and kept.digest == request.digest
+    if self.programs.private and self._asked >= number + same:
+      raise RefusedError(
+        f'Client {self.id} has answered in round {self._asked} of this '
+        f'private run. From another state round {number} would be released '
+        'twice: restore the newest checkpoint of the server.'
+      )
+    if kept is None or not same:
+      kept = self._moved(request)
+    earlier = {n: x for n, x in self._kept.items() if n < number}
+    oldest = max((n for n in earlier if n <= request.saved), default=0)
+    self._kept = {n: x for n, x in earlier.items() if n >= oldest}
+    self._kept[number] = kept
+    if self._folder is not None and not (same and self._asked == number):
+      self._save(self._folder, number, kept)
+    self._asked = number
+    return kept
+
+  def _moved(self, request) -> Kept:
+    """The replica of a round by what the request brings."""
+    parts = requests.by_kind(request.parts)
+    if requests.PartKind.STATE in parts:
+      (part,) = parts[requests.PartKind.STATE]
+      kept = self._taken_over(request, part)
+    else:
+      number = max(n for n in self._kept if n <= request.round)
+      kept = self._kept[number]
+      for _ in range(number, request.round):
+        kept = self._heard(request, kept)
+    if kept.digest != request.digest:
+      raise _NeedError(-1)
+    return kept
+
+  def _heard(self, request, kept: Kept) -> Kept:
+    """The replica a round later."""
+    number = int(kept.state.round)
+    took_part, answer = request.taken == number, None
+    if took_part:
+      answer = self._worked(kept)
+    told = self._told(request, kept.state, answer)
+    facts = self.programs.facts(kept.state)
+    new = comms.with_per_client(
+      self.programs.redo(facts, kept.state, told), kept.state
     )
-  state = jax.eval_shape(lambda x: rounds.init(algorithm, x, 1), params)
-  if algorithm.correction is not None or comms.has_client_state(state):
-    raise ValueError(
-      "The algorithm's clients need more than the parameters of the round, "
-      'and messages bring nothing else.'
+    if answer is None:
+      return Kept.of(new, kept.taken)
+    rest = kept.state, told, answer.payload, *self._who(1.0)
+    links = self.programs.keep(facts, *rest)
+    links = comms.with_per_client(new.protocol, links)
+    new = new._replace(encode=answer.rows, protocol=links)
+    return Kept.of(new, number)
+
+  def _told(self, request, state, answer) -> tuple[Tree, ...]:
+    """What was announced in the round that starts from a state."""
+    number = int(state.round)
+    told = requests.by_kind(request.parts).get(requests.PartKind.TOLD, ())
+    part = next((x for x in told if x.round == number), None)
+    known = () if answer is None else answer.told
+    if part is None or part.first > len(known):
+      raise _NeedError(number)
+    facts = self.programs.facts(state)
+    exchanges = self.programs.shapes(facts)
+    if number == request.round:  # what comes before this exchange
+      exchanges = exchanges[: request.stage]
+    like = [tree for x in exchanges for tree in x.told][part.first :]
+    sent = [without(tree, facts.absent) for tree in like]
+    trees = wire.from_bytes(part.body, sent)
+    new = [
+      completed(tree, x, facts.absent)
+      for tree, x in zip(trees, like, strict=True)
+    ]
+    return (*known[: part.first], *new)
+
+  def _taken_over(self, request, part) -> Kept:
+    """The server's state, with the rows of the client's own."""
+    like = requests.replicated(self.programs.start)
+    params, protocol, server = wire.from_bytes(part.body, like)
+    rows = self._rows(request)
+    return Kept.of(
+      rounds.FedState(
+        round=jnp.int32(request.round),
+        params=params,
+        encode=rows.encode,
+        protocol=comms.with_per_client(protocol, rows.protocol),
+        server=server,
+      ),
+      request.taken,
     )
+
+  def _rows(self, request) -> rounds.FedState:
+    """A state with the client's rows after its last round that was taken."""
+    own = request.taken
+    for kept in self._kept.values():
+      if kept.taken == own:
+        return kept.state
+    if own in self._kept:
+      kept = self._kept[own]
+      if comms.has_client_state(kept.state.protocol):
+        return self._heard(request, kept).state
+      return kept.state._replace(encode=self._worked(kept).rows)
+    if comms.has_client_state(self.programs.start):
+      warnings.warn(
+        f'Client {self.id} has lost its state after round {own}, and begins '
+        'with that of a new client.',
+        stacklevel=2,
+      )
+    return self.programs.first(self._kept[min(self._kept)].state.params)
+
+  # Files.
+
+  def _save(self, folder: pathlib.Path, number: int, kept: Kept):
+    folder.mkdir(parents=True, exist_ok=True)
+    path, partial = _path(folder, number), folder / 'partial'
+    with partial.open('wb') as file:
+      np.savez(file, kept.taken, *jax.tree.leaves(jax.device_get(kept.state)))
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(partial, path)
+    for other in _numbers(folder) - self._kept.keys():
+      _path(folder, other).unlink()
+
+  def _load(self, folder: pathlib.Path):
+    structure = jax.tree.structure(self.programs.start)
+    for number in sorted(_numbers(folder)):
+      try:
+        with np.load(_path(folder, number)) as z:
+          taken, *leaves = (z[name] for name in z.files)
+      except (OSError, ValueError, zipfile.BadZipFile) as e:
+        warnings.warn(
+          f'{_path(folder, number)} cannot be read ({e}); it is not used.',
+          stacklevel=3,
+        )
+        continue
+      state = structure.unflatten(map(jnp.asarray, leaves))
+      self._kept[number] = Kept.of(state, int(taken))
+      self._asked = number
+
+
+def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
+  return folder / f'replica_{number}.npz'
+
+
+def _numbers(folder: pathlib.Path) -> set[int]:
+  paths: Iterable[pathlib.Path] = folder.glob('replica_*.npz')
+  return {int(path.stem.rpartition('_')[2]) for path in paths}

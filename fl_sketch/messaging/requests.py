@@ -4,6 +4,7 @@ A request names the run, the server's incarnation, the round and the state from
 which it starts, and brings what the client lacks of that state.
 """
 
+from collections.abc import Iterable
 import enum
 import hashlib
 import struct
@@ -11,9 +12,8 @@ from typing import Any, NamedTuple
 import zlib
 
 from fl_sketch.messaging import wire
+from fl_sketch.rounds import comms
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 MAGIC = b'FLSQ'
 # Magic, version, kind, run, incarnation, round, client, stage, digest, weight,
@@ -116,9 +116,21 @@ def decode(message: bytes) -> Request:
   return Request(*fields, parts=tuple(parts))
 
 
+def by_kind(parts: Iterable[Part]) -> dict[PartKind, list[Part]]:
+  """Parts by what they bring."""
+  found: dict[PartKind, list[Part]] = {}
+  for part in parts:
+    found.setdefault(part.kind, []).append(part)
+  return found
+
+
+def replicated(state: Any) -> Any:
+  """What a part of kind STATE has of a `rounds.FedState`."""
+  shared = comms.drop_per_client(state)
+  return shared.params, shared.protocol, shared.server
+
+
 def digest(params: Any, server: Any) -> bytes:
   """The first 16 bytes of SHA-256 over the leaves of what clients replicate."""
-  is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-  plain = lambda x: jax.random.key_data(x) if is_key(x) else x
-  leaves = [np.asarray(plain(x)) for x in jax.tree.leaves((params, server))]
+  leaves = jax.tree.leaves((params, server))
   return hashlib.sha256(wire.to_bytes(leaves)).digest()[:16]

@@ -2,27 +2,29 @@
 
 The server trusts no message, see `Verdict`. A refused message leaves the sum
 unchanged, so that the round equals one of `rounds.run_round` without its
-sender, up to rounding: payloads are added in the order of their arrival.
+sender. Payloads are added in the order of the cohort, whenever they arrive.
 
 The caller provides the transport and closes rounds. One thread calls `receive`.
 """
 
 import collections
+from collections.abc import Sequence
 import enum
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.data import availability
-from fl_sketch.messaging import client as client_lib, wire
-from fl_sketch.rounds import client_step, comms, keys as keys_lib, traffic
+from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.programs import Programs, without
+from fl_sketch.rounds import client_step, comms, keys as keys_lib
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 Array = jax.Array | np.ndarray
+Tree = Any
 
 
 class Verdict(enum.Enum):
@@ -31,7 +33,9 @@ class Verdict(enum.Enum):
   TAKEN = 'taken'
   CORRUPT = 'corrupt'  # truncated, damaged, or of other shapes or dtypes
   OTHER_RUN = 'other_run'
-  LATE = 'late'  # of a round that is closed
+  OTHER_START = 'other_start'  # asked by an earlier start of the server
+  NO_PAYLOAD = 'no_payload'  # the client needs something, or refuses
+  LATE = 'late'  # of a round or an exchange that is closed
   EARLY = 'early'  # of a round that is not open yet
   UNKNOWN_CLIENT = 'unknown_client'  # not selected in this round
   DUPLICATE = 'duplicate'  # the client has answered in this round already
@@ -39,61 +43,74 @@ class Verdict(enum.Enum):
   TOO_LARGE = 'too_large'
 
 
+class EmptyRoundError(ValueError):
+  """Nobody has answered in a round: it cannot be closed."""
+
+
+class Closed(NamedTuple):
+  """A round that is over."""
+
+  state: rounds.FedState  # after it, without rows of clients
+  told: tuple[Tree, ...]  # all that the server announced in it
+  # Who took part; `outcome` is None if all that were selected did.
+  cohort: rounds.Cohort
+  metrics: dict[str, Any]  # as of `rounds.run_round`
+
+
 class Server:
-  """The server of a run: compiled programs, traffic ledger, missing clients.
+  """The server of a run: compiled programs, and clients that did not answer.
 
   Args:
-    make: hp -> `Algorithm`, one that `client_lib.check` accepts.
-    hp: hyperparameters.
-    params: for their types.
-    key: key[], the root of all keys of the run.
+    programs: of the run's algorithm.
     run: its `wire.fingerprint`.
-    book: the ledger of the bytes of every round, and of every late payload.
+    noise_key: key[], secret root of the server's noise, if the run is private.
+    incarnation: how often the server has started: replies to an earlier one
+      are not summed.
     max_norm: the largest Euclidean norm of a decoded payload; None is no bound.
-    schedule: see `rounds.run_round`.
+    summary: makes the metrics of clients; another one only if it is private.
     late_rounds: rounds after which a missing payload is no longer billed.
 
   Attributes:
     missing: (round, client) of the selected clients that did not answer, in the
       last `late_rounds` rounds (stragglers): their payloads are billed once, on
-      arrival. To restart a server, keep it with the ledger.
+      arrival. To restart a server, keep it.
+    late_bytes: of the payloads that have arrived late; the caller bills them.
 
   Raises:
-    ValueError: the algorithm is not accepted, or a bound is not positive.
+    ValueError: a bound is not positive or has no decoded payload, or there is a
+      noise_key but no privacy, or the reverse.
   """
 
   def __init__(
     self,
-    make: rounds.Make,
-    hp: Any,
-    params: Any,
-    key: jax.Array,
+    programs: Programs,
     *,
     run: bytes,
-    book: traffic.Ledger,
+    noise_key: jax.Array | None = None,
+    incarnation: int = 0,
     max_norm: float | None = None,
-    schedule: rounds.Schedule | None = None,
+    summary: client_step.Summary = client_step.means_and_counts,
     late_rounds: int = 100,
   ):
-    client_lib.check(make(hp), params)
+    if programs.private != (noise_key is not None):
+      raise ValueError(
+        f'Give a noise_key if and only if private={programs.private}.'
+      )
+    self.programs, self.run, self.incarnation = programs, run, incarnation
+    self.noise_key = noise_key
     self.late_rounds = checks.count('late_rounds', late_rounds)
-    self.hp, self.key, self.run, self.book = hp, key, run, book
-    self.like = client_lib.payload_types(make, hp, params)
-    self.up = comms.nbytes(self.like)
     self.missing: set[tuple[int, int]] = set()
-    self._make: Any = make
-    self._bound = math.inf
-    self._schedule = schedule or (lambda hp, round_index: hp)
+    self.late_bytes = 0
+    self.max_norm = math.inf
     if max_norm is not None:
-      self._bound = checks.positive('max_norm', max_norm)
-    zero = jnp.int32(0)
-    args = hp, zero, params, key, self.like, zero, jnp.float32(1)
-    self.term, *_ = jax.eval_shape(self._term, *args)
-    self.add = jax.jit(self._add, donate_argnums=0)
-    self.finish = jax.jit(self._finish)
+      if not programs.streamed:
+        raise ValueError(f'{max_norm=} requires payloads decoded one by one.')
+      self.max_norm = checks.positive('max_norm', max_norm)
+    self._summary = summary
+    self.summarise = jax.jit(self._summarise)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> 'Inbox':
-    """Open the next round, from the state after the round before.
+    """Opens the next round, from the state after the round before.
 
     Of ids, int32[C], see `rounds.Cohort`, another C compiles the programs anew;
     weights, f32[C], are 0 for clients that are not selected, and for padding.
@@ -103,74 +120,94 @@ class Server:
     """
     return Inbox(self, state, ids, weight)
 
-  def _term(self, hp, round_index, params, key, payload, client_id, weight):
-    """(weight x decoded payload, whether it is finite, and within bounds)."""
-    algorithm = self._make(self._schedule(hp, round_index))
-    keys = keys_lib.round_keys(key, round_index)
-    client_keys = keys_lib.for_client(keys, client_id)
-    decoded = algorithm.decode(client_keys, payload, params)
-    finite = client_step.all_finite((payload, decoded))
-    small = optax.tree.norm(decoded) <= self._bound
-    weight = jnp.where(finite & small, weight, 0)
-    term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
-    return term, finite, small
-
-  def _add(self, total, *args):
-    term, finite, small = self._term(*args)
-    return jax.tree.map(jnp.add, total, term), finite, small
-
-  def _finish(self, total, hp, state, key, ids, weight):
-    """(state after the round, whether it is finite, bill)."""
-    hp = self._schedule(hp, state.round)
-    keys = keys_lib.for_lanes(keys_lib.round_keys(key, state.round), ids)
-    extra = {'keys': keys, 'weight': weight, 'ids': ids, 'noise': None}
-
-    def protocol(total):
-      sums = comms.LaneSum(total, weight.sum(), self.up)
-      links = comms.clear_bills(state.protocol)
-      return self._make(hp).protocol.update(sums, links, state.params, **extra)
-
-    # The server is one shard, whose sum is the total.
-    shards = jax.tree.map(lambda x: x[None], total)
-    on_one_shard = jax.vmap(protocol, out_axes=None, axis_name=comms.SHARD)
-    shared, links = on_one_shard(shards)
-    state = state._replace(protocol=links)
-    new = rounds.server_step(self._make)(hp, shared, state, key)
-    return new, client_step.all_finite(new), comms.total_bill(links)
+  def _summarise(self, round_index, observed):
+    """The metrics of a round, of clients [C]."""
+    hp, noise = self.programs.hp, None
+    if self.programs.private:
+      noise = keys_lib.noise_keys(self.noise_key, round_index)
+    releases = self.programs.releases
+    # The server is one shard.
+    summary = jax.vmap(
+      lambda x: self._summary(x, hp, releases, noise),
+      out_axes=None,
+      axis_name=comms.SHARD,
+    )
+    return summary(jax.tree.map(lambda x: x[None], observed))
 
 
 class Inbox:
   """The server's side of one round, from `Server.open` to `close`.
 
-  The first payload of the right types of a selected client is billed, taken or
-  not; later ones of the round are duplicates. A payload that arrives after
-  `close` is billed on arrival.
-
   Attributes:
+    stage: number of the exchange that is open.
+    stages: number of exchanges of the round.
+    told: what the server has announced.
     counts: `Verdict` -> number of messages.
     received: `Verdict` -> their bytes, with headers.
   """
 
   def __init__(self, server, state, ids, weight):
-    self._server, self._state, self._round = server, state, int(state.round)
+    self._server, self.round = server, int(state.round)
+    self._state = comms.drop_per_client(state)
     self._ids, self._weight = np.asarray(ids), np.asarray(weight, np.float32)
+    if server.programs.private:
+      self._weight = np.sign(self._weight)  # more would be beyond the bound
     selected = np.flatnonzero(self._weight > 0)
     self._slot = {int(self._ids[n]): n for n in selected}
     if len(self._slot) < len(selected):
       ids = self._ids[selected]
       raise ValueError(f'{ids=} must have every client once.')
+    self._facts = server.programs.facts(state)
+    self._shapes = server.programs.shapes(self._facts)
+    self.stages, self.stage = len(self._shapes), 0
+    self.told: tuple[Tree, ...] = ()
+    self._sums: tuple[Tree, ...] = ()
+    # Of each exchange, by slot; those of an only one leave once they are added.
+    self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
+    self._loss = np.zeros(len(self._ids), np.float32)
     self._answered, self._taken = np.zeros((2, len(self._ids)), bool)
-    self._total = jax.tree.map(jnp.zeros_like, server.term)
-    self._open, self._late = True, 0
+    self._rejected = np.zeros(len(self._ids), bool)
+    self._total, self._next = self._zeros(), 0
+    self._open = True
     self.counts: collections.Counter[Verdict] = collections.Counter()
     self.received: collections.Counter[Verdict] = collections.Counter()
 
+  def _zeros(self):
+    like = self._shapes[self.stage].total
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+
   def receive(self, message: bytes) -> Verdict:
-    """Add a message's payload to the sum, or return why it is refused."""
+    """Takes a message's payload, or returns why it is refused."""
     verdict = self._classify(message)
     self.counts[verdict] += 1
     self.received[verdict] += len(message)
     return verdict
+
+  @property
+  def unanswered(self) -> list[int]:
+    """Clients that are still to answer in the open exchange, in order."""
+    if self.stage == 0:
+      slots = np.flatnonzero((self._weight > 0) & ~self._answered)
+    else:
+      there = self._payloads[self.stage]
+      slots = [n for n in np.flatnonzero(self._taken) if n not in there]
+    return [int(self._ids[n]) for n in slots]
+
+  @property
+  def taken(self) -> list[int]:
+    """Clients whose payloads are taken."""
+    return self._ids[self._taken].tolist()
+
+  @property
+  def announced(self) -> requests.Part:
+    """What the server has announced, for a request of a later exchange."""
+    sent = [without(tree, self._facts.absent) for tree in self.told]
+    body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
+    return requests.Part(requests.PartKind.TOLD, 0, self.round, body)
+
+  def weight_of(self, client: int) -> float:
+    """The weight of a selected client."""
+    return float(self._weight[self._slot[client]])
 
   def _classify(self, message):
     server = self._server
@@ -178,71 +215,167 @@ class Inbox:
       header = wire.unpack(message)
       if header.run != server.run:
         return Verdict.OTHER_RUN
-      payload = wire.read(header, server.like)
+      if header.kind != wire.Kind.PAYLOAD:
+        return Verdict.NO_PAYLOAD
+      if header.incarnation != server.incarnation:
+        return Verdict.OTHER_START
+      slot = self._slot.get(header.client)
+      at, now = (header.round, header.stage), (self.round, self.stage)
+      if at > now:
+        return Verdict.EARLY
+      if header.round == self.round and slot is None:
+        return Verdict.UNKNOWN_CLIENT
+      like = self._shapes[min(header.stage, self.stages - 1)].payload
+      sent = {'metrics': wire.NO_METRICS, 'payload': like}
+      reply = wire.read(header, sent)
     except wire.PayloadError:
       return Verdict.CORRUPT
-    if header.round > self._round:
-      return Verdict.EARLY
-    slot = self._slot.get(header.client)
-    if header.round == self._round and slot is None:
-      return Verdict.UNKNOWN_CLIENT
-    if header.round < self._round or not self._open:
-      sender = header.round, header.client
+    sender = header.round, header.client
+    if header.round < self.round or not self._open:
       if sender in server.missing:
         server.missing.remove(sender)
-        server.book.uplink_total += server.up
-        self._late += 1
+        server.late_bytes += comms.nbytes(like)
       return Verdict.LATE
-    if self._answered[slot]:
+    if at < now or header.client not in self.unanswered:
       return Verdict.DUPLICATE
-    state = self._state
-    start = server.hp, state.round, state.params, server.key
-    sender = payload, self._ids[slot], self._weight[slot]
-    self._total, finite, small = server.add(self._total, *start, *sender)
-    self._answered[slot] = True
-    self._taken[slot] = finite & small
-    if not finite:
-      return Verdict.NOT_FINITE
-    return Verdict.TAKEN if small else Verdict.TOO_LARGE
+    return self._take(slot, reply)
 
-  def close(self) -> tuple[rounds.FedState, dict[str, Any]]:
-    """Close the round; payloads that arrive later are late.
+  def _take(self, slot, reply):
+    """Checks a payload and keeps it, or adds it up."""
+    server, payload = self._server, reply['payload']
+    finite, norm = server.programs.check(
+      self._facts, self.stage, self._state, self._sums, self.told, payload,
+      *self._who(slot),
+    )  # fmt: skip
+    if self.stage == 0:
+      self._answered[slot] = True
+      self._loss[slot] = reply['metrics']['train_loss']
+      finite &= reply['metrics']['accepted'] > 0
+    if not finite or norm > server.max_norm:
+      self._rejected[slot] = True
+      self._taken[slot] = False
+      return Verdict.TOO_LARGE if finite else Verdict.NOT_FINITE
+    self._taken[slot] = True
+    self._payloads[self.stage][slot] = payload
+    self._add_up(in_order=True)
+    return Verdict.TAKEN
 
-    Returns:
-      The new state, which is the old one a round later if no payload was taken;
-      and the row of `Ledger.charge`, with `round`, `participants`,
-      `rejected_clients` and `finite`. Its `late_clients` counts the payloads of
-      earlier rounds that were billed in this one.
+  def _who(self, slot):
+    weight = jnp.float32(self._weight[slot])
+    return self._server.noise_key, jnp.int32(self._ids[slot]), weight
+
+  def _add_up(self, in_order=False):
+    """Adds payloads in the order of the slots; `in_order` stops at a gap."""
+    mine = self._payloads[self.stage]
+    if in_order and self.stages > 1:
+      return  # a client that is lost in a later exchange must leave no trace
+    while self._next < len(self._ids):
+      slot = self._next
+      pending = self._weight[slot] > 0 and not self._answered[slot]
+      if in_order and pending:
+        return
+      self._next += 1
+      if slot in mine:
+        payload = mine.pop(slot) if self.stages == 1 else mine[slot]
+        self._total = self._server.programs.add(
+          self._facts, self.stage, self._total, self._state, self._sums,
+          self.told, payload, *self._who(slot),
+        )  # fmt: skip
+
+  def _finish_exchange(self):
+    """Sums the open exchange, and announces what follows from it."""
+    if not self._taken.any() and not self._rejected.any():
+      raise EmptyRoundError(
+        f'Nobody has answered in round {self.round}; ask again.'
+      )
+    self._add_up()
+    sums = (*self._sums, self._total)
+    weight = np.where(self._taken, self._weight, 0)
+    new, links, bill = self._server.programs.answer(
+      self._facts, self.stage, self._state, sums, self.told,
+      self._server.noise_key, self._ids, weight,
+    )  # fmt: skip
+    self._sums, self.told = sums, (*self.told, *new)
+    return links, bill
+
+  def advance(self) -> tuple[Tree, ...]:
+    """Ends an exchange but the last one; returns what is announced after it.
 
     Raises:
-      ValueError: the round is closed already.
+      EmptyRoundError: nobody has answered.
+    """
+    count = len(self.told)
+    self._finish_exchange()
+    self.stage += 1
+    self._total, self._next = self._zeros(), 0
+    return self.told[count:]
+
+  def leave_out(self, clients: Sequence[int]) -> None:
+    """Leaves clients out of a round that they were lost in.
+
+    The exchanges before are summed without them, and what is announced changes:
+    the others are to be asked again. In a private round what was announced is
+    released: there the clients are absent from this exchange on.
+    """
+    for client in clients:
+      self._taken[self._slot[client]] = False
+    if self.stage == 0 or self._server.programs.private:
+      return
+    stage, payloads = self.stage, self._payloads
+    self.stage, self.told, self._sums = 0, (), ()
+    self._total, self._next = self._zeros(), 0
+    for number in range(stage):
+      kept = payloads[number]
+      for client in clients:
+        kept.pop(self._slot[client], None)
+      self.advance()
+    payloads[stage].clear()
+
+  def close(self) -> Closed:
+    """Closes the round; payloads that arrive later are late.
+
+    The state is the old one a round later if no payload was taken and the run
+    is not private.
+
+    Raises:
+      ValueError: the round is closed already, or has another exchange.
+      EmptyRoundError: nobody has answered.
     """
     if not self._open:
-      raise ValueError(f'Round {self._round} is closed already.')
-    self._open = False
-    server = self._server
-    weight = np.where(self._taken, self._weight, 0)
-    new, finite, bill = server.finish(
-      self._total, server.hp, self._state, server.key, self._ids, weight
-    )
-    if not self._taken.any():
-      new = self._state._replace(round=new.round)
-      finite = client_step.all_finite(new)
-    missing = (self._weight > 0) & ~self._answered
-    oldest = self._round - server.late_rounds + 1
+      raise ValueError(f'Round {self.round} is closed already.')
+    if self.stage < self.stages - 1:
+      raise ValueError(f'Round {self.round} has another exchange: advance.')
+    links, bill = self._finish_exchange()
+    self._open, server = False, self._server
+    if self._taken.any() or server.programs.private:
+      new = server.programs.redo(self._facts, self._state, self.told)
+      new = new._replace(protocol=links)
+    else:
+      new = self._state._replace(round=self._state.round + 1)
+    selected = self._weight > 0
+    missing = selected & ~(self._taken | self._rejected)
+    oldest = self.round - server.late_rounds + 1
     server.missing = {(r, i) for r, i in server.missing if r >= oldest}
-    server.missing |= {(self._round, int(i)) for i in self._ids[missing]}
+    server.missing |= {(self.round, int(i)) for i in self._ids[missing]}
     outcome = np.select(
-      [self._answered, missing],
-      [availability.PARTICIPATED, availability.DROPPED_OUT],
+      [missing, selected],
+      [availability.DROPPED_OUT, availability.PARTICIPATED],
       availability.NOT_SELECTED,
+    ).astype(np.int8)
+    present = selected & ~missing
+    observed = client_step.Observed(
+      {'train_loss': self._loss},
+      np.where(self._taken, self._weight, 0),
+      present,
+      self._taken,
     )
-    bytes_of_one = jax.device_get(bill)
-    record = server.book.charge(self._ids, self._weight, *bytes_of_one, outcome)
-    return new, record | {
-      'round': self._round,
-      'participants': int(self._taken.sum()),
-      'rejected_clients': int((self._answered & ~self._taken).sum()),
-      'late_clients': self._late,
-      'finite': bool(finite),
-    }
+    metrics = server.summarise(self._state.round, observed)
+    finite = client_step.all_finite(new)
+    sent = {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
+    cohort = rounds.Cohort(
+      self._ids,
+      np.where(present, self._weight, 0),
+      None,
+      outcome=outcome if missing.any() else None,
+    )
+    return Closed(new, self.told, cohort, metrics | sent | {'finite': finite})

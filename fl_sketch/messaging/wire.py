@@ -25,6 +25,9 @@ VERSION = 2
 _FIELDS = struct.Struct('<4sHH16sIiiIIQ')
 _CRC = struct.Struct('<I')
 OVERHEAD = _FIELDS.size + _CRC.size  # bytes
+# Sent with every payload and not billed: whether the client's update is finite,
+# and the mean training loss before its local steps.
+NO_METRICS = {'accepted': np.float32(1), 'train_loss': np.float32(0)}
 
 
 class Kind(enum.IntEnum):

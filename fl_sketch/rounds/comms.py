@@ -21,6 +21,10 @@ from jax.sharding import PartitionSpec as P
 Tree = Any
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 SHARD = 'shard'
+NO_SERVER = (
+  "The algorithm's clients exchange tables among themselves: it has no server, "
+  'and does not run over messages. Simulate it.'
+)
 
 
 @display.shown('up', 'down')
@@ -157,10 +161,7 @@ def gather_tables(
     ValueError: over messages, where clients do not see each other's tables.
   """
   if stages.current() is not None:
-    raise ValueError(
-      'This algorithm has no server that sums: its clients need the tables of '
-      'others, which messages do not bring. Simulate it.'
-    )
+    raise ValueError(NO_SERVER)
   present = jax.vmap(weighted)(tables, jnp.sign(weight))
   gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
   gathered = gathered.at[ids].set(present, mode='drop')

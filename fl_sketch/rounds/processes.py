@@ -1,5 +1,6 @@
 """Collectives on the host between the processes of one run."""
 
+import os
 import re
 
 import jax
@@ -23,8 +24,54 @@ GONE = (
 )
 
 
+_DEFAULT = 'localhost:8476'  # the coordinator
+# Of launchers that tell JAX of all processes: Open MPI up to 4, Slurm's srun,
+# an indexed Job of Kubernetes.
+_TOLD = 'OMPI_MCA_orte_hnp_uri', 'SLURM_STEP_NODELIST', 'JOB_COMPLETION_INDEX'
+Process = tuple[str | None, int | None, int | None]
+
+
 class PeerLostError(RuntimeError):
   """Another process is gone, or cannot be reached."""
+
+
+def resolve(
+  coordinator: str | None = None,
+  num_processes: int | None = None,
+  process_id: int | None = None,
+) -> Process:
+  """Completes the arguments of `connect` by those of a launcher.
+
+  What JAX finds by itself stays None. The number of processes is 1 without a
+  launcher, and None where JAX alone knows it.
+
+  Raises:
+    ValueError: an argument is missing or out of range.
+  """
+  told, env = any(name in os.environ for name in _TOLD), os.environ
+  size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
+  count = num_processes or int(size or not told)
+  if told:
+    return coordinator, count or None, process_id
+  if num_processes is None and coordinator and not size:
+    raise ValueError(f'{coordinator=} requires num_processes and process_id.')
+  if process_id is None:  # Open MPI 5 tells everything but the coordinator
+    process_id = int(
+      env.get('OMPI_COMM_WORLD_RANK', '0' if count == 1 else '-1')
+    )
+  if not 0 <= process_id < count:
+    raise ValueError(
+      f'num_processes={count} requires process_id=0 to {count - 1}, another '
+      'one in each process.'
+    )
+  coordinator = coordinator or env.get('JAX_COORDINATOR_ADDRESS')
+  here = int(env.get('OMPI_COMM_WORLD_LOCAL_SIZE', count))
+  if coordinator is None and here != count:
+    raise ValueError(
+      f'{count} processes on several hosts require coordinator=HOST:PORT of '
+      'process 0.'
+    )
+  return coordinator or _DEFAULT, count, process_id
 
 
 def connect(

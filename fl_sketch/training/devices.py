@@ -57,8 +57,8 @@ def start(
   *,
   cpu_devices: int | None = None,
   coordinator: str | None = None,
-  num_processes: int = 1,
-  process_id: int = 0,
+  num_processes: int | None = 1,
+  process_id: int | None = None,
   deterministic: bool = True,
 ):
   """Sets up the devices of a run; call it before any other use of JAX.
@@ -68,31 +68,22 @@ def start(
 
   Args:
     cpu_devices: devices to make of this process's CPU; None is one a core.
-    coordinator: HOST:PORT of process 0, for several processes.
-    num_processes: number of processes.
+    coordinator: HOST:PORT of process 0, see `processes.resolve`.
+    num_processes: number of processes; None is the launcher's, or 1.
     process_id: number of this process, from 0.
     deterministic: whether GPUs may use only deterministic kernels; those that
       add in any order are faster. CPUs are always deterministic.
 
   Raises:
-    ValueError: a number is out of range, there is no coordinator for several
-      processes, or their numbers of devices differ.
+    ValueError: a number is missing or out of range, or processes' numbers of
+      devices differ.
   """
   if cpu_devices is not None and cpu_devices < 1:
     raise ValueError(f'{cpu_devices=} is too small. Set cpu_devices >= 1.')
-  if not 0 <= process_id < num_processes:
-    raise ValueError(
-      f'{process_id=} is out of range for {num_processes=}. Set 0 to '
-      f'{num_processes - 1}.'
-    )
-  if num_processes > 1 and coordinator is None:
-    raise ValueError(
-      f'{num_processes=} requires the address of process 0. Set '
-      'coordinator=HOST:PORT.'
-    )
+  process = processes.resolve(coordinator, num_processes, process_id)
   flags = os.environ.get('XLA_FLAGS', '').split()
   if deterministic and _DETERMINISTIC not in flags:
     os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
   jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
-  if num_processes > 1:
-    processes.connect(coordinator, num_processes, process_id)
+  if process[1] != 1:
+    processes.connect(*process)

@@ -1,0 +1,121 @@
+"""What a server has announced: for clients that missed it, or lost a reply."""
+
+from collections.abc import Iterable
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch import rounds
+from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.programs import Programs, without
+from fl_sketch.rounds import comms
+import jax
+import numpy as np
+
+
+class _Round(NamedTuple):
+  taken: frozenset[int]  # clients whose payloads were taken
+  told: tuple[bytes, ...]  # each announcement
+
+
+class History:
+  """The announcements of past rounds, in memory and in a folder.
+
+  Rounds are kept as long as they are fewer bytes than the state, or as they are
+  the last in which a client took part: it may need them to know its own state.
+
+  Args:
+    programs: of the run's algorithm.
+    rounds_done: of the state that the server starts from; what the folder has
+      of later rounds belongs to no checkpoint and is removed.
+    folder: None keeps all in memory.
+  """
+
+  def __init__(
+    self,
+    programs: Programs,
+    rounds_done: int = 0,
+    folder: pathlib.Path | None = None,
+  ):
+    self._programs, self._folder = programs, folder
+    self._dense = comms.nbytes(requests.replicated(programs.start))
+    self._rounds: dict[int, _Round] = {}
+    if folder is not None:
+      folder.mkdir(parents=True, exist_ok=True)
+      for path in folder.glob('round_*.npz'):
+        number = int(path.stem.rpartition('_')[2])
+        if number >= rounds_done:
+          path.unlink()
+          continue
+        with np.load(path) as z:
+          taken, *told = (z[name] for name in z.files)
+        told = tuple(x.tobytes() for x in told)
+        self._rounds[number] = _Round(frozenset(taken.tolist()), told)
+
+  def add(self, state: rounds.FedState, told: Any, taken: Iterable[int]):
+    """Adds the round that started from a state, durably."""
+    number, facts = int(state.round), self._programs.facts(state)
+    bodies = tuple(
+      wire.to_bytes(jax.tree.leaves(without(tree, facts.absent)))
+      for tree in jax.device_get(told)
+    )
+    self._rounds[number] = _Round(frozenset(map(int, taken)), bodies)
+    if self._folder is not None:
+      partial = self._folder / 'partial'
+      with partial.open('wb') as file:
+        arrays = [np.frombuffer(body, np.uint8) for body in bodies]
+        clients = sorted(self._rounds[number].taken)
+        np.savez(file, np.array(clients, np.int64), *arrays)
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(partial, self._folder / f'round_{number}.npz')
+    self._forget()
+
+  def taken(self, client: int) -> int:
+    """The last round in which a client's payload was taken; -1: none."""
+    own = (n for n, x in self._rounds.items() if client in x.taken)
+    return max(own, default=-1)
+
+  def told(self, number: int, first: int = 0) -> requests.Part:
+    """The announcements of a round from `first` on."""
+    body = b''.join(self._rounds[number].told[first:])
+    return requests.Part(requests.PartKind.TOLD, first, number, body)
+
+  def catch_up(
+    self, client: int, at: int, state: rounds.FedState, first: int = 0
+  ) -> tuple[requests.Part, ...]:
+    """What a client needs that stands at round `at`; -1: it needs the state.
+
+    It knows `first` announcements of the round at which it stands.
+    """
+    missed = range(at, int(state.round))
+    if at >= 0 and all(number in self._rounds for number in missed):
+      parts = [self.told(n, first if n == at else 0) for n in missed]
+      if sum(len(part.body) for part in parts) <= self._dense:
+        return tuple(parts)
+    leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
+    body, number = wire.to_bytes(leaves), int(state.round)
+    parts = [requests.Part(requests.PartKind.STATE, 0, number, body)]
+    own = self.taken(client)
+    if own >= 0 and comms.has_client_state(self._programs.start.protocol):
+      parts.append(self.told(own))
+    return tuple(parts)
+
+  def _forget(self):
+    """Removes the rounds that nobody needs."""
+    last = max(self._rounds)
+    needed, size = {last}, 0
+    for number in sorted(self._rounds, reverse=True):
+      size += sum(map(len, self._rounds[number].told))
+      if size > self._dense:
+        break
+      needed.add(number)
+    seen: set[int] = set()
+    for number in sorted(self._rounds, reverse=True):
+      if self._rounds[number].taken - seen:
+        needed.add(number)
+      seen |= self._rounds[number].taken
+    for number in self._rounds.keys() - needed:
+      del self._rounds[number]
+      if self._folder is not None:
+        (self._folder / f'round_{number}.npz').unlink(missing_ok=True)

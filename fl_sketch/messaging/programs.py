@@ -1,0 +1,396 @@
+"""Compiled pieces of a round over messages, of both sides.
+
+A round has one exchange or several: clients send payloads, the server sums them
+and announces. `work` and `send` make a client's payloads, `term` and `answer`
+sum them and make the announcements, `redo` is the server's step, which clients
+do again, and `keep` is the state of a client after a round in which its payload
+was taken. See `stages`.
+"""
+
+from collections.abc import Sequence
+import functools
+import math
+from typing import Any, NamedTuple
+
+from fl_sketch import rounds
+from fl_sketch.rounds import client_step, comms, keys as keys_lib, stages
+from fl_sketch.rounds.algorithm import Algorithm
+import jax
+import jax.numpy as jnp
+import optax
+
+Tree = Any
+
+
+class Facts(NamedTuple):
+  """What both sides know of a round before it."""
+
+  flags: tuple[bool, ...] = ()  # of `stages.cond`
+  absent: tuple[str, ...] = ()  # parts of payload and broadcast not due
+
+
+class Exchange(NamedTuple):
+  """Shapes and dtypes of one exchange of a round."""
+
+  payload: Tree  # what a client sends
+  total: Tree  # what the server adds up
+  told: tuple[Tree, ...]  # what the server announces then
+
+
+class Work(NamedTuple):
+  """A client's local work in a round."""
+
+  payload: Tree  # of its encoder
+  rows: Tree  # state of the encoder, if the payload is taken
+  metrics: dict[str, jax.Array]
+  accepted: jax.Array  # bool[], whether all of it is finite
+
+
+class Programs:
+  """The compiled functions of one algorithm.
+
+  Args:
+    make: hp -> `Algorithm`.
+    hp: hyperparameters.
+    params: the model before the first round.
+    key: key[], the root of all public keys of the run.
+    schedule: see `rounds.run_round`.
+
+  Attributes:
+    start: shapes of a client's state before the first round. States of the
+      server have no rows of clients, see `comms.drop_per_client`.
+
+  Raises:
+    ValueError: the algorithm has no server that sums, or its noise is of no law
+      that is accounted for.
+  """
+
+  def __init__(
+    self,
+    make: rounds.Make,
+    hp: Any,
+    params: Any,
+    key: jax.Array,
+    schedule: rounds.Schedule | None = None,
+  ):
+    self.hp, self.key = hp, key
+    self._make: Any = make
+    self._schedule = schedule or (lambda hp, round_index: hp)
+    algorithm = make(hp)
+    if math.isinf(algorithm.releases):
+      raise ValueError('Noise of no accounted law does not run over messages.')
+    self.releases = algorithm.releases
+    self.private = algorithm.releases > 0
+    self.streamed = algorithm.decode is not None
+    # Whether clients need what the protocol keeps, beside the parameters.
+    self._keeps_links = not self.streamed or algorithm.correction is not None
+    self.start = jax.eval_shape(self.first, params)
+    self._noise = jax.random.key(0)  # where the result is not used
+    self._jit = functools.cache(
+      lambda name, *static: jax.jit(
+        functools.partial(getattr(self, name), *static)
+      )
+    )
+    self.shapes = functools.cache(self._shapes)
+    flags, due = jax.eval_shape(self._facts, *self._before(self.start))
+    self._varies = bool(flags or due)
+    if not self._varies:
+      self.shapes(Facts())  # raises
+
+  def first(self, params: Any) -> rounds.FedState:
+    """The state of a client before the first round."""
+    return rounds.init(self._make(self.hp), params, 1)
+
+  def _before(self, state):
+    """The arguments of all programs that both sides know."""
+    return self.hp, comms.drop_per_client(state), self.key
+
+  def _algorithm(self, hp, round_index) -> Algorithm:
+    return self._make(self._schedule(hp, round_index))
+
+  def _protocol(self, stage, hp, state, lanes, key, noise_key, ids, weight):
+    """Runs the links up to the broadcast in a stage: (broadcast, state)."""
+    algorithm = self._algorithm(hp, state.round)
+    keys, noise = keys_lib.round_keys(key, state.round), None
+    if self.private:
+      noise = keys_lib.noise_keys(noise_key, state.round)
+      noise = keys_lib.for_lanes(noise, ids)
+    with stages.inside(stage):
+      return algorithm.protocol.update(
+        lanes, comms.clear_bills(state.protocol), state.params,
+        keys=keys_lib.for_lanes(keys, ids), weight=weight, ids=ids, noise=noise,
+        clients_per_step=None,
+      )  # fmt: skip
+
+  def _nobody(self, hp, state, lanes=1):
+    """(state, payloads or their sum, ids, weights) of absent clients.
+
+    No shared value depends on their rows and payloads, which are zeros.
+    """
+    algorithm = self._algorithm(hp, state.round)
+    rows = rounds.init(algorithm, state.params, lanes)
+    state = comms.with_per_client(state, rows)
+    payload = self._payload(algorithm, state.params)
+    ids, weight = jnp.arange(lanes), jnp.zeros(lanes)
+    if not self.streamed:
+      zeros = lambda x: jnp.zeros((lanes, *x.shape), x.dtype)
+      return state, jax.tree.map(zeros, payload), ids, weight
+    keys = keys_lib.for_client(keys_lib.round_keys(self.key, state.round), 0)
+
+    def term(payload):
+      decoded = algorithm.decode(keys, payload, state.params)
+      return jax.tree.map(lambda x: comms.weighted(x, weight[0]), decoded)
+
+    total = _zeros(jax.eval_shape(term, payload))
+    size = comms.nbytes(payload)
+    sums = comms.LaneSum(total, comms.total_weight(weight), size)
+    return state, sums, ids, weight
+
+  def _payload(self, algorithm, params):
+    """Shapes of what a client's encoder makes."""
+
+    def encode(params):
+      keys = keys_lib.round_keys(self.key, jnp.int32(0))
+      moved = (algorithm.update_template or (lambda x: x))(params)
+      return client_step.encode_once(algorithm, moved, params, keys)
+
+    return jax.eval_shape(encode, params)
+
+  # What both sides know.
+
+  def _facts(self, hp, state, key):
+    stage = stages.Stage(sums=None, flags=None)
+    full, lanes, *who = self._nobody(hp, state)
+    self._protocol(stage, hp, full, lanes, key, self._noise, *who)
+    due = self._algorithm(hp, state.round).due
+    return tuple(stage.asked), due(state.protocol) if due else {}
+
+  def facts(self, state: rounds.FedState) -> Facts:
+    """What is known of the round that starts from a state."""
+    if not self._varies:
+      return Facts()
+    flags, due = jax.device_get(self._jit('_facts')(*self._before(state)))
+    absent = tuple(name for name, flag in due.items() if not flag)
+    return Facts(tuple(map(bool, flags)), absent)
+
+  def _shapes(self, facts: Facts) -> tuple[Exchange, ...]:
+    """The exchanges of a round, in order."""
+    hp, state, key = self._before(self.start)
+    who = self._noise, jnp.int32(0), jnp.float32(1)
+
+    def sent(number):
+      def fn(hp, state, key):
+        full, lanes, *nobody = self._nobody(hp, state)
+        rest = key, self._noise, *nobody
+        stage = stages.Stage(None, (), number, facts.flags)
+        try:
+          self._protocol(stage, hp, full, lanes, *rest)
+        except stages.Reached as reached:
+          return reached.payload
+        return None
+
+      return jax.eval_shape(fn, hp, state, key)
+
+    if self.streamed:
+      payloads = [self._payload(self._make(hp), state.params)]
+    else:
+      payloads = []
+      while (payload := sent(len(payloads))) is not None:
+        payloads.append(payload)
+    found, sums, told = [], (), ()
+    for number, payload in enumerate(payloads):
+      payload = without(payload, facts.absent)
+      of_exchange = facts, number
+      term = functools.partial(self._term, *of_exchange)
+      args = hp, state, key, sums, told
+      total, *_ = jax.eval_shape(term, *args, payload, *who)
+      sums = (*sums, total)
+      stop = None if number == len(payloads) - 1 else number + 1
+      answer = functools.partial(self._answer, facts, stop)
+      cohort = self._noise, jnp.zeros(1, jnp.int32), jnp.zeros(1)
+      new, *_ = jax.eval_shape(answer, hp, state, key, sums, told, *cohort)
+      told = (*told, *new)
+      found.append(Exchange(payload, total, new))
+    if not told:
+      raise ValueError(comms.NO_SERVER)
+    return tuple(found)
+
+  # Clients.
+
+  def _work(self, hp, state, key, batches, noise_key, client_id, weight):
+    algorithm = self._algorithm(hp, state.round)
+    keys, noise = keys_lib.round_keys(key, state.round), None
+    if self.private:
+      noise = keys_lib.noise_keys(noise_key, state.round)
+    correction = algorithm.correction and algorithm.correction(state.protocol)
+    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+    own = isinstance(correction, comms.PerClient)
+    start = state.params, None if own else correction
+    options = None, None, None, None  # the batches are here; nobody attacks
+    work = client_step.client_work(algorithm, start, keys, noise, *options)
+    client = rounds.Cohort(client_id, weight, batches)
+    lane_correction = first(correction.value) if own else None
+    lane = client, first(state.encode.value), lane_correction
+    payload, _, rows, metrics, accepted = work(lane)
+    rows = comms.PerClient(jax.tree.map(lambda x: x[None], rows))
+    return Work(payload, rows, metrics, accepted)
+
+  def work(self, state, batches, noise_key, client_id, weight) -> Work:
+    """A client's local work on batches, leaves [local_steps, batch, ...]."""
+    args = self.hp, state, self.key, batches, noise_key, client_id, weight
+    return self._jit('_work')(*args)
+
+  def _as_client(self, stage, hp, state, key, payload, noise_key, who, weight):
+    """Runs the protocol with the lane of one client."""
+    if self.streamed:
+      _, lanes, *_ = self._nobody(hp, comms.drop_per_client(state))
+    else:
+      lanes = jax.tree.map(lambda x: x[None], payload)
+    lane = jnp.asarray(who)[None], jnp.asarray(weight)[None]
+    return self._protocol(stage, hp, state, lanes, key, noise_key, *lane)
+
+  def _send(self, facts, number, hp, state, key, told, *lane):
+    stage = stages.Stage(None, told, number, facts.flags)
+    try:
+      self._as_client(stage, hp, state, key, *lane)
+    except stages.Reached as reached:
+      return reached.payload
+    raise AssertionError(f'There is no exchange {number}.')
+
+  def send(
+    self, facts, number, state, told, payload, noise_key, client_id, weight
+  ) -> Tree:
+    """What a client sends in an exchange, of its encoder's payload."""
+    if self.streamed:
+      return without(payload, facts.absent)
+    args = self.hp, state, self.key, tuple(told), payload, noise_key
+    return self._jit('_send', facts, number)(*args, client_id, weight)
+
+  def _keep(self, facts, hp, state, key, told, *lane):
+    stage = stages.Stage(None, told, None, facts.flags)
+    return self._as_client(stage, hp, state, key, *lane)[1]
+
+  def keep(self, facts, state, told, payload, noise_key, client_id, weight):
+    """The protocol's state of a client after a round that it took part in."""
+    if not comms.has_client_state(state.protocol):
+      return state.protocol
+    args = self.hp, state, self.key, tuple(told), payload, noise_key
+    return self._jit('_keep', facts)(*args, client_id, weight)
+
+  # Both sides.
+
+  def _redo(self, facts, hp, state, key, told):
+    full, lanes, *who = self._nobody(hp, state)
+    stage = stages.Stage(None, told, None, facts.flags)
+    rest = key, self._noise, *who
+    shared, links = self._protocol(stage, hp, full, lanes, *rest)
+    if self._keeps_links:
+      state = state._replace(protocol=comms.drop_per_client(links))
+    step = rounds.server_step(lambda hp: self._algorithm(hp, state.round))
+    return step(hp, shared, state, key)
+
+  def redo(self, facts, state, told) -> rounds.FedState:
+    """The state after a round, without rows, from what the server announced.
+
+    Both sides compile the same program: on machines of one kind its bits are
+    equal. What the protocol keeps on the server alone is not in the result.
+    """
+    return self._jit('_redo', facts)(*self._before(state), tuple(told))
+
+  # The server.
+
+  def _term(
+    self, facts, number, hp, state, key, sums, told, payload, noise_key,
+    client_id, weight,
+  ):  # fmt: skip
+    """(weight x decoded payload, whether it is finite, its Euclidean norm)."""
+    algorithm = self._algorithm(hp, state.round)
+    keys = keys_lib.round_keys(key, state.round)
+    keys = keys_lib.for_client(keys, client_id)
+    finite = client_step.all_finite(payload)
+    if self.private:  # to leave it out would show whose it is
+      payload = jax.tree.map(lambda x: jnp.where(finite, x, 0), payload)
+    if self.streamed:
+      like = self._payload(algorithm, state.params)
+      payload = completed(payload, like, facts.absent)
+      decoded = algorithm.decode(keys, payload, state.params)
+    else:
+      full, lanes, *who = self._nobody(hp, state)
+      stage = stages.Stage(sums, told, number, facts.flags)
+      try:
+        self._protocol(stage, hp, full, lanes, key, noise_key, *who)
+      except stages.Reached as reached:
+        decoded = reached.decode(keys.client, payload)
+    finite &= client_step.all_finite(decoded)
+    term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
+    return term, finite | self.private, optax.tree.norm(decoded)
+
+  def _add(self, facts, number, total, *args):
+    term, *_ = self._term(facts, number, *args)
+    return jax.tree.map(jnp.add, total, term)
+
+  def _check(self, facts, number, *args):
+    return self._term(facts, number, *args)[1:]
+
+  def check(self, facts, number, state, sums, told, payload, *who):
+    """(whether a payload is finite, Euclidean norm of what it decodes to)."""
+    args = tuple(sums), tuple(told), payload, *who
+    return self._jit('_check', facts, number)(*self._before(state), *args)
+
+  def add(self, facts, number, total, state, sums, told, payload, *who):
+    """Adds a payload, times its weight, to the sum of an exchange.
+
+    `who` are the server's noise key, the client's id and its weight.
+    """
+    args = tuple(sums), tuple(told), payload, *who
+    return self._jit('_add', facts, number)(total, *self._before(state), *args)
+
+  def _answer(
+    self, facts, stop, hp, state, key, sums, told, noise_key, ids, weight
+  ):
+    full, lanes, *_ = self._nobody(hp, state, len(ids))
+    if self.streamed:
+      (total,), sums = sums, ()
+      lanes = lanes._replace(total=total, weight=comms.total_weight(weight))
+    stage = stages.Stage(sums, told, stop, facts.flags)
+    rest = key, noise_key, ids, weight
+    try:
+      _, links = self._protocol(stage, hp, full, lanes, *rest)
+    except stages.Reached:
+      return tuple(stage.announced), None, None
+    bill = comms.total_bill(links)
+    return tuple(stage.announced), comms.drop_per_client(links), bill
+
+  def answer(
+    self, facts, number, state, sums: Sequence[Tree], told, noise_key, ids,
+    weight,
+  ):  # fmt: skip
+    """(what the server announces after an exchange, protocol state, bill).
+
+    The last two are None before the last exchange. A client that did not send
+    has weight 0.
+    """
+    stop = None if number == len(self.shapes(facts)) - 1 else number + 1
+    args = tuple(sums), tuple(told), noise_key, ids, weight
+    return self._jit('_answer', facts, stop)(*self._before(state), *args)
+
+
+def without(tree: Tree, absent: Sequence[str]) -> Tree:
+  """A payload or broadcast without the parts that are not due in a round."""
+  if not absent or not isinstance(tree, dict):
+    return tree
+  return {name: x for name, x in tree.items() if name not in absent}
+
+
+def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
+  """The inverse of `without`: zeros for parts that are not due."""
+  if not absent or not isinstance(like, dict):
+    return tree
+  return {
+    name: _zeros(x) if name in absent else tree[name]
+    for name, x in like.items()
+  }
+
+
+def _zeros(shapes):
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
