@@ -43,7 +43,7 @@ class Sites:
     """Sends each site its request and yields (site, reply) as they come.
 
     Raises:
-      InterruptedError: NVFlare aborted the job; then all sites seem absent.
+      RuntimeError: NVFlare aborted the job; then all sites seem absent.
     """
     end, replies = time.monotonic() + timeout, queue.SimpleQueue()
     called = {site for site in requests if site not in self._busy}
@@ -81,7 +81,7 @@ class Sites:
 
   def _stop_if_aborted(self):
     if self._aborted():
-      raise InterruptedError('NVFlare aborted the job.')
+      raise RuntimeError('NVFlare aborted the job.')
 
 
 def answer(site: str, request: bytes, timeout: float) -> bytes:

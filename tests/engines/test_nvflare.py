@@ -124,7 +124,7 @@ def test_an_aborted_job_is_no_round_without_sites():
     raise RuntimeError('aborted')
 
   sites = nvflare.Sites([Client('a', fail)], lambda: True)
-  with pytest.raises(InterruptedError, match='NVFlare aborted the job'):
+  with pytest.raises(RuntimeError, match='NVFlare aborted the job'):
     ask(sites, 'a')
 
 
