@@ -60,7 +60,7 @@ def main(argv):
 
 def _work():
   """Answers requests as the config's client on its own data; never returns."""
-  from fl_sketch.engines import own_data
+  from fl_sketch.engines import own_data, site
   from fl_sketch.experiment import config
   from fl_sketch.training import devices
 
@@ -70,13 +70,13 @@ def _work():
     devices.start(cpu_devices=1)
     train, test = own_data.read(where, c, client)
     given = {'where': where, 'data_dir': _DATA_DIR.value}
-    problem = own_data.problem(c, client, train, test, **given)
-    samples = problem.partition.samples
+    problem = lambda c: own_data.problem(c, client, train, test, **given)
+    own = site.client(c, client, problem, pathlib.Path(_STATE.value))
   name = configs.workdir().partition('/')[2]
   worker.serve_keeper(
-    lambda request: request,
-    f'Client {client} of {c.population}, {name}: {samples} samples; its socket '
-    f'is {_STATE.value}/socket.',
+    own.handle,
+    f'Client {client} of {c.population}, {name}: {own.about["samples"]} '
+    f'samples; its socket is {_STATE.value}/socket.',
   )
 
 

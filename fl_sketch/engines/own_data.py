@@ -83,11 +83,6 @@ def problem(
   """
   if not 0 <= client < c.population:
     raise ValueError(f'{client=} must be 0 to {c.population - 1}.')
-  if c.privacy_unit == 'sample':
-    raise c.refusal(
-      "{privacy_unit} is not supported with a site's own data: the noise "
-      'depends on the numbers of samples of all clients.'
-    )
   found = problem_lib.load(c, data_dir)
   like = {k: x[0] for k, x in found.test.items() if k != 'mask'}
   parts = [own_arrays.read(where, x) for x in (arrays, test) if x is not None]

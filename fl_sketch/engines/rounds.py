@@ -44,29 +44,43 @@ class SiteRounds:
   """Plays rounds with the clients that sites of a transport are.
 
   Args:
-    server: of the run.
     transport: of the engine.
-    history: of the run.
+    run: `wire.fingerprint` of the run.
+    incarnation: how often the server has started.
     timeouts: of all requests.
 
   Attributes:
-    sent: bytes of requests so far, with headers.
-    received: bytes of replies so far, with headers.
+    saved: rounds of the oldest checkpoint that may be restored.
     about: client -> what it says of itself.
   """
 
+  server: Server
+  history: History
+
   def __init__(
     self,
-    server: Server,
     transport: Transport,
-    history: History,
+    run: bytes,
+    incarnation: int = 0,
     timeouts: Timeouts = Timeouts(),  # noqa: B008, a constant
   ):
-    self._server, self._transport, self._history = server, transport, history
-    self._timeouts = timeouts
+    self._transport, self._timeouts = transport, timeouts
+    self.run, self.incarnation, self.saved = run, incarnation, 0
     self._sites: dict[int, _Site] = {}  # by client
-    self.sent = self.received = self.saved = 0
+    self._sent = self._received_bytes = self._messages = 0
     self.about: dict[int, dict[str, Any]] = {}
+
+  def begin(self, server: Server, history: History):
+    """Sets the server, and what it has announced, before the first round."""
+    self.server, self.history = server, history
+
+  def sentence(self, up: int, down: int) -> str:
+    """Compares what was sent since this start with the bill of the run."""
+    return (
+      f'{self._messages} messages since this start: {self._received_bytes:,} '
+      f'bytes up and {self._sent:,} down, before the engine wraps them; the '
+      f'run has billed {up:,} and {down:,}.'
+    )
 
   # Sites.
 
@@ -114,7 +128,7 @@ class SiteRounds:
 
   def _request(self, kind, number, client, **fields) -> requests.Request:
     return requests.Request(
-      kind, self._server.run, self._server.incarnation, number, client,
+      kind, self.run, self.incarnation, number, client,
       saved=self.saved, **fields,
     )  # fmt: skip
 
@@ -123,10 +137,11 @@ class SiteRounds:
     if not asked:
       return
     encoded = {name: requests.encode(x) for name, x in asked.items()}
-    self.sent += sum(map(len, encoded.values()))
+    self._sent += sum(map(len, encoded.values()))
+    self._messages += len(encoded)
     timeout = self._timeouts.first if first else self._timeouts.reply
     for name, reply in self._transport.ask(encoded, timeout):
-      self.received += len(reply)
+      self._received_bytes += len(reply)
       try:
         yield name, wire.unpack(reply), reply
       except wire.PayloadError as e:
@@ -145,10 +160,13 @@ class SiteRounds:
     digest = requests.digest(state.params, state.server)
     for attempt in range(self._timeouts.attempts):
       self.greet()
-      box = self._server.open(state, ids, weight)
+      box = self.server.open(state, ids, weight)
+      if self.history.open is not None:
+        box.resume(self.history.open.told, self.history.open.taken)
       try:
         self._exchange_all(box, state, digest)
         closed = box.close()
+        self.history.open = None
         break
       except EmptyRoundError:
         time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
@@ -158,7 +176,7 @@ class SiteRounds:
         f'{self._timeouts.attempts} times. Look at the sites, and start the '
         'server again: it goes on from its checkpoint.'
       )
-    self._history.add(state, closed.told, box.taken)
+    self.history.add(state, closed.told, box.taken)
     return closed
 
   def _exchange_all(self, box: Inbox, state, digest):
@@ -167,11 +185,13 @@ class SiteRounds:
       lost = box.unanswered
       if box.stage and lost:
         box.leave_out(lost)
-        if not self._server.programs.private:
+        if not self.server.programs.private:
           continue  # what was announced has changed
       if box.stage == box.stages - 1:
         return
       box.advance()
+      if self.server.programs.private:  # before it is released
+        self.history.add(state, box.told, box.taken)
 
   def _exchange(self, box: Inbox, state, digest):
     """Asks the clients of an exchange; twice those that lack something."""
@@ -214,7 +234,7 @@ class SiteRounds:
   def _work(self, box, state, digest, client, lacks):
     """The request to a client, with what it lacks of the state."""
     site, number = self._sites[client], box.round
-    history = self._history
+    history = self.history
     if lacks is not None:
       parts = history.catch_up(client, lacks, state)
     elif site.at <= number:
@@ -227,7 +247,7 @@ class SiteRounds:
     weight = box.weight_of(client)
     return self._request(
       kind, number, client, stage=box.stage, digest=digest, weight=weight,
-      taken=history.taken(client), parts=parts,
+      taken=history.taken(client, number), parts=parts,
     )  # fmt: skip
 
   def _received(self, box, client, header, reply, lacks):
@@ -256,10 +276,10 @@ class SiteRounds:
       for client, at in asked.items():
         site = self._sites[client]
         at = site.at if at is None else at
-        parts = self._history.catch_up(client, at, state, site.first)
+        parts = self.history.catch_up(client, at, state, site.first)
         request[site.name] = self._request(
           requests.Kind.EVALUATE, number, client, digest=digest,
-          taken=self._history.taken(client), parts=parts,
+          taken=self.history.taken(client, number), parts=parts,
         )  # fmt: skip
       for _, header, _ in self._ask(request):
         if header.kind == wire.Kind.NEED:

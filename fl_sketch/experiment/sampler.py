@@ -25,10 +25,7 @@ def sampler(c: Config, partition: Partition) -> Callable[..., Cohort]:
       raise ValueError(
         'Pass sampling_seed if, and only if, the run is private.'
       )
-    if isinstance(sampling_seed, bytes):  # which depends on c.seed already
-      seed = sampling_seed
-    else:
-      seed = c.seed + (sampling_seed or 0)
+    seed = seed_of(c, sampling_seed)
     # The order of 'cyclic' is public.
     of_cohort = c.seed if c.sampling == 'cyclic' else seed
     ids, weight, outcome = selection(c, number, of_cohort)
@@ -40,6 +37,13 @@ def sampler(c: Config, partition: Partition) -> Callable[..., Cohort]:
     return cohort._replace(byzantine=flags, outcome=outcome)
 
   return sample
+
+
+def seed_of(c: Config, sampling_seed: seeding.Root | None) -> seeding.Root:
+  """The seed of cohorts, and of batches that must be unpredictable."""
+  if isinstance(sampling_seed, bytes):  # which depends on c.seed already
+    return sampling_seed
+  return c.seed + (sampling_seed or 0)
 
 
 def selection(

@@ -111,6 +111,11 @@ class Client:
     if folder is not None:
       self._load(folder)
 
+  @property
+  def about(self) -> dict[str, Any]:
+    """What this client says of itself."""
+    return self._about | {'round': max(self._kept)}
+
   def handle(self, message: bytes) -> bytes:
     """Answers a request; one that cannot be answered is told why."""
     request = requests.Request(Kind.HELLO, self.run, 0, 0, self.id)
@@ -148,7 +153,7 @@ class Client:
   def _answered(self, request) -> tuple[wire.Kind, Any]:
     as_json = lambda x: (wire.Kind.JSON, json.dumps(x).encode())
     if request.kind in (Kind.HELLO, Kind.END):
-      return as_json(self._about | {'round': max(self._kept)})
+      return as_json(self.about)
     kept = self._at(request)
     if request.kind == Kind.EVALUATE:
       if self._evaluate is None:

@@ -27,8 +27,12 @@ class History:
   Args:
     programs: of the run's algorithm.
     rounds_done: of the state that the server starts from; what the folder has
-      of later rounds belongs to no checkpoint and is removed.
+      of later rounds belongs to no checkpoint and is removed, but for `open`.
     folder: None keeps all in memory.
+
+  Attributes:
+    open: of the round that was open when a private run ended: announcements
+      between its exchanges, which must not be made again, and who had answered.
   """
 
   def __init__(
@@ -40,17 +44,21 @@ class History:
     self._programs, self._folder = programs, folder
     self._dense = comms.nbytes(requests.replicated(programs.start))
     self._rounds: dict[int, _Round] = {}
+    self.open: _Round | None = None
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
       for path in folder.glob('round_*.npz'):
         number = int(path.stem.rpartition('_')[2])
-        if number >= rounds_done:
-          path.unlink()
-          continue
         with np.load(path) as z:
           taken, *told = (z[name] for name in z.files)
         told = tuple(x.tobytes() for x in told)
-        self._rounds[number] = _Round(frozenset(taken.tolist()), told)
+        found = _Round(frozenset(taken.tolist()), told)
+        if number < rounds_done:
+          self._rounds[number] = found
+        elif number == rounds_done and programs.private:
+          self.open = found
+        else:
+          path.unlink()
 
   def add(self, state: rounds.FedState, told: Any, taken: Iterable[int]):
     """Adds the round that started from a state, durably."""
@@ -71,10 +79,10 @@ class History:
       os.replace(partial, self._folder / f'round_{number}.npz')
     self._forget()
 
-  def taken(self, client: int) -> int:
+  def taken(self, client: int, before: int) -> int:
     """The last round in which a client's payload was taken; -1: none."""
     own = (n for n, x in self._rounds.items() if client in x.taken)
-    return max(own, default=-1)
+    return max((n for n in own if n < before), default=-1)
 
   def told(self, number: int, first: int = 0) -> requests.Part:
     """The announcements of a round from `first` on."""
@@ -96,7 +104,7 @@ class History:
     leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
     body, number = wire.to_bytes(leaves), int(state.round)
     parts = [requests.Part(requests.PartKind.STATE, 0, number, body)]
-    own = self.taken(client)
+    own = self.taken(client, number)
     if own >= 0 and comms.has_client_state(self._programs.start.protocol):
       parts.append(self.told(own))
     return tuple(parts)

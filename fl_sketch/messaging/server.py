@@ -8,7 +8,7 @@ The caller provides the transport and closes rounds. One thread calls `receive`.
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import enum
 import math
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.data import availability
 from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.programs import Programs, without
+from fl_sketch.messaging.programs import Programs, completed, without
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
 from fl_sketch.utils import checks
 import jax
@@ -330,6 +330,29 @@ class Inbox:
         kept.pop(self._slot[client], None)
       self.advance()
     payloads[stage].clear()
+
+  def resume(self, told: Sequence[bytes], taken: Collection[int]) -> None:
+    """Goes on after exchanges whose announcements have been released.
+
+    `told` are all bodies, as of `History`; `taken` are the clients that had
+    answered.
+    """
+    absent = self._facts.absent
+    while self.stage < self.stages - 1:
+      like = self._shapes[self.stage].told
+      bodies = told[len(self.told) :][: len(like)]
+      if len(bodies) < len(like):
+        break
+      self.told += tuple(
+        completed(wire.from_bytes(memoryview(b), without(x, absent)), x, absent)
+        for b, x in zip(bodies, like, strict=True)
+      )
+      self._sums = (*self._sums, self._zeros())  # no longer used
+      self.stage += 1
+      self._answered[:] = True
+    self._total = self._zeros()
+    slots = [self._slot[i] for i in taken if self.stage and i in self._slot]
+    self._taken[slots] = True
 
   def close(self) -> Closed:
     """Closes the round; payloads that arrive later are late.

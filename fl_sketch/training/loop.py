@@ -50,6 +50,7 @@ def train(
   on_row: Callable[[dict[str, Any]], None] | None = None,
   extend: bool = False,
   init_from: str | os.PathLike | None = None,
+  runner: Callable[..., Any] | None = None,
 ) -> Result:
   """Trains an experiment in a workdir, or resumes it from its last checkpoint.
 
@@ -71,6 +72,8 @@ def train(
       and a larger epsilon; see `extending.allowed`. Other runs always may.
     init_from: the folder of a run, from whose last parameters a new one starts;
       its subfolder best/ for the best ones. See `initial.begun`.
+    runner: what plays the rounds, with the arguments of `Runner`, in place of
+      this process; see `engines.server`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort of a run
@@ -94,7 +97,7 @@ def train(
       f'{folder=} is empty; set a folder, or None to keep no files.'
     )
   with signals.caught() as caught, contextlib.ExitStack() as opened:
-    loop = _Loop(exp, folder, mesh, opened, extend, init_from)
+    loop = _Loop(exp, folder, mesh, opened, extend, init_from, runner)
     loop.show(opened, progress, on_row)
     result = loop.run(caught)
     if not loop.was_finished:
@@ -107,7 +110,7 @@ def train(
 class _Loop:
   """The compiled functions, files and counters of one run."""
 
-  def __init__(self, exp, folder, mesh, opened, extend, init_from):
+  def __init__(self, exp, folder, mesh, opened, extend, init_from, runner):
     self.mesh, self.keeps_files = mesh, folder is not None
     if folder is None:
       folder = opened.enter_context(tempfile.TemporaryDirectory())
@@ -118,15 +121,18 @@ class _Loop:
     self.files = Workdir(folder, c, problem, may_change)
     opened.callback(self.files.close)
     run = program(exp, mesh)
-    if jax.process_count() == 1 and not self.files.finished:
+    here = runner is None
+    if jax.process_count() == 1 and not self.files.finished and here:
       run = preflight.check(exp, mesh, run)
     if exp.guarantee is not None and not self.files.finished:
       # Its trace is kept for the compilation.
       interference.check_program(exp, run.fn, *run.args)
-    self.runner = Runner(exp, mesh, folder, run)
+    self.runner = (runner or Runner)(exp, mesh, folder, run)
     opened.callback(self.runner.close)
     evaluate = log.evaluator(run.evaluate, exp, mesh)
-    self.evaluate = lambda params: evaluate(params, self.runner.hyper)
+    self.evaluate = lambda params: (
+      evaluate(params, self.runner.hyper) | self.runner.evaluate()
+    )
     where = folder / 'checkpoints'
     self.store = Checkpoints(where, c.keep_checkpoints, mesh.size)
     opened.callback(self.store.close)

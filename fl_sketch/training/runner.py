@@ -63,6 +63,10 @@ class Runner:
     rest = self._key, self._data, self._noise_key
     return self.hyper, self.state, placed, *rest
 
+  def evaluate(self) -> dict[str, float]:
+    """Metrics that are not of this process: none."""
+    return {}
+
   def close(self):
     """Ends the prefetching of cohorts."""
     self.feed.close()

@@ -1,0 +1,59 @@
+"""What a config means on real sites, and what is refused there."""
+
+import dataclasses
+
+from fl_sketch.data import availability
+from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
+from fl_sketch.messaging import wire
+from fl_sketch.training import same_run
+from fl_sketch.utils import __version__, files
+
+_WEAK_MASKS = (
+  '{trust} is not supported on an engine: it would need a protocol between '
+  "sites that holds, and Flower's has masks of 28 bits. Set trust='central' or "
+  "trust='local'; see docs/guides/engines.md."
+)
+
+
+@checked()
+def config(c: Config) -> Config:
+  """The config with which server and sites build their experiments.
+
+  Sites hold their own data: the simulator's partition is not read. A private
+  run is saved in every round, before anything of it is released.
+
+  Raises:
+    ConfigError: the config simulates what sites do by themselves, or has what
+      no engine can do.
+  """
+  if c.trust == 'secure_aggregation':
+    raise c.refusal(_WEAK_MASKS)
+  if c.before_sketch:
+    raise c.refusal(
+      '{before_sketch} is simulated: over messages sites would send whole '
+      'updates. Unset it.'
+    )
+  if availability.in_force(c) or c.attack is not None:
+    raise c.refusal(
+      'Sites fail by themselves; remove {over_sampling}, {dropout}, {deadline} '
+      'and {attack}, which simulate that.'
+    )
+  if c.personal_steps:
+    raise c.refusal('{personal_steps} is not supported on an engine; unset it.')
+  if c.privacy_unit == 'sample' and c.epsilon is not None:
+    raise c.refusal(
+      '{epsilon} of {privacy_unit} depends on how many samples other sites '
+      'hold; set noise_multiplier instead.'
+    )
+  own = dict.fromkeys(PARTITION_OPTIONS) | {'partition': 'iid'}
+  if c.is_private:
+    own['checkpoint_every'] = 1
+  return dataclasses.replace(c, rounds_per_dispatch=1, **own)
+
+
+def fingerprint(c: Config) -> bytes:
+  """Names a run on the wire: by what server and sites must agree on."""
+  free = same_run.resumable(c)
+  fields = {k: v for k, v in files.as_json(c).items() if k not in free}
+  return wire.fingerprint(fields | {'version': __version__})

@@ -1,0 +1,191 @@
+"""Trains a config over the sites of a transport.
+
+It is `training.train`, with its rows, checkpoints and resume, but for the
+rounds: sites do the work of the clients, on data that the server never sees.
+"""
+
+from collections.abc import Mapping
+import json
+import os
+import pathlib
+from typing import Any
+
+from fl_sketch import experiment, rounds, training
+from fl_sketch.data.ragged import Partition
+from fl_sketch.engines import deployed
+from fl_sketch.engines.rounds import SiteRounds, Timeouts
+from fl_sketch.engines.transport import Transport
+from fl_sketch.experiment import config as config_lib, parts, problem
+from fl_sketch.messaging.history import History
+from fl_sketch.messaging.programs import Programs
+from fl_sketch.messaging.server import Server
+from fl_sketch.reporting import client_metrics
+from fl_sketch.rounds import comms
+from fl_sketch.training import client_state
+from fl_sketch.training.workdir import WorkdirError
+from fl_sketch.utils import files, progress as progress_lib
+import jax
+import numpy as np
+
+
+def run(
+  fields: Mapping[str, Any] | config_lib.Config,
+  transport: Transport,
+  folder: str | os.PathLike,
+  *,
+  data_dir: str | None = None,
+  timeout: float = Timeouts().reply,
+  first_timeout: float = Timeouts().first,
+  progress: bool = True,
+) -> training.Result:
+  """Trains over sites, or goes on from the last checkpoint of the folder.
+
+  Before the first round every client of the population must have answered once.
+
+  Args:
+    fields: the config.
+    transport: of an engine.
+    folder: the workdir.
+    data_dir: where tensorflow-datasets keeps its files: the test set.
+    timeout: seconds for a reply; who is later is absent from the round.
+    first_timeout: the same, of a site that has not answered yet: it compiles.
+    progress: whether to show a bar on stderr.
+
+  Raises:
+    SitesError: sites are missing, refuse, or nobody answers.
+    ConfigError: the config is not supported on an engine.
+    WorkdirError: see `training.train`.
+  """
+  c = config_lib.Config.from_mapping({**dict(_fields(fields)), 'sweep': None})
+  run_name, c = deployed.fingerprint(c), deployed.config(c)
+  folder = pathlib.Path(folder)
+  known = _Known(folder)
+  timeouts = Timeouts(timeout, first_timeout)
+  sites = SiteRounds(transport, run_name, known.incarnation, timeouts)
+  sites.greet(c.population if known.samples is None else 0)
+  samples = known.begin(sites, c.population)
+  exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
+  runner = lambda *args: SiteRunner(sites, *args)
+  result = training.train(exp, folder, progress=progress, runner=runner)
+  billed = result.row['total_uplink_bytes'], result.row['total_downlink_bytes']
+  if result.finished and progress:
+    progress_lib.note(sites.sentence(*billed))
+  return result
+
+
+def _fields(fields):
+  is_config = isinstance(fields, config_lib.Config)
+  return files.as_json(fields) if is_config else fields
+
+
+class _Known:
+  """What a server keeps of its sites, in sites.json of the workdir."""
+
+  def __init__(self, folder: pathlib.Path):
+    self._path = folder / 'sites.json'
+    then = json.loads(self._path.read_text()) if self._path.exists() else {}
+    self.incarnation = then.get('incarnation', 0) + 1
+    self.samples: list[int] | None = then.get('samples')
+
+  def begin(self, sites: SiteRounds, population: int) -> list[int]:
+    """Records this start; returns how many samples each client holds."""
+    if self.samples is None:
+      about = sites.about
+      self.samples = [about[i]['samples'] for i in range(population)]
+    self._path.parent.mkdir(parents=True, exist_ok=True)
+    now = {'incarnation': self.incarnation, 'samples': self.samples}
+    files.replace(self._path, now)
+    return self.samples
+
+
+def _of_sites(c, data_dir, samples) -> problem.Problem:
+  """The problem of the server: sizes of clients, but none of their data."""
+  found = problem.load(c, data_dir)
+  total = sum(samples)
+  empty = lambda x: np.broadcast_to(x.dtype.type(0), (total, *x.shape[1:]))
+  return found._replace(
+    data={k: empty(x) for k, x in found.data.items()},
+    labels=None,
+    held_out=None,
+    partition=Partition(None, np.cumsum([0, *samples])),
+  )
+
+
+class SiteRunner:
+  """Plays the rounds of a run over sites, in place of `training.runner.Runner`.
+
+  The state has no rows of clients: sites keep their own.
+  """
+
+  def __init__(self, sites, exp, mesh, folder, program):
+    del program
+    self._sites, self._exp, self._folder = sites, exp, pathlib.Path(folder)
+    self.hyper, self.client_state = exp.hyper, client_state.OnDevice(mesh)
+    key = jax.random.key(exp.config.key_seed)
+    given = exp.make, exp.hyper, exp.params, key, exp.schedule
+    self._programs = Programs(*given)
+    first = self._programs.first(exp.params)
+    self.state = comms.drop_per_client(first)
+    self._secret: Any = None
+    self._begun = False
+
+  def use(self, secret: Any):
+    """Sets the secret of a private run, before its first round."""
+    self._secret = secret
+
+  def _begin(self):
+    exp, secret = self._exp, self._secret
+    server = Server(
+      self._programs,
+      run=self._sites.run,
+      incarnation=self._sites.incarnation,
+      noise_key=None if secret is None else secret.noise_key,
+      max_norm=exp.max_payload_norm,
+      summary=parts.summary(exp.config),
+    )
+    done = int(self.state.round)
+    history = History(self._programs, done, self._folder / 'announced')
+    self._sites.begin(server, history)
+    self._begun = True
+
+  def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
+    """Plays the round after `done` of them: its cohort, and its metrics."""
+    if not self._begun:
+      self._begin()
+    seed = None if self._secret is None else self._secret.sampling_seed
+    if self._secret is not None:
+      self._note_release(done)
+    self._sites.saved = self._oldest_checkpoint()
+    cohort = self._exp.sample(done, seed)
+    closed = self._sites.play(self.state, cohort.ids, cohort.weight)
+    self.state = closed.state
+    return [closed.cohort], closed.metrics
+
+  def _note_release(self, done: int):
+    """Refuses a state before one that was released; the next one will be."""
+    path = self._folder / 'released'
+    before = int(path.read_text()) if path.exists() else 0
+    if done < before:
+      raise WorkdirError(
+        f'{self._folder} has lost the checkpoint of round {before}: this '
+        'private run would release rounds twice. Restore it.'
+      )
+    files.replace(path, f'{done}')
+
+  def _oldest_checkpoint(self) -> int:
+    names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))
+    return min(map(int, filter(str.isdecimal, names)), default=0)
+
+  def evaluate(self) -> dict[str, float]:
+    """Metrics over the clients, of what sites hold out."""
+    if self._secret is not None or not self._begun:
+      return {}
+    found = self._sites.evaluate(self.state)
+    if not any(found):
+      return {}
+    names = next(filter(None, found))
+    sums = {k: np.array([x[k] for x in found if x]) for k in names}
+    return client_metrics.over_clients(sums)
+
+  def close(self):
+    """Nothing is to be closed."""

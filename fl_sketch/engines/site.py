@@ -1,0 +1,97 @@
+"""Builds the client that a site is, from a config and the site's own data."""
+
+from collections.abc import Callable
+import pathlib
+from typing import Any
+
+from fl_sketch import experiment
+from fl_sketch.engines import deployed
+from fl_sketch.experiment import sampler
+from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.problem import Problem, evaluation_batches
+from fl_sketch.messaging.client import Client
+from fl_sketch.messaging.programs import Programs
+from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.training import log, noise_secret
+import jax
+import numpy as np
+
+
+def client(
+  c: Config,
+  number: int,
+  problem: Callable[[Config], Problem],
+  folder: pathlib.Path | None = None,
+) -> Client:
+  """Builds the client of a site; `Client.handle` answers requests.
+
+  Args:
+    c: the config, the same as the server's.
+    number: of the client in the config's population.
+    problem: config -> the problem with the site's own data, see `own_data`.
+    folder: of what the site keeps: its replicas, and the secret of its noise.
+
+  Raises:
+    ConfigError: the config is not supported on an engine.
+    SecretError: the secret of a private run is missing or readable by others.
+  """
+  run, c = deployed.fingerprint(c), deployed.config(c)
+  exp = experiment.build(c, problem=problem)
+  key = jax.random.key(c.key_seed)
+  programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
+  roots = None
+  if exp.guarantee is not None:
+    roots = _secret(c, run, number, folder)
+  ids, weight = np.array([number]), np.ones(1, np.float32)
+  poisson = c.batch_order == 'poisson'
+  seed = sampler.seed_of(c, roots.sampling_seed) if roots and poisson else None
+
+  def batches(round_index):
+    drawn = sampler.with_batches(
+      c, exp.partition, ids, weight, round_index, seed
+    )
+    index = jax.tree.map(lambda x: x[0], drawn.batches)
+    return exp.fetch(exp.data, index)
+
+  # A site protects itself from the server unless that adds the noise.
+  central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
+  return Client(
+    programs,
+    exp.params,
+    run=run,
+    client_id=number,
+    batches=batches,
+    noise_key=None if roots is None else roots.noise_key,
+    send_loss=roots is None or (central and c.public_metrics is not None),
+    evaluate=None if roots else _evaluation(exp),
+    about={'samples': int(exp.partition.sizes[number])},
+    folder=None if folder is None else folder / 'replicas',
+  )
+
+
+def _secret(c, run, number, folder) -> generators.Roots:
+  """The site's own secret, which the server does not know."""
+  if c.noise_seed is not None:
+    return noise_secret.reproducible(c.noise_seed, c.seed)
+  if folder is None:
+    raise ValueError('A private site requires a folder, for its secret.')
+  resumed = any((folder / 'replicas').glob('*.npz'))
+  owner = f'site {number} of run {run.hex()}'
+  return noise_secret.keep(folder, resumed=resumed, owner=owner)
+
+
+def _evaluation(exp) -> Callable[[Any], dict[str, float]] | None:
+  """Parameters -> sums of metrics on what the site holds out."""
+  if exp.held_out is None or exp.held_data is None:
+    return None
+  index = exp.held_out.take(np.arange(exp.held_out.samples))
+  test = evaluation_batches({k: x[index] for k, x in exp.held_data.items()})
+  metrics_fn = jax.jit(log.metrics_of(exp))
+
+  def evaluate(params):
+    rows = range(len(test['mask']))
+    of_row = lambda i: {k: x[i] for k, x in test.items()}
+    sums = [metrics_fn((params, exp.hyper), of_row(i)) for i in rows]
+    return {k: float(sum(row[k] for row in sums)) for k in sums[0]}
+
+  return evaluate

@@ -1,0 +1,102 @@
+"""Runs the server of a config whose clients are real sites, over an engine.
+
+  fl-sketch deploy CONFIG --engine=flower --workdir=DIR [--superlink=NAME]
+  fl-sketch deploy CONFIG --engine=nvflare --workdir=DIR [--kit=DIR]
+  fl-sketch deploy CONFIG --engine=local --workdir=DIR --data=DIR/{client}
+
+Without --superlink or --kit it writes the app, DIR/app, for the engine's own
+commands. `local` plays all sites in this process, on the data that --data names
+for each client, as `fl-sketch site` takes it. Started again it goes on from the
+last checkpoint.
+"""
+
+import pathlib
+
+from absl import app, flags
+
+from . import begin, configs, define_folders, errors, parse_flags
+
+_CONFIG = configs.define_flag()
+_ENGINE = flags.DEFINE_enum(
+  'engine', 'local', ['local', 'flower', 'nvflare'], 'What carries messages.'
+)
+_DATA = flags.DEFINE_string(
+  'data', None, 'Of local sites: folder or function; {client} is the number.'
+)
+_SUPERLINK = flags.DEFINE_string(
+  'superlink', None, "Connection in Flower's config.toml on which to run."
+)
+_KIT = flags.DEFINE_string(
+  'kit', None, 'Startup kit of an NVFlare admin, to submit and supervise.'
+)
+_TIMEOUT = flags.DEFINE_float(
+  'timeout', 60.0, 'Seconds for a reply; a later site is absent.', 0.1
+)
+_FIRST_TIMEOUT = flags.DEFINE_float(
+  'first_timeout', 600.0, 'The same for the first reply of a site.', 0.1
+)
+_WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
+
+
+def main(argv):
+  """Runs the server, or writes the app of the engine."""
+  begin(argv)
+  from fl_sketch.engines.rounds import SitesError
+  from fl_sketch.experiment.config import Config
+
+  folder = pathlib.Path(_WORKDIR.value or configs.workdir())
+  options = {'data_dir': _DATA_DIR.value, 'timeout': _TIMEOUT.value}
+  options |= {'first_timeout': _FIRST_TIMEOUT.value}
+  options = {k: v for k, v in options.items() if v is not None}
+  with errors.refused(SitesError, ConnectionError):
+    c = Config.from_mapping(configs.fields() | {'sweep': None})
+    {'local': _local, 'flower': _flower, 'nvflare': _nvflare}[_ENGINE.value](
+      c, folder, options
+    )
+
+
+def _local(c, folder, options):
+  from fl_sketch import reporting
+  from fl_sketch.engines import own_data, server, site
+  from fl_sketch.engines.transport import LocalSites
+
+  if _DATA.value is None:
+    raise ValueError('Set --data: what each site holds.')
+
+  def client(number):
+    where = _DATA.value.format(client=number)
+    train, test = own_data.read(where, c, number)
+    given = {'where': where, 'data_dir': _DATA_DIR.value}
+    problem = lambda c: own_data.problem(c, number, train, test, **given)
+    return site.client(c, number, problem, folder / 'sites' / f'{number}')
+
+  sites = {f'{i}': client(i).handle for i in range(c.population)}
+  result = server.run(c, LocalSites(sites), folder, **options)
+  print(reporting.summary_line(result.row, result.finished), folder)
+
+
+def _flower(c, folder, options):
+  from fl_sketch.engines import flower
+  from fl_sketch.utils import files
+
+  written = flower.deploy(files.as_json(c), folder / 'app', folder, **options)
+  if _SUPERLINK.value is None:
+    print(f'flwr run {written} SUPERLINK')
+  else:
+    flower.start(written, _SUPERLINK.value)
+
+
+def _nvflare(c, folder, options):
+  from fl_sketch.engines import nvflare_jobs
+  from fl_sketch.utils import files
+
+  job = nvflare_jobs.deploy(files.as_json(c), folder / 'app', folder, **options)
+  if _KIT.value is None:
+    print(f'The job is {job}.')
+  else:
+    watch = nvflare_jobs.Watch(job, min_sites=c.population)
+    nvflare_jobs.supervise(_KIT.value, watch)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)
