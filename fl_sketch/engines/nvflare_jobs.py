@@ -1,4 +1,4 @@
-"""NVFlare jobs: written, played by simulated sites, submitted and supervised.
+"""NVFlare jobs: written, submitted, and supervised.
 
 A job is a config and one module of ten lines, the same for server and sites;
 what trains is the fl_sketch that each of them has installed.
@@ -14,13 +14,12 @@ import importlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
 from typing import Any
 import zlib
 
-from fl_sketch.utils import checks, extras
+from fl_sketch.utils import extras
 
 _MODULE = '''\
 """Both sides of a job of fl_sketch."""
@@ -53,7 +52,7 @@ def deploy(
   workdir: str | os.PathLike,
   **options: str | float,
 ) -> pathlib.Path:
-  """Writes the job of a config, for `simulate` or `supervise`.
+  """Writes the job of a config, for `supervise`.
 
   Args:
     config: fields, as JSON has them.
@@ -85,28 +84,12 @@ def deploy(
   return folder / name
 
 
-def simulate(job: pathlib.Path, sites: int, folder: str | os.PathLike) -> None:
-  """Runs a job with simulated sites, site-1 and so on, on this machine.
-
-  Raises:
-    JobFailedError: NVFlare's simulator ended with a status.
-  """
-  program = 'nvflare.private.fed.app.simulator.simulator'
-  command = [sys.executable, '-m', program, str(job), '-w', str(folder)]
-  count = str(checks.count('sites', sites))
-  status = subprocess.call([*command, '-n', count, '-t', count])
-  if status:
-    raise JobFailedError(
-      f"NVFlare's simulator ended with status {status}; see {folder}/server."
-    )
-
-
 class Watch:
   """A job that is submitted again wherever NVFlare cannot go on with it.
 
   Args:
     job: its folder, from `deploy`.
-    min_sites: connected sites to wait for before it is submitted.
+    min_sites: connected sites to wait for before it is first submitted.
     attempts: jobs that may fail in a row, each within a minute.
     settle: seconds after which what is wrong is not about to mend.
     say: gets a line for each job that is submitted, and why one was ended.
@@ -168,6 +151,7 @@ class Watch:
     there = _replies(session.get_client_job_status() or [])
     if len(there) >= self._min_sites:
       self._take(session.submit_job(str(self._job)), there)
+      self._min_sites = 1  # without those that are lost
       self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
 
   def _ended(self, status: str) -> bool:
