@@ -49,7 +49,18 @@ def config(c: Config) -> Config:
   own = dict.fromkeys(PARTITION_OPTIONS) | {'partition': 'iid'}
   if c.is_private:
     own['checkpoint_every'] = 1
+  if c.is_private and not is_central(c):
+    if c.public_metrics == 'private':
+      raise c.refusal(
+        '{public_metrics} needs a server that may see losses; set hidden.'
+      )
+    own['public_metrics'] = c.public_metrics or 'hidden'
   return dataclasses.replace(c, rounds_per_dispatch=1, **own)
+
+
+def is_central(c: Config) -> bool:
+  """Whether sites trust the server with what they send."""
+  return c.trust in (None, 'central') and c.privacy_unit != 'sample'
 
 
 def fingerprint(c: Config) -> bytes:

@@ -52,6 +52,14 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
   return train, test
 
 
+def of_site(
+  c: Config, *, client: int, where: str, data_dir: str | None = None
+) -> problem_lib.Problem:
+  """The problem of a config with what a site holds; see `read`, `problem`."""
+  given = {'where': where, 'data_dir': data_dir}
+  return problem(c, client, *read(where, c, client), **given)
+
+
 @checked()
 def problem(
   c: Config,

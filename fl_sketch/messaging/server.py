@@ -284,7 +284,8 @@ class Inbox:
 
   def _finish_exchange(self):
     """Sums the open exchange, and announces what follows from it."""
-    if not self._taken.any() and not self._rejected.any():
+    # Poisson sampling may select nobody, which a private round must not show.
+    if self._slot and not self._taken.any() and not self._rejected.any():
       raise EmptyRoundError(
         f'Nobody has answered in round {self.round}; ask again.'
       )
