@@ -84,6 +84,13 @@ class Kits:
   def kit(self, name) -> pathlib.Path:
     return self.folder / 'kits/p/prod_00' / name
 
+  def to_port(self, site, port):
+    """Lets a site connect to another port than the server's."""
+    path = self.kit(site) / 'startup/fed_client.json'
+    client = json.loads(path.read_text())
+    client['servers'][0]['service']['target'] = f'localhost:{port}'
+    path.write_text(json.dumps(client))
+
   def start(self, name, before=(), env=None):
     """Starts the server or a site, after words of another command."""
     command = 'bash', self.kit(name) / 'startup/sub_start.sh', '--once'
@@ -96,23 +103,18 @@ class Kits:
   def log(self, name) -> str:
     return (self.folder / f'{name}.log').read_text(errors='replace')
 
-  def jobs_of(self, name) -> list[int]:
-    """The processes of jobs of the server or a site."""
+  def processes(self, name, kind='') -> list[int]:
+    """Those of the server or a site: `runner` or `worker` are of jobs."""
+    kit = f'{self.kit(name)}'
     return [
-      pid
-      for pid, words in _processes()
-      if f'{self.kit(name)}' in words
-      and any('worker_process' in w or 'runner_process' in w for w in words)
+      pid for pid, words in _processes() if kit in words and kind in words
     ]
 
   def kill(self, name):
     """Ends the server or a site as a loss of power does."""
-    jobs = self.jobs_of(name)
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(self.running.pop(name).pid, signal.SIGKILL)
-    for pid in jobs:
-      with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    process = self.running.pop(name)
+    kill(process.pid, *self.processes(name))
+    process.wait()
 
   def close(self):
     for name in list(self.running):
@@ -132,7 +134,13 @@ class Kits:
     return set(done.stdout.splitlines()[-1].split())
 
 
+def kill(*pids):
+  for pid in pids:
+    with contextlib.suppress(ProcessLookupError):
+      os.kill(pid, signal.SIGKILL)
+
+
 def _processes():
   for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
     with contextlib.suppress(OSError):
-      yield int(path.parent.name), path.read_text().split('\0')
+      yield int(path.parent.name), path.read_text().replace('\0', ' ')
