@@ -148,7 +148,7 @@ class Watch:
       if alive and not each['status'].startswith('FINISHED'):
         self._say(f'Job {each["job_id"]} goes on.')
         return self._take(each['job_id'], set())
-    there = _replies(session.get_client_job_status() or [])
+    there = _replies(_sites(session))
     if len(there) >= self._min_sites:
       self._take(session.submit_job(str(self._job)), there)
       self._min_sites = 1  # without those that are lost
@@ -176,12 +176,18 @@ class Watch:
       return ''
     if self._id not in _running(session):
       return _LOST
-    sites = session.get_client_job_status() or []
+    sites = _sites(session)
     have = {s['client_name'] for s in sites if s.get('job_id') == self._id}
     self._taken |= have
     # A site that was there and did not take the job would not take the next.
     back = sorted(_replies(sites) - have - (self._there - self._taken))
     return f'{", ".join(back)} came back' if back else ''
+
+
+def _sites(session: Any) -> list[dict[str, Any]]:
+  """The connected sites, with the jobs that run there."""
+  there = session.get_system_info().client_info
+  return session.get_client_job_status() or [] if there else []
 
 
 def _replies(sites: list[dict[str, Any]]) -> set[str]:

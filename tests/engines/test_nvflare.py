@@ -178,7 +178,7 @@ class Federation:
 
   def get_system_info(self):
     info = [types.SimpleNamespace(job_id=job) for job in self.server]
-    return types.SimpleNamespace(job_info=info)
+    return types.SimpleNamespace(job_info=info, client_info=self.sites)
 
   def get_client_job_status(self):
     said = {None: 'no_jobs', 'refuses': 'no_jobs', 'away': 'no_reply'}
