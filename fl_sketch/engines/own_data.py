@@ -102,6 +102,10 @@ def problem(
   train, *held_out = parts
   labels = None if found.labels is None else train['y']
   partition = _all_of(train, client, c.population)
+  if c.batch_order == 'poisson':  # whose laws are of clients with samples
+    own = np.arange(_samples(train))
+    ends = np.arange(c.population + 1) * len(own)
+    partition = ragged.Partition(np.tile(own, c.population), ends)
   if c.samples_per_client is not None:
     partition = ragged.cap(partition, c.samples_per_client)
   found = found._replace(data=train, labels=labels, partition=partition)

@@ -62,7 +62,7 @@ def run(
   known = _Known(folder)
   timeouts = Timeouts(timeout, first_timeout)
   sites = SiteRounds(transport, run_name, known.incarnation, timeouts)
-  sites.greet(c.population if known.samples is None else 0)
+  sites.greet(c.population if known.samples is None else None)
   samples = known.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
@@ -90,8 +90,8 @@ class _Known:
   def begin(self, sites: SiteRounds, population: int) -> list[int]:
     """Records this start; returns how many samples each client holds."""
     if self.samples is None:
-      about = sites.about
-      self.samples = [about[i]['samples'] for i in range(population)]
+      about = (sites.about[i] for i in range(population))
+      self.samples = [int(x.get('samples', 1)) for x in about]
     self._path.parent.mkdir(parents=True, exist_ok=True)
     now = {'incarnation': self.incarnation, 'samples': self.samples}
     files.replace(self._path, now)

@@ -161,6 +161,8 @@ class Client:
       return as_json(self._evaluate(kept.state.params))
     answer = self._worked(kept, request.weight)
     facts = self.programs.facts(kept.state)
+    if request.stage >= len(self.programs.shapes(facts)):
+      raise RefusedError(f'Round {request.round} has no {request.stage=}.')
     if request.stage:
       told = self._told(request, kept.state, answer)
       self._answer = answer = answer._replace(told=told)
