@@ -103,17 +103,10 @@ class Kits:
   def log(self, name) -> str:
     return (self.folder / f'{name}.log').read_text(errors='replace')
 
-  def processes(self, name, kind='') -> list[int]:
-    """Those of the server or a site: `runner` or `worker` are of jobs."""
-    kit = f'{self.kit(name)}'
-    return [
-      pid for pid, words in _processes() if kit in words and kind in words
-    ]
-
   def kill(self, name):
     """Ends the server or a site as a loss of power does."""
     process = self.running.pop(name)
-    kill(process.pid, *self.processes(name))
+    kill(process.pid, *processes(self.kit(name)))
     process.wait()
 
   def close(self):
@@ -140,7 +133,12 @@ def kill(*pids):
       os.kill(pid, signal.SIGKILL)
 
 
-def _processes():
+def processes(*words) -> list[int]:
+  """Processes with all words in their command."""
+  found = []
   for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
     with contextlib.suppress(OSError):
-      yield int(path.parent.name), path.read_text().replace('\0', ' ')
+      command = path.read_text().replace('\0', ' ')
+      if all(str(word) in command for word in words):
+        found.append(int(path.parent.name))
+  return found
