@@ -190,7 +190,7 @@ class SiteRounds:
         return
       box.advance()
       if self.server.programs.private:  # before it is released
-        self.history.add(state, box.told, box.taken)
+        self.history.hold(state, box.told, box.taken)
 
   def _exchange(self, box: Inbox, state, digest):
     """Asks the clients of an exchange; twice those that lack something."""
@@ -209,7 +209,7 @@ class SiteRounds:
       # Beside them those that were lost are greeted: nobody waits for them.
       hello = self._request(requests.Kind.HELLO, 0, -1)
       greeted = {} if again else {self._sites[c].name: c for c in lost}
-      request |= dict.fromkeys(greeted, hello)
+      request = dict.fromkeys(greeted, hello) | request
       first = any(not self._sites[client].answered for client in asked)
       lacks = {}
       for name, header, reply in self._ask(request, first):
@@ -217,7 +217,7 @@ class SiteRounds:
           self._back(greeted[name], header)
         elif (client := by_name.pop(name, None)) is not None:
           self._received(box, client, header, reply, lacks)
-        if not by_name:
+        if asked and not by_name:
           break
       for client in by_name.values():
         self._sites[client] = self._sites[client]._replace(lost=True)

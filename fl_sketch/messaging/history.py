@@ -79,6 +79,11 @@ class History:
       os.replace(partial, self._folder / f'round_{number}.npz')
     self._forget()
 
+  def hold(self, state: rounds.FedState, told: Any, taken: Iterable[int]):
+    """Adds what a round has announced so far: it is `open` until it ends."""
+    self.add(state, told, taken)
+    self.open = self._rounds[int(state.round)]
+
   def taken(self, client: int, before: int) -> int:
     """The last round in which a client's payload was taken; -1: none."""
     own = (n for n, x in self._rounds.items() if client in x.taken)

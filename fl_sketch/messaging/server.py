@@ -296,7 +296,8 @@ class Inbox:
 
   def _finish_exchange(self):
     """Sums the open exchange, and announces what follows from it."""
-    if not self._taken.any() and not self._rejected.any():
+    # A round may have no clients at all: that of a private run adds its noise.
+    if self._slot and not self._taken.any() and not self._rejected.any():
       raise EmptyRoundError(
         f'Nobody has answered in round {self.round}; ask again.'
       )
