@@ -10,6 +10,7 @@ for each client, as `fl-sketch site` takes it. Started again it goes on from the
 last checkpoint.
 """
 
+import functools
 import pathlib
 
 from absl import app, flags
@@ -62,15 +63,14 @@ def _local(c, folder, options):
 
   if _DATA.value is None:
     raise ValueError('Set --data: what each site holds.')
-
-  def client(number):
-    where = _DATA.value.format(client=number)
-    train, test = own_data.read(where, c, number)
-    given = {'where': where, 'data_dir': _DATA_DIR.value}
-    problem = lambda c: own_data.problem(c, number, train, test, **given)
-    return site.client(c, number, problem, folder / 'sites' / f'{number}')
-
-  sites = {f'{i}': client(i).handle for i in range(c.population)}
+  sites, programs = {}, None
+  for number in range(c.population):
+    data = _DATA.value.format(client=number)
+    given = {'client': number, 'where': data, 'data_dir': _DATA_DIR.value}
+    problem = functools.partial(own_data.of_site, **given)
+    state = folder / 'sites' / f'{number}'
+    client = site.client(c, number, problem, state, programs)
+    programs, sites[f'{number}'] = client.programs, client.handle
   result = server.run(c, LocalSites(sites), folder, **options)
   print(reporting.summary_line(result.row, result.finished), folder)
 

@@ -10,6 +10,7 @@ site ends with it. A worker that dies is started again, from what it has kept in
 the folder --state.
 """
 
+import functools
 import pathlib
 import shutil
 import sys
@@ -68,9 +69,8 @@ def _work():
   with errors.refused(ValueError):
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     devices.start(cpu_devices=1)
-    train, test = own_data.read(where, c, client)
-    given = {'where': where, 'data_dir': _DATA_DIR.value}
-    problem = lambda c: own_data.problem(c, client, train, test, **given)
+    given = {'client': client, 'where': where, 'data_dir': _DATA_DIR.value}
+    problem = functools.partial(own_data.of_site, **given)
     own = site.client(c, client, problem, pathlib.Path(_STATE.value))
   name = configs.workdir().partition('/')[2]
   worker.serve_keeper(

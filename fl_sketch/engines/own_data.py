@@ -52,6 +52,14 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
   return train, test
 
 
+def of_site(
+  c: Config, *, client: int, where: str, data_dir: str | None = None
+) -> problem_lib.Problem:
+  """The problem of a config with what a site holds; see `read`, `problem`."""
+  given = {'where': where, 'data_dir': data_dir}
+  return problem(c, client, *read(where, c, client), **given)
+
+
 @checked()
 def problem(
   c: Config,
@@ -94,6 +102,10 @@ def problem(
   train, *held_out = parts
   labels = None if found.labels is None else train['y']
   partition = _all_of(train, client, c.population)
+  if c.batch_order == 'poisson':  # whose laws are of clients with samples
+    own = np.arange(_samples(train))
+    ends = np.arange(c.population + 1) * len(own)
+    partition = ragged.Partition(np.tile(own, c.population), ends)
   if c.samples_per_client is not None:
     partition = ragged.cap(partition, c.samples_per_client)
   found = found._replace(data=train, labels=labels, partition=partition)

@@ -11,7 +11,7 @@ from fl_sketch.engines.transport import Transport
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.server import Closed, EmptyRoundError, Inbox, Server
-from fl_sketch.utils import __version__
+from fl_sketch.utils import __version__, fields
 import numpy as np
 
 _PAUSE = 1.0  # seconds before nobody is asked again
@@ -50,7 +50,7 @@ class SiteRounds:
     timeouts: of all requests.
 
   Attributes:
-    saved: rounds of the oldest checkpoint that may be restored.
+    saved: rounds of the last checkpoint; sites drop earlier replicas.
     about: client -> what it says of itself.
   """
 
@@ -67,7 +67,8 @@ class SiteRounds:
     self._transport, self._timeouts = transport, timeouts
     self.run, self.incarnation, self.saved = run, incarnation, 0
     self._sites: dict[int, _Site] = {}  # by client
-    self._sent = self._received_bytes = self._messages = 0
+    self._sent = self._replied = self._messages = 0
+    self._why = ''  # a site has refused
     self.about: dict[int, dict[str, Any]] = {}
 
   def begin(self, server: Server, history: History):
@@ -77,75 +78,130 @@ class SiteRounds:
   def sentence(self, up: int, down: int) -> str:
     """Compares what was sent since this start with the bill of the run."""
     return (
-      f'{self._messages} messages since this start: {self._received_bytes:,} '
+      f'{self._messages} messages since this start: {self._replied:,} '
       f'bytes up and {self._sent:,} down, before the engine wraps them; the '
       f'run has billed {up:,} and {down:,}.'
     )
 
   # Sites.
 
-  def greet(self, least: int = 0):
-    """Greets sites that are new, until at least so many are known.
+  def greet(self, population: int | None = None):
+    """Greets the sites that are connected; with a population, waits for all.
 
     Raises:
-      SitesError: they did not connect in time, one refuses, or two have the
-        same client id.
+      SitesError: they did not connect in time, one refuses, or two are the same
+        client.
     """
     end = time.monotonic() + self._timeouts.sites
+    wait = self._timeouts.reply if population is None else self._timeouts.first
     while True:
-      names = {site.name for site in self._sites.values()}
-      new = [name for name in self._transport.sites() if name not in names]
-      hello = self._request(requests.Kind.HELLO, 0, -1)
-      for name, header, _ in self._ask(dict.fromkeys(new, hello), first=True):
-        self._greeted(name, header)
-      if len(self._sites) >= least:
+      hello = dict.fromkeys(self._strangers(), self._hello())
+      for name, header, _ in self._ask(hello, wait):
+        self._greeted(name, header, strict=population is not None)
+        if self._sites.keys() >= set(range(population or 0)) and population:
+          return
+      if population is None:
         return
       if time.monotonic() > end:
+        missing = sorted(set(range(population)) - self._sites.keys())
         raise SitesError(
-          f'{len(self._sites)} of {least} sites have answered in '
-          f'{self._timeouts.sites:g} s. Start the others, and the server again.'
+          f'Clients {fields.cut(str(missing))} have not answered in '
+          f'{self._timeouts.sites:g} s. Start their sites, then the server.'
         )
       time.sleep(_PAUSE)
 
-  def _greeted(self, name, header):
+  def _strangers(self) -> list[str]:
+    known = {site.name for site in self._sites.values() if not site.lost}
+    return [name for name in self._transport.sites() if name not in known]
+
+  def _hello(self) -> requests.Request:
+    return self._request(requests.Kind.HELLO, 0, -1)
+
+  def _greeted(self, name, header, strict=False):
+    """Takes a site into the run; `strict` ends it with what is wrong."""
+    client, about = header.client, _json(header)
+    old, why = self._sites.get(client), None
     if header.kind == wire.Kind.REFUSED:
-      raise SitesError(bytes(header.body).decode())
-    about = json.loads(bytes(header.body))
-    client = header.client
-    old = self._sites.get(client)
-    if old is not None and old.name in self._transport.sites():
-      raise SitesError(
-        f'Sites {old.name} and {name} both are client {client}; start one of '
-        'them with another --client.'
-      )
-    if about['version'] != __version__:
-      raise SitesError(
+      why = _text(header)
+    elif not {'version', 'round'} <= about.keys():
+      why = f'Site {name} sends no greeting.'
+    elif about['version'] != __version__:
+      why = (
         f'Client {client} has fl_sketch {about["version"]}, the server '
         f'{__version__}; install one release.'
       )
-    self.about[client] = about
-    self._sites[client] = _Site(name, about['round'])
+    elif old is not None and old.name != name and not old.lost:
+      why = (
+        f'Sites {old.name} and {name} both are client {client}; start one of '
+        'them with another --client.'
+      )
+    if why is None:
+      self.about[client] = about
+      self._sites[client] = _Site(name, about['round'])
+    elif strict:
+      raise SitesError(why)
+    else:
+      self._refused(why)
+
+  def _refused(self, why):
+    self._why = f' The last of them says: {why}'
+    warnings.warn(why, stacklevel=2)
 
   def _request(self, kind, number, client, **fields) -> requests.Request:
     return requests.Request(
-      kind, self.run, self.incarnation, number, client,
-      saved=self.saved, **fields,
+      kind, self.run, self.incarnation, number, client, saved=self.saved,
+      **fields,
     )  # fmt: skip
 
-  def _ask(self, asked: dict[str, requests.Request], first: bool = False):
+  def _ask(self, asked: dict[str, requests.Request], timeout: float):
     """Yields (site, header, reply); damaged replies are dropped."""
     if not asked:
       return
     encoded = {name: requests.encode(x) for name, x in asked.items()}
     self._sent += sum(map(len, encoded.values()))
     self._messages += len(encoded)
-    timeout = self._timeouts.first if first else self._timeouts.reply
     for name, reply in self._transport.ask(encoded, timeout):
-      self._received_bytes += len(reply)
+      self._replied += len(reply)
       try:
         yield name, wire.unpack(reply), reply
       except wire.PayloadError as e:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)
+
+  def _collect(self, clients: Iterable[int], make: Any, take: Any):
+    """Asks clients, and again those that lack something.
+
+    `make` is (client, round of its replica or None) -> `Request`, and `take`
+    (client, header, reply) is called with replies. Sites that are lost or new
+    are greeted beside them, and nobody waits for those.
+    """
+    lacks: dict[int, int | None] = dict.fromkeys(clients)
+    for _ in range(2):
+      there = {i: self._sites[i] for i in lacks if i in self._sites}
+      asked = {i: site for i, site in there.items() if not site.lost}
+      waiting = {site.name: i for i, site in asked.items()}
+      hello = dict.fromkeys(self._strangers(), self._hello())
+      wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
+      new = any(not site.answered for site in asked.values())
+      times, lacks = self._timeouts, {}
+      timeout = times.first if new else times.reply
+      if not waiting:
+        return
+      for name, header, reply in self._ask(hello | wanted, timeout):
+        client = waiting.pop(name, None)
+        if client is None:
+          self._greeted(name, header)
+        elif header.kind == wire.Kind.NEED:
+          lacks[client] = header.round
+        elif header.kind == wire.Kind.REFUSED:
+          self._refused(_text(header))
+        else:
+          take(client, header, reply)
+        if not waiting:
+          break
+      for client in waiting.values():
+        self._sites[client] = self._sites[client]._replace(lost=True)
+      if not lacks:
+        return
 
   # Rounds.
 
@@ -157,31 +213,41 @@ class SiteRounds:
     Raises:
       SitesError: nobody answers, however often they are asked.
     """
-    digest = requests.digest(state.params, state.server)
     for attempt in range(self._timeouts.attempts):
-      self.greet()
       box = self.server.open(state, ids, weight)
       if self.history.open is not None:
         box.resume(self.history.open.told, self.history.open.taken)
       try:
-        self._exchange_all(box, state, digest)
+        self._exchange_all(box, state)
         closed = box.close()
-        self.history.open = None
-        break
       except EmptyRoundError:
         time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
-    else:
-      raise SitesError(
-        f'Nobody has answered in round {int(state.round)}, asked '
-        f'{self._timeouts.attempts} times. Look at the sites, and start the '
-        'server again: it goes on from its checkpoint.'
-      )
-    self.history.add(state, closed.told, box.taken)
-    return closed
+        self.greet()
+        continue
+      self.history.add(state, closed.told, box.taken)
+      return closed
+    raise SitesError(
+      f'Nobody has answered in round {int(state.round)}, asked '
+      f'{self._timeouts.attempts} times. Look at the sites, and start the '
+      f'server again: it goes on from its checkpoint.{self._why}'
+    )
 
-  def _exchange_all(self, box: Inbox, state, digest):
+  def _exchange_all(self, box: Inbox, state):
+    digest = requests.digest(state.params, state.server)
+
+    def work(client, lacks):
+      kind = requests.Kind.GO_ON if box.stage else requests.Kind.WORK
+      more = {'stage': box.stage, 'weight': box.weight_of(client)}
+      told = (box.announced,) if box.stage else ()
+      return self._about(kind, client, lacks, state, digest, told, **more)
+
+    def take(client, header, reply):
+      del header
+      box.receive(reply)
+      self._stands(client, box.round, len(box.told))
+
     while True:
-      self._exchange(box, state, digest)
+      self._collect(box.unanswered, work, take)
       if lost := box.lost:
         box.leave_out(lost)
         if not self.server.programs.private:
@@ -190,102 +256,49 @@ class SiteRounds:
         return
       box.advance()
       if self.server.programs.private:  # before it is released
-        self.history.hold(state, box.told, box.taken)
+        self.history.add(state, box.told, box.taken, is_open=True)
 
-  def _exchange(self, box: Inbox, state, digest):
-    """Asks the clients of an exchange; twice those that lack something."""
-    lacks: dict[int, int] = {}
-    for again in (False, True):
-      there = lacks if again else box.unanswered
-      asked = [client for client in there if client in self._sites]
-      if not again:
-        lost = [client for client in asked if self._sites[client].lost]
-        asked = [client for client in asked if client not in lost]
-      by_name = {self._sites[client].name: client for client in asked}
-      request = {
-        name: self._work(box, state, digest, client, lacks.get(client))
-        for name, client in by_name.items()
-      }
-      # Beside them those that were lost are greeted: nobody waits for them.
-      hello = self._request(requests.Kind.HELLO, 0, -1)
-      greeted = {} if again else {self._sites[c].name: c for c in lost}
-      request = dict.fromkeys(greeted, hello) | request
-      first = any(not self._sites[client].answered for client in asked)
-      lacks = {}
-      for name, header, reply in self._ask(request, first):
-        if name in greeted:
-          self._back(greeted[name], header)
-        elif (client := by_name.pop(name, None)) is not None:
-          self._received(box, client, header, reply, lacks)
-        if asked and not by_name:
-          break
-      for client in by_name.values():
-        self._sites[client] = self._sites[client]._replace(lost=True)
-      if not lacks:
-        return
-
-  def _back(self, client, header):
-    site = self._sites[client]
-    if header.kind == wire.Kind.JSON:
-      at = json.loads(bytes(header.body))['round']
-      self._sites[client] = site._replace(lost=False, at=at, first=0)
-
-  def _work(self, box, state, digest, client, lacks):
-    """The request to a client, with what it lacks of the state."""
-    site, number = self._sites[client], box.round
-    history = self.history
-    if lacks is not None:
-      parts = history.catch_up(client, lacks, state)
-    elif site.at <= number:
-      parts = history.catch_up(client, site.at, state, site.first)
-    else:  # it is ahead: perhaps it has the state of this round
-      parts = ()
-    kind = requests.Kind.GO_ON if box.stage else requests.Kind.WORK
-    if box.stage:
-      parts = (*parts, box.announced)
-    weight = box.weight_of(client)
+  def _about(self, kind, client, lacks, state, digest, parts=(), **more):
+    """A request about a state, with what the client lacks of it."""
+    site, number, history = self._sites[client], int(state.round), self.history
+    at, first = (site.at, site.first) if lacks is None else (lacks, 0)
+    if at <= number:  # one that is ahead may still have this state
+      parts = (*history.catch_up(client, at, state, first), *parts)
     return self._request(
-      kind, number, client, stage=box.stage, digest=digest, weight=weight,
-      taken=history.taken(client, number), parts=parts,
+      kind, number, client, digest=digest, parts=parts,
+      taken=history.taken(client, number), **more,
     )  # fmt: skip
 
-  def _received(self, box, client, header, reply, lacks):
-    site = self._sites[client]
-    if header.kind == wire.Kind.NEED:
-      lacks[client] = header.round
-    elif header.kind == wire.Kind.REFUSED:
-      warnings.warn(
-        f'Client {client}: {bytes(header.body).decode()}', stacklevel=2
-      )
-    else:
-      box.receive(reply)
-      self._sites[client] = site._replace(
-        at=box.round, first=len(box.told), answered=True
-      )
+  def _stands(self, client, number, first=0):
+    """Notes how far the replica of a client is that has answered."""
+    name = self._sites[client].name
+    self._sites[client] = _Site(name, number, first, answered=True)
 
-  def evaluate(self, state: rounds.FedState) -> Iterable[dict[str, float]]:
+  def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
     """What each site measures of the parameters on its own samples."""
-    digest = requests.digest(state.params, state.server)
-    number, found = int(state.round), []
-    asked: dict[int, int | None] = {
-      client: None for client, site in self._sites.items() if not site.lost
-    }
-    for _ in range(2):
-      request, lacks = {}, {}
-      for client, at in asked.items():
-        site = self._sites[client]
-        at = site.at if at is None else at
-        parts = self.history.catch_up(client, at, state, site.first)
-        request[site.name] = self._request(
-          requests.Kind.EVALUATE, number, client, digest=digest,
-          taken=self.history.taken(client, number), parts=parts,
-        )  # fmt: skip
-      for _, header, _ in self._ask(request):
-        if header.kind == wire.Kind.NEED:
-          lacks[header.client] = header.round
-        elif header.kind == wire.Kind.JSON:
-          found.append(json.loads(bytes(header.body)))
-          site = self._sites[header.client]
-          self._sites[header.client] = site._replace(at=number, first=0)
-      asked = lacks
+    digest, found = requests.digest(state.params, state.server), []
+
+    def ask(client, lacks):
+      kind = requests.Kind.EVALUATE
+      return self._about(kind, client, lacks, state, digest)
+
+    def take(client, header, reply):
+      del reply
+      found.append(_json(header))
+      self._stands(client, int(state.round))
+
+    self._collect(list(self._sites), ask, take)
     return found
+
+
+def _text(header) -> str:
+  return bytes(header.body).decode(errors='replace')
+
+
+def _json(header) -> dict[str, Any]:
+  """What a site says of itself; nothing if it is damaged."""
+  try:
+    found = json.loads(_text(header))
+  except ValueError:
+    return {}
+  return found if isinstance(found, dict) else {}

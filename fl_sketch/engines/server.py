@@ -62,7 +62,7 @@ def run(
   known = _Known(folder)
   timeouts = Timeouts(timeout, first_timeout)
   sites = SiteRounds(transport, run_name, known.incarnation, timeouts)
-  sites.greet(c.population if known.samples is None else 0)
+  sites.greet(c.population if known.samples is None else None)
   samples = known.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
@@ -90,8 +90,8 @@ class _Known:
   def begin(self, sites: SiteRounds, population: int) -> list[int]:
     """Records this start; returns how many samples each client holds."""
     if self.samples is None:
-      about = sites.about
-      self.samples = [about[i]['samples'] for i in range(population)]
+      about = (sites.about[i] for i in range(population))
+      self.samples = [int(x.get('samples', 1)) for x in about]
     self._path.parent.mkdir(parents=True, exist_ok=True)
     now = {'incarnation': self.incarnation, 'samples': self.samples}
     files.replace(self._path, now)
@@ -155,7 +155,7 @@ class SiteRunner:
     seed = None if self._secret is None else self._secret.sampling_seed
     if self._secret is not None:
       self._note_release(done)
-    self._sites.saved = self._oldest_checkpoint()
+    self._sites.saved = self._newest_checkpoint()
     cohort = self._exp.sample(done, seed)
     closed = self._sites.play(self.state, cohort.ids, cohort.weight)
     self.state = closed.state
@@ -172,9 +172,9 @@ class SiteRunner:
       )
     files.replace(path, f'{done}')
 
-  def _oldest_checkpoint(self) -> int:
+  def _newest_checkpoint(self) -> int:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))
-    return min(map(int, filter(str.isdecimal, names)), default=0)
+    return max(map(int, filter(str.isdecimal, names)), default=0)
 
   def evaluate(self) -> dict[str, float]:
     """Metrics over the clients, of what sites hold out."""

@@ -22,6 +22,7 @@ def client(
   number: int,
   problem: Callable[[Config], Problem],
   folder: pathlib.Path | None = None,
+  programs: Programs | None = None,
 ) -> Client:
   """Builds the client of a site; `Client.handle` answers requests.
 
@@ -30,6 +31,7 @@ def client(
     number: of the client in the config's population.
     problem: config -> the problem with the site's own data, see `own_data`.
     folder: of what the site keeps: its replicas, and the secret of its noise.
+    programs: of another client in this process, which are compiled once.
 
   Raises:
     ConfigError: the config is not supported on an engine.
@@ -38,7 +40,8 @@ def client(
   run, c = deployed.fingerprint(c), deployed.config(c)
   exp = experiment.build(c, problem=problem)
   key = jax.random.key(c.key_seed)
-  programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
+  if programs is None:
+    programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
   roots = None
   if exp.guarantee is not None:
     roots = _secret(c, run, number, folder)
@@ -53,8 +56,6 @@ def client(
     index = jax.tree.map(lambda x: x[0], drawn.batches)
     return exp.fetch(exp.data, index)
 
-  # A site protects itself from the server unless that adds the noise.
-  central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
   return Client(
     programs,
     exp.params,
@@ -62,7 +63,7 @@ def client(
     client_id=number,
     batches=batches,
     noise_key=None if roots is None else roots.noise_key,
-    send_loss=roots is None or (central and c.public_metrics is not None),
+    send_loss=roots is None or c.public_metrics != 'hidden',
     evaluate=None if roots else _evaluation(exp),
     about={'samples': int(exp.partition.sizes[number])},
     folder=None if folder is None else folder / 'replicas',

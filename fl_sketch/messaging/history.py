@@ -31,8 +31,8 @@ class History:
     folder: None keeps all in memory.
 
   Attributes:
-    open: of the round that was open when a private run ended: announcements
-      between its exchanges, which must not be made again, and who had answered.
+    open: of a private round that is not closed: announcements between its
+      exchanges, which must not be made again, and who had answered.
   """
 
   def __init__(
@@ -60,7 +60,13 @@ class History:
         else:
           path.unlink()
 
-  def add(self, state: rounds.FedState, told: Any, taken: Iterable[int]):
+  def add(
+    self,
+    state: rounds.FedState,
+    told: Any,
+    taken: Iterable[int],
+    is_open: bool = False,
+  ):
     """Adds the round that started from a state, durably."""
     number, facts = int(state.round), self._programs.facts(state)
     bodies = tuple(
@@ -68,6 +74,7 @@ class History:
       for tree in jax.device_get(told)
     )
     self._rounds[number] = _Round(frozenset(map(int, taken)), bodies)
+    self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
       partial = self._folder / 'partial'
       with partial.open('wb') as file:
@@ -78,11 +85,6 @@ class History:
         os.fsync(file.fileno())
       os.replace(partial, self._folder / f'round_{number}.npz')
     self._forget()
-
-  def hold(self, state: rounds.FedState, told: Any, taken: Iterable[int]):
-    """Adds what a round has announced so far: it is `open` until it ends."""
-    self.add(state, told, taken)
-    self.open = self._rounds[int(state.round)]
 
   def taken(self, client: int, before: int) -> int:
     """The last round in which a client's payload was taken; -1: none."""

@@ -303,7 +303,6 @@ class Programs:
     self, facts, number, hp, state, key, sums, told, payload, noise_key,
     client_id, weight,
   ):  # fmt: skip
-    """(weight x decoded payload, whether it is finite, its Euclidean norm)."""
     algorithm = self._algorithm(hp, state.round)
     keys = keys_lib.round_keys(key, state.round)
     keys = keys_lib.for_client(keys, client_id)
@@ -325,25 +324,13 @@ class Programs:
     term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
     return term, finite | self.private, optax.tree.norm(decoded)
 
-  def _add(self, facts, number, total, *args):
-    term, *_ = self._term(facts, number, *args)
-    return jax.tree.map(jnp.add, total, term)
-
-  def _check(self, facts, number, *args):
-    return self._term(facts, number, *args)[1:]
-
-  def check(self, facts, number, state, sums, told, payload, *who):
-    """(whether a payload is finite, Euclidean norm of what it decodes to)."""
-    args = tuple(sums), tuple(told), payload, *who
-    return self._jit('_check', facts, number)(*self._before(state), *args)
-
-  def add(self, facts, number, total, state, sums, told, payload, *who):
-    """Adds a payload, times its weight, to the sum of an exchange.
+  def term(self, facts, number, state, sums, told, payload, *who):
+    """(weight x decoded payload, whether it is finite, its Euclidean norm).
 
     `who` are the server's noise key, the client's id and its weight.
     """
-    args = tuple(sums), tuple(told), payload, *who
-    return self._jit('_add', facts, number)(total, *self._before(state), *args)
+    args = *self._before(state), tuple(sums), tuple(told), payload, *who
+    return self._jit('_term', facts, number)(*args)
 
   def _answer(
     self, facts, stop, hp, state, key, sums, told, noise_key, ids, weight

@@ -255,10 +255,7 @@ class Inbox:
   def _take(self, slot, reply):
     """Checks a payload and keeps it, or adds it up."""
     server, payload = self._server, reply['payload']
-    finite, norm = server.programs.check(
-      self._facts, self.stage, self._state, self._sums, self.told, payload,
-      *self._who(slot),
-    )  # fmt: skip
+    _, finite, norm = self._term(slot, payload)
     if self.stage == 0:
       self._answered[slot] = True
       self._loss[slot] = reply['metrics']['train_loss']
@@ -272,9 +269,12 @@ class Inbox:
     self._add_up(in_order=True)
     return Verdict.TAKEN
 
-  def _who(self, slot):
-    weight = jnp.float32(self._weight[slot])
-    return self._server.noise_key, jnp.int32(self._ids[slot]), weight
+  def _term(self, slot, payload):
+    who = jnp.int32(self._ids[slot]), jnp.float32(self._weight[slot])
+    return self._server.programs.term(
+      self._facts, self.stage, self._state, self._sums, self.told, payload,
+      self._server.noise_key, *who,
+    )  # fmt: skip
 
   def _add_up(self, in_order=False):
     """Adds payloads in the order of the slots; `in_order` stops at a gap."""
@@ -289,14 +289,12 @@ class Inbox:
       self._next += 1
       if slot in mine:
         payload = mine.pop(slot) if self.stages == 1 else mine[slot]
-        self._total = self._server.programs.add(
-          self._facts, self.stage, self._total, self._state, self._sums,
-          self.told, payload, *self._who(slot),
-        )  # fmt: skip
+        term, *_ = self._term(slot, payload)
+        self._total = jax.tree.map(jnp.add, self._total, term)
 
   def _finish_exchange(self):
     """Sums the open exchange, and announces what follows from it."""
-    # A round may have no clients at all: that of a private run adds its noise.
+    # Poisson sampling may select nobody, which a private round must not show.
     if self._slot and not self._taken.any() and not self._rejected.any():
       raise EmptyRoundError(
         f'Nobody has answered in round {self.round}; ask again.'
