@@ -115,7 +115,10 @@ class SiteRounds:
     return [name for name in self._transport.sites() if name not in known]
 
   def _hello(self) -> requests.Request:
-    return self._request(requests.Kind.HELLO, 0, -1)
+    # Of the same bytes in every round, so that a transport sends it once.
+    return requests.Request(
+      requests.Kind.HELLO, self.run, self.incarnation, 0, -1
+    )
 
   def _greeted(self, name, header, strict=False):
     """Takes a site into the run; `strict` ends it with what is wrong."""

@@ -110,10 +110,10 @@ def decode(message: bytes) -> Request:
       raise wire.PayloadError('The request lacks a part.')
     kind, first, number, size = _PART.unpack_from(body)
     part, body = body[PART_OVERHEAD:][:size], body[PART_OVERHEAD + size :]
-    if len(part) != size or kind not in {*PartKind}:
-      raise wire.PayloadError(
-        f'A part of {kind=} has {len(part)} bytes, not {size}.'
-      )
+    if len(part) != size:
+      raise wire.PayloadError(f'A part has {len(part)} bytes, not {size}.')
+    if kind not in list(PartKind):
+      raise wire.PayloadError(f'There is no part of {kind=}.')
     parts.append(Part(PartKind(kind), first, number, part))
   request = Request(*fields, parts=tuple(parts))
   if body:

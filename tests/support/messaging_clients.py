@@ -120,6 +120,7 @@ class Run:
       away = {*cohort.ids[cohort.weight == 0].tolist(), *absent} - self.gone
       self.gone |= away
       weight = np.where(cohort.weight > 0, cohort.weight, 1)
+      self.rounds.greet()  # who is back takes part at once
       closed = self.rounds.play(self.state, cohort.ids, weight)
       self.closed.append(closed)
       self.states.append(closed.state)
