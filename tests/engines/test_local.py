@@ -43,13 +43,14 @@ CASES = {
   'partial': TABLE | {'cohort': 1},
   'scaffold': {'algorithm': 'scaffold'},
   'two_exchanges': {'algorithm': 'fedsketch_heaprix', 'sketch': {
-    'kind': 'count_sketch', 'rows': 3, 'cols': 50}, 'k': 20},
-  'robust': TABLE | {'robust': 'median', 'groups': 2},
+    'kind': 'count_sketch', 'rows': 3, 'cols': 50}, 'options': {'k': 20}},
+  'robust': TABLE | {'robust': 'median', 'groups': 3,
+    'population': 3, 'cohort': 3},
   'private': TABLE | NOISE | {'sampling': 'poisson', 'cohort': 1, 'rounds': 5},
   'private_sample': SAMPLE,
-  'private_local': {'algorithm': 'fedavg', 'trust': 'local'} | NOISE,
+  'private_local': {'algorithm': 'dp_fedavg', 'trust': 'local'} | NOISE,
   'private_metrics': TABLE | NOISE | {'sampling': 'poisson', 'cohort': 1,
-    'public_metrics': 'private', 'metrics_noise_multiplier': 5.0},
+    'public_metrics': 'private'},
 }  # fmt: skip
 
 
