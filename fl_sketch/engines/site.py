@@ -65,9 +65,17 @@ def client(
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
     evaluate=None if roots else _evaluation(exp),
-    about={'samples': int(exp.partition.sizes[number])},
+    about={'samples': _samples(exp, number)},
     folder=None if folder is None else folder / 'replicas',
   )
+
+
+def _samples(exp, number) -> int:
+  """All that the site holds: the server splits the sizes as the site does."""
+  own = exp.partition.sizes[number]
+  if exp.config.client_holdout:
+    own += exp.held_out.sizes[number]
+  return int(own)
 
 
 def _secret(c, run, number, folder) -> generators.Roots:

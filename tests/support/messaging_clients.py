@@ -35,7 +35,7 @@ def programs_of(make):
 def four(r):
   """Clients 0 to 3, all of them selected: the same cohort in every round."""
   return cases.cohort(0, r)._replace(
-    ids=np.arange(4, dtype=np.int32), weight=np.float32([1, 2, 3, 1])
+    ids=np.arange(4, dtype=np.int32), weight=np.array([1, 2, 3, 1], np.float32)
   )
 
 

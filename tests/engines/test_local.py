@@ -1,0 +1,246 @@
+"""Whole runs over sites, in one process or several, equal the simulation."""
+
+import functools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+from fl_sketch import experiment, training
+from fl_sketch.data.ragged import Partition
+from fl_sketch.engines import deployed, own_data, rounds, server, site, worker
+from fl_sketch.engines.transport import LocalSites
+from fl_sketch.experiment import problem as problem_lib
+from fl_sketch.experiment.config import Config, ConfigError
+import jax
+from messaging_clients import ALIEN, RUN, run_of
+import numpy as np
+import pytest
+import runs
+
+BASE = {
+  'dataset': 'digits', 'model_options': {'widths': (8,)}, 'population': 2,
+  'cohort': 2, 'rounds': 3, 'local_steps': 2, 'batch_size': 10,
+  'eval_every': 2, 'checkpoint_every': 2, 'client_lr': 0.1, 'server_lr': 0.1,
+  'rounds_per_dispatch': 1,
+}  # fmt: skip
+TABLE = {
+  'algorithm': 'safl', 'sketch': {'kind': 'block_cyclic', 'size': 64}
+}  # fmt: skip
+NOISE = {
+  'clip_norm': 1.0, 'noise_multiplier': 1.0, 'noise_seed': 3, 'delta': 1e-5,
+  'standardize': False,
+}  # fmt: skip
+SAMPLE = TABLE | NOISE | {
+  'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
+}  # fmt: skip
+CASES = {
+  'weights': TABLE | {'weights': 'samples', 'client_holdout': 0.2},
+  'partial': TABLE | {'cohort': 1},
+  'scaffold': {'algorithm': 'scaffold'},
+  'two_exchanges': {'algorithm': 'fedsketch_heaprix', 'sketch': {
+    'kind': 'count_sketch', 'rows': 3, 'cols': 50}, 'options': {'k': 20}},
+  'robust': TABLE | {'robust': 'median', 'groups': 3,
+    'population': 3, 'cohort': 3},
+  'private': TABLE | NOISE | {'sampling': 'poisson', 'cohort': 1, 'rounds': 5},
+  'private_sample': SAMPLE,
+  'private_local': {'algorithm': 'dp_fedavg', 'trust': 'local'} | NOISE,
+  'private_metrics': TABLE | NOISE | {'sampling': 'poisson', 'cohort': 1,
+    'public_metrics': 'private'},
+}  # fmt: skip
+
+
+def config_of(**fields):
+  return Config.from_mapping(BASE | fields)
+
+
+@functools.cache
+def share(client):
+  """What a client holds; sizes differ."""
+  found = problem_lib.load(config_of(), None)
+  mine = slice(client * 100, client * 105 + 100)
+  return {k: x[mine] for k, x in found.data.items()}
+
+
+def simulated(c, folder):
+  """The run in which clients hold the same."""
+
+  def problem(c):
+    parts = [share(i) for i in range(c.population)]
+    ends = np.cumsum([0, *(len(x['y']) for x in parts)])
+    data = {k: np.concatenate([x[k] for x in parts]) for k in parts[0]}
+    found = problem_lib.load(c, None)
+    return found._replace(
+      data=data, labels=None, partition=Partition(None, ends)
+    )
+
+  exp = experiment.build(c, problem=problem)
+  return training.train(exp, folder, progress=False)
+
+
+def clients_of(c, folder):
+  """Clients that hold their shares, with programs that they share."""
+  made = []
+  for i in range(c.population):
+    own = lambda c, i=i: own_data.problem(c, i, share(i))
+    programs = made[0].programs if made else None
+    made.append(site.client(c, i, own, folder / f'{i}', programs))
+  return {f'site {i}': client.handle for i, client in enumerate(made)}
+
+
+def rows_of(folder):
+  text = (folder / 'metrics.jsonl').read_text(encoding='utf-8')
+  return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.representatives('weights')
+@pytest.mark.parametrize('name', CASES)
+def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
+  """Catches rows, bills, epsilons or evaluations that sites change."""
+  c = config_of(**CASES[name])
+  want = simulated(deployed.config(c), tmp_path / 'simulated')
+  sites = LocalSites(clients_of(c, tmp_path / 'sites'))
+  got = server.run(c, sites, tmp_path / 'run', progress=False)
+  assert got.finished
+  close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6)
+  jax.tree.map(close, got.state.params, want.state.params)
+  both = rows_of(tmp_path / 'run'), rows_of(tmp_path / 'simulated')
+  for mine, row in zip(*both, strict=True):
+    assert mine.keys() == row.keys()
+    for key in row.keys() - {'seconds'}:
+      assert mine[key] == pytest.approx(row[key], rel=1e-5, abs=1e-6), key
+  assert (name == 'weights') == any(
+    'client' in x for x in both[0][-1] if 'loss' in x
+  )
+  assert name.startswith('private') == ('epsilon' in both[0][-1])
+
+
+@pytest.mark.parametrize(('fields', 'message'), [
+  (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'not supported on an eng'),
+  (TABLE | {'dropout': 0.1}, 'Sites fail by themselves'),
+  (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'how many samples'),
+])  # fmt: skip
+def test_what_sites_cannot_do_is_refused(fields, message):
+  """Catches a run that is another one than its config says."""
+  with pytest.raises(ConfigError, match=message):
+    deployed.config(config_of(**fields))
+
+
+def greet(run, name=RUN, **options):
+  quick = rounds.Timeouts(sites=0)
+  rounds.SiteRounds(run, name, 0, quick).greet(**{'population': 8} | options)
+
+
+@pytest.mark.parametrize(('wrong', 'message'), [
+  (lambda run: greet(run, ALIEN), 'has another config than the server'),
+  (lambda run: greet(run, population=9), r'Clients \[8\] have not answered in'),
+  (lambda run: (run.clients[1]._about.update(version='0'), greet(run)),
+    'Client 1 has fl_sketch 0, the server'),
+  (lambda run: (run.clients.update({2: run.clients[1]}), greet(run)),
+    'Sites 1 and 2 both are client 1'),
+  (lambda run: (setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), greet(run)),
+    'have not answered'),
+])  # fmt: skip
+@pytest.mark.filterwarnings('ignore:Site ')
+def test_sites_that_do_not_fit_are_one_line(wrong, message):
+  """Catches a run that begins with the wrong clients, or a traceback."""
+  run = run_of('safl_adam')
+  with pytest.raises(rounds.SitesError, match=message) as e:
+    wrong(run)
+  assert len(str(e.value)) <= 200
+
+
+# A server whose sites are sockets; it kills itself in the n-th call of a
+# method, before or after it does anything.
+SERVER = """
+import importlib, json, os, pathlib, signal, sys
+from fl_sketch.engines import relay, server
+
+class Sockets:
+  def sites(self):
+    return sorted(os.listdir(sys.argv[1]))
+
+  def ask(self, requests, timeout):
+    for name, request in requests.items():
+      try:
+        path = os.path.join(sys.argv[1], name)
+        yield name, relay.ask(request, path, timeout)
+      except ConnectionError:
+        pass
+
+where, when, left = sys.argv[4], sys.argv[5], int(sys.argv[6])
+if where:
+  module, cls, method = where.split(':')
+  owner = getattr(importlib.import_module(f'fl_sketch.{module}'), cls)
+  plain = getattr(owner, method)
+
+  def killed(*args, **options):
+    global left
+    left -= 1
+    if left == 0 and when == 'before':
+      os.kill(os.getpid(), signal.SIGKILL)
+    found = plain(*args, **options)
+    if left == 0:
+      os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+  setattr(owner, method, killed)
+fields = json.loads(pathlib.Path(sys.argv[2]).read_text())
+server.run(fields, Sockets(), sys.argv[3], progress=False)
+"""
+PHASES = {
+  'in the greeting': ('engines.rounds:SiteRounds:_greeted', 'after', 2),
+  'in an exchange': ('messaging.server:Inbox:receive', 'after', 3),
+  'before the end': ('messaging.server:Inbox:close', 'before', 2),
+  'after the end': ('messaging.server:Inbox:close', 'after', 2),
+  'announced': ('messaging.history:History:add', 'after', 2),
+  'in a row': ('training.log:RunLog:record', 'after', 2),
+  'before a checkpoint': ('training.checkpoints:Checkpoints:save', 'before', 1),
+  'after a checkpoint': ('training.checkpoints:Checkpoints:save', 'after', 1),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('kind', ['scaffold', 'two_exchanges', 'private'])
+def test_a_server_that_is_killed_goes_on(kind, tmp_path):
+  """Catches rows, rounds or checkpoints that a kill leaves out or doubles.
+
+  It is killed in every phase of one run, whose sites live on.
+  """
+  fields = BASE | CASES[kind] | {'rounds': 16, 'eval_every': 4}
+  c = Config.from_mapping(fields)
+  simulated(deployed.config(c), tmp_path / 'simulated')
+  (tmp_path / 'config.json').write_text(json.dumps(fields))
+  script, sockets = tmp_path / 'server.py', tempfile.TemporaryDirectory()
+  script.write_text(SERVER)
+  with sockets as folder:
+    for name, handle in clients_of(c, tmp_path / 'sites').items():
+      path = pathlib.Path(folder, name.replace(' ', ''))
+      ready = threading.Event()
+      args = handle, path, ready
+      threading.Thread(target=serve, args=args, daemon=True).start()
+      assert ready.wait(60)
+    for phase in [*PHASES.values(), ('', '', 0)]:
+      command = [sys.executable, script, folder, tmp_path / 'config.json']
+      command += [tmp_path / 'run', *map(str, phase)]
+      environment = os.environ | {'PYTHONPATH': str(runs.ROOT)}
+      done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300
+      )
+      expected = -signal.SIGKILL if phase[0] else 0
+      assert done.returncode == expected, (phase, done.stderr[-2000:])
+  both = rows_of(tmp_path / 'run'), rows_of(tmp_path / 'simulated')
+  assert [x['round'] for x in both[0]] == [x['round'] for x in both[1]]
+  for mine, row in zip(*both, strict=True):
+    for key in row.keys() - {'seconds', 'train_loss'}:
+      assert mine[key] == pytest.approx(row[key], rel=1e-5, abs=1e-6), key
+
+
+def serve(handle, path, ready):
+  with worker.listening(path) as listener:
+    ready.set()
+    worker.serve(handle, listener)
