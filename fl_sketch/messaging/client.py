@@ -196,7 +196,7 @@ class Client:
       self._save(self._folder, number, kept)
 
   def _who(self, weight):
-    return self._noise_key, jnp.int32(self.id), jnp.float32(weight)
+    return self._noise_key, np.int32(self.id), np.float32(weight)
 
   def _worked(self, kept: Kept, weight: float = 1.0) -> Answer:
     """The answer in the round that starts from a replica, made once."""

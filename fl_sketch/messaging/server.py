@@ -255,11 +255,11 @@ class Inbox:
   def _take(self, slot, reply):
     """Checks a payload and keeps it, or adds it up."""
     server, payload = self._server, reply['payload']
-    _, finite, norm = self._term(slot, payload)
+    _, finite, norm = jax.device_get(self._term(slot, payload))
     if self.stage == 0:
       self._answered[slot] = True
       self._loss[slot] = reply['metrics']['train_loss']
-      finite &= reply['metrics']['accepted'] > 0
+      finite = finite and reply['metrics']['accepted'] > 0
     if not finite or norm > server.max_norm:
       self._rejected[slot] = True
       self._taken[slot] = False
@@ -270,7 +270,7 @@ class Inbox:
     return Verdict.TAKEN
 
   def _term(self, slot, payload):
-    who = jnp.int32(self._ids[slot]), jnp.float32(self._weight[slot])
+    who = np.int32(self._ids[slot]), np.float32(self._weight[slot])
     return self._server.programs.term(
       self._facts, self.stage, self._state, self._sums, self.told, payload,
       self._server.noise_key, *who,
