@@ -206,10 +206,7 @@ class Client:
     work = self.programs.work(
       kept.state, self._batches(number), *self._who(weight)
     )
-    # Which clients are left out must not depend on what they hold.
-    accepted = work.accepted | self.programs.private
-    metrics = {'accepted': jnp.float32(accepted)} | work.metrics
-    self._answer = Answer(number, kept.digest, work.payload, work.rows, metrics)
+    self._answer = Answer(number, kept.digest, *work)
     return self._answer
 
   # The replica.
@@ -224,6 +221,12 @@ class Client:
         f'Client {self.id} has answered in round {self._asked} of this '
         f'private run. From another state round {number} would be released '
         'twice: restore the newest checkpoint of the server.'
+      )
+    if self.programs.private and request.taken > self._asked:
+      raise RefusedError(
+        f'Client {self.id} took part in round {request.taken} of this private '
+        'run, but has lost what it kept: it cannot tell what it has released. '
+        'Restore its folder.'
       )
     if kept is None or not same:
       kept = self._moved(request)

@@ -42,8 +42,7 @@ class Work(NamedTuple):
 
   payload: Tree  # of its encoder
   rows: Tree  # state of the encoder, if the payload is taken
-  metrics: dict[str, jax.Array]
-  accepted: jax.Array  # bool[], whether all of it is finite
+  metrics: dict[str, jax.Array]  # as of `wire.NO_METRICS`
 
 
 class Programs:
@@ -233,7 +232,10 @@ class Programs:
     lane = client, first(state.encode.value), lane_correction
     payload, _, rows, metrics, accepted = work(lane)
     rows = comms.PerClient(jax.tree.map(lambda x: x[None], rows))
-    return Work(payload, rows, metrics, accepted)
+    # Which clients are left out must not depend on what they hold.
+    accepted |= self.private
+    metrics = {'accepted': accepted.astype(jnp.float32)} | metrics
+    return Work(payload, rows, metrics)
 
   def work(self, state, batches, noise_key, client_id, weight) -> Work:
     """A client's local work on batches, leaves [local_steps, batch, ...]."""

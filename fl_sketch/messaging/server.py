@@ -108,6 +108,7 @@ class Server:
       self.max_norm = checks.positive('max_norm', max_norm)
     self._summary = summary
     self.summarise = jax.jit(self._summarise)
+    self.is_finite = jax.jit(client_step.all_finite)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> 'Inbox':
     """Opens the next round, from the state after the round before.
@@ -404,7 +405,7 @@ class Inbox:
       self._taken,
     )
     metrics = server.summarise(self._state.round, observed)
-    finite = client_step.all_finite(new)
+    finite = server.is_finite(new)
     sent = {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
     cohort = rounds.Cohort(
       self._ids,
