@@ -84,7 +84,7 @@ def _secret(c, run, number, folder) -> generators.Roots:
     return noise_secret.reproducible(c.noise_seed, c.seed)
   if folder is None:
     raise ValueError('A private site requires a folder, for its secret.')
-  resumed = any((folder / 'replicas').glob('*.npz'))
+  resumed = any((folder / 'replicas').glob('replica_*'))
   owner = f'site {number} of run {run.hex()}'
   return noise_secret.keep(folder, resumed=resumed, owner=owner)
 

@@ -13,7 +13,6 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 import warnings
-import zipfile
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
@@ -26,6 +25,7 @@ import numpy as np
 
 Tree = Any
 Kind = requests.Kind
+_TOLD = 3  # later exchanges of a round, at most
 
 
 class Kept(NamedTuple):
@@ -340,39 +340,44 @@ class Client:
 
   def _save(self, folder: pathlib.Path, number: int, kept: Kept):
     folder.mkdir(parents=True, exist_ok=True)
-    path, partial = _path(folder, number), folder / 'partial'
+    told = b''.join(kept.told).ljust(16 * _TOLD, b'\0')
+    content = np.int32(kept.taken), np.frombuffer(told, np.uint8), kept.state
+    names = {'run': self.run, 'round_index': number, 'client_id': self.id}
+    partial = folder / 'partial'
     with partial.open('wb') as file:
-      told = np.frombuffer(b''.join(kept.told), np.uint8)
-      leaves = jax.tree.leaves(jax.device_get(kept.state))
-      np.savez(file, kept.taken, told.reshape(-1, 16), *leaves)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(partial, path)
+      file.write(wire.encode(jax.device_get(content), **names))
+      if self.programs.private:  # what was released must not be forgotten
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, _path(folder, number))
     for other in _numbers(folder) - self._kept.keys():
       _path(folder, other).unlink()
 
   def _load(self, folder: pathlib.Path):
-    structure = jax.tree.structure(self.programs.start)
+    like = np.int32(0), np.zeros(16 * _TOLD, np.uint8), self.programs.start
     for number in sorted(_numbers(folder)):
-      self._asked = number
+      path, self._asked = _path(folder, number), number
       try:
-        with _path(folder, number).open('rb') as file, np.load(file) as z:
-          taken, told, *leaves = (z[name] for name in z.files)
-        state = structure.unflatten(map(jnp.asarray, leaves))
-      except (OSError, EOFError, ValueError, zipfile.BadZipFile) as e:
+        header = wire.unpack(path.read_bytes())
+        if header.run != self.run:
+          raise ValueError(
+            f'{folder} has the state of another run; use another folder.'
+          )
+        taken, told, state = wire.read(header, like)
+      except (OSError, wire.PayloadError) as e:
         warnings.warn(
-          f'{_path(folder, number)} cannot be read ({e}); it is not used.',
-          stacklevel=3,
+          f'{path} cannot be read ({e}); it is not used.', stacklevel=3
         )
         continue
-      told = tuple(x.tobytes() for x in told)
-      self._kept[number] = Kept.of(state, int(taken), told)
+      rows = [x.tobytes() for x in told.reshape(-1, 16) if x.any()]
+      state = jax.tree.map(jnp.asarray, state)
+      self._kept[number] = Kept.of(state, int(taken), tuple(rows))
 
 
 def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
-  return folder / f'replica_{number}.npz'
+  return folder / f'replica_{number}'
 
 
 def _numbers(folder: pathlib.Path) -> set[int]:
-  paths: Iterable[pathlib.Path] = folder.glob('replica_*.npz')
-  return {int(path.stem.rpartition('_')[2]) for path in paths}
+  paths: Iterable[pathlib.Path] = folder.glob('replica_*')
+  return {int(path.name.rpartition('_')[2]) for path in paths}

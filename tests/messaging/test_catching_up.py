@@ -269,8 +269,8 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
   other = requested[2]._replace(digest=bytes(16))
   for start in ('goes on', 'again', 'damaged'):
     if start == 'damaged':
-      (tmp_path / '1' / 'replica_2.npz').write_bytes(b'')
-      with pytest.warns(UserWarning, match='replica_2.npz cannot be read'):
+      (tmp_path / '1' / 'replica_2').write_bytes(b'')
+      with pytest.warns(UserWarning, match='replica_2 cannot be read'):
         run.restart(1)
     if start == 'again':
       run.restart(1)
@@ -323,9 +323,9 @@ def test_a_damaged_replica_is_passed_over(damage, tmp_path):
   run, want = run_of('cd_adam', folder=tmp_path), run_of('cd_adam')
   run.play(3)
   want.play(4)
-  path = tmp_path / '1' / 'replica_2.npz'
+  path = tmp_path / '1' / 'replica_2'
   path.write_bytes(damage(path.read_bytes()))
-  with pytest.warns(UserWarning, match='replica_2.npz cannot be read'):
+  with pytest.warns(UserWarning, match='replica_2 cannot be read'):
     run.restart(1)
   with pytest.warns(UserWarning, match='lost its state after round 2'):
     run.play()
