@@ -255,20 +255,24 @@ def same_params(one, other):
 
 
 def play(federation, name, fields):
-  """Plays a run; (bytes of a round at each node, up and down; its rows)."""
+  """Plays a run; ((up, down) bytes of a node in a round; its rows).
+
+  The bytes are the fewest of three rounds: SuperNodes look for messages
+  meanwhile, more often the busier the machine is.
+  """
   from flower_federation import until
 
   f, counts = federation, []
   start_sites(f, fields, name)
   deploy(f, name)
-  for row in (1, 4):  # three rounds, when all programs are compiled
+  for row in range(1, 5):  # when all programs are compiled
     until(lambda: len(rows_of(f, name)) >= row, 300)  # noqa: B023
     counts.append([(p.up, p.down) for p in f.proxies.values()])
   assert f.processes[name].wait(120) == 0, f.log(name)
   for i in range(2):
     f.processes[f'site-{i}'].terminate()
     f.processes[f'site-{i}'].wait(60)
-  return np.diff(counts, axis=0)[0] / 3, runs.rows(f.folder / name)
+  return np.diff(counts, axis=0).min((0, 1)), runs.rows(f.folder / name)
 
 
 @pytest.mark.long
@@ -314,7 +318,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   goes_on()
   f.kill('site-0', '--client=0')  # the worker, not its keeper
   goes_on()
-  f.kill('site-0', 'flwr-clientapp')
+  f.kill('site-0', 'flwr-clientapp', new=True)
   goes_on()
   f.kill('site-0')
   until(lambda: f.online() == 1)  # until then it would be refused
@@ -334,15 +338,16 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   rows = runs.rows(f.folder / 'run')
   run = loaded.load(f.folder / 'run')
   assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
-  alone = [row['round'] for row in rows if row['participants'] == 1]
   exp = experiment.build(fields | {'rounds': run.round})
+  path = f'{f.folder}/run/announced/round_{{}}.npz'
+  took = [np.load(path.format(i))['arr_0'] for i in range(run.round)]
+  assert {*map(len, took)} == {1, 2}
 
   def sample(number, *args):
     cohort = exp.sample(number, *args)
-    is_absent = (cohort.ids == 0) & (number in alone)
-    weight = np.where(is_absent, 0, cohort.weight).astype(np.float32)
+    there = np.isin(cohort.ids, took[number])
+    weight = np.where(there, cohort.weight, 0).astype(np.float32)
     return cohort._replace(weight=weight)
 
   simulated = training.train(exp._replace(sample=sample), progress=False)
-  assert alone
   same_params(run.params, simulated.state.params)

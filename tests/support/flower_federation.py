@@ -103,14 +103,12 @@ class Federation:
       found |= {int(pid): x for pid, up, x in lines if int(up) in found}
     return found
 
-  def kill(self, name: str, part: str = ''):
-    """SIGKILL to a process and all that it has started, or to one of these."""
-    if part:
-      ours = lambda: [p for p, x in self.family(name).items() if part in x]
-      until(ours)
-      pids = ours()[-1:]
-    else:
-      pids = self.family(name)
+  def kill(self, name: str, part: str = '', new: bool = False):
+    """SIGKILL to a process and all that it has started, or to some of these."""
+    ours = lambda: {p for p, x in self.family(name).items() if part in x}
+    before = ours() if new else set()
+    until(lambda: ours() - before)
+    pids = ours() - before
     for pid in pids:
       with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
