@@ -50,7 +50,7 @@ class SiteRounds:
     timeouts: of all requests.
 
   Attributes:
-    saved: rounds of the oldest checkpoint that may be restored.
+    saved: rounds of the last checkpoint; sites drop earlier replicas.
     about: client -> what it says of itself.
   """
 
@@ -251,8 +251,7 @@ class SiteRounds:
 
     while True:
       self._collect(box.unanswered, work, take)
-      lost = box.unanswered
-      if box.stage and lost:
+      if lost := box.lost:
         box.leave_out(lost)
         if not self.server.programs.private:
           continue  # what was announced has changed
