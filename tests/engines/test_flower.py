@@ -293,11 +293,12 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
     params = (loaded.load(x).params for x in (folder, simulated))
     same_params(*params, atol=1e-4 if name == 'one bit' else 1e-6)
     billed[name] = np.array([rows[-1][way] for way in ways])
-  # Messages of a table of 50 numbers are nearly empty.
+  # Messages of a table of 50 numbers are nearly empty. A message may take 1 kB
+  # more; and in a slow round a connection is made again, which takes 2 kB.
   for name in ('table', 'one bit'):
     more = billed[name] - billed['streamed']
     extra = measured[name] - measured['streamed'] - more
-    assert np.all(np.abs(extra) <= 0.02 * more + 1000), (name, extra)
+    assert np.all(np.abs(extra) <= 0.02 * more + 3000), (name, extra)
 
 
 @pytest.mark.long
