@@ -82,8 +82,7 @@ def _flower(c, folder, options):
   written = flower.deploy(files.as_json(c), folder / 'app', folder, **options)
   if _SUPERLINK.value is None:
     print(f'flwr run {written} SUPERLINK')
-    return
-  with errors.refused(flower.RunError):
+  else:
     flower.start(written, _SUPERLINK.value)
 
 

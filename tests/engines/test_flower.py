@@ -247,28 +247,32 @@ def rows_of(federation, name):
   return path.read_text().splitlines() if path.exists() else []
 
 
-def same_params(one, other):
-  """Whether two runs have the same parameters, to 1e-6 of the largest."""
+def same_params(one, other, atol=1e-6):
+  """Whether two runs have the same parameters."""
   one, other = (jax.tree.leaves(x) for x in (one, other))
   for x, y in zip(one, other, strict=True):
-    np.testing.assert_allclose(x, y, atol=1e-6 * np.abs(y).max(), rtol=0)
+    np.testing.assert_allclose(x, y, rtol=0, atol=atol)
 
 
 def play(federation, name, fields):
-  """Plays a run; (bytes of a round at each node, up and down; its rows)."""
+  """Plays a run; ((up, down) bytes of a node in a round; its rows).
+
+  The bytes are the fewest of three rounds: SuperNodes look for messages
+  meanwhile, more often the busier the machine is.
+  """
   from flower_federation import until
 
   f, counts = federation, []
   start_sites(f, fields, name)
   deploy(f, name)
-  for row in (1, 4):  # three rounds, when all programs are compiled
+  for row in range(1, 5):  # when all programs are compiled
     until(lambda: len(rows_of(f, name)) >= row, 300)  # noqa: B023
     counts.append([(p.up, p.down) for p in f.proxies.values()])
   assert f.processes[name].wait(120) == 0, f.log(name)
   for i in range(2):
     f.processes[f'site-{i}'].terminate()
     f.processes[f'site-{i}'].wait(60)
-  return np.diff(counts, axis=0)[0] / 3, runs.rows(f.folder / name)
+  return np.diff(counts, axis=0).min((0, 1)), runs.rows(f.folder / name)
 
 
 @pytest.mark.long
@@ -285,14 +289,16 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
     for one, other in zip(rows, expected, strict=True):
       np.testing.assert_allclose([*one.values()], [*other.values()], 1e-5)
       assert [one[way] for way in ways] == [other[way] for way in ways]
-    same_params(loaded.load(folder).params, loaded.load(simulated).params)
+    # The bit of an entry that is zero up to rounding may be another one.
+    params = (loaded.load(x).params for x in (folder, simulated))
+    same_params(*params, atol=1e-4 if name == 'one bit' else 1e-6)
     billed[name] = np.array([rows[-1][way] for way in ways])
-    print(name, measured[name], billed[name])
-  # Messages of a table of 50 numbers are nearly empty.
+  # Messages of a table of 50 numbers are nearly empty. A message may take 1 kB
+  # more; and in a slow round a connection is made again, which takes 2 kB.
   for name in ('table', 'one bit'):
     more = billed[name] - billed['streamed']
     extra = measured[name] - measured['streamed'] - more
-    assert np.all(np.abs(extra) <= 0.02 * more + 1000), (name, extra)
+    assert np.all(np.abs(extra) <= 0.02 * more + 3000), (name, extra)
 
 
 @pytest.mark.long
@@ -314,7 +320,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   goes_on()
   f.kill('site-0', '--client=0')  # the worker, not its keeper
   goes_on()
-  f.kill('site-0', 'flwr-clientapp')
+  f.kill('site-0', 'flwr-clientapp', new=True)
   goes_on()
   f.kill('site-0')
   until(lambda: f.online() == 1)  # until then it would be refused
@@ -334,15 +340,16 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   rows = runs.rows(f.folder / 'run')
   run = loaded.load(f.folder / 'run')
   assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
-  alone = [row['round'] for row in rows if row['participants'] == 1]
   exp = experiment.build(fields | {'rounds': run.round})
+  path = f'{f.folder}/run/announced/round_{{}}.npz'
+  took = [np.load(path.format(i))['arr_0'] for i in range(run.round)]
+  assert {*map(len, took)} == {1, 2}
 
   def sample(number, *args):
     cohort = exp.sample(number, *args)
-    is_absent = (cohort.ids == 0) & (number in alone)
-    weight = np.where(is_absent, 0, cohort.weight).astype(np.float32)
+    there = np.isin(cohort.ids, took[number])
+    weight = np.where(there, cohort.weight, 0).astype(np.float32)
     return cohort._replace(weight=weight)
 
   simulated = training.train(exp._replace(sample=sample), progress=False)
-  assert alone
   same_params(run.params, simulated.state.params)

@@ -85,7 +85,7 @@ class Federation:
       proxy.__exit__()
 
   def popen(self, name: str, *command: str, **env: str):
-    """Starts a process of a group of its own, whose output is in a log."""
+    """Starts a process, whose output is in a log."""
     with open(self.folder / f'{name}.log', 'ab') as log:
       self.processes[name] = subprocess.Popen(
         [BIN / command[0], *command[1:]], stdout=log, stderr=log,
@@ -94,7 +94,7 @@ class Federation:
 
   def family(self, name: str) -> dict[int, str]:
     """A process and those that it has started, {pid: command}, as they are."""
-    ps = 'ps', '-e', '-o', 'pid=,ppid=,args='
+    ps = 'ps', '-ww', '-e', '-o', 'pid=,ppid=,args='
     out = subprocess.run(ps, check=True, capture_output=True, text=True).stdout
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
     found, size = {self.processes[name].pid: ''}, 0
@@ -103,14 +103,12 @@ class Federation:
       found |= {int(pid): x for pid, up, x in lines if int(up) in found}
     return found
 
-  def kill(self, name: str, part: str = ''):
-    """SIGKILL to a process and all that it has started, or to one of these."""
-    if part:
-      ours = lambda: [p for p, x in self.family(name).items() if part in x]
-      until(ours)
-      pids = ours()[-1:]
-    else:
-      pids = self.family(name)
+  def kill(self, name: str, part: str = '', new: bool = False):
+    """SIGKILL to a process and all that it has started, or to some of these."""
+    ours = lambda: {p for p, x in self.family(name).items() if part in x}
+    before = ours() if new else set()
+    until(lambda: ours() - before)
+    pids = ours() - before
     for pid in pids:
       with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
