@@ -1,0 +1,244 @@
+"""NVFlare jobs: written, submitted, and supervised.
+
+A job is a config and one module of ten lines, the same for server and sites;
+what trains is the fl_sketch that each of them has installed.
+
+NVFlare cannot go on with a job whose server's or client's process ended, nor
+take in a site that comes later. `supervise` submits the job again, and its
+server goes on from the last checkpoint.
+"""
+
+from collections.abc import Callable, Mapping
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any
+import zlib
+
+from fl_sketch.utils import extras
+
+_MODULE = '''\
+"""Both sides of a job of fl_sketch."""
+
+from fl_sketch.engines import nvflare
+from nvflare.collab import collab
+
+
+@collab.publish
+def ask(request: bytes, timeout: float) -> bytes:
+  return nvflare.answer(collab.site_name, request, timeout)
+
+
+@collab.main
+def main():
+  nvflare.serve({config!r}, {workdir!r}, {options!r})
+'''
+
+
+_LOST = 'The server lost the job'
+
+
+class JobFailedError(RuntimeError):
+  """A job ended before its run did, and is not submitted again."""
+
+
+def deploy(
+  config: Mapping[str, Any],
+  folder: str | os.PathLike,
+  workdir: str | os.PathLike,
+  **options: str | float,
+) -> pathlib.Path:
+  """Writes the job of a config, for `supervise`.
+
+  Args:
+    config: fields, as JSON has them.
+    folder: where the job is written.
+    workdir: of the run, on the server.
+    **options: further arguments of `server.run`.
+
+  Returns:
+    The job's folder, which NVFlare's own commands take, too.
+  """
+  with extras.needed('nvflare'):
+    from nvflare.collab import CollabRecipe
+
+  text = _MODULE.format(
+    config=json.dumps(config), workdir=os.path.abspath(workdir), options=options
+  )
+  # Named by its contents: Python keeps what it has loaded under a name.
+  name = f'fl_sketch_{zlib.crc32(text.encode()):08x}'
+  folder = pathlib.Path(folder).resolve()
+  folder.mkdir(parents=True, exist_ok=True)
+  (folder / f'{name}.py').write_text(text)
+  sys.path.insert(0, str(folder))
+  try:
+    importlib.invalidate_caches()
+    module = importlib.import_module(name)
+  finally:
+    sys.path.remove(str(folder))
+  CollabRecipe(name, server=module, client=module).export(str(folder))
+  return folder / name
+
+
+class Watch:
+  """A job that is submitted again wherever NVFlare cannot go on with it.
+
+  Args:
+    job: its folder, from `deploy`.
+    min_sites: connected sites to wait for before it is first submitted.
+    attempts: jobs that may fail in a row, each within a minute.
+    settle: seconds after which what is wrong is not about to mend.
+    say: gets a line for each job that is submitted, and why one was ended.
+  """
+
+  def __init__(
+    self,
+    job: pathlib.Path,
+    *,
+    min_sites: int = 1,
+    attempts: int = 3,
+    settle: float = 8.0,
+    say: Callable[[str], Any] = print,
+  ):
+    self._job, self._min_sites, self._say = job, min_sites, say
+    self._attempts, self._settle, self._failed = attempts, settle, 0
+    self._take('', set())
+
+  def _take(self, job_id: str, there: set[str]):
+    """Watches another job; `there` are the sites that it was submitted for."""
+    self._id, self._there, self._taken = job_id, there, set()
+    self._aborted, self._began = False, time.monotonic()
+    self._wrong, self._since = '', 0.0
+
+  def look(self, session: Any) -> bool:
+    """Looks once, in a session of NVFlare, and acts; whether the run is over.
+
+    Raises:
+      JobFailedError: jobs fail as soon as they start, or one was aborted by
+        somebody else.
+    """
+    if not self._id:
+      self._begin(session)
+      return False
+    status = session.get_job_meta(self._id)['status']
+    if status.startswith('FINISHED'):
+      return status == 'FINISHED:COMPLETED' or self._ended(status)
+    wrong = '' if self._aborted else self._trouble(session, status)
+    if wrong != self._wrong:
+      self._wrong, self._since = wrong, time.monotonic()
+    elif wrong and time.monotonic() - self._since >= self._settle:
+      self._say(f'{wrong}: the job is submitted again.')
+      if wrong == _LOST:
+        self._take('', set())
+      else:
+        session.abort_job(self._id)
+        self._aborted = True
+    return False
+
+  def _begin(self, session: Any):
+    """Takes over a job of this name, or submits one for the sites there are."""
+    running = _running(session)
+    for each in session.list_jobs(name_prefix=self._job.name):
+      # The server that came back calls jobs running that are not.
+      alive = each['status'] != 'RUNNING' or each['job_id'] in running
+      if alive and not each['status'].startswith('FINISHED'):
+        self._say(f'Job {each["job_id"]} goes on.')
+        return self._take(each['job_id'], set())
+    there = _replies(_sites(session))
+    if len(there) >= self._min_sites:
+      self._take(session.submit_job(str(self._job)), there)
+      self._min_sites = 1  # without those that are lost
+      self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
+
+  def _ended(self, status: str) -> bool:
+    """Counts failures of a job that is over, but not its run."""
+    if not self._aborted:
+      if status == 'FINISHED:ABORTED':
+        raise JobFailedError(f'Somebody aborted job {self._id}.')
+      quick = time.monotonic() - self._began < 60
+      self._failed = self._failed + 1 if quick else 1
+      if self._failed >= self._attempts:
+        raise JobFailedError(
+          f'{self._failed} jobs ended with {status}, the last is {self._id}; '
+          "the server's log says why."
+        )
+      self._say(f'Job {self._id} ended with {status}: it is submitted again.')
+    self._take('', set())
+    return False
+
+  def _trouble(self, session: Any, status: str) -> str:
+    """Why the job does not go on as it should, or nothing."""
+    if status != 'RUNNING':
+      return ''
+    if self._id not in _running(session):
+      return _LOST
+    sites = _sites(session)
+    have = {s['client_name'] for s in sites if s.get('job_id') == self._id}
+    self._taken |= have
+    # A site that was there and did not take the job would not take the next.
+    back = sorted(_replies(sites) - have - (self._there - self._taken))
+    return f'{", ".join(back)} came back' if back else ''
+
+
+def _sites(session: Any) -> list[dict[str, Any]]:
+  """The connected sites, with the jobs that run there."""
+  there = session.get_system_info().client_info
+  return session.get_client_job_status() or [] if there else []
+
+
+def _replies(sites: list[dict[str, Any]]) -> set[str]:
+  """Of the sites that the server calls connected those that are."""
+  return {s['client_name'] for s in sites if s['status'] != 'no_reply'}
+
+
+def _running(session: Any) -> set[str]:
+  return {job.job_id for job in session.get_system_info().job_info}
+
+
+def open_session(kit: str | os.PathLike) -> Any:
+  """A session of NVFlare's administration, from an admin's startup kit."""
+  with extras.needed('nvflare'):
+    from nvflare.fuel.flare_api import flare_api
+
+  path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
+  user = json.loads(path.read_text())['admin']['username']
+  return flare_api.new_secure_session(user, str(kit), timeout=10.0)
+
+
+def supervise(
+  kit: str | os.PathLike, watch: Watch, *, poll: float = 2.0
+) -> None:
+  """Watches a job until its run is over, through restarts of the server.
+
+  Args:
+    kit: folder of an admin's startup kit.
+    watch: of the job.
+    poll: seconds between two looks.
+
+  Raises:
+    JobFailedError: see `Watch.look`.
+  """
+  with extras.needed('nvflare'):
+    from nvflare.fuel.flare_api import api_spec
+
+  away = (
+    api_spec.NoConnection, api_spec.SessionClosed, api_spec.NoReply,
+    api_spec.NoClientsAvailable, api_spec.InternalError,
+  )  # fmt: skip
+  session = open_session(kit)  # a wrong address is an error at once
+  while True:
+    try:
+      session = session or open_session(kit)
+      if watch.look(session):
+        return session.close()
+    except away as e:
+      if session is not None:
+        print(f'NVFlare does not answer, which is tried again: {e}')
+        with contextlib.suppress(*away):
+          session.close()
+      session = None
+    time.sleep(poll)

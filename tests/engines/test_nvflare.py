@@ -1,0 +1,293 @@
+"""NVFlare: sites as a transport, jobs, their supervisor."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+import time
+import types
+
+from fl_sketch.engines import nvflare, nvflare_jobs
+import pytest
+
+needs_nvflare = pytest.mark.skipif(
+  importlib.util.find_spec('nvflare') is None,
+  reason="needs nvflare: pip install 'fl_sketch[nvflare]'",
+)
+
+
+class Client:
+  """A proxy of NVFlare for a site that answers by `reply`."""
+
+  def __init__(self, name, reply):
+    self.name, self._reply, self.asked, self.timeout = name, reply, [], None
+
+  def __call__(self, timeout):
+    self.timeout = timeout
+    return types.SimpleNamespace(ask=self._ask)
+
+  def _ask(self, request, timeout):
+    assert timeout == self.timeout
+    self.asked.append(request)
+    return self._reply(request)
+
+
+class Stuck:
+  """A reply that comes when it is let go."""
+
+  def __init__(self):
+    self.go, self.over = threading.Event(), threading.Event()
+    self.error = None
+
+  def __call__(self, request):
+    self.go.wait(20)
+    self.over.set()
+    if self.error:
+      raise self.error
+    return request
+
+
+def ask(sites, *names, timeout=30.0):
+  """The replies to a request of each name."""
+  return dict(sites.ask({name: name.encode() for name in names}, timeout))
+
+
+def test_each_site_gets_its_own_request_and_replies_come_as_they_are_ready():
+  """Catches group calls, which send all requests to all, in order."""
+  slow = Stuck()
+  clients = [Client('a', slow), Client('b', bytes.upper)]
+  sites = nvflare.Sites(clients)
+  assert sites.sites() == ['a', 'b']
+  replies = sites.ask({'a': b'one', 'b': b'two'}, 30.0)
+  assert next(replies) == ('b', b'TWO')
+  slow.go.set()
+  assert list(replies) == [('a', b'one')]
+  assert [client.asked for client in clients] == [[b'one'], [b'two']]
+  assert ask(sites) == {}  # NVFlare's own calls refuse an empty list of sites
+
+
+def test_a_site_that_fails_is_absent_and_asked_again(capfd):
+  """Catches a failure that ends the round, and one that is waited for."""
+  broken = [ConnectionError('no worker'), None]
+
+  def reply(request):
+    if error := broken.pop(0):
+      raise error
+    return request
+
+  sites = nvflare.Sites([Client('a', reply), Client('b', bytes)])
+  assert ask(sites, 'a', 'b') == {'b': b'b'}
+  assert 'a did not answer. no worker' in capfd.readouterr().err
+  assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
+
+
+def until(found):
+  """Waits for what another thread does."""
+  for _ in range(2000):
+    if found():
+      return
+    time.sleep(0.005)
+  raise AssertionError('it did not come')
+
+
+def test_a_site_that_hangs_costs_one_timeout():
+  """Catches one timeout a round for a site that is gone, and a pile of calls.
+
+  A site that has answered, if late, is waited for again.
+  """
+  calls = [Stuck(), Stuck(), bytes]
+
+  def reply(request):
+    return calls[min(len(gone.asked), 3) - 1](request)
+
+  gone = Client('a', reply)
+  sites = nvflare.Sites([gone, Client('b', bytes)])
+  assert ask(sites, 'a', 'b', timeout=0.2) == {'b': b'b'}
+  for _ in range(3):
+    assert ask(sites, 'a', 'b') == {'b': b'b'}
+  assert ask(sites, 'a') == {}
+  assert len(gone.asked) == 1
+  calls[0].error = TimeoutError('by NVFlare')
+  calls[0].go.set()
+  until(lambda: ask(sites, 'a', 'b') and len(gone.asked) == 2)
+  assert not calls[1].over.is_set()
+  calls[1].go.set()
+  until(lambda: ask(sites, 'a'))
+  assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
+
+
+def test_an_aborted_job_is_no_round_without_sites():
+  """Catches a round that is closed since all calls of a dead job fail."""
+
+  def fail(request):
+    raise RuntimeError('aborted')
+
+  sites = nvflare.Sites([Client('a', fail)], lambda: True)
+  with pytest.raises(RuntimeError, match='NVFlare aborted the job'):
+    ask(sites, 'a')
+
+
+@pytest.mark.parametrize(('variables', 'path'), [
+  ({'FL_SKETCH_SITE': '/run/x/socket'}, '/run/x/socket'),
+  ({'FL_SKETCH_SITES': '/run/sites'}, '/run/sites/site-1/socket'),
+])  # fmt: skip
+def test_a_request_goes_to_the_worker_of_its_site(monkeypatch, variables, path):
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  with pytest.raises(ConnectionError, match=path):
+    nvflare.answer('site-1', b'', 1.0)
+
+
+def test_the_process_of_a_site_loads_no_jax():
+  code = (
+    'import fl_sketch.engines.nvflare, sys; assert "jax" not in sys.modules'
+  )
+  subprocess.run([sys.executable, '-c', code], check=True)
+
+
+class Federation:
+  """A session of NVFlare's administration, with the jobs of a server."""
+
+  def __init__(self, *sites):
+    self.jobs, self.aborted = [], []
+    self.sites = dict.fromkeys(sites)  # site -> the job that runs there
+    self.server = set()  # jobs that run on the server
+
+  def submit_job(self, folder):
+    self.jobs.append({'job_id': f'{len(self.jobs)}', 'status': 'RUNNING'})
+    self.server = {self.jobs[-1]['job_id']}
+    for site, job in self.sites.items():
+      if job not in ('away', 'refuses'):
+        self.sites[site] = self.jobs[-1]['job_id']
+    return self.jobs[-1]['job_id']
+
+  def abort_job(self, job):
+    self.aborted.append(job)
+    self.end('ABORTED')
+
+  def end(self, status):
+    self.jobs[-1]['status'] = f'FINISHED:{status}'
+    self.server = set()
+
+  def get_job_meta(self, job):
+    return self.jobs[int(job)]
+
+  def list_jobs(self, name_prefix):
+    return self.jobs
+
+  def get_system_info(self):
+    info = [types.SimpleNamespace(job_id=job) for job in self.server]
+    return types.SimpleNamespace(job_info=info, client_info=self.sites)
+
+  def get_client_job_status(self):
+    said = {None: 'no_jobs', 'refuses': 'no_jobs', 'away': 'no_reply'}
+    status = lambda job: {'status': said.get(job, 'started'), 'job_id': job}
+    return [{'client_name': k} | status(v) for k, v in self.sites.items()]
+
+
+def watch(tmp_path, **options):
+  said = []
+  given = {'settle': 0.0, 'say': said.append} | options
+  return nvflare_jobs.Watch(tmp_path / 'job', **given), said
+
+
+def looks(watched, session, count=3):
+  return [watched.look(session) for _ in range(count)]
+
+
+def test_a_job_is_submitted_once_its_sites_are_there(tmp_path):
+  watched, said = watch(tmp_path, min_sites=2)
+  session = Federation('a', 'b')
+  session.sites['b'] = 'away'  # the server calls it connected for minutes
+  assert looks(watched, session) == [False] * 3
+  assert not session.jobs
+  session.sites['b'] = None
+  assert looks(watched, session) == [False] * 3
+  assert said == ['Job 0 is submitted for a, b.']
+  session.end('COMPLETED')
+  assert looks(watched, session, 1) == [True]
+
+
+@pytest.mark.parametrize('event', [
+  'job dies', 'server restarts', 'site comes', 'site returns', 'nothing',
+  'site dies', 'site refuses',
+])  # fmt: skip
+def test_a_job_is_submitted_again_where_it_cannot_go_on(tmp_path, event):
+  """Catches a run that stops, and jobs without end for a site that refuses."""
+  watched, said = watch(tmp_path)
+  session = Federation('a', 'b')
+  if event == 'site refuses':
+    session.sites['b'] = 'refuses'
+  looks(watched, session)
+  again, aborts = True, False
+  if event == 'job dies':
+    session.end('EXECUTION_EXCEPTION')
+  elif event == 'server restarts':
+    session.server = set()  # and goes on calling the job running
+  elif event in ('site comes', 'site returns'):
+    session.sites['b' if event == 'site returns' else 'c'] = None
+    aborts = True
+  else:
+    again = False
+    if event == 'site dies':
+      session.sites['b'] = 'away'
+  looks(watched, session, 6)
+  assert len(session.jobs) == 1 + again, said
+  assert session.aborted == ['0'] * aborts
+  assert session.jobs[-1]['status'] == 'RUNNING'
+
+
+def test_what_is_about_to_mend_is_waited_for(tmp_path):
+  watched, _ = watch(tmp_path, settle=1e6)
+  session = Federation('a')
+  looks(watched, session)
+  session.server = set()
+  looks(watched, session)
+  assert len(session.jobs) == 1
+
+
+def test_a_second_supervisor_takes_over(tmp_path):
+  """Catches two jobs that write into one folder of a run."""
+  session = Federation('a')
+  looks(watch(tmp_path)[0], session)
+  watched, said = watch(tmp_path)
+  looks(watched, session)
+  assert len(session.jobs) == 1
+  assert said == ['Job 0 goes on.']
+  session.server = set()  # a job of a server that was restarted
+  looks(watch(tmp_path)[0], session)
+  assert len(session.jobs) == 2
+
+
+def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
+  watched, _ = watch(tmp_path, attempts=2)
+  session = Federation('a')
+  looks(watched, session)
+  session.end('EXECUTION_EXCEPTION')
+  looks(watched, session)
+  session.end('EXECUTION_EXCEPTION')
+  with pytest.raises(nvflare_jobs.JobFailedError, match='2 jobs ended with'):
+    watched.look(session)
+  watched, _ = watch(tmp_path)
+  looks(watched, session)
+  session.end('ABORTED')
+  with pytest.raises(nvflare_jobs.JobFailedError, match='Somebody aborted'):
+    watched.look(session)
+
+
+@needs_nvflare
+def test_a_job_is_one_module_and_its_config(tmp_path, monkeypatch):
+  """Catches a job that carries fl_sketch, and one that Python mixes up."""
+  served = []
+  monkeypatch.setattr(nvflare, 'serve', lambda *args: served.append(args))
+  for seed in (0, 1):
+    config = {'name': "it's", 'seed': seed}
+    job = nvflare_jobs.deploy(config, tmp_path, '/run/w', timeout=9.0)
+    (path,) = (job / 'app' / 'custom').iterdir()
+    assert path.stem == job.name
+    sys.modules[job.name].main()
+    text, *others = served[-1]
+    assert json.loads(text) == config
+    assert others == ['/run/w', {'timeout': 9.0}]
+    assert json.loads((job / 'meta.json').read_text())['name'] == job.name

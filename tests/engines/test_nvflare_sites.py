@@ -1,0 +1,240 @@
+"""Rounds over NVFlare: simulated sites, and a federation with certificates."""
+
+import functools
+import importlib.util
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+
+import fl_sketch
+from fl_sketch import experiment, training
+from fl_sketch.engines import nvflare_jobs, own_data, site, worker
+from fl_sketch.experiment.config import Config
+from fl_sketch.utils import files
+import jax
+import numpy as np
+from nvflare_kits import ADMIN, ROOT, Kits, kill, processes, until
+import pytest
+import runs
+
+pytestmark = [
+  pytest.mark.long,
+  pytest.mark.skipif(
+    importlib.util.find_spec('nvflare') is None,
+    reason="needs nvflare: pip install 'fl_sketch[nvflare]'",
+  ),
+]
+SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
+
+
+@pytest.fixture
+def kits(tmp_path):
+  made = []
+
+  def kits(name='kits', **options):
+    made.append(Kits(tmp_path / name, **options))
+    return made[-1]
+
+  yield kits
+  for each in made:
+    each.close()
+
+
+def params(folder):
+  return jax.tree.leaves(fl_sketch.load(folder).params)
+
+
+def equal(deployed, simulated):
+  """Same parameters up to the order of sums, same rows and bills."""
+  for x, y in zip(params(deployed), params(simulated), strict=True):
+    np.testing.assert_allclose(x, y, rtol=0, atol=1e-6)
+  for x, y in zip(runs.rows(deployed), runs.rows(simulated), strict=True):
+    assert x.keys() == y.keys()
+    for name in x.keys() - {'seconds'}:
+      np.testing.assert_allclose(x[name], y[name], 1e-5, 1e-6, err_msg=name)
+
+
+def simulate(fields, folder, absent=lambda number: ()):
+  """Plays a config, without some clients in some rounds."""
+  exp = experiment.build(fields)
+
+  def sample(number, *args):
+    cohort = exp.sample(number, *args)
+    gone = np.isin(cohort.ids, absent(number))
+    return cohort._replace(weight=np.where(gone, 0, cohort.weight))
+
+  training.train(exp._replace(sample=sample), folder, progress=False)
+  return exp
+
+
+def write_data(exp, folder):
+  """Writes what each client of a simulation holds, as the data of a site."""
+  for i in range(exp.config.population):
+    (folder / f'{i}').mkdir(parents=True)
+    held = exp.partition.client(i)
+    arrays = {k: x[held] for k, x in exp.data.items()}
+    np.savez(folder / f'{i}' / 'train.npz', **arrays)
+
+
+@pytest.mark.parametrize('fields', [SAFL], ids=['safl'])
+def test_simulated_sites_are_the_simulation(fields, tmp_path):
+  """Catches a message that NVFlare changes, reorders, or gives to another."""
+  c = Config.from_mapping(fields)
+  write_data(simulate(c, tmp_path / 'simulated'), tmp_path)
+  programs = None
+  with tempfile.TemporaryDirectory() as sockets:
+    for i in range(c.population):
+      given = {'client': i, 'where': f'{tmp_path / str(i)}'}
+      problem = functools.partial(own_data.of_site, **given)
+      client = site.client(c, i, problem, tmp_path / f'state{i}', programs)
+      programs = client.programs
+      at = os.path.join(sockets, f'site-{i + 1}', 'socket')
+      serve = functools.partial(worker.serve, client.handle, at)
+      threading.Thread(target=serve, daemon=True).start()
+    run = tmp_path / 'run'
+    job = nvflare_jobs.deploy(files.as_json(c), tmp_path / 'job', run)
+    count, where = f'{c.population}', tmp_path / 'workspace'
+    nvflare = os.path.join(os.path.dirname(sys.executable), 'nvflare')
+    command = nvflare, 'simulator', job, '-n', count, '-t', count, '-w', where
+    env = {'FL_SKETCH_SITES': sockets, 'HOME': f'{tmp_path}'}
+    env |= {'PYTHONPATH': f'{ROOT}'}
+    subprocess.run(command, env=os.environ | env, check=True)
+  equal(run, tmp_path / 'simulated')
+
+
+class Deployed:
+  """A run over a federation with certificates; sites start with workers."""
+
+  def __init__(self, kits, folder, fields):
+    self.kits, self.run, self._folder = kits, folder / 'run', folder
+    path = folder / 'config.py'
+    path.write_text(
+      f'from configs import new\n\ndef get_config():\n'
+      f'  c = new()\n  c.update({fields!r})\n  return c\n'
+    )
+    self._config = f'{path}'
+    write_data(simulate(fields, folder / 'simulated'), folder)
+    kits.start('localhost')
+    until(kits.connects)
+    for number in range(fields['population']):
+      self.start_site(number)
+
+  def start_site(self, number):
+    """Starts the worker of a site, and NVFlare's client."""
+    own = f'--client={number}', f'--data={self._folder / str(number)}'
+    state = f'--state={self._folder / f"state{number}"}'
+    flags = '-m', 'launch.site', self._config, *own, state, '--'
+    self.kits.start(f'site-{number + 1}', [sys.executable, *flags])
+
+  def supervise(self):
+    """Starts `fl-sketch deploy`, which waits for the sites."""
+    kit = self.kits.kit(ADMIN)
+    flags = f'--kit={kit}', f'--workdir={self.run}', '--timeout=5'
+    command = '-m', 'launch.deploy', self._config, '--engine=nvflare', *flags
+    log = self._folder / 'deploy.log'
+    with open(log, 'w') as out:
+      process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, env=self.kits.env, stdout=out,
+        stderr=subprocess.STDOUT,
+      )  # fmt: skip
+    return process, log
+
+  def rows(self):
+    """The rows so far."""
+    path = self.run / 'metrics.jsonl'
+    return runs.rows(self.run) if path.exists() else []
+
+
+def test_five_rounds_with_certificates_are_the_simulation(kits, tmp_path):
+  deployed = Deployed(kits(), tmp_path, SAFL)
+  runs.finish(deployed.supervise())
+  equal(deployed.run, tmp_path / 'simulated')
+
+
+def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
+  """SIGKILL of each process in turn; in the end the run is the simulation's.
+
+  That is one without the killed site in the rounds in which it was absent.
+  Catches a run that stops, a round that is lost, played twice, or closed
+  without anybody, and a site that does not return.
+  """
+  fields = SAFL | {'rounds': 1000, 'checkpoint_every': 10, 'eval_every': 1}
+  deployed = Deployed(kits(), tmp_path, fields)
+  federation, (process, log) = deployed.kits, deployed.supervise()
+
+  def wait(more=10, participants=2):
+    """Waits for rounds that so many have taken part in."""
+    past = len(deployed.rows())
+    until(
+      lambda: (
+        [row['participants'] for row in deployed.rows()[past:]].count(
+          participants
+        )
+        >= more
+        or process.poll() is not None
+      )
+    )
+    assert process.poll() is None, log.read_text()
+
+  try:
+    wait()
+    keeper = federation.running['site-2'].pid
+    kill(*{*processes('launch.site', f'{tmp_path}/state1')} - {keeper})
+    wait()
+    kill(*processes(federation.kit('site-2'), 'worker_process'))
+    wait()
+    kill(*processes(federation.kit('localhost'), 'runner_process'))
+    wait()
+    federation.kill('site-2')
+    wait(participants=1)
+    deployed.start_site(1)
+    wait()
+    federation.kill('localhost')
+    federation.start('localhost')
+    wait()
+  finally:
+    runs.finish((process, log))
+  rows = deployed.rows()
+  assert [row['round'] for row in rows] == list(range(1000))
+  absent = {row['round'] for row in rows if row['participants'] < 2}
+  assert absent
+  simulated = tmp_path / 'with_absences'
+  simulate(fields, simulated, lambda number: [1] * (number in absent))
+  equal(deployed.run, simulated)
+
+
+def refusal(port, authority, own=None) -> str:
+  """Why a server ends a TLS connection; nothing if it leaves it open."""
+  context = ssl.create_default_context(cafile=authority / 'rootCA.pem')
+  if own:
+    context.load_cert_chain(own / 'client.crt', own / 'client.key')
+  with socket.create_connection(('localhost', port), timeout=3) as plain:
+    with context.wrap_socket(plain, server_hostname='localhost') as secure:
+      try:
+        secure.recv(1)  # by then the server has looked at the certificate
+      except TimeoutError:
+        return ''
+      except ssl.SSLError as e:
+        return str(e)
+  return 'closed'
+
+
+def test_a_client_of_another_authority_is_refused(kits):
+  """Catches a server that takes anybody who knows its address."""
+  ours, theirs = kits('ours'), kits('theirs')
+  ours.start('localhost')
+  until(ours.connects)
+  own, others = (x.kit('site-2') / 'startup' for x in (ours, theirs))
+  assert not refusal(ours.port, own, own)
+  assert 'unknown ca' in refusal(ours.port, own, others)
+  assert 'certificate required' in refusal(ours.port, own)
+  # NVFlare's client does not trust our server, either.
+  theirs.to_port('site-2', ours.port)
+  theirs.start('site-2')
+  ours.start('site-1')
+  until(lambda: 'site-1' in ours.connected())
+  assert ours.connected() == {'site-1'}
