@@ -139,15 +139,12 @@ print(f'down: {down:,} bytes of messages, {tables:,} of tables')
 rows = reporting.read_metrics(work / 'deployed')
 rows = [row for row in rows if 'test_accuracy' in row]
 accuracy = [100 * row['test_accuracy'] for row in rows]
-of_tables = [r['total_uplink_bytes'] + r['total_downlink_bytes'] for r in rows]
-of_messages = sent.sum(1).cumsum()[[row['round'] for row in rows]]
+done = np.array([row['round'] for row in rows])
 lines = [
-  figures.Line('messages', of_messages / 1e3, accuracy),
-  figures.Line('tables', np.array(of_tables) / 1e3, accuracy),
+  figures.Line('messages', sent.sum(1).cumsum()[done] / 1e3, accuracy),
+  figures.Line('tables', 2 * tables * done / c.rounds / 1e3, accuracy),
 ]
-figures.draw(
-  [figures.Panel('kB up and down', 'test accuracy, %', lines, x_scale='linear')]
-)
+figures.draw([figures.Panel('kB up and down', 'test accuracy, %', lines)])
 
 # %%
 assert distance(deployed, simulated) < 1e-6
