@@ -57,7 +57,7 @@ class Run:
     sent: (client, request, reply), in order.
     states: before each round, and the state now.
     closed: the rounds that were closed, in order.
-    edit: (client, reply) -> the reply that arrives.
+    edit: (client, reply) -> the reply that arrives, or None.
   """
 
   def __init__(self, made, params, cohort_of=four, folder=None, **options):
@@ -106,7 +106,7 @@ class Run:
       self.programs, run=RUN, incarnation=self.incarnation,
       noise_key=self.secret, **self._options,
     )  # fmt: skip
-    timeouts = engine_rounds.Timeouts(attempts=2)
+    timeouts = engine_rounds.Timeouts(attempts=3)
     of_start = self, RUN, self.incarnation, timeouts
     self.rounds = engine_rounds.SiteRounds(*of_start)
     folder = self.folder and self.folder / 'announced'
@@ -139,8 +139,9 @@ class Run:
       i = int(name.partition(' ')[0])
       if i not in self.gone:
         reply = self.edit(i, self.clients[i].handle(request))
-        self.sent.append((i, request, reply))
-        yield name, reply
+        if reply is not None:
+          self.sent.append((i, request, reply))
+          yield name, reply
 
 
 def run_of(name, cohort_of=four, folder=None, **options):
