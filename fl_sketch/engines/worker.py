@@ -119,7 +119,9 @@ def serve_keeper(handle: Callable[[bytes], bytes], greeting: str):
   listener, channel = (socket.socket(fileno=fd) for fd in fds)
 
   def end_with_keeper():
-    channel.recv(1)  # returns at the end of the keeper, which sends nothing
+    # Until the keeper ends; an error if it has left words of ours unread.
+    with contextlib.suppress(OSError):
+      channel.recv(1)
     os._exit(0)
 
   threading.Thread(target=end_with_keeper, daemon=True).start()

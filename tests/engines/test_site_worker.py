@@ -155,6 +155,7 @@ def test_a_worker_ends_with_its_keeper(path, start):
   """Catches a worker that nobody can reach, with the state of the next one."""
   site = start()
   assert site.stdout.readline() == 'ready\n'
+  site.send_signal(signal.SIGSTOP)  # it leaves unread what the worker says
   relay.ask(b'', path)
   site.kill()
   assert ended(site, -9) == []
