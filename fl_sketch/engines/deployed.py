@@ -1,6 +1,7 @@
 """What a config means on real sites, and what is refused there."""
 
 import dataclasses
+from typing import Any
 
 from fl_sketch.data import availability
 from fl_sketch.experiment.config import Config, checked
@@ -9,6 +10,7 @@ from fl_sketch.messaging import wire
 from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 
+_MOST = 10  # rounds between checkpoints
 _WEAK_MASKS = (
   '{trust} is not supported on an engine: it would need a protocol between '
   "sites that holds, and Flower's has masks of 28 bits. Set trust='central' or "
@@ -20,8 +22,9 @@ _WEAK_MASKS = (
 def config(c: Config) -> Config:
   """The config with which server and sites build their experiments.
 
-  Sites hold their own data: the simulator's partition is not read. A private
-  run is saved in every round, before anything of it is released.
+  Sites hold their own data: the simulator's partition is not read. A run is
+  saved at least every 10 rounds, and a private one in every round, before
+  anything of it is released.
 
   Raises:
     ConfigError: the config simulates what sites do by themselves, or has what
@@ -43,12 +46,13 @@ def config(c: Config) -> Config:
     raise c.refusal('{personal_steps} is not supported on an engine; unset it.')
   if c.privacy_unit == 'sample' and c.epsilon is not None:
     raise c.refusal(
-      '{epsilon} of {privacy_unit} depends on how many samples other sites '
-      'hold; set noise_multiplier instead.'
+      '{epsilon} of {algorithm} depends on how many samples other sites hold; '
+      'set noise_multiplier instead.'
     )
-  own = dict.fromkeys(PARTITION_OPTIONS) | {'partition': 'iid'}
-  if c.is_private:
-    own['checkpoint_every'] = 1
+  own: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
+  # Sites keep a replica of each round since a checkpoint.
+  most = 1 if c.is_private else _MOST
+  own |= {'partition': 'iid', 'checkpoint_every': min(c.checkpoint_every, most)}
   if c.is_private and not is_central(c):
     if c.public_metrics == 'private':
       raise c.refusal(

@@ -51,8 +51,9 @@ def read(connection: socket.socket) -> bytes:
   """Reads a message.
 
   >>> ours, theirs = socket.socketpair()
-  >>> write(ours, b'table')
-  >>> read(theirs)
+  >>> with ours, theirs:
+  ...   write(ours, b'table')
+  ...   read(theirs)
   b'table'
 
   Raises:

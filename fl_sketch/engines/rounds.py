@@ -50,7 +50,7 @@ class SiteRounds:
     timeouts: of all requests.
 
   Attributes:
-    saved: rounds of the oldest checkpoint that may be restored.
+    saved: rounds of the last checkpoint; sites drop earlier replicas.
     about: client -> what it says of itself.
   """
 
@@ -115,7 +115,10 @@ class SiteRounds:
     return [name for name in self._transport.sites() if name not in known]
 
   def _hello(self) -> requests.Request:
-    return self._request(requests.Kind.HELLO, 0, -1)
+    # Of the same bytes in every round, so that a transport sends it once.
+    return requests.Request(
+      requests.Kind.HELLO, self.run, self.incarnation, 0, -1
+    )
 
   def _greeted(self, name, header, strict=False):
     """Takes a site into the run; `strict` ends it with what is wrong."""
@@ -248,8 +251,7 @@ class SiteRounds:
 
     while True:
       self._collect(box.unanswered, work, take)
-      lost = box.unanswered
-      if box.stage and lost:
+      if lost := box.lost:
         box.leave_out(lost)
         if not self.server.programs.private:
           continue  # what was announced has changed

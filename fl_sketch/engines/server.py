@@ -155,7 +155,7 @@ class SiteRunner:
     seed = None if self._secret is None else self._secret.sampling_seed
     if self._secret is not None:
       self._note_release(done)
-    self._sites.saved = self._oldest_checkpoint()
+    self._sites.saved = self._newest_checkpoint()
     cohort = self._exp.sample(done, seed)
     closed = self._sites.play(self.state, cohort.ids, cohort.weight)
     self.state = closed.state
@@ -172,9 +172,9 @@ class SiteRunner:
       )
     files.replace(path, f'{done}')
 
-  def _oldest_checkpoint(self) -> int:
+  def _newest_checkpoint(self) -> int:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))
-    return min(map(int, filter(str.isdecimal, names)), default=0)
+    return max(map(int, filter(str.isdecimal, names)), default=0)
 
   def evaluate(self) -> dict[str, float]:
     """Metrics over the clients, of what sites hold out."""

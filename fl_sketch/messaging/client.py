@@ -34,11 +34,16 @@ class Kept(NamedTuple):
   state: rounds.FedState
   taken: int  # the last round whose payload the rows count in; -1: none
   digest: bytes  # of what is replicated
+  # Of what the server had announced when each later exchange was answered.
+  told: tuple[bytes, ...] = ()
 
   @classmethod
-  def of(cls, state: rounds.FedState, taken: int = -1) -> 'Kept':
+  def of(
+    cls, state: rounds.FedState, taken: int = -1, told: tuple[bytes, ...] = ()
+  ) -> 'Kept':
     """The replica of a state."""
-    return cls(state, taken, requests.digest(state.params, state.server))
+    digest = requests.digest(state.params, state.server)
+    return cls(state, taken, digest, told)
 
 
 class Answer(NamedTuple):
@@ -165,6 +170,7 @@ class Client:
       raise RefusedError(f'Round {request.round} has no {request.stage=}.')
     if request.stage:
       told = self._told(request, kept.state, answer)
+      self._note_told(request, kept, requests.digest(told, ()))
       self._answer = answer = answer._replace(told=told)
     payload = self.programs.send(
       facts, request.stage, kept.state, answer.told, answer.payload,
@@ -173,6 +179,21 @@ class Client:
     metrics = answer.metrics if self._send_loss else wire.NO_METRICS
     reply = {'metrics': metrics, 'payload': payload}
     return wire.Kind.PAYLOAD, jax.device_get(reply)
+
+  def _note_told(self, request, kept, digest):
+    """Notes to what a later exchange is an answer, before it is given."""
+    at, number = request.stage - 1, request.round
+    if kept.told[at : at + 1] == (digest,):
+      return
+    if self.programs.private and len(kept.told) > at:
+      raise RefusedError(
+        f'Client {self.id} has answered {request.stage=} of private round '
+        f'{number} to other announcements: it would be released twice.'
+      )
+    kept = kept._replace(told=(*kept.told[:at], digest))
+    self._kept[number] = kept
+    if self._folder is not None:
+      self._save(self._folder, number, kept)
 
   def _who(self, weight):
     return self._noise_key, jnp.int32(self.id), jnp.float32(weight)
@@ -311,7 +332,9 @@ class Client:
     folder.mkdir(parents=True, exist_ok=True)
     path, partial = _path(folder, number), folder / 'partial'
     with partial.open('wb') as file:
-      np.savez(file, kept.taken, *jax.tree.leaves(jax.device_get(kept.state)))
+      told = np.frombuffer(b''.join(kept.told), np.uint8)
+      leaves = jax.tree.leaves(jax.device_get(kept.state))
+      np.savez(file, kept.taken, told.reshape(-1, 16), *leaves)
       file.flush()
       os.fsync(file.fileno())
     os.replace(partial, path)
@@ -323,7 +346,7 @@ class Client:
     for number in sorted(_numbers(folder)):
       try:
         with np.load(_path(folder, number)) as z:
-          taken, *leaves = (z[name] for name in z.files)
+          taken, told, *leaves = (z[name] for name in z.files)
       except (OSError, ValueError, zipfile.BadZipFile) as e:
         warnings.warn(
           f'{_path(folder, number)} cannot be read ({e}); it is not used.',
@@ -331,7 +354,8 @@ class Client:
         )
         continue
       state = structure.unflatten(map(jnp.asarray, leaves))
-      self._kept[number] = Kept.of(state, int(taken))
+      told = tuple(x.tobytes() for x in told)
+      self._kept[number] = Kept.of(state, int(taken), told)
       self._asked = number
 
 

@@ -105,19 +105,22 @@ def decode(message: bytes) -> Request:
   if crc != zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size])):
     raise wire.PayloadError(f'{crc=:#010x} is not that of the request.')
   parts = []
-  if fields[0] not in {*Kind}:
-    raise wire.PayloadError(f'kind={fields[0]} of a request is not known.')
   for _ in range(count):
     if len(body) < PART_OVERHEAD:
       raise wire.PayloadError('The request lacks a part.')
     kind, first, number, size = _PART.unpack_from(body)
     part, body = body[PART_OVERHEAD:][:size], body[PART_OVERHEAD + size :]
-    if len(part) != size or kind not in {*PartKind}:
-      raise wire.PayloadError(
-        f'A part of {kind=} has {len(part)} bytes, not {size}.'
-      )
+    if len(part) != size:
+      raise wire.PayloadError(f'A part has {len(part)} bytes, not {size}.')
+    if kind not in list(PartKind):
+      raise wire.PayloadError(f'There is no part of {kind=}.')
     parts.append(Part(PartKind(kind), first, number, part))
-  return Request(*fields, parts=tuple(parts))
+  request = Request(*fields, parts=tuple(parts))
+  if body:
+    raise wire.PayloadError(f'The request has {len(body)} bytes after parts.')
+  if request.kind not in list(Kind):
+    raise wire.PayloadError(f'There is no request of kind={request.kind}.')
+  return request
 
 
 def by_kind(parts: Iterable[Part]) -> dict[PartKind, list[Part]]:

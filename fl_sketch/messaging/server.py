@@ -194,6 +194,18 @@ class Inbox:
     return [int(self._ids[n]) for n in slots]
 
   @property
+  def lost(self) -> list[int]:
+    """Clients whose payloads count in earlier exchanges, but not in this one.
+
+    They did not answer, or were refused: see `leave_out`.
+    """
+    if self.stage == 0:
+      return []
+    before, there = self._payloads[self.stage - 1 : self.stage + 1]
+    slots = set(np.flatnonzero(self._taken).tolist()) | before.keys()
+    return [int(self._ids[n]) for n in sorted(slots - there.keys())]
+
+  @property
   def taken(self) -> list[int]:
     """Clients whose payloads are taken."""
     return self._ids[self._taken].tolist()

@@ -4,11 +4,12 @@ import cases
 import chex
 from fl_sketch import algorithms, rounds
 from fl_sketch.experiment import adapted, config, problem
-from fl_sketch.messaging import client as client_lib, server as server_lib, wire
+from fl_sketch.messaging import programs
 from fl_sketch.models import lora
-from fl_sketch.rounds import mesh as mesh_lib, traffic
+from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
+import messaging_clients
 import numpy as np
 import pytest
 import reference
@@ -133,22 +134,13 @@ def test_what_is_frozen_has_no_place_in_the_state(kind):
 def test_clients_send_messages_of_what_is_trained(kind):
   """Catches a payload with frozen arrays, or a client without them."""
   run, cohort = Run(kind), cases.full_participation(0)
-  of_run = {'run': wire.fingerprint({'seed': 1})}
-  book = traffic.Ledger.empty(cases.POPULATION, cases.DENSE)
-  server = server_lib.Server(
-    run.make, run.hp, run.start, cases.KEY, book=book, **of_run
-  )
-  client = client_lib.build(run.make, **of_run)
-  state = rounds.init(run.make(run.hp), run.start, cases.POPULATION)
-  box = server.open(state, cohort.ids, cohort.weight)
-  for n, i in enumerate(map(int, cohort.ids)):
-    batches = jax.tree.map(lambda x, n=n: x[n], cohort.batches)
-    message = client(run.hp, run.start, 0, i, batches, cases.KEY)
-    box.receive(message)
-  state, row = box.close()
-  chex.assert_trees_all_close(state, run.play([cohort]), rtol=0, atol=1e-6)
+  made = programs.Programs(run.make, run.hp, run.start, cases.KEY)
+  over_messages = messaging_clients.Run(made, run.start, lambda r: cohort)
+  want = comms.drop_per_client(run.play([cohort]))
+  chex.assert_trees_all_close(over_messages.play(), want, rtol=0, atol=1e-6)
+  row = over_messages.closed[0].metrics
   assert row['participants'] == len(cohort.ids)
-  assert server.up == 4 * (2 + 2 + 4 * (kind == 'naive'))
+  assert row['uplink_bytes'] == 4 * (2 + 2 + 4 * (kind == 'naive'))
 
 
 @pytest.mark.parametrize('kind', ['flora', 'fedex'])

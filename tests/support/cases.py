@@ -432,9 +432,9 @@ def play(
   return state, metrics[-1] if metrics else {}
 
 
-def play_all(make: rounds.Make):
+def play_all(make: rounds.Make, shards: int = 2):
   """The metrics of each round that `play` plays."""
-  return _play(make, 2, 5, cohorts_of(make))[1]
+  return _play(make, shards, 5, cohorts_of(make))[1]
 
 
 # Caches are behind functions, since they tell a default from an argument.

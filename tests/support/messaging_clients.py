@@ -1,16 +1,150 @@
-"""Messages of the clients of a run, and of those who forge them."""
+"""Runs over messages in one process, and messages that are forged."""
+
+import collections
+import functools
 
 import cases
-from fl_sketch.messaging import wire
+from fl_sketch.engines import rounds as engine_rounds
+from fl_sketch.messaging import client, history, programs, server, wire
+from fl_sketch.rounds import comms
+import jax
+import numpy as np
 
 CASE = cases.ALGORITHMS['safl_adam']
 RUN = wire.fingerprint({'seed': 1})
 ALIEN = wire.fingerprint({'seed': 2})
+ACCEPTED = wire.NO_METRICS
 
 
-def forged(payload, r, client_id, run=RUN):
-  return wire.encode(payload, run=run, round_index=r, client_id=client_id)
+def forged(payload, r, client_id, run=RUN, metrics=ACCEPTED, **header):
+  """The message of a client with any payload."""
+  return wire.encode(
+    {'metrics': metrics, 'payload': payload},
+    run=run, round_index=r, client_id=client_id, **header,
+  )  # fmt: skip
 
 
 def flipped(message):
   return message[:-3] + bytes([message[-3] ^ 4]) + message[-2:]
+
+
+@functools.cache
+def programs_of(make):
+  return programs.Programs(make, cases.HP, cases.params_of(make), cases.KEY)
+
+
+def four(r):
+  """Clients 0 to 3, all of them selected: the same cohort in every round."""
+  return cases.cohort(0, r)._replace(
+    ids=np.arange(4, dtype=np.int32), weight=np.float32([1, 2, 3, 1])
+  )
+
+
+class Run:
+  """Clients of a case in this process, and their server.
+
+  It is the transport as well: its sites have another name after an absence.
+
+  Args:
+    made: its programs.
+    params: the model before the first round.
+    cohort_of: round -> its cohort; clients of weight 0 do not answer.
+    folder: where clients, and what the server announced, are kept.
+    options: of the server.
+
+  Attributes:
+    gone: clients that do not answer.
+    sent: (client, request, reply), in order.
+    states: before each round, and the state now.
+    closed: the rounds that were closed, in order.
+    edit: (client, reply) -> the reply that arrives.
+  """
+
+  def __init__(self, made, params, cohort_of=four, folder=None, **options):
+    self.programs, self.cohort_of = made, cohort_of
+    self.folder, self._options = folder, options
+    self.secret = cases.SECRET if self.programs.private else None
+    self._params = params
+    self.gone, self.sent, self._names = set(), [], collections.Counter()
+    self.clients, self.closed = {}, []
+    self.edit = lambda i, reply: reply
+    for i in range(cases.POPULATION):
+      self.restart(i)
+    first = self.programs.first(self._params)
+    self.states = [comms.drop_per_client(first)]
+    self.serve(0)
+
+  @property
+  def state(self):
+    return self.states[-1]
+
+  def _batches(self, i, r):
+    cohort = self.cohort_of(r)
+    (n,) = np.flatnonzero(cohort.ids == i)
+    return jax.tree.map(lambda x: x[n], cohort.batches)
+
+  def back(self, *clients):
+    """Clients answer again, and greet the server."""
+    self.gone -= {*clients}
+    self._names.update(clients)
+
+  def restart(self, i):
+    """Starts a client, from its folder if there is one."""
+    self.clients[i] = client.Client(
+      self.programs, self._params, run=RUN, client_id=i,
+      batches=functools.partial(self._batches, i), noise_key=self.secret,
+      folder=self.folder and self.folder / f'{i}',
+    )  # fmt: skip
+    self.back(i)
+
+  def serve(self, done=None):
+    """Starts the server from the state after `done` rounds."""
+    done = int(self.state.round) if done is None else done
+    self.states = self.states[: done + 1]
+    self.incarnation = getattr(self, 'incarnation', -1) + 1
+    self.server = server.Server(
+      self.programs, run=RUN, incarnation=self.incarnation,
+      noise_key=self.secret, **self._options,
+    )  # fmt: skip
+    timeouts = engine_rounds.Timeouts(attempts=2)
+    of_start = self, RUN, self.incarnation, timeouts
+    self.rounds = engine_rounds.SiteRounds(*of_start)
+    folder = self.folder and self.folder / 'announced'
+    kept = history.History(self.programs, done, folder)
+    self.rounds.begin(self.server, kept)
+
+  def play(self, count=1, absent=()):
+    """Plays rounds; returns the state after them."""
+    for _ in range(count):
+      cohort = self.cohort_of(int(self.state.round))
+      away = {*cohort.ids[cohort.weight == 0].tolist(), *absent} - self.gone
+      self.gone |= away
+      weight = np.where(cohort.weight > 0, cohort.weight, 1)
+      self.rounds.greet()  # who is back takes part at once
+      closed = self.rounds.play(self.state, cohort.ids, weight)
+      self.closed.append(closed)
+      self.states.append(closed.state)
+      self.back(*away)
+    return self.state
+
+  # The transport.
+
+  def sites(self):
+    there = sorted(self.clients.keys() - self.gone)
+    return [f'{i} {self._names[i]}' for i in there]
+
+  def ask(self, requests, timeout):
+    del timeout
+    for name, request in requests.items():
+      i = int(name.partition(' ')[0])
+      if i not in self.gone:
+        reply = self.edit(i, self.clients[i].handle(request))
+        self.sent.append((i, request, reply))
+        yield name, reply
+
+
+def run_of(name, cohort_of=four, folder=None, **options):
+  """The run of a case."""
+  make = cases.ALGORITHMS[name].make
+  of_case = programs_of(make), cases.params_of(make)
+  return Run(*of_case, cohort_of, folder, **options)

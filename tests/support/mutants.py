@@ -228,6 +228,6 @@ MUTANTS = (
     'if not extend:',
     'if False:'),
   Mutant('a message of a round to come is taken', 'messaging/server.py',
-    'if header.round > self._round:',
-    'if header.round > self._round + 1:'),
+    'if at > now:',
+    'if at > (self.round + 1, self.stage):'),
 )  # fmt: skip

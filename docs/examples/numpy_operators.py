@@ -1,0 +1,199 @@
+"""The sketches and codecs that `numpy_client` leaves out, in NumPy alone."""
+
+from statistics import NormalDist
+
+import numpy as np
+import numpy_client as base
+from numpy_client import U, counter, fraction, hashed, kwise, seeds, word
+
+ENTRY = 5
+
+
+def sparse_embedding_2(key, x, size, sparsity):
+  """Return the table [size]."""
+  table = base.count_sketch(key, x, sparsity, size // sparsity)
+  return table.ravel() / sparsity**0.5
+
+
+def sparse_embedding_1(key, x, size, sparsity):
+  """Return the table [size]."""
+  rows, (words, signed) = [], hashed(key, x, sparsity)
+  for limit, w in zip(range(size - sparsity, size), words, strict=True):
+    row = w % (limit + 1)
+    repeated = np.any([row == other for other in rows], axis=0)
+    rows.append(np.where(repeated, limit, row))
+  table = np.bincount(np.ravel(rows), np.ravel(signed), size)
+  return table / sparsity**0.5
+
+
+def ams(key, x, size):
+  """Return the table [size]."""
+  words = [*kwise(key, -(-size // 31), 4, base.SIGN, counter(x))]
+  rows = [base.signs(words[j // 31], 1 + j % 31) for j in range(size)]
+  return np.array(rows) @ x / size**0.5
+
+
+def normal(words):
+  """Return the quantiles of N(0, 1) at the upper 23 bits of words."""
+  quantile = np.vectorize(NormalDist().inv_cdf)
+  return quantile(((words >> U(9)) + 0.5) / 2**23)
+
+
+def gaussian(key, x, size):
+  """Return the table [size]."""
+  words = [word(counter(x), seed) for seed in seeds(key, size, ENTRY)]
+  return normal(np.array(words)) @ x / size**0.5
+
+
+def uniform_sampling(key, x, size):
+  """Return the table [size]."""
+  return (len(x) / size) ** 0.5 * x[base.sample(key, size, len(x))]
+
+
+def fourier(key, x, size):
+  """Return rows of the transform, which they are, and how many there are."""
+  d, parts = len(x), 1
+  while 2 * parts <= min(d // (8 * size), d // 4096):
+    parts *= 2
+  m = -(-d // parts)
+  while d > 4096 and pow(210, 31, m):  # until m has no other prime factor
+    m += 1
+  rows = base.sample(key, size, parts * m)
+  x = base.signed(key, x, parts * m).reshape(parts, m).T.ravel()
+  return np.fft.fft(x)[rows] / size**0.5, rows, parts * m
+
+
+def dct(key, x, size):
+  """Return the table [size]."""
+  y, rows, n = fourier(key, x, size)
+  y = (np.exp(-0.5j * np.pi / n * rows) * y).real
+  return np.where(rows, 2**0.5, 1) * y
+
+
+def pack(q, bound):
+  """Pack whole numbers up to a bound into 2, 4, 8 or 16 bits each."""
+  width = 2 if bound < 2 else 4
+  if bound > 7:
+    return q.astype('i1' if bound < 128 else 'i2')
+  codes = np.append(q + bound, np.zeros(-len(q) % (8 // width))).astype('u1')
+  codes = codes.reshape(-1, 8 // width) << np.arange(0, 8, width, 'u1')
+  return codes.sum(1, dtype='u1')
+
+
+def pack_bits(codes, width):
+  """Pack whole numbers below 2^width without gaps."""
+  return np.packbits(codes.ravel()[:, None] >> np.arange(width)[::-1] & 1)
+
+
+def qsgd(key, x, levels):
+  """Return (packed levels, norm)."""
+  norm = np.linalg.norm(x)
+  draws = base.uniform(key, len(x))
+  level = np.floor(abs(fraction(x, norm)) * levels + draws)
+  return pack(np.copysign(level, x), levels), norm
+
+
+def shared_sign(key, x, bound):
+  """Return the bits."""
+  return [np.packbits(bound * (2 * base.uniform(key, len(x)) - 1) < x)]
+
+
+def quantized_top_k(key, x, k, bits, bucket):
+  """Return (packed values, scales, coordinates)."""
+  values, at = base.top_k(key, x, k)
+  rows, bound = values.reshape(-1, bucket), 2 ** (bits - 1) - 1
+  scale = abs(rows).max(1)
+  q = np.round(fraction(rows, scale[:, None]) * bound)
+  return pack(q.ravel(), bound), scale, at
+
+
+def chunks(x, chunk):
+  """Return the rows [chunks, w]."""
+  width = min(chunk, len(x))
+  return np.append(x, np.zeros(-len(x) % width)).reshape(-1, width)
+
+
+def chunked_top_k(key, x, k, chunk=4096, bits=2):
+  """Return (places, codes, means)."""
+  rows, levels = chunks(x, chunk), 2 ** (bits - 1)
+  values, at = base.top_k(key, rows, k)
+  scale = abs(values).max(1, keepdims=True)
+  part = fraction(abs(values), scale)
+  cell = np.clip(np.ceil(part * levels).astype(int) - 1, 0, levels - 1)
+  member = cell[..., None] == np.arange(levels)
+  means = (member * part[..., None]).sum(1) / np.maximum(member.sum(1), 1)
+  codes = pack_bits(cell + levels * (values < 0), bits)
+  places = pack_bits(at, (rows.shape[1] - 1).bit_length())
+  return places, codes, means * scale
+
+
+def dct_top_k(key, x, k, chunk=64):
+  """Return (places, values)."""
+  rows = chunks(x, chunk)
+  i, w = np.arange(rows.shape[1]), rows.shape[1]
+  cosines = np.cos(np.pi / (2 * w) * i * (2 * i[:, None] + 1))
+  cosines *= np.where(i, 2 / w, 1 / w) ** 0.5
+  values, at = base.top_k(key, rows @ cosines, k)
+  return pack_bits(at, (w - 1).bit_length()), values
+
+
+def deal(key, x):
+  """Reorder between two passes of a rotation."""
+  d, block = len(x), min(4096, 1 << len(x).bit_length() - 1)
+  columns, beyond = divmod(d, block)
+  cut = d - beyond
+  if count := -(-beyond * cut // d):
+    at, end = base.sample(key, count, cut), np.arange(cut, cut + count)
+    x[[*at, *end]] = x[[*end, *at]]
+  return np.append(x[:cut].reshape(block, columns).T, x[cut:])
+
+
+def rotated(key, x, n):
+  """Return n entries of the rotated vector."""
+  d = len(x)
+  if d <= 32:
+    words = word(np.arange(d * d, dtype=U), seeds(key, 1, ENTRY)[0])
+    q, r = np.linalg.qr(normal(words).reshape(d, d))
+    return (d / n) ** 0.5 * (q * np.sign(np.diag(r)))[:n] @ x
+  for key_of in (base.fold_in(key, i) for i in range(2)):
+    x = deal(key_of, base.block_srht(key_of, x, d))
+  return base.block_srht(base.fold_in(key, 2), x, n)
+
+
+def eden(key, x, bits=1, num_coordinates=None, rotate=True, scale='unbiased'):
+  """Return (planes of bits, scale)."""
+  n = num_coordinates or len(x)
+  y = rotated(key, x, n) if rotate else x
+  planes, size = base.eden(key, y, bits, scale=scale)
+  return planes, size * (n / len(x) if scale == 'least_squares' else 1)
+
+
+def layerwise(key, leaves, factory, sizes):
+  """Return the tables of leaves of which each has its size of table."""
+  tables = []
+  for i, (x, size) in enumerate(zip(leaves, sizes, strict=True)):
+    own = SKETCHES[factory if size < len(x) else 'identity']
+    options = [size] if size < len(x) else []
+    tables.append(own(base.fold_in(key, i), x, *options))
+  return tables
+
+
+SKETCHES = {
+  'identity': lambda key, x: x,
+  'srft': lambda key, x, size: fourier(key, x, size)[0],
+}
+for function in (
+  base.count_sketch, base.block_cyclic, base.srht, base.block_srht,
+  sparse_embedding_1, sparse_embedding_2, ams, gaussian, uniform_sampling, dct,
+  layerwise,
+):  # fmt: skip
+  SKETCHES[function.__name__] = function
+CODECS = {
+  'identity': lambda key, x: [x], 'int8': base.int8, 'int4': base.int4,
+  'rand_k': lambda key, x, k: [x[base.sample(key, k, len(x))] * len(x) / k],
+}  # fmt: skip
+for function in (
+  base.top_k, base.sign, base.bfloat16, qsgd, shared_sign, quantized_top_k,
+  chunked_top_k, dct_top_k, eden,
+):  # fmt: skip
+  CODECS[function.__name__] = function

@@ -1,0 +1,348 @@
+"""Flower's app relays bytes; rounds over a SuperLink equal simulated ones."""
+
+import json
+import subprocess
+import sys
+import threading
+import tomllib
+
+from fl_sketch import experiment, training
+from fl_sketch.engines import flower, worker
+from fl_sketch.training import loaded
+import jax
+import numpy as np
+import pytest
+import runs
+
+CONFIG = {'algorithm': 'safl', 'rounds': 5}
+FIELDS = runs.SAFL | {
+  'population': 2, 'cohort': 2, 'rounds': 5, 'eval_every': 5,
+  'checkpoint_every': 1, 'keep_checkpoints': 9,
+}  # fmt: skip
+_LARGE = {
+  'model_options': {'widths': (1600,)},
+  'sketch': {'kind': 'block_srht', 'size': 100_000},
+}
+CASES = {
+  'streamed': {},
+  'stateful': {
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+    'options': {'error_feedback': True}, 'sketch': {'kind': None},
+    'server_lr': 1.0,
+  },
+  'table': _LARGE,
+  'one bit': _LARGE | {
+    'codec': {'kind': 'eden', 'rotate': False},
+    'downlink_codec': {'kind': 'eden'},
+  },
+}  # fmt: skip
+MAKES = """
+from configs import new
+
+def get_config(variant=''):
+  c = new()
+  c.update({})
+  return c
+"""
+
+
+@pytest.fixture
+def flwr():
+  return pytest.importorskip('flwr', reason='needs Flower: extra `flower`')
+
+
+def test_the_app_folder_is_written_whole(tmp_path):
+  """Catches TOML that no parser reads, and a workdir beside the SuperLink's."""
+  options = {'data_dir': None, 'timeout': 9.5, 'note': 'a "b" \\ é 😀'}
+  app = flower.deploy(CONFIG, tmp_path / 'app', 'runs/x', **options)
+  read = tomllib.loads((app / 'pyproject.toml').read_text())
+  values = read['tool']['flwr']['app']['config']
+  assert values.pop('workdir').startswith('/')
+  assert values == {k: v for k, v in options.items() if v is not None}
+  package = app / 'fl_sketch_run'
+  assert json.loads((package / 'config.json').read_text()) == CONFIG
+  for side, module in read['tool']['flwr']['app']['components'].items():
+    name, _, made = module.partition(':')
+    source = (app / f'{name.replace(".", "/")}.py').read_text()
+    assert f'{made} = flower.{side.replace("app", "_app")}(' in source
+
+
+class Grid:
+  """Flower's grid in one process; sites in `dead` never answer."""
+
+  def __init__(self, client_app, nodes):
+    self.client_app, self.nodes, self.dead = client_app, nodes, set()
+    self.replies, self.sent = {}, []
+
+  def get_node_ids(self):
+    return list(self.nodes)
+
+  def push_messages(self, messages):
+    from flwr.app import Error, Message
+
+    ids = []
+    for message in messages:
+      node = message.metadata.dst_node_id
+      message.metadata.__dict__['_message_id'] = f'{len(self.replies)}:{node}'
+      ids.append(message.metadata.message_id)
+      self.sent.append(node)
+      try:
+        reply = self.client_app(message, None)
+      except ConnectionError as e:  # as in Flower's process
+        reply = Message(Error(2, str(e)), reply_to=message)
+      self.replies[ids[-1]] = reply
+    return ids
+
+  def pull_messages(self, ids):
+    found = (self.replies[id_] for id_ in ids)
+    return [x for x in found if x.metadata.src_node_id not in self.dead]
+
+
+class Clock:
+  """Time that passes by sleeping."""
+
+  now = 0.0
+
+  def monotonic(self):
+    return self.now
+
+  def sleep(self, seconds):
+    self.now += seconds
+
+
+@pytest.fixture
+def grid(flwr, monkeypatch):
+  from flwr.supercore.task_identity import TaskIdentity
+
+  for name in ('_task_id', '_run_id', '_node_id'):
+    monkeypatch.setattr(TaskIdentity, name, 1)
+  monkeypatch.setattr(flower, 'time', clock := Clock())
+  grid = Grid(flower.client_app(), [7, 30])
+  grid.clock = clock
+  return grid
+
+
+def test_bytes_are_relayed_and_a_dead_worker_is_absent(
+  grid, tmp_path, monkeypatch
+):
+  """Catches bytes changed on the way, and a death that ends the round."""
+  monkeypatch.setenv('FL_SKETCH_SITE', f'{tmp_path}/s/socket')
+  nodes = flower.SuperNodes(grid)
+  assert nodes.sites() == ['30', '7']
+  requests = {'7': b'\0\xff' * 9, '30': b'x'}
+  assert dict(nodes.ask(requests, 5)) == {}
+  assert grid.clock.now < 5  # an error is no silence
+  with worker.listening(f'{tmp_path}/s/socket') as listener:
+    answer = lambda request: b'<' + request
+    serve = lambda: worker.serve(answer, listener)
+    threading.Thread(target=serve, daemon=True).start()
+    replies = dict(nodes.ask(requests, 5))
+  assert replies == {'7': b'<' + b'\0\xff' * 9, '30': b'<x'}
+  assert not list(nodes.ask({}, 5))
+
+
+def test_a_request_on_its_way_is_not_sent_twice(grid, monkeypatch):
+  """Catches a node that comes back to a queue of the rounds that it missed."""
+  monkeypatch.setattr(flower.relay, 'ask', lambda request, timeout: request)
+  nodes, requests = flower.SuperNodes(grid), {'7': b'a', '30': b'b'}
+  grid.dead = {7}
+  for _ in range(3):
+    for site, reply in nodes.ask(requests, 60):
+      assert (site, reply) == ('30', b'b')
+      break  # nobody waits for the other
+  assert grid.sent == [7, 30, 30, 30]
+  grid.dead = set()
+  assert dict(nodes.ask(requests, 60)) == requests
+  assert grid.sent == [7, 30, 30, 30, 30]
+  grid.dead = {7}
+  before = grid.clock.now
+  assert dict(nodes.ask({'7': b'a'}, 60)) == {}
+  assert grid.clock.now == before + 60
+  assert not list(nodes.ask({'7': b'a'}, 60))
+  assert grid.sent[5:] == [7, 7]  # the time of the first one is over
+
+
+def test_messages_that_are_not_of_the_app_are_empty(grid):
+  """Catches a reply of another app that ends the run."""
+  from flwr.app import ConfigRecord, Message, RecordDict
+
+  for content in ({}, {'message': ConfigRecord({'message': 'x'})}):
+    message = Message(RecordDict(content), 7, 'train')
+    assert flower._body(message) == b''
+
+
+def test_the_client_app_needs_no_jax(flwr, tmp_path):
+  """Catches an import that every message of a site would wait for."""
+  app = flower.deploy(CONFIG, tmp_path, 'runs/x')
+  code = (
+    'import sys, fl_sketch_run.client\n'
+    'assert not {"jax", "fl_sketch.messaging", "tqdm"} & set(sys.modules)'
+  )
+  path = [str(app), *sys.path]
+  command = [sys.executable, '-c', f'import sys; sys.path[:] = {path}\n{code}']
+  subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def federation(flwr, tmp_path):
+  from flower_federation import Federation
+
+  with Federation(tmp_path) as federation:
+    federation.superlink()
+    yield federation
+
+
+@pytest.mark.long
+def test_a_supernode_needs_a_registered_key_and_the_authority(federation):
+  """Catches a SuperLink that lets in whoever reaches it."""
+  from flower_federation import certificates, until
+
+  f = federation
+  f.make_key('stranger')
+  f.register('known')
+  f.supernode('known', authority=certificates(f.folder / 'other')[0])
+  f.supernode('stranger')
+  f.supernode('without a key')
+  for name in list(f.processes)[1:]:
+    until(lambda name=name: f.processes[name].poll() is not None)
+    assert 'SuperNode ID' not in f.log(name)
+  assert f.online() == 0
+  f.supernode('known')
+  until(lambda: f.online() == 1)
+
+
+def start_sites(federation, fields, run):
+  """Starts two sites, each with the data of a client of the simulation."""
+  folder = federation.folder
+  (folder / 'config.py').write_text(MAKES.replace('{}', repr(fields)))
+  exp = experiment.build(fields)
+  for i in range(2):
+    own = exp.partition.indices[slice(*exp.partition.offsets[i : i + 2])]
+    (folder / f'data{i}').mkdir(exist_ok=True)
+    arrays = {k: x[own] for k, x in exp.data.items()}
+    np.savez(folder / f'data{i}/train.npz', **arrays)
+    start_site(federation, i, run)
+
+
+def start_site(federation, i, run):
+  folder, name = federation.folder, f'site-{i}'
+  if not (folder / name).exists():
+    federation.register(name)
+  federation.supernode(
+    name, f'{folder}/config.py', f'--client={i}', f'--data={folder}/data{i}',
+    f'--state={folder}/{run}{i}',
+  )  # fmt: skip
+
+
+def deploy(federation, name):
+  federation.popen(
+    name, 'python', '-m', 'launch.deploy', f'{federation.folder}/config.py',
+    '--engine=flower', '--superlink=test', '--timeout=30',
+    f'--workdir={federation.folder}/{name}',
+  )  # fmt: skip
+
+
+def rows_of(federation, name):
+  path = federation.folder / name / 'metrics.jsonl'
+  return path.read_text().splitlines() if path.exists() else []
+
+
+def same_params(one, other):
+  """Whether two runs have the same parameters, to 1e-6 of the largest."""
+  one, other = (jax.tree.leaves(x) for x in (one, other))
+  for x, y in zip(one, other, strict=True):
+    np.testing.assert_allclose(x, y, atol=1e-6 * np.abs(y).max(), rtol=0)
+
+
+def play(federation, name, fields):
+  """Plays a run; (bytes of a round at each node, up and down; its rows)."""
+  from flower_federation import until
+
+  f, counts = federation, []
+  start_sites(f, fields, name)
+  deploy(f, name)
+  for row in (1, 4):  # three rounds, when all programs are compiled
+    until(lambda: len(rows_of(f, name)) >= row, 300)  # noqa: B023
+    counts.append([(p.up, p.down) for p in f.proxies.values()])
+  assert f.processes[name].wait(120) == 0, f.log(name)
+  for i in range(2):
+    f.processes[f'site-{i}'].terminate()
+    f.processes[f'site-{i}'].wait(60)
+  return np.diff(counts, axis=0)[0] / 3, runs.rows(f.folder / name)
+
+
+@pytest.mark.long
+def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
+  """Catches replicas that drift, rows of another form, and unbilled bytes."""
+  measured, billed, ways = {}, {}, ('uplink_bytes', 'downlink_bytes')
+  for name, changed in CASES.items():
+    fields, folder = FIELDS | changed, federation.folder / name
+    measured[name], rows = play(federation, name, fields)
+    simulated = folder.with_suffix('.simulated')
+    training.train(experiment.build(fields), simulated, progress=False)
+    expected = runs.rows(simulated)
+    assert [*map(list, rows)] == [*map(list, expected)]
+    for one, other in zip(rows, expected, strict=True):
+      np.testing.assert_allclose([*one.values()], [*other.values()], 1e-5)
+      assert [one[way] for way in ways] == [other[way] for way in ways]
+    same_params(loaded.load(folder).params, loaded.load(simulated).params)
+    billed[name] = np.array([rows[-1][way] for way in ways])
+    print(name, measured[name], billed[name])
+  # Messages of a table of 50 numbers are nearly empty.
+  for name in ('table', 'one bit'):
+    more = billed[name] - billed['streamed']
+    extra = measured[name] - measured['streamed'] - more
+    assert np.all(np.abs(extra) <= 0.02 * more + 1000), (name, extra)
+
+
+@pytest.mark.long
+def test_a_run_goes_on_whatever_is_killed(federation):
+  """Catches a death that ends the run, a gap, and a site that stays away."""
+  from flower_federation import until
+
+  f = federation
+  fields = FIELDS | {'rounds': 500, 'eval_every': 500}
+  start_sites(f, fields, 'run')
+  deploy(f, 'run')
+
+  def goes_on(everybody=True):
+    """Waits for a round after the next one, in which both sites take part."""
+    after = len(rows_of(f, 'run')) + 1
+    count = lambda row: json.loads(row)['participants'] >= 1 + everybody
+    until(lambda: any(map(count, rows_of(f, 'run')[after:])), 300)
+
+  goes_on()
+  f.kill('site-0', '--client=0')  # the worker, not its keeper
+  goes_on()
+  f.kill('site-0', 'flwr-clientapp')
+  goes_on()
+  f.kill('site-0')
+  until(lambda: f.online() == 1)  # until then it would be refused
+  goes_on(everybody=False)
+  start_site(f, 0, 'run')
+  goes_on()
+  f.kill('superlink', 'flwr-serverapp')
+  f.kill('run')
+  deploy(f, 'run')
+  goes_on()
+  f.kill('superlink')
+  assert f.processes['run'].wait(60), f.log('run')
+  f.superlink()
+  deploy(f, 'run')
+  goes_on()
+  f.kill('superlink')
+  rows = runs.rows(f.folder / 'run')
+  run = loaded.load(f.folder / 'run')
+  assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
+  alone = [row['round'] for row in rows if row['participants'] == 1]
+  exp = experiment.build(fields | {'rounds': run.round})
+
+  def sample(number, *args):
+    cohort = exp.sample(number, *args)
+    is_absent = (cohort.ids == 0) & (number in alone)
+    weight = np.where(is_absent, 0, cohort.weight).astype(np.float32)
+    return cohort._replace(weight=weight)
+
+  simulated = training.train(exp._replace(sample=sample), progress=False)
+  assert alone
+  same_params(run.params, simulated.state.params)

@@ -1,0 +1,144 @@
+"""Clients without JAX take part in rounds beside clients with JAX."""
+
+import importlib
+import os
+import sys
+import threading
+import time
+
+import cases
+from fl_sketch import local
+from fl_sketch.engines import relay, rounds as rounds_lib, transport
+from fl_sketch.messaging import client as client_lib, history, requests, server
+from fl_sketch.messaging.programs import Programs
+from fl_sketch.models import mlp
+from fl_sketch.utils import __version__
+import jax
+import numpy as np
+import optax
+import pytest
+from runs import ROOT
+
+RUN, IDS = bytes(16), range(4)
+EXAMPLES = 'numpy_client', 'numpy_operators', 'torch_client'
+
+
+@pytest.fixture
+def example(monkeypatch):
+  """Imports an example by its name, as from its folder."""
+  monkeypatch.syspath_prepend(str(ROOT / 'docs' / 'examples'))
+  yield importlib.import_module
+  for name in EXAMPLES:
+    sys.modules.pop(name, None)
+
+
+def vector(tree):
+  """All numbers of a tree in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def batches_of(client_id):
+  """Round -> the batches of a client, leaves [local_steps, batch, ...]."""
+
+  def batches(r):
+    cohort = cases.full_participation(r)
+    (n,) = np.flatnonzero(cohort.ids == client_id)
+    return jax.tree.map(lambda x: np.asarray(x[n]), cohort.batches)
+
+  return batches
+
+
+def least_squares(batches):
+  """Local steps on the loss of `cases`, in NumPy."""
+  rate = float(cases.HP.client_lr)
+
+  def work(params, r):
+    b, w, losses = params[:2], params[2:].reshape(4, 2), []
+    for x, y in zip(*batches(r), strict=True):
+      errors = x @ w + b - y
+      losses.append(np.mean(errors**2))
+      slope = 2 * errors / errors.size
+      b, w = b - rate * slope.sum(0), w - rate * x.T @ slope
+    return params - vector([b, w]), np.mean(losses)
+
+  return work
+
+
+def trained(programs, others):
+  """Parameters and metrics after three rounds; `others` are not JAX's."""
+  client = lambda i: client_lib.Client(
+    programs, cases.PARAMS, run=RUN, client_id=i, batches=batches_of(i)
+  )
+  all_clients = {f'{i}': others.get(i) or client(i) for i in IDS}
+  sites = {name: one.handle for name, one in all_clients.items()}
+  play = rounds_lib.SiteRounds(transport.LocalSites(sites), RUN)
+  play.greet(len(IDS))
+  play.begin(server.Server(programs, run=RUN), history.History(programs))
+  state, metrics = programs.first(cases.PARAMS), []
+  for _ in range(3):
+    closed = play.play(state, np.array(IDS), np.float32([1, 2, 1, 3]))
+    state = closed.state
+    metrics.append([closed.metrics[k] for k in ('participants', 'train_loss')])
+  return vector(state.params), metrics
+
+
+@pytest.mark.parametrize(
+  'name', ['safl_adam', pytest.param('safl_onebit', marks=pytest.mark.nightly)]
+)
+def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
+  """Catches a request, key, update or reply that the page tells wrongly."""
+  base, more = example('numpy_client'), example('numpy_operators')
+  tables = {
+    'safl_adam': (lambda key, x: base.block_cyclic(key, x, 4), None),
+    'safl_onebit': (
+      lambda key, x: base.block_srht(key, x, 8, block=4),
+      more.eden,
+    ),
+  }[name]
+  make = cases.ALGORITHMS[name].make
+  programs = Programs(make, cases.HP, cases.PARAMS, cases.KEY)
+
+  def client(i):
+    about = {'client': i, 'version': __version__}
+    return base.Client(about, 1, 10, least_squares(batches_of(i)), *tables)
+
+  got, metrics = trained(programs, {1: client(1), 3: client(3)})
+  want, simulated = trained(programs, {})
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * abs(want).max())
+  np.testing.assert_allclose(metrics, simulated, rtol=1e-5)
+  assert [participants for participants, _ in metrics] == [4, 4, 4]
+
+
+@pytest.mark.nightly
+def test_a_torch_model_trains_as_the_one_in_flax(example, tmp_path):
+  """Catches another order of leaves, and a socket that engines cannot use."""
+  torch = pytest.importorskip('torch')
+  torch_client = example('torch_client')
+  flax, draws = mlp.MLP(3, (4,)), np.random.default_rng(0)
+  x = draws.standard_normal((2, 6, 5)).astype('f')
+  labels = draws.integers(0, 3, (2, 6))
+  params = flax.init(jax.random.key(0), x[0])['params']
+
+  def loss(params, batch):
+    logits = flax.apply({'params': params}, batch[0])
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    return cross_entropy(logits, batch[1]).mean()
+
+  want, metrics = local.sgd(loss, 0.1)(params, (x, labels), None, None)
+  pairs = [*zip(torch.tensor(x), torch.tensor(labels), strict=True)]
+  model = torch_client.Model(5, 4, 3)
+  batches = lambda r: pairs
+  one = torch_client.client({'client': 3}, 0, model, batches, 0.1, 16)
+  got, mean = one.work(vector(params), 0)
+  np.testing.assert_allclose(got, vector(want), rtol=0, atol=1e-6)
+  np.testing.assert_allclose(mean, metrics['train_loss'], rtol=1e-6)
+
+  path = str(tmp_path / 'site')
+  serve = threading.Thread(
+    target=torch_client.serve, args=(one.handle, path), daemon=True
+  )
+  serve.start()
+  while not os.path.exists(path):
+    time.sleep(0.01)
+  hello = requests.encode(requests.Request(requests.Kind.HELLO, RUN, 0, 0, -1))
+  assert relay.ask(hello, path) == one.handle(hello)

@@ -1,0 +1,188 @@
+"""A SuperLink and SuperNodes on loopback, with TLS and keys made here."""
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from counting_proxy import Proxy
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from fl_sketch.engines import flower
+import runs
+
+BIN = pathlib.Path(sys.executable).parent
+PEM = serialization.Encoding.PEM
+
+
+def _write(path, key, form):
+  path.write_bytes(key.private_bytes(PEM, form, serialization.NoEncryption()))
+
+
+def certificates(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+  """Writes (CA, certificate, key) for 127.0.0.1."""
+  folder.mkdir()
+  now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+  named = lambda x: x509.Name([x509.NameAttribute(x509.OID_COMMON_NAME, x)])
+  ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+  may_sign = x509.KeyUsage(*(5 * [False]), True, *(3 * [False]))
+  address = x509.IPAddress(ipaddress.ip_address('127.0.0.1'))
+  issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key
+  for kind, own, extensions in (
+    ('ca', ca_key, (x509.BasicConstraints(True, None), may_sign)),
+    ('server', key, (x509.SubjectAlternativeName([address]),)),
+  ):
+    built = x509.CertificateBuilder(
+      named('ca'), named(kind), own.public_key(),
+      x509.random_serial_number(), now - day, now + day,
+    ).add_extension(issuer(ca_key.public_key()), False)  # fmt: skip
+    subject = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+    built = built.add_extension(subject, False)
+    for extension in extensions:
+      built = built.add_extension(extension, True)
+    pem = built.sign(ca_key, hashes.SHA256()).public_bytes(PEM)
+    (folder / f'{kind}.pem').write_bytes(pem)
+  _write(folder / 'server.key', key, serialization.PrivateFormat.PKCS8)
+  return tuple(folder / x for x in ('ca.pem', 'server.pem', 'server.key'))
+
+
+class Federation:
+  """A SuperLink and its SuperNodes; `processes` has them by name."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder, self.port = folder, runs.free_port()
+    self.processes: dict[str, subprocess.Popen] = {}
+    self.proxies: dict[str, Proxy] = {}
+    self.tls = self.ca, self.certificate, self.key = certificates(
+      folder / 'tls'
+    )
+    self.home = folder / 'flower_home'
+    self.home.mkdir()
+    self.env = {
+      **os.environ, **flower.ENVIRONMENT, 'FLWR_HOME': str(self.home),
+      'PYTHONPATH': str(runs.ROOT), 'PATH': f'{BIN}:{os.environ["PATH"]}',
+    }  # fmt: skip
+    (self.home / 'config.toml').write_text(
+      f'[superlink]\ndefault = "test"\n[superlink.test]\n'
+      f'address = "127.0.0.1:{self.port}"\nroot-certificates = "{self.ca}"\n'
+    )
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    for name in list(self.processes):
+      self.kill(name)
+    for proxy in self.proxies.values():
+      proxy.__exit__()
+
+  def popen(self, name: str, *command: str, **env: str):
+    """Starts a process of a group of its own, whose output is in a log."""
+    with open(self.folder / f'{name}.log', 'ab') as log:
+      self.processes[name] = subprocess.Popen(
+        [BIN / command[0], *command[1:]], stdout=log, stderr=log,
+        env=self.env | env,
+      )  # fmt: skip
+
+  def family(self, name: str) -> dict[int, str]:
+    """A process and those that it has started, {pid: command}, as they are."""
+    ps = 'ps', '-e', '-o', 'pid=,ppid=,args='
+    out = subprocess.run(ps, check=True, capture_output=True, text=True).stdout
+    lines = [line.split(maxsplit=2) for line in out.splitlines()]
+    found, size = {self.processes[name].pid: ''}, 0
+    while len(found) > size:
+      size = len(found)
+      found |= {int(pid): x for pid, up, x in lines if int(up) in found}
+    return found
+
+  def kill(self, name: str, part: str = ''):
+    """SIGKILL to a process and all that it has started, or to one of these."""
+    if part:
+      ours = lambda: [p for p, x in self.family(name).items() if part in x]
+      until(ours)
+      pids = ours()[-1:]
+    else:
+      pids = self.family(name)
+    for pid in pids:
+      with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    if not part:
+      self.processes.pop(name).wait()
+
+  def superlink(self):
+    self.popen(
+      'superlink', 'flower-superlink', '--host', '127.0.0.1', '--port',
+      f'{self.port}', '--ssl-ca-certfile', f'{self.ca}', '--ssl-certfile',
+      f'{self.certificate}', '--ssl-keyfile', f'{self.key}',
+      '--database', f'{self.folder}/superlink.sqlite',
+      '--enable-supernode-auth', '--disable-runtime-dependency-installation',
+    )  # fmt: skip
+    until(lambda: not refuses(self.port))
+
+  def flwr(self, *command: str) -> str:
+    done = subprocess.run(
+      [BIN / 'flwr', *command], env=self.env, capture_output=True, text=True
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+  def make_key(self, name: str):
+    """Makes a node's key pair."""
+    private = ec.generate_private_key(ec.SECP384R1())
+    e, form = (
+      serialization,
+      (serialization.Encoding, serialization.PublicFormat),
+    )
+    path = self.folder / name
+    ssh = private.public_key().public_bytes(form[0].OpenSSH, form[1].OpenSSH)
+    path.with_suffix('.pub').write_bytes(ssh)
+    pem = e.Encoding.PEM, e.PrivateFormat.OpenSSH, e.NoEncryption()
+    path.write_bytes(private.private_bytes(*pem))
+
+  def register(self, name: str):
+    """Makes a node's key pair and registers the public key."""
+    self.make_key(name)
+    self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
+
+  def supernode(self, name: str, *site: str, authority=None, **env: str):
+    """Starts a SuperNode whose connection is counted.
+
+    With `site`, arguments of `fl-sketch site`, its worker starts it.
+    """
+    proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
+    self.proxies[name], key = proxy, self.folder / name
+    auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []
+    start = ('python', '-m', 'launch.site', *site, '--') if site else ()
+    self.popen(
+      name, *start, 'flower-supernode', '--superlink',
+      f'127.0.0.1:{proxy.port}', '--root-certificates',
+      f'{authority or self.ca}', '--port', f'{runs.free_port()}', *auth, **env,
+    )  # fmt: skip
+
+  def log(self, name: str) -> str:
+    return (self.folder / f'{name}.log').read_text()
+
+  def online(self) -> int:
+    nodes = json.loads(self.flwr('supernode', 'list', '--format', 'json'))
+    return sum(x['status'] == 'online' for x in nodes['nodes'])
+
+
+def refuses(port: int) -> bool:
+  with socket.socket() as s:
+    return bool(s.connect_ex(('127.0.0.1', port)))
+
+
+def until(condition, seconds: float = 120):
+  """Waits for a condition."""
+  end = time.monotonic() + seconds
+  while not condition():
+    assert time.monotonic() < end, 'the condition did not become true'
+    time.sleep(0.2)
