@@ -5,6 +5,7 @@ worker, which outlives jobs. `nvflare_jobs` writes and supervises jobs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+import importlib
 import json
 import os
 import queue
@@ -97,7 +98,7 @@ def answer(site: str, request: bytes, timeout: float) -> bytes:
 def serve(config: str, workdir: str, options: Mapping[str, Any]) -> None:
   """Trains in the server's process of a job, over its sites."""
   from fl_sketch.engines import server
-  from nvflare.collab import collab
 
+  collab = importlib.import_module('nvflare.collab').collab
   sites = Sites(collab.clients, lambda: collab.is_aborted)
   server.run(json.loads(config), sites, workdir, **options)

@@ -39,6 +39,7 @@ def main():
 '''
 
 
+_API = 'nvflare.fuel.flare_api'
 _LOST = 'The server lost the job'
 
 
@@ -64,7 +65,7 @@ def deploy(
     The job's folder, which NVFlare's own commands take, too.
   """
   with extras.needed('nvflare'):
-    from nvflare.collab import CollabRecipe
+    collab = importlib.import_module('nvflare.collab')
 
   text = _MODULE.format(
     config=json.dumps(config), workdir=os.path.abspath(workdir), options=options
@@ -80,7 +81,7 @@ def deploy(
     module = importlib.import_module(name)
   finally:
     sys.path.remove(str(folder))
-  CollabRecipe(name, server=module, client=module).export(str(folder))
+  collab.CollabRecipe(name, server=module, client=module).export(str(folder))
   return folder / name
 
 
@@ -202,7 +203,7 @@ def _running(session: Any) -> set[str]:
 def open_session(kit: str | os.PathLike) -> Any:
   """A session of NVFlare's administration, from an admin's startup kit."""
   with extras.needed('nvflare'):
-    from nvflare.fuel.flare_api import flare_api
+    flare_api = importlib.import_module(f'{_API}.flare_api')
 
   path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
   user = json.loads(path.read_text())['admin']['username']
@@ -223,11 +224,11 @@ def supervise(
     JobFailedError: see `Watch.look`.
   """
   with extras.needed('nvflare'):
-    from nvflare.fuel.flare_api import api_spec
+    spec = importlib.import_module(f'{_API}.api_spec')
 
   away = (
-    api_spec.NoConnection, api_spec.SessionClosed, api_spec.NoReply,
-    api_spec.NoClientsAvailable, api_spec.InternalError,
+    spec.NoConnection, spec.SessionClosed, spec.NoReply,
+    spec.NoClientsAvailable, spec.InternalError,
   )  # fmt: skip
   session = open_session(kit)  # a wrong address is an error at once
   while True:
