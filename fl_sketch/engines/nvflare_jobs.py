@@ -43,7 +43,7 @@ _API = 'nvflare.fuel.flare_api'
 _LOST = 'The server lost the job'
 
 
-class JobFailedError(RuntimeError):
+class JobFailedError(ConnectionError):
   """A job ended before its run did, and is not submitted again."""
 
 
@@ -127,7 +127,7 @@ class Watch:
       return False
     status = session.get_job_meta(self._id)['status']
     if status.startswith('FINISHED'):
-      return status == 'FINISHED:COMPLETED' or self._ended(status)
+      return status == 'FINISHED:COMPLETED' or self._ended(session, status)
     wrong = '' if self._aborted else self._trouble(session, status)
     if wrong != self._wrong:
       self._wrong, self._since = wrong, time.monotonic()
@@ -155,19 +155,21 @@ class Watch:
       self._min_sites = 1  # without those that are lost
       self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
 
-  def _ended(self, status: str) -> bool:
+  def _ended(self, session: Any, status: str) -> bool:
     """Counts failures of a job that is over, but not its run."""
     if not self._aborted:
       if status == 'FINISHED:ABORTED':
         raise JobFailedError(f'Somebody aborted job {self._id}.')
+      said = session.get_job_logs(
+        self._id, target='server', tail_lines=50, grep_pattern='Error: '
+      )
+      lines = said['logs'].get('server', '').splitlines() or [status]
+      why = f'Job {self._id} failed: {lines[-1]}'
       quick = time.monotonic() - self._began < 60
       self._failed = self._failed + 1 if quick else 1
       if self._failed >= self._attempts:
-        raise JobFailedError(
-          f'{self._failed} jobs ended with {status}, the last is {self._id}; '
-          "the server's log says why."
-        )
-      self._say(f'Job {self._id} ended with {status}: it is submitted again.')
+        raise JobFailedError(why)
+      self._say(f'{why} It is submitted again.')
     self._take('', set())
     return False
 
@@ -201,11 +203,12 @@ def _running(session: Any) -> set[str]:
 
 
 def open_session(kit: str | os.PathLike) -> Any:
-  """A session of NVFlare's administration, from an admin's startup kit."""
+  """Opens a session of NVFlare's administration, of an admin's startup kit."""
   with extras.needed('nvflare'):
     flare_api = importlib.import_module(f'{_API}.flare_api')
-
   path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
+  if not path.exists():
+    raise ValueError(f'kit={kit} is no kit of an NVFlare admin: no {path}.')
   user = json.loads(path.read_text())['admin']['username']
   return flare_api.new_secure_session(user, str(kit), timeout=10.0)
 
@@ -225,7 +228,6 @@ def supervise(
   """
   with extras.needed('nvflare'):
     spec = importlib.import_module(f'{_API}.api_spec')
-
   away = (
     spec.NoConnection, spec.SessionClosed, spec.NoReply,
     spec.NoClientsAvailable, spec.InternalError,

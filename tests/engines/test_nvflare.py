@@ -147,6 +147,10 @@ class Federation:
     self.jobs[-1]['status'] = f'FINISHED:{status}'
     self.server = set()
 
+  def get_job_logs(self, job, target, tail_lines, grep_pattern):
+    lines = [f'{grep_pattern}of job {n}' for n in range(int(job) + 1)]
+    return {'logs': {target: '\n'.join(lines)}}
+
   def get_job_meta(self, job):
     return self.jobs[int(job)]
 
@@ -244,13 +248,21 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   session.end('EXECUTION_EXCEPTION')
   looks(watched, session)
   session.end('EXECUTION_EXCEPTION')
-  with pytest.raises(nvflare_jobs.JobFailedError, match='2 jobs ended with'):
+  with pytest.raises(
+    nvflare_jobs.JobFailedError, match='failed: Error: of job 1'
+  ):
     watched.look(session)
   watched, _ = watch(tmp_path)
   looks(watched, session)
   session.end('ABORTED')
   with pytest.raises(nvflare_jobs.JobFailedError, match='Somebody aborted'):
     watched.look(session)
+
+
+@needs_nvflare
+def test_a_folder_that_is_no_kit_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='is no kit of an NVFlare admin'):
+    nvflare_jobs.open_session(tmp_path)
 
 
 @needs_nvflare

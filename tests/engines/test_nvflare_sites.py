@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 
+import counting_proxy
 import fl_sketch
 from fl_sketch import experiment, training
 from fl_sketch.engines import nvflare_jobs, own_data, site, worker
@@ -29,6 +30,26 @@ pytestmark = [
   ),
 ]
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
+
+CASES = {
+  'streamed': {},
+  'stateful': {
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+    'options': {'error_feedback': True}, 'sketch': {'kind': None},
+    'server_lr': 1.0,
+  },
+  'two uplinks': {
+    'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
+    'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},
+  },
+  'private': {'clip_norm': 0.1, 'delta': 1e-4, 'noise_multiplier': 1.0,
+              'noise_seed': 3, 'standardize': False},
+  'robust': {'robust': 'median', 'groups': 3, 'population': 3, 'cohort': 3},
+  'codec': {
+    'sketch': {'kind': 'block_srht', 'size': 64}, 'codec': {'kind': 'eden'},
+    'downlink_codec': {'kind': 'eden'},
+  },
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -85,10 +106,10 @@ def write_data(exp, folder):
     np.savez(folder / f'{i}' / 'train.npz', **arrays)
 
 
-@pytest.mark.parametrize('fields', [SAFL], ids=['safl'])
-def test_simulated_sites_are_the_simulation(fields, tmp_path):
+@pytest.mark.parametrize('case', CASES)
+def test_simulated_sites_are_the_simulation(case, tmp_path):
   """Catches a message that NVFlare changes, reorders, or gives to another."""
-  c = Config.from_mapping(fields)
+  c = Config.from_mapping(SAFL | CASES[case])
   write_data(simulate(c, tmp_path / 'simulated'), tmp_path)
   programs = None
   with tempfile.TemporaryDirectory() as sockets:
@@ -158,6 +179,39 @@ def test_five_rounds_with_certificates_are_the_simulation(kits, tmp_path):
   deployed = Deployed(kits(), tmp_path, SAFL)
   runs.finish(deployed.supervise())
   equal(deployed.run, tmp_path / 'simulated')
+
+
+def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
+  """Catches payloads that grow on their way, and what nobody has billed."""
+  large = {
+    'model_options': {'widths': (1600,)}, 'rounds': 30, 'eval_every': 30,
+    'sketch': {'kind': 'block_srht', 'size': 100_000},
+  }  # fmt: skip
+  eden = {'kind': 'eden', 'rotate': False}
+  fields = {
+    'empty': large | {'sketch': {'kind': 'block_srht', 'size': 16}},
+    'table': large,
+    'one bit': large | {'codec': eden, 'downlink_codec': {'kind': 'eden'}},
+  }
+  measured, billed = {}, {}
+  for name, changed in fields.items():
+    (tmp_path / name).mkdir()
+    federation = kits(f'{name}/kits')
+    with counting_proxy.Proxy(federation.port) as proxy:
+      for site_name in ('site-1', 'site-2'):
+        federation.to_port(site_name, proxy.port)
+      deployed = Deployed(federation, tmp_path / name, SAFL | changed)
+      runs.finish(deployed.supervise())
+      measured[name] = np.array([proxy.up, proxy.down])
+    federation.close()
+    bill = deployed.rows()[-1]
+    ways = 'total_uplink_bytes', 'total_downlink_bytes'
+    billed[name] = np.array([bill[way] for way in ways])
+  for name in ('table', 'one bit'):
+    more = billed[name] - billed['empty']
+    extra = measured[name] - measured['empty'] - more
+    assert (np.abs(extra) <= 0.02 * more + 1000 * 2 * 30).all(), (name, extra)
+  print(measured, billed)
 
 
 def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
