@@ -249,7 +249,7 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   looks(watched, session)
   session.end('EXECUTION_EXCEPTION')
   with pytest.raises(
-    nvflare_jobs.JobFailedError, match='failed: Error: of job 1'
+    nvflare_jobs.JobFailedError, match='Error: of job 1'
   ):
     watched.look(session)
   watched, _ = watch(tmp_path)
