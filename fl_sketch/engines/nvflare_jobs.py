@@ -90,7 +90,7 @@ class Watch:
 
   Args:
     job: its folder, from `deploy`.
-    min_sites: connected sites to wait for before it is first submitted.
+    min_sites: connected sites to wait for; later for `settle` seconds at most.
     attempts: jobs that may fail in a row, each within a minute.
     settle: seconds after which what is wrong is not about to mend.
     say: gets a line for each job that is submitted, and why one was ended.
@@ -107,6 +107,7 @@ class Watch:
   ):
     self._job, self._min_sites, self._say = job, min_sites, say
     self._attempts, self._settle, self._failed = attempts, settle, 0
+    self._again = False  # submitted before: without sites that are lost
     self._take('', set())
 
   def _take(self, job_id: str, there: set[str]):
@@ -150,9 +151,12 @@ class Watch:
         self._say(f'Job {each["job_id"]} goes on.')
         return self._take(each['job_id'], set())
     there = _replies(_sites(session))
-    if len(there) >= self._min_sites:
+    if there != self._there:
+      self._there, self._since = there, time.monotonic()
+    lost = self._again and time.monotonic() - self._since >= self._settle
+    if len(there) >= self._min_sites or (there and lost):
       self._take(session.submit_job(str(self._job)), there)
-      self._min_sites = 1  # without those that are lost
+      self._again = True
       self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
 
   def _ended(self, session: Any, status: str) -> bool:

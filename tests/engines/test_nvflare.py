@@ -173,7 +173,7 @@ def watch(tmp_path, **options):
   return nvflare_jobs.Watch(tmp_path / 'job', **given), said
 
 
-def looks(watched, session, count=3):
+def looks(watched, session, count=6):
   return [watched.look(session) for _ in range(count)]
 
 
@@ -181,10 +181,10 @@ def test_a_job_is_submitted_once_its_sites_are_there(tmp_path):
   watched, said = watch(tmp_path, min_sites=2)
   session = Federation('a', 'b')
   session.sites['b'] = 'away'  # the server calls it connected for minutes
-  assert looks(watched, session) == [False] * 3
+  assert looks(watched, session) == [False] * 6
   assert not session.jobs
   session.sites['b'] = None
-  assert looks(watched, session) == [False] * 3
+  assert looks(watched, session) == [False] * 6
   assert said == ['Job 0 is submitted for a, b.']
   session.end('COMPLETED')
   assert looks(watched, session, 1) == [True]
@@ -213,19 +213,28 @@ def test_a_job_is_submitted_again_where_it_cannot_go_on(tmp_path, event):
     again = False
     if event == 'site dies':
       session.sites['b'] = 'away'
-  looks(watched, session, 6)
+  looks(watched, session)
   assert len(session.jobs) == 1 + again, said
   assert session.aborted == ['0'] * aborts
   assert session.jobs[-1]['status'] == 'RUNNING'
 
 
-def test_what_is_about_to_mend_is_waited_for(tmp_path):
-  watched, _ = watch(tmp_path, settle=1e6)
-  session = Federation('a')
+@pytest.mark.parametrize('settle', [0.0, 1e6])
+def test_what_is_about_to_mend_is_waited_for(tmp_path, settle):
+  """Catches jobs without sites that come back as the server does."""
+  watched, _ = watch(tmp_path, settle=settle, min_sites=2)
+  session = Federation('a', 'b')
   looks(watched, session)
+  session.sites['b'] = 'away'
+  session.end('EXECUTION_EXCEPTION')
+  looks(watched, session)
+  assert len(session.jobs) == 1 + (settle == 0)
+  session.sites['b'] = None
+  looks(watched, session)
+  assert len(session.jobs) == 2 + (settle == 0)
   session.server = set()
   looks(watched, session)
-  assert len(session.jobs) == 1
+  assert len(session.jobs) == 2 + 2 * (settle == 0)
 
 
 def test_a_second_supervisor_takes_over(tmp_path):
@@ -248,9 +257,7 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   session.end('EXECUTION_EXCEPTION')
   looks(watched, session)
   session.end('EXECUTION_EXCEPTION')
-  with pytest.raises(
-    nvflare_jobs.JobFailedError, match='Error: of job 1'
-  ):
+  with pytest.raises(nvflare_jobs.JobFailedError, match='Error: of job 1'):
     watched.look(session)
   watched, _ = watch(tmp_path)
   looks(watched, session)
