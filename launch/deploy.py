@@ -82,7 +82,8 @@ def _flower(c, folder, options):
   written = flower.deploy(files.as_json(c), folder / 'app', folder, **options)
   if _SUPERLINK.value is None:
     print(f'flwr run {written} SUPERLINK')
-  else:
+    return
+  with errors.refused(flower.RunError):
     flower.start(written, _SUPERLINK.value)
 
 
@@ -93,7 +94,8 @@ def _nvflare(c, folder, options):
   job = nvflare_jobs.deploy(files.as_json(c), folder / 'app', folder, **options)
   if _KIT.value is None:
     print(f'The job is {job}.')
-  else:
+    return
+  with errors.refused(nvflare_jobs.JobFailedError):
     watch = nvflare_jobs.Watch(job, min_sites=c.population)
     nvflare_jobs.supervise(_KIT.value, watch)
 

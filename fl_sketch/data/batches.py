@@ -78,14 +78,13 @@ def poisson_limits(
 
   `batch_size` is the expected number of samples of a batch, of every client.
   Returns the probability that a batch holds a particular sample of a client,
-  batch_size / size, f64[population], 0 of one without samples; and the size
-  that a batch of any client exceeds with probability at most `tail`.
+  batch_size / size, f64[population]; and the size that a batch of any client
+  exceeds with probability at most `tail`.
 
   Raises:
     ValueError: a client has fewer than batch_size samples.
   """
-  sizes = np.where(partition.sizes > 0, partition.sizes, np.inf)
-  return batch_size / sizes, _max_batch(partition, batch_size, tail)
+  return batch_size / partition.sizes, _max_batch(partition, batch_size, tail)
 
 
 def _max_batch(partition, batch_size, tail) -> int:

@@ -254,7 +254,7 @@ def _samples(c, releases, partition) -> dict[str, Any]:
   # The sampling probability of the smallest client; a batch is cut off at least
   # as often as that of the largest. The number of samples of a client sets that
   # probability and is public: hence zero-out.
-  sizes = partition.sizes[partition.sizes > 0]  # others have none to protect
+  sizes = np.asarray(partition.sizes)
   low, high = int(sizes.min()), int(sizes.max())
   _, most = batches.poisson_limits(partition, c.batch_size)
   q, cut = c.batch_size / low, min(most, low)

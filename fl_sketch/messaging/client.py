@@ -240,10 +240,14 @@ class Client:
     """The replica of a round by what the request brings."""
     parts = requests.by_kind(request.parts)
     if requests.PartKind.STATE in parts:
-      (part,) = parts[requests.PartKind.STATE]
+      part, *_ = parts[requests.PartKind.STATE]
       kept = self._taken_over(request, part)
     else:
-      number = max(n for n in self._kept if n <= request.round)
+      number = max((n for n in self._kept if n <= request.round), default=-1)
+      if number < 0:
+        raise _NeedError(-1)
+      if request.taken > number:
+        self._note_lost(request.taken)
       kept = self._kept[number]
       for _ in range(number, request.round):
         kept = self._heard(request, kept)
@@ -254,9 +258,9 @@ class Client:
   def _heard(self, request, kept: Kept) -> Kept:
     """The replica a round later."""
     number = int(kept.state.round)
-    took_part, answer = request.taken == number, None
-    if took_part:
-      answer = self._worked(kept)
+    # What it sent in a round whose replica it has lost cannot be made again.
+    took_part = request.taken == number and number in self._kept
+    answer = self._worked(kept) if took_part else None
     told = self._told(request, kept.state, answer)
     facts = self.programs.facts(kept.state)
     new = comms.with_per_client(
@@ -318,13 +322,16 @@ class Client:
       if comms.has_client_state(kept.state.protocol):
         return self._heard(request, kept).state
       return kept.state._replace(encode=self._worked(kept).rows)
+    self._note_lost(own)
+    return self.programs.first(self._kept[min(self._kept)].state.params)
+
+  def _note_lost(self, number: int):
     if comms.has_client_state(self.programs.start):
       warnings.warn(
-        f'Client {self.id} has lost its state after round {own}, and begins '
+        f'Client {self.id} has lost its state after round {number}, and begins '
         'with that of a new client.',
         stacklevel=2,
       )
-    return self.programs.first(self._kept[min(self._kept)].state.params)
 
   # Files.
 
@@ -344,19 +351,19 @@ class Client:
   def _load(self, folder: pathlib.Path):
     structure = jax.tree.structure(self.programs.start)
     for number in sorted(_numbers(folder)):
+      self._asked = number
       try:
-        with np.load(_path(folder, number)) as z:
+        with _path(folder, number).open('rb') as file, np.load(file) as z:
           taken, told, *leaves = (z[name] for name in z.files)
-      except (OSError, ValueError, zipfile.BadZipFile) as e:
+        state = structure.unflatten(map(jnp.asarray, leaves))
+      except (OSError, EOFError, ValueError, zipfile.BadZipFile) as e:
         warnings.warn(
           f'{_path(folder, number)} cannot be read ({e}); it is not used.',
           stacklevel=3,
         )
         continue
-      state = structure.unflatten(map(jnp.asarray, leaves))
       told = tuple(x.tobytes() for x in told)
       self._kept[number] = Kept.of(state, int(taken), told)
-      self._asked = number
 
 
 def _path(folder: pathlib.Path, number: int) -> pathlib.Path:

@@ -9,11 +9,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
-from fl_sketch import experiment
+import chex
+from configs import quickstart
+from fl_sketch import experiment, training
 from fl_sketch.data import batches, partitions
-from fl_sketch.engines import own_data, relay, worker
+from fl_sketch.engines import own_data, relay, server, worker
 from fl_sketch.experiment.config import Config, ConfigError
+from fl_sketch.messaging import requests
 import jax
 import numpy as np
 import pytest
@@ -70,12 +74,12 @@ def start(path, tmp_path):
   yield start
   for process in started:
     process.terminate()  # it ends what it runs
-    process.communicate(timeout=60)
+    process.communicate(timeout=30)
 
 
 def ended(process, status):
   """What it has printed; its worker and its engine's client ended as well."""
-  out, _ = process.communicate(timeout=60)  # until no process has its stdout
+  out, _ = process.communicate(timeout=30)  # until no process has its stdout
   assert process.returncode == status, out
   return out.splitlines()
 
@@ -94,7 +98,7 @@ def test_a_bad_request_ends_its_connection_alone(path):
       relay.write(gone, bytes(10**6))
     for size in (0, 1, 3 * 10**6):
       request = np.arange(size, dtype=np.uint32).tobytes()
-      assert relay.ask(request, path) == request[::-1]
+      assert relay.ask(request, path, 9) == request[::-1]
 
 
 def test_without_a_worker_a_request_is_a_connection_error(path, monkeypatch):
@@ -274,3 +278,61 @@ def test_a_client_that_is_not_in_the_config_is_refused(arrays):
   """Catches a site whose data nobody asks for, and noise of other sizes."""
   with pytest.raises(ConfigError, match='client=6 must be 0 to 5'):
     own_data.problem(CONFIG, 6, arrays)
+
+
+def wait_for(text, process, log):
+  """Returns None once a process has said something."""
+  while text not in log.read_text():
+    assert process.poll() is None, log.read_text()
+    time.sleep(0.05)
+
+
+class Sockets:
+  """The workers of sites as a transport; one is killed before a round."""
+
+  def __init__(self, folder, keeper, log):
+    self.folder, self.keeper, self.log = folder, keeper, log
+
+  def sites(self):
+    return ['0', '1']
+
+  def ask(self, asked, timeout):
+    for name, message in asked.items():
+      number = requests.decode(message).round
+      if (name, number) == ('1', 2) and self.keeper is not None:
+        children = f'/proc/{self.keeper.pid}/task/{self.keeper.pid}/children'
+        os.kill(int(pathlib.Path(children).read_text()), signal.SIGKILL)
+        self.keeper = wait_for('signal 9', self.keeper, self.log)
+      yield name, relay.ask(message, f'{self.folder}/{name}/socket', timeout)
+
+
+@pytest.mark.nightly
+def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
+  """Catches a site that is no client of the config, or forgets when it dies."""
+  numbers = {'population': 2, 'cohort': 2, 'rounds': 4, 'eval_every': 2}
+  config = quickstart.get_config('quick')
+  config.update(numbers)
+  c = Config.from_mapping(config.to_dict() | {'sweep': None})
+  exp = experiment.build(c)
+  folder, logs, sites = os.path.dirname(path), [], []
+  try:
+    for i in range(2):
+      arrays = {k: x[exp.partition.client(i)] for k, x in exp.data.items()}
+      (tmp_path / f'{i}').mkdir()
+      np.savez(tmp_path / f'{i}' / 'train.npz', **arrays)
+      logs.append(tmp_path / f'{i}.log')
+      fields = [f'--config.{k}={x}' for k, x in numbers.items()]
+      where = f'--data={tmp_path}/{i}', f'--state={folder}/{i}'
+      command = '-m', 'launch.site', 'quickstart:quick', f'--client={i}'
+      sites.append(runs.start([*command, *where, *fields], logs[i]))
+    for site, log in zip(sites, logs, strict=True):
+      wait_for('samples', site, log)
+    transport = Sockets(folder, sites[1], logs[1])
+    found = server.run(c, transport, tmp_path / 'run', progress=False)
+  finally:
+    for site in sites:
+      site.terminate()
+      site.wait()
+  assert transport.keeper is None
+  want = training.train(exp, progress=False).state.params
+  chex.assert_trees_all_close(found.state.params, want, rtol=0, atol=1e-6)

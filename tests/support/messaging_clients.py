@@ -1,6 +1,5 @@
 """Runs over messages in one process, and messages that are forged."""
 
-import collections
 import functools
 
 import cases
@@ -43,7 +42,7 @@ def four(r):
 class Run:
   """Clients of a case in this process, and their server.
 
-  It is the transport as well: its sites have another name after an absence.
+  It is the transport as well.
 
   Args:
     made: its programs.
@@ -57,7 +56,7 @@ class Run:
     sent: (client, request, reply), in order.
     states: before each round, and the state now.
     closed: the rounds that were closed, in order.
-    edit: (client, reply) -> the reply that arrives.
+    edit: (client, reply) -> the reply that arrives, or None.
   """
 
   def __init__(self, made, params, cohort_of=four, folder=None, **options):
@@ -65,7 +64,7 @@ class Run:
     self.folder, self._options = folder, options
     self.secret = cases.SECRET if self.programs.private else None
     self._params = params
-    self.gone, self.sent, self._names = set(), [], collections.Counter()
+    self.gone, self.sent = set(), []
     self.clients, self.closed = {}, []
     self.edit = lambda i, reply: reply
     for i in range(cases.POPULATION):
@@ -86,7 +85,7 @@ class Run:
   def back(self, *clients):
     """Clients answer again, and greet the server."""
     self.gone -= {*clients}
-    self._names.update(clients)
+    self.rounds.greet()
 
   def restart(self, i):
     """Starts a client, from its folder if there is one."""
@@ -95,7 +94,6 @@ class Run:
       batches=functools.partial(self._batches, i), noise_key=self.secret,
       folder=self.folder and self.folder / f'{i}',
     )  # fmt: skip
-    self.back(i)
 
   def serve(self, done=None):
     """Starts the server from the state after `done` rounds."""
@@ -106,12 +104,13 @@ class Run:
       self.programs, run=RUN, incarnation=self.incarnation,
       noise_key=self.secret, **self._options,
     )  # fmt: skip
-    timeouts = engine_rounds.Timeouts(attempts=2)
+    timeouts = engine_rounds.Timeouts(attempts=3)
     of_start = self, RUN, self.incarnation, timeouts
     self.rounds = engine_rounds.SiteRounds(*of_start)
     folder = self.folder and self.folder / 'announced'
     kept = history.History(self.programs, done, folder)
     self.rounds.begin(self.server, kept)
+    self.rounds.greet()
 
   def play(self, count=1, absent=()):
     """Plays rounds; returns the state after them."""
@@ -130,17 +129,17 @@ class Run:
   # The transport.
 
   def sites(self):
-    there = sorted(self.clients.keys() - self.gone)
-    return [f'{i} {self._names[i]}' for i in there]
+    return [f'{i}' for i in sorted(self.clients.keys() - self.gone)]
 
   def ask(self, requests, timeout):
     del timeout
     for name, request in requests.items():
-      i = int(name.partition(' ')[0])
+      i = int(name)
       if i not in self.gone:
         reply = self.edit(i, self.clients[i].handle(request))
-        self.sent.append((i, request, reply))
-        yield name, reply
+        if reply is not None:
+          self.sent.append((i, request, reply))
+          yield name, reply
 
 
 def run_of(name, cohort_of=four, folder=None, **options):

@@ -1,0 +1,363 @@
+"""Clients and servers that miss rounds, lose their state, or start again."""
+
+import chex
+from fl_sketch.engines import rounds as engine_rounds
+from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.requests import Kind, Part, PartKind
+import jax
+from messaging_clients import RUN, run_of
+import pytest
+
+# State of clients in the encoder, in the protocol, and two exchanges.
+NAMES = 'cd_adam', 'scaffold', 'sketched_sgd'
+each = pytest.mark.parametrize('name', NAMES)
+PRIVATE = 'private_sketched_sgd'  # of two exchanges
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+  monkeypatch.setattr(engine_rounds, '_PAUSE', 0)
+
+
+def absent_in(name, *lists):
+  """A run in whose rounds these clients are absent, from its start."""
+  run = run_of(name)
+  for absent in lists:
+    run.play(absent=absent)
+  return run
+
+
+def check_same(got, want):
+  """The states and what was announced, bit by bit."""
+  chex.assert_trees_all_equal(got.state, want.state)
+  told = [[x.told for x in run.closed[-1:]] for run in (got, want)]
+  chex.assert_trees_all_equal(*told)
+
+
+def asked(run, client, kind=Kind.WORK):
+  """(requests, their replies) of a client, of these kinds alone."""
+  found = [
+    (requests.decode(request), request, reply)
+    for i, request, reply in run.sent
+    if i == client
+  ]
+  return [x for x in found if x[0].kind == kind]
+
+
+@pytest.mark.parametrize('name', [*NAMES, 'dp_fedavg', PRIVATE])
+def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
+  """Catches batches, noise or residuals that move when an answer is repeated.
+
+  After a restart as well, from what the client has on disk.
+  """
+  run = run_of(name, folder=tmp_path)
+  run.play(3)
+  last = [x for x in run.sent if requests.decode(x[1]).round == 2]
+  assert len(last) == 4 * len(
+    run.programs.shapes(run.programs.facts(run.state))
+  )
+  for restarts in (False, True):
+    for i in range(4):
+      if restarts:
+        run.restart(i)
+      for client, request, reply in last:
+        if client == i:
+          assert run.clients[i].handle(request) == reply
+
+
+@pytest.mark.parametrize('missed', [1, 5, 20])
+@each
+def test_who_missed_rounds_catches_up(name, missed):
+  """Catches replicas, residuals and variates that stay behind.
+
+  The run is one of which this client knows all that was announced.
+  """
+  run, want = run_of(name), run_of(name)
+  run.play(2)
+  run.gone = {1}
+  run.play(missed)
+  run.back(1)
+  run.play(2)
+  want.play(2)
+  for _ in range(missed):
+    want.play(absent=[1])
+  want.play(2)
+  check_same(run, want)
+  first = next(x for x, *_ in asked(run, 1) if x.round == 2 + missed)
+  kinds = [part.kind for part in first.parts]
+  # Models are tiny: what was announced is often as large as the state.
+  if (name, missed) == ('cd_adam', 1):
+    assert kinds == [PartKind.TOLD] * 2
+  if missed == 20:
+    assert kinds[0] == PartKind.STATE
+
+
+@pytest.mark.parametrize('name', ['cd_adam', 'feedback_top_k', 'safl_adam'])
+def test_who_lost_its_state_begins_as_a_new_client(name, recwarn):
+  """Catches residuals of payloads that were never sent, without a word.
+
+  `cd_adam` is replayed, others get the state.
+  """
+  run, want = run_of(name), run_of(name)
+  run.play(3)
+  want.play(3)
+  run.restart(1)
+  run.play()
+  check_lost(recwarn, 'after round 2' if name != 'safl_adam' else None)
+  if name == 'safl_adam':
+    want.play()
+    check_same(run, want)
+    return
+  (_, _, reply), fresh = asked(run, 1)[-1], run_of(name)
+  state = run.states[3]
+  body = wire.to_bytes(jax.tree.leaves(requests.replicated(state)))
+  request = requests.Request(
+    Kind.WORK, RUN, 0, 3, 1, digest=requests.digest(state.params, state.server),
+    parts=(Part(PartKind.STATE, 0, 3, body),),
+  )  # fmt: skip
+  assert fresh.clients[1].handle(requests.encode(request)) == reply
+
+
+def check_lost(recwarn, message):
+  found = {str(x.message) for x in recwarn}
+  assert len(found) == (message is not None)
+  assert all('Client 1 has lost its state' in x for x in found)
+  assert all(message in x for x in found)
+
+
+@pytest.mark.parametrize('restarts', [False, True])
+@each
+def test_a_server_that_is_restored_ends_bit_by_bit_the_same(
+  name, restarts, tmp_path
+):
+  """Catches clients that stay ahead with replica, residual or variate."""
+  run, want = run_of(name, folder=tmp_path), run_of(name)
+  want.play(8)
+  run.play(4)
+  run.rounds.saved = 3
+  run.play(2)
+  if restarts:
+    for i in range(4):
+      run.restart(i)
+  run.serve(3)
+  run.play(5)
+  check_same(run, want)
+  # It is behind what clients keep: they take its state.
+  run.rounds.saved = 7
+  run.play(2)
+  run.serve(2)
+  with pytest.warns(UserWarning, match='has lost its state'):
+    run.play()
+  assert run.closed[-1].metrics['participants'] == 4
+
+
+def dies(client, stage, times=1000):
+  """An edit: replies of a client to an exchange do not arrive."""
+  left = [times]
+
+  def edit(i, reply):
+    header = wire.unpack(reply)
+    here = header.kind == wire.Kind.PAYLOAD and header.stage == stage
+    if here and client in (i, None) and left[0] > 0:
+      left[0] -= 1
+      return None
+    return reply
+
+  return edit
+
+
+def test_a_client_lost_between_exchanges_is_absent_from_the_round():
+  """Catches its first table in the sums, and in its own residual."""
+  run, want = run_of('sketched_sgd'), run_of('sketched_sgd')
+  run.edit = dies(2, stage=1)
+  run.play()
+  run.edit = lambda i, reply: reply
+  run.back(2)
+  want.play(absent=[2])
+  check_same(run, want)
+  assert run.closed[0].metrics['participants'] == 3
+  run.play(2)
+  want.play(2)
+  check_same(run, want)
+
+
+def announced(run):
+  """What was sent between the exchanges of the last round."""
+  number = max(requests.decode(x[1]).round for x in run.sent)
+  found = [
+    [bytes(part.body) for part in request.parts if part.round == number]
+    for i in range(4)
+    for request, *_ in asked(run, i, Kind.GO_ON)
+    if request.round == number
+  ]
+  return {*map(tuple, found)}
+
+
+def test_a_private_round_announces_once():
+  """Catches a sum without a client beside the sum with it: its difference.
+
+  A client is lost between the exchanges; then all, of which one comes back.
+  """
+  whole, run = run_of(PRIVATE), run_of(PRIVATE)
+  whole.play()
+  run.edit = dies(2, stage=1)
+  run.play()
+  assert announced(run) == announced(whole)
+  assert len(announced(whole)) == 1
+  assert run.closed[0].metrics['participants'] == 3
+  again = run_of(PRIVATE)
+  again.edit = dies(None, stage=1, times=4)
+  again.clients[3].handle = gone_after(again, 3, stage=1)
+  again.play()
+  assert announced(again) == announced(whole)
+
+
+def gone_after(run, i, stage):
+  """The client is gone for good after its reply to an exchange."""
+  handle = run.clients[i].handle
+
+  def handled(request):
+    if requests.decode(request).stage == stage:
+      run.gone.add(i)
+    return handle(request)
+
+  return handled
+
+
+class KilledError(Exception):
+  """The server ends."""
+
+
+@pytest.mark.parametrize('lost', [(), (0,)])
+def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
+  """Catches a second announcement, with the sum of other clients."""
+  run, want = run_of(PRIVATE, folder=tmp_path), run_of(PRIVATE)
+  want.play(2)
+  run.play()
+
+  def edit(i, reply):
+    if wire.unpack(reply).stage == 1:
+      raise KilledError
+    return reply
+
+  run.edit = edit
+  with pytest.raises(KilledError):
+    run.play()
+  run.edit = lambda i, reply: reply
+  before = len(run.sent)
+  run.gone = {*lost}
+  run.serve()
+  run.play()
+  assert announced(run) == announced(want)
+  if not lost:
+    check_same(run, want)
+  kinds = {requests.decode(x[1]).kind for x in run.sent[before:]}
+  assert kinds == {Kind.HELLO, Kind.GO_ON}
+
+
+def refusal(reply):
+  header = wire.unpack(reply)
+  assert header.kind == wire.Kind.REFUSED
+  return bytes(header.body).decode()
+
+
+def test_a_private_client_refuses_a_second_release(tmp_path):
+  """Catches noise that is used twice, after a restart as well."""
+  run = run_of('dp_fedavg', folder=tmp_path)
+  run.play(3)
+  requested = [x for x, *_ in asked(run, 1)]
+  other = requested[2]._replace(digest=bytes(16))
+  for start in ('goes on', 'again', 'damaged'):
+    if start == 'damaged':
+      (tmp_path / '1' / 'replica_2.npz').write_bytes(b'')
+      with pytest.warns(UserWarning, match='replica_2.npz cannot be read'):
+        run.restart(1)
+    if start == 'again':
+      run.restart(1)
+    for request in (requested[1], other):
+      reply = run.clients[1].handle(requests.encode(request))
+      assert 'has answered in round 2 of this private run' in refusal(reply)
+  run.serve(1)
+  with (
+    pytest.warns(UserWarning, match='would be released twice'),
+    pytest.raises(engine_rounds.SitesError, match='Nobody has answered in r'),
+  ):
+    run.play()
+
+
+def test_an_earlier_start_of_the_server_is_refused():
+  """Catches two servers of one run, of which each moves the replicas."""
+  run = run_of('safl_adam')
+  run.play()
+  ((_, request, _),) = asked(run, 1)
+  run.serve()
+  run.play()
+  reply = run.clients[1].handle(request)
+  assert refusal(reply).startswith('A server of incarnation 1 has asked since;')
+
+
+def test_a_round_without_a_reply_is_played_when_somebody_is_back():
+  """Catches an empty round that is closed, and clients that stay lost."""
+  run, want = run_of('safl_adam'), run_of('safl_adam')
+  run.gone = {*range(8)}
+  with pytest.raises(engine_rounds.SitesError, match='round 0, asked 3 t'):
+    run.play()
+  run.back(*range(8))
+  run.edit = dies(None, stage=0, times=4)  # they are asked once more
+  run.play()
+  want.play()
+  check_same(run, want)
+  assert len(run.closed) == 1
+  run.edit = dies(2, stage=0, times=1)
+  run.play(3)
+  seen = [int(x.metrics['participants']) for x in run.closed]
+  assert (seen[:2], seen[-1]) == ([4, 3], 4)  # lost, greeted, back
+
+
+@pytest.mark.parametrize('damage', [
+  lambda x: b'', lambda x: b'no', lambda x: x[: len(x) // 2],
+  lambda x: x[:300] + bytes([x[300] ^ 1]) + x[301:],
+])  # fmt: skip
+def test_a_damaged_replica_is_passed_over(damage, tmp_path):
+  """Catches a client that cannot start, or that works with damaged numbers."""
+  run, want = run_of('cd_adam', folder=tmp_path), run_of('cd_adam')
+  run.play(3)
+  want.play(4)
+  path = tmp_path / '1' / 'replica_2.npz'
+  path.write_bytes(damage(path.read_bytes()))
+  with pytest.warns(UserWarning, match='replica_2.npz cannot be read'):
+    run.restart(1)
+  with pytest.warns(UserWarning, match='lost its state after round 2'):
+    run.play()
+  assert run.closed[-1].metrics['participants'] == 4
+  run.restart(2)  # of its whole folder
+  run.serve()
+  assert run.play() is not None
+
+
+def test_nothing_that_a_server_sends_makes_a_client_raise():
+  """Catches a worker that dies of a request whose checksum is right."""
+  run = run_of('sketched_sgd')
+  run.play()
+  client = run.clients[1]
+  good = asked(run, 1)[0][0]
+  part = Part(PartKind.STATE, 0, 1, b'short')
+  told = part._replace(kind=PartKind.TOLD)
+  for request in (
+    good._replace(run=bytes(16)),
+    good._replace(client=2),
+    good._replace(kind=Kind.GO_ON, stage=7),
+    good._replace(round=1, parts=(part,)),
+    good._replace(round=1, parts=(part, part)),
+    good._replace(round=1, parts=(told,)),
+    good._replace(round=1, parts=(told._replace(round=0, first=9),)),
+    good._replace(round=-5),
+    good._replace(stage=1),
+    good._replace(round=2**31 - 1),
+  ):
+    header = wire.unpack(client.handle(requests.encode(request)))
+    assert header.kind in (wire.Kind.REFUSED, wire.Kind.NEED)
+  for damaged in (b'', b'GET /', requests.encode(good)[:-1]):
+    assert refusal(client.handle(damaged))
+  again = client.handle(requests.encode(good))
+  assert wire.unpack(again).kind == wire.Kind.PAYLOAD
