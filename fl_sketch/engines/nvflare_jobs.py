@@ -173,7 +173,7 @@ class Watch:
       self._failed = self._failed + 1 if quick else 1
       if self._failed >= self._attempts:
         raise JobFailedError(why)
-      self._say(f'{why} It is submitted again.')
+      self._say(why)  # the next line says that another one is submitted
     self._take('', set())
     return False
 
