@@ -237,15 +237,24 @@ def supervise(
     spec.NoClientsAvailable, spec.InternalError,
   )  # fmt: skip
   session = open_session(kit)  # a wrong address is an error at once
-  while True:
-    try:
-      session = session or open_session(kit)
-      if watch.look(session):
-        return session.close()
-    except away as e:
-      if session is not None:
-        print(f'NVFlare does not answer, which is tried again: {e}')
-        with contextlib.suppress(*away):
-          session.close()
-      session = None
-    time.sleep(poll)
+  try:
+    while True:
+      try:
+        session = session or open_session(kit)
+        if watch.look(session):
+          return
+      except away as e:
+        if session is not None:
+          print(f'NVFlare does not answer, which is tried again: {e}')
+          _close(session, away)
+        session = None
+      time.sleep(poll)
+  finally:
+    if session is not None:
+      _close(session, away)
+
+
+def _close(session: Any, away: tuple[type[Exception], ...]):
+  """Ends the threads of a session, without which Python does not end."""
+  with contextlib.suppress(*away):
+    session.close()
