@@ -5,6 +5,7 @@ worker, which outlives jobs. `nvflare_jobs` writes and supervises jobs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+import importlib
 import json
 import os
 import queue
@@ -19,8 +20,8 @@ from fl_sketch.engines import relay
 class Sites:
   """The sites of a job; a `transport.Transport`.
 
-  A site that did not answer in time is not waited for until it has answered: it
-  costs one timeout. It gets no request while another is on its way.
+  A site gets no request while another one is on its way: calls to one that is
+  gone do not pile up.
 
   Args:
     clients: `collab.clients`, in the job's `@collab.main`.
@@ -30,8 +31,7 @@ class Sites:
   def __init__(self, clients: Any, aborted: Callable[[], bool] = bool):
     self._clients = {client.name: client for client in clients}
     self._aborted = aborted
-    self._busy: set[str] = set()  # a request is on its way
-    self._silent: set[str] = set()  # the last one was not answered in time
+    self._busy: set[str] = set()
 
   def sites(self) -> list[str]:
     """Names of the sites of the job, whether or not they answer."""
@@ -46,13 +46,12 @@ class Sites:
       RuntimeError: NVFlare aborted the job; then all sites seem absent.
     """
     end, replies = time.monotonic() + timeout, queue.SimpleQueue()
-    called = {site for site in requests if site not in self._busy}
-    self._busy |= called
-    for site in called:
+    waiting = {site for site in requests if site not in self._busy}
+    self._busy |= waiting
+    for site in waiting:
       call = site, requests[site], timeout, replies
       # Not of a pool, whose threads Python waits for at its end.
       threading.Thread(target=self._call, args=call, daemon=True).start()
-    waiting = called - self._silent
     while waiting and (left := end - time.monotonic()) > 0:
       try:
         site, reply = replies.get(timeout=min(left, 1.0))
@@ -63,21 +62,18 @@ class Sites:
       if reply is not None:
         yield site, reply
     self._stop_if_aborted()
-    self._silent |= waiting
 
   def _call(
     self, site: str, request: bytes, timeout: float, replies: Any
   ) -> None:
     """Asks one site, in a thread of its own; None is no reply."""
-    start, reply = time.monotonic(), None
+    reply = None
     try:
       reply = self._clients[site](timeout=timeout).ask(request, timeout)
     except Exception as e:  # of NVFlare, or what it tells of the site's
       print(f'{site} did not answer. {e}', file=sys.stderr, flush=True)
     self._busy.discard(site)
-    if reply is not None or time.monotonic() - start < 0.9 * timeout:
-      self._silent.discard(site)
-      replies.put((site, reply))
+    replies.put((site, reply))
 
   def _stop_if_aborted(self):
     if self._aborted():
@@ -102,7 +98,7 @@ def answer(site: str, request: bytes, timeout: float) -> bytes:
 def serve(config: str, workdir: str, options: Mapping[str, Any]) -> None:
   """Trains in the server's process of a job, over its sites."""
   from fl_sketch.engines import server
-  from nvflare.collab import collab
 
+  collab = importlib.import_module('nvflare.collab').collab
   sites = Sites(collab.clients, lambda: collab.is_aborted)
   server.run(json.loads(config), sites, workdir, **options)

@@ -39,10 +39,11 @@ def main():
 '''
 
 
+_API = 'nvflare.fuel.flare_api'
 _LOST = 'The server lost the job'
 
 
-class JobFailedError(RuntimeError):
+class JobFailedError(ConnectionError):
   """A job ended before its run did, and is not submitted again."""
 
 
@@ -64,7 +65,7 @@ def deploy(
     The job's folder, which NVFlare's own commands take, too.
   """
   with extras.needed('nvflare'):
-    from nvflare.collab import CollabRecipe
+    collab = importlib.import_module('nvflare.collab')
 
   text = _MODULE.format(
     config=json.dumps(config), workdir=os.path.abspath(workdir), options=options
@@ -80,7 +81,7 @@ def deploy(
     module = importlib.import_module(name)
   finally:
     sys.path.remove(str(folder))
-  CollabRecipe(name, server=module, client=module).export(str(folder))
+  collab.CollabRecipe(name, server=module, client=module).export(str(folder))
   return folder / name
 
 
@@ -89,7 +90,7 @@ class Watch:
 
   Args:
     job: its folder, from `deploy`.
-    min_sites: connected sites to wait for before it is first submitted.
+    min_sites: connected sites to wait for; later for `settle` seconds at most.
     attempts: jobs that may fail in a row, each within a minute.
     settle: seconds after which what is wrong is not about to mend.
     say: gets a line for each job that is submitted, and why one was ended.
@@ -106,6 +107,7 @@ class Watch:
   ):
     self._job, self._min_sites, self._say = job, min_sites, say
     self._attempts, self._settle, self._failed = attempts, settle, 0
+    self._again = False  # submitted before: without sites that are lost
     self._take('', set())
 
   def _take(self, job_id: str, there: set[str]):
@@ -126,7 +128,7 @@ class Watch:
       return False
     status = session.get_job_meta(self._id)['status']
     if status.startswith('FINISHED'):
-      return status == 'FINISHED:COMPLETED' or self._ended(status)
+      return status == 'FINISHED:COMPLETED' or self._ended(session, status)
     wrong = '' if self._aborted else self._trouble(session, status)
     if wrong != self._wrong:
       self._wrong, self._since = wrong, time.monotonic()
@@ -149,24 +151,29 @@ class Watch:
         self._say(f'Job {each["job_id"]} goes on.')
         return self._take(each['job_id'], set())
     there = _replies(_sites(session))
-    if len(there) >= self._min_sites:
+    if there != self._there:
+      self._there, self._since = there, time.monotonic()
+    lost = self._again and time.monotonic() - self._since >= self._settle
+    if len(there) >= self._min_sites or (there and lost):
       self._take(session.submit_job(str(self._job)), there)
-      self._min_sites = 1  # without those that are lost
+      self._again = True
       self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
 
-  def _ended(self, status: str) -> bool:
+  def _ended(self, session: Any, status: str) -> bool:
     """Counts failures of a job that is over, but not its run."""
     if not self._aborted:
       if status == 'FINISHED:ABORTED':
         raise JobFailedError(f'Somebody aborted job {self._id}.')
+      said = session.get_job_logs(
+        self._id, target='server', tail_lines=50, grep_pattern='Error: '
+      )
+      lines = said['logs'].get('server', '').splitlines() or [status]
+      why = f'Job {self._id} failed: {lines[-1]}'
       quick = time.monotonic() - self._began < 60
       self._failed = self._failed + 1 if quick else 1
       if self._failed >= self._attempts:
-        raise JobFailedError(
-          f'{self._failed} jobs ended with {status}, the last is {self._id}; '
-          "the server's log says why."
-        )
-      self._say(f'Job {self._id} ended with {status}: it is submitted again.')
+        raise JobFailedError(why)
+      self._say(why)  # the next line says that another one is submitted
     self._take('', set())
     return False
 
@@ -200,11 +207,12 @@ def _running(session: Any) -> set[str]:
 
 
 def open_session(kit: str | os.PathLike) -> Any:
-  """A session of NVFlare's administration, from an admin's startup kit."""
+  """Opens a session of NVFlare's administration, of an admin's startup kit."""
   with extras.needed('nvflare'):
-    from nvflare.fuel.flare_api import flare_api
-
+    flare_api = importlib.import_module(f'{_API}.flare_api')
   path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
+  if not path.exists():
+    raise ValueError(f'kit={kit} is no kit of an NVFlare admin: no {path}.')
   user = json.loads(path.read_text())['admin']['username']
   return flare_api.new_secure_session(user, str(kit), timeout=10.0)
 
@@ -223,22 +231,30 @@ def supervise(
     JobFailedError: see `Watch.look`.
   """
   with extras.needed('nvflare'):
-    from nvflare.fuel.flare_api import api_spec
-
+    spec = importlib.import_module(f'{_API}.api_spec')
   away = (
-    api_spec.NoConnection, api_spec.SessionClosed, api_spec.NoReply,
-    api_spec.NoClientsAvailable, api_spec.InternalError,
+    spec.NoConnection, spec.SessionClosed, spec.NoReply,
+    spec.NoClientsAvailable, spec.InternalError,
   )  # fmt: skip
   session = open_session(kit)  # a wrong address is an error at once
-  while True:
-    try:
-      session = session or open_session(kit)
-      if watch.look(session):
-        return session.close()
-    except away as e:
-      if session is not None:
-        print(f'NVFlare does not answer, which is tried again: {e}')
-        with contextlib.suppress(*away):
-          session.close()
-      session = None
-    time.sleep(poll)
+  try:
+    while True:
+      try:
+        session = session or open_session(kit)
+        if watch.look(session):
+          return
+      except away as e:
+        if session is not None:
+          print(f'NVFlare does not answer, which is tried again: {e}')
+          _close(session, away)
+        session = None
+      time.sleep(poll)
+  finally:
+    if session is not None:
+      _close(session, away)
+
+
+def _close(session: Any, away: tuple[type[Exception], ...]):
+  """Ends the threads of a session, without which Python does not end."""
+  with contextlib.suppress(*away):
+    session.close()

@@ -37,14 +37,10 @@ class Stuck:
   """A reply that comes when it is let go."""
 
   def __init__(self):
-    self.go, self.over = threading.Event(), threading.Event()
-    self.error = None
+    self.go = threading.Event()
 
   def __call__(self, request):
     self.go.wait(20)
-    self.over.set()
-    if self.error:
-      raise self.error
     return request
 
 
@@ -82,39 +78,20 @@ def test_a_site_that_fails_is_absent_and_asked_again(capfd):
   assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
 
 
-def until(found):
-  """Waits for what another thread does."""
-  for _ in range(2000):
-    if found():
-      return
-    time.sleep(0.005)
-  raise AssertionError('it did not come')
-
-
-def test_a_site_that_hangs_costs_one_timeout():
-  """Catches one timeout a round for a site that is gone, and a pile of calls.
-
-  A site that has answered, if late, is waited for again.
-  """
-  calls = [Stuck(), Stuck(), bytes]
-
-  def reply(request):
-    return calls[min(len(gone.asked), 3) - 1](request)
-
-  gone = Client('a', reply)
+def test_a_site_that_hangs_costs_its_timeout_alone():
+  """Catches a round that never ends, and calls that pile up at a site."""
+  stuck = Stuck()
+  gone = Client('a', stuck)
   sites = nvflare.Sites([gone, Client('b', bytes)])
-  assert ask(sites, 'a', 'b', timeout=0.2) == {'b': b'b'}
   for _ in range(3):
-    assert ask(sites, 'a', 'b') == {'b': b'b'}
-  assert ask(sites, 'a') == {}
-  assert len(gone.asked) == 1
-  calls[0].error = TimeoutError('by NVFlare')
-  calls[0].go.set()
-  until(lambda: ask(sites, 'a', 'b') and len(gone.asked) == 2)
-  assert not calls[1].over.is_set()
-  calls[1].go.set()
-  until(lambda: ask(sites, 'a'))
-  assert ask(sites, 'a', 'b') == {'a': b'a', 'b': b'b'}
+    assert ask(sites, 'a', 'b', timeout=0.2) == {'b': b'b'}
+  assert gone.asked == [b'a']
+  stuck.go.set()
+  for _ in range(2000):  # until its thread has noticed
+    if found := ask(sites, 'a'):
+      break
+    time.sleep(0.005)
+  assert found == {'a': b'a'}
 
 
 def test_an_aborted_job_is_no_round_without_sites():
@@ -170,6 +147,10 @@ class Federation:
     self.jobs[-1]['status'] = f'FINISHED:{status}'
     self.server = set()
 
+  def get_job_logs(self, job, target, tail_lines, grep_pattern):
+    lines = [f'{grep_pattern}of job {n}' for n in range(int(job) + 1)]
+    return {'logs': {target: '\n'.join(lines)}}
+
   def get_job_meta(self, job):
     return self.jobs[int(job)]
 
@@ -192,7 +173,7 @@ def watch(tmp_path, **options):
   return nvflare_jobs.Watch(tmp_path / 'job', **given), said
 
 
-def looks(watched, session, count=3):
+def looks(watched, session, count=6):
   return [watched.look(session) for _ in range(count)]
 
 
@@ -200,10 +181,10 @@ def test_a_job_is_submitted_once_its_sites_are_there(tmp_path):
   watched, said = watch(tmp_path, min_sites=2)
   session = Federation('a', 'b')
   session.sites['b'] = 'away'  # the server calls it connected for minutes
-  assert looks(watched, session) == [False] * 3
+  assert looks(watched, session) == [False] * 6
   assert not session.jobs
   session.sites['b'] = None
-  assert looks(watched, session) == [False] * 3
+  assert looks(watched, session) == [False] * 6
   assert said == ['Job 0 is submitted for a, b.']
   session.end('COMPLETED')
   assert looks(watched, session, 1) == [True]
@@ -232,19 +213,28 @@ def test_a_job_is_submitted_again_where_it_cannot_go_on(tmp_path, event):
     again = False
     if event == 'site dies':
       session.sites['b'] = 'away'
-  looks(watched, session, 6)
+  looks(watched, session)
   assert len(session.jobs) == 1 + again, said
   assert session.aborted == ['0'] * aborts
   assert session.jobs[-1]['status'] == 'RUNNING'
 
 
-def test_what_is_about_to_mend_is_waited_for(tmp_path):
-  watched, _ = watch(tmp_path, settle=1e6)
-  session = Federation('a')
+@pytest.mark.parametrize('settle', [0.0, 1e6])
+def test_what_is_about_to_mend_is_waited_for(tmp_path, settle):
+  """Catches jobs without sites that come back as the server does."""
+  watched, _ = watch(tmp_path, settle=settle, min_sites=2)
+  session = Federation('a', 'b')
   looks(watched, session)
+  session.sites['b'] = 'away'
+  session.end('EXECUTION_EXCEPTION')
+  looks(watched, session)
+  assert len(session.jobs) == 1 + (settle == 0)
+  session.sites['b'] = None
+  looks(watched, session)
+  assert len(session.jobs) == 2 + (settle == 0)
   session.server = set()
   looks(watched, session)
-  assert len(session.jobs) == 1
+  assert len(session.jobs) == 2 + 2 * (settle == 0)
 
 
 def test_a_second_supervisor_takes_over(tmp_path):
@@ -267,13 +257,19 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   session.end('EXECUTION_EXCEPTION')
   looks(watched, session)
   session.end('EXECUTION_EXCEPTION')
-  with pytest.raises(nvflare_jobs.JobFailedError, match='2 jobs ended with'):
+  with pytest.raises(nvflare_jobs.JobFailedError, match='Error: of job 1'):
     watched.look(session)
   watched, _ = watch(tmp_path)
   looks(watched, session)
   session.end('ABORTED')
   with pytest.raises(nvflare_jobs.JobFailedError, match='Somebody aborted'):
     watched.look(session)
+
+
+@needs_nvflare
+def test_a_folder_that_is_no_kit_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='is no kit of an NVFlare admin'):
+    nvflare_jobs.open_session(tmp_path)
 
 
 @needs_nvflare
