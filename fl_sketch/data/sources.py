@@ -16,10 +16,8 @@ import numpy as np
 _LOG = logging.getLogger(__name__)
 
 _SPLITS = ('train', 'test')
-_EXAMPLES = {
-  'mnist': (60_000, 10_000), 'fashion_mnist': (60_000, 10_000),
-  'cifar10': (50_000, 10_000), 'cifar100': (50_000, 10_000),
-}  # fmt: skip
+_EXAMPLES = dict.fromkeys(('mnist', 'fashion_mnist'), (60_000, 10_000))
+_EXAMPLES |= dict.fromkeys(('cifar10', 'cifar100'), (50_000, 10_000))
 NAMES = ('digits', *_EXAMPLES)
 
 Arrays = dict[str, np.ndarray]
@@ -55,15 +53,14 @@ def load(
   'digits' comes with scikit-learn. The others must be on disk as
   tensorflow-datasets writes them. The first load decodes their images in
   seconds and caches the arrays; later ones read the cache and do not import
-  tensorflow-datasets, but the files must still exist.
+  tensorflow-datasets, but the files must still exist. `data_dir` is that of
+  tensorflow-datasets, None for the environment variable TFDS_DATA_DIR or else
+  ~/tensorflow_datasets; `cache_dir`, of the decoded arrays, None for
+  FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape
   ((1437, 8, 8, 1), (360, 8, 8, 1))
-
-  `data_dir` is that of tensorflow-datasets, None for the environment variable
-  TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of the decoded
-  arrays, None for FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
   """
   checks.choice('name', name, NAMES)
   if name == 'digits':
@@ -138,7 +135,6 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   with extras.needed('data'):
     import tensorflow_datasets as tfds
-
   files = folder / f'{name}-{split}.array_record*'
   try:
     source: Any = tfds.data_source(

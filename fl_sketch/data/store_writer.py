@@ -163,8 +163,6 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
 
 
 def _about_files(folder, population, train, num_classes, pixels):
-  """The content of store.json."""
-
   def described(name):
     path = folder / f'{name}.npy'
     if not path.exists():

@@ -191,7 +191,6 @@ def _folder_of_sst2(data_dir) -> pathlib.Path:
 
 
 def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
-  """The training part and the test."""
   if path.is_file():
     if (whole := _read(path, columns)) is None:
       raise DataError(f'{path} has no columns {columns}.')

@@ -84,8 +84,7 @@ def advise_compression(
     problem: as of `experiment.build`.
     downlink_bytes: likewise of a client and round.
     momentum: of the server, for the cosine.
-    draws: keys over which the noise of the first two choices is measured; 0
-      leaves out `measured`.
+    draws: keys that the noise of the first two choices is measured over, or 0.
 
   Returns:
     The choices, the largest cosine first, rounded to two digits; among equal
@@ -109,15 +108,13 @@ def advise_gradients(
 ) -> list[Choice]:
   """Compare compressors for gradients of your own, as `advise_compression`.
 
-  The `compressor` of a choice is that of `distributed.mean_over`; for
-  ``both_ways`` set both budgets.
+  They are a tree of arrays [workers, ...], of several workers. The `compressor`
+  of a choice is that of `distributed.mean_over`; for ``both_ways`` set both
+  budgets. All else is as of `advise_compression`.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36, draws=0)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
-
-  They are a tree of arrays [workers, ...], of several workers; all else is as
-  of `advise_compression`.
 
   Raises:
     ValueError: budgets are missing or too small.

@@ -96,8 +96,7 @@ def accumulated_noise(
   8.0
 
   Raises:
-    ValueError: alpha or sampling is negative, or client_momentum is not in
-      [0, 1).
+    ValueError: alpha or sampling < 0, or client_momentum is not in [0, 1).
   """
   alpha = checks.at_least('alpha', alpha, 0)
   sampling = checks.at_least('sampling', sampling, 0)

@@ -1,8 +1,4 @@
-"""Predicts memory, communication cost and time of a run.
-
-Memory is that of the compiled round, and communication cost is the bills in its
-jaxpr: neither trains a client.
-"""
+"""Predicts memory, communication cost and time of a run."""
 
 import contextlib
 import statistics

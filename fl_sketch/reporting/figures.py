@@ -1,8 +1,4 @@
-"""Figures as data: panels of lines and points, drawn in one style.
-
-A figure that is kept as numbers can be drawn again, and be compared with the
-table beside it.
-"""
+"""Figures as data: panels of lines and points, kept, and drawn in one style."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import math
@@ -41,10 +37,8 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
   """Axes with lines, in the order of the legend.
 
-  Scales are 'linear' or 'log', which is linear for less than half a decade.
-  Vertical and horizontal lines stand at `x_mark` and `y_mark` unless these are
-  NaN. `y_limits` are by default of the numbers; the values of points below are
-  at the edge.
+  Scales are 'linear' or 'log', which is linear for less than half a decade. The
+  values of points below `y_limits` are at the edge.
   """
 
   x_label: str
@@ -53,9 +47,9 @@ class Panel(NamedTuple):
   title: str = ''
   x_scale: str = 'linear'
   y_scale: str = 'linear'
-  x_mark: float = math.nan
-  y_mark: float = math.nan
-  y_limits: tuple[float, float] | None = None
+  x_mark: float = math.nan  # of a vertical line; NaN for none
+  y_mark: float = math.nan  # of a horizontal one
+  y_limits: tuple[float, float] | None = None  # by default of the numbers
   x_ticks: Values = ()  # by default those of matplotlib
 
 

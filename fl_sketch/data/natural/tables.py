@@ -27,7 +27,6 @@ def rows(
   with extras.needed('natural'):
     import pyarrow as pa
     from pyarrow import csv, dataset
-
   texts = csv.ConvertOptions(column_types={client: pa.string()})  # as 007
   of = lambda delimiter: dataset.CsvFileFormat(
     csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),

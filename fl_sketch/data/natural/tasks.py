@@ -84,7 +84,6 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
 def _decoded(content: bytes, shape) -> np.ndarray:
   with extras.needed('data'):
     from PIL import Image
-
   try:
     with Image.open(io.BytesIO(content)) as image:
       if image.mode[0] in 'IF':
@@ -100,7 +99,6 @@ def _decoded(content: bytes, shape) -> np.ndarray:
 def _resized(x, shape) -> np.ndarray:
   with extras.needed('data'):
     from PIL import Image
-
   grey = x.shape[-1] == 1
   image = Image.fromarray(x[..., 0] if grey else x)
   resized = np.asarray(image.resize(shape[::-1], Image.Resampling.BILINEAR))

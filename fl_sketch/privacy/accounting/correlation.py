@@ -47,8 +47,7 @@ def geometric(rounds: int) -> tuple[int, ...]:
 
   C has the entries :math:`(1 - \theta)^k`. Two draws a round, for one
   participation, and hardly more noise in sums over rounds than 16 bands of
-  `square_root` leave. Ours; 1.4 is near the best for epochs of n = 50 to 5,000
-  rounds.
+  `square_root` leave. Ours; 1.4 is near the best for n = 50 to 5,000 rounds.
 
   >>> geometric(196)
   (32768, -29491)

@@ -1,8 +1,4 @@
-"""The privacy loss distribution of a mechanism, as `tilted_losses` composes it.
-
-Which pairs dominate a step is what `events` lists: mixtures of normals, as in
-dp_accounting. What is computed with them is a bound on the safe side.
-"""
+"""Privacy loss of a mechanism, bounded on the safe side by `tilted_losses`."""
 
 import dataclasses
 import math

@@ -1,7 +1,4 @@
-"""The statement of a private run: what is guaranteed, to whom, and what is not.
-
-No JAX.
-"""
+"""Statements of private runs: what is guaranteed, to whom, and what is not."""
 
 import dataclasses
 import math
@@ -108,7 +105,6 @@ class PrivacyStatement:
 
 
 def _sampling(part: types.GaussianMechanism) -> str:
-  """Return how a mechanism samples, in words."""
   kind = part.sampling.value.replace('_', ' ')
   words = f'{part.steps} steps, sampling {kind}'
   if part.epoch_steps is not None:

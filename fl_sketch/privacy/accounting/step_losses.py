@@ -101,8 +101,7 @@ def masses(step: Step, h: float) -> Masses:
 def log_moments(step: Step) -> np.ndarray:
   """Returns log E[exp(s L)] at each of `ORDERS`, f64[orders]; no bound.
 
-  By the trapezoidal rule, where P has all but 1e-50 of its mass: of the loss
-  that `masses` keeps.
+  By the trapezoidal rule, of the loss that `masses` keeps: all but 1e-50 of P.
   """
   if isinstance(step, allocation.Epoch):
     return _of_orders(step.log_moments(ORDERS))

@@ -3,8 +3,7 @@ r"""Empirical DP audit: lower bounds on epsilon from attacks on a mechanism.
 If a release is (epsilon, delta)-private, then for every event E and both orders
 of two neighbours :math:`P(E) \le e^\epsilon P'(E) + \delta`. Scores that an
 attacker assigns to runs in the two worlds therefore bound epsilon from below,
-whatever the score; a better score raises the bound. A bound above the theory is
-a defect.
+whatever the score; a better one raises it. A bound above theory is a defect.
 
 Audit at delta = 0.1 and 0.01. At 1e-5 the event that decides is too rare: noise
 too small by a factor 0.7 went unseen in 20,000 runs, while at 0.1 a factor 0.85
@@ -121,8 +120,7 @@ def epsilon_lower_bound(
   the result is above the true epsilon.
 
   Raises:
-    ValueError: a score is NaN, there are less than 8, or a number is out of
-      its range.
+    ValueError: a score is NaN, there are below 8, or a number is out of range.
 
   Guarantees:
     Validity: above the true epsilon with probability ``significance`` at most,

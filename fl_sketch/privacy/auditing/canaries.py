@@ -15,8 +15,7 @@ neither coins nor noise keys. Scores are those of `canary_scores`:
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
-The runs of zero data are tested by `noise_law`, which sees noise whose size
-follows the cohort.
+`noise_law` tests runs of zero data: it sees noise that follows the cohort.
 """
 
 from collections.abc import Iterator
@@ -77,8 +76,7 @@ def stretched(
 ) -> np.ndarray:
   """Returns the unit vectors that a sketch stretches most: f32[rounds, d].
 
-  Its hashes are public: of the run's key[], as ``hash_key`` of
-  `transforms.sketch`.
+  Its hashes, as `transforms.sketch` has them, are of the run's public key[].
   """
   like = parameters(shape[1])
 
@@ -235,7 +233,6 @@ def _draws(mechanism, coins, steps):
 
 
 def _units(mechanism) -> int:
-  """Returns the number of client slots of a step."""
   if mechanism.sampling is types.Sampling.RANDOM_ALLOCATION:
     return _population(mechanism)  # none is cut off
   return mechanism.max_cohort or _population(mechanism)

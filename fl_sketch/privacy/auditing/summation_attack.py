@@ -3,8 +3,7 @@ r"""Measures how far one client moves a private sum by the others' rounding.
 In float32 the sum of N clients can move by :math:`(1 + N^2 2^{-26}) C`: half of
 the others bring it to a power of two, above which a number has one bit less;
 the other half then send what is rounded to a whole last bit below that power
-and to nothing above it. One client more decides which. Sums of integers do not
-move by more than C.
+and to nothing above it. One client decides which. Integers move by C at most.
 
 Source: Casacuberta, Shoemate, Vadhan, Wagaman, CCS 2022, arXiv:2207.10635.
 """

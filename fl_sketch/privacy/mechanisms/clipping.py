@@ -32,8 +32,7 @@ def clip_by_l2_norm(
   Args:
     tree: arrays of one contribution, real or complex.
     max_norm: f32[], C.
-    per_leaf: bound every one of L leaves by :math:`C / \sqrt L` instead, which
-      bounds the whole by C.
+    per_leaf: bound each of L leaves by :math:`C / \sqrt L`: the whole by C.
 
   Returns:
     The clipped tree in float32 or better, and its norm before, f32[].

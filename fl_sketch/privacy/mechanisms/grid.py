@@ -171,8 +171,7 @@ def encode(tree: Any, grid: Grid) -> Any:
 def noise(key: jax.Array, like: Any, grid: Grid) -> Any:
   """Draws the noise of one sum, or of one share: uint32, two's complement.
 
-  The key[] is secret; `like` is of `encode`, or its shapes. Zeros if the grid
-  has no noise.
+  The key[] is secret; `like` is of `encode`, or shapes. Zeros without noise.
   """
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)

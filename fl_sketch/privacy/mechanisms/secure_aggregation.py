@@ -142,19 +142,16 @@ def secure_sum(
       `grid.encode`.
     weight: f32[lanes]; above 0 is present.
     neighbours: even k, each client's number of masks; None is all others.
-    clients_per_step: how many clients a shard masks at once, as of
-      `rounds.cohort_step`.
+    clients_per_step: that a shard masks at once, as of `rounds.cohort_step`.
 
   Returns:
     The sum, uint32[...], shared; bytes up and down, as in `traffic`.
 
   Raises:
-    ValueError: neighbours is out of its range, or the key is not of a kind in
-      `generators`; others may draw other bits when they are vmapped, and masks
-      would not cancel.
+    ValueError: neighbours is out of range, or the key of no kind in
+      `generators`: if vmapped draws other bits, masks would not cancel.
 
-  Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
-  ePrint 2020/704).
+  Source: Bonawitz et al., ePrint 2017/281; Bell et al., ePrint 2020/704.
   """
   sent = masked(key, integers, neighbours, clients_per_step)
   slots, peers, clients = _peers(integers, key, neighbours)

@@ -26,19 +26,15 @@ def gaussian_noise(
 ) -> Tree:
   """Draws independent N(0, stddev^2) noise in the shapes of a tree.
 
-  The noise alone, in float32, complex64, or better.
-
-  Continuous noise, whose last bits tell what it was added to: for noise that
-  protects nobody by itself. Private sums get that of `grid`.
-
-  Half the sum of four normal draws: a single one of float32 ends at 5.4
-  standard deviations, and what lies beyond tells neighbours apart.
+  The noise alone, in float32, complex64, or better. It is continuous, and its
+  last bits tell what it was added to: for noise that protects nobody by itself.
+  Private sums get that of `grid`. Half the sum of four normal draws: a single
+  one of float32 ends at 5.4 standard deviations, and what lies beyond tells
+  neighbours apart. The key[] is secret, the deviation f32[], and the tree of
+  arrays, or of ShapeDtypeStructs; complex ones get noise in both parts.
 
   >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
   (2,)
-
-  The key[] is secret, the deviation f32[], and the tree of arrays, or of
-  ShapeDtypeStructs; complex ones get noise in both parts.
 
   Guarantees:
     Tails: the support reaches 10.8 standard deviations.
@@ -188,8 +184,7 @@ def fixed_size_sample(
 ) -> tuple[jax.Array, jax.Array]:
   """Samples ``cohort`` distinct clients, each set of them equally likely.
 
-  Returns ids int32[cohort], and a mask of ones, f32[cohort]. The key[] is
-  secret.
+  Of a secret key[] it returns ids int32[cohort], and ones, f32[cohort].
 
   >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
   [0, 1, 2]
