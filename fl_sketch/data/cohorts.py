@@ -5,9 +5,8 @@ drawn alone, and does not depend on the number of devices. It takes time and
 memory O(cohort), not O(population), as cross-device populations need; random
 allocation alone takes time O(population). Shapes are static; padding has id =
 population and weight 0. Ids are sorted, padding is last. In a private run the
-sampling seed must be secret, but for 'cyclic', whose order is public; where it
-is a key of 32 bytes, a Poisson draw takes time O(population): a coin of 64 bits
-a client.
+sampling seed must be secret, but for 'cyclic', whose order is public; of a key
+of 32 bytes, a Poisson draw takes time O(population): 64 bits a client.
 """
 
 from collections.abc import Callable
@@ -46,9 +45,8 @@ def with_replacement(
 ) -> Cohort:
   """Samples `cohort` clients with replacement, duplicates merged.
 
-  The weight of an entry is the number of its draws, so the weighted mean over
-  the entries is the mean over the `cohort` draws. Arguments and shapes are
-  those of `fixed_size`, padded.
+  The weight of an entry is the number of its draws: the weighted mean is that
+  over the `cohort` draws. Arguments and padded shapes are as of `fixed_size`.
 
   >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
   >>> ids.shape, weight.sum()
@@ -73,9 +71,8 @@ def poisson(
   Draws the binomial size of the cohort, then a uniform subset of that size. If
   the size exceeds max_cohort, by default that of `default_max_cohort`, a
   uniformly random subset of max_cohort clients is kept: the law is then not
-  exactly Poisson, by default with a probability below 1e-9 a round. Other
-  arguments are those of `fixed_size`; it returns int32[max_cohort] ids and
-  f32[max_cohort] weights, 1 or padding.
+  exactly Poisson, by default with a probability below 1e-9 a round. Else as of
+  `fixed_size`: int32[max_cohort] ids, f32[max_cohort] weights, 1 or padding.
 
   >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
   >>> len(ids) == default_max_cohort(100, 0.05)

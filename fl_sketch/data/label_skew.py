@@ -53,8 +53,7 @@ def classes_per_client(
   rng = seeding.generator(seed, 'classes_per_client')
   left = _places(counts, population, classes)
   holders = [[] for _ in counts]
-  # Taking the labels with most places left always succeeds (Havel and Hakimi);
-  # ties are broken at random.
+  # The labels with most places left: always succeeds (Havel and Hakimi).
   for i in rng.permutation(population):
     for label in np.lexsort((rng.random(len(left)), -left))[:classes]:
       left[label] -= 1

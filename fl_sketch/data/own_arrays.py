@@ -36,9 +36,8 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
 def read(who: str, data: Any) -> Arrays:
   """Reads the arrays of one client by name, leaves [samples, ...].
 
-  The data are a mapping or DataFrame of arrays; (x, y); a Hugging Face
-  `Dataset`; or samples by index, each (x, y) or a mapping, as of a torch
-  `Dataset`. `who` has them, in messages.
+  A mapping or DataFrame of arrays; (x, y); a `Dataset` of Hugging Face; or
+  samples by index, (x, y) or mappings, as of torch. `who` is for messages.
 
   >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
   [1.0, 1.0]

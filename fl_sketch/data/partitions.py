@@ -65,8 +65,7 @@ def one_each(labels, population: int, seed: int) -> Partition:
   return Partition(np.arange(population), np.arange(population + 1))
 
 
-# Those that use the labels of all samples, not only their number: with other
-# data of one client, others would hold other samples.
+# Of all samples: with other data of one, other clients hold other samples.
 BY_LABEL = ('label_shards', 'classes_per_client', 'dirichlet')
 _KINDS = iid, label_shards, classes_per_client, dirichlet, size_skew, one_each
 KINDS: dict[str, Callable[..., Partition]] = {f.__name__: f for f in _KINDS}

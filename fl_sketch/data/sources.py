@@ -53,10 +53,9 @@ def load(
   'digits' comes with scikit-learn. The others must be on disk as
   tensorflow-datasets writes them. The first load decodes their images in
   seconds and caches the arrays; later ones read the cache and do not import
-  tensorflow-datasets, but the files must still exist. `data_dir` is that of
-  tensorflow-datasets, None for the environment variable TFDS_DATA_DIR or else
-  ~/tensorflow_datasets; `cache_dir`, of the decoded arrays, None for
-  FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
+  tensorflow-datasets, but the files must still exist. `data_dir` is by default
+  the environment's TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of
+  the decoded arrays, FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape

@@ -41,8 +41,7 @@ def quadratics(
   >>> problem.value(problem.w_star) < problem.value(np.zeros(6))
   True
 
-  `dimension` is the length of w, `rank` that of each A_i A_i^T; entries of A_i
-  have standard deviation 1/rank.
+  `dimension` is the length of w, `rank` that of each A_i A_i^T.
   """
   if population < 1 or not 1 <= rank <= dimension:
     raise ValueError(

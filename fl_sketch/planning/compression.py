@@ -87,8 +87,7 @@ def advise_compression(
     draws: keys that the noise of the first two choices is measured over, or 0.
 
   Returns:
-    The choices, the largest cosine first, rounded to two digits; among equal
-    ones the fewest bytes in both directions.
+    The choices, by falling cosine in two digits, and then by bytes in all.
 
   Raises:
     ConfigError: the config is wrong or private, budgets are missing or too

@@ -174,15 +174,11 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   """Reads the fields of a run's config; options are NAME.OPTION."""
   path = folder / 'config.json'
   try:
-    return _flat(json.loads(path.read_text(encoding='utf-8')))
+    config = json.loads(path.read_text(encoding='utf-8'))
   except (FileNotFoundError, NotADirectoryError) as e:
     raise ValueError(f'{path.parent} is no run: there is no {path}.') from e
   except json.JSONDecodeError as e:
     raise ValueError(f'{path} is damaged, no config in JSON: {e}.') from e
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Names options NAME.OPTION; leaves out what is None."""
   flat = {}
   for name, value in config.items():
     inner = value if isinstance(value, dict) else {'': value}

@@ -29,9 +29,8 @@ _OURS = 'state.json', _NAMES, 'store', *(f'{s}.' for s in (TRAIN, TEST, PUBLIC))
 class Spool:
   """Files of samples, and of the clients that own them.
 
-  A folder that is there is gone on with if it is of the same `source`, JSON
-  that says what is spooled and from where; else it is made anew, or refused if
-  it has files of something else.
+  A folder of the same `source`, JSON that says what is spooled and from where,
+  is gone on with; another is made anew, or refused if it has other files.
   """
 
   def __init__(self, folder: pathlib.Path, source: Any):

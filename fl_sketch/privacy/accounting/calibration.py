@@ -78,8 +78,7 @@ def calibrate_steps(
 ) -> int:
   """Return the largest number of steps with epsilon(steps) <= `epsilon`.
 
-  Arguments as of `calibrate_noise_multiplier`; `noise_multiplier` is the stddev
-  of the noise on the sum / clip norm.
+  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`.
 
   Raises:
     CalibrationError: if one step is too many, or 2^30 are not.

@@ -103,8 +103,7 @@ class Correlation:
   def strategy(self) -> np.ndarray:
     """The first column of C, f64[rounds]: its entries (i, j) are those i - j.
 
-    None is negative. It may be larger than that of C where C grows, and is the
-    least that never grows.
+    None is negative. Where C grows, it is the least above that never does.
     """
     return _strategy(self.weights, self.rounds)
 

@@ -37,8 +37,7 @@ def mu(
   delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). The
-  accountant is 'pld' or 'rdp'.
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`).
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis, or no finite mu,

@@ -32,12 +32,10 @@ import numpy as np
 import scipy  # its packages load on first use
 
 UNIT = 2.0**-53  # relative rounding of a float64
-# In standard deviations: P has mass 1e-19 below, and 1e-50 above, which each
-# step adds to delta.
+# In deviations: P has mass 1e-19 below, 1e-50 above, which steps add to delta.
 _BELOW, _ABOVE = 9.0, 14.8
 _SPACING = 6  # nodes of a quadrature in a standard deviation
-# Orders s of log E[exp(s L)]; a fixed list, so that what is minimised over it
-# grows with each release.
+# Orders s of log E[exp(s L)]: fixed, so that minima grow with each release.
 _POSITIVE = 2.0 ** (np.arange(-64, 321) / 8)
 ORDERS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 

@@ -116,8 +116,7 @@ def epsilon_lower_bound(
   True
 
   Scores are f[n] of runs with the canary, high if it seems to be present, and
-  f[m] of runs without; delta is in (0, 1), and the significance the chance that
-  the result is above the true epsilon.
+  f[m] of runs without; delta is in (0, 1).
 
   Raises:
     ValueError: a score is NaN, there are below 8, or a number is out of range.

@@ -146,8 +146,7 @@ def audit(
 
 def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
   """Yields broadcasts of runs of all kinds: f32[1 + size, rounds, numbers]."""
-  # Before the runs a rehearsal of the canary, in each part since a second
-  # program compiles longer. The last part is padded.
+  # Each part rehearses the canary first: a second program would compile longer.
   kinds = np.pad(kinds, (0, -len(kinds) % size), mode='edge')
   arrays = {name: getattr(game, name) for name in ('hp', 'canary', 'public')}
   rules = game._replace(**dict.fromkeys(arrays))

@@ -29,8 +29,7 @@ def moved(
   """Returns by how many clip norms a client moves the sum of a private round.
 
   Two rounds without noise are played: the canary takes part in one of them. The
-  cohort is one of its own, of 2^k + 1 clients over the shards of the mesh: the
-  canary and those who round for it.
+  cohort, over the shards of the mesh, is the canary and 2^k who round for it.
 
   Raises:
     ValueError: the number of clients is not 2^k + 1, or below 5.

@@ -78,8 +78,7 @@ def make(
     `least_multiplier` says from where on it is not. Its step is NaN where no
     noise is loud enough for `rounding`.
   """
-  # Contributions and noise may each compute the grid. Apart from what is around
-  # it, it is the same program, and has the same bits.
+  # Contributions and noise may each compute it, as one program, of equal bits.
   numbers = jnp.float32(noise_multiplier), jnp.float32(clip_norm)
   z, clip_norm = jax.lax.optimization_barrier(numbers)
   bound = clip_norm * _SLACK
@@ -127,8 +126,7 @@ def check_cohort(lanes: int, clients: int) -> None:
 def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
   """Returns the least multiplier that the noise of a grid can have.
 
-  A smaller one would ask for noise of fewer steps than the base law has.
-  Arguments as of `make`.
+  Noise of a smaller one has too few steps. Arguments as of `make`.
 
   >>> least_multiplier(65_537) < 0.04
   True
@@ -147,8 +145,7 @@ def _base(clients, honest) -> int:
 def encode(tree: Any, grid: Grid) -> Any:
   """Rounds a contribution towards zero to the grid: uint32, two's complement.
 
-  Of float or complex arrays; a complex one becomes `Parts`. The grid was made
-  for a bound of their norm.
+  A complex array becomes `Parts`. The grid was made for a bound of their norm.
 
   >>> grid = Grid(jnp.float32(0.5), jnp.array(True), jnp.int32(1), 16)
   >>> encode(jnp.array([-1.2, 0.4, 0.6]), grid).astype(jnp.int32)

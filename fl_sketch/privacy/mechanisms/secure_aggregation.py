@@ -14,9 +14,8 @@ arithmetic, the messages and their bytes: one secret key, which stands for all
 Diffie-Hellman agreements, Shamir shares and private coins, draws every seed.
 The server is honest but curious.
 
-Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, on the
-complete graph; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
-Harary graph of few neighbours.
+Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, complete graph;
+Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, few neighbours.
 """
 
 import math
@@ -115,18 +114,15 @@ def secure_sum(
 ) -> tuple[Tree, int, int]:
   """Sums the survivors' integers modulo 2^32, and bills each of them.
 
-  Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
-  drop out after the masks were agreed on.
+  Runs inside `shard_map`. Slots of weight 0 drop out after masks are agreed on.
 
   Guarantees:
     The sum has the same bits as without masks, for any shards and lanes.
     Beside the sum the server learns nothing while the survivors are connected,
-    as they are after fewer than `neighbours` dropouts; else it learns the sum
-    over each connected part.
+    as after fewer than `neighbours` dropouts; else the sum over each part.
 
-  It does not abort: Bonawitz et al. do when fewer than a threshold survive,
-  and must, since the sum over one survivor is its own. To release only what
-  is safe, count the survivors.
+  It does not abort: Bonawitz et al. do when fewer than a threshold survive, and
+  must, since the sum over one survivor is its own. So count the survivors.
 
   >>> from fl_sketch.rounds import mesh as mesh_lib
   >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)

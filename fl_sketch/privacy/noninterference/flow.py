@@ -14,8 +14,7 @@ from fl_sketch.rounds import marks
 from jax.extend import core
 
 DATA, NOISE, MIXED = 'data', 'noise', lanes.MIXED
-# Their inner programs combine two elements, or solve for a given operator: what
-# they return depends on what they are given, and on nothing else.
+# What their inner programs return depends on what they are given alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
