@@ -222,7 +222,6 @@ def _limits(panel: Panel) -> tuple[float, float] | None:
 
 
 def _legend(fig: Any, axes: Iterable[Any]) -> None:
-  """Adds one legend of all labels below the panels; long labels are wrapped."""
   handles: dict[str, Any] = {}
   for ax in axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

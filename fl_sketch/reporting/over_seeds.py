@@ -148,7 +148,6 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
 
 
 def _labels(configs, folders, algorithms) -> list[str]:
-  """Labels curves by the folder, algorithm or config fields that differ."""
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
@@ -187,7 +186,6 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _line(group: Group, x: str, y: str, band: str) -> Line:
-  """Plots a group; names the run that lacks the metric."""
   for run, rows in zip(group.folders, group.rows, strict=True):
     if not metrics.values(rows, y):
       names = ', '.join(metrics.as_array(rows).dtype.names or ())

@@ -65,7 +65,6 @@ def _files(path) -> list[tuple[pathlib.Path, str]]:
 
 
 def _runs(columns, client, split, of_file, file) -> Iterator[Records]:
-  """Records of the runs of rows of one client and one split."""
   owners = columns.pop(client)
   splits = [of_file] * len(owners)
   if split is not None:

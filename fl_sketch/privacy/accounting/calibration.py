@@ -110,7 +110,6 @@ def calibrate_steps(
 
 
 def _mechanism(noise_multiplier, steps, probability, spec):
-  """Return the mechanism; one with a probability below 1 samples by Poisson."""
   poisson = checks.real('sampling_probability', probability) < 1
   default = types.Sampling.POISSON if poisson else types.Sampling.FULL
   spec = {'sampling': default, **spec, 'sampling_probability': probability}

@@ -42,8 +42,7 @@ def group_epsilon(
       in one contribution of norm C needs no group.
     * Never below epsilon of one unit.
 
-  >>> from fl_sketch.privacy.accounting import GaussianMechanism
-  >>> m = GaussianMechanism(noise_multiplier=21.915, steps=500)
+  >>> m = types.GaussianMechanism(noise_multiplier=21.915, steps=500)
   >>> [round(group_epsilon(m, k, delta=1e-6), 2) for k in (1, 2)]
   [5.0, 11.27]
   """

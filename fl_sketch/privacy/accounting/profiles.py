@@ -129,7 +129,6 @@ class Profile:
     return np.minimum.accumulate(total)
 
   def _curve_epsilon(self, delta: float) -> float:
-    """Return the curve's epsilon, which must make sense."""
     if delta < self.resolution:
       raise types.UnsupportedAccountingError(
         f'delta={delta} is below {self.resolution}, the least that accountant='

@@ -92,7 +92,6 @@ class PrivacyStatement:
     return f'This guarantee means little: {why}.' if is_one else ''
 
   def _tests(self, part: types.GaussianMechanism) -> str:
-    """Return what a test of one unit's presence can tell, in words."""
     silent = self.noise != 'secret' or math.isinf(self.epsilon)
     if silent or self.mu is None or self.true_positive_rate is None:
       return ''

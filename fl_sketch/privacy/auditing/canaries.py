@@ -103,13 +103,10 @@ def audit(
   """Plays a game in both worlds and bounds epsilon by every score.
 
   With ``samples`` runs in each world; the key[] is of noise and coins. Other
-  arguments are those of `audit.assess`.
+  arguments, and the guarantee, are those of `audit.assess`.
 
   Raises:
     ValueError: the claimed mechanism has no noise, or no population.
-
-  Guarantees:
-    Validity: as `audit.assess`.
   """
   claimed = game.mechanism
   _population(claimed)
@@ -157,7 +154,6 @@ def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=COMPILER)
 def _record(rules, arrays, keys, kinds) -> jax.Array:
-  """Returns broadcasts f32[runs, rounds, numbers] of runs of these kinds."""
   game = rules._replace(**arrays)
   return jax.vmap(functools.partial(_broadcasts, game))(keys, kinds)
 

@@ -254,7 +254,6 @@ class PrivateMean(NamedTuple):
     return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
-    """Bounds updates, and adds noise on all coordinates before the sketch."""
     # Clients send tables. By linearity the table of the noisy mean of updates
     # is the sum of tables and noise, and simulated as it: the grid has updates.
     if (trust := self.release.trust) != 'central':

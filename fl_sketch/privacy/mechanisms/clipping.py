@@ -23,19 +23,13 @@ def clip_by_l2_norm(
 ) -> tuple[Tree, jax.Array]:
   r"""Clips a tree to L2 norm C, and returns its norm.
 
-  :math:`u \min(1, C / \|u\|)`, over all leaves at once.
+  :math:`u \min(1, C / \|u\|)`, over all leaves at once, real or complex, in
+  float32 or better; the norm f32[] is that before. By leaf, each of L leaves is
+  bounded by :math:`C / \sqrt L`, which bounds the whole by C, ``max_norm``.
 
   >>> clipped, norm = clip_by_l2_norm({'w': jnp.array([3.0, 4.0])}, 1.0)
   >>> clipped['w'].round(3), norm
   (Array([0.6, 0.8], dtype=float32), Array(5., dtype=float32))
-
-  Args:
-    tree: arrays of one contribution, real or complex.
-    max_norm: f32[], C.
-    per_leaf: bound each of L leaves by :math:`C / \sqrt L`: the whole by C.
-
-  Returns:
-    The clipped tree in float32 or better, and its norm before, f32[].
 
   Guarantees:
     Norm: at most ``max_norm * (1 + 1e-6)``, whatever the input: zeros,

@@ -57,7 +57,10 @@ def make(
 ) -> Grid:
   r"""Makes a fine grid on which no sum leaves int32.
 
-  Sums take up to :math:`n C / step` steps, noise 13 of its deviations.
+  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. If even
+  the coarsest noise is more than was asked for, it is that; `least_multiplier`
+  says from where on it is not. The step is NaN where none is loud enough for
+  `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
@@ -72,11 +75,6 @@ def make(
     rounding: r, steps by which rounding of the noise lengthens the bound: its
       deviation is then at least :math:`z (C + r \cdot step)`.
     gain: standard deviation of the noise on a sum over that of a draw.
-
-  Returns:
-    The grid. If even the coarsest noise is more than was asked for, it is that;
-    `least_multiplier` says from where on it is not. Its step is NaN where no
-    noise is loud enough for `rounding`.
   """
   # Contributions and noise may each compute it, as one program, of equal bits.
   numbers = jnp.float32(noise_multiplier), jnp.float32(clip_norm)

@@ -115,6 +115,7 @@ def secure_sum(
   """Sums the survivors' integers modulo 2^32, and bills each of them.
 
   Runs inside `shard_map`. Slots of weight 0 drop out after masks are agreed on.
+  Returns the sum, uint32[...], shared, and bytes up and down, as in `traffic`.
 
   Guarantees:
     The sum has the same bits as without masks, for any shards and lanes.
@@ -139,9 +140,6 @@ def secure_sum(
     weight: f32[lanes]; above 0 is present.
     neighbours: even k, each client's number of masks; None is all others.
     clients_per_step: that a shard masks at once, as of `rounds.cohort_step`.
-
-  Returns:
-    The sum, uint32[...], shared; bytes up and down, as in `traffic`.
 
   Raises:
     ValueError: neighbours is out of range, or the key of no kind in

@@ -63,6 +63,8 @@ def privatize_sum(
 ) -> Tree:
   """Sums bounded contributions and adds one draw of noise.
 
+  Divide the sum by a constant, never by ``mask.sum()``.
+
   >>> contributions = jnp.full((3, 2), 9.0)
   >>> mask, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> privatize_sum(jax.random.key(0), contributions, mask, **off).tolist()
@@ -75,9 +77,6 @@ def privatize_sum(
     max_norm: f32[], C.
     noise_multiplier: f32[], z; the noise has standard deviation z C.
     bound: 'clip' or 'normalize'.
-
-  Returns:
-    The noisy sum. Divide it by a constant, never by ``mask.sum()``.
 
   Guarantees:
     Sensitivity: without the noise, one row more moves the sum by at most
@@ -100,6 +99,8 @@ def noisy_gradient_sum(
 ) -> Callable[[jax.Array, Any, Any, jax.Array], tuple[Tree, jax.Array]]:
   """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
+  The key is secret; mask, [batch], leaves samples out; losses are f32[batch].
+
   >>> off = {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), **off)
   >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
@@ -111,10 +112,6 @@ def noisy_gradient_sum(
     max_norm: f32[], bound on the gradient of one sample.
     noise_multiplier: f32[], z; the noise has standard deviation z max_norm.
     microbatch_size: gradients that are held at once; None is all.
-
-  Returns:
-    A function whose key is secret and whose mask, [batch], leaves samples out;
-    losses are f32[batch].
 
   Guarantees:
     Sensitivity: one sample more moves the sum by at most ``max_norm``.

@@ -200,7 +200,6 @@ def _passed(eqn, value) -> Value:
 
 
 def _result(eqn, values) -> Value:
-  """Says what the results of an operation depend on."""
   labels = _passed(eqn, _joined(values)).labels
   if DATA not in labels:
     return Value(labels)
