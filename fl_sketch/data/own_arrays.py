@@ -126,12 +126,10 @@ def check_finite(arrays: Arrays, partition: Partition | None = None):
 
 
 def holders(marks: np.ndarray, partition: Partition | None) -> tuple[str, int]:
-  """Names who holds marked samples, 'the test' for None, and adds up the marks.
+  """Names who has marks, int or bool[samples] (None: the test), and their sum.
 
   >>> holders(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
   ('clients 2, 3', 2)
-
-  `marks` is int or bool[samples], 0 of samples without a mark.
   """
   if partition is None or not marks.any():
     return 'the test', int(marks.sum())

@@ -56,10 +56,9 @@ def from_clients(
     for k in test
   }
   sizes = [len(next(iter(arrays.values()))) for arrays in parts.values()]
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
   return sources.Dataset(
     'clients', joined(parts.values()), joined([test]), num_classes,
-    ragged.Partition(None, offsets, [*parts]),
+    ragged.Partition(None, np.append(0, np.cumsum(sizes)), [*parts]),
   )  # fmt: skip
 
 

@@ -72,8 +72,7 @@ def _chunks(seed, population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
     sizes, arrays = _chunk(seed, 'simulated clients', first // _CLIENTS)
     # Cut after the draw: no client's samples depend on the population.
     sizes = sizes[: population - first]
-    held = sizes.sum()
-    yield sizes, {name: x[:held] for name, x in arrays.items()}
+    yield sizes, {name: x[: sizes.sum()] for name, x in arrays.items()}
 
 
 def _chunk(seed, tag, number) -> tuple[np.ndarray, sources.Arrays]:

@@ -58,13 +58,11 @@ def dot_plot(
   dots: Mapping[str, tuple[float, float, float, str]],
   title: str = '',
 ) -> Panel:
-  """Builds a dot plot: a named value with its interval in each row, from below.
+  """Builds a dot plot, from below: name -> (value or NaN, low, high, family).
 
   >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
   >>> [(line.family, line.x, line.y) for line in panel.lines]
   [('x', [1], ['a']), ('y', [3], ['b'])]
-
-  A dot has its value (or NaN), the ends of its interval, and its family.
   """
   lines = [
     Line('', [x], [name], [low], [high], family, points=True)
@@ -145,10 +143,8 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
 
 
 def _plot(ax: Any, line: Line, look: style.Look, marked: bool) -> None:
-  with_label: dict[str, Any] = {
-    'color': look[0], 'label': line.label or '_',
-    'marker': look[1] if marked or line.points else None,
-  }  # fmt: skip
+  with_label: dict[str, Any] = {'color': look[0], 'label': line.label or '_'}
+  with_label['marker'] = look[1] if marked or line.points else None
   x, y, *spread = (_array(v) for v in (line.x, line.y, line.low, line.high))
   if line.points:
     along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)

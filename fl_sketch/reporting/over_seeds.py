@@ -79,11 +79,8 @@ def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
   with files.save_errors(lambda why: f'{path} cannot be written: {why}.', path):
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
-  numbers = {
-    'band': band,
-    'runs': {group.label: group.folders for group in grouped},
-    'panels': figures.as_json(panels),
-  }
+  named = {group.label: group.folders for group in grouped}
+  numbers = {'band': band, 'runs': named, 'panels': figures.as_json(panels)}
   files.replace(path.with_suffix('.json'), numbers)
   columns = [*names, *tables.BYTES.values()]
   last = (_last_values(group, columns) for group in grouped)
@@ -223,13 +220,11 @@ def line(
 def mean_line(
   label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
 ) -> Line:
-  """Averages curves of several runs; the band of a single one is NaN.
+  """Averages curves f64[runs, points]; the band of a single run is NaN.
 
   >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
   >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
   ([0.5, 1.0], [0.0, 1.0], [1.0, 1.0])
-
-  `xs` and `ys` are f64[runs, points], `look` has further fields of the line.
   """
   ys = np.asarray(ys, float)
   mean, low, high = intervals.interval(ys)
@@ -245,5 +240,4 @@ def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
   wide = values.size and 0 < 10 * values.min() < values.max()
   x_scale = 'linear' if x == 'rounds' else 'log'
   y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
-  labels = X[x][0], y.replace('_', ' ')
-  return Panel(*labels, lines, title, x_scale, y_scale)
+  return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)

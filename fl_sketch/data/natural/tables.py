@@ -51,10 +51,8 @@ def _files(path) -> list[tuple[pathlib.Path, str]]:
   files = [x for x in sorted(path.iterdir()) if x.suffix in SUFFIXES]
   if not files:
     raise DataError(f'{path} has no file {[*SUFFIXES]}.')
-  begins = lambda x: next(
-    (v for k, v in _SPLITS.items() if x.name.startswith(k)), None
-  )
-  splits = [begins(x) for x in files]
+  begins = lambda x: [v for k, v in _SPLITS.items() if x.name.startswith(k)]
+  splits = [next(iter(begins(x)), None) for x in files]
   if None in splits and {*splits} != {None}:
     raise DataError(
       f'{files[splits.index(None)]} must begin with one of '

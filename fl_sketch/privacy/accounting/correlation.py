@@ -5,9 +5,8 @@ Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, of independent
 lower triangular Toeplitz matrix A of p bands. The other weights are negative,
 so that much of the noise cancels in sums over rounds. Releases are :math:`x + A
 z = A (C x + z)` with :math:`C = A^{-1}`, hence a post-processing of one
-Gaussian mechanism, whose sensitivity is that of C.
-
-docs/concepts/correlated_noise.md has the proofs.
+Gaussian mechanism, whose sensitivity is that of C: proofs are in
+docs/concepts/correlated_noise.md.
 """
 
 import dataclasses

@@ -104,6 +104,8 @@ def epsilon_lower_bound(
 
   :math:`\ln((\underline p - \delta) / \overline{p}')`, 0 at least, of an event
   {score at or above a threshold}, or below it, in either order of the worlds.
+  Scores are f[n] of runs with the canary, high if it seems to be present, and
+  f[m] of runs without; delta is in (0, 1).
 
   A quarter of the scores picks the event; on the others, which it does not
   depend on, its two probabilities are bounded (Clopper and Pearson), each with
@@ -114,9 +116,6 @@ def epsilon_lower_bound(
   >>> scores = rng.normal(size=(2, 4000)) + np.array([[1.0], [0.0]])
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
-
-  Scores are f[n] of runs with the canary, high if it seems to be present, and
-  f[m] of runs without; delta is in (0, 1).
 
   Raises:
     ValueError: a score is NaN, there are below 8, or a number is out of range.
@@ -151,9 +150,8 @@ def assess(
   """Compares the bounds of several scores at several deltas with the claim.
 
   Scores are by name, those with the canary and those without, f[n] each. The
-  significance is of the whole report; every comparison, and the law of noise
-  where it was tested, has an equal share.
-  Deltas are in (0, 1), the accountant is 'pld' or 'rdp'.
+  significance is of the whole report, in equal shares of comparisons and the
+  law of noise if tested. Deltas are in (0, 1), the accountant 'pld' or 'rdp'.
 
   Raises:
     ValueError: there is nothing to compare; or as `epsilon_lower_bound`.

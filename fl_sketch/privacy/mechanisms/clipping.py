@@ -1,9 +1,7 @@
 """Clips contributions: bounds on an L2 norm that are safe for any input.
 
-A private round clips by them in `aggregation.PrivateMean.clipped`, a private
-local step in `mechanisms.noisy_gradient_sum`. Squares under- or overflow
-float32 where numbers are below 1e-19 or above 1e19, and a norm in bfloat16 is
-off by a percent; neither makes these bounds too weak.
+Squares under- or overflow float32 where numbers are below 1e-19 or above 1e19,
+and a norm in bfloat16 is off by a percent; neither makes these bounds too weak.
 """
 
 from collections.abc import Callable
