@@ -12,8 +12,7 @@ import numpy as np
 class Entry(NamedTuple):
   """A data set of the registry."""
 
-  # (**options) -> `sources.Dataset`, `store.Store`, or an
-  # `experiment.problem.Problem`, which has a model and losses of its own.
+  # (**options) -> `Dataset`, `Store`, or `Problem` of its own model and losses.
   factory: Callable[..., Any]
   clients: bool = False  # whether it says which samples each client holds
   # Whether these hold the test set as well; None: its arrays say so.

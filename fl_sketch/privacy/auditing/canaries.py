@@ -15,7 +15,7 @@ neither coins nor noise keys. Scores are those of `canary_scores`:
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
-`noise_law` tests runs of zero data: it sees noise that follows the cohort.
+`noise_law` tests runs of zero data: it sees noise that grows with the cohort.
 """
 
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def draw(
 ) -> Any:
   """Draws the noise of the sum of one round: uint32, two's complement.
 
-  `like` is of `grid.encode`, or its shapes; all rounds of an epoch have a grid.
+  `like` is of `grid.encode`, or its shapes; an epoch has one grid.
 
   Guarantees:
     Purity: a function of the run's secret key and the round alone.

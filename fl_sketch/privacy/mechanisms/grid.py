@@ -57,10 +57,9 @@ def make(
 ) -> Grid:
   r"""Makes a fine grid on which no sum leaves int32.
 
-  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. If even
-  the coarsest noise is more than was asked for, it is that; `least_multiplier`
-  says from where on it is not. The step is NaN where none is loud enough for
-  `rounding`.
+  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is the
+  coarsest noise even if that is more than was asked for, see `least_multiplier`.
+  The step is NaN where none is loud enough for `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
@@ -76,7 +75,8 @@ def make(
       deviation is then at least :math:`z (C + r \cdot step)`.
     gain: standard deviation of the noise on a sum over that of a draw.
   """
-  # Contributions and noise may each compute it, as one program, of equal bits.
+  # Contributions and noise may each compute the grid. Apart from what is around
+  # it, it is the same program, and has the same bits.
   numbers = jnp.float32(noise_multiplier), jnp.float32(clip_norm)
   z, clip_norm = jax.lax.optimization_barrier(numbers)
   bound = clip_norm * _SLACK

@@ -143,7 +143,7 @@ def secure_sum(
 
   Raises:
     ValueError: neighbours is out of range, or the key of no kind in
-      `generators`: if vmapped draws other bits, masks would not cancel.
+      `generators`: others may draw other bits under vmap, and masks would stay.
 
   Source: Bonawitz et al., ePrint 2017/281; Bell et al., ePrint 2020/704.
   """

@@ -3,7 +3,7 @@ r"""Checks that clients' data reach public values through noise alone.
 A round is one jaxpr: it says where every number goes. Clients' data (batches,
 weights, ids, state of clients) are followed from arguments to results. They end
 where a mechanism of `privacy` returns a noised sum, and nowhere else. If none
-reach public results, what leaves a round passed the mechanism: non-interference.
+reach public results, what leaves passed the mechanism: non-interference.
 
 It does not show the sensitivity of what enters a release, nor what the host
 does between rounds, nor that arrays which the function closes over are public.
