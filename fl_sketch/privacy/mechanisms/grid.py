@@ -57,9 +57,9 @@ def make(
 ) -> Grid:
   r"""Makes a fine grid on which no sum leaves int32.
 
-  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is the
-  coarsest noise even if that is more than was asked for, see `least_multiplier`.
-  The step is NaN where none is loud enough for `rounding`.
+  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is as
+  coarse as can be if even that is more than is asked for: `least_multiplier` says
+  where. The step is NaN where none is loud enough for `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
