@@ -58,7 +58,7 @@ def make(
   r"""Makes a fine grid on which no sum leaves int32.
 
   Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is as
-  coarse as can be if even that is more than is asked for: `least_multiplier` says
+  coarse as can be if even that is more than asked for: `least_multiplier` says
   where. The step is NaN where none is loud enough for `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
