@@ -16,8 +16,10 @@ import numpy as np
 _LOG = logging.getLogger(__name__)
 
 _SPLITS = ('train', 'test')
-_EXAMPLES = dict.fromkeys(('mnist', 'fashion_mnist'), (60_000, 10_000))
-_EXAMPLES |= dict.fromkeys(('cifar10', 'cifar100'), (50_000, 10_000))
+_EXAMPLES = {
+  'mnist': (60_000, 10_000), 'fashion_mnist': (60_000, 10_000),
+  'cifar10': (50_000, 10_000), 'cifar100': (50_000, 10_000),
+}  # fmt: skip
 NAMES = ('digits', *_EXAMPLES)
 
 Arrays = dict[str, np.ndarray]

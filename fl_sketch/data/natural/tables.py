@@ -10,9 +10,8 @@ from fl_sketch.utils import extras
 
 SUFFIXES = '.parquet', '.csv', '.tsv'
 _ROWS = 4096  # of a batch
-_SPLITS = {
-  'train': TRAIN, 'test': TEST, 'validation': TEST, 'valid': TEST, 'val': TEST,
-}  # fmt: skip
+_TESTS = 'test', 'validation', 'valid', 'val'
+_SPLITS = {'train': TRAIN} | dict.fromkeys(_TESTS, TEST)
 
 
 def rows(
