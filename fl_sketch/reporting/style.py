@@ -7,7 +7,7 @@ from typing import Any
 
 from fl_sketch.utils import extras
 
-# Colour -> methods that have it in all figures; '=' joins names of one. The first
+# Colour -> methods that have it in figures; '=' joins names of one. The first
 # eight are of Okabe and Ito (2008), grey for yellow, for the colour-blind too.
 _METHODS = {
   '#0072b2': 'SAFL; SAFL, layerwise; clip',
