@@ -1,8 +1,7 @@
 """Draws the samples that each client uses at each local step.
 
-Every index is a function of (seed, round, client id, position) alone, so a
-client's batches depend neither on who else is in the cohort nor on padding, and
-any round can be drawn alone.
+Every index is a function of (seed, round, client id, position) alone: not of
+who else is in the cohort, or of padding; any round can be drawn alone.
 """
 
 import operator
@@ -104,8 +103,7 @@ def _max_batch(partition, batch_size, tail) -> int:
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
   """Makes one batch of all samples of each client, padded.
 
-  Of ids int[C], as of `draw`, it is int32[C, 1, size of the largest client of
-  the population], padded with -1.
+  Of ids int[C], as of `draw`: int32[C, 1, partition.largest], padded with -1.
 
   >>> p = Partition(np.array([4, 5, 6, 7]), np.array([0, 1, 4]))
   >>> full(p, np.array([0, 1])).tolist()

@@ -16,8 +16,7 @@ Behaviour = Callable[[Any, jax.Array], Any]
 def clients(seed: int, population: int, share: float) -> np.ndarray:
   """Draws the byzantine clients of a run: round(share x population) of them.
 
-  They are true in bool[population]. The clients of a smaller share are a subset
-  of those of a larger one.
+  True in bool[population]. Those of a smaller share are among a larger one's.
 
   >>> int(clients(0, population=10, share=0.2).sum())
   2

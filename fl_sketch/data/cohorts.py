@@ -5,9 +5,8 @@ drawn alone, and does not depend on the number of devices. It takes time and
 memory O(cohort), not O(population), as cross-device populations need; random
 allocation alone takes time O(population). Shapes are static; padding has id =
 population and weight 0. Ids are sorted, padding is last. In a private run the
-sampling seed must be secret, but for 'cyclic', whose order is public; where it
-is a key of 32 bytes, a Poisson draw takes time O(population): a coin of 64 bits
-a client.
+sampling seed must be secret, but for 'cyclic', whose order is public; of a key
+of 32 bytes, a Poisson draw takes time O(population): 64 bits a client.
 """
 
 from collections.abc import Callable
@@ -46,15 +45,12 @@ def with_replacement(
 ) -> Cohort:
   """Samples `cohort` clients with replacement, duplicates merged.
 
-  The weight of an entry is the number of its draws, so the weighted mean over
-  the entries is the mean over the draws.
+  The weight of an entry is the number of its draws: the weighted mean is that
+  over the `cohort` draws. Arguments and padded shapes are as of `fixed_size`.
 
   >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
   >>> ids.shape, weight.sum()
   ((8,), np.float32(8.0))
-
-  Arguments and shapes are those of `fixed_size`, padded; `cohort` counts the
-  draws in a round.
   """
   rng = _generator(seed, round, 'with_replacement')
   _check(population, cohort)
@@ -75,14 +71,12 @@ def poisson(
   Draws the binomial size of the cohort, then a uniform subset of that size. If
   the size exceeds max_cohort, by default that of `default_max_cohort`, a
   uniformly random subset of max_cohort clients is kept: the law is then not
-  exactly Poisson, by default with a probability below 1e-9 a round.
+  exactly Poisson, by default with a probability below 1e-9 a round. Else as of
+  `fixed_size`: int32[max_cohort] ids, f32[max_cohort] weights, 1 or padding.
 
   >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
   >>> len(ids) == default_max_cohort(100, 0.05)
   True
-
-  Other arguments are those of `fixed_size`; it returns int32[max_cohort] ids
-  and f32[max_cohort] weights, 1 or padding.
   """
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
@@ -109,14 +103,12 @@ def random_allocation(
   its rounds, so that there is no state; the first epoch begins with round 0. If
   more than max_cohort clients have the round, by default `default_max_cohort`
   at a probability of 1 / epoch_rounds, a uniformly random subset of max_cohort
-  is kept, and the others have no round in this epoch. Source: Chua et al.,
-  arXiv:2412.16802.
+  is kept, and the others have no round in this epoch. All else is as of
+  `poisson`. Source: Chua et al., arXiv:2412.16802.
 
   >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
   [0, 1, 2, 3, 4, 5, 6, 7, 8]
-
-  Other arguments, and what is returned, are those of `poisson`.
   """
   checks.count('epoch_rounds', epoch_rounds)
   if max_cohort is None:
@@ -140,14 +132,12 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
 
   The order is split into :math:`G = \lceil N / cohort \rceil` groups, whose
   sizes differ by one at most; round t has group t mod G. So a client takes part
-  in every G-th round exactly.
+  in every G-th round exactly. Arguments and shapes are those of `fixed_size`,
+  padded; the seed may be public, and `cohort` is of the largest group, at most.
 
   >>> ids = [cyclic(0, r, population=4, cohort=2)[0].tolist() for r in range(3)]
   >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
   ([0, 1, 2, 3], True)
-
-  Arguments and shapes are those of `fixed_size`, padded; the seed may be
-  public, and `cohort` is of the largest group, at most.
   """
   checks.at_least('round', round, 0)
   _check(population, cohort)
@@ -211,12 +201,10 @@ KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 def sample(
   kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
-  """Samples a cohort by the rule of `KINDS` that a config names.
+  """Samples a cohort by a rule of `KINDS`, whose arguments the others are.
 
   >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
   [0, 1, 2]
-
-  Other arguments are those of that rule.
   """
   checks.choice('kind', kind, tuple(KINDS))
   allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
@@ -242,8 +230,6 @@ def _check_probability(probability: float) -> None:
 
 
 def _padded(ids, weight, length: int, population: int) -> Cohort:
-  all_ids = np.full(length, population, np.int32)
-  all_weights = np.zeros(length, np.float32)
-  all_ids[: len(ids)] = ids
-  all_weights[: len(ids)] = weight
-  return all_ids, all_weights
+  room = 0, length - len(ids)
+  ids = np.pad(ids, room, constant_values=population)
+  return ids.astype(np.int32), np.pad(weight, room).astype(np.float32)

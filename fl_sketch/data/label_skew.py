@@ -40,8 +40,7 @@ def classes_per_client(
 
   Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
   are used. The population * classes places are shared among the labels in
-  proportion to their samples, and the samples of a label equally among its
-  places.
+  proportion to their samples, and those of a label equally among its places.
 
   >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
@@ -54,8 +53,7 @@ def classes_per_client(
   rng = seeding.generator(seed, 'classes_per_client')
   left = _places(counts, population, classes)
   holders = [[] for _ in counts]
-  # Taking the labels with most places left always succeeds (Havel and Hakimi);
-  # ties are broken at random.
+  # The labels with most places left: always succeeds (Havel and Hakimi).
   for i in rng.permutation(population):
     for label in np.lexsort((rng.random(len(left)), -left))[:classes]:
       left[label] -= 1

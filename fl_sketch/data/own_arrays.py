@@ -36,9 +36,8 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
 def read(who: str, data: Any) -> Arrays:
   """Reads the arrays of one client by name, leaves [samples, ...].
 
-  The data are a mapping or DataFrame of arrays; (x, y); a Hugging Face
-  `Dataset`; or samples by index, each (x, y) or a mapping, as of a torch
-  `Dataset`. `who` has them, in messages.
+  A mapping or DataFrame of arrays; (x, y); a `Dataset` of Hugging Face; or
+  samples by index, (x, y) or mappings, as of torch. `who` is for messages.
 
   >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
   [1.0, 1.0]
@@ -127,12 +126,10 @@ def check_finite(arrays: Arrays, partition: Partition | None = None):
 
 
 def holders(marks: np.ndarray, partition: Partition | None) -> tuple[str, int]:
-  """Names who holds marked samples, 'the test' for None, and adds up the marks.
+  """Names who has marks, int or bool[samples] (None: the test), and their sum.
 
   >>> holders(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
   ('clients 2, 3', 2)
-
-  `marks` is int or bool[samples], 0 of samples without a mark.
   """
   if partition is None or not marks.any():
     return 'the test', int(marks.sum())

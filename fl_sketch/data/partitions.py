@@ -40,12 +40,10 @@ def size_skew(
   """Gives clients i.i.d. samples, in log-normal numbers.
 
   Each client first gets one sample; the others are shared in proportion to
-  exp(sigma * N(0, 1)); sigma 0 is `iid`.
+  exp(sigma * N(0, 1)); sigma 0 is `iid`, whose arguments the others are.
 
   >>> size_skew(10, 4, seed=0, sigma=2.0).sizes.sum()
   np.int64(10)
-
-  Other arguments are those of `iid`.
   """
   samples = ragged.check(labels, population)
   checks.at_least('sigma', sigma, 0)
@@ -58,19 +56,16 @@ def size_skew(
 
 
 def one_each(labels, population: int, seed: int) -> Partition:
-  """Gives client i only sample i: for problems with one sample a client.
+  """Gives client i only sample i; arguments as of `iid`, without use of a seed.
 
   >>> one_each(3, 3, seed=0).indices.tolist()
   [0, 1, 2]
-
-  Arguments are those of `iid`; the seed is of no use.
   """
   ragged.check(labels, population)
   return Partition(np.arange(population), np.arange(population + 1))
 
 
-# Those that use the labels of all samples, not only their number: with other
-# data of one client, others would hold other samples.
+# Of all samples: with other data of one, other clients hold other samples.
 BY_LABEL = ('label_shards', 'classes_per_client', 'dirichlet')
 _KINDS = iid, label_shards, classes_per_client, dirichlet, size_skew, one_each
 KINDS: dict[str, Callable[..., Partition]] = {f.__name__: f for f in _KINDS}
@@ -85,14 +80,13 @@ def partition(
   samples_per_client: int | None = None,
   **options,
 ) -> Partition:
-  """Makes the partition that a config names.
+  """Makes a partition of `KINDS`, whose arguments the others are.
 
   >>> partition('iid', 100, 5, samples_per_client=8).sizes.tolist()
   [8, 8, 8, 8, 8]
 
-  `kind` is a key of `KINDS`, and `labels` may be their number but of a kind of
-  `BY_LABEL`; samples_per_client, unless it is None, bounds the clients' sizes,
-  see `cap`. Other arguments, and options by keyword, are of that partition.
+  `labels` may be their number but of a kind of `BY_LABEL`; samples_per_client,
+  unless it is None, bounds the clients' sizes, see `cap`.
   """
   checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()

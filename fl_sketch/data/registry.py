@@ -12,8 +12,7 @@ import numpy as np
 class Entry(NamedTuple):
   """A data set of the registry."""
 
-  # (**options) -> `sources.Dataset`, `store.Store`, or an
-  # `experiment.problem.Problem`, which has a model and losses of its own.
+  # (**options) -> `Dataset`, `Store`, or `Problem` of its own model and losses.
   factory: Callable[..., Any]
   clients: bool = False  # whether it says which samples each client holds
   # Whether these hold the test set as well; None: its arrays say so.
@@ -56,10 +55,9 @@ def from_clients(
     for k in test
   }
   sizes = [len(next(iter(arrays.values()))) for arrays in parts.values()]
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
   return sources.Dataset(
     'clients', joined(parts.values()), joined([test]), num_classes,
-    ragged.Partition(None, offsets, [*parts]),
+    ragged.Partition(None, np.append(0, np.cumsum(sizes)), [*parts]),
   )  # fmt: skip
 
 

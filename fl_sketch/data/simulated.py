@@ -12,7 +12,7 @@ import shutil
 
 from fl_sketch.data import sources, store
 from fl_sketch.data.sources import PathLike
-from fl_sketch.utils import seeding
+from fl_sketch.utils import checks, seeding
 import numpy as np
 
 FEATURES, CLASSES, MEAN_SIZE = 64, 10, 20
@@ -54,8 +54,7 @@ def write(folder: PathLike, population: int, seed: int = 0):
 
   Its clients hold 1 to 39 samples each, 20 on average.
   """
-  if population < 1:
-    raise ValueError(f'{population=} must be >= 1.')
+  checks.at_least('population', population, 1)
   _, test = _chunk(seed, 'simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
   store.write(folder, _chunks(seed, population), test, CLASSES, population)
@@ -72,8 +71,7 @@ def _chunks(seed, population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
     sizes, arrays = _chunk(seed, 'simulated clients', first // _CLIENTS)
     # Cut after the draw: no client's samples depend on the population.
     sizes = sizes[: population - first]
-    held = sizes.sum()
-    yield sizes, {name: x[:held] for name, x in arrays.items()}
+    yield sizes, {name: x[: sizes.sum()] for name, x in arrays.items()}
 
 
 def _chunk(seed, tag, number) -> tuple[np.ndarray, sources.Arrays]:

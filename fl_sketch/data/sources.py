@@ -55,15 +55,13 @@ def load(
   'digits' comes with scikit-learn. The others must be on disk as
   tensorflow-datasets writes them. The first load decodes their images in
   seconds and caches the arrays; later ones read the cache and do not import
-  tensorflow-datasets, but the files must still exist.
+  tensorflow-datasets, but the files must still exist. `data_dir` is by default
+  the environment's TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of
+  the decoded arrays, FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape
   ((1437, 8, 8, 1), (360, 8, 8, 1))
-
-  `data_dir` is that of tensorflow-datasets, None for the environment variable
-  TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of the decoded
-  arrays, None for FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
   """
   checks.choice('name', name, NAMES)
   if name == 'digits':
@@ -138,7 +136,6 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   with extras.needed('data'):
     import tensorflow_datasets as tfds
-
   files = folder / f'{name}-{split}.array_record*'
   try:
     source: Any = tfds.data_source(

@@ -1,7 +1,6 @@
 """Memory-maps the arrays of all clients, for populations larger than memory.
 
-The samples are stored client by client, so that one short array has their
-owners::
+Samples are stored client by client, so that one short array has their owners::
 
   store.json   shapes, dtypes, sizes and digests of the arrays; sums of pixels
   checked.json times of the files when they last agreed with their digests

@@ -1,7 +1,6 @@
 """Tells by their digests whether the arrays of a store are those written.
 
-A store may be huge: as long as its files have the times that are in
-checked.json, its arrays are not read.
+They may be huge: files with the times in checked.json are not read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +26,6 @@ def of_array(x: np.ndarray, *, read: bool = False) -> str:
   return recorded
 
 
-def note_times(folder: pathlib.Path, names: Iterable[str]):
-  """Writes checked.json, of files that agree with their digests."""
-  files.replace(folder / 'checked.json', _times(folder, names))
-
-
 def check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
   """Compares arrays whose files have other times than those of checked.json.
 
@@ -41,19 +35,19 @@ def check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
     checked = dict(json.loads((folder / 'checked.json').read_text()))
   except (OSError, ValueError, TypeError):
     checked = {}  # it saves time, nothing else
-  if (now := _times(folder, arrays)) == checked:
+  if (now := times(folder, arrays)) == checked:
     return
   for name, x in arrays.items():
     if now[name] != checked.get(name):
       _compare(x, recorded.get(name))
   try:
-    note_times(folder, arrays)
+    files.replace(folder / 'checked.json', times(folder, arrays))
   except files.SaveError as error:
     warnings.warn(f'{error} Each start reads {folder} whole.', stacklevel=3)
 
 
-def _times(folder, names) -> dict[str, int]:
-  """Times of the last change of the arrays' files, in nanoseconds."""
+def times(folder: pathlib.Path, names: Iterable[str]) -> dict[str, int]:
+  """Times of the last change of the arrays' files: content of checked.json."""
   return {name: (folder / f'{name}.npy').stat().st_mtime_ns for name in names}
 
 

@@ -13,7 +13,7 @@ from fl_sketch.data import own_arrays, store_digests
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike
-from fl_sketch.utils import digests, renamed
+from fl_sketch.utils import digests, files, renamed
 import numpy as np
 import tqdm
 
@@ -85,7 +85,8 @@ def write(
       about = _fill(aside, chunks, test, num_classes, bar)
     about['tokenizer'] = tokenizer
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
-    store_digests.note_times(aside, about['sha256'])
+    times = store_digests.times(aside, about['sha256'])
+    files.replace(aside / 'checked.json', times)
     rename(aside, folder)
   finally:
     shutil.rmtree(aside, ignore_errors=True)
@@ -163,8 +164,6 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
 
 
 def _about_files(folder, population, train, num_classes, pixels):
-  """The content of store.json."""
-
   def described(name):
     path = folder / f'{name}.npy'
     if not path.exists():

@@ -40,9 +40,6 @@ def quadratics(
   >>> problem = quadratics(seed=0, population=4, dimension=6, rank=3)
   >>> problem.value(problem.w_star) < problem.value(np.zeros(6))
   True
-
-  `dimension` is the length of w, `rank` that of each A_i A_i^T; entries of A_i
-  have standard deviation 1/rank.
   """
   if population < 1 or not 1 <= rank <= dimension:
     raise ValueError(

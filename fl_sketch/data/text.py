@@ -90,10 +90,16 @@ def load(
     encoder = _words(parts[0].lines, vocabulary, tokenizer, framed)
   size = None if tokenizer is not None else encoder.size
   if framed:
-    _check_first(parts[0], columns)
-    labels = {*(parts[0].labels or ())}
+    labels = parts[0].labels or []
+    # A header of other columns reads as one more sentence.
+    if not parts[0].header and labels.count(labels[0]) == 1:
+      raise DataError(
+        f'The label {labels[0]!r} of line 1 of {parts[0].path} must be in '
+        f'another line too, or a header with the columns {tuple(columns)}; '
+        'columns=... names others.'
+      )
     whole = all(label.isdecimal() for label in labels)
-    classes = sorted(labels, key=int if whole else None)
+    classes = sorted({*labels}, key=int if whole else None)
     train, test = _sentences(parts, encoder, length, classes)
     count = len(classes)
   else:
@@ -191,7 +197,6 @@ def _folder_of_sst2(data_dir) -> pathlib.Path:
 
 
 def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
-  """The training part and the test."""
   if path.is_file():
     if (whole := _read(path, columns)) is None:
       raise DataError(f'{path} has no columns {columns}.')
@@ -245,14 +250,3 @@ def _read(path, columns) -> Texts | None:
     kept.append(pick(row))
   sentences, labels = ([pair[i] for pair in kept] for i in range(2))
   return Texts(path, sentences, labels, first, header=bool(names))
-
-
-def _check_first(part, columns):
-  """Refuses a header of other columns, which reads as one more sentence."""
-  first = part.labels[0]
-  if not part.header and part.labels.count(first) == 1:
-    raise DataError(
-      f'The label {first!r} of line 1 of {part.path} must be in another line '
-      f'too, or a header with the columns {tuple(columns)}; columns=... names '
-      'others.'
-    )

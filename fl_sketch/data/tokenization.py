@@ -28,8 +28,7 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 
   0 is padding, so letter i, counted from 0, has the id i + 1, the first time it
   comes; then come one id for all others, the beginning and the end. In
-  `content` these are `_SPECIAL`, and `between` stands between two in a text, as
-  ' ' of words.
+  `content` these are `_SPECIAL`; in a text `between` parts two, as ' ' words.
 
   >>> tokenizer = characters('ab')
   >>> tokenizer.encode(['ba?']), tokenizer.first, tokenizer.last, tokenizer.size

@@ -1,9 +1,7 @@
 """Predicts what a run takes: memory, communication cost, time.
 
-`plan` reads them off the compiled round and times a dry run of a few rounds.
-`advise_compression` compares compressors within budgets of bytes by the noise
-of a step, with the formulas of `compression_noise`; `advise_gradients` does
-so for gradients of a loop of your own.
+`plan` reads them off the compiled round and times a dry run of a few rounds;
+`advise_compression` and `advise_gradients` choose compressors for budgets.
 """
 
 from fl_sketch.planning.compression import (

@@ -69,7 +69,8 @@ def advise_compression(
 
   A downlink in few bits multiplies 1 + alpha by its 1 + omega. A choice is left
   out if another has fewer bytes up, fewer down and less noise; not so tables in
-  float32. For learning rates there is `papers.chen.curvature.adviser`.
+  float32. The others are sorted by falling cosine, in two digits, and then by
+  bytes in all. For learning rates there is `papers.chen.curvature.adviser`.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, downlink_bytes=65, draws=0)
@@ -84,12 +85,7 @@ def advise_compression(
     problem: as of `experiment.build`.
     downlink_bytes: likewise of a client and round.
     momentum: of the server, for the cosine.
-    draws: keys over which the noise of the first two choices is measured; 0
-      leaves out `measured`.
-
-  Returns:
-    The choices, the largest cosine first, rounded to two digits; among equal
-    ones the fewest bytes in both directions.
+    draws: keys that the noise of the first two choices is measured over, or 0.
 
   Raises:
     ConfigError: the config is wrong or private, budgets are missing or too
@@ -109,15 +105,13 @@ def advise_gradients(
 ) -> list[Choice]:
   """Compare compressors for gradients of your own, as `advise_compression`.
 
-  The `compressor` of a choice is that of `distributed.mean_over`; for
-  ``both_ways`` set both budgets.
+  They are a tree of arrays [workers, ...], of several workers. The `compressor`
+  of a choice is that of `distributed.mean_over`; for ``both_ways`` set both
+  budgets. All else is as of `advise_compression`.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36, draws=0)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
-
-  They are a tree of arrays [workers, ...], of several workers; all else is as
-  of `advise_compression`.
 
   Raises:
     ValueError: budgets are missing or too small.
@@ -143,9 +137,13 @@ def _advise(updates_of, uplink_bytes, downlink_bytes, momentum, draws):
   choices = [choice._replace(cosine=cosine(choice)) for choice in found]
   choices.sort(key=lambda c: (-round(c.cosine, 2), c.up + c.down))
   count = min(_MEASURED, len(choices)) if draws else 0
+  size = np.square(updates.mean(0)).sum()
+  fast = {'xla_backend_optimization_level': 0}
   for i in tqdm.trange(count, desc='noise', disable=None, leave=False):
-    measured = _measure(choices[i], updates, draws)
-    choices[i] = choices[i]._replace(measured=measured)
+    error = jax.jit(squared_error(choices[i]), compiler_options=fast)
+    keys = jax.random.split(jax.random.key(0), draws)
+    errors = [float(error(key, updates)) for key in keys]
+    choices[i] = choices[i]._replace(measured=float(np.mean(errors) / size))
   return choices
 
 
@@ -317,12 +315,3 @@ def squared_error(choice: Choice) -> Callable[..., jax.Array]:
     return jnp.square(op.desketch(key, table, mean) - mean).sum()
 
   return error
-
-
-def _measure(choice, updates, draws) -> float:
-  """Compute the mean over keys of ||D - x||^2 / ||x||^2."""
-  keys = jax.random.split(jax.random.key(0), draws)
-  fast = {'xla_backend_optimization_level': 0}
-  error = jax.jit(squared_error(choice), compiler_options=fast)
-  errors = [float(error(key, updates)) for key in keys]
-  return float(np.mean(errors) / np.square(updates.mean(0)).sum())

@@ -1,7 +1,6 @@
 """Noise that sketches and few-bit tables add to an adaptive server's steps.
 
-Of this project. The noise of an estimate D of g is its error D - g, which is
-taken to be white, and fresh in every round.
+Ours. Of an estimate D of g it is D - g, taken to be white, and fresh in rounds.
 """
 
 from fl_sketch.codecs import lloyd_max
@@ -96,8 +95,7 @@ def accumulated_noise(
   8.0
 
   Raises:
-    ValueError: alpha or sampling is negative, or client_momentum is not in
-      [0, 1).
+    ValueError: alpha or sampling < 0, or client_momentum is not in [0, 1).
   """
   alpha = checks.at_least('alpha', alpha, 0)
   sampling = checks.at_least('sampling', sampling, 0)

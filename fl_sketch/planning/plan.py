@@ -1,8 +1,4 @@
-"""Predicts memory, communication cost and time of a run.
-
-Memory is that of the compiled round, and communication cost is the bills in its
-jaxpr: neither trains a client.
-"""
+"""Predicts memory, communication cost and time of a run."""
 
 import contextlib
 import statistics
@@ -102,10 +98,7 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
 def dry_run(
   exp: Experiment, mesh: jax.sharding.Mesh, run: program_lib.Program, timed: int
 ) -> float:
-  """Measure the median seconds of a round, with sampling and transfers.
-
-  It times `timed` dispatches, after one that is not.
-  """
+  """Measure seconds of a round, as the median of `timed` whole dispatches."""
   done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,

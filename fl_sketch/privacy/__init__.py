@@ -1,10 +1,7 @@
 """Differential privacy: accounting, private mechanisms, and audits.
 
-`accounting` computes epsilon and calibrates noise, on the host and without JAX;
-`mechanisms` bound contributions and add noise to their sums, in JAX; `auditing`
-attacks private rounds and bounds epsilon from below. Their modules can be
-imported from here, too. `check` shows of a function that clients' data leave it
-by noise alone (`noninterference`).
+Modules of its packages can be imported from here, too. `check` shows of a
+function that clients' data leave it by noise alone (`noninterference`).
 """
 
 from typing import TYPE_CHECKING

@@ -45,8 +45,7 @@ def panels(rows: Sequence[metrics.Row]) -> list[figures.Panel]:
   """Plots the metrics of clients by the round, a panel for each of them.
 
   Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
-  dashed ones are means over the worst tenth. There is no panel where no row has
-  such metrics.
+  dashed ones are means over the worst tenth. Without such metrics it is empty.
 
   >>> sums = {'loss': np.array([4.0, 1.0]), 'count': np.array([2, 1])}
   >>> [panel] = panels([{'round': 3, **over_clients(sums)}])

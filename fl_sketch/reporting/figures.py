@@ -1,8 +1,4 @@
-"""Figures as data: panels of lines and points, drawn in one style.
-
-A figure that is kept as numbers can be drawn again, and be compared with the
-table beside it.
-"""
+"""Figures as data: panels of lines and points, kept, and drawn in one style."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import math
@@ -41,10 +37,8 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
   """Axes with lines, in the order of the legend.
 
-  Scales are 'linear' or 'log', which is linear for less than half a decade.
-  Vertical and horizontal lines stand at `x_mark` and `y_mark` unless these are
-  NaN. `y_limits` are by default of the numbers; the values of points below are
-  at the edge.
+  Scales are 'linear' or 'log', which is linear for less than half a decade. The
+  values of points below `y_limits` are at the edge.
   """
 
   x_label: str
@@ -53,9 +47,9 @@ class Panel(NamedTuple):
   title: str = ''
   x_scale: str = 'linear'
   y_scale: str = 'linear'
-  x_mark: float = math.nan
-  y_mark: float = math.nan
-  y_limits: tuple[float, float] | None = None
+  x_mark: float = math.nan  # of a vertical line; NaN for none
+  y_mark: float = math.nan  # of a horizontal one
+  y_limits: tuple[float, float] | None = None  # by default of the numbers
   x_ticks: Values = ()  # by default those of matplotlib
 
 
@@ -64,13 +58,11 @@ def dot_plot(
   dots: Mapping[str, tuple[float, float, float, str]],
   title: str = '',
 ) -> Panel:
-  """Builds a dot plot: a named value with its interval in each row, from below.
+  """Builds a dot plot, from below: name -> (value or NaN, low, high, family).
 
   >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
   >>> [(line.family, line.x, line.y) for line in panel.lines]
   [('x', [1], ['a']), ('y', [3], ['b'])]
-
-  A dot has its value (or NaN), the ends of its interval, and its family.
   """
   lines = [
     Line('', [x], [name], [low], [high], family, points=True)
@@ -151,10 +143,8 @@ def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
 
 
 def _plot(ax: Any, line: Line, look: style.Look, marked: bool) -> None:
-  with_label: dict[str, Any] = {
-    'color': look[0], 'label': line.label or '_',
-    'marker': look[1] if marked or line.points else None,
-  }  # fmt: skip
+  with_label: dict[str, Any] = {'color': look[0], 'label': line.label or '_'}
+  with_label['marker'] = look[1] if marked or line.points else None
   x, y, *spread = (_array(v) for v in (line.x, line.y, line.low, line.high))
   if line.points:
     along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)
@@ -228,7 +218,6 @@ def _limits(panel: Panel) -> tuple[float, float] | None:
 
 
 def _legend(fig: Any, axes: Iterable[Any]) -> None:
-  """Adds one legend of all labels below the panels; long labels are wrapped."""
   handles: dict[str, Any] = {}
   for ax in axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

@@ -12,8 +12,7 @@ LEVEL = 0.05  # of two-sided intervals
 def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
   """Half the width of a t-interval, from the standard error of a mean.
 
-  NaN where the error is, or where the mean is of one value; `tail` is the
-  probability beyond each end.
+  NaN where the error is, or for one value; `tail` is the chance of either side.
 
   >>> round(half_width(error=1.0, count=3), 3)
   4.303

@@ -25,8 +25,7 @@ def draw(
 
   Up to 60 clients with up to 16 labels are stacked horizontal bars. Others are
   columns, sorted by the client's commonest label and its share: sizes above,
-  each label's share of the client below. Labels are int[samples], from 0 to
-  num_classes - 1.
+  each label's share of the client below. Labels are int[samples] < num_classes.
   """
   counts = _counts(np.asarray(labels), partition, num_classes)
   few = partition.population <= _MOST_BARS and num_classes <= _MOST_COLORS

@@ -47,8 +47,7 @@ def read_metrics(path: PathLike) -> list[Row]:
 def as_array(rows: Sequence[Row]) -> np.ndarray:
   """Converts rows of metrics to a structured array, a field for every metric.
 
-  A metric is int64 where every row has a whole number that fits, else float64
-  with NaN for what is missing.
+  It is int64 where every row has a whole number that fits, or float64 with NaN.
 
   >>> rows = {'round': 0, 'up': 2**60 + 1}, {'round': 1, 'test_loss': 0.5}
   >>> as_array(rows)['test_loss'].tolist(), as_array(rows)['round'].tolist()

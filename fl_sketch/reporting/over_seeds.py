@@ -79,11 +79,8 @@ def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
   with files.save_errors(lambda why: f'{path} cannot be written: {why}.', path):
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
-  numbers = {
-    'band': band,
-    'runs': {group.label: group.folders for group in grouped},
-    'panels': figures.as_json(panels),
-  }
+  named = {group.label: group.folders for group in grouped}
+  numbers = {'band': band, 'runs': named, 'panels': figures.as_json(panels)}
   files.replace(path.with_suffix('.json'), numbers)
   columns = [*names, *tables.BYTES.values()]
   last = (_last_values(group, columns) for group in grouped)
@@ -148,7 +145,6 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
 
 
 def _labels(configs, folders, algorithms) -> list[str]:
-  """Labels curves by the folder, algorithm or config fields that differ."""
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
@@ -174,15 +170,11 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   """Reads the fields of a run's config; options are NAME.OPTION."""
   path = folder / 'config.json'
   try:
-    return _flat(json.loads(path.read_text(encoding='utf-8')))
+    config = json.loads(path.read_text(encoding='utf-8'))
   except (FileNotFoundError, NotADirectoryError) as e:
     raise ValueError(f'{path.parent} is no run: there is no {path}.') from e
   except json.JSONDecodeError as e:
     raise ValueError(f'{path} is damaged, no config in JSON: {e}.') from e
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-  """Names options NAME.OPTION; leaves out what is None."""
   flat = {}
   for name, value in config.items():
     inner = value if isinstance(value, dict) else {'': value}
@@ -191,7 +183,6 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(group: Group, x: str, y: str, band: str) -> Line:
-  """Plots a group; names the run that lacks the metric."""
   for run, rows in zip(group.folders, group.rows, strict=True):
     if not metrics.values(rows, y):
       names = ', '.join(metrics.as_array(rows).dtype.names or ())
@@ -229,13 +220,11 @@ def line(
 def mean_line(
   label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
 ) -> Line:
-  """Averages curves of several runs; the band of a single one is NaN.
+  """Averages curves f64[runs, points]; the band of a single run is NaN.
 
   >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
   >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
   ([0.5, 1.0], [0.0, 1.0], [1.0, 1.0])
-
-  `xs` and `ys` are f64[runs, points], `look` has further fields of the line.
   """
   ys = np.asarray(ys, float)
   mean, low, high = intervals.interval(ys)
@@ -251,5 +240,4 @@ def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
   wide = values.size and 0 < 10 * values.min() < values.max()
   x_scale = 'linear' if x == 'rounds' else 'log'
   y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
-  labels = X[x][0], y.replace('_', ' ')
-  return Panel(*labels, lines, title, x_scale, y_scale)
+  return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)

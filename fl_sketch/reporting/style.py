@@ -7,9 +7,8 @@ from typing import Any
 
 from fl_sketch.utils import extras
 
-# Colour -> methods that have it in every figure, in markers of their own; '='
-# joins names of a method. The first eight are of Okabe and Ito (2008), with
-# grey for yellow: told apart also by the colour-blind.
+# Colour -> methods that have it in figures; '=' joins names of one. The first
+# eight are of Okabe and Ito (2008), grey for yellow, for the colour-blind too.
 _METHODS = {
   '#0072b2': 'SAFL; SAFL, layerwise; clip',
   '#d55e00': 'preconditioned momentum, one bit=preconditioned_sketching;'

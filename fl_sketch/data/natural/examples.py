@@ -9,8 +9,7 @@ import numpy as np
 
 Value = np.ndarray | list[bytes]
 # The fields of each message, numbered from 1, as in
-# tensorflow/core/example/feature.proto; all may be repeated, so that one that
-# is missing is an empty list.
+# tensorflow/core/example/feature.proto; all repeated: a missing one is empty.
 _MESSAGES = {
   'Bytes': {'value': 'TYPE_BYTES'}, 'Floats': {'value': 'TYPE_FLOAT'},
   'Integers': {'value': 'TYPE_INT64'},

@@ -14,8 +14,7 @@ from flax import serialization
 def sqlite(path: pathlib.Path) -> Iterator[Records]:
   """Reads NAME_train.sqlite and, after it, NAME_test.sqlite beside it.
 
-  Of each client `data` is compressed by zlib and has the columns in msgpack, as
-  Flax writes it.
+  Of each client `data` has the columns in Flax's msgpack, compressed by zlib.
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':

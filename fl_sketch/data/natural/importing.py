@@ -73,7 +73,6 @@ def import_data(
 
 
 def _spool(spool, found, task, kind):
-  """Reads all records behind those that are spooled already."""
   done = spool.records
   with tqdm.tqdm(
     desc=f'reading {kind}', unit='record', unit_scale=True, disable=None,
@@ -95,7 +94,6 @@ def _spool(spool, found, task, kind):
 
 
 def _write(spool, path, target, task, test_share):
-  """Writes the store of the clients that train on something."""
   trained = np.flatnonzero(spool.sizes(TRAIN))
   if not len(trained):
     raise DataError(f'No client has training samples in {path}.')

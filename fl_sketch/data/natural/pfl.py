@@ -21,13 +21,11 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
       raise DataError(f'{path} has {[*file]}, not /train.')
     for name, split in (('train', TRAIN), (held, TEST)):
       for user, group in (file[name] if name else {}).items():
-        columns = dict(group.items())
-        labels = _labels(columns, file)
-        sparse = '_row', '_col'  # of fine-grained labels, too
-        columns = {
-          k: x for k, x in columns.items() if x.shape and not k.endswith(sparse)
-        }
-        yield from records.parts(user, split, columns | labels, path)
+        found = dict(group.items())
+        dense = [k for k in found if not k.endswith(('_row', '_col'))]
+        columns = {k: found[k] for k in dense if found[k].shape}
+        columns |= _labels(found, file)
+        yield from records.parts(user, split, columns, path)
 
 
 def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:

@@ -16,8 +16,7 @@ def speeches(path: pathlib.Path) -> Iterator[Records]:
   """Reads the speeches of each speaker, in the order of the play.
 
   The clients are those who speak at least 1,000 letters; the last speeches of
-  each, a tenth of the letters, are the test. An offline stand-in for LEAF's
-  Shakespeare.
+  each, a tenth of the letters, are the test: like LEAF's Shakespeare, offline.
   """
   file = path / 'input.txt' if path.is_dir() else path
   with reading(file):

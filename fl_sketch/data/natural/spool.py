@@ -29,9 +29,8 @@ _OURS = 'state.json', _NAMES, 'store', *(f'{s}.' for s in (TRAIN, TEST, PUBLIC))
 class Spool:
   """Files of samples, and of the clients that own them.
 
-  A folder that is there is gone on with if it is of the same `source`, JSON
-  that says what is spooled and from where; else it is made anew, or refused if
-  it has files of something else.
+  A folder of the same `source`, JSON that says what is spooled and from where,
+  is gone on with; another is made anew, or refused if it has other files.
   """
 
   def __init__(self, folder: pathlib.Path, source: Any):
@@ -120,8 +119,7 @@ class Spool:
     """The number of samples of each client, int64[clients]."""
     total, owner = np.zeros(len(self._codes), np.int64), self.owner(split)
     for first in range(0, len(owner), _BLOCK):
-      block = owner[first : first + _BLOCK]
-      total += np.bincount(block, minlength=len(total))
+      total += np.bincount(owner[first : first + _BLOCK], minlength=len(total))
     return total
 
   def _mapped(self, split, name, dtype, shape) -> np.ndarray:
@@ -175,8 +173,7 @@ class _Sorted:
   def take(self, clients: np.ndarray) -> Arrays:
     """The samples of these clients, leaves [sum of sizes, ...]."""
     ends, sizes = self._ends[clients], self.sizes[clients]
-    starts = np.repeat(ends - np.cumsum(sizes), sizes)
-    places = starts + np.arange(sizes.sum())
+    places = np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
     if self._order is not None:
       places = self._order[places]
     return {name: np.asarray(x[places]) for name, x in self._arrays.items()}

@@ -10,9 +10,8 @@ from fl_sketch.utils import extras
 
 SUFFIXES = '.parquet', '.csv', '.tsv'
 _ROWS = 4096  # of a batch
-_SPLITS = {
-  'train': TRAIN, 'test': TEST, 'validation': TEST, 'valid': TEST, 'val': TEST,
-}  # fmt: skip
+_TESTS = 'test', 'validation', 'valid', 'val'
+_SPLITS = {'train': TRAIN} | dict.fromkeys(_TESTS, TEST)
 
 
 def rows(
@@ -27,7 +26,6 @@ def rows(
   with extras.needed('natural'):
     import pyarrow as pa
     from pyarrow import csv, dataset
-
   texts = csv.ConvertOptions(column_types={client: pa.string()})  # as 007
   of = lambda delimiter: dataset.CsvFileFormat(
     csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -52,10 +50,8 @@ def _files(path) -> list[tuple[pathlib.Path, str]]:
   files = [x for x in sorted(path.iterdir()) if x.suffix in SUFFIXES]
   if not files:
     raise DataError(f'{path} has no file {[*SUFFIXES]}.')
-  begins = lambda x: next(
-    (v for k, v in _SPLITS.items() if x.name.startswith(k)), None
-  )
-  splits = [begins(x) for x in files]
+  begins = lambda x: [v for k, v in _SPLITS.items() if x.name.startswith(k)]
+  splits = [next(iter(begins(x)), None) for x in files]
   if None in splits and {*splits} != {None}:
     raise DataError(
       f'{files[splits.index(None)]} must begin with one of '
@@ -66,7 +62,6 @@ def _files(path) -> list[tuple[pathlib.Path, str]]:
 
 
 def _runs(columns, client, split, of_file, file) -> Iterator[Records]:
-  """Records of the runs of rows of one client and one split."""
   owners = columns.pop(client)
   splits = [of_file] * len(owners)
   if split is not None:

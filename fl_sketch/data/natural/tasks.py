@@ -16,8 +16,7 @@ import numpy as np
 class NaturalTask(NamedTuple):
   """The learning task of a data set: inputs, labels, classes."""
 
-  # To 'x' and 'y', leaves [samples, ...]; a sample of the file may become
-  # several, or none.
+  # To 'x' and 'y', leaves [samples, ...]: of one of the file several, or none.
   arrays: Callable[[Records], Arrays]
   num_classes: int  # labels are 0 to num_classes - 1
   options: dict[str, Any]  # what it was made with, as JSON has it
@@ -39,8 +38,7 @@ def images(
   to the nearest; bytes of a PNG or a JPEG are decoded, to as many channels as
   `shape` names: a grey photo among others has three. The shape is height, width
   and possibly channels of an image, which may be flat; None takes any. `resize`
-  resizes images of other shapes in place of a refusal; of `invert`, x is 1
-  minus what the file has.
+  takes images of other shapes, else refused; `invert` makes 1 - x of x.
   """
 
   def arrays(records: Records) -> Arrays:
@@ -84,7 +82,6 @@ def _pixels(image, shape, resize, invert) -> np.ndarray:
 def _decoded(content: bytes, shape) -> np.ndarray:
   with extras.needed('data'):
     from PIL import Image
-
   try:
     with Image.open(io.BytesIO(content)) as image:
       if image.mode[0] in 'IF':
@@ -100,7 +97,6 @@ def _decoded(content: bytes, shape) -> np.ndarray:
 def _resized(x, shape) -> np.ndarray:
   with extras.needed('data'):
     from PIL import Image
-
   grey = x.shape[-1] == 1
   image = Image.fromarray(x[..., 0] if grey else x)
   resized = np.asarray(image.resize(shape[::-1], Image.Resampling.BILINEAR))

@@ -24,8 +24,7 @@ _TABLES = {'examples', 'client_metadata'}
 def hdf5(path: pathlib.Path) -> Iterator[Records]:
   """Reads NAME_train.h5, with NAME_test.h5 or else NAME_held_out.h5 beside it.
 
-  `path` is of the training split. What a client holds out follows what it
-  trains on.
+  `path` is of training. What a client holds out follows what it trains on.
   """
   stem, _, split = path.stem.rpartition('_')
   if split != 'train':
@@ -84,7 +83,6 @@ def _of_base(base, path, digits) -> Iterator[Records]:
 
 
 def _splits(names, path, digits) -> dict[str, str]:
-  """The names of the splits that are read."""
   mine = sorted(x for x in names if x.startswith('digits') == digits)
   train = next((x for x in mine if x.endswith('train')), None)
   if train is None:

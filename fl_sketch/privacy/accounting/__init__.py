@@ -1,11 +1,7 @@
 """Privacy accounting on the host, without JAX.
 
-`types` describes what a run releases and `statements` what is guaranteed.
-`epsilon` computes epsilon and delta, `calibration` the noise for a target; both
-use `events`, `profiles`, `gaussian` and `allocation`, where `losses`,
-`step_losses` and `tilted_losses` compose privacy losses. `hypothesis_tests` has
-trade-off curves and mu, `groups` epsilon of several units, and `correlation`
-the weights, the account and the error of correlated noise.
+`types` describes what a run releases and `statements` what is guaranteed;
+`epsilon` computes epsilon and delta, `calibration` the noise for a target.
 """
 
 from fl_sketch.privacy.accounting.calibration import (

@@ -1,9 +1,8 @@
 r"""Privacy loss of random allocation: one step of every epoch, by a coin.
 
 In an epoch of t steps each unit takes part in exactly one, chosen uniformly and
-independently of the other units and of the data. With :math:`s \le t` steps of
-an epoch released, and the noise multiplier z, the neighbouring outputs are at
-most as far apart as
+independently of the other units and of the data. With :math:`s \le t` steps
+released, and the noise multiplier z, neighbours are at most as far apart as
 
 .. math::
   Q = N(0, z^2 I_s), \quad
@@ -21,8 +20,7 @@ no worse than its worst part. This is the pair of balls-and-bins sampling: Chua
 et al., arXiv:2412.16802; Feldman and Shenfeld, arXiv:2502.08202.
 
 The likelihood ratio of the pair is a mean of independent log-normal numbers
-under Q, so that its law can be convolved (Feldman and Shenfeld,
-arXiv:2602.17284)::
+under Q: its law can be convolved (Feldman and Shenfeld, arXiv:2602.17284)::
 
   Z = dP/dQ = ((t - s) + Y_1 + ... + Y_s) / t,  ln Y ~ N(-1/(2 z^2), 1/z^2).
 

@@ -78,8 +78,7 @@ def calibrate_steps(
 ) -> int:
   """Return the largest number of steps with epsilon(steps) <= `epsilon`.
 
-  Arguments as of `calibrate_noise_multiplier`; `noise_multiplier` is the stddev
-  of the noise on the sum / clip norm.
+  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`.
 
   Raises:
     CalibrationError: if one step is too many, or 2^30 are not.
@@ -111,7 +110,6 @@ def calibrate_steps(
 
 
 def _mechanism(noise_multiplier, steps, probability, spec):
-  """Return the mechanism; one with a probability below 1 samples by Poisson."""
   poisson = checks.real('sampling_probability', probability) < 1
   default = types.Sampling.POISSON if poisson else types.Sampling.FULL
   spec = {'sampling': default, **spec, 'sampling_probability': probability}

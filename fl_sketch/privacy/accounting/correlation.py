@@ -5,9 +5,8 @@ Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, of independent
 lower triangular Toeplitz matrix A of p bands. The other weights are negative,
 so that much of the noise cancels in sums over rounds. Releases are :math:`x + A
 z = A (C x + z)` with :math:`C = A^{-1}`, hence a post-processing of one
-Gaussian mechanism, whose sensitivity is that of C.
-
-docs/concepts/correlated_noise.md has the proofs.
+Gaussian mechanism, whose sensitivity is that of C: proofs are in
+docs/concepts/correlated_noise.md.
 """
 
 import dataclasses
@@ -47,8 +46,7 @@ def geometric(rounds: int) -> tuple[int, ...]:
 
   C has the entries :math:`(1 - \theta)^k`. Two draws a round, for one
   participation, and hardly more noise in sums over rounds than 16 bands of
-  `square_root` leave. Ours; 1.4 is near the best for epochs of n = 50 to 5,000
-  rounds.
+  `square_root` leave. Ours; 1.4 is near the best for n = 50 to 5,000 rounds.
 
   >>> geometric(196)
   (32768, -29491)
@@ -104,8 +102,7 @@ class Correlation:
   def strategy(self) -> np.ndarray:
     """The first column of C, f64[rounds]: its entries (i, j) are those i - j.
 
-    None is negative. It may be larger than that of C where C grows, and is the
-    least that never grows.
+    None is negative. Where C grows, it is the least above that never does.
     """
     return _strategy(self.weights, self.rounds)
 

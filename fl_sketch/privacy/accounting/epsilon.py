@@ -1,9 +1,7 @@
-"""DP accountant: epsilon and delta of a mechanism, noise for a target; no JAX.
+"""DP accountant: epsilon and delta of a mechanism, on the host, without JAX.
 
-The mechanism is described by `types.GaussianMechanism`; `events` lists the
-analyses that are valid, and every other request is refused. `'pld'` (privacy
-loss distributions) is tight, `'rdp'` (Renyi) looser; under full participation
-`'pld'` is the closed form and exact.
+`'pld'` (privacy loss distributions) is tight, and exact for full participation,
+`'rdp'` (Renyi) looser; `events` lists the analyses that are not refused.
 """
 
 from collections.abc import Iterable, Sequence

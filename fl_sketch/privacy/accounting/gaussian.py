@@ -10,8 +10,7 @@ from typing import Any
 from fl_sketch.utils import checks
 import scipy  # its packages load on first use
 
-# Roots are found to 4e-16, of a function that rounding blurs; this much, all
-# relative, is put on their safe side.
+# Relative, on the safe side of roots: found to 4e-16, of what rounding blurs.
 _SAFE = 1e-10
 
 
@@ -84,8 +83,7 @@ def signal_to_noise(
   and b (`size`) the numbers that get noise, those of a table, or d of updates
   and of noise before they are sketched. `mean_norm` is of the mean of clipped
   updates, or tables; None is C, the largest it can be, if all of r take part.
-  In local DP every participant adds as much: divide by the root of their
-  number. It is inf without noise.
+  In local DP divide by the root of participants. It is inf without noise.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0

@@ -17,7 +17,7 @@ _VACUOUS = 700.0  # exp of more is no float64
 def group_epsilon(
   mechanism: types.Mechanism, k: int, *, delta: float, accountant: str = 'pld'
 ) -> float:
-  r"""Return an epsilon at `delta` for any k >= 1 units together.
+  r"""Return epsilon at `delta` of any k >= 1 units together; inf without noise.
 
   For full participation that of sensitivity k C (2 k C under replace-one), and
   exact. Elsewhere the k-fold bound, of each (e, d) of the accountant's curve::
@@ -28,8 +28,7 @@ def group_epsilon(
   The Algorithmic Foundations of Differential Privacy, Theorem 2.2; Vadhan, The
   Complexity of Differential Privacy, Lemma 2.2): at the least e that meets
   `delta` in (0, 1), and at most what k units cost under full participation,
-  where sampling never hurts. The accountant is 'pld' or 'rdp'. Without noise
-  epsilon is infinite.
+  where sampling never hurts. The accountant is 'pld' or 'rdp'.
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis, or if the k-fold
@@ -43,8 +42,7 @@ def group_epsilon(
       in one contribution of norm C needs no group.
     * Never below epsilon of one unit.
 
-  >>> from fl_sketch.privacy.accounting import GaussianMechanism
-  >>> m = GaussianMechanism(noise_multiplier=21.915, steps=500)
+  >>> m = types.GaussianMechanism(noise_multiplier=21.915, steps=500)
   >>> [round(group_epsilon(m, k, delta=1e-6), 2) for k in (1, 2)]
   [5.0, 11.27]
   """

@@ -37,15 +37,13 @@ def mu(
   delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). The
-  accountant is 'pld' or 'rdp'.
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`).
 
   Raises:
     UnsupportedAccountingError: if there is no valid analysis, or no finite mu,
       as of cohorts that are truncated under add-or-remove-one.
 
-  >>> from fl_sketch.privacy.accounting import GaussianMechanism
-  >>> mu(GaussianMechanism(noise_multiplier=2.0, steps=9))
+  >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9))
   1.5
   """
   profile = profiles.profile(mechanism, accountant)
@@ -79,8 +77,7 @@ def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
     ValueError: if alpha is not in [0, 1].
     UnsupportedAccountingError: if there is no valid analysis.
 
-  >>> from fl_sketch.privacy.accounting import GaussianMechanism
-  >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)
+  >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(type_two_error(m, 0.05), 4)
   0.7405
   """
@@ -107,8 +104,7 @@ def true_positive_rate(
 
   1 - f(alpha): what a membership-inference attack can reach at most.
 
-  >>> from fl_sketch.privacy.accounting import GaussianMechanism
-  >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)
+  >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(true_positive_rate(m, 1e-3), 4)
   0.0183
   """

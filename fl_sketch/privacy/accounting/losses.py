@@ -1,8 +1,4 @@
-"""The privacy loss distribution of a mechanism, as `tilted_losses` composes it.
-
-Which pairs dominate a step is what `events` lists: mixtures of normals, as in
-dp_accounting. What is computed with them is a bound on the safe side.
-"""
+"""Privacy loss of a mechanism, bounded on the safe side by `tilted_losses`."""
 
 import dataclasses
 import math
@@ -90,8 +86,7 @@ def _step(part: types.GaussianMechanism):
   if part.sampling is not types.Sampling.TRUNCATED_POISSON:
     return tuple((pair,) for pair in pairs)
   # Under zero-out a step tells at most whether the cohort was cut off, and then
-  # replaces one of a smaller probability, as in dp_accounting: Ganesh et al.,
-  # arXiv:2508.15089.
+  # replaces one of a smaller probability: Ganesh et al., arXiv:2508.15089.
   population, cohort = events.sizes(part)
   tail = scipy.stats.binom.sf
   cut_off = float(tail(cohort - 1, population - 1, q))

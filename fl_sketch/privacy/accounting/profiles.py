@@ -4,8 +4,7 @@ Every curve is an upper bound. Renyi divergences are dp_accounting's, and what
 it does not check is checked here; `tilted_losses` composes privacy losses.
 
 Coupling: the truncated run equals the exact one but for a probability of
-b <= steps P[Binom(population + 1, q) > max_cohort], so that for any two
-neighbours D, E::
+b <= steps P[Binom(population + 1, q) > max_cohort]: so for neighbours D, E::
 
   P[D in S] <= P'[D in S] + b <= e^eps P'[E in S] + delta'(eps) + b
             <= e^eps P[E in S] + delta'(eps) + (1 + e^eps) b.
@@ -130,7 +129,6 @@ class Profile:
     return np.minimum.accumulate(total)
 
   def _curve_epsilon(self, delta: float) -> float:
-    """Return the curve's epsilon, which must make sense."""
     if delta < self.resolution:
       raise types.UnsupportedAccountingError(
         f'delta={delta} is below {self.resolution}, the least that accountant='
@@ -195,8 +193,7 @@ def full_participation(mechanism: Mechanism) -> Exact | None:
   Which units take part must not depend on which of the neighbours it is: then
   both are mixtures, with the same weights, of pairs of normals that are no
   further apart than with everybody, and trade-offs are convex in the pair.
-  Truncation under add-or-remove-one, where one unit displaces others, is no
-  such sampling.
+  Not so truncation under add-or-remove-one, where one unit displaces others.
   """
   parts = tuple(map(events.simplest, parts_of(mechanism)))
   if any(events.noise_of(part) == 0 for part in parts):

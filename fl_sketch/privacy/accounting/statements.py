@@ -1,7 +1,4 @@
-"""The statement of a private run: what is guaranteed, to whom, and what is not.
-
-No JAX.
-"""
+"""Statements of private runs: what is guaranteed, to whom, and what is not."""
 
 import dataclasses
 import math
@@ -95,7 +92,6 @@ class PrivacyStatement:
     return f'This guarantee means little: {why}.' if is_one else ''
 
   def _tests(self, part: types.GaussianMechanism) -> str:
-    """Return what a test of one unit's presence can tell, in words."""
     silent = self.noise != 'secret' or math.isinf(self.epsilon)
     if silent or self.mu is None or self.true_positive_rate is None:
       return ''
@@ -108,7 +104,6 @@ class PrivacyStatement:
 
 
 def _sampling(part: types.GaussianMechanism) -> str:
-  """Return how a mechanism samples, in words."""
   kind = part.sampling.value.replace('_', ' ')
   words = f'{part.steps} steps, sampling {kind}'
   if part.epoch_steps is not None:

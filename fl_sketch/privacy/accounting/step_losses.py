@@ -32,12 +32,10 @@ import numpy as np
 import scipy  # its packages load on first use
 
 UNIT = 2.0**-53  # relative rounding of a float64
-# In standard deviations: P has mass 1e-19 below, and 1e-50 above, which each
-# step adds to delta.
+# In deviations: P has mass 1e-19 below, 1e-50 above, which steps add to delta.
 _BELOW, _ABOVE = 9.0, 14.8
 _SPACING = 6  # nodes of a quadrature in a standard deviation
-# Orders s of log E[exp(s L)]; a fixed list, so that what is minimised over it
-# grows with each release.
+# Orders s of log E[exp(s L)]: fixed, so that minima grow with each release.
 _POSITIVE = 2.0 ** (np.arange(-64, 321) / 8)
 ORDERS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 
@@ -101,8 +99,7 @@ def masses(step: Step, h: float) -> Masses:
 def log_moments(step: Step) -> np.ndarray:
   """Returns log E[exp(s L)] at each of `ORDERS`, f64[orders]; no bound.
 
-  By the trapezoidal rule, where P has all but 1e-50 of its mass: of the loss
-  that `masses` keeps.
+  By the trapezoidal rule, of the loss that `masses` keeps: all but 1e-50 of P.
   """
   if isinstance(step, allocation.Epoch):
     return _of_orders(step.log_moments(ORDERS))

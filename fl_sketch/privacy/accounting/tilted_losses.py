@@ -45,8 +45,7 @@ import numpy as np
 import scipy  # its packages load on first use
 
 Steps = tuple[tuple[step_losses.Step, int], ...]
-# Below exp(-_DEAD) a frequency does not count; nor does below exp(-_TAIL) the
-# tilted mass on a side of the window.
+# Frequencies below exp(-_DEAD) do not count, nor tilted mass below exp(-_TAIL).
 _DEAD, _TAIL = 80.0, 26.0
 _MOST_CELLS = 2**24
 # Times the least bound by Chernoff: where a tilt is as good.

@@ -1,8 +1,4 @@
-"""Types that describe a private run's releases from public configuration.
-
-Host-side and free of JAX: a description takes Python and NumPy numbers, and a
-traced value is a TypeError.
-"""
+"""Types that describe a private run's releases from public configuration."""
 
 import dataclasses
 import enum
@@ -84,11 +80,10 @@ class GaussianMechanism:
     unit: What one contribution belongs to, and so what is protected.
     releases_per_step: Releases of one cohort in one step, each with noise of
       its own and each with contributions clipped to C.
-    epoch_steps: Steps of an epoch of RANDOM_ALLOCATION. The last epoch may be
-      incomplete.
+    epoch_steps: Of RANDOM_ALLOCATION; the last epoch may be incomplete.
 
   Raises:
-    TypeError: if a number is not a Python or NumPy number, or is a bool.
+    TypeError: if a number is traced, or not Python's or NumPy's, or a bool.
     ValueError: if a number is out of its range or fields contradict another.
 
   >>> GaussianMechanism(noise_multiplier=1.0, steps=0)

@@ -3,8 +3,7 @@ r"""Empirical DP audit: lower bounds on epsilon from attacks on a mechanism.
 If a release is (epsilon, delta)-private, then for every event E and both orders
 of two neighbours :math:`P(E) \le e^\epsilon P'(E) + \delta`. Scores that an
 attacker assigns to runs in the two worlds therefore bound epsilon from below,
-whatever the score; a better score raises the bound. A bound above the theory is
-a defect.
+whatever the score; a better one raises it. A bound above theory is a defect.
 
 Audit at delta = 0.1 and 0.01. At 1e-5 the event that decides is too rare: noise
 too small by a factor 0.7 went unseen in 20,000 runs, while at 0.1 a factor 0.85
@@ -105,6 +104,8 @@ def epsilon_lower_bound(
 
   :math:`\ln((\underline p - \delta) / \overline{p}')`, 0 at least, of an event
   {score at or above a threshold}, or below it, in either order of the worlds.
+  Scores are f[n] of runs with the canary, high if it seems to be present, and
+  f[m] of runs without; delta is in (0, 1).
 
   A quarter of the scores picks the event; on the others, which it does not
   depend on, its two probabilities are bounded (Clopper and Pearson), each with
@@ -116,13 +117,8 @@ def epsilon_lower_bound(
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  Scores are f[n] of runs with the canary, high if it seems to be present, and
-  f[m] of runs without; delta is in (0, 1), and the significance the chance that
-  the result is above the true epsilon.
-
   Raises:
-    ValueError: a score is NaN, there are less than 8, or a number is out of
-      its range.
+    ValueError: a score is NaN, there are below 8, or a number is out of range.
 
   Guarantees:
     Validity: above the true epsilon with probability ``significance`` at most,
@@ -154,9 +150,8 @@ def assess(
   """Compares the bounds of several scores at several deltas with the claim.
 
   Scores are by name, those with the canary and those without, f[n] each. The
-  significance is of the whole report; every comparison, and the law of noise
-  where it was tested, has an equal share.
-  Deltas are in (0, 1), the accountant is 'pld' or 'rdp'.
+  significance is of the whole report, in equal shares of comparisons and the
+  law of noise if tested. Deltas are in (0, 1), the accountant 'pld' or 'rdp'.
 
   Raises:
     ValueError: there is nothing to compare; or as `epsilon_lower_bound`.

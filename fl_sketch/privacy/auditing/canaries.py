@@ -15,8 +15,7 @@ neither coins nor noise keys. Scores are those of `canary_scores`:
 
 Valid for any algorithm, since every score is; strong where the broadcast is
 linear in the mean, which those of sketched_sgd, fetchsgd and HEAPRIX are not.
-The runs of zero data are tested by `noise_law`, which sees noise whose size
-follows the cohort.
+`noise_law` tests runs of zero data: it sees noise that grows with the cohort.
 """
 
 from collections.abc import Iterator
@@ -77,8 +76,7 @@ def stretched(
 ) -> np.ndarray:
   """Returns the unit vectors that a sketch stretches most: f32[rounds, d].
 
-  Its hashes are public: of the run's key[], as ``hash_key`` of
-  `transforms.sketch`.
+  Its hashes, as `transforms.sketch` has them, are of the run's public key[].
   """
   like = parameters(shape[1])
 
@@ -105,13 +103,10 @@ def audit(
   """Plays a game in both worlds and bounds epsilon by every score.
 
   With ``samples`` runs in each world; the key[] is of noise and coins. Other
-  arguments are those of `audit.assess`.
+  arguments, and the guarantee, are those of `audit.assess`.
 
   Raises:
     ValueError: the claimed mechanism has no noise, or no population.
-
-  Guarantees:
-    Validity: as `audit.assess`.
   """
   claimed = game.mechanism
   _population(claimed)
@@ -148,8 +143,7 @@ def audit(
 
 def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
   """Yields broadcasts of runs of all kinds: f32[1 + size, rounds, numbers]."""
-  # Before the runs a rehearsal of the canary, in each part since a second
-  # program compiles longer. The last part is padded.
+  # Each part rehearses the canary first: a second program would compile longer.
   kinds = np.pad(kinds, (0, -len(kinds) % size), mode='edge')
   arrays = {name: getattr(game, name) for name in ('hp', 'canary', 'public')}
   rules = game._replace(**dict.fromkeys(arrays))
@@ -160,7 +154,6 @@ def _runs(game: Game, kinds, size, key) -> Iterator[np.ndarray]:
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=COMPILER)
 def _record(rules, arrays, keys, kinds) -> jax.Array:
-  """Returns broadcasts f32[runs, rounds, numbers] of runs of these kinds."""
   game = rules._replace(**arrays)
   return jax.vmap(functools.partial(_broadcasts, game))(keys, kinds)
 
@@ -235,7 +228,6 @@ def _draws(mechanism, coins, steps):
 
 
 def _units(mechanism) -> int:
-  """Returns the number of client slots of a step."""
   if mechanism.sampling is types.Sampling.RANDOM_ALLOCATION:
     return _population(mechanism)  # none is cut off
   return mechanism.max_cohort or _population(mechanism)

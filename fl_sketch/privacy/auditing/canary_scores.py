@@ -78,8 +78,7 @@ def log_ratio(
 ) -> np.ndarray:
   """Log-likelihood ratio of canary present to absent, of each coordinate.
 
-  In units of its contribution, with which it takes part with probability q in
-  each of the steps that a coordinate is of.
+  In units of its contribution, sent with probability q in each of the steps.
   """
   counts = np.arange(steps + 1)
   weights = stats.binom.pmf(counts, steps, q)

@@ -55,9 +55,8 @@ def power(
   """Simulates the share of runs in which noise that is too small is caught.
 
   The significance is of both tests together, the guesses of that by f-DP alone.
-  Noise is in units of what it should be. Canaries take part in a round with
-  probability ``participation``, None that of the claim, and then send something
-  in a share of ``turns`` of the rounds.
+  Noise is in units of what it should be. Canaries take part with probability
+  ``participation``, None that of the claim, and send in ``turns`` of rounds.
   """
   share = significance / 2 if independent else significance
   least = one_run.least_right(guesses, canaries, claim.curve, share)

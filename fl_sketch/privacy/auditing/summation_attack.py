@@ -3,8 +3,7 @@ r"""Measures how far one client moves a private sum by the others' rounding.
 In float32 the sum of N clients can move by :math:`(1 + N^2 2^{-26}) C`: half of
 the others bring it to a power of two, above which a number has one bit less;
 the other half then send what is rounded to a whole last bit below that power
-and to nothing above it. One client more decides which. Sums of integers do not
-move by more than C.
+and to nothing above it. One client decides which. Integers move by C at most.
 
 Source: Casacuberta, Shoemate, Vadhan, Wagaman, CCS 2022, arXiv:2207.10635.
 """
@@ -30,8 +29,7 @@ def moved(
   """Returns by how many clip norms a client moves the sum of a private round.
 
   Two rounds without noise are played: the canary takes part in one of them. The
-  cohort is one of its own, of 2^k + 1 clients over the shards of the mesh: the
-  canary and those who round for it.
+  cohort, over the shards of the mesh, is the canary and 2^k who round for it.
 
   Raises:
     ValueError: the number of clients is not 2^k + 1, or below 5.

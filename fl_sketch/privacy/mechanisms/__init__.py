@@ -1,12 +1,4 @@
-"""Private mechanisms in JAX: bounds, integer grids, noise, and their sums.
-
-`clipping` bounds contributions, `grid` makes integers of them, whose noise is
-`discrete_gaussian`; `sums` are sums with noise, and `aggregation` is the uplink
-that makes a cohort's mean private, its bound fixed or of `quantile_bound`.
-`private_metrics` are noisy losses and counts, `secure_aggregation` simulates
-masks, `generators` name what draws the noise, such as `chacha20`, and
-`banded_noise` draws noise that is correlated over rounds.
-"""
+"""Private mechanisms in JAX: bounds, integer grids, noise, and their sums."""
 
 from fl_sketch.utils import lazy
 

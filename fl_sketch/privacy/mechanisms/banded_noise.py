@@ -27,8 +27,7 @@ def draw(
 ) -> Any:
   """Draws the noise of the sum of one round: uint32, two's complement.
 
-  `like` is of `grid.encode`, or its shapes; the grid is the same in all rounds
-  of an epoch.
+  `like` is of `grid.encode`, or its shapes; an epoch has one grid.
 
   Guarantees:
     Purity: a function of the run's secret key and the round alone.

@@ -33,8 +33,7 @@ def blocks(key: jax.Array, counter: jax.Array, nonce: jax.Array) -> jax.Array:
   """
   start = chacha20.first_state(key, counter, nonce, jnp)
   step = lambda rows: chacha20.double_round(rows, jnp)
-  # After one of them, each row varies over a mesh if any argument does, as the
-  # types of a loop demand.
+  # After one, all rows vary over a mesh if any argument does, as loops demand.
   rows = jax.lax.fori_loop(
     1, chacha20.DOUBLE_ROUNDS, lambda _, rows: step(rows), step(start)
   )

@@ -1,9 +1,7 @@
 """Clips contributions: bounds on an L2 norm that are safe for any input.
 
-A private round clips by them in `aggregation.PrivateMean.clipped`, a private
-local step in `mechanisms.noisy_gradient_sum`. Squares under- or overflow
-float32 where numbers are below 1e-19 or above 1e19, and a norm in bfloat16 is
-off by a percent; neither makes these bounds too weak.
+Squares under- or overflow float32 where numbers are below 1e-19 or above 1e19,
+and a norm in bfloat16 is off by a percent; neither makes these bounds too weak.
 """
 
 from collections.abc import Callable
@@ -23,20 +21,13 @@ def clip_by_l2_norm(
 ) -> tuple[Tree, jax.Array]:
   r"""Clips a tree to L2 norm C, and returns its norm.
 
-  :math:`u \min(1, C / \|u\|)`, over all leaves at once.
+  :math:`u \min(1, C / \|u\|)`, over all leaves at once, real or complex, in
+  float32 or better; the norm f32[] is that before. By leaf, each of L leaves is
+  bounded by :math:`C / \sqrt L`, which bounds the whole by C, ``max_norm``.
 
   >>> clipped, norm = clip_by_l2_norm({'w': jnp.array([3.0, 4.0])}, 1.0)
   >>> clipped['w'].round(3), norm
   (Array([0.6, 0.8], dtype=float32), Array(5., dtype=float32))
-
-  Args:
-    tree: arrays of one contribution, real or complex.
-    max_norm: f32[], C.
-    per_leaf: bound every one of L leaves by :math:`C / \sqrt L` instead, which
-      bounds the whole by C.
-
-  Returns:
-    The clipped tree in float32 or better, and its norm before, f32[].
 
   Guarantees:
     Norm: at most ``max_norm * (1 + 1e-6)``, whatever the input: zeros,

@@ -144,10 +144,9 @@ def _less(x, y) -> jax.Array:
 @functools.cache
 def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
   """Returns guesses, int32[32 base], and heads, uint32[entries]."""
-  # A head is the first word of an entry of `_tails`, its last bit set. Words
-  # that share their leading zeros, and log2(base) bits after the first 1, share
-  # a guess: the least k whose head is at most the largest of them. At most one
-  # head is among them.
+  # A head is the first word of an entry of `_tails`, its last bit set. Words of
+  # equal leading zeros, and log2(base) bits after the first 1, share a guess,
+  # the least k whose head is at most their largest; they have one head at most.
   heads = _tails(base)[0] | 1
   zeros, bits = np.divmod(np.arange(32 * base, dtype=np.uint64), base)
   largest = ((bits + base + 1) * (2**31 // base) - 1 >> zeros) | 1

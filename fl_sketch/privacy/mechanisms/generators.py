@@ -62,8 +62,7 @@ def known_roots(noise_seed: int | None) -> Roots:
 def is_known(key: jax.Array) -> bool:
   """Whether a key is of one of these generators.
 
-  They draw the same bits for a key alone and for one of a vmapped batch; some
-  of JAX's others do not.
+  These draw the same bits under vmap; some of JAX's others do not.
   """
   impl = jax.random.key_impl(key)
   return impl == chacha20.IMPL or str(impl) == 'threefry2x32'

@@ -57,7 +57,9 @@ def make(
 ) -> Grid:
   r"""Makes a fine grid on which no sum leaves int32.
 
-  Sums take up to :math:`n C / step` steps, noise 13 of its deviations.
+  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is as
+  coarse as can be if even that is more than asked for: `least_multiplier` says
+  where. The step is NaN where none is loud enough for `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
@@ -72,11 +74,6 @@ def make(
     rounding: r, steps by which rounding of the noise lengthens the bound: its
       deviation is then at least :math:`z (C + r \cdot step)`.
     gain: standard deviation of the noise on a sum over that of a draw.
-
-  Returns:
-    The grid. If even the coarsest noise is more than was asked for, it is that;
-    `least_multiplier` says from where on it is not. Its step is NaN where no
-    noise is loud enough for `rounding`.
   """
   # Contributions and noise may each compute the grid. Apart from what is around
   # it, it is the same program, and has the same bits.
@@ -127,8 +124,7 @@ def check_cohort(lanes: int, clients: int) -> None:
 def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
   """Returns the least multiplier that the noise of a grid can have.
 
-  A smaller one would ask for noise of fewer steps than the base law has.
-  Arguments as of `make`.
+  Noise of a smaller one has too few steps. Arguments as of `make`.
 
   >>> least_multiplier(65_537) < 0.04
   True
@@ -147,8 +143,7 @@ def _base(clients, honest) -> int:
 def encode(tree: Any, grid: Grid) -> Any:
   """Rounds a contribution towards zero to the grid: uint32, two's complement.
 
-  Of float or complex arrays; a complex one becomes `Parts`. The grid was made
-  for a bound of their norm.
+  A complex array becomes `Parts`. The grid was made for a bound of their norm.
 
   >>> grid = Grid(jnp.float32(0.5), jnp.array(True), jnp.int32(1), 16)
   >>> encode(jnp.array([-1.2, 0.4, 0.6]), grid).astype(jnp.int32)
@@ -171,8 +166,7 @@ def encode(tree: Any, grid: Grid) -> Any:
 def noise(key: jax.Array, like: Any, grid: Grid) -> Any:
   """Draws the noise of one sum, or of one share: uint32, two's complement.
 
-  The key[] is secret; `like` is of `encode`, or its shapes. Zeros if the grid
-  has no noise.
+  The key[] is secret; `like` is of `encode`, or shapes. Zeros without noise.
   """
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)

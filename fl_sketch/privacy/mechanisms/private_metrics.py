@@ -3,8 +3,7 @@ r"""Releases the training loss and the number of participants with noise.
 They belong to the release of the updates: the contribution of a client is the
 vector :math:`(u / C, (l - L/2) / (L/2), 1)` of its bounded update, its loss
 clipped to [0, L] and centred, and a one, with noise of standard deviation
-:math:`z_u, z_l, z_n`. Each part has norm 1 at most, so that the three together
-are a Gaussian mechanism of multiplier z,
+:math:`z_u, z_l, z_n`. Each has norm 1 at most: together their multiplier is z,
 
 .. math:: z^{-2} = z_u^{-2} + z_l^{-2} + z_n^{-2},
 
@@ -70,8 +69,7 @@ class Budget(NamedTuple):
   ) -> dict[str, jax.Array]:
     """Computes the metrics of a round: a `client_step.Summary`.
 
-    The sums are of integers on a grid, hence exact. The noise multiplier of
-    `hp` is that of updates.
+    Sums on a grid are exact. The noise multiplier of `hp` is that of updates.
 
     Guarantees:
       Sensitivity: a client more or less moves each sum, in units of its bound,

@@ -14,9 +14,8 @@ arithmetic, the messages and their bytes: one secret key, which stands for all
 Diffie-Hellman agreements, Shamir shares and private coins, draws every seed.
 The server is honest but curious.
 
-Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, on the
-complete graph; Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, with a
-Harary graph of few neighbours.
+Source: Bonawitz et al. (CCS 2017, ePrint 2017/281), Figure 4, complete graph;
+Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, few neighbours.
 """
 
 import math
@@ -115,18 +114,16 @@ def secure_sum(
 ) -> tuple[Tree, int, int]:
   """Sums the survivors' integers modulo 2^32, and bills each of them.
 
-  Runs inside `shard_map`. A cohort's slots of weight 0, padding among them,
-  drop out after the masks were agreed on.
+  Runs inside `shard_map`. Slots of weight 0 drop out after masks are agreed on.
+  Returns the sum, uint32[...], shared, and bytes up and down, as in `traffic`.
 
   Guarantees:
     The sum has the same bits as without masks, for any shards and lanes.
     Beside the sum the server learns nothing while the survivors are connected,
-    as they are after fewer than `neighbours` dropouts; else it learns the sum
-    over each connected part.
+    as after fewer than `neighbours` dropouts; else the sum over each part.
 
-  It does not abort: Bonawitz et al. do when fewer than a threshold survive,
-  and must, since the sum over one survivor is its own. To release only what
-  is safe, count the survivors.
+  It does not abort: Bonawitz et al. do when fewer than a threshold survive, and
+  must, since the sum over one survivor is its own. So count the survivors.
 
   >>> from fl_sketch.rounds import mesh as mesh_lib
   >>> mesh, lanes = mesh_lib.cohort_mesh(1), jax.P(comms.SHARD)
@@ -142,19 +139,13 @@ def secure_sum(
       `grid.encode`.
     weight: f32[lanes]; above 0 is present.
     neighbours: even k, each client's number of masks; None is all others.
-    clients_per_step: how many clients a shard masks at once, as of
-      `rounds.cohort_step`.
-
-  Returns:
-    The sum, uint32[...], shared; bytes up and down, as in `traffic`.
+    clients_per_step: that a shard masks at once, as of `rounds.cohort_step`.
 
   Raises:
-    ValueError: neighbours is out of its range, or the key is not of a kind in
-      `generators`; others may draw other bits when they are vmapped, and masks
-      would not cancel.
+    ValueError: neighbours is out of range, or the key of no kind in
+      `generators`: others may draw other bits under vmap, and masks would stay.
 
-  Source: Bonawitz et al. (CCS 2017, ePrint 2017/281); Bell et al. (CCS 2020,
-  ePrint 2020/704).
+  Source: Bonawitz et al., ePrint 2017/281; Bell et al., ePrint 2020/704.
   """
   sent = masked(key, integers, neighbours, clients_per_step)
   slots, peers, clients = _peers(integers, key, neighbours)

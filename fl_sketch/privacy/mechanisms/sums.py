@@ -26,19 +26,15 @@ def gaussian_noise(
 ) -> Tree:
   """Draws independent N(0, stddev^2) noise in the shapes of a tree.
 
-  The noise alone, in float32, complex64, or better.
-
-  Continuous noise, whose last bits tell what it was added to: for noise that
-  protects nobody by itself. Private sums get that of `grid`.
-
-  Half the sum of four normal draws: a single one of float32 ends at 5.4
-  standard deviations, and what lies beyond tells neighbours apart.
+  The noise alone, in float32, complex64, or better. It is continuous, and its
+  last bits tell what it was added to: for noise that protects nobody by itself.
+  Private sums get that of `grid`. Half the sum of four normal draws: a single
+  one of float32 ends at 5.4 standard deviations, and what lies beyond tells
+  neighbours apart. The key[] is secret, the deviation f32[], and the tree of
+  arrays, or of ShapeDtypeStructs; complex ones get noise in both parts.
 
   >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
   (2,)
-
-  The key[] is secret, the deviation f32[], and the tree of arrays, or of
-  ShapeDtypeStructs; complex ones get noise in both parts.
 
   Guarantees:
     Tails: the support reaches 10.8 standard deviations.
@@ -67,6 +63,8 @@ def privatize_sum(
 ) -> Tree:
   """Sums bounded contributions and adds one draw of noise.
 
+  Divide the sum by a constant, never by ``mask.sum()``.
+
   >>> contributions = jnp.full((3, 2), 9.0)
   >>> mask, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> privatize_sum(jax.random.key(0), contributions, mask, **off).tolist()
@@ -79,9 +77,6 @@ def privatize_sum(
     max_norm: f32[], C.
     noise_multiplier: f32[], z; the noise has standard deviation z C.
     bound: 'clip' or 'normalize'.
-
-  Returns:
-    The noisy sum. Divide it by a constant, never by ``mask.sum()``.
 
   Guarantees:
     Sensitivity: without the noise, one row more moves the sum by at most
@@ -104,6 +99,8 @@ def noisy_gradient_sum(
 ) -> Callable[[jax.Array, Any, Any, jax.Array], tuple[Tree, jax.Array]]:
   """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
+  The key is secret; mask, [batch], leaves samples out; losses are f32[batch].
+
   >>> off = {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), **off)
   >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
@@ -115,10 +112,6 @@ def noisy_gradient_sum(
     max_norm: f32[], bound on the gradient of one sample.
     noise_multiplier: f32[], z; the noise has standard deviation z max_norm.
     microbatch_size: gradients that are held at once; None is all.
-
-  Returns:
-    A function whose key is secret and whose mask, [batch], leaves samples out;
-    losses are f32[batch].
 
   Guarantees:
     Sensitivity: one sample more moves the sum by at most ``max_norm``.
@@ -188,8 +181,7 @@ def fixed_size_sample(
 ) -> tuple[jax.Array, jax.Array]:
   """Samples ``cohort`` distinct clients, each set of them equally likely.
 
-  Returns ids int32[cohort], and a mask of ones, f32[cohort]. The key[] is
-  secret.
+  Of a secret key[] it returns ids int32[cohort], and ones, f32[cohort].
 
   >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
   [0, 1, 2]

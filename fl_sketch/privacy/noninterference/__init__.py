@@ -1,7 +1,4 @@
-"""Shows that clients' data leave a program by noise alone, from its jaxpr.
-
-`check` is for any function, `check_round` for rounds; `flow` is the walk.
-"""
+"""Shows that clients' data leave a program by noise alone, from its jaxpr."""
 
 from fl_sketch.privacy.noninterference.flow import InterferenceError
 from fl_sketch.privacy.noninterference.proof import Proof, check

@@ -14,8 +14,7 @@ from fl_sketch.rounds import marks
 from jax.extend import core
 
 DATA, NOISE, MIXED = 'data', 'noise', lanes.MIXED
-# Their inner programs combine two elements, or solve for a given operator: what
-# they return depends on what they are given, and on nothing else.
+# What their inner programs return depends on what they are given alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
@@ -201,7 +200,6 @@ def _passed(eqn, value) -> Value:
 
 
 def _result(eqn, values) -> Value:
-  """Says what the results of an operation depend on."""
   labels = _passed(eqn, _joined(values)).labels
   if DATA not in labels:
     return Value(labels)

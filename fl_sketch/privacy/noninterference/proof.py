@@ -1,10 +1,9 @@
 r"""Checks that clients' data reach public values through noise alone.
 
-A round is one jaxpr: it says where every number goes. The check follows
-clients' data (batches, weights, ids, state of clients) from its arguments to
-its results. They end where a mechanism of `privacy` returns a noised sum, and
-nowhere else. If none reach a public result, then all that leaves the round
-passed the mechanism which the account is about: non-interference.
+A round is one jaxpr: it says where every number goes. Clients' data (batches,
+weights, ids, state of clients) are followed from arguments to results. They end
+where a mechanism of `privacy` returns a noised sum, and nowhere else. If none
+reach public results, what leaves passed the mechanism: non-interference.
 
 It does not show the sensitivity of what enters a release, nor what the host
 does between rounds, nor that arrays which the function closes over are public.
