@@ -30,33 +30,47 @@ import jax.numpy as jnp
 
 @renamed.members(at='with_hyper')
 class Release(NamedTuple):
-  """How the contributions of a cohort become one private mean; public."""
+  """How the contributions of a cohort become one private mean; public.
 
-  expected_cohort: float  # what the sum is divided by, whoever takes part
-  # 'clip', 'normalize', or 'quantile': clip to a quantile of the norms.
+  Attributes:
+    expected_cohort: what the sum is divided by, whoever takes part.
+    bound: 'clip', 'normalize', or 'quantile': clip to a bound that follows a
+      quantile of the norms.
+    trust: 'central' DP: the server sees contributions and adds the noise;
+      'secure_aggregation' (distributed DP): it sees their noisy sum, to which
+      every client adds a share of it; 'local' DP: every client adds all of it.
+    per_leaf: bound every leaf of a contribution by itself.
+    before_sketch: bound updates, and add noise as if before they are sketched.
+    min_honest: of secure aggregation: clients whose noise is sure to be there;
+      None is all that are expected.
+    neighbours: of secure aggregation: with how many others a client shares
+      masks; None is all.
+    quantile: of norms that the bound is to be, for 'quantile'.
+    quantile_lr: step size of the bound's logarithm.
+    count_stddev: of the noise on how many norms are within the bound.
+    noise: None is discrete Gaussian noise on the grid. A function (draw, like,
+      stddev) -> noise, leaves like `like`, is for reference trajectories with
+      known noise: nothing bounds the releases, whose number is infinite, and no
+      epsilon is stated.
+    max_cohort: clients whose contributions are added up at most; the grid is
+      made for them. None is 4 x expected_cohort + 64.
+    correlation: of the noise over rounds, under central DP; None is independent
+      noise. Clip norm and noise multiplier, that of one draw, must be the same
+      in all rounds: the noise of earlier rounds is drawn again.
+  """
+
+  expected_cohort: float
   bound: str = 'clip'
-  # 'central' DP: the server sees contributions and adds the noise;
-  # 'secure_aggregation' (distributed DP): it sees their noisy sum, to which
-  # every client adds a share of it; 'local' DP: every client adds all of it.
   trust: str = 'central'
-  per_leaf: bool = False  # bound every leaf of a contribution by itself
-  before_sketch: bool = False  # bound, and add noise as if before the sketch
-  # Of secure aggregation: clients whose noise is sure to be there, None is all
-  # that are expected; and with how many a client shares masks, None is all.
+  per_leaf: bool = False
+  before_sketch: bool = False
   min_honest: int | None = None
   neighbours: int | None = None
-  quantile: float = 0.5  # of norms that the bound is to be, for 'quantile'
-  quantile_lr: float = 0.2  # step size of the bound's logarithm
-  count_stddev: float | None = None  # of the noise on how many are within it
-  # None is discrete Gaussian noise on the grid. A function (draw, like, stddev)
-  # -> noise, leaves like `like`, is for reference trajectories: nothing bounds
-  # the releases, whose number is infinite, and no epsilon is stated.
+  quantile: float = 0.5
+  quantile_lr: float = 0.2
+  count_stddev: float | None = None
   noise: given_noise.Noise | None = None
-  # Clients whose contributions are added up at most; the grid is made for them.
-  max_cohort: int | None = None  # None is 4 x expected_cohort + 64
-  # Of the noise over rounds, under central DP; None is independent noise. Clip
-  # norm and noise multiplier, that of one draw, must be the same in all rounds:
-  # the noise of earlier rounds is drawn again.
+  max_cohort: int | None = None
   correlation: correlation_lib.Correlation | None = None
 
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
@@ -183,7 +197,8 @@ class PrivateMean(NamedTuple):
   def released(self, total: Any, key: jax.Array, index: int = 0) -> Any:
     """Adds the server's noise to a sum of contributions, and divides it.
 
-    The sum is uint32 on the grid; the key[] is secret, of this draw alone.
+    The sum is of uint32 arrays on the grid, the key[] secret, of this draw
+    alone.
     """
     if (given := self.release.noise) is not None:
       mean = self._mean(total)
@@ -254,6 +269,7 @@ class PrivateMean(NamedTuple):
     return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
+    """Bounds updates, and adds noise on all coordinates before the sketch."""
     # Clients send tables. By linearity the table of the noisy mean of updates
     # is the sum of tables and noise, and simulated as it: the grid has updates.
     if (trust := self.release.trust) != 'central':
