@@ -28,9 +28,7 @@ def fedcom(
   :math:`Q_j` independent. With error feedback :math:`Q_j(p_j)` is sent, where
   :math:`p_j = e_j + \Delta_j`; :math:`e_j \leftarrow \beta (p_j - Q_j(p_j))`.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     codec: unbiased for the paper's theory; a contraction with error feedback.
     error_feedback: whether a client keeps the residual of the compression.
     residual_decay: beta; 1 keeps all of it.
@@ -77,9 +75,7 @@ def demo(
   and keeps :math:`m_i - q_i`; :math:`x \leftarrow x - \eta\,\mathrm{sign}
   (\frac1n \sum_i q_i)`. The server sends the signs, packed eight a byte.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     codec: C, a contraction, such as ``codecs.dct_top_k(1)``.
     momentum: beta, above 0.
     signs: False steps along the mean itself, of which the server sends d
@@ -87,8 +83,8 @@ def demo(
       steps and any server optimizer as well.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: server_lr eta; momentum beta; codec C, the k largest coefficients of
-  the DCT-II of each chunk.
+  Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
+  coefficients of the DCT-II of each chunk.
 
   Departures: chunks are of the vector of all parameters, under a transform in
   one dimension. The mean is over all clients; the authors' code averages a
@@ -119,11 +115,7 @@ def signsgd(task: Task, hp: Hyper) -> Algorithm:
   zeros and ties count as +1. With error feedback signs need their scale:
   `fedcom` with `codecs.sign`.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
-
-  Symbols: server_lr delta.
+  Symbols: server_lr delta; g_j a gradient.
 
   Departures: none.
 

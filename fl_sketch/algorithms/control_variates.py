@@ -44,9 +44,7 @@ def scaffold(
   \bar\Delta`. A client sends :math:`\Delta_i` and :math:`c_i^+ - c_i`, and
   receives :math:`\bar\Delta` and c.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
+  Options:
     local_steps: of local work.
     population: clients in total.
 
@@ -102,9 +100,7 @@ def fedcomgate(
   \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
   \sum_i Q_i(\Delta_i)`. All clients take part in every round, of equal weights.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
+  Options:
     codec: unbiased.
     local_steps: of local work.
     control_gain: beta; None is 1 / (1 + omega) of the codec.

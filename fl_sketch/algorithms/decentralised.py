@@ -44,9 +44,7 @@ def decentralised(
   clients: a tree of n clients carries :math:`2 (n - 1)` tables, and each step
   of gossip two over each edge.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     sketch: a linear operator whose table is one array.
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
     population: clients in total, as many as the graph has.

@@ -41,9 +41,7 @@ def fedsketchgate(
   point is the optimum of :math:`\sum_j f_j` whatever their heterogeneity. Every
   client takes part in every round, with equal weights.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
       Phi, or any operator that is linear or has a `linear_reader`.
     local_steps: of local work.

@@ -41,9 +41,7 @@ def ferret(
   \leftarrow k v_l + (1 - k) \|\bar y_l\|^2`. In round 0 :math:`v_l = d_l`. The
   server sends the sizes of the next round with the mean table.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     size: b.
     keep: k, weight of older norms.
     server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.

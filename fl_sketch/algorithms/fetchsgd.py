@@ -43,9 +43,7 @@ def fetchsgd(
   The hash is that of the run: U and E outlive the round, and tables of
   different hashes must not be added.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``; with too small a table for
       its k 'subtract' diverges, and 'zero' stalls or diverges.
     k: coordinates of a step.
@@ -59,7 +57,7 @@ def fetchsgd(
     codec: compresses the clients' tables; None sends them uncompressed. The
       server's values and indices are few, and go as they are.
 
-  Symbols: server_lr eta; momentum rho; sketch S.
+  Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.
 
   Departures: the defaults are those of the authors' code, not of Algorithm 1;
   that code multiplies by the rate after the extraction, which differs where

@@ -24,9 +24,7 @@ def flora(
   are averaged as in `fedavg`. Clients receive the kernel W + s A B with the
   factors of the first parameters, which stay: B is not 0 if they were trained.
 
-  Args:
-    task: loss and local steps; some parameters are a `lora.Adapter`.
-    hp: hyperparameters.
+  Options:
     lora_scale: s, alpha / rank.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; p_i p_k; A and B
@@ -77,9 +75,7 @@ def fedex(
   :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Arrays that
   are trained whole are averaged as in `fedavg`.
 
-  Args:
-    task: loss and local steps; some parameters are a `lora.Adapter`.
-    hp: hyperparameters.
+  Options:
     lora_scale: s, alpha / rank.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; the paper's 1 / k

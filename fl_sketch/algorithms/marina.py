@@ -40,9 +40,7 @@ def marina(
   \leftarrow g + \frac1n \sum_i Q_i`; :math:`x \leftarrow x - \gamma g`. The
   coin is the same for all, the :math:`Q_i` are independent.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     codec: unbiased.
     sync_probability: about the share of d that the codec sends.
     server_optimizer: as of `server_step`.

@@ -36,9 +36,7 @@ def ef21(
   \gamma \frac1N \sum_i g_i`, of which the server keeps the sum: an absent
   client's :math:`g_i` stays.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     codec: a contraction.
     population: clients in total.
     server_optimizer: as of `server_step`.
@@ -79,9 +77,7 @@ def cd_adam(
   down, and AMSGrad on :math:`\tilde g` with both biases corrected
   (`server_optimizers.corrected_amsgrad`), by server and clients alike.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     codec: a contraction.
     population: clients in total.
     b1: decay of the first moment.

@@ -47,9 +47,7 @@ def onebit_adam(
   own error, which is the new m, and v stays: :math:`x \leftarrow x - \eta m /
   (\sqrt v + \epsilon)`.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     warmup: dense rounds; v must have settled.
     b1: decay of the momentum.
     b2: decay of the second moment.

@@ -49,9 +49,7 @@ def power_sgd(
   An array is a matrix if it has two axes or more, all but the last taken as
   one, of n by m numbers with r (n + m) < n m. Others are sent as they are.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     rank: r.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.

@@ -46,9 +46,7 @@ def sketched_sgd(
   sends their exact values, whose mean's k largest are subtracted from w.
   There, and only there, :math:`e_i` and :math:`u_i` become 0.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: coordinates of a step.
     candidates: P, the number of candidates in units of k.
@@ -56,7 +54,7 @@ def sketched_sgd(
       coordinates of the step (momentum factor masking); 0 is none.
     privacy: bounds and noise on both uplinks; None is no privacy.
 
-  Symbols: server_lr eta; candidates P.
+  Symbols: server_lr eta; candidates P; g_i a gradient.
 
   Departures: hashes are fresh every round; no table outlives one. The mean over
   clients, and eta in what accumulates; theirs has the sum, and eta on the step.

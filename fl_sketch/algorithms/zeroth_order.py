@@ -31,12 +31,10 @@ def decomfl(
   \bar g_{kp} z_{kp}`. Both ways K P floats, whatever the model: a client that
   was away draws the z of the rounds that it missed again.
 
-  Args:
-    task: loss of a client.
-    hp: hyperparameters; mu may be one.
+  Options:
     local_steps: K.
     directions: P.
-    mu: of the points at which the loss is evaluated.
+    mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
     schedule: round -> factor on ``server_lr``.
 
@@ -89,12 +87,10 @@ def fedkseed(
   :math:`w \leftarrow w - \eta_g \eta \sum_j \bar a_j z_j`: :math:`\tau` floats
   up and K floats down, whatever the model.
 
-  Args:
-    task: loss of a client.
-    hp: hyperparameters; mu may be one.
+  Options:
     local_steps: tau.
     pool: K.
-    mu: of the points at which the loss is evaluated.
+    mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
     schedule: round -> factor on ``server_lr``.
 
