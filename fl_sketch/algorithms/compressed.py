@@ -29,14 +29,14 @@ def fedcom(
   :math:`p_j = e_j + \Delta_j`; :math:`e_j \leftarrow \beta (p_j - Q_j(p_j))`.
 
   Options:
-    codec: unbiased for the paper's theory; a contraction with error feedback.
+    codec: Q, unbiased in the paper's theory; with error feedback a contraction,
+      else a ValueError.
     error_feedback: whether a client keeps the residual of the compression.
-    residual_decay: beta; 1 keeps all of it.
+    residual_decay: beta, 1 (or a ValueError) without error feedback.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
-  residual_decay beta.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; residual_decay beta.
 
   Departures: the paper sends :math:`\Delta_j / \eta` and steps by
   :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs), error
@@ -44,10 +44,6 @@ def fedcom(
   server optimizers other than 'sgd' are not in the paper.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
-
-  Raises:
-    ValueError: error feedback around a codec that is no contraction, or
-      ``residual_decay`` below 1 without error feedback.
   """
   return federated(
     task.steps(hp),
@@ -76,8 +72,8 @@ def demo(
   (\frac1n \sum_i q_i)`. The server sends the signs, packed eight a byte.
 
   Options:
-    codec: C, a contraction, such as ``codecs.dct_top_k(1)``.
-    momentum: beta, above 0.
+    codec: C, a contraction, else a ValueError; such as ``codecs.dct_top_k(1)``.
+    momentum: beta, in (0, 1], else a ValueError.
     signs: False steps along the mean itself, of which the server sends d
       floats. `fedcom` with ``error_feedback`` and ``residual_decay`` has local
       steps and any server optimizer as well.
@@ -94,9 +90,6 @@ def demo(
 
   Source: Peng, Quesnelle, Kingma, arXiv:2411.19870, Algorithm 1; checked
   against the authors' code, github.com/bloc97/DeMo.
-
-  Raises:
-    ValueError: the codec is no contraction, or momentum not in (0, 1].
   """
   down = broadcast_signs() if signs else (t.broadcast(),)
   return federated(

@@ -84,8 +84,7 @@ def decentralised(
     return federated(local, *links, full_participation=population)
 
   def from_own_model(params, batches, key, offset):
-    start = jax.tree.map(jnp.add, params, offset)
-    return local(start, batches, key, None)
+    return local(jax.tree.map(jnp.add, params, offset), batches, key, None)
 
   mix = topology.chebyshev if chebyshev else topology.gossip
   matrix = mix(topology.metropolis(graph), gossip_steps)

@@ -73,8 +73,7 @@ def diffsketch(
   """
 
   def add_noise(updates, _, *, keys, **__):
-    key = noise_key(keys)
-    z = optax.tree.random_like(key, updates, jax.random.normal)
+    z = optax.tree.random_like(noise_key(keys), updates, jax.random.normal)
     return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
 
   channel, noisy = Channel(sketch), noise_stddev is not None

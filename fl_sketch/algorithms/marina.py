@@ -41,7 +41,7 @@ def marina(
   coin is the same for all, the :math:`Q_i` are independent.
 
   Options:
-    codec: unbiased.
+    codec: unbiased, else a ValueError.
     sync_probability: about the share of d that the codec sends.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
@@ -54,9 +54,6 @@ def marina(
 
   Source: Gorbunov et al., ICML 2021, arXiv:2102.07845, Algorithm 1, and 3 on
   batches; checked against Flower's baseline `dasha`.
-
-  Raises:
-    ValueError: the codec is biased.
   """
   if codec.omega is None:
     raise ValueError(f'marina requires an unbiased codec, not {codec.name!r}.')

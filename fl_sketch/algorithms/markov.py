@@ -78,14 +78,13 @@ def cd_adam(
   (`server_optimizers.corrected_amsgrad`), by server and clients alike.
 
   Options:
-    codec: a contraction.
+    codec: C, a contraction.
     population: clients in total.
     b1: decay of the first moment.
     b2: decay of the second.
     eps: added to its root.
 
-  Symbols: server_lr alpha; codec C; b1, b2, eps beta_1, beta_2, nu;
-  population n.
+  Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 
   Departures: absent clients as in `ef21`. The authors' code adds weight decay
   to :math:`\tilde g`, ``weight_decay`` of a task to the clients' gradients, and
@@ -109,8 +108,7 @@ def cd_adam(
     key = codec_key(keys.round)
     difference = jax.tree.map(jnp.subtract, server, state.copy)
     payload = codec.encode(key, difference)
-    decoded = codec.decode(key, payload, params)
-    copy = jax.tree.map(jnp.add, state.copy, decoded)
+    copy = jax.tree.map(jnp.add, state.copy, codec.decode(key, payload, params))
     return payload, Estimates(server, copy)
 
   return federated(

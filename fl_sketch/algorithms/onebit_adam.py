@@ -84,10 +84,9 @@ def onebit_adam(
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
     message = stages.announce(codec.encode(keys.round, server_target))
     momentum = codec.decode(keys.round, message, params)
-    error = jax.tree.map(jnp.subtract, target, decoded)
     return momentum, state._replace(
       momentum=momentum,
-      client_error=comms.PerClient(error),
+      client_error=comms.PerClient(jax.tree.map(jnp.subtract, target, decoded)),
       server_error=jax.tree.map(jnp.subtract, server_target, momentum),
       bill=comms.bill(up, comms.nbytes(message)),
     )

@@ -50,7 +50,7 @@ def power_sgd(
   one, of n by m numbers with r (n + m) < n m. Others are sent as they are.
 
   Options:
-    rank: r.
+    rank: r, of 1 or more, else a ValueError.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
@@ -64,9 +64,6 @@ def power_sgd(
 
   Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv:1905.13727, Algorithms
   1 and 2; checked against the authors' code, github.com/epfml/powersgd.
-
-  Raises:
-    ValueError: rank is below 1.
   """
   check_positive(rank=rank)
 

@@ -30,7 +30,8 @@ def dp_fedavg(
     server_optimizer: 'momentum' in the paper's experiments.
 
   Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E, of all
-  samples; rounds K; expected_cohort r; clip_norm C; noise_multiplier z = r sigma / C.
+  samples; rounds K; expected_cohort r; clip_norm C; noise_multiplier z = r
+  sigma / C.
 
   Departures: the noise is drawn once, on the sum; the paper's clients draw
   N(0, r sigma^2 I) each, which shows how many a Poisson sample took, and costs
@@ -111,7 +112,6 @@ def private_iterative_sketching(
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """
-  algorithm = song.iterative_sketching(
+  return song.iterative_sketching(
     task, hp, Channel(sketch), server_optimizer=server_optimizer
-  )
-  return algorithm._replace(local=task.private_steps(hp), releases=local_steps)
+  )._replace(local=task.private_steps(hp), releases=local_steps)

@@ -41,13 +41,11 @@ def decomfl(
   Symbols: client_lr eta; server_lr 1; directions P; mu mu.
 
   Departures: central differences, as in the authors' code; the printed lines
-  have forward ones. Seeds follow from the round, and are not sent.
+  have forward ones. Seeds follow from the round, and are not sent. A task with
+  weight decay is a ValueError.
 
   Source: Li, Ying, Liu, Dong, Yang, ICLR 2025, arXiv:2405.15861, Algorithms 1
   to 3; checked against the authors' code, github.com/ZidongLiu/DeComFL.
-
-  Raises:
-    ValueError: the task has weight decay.
   """
   count = local_steps * directions
 
@@ -100,13 +98,11 @@ def fedkseed(
   slopes alone. The server sends the sums of a round, which absent clients
   replay bit for bit; the paper sends the sums of all rounds, of which a client
   builds the model from the first one again, with other rounding. Without
-  FedKSeed-Pro, which draws by the slopes of the past.
+  FedKSeed-Pro, which draws by the slopes of the past. A task with weight decay
+  is a ValueError.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.
-
-  Raises:
-    ValueError: the task has weight decay.
   """
   all_seeds = lambda keys: hashing.seeds(keys.run, pool, hashing.ENTRY)
 
