@@ -29,7 +29,7 @@ def dp_fedavg(
       may follow a quantile.
     server_optimizer: 'momentum' in the paper's experiments.
 
-  Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E, of all
+  Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E, on all
   samples; rounds K; expected_cohort r; clip_norm C; noise_multiplier z = r
   sigma / C.
 

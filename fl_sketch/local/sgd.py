@@ -158,8 +158,7 @@ def draws(
   """Arguments by which a loss draws in each of the steps; none for most."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
-  each = jax.vmap(keys_lib.step_key, (None, 0))
-  return {'key': each(key, jnp.arange(steps))}
+  return {'key': jax.vmap(keys_lib.step_key, (None, 0))(key, jnp.arange(steps))}
 
 
 def over_batches(
