@@ -35,13 +35,11 @@ def cocktail_sgd(
   :math:`C = Q(\frac1n \sum_i c_i + e_M)` and keeps the residual in e;
   :math:`X_M \leftarrow X_M - \eta_g C`.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters; ``server_lr`` is 1 in the paper.
+  Options:
     codec: of the subset, such as `codecs.quantized_top_k`.
     mask_ratio: the share of the coordinates in M.
 
-  Symbols: client_lr gamma; mask_ratio p; codec Q, top-k then q bits.
+  Symbols: client_lr gamma; server_lr 1; mask_ratio p; codec Q, top-k and bits.
 
   Departures: of the authors' masks the one without replacement. Their server is
   sharded over the workers, ours is one.

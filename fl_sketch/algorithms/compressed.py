@@ -28,17 +28,15 @@ def fedcom(
   :math:`Q_j` independent. With error feedback :math:`Q_j(p_j)` is sent, where
   :math:`p_j = e_j + \Delta_j`; :math:`e_j \leftarrow \beta (p_j - Q_j(p_j))`.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
-    codec: unbiased for the paper's theory; a contraction with error feedback.
+  Options:
+    codec: Q, unbiased in the paper's theory; with error feedback a contraction,
+      else a ValueError.
     error_feedback: whether a client keeps the residual of the compression.
-    residual_decay: beta; 1 keeps all of it.
+    residual_decay: beta, 1 (or a ValueError) without error feedback.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
-  residual_decay beta.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; residual_decay beta.
 
   Departures: the paper sends :math:`\Delta_j / \eta` and steps by
   :math:`\eta\gamma`, which is the same. Biased codecs (top-k, signs), error
@@ -46,10 +44,6 @@ def fedcom(
   server optimizers other than 'sgd' are not in the paper.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 1.
-
-  Raises:
-    ValueError: error feedback around a codec that is no contraction, or
-      ``residual_decay`` below 1 without error feedback.
   """
   return federated(
     task.steps(hp),
@@ -77,18 +71,16 @@ def demo(
   and keeps :math:`m_i - q_i`; :math:`x \leftarrow x - \eta\,\mathrm{sign}
   (\frac1n \sum_i q_i)`. The server sends the signs, packed eight a byte.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
-    codec: C, a contraction, such as ``codecs.dct_top_k(1)``.
-    momentum: beta, above 0.
+  Options:
+    codec: C, a contraction, else a ValueError; such as ``codecs.dct_top_k(1)``.
+    momentum: beta, in (0, 1], else a ValueError.
     signs: False steps along the mean itself, of which the server sends d
       floats. `fedcom` with ``error_feedback`` and ``residual_decay`` has local
       steps and any server optimizer as well.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: server_lr eta; momentum beta; codec C, the k largest coefficients of
-  the DCT-II of each chunk.
+  Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
+  coefficients of the DCT-II of each chunk.
 
   Departures: chunks are of the vector of all parameters, under a transform in
   one dimension. The mean is over all clients; the authors' code averages a
@@ -98,9 +90,6 @@ def demo(
 
   Source: Peng, Quesnelle, Kingma, arXiv:2411.19870, Algorithm 1; checked
   against the authors' code, github.com/bloc97/DeMo.
-
-  Raises:
-    ValueError: the codec is no contraction, or momentum not in (0, 1].
   """
   down = broadcast_signs() if signs else (t.broadcast(),)
   return federated(
@@ -119,11 +108,7 @@ def signsgd(task: Task, hp: Hyper) -> Algorithm:
   zeros and ties count as +1. With error feedback signs need their scale:
   `fedcom` with `codecs.sign`.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
-
-  Symbols: server_lr delta.
+  Symbols: server_lr delta; g_j a gradient.
 
   Departures: none.
 

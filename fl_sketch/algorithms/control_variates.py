@@ -44,9 +44,7 @@ def scaffold(
   \bar\Delta`. A client sends :math:`\Delta_i` and :math:`c_i^+ - c_i`, and
   receives :math:`\bar\Delta` and c.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
+  Options:
     local_steps: of local work.
     population: clients in total.
 
@@ -64,13 +62,11 @@ def scaffold(
     # The mean is over participants, the sum of changes over the population.
     (mean, mean_change), up = comms.uplink_stacked_mean((moved, change), weight)
     share = comms.sum_over_cohort(weight) / population
-    add = lambda c, d: c + share * d
-    server = jax.tree.map(add, state.server, mean_change)
+    server = jax.tree.map(lambda c, d: c + share * d, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
     message = stages.announce({'moved': mean, 'variate': server})
     bill = comms.bill(up, comms.nbytes(message))
-    kept = Variates(comms.PerClient(client), message['variate'], bill)
-    return message, kept
+    return message, Variates(comms.PerClient(client), message['variate'], bill)
 
   def correction(protocol):
     diff = lambda c, c_i: c[None] - c_i
@@ -100,28 +96,23 @@ def fedcomgate(
 
   :math:`\delta_j \leftarrow \delta_j + \frac\beta{\eta\tau}(Q_j(\Delta_j) -
   \frac1n \sum_i Q_i(\Delta_i))` and :math:`w \leftarrow w - \gamma \frac1n
-  \sum_i Q_i(\Delta_i)`. All clients take part in every round, of equal weights.
+  \sum_i Q_i(\Delta_i)`. All clients take part in every round, with equal
+  weights; a partial cohort is a ValueError.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
-    codec: unbiased.
+  Options:
+    codec: Q, unbiased, else a ValueError.
     local_steps: of local work.
     control_gain: beta; None is 1 / (1 + omega) of the codec.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; codec Q;
-  control_gain beta.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta.
 
   Departures: the paper sends :math:`\Delta_j / \eta`, hence its factor 1 / tau.
   Its gain is 1, where the error of :math:`\delta_j` grows if omega > 1; ours is
   that of DIANA (Mishchenko et al., arXiv:1901.09269). Its server has SGD.
 
   Source: Haddadpour et al., AISTATS 2021, arXiv:2007.01154, Algorithm 2.
-
-  Raises:
-    ValueError: the codec is biased; or, in a round, the cohort is partial.
   """
   omega = codec.omega
   if omega is None:

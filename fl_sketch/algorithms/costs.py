@@ -68,14 +68,12 @@ def measure(
   Bytes are those of the bills; a key is read if the final state differs. The
   cohort is the whole population, in the order of ids, and `params` are of
   32-bit floats. Rare events need many `rounds`. `hp`: rates 0.1, little noise.
+  It is a ValueError if the run diverges.
 
   >>> from fl_sketch import algorithms
   >>> make = algorithms.make('fedavg', quadratic)
   >>> measure(make, *toy_problem(d=10)).up
   (40,)
-
-  Raises:
-    ValueError: the run diverges.
   """
   rate, one, little = map(jnp.float32, (0.1, 1, 0.01))
   hp = hp or Hyper(rate, rate, clip_norm=one, noise_multiplier=little)
@@ -120,8 +118,7 @@ def _player(make, params, cohort, rounds):
     return jax.lax.scan(step, state, length=rounds)
 
   # Compiling takes longer than running.
-  fast = {'xla_backend_optimization_level': 0}
-  return jax.jit(play, compiler_options=fast)
+  return jax.jit(play, compiler_options={'xla_backend_optimization_level': 0})
 
 
 def _shifted(algorithm, shifts) -> Algorithm:

@@ -44,9 +44,7 @@ def decentralised(
   clients: a tree of n clients carries :math:`2 (n - 1)` tables, and each step
   of gossip two over each edge.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     sketch: a linear operator whose table is one array.
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
     population: clients in total, as many as the graph has.
@@ -86,8 +84,7 @@ def decentralised(
     return federated(local, *links, full_participation=population)
 
   def from_own_model(params, batches, key, offset):
-    start = jax.tree.map(jnp.add, params, offset)
-    return local(start, batches, key, None)
+    return local(jax.tree.map(jnp.add, params, offset), batches, key, None)
 
   mix = topology.chebyshev if chebyshev else topology.gossip
   matrix = mix(topology.metropolis(graph), gossip_steps)

@@ -21,9 +21,7 @@ def fedavg(
   ``server_lr = 1`` and 'sgd' the server takes the mean of the returned
   parameters. 'adam', 'yogi' and 'adagrad' are FedAdam, FedYogi and FedAdagrad.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.
     robust: byzantine-robust rule in place of the mean; None is the mean.
@@ -54,13 +52,11 @@ def fedsgd(
 ) -> Algorithm:
   r"""Federated SGD, :math:`w \leftarrow w - \eta \frac1n \sum_c \nabla f_c(w)`.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters; ``client_lr`` is not read.
+  Options:
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
-  Symbols: server_lr eta.
+  Symbols: server_lr eta; client_lr is not read.
 
   Departures: none.
 

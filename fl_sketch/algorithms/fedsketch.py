@@ -30,9 +30,7 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   :math:`x \leftarrow x - \gamma\,\mathrm{PRIVIX}(\frac1k \sum_j
   \mathrm{CS}(\Delta_j))`, hashes fresh every round.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     channel: how updates travel; its fields are options, see `Channel`. R is
       ``sketches.count_sketch(rows, cols)``.
 
@@ -61,13 +59,11 @@ def diffsketch(
   :math:`x \leftarrow x - \mathrm{PRIVIX}(\frac1k \sum_j \mathrm{CS}(\Delta_j +
   \sigma z_j))`
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters; ``server_lr`` is not read.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
     noise_stddev: of a client's noise on each coordinate; None is none.
 
-  Symbols: noise_stddev sigma; as FedSKETCH for the rest.
+  Symbols: noise_stddev sigma; as FedSKETCH for the rest. server_lr is not read.
 
   Departures: no privacy is claimed. The paper's epsilon assumes Gaussian
   updates; in the worst case a public hash of data gives no privacy, and this
@@ -77,8 +73,7 @@ def diffsketch(
   """
 
   def add_noise(updates, _, *, keys, **__):
-    key = noise_key(keys)
-    z = optax.tree.random_like(key, updates, jax.random.normal)
+    z = optax.tree.random_like(noise_key(keys), updates, jax.random.normal)
     return jax.tree.map(lambda x, n: x + noise_stddev * n, updates, z)
 
   channel, noisy = Channel(sketch), noise_stddev is not None
@@ -101,9 +96,7 @@ def fedsketch_heaprix(
   where :math:`y_1` has the mean at the heavy support of :math:`\bar S`. A
   second uplink sends the values there and a table of independent hashes.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: heavy coordinates.
     exact: False is the paper read literally: the values and the rest come from

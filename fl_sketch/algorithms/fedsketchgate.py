@@ -41,22 +41,18 @@ def fedsketchgate(
   point is the optimum of :math:`\sum_j f_j` whatever their heterogeneity. Every
   client takes part in every round, with equal weights.
 
-  Args:
-    task: loss and local steps of a client, along drifted gradients.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
       Phi, or any operator that is linear or has a `linear_reader`.
     local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
-    control_gain: beta; None is 1 / (1 + alpha) of D, which shrinks the error of
-      c_j fastest.
+    control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
     printed: the paper's own update of c_j: D is the sketch's desketch, which is
       the median, and the factor 1 / tau.
     privacy: bounds and noise on every uplink; None is no privacy. The noise of
       every round enters all c_j alike, which then drift.
 
-  Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta;
-  rows t; cols m.
+  Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m.
 
   Departures: printed without 1 / eta, an integrator with gain eta; and with the
   median in D, under which :math:`\sum_j c_j` drifts and the iterates stall
@@ -88,8 +84,7 @@ def fedsketchgate(
     table_of = lambda payload: payload.table
 
   def init(params):
-    zeros = optax.tree.zeros_like(params)
-    return State(comms.PerClient(zeros), comms.bill())
+    return State(comms.PerClient(optax.tree.zeros_like(params)), comms.bill())
 
   def update(payloads, state, params=None, *, keys, **extra):
     message, bill = mean(payloads, params, keys=keys, **extra)
@@ -127,11 +122,7 @@ def _mean(tables, params, *, means, keys, **extra):
 
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
-  """The operator itself if it is linear, else its linear reader.
-
-  Raises:
-    ValueError: it has none.
-  """
+  """The operator if it is linear, or its linear reader; ValueError if none."""
   properties = sketches.properties(op)
   if properties.linear:
     return op

@@ -41,10 +41,8 @@ def ferret(
   \leftarrow k v_l + (1 - k) \|\bar y_l\|^2`. In round 0 :math:`v_l = d_l`. The
   server sends the sizes of the next round with the mean table.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
-    size: b.
+  Options:
+    size: b, from the number of layers to d, else a ValueError.
     keep: k, weight of older norms.
     server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.
     schedule: round -> factor on ``server_lr``.
@@ -60,16 +58,12 @@ def ferret(
 
   Source: Shu, Hu, Ng, Low, Yu, ICML 2025, arXiv:2409.06277, Algorithm 1;
   checked against the authors' code, github.com/allen4747/Ferret.
-
-  Raises:
-    ValueError: there are more layers than numbers, or more numbers than d.
   """
   local = task.steps(hp)
 
   def work(params, batches, keys, sizes):
     moved, metrics = local(params, batches, keys_lib.local_key(keys), None)
-    op = sketches.layer_cyclic(size, sizes)
-    return op.sketch(keys.round, moved), metrics
+    return sketches.layer_cyclic(size, sizes).sketch(keys.round, moved), metrics
 
   def init(params):
     dims = _dimensions(params)
@@ -122,13 +116,11 @@ def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
   """Shares a table among layers, as the roots of squares times dimensions.
 
   Real shares are min(t w_l, d_l - 1) above one number each, t such that the
-  total is `size`; rounding may add one to a layer that is full.
+  total is `size`; rounding may add one to a layer that is full. It is a
+  ValueError if `size` is not between the number of layers and d.
 
   >>> allocate(np.array([9.0, 1.0, 0.0]), np.array([64, 64, 16]), 43).tolist()
   [31, 11, 1]
-
-  Raises:
-    ValueError: `size` is not between the number of layers and d.
   """
   if not dims.size <= size <= dims.sum():
     raise ValueError(

@@ -43,9 +43,7 @@ def fetchsgd(
   The hash is that of the run: U and E outlive the round, and tables of
   different hashes must not be added.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``; with too small a table for
       its k 'subtract' diverges, and 'zero' stalls or diverges.
     k: coordinates of a step.
@@ -53,22 +51,20 @@ def fetchsgd(
     error_update: 'subtract' is the paper's :math:`E - \mathrm{CS}(\Delta)`;
       'zero' empties every cell that :math:`\mathrm{CS}(\Delta)` hits, as the
       authors' code does, and is stable at larger rates.
-    momentum_masking: whether U is emptied at those cells.
+    momentum_masking: whether U is emptied at those cells. A sketch that hits
+      every cell cannot have either: a ValueError.
     local_k: how many largest coordinates a client sketches; None is all.
     privacy: bounds and noise on the tables; None is no privacy.
     codec: compresses the clients' tables; None sends them uncompressed. The
       server's values and indices are few, and go as they are.
 
-  Symbols: server_lr eta; momentum rho; sketch S.
+  Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.
 
   Departures: the defaults are those of the authors' code, not of Algorithm 1;
   that code multiplies by the rate after the extraction, which differs where
   the rate varies. The server sends k values and their indices.
 
   Source: Rothchild et al., ICML 2020, arXiv:2007.07682, Algorithm 1.
-
-  Raises:
-    ValueError: cells are to be emptied of a sketch that hits every cell.
   """
   name = sketches.properties(sketch).name
   if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
@@ -83,8 +79,7 @@ def fetchsgd(
     error = state.error + hp.server_lr * velocity
     estimate = sketch.desketch(keys.run, error, params)
     payload = top.encode(keys.run, estimate)
-    delta = top.decode(keys.run, payload, params)
-    cells = sketch.sketch(keys.run, delta)
+    cells = sketch.sketch(keys.run, top.decode(keys.run, payload, params))
     if error_update == 'zero':
       error = jnp.where(cells != 0, 0, error)
     else:

@@ -18,15 +18,13 @@ def iterative_sketching(
   :math:`w \leftarrow w - \eta_g R_t^\top \sum_c p_c R_t \Delta_c` with a fresh
   :math:`R_t` every round; K = 1 is the paper's single-step scheme.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: the practical range of ``server_lr`` is 4 b/d to 1.
+  Options:
     channel: how updates travel; its fields are options, see `Channel`. The
       desketch of R is its adjoint.
     server_optimizer: 'momentum' is the extension that the paper names.
 
-  Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R,
-  sk and desk; its size b_sketch.
+  Symbols: client_lr eta_local; server_lr eta_global, in practice from 4 b/d to
+  1; local_steps K; sketch R, sk and desk; its size b_sketch.
 
   Departures: the printed line 9 decodes with the operator of the next round,
   under which the loss explodes; we decode with the one that encoded, as the

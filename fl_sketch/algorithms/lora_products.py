@@ -23,10 +23,9 @@ def flora(
   B_i` with the weights p_i of the participants. Arrays that are trained whole
   are averaged as in `fedavg`. Clients receive the kernel W + s A B with the
   factors of the first parameters, which stay: B is not 0 if they were trained.
+  Parameters without adapters are a ValueError.
 
-  Args:
-    task: loss and local steps; some parameters are a `lora.Adapter`.
-    hp: hyperparameters.
+  Options:
     lora_scale: s, alpha / rank.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; p_i p_k; A and B
@@ -37,9 +36,6 @@ def flora(
 
   Source: Wang, Shen, He, Sun, Wang, Lyu, Li, NeurIPS 2024, arXiv:2409.05976;
   checked against the authors' code, github.com/ATP-1010/FederatedLLM.
-
-  Raises:
-    ValueError: the parameters have no adapters.
   """
 
   def merged(x):
@@ -53,8 +49,7 @@ def flora(
     def start(x):
       if not lora.is_adapter(x):
         return x
-      a = lora.draw(key, next(numbers), x.a.shape, x.a.dtype)
-      return x._replace(a=a)
+      return x._replace(a=lora.draw(key, next(numbers), x.a.shape, x.a.dtype))
 
     return _map(start, trained)
 
@@ -75,11 +70,10 @@ def fedex(
 
   :math:`A \leftarrow \bar A = \sum_i p_i A_i`, :math:`B \leftarrow \bar B` and
   :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Arrays that
-  are trained whole are averaged as in `fedavg`.
+  are trained whole are averaged as in `fedavg`. Parameters without adapters are
+  a ValueError.
 
-  Args:
-    task: loss and local steps; some parameters are a `lora.Adapter`.
-    hp: hyperparameters.
+  Options:
     lora_scale: s, alpha / rank.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; the paper's 1 / k
@@ -91,9 +85,6 @@ def fedex(
   what is fewer bytes; the simulation keeps the matrix.
 
   Source: Singhal, Ponkshe, Vepakomma, ACL 2025, arXiv:2410.09432, section 4.
-
-  Raises:
-    ValueError: the parameters have no adapters.
   """
 
   def step(param, moved):

@@ -40,10 +40,8 @@ def marina(
   \leftarrow g + \frac1n \sum_i Q_i`; :math:`x \leftarrow x - \gamma g`. The
   coin is the same for all, the :math:`Q_i` are independent.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
-    codec: unbiased.
+  Options:
+    codec: unbiased, else a ValueError.
     sync_probability: about the share of d that the codec sends.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
@@ -56,9 +54,6 @@ def marina(
 
   Source: Gorbunov et al., ICML 2021, arXiv:2102.07845, Algorithm 1, and 3 on
   batches; checked against Flower's baseline `dasha`.
-
-  Raises:
-    ValueError: the codec is biased.
   """
   if codec.omega is None:
     raise ValueError(f'marina requires an unbiased codec, not {codec.name!r}.')

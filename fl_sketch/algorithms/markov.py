@@ -36,9 +36,7 @@ def ef21(
   \gamma \frac1N \sum_i g_i`, of which the server keeps the sum: an absent
   client's :math:`g_i` stays.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     codec: a contraction.
     population: clients in total.
     server_optimizer: as of `server_step`.
@@ -79,17 +77,14 @@ def cd_adam(
   down, and AMSGrad on :math:`\tilde g` with both biases corrected
   (`server_optimizers.corrected_amsgrad`), by server and clients alike.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
-    codec: a contraction.
+  Options:
+    codec: C, a contraction.
     population: clients in total.
     b1: decay of the first moment.
     b2: decay of the second.
     eps: added to its root.
 
-  Symbols: server_lr alpha; codec C; b1, b2, eps beta_1, beta_2, nu;
-  population n.
+  Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 
   Departures: absent clients as in `ef21`. The authors' code adds weight decay
   to :math:`\tilde g`, ``weight_decay`` of a task to the clients' gradients, and
@@ -113,8 +108,7 @@ def cd_adam(
     key = codec_key(keys.round)
     difference = jax.tree.map(jnp.subtract, server, state.copy)
     payload = codec.encode(key, difference)
-    decoded = codec.decode(key, payload, params)
-    copy = jax.tree.map(jnp.add, state.copy, decoded)
+    copy = jax.tree.map(jnp.add, state.copy, codec.decode(key, payload, params))
     return payload, Estimates(server, copy)
 
   return federated(

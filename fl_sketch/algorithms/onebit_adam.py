@@ -47,9 +47,7 @@ def onebit_adam(
   own error, which is the new m, and v stays: :math:`x \leftarrow x - \eta m /
   (\sqrt v + \epsilon)`.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     warmup: dense rounds; v must have settled.
     b1: decay of the momentum.
     b2: decay of the second moment.
@@ -86,10 +84,9 @@ def onebit_adam(
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
     message = stages.announce(codec.encode(keys.round, server_target))
     momentum = codec.decode(keys.round, message, params)
-    error = jax.tree.map(jnp.subtract, target, decoded)
     return momentum, state._replace(
       momentum=momentum,
-      client_error=comms.PerClient(error),
+      client_error=comms.PerClient(jax.tree.map(jnp.subtract, target, decoded)),
       server_error=jax.tree.map(jnp.subtract, server_target, momentum),
       bill=comms.bill(up, comms.nbytes(message)),
     )

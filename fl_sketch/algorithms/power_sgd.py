@@ -49,10 +49,8 @@ def power_sgd(
   An array is a matrix if it has two axes or more, all but the last taken as
   one, of n by m numbers with r (n + m) < n m. Others are sent as they are.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
-    rank: r.
+  Options:
+    rank: r, of 1 or more, else a ValueError.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
@@ -66,9 +64,6 @@ def power_sgd(
 
   Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv:1905.13727, Algorithms
   1 and 2; checked against the authors' code, github.com/epfml/powersgd.
-
-  Raises:
-    ValueError: rank is below 1.
   """
   check_positive(rank=rank)
 

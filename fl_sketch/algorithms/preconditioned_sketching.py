@@ -75,9 +75,7 @@ def preconditioned_sketching(
   updates over rows and over columns (Adafactor's factors), and the server sends
   v with the mean table; old factors count ``keep``. Before that q is 1.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     sketch: a linear operator whose desketch is its adjoint.
     every: rounds from one exchange of factors to the next.
     keep: weight of the old factors.

@@ -23,15 +23,15 @@ def dp_fedavg(
   :math:`w \leftarrow w - \beta a` with :math:`\beta = \eta_g \eta`. Functions
   of a are post-processing: momentum, the last iterate or any other.
 
-  Args:
-    task: loss and steps: K on all samples of a client in the paper.
-    hp: ``clip_norm`` bounds :math:`u_i`, which grows with the local steps.
+  Options:
+    clip_norm: bounds :math:`u_i`, which grows with the local steps.
     privacy: central, local or distributed DP by its ``trust``; its ``bound``
       may follow a quantile.
     server_optimizer: 'momentum' in the paper's experiments.
 
-  Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E; rounds K;
-  expected_cohort r; clip_norm C; noise_multiplier z = r sigma / C.
+  Symbols: client_lr eta_k; server_lr beta_k / eta_k; local_steps E, on all
+  samples; rounds K; expected_cohort r; clip_norm C; noise_multiplier z = r
+  sigma / C.
 
   Departures: the noise is drawn once, on the sum; the paper's clients draw
   N(0, r sigma^2 I) each, which shows how many a Poisson sample took, and costs
@@ -64,9 +64,8 @@ def dp_normfedavg(
   :math:`a = \frac1r (\sum_{i \in S} C u_i / \|u_i\| + z C \xi)`: the same
   sensitivity, hence the same epsilon, and more signal where updates are short.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: ``clip_norm`` is the norm of every contribution.
+  Options:
+    clip_norm: the norm of every contribution.
     privacy: as of `dp_fedavg`; its ``bound`` is set to 'normalize'.
     server_optimizer: 'momentum' in the paper's experiments.
 
@@ -94,10 +93,10 @@ def private_iterative_sketching(
   :math:`u \leftarrow u - \eta \frac1B (\sum_{z \in B_k} [\nabla f(u; z)]_C +
   z C \xi)`. The sketch of the result is post-processing.
 
-  Args:
-    task: loss and private steps of a client. Local work of your own must have
-      the guarantee of `local.private_sgd`, and draw noise from its key.
-    hp: ``clip_norm`` bounds the gradient of a sample.
+  Options:
+    local: work of your own must have the guarantee of `local.private_sgd`, and
+      draw noise from its key.
+    clip_norm: bounds the gradient of a sample.
     sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
     server_optimizer: as of `iterative_sketching`.
@@ -113,7 +112,6 @@ def private_iterative_sketching(
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """
-  algorithm = song.iterative_sketching(
+  return song.iterative_sketching(
     task, hp, Channel(sketch), server_optimizer=server_optimizer
-  )
-  return algorithm._replace(local=task.private_steps(hp), releases=local_steps)
+  )._replace(local=task.private_steps(hp), releases=local_steps)

@@ -20,9 +20,7 @@ def fedprox(
 ) -> Algorithm:
   r"""FedAvg whose clients minimise :math:`f_i(u) + \frac\mu2 \|u - w\|^2`.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     mu: of the proximal term; 0 is FedAvg.
     server_optimizer: as of `fedavg`.
     schedule: round -> factor on ``server_lr``.
@@ -52,9 +50,7 @@ def feddyn(
   \leftarrow h + \alpha \frac1N \sum_{i \in S} \Delta_i` and :math:`w \leftarrow
   w - \eta_g (\bar\Delta + h / \alpha)`.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
+  Options:
     population: clients in total.
     alpha: of the proximal term.
 
@@ -95,10 +91,6 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
   unlike numbers of steps: one in which the i-th loss counts :math:`\tau_i`
   times. A client makes fewer steps where its samples do not fill all batches,
   as with ``batch_order='mask'``.
-
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps.
 

@@ -39,32 +39,26 @@ from fl_sketch.utils import registry, renamed
 class Entry(NamedTuple):
   """An algorithm of the registry.
 
-  Attributes:
-    factory: (task, hp, **options) -> `Algorithm`, with the `local.Task` of a
-      client. If its first argument is called ``local``, it gets the local work
-      that the method `work` of the task builds. An argument ``channel`` of type
-      `Channel` stands for the fields of that.
-    work: what the factory makes of its task, by which a config is checked
-      before there is a model: 'steps', one 'gradient' or 'private_steps', which
-      own local work can replace; 'task', steps that the algorithm changes or
-      counts; or 'slopes', for which the loss has no gradient.
-    full_participation: whether rounds need all clients, with equal weights.
-    any_optimizer: whether local steps may be those of any optimizer.
-    hyper: the options that are hyperparameters: arrays of `Hyper.extra`, which
-      one program of a sweep varies.
-    example: options of a call; a `functools.partial` is what it returns.
-    rows: of the matrix on which costs are measured; None is a vector.
-    rank: of the factors of that matrix, where the algorithm is of a lora.
+  The factory is (task, hp, **options) -> `Algorithm`, with the `local.Task` of
+  a client. If its first argument is called ``local``, it gets the local work
+  that the method `work` of the task builds. An argument ``channel`` of type
+  `Channel` stands for the fields of that. `work` is what it makes of its task,
+  by which a config is checked before there is a model: 'steps', one 'gradient'
+  or 'private_steps', which own local work can replace; 'task', steps that the
+  algorithm changes or counts; or 'slopes', for which the loss has no gradient.
+  Options of `hyper` are arrays of `Hyper.extra`, which one program of a sweep
+  varies; in `example`, options of a call, a `functools.partial` is what it
+  returns. Costs are measured on a vector, or a matrix with so many `rows`.
   """
 
   factory: Callable[..., Algorithm]
   work: str = 'steps'
-  full_participation: bool = False
-  any_optimizer: bool = True
+  full_participation: bool = False  # of all clients, with equal weights
+  any_optimizer: bool = True  # whether local steps may be those of any
   hyper: tuple[str, ...] = ()
   example: Mapping[str, Any] = MappingProxyType({})
   rows: int | None = None
-  rank: int | None = None
+  rank: int | None = None  # of the matrix's factors, for algorithms of a lora
 
 
 class Algorithms(registry.Registry[Entry]):

@@ -42,9 +42,7 @@ def safl(
   :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`, since de-sketching
   raises norms by that factor.
 
-  Args:
-    task: loss and local steps of a client.
-    hp: hyperparameters; ``clip_norm`` where ``clip`` is set.
+  Options:
     channel: how updates travel; its fields are options, see `Channel`.
     server_optimizer: ADA, as of `server_step`.
     schedule: round -> factor on ``server_lr``.

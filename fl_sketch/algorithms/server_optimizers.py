@@ -38,12 +38,9 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   >>> make_server_optimizer('adam', b2=0.99).init is not None
   True
 
-  Args:
-    name: 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum', 'nesterov', 'sgd'.
-    **options: b1, b2 and eps, or momentum.
-
-  Raises:
-    ValueError: there is no optimiser of that name, or it lacks an option.
+  The name is one of 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum',
+  'nesterov' and 'sgd'; options are b1, b2 and eps, or momentum. A name that is
+  none, or an option that it lacks, is a ValueError.
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):
@@ -72,13 +69,10 @@ def corrected_amsgrad(
 
 
 def options_of(name: str) -> tuple[str, ...]:
-  """The options of a server optimizer.
+  """The options of a server optimizer; ValueError if none has that name.
 
   >>> options_of('momentum')
   ('momentum',)
-
-  Raises:
-    ValueError: there is none of that name.
   """
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)

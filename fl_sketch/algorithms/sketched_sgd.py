@@ -46,26 +46,21 @@ def sketched_sgd(
   sends their exact values, whose mean's k largest are subtracted from w.
   There, and only there, :math:`e_i` and :math:`u_i` become 0.
 
-  Args:
-    task: loss of a client, which takes one gradient.
-    hp: hyperparameters.
+  Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
-    k: coordinates of a step.
+    k: coordinates of a step; a ValueError if the model has fewer.
     candidates: P, the number of candidates in units of k.
     momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 at the
       coordinates of the step (momentum factor masking); 0 is none.
     privacy: bounds and noise on both uplinks; None is no privacy.
 
-  Symbols: server_lr eta; candidates P.
+  Symbols: server_lr eta; candidates P; g_i a gradient.
 
   Departures: hashes are fresh every round; no table outlives one. The mean over
   clients, and eta in what accumulates; theirs has the sum, and eta on the step.
 
   Source: Ivkin et al., NeurIPS 2019, arXiv:1903.04488, Algorithm 2; checked
   against the authors' code, github.com/dhroth/sketchedsgd.
-
-  Raises:
-    ValueError: k exceeds the model.
   """
 
   def init(params):
@@ -93,8 +88,7 @@ def sketched_sgd(
     mean, second = means[1](exact, **extra)
     best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
     bits = jnp.zeros(mean.size, bool).at[best].set(True)
-    sent = stages.announce((mean[best], jnp.packbits(bits)))
-    message = Message(top, *sent)
+    message = Message(top, *stages.announce((mean[best], jnp.packbits(bits))))
     down = comms.bill(down=comms.nbytes(message))
     bill = comms.total_bill([first, second, down])
     hits = sketches.scatter(params, _support(message), jnp.ones(k))

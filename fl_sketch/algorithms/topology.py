@@ -18,11 +18,10 @@ import scipy  # its packages load on first use
 def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
   """Returns the graph of n clients with edges (i, j), either way or both.
 
+  It is a ValueError if an edge is no pair, or the graph is not connected.
+
   >>> from_edges(3, [(0, 1), (2, 1)]).sum(1).tolist()
   [1, 2, 1]
-
-  Raises:
-    ValueError: an edge is no pair of clients, or the graph is not connected.
   """
   checks.at_least('n', n, 1)
   graph = np.zeros((n, n), bool)
@@ -52,8 +51,7 @@ def grid(rows: int, cols: int) -> np.ndarray:
   checks.at_least('cols', cols, 1)
   n = rows * cols
   along = [(i, i + 1) for i in range(n) if (i + 1) % cols]
-  down = [(i, i + cols) for i in range(n - cols)]
-  return from_edges(n, along + down)
+  return from_edges(n, along + [(i, i + cols) for i in range(n - cols)])
 
 
 def star(n: int) -> np.ndarray:
@@ -74,12 +72,10 @@ def make(kind: str, n: int) -> np.ndarray:
   """Builds the communication graph of n clients from the name of its kind.
 
   'ring', 'path', 'grid', 'star' or 'complete'; a grid is as square as n allows.
+  Another kind, or an n without a grid of two rows or more, is a ValueError.
 
   >>> make('path', 3).sum(1).tolist()
   [1, 2, 1]
-
-  Raises:
-    ValueError: there is no such kind, or n has no grid of two rows or more.
   """
   path = lambda n: grid(1, n)
   kinds = dict(ring=ring, path=path, grid=_square, star=star, complete=complete)

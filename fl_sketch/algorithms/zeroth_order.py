@@ -31,25 +31,21 @@ def decomfl(
   \bar g_{kp} z_{kp}`. Both ways K P floats, whatever the model: a client that
   was away draws the z of the rounds that it missed again.
 
-  Args:
-    task: loss of a client.
-    hp: hyperparameters; mu may be one.
+  Options:
     local_steps: K.
     directions: P.
-    mu: of the points at which the loss is evaluated.
+    mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
     schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr 1; directions P; mu mu.
 
   Departures: central differences, as in the authors' code; the printed lines
-  have forward ones. Seeds follow from the round, and are not sent.
+  have forward ones. Seeds follow from the round, and are not sent. A task with
+  weight decay is a ValueError.
 
   Source: Li, Ying, Liu, Dong, Yang, ICLR 2025, arXiv:2405.15861, Algorithms 1
   to 3; checked against the authors' code, github.com/ZidongLiu/DeComFL.
-
-  Raises:
-    ValueError: the task has weight decay.
   """
   count = local_steps * directions
 
@@ -89,12 +85,10 @@ def fedkseed(
   :math:`w \leftarrow w - \eta_g \eta \sum_j \bar a_j z_j`: :math:`\tau` floats
   up and K floats down, whatever the model.
 
-  Args:
-    task: loss of a client.
-    hp: hyperparameters; mu may be one.
+  Options:
     local_steps: tau.
     pool: K.
-    mu: of the points at which the loss is evaluated.
+    mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
     schedule: round -> factor on ``server_lr``.
 
@@ -104,13 +98,11 @@ def fedkseed(
   slopes alone. The server sends the sums of a round, which absent clients
   replay bit for bit; the paper sends the sums of all rounds, of which a client
   builds the model from the first one again, with other rounding. Without
-  FedKSeed-Pro, which draws by the slopes of the past.
+  FedKSeed-Pro, which draws by the slopes of the past. A task with weight decay
+  is a ValueError.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.
-
-  Raises:
-    ValueError: the task has weight decay.
   """
   all_seeds = lambda keys: hashing.seeds(keys.run, pool, hashing.ENTRY)
 

@@ -42,13 +42,9 @@ def gram_sgd(
   >>> moved['dense']['bias']
   Array([-0.05,  0.05], dtype=float32)
 
-  Args:
-    client_lr: f32[], may be traced.
-    steps: number of gradient steps.
-    label_smoothing: see `losses.classification`.
-    weight_decay: f32[], may be traced.
-    mean: see `losses.preprocess`.
-    std: see `losses.preprocess`.
+  The `client_lr` and `weight_decay`, f32[], may be traced. See
+  `losses.classification` for `label_smoothing`, `losses.preprocess` for `mean`
+  and `std`.
 
   Returns:
     (params, batches, key, correction) -> (pseudo-gradient, {'train_loss':

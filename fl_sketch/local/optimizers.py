@@ -23,10 +23,9 @@ register(optax.contrib.muon)
 class Optimizer(NamedTuple):
   """An optimizer of local steps.
 
-  Attributes:
-    make: ``client_lr`` -> an optax transformation with that learning rate.
-    keep_state: whether a client keeps its state until the next round in which
-      it takes part; else every round begins with a fresh one.
+  `make` is ``client_lr`` -> an optax transformation with that learning rate.
+  With `keep_state` a client keeps its state until the next round in which it
+  takes part; else every round begins with a fresh one.
   """
 
   make: Callable[[Any], optax.GradientTransformation]
@@ -40,12 +39,9 @@ def make(kind: str, **options: Any) -> Optimizer:
   >>> make('adamw', b2=0.99, keep_state=True).keep_state
   True
 
-  Args:
-    kind: name of a factory, a function of ``learning_rate`` as those of optax.
-    **options: its arguments; and `Optimizer.keep_state`.
-
-  Raises:
-    ValueError: unknown kind, or options that the factory does not take.
+  `kind` is the name of a factory, a function of ``learning_rate`` as those of
+  optax; options are its arguments, and `Optimizer.keep_state`. It is a
+  ValueError if the kind is unknown, or does not take an option.
   """
   keep_state = options.pop('keep_state', False)
   fields.check_option('keep_state', keep_state, bool)
@@ -60,15 +56,10 @@ def make(kind: str, **options: Any) -> Optimizer:
 
 
 def of(optimizer: Any) -> Optimizer | None:
-  """Builds an optimizer from any of its forms.
+  """Builds an optimizer from any of its forms; TypeError if it is none of them.
 
-  Args:
-    optimizer: an `Optimizer`; an optax transformation, with its own learning
-      rate; a name, as of `make`, or a mapping with ``kind`` and options; None.
-
-  Raises:
-    TypeError: it is none of these.
-    ValueError: as of `make`.
+  They are an `Optimizer`; an optax transformation, with its own learning rate;
+  a name, as of `make`, or a mapping with ``kind`` and options; and None.
   """
   if optimizer is None or isinstance(optimizer, Optimizer):
     return optimizer

@@ -16,25 +16,15 @@ def make(kind: str, *, rounds: int, **options: Any) -> optax.Schedule:
   >>> [round(float(factor(r)), 2) for r in (0, 1, 2, 4, 6)]
   [0.5, 1.0, 1.0, 0.6, 0.2]
 
-  Args:
-    kind: the name of a registered factory, a function of ``rounds``.
-    rounds: of the run.
-    **options: its other arguments.
-
-  Raises:
-    ValueError: unknown kind, or options that do not suit it.
+  `kind` is the name of a registered factory, a function of the ``rounds`` of a
+  run; options are its others. Such as do not suit it are a ValueError.
   """
   return REGISTRY.make(kind, rounds=rounds, **options)
 
 
 @register
 def constant(rounds: int, *, warmup: fields.Size = 0) -> optax.Schedule:
-  """The same rate in every round, (r + 1) / warmup of it in the first ones.
-
-  Args:
-    rounds: of the run.
-    warmup: number of the first rounds.
-  """
+  """The same rate, and (r + 1) / warmup of it in the first `warmup` rounds."""
   return _warmed_up(rounds, warmup, optax.constant_schedule(1.0))
 
 
@@ -44,12 +34,8 @@ def cosine(
 ) -> optax.Schedule:
   """Half a cosine from 1, after the warm-up, to ``final`` at the end.
 
-  Loshchilov, Hutter, ICLR 2017 (arXiv:1608.03983), without restarts.
-
-  Args:
-    rounds: of the run.
-    warmup: as of `constant`.
-    final: factor after the last round.
+  Loshchilov, Hutter, ICLR 2017 (arXiv:1608.03983), without restarts; the
+  ``warmup`` is that of `constant`.
   """
   decay = optax.cosine_decay_schedule(1.0, max(1, rounds - warmup), final)
   return _warmed_up(rounds, warmup, decay)
@@ -59,13 +45,7 @@ def cosine(
 def linear(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """A line from 1, after the warm-up, to ``final`` at the end.
-
-  Args:
-    rounds: of the run.
-    warmup: as of `constant`.
-    final: factor after the last round.
-  """
+  """A line from 1, after the `warmup` of `constant`, to `final` at the end."""
   decay = optax.linear_schedule(1.0, final, max(1, rounds - warmup))
   return _warmed_up(rounds, warmup, decay)
 

@@ -38,9 +38,9 @@ def sgd(
     loss_fn: (params, batch) -> f32[]. If it has an argument `key`, every step
       of every client and round gives it another one, as for dropout.
     client_lr: f32[], step size; not read beside an optimizer.
-    local_steps: K; None is one step a batch. If K exceeds the number of
-      batches, they are used again in the same order: with one batch that holds
-      all of a client's samples this is full-batch gradient descent.
+    local_steps: K, below 1 a ValueError; None is one step a batch. If K exceeds
+      the number of batches, they are used again in the same order: with one
+      batch of all a client's samples this is full-batch gradient descent.
     weight_decay: lambda.
     proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
     optimizer: makes the step from the bracket, by its own rate; None is SGD.
@@ -51,13 +51,9 @@ def sgd(
     local(params, batches, key, correction) -> (pseudo-gradient, metrics), where
     batches have leaves [steps, batch, ...]. No step is made on padding, a batch
     that is a dict whose 'mask' is 0. With ``keep_state``, a `StatefulLocal`.
-
-  Raises:
-    ValueError: local_steps is below one.
   """
   if local_steps is not None and local_steps < 1:
     raise ValueError(f'{local_steps=} is below 1; make at least one step.')
-
   slope = _value_and_grad(loss_fn, clip)
 
   def descend(grad, state, theta):
@@ -128,14 +124,9 @@ def gradient(
   >>> local(jnp.zeros(1), jnp.ones((2, 3, 1)), None, None)[0].tolist()
   [-1.0]
 
-  Args:
-    loss_fn: as of `sgd`, a mean over the batch.
-    weight_decay: lambda.
-    clip: as of `sgd`.
-
-  Returns:
-    local(params, batches, key, correction) -> (gradient, metrics), as `sgd`;
-    there must be no correction.
+  The loss is a mean over the batch; arguments are those of `sgd`, as is the
+  local(params, batches, key, correction) -> (gradient, metrics) that it
+  returns, but for the correction, which there must not be.
   """
 
   def local(params, batches, key, correction):
@@ -167,8 +158,7 @@ def draws(
   """Arguments by which a loss draws in each of the steps; none for most."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
-  each = jax.vmap(keys_lib.step_key, (None, 0))
-  return {'key': each(key, jnp.arange(steps))}
+  return {'key': jax.vmap(keys_lib.step_key, (None, 0))(key, jnp.arange(steps))}
 
 
 def over_batches(

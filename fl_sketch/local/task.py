@@ -15,24 +15,16 @@ class Task(NamedTuple):
   >>> task = Task(lambda w, batch: 0.5 * ((w - batch) ** 2).sum())
   >>> local = task.steps(Hyper(0.5, 1.0), proximal=0.1)
 
-  Attributes:
-    loss_fn: (params, batch) -> f32[]; None if `local` is given.
-    local_steps: K; None is one step a batch.
-    weight_decay: added to gradients, times the parameters.
-    expected_batch: divisor of private steps; None elsewhere.
-    optimizer: of the steps; None is SGD.
-    clip: the largest norm of a gradient; None is any.
-    local: hp -> local work, which replaces that of all methods; None for none.
-      Algorithms that are registered as 'task' or 'slopes' never get one.
+  Algorithms that are registered as 'task' or 'slopes' never get a `local`.
   """
 
-  loss_fn: Any
-  local_steps: int | None = None
-  weight_decay: float = 0.0
-  expected_batch: int | None = None
-  optimizer: Optimizer | None = None
-  clip: float | None = None
-  local: Callable[[Hyper], Local] | None = None
+  loss_fn: Any  # (params, batch) -> f32[]; None if `local` is given
+  local_steps: int | None = None  # K; None is one step a batch
+  weight_decay: float = 0.0  # added to gradients, times the parameters
+  expected_batch: int | None = None  # divisor of private steps; else None
+  optimizer: Optimizer | None = None  # of the steps; None is SGD
+  clip: float | None = None  # the largest norm of a gradient; None is any
+  local: Callable[[Hyper], Local] | None = None  # in place of all methods' work
 
   def steps(self, hp: Hyper, *, proximal: Any = None) -> Local:
     """Builds local steps; see `local.sgd`."""

@@ -62,8 +62,7 @@ def zeroth_order(
       of_step, draw = drawn
       value = lambda point: loss_fn(along(theta, *point), batch, **draw)
       # One loop over all points: XLA would keep z during one over two signs.
-      points = jnp.repeat(of_step, 2, axis=0), scales
-      losses = lax.map(value, points)
+      losses = lax.map(value, (jnp.repeat(of_step, 2, axis=0), scales))
       slopes = (losses[::2] - losses[1::2]) / (2 * mu)
       filled = jnp.bool(True)
       if isinstance(batch, dict) and 'mask' in batch:

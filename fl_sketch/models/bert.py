@@ -4,8 +4,7 @@ from fl_sketch.models import precision, tokens, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
-# BERT-base; tiny, mini and small of Turc et al., arXiv:1908.08962; nano is for
-# experiments on a CPU.
+# BERT-base; tiny, mini and small of Turc et al., arXiv:1908.08962; and a nano.
 SIZES = {
   'bert_nano': {'width': 64, 'depth': 2, 'heads': 2},
   'bert_tiny': {'width': 128, 'depth': 2, 'heads': 2},
@@ -52,11 +51,10 @@ class Bert(nn.Module):
     places, kinds = table('positions', self.max_length), table('token_types', 2)
     x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
     x = transformer.norm('norm')(x)
-    mask = tokens_BxL > 0
     for i in range(self.depth):
       x = transformer.Block(
         self.heads, 4 * self.width, KIND, self.dtype, name=f'block_{i}'
-      )(x, mask)
+      )(x, tokens_BxL > 0)
     pool = precision.dense(self.width, self.dtype, name='pooler')
     x = jnp.tanh(pool(x[:, 0]))
     return precision.dense(self.num_classes, self.dtype, name='head')(x)

@@ -13,8 +13,7 @@ class Decoder(nn.Module):
   Padding may only follow the tokens of a sequence: they do not see it. Blocks
   in a `scan`, a loop of one program, compile faster, and all their parameters
   are copied; they, and the outputs, are the same. Of `remat` the backward pass
-  computes each block again instead of keeping what is inside it (Chen et al.,
-  arXiv:1604.06174).
+  computes blocks again, keeping nothing inside (Chen et al., arXiv:1604.06174).
   """
 
   num_classes: int | None  # tokens of the data

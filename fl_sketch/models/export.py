@@ -25,12 +25,9 @@ def export(
 
   A GPT becomes a GPT2LMHeadModel, a Llama a LlamaForCausalLM, or with biases a
   Qwen2ForCausalLM, and a Bert a BertForSequenceClassification. `length` is of a
-  training sample, `tokenizer` the content of tokenizer.json.
-
-  Raises:
-    FileExistsError: the folder has files.
-    SaveError: it cannot be written.
-    ValueError: transformers have no such model.
+  training sample, `tokenizer` the content of tokenizer.json. If the folder has
+  files, it is a FileExistsError; if it cannot be written, a SaveError; and if
+  transformers have no such model, a ValueError.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.is_dir() and any(folder.iterdir()):

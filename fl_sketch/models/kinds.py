@@ -23,8 +23,7 @@ def softmax_cross_entropy(
   """Softmax cross-entropy of each row, f32[batch].
 
   Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes], a
-  share for every class. `label_smoothing` is the share of each label that is
-  spread over all classes.
+  share for every class. The share `label_smoothing` is spread over all classes.
   """
   hard = labels.ndim < logits.ndim
   if hard and not label_smoothing:

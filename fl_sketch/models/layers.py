@@ -64,14 +64,13 @@ def conv2d(
     if stride > 1:
       return _conv_patches(x, kernel, padding, stride, dtype)
     return _conv_tiles(x, kernel, padding, dtype)
-  y = lax.conv_general_dilated(
+  return lax.conv_general_dilated(
     precision.operand(x, dtype),
     precision.operand(kernel, dtype),
     (stride, stride),
     padding,
     dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-  )
-  return y.astype(x.dtype)
+  ).astype(x.dtype)
 
 
 def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):

@@ -135,8 +135,7 @@ def make(*, kind: str, params: Tree, key: jax.Array, **options: Any) -> Lora:
 
   Of 'naive' both factors are trained; of 'ffa' B alone, beside a frozen A
   (FFA-LoRA: Sun et al., ICLR 2024, arXiv:2403.12313); of 'flora' and 'fedex'
-  both, and the server changes the kernels: see the algorithms. Other arguments
-  are those of `lora`.
+  both, and the server changes the kernels. Other arguments are those of `lora`.
   """
   REGISTRY.check(kind, options)
   return REGISTRY.entry(kind).factory(params, key, **options)

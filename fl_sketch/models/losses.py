@@ -53,9 +53,8 @@ def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   """Normalises uint8 images: (x / 255 - mean) / std.
 
-  The images are u8[batch, ..., channels]; what is not uint8 passes as it is: it
-  has been scaled already. `mean` and `std` are of x / 255, one number or one
-  per channel.
+  The images are u8[batch, ..., channels]; what is not uint8 is scaled already,
+  and passes. `mean` and `std` are of x / 255, one number or one per channel.
 
   >>> preprocess(jnp.array([[0, 255]], jnp.uint8), mean=0.5, std=0.5)
   Array([[-1.,  1.]], dtype=float32)
@@ -75,8 +74,7 @@ def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Any:
   Those of uint8 pass through `preprocess`.
   """
   rest = {k: x for k, x in batch.items() if k not in ('y', 'mask')}
-  scaled = lambda x: preprocess(x, mean, std)
-  return jax.tree.map(scaled, rest.get('x', rest))
+  return jax.tree.map(lambda x: preprocess(x, mean, std), rest.get('x', rest))
 
 
 def takes_key(loss_fn: Callable[..., Any]) -> bool:
@@ -140,8 +138,7 @@ def make(
   The model is of any library, see `as_model`; its inputs are those of `inputs`,
   and `mean` and `std` of `preprocess`. The kind is one of `names()`, or a
   function such as those of `kinds`. Returns (params, batch, key=None) -> f32[],
-  which draws nothing without a key; and (params, batch) -> sums of each value,
-  with 'count'.
+  which draws nothing without a key; and (params, batch) -> sums and 'count'.
   """
   apply, of = as_model(model).apply, kind_of(kind)
 
@@ -194,19 +191,14 @@ def quadratic() -> LossFn:
 
 
 def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
-  """The loss of `quadratic` as a sum: {'loss': f32[], 'count': f32[]}.
-
-  It has no options, so it is itself what `make` returns. For params and batch
-  see `quadratic`.
+  """The loss of `quadratic`, of the same, as a sum: {'loss', 'count': f32[]}.
 
   >>> batch = {'factor': jnp.ones((2, 1, 1)), 'optimum': jnp.zeros((2, 1))}
   >>> sums = quadratic_metrics({'w': jnp.ones(1)}, batch)
   >>> float(sums['loss']), float(sums['count'])
   (1.0, 2.0)
   """
-  values = _quadratic_values(params, batch)['loss']
-  mask = row_mask(batch, values)
-  return {'loss': masked_sum(values, mask), 'count': mask.sum()}
+  return of_values(_quadratic_values)[1](params, batch)
 
 
 def _quadratic_values(params, batch):

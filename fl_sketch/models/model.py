@@ -34,19 +34,16 @@ def as_model(model: Any) -> Model:
   It is a `Model`; a flax linen module; a flax nnx or equinox module, whose
   parameters are the first ones; a haiku `Transformed`; or a function or class
   that makes an nnx module of its argument `rngs`. That of equinox maps one
-  sample, and may take a `key`. Modules are called with the inputs, and with
-  `train`, `training`, `is_training` or `deterministic` if they have such an
-  argument.
+  sample, and may take a `key`. Modules are called with the inputs, and with the
+  arguments `train`, `training`, `is_training` or `deterministic` they may have.
 
   >>> model = as_model(nn.Dense(2))
   >>> params = model.init(jax.random.key(0), jax.numpy.zeros((1, 3)))
   >>> model.apply(params, jax.numpy.ones((5, 3)), None).shape
   (5, 2)
 
-  Raises:
-    TypeError: it is nothing of these.
-    ValueError: an nnx module has variables other than parameters, such as
-      running statistics. Of a linen module, `init` raises that.
+  Anything else is a TypeError; a module of nnx with variables other than
+  parameters, such as running statistics, a ValueError, of linen in `init`.
   """
   if isinstance(model, Model):
     return model

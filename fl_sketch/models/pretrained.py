@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
-_HEAD = 'head/'
 
 
 def save(path: str | os.PathLike, params: Any, **about: str) -> None:
@@ -72,7 +71,7 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     used.add(theirs)
     if value is not None and value.shape == drawn.shape:
       loaded[name] = jnp.asarray(value, drawn.dtype)
-    elif name.startswith(_HEAD):
+    elif name.startswith('head/'):
       _LOG.info('%s stays as drawn: %s has none of its shape.', name, path)
       loaded[name] = drawn
     else:

@@ -17,24 +17,17 @@ class ResNet(nn.Module):
   statistics of a client's own data have no mean over clients. The stem is one
   convolution of 3 x 3, as for CIFAR-10. With 10 classes and 3 colours 'resnet8'
   has 78,042 parameters, 'resnet18' 11,173,962 and 'resnet101' 42,512,970.
-
-  Attributes:
-    stages: blocks of each stage.
-    width: channels of the first stage, a multiple of 8.
-    bottleneck: blocks of 1 x 1, 3 x 3 and 1 x 1, to four times the channels;
-      the 3 x 3 has the stride.
-    stem_stride: 2 makes everything after it four times cheaper.
-    form: of the convolutions, see `layers.conv2d`.
-    dtype: of what is multiplied, see `precision`.
+  Bottlenecks are of 1 x 1, 3 x 3, with the stride, and 1 x 1, to four times the
+  channels. A `stem_stride` of 2 makes all that follows four times cheaper.
   """
 
   num_classes: int
-  stages: Sequence[int] = (2, 2, 2, 2)
-  width: int = 64
-  bottleneck: bool = False
+  stages: Sequence[int] = (2, 2, 2, 2)  # blocks of each
+  width: int = 64  # channels of the first stage, a multiple of 8
+  bottleneck: bool = False  # whether blocks are bottlenecks
   stem_stride: int = 1
-  form: layers.Form | None = None
-  dtype: str = 'float32'
+  form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
+  dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   def __post_init__(self):
     if checks.count('width', self.width) % GROUP:

@@ -4,8 +4,7 @@ from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
-# ViT-B/16; ViT-Ti and ViT-S of Touvron et al., arXiv:2012.12877; nano is for
-# experiments on a CPU.
+# ViT-B/16; ViT-Ti and ViT-S of Touvron et al., arXiv:2012.12877; and a nano.
 SIZES = {
   'vit_nano': {'width': 64, 'depth': 4, 'heads': 4, 'patch': 4},
   'vit_tiny': {'width': 192, 'heads': 3},

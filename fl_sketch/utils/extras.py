@@ -12,15 +12,12 @@ class MissingExtraError(ImportError):
 
 @contextlib.contextmanager
 def needed(extra: str) -> Iterator[None]:
-  """Name the extra where an import inside it finds no package.
+  """Raise MissingExtraError, with the extra, in place of ModuleNotFoundError.
 
   >>> with needed('plots'):
   ...   import absent
   Traceback (most recent call last):
   fl_sketch.utils.extras.MissingExtraError: The package 'absent' is not ...
-
-  Raises:
-    MissingExtraError: in place of a ModuleNotFoundError.
   """
   try:
     yield

@@ -2,8 +2,7 @@
 
 A field, or an option of a registered factory, is annotated `Count`, `Positive |
 None`, `tuple[Count, ...]` or `Annotated[str, choice(NAMES)]`. None, where the
-type allows it, satisfies every rule; the rules of a tuple hold for each
-element.
+type allows it, satisfies every rule; those of a tuple hold for each element.
 """
 
 import collections.abc
@@ -71,9 +70,8 @@ Slice = Annotated[
 def check(config: Any):
   """Checks every field of a dataclass against its annotation, types first.
 
-  Raises:
-    ValueError: a value has another type or breaks a rule; the message names
-      the field, the value and what was expected.
+  A value of another type, or that breaks a rule, is a ValueError, which names
+  the field, the value and what was expected.
   """
   rules_of = _rules_of(type(config))
   for name, (of_type, _) in rules_of.items():
@@ -94,12 +92,10 @@ def check_option(name: str, value: Any, hint: Any):
   """Checks the value of an option against its annotation.
 
   Arrays pass, and so do values where an annotation has other types than those
-  of config fields. A number of NumPy is checked as that of Python.
+  of config fields. A number of NumPy is checked as that of Python. Errors are
+  those of `check`.
 
   >>> check_option('k', 3, Count | None)
-
-  Raises:
-    ValueError: as of `check`.
   """
   kinds, rules = _types_and_rules(hint)
   if hasattr(value, 'dtype') and isinstance(value, numbers.Number):

@@ -44,11 +44,7 @@ def finite(tree: Any) -> Any:
 
 
 def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
-  """Write a text, or JSON, to a file atomically.
-
-  Raises:
-    SaveError: the file cannot be written.
-  """
+  """Write a text, or JSON, to a file atomically, or raise SaveError."""
   if not isinstance(content, str):
     content = json.dumps(content, indent=2) + '\n'
   # A name of this process: another one may write the same file.

@@ -11,14 +11,11 @@ def attach(package: str, **exports: Sequence[str]) -> Callable[[str], Any]:
   """Return the `__getattr__` of a package that loads its modules lazily.
 
   `exports` has by module the names that are defined inside it; every other one
-  is a module itself. Type checkers read them from imports under
-  `TYPE_CHECKING`.
+  is a module itself, or an AttributeError. Type checkers read them from imports
+  under `TYPE_CHECKING`.
 
   >>> attach('fl_sketch.utils')('checks').__name__
   'fl_sketch.utils.checks'
-
-  Raises:
-    AttributeError: raised by the `__getattr__`, for any other name.
   """
   modules = {name: module for module in exports for name in exports[module]}
   # Python suggests names that `dir` has, loaded or not.

@@ -15,11 +15,8 @@ _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 def load(plugin: str) -> types.ModuleType:
   """Import a module, or a Python file, for the factories that it registers.
 
-  By its dotted name, or the path that ends in .py. A config file may be one,
-  with its ``from . import new``.
-
-  Raises:
-    ValueError: there is no such module or file.
+  By its dotted name, or the path that ends in .py; ValueError if there is none.
+  A config file may be one, with its ``from . import new``.
   """
   if not plugin.endswith('.py'):
     if not all(map(str.isidentifier, plugin.split('.'))):

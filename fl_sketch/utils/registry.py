@@ -71,10 +71,8 @@ class Registry(Generic[E]):
     """Add a factory; also a decorator. A module may replace its own factories.
 
     It is called by its `__name__`, or `name`; `marks` are fields of its entry.
-
-    Raises:
-      ValueError: another factory has that name, an option has a name that has
-        another meaning, or a hyperparameter is no option.
+    It is a ValueError if another factory has that name, an option's name has
+    another meaning, or a hyperparameter is no option.
     """
     if factory is None:
       return lambda factory: self.register(factory, name=name, **marks)
@@ -111,11 +109,7 @@ class Registry(Generic[E]):
     return other
 
   def entry(self, name: str) -> E:
-    """Return the entry of a factory.
-
-    Raises:
-      ValueError: there is none of that name.
-    """
+    """Return the entry of a factory; ValueError if there is none."""
     if not (isinstance(name, str) and name in self._entries):
       hint = fields.did_you_mean(name, self._entries)
       raise ValueError(
@@ -175,9 +169,8 @@ class Registry(Generic[E]):
   ) -> None:
     """Check the names, types and bounds of options of a factory.
 
-    Raises:
-      ValueError: the factory does not take an option, lacks one, or an option
-        has another type than its annotation or default; names the option.
+    An option that it does not take or that it lacks, or one of another type
+    than its annotation or default, is a ValueError, which names it.
     """
     part = f'{self.kind} {name!r}'
     known = self.arguments(name) if context else self.options(name)
@@ -205,13 +198,10 @@ class Registry(Generic[E]):
 
 
 def parse_call(text: str) -> dict[str, Any]:
-  """Parse NAME or NAME(OPTION=VALUE, ...) as a config has it.
+  """Parse NAME or NAME(OPTION=VALUE, ...) of a config; ValueError of others.
 
   >>> parse_call('count_sketch(rows=5, cols=60)')
   {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
-
-  Raises:
-    ValueError: the text is neither.
   """
   refusal = f'{fields.shown(text)} must be NAME or NAME(OPTION=VALUE, ...).'
   try:

@@ -21,14 +21,12 @@ def attributes(
 ) -> Callable[[str], Any]:
   """Returns the `__getattr__` of a module that has old names for its objects.
 
-  Names are old='new'; `others` loads any other one, as `lazy.attach` does.
+  Names are old='new'; `others` loads any other one, as `lazy.attach` does, or
+  it is an AttributeError.
 
   >>> with warnings.catch_warnings(action='ignore'):
   ...   attributes('math', root='sqrt')('root')(4.0)
   2.0
-
-  Raises:
-    AttributeError: raised by the `__getattr__`, for other names.
   """
 
   def load(name: str) -> Any:

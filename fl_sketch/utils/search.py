@@ -10,8 +10,7 @@ def least(
   """Return the least n in [low, high) with predicate(n), else `high`.
 
   The predicate is false below some integer and true from it on. `doubling`
-  first brackets it by low, 2 low, 4 low, ...: for a predicate that is expensive
-  at large n, and low >= 1.
+  brackets it by low, 2 low, ... >= 1 first, where large n are expensive.
 
   >>> least(lambda n: n * n > 50, 1, 100), least(lambda n: n > 9, 1, 5)
   (8, 5)

@@ -22,8 +22,7 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
   its 256-bit counter, so streams of different counters cannot overlap. For a
   seed of 32 bytes it is ChaCha20 with that key and the nonce (crc32 of tag,
   counter), which has some of the methods: `chacha20.Generator`. Other seeds are
-  integers, taken modulo 2^64. Each use of a seed needs another tag; the counter
-  is the round, or 0.
+  integers modulo 2^64. Each use needs another tag; the counter is a round or 0.
 
   >>> same = [generator(0, 'cohort', 7).integers(100) for _ in range(2)]
   >>> bool(same[0] == same[1])
