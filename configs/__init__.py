@@ -33,8 +33,7 @@ def new() -> ml_collections.ConfigDict:
 def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
   """Whether a variant of a config is 'quick', or ends with it.
 
-  Raises:
-    ValueError: the variant is not in `known`.
+  Raises ValueError if it is not in `known`.
   """
   if variant not in known:
     raise ValueError(f'{variant=} must be one of {known}.')

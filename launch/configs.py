@@ -135,9 +135,7 @@ def load(name: str) -> types.ModuleType:
   """Loads the module of a config: one of `names`, or the path of a Python file.
 
   Like those of the package, a file of the user's may say `from . import new`.
-
-  Raises:
-    ValueError: there is none; the message has all names and the nearest.
+  Raises ValueError, with all names and the nearest, if there is none.
   """
   if name in _RENAMED:
     renamed.warn('config', name, _RENAMED[name])

@@ -50,9 +50,8 @@ def audit_config(
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
   check(c)
-  whole = None
-  if c.privacy_unit == 'sample':
-    whole = experiment.build(c, data).partition
+  by_sample = c.privacy_unit == 'sample'
+  whole = experiment.build(c, data).partition if by_sample else None
   small, partition = _small(c, rounds, whole)
   make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
@@ -94,8 +93,7 @@ def check(c: Config) -> None:
 
 def _noise(c: Config, guarantee, make, participants: int) -> float | None:
   """Deviation of noise in clipped contributions; None if more is broadcast."""
-  release = privacy_plan.release_of(c)
-  hp = experiment.hyper_of(c, guarantee)
+  release, hp = privacy_plan.release_of(c), experiment.hyper_of(c, guarantee)
   if release is None or release.before_sketch or c.downlink_codec is not None:
     return None
   data = {'x': np.zeros((c.cohort, 1, 1, _NUMBERS), np.float32)}

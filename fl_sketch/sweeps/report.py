@@ -32,9 +32,8 @@ class Setting(NamedTuple):
 def metric_of(rows: list[Row]) -> str:
   """The metric that ranks points: test accuracy, or else a loss.
 
-  Raises:
-    ValueError: points that did not diverge have none of them, as private ones
-      with public_metrics='hidden' and without test data.
+  Raises ValueError if points that did not diverge have none of them, as private
+  ones with public_metrics='hidden' and without test data.
   """
   names = [m for m in _METRICS if any(m in r for r in rows)]
   if not names and not all(row['diverged'] for row in rows):

@@ -33,8 +33,7 @@ class Best:
   def consider(self, row: metrics.Row, params: Any):
     """Writes the parameters of a row that was just logged, if it is the best.
 
-    Raises:
-      SaveError: they cannot be written.
+    Raises SaveError if they cannot be written.
     """
     if self._writes and self._note(row):
       saved_params.write(self._folder, self._rounds[-1], params)

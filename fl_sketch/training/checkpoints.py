@@ -48,10 +48,8 @@ class Checkpoints:
   ):
     """Writes one checkpoint; every process must call it and writes its part.
 
-    `rows` is the state of its clients; that in `state` is not written.
-
-    Raises:
-      SaveError: it cannot be written. The earlier checkpoints stay.
+    `rows` is the state of its clients; that in `state` is not written. Raises
+    SaveError if it cannot be written. The earlier checkpoints stay.
     """
     counts = {'ledger': ledger.totals(), 'devices': self._devices}
     counts |= {'format': FORMAT}
@@ -82,11 +80,9 @@ class Checkpoints:
     A checkpoint that is corrupt in any process is reported by a warning and
     moved out of the folder, so that the run can write it again. After an error
     of the disk or the memory the checkpoint stays, and all processes stop.
-    `state`, on the mesh, gives structure, types and sharding.
-
-    Raises:
-      CheckpointError: there are checkpoints but none can be read, or the newest
-        cannot be read at the moment, or they are of another format.
+    `state`, on the mesh, gives structure, types and sharding. Raises
+    CheckpointError if there are checkpoints but none can be read, the newest
+    cannot be read at the moment, or they are of another format.
     """
     like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     corrupt = {}

@@ -35,10 +35,8 @@ class RunLog:
   def record(self, number: int, cohort: Any, metrics: Record) -> Record:
     """Makes the record of a round, and charges its bytes to the ledger.
 
-    `cohort` is in host memory, `metrics` an element of `on_host`.
-
-    Raises:
-      DivergedError: names the round and what is not finite.
+    `cohort` is in host memory, `metrics` an element of `on_host`. Raises
+    DivergedError, which names the round and what is not finite.
     """
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
@@ -125,10 +123,8 @@ def epsilons_by_round(exp: Experiment) -> list[Any] | None:
 
   The accountant is slow: it computes epsilon after the last round and after
   m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
-
-  Raises:
-    ValueError: the guarantee is that of another algorithm or of other
-      hyperparameters.
+  Raises ValueError if the guarantee is of another algorithm or other
+  hyperparameters.
   """
   if exp.guarantee is None:
     return None

@@ -64,11 +64,9 @@ def keep(
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
   checkpoint would be released twice, with other noise. `owner` names the use of
-  the secret: different owners share no randomness.
-
-  Raises:
-    SecretError: a resumed run has none, `forget` has deleted it, it is not 32
-      bytes long, others can read it, or there is no permission for it.
+  the secret: different owners share no randomness. Raises SecretError if a
+  resumed run has none, `forget` has deleted it, it is not 32 bytes long, others
+  can read it, or there is no permission for it.
   """
   path = pathlib.Path(folder, *_FILE)
   error, digest = None, bytes(_BYTES)

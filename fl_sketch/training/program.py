@@ -38,10 +38,7 @@ def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
 
   `args` are those of a single process: several use other layouts of a cohort,
   those of `cohort_feed`. A round has `lanes` client slots; None is as many as
-  the config needs.
-
-  Raises:
-    PlacementError: the devices cannot hold what the config places on them.
+  the config needs. Raises PlacementError as `placement.decide`.
   """
   c, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)

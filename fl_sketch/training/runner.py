@@ -17,10 +17,8 @@ import numpy as np
 class Runner:
   """Plays rounds and holds their state; `loop` logs and checkpoints them.
 
-  `folder` is for the file of client state, if the host holds that.
-
-  Raises:
-    SaveError: the disk is too small for the client state.
+  `folder` is for the file of client state, if the host holds that. Raises
+  SaveError if the disk is too small for it.
   """
 
   def __init__(

@@ -16,8 +16,7 @@ class Fields:
   def check(self):
     """Checks each field, and the parts that fields name; extended by groups.
 
-    Raises:
-      ValueError: the message has field and value, the reason, and what to set.
+    A ValueError has field and value, the reason, and what to set.
     """
     fields.check(self)
     registries.check(self)
