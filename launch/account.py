@@ -26,7 +26,7 @@ from fl_sketch.privacy.auditing import audit
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 
-from . import begin, configs, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders()
@@ -48,11 +48,9 @@ _AUDIT = flags.DEFINE(
   'small model, or in one run of the config.',
   boolean=True,  # so that it may stand without a value
 )  # fmt: skip
-_CANARIES = flags.DEFINE_integer(
-  'canaries', 1000, 'Number of canary clients of --audit=one_run.'
-)
-_SAMPLES = flags.DEFINE_integer(
-  'samples', 5000, 'Audit runs with the canary, and as many without it.'
+_FLAGS = define(
+  canaries=(1000, 'Number of canary clients of --audit=one_run.', None),
+  samples=(5000, 'Audit runs with the canary, and as many without it.', None),
 )
 
 
@@ -77,11 +75,11 @@ def main(argv):
     return
   with errors.refused():
     if _AUDIT.value == 'canaries':
-      options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
+      options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
       result, name = config_audit.audit_config(c, **options), 'audit.png'
       draw = functools.partial(audit.draw, result)
     else:
-      options = {'canaries': _CANARIES.value, 'data': _DATA_DIR.value}
+      options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
       game = one_run_audit.prepare(c, **options)
       print(game.text(), flush=True)
       result, name = one_run_audit.play(game, progress=True), 'one_run.png'

@@ -99,9 +99,8 @@ class Checkpoints:
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-      ledger = dataclasses.replace(
-        empty, heard=arrays['heard'], **counts['ledger']
-      )
+      known = counts['ledger'] | {'heard': arrays['heard']}
+      ledger = dataclasses.replace(empty, **known)
       state = comms.with_per_client(arrays['state'], state)
       return Restored(step, state, ledger, rows)
     if corrupt:
@@ -201,6 +200,5 @@ class Checkpoints:
 
 def _is_read_error(error: Any) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
-  if isinstance(error, FileNotFoundError):
-    return False
-  return isinstance(error, OSError) or files.has_os_code(error)
+  failed = isinstance(error, OSError) or files.has_os_code(error)
+  return failed and not isinstance(error, FileNotFoundError)

@@ -40,10 +40,9 @@ class RunLog:
     """
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
-    record = {'round': number, **metrics}
+    record, c = {'round': number, **metrics}, self._exp.config
     names = 'finite', 'uplink_bytes', 'downlink_bytes'
     _, up, down = (record.pop(name) for name in names)
-    c = self._exp.config
     if c.shows_all:
       ids, weight, outcome = cohort.ids, cohort.weight, cohort.outcome
     else:  # a cohort by the public seed, and the law of the round's own one
@@ -113,9 +112,8 @@ def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
 
 def privacy_summary(exp: Experiment) -> Record:
   """The privacy statement of a private run, for its summary; else empty."""
-  if exp.guarantee is None:
-    return {}
-  return {'privacy': exp.guarantee.statement.as_dict()}
+  guarantee = exp.guarantee
+  return {'privacy': guarantee.statement.as_dict()} if guarantee else {}
 
 
 def epsilons_by_round(exp: Experiment) -> list[Any] | None:

@@ -112,9 +112,8 @@ def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
 def this_process() -> ocp.options.MultiprocessingOptions:
   """Options of Orbax under which no process waits for another."""
   own = jax.process_index()
-  return ocp.options.MultiprocessingOptions(
-    primary_host=own, active_processes={own}
-  )
+  only: Any = {'primary_host': own, 'active_processes': {own}}
+  return ocp.options.MultiprocessingOptions(**only)
 
 
 def _checkpointer() -> ocp.Checkpointer:
