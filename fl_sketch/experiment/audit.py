@@ -80,15 +80,13 @@ def audit_config(
 
 def check(c: Config) -> None:
   """Refuses a config that no audit, of many runs or of one, can attack."""
-  if not c.is_private:
-    raise ValueError(
-      'An audit requires a private config; set epsilon or noise_multiplier.'
-    )
-  if c.simulated_cohort is not None:
-    raise c.refusal(
-      '{simulated_cohort} has less noise than its statement says; remove it '
-      'for an audit.'
-    )
+  c.refuse(
+    (not c.is_private,
+     'An audit requires a private config; set epsilon or noise_multiplier.'),
+    (c.simulated_cohort is not None,
+     '{simulated_cohort} has less noise than its statement says; remove it '
+     'for an audit.'),
+  )  # fmt: skip
 
 
 def _noise(c: Config, guarantee, make, participants: int) -> float | None:

@@ -146,23 +146,20 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
   check_metric(c, problem, hyper)
-  if c.local_work == 'gram' and make(hyper).correction is not None:
-    raise c.refusal(
-      "{local_work} is not supported by {algorithm}; set local_work='sgd'."
-    )
-  # Shapes alone show whether the algorithm suits the model.
-  state = parts.state_shapes(make(hyper), problem.params)
-  if c.sampling == 'with_replacement' and comms.has_client_state(state):
-    raise c.refusal(
-      '{algorithm} does not support {sampling}: a client drawn twice would '
-      'update its state once.'
-    )
+  algorithm = make(hyper)
+  # Shapes alone show whether it suits the model.
+  state = parts.state_shapes(algorithm, problem.params)
   parts.check_rows(c, state)
-  if c.max_payload_norm is not None and make(hyper).decode is None:
-    raise c.refusal(
-      '{algorithm} does not support {max_payload_norm}: it does not decode '
-      'payloads one by one.'
-    )
+  c.refuse(
+    (c.local_work == 'gram' and algorithm.correction is not None,
+     "{local_work} is not supported by {algorithm}; set local_work='sgd'."),
+    (c.sampling == 'with_replacement' and comms.has_client_state(state),
+     '{algorithm} does not support {sampling}: a client drawn twice would '
+     'update its state once.'),
+    (c.max_payload_norm is not None and algorithm.decode is None,
+     '{algorithm} does not support {max_payload_norm}: it does not decode '
+     'payloads one by one.'),
+  )  # fmt: skip
   exp = Experiment(
     **{name: getattr(problem, name) for name in _OF_PROBLEM},
     config=c, make=make, hyper=hyper, guarantee=guarantee,

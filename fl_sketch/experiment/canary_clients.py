@@ -66,8 +66,13 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
     # `build` has held it out.
     client_holdout=0.0, personal_steps=None, personal_lr=None,
   )  # fmt: skip
-  clients = np.concatenate([np.arange(own), np.arange(canaries) % own])
-  return experiment.assemble(large, problem, _chosen(exp.partition, clients))
+  p, clients = exp.partition, np.arange(total)
+  clients[own:] = np.arange(canaries) % own
+  sizes = p.sizes[clients]
+  offsets = np.concatenate([[0], np.cumsum(sizes)])
+  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
+  held = partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
+  return experiment.assemble(large, problem, held)
 
 
 def signals(
@@ -216,14 +221,6 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
     return server_fn(hp, broadcast, new, key), along, noise[:most] / scale
 
   return jax.jit(step, donate_argnums=1, compiler_options=canaries_lib.COMPILER)
-
-
-def _chosen(p: partitions.Partition, clients: np.ndarray):
-  """The partition in which client i holds the samples of clients[i]."""
-  sizes = p.sizes[clients]
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
-  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
-  return partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
 
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:

@@ -247,21 +247,15 @@ def _check(c: Config, canaries: int) -> None:
       f'An audit in one run does not support {{{name}}}: its guesses suppose '
       'rounds to be independent; use --audit without one_run.'
     )
-  if canaries < LEAST:
-    raise ValueError(
-      f'{canaries=} are too few to catch anything; use {LEAST} or more.'
-    )
-  if c.before_sketch:
-    raise c.refusal(
-      'An audit in one run does not support {before_sketch}; remove it.'
-    )
-  if c.privacy_unit == 'sample':
-    raise c.refusal(
-      'Canaries are clients, and {algorithm} protects samples; use --audit '
-      'without one_run.'
-    )
-  if c.trust == 'local':
-    raise c.refusal(
-      'An audit in one run has no power with {trust}, where every client adds '
-      'all of the noise; use --audit without one_run.'
-    )
+  c.refuse(
+    (canaries < LEAST,
+     f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
+    (c.before_sketch,
+     'An audit in one run does not support {before_sketch}; remove it.'),
+    (c.privacy_unit == 'sample',
+     'Canaries are clients, and {algorithm} protects samples; use --audit '
+     'without one_run.'),
+    (c.trust == 'local',
+     'An audit in one run has no power with {trust}, where every client adds '
+     'all of the noise; use --audit without one_run.'),
+  )  # fmt: skip

@@ -58,12 +58,9 @@ def best_tests(rows: list[Row]) -> Row:
   >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
   {'best_test_loss': 1.0}
   """
-  found = {}
-  for metric, best in _METRICS.items():
-    series = [row[metric] for row in rows if metric in row]
-    if series and metric != 'train_loss':
-      found[f'best_{metric}'] = best(series)
-  return found
+  tests = {k: best for k, best in _METRICS.items() if k != 'train_loss'}
+  series = {k: [row[k] for row in rows if k in row] for k in tests}
+  return {f'best_{k}': tests[k](x) for k, x in series.items() if x}
 
 
 def settings(rows: list[Row]) -> list[Setting]:

@@ -45,6 +45,12 @@ class Fields:
     named = {k: f'{k}={fields.shown(v)}' for k, v in vars(self).items()}
     return ValueError(text.format(c=self, **named))
 
+  def refuse(self, *rows: tuple[Any, str]):
+    """Raises the `refusal` of the first text whose condition holds."""
+    for holds, text in rows:
+      if holds:
+        raise self.refusal(text)
+
   def given(self, names: Iterable[str]) -> dict[str, Any]:
     """The fields of these names that are set."""
     values = {name: getattr(self, name) for name in names}
