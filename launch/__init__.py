@@ -93,7 +93,7 @@ def define(**given: tuple[Any, ...]) -> Any:
   kinds = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
   for name, (value, text, *least) in given.items():
     kind = value if isinstance(value, type) else type(value)
-    default = None if kind is value else value
+    default: Any = None if kind is value else value
     if kind is int:
       least = least or [1 if default is None else min(default, 1)]
     of_kind = getattr(flags, f'DEFINE_{kinds.get(kind, "string")}')
