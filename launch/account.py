@@ -15,14 +15,9 @@ import pathlib
 
 from absl import app, flags
 from fl_sketch import experiment
-from fl_sketch.experiment import (
-  audit as config_audit,
-  config,
-  one_run_audit,
-  privacy_report,
-)
+from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.auditing import audit
+from fl_sketch.privacy.auditing import audit as reports
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 
@@ -76,8 +71,8 @@ def main(argv):
   with errors.refused():
     if _AUDIT.value == 'canaries':
       options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
-      result, name = config_audit.audit_config(c, **options), 'audit.png'
-      draw = functools.partial(audit.draw, result)
+      result, name = audit.audit_config(c, **options), 'audit.png'
+      draw = functools.partial(reports.draw, result)
     else:
       options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
       game = one_run_audit.prepare(c, **options)

@@ -215,10 +215,8 @@ def account(
   Raises:
     ConfigError: no privacy is claimed, or nothing can be guaranteed.
   """
-  if not c.is_private:
-    raise ValueError(
-      'The config claims no privacy; set epsilon or noise_multiplier.'
-    )
+  claims_none = 'The config claims no privacy; set epsilon or noise_multiplier.'
+  c.refuse((not c.is_private, claims_none))
   file = registry_lib.source_of(algorithms.entry(c.algorithm).factory)
   own = not file.startswith(str(digests.ROOT))
   if own or c.privacy_unit == 'sample':

@@ -219,10 +219,8 @@ def _check_tokens(c: Config, dataset, module):
     return
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
   size = getattr(module, 'vocab_size', None) or dataset.num_classes
-  if top >= size:
-    raise ValueError(
-      f'token {top} exceeds vocab_size={size}; use a larger one.'
-    )
+  too_large = f'token {top} exceeds vocab_size={size}; use a larger one.'
+  c.refuse((top >= size, too_large))
 
 
 def _model_options(c: Config, dataset) -> dict[str, Any]:

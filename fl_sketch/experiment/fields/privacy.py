@@ -186,10 +186,8 @@ class PrivacyFields(method.MethodFields):
     for name, value, unfit, reason in _UNSUPPORTED:
       given = getattr(self, name)
       for other, values in unfit.items() if value == given else ():
-        if getattr(self, other) in values:
-          raise self.refusal(
-            f'{{{name}}} does not support {{{other}}}: {reason}.'
-          )
+        unfits = f'{{{name}}} does not support {{{other}}}: {reason}.'
+        self.refuse((getattr(self, other) in values, unfits))
     shared, k = self.public_metrics == 'private', self.neighbours
     self.refuse(
       (shared and self.sampling == 'cyclic' and self.adjacency is None,
