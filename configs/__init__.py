@@ -8,11 +8,12 @@ import typing
 from fl_sketch.experiment import config
 from fl_sketch.experiment.fields.registries import CALLS, MAPPINGS, REGISTRIES
 from fl_sketch.utils import registry
-import ml_collections
 from ml_collections import config_dict
 
+ConfigDict = config_dict.ConfigDict
 
-def new() -> ml_collections.ConfigDict:
+
+def new() -> ConfigDict:
   """Returns every field of `config.Config` at its default.
 
   A field whose default is None becomes a placeholder of its type, so that the
@@ -33,23 +34,22 @@ def new() -> ml_collections.ConfigDict:
 def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
   """Whether a variant of a config is 'quick', or ends with it.
 
-  Raises:
-    ValueError: the variant is not in `known`.
+  Raises ValueError if it is not in `known`.
   """
   if variant not in known:
     raise ValueError(f'{variant=} must be one of {known}.')
   return variant.endswith('quick')
 
 
-def attack() -> ml_collections.ConfigDict:
+def attack() -> ConfigDict:
   """Returns every field of an attack's config at its default."""
   package = f'{__package__}'.removesuffix('configs')
   attacks = importlib.import_module(f'{package}papers.song.attacks')
   return _fields(attacks.settings.AttackConfig)
 
 
-def _fields(cls) -> ml_collections.ConfigDict:
-  c, hints = ml_collections.ConfigDict(), typing.get_type_hints(cls)
+def _fields(cls) -> ConfigDict:
+  c, hints = ConfigDict(), typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):
     c[field.name] = field.default
     if field.default is None and field.name not in MAPPINGS:

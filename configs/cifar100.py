@@ -9,12 +9,10 @@ the test images. They crop images to 24 x 24 and flip them; here they are whole.
 The ResNet-18 with GroupNorm is `models.resnet`. Variants: configs/femnist.py.
 """
 
-import ml_collections
-
-from . import femnist
+from . import ConfigDict, femnist
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are those of `femnist`."""
   given = femnist.words(variant)
   c = femnist.clients('cifar100', population=500, cohort=10)

@@ -11,12 +11,10 @@ data and the model of configs/quickstart.py. The rate of FedAvg is the best of
 of training. `quick` and `diloco,quick`: a few rounds.
 """
 
-import ml_collections
-
-from . import is_quick, quickstart
+from . import ConfigDict, is_quick, quickstart
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; variants are as above."""
   quick = is_quick(variant, ('', 'quick', 'diloco', 'diloco,quick'))
   c = quickstart.get_config('quick' if quick else '')

@@ -12,14 +12,12 @@ accuracy in per cent, means over seeds 0 to 2: naive 94.0, ffa 90.2, flora 95.6,
 fedex 94.4, safl 94.4. One to two seconds of training on 2 cores.
 """
 
-import ml_collections
-
-from . import is_quick, quickstart
+from . import ConfigDict, is_quick, quickstart
 
 VARIANTS = ('', 'naive', 'ffa', 'flora', 'fedex', 'safl', 'quick')
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; '' is 'naive', and 'quick' that with 20 rounds."""
   quick = is_quick(variant, VARIANTS)
   c = quickstart.get_config('quick' if quick else '')

@@ -5,12 +5,10 @@
 Source: the tuning behind configs/digits_fedavg.py.
 """
 
-import ml_collections
-
-from . import digits_fedavg
+from . import ConfigDict, digits_fedavg
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick'."""
   c = digits_fedavg.get_config(variant)
   c.sweep.client_lr = (0.1, 0.3, 0.5, 1.0)

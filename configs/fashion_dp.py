@@ -11,12 +11,10 @@ paper does not print the number of rounds; 60 are ours. Test accuracy:
 docs/results/S1-Tab1.json; 5 s on 2 cores.
 """
 
-import ml_collections
-
-from . import is_quick, new
+from . import ConfigDict, is_quick, new
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; 'quick' has 6 rounds, 'fedavg' no privacy."""
   quick = is_quick(variant, ('', 'quick', 'fedavg'))
   c = new()

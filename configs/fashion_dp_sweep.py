@@ -7,15 +7,13 @@ formula with its constant at 1, to four digits, for (5, 1e-5) and (1.5, 1e-5),
 whose true epsilons are 10.18 and 1.87, and those calibrated to these two.
 """
 
-import ml_collections
-
-from . import fashion_dp
+from . import ConfigDict, fashion_dp
 
 # The noise calibrated to (5, 1e-5) and (1.5, 1e-5) over 60 rounds.
 CALIBRATED = (1.65398, 4.22342)
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds, 4 points)."""
   c = fashion_dp.get_config(variant)
   c.epsilon, c.noise_multiplier = None, CALIBRATED[0]

@@ -13,14 +13,12 @@ bit an entry both ways, at a hundredth of the bytes of the model.
 All clients make as many steps: about an epoch of a client of mean size.
 """
 
-import ml_collections
-
-from . import new
+from . import ConfigDict, new
 
 _ALGORITHMS = ('fedadam', 'fedavg', 'onebit')
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given = words(variant)
   c = clients('femnist', population=3400, cohort=10)
@@ -38,9 +36,7 @@ def words(variant: str, *data: str) -> set[str]:
   return given
 
 
-def clients(
-  kind: str, population: int, cohort: int
-) -> ml_collections.ConfigDict:
+def clients(kind: str, population: int, cohort: int) -> ConfigDict:
   """A config of the store runs/KIND."""
   c = new()
   c.dataset, c.dataset_options.folder = 'store', f'runs/{kind}'
@@ -51,11 +47,11 @@ def clients(
 
 
 def finish(
-  c: ml_collections.ConfigDict,
+  c: ConfigDict,
   given: set[str],
   rates: dict[str, tuple[float, ...]],
   parameters: int,
-) -> ml_collections.ConfigDict:
+) -> ConfigDict:
   """Sets the algorithm, and the fields of 'quick', by words of a variant.
 
   Rates are of clients and server by FedAvg, and with epsilon by FedAdam.

@@ -7,12 +7,10 @@ Adam, one step on 16 images a client, a table of 65,536 numbers, 169 times fewer
 than parameters; --plan predicts its memory. 14 to 18 s a round on 2 cores.
 """
 
-import ml_collections
-
-from . import is_quick, new
+from . import ConfigDict, is_quick, new
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (digits, a small MLP)."""
   quick = is_quick(variant)
   c = new()

@@ -10,12 +10,10 @@ mapped: memory and time of a round depend on the cohort. 20 s for the data and
 10 s for the run on 2 cores.
 """
 
-import ml_collections
-
-from . import is_quick, new
+from . import ConfigDict, is_quick, new
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (200 clients)."""
   quick = is_quick(variant)
   c = new()

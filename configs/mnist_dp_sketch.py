@@ -8,12 +8,10 @@ client's table and adds noise to the sum of tables, or it is every update that
 is clipped, with noise on all coordinates, and the result is sketched.
 """
 
-import ml_collections
-
-from . import is_quick, new
+from . import ConfigDict, is_quick, new
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
   quick = is_quick(variant)
   c = new()

@@ -7,12 +7,10 @@ clients, half of them a round, here with equal iid shares of the 60,000 images
 and 5 local steps of batch 32. 40 s on 2 cores.
 """
 
-import ml_collections
-
-from . import is_quick, new
+from . import ConfigDict, is_quick, new
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
   quick = is_quick(variant)
   c = new()

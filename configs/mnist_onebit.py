@@ -13,16 +13,14 @@ combination, and preconditioning, are of this project. One to two minutes on 2
 cores.
 """
 
-import ml_collections
-
-from . import is_quick, mnist_safl
+from . import ConfigDict, is_quick, mnist_safl
 
 # Bytes of the payload: a bit an entry and a float32, of 246,824 of LeNet-5.
 ENTRIES = {'hundred': (2468 - 4) * 8, 'thousand': (248 - 4) * 8}
 VARIANTS = ('', 'hundred', 'thousand', 'both', 'preconditioned', 'quick')
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; '' is 'both', and 'quick' that with 6 rounds."""
   quick = is_quick(variant, VARIANTS)
   c = mnist_safl.get_config('quick' if quick else '')

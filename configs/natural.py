@@ -15,9 +15,7 @@ FLAIR's labels, which is not here: the accuracy of labels is. 'inaturalist' and
 MobileNetV2 of ImageNet; the ResNet-18 and the rates are a start, not theirs.
 """
 
-import ml_collections
-
-from . import femnist
+from . import ConfigDict, femnist
 
 # Clients that train, and classes, or words of a vocabulary.
 _SIZES = {
@@ -27,7 +25,7 @@ _SIZES = {
 _RATES = {'fedavg': (0.01, 1.0), 'fedadam': (0.01, 0.1, 0.01)}
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given = femnist.words(variant, *_SIZES)
   kind = next((k for k in _SIZES if k in given), 'flair')

@@ -12,12 +12,10 @@ of 715 characters. 'plays', another word of a variant, is a stand-in without a
 download: 141 speakers of tiny Shakespeare. Other words: configs/femnist.py.
 """
 
-import ml_collections
-
-from . import femnist
+from . import ConfigDict, femnist
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given = femnist.words(variant, 'plays')
   kind = 'plays' if 'plays' in given else 'shakespeare'

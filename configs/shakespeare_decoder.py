@@ -19,9 +19,7 @@ the model. 'onebit' has the clients and the server of DiLoCo, and between them
 tables of one bit an entry, in a hundredth of the bytes up.
 """
 
-import ml_collections
-
-from . import new
+from . import ConfigDict, new
 
 PARAMETERS = {'micro': 463_872, 'mini': 10_712_832, 'small': 106_450_176}
 ALGORITHMS = 'fedavg', 'diloco', 'safl', 'onebit'
@@ -29,7 +27,7 @@ ALGORITHMS = 'fedavg', 'diloco', 'safl', 'onebit'
 _RATES = {'micro': (0.3, 3e-3), 'mini': (0.1, 1e-3), 'small': (0.03, 3e-4)}
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are as above."""
   given = {*variant.split(',')} - {''}
   sizes, methods = given & {*PARAMETERS}, given & {*ALGORITHMS}

@@ -10,12 +10,10 @@ ones, and counts words out of the vocabulary and ends of sentences, as theirs
 does not. Variants: configs/femnist.py.
 """
 
-import ml_collections
-
-from . import femnist
+from . import ConfigDict, femnist
 
 
-def get_config(variant: str = '') -> ml_collections.ConfigDict:
+def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; words of `variant` are those of `femnist`."""
   given = femnist.words(variant)
   c = femnist.clients('stackoverflow', population=342_477, cohort=50)

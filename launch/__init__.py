@@ -20,7 +20,6 @@ from absl import flags, logging
 from fl_sketch.utils import checks, fields, old_fields, plugins
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
-STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 
 
 def parse_flags(argv):
@@ -83,6 +82,23 @@ def define_folders(
   flags.DEFINE_boolean('compilation_cache', True, of_cache)
   data_dir = flags.DEFINE_string('data_dir', None, of_data)
   return flags.DEFINE_string('workdir', workdir, text), data_dir
+
+
+def define(**given: tuple[Any, ...]) -> Any:
+  """Defines flags by a default, or the type of one that is unset, and help.
+
+  A third element is the least number; of others, integers are >= 1, or >= 0 if
+  that is the default. Returns what has their values as attributes.
+  """
+  kinds = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
+  for name, (value, text, *least) in given.items():
+    kind = value if isinstance(value, type) else type(value)
+    default: Any = None if kind is value else value
+    if kind is int:
+      least = least or [1 if default is None else min(default, 1)]
+    of_kind = getattr(flags, f'DEFINE_{kinds.get(kind, "string")}')
+    of_kind(name, default, text, *least)
+  return flags.FLAGS
 
 
 def neighbour(name: str) -> Any:

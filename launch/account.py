@@ -15,18 +15,13 @@ import pathlib
 
 from absl import app, flags
 from fl_sketch import experiment
-from fl_sketch.experiment import (
-  audit as config_audit,
-  config,
-  one_run_audit,
-  privacy_report,
-)
+from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.auditing import audit
+from fl_sketch.privacy.auditing import audit as reports
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 
-from . import begin, configs, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders()
@@ -48,11 +43,9 @@ _AUDIT = flags.DEFINE(
   'small model, or in one run of the config.',
   boolean=True,  # so that it may stand without a value
 )  # fmt: skip
-_CANARIES = flags.DEFINE_integer(
-  'canaries', 1000, 'Number of canary clients of --audit=one_run.'
-)
-_SAMPLES = flags.DEFINE_integer(
-  'samples', 5000, 'Audit runs with the canary, and as many without it.'
+_FLAGS = define(
+  canaries=(1000, 'Number of canary clients of --audit=one_run.', None),
+  samples=(5000, 'Audit runs with the canary, and as many without it.', None),
 )
 
 
@@ -77,11 +70,11 @@ def main(argv):
     return
   with errors.refused():
     if _AUDIT.value == 'canaries':
-      options = {'samples': _SAMPLES.value, 'data': _DATA_DIR.value}
-      result, name = config_audit.audit_config(c, **options), 'audit.png'
-      draw = functools.partial(audit.draw, result)
+      options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
+      result, name = audit.audit_config(c, **options), 'audit.png'
+      draw = functools.partial(reports.draw, result)
     else:
-      options = {'canaries': _CANARIES.value, 'data': _DATA_DIR.value}
+      options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
       game = one_run_audit.prepare(c, **options)
       print(game.text(), flush=True)
       result, name = one_run_audit.play(game, progress=True), 'one_run.png'

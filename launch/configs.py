@@ -15,13 +15,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import (
-  checks,
-  fields as field_rules,
-  plugins as plugins_lib,
-  registry,
-  renamed,
-)
+from fl_sketch.utils import checks, fields as rules, plugins, registry, renamed
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -135,9 +129,7 @@ def load(name: str) -> types.ModuleType:
   """Loads the module of a config: one of `names`, or the path of a Python file.
 
   Like those of the package, a file of the user's may say `from . import new`.
-
-  Raises:
-    ValueError: there is none; the message has all names and the nearest.
+  Raises ValueError, with all names and the nearest, if there is none.
   """
   if name in _RENAMED:
     renamed.warn('config', name, _RENAMED[name])
@@ -145,7 +137,7 @@ def load(name: str) -> types.ModuleType:
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file():
     if path.suffix == '.py':
-      hint = field_rules.did_you_mean(path.stem, names())
+      hint = rules.did_you_mean(path.stem, names())
       raise ValueError(f'There is no file {name!r}.{hint}')
     raise ValueError(unknown('config', name, names()))
   if path.resolve().parent == FOLDER.resolve():
@@ -154,7 +146,7 @@ def load(name: str) -> types.ModuleType:
     raise ValueError(
       f'config={name!r} is no Python file; name a config, or a file in .py.'
     )
-  return plugins_lib.load(str(path))
+  return plugins.load(str(path))
 
 
 def fields() -> dict[str, Any]:
@@ -173,7 +165,7 @@ def fields() -> dict[str, Any]:
   path = config_flags.get_config_filename(config).partition(':')[0]
   if left_out:
     print('Removed, as the config no longer takes it:', ', '.join(left_out))
-  own = [path] if path.endswith('.py') and plugins_lib.is_plugin(path) else []
+  own = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
   named = (*(kept['plugins'] or ()), *flags.FLAGS.plugins, *own)
   # A run can be loaded from any working folder.
   is_file = lambda x: isinstance(x, str) and x.endswith('.py')

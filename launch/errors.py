@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from absl import logging
 
+STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 _ERRORS = (
   'experiment.config:ConfigError', 'data.sources:DataError',
   'privacy.noninterference.flow:InterferenceError',

@@ -12,31 +12,28 @@ from absl import app, flags
 from fl_sketch.experiment import config
 from fl_sketch.reporting import over_seeds
 
-from . import begin, errors, parse_flags
+from . import begin, define, errors, parse_flags
 
 _X = flags.DEFINE_enum(
   'x', 'rounds', list(over_seeds.X), 'Rounds, or bytes of all clients.'
-)
-_Y = flags.DEFINE_list(
-  'y', [], 'Metrics, a panel each; the test accuracy, or loss, if unset.'
 )
 _BAND = flags.DEFINE_enum(
   'band', 'interval', list(over_seeds.BANDS),
   'The 95 % t-interval of the mean over seeds, or the range of their values.',
 )  # fmt: skip
-_LABELS = flags.DEFINE_list(
-  'labels', [], 'Names of the lines; their folders or algorithms, if unset.'
+_FLAGS = define(
+  y=([], 'Metrics, a panel each; the test accuracy, or loss, if unset.'),
+  labels=([], 'Names of the lines; their folders or algorithms, if unset.'),
+  out=('runs/plot.png', 'Where the figure goes.'),
 )
-_OUT = flags.DEFINE_string('out', 'runs/plot.png', 'Where the figure goes.')
 
 
 def main(argv):
   """Draws the figure; prints the last values and where it is."""
   begin(argv[:1])
-  options = _X.value, _Y.value, _BAND.value, _LABELS.value
+  options, out = (_X.value, _FLAGS.y, _BAND.value, _FLAGS.labels), _FLAGS.out
   with errors.refused(), config.checked():
-    runs, out = argv[1:], str(_OUT.value)
-    _, table = over_seeds.plot_and_table(runs, out, *options)
+    _, table = over_seeds.plot_and_table(argv[1:], out, *options)
   print(table, out, sep='')
 
 

@@ -34,7 +34,7 @@ import optax
 import orbax.checkpoint as ocp
 import tqdm
 
-from . import begin, define_folders, errors, parse_flags
+from . import begin, define, define_folders, errors, parse_flags
 
 AXIS, WARM_UP, SHOWN = 'data', 100, 240  # windows of an estimate of the loss
 TWO_BITS = "eden(bits=2, scale='least_squares', error_feedback=True)"
@@ -64,16 +64,12 @@ _OTHERS = {
   'mbit': (10.0, 'Mbit/s of the link in loss.png.'),
   'beside': ([], 'Workdirs of finished runs in loss.png.'),
 }
-_PROCESS: Any = (
-  flags.DEFINE_string('coordinator', None, 'HOST:PORT of process 0.'),
-  flags.DEFINE_integer('num_processes', None, 'Process count.', 1),
-  flags.DEFINE_integer('process_id', None, 'Number of this process.', 0),
-)
-_KINDS = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
-for _name, (_value, _help) in (_FIELDS | _OTHERS).items():
-  _kind = _KINDS.get(type(_value), 'string')
-  _least = {'lower_bound': min(_value, 1)} if _kind == 'integer' else {}
-  getattr(flags, f'DEFINE_{_kind}')(_name, _value, _help, **_least)
+_PROCESS = {
+  'coordinator': (str, 'HOST:PORT of process 0.'),
+  'num_processes': (int, 'Process count.'),
+  'process_id': (int, 'Number of this process.', 0),
+}
+define(**_FIELDS, **_OTHERS, **_PROCESS)
 _Config: Any = dataclasses.make_dataclass(
   'Config', [(name, Any, value) for name, (value, _) in _FIELDS.items()]
 )
@@ -90,7 +86,7 @@ def main(argv):
     sys.exit(f'{unused} have no effect with --algorithm; remove them.')
   with errors.refused(ValueError, FileNotFoundError):
     beside = {f: metrics.read_metrics(f) for f in given['beside']}
-    processes.start(*(flag.value for flag in _PROCESS), workers=c.workers)
+    processes.start(*(given[name] for name in _PROCESS), workers=c.workers)
     run = _Run(c, pathlib.Path(_WORKDIR.value))
   with contextlib.closing(run.records), errors.refused():
     row = run.train(given['checkpoint_every'])

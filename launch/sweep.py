@@ -11,24 +11,22 @@ one curve for each value of others.
 
 import pathlib
 
-from absl import app, flags
+from absl import app
 from fl_sketch import sweeps
 from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
 from fl_sketch.training import devices
 
-from . import begin, configs, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
-_POINTS = flags.DEFINE_integer(
-  'points_per_program', None, 'Points at once; 1 on a CPU, else what fits.', 1
+_FLAGS = define(
+  points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.'),
+  x=(str, 'Field on the axis of lines.png.'),
+  lines=([], 'Fields whose values are its lines.'),
+  last=(1, 'Evaluations over which its metrics are averaged.'),
 )
-_X = flags.DEFINE_string('x', None, 'Field on the axis of lines.png.')
-_LINES = flags.DEFINE_list('lines', [], 'Fields whose values are its lines.')
 _SHOWN = 22  # lines of the table
-_LAST = flags.DEFINE_integer(
-  'last', 1, 'Evaluations over which its metrics are averaged.', lower_bound=1
-)
 
 
 def main(argv):
@@ -37,11 +35,12 @@ def main(argv):
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   with errors.refused():
-    options = {'data_dir': _DATA_DIR.value, 'points_per_program': _POINTS.value}
+    options = {'points_per_program': _FLAGS.points_per_program}
+    options |= {'data_dir': _DATA_DIR.value}
     rows = sweeps.run(configs.fields(), folder, **options)
-    if _X.value is not None:
-      rows = sweep_lines.last_rounds(rows, folder, _LAST.value)
-      print(sweep_lines.report(rows, folder, _X.value, _LINES.value))
+    if _FLAGS.x is not None:
+      rows = sweep_lines.last_rounds(rows, folder, _FLAGS.last)
+      print(sweep_lines.report(rows, folder, _FLAGS.x, _FLAGS.lines))
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
   print(folder)

@@ -14,10 +14,7 @@ _A = 0x10FA  # folded into the key of the first parameters
 def problem(c: Config, whole: Problem) -> Problem:
   """The problem of training adapters in place of the model.
 
-  Its losses read the other parameters from `Hyper.frozen`.
-
-  Raises:
-    ValueError: as of `models.lora.lora`.
+  Its losses read the others from `Hyper.frozen`. Raises as `models.lora.lora`.
   """
   key = jax.random.fold_in(jax.random.key(c.seed), _A)
   parts = lora.make(**c.lora or {}, params=whole.params, key=key)

@@ -50,9 +50,8 @@ def audit_config(
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
   check(c)
-  whole = None
-  if c.privacy_unit == 'sample':
-    whole = experiment.build(c, data).partition
+  by_sample = c.privacy_unit == 'sample'
+  whole = experiment.build(c, data).partition if by_sample else None
   small, partition = _small(c, rounds, whole)
   make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
@@ -81,21 +80,18 @@ def audit_config(
 
 def check(c: Config) -> None:
   """Refuses a config that no audit, of many runs or of one, can attack."""
-  if not c.is_private:
-    raise ValueError(
-      'An audit requires a private config; set epsilon or noise_multiplier.'
-    )
-  if c.simulated_cohort is not None:
-    raise c.refusal(
-      '{simulated_cohort} has less noise than its statement says; remove it '
-      'for an audit.'
-    )
+  c.refuse(
+    (not c.is_private,
+     'An audit requires a private config; set epsilon or noise_multiplier.'),
+    (c.simulated_cohort is not None,
+     '{simulated_cohort} has less noise than its statement says; remove it '
+     'for an audit.'),
+  )  # fmt: skip
 
 
 def _noise(c: Config, guarantee, make, participants: int) -> float | None:
   """Deviation of noise in clipped contributions; None if more is broadcast."""
-  release = privacy_plan.release_of(c)
-  hp = experiment.hyper_of(c, guarantee)
+  release, hp = privacy_plan.release_of(c), experiment.hyper_of(c, guarantee)
   if release is None or release.before_sketch or c.downlink_codec is not None:
     return None
   data = {'x': np.zeros((c.cohort, 1, 1, _NUMBERS), np.float32)}

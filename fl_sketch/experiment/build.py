@@ -146,23 +146,20 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
   check_metric(c, problem, hyper)
-  if c.local_work == 'gram' and make(hyper).correction is not None:
-    raise c.refusal(
-      "{local_work} is not supported by {algorithm}; set local_work='sgd'."
-    )
-  # Shapes alone show whether the algorithm suits the model.
-  state = parts.state_shapes(make(hyper), problem.params)
-  if c.sampling == 'with_replacement' and comms.has_client_state(state):
-    raise c.refusal(
-      '{algorithm} does not support {sampling}: a client drawn twice would '
-      'update its state once.'
-    )
+  algorithm = make(hyper)
+  # Shapes alone show whether it suits the model.
+  state = parts.state_shapes(algorithm, problem.params)
   parts.check_rows(c, state)
-  if c.max_payload_norm is not None and make(hyper).decode is None:
-    raise c.refusal(
-      '{algorithm} does not support {max_payload_norm}: it does not decode '
-      'payloads one by one.'
-    )
+  c.refuse(
+    (c.local_work == 'gram' and algorithm.correction is not None,
+     "{local_work} is not supported by {algorithm}; set local_work='sgd'."),
+    (c.sampling == 'with_replacement' and comms.has_client_state(state),
+     '{algorithm} does not support {sampling}: a client drawn twice would '
+     'update its state once.'),
+    (c.max_payload_norm is not None and algorithm.decode is None,
+     '{algorithm} does not support {max_payload_norm}: it does not decode '
+     'payloads one by one.'),
+  )  # fmt: skip
   exp = Experiment(
     **{name: getattr(problem, name) for name in _OF_PROBLEM},
     config=c, make=make, hyper=hyper, guarantee=guarantee,
@@ -218,10 +215,8 @@ def account(
   Raises:
     ConfigError: no privacy is claimed, or nothing can be guaranteed.
   """
-  if not c.is_private:
-    raise ValueError(
-      'The config claims no privacy; set epsilon or noise_multiplier.'
-    )
+  claims_none = 'The config claims no privacy; set epsilon or noise_multiplier.'
+  c.refuse((not c.is_private, claims_none))
   file = registry_lib.source_of(algorithms.entry(c.algorithm).factory)
   own = not file.startswith(str(digests.ROOT))
   if own or c.privacy_unit == 'sample':

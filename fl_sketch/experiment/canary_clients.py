@@ -59,16 +59,20 @@ def enlarged(c: Config, data_dir: str | None, canaries: int):
   grown = lambda x: None if x is None else max(1, round(x * total / own))
   cohort, epoch = grown(c.cohort), c.epoch_rounds
   if c.sampling == 'random_allocation':  # its epochs stay as long
-    epoch = c.allocation_rounds
-    cohort = round(total / epoch)
+    epoch, cohort = c.allocation_rounds, round(total / c.allocation_rounds)
   large = dataclasses.replace(
     c, population=total, cohort=cohort, epoch_rounds=epoch,
     max_cohort=grown(c.max_cohort), min_honest=grown(c.min_honest),
     # `build` has held it out.
     client_holdout=0.0, personal_steps=None, personal_lr=None,
   )  # fmt: skip
-  clients = np.concatenate([np.arange(own), np.arange(canaries) % own])
-  return experiment.assemble(large, problem, _chosen(exp.partition, clients))
+  p, clients = exp.partition, np.arange(total)
+  clients[own:] = np.arange(canaries) % own
+  sizes = p.sizes[clients]
+  offsets = np.concatenate([[0], np.cumsum(sizes)])
+  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
+  held = partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
+  return experiment.assemble(large, problem, held)
 
 
 def signals(
@@ -77,13 +81,12 @@ def signals(
   """Draws what canaries send in a round, each along a number of its own.
 
   Two along one number would hide one another, and their scores would depend on
-  each other. Where there are more canaries than numbers they take turns.
+  each other. Where there are more canaries than numbers they take turns. `rng`
+  is independent of the keys of the run; a payload has `size` numbers.
 
   >>> sent = signals(np.random.default_rng(0), 1, canaries=5, size=3)
   >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
   ([0, 0, 0, 1, 2], [1.0, 0.0, 0.0, 1.0, 1.0])
-
-  `rng` is independent of the keys of the run; a payload has `size` numbers.
   """
   turn = (number * size + np.arange(min(canaries, size))) % canaries
   place, sign = np.zeros(canaries, np.int32), np.zeros(canaries, np.float32)
@@ -141,9 +144,8 @@ def payload_sizes(
   sent = jax.eval_shape(step, hp, state, cohort, key, data, key)[0]
   leaves = jax.tree.leaves(jax.eval_shape(payload, key))
   of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
-  if of(sent) != of(leaves):
-    return None
-  return [jax.eval_shape(canaries_lib.flat, x).size for x in leaves]
+  sizes = [jax.eval_shape(canaries_lib.flat, x).size for x in leaves]
+  return sizes if of(sent) == of(leaves) else None
 
 
 def multiplier(release: aggregation.Release, z: Any, participants: Any) -> Any:
@@ -221,14 +223,6 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
   return jax.jit(step, donate_argnums=1, compiler_options=canaries_lib.COMPILER)
 
 
-def _chosen(p: partitions.Partition, clients: np.ndarray):
-  """The partition in which client i holds the samples of clients[i]."""
-  sizes = p.sizes[clients]
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
-  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
-  return partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
-
-
 def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
   """Has canaries return what they send, and others zeros unless it `trains`."""
   whole = algorithm.local
@@ -247,9 +241,8 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
     sent = _update(algorithm, params, g, batches['place'], batches['sign'])
     return jax.tree.map(pick, sent, moved), *others
 
-  return algorithm._replace(
-    local=whole._replace(apply=local) if is_wrapped else local
-  )
+  new: Any = whole._replace(apply=local) if is_wrapped else local
+  return algorithm._replace(local=new)
 
 
 def _like_moved(algorithm: Algorithm, params: Any) -> Any:
@@ -267,11 +260,8 @@ def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
   inside = _SHORT * unit / optax.tree.size(like) ** 0.5
   point = jax.tree.map(lambda x: jnp.full(x.shape, inside, x.dtype), like)
 
-  def encode(moved):
-    payload = client_step.encode_once(algorithm, moved, params, g.keys)
-    return canaries_lib.flat(payload)
-
-  payload, adjoint = jax.vjp(encode, point)
+  encode = lambda x: client_step.encode_once(algorithm, x, params, g.keys)
+  payload, adjoint = jax.vjp(lambda x: canaries_lib.flat(encode(x)), point)
   (update,) = adjoint(jnp.zeros_like(payload).at[place].set(1))
   norm = optax.tree.norm(update)
   scale = sign * canaries_lib.LENGTH * unit / jnp.where(norm > 0, norm, 1)

@@ -26,10 +26,7 @@ def split(
 
   That is a share of their samples, `client_holdout`; or, with `personal_steps`,
   what the clients of a store hold out: a partition of the arrays that come
-  third, or None.
-
-  Raises:
-    ValueError: no client holds a sample out.
+  third, or None. Raises ValueError if no client holds a sample out.
   """
   if c.client_holdout:
     kept, held_out = ragged.hold_out(partition, c.client_holdout, c.seed)
@@ -87,11 +84,7 @@ def personal_batches(
 
 
 def check_metric(c: Config, problem: Problem, hyper: Hyper):
-  """Refuses `keep_best` of a metric that no evaluation has, or publishes.
-
-  Raises:
-    ValueError: the message names the metrics.
-  """
+  """Refuses `keep_best` of a metric that no evaluation has, or publishes."""
   if c.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}

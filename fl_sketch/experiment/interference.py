@@ -13,8 +13,7 @@ import jax
 def check(exp: Any) -> noninterference.Proof | None:
   """Shows non-interference of a round on one device; None without privacy.
 
-  Raises:
-    InterferenceError: it cannot be shown, as of `noninterference.check_round`.
+  Raises InterferenceError if `noninterference.check_round` cannot show it.
   """
   if exp.guarantee is None:
     return None

@@ -100,26 +100,22 @@ class OneRunReport(NamedTuple):
     at = f'epsilon at delta {statement.delta:g}'
     of_gaussian = f'of a Gaussian mechanism with that mu {at}'
     lines = [f'claimed: mu {game.claim.mu:.4g}, {at} {statement.epsilon:.4g}']
-    for name, x in self.bounds.items():
-      lines.append(
-        f'shown by {name}: mu >= {x.mu:.4g}, {of_gaussian} {x.epsilon:.4g} '
-        f'({x.right} of {game.guesses[name]} guesses right; under the claim '
-        f'the chance is {x.chance:.2g} at most)'
-      )
-    found = 'REFUTED' if self.refuted else None
-    lines.append(self.law.text())
-    return '\n'.join([*lines, verdict(found, game.significance)])
+    lines += [
+      f'shown by {name}: mu >= {x.mu:.4g}, {of_gaussian} {x.epsilon:.4g} '
+      f'({x.right} of {game.guesses[name]} guesses right; under the claim '
+      f'the chance is {x.chance:.2g} at most)'
+      for name, x in self.bounds.items()
+    ]
+    said = verdict('REFUTED' if self.refuted else None, game.significance)
+    return '\n'.join([*lines, self.law.text(), said])
 
   def draw(self, path: str | os.PathLike) -> None:
     """Draws the scores of canaries that were in and of those left out."""
     found = 'refuted' if self.refuted else 'not refuted'
-    labels = {
-      'xlabel': 'score (log-likelihood ratio of in to left out)',
-      'ylabel': 'canaries',
-      'title': f'mu claimed {self.game.claim.mu:.3g}: {found}',
-    }
+    x = 'score (log-likelihood ratio of in to left out)'
+    title = f'mu claimed {self.game.claim.mu:.3g}: {found}'
     edges = np.histogram_bin_edges(self.scores, 40).tolist()
-    with figure(path, **labels) as ax:
+    with figure(path, xlabel=x, ylabel='canaries', title=title) as ax:
       for name, which in (('in', self.coins), ('left out', ~self.coins)):
         ax.hist(self.scores[which], edges, alpha=0.5, label=name)
 
@@ -154,8 +150,7 @@ def prepare(
       'run supports one.'
     )
   given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
-  fetched = {'fetch': exp.fetch, 'data': exp.data}
-  sizes = canary_clients.payload_sizes(*given, **fetched)
+  sizes = canary_clients.payload_sizes(*given, fetch=exp.fetch, data=exp.data)
   if sizes is None:
     raise c.refusal(
       '{algorithm} does not broadcast the mean of payloads, which an audit in '
@@ -163,9 +158,7 @@ def prepare(
     )
   # In a cohort of a fixed size, who else takes part tells how many canaries do.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
-  guesses = {ALONE: canaries // 4}
-  if known:
-    guesses[INDEPENDENT] = canaries
+  guesses = {ALONE: canaries // 4} | ({INDEPENDENT: canaries} if known else {})
   options = {'delta': statement.delta, 'accountant': statement.accountant}
   claim = one_run.claim_of(mechanism, **options)
   participation = exp.config.cohort / exp.config.population
@@ -254,21 +247,15 @@ def _check(c: Config, canaries: int) -> None:
       f'An audit in one run does not support {{{name}}}: its guesses suppose '
       'rounds to be independent; use --audit without one_run.'
     )
-  if canaries < LEAST:
-    raise ValueError(
-      f'{canaries=} are too few to catch anything; use {LEAST} or more.'
-    )
-  if c.before_sketch:
-    raise c.refusal(
-      'An audit in one run does not support {before_sketch}; remove it.'
-    )
-  if c.privacy_unit == 'sample':
-    raise c.refusal(
-      'Canaries are clients, and {algorithm} protects samples; use --audit '
-      'without one_run.'
-    )
-  if c.trust == 'local':
-    raise c.refusal(
-      'An audit in one run has no power with {trust}, where every client adds '
-      'all of the noise; use --audit without one_run.'
-    )
+  c.refuse(
+    (canaries < LEAST,
+     f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
+    (c.before_sketch,
+     'An audit in one run does not support {before_sketch}; remove it.'),
+    (c.privacy_unit == 'sample',
+     'Canaries are clients, and {algorithm} protects samples; use --audit '
+     'without one_run.'),
+    (c.trust == 'local',
+     'An audit in one run has no power with {trust}, where every client adds '
+     'all of the noise; use --audit without one_run.'),
+  )  # fmt: skip

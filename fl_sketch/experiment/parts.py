@@ -164,9 +164,7 @@ def guarantee_of(
 
   `make` is hp -> `Algorithm`; `partition` is needed for example-level privacy.
   Of `params` shapes will do. `test_of_clients` is as of `published.sentences`.
-
-  Raises:
-    ValueError: nothing can be guaranteed; the message names why.
+  Raises ValueError, which names why, if nothing can be guaranteed.
   """
   if not c.is_private:
     return None

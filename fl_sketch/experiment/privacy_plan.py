@@ -179,8 +179,7 @@ def at_scale(c: Any) -> Any:
 def accounted(releases: float) -> int:
   """The releases of an algorithm, all of whose noise has a known law.
 
-  Raises:
-    UnsupportedAccountingError: there are infinitely many.
+  Raises UnsupportedAccountingError if there are infinitely many.
   """
   if math.isinf(releases):
     raise types.UnsupportedAccountingError(

@@ -19,9 +19,7 @@ import numpy as np
 
 EVAL_BATCH, EVAL_TOKENS = 500, 8192  # at most, of a batch
 # Fields that a problem of its own makes useless.
-_OF_PROBLEM = (
-  'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice',
-)  # fmt: skip
+_USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
 
 
 class Problem(NamedTuple):
@@ -85,9 +83,9 @@ def load(c: Config, data_dir: str | None, draw: bool = True) -> Problem:
       '{train_slice} is not supported by {dataset}, whose clients hold fixed '
       'samples; remove train_slice.'
     )
-  held_out, is_store = None, isinstance(dataset, store.Store)
-  if is_store and dataset.held_out is not None:  # whole: clients have their own
-    held_out = Partition(None, dataset.held_out), dataset.test
+  held_out = getattr(dataset, 'held_out', None)
+  if held_out is not None:  # of a store, whole: clients have their own
+    held_out = Partition(None, held_out), dataset.test
   dataset = dataset._replace(
     train=_sliced('train_slice', c.train_slice, dataset.train),
     test=_sliced('test_slice', c.test_slice, dataset.test),
@@ -156,11 +154,10 @@ def _of_options(c, options, build) -> Any:
 
 def check_unused(c: Config):
   """Refuses fields of data and model beside a problem, which has its own."""
-  set_to = c.given(_OF_PROBLEM)
-  unused = [k for k, v in set_to.items() if v != getattr(Config, k)]
-  if unused:
+  given = c.given(_USELESS).items()
+  if unused := [f'{{{k}}}' for k, v in given if v != getattr(Config, k)]:
     raise c.refusal(
-      f'{", ".join(f"{{{k}}}" for k in unused)} have no effect: the problem '
+      f'{", ".join(unused)} have no effect: the problem '
       'has its own data, model and loss; remove them.'
     )
 
@@ -172,10 +169,8 @@ def check_labels(
 
   Other losses read what they like. Of outputs shapes will do; `parts` are the
   arrays of all samples by name, of clients and test; `partition` says who holds
-  the first, None if that is not known.
-
-  Raises:
-    ValueError: there are no labels 'y', or they do not suit the outputs.
+  the first, None if that is not known. Raises ValueError if there are no labels
+  'y', or they do not suit the outputs.
   """
   if kind not in losses.OF_LABELS:
     return
@@ -185,10 +180,9 @@ def check_labels(
   if not hasattr(outputs, 'shape'):
     shapes = jax.tree.map(jnp.shape, outputs)
     raise ValueError(f'outputs {shapes} of the model are not one array.')
-  y, shape = labels[0], outputs.shape
+  y, shape, sequences = labels[0], outputs.shape, kind == 'tokens'
   if kind in ('cross_entropy', 'tokens'):
-    length = ', length' * (kind == 'tokens')
-    axes = 1 + (kind == 'tokens')
+    length, axes = ', length' * sequences, 1 + sequences
     if outputs.ndim != axes + 1:
       raise ValueError(
         f'outputs {shape} of the model must be logits[batch{length}, classes].'
@@ -207,7 +201,7 @@ def check_labels(
     return
   top = 1 if kind == 'multilabel' else outputs.shape[-1] - 1
   # Below 0 a token is padding; a NaN is in no range.
-  bad = [~((y <= top) & ((y >= 0) | (kind == 'tokens'))) for y in labels]
+  bad = [~((y <= top) & ((y >= 0) | sequences)) for y in labels]
   if any(x.any() for x in bad):
     wrong = next(y[x] for y, x in zip(labels, bad, strict=True) if x.any())[0]
     rows = np.asarray(bad[0].reshape(len(bad[0]), -1).any(1))
@@ -225,10 +219,8 @@ def _check_tokens(c: Config, dataset, module):
     return
   top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
   size = getattr(module, 'vocab_size', None) or dataset.num_classes
-  if top >= size:
-    raise ValueError(
-      f'token {top} exceeds vocab_size={size}; use a larger one.'
-    )
+  too_large = f'token {top} exceeds vocab_size={size}; use a larger one.'
+  c.refuse((top >= size, too_large))
 
 
 def _model_options(c: Config, dataset) -> dict[str, Any]:
@@ -270,10 +262,10 @@ def evaluation_batches(
 ) -> dict[str, np.ndarray]:
   """Leaves [n, ...] -> [batches, size, ...] with a mask.
 
+  A `size` of None is that of `evaluation_size`.
+
   >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
   [500, 1]
-
-  A `size` of None is that of `evaluation_size`.
   """
   n = len(next(iter(arrays.values())))
   size = min(n, size or evaluation_size(arrays))

@@ -83,10 +83,8 @@ def says(c: Any, items: Sequence[Item], name: str, **given: Any) -> str:
   >>> says(Config(), COLUMNS, 'train_loss')
   'without noise'
 
-  `given` are `keeps_state` and `test_of_clients`, as of `sentences`.
-
-  Raises:
-    KeyError: no item has this name.
+  `given` are `keeps_state` and `test_of_clients`, as of `sentences`. Raises
+  KeyError if no item has this name.
   """
   name = re.sub(r'^points/\d+/', '', name)  # which is the folder of a run
   for item in _existing(c, items, **given):

@@ -21,10 +21,8 @@ def sampler(c: Config, partition: Partition) -> Callable[..., Cohort]:
     clients = byzantine.clients(c.seed, c.population, c.byzantine)
 
   def sample(number: int, sampling_seed: seeding.Root | None = None) -> Cohort:
-    if c.is_private != (sampling_seed is not None):
-      raise ValueError(
-        'Pass sampling_seed if, and only if, the run is private.'
-      )
+    wrong = c.is_private != (sampling_seed is not None)
+    c.refuse((wrong, 'Pass sampling_seed if, and only if, the run is private.'))
     seed = seed_of(c, sampling_seed)
     # The order of 'cyclic' is public.
     of_cohort = c.seed if c.sampling == 'cyclic' else seed

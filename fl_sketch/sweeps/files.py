@@ -18,10 +18,8 @@ class Files(workdir.Records):
   """Writes the files of a sweep: records, a folder for each point, a report.
 
   The config must equal an existing config.json, but for what is swept and what
-  a resumed run may change; `rounds` must be equal.
-
-  Raises:
-    WorkdirError: it does not; the message names the fields.
+  a resumed run may change; `rounds` must be equal. Raises WorkdirError, which
+  names the fields, if it does not.
   """
 
   def __init__(self, folder: str | os.PathLike, config: config_lib.Config):

@@ -66,10 +66,9 @@ def _checked(name, values):
   """Returns the values of one field; refuses an empty or repeated list."""
   if not isinstance(values, tuple | list):
     raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
+  written = f'sweep.{name}={values!r}'
   if not values or len({str(v) for v in values}) < len(values):
-    raise ValueError(
-      f'sweep.{name}={values!r} must have values, each of them once.'
-    )
+    raise ValueError(f'{written} must have values, each of them once.')
   return values
 
 

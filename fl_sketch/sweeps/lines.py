@@ -23,10 +23,8 @@ Curves = dict[str, dict[Any, sweep_report.Setting]]
 def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
   """Returns label of a curve -> value of `x` -> best setting of other fields.
 
-  Each combination of values of the fields `by` is a curve.
-
-  Raises:
-    ConfigError: a field is not swept.
+  Each combination of values of the fields `by` is a curve. Raises ConfigError
+  if a field is not swept.
   """
   curves: Curves = {}
   for s in sweep_report.settings(rows):  # best first

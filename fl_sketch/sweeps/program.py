@@ -34,10 +34,8 @@ class Result(NamedTuple):
 class Program:
   """Compiles and runs points that differ in seeds and hyperparameters.
 
-  `exp` is of any point, `configs` are of all.
-
-  Raises:
-    ValueError: the training data are too large to be copied to every device.
+  `exp` is of any point, `configs` are of all. Raises ValueError if the training
+  data are too large to be copied to every device.
   """
 
   def __init__(

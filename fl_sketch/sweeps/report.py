@@ -32,9 +32,8 @@ class Setting(NamedTuple):
 def metric_of(rows: list[Row]) -> str:
   """The metric that ranks points: test accuracy, or else a loss.
 
-  Raises:
-    ValueError: points that did not diverge have none of them, as private ones
-      with public_metrics='hidden' and without test data.
+  Raises ValueError if points that did not diverge have none of them, as private
+  ones with public_metrics='hidden' and without test data.
   """
   names = [m for m in _METRICS if any(m in r for r in rows)]
   if not names and not all(row['diverged'] for row in rows):
@@ -59,12 +58,9 @@ def best_tests(rows: list[Row]) -> Row:
   >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
   {'best_test_loss': 1.0}
   """
-  found = {}
-  for metric, best in _METRICS.items():
-    series = [row[metric] for row in rows if metric in row]
-    if series and metric != 'train_loss':
-      found[f'best_{metric}'] = best(series)
-  return found
+  tests = {k: best for k, best in _METRICS.items() if k != 'train_loss'}
+  series = {k: [row[k] for row in rows if k in row] for k in tests}
+  return {f'best_{k}': tests[k](x) for k, x in series.items() if x}
 
 
 def settings(rows: list[Row]) -> list[Setting]:

@@ -10,6 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ['DivergedError', 'Result', 'train']
 
-__getattr__ = lazy.attach(
-  __name__, log=('DivergedError',), loop=('Result', 'train')
-)
+_NAMES = {'log': ('DivergedError',), 'loop': ('Result', 'train')}
+__getattr__ = lazy.attach(__name__, **_NAMES)

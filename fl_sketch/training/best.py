@@ -33,8 +33,7 @@ class Best:
   def consider(self, row: metrics.Row, params: Any):
     """Writes the parameters of a row that was just logged, if it is the best.
 
-    Raises:
-      SaveError: they cannot be written.
+    Raises SaveError if they cannot be written.
     """
     if self._writes and self._note(row):
       saved_params.write(self._folder, self._rounds[-1], params)
@@ -49,10 +48,9 @@ class Best:
 
   def summary(self) -> dict[str, Any]:
     """The metric, its best value and when it was, for summary.json."""
-    if not self._rounds:
-      return {}
     about = {'metric': self._metric, 'value': self._value}
-    return {'best': about | {'rounds_done': self._rounds[-1]}}
+    last = self._rounds[-1:]
+    return {'best': about | {'rounds_done': last[0]}} if last else {}
 
   def _note(self, row: metrics.Row) -> bool:
     """Whether the metric of a row is better than in all before it."""

@@ -48,10 +48,8 @@ class Checkpoints:
   ):
     """Writes one checkpoint; every process must call it and writes its part.
 
-    `rows` is the state of its clients; that in `state` is not written.
-
-    Raises:
-      SaveError: it cannot be written. The earlier checkpoints stay.
+    `rows` is the state of its clients; that in `state` is not written. Raises
+    SaveError if it cannot be written. The earlier checkpoints stay.
     """
     counts = {'ledger': ledger.totals(), 'devices': self._devices}
     counts |= {'format': FORMAT}
@@ -82,11 +80,9 @@ class Checkpoints:
     A checkpoint that is corrupt in any process is reported by a warning and
     moved out of the folder, so that the run can write it again. After an error
     of the disk or the memory the checkpoint stays, and all processes stop.
-    `state`, on the mesh, gives structure, types and sharding.
-
-    Raises:
-      CheckpointError: there are checkpoints but none can be read, or the newest
-        cannot be read at the moment, or they are of another format.
+    `state`, on the mesh, gives structure, types and sharding. Raises
+    CheckpointError if there are checkpoints but none can be read, the newest
+    cannot be read at the moment, or they are of another format.
     """
     like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     corrupt = {}
@@ -103,9 +99,8 @@ class Checkpoints:
           f'{counts["devices"]}: equal up to rounding, not bit for bit.',
           stacklevel=2,
         )
-      ledger = dataclasses.replace(
-        empty, heard=arrays['heard'], **counts['ledger']
-      )
+      known = counts['ledger'] | {'heard': arrays['heard']}
+      ledger = dataclasses.replace(empty, **known)
       state = comms.with_per_client(arrays['state'], state)
       return Restored(step, state, ledger, rows)
     if corrupt:
@@ -205,6 +200,5 @@ class Checkpoints:
 
 def _is_read_error(error: Any) -> bool:
   """Whether reading a file failed, which may succeed a little later."""
-  if isinstance(error, FileNotFoundError):
-    return False
-  return isinstance(error, OSError) or files.has_os_code(error)
+  failed = isinstance(error, OSError) or files.has_os_code(error)
+  return failed and not isinstance(error, FileNotFoundError)

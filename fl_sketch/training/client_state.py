@@ -54,9 +54,7 @@ class OnHost:
   Only that of a cohort travels to the devices. The file has no name, and the
   kernel removes it when the process ends. `state` is of a population of one,
   whose client has every client's first state; `clients` are of this process.
-
-  Raises:
-    SaveError: the disk is too small.
+  Raises SaveError if the disk is too small.
   """
 
   def __init__(
@@ -138,8 +136,7 @@ def write(folder: pathlib.Path, saved: Saved):
 def read(folder: pathlib.Path) -> list[Saved]:
   """Reads the client state of all processes; empty without the folder.
 
-  Raises:
-    ValueError: a part is missing, or its checksum is wrong.
+  Raises ValueError if a part is missing, or its checksum is wrong.
   """
   parts = []
   for path in sorted(folder.glob('part-*.npz')):

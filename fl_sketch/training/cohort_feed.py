@@ -52,9 +52,8 @@ class CohortFeed:
     self._pool.shutdown(cancel_futures=True)
 
   def _make(self, done):
-    c = self._exp.config
-    sample = lambda r: self._exp.sample(r, self.sampling_seed)
-    cohorts = [*map(sample, c.dispatch(done))]
+    c, seed = self._exp.config, self.sampling_seed
+    cohorts = [self._exp.sample(r, seed) for r in c.dispatch(done)]
     if self._processes == 1:
       cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:
@@ -66,7 +65,7 @@ class CohortFeed:
     if self._fetch:
       fetch = lambda x: self._exp.fetch(self._exp.data, x.batches)
       local = [x._replace(batches=fetch(x)) for x in local]
-    if self._exp.config.rounds_per_dispatch == 1:
+    if c.rounds_per_dispatch == 1:
       return cohorts, mesh_lib.place_local(self._mesh, local[0])
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *local)
     return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)

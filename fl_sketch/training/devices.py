@@ -14,9 +14,8 @@ _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
 
 def cores() -> int:
   """Counts the cores that this process may use."""
-  if hasattr(os, 'sched_getaffinity'):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+  own = hasattr(os, 'sched_getaffinity')
+  return len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
 
 
 def deterministic(platform: str) -> bool:

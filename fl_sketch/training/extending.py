@@ -21,11 +21,8 @@ def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> Allowed:
   of the index of a round: new rounds have new ones. Its account is that of all
   rounds with one noise multiplier, that of the rounds played. Where its
   schedule or its secret changes, it must be finished: then no round of it is
-  played again with other numbers.
-
-  Raises:
-    WorkdirError: the private run cannot be extended, or `extend` is False; has
-      the epsilon of all rounds.
+  played again with other numbers. Raises WorkdirError, with the epsilon of all
+  rounds, if a private run cannot be extended, or `extend` is False.
   """
   c, then = exp.config, same_run.stored_config(folder) or {}
   record = same_run.read(folder / 'problem.json', 'a problem') or {}

@@ -49,9 +49,9 @@ def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
 
   If the run is private, the arrays of a store are read, and there are two more
   entries: the noise multiplier, since another version of the accountant may
-  calibrate another one, and 'one round', a digest of the jaxpr of a round, in
-  which the algorithm is, wherever it comes from. `mesh` is of all devices by
-  default.
+  calibrate another one, and 'one round', a digest of its devices and of the
+  jaxpr of a round without hyperparameters, in which the algorithm is, wherever
+  it comes from. `mesh` is of all devices by default.
 
   Raises:
     DataError: arrays of a store were changed.
@@ -70,7 +70,13 @@ def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
       arrays[f'{kind} {name}'] = [x]
   more: Record = _plugins(exp.config)
   if private := exp.guarantee is not None:
-    more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: _round(exp, mesh)}
+    mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+    # A resumed run may change how many rounds a scan dispatches.
+    c = dataclasses.replace(exp.config, rounds_per_dispatch=1)
+    run = program_lib.program(exp._replace(config=c), mesh)
+    kinds = [device.device_kind for device in mesh.devices.flat]
+    one = digests.of_text(f'{kinds} {_traced(run.fn, *run.args)}')
+    more |= {NOISE: exp.guarantee.noise_multiplier, ROUND: one}
   return record(zip(fns, batches, strict=True), model, arrays, private) | more
 
 
@@ -110,16 +116,6 @@ def _of_model(exp):
   metrics_fn = lambda model, batch: log.metrics_of(exp)(parts(model), batch)
   model = exp.params if frozen is None else (exp.params, frozen)
   return model, (loss_fn, metrics_fn)
-
-
-def _round(exp, mesh) -> str:
-  """The digest of a round's jaxpr, without hyperparameters, and its devices."""
-  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  # A resumed run may change how many rounds a scan dispatches.
-  c = dataclasses.replace(exp.config, rounds_per_dispatch=1)
-  run = program_lib.program(exp._replace(config=c), mesh)
-  kinds = [device.device_kind for device in mesh.devices.flat]
-  return digests.of_text(f'{kinds} {_traced(run.fn, *run.args)}')
 
 
 def _plugins(c: Any) -> Record:

@@ -35,17 +35,14 @@ class RunLog:
   def record(self, number: int, cohort: Any, metrics: Record) -> Record:
     """Makes the record of a round, and charges its bytes to the ledger.
 
-    `cohort` is in host memory, `metrics` an element of `on_host`.
-
-    Raises:
-      DivergedError: names the round and what is not finite.
+    `cohort` is in host memory, `metrics` an element of `on_host`. Raises
+    DivergedError, which names the round and what is not finite.
     """
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
-    record = {'round': number, **metrics}
+    record, c = {'round': number, **metrics}, self._exp.config
     names = 'finite', 'uplink_bytes', 'downlink_bytes'
     _, up, down = (record.pop(name) for name in names)
-    c = self._exp.config
     if c.shows_all:
       ids, weight, outcome = cohort.ids, cohort.weight, cohort.outcome
     else:  # a cohort by the public seed, and the law of the round's own one
@@ -115,9 +112,8 @@ def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
 
 def privacy_summary(exp: Experiment) -> Record:
   """The privacy statement of a private run, for its summary; else empty."""
-  if exp.guarantee is None:
-    return {}
-  return {'privacy': exp.guarantee.statement.as_dict()}
+  guarantee = exp.guarantee
+  return {'privacy': guarantee.statement.as_dict()} if guarantee else {}
 
 
 def epsilons_by_round(exp: Experiment) -> list[Any] | None:
@@ -125,10 +121,8 @@ def epsilons_by_round(exp: Experiment) -> list[Any] | None:
 
   The accountant is slow: it computes epsilon after the last round and after
   m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
-
-  Raises:
-    ValueError: the guarantee is that of another algorithm or of other
-      hyperparameters.
+  Raises ValueError if the guarantee is of another algorithm or other
+  hyperparameters.
   """
   if exp.guarantee is None:
     return None

@@ -52,8 +52,7 @@ def available(device: Any) -> Available:
   The host's limit is the least of free memory and of the limits of this
   process's control groups. `device` is any of a run.
   """
-  stats = device.memory_stats() or {}
-  limits = _cgroup_limits()
+  stats, limits = device.memory_stats() or {}, _cgroup_limits()
   if (free := _field(_PROC / 'meminfo', 'MemAvailable')) is not None:
     limits.append(free + resident())
   return Available(stats.get('bytes_limit'), min(limits, default=None))
@@ -66,14 +65,13 @@ def resident() -> int:
 
 def shortfalls(memory: Memory, have: Available) -> list[str]:
   """Describes each memory that a run exceeds; unknown limits are skipped."""
-  texts = []
-  for where, need, limit in (
-    ('each device', memory.device_peak, have.device),
-    ('the host', memory.host_peak, have.host),
-  ):
-    if limit is not None and need > limit:
-      texts.append(f'{units(need)} of {where}, which has {units(limit)}')
-  return texts
+  on_device = 'each device', memory.device_peak, have.device
+  on_host = 'the host', memory.host_peak, have.host
+  return [
+    f'{units(need)} of {where}, which has {units(limit)}'
+    for where, need, limit in (on_device, on_host)
+    if limit is not None and need > limit
+  ]
 
 
 def units(n: float) -> str:

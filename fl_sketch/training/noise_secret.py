@@ -39,8 +39,7 @@ def of_run(
     return reproducible(c.noise_seed, c.seed)
   fields, free = files.as_json(c), same_run.resumable(c)
   kept = json.dumps({k: v for k, v in fields.items() if k not in free})
-  # 1 and 1.0 are the same config.
-  kept = json.loads(kept, parse_int=float)
+  kept = json.loads(kept, parse_int=float)  # 1 and 1.0 are the same config
   owner = json.dumps([kept, problem], sort_keys=True)
   return keep(folder, resumed=resumed, owner=owner)
 
@@ -52,8 +51,7 @@ def reproducible(noise_seed: int, seed: int = 0) -> generators.Roots:
   False
   """
   text = f'noise seed {noise_seed} of seed {seed}'
-  digest = hashlib.sha256(text.encode()).digest()
-  return generators.reproducible_roots(digest)
+  return generators.reproducible_roots(hashlib.sha256(text.encode()).digest())
 
 
 def keep(
@@ -64,11 +62,9 @@ def keep(
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
   checkpoint would be released twice, with other noise. `owner` names the use of
-  the secret: different owners share no randomness.
-
-  Raises:
-    SecretError: a resumed run has none, `forget` has deleted it, it is not 32
-      bytes long, others can read it, or there is no permission for it.
+  the secret: different owners share no randomness. Raises SecretError if a
+  resumed run has none, `forget` has deleted it, it is not 32 bytes long, others
+  can read it, or there is no permission for it.
   """
   path = pathlib.Path(folder, *_FILE)
   error, digest = None, bytes(_BYTES)
@@ -125,8 +121,7 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
 
 def _draw(path) -> bytes:
   path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-  entropy = secrets.token_bytes(_BYTES)
-  partial = path.with_name('entropy.partial')
+  entropy, partial = secrets.token_bytes(_BYTES), path.with_suffix('.partial')
   partial.unlink(missing_ok=True)
   flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
   with os.fdopen(os.open(partial, flags, 0o600), 'wb') as file:

@@ -26,12 +26,10 @@ class Placement(NamedTuple):
 def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Any) -> Placement:
   """Decides the placement of a run from its config, its sizes and its mesh.
 
-  `row` has the shapes of one client's state.
-
-  Raises:
-    PlacementError: several processes would share data, client state or masks,
-      or leave one without a client; or rounds of one dispatch need client state
-      from the host, which cannot travel between them.
+  `row` has the shapes of one client's state. Raises PlacementError if several
+  processes would share data, client state or masks, or leave one without a
+  client; or if rounds of one dispatch need client state from the host, which
+  cannot travel between them.
   """
   c, per_client, processes = exp.config, comms.nbytes(row), jax.process_count()
   if processes > c.population:

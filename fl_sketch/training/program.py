@@ -38,10 +38,7 @@ def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
 
   `args` are those of a single process: several use other layouts of a cohort,
   those of `cohort_feed`. A round has `lanes` client slots; None is as many as
-  the config needs.
-
-  Raises:
-    PlacementError: the devices cannot hold what the config places on them.
+  the config needs. Raises PlacementError as `placement.decide`.
   """
   c, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)
@@ -51,22 +48,18 @@ def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
   population = c.population if on_device else 1
   some_absent = c.sampling != 'fixed_size' or availability.in_force(c)
   fn = rounds.run_round(
-    exp.make,
-    mesh,
-    fetch=exp.fetch if data_on_device else None,
+    exp.make, mesh, fetch=exp.fetch if data_on_device else None,
     shard_server=where.server == 'sharded',
     skip_absent=some_absent or jax.process_count() > 1,
-    rows_of='population' if on_device else 'cohort',
-    **exp.round_options,
-  )
+    rows_of='population' if on_device else 'cohort', **exp.round_options,
+  )  # fmt: skip
   cohort, spec = drawn(exp, mesh, lanes), P(comms.SHARD)
   if not data_on_device:
     fetched = jax.eval_shape(exp.fetch, exp.data, cohort.batches)
     cohort = cohort._replace(batches=fetched)
   state = first = _placed(mesh, one, where.server, population, P())
   if not on_device:
-    lanes = len(cohort.ids)
-    state = _placed(mesh, one, where.server, lanes, P(comms.SHARD))
+    state = _placed(mesh, one, where.server, len(cohort.ids), P(comms.SHARD))
   if c.rounds_per_dispatch > 1:
     fn, spec = rounds.scan_rounds(fn), P(None, comms.SHARD)
     longest = len(c.dispatch(0))  # later ones may end where more is due
@@ -87,14 +80,12 @@ def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
   # So that no device holds more of the first state than of later ones.
   shardings = jax.tree.map(lambda x: x.sharding, first._replace(params=()))
   return Program(
-    fn=jax.jit(fn, donate_argnums=1),
-    args=(hyper, state, cohort, *rest),
+    jax.jit(fn, donate_argnums=1), (hyper, state, cohort, *rest),
     init=jax.jit(init, out_shardings=shardings),
     evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
-    placement=where,
-    row=row,
-  )
+    placement=where, row=row,
+  )  # fmt: skip
 
 
 def memory_of(
@@ -117,15 +108,12 @@ def memory_of(
     process, evaluation = like.process, like.evaluation
   reused = None if compiled or like is None else like.round
   return Memory(
-    devices=len(mesh.local_devices),
-    on_host=mesh.local_devices[0].platform == 'cpu',
+    len(mesh.local_devices), on_host=mesh.local_devices[0].platform == 'cpu',
     held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
     state=comms.nbytes(state),
     round=_workspace(run.fn, *run.args) if reused is None else reused,
-    evaluation=evaluation,
-    process=process,
-    mapped=mapped(exp, run),
-  )
+    evaluation=evaluation, process=process, mapped=mapped(exp, run),
+  )  # fmt: skip
 
 
 def device_bytes(run: Program) -> dict[str, int]:

@@ -17,10 +17,8 @@ import numpy as np
 class Runner:
   """Plays rounds and holds their state; `loop` logs and checkpoints them.
 
-  `folder` is for the file of client state, if the host holds that.
-
-  Raises:
-    SaveError: the disk is too small for the client state.
+  `folder` is for the file of client state, if the host holds that. Raises
+  SaveError if the disk is too small for it.
   """
 
   def __init__(
@@ -54,14 +52,10 @@ class Runner:
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)
     self.state = self.client_state.attach(self.state, ids)
-    self.state, metrics = self._fn(*self.arguments(placed))
+    rest = self._key, self._data, self._noise_key
+    self.state, metrics = self._fn(self.hyper, self.state, placed, *rest)
     self.client_state.keep(self.state, ids)
     return cohorts, metrics
-
-  def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
-    """Returns the arguments of the program, for cohorts on the mesh."""
-    rest = self._key, self._data, self._noise_key
-    return self.hyper, self.state, placed, *rest
 
   def evaluate(self) -> dict[str, float]:
     """Metrics that are not of this process: none."""

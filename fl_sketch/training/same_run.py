@@ -56,10 +56,8 @@ def check(
   """Compares the record of a folder, or of a file, with that of a start.
 
   `what` is the kind of the record, as 'config', and `why` the end of the
-  message; see `differences` for the others.
-
-  Raises:
-    WorkdirError: they differ; names in what.
+  message; see `differences` for the others. Raises WorkdirError, which names in
+  what they differ.
   """
   if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
@@ -77,9 +75,7 @@ def check_run(
   """Compares config and problem of a start with those of its folder.
 
   `free` are fields and entries that may differ beside those that always may.
-
-  Raises:
-    WorkdirError: one of them differs; see `check_config`, `check_problem`.
+  Raises WorkdirError as `check_config` and `check_problem`.
   """
   check_config(folder, config, resumable(config) | {*free})
   check_problem(folder, problem, private=has_secret(config), free=free)
@@ -102,8 +98,7 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
 def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
   """Compares a config with the config.json of a folder, where there is one.
 
-  Raises:
-    WorkdirError: fields other than `free` differ.
+  Raises WorkdirError if fields other than `free` differ.
   """
   if (then := stored_config(folder, type(config))) is not None:
     check(folder, 'config', then, files.as_json(config), free)
@@ -148,10 +143,8 @@ def check_problem(
   fl_sketch or JAX, and ignores other devices. Where JAX or the kind of device
   has changed, jaxprs and first parameters, which depend on them, lead to a
   warning. Parameters that are not drawn are not compared, nor, with a warning,
-  keyed digests without the secret.
-
-  Raises:
-    WorkdirError: the problem differs, or the folder has results without one.
+  keyed digests without the secret. Raises WorkdirError if the problem differs,
+  or the folder has results without one.
   """
   if (then := read(folder / 'problem.json', 'a problem')) is None:
     if any(any(folder.glob(name)) for name in _BEGUN):
@@ -188,8 +181,7 @@ def check_problem(
 def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
   """Reads a file of JSON; None if there is none.
 
-  Raises:
-    WorkdirError: it cannot be read, or is no mapping.
+  Raises WorkdirError if it cannot be read, or is no mapping.
   """
   try:
     return dict(json.loads(path.read_text())) if path.exists() else None

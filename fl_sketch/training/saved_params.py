@@ -22,8 +22,7 @@ class CheckpointError(ValueError):
 def write(folder: pathlib.Path, rounds_done: int, params: Any):
   """Writes a tree of parameters atomically, from this process alone.
 
-  Raises:
-    SaveError: they cannot be written.
+  Raises SaveError if they cannot be written.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   tree = {'state': {'params': jax.device_get(params)}}
@@ -38,10 +37,8 @@ def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
   """Reads the model, also of a checkpoint, to host memory; None if missing.
 
   Any number of devices may have written it. No file is changed. The result has
-  the structure and types of `like`; None makes dicts and lists.
-
-  Raises:
-    ValueError: a file is not as it was written.
+  the structure and types of `like`; None makes dicts and lists. Raises
+  ValueError if a file is not as it was written.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   if not path.exists():
@@ -74,9 +71,7 @@ def newest(
   """Returns rounds done and parameters: those of `only`, else the last.
 
   A damaged checkpoint is reported by a warning: the one before it is read.
-
-  Raises:
-    CheckpointError: there is none yet, or none can be read.
+  Raises CheckpointError if there is none yet, or none can be read.
   """
   damaged: dict[int, CheckpointError] = {}
   while there := {*(only or rounds_of(run, *LAST))} - damaged.keys():
@@ -117,9 +112,8 @@ def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
 def this_process() -> ocp.options.MultiprocessingOptions:
   """Options of Orbax under which no process waits for another."""
   own = jax.process_index()
-  return ocp.options.MultiprocessingOptions(
-    primary_host=own, active_processes={own}
-  )
+  only: Any = {'primary_host': own, 'active_processes': {own}}
+  return ocp.options.MultiprocessingOptions(**only)
 
 
 def _checkpointer() -> ocp.Checkpointer:

@@ -18,14 +18,14 @@ def caught() -> Iterator[list[int]]:
     yield numbers
     return
 
+  restore = lambda: [signal.signal(*item) for item in before.items()]
+
   def note(number, frame):
     numbers.append(number)
-    for s, handler in before.items():
-      signal.signal(s, handler)
+    restore()
 
   before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
   try:
     yield numbers
   finally:
-    for s, handler in before.items():
-      signal.signal(s, handler)
+    restore()

@@ -72,9 +72,8 @@ def _wandb(folder, config, stack):
   os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')
   with extras.needed('wandb'):
     import wandb
-  quiet = wandb.Settings(
-    mode='offline', console='off', silent=True, disable_git=True
-  )
+  quiet: Any = {'console': 'off', 'silent': True, 'disable_git': True}
+  quiet = wandb.Settings(mode='offline', **quiet)
   run: Any = None
 
   def add(number, numbers):

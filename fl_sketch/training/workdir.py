@@ -44,8 +44,7 @@ def last_row(
 ) -> dict[str, Any]:
   """Returns the last row of a finished run; writes nothing.
 
-  Raises:
-    WorkdirError: it is that of another config or another problem.
+  Raises WorkdirError if it is that of another config or another problem.
   """
   same_run.check_run(pathlib.Path(folder), config, problem)
   return metrics.read_metrics(pathlib.Path(folder))[-1]
@@ -61,11 +60,8 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Locks a folder against other runs until the result is closed.
 
   The kernel unlocks when the first process of the run ends, even by SIGKILL: a
-  file it leaves behind locks nothing.
-
-  Raises:
-    WorkdirError: another process uses the folder, which the message names, or
-      there is no permission to write there.
+  file it leaves behind locks nothing. Raises WorkdirError if another process,
+  which the message names, uses the folder, or it cannot be written.
   """
   with contextlib.ExitStack() as locked:
     with _in_all_processes(folder):
@@ -173,11 +169,7 @@ class Workdir:
     return last
 
   def write(self, row: dict[str, Any]):
-    """Appends one row of metrics.
-
-    Raises:
-      SaveError: it cannot be written completely.
-    """
+    """Appends one row of metrics; a SaveError if not all of it is written."""
     if self._file is None:
       return
     line = (json.dumps(row) + '\n').encode()
@@ -208,10 +200,7 @@ class Records:
 
   The file is `name`; `number` gives that of the point of a row, and `problem`
   is None if each point has its own. `may_change` is of config.json, None if
-  there is none: the fields that may differ.
-
-  Raises:
-    WorkdirError: as `Workdir` does.
+  there is none: the fields that may differ. Raises WorkdirError as `Workdir`.
   """
 
   def __init__(

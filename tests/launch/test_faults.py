@@ -9,7 +9,7 @@ import sys
 from fl_sketch import models
 from fl_sketch.training import loop
 from fl_sketch.utils import digests
-from launch import STOPPED
+from launch.errors import STOPPED
 import pytest
 import runs
 from runs import EVERY_ROUND, QUICK, ROOT, finish, kill_at, launch, rows

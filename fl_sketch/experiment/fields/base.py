@@ -16,8 +16,7 @@ class Fields:
   def check(self):
     """Checks each field, and the parts that fields name; extended by groups.
 
-    Raises:
-      ValueError: the message has field and value, the reason, and what to set.
+    A ValueError has field and value, the reason, and what to set.
     """
     fields.check(self)
     registries.check(self)
@@ -45,6 +44,12 @@ class Fields:
     """The error of a text in which {name} stands for name=value of a field."""
     named = {k: f'{k}={fields.shown(v)}' for k, v in vars(self).items()}
     return ValueError(text.format(c=self, **named))
+
+  def refuse(self, *rows: tuple[Any, str]):
+    """Raises the `refusal` of the first text whose condition holds."""
+    for holds, text in rows:
+      if holds:
+        raise self.refusal(text)
 
   def given(self, names: Iterable[str]) -> dict[str, Any]:
     """The fields of these names that are set."""

@@ -103,22 +103,18 @@ class ClientFields(problem.ProblemFields):
       ['max_cohort'], self.sampling in random, f'sampling is in {random}'
     )
     self.check_needed('epoch_rounds', sampling='random_allocation')
-    for name, value in self.given(['cohort', 'max_cohort']).items():
-      if value > self.population:
-        raise self.refusal(
-          f'{{{name}}} exceeds {{population}}; use a smaller {name}.'
-        )
-    if self.max_cohort is not None and self.max_cohort < self.cohort:
-      raise self.refusal(
-        '{max_cohort} is below {cohort}, the expected size, so that most '
-        'cohorts would be cut off; use a larger max_cohort.'
-      )
     expected = round(self.population / self.allocation_rounds)
-    if self.sampling == 'random_allocation' and self.cohort != expected:
-      raise self.refusal(
-        f'{{cohort}} is not {{population}} / epoch_rounds='
-        f'{self.allocation_rounds}, rounded; set cohort={expected}.'
-      )
+    self.refuse(
+      *((value > self.population,
+         f'{{{name}}} exceeds {{population}}; use a smaller {name}.')
+        for name, value in self.given(['cohort', 'max_cohort']).items()),
+      (self.max_cohort is not None and self.max_cohort < self.cohort,
+       '{max_cohort} is below {cohort}, the expected size, so that most '
+       'cohorts would be cut off; use a larger max_cohort.'),
+      (self.sampling == 'random_allocation' and self.cohort != expected,
+       f'{{cohort}} is not {{population}} / epoch_rounds='
+       f'{self.allocation_rounds}, rounded; set cohort={expected}.'),
+    )  # fmt: skip
 
   def _check_failures(self):
     self.check_needed('over_sampling', sampling='fixed_size')
@@ -129,20 +125,16 @@ class ClientFields(problem.ProblemFields):
       ['response_sigma'], answers_count, 'over_sampling or deadline is set'
     )
     too_early = self.deadline is not None and self.deadline < 1
-    if self.response_sigma == 0 and too_early:
-      raise self.refusal(
-        '{deadline}: with response_sigma=0 every response takes 1; set '
-        'deadline >= 1.'
-      )
-    if (self.byzantine > 0) != (self.attack is not None):
-      raise self.refusal(
-        'Set byzantine and attack together, or neither; got {byzantine}, '
-        '{attack}.'
-      )
     count = round(self.byzantine * self.population)
-    if self.byzantine and count in (0, self.population):
-      share = 'smaller' if count else 'larger'
-      raise self.refusal(
-        f'{{byzantine}} of {{population}} rounds to {count} clients; use a '
-        f'{share} share.'
-      )
+    share = 'smaller' if count else 'larger'
+    self.refuse(
+      (self.response_sigma == 0 and too_early,
+       '{deadline}: with response_sigma=0 every response takes 1; set '
+       'deadline >= 1.'),
+      ((self.byzantine > 0) != (self.attack is not None),
+       'Set byzantine and attack together, or neither; got {byzantine}, '
+       '{attack}.'),
+      (self.byzantine and count in (0, self.population),
+       f'{{byzantine}} of {{population}} rounds to {count} clients; use a '
+       f'{share} share.'),
+    )  # fmt: skip

@@ -113,34 +113,28 @@ class MethodFields(clients.ClientFields):
         if 'server_optimizer' in takes:
           set_it = 'server_optimizer is set'
         self.check_effect([name], name in takes, set_it)
-    if (self.final_server_lr or 0) > self.server_lr:
-      raise self.refusal(
-        '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
-        'smaller final_server_lr.'
-      )
-    if (self.robust is None) != (self.groups is None):
-      raise self.refusal(
-        'Set robust and groups together, or neither; got {robust}, {groups}.'
-      )
-    if self.groups is not None and not 3 <= self.groups <= self.selected:
-      raise self.refusal(
-        f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'
-      )
+    self.refuse(
+      ((self.final_server_lr or 0) > self.server_lr,
+       '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
+       'smaller final_server_lr.'),
+      ((self.robust is None) != (self.groups is None),
+       'Set robust and groups together, or neither; got {robust}, {groups}.'),
+      (self.groups is not None and not 3 <= self.groups <= self.selected,
+       f'{{groups}}: robust aggregation requires 3 to {self.selected} groups.'),
+    )  # fmt: skip
 
   def _check_steps(self, takes: Mapping[str, Any]):
     """Checks batches, clipping, rates and optimizer of local steps."""
     work = algorithms.entry(self.algorithm).work
-    if self.batch_order == 'poisson' and work != 'private_steps':
-      raise self.refusal(
-        "{batch_order} requires algorithm='private_iterative_sketching'; use "
-        'another batch_order.'
-      )
     divides = 'local_steps' in takes and work != 'slopes'
-    if divides and self.batch_order == 'mask':
-      raise self.refusal(
-        '{batch_order} is not supported by {algorithm}, which divides by '
-        'local_steps: clients with few samples make fewer.'
-      )
+    self.refuse(
+      (self.batch_order == 'poisson' and work != 'private_steps',
+       "{batch_order} requires algorithm='private_iterative_sketching'; use "
+       'another batch_order.'),
+      (divides and self.batch_order == 'mask',
+       '{batch_order} is not supported by {algorithm}, which divides by '
+       'local_steps: clients with few samples make fewer.'),
+    )  # fmt: skip
     for name, supports in STEP_OPTIONS.items():
       able = self.local_work != 'gram' and supports(self.algorithm)
       if getattr(self, name) is not None and not able:
@@ -171,21 +165,16 @@ class MethodFields(clients.ClientFields):
     work = algorithms.entry(self.algorithm).work
     gram = self.local_work == 'gram'
     exact = gram or self.dataset == 'quadratics'
-    if exact and self.compute_dtype != 'float32':
-      raise self.refusal(
-        "{compute_dtype} is not supported by local_work='gram' or dataset="
-        "'quadratics'; set compute_dtype='float32'."
-      )
-    if not gram:
-      return
     problem = self.model, self.batch_size, self.loss
-    if problem != ('linear', 0, 'cross_entropy'):
-      raise self.refusal(
-        "local_work='gram' requires model='linear', batch_size=0 and loss="
-        "'cross_entropy'; got {model}, {batch_size}, {loss}."
-      )
-    if work in ('gradient', 'task', 'slopes') or self.lora is not None:
-      raise self.refusal(
-        "local_work='gram' is not supported by {algorithm} with {lora}; set "
-        "local_work='sgd'."
-      )
+    unfit = work in ('gradient', 'task', 'slopes') or self.lora is not None
+    self.refuse(
+      (exact and self.compute_dtype != 'float32',
+       "{compute_dtype} is not supported by local_work='gram' or dataset="
+       "'quadratics'; set compute_dtype='float32'."),
+      (gram and problem != ('linear', 0, 'cross_entropy'),
+       "local_work='gram' requires model='linear', batch_size=0 and loss="
+       "'cross_entropy'; got {model}, {batch_size}, {loss}."),
+      (gram and unfit,
+       "local_work='gram' is not supported by {algorithm} with {lora}; set "
+       "local_work='sgd'."),
+    )  # fmt: skip

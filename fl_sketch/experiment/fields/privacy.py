@@ -111,87 +111,71 @@ class PrivacyFields(method.MethodFields):
       own = [*inspect.get_annotations(PrivacyFields)]
       self.check_effect(own, False, 'epsilon or noise_multiplier is set')
       return
-    if self.epsilon is not None and self.noise_multiplier is not None:
-      raise self.refusal(
-        'Set epsilon or noise_multiplier, not both; got {epsilon}, '
-        '{noise_multiplier}.'
-      )
-    if not must and 'privacy' not in algorithms.options(self.algorithm):
-      raise self.refusal(
-        '{algorithm} has no private form; remove epsilon and noise_multiplier.'
-      )
+    self.refuse(
+      (self.epsilon is not None and self.noise_multiplier is not None,
+       'Set epsilon or noise_multiplier, not both; got {epsilon}, '
+       '{noise_multiplier}.'),
+      (not must and 'privacy' not in algorithms.options(self.algorithm),
+       '{algorithm} has no private form; remove epsilon and noise_multiplier.'),
+    )  # fmt: skip
     self._check_bound()
     self._check_data()
     (self._check_samples if sample else self._check_clients)()
 
   def _check_bound(self):
-    if self.delta is None or self.clip_norm is None:
-      raise self.refusal(
-        'A private config requires delta and clip_norm; got {delta}, '
-        '{clip_norm}.'
-      )
     least, most = sums.CLIP_NORMS
-    if not least < self.clip_norm < most:
-      raise self.refusal(
-        f'{{clip_norm}} of a private config must be in ({least}, {most}).'
-      )
     bounds = _BOUNDS.get(self.algorithm)
-    if self.bound is not None and bounds and self.bound not in bounds:
-      raise self.refusal(
-        f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'
-      )
+    self.refuse(
+      (self.delta is None or self.clip_norm is None,
+       'A private config requires delta and clip_norm; got {delta}, '
+       '{clip_norm}.'),
+      (not least < (self.clip_norm or 0) < most,
+       f'{{clip_norm}} of a private config must be in ({least}, {most}).'),
+      (self.bound is not None and bounds and self.bound not in bounds,
+       f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'),
+    )  # fmt: skip
     of_quantile = 'quantile', 'quantile_lr', 'count_stddev'
     self.check_needed(*of_quantile, bound='quantile')
 
   def _check_data(self):
     """Refuses what reads all samples without noise, or one client twice."""
     fixed = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
-    if self.dataset in text.NAMES and not fixed:
-      raise self.refusal(
-        '{dataset} makes its vocabulary from the sentences of clients without '
-        'noise; set dataset_options.tokenizer, or letters of characters.'
-      )
-    if self.standardize and self.dataset not in ('quadratics', *text.NAMES):
-      reason = 'reads the mean and deviation of all pixels without noise'
-      if self.model in problem.OF_TOKENS:
-        reason = 'reads all samples without noise, and {model} takes tokens'
-      raise self.refusal(
-        f'{{standardize}} {reason}; set standardize=False in a private config.'
-      )
-    if self.weights != 'equal' or self.sampling == 'with_replacement':
-      raise self.refusal(
-        '{weights}, {sampling}: a client may contribute more than once; set '
-        "weights='equal' and another sampling in a private config."
-      )
-    of_clients = 'client_', 'personal_'
-    if metrics.ranked_by(self.keep_best or '')[0].startswith(of_clients):
-      raise self.refusal(
-        '{keep_best} chooses by samples of clients without noise; use a test '
-        'metric in a private config.'
-      )
+    reason = 'reads the mean and deviation of all pixels without noise'
+    if self.model in problem.OF_TOKENS:
+      reason = 'reads all samples without noise, and {model} takes tokens'
+    best = metrics.ranked_by(self.keep_best or '')[0]
+    self.refuse(
+      (self.dataset in text.NAMES and not fixed,
+       '{dataset} makes its vocabulary from the sentences of clients without '
+       'noise; set dataset_options.tokenizer, or letters of characters.'),
+      (self.standardize and self.dataset not in ('quadratics', *text.NAMES),
+       f'{{standardize}} {reason}; set standardize=False in a private config.'),
+      (self.weights != 'equal' or self.sampling == 'with_replacement',
+       '{weights}, {sampling}: a client may contribute more than once; set '
+       "weights='equal' and another sampling in a private config."),
+      (best.startswith(('client_', 'personal_')),
+       '{keep_best} chooses by samples of clients without noise; use a test '
+       'metric in a private config.'),
+    )  # fmt: skip
 
   def _check_failures_of_private(self, central: bool):
     """Refuses client failures that the privacy analysis does not cover."""
     # Under central DP dropouts and stragglers are drawn without regard to data
     # and, without over-selection, to other clients. Given who they are, each
     # contributes 0 in a run for which the analysis holds.
-    if self.byzantine or self.robust or self.max_payload_norm is not None:
-      raise self.refusal(
-        'byzantine, robust and max_payload_norm have no privacy analysis; '
-        'remove {byzantine}, {robust}, {max_payload_norm}.'
-      )
     failures = self.dropout > 0 or self.deadline is not None
-    if failures and self.bound == 'quantile':
-      raise self.refusal(
-        '{bound} does not support dropout or deadline: absent clients bias the '
-        'quantile.'
-      )
-    if self.over_sampling > 1 or (failures and not central):
-      raise self.refusal(
-        'A private config requires over_sampling=1 and, unless trust='
-        "'central' protects clients, no dropout or deadline; got "
-        '{over_sampling}, {dropout}, {deadline}.'
-      )
+    self.refuse(
+      (self.byzantine or self.robust or self.max_payload_norm is not None,
+       'byzantine, robust and max_payload_norm have no privacy analysis; '
+       'remove {byzantine}, {robust}, {max_payload_norm}.'),
+      (failures and self.bound == 'quantile',
+       '{bound} does not support dropout or deadline: absent clients bias the '
+       'quantile.'),
+      (self.over_sampling > 1 or (failures and not central),
+       'A private config requires over_sampling=1 and, unless trust='
+       "'central' protects clients, no dropout or deadline; got "
+       '{over_sampling}, {dropout}, {deadline}.'),
+    )  # fmt: skip
 
   def _check_clients(self):
     """Checks user-level privacy: trust, adjacency, bound and statistics."""
@@ -202,23 +186,20 @@ class PrivacyFields(method.MethodFields):
     for name, value, unfit, reason in _UNSUPPORTED:
       given = getattr(self, name)
       for other, values in unfit.items() if value == given else ():
-        if getattr(self, other) in values:
-          raise self.refusal(
-            f'{{{name}}} does not support {{{other}}}: {reason}.'
-          )
-    shared = self.public_metrics == 'private'
-    if shared and self.sampling == 'cyclic' and self.adjacency is None:
-      raise self.refusal(
-        "{public_metrics} does not support adjacency='zero_out', the default "
-        "of {sampling}; set adjacency='replace_one'."
-      )
-    if self.min_honest is not None and self.min_honest > self.cohort:
-      raise self.refusal('{min_honest} exceeds {cohort}; use fewer.')
-    k = self.neighbours
-    if k is not None and (k % 2 or k >= self.cohort):
-      raise self.refusal('{neighbours} must be even and below {cohort}.')
-    if self.before_sketch and self.sketch is None:
-      raise self.refusal('{before_sketch} has no effect without a sketch.')
+        unfits = f'{{{name}}} does not support {{{other}}}: {reason}.'
+        self.refuse((getattr(self, other) in values, unfits))
+    shared, k = self.public_metrics == 'private', self.neighbours
+    self.refuse(
+      (shared and self.sampling == 'cyclic' and self.adjacency is None,
+       "{public_metrics} does not support adjacency='zero_out', the default "
+       "of {sampling}; set adjacency='replace_one'."),
+      (self.min_honest is not None and self.min_honest > self.cohort,
+       '{min_honest} exceeds {cohort}; use fewer.'),
+      (k is not None and (k % 2 or k >= self.cohort),
+       '{neighbours} must be even and below {cohort}.'),
+      (self.before_sketch and self.sketch is None,
+       '{before_sketch} has no effect without a sketch.'),
+    )  # fmt: skip
     if self.noise == 'banded':
       self._check_correlation()
     if self.simulated_cohort is not None:
@@ -226,43 +207,35 @@ class PrivacyFields(method.MethodFields):
 
   def _check_correlation(self):
     """Refuses correlated noise that has no account, or that never cancels."""
-    if self.sampling != 'cyclic' and not self.full_participation:
-      raise self.refusal(
-        "{noise} requires sampling='cyclic' or {cohort} == {population}: its "
-        'account needs the intervals between the rounds of a client.'
-      )
     takes = algorithms.options(self.algorithm)
-    if 'hash_rounds' in takes and self.hash_rounds is None:
-      raise self.refusal(
-        '{noise} does not cancel in tables of fresh hashes; set hash_rounds=0, '
-        'or the rounds of an epoch (docs/concepts/correlated_noise.md).'
-      )
     rounds = self.hash_rounds or self.rounds
-    if (self.noise_bands or 1) > rounds:
-      raise self.refusal(
-        f'{{noise_bands}} exceeds the {rounds} rounds over which noise is '
-        'correlated; use fewer.'
-      )
+    self.refuse(
+      (self.sampling != 'cyclic' and not self.full_participation,
+       "{noise} requires sampling='cyclic' or {cohort} == {population}: its "
+       'account needs the intervals between the rounds of a client.'),
+      ('hash_rounds' in takes and self.hash_rounds is None,
+       '{noise} does not cancel in tables of fresh hashes; set hash_rounds=0, '
+       'or the rounds of an epoch (docs/concepts/correlated_noise.md).'),
+      ((self.noise_bands or 1) > rounds,
+       f'{{noise_bands}} exceeds the {rounds} rounds over which noise is '
+       'correlated; use fewer.'),
+    )  # fmt: skip
 
   def _check_simulation(self, large: int):
     """Refuses a simulated cohort whose noise is not that of a larger run."""
-    if self.trust in _SEEN or self.bound == 'quantile':
-      raise self.refusal(
-        '{simulated_cohort} does not support {trust} or {bound}: noise of '
-        'clients, and shares of norms, are of the clients that train.'
-      )
-    if large <= self.cohort or self.max_cohort is not None:
-      raise self.refusal(
-        '{simulated_cohort} requires a smaller cohort and no max_cohort; got '
-        '{cohort}, {max_cohort}.'
-      )
     exact = self.cohort * self.allocation_rounds == self.population
     rounded = self.sampling == 'random_allocation' and not exact
-    if rounded or self.population * large % self.cohort:
-      raise self.refusal(
-        'The simulated population {population} x {simulated_cohort} / {cohort} '
-        'is not an integer; change one of them.'
-      )
+    self.refuse(
+      (self.trust in _SEEN or self.bound == 'quantile',
+       '{simulated_cohort} does not support {trust} or {bound}: noise of '
+       'clients, and shares of norms, are of the clients that train.'),
+      (large <= self.cohort or self.max_cohort is not None,
+       '{simulated_cohort} requires a smaller cohort and no max_cohort; got '
+       '{cohort}, {max_cohort}.'),
+      (rounded or self.population * large % self.cohort,
+       'The simulated population {population} x {simulated_cohort} / {cohort} '
+       'is not an integer; change one of them.'),
+    )  # fmt: skip
 
   def _check_samples(self):
     """Checks example-level privacy, whose noise is that of local steps."""
@@ -270,18 +243,14 @@ class PrivacyFields(method.MethodFields):
     unlike = f'clients are protected, unlike in {self.algorithm!r}'
     self.check_effect([x for x in own if x not in _COMMON], False, unlike)
     self._check_failures_of_private(central=False)
-    if self.public_metrics == 'private':
-      raise self.refusal(
-        '{public_metrics} is not supported by {algorithm}, whose server adds '
-        "no noise; set public_metrics='hidden'."
-      )
-    if self.adjacency == 'add_or_remove_one':
-      raise self.refusal(
-        '{adjacency} is not supported by {algorithm}: sampling probabilities '
-        "depend on a client's sample count; set adjacency='zero_out'."
-      )
-    if self.batch_order != 'poisson' or self.batch_size < 1:
-      raise self.refusal(
-        "{algorithm} requires batch_order='poisson' and batch_size >= 1; got "
-        '{batch_order}, {batch_size}.'
-      )
+    self.refuse(
+      (self.public_metrics == 'private',
+       '{public_metrics} is not supported by {algorithm}, whose server adds '
+       "no noise; set public_metrics='hidden'."),
+      (self.adjacency == 'add_or_remove_one',
+       '{adjacency} is not supported by {algorithm}: sampling probabilities '
+       "depend on a client's sample count; set adjacency='zero_out'."),
+      (self.batch_order != 'poisson' or self.batch_size < 1,
+       "{algorithm} requires batch_order='poisson' and batch_size >= 1; got "
+       '{batch_order}, {batch_size}.'),
+    )  # fmt: skip

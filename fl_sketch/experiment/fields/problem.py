@@ -41,54 +41,43 @@ class ProblemFields(run.RunFields):
   def check(self):
     """Checks data set, model and loss against each other."""
     super().check()
-    if self.label_smoothing and self.loss != 'cross_entropy':
-      raise self.refusal(
-        "{label_smoothing} requires loss='cross_entropy', not {loss}."
-      )
-    if self.pretrained is not None and self.dataset == 'quadratics':
-      raise self.refusal(
-        '{pretrained} has no effect on {dataset}, which has no model; remove '
-        'pretrained.'
-      )
-    if self.dataset in sources.NAMES and self.model in OF_TOKENS:
-      raise self.refusal(
-        '{model} takes tokens, but {dataset} has images; use another model, or '
-        f'dataset in {text.NAMES}.'
-      )
+    self.refuse(
+      (self.label_smoothing and self.loss != 'cross_entropy',
+       "{label_smoothing} requires loss='cross_entropy', not {loss}."),
+      (self.pretrained is not None and self.dataset == 'quadratics',
+       '{pretrained} has no effect on {dataset}, which has no model; remove '
+       'pretrained.'),
+      (self.dataset in sources.NAMES and self.model in OF_TOKENS,
+       '{model} takes tokens, but {dataset} has images; use another model, or '
+       f'dataset in {text.NAMES}.'),
+    )  # fmt: skip
     if self.dataset in text.NAMES:
       self._check_text()
     if self.model in models.OF_SEQUENCES:
       last = (self.model_options or {}).get('last', False)
-      if last and self.dataset in text.NAMES:
-        raise self.refusal(
-          '{model_options} gives one output a sequence, but {dataset} has '
-          'labels of every token; remove last.'
-        )
       kind = 'cross_entropy' if last else 'tokens'
-      if self.loss in losses.OF_LABELS and self.loss != kind:
-        raise self.refusal(
-          f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
-        )
+      self.refuse(
+        (last and self.dataset in text.NAMES,
+         '{model_options} gives one output a sequence, but {dataset} has '
+         'labels of every token; remove last.'),
+        (self.loss in losses.OF_LABELS and self.loss != kind,
+         f'{{loss}} does not suit {{model}}; set loss={kind!r}.'),
+      )  # fmt: skip
 
   def _check_text(self):
     options = self.dataset_options or {}
-    if {'vocabulary', 'tokenizer'} <= options.keys():
-      raise self.refusal(
-        '{dataset_options} has vocabulary and tokenizer; set one of them.'
-      )
     numbered = {'tokenizer', 'letters'} & options.keys()
     numbered = numbered or 'vocab_size' in (self.model_options or {})
-    if self.pretrained is not None and not numbered:
-      raise self.refusal(
-        "{pretrained} requires its words' dataset_options.tokenizer, or "
-        'model_options.vocab_size for a vocabulary made of the data.'
-      )
-    if self.model in models.OF_IMAGES:
-      raise self.refusal(
-        '{model} takes images, but {dataset} has tokens; use a model of tokens.'
-      )
-    if self.dataset == 'sst2' and self.model in models.OF_SEQUENCES:
-      raise self.refusal(
-        '{model} predicts tokens, but {dataset} has one label a sentence; use '
-        'a bert.'
-      )
+    self.refuse(
+      ({'vocabulary', 'tokenizer'} <= options.keys(),
+       '{dataset_options} has vocabulary and tokenizer; set one of them.'),
+      (self.pretrained is not None and not numbered,
+       "{pretrained} requires its words' dataset_options.tokenizer, or "
+       'model_options.vocab_size for a vocabulary made of the data.'),
+      (self.model in models.OF_IMAGES,
+       '{model} takes images, but {dataset} has tokens; use a model of tokens.'
+       ),
+      (self.dataset == 'sst2' and self.model in models.OF_SEQUENCES,
+       '{model} predicts tokens, but {dataset} has one label a sentence; use '
+       'a bert.'),
+    )  # fmt: skip

@@ -32,8 +32,7 @@ MAPPINGS = (*REGISTRIES, 'sweep')
 def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
   """Return field -> (registry, name, options) of every part of a config.
 
-  Raises:
-    ValueError: a field has options, but no kind.
+  Raises ValueError if a field has options, but no kind.
   """
   parts = {'loss': (losses.REGISTRY, c.loss, {})}
   for field, (name, known) in REGISTRIES.items():
@@ -67,11 +66,7 @@ def _swept(c, field, known, factory) -> dict[str, Any]:
 
 
 def check(c: Any):
-  """Checks the names of all parts, and their options.
-
-  Raises:
-    ValueError: there is no such part, or it does not take the options.
-  """
+  """Raises ValueError for a part that is not there, or not its options."""
   for field, (known, name, options) in named(c).items():
     own = {k: v for k, v in options.items() if k not in known.shared}
     known.check(name, own)
