@@ -4,6 +4,8 @@ from collections.abc import Iterable
 import os
 import pathlib
 from typing import Any, NamedTuple
+import warnings
+import zipfile
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
@@ -18,6 +20,9 @@ class _Round(NamedTuple):
   told: tuple[bytes, ...]  # each announcement
 
 
+_DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile
+
+
 class History:
   """The announcements of past rounds, in memory and in a folder.
 
@@ -28,11 +33,14 @@ class History:
     programs: of the run's algorithm.
     rounds_done: of the state that the server starts from; what the folder has
       of later rounds belongs to no checkpoint and is removed, but for `open`.
-    folder: None keeps all in memory.
+    folder: None keeps all in memory. A damaged file of it is not used.
 
   Attributes:
     open: of a private round that is not closed: announcements between its
       exchanges, which must not be made again, and who had answered.
+
+  Raises:
+    ValueError: the file of `open` is damaged.
   """
 
   def __init__(
@@ -49,16 +57,26 @@ class History:
       folder.mkdir(parents=True, exist_ok=True)
       for path in folder.glob('round_*.npz'):
         number = int(path.stem.rpartition('_')[2])
-        with np.load(path) as z:
-          taken, *told = (z[name] for name in z.files)
-        told = tuple(x.tobytes() for x in told)
-        found = _Round(frozenset(taken.tolist()), told)
-        if number < rounds_done:
-          self._rounds[number] = found
-        elif number == rounds_done and programs.private:
+        is_open = number == rounds_done and programs.private
+        if number > rounds_done or (number == rounds_done and not is_open):
+          path.unlink()
+          continue
+        try:
+          found = _read(path)
+        except _DAMAGE as e:
+          if is_open:
+            raise ValueError(
+              f'{path} cannot be read ({e}); without it round {number} of this '
+              'private run would be released twice: restore it.'
+            ) from e
+          warnings.warn(
+            f'{path} cannot be read ({e}); it is not used.', stacklevel=2
+          )
+          continue
+        if is_open:
           self.open = found
         else:
-          path.unlink()
+          self._rounds[number] = found
 
   def add(
     self,
@@ -134,3 +152,9 @@ class History:
       del self._rounds[number]
       if self._folder is not None:
         (self._folder / f'round_{number}.npz').unlink(missing_ok=True)
+
+
+def _read(path: pathlib.Path) -> _Round:
+  with np.load(path) as z:
+    taken, *told = (z[name] for name in z.files)
+  return _Round(frozenset(taken.tolist()), tuple(x.tobytes() for x in told))

@@ -58,7 +58,7 @@ class Closed(NamedTuple):
 
 
 class Server:
-  """The server of a run: compiled programs, and clients that did not answer.
+  """The server of a run: compiled programs, and bounds of what it takes.
 
   Args:
     programs: of the run's algorithm.
@@ -68,13 +68,6 @@ class Server:
       are not summed.
     max_norm: the largest Euclidean norm of a decoded payload; None is no bound.
     summary: makes the metrics of clients; another one only if it is private.
-    late_rounds: rounds after which a missing payload is no longer billed.
-
-  Attributes:
-    missing: (round, client) of the selected clients that did not answer, in the
-      last `late_rounds` rounds (stragglers): their payloads are billed once, on
-      arrival. To restart a server, keep it.
-    late_bytes: of the payloads that have arrived late; the caller bills them.
 
   Raises:
     ValueError: a bound is not positive or has no decoded payload, or there is a
@@ -90,7 +83,6 @@ class Server:
     incarnation: int = 0,
     max_norm: float | None = None,
     summary: client_step.Summary = client_step.means_and_counts,
-    late_rounds: int = 100,
   ):
     if programs.private != (noise_key is not None):
       raise ValueError(
@@ -98,9 +90,6 @@ class Server:
       )
     self.programs, self.run, self.incarnation = programs, run, incarnation
     self.noise_key = noise_key
-    self.late_rounds = checks.count('late_rounds', late_rounds)
-    self.missing: set[tuple[int, int]] = set()
-    self.late_bytes = 0
     self.max_norm = math.inf
     if max_norm is not None:
       if not programs.streamed:
@@ -243,11 +232,7 @@ class Inbox:
       reply = wire.read(header, sent)
     except wire.PayloadError:
       return Verdict.CORRUPT
-    sender = header.round, header.client
     if header.round < self.round or not self._open:
-      if sender in server.missing:
-        server.missing.remove(sender)
-        server.late_bytes += comms.nbytes(like)
       return Verdict.LATE
     if at < now or header.client not in self.unanswered:
       return Verdict.DUPLICATE
@@ -389,9 +374,6 @@ class Inbox:
       new = self._state._replace(round=self._state.round + 1)
     selected = self._weight > 0
     missing = selected & ~(self._taken | self._rejected)
-    oldest = self.round - server.late_rounds + 1
-    server.missing = {(r, i) for r, i in server.missing if r >= oldest}
-    server.missing |= {(self.round, int(i)) for i in self._ids[missing]}
     outcome = np.select(
       [missing, selected],
       [availability.DROPPED_OUT, availability.PARTICIPATED],
