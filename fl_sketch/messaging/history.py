@@ -95,10 +95,9 @@ class History:
     self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
       partial = self._folder / 'partial'
+      clients = np.array(sorted(self._rounds[number].taken), np.int64)
       with partial.open('wb') as file:
-        arrays = [np.frombuffer(body, np.uint8) for body in bodies]
-        clients = sorted(self._rounds[number].taken)
-        np.savez(file, np.array(clients, np.int64), *arrays)
+        np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
         file.flush()
         os.fsync(file.fileno())
       os.replace(partial, self._folder / f'round_{number}.npz')
@@ -106,8 +105,9 @@ class History:
 
   def taken(self, client: int, before: int) -> int:
     """The last round in which a client's payload was taken; -1: none."""
-    own = (n for n, x in self._rounds.items() if client in x.taken)
-    return max((n for n in own if n < before), default=-1)
+    rounds_ = self._rounds.items()
+    own = (n for n, x in rounds_ if n < before and client in x.taken)
+    return max(own, default=-1)
 
   def told(self, number: int, first: int = 0) -> requests.Part:
     """The announcements of a round from `first` on."""
@@ -137,17 +137,13 @@ class History:
   def _forget(self):
     """Removes the rounds that nobody needs."""
     last = max(self._rounds)
-    needed, size = {last}, 0
+    needed, size, seen = {last}, 0, frozenset[int]()
     for number in sorted(self._rounds, reverse=True):
-      size += sum(map(len, self._rounds[number].told))
-      if size > self._dense:
-        break
-      needed.add(number)
-    seen: set[int] = set()
-    for number in sorted(self._rounds, reverse=True):
-      if self._rounds[number].taken - seen:
+      taken, told = self._rounds[number]
+      size += sum(map(len, told))
+      if size <= self._dense or taken - seen:
         needed.add(number)
-      seen |= self._rounds[number].taken
+      seen |= taken
     for number in self._rounds.keys() - needed:
       del self._rounds[number]
       if self._folder is not None:
