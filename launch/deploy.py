@@ -42,14 +42,13 @@ _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 def main(argv):
   """Runs the server, or writes the app of the engine."""
   begin(argv)
-  from fl_sketch.engines.rounds import SitesError
   from fl_sketch.experiment.config import Config
 
   folder = pathlib.Path(_WORKDIR.value or configs.workdir())
-  options = {'data_dir': _DATA_DIR.value, 'timeout': _TIMEOUT.value}
-  options |= {'first_timeout': _FIRST_TIMEOUT.value}
-  options = {k: v for k, v in options.items() if v is not None}
-  with errors.refused(SitesError, ConnectionError):
+  options = {'timeout': _TIMEOUT.value, 'first_timeout': _FIRST_TIMEOUT.value}
+  if _DATA_DIR.value is not None:
+    options['data_dir'] = _DATA_DIR.value
+  with errors.refused(ValueError, ConnectionError):
     c = Config.from_mapping(configs.fields() | {'sweep': None})
     {'local': _local, 'flower': _flower, 'nvflare': _nvflare}[_ENGINE.value](
       c, folder, options
@@ -94,9 +93,8 @@ def _nvflare(c, folder, options):
   if _KIT.value is None:
     print(f'The job is {job}.')
     return
-  with errors.refused(nvflare_jobs.JobFailedError):
-    watch = nvflare_jobs.Watch(job, min_sites=c.population)
-    nvflare_jobs.supervise(_KIT.value, watch)
+  watch = nvflare_jobs.Watch(job, min_sites=c.population)
+  nvflare_jobs.supervise(_KIT.value, watch)
 
 
 if __name__ == '__main__':

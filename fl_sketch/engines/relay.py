@@ -44,7 +44,8 @@ def ask(
 def write(connection: socket.socket, message: bytes):
   """Sends the size of a message, a little-endian u64, and the message."""
   connection.sendall(_SIZE.pack(len(message)))
-  connection.sendall(message)
+  if message:  # who reads an empty one may have hung up by now
+    connection.sendall(message)
 
 
 def read(connection: socket.socket) -> bytes:

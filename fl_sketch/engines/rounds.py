@@ -41,18 +41,7 @@ class _Site(NamedTuple):
 
 
 class SiteRounds:
-  """Plays rounds with the clients that sites of a transport are.
-
-  Args:
-    transport: of the engine.
-    run: `wire.fingerprint` of the run.
-    incarnation: how often the server has started.
-    timeouts: of all requests.
-
-  Attributes:
-    saved: rounds of the last checkpoint; sites drop earlier replicas.
-    about: client -> what it says of itself.
-  """
+  """Plays rounds with the clients that sites of a transport are."""
 
   server: Server
   history: History
@@ -65,11 +54,12 @@ class SiteRounds:
     timeouts: Timeouts = Timeouts(),  # noqa: B008, a constant
   ):
     self._transport, self._timeouts = transport, timeouts
-    self.run, self.incarnation, self.saved = run, incarnation, 0
+    self.run, self.incarnation = run, incarnation  # as of `Server`
+    self.saved = 0  # rounds of the last checkpoint; sites drop earlier replicas
     self._sites: dict[int, _Site] = {}  # by client
     self._sent = self._replied = self._messages = 0
     self._why = ''  # a site has refused
-    self.about: dict[int, dict[str, Any]] = {}
+    self.about: dict[int, dict[str, Any]] = {}  # what clients say of themselves
 
   def begin(self, server: Server, history: History):
     """Sets the server, and what it has announced, before the first round."""
@@ -83,8 +73,6 @@ class SiteRounds:
       f'run has billed {up:,} and {down:,}.'
     )
 
-  # Sites.
-
   def greet(self, population: int | None = None):
     """Greets the sites that are connected; with a population, waits for all.
 
@@ -94,31 +82,29 @@ class SiteRounds:
     """
     end = time.monotonic() + self._timeouts.sites
     wait = self._timeouts.reply if population is None else self._timeouts.first
+    everybody = set(range(population or 0))
     while True:
-      hello = dict.fromkeys(self._strangers(), self._hello())
-      for name, header, _ in self._ask(hello, wait):
+      for name, header, _ in self._ask(self._hello(), wait):
         self._greeted(name, header, strict=population is not None)
-        if self._sites.keys() >= set(range(population or 0)) and population:
+        if everybody and everybody <= self._sites.keys():
           return
       if population is None:
         return
       if time.monotonic() > end:
-        missing = sorted(set(range(population)) - self._sites.keys())
+        missing = sorted(everybody - self._sites.keys())
         raise SitesError(
           f'Clients {fields.cut(str(missing))} have not answered in '
           f'{self._timeouts.sites:g} s. Start their sites, then the server.'
         )
       time.sleep(_PAUSE)
 
-  def _strangers(self) -> list[str]:
+  def _hello(self) -> dict[str, requests.Request]:
+    """Greetings of the sites that are new, or were lost."""
     known = {site.name for site in self._sites.values() if not site.lost}
-    return [name for name in self._transport.sites() if name not in known]
-
-  def _hello(self) -> requests.Request:
+    new = [name for name in self._transport.sites() if name not in known]
     # Of the same bytes in every round, so that a transport sends it once.
-    return requests.Request(
-      requests.Kind.HELLO, self.run, self.incarnation, 0, -1
-    )
+    given = requests.Kind.HELLO, self.run, self.incarnation, 0, -1
+    return dict.fromkeys(new, requests.Request(*given))
 
   def _greeted(self, name, header, strict=False):
     """Takes a site into the run; `strict` ends it with what is wrong."""
@@ -150,12 +136,6 @@ class SiteRounds:
     self._why = f' The last of them says: {why}'
     warnings.warn(why, stacklevel=2)
 
-  def _request(self, kind, number, client, **fields) -> requests.Request:
-    return requests.Request(
-      kind, self.run, self.incarnation, number, client, saved=self.saved,
-      **fields,
-    )  # fmt: skip
-
   def _ask(self, asked: dict[str, requests.Request], timeout: float):
     """Yields (site, header, reply); damaged replies are dropped."""
     if not asked:
@@ -182,7 +162,7 @@ class SiteRounds:
       there = {i: self._sites[i] for i in lacks if i in self._sites}
       asked = {i: site for i, site in there.items() if not site.lost}
       waiting = {site.name: i for i, site in asked.items()}
-      hello = dict.fromkeys(self._strangers(), self._hello())
+      hello = self._hello()
       wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
       new = any(not site.answered for site in asked.values())
       times, lacks = self._timeouts, {}
@@ -205,8 +185,6 @@ class SiteRounds:
         self._sites[client] = self._sites[client]._replace(lost=True)
       if not lacks:
         return
-
-  # Rounds.
 
   def play(
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
@@ -267,9 +245,10 @@ class SiteRounds:
     at, first = (site.at, site.first) if lacks is None else (lacks, 0)
     if at <= number:  # one that is ahead may still have this state
       parts = (*history.catch_up(client, at, state, first), *parts)
-    return self._request(
-      kind, number, client, digest=digest, parts=parts,
-      taken=history.taken(client, number), **more,
+    return requests.Request(
+      kind, self.run, self.incarnation, number, client, digest=digest,
+      saved=self.saved, taken=history.taken(client, number), parts=parts,
+      **more,
     )  # fmt: skip
 
   def _stands(self, client, number, first=0):

@@ -56,7 +56,9 @@ def run(
     ConfigError: the config is not supported on an engine.
     WorkdirError: see `training.train`.
   """
-  c = config_lib.Config.from_mapping({**dict(_fields(fields)), 'sweep': None})
+  if isinstance(fields, config_lib.Config):
+    fields = files.as_json(fields)
+  c = config_lib.Config.from_mapping({**dict(fields), 'sweep': None})
   run_name, c = deployed.fingerprint(c), deployed.config(c)
   folder = pathlib.Path(folder)
   known = _Known(folder)
@@ -71,11 +73,6 @@ def run(
   if result.finished and progress:
     progress_lib.note(sites.sentence(*billed))
   return result
-
-
-def _fields(fields):
-  is_config = isinstance(fields, config_lib.Config)
-  return files.as_json(fields) if is_config else fields
 
 
 class _Known:
@@ -103,12 +100,9 @@ def _of_sites(c, data_dir, samples) -> problem.Problem:
   found = problem.load(c, data_dir)
   total = sum(samples)
   empty = lambda x: np.broadcast_to(x.dtype.type(0), (total, *x.shape[1:]))
-  return found._replace(
-    data={k: empty(x) for k, x in found.data.items()},
-    labels=None,
-    held_out=None,
-    partition=Partition(None, np.cumsum([0, *samples])),
-  )
+  data = {k: empty(x) for k, x in found.data.items()}
+  own = Partition(None, np.cumsum([0, *samples]))
+  return found._replace(data=data, labels=None, held_out=None, partition=own)
 
 
 class SiteRunner:
@@ -124,8 +118,7 @@ class SiteRunner:
     key = jax.random.key(exp.config.key_seed)
     given = exp.make, exp.hyper, exp.params, key, exp.schedule
     self._programs = Programs(*given)
-    first = self._programs.first(exp.params)
-    self.state = comms.drop_per_client(first)
+    self.state = comms.drop_per_client(self._programs.first(exp.params))
     self._secret: Any = None
     self._begun = False
 
@@ -134,26 +127,24 @@ class SiteRunner:
     self._secret = secret
 
   def _begin(self):
-    exp, secret = self._exp, self._secret
+    exp, secret, sites = self._exp, self._secret, self._sites
     server = Server(
-      self._programs,
-      run=self._sites.run,
-      incarnation=self._sites.incarnation,
+      self._programs, run=sites.run, incarnation=sites.incarnation,
       noise_key=None if secret is None else secret.noise_key,
-      max_norm=exp.max_payload_norm,
-      summary=parts.summary(exp.config),
-    )
+      max_norm=exp.max_payload_norm, summary=parts.summary(exp.config),
+    )  # fmt: skip
     done = int(self.state.round)
     history = History(self._programs, done, self._folder / 'announced')
-    self._sites.begin(server, history)
+    sites.begin(server, history)
     self._begun = True
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
     """Plays the round after `done` of them: its cohort, and its metrics."""
     if not self._begun:
       self._begin()
-    seed = None if self._secret is None else self._secret.sampling_seed
+    seed = None
     if self._secret is not None:
+      seed = self._secret.sampling_seed
       self._note_release(done)
     self._sites.saved = self._newest_checkpoint()
     cohort = self._exp.sample(done, seed)

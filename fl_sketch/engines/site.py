@@ -42,9 +42,8 @@ def client(
   key = jax.random.key(c.key_seed)
   if programs is None:
     programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
-  roots = None
-  if exp.guarantee is not None:
-    roots = _secret(c, run, number, folder)
+  private = exp.guarantee is not None
+  roots = _secret(c, run, number, folder) if private else None
   ids, weight = np.array([number]), np.ones(1, np.float32)
   poisson = c.batch_order == 'poisson'
   seed = sampler.seed_of(c, roots.sampling_seed) if roots and poisson else None
@@ -56,26 +55,17 @@ def client(
     index = jax.tree.map(lambda x: x[0], drawn.batches)
     return exp.fetch(exp.data, index)
 
+  samples = exp.partition.sizes[number]
+  if c.client_holdout:  # the server splits the sizes as the site does
+    samples += exp.held_out.sizes[number]
   return Client(
-    programs,
-    exp.params,
-    run=run,
-    client_id=number,
-    batches=batches,
+    programs, exp.params, run=run, client_id=number, batches=batches,
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
     evaluate=None if roots else _evaluation(exp),
-    about={'samples': _samples(exp, number)},
+    about={'samples': int(samples)},
     folder=None if folder is None else folder / 'replicas',
-  )
-
-
-def _samples(exp, number) -> int:
-  """All that the site holds: the server splits the sizes as the site does."""
-  own = exp.partition.sizes[number]
-  if exp.config.client_holdout:
-    own += exp.held_out.sizes[number]
-  return int(own)
+  )  # fmt: skip
 
 
 def _secret(c, run, number, folder) -> generators.Roots:

@@ -43,10 +43,9 @@ class LocalSites:
     end = time.monotonic() + timeout
     submit = lambda name, x: self._pool.submit(self._sites[name], x)
     names = {submit(name, x): name for name, x in requests.items()}
+    left = max(0, end - time.monotonic())
     try:
-      for done in concurrent.futures.as_completed(
-        names, max(0, end - time.monotonic())
-      ):
+      for done in concurrent.futures.as_completed(names, left):
         if not isinstance(done.exception(), ConnectionError):
           yield names[done], done.result()
     except TimeoutError:

@@ -2,12 +2,11 @@
 
 A client holds a replica of the server's state and catches up by what the server
 has announced, or takes the state. It keeps its replicas until the server has a
-checkpoint after them. What it sends follows from the replica, the round and its
-data: asked again it sends the same bytes, and for a server that was restored
-from a checkpoint it goes back to the replica of that round.
+checkpoint after them: asked again it sends the same bytes, and for a server
+that was restored it goes back to the replica of that round.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 import json
 import os
 import pathlib
@@ -58,11 +57,7 @@ class Answer(NamedTuple):
 
 
 class _NeedError(Exception):
-  """The replica stands at this round, and lacks what was announced in it."""
-
-  def __init__(self, round_index: int):
-    super().__init__(round_index)
-    self.round = round_index  # -1: no announcement helps
+  """What was announced in a round is missing; -1: no announcement helps."""
 
 
 class RefusedError(ValueError):
@@ -129,7 +124,7 @@ class Client:
       self._check(request)
       return self._encoded(request, *self._answered(request))
     except _NeedError as e:
-      asked = request._replace(round=e.round)
+      asked = request._replace(round=e.args[0])
       return self._encoded(asked, wire.Kind.NEED, b'')
     except (wire.PayloadError, RefusedError) as e:
       return self._encoded(request, wire.Kind.REFUSED, str(e).encode())
@@ -161,9 +156,8 @@ class Client:
       return as_json(self.about)
     kept = self._at(request)
     if request.kind == Kind.EVALUATE:
-      if self._evaluate is None:
-        return as_json({})
-      return as_json(self._evaluate(kept.state.params))
+      evaluate = self._evaluate or (lambda params: {})
+      return as_json(evaluate(kept.state.params))
     answer = self._worked(kept, request.weight)
     facts = self.programs.facts(kept.state)
     if request.stage >= len(self.programs.shapes(facts)):
@@ -190,10 +184,8 @@ class Client:
         f'Client {self.id} has answered {request.stage=} of private round '
         f'{number} to other announcements: it would be released twice.'
       )
-    kept = kept._replace(told=(*kept.told[:at], digest))
-    self._kept[number] = kept
-    if self._folder is not None:
-      self._save(self._folder, number, kept)
+    self._kept[number] = kept._replace(told=(*kept.told[:at], digest))
+    self._save(number)
 
   def _who(self, weight):
     return self._noise_key, np.int32(self.id), np.float32(weight)
@@ -203,13 +195,9 @@ class Client:
     number, answer = int(kept.state.round), self._answer
     if answer is not None and (number, kept.digest) == answer[:2]:
       return answer
-    work = self.programs.work(
-      kept.state, self._batches(number), *self._who(weight)
-    )
-    self._answer = Answer(number, kept.digest, *work)
+    given = kept.state, self._batches(number), *self._who(weight)
+    self._answer = Answer(number, kept.digest, *self.programs.work(*given))
     return self._answer
-
-  # The replica.
 
   def _at(self, request) -> Kept:
     """The replica from which a round starts; later ones are of no use then."""
@@ -234,8 +222,8 @@ class Client:
     oldest = max((n for n in earlier if n <= request.saved), default=0)
     self._kept = {n: x for n, x in earlier.items() if n >= oldest}
     self._kept[number] = kept
-    if self._folder is not None and not (same and self._asked == number):
-      self._save(self._folder, number, kept)
+    if not (same and self._asked == number):
+      self._save(number)
     self._asked = number
     return kept
 
@@ -291,11 +279,8 @@ class Client:
       exchanges = exchanges[: request.stage]
     like = [tree for x in exchanges for tree in x.told][part.first :]
     sent = [without(tree, facts.absent) for tree in like]
-    trees = wire.from_bytes(part.body, sent)
-    new = [
-      completed(tree, x, facts.absent)
-      for tree, x in zip(trees, like, strict=True)
-    ]
+    trees = zip(wire.from_bytes(part.body, sent), like, strict=True)
+    new = (completed(tree, x, facts.absent) for tree, x in trees)
     return (*known[: part.first], *new)
 
   def _taken_over(self, request, part) -> Kept:
@@ -303,16 +288,10 @@ class Client:
     like = requests.replicated(self.programs.start)
     params, protocol, server = wire.from_bytes(part.body, like)
     rows = self._rows(request)
-    return Kept.of(
-      rounds.FedState(
-        round=jnp.int32(request.round),
-        params=params,
-        encode=rows.encode,
-        protocol=comms.with_per_client(protocol, rows.protocol),
-        server=server,
-      ),
-      request.taken,
-    )
+    protocol = comms.with_per_client(protocol, rows.protocol)
+    number = jnp.int32(request.round)
+    state = rounds.FedState(number, params, rows.encode, protocol, server)
+    return Kept.of(state, request.taken)
 
   def _rows(self, request) -> rounds.FedState:
     """A state with the client's rows after its last round that was taken."""
@@ -336,10 +315,11 @@ class Client:
         stacklevel=2,
       )
 
-  # Files.
-
-  def _save(self, folder: pathlib.Path, number: int, kept: Kept):
+  def _save(self, number: int):
+    if (folder := self._folder) is None:
+      return
     folder.mkdir(parents=True, exist_ok=True)
+    kept = self._kept[number]
     told = b''.join(kept.told).ljust(16 * _TOLD, b'\0')
     content = np.int32(kept.taken), np.frombuffer(told, np.uint8), kept.state
     names = {'run': self.run, 'round_index': number, 'client_id': self.id}
@@ -379,5 +359,5 @@ def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
 
 
 def _numbers(folder: pathlib.Path) -> set[int]:
-  paths: Iterable[pathlib.Path] = folder.glob('replica_*')
+  paths = folder.glob('replica_*')
   return {int(path.name.rpartition('_')[2]) for path in paths}

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 import os
 import pathlib
 from typing import Any, NamedTuple
+import warnings
+import zipfile
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
@@ -18,6 +20,9 @@ class _Round(NamedTuple):
   told: tuple[bytes, ...]  # each announcement
 
 
+_DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile
+
+
 class History:
   """The announcements of past rounds, in memory and in a folder.
 
@@ -28,11 +33,14 @@ class History:
     programs: of the run's algorithm.
     rounds_done: of the state that the server starts from; what the folder has
       of later rounds belongs to no checkpoint and is removed, but for `open`.
-    folder: None keeps all in memory.
+    folder: None keeps all in memory. A damaged file of it is not used.
 
   Attributes:
     open: of a private round that is not closed: announcements between its
       exchanges, which must not be made again, and who had answered.
+
+  Raises:
+    ValueError: the file of `open` is damaged.
   """
 
   def __init__(
@@ -49,16 +57,26 @@ class History:
       folder.mkdir(parents=True, exist_ok=True)
       for path in folder.glob('round_*.npz'):
         number = int(path.stem.rpartition('_')[2])
-        with np.load(path) as z:
-          taken, *told = (z[name] for name in z.files)
-        told = tuple(x.tobytes() for x in told)
-        found = _Round(frozenset(taken.tolist()), told)
-        if number < rounds_done:
-          self._rounds[number] = found
-        elif number == rounds_done and programs.private:
+        is_open = number == rounds_done and programs.private
+        if number > rounds_done or (number == rounds_done and not is_open):
+          path.unlink()
+          continue
+        try:
+          found = _read(path)
+        except _DAMAGE as e:
+          if is_open:
+            raise ValueError(
+              f'{path} cannot be read ({e}); without it round {number} of this '
+              'private run would be released twice: restore it.'
+            ) from e
+          warnings.warn(
+            f'{path} cannot be read ({e}); it is not used.', stacklevel=2
+          )
+          continue
+        if is_open:
           self.open = found
         else:
-          path.unlink()
+          self._rounds[number] = found
 
   def add(
     self,
@@ -77,10 +95,9 @@ class History:
     self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
       partial = self._folder / 'partial'
+      clients = np.array(sorted(self._rounds[number].taken), np.int64)
       with partial.open('wb') as file:
-        arrays = [np.frombuffer(body, np.uint8) for body in bodies]
-        clients = sorted(self._rounds[number].taken)
-        np.savez(file, np.array(clients, np.int64), *arrays)
+        np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
         file.flush()
         os.fsync(file.fileno())
       os.replace(partial, self._folder / f'round_{number}.npz')
@@ -88,8 +105,9 @@ class History:
 
   def taken(self, client: int, before: int) -> int:
     """The last round in which a client's payload was taken; -1: none."""
-    own = (n for n, x in self._rounds.items() if client in x.taken)
-    return max((n for n in own if n < before), default=-1)
+    rounds_ = self._rounds.items()
+    own = (n for n, x in rounds_ if n < before and client in x.taken)
+    return max(own, default=-1)
 
   def told(self, number: int, first: int = 0) -> requests.Part:
     """The announcements of a round from `first` on."""
@@ -119,18 +137,20 @@ class History:
   def _forget(self):
     """Removes the rounds that nobody needs."""
     last = max(self._rounds)
-    needed, size = {last}, 0
+    needed, size, seen = {last}, 0, frozenset[int]()
     for number in sorted(self._rounds, reverse=True):
-      size += sum(map(len, self._rounds[number].told))
-      if size > self._dense:
-        break
-      needed.add(number)
-    seen: set[int] = set()
-    for number in sorted(self._rounds, reverse=True):
-      if self._rounds[number].taken - seen:
+      taken, told = self._rounds[number]
+      size += sum(map(len, told))
+      if size <= self._dense or taken - seen:
         needed.add(number)
-      seen |= self._rounds[number].taken
+      seen |= taken
     for number in self._rounds.keys() - needed:
       del self._rounds[number]
       if self._folder is not None:
         (self._folder / f'round_{number}.npz').unlink(missing_ok=True)
+
+
+def _read(path: pathlib.Path) -> _Round:
+  with np.load(path) as z:
+    taken, *told = (z[name] for name in z.files)
+  return _Round(frozenset(taken.tolist()), tuple(x.tobytes() for x in told))

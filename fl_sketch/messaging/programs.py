@@ -132,15 +132,15 @@ class Programs:
     payload = self._payload(algorithm, state.params)
     ids, weight = jnp.arange(lanes), jnp.zeros(lanes)
     if not self.streamed:
-      zeros = lambda x: jnp.zeros((lanes, *x.shape), x.dtype)
-      return state, jax.tree.map(zeros, payload), ids, weight
+      nothing = lambda x: jnp.zeros((lanes, *x.shape), x.dtype)
+      return state, jax.tree.map(nothing, payload), ids, weight
     keys = keys_lib.for_client(keys_lib.round_keys(self.key, state.round), 0)
 
     def term(payload):
       decoded = algorithm.decode(keys, payload, state.params)
       return jax.tree.map(lambda x: comms.weighted(x, weight[0]), decoded)
 
-    total = _zeros(jax.eval_shape(term, payload))
+    total = zeros(jax.eval_shape(term, payload))
     size = comms.nbytes(payload)
     sums = comms.LaneSum(total, comms.total_weight(weight), size)
     return state, sums, ids, weight
@@ -199,8 +199,7 @@ class Programs:
     found, sums, told = [], (), ()
     for number, payload in enumerate(payloads):
       payload = without(payload, facts.absent)
-      of_exchange = facts, number
-      term = functools.partial(self._term, *of_exchange)
+      term = functools.partial(self._term, facts, number)
       args = hp, state, key, sums, told
       total, *_ = jax.eval_shape(term, *args, payload, *who)
       sums = (*sums, total)
@@ -223,13 +222,13 @@ class Programs:
       noise = keys_lib.noise_keys(noise_key, state.round)
     correction = algorithm.correction and algorithm.correction(state.protocol)
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    own = isinstance(correction, comms.PerClient)
-    start = state.params, None if own else correction
+    client = rounds.Cohort(client_id, weight, batches)
+    lane = client, first(state.encode.value), None
+    if isinstance(correction, comms.PerClient):
+      lane, correction = (*lane[:2], first(correction.value)), None
+    start = state.params, correction
     options = None, None, None, None  # the batches are here; nobody attacks
     work = client_step.client_work(algorithm, start, keys, noise, *options)
-    client = rounds.Cohort(client_id, weight, batches)
-    lane_correction = first(correction.value) if own else None
-    lane = client, first(state.encode.value), lane_correction
     payload, _, rows, metrics, accepted = work(lane)
     rows = comms.PerClient(jax.tree.map(lambda x: x[None], rows))
     # Which clients are left out must not depend on what they hold.
@@ -376,10 +375,10 @@ def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
   if not absent or not isinstance(like, dict):
     return tree
   return {
-    name: _zeros(x) if name in absent else tree[name]
-    for name, x in like.items()
+    name: zeros(x) if name in absent else tree[name] for name, x in like.items()
   }
 
 
-def _zeros(shapes):
+def zeros(shapes: Tree) -> Tree:
+  """Zeros of these shapes and dtypes."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.data import availability
 from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.programs import Programs, completed, without
+from fl_sketch.messaging.programs import Programs, completed, without, zeros
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
 from fl_sketch.utils import checks
 import jax
@@ -58,7 +58,7 @@ class Closed(NamedTuple):
 
 
 class Server:
-  """The server of a run: compiled programs, and clients that did not answer.
+  """The server of a run: compiled programs, and bounds of what it takes.
 
   Args:
     programs: of the run's algorithm.
@@ -68,13 +68,6 @@ class Server:
       are not summed.
     max_norm: the largest Euclidean norm of a decoded payload; None is no bound.
     summary: makes the metrics of clients; another one only if it is private.
-    late_rounds: rounds after which a missing payload is no longer billed.
-
-  Attributes:
-    missing: (round, client) of the selected clients that did not answer, in the
-      last `late_rounds` rounds (stragglers): their payloads are billed once, on
-      arrival. To restart a server, keep it.
-    late_bytes: of the payloads that have arrived late; the caller bills them.
 
   Raises:
     ValueError: a bound is not positive or has no decoded payload, or there is a
@@ -90,7 +83,6 @@ class Server:
     incarnation: int = 0,
     max_norm: float | None = None,
     summary: client_step.Summary = client_step.means_and_counts,
-    late_rounds: int = 100,
   ):
     if programs.private != (noise_key is not None):
       raise ValueError(
@@ -98,9 +90,6 @@ class Server:
       )
     self.programs, self.run, self.incarnation = programs, run, incarnation
     self.noise_key = noise_key
-    self.late_rounds = checks.count('late_rounds', late_rounds)
-    self.missing: set[tuple[int, int]] = set()
-    self.late_bytes = 0
     self.max_norm = math.inf
     if max_norm is not None:
       if not programs.streamed:
@@ -166,16 +155,15 @@ class Inbox:
     # Of each exchange, by slot; those of an only one leave once they are added.
     self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
     self._loss = np.zeros(len(self._ids), np.float32)
-    self._answered, self._taken = np.zeros((2, len(self._ids)), bool)
-    self._rejected = np.zeros(len(self._ids), bool)
+    flags = np.zeros((3, len(self._ids)), bool)
+    self._answered, self._taken, self._rejected = flags
     self._total, self._next = self._zeros(), 0
     self._open = True
     self.counts: collections.Counter[Verdict] = collections.Counter()
     self.received: collections.Counter[Verdict] = collections.Counter()
 
   def _zeros(self):
-    like = self._shapes[self.stage].total
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+    return zeros(self._shapes[self.stage].total)
 
   def receive(self, message: bytes) -> Verdict:
     """Takes a message's payload, or returns why it is refused."""
@@ -243,11 +231,7 @@ class Inbox:
       reply = wire.read(header, sent)
     except wire.PayloadError:
       return Verdict.CORRUPT
-    sender = header.round, header.client
     if header.round < self.round or not self._open:
-      if sender in server.missing:
-        server.missing.remove(sender)
-        server.late_bytes += comms.nbytes(like)
       return Verdict.LATE
     if at < now or header.client not in self.unanswered:
       return Verdict.DUPLICATE
@@ -284,8 +268,7 @@ class Inbox:
       return  # a client that is lost in a later exchange must leave no trace
     while self._next < len(self._ids):
       slot = self._next
-      pending = self._weight[slot] > 0 and not self._answered[slot]
-      if in_order and pending:
+      if in_order and self._weight[slot] > 0 and not self._answered[slot]:
         return
       self._next += 1
       if slot in mine:
@@ -389,28 +372,18 @@ class Inbox:
       new = self._state._replace(round=self._state.round + 1)
     selected = self._weight > 0
     missing = selected & ~(self._taken | self._rejected)
-    oldest = self.round - server.late_rounds + 1
-    server.missing = {(r, i) for r, i in server.missing if r >= oldest}
-    server.missing |= {(self.round, int(i)) for i in self._ids[missing]}
+    kinds = availability.DROPPED_OUT, availability.PARTICIPATED
     outcome = np.select(
-      [missing, selected],
-      [availability.DROPPED_OUT, availability.PARTICIPATED],
-      availability.NOT_SELECTED,
+      [missing, selected], kinds, availability.NOT_SELECTED
     ).astype(np.int8)
     present = selected & ~missing
+    of = lambda clients: np.where(clients, self._weight, 0)
     observed = client_step.Observed(
-      {'train_loss': self._loss},
-      np.where(self._taken, self._weight, 0),
-      present,
-      self._taken,
+      {'train_loss': self._loss}, of(self._taken), present, self._taken
     )
     metrics = server.summarise(self._state.round, observed)
-    finite = server.is_finite(new)
-    sent = {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
-    cohort = rounds.Cohort(
-      self._ids,
-      np.where(present, self._weight, 0),
-      None,
-      outcome=outcome if missing.any() else None,
-    )
-    return Closed(new, self.told, cohort, metrics | sent | {'finite': finite})
+    metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
+    metrics |= {'finite': server.is_finite(new)}
+    outcome = outcome if missing.any() else None
+    cohort = rounds.Cohort(self._ids, of(present), None, outcome=outcome)
+    return Closed(new, self.told, cohort, metrics)

@@ -58,13 +58,12 @@ class Stage:
     self, payloads: Tree, decode: Callable[[jax.Array, Tree], Tree]
   ) -> Tree:
     """The sum of decoded payloads, leaves [lanes, ...], or the end."""
-    number = self._exchanges
+    number, one = self._exchanges, jax.tree.map(lambda x: x[0], payloads)
     self._exchanges += 1
     if number == self._stop:
-      raise Reached(jax.tree.map(lambda x: x[0], payloads), decode)
+      raise Reached(one, decode)
     if self._sums is not None and number < len(self._sums):
       return self._sums[number]
-    one = jax.tree.map(lambda x: x[0], payloads)
     like = jax.eval_shape(decode, jax.random.key(0), one)
     wide = lambda x: jnp.promote_types(x.dtype, jnp.float32)
     kept = lambda x: x.dtype if x.dtype == jnp.uint32 else wide(x)
@@ -82,8 +81,7 @@ class Stage:
   def flag(self, predicate: jax.Array) -> bool:
     """The value of a predicate that both sides know before the round."""
     self.asked.append(predicate)
-    number = len(self.asked) - 1
-    return True if self._flags is None else self._flags[number]
+    return self._flags is None or self._flags[len(self.asked) - 1]
 
 
 _STAGE: contextvars.ContextVar[Stage | None] = contextvars.ContextVar(
@@ -97,11 +95,11 @@ def current() -> Stage | None:
 
 
 @contextlib.contextmanager
-def inside(stage: Stage) -> Iterator[Stage]:
+def inside(stage: Stage) -> Iterator[None]:
   """Lets the collectives of `comms` work in a stage."""
   token = _STAGE.set(stage)
   try:
-    yield stage
+    yield
   finally:
     _STAGE.reset(token)
 

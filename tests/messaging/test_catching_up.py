@@ -3,6 +3,7 @@
 import chex
 from fl_sketch.engines import rounds as engine_rounds
 from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.history import History
 from fl_sketch.messaging.requests import Kind, Part, PartKind
 import jax
 from messaging_clients import RUN, run_of
@@ -11,6 +12,7 @@ import pytest
 # State of clients in the encoder, in the protocol, and two exchanges.
 NAMES = 'cd_adam', 'scaffold', 'sketched_sgd'
 each = pytest.mark.parametrize('name', NAMES)
+fast = pytest.mark.representatives
 PRIVATE = 'private_sketched_sgd'  # of two exchanges
 
 
@@ -44,6 +46,7 @@ def asked(run, client, kind=Kind.WORK):
   return [x for x in found if x[0].kind == kind]
 
 
+@fast('cd_adam', 'scaffold', 'dp_fedavg')
 @pytest.mark.parametrize('name', [*NAMES, 'dp_fedavg', PRIVATE])
 def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
   """Catches batches, noise or residuals that move when an answer is repeated.
@@ -65,6 +68,7 @@ def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
           assert run.clients[i].handle(request) == reply
 
 
+@fast('cd_adam-1', 'cd_adam-20', 'scaffold-1')
 @pytest.mark.parametrize('missed', [1, 5, 20])
 @each
 def test_who_missed_rounds_catches_up(name, missed):
@@ -92,6 +96,7 @@ def test_who_missed_rounds_catches_up(name, missed):
     assert kinds[0] == PartKind.STATE
 
 
+@fast('cd_adam', 'feedback_top_k')
 @pytest.mark.parametrize('name', ['cd_adam', 'feedback_top_k', 'safl_adam'])
 def test_who_lost_its_state_begins_as_a_new_client(name, recwarn):
   """Catches residuals of payloads that were never sent, without a word.
@@ -125,6 +130,7 @@ def check_lost(recwarn, message):
   assert all(message in x for x in found)
 
 
+@fast('cd_adam-True', 'scaffold-False')
 @pytest.mark.parametrize('restarts', [False, True])
 @each
 def test_a_server_that_is_restored_ends_bit_by_bit_the_same(
@@ -314,17 +320,23 @@ def test_a_round_without_a_reply_is_played_when_somebody_is_back():
   assert (seen[:2], seen[-1]) == ([4, 3], 4)  # lost, greeted, back
 
 
-@pytest.mark.parametrize('damage', [
-  lambda x: b'', lambda x: b'no', lambda x: x[: len(x) // 2],
-  lambda x: x[:300] + bytes([x[300] ^ 1]) + x[301:],
-])  # fmt: skip
+DAMAGES = {
+  'empty': lambda x: b'', 'text': lambda x: b'no',
+  'half': lambda x: x[: len(x) // 2],
+  'a bit': lambda x: x[:300] + bytes([x[300] ^ 1]) + x[301:],
+}  # fmt: skip
+damages = pytest.mark.parametrize('damage', DAMAGES)
+
+
+@fast('half', 'a bit')
+@damages
 def test_a_damaged_replica_is_passed_over(damage, tmp_path):
   """Catches a client that cannot start, or that works with damaged numbers."""
   run, want = run_of('cd_adam', folder=tmp_path), run_of('cd_adam')
   run.play(3)
   want.play(4)
   path = tmp_path / '1' / 'replica_2'
-  path.write_bytes(damage(path.read_bytes()))
+  path.write_bytes(DAMAGES[damage](path.read_bytes()))
   with pytest.warns(UserWarning, match='replica_2 cannot be read'):
     run.restart(1)
   with pytest.warns(UserWarning, match='lost its state after round 2'):
@@ -333,6 +345,25 @@ def test_a_damaged_replica_is_passed_over(damage, tmp_path):
   run.restart(2)  # of its whole folder
   run.serve()
   assert run.play() is not None
+
+
+@fast('empty')
+@damages
+def test_damaged_announcements_are_passed_over(damage, tmp_path):
+  """Catches a server that cannot start, or releases a private round twice."""
+  run = run_of('cd_adam', folder=tmp_path)
+  run.play(3)
+  path = tmp_path / 'announced' / 'round_2.npz'
+  path.write_bytes(DAMAGES[damage](path.read_bytes()))
+  with pytest.warns(UserWarning, match='round_2.npz cannot be read'):
+    run.serve()
+  run.restart(1)
+  run.play()
+  assert run.closed[-1].metrics['participants'] == 4
+  private = run_of('dp_fedavg')
+  message = r'round_2.npz cannot be read .* would be released twice: restore'
+  with pytest.raises(ValueError, match=message):
+    History(private.programs, 2, path.parent)
 
 
 def test_nothing_that_a_server_sends_makes_a_client_raise():
