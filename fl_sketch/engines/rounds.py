@@ -15,6 +15,8 @@ from fl_sketch.utils import __version__, fields
 import numpy as np
 
 _PAUSE = 1.0  # seconds before nobody is asked again
+_GREETING = 15.0  # seconds for a greeting, at most
+_MOST = 2**31  # samples of a site
 
 
 class SitesError(ConnectionError):
@@ -50,11 +52,13 @@ class SiteRounds:
     self,
     transport: Transport,
     run: bytes,
+    population: int,
     incarnation: int = 0,
     timeouts: Timeouts = Timeouts(),  # noqa: B008, a constant
   ):
     self._transport, self._timeouts = transport, timeouts
     self.run, self.incarnation = run, incarnation  # as of `Server`
+    self._population = population
     self.saved = 0  # rounds of the last checkpoint; sites drop earlier replicas
     self._sites: dict[int, _Site] = {}  # by client
     self._sent = self._replied = self._messages = 0
@@ -73,22 +77,22 @@ class SiteRounds:
       f'run has billed {up:,} and {down:,}.'
     )
 
-  def greet(self, population: int | None = None):
-    """Greets the sites that are connected; with a population, waits for all.
+  def greet(self, wait: bool = False):
+    """Greets the sites that are connected; may wait until all clients are.
 
     Raises:
       SitesError: they did not connect in time, one refuses, or two are the same
         client.
     """
     end = time.monotonic() + self._timeouts.sites
-    wait = self._timeouts.reply if population is None else self._timeouts.first
-    everybody = set(range(population or 0))
+    everybody = set(range(self._population if wait else 0))
+    patience = min(self._timeouts.reply, _GREETING)
     while True:
-      for name, header, _ in self._ask(self._hello(), wait):
-        self._greeted(name, header, strict=population is not None)
+      for name, header, _ in self._ask(self._hello(), patience):
+        self._greeted(name, header, strict=wait)
         if everybody and everybody <= self._sites.keys():
           return
-      if population is None:
+      if not wait:
         return
       if time.monotonic() > end:
         missing = sorted(everybody - self._sites.keys())
@@ -112,8 +116,8 @@ class SiteRounds:
     old, why = self._sites.get(client), None
     if header.kind == wire.Kind.REFUSED:
       why = _text(header)
-    elif not {'version', 'round'} <= about.keys():
-      why = f'Site {name} sends no greeting.'
+    elif not _is_greeting(about) or client not in range(self._population):
+      why = f'Site {name} sends no valid greeting: {fields.cut(str(about))}.'
     elif about['version'] != __version__:
       why = (
         f'Client {client} has fl_sketch {about["version"]}, the server '
@@ -126,7 +130,9 @@ class SiteRounds:
       )
     if why is None:
       self.about[client] = about
-      self._sites[client] = _Site(name, about['round'])
+      # Who has compiled before may be asked with the shorter timeout.
+      compiled = old is not None and old.answered
+      self._sites[client] = _Site(name, about['round'], answered=compiled)
     elif strict:
       raise SitesError(why)
     else:
@@ -144,8 +150,8 @@ class SiteRounds:
     self._sent += sum(map(len, encoded.values()))
     self._messages += len(encoded)
     for name, reply in self._transport.ask(encoded, timeout):
-      self._replied += len(reply)
       try:
+        self._replied += len(reply)
         yield name, wire.unpack(reply), reply
       except wire.PayloadError as e:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)
@@ -173,6 +179,8 @@ class SiteRounds:
         client = waiting.pop(name, None)
         if client is None:
           self._greeted(name, header)
+        elif header.client != client:
+          self._refused(f'Site {name} answers as client {header.client}.')
         elif header.kind == wire.Kind.NEED:
           lacks[client] = header.round
         elif header.kind == wire.Kind.REFUSED:
@@ -209,8 +217,9 @@ class SiteRounds:
       return closed
     raise SitesError(
       f'Nobody has answered in round {int(state.round)}, asked '
-      f'{self._timeouts.attempts} times. Look at the sites, and start the '
-      f'server again: it goes on from its checkpoint.{self._why}'
+      f'{self._timeouts.attempts} times. Look at clients '
+      f'{fields.cut(str(ids[weight > 0].tolist()))}, and start the server '
+      f'again: it goes on from its checkpoint.{self._why}'
     )
 
   def _exchange_all(self, box: Inbox, state):
@@ -235,8 +244,8 @@ class SiteRounds:
           continue  # what was announced has changed
       if box.stage == box.stages - 1:
         return
-      box.advance()
-      if self.server.programs.private:  # before it is released
+      announced = box.advance()
+      if announced and self.server.programs.private:  # before it is released
         self.history.add(state, box.told, box.taken, is_open=True)
 
   def _about(self, kind, client, lacks, state, digest, parts=(), **more):
@@ -274,13 +283,20 @@ class SiteRounds:
 
 
 def _text(header) -> str:
-  return bytes(header.body).decode(errors='replace')
+  text = bytes(header.body).decode(errors='replace')
+  return fields.cut(''.join(filter(str.isprintable, text)))
+
+
+def _is_greeting(about: dict[str, Any]) -> bool:
+  number, samples = about.get('round'), about.get('samples', 1)
+  whole = type(number) is int and type(samples) is int
+  return whole and 'version' in about and -1 <= number < _MOST > samples > 0
 
 
 def _json(header) -> dict[str, Any]:
   """What a site says of itself; nothing if it is damaged."""
   try:
-    found = json.loads(_text(header))
-  except ValueError:
+    found = json.loads(bytes(header.body))
+  except (ValueError, RecursionError):
     return {}
   return found if isinstance(found, dict) else {}

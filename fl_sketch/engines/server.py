@@ -63,8 +63,9 @@ def run(
   folder = pathlib.Path(folder)
   known = _Known(folder)
   timeouts = Timeouts(timeout, first_timeout)
-  sites = SiteRounds(transport, run_name, known.incarnation, timeouts)
-  sites.greet(c.population if known.samples is None else None)
+  start = run_name, c.population, known.incarnation, timeouts
+  sites = SiteRounds(transport, *start)
+  sites.greet(wait=known.samples is None)
   samples = known.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
@@ -98,10 +99,12 @@ class _Known:
 def _of_sites(c, data_dir, samples) -> problem.Problem:
   """The problem of the server: sizes of clients, but none of their data."""
   found = problem.load(c, data_dir)
-  total = sum(samples)
-  empty = lambda x: np.broadcast_to(x.dtype.type(0), (total, *x.shape[1:]))
-  data = {k: empty(x) for k, x in found.data.items()}
-  own = Partition(None, np.cumsum([0, *samples]))
+  is_read = c.weights == 'samples' or c.client_holdout
+  if not is_read and c.privacy_unit != 'sample':
+    samples = [max(1, c.batch_size)] * c.population  # nothing depends on it
+  data = {k: np.zeros_like(x[:1]) for k, x in found.data.items()}
+  ends = np.cumsum([0, *samples])
+  own = Partition(np.zeros(ends[-1], np.int64), ends)
   return found._replace(data=data, labels=None, held_out=None, partition=own)
 
 
@@ -171,12 +174,18 @@ class SiteRunner:
     """Metrics over the clients, of what sites hold out."""
     if self._secret is not None or not self._begun:
       return {}
-    found = self._sites.evaluate(self.state)
-    if not any(found):
+    found = [x for x in self._sites.evaluate(self.state) if _are_sums(x)]
+    if not found:
       return {}
-    names = next(filter(None, found))
-    sums = {k: np.array([x[k] for x in found if x]) for k in names}
+    alike = [x for x in found if x.keys() == found[0].keys()]
+    sums = {k: np.array([x[k] for x in alike], float) for k in alike[0]}
     return client_metrics.over_clients(sums)
 
   def close(self):
     """Nothing is to be closed."""
+
+
+def _are_sums(found: dict[str, Any]) -> bool:
+  """Whether a site has sent sums of metrics."""
+  numbers = all(type(x) in (int, float) for x in found.values())
+  return numbers and 'count' in found and np.isfinite([*found.values()]).all()

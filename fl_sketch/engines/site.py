@@ -1,6 +1,7 @@
 """Builds the client that a site is, from a config and the site's own data."""
 
 from collections.abc import Callable
+import json
 import pathlib
 from typing import Any
 
@@ -12,7 +13,8 @@ from fl_sketch.experiment.problem import Problem, evaluation_batches
 from fl_sketch.messaging.client import Client
 from fl_sketch.messaging.programs import Programs
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.training import log, noise_secret
+from fl_sketch.training import identity, log, noise_secret, same_run
+from fl_sketch.utils import files
 import jax
 import numpy as np
 
@@ -36,6 +38,7 @@ def client(
   Raises:
     ConfigError: the config is not supported on an engine.
     SecretError: the secret of a private run is missing or readable by others.
+    WorkdirError: the folder is of a private run on other data or programs.
   """
   run, c = deployed.fingerprint(c), deployed.config(c)
   exp = experiment.build(c, problem=problem)
@@ -43,7 +46,7 @@ def client(
   if programs is None:
     programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
   private = exp.guarantee is not None
-  roots = _secret(c, run, number, folder) if private else None
+  roots = _secret(exp, run, number, folder) if private else None
   ids, weight = np.array([number]), np.ones(1, np.float32)
   poisson = c.batch_order == 'poisson'
   seed = sampler.seed_of(c, roots.sampling_seed) if roots and poisson else None
@@ -63,19 +66,29 @@ def client(
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
     evaluate=None if roots else _evaluation(exp),
+    max_rounds=c.rounds if private else None,
     about={'samples': int(samples)},
     folder=None if folder is None else folder / 'replicas',
   )  # fmt: skip
 
 
-def _secret(c, run, number, folder) -> generators.Roots:
-  """The site's own secret, which the server does not know."""
+def _secret(exp, run, number, folder) -> generators.Roots:
+  """The site's own secret, which the server does not know.
+
+  Asked again in a round, a site with other data or another program would send
+  another payload under the same noise: it is refused.
+  """
+  c = exp.config
   if c.noise_seed is not None:
     return noise_secret.reproducible(c.noise_seed, c.seed)
   if folder is None:
     raise ValueError('A private site requires a folder, for its secret.')
+  record = identity.of(exp)
+  same_run.check_problem(folder, record, private=True)
+  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  files.replace(folder / 'problem.json', record)
   resumed = any((folder / 'replicas').glob('replica_*'))
-  owner = f'site {number} of run {run.hex()}'
+  owner = json.dumps([run.hex(), number, record], sort_keys=True)
   return noise_secret.keep(folder, resumed=resumed, owner=owner)
 
 

@@ -78,6 +78,7 @@ class Client:
     evaluate: parameters -> sums of metrics on the client's own samples.
     about: what it says of itself when it is greeted.
     folder: where replicas are kept; None keeps them in memory.
+    max_rounds: from this round on it refuses; None: it takes part in all.
 
   Raises:
     ValueError: there is a noise_key but no privacy, or the reverse.
@@ -96,6 +97,7 @@ class Client:
     evaluate: Callable[[Any], dict[str, float]] | None = None,
     about: dict[str, Any] | None = None,
     folder: pathlib.Path | None = None,
+    max_rounds: int | None = None,
   ):
     if programs.private != (noise_key is not None):
       raise ValueError(
@@ -105,7 +107,7 @@ class Client:
     self._batches, self._noise_key = batches, noise_key
     self._evaluate, self._send_loss = evaluate, send_loss
     self._about = {'version': __version__, 'client': client_id} | (about or {})
-    self._folder, self._answer = folder, None
+    self._folder, self._answer, self._most = folder, None, max_rounds
     self._incarnation, self._asked = 0, -1
     self._kept = {0: Kept.of(programs.first(params))}
     if folder is not None:
@@ -143,10 +145,18 @@ class Client:
       )
     if request.kind != Kind.HELLO and request.client != self.id:
       raise RefusedError(f'This is client {self.id}, not {request.client}.')
+    if request.kind == Kind.HELLO:  # of a start that may not come to a round
+      return
     if request.incarnation < self._incarnation:
       raise RefusedError(
         f'A server of incarnation {self._incarnation} has asked since; this '
-        f'request is of {request.incarnation}.'
+        f'request is of {request.incarnation}. Of a new workdir start sites '
+        'with new folders.'
+      )
+    if self._most is not None and request.round >= self._most:
+      raise RefusedError(
+        f'Client {self.id} takes part in rounds={self._most}; the server asks '
+        f'for round {request.round}. Start both with the same config.'
       )
     self._incarnation = request.incarnation
 
@@ -321,7 +331,8 @@ class Client:
     folder.mkdir(parents=True, exist_ok=True)
     kept = self._kept[number]
     told = b''.join(kept.told).ljust(16 * _TOLD, b'\0')
-    content = np.int32(kept.taken), np.frombuffer(told, np.uint8), kept.state
+    numbers = np.array([kept.taken, self._incarnation], np.int64)
+    content = numbers, np.frombuffer(told, np.uint8), kept.state
     names = {'run': self.run, 'round_index': number, 'client_id': self.id}
     partial = folder / 'partial'
     with partial.open('wb') as file:
@@ -334,7 +345,8 @@ class Client:
       _path(folder, other).unlink()
 
   def _load(self, folder: pathlib.Path):
-    like = np.int32(0), np.zeros(16 * _TOLD, np.uint8), self.programs.start
+    numbers = np.zeros(2, np.int64)
+    like = numbers, np.zeros(16 * _TOLD, np.uint8), self.programs.start
     for number in sorted(_numbers(folder)):
       path, self._asked = _path(folder, number), number
       try:
@@ -343,7 +355,7 @@ class Client:
           raise ValueError(
             f'{folder} has the state of another run; use another folder.'
           )
-        taken, told, state = wire.read(header, like)
+        numbers, told, state = wire.read(header, like)
       except (OSError, wire.PayloadError) as e:
         warnings.warn(
           f'{path} cannot be read ({e}); it is not used.', stacklevel=3
@@ -351,7 +363,8 @@ class Client:
         continue
       rows = [x.tobytes() for x in told.reshape(-1, 16) if x.any()]
       state = jax.tree.map(jnp.asarray, state)
-      self._kept[number] = Kept.of(state, int(taken), tuple(rows))
+      self._kept[number] = Kept.of(state, int(numbers[0]), tuple(rows))
+      self._incarnation = max(self._incarnation, int(numbers[1]))
 
 
 def _path(folder: pathlib.Path, number: int) -> pathlib.Path:

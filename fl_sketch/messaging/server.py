@@ -336,8 +336,8 @@ class Inbox:
     while self.stage < self.stages - 1:
       like = self._shapes[self.stage].told
       bodies = told[len(self.told) :][: len(like)]
-      if len(bodies) < len(like):
-        break
+      if not like or len(bodies) < len(like):
+        break  # nothing was released: it is asked for again
       self.told += tuple(
         completed(wire.from_bytes(memoryview(b), without(x, absent)), x, absent)
         for b, x in zip(bodies, like, strict=True)

@@ -130,9 +130,9 @@ def test_what_sites_cannot_do_is_refused(fields, message):
     deployed.config(config_of(**fields))
 
 
-def greet(run, name=RUN, **options):
+def greet(run, name=RUN, population=8):
   quick = rounds.Timeouts(sites=0)
-  rounds.SiteRounds(run, name, 0, quick).greet(**{'population': 8} | options)
+  rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
 
 
 @pytest.mark.parametrize(('wrong', 'message'), [

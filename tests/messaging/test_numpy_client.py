@@ -71,8 +71,9 @@ def trained(programs, others):
   )
   all_clients = {f'{i}': others.get(i) or client(i) for i in IDS}
   sites = {name: one.handle for name, one in all_clients.items()}
-  play = rounds_lib.SiteRounds(transport.LocalSites(sites), RUN)
-  play.greet(len(IDS))
+  sites = transport.LocalSites(sites)
+  play = rounds_lib.SiteRounds(sites, RUN, len(IDS))
+  play.greet(wait=True)
   play.begin(server.Server(programs, run=RUN), history.History(programs))
   state, metrics = programs.first(cases.PARAMS), []
   for _ in range(3):

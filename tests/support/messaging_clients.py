@@ -105,7 +105,7 @@ class Run:
       noise_key=self.secret, **self._options,
     )  # fmt: skip
     timeouts = engine_rounds.Timeouts(attempts=3)
-    of_start = self, RUN, self.incarnation, timeouts
+    of_start = self, RUN, cases.POPULATION, self.incarnation, timeouts
     self.rounds = engine_rounds.SiteRounds(*of_start)
     folder = self.folder and self.folder / 'announced'
     kept = history.History(self.programs, done, folder)
