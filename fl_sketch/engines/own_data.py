@@ -40,8 +40,8 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
   found = []
   for path in (pathlib.Path(where, f'{name}.npz') for name in _FILES):
     try:
-      with np.load(path) as file:
-        found.append({**file})
+      with path.open('rb') as file, np.load(file) as z:
+        found.append({**z})
     except FileNotFoundError as e:
       if not found:
         raise DataError(f'data={where} lacks {path.name}.') from e

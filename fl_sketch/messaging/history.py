@@ -151,6 +151,6 @@ class History:
 
 
 def _read(path: pathlib.Path) -> _Round:
-  with np.load(path) as z:
+  with path.open('rb') as file, np.load(file) as z:
     taken, *told = (z[name] for name in z.files)
   return _Round(frozenset(taken.tolist()), tuple(x.tobytes() for x in told))

@@ -6,13 +6,15 @@ import sys
 import threading
 import tomllib
 
+import chex
 from fl_sketch import experiment, training
 from fl_sketch.engines import flower, worker
 from fl_sketch.training import loaded
-import jax
 import numpy as np
+from nvflare_kits import until
 import pytest
 import runs
+from site_files import write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
 FIELDS = runs.SAFL | {
@@ -25,25 +27,12 @@ _LARGE = {
 }
 CASES = {
   'streamed': {},
-  'stateful': {
-    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-    'options': {'error_feedback': True}, 'sketch': {'kind': None},
-    'server_lr': 1.0,
-  },
   'table': _LARGE,
   'one bit': _LARGE | {
     'codec': {'kind': 'eden', 'rotate': False},
     'downlink_codec': {'kind': 'eden'},
   },
 }  # fmt: skip
-MAKES = """
-from configs import new
-
-def get_config(variant=''):
-  c = new()
-  c.update({})
-  return c
-"""
 
 
 @pytest.fixture
@@ -195,7 +184,7 @@ def federation(flwr, tmp_path):
 @pytest.mark.long
 def test_a_supernode_needs_a_registered_key_and_the_authority(federation):
   """Catches a SuperLink that lets in whoever reaches it."""
-  from flower_federation import certificates, until
+  from flower_federation import certificates
 
   f = federation
   f.make_key('stranger')
@@ -214,13 +203,9 @@ def test_a_supernode_needs_a_registered_key_and_the_authority(federation):
 def start_sites(federation, fields, run):
   """Starts two sites, each with the data of a client of the simulation."""
   folder = federation.folder
-  (folder / 'config.py').write_text(MAKES.replace('{}', repr(fields)))
-  exp = experiment.build(fields)
+  write_config(folder / 'config.py', fields)
+  write_data(experiment.build(fields), folder)
   for i in range(2):
-    own = exp.partition.indices[slice(*exp.partition.offsets[i : i + 2])]
-    (folder / f'data{i}').mkdir(exist_ok=True)
-    arrays = {k: x[own] for k, x in exp.data.items()}
-    np.savez(folder / f'data{i}/train.npz', **arrays)
     start_site(federation, i, run)
 
 
@@ -229,7 +214,7 @@ def start_site(federation, i, run):
   if not (folder / name).exists():
     federation.register(name)
   federation.supernode(
-    name, f'{folder}/config.py', f'--client={i}', f'--data={folder}/data{i}',
+    name, f'{folder}/config.py', f'--client={i}', f'--data={folder}/{i}',
     f'--state={folder}/{run}{i}',
   )  # fmt: skip
 
@@ -247,21 +232,12 @@ def rows_of(federation, name):
   return path.read_text().splitlines() if path.exists() else []
 
 
-def same_params(one, other, atol=1e-6):
-  """Whether two runs have the same parameters."""
-  one, other = (jax.tree.leaves(x) for x in (one, other))
-  for x, y in zip(one, other, strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=atol)
-
-
 def play(federation, name, fields):
   """Plays a run; ((up, down) bytes of a node in a round; its rows).
 
   The bytes are the fewest of three rounds: SuperNodes look for messages
   meanwhile, more often the busier the machine is.
   """
-  from flower_federation import until
-
   f, counts = federation, []
   start_sites(f, fields, name)
   deploy(f, name)
@@ -291,7 +267,8 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
       assert [one[way] for way in ways] == [other[way] for way in ways]
     # The bit of an entry that is zero up to rounding may be another one.
     params = (loaded.load(x).params for x in (folder, simulated))
-    same_params(*params, atol=1e-4 if name == 'one bit' else 1e-6)
+    atol = 1e-4 if name == 'one bit' else 1e-6
+    chex.assert_trees_all_close(*params, rtol=0, atol=atol)
     billed[name] = np.array([rows[-1][way] for way in ways])
   # Messages of a table of 50 numbers are nearly empty. A message may take 1 kB
   # more; and in a slow round a connection is made again, which takes 2 kB.
@@ -304,8 +281,6 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
 @pytest.mark.long
 def test_a_run_goes_on_whatever_is_killed(federation):
   """Catches a death that ends the run, a gap, and a site that stays away."""
-  from flower_federation import until
-
   f = federation
   fields = FIELDS | {'rounds': 500, 'eval_every': 500}
   start_sites(f, fields, 'run')
@@ -352,4 +327,5 @@ def test_a_run_goes_on_whatever_is_killed(federation):
     return cohort._replace(weight=weight)
 
   simulated = training.train(exp._replace(sample=sample), progress=False)
-  same_params(run.params, simulated.state.params)
+  params = run.params, simulated.state.params
+  chex.assert_trees_all_close(*params, rtol=0, atol=1e-6)

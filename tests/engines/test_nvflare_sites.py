@@ -10,17 +10,18 @@ import sys
 import tempfile
 import threading
 
+import chex
 import counting_proxy
 import fl_sketch
 from fl_sketch import experiment, training
 from fl_sketch.engines import nvflare_jobs, own_data, site, worker
 from fl_sketch.experiment.config import Config
 from fl_sketch.utils import files
-import jax
 import numpy as np
 from nvflare_kits import ADMIN, ROOT, Kits, kill, processes, until
 import pytest
 import runs
+from site_files import write_config, write_data
 
 pytestmark = [
   pytest.mark.long,
@@ -30,24 +31,15 @@ pytestmark = [
   ),
 ]
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
-
+# Algorithms and privacy over messages are tested without NVFlare.
 CASES = {
-  'streamed': {},
-  'stateful': {
-    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-    'options': {'error_feedback': True}, 'sketch': {'kind': None},
-    'server_lr': 1.0,
-  },
   'two uplinks': {
     'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
     'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},
   },
-  'private': {'clip_norm': 0.1, 'delta': 1e-4, 'noise_multiplier': 1.0,
-              'noise_seed': 3, 'standardize': False},
-  'robust': {'robust': 'median', 'groups': 3, 'population': 3, 'cohort': 3},
   'codec': {
     'sketch': {'kind': 'block_srht', 'size': 64}, 'codec': {'kind': 'eden'},
-    'downlink_codec': {'kind': 'eden'},
+    'downlink_codec': {'kind': 'eden'}, 'population': 3, 'cohort': 3,
   },
 }  # fmt: skip
 
@@ -65,10 +57,6 @@ def kits(tmp_path):
     each.close()
 
 
-def params(folder):
-  return jax.tree.leaves(fl_sketch.load(folder).params)
-
-
 def equal(deployed, simulated):
   """Same parameters up to the order of sums, same rows and bills."""
   close(deployed, simulated, 1e-6)
@@ -77,8 +65,8 @@ def equal(deployed, simulated):
 
 
 def close(deployed, simulated, atol, but=()):
-  for x, y in zip(params(deployed), params(simulated), strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=atol)
+  params = (fl_sketch.load(x).params for x in (deployed, simulated))
+  chex.assert_trees_all_close(*params, rtol=0, atol=atol)
   for x, y in zip(runs.rows(deployed), runs.rows(simulated), strict=True):
     for name in y.keys() - set(but):
       np.testing.assert_allclose(x[name], y[name], 1e-5, atol, err_msg=name)
@@ -95,15 +83,6 @@ def simulate(fields, folder, absent=lambda number: ()):
 
   training.train(exp._replace(sample=sample), folder, progress=False)
   return exp
-
-
-def write_data(exp, folder):
-  """Writes what each client of a simulation holds, as the data of a site."""
-  for i in range(exp.config.population):
-    (folder / f'{i}').mkdir(parents=True)
-    held = exp.partition.client(i)
-    arrays = {k: x[held] for k, x in exp.data.items()}
-    np.savez(folder / f'{i}' / 'train.npz', **arrays)
 
 
 @pytest.mark.parametrize('case', CASES)
@@ -137,12 +116,8 @@ class Deployed:
 
   def __init__(self, kits, folder, fields):
     self.kits, self.run, self._folder = kits, folder / 'run', folder
-    path = folder / 'config.py'
-    path.write_text(
-      f'from configs import new\n\ndef get_config():\n'
-      f'  c = new()\n  c.update({fields!r})\n  return c\n'
-    )
-    self._config = f'{path}'
+    self._config = f'{folder}/config.py'
+    write_config(folder / 'config.py', fields)
     write_data(simulate(fields, folder / 'simulated'), folder)
     kits.start('localhost')
     until(kits.connects)
@@ -228,15 +203,9 @@ def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
   def wait(more=10, participants=2):
     """Waits for rounds that so many have taken part in."""
     past = len(deployed.rows())
-    until(
-      lambda: (
-        [row['participants'] for row in deployed.rows()[past:]].count(
-          participants
-        )
-        >= more
-        or process.poll() is not None
-      )
-    )
+    took = lambda: [row['participants'] for row in deployed.rows()[past:]]
+    seen = lambda: took().count(participants) >= more
+    until(lambda: seen() or process.poll() is not None)
     assert process.poll() is None, log.read_text()
 
   try:

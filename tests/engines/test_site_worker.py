@@ -22,6 +22,7 @@ import jax
 import numpy as np
 import pytest
 import runs
+from site_files import write_data
 
 # A site whose worker answers with its number, or dies as it is told.
 SITE = """
@@ -316,11 +317,9 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
   c = Config.from_mapping(config.to_dict() | {'sweep': None})
   exp = experiment.build(c)
   folder, logs, sites = os.path.dirname(path), [], []
+  write_data(exp, tmp_path)
   try:
     for i in range(2):
-      arrays = {k: x[exp.partition.client(i)] for k, x in exp.data.items()}
-      (tmp_path / f'{i}').mkdir()
-      np.savez(tmp_path / f'{i}' / 'train.npz', **arrays)
       logs.append(tmp_path / f'{i}.log')
       fields = [f'--config.{k}={x}' for k, x in numbers.items()]
       where = f'--data={tmp_path}/{i}', f'--state={folder}/{i}'

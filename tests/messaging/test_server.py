@@ -18,8 +18,8 @@ from refusals import refused
 
 # A case for each way in which messages treat an algorithm.
 FAST = (
-  'safl_adam', 'safl_int8', 'feedback_top_k', 'scaffold', 'onebit_adam',
-  'dp_fedavg', 'private_iterative_sketching',
+  'safl_adam', 'feedback_top_k', 'scaffold', 'onebit_adam', 'dp_fedavg',
+  'private_iterative_sketching',
 )  # fmt: skip
 WITHOUT_SERVER = 'decentralised_tree', 'decentralised_gossip'
 WITHOUT_SERVER += ('dp_fedavg_masked',)
@@ -192,10 +192,8 @@ def test_what_is_refused_changes_no_bit(played):
   """Catches a sum, a weight or a metric that a bad message has moved."""
 
   def messages(box, replies):
-    stage, payload = (
-      box.stage,
-      played.programs.shapes(Facts())[box.stage].payload,
-    )
+    stage = box.stage
+    payload = played.programs.shapes(Facts())[stage].payload
     ones = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), payload)
     for reply in replies:
       client = wire.unpack(reply).client

@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 from counting_proxy import Proxy
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fl_sketch.engines import flower
+from nvflare_kits import until
 import runs
 
 BIN = pathlib.Path(sys.executable).parent
@@ -61,9 +61,7 @@ class Federation:
     self.folder, self.port = folder, runs.free_port()
     self.processes: dict[str, subprocess.Popen] = {}
     self.proxies: dict[str, Proxy] = {}
-    self.tls = self.ca, self.certificate, self.key = certificates(
-      folder / 'tls'
-    )
+    self.ca, self.certificate, self.key = certificates(folder / 'tls')
     self.home = folder / 'flower_home'
     self.home.mkdir()
     self.env = {
@@ -135,18 +133,13 @@ class Federation:
   def make_key(self, name: str):
     """Makes a node's key pair."""
     private = ec.generate_private_key(ec.SECP384R1())
-    e, form = (
-      serialization,
-      (serialization.Encoding, serialization.PublicFormat),
-    )
-    path = self.folder / name
-    ssh = private.public_key().public_bytes(form[0].OpenSSH, form[1].OpenSSH)
-    path.with_suffix('.pub').write_bytes(ssh)
-    pem = e.Encoding.PEM, e.PrivateFormat.OpenSSH, e.NoEncryption()
-    path.write_bytes(private.private_bytes(*pem))
+    path, ssh = self.folder / name, serialization.Encoding.OpenSSH
+    public = serialization.PublicFormat.OpenSSH
+    key = private.public_key().public_bytes(ssh, public)
+    path.with_suffix('.pub').write_bytes(key)
+    _write(path, private, serialization.PrivateFormat.OpenSSH)
 
   def register(self, name: str):
-    """Makes a node's key pair and registers the public key."""
     self.make_key(name)
     self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
 
@@ -176,11 +169,3 @@ class Federation:
 def refuses(port: int) -> bool:
   with socket.socket() as s:
     return bool(s.connect_ex(('127.0.0.1', port)))
-
-
-def until(condition, seconds: float = 120):
-  """Waits for a condition."""
-  end = time.monotonic() + seconds
-  while not condition():
-    assert time.monotonic() < end, 'the condition did not become true'
-    time.sleep(0.2)
