@@ -144,6 +144,9 @@ def greet(run, name=RUN, population=8):
     'Sites 1 and 2 both are client 1'),
   (lambda run: (setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), greet(run)),
     'have not answered'),
+  *[(lambda run, x=x: (run.clients[1]._about.update(x), greet(run)),
+    'sends no valid greeting') for x in (
+    {'samples': -1}, {'samples': 2**40}, {'samples': '9'}, {'samples': 1.5})],
 ])  # fmt: skip
 @pytest.mark.filterwarnings('ignore:Site ')
 def test_sites_that_do_not_fit_are_one_line(wrong, message):

@@ -228,10 +228,18 @@ class KilledError(Exception):
   """The server ends."""
 
 
-@pytest.mark.parametrize('lost', [(), (0,)])
+@fast('lost1')
+@pytest.mark.parametrize('lost', [(), (0,), 'dp_fedavg_quantile'])
 def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
-  """Catches a second announcement, with the sum of other clients."""
-  run, want = run_of(PRIVATE, folder=tmp_path), run_of(PRIVATE)
+  """Catches a second announcement, with the sum of other clients.
+
+  And noise without a sum, where nothing is announced between exchanges: then
+  all are asked again.
+  """
+  name, again = PRIVATE, {Kind.GO_ON}
+  if isinstance(lost, str):
+    name, lost, again = lost, (), {Kind.WORK, Kind.GO_ON}
+  run, want = run_of(name, folder=tmp_path), run_of(name)
   want.play(2)
   run.play()
 
@@ -252,7 +260,7 @@ def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   if not lost:
     check_same(run, want)
   kinds = {requests.decode(x[1]).kind for x in run.sent[before:]}
-  assert kinds == {Kind.HELLO, Kind.GO_ON}
+  assert kinds == {Kind.HELLO} | again
 
 
 def refusal(reply):
@@ -283,6 +291,42 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
     pytest.raises(engine_rounds.SitesError, match='Nobody has answered in r'),
   ):
     run.play()
+
+
+def test_a_client_takes_part_in_no_more_rounds_than_agreed():
+  """Catches a private site that a server asks for ever."""
+  run = run_of('safl_adam')
+  run.clients[1]._most = 1
+  run.play()
+  with pytest.warns(UserWarning, match='takes part in rounds=1; the server'):
+    run.play()
+  assert run.closed[-1].metrics['participants'] == 3
+
+
+def test_a_greeting_of_a_start_that_fails_ends_no_run():
+  """Catches a second server, refused for its folder, that stops the first."""
+  run = run_of('safl_adam')
+  engine_rounds.SiteRounds(run, RUN, 8, 9).greet()
+  run.play()
+  assert run.closed[-1].metrics['participants'] == 4
+
+
+def test_a_site_answers_for_its_own_client_alone():
+  """Catches a payload in the place of another client's."""
+  run, want = run_of('safl_adam'), run_of('safl_adam')
+  own, honest = run.clients[1].handle, run.clients[2].handle
+
+  def handle(message):
+    request = requests.decode(message)
+    if request.kind != Kind.WORK:
+      return own(message)
+    return honest(requests.encode(request._replace(client=2)))
+
+  run.clients[1].handle = handle
+  with pytest.warns(UserWarning, match='answers as client 2'):
+    run.play()
+  want.play(absent=[1])
+  check_same(run, want)
 
 
 def test_an_earlier_start_of_the_server_is_refused():
