@@ -235,8 +235,9 @@ def supervise(
 
   def close():
     """Ends the threads of the session, without which Python does not end."""
-    with contextlib.suppress(*away):
-      session.close()
+    if session is not None:
+      with contextlib.suppress(*away):
+        session.close()
 
   try:
     while True:
@@ -251,5 +252,4 @@ def supervise(
         session = None
       time.sleep(poll)
   finally:
-    if session is not None:
-      close()
+    close()
