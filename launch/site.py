@@ -36,8 +36,6 @@ _CACHE = flags.DEFINE_boolean(
 _DATA_DIR = flags.DEFINE_string(
   'data_dir', None, 'Folder of the files of tensorflow-datasets.'
 )
-
-
 _AT = sys.argv.index('--') if '--' in sys.argv else len(sys.argv)
 _OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
 
@@ -65,12 +63,14 @@ def _work():
   from fl_sketch.experiment import config
   from fl_sketch.training import devices
 
-  where, client = _DATA.value, _CLIENT.value
+  client = _CLIENT.value
   with errors.refused(ValueError):
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     devices.start(cpu_devices=1)
-    given = {'client': client, 'where': where, 'data_dir': _DATA_DIR.value}
-    problem = functools.partial(own_data.of_site, **given)
+    problem = functools.partial(
+      own_data.of_site, client=client, where=_DATA.value,
+      data_dir=_DATA_DIR.value,
+    )  # fmt: skip
     own = site.client(c, client, problem, pathlib.Path(_STATE.value))
   name = configs.workdir().partition('/')[2]
   worker.serve_keeper(

@@ -6,7 +6,6 @@ in Flower's ServerApp process. `deploy` writes the app, `start` submits it.
 """
 
 from collections.abc import Iterator, Mapping
-import functools
 import importlib
 import json
 import os
@@ -93,11 +92,12 @@ class SuperNodes:
     """Sends what is not on its way already; returns {id: site} of all."""
     app = importlib.import_module('flwr.app')
     nothing, now = (b'', '', 0.0), time.monotonic()
+    new = []
     for site, request in requests.items():
       body, _, until = self._open.get(site, nothing)
       if body != request or until <= now:
         self._open.pop(site, None)
-    new = [site for site in requests if site not in self._open]
+        new.append(site)
     messages = [
       # After its time to live neither the request nor its reply is delivered.
       app.Message(_content(requests[x]), int(x), 'train', ttl=timeout)
@@ -141,8 +141,7 @@ def server_app(module: str) -> Any:
     options = dict(context.run_config)
     config = pathlib.Path(module).with_name('config.json')
     fields = json.loads(config.read_text(encoding='utf-8'))
-    folder = options.pop('workdir')
-    server.run(fields, SuperNodes(grid), folder, **options)
+    server.run(fields, SuperNodes(grid), options.pop('workdir'), **options)
 
   return app
 
@@ -169,9 +168,10 @@ def deploy(
   package.mkdir(parents=True, exist_ok=True)
   values = {'workdir': str(here)} | options
   # The strings and numbers of JSON are those of TOML, which has no null.
-  as_toml = functools.partial(json.dumps, ensure_ascii=False)
-  given = {k: as_toml(v) for k, v in values.items() if v is not None}
-  lines = '\n'.join(f'{k} = {v}' for k, v in given.items())
+  lines = '\n'.join(
+    f'{k} = {json.dumps(v, ensure_ascii=False)}'
+    for k, v in values.items() if v is not None
+  )  # fmt: skip
   files = {
     app / 'pyproject.toml': _PYPROJECT.format(options=lines),
     package / '__init__.py': '',
@@ -218,8 +218,7 @@ def _asked(*command: str) -> Any:
   done = _flwr(*command, '--format', 'json', stdout=subprocess.PIPE, check=True)
   found = json.loads(done.stdout)
   if not found['success']:
-    lines = found['error-message'].split()
-    raise ConnectionError(f'Flower: {" ".join(lines)}')
+    raise ConnectionError(f'Flower: {" ".join(found["error-message"].split())}')
   return found
 
 

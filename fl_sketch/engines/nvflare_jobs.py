@@ -37,8 +37,6 @@ def ask(request: bytes, timeout: float) -> bytes:
 def main():
   nvflare.serve({config!r}, {workdir!r}, {options!r})
 '''
-
-
 _API = 'nvflare.fuel.flare_api'
 _LOST = 'The server lost the job'
 
@@ -66,7 +64,6 @@ def deploy(
   """
   with extras.needed('nvflare'):
     collab = importlib.import_module('nvflare.collab')
-
   text = _MODULE.format(
     config=json.dumps(config), workdir=os.path.abspath(workdir), options=options
   )
@@ -222,10 +219,8 @@ def supervise(
 ) -> None:
   """Watches a job until its run is over, through restarts of the server.
 
-  Args:
-    kit: folder of an admin's startup kit.
-    watch: of the job.
-    poll: seconds between two looks.
+  `kit` is the folder of an admin's startup kit; `poll` seconds are between two
+  looks.
 
   Raises:
     JobFailedError: see `Watch.look`.
@@ -237,6 +232,13 @@ def supervise(
     spec.NoClientsAvailable, spec.InternalError,
   )  # fmt: skip
   session = open_session(kit)  # a wrong address is an error at once
+
+  def close():
+    """Ends the threads of the session, without which Python does not end."""
+    if session is not None:
+      with contextlib.suppress(*away):
+        session.close()
+
   try:
     while True:
       try:
@@ -246,15 +248,8 @@ def supervise(
       except away as e:
         if session is not None:
           print(f'NVFlare does not answer, which is tried again: {e}')
-          _close(session, away)
+          close()
         session = None
       time.sleep(poll)
   finally:
-    if session is not None:
-      _close(session, away)
-
-
-def _close(session: Any, away: tuple[type[Exception], ...]):
-  """Ends the threads of a session, without which Python does not end."""
-  with contextlib.suppress(*away):
-    session.close()
+    close()

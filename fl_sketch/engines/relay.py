@@ -19,10 +19,8 @@ def ask(
 
   The worker takes one request after the other.
 
-  Args:
-    request: a message of the server.
-    socket_path: socket of the worker; None is the value of FL_SKETCH_SITE.
-    timeout: seconds until a reply begins.
+  The socket of the worker is FL_SKETCH_SITE if none is given; `timeout` is the
+  seconds until a reply begins.
 
   Raises:
     ConnectionError: no worker answers, or it ended before it had answered.

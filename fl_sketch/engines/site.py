@@ -59,7 +59,8 @@ def client(
     return exp.fetch(exp.data, index)
 
   samples = exp.partition.sizes[number]
-  if c.client_holdout:  # the server splits the sizes as the site does
+  # The server splits the sizes as the site does.
+  if c.client_holdout and exp.held_out is not None:
     samples += exp.held_out.sizes[number]
   return Client(
     programs, exp.params, run=run, client_id=number, batches=batches,

@@ -82,10 +82,8 @@ def serve(
 
   A request that is cut off, or too large, ends its connection alone.
 
-  Args:
-    handle: request -> reply.
-    where: a socket that listens, or the path of one, as of `listening`.
-    answered: called after every reply.
+  `handle` is request -> reply; `where` is a socket that listens, or the path of
+  one, as of `listening`; `answered` is called after every reply.
   """
   if not isinstance(where, socket.socket):
     with listening(where) as where:

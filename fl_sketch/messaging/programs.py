@@ -169,8 +169,8 @@ class Programs:
     if not self._varies:
       return Facts()
     flags, due = jax.device_get(self._jit('_facts')(*self._before(state)))
-    absent = tuple(name for name, flag in due.items() if not flag)
-    return Facts(tuple(map(bool, flags)), absent)
+    absent = (name for name, flag in due.items() if not flag)
+    return Facts(tuple(map(bool, flags)), tuple(absent))
 
   def _shapes(self, facts: Facts) -> tuple[Exchange, ...]:
     """The exchanges of a round, in order."""
@@ -180,10 +180,9 @@ class Programs:
     def sent(number):
       def fn(hp, state, key):
         full, lanes, *nobody = self._nobody(hp, state)
-        rest = key, self._noise, *nobody
         stage = stages.Stage(None, (), number, facts.flags)
         try:
-          self._protocol(stage, hp, full, lanes, *rest)
+          self._protocol(stage, hp, full, lanes, key, self._noise, *nobody)
         except stages.Reached as reached:
           return reached.payload
         return None
@@ -283,8 +282,8 @@ class Programs:
   def _redo(self, facts, hp, state, key, told):
     full, lanes, *who = self._nobody(hp, state)
     stage = stages.Stage(None, told, None, facts.flags)
-    rest = key, self._noise, *who
-    shared, links = self._protocol(stage, hp, full, lanes, *rest)
+    given = stage, hp, full, lanes, key, self._noise, *who
+    shared, links = self._protocol(*given)
     if self._keeps_links:
       state = state._replace(protocol=comms.drop_per_client(links))
     step = rounds.server_step(lambda hp: self._algorithm(hp, state.round))
@@ -341,9 +340,9 @@ class Programs:
       (total,), sums = sums, ()
       lanes = lanes._replace(total=total, weight=comms.total_weight(weight))
     stage = stages.Stage(sums, told, stop, facts.flags)
-    rest = key, noise_key, ids, weight
+    given = stage, hp, full, lanes, key, noise_key, ids, weight
     try:
-      _, links = self._protocol(stage, hp, full, lanes, *rest)
+      _, links = self._protocol(*given)
     except stages.Reached:
       return tuple(stage.announced), None, None
     bill = comms.total_bill(links)
@@ -359,8 +358,8 @@ class Programs:
     has weight 0.
     """
     stop = None if number == len(self.shapes(facts)) - 1 else number + 1
-    args = tuple(sums), tuple(told), noise_key, ids, weight
-    return self._jit('_answer', facts, stop)(*self._before(state), *args)
+    args = *self._before(state), tuple(sums), tuple(told)
+    return self._jit('_answer', facts, stop)(*args, noise_key, ids, weight)
 
 
 def without(tree: Tree, absent: Sequence[str]) -> Tree:

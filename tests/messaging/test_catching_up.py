@@ -3,6 +3,7 @@
 import chex
 from fl_sketch.engines import rounds as engine_rounds
 from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.client import Client
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.requests import Kind, Part, PartKind
 import jax
@@ -383,6 +384,11 @@ def test_a_damaged_replica_is_passed_over(damage, tmp_path):
   run.restart(2)  # of its whole folder
   run.serve()
   assert run.play() is not None
+  with pytest.raises(ValueError, match='has the state of another run; use an'):
+    Client(
+      run.programs, run.state.params, run=bytes(16), client_id=1, batches=None,
+      folder=tmp_path / '1',
+    )  # fmt: skip
 
 
 @fast('empty')
