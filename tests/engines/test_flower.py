@@ -27,6 +27,11 @@ _LARGE = {
 }
 CASES = {
   'streamed': {},
+  'stateful': {
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+    'options': {'error_feedback': True}, 'sketch': {'kind': None},
+    'server_lr': 1.0,
+  },
   'table': _LARGE,
   'one bit': _LARGE | {
     'codec': {'kind': 'eden', 'rotate': False},
