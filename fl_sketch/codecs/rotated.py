@@ -23,12 +23,10 @@ _SCALES = 'unbiased', 'least_squares'
 
 @renamed.arguments(keep='num_coordinates')
 def eden(
-  bits: int = 1,
-  *,
-  num_coordinates: fields.Count | None = None,
+  bits: int = 1, *, num_coordinates: fields.Count | None = None,
   rotate: bool = True,
   scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased',
-) -> base.Codec:
+) -> base.Codec:  # fmt: skip
   r"""EDEN: the nearest centroids of a rotated vector, and one scale.
 
   With T a random rotation of the key, :math:`y = T x` has n near-Gaussian

@@ -79,10 +79,8 @@ class Bytes(NamedTuple):
     head = 'operation', 'within', 'axes', 'dtype', 'shape', 'times', 'bytes'
     rows = []
     for x in self.collectives:
-      total, shape = (
-        x.bytes * x.times,
-        ' x '.join(map(str, x.shape)) or 'scalar',
-      )
+      total = x.bytes * x.times
+      shape = ' x '.join(map(str, x.shape)) or 'scalar'
       share = f'{total / self.out:.1%}' if x.most else '-'
       line = x.operation, x.within, ', '.join(x.axes), x.dtype, shape
       rows.append([*line, f'{x.times}', f'{total:,.0f}', share])

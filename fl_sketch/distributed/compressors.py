@@ -61,14 +61,9 @@ def parse(text: str) -> list[Call]:
 
 
 def mean_over(
-  axis: workers.Axis,
-  compressor: Any = 'dense',
-  *,
-  both_ways: bool = False,
-  dense_axes: workers.Axis = (),
-  sharded_axes: workers.Axis = (),
-  seed: int = 0,
-) -> optax.GradientTransformationExtraArgs:
+  axis: workers.Axis, compressor: Any = 'dense', *, both_ways: bool = False,
+  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (), seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
   Each worker's own gradient becomes the same estimate of their mean, for any
@@ -97,8 +92,8 @@ def mean_over(
   """
   make = mean(compressor, both_ways=both_ways)
   axes = workers.names(axis)
-  roles = {'dense_axes': workers.names(dense_axes)}
-  roles['sharded_axes'] = workers.names(sharded_axes)
+  given = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  roles = {name: workers.names(value) for name, value in given.items()}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
@@ -169,12 +164,12 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
       'both_ways requires the codec as text, whose counts it divides among the '
       f'workers; got {compressor=}.'
     )
-  if kinds == ['algorithm'] and calls[0].name not in _MEANS:
-    raise ValueError(
-      f'{calls[0].name} makes a step, not a mean; use distributed.algorithm.'
-    )
   if kinds == ['algorithm']:
     ((name, options),) = calls
+    if name not in _MEANS:
+      raise ValueError(
+        f'{name} makes a step, not a mean; use distributed.algorithm.'
+      )
     # Signs are no mean, though the step of DeMo.
     options = {**({'signs': False} if name == 'demo' else {}), **options}
     made = registered(name, 1.0, **options)

@@ -24,11 +24,8 @@ class OuterState(NamedTuple):
 def outer(
   inner: optax.GradientTransformation,
   outer: optax.GradientTransformation | None,
-  mean: Any,
-  *,
-  every: int,
-  fragments: int = 1,
-) -> optax.GradientTransformationExtraArgs:
+  mean: Any, *, every: int, fragments: int = 1,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   r"""Build DiLoCo: H steps of each worker alone, a mean, and an outer step.
 
   The parameters x of the loop are the anchor, equal on all workers to the last

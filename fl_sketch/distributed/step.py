@@ -29,19 +29,13 @@ def value_and_grad(
     **options: as of `jax.value_and_grad`.
   """
   fn = jax.value_and_grad(loss, **options)
-
-  def run(*args, **kwargs):
-    return fn(*workers.local(args, axis), **kwargs)
-
-  return run
+  return lambda *args, **kwargs: fn(*workers.local(args, axis), **kwargs)
 
 
 def init(
-  tx: optax.GradientTransformation,
-  params: Any,
-  mesh: jax.sharding.Mesh,
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
   specs: Any = bills.COPIES,
-) -> Any:
+) -> Any:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Args:
@@ -55,8 +49,7 @@ def init(
     ValueError: devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
-  place = lambda spec: jax.NamedSharding(mesh, spec)
-  shardings = jax.tree.map(place, of_state)
+  shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
   fn = _on(mesh, tx.init, (specs,), of_state)
   state = jax.jit(fn, out_shardings=shardings)(params)
   if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
@@ -84,11 +77,9 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
 
 
 def state_specs(
-  tx: optax.GradientTransformation,
-  params: Any,
-  mesh: jax.sharding.Mesh,
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
   specs: Any = bills.COPIES,
-) -> Any:
+) -> Any:  # fmt: skip
   """Return the `PartitionSpec`s of the optimizer state that `init` makes.
 
   Rows of workers lie over their axes. What is like a parameter, of the same

@@ -27,29 +27,22 @@ class PrivateMean(Protocol):
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""
-    ...
 
   def clipped(self, tree: Any) -> Any:
     """The contribution that enters the sum: clipped or scaled to the bound."""
-    ...
 
   def normalizing(self) -> 'PrivateMean':
     """The same mean with every contribution scaled to the norm of the bound."""
-    ...
 
   def mean(self, index: int) -> CohortMean:
     """Makes one of several private means of a round, with independent noise."""
-    ...
 
 
 def mean_over_cohort(
-  *,
-  privacy: PrivateMean | None = None,
-  robust: Rule | None = None,
-  codec: codecs.Codec | None = None,
-  decode: comms.Decode | None = None,
+  *, privacy: PrivateMean | None = None, robust: Rule | None = None,
+  codec: codecs.Codec | None = None, decode: comms.Decode | None = None,
   denominator: Any = None,
-) -> chain.Uplink | chain.Exchange:
+) -> chain.Uplink | chain.Exchange:  # fmt: skip
   r"""The uplink: averages the clients' payloads by weight; the mean is shared.
 
   Of an unbiased codec Q and an operator with orthogonal rows,

@@ -45,13 +45,9 @@ class Ledger:
     return cls(dense, np.zeros(population, np.int64), state=state)
 
   def charge(
-    self,
-    ids: np.ndarray,
-    weight: np.ndarray,
-    up: int,
-    down: int,
+    self, ids: np.ndarray, weight: np.ndarray, up: int, down: int,
     outcome: np.ndarray | None = None,
-  ) -> dict[str, Any]:
+  ) -> dict[str, Any]:  # fmt: skip
     """Adds the bytes of one round; returns its row of metrics.
 
     A participant sent `up` bytes, the broadcast has `down`. `outcome` is

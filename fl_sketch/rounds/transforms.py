@@ -45,12 +45,9 @@ def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
 
 
 def over_lanes(
-  fn: Callable[..., Any],
-  *lanes: Any,
-  keys: keys_lib.RoundKeys,
-  clients_per_step: int | None,
-  **_: Any,
-) -> Any:
+  fn: Callable[..., Any], *lanes: Any, keys: keys_lib.RoundKeys,
+  clients_per_step: int | None, **_: Any,
+) -> Any:  # fmt: skip
   """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
   `fn` closes over shared values alone; `keys` are from `keys.for_lanes`. Other

@@ -182,15 +182,11 @@ def sum_decoded(
 def _to_bytes(tree: Tree) -> jax.Array:
   """The leaves of a payload in a row: uint8[bytes], or the only leaf."""
   leaves = jax.tree.leaves(tree)
-  if len(leaves) == 1:
-    return _words(leaves[0])
+  if len(leaves) == 1:  # narrow floats as integers: XLA widens them on CPU
+    (x,) = leaves
+    narrow = is_float(x) and x.itemsize < 4
+    return x.view(f'uint{8 * x.itemsize}') if narrow else x
   return jnp.concatenate([x.ravel().view(jnp.uint8) for x in leaves])
-
-
-def _words(x):
-  """Narrow floats as integers: XLA sends them as float32 on CPU."""
-  narrow = is_float(x) and x.itemsize < 4
-  return x.view(f'uint{8 * x.itemsize}') if narrow else x
 
 
 def is_float(x) -> bool:

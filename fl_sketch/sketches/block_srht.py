@@ -59,13 +59,10 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
 
   exact = lambda g, h: block_rows.variance(plan_of(g.size), g, h)
   promises = base.Properties(
-    'block_srht',
-    floats=lambda like: size,
+    'block_srht', floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
     variance=variances.of(exact),
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-    embedding=False,
-  )
+    exact_at_full_size=True, orthogonal_rows=True, embedding=False,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

@@ -158,16 +158,14 @@ def _promises(promised, parts) -> base.Properties:
 
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(
-    'layerwise',
+    'layerwise', exact_at_full_size=True, embedding=promised.embedding,
     floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
     alpha=alpha if promised.alpha else None,
     coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
     variance=variance if promised.variance else None,
     linear=promised.linear,
     adjoint_scale=1.0 if promised.adjoint_scale == 1 else None,
-    exact_at_full_size=True,
-    embedding=promised.embedding,
-  )
+  )  # fmt: skip
 
 
 @functools.lru_cache

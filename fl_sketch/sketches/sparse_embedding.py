@@ -58,13 +58,12 @@ def sparse_embedding(
     return columns.desketch(matrix(key), scale * table, spans, sum)
 
   promises = base.Properties(
-    'sparse_embedding',
-    floats=lambda like: size,
+    'sparse_embedding', floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) - 1) / size,
     coordinate_wise=lambda like: 2.0,
     variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
-  )
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch)
 
 
