@@ -175,7 +175,6 @@ def _rotate(key, x, count):
 
 
 def _rotate_back(key, y, d):
-  """Return the adjoint of `_rotate`."""
   if d <= _DENSE:
     rows = _uniform(key, d)[: y.size]
     return (d / y.size) ** 0.5 * primitives.product(rows.T, y)
@@ -192,10 +191,7 @@ def _rotate_back(key, y, d):
 
 
 def _uniform(key, d):
-  """A uniform orthogonal matrix: of Gram and Schmidt on normal columns.
-
-  In pure JAX: batches of LAPACK's QR may wait for each other forever on a CPU.
-  """
+  """A uniform orthogonal matrix; batches of LAPACK's QR may hang on a CPU."""
   (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
   words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)
   columns = hashing.normal(words).reshape(d, d).T

@@ -159,7 +159,6 @@ def collective_bytes(
 
 
 def _bill(rows: Iterable[Collective]) -> Bytes:
-  """Adds rows up; equal ones are one row."""
   times = collections.Counter()
   for x in rows:
     times[x._replace(times=1)] += x.times

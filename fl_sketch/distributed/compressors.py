@@ -34,6 +34,7 @@ import optax
 _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
 _SIZES = 'size', 'k', 'cols', 'num_coordinates'
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
+_work = lambda params, batches, *_: (batches, {})  # batches are gradients
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
 
 
@@ -193,9 +194,8 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     )
   op = op and _build(op, dimension(params))
   like = (lambda params: params) if op is None else op.zero_table
-  before, after = (), ()
-  if op is not None:
-    before, after = (sketch(op),), (desketch(op),)
+  before = () if op is None else (sketch(op),)
+  after = () if op is None else (desketch(op),)
   if codec is None:
     uplink = aggregation.mean_over_cohort(), broadcast()
   else:
@@ -265,10 +265,7 @@ def _registry(part):
 
 
 def _build(part, d, share=1.0) -> Any:
-  """A codec or sketch of d numbers; returns one that is given as it is.
-
-  Of a `share` of all numbers, counts are that share of what they are of all.
-  """
+  """A codec or sketch of d numbers, with a `share` of the counts of all."""
   if not isinstance(part, Call):
     return part
   known = _registry(part)
@@ -295,8 +292,3 @@ def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
     return count(v * share) if isinstance(v, int) and share < 1 else v
 
   return {k: value(k, v) for k, v in options.items()}
-
-
-def _work(params, batches, key, correction):
-  """Local work whose batches are its gradients."""
-  return batches, {}

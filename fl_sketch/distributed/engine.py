@@ -224,7 +224,6 @@ def _wrap(parts, names, sharded_axes):
 
 
 def _check_rows(state):
-  """Raises ValueError if a worker was given the state of several."""
   nodes = jax.tree.leaves(state[1:], is_leaf=is_worker)
   rows = jax.tree.leaves([x for x in nodes if is_worker(x)])
   bad = [x.shape for x in rows if x.shape[:1] != (1,)]
@@ -237,8 +236,6 @@ def _check_rows(state):
 
 
 def _unwrap(parts, sharded_axes):
-  """Inverse of `_wrap`, inside `shard_map`."""
-
   def one(node):
     if not is_worker(node):
       return node

@@ -27,15 +27,19 @@ class PrivateMean(Protocol):
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""
+    ...
 
   def clipped(self, tree: Any) -> Any:
     """The contribution that enters the sum: clipped or scaled to the bound."""
+    ...
 
   def normalizing(self) -> 'PrivateMean':
     """The same mean with every contribution scaled to the norm of the bound."""
+    ...
 
   def mean(self, index: int) -> CohortMean:
     """Makes one of several private means of a round, with independent noise."""
+    ...
 
 
 def mean_over_cohort(

@@ -53,11 +53,10 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   """
   root = lambda tag: jax.random.fold_in(run_key, tag)
   return RoundKeys(
-    run=root(_RUN),
+    run=root(_RUN), index=round_index,
     round=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
-    index=round_index,
-  )
+  )  # fmt: skip
 
 
 def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:

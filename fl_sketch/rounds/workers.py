@@ -34,9 +34,7 @@ class Group(NamedTuple):
   size: Any  # n; None outside of a mesh
 
 
-_GROUP: contextvars.ContextVar[Group | None] = contextvars.ContextVar(
-  'group', default=None
-)
+_GROUP = contextvars.ContextVar[Group | None]('group', default=None)
 
 
 def current() -> Group | None:
@@ -195,7 +193,6 @@ def is_float(x) -> bool:
 
 
 def _from_bytes(row: jax.Array, like: Tree) -> Tree:
-  """Inverse of `_to_bytes`."""
   leaves, treedef = jax.tree.flatten(like)
   if len(leaves) == 1:
     return treedef.unflatten([row.view(leaves[0].dtype)])

@@ -47,7 +47,6 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   base.check_positive(size=size, block=block)
   if block.bit_count() != 1:
     raise ValueError(f'{block=} must be a power of two.')
-
   plan_of = lambda like: block_rows.plan(base.dimension(like), size, block)
 
   def sketch(key, runs, vector):

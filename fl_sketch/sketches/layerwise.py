@@ -15,10 +15,9 @@ _RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
 
 
 def layerwise(
-  factory: Callable[[int], base.Sketch],
-  size: int,
+  factory: Callable[[int], base.Sketch], size: int,
   allocation: str | tuple[int, ...] = 'proportional',
-) -> base.Sketch:
+) -> base.Sketch:  # fmt: skip
   r"""Sketch each leaf by itself, so that no leaf's noise reaches another.
 
   :math:`R = \mathrm{blockdiag}(R_1, \ldots, R_L)`, where :math:`R_l` is
@@ -103,7 +102,6 @@ def layerwise(
 
 
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
-  """Return the allocation as a rule's name or a tuple of Python integers."""
   if isinstance(allocation, str):
     if allocation not in _RULES:
       raise ValueError(f'{allocation=} must be in {tuple(_RULES)} or a tuple.')

@@ -144,7 +144,6 @@ def _vectors(key, d):
 
 
 def _one(op, scale, like, vectors):
-  """Return the measurements of one draw."""
   tree, untable = ravel_pytree(like)[1], ravel_pytree(op.zero_table(like))[1]
   to_table = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   back = lambda key, y: ravel_pytree(op.desketch(key, untable(y), like))[0]
