@@ -214,8 +214,7 @@ def _deal(key, x, *, back=False):
   def exchange(x):  # as many of the rest leave as if all were shuffled
     count = -(-beyond * cut // x.size)
     at, end = hashing.sample(key, count, cut), slice(cut, cut + count)
-    moved = x.at[at].set(x[end], unique_indices=True)
-    return moved.at[end].set(x[at])
+    return x.at[at].set(x[end], unique_indices=True).at[end].set(x[at])
 
   def turn(x):
     shape = (columns, block) if back else (block, columns)

@@ -61,8 +61,7 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
   """Lets JAX check that copies of an array on several devices stay equal."""
 
   def update(params, state):
-    grads = workers.local(params, mesh.axis_names)
-    return tx.update(grads, state, params)[0]
+    return tx.update(workers.local(params, mesh.axis_names), state, params)[0]
 
   try:
     fn = _on(mesh, update, (specs, of_state), specs, check_vma=True)
@@ -100,8 +99,7 @@ def state_specs(
     if is_worker(x):
       return PerWorker(P(x.axes), x.axes)
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
-    alike = (s for p, shape, s in known if shape == x.shape and of(p))
-    return next(alike, P())
+    return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
 
   return jax.tree.map_with_path(spec, here(tx.init), is_leaf=is_worker)
 
@@ -126,8 +124,7 @@ def train_step(
   axes = mesh.axis_names
 
   def local(params, state, batch):
-    place = worker_params(params, state)
-    value, grads = jax.value_and_grad(loss)(place, batch)
+    value, grads = jax.value_and_grad(loss)(worker_params(params, state), batch)
     updates, state = tx.update(grads, state, params)
     return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
 

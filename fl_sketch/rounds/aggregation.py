@@ -125,8 +125,7 @@ def _encoded(codec, link) -> chain.Uplink:
     encode = chain.ClientTransform(init, error_feedback.compress(codec).update)
 
     def decode(keys, payload, params):
-      decoded = decoder(keys, payload, like(params))
-      return link.decode(keys, decoded, params)
+      return link.decode(keys, decoder(keys, payload, like(params)), params)
 
     return (*encoder, encode), link._replace(decode=decode)
 

@@ -54,8 +54,7 @@ def broadcast(
     return codec.encode(key_of(keys), mean), state
 
   def decode(payload, params, *, keys, **_):
-    shapes = jax.eval_shape(like, params)
-    return codec.decode(key_of(keys), payload, shapes)
+    return codec.decode(key_of(keys), payload, jax.eval_shape(like, params))
 
   return chain.Transform(init, encode), t.broadcast(), t.stateless(decode)
 

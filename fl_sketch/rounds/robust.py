@@ -109,5 +109,4 @@ def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
 def _distances(points, center):
   """f32[groups], Euclidean, over all leaves together."""
   square = lambda x, y: ((x - y[None]) ** 2).sum(tuple(range(1, x.ndim)))
-  squares = jax.tree.map(square, points, center)
-  return jnp.sqrt(sum(jax.tree.leaves(squares)))
+  return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(square, points, center))))

@@ -47,9 +47,7 @@ def sparse_embedding(
     raise ValueError(f'{sparsity=} must divide {size=}.')
   rows = _distinct if kind == 'I' else _banded
   scale = sparsity**-0.5
-
-  def matrix(key):
-    return columns.hashed(key, sparsity, lambda words: rows(words, size))
+  matrix = lambda key: columns.hashed(key, sparsity, lambda w: rows(w, size))
 
   def sketch(key, runs, vector):
     return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
