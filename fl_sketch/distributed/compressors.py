@@ -128,10 +128,9 @@ def algorithm(
   Raises:
     ValueError: no such algorithm or option.
   """
+  roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
-  return from_algorithm(
-    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
-  )
+  return from_algorithm(make, axis, seed=seed, **roles)
 
 
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:

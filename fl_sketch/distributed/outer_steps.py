@@ -79,12 +79,11 @@ def outer(
   def init(params) -> Any:
     parts = _split(params, params, fragments)
     return OuterState(
-      step=jnp.int32(0),
-      inner=own(inner.init(params)),
+      step=jnp.int32(0), inner=own(inner.init(params)),
       moved=own(optax.tree.zeros_like(params)),
       mean=[mean.init(part) for part in parts],
       outer=[shared(outer.init(part)) for part in parts],
-    )
+    )  # fmt: skip
 
   def exchange(f, moved, params, means, outers):
     """Exchanges fragment f; the updates of the other leaves are 0."""

@@ -105,10 +105,9 @@ def state_specs(
 
 
 def train_step(
-  loss: Callable[..., jax.Array],
-  tx: optax.GradientTransformation,
+  loss: Callable[..., jax.Array], tx: optax.GradientTransformation,
   mesh: jax.sharding.Mesh,
-) -> Callable[..., tuple[Any, Any, jax.Array]]:
+) -> Callable[..., tuple[Any, Any, jax.Array]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, loss).
 
   Args:

@@ -105,7 +105,6 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  """Skips `fn` where `present` is false; the results are zeros there."""
   skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
   return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
 

@@ -80,9 +80,8 @@ class Ledger:
       'uplink_bytes': int(up) if count else 0,
       'downlink_bytes': int(mean) if mean == int(mean) else mean,
       'total_uplink_bytes': self.uplink_total,
-      'total_downlink_bytes': self.downlink_total,
-      **losses,
-    }
+      'total_downlink_bytes': self.downlink_total, **losses,
+    }  # fmt: skip
 
   def note_left_out(self, row: Mapping[str, Any]):
     """Adds what a round, of these metrics, has left out."""

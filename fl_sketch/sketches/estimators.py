@@ -225,7 +225,6 @@ def heaprix(
 
 
 def _heavy(op, key, table, like, k):
-  """Return the support, and the estimates there."""
   _check_table(table)
   promises = base.properties(op)
   same_norm = promises.adjoint_scale == 1 and table.ndim == 1

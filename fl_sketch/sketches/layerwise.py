@@ -128,8 +128,6 @@ def _check_kept(b, promises, size, promised):
 
 
 def _promises(promised, parts) -> base.Properties:
-  """Of the whole, from the properties of the leaves' operators."""
-
   def of_leaves(like) -> list[tuple[Any, int, int]]:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
