@@ -50,8 +50,7 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
   """
   start = median(points, present)
   distances = jnp.where(present, _distances(points, start), jnp.nan)
-  typical = jnp.nanmedian(distances)
-  least = jnp.clip(_SMOOTHING * typical, 1e-30, 1e30)
+  least = jnp.clip(_SMOOTHING * jnp.nanmedian(distances), 1e-30, 1e30)
 
   def step(_, center):
     near = least / jnp.maximum(_distances(points, center), least)

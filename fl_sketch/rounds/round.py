@@ -40,9 +40,7 @@ class FedState(NamedTuple):
 
 
 class Cohort(NamedTuple):
-  """The clients of one cross-device round, padded to C = shards x lanes.
-
-  A lane is a client slot of a shard.
+  """The clients of one cross-device round, padded to C = shards x client slots.
 
   Attributes:
     ids: int32[C]; padding holds the population size or more.

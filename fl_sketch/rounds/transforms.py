@@ -14,9 +14,7 @@ Extra arguments, by keyword, to every link:
   ids: int32[lanes], in a protocol only: which clients the lanes are.
   clients_per_step: in a protocol only: as in `rounds.cohort_step`.
   noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
-    with a client key of each lane.
-
-A lane is a client slot of a shard.
+    with a client key of each lane (client slot of a shard).
 """
 
 from collections.abc import Callable
