@@ -128,7 +128,7 @@ def algorithm(
   Raises:
     ValueError: no such algorithm or option.
   """
-  roles = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
   return from_algorithm(make, axis, seed=seed, **roles)
 
