@@ -38,14 +38,11 @@ class Codec(NamedTuple):
 
 
 def of_vectors(
-  name: str,
-  encode: Callable[[jax.Array, jax.Array], Payload],
+  name: str, encode: Callable[[jax.Array, jax.Array], Payload],
   decode: Callable[[jax.Array, Payload, int], jax.Array],
   omega: Callable[[int], float] | None = None,
-  contraction: Callable[[int], float] | None = None,
-  *,
-  k: int = 0,
-) -> Codec:
+  contraction: Callable[[int], float] | None = None, *, k: int = 0,
+) -> Codec:  # fmt: skip
   """The codec of (key, f32[d]) -> payload and (key, payload, d) -> f32[d].
 
   Its functions raise ValueError if d is below k.

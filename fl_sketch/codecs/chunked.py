@@ -128,7 +128,6 @@ def _check(k, chunk):
 
 
 def _rows(x, chunk):
-  """Return the chunks of f32[d], f32[chunks, w]."""
   width = min(chunk, x.size)
   return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
 

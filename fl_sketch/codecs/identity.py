@@ -7,13 +7,10 @@ import jax.numpy as jnp
 
 
 def identity() -> base.Codec:
-  """No compression: the payload is the tree, omega = 0 and delta = 1.
+  """No compression: the payload is the tree as it is; omega = 0, delta = 1.
 
   >>> identity().encode(jax.random.key(0), {'w': 0.5})
   {'w': 0.5}
-
-  Returns:
-    A `Codec`; its payload has the dtypes of the tree.
   """
 
   def decode(key, payload, like):

@@ -62,5 +62,4 @@ def _bits(bound):
   return next(bits for bits in (2, 4, 8, 16) if bound < 2 ** (bits - 1))
 
 
-def _shifts(bits):
-  return jnp.arange(0, 8, bits, dtype=jnp.uint8)[None]
+_shifts = lambda bits: jnp.arange(0, 8, bits, dtype=jnp.uint8)[None]

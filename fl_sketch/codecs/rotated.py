@@ -23,12 +23,10 @@ _SCALES = 'unbiased', 'least_squares'
 
 @renamed.arguments(keep='num_coordinates')
 def eden(
-  bits: int = 1,
-  *,
-  num_coordinates: fields.Count | None = None,
+  bits: int = 1, *, num_coordinates: fields.Count | None = None,
   rotate: bool = True,
   scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased',
-) -> base.Codec:
+) -> base.Codec:  # fmt: skip
   r"""EDEN: the nearest centroids of a rotated vector, and one scale.
 
   With T a random rotation of the key, :math:`y = T x` has n near-Gaussian
@@ -177,7 +175,6 @@ def _rotate(key, x, count):
 
 
 def _rotate_back(key, y, d):
-  """Return the adjoint of `_rotate`."""
   if d <= _DENSE:
     rows = _uniform(key, d)[: y.size]
     return (d / y.size) ** 0.5 * primitives.product(rows.T, y)
@@ -194,10 +191,7 @@ def _rotate_back(key, y, d):
 
 
 def _uniform(key, d):
-  """A uniform orthogonal matrix: of Gram and Schmidt on normal columns.
-
-  In pure JAX: batches of LAPACK's QR may wait for each other forever on a CPU.
-  """
+  """A uniform orthogonal matrix; batches of LAPACK's QR may hang on a CPU."""
   (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
   words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)
   columns = hashing.normal(words).reshape(d, d).T
@@ -220,8 +214,7 @@ def _deal(key, x, *, back=False):
   def exchange(x):  # as many of the rest leave as if all were shuffled
     count = -(-beyond * cut // x.size)
     at, end = hashing.sample(key, count, cut), slice(cut, cut + count)
-    moved = x.at[at].set(x[end], unique_indices=True)
-    return moved.at[end].set(x[at])
+    return x.at[at].set(x[end], unique_indices=True).at[end].set(x[at])
 
   def turn(x):
     shape = (columns, block) if back else (block, columns)

@@ -21,10 +21,9 @@ COPIES = jax.P()  # of parameters: all devices have them
 _LAWS = {
   'all_reduce': lambda n, s: 2 * (n - 1) / n * s,
   'all_gather': lambda n, s: (n - 1) * s,
-  'all_to_all': lambda n, s: (n - 1) / n * s,
+  'all_to_all': lambda n, s: (n - 1) / n * s, 'permute': lambda n, s: s,
   'reduce_scatter': lambda n, s: (n - 1) / n * s,
-  'permute': lambda n, s: s,
-}
+}  # fmt: skip
 _NAMES = dict.fromkeys(('psum', 'pmax', 'pmin'), 'all_reduce')
 _NAMES |= dict.fromkeys(('ppermute', 'collective_permute'), 'permute')
 _FREE = ('axis_index', 'pvary', 'pcast', 'preduced', 'vary_unreduced_cast_p')
@@ -79,10 +78,8 @@ class Bytes(NamedTuple):
     head = 'operation', 'within', 'axes', 'dtype', 'shape', 'times', 'bytes'
     rows = []
     for x in self.collectives:
-      total, shape = (
-        x.bytes * x.times,
-        ' x '.join(map(str, x.shape)) or 'scalar',
-      )
+      total = x.bytes * x.times
+      shape = ' x '.join(map(str, x.shape)) or 'scalar'
       share = f'{total / self.out:.1%}' if x.most else '-'
       line = x.operation, x.within, ', '.join(x.axes), x.dtype, shape
       rows.append([*line, f'{x.times}', f'{total:,.0f}', share])
@@ -119,9 +116,8 @@ def bytes_per_step(
 
   def shards(spec, tree):
     one = jax.NamedSharding(mesh, spec).shard_shape
-    return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(one(x.shape), x.dtype), tree
-    )
+    part = lambda x: jax.ShapeDtypeStruct(one(x.shape), x.dtype)
+    return jax.tree.map(part, tree)
 
   params = jax.tree.map(shards, specs, jax.eval_shape(lambda x: x, params))
   axes = [*mesh.shape.items()]
@@ -161,7 +157,6 @@ def collective_bytes(
 
 
 def _bill(rows: Iterable[Collective]) -> Bytes:
-  """Adds rows up; equal ones are one row."""
   times = collections.Counter()
   for x in rows:
     times[x._replace(times=1)] += x.times
@@ -198,7 +193,6 @@ def _row(name, dtype, shape, axes, n, itemsize) -> Collective:
 
 
 def _traced(jaxpr, sizes) -> list[Collective]:
-  """Lists the collectives of a jaxpr over mesh axes of these sizes."""
   rows = []
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
     p, name = eqn.params, eqn.primitive.name
@@ -228,7 +222,6 @@ def _of_eqn(eqn, p, name, sizes):
 
 
 def _compiled(text, mesh) -> list[Collective]:
-  """Collectives of a module of HLO, from its entry on."""
   bodies, name, entry = {}, '', ''
   for line in text.splitlines():
     if line.rstrip().endswith('{') and ' = ' not in line:

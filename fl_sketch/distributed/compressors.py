@@ -34,6 +34,7 @@ import optax
 _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
 _SIZES = 'size', 'k', 'cols', 'num_coordinates'
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
+_work = lambda params, batches, *_: (batches, {})  # batches are gradients
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
 
 
@@ -61,14 +62,9 @@ def parse(text: str) -> list[Call]:
 
 
 def mean_over(
-  axis: workers.Axis,
-  compressor: Any = 'dense',
-  *,
-  both_ways: bool = False,
-  dense_axes: workers.Axis = (),
-  sharded_axes: workers.Axis = (),
-  seed: int = 0,
-) -> optax.GradientTransformationExtraArgs:
+  axis: workers.Axis, compressor: Any = 'dense', *, both_ways: bool = False,
+  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (), seed: int = 0,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
   Each worker's own gradient becomes the same estimate of their mean, for any
@@ -97,8 +93,8 @@ def mean_over(
   """
   make = mean(compressor, both_ways=both_ways)
   axes = workers.names(axis)
-  roles = {'dense_axes': workers.names(dense_axes)}
-  roles['sharded_axes'] = workers.names(sharded_axes)
+  given = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  roles = {name: workers.names(value) for name, value in given.items()}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
@@ -132,10 +128,9 @@ def algorithm(
   Raises:
     ValueError: no such algorithm or option.
   """
+  roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
-  return from_algorithm(
-    make, axis, dense_axes=dense_axes, sharded_axes=sharded_axes, seed=seed
-  )
+  return from_algorithm(make, axis, seed=seed, **roles)
 
 
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:
@@ -169,12 +164,12 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
       'both_ways requires the codec as text, whose counts it divides among the '
       f'workers; got {compressor=}.'
     )
-  if kinds == ['algorithm'] and calls[0].name not in _MEANS:
-    raise ValueError(
-      f'{calls[0].name} makes a step, not a mean; use distributed.algorithm.'
-    )
   if kinds == ['algorithm']:
     ((name, options),) = calls
+    if name not in _MEANS:
+      raise ValueError(
+        f'{name} makes a step, not a mean; use distributed.algorithm.'
+      )
     # Signs are no mean, though the step of DeMo.
     options = {**({'signs': False} if name == 'demo' else {}), **options}
     made = registered(name, 1.0, **options)
@@ -198,9 +193,8 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     )
   op = op and _build(op, dimension(params))
   like = (lambda params: params) if op is None else op.zero_table
-  before, after = (), ()
-  if op is not None:
-    before, after = (sketch(op),), (desketch(op),)
+  before = () if op is None else (sketch(op),)
+  after = () if op is None else (desketch(op),)
   if codec is None:
     uplink = aggregation.mean_over_cohort(), broadcast()
   else:
@@ -270,10 +264,7 @@ def _registry(part):
 
 
 def _build(part, d, share=1.0) -> Any:
-  """A codec or sketch of d numbers; returns one that is given as it is.
-
-  Of a `share` of all numbers, counts are that share of what they are of all.
-  """
+  """A codec or sketch of d numbers, with a `share` of the counts of all."""
   if not isinstance(part, Call):
     return part
   known = _registry(part)
@@ -300,8 +291,3 @@ def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
     return count(v * share) if isinstance(v, int) and share < 1 else v
 
   return {k: value(k, v) for k, v in options.items()}
-
-
-def _work(params, batches, key, correction):
-  """Local work whose batches are its gradients."""
-  return batches, {}

@@ -18,9 +18,7 @@ import optax
 Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass, data_fields=['value'], meta_fields=['axes']
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PerWorker:
   """State of a worker: arrays [workers, ...], of which each holds one row.
@@ -31,7 +29,7 @@ class PerWorker:
   """
 
   value: Any
-  axes: tuple[str, ...]
+  axes: tuple[str, ...] = dataclasses.field(metadata={'static': True})
 
 
 class State(NamedTuple):
@@ -44,14 +42,10 @@ class State(NamedTuple):
 
 
 def from_algorithm(
-  make: Make,
-  axis: workers.Axis,
-  *,
-  dense_axes: workers.Axis = (),
-  sharded_axes: workers.Axis = (),
-  seed: int = 0,
-  stream: int | None = None,
-) -> optax.GradientTransformationExtraArgs:
+  make: Make, axis: workers.Axis, *,
+  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (),
+  seed: int = 0, stream: int | None = None,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Run an algorithm with one worker as one client: gradients -> updates.
 
   A step is a round in which all workers take part, worker i as client i. Its
@@ -96,9 +90,8 @@ def from_algorithm(
     encode = jax.tree.map(row, algorithm.encode.init(params))
     with workers.among(group):
       protocol = comms.map_per_client(row, algorithm.protocol.init(params))
-    return wrap(
-      0, comms.PerClient(encode), protocol, algorithm.server.init(params)
-    )
+    server = algorithm.server.init(params)
+    return wrap(0, comms.PerClient(encode), protocol, server)
 
   def wrap(step, *parts):
     return State(jnp.int32(step), *_wrap(parts, names, sharded_axes))
@@ -112,8 +105,7 @@ def from_algorithm(
     size = lax.axis_size(names)
     with workers.among(workers.Group(axis, None, size)):
       algorithm = make(params)
-    mean = lambda g: lax.pmean(g, dense_axes)
-    grads = jax.tree.map(mean, _wide(updates))
+    grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), _wide(updates))
     root = jax.random.key(seed)
     if stream is not None:
       root = jax.random.fold_in(root, stream)
@@ -232,7 +224,6 @@ def _wrap(parts, names, sharded_axes):
 
 
 def _check_rows(state):
-  """Raises ValueError if a worker was given the state of several."""
   nodes = jax.tree.leaves(state[1:], is_leaf=is_worker)
   rows = jax.tree.leaves([x for x in nodes if is_worker(x)])
   bad = [x.shape for x in rows if x.shape[:1] != (1,)]
@@ -245,8 +236,6 @@ def _check_rows(state):
 
 
 def _unwrap(parts, sharded_axes):
-  """Inverse of `_wrap`, inside `shard_map`."""
-
   def one(node):
     if not is_worker(node):
       return node

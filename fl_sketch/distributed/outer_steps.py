@@ -24,11 +24,8 @@ class OuterState(NamedTuple):
 def outer(
   inner: optax.GradientTransformation,
   outer: optax.GradientTransformation | None,
-  mean: Any,
-  *,
-  every: int,
-  fragments: int = 1,
-) -> optax.GradientTransformationExtraArgs:
+  mean: Any, *, every: int, fragments: int = 1,
+) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   r"""Build DiLoCo: H steps of each worker alone, a mean, and an outer step.
 
   The parameters x of the loop are the anchor, equal on all workers to the last
@@ -82,12 +79,11 @@ def outer(
   def init(params) -> Any:
     parts = _split(params, params, fragments)
     return OuterState(
-      step=jnp.int32(0),
-      inner=own(inner.init(params)),
+      step=jnp.int32(0), inner=own(inner.init(params)),
       moved=own(optax.tree.zeros_like(params)),
       mean=[mean.init(part) for part in parts],
       outer=[shared(outer.init(part)) for part in parts],
-    )
+    )  # fmt: skip
 
   def exchange(f, moved, params, means, outers):
     """Exchanges fragment f; the updates of the other leaves are 0."""
@@ -101,9 +97,7 @@ def outer(
     parts[f] = optax.tree.cast_like(updates, anchor)
     return _join(parts, params), means, outers
 
-  def wait(moved, params, means, outers):
-    return optax.tree.zeros_like(params), means, outers
-
+  wait = lambda _, params, *states: (optax.tree.zeros_like(params), *states)
   branches = [wait, *(functools.partial(exchange, f) for f in range(fragments))]
   due = {f * every // fragments: f + 1 for f in range(fragments)}
 
@@ -148,8 +142,7 @@ def per_worker(
   tx = optax.with_extra_args_support(tx)
   names = workers.names(axis)
 
-  def init(params) -> Any:
-    return _mark(tx.init(params), names)
+  init: Any = lambda params: _mark(tx.init(params), names)
 
   def update(updates, state, params=None, **extra) -> Any:
     updates, new = tx.update(updates, _read(state), params, **extra)
@@ -187,16 +180,13 @@ def _read(node):
 
 
 def _split(tree, params, fragments) -> list[Any]:
-  """Trees like `params` of the leaves of a fragment, None in place of others.
-
-  The next largest leaf goes to the smallest fragment: leaves of one size, such
-  as those of equal layers, go round.
-  """
+  """Trees like `params` of a fragment's leaves, None in place of others."""
   sizes = [x.size for x in jax.tree.leaves(params)]
   if len(sizes) < fragments:
     raise ValueError(
       f'{fragments=} exceeds the {len(sizes)} arrays of the model; use fewer.'
     )
+  # The next largest leaf to the smallest fragment: those of one size go round.
   load, of = [0] * fragments, {}
   for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
     of[i] = load.index(min(load))
@@ -207,7 +197,6 @@ def _split(tree, params, fragments) -> list[Any]:
 
 
 def _join(parts, params):
-  """Inverse of `_split`."""
   treedef = jax.tree.structure(params)
   rows = zip(*map(treedef.flatten_up_to, parts), strict=True)
   one = lambda row: next(x for x in row if x is not None)

@@ -14,12 +14,9 @@ Tree = Any
 
 
 def start(
-  coordinator: str | None = None,
-  num_processes: int | None = None,
-  process_id: int | None = None,
-  *,
-  workers: int | None = None,
-):
+  coordinator: str | None = None, num_processes: int | None = None,
+  process_id: int | None = None, *, workers: int | None = None,
+):  # fmt: skip
   """Joins the processes of a run; call it before any other use of JAX.
 
   A single process needs no argument, nor do processes that Slurm, Open MPI (5:

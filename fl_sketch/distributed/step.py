@@ -29,19 +29,13 @@ def value_and_grad(
     **options: as of `jax.value_and_grad`.
   """
   fn = jax.value_and_grad(loss, **options)
-
-  def run(*args, **kwargs):
-    return fn(*workers.local(args, axis), **kwargs)
-
-  return run
+  return lambda *args, **kwargs: fn(*workers.local(args, axis), **kwargs)
 
 
 def init(
-  tx: optax.GradientTransformation,
-  params: Any,
-  mesh: jax.sharding.Mesh,
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
   specs: Any = bills.COPIES,
-) -> Any:
+) -> Any:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Args:
@@ -55,8 +49,7 @@ def init(
     ValueError: devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
-  place = lambda spec: jax.NamedSharding(mesh, spec)
-  shardings = jax.tree.map(place, of_state)
+  shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
   fn = _on(mesh, tx.init, (specs,), of_state)
   state = jax.jit(fn, out_shardings=shardings)(params)
   if len({*map(tuple, jax.tree.leaves(specs))}) > 1:
@@ -68,8 +61,7 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
   """Lets JAX check that copies of an array on several devices stay equal."""
 
   def update(params, state):
-    grads = workers.local(params, mesh.axis_names)
-    return tx.update(grads, state, params)[0]
+    return tx.update(workers.local(params, mesh.axis_names), state, params)[0]
 
   try:
     fn = _on(mesh, update, (specs, of_state), specs, check_vma=True)
@@ -84,11 +76,9 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
 
 
 def state_specs(
-  tx: optax.GradientTransformation,
-  params: Any,
-  mesh: jax.sharding.Mesh,
+  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
   specs: Any = bills.COPIES,
-) -> Any:
+) -> Any:  # fmt: skip
   """Return the `PartitionSpec`s of the optimizer state that `init` makes.
 
   Rows of workers lie over their axes. What is like a parameter, of the same
@@ -109,17 +99,15 @@ def state_specs(
     if is_worker(x):
       return PerWorker(P(x.axes), x.axes)
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
-    alike = (s for p, shape, s in known if shape == x.shape and of(p))
-    return next(alike, P())
+    return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
 
   return jax.tree.map_with_path(spec, here(tx.init), is_leaf=is_worker)
 
 
 def train_step(
-  loss: Callable[..., jax.Array],
-  tx: optax.GradientTransformation,
+  loss: Callable[..., jax.Array], tx: optax.GradientTransformation,
   mesh: jax.sharding.Mesh,
-) -> Callable[..., tuple[Any, Any, jax.Array]]:
+) -> Callable[..., tuple[Any, Any, jax.Array]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, loss).
 
   Args:
@@ -135,8 +123,7 @@ def train_step(
   axes = mesh.axis_names
 
   def local(params, state, batch):
-    place = worker_params(params, state)
-    value, grads = jax.value_and_grad(loss)(place, batch)
+    value, grads = jax.value_and_grad(loss)(worker_params(params, state), batch)
     updates, state = tx.update(grads, state, params)
     return optax.apply_updates(params, updates), state, lax.pmean(value, axes)
 

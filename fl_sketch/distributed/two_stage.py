@@ -23,12 +23,9 @@ class Residuals(NamedTuple):
 
 
 def two_stage_mean(
-  codec_of: Callable[[int], codecs.Codec],
-  like: Callable[[Any], Any],
-  *,
-  error_feedback: bool = False,
-  residual_decay: float = 1.0,
-) -> chain.Exchange:
+  codec_of: Callable[[int], codecs.Codec], like: Callable[[Any], Any], *,
+  error_feedback: bool = False, residual_decay: float = 1.0,
+) -> chain.Exchange:  # fmt: skip
   r"""Build the transformation that averages in two compressed stages.
 
   The b numbers are cut into n parts of c = ceil(b / n). Worker j gets part j of

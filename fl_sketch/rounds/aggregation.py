@@ -43,13 +43,10 @@ class PrivateMean(Protocol):
 
 
 def mean_over_cohort(
-  *,
-  privacy: PrivateMean | None = None,
-  robust: Rule | None = None,
-  codec: codecs.Codec | None = None,
-  decode: comms.Decode | None = None,
+  *, privacy: PrivateMean | None = None, robust: Rule | None = None,
+  codec: codecs.Codec | None = None, decode: comms.Decode | None = None,
   denominator: Any = None,
-) -> chain.Uplink | chain.Exchange:
+) -> chain.Uplink | chain.Exchange:  # fmt: skip
   r"""The uplink: averages the clients' payloads by weight; the mean is shared.
 
   Of an unbiased codec Q and an operator with orthogonal rows,
@@ -128,8 +125,7 @@ def _encoded(codec, link) -> chain.Uplink:
     encode = chain.ClientTransform(init, error_feedback.compress(codec).update)
 
     def decode(keys, payload, params):
-      decoded = decoder(keys, payload, like(params))
-      return link.decode(keys, decoded, params)
+      return link.decode(keys, decoder(keys, payload, like(params)), params)
 
     return (*encoder, encode), link._replace(decode=decode)
 

@@ -165,12 +165,10 @@ class Algorithm(NamedTuple):
   drift='correction', everyone='full_participation', moved='update_template'
 )
 def federated(
-  local: Work,
-  *links: Any,
-  correction: Callable[[Any], Any] | None = None,
+  local: Work, *links: Any, correction: Callable[[Any], Any] | None = None,
   full_participation: int = False,
   update_template: Callable[[Any], Any] | None = None,
-) -> Algorithm:
+) -> Algorithm:  # fmt: skip
   """Builds an algorithm from its local work and the links of one chain.
 
   Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
@@ -182,12 +180,9 @@ def federated(
   if parts.releases and isinstance(local, RoundLocal):
     raise ValueError('A RoundLocal has no privacy analysis; use local steps.')
   return Algorithm(
-    local,
-    correction=correction,
-    full_participation=full_participation,
-    update_template=update_template,
-    **parts._asdict(),
-  )
+    local, correction=correction, full_participation=full_participation,
+    update_template=update_template, **parts._asdict(),
+  )  # fmt: skip
 
 
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:

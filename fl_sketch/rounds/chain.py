@@ -197,14 +197,12 @@ def federated_chain(*links: Any) -> Chain:
       'has none. Take privacy.mean(index) with an index for each.'
     )
   return Chain(
-    encode=_chain(encode),
-    protocol=_chain(rest[:split]),
-    server=_chain(rest[split:]),
+    _chain(encode), _chain(rest[:split]), _chain(rest[split:]),
     decode=rest[0].decode if isinstance(rest[0], Uplink) else None,
     releases=sum(link.releases for link in marked),
     sensitivity=sum((link.sensitivity for link in marked), ()),
     due=getattr(rest[0], 'due', None),
-  )
+  )  # fmt: skip
 
 
 def _check_hashes(encode, epoch):

@@ -29,11 +29,9 @@ def default_clients_per_step(
 
 
 def map_clients(
-  fn: Callable[[Tree], Tree],
-  lanes: Tree,
-  clients_per_step: int | None,
+  fn: Callable[[Tree], Tree], lanes: Tree, clients_per_step: int | None,
   present: Present | None = None,
-) -> Tree:
+) -> Tree:  # fmt: skip
   """Applies `fn` to every client slot, `clients_per_step` at a time.
 
   Args:
@@ -56,11 +54,9 @@ def map_clients(
 
 
 def sum_over_lanes(
-  fn: Callable[[Tree], tuple[Tree, Tree, jax.Array, Tree]],
-  lanes: Tree,
-  clients_per_step: int | None,
-  present: Present | None = None,
-) -> tuple[comms.LaneSum, Tree]:
+  fn: Callable[[Tree], tuple[Tree, Tree, jax.Array, Tree]], lanes: Tree,
+  clients_per_step: int | None, present: Present | None = None,
+) -> tuple[comms.LaneSum, Tree]:  # fmt: skip
   """Adds up decoded payloads: (their `LaneSum`, every lane's `rest`).
 
   As `map_clients`, with fn: lane -> (payload, decoded payload, weight, rest).
@@ -109,7 +105,6 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  """Skips `fn` where `present` is false; the results are zeros there."""
   skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
   return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
 

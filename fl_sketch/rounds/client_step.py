@@ -42,14 +42,10 @@ def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
 
 
 def build(
-  make: Make,
-  fetch: Fetch | None,
-  clients_per_step: int | None,
-  skip_absent: bool,
-  attack: byzantine.Behaviour | None,
-  max_payload_norm: float | None,
-  summary: Summary,
-):
+  make: Make, fetch: Fetch | None, clients_per_step: int | None,
+  skip_absent: bool, attack: byzantine.Behaviour | None,
+  max_payload_norm: float | None, summary: Summary,
+):  # fmt: skip
   """Builds what `round.cohort_step` runs on each shard; see its arguments."""
 
   def program(hp, params, state, cohort, keys, noise, data):
@@ -85,15 +81,11 @@ def build(
       payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
-      payload,
-      protocol,
-      params,
+      payload, protocol, params, weight=weight, ids=cohort.ids,
       keys=keys_lib.for_lanes(keys, cohort.ids),
-      weight=weight,
-      ids=cohort.ids,
       noise=None if noise is None else keys_lib.for_lanes(noise, cohort.ids),
       clients_per_step=clients_per_step,
-    )
+    )  # fmt: skip
 
     present = cohort.weight > 0
     participates = present & accepted

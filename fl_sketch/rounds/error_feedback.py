@@ -54,18 +54,15 @@ def broadcast(
     return codec.encode(key_of(keys), mean), state
 
   def decode(payload, params, *, keys, **_):
-    shapes = jax.eval_shape(like, params)
-    return codec.decode(key_of(keys), payload, shapes)
+    return codec.decode(key_of(keys), payload, jax.eval_shape(like, params))
 
   return chain.Transform(init, encode), t.broadcast(), t.stateless(decode)
 
 
 def compress(
-  codec: codecs.Codec,
-  *,
-  error_feedback: bool = False,
+  codec: codecs.Codec, *, error_feedback: bool = False,
   residual_decay: float = 1.0,
-) -> chain.ClientTransform:
+) -> chain.ClientTransform:  # fmt: skip
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
@@ -82,9 +79,11 @@ def compress(
   Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019,
   arXiv:1901.09847, Algorithm 2.
   """
-  if error_feedback:
-    check_contraction(codec)
-  elif residual_decay != 1:
+  if error_feedback and codec.contraction is None:
+    raise ValueError(
+      f'codec={codec.name!r} must be a contraction; see codecs.contract.'
+    )
+  if not error_feedback and residual_decay != 1:
     raise ValueError(f'{residual_decay=} must be 1 without error feedback.')
   if not 0 < residual_decay <= 1:
     raise ValueError(f'{residual_decay=} must be > 0 and <= 1.')
@@ -124,14 +123,6 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
     return payload, jax.tree.map(jnp.add, estimate, decoded)
 
   return chain.ClientTransform(init, update)
-
-
-def check_contraction(codec: codecs.Codec) -> None:
-  """Raises ValueError unless the codec states that it is a contraction."""
-  if codec.contraction is None:
-    raise ValueError(
-      f'codec={codec.name!r} must be a contraction; see codecs.contract.'
-    )
 
 
 def _encode(codec, keys, tree):

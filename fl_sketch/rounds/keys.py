@@ -53,11 +53,10 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   """
   root = lambda tag: jax.random.fold_in(run_key, tag)
   return RoundKeys(
-    run=root(_RUN),
+    run=root(_RUN), index=round_index,
     round=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
-    index=round_index,
-  )
+  )  # fmt: skip
 
 
 def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
@@ -81,10 +80,9 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
   """The secret keys of round `round_index` (int32[]) under the secret root."""
   root = lambda tag: jax.random.fold_in(noise_key, tag)
   return NoiseKeys(
-    server=jax.random.fold_in(root(_ROUND), round_index),
+    run=root(_ROUND), server=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
-    run=root(_ROUND),
-  )
+  )  # fmt: skip
 
 
 def server_key(noise: NoiseKeys, round_index: jax.Array) -> jax.Array:

@@ -13,8 +13,6 @@ _PEER_LOST = re.compile(
   r'UNAVAILABLE\b|DEADLINE_EXCEEDED\b|.*\b(Gloo\b|gloo::|NCCL\b)'
   r'|.*\b([Cc]oordination service|CoordinationServiceError)\b'
 )
-
-
 # Time until processes notice a lost peer whose connections stay open, as those
 # of a machine without power do; a killed peer is noticed at once.
 HEARTBEAT = 20  # seconds
@@ -22,8 +20,6 @@ GONE = (
   'Another process is gone, so this process stops. Restart all processes: a '
   'run with checkpoints resumes from the last one.'
 )
-
-
 _DEFAULT = 'localhost:8476'  # the coordinator
 # Of launchers that tell JAX of all processes: Open MPI up to 4, Slurm's srun,
 # an indexed Job of Kubernetes.
@@ -36,10 +32,9 @@ class PeerLostError(RuntimeError):
 
 
 def resolve(
-  coordinator: str | None = None,
-  num_processes: int | None = None,
+  coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None,
-) -> Process:
+) -> Process:  # fmt: skip
   """Completes the arguments of `connect` by those of a launcher.
 
   What JAX finds by itself stays None. The number of processes is 1 without a
@@ -56,9 +51,7 @@ def resolve(
   if num_processes is None and coordinator and not size:
     raise ValueError(f'{coordinator=} requires num_processes and process_id.')
   if process_id is None:  # Open MPI 5 tells everything but the coordinator
-    process_id = int(
-      env.get('OMPI_COMM_WORLD_RANK', '0' if count == 1 else '-1')
-    )
+    process_id = int(env.get('OMPI_COMM_WORLD_RANK', 0 if count == 1 else -1))
   if not 0 <= process_id < count:
     raise ValueError(
       f'num_processes={count} requires process_id=0 to {count - 1}, another '
@@ -75,10 +68,9 @@ def resolve(
 
 
 def connect(
-  coordinator: str | None = None,
-  num_processes: int | None = None,
+  coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None,
-):
+):  # fmt: skip
   """Joins the processes of one run; returns when all are there.
 
   JAX finds in its launcher what is None.

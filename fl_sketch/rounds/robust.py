@@ -50,8 +50,7 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
   """
   start = median(points, present)
   distances = jnp.where(present, _distances(points, start), jnp.nan)
-  typical = jnp.nanmedian(distances)
-  least = jnp.clip(_SMOOTHING * typical, 1e-30, 1e30)
+  least = jnp.clip(_SMOOTHING * jnp.nanmedian(distances), 1e-30, 1e30)
 
   def step(_, center):
     near = least / jnp.maximum(_distances(points, center), least)
@@ -109,5 +108,4 @@ def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
 def _distances(points, center):
   """f32[groups], Euclidean, over all leaves together."""
   square = lambda x, y: ((x - y[None]) ** 2).sum(tuple(range(1, x.ndim)))
-  squares = jax.tree.map(square, points, center)
-  return jnp.sqrt(sum(jax.tree.leaves(squares)))
+  return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(square, points, center))))

@@ -40,9 +40,7 @@ class FedState(NamedTuple):
 
 
 class Cohort(NamedTuple):
-  """The clients of one cross-device round, padded to C = shards x lanes.
-
-  A lane is a client slot of a shard.
+  """The clients of one cross-device round, padded to C = shards x client slots.
 
   Attributes:
     ids: int32[C]; padding holds the population size or more.
@@ -91,13 +89,9 @@ def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
 
 
 def run_round(
-  make: Make,
-  mesh: jax.sharding.Mesh,
-  *,
-  schedule: Schedule | None = None,
-  shard_server: bool = False,
-  **options: Any,
-):
+  make: Make, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None,
+  shard_server: bool = False, **options: Any,
+):  # fmt: skip
   """Builds round_fn(hp, state, cohort, key, ...) -> (state, metrics).
 
   Args:
@@ -133,7 +127,11 @@ def run_round(
       params = pin(new.params, replicated(mesh))
       new = new._replace(params=params, server=spread(new.server))
     if noise_key is None:
-      new = _unless_empty(metrics['participants'], new, state)
+      nonempty = metrics['participants'] > 0
+      per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
+      pick = lambda x, y: x if per_client(x) else jnp.where(nonempty, x, y)
+      kept = jax.tree.map(pick, new, state, is_leaf=per_client)
+      new = kept._replace(round=new.round)
     finite = client_step.all_finite(comms.drop_per_client(new))
     return new, metrics | {'finite': finite}
 
@@ -161,17 +159,12 @@ def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
 
 @renamed.arguments(lanes_per_step='clients_per_step')
 def cohort_step(
-  make: Make,
-  mesh: jax.sharding.Mesh,
-  *,
-  fetch: Fetch | None = None,
-  clients_per_step: int | None = 0,
-  skip_absent: bool = False,
-  rows_of: str = 'population',
-  attack: byzantine.Behaviour | None = None,
+  make: Make, mesh: jax.sharding.Mesh, *, fetch: Fetch | None = None,
+  clients_per_step: int | None = 0, skip_absent: bool = False,
+  rows_of: str = 'population', attack: byzantine.Behaviour | None = None,
   max_payload_norm: float | None = None,
   summary: client_step.Summary = client_step.means_and_counts,
-):
+):  # fmt: skip
   """Builds the first half of a round, from the parameters to the broadcast.
 
   Args:
@@ -216,17 +209,14 @@ def cohort_step(
       noise = keys_lib.noise_keys(noise_key, state.round)
       # A weight above 1 would be a contribution above the bound.
       cohort = cohort._replace(weight=jnp.sign(cohort.weight))
-    old = state.encode, comms.clear_bills(state.protocol)
-    rows = old
+    rows = old = state.encode, comms.clear_bills(state.protocol)
     if rows_of == 'population':
       take = lambda rows: rows.at[cohort.ids].get(mode='fill', fill_value=0)
       rows = comms.map_per_client(take, old)
     specs, lanes = comms.specs(rows), P(comms.SHARD)
+    inputs = P(), P(), specs, lanes, P(), P(), P()
     shared, rows, metrics = jax.shard_map(
-      program,
-      mesh=mesh,
-      in_specs=(P(), P(), specs, lanes, P(), P(), P()),
-      out_specs=(P(), specs, P()),
+      program, mesh=mesh, in_specs=inputs, out_specs=(P(), specs, P())
     )(hp, state.params, rows, cohort, keys, noise, data)
     if rows_of == 'population':
       put = lambda new, old: old.at[cohort.ids].set(new, mode='drop')
@@ -256,12 +246,3 @@ def server_step(make: Make):
     return state._replace(round=state.round + 1, params=params, server=server)
 
   return step
-
-
-def _unless_empty(participants, new: FedState, old: FedState) -> FedState:
-  """Keeps the old state, but for the counter, if no client participated."""
-  nonempty = participants > 0
-  per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
-  pick = lambda x, y: x if per_client(x) else jnp.where(nonempty, x, y)
-  state = jax.tree.map(pick, new, old, is_leaf=per_client)
-  return state._replace(round=new.round)

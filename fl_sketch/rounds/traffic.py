@@ -45,13 +45,9 @@ class Ledger:
     return cls(dense, np.zeros(population, np.int64), state=state)
 
   def charge(
-    self,
-    ids: np.ndarray,
-    weight: np.ndarray,
-    up: int,
-    down: int,
+    self, ids: np.ndarray, weight: np.ndarray, up: int, down: int,
     outcome: np.ndarray | None = None,
-  ) -> dict[str, Any]:
+  ) -> dict[str, Any]:  # fmt: skip
     """Adds the bytes of one round; returns its row of metrics.
 
     A participant sent `up` bytes, the broadcast has `down`. `outcome` is
@@ -84,9 +80,8 @@ class Ledger:
       'uplink_bytes': int(up) if count else 0,
       'downlink_bytes': int(mean) if mean == int(mean) else mean,
       'total_uplink_bytes': self.uplink_total,
-      'total_downlink_bytes': self.downlink_total,
-      **losses,
-    }
+      'total_downlink_bytes': self.downlink_total, **losses,
+    }  # fmt: skip
 
   def note_left_out(self, row: Mapping[str, Any]):
     """Adds what a round, of these metrics, has left out."""

@@ -14,9 +14,7 @@ Extra arguments, by keyword, to every link:
   ids: int32[lanes], in a protocol only: which clients the lanes are.
   clients_per_step: in a protocol only: as in `rounds.cohort_step`.
   noise: `keys.NoiseKeys` of a private round, else None; in a protocol only,
-    with a client key of each lane.
-
-A lane is a client slot of a shard.
+    with a client key of each lane (client slot of a shard).
 """
 
 from collections.abc import Callable
@@ -45,12 +43,9 @@ def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
 
 
 def over_lanes(
-  fn: Callable[..., Any],
-  *lanes: Any,
-  keys: keys_lib.RoundKeys,
-  clients_per_step: int | None,
-  **_: Any,
-) -> Any:
+  fn: Callable[..., Any], *lanes: Any, keys: keys_lib.RoundKeys,
+  clients_per_step: int | None, **_: Any,
+) -> Any:  # fmt: skip
   """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
   `fn` closes over shared values alone; `keys` are from `keys.for_lanes`. Other

@@ -34,9 +34,7 @@ class Group(NamedTuple):
   size: Any  # n; None outside of a mesh
 
 
-_GROUP: contextvars.ContextVar[Group | None] = contextvars.ContextVar(
-  'group', default=None
-)
+_GROUP = contextvars.ContextVar[Group | None]('group', default=None)
 
 
 def current() -> Group | None:
@@ -182,15 +180,11 @@ def sum_decoded(
 def _to_bytes(tree: Tree) -> jax.Array:
   """The leaves of a payload in a row: uint8[bytes], or the only leaf."""
   leaves = jax.tree.leaves(tree)
-  if len(leaves) == 1:
-    return _words(leaves[0])
+  if len(leaves) == 1:  # narrow floats as integers: XLA widens them on CPU
+    (x,) = leaves
+    narrow = is_float(x) and x.itemsize < 4
+    return x.view(f'uint{8 * x.itemsize}') if narrow else x
   return jnp.concatenate([x.ravel().view(jnp.uint8) for x in leaves])
-
-
-def _words(x):
-  """Narrow floats as integers: XLA sends them as float32 on CPU."""
-  narrow = is_float(x) and x.itemsize < 4
-  return x.view(f'uint{8 * x.itemsize}') if narrow else x
 
 
 def is_float(x) -> bool:
@@ -199,7 +193,6 @@ def is_float(x) -> bool:
 
 
 def _from_bytes(row: jax.Array, like: Tree) -> Tree:
-  """Inverse of `_to_bytes`."""
   leaves, treedef = jax.tree.flatten(like)
   if len(leaves) == 1:
     return treedef.unflatten([row.view(leaves[0].dtype)])

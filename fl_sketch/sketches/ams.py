@@ -35,13 +35,11 @@ def ams(size: int) -> base.Sketch:
   """
   base.check_positive(size=size)
   promises = base.Properties(
-    'ams',
-    floats=lambda like: size,
+    'ams', floats=lambda like: size, coordinate_wise=lambda like: 2.0,
     alpha=lambda like: (base.dimension(like) - 1) / size,
-    coordinate_wise=lambda like: 2.0,
     variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
-  )
+  )  # fmt: skip
 
   def tile(key, counter):
     groups = -(-size // _SIGNS)

@@ -204,15 +204,12 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
 
 
 def from_runs(
-  promises: Properties,
-  axes: Mapping[str, int] | int | None,
+  promises: Properties, axes: Mapping[str, int] | int | None,
   sketch: Callable[[jax.Array, Sequence[Segment], Vector], Table],
   desketch: Callable[[jax.Array, Table, Sequence[Span], Vector], list],
-  dtype: Any = jnp.float32,
-  *,
-  allow_larger: bool = False,
-  by_lanes: bool = False,
-) -> Sketch:
+  dtype: Any = jnp.float32, *,
+  allow_larger: bool = False, by_lanes: bool = False,
+) -> Sketch:  # fmt: skip
   """Make a `Sketch` of trees from functions of runs of coordinates.
 
   A large leaf is a run of its own, in its own dtype and place, and is never

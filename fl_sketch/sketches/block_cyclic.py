@@ -69,12 +69,10 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   outside = lambda d: d - (d % cols or cols)
   exact = lambda g, h: variances.across_blocks(g, h, cols) / size
   promises = base.Properties(
-    'block_cyclic',
-    floats=lambda like: size,
+    'block_cyclic', floats=lambda like: size,
     alpha=lambda like: outside(base.dimension(like)) / cols / sparsity,
     coordinate_wise=lambda like: 2.0,
     variance=variances.of(exact),
-    exact_at_full_size=sparsity == 1,
-    orthogonal_rows=sparsity == 1,
-  )
+    exact_at_full_size=sparsity == 1, orthogonal_rows=sparsity == 1,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

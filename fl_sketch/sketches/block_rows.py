@@ -100,8 +100,6 @@ def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
 
 
 class _Draws(NamedTuple):
-  """Random rows and columns that one block sketch keeps."""
-
   rows: jax.Array  # int32[rows] of the grid, distinct
   turn: jax.Array  # int32[], the first column of the last row
   coin: jax.Array  # bool[], whether one of the rest takes an entry's place
@@ -118,9 +116,8 @@ def _draws(key, plan) -> _Draws:
   return _Draws(
     hashing.sample(key, plan.rows, plan.block),
     hashing.bucket(turn, plan.columns),
-    hashing.bucket(coin, plan.d) < plan.coin,
-    beyond,
-  )
+    hashing.bucket(coin, plan.d) < plan.coin, beyond,
+  )  # fmt: skip
 
 
 def _signs(key) -> list[Callable[[Any, jax.Array], jax.Array]]:
@@ -162,7 +159,6 @@ def _grid_rows(signed, grid, rows):
 
 
 def _from_grid_rows(signed, kept, rows, m):
-  """Return the adjoint of `_grid_rows`."""
   n = kept.shape[1]
   if rows.size > _FEW:
     grid = primitives.zeros((m, n), kept.dtype, rows, kept)
@@ -221,7 +217,6 @@ def _tiled(form: Callable[[int], jax.Array], m: int, n: int) -> jax.Array:
 
 
 def _by_tiles(part, tiles):
-  """Apply part(index, tile) to tiles [tiles, rows, n]."""
   if len(tiles) == 1:
     return part(0, tiles[0])[None]
   return lax.map(lambda x: part(*x), (jnp.arange(len(tiles)), tiles))

@@ -47,7 +47,6 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   base.check_positive(size=size, block=block)
   if block.bit_count() != 1:
     raise ValueError(f'{block=} must be a power of two.')
-
   plan_of = lambda like: block_rows.plan(base.dimension(like), size, block)
 
   def sketch(key, runs, vector):
@@ -59,13 +58,10 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
 
   exact = lambda g, h: block_rows.variance(plan_of(g.size), g, h)
   promises = base.Properties(
-    'block_srht',
-    floats=lambda like: size,
+    'block_srht', floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
     variance=variances.of(exact),
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-    embedding=False,
-  )
+    exact_at_full_size=True, orthogonal_rows=True, embedding=False,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

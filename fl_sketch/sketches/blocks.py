@@ -32,30 +32,21 @@ def _words(group, u, cols, seed):
   return hashing.word(counter, seed)
 
 
-def _cut(start, size, cols):
-  """Pieces (start, size) at the ends of a run, and its whole blocks."""
-  stop = start + size
-  first, last = -(-start // cols), stop // cols
-  if first > last:
-    return _pieces(start, stop), first, first
-  ends = _pieces(start, first * cols) + _pieces(last * cols, stop)
-  return ends, first, last
-
-
-def _pieces(start, stop):
-  return [(at, min(LONG, stop - at)) for at in range(start, stop, LONG)]
-
-
 def _over_run(start, size, cols, hashes, body, carry):
   """Run body(block, u, words of each copy, plane, carry) on parts of blocks."""
   words_at = lambda g, u: [_words(g, u, cols, seed) for _, seed in hashes]
-  ends, first, stop = _cut(start, size, cols)
-  for at, n in ends:
+  stop = start + size
+  first, last = -(-start // cols), stop // cols  # the whole blocks
+  ends = [(start, first * cols), (last * cols, stop)]
+  if first > last:
+    ends, last = [(start, stop)], first
+  parts = [(at, end) for i, end in ends for at in range(i, end, LONG)]
+  for at, end in parts:
     block, u = divmod(at, cols)
     group, plane = divmod(block, hashing.PLANES)
-    words = words_at(group, u + jnp.arange(n))
+    words = words_at(group, u + jnp.arange(min(LONG, end - at)))
     carry = body(block, u, words, plane, carry)
-  return _for_blocks(first, stop, cols, words_at, body, carry)
+  return _for_blocks(first, last, cols, words_at, body, carry)
 
 
 def _for_blocks(first, stop, cols, words, body, carry):

@@ -55,11 +55,9 @@ def sketch(
 
 
 def desketch(
-  columns: Columns,
-  table: jax.Array,
-  spans: Sequence[base.Span],
+  columns: Columns, table: jax.Array, spans: Sequence[base.Span],
   combine: Callable[[Any], Any],
-) -> list[jax.Array]:
+) -> list[jax.Array]:  # fmt: skip
   """Combine, for each coordinate, the signed entries of its buckets."""
 
   def one_span(start, size, dtype):

@@ -51,8 +51,7 @@ def count_sketch(
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):
     raise ValueError(f"{combine=} must be 'median' or 'mean'.")
-  mean = combine == 'mean'
-  size = rows * cols
+  mean, size = combine == 'mean', rows * cols
 
   def sketch(key, runs, vector):
     table = columns.sketch(_columns(key, rows, cols), runs, size, vector.dtype)
@@ -68,15 +67,13 @@ def count_sketch(
   alpha = lambda like: (base.dimension(like) - 1) / size
   variance = variances.of(lambda g, h: variances.pairs(g, h) / size)
   promises = base.Properties(
-    'count_sketch',
-    floats=lambda like: size,
+    'count_sketch', floats=lambda like: size,
     alpha=alpha if known else None,
     coordinate_wise=(lambda like: 2.0) if known else None,
     variance=variance if known else None,
     printed=(lambda like: 3 * base.dimension(like) / size) if mean else None,
-    linear=mean,
-    adjoint_scale=float(rows) if mean else None,
-  )
+    linear=mean, adjoint_scale=float(rows) if mean else None,
+  )  # fmt: skip
   shape, larger = {'rows': rows, 'cols': cols}, {'allow_larger': allow_larger}
   op = base.from_runs(promises, shape, sketch, desketch, **larger)
   if mean:

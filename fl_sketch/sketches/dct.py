@@ -57,13 +57,11 @@ def dct(size: int) -> base.Sketch:
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])
   promises = base.Properties(
-    'dct',
-    floats=lambda like: size,
+    'dct', floats=lambda like: size,
     alpha=of(lambda d, n: d / size - d / n),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
     variance=variances.of(lambda g, h: variances.cosines(g, h, size)),
     printed=lambda like: 2 * base.dimension(like) / size,
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-  )
+    exact_at_full_size=True, orthogonal_rows=True,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, by_lanes=True)

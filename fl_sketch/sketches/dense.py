@@ -12,10 +12,9 @@ TILE = 2**20
 
 
 def from_tiles(
-  promises: base.Properties,
-  size: int,
+  promises: base.Properties, size: int,
   tile: Callable[[jax.Array, jax.Array], jax.Array],
-) -> base.Sketch:
+) -> base.Sketch:  # fmt: skip
   """Make a `Sketch` of trees from tile(key, counter uint32[n]) -> f32[size, n].
 
   These are columns of R. It costs O(size d) in every sketch and desketch,

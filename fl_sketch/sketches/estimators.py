@@ -136,13 +136,9 @@ def heavy_support(
 
 
 def heavymix(
-  op: base.Sketch,
-  key: jax.Array,
-  table: jax.Array,
-  like: base.Tree,
-  k: int,
+  op: base.Sketch, key: jax.Array, table: jax.Array, like: base.Tree, k: int,
   exact: jax.Array | None = None,
-) -> base.Tree:
+) -> base.Tree:  # fmt: skip
   r"""HEAVYMIX: the sketched values at `heavy_support`, 0 elsewhere.
 
   Guarantees, with the exact values:
@@ -178,13 +174,9 @@ def heavymix(
 
 
 def heaprix(
-  op: base.Sketch,
-  key: jax.Array,
-  tree: base.Tree,
-  k: int,
-  hash: str = 'fresh',
-  exact: bool = True,
-) -> base.Tree:
+  op: base.Sketch, key: jax.Array, tree: base.Tree, k: int,
+  hash: str = 'fresh', exact: bool = True,
+) -> base.Tree:  # fmt: skip
   r"""HEAPRIX: HEAVYMIX, plus the desketched estimate of the remainder.
 
   .. math:: y_1 + \mathrm{desk}_2(S_2 (x - y_1)), \quad y_1 = \mathrm{HM}(S_1 x)
@@ -233,15 +225,13 @@ def heaprix(
 
 
 def _heavy(op, key, table, like, k):
-  """Return the support, and the estimates there."""
   _check_table(table)
   promises = base.properties(op)
   same_norm = promises.adjoint_scale == 1 and table.ndim == 1
   if promises.name != 'count_sketch' and not same_norm:
-    name, shape = promises.name, table.shape
     raise ValueError(
-      f'{name} with table.{shape=} does not keep norms; use count_sketch or '
-      'an operator with one axis and adjoint_scale=1.'
+      f'{promises.name} with {table.shape=} does not keep norms; use '
+      'count_sketch or an operator with one axis and adjoint_scale=1.'
     )
   base.check_positive(k=k)
   d = base.vector_type(like).size
@@ -276,5 +266,4 @@ def _check_table(table):
   if not isinstance(table, jax.Array | np.ndarray):
     raise TypeError(f'{type(table)=} must be one array.')
   if not jnp.issubdtype(table.dtype, jnp.inexact):
-    dtype = str(table.dtype)
-    raise TypeError(f'table.{dtype=} must be floating or complex.')
+    raise TypeError(f"table.dtype='{table.dtype}' must be floating or complex.")

@@ -104,13 +104,11 @@ def from_hashes(
     reduce = jnp.mean if linear else lambda x, axis: median.median(list(x))
     return base.cut(reduce(values, axis=0), spans)
 
-  scale = float(rows) if linear else None
   promises = base.Properties(
     'from_hashes', lambda like: rows * cols, None, None,
-    linear=linear, adjoint_scale=scale,
+    linear=linear, adjoint_scale=float(rows) if linear else None,
   )  # fmt: skip
-  shape = {'rows': rows, 'cols': cols}
-  op = base.from_runs(promises, shape, sketch, desketch)
+  op = base.from_runs(promises, {'rows': rows, 'cols': cols}, sketch, desketch)
   if linear:
     return op
   reader = from_hashes(buckets, signs, cols, combine='mean')
@@ -119,5 +117,6 @@ def from_hashes(
 
 def _check(vector, columns, what):
   if vector.size != columns:
-    d = vector.size
-    raise ValueError(f'{d=} must be {columns}, the columns of the {what}.')
+    raise ValueError(
+      f'd={vector.size} must be {columns}, the columns of the {what}.'
+    )

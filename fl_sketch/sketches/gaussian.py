@@ -30,13 +30,11 @@ def gaussian(size: int) -> base.Sketch:
   base.check_positive(size=size)
   exact = lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size
   promises = base.Properties(
-    'gaussian',
-    floats=lambda like: size,
+    'gaussian', floats=lambda like: size, coordinate_wise=lambda like: 2.0,
     alpha=lambda like: (base.dimension(like) + 1) / size,
-    coordinate_wise=lambda like: 2.0,
     variance=variances.of(exact),
     printed=lambda like: 3 * base.dimension(like) / size,
-  )
+  )  # fmt: skip
 
   def tile(key, counter):
     seeds = hashing.seeds(key, size, hashing.ENTRY)

@@ -14,17 +14,12 @@ def identity() -> base.Sketch:
   (3,)
   """
   promises = base.Properties(
-    'identity',
-    floats=base.dimension,
-    alpha=lambda like: 0.0,
-    coordinate_wise=lambda like: 0.0,
-    variance=lambda g, h: 0.0,
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-  )
+    'identity', base.dimension, alpha=lambda like: 0.0,
+    coordinate_wise=lambda like: 0.0, variance=lambda g, h: 0.0,
+    exact_at_full_size=True, orthogonal_rows=True,
+  )  # fmt: skip
   return base.from_runs(
-    promises,
-    None,
+    promises, None,
     lambda key, runs, vector: base.join(runs, vector.size, vector.dtype),
     lambda key, table, spans, vector: base.cut(table, spans),
-  )
+  )  # fmt: skip

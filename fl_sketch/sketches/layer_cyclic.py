@@ -68,9 +68,8 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   return base.Sketch(
     lambda key, tree: operator(tree).sketch(key, tree),
     lambda key, table, like: operator(like).desketch(key, table, like),
-    lambda tree: operator(tree).zero_table(tree),
-    promises,
-  )
+    lambda tree: operator(tree).zero_table(tree), promises,
+  )  # fmt: skip
 
 
 def _columns(dims, sizes, key, start, n) -> columns.Columns:

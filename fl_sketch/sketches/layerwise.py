@@ -15,10 +15,9 @@ _RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
 
 
 def layerwise(
-  factory: Callable[[int], base.Sketch],
-  size: int,
+  factory: Callable[[int], base.Sketch], size: int,
   allocation: str | tuple[int, ...] = 'proportional',
-) -> base.Sketch:
+) -> base.Sketch:  # fmt: skip
   r"""Sketch each leaf by itself, so that no leaf's noise reaches another.
 
   :math:`R = \mathrm{blockdiag}(R_1, \ldots, R_L)`, where :math:`R_l` is
@@ -103,7 +102,6 @@ def layerwise(
 
 
 def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
-  """Return the allocation as a rule's name or a tuple of Python integers."""
   if isinstance(allocation, str):
     if allocation not in _RULES:
       raise ValueError(f'{allocation=} must be in {tuple(_RULES)} or a tuple.')
@@ -130,8 +128,6 @@ def _check_kept(b, promises, size, promised):
 
 
 def _promises(promised, parts) -> base.Properties:
-  """Of the whole, from the properties of the leaves' operators."""
-
   def of_leaves(like) -> list[tuple[Any, int, int]]:
     """(properties, d, numbers in a table) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
@@ -158,16 +154,14 @@ def _promises(promised, parts) -> base.Properties:
 
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(
-    'layerwise',
+    'layerwise', exact_at_full_size=True, embedding=promised.embedding,
     floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
     alpha=alpha if promised.alpha else None,
     coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
     variance=variance if promised.variance else None,
     linear=promised.linear,
     adjoint_scale=1.0 if promised.adjoint_scale == 1 else None,
-    exact_at_full_size=True,
-    embedding=promised.embedding,
-  )
+  )  # fmt: skip
 
 
 @functools.lru_cache

@@ -57,10 +57,9 @@ def median(rows: Sequence[jax.Array]) -> jax.Array:
   >>> median([jnp.ones(2), jnp.zeros(2), jnp.full(2, 5.0), jnp.full(2, 2.0)])
   Array([1.5, 1.5], dtype=float32)
   """
-  n = len(rows)
+  wires, n = list(rows), len(rows)
   if n > MAX_NETWORK:
-    return jnp.median(jnp.stack(list(rows)), axis=0)
-  wires = list(rows)
+    return jnp.median(jnp.stack(wires), axis=0)
   for i, j in network(n):
     low, high = jnp.minimum(wires[i], wires[j]), jnp.maximum(wires[i], wires[j])
     wires[i], wires[j] = low, high

@@ -47,9 +47,7 @@ def sparse_embedding(
     raise ValueError(f'{sparsity=} must divide {size=}.')
   rows = _distinct if kind == 'I' else _banded
   scale = sparsity**-0.5
-
-  def matrix(key):
-    return columns.hashed(key, sparsity, lambda words: rows(words, size))
+  matrix = lambda key: columns.hashed(key, sparsity, lambda w: rows(w, size))
 
   def sketch(key, runs, vector):
     return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
@@ -58,13 +56,12 @@ def sparse_embedding(
     return columns.desketch(matrix(key), scale * table, spans, sum)
 
   promises = base.Properties(
-    'sparse_embedding',
-    floats=lambda like: size,
+    'sparse_embedding', floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) - 1) / size,
     coordinate_wise=lambda like: 2.0,
     variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
     printed=lambda like: 2 * base.dimension(like) / size,
-  )
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch)
 
 

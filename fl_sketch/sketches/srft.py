@@ -51,14 +51,12 @@ def srft(size: int) -> base.Sketch:
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])
   promises = base.Properties(
-    'srft',
-    floats=lambda like: 2 * size,
+    'srft', floats=lambda like: 2 * size,
     alpha=of(
       lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
     ),
     coordinate_wise=of(lambda d, n: (n - size) / max(n - 1, 1)),
     variance=variances.of(lambda g, h: variances.spectrum(g, h, size)),
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-  )
+    exact_at_full_size=True, orthogonal_rows=True,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, jnp.complex64)

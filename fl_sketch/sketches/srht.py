@@ -47,15 +47,13 @@ def srht(size: int) -> base.Sketch:
 
   of = signs.of_padded(_padded)
   promises = base.Properties(
-    'srht',
-    floats=lambda like: size,
+    'srht', floats=lambda like: size,
     alpha=of(lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
     variance=variances.of(lambda g, h: variances.hadamard(g, h, size)),
     printed=lambda like: 2 * base.dimension(like) / size,
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-  )
+    exact_at_full_size=True, orthogonal_rows=True,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
 
 

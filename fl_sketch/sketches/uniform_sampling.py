@@ -55,13 +55,10 @@ def uniform_sampling(size: int) -> base.Sketch:
     return [one_span(*span) for span in spans]
 
   promises = base.Properties(
-    'uniform_sampling',
-    floats=lambda like: size,
+    'uniform_sampling', floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: float(base.dimension(like) - size),
     variance=variances.of(lambda g, h: variances.sampled(g, h, size)),
-    exact_at_full_size=True,
-    orthogonal_rows=True,
-    embedding=False,
-  )
+    exact_at_full_size=True, orthogonal_rows=True, embedding=False,
+  )  # fmt: skip
   return base.from_runs(promises, size, sketch, desketch)

@@ -43,8 +43,7 @@ def across_blocks(g: np.ndarray, h: np.ndarray, cols: int) -> float:
   0.0
   """
   g, h = (np.append(x, np.zeros(-x.size % cols)) for x in (g, h))
-  inside = map(pairs, g.reshape(-1, cols), h.reshape(-1, cols))
-  return pairs(g, h) - sum(inside)
+  return pairs(g, h) - sum(map(pairs, g.reshape(-1, cols), h.reshape(-1, cols)))
 
 
 def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:

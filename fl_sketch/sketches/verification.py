@@ -65,13 +65,9 @@ def _cells(row):
 
 
 def verify(
-  op: base.Sketch,
-  d: Any,
-  key: jax.Array,
-  *,
-  draws: int = 10_000,
-  out: Callable[[str], object] = print,
-) -> Verification:
+  op: base.Sketch, d: Any, key: jax.Array, *,
+  draws: int = 10_000, out: Callable[[str], object] = print,
+) -> Verification:  # fmt: skip
   r"""Measure what `properties(op)` promises, by Monte Carlo over keys.
 
   With b the entries of the table, complex ones counted once, and unit vectors:
@@ -140,19 +136,14 @@ def _vectors(key, d):
   """By name f32[d], of length 1."""
   g, h = np.asarray(jax.random.normal(key, (2, d)), np.float64)
   vectors = {
-    'random': g,
-    'first spike': np.eye(1, d)[0],
-    'last spike': np.eye(1, d, d - 1)[0],
-    'flat': np.ones(d),
-    'negative': -g,
+    'random': g, 'negative': -g, 'other random': h, 'flat': np.ones(d),
+    'first spike': np.eye(1, d)[0], 'last spike': np.eye(1, d, d - 1)[0],
     'orthogonal': h - h @ g / (g @ g) * g,
-    'other random': h,
-  }
+  }  # fmt: skip
   return {k: np.float32(x / np.linalg.norm(x)) for k, x in vectors.items()}
 
 
 def _one(op, scale, like, vectors):
-  """Return the measurements of one draw."""
   tree, untable = ravel_pytree(like)[1], ravel_pytree(op.zero_table(like))[1]
   to_table = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   back = lambda key, y: ravel_pytree(op.desketch(key, untable(y), like))[0]
