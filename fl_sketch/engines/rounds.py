@@ -288,7 +288,7 @@ def _text(header) -> str:
 
 
 def _is_greeting(about: dict[str, Any]) -> bool:
-  number, samples = about.get('round'), about.get('samples', 1)
+  number, samples = about.get('round', -2), about.get('samples', 1)
   whole = type(number) is int and type(samples) is int
   return whole and 'version' in about and -1 <= number < _MOST > samples > 0
 

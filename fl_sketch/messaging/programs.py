@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, stages
-from fl_sketch.rounds.algorithm import Algorithm
 import jax
 import jax.numpy as jnp
 import optax
@@ -104,7 +103,7 @@ class Programs:
     """The arguments of all programs that both sides know."""
     return self.hp, comms.drop_per_client(state), self.key
 
-  def _algorithm(self, hp, round_index) -> Algorithm:
+  def _algorithm(self, hp, round_index) -> Any:
     return self._make(self._schedule(hp, round_index))
 
   def _protocol(self, stage, hp, state, lanes, key, noise_key, ids, weight):
@@ -134,7 +133,8 @@ class Programs:
     if not self.streamed:
       nothing = lambda x: jnp.zeros((lanes, *x.shape), x.dtype)
       return state, jax.tree.map(nothing, payload), ids, weight
-    keys = keys_lib.for_client(keys_lib.round_keys(self.key, state.round), 0)
+    keys = keys_lib.round_keys(self.key, state.round)
+    keys = keys_lib.for_client(keys, ids[0])
 
     def term(payload):
       decoded = algorithm.decode(keys, payload, state.params)

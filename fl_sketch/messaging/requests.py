@@ -49,7 +49,7 @@ class Part(NamedTuple):
   kind: PartKind
   first: int
   round: int
-  body: bytes | memoryview
+  body: Any  # bytes, or a view of them
 
 
 class Request(NamedTuple):

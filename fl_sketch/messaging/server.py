@@ -89,7 +89,7 @@ class Server:
         f'Give a noise_key if and only if private={programs.private}.'
       )
     self.programs, self.run, self.incarnation = programs, run, incarnation
-    self.noise_key = noise_key
+    self.noise_key: Any = noise_key
     self.max_norm = math.inf
     if max_norm is not None:
       if not programs.streamed:
@@ -143,7 +143,7 @@ class Inbox:
     if server.programs.private:
       self._weight = np.sign(self._weight)  # more would be beyond the bound
     selected = np.flatnonzero(self._weight > 0)
-    self._slot = {int(self._ids[n]): n for n in selected}
+    self._slot = {int(self._ids[n]): int(n) for n in selected}
     if len(self._slot) < len(selected):
       ids = self._ids[selected]
       raise ValueError(f'{ids=} must have every client once.')
@@ -376,11 +376,11 @@ class Inbox:
     outcome = np.select(
       [missing, selected], kinds, availability.NOT_SELECTED
     ).astype(np.int8)
-    present = selected & ~missing
-    of = lambda clients: np.where(clients, self._weight, 0)
-    observed = client_step.Observed(
-      {'train_loss': self._loss}, of(self._taken), present, self._taken
-    )
+    present: Any = selected & ~missing
+    of: Any = lambda clients: np.where(clients, self._weight, 0)
+    loss: Any = {'train_loss': self._loss}
+    taken: Any = self._taken
+    observed = client_step.Observed(loss, of(taken), present, taken)
     metrics = server.summarise(self._state.round, observed)
     metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
     metrics |= {'finite': server.is_finite(new)}
