@@ -52,10 +52,14 @@ class Runner:
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)
     self.state = self.client_state.attach(self.state, ids)
-    rest = self._key, self._data, self._noise_key
-    self.state, metrics = self._fn(self.hyper, self.state, placed, *rest)
+    self.state, metrics = self._fn(*self.arguments(placed))
     self.client_state.keep(self.state, ids)
     return cohorts, metrics
+
+  def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
+    """Returns the arguments of the program, for cohorts on the mesh."""
+    rest = self._key, self._data, self._noise_key
+    return self.hyper, self.state, placed, *rest
 
   def evaluate(self) -> dict[str, float]:
     """Metrics that are not of this process: none."""
