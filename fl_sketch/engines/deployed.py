@@ -30,40 +30,34 @@ def config(c: Config) -> Config:
     ConfigError: the config simulates what sites do by themselves, or has what
       no engine can do.
   """
-  if c.trust == 'secure_aggregation':
-    raise c.refusal(_WEAK_MASKS)
-  if c.before_sketch:
-    raise c.refusal(
-      '{before_sketch} is simulated: over messages sites would send whole '
-      'updates. Unset it.'
-    )
-  if availability.in_force(c) or c.attack is not None:
-    raise c.refusal(
-      'Sites fail by themselves; remove {over_sampling}, {dropout}, {deadline} '
-      'and {attack}, which simulate that.'
-    )
-  if c.personal_steps:
-    raise c.refusal('{personal_steps} is not supported on an engine; unset it.')
-  if c.privacy_unit == 'sample' and c.epsilon is not None:
-    raise c.refusal(
-      '{epsilon} of {algorithm} depends on how many samples other sites hold; '
-      'set noise_multiplier instead.'
-    )
+  apart = c.is_private and not is_central(c)
+  c.refuse(
+    (c.trust == 'secure_aggregation', _WEAK_MASKS),
+    (c.before_sketch,
+     '{before_sketch} is simulated: over messages sites would send whole '
+     'updates. Unset it.'),
+    (availability.in_force(c) or c.attack is not None,
+     'Sites fail by themselves; remove {over_sampling}, {dropout}, {deadline} '
+     'and {attack}, which simulate that.'),
+    (c.personal_steps,
+     '{personal_steps} is not supported on an engine; unset it.'),
+    (c.privacy_unit == 'sample' and c.epsilon is not None,
+     '{epsilon} of {algorithm} depends on how many samples other sites hold; '
+     'set noise_multiplier instead.'),
+    (apart and c.public_metrics == 'private',
+     '{public_metrics} needs a server that may see losses; set hidden.'),
+  )  # fmt: skip
   own: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
   # Sites keep a replica of each round since a checkpoint.
   most = 1 if c.is_private else _MOST
   own |= {'partition': 'iid', 'checkpoint_every': min(c.checkpoint_every, most)}
-  if c.is_private and not is_central(c):
-    if c.public_metrics == 'private':
-      raise c.refusal(
-        '{public_metrics} needs a server that may see losses; set hidden.'
-      )
+  if apart:
     own['public_metrics'] = c.public_metrics or 'hidden'
   return dataclasses.replace(c, rounds_per_dispatch=1, **own)
 
 
 def is_central(c: Config) -> bool:
-  """Whether sites trust the server with what they send."""
+  """Whether privacy is central: sites may send payloads without noise."""
   return c.trust in (None, 'central') and c.privacy_unit != 'sample'
 
 

@@ -229,6 +229,6 @@ def _content(body: bytes) -> Any:
 
 
 def _body(message: Any) -> bytes:
-  """The bytes of a message; none of one that is not of this app."""
+  """Returns the bytes that a message carries; b'' if of another app."""
   arrays = message.content.array_records.get('message', {})
   return arrays['message'].data if 'message' in arrays else b''

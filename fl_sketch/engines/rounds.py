@@ -278,7 +278,8 @@ class SiteRounds:
       found.append(_json(header))
       self._stands(client, int(state.round))
 
-    self._collect(list(self._sites), ask, take)
+    able = [i for i in self._sites if self.about[i].get('evaluates')]
+    self._collect(able, ask, take)
     return found
 
 

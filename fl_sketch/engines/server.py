@@ -5,7 +5,6 @@ rounds: sites do the work of the clients, on data that the server never sees.
 """
 
 from collections.abc import Mapping
-import json
 import os
 import pathlib
 from typing import Any
@@ -21,7 +20,7 @@ from fl_sketch.messaging.programs import Programs
 from fl_sketch.messaging.server import Server
 from fl_sketch.reporting import client_metrics
 from fl_sketch.rounds import comms
-from fl_sketch.training import client_state
+from fl_sketch.training import client_state, same_run
 from fl_sketch.training.workdir import WorkdirError
 from fl_sketch.utils import files, progress as progress_lib
 import jax
@@ -81,7 +80,7 @@ class _Known:
 
   def __init__(self, folder: pathlib.Path):
     self._path = folder / 'sites.json'
-    then = json.loads(self._path.read_text()) if self._path.exists() else {}
+    then = same_run.read(self._path, 'a record of sites') or {}
     self.incarnation = then.get('incarnation', 0) + 1
     self.samples: list[int] | None = then.get('samples')
 
@@ -164,7 +163,7 @@ class SiteRunner:
         f'{self._folder} has lost the checkpoint of round {before}: this '
         'private run would release rounds twice. Restore it.'
       )
-    files.replace(path, f'{done}')
+    files.replace(path, f'{done}', durable=True)
 
   def _newest_checkpoint(self) -> int:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))

@@ -62,13 +62,14 @@ def client(
   # The server splits the sizes as the site does.
   if c.client_holdout and exp.held_out is not None:
     samples += exp.held_out.sizes[number]
+  evaluate = None if roots else _evaluation(exp)
   return Client(
     programs, exp.params, run=run, client_id=number, batches=batches,
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
-    evaluate=None if roots else _evaluation(exp),
+    evaluate=evaluate,
     max_rounds=c.rounds if private else None,
-    about={'samples': int(samples)},
+    about={'samples': int(samples), 'evaluates': evaluate is not None},
     folder=None if folder is None else folder / 'replicas',
   )  # fmt: skip
 

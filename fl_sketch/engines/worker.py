@@ -109,7 +109,7 @@ def is_worker() -> bool:
 
 
 def serve_keeper(handle: Callable[[bytes], bytes], greeting: str):
-  """Serves as a worker of `keep`, and ends with it.
+  """Answers requests in a process that `keep` has started; ends with it.
 
   The keeper prints the greeting, a line, of its first worker.
   """

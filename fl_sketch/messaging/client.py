@@ -8,7 +8,6 @@ that was restored it goes back to the replica of that round.
 
 from collections.abc import Callable
 import json
-import os
 import pathlib
 from typing import Any, NamedTuple
 import warnings
@@ -17,7 +16,7 @@ from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.programs import Programs, completed, without
 from fl_sketch.rounds import comms
-from fl_sketch.utils import __version__
+from fl_sketch.utils import __version__, files
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -210,7 +209,7 @@ class Client:
     return self._answer
 
   def _at(self, request) -> Kept:
-    """The replica from which a round starts; later ones are of no use then."""
+    """Returns the replica from which a round starts; drops later ones."""
     number = request.round
     kept = self._kept.get(number)
     same = kept is not None and kept.digest == request.digest
@@ -257,7 +256,7 @@ class Client:
     return kept
 
   def _heard(self, request, kept: Kept) -> Kept:
-    """The replica a round later."""
+    """Returns the replica after the round that starts from this one."""
     number = int(kept.state.round)
     # What it sent in a round whose replica it has lost cannot be made again.
     took_part = request.taken == number and number in self._kept
@@ -334,13 +333,9 @@ class Client:
     numbers = np.array([kept.taken, self._incarnation], np.int64)
     content = numbers, np.frombuffer(told, np.uint8), kept.state
     names = {'run': self.run, 'round_index': number, 'client_id': self.id}
-    partial = folder / 'partial'
-    with partial.open('wb') as file:
-      file.write(wire.encode(jax.device_get(content), **names))
-      if self.programs.private:  # what was released must not be forgotten
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, _path(folder, number))
+    message = wire.encode(jax.device_get(content), **names)
+    # What a private run has released must not be forgotten.
+    files.replace(_path(folder, number), message, self.programs.private)
     for other in _numbers(folder) - self._kept.keys():
       _path(folder, other).unlink()
 
@@ -372,5 +367,5 @@ def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
 
 
 def _numbers(folder: pathlib.Path) -> set[int]:
-  paths = folder.glob('replica_*')
-  return {int(path.name.rpartition('_')[2]) for path in paths}
+  names = (path.name.rpartition('_')[2] for path in folder.glob('replica_*'))
+  return {int(name) for name in names if name.isdecimal()}  # no partial file

@@ -1,7 +1,7 @@
-"""What a server has announced: for clients that missed it, or lost a reply."""
+"""Keeps what a server has announced, for clients that missed rounds."""
 
 from collections.abc import Iterable
-import os
+import io
 import pathlib
 from typing import Any, NamedTuple
 import warnings
@@ -11,6 +11,7 @@ from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.programs import Programs, without
 from fl_sketch.rounds import comms
+from fl_sketch.utils import files
 import jax
 import numpy as np
 
@@ -94,13 +95,11 @@ class History:
     self._rounds[number] = _Round(frozenset(map(int, taken)), bodies)
     self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
-      partial = self._folder / 'partial'
       clients = np.array(sorted(self._rounds[number].taken), np.int64)
-      with partial.open('wb') as file:
-        np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
-        file.flush()
-        os.fsync(file.fileno())
-      os.replace(partial, self._folder / f'round_{number}.npz')
+      file = io.BytesIO()
+      np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
+      path = self._folder / f'round_{number}.npz'
+      files.replace(path, file.getvalue(), durable=True)
     self._forget()
 
   def taken(self, client: int, before: int) -> int:
@@ -117,9 +116,9 @@ class History:
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
   ) -> tuple[requests.Part, ...]:
-    """What a client needs that stands at round `at`; -1: it needs the state.
+    """Returns what brings the replica of a client from round `at` to a state.
 
-    It knows `first` announcements of the round at which it stands.
+    At -1 it has no replica. It knows `first` announcements of round `at`.
     """
     missed = range(at, int(state.round))
     if at >= 0 and all(number in self._rounds for number in missed):

@@ -240,7 +240,8 @@ class Inbox:
   def _take(self, slot, reply):
     """Checks a payload and keeps it, or adds it up."""
     server, payload = self._server, reply['payload']
-    _, finite, norm = jax.device_get(self._term(slot, payload))
+    term, *found = self._term(slot, payload)
+    finite, norm = jax.device_get(found)
     if self.stage == 0:
       self._answered[slot] = True
       self._loss[slot] = reply['metrics']['train_loss']
@@ -251,7 +252,7 @@ class Inbox:
       return Verdict.TOO_LARGE if finite else Verdict.NOT_FINITE
     self._taken[slot] = True
     self._payloads[self.stage][slot] = payload
-    self._add_up(in_order=True)
+    self._add_up(in_order=True, known={slot: term})
     return Verdict.TAKEN
 
   def _term(self, slot, payload):
@@ -261,8 +262,11 @@ class Inbox:
       self._server.noise_key, *who,
     )  # fmt: skip
 
-  def _add_up(self, in_order=False):
-    """Adds payloads in the order of the slots; `in_order` stops at a gap."""
+  def _add_up(self, in_order=False, known=()):
+    """Adds payloads in the order of the slots; `in_order` stops at a gap.
+
+    `known` has terms that are computed already, by slot.
+    """
     mine = self._payloads[self.stage]
     if in_order and self.stages > 1:
       return  # a client that is lost in a later exchange must leave no trace
@@ -273,7 +277,8 @@ class Inbox:
       self._next += 1
       if slot in mine:
         payload = mine.pop(slot) if self.stages == 1 else mine[slot]
-        term, *_ = self._term(slot, payload)
+        there = slot in known
+        term = known[slot] if there else self._term(slot, payload)[0]
         self._total = jax.tree.map(jnp.add, self._total, term)
 
   def _finish_exchange(self):

@@ -43,14 +43,26 @@ def finite(tree: Any) -> Any:
   return None if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
-def replace(path: pathlib.Path, content: str | Mapping[str, Any]):
-  """Write a text, or JSON, to a file atomically, or raise SaveError."""
-  if not isinstance(content, str):
+def replace(
+  path: pathlib.Path,
+  content: str | bytes | Mapping[str, Any],
+  durable: bool = False,
+):
+  """Write a text, bytes or JSON to a file atomically, or raise SaveError.
+
+  If `durable`, its content is on the disk before its name is.
+  """
+  if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
+  raw = content.encode() if isinstance(content, str) else content
   # A name of this process: another one may write the same file.
   partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
   try:
-    partial.write_text(content)
+    with partial.open('wb') as file:
+      file.write(raw)
+      if durable:
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(partial, path)
   except OSError as e:
     raise SaveError(f'{path} cannot be written: {reason(e, path)}.') from e

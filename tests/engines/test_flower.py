@@ -14,7 +14,7 @@ import numpy as np
 from nvflare_kits import until
 import pytest
 import runs
-from site_files import write_config, write_data
+from site_files import FEEDBACK, write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
 FIELDS = runs.SAFL | {
@@ -27,11 +27,7 @@ _LARGE = {
 }
 CASES = {
   'streamed': {},
-  'stateful': {
-    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-    'options': {'error_feedback': True}, 'sketch': {'kind': None},
-    'server_lr': 1.0,
-  },
+  'stateful': FEEDBACK,
   'table': _LARGE,
   'one bit': _LARGE | {
     'codec': {'kind': 'eden', 'rotate': False},

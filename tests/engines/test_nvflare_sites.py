@@ -21,7 +21,7 @@ import numpy as np
 from nvflare_kits import ADMIN, ROOT, Kits, kill, processes, until
 import pytest
 import runs
-from site_files import write_config, write_data
+from site_files import FEEDBACK, write_config, write_data
 
 pytestmark = [
   pytest.mark.long,
@@ -33,11 +33,7 @@ pytestmark = [
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
 CASES = {
   'streamed': {},
-  'stateful': {
-    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-    'options': {'error_feedback': True}, 'sketch': {'kind': None},
-    'server_lr': 1.0,
-  },
+  'stateful': FEEDBACK,
   'two uplinks': {
     'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
     'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},

@@ -2,6 +2,13 @@
 
 import numpy as np
 
+# Clients keep residuals.
+FEEDBACK = {
+  'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+  'options': {'error_feedback': True}, 'sketch': {'kind': None},
+  'server_lr': 1.0,
+}  # fmt: skip
+
 
 def write_config(path, fields):
   """Writes a config that sets fields."""
