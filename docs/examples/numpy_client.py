@@ -15,7 +15,7 @@ import numpy as np
 U, PRIME = np.uint32, 2**31 - 1
 SHIFT, SIGN, BUCKET, SAMPLE = 1, 2, 3, 4
 ROUND, CLIENT, CODEC = 1, 2, 0x10CA2
-HELLO, WORK, GO_ON, EVALUATE, END = range(5)  # kinds of requests
+HELLO, WORK, GO_ON, EVALUATE = range(4)  # kinds of requests
 PAYLOAD, NEED, REFUSED, JSON = range(4)  # kinds of replies
 REQUEST = struct.Struct('<4sHH16sIiiI16sfiiI')
 REPLY, PART = struct.Struct('<4sHH16sIiiIIQ'), struct.Struct('<HHiQ')
@@ -237,7 +237,7 @@ class Client:
     (crc,) = struct.unpack_from('<I', message, REQUEST.size)
     if (magic, version, crc) != (b'FLSQ', 2, zlib.crc32(head + body)):
       return reply(REFUSED, text=b'The request is damaged or not of version 2.')
-    if kind in (HELLO, EVALUATE, END):  # it does not evaluate
+    if kind in (HELLO, EVALUATE):  # it does not evaluate
       about = {} if kind == EVALUATE else self.about
       return reply(JSON, text=json.dumps(about).encode())
     if kind != WORK:

@@ -12,7 +12,7 @@ from typing import Any
 from fl_sketch import experiment, rounds, training
 from fl_sketch.data.ragged import Partition
 from fl_sketch.engines import deployed
-from fl_sketch.engines.rounds import SiteRounds, Timeouts
+from fl_sketch.engines.site_rounds import SiteRounds, Timeouts
 from fl_sketch.engines.transport import Transport
 from fl_sketch.experiment import config as config_lib, parts, problem
 from fl_sketch.messaging.history import History

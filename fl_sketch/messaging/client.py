@@ -161,7 +161,7 @@ class Client:
 
   def _answered(self, request) -> tuple[wire.Kind, Any]:
     as_json = lambda x: (wire.Kind.JSON, json.dumps(x).encode())
-    if request.kind in (Kind.HELLO, Kind.END):
+    if request.kind == Kind.HELLO:
       return as_json(self.about)
     kept = self._at(request)
     if request.kind == Kind.EVALUATE:

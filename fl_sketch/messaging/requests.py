@@ -32,7 +32,6 @@ class Kind(enum.IntEnum):
   WORK = 1  # the payload of the first exchange of a round
   GO_ON = 2  # that of a later exchange
   EVALUATE = 3
-  END = 4
 
 
 class PartKind(enum.IntEnum):
@@ -40,7 +39,6 @@ class PartKind(enum.IntEnum):
 
   STATE = 0  # parameters, shared state of the protocol, state of the server
   TOLD = 1  # what the server announced in a round, from `first` on
-  JSON = 2
 
 
 class Part(NamedTuple):

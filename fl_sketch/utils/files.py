@@ -50,7 +50,7 @@ def replace(
 ):
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.
 
-  If `durable`, its content is on the disk before its name is.
+  If `durable`, its content is on the disk before its name, and both are now.
   """
   if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
@@ -64,11 +64,22 @@ def replace(
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+    if durable:
+      _sync(path.parent)
   except OSError as e:
     raise SaveError(f'{path} cannot be written: {reason(e, path)}.') from e
   finally:
     with contextlib.suppress(OSError):
       partial.unlink()
+
+
+def _sync(folder: pathlib.Path):
+  """Bring the names in a folder to the disk."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,14 @@ import threading
 
 from fl_sketch import experiment, training
 from fl_sketch.data.ragged import Partition
-from fl_sketch.engines import deployed, own_data, rounds, server, site, worker
+from fl_sketch.engines import (
+  deployed,
+  own_data,
+  server,
+  site,
+  site_rounds,
+  worker,
+)
 from fl_sketch.engines.transport import LocalSites
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config, ConfigError
@@ -131,8 +138,8 @@ def test_what_sites_cannot_do_is_refused(fields, message):
 
 
 def greet(run, name=RUN, population=8):
-  quick = rounds.Timeouts(sites=0)
-  rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
+  quick = site_rounds.Timeouts(sites=0)
+  site_rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
 
 
 @pytest.mark.parametrize(('wrong', 'message'), [
@@ -152,7 +159,7 @@ def greet(run, name=RUN, population=8):
 def test_sites_that_do_not_fit_are_one_line(wrong, message):
   """Catches a run that begins with the wrong clients, or a traceback."""
   run = run_of('safl_adam')
-  with pytest.raises(rounds.SitesError, match=message) as e:
+  with pytest.raises(site_rounds.SitesError, match=message) as e:
     wrong(run)
   assert len(str(e.value)) <= 200
 
@@ -196,7 +203,7 @@ fields = json.loads(pathlib.Path(sys.argv[2]).read_text())
 server.run(fields, Sockets(), sys.argv[3], progress=False)
 """
 PHASES = {
-  'in the greeting': ('engines.rounds:SiteRounds:_greeted', 'after', 2),
+  'in the greeting': ('engines.site_rounds:SiteRounds:_greeted', 'after', 2),
   'in an exchange': ('messaging.server:Inbox:receive', 'after', 3),
   'before the end': ('messaging.server:Inbox:close', 'before', 2),
   'after the end': ('messaging.server:Inbox:close', 'after', 2),

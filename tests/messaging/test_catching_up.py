@@ -1,7 +1,7 @@
 """Clients and servers that miss rounds, lose their state, or start again."""
 
 import chex
-from fl_sketch.engines import rounds as engine_rounds
+from fl_sketch.engines import site_rounds
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.client import Client
 from fl_sketch.messaging.history import History
@@ -19,7 +19,7 @@ PRIVATE = 'private_sketched_sgd'  # of two exchanges
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-  monkeypatch.setattr(engine_rounds, '_PAUSE', 0)
+  monkeypatch.setattr(site_rounds, '_PAUSE', 0)
 
 
 def absent_in(name, *lists):
@@ -289,7 +289,7 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
   run.serve(1)
   with (
     pytest.warns(UserWarning, match='would be released twice'),
-    pytest.raises(engine_rounds.SitesError, match='Nobody has answered in r'),
+    pytest.raises(site_rounds.SitesError, match='Nobody has answered in r'),
   ):
     run.play()
 
@@ -307,7 +307,7 @@ def test_a_client_takes_part_in_no_more_rounds_than_agreed():
 def test_a_greeting_of_a_start_that_fails_ends_no_run():
   """Catches a second server, refused for its folder, that stops the first."""
   run = run_of('safl_adam')
-  engine_rounds.SiteRounds(run, RUN, 8, 9).greet()
+  site_rounds.SiteRounds(run, RUN, 8, 9).greet()
   run.play()
   assert run.closed[-1].metrics['participants'] == 4
 
@@ -345,7 +345,7 @@ def test_a_round_without_a_reply_is_played_when_somebody_is_back():
   """Catches an empty round that is closed, and clients that stay lost."""
   run, want = run_of('safl_adam'), run_of('safl_adam')
   run.gone = {*range(8)}
-  with pytest.raises(engine_rounds.SitesError, match='round 0, asked 3 t'):
+  with pytest.raises(site_rounds.SitesError, match='round 0, asked 3 t'):
     run.play()
   run.back(*range(8))
   run.edit = dies(None, stage=0, times=4)  # they are asked once more

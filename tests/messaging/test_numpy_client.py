@@ -8,7 +8,7 @@ import time
 
 import cases
 from fl_sketch import local
-from fl_sketch.engines import relay, rounds as rounds_lib, transport
+from fl_sketch.engines import relay, site_rounds, transport
 from fl_sketch.messaging import client as client_lib, history, requests, server
 from fl_sketch.messaging.programs import Programs
 from fl_sketch.models import mlp
@@ -72,7 +72,7 @@ def trained(programs, others):
   all_clients = {f'{i}': others.get(i) or client(i) for i in IDS}
   sites = {name: one.handle for name, one in all_clients.items()}
   sites = transport.LocalSites(sites)
-  play = rounds_lib.SiteRounds(sites, RUN, len(IDS))
+  play = site_rounds.SiteRounds(sites, RUN, len(IDS))
   play.greet(wait=True)
   play.begin(server.Server(programs, run=RUN), history.History(programs))
   state, metrics = programs.first(cases.PARAMS), []

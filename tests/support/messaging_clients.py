@@ -3,7 +3,7 @@
 import functools
 
 import cases
-from fl_sketch.engines import rounds as engine_rounds
+from fl_sketch.engines import site_rounds
 from fl_sketch.messaging import client, history, programs, server, wire
 from fl_sketch.rounds import comms
 import jax
@@ -104,9 +104,9 @@ class Run:
       self.programs, run=RUN, incarnation=self.incarnation,
       noise_key=self.secret, **self._options,
     )  # fmt: skip
-    timeouts = engine_rounds.Timeouts(attempts=3)
+    timeouts = site_rounds.Timeouts(attempts=3)
     of_start = self, RUN, cases.POPULATION, self.incarnation, timeouts
-    self.rounds = engine_rounds.SiteRounds(*of_start)
+    self.rounds = site_rounds.SiteRounds(*of_start)
     folder = self.folder and self.folder / 'announced'
     kept = history.History(self.programs, done, folder)
     self.rounds.begin(self.server, kept)
