@@ -10,7 +10,8 @@ from fl_sketch import rounds
 from fl_sketch.engines.transport import Transport
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.history import History
-from fl_sketch.messaging.server import Closed, EmptyRoundError, Inbox, Server
+from fl_sketch.messaging.inbox import Closed, EmptyRoundError, Inbox
+from fl_sketch.messaging.server import Server
 from fl_sketch.utils import __version__, fields
 import numpy as np
 

@@ -14,34 +14,17 @@ import warnings
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.programs import Programs, completed, without
+from fl_sketch.messaging.exchanges import completed, without
+from fl_sketch.messaging.programs import Programs, Work
+from fl_sketch.messaging.replicas import Kept, Store
 from fl_sketch.rounds import comms
-from fl_sketch.utils import __version__, files
+from fl_sketch.utils import __version__
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Tree = Any
 Kind = requests.Kind
-_TOLD = 3  # later exchanges of a round, at most
-
-
-class Kept(NamedTuple):
-  """The replica before a round, with the rows of the client's own state."""
-
-  state: rounds.FedState
-  taken: int  # the last round whose payload the rows count in; -1: none
-  digest: bytes  # of what is replicated
-  # Of what the server had announced when each later exchange was answered.
-  told: tuple[bytes, ...] = ()
-
-  @classmethod
-  def of(
-    cls, state: rounds.FedState, taken: int = -1, told: tuple[bytes, ...] = ()
-  ) -> 'Kept':
-    """The replica of a state."""
-    digest = requests.digest(state.params, state.server)
-    return cls(state, taken, digest, told)
 
 
 class Answer(NamedTuple):
@@ -49,9 +32,7 @@ class Answer(NamedTuple):
 
   round: int
   digest: bytes  # of the state from which the round started
-  payload: Tree  # of its encoder
-  rows: Tree  # of its encoder's state, if the payload is taken
-  metrics: dict[str, Any]
+  work: Work
   told: tuple[Tree, ...] = ()  # what the server has announced in this round
 
 
@@ -106,11 +87,17 @@ class Client:
     self._batches, self._noise_key = batches, noise_key
     self._evaluate, self._send_loss = evaluate, send_loss
     self._about = {'version': __version__, 'client': client_id} | (about or {})
-    self._folder, self._answer, self._most = folder, None, max_rounds
+    self._answer, self._most = None, max_rounds
     self._incarnation, self._asked = 0, -1
     self._kept = {0: Kept.of(programs.first(params))}
+    self._store = None
     if folder is not None:
-      self._load(folder)
+      self._store = Store(folder, run, client_id, durable=programs.private)
+      for number, kept, incarnation in self._store.load(programs.start):
+        self._asked = number
+        if kept is not None:
+          self._kept[number] = kept
+          self._incarnation = max(self._incarnation, incarnation)
 
   @property
   def about(self) -> dict[str, Any]:
@@ -176,10 +163,10 @@ class Client:
       self._note_told(request, kept, requests.digest(told, ()))
       self._answer = answer = answer._replace(told=told)
     payload = self.programs.send(
-      facts, request.stage, kept.state, answer.told, answer.payload,
+      facts, request.stage, kept.state, answer.told, answer.work.payload,
       *self._who(request.weight),
     )  # fmt: skip
-    metrics = answer.metrics if self._send_loss else wire.NO_METRICS
+    metrics = answer.work.metrics if self._send_loss else wire.NO_METRICS
     reply = {'metrics': metrics, 'payload': payload}
     return wire.Kind.PAYLOAD, jax.device_get(reply)
 
@@ -205,7 +192,7 @@ class Client:
     if answer is not None and (number, kept.digest) == answer[:2]:
       return answer
     given = kept.state, self._batches(number), *self._who(weight)
-    self._answer = Answer(number, kept.digest, *self.programs.work(*given))
+    self._answer = Answer(number, kept.digest, self.programs.work(*given))
     return self._answer
 
   def _at(self, request) -> Kept:
@@ -268,10 +255,10 @@ class Client:
     )
     if answer is None:
       return Kept.of(new, kept.taken)
-    rest = kept.state, told, answer.payload, *self._who(1.0)
+    rest = kept.state, told, answer.work.payload, *self._who(1.0)
     links = self.programs.keep(facts, *rest)
     links = comms.with_per_client(new.protocol, links)
-    new = new._replace(encode=answer.rows, protocol=links)
+    new = new._replace(encode=answer.work.rows, protocol=links)
     return Kept.of(new, number)
 
   def _told(self, request, state, answer) -> tuple[Tree, ...]:
@@ -312,7 +299,7 @@ class Client:
       kept = self._kept[own]
       if comms.has_client_state(kept.state.protocol):
         return self._heard(request, kept).state
-      return kept.state._replace(encode=self._worked(kept).rows)
+      return kept.state._replace(encode=self._worked(kept).work.rows)
     self._note_lost(own)
     return self.programs.first(self._kept[min(self._kept)].state.params)
 
@@ -325,47 +312,5 @@ class Client:
       )
 
   def _save(self, number: int):
-    if (folder := self._folder) is None:
-      return
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = self._kept[number]
-    told = b''.join(kept.told).ljust(16 * _TOLD, b'\0')
-    numbers = np.array([kept.taken, self._incarnation], np.int64)
-    content = numbers, np.frombuffer(told, np.uint8), kept.state
-    names = {'run': self.run, 'round_index': number, 'client_id': self.id}
-    message = wire.encode(jax.device_get(content), **names)
-    # What a private run has released must not be forgotten.
-    files.replace(_path(folder, number), message, self.programs.private)
-    for other in _numbers(folder) - self._kept.keys():
-      _path(folder, other).unlink()
-
-  def _load(self, folder: pathlib.Path):
-    numbers = np.zeros(2, np.int64)
-    like = numbers, np.zeros(16 * _TOLD, np.uint8), self.programs.start
-    for number in sorted(_numbers(folder)):
-      path, self._asked = _path(folder, number), number
-      try:
-        header = wire.unpack(path.read_bytes())
-        if header.run != self.run:
-          raise ValueError(
-            f'{folder} has the state of another run; use another folder.'
-          )
-        numbers, told, state = wire.read(header, like)
-      except (OSError, wire.PayloadError) as e:
-        warnings.warn(
-          f'{path} cannot be read ({e}); it is not used.', stacklevel=3
-        )
-        continue
-      rows = [x.tobytes() for x in told.reshape(-1, 16) if x.any()]
-      state = jax.tree.map(jnp.asarray, state)
-      self._kept[number] = Kept.of(state, int(numbers[0]), tuple(rows))
-      self._incarnation = max(self._incarnation, int(numbers[1]))
-
-
-def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
-  return folder / f'replica_{number}'
-
-
-def _numbers(folder: pathlib.Path) -> set[int]:
-  names = (path.name.rpartition('_')[2] for path in folder.glob('replica_*'))
-  return {int(name) for name in names if name.isdecimal()}  # no partial file
+    if self._store is not None:
+      self._store.save(self._kept, number, self._incarnation)

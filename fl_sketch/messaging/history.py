@@ -9,7 +9,8 @@ import zipfile
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.programs import Programs, without
+from fl_sketch.messaging.exchanges import without
+from fl_sketch.messaging.programs import Programs
 from fl_sketch.rounds import comms
 from fl_sketch.utils import files
 import jax

@@ -13,27 +13,19 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
+from fl_sketch.messaging.exchanges import (
+  Exchange,
+  Facts,
+  completed,
+  without,
+  zeros,
+)
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, stages
 import jax
 import jax.numpy as jnp
 import optax
 
 Tree = Any
-
-
-class Facts(NamedTuple):
-  """What both sides know of a round before it."""
-
-  flags: tuple[bool, ...] = ()  # of `stages.cond`
-  absent: tuple[str, ...] = ()  # parts of payload and broadcast not due
-
-
-class Exchange(NamedTuple):
-  """Shapes and dtypes of one exchange of a round."""
-
-  payload: Tree  # what a client sends
-  total: Tree  # what the server adds up
-  told: tuple[Tree, ...]  # what the server announces then
 
 
 class Work(NamedTuple):
@@ -360,24 +352,3 @@ class Programs:
     stop = None if number == len(self.shapes(facts)) - 1 else number + 1
     args = *self._before(state), tuple(sums), tuple(told)
     return self._jit('_answer', facts, stop)(*args, noise_key, ids, weight)
-
-
-def without(tree: Tree, absent: Sequence[str]) -> Tree:
-  """A payload or broadcast without the parts that are not due in a round."""
-  if not absent or not isinstance(tree, dict):
-    return tree
-  return {name: x for name, x in tree.items() if name not in absent}
-
-
-def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
-  """The inverse of `without`: zeros for parts that are not due."""
-  if not absent or not isinstance(like, dict):
-    return tree
-  return {
-    name: zeros(x) if name in absent else tree[name] for name, x in like.items()
-  }
-
-
-def zeros(shapes: Tree) -> Tree:
-  """Zeros of these shapes and dtypes."""
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -5,8 +5,10 @@ import itertools
 import cases
 import chex
 from fl_sketch.messaging import client as client_lib, wire
-from fl_sketch.messaging.programs import Facts, Programs, without
-from fl_sketch.messaging.server import EmptyRoundError, Server, Verdict
+from fl_sketch.messaging.exchanges import Facts, without
+from fl_sketch.messaging.inbox import EmptyRoundError, Verdict
+from fl_sketch.messaging.programs import Programs
+from fl_sketch.messaging.server import Server
 from fl_sketch.rounds import comms
 import jax
 import jax.numpy as jnp

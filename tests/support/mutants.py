@@ -227,7 +227,7 @@ MUTANTS = (
     'training/extending.py',
     'if not extend:',
     'if False:'),
-  Mutant('a message of a round to come is taken', 'messaging/server.py',
+  Mutant('a message of a round to come is taken', 'messaging/inbox.py',
     'if at > now:',
     'if at > (self.round + 1, self.stage):'),
 )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Shapes of what travels in a round, and parts of it that are not due."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+class Facts(NamedTuple):
+  """What both sides know of a round before it."""
+
+  flags: tuple[bool, ...] = ()  # of `stages.cond`
+  absent: tuple[str, ...] = ()  # parts of payload and broadcast not due
+
+
+class Exchange(NamedTuple):
+  """Shapes and dtypes of one exchange of a round."""
+
+  payload: Tree  # what a client sends
+  total: Tree  # what the server adds up
+  told: tuple[Tree, ...]  # what the server announces then
+
+
+def without(tree: Tree, absent: Sequence[str]) -> Tree:
+  """A payload or broadcast without the parts that are not due in a round."""
+  if not absent or not isinstance(tree, dict):
+    return tree
+  return {name: x for name, x in tree.items() if name not in absent}
+
+
+def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
+  """The inverse of `without`: zeros for parts that are not due."""
+  if not absent or not isinstance(like, dict):
+    return tree
+  return {
+    name: zeros(x) if name in absent else tree[name] for name, x in like.items()
+  }
+
+
+def zeros(shapes: Tree) -> Tree:
+  """Zeros of these shapes and dtypes."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

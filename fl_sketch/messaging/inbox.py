@@ -1,0 +1,324 @@
+"""The server's side of one round: checks payloads, sums them, steps.
+
+The server trusts no message, see `Verdict`. A refused message leaves the sum
+unchanged, so that the round equals one of `rounds.run_round` without its
+sender. Payloads are added in the order of the cohort, whenever they arrive.
+
+One thread calls `receive`.
+"""
+
+import collections
+from collections.abc import Collection, Sequence
+import enum
+from typing import Any, NamedTuple
+
+from fl_sketch import rounds
+from fl_sketch.data import availability
+from fl_sketch.messaging import requests, wire
+from fl_sketch.messaging.exchanges import completed, without, zeros
+from fl_sketch.rounds import client_step, comms
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array | np.ndarray
+Tree = Any
+
+
+class Verdict(enum.Enum):
+  """How the server classified a message; only TAKEN payloads are summed."""
+
+  TAKEN = 'taken'
+  CORRUPT = 'corrupt'  # truncated, damaged, or of other shapes or dtypes
+  OTHER_RUN = 'other_run'
+  OTHER_START = 'other_start'  # asked by an earlier start of the server
+  NO_PAYLOAD = 'no_payload'  # the client needs something, or refuses
+  LATE = 'late'  # of a round or an exchange that is closed
+  EARLY = 'early'  # of a round that is not open yet
+  UNKNOWN_CLIENT = 'unknown_client'  # not selected in this round
+  DUPLICATE = 'duplicate'  # the client has answered in this round already
+  NOT_FINITE = 'not_finite'
+  TOO_LARGE = 'too_large'
+
+
+class EmptyRoundError(ValueError):
+  """Nobody has answered in a round: it cannot be closed."""
+
+
+class Closed(NamedTuple):
+  """A round that is over."""
+
+  state: rounds.FedState  # after it, without rows of clients
+  told: tuple[Tree, ...]  # all that the server announced in it
+  # Who took part; `outcome` is None if all that were selected did.
+  cohort: rounds.Cohort
+  metrics: dict[str, Any]  # as of `rounds.run_round`
+
+
+class Inbox:
+  """The server's side of one round, from `Server.open` to `close`.
+
+  Attributes:
+    stage: number of the exchange that is open.
+    stages: number of exchanges of the round.
+    told: what the server has announced.
+    counts: `Verdict` -> number of messages.
+    received: `Verdict` -> their bytes, with headers.
+  """
+
+  def __init__(self, server, state, ids, weight):
+    self._server, self.round = server, int(state.round)
+    self._state = comms.drop_per_client(state)
+    self._ids, self._weight = np.asarray(ids), np.asarray(weight, np.float32)
+    if server.programs.private:
+      self._weight = np.sign(self._weight)  # more would be beyond the bound
+    selected = np.flatnonzero(self._weight > 0)
+    self._slot = {int(self._ids[n]): int(n) for n in selected}
+    if len(self._slot) < len(selected):
+      ids = self._ids[selected]
+      raise ValueError(f'{ids=} must have every client once.')
+    self._facts = server.programs.facts(state)
+    self._shapes = server.programs.shapes(self._facts)
+    self.stages, self.stage = len(self._shapes), 0
+    self.told: tuple[Tree, ...] = ()
+    self._sums: tuple[Tree, ...] = ()
+    # Of each exchange, by slot; those of an only one leave once they are added.
+    self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
+    self._loss = np.zeros(len(self._ids), np.float32)
+    flags = np.zeros((3, len(self._ids)), bool)
+    self._answered, self._taken, self._rejected = flags
+    self._total, self._next = self._zeros(), 0
+    self._open = True
+    self.counts: collections.Counter[Verdict] = collections.Counter()
+    self.received: collections.Counter[Verdict] = collections.Counter()
+
+  def _zeros(self):
+    return zeros(self._shapes[self.stage].total)
+
+  def receive(self, message: bytes) -> Verdict:
+    """Takes a message's payload, or returns why it is refused."""
+    verdict = self._classify(message)
+    self.counts[verdict] += 1
+    self.received[verdict] += len(message)
+    return verdict
+
+  @property
+  def unanswered(self) -> list[int]:
+    """Clients that are still to answer in the open exchange, in order."""
+    if self.stage == 0:
+      slots = np.flatnonzero((self._weight > 0) & ~self._answered)
+    else:
+      there = self._payloads[self.stage]
+      slots = [n for n in np.flatnonzero(self._taken) if n not in there]
+    return [int(self._ids[n]) for n in slots]
+
+  @property
+  def lost(self) -> list[int]:
+    """Clients whose payloads count in earlier exchanges, but not in this one.
+
+    They did not answer, or were refused: see `leave_out`.
+    """
+    if self.stage == 0:
+      return []
+    before, there = self._payloads[self.stage - 1 : self.stage + 1]
+    slots = set(np.flatnonzero(self._taken).tolist()) | before.keys()
+    return [int(self._ids[n]) for n in sorted(slots - there.keys())]
+
+  @property
+  def taken(self) -> list[int]:
+    """Clients whose payloads are taken."""
+    return self._ids[self._taken].tolist()
+
+  @property
+  def announced(self) -> requests.Part:
+    """What the server has announced, for a request of a later exchange."""
+    sent = [without(tree, self._facts.absent) for tree in self.told]
+    body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
+    return requests.Part(requests.PartKind.TOLD, 0, self.round, body)
+
+  def weight_of(self, client: int) -> float:
+    """The weight of a selected client."""
+    return float(self._weight[self._slot[client]])
+
+  def _classify(self, message):
+    server = self._server
+    try:
+      header = wire.unpack(message)
+      if header.run != server.run:
+        return Verdict.OTHER_RUN
+      if header.kind != wire.Kind.PAYLOAD:
+        return Verdict.NO_PAYLOAD
+      if header.incarnation != server.incarnation:
+        return Verdict.OTHER_START
+      slot = self._slot.get(header.client)
+      at, now = (header.round, header.stage), (self.round, self.stage)
+      if at > now:
+        return Verdict.EARLY
+      if header.round == self.round and slot is None:
+        return Verdict.UNKNOWN_CLIENT
+      like = self._shapes[min(header.stage, self.stages - 1)].payload
+      sent = {'metrics': wire.NO_METRICS, 'payload': like}
+      reply = wire.read(header, sent)
+    except wire.PayloadError:
+      return Verdict.CORRUPT
+    if header.round < self.round or not self._open:
+      return Verdict.LATE
+    if at < now or header.client not in self.unanswered:
+      return Verdict.DUPLICATE
+    return self._take(slot, reply)
+
+  def _take(self, slot, reply):
+    """Checks a payload and keeps it, or adds it up."""
+    server, payload = self._server, reply['payload']
+    term, *found = self._term(slot, payload)
+    finite, norm = jax.device_get(found)
+    if self.stage == 0:
+      self._answered[slot] = True
+      self._loss[slot] = reply['metrics']['train_loss']
+      finite = finite and reply['metrics']['accepted'] > 0
+    if not finite or norm > server.max_norm:
+      self._rejected[slot] = True
+      self._taken[slot] = False
+      return Verdict.TOO_LARGE if finite else Verdict.NOT_FINITE
+    self._taken[slot] = True
+    self._payloads[self.stage][slot] = payload
+    self._add_up(in_order=True, known={slot: term})
+    return Verdict.TAKEN
+
+  def _term(self, slot, payload):
+    who = np.int32(self._ids[slot]), np.float32(self._weight[slot])
+    return self._server.programs.term(
+      self._facts, self.stage, self._state, self._sums, self.told, payload,
+      self._server.noise_key, *who,
+    )  # fmt: skip
+
+  def _add_up(self, in_order=False, known=()):
+    """Adds payloads in the order of the slots; `in_order` stops at a gap.
+
+    `known` has terms that are computed already, by slot.
+    """
+    mine = self._payloads[self.stage]
+    if in_order and self.stages > 1:
+      return  # a client that is lost in a later exchange must leave no trace
+    while self._next < len(self._ids):
+      slot = self._next
+      if in_order and self._weight[slot] > 0 and not self._answered[slot]:
+        return
+      self._next += 1
+      if slot in mine:
+        payload = mine.pop(slot) if self.stages == 1 else mine[slot]
+        there = slot in known
+        term = known[slot] if there else self._term(slot, payload)[0]
+        self._total = jax.tree.map(jnp.add, self._total, term)
+
+  def _finish_exchange(self):
+    """Sums the open exchange, and announces what follows from it."""
+    # Poisson sampling may select nobody, which a private round must not show.
+    if self._slot and not self._taken.any() and not self._rejected.any():
+      raise EmptyRoundError(
+        f'Nobody has answered in round {self.round}; ask again.'
+      )
+    self._add_up()
+    sums = (*self._sums, self._total)
+    weight = np.where(self._taken, self._weight, 0)
+    new, links, bill = self._server.programs.answer(
+      self._facts, self.stage, self._state, sums, self.told,
+      self._server.noise_key, self._ids, weight,
+    )  # fmt: skip
+    self._sums, self.told = sums, (*self.told, *new)
+    return links, bill
+
+  def advance(self) -> tuple[Tree, ...]:
+    """Ends an exchange but the last one; returns what is announced after it.
+
+    Raises:
+      EmptyRoundError: nobody has answered.
+    """
+    count = len(self.told)
+    self._finish_exchange()
+    self.stage += 1
+    self._total, self._next = self._zeros(), 0
+    return self.told[count:]
+
+  def leave_out(self, clients: Sequence[int]) -> None:
+    """Leaves clients out of a round that they were lost in.
+
+    The exchanges before are summed without them, and what is announced changes:
+    the others are to be asked again. In a private round what was announced is
+    released: there the clients are absent from this exchange on.
+    """
+    for client in clients:
+      self._taken[self._slot[client]] = False
+    if self.stage == 0 or self._server.programs.private:
+      return
+    stage, payloads = self.stage, self._payloads
+    self.stage, self.told, self._sums = 0, (), ()
+    self._total, self._next = self._zeros(), 0
+    for number in range(stage):
+      kept = payloads[number]
+      for client in clients:
+        kept.pop(self._slot[client], None)
+      self.advance()
+    payloads[stage].clear()
+
+  def resume(self, told: Sequence[bytes], taken: Collection[int]) -> None:
+    """Goes on after exchanges whose announcements have been released.
+
+    `told` are all bodies, as of `History`; `taken` are the clients that had
+    answered.
+    """
+    absent = self._facts.absent
+    while self.stage < self.stages - 1:
+      like = self._shapes[self.stage].told
+      bodies = told[len(self.told) :][: len(like)]
+      if not like or len(bodies) < len(like):
+        break  # nothing was released: it is asked for again
+      self.told += tuple(
+        completed(wire.from_bytes(memoryview(b), without(x, absent)), x, absent)
+        for b, x in zip(bodies, like, strict=True)
+      )
+      self._sums = (*self._sums, self._zeros())  # no longer used
+      self.stage += 1
+      self._answered[:] = True
+    self._total = self._zeros()
+    slots = [self._slot[i] for i in taken if self.stage and i in self._slot]
+    self._taken[slots] = True
+
+  def close(self) -> Closed:
+    """Closes the round; payloads that arrive later are late.
+
+    The state is the old one a round later if no payload was taken and the run
+    is not private.
+
+    Raises:
+      ValueError: the round is closed already, or has another exchange.
+      EmptyRoundError: nobody has answered.
+    """
+    if not self._open:
+      raise ValueError(f'Round {self.round} is closed already.')
+    if self.stage < self.stages - 1:
+      raise ValueError(f'Round {self.round} has another exchange: advance.')
+    links, bill = self._finish_exchange()
+    self._open, server = False, self._server
+    if self._taken.any() or server.programs.private:
+      new = server.programs.redo(self._facts, self._state, self.told)
+      new = new._replace(protocol=links)
+    else:
+      new = self._state._replace(round=self._state.round + 1)
+    selected = self._weight > 0
+    missing = selected & ~(self._taken | self._rejected)
+    kinds = availability.DROPPED_OUT, availability.PARTICIPATED
+    outcome = np.select(
+      [missing, selected], kinds, availability.NOT_SELECTED
+    ).astype(np.int8)
+    present: Any = selected & ~missing
+    of: Any = lambda clients: np.where(clients, self._weight, 0)
+    loss: Any = {'train_loss': self._loss}
+    taken: Any = self._taken
+    observed = client_step.Observed(loss, of(taken), present, taken)
+    metrics = server.summarise(self._state.round, observed)
+    metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
+    metrics |= {'finite': server.is_finite(new)}
+    outcome = outcome if missing.any() else None
+    cohort = rounds.Cohort(self._ids, of(present), None, outcome=outcome)
+    return Closed(new, self.told, cohort, metrics)

@@ -1,0 +1,100 @@
+"""A client's replicas of the server's state, one before each round."""
+
+from collections.abc import Iterator, Mapping
+import pathlib
+from typing import NamedTuple
+import warnings
+
+from fl_sketch import rounds
+from fl_sketch.messaging import requests, wire
+from fl_sketch.utils import files
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_TOLD = 3  # later exchanges of a round, at most
+
+
+class Kept(NamedTuple):
+  """The replica before a round, with the rows of the client's own state."""
+
+  state: rounds.FedState
+  taken: int  # the last round whose payload the rows count in; -1: none
+  digest: bytes  # of what is replicated
+  # Of what the server had announced when each later exchange was answered.
+  told: tuple[bytes, ...] = ()
+
+  @classmethod
+  def of(
+    cls, state: rounds.FedState, taken: int = -1, told: tuple[bytes, ...] = ()
+  ) -> 'Kept':
+    """The replica of a state."""
+    digest = requests.digest(state.params, state.server)
+    return cls(state, taken, digest, told)
+
+
+class Store:
+  """Keeps the replicas of a client in a folder, a file each.
+
+  `durable` brings them to the disk at once: what a private run has released
+  must not be forgotten.
+  """
+
+  def __init__(
+    self, folder: pathlib.Path, run: bytes, client_id: int, durable: bool
+  ):
+    self._folder, self._durable = folder, durable
+    self._run, self._client_id = run, client_id
+
+  def save(self, kept: Mapping[int, Kept], number: int, incarnation: int):
+    """Writes the replica of a round; removes files that are not in `kept`."""
+    self._folder.mkdir(parents=True, exist_ok=True)
+    told = b''.join(kept[number].told).ljust(16 * _TOLD, b'\0')
+    numbers = np.array([kept[number].taken, incarnation], np.int64)
+    content = numbers, np.frombuffer(told, np.uint8), kept[number].state
+    message = wire.encode(
+      jax.device_get(content), run=self._run, round_index=number,
+      client_id=self._client_id,
+    )  # fmt: skip
+    files.replace(self._path(number), message, self._durable)
+    for other in self._numbers() - kept.keys():
+      self._path(other).unlink()
+
+  def load(
+    self, start: rounds.FedState
+  ) -> Iterator[tuple[int, Kept | None, int]]:
+    """Yields (round, replica, incarnation of the server), in order.
+
+    `start` has the shapes of a state; a damaged file has no replica.
+
+    Raises:
+      ValueError: the folder is of another run.
+    """
+    numbers = np.zeros(2, np.int64)
+    like = numbers, np.zeros(16 * _TOLD, np.uint8), start
+    for number in sorted(self._numbers()):
+      path = self._path(number)
+      try:
+        header = wire.unpack(path.read_bytes())
+        if header.run != self._run:
+          raise ValueError(
+            f'{self._folder} has the state of another run; use another folder.'
+          )
+        numbers, told, state = wire.read(header, like)
+      except (OSError, wire.PayloadError) as e:
+        warnings.warn(
+          f'{path} cannot be read ({e}); it is not used.', stacklevel=3
+        )
+        yield number, None, 0
+        continue
+      rows = tuple(x.tobytes() for x in told.reshape(-1, 16) if x.any())
+      taken, incarnation = map(int, numbers)
+      state = jax.tree.map(jnp.asarray, state)
+      yield number, Kept.of(state, taken, rows), incarnation
+
+  def _path(self, number: int) -> pathlib.Path:
+    return self._folder / f'replica_{number}'
+
+  def _numbers(self) -> set[int]:
+    names = (x.name.rpartition('_')[2] for x in self._folder.glob('replica_*'))
+    return {int(name) for name in names if name.isdecimal()}  # no partial file
