@@ -277,6 +277,7 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
     more = billed[name] - billed['streamed']
     extra = measured[name] - measured['streamed'] - more
     assert np.all(np.abs(extra) <= 0.02 * more + 3000), (name, extra)
+  print(measured, billed)
 
 
 @pytest.mark.long
