@@ -187,7 +187,8 @@ def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
     ways = 'total_uplink_bytes', 'total_downlink_bytes'
     billed[name] = np.array([bill[way] for way in ways])
   for name in ('table', 'bits'):
-    more = billed[name] - billed['empty']
+    # Nobody asks for what the last round has announced.
+    more = (billed[name] - billed['empty']) * [1, 29 / 30]
     extra = measured[name] - measured['empty'] - more
     assert (np.abs(extra) <= 0.02 * more + 1000 * 2 * 30).all(), (name, extra)
   print(measured, billed)
