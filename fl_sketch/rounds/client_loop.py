@@ -88,7 +88,7 @@ def sum_over_lanes(
 
   def loop(lanes):
     count = jax.tree.leaves(lanes)[0].shape[0]
-    zeros = _zeros(shapes)
+    zeros = jax.tree.map(jnp.zeros_like, shapes)
     if alone:
       return jax.lax.scan(step, zeros, lanes)
     if clients_per_step is None or clients_per_step >= count:
@@ -105,12 +105,8 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
+  skip = lambda lane: jax.tree.map(jnp.zeros_like, jax.eval_shape(fn, lane))
   return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
-
-
-def _zeros(shapes):
-  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def _scan_chunks(step, total, lanes, size):

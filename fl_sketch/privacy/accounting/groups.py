@@ -80,10 +80,14 @@ def _of_larger(mechanism, more: int) -> types.Mechanism:
 
 def _least(profile: profiles.Profile, k: int, delta: float) -> float:
   """Return the least e whose k-fold delta is at most `delta`, or inf."""
-  last = _last(profile, delta)
+  # From an epsilon on the curve has no use.
+  ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
+  last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
+  if profile.overflow:  # past it truncation alone costs more than delta
+    last = min(last, math.log(delta / profile.overflow) + 1)
   if math.isinf(last):
     return math.inf
-  low, high = 0.0, last
+  low, high = 0.0, max(last, 0.0)
   for _ in range(2):
     epsilons = np.linspace(low, high, _POINTS + 1)
     totals = _log_group_delta(profile, epsilons, k)
@@ -92,15 +96,6 @@ def _least(profile: profiles.Profile, k: int, delta: float) -> float:
       return math.inf
     low, high = epsilons[max(fits[0] - 1, 0)], epsilons[fits[0]]
   return float(high)
-
-
-def _last(profile: profiles.Profile, delta: float) -> float:
-  """Return an epsilon past which the curve has no use."""
-  ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
-  last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
-  if profile.overflow:  # past it truncation alone costs more than delta
-    last = min(last, math.log(delta / profile.overflow) + 1)
-  return max(last, 0.0)
 
 
 def _log_group_delta(profile, epsilons: np.ndarray, k: int) -> np.ndarray:

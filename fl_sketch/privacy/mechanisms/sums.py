@@ -12,7 +12,7 @@ from typing import Any
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
-from fl_sketch.rounds import comms, marks
+from fl_sketch.rounds import comms, marks, mesh
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,8 @@ def noisy_gradient_sum(
       return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
 
     size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks
-    chunks = jax.tree.map(lambda x: _chunks(x, size), (batch, mask > 0))
+    chunk = lambda x: x.reshape(-1, size, *x.shape[1:])
+    chunks = jax.tree.map(chunk, mesh.pad((batch, mask > 0), size))
     zeros = jax.tree.map(jnp.zeros_like, grid_lib.encode(params, grid))
     total, losses = jax.lax.scan(add, zeros, chunks)
     return _noisy(key, total, grid), losses.reshape(-1)[:n]
@@ -202,10 +203,3 @@ def _sum_of(tree, taken):
   """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
   add = lambda x: x.sum(0, dtype=x.dtype)  # where x64 is enabled, too
   return jax.tree.map(add, comms.where_present(tree, taken))
-
-
-def _chunks(x, size):
-  """Reshapes leaves [n, ...] to [n / size, size, ...], padded by zeros."""
-  short = -x.shape[0] % size
-  x = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
-  return x.reshape(-1, size, *x.shape[1:])
