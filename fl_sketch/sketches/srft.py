@@ -10,7 +10,8 @@ def srft(size: int) -> base.Sketch:
   :math:`R = \sqrt{n / b}\, S F D` with b = `size` complex rows, D random signs,
   F unitary and S rows drawn without replacement; desketch is
   :math:`\Re(R^* y)`. The real part of the table itself would lose information:
-  `dct` is the real operator.
+  `dct` is the real operator. Tables are c64[size]; a size below 1, or above d,
+  is a ValueError.
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`), n being that of `fourier.split`:
@@ -29,12 +30,6 @@ def srft(size: int) -> base.Sketch:
   dtype('complex64')
   >>> [round(v, 5) for v in op.desketch(key, table, x)['w'].tolist()]
   [1.0, 1.0, 1.0, 1.0]
-
-  Args:
-    size: complex numbers in a table, c64[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
