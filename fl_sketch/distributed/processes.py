@@ -72,17 +72,14 @@ def _leave(kind, error, trace):
 def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
   """Draws a batch for each worker, in the process that has its device.
 
-  Returns arrays [workers * n, ...], split over all axes of the mesh. Of `draw`
-  that depends on seed, step and worker alone, any number of processes have the
-  same batches.
+  The workers are numbered in the order of the mesh's axes; `draw` is worker ->
+  tree of arrays [n, ...], of the same shapes for all. Returns arrays [workers *
+  n, ...], split over all axes of the mesh. Of `draw` that depends on seed, step
+  and worker alone, any number of processes have the same batches.
 
   >>> mesh = jax.make_mesh((2,), ('data',))
   >>> batches(mesh, lambda worker: jax.numpy.full(3, worker)).tolist()
   [0, 0, 0, 1, 1, 1]
-
-  Args:
-    mesh: the workers, numbered in the order of its axes.
-    draw: worker -> tree of arrays [n, ...], of the same shapes for all.
   """
   sharding = NamedSharding(mesh, P(mesh.axis_names))
   places: Any = sharding.addressable_devices_indices_map((mesh.size,))

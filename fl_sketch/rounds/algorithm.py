@@ -171,10 +171,8 @@ def federated(
 ) -> Algorithm:  # fmt: skip
   """Builds an algorithm from its local work and the links of one chain.
 
-  Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
-
-  Raises:
-    ValueError: the links release noise, and local work reads public keys.
+  Links are as in `chain.federated_chain`, options attributes of `Algorithm`. It
+  is a ValueError if the links release noise, and local work reads public keys.
   """
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
@@ -188,9 +186,8 @@ def federated(
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   """Checks, by shapes alone, that all clients who must take part have slots.
 
-  Raises:
-    ValueError: `size` is below `Algorithm.full_participation`, or that is True
-      where clients keep nothing.
+  It is a ValueError if `size` is below `Algorithm.full_participation`, or that
+  is True where clients keep nothing.
   """
   expected = algorithm.full_participation
   if expected is True:

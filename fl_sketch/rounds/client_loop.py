@@ -34,13 +34,11 @@ def map_clients(
 ) -> Tree:  # fmt: skip
   """Applies `fn` to every client slot, `clients_per_step` at a time.
 
-  Args:
-    fn: one client's work, in which local values come from its lane alone.
-    lanes: leaves [lanes, ...].
-    clients_per_step: 1 is a scan, None a vmap, 0 what suits the backend, any
-      other number a scan over vmapped chunks; the results are the same.
-    present: lane -> bool[]; absent lanes are skipped, with zeros as results, if
-      lanes are worked on one by one. None: all lanes are present.
+  1 is a scan, None a vmap, 0 what suits the backend, any other number a scan
+  over vmapped chunks; the results are the same. In the work of one client local
+  values come from its lane, leaves [lanes, ...], alone. With `present`, lane ->
+  bool[], absent lanes are skipped, with zeros as results, if lanes are worked
+  on one by one.
   """
   if clients_per_step == 0:
     clients_per_step = default_clients_per_step()
@@ -88,7 +86,7 @@ def sum_over_lanes(
 
   def loop(lanes):
     count = jax.tree.leaves(lanes)[0].shape[0]
-    zeros = jax.tree.map(jnp.zeros_like, shapes)
+    zeros = _zeros(shapes)
     if alone:
       return jax.lax.scan(step, zeros, lanes)
     if clients_per_step is None or clients_per_step >= count:
@@ -105,8 +103,12 @@ def sum_over_lanes(
 
 
 def _where_present(fn, present):
-  skip = lambda lane: jax.tree.map(jnp.zeros_like, jax.eval_shape(fn, lane))
+  skip = lambda lane: _zeros(jax.eval_shape(fn, lane))
   return lambda lane: jax.lax.cond(present(lane), fn, skip, lane)
+
+
+def _zeros(shapes):
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
 def _scan_chunks(step, total, lanes, size):

@@ -63,9 +63,8 @@ class Cohort(NamedTuple):
 def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
   """Initialises the state before the first round.
 
-  Raises:
-    ValueError: the population is empty, or the parameters do not suit the
-      algorithm (a sketch larger than the model).
+  It is a ValueError if the population is empty, or the parameters do not suit
+  the algorithm (a sketch larger than the model).
   """
   if population < 1:
     raise ValueError(f'{population=} must be >= 1.')
@@ -105,11 +104,11 @@ def run_round(
   Returns:
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
     takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
-    a secret root independent of ``key``.
-    Its metrics: `up` and `down` (bytes of one client's payloads and of the
-    broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
-    apart), and those of `summary`, by default `client_step.means_and_counts`. A
-    round without participants keeps the state, unless private: it would leak.
+    a secret root independent of ``key``. Its metrics: `up` and `down` (bytes of
+    one client's payloads and of the broadcast, uint32[]), `finite` (bool[]: the
+    new state is, per-client state apart), and those of `summary`, by default
+    `client_step.means_and_counts`. A round without participants keeps the
+    state, unless private: it would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
