@@ -152,9 +152,7 @@ def assess(
   Scores are by name, those with the canary and those without, f[n] each. The
   significance is of the whole report, in equal shares of comparisons and the
   law of noise if tested. Deltas are in (0, 1), the accountant 'pld' or 'rdp'.
-
-  Raises:
-    ValueError: there is nothing to compare; or as `epsilon_lower_bound`.
+  It is a ValueError as of `epsilon_lower_bound`, or with nothing to compare.
 
   Guarantees:
     Validity: if the claim is true, ``violated`` with probability

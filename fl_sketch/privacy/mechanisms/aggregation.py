@@ -76,9 +76,8 @@ class Release(NamedTuple):
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
 
-    Raises:
-      ValueError: hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or a
-        choice does not exist.
+    It is a ValueError if hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or
+    a choice does not exist.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('privacy requires clip_norm and noise_multiplier.')
