@@ -28,11 +28,9 @@ def group_epsilon(
   The Algorithmic Foundations of Differential Privacy, Theorem 2.2; Vadhan, The
   Complexity of Differential Privacy, Lemma 2.2): at the least e that meets
   `delta` in (0, 1), and at most what k units cost under full participation,
-  where sampling never hurts. The accountant is 'pld' or 'rdp'.
-
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis, or if the k-fold
-      bound is vacuous: no e meets `delta`, or none below 700.
+  where sampling never hurts. The accountant is 'pld' or 'rdp'. It is an
+  UnsupportedAccountingError if there is no valid analysis, or the k-fold bound
+  is vacuous: no e meets `delta`, or none below 700.
 
   Guarantees:
     * Holds for any k units, as long as each is sampled by a coin of its own, or

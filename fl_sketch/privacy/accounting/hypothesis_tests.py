@@ -37,11 +37,9 @@ def mu(
   delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`).
-
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis, or no finite mu,
-      as of cohorts that are truncated under add-or-remove-one.
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). It is an
+  UnsupportedAccountingError if there is no valid analysis, or no finite mu, as
+  of cohorts that are truncated under add-or-remove-one.
 
   >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9))
   1.5

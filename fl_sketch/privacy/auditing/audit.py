@@ -117,8 +117,7 @@ def epsilon_lower_bound(
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  Raises:
-    ValueError: a score is NaN, there are below 8, or a number is out of range.
+  A NaN, fewer than 8 scores, or a number out of range is a ValueError.
 
   Guarantees:
     Validity: above the true epsilon with probability ``significance`` at most,

@@ -227,22 +227,20 @@ class PrivateMean(NamedTuple):
     grid_lib.check_cohort(weight.shape[0], release.clients)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
-    if release.trust == 'central':
-      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
-      mean = self.released(total, fold(noise.server), index)
-      return mean, comms.bill(size)
-    if release.noise is None:
+    if release.trust != 'central' and release.noise is None:
       grid = self.grid(sums)
       share = lambda key, x: grid_lib.noise(fold(key), x, grid)
       shares = unchecked(jax.vmap(share))(noise.client, sums)
       sums = jax.tree.map(jnp.add, sums, shares)
     moved = (size,)
-    if release.trust == 'local':
-      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
-    else:
+    if release.trust == 'secure_aggregation':
       graph = release.neighbours, clients_per_step
       masks = fold(noise.server)
       total, *moved = secure_aggregation.secure_sum(masks, sums, weight, *graph)
+    else:
+      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
+    if release.trust == 'central':
+      return self.released(total, fold(noise.server), index), comms.bill(size)
     mean = self._mean(total)
     if release.noise is not None:
       draws = given_noise.Draw(jax.vmap(fold)(noise.client), ids, index)
