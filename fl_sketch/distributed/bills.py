@@ -51,18 +51,13 @@ class Collective(NamedTuple):
 class Bytes(NamedTuple):
   """Bytes that one worker sends per step; `str` shows them as a table.
 
-  Attributes:
-    out: bytes, with the dearest branch of each `lax.cond`.
-    least: bytes, with the cheapest branch of each.
-    by_axis: the part of `out` in groups along an axis of the mesh. An array
-      that is sent over two axes at once counts on both, whole.
-    collectives: the largest first; branches have rows of their own.
+  An array that is sent over two axes at once counts on both, whole.
   """
 
-  out: int
-  least: int
-  by_axis: dict[str, int]
-  collectives: tuple[Collective, ...]
+  out: int  # with the dearest branch of each `lax.cond`
+  least: int  # with the cheapest branch of each
+  by_axis: dict[str, int]  # of `out`, in groups along an axis of the mesh
+  collectives: tuple[Collective, ...]  # largest first; branches have own rows
 
   @property
   def largest_float(self) -> int:

@@ -71,13 +71,11 @@ def with_hyper(part: Any, hp: Hyper) -> Any:
 class StatefulLocal(NamedTuple):
   """Local work that keeps state of each client between its rounds.
 
-  Attributes:
-    init: params -> the state of a client before its first round.
-    apply: (params, batches, key, correction, state) -> (pseudo-gradient,
-      metrics, state).
+  `apply` is (params, batches, key, correction, state) -> (pseudo-gradient,
+  metrics, state).
   """
 
-  init: Callable[[Any], Any]
+  init: Callable[[Any], Any]  # params -> state before a client's first round
   apply: Callable[..., tuple[Any, dict[str, jax.Array], Any]]
 
   def __call__(self, *_):
@@ -88,9 +86,8 @@ class StatefulLocal(NamedTuple):
 class RoundLocal(NamedTuple):
   """Local work that draws what all clients of a round share, such as a hash.
 
-  Attributes:
-    apply: (params, batches, keys, correction) -> (what it sends, metrics), with
-      the client's `keys.RoundKeys`.
+  `apply` is (params, batches, keys, correction) -> (what it sends, metrics),
+  with the client's `keys.RoundKeys`.
   """
 
   apply: Callable[..., tuple[Any, dict[str, jax.Array]]]

@@ -21,22 +21,13 @@ Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
 class FedState(NamedTuple):
-  """The state between rounds; `PerClient` rows are indexed by client id.
+  """The state between rounds; `PerClient` rows are indexed by client id."""
 
-  Attributes:
-    round: int32[], rounds done.
-    params: the model.
-    encode: `PerClient`, the encoder's state of each client; after that of a
-      `StatefulLocal`, where local work is one.
-    protocol: state of the links up to the broadcast.
-    server: state of the links after it.
-  """
-
-  round: jax.Array
-  params: Any
-  encode: comms.PerClient
-  protocol: Any
-  server: Any
+  round: jax.Array  # int32[], rounds done
+  params: Any  # the model
+  encode: comms.PerClient  # of the encoder; after that of a `StatefulLocal`
+  protocol: Any  # state of the links up to the broadcast
+  server: Any  # state of the links after it
 
 
 class Cohort(NamedTuple):
