@@ -78,7 +78,7 @@ def _of_larger(mechanism, more: int) -> types.Mechanism:
 
 def _least(profile: profiles.Profile, k: int, delta: float) -> float:
   """Return the least e whose k-fold delta is at most `delta`, or inf."""
-  # From an epsilon on the curve has no use.
+  # Past this epsilon the curve has no use.
   ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
   last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
   if profile.overflow:  # past it truncation alone costs more than delta
