@@ -116,8 +116,7 @@ def _mean(tables, params, *, means, keys, **extra):
   """Clients' tables -> (their mean, the bill)."""
   mean, up = means[0](tables, **extra)
   mean = stages.announce(mean)
-  down = comms.bill(down=comms.nbytes(mean))
-  return mean, comms.total_bill([up, down])
+  return mean, comms.total_bill([up, comms.bill(down=comms.nbytes(mean))])
 
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:

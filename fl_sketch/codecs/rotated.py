@@ -113,8 +113,7 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
   centroids = list(map(normal.inv_cdf, starts))
   while True:
     middle = [(a + b) / 2 for a, b in itertools.pairwise(centroids)]
-    ends = [0.0, *middle, math.inf]
-    cells = list(itertools.pairwise(ends))
+    cells = list(itertools.pairwise([0.0, *middle, math.inf]))
     masses = [normal.cdf(b) - normal.cdf(a) for a, b in cells]
     firsts = [normal.pdf(a) - normal.pdf(b) for a, b in cells]
     moved = [f / m for f, m in zip(firsts, masses, strict=True)]

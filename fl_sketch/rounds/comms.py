@@ -96,8 +96,8 @@ def uplink_mean(
 
   The mean is of the decoded payloads; it is 0 if no client participated. The
   denominator, which must be a constant under differential privacy, is by
-  default the sum of the weights. A payload of unsigned integers, which
-  `uplink_sum` adds up, is a TypeError.
+  default the sum of the weights. A payload of unsigned integers, whose sum is
+  exact, is a TypeError.
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -111,11 +111,6 @@ def uplink_mean(
   scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
   mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
   return mean, lane_sum.nbytes
-
-
-def uplink_sum(lane_sum: LaneSum) -> tuple[Tree, int]:
-  """As `uplink_mean`, but adds up sums of uint32, modulo 2^32."""
-  return sum_over_shards(lane_sum.total), lane_sum.nbytes
 
 
 def uplink_stacked_mean(
@@ -170,7 +165,7 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
 
 
 def sum_over_shards(tree: Tree) -> Tree:
-  """Adds up local arrays over the shards, element by element; for metrics."""
+  """Adds up local arrays over the shards: of metrics, or of uint32, exactly."""
   if stages.current() is not None:
     return tree
   if (group := workers.current()) is not None:

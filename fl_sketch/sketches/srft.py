@@ -40,8 +40,7 @@ def srft(size: int) -> base.Sketch:
 
   def desketch(key, table, spans, vector):
     n, parts = fourier.split(vector.size, size)
-    rows = hashing.sample(key, size, n)
-    x = fourier.place(table / size**0.5, rows, n, parts)
+    x = fourier.place(table / size**0.5, hashing.sample(key, size, n), n, parts)
     return signs.read(key, x, spans)
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])

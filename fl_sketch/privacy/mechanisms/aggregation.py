@@ -181,8 +181,7 @@ class PrivateMean(NamedTuple):
         'use a fixed bound on what is sent.'
       )
     take = functools.partial(self._take, index)
-    mean = aggregation.CohortMean(take, **self.marks)
-    return mean._replace(draws=(index,))
+    return aggregation.CohortMean(take, **self.marks)._replace(draws=(index,))
 
   def stddev(self) -> jax.Array:
     """Standard deviation of the noise on the mean, f32[]."""
@@ -257,8 +256,8 @@ class PrivateMean(NamedTuple):
     def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
       del params, extra
       grid_lib.check_cohort(weight.shape[0], self.release.clients)
-      total, up = comms.uplink_sum(lane_sum)
-      return finish(self.released_in(total, keys, noise), keys, up)
+      total = comms.sum_over_shards(lane_sum.total)
+      return finish(self.released_in(total, keys, noise), keys, lane_sum.nbytes)
 
     decode = lambda keys, payload, like: self.contribution(payload)
     init, noise = lambda params: comms.bill(), self.release.correlation
