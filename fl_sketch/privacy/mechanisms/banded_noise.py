@@ -45,9 +45,7 @@ def draw(
   # Draws of rounds before the epoch count 0, and are not drawn.
   count = jnp.minimum(age + 1, correlation.bands)
   sums = jax.lax.fori_loop(0, count, add, start)
-  # A sum began with a half: its quotient by 2^15 is rounded.
-  quotient = lambda _, s: (s[0] + (s[1] >> _BITS)).astype(jnp.uint32)
-  return jax.tree.map(quotient, like, sums)
+  return jax.tree.map(lambda _, s: _quotient(s), like, sums)
 
 
 def _weighed(drawn, weight, sums):
@@ -58,3 +56,9 @@ def _weighed(drawn, weight, sums):
   z = drawn.astype(jnp.int32)
   mask = 2**_BITS - 1
   return high + weight * (z >> _BITS), low + weight * (z & mask)
+
+
+def _quotient(sums):
+  """Divides a sum, which began with a half, by 2^15, and so rounds it."""
+  high, low = sums
+  return (high + (low >> _BITS)).astype(jnp.uint32)
