@@ -60,11 +60,10 @@ def fedsketchgate(
   DIANA (Mishchenko et al., arXiv:1901.09269): a round multiplies the squared
   error of c_j by :math:`1 - 2\beta + \beta^2 (1 + \alpha)`, at gain 1 by alpha.
 
-  Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.
+  It is a ValueError if the sketch is not linear and has no linear reader, a
+  gain is given to the printed form, or, in a round, the cohort is partial.
 
-  Raises:
-    ValueError: the sketch is not linear and has no linear reader, or a gain is
-      given to the printed form; or, in a round, the cohort is partial.
+  Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.
   """
   if printed and control_gain is not None:
     raise ValueError(
@@ -117,8 +116,7 @@ def _mean(tables, params, *, means, keys, **extra):
   """Clients' tables -> (their mean, the bill)."""
   mean, up = means[0](tables, **extra)
   mean = stages.announce(mean)
-  down = comms.bill(down=comms.nbytes(mean))
-  return mean, comms.total_bill([up, down])
+  return mean, comms.total_bill([up, comms.bill(down=comms.nbytes(mean))])
 
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:

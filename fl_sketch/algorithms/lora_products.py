@@ -104,8 +104,7 @@ def _algorithm(
 
   def local(params, batches, key, correction):
     trained, kernels = lora.split(_map(received, params))
-    loss_fn = lora.beside(task.loss_fn, kernels)
-    steps = task._replace(loss_fn=loss_fn).steps(hp)
+    steps = task._replace(loss_fn=lora.beside(task.loss_fn, kernels)).steps(hp)
     if start is None:
       return steps(trained, batches, key, correction)
     first = start(trained, factors_key(key))

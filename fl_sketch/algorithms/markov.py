@@ -106,8 +106,7 @@ def cd_adam(
   def change_of_copy(change, state, params=None, *, keys, **_):
     server = jax.tree.map(jnp.add, state.server, change)
     key = codec_key(keys.round)
-    difference = jax.tree.map(jnp.subtract, server, state.copy)
-    payload = codec.encode(key, difference)
+    payload = codec.encode(key, jax.tree.map(jnp.subtract, server, state.copy))
     copy = jax.tree.map(jnp.add, state.copy, codec.decode(key, payload, params))
     return payload, Estimates(server, copy)
 

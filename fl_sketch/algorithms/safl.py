@@ -60,12 +60,11 @@ def safl(
   abstracts of the paper name and no text prints; 'client' is the per-round
   clipping of FAT-Clipping (Yang et al., arXiv:2210.00690).
 
-  Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
+  It is a ValueError if ``clip`` or ``client_momentum`` is set with ``privacy``,
+  which clips by itself, ``clip`` without ``clip_norm``, or ``clip`` is 'server'
+  and the operator states no alpha.
 
-  Raises:
-    ValueError: ``clip`` or ``client_momentum`` is set with ``privacy``, which
-      clips by itself; ``clip`` without ``clip_norm``; or ``clip`` is 'server',
-      and the operator states no alpha.
+  Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
   """
   if channel.privacy is not None and (clip is not None or client_momentum):
     raise ValueError(

@@ -43,11 +43,9 @@ def score(
   Both are [batch, ...]; [batch, rows, cols, channels] are images from 0 to 1.
   The order of the guesses is by default that of `match`; their labels, if they
   were guessed, and the true ones are int[batch]. `success` is the largest
-  relative error that counts as recovered.
-
-  Returns:
-    {'success', 'relative_error', 'mse'}, of images also 'psnr' in decibels, at
-    most 100, and 'ssim', of labels 'label_accuracy'; each f64[batch].
+  relative error that counts as recovered. Returns {'success', 'relative_error',
+  'mse'}, of images also 'psnr' in decibels, at most 100, and 'ssim', of labels
+  'label_accuracy'; each f64[batch].
 
   Source of the structural similarity: Wang et al., IEEE TIP 13(4), 2004.
   """

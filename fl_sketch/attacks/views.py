@@ -20,20 +20,16 @@ def view(
 ) -> View:
   """Builds the client's side of a round: (params, batch, key) -> its message.
 
-  The batch has leaves [samples, ...], and the key is that of the sketch.
+  The batch has leaves [samples, ...], and the key is that of the sketch, a
+  linear operator; None sends the update itself. The client splits its samples
+  into `batches`, for local steps. Its `local` work is by default one gradient,
+  `local.gradient(loss_fn)`; `local.sgd(loss_fn, client_lr, local_steps=K)` is
+  the update of K steps, whose derivatives go through all of them.
 
   >>> import jax.numpy as jnp
   >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
   >>> message_of(jnp.zeros(2), jnp.ones((1, 2)), None).tolist()
   [-1.0, -1.0]
-
-  Args:
-    loss_fn: (params, batch) -> f32[].
-    local: the client's work; None is one gradient, `local.gradient(loss_fn)`,
-      and `local.sgd(loss_fn, client_lr, local_steps=K)` the update of K steps,
-      whose derivatives go through all of them.
-    batches: into how many the client splits its samples, for local steps.
-    sketch: a linear operator; None sends the update itself.
   """
   work = local_work.gradient(loss_fn) if local is None else local
 

@@ -40,17 +40,13 @@ register(shared_sign, hyper=('bound',))
 
 
 def make(kind: str, **options: Any) -> Codec:
-  """Build the codec that a config names.
+  """Build the codec that a config names, by a factory and its options.
 
   >>> make('rand_k', k=2, contract=True).name
   'contract(rand_k)'
 
-  Args:
-    kind: the name of a registered factory.
-    **options: of that factory; and contract, whether to wrap it in `contract`.
-
-  Raises:
-    ValueError: unknown kind, or options that the factory does not take.
+  A further option is contract, whether to wrap it in `contract`. It is a
+  ValueError if the kind is unknown, or does not take an option.
   """
   wrap = options.pop('contract', False)
   fields.check_option('contract', wrap, bool)

@@ -29,18 +29,9 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
   >>> [(x.shape, x.dtype.name) for x in sent]
   [((3,), 'uint8'), ((2,), 'uint8'), ((3, 2), 'float32')]
 
-  Args:
-    k: how many of a chunk, 1 <= k <= chunk and k <= d.
-    chunk: numbers of a chunk; d where that is smaller.
-    bits: of a value, 2 to 4; one is its sign.
-
-  Returns:
-    A `Codec` with payload (places of ceil(log2 w) bits, packed into uint8;
-    signs and cells of `bits` bits, likewise; means f32[chunks, L]); ValueError
-    if k > d.
-
-  Raises:
-    ValueError: an argument is not as stated.
+  The payload is (places of ceil(log2 w) bits, packed into uint8; signs and
+  cells, likewise; means f32[chunks, L]). It is a ValueError unless 1 <= k <=
+  chunk, k <= d and `bits`, one of which is the sign, is 2 to 4.
 
   Source: SparseLoCo (Sarfi, Therien, Lidin, Belilovsky, arXiv:2508.15706),
   which is `fedcom` with this codec, ``error_feedback``, a ``residual_decay`` of
@@ -91,17 +82,9 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   >>> places.tolist(), jnp.round(values**2).tolist()
   ([0], [[8.0], [8.0]])
 
-  Args:
-    k: how many of a chunk, 1 <= k <= chunk and k <= d.
-    chunk: numbers of a chunk; d where that is smaller. Where it is no power of
-      two, some cosines are 0, and signs of what is decoded those of rounding.
-
-  Returns:
-    A `Codec` with payload (places of ceil(log2 w) bits, packed into uint8;
-    f32[chunks, k]); ValueError if k > d.
-
-  Raises:
-    ValueError: an argument is not as stated.
+  Where w is no power of two, some cosines are 0, and signs of what is decoded
+  those of rounding. The payload is (places of ceil(log2 w) bits, packed into
+  uint8; f32[chunks, k]); it is a ValueError unless 1 <= k <= chunk and k <= d.
 
   Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870). Departures: their
   chunks are blocks of 64 x 64 of a matrix, transformed in two dimensions.

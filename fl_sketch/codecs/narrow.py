@@ -18,14 +18,11 @@ def bfloat16() -> base.Codec:
   to nearest has a smaller error, which a mean over equal clients keeps.
 
   Numbers beyond the largest bfloat16, 3.39e38, are clipped to it, and those
-  below 1.2e-38 may become 0.
+  below 1.2e-38 may become 0. The payload is bfloat16[d]; delta = 1 - omega.
 
   >>> codec, x = bfloat16(), jnp.full(3, 1.5)
   >>> codec.encode(jax.random.key(0), x)
   Array([1.5, 1.5, 1.5], dtype=bfloat16)
-
-  Returns:
-    A `Codec` with payload bfloat16[d]; delta = 1 - omega.
   """
 
   def encode(key, x):
@@ -48,21 +45,13 @@ def int8(block: int = 256) -> base.Codec:
   Levels are multiples of a block's largest magnitude over m = 127, drawn at
   random between the two neighbours; the largest number is exact. omega =
   (r - 1) / 2, where r^2 = 1 + (block - 1) / m^2, is reached by a block whose
-  other numbers are 1 / (r + 1) of a step.
+  other numbers are 1 / (r + 1) of a step; delta = 1 - omega where omega < 1 for
+  whole blocks. The last block may have fewer numbers. The payload is (int8[d];
+  scales f32[ceil(d / block)]); a block below 1 is a ValueError.
 
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()
   ([127, 0, -127], [1.0, 8.0])
-
-  Args:
-    block: how many numbers in a row share a scale; the last may be fewer.
-
-  Returns:
-    A `Codec` with payload (int8[d]; scales f32[ceil(d / block)]); delta = 1 -
-    omega where omega < 1 for whole blocks.
-
-  Raises:
-    ValueError: block is below 1.
   """
   return _scaled('int8', 127, block)
 
@@ -70,19 +59,12 @@ def int8(block: int = 256) -> base.Codec:
 def int4(block: int = 64) -> base.Codec:
   """Stochastic rounding to int4, two numbers a byte; as `int8` with m = 7.
 
+  The payload is (uint8[ceil(d / 2)], the first number in the lower bits; scales
+  f32[ceil(d / block)]).
+
   >>> q, scales = int4(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()
   ([126, 0], [1.0, 8.0])
-
-  Args:
-    block: as of `int8`.
-
-  Returns:
-    A `Codec` with payload (uint8[ceil(d / 2)], the first number in the lower
-    bits; scales f32[ceil(d / block)]); delta as of `int8`.
-
-  Raises:
-    ValueError: block is below 1.
   """
   return _scaled('int4', 7, block)
 

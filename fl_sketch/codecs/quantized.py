@@ -18,21 +18,12 @@ def qsgd(levels: int) -> base.Codec:
   most 1 / 4 and at most p; the p sum to :math:`s \|x\|_1 / \|x\|_2` or less.
 
   Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
-  up to 127, else int16.
+  up to 127, else int16. The payload is (uint8[ceil(d / 4)], uint8[ceil(d / 2)],
+  int8[d] or int16[d]; f32[]). It is a ValueError unless 1 <= levels < 2**15.
 
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)
   ((3,), 3.0)
-
-  Args:
-    levels: 1 <= levels < 2**15.
-
-  Returns:
-    A `Codec` with payload (uint8[ceil(d / 4)], uint8[ceil(d / 2)], int8[d] or
-    int16[d]; f32[]).
-
-  Raises:
-    ValueError: levels is out of its range.
 
   Source: Alistarh et al. (NeurIPS 2017, arXiv:1610.02132), Lemma 3.1.
   """
@@ -61,17 +52,11 @@ def sign(norm: str = 'l1') -> base.Codec:
   'l2': ||x||_2 / sqrt(d), which keeps the norm, as 1-bit Adam does; no
   contraction: a spike gives ||x - decode||^2 = 2 (1 - 1 / sqrt(d)) ||x||^2.
 
+  The payload is (uint8[ceil(d / 8)], f32[]), of which a set bit is a minus. A
+  norm that is neither is a ValueError.
+
   >>> sign().encode(jax.random.key(0), jnp.array([-3.0, 0.0, 1.5]))
   (Array([128], dtype=uint8), Array(1.5, dtype=float32))
-
-  Args:
-    norm: 'l1' or 'l2'.
-
-  Returns:
-    A `Codec` with payload (uint8[ceil(d / 8)], f32[]); a set bit is a minus.
-
-  Raises:
-    ValueError: another norm.
 
   Source: Karimireddy et al. (ICML 2019, arXiv:1901.09847); Tang et al. (ICML
   2021, arXiv:2102.02888).
@@ -106,17 +91,12 @@ def shared_sign(bound: fields.Positive) -> base.Codec:
   ceil(log2(n + 1)), where a masked entry costs k bits. The scales of `eden`
   are of each client, and sums of it are none of integers.
 
-  The error does not fall with x: omega is None, and 0 becomes B or -B.
+  The error does not fall with x: omega is None, and 0 becomes B or -B. A bound
+  B > 0 is a few times the norm over sqrt(d), for a rotated update or its table.
+  The payload is uint8[ceil(d / 8)], where a set bit is a plus.
 
   >>> shared_sign(2.0).encode(jax.random.key(0), jnp.array([2.0, -3.0]))
   Array([128], dtype=uint8)
-
-  Args:
-    bound: B > 0, the same for all; a few times the norm over sqrt(d), for a
-      rotated update or its table.
-
-  Returns:
-    A `Codec` with payload uint8[ceil(d / 8)]; a set bit is a plus.
 
   Source: as THC (Li et al., NSDI 2024, arXiv:2302.08545) with one bit.
   """

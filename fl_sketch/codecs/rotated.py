@@ -58,19 +58,10 @@ def eden(
   >>> packed.shape, packed.dtype, size.shape
   ((2, 8), dtype('uint8'), ())
 
-  Args:
-    bits: of an entry, 1 to 4.
-    num_coordinates: entries that are sent, at most d; None is all.
-    rotate: whether to rotate by the codec's own key.
-    scale: 'unbiased' or 'least_squares'.
-
-  Returns:
-    A `Codec` with payload (uint8[bits, ceil(n / 8)], a plane of signs and the
-    planes of the magnitude's index; f32[], S). Its `encode` raises ValueError
-    if num_coordinates > d.
-
-  Raises:
-    ValueError: bits not 1 to 4, no such scale, num_coordinates without rotate.
+  The payload is (uint8[bits, ceil(n / 8)], a plane of signs and the planes of
+  the magnitude's index; f32[], S). It is a ValueError if bits is not 1 to 4,
+  there is no such scale, or num_coordinates is set without ``rotate``, or
+  exceeds d.
 
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
   (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rotated rand-k.
@@ -122,8 +113,7 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
   centroids = list(map(normal.inv_cdf, starts))
   while True:
     middle = [(a + b) / 2 for a, b in itertools.pairwise(centroids)]
-    ends = [0.0, *middle, math.inf]
-    cells = list(itertools.pairwise(ends))
+    cells = list(itertools.pairwise([0.0, *middle, math.inf]))
     masses = [normal.cdf(b) - normal.cdf(a) for a, b in cells]
     firsts = [normal.pdf(a) - normal.pdf(b) for a, b in cells]
     moved = [f / m for f, m in zip(firsts, masses, strict=True)]

@@ -13,19 +13,11 @@ _sample = jax.jit(hashing.sample, static_argnums=(1, 2))
 def top_k(k: int) -> base.Codec:
   """Send the k largest magnitudes: delta = k / d, reached by equal ones.
 
-  Ties go to the lower coordinate, and a NaN precedes all numbers.
+  Ties go to the lower coordinate, and a NaN precedes all numbers. The payload
+  is (values f32[k], at int32[k]). It is a ValueError unless 1 <= k <= d.
 
   >>> top_k(1).encode(jax.random.key(0), jnp.array([1.0, -9.0]))
   (Array([-9.], dtype=float32), Array([1], dtype=int32))
-
-  Args:
-    k: how many, 1 <= k <= d.
-
-  Returns:
-    A `Codec` with payload (values f32[k], at int32[k]); ValueError if k > d.
-
-  Raises:
-    ValueError: k is below 1.
 
   Source: Stich, Cordonnier, Jaggi (NeurIPS 2018, arXiv:1809.07599).
   """
@@ -39,19 +31,11 @@ def top_k(k: int) -> base.Codec:
 def rand_k(k: int) -> base.Codec:
   """Send k random coordinates times d / k: unbiased, omega = d / k - 1.
 
-  The coordinates are distinct and drawn from the key, so they are not sent.
+  The coordinates are distinct and drawn from the key, so they are not sent: the
+  payload is f32[k]. It is a ValueError unless 1 <= k <= d.
 
   >>> rand_k(2).encode(jax.random.key(0), jnp.ones(8)).tolist()
   [4.0, 4.0]
-
-  Args:
-    k: how many, 1 <= k <= d.
-
-  Returns:
-    A `Codec` with payload f32[k]; ValueError if k > d.
-
-  Raises:
-    ValueError: k is below 1.
 
   Source: as of `top_k`.
   """
@@ -76,17 +60,9 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
   >>> [x.shape for x in codec.encode(jax.random.key(0), jnp.ones(9))]
   [(1,), (2,), (4,)]
 
-  Args:
-    k: how many, 1 <= k <= d.
-    bits: of a value: 2, 4 or 8.
-    bucket: how many values share a scale; divides k.
-
-  Returns:
-    A `Codec` with payload (uint8[ceil(k bits / 8)], or int8[k] for 8 bits;
-    scales f32[k / bucket]; coordinates int32[k]); ValueError if k > d.
-
-  Raises:
-    ValueError: an argument is not as stated.
+  The payload is (uint8[ceil(k bits / 8)], or int8[k] for 8 bits; scales f32[k /
+  bucket]; coordinates int32[k]). It is a ValueError unless 1 <= k <= d, bits is
+  2, 4 or 8, and bucket divides k.
 
   Source: CocktailSGD (Wang et al., ICML 2023), its compressor.
   """

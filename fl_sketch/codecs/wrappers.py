@@ -9,17 +9,11 @@ import jax
 def from_sketch(op: sketches.Sketch) -> base.Codec:
   """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
 
+  The payload is the operator's table. It is a ValueError if `op` is not linear,
+  or states no alpha or no properties.
+
   >>> from_sketch(sketches.block_cyclic(8)).omega(64)
   7.0
-
-  Args:
-    op: a linear operator that states an alpha.
-
-  Returns:
-    A `Codec` whose payload is the operator's table.
-
-  Raises:
-    ValueError: `op` is not linear, or states no alpha or no properties.
   """
   stated = sketches.properties(op)
   name, linear, alpha = stated.name, stated.linear, stated.alpha
@@ -31,17 +25,11 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
 def contract(codec: base.Codec) -> base.Codec:
   """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
+  The payload is the same; error feedback needs it. A biased codec is a
+  ValueError.
+
   >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
   0.25
-
-  Args:
-    codec: an unbiased one.
-
-  Returns:
-    A `Codec` with the same payload, as error feedback needs it.
-
-  Raises:
-    ValueError: the codec is biased.
   """
   omega = codec.omega
   if omega is None:

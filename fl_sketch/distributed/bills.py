@@ -51,18 +51,13 @@ class Collective(NamedTuple):
 class Bytes(NamedTuple):
   """Bytes that one worker sends per step; `str` shows them as a table.
 
-  Attributes:
-    out: bytes, with the dearest branch of each `lax.cond`.
-    least: bytes, with the cheapest branch of each.
-    by_axis: the part of `out` in groups along an axis of the mesh. An array
-      that is sent over two axes at once counts on both, whole.
-    collectives: the largest first; branches have rows of their own.
+  An array that is sent over two axes at once counts on both, whole.
   """
 
-  out: int
-  least: int
-  by_axis: dict[str, int]
-  collectives: tuple[Collective, ...]
+  out: int  # with the dearest branch of each `lax.cond`
+  least: int  # with the cheapest branch of each
+  by_axis: dict[str, int]  # of `out`, in groups along an axis of the mesh
+  collectives: tuple[Collective, ...]  # largest first; branches have own rows
 
   @property
   def largest_float(self) -> int:
@@ -103,15 +98,10 @@ def bytes_per_step(
   >>> bytes_per_step(optax.stateless(mean), np.ones(400), mesh).out
   2400
 
-  Args:
-    tx: an optax transformation to use inside `jax.shard_map`.
-    params: a tree of arrays, whose types are those of the gradients.
-    mesh: with the axes that `tx` names.
-    specs: a `PartitionSpec` of the parameters, or a tree of them; by default
-      all devices have copies.
-
-  Raises:
-    ValueError: a collective is not known.
+  The gradients that `tx` gets inside `jax.shard_map` have the types of
+  `params`, and the mesh has the axes that it names. `specs` is a
+  `PartitionSpec` of the parameters, or a tree of them; by default all devices
+  have copies. A collective that is not known is a ValueError.
   """
 
   def shards(spec, tree):
@@ -137,14 +127,10 @@ def collective_bytes(
   """Count the bytes of the collectives of a compiled program, or of its text.
 
   XLA merges collectives, and sends wider numbers where it lacks a type: on CPU
-  bfloat16 travels as float32.
-
-  Args:
-    compiled: `jax.jit(fn).lower(...).compile()`, or its text of HLO.
-    mesh: names the axes; by default that of arguments or results.
-
-  Raises:
-    ValueError: the text is not of HLO, or a collective is not known.
+  bfloat16 travels as float32. `compiled` is `jax.jit(fn).lower(...).compile()`,
+  or its text of HLO. The mesh names the axes; by default it is that of
+  arguments or results. Another text, or a collective that is not known, is a
+  ValueError.
   """
   text = compiled if isinstance(compiled, str) else compiled.as_text()
   if not text or 'HloModule' not in text:

@@ -51,8 +51,7 @@ def parse(text: str) -> list[Call]:
   >>> parse('block_srht(size=0.32) | eden(rotate=False)')[1]
   Call(name='eden', options={'rotate': False})
 
-  Raises:
-    ValueError: the text is neither a call nor calls joined by bars.
+  Any text but calls that are joined by bars is a ValueError.
   """
   calls = []
   for part in text.split('|'):
@@ -114,19 +113,10 @@ def algorithm(
 
   >>> tx = algorithm('onebit_adam', 'data', 1e-3, warmup=100)
 
-  Args:
-    name: of the registry `algorithms`.
-    axis: mesh axis, or axes, of the workers.
-    learning_rate: of the server, a number; the option `schedule` of most
-      algorithms makes it a function of the step.
-    seed: of the public random draws, the same on all workers.
-    dense_axes: as of `mean_over`.
-    sharded_axes: as of `mean_over`.
-    **options: of the algorithm; `sketch`, `codec` and `downlink_codec` may be
-      texts with fractions, as compressors.
-
-  Raises:
-    ValueError: no such algorithm or option.
+  Axes and seed are as of `mean_over`. The learning rate of the server is a
+  number; the option `schedule` of most algorithms makes it a function of the
+  step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
+  texts with fractions, as compressors. No such name or option is a ValueError.
   """
   roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
@@ -136,14 +126,8 @@ def algorithm(
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:
   """Build params -> the algorithm whose update is the estimate of the mean.
 
-  Args:
-    compressor: a text, see the module, or a `codecs.Codec` or
-      `sketches.Sketch`.
-    both_ways: whether the mean is encoded as well, by `two_stage_mean`.
-
-  Raises:
-    ValueError: the text is not understood; or, of what is returned, an option
-      does not suit the model.
+  Arguments as of `mean_over`. It is a ValueError if the text is not understood,
+  and, of what is returned, if an option does not suit the model.
   """
   calls = parse(compressor) if isinstance(compressor, str) else [compressor]
   if calls == [Call('dense', {})]:

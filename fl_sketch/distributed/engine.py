@@ -64,12 +64,10 @@ def from_algorithm(
     stream: sets the draws apart from those of others with this seed; None draws
       as the engine does.
 
-  Returns:
-    A transformation to use inside `jax.shard_map`, or in tests under `jax.vmap`
-    with an axis name; its updates are the same on all workers. A step whose
-    update is not finite leaves the state, but for its counter, as it was.
-    `init` raises ValueError for an algorithm that is private or has local
-    state.
+  The transformation is to use inside `jax.shard_map`, or in tests under
+  `jax.vmap` with an axis name; its updates are the same on all workers. A step
+  whose update is not finite leaves the state, but for its counter, as it was.
+  `init` raises ValueError for an algorithm that is private or has local state.
   """
   names, dense_axes = workers.names(axis), workers.names(dense_axes)
   sharded_axes = workers.names(sharded_axes)

@@ -131,13 +131,10 @@ def per_worker(
   """Keep a state of its own for each worker, of a given transformation.
 
   For what stands before `mean_over`, such as momentum of a worker's gradients,
-  and for `optax.MultiSteps` around it: their states differ by worker.
+  and for `optax.MultiSteps` around it: their states differ by worker. The axis
+  is that of the workers, or several.
 
   >>> tx = per_worker(optax.trace(0.9), 'data')
-
-  Args:
-    tx: the transformation.
-    axis: mesh axis, or axes, of the workers.
   """
   tx = optax.with_extra_args_support(tx)
   names = workers.names(axis)

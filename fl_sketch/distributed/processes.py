@@ -21,20 +21,14 @@ def start(
 
   A single process needs no argument, nor do processes that Slurm, Open MPI (5:
   on one host) or Kubernetes has started. Those started by hand need
-  `num_processes` and `process_id`. If one of several processes fails it ends at
-  once, and the others end with one line.
+  `num_processes`, `process_id`, from 0, and the coordinator, HOST:PORT of
+  process 0 or, by default, a port of localhost. If one of several processes
+  fails it ends at once, and the others end with one line. The `workers` are the
+  devices of all processes together: CPUs make as many. None leaves the devices
+  as they are.
 
-  Args:
-    coordinator: HOST:PORT of process 0; None is the launcher's, or a port of
-      localhost.
-    num_processes: number of processes; None is the launcher's, or 1.
-    process_id: number of this process, from 0; None is the launcher's.
-    workers: devices of all processes together: CPUs make as many. None leaves
-      the devices as they are.
-
-  Raises:
-    ValueError: an argument is missing or out of range, or the number of devices
-      is not that of the workers.
+  It is a ValueError if an argument is missing or out of range, or the number of
+  devices is not that of the workers.
   """
   process = peers.resolve(coordinator, num_processes, process_id)
   count = process[1]
@@ -72,17 +66,14 @@ def _leave(kind, error, trace):
 def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
   """Draws a batch for each worker, in the process that has its device.
 
-  Returns arrays [workers * n, ...], split over all axes of the mesh. Of `draw`
-  that depends on seed, step and worker alone, any number of processes have the
-  same batches.
+  The workers are numbered in the order of the mesh's axes; `draw` is worker ->
+  tree of arrays [n, ...], of the same shapes for all. Returns arrays [workers *
+  n, ...], split over all axes of the mesh. Of `draw` that depends on seed, step
+  and worker alone, any number of processes have the same batches.
 
   >>> mesh = jax.make_mesh((2,), ('data',))
   >>> batches(mesh, lambda worker: jax.numpy.full(3, worker)).tolist()
   [0, 0, 0, 1, 1, 1]
-
-  Args:
-    mesh: the workers, numbered in the order of its axes.
-    draw: worker -> tree of arrays [n, ...], of the same shapes for all.
   """
   sharding = NamedSharding(mesh, P(mesh.axis_names))
   places: Any = sharding.addressable_devices_indices_map((mesh.size,))

@@ -21,12 +21,8 @@ def value_and_grad(
 
   With respect to parameters that all workers share, JAX would add up the
   gradients of all, uncompressed; here all arguments are marked as the worker's.
-
-  Args:
-    loss: as of `jax.value_and_grad`.
-    axis: all mesh axes over which gradients are to be averaged, those of
-      ``dense_axes`` too.
-    **options: as of `jax.value_and_grad`.
+  Loss and options are as of `jax.value_and_grad`; the axis is all mesh axes
+  over which gradients are to be averaged, those of ``dense_axes`` too.
   """
   fn = jax.value_and_grad(loss, **options)
   return lambda *args, **kwargs: fn(*workers.local(args, axis), **kwargs)
@@ -38,15 +34,9 @@ def init(
 ) -> Any:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
-  Args:
-    tx: a transformation with `mean_over` or `algorithm` in it.
-    params: the parameters.
-    mesh: of the workers.
-    specs: a `PartitionSpec` of the parameters, or a tree of them; by default
-      all workers have copies.
-
-  Raises:
-    ValueError: devices would update their copies of an array apart.
+  Of one with `mean_over` or `algorithm` in it. `specs` is a `PartitionSpec` of
+  the parameters, or a tree of them; by default all workers have copies. It is a
+  ValueError if devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
   shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
@@ -110,15 +100,12 @@ def train_step(
 ) -> Callable[..., tuple[Any, Any, jax.Array]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, loss).
 
-  Args:
-    loss: (params, batch) -> f32[], of one worker's part of the batch.
-    tx: a transformation with `mean_over` or `algorithm` in it.
-    mesh: all its axes together are the workers' parts of a batch: leaves of
-      `batch` are split along axis 0. Its parameters are the same on all.
-
-  Returns:
-    The step; its loss is the mean over the workers. The first two arguments are
-    donated. It raises ValueError if `tx` averages over fewer axes.
+  The transformation has `mean_over` or `algorithm` in it, and the loss is
+  (params, batch) -> f32[], of one worker's part of the batch. All axes of the
+  mesh together are these parts: leaves of `batch` are split along axis 0. The
+  parameters are the same on all. The loss of the step is the mean over the
+  workers; its first two arguments are donated. It raises ValueError if `tx`
+  averages over fewer axes.
   """
   axes = mesh.axis_names
 

@@ -32,13 +32,9 @@ def two_stage_mean(
   all workers, :math:`C(x_{ij})`, averages what it decodes, and sends :math:`C(
   \bar x_j)` to all: 2 (n - 1) / n payloads leave a worker, where a gather of
   payloads takes n - 1. The mean is unbiased if the codec is. With error
-  feedback a worker keeps the residual :math:`\beta (p - C(p))` of both stages.
-
-  Args:
-    codec_of: c -> the codec C.
-    like: params -> the shapes of what is averaged.
-    error_feedback: whether residuals are kept; C must be a contraction.
-    residual_decay: beta.
+  feedback a worker keeps the residual :math:`\beta (p - C(p))` of both stages,
+  where beta is `residual_decay` and C must be a contraction. `codec_of` is c ->
+  the codec C, `like` params -> the shapes of what is averaged.
 
   Source: Tang et al., 1-bit Adam, ICML 2021, arXiv:2102.02888, Section 5: the
   compressed all-reduce.

@@ -44,13 +44,9 @@ def gram_sgd(
 
   The `client_lr` and `weight_decay`, f32[], may be traced. See
   `losses.classification` for `label_smoothing`, `losses.preprocess` for `mean`
-  and `std`.
-
-  Returns:
-    (params, batches, key, correction) -> (pseudo-gradient, {'train_loss':
-    f32[]}), for one client. Batches are a single one, leaves [1, n, ...], used
-    in every step; the key is not used; correction must be None. The
-    pseudo-gradient is start minus end, train_loss the mean loss before a step.
+  and `std`. Batches are a single one, leaves [1, n, ...], used in every step;
+  the key is not used; correction must be None. The pseudo-gradient is start
+  minus end, 'train_loss' the mean loss before a step.
   """
   if steps < 1:
     raise ValueError(f'{steps=} is below 1; make at least one step.')

@@ -48,15 +48,11 @@ def private_sgd(
     microbatch: gradients in memory at once; None is all of a batch.
     weight_decay: lambda; outside of the sum, as it does not depend on samples.
 
-  Returns:
-    local(params, batches, key, correction) -> (pseudo-gradient, metrics).
-    Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
-    samples present; the key is the client's secret one; correction is None.
-    'train_loss' is the mean over all samples present, 0 if there are none: a
-    diagnostic without noise, which must not leave the client.
-
-  Raises:
-    ValueError: expected_batch is below one; a correction; batches with no mask.
+  Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
+  samples present; the key is the client's secret one. 'train_loss' is the mean
+  over all samples present, 0 if there are none: a diagnostic without noise,
+  which must not leave the client. It is a ValueError if expected_batch is below
+  one, batches have no mask, or there is a correction.
 
   Guarantees:
     Sensitivity: without the noise, one sample more moves a step by at most

@@ -35,16 +35,10 @@ def zeroth_order(
   >>> local.apply(jnp.zeros(4), jnp.zeros((1, 1)), keys, None)[0].shape
   (1, 2)
 
-  Args:
-    loss_fn: (params, batch) -> f32[]. If it has an argument `key`, it draws the
-      same at all points of a step.
-    client_lr: f32[], eta.
-    seeds: keys of a client -> the seeds of its z, uint32[K, P, 2].
-    mu: f32[], of the points at which the loss is evaluated.
-
-  Returns:
-    A `RoundLocal` that sends f32[K, P]; 'train_loss' is the mean of all values.
-    Batches are as of `sgd`: on padding g is 0.
+  The loss is (params, batch) -> f32[]; if it has an argument `key`, it draws
+  the same at all points of a step. `seeds` is keys of a client -> the seeds of
+  its z, uint32[K, P, 2]. The `RoundLocal` sends f32[K, P]; 'train_loss' is the
+  mean of all values. Batches are as of `sgd`: on padding g is 0.
 
   Source: SPSA (Spall, 1992) with seeds in place of z, as MeZO (Malladi et al.,
   NeurIPS 2023, arXiv:2305.17333, Algorithm 1).

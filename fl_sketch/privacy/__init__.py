@@ -4,6 +4,7 @@ Modules of its packages can be imported from here, too. `check` shows of a
 function that clients' data leave it by noise alone (`noninterference`).
 """
 
+import pkgutil
 from typing import TYPE_CHECKING
 
 from fl_sketch.utils import lazy
@@ -15,21 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ['accounting', 'auditing', 'check', 'mechanisms', 'noninterference']
 
-_ACCOUNTING = (
-  'allocation', 'calibration', 'correlation', 'events', 'gaussian', 'groups',
-  'hypothesis_tests', 'losses', 'profiles', 'statements', 'step_losses',
-  'tilted_losses', 'types',
-)  # fmt: skip
-_AUDITING = (
-  'audit', 'canaries', 'canary_scores', 'one_run', 'one_run_guesses',
-  'summation_attack',
-)  # fmt: skip
-_MECHANISMS = (
-  'aggregation', 'banded_noise', 'chacha20', 'clipping', 'discrete_gaussian',
-  'generators', 'given_noise', 'grid', 'private_metrics', 'quantile_bound',
-  'secure_aggregation',
-)  # fmt: skip
-__getattr__ = lazy.attach(
-  __name__, accounting=_ACCOUNTING, auditing=_AUDITING, mechanisms=_MECHANISMS,
-  noninterference=('check',),
-)  # fmt: skip
+_modules = {
+  part: [x.name for x in pkgutil.iter_modules([f'{__path__[0]}/{part}'])]
+  for part in ('accounting', 'auditing', 'mechanisms')
+}
+__getattr__ = lazy.attach(__name__, noninterference=('check',), **_modules)

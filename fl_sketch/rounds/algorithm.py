@@ -64,20 +64,18 @@ class OfFrozen(NamedTuple):
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """Builds a part that is a `FromHyper` or an `OfFrozen`; returns any other."""
-  return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
+  """Builds a part that has a method `with_hyper`; returns any other."""
+  return part.with_hyper(hp) if hasattr(part, 'with_hyper') else part
 
 
 class StatefulLocal(NamedTuple):
   """Local work that keeps state of each client between its rounds.
 
-  Attributes:
-    init: params -> the state of a client before its first round.
-    apply: (params, batches, key, correction, state) -> (pseudo-gradient,
-      metrics, state).
+  `apply` is (params, batches, key, correction, state) -> (pseudo-gradient,
+  metrics, state).
   """
 
-  init: Callable[[Any], Any]
+  init: Callable[[Any], Any]  # params -> state before a client's first round
   apply: Callable[..., tuple[Any, dict[str, jax.Array], Any]]
 
   def __call__(self, *_):
@@ -88,9 +86,8 @@ class StatefulLocal(NamedTuple):
 class RoundLocal(NamedTuple):
   """Local work that draws what all clients of a round share, such as a hash.
 
-  Attributes:
-    apply: (params, batches, keys, correction) -> (what it sends, metrics), with
-      the client's `keys.RoundKeys`.
+  `apply` is (params, batches, keys, correction) -> (what it sends, metrics),
+  with the client's `keys.RoundKeys`.
   """
 
   apply: Callable[..., tuple[Any, dict[str, jax.Array]]]
@@ -171,10 +168,8 @@ def federated(
 ) -> Algorithm:  # fmt: skip
   """Builds an algorithm from its local work and the links of one chain.
 
-  Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
-
-  Raises:
-    ValueError: the links release noise, and local work reads public keys.
+  Links are as in `chain.federated_chain`, options attributes of `Algorithm`. It
+  is a ValueError if the links release noise, and local work reads public keys.
   """
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
@@ -188,9 +183,8 @@ def federated(
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   """Checks, by shapes alone, that all clients who must take part have slots.
 
-  Raises:
-    ValueError: `size` is below `Algorithm.full_participation`, or that is True
-      where clients keep nothing.
+  It is a ValueError if `size` is below `Algorithm.full_participation`, or that
+  is True where clients keep nothing.
   """
   expected = algorithm.full_participation
   if expected is True:

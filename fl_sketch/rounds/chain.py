@@ -100,10 +100,8 @@ class Exchange(Transform):
   a round holds those of all lanes. The `means` of the link, private or plain,
   are of `aggregation.cohort_means`, and its releases are theirs. Its `update`
   takes them by keyword as functions (payloads, **extra arguments) -> (mean,
-  bill), each to be called once.
-
-  Raises (when it is traced):
-    ValueError: a mean is not taken once: twice, two sums have the same noise.
+  bill), each to be called once, or it is a ValueError when traced: if a mean is
+  taken twice, two sums have the same noise.
   """
 
   def __new__(cls, init, update, *, means: Sequence[Any] = (), **marks):
@@ -232,8 +230,7 @@ def state_of(state: Any, which: str | type) -> Any:
   >>> state_of(links.init({'w': 0.0}), comms.Bill).down
   Array(0, dtype=uint32)
 
-  Raises:
-    ValueError: there is no such part, or more than one.
+  No such part, or more than one, is a ValueError.
   """
   if isinstance(which, str):
     found = [x for _, x in optax.tree.get_all_with_path(state, which)]

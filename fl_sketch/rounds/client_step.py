@@ -34,11 +34,9 @@ def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
   """
   means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
   count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
-  rejected = observed.present & ~observed.participates
-  return means | {
-    'participants': count(observed.participates),
-    'rejected_clients': count(rejected),
-  }
+  taken = count(observed.participates)
+  rejected = count(observed.present & ~observed.participates)
+  return means | {'participants': taken, 'rejected_clients': rejected}
 
 
 def build(

@@ -67,8 +67,7 @@ def bill(up: int = 0, down: int = 0) -> Bill:
   >>> bill(up=40).up
   Array(40, dtype=uint32)
 
-  Raises:
-    ValueError: a payload is 2 GiB or more.
+  A payload of 2 GiB or more is a ValueError.
   """
   for size in (up, down):
     if size >= 2**31:
@@ -97,10 +96,8 @@ def uplink_mean(
 
   The mean is of the decoded payloads; it is 0 if no client participated. The
   denominator, which must be a constant under differential privacy, is by
-  default the sum of the weights.
-
-  Raises:
-    TypeError: a payload is of unsigned integers, which `uplink_sum` adds up.
+  default the sum of the weights. A payload of unsigned integers, whose sum is
+  exact, is a TypeError.
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -114,11 +111,6 @@ def uplink_mean(
   scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
   mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
   return mean, lane_sum.nbytes
-
-
-def uplink_sum(lane_sum: LaneSum) -> tuple[Tree, int]:
-  """As `uplink_mean`, but adds up sums of uint32, modulo 2^32."""
-  return sum_over_shards(lane_sum.total), lane_sum.nbytes
 
 
 def uplink_stacked_mean(
@@ -155,10 +147,8 @@ def gather_tables(
 ) -> tuple[jax.Array, int]:
   """All-gathers clients' tables by id: (f32[population, ...], bytes of one).
 
-  Tables are [lanes, ...]; those of weight 0 become 0.
-
-  Raises:
-    ValueError: over messages, where clients do not see each other's tables.
+  Tables are [lanes, ...]; those of weight 0 become 0. It is a ValueError over
+  messages, where clients do not see each other's tables.
   """
   if stages.current() is not None:
     raise ValueError(NO_SERVER)
@@ -175,7 +165,7 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
 
 
 def sum_over_shards(tree: Tree) -> Tree:
-  """Adds up local arrays over the shards, element by element; for metrics."""
+  """Adds up local arrays over the shards: of metrics, or of uint32, exactly."""
   if stages.current() is not None:
     return tree
   if (group := workers.current()) is not None:

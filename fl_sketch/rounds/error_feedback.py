@@ -69,12 +69,10 @@ def compress(
   :math:`e \leftarrow \beta (p - C(p))`. At :math:`\beta = 1` payloads and
   residual add up to the updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t -
   e_T`. The codec's draws are independent on each client, which keeps e (d
-  floats). Beta, 0 < `residual_decay` <= 1, is 1 without error feedback.
-
-  Raises:
-    ValueError: error feedback around a codec that is no contraction, such as an
-      unbiased sketch that is not scaled: its residual grows without bound; or
-      ``residual_decay`` is not as stated.
+  floats). Beta, 0 < `residual_decay` <= 1, is 1 without error feedback; another
+  one is a ValueError, and so is error feedback around a codec that is no
+  contraction, such as an unbiased sketch that is not scaled: its residual grows
+  without bound.
 
   Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019,
   arXiv:1901.09847, Algorithm 2.
@@ -107,10 +105,8 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
   r"""Client: gradient -> encoded change of its estimate.
 
   :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i +
-  C(g - \hat g_i)`, from :math:`\hat g_i = 0`.
-
-  Raises:
-    ValueError: the codec is no contraction.
+  C(g - \hat g_i)`, from :math:`\hat g_i = 0`. A codec that is no contraction is
+  a ValueError.
 
   Source: Richtarik, Sokolov, Fatkhullin, EF21, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2; Wang, Lin, Chen, CD-Adam, AISTATS 2022, arXiv:2111.00705.

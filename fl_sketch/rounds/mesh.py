@@ -12,8 +12,7 @@ import numpy as np
 def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
   """A one-axis mesh over the first `shards` devices; all of them by default.
 
-  Raises:
-    ValueError: there are fewer devices than shards.
+  Fewer devices than shards are a ValueError.
   """
   devices = jax.devices()
   if shards is not None and not 1 <= shards <= len(devices):

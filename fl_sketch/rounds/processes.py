@@ -38,10 +38,8 @@ def resolve(
   """Completes the arguments of `connect` by those of a launcher.
 
   What JAX finds by itself stays None. The number of processes is 1 without a
-  launcher, and None where JAX alone knows it.
-
-  Raises:
-    ValueError: an argument is missing or out of range.
+  launcher, and None where JAX alone knows it. An argument that is missing or
+  out of range is a ValueError.
   """
   told, env = any(name in os.environ for name in _TOLD), os.environ
   size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
@@ -73,11 +71,8 @@ def connect(
 ):  # fmt: skip
   """Joins the processes of one run; returns when all are there.
 
-  JAX finds in its launcher what is None.
-
-  Raises:
-    ValueError: the processes' numbers of devices differ, or JAX finds no
-      launcher.
+  JAX finds in its launcher what is None. It is a ValueError if it finds none,
+  or the processes' numbers of devices differ.
   """
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   process = coordinator, num_processes, process_id

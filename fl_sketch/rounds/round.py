@@ -21,22 +21,13 @@ Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
 
 
 class FedState(NamedTuple):
-  """The state between rounds; `PerClient` rows are indexed by client id.
+  """The state between rounds; `PerClient` rows are indexed by client id."""
 
-  Attributes:
-    round: int32[], rounds done.
-    params: the model.
-    encode: `PerClient`, the encoder's state of each client; after that of a
-      `StatefulLocal`, where local work is one.
-    protocol: state of the links up to the broadcast.
-    server: state of the links after it.
-  """
-
-  round: jax.Array
-  params: Any
-  encode: comms.PerClient
-  protocol: Any
-  server: Any
+  round: jax.Array  # int32[], rounds done
+  params: Any  # the model
+  encode: comms.PerClient  # of the encoder; after that of a `StatefulLocal`
+  protocol: Any  # state of the links up to the broadcast
+  server: Any  # state of the links after it
 
 
 class Cohort(NamedTuple):
@@ -63,9 +54,8 @@ class Cohort(NamedTuple):
 def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
   """Initialises the state before the first round.
 
-  Raises:
-    ValueError: the population is empty, or the parameters do not suit the
-      algorithm (a sketch larger than the model).
+  It is a ValueError if the population is empty, or the parameters do not suit
+  the algorithm (a sketch larger than the model).
   """
   if population < 1:
     raise ValueError(f'{population=} must be >= 1.')
@@ -105,11 +95,11 @@ def run_round(
   Returns:
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
     takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
-    a secret root independent of ``key``.
-    Its metrics: `up` and `down` (bytes of one client's payloads and of the
-    broadcast, uint32[]), `finite` (bool[]: the new state is, per-client state
-    apart), and those of `summary`, by default `client_step.means_and_counts`. A
-    round without participants keeps the state, unless private: it would leak.
+    a secret root independent of ``key``. Its metrics: `up` and `down` (bytes of
+    one client's payloads and of the broadcast, uint32[]), `finite` (bool[]: the
+    new state is, per-client state apart), and those of `summary`, by default
+    `client_step.means_and_counts`. A round without participants keeps the
+    state, unless private: it would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)

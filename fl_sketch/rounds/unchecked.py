@@ -20,10 +20,8 @@ def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
 
   It is a function of arrays without collectives. Values that it closes over are
   shared: what is local must be an argument. Results vary as its arguments do.
-
-  Raises (when it is traced):
-    NotImplementedError: the result is differentiated. JAX would have to add up
-      the gradients of all shards, and cannot see where.
+  To differentiate them is a NotImplementedError: JAX would have to add up the
+  gradients of all shards, and cannot see where.
   """
   hidden = jax.custom_jvp(fn)
 

@@ -43,11 +43,7 @@ def current() -> Group | None:
 
 
 def group() -> Group:
-  """The workers of this trace.
-
-  Raises:
-    ValueError: there is no mesh, as where a state is initialised outside of it.
-  """
+  """The workers of this trace; ValueError without a mesh, as outside of it."""
   found = _GROUP.get()
   if found is None or found.size is None:
     raise ValueError(
@@ -70,8 +66,7 @@ def among(group: Group) -> Iterator[None]:
 def is_checked(axis: Axis) -> bool:
   """Whether this is a `shard_map` that checks what varies over the axis.
 
-  Raises:
-    ValueError: there is no such axis here.
+  It is a ValueError if there is no such axis here.
   """
   if missing := [a for a in names(axis) if size_of(a) is None]:
     raise ValueError(
@@ -97,9 +92,8 @@ def varying(x) -> frozenset[str]:
 def check_local(averaged: Axis, grads: Tree):
   """Checks that gradients are of single workers.
 
-  Raises:
-    ValueError: there is no such axis, JAX has summed gradients over an axis
-      along which they are to be averaged, or there are none.
+  It is a ValueError if there is no such axis, JAX has summed gradients over an
+  axis along which they are to be averaged, or there are none.
   """
   leaves = jax.tree.leaves(grads)
   if not leaves:

@@ -73,19 +73,14 @@ for _name, _kind in ('sparse_embedding_1', 'I'), ('sparse_embedding_2', 'II'):
 
 
 def make(kind: str, **options: Any) -> Sketch:
-  """Build the operator that a config names.
+  """Build the operator that a config names, by a factory and its arguments.
 
   >>> op = make('count_sketch', rows=2, cols=3, combine='mean')
   >>> op.zero_table({'w': [0.5] * 8}).shape
   (2, 3)
 
-  Args:
-    kind: the name of a registered factory. `sparse_embedding` has one for each
-      of its kinds; 'layerwise' has the options factory (the name of an operator
-      that takes a size), size and allocation.
-    **options: the arguments of that factory.
-
-  Raises:
-    ValueError: unknown kind; unknown or lacking options, beside the known ones.
+  `sparse_embedding` has a name for each of its kinds; 'layerwise' has the
+  options factory (the name of an operator that takes a size), size and
+  allocation. Unknown kinds and unknown or lacking options are a ValueError.
   """
   return REGISTRY.make(kind, **options)

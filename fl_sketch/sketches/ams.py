@@ -11,7 +11,8 @@ def ams(size: int) -> base.Sketch:
   r"""A matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
 
   The sketch of Alon, Matias and Szegedy (STOC 1996), Definition D.4 of Song et
-  al., with b = `size`.
+  al., with b = `size`. Tables are f32[size]; a size below 1, or above d, is a
+  ValueError.
 
   Guarantees. The signs of any four coordinates are provably independent, in one
   row and in any two, since 31 rows are the bits of one 4-wise independent word
@@ -26,12 +27,6 @@ def ams(size: int) -> base.Sketch:
   >>> table = op.sketch(jax.random.key(0), x)
   >>> jnp.abs(table).tolist()
   [3.0, 3.0, 3.0, 3.0]
-
-  Args:
-    size: numbers in a table, f32[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
   promises = base.Properties(

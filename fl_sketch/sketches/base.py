@@ -91,11 +91,7 @@ def properties(op: Sketch) -> Properties:
   >>> properties(sketches.block_cyclic(8)).alpha(64)
   7.0
 
-  Args:
-    op: an operator of this package, or one that was made with properties.
-
-  Raises:
-    ValueError: the operator states none.
+  It is a ValueError if the operator was made without any.
   """
   if op.properties is None:
     raise ValueError('op.properties is None: it states none; set them.')
@@ -142,9 +138,8 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
   ShapeDtypeStruct(shape=(8,), dtype=float32)
 
-  Raises:
-    TypeError: a leaf is not of a float type.
-    ValueError: d is beyond the reach of an int32 index.
+  It is a TypeError if a leaf is not of a float type, and a ValueError if d is
+  beyond the reach of an int32 index.
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))

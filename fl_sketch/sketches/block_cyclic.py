@@ -35,14 +35,10 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   uniform. A construction of this project; relatives are numBlocks of FetchSGD's
   CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
 
-  Args:
-    size: numbers in a table, f32[size]. Beside it the operator holds the
-      sparsity^2 d / size shifts of all blocks, 4 bytes each.
-    sparsity: nonzeros in a column of R, one a pass; more bring lighter tails.
-
-  Raises:
-    ValueError: an argument is below 1, or sparsity does not divide size; of the
-      operator's functions, size exceeds d.
+  Tables are f32[size]. Beside one the operator holds the s^2 d / b shifts of
+  all blocks, 4 bytes each. Each nonzero of a column takes a pass; more bring
+  lighter tails. It is a ValueError if an argument is below 1, sparsity does not
+  divide size, or size exceeds d.
   """
   base.check_positive(size=size, sparsity=sparsity)
   if size % sparsity:

@@ -34,13 +34,8 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   >>> [round(v, 5) for v in out.tolist()]
   [1.0, 1.0, 1.0, 1.0, 1.0]
 
-  Args:
-    size: numbers in a table, f32[size].
-    block: m, a power of two.
-
-  Raises:
-    ValueError: size is below 1, or block no power of two; of the operator's
-      functions, size exceeds d.
+  Tables are f32[size]. It is a ValueError if size is below 1 or exceeds d, or
+  block is no power of two.
 
   Source: a construction of this project, of blocks of `srht`.
   """

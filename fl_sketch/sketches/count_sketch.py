@@ -37,16 +37,12 @@ def count_sketch(
     rows: independent; the median fails with probability exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
-    allow_larger: whether rows * cols may exceed d: no compression, but less
-      variance, which analyses such as FedSKETCHGATE's need for small models.
+    allow_larger: whether rows * cols may exceed d, else a ValueError: no
+      compression, but less variance, which analyses such as FedSKETCHGATE's
+      need for small models.
 
-  Returns:
-    A `Sketch` whose tables are f32[rows, cols]; it raises ValueError if
-    rows * cols > d, unless allowed. With 'median' its `linear_reader` is the
-    same Count Sketch with 'mean'.
-
-  Raises:
-    ValueError: rows or cols is below 1, or `combine` is neither.
+  Tables are f32[rows, cols]. With 'median' the `linear_reader` is the same
+  Count Sketch with 'mean'. Rows or cols below 1 are a ValueError.
   """
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):

@@ -13,7 +13,8 @@ def dct(size: int) -> base.Sketch:
   orthonormal DCT-II and S rows drawn without replacement. C takes the
   coordinates in an order which the signs' law does not see, that of `fourier`
   after 0, n - 1, 1, n - 2, ..., by which it is a real Fourier transform
-  (Makhoul, IEEE ASSP 1980). Up to 4096 n, that of `fourier.split`, is d.
+  (Makhoul, IEEE ASSP 1980). Up to 4096 n, that of `fourier.split`, is d. Tables
+  are f32[size]; a size below 1, or above d, is a ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -27,12 +28,6 @@ def dct(size: int) -> base.Sketch:
   >>> out = op.desketch(key, op.sketch(key, x), x)['w']
   >>> [round(v, 5) for v in out.tolist()]
   [1.0, 1.0, 1.0, 1.0]
-
-  Args:
-    size: numbers in a table, f32[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 

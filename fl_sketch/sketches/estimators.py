@@ -32,12 +32,9 @@ def l2_norm(table: jax.Array) -> jax.Array:
   >>> float(l2_norm(jnp.array([[3.0, -4.0], [0.0, 1.0], [9.0, 9.0]])))
   5.0
 
-  Args:
-    table: f32[rows, cols] or f32[size], which is one row; may be complex.
-
-  Raises:
-    TypeError: the table is not one array of floats or of complex numbers.
-    ValueError: it has neither one axis nor two.
+  The table is f32[rows, cols] or f32[size], which is one row; it may be
+  complex. Other axes are a ValueError, and what is no such array is a
+  TypeError.
   """
   _check_table(table)
   if table.ndim not in (1, 2):
@@ -53,12 +50,8 @@ def gather(tree: base.Tree, support: jax.Array) -> jax.Array:
   >>> gather({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
 
-  Args:
-    tree: d numbers, counted from 0 in the order of the leaves.
-    support: int32[k] in [0, d).
-
-  Raises:
-    TypeError: a leaf is not of a float type.
+  They are int32[k] in [0, d), counted from 0 in the order of the leaves. A leaf
+  that is not of a float type is a TypeError.
   """
   return _vector(tree)[support]
 
@@ -72,14 +65,9 @@ def scatter(
   >>> scatter(like, jnp.array([3, 0]), jnp.array([5.0, 7.0]))['w']
   Array([[0., 5.]], dtype=float32)
 
-  Args:
-    like: arrays or `jax.ShapeDtypeStruct`.
-    support: int32[k], distinct, in [0, d).
-    values: f32[k].
-
-  Raises:
-    TypeError: a leaf is not of a float type.
-    ValueError: values and support are not of one shape.
+  Of values f32[k] at distinct coordinates; leaves of `like` are arrays or
+  `jax.ShapeDtypeStruct`. Errors are those of `gather`, and a ValueError if
+  values and support are not of one shape.
   """
   shape, want = jnp.shape(values), jnp.shape(support)
   if shape != want:
@@ -114,15 +102,9 @@ def heavy_support(
   >>> heavy_support(op, key, op.sketch(key, x), x, 1)
   Array([1], dtype=int32)
 
-  Args:
-    op: an operator whose table is one array.
-    key: key[], of the sketch.
-    table: as of op.sketch(key, ...).
-    like: arrays or `jax.ShapeDtypeStruct`, d numbers in all.
-    k: how many, 1 <= k <= d.
-
-  Returns:
-    int32[k] in [0, d), counted in the order of the leaves.
+  The table, one array, is of op.sketch(key, ...); `like` has d numbers, in
+  arrays or `jax.ShapeDtypeStruct`. Returns int32[k] in [0, d), counted in the
+  order of the leaves.
 
   Raises:
     TypeError: the table is not one array of floats or of complex numbers.
@@ -155,17 +137,8 @@ def heavymix(
   >>> heavymix(op, key, op.sketch(key, x), x, 1)
   Array([ 0., -9.], dtype=float32)
 
-  Args:
-    op: as for `heavy_support`, with key, table, like and k.
-    key: key[].
-    table: f32[...].
-    like: arrays or `jax.ShapeDtypeStruct`.
-    k: how many coordinates are kept.
-    exact: f32[k], values in the support's order; None takes the estimates.
-
-  Raises:
-    TypeError: the table is not one array of floats or of complex numbers.
-    ValueError: k, the table or `exact` is not of the size that is stated.
+  Arguments and errors are those of `heavy_support`; `exact` f32[k] are values
+  in the support's order, and None takes the estimates.
   """
   if exact is not None and jnp.shape(exact) != (k,):
     raise ValueError(f'exact.shape={jnp.shape(exact)} must be ({k},).')

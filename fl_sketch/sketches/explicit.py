@@ -14,21 +14,13 @@ import numpy as np
 def from_matrix(matrix: jax.Array) -> base.Sketch:
   r"""The operator of one matrix R: :math:`x \mapsto R x`, read by :math:`R^T`.
 
-  For reference trajectories of other code, and for tests.
+  For reference trajectories of other code, and for tests. The matrix is
+  f32[size, d], for trees of d numbers and tables f32[size]; linear, desketch
+  its adjoint. Another number of axes, another d, or size > d is a ValueError.
 
   >>> op = from_matrix(jnp.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]]))
   >>> op.sketch(jax.random.key(0), jnp.array([3.0, 1.0, 5.0])).tolist()
   [2.0, 10.0]
-
-  Args:
-    matrix: f32[size, d].
-
-  Returns:
-    A `Sketch` of trees of d numbers with tables f32[size], linear, desketch its
-    adjoint; its functions raise ValueError for another d, or if size > d.
-
-  Raises:
-    ValueError: the matrix has not two axes.
   """
   if matrix.ndim != 2:
     raise ValueError(f'{matrix.shape=} must be (size, d).')
@@ -66,14 +58,10 @@ def from_hashes(
     cols: buckets in a row.
     combine: 'median' or 'mean', as of `count_sketch`.
 
-  Returns:
-    A `Sketch` of trees of d numbers with tables f32[rows, cols]; its functions
-    raise ValueError for another d, or if rows * cols > d. With 'median' its
-    `linear_reader` is the same with 'mean'.
-
   Raises:
     ValueError: buckets and signs are not of one shape (rows, d), hold other
-      numbers, unless they are traced, cols is below 1, or `combine` is neither.
+      numbers, unless they are traced, cols is below 1, or `combine` is neither;
+      of the operator's functions, the tree has another d, or rows * cols > d.
   """
   base.check_positive(cols=cols)
   if combine not in ('median', 'mean'):

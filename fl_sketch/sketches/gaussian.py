@@ -9,6 +9,7 @@ def gaussian(size: int) -> base.Sketch:
 
   Definition D.2 of Song et al., with b = `size`. An entry is the quantile of
   the normal law at 23 bits of a hashed word, up to 5.3 standard deviations.
+  Tables are f32[size]; a size below 1, or above d, is a ValueError.
 
   Guarantees, for words that are independent (`hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -20,12 +21,6 @@ def gaussian(size: int) -> base.Sketch:
   >>> op, x = gaussian(4), {'w': jax.numpy.ones(8)}
   >>> op.sketch(jax.random.key(0), x).shape
   (4,)
-
-  Args:
-    size: numbers in a table, f32[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
   exact = lambda g, h: float(g @ g * (h @ h) + (g @ h) ** 2) / size

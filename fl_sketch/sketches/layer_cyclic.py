@@ -29,16 +29,10 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   >>> op.desketch(key, op.sketch(key, x), x)[0].tolist()
   [1.0, 1.0, 1.0]
 
-  Args:
-    size: numbers in a table.
-    sizes: int32[leaves], b_l >= 1, `size` in all; not checked if traced.
-
-  Returns:
-    A `Sketch` whose tables are f32[size]; it raises ValueError if size > d, or
-    there is not one b_l a leaf. It states no alpha, which the b_l may change.
-
-  Raises:
-    ValueError: size or one of the b_l is below 1, or their sum is another.
+  Tables are f32[size], and `sizes` int32[leaves], not checked if traced. It is
+  a ValueError if size or one of the b_l is below 1, their sum is another, there
+  is not one b_l a leaf, or size > d. No alpha is stated, which the b_l may
+  change.
   """
   base.check_positive(size=size)
   if not isinstance(sizes, core.Tracer):

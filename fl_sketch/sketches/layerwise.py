@@ -53,14 +53,13 @@ def layerwise(
       d_l), or a tuple of one integer a leaf: at least 1, or 0 for an empty
       leaf; one above the leaf's size means raw, and the excess is not sent.
 
-  Returns:
-    A `Sketch` whose tables are tuples of the leaves' tables; that of an empty
-    leaf is f32[0]. It raises ValueError if size > d, or if there are more
-    leaves than numbers, or a tuple does not suit the leaves.
+  Tables are tuples of the leaves' tables; that of an empty leaf is f32[0].
 
   Raises:
     ValueError: size is below 1, no such rule, a tuple with negative entries or
-      of another sum, an operator that promises less than ``factory(size)``.
+      of another sum, an operator that promises less than ``factory(size)``; of
+      the operator's functions, size > d, there are more leaves than numbers, or
+      a tuple does not suit the leaves.
   """
   base.check_positive(size=size)
   rule = _checked_rule(allocation, size)

@@ -29,14 +29,9 @@ def sparse_embedding(
   >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])
   9.0
 
-  Args:
-    size: numbers in a table, f32[size].
-    sparsity: nonzeros in a column.
-    kind: 'I', whose buckets cost sparsity^2 comparisons a coordinate, or 'II'.
-
-  Raises:
-    ValueError: an argument is below 1, sparsity exceeds or (kind 'II') does not
-      divide size, or no such kind; of the operator's functions, size exceeds d.
+  Tables are f32[size]. Buckets of kind 'I' cost s^2 comparisons a coordinate.
+  It is a ValueError if an argument is below 1, sparsity exceeds or (kind 'II')
+  does not divide size, size exceeds d, or there is no such kind.
   """
   base.check_positive(size=size, sparsity=sparsity)
   if kind not in ('I', 'II'):

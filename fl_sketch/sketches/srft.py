@@ -10,7 +10,8 @@ def srft(size: int) -> base.Sketch:
   :math:`R = \sqrt{n / b}\, S F D` with b = `size` complex rows, D random signs,
   F unitary and S rows drawn without replacement; desketch is
   :math:`\Re(R^* y)`. The real part of the table itself would lose information:
-  `dct` is the real operator.
+  `dct` is the real operator. Tables are c64[size]; a size below 1, or above d,
+  is a ValueError.
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`), n being that of `fourier.split`:
@@ -29,12 +30,6 @@ def srft(size: int) -> base.Sketch:
   dtype('complex64')
   >>> [round(v, 5) for v in op.desketch(key, table, x)['w'].tolist()]
   [1.0, 1.0, 1.0, 1.0]
-
-  Args:
-    size: complex numbers in a table, c64[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 
@@ -45,8 +40,7 @@ def srft(size: int) -> base.Sketch:
 
   def desketch(key, table, spans, vector):
     n, parts = fourier.split(vector.size, size)
-    rows = hashing.sample(key, size, n)
-    x = fourier.place(table / size**0.5, rows, n, parts)
+    x = fourier.place(table / size**0.5, hashing.sample(key, size, n), n, parts)
     return signs.read(key, x, spans)
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])

@@ -10,6 +10,7 @@ def srht(size: int) -> base.Sketch:
   :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
   above d (padded with zeros), D random signs, H orthonormal and S rows drawn
   without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
+  Tables are f32[size]; a size below 1, or above d, is a ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -23,12 +24,6 @@ def srht(size: int) -> base.Sketch:
   >>> op, key, x = srht(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
-
-  Args:
-    size: numbers in a table, f32[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 

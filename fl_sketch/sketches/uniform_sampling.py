@@ -9,7 +9,8 @@ def uniform_sampling(size: int) -> base.Sketch:
 
   :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
   replacement, known as rand-k; the signs of Definition D.8 of Song et al.
-  cancel in :math:`R^T R` and are left out.
+  cancel in :math:`R^T R` and are left out. Tables are f32[size]; a size below
+  1, or above d, is a ValueError.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -24,12 +25,6 @@ def uniform_sampling(size: int) -> base.Sketch:
   >>> op, key, x = uniform_sampling(3), jax.random.key(0), {'w': jnp.ones(3)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0]
-
-  Args:
-    size: numbers in a table, f32[size].
-
-  Raises:
-    ValueError: size is below 1; of the operator's functions, size exceeds d.
   """
   base.check_positive(size=size)
 

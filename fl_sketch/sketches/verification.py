@@ -94,12 +94,8 @@ def verify(
   >>> result.ok, row.quantity, row.exact
   (True, 'second moment, first spike', 4.0)
 
-  Args:
-    op: an operator with properties.
-    d: how many coordinates, or a tree of them, measured as float32.
-    key: key[], of the draws and of the random vectors.
-    draws: how many keys.
-    out: takes the table as text.
+  Of d coordinates, or a tree of them, measured as float32. The key[] is of the
+  draws, as many keys, and of the random vectors; `out` takes the table as text.
 
   Raises:
     TypeError: `key` is not a key, or a leaf is not of a float type.

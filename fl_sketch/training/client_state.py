@@ -160,14 +160,9 @@ def keep_only(folder: pathlib.Path, names: Iterable[int]):
 
 def leaves(state: FedState) -> list[Any]:
   """Lists the arrays of per-client state in a state."""
-  arrays: list[Any] = []
-  comms.map_per_client(arrays.append, (state.encode, state.protocol))
-  return arrays
+  return comms.client_rows((state.encode, state.protocol))
 
 
 def _with(state, rows):
   rest = iter(rows)
-  encode, protocol = comms.map_per_client(
-    lambda _: next(rest), (state.encode, state.protocol)
-  )
-  return state._replace(encode=encode, protocol=protocol)
+  return comms.map_per_client(lambda _: next(rest), state)

@@ -73,9 +73,8 @@ def start(
     deterministic: whether GPUs may use only deterministic kernels; those that
       add in any order are faster. CPUs are always deterministic.
 
-  Raises:
-    ValueError: a number is missing or out of range, or processes' numbers of
-      devices differ.
+  It is a ValueError if a number is missing or out of range, or the processes'
+  numbers of devices differ.
   """
   if cpu_devices is not None and cpu_devices < 1:
     raise ValueError(f'{cpu_devices=} is too small. Set cpu_devices >= 1.')

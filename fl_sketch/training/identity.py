@@ -51,12 +51,9 @@ def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
   entries: the noise multiplier, since another version of the accountant may
   calibrate another one, and 'one round', a digest of its devices and of the
   jaxpr of a round without hyperparameters, in which the algorithm is, wherever
-  it comes from. `mesh` is of all devices by default.
-
-  Raises:
-    DataError: arrays of a store were changed.
-    PlacementError: the devices cannot hold what the config of a private run
-      places on them.
+  it comes from. `mesh` is of all devices by default. Raises DataError if arrays
+  of a store were changed, and PlacementError if the devices cannot hold what
+  the config of a private run places on them.
   """
   shapes = lambda tree, *first: jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((*first, *x.shape[1:]), x.dtype), tree

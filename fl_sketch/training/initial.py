@@ -25,11 +25,9 @@ def begun(
   """Returns the experiment of a folder with its initial parameters.
 
   They are those of `source`, a run: of its last checkpoint, or of the best if
-  it is the subfolder best/. A run that goes on has a copy in init/.
-
-  Raises:
-    WorkdirError: they do not fit the model; names the array.
-    CheckpointError: there are none, or they cannot be read.
+  it is the subfolder best/. A run that goes on has a copy in init/. Raises
+  WorkdirError, which names the array, if they do not fit the model, and
+  CheckpointError if there are none, or they cannot be read.
   """
   run, only = pathlib.Path(folder), [0]
   if not saved_params.rounds_in(run / saved_params.FIRST):

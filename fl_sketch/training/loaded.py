@@ -97,10 +97,8 @@ class Run:
     """The model, in host memory: the tree that was trained.
 
     Without `problem`, tuples and classes are lists and dicts; `apply` and
-    `evaluate` know what they were.
-
-    Raises:
-      CheckpointError: there is none yet, or it cannot be read.
+    `evaluate` know what they were. Raises CheckpointError if there is none yet,
+    or it cannot be read.
     """
     return self._saved[1]
 
@@ -113,8 +111,7 @@ class Run:
   def frame(self) -> Any:
     """Returns `metrics` as a DataFrame of pandas.
 
-    Raises:
-      MissingExtraError: pandas is not installed.
+    Raises MissingExtraError if pandas is not installed.
     """
     with extras.needed('pandas'):
       import pandas
@@ -129,9 +126,8 @@ class Run:
   def experiment(self) -> experiment.Experiment:
     """The experiment of the config, with its data and its first parameters.
 
-    Raises:
-      ConfigError: the config does not suit the problem.
-      WorkdirError: it is another problem than that of the run.
+    Raises ConfigError if the config does not suit the problem, and WorkdirError
+    if that is another one than that of the run.
     """
     own = self._problem
     if isinstance(own, problem_lib.Problem):
@@ -155,10 +151,8 @@ class Run:
     """Computes the outputs of the float32 model, for inference.
 
     Inputs are leaves [samples, ...], as the model took them in training, and
-    outputs f32[samples, ...], such as the logits of each sample.
-
-    Raises:
-      ValueError: the problem is a plain function of whole batches.
+    outputs f32[samples, ...], such as the logits of each sample. It is a
+    ValueError if the problem is a plain function of whole batches.
     """
     if self.experiment.apply_fn is None:
       raise ValueError(

@@ -98,9 +98,8 @@ def sentence(folder: str | os.PathLike) -> str:
 def forget(folder: str | os.PathLike, *, unfinished: bool = False):
   """Overwrites and empties the file of the secret of a finished run or sweep.
 
-  Raises:
-    SecretError: there is none, or the run has not ended; see `unfinished`.
-    WorkdirError: the folder is in use, or cannot be written.
+  Raises SecretError if there is none, or the run has not ended (`unfinished`
+  allows that), and WorkdirError if the folder is in use or cannot be written.
   """
   folder, path = pathlib.Path(folder), pathlib.Path(folder, *_FILE)
   with workdir.lock(folder):

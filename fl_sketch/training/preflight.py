@@ -24,10 +24,8 @@ def check(
   ``clients_per_step=0``, use the largest chunk of clients that fits, but in
   private runs: the rounding of released rounds must not depend on the machine.
   Returns the program that fits: `run`, which is built if it is None, or that of
-  smaller chunks. What the machine has is read unless `have` says it.
-
-  Raises:
-    TooLargeError: names what does not fit, and suggests config changes.
+  smaller chunks. What the machine has is read unless `have` says it. Raises
+  TooLargeError, which names what does not fit, and suggests config changes.
   """
   have = memory_lib.available(mesh.local_devices[0]) if have is None else have
   run = program_lib.program(exp, mesh) if run is None else run

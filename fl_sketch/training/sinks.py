@@ -24,11 +24,8 @@ def opened(
   first file with the first row, in the one process that has rows. A run that is
   started again repeats the rounds after its last checkpoint: TensorBoard drops
   what it had of them, and Weights & Biases gets another run for each start, in
-  one group.
-
-  Raises:
-    ConfigError: there is no sink of that name.
-    MissingExtraError: its package is not installed.
+  one group. Raises ConfigError if there is no sink of that name, and
+  MissingExtraError if its package is not installed.
   """
   if not {*names} <= {*NAMES}:
     raise config_lib.ConfigError(

@@ -112,10 +112,8 @@ class Workdir:
   metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
   versions, device. `finished` says whether an earlier start has played all
   rounds. `may_change` gives fields and entries that may differ from those of
-  the folder, and entries that `problem` gets.
-
-  Raises:
-    WorkdirError: the folder holds another run, is in use, or cannot be written.
+  the folder, and entries that `problem` gets. Raises WorkdirError if the folder
+  holds another run, is in use, or cannot be written.
   """
 
   def __init__(

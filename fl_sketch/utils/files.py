@@ -44,9 +44,7 @@ def finite(tree: Any) -> Any:
 
 
 def replace(
-  path: pathlib.Path,
-  content: str | bytes | Mapping[str, Any],
-  durable: bool = False,
+  path: pathlib.Path, content: str | bytes | Mapping[str, Any], durable=False
 ):
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.
 

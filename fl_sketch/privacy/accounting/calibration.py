@@ -29,10 +29,8 @@ def calibrate_noise_multiplier(
   in log z, to a relative `rtol` and put on the safe side, from a bracket by
   Renyi's estimate. The target is epsilon > 0 at delta in (0, 1), the accountant
   'pld' or 'rdp'; the others, and `spec`, are fields of `GaussianMechanism`,
-  whose default sampling is Poisson's where its probability is below 1.
-
-  Raises:
-    CalibrationError: if no multiplier in reach meets the target.
+  whose default sampling is Poisson's where its probability is below 1. It is a
+  CalibrationError if no multiplier in reach meets the target.
 
   Guarantees:
     * epsilon of the returned multiplier is at most `epsilon`.
@@ -78,10 +76,8 @@ def calibrate_steps(
 ) -> int:
   """Return the largest number of steps with epsilon(steps) <= `epsilon`.
 
-  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`.
-
-  Raises:
-    CalibrationError: if one step is too many, or 2^30 are not.
+  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`. It is a
+  CalibrationError if one step is too many, or 2^30 are not.
 
   >>> calibrate_steps(epsilon=5.0, delta=1e-6, noise_multiplier=21.915)
   500

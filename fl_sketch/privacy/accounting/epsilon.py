@@ -50,10 +50,8 @@ def compute_delta(
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
   It is 1 without noise; by 'pld', of a sampled mechanism, 1e-12 at least. The
-  other accountant is 'rdp'. Epsilon is >= 0.
-
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis.
+  other accountant is 'rdp'. Epsilon is >= 0. Without a valid analysis it is an
+  UnsupportedAccountingError.
 
   >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(compute_delta(m, epsilon=1.0), 4)
@@ -130,8 +128,7 @@ def renyi_divergences(
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
   """Return mechanisms run one after another on the same data.
 
-  Raises:
-    ValueError: if there is none, or if they differ in adjacency or unit.
+  It is a ValueError if there is none, or they differ in adjacency or unit.
   """
   parts = itertools.chain.from_iterable(map(types.parts_of, mechanisms))
   return types.ComposedMechanism(tuple(parts))

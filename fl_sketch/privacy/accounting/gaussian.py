@@ -83,13 +83,11 @@ def signal_to_noise(
   and b (`size`) the numbers that get noise, those of a table, or d of updates
   and of noise before they are sketched. `mean_norm` is of the mean of clipped
   updates, or tables; None is C, the largest it can be, if all of r take part.
-  In local DP divide by the root of participants. It is inf without noise.
+  In local DP divide by the root of participants. It is inf without noise, and a
+  ValueError of a number that is not finite or below its bound.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0
-
-  Raises:
-    ValueError: not finite, or below its bound.
   """
   z = checks.at_least('noise_multiplier', noise_multiplier, 0)
   bound = checks.positive('clip_norm', clip_norm)

@@ -28,11 +28,9 @@ def group_epsilon(
   The Algorithmic Foundations of Differential Privacy, Theorem 2.2; Vadhan, The
   Complexity of Differential Privacy, Lemma 2.2): at the least e that meets
   `delta` in (0, 1), and at most what k units cost under full participation,
-  where sampling never hurts. The accountant is 'pld' or 'rdp'.
-
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis, or if the k-fold
-      bound is vacuous: no e meets `delta`, or none below 700.
+  where sampling never hurts. The accountant is 'pld' or 'rdp'. It is an
+  UnsupportedAccountingError if there is no valid analysis, or the k-fold bound
+  is vacuous: no e meets `delta`, or none below 700.
 
   Guarantees:
     * Holds for any k units, as long as each is sampled by a coin of its own, or
@@ -80,10 +78,14 @@ def _of_larger(mechanism, more: int) -> types.Mechanism:
 
 def _least(profile: profiles.Profile, k: int, delta: float) -> float:
   """Return the least e whose k-fold delta is at most `delta`, or inf."""
-  last = _last(profile, delta)
+  # Past this epsilon the curve has no use.
+  ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
+  last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
+  if profile.overflow:  # past it truncation alone costs more than delta
+    last = min(last, math.log(delta / profile.overflow) + 1)
   if math.isinf(last):
     return math.inf
-  low, high = 0.0, last
+  low, high = 0.0, max(last, 0.0)
   for _ in range(2):
     epsilons = np.linspace(low, high, _POINTS + 1)
     totals = _log_group_delta(profile, epsilons, k)
@@ -92,15 +94,6 @@ def _least(profile: profiles.Profile, k: int, delta: float) -> float:
       return math.inf
     low, high = epsilons[max(fits[0] - 1, 0)], epsilons[fits[0]]
   return float(high)
-
-
-def _last(profile: profiles.Profile, delta: float) -> float:
-  """Return an epsilon past which the curve has no use."""
-  ends = (profile.curve.get_epsilon_for_delta(least) for least in _LEAST)
-  last = next((float(end) for end in ends if math.isfinite(end)), math.inf)
-  if profile.overflow:  # past it truncation alone costs more than delta
-    last = min(last, math.log(delta / profile.overflow) + 1)
-  return max(last, 0.0)
 
 
 def _log_group_delta(profile, epsilons: np.ndarray, k: int) -> np.ndarray:

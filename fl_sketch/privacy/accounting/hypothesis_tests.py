@@ -37,11 +37,9 @@ def mu(
   delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`).
-
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis, or no finite mu,
-      as of cohorts that are truncated under add-or-remove-one.
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). It is an
+  UnsupportedAccountingError if there is no valid analysis, or no finite mu, as
+  of cohorts that are truncated under add-or-remove-one.
 
   >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9))
   1.5
@@ -71,11 +69,8 @@ def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
 
   Phi(Phi^-1(1 - alpha) - mu) and exact for full participation; elsewhere from
   the accountant's deltas ('pld' or 'rdp'), on the safe side. False-positive
-  rates alpha are a number, or f64[alphas].
-
-  Raises:
-    ValueError: if alpha is not in [0, 1].
-    UnsupportedAccountingError: if there is no valid analysis.
+  rates alpha in [0, 1], else a ValueError, are a number, or f64[alphas].
+  Without a valid analysis it is an UnsupportedAccountingError.
 
   >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(type_two_error(m, 0.05), 4)

@@ -21,7 +21,6 @@ from fl_sketch.privacy.accounting.types import Mechanism, Sampling, parts_of
 from fl_sketch.utils import checks
 import numpy as np
 
-Parts = tuple[types.GaussianMechanism, ...]
 # The library's own orders; those that do not converge say so and are dropped.
 ORDERS = (
   *(1 + x / 10 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024,
@@ -159,8 +158,7 @@ def _cost(epsilon: float) -> float:
 def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
   """Return the mechanism's privacy profile, by the accountant 'pld' or 'rdp'.
 
-  Raises:
-    UnsupportedAccountingError: if there is no valid analysis.
+  It is an UnsupportedAccountingError if there is no valid analysis.
   """
   checks.choice('accountant', accountant, ('pld', 'rdp'))
   parts = tuple(map(events.simplest, parts_of(mechanism)))
@@ -213,7 +211,7 @@ def is_full(mechanism: Mechanism) -> bool:
   return all(part.sampling is Sampling.FULL for part in parts)
 
 
-def _visible(parts: Parts) -> float:
+def _visible(parts: losses.Parts) -> float:
   """Return a lower bound of the total variation distance: of one step."""
   return max(
     events.probability_of(part)
@@ -222,7 +220,7 @@ def _visible(parts: Parts) -> float:
   )
 
 
-def renyi(parts: Parts, orders) -> Renyi:
+def renyi(parts: losses.Parts, orders) -> Renyi:
   """Return the Renyi curve; inf at orders that do not converge."""
   total = np.zeros(len(orders))
   for part in parts:

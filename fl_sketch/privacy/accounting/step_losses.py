@@ -129,14 +129,13 @@ def spread(step: Step) -> float:
   return max(stddevs)
 
 
-def _ends(pair: Pair) -> tuple[float, float]:
+def _ends(pair: Pair) -> np.ndarray:
   """Returns losses with almost no mass of P below, or above."""
   most = 1 / pair.noise  # the mean of the component that is not at 0
   low, high = -_BELOW, _ABOVE + most
   if pair.kind == 'add':  # the loss falls
     low, high = _BELOW, -_ABOVE
-  low, high = _loss(pair, np.array([low, high]))
-  return float(low), float(high)
+  return _loss(pair, np.array([low, high]))
 
 
 def _loss(pair: Pair, v: np.ndarray) -> np.ndarray:

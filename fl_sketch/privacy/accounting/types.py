@@ -177,9 +177,8 @@ class GaussianMechanism:
 class ComposedMechanism:
   """Mechanisms run one after another on the same data, adaptively.
 
-  Raises:
-    TypeError: if a part is not a GaussianMechanism.
-    ValueError: if there is none, or if parts differ in adjacency or unit.
+  A part that is not a GaussianMechanism is a TypeError. It is a ValueError if
+  there is none, or if parts differ in adjacency or unit.
   """
 
   parts: tuple[GaussianMechanism, ...]
@@ -204,8 +203,7 @@ Mechanism = GaussianMechanism | ComposedMechanism
 def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
   """Return the parts of a composition; a single mechanism is its only part.
 
-  Raises:
-    TypeError: if it is neither; a bound's float is no mechanism.
+  Anything else is a TypeError: a bound's float is no mechanism.
   """
   if isinstance(mechanism, ComposedMechanism):
     return mechanism.parts

@@ -26,8 +26,8 @@ from fl_sketch import rounds, sketches
 from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
 from fl_sketch.privacy.auditing.audit import DELTAS, Report, assess
-from fl_sketch.privacy.mechanisms import sums
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
+from fl_sketch.privacy.mechanisms import clipping, sums
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, workers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,10 +103,8 @@ def audit(
   """Plays a game in both worlds and bounds epsilon by every score.
 
   With ``samples`` runs in each world; the key[] is of noise and coins. Other
-  arguments, and the guarantee, are those of `audit.assess`.
-
-  Raises:
-    ValueError: the claimed mechanism has no noise, or no population.
+  arguments, and the guarantee, are those of `audit.assess`. It is a ValueError
+  if the claimed mechanism has no noise, or no population.
   """
   claimed = game.mechanism
   _population(claimed)
@@ -241,10 +239,5 @@ def _population(mechanism) -> int:
 
 def flat(tree) -> jax.Array:
   """Concatenates all real numbers of a broadcast."""
-  parts = []
-  for x in jax.tree.leaves(tree):
-    if jnp.iscomplexobj(x):
-      parts += [x.real.ravel(), x.imag.ravel()]
-    elif jnp.issubdtype(x.dtype, jnp.floating):
-      parts.append(x.ravel())
-  return jnp.concatenate(parts)
+  real = filter(workers.is_float, clipping.parts(tree))
+  return jnp.concatenate([x.ravel() for x in real])

@@ -99,8 +99,7 @@ def claim_of(
 ) -> Claim:
   """Returns what a claimed mechanism allows a guesser; mu holds down to delta.
 
-  Raises:
-    UnsupportedAccountingError: the mechanism has no valid analysis.
+  Without a valid analysis it is an UnsupportedAccountingError.
   """
   mu = hypothesis_tests.mu(mechanism, delta=delta, accountant=accountant)
   if profiles.is_full(mechanism):
@@ -113,13 +112,11 @@ def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
   """Bounds the probability of so many right guesses, by f-DP alone.
 
   An upper bound of P[R >= right], 1e-15 at least. The number of guesses must
-  not depend on the run; canaries are all coins.
+  not depend on the run; canaries are all coins. It is a ValueError unless right
+  <= guesses <= canaries.
 
   >>> round(chance(1, 1, 1, gaussian_curve(1.0)), 4)  # Phi(1 / 2)
   0.6915
-
-  Raises:
-    ValueError: not right <= guesses <= canaries.
   """
   _check(right, guesses, canaries)
   if not right:
@@ -138,13 +135,10 @@ def least_mu(
 ) -> float:
   """Bounds mu from below by f-DP alone: the largest mu that is rejected.
 
-  Counts as of `chance`.
+  Counts, and their ValueError, as of `chance`; the significance is in (0, 1).
 
   >>> round(least_mu(250, 250, 1000, 1e-3), 2), least_mu(125, 250, 1000, 1e-3)
   (1.13, 0.0)
-
-  Raises:
-    ValueError: not right <= guesses <= canaries, or not a significance.
 
   Guarantees:
     Validity: for any mu-GDP mechanism and any guesser, above mu with

@@ -29,10 +29,8 @@ def moved(
   """Returns by how many clip norms a client moves the sum of a private round.
 
   Two rounds without noise are played: the canary takes part in one of them. The
-  cohort, over the shards of the mesh, is the canary and 2^k who round for it.
-
-  Raises:
-    ValueError: the number of clients is not 2^k + 1, or below 5.
+  cohort, over the shards of the mesh, is the canary and 2^k who round for it. A
+  number of clients below 5, or that is not 2^k + 1, is a ValueError.
   """
   half = (clients - 1) // 2
   if clients < 5 or clients != 2 ** round(math.log2(clients - 1)) + 1:

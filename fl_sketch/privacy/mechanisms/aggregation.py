@@ -76,9 +76,8 @@ class Release(NamedTuple):
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
 
-    Raises:
-      ValueError: hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or a
-        choice does not exist.
+    It is a ValueError if hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or
+    a choice does not exist.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('privacy requires clip_norm and noise_multiplier.')
@@ -182,8 +181,7 @@ class PrivateMean(NamedTuple):
         'use a fixed bound on what is sent.'
       )
     take = functools.partial(self._take, index)
-    mean = aggregation.CohortMean(take, **self.marks)
-    return mean._replace(draws=(index,))
+    return aggregation.CohortMean(take, **self.marks)._replace(draws=(index,))
 
   def stddev(self) -> jax.Array:
     """Standard deviation of the noise on the mean, f32[]."""
@@ -228,22 +226,20 @@ class PrivateMean(NamedTuple):
     grid_lib.check_cohort(weight.shape[0], release.clients)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
-    if release.trust == 'central':
-      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
-      mean = self.released(total, fold(noise.server), index)
-      return mean, comms.bill(size)
-    if release.noise is None:
+    if release.trust != 'central' and release.noise is None:
       grid = self.grid(sums)
       share = lambda key, x: grid_lib.noise(fold(key), x, grid)
       shares = unchecked(jax.vmap(share))(noise.client, sums)
       sums = jax.tree.map(jnp.add, sums, shares)
     moved = (size,)
-    if release.trust == 'local':
-      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
-    else:
+    if release.trust == 'secure_aggregation':
       graph = release.neighbours, clients_per_step
       masks = fold(noise.server)
       total, *moved = secure_aggregation.secure_sum(masks, sums, weight, *graph)
+    else:
+      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
+    if release.trust == 'central':
+      return self.released(total, fold(noise.server), index), comms.bill(size)
     mean = self._mean(total)
     if release.noise is not None:
       draws = given_noise.Draw(jax.vmap(fold)(noise.client), ids, index)
@@ -260,8 +256,8 @@ class PrivateMean(NamedTuple):
     def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
       del params, extra
       grid_lib.check_cohort(weight.shape[0], self.release.clients)
-      total, up = comms.uplink_sum(lane_sum)
-      return finish(self.released_in(total, keys, noise), keys, up)
+      total = comms.sum_over_shards(lane_sum.total)
+      return finish(self.released_in(total, keys, noise), keys, lane_sum.nbytes)
 
     decode = lambda keys, payload, like: self.contribution(payload)
     init, noise = lambda params: comms.bill(), self.release.correlation

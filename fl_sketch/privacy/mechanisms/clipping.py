@@ -100,7 +100,7 @@ def _per_leaf(bound, tree, max_norm):
 def _unit(tree):
   """Returns (u / m, m, norm of u / m), m = max part of u; (0, 0, 1) at 0."""
   tree = finite(tree)
-  tops = [jnp.abs(x).max(initial=0) for x in _parts(tree)]
+  tops = [jnp.abs(x).max(initial=0) for x in parts(tree)]
   largest = jnp.max(jnp.stack(tops))
   some = largest > 0
   # XLA may multiply by 1 / m instead, which is 0 if m is above 8e37.
@@ -108,7 +108,7 @@ def _unit(tree):
   safe = jnp.where(some, largest * shift, 1)
   over = lambda part: jnp.where(some, part * shift.astype(part.dtype) / safe, 0)
   unit = jax.tree.map(lambda x: _by_part(over, x), tree)
-  squares = _sum(jnp.stack([_sum(jnp.square(x)) for x in _parts(unit)]))
+  squares = _sum(jnp.stack([_sum(jnp.square(x)) for x in parts(unit)]))
   return unit, largest, jnp.where(some, jnp.sqrt(squares), 1)
 
 
@@ -124,7 +124,8 @@ def _by_part(fn, x):
   return fn(x)
 
 
-def _parts(tree):
+def parts(tree: Tree) -> list[jax.Array]:
+  """Lists all leaves, complex ones by their real and imaginary parts."""
   both = lambda x: (x.real, x.imag) if jnp.iscomplexobj(x) else (x,)
   return [part for x in jax.tree.leaves(tree) for part in both(x)]
 

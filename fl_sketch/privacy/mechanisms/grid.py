@@ -104,12 +104,10 @@ def make(
 def check_cohort(lanes: int, clients: int) -> None:
   """Refuses a cohort whose sum might leave the grid.
 
-  With several processes there are more lanes than clients, since each process
-  has some for its own: then the sampler alone sees to it.
-
-  Raises:
-    ValueError: the shards have more lanes than clients the grid was made for,
-      padding to whole shards apart.
+  It is a ValueError if the shards have more lanes than clients the grid was
+  made for, padding to whole shards apart. With several processes there are more
+  lanes than clients, since each process has some for its own: then the sampler
+  alone sees to it.
   """
   if jax.process_count() > 1:
     return

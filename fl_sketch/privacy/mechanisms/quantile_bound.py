@@ -18,14 +18,12 @@ class QuantileState(NamedTuple):
 def uplink(private: Any) -> chain.Exchange:
   r"""The bound follows a quantile of the norms, at a price of its own.
 
-  :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where
-  :math:`\tilde b` is the noisy share of norms within C. Indicators less 1/2
-  have sensitivity 1/2; sum and count together have the multiplier z if the sum
-  has :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
-  arXiv:1905.03871, Algorithm 1. `aggregation.PrivateMean` has the terms.
-
-  Raises:
-    ValueError: count_stddev lacks, or the noise is not the server's.
+  :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where :math:`\tilde b`
+  is the noisy share of norms within C. Indicators less 1/2 have sensitivity
+  1/2; sum and count together have the multiplier z if the sum has
+  :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
+  arXiv:1905.03871, Algorithm 1. `aggregation.PrivateMean` has the terms. It is
+  a ValueError if count_stddev lacks, or the noise is not the server's.
   """
   release, hp = private
   sigma = release.count_stddev

@@ -40,13 +40,11 @@ def neighbour_slots(
 
   Clients stand on a circle; each is next to the k / 2 on either side. Any k - 1
   dropouts leave the others connected. Returns int32[lanes, k], the neighbours
-  of each slot of the cohort; None is all others.
+  of each slot of the cohort; None is all others. A k that is odd, or is not in
+  2 <= k < clients, is a ValueError.
 
   >>> neighbour_slots(jax.random.key(0), jnp.arange(9), 9, 4).shape
   (9, 4)
-
-  Raises:
-    ValueError: k is odd, or is not in 2 <= k < clients.
 
   Source: Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 1.
   """

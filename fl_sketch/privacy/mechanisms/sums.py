@@ -12,7 +12,7 @@ from typing import Any
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
-from fl_sketch.rounds import comms, marks
+from fl_sketch.rounds import comms, marks, mesh
 from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
@@ -63,20 +63,15 @@ def privatize_sum(
 ) -> Tree:
   """Sums bounded contributions and adds one draw of noise.
 
-  Divide the sum by a constant, never by ``mask.sum()``.
+  Divide the sum by a constant, never by ``mask.sum()``. The key[] is secret.
+  Contributions have leaves [n, ...]; rows whose mask, [n], is not above 0 are
+  left out. The noise has the standard deviation z C, of the `noise_multiplier`
+  z and the `max_norm` C, f32[] each. The bound is 'clip' or 'normalize'.
 
   >>> contributions = jnp.full((3, 2), 9.0)
   >>> mask, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> privatize_sum(jax.random.key(0), contributions, mask, **off).tolist()
   [0.0, 0.0]
-
-  Args:
-    key: key[], secret.
-    stacked: contributions, leaves [n, ...].
-    mask: [n]; rows whose mask is not above 0 are left out.
-    max_norm: f32[], C.
-    noise_multiplier: f32[], z; the noise has standard deviation z C.
-    bound: 'clip' or 'normalize'.
 
   Guarantees:
     Sensitivity: without the noise, one row more moves the sum by at most
@@ -100,18 +95,15 @@ def noisy_gradient_sum(
   """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
   The key is secret; mask, [batch], leaves samples out; losses are f32[batch].
+  Numbers are as of `privatize_sum`, of the gradient of one sample, and the loss
+  is (params, batch) -> f32[], the mean over a leading axis of samples. So many
+  gradients as `microbatch_size` are held at once; None is all.
 
   >>> off = {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), **off)
   >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
   >>> round(float(fn(jax.random.key(0), *args)[0]), 3)
   1.5
-
-  Args:
-    loss_fn: (params, batch) -> f32[], the mean over a leading axis of samples.
-    max_norm: f32[], bound on the gradient of one sample.
-    noise_multiplier: f32[], z; the noise has standard deviation z max_norm.
-    microbatch_size: gradients that are held at once; None is all.
 
   Guarantees:
     Sensitivity: one sample more moves the sum by at most ``max_norm``.
@@ -135,7 +127,8 @@ def noisy_gradient_sum(
       return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
 
     size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks
-    chunks = jax.tree.map(lambda x: _chunks(x, size), (batch, mask > 0))
+    chunk = lambda x: x.reshape(-1, size, *x.shape[1:])
+    chunks = jax.tree.map(chunk, mesh.pad((batch, mask > 0), size))
     zeros = jax.tree.map(jnp.zeros_like, grid_lib.encode(params, grid))
     total, losses = jax.lax.scan(add, zeros, chunks)
     return _noisy(key, total, grid), losses.reshape(-1)[:n]
@@ -202,10 +195,3 @@ def _sum_of(tree, taken):
   """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
   add = lambda x: x.sum(0, dtype=x.dtype)  # where x64 is enabled, too
   return jax.tree.map(add, comms.where_present(tree, taken))
-
-
-def _chunks(x, size):
-  """Reshapes leaves [n, ...] to [n / size, size, ...], padded by zeros."""
-  short = -x.shape[0] % size
-  x = jnp.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))
-  return x.reshape(-1, size, *x.shape[1:])

@@ -100,18 +100,16 @@ class Walk:
     if _acts_on_host(eqn):
       labels = _joined([*values, decided]).labels
       for label in {DATA, NOISE} & labels.keys():
-        self._leak(f'the host, by {name}', label, labels[label].after(eqn))
+        origin = labels[label].after(eqn)
+        self.leaks.append(Leak(f'the host, by {name}', label, origin))
     for sub in inner:
       self.run(sub, [_joined(values)] * len(sub.invars), decided)
     return [_result(eqn, values)] * len(eqn.outvars)
 
-  def _leak(self, *leak):
-    self.leaks.append(Leak(*leak))
-
   def _release(self, eqn, labels):
     """Noise that is not of the secret key protects nobody."""
     if DATA in labels and NOISE not in labels:
-      self._leak('a release', DATA, labels[DATA].after(eqn))
+      self.leaks.append(Leak('a release', DATA, labels[DATA].after(eqn)))
     self.releases += bool(labels)
 
   def _call(self, eqn, inner, values, decided):
