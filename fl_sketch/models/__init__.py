@@ -5,14 +5,11 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.models import bert, gpt, layers, llama, lora, losses, vit
-from fl_sketch.models.emnist_cnn import EmnistCNN
-from fl_sketch.models.lenet import LeNet5
-from fl_sketch.models.linear import Linear
-from fl_sketch.models.mlp import MLP
+from fl_sketch.models.lenet import EmnistCNN, LeNet5, SmoothLeNet
+from fl_sketch.models.mlp import MLP, Linear
 from fl_sketch.models.model import Model, as_model
 from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
 from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
-from fl_sketch.models.smooth_lenet import SmoothLeNet
 from fl_sketch.utils import checks, registry
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
 """BERT: Devlin et al., arXiv:1810.04805, as a classifier of sentences."""
 
-from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.models import precision, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -42,7 +42,7 @@ class Bert(nn.Module):
   @nn.compact
   def __call__(self, tokens_BxL):
     """Returns the logits, f32[batch, num_classes], of i32[batch, length]."""
-    tokens.check(tokens_BxL)
+    transformer.check_tokens(tokens_BxL)
     length = tokens_BxL.shape[1]
     if length > self.max_length:
       raise ValueError(f'{length=} must be <= max_length={self.max_length}.')
@@ -51,10 +51,9 @@ class Bert(nn.Module):
     places, kinds = table('positions', self.max_length), table('token_types', 2)
     x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
     x = transformer.norm('norm')(x)
+    sizes = self.heads, 4 * self.width, KIND, self.dtype
     for i in range(self.depth):
-      x = transformer.Block(
-        self.heads, 4 * self.width, KIND, self.dtype, name=f'block_{i}'
-      )(x, tokens_BxL > 0)
+      x = transformer.Block(*sizes, name=f'block_{i}')(x, tokens_BxL > 0)
     pool = precision.dense(self.width, self.dtype, name='pooler')
     x = jnp.tanh(pool(x[:, 0]))
     return precision.dense(self.num_classes, self.dtype, name='head')(x)

@@ -1,6 +1,6 @@
 """Causal transformers that tell every token from those before it."""
 
-from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.models import precision, transformer
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -29,7 +29,7 @@ class Decoder(nn.Module):
   dtype: str = 'float32'  # of what is multiplied, see `precision`
 
   def __post_init__(self):
-    tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.vocabulary(self.num_classes, self.vocab_size)
     checks.zero_or_fraction('dropout', self.dropout)
     sizes = {} if self.hidden is None else {'hidden': self.hidden}
     transformer.check(self.width, self.depth, self.heads, **sizes)
@@ -46,8 +46,8 @@ class Decoder(nn.Module):
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
     """Returns logits f32[batch, length, vocabulary] of i[batch, length]."""
-    tokens.check(tokens_BxL)
-    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.check_tokens(tokens_BxL)
+    rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     kind = self.kind(self.dropout if train else 0.0)
     words = transformer.table(self, 'words', rows, self.width)
     x = transformer.drop(self.embed(words[tokens_BxL]), kind.dropout)

@@ -60,25 +60,21 @@ def conv2d(
   """
   checks.choice('padding', padding, PADDINGS)
   checks.count('stride', stride)
+  strides = stride, stride
   if pick_form(form) == 'tiles':
+    pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
+    x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
     if stride > 1:
-      return _conv_patches(x, kernel, padding, stride, dtype)
-    return _conv_tiles(x, kernel, padding, dtype)
-  return lax.conv_general_dilated(
-    precision.operand(x, dtype),
-    precision.operand(kernel, dtype),
-    (stride, stride),
-    padding,
-    dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-  ).astype(x.dtype)
+      return _conv_patches(x, kernel, stride, dtype)
+    return _conv_tiles(x, kernel, dtype)
+  axes = 'NHWC', 'HWIO', 'NHWC'
+  both = (precision.operand(part, dtype) for part in (x, kernel))
+  y = lax.conv_general_dilated(*both, strides, padding, dimension_numbers=axes)
+  return y.astype(x.dtype)
 
 
-def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
+def _conv_tiles(x_BxHxWxC, kernel, dtype):
   height, width, channels, features = kernel.shape
-  if padding == 'SAME':
-    # An even kernel reaches one further down and right, as lax pads it.
-    pads = [((k - 1) // 2, k // 2) for k in (height, width)]
-    x_BxHxWxC = jnp.pad(x_BxHxWxC, [(0, 0), *pads, (0, 0)])
   batch, rows, cols, _ = x_BxHxWxC.shape
   rows_out, cols_out = rows - height + 1, cols - width + 1
   tile = max(t for t in range(1, TILE + 1) if cols_out % t == 0)
@@ -91,8 +87,8 @@ def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
 
   starts = range(0, cols_out, tile)
   tiles = [x_BxHxWxC[:, :, j : j + width_in] for j in starts]
-  strips = jnp.stack(tiles, axis=2)
-  strips = strips.reshape(batch, rows, len(starts), width_in * channels)
+  shape = batch, rows, len(starts), width_in * channels
+  strips = jnp.stack(tiles, axis=2).reshape(shape)
   shifts = [strips[:, i : i + rows_out] for i in range(height)]
   # One tall matrix: a product with more axes is lowered less well on CPU.
   tall = jnp.concatenate(shifts, axis=-1).reshape(-1, matrix.shape[0])
@@ -100,11 +96,8 @@ def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
   return y.reshape(batch, rows_out, cols_out, features)
 
 
-def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
+def _conv_patches(x_BxHxWxC, kernel, stride, dtype):
   height, width, channels, features = kernel.shape
-  sides = x_BxHxWxC.shape[1:3]
-  pads = lax.padtype_to_pads(sides, (height, width), (stride,) * 2, padding)
-  x_BxHxWxC = jnp.pad(x_BxHxWxC, [(0, 0), *pads, (0, 0)])
   _, rows, cols, _ = x_BxHxWxC.shape
   down, right = rows - height + 1, cols - width + 1
   shifts = [

@@ -3,7 +3,7 @@
 import functools
 from typing import Any, ClassVar
 
-from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.models import precision, transformer
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -114,7 +114,7 @@ class Recurrent(nn.Module):
   LAYER: ClassVar[Any]
 
   def __post_init__(self):
-    tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.vocabulary(self.num_classes, self.vocab_size)
     for name in ('embedding', 'hidden', 'layers', 'projection'):
       if (size := getattr(self, name)) is not None:
         checks.count(name, size)
@@ -127,8 +127,8 @@ class Recurrent(nn.Module):
 
     Of `last`, f32[batch, vocabulary].
     """
-    tokens.check(tokens_BxL)
-    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.check_tokens(tokens_BxL)
+    rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)
     x = self.param('words', _vectors, (rows, self.embedding))[tokens_BxL]
     for i in range(self.layers):

@@ -46,10 +46,9 @@ class ViT(nn.Module):
     first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
     x = jnp.concatenate([first, x], axis=1)
     x += transformer.table(self, 'positions', x.shape[1], self.width)[None]
+    options = {'hidden': 4 * self.width, 'dtype': self.dtype}
     for i in range(self.depth):
-      x = transformer.Block(
-        self.heads, 4 * self.width, dtype=self.dtype, name=f'block_{i}'
-      )(x)
+      x = transformer.Block(self.heads, **options, name=f'block_{i}')(x)
     x = transformer.norm('norm')(x)[:, 0]
     return precision.dense(self.num_classes, self.dtype, name='head')(x)
 
