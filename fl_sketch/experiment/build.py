@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, models, rounds
 from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
 from fl_sketch.data.ragged import Partition
-from fl_sketch.experiment import adapted, interference, parts, sampler
+from fl_sketch.experiment import interference, parts, sampler
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.experiment.held_out import check_metric, personalize, split
@@ -139,7 +139,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
   partition, held_out, held_data = split(c, problem, partition)
   sampler.note_small_clients(c, partition)
   if c.lora is not None:
-    problem = adapted.problem(c, problem)
+    problem = parts.adapted(c, problem)
   make = parts.algorithm(c, problem)
   whose = problem.test_of_clients
   guarantee = parts.guarantee_of(c, make, partition, problem.params, whose)

@@ -1,5 +1,6 @@
 """Builds the parts of an experiment that its config decides; its guarantee."""
 
+import functools
 from typing import Any
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
@@ -13,13 +14,14 @@ from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
 from fl_sketch.privacy.mechanisms import private_metrics
 from fl_sketch.rounds import client_loop, client_step, comms, robust
-from fl_sketch.rounds.algorithm import FromHyper, Hyper, with_hyper
+from fl_sketch.rounds.algorithm import FromHyper, Hyper, OfFrozen, with_hyper
 import jax
 import jax.numpy as jnp
 import optax
 
 _PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
 _LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
+_A = 0x10FA  # folded into the key of the first parameters
 
 
 def hyper_of(c: Config, guarantee: PrivacyGuarantee | None = None) -> Hyper:
@@ -70,6 +72,37 @@ def schedule(c: Config) -> rounds.Schedule | None:
   else:
     return None
   return lambda hp, r: hp._replace(client_lr=hp.client_lr * factor(r))
+
+
+def adapted(c: Config, whole: Problem) -> Problem:
+  """The problem of training adapters in place of the model.
+
+  Its losses read the others from `Hyper.frozen`. Raises as `models.lora.lora`.
+  """
+  key = jax.random.fold_in(jax.random.key(c.seed), _A)
+  parts = lora.make(**c.lora or {}, params=whole.params, key=key)
+  factored = lambda fn: lora.factored(fn, parts.scale)
+  merge = lambda params: lora.merge(params, parts.scale)
+
+  def merged(fn):
+    @functools.wraps(fn)
+    def on_merged(params, *args, **kwargs):
+      return fn(merge(params), *args, **kwargs)
+
+    return on_merged
+
+  def of_adapters(part, adapt):
+    of = lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
+    return OfFrozen(of)
+
+  apply_fn = whole.apply_fn
+  return whole._replace(
+    params=parts.trainable, frozen=parts.frozen,
+    merge=lambda frozen, params: merge(lora.join(frozen, params)),
+    loss_fn=of_adapters(whole.loss_fn, factored),
+    metrics_fn=of_adapters(whole.metrics_fn, merged),
+    apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
+  )  # fmt: skip
 
 
 def algorithm(c: Config, problem: Problem) -> rounds.Make:

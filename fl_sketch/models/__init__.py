@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, gpt, layers, llama, lora, losses, vit
+from fl_sketch.models import bert, decoder, layers, lora, losses, vit
 from fl_sketch.models.lenet import EmnistCNN, LeNet5, SmoothLeNet
 from fl_sketch.models.mlp import MLP, Linear
 from fl_sketch.models.model import Model, as_model
@@ -50,12 +50,14 @@ register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
   (vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES), (LSTM, RECURRENT_SIZES),
-  (gpt.GPT, gpt.SIZES), (llama.Llama, llama.SIZES),
+  (decoder.GPT, decoder.GPT_SIZES), (decoder.Llama, decoder.LLAMA_SIZES),
 ):  # fmt: skip
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
 # Whose outputs are logits of every token.
-OF_SEQUENCES = ('lstm', 'gru', *RECURRENT_SIZES, *gpt.SIZES, *llama.SIZES)
+OF_SEQUENCES = (
+  'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
+)  # fmt: skip
 # Not of tokens.
 OF_IMAGES = tuple(n for n in names() if n not in (*bert.SIZES, *OF_SEQUENCES))
 

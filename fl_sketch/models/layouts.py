@@ -6,7 +6,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, gpt, llama, vit
+from fl_sketch.models import bert, decoder, vit
 import flax.linen as nn
 import numpy as np
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 def _of_gpt(module):
   return {
     'model_type': ('gpt2',), 'n_head': (module.heads,),
-    'layer_norm_epsilon': (gpt.EPSILON,),
+    'layer_norm_epsilon': (decoder.EPSILON,),
     'activation_function': ('gelu_new', 'gelu_pytorch_tanh'),
     'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,),
   }  # fmt: skip
@@ -105,7 +105,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'num_labels': 'num_classes',
     },
   ),
-  gpt.GPT: Layout(
+  decoder.GPT: Layout(
     prefix='transformer.', block='h.{}.',
     whole={
       'words': 'wte.weight', 'positions': 'wpe.weight', 'norm': 'ln_f',
@@ -121,7 +121,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
     spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
     transposed=False, expected=_of_gpt, sizes=_OF_GPT,
   ),
-  llama.Llama: Layout(
+  decoder.Llama: Layout(
     prefix='model.', block='layers.{}.',
     whole={'words': 'embed_tokens.weight', 'norm': 'norm', 'logits': 'lm_head'},
     inside={

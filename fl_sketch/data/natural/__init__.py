@@ -3,7 +3,7 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'examples', 'fedjax', 'folders', 'importing', 'kinds', 'leaf', 'pfl',
+  'folders', 'importing', 'kinds', 'leaf', 'pfl',
   'plays', 'records', 'spool', 'tables', 'tasks', 'tff',
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.data.natural import fedjax, folders, leaf, pfl, plays, tasks, tff
+from fl_sketch.data.natural import folders, leaf, pfl, plays, tasks, tff
 from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
 from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
@@ -155,7 +155,7 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
       yield Found('tff', tff.hdf5, file)
   for file in of('.sqlite.lzma', '.sqlite'):
     if file.stem.endswith('_train'):
-      yield Found('fedjax', fedjax.sqlite, file)
+      yield Found('fedjax', tff.fedjax, file)
     elif not file.stem.endswith('_test'):
       yield Found('sqlite', lambda x: tff.sqlite(x, kind.digits), file)
   if path.is_dir() and list(path.glob('train/*.json')):
