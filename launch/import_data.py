@@ -37,7 +37,7 @@ def main(argv):
   """Write the store; print and draw the sizes of its clients."""
   from fl_sketch.data.natural import importing, kinds
   from fl_sketch.experiment import config
-  from fl_sketch.reporting import client_sizes
+  from fl_sketch.reporting import label_distribution
   from fl_sketch.utils import extras
   import numpy as np
 
@@ -51,9 +51,10 @@ def main(argv):
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)
-  print(client_sizes.table(sizes), end='')
+  print(label_distribution.sizes_table(sizes), end='')
   with extras.optional_figures():
-    client_sizes.draw(sizes, f'{_TO.value}/sizes.png', f'Clients of {kind}')
+    path, title = f'{_TO.value}/sizes.png', f'Clients of {kind}'
+    label_distribution.draw_sizes(sizes, path, title)
 
 
 if __name__ == '__main__':
