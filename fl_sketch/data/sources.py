@@ -1,6 +1,7 @@
 """Reads image datasets as plain arrays, from disk and never from a network."""
 
 import importlib.util
+import io
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import zipfile
 import zlib
 
 from fl_sketch.data import ragged
-from fl_sketch.utils import checks, extras
+from fl_sketch.utils import checks, extras, files
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
@@ -120,14 +121,14 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
   folder = versions[-1]
   shards = []
   for split in _SPLITS:
-    files = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
-    expected = int(files[0].name.rpartition('-of-')[2]) if files else 1
-    if len(files) != expected:
+    found = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
+    expected = int(found[0].name.rpartition('-of-')[2]) if found else 1
+    if len(found) != expected:
       raise DataError(
-        f'Found {len(files)} of {expected} files {name}-{split}.array_record* '
+        f'Found {len(found)} of {expected} files {name}-{split}.array_record* '
         f'in {folder}. {advice}'
       )
-    shards += files
+    shards += found
   # Sizes tell a damaged copy, or another encoding, from what was cached.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'
@@ -136,7 +137,7 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   with extras.needed('data'):
     import tensorflow_datasets as tfds
-  files = folder / f'{name}-{split}.array_record*'
+  shards = folder / f'{name}-{split}.array_record*'
   try:
     source: Any = tfds.data_source(
       f'{name}:{folder.name}', split=split, data_dir=root, download=False
@@ -147,9 +148,9 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   except (ImportError, MemoryError):  # as without pillow: the data are not bad
     raise
   except Exception as error:  # readers and decoders raise errors of all types
-    where = f'cannot be read from {files}: {error}'
+    where = f'cannot be read from {shards}: {error}'
     raise DataError(f'Dataset {name!r} {where}') from error
-  _check_examples(name, split, y, files)
+  _check_examples(name, split, y, shards)
   return {'x': x, 'y': y}
 
 
@@ -176,16 +177,10 @@ def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:
 
 
 def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
-  # Written under another name and renamed: no process reads half a cache.
-  aside = path.with_name(f'{path.name}.{os.getpid()}')
+  named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
+  np.savez(content := io.BytesIO(), **named)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-      with aside.open('wb') as f:
-        named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
-        np.savez(f, **named)
-      aside.replace(path)
-    finally:
-      aside.unlink(missing_ok=True)
+    files.replace(path, content.getvalue())
   except OSError as error:  # a run does without the cache
     _LOG.warning('Cannot cache the arrays in %s: %s', path, error)

@@ -1,6 +1,7 @@
 """Samples the cohort of a round and the batches of its clients."""
 
 from collections.abc import Callable
+from typing import Any
 
 from fl_sketch.data import availability, batches, byzantine, cohorts
 from fl_sketch.data.ragged import Partition
@@ -52,9 +53,15 @@ def selection(
   Ids and weights are of `cohorts.sample`, weights 0 for those who fail; the
   outcomes are None where nobody can fail.
   """
-  ids, weight = cohorts.sample(
-    c.sampling, seed, number, c.population, **_sampling_options(c)
-  )
+  options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(c)}
+  if c.sampling == 'poisson':
+    options['probability'] = c.sampling_probability
+  elif c.sampling == 'random_allocation':
+    options['epoch_rounds'] = c.allocation_rounds
+  else:
+    options = {'cohort': c.selected}
+  drawn = c.sampling, seed, number, c.population
+  ids, weight = cohorts.sample(*drawn, **options)
   if not availability.in_force(c):
     return ids, weight, None
   # By the public seed: accounts hold if all know them.
@@ -87,15 +94,6 @@ def with_batches(
   seed, size = c.seed if seed is None else seed, (c.local_steps, c.batch_size)
   index = batches.draw(partition, ids, seed, round_index, *size, c.batch_order)
   return Cohort(ids, weight, index)
-
-
-def _sampling_options(c: Config):
-  most = {'max_cohort': privacy_plan.max_cohort(c)}
-  if c.sampling == 'poisson':
-    return most | {'probability': c.sampling_probability}
-  if c.sampling == 'random_allocation':
-    return most | {'epoch_rounds': c.allocation_rounds}
-  return {'cohort': c.selected}
 
 
 def note_small_clients(c: Config, partition: Partition):

@@ -40,7 +40,13 @@ class ViT(nn.Module):
     """Returns the logits, f32[batch, num_classes]."""
     if x_BxHxWxC.ndim != 4:
       raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
-    x = _patches(x_BxHxWxC, self.patch)
+    (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
+    if rows % patch or cols % patch:
+      raise ValueError(f'{rows=} and {cols=} must be multiples of {patch=}.')
+    # Patches of pixels, row by row, as a convolution reads them.
+    shape = batch, rows // patch, patch, cols // patch, patch, channels
+    x = x_BxHxWxC.reshape(shape).swapaxes(2, 3)
+    x = x.reshape(batch, -1, patch * patch * channels)
     x = precision.dense(self.width, self.dtype, name='patches')(x)
     first = transformer.table(self, 'class_token', 1, self.width)
     first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
@@ -51,13 +57,3 @@ class ViT(nn.Module):
       x = transformer.Block(self.heads, **options, name=f'block_{i}')(x)
     x = transformer.norm('norm')(x)[:, 0]
     return precision.dense(self.num_classes, self.dtype, name='head')(x)
-
-
-def _patches(x_BxHxWxC, side):
-  """Patches of pixels, row by row, as a convolution reads them."""
-  batch, rows, cols, channels = x_BxHxWxC.shape
-  if rows % side or cols % side:
-    raise ValueError(f'{rows=} and {cols=} must be multiples of patch={side}.')
-  shape = batch, rows // side, side, cols // side, side, channels
-  x = x_BxHxWxC.reshape(shape).swapaxes(2, 3)
-  return x.reshape(batch, -1, side * side * channels)

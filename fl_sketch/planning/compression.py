@@ -194,13 +194,17 @@ def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
   """Build tables and coded updates that use the budgets in full."""
   d, found = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
+  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
 
   def add(op, size, up, down):  # a table's size, (bits, entries) of each way
     codec, back = _eden(size, *up), _eden(size, *down)
     noise = _omega(codec, size) * np.trace(gram)
     if op != 'identity':
-      noise, op = _table_noise(gram, d, size, up[0]), f'{op}(size={size})'
-      codec = codec and f'eden(bits={up[0]}, rotate=False)'
+      noise, op = compression_noise.table_alpha(d, size), f'{op}(size={size})'
+      if codec is not None:
+        omegas = compression_noise.correlated_omega(up[0], gram / norms)
+        noise += float((norms * omegas).sum() * d / size)
+        codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
     sent = _nbytes(*up), _nbytes(*down)
     found.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
@@ -239,15 +243,6 @@ def _codec(text: str | None) -> codecs.Codec:
 def _omega(text: str | None, d: int) -> float:
   omega = _codec(text).omega
   return omega(d) if omega else 0.0
-
-
-def _table_noise(gram, d: int, b: int, bits: int | None) -> float:
-  alpha = compression_noise.table_alpha(d, b)
-  if bits is None:
-    return alpha
-  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
-  omegas = compression_noise.correlated_omega(bits, gram / norms)
-  return alpha + float((norms * omegas).sum() * d / b)
 
 
 def _worthwhile(found: list[Choice]) -> list[Choice]:

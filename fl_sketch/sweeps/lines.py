@@ -3,7 +3,6 @@
 The remaining fields take their best values, and metrics are means over seeds.
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -12,7 +11,7 @@ from fl_sketch.experiment.config import checked
 from fl_sketch.reporting import figures, tables
 from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.sweeps import report as sweep_report
-from fl_sketch.utils import extras, markdown
+from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
 # Label of a curve -> value of x -> the best setting there.
@@ -63,10 +62,10 @@ def report(rows: list[Row], folder: PathLike, x: str, by: list[str]) -> str:
   """Writes lines.md, lines.json and lines.png; returns the table."""
   folder, curves = pathlib.Path(folder), lines(rows, x, by)
   text = table(curves, x)
-  (folder / 'lines.md').write_text(text)
+  files.replace(folder / 'lines.md', text)
   told = lambda v, s: {x: v, 'mean': s.mean, 'error': s.error, 'rest': s.values}
   plain = {k: [told(*c) for c in line.items()] for k, line in curves.items()}
-  (folder / 'lines.json').write_text(json.dumps(plain, indent=2) + '\n')
+  files.replace(folder / 'lines.json', plain)
   found = {k: ([*line], [*line.values()]) for k, line in curves.items()}
   metric = sweep_report.metric_of(rows).replace('_', ' ')
   with extras.optional_figures():

@@ -23,9 +23,10 @@ def images(path: pathlib.Path) -> Iterator[Records]:
   for suffix in 'jpg', 'jpeg', 'JPG', 'png':
     for x in path.rglob(f'*.{suffix}'):
       found.setdefault(x.stem, []).append(x)
-  for table, split in ((train, TRAIN), (path / 'test.csv', PUBLIC)):
-    if table.exists():
-      yield from _of_table(table, split, found)
+  test = path / 'test.csv'
+  yield from _of_table(train, _FIELDS, TRAIN, found)
+  if test.exists():
+    yield from _of_table(test, _FIELDS - {'user_id'}, PUBLIC, found)
 
 
 def has_images(path: pathlib.Path) -> bool:
@@ -68,19 +69,17 @@ def _rows(table, fields) -> Iterator[dict[str, str]]:
       yield row
 
 
-def _of_table(table, split, found) -> Iterator[Records]:
-  fields = _FIELDS - {'user_id'} if split == PUBLIC else _FIELDS
+def _of_table(table, fields, split, found) -> Iterator[Records]:
+  def content(name) -> bytes:
+    if len(files := found.get(name, [])) != 1:
+      places = [*map(str, files)]
+      raise DataError(f'{table} needs one image {name!r}, found {places}.')
+    with reading(files[0]):
+      return files[0].read_bytes()
+
   user = lambda row: row.get('user_id') or ''
   for client, rows in itertools.groupby(_rows(table, fields), user):
     while some := [*itertools.islice(rows, _AT_ONCE)]:
-      images = [_content(row['image_id'], found, table) for row in some]
+      images = [content(row['image_id']) for row in some]
       labels = [int(row['class']) for row in some]
       yield Records(client, split, {'image': images, 'label': labels})
-
-
-def _content(name, found, table) -> bytes:
-  if len(files := found.get(name, [])) != 1:
-    places = [*map(str, files)]
-    raise DataError(f'{table} needs one image {name!r}, found {places}.')
-  with reading(files[0]):
-    return files[0].read_bytes()
