@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from fl_sketch.experiment.config import Config
-from fl_sketch.experiment.fields import base, registries
+from fl_sketch.experiment.fields import registries, run
 from fl_sketch.models import losses
 from fl_sketch.utils import fields
 
@@ -62,7 +62,7 @@ def sections(cls: type) -> _Sections:
   a group, and so does each class of which a config is made.
   """
   found: _Sections = []
-  for group, names in base.groups(cls):
+  for group, names in run.groups(cls):
     found.append(((inspect.getdoc(group) or '').partition('\n')[0], []))
     above, is_first = [], False
     for line in map(str.strip, inspect.getsource(group).splitlines()):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, decoder, layers, lora, losses, vit
+from fl_sketch.models import decoder, encoder, layers, lora, losses
 from fl_sketch.models.lenet import EmnistCNN, LeNet5, SmoothLeNet
 from fl_sketch.models.mlp import MLP, Linear
 from fl_sketch.models.model import Model, as_model
@@ -49,8 +49,9 @@ for _resnet in (ResNet8, ResNet18, ResNet101):
 register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
-  (vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES), (LSTM, RECURRENT_SIZES),
-  (decoder.GPT, decoder.GPT_SIZES), (decoder.Llama, decoder.LLAMA_SIZES),
+  (encoder.ViT, encoder.VIT_SIZES), (encoder.Bert, encoder.BERT_SIZES),
+  (LSTM, RECURRENT_SIZES), (decoder.GPT, decoder.GPT_SIZES),
+  (decoder.Llama, decoder.LLAMA_SIZES),
 ):  # fmt: skip
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
@@ -58,8 +59,8 @@ for _module, _sizes in (
 OF_SEQUENCES = (
   'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
 )  # fmt: skip
-# Not of tokens.
-OF_IMAGES = tuple(n for n in names() if n not in (*bert.SIZES, *OF_SEQUENCES))
+OF_TOKENS = (*OF_SEQUENCES, *encoder.BERT_SIZES)
+OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:

@@ -6,7 +6,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, decoder, vit
+from fl_sketch.models import decoder, encoder
 import flax.linen as nn
 import numpy as np
 
@@ -73,7 +73,7 @@ _ARCHITECTURES = {
 }  # fmt: skip
 
 LAYOUTS: dict[type[nn.Module], Layout] = {
-  vit.ViT: Layout(
+  encoder.ViT: Layout(
     prefix='vit.', block='encoder.layer.{}.',
     whole={
       'class_token': 'embeddings.cls_token', 'norm': 'layernorm',
@@ -85,7 +85,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after',
     },
   ),
-  bert.Bert: Layout(
+  encoder.Bert: Layout(
     prefix='bert.', block='encoder.layer.{}.',
     whole={
       'words': 'embeddings.word_embeddings.weight',

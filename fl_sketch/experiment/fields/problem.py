@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from fl_sketch import models
 from fl_sketch.data import sources, text
 from fl_sketch.experiment.fields import run
-from fl_sketch.models import bert, losses, precision
+from fl_sketch.models import losses, precision
 from fl_sketch.utils import fields as f
 
 _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
-OF_TOKENS = (*models.OF_SEQUENCES, *bert.SIZES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,7 @@ class ProblemFields(run.RunFields):
       (self.pretrained is not None and self.dataset == 'quadratics',
        '{pretrained} has no effect on {dataset}, which has no model; remove '
        'pretrained.'),
-      (self.dataset in sources.NAMES and self.model in OF_TOKENS,
+      (self.dataset in sources.NAMES and self.model in models.OF_TOKENS,
        '{model} takes tokens, but {dataset} has images; use another model, or '
        f'dataset in {text.NAMES}.'),
     )  # fmt: skip
