@@ -5,8 +5,8 @@ from fl_sketch.utils import lazy
 __all__ = [
   'availability', 'batches', 'byzantine', 'cohorts', 'describe', 'from_clients',
   'natural', 'own_arrays', 'partitions', 'pixels', 'ragged', 'register',
-  'registry', 'simulated', 'sources', 'store', 'store_digests', 'store_writer',
-  'synthetic', 'text', 'tokenization',
+  'registry', 'simulated', 'sources', 'store', 'store_writer', 'synthetic',
+  'text', 'tokenization',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(

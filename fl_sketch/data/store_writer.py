@@ -9,7 +9,7 @@ import shutil
 from typing import Any, NamedTuple
 import uuid
 
-from fl_sketch.data import own_arrays, store_digests
+from fl_sketch.data import own_arrays
 from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike
@@ -85,8 +85,7 @@ def write(
       about = _fill(aside, chunks, test, num_classes, bar)
     about['tokenizer'] = tokenizer
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
-    times = store_digests.times(aside, about['sha256'])
-    files.replace(aside / 'checked.json', times)
+    files.replace(aside / 'checked.json', times(aside, about['sha256']))
     rename(aside, folder)
   finally:
     shutil.rmtree(aside, ignore_errors=True)
@@ -237,3 +236,8 @@ def rename(aside: pathlib.Path, folder: pathlib.Path):
     if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
       raise
     raise FileExistsError(f'Another process has written {folder}.') from error
+
+
+def times(folder: pathlib.Path, names: Iterable[str]) -> dict[str, int]:
+  """Times of the last change of the arrays' files: content of checked.json."""
+  return {name: (folder / f'{name}.npy').stat().st_mtime_ns for name in names}

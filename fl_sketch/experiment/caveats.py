@@ -5,6 +5,7 @@ from typing import Any
 from fl_sketch.data import availability, partitions
 from fl_sketch.experiment import published
 from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.mechanisms import generators
 
 _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'
@@ -32,6 +33,10 @@ _NOT_ABSENT = (
   'would still send something, by its control variate, by what it keeps from '
   'earlier rounds or by weight decay. That a client is the one without data is '
   'not covered.'
+)
+_ORDER = (
+  'The order in which clients take part is public, and supposed not to depend '
+  'on any data or on who else is there.',
 )
 _OF_TRUST = {
   'central': (), 'secure_aggregation': (_HONEST, _KNOWN), 'local': (_KNOWN,),
@@ -68,4 +73,23 @@ def of(
     ' '.join(filter(None, (_PUBLISHED, *statistics))),
     _SELECTION,
     *[generators.SENTENCE] * (c.noise_seed is None),
+  )
+
+
+def of_participation(
+  c: Any, over_rounds: Correlation | None
+) -> tuple[str, ...]:
+  """Says when clients take part, and what a step of the account is."""
+  if over_rounds is None:
+    return ()
+  apart, length = over_rounds.separation, min(over_rounds.rounds, c.rounds)
+  often = 'every round' if apart == 1 else f'one of every {apart} rounds'
+  text = f'A client takes part in {often}'
+  if c.noise != 'banded':
+    return (f'{text}: a step is such a round.', *_ORDER)
+  return (
+    f'{text}. Noise is correlated over {over_rounds.bands} rounds: a step is '
+    f'an epoch of {length} rounds, in which a client moves what is released by '
+    f'{over_rounds.sensitivity(length):.4g} times its bound at most.',
+    *_ORDER,
   )

@@ -8,7 +8,7 @@ import json
 import struct
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, leaf, plays, tasks, tff
+from fl_sketch.data.natural import importing, readers, tasks, tff
 from fl_sketch.data.natural.records import Records
 import natural_files
 from natural_files import CLIENTS, LAYOUTS, field, inverted, people, varint
@@ -109,7 +109,7 @@ def test_files_of_leaf_without_their_fields_are_refused(tmp_path):
   ):
     path.write_text(text)
     with pytest.raises(sources.DataError, match=said):
-      [*leaf.json_files(tmp_path)]
+      [*readers.leaf(tmp_path)]
 
 
 def test_an_example_has_all_kinds_of_features():
@@ -157,7 +157,7 @@ def test_speakers_are_clients(tmp_path):
   parts += [('ANNA', 'three: with a colon\nand a line')]
   text = '\n\n'.join(f'{name}:\n{speech}' for name, speech in parts)
   (tmp_path / 'input.txt').write_text(text)
-  train, test = plays.speeches(tmp_path)
+  train, test = readers.speeches(tmp_path)
   assert train.client == test.client == 'ANNA'
   assert train.columns['text'] == [f'one {long}']
   assert test.columns['text'][-1] == 'three: with a colon\nand a line'

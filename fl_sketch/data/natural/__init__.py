@@ -3,8 +3,8 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'folders', 'importing', 'kinds', 'leaf', 'pfl',
-  'plays', 'records', 'spool', 'tables', 'tasks', 'tff',
+  'folders', 'importing', 'kinds', 'readers', 'records', 'spool', 'tables',
+  'tasks', 'tff',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

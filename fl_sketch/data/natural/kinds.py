@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.data.natural import folders, leaf, pfl, plays, tasks, tff
+from fl_sketch.data.natural import folders, readers, tasks, tff
 from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
 from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
@@ -63,7 +63,7 @@ def _photos(found, options):
 
 def _flair(found, options):
   count = lambda text: len(json.loads(text))
-  labels = pfl.metadata(found.path, 'label_mapping', count)
+  labels = readers.metadata(found.path, 'label_mapping', count)
   return tasks.several_labels(labels, (options.pop('size', 256),) * 2)
 
 
@@ -82,7 +82,7 @@ def _table(found, options):
 
 _cifar100 = lambda *_: tasks.images(num_classes=100, shape=(32, 32, 3))
 _reddit = lambda found, _: tasks.tokens(
-  pfl.metadata(found.path, 'vocabulary_size', int)
+  readers.metadata(found.path, 'vocabulary_size', int)
 )
 _TFF = 'tff', 'sqlite'  # what TensorFlow Federated publishes
 KINDS: dict[str, Kind] = {
@@ -150,7 +150,7 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
     with hdf5(file) as content:
       is_pfl = 'examples' not in content
     if is_pfl:
-      yield Found('pfl', pfl.hdf5, file)
+      yield Found('pfl', readers.pfl, file)
     elif file.stem.endswith('_train'):
       yield Found('tff', tff.hdf5, file)
   for file in of('.sqlite.lzma', '.sqlite'):
@@ -159,10 +159,10 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
     elif not file.stem.endswith('_test'):
       yield Found('sqlite', lambda x: tff.sqlite(x, kind.digits), file)
   if path.is_dir() and list(path.glob('train/*.json')):
-    yield Found('leaf', leaf.json_files, path)
+    yield Found('leaf', readers.leaf, path)
   if path.is_dir() and folders.has_images(path) and not of('.parquet'):
     yield Found('images', folders.images, path)
   if of(*SUFFIXES):
     yield Found('table', lambda x: rows(x, client, split), path)
   if of('input.txt') or path.suffix == '.txt':
-    yield Found('plays', plays.speeches, path)
+    yield Found('plays', readers.speeches, path)

@@ -1,0 +1,119 @@
+"""Reads the JSON of LEAF, pfl-research's HDF5, and plays.
+
+LEAF (arXiv:1812.01097) has {users, num_samples, user_data}: users may be split
+between files, and those of train/ and test/ may differ. pfl-research has
+/SPLIT/USER/COLUMN and /metadata. In a play the name of who speaks stands in a
+line of its own.
+"""
+
+from collections.abc import Callable, Iterator
+import json
+import pathlib
+import re
+from typing import Any
+
+from fl_sketch.data.natural import records
+from fl_sketch.data.natural.records import TEST, TRAIN, Records, reading
+from fl_sketch.data.sources import DataError
+import numpy as np
+
+_FIELDS = {'users', 'user_data'}
+# LEAF leaves out this many texts between training and test, so that no letter
+# is in both, and still counts them in num_samples of the test.
+_GAP = 79
+_SPARSE = 'labels_row', 'labels_col'
+_NAME = re.compile(r'[A-Z][^:\n]*:')
+_HELD_OUT = 0.1  # of a speaker's letters, the last ones
+_LEAST = 1000  # letters of a speaker who is a client
+
+
+def leaf(path: pathlib.Path) -> Iterator[Records]:
+  """Reads PATH/train/*.json and PATH/test/*.json, in the order of names."""
+  for split in TRAIN, TEST:
+    for file in sorted((path / split).glob('*.json')):
+      with reading(file), file.open(encoding='utf-8') as text:
+        yield from _of_file(json.load(text), split, file)
+
+
+def _of_file(content, split, file) -> Iterator[Records]:
+  if not content.keys() >= _FIELDS:
+    raise DataError(f'{file} must have {sorted(_FIELDS)}.')
+  sizes = {}
+  for user, data in content['user_data'].items():
+    if not (isinstance(data, dict) and {'x', 'y'} <= data.keys()):
+      raise DataError(f"{file} must have 'x' and 'y' of user {user!r}.")
+    sizes[user], labels = len(data['x']), len(data['y'])
+    if sizes[user] != labels:
+      raise DataError(
+        f'{file} has {labels} labels of user {user!r}, not {sizes[user]}.'
+      )
+    if labels:
+      yield Records(user, split, data)
+  counts = content.get('num_samples', sizes.values())
+  for user, count in zip(content['users'], counts, strict=True):
+    gap = count - _GAP if split == TEST else count
+    if sizes.get(user) not in (count, gap):
+      raise DataError(
+        f'num_samples={count} of user {user!r} in {file}, which has '
+        f'{sizes.get(user)}.'
+      )
+
+
+def pfl(path: pathlib.Path) -> Iterator[Records]:
+  """Reads the users of /train, then those of /test or, without one, /val."""
+  with records.hdf5(path) as file:
+    held = next((x for x in ('test', 'val') if x in file), None)
+    if 'train' not in file:
+      raise DataError(f'{path} has {[*file]}, not /train.')
+    for name, split in (('train', TRAIN), (held, TEST)):
+      for user, group in (file[name] if name else {}).items():
+        found = dict(group.items())
+        dense = [k for k in found if not k.endswith(('_row', '_col'))]
+        columns = {k: found[k] for k in dense if found[k].shape}
+        columns |= _labels(found, file)
+        yield from records.parts(user, split, columns, path)
+
+
+def metadata(path: pathlib.Path, name: str, parse: Callable[[Any], Any]) -> Any:
+  """Reads and parses one entry of the group /metadata of an HDF5 file."""
+  with records.hdf5(path) as file:
+    return parse(file[f'metadata/{name}'][()])
+
+
+def _labels(columns, file) -> dict[str, np.ndarray]:
+  """The labels of FLAIR, places of ones in uint8[samples, labels]."""
+  if not {*_SPARSE} <= columns.keys():
+    return {}
+  mapping = json.loads(file['metadata/label_mapping'][()])
+  ones = np.zeros((len(columns['image_ids']), len(mapping)), np.uint8)
+  rows, labels = (columns[x][()] for x in _SPARSE)
+  if rows.shape != labels.shape or (rows < 0).any() or (labels < 0).any():
+    raise ValueError(f'places {rows} and {labels} of labels')
+  ones[rows, labels] = 1
+  return {'labels': ones}
+
+
+def speeches(path: pathlib.Path) -> Iterator[Records]:
+  """Reads the speeches of each speaker, in the order of the play.
+
+  The clients are those who speak at least 1,000 letters; the last speeches of
+  each, a tenth of the letters, are the test: like LEAF's Shakespeare, offline.
+  """
+  file = path / 'input.txt' if path.is_dir() else path
+  with reading(file):
+    text = file.read_text(encoding='utf-8')
+  spoken: dict[str, list[str]] = {}
+  for block in text.split('\n\n'):
+    name, _, speech = block.strip('\n').partition('\n')
+    if _NAME.fullmatch(name) and speech:
+      spoken.setdefault(name[:-1], []).append(speech)
+  clients = {k: v for k, v in spoken.items() if sum(map(len, v)) >= _LEAST}
+  if not clients:
+    raise DataError(f'{file} has no speaker with {_LEAST} letters or more.')
+  for name, speeches in clients.items():
+    room = (1 - _HELD_OUT) * sum(map(len, speeches))
+    ends = [sum(map(len, speeches[: i + 1])) for i in range(len(speeches))]
+    kept = max(1, sum(end <= room for end in ends))
+    yield Records(name, TRAIN, {'text': speeches[:kept]})
+    if speeches[kept:]:
+      yield Records(name, TEST, {'text': speeches[kept:]})
