@@ -76,9 +76,7 @@ def of(
   )
 
 
-def of_participation(
-  c: Any, over_rounds: Correlation | None
-) -> tuple[str, ...]:
+def of_order(c: Any, over_rounds: Correlation | None) -> tuple[str, ...]:
   """Says when clients take part, and what a step of the account is."""
   if over_rounds is None:
     return ()

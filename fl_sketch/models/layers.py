@@ -68,8 +68,8 @@ def conv2d(
       return _conv_patches(x, kernel, stride, dtype)
     return _conv_tiles(x, kernel, dtype)
   axes = 'NHWC', 'HWIO', 'NHWC'
-  both = (precision.operand(part, dtype) for part in (x, kernel))
-  y = lax.conv_general_dilated(*both, strides, padding, dimension_numbers=axes)
+  a, b = (precision.operand(part, dtype) for part in (x, kernel))
+  y = lax.conv_general_dilated(a, b, strides, padding, dimension_numbers=axes)
   return y.astype(x.dtype)
 
 
