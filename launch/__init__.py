@@ -96,7 +96,7 @@ def define(**given: tuple[Any, ...]) -> Any:
     kind = value if isinstance(value, type) else type(value)
     default: Any = None if kind is value else value
     if kind is str and more:
-      flags.DEFINE_enum(name, default, *more, text)
+      flags.DEFINE_enum(name, default, more[0], text)
       continue
     if kind is int:
       more = more or [1 if default is None else min(default, 1)]
