@@ -3,8 +3,7 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'folders', 'importing', 'kinds', 'readers', 'records', 'spool', 'tables',
-  'tasks', 'tff',
+  'importing', 'kinds', 'readers', 'records', 'spool', 'tables', 'tasks', 'tff',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.data.natural import folders, readers, tasks, tff
+from fl_sketch.data.natural import readers, tasks, tff
 from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
 from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
@@ -57,7 +57,7 @@ def _stackoverflow(found, options):
 
 
 def _photos(found, options):
-  size, classes = options.pop('size', 224), folders.count_classes(found.path)
+  size, classes = options.pop('size', 224), readers.count_classes(found.path)
   return tasks.images(num_classes=classes, shape=(size, size, 3), resize=True)
 
 
@@ -160,8 +160,8 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
       yield Found('sqlite', lambda x: tff.sqlite(x, kind.digits), file)
   if path.is_dir() and list(path.glob('train/*.json')):
     yield Found('leaf', readers.leaf, path)
-  if path.is_dir() and folders.has_images(path) and not of('.parquet'):
-    yield Found('images', folders.images, path)
+  if path.is_dir() and readers.has_images(path) and not of('.parquet'):
+    yield Found('images', readers.images, path)
   if of(*SUFFIXES):
     yield Found('table', lambda x: rows(x, client, split), path)
   if of('input.txt') or path.suffix == '.txt':
