@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch.data import store_writer
-from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError, PathLike
+from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.data.store_writer import FORMAT, Chunk, write
 from fl_sketch.utils import digests, files, renamed
 import numpy as np

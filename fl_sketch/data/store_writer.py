@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import uuid
 
 from fl_sketch.data import own_arrays
-from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError, PathLike
+from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.utils import digests, files, renamed
 import numpy as np
 import tqdm

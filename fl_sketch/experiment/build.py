@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, models, rounds
 from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
 from fl_sketch.data.ragged import Partition
-from fl_sketch.experiment import interference, parts, sampler
+from fl_sketch.experiment import parts, sampler
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
 from fl_sketch.experiment.held_out import check_metric, personalize, split
@@ -170,7 +170,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
     personalize=personalize(c, problem.loss_fn),
     held_out=held_out, held_data=held_data,
   )  # fmt: skip
-  interference.check(exp)
+  parts.check_interference(exp)
   return exp
 
 

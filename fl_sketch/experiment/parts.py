@@ -12,8 +12,9 @@ from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
-from fl_sketch.privacy.mechanisms import private_metrics
-from fl_sketch.rounds import client_loop, client_step, comms, robust
+from fl_sketch.privacy import noninterference
+from fl_sketch.privacy.mechanisms import generators, private_metrics
+from fl_sketch.rounds import client_loop, client_step, comms, mesh, robust
 from fl_sketch.rounds.algorithm import FromHyper, Hyper, OfFrozen, with_hyper
 import jax
 import jax.numpy as jnp
@@ -239,3 +240,28 @@ def check_rows(c: Config, state: Any):
       'A private {c.algorithm} keeps client state, which depends on past '
       "cohorts: use sampling='poisson' or cohort=population."
     )
+
+
+def check_interference(exp: Any) -> noninterference.Proof | None:
+  """Shows non-interference of a round on one device; None without privacy.
+
+  Raises InterferenceError if `noninterference.check_round` cannot show it.
+  """
+  if exp.guarantee is None:
+    return None
+  c, alone = exp.config, mesh.cohort_mesh(1)
+  fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
+  state = state_shapes(exp.make(exp.hyper), exp.params, c.population)
+  cohort = exp.sample(0, 0)._replace(outcome=None)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  secret = jax.eval_shape(lambda: generators.known_roots(c.noise_seed)[0])
+  args = exp.hyper, state, cohort, key, exp.data, secret
+  return check_program(exp, fn, *args)
+
+
+def check_program(exp: Any, fn: Any, *args: Any) -> noninterference.Proof:
+  """Shows non-interference of a private run's own program, on its devices."""
+  c = exp.config
+  unit, name = c.privacy_unit or 'client', f'Algorithm {c.algorithm!r}'
+  shown = {'unit': unit, 'metrics': c.shows_all, 'name': name}
+  return noninterference.check_round(fn, *args, **shown)

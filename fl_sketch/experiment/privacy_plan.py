@@ -13,7 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
-from fl_sketch.experiment import caveats
+from fl_sketch.experiment import published
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
 from fl_sketch.privacy.accounting.correlation import (
@@ -109,7 +109,7 @@ def guarantee(
   """The DP guarantee of a private config.
 
   `releases` are `Algorithm.releases`; `partition` is needed for example-level
-  privacy; `behaviour` is of clients, as of `caveats.of`.
+  privacy; `behaviour` is of clients, as of `published.caveats`.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
@@ -143,7 +143,7 @@ def guarantee(
       f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
       'noise of the large cohort; the guarantee is that of the large run.',
     )
-  said += caveats.of_order(c, over_rounds)
+  said += published.order_caveats(c, over_rounds)
   _check_noise(c, z * sensitivity * scale)
   budget, price = metrics_budget(c), ''
   if budget is not None:
@@ -151,7 +151,8 @@ def guarantee(
   statement = statements.PrivacyStatement(
     epsilon, c.delta, accountant, mechanism, trust, units=units,
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
-    caveats=said + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
+    caveats=said
+    + published.caveats(c, mechanism, trust, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )  # fmt: skip

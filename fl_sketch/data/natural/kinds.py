@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data.natural import readers, tasks, tff
 from fl_sketch.data.natural.records import PUBLIC, TEST, Reader, hdf5, reading
-from fl_sketch.data.natural.tables import SUFFIXES, rows
 from fl_sketch.data.sources import DataError
 from fl_sketch.utils import checks
 
@@ -162,7 +161,7 @@ def _layouts(path, kind, client, split) -> Iterator[Found]:
     yield Found('leaf', readers.leaf, path)
   if path.is_dir() and readers.has_images(path) and not of('.parquet'):
     yield Found('images', readers.images, path)
-  if of(*SUFFIXES):
-    yield Found('table', lambda x: rows(x, client, split), path)
+  if of(*readers.SUFFIXES):
+    yield Found('table', lambda x: readers.rows(x, client, split), path)
   if of('input.txt') or path.suffix == '.txt':
     yield Found('plays', readers.speeches, path)
