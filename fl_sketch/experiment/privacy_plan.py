@@ -143,16 +143,15 @@ def guarantee(
       f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
       'noise of the large cohort; the guarantee is that of the large run.',
     )
-  said += published.order_caveats(c, over_rounds)
   _check_noise(c, z * sensitivity * scale)
   budget, price = metrics_budget(c), ''
+  whose = c, mechanism, trust, over_rounds
   if budget is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
   statement = statements.PrivacyStatement(
     epsilon, c.delta, accountant, mechanism, trust, units=units,
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
-    caveats=said
-    + published.caveats(c, mechanism, trust, metrics=price, **behaviour),
+    caveats=said + published.caveats(*whose, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )  # fmt: skip

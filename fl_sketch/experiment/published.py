@@ -186,6 +186,7 @@ def caveats(
   c: Any,
   mechanism: types.GaussianMechanism,
   trust: types.Trust,
+  over_rounds: Correlation | None,
   *,
   metrics: str,
   sends_without_data: bool = False,
@@ -195,7 +196,7 @@ def caveats(
 
   `metrics` says what private metrics cost, '' if there are none;
   `sends_without_data` whether a client whose gradients are 0 may send something
-  else than 0; others are of `sentences`.
+  else than 0; others are of `sentences`, `over_rounds` of the noise.
   """
   zero_out = mechanism.adjacency is types.Adjacency.ZERO_OUT
   not_absent = zero_out and mechanism.unit == 'client' and sends_without_data
@@ -207,6 +208,7 @@ def caveats(
     _BY_LABEL.format(c.partition): c.partition in partitions.BY_LABEL,
   }
   return (
+    *_of_order(c, over_rounds),
     *_OF_TRUST[trust],
     *(text for text, holds in conditions.items() if holds),
     ' '.join(filter(None, (_PUBLISHED, *statistics))),
@@ -215,7 +217,7 @@ def caveats(
   )
 
 
-def order_caveats(c: Any, over_rounds: Correlation | None) -> tuple[str, ...]:
+def _of_order(c, over_rounds) -> tuple[str, ...]:
   """Says when clients take part, and what a step of the account is."""
   if over_rounds is None:
     return ()

@@ -62,11 +62,6 @@ _SIZES = {
   'vocab_size': 'words', 'hidden_size': 'width', 'num_hidden_layers': 'depth',
   'intermediate_size': 'block_0/mlp_out/kernel',
 }  # fmt: skip
-_OF_GPT = {
-  'vocab_size': 'words', 'n_positions': 'positions', 'n_embd': 'width',
-  'n_layer': 'depth', 'n_inner': 'block_0/mlp_out/kernel',
-  'tie_word_embeddings': 'tied',
-}  # fmt: skip
 _ARCHITECTURES = {
   'bert': 'BertForSequenceClassification', 'gpt2': 'GPT2LMHeadModel',
   'llama': 'LlamaForCausalLM', 'qwen2': 'Qwen2ForCausalLM',
@@ -119,7 +114,12 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'mlp_out': 'mlp.c_proj', 'norm_attention': 'ln_1', 'norm_mlp': 'ln_2',
     },
     spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
-    transposed=False, expected=_of_gpt, sizes=_OF_GPT,
+    transposed=False, expected=_of_gpt,
+    sizes={
+      'vocab_size': 'words', 'n_positions': 'positions', 'n_embd': 'width',
+      'n_layer': 'depth', 'n_inner': 'block_0/mlp_out/kernel',
+      'tie_word_embeddings': 'tied',
+    },
   ),
   decoder.Llama: Layout(
     prefix='model.', block='layers.{}.',

@@ -49,7 +49,12 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
   tests = [path.with_name(f'{stem}_{name}.h5') for name in _TESTS]
   files = [path, *[x for x in tests if x.exists()][:1]]
   with contextlib.ExitStack() as stack:
-    found = [(_examples(x, stack), x) for x in files]
+    found = []
+    for x in files:
+      file = stack.enter_context(records.hdf5(x))
+      if not isinstance(group := file.get('examples'), Mapping):
+        raise DataError(f'{x} has {[*file]}, not /examples.')
+      found.append((group, x))
     clients = dict.fromkeys(client for group, _ in found for client in group)
     for client in clients:
       for split, (group, file) in zip((TRAIN, TEST), found, strict=False):
@@ -58,13 +63,6 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
             yield from records.parts(
               client, split, dict(group[client].items()), file
             )
-
-
-def _examples(path, stack) -> Mapping:
-  file = stack.enter_context(records.hdf5(path))
-  if not isinstance(group := file.get('examples'), Mapping):
-    raise DataError(f'{path} has {[*file]}, not /examples.')
-  return group
 
 
 def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
