@@ -10,7 +10,7 @@ from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import optimizers
 from fl_sketch.models import lora
-from fl_sketch.reporting import client_metrics, metrics
+from fl_sketch.reporting import metrics
 from fl_sketch.rounds.algorithm import Hyper, LossFn, with_hyper
 import jax
 import jax.numpy as jnp
@@ -93,9 +93,9 @@ def check_metric(c: Config, problem: Problem, hyper: Hyper):
   names = [f'test_{k}' for k in sums if k != 'count']
   one = dict.fromkeys(sums, np.ones(1))
   if c.client_holdout or c.personal_steps is not None:
-    names += client_metrics.over_clients(one)
+    names += metrics.over_clients(one)
   if c.personal_steps:
-    names += client_metrics.over_clients(one, 'personal')
+    names += metrics.over_clients(one, 'personal')
   metric, whose = metrics.ranked_by(c.keep_best)[0], problem.test_of_clients
   if metric in names and published.is_left_out(c, whose, metric):
     raise c.refusal(

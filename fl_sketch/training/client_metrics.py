@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.experiment import Experiment, held_out as held_out_lib, problem
-from fl_sketch.reporting import client_metrics
+from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ def _of_model(metrics_fn, exp, mesh):
       placed = mesh_lib.place(mesh, chunk, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, *placed)).items():
         totals[name] = totals.get(name, 0) + sums.astype(np.float64)
-    return client_metrics.over_clients(totals)
+    return metrics.over_clients(totals)
 
   return evaluate
 
@@ -147,6 +147,6 @@ def _of_own_models(metrics_fn, exp, mesh):
       for name, sums in jax.device_get(fn(model, placed)).items():
         total = totals.setdefault(name, np.zeros(exp.partition.population))
         np.add.at(total, client, sums.astype(np.float64))
-    return client_metrics.over_clients(totals, 'personal')
+    return metrics.over_clients(totals, 'personal')
 
   return evaluate
