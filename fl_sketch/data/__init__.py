@@ -3,9 +3,9 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'availability', 'batches', 'byzantine', 'cohorts', 'describe', 'from_clients',
+  'availability', 'batches', 'cohorts', 'describe', 'from_clients',
   'natural', 'own_arrays', 'partitions', 'ragged', 'register', 'registry',
-  'simulated', 'sources', 'store', 'store_writer', 'synthetic', 'text',
+  'sources', 'store', 'store_writer', 'synthetic', 'text',
   'tokenization',
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, models, rounds
-from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
+from fl_sketch.data import availability, own_arrays, partitions, registry, store
 from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import parts, sampler
 from fl_sketch.experiment.config import Config, checked
@@ -48,7 +48,7 @@ class Experiment(NamedTuple):
   labels: np.ndarray | None  # int[samples], or None where there are none
   schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
   guarantee: PrivacyGuarantee | None = None  # of a private run
-  attack: byzantine.Behaviour | None = None  # as of `rounds.cohort_step`
+  attack: availability.Behaviour | None = None  # as of `rounds.cohort_step`
   max_payload_norm: float | None = None  # above it a payload is rejected
   apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   held_out: Partition | None = None  # what clients evaluate on
@@ -166,7 +166,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
     fetch=sampler.fetch_of(c, partition), partition=partition,
     clients_per_step=parts.clients_per_step(c), schedule=parts.schedule(c),
     sample=sampler.sampler(c, partition), max_payload_norm=c.max_payload_norm,
-    attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
+    attack=None if c.attack is None else availability.BEHAVIOURS[c.attack],
     personalize=personalize(c, problem.loss_fn),
     held_out=held_out, held_data=held_data,
   )  # fmt: skip

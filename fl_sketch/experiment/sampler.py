@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch.data import availability, batches, byzantine, cohorts
+from fl_sketch.data import availability, batches, cohorts
 from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import privacy_plan
 from fl_sketch.experiment.config import Config
@@ -19,7 +19,7 @@ def sampler(c: Config, partition: Partition) -> Callable[..., Cohort]:
   """
   clients = None
   if c.byzantine:
-    clients = byzantine.clients(c.seed, c.population, c.byzantine)
+    clients = availability.byzantine_clients(c.seed, c.population, c.byzantine)
 
   def sample(number: int, sampling_seed: seeding.Root | None = None) -> Cohort:
     wrong = c.is_private != (sampling_seed is not None)

@@ -6,14 +6,7 @@ import os
 from typing import Annotated, Any
 
 from fl_sketch import models
-from fl_sketch.data import (
-  availability,
-  byzantine,
-  cohorts,
-  partitions,
-  sources,
-  text,
-)
+from fl_sketch.data import availability, cohorts, partitions, sources, text
 from fl_sketch.data.registry import REGISTRY
 from fl_sketch.experiment.fields import run
 from fl_sketch.models import losses, precision
@@ -21,7 +14,7 @@ from fl_sketch.utils import fields as f
 
 _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
-_Attack = Annotated[str, f.choice(byzantine.BEHAVIOURS)]
+_Attack = Annotated[str, f.choice(availability.BEHAVIOURS)]
 # Option -> the partition that has it.
 PARTITION_OPTIONS = {
   'shards_per_client': 'label_shards', 'classes': 'classes_per_client',
@@ -129,7 +122,7 @@ class ClientFields(ProblemFields):
   # samples: the weight of a client is its number of samples
   weights: Annotated[str, f.choice(('equal', 'samples'))] = 'equal'
 
-  # Client failures (`data.availability`, `data.byzantine`).
+  # Client failures (`data.availability`).
   # clients selected, in cohorts; the first to answer count
   over_sampling: f.Multiple = 1.0
   dropout: f.Share = 0.0  # probability that a selected client never answers
