@@ -3,10 +3,9 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'availability', 'batches', 'cohorts', 'describe', 'from_clients',
-  'natural', 'own_arrays', 'partitions', 'ragged', 'register', 'registry',
-  'sources', 'store', 'store_writer', 'synthetic', 'text',
-  'tokenization',
+  'availability', 'batches', 'cohorts', 'describe', 'from_clients', 'natural',
+  'own_arrays', 'partitions', 'ragged', 'register', 'registry', 'sources',
+  'store', 'store_writer', 'synthetic', 'text', 'tokenization',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(
