@@ -1,6 +1,7 @@
 """Imports data with natural clients, from files as they are published."""
 
 import contextlib
+import itertools
 import json
 import pathlib
 import shutil
@@ -73,23 +74,19 @@ def import_data(
 
 
 def _spool(spool, found, task, kind):
-  done = spool.records
-  with tqdm.tqdm(
-    desc=f'reading {kind}', unit='record', unit_scale=True, disable=None,
-    mininterval=0.5,
-  ) as bar:  # fmt: skip
-    for i, record in enumerate(found.read(found.path)):
-      bar.update()
-      if i < done:
-        continue
-      try:
-        spool.add(record.client, record.split, task.arrays(record))
-      except ODD as error:
-        raise DataError(
-          f'Samples of client {record.client!r} in {found.path}: {error}'
-        ) from error
-      if spool.records % _SAVED_EVERY == 0:
-        spool.save()
+  bar = tqdm.tqdm(
+    found.read(found.path), f'reading {kind}', unit='record', unit_scale=True,
+    disable=None, mininterval=0.5,
+  )  # fmt: skip
+  for record in itertools.islice(bar, spool.records, None):
+    try:
+      spool.add(record.client, record.split, task.arrays(record))
+    except ODD as error:
+      raise DataError(
+        f'Samples of client {record.client!r} in {found.path}: {error}'
+      ) from error
+    if spool.records % _SAVED_EVERY == 0:
+      spool.save()
   spool.save()
 
 
