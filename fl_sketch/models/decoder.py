@@ -3,7 +3,7 @@
 import functools
 import math
 
-from fl_sketch.models import precision, transformer
+from fl_sketch.models import layers, transformer
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -54,7 +54,7 @@ class Decoder(nn.Module):
   dropout: float = 0.0  # rate on embeddings, attention and what is added
   scan: bool = False  # whether blocks run in a loop
   remat: bool = False  # whether blocks are computed again
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
     transformer.vocabulary(self.num_classes, self.vocab_size)
@@ -81,10 +81,10 @@ class Decoder(nn.Module):
     x = transformer.drop(self.embed(words[tokens_BxL]), kind.dropout)
     x = kind.norm('norm')(self._blocks(x, kind))
     if not self.tied:
-      return precision.dense(
+      return layers.dense(
         rows, self.dtype, use_bias=False, kernel_init=kind.init, name='logits'
       )(x)
-    logits = precision.matmul(x.reshape(-1, self.width), words.T, self.dtype)
+    logits = layers.matmul(x.reshape(-1, self.width), words.T, self.dtype)
     return logits.reshape(*tokens_BxL.shape, rows)
 
   def _blocks(self, x, kind):

@@ -1,6 +1,6 @@
 """Transformers that read all of an image or a sentence: ViT and BERT."""
 
-from fl_sketch.models import precision, transformer
+from fl_sketch.models import layers, transformer
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -30,7 +30,7 @@ class ViT(nn.Module):
 
   It has `depth` blocks of `heads` heads, a divisor of the `width` of a token;
   `patch` is the side of a patch, a divisor of the image's, and `dtype` of what
-  is multiplied, see `precision`.
+  is multiplied, see `layers`.
   """
 
   num_classes: int
@@ -56,7 +56,7 @@ class ViT(nn.Module):
     shape = batch, rows // patch, patch, cols // patch, patch, channels
     x = x_BxHxWxC.reshape(shape).swapaxes(2, 3)
     x = x.reshape(batch, -1, patch * patch * channels)
-    x = precision.dense(self.width, self.dtype, name='patches')(x)
+    x = layers.dense(self.width, self.dtype, name='patches')(x)
     first = transformer.table(self, 'class_token', 1, self.width)
     first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
     x = jnp.concatenate([first, x], axis=1)
@@ -65,7 +65,7 @@ class ViT(nn.Module):
     for i in range(self.depth):
       x = transformer.Block(self.heads, **options, name=f'block_{i}')(x)
     x = transformer.norm('norm')(x)[:, 0]
-    return precision.dense(self.num_classes, self.dtype, name='head')(x)
+    return layers.dense(self.num_classes, self.dtype, name='head')(x)
 
 
 class Bert(nn.Module):
@@ -76,7 +76,7 @@ class Bert(nn.Module):
 
   It has `depth` blocks of `heads` heads, a divisor of the `width` of a token,
   `max_length` positions and `vocab_size` tokens, of which 0 is padding, which
-  nothing sees; `dtype` is of what is multiplied, see `precision`.
+  nothing sees; `dtype` is of what is multiplied, see `layers`.
   """
 
   num_classes: int
@@ -108,6 +108,6 @@ class Bert(nn.Module):
     sizes = self.heads, 4 * self.width, kind, self.dtype
     for i in range(self.depth):
       x = transformer.Block(*sizes, name=f'block_{i}')(x, tokens_BxL > 0)
-    pool = precision.dense(self.width, self.dtype, name='pooler')
+    pool = layers.dense(self.width, self.dtype, name='pooler')
     x = jnp.tanh(pool(x[:, 0]))
-    return precision.dense(self.num_classes, self.dtype, name='head')(x)
+    return layers.dense(self.num_classes, self.dtype, name='head')(x)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fl_sketch.models import layers, precision
+from fl_sketch.models import layers
 from fl_sketch.models.mlp import ACTIVATIONS
 from fl_sketch.utils import checks
 import flax.linen as nn
@@ -17,7 +17,7 @@ class LeNet5(nn.Module):
   tanh, trainable average pools and a sparsely connected second convolution. Any
   image with sides of the form 4 k will do: 83,126 parameters on 32 x 32 x 3.
   For `form`, of convolutions and pools, see `layers.conv2d`, for `dtype`
-  `precision`.
+  `layers`.
   """
 
   num_classes: int
@@ -36,8 +36,8 @@ class LeNet5(nn.Module):
       h_BxHxWxF = jax.nn.relu(h_BxHxWxF)
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
     for width in (120, 84):
-      h_BxD = jax.nn.relu(precision.dense(width, self.dtype)(h_BxD))
-    return precision.dense(self.num_classes, self.dtype)(h_BxD)
+      h_BxD = jax.nn.relu(layers.dense(width, self.dtype)(h_BxD))
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)
 
 
 class EmnistCNN(nn.Module):
@@ -47,7 +47,7 @@ class EmnistCNN(nn.Module):
   on 28 x 28 x 1 with 62 classes: `create_conv_dropout_model` of TensorFlow
   Federated's baselines. `dropout` are the rates after the pool and after the
   dense layer; for `form`, of convolutions and pool, see `layers.conv2d`, for
-  `dtype` `precision`.
+  `dtype` `layers`.
   """
 
   num_classes: int
@@ -69,8 +69,8 @@ class EmnistCNN(nn.Module):
     h = jax.nn.relu(h)  # after the pool, as in `LeNet5`
     early, late = (nn.Dropout(p, deterministic=not train) for p in self.dropout)
     h_BxD = early(h).reshape(h.shape[0], -1)
-    h_BxD = late(jax.nn.relu(precision.dense(128, self.dtype)(h_BxD)))
-    return precision.dense(self.num_classes, self.dtype)(h_BxD)
+    h_BxD = late(jax.nn.relu(layers.dense(128, self.dtype)(h_BxD)))
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)
 
 
 def _start(key, shape, dtype=jnp.float32):
@@ -86,7 +86,7 @@ class SmoothLeNet(nn.Module):
   28 x 28 x 1, 15,826 on 32 x 32 x 3. Source: the network, activation and
   start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935. The
   activation is one of `mlp.ACTIVATIONS`; for `form`, of the convolutions, see
-  `layers.conv2d`, for `dtype` `precision`.
+  `layers.conv2d`, for `dtype` `layers`.
   """
 
   num_classes: int
@@ -108,4 +108,4 @@ class SmoothLeNet(nn.Module):
       conv = layers.Conv(12, (5, 5), stride=stride, **options)
       h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
-    return precision.dense(self.num_classes, self.dtype, **uniform)(h_BxD)
+    return layers.dense(self.num_classes, self.dtype, **uniform)(h_BxD)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fl_sketch.models import precision
+from fl_sketch.models import layers
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -18,7 +18,7 @@ class Linear(nn.Module):
   """Softmax regression on the flattened input: params {'dense': ...}.
 
   With `losses.classification` it is convex; `gram.gram_sgd` knows its local
-  steps in closed form. For `dtype` see `precision`.
+  steps in closed form. For `dtype` see `layers`.
   """
 
   num_classes: int
@@ -28,14 +28,14 @@ class Linear(nn.Module):
   def __call__(self, x):
     """Returns the logits, f32[batch, num_classes]."""
     x_BxD = x.reshape(x.shape[0], -1)
-    return precision.dense(self.num_classes, self.dtype, name='dense')(x_BxD)
+    return layers.dense(self.num_classes, self.dtype, name='dense')(x_BxD)
 
 
 class MLP(nn.Module):
   """Multi-layer perceptron on the flattened input.
 
   `widths` are units of each hidden layer; none makes it softmax regression. The
-  activation is one of `ACTIVATIONS`; for `dtype` see `precision`.
+  activation is one of `ACTIVATIONS`; for `dtype` see `layers`.
   """
 
   num_classes: int
@@ -54,6 +54,6 @@ class MLP(nn.Module):
     """Returns the logits, f32[batch, num_classes]."""
     h_BxD = x.reshape(x.shape[0], -1)
     for width in self.widths:
-      dense = precision.dense(width, self.dtype)
+      dense = layers.dense(width, self.dtype)
       h_BxD = ACTIVATIONS[self.activation](dense(h_BxD))
-    return precision.dense(self.num_classes, self.dtype)(h_BxD)
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)

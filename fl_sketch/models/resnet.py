@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fl_sketch.models import layers, precision
+from fl_sketch.models import layers
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -27,7 +27,7 @@ class ResNet(nn.Module):
   bottleneck: bool = False  # whether blocks are bottlenecks
   stem_stride: int = 1
   form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
     if checks.count('width', self.width) % GROUP:
@@ -43,7 +43,7 @@ class ResNet(nn.Module):
       for j in range(blocks):
         stride = 2 if i > 0 and j == 0 else 1
         h = self._block(h, self.width * 2**i, stride)
-    return precision.dense(self.num_classes, self.dtype)(h.mean((1, 2)))
+    return layers.dense(self.num_classes, self.dtype)(h.mean((1, 2)))
 
   def _block(self, x, features, stride):
     """The input plus two or three convolutions of it."""

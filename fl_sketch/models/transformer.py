@@ -9,7 +9,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch.models import precision
+from fl_sketch.models import layers
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -73,18 +73,18 @@ class Attention(nn.Module):
 
   heads: int  # a divisor of the width
   kind: Kind = Kind()
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
     """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     kind, size = self.kind, width // self.heads
-    one_head = lambda x, y: precision.matmul(x, y, self.dtype)
+    one_head = lambda x, y: layers.matmul(x, y, self.dtype)
     product = jax.vmap(jax.vmap(one_head))
 
     def split(name, heads):
-      y = precision.dense(
+      y = layers.dense(
         heads * size, self.dtype, use_bias=kind.qkv_bias,
         kernel_init=kind.init, name=name,
       )(x_BxLxD)  # fmt: skip
@@ -106,7 +106,7 @@ class Attention(nn.Module):
       scores = jnp.where(jnp.tri(length, dtype=bool)[None, None], scores, least)
     weights = drop(jax.nn.softmax(scores), kind.dropout)
     attended = product(weights, value).swapaxes(1, 2)
-    out = precision.dense(
+    out = layers.dense(
       width, self.dtype, use_bias=kind.bias, kernel_init=kind.init_out,
       name='out',
     )  # fmt: skip
@@ -138,7 +138,7 @@ class Block(nn.Module):
   def _mlp(self, x_BxLxD):
     kind = self.kind
     dense = functools.partial(
-      precision.dense, dtype=self.dtype, use_bias=kind.bias
+      layers.dense, dtype=self.dtype, use_bias=kind.bias
     )
     into = functools.partial(dense, self.hidden, kernel_init=kind.init)
     h = into(name='mlp_in')(x_BxLxD)

@@ -9,7 +9,7 @@ from fl_sketch import models
 from fl_sketch.data import availability, cohorts, partitions, sources, text
 from fl_sketch.data.registry import REGISTRY
 from fl_sketch.experiment.fields import run
-from fl_sketch.models import losses, precision
+from fl_sketch.models import layers, losses
 from fl_sketch.utils import fields as f
 
 _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
@@ -42,7 +42,7 @@ class ProblemFields(run.RunFields):
   label_smoothing: f.Share = 0.0  # of cross_entropy
   standardize: bool = True  # False: pixels from 0 to 1, not standardized
   # bfloat16: parameters and sums stay float32
-  compute_dtype: Annotated[str, f.choice(precision.DTYPES)] = 'float32'
+  compute_dtype: Annotated[str, f.choice(layers.DTYPES)] = 'float32'
 
   def check(self):
     """Checks data set, model and loss against each other."""
