@@ -1,18 +1,23 @@
-"""Reads metrics files; summarises runs, and metrics of many clients."""
+"""Reads metrics files; summarises runs and clients, also in tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
+import csv
+import io
 import json
+import math
 import os
 import pathlib
 import re
 from typing import Any
 
 from fl_sketch.reporting import figures
+from fl_sketch.utils import files, markdown
 import numpy as np
 
 PathLike = str | os.PathLike
 Row = dict[str, Any]
+BYTES = {'MB up': 'total_uplink_bytes', 'MB down': 'total_downlink_bytes'}
 _MODELS = {'client': "the server's model", 'personal': "clients' own models"}
 
 
@@ -226,3 +231,25 @@ def _client_lines(rows, name) -> Iterable[figures.Line]:
     yield figures.Line(label, rounds, of('mean'), of('q10'), of('q90'))
     tenth = rounds, of('worst_decile')
     yield figures.Line(f'{label}, worst tenth', *tenth, family=label, variant=1)
+
+
+def shown(value: Any) -> str:
+  """Formats a value for tables and labels; NaN as ''.
+
+  >>> shown(0.123456), shown(12345.6), shown(float('nan')), shown('adam')
+  ('0.1235', '12,346', '', 'adam')
+  """
+  if not isinstance(value, float):
+    return str(value)
+  large = 1e4 <= abs(value) < 1e9
+  return '' if math.isnan(value) else f'{value:{",.0f" if large else ".4g"}}'
+
+
+def write_table(
+  path: pathlib.Path, head: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> str:
+  """Writes a CSV file; returns the table in Markdown, numbers shortened."""
+  rows, out = list(rows), io.StringIO()
+  csv.writer(out, lineterminator='\n').writerows([head, *rows])
+  files.replace(path, out.getvalue())
+  return markdown.table(head, (map(shown, row) for row in rows), left=1)

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.reporting import figures, intervals, metrics, tables
+from fl_sketch.reporting import figures, intervals, metrics
 from fl_sketch.reporting.figures import Line, Panel
 from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.utils import checks, files, seeding
@@ -83,10 +83,10 @@ def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
   named = {group.label: group.folders for group in grouped}
   numbers = {'band': band, 'runs': named, 'panels': figures.as_json(panels)}
   files.replace(path.with_suffix('.json'), numbers)
-  columns = [*names, *tables.BYTES.values()]
+  columns = [*names, *metrics.BYTES.values()]
   last = (_last_values(group, columns) for group in grouped)
-  head = 'run', 'seeds', 'rounds', *names, *tables.BYTES
-  return panels, tables.write(path.with_suffix('.csv'), head, last)
+  head = 'run', 'seeds', 'rounds', *names, *metrics.BYTES
+  return panels, metrics.write_table(path.with_suffix('.csv'), head, last)
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fl_sketch import reporting
 from fl_sketch.experiment.config import checked
-from fl_sketch.reporting import figures, tables
+from fl_sketch.reporting import figures, metrics
 from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.sweeps import report as sweep_report
 from fl_sketch.utils import extras, files, markdown
@@ -31,7 +31,7 @@ def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
       raise ValueError(
         f'{unknown} were not swept; choose from the fields {[*s.values]}.'
       )
-    label = ', '.join(f'{k}={tables.shown(s.values[k])}' for k in by)
+    label = ', '.join(f'{k}={metrics.shown(s.values[k])}' for k in by)
     rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
     best = s._replace(values=rest)
     curves.setdefault(label, {}).setdefault(s.values[x], best)
@@ -41,7 +41,7 @@ def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
 def table(curves: Curves, x: str) -> str:
   """Formats curves in Markdown: a row each, a column for each value of x."""
   xs = sorted({value for line in curves.values() for value in line})
-  head = ['', *(f'{x} {tables.shown(value)}' for value in xs)]
+  head = ['', *(f'{x} {metrics.shown(value)}' for value in xs)]
   rows = ([k, *map(_cell, map(line.get, xs))] for k, line in curves.items())
   return markdown.table(head, rows, left=1)
 
