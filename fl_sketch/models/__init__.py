@@ -5,11 +5,18 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.models import decoder, encoder, layers, lora, losses
-from fl_sketch.models.lenet import EmnistCNN, LeNet5, SmoothLeNet
-from fl_sketch.models.mlp import MLP, Linear
 from fl_sketch.models.model import Model, as_model
+from fl_sketch.models.networks import (
+  MLP,
+  EmnistCNN,
+  LeNet5,
+  Linear,
+  ResNet8,
+  ResNet18,
+  ResNet101,
+  SmoothLeNet,
+)
 from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
-from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
 from fl_sketch.utils import checks, registry
 import jax
 import jax.numpy as jnp

@@ -9,7 +9,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, experiment, sketches
-from fl_sketch.experiment import config as config_lib, overrides
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.planning import compression_noise
 from fl_sketch.reporting import figures
 from fl_sketch.rounds import keys as keys_lib
@@ -261,7 +261,7 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
-  fields, _ = overrides.switched(fields, ['algorithm'])
+  fields, _ = config_lib.switched(fields, ['algorithm'])
   exp = experiment.build(fields, data_dir, problem)
   options = experiment.algorithm_options(config)
   own = algorithms.make(config.algorithm, exp.loss_fn, **options)
