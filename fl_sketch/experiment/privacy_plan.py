@@ -16,11 +16,7 @@ from fl_sketch.data import batches, cohorts
 from fl_sketch.experiment import published
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
-from fl_sketch.privacy.accounting.correlation import (
-  ONE,
-  Correlation,
-  square_root,
-)
+from fl_sketch.privacy.accounting.correlation import Correlation, square_root
 from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
 from fl_sketch.utils import display
 import numpy as np
@@ -172,7 +168,7 @@ def correlation_of(c: Any) -> Correlation | None:
     weights = square_root(c.noise_bands or min(_BANDS, rounds))
     return Correlation(weights, rounds, apart)
   if c.sampling == 'cyclic':
-    return Correlation((ONE,), 1, apart)
+    return Correlation(square_root(1), 1, apart)
   return None
 
 

@@ -104,10 +104,9 @@ class RunFields(Fields):
     >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
     [10, 5, 10]
     """
-    ends = [done + self.rounds_per_dispatch, self.rounds]
-    for every in (self.eval_every, self.checkpoint_every):
-      ends.append(done - done % every + every)
-    return range(done, min(ends))
+    every = self.eval_every, self.checkpoint_every
+    ends = (done - done % rounds + rounds for rounds in every)
+    return range(done, min(done + self.rounds_per_dispatch, self.rounds, *ends))
 
 
 def groups(config: type) -> list[tuple[type, list[str]]]:
