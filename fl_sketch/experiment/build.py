@@ -10,7 +10,6 @@ from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import parts, sampler
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
-from fl_sketch.experiment.held_out import check_metric, personalize, split
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem, check_unused, load
 from fl_sketch.models import losses
@@ -53,7 +52,7 @@ class Experiment(NamedTuple):
   apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   held_out: Partition | None = None  # what clients evaluate on
   held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
-  personalize: Callable[..., Any] | None = None  # `held_out.personalize`
+  personalize: Callable[..., Any] | None = None  # `sampler.personalize`
   merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   model: Any = None  # likewise
   tokenizer: str | None = None  # likewise
@@ -136,7 +135,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
       f'population={partition.population}.'
     )
   # Everything else, the account too, knows only what clients train on.
-  partition, held_out, held_data = split(c, problem, partition)
+  partition, held_out, held_data = sampler.split(c, problem, partition)
   sampler.note_small_clients(c, partition)
   if c.lora is not None:
     problem = parts.adapted(c, problem)
@@ -145,7 +144,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
   guarantee = parts.guarantee_of(c, make, partition, problem.params, whose)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
-  check_metric(c, problem, hyper)
+  sampler.check_metric(c, problem, hyper)
   algorithm = make(hyper)
   # Shapes alone show whether it suits the model.
   state = parts.state_shapes(algorithm, problem.params)
@@ -167,7 +166,7 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
     clients_per_step=parts.clients_per_step(c), schedule=parts.schedule(c),
     sample=sampler.sampler(c, partition), max_payload_norm=c.max_payload_norm,
     attack=None if c.attack is None else availability.BEHAVIOURS[c.attack],
-    personalize=personalize(c, problem.loss_fn),
+    personalize=sampler.personalize(c, problem.loss_fn),
     held_out=held_out, held_data=held_data,
   )  # fmt: skip
   parts.check_interference(exp)

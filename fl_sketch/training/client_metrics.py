@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.experiment import Experiment, held_out as held_out_lib, problem
+from fl_sketch.experiment import Experiment, problem, sampler
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
@@ -109,7 +109,7 @@ class _Lanes(NamedTuple):
     client = np.repeat(np.arange(len(sizes)), parts)
     rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = exp.held_out.offsets[client] + rank * samples
-    one = held_out_lib.personal_batches(exp.config, exp.partition, client[:1])
+    one = sampler.personal_batches(exp.config, exp.partition, client[:1])
     model = max(1, comms.nbytes(exp.params))
     count = min(_most(exp) // (samples + one.size), _MODELS // model)
     count = max(1, min(count, -(-len(client) // mesh.size)))
@@ -141,7 +141,7 @@ def _of_own_models(metrics_fn, exp, mesh):
       real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
       index = exp.held_out.take(np.where(real, places, lanes.start[0]))
       held = _samples(exp.held_data, index) | {'mask': real}
-      drawn = held_out_lib.personal_batches(exp.config, exp.partition, client)
+      drawn = sampler.personal_batches(exp.config, exp.partition, client)
       lane = exp.fetch(exp.data, drawn), held, client.astype(np.int32)
       placed = mesh_lib.place(mesh, lane, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, placed)).items():
