@@ -8,8 +8,8 @@ import shutil
 from typing import Any
 
 from fl_sketch.data import store, store_writer
-from fl_sketch.data.natural import kinds, spool as spool_lib
-from fl_sketch.data.natural.records import ODD, PUBLIC, TEST, TRAIN
+from fl_sketch.data.natural import kinds
+from fl_sketch.data.natural.records import ODD, PUBLIC, TEST, TRAIN, Spool
 from fl_sketch.data.sources import DataError, PathLike
 from fl_sketch.utils import checks, digests
 from fl_sketch.utils.files import SaveError
@@ -59,7 +59,7 @@ def import_data(
   source = {'kind': kind, 'options': given, 'task': task.options}
   source |= {'files': _fingerprint(found.path, aside)}
   try:
-    with contextlib.closing(spool_lib.Spool(aside, source)) as spool:
+    with contextlib.closing(Spool(aside, source)) as spool:
       _spool(spool, found, task, kind)
       _write(spool, found.path, target, task, test_share)
   except DataError:  # another start would fail as well
