@@ -35,7 +35,7 @@ define(**_OPTIONS)
 
 def main(argv):
   """Write the store; print and draw the sizes of its clients."""
-  from fl_sketch.data.natural import importing, kinds
+  from fl_sketch.data.natural import importing
   from fl_sketch.experiment import config
   from fl_sketch.reporting import label_distribution
   from fl_sketch.utils import extras
@@ -43,7 +43,7 @@ def main(argv):
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Name KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
+    sys.exit(f'Name KIND and PATH; KIND is one of {[*importing.KINDS]}.')
   kind, path = argv[1:]
   given = {name: flags.FLAGS[name].value for name in _OPTIONS}
   with errors.refused(FileExistsError), config.checked():

@@ -1,7 +1,7 @@
 """Tables of clients, and which samples they hold out."""
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, kinds, readers, tasks
+from fl_sketch.data.natural import importing, readers, tasks
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -28,9 +28,9 @@ def test_tables_of_one_order_stay_in_it(tmp_path):
   task = tasks.NaturalTask(
     lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
   )
-  known = kinds.KINDS | {'own': kinds.Kind(lambda *_: task, ('table',))}
+  known = importing.KINDS | {'own': importing.Kind(lambda *_: task, ('table',))}
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(kinds, 'KINDS', known)
+    patch.setattr(importing, 'KINDS', known)
     data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
   assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
   assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]

@@ -3,7 +3,7 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'importing', 'kinds', 'readers', 'records', 'tasks', 'tff',
+  'importing', 'readers', 'records', 'tasks', 'tff',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)
