@@ -66,9 +66,7 @@ def _product(x, y):
   return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-@jax.custom_vjp
-def _narrow(x, y):
-  return _product(x, y)
+_narrow = jax.custom_vjp(_product)
 
 
 def _narrow_forward(x, y):
@@ -201,14 +199,13 @@ def _windows(x_BxHxWxC):
   return x_BxHxWxC.reshape(batch, rows // 2, 2, cols // 2, 2, channels)
 
 
-@jax.custom_vjp
-def _max_pool(x):
-  return _windows(x).max((2, 4))
+_largest = lambda x: _windows(x).max((2, 4))
+_max_pool = jax.custom_vjp(_largest)
 
 
 def _max_pool_forward(x):
   # Not through `_max_pool`: so jvp(grad) works, for Hessian-vector products.
-  y = _windows(x).max((2, 4))
+  y = _largest(x)
   return y, (x, y)
 
 

@@ -1,6 +1,7 @@
 """Feed-forward networks: linear, MLP, LeNets, the CNN of FEMNIST, ResNets."""
 
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 from fl_sketch.models import layers
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 GROUP = 8  # channels that GroupNorm norms together
+_norm = functools.partial(nn.GroupNorm, num_groups=None, group_size=GROUP)
 ACTIVATIONS = {
   'gelu': jax.nn.gelu, 'relu': jax.nn.relu, 'sigmoid': jax.nn.sigmoid,
   'softplus': jax.nn.softplus, 'tanh': jnp.tanh,
@@ -218,10 +220,6 @@ class ResNet(nn.Module):
       features, (side, side), stride=stride, use_bias=False, form=self.form,
       dtype=self.dtype,
     )  # fmt: skip
-
-
-def _norm():
-  return nn.GroupNorm(num_groups=None, group_size=GROUP)
 
 
 class ResNet8(ResNet):

@@ -24,6 +24,7 @@ import tqdm
 _MEASURED = 2  # choices: a program takes longer to compile than to run
 _FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
 _FIELDS = 'sketch', 'codec', 'downlink_codec'
+_codec = lambda text: codecs.make(**registry.parse_call(text or 'identity'))
 
 
 class Choice(NamedTuple):
@@ -234,10 +235,6 @@ def _fitting(bits: int | None, budget: int | None, d: int) -> int:
 def _eden(d: int, bits: int | None, entries: int) -> str | None:
   part = '' if entries == d else f', num_coordinates={entries}'
   return None if bits is None else f'eden(bits={bits}{part})'
-
-
-def _codec(text: str | None) -> codecs.Codec:
-  return codecs.make(**registry.parse_call(text or 'identity'))
 
 
 def _omega(text: str | None, d: int) -> float:

@@ -16,6 +16,7 @@ _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
 _METRICS = {name: metrics.best_of(name) for name in _NAMES}
 _TICKS = 7  # at the values of a field, if these are not more
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
+_are_numbers = lambda values: all(type(v) in (int, float) for v in values)
 
 
 class Setting(NamedTuple):
@@ -174,10 +175,6 @@ def _varied(ranking: list[Setting]) -> dict[str, list]:
     if len(values := [*distinct.values()]) > 1:
       varied[name] = sorted(values) if _are_numbers(values) else values
   return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
-
-
-def _are_numbers(values) -> bool:
-  return all(type(v) in (int, float) for v in values)
 
 
 def curves(

@@ -41,12 +41,6 @@ class Kind(NamedTuple):
   strangers: bool = False  # the test's clients are others, of the same names
 
 
-def _femnist(classes):
-  return lambda found, options: tasks.images(
-    num_classes=classes, shape=(28, 28, 1), invert=True
-  )
-
-
 def _characters(found, options, *names):
   return tasks.characters(*names, length=options.pop('length', 80))
 
@@ -87,6 +81,9 @@ def _table(found, options):
   return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
 
 
+_femnist = lambda classes: (
+  lambda *_: tasks.images(num_classes=classes, shape=(28, 28, 1), invert=True)
+)
 _cifar100 = lambda *_: tasks.images(num_classes=100, shape=(32, 32, 3))
 _reddit = lambda found, _: tasks.tokens(
   readers.metadata(found.path, 'vocabulary_size', int)
