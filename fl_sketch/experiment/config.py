@@ -207,12 +207,6 @@ def switched(
         holder[path[-1]] = None
         left_out.append(name)
 
-  def keep_only(name, known):
-    for several in [holder.get(name) for holder in holders.values()]:
-      # A sweep may have whole sketches instead, which name their kinds.
-      for option in {*several} - {*known} if isinstance(several, dict) else ():
-        leave_out(name, option)
-
   for field, (named_by, parts) in registries.REGISTRIES.items():
     if named_by in given or (field in registries.CALLS and field in given):
       name: Any = fields
@@ -222,7 +216,11 @@ def switched(
         leave_out(field)
       else:
         own = _OF_CALLS if field in registries.CALLS else ()
-        keep_only(field, {*parts.options(name), *own})
+        known = {*parts.options(name), *own}
+        for several in [holder.get(field) for holder in holders.values()]:
+          # A sweep may have whole sketches instead, which name their kinds.
+          for option in {*several} - known if isinstance(several, dict) else ():
+            leave_out(field, option)
   if 'algorithm' in given:
     takes = algorithms.options(fields['algorithm'])
     for name, argument in method.TAKEN_AS.items():
