@@ -43,9 +43,7 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
 
   `path` is of training. What a client holds out follows what it trains on.
   """
-  stem, _, split = path.stem.rpartition('_')
-  if split != 'train':
-    raise DataError(f'{path} is not called NAME_train.h5.')
+  stem = path.stem.removesuffix('_train')
   tests = [path.with_name(f'{stem}_{name}.h5') for name in _TESTS]
   files = [path, *[x for x in tests if x.exists()][:1]]
   with contextlib.ExitStack() as stack:
@@ -60,9 +58,8 @@ def hdf5(path: pathlib.Path) -> Iterator[Records]:
       for split, (group, file) in zip((TRAIN, TEST), found, strict=False):
         if client in group:
           with records.reading(file):
-            yield from records.parts(
-              client, split, dict(group[client].items()), file
-            )
+            columns = dict(group[client].items())
+            yield from records.parts(client, split, columns, file)
 
 
 def sqlite(path: pathlib.Path, digits: bool = False) -> Iterator[Records]:
@@ -172,24 +169,16 @@ def fedjax(path: pathlib.Path) -> Iterator[Records]:
 
   Of each client `data` has the columns in Flax's msgpack, compressed by zlib.
   """
-  stem, _, split = path.stem.rpartition('_')
-  if split != 'train':
-    raise DataError(f'{path} is not called NAME_train.sqlite.')
-  yield from _of_fedjax(path, TRAIN)
-  if (test := path.with_name(f'{stem}_test.sqlite')).exists():
-    yield from _of_fedjax(test, TEST)
-
-
-def _of_fedjax(path, split) -> Iterator[Records]:
+  test = path.with_name(f'{path.stem.removesuffix("_train")}_test.sqlite')
   damage = zlib.error, SyntaxError  # of NumPy's types
   query = 'SELECT client_id, data, num_examples FROM federated_data'
-  with records.sqlite(path, {'federated_data'}, *damage) as base:
-    for client, data, count in base.execute(f'{query} ORDER BY rowid'):
-      columns: Any = serialization.msgpack_restore(zlib.decompress(data))
-      name = client.decode() if isinstance(client, bytes) else str(client)
-      lengths = isinstance(columns, dict) and {*map(len, columns.values())}
-      if lengths != {count}:
-        raise DataError(
-          f'{path} must have {count} examples of client {name!r}.'
-        )
-      yield Records(name, split, columns)
+  for file, split in ((path, TRAIN), (test, TEST))[: 1 + test.exists()]:
+    with records.sqlite(file, {'federated_data'}, *damage) as base:
+      for client, data, count in base.execute(f'{query} ORDER BY rowid'):
+        columns: Any = serialization.msgpack_restore(zlib.decompress(data))
+        name = client.decode() if isinstance(client, bytes) else str(client)
+        lengths = isinstance(columns, dict) and {*map(len, columns.values())}
+        if lengths != {count}:
+          text = f'must have {count} examples of client {name!r}'
+          raise DataError(f'{file} {text}.')
+        yield Records(name, split, columns)
