@@ -62,11 +62,11 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   stored = _read(path)
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   loaded, faults, used, layout = {}, [], set(), None
+  kind = type(module).__name__
   if not flat.keys() & stored.keys():
     if (layout := layouts.of(module)) is None:
       raise ValueError(
-        f'{type(module).__name__} has its own names of arrays, not '
-        f'{sorted(stored)[:3]}.'
+        f'{kind} has its own names of arrays, not {sorted(stored)[:3]}.'
       )
     faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
@@ -89,10 +89,8 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     _LOG.info('%s of %s has no place.', name, path)
   if faults:
     more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
-    raise ValueError(
-      f'{path} does not fit the arrays of {type(module).__name__}: '
-      f'{"; ".join(faults[:5])}{more}.'
-    )
+    told = f'{"; ".join(faults[:5])}{more}'
+    raise ValueError(f'{path} does not fit the arrays of {kind}: {told}.')
   return traverse_util.unflatten_dict(loaded, sep='/')
 
 

@@ -172,15 +172,11 @@ def _rows(table, fields) -> Iterator[dict[str, str]]:
     if missing := fields - {*(reader.fieldnames or ())}:
       raise DataError(f'{table} has no columns {sorted(missing)}.')
     for row in reader:
+      where = f'Line {reader.line_num} of {table}'
       if not (row['class'] or '').isdecimal():
-        raise DataError(
-          f'Line {reader.line_num} of {table} has no class but '
-          f'{row["class"]!r}.'
-        )
+        raise DataError(f'{where} has no class but {row["class"]!r}.')
       if not all(row[field] for field in fields):
-        raise DataError(
-          f'Line {reader.line_num} of {table} must have {sorted(fields)}.'
-        )
+        raise DataError(f'{where} must have {sorted(fields)}.')
       yield row
 
 
