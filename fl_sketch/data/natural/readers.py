@@ -133,15 +133,20 @@ def speeches(path: pathlib.Path) -> Iterator[Records]:
 
 def images(path: pathlib.Path) -> Iterator[Records]:
   """Reads samples from PATH/*train*.csv and the image files that it names."""
-  train = _table(path)
+  train, test = _table(path), path / 'test.csv'
   found: dict[str, list[pathlib.Path]] = {}
   for suffix in 'jpg', 'jpeg', 'JPG', 'png':
     for x in path.rglob(f'*.{suffix}'):
       found.setdefault(x.stem, []).append(x)
-  test = path / 'test.csv'
-  yield from _of_table(train, _COLUMNS, TRAIN, found)
-  if test.exists():
-    yield from _of_table(test, _COLUMNS - {'user_id'}, PUBLIC, found)
+  user = lambda row: row.get('user_id') or ''
+  public = _COLUMNS - {'user_id'}
+  for table, split, fields in (train, TRAIN, _COLUMNS), (test, PUBLIC, public):
+    rows = _rows(table, fields) if table.exists() else ()
+    for client, run in itertools.groupby(rows, user):
+      while some := [*itertools.islice(run, _IMAGES)]:
+        images = [_content(row['image_id'], found, table) for row in some]
+        labels = [int(row['class']) for row in some]
+        yield Records(client, split, {'image': images, 'label': labels})
 
 
 def has_images(path: pathlib.Path) -> bool:
@@ -180,20 +185,12 @@ def _rows(table, fields) -> Iterator[dict[str, str]]:
       yield row
 
 
-def _of_table(table, fields, split, found) -> Iterator[Records]:
-  def content(name) -> bytes:
-    if len(files := found.get(name, [])) != 1:
-      places = [*map(str, files)]
-      raise DataError(f'{table} needs one image {name!r}, found {places}.')
-    with reading(files[0]):
-      return files[0].read_bytes()
-
-  user = lambda row: row.get('user_id') or ''
-  for client, rows in itertools.groupby(_rows(table, fields), user):
-    while some := [*itertools.islice(rows, _IMAGES)]:
-      images = [content(row['image_id']) for row in some]
-      labels = [int(row['class']) for row in some]
-      yield Records(client, split, {'image': images, 'label': labels})
+def _content(name, found, table) -> bytes:
+  if len(files := found.get(name, [])) != 1:
+    places = [*map(str, files)]
+    raise DataError(f'{table} needs one image {name!r}, found {places}.')
+  with reading(files[0]):
+    return files[0].read_bytes()
 
 
 def rows(
