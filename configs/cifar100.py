@@ -6,7 +6,7 @@
 Source: Reddi et al., arXiv:2003.00295, CIFAR-100: cohort, batch, rounds, and
 the rates and epsilon that the authors' code calls the best ones; accuracy on
 the test images. They crop images to 24 x 24 and flip them; here they are whole.
-The ResNet-18 with GroupNorm is `models.resnet`. Variants: configs/femnist.py.
+The ResNet-18 with GroupNorm is `models.networks`. Variants: configs/femnist.py.
 """
 
 from . import ConfigDict, femnist

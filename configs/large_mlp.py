@@ -14,16 +14,15 @@ def get_config(variant: str = '') -> ConfigDict:
   """Returns the config; `variant` is '' or 'quick' (digits, a small MLP)."""
   quick = is_quick(variant)
   c = new()
-  c.dataset = 'digits' if quick else 'mnist'
-  c.model = 'mlp'
-  c.model_options.widths = (64, 32) if quick else (3072, 2816)
-
-  c.population = c.cohort = 40 if quick else 1000
-  c.rounds = 2 if quick else 3
+  c.dataset, c.population, c.rounds = 'mnist', 1000, 3
+  c.model, c.model_options.widths = 'mlp', (3072, 2816)
   c.local_steps, c.batch_size, c.client_lr = 1, 16, 0.1
 
-  c.algorithm, c.sketch.kind = 'safl', 'block_cyclic'
-  c.sketch.size = 256 if quick else 2**16
+  c.algorithm, c.sketch.kind, c.sketch.size = 'safl', 'block_cyclic', 2**16
   c.server_optimizer, c.server_lr = 'adam', 1e-3
   c.eval_every, c.checkpoint_every = 1, 3
+  if quick:
+    c.dataset, c.population, c.rounds = 'digits', 40, 2
+    c.model_options.widths, c.sketch.size = (64, 32), 256
+  c.cohort = c.population
   return c

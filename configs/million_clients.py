@@ -3,7 +3,7 @@
   fl-sketch train million_clients --workdir=DIR
 
 Source: Song, Wang, Yu, Zhang, arXiv:2210.08371, Algorithm 1, on the simulated
-clients of fl_sketch/data/simulated.py: 64 pixels, ten labels by a linear
+clients of fl_sketch/data/synthetic.py: 64 pixels, ten labels by a linear
 teacher, 1 to 39 samples a client, 20 on average. The first run writes their
 data, 1.4 GB, to $FL_SKETCH_CACHE or else ~/.cache/fl_sketch. They are memory-
 mapped: memory and time of a round depend on the cohort. 20 s for the data and

@@ -19,7 +19,7 @@ the model. 'onebit' has the clients and the server of DiLoCo, and between them
 tables of one bit an entry, in a hundredth of the bytes up.
 """
 
-from . import ConfigDict, new
+from . import ConfigDict, femnist
 
 PARAMETERS = {'micro': 463_872, 'mini': 10_712_832, 'small': 106_450_176}
 ALGORITHMS = 'fedavg', 'diloco', 'safl', 'onebit'
@@ -37,16 +37,13 @@ def get_config(variant: str = '') -> ConfigDict:
       f"{ALGORITHMS}, and 'quick'."
     )
   (size,), (name,) = sizes or {'micro'}, methods or {'fedavg'}
-  c = new()
-  c.dataset, c.dataset_options.folder = 'store', 'runs/plays'
-  c.population, c.cohort, c.weights = 141, 8, 'samples'
+  c = femnist.clients('plays', population=141, cohort=8)
   c.model, c.loss = f'gpt_{size}', 'tokens'
   if size == 'small':
     c.model_options.depth = 15
     c.model_options.scan = c.model_options.remat = True
     c.compute_dtype = 'bfloat16'
   c.rounds, c.local_steps, c.batch_size = 500, 4, 4
-  c.eval_every = c.checkpoint_every = 50
   of_sgd, adaptive = _RATES[size]
   if name in ('diloco', 'onebit'):
     c.local_optimizer.kind, c.client_lr = 'adamw', adaptive

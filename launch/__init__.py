@@ -87,17 +87,21 @@ def define_folders(
 def define(**given: tuple[Any, ...]) -> Any:
   """Defines flags by a default, or the type of one that is unset, and help.
 
-  A third element is the least number; of others, integers are >= 1, or >= 0 if
-  that is the default. Returns what has their values as attributes.
+  A third element is the least number, or the choices of a text; without it
+  integers are >= 1, or >= 0 if that is the default. Returns what has their
+  values as attributes.
   """
   kinds = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
-  for name, (value, text, *least) in given.items():
+  for name, (value, text, *more) in given.items():
     kind = value if isinstance(value, type) else type(value)
     default: Any = None if kind is value else value
+    if kind is str and more:
+      flags.DEFINE_enum(name, default, more[0], text)
+      continue
     if kind is int:
-      least = least or [1 if default is None else min(default, 1)]
+      more = more or [1 if default is None else min(default, 1)]
     of_kind = getattr(flags, f'DEFINE_{kinds.get(kind, "string")}')
-    of_kind(name, default, text, *least)
+    of_kind(name, default, text, *more)
   return flags.FLAGS
 
 

@@ -6,7 +6,7 @@ Fields that are unset are left out; --config_help says what each field means.
 """
 
 from absl import app
-from fl_sketch.experiment import config, listing
+from fl_sketch.experiment import config
 
 from . import begin, configs, errors, parse_flags
 
@@ -18,7 +18,7 @@ def main(argv):
   begin(argv)
   with errors.refused():
     c = config.Config.from_mapping(configs.fields())
-  print(listing.assignments(c))
+  print(config.assignments(c))
 
 
 if __name__ == '__main__':

@@ -154,13 +154,13 @@ def fields() -> dict[str, Any]:
 
   Says on one line which those are.
   """
-  from fl_sketch.experiment import listing, switching  # they load JAX
+  from fl_sketch.experiment import config as config_lib  # loads JAX
 
   config: Any = flags.FLAGS['config']
-  overrides = config_flags.get_override_values(config)
-  kept, left_out = switching.switched(config.value.to_dict(), overrides)
+  given = config_flags.get_override_values(config)
+  kept, left_out = config_lib.switched(config.value.to_dict(), given)
   if flags.FLAGS.config_help:
-    print(listing.text(kept))
+    print(config_lib.help_text(kept))
     sys.exit()
   path = config_flags.get_config_filename(config).partition(':')[0]
   if left_out:

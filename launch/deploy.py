@@ -13,28 +13,18 @@ last checkpoint.
 import functools
 import pathlib
 
-from absl import app, flags
+from absl import app
 
-from . import begin, configs, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
-_ENGINE = flags.DEFINE_enum(
-  'engine', 'local', ['local', 'flower', 'nvflare'], 'What carries messages.'
-)
-_DATA = flags.DEFINE_string(
-  'data', None, 'Of local sites: folder or function; {client} is the number.'
-)
-_SUPERLINK = flags.DEFINE_string(
-  'superlink', None, "Connection in Flower's config.toml on which to run."
-)
-_KIT = flags.DEFINE_string(
-  'kit', None, 'Startup kit of an NVFlare admin, to submit and supervise.'
-)
-_TIMEOUT = flags.DEFINE_float(
-  'timeout', 60.0, 'Seconds for a reply; a later site is absent.', 0.1
-)
-_FIRST_TIMEOUT = flags.DEFINE_float(
-  'first_timeout', 600.0, 'The same for the first reply of a site.', 0.1
+_FLAGS = define(
+  engine=('local', 'What carries messages.', ['local', 'flower', 'nvflare']),
+  data=(str, 'Of local sites: folder or function; {client} is the number.'),
+  superlink=(str, "Connection in Flower's config.toml on which to run."),
+  kit=(str, 'Startup kit of an NVFlare admin, to submit and supervise.'),
+  timeout=(60.0, 'Seconds for a reply; a later site is absent.', 0.1),
+  first_timeout=(600.0, 'The same for the first reply of a site.', 0.1),
 )
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 
@@ -45,14 +35,12 @@ def main(argv):
   from fl_sketch.experiment.config import Config
 
   folder = pathlib.Path(_WORKDIR.value or configs.workdir())
-  options = {'timeout': _TIMEOUT.value, 'first_timeout': _FIRST_TIMEOUT.value}
-  if _DATA_DIR.value is not None:
-    options['data_dir'] = _DATA_DIR.value
+  names = 'timeout', 'first_timeout', 'data_dir'
+  options = {x: _FLAGS[x].value for x in names if _FLAGS[x].value is not None}
+  run = {'local': _local, 'flower': _flower, 'nvflare': _nvflare}
   with errors.refused(ValueError, ConnectionError):
     c = Config.from_mapping(configs.fields() | {'sweep': None})
-    {'local': _local, 'flower': _flower, 'nvflare': _nvflare}[_ENGINE.value](
-      c, folder, options
-    )
+    run[_FLAGS.engine](c, folder, options)
 
 
 def _local(c, folder, options):
@@ -60,11 +48,11 @@ def _local(c, folder, options):
   from fl_sketch.engines import own_data, server, site
   from fl_sketch.engines.transport import LocalSites
 
-  if _DATA.value is None:
+  if _FLAGS.data is None:
     raise ValueError('Set --data: what each site holds.')
   sites, programs = {}, None
   for number in range(c.population):
-    data = _DATA.value.format(client=number)
+    data = _FLAGS.data.format(client=number)
     given = {'client': number, 'where': data, 'data_dir': _DATA_DIR.value}
     problem = functools.partial(own_data.of_site, **given)
     state = folder / 'sites' / f'{number}'
@@ -79,10 +67,10 @@ def _flower(c, folder, options):
   from fl_sketch.utils import files
 
   written = flower.deploy(files.as_json(c), folder / 'app', folder, **options)
-  if _SUPERLINK.value is None:
+  if _FLAGS.superlink is None:
     print(f'flwr run {written} SUPERLINK')
   else:
-    flower.start(written, _SUPERLINK.value)
+    flower.start(written, _FLAGS.superlink)
 
 
 def _nvflare(c, folder, options):
@@ -90,11 +78,11 @@ def _nvflare(c, folder, options):
   from fl_sketch.utils import files
 
   job = nvflare_jobs.deploy(files.as_json(c), folder / 'app', folder, **options)
-  if _KIT.value is None:
+  if _FLAGS.kit is None:
     print(f'The job is {job}.')
     return
   watch = nvflare_jobs.Watch(job, min_sites=c.population)
-  nvflare_jobs.supervise(_KIT.value, watch)
+  nvflare_jobs.supervise(_FLAGS.kit, watch)
 
 
 if __name__ == '__main__':

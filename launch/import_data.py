@@ -15,50 +15,46 @@ import sys
 
 from absl import app, flags
 
-from . import begin, errors, parse_flags
+from . import begin, define, errors, parse_flags
 
 _TO = flags.DEFINE_string('to', None, 'Folder of the store.', required=True)
-_COLUMNS = {
-  'client': 'clients', 'split': 'splits', 'inputs': 'inputs', 'label': 'labels',
-  'text': 'texts',
-}  # fmt: skip
-_NUMBERS = {
-  'classes': 'Number of labels.',
-  'length': 'Sequence length (characters or words).',
-  'vocabulary': 'Number of words in the vocabulary.',
-  'size': 'Height and width of images in pixels.',
+_OPTIONS = {
+  'client': (str, 'Column of clients (kind table).'),
+  'split': (str, 'Column of splits (kind table).'),
+  'inputs': (str, 'Column of inputs (kind table).'),
+  'label': (str, 'Column of labels (kind table).'),
+  'text': (str, 'Column of texts (kind table).'),
+  'classes': (int, 'Number of labels.'),
+  'length': (int, 'Sequence length (characters or words).'),
+  'vocabulary': (int, 'Number of words in the vocabulary.'),
+  'size': (int, 'Height and width of images in pixels.'),
+  'test_share': (float, "Share of each client's samples held out for testing."),
 }
-for _name, _what in _COLUMNS.items():
-  flags.DEFINE_string(_name, None, f'Column of {_what} (kind table).')
-for _name, _what in _NUMBERS.items():
-  flags.DEFINE_integer(_name, None, _what, 1)
-flags.DEFINE_float(
-  'test_share', None, "Share of each client's samples held out for testing."
-)
+define(**_OPTIONS)
 
 
 def main(argv):
   """Write the store; print and draw the sizes of its clients."""
-  from fl_sketch.data.natural import importing, kinds
+  from fl_sketch.data.natural import importing
   from fl_sketch.experiment import config
-  from fl_sketch.reporting import client_sizes
+  from fl_sketch.reporting import label_distribution
   from fl_sketch.utils import extras
   import numpy as np
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Name KIND and PATH; KIND is one of {[*kinds.KINDS]}.')
+    sys.exit(f'Name KIND and PATH; KIND is one of {[*importing.KINDS]}.')
   kind, path = argv[1:]
-  names = *_COLUMNS, *_NUMBERS, 'test_share'
-  given = {name: flags.FLAGS[name].value for name in names}
+  given = {name: flags.FLAGS[name].value for name in _OPTIONS}
   with errors.refused(FileExistsError), config.checked():
     data = importing.import_data(kind, path, _TO.value, **given)
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)
-  print(client_sizes.table(sizes), end='')
+  print(label_distribution.sizes_table(sizes), end='')
   with extras.optional_figures():
-    client_sizes.draw(sizes, f'{_TO.value}/sizes.png', f'Clients of {kind}')
+    path, title = f'{_TO.value}/sizes.png', f'Clients of {kind}'
+    label_distribution.draw_sizes(sizes, path, title)
 
 
 if __name__ == '__main__':

@@ -8,20 +8,16 @@ that differ in seeds alone make one line. The table of last values goes to
 FILE.csv, the numbers of the figure to FILE.json.
 """
 
-from absl import app, flags
+from absl import app
 from fl_sketch.experiment import config
 from fl_sketch.reporting import over_seeds
 
 from . import begin, define, errors, parse_flags
 
-_X = flags.DEFINE_enum(
-  'x', 'rounds', list(over_seeds.X), 'Rounds, or bytes of all clients.'
-)
-_BAND = flags.DEFINE_enum(
-  'band', 'interval', list(over_seeds.BANDS),
-  'The 95 % t-interval of the mean over seeds, or the range of their values.',
-)  # fmt: skip
+_OF_BAND = 'The 95 % t-interval of the mean over seeds, or the range of values.'
 _FLAGS = define(
+  x=('rounds', 'Rounds, or bytes of all clients.', list(over_seeds.X)),
+  band=('interval', _OF_BAND, list(over_seeds.BANDS)),
   y=([], 'Metrics, a panel each; the test accuracy, or loss, if unset.'),
   labels=([], 'Names of the lines; their folders or algorithms, if unset.'),
   out=('runs/plot.png', 'Where the figure goes.'),
@@ -31,7 +27,7 @@ _FLAGS = define(
 def main(argv):
   """Draws the figure; prints the last values and where it is."""
   begin(argv[:1])
-  options, out = (_X.value, _FLAGS.y, _BAND.value, _FLAGS.labels), _FLAGS.out
+  options, out = (_FLAGS.x, _FLAGS.y, _FLAGS.band, _FLAGS.labels), _FLAGS.out
   with errors.refused(), config.checked():
     _, table = over_seeds.plot_and_table(argv[1:], out, *options)
   print(table, out, sep='')

@@ -18,24 +18,17 @@ import sys
 from absl import app, flags
 from fl_sketch.engines import worker
 
-from . import begin, configs, errors, parse_flags
+from . import begin, configs, define, errors, parse_flags
 
 _CONFIG = configs.define_flag()
-_CLIENT = flags.DEFINE_integer(
-  'client', None, 'Number of the client.', 0, required=True
+_FLAGS = define(
+  client=(int, 'Number of the client.', 0),
+  data=(str, 'Folder of train.npz, or MODULE:FUNCTION.'),
+  state=(str, 'Folder of the state, and of the socket.'),
+  compilation_cache=(True, 'Keep compiled programs in the cache folder.'),
+  data_dir=(str, 'Folder of the files of tensorflow-datasets.'),
 )
-_DATA = flags.DEFINE_string(
-  'data', None, 'Folder of train.npz, or MODULE:FUNCTION.', required=True
-)
-_STATE = flags.DEFINE_string(
-  'state', None, 'Folder of the state, and of the socket.', required=True
-)
-_CACHE = flags.DEFINE_boolean(
-  'compilation_cache', True, 'Keep compiled programs in the cache folder.'
-)
-_DATA_DIR = flags.DEFINE_string(
-  'data_dir', None, 'Folder of the files of tensorflow-datasets.'
-)
+flags.mark_flags_as_required(['client', 'data', 'state'])
 _AT = sys.argv.index('--') if '--' in sys.argv else len(sys.argv)
 _OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
 
@@ -51,7 +44,7 @@ def main(argv):
     sys.exit(f'There is no command {_ENGINE[0]!r}; install it, or set PATH.')
   command = [sys.executable, '-m', f'{__package__}.site', *_OWN[1:]]
   try:
-    status = worker.keep(command, _ENGINE, pathlib.Path(_STATE.value, 'socket'))
+    status = worker.keep(command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket'))
   except worker.SiteError as e:
     status = f'{e}'
   sys.exit(status)
@@ -63,20 +56,18 @@ def _work():
   from fl_sketch.experiment import config
   from fl_sketch.training import devices
 
-  client = _CLIENT.value
+  client, state = _FLAGS.client, _FLAGS.state
+  given = {'client': client, 'where': _FLAGS.data, 'data_dir': _FLAGS.data_dir}
   with errors.refused(ValueError):
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     devices.start(cpu_devices=1)
-    problem = functools.partial(
-      own_data.of_site, client=client, where=_DATA.value,
-      data_dir=_DATA_DIR.value,
-    )  # fmt: skip
-    own = site.client(c, client, problem, pathlib.Path(_STATE.value))
+    problem = functools.partial(own_data.of_site, **given)
+    own = site.client(c, client, problem, pathlib.Path(state))
   name = configs.workdir().partition('/')[2]
   worker.serve_keeper(
     own.handle,
     f'Client {client} of {c.population}, {name}: {own.about["samples"]} '
-    f'samples; its socket is {_STATE.value}/socket.',
+    f'samples; its socket is {state}/socket.',
   )
 
 

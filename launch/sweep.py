@@ -13,7 +13,7 @@ import pathlib
 
 from absl import app
 from fl_sketch import sweeps
-from fl_sketch.sweeps import lines as sweep_lines, report as sweep_report
+from fl_sketch.sweeps import files as sweep_files, report as sweep_report
 from fl_sketch.training import devices
 
 from . import begin, configs, define, define_folders, errors, parse_flags
@@ -39,8 +39,8 @@ def main(argv):
     options |= {'data_dir': _DATA_DIR.value}
     rows = sweeps.run(configs.fields(), folder, **options)
     if _FLAGS.x is not None:
-      rows = sweep_lines.last_rounds(rows, folder, _FLAGS.last)
-      print(sweep_lines.report(rows, folder, _FLAGS.x, _FLAGS.lines))
+      rows = sweep_files.last_rounds(rows, folder, _FLAGS.last)
+      print(sweep_files.write_lines(rows, folder, _FLAGS.x, _FLAGS.lines))
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
   print(folder)

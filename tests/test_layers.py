@@ -106,7 +106,7 @@ def test_imports_point_to_lower_layers():
   ('rounds.round', 'import fl_sketch.algorithms.safl'),
   ('rounds.round', 'def f():\n  from fl_sketch.privacy import clipping'),
   ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import training'),
-  ('models.mlp', 'from fl_sketch.codecs import base'),
+  ('models.networks', 'from fl_sketch.codecs import base'),
   ('training.loop', 'import fl_sketch'),
   ('planning.plan', 'from fl_sketch.papers import catalog'),
   ('planning.plan', 'from papers.common import evaluation'),

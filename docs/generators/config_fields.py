@@ -5,7 +5,7 @@ import re
 import typing
 from typing import Any
 
-from fl_sketch.experiment import config, listing
+from fl_sketch.experiment import config
 from fl_sketch.utils import fields, markdown
 from papers.song.attacks import settings
 
@@ -26,7 +26,7 @@ def _text(cls: type) -> str:
   """A heading and a table for each group of fields."""
   parts = []
   hints = typing.get_type_hints(cls, include_extras=True)
-  for comment, meanings in listing.sections(cls):
+  for comment, meanings in config.sections(cls):
     title = re.split(r'[.,:;](?:\s|$)| \(', comment)[0].strip()
     parts.append(f'## {title}\n')
     if len(comment) > len(title) + 1:

@@ -3,10 +3,9 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'availability', 'batches', 'byzantine', 'cohorts', 'describe', 'from_clients',
-  'label_skew', 'natural', 'own_arrays', 'partitions', 'pixels', 'ragged',
-  'register', 'registry', 'simulated', 'sources', 'store', 'store_digests',
-  'store_writer', 'synthetic', 'text', 'tokenization',
+  'availability', 'batches', 'cohorts', 'describe', 'from_clients', 'natural',
+  'own_arrays', 'partitions', 'ragged', 'register', 'registry', 'sources',
+  'store', 'store_writer', 'synthetic', 'text', 'tokenization',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(

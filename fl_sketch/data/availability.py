@@ -1,17 +1,24 @@
-"""Simulates client availability: over-selection, dropouts and stragglers.
+"""Simulates over-selection, dropouts, stragglers and byzantine clients.
 
 A cross-device server selects more clients than the cohort (over-selection),
 takes the first that answer and closes the round. A client that answers later is
 a straggler, whose work is lost; one that never answers is a dropout. Every draw
-is a pure function of (seed, round, client), and none depends on data.
+is a pure function of (seed, round, client), and none depends on data. Byzantine
+clients send other updates than their own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from fl_sketch.utils import checks, seeding
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 NOT_SELECTED, PARTICIPATED, STRAGGLER, DROPPED_OUT = range(4)
+# (pseudo-gradient, key) -> the update that a byzantine client sends.
+Behaviour = Callable[[Any, jax.Array], Any]
 
 
 def selected(cohort: int, over_sampling: float) -> int:
@@ -96,3 +103,46 @@ def _uniform(seed, tag, round, ids):
   root = int(seeding.generator(seed, tag).integers(2**63))
   bits = seeding.fold(seeding.fold(root, round), ids) >> np.uint64(11)
   return (bits + 0.5) * 2.0**-53
+
+
+def byzantine_clients(seed: int, population: int, share: float) -> np.ndarray:
+  """Draws the byzantine clients of a run: round(share x population) of them.
+
+  True in bool[population]. Those of a smaller share are among a larger one's.
+
+  >>> int(byzantine_clients(0, population=10, share=0.2).sum())
+  2
+  """
+  # The tag is part of the draw: it keeps its name, so that runs do not change.
+  rank = seeding.generator(seed, 'hostile').permutation(population)
+  return rank < round(share * population)
+
+
+def sign_flip(moved: Any, key: jax.Array) -> Any:
+  """Multiplies the pseudo-gradient by -10: Damaskinos et al., ICML 2018."""
+  return _scaled(moved, -10.0)
+
+
+def scale(moved: Any, key: jax.Array) -> Any:
+  """Multiplies the pseudo-gradient by 1e12."""
+  return _scaled(moved, 1e12)
+
+
+def noise(moved: Any, key: jax.Array) -> Any:
+  """Replaces the update by Gaussian noise of standard deviation 200.
+
+  Source: Blanchard et al., NeurIPS 2017, arXiv:1703.02757.
+  """
+  return _scaled(optax.tree.random_like(key, moved, jax.random.normal), 200.0)
+
+
+def nan(moved: Any, key: jax.Array) -> Any:
+  """Replaces the update by NaN; every round rejects non-finite updates."""
+  return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
+
+
+BEHAVIOURS = {send.__name__: send for send in (sign_flip, noise, scale, nan)}
+
+
+def _scaled(tree, factor):
+  return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)

@@ -12,6 +12,7 @@ Arrays = Mapping[str, np.ndarray]
 _SPLITS = {'train', 'test', 'validation', 'valid', 'val', 'dev'}
 _LINES = 4  # of a refusal, at most
 _AT_ONCE = 2**22  # numbers that are looked at in one step
+_kind = lambda x: f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
 
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
@@ -98,10 +99,6 @@ def _problems(arrays: Arrays, test: Arrays) -> Iterator[str]:
   lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
   if len({*lengths.values()}) != 1 or not min(lengths.values()):
     yield f'lengths {lengths} must be equal and >= 1'
-
-
-def _kind(x) -> str:
-  return f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
 
 
 def narrow(x: np.ndarray) -> np.ndarray:

@@ -6,14 +6,10 @@ random order, so that reading them in order mixes the classes.
 """
 
 from collections.abc import Callable
+import heapq
 import inspect
 
 from fl_sketch.data import ragged
-from fl_sketch.data.label_skew import (
-  classes_per_client,
-  dirichlet,
-  label_shards,
-)
 from fl_sketch.data.ragged import Partition, cap
 from fl_sketch.utils import checks, seeding
 import numpy as np
@@ -63,6 +59,131 @@ def one_each(labels, population: int, seed: int) -> Partition:
   """
   ragged.check(labels, population)
   return Partition(np.arange(population), np.arange(population + 1))
+
+
+def label_shards(
+  labels, population: int, seed: int, *, shards_per_client: int = 5
+) -> Partition:
+  """Deals shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
+
+  The samples are sorted by label and cut into population * shards_per_client
+  contiguous shards, equal up to one sample; each client gets
+  shards_per_client of them at random. Nearly every shard has a single label.
+
+  >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
+  [6, 6]
+  """
+  samples = ragged.check(labels, population)
+  shards = population * checks.count('shards_per_client', shards_per_client)
+  if shards > samples:
+    raise ValueError(
+      f'{population=} * {shards_per_client=} must be <= {samples=}.'
+    )
+  rng = seeding.generator(seed, 'label_shards')
+  order = ragged.sorted_by(np.asarray(labels), rng)
+  owner = np.empty(samples, np.int64)
+  shard = np.arange(samples) * shards // samples
+  owner[order] = (rng.permutation(shards) // shards_per_client)[shard]
+  return ragged.from_owner(owner, population, rng)
+
+
+def classes_per_client(
+  labels, population: int, seed: int, *, classes: int = 2
+) -> Partition:
+  """Gives every client exactly `classes` labels: FedSKETCH's partition.
+
+  Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
+  are used. The population * classes places are shared among the labels in
+  proportion to their samples, and those of a label equally among its places.
+
+  >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
+  >>> [len(set(p.client(i) % 4)) for i in range(6)]
+  [2, 2, 2, 2, 2, 2]
+  """
+  ragged.check(labels, population)
+  checks.count('classes', classes)
+  labels = np.unique(np.asarray(labels), return_inverse=True)[1]
+  counts = np.bincount(labels)
+  rng = seeding.generator(seed, 'classes_per_client')
+  left = _places(counts, population, classes)
+  holders = [[] for _ in counts]
+  # The labels with most places left: always succeeds (Havel and Hakimi).
+  for i in rng.permutation(population):
+    for label in np.lexsort((rng.random(len(left)), -left))[:classes]:
+      left[label] -= 1
+      holders[label].append(i)
+  owner = np.empty(len(labels), np.int64)
+  for label, clients in enumerate(holders):
+    samples = rng.permutation(np.flatnonzero(labels == label))
+    owner[samples] = np.resize(rng.permutation(clients), len(samples))
+  return ragged.from_owner(owner, population, rng)
+
+
+def dirichlet(
+  labels, population: int, seed: int, *, alpha: float = 0.5, min_size: int = 1
+) -> Partition:
+  """Splits each label over the clients in Dirichlet(alpha) proportions.
+
+  A small alpha gives each client few labels, and clients unequal sizes; alpha
+  to infinity is iid (Yurochkin et al., ICML 2019). The usual code draws again
+  until every client has min_size samples, which never ends for many clients;
+  this one moves random samples from the largest clients to those below it.
+
+  >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
+  60
+  """
+  samples = ragged.check(labels, population)
+  checks.positive('alpha', alpha)
+  if population * checks.count('min_size', min_size) > samples:
+    raise ValueError(f'{population=} * {min_size=} must be <= {samples=}.')
+  labels = np.asarray(labels)
+  rng = seeding.generator(seed, 'dirichlet')
+  owner = np.empty(samples, np.int64)
+  for label in np.unique(labels):
+    group = rng.permutation(np.flatnonzero(labels == label))
+    share = rng.dirichlet(np.full(population, float(alpha)))
+    bounds = np.floor(np.cumsum(share)[:-1] * len(group))
+    owner[group] = np.searchsorted(bounds, np.arange(len(group)), side='right')
+  _fill_up(owner, population, min_size, rng)
+  return ragged.from_owner(owner, population, rng)
+
+
+def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
+  """The number of clients that hold each label, int64[labels], all >= 1."""
+  most = np.minimum(counts, population)
+  total, labels, room = population * classes, len(counts), most.sum()
+  if not labels <= total <= room:
+    raise ValueError(
+      f'{population=} * {classes=} must be >= {labels=} and <= {room}, the '
+      'number of pairs of a client and a label that the samples allow.'
+    )
+  places = np.ones(labels, np.int64)
+  heap = [(-n, label) for label, n in enumerate(counts) if most[label] > 1]
+  heapq.heapify(heap)
+  for _ in range(total - labels):
+    label = heapq.heappop(heap)[1]
+    places[label] += 1
+    if places[label] < most[label]:
+      heapq.heappush(heap, (-counts[label] / places[label], label))
+  return places
+
+
+def _fill_up(owner: np.ndarray, population: int, min_size: int, rng) -> None:
+  """Moves samples of the largest clients to those below min_size, in place."""
+  sizes = np.bincount(owner, minlength=population)
+  short = np.repeat(np.arange(population), np.maximum(min_size - sizes, 0))
+  if not len(short):
+    return
+  held = {int(i): [] for i in np.flatnonzero(sizes > min_size)}
+  for sample in rng.permutation(len(owner)):
+    if owner[sample] in held:
+      held[int(owner[sample])].append(sample)
+  heap = [(-len(samples), i) for i, samples in held.items()]
+  heapq.heapify(heap)
+  for client in short:
+    i = heap[0][1]
+    owner[held[i].pop()] = client
+    heapq.heapreplace(heap, (-len(held[i]), i))
 
 
 # Of all samples: with other data of one, other clients hold other samples.

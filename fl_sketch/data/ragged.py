@@ -9,6 +9,7 @@ from fl_sketch.utils import checks, seeding
 import numpy as np
 
 _HOLD_OUT = 2**40  # a use of a seed: rounds, the other use, are fewer
+_offsets = lambda sizes: np.concatenate([[0], np.cumsum(sizes)])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,7 +123,3 @@ def sorted_by(values: np.ndarray, rng) -> np.ndarray:
   """Indices that sort the values, in random order among equal ones."""
   order = rng.permutation(len(values))
   return order[np.argsort(values[order], kind='stable')]
-
-
-def _offsets(sizes: np.ndarray) -> np.ndarray:
-  return np.concatenate([[0], np.cumsum(sizes)])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.data import own_arrays, ragged, simulated, sources, store, text
+from fl_sketch.data import own_arrays, ragged, sources, store, synthetic, text
 from fl_sketch.utils import registry
 import numpy as np
 
@@ -65,5 +65,5 @@ for _name in sources.NAMES:
   register(functools.partial(sources.load, _name), name=_name)
 register(text.sst2, name='sst2')
 register(text.load, name='text')
-register(simulated.load, name='simulated', clients=True, test_of_clients=False)
+register(synthetic.simulated, clients=True, test_of_clients=False)
 register(store.open, name='store', clients=True)

@@ -1,6 +1,7 @@
 """Reads image datasets as plain arrays, from disk and never from a network."""
 
 import importlib.util
+import io
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import zipfile
 import zlib
 
 from fl_sketch.data import ragged
-from fl_sketch.utils import checks, extras
+from fl_sketch.utils import checks, extras, files
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +42,36 @@ class Dataset(NamedTuple):
   partition: ragged.Partition | None = None  # where the data set has clients
   vocabulary: int | None = None  # tokens are below it
   tokenizer: str | None = None  # of texts, the content of a tokenizer.json
+
+
+class Pixels(NamedTuple):
+  """Exact sums over bytes, which add up over parts of a dataset.
+
+  >>> Pixels().plus(np.array([0, 255], np.uint8)).scale
+  {'mean': 0.5, 'std': 0.5}
+  >>> Pixels().plus(np.full(7, 33, np.uint8)).scale['std']
+  1.0
+  """
+
+  count: int = 0
+  total: int = 0
+  squares: int = 0
+
+  def plus(self, pixels: np.ndarray) -> 'Pixels':
+    """Adds bytes, uint8[...], to the sums."""
+    total, squares = self.total, self.squares
+    for part in np.array_split(pixels.ravel(), 64):  # squares take memory
+      total += int(part.sum(dtype=np.uint64))
+      squares += int(np.square(part, dtype=np.uint32).sum(dtype=np.uint64))
+    return Pixels(self.count + pixels.size, total, squares)
+
+  @property
+  def scale(self) -> dict[str, float]:
+    """Mean and deviation of the bytes / 255; deviation 1 if it would be 0."""
+    # In integers, since rounding could make the variance negative.
+    squares = self.count * self.squares - self.total**2
+    variance = squares / (255 * self.count) ** 2
+    return {'mean': self.total / self.count / 255, 'std': variance**0.5 or 1.0}
 
 
 class DataError(ValueError):
@@ -120,14 +151,14 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
   folder = versions[-1]
   shards = []
   for split in _SPLITS:
-    files = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
-    expected = int(files[0].name.rpartition('-of-')[2]) if files else 1
-    if len(files) != expected:
+    found = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
+    expected = int(found[0].name.rpartition('-of-')[2]) if found else 1
+    if len(found) != expected:
       raise DataError(
-        f'Found {len(files)} of {expected} files {name}-{split}.array_record* '
+        f'Found {len(found)} of {expected} files {name}-{split}.array_record* '
         f'in {folder}. {advice}'
       )
-    shards += files
+    shards += found
   # Sizes tell a damaged copy, or another encoding, from what was cached.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'
@@ -136,7 +167,7 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   with extras.needed('data'):
     import tensorflow_datasets as tfds
-  files = folder / f'{name}-{split}.array_record*'
+  shards = folder / f'{name}-{split}.array_record*'
   try:
     source: Any = tfds.data_source(
       f'{name}:{folder.name}', split=split, data_dir=root, download=False
@@ -147,9 +178,9 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   except (ImportError, MemoryError):  # as without pillow: the data are not bad
     raise
   except Exception as error:  # readers and decoders raise errors of all types
-    where = f'cannot be read from {files}: {error}'
+    where = f'cannot be read from {shards}: {error}'
     raise DataError(f'Dataset {name!r} {where}') from error
-  _check_examples(name, split, y, files)
+  _check_examples(name, split, y, shards)
   return {'x': x, 'y': y}
 
 
@@ -176,16 +207,10 @@ def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:
 
 
 def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
-  # Written under another name and renamed: no process reads half a cache.
-  aside = path.with_name(f'{path.name}.{os.getpid()}')
+  named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
+  np.savez(content := io.BytesIO(), **named)
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-      with aside.open('wb') as f:
-        named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
-        np.savez(f, **named)
-      aside.replace(path)
-    finally:
-      aside.unlink(missing_ok=True)
+    files.replace(path, content.getvalue())
   except OSError as error:  # a run does without the cache
     _LOG.warning('Cannot cache the arrays in %s: %s', path, error)

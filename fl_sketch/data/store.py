@@ -17,18 +17,19 @@ Samples are stored client by client, so that one short array has their owners::
 
 from collections.abc import Mapping
 import json
+import mmap
 import pathlib
 from typing import Any, NamedTuple
+import warnings
 
-from fl_sketch.data import store_digests
-from fl_sketch.data.pixels import Pixels
+from fl_sketch.data import store_writer
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError, PathLike
+from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.data.store_writer import FORMAT, Chunk, write
-from fl_sketch.utils import renamed
+from fl_sketch.utils import digests, files, renamed
 import numpy as np
 
-__all__ = ['Chunk', 'Store', 'is_mapped', 'open', 'write']
+__all__ = ['Chunk', 'Store', 'digest', 'is_mapped', 'open', 'write']
 # What a store.json raises that is not as `write` made it.
 _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 
@@ -94,7 +95,7 @@ def open(folder: PathLike) -> Store:
       f'{folder}/offsets.npy must rise from 0 to {samples=} in '
       f'{population=} steps, none of them empty.'
     )
-  store_digests.check(folder, arrays, recorded)
+  _check(folder, arrays, recorded)
   more = held, ids, about.get('tokenizer')
   return Store(train, test, offsets, num_classes, scale, *more)
 
@@ -138,3 +139,53 @@ def _mapped(path, shape, dtype, nbytes) -> np.ndarray:
   if [*x.shape] != shape or x.dtype.str != dtype:
     raise DataError(f'{path} is {x.dtype.str}{[*x.shape]}, not {dtype}{shape}.')
   return x
+
+
+def digest(x: np.ndarray, *, read: bool = False) -> str:
+  """Returns the SHA-256 digest of an array's bytes; a store's has it on record.
+
+  To `read` an array of a store compares it with its record.
+  """
+  if (recorded := _recorded(x)) is None:
+    return digests.of_array(x)
+  if read:
+    _compare(x, recorded)
+  return recorded
+
+
+def _check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
+  """Compares arrays whose files have other times than those of checked.json.
+
+  Memory-mapped arrays and recorded digests are by the names of files.
+  """
+  try:
+    checked = dict(json.loads((folder / 'checked.json').read_text()))
+  except (OSError, ValueError, TypeError):
+    checked = {}  # it saves time, nothing else
+  if (now := store_writer.times(folder, arrays)) == checked:
+    return
+  for name, x in arrays.items():
+    if now[name] != checked.get(name):
+      _compare(x, recorded.get(name))
+  try:
+    files.replace(folder / 'checked.json', store_writer.times(folder, arrays))
+  except files.SaveError as error:
+    warnings.warn(f'{error} Each start reads {folder} whole.', stacklevel=3)
+
+
+def _recorded(x) -> str | None:
+  """The digest that an array had when it was written, if it is a store's."""
+  if not isinstance(x, np.memmap) or not isinstance(x.base, mmap.mmap):
+    return None  # not a whole file
+  path = pathlib.Path(x.filename or '')
+  about = path.with_name('store.json')
+  if not about.exists():
+    return None
+  return json.loads(about.read_text())['sha256'].get(path.stem)
+
+
+def _compare(x, recorded):
+  if digests.of_array(x) != recorded:
+    raise DataError(
+      f'{x.filename} was changed after it was written: write the store again.'
+    )

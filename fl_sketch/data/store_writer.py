@@ -9,10 +9,9 @@ import shutil
 from typing import Any, NamedTuple
 import uuid
 
-from fl_sketch.data import own_arrays, store_digests
-from fl_sketch.data.pixels import Pixels
+from fl_sketch.data import own_arrays
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError, PathLike
+from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.utils import digests, files, renamed
 import numpy as np
 import tqdm
@@ -85,8 +84,7 @@ def write(
       about = _fill(aside, chunks, test, num_classes, bar)
     about['tokenizer'] = tokenizer
     (aside / 'store.json').write_text(json.dumps(about, indent=2))
-    times = store_digests.times(aside, about['sha256'])
-    files.replace(aside / 'checked.json', times)
+    files.replace(aside / 'checked.json', times(aside, about['sha256']))
     rename(aside, folder)
   finally:
     shutil.rmtree(aside, ignore_errors=True)
@@ -120,9 +118,8 @@ class _Columns:
 
 def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
   """Writes all arrays; returns the content of store.json."""
-  offsets, held, ids = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)], []
-  train = tests = None
-  pixels = Pixels()
+  all_sizes, all_held, ids, population = [], [], [], 0
+  train, tests, pixels = None, None, Pixels()
   with contextlib.ExitStack() as stack:
     for chunk in chunks:
       chunk = chunk if isinstance(chunk, Chunk) else Chunk(chunk[0], chunk[1])
@@ -134,10 +131,10 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
         if test is not None:
           rows = np.array([len(next(iter(test.values())))])
           tests.append(test, rows, num_classes)
-      first = sum(map(len, offsets)) - 1
-      names = chunk.ids or range(first, first + len(sizes))
+      names = chunk.ids or range(population, population + len(sizes))
       train.append(chunk.train, sizes, num_classes, names)
-      offsets.append(offsets[-1][-1] + np.cumsum(sizes))
+      all_sizes.append(sizes)
+      population += len(sizes)
       if (chunk.held_out is None) != (test is not None):
         raise ValueError(
           'Add a test or samples that clients hold out, not both.'
@@ -145,19 +142,19 @@ def _fill(folder, chunks, test, num_classes, bar) -> dict[str, Any]:
       if chunk.held_out is not None:
         held_sizes = _sizes(chunk.held_sizes, 0)
         tests.append(chunk.held_out, held_sizes, num_classes, names)
-        held.append(held[-1][-1] + np.cumsum(held_sizes))
+        all_held.append(held_sizes)
       ids += chunk.ids or []
       if (x := chunk.train.get('x')) is not None and x.dtype == np.uint8:
         pixels = pixels.plus(x)
       bar.update(len(sizes))
-  population = sum(map(len, offsets)) - 1
   if train is None or tests is None or not tests.rows:
     raise ValueError('A store needs at least one client and one test example.')
   if ids and len(ids) != population:
     raise ValueError(f'There are {len(ids)} ids of {population} clients.')
-  np.save(folder / 'offsets.npy', np.concatenate(offsets).astype(np.int64))
+  ends = lambda sizes: np.append(0, np.cumsum(np.concatenate(sizes)))
+  np.save(folder / 'offsets.npy', ends(all_sizes))
   if test is None:
-    np.save(folder / 'held.npy', np.concatenate(held).astype(np.int64))
+    np.save(folder / 'held.npy', ends(all_held))
   if ids:
     np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
   return _about_files(folder, population, train, num_classes, pixels)
@@ -237,3 +234,8 @@ def rename(aside: pathlib.Path, folder: pathlib.Path):
     if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
       raise
     raise FileExistsError(f'Another process has written {folder}.') from error
+
+
+def times(folder: pathlib.Path, names: Iterable[str]) -> dict[str, int]:
+  """Times of the last change of the arrays' files: content of checked.json."""
+  return {name: (folder / f'{name}.npy').stat().st_mtime_ns for name in names}

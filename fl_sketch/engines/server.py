@@ -18,7 +18,7 @@ from fl_sketch.experiment import config as config_lib, parts, problem
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.programs import Programs
 from fl_sketch.messaging.server import Server
-from fl_sketch.reporting import client_metrics
+from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms
 from fl_sketch.training import client_state, same_run
 from fl_sketch.training.workdir import WorkdirError
@@ -178,7 +178,7 @@ class SiteRunner:
       return {}
     alike = [x for x in found if x.keys() == found[0].keys()]
     sums = {k: np.array([x[k] for x in alike], float) for k in alike[0]}
-    return client_metrics.over_clients(sums)
+    return metrics.over_clients(sums)
 
   def close(self):
     """Nothing is to be closed."""

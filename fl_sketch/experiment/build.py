@@ -5,12 +5,11 @@ import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, models, rounds
-from fl_sketch.data import byzantine, own_arrays, partitions, registry, store
+from fl_sketch.data import availability, own_arrays, partitions, registry, store
 from fl_sketch.data.ragged import Partition
-from fl_sketch.experiment import adapted, interference, parts, sampler
+from fl_sketch.experiment import parts, sampler
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
-from fl_sketch.experiment.held_out import check_metric, personalize, split
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem, check_unused, load
 from fl_sketch.models import losses
@@ -48,12 +47,12 @@ class Experiment(NamedTuple):
   labels: np.ndarray | None  # int[samples], or None where there are none
   schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
   guarantee: PrivacyGuarantee | None = None  # of a private run
-  attack: byzantine.Behaviour | None = None  # as of `rounds.cohort_step`
+  attack: availability.Behaviour | None = None  # as of `rounds.cohort_step`
   max_payload_norm: float | None = None  # above it a payload is rejected
   apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   held_out: Partition | None = None  # what clients evaluate on
   held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
-  personalize: Callable[..., Any] | None = None  # `held_out.personalize`
+  personalize: Callable[..., Any] | None = None  # `sampler.personalize`
   merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   model: Any = None  # likewise
   tokenizer: str | None = None  # likewise
@@ -136,16 +135,16 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
       f'population={partition.population}.'
     )
   # Everything else, the account too, knows only what clients train on.
-  partition, held_out, held_data = split(c, problem, partition)
+  partition, held_out, held_data = sampler.split(c, problem, partition)
   sampler.note_small_clients(c, partition)
   if c.lora is not None:
-    problem = adapted.problem(c, problem)
+    problem = parts.adapted(c, problem)
   make = parts.algorithm(c, problem)
   whose = problem.test_of_clients
   guarantee = parts.guarantee_of(c, make, partition, problem.params, whose)
   hyper = parts.hyper_of(c, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(c, hyper, problem.params)
-  check_metric(c, problem, hyper)
+  sampler.check_metric(c, problem, hyper)
   algorithm = make(hyper)
   # Shapes alone show whether it suits the model.
   state = parts.state_shapes(algorithm, problem.params)
@@ -166,11 +165,11 @@ def assemble(c: Config, problem: Problem, partition: Partition) -> Experiment:
     fetch=sampler.fetch_of(c, partition), partition=partition,
     clients_per_step=parts.clients_per_step(c), schedule=parts.schedule(c),
     sample=sampler.sampler(c, partition), max_payload_norm=c.max_payload_norm,
-    attack=None if c.attack is None else byzantine.BEHAVIOURS[c.attack],
-    personalize=personalize(c, problem.loss_fn),
+    attack=None if c.attack is None else availability.BEHAVIOURS[c.attack],
+    personalize=sampler.personalize(c, problem.loss_fn),
     held_out=held_out, held_data=held_data,
   )  # fmt: skip
-  interference.check(exp)
+  parts.check_interference(exp)
   return exp
 
 

@@ -1,5 +1,6 @@
 """Builds the parts of an experiment that its config decides; its guarantee."""
 
+import functools
 from typing import Any
 
 from fl_sketch import algorithms, codecs, models, rounds, sketches
@@ -11,15 +12,17 @@ from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem
 from fl_sketch.local import gram, schedules
 from fl_sketch.models import lora
-from fl_sketch.privacy.mechanisms import private_metrics
-from fl_sketch.rounds import client_loop, client_step, comms, robust
-from fl_sketch.rounds.algorithm import FromHyper, Hyper, with_hyper
+from fl_sketch.privacy import noninterference
+from fl_sketch.privacy.mechanisms import generators, private_metrics
+from fl_sketch.rounds import client_loop, client_step, comms, mesh, robust
+from fl_sketch.rounds.algorithm import FromHyper, Hyper, OfFrozen, with_hyper
 import jax
 import jax.numpy as jnp
 import optax
 
 _PACKAGES = {'sketch': sketches, 'codec': codecs, 'downlink_codec': codecs}
 _LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
+_A = 0x10FA  # folded into the key of the first parameters
 
 
 def hyper_of(c: Config, guarantee: PrivacyGuarantee | None = None) -> Hyper:
@@ -70,6 +73,37 @@ def schedule(c: Config) -> rounds.Schedule | None:
   else:
     return None
   return lambda hp, r: hp._replace(client_lr=hp.client_lr * factor(r))
+
+
+def adapted(c: Config, whole: Problem) -> Problem:
+  """The problem of training adapters in place of the model.
+
+  Its losses read the others from `Hyper.frozen`. Raises as `models.lora.lora`.
+  """
+  key = jax.random.fold_in(jax.random.key(c.seed), _A)
+  parts = lora.make(**c.lora or {}, params=whole.params, key=key)
+  factored = lambda fn: lora.factored(fn, parts.scale)
+  merge = lambda params: lora.merge(params, parts.scale)
+
+  def merged(fn):
+    @functools.wraps(fn)
+    def on_merged(params, *args, **kwargs):
+      return fn(merge(params), *args, **kwargs)
+
+    return on_merged
+
+  def of_adapters(part, adapt):
+    of = lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
+    return OfFrozen(of)
+
+  apply_fn = whole.apply_fn
+  return whole._replace(
+    params=parts.trainable, frozen=parts.frozen,
+    merge=lambda frozen, params: merge(lora.join(frozen, params)),
+    loss_fn=of_adapters(whole.loss_fn, factored),
+    metrics_fn=of_adapters(whole.metrics_fn, merged),
+    apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
+  )  # fmt: skip
 
 
 def algorithm(c: Config, problem: Problem) -> rounds.Make:
@@ -206,3 +240,28 @@ def check_rows(c: Config, state: Any):
       'A private {c.algorithm} keeps client state, which depends on past '
       "cohorts: use sampling='poisson' or cohort=population."
     )
+
+
+def check_interference(exp: Any) -> noninterference.Proof | None:
+  """Shows non-interference of a round on one device; None without privacy.
+
+  Raises InterferenceError if `noninterference.check_round` cannot show it.
+  """
+  if exp.guarantee is None:
+    return None
+  c, alone = exp.config, mesh.cohort_mesh(1)
+  fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
+  state = state_shapes(exp.make(exp.hyper), exp.params, c.population)
+  cohort = exp.sample(0, 0)._replace(outcome=None)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  secret = jax.eval_shape(lambda: generators.known_roots(c.noise_seed)[0])
+  args = exp.hyper, state, cohort, key, exp.data, secret
+  return check_program(exp, fn, *args)
+
+
+def check_program(exp: Any, fn: Any, *args: Any) -> noninterference.Proof:
+  """Shows non-interference of a private run's own program, on its devices."""
+  c = exp.config
+  unit, name = c.privacy_unit or 'client', f'Algorithm {c.algorithm!r}'
+  shown = {'unit': unit, 'metrics': c.shows_all, 'name': name}
+  return noninterference.check_round(fn, *args, **shown)

@@ -13,15 +13,16 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
-from fl_sketch.experiment import caveats, participation
+from fl_sketch.experiment import published
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
-from fl_sketch.privacy.accounting.correlation import Correlation
+from fl_sketch.privacy.accounting.correlation import Correlation, square_root
 from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
 from fl_sketch.utils import display
 import numpy as np
 
 _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
+_BANDS = 16  # of noise that is correlated over rounds
 _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
 # Fields that a `Release` takes as they are.
 _OF_RELEASE = (
@@ -85,8 +86,8 @@ def release_of(c: Any) -> aggregation.Release | None:
   if c.bound == 'quantile':  # a twentieth of the cohort, as printed
     options.setdefault('count_stddev', c.cohort / 20)
   if c.noise == 'banded':
-    options['correlation'] = participation.correlation_of(c)
-  return aggregation.Release(participation.expected_cohort(c), **options)
+    options['correlation'] = correlation_of(c)
+  return aggregation.Release(expected_cohort(c), **options)
 
 
 def max_cohort(c: Any) -> int | None:
@@ -104,7 +105,7 @@ def guarantee(
   """The DP guarantee of a private config.
 
   `releases` are `Algorithm.releases`; `partition` is needed for example-level
-  privacy; `behaviour` is of clients, as of `caveats.of`.
+  privacy; `behaviour` is of clients, as of `published.caveats`.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
@@ -119,7 +120,7 @@ def guarantee(
     stated = at_scale(c)
     per_round, trust, units = 1, c.trust or 'central', stated.population
     spec = _clients(stated, releases)
-    over_rounds = participation.correlation_of(c)
+    over_rounds = correlation_of(c)
   sensitivity = 1 if over_rounds is None else over_rounds.sensitivity(c.rounds)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = c.accountant or ('rdp' if fixed else 'pld')
@@ -138,15 +139,15 @@ def guarantee(
       f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
       'noise of the large cohort; the guarantee is that of the large run.',
     )
-  said += participation.caveats(c, over_rounds)
   _check_noise(c, z * sensitivity * scale)
   budget, price = metrics_budget(c), ''
+  whose = c, mechanism, trust, over_rounds
   if budget is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
   statement = statements.PrivacyStatement(
     epsilon, c.delta, accountant, mechanism, trust, units=units,
     noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
-    caveats=said + caveats.of(c, mechanism, trust, metrics=price, **behaviour),
+    caveats=said + published.caveats(*whose, metrics=price, **behaviour),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )  # fmt: skip
@@ -155,13 +156,36 @@ def guarantee(
   )
 
 
+def correlation_of(c: Any) -> Correlation | None:
+  """The correlation of a private config's noise over rounds, or None.
+
+  That of independent noise under cyclic sampling says how often a client takes
+  part.
+  """
+  apart = cohorts.groups(c.population, c.cohort)
+  if c.noise == 'banded':
+    rounds = c.hash_rounds or c.rounds
+    weights = square_root(c.noise_bands or min(_BANDS, rounds))
+    return Correlation(weights, rounds, apart)
+  if c.sampling == 'cyclic':
+    return Correlation(square_root(1), 1, apart)
+  return None
+
+
+def expected_cohort(c: Any) -> float:
+  """The mean size of the groups of cyclic sampling; else the cohort."""
+  if c.sampling == 'cyclic':
+    return c.population / cohorts.groups(c.population, c.cohort)
+  return float(c.cohort)
+
+
 def metrics_budget(c: Any) -> private_metrics.Budget | None:
   """Returns the budget of metrics; None unless public_metrics is 'private'."""
   if c.public_metrics != 'private':
     return None
   given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}
   given = {k: v for k, v in given.items() if v is not None}
-  expected, most = participation.expected_cohort(c), max_cohort(c) or c.cohort
+  expected, most = expected_cohort(c), max_cohort(c) or c.cohort
   return private_metrics.Budget(expected, most, **given)
 
 
@@ -221,7 +245,7 @@ def _clients(c, releases) -> dict[str, Any]:
   """The fields of the user-level mechanism."""
   spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  over_rounds = participation.correlation_of(c)
+  over_rounds = correlation_of(c)
   if over_rounds is not None:  # an order that is known: no amplification
     spec['steps'] = over_rounds.releases(c.rounds)
     if c.sampling == 'cyclic':  # the order is made for all of them

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from fl_sketch import models
 from fl_sketch.data import own_arrays, partitions, store, synthetic, text
-from fl_sketch.data.pixels import Pixels
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.registry import REGISTRY, register
+from fl_sketch.data.sources import Pixels
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper

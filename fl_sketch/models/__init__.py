@@ -4,15 +4,19 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, gpt, layers, llama, lora, losses, vit
-from fl_sketch.models.emnist_cnn import EmnistCNN
-from fl_sketch.models.lenet import LeNet5
-from fl_sketch.models.linear import Linear
-from fl_sketch.models.mlp import MLP
+from fl_sketch.models import decoder, encoder, layers, lora, losses
 from fl_sketch.models.model import Model, as_model
+from fl_sketch.models.networks import (
+  MLP,
+  EmnistCNN,
+  LeNet5,
+  Linear,
+  ResNet8,
+  ResNet18,
+  ResNet101,
+  SmoothLeNet,
+)
 from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
-from fl_sketch.models.resnet import ResNet8, ResNet18, ResNet101
-from fl_sketch.models.smooth_lenet import SmoothLeNet
 from fl_sketch.utils import checks, registry
 import jax
 import jax.numpy as jnp
@@ -52,15 +56,18 @@ for _resnet in (ResNet8, ResNet18, ResNet101):
 register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
-  (vit.ViT, vit.SIZES), (bert.Bert, bert.SIZES), (LSTM, RECURRENT_SIZES),
-  (gpt.GPT, gpt.SIZES), (llama.Llama, llama.SIZES),
+  (encoder.ViT, encoder.VIT_SIZES), (encoder.Bert, encoder.BERT_SIZES),
+  (LSTM, RECURRENT_SIZES), (decoder.GPT, decoder.GPT_SIZES),
+  (decoder.Llama, decoder.LLAMA_SIZES),
 ):  # fmt: skip
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
 # Whose outputs are logits of every token.
-OF_SEQUENCES = ('lstm', 'gru', *RECURRENT_SIZES, *gpt.SIZES, *llama.SIZES)
-# Not of tokens.
-OF_IMAGES = tuple(n for n in names() if n not in (*bert.SIZES, *OF_SEQUENCES))
+OF_SEQUENCES = (
+  'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
+)  # fmt: skip
+OF_TOKENS = (*OF_SEQUENCES, *encoder.BERT_SIZES)
+OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:

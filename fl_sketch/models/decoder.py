@@ -1,10 +1,38 @@
 """Causal transformers that tell every token from those before it."""
 
-from fl_sketch.models import precision, tokens, transformer
+import functools
+import math
+
+from fl_sketch.models import layers, transformer
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+# gpt2 is the smallest published one; small is of its size, mini of nanoGPT's
+# of characters; nano and micro are for experiments on a CPU.
+GPT_SIZES = {
+  'gpt_nano': dict(width=64, depth=2, heads=2),
+  'gpt_micro': dict(width=96, depth=4, heads=3),
+  'gpt_mini': dict(width=384, depth=6, heads=6),
+  'gpt_small': dict(width=768, depth=12, heads=12),
+  'gpt2': dict(width=768, depth=12, heads=12, vocab_size=50257, max_length=1024)
+}  # fmt: skip
+# 'llama' is of sizes that are given; nano is for experiments on a CPU.
+LLAMA_SIZES = {
+  'llama': {},
+  'llama_nano': dict(width=64, depth=2, heads=2, kv_heads=1, hidden=176),
+  'smollm2_135m': dict(  # Allal et al., arXiv:2502.02737
+    width=576, depth=30, heads=9, kv_heads=3, hidden=1536, vocab_size=49152,
+    theta=1e5,
+  ),
+  'qwen2_500m': dict(  # also Qwen2.5: Yang et al., arXiv:2412.15115
+    width=896, depth=24, heads=14, kv_heads=2, hidden=4864, vocab_size=151936,
+    theta=1e6, epsilon=1e-6, qkv_bias=True,
+  ),
+}  # fmt: skip
+STD = 0.02  # of first kernels and vectors
+EPSILON = 1e-5  # of LayerNorm
 
 
 class Decoder(nn.Module):
@@ -26,10 +54,10 @@ class Decoder(nn.Module):
   dropout: float = 0.0  # rate on embeddings, attention and what is added
   scan: bool = False  # whether blocks run in a loop
   remat: bool = False  # whether blocks are computed again
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
-    tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.vocabulary(self.num_classes, self.vocab_size)
     checks.zero_or_fraction('dropout', self.dropout)
     sizes = {} if self.hidden is None else {'hidden': self.hidden}
     transformer.check(self.width, self.depth, self.heads, **sizes)
@@ -46,17 +74,17 @@ class Decoder(nn.Module):
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
     """Returns logits f32[batch, length, vocabulary] of i[batch, length]."""
-    tokens.check(tokens_BxL)
-    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.check_tokens(tokens_BxL)
+    rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     kind = self.kind(self.dropout if train else 0.0)
     words = transformer.table(self, 'words', rows, self.width)
     x = transformer.drop(self.embed(words[tokens_BxL]), kind.dropout)
     x = kind.norm('norm')(self._blocks(x, kind))
     if not self.tied:
-      return precision.dense(
+      return layers.dense(
         rows, self.dtype, use_bias=False, kernel_init=kind.init, name='logits'
       )(x)
-    logits = precision.matmul(x.reshape(-1, self.width), words.T, self.dtype)
+    logits = layers.matmul(x.reshape(-1, self.width), words.T, self.dtype)
     return logits.reshape(*tokens_BxL.shape, rows)
 
   def _blocks(self, x, kind):
@@ -79,3 +107,80 @@ class Decoder(nn.Module):
     if self.remat:
       step = jax.checkpoint(step, prevent_cse=False)
     return jax.lax.scan(step, x, (layers, jnp.arange(self.depth)))[0]
+
+
+class GPT(Decoder):
+  """A decoder of GPT-2's blocks: LayerNorm first, biases, tanh GELU.
+
+  Radford et al., Language models are unsupervised multitask learners, 2019,
+  https://github.com/openai/gpt-2. 'gpt2' has 124,439,808 parameters. There is
+  no dropout by default; GPT-2 was trained with 0.1. `max_length` positions are
+  learned, for None as many as the first inputs have; or rotary, with the base
+  `theta`, see `transformer.rotate`. Other options are those of `Decoder`.
+  """
+
+  max_length: int | None = None
+  theta: float | None = None
+
+  def __post_init__(self):
+    if self.max_length is not None:
+      checks.count('max_length', self.max_length)
+    super().__post_init__()
+    transformer.check_rotary(self.theta, self.width, self.heads)
+
+  def kind(self, dropout: float) -> transformer.Kind:
+    """Blocks of GPT-2; what is added starts the smaller, the deeper it is."""
+    return transformer.Kind(
+      norm=functools.partial(transformer.norm, epsilon=EPSILON),
+      activation=functools.partial(jax.nn.gelu, approximate=True),
+      causal=True, theta=self.theta, dropout=dropout,
+      init=nn.initializers.normal(STD),
+      init_out=nn.initializers.normal(STD / math.sqrt(2 * self.depth)),
+    )  # fmt: skip
+
+  def embed(self, x_BxLxD: jax.Array) -> jax.Array:
+    """Adds the learned positions."""
+    if self.theta is not None:
+      return x_BxLxD
+    length, rows = x_BxLxD.shape[1], self.max_length
+    if rows is None:
+      drawn = self.has_variable('params', 'positions')
+      rows = len(self.get_variable('params', 'positions')) if drawn else length
+    if length > rows:
+      raise ValueError(f'{length=} must be <= max_length={rows}.')
+    places = transformer.table(self, 'positions', rows, self.width)
+    return x_BxLxD + places[None, :length]
+
+
+class Llama(Decoder):
+  """A decoder of Llama's blocks: RMSNorm first, SwiGLU, rotary positions.
+
+  Touvron et al., arXiv:2302.13971 and 2307.09288. Keys and values have
+  `kv_heads` heads, a divisor of heads, None is as many; with `qkv_bias` they
+  and queries have biases, as Qwen2's. `theta` is the base of rotary positions,
+  see `transformer.rotate`, `epsilon` is of RMSNorm. Other options are those of
+  `Decoder`.
+  """
+
+  kv_heads: int | None = None
+  theta: float = 1e4
+  epsilon: float = 1e-5
+  qkv_bias: bool = False
+
+  def __post_init__(self):
+    kv_heads = self.heads if self.kv_heads is None else self.kv_heads
+    checks.count('kv_heads', kv_heads)
+    if self.heads % kv_heads:
+      raise ValueError(f'heads={self.heads} must be a multiple of {kv_heads=}.')
+    super().__post_init__()
+    transformer.check_rotary(self.theta, self.width, self.heads)
+
+  def kind(self, dropout: float) -> transformer.Kind:
+    """Blocks of Llama."""
+    init = nn.initializers.normal(STD)
+    return transformer.Kind(
+      norm=lambda name: nn.RMSNorm(epsilon=self.epsilon, name=name),
+      activation=jax.nn.silu, gated=True, causal=True, theta=self.theta,
+      kv_heads=self.kv_heads, qkv_bias=self.qkv_bias, bias=False,
+      dropout=dropout, init=init, init_out=init,
+    )  # fmt: skip

@@ -1,13 +1,18 @@
-"""Convolution and pooling in the fastest form of the backend.
+"""Matrix products in bfloat16; convolution and pooling in the fastest form.
 
 On a CPU, a convolution inside a loop or under `vmap` misses XLA's fast kernels,
 and the backward pass of `reduce_window` costs more than the layer. There both
 are written with copies and matrix products; elsewhere they are what `lax` has.
+
+A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
+nothing else: sums, biases, activations, logits, gradients and parameters are
+float32. The products are where the time goes, and where narrow numbers do. To
+cast parameters and inputs would be shorter, but then every sum over a batch and
+every gradient would be bfloat16 as well.
 """
 
 from typing import Annotated
 
-from fl_sketch.models import precision
 from fl_sketch.utils import checks, fields
 import flax.linen as nn
 import jax
@@ -15,10 +20,65 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+DTYPES = ('float32', 'bfloat16')
 FORMS = ('tiles', 'lax')
 Form = Annotated[str, fields.choice(FORMS)]
 PADDINGS = ('SAME', 'VALID')
 TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
+
+
+def operand(x: jax.Array, dtype: str) -> jax.Array:
+  """Casts an operand to bfloat16; unchanged for 'float32'."""
+  checks.choice('dtype', dtype, DTYPES)
+  return x.astype(jnp.bfloat16) if dtype == 'bfloat16' else x
+
+
+def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
+  """Matrix product of operands in `dtype`, accumulated in float32.
+
+  Of x, f32[n, m], and y, f32[m, k], it is f32[n, k]. Those of its gradient are
+  bfloat16 as well. It can be differentiated backward, and the result in any
+  way, but not forward at once: ``jvp(grad(f))`` works, ``jvp(f)`` does not. A
+  dtype that is not of `DTYPES` is a ValueError.
+
+  >>> x = jnp.full((2, 3), 1 + 2**-9)
+  >>> float(matmul(x, x.T, 'bfloat16')[0, 0]), float(matmul(x, x.T)[0, 0]) > 3
+  (3.0, True)
+  """
+  checks.choice('dtype', dtype, DTYPES)
+  return x @ y if dtype == 'float32' else _narrow(x, y)
+
+
+def dense(features: int, dtype: str = 'float32', **options) -> nn.Dense:
+  """A `linen.Dense` layer that uses `matmul`; options are its fields."""
+  if dtype == 'float32':
+    return nn.Dense(features, **options)
+
+  def product(x, kernel, *_, **__):  # of the last axis and the first
+    y = matmul(x.reshape(-1, x.shape[-1]), kernel, dtype)
+    return y.reshape(*x.shape[:-1], features)
+
+  return nn.Dense(features, dot_general=product, **options)
+
+
+def _product(x, y):
+  x, y = operand(x, 'bfloat16'), operand(y, 'bfloat16')
+  return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+
+
+_narrow = jax.custom_vjp(_product)
+
+
+def _narrow_forward(x, y):
+  return _product(x, y), (operand(x, 'bfloat16'), operand(y, 'bfloat16'))
+
+
+def _narrow_backward(residuals, grad):
+  x, y = residuals
+  return _product(grad, y.T), _product(x.T, grad)
+
+
+_narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
 def pick_form(form: str | None = None) -> str:
@@ -55,30 +115,26 @@ def conv2d(
   ((2, 8, 8, 4), (2, 4, 4, 4))
 
   `form` is 'tiles' or 'lax', by default the backend's, `dtype` of what is
-  multiplied, see `precision`. Of 'lax' the complete sums are rounded to it as
+  multiplied, see `matmul`. Of 'lax' the complete sums are rounded to it as
   well, since its gradient takes one type alone.
   """
   checks.choice('padding', padding, PADDINGS)
   checks.count('stride', stride)
+  strides = stride, stride
   if pick_form(form) == 'tiles':
+    pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
+    x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
     if stride > 1:
-      return _conv_patches(x, kernel, padding, stride, dtype)
-    return _conv_tiles(x, kernel, padding, dtype)
-  return lax.conv_general_dilated(
-    precision.operand(x, dtype),
-    precision.operand(kernel, dtype),
-    (stride, stride),
-    padding,
-    dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
-  ).astype(x.dtype)
+      return _conv_patches(x, kernel, stride, dtype)
+    return _conv_tiles(x, kernel, dtype)
+  axes = 'NHWC', 'HWIO', 'NHWC'
+  a, b = (operand(part, dtype) for part in (x, kernel))
+  y = lax.conv_general_dilated(a, b, strides, padding, dimension_numbers=axes)
+  return y.astype(x.dtype)
 
 
-def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
+def _conv_tiles(x_BxHxWxC, kernel, dtype):
   height, width, channels, features = kernel.shape
-  if padding == 'SAME':
-    # An even kernel reaches one further down and right, as lax pads it.
-    pads = [((k - 1) // 2, k // 2) for k in (height, width)]
-    x_BxHxWxC = jnp.pad(x_BxHxWxC, [(0, 0), *pads, (0, 0)])
   batch, rows, cols, _ = x_BxHxWxC.shape
   rows_out, cols_out = rows - height + 1, cols - width + 1
   tile = max(t for t in range(1, TILE + 1) if cols_out % t == 0)
@@ -91,20 +147,17 @@ def _conv_tiles(x_BxHxWxC, kernel, padding, dtype):
 
   starts = range(0, cols_out, tile)
   tiles = [x_BxHxWxC[:, :, j : j + width_in] for j in starts]
-  strips = jnp.stack(tiles, axis=2)
-  strips = strips.reshape(batch, rows, len(starts), width_in * channels)
+  shape = batch, rows, len(starts), width_in * channels
+  strips = jnp.stack(tiles, axis=2).reshape(shape)
   shifts = [strips[:, i : i + rows_out] for i in range(height)]
   # One tall matrix: a product with more axes is lowered less well on CPU.
   tall = jnp.concatenate(shifts, axis=-1).reshape(-1, matrix.shape[0])
-  y = precision.matmul(tall, matrix, dtype)
+  y = matmul(tall, matrix, dtype)
   return y.reshape(batch, rows_out, cols_out, features)
 
 
-def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
+def _conv_patches(x_BxHxWxC, kernel, stride, dtype):
   height, width, channels, features = kernel.shape
-  sides = x_BxHxWxC.shape[1:3]
-  pads = lax.padtype_to_pads(sides, (height, width), (stride,) * 2, padding)
-  x_BxHxWxC = jnp.pad(x_BxHxWxC, [(0, 0), *pads, (0, 0)])
   _, rows, cols, _ = x_BxHxWxC.shape
   down, right = rows - height + 1, cols - width + 1
   shifts = [
@@ -114,7 +167,7 @@ def _conv_patches(x_BxHxWxC, kernel, padding, stride, dtype):
   ]
   patches = jnp.concatenate(shifts, axis=-1)
   tall = patches.reshape(-1, height * width * channels)
-  y = precision.matmul(tall, kernel.reshape(-1, features), dtype)
+  y = matmul(tall, kernel.reshape(-1, features), dtype)
   return y.reshape(*patches.shape[:3], features)
 
 
@@ -146,14 +199,13 @@ def _windows(x_BxHxWxC):
   return x_BxHxWxC.reshape(batch, rows // 2, 2, cols // 2, 2, channels)
 
 
-@jax.custom_vjp
-def _max_pool(x):
-  return _windows(x).max((2, 4))
+_largest = lambda x: _windows(x).max((2, 4))
+_max_pool = jax.custom_vjp(_largest)
 
 
 def _max_pool_forward(x):
   # Not through `_max_pool`: so jvp(grad) works, for Hessian-vector products.
-  y = _windows(x).max((2, 4))
+  y = _largest(x)
   return y, (x, y)
 
 

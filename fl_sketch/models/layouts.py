@@ -6,7 +6,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.models import bert, gpt, llama, vit
+from fl_sketch.models import decoder, encoder
 import flax.linen as nn
 import numpy as np
 
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 def _of_gpt(module):
   return {
     'model_type': ('gpt2',), 'n_head': (module.heads,),
-    'layer_norm_epsilon': (gpt.EPSILON,),
+    'layer_norm_epsilon': (decoder.EPSILON,),
     'activation_function': ('gelu_new', 'gelu_pytorch_tanh'),
     'scale_attn_weights': (True,), 'scale_attn_by_inverse_layer_idx': (False,),
   }  # fmt: skip
@@ -62,18 +62,13 @@ _SIZES = {
   'vocab_size': 'words', 'hidden_size': 'width', 'num_hidden_layers': 'depth',
   'intermediate_size': 'block_0/mlp_out/kernel',
 }  # fmt: skip
-_OF_GPT = {
-  'vocab_size': 'words', 'n_positions': 'positions', 'n_embd': 'width',
-  'n_layer': 'depth', 'n_inner': 'block_0/mlp_out/kernel',
-  'tie_word_embeddings': 'tied',
-}  # fmt: skip
 _ARCHITECTURES = {
   'bert': 'BertForSequenceClassification', 'gpt2': 'GPT2LMHeadModel',
   'llama': 'LlamaForCausalLM', 'qwen2': 'Qwen2ForCausalLM',
 }  # fmt: skip
 
 LAYOUTS: dict[type[nn.Module], Layout] = {
-  vit.ViT: Layout(
+  encoder.ViT: Layout(
     prefix='vit.', block='encoder.layer.{}.',
     whole={
       'class_token': 'embeddings.cls_token', 'norm': 'layernorm',
@@ -85,7 +80,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after',
     },
   ),
-  bert.Bert: Layout(
+  encoder.Bert: Layout(
     prefix='bert.', block='encoder.layer.{}.',
     whole={
       'words': 'embeddings.word_embeddings.weight',
@@ -105,7 +100,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'num_labels': 'num_classes',
     },
   ),
-  gpt.GPT: Layout(
+  decoder.GPT: Layout(
     prefix='transformer.', block='h.{}.',
     whole={
       'words': 'wte.weight', 'positions': 'wpe.weight', 'norm': 'ln_f',
@@ -119,9 +114,14 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'mlp_out': 'mlp.c_proj', 'norm_attention': 'ln_1', 'norm_mlp': 'ln_2',
     },
     spare=r'lm_head\.weight$|.*\.attn\.(masked_)?bias$',  # masks
-    transposed=False, expected=_of_gpt, sizes=_OF_GPT,
+    transposed=False, expected=_of_gpt,
+    sizes={
+      'vocab_size': 'words', 'n_positions': 'positions', 'n_embd': 'width',
+      'n_layer': 'depth', 'n_inner': 'block_0/mlp_out/kernel',
+      'tie_word_embeddings': 'tied',
+    },
   ),
-  llama.Llama: Layout(
+  decoder.Llama: Layout(
     prefix='model.', block='layers.{}.',
     whole={'words': 'embed_tokens.weight', 'norm': 'norm', 'logits': 'lm_head'},
     inside={

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 Tree = Any
+_name = functools.partial(jax.tree_util.keystr, simple=True, separator='/')
 
 
 class Adapter(NamedTuple):
@@ -235,10 +236,6 @@ def _dense(module, own, adapter, scale, inputs):
 def is_adapter(x: Any) -> bool:
   """Whether a node of a tree is an `Adapter`."""
   return isinstance(x, Adapter)
-
-
-def _name(path) -> str:
-  return jax.tree_util.keystr(path, simple=True, separator='/')
 
 
 def _matched(option, patterns, names, what) -> set[str]:

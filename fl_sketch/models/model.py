@@ -6,6 +6,7 @@ import inspect
 import sys
 from typing import Any, NamedTuple
 
+from flax import traverse_util
 import flax.linen as nn
 import jax
 
@@ -98,7 +99,10 @@ def _nnx(nnx: Any, build: Callable[..., Any]) -> Model:
 
   def init(key, inputs):
     params = nnx.state(build(rngs=nnx.Rngs(key)), nnx.Param)
-    return _with_text_keys(nnx.to_pure_dict(params))
+    flat = traverse_util.flatten_dict(nnx.to_pure_dict(params))
+    # Elements of lists are named by text, as in a file of parameters.
+    named = {tuple(map(str, path)): x for path, x in flat.items()}
+    return traverse_util.unflatten_dict(named)
 
   def apply(params, inputs, key):
     state = jax.tree.map(lambda x: x, first)
@@ -159,10 +163,3 @@ def _check(collections: Iterable[str]) -> None:
       f'The model has {collections=}, not parameters alone: use '
       'GroupNorm or LayerNorm in place of BatchNorm.'
     )
-
-
-def _with_text_keys(tree):
-  """Names the elements of lists by text, as a file of parameters does."""
-  if not isinstance(tree, dict):
-    return tree
-  return {str(name): _with_text_keys(part) for name, part in tree.items()}

@@ -1,13 +1,14 @@
 """Reads and writes parameters in safetensors files, of Hugging Face too."""
 
+import json
 import logging
 import os
 import pathlib
 import re
 from typing import Any
 
-from fl_sketch.models import layouts
-from fl_sketch.utils import extras
+from fl_sketch.models import encoder, layouts
+from fl_sketch.utils import extras, files
 from flax import traverse_util
 import flax.linen as nn
 import jax
@@ -15,6 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
+# Of tokenizer_config.json, and their names in `data.tokenization`.
+_ROLES = {
+  'pad_token': '[PAD]', 'unk_token': '[UNK]', 'cls_token': '[CLS]',
+  'sep_token': '[SEP]', 'bos_token': '[CLS]', 'eos_token': '[SEP]',
+}  # fmt: skip
 
 
 def save(path: str | os.PathLike, params: Any, **about: str) -> None:
@@ -23,14 +29,14 @@ def save(path: str | os.PathLike, params: Any, **about: str) -> None:
   The folder of the file must be there; `about` are texts in its head, by name.
   """
   with extras.needed('weights'):
-    from safetensors import numpy as files
+    from safetensors import numpy as safe
   flat = {
     jax.tree_util.keystr(path, simple=True, separator='/'): x
     for path, x in jax.tree.leaves_with_path(params)
   }
   # What is written is the memory: of a transposed view, in another order.
   flat = {k: np.asarray(x, order='C') for k, x in flat.items()}
-  files.save_file(flat, path, about)
+  safe.save_file(flat, path, about)
 
 
 def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
@@ -56,11 +62,11 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
   stored = _read(path)
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   loaded, faults, used, layout = {}, [], set(), None
+  kind = type(module).__name__
   if not flat.keys() & stored.keys():
     if (layout := layouts.of(module)) is None:
       raise ValueError(
-        f'{type(module).__name__} has its own names of arrays, not '
-        f'{sorted(stored)[:3]}.'
+        f'{kind} has its own names of arrays, not {sorted(stored)[:3]}.'
       )
     faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
@@ -83,26 +89,62 @@ def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
     _LOG.info('%s of %s has no place.', name, path)
   if faults:
     more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
-    raise ValueError(
-      f'{path} does not fit the arrays of {type(module).__name__}: '
-      f'{"; ".join(faults[:5])}{more}.'
-    )
+    told = f'{"; ".join(faults[:5])}{more}'
+    raise ValueError(f'{path} does not fit the arrays of {kind}: {told}.')
   return traverse_util.unflatten_dict(loaded, sep='/')
 
 
 def _read(path) -> dict[str, np.ndarray]:
   with extras.needed('weights'):
-    from safetensors import SafetensorError, numpy as files
+    from safetensors import SafetensorError, numpy as safe
   if not path.is_file():
     raise ValueError(
       f'No file {path}. Download model.safetensors of the model, as of '
       'google/vit-base-patch16-224-in21k, bert-base-uncased or gpt2.'
     )
   try:
-    stored = files.load_file(path)
+    stored = safe.load_file(path)
   except SafetensorError as e:
     raise ValueError(f'{path} is no safetensors file: {e}') from e
   for old, new in ('gamma', 'weight'), ('beta', 'bias'):  # bert-base-uncased
     old, new = f'LayerNorm.{old}', f'LayerNorm.{new}'
     stored = {name.replace(old, new): x for name, x in stored.items()}
   return stored
+
+
+def export(
+  folder: str | os.PathLike, module: Any, params: Any, length: int,
+  tokenizer: str | None = None,
+) -> None:  # fmt: skip
+  """Writes what transformers load, and `load` reads again.
+
+  A GPT becomes a GPT2LMHeadModel, a Llama a LlamaForCausalLM, or with biases a
+  Qwen2ForCausalLM, and a Bert a BertForSequenceClassification. `length` is of a
+  training sample, `tokenizer` the content of tokenizer.json. If the folder has
+  files, it is a FileExistsError; if it cannot be written, a SaveError; and if
+  transformers have no such model, a ValueError.
+  """
+  folder = pathlib.Path(folder).expanduser()
+  if folder.is_dir() and any(folder.iterdir()):
+    raise FileExistsError(f'{folder} has files; name another folder.')
+  flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
+  flat = {name: np.asarray(x) for name, x in flat.items()}
+  config, arrays = layouts.published(module, flat, length)
+  coder: dict[str, Any] = json.loads(tokenizer or '{"added_tokens": []}')
+  ids = {token['content']: token['id'] for token in coder['added_tokens']}
+  roles = {role: name for role, name in _ROLES.items() if name in ids}
+  for role in ('pad_token', 'bos_token', 'eos_token'):  # else those of GPT-2
+    config[f'{role}_id'] = ids.get(_ROLES[role])
+  if isinstance(module, encoder.Bert) and not coder.get('post_processor'):
+    ends = {'cls': '[CLS]', 'sep': '[SEP]'}
+    ends = {k: [name, ids.get(name)] for k, name in ends.items()}
+    coder['post_processor'] = {'type': 'BertProcessing', **ends}
+  message = lambda why: f'{folder} cannot be written: {why}. Make room.'
+  with files.save_errors(message, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    files.replace(folder / 'config.json', config)
+    save(folder / 'model.safetensors', arrays, format='pt')
+    if tokenizer:
+      roles['tokenizer_class'] = 'PreTrainedTokenizerFast'
+      files.replace(folder / 'tokenizer.json', coder)
+      files.replace(folder / 'tokenizer_config.json', roles)

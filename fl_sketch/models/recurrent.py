@@ -3,7 +3,7 @@
 import functools
 from typing import Any, ClassVar
 
-from fl_sketch.models import precision, tokens, transformer
+from fl_sketch.models import layers, transformer
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -29,7 +29,7 @@ class LSTMLayer(nn.Module):
   """
 
   hidden: int  # numbers of h
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
   def __call__(self, x_BxLxD):
@@ -61,7 +61,7 @@ class GRULayer(nn.Module):
   """
 
   hidden: int  # numbers of h
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
   def __call__(self, x_BxLxD):
@@ -84,12 +84,12 @@ class GRULayer(nn.Module):
 def _products(layer, x_BxLxD, parts, **options):
   """W x + b at every time, f32[length, batch, parts x hidden]; h -> U h."""
   width = parts * layer.hidden
-  into = precision.dense(
+  into = layers.dense(
     width, layer.dtype, kernel_init=_GLOROT, name='input', **options,
   )(x_BxLxD)  # fmt: skip
   shape = layer.hidden, width
   kernel = layer.param('recurrent', nn.initializers.orthogonal(), shape)
-  again = lambda h: precision.matmul(h, kernel, layer.dtype)
+  again = lambda h: layers.matmul(h, kernel, layer.dtype)
   return into.swapaxes(0, 1), again
 
 
@@ -109,12 +109,12 @@ class Recurrent(nn.Module):
   vocab_size: int | None = None  # tokens of the model, if more than of the data
   dropout: float = 0.0  # rate in training
   last: bool = False  # whether for the last token alone, as LEAF's data need it
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   LAYER: ClassVar[Any]
 
   def __post_init__(self):
-    tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.vocabulary(self.num_classes, self.vocab_size)
     for name in ('embedding', 'hidden', 'layers', 'projection'):
       if (size := getattr(self, name)) is not None:
         checks.count(name, size)
@@ -127,15 +127,15 @@ class Recurrent(nn.Module):
 
     Of `last`, f32[batch, vocabulary].
     """
-    tokens.check(tokens_BxL)
-    rows = tokens.vocabulary(self.num_classes, self.vocab_size)
+    transformer.check_tokens(tokens_BxL)
+    rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)
     x = self.param('words', _vectors, (rows, self.embedding))[tokens_BxL]
     for i in range(self.layers):
       x = self.LAYER(self.hidden, self.dtype, name=f'layer_{i}')(drop(x))
     x = drop(x[:, -1] if self.last else x)
     dense = functools.partial(
-      precision.dense, dtype=self.dtype, kernel_init=_GLOROT
+      layers.dense, dtype=self.dtype, kernel_init=_GLOROT
     )
     if self.projection is not None:
       x = dense(self.projection, name='projection')(x)

@@ -9,7 +9,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from fl_sketch.models import precision
+from fl_sketch.models import layers
 from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
@@ -29,9 +29,7 @@ def gelu(x: jax.Array) -> jax.Array:
   return 0.5 * x * _erfc(-x * jnp.asarray(math.sqrt(0.5), x.dtype))
 
 
-@jax.custom_jvp
-def _erfc(x):
-  return jax.lax.erfc(x)
+_erfc = jax.custom_jvp(jax.lax.erfc)
 
 
 @_erfc.defjvp
@@ -73,18 +71,18 @@ class Attention(nn.Module):
 
   heads: int  # a divisor of the width
   kind: Kind = Kind()
-  dtype: str = 'float32'  # of what is multiplied, see `precision`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
     """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     kind, size = self.kind, width // self.heads
-    one_head = lambda x, y: precision.matmul(x, y, self.dtype)
+    one_head = lambda x, y: layers.matmul(x, y, self.dtype)
     product = jax.vmap(jax.vmap(one_head))
 
     def split(name, heads):
-      y = precision.dense(
+      y = layers.dense(
         heads * size, self.dtype, use_bias=kind.qkv_bias,
         kernel_init=kind.init, name=name,
       )(x_BxLxD)  # fmt: skip
@@ -106,7 +104,7 @@ class Attention(nn.Module):
       scores = jnp.where(jnp.tri(length, dtype=bool)[None, None], scores, least)
     weights = drop(jax.nn.softmax(scores), kind.dropout)
     attended = product(weights, value).swapaxes(1, 2)
-    out = precision.dense(
+    out = layers.dense(
       width, self.dtype, use_bias=kind.bias, kernel_init=kind.init_out,
       name='out',
     )  # fmt: skip
@@ -138,7 +136,7 @@ class Block(nn.Module):
   def _mlp(self, x_BxLxD):
     kind = self.kind
     dense = functools.partial(
-      precision.dense, dtype=self.dtype, use_bias=kind.bias
+      layers.dense, dtype=self.dtype, use_bias=kind.bias
     )
     into = functools.partial(dense, self.hidden, kernel_init=kind.init)
     h = into(name='mlp_in')(x_BxLxD)
@@ -203,3 +201,29 @@ def check_rotary(theta: float | None, width: int, heads: int) -> None:
   checks.positive('theta', theta)
   if width // heads % 2:
     raise ValueError(f'{width=} / {heads=} must be even with {theta=}.')
+
+
+def check_tokens(tokens_BxL: jax.Array) -> None:
+  """Checks that inputs are integers[batch, length]."""
+  if tokens_BxL.ndim != 2:
+    raise ValueError(f'{tokens_BxL.ndim=} must be 2.')
+  if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
+    raise ValueError(
+      f'{tokens_BxL.dtype=} must be integers of more than 8 bits: '
+      'uint8 are pixels.'
+    )
+
+
+def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:
+  """How many tokens a model knows: at least as many as its data have.
+
+  >>> vocabulary(90, None), vocabulary(50_000, 50_257)
+  (90, 50257)
+  """
+  if vocab_size is None and num_classes is None:
+    raise ValueError('Set vocab_size: the problem has no num_classes.')
+  if vocab_size is None:
+    return checks.count('num_classes', num_classes)
+  if vocab_size < (num_classes or 1):
+    raise ValueError(f'{vocab_size=} must be >= {num_classes=}.')
+  return vocab_size

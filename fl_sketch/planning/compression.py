@@ -9,7 +9,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, experiment, sketches
-from fl_sketch.experiment import config as config_lib, switching
+from fl_sketch.experiment import config as config_lib
 from fl_sketch.planning import compression_noise
 from fl_sketch.reporting import figures
 from fl_sketch.rounds import keys as keys_lib
@@ -24,6 +24,7 @@ import tqdm
 _MEASURED = 2  # choices: a program takes longer to compile than to run
 _FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
 _FIELDS = 'sketch', 'codec', 'downlink_codec'
+_codec = lambda text: codecs.make(**registry.parse_call(text or 'identity'))
 
 
 class Choice(NamedTuple):
@@ -194,13 +195,17 @@ def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
   """Build tables and coded updates that use the budgets in full."""
   d, found = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
+  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
 
   def add(op, size, up, down):  # a table's size, (bits, entries) of each way
     codec, back = _eden(size, *up), _eden(size, *down)
     noise = _omega(codec, size) * np.trace(gram)
     if op != 'identity':
-      noise, op = _table_noise(gram, d, size, up[0]), f'{op}(size={size})'
-      codec = codec and f'eden(bits={up[0]}, rotate=False)'
+      noise, op = compression_noise.table_alpha(d, size), f'{op}(size={size})'
+      if codec is not None:
+        omegas = compression_noise.correlated_omega(up[0], gram / norms)
+        noise += float((norms * omegas).sum() * d / size)
+        codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
     sent = _nbytes(*up), _nbytes(*down)
     found.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
@@ -232,22 +237,9 @@ def _eden(d: int, bits: int | None, entries: int) -> str | None:
   return None if bits is None else f'eden(bits={bits}{part})'
 
 
-def _codec(text: str | None) -> codecs.Codec:
-  return codecs.make(**registry.parse_call(text or 'identity'))
-
-
 def _omega(text: str | None, d: int) -> float:
   omega = _codec(text).omega
   return omega(d) if omega else 0.0
-
-
-def _table_noise(gram, d: int, b: int, bits: int | None) -> float:
-  alpha = compression_noise.table_alpha(d, b)
-  if bits is None:
-    return alpha
-  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
-  omegas = compression_noise.correlated_omega(bits, gram / norms)
-  return alpha + float((norms * omegas).sum() * d / b)
 
 
 def _worthwhile(found: list[Choice]) -> list[Choice]:
@@ -266,7 +258,7 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
   fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
-  fields, _ = switching.switched(fields, ['algorithm'])
+  fields, _ = config_lib.switched(fields, ['algorithm'])
   exp = experiment.build(fields, data_dir, problem)
   options = experiment.algorithm_options(config)
   own = algorithms.make(config.algorithm, exp.loss_fn, **options)

@@ -6,14 +6,13 @@ from fl_sketch.utils import lazy, renamed
 
 if TYPE_CHECKING:
   from fl_sketch.reporting import label_distribution
-  from fl_sketch.reporting.learning_curves import draw_run
   from fl_sketch.reporting.metrics import (
     as_array,
     read_metrics,
     summary_line,
     total_bytes,
   )
-  from fl_sketch.reporting.over_seeds import plot
+  from fl_sketch.reporting.over_seeds import draw_run, plot
   from fl_sketch.reporting.style import new_axes, new_figure, plain_ticks
 
 __all__ = [
@@ -24,7 +23,7 @@ __all__ = [
 __getattr__ = renamed.attributes(
   __name__,
   lazy.attach(
-    __name__, learning_curves=('draw_run',), over_seeds=('plot',),
+    __name__, over_seeds=('draw_run', 'plot'),
     metrics=('as_array', 'read_metrics', 'summary_line', 'total_bytes'),
     style=('new_axes', 'new_figure', 'plain_ticks'),
   ),

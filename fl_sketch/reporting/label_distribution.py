@@ -1,10 +1,12 @@
-"""Figure of the label distribution over clients."""
+"""Tables and figures of how samples, and their labels, spread over clients."""
 
+from collections.abc import Mapping
 import os
 
 from fl_sketch import reporting
 from fl_sketch.data.ragged import Partition
 from fl_sketch.reporting import style
+from fl_sketch.utils import markdown
 import numpy as np
 
 # Beyond either, bars or their colours run together: a heat map takes over.
@@ -12,6 +14,7 @@ _MOST_BARS = 60
 _MOST_COLORS = len(style.COLOURS)
 _MOST_COLUMNS = 500  # about the pixels across the heat map
 _CLIENTS_AT_ONCE = 2**16
+_QUANTILES = {'least': 0, 'median': 0.5, '9 of 10': 0.9, 'most': 1}
 
 
 def draw(
@@ -93,3 +96,37 @@ def _heat_map(figure, counts: np.ndarray) -> None:
   if num_classes <= 20:
     below.set_yticks(range(num_classes))
   figure.colorbar(mesh, ax=below, label='share of the client')
+
+
+def sizes_table(sizes: Mapping[str, np.ndarray]) -> str:
+  """Formats int[clients] of each part of the data as a Markdown table.
+
+  >>> print(sizes_table({'training': np.array([1, 3])}), end='')
+  | samples | clients | in all | mean | least | median | 9 of 10 | most |
+  | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+  | training | 2 | 4 | 2.0 | 1 | 2 | 3 | 3 |
+  """
+  head = ['samples', 'clients', 'in all', 'mean', *_QUANTILES]
+  rows = []
+  for name, of in sizes.items():
+    ends = np.quantile(of, list(_QUANTILES.values()))
+    counts = f'{len(of):,}', f'{of.sum():,}', f'{of.mean():,.1f}'
+    rows.append([name, *counts, *(f'{end:,.0f}' for end in ends)])
+  return markdown.table(head, rows, left=1)
+
+
+def draw_sizes(
+  sizes: Mapping[str, np.ndarray], path: str | os.PathLike, title: str = ''
+) -> None:
+  """Draws histograms of sizes, on logarithmic axes, into a PNG file."""
+  figure = reporting.new_figure(6, 3.6)
+  ax = figure.subplots()
+  most = max(int(of.max()) for of in sizes.values())
+  edges = np.unique(np.geomspace(1, most + 1, 40).astype(int))
+  edges = np.append(edges, edges[-1] + 1) - 0.5
+  for name, of in sizes.items():
+    ax.hist(of[of > 0], edges.tolist(), alpha=0.6, label=name)
+  ax.set(xscale='log', yscale='log', xlabel='samples', ylabel='clients')
+  ax.set_title(title)
+  ax.legend(frameon=False, fontsize='small')
+  figure.savefig(path, dpi=130, format='png')

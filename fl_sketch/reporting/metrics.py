@@ -1,16 +1,24 @@
-"""Reads metrics files, and summarises runs in arrays and sentences."""
+"""Reads metrics files; summarises runs and clients, also in tables."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
+import csv
+import io
 import json
+import math
 import os
 import pathlib
+import re
 from typing import Any
 
+from fl_sketch.reporting import figures
+from fl_sketch.utils import files, markdown
 import numpy as np
 
 PathLike = str | os.PathLike
 Row = dict[str, Any]
+BYTES = {'MB up': 'total_uplink_bytes', 'MB down': 'total_downlink_bytes'}
+_MODELS = {'client': "the server's model", 'personal': "clients' own models"}
 
 
 class MetricsError(ValueError):
@@ -161,3 +169,87 @@ def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
       name = pathlib.Path(path).name
       raise ValueError(f'Run {name!r} has no row of metrics yet; train it.')
   return read
+
+
+def over_clients(
+  sums: Mapping[str, np.ndarray], prefix: str = 'client'
+) -> dict[str, float]:
+  r"""Computes statistics over clients, each of which counts once.
+
+  Of every metric the mean; the mean over the worst tenth of the clients,
+  :math:`\lceil n / 10 \rceil` of n, see `best_of`; the quantiles 0.1,
+  0.5 and 0.9; and 'pooled', the mean over all samples, or tokens, of all
+  clients. `sums` has f[clients] of each metric over a client's samples, and
+  their 'count'; clients without samples are left out.
+
+  >>> sums = {'accuracy': np.array([4, 0, 1]), 'count': np.array([4, 0, 2])}
+  >>> over = over_clients(sums)
+  >>> over['client_accuracy_mean'], over['client_accuracy_worst_decile']
+  (0.75, 0.5)
+  """
+  some = sums['count'] > 0
+  found = {}
+  for name in sorted(sums.keys() - {'count'}):
+    values = np.sort(mean(name, sums[name][some], sums['count'][some]))
+    tenth = -(-len(values) // 10)
+    worst = values[:tenth] if best_of(name) is max else values[-tenth:]
+    pooled = mean(name, sums[name].sum(), sums['count'].sum())
+    found[f'{prefix}_{name}_mean'] = float(values.mean())
+    found[f'{prefix}_{name}_pooled'] = float(pooled)
+    found[f'{prefix}_{name}_worst_decile'] = float(worst.mean())
+    for q in (10, 50, 90):
+      found[f'{prefix}_{name}_q{q}'] = float(np.quantile(values, q / 100))
+  return found
+
+
+def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
+  """Plots the metrics of clients by the round, a panel for each of them.
+
+  Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
+  dashed ones are means over the worst tenth. Without such metrics it is empty.
+
+  >>> sums = {'loss': np.array([4.0, 1.0]), 'count': np.array([2, 1])}
+  >>> [panel] = client_panels([{'round': 3, **over_clients(sums)}])
+  >>> [(line.label, line.x, line.y) for line in panel.lines][0]
+  ("the server's model", [3], [1.5])
+  """
+  every = {name for row in rows for name in row}
+  found = (re.fullmatch('client_(.*)_mean', name) for name in every)
+  names = sorted(match[1] for match in found if match)
+  label = lambda name: f'{name.replace("_", " ")} of clients'
+  return [
+    figures.Panel('round', label(x), [*_client_lines(rows, x)]) for x in names
+  ]
+
+
+def _client_lines(rows, name) -> Iterable[figures.Line]:
+  for prefix, label in _MODELS.items():
+    of = lambda x, start=f'{prefix}_{name}_': values(rows, start + x)
+    logged = [row for row in rows if f'{prefix}_{name}_mean' in row]
+    if not (rounds := values(logged, 'round')):
+      continue
+    yield figures.Line(label, rounds, of('mean'), of('q10'), of('q90'))
+    tenth = rounds, of('worst_decile')
+    yield figures.Line(f'{label}, worst tenth', *tenth, family=label, variant=1)
+
+
+def shown(value: Any) -> str:
+  """Formats a value for tables and labels; NaN as ''.
+
+  >>> shown(0.123456), shown(12345.6), shown(float('nan')), shown('adam')
+  ('0.1235', '12,346', '', 'adam')
+  """
+  if not isinstance(value, float):
+    return str(value)
+  large = 1e4 <= abs(value) < 1e9
+  return '' if math.isnan(value) else f'{value:{",.0f" if large else ".4g"}}'
+
+
+def write_table(
+  path: pathlib.Path, head: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> str:
+  """Writes a CSV file; returns the table in Markdown, numbers shortened."""
+  rows, out = list(rows), io.StringIO()
+  csv.writer(out, lineterminator='\n').writerows([head, *rows])
+  files.replace(path, out.getvalue())
+  return markdown.table(head, (map(shown, row) for row in rows), left=1)

@@ -1,11 +1,11 @@
-"""Plots curves of several runs: means over seeds, with bands."""
+"""Plots the curves of a run, or of several: means over seeds, with bands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.reporting import figures, intervals, metrics, tables
+from fl_sketch.reporting import figures, intervals, metrics
 from fl_sketch.reporting.figures import Line, Panel
 from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.utils import checks, files, seeding
@@ -19,6 +19,7 @@ X = {
   'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
 }
 BANDS = ('interval', 'range')
+_LOSS = 'train_loss'
 
 
 class Group(NamedTuple):
@@ -82,10 +83,10 @@ def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
   named = {group.label: group.folders for group in grouped}
   numbers = {'band': band, 'runs': named, 'panels': figures.as_json(panels)}
   files.replace(path.with_suffix('.json'), numbers)
-  columns = [*names, *tables.BYTES.values()]
+  columns = [*names, *metrics.BYTES.values()]
   last = (_last_values(group, columns) for group in grouped)
-  head = 'run', 'seeds', 'rounds', *names, *tables.BYTES
-  return panels, tables.write(path.with_suffix('.csv'), head, last)
+  head = 'run', 'seeds', 'rounds', *names, *metrics.BYTES
+  return panels, metrics.write_table(path.with_suffix('.csv'), head, last)
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
@@ -241,3 +242,50 @@ def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
   x_scale = 'linear' if x == 'rounds' else 'log'
   y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
   return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)
+
+
+def draw_run(workdir: PathLike) -> list[pathlib.Path]:
+  """Draws the curves of a run into its workdir; returns the files.
+
+  accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
+  without test accuracy, loss.png both losses, and clients.png the metrics of
+  evaluated clients. A figure without numbers is left out.
+
+  Raises:
+    ValueError: there is no row of metrics.
+  """
+  workdir = pathlib.Path(workdir).absolute()
+  (rows,) = metrics.read_runs([workdir])
+  configured = (workdir / 'config.json').exists()
+  config = read_config(workdir) if configured else {}
+  title = title_of([config]) or workdir.name
+  figure = lambda x: [x._replace(title=title)] if x.lines else []
+  loss, losses = _LOSS, []
+  if metrics.values(rows, _LOSS):
+    losses.append(_train_loss(rows))
+  if metrics.values(rows, 'test_loss'):
+    loss = 'loss'
+    losses.append(line('test', [rows], 'rounds', 'test_loss'))
+  named = {'loss.png': figure(panel('rounds', loss, losses))}
+  if metric := metrics.shared_metric([rows]):
+    for name in ('rounds', 'bytes'):
+      curve = line('', [rows], name, metric)
+      curve = curve._replace(family=config.get('algorithm', ''))
+      named[f'accuracy_vs_{name}.png'] = figure(panel(name, metric, [curve]))
+  named['clients.png'] = metrics.client_panels(rows)
+  drawn = {workdir / name: panels for name, panels in named.items() if panels}
+  for path, panels in drawn.items():
+    figures.draw(panels).savefig(path, dpi=150, format='png')
+  return list(drawn)
+
+
+def _train_loss(rows: list[Row]) -> Line:
+  """Plots a train loss; of many rounds its running mean, least and greatest."""
+  curve = line('train', [rows], 'rounds', _LOSS)
+  width = len(curve.y) // 50
+  if width < 2:
+    return curve
+  window = np.lib.stride_tricks.sliding_window_view(np.array(curve.y), width)
+  x = curve.x[width - 1 :]  # a mean stands at the last of its rounds
+  ys = {'y': window.mean(1), 'low': window.min(1), 'high': window.max(1)}
+  return curve._replace(label=f'train (mean of {width})', x=x, **ys)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.data import byzantine
+from fl_sketch.data import availability
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 import jax
@@ -41,7 +41,7 @@ def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
 
 def build(
   make: Make, fetch: Fetch | None, clients_per_step: int | None,
-  skip_absent: bool, attack: byzantine.Behaviour | None,
+  skip_absent: bool, attack: availability.Behaviour | None,
   max_payload_norm: float | None, summary: Summary,
 ):  # fmt: skip
   """Builds what `round.cohort_step` runs on each shard; see its arguments."""

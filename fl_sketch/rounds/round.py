@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.data import byzantine
+from fl_sketch.data import availability
 from fl_sketch.rounds import client_loop, client_step, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
 from fl_sketch.rounds.mesh import pad, replicated, shardings_over
@@ -151,7 +151,7 @@ def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
 def cohort_step(
   make: Make, mesh: jax.sharding.Mesh, *, fetch: Fetch | None = None,
   clients_per_step: int | None = 0, skip_absent: bool = False,
-  rows_of: str = 'population', attack: byzantine.Behaviour | None = None,
+  rows_of: str = 'population', attack: availability.Behaviour | None = None,
   max_payload_norm: float | None = None,
   summary: client_step.Summary = client_step.means_and_counts,
 ):  # fmt: skip

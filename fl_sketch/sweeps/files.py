@@ -1,17 +1,26 @@
-"""The folder of a sweep: records, points, best parameters, report."""
+"""The folder of a sweep: records, points, best parameters, report, lines.
+
+Of lines, x is one field, and each combination of values of others is a curve;
+the remaining fields take their best values, and metrics are means over seeds.
+"""
 
 from collections.abc import Iterable
 import itertools
 import json
-import os
 import pathlib
 import shutil
 from typing import Any
 
 from fl_sketch.experiment import config as config_lib
+from fl_sketch.reporting import figures, metrics
+from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.sweeps import report as report_lib
 from fl_sketch.training import identity, same_run, saved_params, workdir
-from fl_sketch.utils import extras, files
+from fl_sketch.utils import extras, files, markdown
+import numpy as np
+
+# Label of a curve -> value of x -> the best setting there.
+Curves = dict[str, dict[Any, report_lib.Setting]]
 
 
 class Files(workdir.Records):
@@ -22,7 +31,7 @@ class Files(workdir.Records):
   names the fields, if it does not.
   """
 
-  def __init__(self, folder: str | os.PathLike, config: config_lib.Config):
+  def __init__(self, folder: PathLike, config: config_lib.Config):
     swept = {*(config.sweep or {})}
 
     def allowed(old):  # points of an earlier sweep stay apart as well
@@ -94,7 +103,7 @@ class Files(workdir.Records):
       for other in {*(self.folder / 'points').glob('*/params')} - {params}:
         shutil.rmtree(other, ignore_errors=True)
 
-  def report(self, rows: list[report_lib.Row]):
+  def report(self, rows: list[Row]):
     """Writes table.md, table.csv, sweep.json and, if it is there, sweep.png."""
     summary = {
       'metric': report_lib.metric_of(rows),
@@ -115,3 +124,68 @@ class Files(workdir.Records):
 def _resumable(config: config_lib.Config) -> set[str]:
   """Fields that may change between two starts; points never play on."""
   return same_run.resumable(config) - {'rounds'}
+
+
+@config_lib.checked()
+def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
+  """Returns label of a curve -> value of `x` -> best setting of other fields.
+
+  Each combination of values of the fields `by` is a curve. Raises ConfigError
+  if a field is not swept.
+  """
+  curves: Curves = {}
+  for s in report_lib.settings(rows):  # best first
+    if unknown := [name for name in (x, *by) if name not in s.values]:
+      raise ValueError(
+        f'{unknown} were not swept; choose from the fields {[*s.values]}.'
+      )
+    label = ', '.join(f'{k}={metrics.shown(s.values[k])}' for k in by)
+    rest = {k: v for k, v in s.values.items() if k not in (x, *by)}
+    best = s._replace(values=rest)
+    curves.setdefault(label, {}).setdefault(s.values[x], best)
+  return {k: dict(sorted(curves[k].items())) for k in sorted(curves)}
+
+
+def lines_table(curves: Curves, x: str) -> str:
+  """Formats curves in Markdown: a row each, a column for each value of x."""
+  xs = sorted({value for line in curves.values() for value in line})
+  head = ['', *(f'{x} {metrics.shown(value)}' for value in xs)]
+  rows = ([k, *map(_cell, map(line.get, xs))] for k, line in curves.items())
+  return markdown.table(head, rows, left=1)
+
+
+def last_rounds(rows: list[Row], folder: PathLike, count: int) -> list[Row]:
+  """Averages the test metrics of rows over the last `count` evaluations."""
+  averaged = []
+  for row in rows:
+    path = pathlib.Path(folder) / 'points' / f'{row["point"]:03d}'
+    records = [r for r in metrics.read_metrics(path) if 'test_loss' in r]
+    names = [k for k in row if k.startswith('test_')]
+    means = {k: float(np.mean([r[k] for r in records[-count:]])) for k in names}
+    averaged.append(row | means)
+  return averaged
+
+
+def write_lines(
+  rows: list[Row], folder: PathLike, x: str, by: list[str]
+) -> str:
+  """Writes lines.md, lines.json and lines.png; returns the table."""
+  folder, curves = pathlib.Path(folder), lines(rows, x, by)
+  text = lines_table(curves, x)
+  files.replace(folder / 'lines.md', text)
+  told = lambda v, s: {x: v, 'mean': s.mean, 'error': s.error, 'rest': s.values}
+  plain = {k: [told(*c) for c in line.items()] for k, line in curves.items()}
+  files.replace(folder / 'lines.json', plain)
+  found = {k: ([*line], [*line.values()]) for k, line in curves.items()}
+  metric = report_lib.metric_of(rows).replace('_', ' ')
+  with extras.optional_figures():
+    figure = figures.draw([report_lib.curves(x, metric, found)])
+    figure.savefig(folder / 'lines.png', dpi=150)
+  return text
+
+
+def _cell(best: report_lib.Setting | None) -> str:
+  if best is None or np.isnan(best.mean):
+    return ''
+  error = '' if np.isnan(best.error) else f' ± {best.error:.2g}'
+  return f'{best.mean:.4g}{error}'

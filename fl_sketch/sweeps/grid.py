@@ -53,23 +53,19 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   if ranges and draws is None:
     raise ValueError(f'Set sweep.draws: {list(ranges)} have ranges.')
   drawn = [{}] if draws is None else _draw(ranges, draws)
-  listed = {k: _checked(k, v) for k, v in axes.items() if k not in ranges}
+  listed = {k: v for k, v in axes.items() if k not in ranges}
+  for name, values in listed.items():
+    if not isinstance(values, tuple | list):
+      raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
+    if not values or len({str(v) for v in values}) < len(values):
+      text = 'must have values, each of them once.'
+      raise ValueError(f'sweep.{name}={values!r} {text}')
   grid, rows = [], itertools.product(*listed.values())
   for some, rest in itertools.product(drawn, rows):
     values = some | dict(zip(listed, rest, strict=True))
     values = {name: values[name] for name in axes}
     grid.append(Point(values, _replace(c, values)))
   return grid
-
-
-def _checked(name, values):
-  """Returns the values of one field; refuses an empty or repeated list."""
-  if not isinstance(values, tuple | list):
-    raise ValueError(f'sweep.{name}={values!r} must be a tuple.')
-  written = f'sweep.{name}={values!r}'
-  if not values or len({str(v) for v in values}) < len(values):
-    raise ValueError(f'{written} must have values, each of them once.')
-  return values
 
 
 def _draw(ranges, draws):

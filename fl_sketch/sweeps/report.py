@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch import reporting
-from fl_sketch.reporting import figures, metrics, style, tables
+from fl_sketch.reporting import figures, metrics, style
 from fl_sketch.utils import seeding
 import numpy as np
 
@@ -16,6 +16,7 @@ _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
 _METRICS = {name: metrics.best_of(name) for name in _NAMES}
 _TICKS = 7  # at the values of a field, if these are not more
 _MANY = 12  # values of a field; with more, a heat-map would have tiny cells
+_are_numbers = lambda values: all(type(v) in (int, float) for v in values)
 
 
 class Setting(NamedTuple):
@@ -79,12 +80,12 @@ def settings(rows: list[Row]) -> list[Setting]:
     values = {k: v for k, v in row['values'].items() if k not in seeding.FIELDS}
     groups.setdefault(json.dumps(values), (values, []))[1].append(row)
   averages = []
-  for values, members in groups.values():
-    x = np.array([row[metric] for row in members if not row['diverged']], float)
-    n, count = x.size, len(members)
+  for values, runs in groups.values():
+    x = np.array([row[metric] for row in runs if not row['diverged']], float)
+    n, count = x.size, len(runs)
     mean = float(x.mean()) if n else math.nan
     error = float(x.std(ddof=1) / n**0.5) if n > 1 else math.nan
-    sizes = [[r.get(k, np.nan) for r in members] for k in tables.BYTES.values()]
+    sizes = [[r.get(k, np.nan) for r in runs] for k in metrics.BYTES.values()]
     both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
     averages.append(Setting(values, mean, error, count, count - n, both))
   sign = -1 if _METRICS[metric] is max else 1
@@ -103,7 +104,7 @@ def table(rows: list[Row], path: pathlib.Path) -> str:
   for s in ranking:
     line = [*s.values.values(), s.mean] + [s.error, s.points] * seeds
     lines.append(line + [s.diverged] * diverged + [*s.megabytes])
-  return tables.write(path, [*head, *tables.BYTES], lines)
+  return metrics.write_table(path, [*head, *metrics.BYTES], lines)
 
 
 def summary_line(rows: list[Row]) -> str:
@@ -113,12 +114,12 @@ def summary_line(rows: list[Row]) -> str:
   start = f'{len(rows)} points, {diverged} diverged'
   if diverged == len(rows):
     return f'{start}: none stayed finite. The table is in'
-  values = ', '.join(f'{k}={tables.shown(v)}' for k, v in best.values.items())
-  error = '' if math.isnan(best.error) else f' ± {tables.shown(best.error)}'
+  values = ', '.join(f'{k}={metrics.shown(v)}' for k, v in best.values.items())
+  error = '' if math.isnan(best.error) else f' ± {metrics.shown(best.error)}'
   end = 'Table and picture are in' if _varied(ranking) else 'The table is in'
   return (
     f'{start}. Best: {values or "all seeds"}: '
-    f'{metric} {tables.shown(best.mean)}{error}. {end}'
+    f'{metric} {metrics.shown(best.mean)}{error}. {end}'
   )
 
 
@@ -176,10 +177,6 @@ def _varied(ranking: list[Setting]) -> dict[str, list]:
   return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
 
 
-def _are_numbers(values) -> bool:
-  return all(type(v) in (int, float) for v in values)
-
-
 def curves(
   field: str, metric: str, found: Mapping[str, tuple[Sequence, Sequence]]
 ) -> figures.Panel:
@@ -193,7 +190,7 @@ def curves(
     if numbers := _are_numbers(values):
       ticks |= {*values}
     means, errors = np.array([(s.mean, s.error) for s in points]).T
-    xs = values if numbers else [tables.shown(v) for v in values]
+    xs = values if numbers else [metrics.shown(v) for v in values]
     lines.append(figures.Line(label, xs, means, means - errors, means + errors))
   ticks = sorted(ticks)
   scale = 'log' if ticks and on_log_axis(field, ticks) else 'linear'
@@ -222,9 +219,9 @@ def _heat_map(ax, best, values, colours):
   light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
   for (i, j), mean in np.ndenumerate(cells):
     colour = 'black' if light[i, j] > 0.5 else 'white'
-    text = tables.shown(mean) or 'diverged'
+    text = metrics.shown(mean) or 'diverged'
     ax.text(j, i, text, ha='center', va='center', color=colour)
   ax.grid(visible=False)
-  ax.set_yticks(range(len(ys)), [tables.shown(v) for v in ys])
-  ax.set_xticks(range(len(xs)), [tables.shown(v) for v in xs])
+  ax.set_yticks(range(len(ys)), [metrics.shown(v) for v in ys])
+  ax.set_xticks(range(len(xs)), [metrics.shown(v) for v in xs])
   return image

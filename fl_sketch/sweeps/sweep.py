@@ -96,11 +96,9 @@ def run(
     total = sum(point.config.rounds for point in todo.values())
     done = sum(todo[i].config.rounds for i in files.rows.keys() & todo.keys())
     bar = bars.Progress(total, done, c.cohort, progress)
-    try:
+    with contextlib.closing(bar):
       for group in left:
         _run_group(todo, group, files, build, points_per_program, bar)
-    finally:
-      bar.close()
     # A folder's points may be older than some of the swept fields.
     rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
     files.report(rows)

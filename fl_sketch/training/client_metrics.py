@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.experiment import Experiment, held_out as held_out_lib, problem
-from fl_sketch.reporting import client_metrics
+from fl_sketch.experiment import Experiment, problem, sampler
+from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ def _of_model(metrics_fn, exp, mesh):
       placed = mesh_lib.place(mesh, chunk, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, *placed)).items():
         totals[name] = totals.get(name, 0) + sums.astype(np.float64)
-    return client_metrics.over_clients(totals)
+    return metrics.over_clients(totals)
 
   return evaluate
 
@@ -109,7 +109,7 @@ class _Lanes(NamedTuple):
     client = np.repeat(np.arange(len(sizes)), parts)
     rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = exp.held_out.offsets[client] + rank * samples
-    one = held_out_lib.personal_batches(exp.config, exp.partition, client[:1])
+    one = sampler.personal_batches(exp.config, exp.partition, client[:1])
     model = max(1, comms.nbytes(exp.params))
     count = min(_most(exp) // (samples + one.size), _MODELS // model)
     count = max(1, min(count, -(-len(client) // mesh.size)))
@@ -141,12 +141,12 @@ def _of_own_models(metrics_fn, exp, mesh):
       real = (places < ends[:, None]) & (some < len(lanes.client))[:, None]
       index = exp.held_out.take(np.where(real, places, lanes.start[0]))
       held = _samples(exp.held_data, index) | {'mask': real}
-      drawn = held_out_lib.personal_batches(exp.config, exp.partition, client)
+      drawn = sampler.personal_batches(exp.config, exp.partition, client)
       lane = exp.fetch(exp.data, drawn), held, client.astype(np.int32)
       placed = mesh_lib.place(mesh, lane, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, placed)).items():
         total = totals.setdefault(name, np.zeros(exp.partition.population))
         np.add.at(total, client, sums.astype(np.float64))
-    return client_metrics.over_clients(totals, 'personal')
+    return metrics.over_clients(totals, 'personal')
 
   return evaluate

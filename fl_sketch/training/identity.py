@@ -12,7 +12,7 @@ import pathlib
 import re
 from typing import Any
 
-from fl_sketch.data import store_digests
+from fl_sketch.data import store
 from fl_sketch.experiment import Experiment
 from fl_sketch.experiment.fields import registries
 from fl_sketch.models import losses
@@ -205,5 +205,5 @@ def _array(x: Any, read: bool = False) -> str:
   if kind.startswith('key<'):
     x = jax.random.key_data(x)
   mapped = isinstance(x, np.memmap)  # np.asarray would hide that
-  digest = store_digests.of_array(x if mapped else np.asarray(x), read=read)
+  digest = store.digest(x if mapped else np.asarray(x), read=read)
   return f'{kind} {digest}'

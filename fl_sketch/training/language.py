@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
-from fl_sketch.models import export as export_lib
+from fl_sketch.models import pretrained
 from fl_sketch.utils import checks, extras
 import jax
 import numpy as np
@@ -76,9 +76,9 @@ def generate(
 
 
 def export(run: Any, folder: str | os.PathLike) -> None:
-  """Writes a folder for transformers, with adapters merged: `models.export`."""
+  """Writes a folder for transformers, adapters merged: `pretrained.export`."""
   params, model = run.merged(), run.experiment.model
-  export_lib.export(folder, model, params, _length(run), _content(run))
+  pretrained.export(folder, model, params, _length(run), _content(run))
 
 
 def _content(run) -> str | None:

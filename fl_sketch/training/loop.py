@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import experiment, models, reporting, rounds
-from fl_sketch.experiment import interference
+from fl_sketch.experiment import parts
 from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
 from fl_sketch.training import identity, log, noise_secret, preflight, signals
@@ -126,7 +126,7 @@ class _Loop:
       run = preflight.check(exp, mesh, run)
     if exp.guarantee is not None and not self.files.finished:
       # Its trace is kept for the compilation.
-      interference.check_program(exp, run.fn, *run.args)
+      parts.check_program(exp, run.fn, *run.args)
     self.runner = (runner or Runner)(exp, mesh, folder, run)
     opened.callback(self.runner.close)
     evaluate = log.evaluator(run.evaluate, exp, mesh)

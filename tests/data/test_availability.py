@@ -1,7 +1,7 @@
 """Participants, stragglers and dropouts of a round."""
 
 from fl_sketch import experiment
-from fl_sketch.data import availability, byzantine
+from fl_sketch.data import availability
 from fl_sketch.data.availability import (
   DROPPED_OUT,
   NOT_SELECTED,
@@ -150,10 +150,13 @@ def test_other_sampling_keeps_multiplicities_and_waits_for_all(sampling):
 
 def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
   fields = {'byzantine': 0.2, 'attack': 'nan', 'sampling': 'poisson'}
-  exp, want = (experiment.build(FIELDS | fields), byzantine.clients(0, N, 0.2))
+  exp, want = (
+    experiment.build(FIELDS | fields),
+    availability.byzantine_clients(0, N, 0.2),
+  )
   assert want.sum() == 12
-  assert (want <= byzantine.clients(0, N, 0.3)).all()
-  assert (want != byzantine.clients(1, N, 0.2)).any()
+  assert (want <= availability.byzantine_clients(0, N, 0.3)).all()
+  assert (want != availability.byzantine_clients(1, N, 0.2)).any()
   for r in range(3):
     cohort = exp.sample(r)
     real = cohort.ids < N
@@ -161,7 +164,7 @@ def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
     np.testing.assert_array_equal(
       cohort.byzantine[real], want[cohort.ids[real]]
     )
-  assert exp.attack is byzantine.nan
+  assert exp.attack is availability.nan
 
 
 NAN = {'attack': 'nan'}

@@ -8,7 +8,7 @@ import json
 import struct
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import examples, importing, leaf, plays, tasks, tff
+from fl_sketch.data.natural import importing, readers, tasks, tff
 from fl_sketch.data.natural.records import Records
 import natural_files
 from natural_files import CLIENTS, LAYOUTS, field, inverted, people, varint
@@ -109,7 +109,7 @@ def test_files_of_leaf_without_their_fields_are_refused(tmp_path):
   ):
     path.write_text(text)
     with pytest.raises(sources.DataError, match=said):
-      [*leaf.json_files(tmp_path)]
+      [*readers.leaf(tmp_path)]
 
 
 def test_an_example_has_all_kinds_of_features():
@@ -121,7 +121,7 @@ def test_an_example_has_all_kinds_of_features():
     field(1, field(1, name) + field(2, value))
     for name, value in ((b'i', unpacked), (b'f', floats), (b's', strings))
   )
-  got = examples.parse(field(1, entries))
+  got = tff.parse(field(1, entries))
   assert got['i'].tolist() == [7, 300]
   assert got['f'].tolist() == [0.5, -2.0]
   assert got['s'] == [b'ab', b'']
@@ -130,8 +130,8 @@ def test_an_example_has_all_kinds_of_features():
   entries = [field(1, field(1, x)) for x in (field(2, b''), no_name, too_long)]
   for bad in (b'\x08\x01', b'\x0a\x05ab', *entries):
     with pytest.raises(ValueError, match='An example is damaged'):
-      examples.parse(bad)
-  minus = examples.parse(natural_files.example({'y': np.array([-1, 3])}))
+      tff.parse(bad)
+  minus = tff.parse(natural_files.example({'y': np.array([-1, 3])}))
   assert minus['y'].tolist() == [-1, 3]
 
 
@@ -157,7 +157,7 @@ def test_speakers_are_clients(tmp_path):
   parts += [('ANNA', 'three: with a colon\nand a line')]
   text = '\n\n'.join(f'{name}:\n{speech}' for name, speech in parts)
   (tmp_path / 'input.txt').write_text(text)
-  train, test = plays.speeches(tmp_path)
+  train, test = readers.speeches(tmp_path)
   assert train.client == test.client == 'ANNA'
   assert train.columns['text'] == [f'one {long}']
   assert test.columns['text'][-1] == 'three: with a colon\nand a line'

@@ -4,7 +4,7 @@ import errno
 import pathlib
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, spool as spool_lib
+from fl_sketch.data.natural import importing, records
 from fl_sketch.utils.files import SaveError
 import natural_files
 from natural_files import LAYOUTS, people, write_fedjax, write_tff
@@ -58,7 +58,7 @@ def test_an_import_that_was_stopped_goes_on(files, tmp_path, monkeypatch):
   write_fedjax(files, train, test)
   whole = importing.import_data('femnist', files, tmp_path / 'whole')
   monkeypatch.setattr(importing, '_SAVED_EVERY', 2)
-  add, calls = spool_lib.Spool.add, []
+  add, calls = records.Spool.add, []
 
   def interrupted(self, *args):
     calls.append(args)
@@ -67,7 +67,7 @@ def test_an_import_that_was_stopped_goes_on(files, tmp_path, monkeypatch):
     add(self, *args)
 
   with monkeypatch.context() as patch:
-    patch.setattr(spool_lib.Spool, 'add', interrupted)
+    patch.setattr(records.Spool, 'add', interrupted)
     with pytest.raises(KeyboardInterrupt):
       importing.import_data('femnist', files, tmp_path / 'again')
   assert (tmp_path / 'again.partial').is_dir()
@@ -75,7 +75,7 @@ def test_an_import_that_was_stopped_goes_on(files, tmp_path, monkeypatch):
   seen = []
   with monkeypatch.context() as patch:
     patch.setattr(
-      spool_lib.Spool, 'add', lambda self, *a: (seen.append(a), add(self, *a))
+      records.Spool, 'add', lambda self, *a: (seen.append(a), add(self, *a))
     )
     again = importing.import_data('femnist', files, tmp_path / 'again')
   assert len(seen) == len(train) + len(test) - 2
@@ -128,6 +128,6 @@ def test_a_place_that_cannot_be_written_is_named(files, tmp_path, monkeypatch):
   def full(*args):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
-  monkeypatch.setattr(spool_lib.Spool, 'add', full)
+  monkeypatch.setattr(records.Spool, 'add', full)
   with pytest.raises(SaveError, match=r'store cannot be written: .*No space'):
     importing.import_data('femnist', files, tmp_path / 'store')

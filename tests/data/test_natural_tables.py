@@ -1,7 +1,7 @@
 """Tables of clients, and which samples they hold out."""
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, kinds, tables, tasks
+from fl_sketch.data.natural import importing, readers, tasks
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -28,9 +28,9 @@ def test_tables_of_one_order_stay_in_it(tmp_path):
   task = tasks.NaturalTask(
     lambda r: {'y': np.array(r.columns['label'], np.int32)}, 10, {}
   )
-  known = kinds.KINDS | {'own': kinds.Kind(lambda *_: task, ('table',))}
+  known = importing.KINDS | {'own': importing.Kind(lambda *_: task, ('table',))}
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(kinds, 'KINDS', known)
+    patch.setattr(importing, 'KINDS', known)
     data = importing.import_data('own', tmp_path, tmp_path / 's', client='who')
   assert [x.decode() for x in data.ids] == ['b', 'a', 'c']
   assert np.asarray(data.train['y']).tolist() == [5, 1, 7, 3, 2, 9]
@@ -101,7 +101,7 @@ def test_texts_of_several_lines_are_whole(tmp_path):
   texts = ['\n'.join(['b,c' + 'x' * (i % 31)] * (i % 7)) for i in range(30_000)]
   rows = ''.join(f'a,"{text}"\n' for text in texts)
   (tmp_path / 'all.csv').write_text(f'who,text\n{rows}')
-  records = tables.rows(tmp_path, 'who')
+  records = readers.rows(tmp_path, 'who')
   assert [x for r in records for x in r.columns['text']] == texts
 
 
@@ -109,5 +109,5 @@ def test_names_of_clients_may_be_bytes(tmp_path):
   """Catches clients whose names are those of Python's bytes."""
   table = pa.table({'who': [b'a', b'\xc3\xbc'], 'x': [1, 2]})
   parquet.write_table(table, tmp_path / 'all.parquet')
-  names = [r.client for r in tables.rows(tmp_path / 'all.parquet', 'who')]
+  names = [r.client for r in readers.rows(tmp_path / 'all.parquet', 'who')]
   assert names == ['a', 'ü']

@@ -4,7 +4,7 @@ Statistical bounds have false-alarm rate < 1e-6.
 """
 
 from fl_sketch import experiment
-from fl_sketch.data import partitions, simulated, store
+from fl_sketch.data import partitions, store, synthetic
 from fl_sketch.experiment import config, sampler
 import jax
 import numpy as np
@@ -16,14 +16,14 @@ from refusals import refused
 def many(tmp_path_factory):
   """Simulated clients of more than one chunk."""
   cache = tmp_path_factory.mktemp('cache')
-  return simulated.load(1500, cache)
+  return synthetic.simulated(1500, cache)
 
 
 @pytest.mark.parametrize('population', [1, 1030])
 def test_simulated_clients_do_not_depend_on_how_many_there_are(
   population, many, tmp_path
 ):
-  simulated.write(tmp_path / 'some', population)
+  synthetic.write_simulated(tmp_path / 'some', population)
   some = store.open(tmp_path / 'some')
   np.testing.assert_array_equal(some.offsets, many.offsets[: population + 1])
   held = some.partition.samples
@@ -34,12 +34,12 @@ def test_simulated_clients_do_not_depend_on_how_many_there_are(
 
 def test_simulated_clients_are_those_of_their_seed(tmp_path):
   for name, seed in (('a', 1), ('b', 1), ('c', 2)):
-    simulated.write(tmp_path / name, 3, seed)
+    synthetic.write_simulated(tmp_path / name, 3, seed)
   for name in ('x.npy', 'y.npy', 'offsets.npy', 'test_x.npy', 'test_y.npy'):
     a, b, c = ((tmp_path / s / name).read_bytes() for s in 'abc')
     assert a == b != c
   with pytest.raises(ValueError, match='population=0 must be >= 1'):
-    simulated.write(tmp_path / 'none', 0)
+    synthetic.write_simulated(tmp_path / 'none', 0)
 
 
 def test_simulated_clients_are_ragged_and_labelled_by_the_teacher(many):
@@ -47,7 +47,7 @@ def test_simulated_clients_are_ragged_and_labelled_by_the_teacher(many):
   assert (sizes.min(), sizes.max()) == (1, 39)
   # Uniform on 1 to 39; six standard errors.
   assert abs(sizes.mean() - 20) < 6 * np.sqrt((39**2 - 1) / 12 / 1500)
-  scores = (np.asarray(x, np.float32) - 127) @ simulated.teacher(0)
+  scores = (np.asarray(x, np.float32) - 127) @ synthetic.teacher(0)
   np.testing.assert_array_equal(scores, np.rint(scores))
   assert 0.8 < np.mean(scores.argmax(1) == y) < 0.9
   means = np.stack([x[many.partition.client(i)].mean(0) for i in range(500)])
@@ -58,13 +58,13 @@ def test_simulated_clients_are_ragged_and_labelled_by_the_teacher(many):
 def test_the_simulated_store_is_made_once_and_again_if_damaged(
   tmp_path, caplog
 ):
-  simulated.load(3, tmp_path)
+  synthetic.simulated(3, tmp_path)
   (folder,) = tmp_path.iterdir()
   mtime = folder.stat().st_mtime_ns
-  simulated.load(3, tmp_path)
+  synthetic.simulated(3, tmp_path)
   assert folder.stat().st_mtime_ns == mtime
   (folder / 'x.npy').write_bytes(b'')
-  assert simulated.load(3, tmp_path).partition.population == 3
+  assert synthetic.simulated(3, tmp_path).partition.population == 3
   assert 'x.npy has 0 bytes' in caplog.text
   assert [*tmp_path.iterdir()] == [folder]
 
@@ -72,7 +72,7 @@ def test_the_simulated_store_is_made_once_and_again_if_damaged(
 @pytest.fixture
 def fields(tmp_path):
   """Of a config with a store of 40 clients."""
-  simulated.write(tmp_path / 'clients', 40)
+  synthetic.write_simulated(tmp_path / 'clients', 40)
   folder = str(tmp_path / 'clients')
   where = {'dataset': 'store', 'dataset_options': {'folder': folder}}
   return where | {'model': 'linear', 'population': 40, 'cohort': 12}

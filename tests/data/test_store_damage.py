@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from fl_sketch.data import sources, store, store_digests, store_writer
+from fl_sketch.data import sources, store, store_writer
 from fl_sketch.utils import digests, files
 import numpy as np
 import pytest
@@ -122,15 +122,15 @@ def test_a_digest_on_record_is_that_of_the_array(folder, reads):
   data = store.open(folder)
   arrays = {**data.train, 'offsets': data.offsets}
   for name, x in arrays.items():
-    recorded = store_digests.of_array(x)
+    recorded = store.digest(x)
     assert not reads, name
-    assert recorded == store_digests.of_array(x, read=True)
+    assert recorded == store.digest(x, read=True)
     assert recorded == digests.of_array(np.array(x))
-    assert store_digests.of_array(x[1:]) == digests.of_array(np.array(x[1:]))
+    assert store.digest(x[1:]) == digests.of_array(np.array(x[1:]))
     reads.clear()
   flip(folder, 'y')
   with pytest.raises(sources.DataError, match=f'y{CHANGED}'):
-    store_digests.of_array(data.train['y'], read=True)
+    store.digest(data.train['y'], read=True)
 
 
 def test_a_store_without_permissions_is_named(folder, monkeypatch):

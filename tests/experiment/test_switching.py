@@ -1,6 +1,6 @@
 """What goes with a part of a config that the command line replaces."""
 
-from fl_sketch.experiment import switching
+from fl_sketch.experiment import config
 import pytest
 
 SIZES = {'sketch': {'size': (20, 30)}, 'client_lr': (0.1, 0.2)}
@@ -30,7 +30,7 @@ FIELDS = {
 ])  # fmt: skip
 def test_a_sweep_of_what_is_left_out_goes_too(given, values, left_out):
   """Catches points with the options of a sketch that the config dropped."""
-  fields, names = switching.switched(FIELDS | values, given)
+  fields, names = config.switched(FIELDS | values, given)
   assert names == left_out
   for name in left_out:
     holder, parts = fields, name.split('.')

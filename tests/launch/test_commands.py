@@ -5,7 +5,7 @@ import sys
 
 from absl import flags
 from fl_sketch import experiment
-from fl_sketch.experiment import config, listing
+from fl_sketch.experiment import config
 from fl_sketch.training import identity, noise_secret, workdir
 from fl_sketch.utils import __version__
 from launch import __main__ as command_line
@@ -104,7 +104,7 @@ def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():
   help_text = runs.command('config', 'quickstart', '--config_help').stdout
   want = r'--config.client_clip=None  float\n      largest norm of a.*; > 0'
   assert re.search(want, help_text)
-  assert all(text for _, names in listing.sections(config.Config)
+  assert all(text for _, names in config.sections(config.Config)
              for _, text in names)  # fmt: skip
 
 

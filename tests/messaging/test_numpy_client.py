@@ -11,7 +11,7 @@ from fl_sketch import local
 from fl_sketch.engines import relay, site_rounds, transport
 from fl_sketch.messaging import client as client_lib, history, requests, server
 from fl_sketch.messaging.programs import Programs
-from fl_sketch.models import mlp
+from fl_sketch.models import networks
 from fl_sketch.utils import __version__
 import jax
 import numpy as np
@@ -111,7 +111,7 @@ def test_a_torch_model_trains_as_the_one_in_flax(example, tmp_path):
   """Catches another order of leaves, and a socket that engines cannot use."""
   torch = pytest.importorskip('torch')
   torch_client = example('torch_client')
-  flax, draws = mlp.MLP(3, (4,)), np.random.default_rng(0)
+  flax, draws = networks.MLP(3, (4,)), np.random.default_rng(0)
   x = draws.standard_normal((2, 6, 5)).astype('f')
   labels = draws.integers(0, 3, (2, 6))
   params = flax.init(jax.random.key(0), x[0])['params']

@@ -5,7 +5,7 @@ import json
 import chex
 from fl_sketch import models
 from fl_sketch.data import tokenization
-from fl_sketch.models import export, pretrained
+from fl_sketch.models import pretrained
 import jax
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def exported(case, folder):
   rng = np.random.default_rng(0)
   draw = lambda x: (rng.normal(size=x.shape) / 3).astype(np.float32)
   params = jax.tree.map(draw, params)
-  export.export(folder, module, params, LENGTH, LETTERS.content)
+  pretrained.export(folder, module, params, LENGTH, LETTERS.content)
   return module, params
 
 
@@ -55,7 +55,7 @@ def test_what_transformers_lack_is_refused(tmp_path):
   ):
     module = models.make(name, WORDS, **options)
     with pytest.raises(ValueError, match=message):
-      export.export(tmp_path, module, {'words': X}, 9)
+      pretrained.export(tmp_path, module, {'words': X}, 9)
   (tmp_path / 'config.json').write_text('{}')
   with pytest.raises(FileExistsError, match='has files; name another'):
     exported('gpt2', tmp_path)

@@ -4,7 +4,7 @@ import cases
 import chex
 from fl_sketch import models
 from fl_sketch.experiment import config, problem as problem_lib
-from fl_sketch.models import losses, precision
+from fl_sketch.models import layers, losses
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -98,7 +98,7 @@ def test_every_product_is_of_bfloat16_and_every_sum_of_float32(name):
 @pytest.mark.parametrize('name', [n for n in MODELS if n != 'smooth_lenet lax'])
 def test_gradients_are_within_the_rounding_of_bfloat16(name):
   params, data = draw_params(name), batch()
-  losses_of = [losses.classification(make(name, d)) for d in precision.DTYPES]
+  losses_of = [losses.classification(make(name, d)) for d in layers.DTYPES]
 
   @cases.jit
   def both(params):
@@ -118,7 +118,7 @@ def test_matmul_is_that_of_rounded_matrices_forward_and_backward():
 
   @cases.jit
   def both(x, y):
-    product, pull = jax.vjp(lambda *a: precision.matmul(*a, 'bfloat16'), x, y)
+    product, pull = jax.vjp(lambda *a: layers.matmul(*a, 'bfloat16'), x, y)
     return product, *pull(g)
 
   result, (a, b, c) = both(x, y), map(rounded, (x, y, g))
@@ -130,7 +130,7 @@ def test_matmul_is_that_of_rounded_matrices_forward_and_backward():
 def test_sums_do_not_stagnate():
   """4,096 ones: sums of bfloat16 stay at 256, whose next number is 258."""
   ones = jnp.ones((4, 4096))
-  product = precision.matmul(ones, ones.T, 'bfloat16')
+  product = layers.matmul(ones, ones.T, 'bfloat16')
   assert (product == 4096).all()
   # The gradient of a bias and of a kernel is a sum over the batch.
   module = models.make('linear', 2, dtype='bfloat16')

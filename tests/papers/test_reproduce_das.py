@@ -1,7 +1,7 @@
 """What the studies of Das et al. add: closed form, paths, features, noise."""
 
 from fl_sketch import local, models
-from fl_sketch.data import pixels, sources, synthetic
+from fl_sketch.data import sources, synthetic
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
 import jax
@@ -84,7 +84,7 @@ def test_features_are_what_the_last_layer_is_given():
   params = models.init_params(module, jax.random.key(0), (8, 8, 3))
   outputs = features.features(c, params, data)
   x = losses.preprocess(
-    jnp.asarray(images), **pixels.Pixels().plus(images).scale
+    jnp.asarray(images), **sources.Pixels().plus(images).scale
   )
   logits = jax.jit(module.apply)({'params': params}, x)
   kernel, bias = (np.asarray(params['Dense_0'][k]) for k in ('kernel', 'bias'))

@@ -9,7 +9,7 @@ import audit_games
 import breaks
 from breaks import BOUND, BREAKS, FOUND, LAW, NONE, NOT
 from fl_sketch import sketches
-from fl_sketch.experiment import audit, interference, one_run_audit
+from fl_sketch.experiment import audit, one_run_audit, parts
 from fl_sketch.privacy.auditing import canaries
 import jax
 import numpy as np
@@ -59,7 +59,7 @@ def test_one_run_finds_what_the_list_says(case, monkeypatch):
     return
   case.plant(monkeypatch)
   # It refuses a denominator that follows the cohort before the audit.
-  monkeypatch.setattr(interference, 'check', lambda exp: None)
+  monkeypatch.setattr(parts, 'check_interference', lambda exp: None)
   game = one_run_audit.prepare(c, canaries=500, significance=SHARE)
   report = one_run_audit.play(game, seed=1)
   bound = any(x.chance <= game.share for x in report.bounds.values())

@@ -5,7 +5,7 @@ import functools
 import cases
 import chex
 from fl_sketch import algorithms, experiment, rounds, sketches, training
-from fl_sketch.data import byzantine
+from fl_sketch.data import availability
 from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds import (
   aggregation,
@@ -218,7 +218,7 @@ def gap_after(attack, bound):
 
 
 def test_a_bound_on_norms_rejects_what_is_absurd_and_a_nan_needs_none():
-  bounds = {byzantine.scale: 100.0, byzantine.nan: None}
+  bounds = {availability.scale: 100.0, availability.nan: None}
   for attack, bound in bounds.items():
     gap, metrics = gap_after(attack, bound)
     assert (metrics['rejected_clients'] == HOSTILE).all()
@@ -231,7 +231,7 @@ def test_a_config_names_the_rule_and_the_attack():
   exp = experiment.build(fields | dict(robust='median', groups=7))
   options = experiment.algorithm_options(exp.config)
   assert options['robust'] == robust.Rule('median', 7)
-  assert (exp.attack, exp.max_payload_norm) == (byzantine.scale, 3.0)
+  assert (exp.attack, exp.max_payload_norm) == (availability.scale, 3.0)
 
 
 @pytest.mark.representatives('safl', 'fedcomgate')

@@ -150,7 +150,7 @@ MUTANTS = (
     'results = [_joined(xs) for xs'),
   Mutant('an own algorithm has an epsilon without a check',
     'experiment/build.py',
-    '  interference.check(exp)\n',
+    '  parts.check_interference(exp)\n',
     '', 'privacy'),
   Mutant('a contribution is rounded to the grid, but not clipped',
     'privacy/mechanisms/aggregation.py',

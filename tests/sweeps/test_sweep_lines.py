@@ -2,7 +2,7 @@
 
 import json
 
-from fl_sketch.sweeps import lines as sweep_lines
+from fl_sketch.sweeps import files as sweep_files
 import numpy as np
 import pytest
 
@@ -22,7 +22,7 @@ ROWS = [
 
 
 def test_the_best_of_the_rest_counts_in_the_mean_over_seeds():
-  curves = sweep_lines.lines(ROWS, 'b', ['kind'])
+  curves = sweep_files.lines(ROWS, 'b', ['kind'])
   assert list(curves) == ['kind=x', 'kind=y']
   assert list(curves['kind=x']) == [1, 2]
   best = curves['kind=x'][1]
@@ -33,7 +33,7 @@ def test_the_best_of_the_rest_counts_in_the_mean_over_seeds():
 
 
 def test_the_table_has_a_cell_for_every_value():
-  lines = sweep_lines.table(sweep_lines.lines(ROWS, 'b', ['kind']), 'b')
+  lines = sweep_files.lines_table(sweep_files.lines(ROWS, 'b', ['kind']), 'b')
   assert lines.splitlines() == [
     '|  | b 1 | b 2 |',
     '| --- | ---: | ---: |',
@@ -44,7 +44,7 @@ def test_the_table_has_a_cell_for_every_value():
 
 def test_a_field_that_is_not_swept_is_refused():
   with pytest.raises(ValueError, match=r"\['depth'\] were not swept"):
-    sweep_lines.lines(ROWS, 'b', ['depth'])
+    sweep_files.lines(ROWS, 'b', ['depth'])
 
 
 @pytest.mark.covers('S1-Tab1')
@@ -57,13 +57,13 @@ def test_test_metrics_are_means_over_the_last_evaluations(tmp_path):
   records.insert(5, {'round': 4.5})  # a round without evaluation
   text = ''.join(json.dumps(r) + '\n' for r in records)
   (folder / 'metrics.jsonl').write_text(text)
-  (mean,) = sweep_lines.last_rounds(ROWS[:1], tmp_path, 3)
+  (mean,) = sweep_files.last_rounds(ROWS[:1], tmp_path, 3)
   assert (mean['test_loss'], mean['test_accuracy']) == (4, 8)
   assert mean['values'] == ROWS[0]['values']
 
 
 def test_the_report_leaves_its_files(tmp_path):
-  text = sweep_lines.report(ROWS, tmp_path, 'b', ['kind'])
+  text = sweep_files.write_lines(ROWS, tmp_path, 'b', ['kind'])
   assert (tmp_path / 'lines.md').read_text() == text
   points = json.loads((tmp_path / 'lines.json').read_text())
   assert np.isclose(points['kind=x'][1]['mean'], 0.9)

@@ -6,7 +6,7 @@ import fl_sketch
 from fl_sketch import experiment, sweeps
 from fl_sketch.data import ragged
 from fl_sketch.experiment import config
-from fl_sketch.reporting import client_metrics as over
+from fl_sketch.reporting import metrics as over
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, log
 import jax

@@ -4,7 +4,7 @@ import json
 
 from fl_sketch import experiment, models, sweeps
 from fl_sketch.data import store
-from fl_sketch.experiment import config, held_out
+from fl_sketch.experiment import config, sampler
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, program
 import jax
@@ -41,7 +41,7 @@ def by_numpy(exp, lr, steps, decay=0.0):
   image = lambda index: exp.data['x'][index].reshape(len(index), -1) / 255.0
   sums = {'loss': [], 'accuracy': [], 'count': []}
   for i in np.flatnonzero(exp.held_out.sizes):
-    drawn = held_out.personal_batches(exp.config, exp.partition, np.array([i]))
+    drawn = sampler.personal_batches(exp.config, exp.partition, np.array([i]))
     w = jax.tree.map(np.float64, exp.params['dense'])
     for k in range(steps):
       index = drawn[0, k % drawn.shape[1]]

@@ -10,7 +10,7 @@ import chex
 from fl_sketch import experiment, training
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import types
-from fl_sketch.reporting import label_distribution, learning_curves
+from fl_sketch.reporting import label_distribution, over_seeds
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import identity, log, noise_secret, workdir
 import jax
@@ -37,7 +37,7 @@ def quick():
   before = jax.config.values[name]
   jax.config.update(name, True)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(learning_curves, 'draw_run', lambda *_: None)
+    patch.setattr(over_seeds, 'draw_run', lambda *_: None)
     patch.setattr(label_distribution, 'draw', lambda *_, **__: 0)
     yield
   jax.config.update(name, before)

@@ -8,7 +8,7 @@ import sys
 
 from fl_sketch import experiment, rounds, training
 from fl_sketch.experiment import config
-from fl_sketch.reporting import learning_curves
+from fl_sketch.reporting import over_seeds
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import (
   checkpoints,
@@ -83,7 +83,7 @@ def test_a_figure_that_cannot_be_written_loses_no_summary(copy, monkeypatch):
   def full(*_):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
-  monkeypatch.setattr(learning_curves, 'draw_run', full)
+  monkeypatch.setattr(over_seeds, 'draw_run', full)
   monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
   (copy / 'summary.json').unlink()
   with pytest.warns(UserWarning, match='Figures .* No space left on device'):

@@ -3,8 +3,7 @@
 from fl_sketch.utils import lazy
 
 __all__ = [
-  'examples', 'fedjax', 'folders', 'importing', 'kinds', 'leaf', 'pfl',
-  'plays', 'records', 'spool', 'tables', 'tasks', 'tff',
+  'importing', 'readers', 'records', 'tasks', 'tff',
 ]  # fmt: skip
 
 __getattr__ = lazy.attach(__name__)

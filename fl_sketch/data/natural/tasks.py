@@ -120,17 +120,13 @@ def tokens(num_classes: int) -> NaturalTask:
   """Sequences that are tokens already, and those that follow; 0 is padding."""
 
   def arrays(records: Records) -> Arrays:
-    names = 'inputs', 'targets'
+    names, who = ('inputs', 'targets'), f'Client {records.client!r}'
     x, y = (np.asarray(column(records, name)) for name in names)
     for rows in (x, y):
       if rows.ndim != 2 or rows.dtype.kind not in 'iu' or x.shape != y.shape:
-        raise DataError(
-          f'Client {records.client!r} must have {names} int[n, length].'
-        )
+        raise DataError(f'{who} must have {names} int[n, length].')
       if not 0 <= rows.min() <= rows.max() < num_classes:
-        raise DataError(
-          f'Client {records.client!r} has tokens beyond {num_classes - 1}.'
-        )
+        raise DataError(f'{who} has tokens beyond {num_classes - 1}.')
     return _padded(x, y, num_classes)
 
   return NaturalTask(arrays, num_classes, {'num_classes': num_classes})

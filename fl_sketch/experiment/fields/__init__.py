@@ -1,6 +1,6 @@
 """The fields of a config in groups, each with its check.
 
-`base` has what groups share; `registries` checks the parts that fields name.
-Of `run`, `problem`, `clients`, `method` and `privacy` each extends the one
-before it, whose fields it may check; `experiment.config.Config` is all of them.
+Of `run`, `clients` (after the problem), `method` and `privacy` each extends the
+one before it, whose fields it may check; `experiment.config.Config` is all.
+`registries` checks the parts that fields name.
 """

@@ -4,9 +4,9 @@ import dataclasses
 import inspect
 from typing import Annotated
 
-from fl_sketch import algorithms
+from fl_sketch import algorithms, models
 from fl_sketch.data import text
-from fl_sketch.experiment.fields import method, problem
+from fl_sketch.experiment.fields import method
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
@@ -141,7 +141,7 @@ class PrivacyFields(method.MethodFields):
     """Refuses what reads all samples without noise, or one client twice."""
     fixed = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
     reason = 'reads the mean and deviation of all pixels without noise'
-    if self.model in problem.OF_TOKENS:
+    if self.model in models.OF_TOKENS:
       reason = 'reads all samples without noise, and {model} takes tokens'
     best = metrics.ranked_by(self.keep_best or '')[0]
     self.refuse(

@@ -1,10 +1,11 @@
-"""The fields of the run."""
+"""The base class of the groups of config fields, and the fields of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
+import inspect
 from typing import Annotated, Any
 
-from fl_sketch.experiment.fields import base
+from fl_sketch.experiment.fields import registries
 from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f
 
@@ -17,7 +18,55 @@ _Metric = Annotated[str, _of_kinds]
 
 
 @dataclasses.dataclass(frozen=True)
-class RunFields(base.Fields):
+class Fields:
+  """A group of fields; the last of them is a whole config."""
+
+  def check(self):
+    """Checks each field, and the parts that fields name; extended by groups.
+
+    A ValueError has field and value, the reason, and what to set.
+    """
+    f.check(self)
+    registries.check(self)
+
+  def check_effect(self, names: Iterable[str], holds: bool, condition: str):
+    """Refuses fields that differ from their default without any effect.
+
+    They have one if `condition`, in words, `holds`.
+    """
+    for name in () if holds else names:
+      value = getattr(self, name)
+      if value != getattr(type(self), name):
+        raise ValueError(
+          f'{name}={f.shown(value)} has no effect unless {condition}; '
+          f'remove {name}.'
+        )
+
+  def check_needed(self, *names: str, **needed: str):
+    """Refuses fields that have no effect unless another has this value."""
+    ((other, value),) = needed.items()
+    holds = getattr(self, other) == value
+    self.check_effect(names, holds, f'{other}={value!r}')
+
+  def refusal(self, text: str) -> ValueError:
+    """The error of a text in which {name} stands for name=value of a field."""
+    named = {k: f'{k}={f.shown(v)}' for k, v in vars(self).items()}
+    return ValueError(text.format(c=self, **named))
+
+  def refuse(self, *rows: tuple[Any, str]):
+    """Raises the `refusal` of the first text whose condition holds."""
+    for holds, text in rows:
+      if holds:
+        raise self.refusal(text)
+
+  def given(self, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names that are set."""
+    values = {name: getattr(self, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFields(Fields):
   """The run: seeds, rounds, where arrays lie, and what is written when."""
 
   seed: f.Size = 0  # of parameters, partition, cohorts and batches
@@ -55,7 +104,13 @@ class RunFields(base.Fields):
     >>> [len(c.dispatch(done)) for done in (0, 10, 15)]
     [10, 5, 10]
     """
-    ends = [done + self.rounds_per_dispatch, self.rounds]
-    for every in (self.eval_every, self.checkpoint_every):
-      ends.append(done - done % every + every)
-    return range(done, min(ends))
+    every = self.eval_every, self.checkpoint_every
+    ends = (done - done % rounds + rounds for rounds in every)
+    return range(done, min(done + self.rounds_per_dispatch, self.rounds, *ends))
+
+
+def groups(config: type) -> list[tuple[type, list[str]]]:
+  """Lists the groups of a config's class, each with the names of its fields."""
+  every = reversed(inspect.getmro(config))
+  named = [(group, [*inspect.get_annotations(group)]) for group in every]
+  return [(group, names) for group, names in named if names]

@@ -11,7 +11,7 @@ import shutil
 from typing import Any
 
 from fl_sketch import models
-from fl_sketch.data import partitions, pixels, sources, store
+from fl_sketch.data import partitions, sources, store
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
 import jax
@@ -95,7 +95,7 @@ def features(
   size = last['kernel'].shape[0]
   identity = {'kernel': jnp.eye(size), 'bias': jnp.zeros(size)}
   body = models.make(c.model, size, **(c.model_options or {}))
-  scale = pixels.Pixels().plus(data.train['x'][:PUBLIC]).scale
+  scale = sources.Pixels().plus(data.train['x'][:PUBLIC]).scale
   apply = jax.jit(
     lambda x: body.apply(
       {'params': params | {'Dense_0': identity}}, losses.preprocess(x, **scale)

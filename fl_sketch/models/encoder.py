@@ -1,0 +1,113 @@
+"""Transformers that read all of an image or a sentence: ViT and BERT."""
+
+from fl_sketch.models import layers, transformer
+import flax.linen as nn
+import jax.numpy as jnp
+
+# ViT-B/16; ViT-Ti and ViT-S of Touvron et al., arXiv:2012.12877; and a nano.
+VIT_SIZES = {
+  'vit_nano': {'width': 64, 'depth': 4, 'heads': 4, 'patch': 4},
+  'vit_tiny': {'width': 192, 'heads': 3},
+  'vit_small': {'width': 384, 'heads': 6},
+  'vit_base': {'width': 768, 'heads': 12},
+}
+# BERT-base; tiny, mini and small of Turc et al., arXiv:1908.08962; and a nano.
+BERT_SIZES = {
+  'bert_nano': {'width': 64, 'depth': 2, 'heads': 2},
+  'bert_tiny': {'width': 128, 'depth': 2, 'heads': 2},
+  'bert_mini': {'width': 256, 'depth': 4, 'heads': 4},
+  'bert_small': {'width': 512, 'depth': 4, 'heads': 8},
+  'bert_base': {'width': 768, 'depth': 12, 'heads': 12},
+}
+
+
+class ViT(nn.Module):
+  """Vision transformer: patches, a class token and learned positions.
+
+  Dosovitskiy et al., arXiv:2010.11929. With patches of 16, images of 224 x 224
+  and 1,000 classes, 'vit_base' has 86,567,656 parameters. 'vit_nano' has
+  patches of 4, for images of 32 x 32.
+
+  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token;
+  `patch` is the side of a patch, a divisor of the image's, and `dtype` of what
+  is multiplied, see `layers`.
+  """
+
+  num_classes: int
+  width: int = 768
+  depth: int = 12
+  heads: int = 12
+  patch: int = 16
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    transformer.check(self.width, self.depth, self.heads, patch=self.patch)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC):
+    """Returns the logits, f32[batch, num_classes]."""
+    if x_BxHxWxC.ndim != 4:
+      raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
+    (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
+    if rows % patch or cols % patch:
+      raise ValueError(f'{rows=} and {cols=} must be multiples of {patch=}.')
+    # Patches of pixels, row by row, as a convolution reads them.
+    shape = batch, rows // patch, patch, cols // patch, patch, channels
+    x = x_BxHxWxC.reshape(shape).swapaxes(2, 3)
+    x = x.reshape(batch, -1, patch * patch * channels)
+    x = layers.dense(self.width, self.dtype, name='patches')(x)
+    first = transformer.table(self, 'class_token', 1, self.width)
+    first = jnp.broadcast_to(first[None], (x.shape[0], 1, self.width))
+    x = jnp.concatenate([first, x], axis=1)
+    x += transformer.table(self, 'positions', x.shape[1], self.width)[None]
+    options = {'hidden': 4 * self.width, 'dtype': self.dtype}
+    for i in range(self.depth):
+      x = transformer.Block(self.heads, **options, name=f'block_{i}')(x)
+    x = transformer.norm('norm')(x)[:, 0]
+    return layers.dense(self.num_classes, self.dtype, name='head')(x)
+
+
+class Bert(nn.Module):
+  """A BERT encoder whose pooled first token gives the logits.
+
+  Devlin et al., arXiv:1810.04805. 'bert_base' has 109,482,240 parameters below
+  the head.
+
+  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token,
+  `max_length` positions and `vocab_size` tokens, of which 0 is padding, which
+  nothing sees; `dtype` is of what is multiplied, see `layers`.
+  """
+
+  num_classes: int
+  vocab_size: int = 30522
+  max_length: int = 512
+  width: int = 768
+  depth: int = 12
+  heads: int = 12
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    rows = {'vocab_size': self.vocab_size, 'max_length': self.max_length}
+    transformer.check(self.width, self.depth, self.heads, **rows)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, tokens_BxL):
+    """Returns the logits, f32[batch, num_classes], of i32[batch, length]."""
+    transformer.check_tokens(tokens_BxL)
+    length = tokens_BxL.shape[1]
+    if length > self.max_length:
+      raise ValueError(f'{length=} must be <= max_length={self.max_length}.')
+    table = lambda name, rows: transformer.table(self, name, rows, self.width)
+    words = table('words', self.vocab_size)
+    places, kinds = table('positions', self.max_length), table('token_types', 2)
+    x = words[tokens_BxL] + (places[:length] + kinds[:1])[None]
+    x = transformer.norm('norm')(x)
+    kind = transformer.Kind(norm_first=False)
+    sizes = self.heads, 4 * self.width, kind, self.dtype
+    for i in range(self.depth):
+      x = transformer.Block(*sizes, name=f'block_{i}')(x, tokens_BxL > 0)
+    pool = layers.dense(self.width, self.dtype, name='pooler')
+    x = jnp.tanh(pool(x[:, 0]))
+    return layers.dense(self.num_classes, self.dtype, name='head')(x)

@@ -1,0 +1,240 @@
+"""Feed-forward networks: linear, MLP, LeNets, the CNN of FEMNIST, ResNets."""
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+
+from fl_sketch.models import layers
+from fl_sketch.utils import checks
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+GROUP = 8  # channels that GroupNorm norms together
+_norm = functools.partial(nn.GroupNorm, num_groups=None, group_size=GROUP)
+ACTIVATIONS = {
+  'gelu': jax.nn.gelu, 'relu': jax.nn.relu, 'sigmoid': jax.nn.sigmoid,
+  'softplus': jax.nn.softplus, 'tanh': jnp.tanh,
+}  # fmt: skip
+
+
+class Linear(nn.Module):
+  """Softmax regression on the flattened input: params {'dense': ...}.
+
+  With `losses.classification` it is convex; `gram.gram_sgd` knows its local
+  steps in closed form. For `dtype` see `layers`.
+  """
+
+  num_classes: int
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x):
+    """Returns the logits, f32[batch, num_classes]."""
+    x_BxD = x.reshape(x.shape[0], -1)
+    return layers.dense(self.num_classes, self.dtype, name='dense')(x_BxD)
+
+
+class MLP(nn.Module):
+  """Multi-layer perceptron on the flattened input.
+
+  `widths` are units of each hidden layer; none makes it softmax regression. The
+  activation is one of `ACTIVATIONS`; for `dtype` see `layers`.
+  """
+
+  num_classes: int
+  widths: Sequence[int] = (64,)
+  activation: str = 'relu'
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
+    if any(width < 1 for width in self.widths):
+      raise ValueError(f'widths={self.widths} must all be >= 1.')
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x):
+    """Returns the logits, f32[batch, num_classes]."""
+    h_BxD = x.reshape(x.shape[0], -1)
+    for width in self.widths:
+      dense = layers.dense(width, self.dtype)
+      h_BxD = ACTIVATIONS[self.activation](dense(h_BxD))
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)
+
+
+class LeNet5(nn.Module):
+  """LeNet-5 with relu and max-pooling: 61,706 parameters on 28 x 28 x 1.
+
+  LeCun, Bottou, Bengio and Haffner, Proc. IEEE 1998, modernised: the paper has
+  tanh, trainable average pools and a sparsely connected second convolution. Any
+  image with sides of the form 4 k will do: 83,126 parameters on 32 x 32 x 3.
+  For `form`, of convolutions and pools, see `layers.conv2d`, for `dtype`
+  `layers`.
+  """
+
+  num_classes: int
+  form: layers.Form | None = None
+  dtype: str = 'float32'
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC):
+    """Returns the logits, f32[batch, num_classes]."""
+    h_BxHxWxF = x_BxHxWxC
+    options = {'form': self.form, 'dtype': self.dtype}
+    for features, padding in ((6, 'SAME'), (16, 'VALID')):
+      conv = layers.Conv(features, (5, 5), padding, **options)
+      # The relu comes after the pool, on a quarter of the values: they commute.
+      h_BxHxWxF = layers.max_pool(conv(h_BxHxWxF), form=self.form)
+      h_BxHxWxF = jax.nn.relu(h_BxHxWxF)
+    h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
+    for width in (120, 84):
+      h_BxD = jax.nn.relu(layers.dense(width, self.dtype)(h_BxD))
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)
+
+
+class EmnistCNN(nn.Module):
+  """Two 3 x 3 convolutions, a max-pool, a dense layer, and dropout.
+
+  The network of FEMNIST, Reddi et al., arXiv:2003.00295, 1,206,590 parameters
+  on 28 x 28 x 1 with 62 classes: `create_conv_dropout_model` of TensorFlow
+  Federated's baselines. `dropout` are the rates after the pool and after the
+  dense layer; for `form`, of convolutions and pool, see `layers.conv2d`, for
+  `dtype` `layers`.
+  """
+
+  num_classes: int
+  dropout: tuple[float, float] = (0.25, 0.5)
+  form: layers.Form | None = None
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    for rate in self.dropout:
+      checks.zero_or_fraction('dropout', rate)
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC, train: bool = False):
+    """Returns the logits, f32[batch, num_classes]."""
+    options = {'padding': 'VALID', 'form': self.form, 'dtype': self.dtype}
+    h = jax.nn.relu(layers.Conv(32, (3, 3), **options)(x_BxHxWxC))
+    h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h), form=self.form)
+    h = jax.nn.relu(h)  # after the pool, as in `LeNet5`
+    early, late = (nn.Dropout(p, deterministic=not train) for p in self.dropout)
+    h_BxD = early(h).reshape(h.shape[0], -1)
+    h_BxD = late(jax.nn.relu(layers.dense(128, self.dtype)(h_BxD)))
+    return layers.dense(self.num_classes, self.dtype)(h_BxD)
+
+
+def _start(key, shape, dtype=jnp.float32):
+  """U(-1/2, 1/2): large weights keep every layer's gradient informative."""
+  return jax.random.uniform(key, shape, dtype, -0.5, 0.5)
+
+
+class SmoothLeNet(nn.Module):
+  """Three convolutions and a dense layer, without relu or pooling.
+
+  Its gradient is a smooth function of its input, which attacks on gradients
+  need: that of a relu network is piecewise linear in it. 13,426 parameters on
+  28 x 28 x 1, 15,826 on 32 x 32 x 3. Source: the network, activation and
+  start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935. The
+  activation is one of `ACTIVATIONS`; for `form`, of the convolutions, see
+  `layers.conv2d`, for `dtype` `layers`.
+  """
+
+  num_classes: int
+  activation: str = 'sigmoid'
+  form: layers.Form | None = None
+  dtype: str = 'float32'
+
+  def __post_init__(self):
+    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC):
+    """Returns the logits, f32[batch, num_classes]."""
+    h_BxHxWxF = x_BxHxWxC
+    uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
+    options = {'form': self.form, 'dtype': self.dtype} | uniform
+    for stride in (2, 2, 1):
+      conv = layers.Conv(12, (5, 5), stride=stride, **options)
+      h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
+    h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
+    return layers.dense(self.num_classes, self.dtype, **uniform)(h_BxD)
+
+
+class ResNet(nn.Module):
+  """A residual network whose stages halve the image and double the channels.
+
+  He et al., arXiv:1512.03385, for small images. GroupNorm (arXiv:1803.08494)
+  stands where the paper has BatchNorm, whose statistics of a client's own data
+  have no mean over clients. The stem is one convolution of 3 x 3, as for
+  CIFAR-10. With 10 classes and 3 colours 'resnet8' has 78,042 parameters,
+  'resnet18' 11,173,962 and 'resnet101' 42,512,970. Bottlenecks are of 1 x 1,
+  3 x 3, with the stride, and 1 x 1, to four times the channels. A `stem_stride`
+  of 2 makes all that follows four times cheaper.
+  """
+
+  num_classes: int
+  stages: Sequence[int] = (2, 2, 2, 2)  # blocks of each
+  width: int = 64  # channels of the first stage, a multiple of 8
+  bottleneck: bool = False  # whether blocks are bottlenecks
+  stem_stride: int = 1
+  form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
+
+  def __post_init__(self):
+    if checks.count('width', self.width) % GROUP:
+      raise ValueError(f'width={self.width} must be a multiple of {GROUP}.')
+    super().__post_init__()
+
+  @nn.compact
+  def __call__(self, x_BxHxWxC):
+    """Returns the logits, f32[batch, num_classes]."""
+    h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)
+    h = jax.nn.relu(_norm()(h))
+    for i, blocks in enumerate(self.stages):
+      for j in range(blocks):
+        stride = 2 if i > 0 and j == 0 else 1
+        h = self._block(h, self.width * 2**i, stride)
+    return layers.dense(self.num_classes, self.dtype)(h.mean((1, 2)))
+
+  def _block(self, x, features, stride):
+    """The input plus two or three convolutions of it."""
+    if self.bottleneck:
+      plan = ((features, 1, 1), (features, 3, stride), (4 * features, 1, 1))
+    else:
+      plan = ((features, 3, stride), (features, 3, 1))
+    h = x
+    for i, (width, side, step) in enumerate(plan):
+      h = _norm()(self._conv(width, side, step)(h))
+      if i + 1 < len(plan):
+        h = jax.nn.relu(h)
+    if x.shape != h.shape:
+      x = _norm()(self._conv(h.shape[-1], 1, stride)(x))
+    return jax.nn.relu(x + h)
+
+  def _conv(self, features, side, stride):
+    return layers.Conv(  # no bias: GroupNorm takes a constant away
+      features, (side, side), stride=stride, use_bias=False, form=self.form,
+      dtype=self.dtype,
+    )  # fmt: skip
+
+
+class ResNet8(ResNet):
+  """ResNet of three stages of one basic block, from 16 channels on."""
+
+  stages: Sequence[int] = (1, 1, 1)
+  width: int = 16
+
+
+class ResNet18(ResNet):
+  """ResNet of four stages of two basic blocks."""
+
+
+class ResNet101(ResNet):
+  """ResNet of four stages of 3, 4, 23 and 3 bottleneck blocks."""
+
+  stages: Sequence[int] = (3, 4, 23, 3)
+  bottleneck: bool = True
