@@ -68,7 +68,7 @@ def measure(
   Bytes are those of the bills; a key is read if the final state differs. The
   cohort is the whole population, in the order of ids, and `params` are of
   32-bit floats. Rare events need many `rounds`. `hp`: rates 0.1, little noise.
-  It is a ValueError if the run diverges.
+  Raises ValueError if the run diverges.
 
   >>> from fl_sketch import algorithms
   >>> make = algorithms.make('fedavg', quadratic)

@@ -57,7 +57,7 @@ def decentralised(
   Departures: the paper has one sentence on it. Flooding, which it names, takes
   diam(G) hops but carries up to N tables over each edge.
 
-  It is a ValueError if the sketch is not linear, the graph is of another size,
+  Raises ValueError if the sketch is not linear, the graph is of another size,
   options of gossip come without it, or, in a round, the cohort is partial.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, section 3.

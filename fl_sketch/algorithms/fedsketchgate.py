@@ -60,7 +60,7 @@ def fedsketchgate(
   DIANA (Mishchenko et al., arXiv:1901.09269): a round multiplies the squared
   error of c_j by :math:`1 - 2\beta + \beta^2 (1 + \alpha)`, at gain 1 by alpha.
 
-  It is a ValueError if the sketch is not linear and has no linear reader, a
+  Raises ValueError if the sketch is not linear and has no linear reader, a
   gain is given to the printed form, or, in a round, the cohort is partial.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.

@@ -23,7 +23,7 @@ def flora(
   B_i` with the weights p_i of the participants. Arrays that are trained whole
   are averaged as in `fedavg`. Clients receive the kernel W + s A B with the
   factors of the first parameters, which stay: B is not 0 if they were trained.
-  Parameters without adapters are a ValueError.
+  Parameters without adapters raise ValueError.
 
   Options:
     lora_scale: s, alpha / rank.

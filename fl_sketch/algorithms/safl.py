@@ -60,7 +60,7 @@ def safl(
   abstracts of the paper name and no text prints; 'client' is the per-round
   clipping of FAT-Clipping (Yang et al., arXiv:2210.00690).
 
-  It is a ValueError if ``clip`` or ``client_momentum`` is set with ``privacy``,
+  Raises ValueError if ``clip`` or ``client_momentum`` is set with ``privacy``,
   which clips by itself, ``clip`` without ``clip_norm``, or ``clip`` is 'server'
   and the operator states no alpha.
 

@@ -40,7 +40,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
 
   The name is one of 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum',
   'nesterov' and 'sgd'; options are b1, b2 and eps, or momentum. A name that is
-  none, or an option that it lacks, is a ValueError.
+  none, or an option that it lacks, raises ValueError.
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):

@@ -18,7 +18,7 @@ import scipy  # its packages load on first use
 def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
   """Returns the graph of n clients with edges (i, j), either way or both.
 
-  It is a ValueError if an edge is no pair, or the graph is not connected.
+  Raises ValueError if an edge is no pair, or the graph is not connected.
 
   >>> from_edges(3, [(0, 1), (2, 1)]).sum(1).tolist()
   [1, 2, 1]
@@ -72,7 +72,7 @@ def make(kind: str, n: int) -> np.ndarray:
   """Builds the communication graph of n clients from the name of its kind.
 
   'ring', 'path', 'grid', 'star' or 'complete'; a grid is as square as n allows.
-  Another kind, or an n without a grid of two rows or more, is a ValueError.
+  Another kind, or an n without a grid of two rows or more, raises ValueError.
 
   >>> make('path', 3).sum(1).tolist()
   [1, 2, 1]

@@ -42,7 +42,7 @@ def decomfl(
 
   Departures: central differences, as in the authors' code; the printed lines
   have forward ones. Seeds follow from the round, and are not sent. A task with
-  weight decay is a ValueError.
+  weight decay raises ValueError.
 
   Source: Li, Ying, Liu, Dong, Yang, ICLR 2025, arXiv:2405.15861, Algorithms 1
   to 3; checked against the authors' code, github.com/ZidongLiu/DeComFL.
@@ -99,7 +99,7 @@ def fedkseed(
   replay bit for bit; the paper sends the sums of all rounds, of which a client
   builds the model from the first one again, with other rounding. Without
   FedKSeed-Pro, which draws by the slopes of the past. A task with weight decay
-  is a ValueError.
+  raises ValueError.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.

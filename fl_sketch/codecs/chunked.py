@@ -30,7 +30,7 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
   [((3,), 'uint8'), ((2,), 'uint8'), ((3, 2), 'float32')]
 
   The payload is (places of ceil(log2 w) bits, packed into uint8; signs and
-  cells, likewise; means f32[chunks, L]). It is a ValueError unless 1 <= k <=
+  cells, likewise; means f32[chunks, L]). Raises ValueError unless 1 <= k <=
   chunk, k <= d and `bits`, one of which is the sign, is 2 to 4.
 
   Source: SparseLoCo (Sarfi, Therien, Lidin, Belilovsky, arXiv:2508.15706),
@@ -84,7 +84,7 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
 
   Where w is no power of two, some cosines are 0, and signs of what is decoded
   those of rounding. The payload is (places of ceil(log2 w) bits, packed into
-  uint8; f32[chunks, k]); it is a ValueError unless 1 <= k <= chunk and k <= d.
+  uint8; f32[chunks, k]). Raises ValueError unless 1 <= k <= chunk and k <= d.
 
   Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870). Departures: their
   chunks are blocks of 64 x 64 of a matrix, transformed in two dimensions.

@@ -47,7 +47,7 @@ def int8(block: int = 256) -> base.Codec:
   (r - 1) / 2, where r^2 = 1 + (block - 1) / m^2, is reached by a block whose
   other numbers are 1 / (r + 1) of a step; delta = 1 - omega where omega < 1 for
   whole blocks. The last block may have fewer numbers. The payload is (int8[d];
-  scales f32[ceil(d / block)]); a block below 1 is a ValueError.
+  scales f32[ceil(d / block)]); a block below 1 raises ValueError.
 
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()

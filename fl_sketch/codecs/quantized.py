@@ -19,7 +19,7 @@ def qsgd(levels: int) -> base.Codec:
 
   Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
   up to 127, else int16. The payload is (uint8[ceil(d / 4)], uint8[ceil(d / 2)],
-  int8[d] or int16[d]; f32[]). It is a ValueError unless 1 <= levels < 2**15.
+  int8[d] or int16[d]; f32[]). Raises ValueError unless 1 <= levels < 2**15.
 
   >>> packed, norm = qsgd(1).encode(jax.random.key(0), jnp.ones(9))
   >>> packed.shape, float(norm)
@@ -53,7 +53,7 @@ def sign(norm: str = 'l1') -> base.Codec:
   contraction: a spike gives ||x - decode||^2 = 2 (1 - 1 / sqrt(d)) ||x||^2.
 
   The payload is (uint8[ceil(d / 8)], f32[]), of which a set bit is a minus. A
-  norm that is neither is a ValueError.
+  norm that is neither raises ValueError.
 
   >>> sign().encode(jax.random.key(0), jnp.array([-3.0, 0.0, 1.5]))
   (Array([128], dtype=uint8), Array(1.5, dtype=float32))

@@ -59,7 +59,7 @@ def eden(
   ((2, 8), dtype('uint8'), ())
 
   The payload is (uint8[bits, ceil(n / 8)], a plane of signs and the planes of
-  the magnitude's index; f32[], S). It is a ValueError if bits is not 1 to 4,
+  the magnitude's index; f32[], S). Raises ValueError if bits is not 1 to 4,
   there is no such scale, or num_coordinates is set without ``rotate``, or
   exceeds d.
 

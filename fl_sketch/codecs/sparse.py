@@ -14,7 +14,7 @@ def top_k(k: int) -> base.Codec:
   """Send the k largest magnitudes: delta = k / d, reached by equal ones.
 
   Ties go to the lower coordinate, and a NaN precedes all numbers. The payload
-  is (values f32[k], at int32[k]). It is a ValueError unless 1 <= k <= d.
+  is (values f32[k], at int32[k]). Raises ValueError unless 1 <= k <= d.
 
   >>> top_k(1).encode(jax.random.key(0), jnp.array([1.0, -9.0]))
   (Array([-9.], dtype=float32), Array([1], dtype=int32))
@@ -32,7 +32,7 @@ def rand_k(k: int) -> base.Codec:
   """Send k random coordinates times d / k: unbiased, omega = d / k - 1.
 
   The coordinates are distinct and drawn from the key, so they are not sent: the
-  payload is f32[k]. It is a ValueError unless 1 <= k <= d.
+  payload is f32[k]. Raises ValueError unless 1 <= k <= d.
 
   >>> rand_k(2).encode(jax.random.key(0), jnp.ones(8)).tolist()
   [4.0, 4.0]
@@ -61,7 +61,7 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
   [(1,), (2,), (4,)]
 
   The payload is (uint8[ceil(k bits / 8)], or int8[k] for 8 bits; scales f32[k /
-  bucket]; coordinates int32[k]). It is a ValueError unless 1 <= k <= d, bits is
+  bucket]; coordinates int32[k]). Raises ValueError unless 1 <= k <= d, bits is
   2, 4 or 8, and bucket divides k.
 
   Source: CocktailSGD (Wang et al., ICML 2023), its compressor.

@@ -101,7 +101,7 @@ def bytes_per_step(
   The gradients that `tx` gets inside `jax.shard_map` have the types of
   `params`, and the mesh has the axes that it names. `specs` is a
   `PartitionSpec` of the parameters, or a tree of them; by default all devices
-  have copies. A collective that is not known is a ValueError.
+  have copies. A collective that is not known raises ValueError.
   """
 
   def shards(spec, tree):

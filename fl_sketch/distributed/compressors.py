@@ -51,7 +51,7 @@ def parse(text: str) -> list[Call]:
   >>> parse('block_srht(size=0.32) | eden(rotate=False)')[1]
   Call(name='eden', options={'rotate': False})
 
-  Any text but calls that are joined by bars is a ValueError.
+  Any text but calls that are joined by bars raises ValueError.
   """
   calls = []
   for part in text.split('|'):
@@ -116,7 +116,8 @@ def algorithm(
   Axes and seed are as of `mean_over`. The learning rate of the server is a
   number; the option `schedule` of most algorithms makes it a function of the
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
-  texts with fractions, as compressors. No such name or option is a ValueError.
+  texts with fractions, as compressors. Unknown names and options raise
+  ValueError.
   """
   roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
@@ -126,7 +127,7 @@ def algorithm(
 def mean(compressor: Any, *, both_ways: bool = False) -> Make:
   """Build params -> the algorithm whose update is the estimate of the mean.
 
-  Arguments as of `mean_over`. It is a ValueError if the text is not understood,
+  Arguments as of `mean_over`. Raises ValueError if the text is not understood,
   and, of what is returned, if an option does not suit the model.
   """
   calls = parse(compressor) if isinstance(compressor, str) else [compressor]

@@ -27,7 +27,7 @@ def start(
   devices of all processes together: CPUs make as many. None leaves the devices
   as they are.
 
-  It is a ValueError if an argument is missing or out of range, or the number of
+  Raises ValueError if an argument is missing or out of range, or the number of
   devices is not that of the workers.
   """
   process = peers.resolve(coordinator, num_processes, process_id)

@@ -51,7 +51,7 @@ def private_sgd(
   Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
   samples present; the key is the client's secret one. 'train_loss' is the mean
   over all samples present, 0 if there are none: a diagnostic without noise,
-  which must not leave the client. It is a ValueError if expected_batch is below
+  which must not leave the client. Raises ValueError if expected_batch is below
   one, batches have no mask, or there is a correction.
 
   Guarantees:

@@ -104,7 +104,7 @@ def init_params(
 
   The module is a model of any library, see `as_model`, and the key is key[].
   `x_shape` is of one sample, without a batch axis; `x_dtype` an integer of
-  tokens. It is a ValueError if the module has collections other than
+  tokens. Raises ValueError if the module has collections other than
   parameters, such as running statistics, which have no mean over clients.
   """
   return as_model(module).init(key, jnp.zeros((1, *x_shape), x_dtype))

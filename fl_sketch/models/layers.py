@@ -39,7 +39,7 @@ def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
   Of x, f32[n, m], and y, f32[m, k], it is f32[n, k]. Those of its gradient are
   bfloat16 as well. It can be differentiated backward, and the result in any
   way, but not forward at once: ``jvp(grad(f))`` works, ``jvp(f)`` does not. A
-  dtype that is not of `DTYPES` is a ValueError.
+  dtype that is not of `DTYPES` raises ValueError.
 
   >>> x = jnp.full((2, 3), 1 + 2**-9)
   >>> float(matmul(x, x.T, 'bfloat16')[0, 0]), float(matmul(x, x.T)[0, 0]) > 3

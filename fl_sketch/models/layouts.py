@@ -187,7 +187,7 @@ def published(
   """Of our arrays by name, config.json and the arrays of a file.
 
   They are what `source` reads and `faults` finds right; `length` is of inputs.
-  A model that transformers do not have is a ValueError.
+  A model that transformers do not have raises ValueError.
   """
   layout = of(module) or Layout('', '', {}, {})
   config = {k: v[0] for k, v in layout.expected(module).items() if v}

@@ -43,8 +43,8 @@ def as_model(model: Any) -> Model:
   >>> model.apply(params, jax.numpy.ones((5, 3)), None).shape
   (5, 2)
 
-  Anything else is a TypeError; a module of nnx with variables other than
-  parameters, such as running statistics, a ValueError, of linen in `init`.
+  Anything else raises TypeError; a module of nnx with variables other than
+  parameters, such as running statistics, ValueError, of linen in `init`.
   """
   if isinstance(model, Model):
     return model

@@ -121,8 +121,8 @@ def export(
   A GPT becomes a GPT2LMHeadModel, a Llama a LlamaForCausalLM, or with biases a
   Qwen2ForCausalLM, and a Bert a BertForSequenceClassification. `length` is of a
   training sample, `tokenizer` the content of tokenizer.json. If the folder has
-  files, it is a FileExistsError; if it cannot be written, a SaveError; and if
-  transformers have no such model, a ValueError.
+  files, it raises FileExistsError; if it cannot be written, SaveError; and if
+  transformers have no such model, ValueError.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.is_dir() and any(folder.iterdir()):

@@ -168,8 +168,8 @@ def federated(
 ) -> Algorithm:  # fmt: skip
   """Builds an algorithm from its local work and the links of one chain.
 
-  Links are as in `chain.federated_chain`, options attributes of `Algorithm`. It
-  is a ValueError if the links release noise, and local work reads public keys.
+  Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
+  Raises ValueError if the links release noise and local work reads public keys.
   """
   parts = chain.federated_chain(*links)
   if parts.releases and isinstance(local, RoundLocal):
@@ -183,7 +183,7 @@ def federated(
 def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
   """Checks, by shapes alone, that all clients who must take part have slots.
 
-  It is a ValueError if `size` is below `Algorithm.full_participation`, or that
+  Raises ValueError if `size` is below `Algorithm.full_participation`, or that
   is True where clients keep nothing.
   """
   expected = algorithm.full_participation

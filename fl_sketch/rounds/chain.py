@@ -100,7 +100,7 @@ class Exchange(Transform):
   a round holds those of all lanes. The `means` of the link, private or plain,
   are of `aggregation.cohort_means`, and its releases are theirs. Its `update`
   takes them by keyword as functions (payloads, **extra arguments) -> (mean,
-  bill), each to be called once, or it is a ValueError when traced: if a mean is
+  bill), each to be called once, or the trace raises ValueError: if a mean is
   taken twice, two sums have the same noise.
   """
 
@@ -230,7 +230,7 @@ def state_of(state: Any, which: str | type) -> Any:
   >>> state_of(links.init({'w': 0.0}), comms.Bill).down
   Array(0, dtype=uint32)
 
-  No such part, or more than one, is a ValueError.
+  No such part, or more than one, raises ValueError.
   """
   if isinstance(which, str):
     found = [x for _, x in optax.tree.get_all_with_path(state, which)]

@@ -67,7 +67,7 @@ def bill(up: int = 0, down: int = 0) -> Bill:
   >>> bill(up=40).up
   Array(40, dtype=uint32)
 
-  A payload of 2 GiB or more is a ValueError.
+  A payload of 2 GiB or more raises ValueError.
   """
   for size in (up, down):
     if size >= 2**31:
@@ -97,7 +97,7 @@ def uplink_mean(
   The mean is of the decoded payloads; it is 0 if no client participated. The
   denominator, which must be a constant under differential privacy, is by
   default the sum of the weights. A payload of unsigned integers, whose sum is
-  exact, is a TypeError.
+  exact, raises TypeError.
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -147,7 +147,7 @@ def gather_tables(
 ) -> tuple[jax.Array, int]:
   """All-gathers clients' tables by id: (f32[population, ...], bytes of one).
 
-  Tables are [lanes, ...]; those of weight 0 become 0. It is a ValueError over
+  Tables are [lanes, ...]; those of weight 0 become 0. Raises ValueError over
   messages, where clients do not see each other's tables.
   """
   if stages.current() is not None:

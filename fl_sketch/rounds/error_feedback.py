@@ -70,7 +70,7 @@ def compress(
   residual add up to the updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t -
   e_T`. The codec's draws are independent on each client, which keeps e (d
   floats). Beta, 0 < `residual_decay` <= 1, is 1 without error feedback; another
-  one is a ValueError, and so is error feedback around a codec that is no
+  one raises ValueError, and so does error feedback around a codec that is no
   contraction, such as an unbiased sketch that is not scaled: its residual grows
   without bound.
 

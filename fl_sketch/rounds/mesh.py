@@ -12,7 +12,7 @@ import numpy as np
 def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
   """A one-axis mesh over the first `shards` devices; all of them by default.
 
-  Fewer devices than shards are a ValueError.
+  Fewer devices than shards raise ValueError.
   """
   devices = jax.devices()
   if shards is not None and not 1 <= shards <= len(devices):

@@ -39,7 +39,7 @@ def resolve(
 
   What JAX finds by itself stays None. The number of processes is 1 without a
   launcher, and None where JAX alone knows it. An argument that is missing or
-  out of range is a ValueError.
+  out of range raises ValueError.
   """
   told, env = any(name in os.environ for name in _TOLD), os.environ
   size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
@@ -71,7 +71,7 @@ def connect(
 ):  # fmt: skip
   """Joins the processes of one run; returns when all are there.
 
-  JAX finds in its launcher what is None. It is a ValueError if it finds none,
+  JAX finds in its launcher what is None. Raises ValueError if it finds none,
   or the processes' numbers of devices differ.
   """
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')

@@ -54,7 +54,7 @@ class Cohort(NamedTuple):
 def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
   """Initialises the state before the first round.
 
-  It is a ValueError if the population is empty, or the parameters do not suit
+  Raises ValueError if the population is empty, or the parameters do not suit
   the algorithm (a sketch larger than the model).
   """
   if population < 1:

@@ -20,7 +20,7 @@ def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
 
   It is a function of arrays without collectives. Values that it closes over are
   shared: what is local must be an argument. Results vary as its arguments do.
-  To differentiate them is a NotImplementedError: JAX would have to add up the
+  To differentiate them raises NotImplementedError: JAX would have to add up the
   gradients of all shards, and cannot see where.
   """
   hidden = jax.custom_jvp(fn)

@@ -66,7 +66,7 @@ def among(group: Group) -> Iterator[None]:
 def is_checked(axis: Axis) -> bool:
   """Whether this is a `shard_map` that checks what varies over the axis.
 
-  It is a ValueError if there is no such axis here.
+  Raises ValueError if there is no such axis here.
   """
   if missing := [a for a in names(axis) if size_of(a) is None]:
     raise ValueError(
@@ -92,7 +92,7 @@ def varying(x) -> frozenset[str]:
 def check_local(averaged: Axis, grads: Tree):
   """Checks that gradients are of single workers.
 
-  It is a ValueError if there is no such axis, JAX has summed gradients over an
+  Raises ValueError if there is no such axis, JAX has summed gradients over an
   axis along which they are to be averaged, or there are none.
   """
   leaves = jax.tree.leaves(grads)

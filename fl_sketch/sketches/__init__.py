@@ -81,6 +81,6 @@ def make(kind: str, **options: Any) -> Sketch:
 
   `sparse_embedding` has a name for each of its kinds; 'layerwise' has the
   options factory (the name of an operator that takes a size), size and
-  allocation. Unknown kinds and unknown or lacking options are a ValueError.
+  allocation. Unknown kinds and unknown or lacking options raise ValueError.
   """
   return REGISTRY.make(kind, **options)

@@ -91,7 +91,7 @@ def properties(op: Sketch) -> Properties:
   >>> properties(sketches.block_cyclic(8)).alpha(64)
   7.0
 
-  It is a ValueError if the operator was made without any.
+  Raises ValueError if the operator was made without any.
   """
   if op.properties is None:
     raise ValueError('op.properties is None: it states none; set them.')
@@ -138,7 +138,7 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
   ShapeDtypeStruct(shape=(8,), dtype=float32)
 
-  It is a TypeError if a leaf is not of a float type, and a ValueError if d is
+  Raises TypeError if a leaf is not of a float type, and ValueError if d is
   beyond the reach of an int32 index.
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]

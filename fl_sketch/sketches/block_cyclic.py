@@ -37,7 +37,7 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   Tables are f32[size]. Beside one the operator holds the s^2 d / b shifts of
   all blocks, 4 bytes each. Each nonzero of a column takes a pass; more bring
-  lighter tails. It is a ValueError if an argument is below 1, sparsity does not
+  lighter tails. Raises ValueError if an argument is below 1, sparsity does not
   divide size, or size exceeds d.
   """
   base.check_positive(size=size, sparsity=sparsity)

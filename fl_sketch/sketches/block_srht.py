@@ -34,7 +34,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   >>> [round(v, 5) for v in out.tolist()]
   [1.0, 1.0, 1.0, 1.0, 1.0]
 
-  Tables are f32[size]. It is a ValueError if size is below 1 or exceeds d, or
+  Tables are f32[size]. Raises ValueError if size is below 1 or exceeds d, or
   block is no power of two.
 
   Source: a construction of this project, of blocks of `srht`.

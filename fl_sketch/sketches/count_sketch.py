@@ -42,7 +42,7 @@ def count_sketch(
       need for small models.
 
   Tables are f32[rows, cols]. With 'median' the `linear_reader` is the same
-  Count Sketch with 'mean'. Rows or cols below 1 are a ValueError.
+  Count Sketch with 'mean'. Rows or cols below 1 raise ValueError.
   """
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):

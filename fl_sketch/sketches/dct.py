@@ -14,7 +14,7 @@ def dct(size: int) -> base.Sketch:
   coordinates in an order which the signs' law does not see, that of `fourier`
   after 0, n - 1, 1, n - 2, ..., by which it is a real Fourier transform
   (Makhoul, IEEE ASSP 1980). Up to 4096 n, that of `fourier.split`, is d. Tables
-  are f32[size]; a size below 1, or above d, is a ValueError.
+  are f32[size]; a size below 1, or above d, raises ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.

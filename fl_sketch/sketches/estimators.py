@@ -33,7 +33,7 @@ def l2_norm(table: jax.Array) -> jax.Array:
   5.0
 
   The table is f32[rows, cols] or f32[size], which is one row; it may be
-  complex. Other axes are a ValueError, and what is no such array is a
+  complex. Other axes raise ValueError, and what is no such array raises
   TypeError.
   """
   _check_table(table)
@@ -51,7 +51,7 @@ def gather(tree: base.Tree, support: jax.Array) -> jax.Array:
   Array([3., 1.], dtype=float32)
 
   They are int32[k] in [0, d), counted from 0 in the order of the leaves. A leaf
-  that is not of a float type is a TypeError.
+  that is not of a float type raises TypeError.
   """
   return _vector(tree)[support]
 
@@ -66,7 +66,7 @@ def scatter(
   Array([[0., 5.]], dtype=float32)
 
   Of values f32[k] at distinct coordinates; leaves of `like` are arrays or
-  `jax.ShapeDtypeStruct`. Errors are those of `gather`, and a ValueError if
+  `jax.ShapeDtypeStruct`. Errors are those of `gather`, and ValueError if
   values and support are not of one shape.
   """
   shape, want = jnp.shape(values), jnp.shape(support)

@@ -16,7 +16,7 @@ def from_matrix(matrix: jax.Array) -> base.Sketch:
 
   For reference trajectories of other code, and for tests. The matrix is
   f32[size, d], for trees of d numbers and tables f32[size]; linear, desketch
-  its adjoint. Another number of axes, another d, or size > d is a ValueError.
+  its adjoint. Another number of axes, another d, or size > d raises ValueError.
 
   >>> op = from_matrix(jnp.array([[1.0, -1.0, 0.0], [0.0, 0.0, 2.0]]))
   >>> op.sketch(jax.random.key(0), jnp.array([3.0, 1.0, 5.0])).tolist()

@@ -9,7 +9,7 @@ def gaussian(size: int) -> base.Sketch:
 
   Definition D.2 of Song et al., with b = `size`. An entry is the quantile of
   the normal law at 23 bits of a hashed word, up to 5.3 standard deviations.
-  Tables are f32[size]; a size below 1, or above d, is a ValueError.
+  Tables are f32[size]; a size below 1, or above d, raises ValueError.
 
   Guarantees, for words that are independent (`hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.

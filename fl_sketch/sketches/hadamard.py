@@ -15,7 +15,7 @@ def fwht(x: jax.Array) -> jax.Array:
   it multiplies by n. Butterflies of radix 4, one pass over memory for two
   levels; on a CPU the levels that fit into its cache are done piece by piece.
   Faster than radix 2, 8 or 16 and than Kronecker factors by matrix products,
-  and no product is rounded to bfloat16 anywhere. It is a ValueError if x is no
+  and no product is rounded to bfloat16 anywhere. Raises ValueError if x is no
   vector, or n no power of two.
 
   >>> fwht(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()

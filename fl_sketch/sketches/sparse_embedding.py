@@ -30,7 +30,7 @@ def sparse_embedding(
   9.0
 
   Tables are f32[size]. Buckets of kind 'I' cost s^2 comparisons a coordinate.
-  It is a ValueError if an argument is below 1, sparsity exceeds or (kind 'II')
+  Raises ValueError if an argument is below 1, sparsity exceeds or (kind 'II')
   does not divide size, size exceeds d, or there is no such kind.
   """
   base.check_positive(size=size, sparsity=sparsity)

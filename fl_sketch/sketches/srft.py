@@ -11,7 +11,7 @@ def srft(size: int) -> base.Sketch:
   F unitary and S rows drawn without replacement; desketch is
   :math:`\Re(R^* y)`. The real part of the table itself would lose information:
   `dct` is the real operator. Tables are c64[size]; a size below 1, or above d,
-  is a ValueError.
+  raises ValueError.
 
   Guarantees, for independent signs (`hashing.word`) and uniform rows
   (`hashing.sample`), n being that of `fourier.split`:

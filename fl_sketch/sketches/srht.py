@@ -10,7 +10,7 @@ def srht(size: int) -> base.Sketch:
   :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
   above d (padded with zeros), D random signs, H orthonormal and S rows drawn
   without replacement (Ailon and Chazelle, STOC 2006; Tropp, arXiv:1011.1595).
-  Tables are f32[size]; a size below 1, or above d, is a ValueError.
+  Tables are f32[size]; a size below 1, or above d, raises ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.

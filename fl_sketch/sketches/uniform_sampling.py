@@ -10,7 +10,7 @@ def uniform_sampling(size: int) -> base.Sketch:
   :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
   replacement, known as rand-k; the signs of Definition D.8 of Song et al.
   cancel in :math:`R^T R` and are left out. Tables are f32[size]; a size below
-  1, or above d, is a ValueError.
+  1, or above d, raises ValueError.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.

@@ -73,7 +73,7 @@ def start(
     deterministic: whether GPUs may use only deterministic kernels; those that
       add in any order are faster. CPUs are always deterministic.
 
-  It is a ValueError if a number is missing or out of range, or the processes'
+  Raises ValueError if a number is missing or out of range, or the processes'
   numbers of devices differ.
   """
   if cpu_devices is not None and cpu_devices < 1:

@@ -40,7 +40,7 @@ def generate(
     key: of the draws; None is `jax.random.key(0)`.
     window: last tokens that the model sees; None is a training sample's length.
 
-  It is a ValueError if the run has no vocabulary for a text, an argument is out
+  Raises ValueError if the run has no vocabulary for a text, an argument is out
   of range, or the model predicts something else.
   """
   checks.at_least('temperature', temperature, 0)

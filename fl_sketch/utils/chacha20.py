@@ -61,7 +61,7 @@ def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
   """Return consecutive blocks of the key stream, 64 bytes each.
 
   The key has 32 bytes, the nonce 12; `first` is the counter of the first block.
-  Other lengths, or a counter not below 2^32, are a ValueError.
+  Other lengths, or a counter not below 2^32, raise ValueError.
 
   >>> key_stream(bytes(32), bytes(12), first=0, blocks=1)[:4].hex()
   '76b8e0ad'

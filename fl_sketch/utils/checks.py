@@ -1,7 +1,7 @@
 """Validates numbers on the host; non-finite values are refused first.
 
 A NaN passes `x <= 0`, so finiteness comes before any comparison. Python's and
-NumPy's numbers pass; bools, arrays and traced values are a TypeError.
+NumPy's numbers pass; bools, arrays and traced values raise TypeError.
 """
 
 from collections.abc import Callable, Iterator

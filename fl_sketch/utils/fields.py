@@ -70,7 +70,7 @@ Slice = Annotated[
 def check(config: Any):
   """Checks every field of a dataclass against its annotation, types first.
 
-  A value of another type, or that breaks a rule, is a ValueError, which names
+  A value of another type, or that breaks a rule, raises ValueError, which names
   the field, the value and what was expected.
   """
   rules_of = _rules_of(type(config))

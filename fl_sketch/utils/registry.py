@@ -71,7 +71,7 @@ class Registry(Generic[E]):
     """Add a factory; also a decorator. A module may replace its own factories.
 
     It is called by its `__name__`, or `name`; `marks` are fields of its entry.
-    It is a ValueError if another factory has that name, an option's name has
+    Raises ValueError if another factory has that name, an option's name has
     another meaning, or a hyperparameter is no option.
     """
     if factory is None:
@@ -170,7 +170,7 @@ class Registry(Generic[E]):
     """Check the names, types and bounds of options of a factory.
 
     An option that it does not take or that it lacks, or one of another type
-    than its annotation or default, is a ValueError, which names it.
+    than its annotation or default, raises ValueError, which names it.
     """
     part = f'{self.kind} {name!r}'
     known = self.arguments(name) if context else self.options(name)

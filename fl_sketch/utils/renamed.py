@@ -22,7 +22,7 @@ def attributes(
   """Returns the `__getattr__` of a module that has old names for its objects.
 
   Names are old='new'; `others` loads any other one, as `lazy.attach` does, or
-  it is an AttributeError.
+  it raises AttributeError.
 
   >>> with warnings.catch_warnings(action='ignore'):
   ...   attributes('math', root='sqrt')('root')(4.0)

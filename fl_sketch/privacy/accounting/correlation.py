@@ -59,7 +59,7 @@ def geometric(rounds: int) -> tuple[int, ...]:
 class Correlation:
   """Which noise of earlier rounds is in that of a round, and who takes part.
 
-  It is a ValueError if a_0 is not 1, another weight is positive, they add up to
+  Raises ValueError if a_0 is not 1, another weight is positive, they add up to
   less than 0, or there are more weights than rounds.
 
   >>> noise = Correlation(square_root(4), rounds=500, separation=500)

@@ -128,7 +128,7 @@ def renyi_divergences(
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
   """Return mechanisms run one after another on the same data.
 
-  It is a ValueError if there is none, or they differ in adjacency or unit.
+  Raises ValueError if there is none, or they differ in adjacency or unit.
   """
   parts = itertools.chain.from_iterable(map(types.parts_of, mechanisms))
   return types.ComposedMechanism(tuple(parts))

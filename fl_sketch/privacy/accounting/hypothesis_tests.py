@@ -70,7 +70,7 @@ def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
   Phi(Phi^-1(1 - alpha) - mu) and exact for full participation; elsewhere from
   the accountant's deltas ('pld' or 'rdp'), on the safe side. False-positive
   rates alpha in [0, 1], else a ValueError, are a number, or f64[alphas].
-  Without a valid analysis it is an UnsupportedAccountingError.
+  Without a valid analysis it raises UnsupportedAccountingError.
 
   >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(type_two_error(m, 0.05), 4)

@@ -158,7 +158,7 @@ def _cost(epsilon: float) -> float:
 def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
   """Return the mechanism's privacy profile, by the accountant 'pld' or 'rdp'.
 
-  It is an UnsupportedAccountingError if there is no valid analysis.
+  Raises UnsupportedAccountingError if there is no valid analysis.
   """
   checks.choice('accountant', accountant, ('pld', 'rdp'))
   parts = tuple(map(events.simplest, parts_of(mechanism)))

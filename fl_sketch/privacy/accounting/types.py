@@ -177,7 +177,7 @@ class GaussianMechanism:
 class ComposedMechanism:
   """Mechanisms run one after another on the same data, adaptively.
 
-  A part that is not a GaussianMechanism is a TypeError. It is a ValueError if
+  A part that is not a GaussianMechanism raises TypeError. Raises ValueError if
   there is none, or if parts differ in adjacency or unit.
   """
 
@@ -203,7 +203,7 @@ Mechanism = GaussianMechanism | ComposedMechanism
 def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
   """Return the parts of a composition; a single mechanism is its only part.
 
-  Anything else is a TypeError: a bound's float is no mechanism.
+  Anything else raises TypeError: a bound's float is no mechanism.
   """
   if isinstance(mechanism, ComposedMechanism):
     return mechanism.parts

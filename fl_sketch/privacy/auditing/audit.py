@@ -117,7 +117,7 @@ def epsilon_lower_bound(
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  A NaN, fewer than 8 scores, or a number out of range is a ValueError.
+  A NaN, fewer than 8 scores, or a number out of range raises ValueError.
 
   Guarantees:
     Validity: above the true epsilon with probability ``significance`` at most,
@@ -151,7 +151,7 @@ def assess(
   Scores are by name, those with the canary and those without, f[n] each. The
   significance is of the whole report, in equal shares of comparisons and the
   law of noise if tested. Deltas are in (0, 1), the accountant 'pld' or 'rdp'.
-  It is a ValueError as of `epsilon_lower_bound`, or with nothing to compare.
+  Raises ValueError as of `epsilon_lower_bound`, or with nothing to compare.
 
   Guarantees:
     Validity: if the claim is true, ``violated`` with probability

@@ -103,7 +103,7 @@ def audit(
   """Plays a game in both worlds and bounds epsilon by every score.
 
   With ``samples`` runs in each world; the key[] is of noise and coins. Other
-  arguments, and the guarantee, are those of `audit.assess`. It is a ValueError
+  arguments, and the guarantee, are those of `audit.assess`. Raises ValueError
   if the claimed mechanism has no noise, or no population.
   """
   claimed = game.mechanism

@@ -99,7 +99,7 @@ def claim_of(
 ) -> Claim:
   """Returns what a claimed mechanism allows a guesser; mu holds down to delta.
 
-  Without a valid analysis it is an UnsupportedAccountingError.
+  Without a valid analysis it raises UnsupportedAccountingError.
   """
   mu = hypothesis_tests.mu(mechanism, delta=delta, accountant=accountant)
   if profiles.is_full(mechanism):
@@ -112,7 +112,7 @@ def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
   """Bounds the probability of so many right guesses, by f-DP alone.
 
   An upper bound of P[R >= right], 1e-15 at least. The number of guesses must
-  not depend on the run; canaries are all coins. It is a ValueError unless right
+  not depend on the run; canaries are all coins. Raises ValueError unless right
   <= guesses <= canaries.
 
   >>> round(chance(1, 1, 1, gaussian_curve(1.0)), 4)  # Phi(1 / 2)

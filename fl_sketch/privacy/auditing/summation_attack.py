@@ -30,7 +30,7 @@ def moved(
 
   Two rounds without noise are played: the canary takes part in one of them. The
   cohort, over the shards of the mesh, is the canary and 2^k who round for it. A
-  number of clients below 5, or that is not 2^k + 1, is a ValueError.
+  number of clients below 5, or that is not 2^k + 1, raises ValueError.
   """
   half = (clients - 1) // 2
   if clients < 5 or clients != 2 ** round(math.log2(clients - 1)) + 1:

@@ -76,7 +76,7 @@ class Release(NamedTuple):
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
 
-    It is a ValueError if hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or
+    Raises ValueError if hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or
     a choice does not exist.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:

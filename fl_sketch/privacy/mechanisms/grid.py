@@ -104,7 +104,7 @@ def make(
 def check_cohort(lanes: int, clients: int) -> None:
   """Refuses a cohort whose sum might leave the grid.
 
-  It is a ValueError if the shards have more lanes than clients the grid was
+  Raises ValueError if the shards have more lanes than clients the grid was
   made for, padding to whole shards apart. With several processes there are more
   lanes than clients, since each process has some for its own: then the sampler
   alone sees to it.

@@ -41,7 +41,7 @@ def neighbour_slots(
   Clients stand on a circle; each is next to the k / 2 on either side. Any k - 1
   dropouts leave the others connected. Returns int32[lanes, k], the neighbours
   of each slot of the cohort; None is all others. A k that is odd, or is not in
-  2 <= k < clients, is a ValueError.
+  2 <= k < clients, raises ValueError.
 
   >>> neighbour_slots(jax.random.key(0), jnp.arange(9), 9, 4).shape
   (9, 4)
