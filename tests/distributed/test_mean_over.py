@@ -53,10 +53,7 @@ def test_workers_are_the_clients_of_the_engine(name):
 
 @pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
 def test_devices_and_vmap_agree(case):
-  """Catches a key, a part or a state that depends on how workers are laid out.
-
-  With JAX's check of what varies and without, on two devices.
-  """
+  """Catches keys, parts or states that depend on how workers are laid out."""
   tx = cases.mean_over(case)
   mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
   grads = cases.gradients(2, 2)

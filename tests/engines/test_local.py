@@ -210,10 +210,7 @@ PHASES = {
 @pytest.mark.long
 @pytest.mark.parametrize('kind', ['scaffold', 'two_exchanges', 'private'])
 def test_a_server_that_is_killed_goes_on(kind, tmp_path):
-  """Catches rows, rounds or checkpoints that a kill leaves out or doubles.
-
-  It is killed in every phase of one run, whose sites live on.
-  """
+  """Catches rows, rounds or checkpoints that a kill leaves out or doubles."""
   fields = BASE | CASES[kind] | {'rounds': 16, 'eval_every': 4}
   c = Config.from_mapping(fields)
   simulated(deployed.config(c), tmp_path / 'simulated')

@@ -194,12 +194,7 @@ def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
 
 
 def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
-  """SIGKILL of each process in turn; in the end the run is the simulation's.
-
-  That is one without the killed site in the rounds in which it was absent.
-  Catches a run that stops, a round that is lost, played twice, or closed
-  without anybody, and a site that does not return.
-  """
+  """Catches a run that stops, and rounds that are lost or played twice."""
   fields = SAFL | {'rounds': 1000, 'checkpoint_every': 10, 'eval_every': 1}
   deployed = Deployed(kits(), tmp_path, fields)
   federation, (process, log) = deployed.kits, deployed.supervise()

@@ -38,10 +38,7 @@ def shared(state):
 
 @cases.law([k for k in cases.ALGORITHMS if k not in WITHOUT_SERVER], fast=FAST)
 def test_rounds_of_messages_are_the_simulated_ones(case):
-  """Five rounds, in each of which a selected client does not answer.
-
-  Catches sums, state of clients, metrics and bills that depend on who computes.
-  """
+  """Catches sums, states, metrics and bills that depend on who computes."""
   (name,) = (n for n, x in cases.ALGORITHMS.items() if x is case)
   run = run_of(name, cases.cohorts_of(case.make))
   # It divides by numbers near 0: sums of two shards have other last digits.

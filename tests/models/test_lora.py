@@ -148,10 +148,7 @@ def test_kernels_that_no_layer_shows_are_merged(module):
 @pytest.mark.representatives('bfloat16')
 @pytest.mark.parametrize('name', ['float32', 'bfloat16'])
 def test_clients_share_the_kernels_of_layers(name):
-  """Catches a merged kernel, or its gradient, for each of 32 clients.
-
-  What 32 clients need besides the model is less than two kernels.
-  """
+  """Catches a merged kernel, or its gradient, for each of 32 clients."""
   module = models.MLP(3, widths=(256,), dtype=name)
   params = models.init_params(module, KEY, (256,))
   parts = lora.lora(params, KEY, rank=2, targets=('Dense_0',))

@@ -122,10 +122,7 @@ def test_dropout_is_of_the_key_and_of_training(case):
 @pytest.mark.nightly
 @each_decoder
 def test_a_loop_of_one_program_is_the_loop(case):
-  """Catches layers that change places, and other first parameters.
-
-  And dropout that is drawn anew when a block is computed again.
-  """
+  """Catches layers that change places, and dropout that is drawn anew."""
   modules = [make(case, scan=scan) for scan in (False, True)]
   first = [cases.jit(m.init)(jax.random.key(0), X[:1]) for m in modules]
   chex.assert_trees_all_equal(*first)
@@ -146,11 +143,7 @@ def test_a_loop_of_one_program_is_the_loop(case):
 
 
 def test_layers_of_a_loop_drop_other_numbers():
-  """Catches one key for all layers of the loop of one program.
-
-  Where what a block adds is all that moves its input, two blocks of the same
-  parameters and the same mask would be one block of twice the size.
-  """
+  """Catches one key for all layers of the loop of one program."""
   params = draw_params('gpt')
   quiet = jax.tree.map(jnp.zeros_like, params['block_0'])
   quiet['mlp_out']['bias'] = jnp.ones(8)

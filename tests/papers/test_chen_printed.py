@@ -110,10 +110,7 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
 
 @pytest.mark.covers('S4-Lem3.6')
 def test_lemma_3_6_lacks_the_gradient():
-  """On a slope of 10^10 with noise of +-1000 G; nu = 10.
-
-  Each round counts, so that the first sign alone exceeds the printed bound.
-  """
+  """On a slope of 10^10: the first sign alone exceeds the printed bound."""
   run = Constants(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
   signs = np.random.default_rng(1).choice([-1.0, 1.0], run.rounds)
   slope = np.full((1, 1), 1e10)

@@ -161,10 +161,7 @@ def test_what_uniform_sampling_may_do():
 
 @pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
 def test_property_3_is_not_of_the_count_sketch():
-  """An error of 1, where two coordinates collide, in 20 delta and more.
-
-  Printed, at delta = 1 / b^2, it is below 0.27 at b = 2^20, and Pr / delta = b.
-  """
+  """Where two coordinates collide; Pr / delta is b at delta = 1 / b^2."""
   b, draws = 2**14, 2**20
 
   @jax.jit

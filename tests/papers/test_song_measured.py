@@ -105,10 +105,7 @@ def test_e1_is_attained(operator):
 
 @pytest.mark.covers('S0-RemE4')
 def test_rounds_grow_as_remark_e_4_says():
-  """To 1e-1, 1e-2 and 1e-3 of the first f - f*: by 1 to 1.2 times 1 + alpha.
-
-  Both at their largest steps; a gap is the mean of 64 runs.
-  """
+  """To 0.1, 0.01, 0.001 of the first gap: by 1 to 1.2 times 1 + alpha."""
   problem = problems.ALIKE
 
   def needed(this, client_lr):

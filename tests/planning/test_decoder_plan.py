@@ -70,10 +70,7 @@ def test_bytes_of_a_round(name, build):
 
 @pytest.mark.nightly
 def test_a_round_of_100_million_parameters_lowers_for_accelerators(build):
-  """Catches an operation of the round that TPUs or GPUs do not have.
-
-  All clients of a device at once, as accelerators train them.
-  """
+  """Catches an operation of the round that TPUs or GPUs do not have."""
   exp = build('small,onebit')._replace(clients_per_step=None)
   run = program_lib.program(exp, mesh_lib.cohort_mesh())
   exported = jax.export.export(run.fn, platforms=['tpu', 'cuda'])(*run.args)

@@ -120,11 +120,7 @@ def test_moments_of_the_ratio_are_never_below_their_closed_form(
   [(1.0, 10, 1), pytest.param(0.8, 20, 50, marks=pytest.mark.nightly)],
 )
 def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
-  """Catches a bound that is far from tight: Poisson's is larger here.
-
-  So are a fixed size's under replace-one, and one release of everybody an
-  epoch, which random allocation is a mixture of.
-  """
+  """Catches a bound that is far from tight: Poisson's is larger here."""
   steps = epoch_steps * epochs
   eps = epsilon(allocated(z, steps, epoch_steps))
   coins = epsilon(poisson(z, steps, 1 / epoch_steps))

@@ -77,10 +77,7 @@ def test_without_noise_they_are_a_mean_and_a_count():
 
 @pytest.mark.parametrize('shards', [1, 2])
 def test_one_client_moves_each_sum_by_at_most_its_bound(shards):
-  """Catches losses beyond the bound, NaN, and sums that round.
-
-  The statistics are the same bits for any shards.
-  """
+  """Catches losses beyond the bound, NaN, and sums that round."""
   base = [2.9, 0.0, 1.5, 0.0, 3.0, 0.2]
   absent = sent(base, [1, 1, 1, 0, 1, 1])
   without = sums(absent, shards)

@@ -19,10 +19,7 @@ from refusals import refused, refused_calls
 @pytest.mark.parametrize('count', [1, 4])
 @pytest.mark.parametrize('trust', ['local', 'secure_aggregation'])
 def test_noise_of_clients_adds_up(trust, count):
-  """Catches shares of another size: all of it from each, or 1 / min_honest.
-
-  min_honest is 3: all is there as soon as so many are, and more with more.
-  """
+  """Catches shares of another size: all of it from each, or 1 / min_honest."""
   sent = private.SILENT._replace(
     weight=np.float32(np.arange(private.LANES) < count)
   )

@@ -144,10 +144,7 @@ class Federation:
     self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
 
   def supernode(self, name: str, *site: str, authority=None, **env: str):
-    """Starts a SuperNode whose connection is counted.
-
-    With `site`, arguments of `fl-sketch site`, its worker starts it.
-    """
+    """Starts a SuperNode, by the worker if `site`, its arguments, is given."""
     proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
     self.proxies[name], key = proxy, self.folder / name
     auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []

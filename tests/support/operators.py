@@ -92,10 +92,7 @@ def lanes(name: str, keys: jax.Array, xs: np.ndarray):
 
 
 def in_lanes(program: Callable[..., Any], size: int, keys: jax.Array, xs: Any):
-  """Runs program(key data u32[size, 2], f32[size, d]) over all keys and rows.
-
-  Of the last lanes those that nobody needs are cut off.
-  """
+  """Runs program(key data u32[size, 2], f32[size, d]) over keys and rows."""
   xs = np.float32(xs)
   data = np.broadcast_to(jax.random.key_data(keys), (len(xs), 2))
   parts = []

@@ -69,10 +69,7 @@ def play(
 def independent_runs(
   make, cohort, count, record, rest=lambda key: (key,), **options
 ):
-  """(hp, w_0, keys) -> record(state) after each round of a run for each key.
-
-  `rest(key)` are the arguments of a round that come after the cohort.
-  """
+  """(hp, w_0, keys) -> record(state) after each round of a run for each key."""
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(make, mesh, clients_per_step=None, **options)
 

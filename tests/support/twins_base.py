@@ -102,10 +102,7 @@ def mean_gradient(theta, client):
 def moved(
   hp, theta, client, correction=0.0, steps=None, proximal=0.0, step=None
 ):
-  """Received minus returned, after steps on the batches in turn.
-
-  A step is that of SGD, or (gradient, theta) -> theta.
-  """
+  """Received minus returned, after steps (gradient, theta) -> theta, or SGD."""
   local = theta.copy()
   count = len(client.batches)
   for k in range(count if steps is None else steps):

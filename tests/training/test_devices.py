@@ -42,10 +42,7 @@ def test_devices_out_of_range_are_refused(options, message):
 def test_only_a_start_that_asks_for_it_joins_those_of_a_launcher(
   told, monkeypatch
 ):
-  """Catches tasks of `srun fl-sketch train` that each train alone.
-
-  Commands for one process, such as account, join nobody.
-  """
+  """Catches tasks of `srun fl-sketch train` that each train alone."""
   monkeypatch.setenv('SLURM_STEP_NODELIST', 'node[1-2]')
   monkeypatch.setenv('SLURM_NTASKS', '2')
   joined = []

@@ -57,10 +57,7 @@ def test_another_problem_is_refused_by_name(name, fields, tmp_path):
 
 
 def test_a_problem_confirms_no_guess_of_data(tmp_path):
-  """Catches a digest that who knows all samples but one compares with guesses.
-
-  A start that has the secret still knows the data again.
-  """
+  """Catches a digest that who knows all samples but one can guess."""
   one, path = tmp_path / 'one', tmp_path / 'one' / 'problem.json'
   exp, seeded = build(PRIVATE), build(PRIVATE | {'noise_seed': 0})
   problem, then = identity.of(exp), []

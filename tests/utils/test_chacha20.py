@@ -85,10 +85,7 @@ class Scripted(chacha20.Generator):
 
 
 def test_an_integer_has_no_bias():
-  """Catches words whose remainders are not equally likely.
-
-  Of 2^64 words, 2^64 mod 3 = 1 is one too many: the word 0 is drawn again.
-  """
+  """Catches remainders of words that are not equally likely: 2^64 mod 3 = 1."""
   assert Scripted(0, 5).integers(3, size=1).tolist() == [2]
   assert Scripted(1, 2**64 - 1).integers(3, size=2).tolist() == [1, 0]
   assert Scripted(0, 9).integers(2**63, size=2).tolist() == [0, 9]
