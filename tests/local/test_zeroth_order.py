@@ -1,7 +1,4 @@
-"""Slopes of the loss: unbiased, none on padding, and no memory of a gradient.
-
-The twins of the algorithms check the directions z of each seed.
-"""
+"""Slopes of the loss: unbiased, none on padding, no memory of a gradient."""
 
 import cases
 from fl_sketch import local

@@ -77,11 +77,7 @@ def test_a_full_rank_spans_every_update(shape):
 
 
 def test_a_is_gaussian_of_variance_one_over_inputs():
-  """Catches the variance of outputs, or of the rank.
-
-  A mean of 12,800 squares has a standard deviation of 0.0125; beyond 6 of it
-  it is once in 1e8 keys.
-  """
+  """Catches the variance of outputs, or of the rank; false alarms have 1e-8."""
   parts = lora.lora({'kernel': jnp.zeros((400, 50))}, KEY, rank=32)
   a = np.asarray(parts.trainable['kernel'].a)
   assert abs(400 * np.mean(a**2) - 1) < 6 * 0.0125

@@ -241,23 +241,5 @@ def test_gradients_lower_for_accelerators(case):
 ])  # fmt: skip
 def test_wrong_options_and_inputs_are_refused(case, options, x, message):
   """Catches options that would be broadcast, rounded or ignored."""
-  start = lambda: make(case, **options).init(jax.random.key(0), x)
   with pytest.raises(ValueError, match=message):
-    start()
-
-
-def test_sizes_that_are_not_published_have_as_many_parameters_as_by_hand():
-  """Catches a bias more or less."""
-  for name, depth, d in (('gpt_nano', 2, 64), ('gpt_micro', 4, 96)):
-    block = 4 * d * (d + 1) + (4 * d * (d + 1) + d * (4 * d + 1)) + 2 * 2 * d
-    params = shapes(models.make(name, 90), (80,), jnp.int32)
-    count = depth * block + (90 + 80) * d + 2 * d
-    assert models.num_params(params) == count
-  # Queries and out, keys and values of half as many, SwiGLU and norms.
-  block = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 176 + 2 * 64
-  params = shapes(models.make('llama_nano', 90), (80,), jnp.int32)
-  assert models.num_params(params) == 2 * block + 90 * 64 + 64
-  recurrent = 3 * (8 * 256 + 256 * 256 + 256) + 256
-  recurrent += 3 * (256 * 256 + 256 * 256 + 256) + 256
-  params = shapes(models.make('gru', 90), (80,), jnp.int32)
-  assert models.num_params(params) == 90 * 8 + recurrent + 257 * 90
+    make(case, **options).init(jax.random.key(0), x)

@@ -1,7 +1,4 @@
-"""The calculators of Chen et al.: their numbers, limits and conditions.
-
-What is random is exact, or certain up to the odds that a test states.
-"""
+"""The calculators of Chen et al.: their numbers, limits and conditions."""
 
 import functools
 import math

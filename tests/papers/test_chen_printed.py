@@ -1,8 +1,4 @@
-"""Where printed statements of Chen et al. fail, and corrected ones do not.
-
-Most are runs with an operator of `size` = d that loses nothing. They fail for
-certain, or up to the odds that a test states.
-"""
+"""Where printed statements of Chen et al. fail, and corrected ones do not."""
 
 import math
 
@@ -32,10 +28,7 @@ LOSSLESS = lambda r, x: x
 
 
 def descend(run, width, x, noises):
-  """The mean squared gradient of SAFL from x, where L = 1 and G = `width`.
-
-  The loss is width^2 log cosh(x / width), the operator loses nothing.
-  """
+  """The mean squared gradient of SAFL from x on width^2 log cosh(x / width)."""
   v, squares = 0.0, []
   for noise in noises:
     gradient = width * math.tanh(x / width)
@@ -48,11 +41,7 @@ def descend(run, width, x, noises):
 
 @pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
 def test_noise_breaks_theorem_3_2_and_corollary_1():
-  """The noise adds to the loss at second order: the printed bound is blind.
-
-  Gradients with noise of +-60 G, from the optimum on; nu = 10. Over 200 seeds
-  the mean is 0.58 G^2 with deviation 0.04; the bounds are below 0.1 G^2.
-  """
+  """Noise of +-60 G from the optimum on: 0.58 G^2 +- 0.04, bounds below 0.1."""
   signs = np.random.default_rng(0).choice([-1.0, 1.0], VALLEY.rounds)
   mean = descend(VALLEY, WIDTH, 0.0, (60 * WIDTH * signs).tolist())
   number = {'gap': 0.0, 'gradient_bound': WIDTH, 'delta': 1e-8}

@@ -232,10 +232,7 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
 @pytest.mark.covers('S4-Rem3.4')
 @pytest.mark.parametrize('d', [D, 4 * D])
 def test_remark_3_4(d):
-  """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d.
-
-  Means of 4000 draws, to six standard errors.
-  """
+  """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d."""
   op = OPERATORS['count_sketch']
   weights = np.arange(1.0, d + 1) ** -2
   g = np.eye(1, d, dtype=np.float32)[0]

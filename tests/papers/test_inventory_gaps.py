@@ -1,8 +1,4 @@
-"""Formulas and claims of the papers that no other file of tests checks.
-
-Means and frequencies are compared with 6 standard errors (2e-9 each): fewer
-than 500 of them in a test raise a false alarm with probability below 1e-6.
-"""
+"""Formulas and claims of the papers that no other file of tests checks."""
 
 from typing import Any
 

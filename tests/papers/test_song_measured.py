@@ -1,9 +1,4 @@
-"""Song's theorems on measured runs, those that are wrong too.
-
-Expectations are means over 64 independent runs. What must be below a bound is
-so by 5 standard errors, an equality holds within 5: noise exceeds that once in
-2e6. Seeds are fixed.
-"""
+"""Song's theorems on 64 runs with fixed seeds, to 5 standard errors (2e-6)."""
 
 import functools
 import inspect

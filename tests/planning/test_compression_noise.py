@@ -94,11 +94,7 @@ def test_cosine_of_a_momentum_step():
 @pytest.mark.nightly
 @pytest.mark.parametrize('beta', [0.0, 0.9])
 def test_noise_of_a_sketch_in_the_sum_of_steps(beta):
-  """Catches an average that is not taken before the sketch.
-
-  The energy of the sum of 200 errors has a deviation of (2 / d)^0.5 = 4.4 %,
-  the mean over 32 of them of 0.8 %: 8 % is 1e-20.
-  """
+  """Catches an average that is not taken before the sketch; 8 % is 1e-20."""
   d, size, sampling, rounds = 1024, 256, 19.0, 200
   op, like = sketches.block_srht(size), jnp.zeros(d)
   g = jnp.ones(d) / d**0.5

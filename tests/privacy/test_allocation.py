@@ -63,11 +63,7 @@ def nodes(z, count, spacing):
 
 
 def exact(z, epoch_steps, steps, eps, spacing=0.03):
-  """Delta of one epoch, of removal and of addition, by quadrature.
-
-  The mean over the last log-normal has a closed form, so that the rest is
-  smooth and the trapezoidal rule exact to rounding.
-  """
+  """Delta of one epoch, of removal and of addition, by quadrature."""
   sums, weights = nodes(z, steps, spacing)
   present = epoch_steps - steps + sums
   t, growth = epoch_steps, math.exp(eps)

@@ -1,7 +1,4 @@
-"""ChaCha20 as a generator of JAX: its blocks, and that no two uses share one.
-
-The rounds of the engine with its keys are in test_generators.py.
-"""
+"""ChaCha20 as a generator of JAX: its blocks; no two uses share one."""
 
 import math
 

@@ -1,8 +1,4 @@
-"""The law of discrete Gaussian noise.
-
-Chi-square p-values are compared with 1e-7, so that a test has a false alarm
-with probability below 1e-6.
-"""
+"""The law of discrete Gaussian noise; false alarms of a test below 1e-6."""
 
 import bisect
 import re

@@ -1,7 +1,4 @@
-"""Audits of real runs in one run, right and broken.
-
-Seeds are fixed; an audit of what is right is refuted once in a thousand times.
-"""
+"""Audits of real runs in one run; right ones are refuted once in a thousand."""
 
 import audit_games
 import breaks

@@ -1,8 +1,4 @@
-"""Private statistics: what a client moves, their noise, and its price.
-
-Statistical tests have one key; their bounds are those of private_cases, each
-below 1e-7, and there are fewer than ten of them in a test.
-"""
+"""Private statistics: what a client moves, noise, price; alarms below 1e-6."""
 
 import functools
 

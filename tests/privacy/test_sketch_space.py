@@ -1,8 +1,4 @@
-"""A public sketch stretches some update: bounds must hold after it.
-
-For every linear operator, updates that an adversary would choose: the top
-singular vector of its matrix R, and the signs of the bucket that is fullest.
-"""
+"""A public sketch stretches some update: bounds must hold after it."""
 
 import functools
 

@@ -1,8 +1,4 @@
-"""The spread of ||S x||^2 on both sides of each length where the code changes.
-
-What an operator states holds for every length; here are those at which a line
-of the package takes another form.
-"""
+"""The spread of ||S x||^2 on both sides of lengths where the code changes."""
 
 from fl_sketch import sketches
 import jax

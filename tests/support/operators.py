@@ -84,10 +84,7 @@ def _lanes(name):
 
 
 def lanes(name: str, keys: jax.Array, xs: np.ndarray):
-  """Tables and estimates of vectors f32[n, d] under key[n], or one key[].
-
-  All laws of an operator share this one program.
-  """
+  """Tables and estimates of f32[n, d] under key[n], or one key[]."""
   return in_lanes(_lanes(name), LANES, keys, xs)
 
 

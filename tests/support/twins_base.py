@@ -239,10 +239,7 @@ def server_codec_key(keys_r):
 
 
 class Plain:
-  """What reaches the server: weighted means of what clients send.
-
-  `twins_private.Wire` bounds contributions and adds noise.
-  """
+  """Weighted means of what clients send; `twins_private.Wire` adds noise."""
 
   def clipped(self, tree):
     """A contribution as it counts in a mean."""

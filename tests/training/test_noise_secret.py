@@ -180,13 +180,12 @@ def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
   changes = {}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3}
   roots = [of_run(tmp_path, **fields) for fields in changes]
   assert len({s.sampling_seed for s in roots}) == len(changes)
-  keys = []
+  of_rounds = jax.jit(jax.vmap(keys_lib.noise_keys, (None, 0)))
+  keys = [words(root.noise_key) for root in roots]
   for root in roots:
-    keys.append(words(root.noise_key))
-    for r in range(5):
-      of_round = keys_lib.noise_keys(root.noise_key, r)
-      keys += map(words, (of_round.server, of_round.client))
-  assert len(set(keys)) == len(keys)
+    of_round = of_rounds(root.noise_key, np.arange(5))
+    keys += map(words, (*of_round.server, *of_round.client))
+  assert len(set(keys)) == len(keys) == 4 * 11
   # A resumed run with more rounds keeps its secret.
   assert same(of_run(tmp_path, rounds=99, resumed=True), roots[0])
 

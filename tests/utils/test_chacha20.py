@@ -1,7 +1,4 @@
-"""ChaCha20 on the host: another library's numbers, and laws of draws.
-
-Statistical tests have fixed keys; each compares with a quantile at 1e-7.
-"""
+"""ChaCha20 on the host: another library's numbers, laws of draws at 1e-7."""
 
 import collections
 import itertools
