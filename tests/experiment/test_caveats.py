@@ -8,6 +8,7 @@ import pytest
 
 from tests.training.test_private_runs import PRIVATE, SAMPLES
 
+pytestmark = pytest.mark.usefixtures('unproven')
 COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
 GATE = COUNT | {'algorithm': 'fedsketchgate', 'sampling': 'fixed_size'}
 EVERYONE = {'sampling': 'fixed_size', 'cohort': 6, 'adjacency': 'zero_out'}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
+pytestmark = pytest.mark.usefixtures('unproven')
 DIGITS = breaks.SAFL | breaks.DENSE
 COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 600}}
 BLOCKS = {k: breaks.SAFL[k] for k in breaks.DENSE}
