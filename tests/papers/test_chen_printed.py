@@ -71,13 +71,7 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
 
 @pytest.mark.covers('S4-Lem3.4=B2=C2')
 def test_an_eigenvector_that_moves_breaks_lemma_3_4():
-  """Of a steep wall around where the last step has led.
-
-  The second derivative of <g, x> + f(||x - x_0||) is largest along x - x_0, the
-  direction of V^-1/2 m. Its length is sqrt(d / b) = 128 times what moved, times
-  the root of a chi square of 16 degrees over 16, which is below the 0.13 that
-  is asked for with probability below 1e-9.
-  """
+  """Of a steep wall around where the last step has led; alarms below 1e-9."""
   run = Constants(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
   slope = np.ones((1, run.dimension)) / run.dimension**0.5
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4

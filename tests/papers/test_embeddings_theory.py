@@ -1,8 +1,4 @@
-"""Lemmas D.18 to D.28 of Song et al. and Property 3 of Chen et al., measured.
-
-A count of draws is judged by the binomial distribution: a share that is what it
-should be fails a test with probability below ALARM.
-"""
+"""Lemmas D.18 to D.28 of Song et al., Property 3 of Chen et al.; at ALARM."""
 
 import functools
 import math

@@ -59,12 +59,7 @@ def alpha_of(codec, x, clients=1, draws=40):
   ],
 )
 def test_alpha_of_quantised_tables(options, name, clients):
-  """Catches a scale or a centroid that is off, and a rotation that is shared.
-
-  The energy of a draw has a deviation of 2 % or less, so that the mean of 40
-  is within 6 of its own. The error of the mean of unbiased draws has a 40th of
-  their energy, with a deviation of (2 / D)^0.5 = 1.1 %: at 5.4 of it, 7e-8.
-  """
+  """Catches a wrong scale or centroid, and a shared rotation; alarms 7e-8."""
   codec = codecs.eden(**options)
   omega = codecs.eden(options.get('bits', 1)).omega(B)
   law = compression.table_alpha(D, B, omega, draws=clients)

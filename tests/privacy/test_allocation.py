@@ -90,11 +90,7 @@ def test_an_epoch_of_two_or_three_steps_by_quadrature(z, epoch_steps, steps):
 def test_moments_of_the_ratio_are_never_below_their_closed_form(
   z, epoch_steps, steps
 ):
-  """Catches a spread that loses its mean, and cells that are too wide.
-
-  E[(Y_1 + ... + Y_s)^k] is k! times the coefficient of u^k in
-  (sum_j E[Y^j] u^j / j!)^s, with E[Y^j] = exp(j (j - 1) / (2 z^2)).
-  """
+  """Catches a spread that loses its mean, and cells that are too wide."""
   law = allocation.ratio(z, epoch_steps, steps)
   assert law.mass.sum() == pytest.approx(1, abs=1e-12)
   assert law.mass @ law.values == pytest.approx(1, abs=1e-12)

@@ -1,9 +1,4 @@
-"""Sums of bounded contributions, and their noise.
-
-Statistical tests compare a p-value with 1e-7, or a normal deviate with 5.5
-standard errors (4e-8): a test of fewer than ten of them raises a false alarm
-with probability below 1e-6.
-"""
+"""Sums of bounded contributions, and their noise; false alarms below 1e-6."""
 
 import itertools
 

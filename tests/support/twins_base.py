@@ -1,9 +1,4 @@
-"""Common parts of the NumPy twins: cohorts as lists, means, local work, codecs.
-
-Vectors are float64 [d], in the order of `reference.flat`. A sketch or a codec
-is the library's own, applied to float32: that it is right is the business of
-its own tests.
-"""
+"""Common parts of the twins: vectors are float64, sketches the library's."""
 
 import functools
 from typing import Any, NamedTuple
