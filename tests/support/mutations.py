@@ -1,4 +1,4 @@
-"""Plants the bugs of `mutants.py` in copies of the commit: what catches each?"""
+"""Plants the bugs of `mutants.py` in copies of the commit: who catches it?"""
 
 from collections.abc import Iterator
 import contextlib
