@@ -20,6 +20,7 @@ import jax
 from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
+from refusals import refused
 import runs
 
 BASE = {
@@ -119,15 +120,14 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   assert name.startswith('private') == ('epsilon' in both[0][-1])
 
 
-@pytest.mark.parametrize(('fields', 'message'), [
+# Runs that would be other ones than their configs say.
+test_what_sites_cannot_do_is_refused = refused(
+  lambda fields: deployed.config(config_of(**fields)),
   (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'not supported on an eng'),
   (TABLE | {'dropout': 0.1}, 'Sites fail by themselves'),
   (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'how many samples'),
-])  # fmt: skip
-def test_what_sites_cannot_do_is_refused(fields, message):
-  """Catches a run that is another one than its config says."""
-  with pytest.raises(ConfigError, match=message):
-    deployed.config(config_of(**fields))
+  error=ConfigError,
+)
 
 
 def greet(run, name=RUN, population=8):

@@ -18,7 +18,7 @@ from fl_sketch.engines import nvflare_jobs, own_data, site, worker
 from fl_sketch.experiment.config import Config
 from fl_sketch.utils import files
 import numpy as np
-from nvflare_kits import ADMIN, ROOT, Kits, kill, processes, until
+from nvflare_kits import ADMIN, Kits, kill, processes, until
 import pytest
 import runs
 from site_files import FEEDBACK, write_config, write_data
@@ -110,7 +110,7 @@ def test_simulated_sites_are_the_simulation(case, tmp_path):
     nvflare = os.path.join(os.path.dirname(sys.executable), 'nvflare')
     command = nvflare, 'simulator', job, '-n', count, '-t', count, '-w', where
     env = {'FL_SKETCH_SITES': sockets, 'HOME': f'{tmp_path}'}
-    env |= {'PYTHONPATH': f'{ROOT}'}
+    env |= {'PYTHONPATH': f'{runs.ROOT}'}
     subprocess.run(command, env=os.environ | env, check=True)
   equal(run, tmp_path / 'simulated')
 
@@ -143,8 +143,8 @@ class Deployed:
     log = self._folder / 'deploy.log'
     with open(log, 'w') as out:
       process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, env=self.kits.env, stdout=out,
-        stderr=subprocess.STDOUT,
+        [sys.executable, *command], cwd=runs.ROOT, env=self.kits.env,
+        stdout=out, stderr=subprocess.STDOUT,
       )  # fmt: skip
     return process, log
 
