@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -121,7 +120,7 @@ class Federation:
       '--database', f'{self.folder}/superlink.sqlite',
       '--enable-supernode-auth', '--disable-runtime-dependency-installation',
     )  # fmt: skip
-    until(lambda: not refuses(self.port))
+    until(lambda: runs.listens(self.port))
 
   def flwr(self, *command: str) -> str:
     done = subprocess.run(
@@ -161,8 +160,3 @@ class Federation:
   def online(self) -> int:
     nodes = json.loads(self.flwr('supernode', 'list', '--format', 'json'))
     return sum(x['status'] == 'online' for x in nodes['nodes'])
-
-
-def refuses(port: int) -> bool:
-  with socket.socket() as s:
-    return bool(s.connect_ex(('127.0.0.1', port)))

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -110,8 +109,7 @@ class Kits:
 
   def connects(self) -> bool:
     """Whether the server's port is open."""
-    with socket.socket() as probe:
-      return probe.connect_ex(('127.0.0.1', self.port)) == 0
+    return runs.listens(self.port)
 
   def connected(self) -> set[str]:
     """The sites that the server knows."""

@@ -198,6 +198,11 @@ def free_port():
     return s.getsockname()[1]
 
 
+def listens(port):
+  with socket.socket() as s:
+    return s.connect_ex(('127.0.0.1', port)) == 0
+
+
 def launch_all(workdir, count, *flags, config=QUICK):
   """The processes of one run, with a device each."""
   flags = [*flags, f'--coordinator=127.0.0.1:{free_port()}', '--cpu_devices=1']

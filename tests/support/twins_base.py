@@ -233,6 +233,11 @@ def server_codec_key(keys_r):
   return jax.random.fold_in(keys_r.round, CODEC)
 
 
+def told(codec, this, table):
+  key = server_codec_key(this.keys)
+  return table if codec is None else through_table(codec, key, table)
+
+
 class Plain:
   """Weighted means of what clients send; `twins_private.Wire` adds noise."""
 
