@@ -163,10 +163,8 @@ def built(name='safl', hp=HP, **change):
   return make(name, RELEASE._replace(**change))(hp)
 
 
-UNBOUND, BARE = (
-  HP._replace(clip_norm=None),
-  HP._replace(noise_multiplier=None),
-)
+UNBOUND = HP._replace(clip_norm=None)
+BARE = HP._replace(noise_multiplier=None)
 NEEDED = 'clip_norm and noise_multiplier'
 test_what_no_algorithm_can_be_is_refused = refused_calls(
   (lambda: RELEASE.with_hyper(UNBOUND), NEEDED),
