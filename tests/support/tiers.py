@@ -1,8 +1,4 @@
-"""Plugin of pytest: tiers of parametrised laws, and the CPU time of tests.
-
-Of all threads and processes of a worker, in units of a fixed loop that runs now
-and then between tests, since processors differ.
-"""
+"""Plugin of pytest: tiers of parametrised laws, and the CPU time of tests."""
 
 import os
 import statistics
