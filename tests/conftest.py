@@ -35,3 +35,13 @@ def own_parts():
 
   with registered.forgotten():
     yield
+
+
+@pytest.fixture(scope='module')
+def unproven():
+  """Leaves out the proof of private rounds, which takes most of a build."""
+  from fl_sketch.experiment import interference
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(interference, 'check', lambda exp: None)
+    yield

@@ -56,10 +56,7 @@ def modules() -> dict[str, pathlib.Path]:
 
 
 def imports_of(source: str, module: str = '') -> set[str]:
-  """Dotted names that a module imports anywhere, functions included.
-
-  Modules of `RENAMED` import one another by relative names, others by absolute.
-  """
+  """Dotted names that a module imports anywhere, functions included."""
   names, neighbours, top = set(), set(), module.split('.')[0]
   for node in ast.walk(ast.parse(source)):
     if isinstance(node, ast.Import):

@@ -34,11 +34,7 @@ def test_tracking_reaches_the_optimum_of_unlike_clients(name):
 
 
 def test_gate_reads_tables_by_the_operator_that_it_is_given():
-  """Catches a Count Sketch that GATE builds in place of its argument.
-
-  Its hashes need not be those of the given one, and its table, if larger than
-  the model, was refused.
-  """
+  """Catches a Count Sketch that GATE builds in place of its argument."""
   op = sketches.count_sketch(5, 8, allow_larger=True)
   mean = sketches.count_sketch(5, 8, combine='mean', allow_larger=True)
   table = op.sketch(cases.KEY, cases.PARAMS)
@@ -78,10 +74,7 @@ def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
 
 @pytest.mark.nightly
 def test_resync_brings_all_models_together_and_is_billed():
-  """Catches offsets that stay, or do not sum to 0, and a bill without a tree.
-
-  Both neighbours get the table of 8 floats; a tree of 8 clients has 14 models.
-  """
+  """Catches offsets that stay, or whose sum is not 0, and an unbilled tree."""
   options = {'graph': 'ring', 'population': 8, 'gossip_steps': 1}
   make = algorithms.make(
     'decentralised', cases.loss_fn, sketch=MEAN, resync_every=2, **options

@@ -59,11 +59,7 @@ class Run:
 
 @each_kind
 def test_each_is_its_numpy_twin(kind):
-  """Catches a mean, a residual or a scale that is of something else.
-
-  And clients that begin from another model than the server has, where factors
-  were trained before: there B is not 0.
-  """
+  """Catches another mean, residual or scale, and clients without the kernel."""
   run, cohorts = Run(kind), [cases.one_absent(r) for r in range(4)]
   settings = twins_base.Settings(0.05, 0.1, np.inf, 0.0, cases.POPULATION)
   trained = jax.tree.map(lambda x: jnp.where(x == 0, 0.3, x), run.start)
@@ -90,11 +86,7 @@ def alone(cohort, lane):
   ('naive', False), ('ffa', True), ('flora', True), ('fedex', True),
 ])  # fmt: skip
 def test_the_mean_of_models_is_kept_but_by_the_naive_mean(kind, exact):
-  """Against the mean of what each client alone would make of the kernel.
-
-  Catches an exact mean that is not, and a test in which the naive one has no
-  error to see: it is 10,000 times the bound.
-  """
+  """Catches an exact mean that is not; the naive error is 10,000 times more."""
   run = Run(kind, server_lr=1.0)
   first = cases.cohort(0, 0)
   merged = lambda state: lora.merge(run.joined(state.params), cases.SCALE)['w']

@@ -1,7 +1,4 @@
-"""Limits in which algorithms coincide: each option off, or at its maximum.
-
-A row is a name, an algorithm, what it must be, and the cohorts it plays.
-"""
+"""Limits in which algorithms coincide: each option off, or at its maximum."""
 
 import cases
 from cases import full_participation

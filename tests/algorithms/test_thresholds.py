@@ -1,7 +1,4 @@
-"""Forms that an algorithm chooses by size: a law on both sides of each choice.
-
-Choices by round are in the bytes of every round, and in the twins.
-"""
+"""Forms that an algorithm chooses by size: laws on both sides of a choice."""
 
 import cases
 from fl_sketch import algorithms, rounds

@@ -1,8 +1,4 @@
-"""One tanh layer, 12 unknowns and 96 parameters: what attacks find in it.
-
-Points, hashes and noises are fixed. A search may end in a wrong place, so that
-what is asserted is the share of points that are recovered.
-"""
+"""What attacks find in a tanh layer of 12 unknowns and 96 parameters."""
 
 import functools
 

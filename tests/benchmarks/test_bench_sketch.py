@@ -20,11 +20,7 @@ command = functools.partial(runs.command, 'bench', 'sketch')
   'name', [*libraries.LIBRARIES, 'textbook', 'block_cyclic', 'srft']
 )
 def test_a_desketch_is_the_adjoint_of_a_fresh_sketch(name):
-  """A matrix that is kept and not the drawn one, or one for all draws.
-
-  Our operators have the laws of tests/sketches: these two show how they are
-  compiled.
-  """
+  """Catches a matrix that is kept and not the drawn one, or one for all."""
   entries = libraries.LIBRARIES | contestants.OPERATORS
   entry = (entries | {'textbook': contestants.TEXTBOOK})[name]
   runner = entry.make(X if entry.kind == 'library' else jnp.asarray(X), B)

@@ -80,11 +80,7 @@ def decoded(codec, x):
 
 @pytest.mark.parametrize('bits', [2, 4])
 def test_contractions_are_reached(bits):
-  """By one large value of 64: others of half a level, or a share of its cell.
-
-  Catches a constant that is too good. Of the chunk's others a share y is as
-  large as the lowest cell allows, the rest 0.
-  """
+  """Catches a constant that is too good: others of half a cell."""
   m, levels, n = 2 ** (bits - 1) - 1, 2 ** (bits - 1), 63
   y = ((1 + n / levels**2) ** 0.5 - 1) / (n / levels**2)
   some = np.where(np.arange(n) < round(y * n), 0.9999 / levels, 0)
@@ -239,11 +235,7 @@ def test_make_by_name():
 
 
 def test_sums_of_shared_signs_are_integers_of_the_mean():
-  """Catches a scale of one client, which masks of integers would destroy.
-
-  The error of the mean of 400 clients is within 6 of its standard errors of the
-  law, as are the 57 means: 1e-7 to miss one.
-  """
+  """Catches a scale of one client; 57 means within 6 standard errors (1e-7)."""
   codec, n = codecs.shared_sign(2.5), 400
   x = VECTORS['bounded']
   keys = jax.random.split(KEY, n)

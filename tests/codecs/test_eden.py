@@ -51,12 +51,7 @@ def decoded(codec, d, draws):
   + [pytest.param(d, 200, marks=pytest.mark.long) for d in LONG],
 )
 def test_the_law_is_that_of_a_uniform_rotation(d, draws):
-  """Catches passes that undo one another, parts that never meet, one pass.
-
-  Of 7 vectors the mean error, of a standard error of 0.8 % or less, is within
-  5 % of the law, and the squared bias below a quantile of its law by chance:
-  for d independent entries, 1e-8 to miss one.
-  """
+  """Catches passes that undo one another; false alarms have 1e-8."""
   law = uniform_error(d)
   limit = stats.chi2.isf(1e-9, d) / d * 1.5
   for x, out in decoded(codecs.eden(), d, draws):
@@ -79,11 +74,7 @@ def test_the_law_is_that_of_a_uniform_rotation(d, draws):
   ],
 )
 def test_a_least_squares_scale_shrinks_with_the_share_that_is_sent(d, count):
-  """Catches the scale of all entries, which no error feedback contracts.
-
-  What is decoded has the energy (m / d) (1 - D), and the error the rest. Both
-  means, of standard errors of 1 % or less, are within 6 % of 1.
-  """
+  """Catches a wrong scale of all entries; means within 6 standard errors."""
   codec = codecs.eden(num_coordinates=count, scale='least_squares')
   kept = count / d / (1 + uniform_error(count))
   for x, out in decoded(codec, d, 400 if d > 100 else 8000):

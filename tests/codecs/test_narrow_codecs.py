@@ -21,6 +21,7 @@ import numpy as np
 import operators
 from operators import KEY
 import pytest
+from refusals import refused
 
 COUNT, PARAMS = cases.COUNT, cases.PARAMS
 LARGEST = np.finfo(np.float32).max
@@ -103,8 +104,8 @@ def test_error_feedback_takes_them_while_they_contract():
     feedback.compress(codecs.int4(393), error_feedback=True)
 
 
-def safl(codec, **options):
-  options |= {'codec': codec, 'sketch': cases.CYCLIC}
+def safl(codec, privacy=None):
+  options = {'codec': codec, 'sketch': cases.CYCLIC, 'privacy': privacy}
   return algorithms.make('safl', cases.loss_fn, **options)
 
 
@@ -123,32 +124,25 @@ def test_groups_of_a_robust_mean_hold_what_was_decoded():
   np.testing.assert_array_equal(groups.sum(0), want)
 
 
-def test_a_codec_that_does_not_suit_the_table_is_refused():
-  """It is the table that it must be able to encode, not the model."""
-  make = safl(codecs.top_k(5))
-  with pytest.raises(ValueError, match='k=5 exceeds d=4'):
-    rounds.init(make(cases.HP), PARAMS, cases.POPULATION)
-
-
-@pytest.mark.parametrize('terms', [
-  {'trust': 'local'},
-  {'trust': 'secure_aggregation'},
-  {'bound': 'quantile', 'count_stddev': 1.0},
-  {'before_sketch': True},
-])  # fmt: skip
-def test_no_codec_where_it_would_undo_noise_or_bound(terms):
-  """Catches a codec of messages that have to be integers of the grid."""
-  make = safl(codecs.int8(), privacy=Release(4.0, **terms))
-  with pytest.raises(ValueError, match='codec is not supported with privac'):
-    make(cases.HP)
+PRIVATE_TERMS = (
+  {'trust': 'local'}, {'trust': 'secure_aggregation'},
+  {'bound': 'quantile', 'count_stddev': 1.0}, {'before_sketch': True},
+)  # fmt: skip
+# Of a table, not of the model; messages of a private mean are integers.
+test_a_codec_that_does_not_suit_what_is_sent_is_refused = refused(
+  lambda given: rounds.init(safl(*given)(cases.HP), PARAMS, cases.POPULATION),
+  ((codecs.top_k(5), None), 'k=5 exceeds d=4'),
+  *(
+    ((codecs.int8(), Release(4.0, **terms)), 'codec is not supported with p')
+    for terms in PRIVATE_TERMS
+  ),
+)
 
 
 CONFIG = {
-  'dataset': 'digits',
-  'model': 'linear',
-  'algorithm': 'safl',
+  'dataset': 'digits', 'model': 'linear', 'algorithm': 'safl',
   'sketch': {'kind': 'block_cyclic', 'size': 100},
-}
+}  # fmt: skip
 
 
 def test_a_config_names_the_codec_of_its_tables():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
+pytestmark = pytest.mark.usefixtures('unproven')
 N, MANY = 60, 20_000
 IDS = np.arange(MANY)
 ALL = np.ones(MANY, bool)

@@ -137,12 +137,7 @@ def test_an_allocation_gives_everybody_one_round_of_an_epoch(population, t):
 
 
 def test_allocations_are_independent_coins():
-  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs.
-
-  Pairs of places of a client and its neighbour, and of an epoch and the next,
-  are uniform on t^2; only disjoint pairs count, which are independent. The size
-  of an epoch's first cohort has the variance of a binomial one.
-  """
+  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs."""
   population, t, epochs = 60, 4, 200
   places = np.stack(
     [epoch_places(5, e, population, t)[0] for e in range(epochs)]

@@ -83,11 +83,6 @@ def test_digits_are_split_alike_in_every_class():
   assert rows(images, labels) == rows(x, y)  # those of scikit-learn
 
 
-def test_unknown_dataset_is_refused_with_the_known_ones():
-  with pytest.raises(ValueError, match=r"name='mnits' must be .*'mnist'"):
-    sources.load('mnits')
-
-
 @pytest.mark.nightly
 @needs_mnist
 def test_mnist_is_whole_and_its_cache_holds_the_same(tmp_path):

@@ -1,8 +1,4 @@
-"""Imports of published files of natural clients, as tests write them.
-
-What comes out of the store is what was written, in its order, but for the
-transformation that the task documents.
-"""
+"""Imports of natural clients' published files: their samples and order."""
 
 import json
 import struct

@@ -56,10 +56,7 @@ def test_leaf_tells_one_letter_from_eighty(files, tmp_path):
 def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
   files, tmp_path
 ):
-  """Catches test images of a stranger that a client holds out.
-
-  TensorFlow Federated numbers 500 clients that train and, apart, 100 of a test.
-  """
+  """Catches test images of a stranger that a client holds out."""
   natural_files.KINDS['cifar100'](files, range(3))
   data = importing.import_data('cifar100', files, tmp_path / 's')
   assert data.held_out is None

@@ -45,10 +45,7 @@ def content(folder):
 
 @pytest.mark.nightly
 def test_a_killed_import_ends_with_the_same_bytes(tmp_path):
-  """Catches samples that a kill loses or doubles, and files that it leaves.
-
-  `test_an_import_that_was_stopped_goes_on` is the fast case.
-  """
+  """Catches samples that a kill loses or doubles, and files that it leaves."""
   path = tmp_path / 'table.parquet'
   write_table(path, 20_000)
   command = [sys.executable, *IMPORT, str(path)]

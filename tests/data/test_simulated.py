@@ -1,7 +1,4 @@
-"""Simulated clients, and experiments with clients' own arrays.
-
-Statistical bounds have false-alarm rate < 1e-6.
-"""
+"""Simulated clients, clients' own arrays; false alarms have rate < 1e-6."""
 
 from fl_sketch import experiment
 from fl_sketch.data import partitions, store, synthetic

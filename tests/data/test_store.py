@@ -59,10 +59,7 @@ def test_what_is_written_is_read(folder):
 
 @pytest.mark.parametrize('clients', [1, 7])
 def test_what_clients_hold_out_is_theirs(clients, tmp_path):
-  """Catches held-out samples of another client, and types that are changed.
-
-  Inputs are tokens and labels sequences, whose padding is -1.
-  """
+  """Catches held-out samples of another client, and types that change."""
   sizes, held = RNG.integers(1, 5, 20), RNG.integers(0, 3, 20)
   held[3] = 2
   rows = lambda n: {

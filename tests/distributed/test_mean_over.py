@@ -53,10 +53,7 @@ def test_workers_are_the_clients_of_the_engine(name):
 
 @pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
 def test_devices_and_vmap_agree(case):
-  """Catches a key, a part or a state that depends on how workers are laid out.
-
-  With JAX's check of what varies and without, on two devices.
-  """
+  """Catches keys, parts or states that depend on how workers are laid out."""
   tx = cases.mean_over(case)
   mesh = jax.make_mesh((2,), ('data',), (AxisType.Auto,))
   grads = cases.gradients(2, 2)
@@ -102,11 +99,7 @@ UNBIASED = ('eden(bits=1)', 'qsgd(levels=2)', 'rand_k(k=0.25)', cases.BOTH)
   [(UNBIASED[1], True)],
 ))  # fmt: skip
 def test_the_estimate_is_unbiased(case):
-  """Catches workers that share a draw, and a second stage that loses a share.
-
-  The mean of 1000 estimates, in units of its standard error: 64 numbers, of
-  which one exceeds 6.5 by chance with probability below 1e-8.
-  """
+  """Catches workers that share a draw, and a lost share; false alarms 1e-8."""
   grads = jax.random.normal(jax.random.key(1), (1, 4, 64)) ** 3
 
   def estimate(seed):

@@ -166,11 +166,7 @@ def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
 
 @pytest.mark.long
 def test_four_processes_are_the_four_workers_of_one(tmp_path):
-  """Catches what depends on a process: a key, an order, a row of another.
-
-  Gathered payloads are added in one order: to the bit. All-reduces of floats
-  add in another.
-  """
+  """Catches what depends on a process: a key, an order, a row of another."""
   script = cases.__file__.replace('compressor_cases', 'four_workers')
   for count in (1, 4):
     started, port = [], runs.free_port()

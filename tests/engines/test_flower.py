@@ -234,11 +234,7 @@ def rows_of(federation, name):
 
 
 def play(federation, name, fields):
-  """Plays a run; ((up, down) bytes of a node in a round; its rows).
-
-  The bytes are the fewest of three rounds: SuperNodes look for messages
-  meanwhile, more often the busier the machine is.
-  """
+  """((up, down) least bytes of a node in a round; its rows): it polls, too."""
   f, counts = federation, []
   start_sites(f, fields, name)
   deploy(f, name)

@@ -27,6 +27,7 @@ import jax
 from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
+from refusals import refused
 import runs
 
 BASE = {
@@ -126,15 +127,14 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   assert name.startswith('private') == ('epsilon' in both[0][-1])
 
 
-@pytest.mark.parametrize(('fields', 'message'), [
+# Runs that would be other ones than their configs say.
+test_what_sites_cannot_do_is_refused = refused(
+  lambda fields: deployed.config(config_of(**fields)),
   (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'not supported on an eng'),
   (TABLE | {'dropout': 0.1}, 'Sites fail by themselves'),
   (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'how many samples'),
-])  # fmt: skip
-def test_what_sites_cannot_do_is_refused(fields, message):
-  """Catches a run that is another one than its config says."""
-  with pytest.raises(ConfigError, match=message):
-    deployed.config(config_of(**fields))
+  error=ConfigError,
+)
 
 
 def greet(run, name=RUN, population=8):
@@ -217,10 +217,7 @@ PHASES = {
 @pytest.mark.long
 @pytest.mark.parametrize('kind', ['scaffold', 'two_exchanges', 'private'])
 def test_a_server_that_is_killed_goes_on(kind, tmp_path):
-  """Catches rows, rounds or checkpoints that a kill leaves out or doubles.
-
-  It is killed in every phase of one run, whose sites live on.
-  """
+  """Catches rows, rounds or checkpoints that a kill leaves out or doubles."""
   fields = BASE | CASES[kind] | {'rounds': 16, 'eval_every': 4}
   c = Config.from_mapping(fields)
   simulated(deployed.config(c), tmp_path / 'simulated')

@@ -197,10 +197,7 @@ def arrays(simulated):
 
 
 def test_a_site_is_its_client_in_the_simulation(simulated, arrays):
-  """Catches draws, hold-outs and pixels that depend on others' data.
-
-  A site does not have these: neither who holds how much nor the mean of pixels.
-  """
+  """Catches draws, hold-outs and pixels that depend on others' data."""
   problem = own_data.problem(CONFIG, CLIENT, arrays)
   site = experiment.assemble(CONFIG, problem, problem.partition)
   found = []

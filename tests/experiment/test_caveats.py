@@ -8,6 +8,7 @@ import pytest
 
 from tests.training.test_private_runs import PRIVATE, SAMPLES
 
+pytestmark = pytest.mark.usefixtures('unproven')
 COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20}}
 GATE = COUNT | {'algorithm': 'fedsketchgate', 'sampling': 'fixed_size'}
 EVERYONE = {'sampling': 'fixed_size', 'cohort': 6, 'adjacency': 'zero_out'}
@@ -31,10 +32,7 @@ def text_of(**fields):
 def test_zero_out_is_no_absent_client_where_clients_keep_something(
   fields, said
 ):
-  """Catches a statement that a client without data is hidden by zero-out.
-
-  With gradients of 0 it would still send its control variate.
-  """
+  """Catches a statement that a client without data is hidden by zero-out."""
   assert ('Zero-out is of the contribution' in text_of(**fields)) == said
 
 
@@ -50,10 +48,7 @@ def test_a_sample_has_no_control_variate():
 
 @pytest.mark.parametrize('kind', partitions.KINDS)
 def test_partitions_by_label_are_those_that_labels_change(kind):
-  """Catches a new partition that is drawn from the data of several clients.
-
-  The caveat is of all partitions in which other labels move samples.
-  """
+  """Catches a new partition that is drawn from the data of several clients."""
   labels = np.arange(24) % 3
   others = labels.copy()
   others[0] = 2

@@ -71,11 +71,7 @@ def on_tiny_store(fields, folder):
   ('natural', 'reddit,onebit'), ('natural', 'inaturalist'),
 ])  # fmt: skip
 def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
-  """Catches a model, loss or table that does not suit the data of a kind.
-
-  Also a number of parameters that is not the model's: tables have 32 bits for
-  a hundred of them.
-  """
+  """Catches a model, loss, size or table that does not suit a kind of data."""
   fields = on_tiny_store(config_of(name, f'{variant},quick'), tmp_path)
   exp = experiment.build(fields | {'rounds': 1})
   if size := fields['sketch']['size']:
@@ -97,10 +93,7 @@ def test_every_config_is_checked_and_documents_its_command(name):
   'field', dataclasses.fields(config.Config), ids=lambda field: field.name
 )
 def test_every_field_refuses_what_its_type_excludes(field):
-  """Catches a field whose bounds, or choices, only its flag checks.
-
-  A NaN passes comparisons that are written the wrong way round.
-  """
+  """Catches a field whose bounds only its flag checks, and NaN that passes."""
   hints = typing.get_type_hints(config.Config, include_extras=True)
   hint = hints[field.name]
   wrong = {int: [2.5, True, '1', -1], float: [math.nan, '0.1', True, -1]}

@@ -124,10 +124,7 @@ def test_programs_do_not_share_flags():
 
 
 def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
-  """Catches a statement that is cut off, or --forget_secret that deletes none.
-
-  Of a run that has not ended the statement is made again.
-  """
+  """Catches a statement that is cut off, or a secret that is kept."""
   exp = experiment.build(PRIVATE)
   noise_secret.keep(tmp_path, resumed=False)
   begun = workdir.Workdir(tmp_path, exp.config, identity.of(exp))

@@ -145,11 +145,7 @@ PLAIN = [
 @pytest.mark.nightly
 @pytest.mark.parametrize('flags', [PLAIN, SAMPLED], ids=['plain', 'sampled'])
 def test_private_sums_of_two_processes_are_those_of_one(flags, tmp_path):
-  """Catches sums that depend on who adds up what, and lanes taken for clients.
-
-  Where everybody takes part, both have the same two shards, on which local work
-  has the same bits.
-  """
+  """Catches sums that depend on who adds up what, and lanes for clients."""
   one, two = tmp_path / 'one', tmp_path / 'two'
   numbers = {'rounds': 4, 'checkpoint_every': 4, 'eval_every': 4}
   numbers |= {'rounds_per_dispatch': 2, 'noise_seed': 0}

@@ -1,7 +1,4 @@
-"""Slopes of the loss: unbiased, none on padding, and no memory of a gradient.
-
-The twins of the algorithms check the directions z of each seed.
-"""
+"""Slopes of the loss: unbiased, none on padding, no memory of a gradient."""
 
 import cases
 from fl_sketch import local
@@ -34,10 +31,7 @@ def slopes_of(loss_fn, params, batches, steps=1, directions=4, mu=0.1):
 
 @pytest.mark.nightly
 def test_the_mean_over_directions_is_the_gradient_of_a_quadratic():
-  """Catches a factor of 2, signs, and arrays that share a direction.
-
-  Of 8 means and one energy 6 standard errors: 2e-8 to miss one.
-  """
+  """Catches a factor of 2, signs, and shared directions; 2e-8 by chance."""
   rng, count = np.random.default_rng(0), 40_000
   params = {'b': rng.standard_normal(2), 'w': rng.standard_normal((2, 3))}
   params = jax.tree.map(jnp.float32, params)
@@ -114,10 +108,7 @@ def temporary_bytes(layers, directions=2, steps=1):
 @pytest.mark.nightly
 @pytest.mark.parametrize(('steps', 'copies'), [(1, 1), (3, 2)])
 def test_memory_is_that_of_a_forward_pass(steps, copies):
-  """Catches a z that is kept, and activations for a backward pass.
-
-  A layer more takes its parameters once or twice more, and no activations.
-  """
+  """Catches a z that is kept, and activations for a backward pass."""
   few, many = 12, 24
   less, less_sgd = temporary_bytes(few, steps=steps)
   more, more_sgd = temporary_bytes(many, steps=steps)

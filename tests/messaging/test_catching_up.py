@@ -50,10 +50,7 @@ def asked(run, client, kind=Kind.WORK):
 @fast('cd_adam', 'scaffold', 'dp_fedavg')
 @pytest.mark.parametrize('name', [*NAMES, 'dp_fedavg', PRIVATE])
 def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
-  """Catches batches, noise or residuals that move when an answer is repeated.
-
-  After a restart as well, from what the client has on disk.
-  """
+  """Catches batches, noise or residuals that move when asked again."""
   run = run_of(name, folder=tmp_path)
   run.play(3)
   last = [x for x in run.sent if requests.decode(x[1]).round == 2]
@@ -72,10 +69,7 @@ def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
 @pytest.mark.parametrize('missed', [1, 5, 20])
 @each
 def test_who_missed_rounds_catches_up(name, missed):
-  """Catches replicas, residuals and variates that stay behind.
-
-  The run is one of which this client knows all that was announced.
-  """
+  """Catches replicas, residuals and variates that stay behind."""
   run, want = run_of(name), run_of(name)
   run.play(2)
   run.gone = {1}
@@ -99,10 +93,7 @@ def test_who_missed_rounds_catches_up(name, missed):
 @fast('cd_adam', 'feedback_top_k')
 @pytest.mark.parametrize('name', ['cd_adam', 'feedback_top_k', 'safl_adam'])
 def test_who_lost_its_state_begins_as_a_new_client(name, recwarn):
-  """Catches residuals of payloads that were never sent, without a word.
-
-  `cd_adam` is replayed, others get the state.
-  """
+  """Catches residuals of payloads that were never sent, without a word."""
   run, want = run_of(name), run_of(name)
   run.play(3)
   want.play(3)
@@ -195,10 +186,7 @@ def announced(run):
 
 
 def test_a_private_round_announces_once():
-  """Catches a sum without a client beside the sum with it: its difference.
-
-  A client is lost between the exchanges; then all, of which one comes back.
-  """
+  """Catches a sum without a client beside the sum with it: its difference."""
   whole, run = run_of(PRIVATE), run_of(PRIVATE)
   whole.play()
   run.edit = dies(2, stage=1)
@@ -232,11 +220,7 @@ class KilledError(Exception):
 @fast('lost1')
 @pytest.mark.parametrize('lost', [(), (0,), 'dp_fedavg_quantile'])
 def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
-  """Catches a second announcement, with the sum of other clients.
-
-  And noise without a sum, where nothing is announced between exchanges: then
-  all are asked again.
-  """
+  """Catches a second announcement, and noise without a sum."""
   name, again = PRIVATE, {Kind.GO_ON}
   if isinstance(lost, str):
     name, lost, again = lost, (), {Kind.WORK, Kind.GO_ON}

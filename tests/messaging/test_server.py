@@ -16,7 +16,7 @@ import messaging_clients
 from messaging_clients import ALIEN, RUN, flipped, forged, run_of
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refused_calls
 
 # A case for each way in which messages treat an algorithm.
 FAST = (
@@ -40,10 +40,7 @@ def shared(state):
 
 @cases.law([k for k in cases.ALGORITHMS if k not in WITHOUT_SERVER], fast=FAST)
 def test_rounds_of_messages_are_the_simulated_ones(case):
-  """Five rounds, in each of which a selected client does not answer.
-
-  Catches sums, state of clients, metrics and bills that depend on who computes.
-  """
+  """Catches sums, states, metrics and bills that depend on who computes."""
   (name,) = (n for n, x in cases.ALGORITHMS.items() if x is case)
   run = run_of(name, cases.cohorts_of(case.make))
   # It divides by numbers near 0: sums of two shards have other last digits.
@@ -63,25 +60,22 @@ def test_rounds_of_messages_are_the_simulated_ones(case):
     assert (up, down) == tuple(np.add(billed, more))
 
 
-@pytest.mark.parametrize('name', WITHOUT_SERVER)
-def test_what_messages_cannot_play_is_refused(name):
-  with pytest.raises(ValueError, match='it has no server'):
-    messaging_clients.programs_of(cases.ALGORITHMS[name].make)
+def made(name):
+  return messaging_clients.programs_of(cases.ALGORITHMS[name].make)
 
 
 PLAIN = messaging_clients.programs_of(messaging_clients.CASE.make)
-NOISY = messaging_clients.programs_of(cases.ALGORITHMS['dp_fedavg'].make)
-TWICE = messaging_clients.programs_of(cases.ALGORITHMS['sketched_sgd'].make)
+NOISY, TWICE = made('dp_fedavg'), made('sketched_sgd')
 ONE = {'run': RUN, 'client_id': 0, 'batches': None}
 
-test_the_reason_is_named = refused(
-  lambda call: call(),
+test_the_reason_is_named = refused_calls(
+  *((lambda n=name: made(n), 'it has no server') for name in WITHOUT_SERVER),
   (lambda: Server(PLAIN, run=RUN, max_norm=0.0), r'max_norm=0\.0 must be > 0'),
   (lambda: Server(TWICE, run=RUN, max_norm=1.0), 'payloads decoded one by one'),
   (lambda: Server(PLAIN, run=RUN, noise_key=cases.SECRET), 'private=False'),
   (lambda: Server(NOISY, run=RUN), 'private=True'),
   (lambda: client_lib.Client(NOISY, cases.PARAMS, **ONE), 'private=True'),
-)
+)  # fmt: skip
 
 
 # Payloads are tables of four numbers, of norm 2.

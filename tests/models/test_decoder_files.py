@@ -1,7 +1,4 @@
-"""GPT-2 and Llama from files of Hugging Face: as NumPy and PyTorch compute.
-
-The twins read the published names, one position after the other.
-"""
+"""GPT-2 and Llama from files of Hugging Face: as NumPy computes."""
 
 import json
 
@@ -11,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from safetensors import numpy as files
-import torch_models
 
 from tests.models.test_models import shapes
 
@@ -277,39 +273,3 @@ def test_a_config_that_is_none_is_named(tmp_path):
   (tmp_path / 'config.json').write_text('<html>')
   with pytest.raises(ValueError, match=r'config\.json is no JSON'):
     load(tmp_path, published('gpt2'), start('gpt2'))
-
-
-def theirs_of(transformers, case):
-  """The PyTorch model of a case."""
-  common = {'vocab_size': WORDS, 'tie_word_embeddings': 'head' not in case}
-  if case.startswith('gpt2'):
-    config = transformers.GPT2Config(
-      n_embd=WIDTH, n_layer=2, n_head=HEADS, n_inner=HIDDEN,
-      n_positions=LENGTH, **common,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config)
-  common |= {
-    'hidden_size': WIDTH, 'num_hidden_layers': 2, 'num_attention_heads': HEADS,
-    'intermediate_size': HIDDEN, 'max_position_embeddings': LENGTH,
-    'num_key_value_heads': CASES[case]['kv_heads'], 'rms_norm_eps': 1e-5,
-  }  # fmt: skip
-  if CASES[case].get('qkv_bias'):
-    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**common))
-  return transformers.LlamaForCausalLM(transformers.LlamaConfig(**common))
-
-
-@each_case
-@pytest.mark.filterwarnings('ignore')  # theirs
-def test_logits_are_those_of_transformers(case, tmp_path):
-  """Catches what the NumPy twins and the models have both misread."""
-  expected = torch_models.logits(
-    lambda transformers: theirs_of(transformers, case),
-    lambda torch: {'input_ids': torch.tensor(X).long()},
-    tmp_path,
-    scale=0.5,
-  )
-  llama = {} if case.startswith('gpt2') else {'theta': 1e4, 'epsilon': 1e-5}
-  module, params = start(case, **llama)
-  params = pretrained.load(tmp_path / 'model.safetensors', module, params)
-  logits = np.asarray(module.apply({'params': params}, X))
-  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)

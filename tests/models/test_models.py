@@ -63,6 +63,13 @@ def draw_params(model, x_shape):
   ('gpt2', 50_257, (20,), 124_439_808),
   ('smollm2_135m', 49_152, (20,), 134_515_008),
   ('qwen2_500m', 151_936, (20,), 494_032_768),
+  # By hand: blocks of four products of attention, the MLP's, and norms.
+  ('vit_nano', 10, (32, 32, 3), 208_074),
+  ('bert_nano', 2, (20,), 2_090_690),
+  ('gpt_nano', 90, (80,), 110_976),
+  ('gpt_micro', 90, (80,), 463872),
+  ('llama_nano', 90, (80,), 98_240),
+  ('gru', 90, (80,), 621866),
   ('emnist_cnn', 62, (28, 28, 1), 1_206_590),
   ('emnist_cnn', 10, (28, 28, 1), 1_199_882),
 ])  # fmt: skip

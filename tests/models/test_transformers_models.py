@@ -66,22 +66,6 @@ def test_gelu_and_its_slope_in_shards_are_those_of_jax():
   chex.assert_trees_all_close(ours(x), want, rtol=1e-6)
 
 
-# Of width 64: four products of attention, two of the MLP, two norms.
-BLOCK = 4 * 65 * 64 + (65 * 256 + 257 * 64) + 2 * 2 * 64
-
-
-@pytest.mark.parametrize(('patch', 'tokens'), [(4, 65), (8, 17)])
-def test_the_smallest_presets_have_as_many_parameters_as_by_hand(patch, tokens):
-  vit = models.make('vit_nano', 10, patch=patch)
-  outside = (3 * patch**2 + 1) * 64 + 64 + tokens * 64 + 2 * 64 + 65 * 10
-  params = shapes(vit, (32, 32, 3), jnp.float32)
-  assert models.num_params(params) == 4 * BLOCK + outside
-  bert = models.make('bert_nano', 2, vocab_size=4000, max_length=tokens)
-  outside = (4000 + tokens + 2) * 64 + 2 * 64 + 65 * 64 + 65 * 2
-  params = shapes(bert, (tokens,), jnp.int32)
-  assert models.num_params(params) == 2 * BLOCK + outside
-
-
 def dense(p, x):
   return x @ p['kernel'] + p['bias']
 
@@ -155,15 +139,9 @@ def test_norms_add_almost_nothing_to_the_variance():
   check_twin('bert_nano', params)
 
 
-def test_padding_changes_no_logits():
-  params, x = draw_params('bert_nano'), INPUTS['bert_nano']
-  padded = logits('bert_nano', params, x[:2])
-  shorter = logits('bert_nano', params, x[:2, :4])
-  np.testing.assert_allclose(padded, shorter, atol=1e-5)
-  params['words'][0] += 1  # the padding's own vector
-  other = logits('bert_nano', params, x[:2])
-  chex.assert_trees_all_equal(other, padded)
-  assert np.isfinite(logits('bert_nano', params, 0 * x)).all()
+def test_a_text_of_padding_alone_is_finite():
+  x = 0 * INPUTS['bert_nano']
+  assert np.isfinite(logits('bert_nano', draw_params('bert_nano'), x)).all()
 
 
 @pytest.mark.representatives('vit_nano')

@@ -93,10 +93,7 @@ def near(x, y):
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """The folder of a tiny experiment, and what `run` returned.
-
-  The attack on the private tables is real; each takes seconds to compile.
-  """
+  """The folder of a tiny experiment, and what `run` returned."""
   folder, attacked = tmp_path_factory.mktemp('attacks'), campaign._attacked
 
   def last_alone(c, victim, setting, x, y):

@@ -1,7 +1,4 @@
-"""The calculators of Chen et al.: their numbers, limits and conditions.
-
-What is random is exact, or certain up to the odds that a test states.
-"""
+"""The calculators of Chen et al.: their numbers, limits and conditions."""
 
 import functools
 import math
@@ -46,10 +43,7 @@ def test_the_momentum_of_a_decaying_rate(b1):
 @pytest.mark.covers('S4-Rem3.3')
 @pytest.mark.parametrize('form', catalog.FORMS)
 def test_remark_3_3(form):
-  """At eta = 1 / (K sqrt(T)) the local steps enter by a logarithm, if at all.
-
-  The corrected drift has K (K - 1) for K^2.
-  """
+  """At eta = 1 / (K sqrt(T)) local steps enter by a logarithm, if at all."""
   number = NUMBER | {'gradient_l1': 2.0, 'form': form}
   bound = lambda steps, lr: chen.constant_rate(
     RUN._replace(local_steps=steps, client_lr=lr), **number

@@ -1,9 +1,4 @@
-"""The bounds of Chen et al. on runs of SAFL.
-
-What holds with probability 1 - DELTA is counted over RUNS independent runs:
-that more than MISSES of them miss it has probability below 1e-7 if it is true.
-All else is exact, or certain up to the odds that a test states.
-"""
+"""The bounds of Chen et al. on runs of SAFL; false alarms below 1e-7."""
 
 import functools
 

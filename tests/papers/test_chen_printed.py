@@ -1,8 +1,4 @@
-"""Where printed statements of Chen et al. fail, and corrected ones do not.
-
-Most are runs with an operator of `size` = d that loses nothing. They fail for
-certain, or up to the odds that a test states.
-"""
+"""Where printed statements of Chen et al. fail, and corrected ones do not."""
 
 import math
 
@@ -32,10 +28,7 @@ LOSSLESS = lambda r, x: x
 
 
 def descend(run, width, x, noises):
-  """The mean squared gradient of SAFL from x, where L = 1 and G = `width`.
-
-  The loss is width^2 log cosh(x / width), the operator loses nothing.
-  """
+  """The mean squared gradient of SAFL from x on width^2 log cosh(x / width)."""
   v, squares = 0.0, []
   for noise in noises:
     gradient = width * math.tanh(x / width)
@@ -48,11 +41,7 @@ def descend(run, width, x, noises):
 
 @pytest.mark.covers('S4-Thm3.2', 'S4-Cor1')
 def test_noise_breaks_theorem_3_2_and_corollary_1():
-  """The noise adds to the loss at second order: the printed bound is blind.
-
-  Gradients with noise of +-60 G, from the optimum on; nu = 10. Over 200 seeds
-  the mean is 0.58 G^2 with deviation 0.04; the bounds are below 0.1 G^2.
-  """
+  """Noise of +-60 G from the optimum on: 0.58 G^2 +- 0.04, bounds below 0.1."""
   signs = np.random.default_rng(0).choice([-1.0, 1.0], VALLEY.rounds)
   mean = descend(VALLEY, WIDTH, 0.0, (60 * WIDTH * signs).tolist())
   number = {'gap': 0.0, 'gradient_bound': WIDTH, 'delta': 1e-8}
@@ -82,13 +71,7 @@ def test_noise_breaks_lemmas_3_4_and_3_5():
 
 @pytest.mark.covers('S4-Lem3.4=B2=C2')
 def test_an_eigenvector_that_moves_breaks_lemma_3_4():
-  """Of a steep wall around where the last step has led.
-
-  The second derivative of <g, x> + f(||x - x_0||) is largest along x - x_0, the
-  direction of V^-1/2 m. Its length is sqrt(d / b) = 128 times what moved, times
-  the root of a chi square of 16 degrees over 16, which is below the 0.13 that
-  is asked for with probability below 1e-9.
-  """
+  """Of a steep wall around where the last step has led; alarms below 1e-9."""
   run = Constants(2**18, 16, 1, 0.1, 0.1, 100.0, 1.0, 2.0, b1=0.0)
   slope = np.ones((1, run.dimension)) / run.dimension**0.5
   matrix = np.random.default_rng(0).standard_normal((16, run.dimension)) / 4
@@ -110,10 +93,7 @@ def test_an_eigenvector_that_moves_breaks_lemma_3_4():
 
 @pytest.mark.covers('S4-Lem3.6')
 def test_lemma_3_6_lacks_the_gradient():
-  """On a slope of 10^10 with noise of +-1000 G; nu = 10.
-
-  Each round counts, so that the first sign alone exceeds the printed bound.
-  """
+  """On a slope of 10^10: the first sign alone exceeds the printed bound."""
   run = Constants(10**6, 10**6, 100, 1.0, 1.0, 1e20, 1.0, 1.0, noise=1.3e13)
   signs = np.random.default_rng(1).choice([-1.0, 1.0], run.rounds)
   slope = np.full((1, 1), 1e10)

@@ -1,8 +1,4 @@
-"""Lemmas D.18 to D.28 of Song et al. and Property 3 of Chen et al., measured.
-
-A count of draws is judged by the binomial distribution: a share that is what it
-should be fails a test with probability below ALARM.
-"""
+"""Lemmas D.18 to D.28 of Song et al., Property 3 of Chen et al.; at ALARM."""
 
 import functools
 import math
@@ -161,10 +157,7 @@ def test_what_uniform_sampling_may_do():
 
 @pytest.mark.covers('S0-LemD25,26', 'S4-Prop1-3')
 def test_property_3_is_not_of_the_count_sketch():
-  """An error of 1, where two coordinates collide, in 20 delta and more.
-
-  Printed, at delta = 1 / b^2, it is below 0.27 at b = 2^20, and Pr / delta = b.
-  """
+  """Where two coordinates collide; Pr / delta is b at delta = 1 / b^2."""
   b, draws = 2**14, 2**20
 
   @jax.jit
@@ -235,10 +228,7 @@ def test_the_norms_of_gaussian_sketches_are_chi_squares():
 @pytest.mark.covers('S4-Rem3.4')
 @pytest.mark.parametrize('d', [D, 4 * D])
 def test_remark_3_4(d):
-  """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d.
-
-  Means of 4000 draws, to six standard errors.
-  """
+  """E y'Ay of y = R'Rg grows with the intrinsic dimension, not with d."""
   op = OPERATORS['count_sketch']
   weights = np.arange(1.0, d + 1) ** -2
   g = np.eye(1, d, dtype=np.float32)[0]

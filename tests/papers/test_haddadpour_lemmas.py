@@ -1,8 +1,4 @@
-"""The lemmas of FedSKETCH beside measured rounds.
-
-Means over independent draws, 3000 of them or more, lie 6 standard errors below
-their bound, or beyond it where a statement is wrong: 1e-9 to pass by chance.
-"""
+"""The lemmas of FedSKETCH beside measured rounds; 1e-9 to pass by chance."""
 
 import fedsketch_rounds
 from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, run_of

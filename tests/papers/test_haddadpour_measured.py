@@ -1,9 +1,4 @@
-"""The rates of FedSKETCH beside measured runs.
-
-Means over independent draws lie 6 standard errors below their bound, or beyond
-it where a statement is wrong. With 200 draws it is passed by chance with 4e-9,
-with 60, the fewest, with 7e-8.
-"""
+"""The rates of FedSKETCH beside measured runs; 7e-8 to pass by chance."""
 
 import functools
 from typing import Any
@@ -102,10 +97,7 @@ def test_theorem_7_holds():
 
 
 def diverges(values, bound):
-  """Three quarters of 60 draws are above ten times it.
-
-  Were the mean below the bound, a tenth would be at most: 1e-28 by chance.
-  """
+  """Three quarters of 60 draws are above ten times it: 1e-28 by chance."""
   assert len(values) == 60
   return np.quantile(values, 0.25) > 10 * bound
 
@@ -113,10 +105,7 @@ def diverges(values, bound):
 @pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @pytest.mark.parametrize('plan', [plans.fedsketch, plans.fedsketchgate])
 def test_the_printed_step_diverges_with_shared_hashes(plan):
-  """Sixteen clients, all the same: their variates stay 0.
-
-  It meets the printed equation (16), so Theorems 5 to 7 as printed are false.
-  """
+  """Of 16 equal clients: it meets (16), so Theorems 5 to 7 are false."""
   spec = {'clients': 16, 'smoothness': 1.0, 'variance': 0.0, 'accuracy': 0.01}
   spec |= {'omega': compressors.privix_variance(D, 2), 'server_lr': 16.0}
   loss, start, gap = quadratic(np.ones(D)), np.ones(D), D / 2

@@ -1,23 +1,14 @@
-"""Formulas and claims of the papers that no other file of tests checks.
+"""Formulas and claims of the papers that no other file of tests checks."""
 
-Means and frequencies are compared with 6 standard errors (2e-9 each): fewer
-than 500 of them in a test raise a false alarm with probability below 1e-6.
-"""
-
+import itertools
 from typing import Any
 
-import cases
 from fl_sketch import experiment, sketches
-import jax
-import jax.numpy as jnp
 import numpy as np
-import operators
-from operators import mean_and_error
 import pytest
 
 from tests.experiment.test_account import quadratics as quadratics_config
 
-KEYS = jax.random.split(jax.random.key(9), 6000)
 D, B = 16, 4
 G, H = np.random.default_rng(0).normal(size=(2, D))
 VECTORS = np.stack([G, G + H, np.eye(D)[3], np.arange(D) < 5])
@@ -48,14 +39,6 @@ VARIANCES = {
 }
 
 
-def estimates(op):
-  """f64[draws, vectors, D], of each vector under each key."""
-  like = jax.ShapeDtypeStruct((D,), jnp.float32)
-  one = jax.vmap(operators.both(op, like), (None, 0))
-  run = cases.jit(jax.vmap(one, (0, None)))
-  return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
-
-
 @pytest.mark.covers(
   'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
   'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
@@ -63,27 +46,18 @@ def estimates(op):
 )  # fmt: skip
 @pytest.mark.parametrize('name', VARIANCES)
 def test_exact_variances_and_projections(name):
+  """Catches a stated variance, which `test_sketch_laws` measures, by hand."""
   op, variance = VARIANCES[name]
-  draws = estimates(op)
-  for i, g in enumerate(VECTORS):
-    for h in VECTORS:
-      square = np.square((draws[:, i] - g) @ h)
-      mean, error = mean_and_error(square)
-      assert abs(mean - variance(g, h)) < 6 * error + 1e-4
-  # Remark D.10: a projection of rank 5 of an estimate of H + G.
-  rng = np.random.default_rng(1)
-  basis = np.linalg.qr(rng.normal(size=(D, 5)))[0]
-  projected = draws[:, 1] @ basis @ basis.T
-  true = basis @ basis.T @ VECTORS[1]
-  mean, error = mean_and_error(projected)
-  assert (np.abs(mean - true) < 6 * error).all()
   promises: Any = sketches.properties(op)
-  bound = promises.coordinate_wise(D) / B
-  mean, error = mean_and_error(np.square(projected))
-  norm = VECTORS[1] @ VECTORS[1]
-  assert (mean < true**2 + bound * norm + 6 * error).all()
+  for g, h in itertools.product(VECTORS, VECTORS):
+    assert promises.variance(g, h) == pytest.approx(variance(g, h), rel=1e-5)
+  # Remark D.10: a projection of rank 5 of an estimate of H + G.
+  basis = np.linalg.qr(np.random.default_rng(1).normal(size=(D, 5)))[0]
+  bound = promises.coordinate_wise(D) / B * np.square(VECTORS[1]).sum()
+  for row in basis @ basis.T:
+    assert promises.variance(VECTORS[1], row) < bound * (row @ row)
   # The spike of Remark D.17: what is bounded for the others is d / b here.
-  spike = np.square(draws[:, 2, 3]).mean()
+  spike = 1 + promises.variance(*VECTORS[[2, 2]])
   assert (spike > 0.8 * D / B) == (name == 'sampling')
 
 

@@ -12,10 +12,7 @@ import pytest
 
 
 def rippled(size, count):
-  """x^2 (1 + size sin(count log|x|)), and pairs of all scales with 0.
-
-  One period of x, as the constants are the same in each.
-  """
+  """x^2 (1 + size sin(count log|x|)) in a period, and pairs of x with 0."""
   ripple = lambda x: count * np.log(np.where(x, abs(x), 1))
   wave = lambda x: 1 + size * np.sin(ripple(x))
   slope = lambda x: 2 * wave(x) + size * count * np.cos(ripple(x))

@@ -60,10 +60,7 @@ def test_a_semi_lipschitz_gradient_is_semi_smooth(alpha, p):
 
 
 def needed(f, x, y):
-  """The least value that all constants of each property need, at p = 1.
-
-  For any p they need no less, so that no bound here is no bound for any p.
-  """
+  """The least value that all constants of each property need, at p = 1."""
   pairs = conditions.at(f, np.array([x]), np.array([y]))
   e, r2, mixed = conditions.gaps(pairs, 1)
   square = np.square(pairs.gradient_x).sum(1)

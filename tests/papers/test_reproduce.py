@@ -24,10 +24,7 @@ def ws(tmp_path_factory):
 @pytest.mark.representatives('S0-X3', 'S2-Tab1')
 @pytest.mark.parametrize('name', catalog.STUDIES)
 def test_every_study_runs_at_quick_scale(name, ws):
-  """A smoke test: its sizes are too small for a verdict to mean anything.
-
-  Fast, of all studies: configs and claims, in test_studies.py.
-  """
+  """A smoke test: its sizes are too small for a verdict to mean anything."""
   result = results.run(catalog.find(name), ws)
   assert result == results.read(ws.folder, name)
   assert result['name'] == name

@@ -68,10 +68,7 @@ def claims(tmp_path, run, world):
 def test_claims_hold_in_the_papers_world_and_fail_in_another(
   tmp_path, run, count
 ):
-  """Catches a sign that is turned, and cells that are exchanged.
-
-  All seeds of a world are alike, which decides nothing: `met` is what counts.
-  """
+  """Catches a sign that is turned, and cells that are exchanged."""
   for world, met in ((paper, True), (contrary, False)):
     of_world, _ = claims(tmp_path / world.__name__, run, world)
     assert [c.met for c in of_world] == [met] * count

@@ -1,9 +1,4 @@
-"""Song's theorems on measured runs, those that are wrong too.
-
-Expectations are means over 64 independent runs. What must be below a bound is
-so by 5 standard errors, an equality holds within 5: noise exceeds that once in
-2e6. Seeds are fixed.
-"""
+"""Song's theorems on 64 runs with fixed seeds, to 5 standard errors (2e-6)."""
 
 import functools
 import inspect
@@ -105,10 +100,7 @@ def test_e1_is_attained(operator):
 
 @pytest.mark.covers('S0-RemE4')
 def test_rounds_grow_as_remark_e_4_says():
-  """To 1e-1, 1e-2 and 1e-3 of the first f - f*: by 1 to 1.2 times 1 + alpha.
-
-  Both at their largest steps; a gap is the mean of 64 runs.
-  """
+  """To 0.1, 0.01, 0.001 of the first gap: by 1 to 1.2 times 1 + alpha."""
   problem = problems.ALIKE
 
   def needed(this, client_lr):

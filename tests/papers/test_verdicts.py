@@ -29,12 +29,7 @@ def noise_page(rng):
 
 
 def test_pure_noise_decides_nothing():
-  """Catches verdicts by the sign of a mean, and claims judged one by one.
-
-  Of 300 pages without any truth 5 % may have a decided claim, 15. Independent
-  claims make 1 % (m claims are judged at the m-th harmonic number's part of
-  5 %), so that more than 15 have a probability below 1e-6.
-  """
+  """Catches verdicts by the sign of a mean, claims judged one by one (1e-6)."""
   rng = np.random.default_rng(0)
   pages = [verdicts.decide(noise_page(rng)) for _ in range(300)]
   decided = [set(page) != {verdicts.UNDECIDED} for page in pages]
@@ -94,12 +89,7 @@ def test_an_interval_is_of_the_bounds_that_are_not_rejected(relation, cells):
 
 @pytest.mark.parametrize('share', [0.0, 0.5, 1.0])
 def test_the_worst_of_many_cells_is_wrong_as_rarely_as_one(share):
-  """A share of 12 cells is on the bound, the others well inside.
-
-  Each of 2,000 claims is decided wrongly, that it breaks the bound or that it
-  keeps it with no room, in 5 % of all draws; 6.5 standard errors above that
-  are 8.2 %, a false alarm below 1e-9. Catches a maximum judged as one number.
-  """
+  """Catches a maximum that is judged as one number; false alarms below 1e-9."""
   rng = np.random.default_rng(3)
   mean = np.where(np.arange(12) < 12 * share, 0.0, -9.0)
   x = rng.normal(mean[None, :, None], 1.0, (2000, 12, SEEDS))
@@ -125,11 +115,7 @@ def test_what_has_no_spread_is_judged_by_signs():
 
 
 def test_a_median_is_between_its_ends():
-  """The interval of 1,000 medians of 60 contains the truth 95 % of the time.
-
-  At least: 92 % are 4 standard errors fewer, and order statistics of 60 have
-  96 % (a false alarm below 1e-8). Catches ends exchanged, or two ranks inwards.
-  """
+  """Catches ends exchanged, or two ranks inwards; false alarms below 1e-8."""
   x = np.random.default_rng(4).exponential(size=(1000, 60))
   claims = [verdicts.of_medians('', points, '<=', 1.0) for points in x]
   inside = [c.low <= math.log(2) <= c.high for c in claims]

@@ -34,8 +34,7 @@ def drawn(monkeypatch):
 @pytest.mark.nightly
 @pytest.mark.parametrize(('up', 'down'), BUDGETS)
 def test_choices_have_their_noise(up, down, monkeypatch):
-  """Catches a share of the clients' own noise that is forgotten, or counted n
-  times; the means of 24 draws are within 15 %, several standard errors."""
+  """Catches clients' noise that is forgotten, or counted n times (15 %)."""
   monkeypatch.setattr(compression, '_MEASURED', 99)
   for choice in advise(up, down, draws=24):
     assert choice.measured == pytest.approx(choice.alpha, rel=0.15), choice

@@ -59,12 +59,7 @@ def alpha_of(codec, x, clients=1, draws=40):
   ],
 )
 def test_alpha_of_quantised_tables(options, name, clients):
-  """Catches a scale or a centroid that is off, and a rotation that is shared.
-
-  The energy of a draw has a deviation of 2 % or less, so that the mean of 40
-  is within 6 of its own. The error of the mean of unbiased draws has a 40th of
-  their energy, with a deviation of (2 / D)^0.5 = 1.1 %: at 5.4 of it, 7e-8.
-  """
+  """Catches a wrong scale or centroid, and a shared rotation; alarms 7e-8."""
   codec = codecs.eden(**options)
   omega = codecs.eden(options.get('bits', 1)).omega(B)
   law = compression.table_alpha(D, B, omega, draws=clients)
@@ -94,11 +89,7 @@ def test_cosine_of_a_momentum_step():
 @pytest.mark.nightly
 @pytest.mark.parametrize('beta', [0.0, 0.9])
 def test_noise_of_a_sketch_in_the_sum_of_steps(beta):
-  """Catches an average that is not taken before the sketch.
-
-  The energy of the sum of 200 errors has a deviation of (2 / d)^0.5 = 4.4 %,
-  the mean over 32 of them of 0.8 %: 8 % is 1e-20.
-  """
+  """Catches an average that is not taken before the sketch; 8 % is 1e-20."""
   d, size, sampling, rounds = 1024, 256, 19.0, 200
   op, like = sketches.block_srht(size), jnp.zeros(d)
   g = jnp.ones(d) / d**0.5

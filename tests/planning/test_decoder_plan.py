@@ -8,6 +8,7 @@ from fl_sketch.training import program as program_lib
 import jax
 import natural_files
 import pytest
+from refusals import refused
 
 from tests.planning.test_plan import GIB
 
@@ -44,13 +45,12 @@ def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   assert d == shakespeare_decoder.PARAMETERS[size]
 
 
-@pytest.mark.parametrize('variant', ['tiny', 'mini,small', 'diloco,safl'])
-def test_words_that_exclude_each_other_are_refused(variant):
-  """Catches the first of two sizes or algorithms in place of a refusal."""
-  with pytest.raises(
-    ValueError, match=f"variant='{variant}' must be a size of"
-  ):
-    shakespeare_decoder.get_config(variant)
+# Where the first of two sizes or algorithms could be taken.
+test_words_that_exclude_each_other_are_refused = refused(
+  shakespeare_decoder.get_config,
+  *((x, f"variant='{x}' must be a size of") for x in (
+    'tiny', 'mini,small', 'diloco,safl')),
+)  # fmt: skip
 
 
 def bytes_up(name, d):
@@ -70,10 +70,7 @@ def test_bytes_of_a_round(name, build):
 
 @pytest.mark.nightly
 def test_a_round_of_100_million_parameters_lowers_for_accelerators(build):
-  """Catches an operation of the round that TPUs or GPUs do not have.
-
-  All clients of a device at once, as accelerators train them.
-  """
+  """Catches an operation of the round that TPUs or GPUs do not have."""
   exp = build('small,onebit')._replace(clients_per_step=None)
   run = program_lib.program(exp, mesh_lib.cohort_mesh())
   exported = jax.export.export(run.fn, platforms=['tpu', 'cuda'])(*run.args)

@@ -128,10 +128,7 @@ def test_bytes_that_change_from_round_to_round():
 
 
 def test_no_module_needs_the_inside_of_jax():
-  """Catches imports of private modules of JAX, which any release may move.
-
-  The rules of a primitive of one's own have no other place, by JAX's guide.
-  """
+  """Catches imports of private modules of JAX, which any release may move."""
   sources = {p: p.read_text() for p in (ROOT / 'fl_sketch').rglob('*.py')}
   inside = re.compile(r'jax[. ](import )?(_src|interpreters)')
   found = [p.name for p, text in sources.items() if inside.search(text)]

@@ -9,7 +9,7 @@ from fl_sketch.privacy.accounting import GaussianMechanism, statements
 import jax
 import numpy as np
 import pytest
-from refusals import refused
+from refusals import refused, refused_calls
 
 COUNTS = (
   'steps', 'population', 'max_cohort', 'releases_per_step', 'epoch_steps',
@@ -29,16 +29,15 @@ def test_a_mechanism_refuses_numbers_out_of_range(field, value):
     mechanism(**spec | {field: value})
 
 
-@pytest.mark.parametrize('field', COUNTS)
-def test_counts_are_integers(field):
-  for value in 1.0, np.float64(3):
-    with pytest.raises(TypeError, match=f'{field} must be an integer'):
-      mechanism(**{field: value})
-
-
-def test_a_traced_value_is_a_type_error():
-  with pytest.raises(TypeError, match='on the host, not'):
-    jax.jit(lambda z: mechanism(noise_multiplier=z))(1.0)
+test_counts_are_integers = refused_calls(
+  *(
+    (lambda c={name: x}: mechanism(**c), f'{name} must be an integer')
+    for name in COUNTS
+    for x in (1.0, np.float64(3))
+  ),
+  (lambda: jax.jit(mechanism)(noise_multiplier=1.0), 'on the host, not'),
+  error=TypeError,
+)
 
 
 def test_numpy_scalars_are_numbers():

@@ -63,11 +63,7 @@ def nodes(z, count, spacing):
 
 
 def exact(z, epoch_steps, steps, eps, spacing=0.03):
-  """Delta of one epoch, of removal and of addition, by quadrature.
-
-  The mean over the last log-normal has a closed form, so that the rest is
-  smooth and the trapezoidal rule exact to rounding.
-  """
+  """Delta of one epoch, of removal and of addition, by quadrature."""
   sums, weights = nodes(z, steps, spacing)
   present = epoch_steps - steps + sums
   t, growth = epoch_steps, math.exp(eps)
@@ -94,11 +90,7 @@ def test_an_epoch_of_two_or_three_steps_by_quadrature(z, epoch_steps, steps):
 def test_moments_of_the_ratio_are_never_below_their_closed_form(
   z, epoch_steps, steps
 ):
-  """Catches a spread that loses its mean, and cells that are too wide.
-
-  E[(Y_1 + ... + Y_s)^k] is k! times the coefficient of u^k in
-  (sum_j E[Y^j] u^j / j!)^s, with E[Y^j] = exp(j (j - 1) / (2 z^2)).
-  """
+  """Catches a spread that loses its mean, and cells that are too wide."""
   law = allocation.ratio(z, epoch_steps, steps)
   assert law.mass.sum() == pytest.approx(1, abs=1e-12)
   assert law.mass @ law.values == pytest.approx(1, abs=1e-12)
@@ -120,11 +112,7 @@ def test_moments_of_the_ratio_are_never_below_their_closed_form(
   [(1.0, 10, 1), pytest.param(0.8, 20, 50, marks=pytest.mark.nightly)],
 )
 def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
-  """Catches a bound that is far from tight: Poisson's is larger here.
-
-  So are a fixed size's under replace-one, and one release of everybody an
-  epoch, which random allocation is a mixture of.
-  """
+  """Catches a bound that is far from tight: Poisson's is larger here."""
   steps = epoch_steps * epochs
   eps = epsilon(allocated(z, steps, epoch_steps))
   coins = epsilon(poisson(z, steps, 1 / epoch_steps))

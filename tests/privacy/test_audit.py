@@ -1,8 +1,4 @@
-"""What an audit shows is true, and what is broken it shows.
-
-Sides on which nothing must be found have a significance of 1e-6 each; sides on
-which something must be found have that of use, 0.05.
-"""
+"""Audits of what is true (at 1e-6 each), and of what is broken (at 0.05)."""
 
 import dataclasses
 

@@ -1,7 +1,4 @@
-"""Both audits, on every break of the list, and their false alarms.
-
-Audits of breaks have a significance of 1e-3 each; seeds are fixed.
-"""
+"""Both audits, on every break of the list (at 1e-3), and their false alarms."""
 
 import pathlib
 

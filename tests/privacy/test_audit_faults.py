@@ -1,7 +1,4 @@
-"""Audits of every private algorithm, right and broken; most are slow.
-
-What is right is audited at a significance of 1e-6, what is broken at 0.05.
-"""
+"""Audits of every private algorithm, right (at 1e-6) and broken (at 0.05)."""
 
 import audit_games as common
 from fl_sketch import algorithms, sketches

@@ -112,11 +112,7 @@ def quiet(op, hash_key, noise):
 @pytest.mark.nightly
 @pytest.mark.parametrize('hash_key', ['run', 'round'])
 def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
-  """Catches noise that does not cancel, or cancels under fresh hashes.
-
-  Within 2 %: 5.1 deviations of a chi-square with as many degrees of freedom as
-  tables have numbers, 2^17; false alarms have probability 2e-6 together.
-  """
+  """Catches noise that does not cancel, or under fresh hashes; alarms 2e-6."""
   size, runs, count = 2**12, 2**5, 12
   noise = Correlation(correlation.square_root(8), count, count)
   make, like = quiet(sketches.block_cyclic(size), hash_key, noise), None

@@ -1,7 +1,4 @@
-"""ChaCha20 as a generator of JAX: its blocks, and that no two uses share one.
-
-The rounds of the engine with its keys are in test_generators.py.
-"""
+"""ChaCha20 as a generator of JAX: its blocks; no two uses share one."""
 
 import math
 
@@ -62,10 +59,7 @@ def test_wide_bits_are_two_words_each():
 
 
 def test_subkeys_are_blocks_of_nonces_of_their_own():
-  """Catches subkeys that share words, with each other or with bits of the key.
-
-  A subkey that is a sum of the key, and splits that are folds.
-  """
+  """Catches subkeys that share words, or are sums of the key."""
   fold = jax.jit(jax.random.fold_in)
   for number in *range(64), 2**32 - 1:
     stream = of_library(COUNTING, nonce(1, number, 0), 0, 1)

@@ -42,10 +42,7 @@ def patterns(rounds, apart):
 def test_no_pattern_of_participation_moves_more_than_the_sensitivity(
   name, apart
 ):
-  """Catches a norm of other columns; in each round a client moves +-C or less.
-
-  Where the columns of C never grow, a pattern reaches the bound.
-  """
+  """Catches a norm of other columns than those in which a client takes part."""
   noise = Correlation(WEIGHTS[name], 6, apart)
   c = np.linalg.inv(matrix(noise))
   for last in range(len(noise.weights), 7):

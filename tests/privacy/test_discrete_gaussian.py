@@ -1,8 +1,4 @@
-"""The law of discrete Gaussian noise.
-
-Chi-square p-values are compared with 1e-7, so that a test has a false alarm
-with probability below 1e-6.
-"""
+"""The law of discrete Gaussian noise; false alarms of a test below 1e-6."""
 
 import bisect
 import re
@@ -81,10 +77,7 @@ def words_of(values, signs):
 
 @pytest.mark.parametrize('base', [16, 64, 256, 1024])
 def test_words_are_inverted_to_the_last_bit(base):
-  """Catches a guess or search one off, a tie that is missed, and other words.
-
-  No test of draws would see them: a tie happens once in 400,000 draws.
-  """
+  """Catches a guess or search one off, and ties, which draws do not show."""
   above = dg._tails(base)[:, ::-1].T.astype('>u4')
   above = [int.from_bytes(row.tobytes(), 'big') for row in above]
   near = [x + d for x in above for d in (-(2**97), -(2**96), -1, 0, 2**96)]

@@ -1,7 +1,4 @@
-"""Attacks on floating point: the old private mean fails, that on a grid passes.
-
-What is right is audited at a significance of 1e-6.
-"""
+"""Attacks on floating point; what is right is audited at 1e-6."""
 
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.auditing import audit, canary_scores, summation_attack

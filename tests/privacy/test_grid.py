@@ -129,10 +129,7 @@ def brute_force_delta(stddev, shift, epsilon):
 
 
 def test_the_discrete_mechanism_is_covered_by_the_continuous_one():
-  """Catches an account of the same deviation, which is too low by rounding.
-
-  With r = 1 the lemma's factor is 1 + 8e-9 for each number.
-  """
+  """Catches an account of the same deviation, too low by rounding: 1 + 8e-9."""
   stddev, gaps = 2.0, []
   shifts = itertools.product(range(4), repeat=3)
   for shift in shifts:

@@ -35,11 +35,7 @@ def test_one_unit_is_no_group_and_more_cost_more():
 
 
 def group_delta(z, q, k, steps, eps):
-  """Exact delta of k units by independent coins, by convolved losses.
-
-  The sum of k units at most C each is largest where all are C: a binomial
-  mixture. Losses go up to the next cell, so that this is above the exact one.
-  """
+  """Exact delta of k units by coins, a binomial mixture, from above."""
   cell, size = 1e-4, 2**20
   x = np.linspace(-10 * z, 10 * z + k, 400_001)
   weights = stats.binom.pmf(range(k + 1), k, q)

@@ -64,10 +64,7 @@ def best_tests(z, q, alphas):
 
 
 def test_no_test_of_two_sampled_releases_is_better():
-  """Catches a bound of another mechanism, or of one order of neighbours.
-
-  The brute force knows errors to 1e-5, and its curve is convex up to that.
-  """
+  """Catches a bound of another mechanism, or of one order of neighbours."""
   (z, q), alphas = (0.8, 0.3), np.array([1e-3, 0.01, 0.1, 0.3, 0.6])
   exact = np.min([*best_tests(z, q, alphas)], axis=0)
   errors = type_two_error(poisson(z, 2, q), alphas)

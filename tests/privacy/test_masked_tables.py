@@ -1,9 +1,4 @@
-"""What the server sees: messages that are uniform, and that add up.
-
-A statistical test here is chi-square on the bytes of 2^14 numbers; `p_value`
-is the least of four, and each must be above 1e-8, so a test of at most 25 of
-them raises a false alarm with probability below 1e-6.
-"""
+"""What the server sees: uniform, and it adds up; false alarms below 1e-6."""
 
 import functools
 

@@ -1,9 +1,4 @@
-"""Sums of bounded contributions, and their noise.
-
-Statistical tests compare a p-value with 1e-7, or a normal deviate with 5.5
-standard errors (4e-8): a test of fewer than ten of them raises a false alarm
-with probability below 1e-6.
-"""
+"""Sums of bounded contributions, and their noise; false alarms below 1e-6."""
 
 import itertools
 
@@ -151,8 +146,3 @@ def test_noise_is_float32_at_least_and_in_both_parts():
   assert all(has_stddev(part, 1.0) for part in (x, z.real, z.imag))
   assert uncorrelated(z.real, z.imag)
   assert uncorrelated(x, z.real)  # leaves have keys of their own
-
-
-def test_a_bound_that_does_not_exist_is_refused():
-  with pytest.raises(ValueError, match="bound='clamp' must"):
-    privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF)

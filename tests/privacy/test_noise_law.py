@@ -1,7 +1,4 @@
-"""The law of released noise: exact chances, real rounds, what it sees.
-
-Sides on which nothing must be found have a false-alarm rate of 1e-7 each.
-"""
+"""The law of released noise: chances, rounds, what it sees; alarms 1e-7."""
 
 import audit_games
 import breaks

@@ -106,10 +106,7 @@ PLACES = {
 
 @pytest.mark.parametrize('place', PLACES)
 def test_where_a_round_runs_does_not_matter(place):
-  """The round without a leak, and two with one.
-
-  Catches marks whose axis is lost in a batch, and clean rounds refused.
-  """
+  """Catches marks whose axis is lost in a batch, and clean rounds refused."""
   assert of_leak('none', **PLACES[place]).releases == 2
   for name in 'weight', 'rolled_rows':
     with refused(leaf_of(name)):

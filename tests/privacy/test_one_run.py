@@ -1,8 +1,4 @@
-"""The laws of one-run audits: bounds on mu, chances, claims and power.
-
-A simulated true claim is refuted by no more runs than the significance allows,
-with a false-alarm rate below 1e-6; seeds are fixed.
-"""
+"""Laws of one-run audits: mu, chances, claims, power; alarms below 1e-6."""
 
 import functools
 

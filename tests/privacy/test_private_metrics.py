@@ -1,8 +1,4 @@
-"""Private statistics: what a client moves, their noise, and its price.
-
-Statistical tests have one key; their bounds are those of private_cases, each
-below 1e-7, and there are fewer than ten of them in a test.
-"""
+"""Private statistics: what a client moves, noise, price; alarms below 1e-6."""
 
 import functools
 
@@ -77,10 +73,7 @@ def test_without_noise_they_are_a_mean_and_a_count():
 
 @pytest.mark.parametrize('shards', [1, 2])
 def test_one_client_moves_each_sum_by_at_most_its_bound(shards):
-  """Catches losses beyond the bound, NaN, and sums that round.
-
-  The statistics are the same bits for any shards.
-  """
+  """Catches losses beyond the bound, NaN, and sums that round."""
   base = [2.9, 0.0, 1.5, 0.0, 3.0, 0.2]
   absent = sent(base, [1, 1, 1, 0, 1, 1])
   without = sums(absent, shards)

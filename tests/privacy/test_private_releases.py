@@ -19,10 +19,7 @@ from refusals import refused, refused_calls
 @pytest.mark.parametrize('count', [1, 4])
 @pytest.mark.parametrize('trust', ['local', 'secure_aggregation'])
 def test_noise_of_clients_adds_up(trust, count):
-  """Catches shares of another size: all of it from each, or 1 / min_honest.
-
-  min_honest is 3: all is there as soon as so many are, and more with more.
-  """
+  """Catches shares of another size: all of it from each, or 1 / min_honest."""
   sent = private.SILENT._replace(
     weight=np.float32(np.arange(private.LANES) < count)
   )
@@ -166,10 +163,8 @@ def built(name='safl', hp=HP, **change):
   return make(name, RELEASE._replace(**change))(hp)
 
 
-UNBOUND, BARE = (
-  HP._replace(clip_norm=None),
-  HP._replace(noise_multiplier=None),
-)
+UNBOUND = HP._replace(clip_norm=None)
+BARE = HP._replace(noise_multiplier=None)
 NEEDED = 'clip_norm and noise_multiplier'
 test_what_no_algorithm_can_be_is_refused = refused_calls(
   (lambda: RELEASE.with_hyper(UNBOUND), NEEDED),

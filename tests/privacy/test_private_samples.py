@@ -1,8 +1,4 @@
-"""Who is in a sum: coins of units, and clipped sums over samples.
-
-Statistical tests compare a p-value with 1e-7, or a deviate with 6 standard
-errors (2e-9 each): false alarms have probability below 1e-6.
-"""
+"""Coins of units, and clipped sums over samples; false alarms below 1e-6."""
 
 import functools
 

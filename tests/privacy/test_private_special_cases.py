@@ -14,10 +14,7 @@ N, COUNT, MEAN = cases.POPULATION, cases.COUNT, cases.MEAN
 
 
 def off(made, bound=16):
-  """Without noise, and with a bound that nothing exceeds.
-
-  Grids are as fine as their bound is small.
-  """
+  """Without noise, and with a bound that nothing exceeds."""
   return at(made, clip_norm=bound, noise_multiplier=0)
 
 

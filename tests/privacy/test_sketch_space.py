@@ -1,8 +1,4 @@
-"""A public sketch stretches some update: bounds must hold after it.
-
-For every linear operator, updates that an adversary would choose: the top
-singular vector of its matrix R, and the signs of the bucket that is fullest.
-"""
+"""A public sketch stretches some update: bounds must hold after it."""
 
 import functools
 
@@ -107,10 +103,7 @@ def bound_first(op):
 @pytest.mark.covers('S0-Alg2b')
 @each
 def test_no_update_moves_a_table_by_more_than_its_share(name):
-  """And the wrong order is caught: clip, sketch, add noise.
-
-  It is off by the norm of R, about sqrt(d / b).
-  """
+  """Catches the order clip, sketch, noise: off by the norm of R."""
   op = operators.OPERATORS[name].op
   updates = adversaries(name)
   private = lambda hp: aggregation.mean_over_cohort(

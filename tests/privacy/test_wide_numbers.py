@@ -1,7 +1,4 @@
-"""Private rounds where JAX has 64-bit numbers (x64): the same types and bits.
-
-Whole rounds are traced; those that run are nightly but for one.
-"""
+"""Private rounds where JAX has 64-bit numbers: the same types and bits."""
 
 import cases
 import chex

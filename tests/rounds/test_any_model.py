@@ -1,7 +1,4 @@
-"""Any model of JAX trains: a round is a plain loop over clients.
-
-Each is compared with that loop, without `shard_map`, on one device.
-"""
+"""Any model of JAX trains: a round is a plain loop over clients."""
 
 import functools
 from typing import Any, NamedTuple

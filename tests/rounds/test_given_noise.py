@@ -16,6 +16,7 @@ import pytest
 
 from tests.training.test_private_runs import PRIVATE
 
+pytestmark = pytest.mark.usefixtures('unproven')
 TURNS, N, D, ROWS, COLS, STEPS = 3, 4, 12, 2, 3, 2
 C, Z, LR, SERVER_LR = 0.7, 0.5, 0.2, 0.9
 RNG = np.random.default_rng(3)

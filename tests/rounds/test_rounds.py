@@ -232,10 +232,7 @@ def test_a_client_whose_update_is_not_finite_is_rejected():
 
 @cases.each_structure
 def test_a_round_without_participants_changes_nothing_or_is_noise(case):
-  """Majorities, decaying momentum and phases stay too.
-
-  A private one must not show it: the server's noise is there all the same.
-  """
+  """Catches momentum that decays; a private one must not show it is empty."""
   size = cases.POPULATION if case.make(HP).full_participation else 4
   cohort_of = lambda r: cases.cohort(size if r else 1, r, size)
   want, _ = cases.play(case.make, count=1)

@@ -30,10 +30,7 @@ def twin(sizes):
 
 @pytest.mark.parametrize('small', [2, base.SMALL_LEAF], ids=['alone', 'joined'])
 def test_the_matrix_is_its_twin_whatever_the_parts(small, monkeypatch):
-  """Catches a part that reaches into the next, and parts that are constants.
-
-  One program for all, with leaves that are walked alone, and as one run.
-  """
+  """Catches a part that reaches into the next, and parts that are constants."""
   monkeypatch.setattr(base, 'SMALL_LEAF', small)
 
   @operators.jit

@@ -118,10 +118,7 @@ def test_coordinate_wise_constant(name, draws, near):
 
 @operators.law(operators.LINEAR, fast=['gaussian', 'srft'])
 def test_second_derivatives(name):
-  """Forward over reverse and reverse over reverse, as attacks take them.
-
-  Of ||R x||^4 the gradient is 4 ||R x||^2 A x, for A = R^H R.
-  """
+  """Of ||R x||^4, whose gradient is 4 ||R x||^2 R^H R x, both ways."""
   sketch = lambda x: OPERATORS[name].op.sketch(KEY, x)
   loss = lambda x: (jnp.abs(sketch(x)) ** 2).sum() ** 2
   x, v = vector(TREE), vector(normal_like(4, TREE))

@@ -1,8 +1,4 @@
-"""The spread of ||S x||^2 on both sides of each length where the code changes.
-
-What an operator states holds for every length; here are those at which a line
-of the package takes another form.
-"""
+"""The spread of ||S x||^2 on both sides of lengths where the code changes."""
 
 from fl_sketch import sketches
 import jax
@@ -69,15 +65,7 @@ def table_of(cases, mark):
   + table_of(LONG, pytest.mark.long),
 )
 def test_the_spread_of_a_norm_is_as_stated(op, d):
-  """Catches transforms that undo one another: 20 times a Gaussian's spread.
-
-  Where no variance is stated, one block has its share of the rows, and what is
-  beyond another: a Gaussian matrix's variance times the number of both.
-
-  The means, of vectors of norm 1, are within 6 standard errors of 1, nominally:
-  2e-9 to miss one. The variance over 400 keys is below 1.6 times that: 4e-10
-  for normal numbers.
-  """
+  """Catches transforms that undo one another: 20 times a Gaussian's spread."""
   place, stated = np.arange(d), sketches.properties(op.linear_reader or op)
   rows = [place == at for at in (0, d // 3, d - 1)]
   rows += [place % -(-d // 32) == 0, place >= d - 16, place < d / 2]

@@ -1,8 +1,4 @@
-"""Exact variances of inner products, against every draw there is.
-
-Where sizes are odd or padded: at others the laws of `test_sketch_laws` hold all
-operators to them, by Monte Carlo.
-"""
+"""Exact variances of inner products, odd sizes, against every draw there is."""
 
 import itertools
 

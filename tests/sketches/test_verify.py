@@ -1,9 +1,4 @@
-"""That `verify` passes what keeps its promises, and nothing else.
-
-A verification raises a false alarm with a probability below 1e-8, as its
-docstring says, and the upper ends of its intervals have the same level: all of
-this file together stays below 1e-6.
-"""
+"""That `verify` passes what keeps its promises alone; alarms below 1e-6."""
 
 import functools
 

@@ -1,7 +1,4 @@
-"""Sketches d coordinates and back; prints the peak of memory in MiB.
-
-python tests/support/big_sketch.py OPERATOR D
-"""
+"""Peak of memory in MiB of a sketch: python big_sketch.py OPERATOR D."""
 
 import sys
 

@@ -1,8 +1,4 @@
-"""Breaks of private rounds, and which audit finds each of them.
-
-A break replaces a function of the library, as somebody may write it by mistake.
-`test_audit_breaks` plays all of them; docs/guides/privacy.md shows the table.
-"""
+"""Breaks of private rounds, as by mistake, and which audit finds each."""
 
 from collections.abc import Callable, Mapping
 import dataclasses

@@ -1,7 +1,4 @@
-"""The conformance list of algorithms, on federated least squares.
-
-A new algorithm gets every law of the tests by an entry in `ALGORITHMS`.
-"""
+"""The conformance list of algorithms, on federated least squares."""
 
 from collections.abc import Callable, Collection, Iterable
 import functools
@@ -338,7 +335,7 @@ FREE = 'safl', 'fedavg', 'fedcom', 'fedcomgate', 'marina', 'ef21', 'power_sgd'
 FREE += 'ferret', 'decomfl', 'fedkseed'
 NIGHTLY = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 NIGHTLY |= {
-  'diloco', 'demo_mean', 'fetchsgd_eden', 'power_sgd_momentum',
+  'diloco', 'demo_mean', 'fetchsgd_eden', 'heaprix_exact', 'power_sgd_momentum',
   'privix_eden', 'private_banded', 'dp_fedavg_masked', 'sketched_sgd_all',
   'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate',
   'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',

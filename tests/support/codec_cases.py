@@ -129,10 +129,7 @@ def _lanes(name):
 
 
 def lanes(name, keys, xs):
-  """Payloads and what is decoded of f32[n, d], each under a key of its own.
-
-  All laws of a codec share this one program.
-  """
+  """Payloads and what is decoded of f32[n, d], each under its key."""
   return operators.in_lanes(_lanes(name), FEW, keys, xs)
 
 

@@ -7,12 +7,7 @@ import threading
 
 
 class Proxy:
-  """Forwards connections to a port; TLS passes through.
-
-  Attributes:
-    port: where it listens.
-    up: bytes from those who connect to the target; `down`, the other way.
-  """
+  """Forwards connections to a `port`; counts bytes `up` to it and `down`."""
 
   def __init__(self, target: int):
     self._target, self._lock = ('127.0.0.1', target), threading.Lock()

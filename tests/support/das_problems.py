@@ -155,10 +155,7 @@ def bounded(u, s, bound):
 
 
 def play(clients, s, start, bound='clip', cohort=None, draws=200):
-  """A `Run` of Algorithm 1 or 2.
-
-  All clients take part, or a Poisson cohort of this expected size.
-  """
+  """A `Run` of Algorithm 1 or 2; a Poisson cohort if of an expected size."""
   rng = np.random.default_rng(0)
   n, d = len(clients.gaps), len(start)
   w = [np.broadcast_to(start, (draws, d))]

@@ -70,10 +70,7 @@ class Round(NamedTuple):
 
 
 def one_round(rng, loss, run, x, rows, cols) -> Round:
-  """Algorithm 5 with PRIVIX from x [draws, d]; without columns, uncompressed.
-
-  The run is of `haddadpour`.
-  """
+  """Algorithm 5 with PRIVIX from x [draws, d]; uncompressed without columns."""
   d = x.shape[-1]
   y = np.repeat(x[:, None], run.clients, axis=1)
   squares, drifts = np.zeros(len(x)), []

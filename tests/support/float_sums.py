@@ -1,8 +1,4 @@
-"""The private mean as it was: float32 sums and continuous noise.
-
-One client can move such a sum by more than its bound, and the last bits of such
-noise tell what it was added to: attacks must catch both.
-"""
+"""The private mean as it was, float32 and continuous: attacks must catch it."""
 
 from fl_sketch.privacy.mechanisms import aggregation, sums
 from fl_sketch.rounds import aggregation as means, chain

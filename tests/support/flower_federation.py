@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -121,7 +120,7 @@ class Federation:
       '--database', f'{self.folder}/superlink.sqlite',
       '--enable-supernode-auth', '--disable-runtime-dependency-installation',
     )  # fmt: skip
-    until(lambda: not refuses(self.port))
+    until(lambda: runs.listens(self.port))
 
   def flwr(self, *command: str) -> str:
     done = subprocess.run(
@@ -144,10 +143,7 @@ class Federation:
     self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
 
   def supernode(self, name: str, *site: str, authority=None, **env: str):
-    """Starts a SuperNode whose connection is counted.
-
-    With `site`, arguments of `fl-sketch site`, its worker starts it.
-    """
+    """Starts a SuperNode, by the worker if `site`, its arguments, is given."""
     proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
     self.proxies[name], key = proxy, self.folder / name
     auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []
@@ -164,8 +160,3 @@ class Federation:
   def online(self) -> int:
     nodes = json.loads(self.flwr('supernode', 'list', '--format', 'json'))
     return sum(x['status'] == 'online' for x in nodes['nodes'])
-
-
-def refuses(port: int) -> bool:
-  with socket.socket() as s:
-    return bool(s.connect_ex(('127.0.0.1', port)))

@@ -1,7 +1,4 @@
-"""Steps of compressors by four workers of one process or of four.
-
-python tests/support/four_workers.py PORT PROCESSES PROCESS_ID OUT
-"""
+"""Four workers: python four_workers.py PORT PROCESSES PROCESS_ID OUT."""
 
 import pickle
 import sys

@@ -1,11 +1,4 @@
-"""The inventory of the papers, and what covers each of its rows.
-
-Rows are named after a paper: S0 Song et al. (arXiv:2210.08371), S1 Das et al.
-(arXiv:2106.07094), S2 Haddadpour et al. (arXiv:2008.04975), S4 Chen et al.
-(arXiv:2411.06770). A row is covered by the tests that bear it in a mark,
-`@pytest.mark.covers('ROW', 'ROW[PARAMETER, PARAMETER]')`, by the study of the
-same name, or by what `OTHERS` lists.
-"""
+"""Rows of the papers, S0 to S4; what covers each: marks, studies, `OTHERS`."""
 
 import ast
 import pathlib

@@ -18,11 +18,7 @@ def law(
   value: Callable[[str], Any] = lambda name: name, group: str = '',
   long: Collection[str] = (), smoke: Collection[str] = (),
 ):  # fmt: skip
-  """Parametrises a law: cases that are not `fast` are in the nightly tier.
-
-  The laws of one case run in one process, where its programs are compiled; a
-  `group` tells cases of one name apart. A test gets `value(name)`.
-  """
+  """A law, nightly but for `fast`; each (case, group) runs in one process."""
   names = list(names)
   if not set(names) & set(fast):
     raise ValueError(f'Expected one of {names} in fast={fast}.')

@@ -1,8 +1,4 @@
-"""Rounds in which clients' data reach a public value without noise.
-
-Each function here is added to a private mean, or replaces its state, and leaks
-by another way through a program. The line that leaks is in this file.
-"""
+"""Rounds in which clients' data reach a public value without noise."""
 
 from typing import Any, NamedTuple
 

@@ -40,23 +40,11 @@ def four(r):
 
 
 class Run:
-  """Clients of a case in this process, and their server.
+  """Clients of a case in this process, and their server; the transport as well.
 
-  It is the transport as well.
-
-  Args:
-    made: its programs.
-    params: the model before the first round.
-    cohort_of: round -> its cohort; clients of weight 0 do not answer.
-    folder: where clients, and what the server announced, are kept.
-    options: of the server.
-
-  Attributes:
-    gone: clients that do not answer.
-    sent: (client, request, reply), in order.
-    states: before each round, and the state now.
-    closed: the rounds that were closed, in order.
-    edit: (client, reply) -> the reply that arrives, or None.
+  `states` has what was before each round and the state now; `sent` is (client,
+  request, reply) in order, `edit(client, reply)` what arrives of it, or None;
+  `gone` are clients that do not answer, `closed` the rounds that were closed.
   """
 
   def __init__(self, made, params, cohort_of=four, folder=None, **options):

@@ -5,9 +5,7 @@ With M(w) = E[exp(w L)] of one step's loss L under P, by Fourier's inversion::
   delta(e) = 1/(2 pi) int M(w)^T exp(-w e) / (w (w + 1)) dt,   w = c + i t,
 
 for any c > 0, since 1 / (w (w + 1)) is the Laplace transform of 1 - exp(-x).
-The trapezoidal rule takes both integrals, and converges like exp(-1 / step) as
-both integrands are analytic in a strip and fall like a normal density. Nothing
-is rounded to a grid of losses, and nothing is shared with the accountant.
+The trapezoidal rule takes both integrals, without a grid of losses.
 """
 
 import dataclasses

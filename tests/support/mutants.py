@@ -1,8 +1,4 @@
-"""Realistic bugs, of which `mutations.py` plants one at a time in a copy.
-
-Each is what somebody may write by mistake; at most three stand in one file. The
-list is fixed: a bug that the tests miss asks for a test, not for another bug.
-"""
+"""Realistic bugs, at most three in a file: what is missed asks for a test."""
 
 from typing import NamedTuple
 

@@ -1,11 +1,4 @@
-"""Plants the bugs of `mutants.py` one at a time; shows which tier catches each.
-
-Each bug goes into a copy of the last commit, where the tests near it run first,
-then all others of the fast tier, and of the nightly one where the fast tier
-passes; all until the first failure. A tier must pass without a bug before it is
-used. Results are kept by commit, so that the same command goes on where it was
-interrupted.
-"""
+"""Plants the bugs of `mutants.py` in copies of the commit: who catches it?"""
 
 from collections.abc import Iterator
 import contextlib

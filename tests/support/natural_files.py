@@ -1,8 +1,4 @@
-"""Published files of natural clients, as tests write them.
-
-`LAYOUTS` has those of FEMNIST: (folder, train, test) of `people`; `KINDS` one
-layout of every kind, (folder, clients), with few samples of each client.
-"""
+"""Files of natural clients: `LAYOUTS` of FEMNIST, `KINDS` one of each."""
 
 import csv
 import io

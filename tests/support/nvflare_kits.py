@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).parents[2]
+import runs
+
 ADMIN = 'admin@example.org'
 BUILDERS = {
   'workspace.WorkspaceBuilder': {'template_file': ['master_template.yml']},
@@ -44,18 +44,12 @@ class Kits:
   """Kits of a server on a free port and of sites, and their processes."""
 
   def __init__(self, folder: pathlib.Path, sites=('site-1', 'site-2')):
-    with socket.socket() as free:
-      free.bind(('127.0.0.1', 0))
-      self.port = free.getsockname()[1]
+    self.port = runs.free_port()
     self.folder, self.running = folder, {}
     people = [{'name': name, 'type': 'client', 'org': 'o'} for name in sites]
     server = {'name': 'localhost', 'type': 'server', 'org': 'o'}
-    admin = {
-      'name': ADMIN,
-      'type': 'admin',
-      'org': 'o',
-      'role': 'project_admin',
-    }
+    admin = {'name': ADMIN, 'type': 'admin', 'org': 'o'}
+    admin['role'] = 'project_admin'
     people += [server | {'fed_learn_port': self.port}, admin]
     builders = [
       {'path': f'nvflare.lighter.impl.{path}', 'args': args}
@@ -70,7 +64,7 @@ class Kits:
     self.env = os.environ | {
       'HOME': str(folder),
       'PATH': os.path.dirname(sys.executable) + os.pathsep + os.environ['PATH'],
-      'PYTHONPATH': str(ROOT),
+      'PYTHONPATH': str(runs.ROOT),
     }
     command = ['nvflare', 'provision', '-p', 'project.yml', '-w', 'kits']
     subprocess.run(
@@ -96,8 +90,8 @@ class Kits:
     command = 'bash', self.kit(name) / 'startup/sub_start.sh', '--once'
     with open(self.folder / f'{name}.log', 'ab') as log:
       self.running[name] = subprocess.Popen(
-        [*before, *command], env=self.env | (env or {}), cwd=ROOT, stdout=log,
-        stderr=subprocess.STDOUT, start_new_session=True,
+        [*before, *command], env=self.env | (env or {}), cwd=runs.ROOT,
+        stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
       )  # fmt: skip
 
   def log(self, name) -> str:
@@ -115,8 +109,7 @@ class Kits:
 
   def connects(self) -> bool:
     """Whether the server's port is open."""
-    with socket.socket() as probe:
-      return probe.connect_ex(('127.0.0.1', self.port)) == 0
+    return runs.listens(self.port)
 
   def connected(self) -> set[str]:
     """The sites that the server knows."""

@@ -84,18 +84,12 @@ def _lanes(name):
 
 
 def lanes(name: str, keys: jax.Array, xs: np.ndarray):
-  """Tables and estimates of vectors f32[n, d] under key[n], or one key[].
-
-  All laws of an operator share this one program.
-  """
+  """Tables and estimates of f32[n, d] under key[n], or one key[]."""
   return in_lanes(_lanes(name), LANES, keys, xs)
 
 
 def in_lanes(program: Callable[..., Any], size: int, keys: jax.Array, xs: Any):
-  """Runs program(key data u32[size, 2], f32[size, d]) over all keys and rows.
-
-  Of the last lanes those that nobody needs are cut off.
-  """
+  """Runs program(key data u32[size, 2], f32[size, d]) over keys and rows."""
   xs = np.float32(xs)
   data = np.broadcast_to(jax.random.key_data(keys), (len(xs), 2))
   parts = []

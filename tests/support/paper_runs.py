@@ -1,10 +1,4 @@
-"""NumPy twins, float64, of iterative sketching and SAFL, with all their steps.
-
-Gradients are functions of (local step, models f[..., clients, d]), projections
-of (round, f[..., d]): R^T R of it. `client_gradients` and `projection` make
-them of a loss and an operator of the library, with the hash functions of its
-algorithms and in the dtype of the parameters.
-"""
+"""NumPy twins, float64, of iterative sketching and SAFL, with their steps."""
 
 from typing import NamedTuple
 

@@ -1,10 +1,4 @@
-"""Private rounds with prescribed updates of the clients.
-
-Local work is replaced, so that a client can be an adversary. Statistical tests
-compare chi-square with quantiles at 1e-7, or correlations with 5.5 standard
-errors (4e-8): with fewer than ten of them in a test, false alarms have
-probability below 1e-6.
-"""
+"""Private rounds of prescribed updates; tests have false alarms below 1e-6."""
 
 import functools
 

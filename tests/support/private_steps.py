@@ -4,10 +4,7 @@ from fl_sketch.local import private_sgd
 
 
 def private_steps(loss_fn, least=-1.0, expected_batch=4):
-  """Hp -> work on (x, y) that leaves out where x[..., 0] is not above `least`.
-
-  `private_sgd` takes dicts with a mask.
-  """
+  """Hp -> work on (x, y), without x[..., 0] that is not above `least`."""
 
   def work(hp):
     steps = private_sgd(

@@ -43,10 +43,7 @@ def play(
   name, cohorts, count=None, best=BEST, loss_fn=loss_fn, client_lr=0.2,
   server_lr=0.3, clip_norm=None, **options,
 ):  # fmt: skip
-  """Plays cohorts with leaves [rounds, ...], or one of them `count` times.
-
-  Returns the last state, and the distances to `best` in that of the start.
-  """
+  """The last state of cohorts [rounds, ...] or one; its distances to `best`."""
   make = algorithms.make(name, loss_fn, **options)
   numbers = client_lr, server_lr, clip_norm
   hp = algorithms.Hyper(*(x if x is None else jnp.float32(x) for x in numbers))
@@ -69,10 +66,7 @@ def play(
 def independent_runs(
   make, cohort, count, record, rest=lambda key: (key,), **options
 ):
-  """(hp, w_0, keys) -> record(state) after each round of a run for each key.
-
-  `rest(key)` are the arguments of a round that come after the cohort.
-  """
+  """(hp, w_0, keys) -> record(state) after each round of a run for each key."""
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(make, mesh, clients_per_step=None, **options)
 

@@ -56,10 +56,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(seed: int, flags: float = 0.3, built: float = 1.0) -> Outcome:
-  """Builds a random config, or catches its refusal; other errors pass.
-
-  Flags are a share of them; of the others only a share is `built`.
-  """
+  """Builds a random config, or catches its refusal; other errors pass."""
   rng = random.Random(seed)
   written: Any = dict(rng.choice(BASES))
   for _ in range(rng.choice((0, 1, 1, 2, 3))):

@@ -13,10 +13,7 @@ FILES = tuple(f'{package}._' for package in plugins._PACKAGES)
 
 @contextlib.contextmanager
 def forgotten():
-  """Forgets what is registered in its block, and the files that did so.
-
-  Such a file is executed again when it is loaded again.
-  """
+  """Forgets what is registered in its block, and the files that did so."""
   parts = [x for _, x in registries.REGISTRIES.values()]
   entries = [x._entries for x in (losses.REGISTRY, *parts)]
   before = [*map(dict, entries)], {*registry.FILES}, {*sys.modules}

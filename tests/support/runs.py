@@ -113,10 +113,7 @@ class Ended(NamedTuple):
 
 
 def command(program, *args) -> Ended:
-  """Runs one of launch/ to its end, whatever that is, in this process.
-
-  As `python -m` does, but on the devices of the tests; its log goes to theirs.
-  """
+  """Runs one of launch/ in this process, on the devices of the tests."""
   out, err, status = io.StringIO(), io.StringIO(), 0
   with (
     contextlib.chdir(ROOT),
@@ -199,6 +196,11 @@ def free_port():
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
     return s.getsockname()[1]
+
+
+def listens(port):
+  with socket.socket() as s:
+    return s.connect_ex(('127.0.0.1', port)) == 0
 
 
 def launch_all(workdir, count, *flags, config=QUICK):

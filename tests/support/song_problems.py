@@ -46,10 +46,7 @@ class Problem(NamedTuple):
 
 
 def quadratics(curvatures: np.ndarray, *, spread: float) -> Problem:
-  """0.5 (w - x_c)' H_c (w - x_c), every H_c with these eigenvalues, f[d].
-
-  The clients share the null space and, if spread is 0, all else.
-  """
+  """0.5 (w - x_c)' H_c (w - x_c), every H_c with these eigenvalues, f[d]."""
   rng = np.random.default_rng(0)
   d, rank = len(curvatures), int((curvatures > 0).sum())
 

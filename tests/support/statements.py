@@ -1,7 +1,4 @@
-"""An example of every formula of the theory, inside of its conditions.
-
-A new statement gets its laws by a line here.
-"""
+"""An example of every formula of the theory, inside of its conditions."""
 
 import importlib
 import inspect

@@ -1,11 +1,4 @@
-"""Plugin of pytest: tiers of parametrised laws, and the CPU time of tests.
-
-CPU time is of all threads of a worker, and of the processes that it started and
-waited for: unlike seconds on a clock, it is about the same on a busy machine.
-Budgets are in units of a fixed loop, since one processor takes several times as
-long as another for the same tests. It runs now and then between tests: what
-others do on a shared processor can double its time within a minute.
-"""
+"""Plugin of pytest: tiers of parametrised laws, and the CPU time of tests."""
 
 import os
 import statistics

@@ -1,7 +1,4 @@
-"""Slow NumPy twins of every algorithm, by name.
-
-Written from the specification alone, a loop over clients in float64, so that a
-difference from the library reveals an error in one of the two. Each is
+"""Slow NumPy twins of every algorithm, written from the specification alone:
 
   twin(hp, theta0, cohorts, run_key, population=8, **options) -> theta
 

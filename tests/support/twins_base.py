@@ -1,9 +1,4 @@
-"""Common parts of the NumPy twins: cohorts as lists, means, local work, codecs.
-
-Vectors are float64 [d], in the order of `reference.flat`. A sketch or a codec
-is the library's own, applied to float32: that it is right is the business of
-its own tests.
-"""
+"""Common parts of the twins: vectors are float64, sketches the library's."""
 
 import functools
 from typing import Any, NamedTuple
@@ -102,10 +97,7 @@ def mean_gradient(theta, client):
 def moved(
   hp, theta, client, correction=0.0, steps=None, proximal=0.0, step=None
 ):
-  """Received minus returned, after steps on the batches in turn.
-
-  A step is that of SGD, or (gradient, theta) -> theta.
-  """
+  """Received minus returned, after steps (gradient, theta) -> theta, or SGD."""
   local = theta.copy()
   count = len(client.batches)
   for k in range(count if steps is None else steps):
@@ -241,11 +233,13 @@ def server_codec_key(keys_r):
   return jax.random.fold_in(keys_r.round, CODEC)
 
 
-class Plain:
-  """What reaches the server: weighted means of what clients send.
+def told(codec, this, table):
+  key = server_codec_key(this.keys)
+  return table if codec is None else through_table(codec, key, table)
 
-  `twins_private.Wire` bounds contributions and adds noise.
-  """
+
+class Plain:
+  """Weighted means of what clients send; `twins_private.Wire` adds noise."""
 
   def clipped(self, tree):
     """A contribution as it counts in a mean."""

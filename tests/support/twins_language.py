@@ -1,7 +1,4 @@
-"""Twins of the algorithms that the training of language models is compared to.
-
-Seeds and normal numbers are those of `sketch_twins`, one integer at a time.
-"""
+"""Twins of what the training of language models is compared to."""
 
 import functools
 import statistics
@@ -82,10 +79,7 @@ def ferret(hp, theta, rounds, *, size, keep=0.7):
 
 
 def shares(weights, room, rest):
-  """Integers in proportion to weights, none above its room, whose sum is rest.
-
-  By bisection of the factor, and by rounding where the last of each ends.
-  """
+  """Integers in proportion to weights, none above its room, of sum `rest`."""
   low, high = 0.0, 1e12
   for _ in range(200):
     middle = (low + high) / 2

@@ -1,7 +1,4 @@
-"""Twins of the means of LoRA, on factors of rank 1 of a 4 x 2 kernel.
-
-theta is [16]: the bias [2], the kernel W [4, 2], A [4] and B [2].
-"""
+"""Twins of means of LoRA: theta is [16], bias, W [4, 2], A [4] and B [2]."""
 
 import jax
 import numpy as np

@@ -1,8 +1,4 @@
-"""Twins of the private algorithms.
-
-Only the noise is the library's, integers on its grid under the keys that it
-documents. A weight above 0 counts as 1.
-"""
+"""Twins of the private algorithms; the noise is the library's."""
 
 import functools
 from typing import Any, NamedTuple

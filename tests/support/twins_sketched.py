@@ -28,10 +28,7 @@ def safl(
       sent = [base.clip(x, hp.clip_norm) for x in sent]
     sent = average(this.clients, sent)
     mean = wire.sketched(sketch, key, this, sent, theta, codec)
-    if downlink_codec is not None:
-      mean = base.through_table(
-        downlink_codec, base.server_codec_key(this.keys), mean
-      )
+    mean = base.told(downlink_codec, this, mean)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
       alpha = sketches.properties(sketch).alpha(theta.size)
@@ -72,10 +69,7 @@ def preconditioned_sketching(
     sent = [moved(hp, theta, client) for client in this.clients]
     scaled = average(this.clients, [x / q for x in sent])
     mean = PLAIN.sketched(sketch, key, this, scaled, theta, codec)
-    if downlink_codec is not None:
-      mean = base.through_table(
-        downlink_codec, base.server_codec_key(this.keys), mean
-      )
+    mean = base.told(downlink_codec, this, mean)
     z = desketch(sketch, key, mean, theta)
     first = b1 * first + (1 - b1) * q * z
     second = b2 * second + (1 - b2) * np.square(z).mean()

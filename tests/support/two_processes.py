@@ -1,7 +1,4 @@
-"""One of two processes: five rounds of algorithms, their results to a file.
-
-python tests/support/two_processes.py PORT PROCESS_ID OUT NAME ...
-"""
+"""One of two processes: two_processes.py PORT PROCESS_ID OUT NAME ..."""
 
 import pickle
 import sys

@@ -1,7 +1,4 @@
-"""Test vectors of the wire format: python tests/support/wire_vectors.py.
-
-It writes docs/vectors/*.json anew, from the library; commit what it writes.
-"""
+"""Writes docs/vectors/*.json anew: python tests/support/wire_vectors.py."""
 
 import json
 import pathlib

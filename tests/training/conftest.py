@@ -6,6 +6,11 @@ import pytest
 import runs
 
 
+@pytest.fixture(scope='module', autouse=True)
+def _unproven(unproven):
+  """Rounds are proved in tests/privacy."""
+
+
 @pytest.fixture(scope='session')
 def whole(tmp_path_factory):
   """A run that was never stopped: its folder and its result."""

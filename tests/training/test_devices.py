@@ -7,6 +7,7 @@ from fl_sketch.rounds import processes
 from fl_sketch.training import devices
 import jax
 import pytest
+from refusals import refused
 
 
 @pytest.fixture
@@ -29,23 +30,18 @@ def test_a_start_asks_for_devices_and_keeps_the_flags_of_users(told):
   assert os.environ['XLA_FLAGS'] == '--mine --xla_gpu_deterministic_ops=true'
 
 
-@pytest.mark.parametrize(('options', 'message'), [
+test_devices_out_of_range_are_refused = refused(
+  lambda options: devices.start(**options),
   ({'cpu_devices': 0}, 'cpu_devices=0 is too small'),
   ({'num_processes': 2, 'process_id': 2}, 'requires process_id=0 to 1'),
   ({'num_processes': 2}, 'requires process_id=0 to 1'),
-])  # fmt: skip
-def test_devices_out_of_range_are_refused(options, message):
-  with pytest.raises(ValueError, match=message):
-    devices.start(**options)
+)
 
 
 def test_only_a_start_that_asks_for_it_joins_those_of_a_launcher(
   told, monkeypatch
 ):
-  """Catches tasks of `srun fl-sketch train` that each train alone.
-
-  Commands for one process, such as account, join nobody.
-  """
+  """Catches tasks of `srun fl-sketch train` that each train alone."""
   monkeypatch.setenv('SLURM_STEP_NODELIST', 'node[1-2]')
   monkeypatch.setenv('SLURM_NTASKS', '2')
   joined = []

@@ -9,7 +9,7 @@ import fl_sketch
 from fl_sketch import training
 from fl_sketch.training import extending, identity, initial, workdir
 import numpy as np
-from own_problem import FIELDS, PRIVATE as SAMPLED, START, begin, build
+from own_problem import FIELDS, PRIVATE as SAMPLED, START, begin, build, record
 import pytest
 from runs import rows
 
@@ -24,21 +24,26 @@ def train(folder, fields, rounds, **options):
   return training.train(exp, folder, progress=False, **options)
 
 
+@functools.cache
+def built(**fields):
+  return build(fields)
+
+
 def price(fields, rounds=4):
-  return build(fields | {'rounds': rounds}).guarantee.statement.epsilon
+  return built(**fields | {'rounds': rounds}).guarantee.statement.epsilon
 
 
 def played(folder, fields):
   """What a finished run of two rounds leaves, but for its checkpoint."""
-  begin(folder, build(fields | {'rounds': 2}))
+  begin(folder, built(**fields | {'rounds': 2}))
   (folder / 'summary.json').write_text('{"round": 1}')
 
 
 def ask(folder, fields, extend=False, rounds=4):
   """Starts a run of four rounds, but plays none; returns its problem."""
-  exp = build(fields | {'rounds': rounds})
+  exp = built(**fields | {'rounds': rounds})
   allowed = functools.partial(extending.allowed, exp=exp, extend=extend)
-  run = workdir.Workdir(folder, exp.config, identity.of(exp), allowed)
+  run = workdir.Workdir(folder, exp.config, record(exp), allowed)
   run.close()
   return run.problem
 
@@ -111,7 +116,7 @@ def test_noise_of_a_calibrated_run_stays_as_it_is(tmp_path):
   """Catches an extension that calibrates noise anew."""
   fields = PRIVATE | {'noise_multiplier': None, 'epsilon': 3.0}
   played(tmp_path, fields)
-  z = build(fields | {'rounds': 2}).guarantee.noise_multiplier
+  z = built(**fields | {'rounds': 2}).guarantee.noise_multiplier
   fixed = fields | {'epsilon': None, 'noise_multiplier': z}
   text = refusal(tmp_path, fields, extend=True)
   assert f'noise_multiplier={z!r} and extend: epsilon of all rounds' in text

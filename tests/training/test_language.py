@@ -56,10 +56,7 @@ def test_a_run_writes_text_and_is_exported(run, tmp_path):
 
 
 def test_tokens_are_drawn_by_their_probability(run):
-  """Catches a window that rests, and a temperature or key that has no effect.
-
-  6 standard errors: a false alarm below 1e-6.
-  """
+  """Catches a window that rests, a key of no effect; alarms below 1e-6."""
   vars(run)['apply'] = lambda x: np.eye(7)[np.cumsum(x, axis=1) % 7]
   expected = [1, 5]
   for _ in range(6):

@@ -17,10 +17,7 @@ X = np.arange(48, dtype=np.uint8).reshape(12, 4)
 
 
 def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):
-  """Catches a start that reads the secret, or plays a round, and then refuses.
-
-  Its noise would be that of a round which was released with other data.
-  """
+  """Catches a start that reads the secret, or plays, and then refuses."""
   folder = tmp_path / 'run'
   exp = store_of(tmp_path / 'store', X, PRIVATE)
   begin(folder, exp)
@@ -42,10 +39,7 @@ def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):
 def test_a_run_killed_before_its_first_checkpoint_ends_with_the_same_bits(
   tmp_path,
 ):
-  """Catches other noise or cohorts in the rounds that are played again.
-
-  The uninterrupted run has the file of the secret of the other.
-  """
+  """Catches other noise or cohorts in the rounds that are played again."""
   fields = PRIVATE | {'rounds': 5}
   exp = build(fields)
   cut, whole = tmp_path / 'cut', tmp_path / 'whole'

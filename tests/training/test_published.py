@@ -36,10 +36,7 @@ TIMED = '_CHECKPOINT_METADATA', 'digests.json', 'commit_success.txt'
 
 
 def faint(x):
-  """The same number with hardly a gradient, so that an update is 0 on the grid.
-
-  What is broadcast then depends on no data.
-  """
+  """The same number with hardly a gradient: an update is 0 on the grid."""
   fixed = jax.lax.stop_gradient(x)
   return fixed + 1e-30 * (x - fixed)
 
@@ -120,10 +117,7 @@ def contents(folder, printed):
 def test_only_what_the_table_names_tells_of_clients(
   name, kind, tmp_path, capfd
 ):
-  """Catches a row, figure, choice or line that one client's data change.
-
-  And a file that no item has. Models and seeds of noise are equal in all runs.
-  """
+  """Catches a file without an item, and what one client's data change."""
   fields = (OWN if name == 'arrays' else STORE) | {'public_metrics': kind}
   make = functools.partial(of_store, tmp_path / 'store')
   found, told = {}, {}

@@ -57,13 +57,10 @@ def test_another_problem_is_refused_by_name(name, fields, tmp_path):
 
 
 def test_a_problem_confirms_no_guess_of_data(tmp_path):
-  """Catches a digest that who knows all samples but one compares with guesses.
-
-  A start that has the secret still knows the data again.
-  """
+  """Catches a digest that who knows all samples but one can guess."""
   one, path = tmp_path / 'one', tmp_path / 'one' / 'problem.json'
-  exp, seeded = build(PRIVATE), build(PRIVATE | {'noise_seed': 0})
-  problem, then = identity.of(exp), []
+  exp, seeded = own.private(), build(PRIVATE | {'noise_seed': 0})
+  problem, then = own.record(exp), []
   for name, each in (('one', exp), ('two', exp), ('seeded', seeded)):
     begin(tmp_path / name, each)
     then.append(json.loads((tmp_path / name / 'problem.json').read_text()))
@@ -84,14 +81,14 @@ def test_a_problem_confirms_no_guess_of_data(tmp_path):
 
 def test_without_its_secret_a_run_is_compared_by_what_is_open(tmp_path):
   """Catches a finished run that cannot be read once its secret is deleted."""
-  begin(tmp_path, build(PRIVATE))
+  begin(tmp_path, own.private())
   shutil.rmtree(tmp_path / 'secret')
   with pytest.warns(UserWarning, match='its data and programs are not comp'):
     start(tmp_path, build(PRIVATE, clients=ONE_IMAGE))
   exp = build(PRIVATE, start={'w': changed(START['w'])})
   with pytest.warns(UserWarning, match='has no secret'):
     refused(tmp_path, exp, r'\(start\)')
-  run = workdir.Workdir(tmp_path / 'new', exp.config, identity.of(exp))
+  run = workdir.Workdir(tmp_path / 'new', exp.config, own.record(exp))
   with pytest.raises(workdir.WorkdirError, match='new has no secret'):
     run.begin(0)
   run.close()
@@ -101,7 +98,7 @@ def secrets_of(folder, *experiments):
   """The number of secrets that these have in a folder."""
   secrets = {
     noise_secret.of_run(
-      exp.config, identity.of(exp), folder, resumed=True
+      exp.config, own.record(exp), folder, resumed=True
     ).sampling_seed
     for exp in experiments
   }
@@ -110,7 +107,7 @@ def secrets_of(folder, *experiments):
 
 def test_a_killed_private_run_does_not_go_on_with_corrected_images(tmp_path):
   """Catches noise that cancels in the difference of two releases."""
-  exp = build(PRIVATE)
+  exp = own.private()
   result = training.train(exp, tmp_path, progress=False)
   assert result.finished
   shutil.rmtree(tmp_path / 'checkpoints')
@@ -141,7 +138,7 @@ def stronger(exp):
 
 def test_another_algorithm_is_refused_wherever_it_comes_from(tmp_path):
   """Catches noise that is used again for an algorithm of a notebook."""
-  exp = build(PRIVATE)
+  exp = own.private()
   begin(tmp_path, exp)
   refused(tmp_path, stronger(exp), r'another problem \(one round')
   noise_secret.keep(tmp_path, resumed=False)
@@ -150,7 +147,7 @@ def test_another_algorithm_is_refused_wherever_it_comes_from(tmp_path):
 
 def test_another_mesh_is_refused(tmp_path):
   """Catches released rounds that are played again with other rounding."""
-  exp = build(PRIVATE)
+  exp = own.private()
   begin(tmp_path, exp)  # on both devices
   one = identity.of(exp, mesh_lib.cohort_mesh(1))
   with pytest.raises(workdir.WorkdirError, match=r'problem \(one round'):
@@ -186,8 +183,8 @@ def begin_elsewhere(folder, exp, name):
 @pytest.mark.parametrize('name', VERSIONS)
 def test_other_code_is_refused_in_private_runs(name, tmp_path):
   """Catches a private run that is resumed with other noise or rounding."""
-  message = begin_elsewhere(tmp_path, build(PRIVATE), name)
-  refused(tmp_path, build(PRIVATE), message)
+  message = begin_elsewhere(tmp_path, own.private(), name)
+  refused(tmp_path, own.private(), message)
 
 
 @pytest.mark.representatives('jax-plain', 'numpy-plain', 'jax-public')
@@ -207,7 +204,7 @@ def test_other_code_is_warned_of_elsewhere(name, fields, tmp_path):
 
 def test_another_noise_multiplier_is_refused(tmp_path):
   """Catches one noise in two sizes, by two versions of the accountant."""
-  exp = build(PRIVATE)
+  exp = own.private()
   begin(tmp_path, exp)
   edit(tmp_path, **{'noise multiplier': 9.0})
   refused(tmp_path, exp, r'\(noise multiplier: 9\.0 then, 1\.0 now\)')

@@ -1,7 +1,4 @@
-"""ChaCha20 on the host: another library's numbers, and laws of draws.
-
-Statistical tests have fixed keys; each compares with a quantile at 1e-7.
-"""
+"""ChaCha20 on the host: another library's numbers, laws of draws at 1e-7."""
 
 import collections
 import itertools
@@ -85,10 +82,7 @@ class Scripted(chacha20.Generator):
 
 
 def test_an_integer_has_no_bias():
-  """Catches words whose remainders are not equally likely.
-
-  Of 2^64 words, 2^64 mod 3 = 1 is one too many: the word 0 is drawn again.
-  """
+  """Catches remainders of words that are not equally likely: 2^64 mod 3 = 1."""
   assert Scripted(0, 5).integers(3, size=1).tolist() == [2]
   assert Scripted(1, 2**64 - 1).integers(3, size=2).tolist() == [1, 0]
   assert Scripted(0, 9).integers(2**63, size=2).tolist() == [0, 9]
