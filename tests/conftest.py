@@ -40,8 +40,8 @@ def own_parts():
 @pytest.fixture(scope='module')
 def unproven():
   """Leaves out the proof of private rounds, which takes most of a build."""
-  from fl_sketch.experiment import interference
+  from fl_sketch.experiment import parts
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(interference, 'check', lambda exp: None)
+    patch.setattr(parts, 'check_interference', lambda exp: None)
     yield
