@@ -15,7 +15,6 @@ import shutil
 from typing import Any
 
 from fl_sketch.utils import __version__
-import jax
 import numpy as np
 
 
@@ -120,6 +119,8 @@ def has_os_code(error: Exception) -> bool:
 
 def measured_with() -> dict[str, Any]:
   """Return versions, devices and processes, for a summary."""
+  import jax  # not by who only reads or writes files
+
   devices = jax.devices()
   return {
     'versions': {m.__name__: m.__version__ for m in (jax, np)}
