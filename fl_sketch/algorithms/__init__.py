@@ -118,6 +118,8 @@ def make(
     extra = hp.extra or {}
     given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
     given = {k: algorithm_lib.with_hyper(v, hp) for k, v in given.items()}
+    if (release := given.get('privacy')) is not None:
+      given['privacy'] = release.with_hyper(hp)
     own = task._replace(loss_fn=algorithm_lib.with_hyper(loss_fn, hp))
     made = REGISTRY.build(name, own, hp, given)
     keeps = optimizer is not None and optimizer.keep_state

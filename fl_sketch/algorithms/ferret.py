@@ -116,7 +116,7 @@ def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
   """Shares a table among layers, as the roots of squares times dimensions.
 
   Real shares are min(t w_l, d_l - 1) above one number each, t such that the
-  total is `size`; rounding may add one to a layer that is full. It is a
+  total is `size`; rounding may add one to a layer that is full. Raises
   ValueError if `size` is not between the number of layers and d.
 
   >>> allocate(np.array([9.0, 1.0, 0.0]), np.array([64, 64, 16]), 43).tolist()

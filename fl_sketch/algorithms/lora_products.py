@@ -70,8 +70,8 @@ def fedex(
 
   :math:`A \leftarrow \bar A = \sum_i p_i A_i`, :math:`B \leftarrow \bar B` and
   :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Arrays that
-  are trained whole are averaged as in `fedavg`. Parameters without adapters are
-  a ValueError.
+  are trained whole are averaged as in `fedavg`. Parameters without adapters
+  raise ValueError.
 
   Options:
     lora_scale: s, alpha / rank.

@@ -45,7 +45,7 @@ def make(kind: str, **options: Any) -> Codec:
   >>> make('rand_k', k=2, contract=True).name
   'contract(rand_k)'
 
-  A further option is contract, whether to wrap it in `contract`. It is a
+  A further option is contract, whether to wrap it in `contract`. Raises
   ValueError if the kind is unknown, or does not take an option.
   """
   wrap = options.pop('contract', False)

@@ -25,7 +25,7 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
 def contract(codec: base.Codec) -> base.Codec:
   """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
-  The payload is the same; error feedback needs it. A biased codec is a
+  The payload is the same; error feedback needs it. A biased codec raises
   ValueError.
 
   >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)

@@ -213,4 +213,4 @@ def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     files.replace(path, content.getvalue())
   except OSError as error:  # a run does without the cache
-    _LOG.warning('Cannot cache the arrays in %s: %s', path, error)
+    _LOG.warning('Cannot cache the arrays: %s', error)

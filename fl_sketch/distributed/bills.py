@@ -129,7 +129,7 @@ def collective_bytes(
   XLA merges collectives, and sends wider numbers where it lacks a type: on CPU
   bfloat16 travels as float32. `compiled` is `jax.jit(fn).lower(...).compile()`,
   or its text of HLO. The mesh names the axes; by default it is that of
-  arguments or results. Another text, or a collective that is not known, is a
+  arguments or results. Another text, or a collective that is not known, raises
   ValueError.
   """
   text = compiled if isinstance(compiled, str) else compiled.as_text()

@@ -20,12 +20,12 @@ def start(
   """Joins the processes of a run; call it before any other use of JAX.
 
   A single process needs no argument, nor do processes that Slurm, Open MPI (5:
-  on one host) or Kubernetes has started. Those started by hand need
-  `num_processes`, `process_id`, from 0, and the coordinator, HOST:PORT of
-  process 0 or, by default, a port of localhost. If one of several processes
-  fails it ends at once, and the others end with one line. The `workers` are the
-  devices of all processes together: CPUs make as many. None leaves the devices
-  as they are.
+  on one host) or Kubernetes has started: None is the launcher's value. Those
+  started by hand need `num_processes`, `process_id`, from 0, and the
+  coordinator, HOST:PORT of process 0 or, by default, a port of localhost. If
+  one of several processes fails it ends at once, and the others end with one
+  line. The `workers` are the devices of all processes together: CPUs make as
+  many. None leaves the devices as they are.
 
   Raises ValueError if an argument is missing or out of range, or the number of
   devices is not that of the workers.

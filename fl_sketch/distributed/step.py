@@ -35,7 +35,7 @@ def init(
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Of one with `mean_over` or `algorithm` in it. `specs` is a `PartitionSpec` of
-  the parameters, or a tree of them; by default all workers have copies. It is a
+  the parameters, or a tree of them; by default all workers have copies. Raises
   ValueError if devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)

@@ -40,7 +40,7 @@ def make(kind: str, **options: Any) -> Optimizer:
   True
 
   `kind` is the name of a factory, a function of ``learning_rate`` as those of
-  optax; options are its arguments, and `Optimizer.keep_state`. It is a
+  optax; options are its arguments, and `Optimizer.keep_state`. Raises
   ValueError if the kind is unknown, or does not take an option.
   """
   keep_state = options.pop('keep_state', False)

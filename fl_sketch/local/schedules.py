@@ -17,7 +17,7 @@ def make(kind: str, *, rounds: int, **options: Any) -> optax.Schedule:
   [0.5, 1.0, 1.0, 0.6, 0.2]
 
   `kind` is the name of a registered factory, a function of the ``rounds`` of a
-  run; options are its others. Such as do not suit it raise ValueError.
+  run and of options. Raises ValueError for options that do not suit it.
   """
   return REGISTRY.make(kind, rounds=rounds, **options)
 

@@ -47,8 +47,10 @@ def sgd(
     keep_state: whether a client keeps the optimizer's state between rounds.
     clip: the largest norm of a gradient, over all arrays; longer ones shrink.
 
-  Batches have leaves [steps, batch, ...]. No step is made on padding, a batch
-  that is a dict whose 'mask' is 0. With ``keep_state`` it is a `StatefulLocal`.
+  The `Local` is (params, batches, key, correction) -> (pseudo-gradient,
+  metrics), or with ``keep_state`` a `StatefulLocal`. Batches have leaves
+  [steps, batch, ...]; no step is made on padding, a batch that is a dict whose
+  'mask' is 0.
   """
   if local_steps is not None and local_steps < 1:
     raise ValueError(f'{local_steps=} is below 1; make at least one step.')

@@ -21,6 +21,7 @@ def zeroth_order(
 ) -> RoundLocal:
   r"""K steps along P random directions each; a client sends the slopes.
 
+  With f32[] numbers eta = `client_lr` and mu,
   :math:`g_p = (f(u + \mu z_p; B_k) - f(u - \mu z_p; B_k)) / 2 \mu` and
   :math:`u \leftarrow u - \frac\eta P \sum_p g_p z_p` from :math:`u = w`, with
   independent normal z. The mean of g z is the gradient of a quadratic f; of any

@@ -225,10 +225,9 @@ class Client:
 
   def _moved(self, request) -> Kept:
     """The replica of a round by what the request brings."""
-    parts = requests.by_kind(request.parts)
-    if requests.PartKind.STATE in parts:
-      part, *_ = parts[requests.PartKind.STATE]
-      kept = self._taken_over(request, part)
+    states = [x for x in request.parts if x.kind == requests.PartKind.STATE]
+    if states:
+      kept = self._taken_over(request, states[0])
     else:
       number = max((n for n in self._kept if n <= request.round), default=-1)
       if number < 0:
@@ -264,7 +263,7 @@ class Client:
   def _told(self, request, state, answer) -> tuple[Tree, ...]:
     """What was announced in the round that starts from a state."""
     number = int(state.round)
-    told = requests.by_kind(request.parts).get(requests.PartKind.TOLD, ())
+    told = [x for x in request.parts if x.kind == requests.PartKind.TOLD]
     part = next((x for x in told if x.round == number), None)
     known = () if answer is None else answer.told
     if part is None or part.first > len(known):

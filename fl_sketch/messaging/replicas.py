@@ -65,7 +65,8 @@ class Store:
   ) -> Iterator[tuple[int, Kept | None, int]]:
     """Yields (round, replica, incarnation of the server), in order.
 
-    `start` has the shapes of a state; a damaged file has no replica.
+    `start` has the shapes of a state. Of a damaged file replica and incarnation
+    are None and 0.
 
     Raises:
       ValueError: the folder is of another run.

@@ -4,7 +4,6 @@ A request names the run, the server's incarnation, the round and the state from
 which it starts, and brings what the client lacks of that state.
 """
 
-from collections.abc import Iterable
 import enum
 import hashlib
 import struct
@@ -119,14 +118,6 @@ def decode(message: bytes) -> Request:
   if request.kind not in list(Kind):
     raise wire.PayloadError(f'There is no request of kind={request.kind}.')
   return request
-
-
-def by_kind(parts: Iterable[Part]) -> dict[PartKind, list[Part]]:
-  """Parts by what they bring."""
-  found: dict[PartKind, list[Part]] = {}
-  for part in parts:
-    found.setdefault(part.kind, []).append(part)
-  return found
 
 
 def replicated(state: Any) -> Any:

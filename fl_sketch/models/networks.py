@@ -69,8 +69,8 @@ class LeNet5(nn.Module):
   LeCun, Bottou, Bengio and Haffner, Proc. IEEE 1998, modernised: the paper has
   tanh, trainable average pools and a sparsely connected second convolution. Any
   image with sides of the form 4 k will do: 83,126 parameters on 32 x 32 x 3.
-  For `form`, of convolutions and pools, see `layers.conv2d`, for `dtype`
-  `layers`.
+  Convolutions and pools have the `form` of `layers.conv2d`, numbers a
+  `dtype` of `layers`.
   """
 
   num_classes: int
@@ -138,8 +138,8 @@ class SmoothLeNet(nn.Module):
   need: that of a relu network is piecewise linear in it. 13,426 parameters on
   28 x 28 x 1, 15,826 on 32 x 32 x 3. Source: the network, activation and
   start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935. The
-  activation is one of `ACTIVATIONS`; for `form`, of the convolutions, see
-  `layers.conv2d`, for `dtype` `layers`.
+  activation is one of `ACTIVATIONS`; convolutions have the `form` of
+  `layers.conv2d`, numbers a `dtype` of `layers`.
   """
 
   num_classes: int

@@ -55,11 +55,11 @@ def mean_over_cohort(
   >>> mean_over_cohort().releases
   0
 
-  `privacy` bounds contributions and adds noise, and `robust` is a
-  byzantine-robust rule in place of the mean. A codec compresses a client's
-  payload, all its leaves as one vector, with draws of its own; `decode` (keys,
-  payload, like) -> tree undoes an earlier link's encoding. The denominator is
-  as in `comms.uplink_mean`.
+  Each option is left out if None. `privacy` bounds contributions and adds
+  noise, and `robust` is a byzantine-robust rule in place of the mean. A codec
+  compresses a client's payload, all its leaves as one vector, with draws of its
+  own; `decode` (keys, payload, like) -> tree undoes an earlier link's encoding.
+  The denominator is as in `comms.uplink_mean`.
 
   Raises:
     ValueError: privacy is combined with another option but a codec, or a codec

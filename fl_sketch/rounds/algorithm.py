@@ -64,8 +64,8 @@ class OfFrozen(NamedTuple):
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """Builds a part that has a method `with_hyper`; returns any other."""
-  return part.with_hyper(hp) if hasattr(part, 'with_hyper') else part
+  """Builds a part that is a `FromHyper` or an `OfFrozen`; returns any other."""
+  return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
 class StatefulLocal(NamedTuple):

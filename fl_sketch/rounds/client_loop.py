@@ -34,11 +34,11 @@ def map_clients(
 ) -> Tree:  # fmt: skip
   """Applies `fn` to every client slot, `clients_per_step` at a time.
 
-  1 is a scan, None a vmap, 0 what suits the backend, any other number a scan
-  over vmapped chunks; the results are the same. In the work of one client local
-  values come from its lane, leaves [lanes, ...], alone. With `present`, lane ->
-  bool[], absent lanes are skipped, with zeros as results, if lanes are worked
-  on one by one.
+  Of `clients_per_step` 1 is a scan, None a vmap, 0 what suits the backend, any
+  other number a scan over vmapped chunks; the results are the same. In the work
+  of one client local values come from its lane, leaves [lanes, ...], alone.
+  With `present`, lane -> bool[], absent lanes are skipped, with zeros as
+  results, if lanes are worked on one by one.
   """
   if clients_per_step == 0:
     clients_per_step = default_clients_per_step()

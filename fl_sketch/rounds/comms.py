@@ -96,8 +96,8 @@ def uplink_mean(
 
   The mean is of the decoded payloads; it is 0 if no client participated. The
   denominator, which must be a constant under differential privacy, is by
-  default the sum of the weights. A payload of unsigned integers, whose sum is
-  exact, raises TypeError.
+  default the sum of the weights. Raises TypeError for unsigned integers, whose
+  sums `sum_over_shards` adds up.
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):

@@ -104,9 +104,9 @@ def compress(
 def markov(codec: codecs.Codec) -> chain.ClientTransform:
   r"""Client: gradient -> encoded change of its estimate.
 
-  :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i +
-  C(g - \hat g_i)`, from :math:`\hat g_i = 0`. A codec that is no contraction is
-  a ValueError.
+  :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i + C(g
+  - \hat g_i)`, from :math:`\hat g_i = 0`. A codec that is no contraction raises
+  ValueError.
 
   Source: Richtarik, Sokolov, Fatkhullin, EF21, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2; Wang, Lin, Chen, CD-Adam, AISTATS 2022, arXiv:2111.00705.

@@ -43,7 +43,7 @@ def current() -> Group | None:
 
 
 def group() -> Group:
-  """The workers of this trace; ValueError without a mesh, as outside of it."""
+  """The workers of this trace; ValueError if there is none, or has no mesh."""
   found = _GROUP.get()
   if found is None or found.size is None:
     raise ValueError(

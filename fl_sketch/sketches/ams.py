@@ -11,7 +11,7 @@ def ams(size: int) -> base.Sketch:
   r"""A matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
 
   The sketch of Alon, Matias and Szegedy (STOC 1996), Definition D.4 of Song et
-  al., with b = `size`. Tables are f32[size]; a size below 1, or above d, is a
+  al., with b = `size`. Tables are f32[size]; a size below 1, or above d, raises
   ValueError.
 
   Guarantees. The signs of any four coordinates are provably independent, in one

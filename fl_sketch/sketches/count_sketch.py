@@ -37,12 +37,13 @@ def count_sketch(
     rows: independent; the median fails with probability exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
-    allow_larger: whether rows * cols may exceed d, else a ValueError: no
+    allow_larger: whether rows * cols may exceed d, else ValueError: no
       compression, but less variance, which analyses such as FedSKETCHGATE's
       need for small models.
 
   Tables are f32[rows, cols]. With 'median' the `linear_reader` is the same
-  Count Sketch with 'mean'. Rows or cols below 1 raise ValueError.
+  Count Sketch with 'mean'. Rows or cols below 1, and another `combine`,
+  raise ValueError.
   """
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):

@@ -33,8 +33,8 @@ def l2_norm(table: jax.Array) -> jax.Array:
   5.0
 
   The table is f32[rows, cols] or f32[size], which is one row; it may be
-  complex. Other axes raise ValueError, and what is no such array raises
-  TypeError.
+  complex. Raises ValueError for other axes, and TypeError for what is no such
+  array.
   """
   _check_table(table)
   if table.ndim not in (1, 2):
@@ -50,8 +50,8 @@ def gather(tree: base.Tree, support: jax.Array) -> jax.Array:
   >>> gather({'b': jnp.ones(2), 'w': jnp.arange(4.0)}, jnp.array([5, 0]))
   Array([3., 1.], dtype=float32)
 
-  They are int32[k] in [0, d), counted from 0 in the order of the leaves. A leaf
-  that is not of a float type raises TypeError.
+  The support is int32[k] in [0, d), counted from 0 in the order of the leaves.
+  Raises TypeError if a leaf is not of a float type.
   """
   return _vector(tree)[support]
 
@@ -65,7 +65,7 @@ def scatter(
   >>> scatter(like, jnp.array([3, 0]), jnp.array([5.0, 7.0]))['w']
   Array([[0., 5.]], dtype=float32)
 
-  Of values f32[k] at distinct coordinates; leaves of `like` are arrays or
+  Values are f32[k], coordinates distinct, and leaves of `like` arrays or
   `jax.ShapeDtypeStruct`. Errors are those of `gather`, and ValueError if
   values and support are not of one shape.
   """

@@ -29,8 +29,8 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   >>> op.desketch(key, op.sketch(key, x), x)[0].tolist()
   [1.0, 1.0, 1.0]
 
-  Tables are f32[size], and `sizes` int32[leaves], not checked if traced. It is
-  a ValueError if size or one of the b_l is below 1, their sum is another, there
+  Tables are f32[size], and `sizes` int32[leaves], not checked if traced. Raises
+  ValueError if size or one of the b_l is below 1, their sum is another, there
   is not one b_l a leaf, or size > d. No alpha is stated, which the b_l may
   change.
   """

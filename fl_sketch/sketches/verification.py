@@ -94,8 +94,9 @@ def verify(
   >>> result.ok, row.quantity, row.exact
   (True, 'second moment, first spike', 4.0)
 
-  Of d coordinates, or a tree of them, measured as float32. The key[] is of the
-  draws, as many keys, and of the random vectors; `out` takes the table as text.
+  Of d coordinates, or a tree of them, measured as float32, over so many `draws`
+  of the operator. The key[] is that of draws and of random vectors; `out` takes
+  the table as text.
 
   Raises:
     TypeError: `key` is not a key, or a leaf is not of a float type.

@@ -151,7 +151,7 @@ class Run:
     """Computes the outputs of the float32 model, for inference.
 
     Inputs are leaves [samples, ...], as the model took them in training, and
-    outputs f32[samples, ...], such as the logits of each sample. It is a
+    outputs f32[samples, ...], such as the logits of each sample. Raises
     ValueError if the problem is a plain function of whole batches.
     """
     if self.experiment.apply_fn is None:

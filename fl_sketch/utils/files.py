@@ -47,7 +47,7 @@ def replace(
 ):
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.
 
-  If `durable`, its content is on the disk before its name, and both are now.
+  If `durable`, content and name are on the disk when it returns, in this order.
   """
   if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
@@ -62,21 +62,15 @@ def replace(
         os.fsync(file.fileno())
     os.replace(partial, path)
     if durable:
-      _sync(path.parent)
+      folder = os.open(path.parent, os.O_RDONLY)
+      with contextlib.suppress(OSError):  # some file systems sync no folders
+        os.fsync(folder)
+      os.close(folder)
   except OSError as e:
     raise SaveError(f'{path} cannot be written: {reason(e, path)}.') from e
   finally:
     with contextlib.suppress(OSError):
       partial.unlink()
-
-
-def _sync(folder: pathlib.Path):
-  """Bring the names in a folder to the disk."""
-  descriptor = os.open(folder, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
 
 
 @contextlib.contextmanager

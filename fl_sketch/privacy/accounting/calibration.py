@@ -25,11 +25,11 @@ def calibrate_noise_multiplier(
 ) -> float:
   """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
 
-  Exact for full participation by 'pld'. Elsewhere the root of log epsilon
-  in log z, to a relative `rtol` and put on the safe side, from a bracket by
+  Exact for full participation by 'pld'. Elsewhere the root of log epsilon in
+  log z, to a relative `rtol` and put on the safe side, from a bracket by
   Renyi's estimate. The target is epsilon > 0 at delta in (0, 1), the accountant
   'pld' or 'rdp'; the others, and `spec`, are fields of `GaussianMechanism`,
-  whose default sampling is Poisson's where its probability is below 1. It is a
+  whose default sampling is Poisson's where its probability is below 1. Raises
   CalibrationError if no multiplier in reach meets the target.
 
   Guarantees:
@@ -76,7 +76,7 @@ def calibrate_steps(
 ) -> int:
   """Return the largest number of steps with epsilon(steps) <= `epsilon`.
 
-  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`. It is a
+  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`. Raises
   CalibrationError if one step is too many, or 2^30 are not.
 
   >>> calibrate_steps(epsilon=5.0, delta=1e-6, noise_multiplier=21.915)

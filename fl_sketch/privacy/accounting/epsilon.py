@@ -50,7 +50,7 @@ def compute_delta(
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
   It is 1 without noise; by 'pld', of a sampled mechanism, 1e-12 at least. The
-  other accountant is 'rdp'. Epsilon is >= 0. Without a valid analysis it is an
+  other accountant is 'rdp'. Epsilon is >= 0. Without a valid analysis it raises
   UnsupportedAccountingError.
 
   >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)

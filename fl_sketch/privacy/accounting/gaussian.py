@@ -83,8 +83,8 @@ def signal_to_noise(
   and b (`size`) the numbers that get noise, those of a table, or d of updates
   and of noise before they are sketched. `mean_norm` is of the mean of clipped
   updates, or tables; None is C, the largest it can be, if all of r take part.
-  In local DP divide by the root of participants. It is inf without noise, and a
-  ValueError of a number that is not finite or below its bound.
+  In local DP divide by the root of participants. It is inf without noise.
+  Raises ValueError if a number is not finite, or below its bound.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0

@@ -28,7 +28,7 @@ def group_epsilon(
   The Algorithmic Foundations of Differential Privacy, Theorem 2.2; Vadhan, The
   Complexity of Differential Privacy, Lemma 2.2): at the least e that meets
   `delta` in (0, 1), and at most what k units cost under full participation,
-  where sampling never hurts. The accountant is 'pld' or 'rdp'. It is an
+  where sampling never hurts. The accountant is 'pld' or 'rdp'. Raises
   UnsupportedAccountingError if there is no valid analysis, or the k-fold bound
   is vacuous: no e meets `delta`, or none below 700.
 

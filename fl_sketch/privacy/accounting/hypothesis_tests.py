@@ -37,7 +37,7 @@ def mu(
   delta, for the trade-off nears that of full participation as alpha vanishes.
 
   With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). It is an
+  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). Raises
   UnsupportedAccountingError if there is no valid analysis, or no finite mu, as
   of cohorts that are truncated under add-or-remove-one.
 
