@@ -1,8 +1,4 @@
-"""Formulas and claims of the papers that no other file of tests checks.
-
-Means are compared with 6 standard errors (2e-9 each): fewer than 500 of them in
-a test raise a false alarm with probability below 1e-6.
-"""
+"""Formulas and claims of the papers that no other file of tests checks."""
 
 import itertools
 from typing import Any
@@ -17,6 +13,7 @@ import pytest
 
 from tests.experiment.test_account import quadratics as quadratics_config
 
+# Fewer than 500 means in a test, to 6 standard errors: 2e-9 to miss one each.
 KEYS = jax.random.split(jax.random.key(9), 6000)
 D, B = 16, 4
 G, H = np.random.default_rng(0).normal(size=(2, D))
