@@ -127,7 +127,7 @@ def test_corollary_2_lacks_a_square():
   printed = corollaries.near_start(run, j3=j3, form='printed', **number)
   assert printed < mean / 1.5
   number['gradient_l1'] = g
-  with pytest.raises(ValueError, match='rounds=1000 <='):
+  with pytest.raises(ValueError, match='rounds=1000 must be <= 100'):
     corollaries.near_start(run, j3=j3, **number)
   assert corollaries.near_start(run, j3=0.5, **number) > mean
 
