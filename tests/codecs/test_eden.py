@@ -51,12 +51,14 @@ def decoded(codec, d, draws):
   + [pytest.param(d, 200, marks=pytest.mark.long) for d in LONG],
 )
 def test_the_law_is_that_of_a_uniform_rotation(d, draws):
-  """Catches passes that undo one another; false alarms have 1e-8."""
+  """Catches passes that undo one another, parts that never meet, one pass."""
   law = uniform_error(d)
   limit = stats.chi2.isf(1e-9, d) / d * 1.5
   for x, out in decoded(codecs.eden(), d, draws):
     norm = np.square(x, dtype=np.float64).sum()
     error = np.square(out - x).sum(1).mean() / norm
+    # Of a standard error of 0.8 % or less; the squared bias below a quantile of
+    # its law for d independent entries: 1e-8 to miss one of 7 vectors.
     assert error == pytest.approx(law, rel=0.05)
     bias = np.square(out.mean(0) - x).sum() / norm
     assert bias < limit * error / draws
@@ -74,12 +76,13 @@ def test_the_law_is_that_of_a_uniform_rotation(d, draws):
   ],
 )
 def test_a_least_squares_scale_shrinks_with_the_share_that_is_sent(d, count):
-  """Catches a wrong scale of all entries; means within 6 standard errors."""
+  """Catches the scale of all entries, which no error feedback contracts."""
   codec = codecs.eden(num_coordinates=count, scale='least_squares')
   kept = count / d / (1 + uniform_error(count))
   for x, out in decoded(codec, d, 400 if d > 100 else 8000):
     norm = np.square(x, dtype=np.float64).sum()
     energy = np.square(out).sum(1).mean() / norm
     error = np.square(out - x).sum(1).mean() / norm
+    # Of standard errors of 1 % or less: 6 of them, 2e-9 to miss one.
     assert energy == pytest.approx(kept, rel=0.06)
     assert error == pytest.approx(1 - kept, rel=0.06)

@@ -142,6 +142,7 @@ def test_allocations_are_independent_coins():
   places = np.stack(
     [epoch_places(5, e, population, t)[0] for e in range(epochs)]
   )
+  # Five bounds of 1e-7 each. Only disjoint pairs count: they are independent.
   uniform = lambda x, n: stats.chisquare(np.bincount(x.ravel(), minlength=n))
   assert uniform(places, t).pvalue > 1e-7
   clients = places[:, :-1:2] * t + places[:, 1::2]

@@ -8,6 +8,7 @@ from fl_sketch.data import sources, synthetic
 from fl_sketch.utils import seeding
 import numpy as np
 import pytest
+from refusals import refused
 import runs
 from runs import DATA as TFDS
 from sklearn import datasets
@@ -81,6 +82,11 @@ def test_digits_are_split_alike_in_every_class():
   images = np.rint(everything.reshape(-1, 64) * (16 / 255))
   labels = np.concatenate([train['y'], test['y']])
   assert rows(images, labels) == rows(x, y)  # those of scikit-learn
+
+
+test_an_unknown_dataset_is_refused_with_the_known_ones = refused(
+  sources.load, ('mnits', r"name='mnits' must be .*'mnist'")
+)
 
 
 @pytest.mark.nightly

@@ -234,7 +234,7 @@ def rows_of(federation, name):
 
 
 def play(federation, name, fields):
-  """((up, down) least bytes of a node in a round; its rows): it polls, too."""
+  """Plays a run; ((up, down) bytes of a node in a round; its rows)."""
   f, counts = federation, []
   start_sites(f, fields, name)
   deploy(f, name)
@@ -245,6 +245,8 @@ def play(federation, name, fields):
   for i in range(2):
     f.processes[f'site-{i}'].terminate()
     f.processes[f'site-{i}'].wait(60)
+  # The fewest of three rounds: SuperNodes look for messages meanwhile, more
+  # often the busier the machine is.
   return np.diff(counts, axis=0).min((0, 1)), runs.rows(f.folder / name)
 
 

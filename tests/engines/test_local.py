@@ -204,9 +204,9 @@ server.run(fields, Sockets(), sys.argv[3], progress=False)
 """
 PHASES = {
   'in the greeting': ('engines.site_rounds:SiteRounds:_greeted', 'after', 2),
-  'in an exchange': ('messaging.server:Inbox:receive', 'after', 3),
-  'before the end': ('messaging.server:Inbox:close', 'before', 2),
-  'after the end': ('messaging.server:Inbox:close', 'after', 2),
+  'in an exchange': ('messaging.inbox:Inbox:receive', 'after', 3),
+  'before the end': ('messaging.inbox:Inbox:close', 'before', 2),
+  'after the end': ('messaging.inbox:Inbox:close', 'after', 2),
   'announced': ('messaging.history:History:add', 'after', 2),
   'in a row': ('training.log:RunLog:record', 'after', 2),
   'before a checkpoint': ('training.checkpoints:Checkpoints:save', 'before', 1),

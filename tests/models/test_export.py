@@ -73,9 +73,15 @@ def test_transformers_compute_and_write_the_same(case, tmp_path):
   coder = transformers.AutoTokenizer.from_pretrained(tmp_path)
   apply = lambda x: module.apply({'params': params}, x)
   x = 1 + X % (WORDS - 1)  # without padding
+  x[1, 4:] *= case != 'bert'  # which alone masks it
+  ids, mask = torch.tensor(x).long(), torch.tensor(x > 0)
   with torch.no_grad():
-    logits = theirs(torch.tensor(x).long()).logits.numpy()
+    logits = theirs(ids, attention_mask=mask).logits.numpy()
   np.testing.assert_allclose(apply(x), logits, atol=1e-5)
+  theirs.save_pretrained(tmp_path / 'theirs')
+  path = tmp_path / 'theirs/model.safetensors'
+  read = pretrained.load(path, module, jax.tree.map(np.zeros_like, params))
+  chex.assert_trees_all_equal(read, params)
   given = coder('cab', return_tensors='pt')
   ids, framed = given['input_ids'][0].tolist(), [15, 3, 1, 2, 16]
   assert ids == (framed if case == 'bert' else framed[1:-1])

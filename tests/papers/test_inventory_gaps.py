@@ -3,12 +3,18 @@
 import itertools
 from typing import Any
 
+import cases
 from fl_sketch import experiment, sketches
+import jax
+import jax.numpy as jnp
 import numpy as np
+import operators
 import pytest
 
 from tests.experiment.test_account import quadratics as quadratics_config
 
+# Fewer than 500 means in a test, to 6 standard errors: 2e-9 to miss one each.
+KEYS = jax.random.split(jax.random.key(9), 6000)
 D, B = 16, 4
 G, H = np.random.default_rng(0).normal(size=(2, D))
 VECTORS = np.stack([G, G + H, np.eye(D)[3], np.arange(D) < 5])
@@ -39,6 +45,14 @@ VARIANCES = {
 }
 
 
+def estimates(op):
+  """f64[draws, vectors, D], of each vector under each key."""
+  like = jax.ShapeDtypeStruct((D,), jnp.float32)
+  one = jax.vmap(operators.both(op, like), (None, 0))
+  run = cases.jit(jax.vmap(one, (0, None)))
+  return np.asarray(run(KEYS, VECTORS.astype(np.float32)), np.float64)
+
+
 @pytest.mark.covers(
   'S0-RemD10', 'S0-LemD12[srht, ams]', 'S0-LemD13[gaussian]',
   'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
@@ -46,11 +60,16 @@ VARIANCES = {
 )  # fmt: skip
 @pytest.mark.parametrize('name', VARIANCES)
 def test_exact_variances_and_projections(name):
-  """Catches a stated variance, which `test_sketch_laws` measures, by hand."""
+  """Catches a variance that is stated wrongly, or that no estimate has."""
   op, variance = VARIANCES[name]
   promises: Any = sketches.properties(op)
-  for g, h in itertools.product(VECTORS, VECTORS):
+  draws = estimates(op)
+  mean, error = operators.mean_and_error(draws)
+  assert (np.abs(mean - VECTORS) < 6 * error + 1e-5).all()
+  for (i, g), h in itertools.product(enumerate(VECTORS), VECTORS):
     assert promises.variance(g, h) == pytest.approx(variance(g, h), rel=1e-5)
+    mean, error = operators.mean_and_error(np.square((draws[:, i] - g) @ h))
+    assert abs(mean - variance(g, h)) < 6 * error + 1e-4
   # Remark D.10: a projection of rank 5 of an estimate of H + G.
   basis = np.linalg.qr(np.random.default_rng(1).normal(size=(D, 5)))[0]
   bound = promises.coordinate_wise(D) / B * np.square(VECTORS[1]).sum()

@@ -94,7 +94,7 @@ def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match=message):
       run(tmp_path, options=OPTIONS._replace(**options))
   private = das_quadratics.get_config('quick').to_dict()
-  with pytest.raises(ValueError, match='without privacy'):
+  with pytest.raises(ValueError, match='A private config has no spectrum'):
     run(tmp_path, every=10, **private)
   assert not list(tmp_path.iterdir())
 

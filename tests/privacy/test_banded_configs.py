@@ -11,7 +11,6 @@ from refusals import refused
 
 from tests.training.test_private_runs import PRIVATE, SAMPLES
 
-pytestmark = pytest.mark.usefixtures('unproven')
 BANDED = PRIVATE | {
   'sampling': 'cyclic', 'cohort': 2, 'noise': 'banded', 'noise_bands': 2,
 }  # fmt: skip

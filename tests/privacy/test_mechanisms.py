@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from private_cases import has_stddev, uncorrelated
 import pytest
+from refusals import refused
 from scipy import stats
 
 KEY = jax.random.key(11)
@@ -146,3 +147,9 @@ def test_noise_is_float32_at_least_and_in_both_parts():
   assert all(has_stddev(part, 1.0) for part in (x, z.real, z.imag))
   assert uncorrelated(z.real, z.imag)
   assert uncorrelated(x, z.real)  # leaves have keys of their own
+
+
+test_a_bound_that_does_not_exist_is_refused = refused(
+  lambda x: privatize(KEY, np.ones((2, 3)), np.ones(2), bound=x, **OFF),
+  ('clamp', "bound='clamp' must"),
+)

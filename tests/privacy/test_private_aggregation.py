@@ -100,7 +100,7 @@ def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
 ])  # fmt: skip
 def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
-  """Catches floats in a sum: clients' numbers are exact, the sum is not."""
+  """Catches a sum of floats: all else is the same, however it is added up."""
   release = private.RELEASE._replace(trust=trust)
   ways = [(1, 1), (1, None), (2, 2)]  # three lanes, two at a time
   sent = private.dyadic(private.EVERYONE)

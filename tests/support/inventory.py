@@ -1,4 +1,9 @@
-"""Rows of the papers, S0 to S4; what covers each: marks, studies, `OTHERS`."""
+"""Rows of the papers, S0 to S4; what covers each: marks, studies, `OTHERS`.
+
+S0 Song et al. (arXiv:2210.08371), S1 Das et al. (2106.07094), S2 Haddadpour et
+al. (2008.04975), S4 Chen et al. (2411.06770). A mark is written
+`@pytest.mark.covers('ROW', 'ROW[PARAMETER, PARAMETER]')`.
+"""
 
 import ast
 import pathlib

@@ -18,7 +18,10 @@ def law(
   value: Callable[[str], Any] = lambda name: name, group: str = '',
   long: Collection[str] = (), smoke: Collection[str] = (),
 ):  # fmt: skip
-  """A law, nightly but for `fast`; each (case, group) runs in one process."""
+  """A law, nightly but for `fast`; each (case, group) runs in one process.
+
+  A test gets `value(name)`; a `group` tells cases of one name apart.
+  """
   names = list(names)
   if not set(names) & set(fast):
     raise ValueError(f'Expected one of {names} in fast={fast}.')

@@ -1,4 +1,8 @@
-"""Plants the bugs of `mutants.py` in copies of the commit: who catches it?"""
+"""Plants the bugs of `mutants.py` in copies of the commit: who catches it?
+
+A tier must pass without a bug before it is used. Results are kept by commit, so
+that the same command goes on where it was interrupted.
+"""
 
 from collections.abc import Iterator
 import contextlib

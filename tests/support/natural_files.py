@@ -1,4 +1,8 @@
-"""Files of natural clients: `LAYOUTS` of FEMNIST, `KINDS` one of each."""
+"""Files of natural clients, few samples each, as tests write them.
+
+`LAYOUTS` has those of FEMNIST: (folder, train, test) of `people`; `KINDS` one
+layout of every kind, (folder, clients).
+"""
 
 import csv
 import io

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-# In loops of `_loop`, of a tenth of a second or so of CPU each.
+# In loops of `_loop`, of a tenth of a second or so of CPU each: one processor
+# takes several times as long as another. It runs now and then between tests, as
+# what others do on a shared processor can double its time within a minute.
 MOST_OF_ONE = 100  # of the call of a test in the fast tier
 # Of the fast tier with its fixtures, which takes 7,900 to 8,300: on two cores
 # 9 minutes where a loop takes 0.12 s, and 12 where it takes 0.16 s.
