@@ -130,7 +130,7 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
 
   Args:
     variant: 'METHOD,MODEL,PARTITION'; '' is 'safl,mlp,iid', and 'quick' is
-      that with 6 rounds.
+      that with 6 rounds, at the first of its rates.
   """
   variants = ('', 'quick', 'METHOD,MODEL,PARTITION')
   if variant not in variants and variant.count(',') != 2:
@@ -149,12 +149,17 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   if partition == 'two_classes':
     c.partition = 'classes_per_client'
     c.classes = 2
-  c.rounds = 6 if variant == 'quick' else 60
+  c.rounds = 60
   c.eval_every = 20
   fields = methods(PARAMETERS[model] // 32)
   if name not in fields:
     raise ValueError(f'method={name!r} is not one of {tuple(fields)}.')
   _fill(c, fields[name])
+  if variant == 'quick':
+    c.rounds = 6
+    _fill(
+      c, {rate: values[0] for rate, values in fields[name]['sweep'].items()}
+    )
   return c
 
 
