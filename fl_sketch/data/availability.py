@@ -124,7 +124,7 @@ def sign_flip(moved: Any, key: jax.Array) -> Any:
 
 
 def scale(moved: Any, key: jax.Array) -> Any:
-  """Multiplies the pseudo-gradient by 1e12."""
+  """Multiplies a client's pseudo-gradient by 1e12."""
   return _scaled(moved, 1e12)
 
 

@@ -67,7 +67,7 @@ class Pixels(NamedTuple):
 
   @property
   def scale(self) -> dict[str, float]:
-    """Mean and deviation of the bytes / 255; deviation 1 if it would be 0."""
+    """Mean and standard deviation, or 1 if that is 0, of pixels in [0, 1]."""
     # In integers, since rounding could make the variance negative.
     squares = self.count * self.squares - self.total**2
     variance = squares / (255 * self.count) ** 2

@@ -45,7 +45,7 @@ def cosine(
 def linear(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """A line from 1, after the `warmup` of `constant`, to `final` at the end."""
+  """Decays linearly from 1, after the `warmup` of `constant`, to `final`."""
   decay = optax.linear_schedule(1.0, final, max(1, rounds - warmup))
   return _warmed_up(rounds, warmup, decay)
 

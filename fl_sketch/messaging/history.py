@@ -117,9 +117,10 @@ class History:
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
   ) -> tuple[requests.Part, ...]:
-    """Returns what brings the replica of a client from round `at` to a state.
+    """Returns the parts of a request that bring a replica from `at` to a state.
 
-    At -1 it has no replica. It knows `first` announcements of round `at`.
+    The client's replica is that of round `at`, or at -1 none. The client knows
+    `first` announcements of that round.
     """
     missed = range(at, int(state.round))
     if at >= 0 and all(number in self._rounds for number in missed):

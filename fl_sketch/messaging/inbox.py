@@ -229,7 +229,7 @@ class Inbox:
     return links, bill
 
   def advance(self) -> tuple[Tree, ...]:
-    """Ends an exchange but the last one; returns what is announced after it.
+    """Ends the open exchange, which is not the last; returns what is announced.
 
     Raises:
       EmptyRoundError: nobody has answered.

@@ -268,6 +268,7 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
 
 @needs_nvflare
 def test_a_folder_that_is_no_kit_is_refused(tmp_path):
+  """Catches the traceback of a mistyped --kit."""
   with pytest.raises(ValueError, match='is no kit of an NVFlare admin'):
     nvflare_jobs.open_session(tmp_path)
 

@@ -140,6 +140,7 @@ def test_norms_add_almost_nothing_to_the_variance():
 
 
 def test_a_text_of_padding_alone_is_finite():
+  """Catches a softmax over no tokens, which is NaN."""
   x = 0 * INPUTS['bert_nano']
   assert np.isfinite(logits('bert_nano', draw_params('bert_nano'), x)).all()
 

@@ -175,7 +175,7 @@ class Spool:
     files.replace(self.folder / 'state.json', json.dumps(state))
 
   def close(self):
-    """Closes the files."""
+    """Closes the files to which samples are added."""
     for file in self._files.values():
       file.close()
     self._files.clear()
@@ -251,7 +251,7 @@ class Spool:
 
 
 class _Sorted:
-  """The samples of a split in the order of their clients."""
+  """Reads the samples of a split from a spool, client after client."""
 
   def __init__(self, spool: Spool, split: str):
     owner, self.sizes = spool.owner(split), spool.sizes(split)
