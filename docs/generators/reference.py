@@ -131,7 +131,7 @@ def _options() -> str:
     'model_options': 'Options of models',
     'lora': 'Means of adapters and their options',
     'local_optimizer': 'Optimizers of clients and their options',
-    'client_schedule': 'Schedules of client_lr and their options',
+    'client_schedule': 'Schedules of rates and their options',
   }
   parts = []
   for field, heading in headings.items():

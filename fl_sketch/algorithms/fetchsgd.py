@@ -3,6 +3,7 @@
 from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import codecs, sketches
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, error_feedback, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -35,6 +36,7 @@ def fetchsgd(
   local_k: fields.Count | None = None,
   privacy: aggregation.PrivateMean | None = None,
   codec: codecs.Codec | None = None,
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""Heavy hitters of an error table, :math:`w \leftarrow w - \Delta`.
 
@@ -57,6 +59,7 @@ def fetchsgd(
     privacy: bounds and noise on the tables; None is no privacy.
     codec: compresses the clients' tables; None sends them uncompressed. The
       server's values and indices are few, and go as they are.
+    schedule: round -> factor on the step, after the extraction.
 
   Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.
 
@@ -92,6 +95,7 @@ def fetchsgd(
     error_feedback.check_codec(top, params)
     return Tables(sketch.zero_table(params), sketch.zero_table(params))
 
+  unit = hp._replace(server_lr=jnp.float32(1))  # the rate is in E
   read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
   largest = []
   if local_k is not None:
@@ -107,5 +111,5 @@ def fetchsgd(
     chain.Transform(init, update),
     t.broadcast(),
     t.stateless(read),
-    optax.scale(-1.0),
+    server_optimizers.server_step(unit, schedule=schedule),
   )

@@ -69,6 +69,7 @@ def cd_adam(
   b1: float = 0.9,
   b2: float = 0.99,
   eps: float = 1e-8,
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""CD-Adam: compression both ways, then AMSGrad on the shared estimate.
 
@@ -83,6 +84,7 @@ def cd_adam(
     b1: decay of the first moment.
     b2: decay of the second.
     eps: added to its root.
+    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 
@@ -118,5 +120,5 @@ def cd_adam(
     t.broadcast(),
     t.stateless(decode),
     optax.trace(1.0),
-    server_optimizers.server_step(hp, amsgrad),
+    server_optimizers.server_step(hp, amsgrad, schedule),
   )

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import codecs
+from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
@@ -38,6 +39,7 @@ def onebit_adam(
   b1: float = 0.9,
   b2: float = 0.999,
   eps: float = 1e-8,
+  schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""Adam with its second moment frozen, and one bit a coordinate.
 
@@ -52,6 +54,7 @@ def onebit_adam(
     b1: decay of the momentum.
     b2: decay of the second moment.
     eps: added to its root.
+    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
 
@@ -100,7 +103,7 @@ def onebit_adam(
     task.gradient(hp),
     chain.Exchange(init, update, broadcasts=True),
     _frozen_adam(warmup, b1, b2, eps),
-    optax.scale_by_learning_rate(hp.server_lr),
+    server_optimizers.server_step(hp, schedule=schedule),
   )
 
 

@@ -128,6 +128,8 @@ def algorithm_options(c: Config) -> dict[str, Any]:
     options['schedule'] = optax.cosine_decay_schedule(
       1.0, c.rounds, alpha=c.final_server_lr / c.server_lr
     )
+  if c.server_schedule is not None:
+    options['schedule'] = schedules.make(rounds=c.rounds, **c.server_schedule)
   own = c.given(_PACKAGES)
   options |= {field: _made(field, given) for field, given in own.items()}
   options |= c.given(['hash_rounds', 'local_optimizer', 'client_clip'])

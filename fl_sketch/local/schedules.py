@@ -1,4 +1,4 @@
-"""Schedules of the clients' learning rate over rounds, by name."""
+"""Schedules of learning rates over rounds, by name."""
 
 from typing import Any
 

@@ -11,7 +11,10 @@ from fl_sketch.training.same_run import WorkdirError
 from fl_sketch.training.workdir import Allowed, is_finished
 
 _LOG = logging.getLogger(__name__)
-_SCHEDULES = {'final_server_lr': 'server_lr', 'client_schedule': 'client_lr'}
+_SCHEDULES = {
+  'final_server_lr': 'server_lr', 'server_schedule': 'server_lr',
+  'client_schedule': 'client_lr',
+}  # fmt: skip
 
 
 def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> Allowed:

@@ -124,7 +124,10 @@ def resumable(config: config_lib.Config) -> set[str]:
   # Released rounds must not be played again with other rounding, ...
   fields.remove('clients_per_step')
   # ... nor with what is made for all rounds, as is the grid of banded noise.
-  scheduled = config.final_server_lr, config.client_schedule, config.epsilon
+  scheduled = (
+    config.final_server_lr, config.server_schedule, config.client_schedule,
+    config.epsilon,
+  )  # fmt: skip
   if config.noise == 'banded' or any(x is not None for x in scheduled):
     fields.remove('rounds')
   return fields

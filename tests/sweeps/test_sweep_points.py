@@ -35,6 +35,7 @@ SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
   (POISSON | {'partition': 'size_skew'}, SEEDS, 2),
   # The server's rate decays relative to its first value.
   ({'final_server_lr': 0.01}, SEEDS | RATES, 2),
+  ({'server_schedule': {'kind': 'cosine'}}, SEEDS | RATES, 1),
   ({}, RATES | {'final_server_lr': (None, 0.01)}, 3),
   # A hyperparameter that an algorithm declares is an array of a program.
   (PROX, {'options': {'mu': (0.0, 0.1, 1.0)}} | RATES, 1),

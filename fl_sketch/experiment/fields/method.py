@@ -20,6 +20,7 @@ TAKEN_AS = {
   'sketch': 'sketch', 'codec': 'codec', 'downlink_codec': 'downlink_codec',
   'robust': 'robust', 'groups': 'robust',
   'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
+  'server_schedule': 'schedule',
   'hash_rounds': 'hash_rounds',
 }  # fmt: skip
 # Field -> whether the local steps of an algorithm, by name, take it.
@@ -65,6 +66,8 @@ class MethodFields(clients.ClientFields):
   eps: f.NonNegative | None = None  # added to their root
   momentum: f.Share | None = None  # of momentum and nesterov
   final_server_lr: f.Positive | None = None  # cosine decay to it over the run
+  # kind and its options: factors on server_lr by the round
+  server_schedule: Mapping[str, Any] | None = None
   clip_norm: f.Positive | None = None  # largest norm of a clipped update
   max_payload_norm: f.Positive | None = None  # longer payloads are rejected
   robust: _Robust | None = None  # replaces the mean
@@ -113,7 +116,12 @@ class MethodFields(clients.ClientFields):
         if 'server_optimizer' in takes:
           set_it = 'server_optimizer is set'
         self.check_effect([name], name in takes, set_it)
+    if self.server_schedule is not None:
+      schedules.make(rounds=self.rounds, **self.server_schedule)
     self.refuse(
+      (None not in (self.final_server_lr, self.server_schedule),
+       '{final_server_lr} and {server_schedule} both set the rate; remove one.'
+       ),
       ((self.final_server_lr or 0) > self.server_lr,
        '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
        'smaller final_server_lr.'),

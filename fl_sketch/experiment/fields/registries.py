@@ -10,12 +10,14 @@ from fl_sketch.models import lora, losses
 from fl_sketch.utils import fields as f, registry
 
 _OF_SERVER = codecs.REGISTRY.called('downlink_codec')
+_OF_SERVER_RATE = schedules.REGISTRY.called('server_schedule')
 # Field of the options -> (the field that names the factory, its registry).
 REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'dataset_options': ('dataset', datasets.REGISTRY),
   'model_options': ('model', models.REGISTRY),
   'lora': ('lora.kind', lora.REGISTRY),
   'client_schedule': ('client_schedule.kind', schedules.REGISTRY),
+  'server_schedule': ('server_schedule.kind', _OF_SERVER_RATE),
   'local_optimizer': ('local_optimizer.kind', optimizers.REGISTRY),
   'options': ('algorithm', algorithms.REGISTRY),
   'sketch': ('sketch.kind', sketches.REGISTRY),

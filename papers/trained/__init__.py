@@ -1,0 +1,1 @@
+"""Compares methods on models that are trained to a published mark."""

@@ -1,0 +1,247 @@
+"""The methods: ceilings, ours and rivals, by the step or after local steps."""
+
+from collections.abc import Callable, Mapping
+import math
+from typing import NamedTuple
+
+from .tasks import Fields, Task
+
+_FLOAT = 4  # bytes
+_FALLING = {'kind': 'cosine', 'final': 0.05}
+_ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
+_EDEN = {'codec': {'kind': 'eden', 'rotate': False}}
+_BACK = {'downlink_codec': {'kind': 'eden'}}
+
+
+class Method(NamedTuple):
+  """A method, the sizes at which it runs, and what is tuned."""
+
+  # (task, share of the bytes of a dense update, choice) -> fields of its config.
+  fields: Callable[..., Fields]
+  # Field -> ends of the range that its values are drawn from, evenly in the log.
+  ranges: Mapping[str, tuple[float, float]]
+  # Of another hyperparameter, an argument of `fields` by name, the values that
+  # are tried; each has as many of the trials.
+  choice: tuple[str, tuple[float, ...]]
+  sizes: tuple[float, ...] = (1.0,)  # shares at which it runs
+  kind: str = 'rival'  # or 'ceiling', 'ours'
+  local: bool = False  # whether a worker makes many steps in a round
+  # Whether workers may send each other their payloads in place of the mean.
+  gathers: bool = False
+
+
+def config(task: Task, method: Method, share: float, **choice) -> Fields:
+  """The config of a method on a task, but for what it draws.
+
+  A method without local steps sends the gradient of each step. A ceiling is one
+  worker with the samples of all.
+  """
+  steps = task.local_steps if method.local else 1
+  workers, batch = task.workers, task.batch_size
+  central = method.kind == 'ceiling' and not method.local
+  if central:
+    workers, batch = 1, workers * batch
+  rounds = task.steps // steps
+  decays = {**_FALLING, 'warmup': max(1, rounds // 20)}
+  of_client = central or method.local
+  schedule = {'client_schedule' if of_client else 'server_schedule': decays}
+  shared = {
+    'population': workers, 'cohort': workers, 'batch_size': batch,
+    'local_steps': steps, 'client_lr': 1.0, **schedule, **task.length(rounds),
+  }  # fmt: skip
+  return task.fields | shared | method.fields(task, share, **choice)
+
+
+def _central(kind: str, **options) -> Callable[..., Fields]:
+  """An optimizer of optax, on one worker with the samples of all."""
+  local = {'kind': kind, 'keep_state': True, **options}
+  return lambda *_, **choice: {
+    'algorithm': 'fedavg', 'local_optimizer': local | choice,
+  }  # fmt: skip
+
+
+def _floats(task: Task, share: float) -> int:
+  return max(25, int(share * task.dimension))
+
+
+def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
+  """A table whose signs and one scale fill what is left of the bytes."""
+  left = _FLOAT * (int(share * task.dimension) - 1) - spent
+  size = min(task.dimension, max(8, 8 * int(left)))
+  return {'sketch': {'kind': 'block_srht', 'size': size}, **_EDEN}
+
+
+def _preconditioned(task, share, momentum):
+  every = max(1, min(round(0.2 / share), task.steps // 3))
+  # On workers: a second average, on the server, would lag twice.
+  options = {'every': every, 'client_momentum': momentum}
+  fields = {
+    'algorithm': 'preconditioned_sketching', 'b1': 0.0, 'options': options,
+  }  # fmt: skip
+  if share == 1:
+    return fields | {'sketch': {'kind': 'identity'}}
+  table = _one_bit(task, share, _FLOAT * task.factors / every)
+  return fields | table | _BACK
+
+
+def _safl(task, share, b1):
+  sketch = {'kind': 'block_cyclic', 'size': _floats(task, share)}
+  return {'algorithm': 'safl', **_ADAM, 'b1': b1, 'sketch': sketch}
+
+
+def _safl_averaged(task, share, momentum):
+  dense = {'sketch': {'kind': 'identity'}}
+  table = dense if share == 1 else _one_bit(task, share) | _BACK
+  own = {'b1': 0.0, 'options': {'client_momentum': momentum}}
+  return {'algorithm': 'safl', **_ADAM, **own, **table}
+
+
+def _power_sgd(task, rank, momentum):
+  return {
+    'algorithm': 'power_sgd', 'options': {'rank': int(rank)},
+    'server_optimizer': 'momentum', 'momentum': momentum,
+  }  # fmt: skip
+
+
+def _top_k(task, share, momentum):
+  # Of each value two floats: itself and its place.
+  k = max(1, int(share * task.dimension / 2))
+  return {
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': k},
+    'options': {'error_feedback': True}, 'server_optimizer': 'momentum',
+    'momentum': momentum,
+  }  # fmt: skip
+
+
+def _demo(task, share, momentum):
+  # Of a chunk of 64 k values of 32 bits, and 6 bits of each one's place.
+  chunk = 64 if share > 0.03 else 2 ** math.ceil(math.log2(1.2 / share))
+  k = max(1, round(share * chunk * 32 / 38))
+  return {
+    'algorithm': 'demo', 'momentum': momentum,
+    'codec': {'kind': 'dct_top_k', 'k': k, 'chunk': chunk},
+  }  # fmt: skip
+
+
+def _eden(task, share, b1):
+  size = min(task.dimension, 8 * int(_FLOAT * (share * task.dimension - 1)))
+  codec = {'kind': 'eden', 'num_coordinates': size}
+  return {'algorithm': 'fedcom', **_ADAM, 'b1': b1, 'codec': codec}
+
+
+def _fetchsgd(task, share, momentum):
+  floats = _floats(task, share)
+  return {
+    'algorithm': 'fetchsgd', 'momentum': momentum,
+    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
+    'options': {'k': max(1, floats // 16)},
+  }  # fmt: skip
+
+
+def _onebit_adam(task, share, warmup):
+  options = {'warmup': max(2, round(warmup * task.steps))}
+  return {'algorithm': 'onebit_adam', 'b2': 0.99, 'options': options}
+
+
+def _outer(kind: str, table: Callable[[Task, float], Fields] | None = None):
+  """Nesterov steps along what local optimizers move; dense, or in tables."""
+
+  def fields(task, share, momentum):
+    outer = {'algorithm': 'fedavg'}
+    if share < 1 and table is not None:
+      outer = {'algorithm': 'safl', **table(task, share)}
+    return {
+      **outer, 'local_optimizer': {'kind': kind, 'keep_state': True},
+      'server_optimizer': 'nesterov', 'momentum': momentum,
+    }  # fmt: skip
+
+  return fields
+
+
+def _both(task, share):
+  return _one_bit(task, share) | _BACK
+
+
+def _sparse_loco(task, share, decay):
+  # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
+  chunk = min(4096, task.dimension)
+  bits = 32 * share * task.dimension / -(-task.dimension // chunk)
+  k = max(1, int((bits - 64) / 14))
+  return {
+    'algorithm': 'fedcom',
+    'local_optimizer': {'kind': 'adamw', 'keep_state': True},
+    'codec': {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk},
+    'options': {'error_feedback': True, 'residual_decay': decay},
+  }  # fmt: skip
+
+
+def _fedavg(task, share, momentum):
+  server = {'server_optimizer': 'momentum', 'momentum': momentum}
+  return {'algorithm': 'fedavg', **server}
+
+
+def _fedadam(task, share, b1):
+  return {'algorithm': 'fedavg', **_ADAM, 'b1': b1}
+
+
+_RATE = {'server_lr': (3e-4, 3e-2)}  # of normalised steps
+_SIGNS = {'server_lr': (3e-5, 3e-3)}
+_OF_SGD = {'server_lr': (1e-2, 3.0)}
+_INNER = {'client_lr': (3e-4, 3e-2)}
+_OF_MUON = {'client_lr': (1e-3, 1e-1)}
+_LOCAL_SGD = {'client_lr': (1e-2, 1.0)}
+_OUTER = {'server_lr': (0.2, 1.0)}
+_B1, _MOMENTUM = ('b1', (0.9, 0.95)), ('momentum', (0.9, 0.95))
+_LESS, _NESTEROV = ('momentum', (0.5, 0.9)), ('momentum', (0.6, 0.9))
+ADAMW, MUON, SGD = 'AdamW', 'Muon', 'momentum SGD'
+DENSE, DENSE_SAFL = 'preconditioned momentum', 'Adam, client momentum'
+OURS = 'preconditioned momentum, one bit both ways'
+SAFL, SAFL_BITS = 'SAFL', 'SAFL, client momentum, one bit both ways'
+DILOCO, MULOCO = 'DiLoCo', 'MuLoCo'
+DILOCO_BITS = 'DiLoCo on one-bit tables, both ways'
+MULOCO_BITS = 'MuLoCo on one-bit tables, both ways'
+_ADAMW, _SGD = _central('adamw'), _central('sgd', nesterov=True)
+_OF_ADAMW, _OF_MULOCO = _outer('adamw', _both), _outer('muon', _both)
+METHODS: dict[str, Method] = {
+  ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), kind='ceiling'),
+  SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, kind='ceiling'),
+  MUON: Method(_central('muon'), _OF_MUON, ('beta', (0.9, 0.95)), kind='ceiling'),
+  DENSE_SAFL: Method(_safl_averaged, _RATE, _MOMENTUM, kind='dense ours'),
+  DENSE: Method(_preconditioned, _RATE, _MOMENTUM, kind='dense ours'),
+  OURS: Method(_preconditioned, _RATE, _MOMENTUM, (0.025, 0.01, 0.001), 'ours'),
+  SAFL_BITS: Method(_safl_averaged, _RATE, _MOMENTUM, (0.01,), 'ours'),
+  SAFL: Method(_safl, _RATE, _B1, (0.1, 0.01), 'ours'),
+  'PowerSGD': Method(_power_sgd, _OF_SGD, _MOMENTUM, (1, 2, 4)),
+  '1-bit Adam': Method(_onebit_adam, _RATE, ('warmup', (0.1, 0.2)), (1 / 32,)),
+  'DeMo': Method(
+    _demo, _SIGNS, ('momentum', (0.99, 0.999)), (1 / 19, 0.01), gathers=True
+  ),
+  'top-k, error feedback': Method(
+    _top_k, _OF_SGD, _LESS, (0.1, 0.01), gathers=True
+  ),
+  'EDEN, rand-k': Method(_eden, _RATE, _B1, (1 / 32, 0.01), gathers=True),
+  'FetchSGD': Method(_fetchsgd, _OF_SGD, _LESS, (0.1,)),
+  'FedAvg, momentum': Method(
+    _fedavg, _LOCAL_SGD | {'server_lr': (0.1, 1.0)}, _LESS, kind='ceiling',
+    local=True,
+  ),
+  'FedAdam': Method(
+    _fedadam, _LOCAL_SGD | _RATE, _B1, kind='ceiling', local=True
+  ),
+  DILOCO: Method(
+    _outer('adamw'), _INNER | _OUTER, _NESTEROV, kind='ceiling', local=True
+  ),
+  MULOCO: Method(
+    _outer('muon'), _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
+  ),
+  DILOCO_BITS: Method(
+    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (0.01, 0.001), 'ours', local=True
+  ),
+  MULOCO_BITS: Method(
+    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (0.01, 0.001), 'ours', local=True
+  ),
+  'SparseLoCo': Method(
+    _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), (0.01,),
+    local=True, gathers=True,
+  ),
+}  # fmt: skip

@@ -1,0 +1,136 @@
+"""Tunes methods by random search, and runs them over the reported seeds."""
+
+from collections.abc import Sequence
+import json
+from typing import Any, NamedTuple
+
+from fl_sketch import reporting
+import numpy as np
+
+from ..common import workspace
+from ..common.workspace import Workspace
+from . import methods
+from .methods import METHODS
+from .tasks import Fields, Task
+
+TRIALS = 16  # settings of each method
+PART = 5  # of its steps are the share 1 / PART in a trial
+FINALISTS = 2  # settings that run whole, on another seed
+TUNED_ON = 100, 101  # seeds of trials and finalists, which are not reported
+SEEDS = 5
+HELD_OUT = 0.1  # of the training data, in trials, to choose by
+
+
+class Record(NamedTuple):
+  """A method's tuned values and its runs over the reported seeds."""
+
+  tuned: dict[str, float]
+  trials: list[list[Any]]  # [values, loss on what was held out], best first
+  final: list[float | None]  # the metric by seed; None of a run that diverged
+  curves: list[list[float]]  # the metric by seed, at each evaluation
+  at: list[int]  # rounds of the evaluations
+  up: float  # bytes of a worker in a run, up
+  down: float  # and down
+  rounds: int
+
+  @property
+  def values(self) -> np.ndarray:
+    """The metric by seed; NaN of a run that diverged."""
+    return np.array(self.final, float)
+
+
+def name_of(task: str, method: str, share: float) -> str:
+  """The name of a record.
+
+  >>> name_of('digits', 'SAFL', 0.01)
+  'trained/digits/safl-0.01'
+  """
+  slug = ''.join(c if c.isalnum() else '_' for c in method.lower())
+  return f'trained/{task}/{slug}-{share:.3g}'
+
+
+def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
+  """Tunes a method on held-out data and runs it, or reads what was found."""
+  method = METHODS[name]
+  label, values = method.choice
+  folder = name_of(task.name, name, share)
+  searched = {
+    'ranges': dict(method.ranges), label: values,
+    'trials': ws.pick(4, TRIALS), 'part': PART, 'finalists': FINALISTS,
+    'tuned_on': TUNED_ON, 'seeds': ws.pick(2, SEEDS),
+  }  # fmt: skip
+  first = methods.config(task, method, share, **{label: values[0]})
+  fields = {'search': searched, 'config': first}
+  found = ws.cached(folder, fields, lambda: _found(ws, task, name, share))
+  return Record(**found)
+
+
+def _found(ws, task, name, share) -> dict[str, Any]:
+  method, folder = METHODS[name], name_of(task.name, name, share)
+  label, _ = method.choice
+  trials = _trials(ws, task, method, share, folder)
+  best = None
+  for i, (values, _) in enumerate(trials[:FINALISTS]):
+    fields = _config(task, method, share, values) | _apart(TUNED_ON[1])
+    fields['eval_every'] = fields['rounds']
+    (run,) = ws.sweep(f'{folder}/finalist{i}', fields)
+    score = _held_out_loss(run)
+    if best is None or score < best[0]:
+      best = score, values
+  fields = _config(task, method, share, best[1])
+  seeds = {'sweep': {'seed': tuple(range(ws.pick(2, SEEDS)))}}
+  runs = ws.sweep(f'{folder}/runs', fields | seeds)
+  return _record(task, best[1], trials, runs, fields)._asdict()
+
+
+def _trials(ws, task, method, share, folder) -> list[list[Any]]:
+  """[values, held-out loss] of all settings, the best first."""
+  short = task._replace(steps=task.steps // PART)
+  label, values = method.choice
+  found = []
+  for value in values:
+    fields = methods.config(short, method, share, **{label: value})
+    fields |= _apart(TUNED_ON[0]) | {'eval_every': fields['rounds']}
+    ranges = {
+      k: {'low': low, 'high': high} for k, (low, high) in method.ranges.items()
+    }
+    draws = ws.pick(4, TRIALS) // len(values)
+    sweep = {'sweep': ranges | {'draws': draws}}
+    runs = ws.sweep(f'{folder}/trials-{value:g}', fields | sweep)
+    found += [[r.values | {label: value}, _held_out_loss(r)] for r in runs]
+  return sorted(found, key=lambda trial: trial[1])
+
+
+def _apart(seed: int) -> Fields:
+  return {'seed': seed, 'client_holdout': HELD_OUT}
+
+
+def _config(task, method, share, values) -> Fields:
+  label, _ = method.choice
+  drawn = {k: v for k, v in values.items() if k != label}
+  return methods.config(task, method, share, **{label: values[label]}) | drawn
+
+
+def _held_out_loss(run: workspace.PointRun) -> float:
+  loss = run.final('client_loss_pooled')
+  return float(np.nan_to_num(loss, nan=np.inf))
+
+
+def _record(task, tuned, trials, runs, fields) -> Record:
+  scale = 1 if task.is_loss else 100
+  curves = [run.curve(task.metric) for run in runs]
+  final = [scale * run.final(task.metric) for run in runs]
+  workers = fields['cohort']
+  sent = lambda way: (
+    float(np.mean([r.row[f'total_{way}link_bytes'] for r in runs])) / workers
+  )
+  return Record(
+    tuned,
+    trials,
+    [x if np.isfinite(x) else None for x in final],
+    [(scale * ys).round(5).tolist() for _, ys in curves],
+    [int(x) for x in curves[0][0]],
+    sent('up'),
+    sent('down'),
+    fields['rounds'],
+  )

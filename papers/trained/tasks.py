@@ -1,0 +1,82 @@
+"""The tasks: each is trained densely to a mark before it is used."""
+
+from typing import Any, NamedTuple
+
+from fl_sketch import experiment, models
+from fl_sketch.algorithms import preconditioned_sketching
+import jax
+
+from ..common.workspace import Workspace
+
+Fields = dict[str, Any]
+
+
+class Task(NamedTuple):
+  """A learning problem, its mark, and the samples of every method."""
+
+  name: str
+  title: str
+  fields: Fields  # the problem: data, model and loss
+  metric: str  # of the test, by which methods are compared
+  mark: float  # that the dense run must reach
+  source: str  # of the mark
+  # Largest difference that counts as none: points, or per cent of a loss.
+  margin: float
+  workers: int  # of every method but the ceilings, which have one
+  batch_size: int  # samples of a worker in a step
+  steps: int  # optimizer steps of every method, in all
+  local_steps: int  # of a round of local-update methods
+  dimension: int = 0  # parameters that are trained
+  factors: int = 0  # numbers of the second moment that are sent
+
+  @property
+  def is_loss(self) -> bool:
+    """Whether the metric is a loss: the smaller, the better."""
+    return self.metric == 'test_loss'
+
+  def length(self, rounds: int) -> Fields:
+    """The fields of a run of so many rounds."""
+    every = max(1, rounds // 10)
+    dispatch = max(n for n in range(1, 51) if every % n == 0)
+    return {
+      'rounds': rounds, 'eval_every': every, 'checkpoint_every': rounds,
+      'rounds_per_dispatch': dispatch,
+    }  # fmt: skip
+
+
+_CHARACTERS = {
+  'dataset': 'text', 'loss': 'tokens', 'model': 'gpt_micro',
+  'dataset_options': {
+    'path': 'tinyshakespeare/input.txt', 'tokens': 'characters', 'length': 64,
+  },
+  'model_options': {'width': 128, 'depth': 4, 'heads': 4, 'max_length': 64},
+}  # fmt: skip
+_TASKS = {
+  'characters': Task(
+    'characters', 'decoder, tiny Shakespeare', _CHARACTERS, 'test_loss', 1.88,
+    "nanoGPT's README: its configuration for a CPU, loss in nats", margin=1.0,
+    workers=4, batch_size=3, steps=2000, local_steps=20,
+  ),
+  'digits': Task(
+    'digits', 'LeNet-5, MNIST', {'dataset': 'mnist', 'model': 'lenet5'},
+    'test_accuracy', 99.0, 'LeCun et al., 1998: LeNet-5', margin=0.5,
+    workers=4, batch_size=64, steps=2000, local_steps=20,
+  ),
+}  # fmt: skip
+NAMES = tuple(_TASKS)
+_REHEARSED = {'dataset': 'digits', 'model_options': {'widths': (64, 64)}}
+
+
+def make(ws: Workspace, name: str) -> Task:
+  """Makes a task at the scale of the workspace: at quick scale, on digits."""
+  task = _TASKS[name]
+  if ws.scale == 'quick':
+    task = task._replace(
+      fields=_REHEARSED, metric='test_accuracy', steps=40, local_steps=10
+    )
+  params = experiment.build(task.fields, ws.data_dir).params
+  means = preconditioned_sketching.row_and_column_means
+  factors = jax.tree.leaves(jax.eval_shape(means, params))
+  return task._replace(
+    dimension=models.num_params(params), factors=sum(x.size for x in factors)
+  )
