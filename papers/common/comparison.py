@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     return float(np.mean([sum(r.row[n] for n in names) for r in self.runs]))
 
 
-Comparison = Mapping[Any, Entry]
+Comparison = Mapping[Any, Any]  # to an `Entry`, or what columns take
 
 
 def run(
@@ -103,12 +103,12 @@ def table(
   return study.Table(caption, [*columns], rows)
 
 
-def shown(digits: int, values: Callable[[Entry], Any]) -> Callable:
+def shown(digits: int, values: Callable[[Any], Any]) -> Callable:
   """A column of means over seeds ± standard errors."""
   return lambda key, entry: workspace.shown(values(entry), digits=digits)
 
 
-def interval(digits: int, values: Callable[[Entry], Any]) -> Callable:
+def interval(digits: int, values: Callable[[Any], Any]) -> Callable:
   """A column of intervals of 95 %; empty where there is one seed."""
 
   def cell(_, entry):

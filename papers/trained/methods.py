@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 import math
 from typing import NamedTuple
 
+from ..common.workspace import Workspace
 from .tasks import Fields, Task
 
 _FLOAT = 4  # bytes
@@ -16,9 +17,9 @@ _BACK = {'downlink_codec': {'kind': 'eden'}}
 class Method(NamedTuple):
   """A method, the sizes at which it runs, and what is tuned."""
 
-  # (task, share of the bytes of a dense update, choice) -> fields of its config.
+  # (task, share of a dense update's bytes, choice) -> fields of its config.
   fields: Callable[..., Fields]
-  # Field -> ends of the range that its values are drawn from, evenly in the log.
+  # Field -> ends of the range from which values are drawn, evenly in the log.
   ranges: Mapping[str, tuple[float, float]]
   # Of another hyperparameter, an argument of `fields` by name, the values that
   # are tried; each has as many of the trials.
@@ -193,6 +194,7 @@ _LOCAL_SGD = {'client_lr': (1e-2, 1.0)}
 _OUTER = {'server_lr': (0.2, 1.0)}
 _B1, _MOMENTUM = ('b1', (0.9, 0.95)), ('momentum', (0.9, 0.95))
 _LESS, _NESTEROV = ('momentum', (0.5, 0.9)), ('momentum', (0.6, 0.9))
+_BETA = ('beta', (0.9, 0.95))
 ADAMW, MUON, SGD = 'AdamW', 'Muon', 'momentum SGD'
 DENSE, DENSE_SAFL = 'preconditioned momentum', 'Adam, client momentum'
 OURS = 'preconditioned momentum, one bit both ways'
@@ -205,7 +207,7 @@ _OF_ADAMW, _OF_MULOCO = _outer('adamw', _both), _outer('muon', _both)
 METHODS: dict[str, Method] = {
   ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), kind='ceiling'),
   SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, kind='ceiling'),
-  MUON: Method(_central('muon'), _OF_MUON, ('beta', (0.9, 0.95)), kind='ceiling'),
+  MUON: Method(_central('muon'), _OF_MUON, _BETA, kind='ceiling'),
   DENSE_SAFL: Method(_safl_averaged, _RATE, _MOMENTUM, kind='dense ours'),
   DENSE: Method(_preconditioned, _RATE, _MOMENTUM, kind='dense ours'),
   OURS: Method(_preconditioned, _RATE, _MOMENTUM, (0.025, 0.01, 0.001), 'ours'),
@@ -245,3 +247,14 @@ METHODS: dict[str, Method] = {
     local=True, gathers=True,
   ),
 }  # fmt: skip
+# Rows that a task leaves out, to save hours.
+_LEFT_OUT: dict[str, tuple[str, ...]] = {}
+_REHEARSED = (ADAMW, DENSE, OURS, DILOCO, DILOCO_BITS, 'PowerSGD')
+
+
+def rows(ws: Workspace, task: Task) -> list[tuple[str, float]]:
+  """Every method of a task with each of its sizes; few at quick scale."""
+  left_out = _LEFT_OUT.get(task.name, ())
+  names = ws.pick(_REHEARSED, [n for n in METHODS if n not in left_out])
+  sizes = lambda name: METHODS[name].sizes
+  return [(n, x) for n in names for x in ws.pick(sizes(n)[-1:], sizes(n))]

@@ -1,10 +1,7 @@
 """Tunes methods by random search, and runs them over the reported seeds."""
 
-from collections.abc import Sequence
-import json
 from typing import Any, NamedTuple
 
-from fl_sketch import reporting
 import numpy as np
 
 from ..common import workspace
@@ -65,22 +62,38 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
   return Record(**found)
 
 
+def seconds(ws: Workspace, task: Task, name: str, share: float) -> float:
+  """Seconds of one worker's step alone: gradient, compression and update."""
+  method, steps = METHODS[name], ws.pick(20, 100)
+  short = task._replace(steps=steps, workers=1)
+  label, values = method.choice
+  fields = methods.config(short, method, share, **{label: values[0]})
+  fields |= {'eval_every': fields['rounds']}
+  folder = f'{name_of(task.name, name, share)}/seconds'
+
+  def measured():
+    # The first point of a program waits for its compilation.
+    _, second = ws.sweep(folder, fields | {'sweep': {'seed': (0, 1)}})
+    return second.row['seconds'] / steps
+
+  return ws.cached(folder, fields, measured)
+
+
 def _found(ws, task, name, share) -> dict[str, Any]:
   method, folder = METHODS[name], name_of(task.name, name, share)
-  label, _ = method.choice
   trials = _trials(ws, task, method, share, folder)
-  best = None
-  for i, (values, _) in enumerate(trials[:FINALISTS]):
-    fields = _config(task, method, share, values) | _apart(TUNED_ON[1])
+
+  def loss_of_whole(i):
+    fields = _config(task, method, share, trials[i][0]) | _apart(TUNED_ON[1])
     fields['eval_every'] = fields['rounds']
     (run,) = ws.sweep(f'{folder}/finalist{i}', fields)
-    score = _held_out_loss(run)
-    if best is None or score < best[0]:
-      best = score, values
-  fields = _config(task, method, share, best[1])
+    return _held_out_loss(run)
+
+  tuned = trials[min(range(FINALISTS), key=loss_of_whole)][0]
+  fields = _config(task, method, share, tuned)
   seeds = {'sweep': {'seed': tuple(range(ws.pick(2, SEEDS)))}}
   runs = ws.sweep(f'{folder}/runs', fields | seeds)
-  return _record(task, best[1], trials, runs, fields)._asdict()
+  return _record(task, tuned, trials, runs, fields)._asdict()
 
 
 def _trials(ws, task, method, share, folder) -> list[list[Any]]:

@@ -1,0 +1,250 @@
+"""Makes the reports: claims against the best ceiling, tables and figures."""
+
+from collections.abc import Iterator
+import functools
+from typing import Any
+
+from fl_sketch.reporting import figures, intervals, over_seeds
+import numpy as np
+
+from ..common import comparison, study, verdicts
+from ..common.workspace import Workspace
+from . import methods, runs, tasks
+from .methods import METHODS
+from .runs import Record
+from .tasks import Task
+
+Row = tuple[str, float]  # method, share of the bytes of a dense update
+Records = dict[Row, Record]
+_MBIT = 1e6 / 8  # bytes a second
+_LINKS = (10, 100)  # Mbit/s
+_HUNDREDTH = 0.01
+# Ours whose verdict is asked for, with and without local steps.
+_JUDGED = (methods.OURS, methods.DILOCO_BITS, methods.MULOCO_BITS)
+_FEW = 0.05  # of all bytes of dense steps: more than ours, like most rivals
+
+
+def _report(name: str, ws: Workspace) -> study.Report:
+  task = tasks.make(ws, name)
+  found = {row: runs.record(ws, task, *row) for row in methods.rows(ws, task)}
+  halves = [_half(found, local) for local in (False, True)]
+  seconds = {row: runs.seconds(ws, task, *row) for row in _timed(found)}
+  pictures = [
+    study.Picture(_BY_BYTES, [_by_bytes(task, half) for half in halves if half])
+  ]
+  if seconds:
+    panels = [_by_time(task, found, seconds, link) for link in _LINKS]
+    pictures.append(study.Picture(_BY_TIME, panels))
+  return study.Report(
+    _claims(task, halves, found),
+    {runs.name_of(name, *row): one._asdict() for row, one in found.items()},
+    [_table(task, half, seconds) for half in halves if half],
+    pictures,
+    [_protocol(task), _BYTES],
+  )
+
+
+digits = functools.partial(_report, 'digits')
+characters = functools.partial(_report, 'characters')
+
+
+def _half(found: Records, local: bool) -> Records:
+  """Rows of methods that make many steps in a round, or of all the others."""
+  return {r: one for r, one in found.items() if METHODS[r[0]].local == local}
+
+
+def _best(task: Task, records: Records, kinds: tuple[str, ...]) -> Row:
+  """The row with the best mean over the reported seeds: no easier rival."""
+  of_kind = {r: x for r, x in records.items() if METHODS[r[0]].kind in kinds}
+  return _ordered(task, of_kind)[0]
+
+
+def _ordered(task: Task, records: Records) -> list[Row]:
+  """Rows by the mean over the reported seeds, the best first."""
+  sign = 1 if task.is_loss else -1
+  mean = lambda row: sign * records[row].values.mean()
+  return sorted(records, key=lambda row: np.nan_to_num(mean(row), nan=np.inf))
+
+
+def _claims(task, halves, found) -> list[verdicts.Claim]:
+  """The mark, ours against the best ceiling, and against the best rival."""
+  dense = _best(task, found, _DENSE)
+  relation = '<=' if task.is_loss else '>='
+  text = f'{dense[0]}: {_METRICS[task.metric]}, the mark'
+  values = found[dense].values
+  claims = [verdicts.of_seeds(text, values, relation, task.mark)]
+  for half in halves:
+    ours = [row for row in half if row[0] in _JUDGED and row[1] == _HUNDREDTH]
+    for row in ours:
+      ceiling = _best(task, half, _DENSE)
+      claims.append(_within(task, half, row, ceiling))
+    small = {
+      row: one
+      for row, one in half.items()
+      if METHODS[row[0]].kind == 'rival' and _share(task, row, one) <= _FEW
+    }
+    if small and ours:
+      rival = _best(task, small, ('rival',))
+      claims.append(_within(task, half, ours[0], rival, 0.0, _RIVAL))
+  return claims
+
+
+def _within(task, half, row, other, margin=None, what='') -> verdicts.Claim:
+  """The claim that a row is behind another by a margin at most, by seeds."""
+  ours, theirs = half[row].values, half[other].values
+  margin = task.margin if margin is None else margin
+  if task.is_loss:
+    behind, unit = 100 * (ours / theirs - 1), '%'
+  else:
+    behind, unit = theirs - ours, 'points'
+  text = f'{_title(row)}, behind {_title(other)}{what}, {unit}'
+  return verdicts.of_seeds(text, behind, '<=', margin)
+
+
+def _share(task: Task, row: Row, one: Record) -> float:
+  """All bytes of a worker, of those of dense updates at every step."""
+  return sum(_bytes(task, row, one)) / (8 * task.dimension * task.steps)
+
+
+def _bytes(task: Task, row: Row, one: Record) -> tuple[float, float]:
+  """Bytes of a worker in a run, up and down.
+
+  Where workers may gather, what they receive is the mean, or the payloads of
+  all if these are fewer bytes.
+  """
+  gathered = task.workers * one.up if METHODS[row[0]].gathers else np.inf
+  return one.up, min(one.down, gathered)
+
+
+def _table(task: Task, records: Records, seconds) -> study.Table:
+  """A row a method and size, the best first."""
+  per_step = lambda value: f'{value / task.steps:,.0f}'
+  tuned = lambda one: ', '.join(f'{k} {v:g}' for k, v in one.tuned.items())
+  time = lambda row: f'{1e3 * seconds[row]:.1f}' if row in seconds else ''
+  columns = {
+    'method': lambda row, _: row[0],
+    'size': lambda row, _: label(row),
+    'bytes up a step': lambda row, x: per_step(_bytes(task, row, x)[0]),
+    'down': lambda row, x: per_step(_bytes(task, row, x)[1]),
+    'times fewer': lambda row, x: f'{1 / _share(task, row, x):,.3g}',
+    'ms a step': lambda row, _: time(row),
+    'tuned': lambda _, one: tuned(one),
+    _METRICS[task.metric]: comparison.shown(_digits(task), lambda x: x.values),
+    '95 % interval': comparison.interval(_digits(task), lambda x: x.values),
+  }
+  local = METHODS[next(iter(records))[0]].local
+  every = f'{task.local_steps} local steps a round' if local else 'every step'
+  caption = (
+    f'{task.title}, {every}: d = {task.dimension:,}, {task.workers} workers, '
+    f'{task.workers * task.batch_size * task.steps:,} samples seen; bytes of a '
+    'worker, ± standard errors.'
+  )
+  ordered = {row: records[row] for row in _ordered(task, records)}
+  return comparison.table(caption, ordered, columns)
+
+
+def _by_bytes(task: Task, records: Records) -> figures.Panel:
+  """A curve a method over its sizes, and the best ceiling as a line."""
+  curves: dict[str, list[Any]] = {}
+  for row in sorted(records, key=lambda row: -row[1]):
+    one = records[row]
+    megabytes = sum(_bytes(task, row, one)) / 1e6
+    mean, low, high = map(float, intervals.interval(one.values))
+    curves.setdefault(row[0], []).append((megabytes, mean, low, high))
+  lines = []
+  for name, points in curves.items():
+    x, y, low, high = map(list, zip(*sorted(points), strict=True))
+    lines.append(figures.Line('', x, y, family=name))
+    lines.append(figures.Line(name, x, y, low, high, name, points=True))
+  best = records[_best(task, records, _DENSE)].values.mean()
+  local = METHODS[next(iter(records))[0]].local
+  title = f'{task.local_steps} local steps a round' if local else 'every step'
+  return figures.Panel(
+    'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines, title,
+    x_scale='log', y_mark=float(best),
+  )  # fmt: skip
+
+
+def _timed(found: Records) -> Iterator[Row]:
+  """The rows whose seconds are measured: ceilings, ours and the best sizes."""
+  for name in _DRAWN:
+    sizes = [row for row in found if row[0] == name]
+    yield from sorted(sizes, key=lambda row: abs(row[1] - _HUNDREDTH))[:1]
+
+
+def _by_time(task: Task, found: Records, seconds, link: int) -> figures.Panel:
+  """The metric against seconds of compute and of a link of so many Mbit/s."""
+  lines = []
+  for row, step in seconds.items():
+    one = found[row]
+    sent = sum(_bytes(task, row, one)) / one.rounds / (link * _MBIT)
+    a_round = sent + step * task.steps / one.rounds
+    at = [a_round * x for x in one.at]
+    curves = [curve for curve in one.curves if len(curve) == len(at)]
+    lines.append(over_seeds.mean_line(_title(row), [at] * len(curves), curves))
+  return figures.Panel(
+    'seconds', _METRICS[task.metric], lines, f'{link} Mbit/s', x_scale='log'
+  )
+
+
+def label(row: Row) -> str:
+  """Returns the name of the size of a row.
+
+  >>> label(('SAFL', 0.01)), label(('AdamW', 1.0)), label(('PowerSGD', 2))
+  ('d / 100', 'd', 'rank 2')
+  """
+  name, share = row
+  if name == 'PowerSGD':
+    return f'rank {share:g}'
+  return 'd' if share == 1 else f'd / {1 / share:,.3g}'
+
+
+def _title(row: Row) -> str:
+  dense = row[1] == 1 and row[0] != 'PowerSGD'
+  return row[0] if dense else f'{row[0]}, {label(row)}'
+
+
+def _digits(task: Task) -> int:
+  return 3 if task.is_loss else 2
+
+
+_DENSE = ('ceiling', 'dense ours')
+_METRICS = {
+  'test_loss': 'test loss, nats', 'test_accuracy': 'test accuracy, %',
+}  # fmt: skip
+_RIVAL = f', the best rival of at most {100 * _FEW:g} % of all bytes'
+_DRAWN = (
+  methods.ADAMW, methods.MUON, methods.OURS, methods.SAFL, 'PowerSGD', 'DeMo',
+  methods.DILOCO, methods.DILOCO_BITS, methods.MULOCO_BITS,
+)  # fmt: skip
+_BY_BYTES = (
+  'The metric at the end against the bytes of a worker, a curve a method over '
+  'its sizes, mean over seeds with intervals of 95 %. The line is the best '
+  'dense method.'
+)
+_BY_TIME = (
+  'The metric over a run against seconds: measured compute of a worker on two '
+  'CPU cores, and its bytes over the link; means over seeds with intervals of '
+  '95 %.'
+)
+_BYTES = (
+  'What a worker of DeMo, top-k, EDEN or SparseLoCo receives is counted as the '
+  'payloads of all workers, or as the dense mean where that is less. PowerSGD '
+  'and 1-bit Adam count their dense parts.'
+)
+
+
+def _protocol(task: Task) -> str:
+  whole, apart = runs.TUNED_ON
+  return (
+    f'The mark is {task.mark:g} ({task.source}). All methods see equally many '
+    f'samples. Each has {runs.TRIALS} trials: random values of its rates, half '
+    'of them with either value of another hyperparameter, over the first '
+    f'{100 / runs.PART:g} % of the steps on seed {whole}; the {runs.FINALISTS} '
+    f'best run whole on seed {apart}. That with the least loss on the '
+    f'{100 * runs.HELD_OUT:g} % of the training data that these runs hold out '
+    f'runs on seeds 0 to {runs.SEEDS - 1}. Ranges, trials and tuned values are '
+    'in the file of the result. Rates rise over 5 % of a run and fall along '
+    'half a cosine to 5 %. The best ceiling is that with the best mean over '
+    'the reported seeds.'
+  )
