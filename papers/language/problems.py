@@ -11,10 +11,9 @@ from fl_sketch.training import loaded
 import numpy as np
 
 from ..chen.studies import settings
-from ..common import workspace
 from ..common.workspace import Workspace
-from ..one_percent import tasks
-from ..one_percent.tasks import Fields, TunedTask
+from . import tuning
+from .tuning import Fields, Task
 
 # Kind of method -> its least rate of four.
 _RATES = {
@@ -27,22 +26,22 @@ _BEFORE = 'language/before'
 _KERNELS = 'attention', 'mlp_*'  # that get factors
 
 
-def scratch(ws: Workspace) -> TunedTask:
+def scratch(ws: Workspace) -> Task:
   """A decoder of half a million parameters, by speakers, from scratch."""
-  return _task(ws, 'scratch', plays(ws) | decoder(ws), _RATES)
+  return tuning.task(ws, 'scratch', plays(ws) | decoder(ws), _RATES)
 
 
-def large(ws: Workspace) -> TunedTask:
+def large(ws: Workspace) -> Task:
   """Makes the task of training a decoder of 10 million parameters."""
   wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
   rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
   options = ws.pick(rehearsed, {}, wide)  # wide: 302 million parameters
   model = {'model': 'gpt_mini', 'model_options': options}
   fields = plays(ws) | decoder(ws) | model | _length(ws, rounds=100)
-  return _task(ws, 'large', fields, _RATES)
+  return tuning.task(ws, 'large', fields, _RATES)
 
 
-def adapting(ws: Workspace) -> TunedTask:
+def adapting(ws: Workspace) -> Task:
   """Factors of rank 8 beside a decoder that was trained on other plays.
 
   It was trained on the speakers of the first half of the text, and clients are
@@ -52,7 +51,7 @@ def adapting(ws: Workspace) -> TunedTask:
   fields = plays(ws, 'second') | model | _length(ws, rounds=100)
   lora = {'kind': 'naive', 'rank': ws.pick(2, 8), 'targets': _KERNELS}
   fields |= {'pretrained': _trained_before(ws, model), 'lora': lora}
-  return _task(ws, 'lora', fields, _ADAPTING)
+  return tuning.task(ws, 'lora', fields, _ADAPTING)
 
 
 def before_adapting(ws: Workspace) -> float:
@@ -68,7 +67,7 @@ def before_adapting(ws: Workspace) -> float:
   return ws.cached(name, fields, compute, former='language/as_it_was')
 
 
-def recurrent(ws: Workspace) -> tuple[TunedTask, TunedTask]:
+def recurrent(ws: Workspace) -> tuple[Task, Task]:
   """A GRU by speakers; and with the samples of all as those of one client."""
   options = ws.pick(
     {'hidden': 8, 'layers': 1}, {'hidden': 128, 'embedding': 32}
@@ -76,28 +75,10 @@ def recurrent(ws: Workspace) -> tuple[TunedTask, TunedTask]:
   model = {'model': 'gru', 'model_options': options}
   work = {'local_steps': 2, 'batch_size': 4} | _length(ws, rounds=1200)
   fields = plays(ws) | decoder(ws) | model | work
-  task = _task(ws, 'recurrent', fields, _RECURRENT)
+  task = tuning.task(ws, 'recurrent', fields, _RECURRENT)
   samples = fields['cohort'] * fields['batch_size']
   alone = plays(ws, 'one') | {'cohort': 1, 'batch_size': samples}
   return task, task._replace(name='recurrent/central', fields=fields | alone)
-
-
-def _task(ws, name, fields, rates) -> TunedTask:
-  """A task whose rates are tuned by a tenth of what clients train on."""
-  task = tasks.of_fields(ws, name, fields, rates)
-  return task._replace(
-    name=name,
-    cosine=True,
-    shares=(0.01,),
-    tuned_over=fields['rounds'] // 2,
-    trials={'client_holdout': 0.1},
-    score=validation_score,
-  )
-
-
-def validation_score(run: workspace.PointRun) -> float:
-  """Minus the loss of what clients hold out; -inf where a run diverged."""
-  return -np.nan_to_num(run.final('client_loss_pooled'), nan=np.inf)
 
 
 def decoder(ws: Workspace) -> Fields:

@@ -7,10 +7,8 @@ import numpy as np
 from ..common import comparison, results, study, verdicts
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
-from ..one_percent import runs as runs_lib
-from ..one_percent.methods import Method
-from ..one_percent.tasks import TunedTask
-from . import methods, problems
+from . import methods, problems, tuning
+from .tuning import Task
 
 Entries = dict[str, Entry]  # method -> runs
 _SEEDS, _MORE_SEEDS = 5, 10
@@ -74,7 +72,9 @@ def large(ws: Workspace) -> study.Report:
   }
   task = problems.large(ws)
   found = {
-    name: _entry(ws, task, name, methods.METHODS[name], 1, small[name]['rate'])
+    name: tuning.entry(
+      ws, task, methods.METHODS[name], name, 1, small[name]['rate']
+    )
     for name in sorted(losses, key=losses.__getitem__)[:_BEST]
   }
   return _report(task, found, [], _METHODS, tuned=False)
@@ -96,17 +96,10 @@ def _compared(ws, task, known, close=()) -> Entries:
   names = ws.pick(methods.REHEARSED, known)
   seeds = lambda name: _MORE_SEEDS if name in close else _SEEDS
   return {
-    name: _entry(ws, task, name, method, ws.pick(2, seeds(name)))
+    name: tuning.entry(ws, task, method, name, ws.pick(2, seeds(name)))
     for name, method in known.items()
     if name in names
   }
-
-
-def _entry(ws, task, name, method: Method, seeds, rate=None) -> Entry:
-  share, rounds = method.shares[0], task.fields['rounds']
-  folder = runs_lib.folder_of(task.name, name, share, rounds)
-  folder = folder.replace('one_percent', 'language')
-  return runs_lib.entry(ws, task, method, folder, share, rounds, seeds, rate)
 
 
 def _near(entries: Entries, name: str, other: str, bar: float = _NEAR):
@@ -157,7 +150,7 @@ def _numbers(entry: Entry) -> dict[str, Any]:
   }
 
 
-def _table(task: TunedTask, entries: Entries) -> study.Table:
+def _table(task: Task, entries: Entries) -> study.Table:
   """Lists bytes, rate and losses, one row for each method."""
   turns = task.fields['rounds'] * task.fields['cohort']  # of clients
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..common.workspace import Workspace
 from .tasks import Fields, Task
@@ -61,11 +61,12 @@ def _central(kind: str, **options) -> Callable[..., Fields]:
   }  # fmt: skip
 
 
-def _floats(task: Task, share: float) -> int:
+def floats(task: Any, share: float) -> int:
+  """The number of floats at a share of the bytes of a dense update."""
   return max(25, int(share * task.dimension))
 
 
-def _one_bit(task: Task, share: float, spent: float = 0.0) -> Fields:
+def one_bit(task: Any, share: float, spent: float = 0.0) -> Fields:
   """A table whose signs and one scale fill what is left of the bytes."""
   left = _FLOAT * (int(share * task.dimension) - 1) - spent
   size = min(task.dimension, max(8, 8 * int(left)))
@@ -81,18 +82,18 @@ def _preconditioned(task, share, momentum):
   }  # fmt: skip
   if share == 1:
     return fields | {'sketch': {'kind': 'identity'}}
-  table = _one_bit(task, share, _FLOAT * task.factors / every)
+  table = one_bit(task, share, _FLOAT * task.factors / every)
   return fields | table | _BACK
 
 
 def _safl(task, share, b1):
-  sketch = {'kind': 'block_cyclic', 'size': _floats(task, share)}
+  sketch = {'kind': 'block_cyclic', 'size': floats(task, share)}
   return {'algorithm': 'safl', **_ADAM, 'b1': b1, 'sketch': sketch}
 
 
 def _safl_averaged(task, share, momentum):
   dense = {'sketch': {'kind': 'identity'}}
-  table = dense if share == 1 else _one_bit(task, share) | _BACK
+  table = dense if share == 1 else one_bit(task, share) | _BACK
   own = {'b1': 0.0, 'options': {'client_momentum': momentum}}
   return {'algorithm': 'safl', **_ADAM, **own, **table}
 
@@ -131,11 +132,11 @@ def _eden(task, share, b1):
 
 
 def _fetchsgd(task, share, momentum):
-  floats = _floats(task, share)
+  size = floats(task, share)
   return {
     'algorithm': 'fetchsgd', 'momentum': momentum,
-    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': floats // 5},
-    'options': {'k': max(1, floats // 16)},
+    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': size // 5},
+    'options': {'k': max(1, size // 16)},
   }  # fmt: skip
 
 
@@ -160,18 +161,22 @@ def _outer(kind: str, table: Callable[[Task, float], Fields] | None = None):
 
 
 def _both(task, share):
-  return _one_bit(task, share) | _BACK
+  return one_bit(task, share) | _BACK
 
 
-def _sparse_loco(task, share, decay):
+def two_bits(task: Any, share: float) -> Fields:
+  """SparseLoCo's codec: the largest of chunks, in two bits each."""
   # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
   chunk = min(4096, task.dimension)
   bits = 32 * share * task.dimension / -(-task.dimension // chunk)
   k = max(1, int((bits - 64) / 14))
+  return {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk}
+
+
+def _sparse_loco(task, share, decay):
   return {
-    'algorithm': 'fedcom',
+    'algorithm': 'fedcom', 'codec': two_bits(task, share),
     'local_optimizer': {'kind': 'adamw', 'keep_state': True},
-    'codec': {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk},
     'options': {'error_feedback': True, 'residual_decay': decay},
   }  # fmt: skip
 
