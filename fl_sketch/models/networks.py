@@ -5,7 +5,7 @@ import functools
 from typing import Any
 
 from fl_sketch.models import layers
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, fields
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -164,6 +164,19 @@ class SmoothLeNet(nn.Module):
     return layers.dense(self.num_classes, self.dtype, **uniform)(h_BxD)
 
 
+def _augmented(key, x_BxHxWxC, pixels):
+  """Mirrors half of the images in the mean, and shifts all, over zeros."""
+  of_mirror, of_shift = jax.random.split(key)
+  batch, *shape = x_BxHxWxC.shape
+  mirrored = jax.random.bernoulli(of_mirror, shape=(batch, 1, 1, 1))
+  x = jnp.where(mirrored, x_BxHxWxC[:, :, ::-1], x_BxHxWxC)
+  around = (pixels, pixels)
+  x = jnp.pad(x, ((0, 0), around, around, (0, 0)))
+  at = jax.random.randint(of_shift, (batch, 2), 0, 2 * pixels + 1)
+  cut = lambda x, at: jax.lax.dynamic_slice(x, (at[0], at[1], 0), shape)
+  return jax.vmap(cut)(x, at)
+
+
 class ResNet(nn.Module):
   """A residual network whose stages halve the image and double the channels.
 
@@ -173,7 +186,8 @@ class ResNet(nn.Module):
   CIFAR-10. With 10 classes and 3 colours 'resnet8' has 78,042 parameters,
   'resnet18' 11,173,962 and 'resnet101' 42,512,970. Bottlenecks are of 1 x 1,
   3 x 3, with the stride, and 1 x 1, to four times the channels. A `stem_stride`
-  of 2 makes all that follows four times cheaper.
+  of 2 makes all that follows four times cheaper. In training, `augment` > 0
+  mirrors images and shifts them by up to so many pixels, at random.
   """
 
   num_classes: int
@@ -181,6 +195,7 @@ class ResNet(nn.Module):
   width: int = 64  # channels of the first stage, a multiple of 8
   bottleneck: bool = False  # whether blocks are bottlenecks
   stem_stride: int = 1
+  augment: fields.Size = 0  # pixels
   form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
@@ -190,8 +205,10 @@ class ResNet(nn.Module):
     super().__post_init__()
 
   @nn.compact
-  def __call__(self, x_BxHxWxC):
+  def __call__(self, x_BxHxWxC, train: bool = False):
     """Returns the logits, f32[batch, num_classes]."""
+    if train and self.augment:
+      x_BxHxWxC = _augmented(self.make_rng('dropout'), x_BxHxWxC, self.augment)
     h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)
     h = jax.nn.relu(_norm()(h))
     for i, blocks in enumerate(self.stages):
