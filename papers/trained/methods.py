@@ -74,7 +74,7 @@ def one_bit(task: Any, share: float, spent: float = 0.0) -> Fields:
 
 
 def _preconditioned(task, share, momentum):
-  every = max(1, min(round(0.2 / share), task.steps // 3))
+  every = min(max(20, round(0.2 / share)), task.steps // 3)
   # On workers: a second average, on the server, would lag twice.
   options = {'every': every, 'client_momentum': momentum}
   fields = {
@@ -118,7 +118,7 @@ def _top_k(task, share, momentum):
 def _demo(task, share, momentum):
   # Of a chunk of 64 k values of 32 bits, and 6 bits of each one's place.
   chunk = 64 if share > 0.03 else 2 ** math.ceil(math.log2(1.2 / share))
-  k = max(1, round(share * chunk * 32 / 38))
+  k = max(1, int(share * chunk * 32 / 38))
   return {
     'algorithm': 'demo', 'momentum': momentum,
     'codec': {'kind': 'dct_top_k', 'k': k, 'chunk': chunk},
@@ -221,7 +221,7 @@ METHODS: dict[str, Method] = {
   'PowerSGD': Method(_power_sgd, _OF_SGD, _MOMENTUM, (1, 2, 4)),
   '1-bit Adam': Method(_onebit_adam, _RATE, ('warmup', (0.1, 0.2)), (1 / 32,)),
   'DeMo': Method(
-    _demo, _SIGNS, ('momentum', (0.99, 0.999)), (1 / 19, 0.01), gathers=True
+    _demo, _SIGNS, ('momentum', (0.99, 0.999)), (0.0375, 0.01), gathers=True
   ),
   'top-k, error feedback': Method(
     _top_k, _OF_SGD, _LESS, (0.1, 0.01), gathers=True

@@ -1,0 +1,160 @@
+"""The comparison on trained models: equal work, bytes, tuning, claims."""
+
+import math
+
+from fl_sketch import experiment, planning, sweeps
+from fl_sketch.rounds import mesh as mesh_lib
+import numpy as np
+from papers.common import workspace
+from papers.common.workspace import Workspace
+from papers.trained import methods, report, runs, tasks
+import pytest
+
+WIDE = {'dataset': 'digits', 'model_options': {'widths': (256, 256)}}
+ROWS = [(n, s) for n, m in methods.METHODS.items() for s in m.sizes]
+DENSE = 'ceiling', 'dense ours'
+
+
+class MadeUp(Workspace):
+  """Makes runs up, whose bytes and losses follow from their configs."""
+
+  def sweep(self, name, config):
+    self.configs[name] = config
+    swept = config.get('sweep') or {'seed': (config.get('seed', 0),)}
+    points = sweeps.points({**config, 'sweep': swept})
+    up = 40 if config.get('sketch') is None else 4
+    sent = {'total_uplink_bytes': up, 'total_downlink_bytes': 40}
+    row = {name: config['rounds'] * number for name, number in sent.items()}
+    return [
+      Run(row | {'values': p.values, 'c': p.config}, None) for p in points
+    ]
+
+
+class Run(workspace.PointRun):
+  """A run whose metrics are best at a rate of their own."""
+
+  diverged = False
+
+  def curve(self, metric='test_accuracy', x='round'):
+    return np.arange(1, 3), np.array([2.0, 1.0]) * self.final(metric)
+
+  def final(self, metric='test_accuracy', last=1):
+    c = self.row['c']
+    rate = c.client_lr if c.server_lr == 1 else c.server_lr
+    return 1 + abs(math.log(rate / BEST[metric]))
+
+
+BEST = {
+  'train_loss': 0.003, 'test_accuracy': 0.001, 'client_loss_pooled': 0.001,
+  'test_bits': 0.003, 'test_loss': 0.003,
+}  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def task():
+  """An MLP of 85,002 parameters, at no method's edge."""
+  wide = tasks._TASKS['digits']._replace(fields=WIDE, batch_size=8, steps=400)
+  params = experiment.build(WIDE).params
+  shapes = tasks.preconditioned_sketching.row_and_column_means(params)
+  factors = sum(x.size for leaf in shapes for x in leaf)
+  return wide._replace(dimension=85_002, factors=factors)
+
+
+def config(task, name, share):
+  method = methods.METHODS[name]
+  label, values = method.choice
+  return methods.config(task, method, share, **{label: values[0]})
+
+
+@pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
+def test_a_method_sends_its_share(name, share, task):
+  """Catches a method that sends more than it claims, or much less."""
+  fields = config(task, name, share)
+  exp = experiment.build(fields)
+  up, down = planning.wire(exp, mesh_lib.cohort_mesh())
+  options = fields.get('options') or {}
+  every = options.get('every', 1)
+  if name == '1-bit Adam':  # after its warm-up
+    assert up[-1] <= 4 * task.dimension * share + 64
+    return
+  sent = (up[0] + (every - 1) * up[1]) / every
+  if name == 'PowerSGD':
+    assert sent < 0.1 * share * 4 * task.dimension
+    return
+  allowed = 4 * share * task.dimension
+  assert 0.8 * allowed < sent <= 1.001 * allowed
+  if 'both ways' in name:
+    assert down == up
+
+
+@pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
+def test_all_methods_see_the_same_samples(name, share, task):
+  """Catches a method with more steps, workers or samples than the others."""
+  c = config(task, name, share)
+  steps = c['rounds'] * c['local_steps']
+  assert steps == task.steps
+  seen = steps * c['cohort'] * c['batch_size']
+  assert seen == task.steps * task.workers * task.batch_size
+  assert c['cohort'] == c['population']
+  local = methods.METHODS[name].local
+  assert c['local_steps'] == (task.local_steps if local else 1)
+
+
+@pytest.mark.parametrize('name', methods.METHODS)
+def test_tuning_reads_what_is_held_out_on_seeds_apart(name, task, tmp_path):
+  """Catches unequal trials, and choices by test data or reported seeds."""
+  ws = MadeUp(tmp_path, 'cpu', progress=False)
+  share = methods.METHODS[name].sizes[0]
+  found = runs.record(ws, task, name, share)
+  stages = {k: c for k, c in ws.configs.items() if 'search' not in c}
+  reported = stages.pop(runs.name_of(task.name, name, share) + '/runs')
+  assert 'client_holdout' not in reported
+  seeds = set(reported['sweep']['seed'])
+  assert len(seeds) == runs.SEEDS
+  trials = [c for k, c in stages.items() if '/trials' in k]
+  assert sum(len(sweeps.points(c)) for c in trials) == runs.TRIALS
+  assert len(stages) - len(trials) == runs.FINALISTS
+  for c in stages.values():
+    assert c['client_holdout'] == runs.HELD_OUT
+    assert c['seed'] not in seeds
+  losses = [loss for _, loss in found.trials]
+  assert losses == sorted(losses)
+  assert found.tuned == found.trials[0][0]  # the made-up best of both lengths
+
+
+def made_up(task, **finals):
+  """Records of methods by name, with these values of the metric."""
+  return {
+    (name.replace('_', ' '), 1.0): runs.Record(
+      {}, [], list(values), [], [], up=1e6, down=1e6, rounds=task.steps
+    )
+    for name, values in finals.items()
+  }
+
+
+def test_ours_is_compared_with_the_best_dense_method(task):
+  """Catches an easy ceiling, and a difference of the wrong sign."""
+  seeds = np.linspace(-0.1, 0.1, 5)
+  found = made_up(task, AdamW=98 + seeds, Muon=99 + seeds, SAFL=99.9 + seeds)
+  found |= made_up(task, preconditioned_momentum=97 + seeds)
+  ours = made_up(task, x=98.4 + seeds / 2)['x', 1.0]
+  found[methods.OURS, 0.01] = ours._replace(up=1e4, down=1e4)
+  halves = [report._half(found, local) for local in (False, True)]
+  mark, within, *_ = report._claims(task, halves, found)
+  assert mark.measured == pytest.approx(99)
+  assert 'Muon' in within.text
+  assert within.measured == pytest.approx(0.6)
+  assert (within.relation, within.bound) == ('<=', task.margin)
+  loss = task._replace(metric='test_loss', mark=1.0)
+  _, within, *_ = report._claims(loss, halves, found)
+  assert 'preconditioned momentum' in within.text
+  assert within.measured == pytest.approx(100 * (98.4 / 97 - 1), rel=1e-3)
+
+
+def test_workers_gather_where_that_is_less(task):
+  """Catches a rival that is charged for a dense mean that nobody needs."""
+  one = runs.Record({}, [], [], [], [], up=10.0, down=1e6, rounds=1)
+  assert report._bytes(task, ('DeMo', 0.01), one) == (10, 10 * task.workers)
+  assert report._bytes(task, ('SAFL', 0.01), one) == (10, 1e6)
+  large = one._replace(up=1e6)
+  assert report._bytes(task, ('DeMo', 0.01), large) == (1e6, 1e6)
