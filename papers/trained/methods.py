@@ -12,6 +12,7 @@ _FALLING = {'kind': 'cosine', 'final': 0.05}
 _ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 _EDEN = {'codec': {'kind': 'eden', 'rotate': False}}
 _BACK = {'downlink_codec': {'kind': 'eden'}}
+_TWO_BITS = 1 / 16  # of a float
 
 
 class Method(NamedTuple):
@@ -160,8 +161,13 @@ def _outer(kind: str, table: Callable[[Task, float], Fields] | None = None):
   return fields
 
 
-def _both(task, share):
-  return one_bit(task, share) | _BACK
+def _few_bits(task, share):
+  """Two bits of every number, or one-bit tables of fewer, both ways."""
+  if share < _TWO_BITS:
+    return one_bit(task, share) | _BACK
+  codec = {'kind': 'eden', 'bits': 2}
+  identity = {'sketch': {'kind': 'identity'}}
+  return identity | {'codec': codec, 'downlink_codec': codec}
 
 
 def two_bits(task: Any, share: float) -> Fields:
@@ -205,10 +211,10 @@ DENSE, DENSE_SAFL = 'preconditioned momentum', 'Adam, client momentum'
 OURS = 'preconditioned momentum, one bit both ways'
 SAFL, SAFL_BITS = 'SAFL', 'SAFL, client momentum, one bit both ways'
 DILOCO, MULOCO = 'DiLoCo', 'MuLoCo'
-DILOCO_BITS = 'DiLoCo on one-bit tables, both ways'
-MULOCO_BITS = 'MuLoCo on one-bit tables, both ways'
+DILOCO_BITS = 'DiLoCo in few bits, both ways'
+MULOCO_BITS = 'MuLoCo in few bits, both ways'
 _ADAMW, _SGD = _central('adamw'), _central('sgd', nesterov=True)
-_OF_ADAMW, _OF_MULOCO = _outer('adamw', _both), _outer('muon', _both)
+_OF_ADAMW, _OF_MULOCO = _outer('adamw', _few_bits), _outer('muon', _few_bits)
 METHODS: dict[str, Method] = {
   ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), kind='ceiling'),
   SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, kind='ceiling'),
@@ -242,10 +248,10 @@ METHODS: dict[str, Method] = {
     _outer('muon'), _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
   ),
   DILOCO_BITS: Method(
-    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (0.01, 0.001), 'ours', local=True
+    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours', local=True
   ),
   MULOCO_BITS: Method(
-    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (0.01, 0.001), 'ours', local=True
+    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours', local=True
   ),
   'SparseLoCo': Method(
     _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), (0.01,),
