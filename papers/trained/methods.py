@@ -251,7 +251,8 @@ METHODS: dict[str, Method] = {
     _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours', local=True
   ),
   MULOCO_BITS: Method(
-    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours', local=True
+    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours',
+    local=True,
   ),
   'SparseLoCo': Method(
     _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), (0.01,),
