@@ -5,8 +5,8 @@
 Tunes each method of the config mnist_comparison on an MLP, runs its best
 point with LeNet-5 over three seeds, and writes MNIST-Comparison.json, .md and
 -1.png. The same command resumes with the unfinished points.
-`fl-sketch reproduce One-Percent-MNIST` and its like compare compressors at 1 %
-of the bytes.
+`fl-sketch reproduce Trained-Digits` and its like compare compressors on models
+that are trained to a mark.
 """
 
 import pathlib

@@ -15,9 +15,9 @@ from .comparison import studies as own_studies
 from .das.studies import images, quadratics
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
-from .one_percent import report as one_percent
 from .private import studies as private_studies
 from .song.studies import attack, figures as song, tables as song_tables
+from .trained import report as trained
 
 _Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
 
@@ -95,22 +95,18 @@ _CHEN = _of(
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
-  ('One-Percent', 'Compressors at a hundredth of the bytes: all tasks',
-   'four tasks', one_percent.overview, 420),
-  ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
-   'LeNet-5 on MNIST', one_percent.mnist, 120),
-  ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',
-   'ResNet-8 on CIFAR-10', one_percent.resnet, 120),
-  ('One-Percent-Text', 'Compressors at a hundredth of the bytes: an encoder',
-   'an encoder on SST-2', one_percent.text, 120),
-  ('One-Percent-ViT', 'Compressors at a hundredth of the bytes: fine-tuning',
-   'a vision transformer on CIFAR-10', one_percent.vit, 60),
+  ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',
+   trained.digits, 300),
+  ('Trained-Characters', 'Compressors on a decoder, trained to its mark',
+   'tiny Shakespeare', trained.characters, 500),
+  ('Trained-Sentences', 'Compressors of LoRA factors of MiniLM', 'SST-2',
+   trained.sentences, 400),
+  ('Trained-Images', 'Compressors on ResNet-8, trained on all images',
+   'CIFAR-10', trained.images, 400),
   ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',
    'a decoder of plays, by speaker', language.scratch, 180),
   ('Language-LoRA', 'Compressors of factors: a decoder adapted to other plays',
    'a decoder of plays, by speaker', language.adapting, 90),
-  ('Language-Large', 'The best three on a decoder of 10 million parameters',
-   'a decoder of plays, by speaker', language.large, 60),
   ('Language-Recurrent', 'A GRU by speakers reaches the loss of one trainer',
    'a GRU of plays, by speaker', language.recurrent, 90),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',

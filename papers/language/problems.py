@@ -31,16 +31,6 @@ def scratch(ws: Workspace) -> Task:
   return tuning.task(ws, 'scratch', plays(ws) | decoder(ws), _RATES)
 
 
-def large(ws: Workspace) -> Task:
-  """Makes the task of training a decoder of 10 million parameters."""
-  wide = {'width': 1024, 'depth': 24, 'heads': 16, 'scan': True, 'remat': True}
-  rehearsed = {'width': 16, 'depth': 1, 'heads': 2}
-  options = ws.pick(rehearsed, {}, wide)  # wide: 302 million parameters
-  model = {'model': 'gpt_mini', 'model_options': options}
-  fields = plays(ws) | decoder(ws) | model | _length(ws, rounds=100)
-  return tuning.task(ws, 'large', fields, _RATES)
-
-
 def adapting(ws: Workspace) -> Task:
   """Factors of rank 8 beside a decoder that was trained on other plays.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common import comparison, results, study, verdicts
+from ..common import comparison, study, verdicts
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
 from . import methods, problems, tuning
@@ -17,7 +17,6 @@ _CLOSE = methods.DILOCO, methods.TABLES
 _SHARE = 0.01  # of the bytes of a model, up
 _FEWER = 100  # times fewer bytes up than dense
 _NEAR, _WITHIN = 1.0, 5.0  # per cent of a loss
-_BEST = 3  # methods that train the larger decoder
 _METHODS = (
   'Compressors send a hundredth of the bytes of the model up. DiLoCo has AdamW '
   'on clients and Nesterov on the server, at 0.7 with the momentum 0.9; SAFL, '
@@ -56,28 +55,6 @@ def adapting(ws: Workspace) -> study.Report:
   note = f'{_COMPARED} Before it is adapted the decoder has a test loss of '
   note += f'{problems.before_adapting(ws):.3f} bits a character.'
   return _report(task, entries, claims, note)
-
-
-def large(ws: Workspace) -> study.Report:
-  """A decoder of 10 million parameters by the best three methods, one seed.
-
-  Best by their training loss on the smaller decoder, whose rates they have. Its
-  result is read from the folder of the workspace, or made where there is none.
-  """
-  kept = results.read(ws.folder, 'Language-Scratch')
-  small = kept['seeds'] if kept else scratch(ws).seeds
-  mean = lambda x: np.mean(np.asarray(x['training loss'], float))
-  losses = {
-    name: float(np.nan_to_num(mean(x), nan=np.inf)) for name, x in small.items()
-  }
-  task = problems.large(ws)
-  found = {
-    name: tuning.entry(
-      ws, task, methods.METHODS[name], name, 1, small[name]['rate']
-    )
-    for name in sorted(losses, key=losses.__getitem__)[:_BEST]
-  }
-  return _report(task, found, [], _METHODS, tuned=False)
 
 
 def recurrent(ws: Workspace) -> study.Report:
@@ -122,7 +99,7 @@ def _bits(entry: Entry) -> np.ndarray:
   return entry.final('test_bits')
 
 
-def _report(task, entries, claims, note=_COMPARED, tuned=True) -> study.Report:
+def _report(task, entries, claims, note=_COMPARED) -> study.Report:
   mean = lambda name: np.nan_to_num(_bits(entries[name]).mean(), nan=np.inf)
   ordered = {name: entries[name] for name in sorted(entries, key=mean)}
   panel = comparison.by_bytes(
@@ -136,8 +113,7 @@ def _report(task, entries, claims, note=_COMPARED, tuned=True) -> study.Report:
     study.Picture(_DOTS, [comparison.dots(ordered, names, _bits, _METRIC)]),
   ]
   seeds = {name: _numbers(entry) for name, entry in entries.items()}
-  rates = _TUNED if tuned else _NOT_TUNED
-  notes = [f'{_CLIENTS} {rates} {_SCHEDULE}', note]
+  notes = [f'{_CLIENTS} {_TUNED} {_SCHEDULE}', note]
   return study.Report(claims, seeds, [_table(task, ordered)], pictures, notes)
 
 
@@ -194,11 +170,6 @@ _TUNED = (
   'rounds, and up to three more where the best is the first or the last of '
   'them; that with the least loss on a tenth of what clients train on, which '
   'these trials hold out, runs on the reported seeds.'
-)
-_NOT_TUNED = (
-  'These are the three methods with the least training loss of '
-  'Language-Scratch, at the rates that were chosen there. Each has one seed: '
-  'there are no intervals and no verdicts.'
 )
 _SCHEDULE = (
   'The rate of the server falls along half a cosine; with '

@@ -37,7 +37,7 @@ def _report(name: str, ws: Workspace) -> study.Report:
     pictures.append(study.Picture(_BY_TIME, panels))
   return study.Report(
     _claims(task, halves, found),
-    {runs.name_of(name, *row): one._asdict() for row, one in found.items()},
+    {runs.name_of(task.name, *row): x._asdict() for row, x in found.items()},
     [_table(task, half, seconds) for half in halves if half],
     pictures,
     [_protocol(task), _BYTES],
@@ -46,6 +46,8 @@ def _report(name: str, ws: Workspace) -> study.Report:
 
 digits = functools.partial(_report, 'digits')
 characters = functools.partial(_report, 'characters')
+images = functools.partial(_report, 'images')
+sentences = functools.partial(_report, 'sentences')
 
 
 def _half(found: Records, local: bool) -> Records:

@@ -98,8 +98,9 @@ def make(ws: Workspace, name: str) -> Task:
   task = _TASKS[name]
   if ws.scale == 'quick':
     task = task._replace(
-      fields=_REHEARSED, metric='test_accuracy', steps=40, local_steps=10
-    )
+      name='rehearsed', fields=_REHEARSED, metric='test_accuracy', steps=40,
+      local_steps=10,
+    )  # fmt: skip
   elif name == 'sentences':
     task = task._replace(fields=_with_weights(task.fields, ws))
   params = experiment.build(task.fields, ws.data_dir).params

@@ -1,17 +1,15 @@
 """The comparison on models of language: its data, tuning and claims."""
 
-import json
 import pathlib
 
 from fl_sketch import models
 from fl_sketch.data import store
 import numpy as np
 from papers.common import workspace
-from papers.language import methods, problems, report
-from papers.one_percent import runs
+from papers.language import methods, problems, report, tuning
 import pytest
 
-from tests.papers.test_one_percent import MadeUp
+from tests.papers.test_trained import MadeUp
 
 
 @pytest.fixture(scope='module')
@@ -67,46 +65,18 @@ def test_all_methods_see_the_same_characters(ws):
   """Catches a method with more steps, samples or rounds than the others."""
   task = problems.scratch(ws)
   for name, method in methods.METHODS.items():
-    fields = runs.config(task, method, method.shares[0], 6, 0.1)
+    fields = tuning.config(task, method, 6, 0.1)
     seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
     assert seen == 6 * 4 * 2, name
     assert fields['cohort'] == 8
 
 
 @pytest.mark.parametrize('scale', workspace.SCALES)
-@pytest.mark.parametrize('problem', [problems.scratch, problems.large])
-def test_heads_divide_the_widths_of_every_scale(
-  problem, scale, folder, monkeypatch
-):
+def test_heads_divide_the_widths_of_every_scale(scale, folder, monkeypatch):
   """Catches a decoder that cannot be made, at a scale that nobody ran."""
   monkeypatch.setattr(problems, 'plays', lambda ws: {})
-  monkeypatch.setattr(problems, '_task', lambda ws, name, fields, rates: fields)
-  fields = problem(MadeUp(folder, scale, progress=False))
+  made = lambda ws, name, fields, rates: fields
+  monkeypatch.setattr(problems.tuning, 'task', made)
+  fields = problems.scratch(MadeUp(folder, scale, progress=False))
   model = models.make(fields['model'], 67, **fields.get('model_options', {}))
   assert model.width % model.heads == 0
-
-
-def test_the_larger_decoder_has_the_best_methods_of_the_stored_result(
-  ws, folder
-):
-  """Catches a choice by the test or by a run that diverged, and other rates."""
-  losses = {
-    methods.DILOCO: [2.0, 2.2], methods.SAFL: [1.0, None],
-    methods.FEDAVG: [2.3, 2.3], methods.TABLES: [2.2, 2.1],
-    methods.DENSE: [2.4, 2.4],
-  }  # fmt: skip
-  seeds = {
-    name: {'training loss': loss, 'rate': 0.01 * i, 'bits': [9.0 - i]}
-    for i, (name, loss) in enumerate(losses.items(), start=1)
-  }
-  stored = folder / 'Language-Scratch.json'
-  stored.write_text(json.dumps({'seeds': seeds}))
-  made = report.large(ws)
-  stored.unlink()  # other tests make the result
-  best = methods.DILOCO, methods.TABLES, methods.FEDAVG
-  assert {k: v['rate'] for k, v in made.seeds.items()} == {
-    name: seeds[name]['rate'] for name in best
-  }
-  raced = [name for name in ws.configs if 'language' in name]
-  assert len(raced) == len(best)
-  assert all(name.startswith('language/large/') for name in raced)

@@ -8,7 +8,7 @@ from fl_sketch.reporting import figures, style
 from matplotlib import colors
 import numpy as np
 from papers.language import methods as language
-from papers.one_percent import methods as one_percent
+from papers.trained import methods as trained
 import pytest
 
 LINES = [
@@ -78,8 +78,9 @@ DEUTAN = [[0.367, 0.861, -0.228], [0.28, 0.673, 0.047], [-0.012, 0.043, 0.969]]
 
 def test_a_method_has_one_look_in_any_spelling_and_no_other_has_it():
   """Catches two methods of one colour, as three were orange."""
-  compared = style.looks(one_percent.METHODS)
-  assert len({colour for colour, _ in compared.values()}) == len(compared) == 15
+  for local in (False, True):
+    drawn = [name for name, m in trained.METHODS.items() if m.local == local]
+    assert len({*style.looks(drawn).values()}) == len(drawn) > 6
   for known in (language.METHODS | language.OF_FACTORS, language.RECURRENT):
     assert len({*style.looks(known).values()}) == len(known)
   one, other = (style.looks(['x', n])[n] for n in ('CD-Adam', 'cd_adam'))
