@@ -12,7 +12,7 @@ _FALLING = {'kind': 'cosine', 'final': 0.05}
 _ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 _EDEN = {'codec': {'kind': 'eden', 'rotate': False}}
 _BACK = {'downlink_codec': {'kind': 'eden'}}
-_TWO_BITS = 1 / 16  # of a float
+TWO_BITS = 1 / 16  # of a float
 
 
 class Method(NamedTuple):
@@ -163,7 +163,7 @@ def _outer(kind: str, table: Callable[[Task, float], Fields] | None = None):
 
 def _few_bits(task, share):
   """Two bits of every number, or one-bit tables of fewer, both ways."""
-  if share < _TWO_BITS:
+  if share < TWO_BITS:
     return one_bit(task, share) | _BACK
   codec = {'kind': 'eden', 'bits': 2}
   identity = {'sketch': {'kind': 'identity'}}
@@ -248,10 +248,10 @@ METHODS: dict[str, Method] = {
     _outer('muon'), _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
   ),
   DILOCO_BITS: Method(
-    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours', local=True
+    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours', local=True
   ),
   MULOCO_BITS: Method(
-    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (_TWO_BITS, 0.01), 'ours',
+    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours',
     local=True,
   ),
   'SparseLoCo': Method(

@@ -19,8 +19,6 @@ Records = dict[Row, Record]
 _MBIT = 1e6 / 8  # bytes a second
 _LINKS = (10, 100)  # Mbit/s
 _HUNDREDTH = 0.01
-# Ours whose verdict is asked for, with and without local steps.
-_JUDGED = (methods.OURS, methods.DILOCO_BITS, methods.MULOCO_BITS)
 _FEW = 0.05  # of all bytes of dense steps: more than ours, like most rivals
 
 
@@ -36,7 +34,7 @@ def _report(name: str, ws: Workspace) -> study.Report:
     panels = [_by_time(task, found, seconds, link) for link in _LINKS]
     pictures.append(study.Picture(_BY_TIME, panels))
   return study.Report(
-    _claims(task, halves, found),
+    _claims(task, found),
     {runs.name_of(task.name, *row): x._asdict() for row, x in found.items()},
     [_table(task, half, seconds) for half in halves if half],
     pictures,
@@ -68,33 +66,42 @@ def _ordered(task: Task, records: Records) -> list[Row]:
   return sorted(records, key=lambda row: np.nan_to_num(mean(row), nan=np.inf))
 
 
-def _claims(task, halves, found) -> list[verdicts.Claim]:
-  """The mark, ours against the best ceiling, and against the best rival."""
-  dense = _best(task, found, _DENSE)
+def _claims(task: Task, found: Records) -> list[verdicts.Claim]:
+  """The mark, ours against the best ceilings, and against the best rivals."""
+  best = lambda records: _best(task, records, _DENSE)
+  dense = best(found)
+  text = f'{_title(dense)}: {_METRICS[task.metric]}, the mark'
   relation = '<=' if task.is_loss else '>='
-  text = f'{dense[0]}: {_METRICS[task.metric]}, the mark'
-  values = found[dense].values
-  claims = [verdicts.of_seeds(text, values, relation, task.mark)]
-  for half in halves:
-    ours = [row for row in half if row[0] in _JUDGED and row[1] == _HUNDREDTH]
-    for row in ours:
-      ceiling = _best(task, half, _DENSE)
-      claims.append(_within(task, half, row, ceiling))
-    small = {
-      row: one
-      for row, one in half.items()
-      if METHODS[row[0]].kind == 'rival' and _share(task, row, one) <= _FEW
+  claims = [verdicts.of_seeds(text, found[dense].values, relation, task.mark)]
+  every, local = _half(found, False), _half(found, True)
+  for records, row in (
+    (every, (methods.OURS, _HUNDREDTH)),
+    (found, (methods.MULOCO_BITS, methods.TWO_BITS)),
+    (local, (methods.MULOCO_BITS, _HUNDREDTH)),
+    (local, (methods.DILOCO_BITS, _HUNDREDTH)),
+  ):
+    if row in found:
+      claims.append(_behind(task, found, row, best(records), task.margin))
+  for records, row in (
+    (every, (methods.OURS, _HUNDREDTH)),
+    (local, (methods.MULOCO_BITS, methods.TWO_BITS)),
+  ):
+    rivals = {
+      other: one
+      for other, one in records.items()
+      if METHODS[other[0]].kind == 'rival' and _share(task, other, one) <= _FEW
     }
-    if small and ours:
-      rival = _best(task, small, ('rival',))
-      claims.append(_within(task, half, ours[0], rival, 0.0, _RIVAL))
+    if row in found and rivals:
+      rival = _best(task, rivals, ('rival',))
+      claims.append(_behind(task, found, row, rival, 0.0, _RIVAL))
   return claims
 
 
-def _within(task, half, row, other, margin=None, what='') -> verdicts.Claim:
+def _behind(
+  task: Task, found: Records, row: Row, other: Row, margin: float, what=''
+) -> verdicts.Claim:
   """The claim that a row is behind another by a margin at most, by seeds."""
-  ours, theirs = half[row].values, half[other].values
-  margin = task.margin if margin is None else margin
+  ours, theirs = found[row].values, found[other].values
   if task.is_loss:
     behind, unit = 100 * (ours / theirs - 1), '%'
   else:

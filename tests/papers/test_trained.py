@@ -139,14 +139,13 @@ def test_ours_is_compared_with_the_best_dense_method(task):
   found |= made_up(task, preconditioned_momentum=97 + seeds)
   ours = made_up(task, x=98.4 + seeds / 2)['x', 1.0]
   found[methods.OURS, 0.01] = ours._replace(up=1e4, down=1e4)
-  halves = [report._half(found, local) for local in (False, True)]
-  mark, within, *_ = report._claims(task, halves, found)
+  mark, within, *_ = report._claims(task, found)
   assert mark.measured == pytest.approx(99)
   assert 'Muon' in within.text
   assert within.measured == pytest.approx(0.6)
   assert (within.relation, within.bound) == ('<=', task.margin)
   loss = task._replace(metric='test_loss', mark=1.0)
-  _, within, *_ = report._claims(loss, halves, found)
+  _, within, *_ = report._claims(loss, found)
   assert 'preconditioned momentum' in within.text
   assert within.measured == pytest.approx(100 * (98.4 / 97 - 1), rel=1e-3)
 
