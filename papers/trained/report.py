@@ -26,18 +26,14 @@ def _report(name: str, ws: Workspace) -> study.Report:
   task = tasks.make(ws, name)
   found = {row: runs.record(ws, task, *row) for row in methods.rows(ws, task)}
   halves = [_half(found, local) for local in (False, True)]
-  seconds = {row: runs.seconds(ws, task, *row) for row in _timed(found)}
-  pictures = [
-    study.Picture(_BY_BYTES, [_by_bytes(task, half) for half in halves if half])
-  ]
-  if seconds:
-    panels = [_by_time(task, found, seconds, link) for link in _LINKS]
-    pictures.append(study.Picture(_BY_TIME, panels))
+  costs = {row: runs.cost(ws, task, *row) for row in found}
+  by_bytes = [_by_bytes(task, half) for half in halves if half]
+  by_time = [_by_time(task, found, costs, link) for link in _LINKS]
   return study.Report(
     _claims(task, found),
     {runs.name_of(task.name, *row): x._asdict() for row, x in found.items()},
-    [_table(task, half, seconds) for half in halves if half],
-    pictures,
+    [_table(task, half, costs) for half in halves if half],
+    [study.Picture(_BY_BYTES, by_bytes), study.Picture(_BY_TIME, by_time)],
     [_protocol(task), _BYTES],
   )
 
@@ -125,18 +121,18 @@ def _bytes(task: Task, row: Row, one: Record) -> tuple[float, float]:
   return one.up, min(one.down, gathered)
 
 
-def _table(task: Task, records: Records, seconds) -> study.Table:
+def _table(task: Task, records: Records, costs) -> study.Table:
   """A row a method and size, the best first."""
   per_step = lambda value: f'{value / task.steps:,.0f}'
   tuned = lambda one: ', '.join(f'{k} {v:g}' for k, v in one.tuned.items())
-  time = lambda row: f'{1e3 * seconds[row]:.1f}' if row in seconds else ''
   columns = {
     'method': lambda row, _: row[0],
     'size': lambda row, _: label(row),
     'bytes up a step': lambda row, x: per_step(_bytes(task, row, x)[0]),
     'down': lambda row, x: per_step(_bytes(task, row, x)[1]),
     'times fewer': lambda row, x: f'{1 / _share(task, row, x):,.3g}',
-    'ms a step': lambda row, _: time(row),
+    'ms a step': lambda row, _: f'{1e3 * costs[row][0]:.3g}',
+    'kept, d': lambda row, _: f'{costs[row][1]:.2g}',
     'tuned': lambda _, one: tuned(one),
     _METRICS[task.metric]: comparison.shown(_digits(task), lambda x: x.values),
     '95 % interval': comparison.interval(_digits(task), lambda x: x.values),
@@ -145,8 +141,9 @@ def _table(task: Task, records: Records, seconds) -> study.Table:
   every = f'{task.local_steps} local steps a round' if local else 'every step'
   caption = (
     f'{task.title}, {every}: d = {task.dimension:,}, {task.workers} workers, '
-    f'{task.workers * task.batch_size * task.steps:,} samples seen; bytes of a '
-    'worker, ± standard errors.'
+    f'{task.workers * task.batch_size * task.steps:,} samples seen; bytes, ms '
+    'of compute and numbers kept between rounds of one worker; means over '
+    'seeds ± standard errors.'
   )
   ordered = {row: records[row] for row in _ordered(task, records)}
   return comparison.table(caption, ordered, columns)
@@ -174,18 +171,18 @@ def _by_bytes(task: Task, records: Records) -> figures.Panel:
   )  # fmt: skip
 
 
-def _timed(found: Records) -> Iterator[Row]:
-  """The rows whose seconds are measured: ceilings, ours and the best sizes."""
+def _drawn(found: Records) -> Iterator[Row]:
+  """The rows whose curves are drawn: of a method the size near d / 100."""
   for name in _DRAWN:
     sizes = [row for row in found if row[0] == name]
     yield from sorted(sizes, key=lambda row: abs(row[1] - _HUNDREDTH))[:1]
 
 
-def _by_time(task: Task, found: Records, seconds, link: int) -> figures.Panel:
+def _by_time(task: Task, found: Records, costs, link: int) -> figures.Panel:
   """The metric against seconds of compute and of a link of so many Mbit/s."""
   lines = []
-  for row, step in seconds.items():
-    one = found[row]
+  for row in _drawn(found):
+    one, (step, _) = found[row], costs[row]
     sent = sum(_bytes(task, row, one)) / one.rounds / (link * _MBIT)
     a_round = sent + step * task.steps / one.rounds
     at = [a_round * x for x in one.at]

@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from fl_sketch import experiment, rounds
+from fl_sketch.rounds import comms
+import jax
 import numpy as np
 
 from ..common import workspace
@@ -62,21 +65,31 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
   return Record(**found)
 
 
-def seconds(ws: Workspace, task: Task, name: str, share: float) -> float:
-  """Seconds of one worker's step alone: gradient, compression and update."""
-  method, steps = METHODS[name], ws.pick(20, 100)
+def cost(
+  ws: Workspace, task: Task, name: str, share: float
+) -> tuple[float, float]:
+  """What one worker's step takes: seconds, and numbers kept between rounds.
+
+  The seconds are of gradient, compression and update; the numbers are in units
+  of those that are trained.
+  """
+  method, steps = METHODS[name], 2 * task.local_steps
   short = task._replace(steps=steps, workers=1)
   label, values = method.choice
   fields = methods.config(short, method, share, **{label: values[0]})
   fields |= {'eval_every': fields['rounds']}
-  folder = f'{name_of(task.name, name, share)}/seconds'
+  folder = f'{name_of(task.name, name, share)}/cost'
 
   def measured():
     # The first point of a program waits for its compilation.
     _, second = ws.sweep(folder, fields | {'sweep': {'seed': (0, 1)}})
-    return second.row['seconds'] / steps
+    exp = experiment.build(fields, ws.data_dir)
+    init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
+    kept = comms.client_rows(jax.eval_shape(init, exp.params))
+    numbers = sum(x.size for x in kept)
+    return second.row['seconds'] / steps, numbers / task.dimension
 
-  return ws.cached(folder, fields, measured)
+  return tuple(ws.cached(folder, fields, measured))
 
 
 def _found(ws, task, name, share) -> dict[str, Any]:
