@@ -98,7 +98,7 @@ def make(ws: Workspace, name: str) -> Task:
   task = _TASKS[name]
   if ws.scale == 'quick':
     task = task._replace(
-      name='rehearsed', fields=_REHEARSED, metric='test_accuracy', steps=40,
+      name='rehearsed', fields=_REHEARSED, metric='test_accuracy', steps=100,
       local_steps=10,
     )  # fmt: skip
   elif name == 'sentences':
