@@ -1,0 +1,1 @@
+"""Compares compressors at a hundredth and a thousandth of the bytes."""
