@@ -8,6 +8,7 @@ from papers.common import evaluation
 import pytest
 from statements import ARGUMENTS, FORMULAS
 
+pytestmark = pytest.mark.filterwarnings('ignore:This is NOT differential')
 # Too small and too large for a number of any meaning, and no number.
 OUTSIDE = -1, 0, 10**6, math.nan
 # Of data alone, or text.
@@ -18,6 +19,7 @@ OTHERS = {
   'das.lemmas.heterogeneity_gaps', 'das.lemmas.lipschitz',
   'das.lemmas.smoothness', 'das.lemmas.sum_square_bound',
   'das.tradeoffs.lowest_clip_norm', 'haddadpour.compressors.contraction_error',
+  'haddadpour.compressors.decoding_gap',
   'haddadpour.compressors.unbiased_constant',
   'haddadpour.lemmas.gradient_variance', 'haddadpour.lemmas.pl_constant',
   'haddadpour.tables.heterogeneous_table',

@@ -32,3 +32,23 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   assert one(form='printed') == pytest.approx((10 * 0.09, 100 * 1e-12))
   slack = {'delta_slack': 1e-6}
   assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
+
+
+@pytest.mark.covers('S0-H8')
+@pytest.mark.parametrize('batch', [1, 4])
+def test_lemma_h_8_bounds_no_sensitivity(batch):
+  """Catches a norm for a sensitivity: what one clipped sample moves at most."""
+  lipschitz, rng = 0.5, np.random.default_rng(0)
+  g = rng.standard_normal((500, batch, 8))
+  g *= lipschitz / np.linalg.norm(g, axis=-1, keepdims=True)
+  away = {'replace_one': g.copy(), 'add_remove': g[:, 1:]}
+  away['replace_one'][:, 0] *= -1  # the farthest of this length
+  printed = privacy.mean_sensitivity(lipschitz, batch, form='printed')
+  for relation, other in away.items():
+    moved = np.linalg.norm((g.sum(1) - other.sum(1)) / batch, axis=-1)
+    bound = privacy.mean_sensitivity(lipschitz, batch, relation=relation)
+    np.testing.assert_allclose(moved, bound)
+  assert (privacy.mean_sensitivity(lipschitz, batch) > printed) == (batch == 1)
+  assert np.linalg.norm(g.mean(1), axis=-1).max() < printed * (1 + 1e-12)
+  # A mean of no slope at all, of samples that are long: it moves by 10 / 2.
+  assert abs(np.mean([10.0, -10.0]) - 10.0 / 2) > printed
