@@ -22,13 +22,6 @@ FAMILIES = (*OVERLAPPING, 'uniform_sampling')
 Family = Annotated[str, conditions.choice(FAMILIES)]
 
 
-# By family, a as printed: Lemmas D.12 to D.15.
-_PRINTED = {
-  'ams': 2.0, 'count_sketch': 3.0, 'gaussian': 3.0, 'sparse_embedding': 2.0,
-  'srht': 2.0,
-}  # fmt: skip
-
-
 @statement(
   'S0-LemD12..17',
   'Lemmas D.12 to D.16, Remark D.17',
@@ -47,9 +40,10 @@ def coordinate_wise(
   2.0
   """
   checks.at_most('size', size, dimension)
-  if form == 'printed':
-    return _PRINTED.get(family, float(dimension))
-  return 2.0 if family != 'uniform_sampling' else float(dimension - size)
+  printed = form == 'printed'
+  if family == 'uniform_sampling':
+    return float(dimension - (0 if printed else size))
+  return 3.0 if printed and family in ('count_sketch', 'gaussian') else 2.0
 
 
 @statement('S0-LemD26', 'Lemma D.26', printed='order', corrected='holds')

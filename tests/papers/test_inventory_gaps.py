@@ -1,5 +1,6 @@
 """Formulas and claims of the papers that no other file of tests checks."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -45,10 +46,6 @@ VARIANCES = {
   'embedding_2': (sketches.sparse_embedding(B, 2, kind='II'), of_ams),
   'sampling': (sketches.uniform_sampling(B), of_sampling),
 }
-FAMILIES = {
-  'embedding_1': 'sparse_embedding', 'embedding_2': 'sparse_embedding',
-  'sampling': 'uniform_sampling',
-}  # fmt: skip
 
 
 def estimates(op):
@@ -70,8 +67,8 @@ def test_exact_variances_and_projections(name):
   op, variance = VARIANCES[name]
   promises: Any = sketches.properties(op)
   draws = estimates(op)
-  family = name if name in tails.FAMILIES else FAMILIES[name]
-  constants = [tails.coordinate_wise(family, D, B, form=f) for f in FORMS]
+  most = functools.partial(tails.coordinate_wise, promises.name, D, B)
+  constants = [most(form=form) for form in FORMS]
   mean, error = operators.mean_and_error(draws)
   assert (np.abs(mean - VECTORS) < 6 * error + 1e-5).all()
   for (i, g), h in itertools.product(enumerate(VECTORS), VECTORS):

@@ -130,12 +130,11 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
 @pytest.mark.filterwarnings('ignore:This is NOT differential')
 def test_theorem_1_fails_of_two_given_inputs():
   """Catches an epsilon for a sketch: under every key it tells 0 from e_1."""
-  op, zero = sketches.count_sketch(3, 14), np.zeros(10**6, np.float32)
-  told = []
-  for x in zero, np.where(np.arange(10**6) == 0, np.float32(1), 0):
-    keys = jax.random.split(jax.random.key(0), 8)
-    told.append(np.mean([np.any(op.sketch(key, x) != 0) for key in keys]))
-  assert told[1] == 1 > math.exp(heuristic()) * told[0] == 0
+  op, keys = sketches.count_sketch(3, 14), jax.random.split(jax.random.key(0))
+  spike = np.float32(np.arange(10**6) == 0)
+  told = lambda x: np.mean([np.any(op.sketch(key, x) != 0) for key in keys])
+  assert told(spike) == 1
+  assert math.exp(heuristic()) * told(0 * spike) < 1
 
 
 @pytest.mark.parametrize(('setting', 'h4', 'none', 'tight'), [

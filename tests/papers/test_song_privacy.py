@@ -39,16 +39,13 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
 def test_lemma_h_8_bounds_no_sensitivity(batch):
   """Catches a norm for a sensitivity: what one clipped sample moves at most."""
   lipschitz, rng = 0.5, np.random.default_rng(0)
-  g = rng.standard_normal((500, batch, 8))
+  g = rng.standard_normal((500, 8))  # of the sample that goes
   g *= lipschitz / np.linalg.norm(g, axis=-1, keepdims=True)
-  away = {'replace_one': g.copy(), 'add_remove': g[:, 1:]}
-  away['replace_one'][:, 0] *= -1  # the farthest of this length
-  printed = privacy.mean_sensitivity(lipschitz, batch, form='printed')
-  for relation, other in away.items():
-    moved = np.linalg.norm((g.sum(1) - other.sum(1)) / batch, axis=-1)
-    bound = privacy.mean_sensitivity(lipschitz, batch, relation=relation)
-    np.testing.assert_allclose(moved, bound)
-  assert (privacy.mean_sensitivity(lipschitz, batch) > printed) == (batch == 1)
-  assert np.linalg.norm(g.mean(1), axis=-1).max() < printed * (1 + 1e-12)
-  # A mean of no slope at all, of samples that are long: it moves by 10 / 2.
-  assert abs(np.mean([10.0, -10.0]) - 10.0 / 2) > printed
+  of = functools.partial(privacy.mean_sensitivity, lipschitz, batch)
+  # The farthest of this length is the antipode.
+  for relation, other in (('replace_one', -g), ('add_remove', 0 * g)):
+    moved = np.linalg.norm((g - other) / batch, axis=-1)
+    np.testing.assert_allclose(moved, of(relation=relation))
+  assert (of() > of(form='printed')) == (batch == 1)
+  # f_c = 0 is the mean of x and -x: without the one it has the slope 1 / 2.
+  assert abs(np.mean([1, -1]) - 1 / 2) >= of(form='printed')
