@@ -48,7 +48,7 @@ WITHOUT = {
   'S2': {
     'Assumption 6': 'its text was not at hand',
     'Theorem 8': 'its text was not at hand',
-    'Corollary 6': 'its text was not at hand; it is of Theorem 6',
+    'Corollary 6': 'its text was not at hand; it belongs to Theorem 6',
   },
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from ...common.conditions import AtLeastOne, Count, Form, Positive
 from ...common.statements import statement
 
 privacy = statement(
-  'S2-Thm1', 'Definition 2, Assumption 1, Theorem 1', printed='wrong'
+  'S2-Thm1', 'Theorem 1 (Definition 2, Assumption 1)', printed='wrong'
 )(privacy_bounds.count_sketch_heuristic_epsilon)
 
 
@@ -39,7 +39,7 @@ def decoding_gap(
   """
   if form == 'printed':
     return 0.0
-  away = np.asarray(together, float) - np.mean(apart, axis=0)
+  away = np.asarray(together, float) - np.asarray(apart, float).mean(0)
   return float(away @ away)
 
 

@@ -51,11 +51,11 @@ def mean_sensitivity(
 ) -> float:
   """The l2 sensitivity of a batch's sum of gradients over `batch`.
 
-  Printed l_c: the mean of gradients is at most as long if f_c is Lipschitz. But
-  its length is not what one sample moves: two antipodal ones move it by 2 l_c.
-  And of f_c, the mean, nothing follows for one sample. Corrected, for gradients
-  that are clipped to l_c each: l_c / batch (add/remove), twice that
-  (replace-one).
+  Printed l_c, which bounds the length of the mean, if f_c is l_c-Lipschitz. But
+  the sensitivity is what one sample moves: 2 l_c, if an antipodal one takes its
+  place in a batch of one. And f_c, a mean, says nothing of one sample.
+  Corrected, for gradients that are clipped to l_c each: l_c / batch
+  (add/remove), twice that (replace-one).
 
   >>> mean_sensitivity(1.0, batch=4), mean_sensitivity(1.0, 4, form='printed')
   (0.5, 1.0)
