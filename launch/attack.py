@@ -43,6 +43,9 @@ def _write(c, rows, folder):
   name = f'Leakage-{"Operators" if layer else c.dataset}'
   title = 'Gradient leakage from tables of every operator'
   what = f'This project, {c.model} on {c.dataset}'
+  if layer:
+    m, d = c.inputs, c.inputs * c.outputs
+    what = f'This project, one tanh layer: {m} unknowns, {d} parameters'
 
   def report(ws):
     ws.configs['attack'] = dataclasses.asdict(c)
