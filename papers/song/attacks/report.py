@@ -49,8 +49,8 @@ def result(c: AttackConfig, rows: list[Row]) -> study.Report:
   tables = []
   if len(c.sketches) > 1:
     share = {(r['sketch'], r['size']): f'{r["success"]:.2f}' for r in plain}
-    caption = f'Share of {c.examples} inputs recovered to {c.success:.0%}, the '
-    caption += f'best of {c.restarts} starts, by b; of the SRFT complex numbers'
+    caption = f'Share of {c.examples} inputs recovered to {100 * c.success:g} %'
+    caption += f', best of {c.restarts} starts, by b (SRFT: b complex numbers).'
     lines = [[f'`{s}`', *(share[s, b] for b in c.sizes)] for s in c.sketches]
     tables = [study.Table(caption, ['operator', *map(str, c.sizes)], lines)]
   others = [r for r in rows if not tables or r not in plain]
