@@ -158,7 +158,7 @@ def test_what_is_not_a_number_is_refused_whether_checked_or_not():
     number = {'check': check, 'form': 'proven'}
     with pytest.raises(ValueError, match="form='proven'"):
       FORMULAS['tails.chebyshev'](32, 0.25, **number)
-    with pytest.raises(TypeError, match='size to be an integer'):
+    with pytest.raises(TypeError, match='size must be an integer'):
       FORMULAS['tails.chebyshev'](32.5, 0.25, check=check)
   assert checks.positive('x', 1) == 1
   with pytest.raises(ValueError, match='x=-1 must be > 0'):  # they are on again
