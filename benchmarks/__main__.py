@@ -38,7 +38,7 @@ _REPEATS = flags.DEFINE_integer(
   'repeats', None, 'Runs of each contestant; if unset 7 of sketches, else 5.'
 )
 _OUT = flags.DEFINE_string(
-  'out', None, 'Folder of results; runs/bench_sketch or runs/bench_scale.'
+  'out', None, 'Folder of results; runs/bench_NAME if unset.'
 )
 _WORKLOAD = flags.DEFINE_enum(
   'workload', None, list(WORKLOADS), 'Workload; both if unset.'
@@ -106,9 +106,13 @@ def main(argv):
 def _compare_rounds():
   names = [_WORKLOAD.value] if _WORKLOAD.value else list(WORKLOADS)
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
+  seconds = {}
   for name in names:
-    medians = rounds.compare(name, peers, _REPEATS.value or 5, f'{__package__}')
-    print(f'\n{name}\n\n{report.round_table(medians)}\n')
+    own = name, peers, _REPEATS.value or 5, f'{__package__}'
+    seconds[name] = rounds.compare(*own)
+    print(f'\n{name}\n\n{report.round_table(seconds[name])}\n')
+  out = pathlib.Path(_OUT.value or 'runs/bench_round')
+  print('Written:', *report.write_rounds(seconds, out))
 
 
 def _compare_sketches():

@@ -15,8 +15,9 @@ import numpy as np
 from . import scale, sketch, slow_link, slow_link_loss
 
 
-def round_table(medians: Mapping[str, float]) -> str:
-  """Returns a Markdown table with ratios to FedAvg and to every hand loop."""
+def round_table(seconds: Mapping[str, Sequence[float]]) -> str:
+  """A Markdown table of medians, with ratios to FedAvg and every hand loop."""
+  medians = {label: statistics.median(runs) for label, runs in seconds.items()}
   against = ['fedavg', *(k for k in medians if k.startswith('hand'))]
   head = ['contestant', 's/round', *(f'÷ {k}' for k in against)]
   rows = []
@@ -103,6 +104,13 @@ def _medians(row):
 def _milliseconds(seconds):
   middle, least = (1e3 * f(seconds) for f in (statistics.median, min))
   return f'{middle:.3g} ({least:.3g})'
+
+
+def write_rounds(
+  workloads: Mapping[str, Mapping[str, Sequence[float]]], out: pathlib.Path
+) -> list[pathlib.Path]:
+  """Writes round.json: seconds a round, [workload][contestant][process]."""
+  return _write(out, 'round', {'workloads': workloads}, {})
 
 
 def write_scales(

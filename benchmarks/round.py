@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,8 +46,8 @@ def work(name: str, variant: str):
 
 def compare(
   name: str, peers: pathlib.Path | None, repeats: int, program: str
-) -> dict[str, float]:
-  """Returns each contestant's seconds a round, medians over new processes.
+) -> dict[str, list[float]]:
+  """Returns each contestant's seconds a round, of every new process.
 
   Each runs `repeats` times, in turn; those of `peers`, a folder of hand-written
   loops, as well. `program` is the module that has `work` as its command.
@@ -69,7 +68,7 @@ def compare(
         f'{label} did other work on {name}: norm {norm}, not {want}.'
       )
     seconds[label].append(result['median'])
-  return {label: statistics.median(runs) for label, runs in seconds.items()}
+  return seconds
 
 
 def _commands(name, peers, program):

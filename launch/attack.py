@@ -2,9 +2,13 @@
 
   fl-sketch attack tanh_attack [--workdir=DIR]
 
-Writes attacks.jsonl, table.md and figures. Started again with the same workdir
-it resumes with the settings that are not finished.
+Writes attacks.jsonl, table.md, figures, and Leakage-Operators.json (of images
+Leakage-DATASET.json) with the error of every example. Started again with the
+same workdir it resumes with the settings that are not finished.
 """
+
+import dataclasses
+import pathlib
 
 from absl import app
 from fl_sketch.training import devices
@@ -12,6 +16,9 @@ from fl_sketch.training import devices
 from . import begin, configs, define_folders, errors, neighbour, parse_flags
 
 _ATTACKS = neighbour('papers.song.attacks')
+results = neighbour('papers.common.results')
+study = neighbour('papers.common.study')
+workspace = neighbour('papers.common.workspace')
 
 _CONFIG = configs.define_flag(parts=False)
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/attack_CONFIG')
@@ -25,8 +32,28 @@ def main(argv):
   with errors.refused():
     c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
     rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
+    _write(c, rows, pathlib.Path(folder))
   print(_ATTACKS.report.table(rows))
   print('Table and pictures are in', folder)
+
+
+def _write(c, rows, folder):
+  """Writes the rows as a result, with the error of every example."""
+  layer = c.dataset == 'gaussian'
+  name = f'Leakage-{"Operators" if layer else c.dataset}'
+  title = 'Gradient leakage from tables of every operator'
+  what = f'This project, {c.model} on {c.dataset}'
+  if layer:
+    m, d = c.inputs, c.inputs * c.outputs
+    what = f'This project, one tanh layer: {m} unknowns, {d} parameters'
+
+  def report(ws):
+    ws.configs['attack'] = dataclasses.asdict(c)
+    return _ATTACKS.report.result(c, rows)
+
+  own = study.Study(name, title, what, report, 0)
+  command = f'fl-sketch attack {"tanh" if layer else c.dataset}_attack'
+  results.run(own, workspace.Workspace(folder), f'{command} --workdir=DIR')
 
 
 if __name__ == '__main__':

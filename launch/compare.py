@@ -42,8 +42,8 @@ def main(argv):
   source = 'This project, LeNet-5 on MNIST'
   title = 'Every algorithm at one bit a parameter'
   with errors.refused():
-    made = results.run(study.Study(comparison.NAME, title, source, run, 0), ws)
-  made['command'] = comparison.COMMAND
+    own = study.Study(comparison.NAME, title, source, run, 0)
+    made = results.run(own, ws, comparison.COMMAND)
   pages.write([made], folder)
   print(pages.text(made), folder)
 

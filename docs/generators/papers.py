@@ -136,6 +136,7 @@ def _paper(key, title, arxiv, authors, found) -> str:
     f'{authors}: *{title}*, `arXiv:{arxiv} <https://arxiv.org/abs/{arxiv}>`__.\n',
     pages.title('Algorithms', '-'), *_departures(authors),
     pages.title('Statements', '-'), _LABELS, _statements(statements),
+    *_without(key),
     pages.title('Corrections', '-'), *_corrections(statements),
     pages.title('Studies', '-'), _studies(own),
   ]  # fmt: skip
@@ -163,6 +164,13 @@ def _statements(statements) -> str:
     rows.append((s.id, place, f'{link}: {what}', *labels, symbols))
   head = ('id', 'place', 'statement', *catalog.FORMS, 'symbols')
   return pages.table(head, rows)
+
+
+def _without(key) -> list[str]:
+  """Statements of a paper that have no function, and why."""
+  found = catalog.WITHOUT.get(key, {}).items()
+  lines = [f'* {place}: {why}.' for place, why in found]
+  return ['Without a function:\n', '\n'.join(lines) + '\n'] if lines else []
 
 
 def _corrections(statements) -> list[str]:

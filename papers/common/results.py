@@ -25,7 +25,9 @@ _REHEARSAL = (
 )
 
 
-def run(study: study_lib.Study, ws: Workspace) -> Result:
+def run(
+  study: study_lib.Study, ws: Workspace, command: str | None = None
+) -> Result:
   """Runs a study, or what is missing of it, and writes NAME.json.
 
   Its pictures become NAME-1.png and so on, beside it. At quick scale, which
@@ -47,7 +49,8 @@ def run(study: study_lib.Study, ws: Workspace) -> Result:
   result = {
     'name': study.name, 'title': title, 'source': study.source,
     'scale': ws.scale,
-    'command': f'fl-sketch reproduce {study.name}:{ws.scale} '
+    'command': command
+    or f'fl-sketch reproduce {study.name}:{ws.scale} '
     '--data_dir=DIR --workdir=DIR',
     'claims': [c._asdict() for c in claims],
     'tables': [t._asdict() for t in report.tables],

@@ -14,7 +14,6 @@ from fl_sketch.utils import checks
 
 from . import conditions
 from .conditions import Count, Form, Fraction, NonNegative
-from .evaluation import formula
 from .statements import statement
 
 # Those whose columns are not all orthogonal, of which `coherence` speaks.
@@ -23,15 +22,28 @@ FAMILIES = (*OVERLAPPING, 'uniform_sampling')
 Family = Annotated[str, conditions.choice(FAMILIES)]
 
 
-@formula
-def coordinate_wise(family: Family, dimension: Count, size: Count) -> float:
+@statement(
+  'S0-LemD12..17',
+  'Lemmas D.12 to D.16, Remark D.17',
+  printed='holds',
+  corrected='holds',
+)
+def coordinate_wise(
+  family: Family, dimension: Count, size: Count, *, form: Form = 'corrected'
+) -> float:
   """Returns a in Var <R^T R g, h> <= a / b: 2; n - b for uniform sampling.
+
+  Printed 3 for Gaussian and Count Sketch, n for uniform sampling: a spike has
+  n - b there (Remark D.17), so that it is no coordinate-wise embedding.
 
   >>> coordinate_wise('srht', 64, 16)
   2.0
   """
   checks.at_most('size', size, dimension)
-  return 2.0 if family != 'uniform_sampling' else float(dimension - size)
+  printed = form == 'printed'
+  if family == 'uniform_sampling':
+    return float(dimension - (0 if printed else size))
+  return 3.0 if printed and family in ('count_sketch', 'gaussian') else 2.0
 
 
 @statement('S0-LemD26', 'Lemma D.26', printed='order', corrected='holds')
@@ -54,6 +66,8 @@ def chebyshev(
   return math.sqrt((1.0 if form == 'printed' else a) / (size * delta))
 
 
+@statement('S4-LemA1,A2', 'Lemmas A.1, A.2', printed='order', corrected='loose')
+@statement('S4-LemA3', 'Lemma A.3', printed='order', corrected='holds')
 @statement(
   'S0-LemD23,24', 'Lemmas D.23, D.24', printed='order', corrected='loose'
 )

@@ -121,6 +121,10 @@ def test_a_finished_folder_has_rows_table_and_pictures(finished):
   assert '| gaussian, b = 48, epsilon 8 | 1 | 0.5 | 4 |' in table
   pictures = {path.name for path in folder.glob('*.png')}
   assert pictures == {'success.png', 'error.png'}
+  two = from_mapping(TINY | {'sketches': ['gaussian', 'ams']})
+  made = report.result(two, [*rows, rows[1] | {'sketch': 'ams'}])
+  errors = made.seeds['relative error']['gradient, batch 1']
+  assert (errors, *map(len, made.tables[0].rows)) == (rows[0]['errors'], 2, 2)
   fields = json.loads((folder / 'config.json').read_text())
   assert from_mapping(fields) == from_mapping(TINY)
 

@@ -8,6 +8,7 @@ from papers.common import evaluation
 import pytest
 from statements import ARGUMENTS, FORMULAS
 
+pytestmark = pytest.mark.filterwarnings('ignore:This is NOT differential')
 # Too small and too large for a number of any meaning, and no number.
 OUTSIDE = -1, 0, 10**6, math.nan
 # Of data alone, or text.
@@ -18,6 +19,7 @@ OTHERS = {
   'das.lemmas.heterogeneity_gaps', 'das.lemmas.lipschitz',
   'das.lemmas.smoothness', 'das.lemmas.sum_square_bound',
   'das.tradeoffs.lowest_clip_norm', 'haddadpour.compressors.contraction_error',
+  'haddadpour.compressors.decoding_gap',
   'haddadpour.compressors.unbiased_constant',
   'haddadpour.lemmas.gradient_variance', 'haddadpour.lemmas.pl_constant',
   'haddadpour.tables.heterogeneous_table',
@@ -156,7 +158,7 @@ def test_what_is_not_a_number_is_refused_whether_checked_or_not():
     number = {'check': check, 'form': 'proven'}
     with pytest.raises(ValueError, match="form='proven'"):
       FORMULAS['tails.chebyshev'](32, 0.25, **number)
-    with pytest.raises(TypeError, match='size to be an integer'):
+    with pytest.raises(TypeError, match='size must be an integer'):
       FORMULAS['tails.chebyshev'](32.5, 0.25, check=check)
   assert checks.positive('x', 1) == 1
   with pytest.raises(ValueError, match='x=-1 must be > 0'):  # they are on again

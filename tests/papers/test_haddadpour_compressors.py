@@ -80,6 +80,28 @@ def test_lemma_1_wants_its_scale():
     assert other > np.square(x - draws).sum(1).mean()
 
 
+@pytest.mark.covers('S2-Alg6')
+@pytest.mark.parametrize('combine', ['mean', 'median'])
+def test_assumption_7_is_of_a_linear_decoder(combine):
+  """Catches a median that is taken for linear: its G_q is far from 0."""
+  x = jax.random.normal(jax.random.key(1), (4, D))  # of four clients
+  op = sketches.count_sketch(3, 8, combine=combine)
+
+  def one(key):
+    tables = jax.vmap(lambda row: op.sketch(key, row))(x)
+    read = lambda table: op.desketch(key, table, x[0])
+    return read(tables.mean(0)), jax.vmap(read)(tables)
+
+  draws = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
+  gaps = [*map(compressors.decoding_gap, *map(np.asarray, draws))]
+  square = float(np.sum(np.mean(x, 0) ** 2))
+  if combine == 'mean':
+    assert max(gaps) < 1e-9 * square
+  else:
+    assert fedsketch_rounds.ends(gaps, -1) > square / 10
+  assert compressors.decoding_gap(x[0], x, form='printed') == 0
+
+
 @pytest.mark.covers('S2-Lem3', 'S2-Cor1, Rem4')
 @pytest.mark.parametrize('k', [1, 8, 31])
 def test_lemma_3_and_corollary_1_hold(k):

@@ -1,5 +1,6 @@
 """Formulas and claims of the papers that no other file of tests checks."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -9,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import operators
+from papers.common import tails
+from papers.common.conditions import FORMS
 import pytest
 
 from tests.experiment.test_account import quadratics as quadratics_config
@@ -64,12 +67,16 @@ def test_exact_variances_and_projections(name):
   op, variance = VARIANCES[name]
   promises: Any = sketches.properties(op)
   draws = estimates(op)
+  most = functools.partial(tails.coordinate_wise, promises.name, D, B)
+  constants = [most(form=form) for form in FORMS]
   mean, error = operators.mean_and_error(draws)
   assert (np.abs(mean - VECTORS) < 6 * error + 1e-5).all()
   for (i, g), h in itertools.product(enumerate(VECTORS), VECTORS):
     assert promises.variance(g, h) == pytest.approx(variance(g, h), rel=1e-5)
     mean, error = operators.mean_and_error(np.square((draws[:, i] - g) @ h))
     assert abs(mean - variance(g, h)) < 6 * error + 1e-4
+    for a in constants:  # the variance is below what Lemmas D.12 to D.16 say
+      assert variance(g, h) < a / B * (g @ g) * (h @ h) * (1 + 1e-12)
   # Remark D.10: a projection of rank 5 of an estimate of H + G.
   basis = np.linalg.qr(np.random.default_rng(1).normal(size=(D, 5)))[0]
   bound = promises.coordinate_wise(D) / B * np.square(VECTORS[1]).sum()
@@ -78,6 +85,9 @@ def test_exact_variances_and_projections(name):
   # The spike of Remark D.17: what is bounded for the others is d / b here.
   spike = 1 + promises.variance(*VECTORS[[2, 2]])
   assert (spike > 0.8 * D / B) == (name == 'sampling')
+  if name in ('gaussian', 'sampling'):  # whose corrected constant is met
+    g = VECTORS[2]
+    assert variance(g, g) == pytest.approx(constants[1] / B)
 
 
 @pytest.mark.covers('S0-H5, RemH10')

@@ -3,7 +3,10 @@
 import math
 
 from accounting_reference import epsilon, poisson
+from fl_sketch import sketches
 from fl_sketch.privacy import accounting
+import jax
+import numpy as np
 from papers.common import privacy_bounds as bounds
 from papers.song.statements import privacy
 import pytest
@@ -121,6 +124,16 @@ def test_the_heuristic_of_count_sketch_covers_few_columns(dimension, most):
     heuristic(dimension=dimension, cols=most + 1)
   with pytest.raises(ValueError, match='a=1199'):
     heuristic(cols=1000)
+
+
+@pytest.mark.covers('S2-Def2, Asm1, Thm1')
+@pytest.mark.filterwarnings('ignore:This is NOT differential')
+def test_theorem_1_fails_of_two_given_inputs():
+  """Catches an epsilon for a sketch: under every key it tells 0 from e_1."""
+  op, keys = sketches.count_sketch(3, 14), jax.random.split(jax.random.key(0))
+  spike = np.float32(np.arange(10**6) == 0)
+  told = lambda x: np.mean([np.any(op.sketch(key, x) != 0) for key in keys])
+  assert told(spike) == 1 > math.exp(heuristic()) * told(0 * spike)
 
 
 @pytest.mark.parametrize(('setting', 'h4', 'none', 'tight'), [

@@ -32,3 +32,20 @@ def test_no_constant_mends_theorems_6_1_and_6_2(constant):
   assert one(form='printed') == pytest.approx((10 * 0.09, 100 * 1e-12))
   slack = {'delta_slack': 1e-6}
   assert one(**slack) == privacy.composition(0.09, 1e-12, 100, **slack)
+
+
+@pytest.mark.covers('S0-H8')
+@pytest.mark.parametrize('batch', [1, 4])
+def test_lemma_h_8_bounds_no_sensitivity(batch):
+  """Catches a norm for a sensitivity: what one clipped sample moves at most."""
+  lipschitz, rng = 0.5, np.random.default_rng(0)
+  g = rng.standard_normal((500, 8))  # of the sample that goes
+  g *= lipschitz / np.linalg.norm(g, axis=-1, keepdims=True)
+  of = functools.partial(privacy.mean_sensitivity, lipschitz, batch)
+  # The farthest of this length is the antipode.
+  for relation, other in (('replace_one', -g), ('add_remove', 0 * g)):
+    moved = np.linalg.norm((g - other) / batch, axis=-1)
+    np.testing.assert_allclose(moved, of(relation=relation))
+  assert (of() > of(form='printed')) == (batch == 1)
+  # f_c = 0 is the mean of x and -x: without the one it has the slope 1 / 2.
+  assert abs(np.mean([1, -1]) - 1 / 2) >= of(form='printed')

@@ -175,6 +175,7 @@ EXAMPLES = {
     'strongly_convex_plan': {'target': 0.5, 'problem': PROBLEM, 'alpha': 3.0},
   },
   'song.privacy': {'amplification': BUDGET | {'q': 0.2}, 'local_epsilon': SPENT,
+    'mean_sensitivity': {'lipschitz': 1.0, 'batch': 4},
     'total_epsilon': SPENT | {'rounds': 16}},
   'tails': {'coordinate_wise': {'family': 'srht', 'dimension': 64, 'size': 16},
     'chebyshev': {'size': 32, 'delta': 0.25}, 'tail': PRODUCT,
@@ -186,6 +187,8 @@ EXAMPLES = {
       'rounds': 100, 'constant': 2.0},
     'advanced_composition': BUDGET | {'k': 500, 'delta_slack': 5e-7},
     'gaussian_mechanism_sigma': BUDGET | {'sensitivity': 1.0},
+    'count_sketch_heuristic_epsilon': {'rows': 3, 'cols': 14,
+      'dimension': 10**6, 'max_value': 4.5, 'stddev': 1.0},
   },
 }  # fmt: skip
 

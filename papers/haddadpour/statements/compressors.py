@@ -14,9 +14,33 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from ...common import conditions
+from ...common import conditions, privacy_bounds
 from ...common.conditions import AtLeastOne, Count, Form, Positive
 from ...common.statements import statement
+
+privacy = statement(
+  'S2-Thm1', 'Theorem 1 (Definition 2, Assumption 1)', printed='wrong'
+)(privacy_bounds.count_sketch_heuristic_epsilon)
+
+
+@statement('S2-Asm7', 'Assumption 7', printed='wrong', corrected='holds')
+def decoding_gap(
+  together: npt.ArrayLike, apart: npt.ArrayLike, *, form: Form = 'corrected'
+) -> float:
+  """Return |D(mean_j S_j) - mean_j D(S_j)|^2; f[d] and D(S_j) f[clients, d].
+
+  Printed G_q = 0, as sketching is linear. So is decoding by the mean over the
+  rows, and not by their median: the variates c_j of FedSKETCHGATE then do not
+  add up to 0, and it stops where the gradient does not vanish. The text of the
+  assumption, for any G_q, was not at hand.
+
+  >>> decoding_gap([1.0, 0.0], [[1.0, 1.0], [1.0, 1.0]])
+  1.0
+  """
+  if form == 'printed':
+    return 0.0
+  away = np.asarray(together, float) - np.asarray(apart, float).mean(0)
+  return float(away @ away)
 
 
 @statement('S2-Def1', 'Definition 1', printed='holds')

@@ -8,6 +8,7 @@ from fl_sketch.reporting import figures
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
+from ...common import study
 from .settings import AttackConfig
 from .victims import Victim
 
@@ -40,6 +41,25 @@ def write(
       some = [row for row in rows if row['batch_size'] == n]
       picture = _images(c, victim, some, folder)
       picture.savefig(folder / f'images_{n}.png', dpi=110)
+
+
+def result(c: AttackConfig, rows: list[Row]) -> study.Report:
+  """A campaign as a result: shares by operator, the rest, every error."""
+  plain = [r for r in rows if r['defence'] == 'none' and r['size'] in c.sizes]
+  tables = []
+  if len(c.sketches) > 1:
+    share = {(r['sketch'], r['size']): f'{r["success"]:.2f}' for r in plain}
+    caption = f'Share of {c.examples} inputs recovered to {100 * c.success:g} %'
+    caption += f', best of {c.restarts} starts, by b (SRFT: b complex numbers).'
+    lines = [[f'`{s}`', *(share[s, b] for b in c.sizes)] for s in c.sketches]
+    tables = [study.Table(caption, ['operator', *map(str, c.sizes)], lines)]
+  others = [r for r in rows if not tables or r not in plain]
+  head, *lines = markdown.cells(table(others))
+  tables.append(study.Table('Settings of one operator.', head, lines))
+  errors = {f'{label(r)}, batch {r["batch_size"]}': r['errors'] for r in rows}
+  caption = 'Share of inputs recovered; the line is at one number an unknown.'
+  pictures = [study.Picture(caption, [_success(rows)])] if plain else []
+  return study.Report([], {'relative error': errors}, tables, pictures)
 
 
 def table(rows: list[Row]) -> str:

@@ -5,10 +5,11 @@ be computed: `privacy.accounting` is exact.
 """
 
 import math
+from typing import Annotated
 
 from fl_sketch.privacy import accounting
 
-from ...common import privacy_bounds as bounds
+from ...common import conditions, privacy_bounds as bounds
 from ...common.conditions import Count, Form, Fraction, Positive
 from ...common.statements import statement
 
@@ -36,6 +37,32 @@ def amplification(
   """
   own = 'h4' if form == 'printed' else 'tight'
   return bounds.subsample_amplification(epsilon, delta, q, form=own)
+
+
+@statement('S0-H8', 'Lemma H.8', printed='wrong', corrected='holds')
+def mean_sensitivity(
+  lipschitz: Positive,
+  batch: Count,
+  *,
+  relation: Annotated[
+    str, conditions.choice(('add_remove', 'replace_one'))
+  ] = 'replace_one',
+  form: Form = 'corrected',
+) -> float:
+  """The l2 sensitivity of a batch's sum of gradients over `batch`.
+
+  Printed l_c, which bounds the length of the mean, if f_c is l_c-Lipschitz. But
+  the sensitivity is what one sample moves: 2 l_c, if an antipodal one takes its
+  place in a batch of one. And f_c, a mean, says nothing of one sample.
+  Corrected, for gradients that are clipped to l_c each: l_c / batch
+  (add/remove), twice that (replace-one).
+
+  >>> mean_sensitivity(1.0, batch=4), mean_sensitivity(1.0, 4, form='printed')
+  (0.5, 1.0)
+  """
+  if form == 'printed':
+    return lipschitz
+  return (1 + (relation == 'replace_one')) * lipschitz / batch
 
 
 @statement('S0-6.1', 'Theorem 6.1 = H.9', printed='wrong', corrected='holds')
