@@ -130,7 +130,7 @@ def _table(task: Task, records: Records, costs) -> study.Table:
     'size': lambda row, _: label(row),
     'bytes up a step': lambda row, x: per_step(_bytes(task, row, x)[0]),
     'down': lambda row, x: per_step(_bytes(task, row, x)[1]),
-    'times fewer': lambda row, x: f'{1 / _share(task, row, x):,.3g}',
+    'times fewer': lambda row, x: _times(1 / _share(task, row, x)),
     'ms a step': lambda row, _: f'{1e3 * costs[row][0]:.3g}',
     'kept, d': lambda row, _: f'{costs[row][1]:.2g}',
     'tuned': lambda _, one: tuned(one),
@@ -187,7 +187,8 @@ def _by_time(task: Task, found: Records, costs, link: int) -> figures.Panel:
     a_round = sent + step * task.steps / one.rounds
     at = [a_round * x for x in one.at]
     curves = [curve for curve in one.curves if len(curve) == len(at)]
-    lines.append(over_seeds.mean_line(_title(row), [at] * len(curves), curves))
+    xs, look = [at] * len(curves), {'family': row[0]}
+    lines.append(over_seeds.mean_line(_title(row), xs, curves, **look))
   return figures.Panel(
     'seconds', _METRICS[task.metric], lines, f'{link} Mbit/s', x_scale='log'
   )
@@ -202,12 +203,16 @@ def label(row: Row) -> str:
   name, share = row
   if name == 'PowerSGD':
     return f'rank {share:g}'
-  return 'd' if share == 1 else f'd / {1 / share:,.3g}'
+  return 'd' if share == 1 else f'd / {round(1 / share, 1):,g}'
 
 
 def _title(row: Row) -> str:
   dense = row[1] == 1 and row[0] != 'PowerSGD'
   return row[0] if dense else f'{row[0]}, {label(row)}'
+
+
+def _times(fewer: float) -> str:
+  return f'{fewer:,.0f}' if fewer >= 100 else f'{fewer:.3g}'
 
 
 def _digits(task: Task) -> int:
