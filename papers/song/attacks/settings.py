@@ -151,15 +151,17 @@ def _check(c: AttackConfig):
     if getattr(c, name) not in values:
       raise ValueError(f'{name}={getattr(c, name)!r} must be one of {values}.')
   if not 1 <= c.cohort <= c.population:
-    raise ValueError(f'{c.cohort=} must be 1 to {c.population=}.')
+    raise ValueError(
+      f'cohort={c.cohort} must be 1 to population={c.population}.'
+    )
   if not c.batch_sizes:
-    raise ValueError(f'{c.batch_sizes=} must have at least one number.')
+    raise ValueError(f'batch_sizes={c.batch_sizes} must have a number.')
   if c.tv and gaussian:
-    raise ValueError(f'{c.tv=} must be 0: gaussian inputs are not images.')
+    raise ValueError(f'tv={c.tv} must be 0: gaussian inputs are not images.')
   if 'top_k' in c.defences and c.k is None:
     raise ValueError("Set k: 'top_k' is among the defences.")
   if c.pooled and c.pooled_size is None:
-    raise ValueError(f'Set pooled_size: it belongs to {c.pooled=}.')
+    raise ValueError(f'Set pooled_size: it belongs to pooled={c.pooled}.')
   for name in ('sizes', 'pooled', 'defended_size'):
     if getattr(c, name) and not c.sketches:
       raise ValueError(f'{name}={getattr(c, name)} requires sketches.')
