@@ -79,7 +79,7 @@ test_wrong_configs_are_refused = refused(
   ({'cohort': 11, 'population': 10}, '^cohort=11 must be 1 to population=10'),
   ({'tv': 0.1}, 'tv=0.1 must be 0: gaussian inputs'),
   ({'defences': ['top_k']}, "Set k: 'top_k' is among the defences"),
-  ({'pooled': [2], 'sketches': ['ams']}, 'Set pooled_size: it belongs to pooled'),
+  ({'pooled': [2], 'sketches': ['ams']}, 'Set pooled_size: it belongs to'),
   ({'pooled': [2], 'pooled_size': 6}, r'pooled=\(2,\) requires sketches'),
   ({'sizes': [8]}, r'sizes=\(8,\) requires sketches'),
   ({'defended_size': 8}, 'defended_size=8 requires sketches'),
