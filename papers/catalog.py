@@ -11,14 +11,13 @@ from fl_sketch.utils import fields
 from .chen.studies import figures as chen, headline, spectra, tables
 from .common import results, study
 from .common.workspace import Workspace
-from .comparison import studies as own_studies
 from .das.studies import images, quadratics
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
 from .one_percent import report as one_percent
 from .private import studies as private_studies
 from .song.studies import attack, figures as song, tables as song_tables
-from .trained import report as trained
+from .trained import precision, report as trained
 
 _Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
 
@@ -121,7 +120,7 @@ _PROJECT = _of(
   ('Language-Recurrent', 'A GRU by speakers reaches the loss of one trainer',
    'a GRU of plays, by speaker', language.recurrent, 90),
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
-   own_studies.precisions, 4),
+   precision.precisions, 4),
   ('Private-Bits', 'Tables of one bit under differential privacy',
    'SAFL on the digits', private_studies.few_bits, 15),
   ('Correlated-Noise', 'Noise that is correlated over rounds',

@@ -119,7 +119,7 @@ def test_an_arrow_against_the_direction_is_reported(module, code):
 @pytest.mark.parametrize(('module', 'code'), [
   ('fl_sketch.rounds.round', 'from . import comms'),
   ('configs.quickstart', 'from .. import launch'),
-  ('launch.compare', 'from fl_sketch.papers import catalog'),
+  ('launch.reproduce', 'from fl_sketch.papers import catalog'),
   ('papers.catalog', 'from papers.common import lab'),
 ])  # fmt: skip
 def test_an_import_that_the_wheel_would_break_is_refused(module, code):

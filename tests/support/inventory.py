@@ -48,7 +48,6 @@ OTHERS = {  # commands, and modules with doctests
   'python -m launch.attack --config=tanh_attack': [
     'S0-7.1', 'S0-7.2',
   ],
-  'python -m launch.compare': ['S2-Fig1', 'S2-Fig2'],
   'python -m launch.spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],
   'python -m launch.sweep --config=das_quadratics': ['S1-Fig1'],
   'python -m launch.sweep --config=configs/fashion_dp_sweep.py': ['S1-Tab1'],

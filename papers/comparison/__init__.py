@@ -1,1 +1,0 @@
-"""Studies of this project that compare algorithms at equal bytes."""
