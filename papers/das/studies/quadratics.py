@@ -13,11 +13,12 @@ from . import grid, pictures
 
 _NAMES = tuple(grid.ALGORITHMS.values())
 _SETTING = (
-  'One draw of 100 quadratics of rank 20 in 200 dimensions, everybody in each '
-  'of 500 rounds of 20 full steps, three draws of noise that both algorithms '
-  'share; ± is the standard error over them. The paper prints neither rates '
-  'nor the constant q of its noise; the rates are 0.001, 0.002 and 0.004, of '
-  'clients and server alike. Steps are taken in closed form.'
+  '100 quadratics of rank 20 in 200 dimensions, everybody in each of 500 '
+  f'rounds of 20 full steps; {grid.DRAWS} draws of problem, start and noise, '
+  'which both algorithms share; ± is the standard error over them. The paper '
+  'prints neither rates nor the constant q of its noise; the rates are 0.001, '
+  '0.002 and 0.004, of clients and server alike. Steps are taken in closed '
+  'form. Claims without other words are at q = 1, from I1, at rate 0.001.'
 )
 _NOISE = (
   'The paper promises (5, 1e-6). What its formula is worth depends on q, as '
@@ -32,11 +33,12 @@ _PLANE = (
   'The paper does not say how it projects. We take the two main directions of '
   'both trajectories together, smoothed, with w* as the origin.'
 )
-_ALL = 'over q >= 1, both starts and all rates'
+_CELL = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001}  # of the claims
+_WHERE = 'q = 1, I1, rate 0.001'
 # C, and bounds of normalising over clipping.
 _ORDER = (
   (20.0, '<=', 1.0001), (20.0, '>=', 0.9999), (40.0, '<=', 1.002),
-  (40.0, '>=', 0.94), (50.0, '<=', 0.97), (100.0, '<=', 0.75),
+  (50.0, '<=', 0.97), (100.0, '<=', 0.75),
 )  # fmt: skip
 _RATIOS = (
   (40.0, '>=', 1.0), (40.0, '<=', 1.08), (50.0, '>=', 1.03),
@@ -47,7 +49,7 @@ _RATIOS = (
 def figure_1(ws: Workspace) -> study.Report:
   """Reproduces Figure 1: final excess loss of clipping and normalising."""
   runs = grid.grid(ws)
-  first = runs.excess[0, 0, :, 0, 0, 0, 0]
+  first = runs.excess[0, 0, :, 0, 0, :, 0].mean(-1)
   caption = (
     'Loss after the last round above the minimum; before the first it is '
     f'{first[0]:.3f} at I1 and {first[1]:.3f} at I2. Columns: algorithm, rate.'
@@ -65,16 +67,14 @@ def figure_1(ws: Workspace) -> study.Report:
 
 def _order(runs):
   """Normalising is ahead, by more the larger C."""
-  noisy = [runs.at(runs.ratio, q=q) for q in runs.axes['q'] if q >= 1]
-  claims = []
-  for clip, relation, bound in _ORDER:
-    part = np.stack(noisy)[..., runs.axes['clip_norm'].index(clip), :]
-    text = (
-      'last loss above the minimum, normalising over clipping, '
-      f'C = {clip:g}, {"largest" if relation == "<=" else "smallest"} {_ALL}'
+  text = 'last loss above the minimum, normalising over clipping, C = '
+  return [
+    verdicts.of_seeds(
+      f'{text}{clip:g}, {_WHERE}',
+      runs.at(runs.ratio, **_CELL, clip_norm=clip), relation, bound,
     )
-    claims.append(verdicts.of_seeds(text, part, relation, bound))
-  return claims
+    for clip, relation, bound in _ORDER
+  ]  # fmt: skip
 
 
 def _no_progress(runs):
@@ -112,8 +112,7 @@ def _literal(ws, runs):
   problem = synthetic.quadratics(0, config['population'])
   (run,) = ws.sweep('das/steps', config)
   steps = run.final('test_loss') - problem.value(problem.w_star)
-  at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': 50.0}
-  closed = runs.at(runs.excess[0], **at, noise_seed=0)[-1]
+  closed = runs.at(runs.excess[0], **_CELL, clip_norm=50.0, seed=0)[-1]
   text = (
     'last loss above the minimum, relative difference between literal steps '
     'and their closed form, clipping, q = 1, I1, rate 0.001, C = 50'
@@ -152,11 +151,10 @@ def figure_2(ws: Workspace) -> study.Report:
   means = runs.snr.mean(-1)
   claims = []
   for clip, relation, bound in _RATIOS:
-    at = {'q': 1.0, 'start_scale': 1.0, 'client_lr': 0.001, 'clip_norm': clip}
-    clipped, normalised = (runs.at(x, **at) for x in means)
+    clipped, normalised = (runs.at(x, **_CELL, clip_norm=clip) for x in means)
     text = (
       'signal-to-noise ratio, mean over the rounds, normalising over clipping, '
-      f'C = {clip:g}, q = 1, I1, rate 0.001'
+      f'C = {clip:g}, {_WHERE}'
     )
     ratio = normalised / clipped
     claims.append(verdicts.of_seeds(text, ratio, relation, bound))
