@@ -59,7 +59,7 @@ def figure_1(ws: Workspace) -> study.Report:
   claims = [*_order(runs), _no_progress(runs), *_reversed(ws, runs)]
   return study.Report(
     [*claims, _literal(ws, runs)],
-    {'axes': runs.axes, 'last loss above the minimum': last},
+    {'axes': runs.axes, 'last loss above the minimum': last.round(6)},
     [_privacy(runs), _table(caption, runs, last, 3)],
     [pictures.losses(runs)],
     [_SETTING, _NOISE, _I2],
@@ -164,7 +164,7 @@ def figure_2(ws: Workspace) -> study.Report:
   caption = 'Mean over the rounds. Columns: algorithm, rate.'
   return study.Report(
     claims,
-    {'axes': runs.axes, 'mean over the rounds': means},
+    {'axes': runs.axes, 'mean over the rounds': means.round(6)},
     [_table(caption, runs, means, 4)],
     [pictures.ratios(runs)],
     [_SETTING],
