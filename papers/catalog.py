@@ -116,9 +116,9 @@ _PROJECT = _of(
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
    own_studies.precisions, 4),
   ('Private-Bits', 'Tables of one bit under differential privacy',
-   'SAFL on the digits', private_studies.few_bits, 15),
+   'SAFL on the digits', private_studies.few_bits, 25),
   ('Correlated-Noise', 'Noise that is correlated over rounds',
-   'linear models', private_studies.correlated_noise, 40),
+   'linear models', private_studies.correlated_noise, 70),
 )  # fmt: skip
 _ALL = [*_SONG, *_DAS, *_FEDSKETCH, *_HADDADPOUR, *_CHEN, *_PROJECT]
 STUDIES: dict[str, study.Study] = {s.name: s for s in _ALL}
