@@ -39,31 +39,31 @@ _SONG = _of(
   ('S0-X3', 'Communication does not depend on the size of a table',
    'section 5', song.communication, 0.5),
   ('S0-X4', 'Privacy and accuracy of Algorithm 2',
-   'Algorithm 2, section 6', song.privacy, 1),
+   'Algorithm 2, section 6', song.privacy, 3),
   ('S0-X5', 'Gradient leakage: exact recovery begins at one number an unknown',
    'section 7', attack.recovery, 5),
 )  # fmt: skip
 _DAS = _of(
   'Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094',
   ('S1-Fig1', 'Clipping against normalising on quadratics: loss',
-   'Figure 1', quadratics.figure_1, 2),
+   'Figure 1', quadratics.figure_1, 6),
   ('S1-Fig2', 'Clipping against normalising on quadratics: signal over noise',
-   'Figure 2', quadratics.figure_2, 1),
+   'Figure 2', quadratics.figure_2, 6),
   ('S1-Fig3', 'Clipping against normalising on quadratics: trajectories',
-   'Figure 3', quadratics.figure_3, 0.3),
+   'Figure 3', quadratics.figure_3, 1),
   ('S1-Sec6', 'Clipping against normalising on images: setting, noise and grid',
    'section 6 and appendix G', images.section_6, 6),
   ('S1-Tab1', 'Clipping against normalising on images: test accuracy',
-   'Table 1', images.table_1, 5),
+   'Table 1', images.table_1, 20),
 )  # fmt: skip
 _FEDSKETCH = _of(
   'Haddadpour, Karimi, Li, Li, arXiv:2008.04975',
   ('S2-Fig1', 'FedSKETCH on MNIST, devices that are alike',
-   'Figure 1', haddadpour.figure_1, 30),
+   'Figure 1', haddadpour.figure_1, 40),
   ('S2-Fig2', 'FedSKETCHGATE on MNIST, devices of two classes',
-   'Figure 2', haddadpour.figure_2, 50),
+   'Figure 2', haddadpour.figure_2, 70),
   ('FedSKETCH-12x', 'Headline: within 2 points of FedSGD at 12 times '
-   'compression', 'section 6', haddadpour.headline, 30),
+   'compression', 'section 6', haddadpour.headline, 40),
 )  # fmt: skip
 _HADDADPOUR = _of(
   'Haddadpour et al., arXiv:2008.04975',
@@ -72,24 +72,24 @@ _HADDADPOUR = _of(
   ('S2-Tab2', 'Floats for an accuracy, clients that are not alike',
    'Table 2', floats.table_2, 0.1),
   ('S2-Drift', 'Gradient tracking with sketches on unlike quadratics, three '
-   'ways', 'Algorithm 6', drift.drift, 0.5),
+   'ways', 'Algorithm 6', drift.drift, 1),
 )  # fmt: skip
 _CHEN = _of(
   'Chen, Li, Banerjee, arXiv:2411.06770',
   ('S4-Fig1', 'ResNet on CIFAR-10: methods at equal bytes, and sizes of tables',
-   'Figure 1', chen.figure_1, 60),
+   'Figure 1', chen.figure_1, 80),
   ('S4-Fig2', 'Fine-tuning a vision transformer on CIFAR-10',
-   'Figure 2', chen.figure_2, 30),
+   'Figure 2', chen.figure_2, 40),
   ('S4-Fig3', 'An encoder on SST-2: tables over four decades of sizes',
-   'Figure 3', chen.figure_3, 60),
+   'Figure 3', chen.figure_3, 30),
   ('S4-Fig6', 'Tiny tables: SAFL learns as fast, to a lower plateau',
-   'Figure 6', chen.figure_6, 30),
+   'Figure 6', chen.figure_6, 40),
   ('SAFL-99', 'Headline: dense accuracy with 99 % less uplink, before every '
-   'baseline', 'sections 1 and 5', headline.headline, 150),
+   'baseline', 'sections 1 and 5', headline.headline, 190),
   ('S4-Fig4', 'The largest eigenvalues of the Hessian follow a power law',
-   'Figure 4', spectra.power_law, 2),
+   'Figure 4', spectra.power_law, 6),
   ('S4-Fig5', "The Hessian's spectrum over training: nearly all of it is near "
-   'zero', 'Figure 5', spectra.densities, 2),
+   'zero', 'Figure 5', spectra.densities, 6),
   ('S4-Tab1', 'Table 1: bits, rates and convergence of six methods',
    'Table 1', tables.table_1, 0.1),
 )  # fmt: skip
@@ -122,9 +122,9 @@ _PROJECT = _of(
   ('Digits-Precision', 'Tables in fewer bits', 'SAFL on the digits',
    precision.precisions, 4),
   ('Private-Bits', 'Tables of one bit under differential privacy',
-   'SAFL on the digits', private_studies.few_bits, 15),
+   'SAFL on the digits', private_studies.few_bits, 25),
   ('Correlated-Noise', 'Noise that is correlated over rounds',
-   'linear models', private_studies.correlated_noise, 40),
+   'linear models', private_studies.correlated_noise, 70),
 )  # fmt: skip
 _ALL = [*_SONG, *_DAS, *_FEDSKETCH, *_HADDADPOUR, *_CHEN, *_PROJECT]
 STUDIES: dict[str, study.Study] = {s.name: s for s in _ALL}

@@ -110,7 +110,7 @@ def _write_results(folder: pathlib.Path, found: list[results.Result]):
   parts = [
     pages.title('Results'),
     docstrings.markup(texts.INTRODUCTION) + '\n',
-    f'In all: {texts.summary(found)}.\n',
+    f'{texts.totals(found)}\n',
     _studies(found),
     pages.toctree(names, 'hidden'),
   ]

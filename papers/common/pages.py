@@ -15,7 +15,8 @@ INTRODUCTION = (
   'the claim is about the worst of several cells, or of a sign test over '
   'points. *Holds* and *does not hold* are the verdicts that survive the '
   'procedure of Benjamini and Yekutieli at 5 % over all claims of this page; '
-  'all others are *undecided*. Proofs and exact counts are listed apart.'
+  'all others are *undecided*, and the page says on which side of the bound '
+  'their interval lies. Proofs and exact counts are listed apart.'
 )
 _SIGNS = {'<=': '≤', '>=': '≥'}
 
@@ -43,8 +44,7 @@ def index(
   ]
   rows += [[name, 'not run', why] for name, why in (missing or {}).items()]
   table = markdown.table(('study', 'what it shows', 'claims'), rows)
-  total = summary(page) or 'no claims'
-  return f'# Results\n\n{INTRODUCTION} In all: {total}.\n\n{table}'
+  return f'# Results\n\n{INTRODUCTION} {totals(page)}\n\n{table}'
 
 
 def write(
@@ -57,6 +57,15 @@ def write(
   for result in page:
     files.replace(folder / f'{result["name"]}.md', text(result))
   files.replace(folder / 'index.md', index(page, missing))
+
+
+def totals(page: Iterable[results.Result]) -> str:
+  """Counts the verdicts of the papers' studies, and of this project's own."""
+  groups = {"the papers' studies": [], "this project's own studies": []}
+  for result in page:
+    groups[[*groups]['arXiv:' not in result['source']]].append(result)
+  counts = {name: summary(part) or 'none' for name, part in groups.items()}
+  return ' '.join(f'Claims of {name}: {n}.' for name, n in counts.items())
 
 
 def summary(page: Iterable[results.Result]) -> str:
@@ -98,7 +107,12 @@ def _cells(claim: Mapping[str, Any]) -> list[str]:
   ends = [number(claim[end]) for end in ('low', 'high')]
   interval = ' to '.join(ends) if all(ends) else ''
   wanted = f'{_SIGNS[claim["relation"]]} {number(claim["bound"])}'
-  return [claim['text'], measured, interval, wanted, claim['verdict']]
+  verdict = claim['verdict']
+  if verdict == verdicts.UNDECIDED and interval:
+    low, high, bound = (claim[k] for k in ('low', 'high', 'bound'))
+    side = 'above' if low > bound else 'below' if high < bound else 'across'
+    verdict += f', interval {side} the bound'
+  return [claim['text'], measured, interval, wanted, verdict]
 
 
 def origin(result: results.Result) -> str:

@@ -33,9 +33,9 @@ class Workspace:
     gpu = cpu if gpu is _AS_CPU else gpu
     return {'quick': quick, 'cpu': cpu, 'gpu': gpu}[self.scale]
 
-  def seeds(self, quick: int = 1) -> tuple[int, ...]:
-    """Returns the seeds 0, 1, 2, or the first `quick` at the quick scale."""
-    return tuple(range(self.pick(quick, 3)))
+  def seeds(self, quick: int = 1, cpu: int = 3) -> tuple[int, ...]:
+    """Returns the first `cpu` seeds from 0; `quick` of them at quick scale."""
+    return tuple(range(self.pick(quick, cpu)))
 
   def sweep(self, name: str, config: Mapping[str, Any]) -> list['PointRun']:
     """Plays a sweep in runs/NAME, or finds it there; without one, one run."""

@@ -93,7 +93,7 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
   for words in (
     '| one & only <claim> | 1.001 | 0.9985 to 1.003 | ≥ 0 | holds |',
     '| it diverged | not finite |  | ≤ 1 | does not hold |',
-    '| still open | 1.5 | -4.853 to 7.853 | ≤ 1 | undecided |',
+    '| still open | 1.5 | -4.853 to 7.853 | ≤ 1 | undecided, interval across ',
     '| it is absent |  |  | ≤ 1 | not testable here |',
     'Proofs and exact counts', '| a count | 3 |  | ≥ 3 | holds |',
     'too long <steps>', '![a line](X-1-1.png)',
@@ -101,7 +101,8 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
     assert words in text
   index = (tmp_path / 'page' / 'index.md').read_text()
   verdict = '2 hold, 1 does not, 1 is undecided, 1 is not testable here'
-  for words in (f'| made up | {verdict} |', 'X-2 | not run | no disk'):
+  total = f"this project's own studies: {verdict}."
+  for words in (total, f'| made up | {verdict} |', 'X-2 | not run | no disk'):
     assert words in index
 
 

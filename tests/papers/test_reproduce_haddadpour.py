@@ -63,7 +63,7 @@ def claims(tmp_path, run, world):
 
 
 @pytest.mark.parametrize(('run', 'count'), [
-  (haddadpour.figure_1, 6), (haddadpour.figure_2, 5), (haddadpour.headline, 6),
+  (haddadpour.figure_1, 4), (haddadpour.figure_2, 3), (haddadpour.headline, 4),
 ])  # fmt: skip
 def test_claims_hold_in_the_papers_world_and_fail_in_another(
   tmp_path, run, count

@@ -45,8 +45,11 @@ CACHED = {
   },
   'das/floors': lambda fields: [[0.1] * len(fields['values'])] * 2,
   'das/trajectories': lambda fields: [
-    value | {'paths': np.ones((2, 9, 2)), 'plane': [1, 1], 'space': [1, 1]}
+    value
+    | {'seed': seed, 'paths': np.ones((2, 9, 2))}
+    | {'plane': [1, 1], 'space': [1, 1]}
     for value in fields['values']
+    for seed in fields['seeds']
   ],
   'das/noise': lambda fields: [['1'] * 7],
   'language/loss_before_adapting': lambda fields: 3.0,
@@ -147,6 +150,11 @@ def folder_of(ws, dataset):
   return ws.folder / dataset
 
 
+def saved(path, params):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.touch()
+
+
 @pytest.mark.parametrize('name', catalog.STUDIES)
 def test_a_study_states_its_claims_on_runs_of_any_result(
   name, tmp_path, monkeypatch
@@ -159,7 +167,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (races, 'guarantee', guaranteed),
     (features, 'folder', folder_of),
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
-    (pretrained, 'save', lambda path, params: None),
+    (pretrained, 'save', saved),
     (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),
   ):
     monkeypatch.setattr(module, function, made_up)

@@ -87,7 +87,7 @@ def _spectra(ws: Workspace) -> list[list[spectrum_report.Row]]:
       data_dir=ws.data_dir,
       progress=ws.progress,
     )
-    for seed in ws.seeds()
+    for seed in ws.seeds(cpu=6)
   ]
 
 

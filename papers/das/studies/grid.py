@@ -17,6 +17,8 @@ ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
 STARTS = {1.0: 'I1: w* + z', 0.2: 'I2: w* + z / 5'}
 CLIPS = (40.0, 50.0, 100.0)  # of the figures
 SMOOTH = 10  # rounds of a moving average
+DRAWS = 20  # of the problem, each with noise of its own, at cpu scale
+_NAMED_ON = 20  # draws before the first: cells of claims were named on them
 FIELDS = {
   'dataset': 'quadratics', 'population': 100, 'cohort': 100, 'local_steps': 20,
   'batch_size': 0, 'client_lr': 0.001, 'algorithm': 'dp_fedavg',
@@ -25,7 +27,7 @@ FIELDS = {
 
 
 class Grid(NamedTuple):
-  """Runs over the product of `axes`: algorithm, then fields of a config."""
+  """Runs over the product of `axes`: algorithm, fields of a config, draw."""
 
   axes: dict[str, list[Any]]  # name -> values, in the order of the arrays' axes
   # Rounds between the points of `excess`; windows of `snr` are as long.
@@ -41,7 +43,7 @@ class Grid(NamedTuple):
 
   @property
   def ratio(self) -> np.ndarray:
-    """Excess loss of normalising over clipping, f64[q, start, lr, C, seed]."""
+    """Excess loss of normalising over clipping, f64[q, start, lr, C, draw]."""
     return self.excess[1, ..., -1] / self.excess[0, ..., -1]
 
 
@@ -73,7 +75,7 @@ def grid(ws: Workspace) -> Grid:
     'start_scale': list(STARTS),
     'client_lr': ws.pick([0.001], [0.001, 0.002, 0.004]),
     'clip_norm': [20.0, *CLIPS],
-    'noise_seed': list(ws.seeds(2)),
+    'seed': ws.pick([0, 1], [_NAMED_ON + i for i in range(DRAWS)]),
   }
   base = fields(ws)
   every = max(1, base['rounds'] // 50)
@@ -86,23 +88,24 @@ def grid(ws: Workspace) -> Grid:
 
 def _measured(base, axes, every, progress):
   """What `Grid` holds, run by run."""
-  problem = synthetic.quadratics(0, base['population'])
-  values = product({k: v for k, v in axes.items() if k != 'algorithm'})
+  *names, _ = axes
+  values = product({k: axes[k] for k in names if k != 'algorithm'})
   for point in values:
     point['noise_multiplier'] = noise_multiplier(point.pop('q'))
   measured = {'excess': [], 'snr': []}
-  total = len(axes['algorithm']) * len(values)
-  with tqdm.tqdm(
-    desc='quadratics', total=total, unit='run', disable=not progress
-  ) as bar:
-    for algorithm in axes['algorithm']:
-      for paths in paths_lib.play(base | {'algorithm': algorithm}, values):
-        w, snr = paths.w[:, ::every], paths.signal / paths.noise
-        windows = snr.reshape(len(snr), -1, every).mean(-1)
-        measured['excess'] += paths_lib.excess(problem, w).tolist()
-        measured['snr'] += windows.tolist()
-        bar.update(len(w))
-  return measured
+  pairs = list(itertools.product(axes['algorithm'], axes['seed']))
+  for algorithm, seed in tqdm.tqdm(pairs, 'quadratics', disable=not progress):
+    config = base | {'algorithm': algorithm, 'seed': seed}
+    problem = synthetic.quadratics(seed, base['population'])
+    for paths in paths_lib.play(config, values):
+      w, snr = paths.w[:, ::every], paths.signal / paths.noise
+      windows = snr.reshape(len(snr), -1, every).mean(-1)
+      measured['excess'] += paths_lib.excess(problem, w).tolist()
+      measured['snr'] += windows.tolist()
+  # From [algorithm, seed, others] to the order of the axes.
+  shape = len(axes['algorithm']), len(axes['seed']), len(values), -1
+  last = lambda x: np.reshape(x, shape).swapaxes(1, 2).reshape(-1, len(x[0]))
+  return {name: last(x).tolist() for name, x in measured.items()}
 
 
 def product(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
@@ -141,22 +144,26 @@ def trajectories(ws: Workspace) -> list[dict[str, Any]]:
   'space' [algorithm].
   """
   base = fields(ws)
-  axes = {'start_scale': STARTS, 'clip_norm': CLIPS}
-  values = product(axes | {'noise_seed': ws.seeds(2)})
-  w_star = synthetic.quadratics(0, base['population']).w_star
+  values = product({'start_scale': STARTS, 'clip_norm': CLIPS})
+  seeds = ws.seeds(2, DRAWS)
 
   def compute():
-    played = [
-      [p.w for p in paths_lib.play(base | {'algorithm': a}, values)]
-      for a in ALGORITHMS
-    ]
-    pairs = zip(*map(np.concatenate, played), strict=True)
-    return [
-      value | projected(np.stack(pair) - w_star)
-      for value, pair in zip(values, pairs, strict=True)
-    ]
+    found = []
+    for seed in seeds:
+      w_star = synthetic.quadratics(seed, base['population']).w_star
+      of_seed = base | {'seed': seed}
+      played = [
+        [p.w for p in paths_lib.play(of_seed | {'algorithm': a}, values)]
+        for a in ALGORITHMS
+      ]
+      pairs = zip(*map(np.concatenate, played), strict=True)
+      for value, pair in zip(values, pairs, strict=True):
+        away = projected(np.stack(pair) - w_star)
+        found.append(value | {'seed': seed} | away)
+    return found
 
-  return ws.cached('das/trajectories', base | {'values': values}, compute)
+  own = base | {'values': values, 'seeds': seeds}
+  return ws.cached('das/trajectories', own, compute)
 
 
 def projected(away: np.ndarray) -> dict[str, Any]:

@@ -21,8 +21,9 @@ _PROTOCOL = (
   'momentum 0.8, weight decay 1e-4, a fifth of the clients expected in a round '
   'under Poisson sampling. The number of rounds is not printed; the table has '
   'ours. Every cell is the best of the grid of C and rates on seed 0, by the '
-  'last three of its 15 evaluations, then on seeds 0 to 2 by the last five '
-  'rounds. Both algorithms have the same grid and the same draws of noise.'
+  f'last three of its 15 evaluations, then on seeds 1 to {races.SEEDS} by the '
+  'last five rounds. Both algorithms have the same grid and the same draws of '
+  'noise.'
 )
 _RATES = (
   'At cpu scale the rates are 0.032 and 0.064 on images, which an earlier run '

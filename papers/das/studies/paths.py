@@ -83,8 +83,9 @@ def play(
   each run differs, ``start_scale`` among them.
   """
   c = config_lib.Config.from_mapping(config)
-  exp, program = _program(c)
+  exp, program = _program(dataclasses.replace(c, seed=0))
   problem = synthetic.quadratics(c.seed, c.population)
+  data = decomposed(problem.data)
   runs = []
   for some in values:
     fields = {k: v for k, v in some.items() if k != 'start_scale'}
@@ -95,10 +96,8 @@ def play(
     runs.append((hyper, start, noise_key))
   for i in range(0, len(runs), AT_ONCE):
     part = runs[i : i + AT_ONCE]
-    filled = part + part[-1:] * (AT_ONCE - len(part))  # for one program
-    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *filled)
-    arrays = jax.device_get(program(*stacked))
-    yield Paths(*(x[: len(part)] for x in arrays))
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *part)
+    yield Paths(*jax.device_get(program(data, *stacked)))
 
 
 @functools.cache
@@ -114,9 +113,8 @@ def _program(c: config_lib.Config):
   key = jax.random.key(c.key_seed)
   # Everybody takes part in every round: one cohort serves all.
   cohort = exp.sample(0, noise_secret.reproducible(0, c.seed).sampling_seed)
-  data = decomposed(exp.data)
 
-  def path(hp, start, noise_key):
+  def path(data, hp, start, noise_key):
     silent = hp._replace(noise_multiplier=jnp.float32(0))
     both = jax.tree.map(lambda *xs: jnp.stack(xs), hp, silent)
     twice = jax.vmap(round_fn, (0, *[None] * 5))
@@ -132,7 +130,7 @@ def _program(c: config_lib.Config):
     w, signal, noise = jax.lax.scan(step, state, length=c.rounds)[1]
     return jnp.concatenate([start[None], w]), signal, noise
 
-  return exp, jax.jit(jax.vmap(path))
+  return exp, jax.jit(jax.vmap(path, (None, 0, 0, 0)))
 
 
 def excess(problem: synthetic.Quadratics, w: np.ndarray) -> np.ndarray:

@@ -11,14 +11,14 @@ from ...common import study, summaries, workspace
 from . import grid as grid_lib, races
 
 _LINES = 'Solid: normalising; dashed: clipping; bands are intervals of 95 %.'
-_LOSS = f'Loss above the minimum, q = 1, mean over draws of noise. {_LINES}'
+_LOSS = f'Loss above the minimum, q = 1, mean over draws. {_LINES}'
 _RATIO = (
   'Signal-to-noise ratio |mean of g| / |noise|, q = 1, over windows of rounds, '
-  f'mean over draws of noise. {_LINES}'
+  f'mean over draws. {_LINES}'
 )
 _PATHS = (
   'Both trajectories in the plane of their two main directions, moving '
-  'averages, q = 1, rate 0.001, one draw of noise. The dot is the end.'
+  'averages, q = 1, rate 0.001, one draw. The dot is the end.'
 )
 _GRID = (
   'Test accuracy over the grid on one seed, at the best of the rates, by '
@@ -66,7 +66,7 @@ def _title(start: float, clip: float) -> str:
 def paths(trajectories: Sequence[dict[str, Any]]) -> study.Picture:
   """Panels by start and C, of `grid_lib.trajectories` with the first noise."""
   panels = []
-  for one in (f for f in trajectories if f['noise_seed'] == 0):
+  for one in (f for f in trajectories if f['seed'] == 0):
     lines = [Line('w*', [0.0], [0.0], points=True, variant=5)]
     names = grid_lib.ALGORITHMS.values()
     for path, name in zip(one['paths'], names, strict=True):

@@ -131,7 +131,7 @@ def _private_runs(ws):
     'rounds_per_dispatch': ws.pick(2, 10), 'eval_every': ws.pick(4, 20),
     'checkpoint_every': ws.pick(4, 100), 'local_steps': 2,
     'sketch': {'kind': 'srht', 'size': 256}, 'batch_size': 30,
-    'client_lr': 0.3, 'sweep': {'seed': ws.seeds()},
+    'client_lr': 0.3, 'sweep': {'seed': ws.seeds(cpu=10)},
   }  # fmt: skip
   private = base | {
     'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
