@@ -66,6 +66,7 @@ def run(
     'date': datetime.datetime.now(datetime.UTC).date().isoformat(),
   } | files.measured_with()  # fmt: skip
   result = files.finite(result)
+  result['seeds'] = _short(result['seeds'])
   ws.folder.mkdir(parents=True, exist_ok=True)
   files.replace(ws.folder / f'{study.name}.json', result)
   with extras.optional_figures():
@@ -93,6 +94,19 @@ def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
     small = Image.open(full).convert('RGB').quantize(256)
     small.save(paths[-1], optimize=True)
   return paths
+
+
+def _short(numbers: Any) -> Any:
+  """Rounds the floats of a tree of JSON to six digits.
+
+  >>> _short({'a': [0.123456789, 3, None]})
+  {'a': [0.123457, 3, None]}
+  """
+  if isinstance(numbers, dict):
+    return {k: _short(v) for k, v in numbers.items()}
+  if isinstance(numbers, list):
+    return [_short(v) for v in numbers]
+  return float(f'{numbers:.6g}') if isinstance(numbers, float) else numbers
 
 
 def read(folder: pathlib.Path, name: str) -> Result | None:
