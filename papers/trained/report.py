@@ -40,8 +40,6 @@ def _report(name: str, ws: Workspace) -> study.Report:
 
 digits = functools.partial(_report, 'digits')
 characters = functools.partial(_report, 'characters')
-images = functools.partial(_report, 'images')
-sentences = functools.partial(_report, 'sentences')
 
 
 def _half(found: Records, local: bool) -> Records:
