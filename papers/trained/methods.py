@@ -26,7 +26,7 @@ class Method(NamedTuple):
   # are tried; each has as many of the trials.
   choice: tuple[str, tuple[float, ...]]
   sizes: tuple[float, ...] = (1.0,)  # shares at which it runs
-  kind: str = 'rival'  # or 'ceiling', 'ours'
+  kind: str = 'rival'  # or 'ceiling', 'dense ours', 'ours'
   local: bool = False  # whether a worker makes many steps in a round
   # Whether workers may send each other their payloads in place of the mean.
   gathers: bool = False
