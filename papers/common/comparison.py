@@ -6,7 +6,10 @@ A comparison maps the key of a method, such as its name, to its `Entry`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fl_sketch import experiment, models
+from fl_sketch.algorithms import preconditioned_sketching
 from fl_sketch.reporting import figures
+import jax
 import numpy as np
 
 from . import study, summaries, verdicts, workspace
@@ -51,6 +54,35 @@ class Entry(NamedTuple):
 
 
 Comparison = Mapping[Any, Any]  # to an `Entry`, or what columns take
+
+
+def slug(name: str) -> str:
+  """A method's name as that of a folder.
+
+  >>> slug('SAFL, one bit')
+  'safl__one_bit'
+  """
+  return ''.join(c if c.isalnum() else '_' for c in name.lower())
+
+
+def length(rounds: int) -> Fields:
+  """The fields of a run of so many rounds with ten evaluations."""
+  return {
+    'rounds': rounds, 'eval_every': max(1, rounds // 10),
+    'checkpoint_every': rounds,
+    'rounds_per_dispatch': max(n for n in range(1, 16) if rounds % n == 0),
+  }  # fmt: skip
+
+
+def sizes(ws: Workspace, fields: Fields) -> tuple[int, int]:
+  """Counts a problem's parameters, and what is sent of the second moment.
+
+  The latter are the numbers of an exchange of `preconditioned_sketching`.
+  """
+  params = experiment.build(fields, ws.data_dir).params
+  means = preconditioned_sketching.row_and_column_means
+  factors = jax.tree.leaves(jax.eval_shape(means, params))
+  return models.num_params(params), sum(x.size for x in factors)
 
 
 def run(

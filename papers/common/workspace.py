@@ -196,6 +196,21 @@ def training_score(run: PointRun) -> float:
   return -np.nan_to_num(run.final('train_loss', last=20), nan=np.inf)
 
 
+def validation_score(run: PointRun) -> float:
+  """Minus the loss of what clients hold out; -inf where a run diverged."""
+  return -float(np.nan_to_num(run.final('client_loss_pooled'), nan=np.inf))
+
+
+def half_decades(start: float, count: int = 4) -> tuple[float, ...]:
+  """So many rates from a half decade on.
+
+  >>> half_decades(0.003)
+  (0.003, 0.01, 0.03, 0.1)
+  """
+  first = HALF_DECADES.index(start)
+  return HALF_DECADES[first : first + count]
+
+
 def first(xs: np.ndarray, reached: np.ndarray) -> float:
   """Returns the first x at which something is reached; inf if never.
 

@@ -103,12 +103,7 @@ def config(
   rate: float,
 ) -> Fields:
   """The config of one run; rates are constant or fall over its rounds."""
-  every = max(1, rounds // 10)
-  dispatch = max(n for n in range(1, 16) if rounds % n == 0)
-  length = {
-    'rounds': rounds, 'eval_every': every, 'checkpoint_every': rounds,
-    'rounds_per_dispatch': dispatch,
-  }  # fmt: skip
+  length = comparison.length(rounds)
   fields = task.fields | method.fields(task, share) | length
   fields[method.rate] = rate
   if task.cosine and method.schedule:
@@ -122,5 +117,5 @@ def folder_of(task: str, name: str, share: float, rounds: int) -> str:
   >>> folder_of('mnist', 'SAFL, one bit', 0.01, 300)
   'one_percent/mnist/safl__one_bit-0.01/300'
   """
-  slug = ''.join(c if c.isalnum() else '_' for c in name.lower())
+  slug = comparison.slug(name)
   return f'one_percent/{task}/{slug}-{share:g}/{rounds}'

@@ -3,12 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, models
-from fl_sketch.algorithms import preconditioned_sketching
-import jax
-
 from ..chen.studies import settings
-from ..common import workspace
+from ..common import comparison, workspace
 from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
@@ -39,8 +35,7 @@ class TunedTask(NamedTuple):
 
   def grid(self, kind: str) -> tuple[float, ...]:
     """The four rates that methods of this kind are tuned over."""
-    start = workspace.HALF_DECADES.index(self.rates[kind])
-    return workspace.HALF_DECADES[start : start + 4]
+    return workspace.half_decades(self.rates[kind])
 
 
 TITLES = {
@@ -88,16 +83,11 @@ def of_fields(
   ws: Workspace, name: str, fields: Fields, rates: dict[str, float]
 ) -> TunedTask:
   """Makes a task from config fields and the least rate of each method kind."""
-  params = experiment.build(fields, ws.data_dir).params
-  factors = jax.eval_shape(
-    preconditioned_sketching.row_and_column_means, params
-  )
   cosine = name == 'mnist'
   return TunedTask(
     ws.pick('digits', name),
     fields,
-    models.num_params(params),
-    sum(x.size for x in jax.tree.leaves(factors)),
+    *comparison.sizes(ws, fields),
     rates,
     cosine,
     ws.pick((0.01,), (0.01,) if name == 'vit' else (0.01, 0.001)),

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 import math
 from typing import Any, NamedTuple
 
+from ..chen.studies import settings
 from ..common.workspace import Workspace
 from .tasks import Fields, Task
 
 _FLOAT = 4  # bytes
 _FALLING = {'kind': 'cosine', 'final': 0.05}
-_ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 _EDEN = {'codec': {'kind': 'eden', 'rotate': False}}
 _BACK = {'downlink_codec': {'kind': 'eden'}}
 TWO_BITS = 1 / 16  # of a float
@@ -89,14 +89,14 @@ def _preconditioned(task, share, momentum):
 
 def _safl(task, share, b1):
   sketch = {'kind': 'block_cyclic', 'size': floats(task, share)}
-  return {'algorithm': 'safl', **_ADAM, 'b1': b1, 'sketch': sketch}
+  return {'algorithm': 'safl', **settings.ADAM, 'b1': b1, 'sketch': sketch}
 
 
 def _safl_averaged(task, share, momentum):
   dense = {'sketch': {'kind': 'identity'}}
   table = dense if share == 1 else one_bit(task, share) | _BACK
   own = {'b1': 0.0, 'options': {'client_momentum': momentum}}
-  return {'algorithm': 'safl', **_ADAM, **own, **table}
+  return {'algorithm': 'safl', **settings.ADAM, **own, **table}
 
 
 def _power_sgd(task, rank, momentum):
@@ -129,7 +129,7 @@ def _demo(task, share, momentum):
 def _eden(task, share, b1):
   size = min(task.dimension, 8 * int(_FLOAT * (share * task.dimension - 1)))
   codec = {'kind': 'eden', 'num_coordinates': size}
-  return {'algorithm': 'fedcom', **_ADAM, 'b1': b1, 'codec': codec}
+  return {'algorithm': 'fedcom', **settings.ADAM, 'b1': b1, 'codec': codec}
 
 
 def _fetchsgd(task, share, momentum):
@@ -193,7 +193,7 @@ def _fedavg(task, share, momentum):
 
 
 def _fedadam(task, share, b1):
-  return {'algorithm': 'fedavg', **_ADAM, 'b1': b1}
+  return {'algorithm': 'fedavg', **settings.ADAM, 'b1': b1}
 
 
 _RATE = {'server_lr': (3e-4, 3e-2)}  # of normalised steps

@@ -64,7 +64,7 @@ def _claims(task: Task, found: Records) -> list[verdicts.Claim]:
   """The mark, ours against the best ceilings, and against the best rivals."""
   best = lambda records: _best(task, records, _DENSE)
   dense = best(found)
-  text = f'{_title(dense)}: {_METRICS[task.metric]}, the mark'
+  text = f'{_METRICS[task.metric]} of the best dense method, {_title(dense)}'
   relation = '<=' if task.is_loss else '>='
   claims = [verdicts.of_seeds(text, found[dense].values, relation, task.mark)]
   every, local = _half(found, False), _half(found, True)
@@ -135,16 +135,21 @@ def _table(task: Task, records: Records, costs) -> study.Table:
     _METRICS[task.metric]: comparison.shown(_digits(task), lambda x: x.values),
     '95 % interval': comparison.interval(_digits(task), lambda x: x.values),
   }
-  local = METHODS[next(iter(records))[0]].local
-  every = f'{task.local_steps} local steps a round' if local else 'every step'
   caption = (
-    f'{task.title}, {every}: d = {task.dimension:,}, {task.workers} workers, '
+    f'{task.title}, {_rhythm(task, records)}: d = {task.dimension:,}, '
+    f'{task.workers} workers, '
     f'{task.workers * task.batch_size * task.steps:,} samples seen; bytes, ms '
     'of compute and numbers kept between rounds of one worker; means over '
     'seeds ± standard errors.'
   )
   ordered = {row: records[row] for row in _ordered(task, records)}
   return comparison.table(caption, ordered, columns)
+
+
+def _rhythm(task: Task, records: Records) -> str:
+  """How often the methods of these rows send something."""
+  local = any(METHODS[name].local for name, _ in records)
+  return f'{task.local_steps} local steps a round' if local else 'every step'
 
 
 def _by_bytes(task: Task, records: Records) -> figures.Panel:
@@ -161,11 +166,9 @@ def _by_bytes(task: Task, records: Records) -> figures.Panel:
     lines.append(figures.Line('', x, y, family=name))
     lines.append(figures.Line(name, x, y, low, high, name, points=True))
   best = records[_best(task, records, _DENSE)].values.mean()
-  local = METHODS[next(iter(records))[0]].local
-  title = f'{task.local_steps} local steps a round' if local else 'every step'
   return figures.Panel(
-    'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines, title,
-    x_scale='log', y_mark=float(best),
+    'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines,
+    _rhythm(task, records), x_scale='log', y_mark=float(best),
   )  # fmt: skip
 
 

