@@ -17,6 +17,9 @@ from typing import Any
 from fl_sketch.utils import __version__
 import numpy as np
 
+# A list in indented JSON without strings, lists and objects in it.
+_NUMBERS = re.compile(r'\[\n\s+([^][{}"]*)\n\s+\]')
+
 
 class SaveError(OSError):
   """A file cannot be written, as on a full disk; the checkpoints stay."""
@@ -48,9 +51,11 @@ def replace(
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.
 
   If `durable`, content and name are on the disk when it returns, in this order.
+  A list of numbers is one line of JSON.
   """
   if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
+    content = _NUMBERS.sub(lambda m: f'[{" ".join(m[1].split())}]', content)
   raw = content.encode() if isinstance(content, str) else content
   # A name of this process: another one may write the same file.
   partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
