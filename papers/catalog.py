@@ -14,10 +14,9 @@ from .common.workspace import Workspace
 from .das.studies import images, quadratics
 from .haddadpour.studies import drift, figures as haddadpour, tables as floats
 from .language import report as language
-from .one_percent import report as one_percent
 from .private import studies as private_studies
 from .song.studies import attack, figures as song, tables as song_tables
-from .trained import precision, report as trained
+from .trained import overview, precision, report as trained
 
 _Row = tuple[str, str, str, Callable[[Workspace], study.Report], float]
 
@@ -95,16 +94,8 @@ _CHEN = _of(
 )  # fmt: skip
 _PROJECT = _of(
   'This project',
-  ('One-Percent', 'Compressors at a hundredth of the bytes: all tasks',
-   'four tasks', one_percent.overview, 420),
-  ('One-Percent-MNIST', 'Compressors at a hundredth of the bytes: LeNet-5',
-   'LeNet-5 on MNIST', one_percent.mnist, 120),
-  ('One-Percent-ResNet', 'Compressors at a hundredth of the bytes: ResNet-8',
-   'ResNet-8 on CIFAR-10', one_percent.resnet, 120),
-  ('One-Percent-Text', 'Compressors at a hundredth of the bytes: an encoder',
-   'an encoder on SST-2', one_percent.text, 120),
-  ('One-Percent-ViT', 'Compressors at a hundredth of the bytes: fine-tuning',
-   'a vision transformer on CIFAR-10', one_percent.vit, 60),
+  ('Trained', 'Compressors on models that are trained to a mark: all tasks',
+   'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',
    trained.digits, 300),
   ('Trained-Characters', 'Compressors on a decoder, trained to its mark',

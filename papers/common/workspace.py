@@ -93,16 +93,12 @@ class Workspace:
     return result
 
   def cached(
-    self,
-    name: str,
-    fields: Mapping[str, Any],
-    compute: Callable[[], Any],
-    former: str | None = None,
+    self, name: str, fields: Mapping[str, Any], compute: Callable[[], Any]
   ) -> Any:
     """Computes a result once; later calls with the same fields read its file.
 
-    The file is runs/NAME.json, or that of the former name in older folders.
-    `fields` are all that the result, a tree that JSON has, depends on.
+    The file is runs/NAME.json. `fields` are all that the result, a tree that
+    JSON has, depends on.
 
     Raises:
       WorkdirError: the file is of other fields.
@@ -110,9 +106,6 @@ class Workspace:
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
     self.configs[name] = fields
-    if former is not None and not path.exists():
-      older = self.folder / 'runs' / f'{former}.json'
-      path = older if older.exists() else path
     if path.exists():
       record = json.loads(path.read_text())
       same_run.check(path, 'fields', record['fields'], fields)

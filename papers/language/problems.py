@@ -53,8 +53,7 @@ def before_adapting(ws: Workspace) -> float:
     run = loaded.load(ws.folder / 'runs' / _BEFORE)
     return run.evaluate(store.open(folder).test)['test_bits']
 
-  name = 'language/loss_before_adapting'
-  return ws.cached(name, fields, compute, former='language/as_it_was')
+  return ws.cached('language/loss_before_adapting', fields, compute)
 
 
 def recurrent(ws: Workspace) -> tuple[Task, Task]:

@@ -17,7 +17,6 @@ TRIALS = 16  # settings of each method
 PART = 5  # of its steps are the share 1 / PART in a trial
 FINALISTS = 2  # settings that run whole, on another seed
 TUNED_ON = 100, 101  # seeds of trials and finalists, which are not reported
-SEEDS = 5
 HELD_OUT = 0.1  # of the training data, in trials, to choose by
 
 
@@ -56,7 +55,7 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
   searched = {
     'ranges': dict(method.ranges), label: values,
     'trials': ws.pick(4, TRIALS), 'part': PART, 'finalists': FINALISTS,
-    'tuned_on': TUNED_ON, 'seeds': ws.pick(2, SEEDS),
+    'tuned_on': TUNED_ON, 'seeds': task.seeds,
   }  # fmt: skip
   first = _config(task, method, share, {label: values[0]})
   fields = {'search': searched, 'config': first}
@@ -105,7 +104,7 @@ def _found(ws, task, name, share) -> dict[str, Any]:
 
   tuned = trials[min(range(FINALISTS), key=loss_of_whole)][0]
   fields = _config(task, method, share, tuned)
-  seeds = {'sweep': {'seed': tuple(range(ws.pick(2, SEEDS)))}}
+  seeds = {'sweep': {'seed': tuple(range(task.seeds))}}
   runs = ws.sweep(f'{folder}/runs', fields | seeds)
   return _record(task, tuned, trials, runs, fields)._asdict()
 

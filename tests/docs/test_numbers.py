@@ -3,11 +3,12 @@
 import re
 
 from fl_sketch.experiment import config
-from fl_sketch.reporting import intervals
+from fl_sketch.reporting import figures
 from fl_sketch.utils import markdown
-import numpy as np
 from papers import catalog
-from papers.one_percent import runs as races
+from papers.common import results
+from papers.common.workspace import Workspace
+from papers.trained import methods, overview, runs as trained, tasks
 import pytest
 from runs import ROOT
 
@@ -15,8 +16,8 @@ from tests.docs import test_documents as documents
 
 README = ROOT / 'README.md'
 KEPT = {result['name']: result for result, _ in catalog.stored_results()}
-LENET = KEPT['One-Percent-MNIST']
-SHARES = {'d': 1.0, 'd / 100': 0.01, 'd / 1,000': 0.001}
+LENET = KEPT['Trained-Digits']
+TASKS = {task.title: task for task in tasks.TASKS.values()}
 LOGGED = 'checkpoint_every', 'eval_every', 'rounds_per_dispatch'
 COMMAND = 'preconditioned momentum, one bit both ways'  # of the README
 # Numbers of the README that nobody measured, and where they are from.
@@ -33,46 +34,36 @@ MEASURED = re.compile(
 
 
 def rows():
-  """The rows of the README's table: of dense updates, and at a hundredth."""
+  """The rows of the README's table, its head first."""
   text = README.read_text()
   (table,) = re.findall(r'^\| method .*?\n\n', text, re.M | re.S)
   return markdown.cells(table)
 
 
-def with_interval(accuracies):
-  error = np.std(accuracies, ddof=1) / len(accuracies) ** 0.5
-  width = intervals.half_width(error, len(accuracies))
-  return f'{np.mean(accuracies):.2f} ± {width:.2f}'
-
-
 def test_the_table_is_of_the_stored_result():
   """Catches a number that was typed, and one of an earlier run."""
-  result = KEPT['One-Percent']
-  (stored,) = result['tables']
+  (stored,) = KEPT['Trained']['tables']
   head, *shown = rows()
-  assert head[2:] == stored['head'][3:]
-  at_a_hundredth = {r[0]: r for r in stored['rows'] if r[1] != 'd / 1,000'}
-  for method, share, *accuracies in shown:
-    _, up, all_bytes, *_ = at_a_hundredth[method]
-    digit = lambda found: f'{float(found[0]):.1f}'
-    assert share == re.sub(r'\d\.\d+', digit, all_bytes)
-    for task, accuracy in zip(head[2:], accuracies, strict=True):
-      seeds = result['seeds'][task][f'{method}, {up}']
-      many = method == 'FedAdam, dense' and task[:3] in ('Res', 'enc')
-      assert len(seeds) == (20 if many else 5)
-      assert accuracy == with_interval(seeds), (method, task)
+  titles = [title.partition(':')[0] for title in head[2:]]
+  assert titles == stored['head'][3:]
+  for row in shown:
+    assert row in [[r[0], *r[2:]] for r in stored['rows']]
 
 
-def test_the_sentences_around_the_table_are_true():
-  """Catches a count of methods or of images that the results do not have."""
-  (stored,) = KEPT['One-Percent']['tables']
-  methods = {row[0].removesuffix(', more rounds') for row in stored['rows']}
-  assert (len(rows()) - 1, len(methods)) == (5, 15)
-  assert 'Five of fifteen methods' in README.read_text()
-  assert rows()[1][3].startswith('49.')
-  for c in KEPT['One-Percent-ResNet']['configs'].values():
-    seen = c['local_steps'] * c['batch_size'] * c['cohort'] * 300
-    assert (c['train_slice'], round(seen / 1e4)) == ('0:10000', 10)
+def test_the_overview_is_of_the_stored_tasks():
+  """Catches a table or figure of all tasks that is older than theirs."""
+  made = overview.overview(Workspace(results.STORED))
+  (table,), (picture,) = made.tables, made.pictures
+  stored = KEPT['Trained']
+  assert stored['tables'][0]['rows'] == table.rows
+  assert stored['pictures'][0]['panels'] == figures.as_json(picture.panels)
+
+
+def test_the_marks_are_those_of_the_tasks():
+  """Catches a mark in the README that no run had to reach."""
+  for title in rows()[0][2:]:
+    task, _, mark = title.partition(': ')
+    assert mark == f'{TASKS[task].mark:g}'
 
 
 def test_no_address_of_the_project_is_made_up():
@@ -101,17 +92,18 @@ def test_the_page_of_the_papers_counts_the_stored_verdicts(monkeypatch):
   assert 'results/Language-LoRA`' in page
 
 
-def test_the_rivals_have_the_highest_mean_accuracy():
-  """Catches a table that leaves out a method that is better than a rival."""
-  (stored,) = KEPT['One-Percent']['tables']
-  ours = 'FedAdam', 'SAFL', 'preconditioned'
-  means = {
-    row[0]: np.mean([float(cell.split(' ')[0]) for cell in row[3:]])
-    for row in stored['rows']
-    if row[1] == 'd / 100' and '' not in row and not row[0].startswith(ours)
-  }
-  best = sorted(means, key=lambda name: -means[name])[:2]
-  assert [row[0] for row in rows()[3:5]] == best
+def test_the_rival_is_the_best_at_few_bytes():
+  """Catches a table that leaves out a rival that is better on a task."""
+  (stored,) = KEPT['Trained']['tables']
+  rivals = {n for n, m in methods.METHODS.items() if m.kind == 'rival'}
+  few = [
+    r for r in stored['rows'] if r[0] in rivals and float(r[2].split()[0]) >= 20
+  ]
+  shown = {row[0] for row in rows()[1:]}
+  for column, title in enumerate(stored['head'][3:], start=3):
+    sign = 1 if TASKS[title].is_loss else -1
+    found = {sign * float(r[column].split()[0]): r[0] for r in few if r[column]}
+    assert not found or found[min(found)] in shown
 
 
 def test_a_command_is_of_the_config_behind_its_row():
@@ -123,8 +115,10 @@ def test_a_command_is_of_the_config_behind_its_row():
     if ' train mnist' in line
   ]
   assert len(lines) == 1
-  folder = races.folder_of('mnist', COMMAND, SHARES['d / 100'], 300)
-  fields = LENET['configs'][f'{folder}/race'] | {'sweep': None}
+  record = trained.name_of('digits', COMMAND, 0.01)
+  fields = LENET['configs'][record]['config'] | LENET['seeds'][record]['tuned']
+  momentum = {'client_momentum': fields.pop('momentum')}
+  fields['options'] = fields['options'] | momentum
   wanted = config.Config.from_mapping(fields)
   found = documents.checked_config(documents.parsed(lines[0]))
   for field in LOGGED:

@@ -133,7 +133,7 @@ def test_stored_results_are_small_and_every_failure_has_a_remark():
     )
     assert sum(file.stat().st_size for file in files) < 500_000
   sizes = [file.stat().st_size for file in results.STORED.iterdir()]
-  assert sum(sizes) < 4_100_000
+  assert sum(sizes) < 3_500_000
 
 
 def test_no_picture_disagrees_with_its_table():

@@ -53,7 +53,7 @@ BEST = {
 @pytest.fixture(scope='module')
 def task():
   """An MLP of 85,002 parameters, at no method's edge."""
-  wide = tasks._TASKS['digits']._replace(fields=WIDE, batch_size=8, steps=400)
+  wide = tasks.TASKS['digits']._replace(fields=WIDE, batch_size=8, steps=400)
   dimension, factors = comparison.sizes(Workspace(None), WIDE)
   assert dimension == 85_002
   return wide._replace(dimension=dimension, factors=factors)
@@ -109,7 +109,7 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(name, task, tmp_path):
   reported = stages.pop(runs.name_of(task.name, name, share) + '/runs')
   assert 'client_holdout' not in reported
   seeds = set(reported['sweep']['seed'])
-  assert len(seeds) == runs.SEEDS
+  assert len(seeds) == task.seeds
   trials = [c for k, c in stages.items() if '/trials' in k]
   assert sum(len(sweeps.points(c)) for c in trials) == runs.TRIALS
   assert len(stages) - len(trials) == runs.FINALISTS

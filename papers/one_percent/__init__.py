@@ -1,1 +1,0 @@
-"""Compares compressors at a hundredth and a thousandth of the bytes."""

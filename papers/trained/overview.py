@@ -1,0 +1,92 @@
+"""Puts the tasks beside one another: one table and one figure."""
+
+from typing import Any
+
+from fl_sketch.reporting import figures, intervals
+import numpy as np
+
+from ..common import results, study
+from ..common.workspace import Workspace
+from . import report, runs, tasks
+from .methods import METHODS
+
+_STUDIES = {
+  'digits': ('Trained-Digits', report.digits),
+  'characters': ('Trained-Characters', report.characters),
+}  # fmt: skip
+_TABLE = (
+  'Means over seeds with intervals of 95 %, after equally many samples: test '
+  'accuracy in per cent, or of the decoder the test loss in nats. "Times '
+  'fewer" is how many times the bytes of a worker, up and down, are those of '
+  'dense updates at every step: the least and the most of the tasks.'
+)
+_FIGURE = (
+  'The metric at the end against the bytes of a worker, up and down, mean over '
+  'seeds with intervals of 95 %. The line is the best dense method.'
+)
+
+
+def overview(ws: Workspace) -> study.Report:
+  """Makes the table and the figure of all tasks.
+
+  The result of a task is read from the folder of the workspace, or made where
+  there is none.
+  """
+  panels, columns = [], {}
+  for task, (name, make) in _STUDIES.items():
+    title = tasks.TASKS[task].title
+    kept = results.read(ws.folder, name)
+    found = _stored(kept) if kept else make(ws)
+    panels.append(_together(title, found.pictures[0].panels))
+    columns[title] = _rows(found)
+  rows = []
+  for key in dict.fromkeys(key for found in columns.values() for key in found):
+    cells = [found.get(key) for found in columns.values()]
+    fewer = sorted({x[0] for x in cells if x}, key=_number)
+    ends = dict.fromkeys((fewer[0], fewer[-1]))
+    rows.append([*key, ' to '.join(ends), *(x[1] if x else '' for x in cells)])
+  head = ['method', 'size', 'times fewer', *columns]
+  table = study.Table(_TABLE, head, rows)
+  return study.Report([], {}, [table], [study.Picture(_FIGURE, panels)])
+
+
+def _stored(kept: results.Result) -> study.Report:
+  """What is read here of a stored result."""
+  panels = figures.from_json(kept['pictures'][0]['panels'])
+  tables = [study.Table(**table) for table in kept['tables']]
+  return study.Report([], kept['seeds'], tables, [study.Picture('', panels)])
+
+
+def _rows(found: study.Report) -> dict[tuple[str, str], tuple[str, str]]:
+  """(method, size) -> (times fewer bytes, metric with its interval)."""
+  task = next(iter(found.seeds)).split('/')[1]
+  rows = [row for table in found.tables for row in table.rows]
+  head = found.tables[0].head
+  fewer = {tuple(r[:2]): r[head.index('times fewer')] for r in rows}
+  digits = 3 if 'nats' in head[-2] else 2
+  cells = {}
+  for name, method in METHODS.items():
+    for share in method.sizes:
+      one = found.seeds.get(runs.name_of(task, name, share))
+      if one is not None:
+        key = name, report.label((name, share))
+        cells[key] = fewer[key], _with_interval(one['final'], digits)
+  return cells
+
+
+def _with_interval(final: list[Any], digits: int) -> str:
+  """The mean of the metric over seeds ± half of its interval of 95 %."""
+  mean, low, _ = map(float, intervals.interval(np.array(final, float)))
+  return f'{mean:.{digits}f} ± {mean - low:.{digits}f}'
+
+
+def _together(title: str, panels: Any) -> figures.Panel:
+  """One panel of a task: methods of every step, and of local steps."""
+  lines = [line for panel in panels for line in panel.lines]
+  best = min if 'loss' in panels[0].y_label else max
+  mark = best(panel.y_mark for panel in panels)
+  return panels[0]._replace(title=title, lines=lines, y_mark=mark)
+
+
+def _number(cell: str) -> float:
+  return float(cell.replace(',', ''))
