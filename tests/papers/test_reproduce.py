@@ -199,9 +199,6 @@ def test_what_was_computed_is_found_again(tmp_path):
   with pytest.raises(ValueError, match='another workdir'):
     ws.cached('a', {'x': [1, 3]}, compute)
   assert len(calls) == 1
-  ws.configs.clear()
-  assert ws.cached('b', {'x': [1, 2]}, compute, former='a') == {'n': 1}
-  assert [*ws.configs] == ['b']
 
 
 @pytest.mark.parametrize(('grid', 'best', 'tuned', 'beyond'), [
