@@ -17,8 +17,8 @@ _STUDIES = {
 _TABLE = (
   'Means over seeds with intervals of 95 %, after equally many samples: test '
   'accuracy in per cent, or of the decoder the test loss in nats. "Times '
-  'fewer" is how many times the bytes of a worker, up and down, are those of '
-  'dense updates at every step: the least and the most of the tasks.'
+  'fewer" is the bytes of dense updates at every step over those of the '
+  'method, of a worker up and down: the least and the most of the tasks.'
 )
 _FIGURE = (
   'The metric at the end against the bytes of a worker, up and down, mean over '
