@@ -179,11 +179,10 @@ def dots(
   names: Mapping[Any, tuple[str, str]],
   values: Callable[[Entry], Any] = lambda entry: entry.accuracy,
   label: str = 'test accuracy, %',
-  title: str = '',
 ) -> figures.Panel:
   """Plots a dot for each key of `names`, which has its name and method."""
   found = {}
   for key, (name, method) in names.items():
     mean, low, high = map(float, summaries.interval(values(entries[key])))
     found[name] = (mean, low, high, method)
-  return figures.dot_plot(label, found, title)
+  return figures.dot_plot(label, found)

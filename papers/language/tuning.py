@@ -41,14 +41,9 @@ def task(
 
 
 def entry(
-  ws: Workspace,
-  task: Task,
-  method: Method,
-  name: str,
-  seeds: int,
-  rate: float | None = None,
+  ws: Workspace, task: Task, method: Method, name: str, seeds: int
 ) -> Entry:
-  """Tunes a method over half of the rounds, unless told the rate; runs it.
+  """Tunes a method over half of the rounds, and runs it over seeds.
 
   Trials hold out a tenth of what clients train on, to choose by.
   """
@@ -65,7 +60,6 @@ def entry(
     range(seeds),
     trials=config(task, method, rounds // 2, grid[-1]) | trial,
     score=workspace.validation_score,
-    rates=None if rate is None else {method.rate: rate},
   )
 
 

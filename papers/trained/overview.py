@@ -82,7 +82,8 @@ def _with_interval(final: list[Any], digits: int) -> str:
 
 def _together(title: str, panels: Any) -> figures.Panel:
   """One panel of a task: methods of every step, and of local steps."""
-  lines = [line for panel in panels for line in panel.lines]
+  # Cells of the tables of the task are none of the table of all.
+  lines = [x._replace(cell='') for panel in panels for x in panel.lines]
   best = min if 'loss' in panels[0].y_label else max
   mark = best(panel.y_mark for panel in panels)
   return panels[0]._replace(title=title, lines=lines, y_mark=mark)

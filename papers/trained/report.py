@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.reporting import figures, intervals, over_seeds
 import numpy as np
 
-from ..common import comparison, study, verdicts
+from ..common import comparison, study, verdicts, workspace
 from ..common.workspace import Workspace
 from . import methods, runs, tasks
 from .methods import METHODS
@@ -159,12 +159,14 @@ def _by_bytes(task: Task, records: Records) -> figures.Panel:
     one = records[row]
     megabytes = sum(_bytes(task, row, one)) / 1e6
     mean, low, high = map(float, intervals.interval(one.values))
-    curves.setdefault(row[0], []).append((megabytes, mean, low, high))
+    cell = workspace.shown(one.values, digits=_digits(task))
+    curves.setdefault(row[0], []).append((megabytes, mean, low, high, cell))
   lines = []
   for name, points in curves.items():
-    x, y, low, high = map(list, zip(*sorted(points), strict=True))
-    lines.append(figures.Line('', x, y, family=name))
-    lines.append(figures.Line(name, x, y, low, high, name, points=True))
+    *curve, cells = map(list, zip(*sorted(points), strict=True))
+    lines.append(figures.Line('', *curve[:2], family=name))
+    shown = {'points': True, 'cell': cells[-1]}
+    lines.append(figures.Line(name, *curve, name, **shown))
   best = records[_best(task, records, _DENSE)].values.mean()
   return figures.Panel(
     'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines,

@@ -107,7 +107,7 @@ class MadeUp(Workspace):
     params = {'w': np.zeros(1, np.float32)}
     return types.SimpleNamespace(state=types.SimpleNamespace(params=params))
 
-  def cached(self, name, fields, compute, former=None):
+  def cached(self, name, fields, compute):
     self.configs[name] = dict(fields)
     at_an_end = lambda part: name.startswith(part) or name.endswith(part)
     made_up = [make for part, make in CACHED.items() if at_an_end(part)]
