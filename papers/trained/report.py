@@ -163,10 +163,10 @@ def _by_bytes(task: Task, records: Records) -> figures.Panel:
     curves.setdefault(row[0], []).append((megabytes, mean, low, high, cell))
   lines = []
   for name, points in curves.items():
-    *curve, cells = map(list, zip(*sorted(points), strict=True))
-    lines.append(figures.Line('', *curve[:2], family=name))
-    shown = {'points': True, 'cell': cells[-1]}
-    lines.append(figures.Line(name, *curve, name, **shown))
+    x, y, low, high, cells = map(list, zip(*sorted(points), strict=True))
+    lines.append(figures.Line('', x, y, family=name))
+    ends = figures.Line(name, x, y, low, high, name, points=True)
+    lines.append(ends._replace(cell=cells[-1]))
   best = records[_best(task, records, _DENSE)].values.mean()
   return figures.Panel(
     'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines,
