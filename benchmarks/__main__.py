@@ -5,7 +5,6 @@
   fl-sketch bench scale [--quick] [--axes=clients,...]
   fl-sketch bench noise
   fl-sketch bench slow_link [--rates=10,100] [--torch=PYTHON]
-  fl-sketch bench slow_link_loss [--seeds=0,1] [--data_dir=DIR]
 
 benchmarks/README.md says what each prints. --peers is a folder of hand-written
 loops (bench_jax.py and, where PyTorch is installed, bench_torch.py).
@@ -21,15 +20,7 @@ from absl import app, flags, logging
 from fl_sketch.training import devices
 import tqdm
 
-from . import (
-  contestants,
-  report,
-  round as rounds,
-  scale,
-  sketch,
-  slow_link,
-  slow_link_loss,
-)
+from . import contestants, report, round as rounds, scale, sketch, slow_link
 from .noise import ratios
 from .workloads import WORKLOADS
 
@@ -60,9 +51,6 @@ _OPERATORS = flags.DEFINE_list(
 )
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
-# slow_link_loss
-_SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2', '3', '4'], 'Seeds.')
-_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of tiny Shakespeare.')
 # slow_link
 _PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
 _RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
@@ -93,14 +81,11 @@ def main(argv):
       print(ratios(10**6, _REPEATS.value or 15))
     case ['slow_link', *inside]:
       _compare_links(isolated=bool(inside))
-    case ['slow_link_loss']:
-      _compare_losses()
     case ['worker', name, variant]:
       devices.start()
       rounds.work(name, variant)
     case names:
-      known = 'round, sketch, scale, noise, slow_link or slow_link_loss'
-      sys.exit(f'Name {known}; got {names}.')
+      sys.exit(f'Name round, sketch, scale, noise or slow_link; got {names}.')
 
 
 def _compare_rounds():
@@ -180,14 +165,6 @@ def _integers(flag):
     given = ','.join(flag.value)
     sys.exit(f'--{flag.name}={given} has a value that is no positive integer.')
   return [int(text) for text in flag.value]
-
-
-def _compare_losses():
-  out = pathlib.Path(_OUT.value or 'runs/bench_slow_link_loss')
-  more = [f'--data_dir={_DATA_DIR.value}'] if _DATA_DIR.value else []
-  found = slow_link_loss.train(out, _integers(_SEEDS), more)
-  print(slow_link_loss.table(found))
-  print('Written:', *report.write_losses(found, out))
 
 
 if __name__ == '__main__':

@@ -12,7 +12,7 @@ from fl_sketch.training import devices
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
-from . import scale, sketch, slow_link, slow_link_loss
+from . import scale, sketch, slow_link
 
 
 def round_table(seconds: Mapping[str, Sequence[float]]) -> str:
@@ -158,16 +158,6 @@ def write_links(
   paths = _write(out, 'slow_link', {'points': points}, {})
   files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
   return [*paths, out / 'slow_link.md']
-
-
-def write_losses(
-  found: Mapping[str, Any], out: pathlib.Path
-) -> list[pathlib.Path]:
-  """Writes slow_link_loss.json, .md and .png."""
-  curves = {'slow_link_loss': slow_link_loss.panels(found)}
-  paths = _write(out, 'slow_link_loss', {'runs': found}, curves)
-  files.replace(out / 'slow_link_loss.md', slow_link_loss.table(found))
-  return [*paths, out / 'slow_link_loss.md']
 
 
 def _write(

@@ -261,7 +261,14 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 # Of tasks that are not whole yet, the methods that have run, and their sizes.
 _SO_FAR: dict[str, dict[str, tuple[float, ...]]] = {
-  'characters': {ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.01,)},
+  'characters': {
+    ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.01,),
+    'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
+  },
+  'clothes': {
+    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.01,),
+    'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
+  },
   'digits': {
     ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), DENSE: (1.0,), OURS: (0.01,),
     SAFL: (0.01,), 'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,),

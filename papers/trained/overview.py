@@ -12,6 +12,7 @@ from .methods import METHODS
 
 _STUDIES = {
   'digits': ('Trained-Digits', report.digits),
+  'clothes': ('Trained-Clothes', report.clothes),
   'characters': ('Trained-Characters', report.characters),
 }  # fmt: skip
 _TABLE = (

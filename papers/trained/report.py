@@ -39,6 +39,7 @@ def _report(name: str, ws: Workspace) -> study.Report:
 
 
 digits = functools.partial(_report, 'digits')
+clothes = functools.partial(_report, 'clothes')
 characters = functools.partial(_report, 'characters')
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 
-from benchmarks import report, slow_link, slow_link_loss
+from benchmarks import report, slow_link
 import pytest
 
 RATES = 10.0, 100.0, 1000.0  # Mbit/s
@@ -52,28 +52,6 @@ def test_results_become_files(tmp_path):
   assert lines[-1] == ('| packed | 40.0 | 0.332 | 0.303 | 0.3 | 0.3 | 158 |')
   (point,) = json.loads((tmp_path / 'slow_link.json').read_text())['points']
   assert point['rows'][1]['bytes']['10.0'] == [4e4]
-
-
-def test_losses_are_paired_by_seed(tmp_path):
-  """Catches an unpaired interval; bytes of one step taken for those of all."""
-
-  def runs(bias, sent):
-    losses = [2 + 0.1 * seed + bias for seed in range(3)]
-    return [[
-      {'step': 5, 'bytes': 5 * sent, 'validation_loss': 9.0},
-      {'step': 10, 'bytes': 10 * sent, 'validation_loss': loss,
-       'validation_loss_of_all': loss},
-    ] for loss in losses]  # fmt: skip
-
-  found = {slow_link_loss.DENSE: runs(0, 4000), 'packed': runs(0.02, 40)}
-  report.write_losses(found, tmp_path)
-  lines = (tmp_path / 'slow_link_loss.md').read_text().splitlines()
-  cells = [cell.strip() for cell in lines[-1].strip('|').split('|')]
-  assert cells[:3] == ['packed', '40', '100']
-  assert cells[3].startswith('2.120 ± 0.248')
-  assert cells[4] == '1.0 ± 0.1'
-  assert cells[5] == '-, -, -'
-  assert (tmp_path / 'slow_link_loss.png').exists()
 
 
 @pytest.mark.nightly
