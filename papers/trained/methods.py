@@ -45,13 +45,16 @@ def config(task: Task, method: Method, share: float, **choice) -> Fields:
     workers, batch = 1, workers * batch
   rounds = task.steps // steps
   decays = {**_FALLING, 'warmup': max(1, rounds // 20)}
-  of_client = central or method.local
+  own = method.fields(task, share, **choice)
+  # Adam on the server takes steps of one size, whatever the rate of clients.
+  adam = own.get('server_optimizer') == 'adam'
+  of_client = central or (method.local and not adam)
   schedule = {'client_schedule' if of_client else 'server_schedule': decays}
   shared = {
     'population': workers, 'cohort': workers, 'batch_size': batch,
     'local_steps': steps, 'client_lr': 1.0, **schedule, **task.length(rounds),
   }  # fmt: skip
-  return task.fields | shared | method.fields(task, share, **choice)
+  return task.fields | shared | own
 
 
 def _central(kind: str, **options) -> Callable[..., Fields]:
@@ -117,7 +120,7 @@ def _top_k(task, share, momentum):
 
 
 def _demo(task, share, momentum):
-  # Of a chunk of 64 k values of 32 bits, and 6 bits of each one's place.
+  # Of a chunk k values of 32 bits, and about 6 bits of each one's place.
   chunk = 64 if share > 0.03 else 2 ** math.ceil(math.log2(1.2 / share))
   k = max(1, int(share * chunk * 32 / 38))
   return {
@@ -146,13 +149,13 @@ def _onebit_adam(task, share, warmup):
   return {'algorithm': 'onebit_adam', 'b2': 0.99, 'options': options}
 
 
-def _outer(kind: str, table: Callable[[Task, float], Fields] | None = None):
-  """Nesterov steps along what local optimizers move; dense, or in tables."""
+def _outer(kind: str):
+  """Nesterov steps along what local optimizers move; dense, or in few bits."""
 
   def fields(task, share, momentum):
     outer = {'algorithm': 'fedavg'}
-    if share < 1 and table is not None:
-      outer = {'algorithm': 'safl', **table(task, share)}
+    if share < 1:
+      outer = {'algorithm': 'safl', **_few_bits(task, share)}
     return {
       **outer, 'local_optimizer': {'kind': kind, 'keep_state': True},
       'server_optimizer': 'nesterov', 'momentum': momentum,
@@ -214,7 +217,7 @@ DILOCO, MULOCO = 'DiLoCo', 'MuLoCo'
 DILOCO_BITS = 'DiLoCo in few bits, both ways'
 MULOCO_BITS = 'MuLoCo in few bits, both ways'
 _ADAMW, _SGD = _central('adamw'), _central('sgd', nesterov=True)
-_OF_ADAMW, _OF_MULOCO = _outer('adamw', _few_bits), _outer('muon', _few_bits)
+_DILOCO, _MULOCO = _outer('adamw'), _outer('muon')
 METHODS: dict[str, Method] = {
   ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), kind='ceiling'),
   SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, kind='ceiling'),
@@ -223,7 +226,7 @@ METHODS: dict[str, Method] = {
   DENSE: Method(_preconditioned, _RATE, _MOMENTUM, kind='dense ours'),
   OURS: Method(_preconditioned, _RATE, _MOMENTUM, (0.025, 0.01, 0.001), 'ours'),
   SAFL_BITS: Method(_safl_averaged, _RATE, _MOMENTUM, (0.01,), 'ours'),
-  SAFL: Method(_safl, _RATE, _B1, (0.1, 0.01), 'ours'),
+  SAFL: Method(_safl, _LOCAL_SGD | _RATE, _B1, (0.2,), 'ours', local=True),
   'PowerSGD': Method(_power_sgd, _OF_SGD, _MOMENTUM, (1, 2, 4)),
   '1-bit Adam': Method(_onebit_adam, _RATE, ('warmup', (0.1, 0.2)), (1 / 32,)),
   'DeMo': Method(
@@ -242,16 +245,16 @@ METHODS: dict[str, Method] = {
     _fedadam, _LOCAL_SGD | _RATE, _B1, kind='ceiling', local=True
   ),
   DILOCO: Method(
-    _outer('adamw'), _INNER | _OUTER, _NESTEROV, kind='ceiling', local=True
+    _DILOCO, _INNER | _OUTER, _NESTEROV, kind='ceiling', local=True
   ),
   MULOCO: Method(
-    _outer('muon'), _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
+    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
   ),
   DILOCO_BITS: Method(
-    _OF_ADAMW, _INNER | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours', local=True
+    _DILOCO, _INNER | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours', local=True
   ),
   MULOCO_BITS: Method(
-    _OF_MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours',
+    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours',
     local=True,
   ),
   'SparseLoCo': Method(
@@ -262,16 +265,16 @@ METHODS: dict[str, Method] = {
 # Of tasks that are not whole yet, the methods that have run, and their sizes.
 _SO_FAR: dict[str, dict[str, tuple[float, ...]]] = {
   'characters': {
-    ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.01,),
+    ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
     'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
   },
   'clothes': {
-    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.01,),
+    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
     'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
   },
   'digits': {
     ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), DENSE: (1.0,), OURS: (0.01,),
-    SAFL: (0.01,), 'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,),
+    SAFL: (0.2,), 'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,),
     DILOCO_BITS: (0.01,), MULOCO: (1.0,), MULOCO_BITS: (TWO_BITS,),
   },
 }  # fmt: skip

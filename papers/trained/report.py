@@ -258,7 +258,7 @@ def _protocol(task: Task) -> str:
     f'{100 / runs.PART:g} % of the steps on seed {whole}; the {runs.FINALISTS} '
     f'best run whole on seed {apart}. That with the least loss on the '
     f'{100 * runs.HELD_OUT:g} % of the training data that these runs hold out '
-    f'runs on seeds 0 to {task.seeds - 1}. Ranges, trials and tuned values are '
+    f'runs on seeds 0 to {task.seeds[-1]}. Ranges, trials and tuned values are '
     'in the file of the result. Rates rise over 5 % of a run and fall along '
     'half a cosine to 5 %. The best ceiling is that with the best mean over '
     'the reported seeds.'

@@ -13,9 +13,10 @@ from . import methods
 from .methods import METHODS
 from .tasks import Fields, Task
 
-TRIALS = 16  # settings of each method
-PART = 5  # of its steps are the share 1 / PART in a trial
-FINALISTS = 2  # settings that run whole, on another seed
+TRIALS = 16  # random settings of each method
+NEAR = 1.6, 2.5  # factors on and under a rate of the best: four more settings
+PART = 5  # a trial has the share 1 / PART of the steps
+FINALISTS = 2  # settings that run with all steps, on another seed
 TUNED_ON = 100, 101  # seeds of trials and finalists, which are not reported
 HELD_OUT = 0.1  # of the training data, in trials, to choose by
 
@@ -54,8 +55,9 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
   folder = name_of(task.name, name, share)
   searched = {
     'ranges': dict(method.ranges), label: values,
-    'trials': ws.pick(4, TRIALS), 'part': PART, 'finalists': FINALISTS,
-    'tuned_on': TUNED_ON, 'seeds': task.seeds,
+    'trials': ws.pick(4, TRIALS), 'near': NEAR, 'part': PART,
+    'finalists': FINALISTS, 'tuned_on': TUNED_ON, 'held_out': HELD_OUT,
+    'seeds': list(task.seeds),
   }  # fmt: skip
   first = _config(task, method, share, {label: values[0]})
   fields = {'search': searched, 'config': first}
@@ -96,35 +98,49 @@ def _found(ws, task, name, share) -> dict[str, Any]:
   method, folder = METHODS[name], name_of(task.name, name, share)
   trials = _trials(ws, task, method, share, folder)
 
-  def loss_of_whole(i):
-    fields = _config(task, method, share, trials[i][0]) | _apart(TUNED_ON[1])
+  def loss_of_all_steps(values):
+    fields = _config(task, method, share, values) | _apart(TUNED_ON[1])
     fields['eval_every'] = fields['rounds']
-    (run,) = ws.sweep(f'{folder}/finalist{i}', fields)
+    (run,) = ws.sweep(f'{folder}/finalist-{_slug(values)}', fields)
     return _held_out_loss(run)
 
-  tuned = trials[min(range(FINALISTS), key=loss_of_whole)][0]
+  finalists = [values for values, _ in trials[:FINALISTS]]
+  tuned = min(finalists, key=loss_of_all_steps)
   fields = _config(task, method, share, tuned)
-  seeds = {'sweep': {'seed': tuple(range(task.seeds))}}
-  runs = ws.sweep(f'{folder}/runs', fields | seeds)
+  seeds = {'sweep': {'seed': tuple(task.seeds)}}
+  runs = ws.sweep(f'{folder}/runs-{_slug(tuned)}', fields | seeds)
   return _record(task, tuned, trials, runs, fields)._asdict()
 
 
 def _trials(ws, task, method, share, folder) -> list[list[Any]]:
   """[values, held-out loss] of all settings, the best first."""
   short = task._replace(steps=task.steps // PART)
-  label, values = method.choice
+  label, choices = method.choice
   found = []
-  for value in values:
-    fields = _config(short, method, share, {label: value})
-    fields |= _apart(TUNED_ON[0]) | {'eval_every': fields['rounds']}
-    ranges = {
-      k: {'low': low, 'high': high} for k, (low, high) in method.ranges.items()
-    }
-    draws = ws.pick(4, TRIALS) // len(values)
-    sweep = {'sweep': ranges | {'draws': draws}}
-    runs = ws.sweep(f'{folder}/trials-{value:g}', fields | sweep)
-    found += [[r.values | {label: value}, _held_out_loss(r)] for r in runs]
+
+  def run(name, values, swept):
+    fields = _config(short, method, share, values) | _apart(TUNED_ON[0])
+    fields |= {'eval_every': fields['rounds'], 'sweep': swept}
+    for r in ws.sweep(f'{folder}/{name}', fields):
+      own = values | r.values
+      found.append([{k: own[k] for k in (*ranges, label)}, _held_out_loss(r)])
+
+  ranges = {
+    k: {'low': low, 'high': high} for k, (low, high) in method.ranges.items()
+  }
+  draws = ws.pick(4, TRIALS) // len(choices)
+  for value in choices:
+    run(f'trials-{value:g}', {label: value}, ranges | {'draws': draws})
+  best, _ = min(found, key=lambda trial: trial[1])
+  for rate in ranges:
+    factors = NEAR[: len(NEAR) // len(ranges)]
+    near = [best[rate] * x for f in factors for x in (1 / f, f)]
+    run(f'near-{rate}', best, {rate: tuple(float(f'{x:.4g}') for x in near)})
   return sorted(found, key=lambda trial: trial[1])
+
+
+def _slug(values: dict[str, float]) -> str:
+  return '-'.join(f'{value:g}' for value in values.values())
 
 
 def _apart(seed: int) -> Fields:
@@ -154,7 +170,7 @@ def _record(task, tuned, trials, runs, fields) -> Record:
     trials,
     [x if np.isfinite(x) else None for x in final],
     [(scale * ys).round(5).tolist() for _, ys in curves],
-    [int(x) for x in curves[0][0]],
+    [int(x) for x in max((at for at, _ in curves), key=len)],
     sent('up'),
     sent('down'),
     fields['rounds'],

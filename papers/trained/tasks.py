@@ -1,5 +1,6 @@
 """The tasks: each is trained densely to a mark before it is used."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..common import comparison
@@ -23,7 +24,7 @@ class Task(NamedTuple):
   batch_size: int  # samples of a worker in a step
   steps: int  # optimizer steps of every method, in all
   local_steps: int  # of a round of local-update methods
-  seeds: int = 5  # that are reported, from 0 on; as many as a pilot asked for
+  seeds: Sequence[int] = range(5)  # that are reported
   dimension: int = 0  # parameters that are trained
   factors: int = 0  # numbers of the second moment that are sent
 
@@ -61,14 +62,16 @@ TASKS = {
   ),
   'digits': Task(
     'digits', 'LeNet-5, MNIST', {'dataset': 'mnist', 'model': 'lenet5'},
-    'test_accuracy', 99.0, 'LeCun et al., 1998: LeNet-5', margin=0.5,
-    workers=4, batch_size=64, steps=2000, local_steps=20, seeds=10,
+    'test_accuracy', 99.05, 'LeCun et al., 1998: LeNet-5', margin=0.5,
+    workers=4, batch_size=64, steps=2000, local_steps=20,
+    seeds=range(5, 15),  # as many as a pilot on seeds 0 to 4 asked for
   ),
   'clothes': Task(
     'clothes', 'LeNet-5, Fashion-MNIST',
     {'dataset': 'fashion_mnist', 'model': 'lenet5'}, 'test_accuracy', 90.3,
-    "Fashion-MNIST's README: two convolutions with ELU", margin=0.5, workers=4,
-    batch_size=64, steps=2000, local_steps=20,
+    "Fashion-MNIST's README: two convolutions with pools and ELU; others with "
+    'two convolutions have 87.6 to 92.5', margin=0.5, workers=4, batch_size=64,
+    steps=2000, local_steps=20,
   ),
   'images': Task(
     'images', 'ResNet-8, CIFAR-10', _IMAGES, 'test_accuracy', 75.0,
@@ -85,7 +88,7 @@ def make(ws: Workspace, name: str) -> Task:
   if ws.scale == 'quick':
     task = task._replace(
       name='rehearsed', fields=_REHEARSED, metric='test_accuracy', steps=100,
-      local_steps=10, seeds=2,
+      local_steps=10, seeds=range(2),
     )  # fmt: skip
   dimension, factors = comparison.sizes(ws, task.fields)
   return task._replace(dimension=dimension, factors=factors)
