@@ -98,8 +98,6 @@ _PROJECT = _of(
    'all tasks', overview.overview, 800),
   ('Trained-Digits', 'Compressors on LeNet-5, trained to 99 %', 'MNIST',
    trained.digits, 300),
-  ('Trained-Clothes', 'Compressors on LeNet-5, trained to 90.3 %',
-   'Fashion-MNIST', trained.clothes, 150),
   ('Trained-Characters', 'Compressors on a decoder, trained to its mark',
    'tiny Shakespeare', trained.characters, 500),
   ('Language-Scratch', 'Compressors on a decoder of characters, from scratch',

@@ -214,8 +214,8 @@ DENSE, DENSE_SAFL = 'preconditioned momentum', 'Adam, client momentum'
 OURS = 'preconditioned momentum, one bit both ways'
 SAFL, SAFL_BITS = 'SAFL', 'SAFL, client momentum, one bit both ways'
 DILOCO, MULOCO = 'DiLoCo', 'MuLoCo'
-DILOCO_BITS = 'DiLoCo in few bits, both ways'
-MULOCO_BITS = 'MuLoCo in few bits, both ways'
+DILOCO_BITS = 'DiLoCo in one bit, both ways'
+MULOCO_BITS = 'MuLoCo in two bits, both ways'
 _ADAMW, _SGD = _central('adamw'), _central('sgd', nesterov=True)
 _DILOCO, _MULOCO = _outer('adamw'), _outer('muon')
 METHODS: dict[str, Method] = {
@@ -251,11 +251,10 @@ METHODS: dict[str, Method] = {
     _MULOCO, _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
   ),
   DILOCO_BITS: Method(
-    _DILOCO, _INNER | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours', local=True
+    _DILOCO, _INNER | _OUTER, _NESTEROV, (0.01,), 'ours', local=True
   ),
   MULOCO_BITS: Method(
-    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS, 0.01), 'ours',
-    local=True,
+    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS,), 'ours', local=True
   ),
   'SparseLoCo': Method(
     _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), (0.01,),
@@ -273,9 +272,9 @@ _SO_FAR: dict[str, dict[str, tuple[float, ...]]] = {
     'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
   },
   'digits': {
-    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), DENSE: (1.0,), OURS: (0.01,),
-    SAFL: (0.2,), 'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,),
-    DILOCO_BITS: (0.01,), MULOCO: (1.0,), MULOCO_BITS: (TWO_BITS,),
+    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
+    'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,), DILOCO_BITS: (0.01,),
+    MULOCO_BITS: (TWO_BITS,),
   },
 }  # fmt: skip
 _REHEARSED = (ADAMW, DENSE, OURS, DILOCO, DILOCO_BITS, 'PowerSGD')

@@ -12,7 +12,6 @@ from .methods import METHODS
 
 _STUDIES = {
   'digits': ('Trained-Digits', report.digits),
-  'clothes': ('Trained-Clothes', report.clothes),
   'characters': ('Trained-Characters', report.characters),
 }  # fmt: skip
 _TABLE = (
@@ -34,19 +33,20 @@ def overview(ws: Workspace) -> study.Report:
   there is none.
   """
   panels, columns = [], {}
-  for task, (name, make) in _STUDIES.items():
-    title = tasks.TASKS[task].title
+  for of, (name, make) in _STUDIES.items():
+    task = tasks.TASKS[of]
     kept = results.read(ws.folder, name)
     found = _stored(kept) if kept else make(ws)
-    panels.append(_together(title, found.pictures[0].panels))
-    columns[title] = _rows(found)
+    panels.append(_together(task.title, found.pictures[0].panels))
+    unit = 'nats' if task.is_loss else '%'
+    columns[f'{task.title} ({unit}, mark {task.mark:g})'] = _rows(task, found)
   rows = []
   for key in dict.fromkeys(key for found in columns.values() for key in found):
     cells = [found.get(key) for found in columns.values()]
     fewer = sorted({x[0] for x in cells if x}, key=_number)
-    ends = dict.fromkeys((fewer[0], fewer[-1]))
-    rows.append([*key, ' to '.join(ends), *(x[1] if x else '' for x in cells)])
-  head = ['method', 'size', 'times fewer', *columns]
+    ends = ' to '.join(dict.fromkeys((fewer[0], fewer[-1])))
+    rows.append([*key, ends, *(x[1] if x else '' for x in cells)])
+  head = ['method', 'size', 'sends every', 'times fewer', *columns]
   table = study.Table(_TABLE, head, rows)
   return study.Report([], {}, [table], [study.Picture(_FIGURE, panels)])
 
@@ -58,20 +58,20 @@ def _stored(kept: results.Result) -> study.Report:
   return study.Report([], kept['seeds'], tables, [study.Picture('', panels)])
 
 
-def _rows(found: study.Report) -> dict[tuple[str, str], tuple[str, str]]:
-  """(method, size) -> (times fewer bytes, metric with its interval)."""
-  task = next(iter(found.seeds)).split('/')[1]
+def _rows(task: tasks.Task, found: study.Report) -> dict[tuple[str, ...], Any]:
+  """(method, size, sends every) -> (times fewer, metric with interval)."""
   rows = [row for table in found.tables for row in table.rows]
-  head = found.tables[0].head
-  fewer = {tuple(r[:2]): r[head.index('times fewer')] for r in rows}
-  digits = 3 if 'nats' in head[-2] else 2
-  cells = {}
+  at = found.tables[0].head.index('times fewer')
+  fewer = {tuple(row[:2]): row[at] for row in rows}
+  of, cells = next(iter(found.seeds)).split('/')[1], {}  # other when rehearsed
   for name, method in METHODS.items():
     for share in method.sizes:
-      one = found.seeds.get(runs.name_of(task, name, share))
+      one = found.seeds.get(runs.name_of(of, name, share))
       if one is not None:
         key = name, report.label((name, share))
-        cells[key] = fewer[key], _with_interval(one['final'], digits)
+        every = f'{task.local_steps} steps' if method.local else 'step'
+        shown = _with_interval(one['final'], 3 if task.is_loss else 2)
+        cells[*key, every] = fewer[key], shown
   return cells
 
 
@@ -85,9 +85,7 @@ def _together(title: str, panels: Any) -> figures.Panel:
   """One panel of a task: methods of every step, and of local steps."""
   # Cells of the tables of the task are none of the table of all.
   lines = [x._replace(cell='') for panel in panels for x in panel.lines]
-  best = min if 'loss' in panels[0].y_label else max
-  mark = best(panel.y_mark for panel in panels)
-  return panels[0]._replace(title=title, lines=lines, y_mark=mark)
+  return panels[0]._replace(title=title, lines=lines)
 
 
 def _number(cell: str) -> float:

@@ -1,5 +1,6 @@
 """The comparison on trained models: equal work, bytes, tuning, claims."""
 
+import itertools
 import math
 
 from fl_sketch import experiment, planning, sweeps
@@ -105,17 +106,23 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(name, task, tmp_path):
   ws = MadeUp(tmp_path, 'cpu', progress=False)
   share = methods.METHODS[name].sizes[0]
   found = runs.record(ws, task, name, share)
-  stages = {k: c for k, c in ws.configs.items() if 'search' not in c}
-  reported = stages.pop(runs.name_of(task.name, name, share) + '/runs')
+  stages = {'trials': [], 'near': [], 'finalist': [], 'runs': []}
+  for folder, c in ws.configs.items():
+    if 'search' not in c:
+      stages[folder.rpartition('/')[2].partition('-')[0]].append(c)
+  (reported,) = stages.pop('runs')
   assert 'client_holdout' not in reported
-  seeds = set(reported['sweep']['seed'])
-  assert len(seeds) == task.seeds
-  trials = [c for k, c in stages.items() if '/trials' in k]
-  assert sum(len(sweeps.points(c)) for c in trials) == runs.TRIALS
-  assert len(stages) - len(trials) == runs.FINALISTS
-  for c in stages.values():
+  assert reported['sweep']['seed'] == tuple(task.seeds)
+  counts = {
+    stage: sum(len(sweeps.points({'sweep': {'seed': (0,)}, **c})) for c in cs)
+    for stage, cs in stages.items()
+  }
+  near = 2 * len(runs.NEAR)
+  wanted = {'trials': runs.TRIALS, 'near': near, 'finalist': runs.FINALISTS}
+  assert counts == wanted
+  for c in itertools.chain(*stages.values()):
     assert c['client_holdout'] == runs.HELD_OUT
-    assert c['seed'] not in seeds
+    assert c['seed'] not in task.seeds
   losses = [loss for _, loss in found.trials]
   assert losses == sorted(losses)
   assert found.tuned == found.trials[0][0]  # the made-up best of both lengths
@@ -152,7 +159,10 @@ def test_ours_is_compared_with_the_best_dense_method(task):
 def test_workers_gather_where_that_is_less(task):
   """Catches a rival that is charged for a dense mean that nobody needs."""
   one = runs.Record({}, [], [], [], [], up=10.0, down=1e6, rounds=1)
-  assert report._bytes(task, ('DeMo', 0.01), one) == (10, 10 * task.workers)
+  assert report._bytes(task, ('DeMo', 0.01), one) == (
+    10,
+    10 * (task.workers - 1),
+  )
   assert report._bytes(task, ('SAFL', 0.01), one) == (10, 1e6)
   large = one._replace(up=1e6)
   assert report._bytes(task, ('DeMo', 0.01), large) == (1e6, 1e6)
