@@ -23,7 +23,8 @@ COMMAND = 'preconditioned momentum, one bit both ways'  # of the README
 STATED = {
   '3.11': 'pyproject.toml', '3.13': 'pyproject.toml', '0.10': 'tests',
   '2.0': 'the licence', '40': 'the quickstart', '300': 'the quickstart',
-  '95': 'intervals', '5': 'seeds', '20': 'local steps', '4': 'workers',
+  '95': 'intervals', '5': 'seeds', '10': 'seeds', '20': 'local steps',
+  '4': 'workers', '100': 'the table', '320': 'the table',
 }  # fmt: skip
 # 1 % is the size of a sketch, which is chosen.
 MEASURED = re.compile(
