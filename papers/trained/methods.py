@@ -264,10 +264,6 @@ METHODS: dict[str, Method] = {
 # Of tasks that are not whole yet, the methods that have run, and their sizes.
 _SO_FAR: dict[str, dict[str, tuple[float, ...]]] = {
   'characters': {ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,)},
-  'clothes': {
-    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
-    'DeMo': (0.0375,), MULOCO_BITS: (TWO_BITS,),
-  },
   'digits': {
     ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
     'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,), DILOCO_BITS: (0.01,),

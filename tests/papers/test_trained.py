@@ -117,9 +117,8 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(name, task, tmp_path):
     stage: sum(len(sweeps.points({'sweep': {'seed': (0,)}, **c})) for c in cs)
     for stage, cs in stages.items()
   }
-  near = 2 * len(runs.NEAR)
-  wanted = {'trials': runs.TRIALS, 'near': near, 'finalist': runs.FINALISTS}
-  assert counts == wanted
+  near, finalists = 2 * len(runs.NEAR), runs.FINALISTS
+  assert counts == {'trials': runs.TRIALS, 'near': near, 'finalist': finalists}
   for c in itertools.chain(*stages.values()):
     assert c['client_holdout'] == runs.HELD_OUT
     assert c['seed'] not in task.seeds
@@ -159,10 +158,8 @@ def test_ours_is_compared_with_the_best_dense_method(task):
 def test_workers_gather_where_that_is_less(task):
   """Catches a rival that is charged for a dense mean that nobody needs."""
   one = runs.Record({}, [], [], [], [], up=10.0, down=1e6, rounds=1)
-  assert report._bytes(task, ('DeMo', 0.01), one) == (
-    10,
-    10 * (task.workers - 1),
-  )
+  others = task.workers - 1
+  assert report._bytes(task, ('DeMo', 0.01), one) == (10, 10 * others)
   assert report._bytes(task, ('SAFL', 0.01), one) == (10, 1e6)
   large = one._replace(up=1e6)
   assert report._bytes(task, ('DeMo', 0.01), large) == (1e6, 1e6)
