@@ -70,7 +70,7 @@ def _rows(task: tasks.Task, found: study.Report) -> dict[tuple[str, ...], Any]:
       if one is not None:
         key = name, report.label((name, share))
         every = f'{task.local_steps} steps' if method.local else 'step'
-        shown = _with_interval(one['final'], 3 if task.is_loss else 2)
+        shown = _with_interval(one['final'], task.decimals)
         cells[*key, every] = fewer[key], shown
   return cells
 

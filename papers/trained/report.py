@@ -27,8 +27,8 @@ def _report(name: str, ws: Workspace) -> study.Report:
   found = {row: runs.record(ws, task, *row) for row in methods.rows(ws, task)}
   halves = [_half(found, local) for local in (False, True)]
   costs = {row: runs.cost(ws, task, *row) for row in found}
-  mark = found[_ranked(task, found, _DENSE)[0]].values.mean()
-  by_bytes = [_by_bytes(task, half, mark) for half in halves if half]
+  best = found[_ranked(task, found, _DENSE)[0]].values.mean()
+  by_bytes = [_by_bytes(task, half, best) for half in halves if half]
   by_time = [_by_time(task, found, costs, link) for link in _LINKS]
   return study.Report(
     _claims(task, found),
@@ -114,8 +114,8 @@ def _table(task: Task, records: Records, costs) -> study.Table:
     'ms a step': lambda row, _: f'{1e3 * costs[row][0]:.3g}',
     'own state, d': lambda row, _: f'{costs[row][1]:.2g}',
     'tuned': lambda _, one: tuned(one),
-    _METRICS[task.metric]: comparison.shown(_digits(task), lambda x: x.values),
-    '95 % interval': comparison.interval(_digits(task), lambda x: x.values),
+    _METRICS[task.metric]: comparison.shown(task.decimals, lambda x: x.values),
+    '95 % interval': comparison.interval(task.decimals, lambda x: x.values),
   }
   caption = (
     f'{task.title}, {_rhythm(task, records)}: d = {task.dimension:,}, '
@@ -135,14 +135,14 @@ def _rhythm(task: Task, records: Records) -> str:
   return f'{task.local_steps} local steps a round' if local else 'every step'
 
 
-def _by_bytes(task: Task, records: Records, mark: float) -> figures.Panel:
+def _by_bytes(task: Task, records: Records, best: float) -> figures.Panel:
   """A curve a method over its sizes, and the best dense method as a line."""
   curves: dict[str, list[Any]] = {}
   for row in sorted(records, key=lambda row: -row[1]):
     one = records[row]
     megabytes = sum(_bytes(task, row, one)) / 1e6
     mean, low, high = map(float, intervals.interval(one.values))
-    cell = workspace.shown(one.values, digits=_digits(task))
+    cell = workspace.shown(one.values, digits=task.decimals)
     curves.setdefault(row[0], []).append((megabytes, mean, low, high, cell))
   lines = []
   for name, points in curves.items():
@@ -152,7 +152,7 @@ def _by_bytes(task: Task, records: Records, mark: float) -> figures.Panel:
     lines.append(ends._replace(cell=cells[-1]))
   return figures.Panel(
     'bytes of a worker, up and down (MB)', _METRICS[task.metric], lines,
-    _rhythm(task, records), x_scale='log', y_mark=float(mark),
+    _rhythm(task, records), x_scale='log', y_mark=float(best),
   )  # fmt: skip
 
 
@@ -198,10 +198,6 @@ def _title(row: Row) -> str:
 
 def _times(fewer: float) -> str:
   return f'{fewer:,.0f}' if fewer >= 100 else f'{fewer:.3g}'
-
-
-def _digits(task: Task) -> int:
-  return 3 if task.is_loss else 2
 
 
 _DENSE = ('ceiling', 'dense ours')

@@ -99,8 +99,7 @@ def _found(ws, task, name, share) -> dict[str, Any]:
   trials = _trials(ws, task, method, share, folder)
 
   def loss_of_all_steps(values):
-    fields = _config(task, method, share, values) | _apart(TUNED_ON[1])
-    fields['eval_every'] = fields['rounds']
+    fields = _held_out(_config(task, method, share, values), TUNED_ON[1])
     (run,) = ws.sweep(f'{folder}/finalist-{_slug(values)}', fields)
     return _held_out_loss(run)
 
@@ -119,9 +118,8 @@ def _trials(ws, task, method, share, folder) -> list[list[Any]]:
   found = []
 
   def run(name, values, swept):
-    fields = _config(short, method, share, values) | _apart(TUNED_ON[0])
-    fields |= {'eval_every': fields['rounds'], 'sweep': swept}
-    for r in ws.sweep(f'{folder}/{name}', fields):
+    fields = _held_out(_config(short, method, share, values), TUNED_ON[0])
+    for r in ws.sweep(f'{folder}/{name}', fields | {'sweep': swept}):
       own = values | r.values
       found.append([{k: own[k] for k in (*ranges, label)}, _held_out_loss(r)])
 
@@ -143,8 +141,10 @@ def _slug(values: dict[str, float]) -> str:
   return '-'.join(f'{value:g}' for value in values.values())
 
 
-def _apart(seed: int) -> Fields:
-  return {'seed': seed, 'client_holdout': HELD_OUT}
+def _held_out(fields: Fields, seed: int) -> Fields:
+  """A run on a seed apart that holds data out, and is evaluated at its end."""
+  apart = {'seed': seed, 'client_holdout': HELD_OUT}
+  return fields | apart | {'eval_every': fields['rounds']}
 
 
 def _config(task, method, share, values) -> Fields:

@@ -33,6 +33,11 @@ class Task(NamedTuple):
     """Whether the metric is a loss: the smaller, the better."""
     return self.metric == 'test_loss'
 
+  @property
+  def decimals(self) -> int:
+    """Of the metric in tables."""
+    return 3 if self.is_loss else 2
+
   def length(self, rounds: int) -> Fields:
     """The fields of a run of so many rounds."""
     every = max(1, rounds // 10)
