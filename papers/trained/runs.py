@@ -16,7 +16,7 @@ from .tasks import Fields, Task
 TRIALS = 16  # random settings of each method
 NEAR = 1.6, 2.5  # factors on and under a rate of the best: four more settings
 PART = 5  # a trial has the share 1 / PART of the steps
-FINALISTS = 2  # settings that run with all steps, on another seed
+FINALISTS = 4  # settings that run with all steps, on another seed
 TUNED_ON = 100, 101  # seeds of trials and finalists, which are not reported
 HELD_OUT = 0.1  # of the training data, in trials, to choose by
 
