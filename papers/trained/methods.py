@@ -1,11 +1,10 @@
 """The methods: ceilings, ours and rivals, by the step or after local steps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any, NamedTuple
 
 from ..chen.studies import settings
-from ..common.workspace import Workspace
 from .tasks import Fields, Task
 
 _FLOAT = 4  # bytes
@@ -16,7 +15,7 @@ TWO_BITS = 1 / 16  # of a float
 
 
 class Method(NamedTuple):
-  """A method, the sizes at which it runs, and what is tuned."""
+  """A method, and what of it is tuned."""
 
   # (task, share of a dense update's bytes, choice) -> fields of its config.
   fields: Callable[..., Fields]
@@ -25,7 +24,6 @@ class Method(NamedTuple):
   # Of another hyperparameter, an argument of `fields` by name, the values that
   # are tried; each has as many of the trials.
   choice: tuple[str, tuple[float, ...]]
-  sizes: tuple[float, ...] = (1.0,)  # shares at which it runs
   kind: str = 'rival'  # or 'ceiling', 'dense ours', 'ours'
   local: bool = False  # whether a worker makes many steps in a round
   # Whether workers may send each other their payloads in place of the mean.
@@ -95,13 +93,6 @@ def _safl(task, share, b1):
   return {'algorithm': 'safl', **settings.ADAM, 'b1': b1, 'sketch': sketch}
 
 
-def _safl_averaged(task, share, momentum):
-  dense = {'sketch': {'kind': 'identity'}}
-  table = dense if share == 1 else one_bit(task, share) | _BACK
-  own = {'b1': 0.0, 'options': {'client_momentum': momentum}}
-  return {'algorithm': 'safl', **settings.ADAM, **own, **table}
-
-
 def _power_sgd(task, rank, momentum):
   return {
     'algorithm': 'power_sgd', 'options': {'rank': int(rank)},
@@ -133,20 +124,6 @@ def _eden(task, share, b1):
   size = min(task.dimension, 8 * int(_FLOAT * (share * task.dimension - 1)))
   codec = {'kind': 'eden', 'num_coordinates': size}
   return {'algorithm': 'fedcom', **settings.ADAM, 'b1': b1, 'codec': codec}
-
-
-def _fetchsgd(task, share, momentum):
-  size = floats(task, share)
-  return {
-    'algorithm': 'fetchsgd', 'momentum': momentum,
-    'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': size // 5},
-    'options': {'k': max(1, size // 16)},
-  }  # fmt: skip
-
-
-def _onebit_adam(task, share, warmup):
-  options = {'warmup': max(2, round(warmup * task.steps))}
-  return {'algorithm': 'onebit_adam', 'b2': 0.99, 'options': options}
 
 
 def _outer(kind: str):
@@ -190,15 +167,6 @@ def _sparse_loco(task, share, decay):
   }  # fmt: skip
 
 
-def _fedavg(task, share, momentum):
-  server = {'server_optimizer': 'momentum', 'momentum': momentum}
-  return {'algorithm': 'fedavg', **server}
-
-
-def _fedadam(task, share, b1):
-  return {'algorithm': 'fedavg', **settings.ADAM, 'b1': b1}
-
-
 _RATE = {'server_lr': (3e-4, 3e-2)}  # of normalised steps
 _SIGNS = {'server_lr': (3e-5, 3e-3)}
 _OF_SGD = {'server_lr': (1e-2, 3.0)}
@@ -210,72 +178,59 @@ _B1, _MOMENTUM = ('b1', (0.9, 0.95)), ('momentum', (0.9, 0.95))
 _LESS, _NESTEROV = ('momentum', (0.5, 0.9)), ('momentum', (0.6, 0.9))
 _BETA = ('beta', (0.9, 0.95))
 ADAMW, MUON, SGD = 'AdamW', 'Muon', 'momentum SGD'
-DENSE, DENSE_SAFL = 'preconditioned momentum', 'Adam, client momentum'
+DENSE = 'preconditioned momentum'
 OURS = 'preconditioned momentum, one bit both ways'
-SAFL, SAFL_BITS = 'SAFL', 'SAFL, client momentum, one bit both ways'
+SAFL, POWER_SGD, DEMO = 'SAFL', 'PowerSGD', 'DeMo'
 DILOCO, MULOCO = 'DiLoCo', 'MuLoCo'
 DILOCO_BITS = 'DiLoCo in one bit, both ways'
 MULOCO_BITS = 'MuLoCo in two bits, both ways'
+TOP_K, EDEN = 'top-k, error feedback', 'EDEN, rand-k'
+SPARSE_LOCO = 'SparseLoCo'
 _ADAMW, _SGD = _central('adamw'), _central('sgd', nesterov=True)
 _DILOCO, _MULOCO = _outer('adamw'), _outer('muon')
 METHODS: dict[str, Method] = {
-  ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), kind='ceiling'),
-  SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, kind='ceiling'),
-  MUON: Method(_central('muon'), _OF_MUON, _BETA, kind='ceiling'),
-  DENSE_SAFL: Method(_safl_averaged, _RATE, _MOMENTUM, kind='dense ours'),
-  DENSE: Method(_preconditioned, _RATE, _MOMENTUM, kind='dense ours'),
-  OURS: Method(_preconditioned, _RATE, _MOMENTUM, (0.025, 0.01, 0.001), 'ours'),
-  SAFL_BITS: Method(_safl_averaged, _RATE, _MOMENTUM, (0.01,), 'ours'),
-  SAFL: Method(_safl, _LOCAL_SGD | _RATE, _B1, (0.2,), 'ours', local=True),
-  'PowerSGD': Method(_power_sgd, _OF_SGD, _MOMENTUM, (1, 2, 4)),
-  '1-bit Adam': Method(_onebit_adam, _RATE, ('warmup', (0.1, 0.2)), (1 / 32,)),
-  'DeMo': Method(
-    _demo, _SIGNS, ('momentum', (0.99, 0.999)), (0.0375, 0.01), gathers=True
-  ),
-  'top-k, error feedback': Method(
-    _top_k, _OF_SGD, _LESS, (0.1, 0.01), gathers=True
-  ),
-  'EDEN, rand-k': Method(_eden, _RATE, _B1, (1 / 32, 0.01), gathers=True),
-  'FetchSGD': Method(_fetchsgd, _OF_SGD, _LESS, (0.1,)),
-  'FedAvg, momentum': Method(
-    _fedavg, _LOCAL_SGD | {'server_lr': (0.1, 1.0)}, _LESS, kind='ceiling',
-    local=True,
-  ),
-  'FedAdam': Method(
-    _fedadam, _LOCAL_SGD | _RATE, _B1, kind='ceiling', local=True
-  ),
-  DILOCO: Method(
-    _DILOCO, _INNER | _OUTER, _NESTEROV, kind='ceiling', local=True
-  ),
-  MULOCO: Method(
-    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, kind='ceiling', local=True
-  ),
-  DILOCO_BITS: Method(
-    _DILOCO, _INNER | _OUTER, _NESTEROV, (0.01,), 'ours', local=True
-  ),
+  ADAMW: Method(_ADAMW, _INNER, ('b2', (0.95, 0.99)), 'ceiling'),
+  SGD: Method(_SGD, _LOCAL_SGD, _MOMENTUM, 'ceiling'),
+  MUON: Method(_central('muon'), _OF_MUON, _BETA, 'ceiling'),
+  DENSE: Method(_preconditioned, _RATE, _MOMENTUM, 'dense ours'),
+  OURS: Method(_preconditioned, _RATE, _MOMENTUM, 'ours'),
+  SAFL: Method(_safl, _LOCAL_SGD | _RATE, _B1, 'ours', local=True),
+  POWER_SGD: Method(_power_sgd, _OF_SGD, _MOMENTUM),
+  DEMO: Method(_demo, _SIGNS, ('momentum', (0.99, 0.999)), gathers=True),
+  TOP_K: Method(_top_k, _OF_SGD, _LESS, gathers=True),
+  EDEN: Method(_eden, _RATE, _B1, gathers=True),
+  DILOCO: Method(_DILOCO, _INNER | _OUTER, _NESTEROV, 'ceiling', local=True),
+  MULOCO: Method(_MULOCO, _OF_MUON | _OUTER, _NESTEROV, 'ceiling', local=True),
+  DILOCO_BITS: Method(_DILOCO, _INNER | _OUTER, _NESTEROV, 'ours', local=True),
   MULOCO_BITS: Method(
-    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, (TWO_BITS,), 'ours', local=True
+    _MULOCO, _OF_MUON | _OUTER, _NESTEROV, 'ours', local=True
   ),
-  'SparseLoCo': Method(
-    _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), (0.01,),
-    local=True, gathers=True,
+  SPARSE_LOCO: Method(
+    _sparse_loco, _INNER | _OUTER, ('decay', (0.9, 0.95)), local=True,
+    gathers=True,
   ),
 }  # fmt: skip
-# Of tasks that are not whole yet, the methods that have run, and their sizes.
-_SO_FAR: dict[str, dict[str, tuple[float, ...]]] = {
-  'characters': {ADAMW: (1.0,), MUON: (1.0,), OURS: (0.01,)},
-  'digits': {
-    ADAMW: (1.0,), SGD: (1.0,), MUON: (1.0,), OURS: (0.01,), SAFL: (0.2,),
-    'PowerSGD': (1,), 'DeMo': (0.0375,), DILOCO: (1.0,), DILOCO_BITS: (0.01,),
-    MULOCO_BITS: (TWO_BITS,),
+# Of each task the methods that run on it, with the share of the bytes of a
+# dense update; of PowerSGD it is the rank.
+_ON_ALL: dict[str, Sequence[float]] = {
+  MUON: [1], ADAMW: [1], OURS: [0.01], MULOCO_BITS: [TWO_BITS], SAFL: [0.2],
+  DEMO: [0.0375],
+}  # fmt: skip
+ROWS: dict[str, dict[str, Sequence[float]]] = {
+  'digits': _ON_ALL | {
+    SGD: [1], DENSE: [1], OURS: [0.01, 0.001], POWER_SGD: [1], TOP_K: [0.01],
+    EDEN: [0.01], DILOCO: [1], DILOCO_BITS: [0.01], MULOCO: [1],
+    SPARSE_LOCO: [0.01],
+  },
+  'clothes': _ON_ALL,
+  'characters': _ON_ALL,
+  'rehearsed': {
+    ADAMW: [1], DENSE: [1], OURS: [0.001], DILOCO: [1], DILOCO_BITS: [0.01],
+    POWER_SGD: [4],
   },
 }  # fmt: skip
-_REHEARSED = (ADAMW, DENSE, OURS, DILOCO, DILOCO_BITS, 'PowerSGD')
 
 
-def rows(ws: Workspace, task: Task) -> list[tuple[str, float]]:
-  """Every method of a task with each of its sizes; few at quick scale."""
-  whole = {name: method.sizes for name, method in METHODS.items()}
-  sizes = _SO_FAR.get(task.name, whole)
-  rehearsed = {name: whole[name][-1:] for name in _REHEARSED}
-  return [(n, x) for n, xs in ws.pick(rehearsed, sizes).items() for x in xs]
+def rows(task: str) -> list[tuple[str, float]]:
+  """Every method of a task with each of its sizes."""
+  return [(name, x) for name, xs in ROWS[task].items() for x in xs]

@@ -7,11 +7,11 @@ import numpy as np
 
 from ..common import results, study
 from ..common.workspace import Workspace
-from . import report, runs, tasks
-from .methods import METHODS
+from . import methods, report, runs, tasks
 
 _STUDIES = {
   'digits': ('Trained-Digits', report.digits),
+  'clothes': ('Trained-Clothes', report.clothes),
   'characters': ('Trained-Characters', report.characters),
 }  # fmt: skip
 _TABLE = (
@@ -64,14 +64,12 @@ def _rows(task: tasks.Task, found: study.Report) -> dict[tuple[str, ...], Any]:
   at = found.tables[0].head.index('times fewer')
   fewer = {tuple(row[:2]): row[at] for row in rows}
   of, cells = next(iter(found.seeds)).split('/')[1], {}  # other when rehearsed
-  for name, method in METHODS.items():
-    for share in method.sizes:
-      one = found.seeds.get(runs.name_of(of, name, share))
-      if one is not None:
-        key = name, report.label((name, share))
-        every = f'{task.local_steps} steps' if method.local else 'step'
-        shown = _with_interval(one['final'], task.decimals)
-        cells[*key, every] = fewer[key], shown
+  for row in methods.rows(of):
+    one, key = found.seeds[runs.name_of(of, *row)], (row[0], report.label(row))
+    local = methods.METHODS[row[0]].local
+    every = f'{task.local_steps} steps' if local else 'step'
+    shown = _with_interval(one['final'], task.decimals)
+    cells[*key, every] = fewer[key], shown
   return cells
 
 

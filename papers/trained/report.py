@@ -24,7 +24,7 @@ _FEW = 0.05  # of all bytes of dense steps: more than ours, like most rivals
 
 def _report(name: str, ws: Workspace) -> study.Report:
   task = tasks.make(ws, name)
-  found = {row: runs.record(ws, task, *row) for row in methods.rows(ws, task)}
+  found = {row: runs.record(ws, task, *row) for row in methods.rows(task.name)}
   halves = [_half(found, local) for local in (False, True)]
   costs = {row: runs.cost(ws, task, *row) for row in found}
   best = found[_ranked(task, found, _DENSE)[0]].values.mean()
@@ -41,6 +41,7 @@ def _report(name: str, ws: Workspace) -> study.Report:
 
 digits = functools.partial(_report, 'digits')
 characters = functools.partial(_report, 'characters')
+clothes = functools.partial(_report, 'clothes')
 
 
 def _half(found: Records, local: bool) -> Records:
@@ -227,7 +228,7 @@ _BY_TIME = (
 _BYTES = (
   'What a worker of DeMo, top-k, EDEN or SparseLoCo receives is counted as the '
   'payloads of the others, or as what a server sends where that is less. '
-  'PowerSGD and 1-bit Adam count their dense parts. Muon is that of optax: '
+  'PowerSGD counts its dense parts. Muon is that of optax: '
   'arrays of other than two axes, like kernels of convolutions, have Adam at '
   'the same rate.'
 )

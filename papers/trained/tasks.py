@@ -55,10 +55,6 @@ _CHARACTERS = {
   },
   'model_options': {'width': 128, 'depth': 4, 'heads': 4, 'max_length': 64},
 }  # fmt: skip
-_IMAGES = {
-  'dataset': 'cifar10', 'model': 'resnet8',
-  'model_options': {'stem_stride': 2, 'augment': 4},
-}  # fmt: skip
 TASKS = {
   'characters': Task(
     'characters', 'decoder, tiny Shakespeare', _CHARACTERS, 'test_loss', 1.88,
@@ -77,11 +73,6 @@ TASKS = {
     "Fashion-MNIST's README: two convolutions with pools and ELU; others with "
     'two convolutions have 87.6 to 92.5', margin=0.5, workers=4, batch_size=64,
     steps=2000, local_steps=20,
-  ),
-  'images': Task(
-    'images', 'ResNet-8, CIFAR-10', _IMAGES, 'test_accuracy', 75.0,
-    'our own central training with a stem of stride 2, JPEG copies',
-    margin=0.5, workers=4, batch_size=32, steps=7800, local_steps=20,
   ),
 }  # fmt: skip
 _REHEARSED = {'dataset': 'digits', 'model_options': {'widths': (64, 64)}}
