@@ -117,6 +117,9 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(
   }
   near, finalists = 2 * len(runs.NEAR), runs.FINALISTS
   assert counts == {'trials': runs.TRIALS, 'near': near, 'finalist': finalists}
+  for c in stages['near']:
+    ((rate, values),) = c['sweep'].items()
+    assert min(values) < c[rate] < max(values)
   for c in itertools.chain(*stages.values()):
     assert c['client_holdout'] == runs.HELD_OUT
     assert c['seed'] not in task.seeds
