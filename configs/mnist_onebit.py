@@ -37,7 +37,7 @@ def get_config(variant: str = '') -> ConfigDict:
     c.population = c.cohort = 4
     c.rounds, c.eval_every, c.rounds_per_dispatch = 2000, 200, 50
     c.local_steps, c.batch_size, c.client_lr = 1, 64, 1.0
-    c.server_lr, c.final_server_lr = 0.01208, None
+    c.server_lr, c.final_server_lr = 0.004668, None
     decay = c.server_schedule
     decay.kind, decay.final, decay.warmup = 'cosine', 0.05, 100
     # 1,020 factors in float32, every 20 rounds, are 204 bytes a round.
