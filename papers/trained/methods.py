@@ -212,18 +212,15 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 # Of each task the methods that run on it, with the share of the bytes of a
 # dense update; of PowerSGD it is the rank.
-_ON_ALL: dict[str, Sequence[float]] = {
-  MUON: [1], ADAMW: [1], OURS: [0.01], MULOCO_BITS: [TWO_BITS], SAFL: [0.2],
-  DEMO: [0.0375],
+_OF_EACH: dict[str, Sequence[float]] = {
+  MUON: [1], ADAMW: [1], OURS: [0.01], MULOCO_BITS: [TWO_BITS],
 }  # fmt: skip
 ROWS: dict[str, dict[str, Sequence[float]]] = {
-  'digits': _ON_ALL | {
-    SGD: [1], DENSE: [1], OURS: [0.01, 0.001], POWER_SGD: [1], TOP_K: [0.01],
-    EDEN: [0.01], DILOCO: [1], DILOCO_BITS: [0.01], MULOCO: [1],
-    SPARSE_LOCO: [0.01],
+  'digits': _OF_EACH | {
+    DEMO: [0.0375], SAFL: [0.2], DILOCO: [1], DILOCO_BITS: [0.01],
   },
-  'clothes': _ON_ALL,
-  'characters': _ON_ALL,
+  'clothes': _OF_EACH | {DEMO: [0.0375]},
+  'characters': _OF_EACH,
   'rehearsed': {
     ADAMW: [1], DENSE: [1], OURS: [0.001], DILOCO: [1], DILOCO_BITS: [0.01],
     POWER_SGD: [4],
