@@ -217,7 +217,8 @@ _OF_EACH: dict[str, Sequence[float]] = {
 }  # fmt: skip
 ROWS: dict[str, dict[str, Sequence[float]]] = {
   'digits': _OF_EACH | {
-    DEMO: [0.0375], SAFL: [0.2], DILOCO: [1], DILOCO_BITS: [0.01],
+    SGD: [1], POWER_SGD: [1], DEMO: [0.0375], SAFL: [0.2], DILOCO: [1],
+    DILOCO_BITS: [0.01],
   },
   'clothes': _OF_EACH | {DEMO: [0.0375]},
   'characters': _OF_EACH,
