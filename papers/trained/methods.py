@@ -214,13 +214,18 @@ METHODS: dict[str, Method] = {
 # dense update; of PowerSGD it is the rank.
 _OF_EACH: dict[str, Sequence[float]] = {
   MUON: [1], ADAMW: [1], OURS: [0.01], MULOCO_BITS: [TWO_BITS],
+  SAFL: [0.2], DEMO: [0.0375],
+}  # fmt: skip
+_LENET: dict[str, Sequence[float]] = _OF_EACH | {
+  SGD: [1], POWER_SGD: [1], DEMO: [0.0375, 0.005], SPARSE_LOCO: [0.01],
+  DILOCO_BITS: [0.01],
 }  # fmt: skip
 ROWS: dict[str, dict[str, Sequence[float]]] = {
-  'digits': _OF_EACH | {
-    SGD: [1], POWER_SGD: [1], DEMO: [0.0375], SAFL: [0.2], DILOCO: [1],
-    DILOCO_BITS: [0.01],
+  'digits': _LENET | {
+    DENSE: [1], OURS: [0.01, 0.001], TOP_K: [0.01], EDEN: [0.01], DILOCO: [1],
+    MULOCO: [1],
   },
-  'clothes': _OF_EACH | {DEMO: [0.0375]},
+  'clothes': _LENET,
   'characters': _OF_EACH,
   'rehearsed': {
     ADAMW: [1], DENSE: [1], OURS: [0.001], DILOCO: [1], DILOCO_BITS: [0.01],
