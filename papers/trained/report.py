@@ -26,7 +26,7 @@ def _report(name: str, ws: Workspace) -> study.Report:
   task = tasks.make(ws, name)
   found = {row: runs.record(ws, task, *row) for row in methods.rows(task.name)}
   halves = [_half(found, local) for local in (False, True)]
-  costs = {row: runs.cost(ws, task, *row) for row in found}
+  costs = {row: runs.cost(ws, task, *row, x.tuned) for row, x in found.items()}
   best = found[_ranked(task, found, _DENSE)[0]].values.mean()
   by_bytes = [_by_bytes(task, half, best) for half in halves if half]
   by_time = [_by_time(task, found, costs, link) for link in _LINKS]

@@ -66,17 +66,19 @@ def record(ws: Workspace, task: Task, name: str, share: float) -> Record:
 
 
 def cost(
-  ws: Workspace, task: Task, name: str, share: float
+  ws: Workspace, task: Task, name: str, share: float, tuned: dict[str, float]
 ) -> tuple[float, float]:
   """What one worker's step takes: seconds, and numbers kept between rounds.
 
   The seconds are of gradient, compression and update; the numbers are in units
   of those that are trained.
+
+  Raises:
+    ValueError: if the run diverged, since it ended before its last step.
   """
   method, steps = METHODS[name], 10 * task.local_steps
   short = task._replace(steps=steps, workers=1)
-  label, values = method.choice
-  fields = _config(short, method, share, {label: values[0]})
+  fields = _config(short, method, share, tuned)
   few = {'eval_every': fields['rounds'], 'test_slice': '0:32'}
   fields |= few  # whose evaluation takes no time
   folder = f'{name_of(task.name, name, share)}/cost'
@@ -85,6 +87,8 @@ def cost(
     # The first point of a program waits for its compilation.
     twice = fields | {'sweep': {'seed': (0, 1)}}
     _, second = ws.sweep(f'{folder}/runs', twice)
+    if second.diverged:
+      raise ValueError(f'{folder}: the run diverged and ended early')
     exp = experiment.build(fields, ws.data_dir)
     init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
     kept = comms.client_rows(jax.eval_shape(init, exp.params))

@@ -128,6 +128,16 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(
   assert found.tuned == found.trials[0][0]  # the made-up best of both lengths
 
 
+def test_a_cost_is_of_the_tuned_method(task, tmp_path, monkeypatch):
+  """Catches the time of a run at an untuned rate, which may end early."""
+  ws = MadeUp(tmp_path, 'cpu', progress=False)
+  monkeypatch.setattr(Run, 'diverged', True)
+  tuned = {'client_lr': 0.02, 'b2': 0.99}
+  with pytest.raises(ValueError, match='adamw-1'):
+    runs.cost(ws, task, 'AdamW', 1, tuned)
+  assert {c['client_lr'] for c in ws.configs.values()} == {0.02}
+
+
 def made_up(task, **finals):
   """Records of methods by name, with these values of the metric."""
   return {
