@@ -213,7 +213,7 @@ _METRICS = {
 _RIVAL = f', the best rival of at most {100 * _FEW:g} % of all bytes'
 _DRAWN = (
   methods.ADAMW, methods.MUON, methods.OURS, methods.SAFL, 'PowerSGD', 'DeMo',
-  methods.DILOCO, methods.DILOCO_BITS, methods.MULOCO_BITS,
+  methods.DILOCO, methods.DILOCO_BITS, methods.MULOCO_BITS, 'SparseLoCo',
 )  # fmt: skip
 _BY_BYTES = (
   'The metric at the end against the bytes of a worker, a curve a method over '
