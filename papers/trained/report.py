@@ -187,13 +187,13 @@ def label(row: Row) -> str:
   ('d / 100', 'd', 'rank 2')
   """
   name, share = row
-  if name == 'PowerSGD':
+  if name == methods.POWER_SGD:
     return f'rank {share:g}'
   return 'd' if share == 1 else f'd / {round(1 / share, 1):,g}'
 
 
 def _title(row: Row) -> str:
-  dense = row[1] == 1 and row[0] != 'PowerSGD'
+  dense = row[1] == 1 and row[0] != methods.POWER_SGD
   return row[0] if dense else f'{row[0]}, {label(row)}'
 
 
@@ -212,8 +212,9 @@ _METRICS = {
 }  # fmt: skip
 _RIVAL = f', the best rival of at most {100 * _FEW:g} % of all bytes'
 _DRAWN = (
-  methods.ADAMW, methods.MUON, methods.OURS, methods.SAFL, 'PowerSGD', 'DeMo',
-  methods.DILOCO, methods.DILOCO_BITS, methods.MULOCO_BITS, 'SparseLoCo',
+  methods.ADAMW, methods.MUON, methods.OURS, methods.SAFL, methods.POWER_SGD,
+  methods.DEMO, methods.DILOCO, methods.DILOCO_BITS, methods.MULOCO_BITS,
+  methods.SPARSE_LOCO,
 )  # fmt: skip
 _BY_BYTES = (
   'The metric at the end against the bytes of a worker, a curve a method over '
