@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from absl import flags, logging
-from fl_sketch.utils import checks, fields, old_fields, plugins
+from fl_sketch.utils import checks, fields, plugins
 
 flags.disclaim_key_flags()  # `define_folders` defines them for the program
 
@@ -30,8 +30,6 @@ def parse_flags(argv):
   """
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
-  if 'plugins' in flags.FLAGS:  # the config is a `Config`, not of an attack
-    argv = old_fields.current_flags(argv)
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
   parser.add_argument('--plugins', action='append', default=[])
   values = parser.parse_known_args(argv)[0].plugins

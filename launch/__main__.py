@@ -12,12 +12,6 @@ from fl_sketch.utils import __version__, extras
 from . import summaries, unknown
 
 FOLDER = pathlib.Path(__file__).parent
-# Commands of the past, and what to use in their place.
-_RETIRED = {
-  'hosts': 'start the same `fl-sketch train` on every host, with '
-  '--coordinator, --num_processes and --process_id; '
-  'docs/guides/many_hosts.md has examples'
-}
 _USAGE = """\
 fl-sketch COMMAND [CONFIG] [--flags]
 
@@ -38,8 +32,6 @@ def main() -> None:
     print(_USAGE.format('\n'.join(lines)))
   elif name == '--version':
     print('fl_sketch', __version__)
-  elif name in _RETIRED:
-    sys.exit(f'`fl-sketch {name}` has been removed: {_RETIRED[name]}.')
   elif name not in commands:
     sys.exit(unknown('command', sys.argv[1], shown))
   else:

@@ -15,7 +15,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import checks, fields as rules, plugins, registry, renamed
+from fl_sketch.utils import checks, fields as rules, plugins, registry
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -24,7 +24,6 @@ _TOP = pathlib.Path(__file__).parents[1]
 FOLDER = _TOP / 'configs'
 # `configs` in a checkout, `fl_sketch.configs` where the package is installed.
 PACKAGE = f'{__package__}'.removesuffix('launch') + 'configs'
-_RENAMED = {'plays_decoder': 'shakespeare_decoder'}
 flags.disclaim_key_flags()  # `define_flag` defines it for the program
 
 
@@ -131,9 +130,6 @@ def load(name: str) -> types.ModuleType:
   Like those of the package, a file of the user's may say `from . import new`.
   Raises ValueError, with all names and the nearest, if there is none.
   """
-  if name in _RENAMED:
-    renamed.warn('config', name, _RENAMED[name])
-    name = _RENAMED[name]
   path = paths().get(name, pathlib.Path(name))
   if not path.is_file():
     if path.suffix == '.py':

@@ -184,29 +184,13 @@ def test_a_package_loads_only_what_it_needs(code, absent):
 
 
 def test_every_package_has_the_names_that_it_exports():
-  """Catches a lazy export whose module has moved, and names not refused."""
+  """Catches an export whose module has moved."""
   for name, path in modules().items():
     if path.stem == '__init__' and name.startswith('fl_sketch'):
       package = importlib.import_module(name)
       for public in getattr(package, '__all__', ()):
         assert getattr(package, public)
       assert not hasattr(package, 'absent')
-
-
-def test_every_module_of_a_lazy_package_is_an_attribute():
-  """Catches a module that a lazy package does not know: it has no imports."""
-  files = {path.parent: path for path in modules().values()}
-  lazy = [p for p in files if 'lazy.attach' in (p / '__init__.py').read_text()]
-  names = [
-    name
-    for name, path in modules().items()
-    if path.parent in lazy and path.stem[0] != '_'
-  ]
-  assert 'fl_sketch.utils.registry' in names
-  for name in names:
-    package, _, module = name.rpartition('.')
-    load = importlib.import_module(package).__getattr__  # as if not loaded
-    assert load(module).__name__ in (name, package)
 
 
 def annotated(module):

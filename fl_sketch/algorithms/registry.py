@@ -33,7 +33,7 @@ from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
 from fl_sketch.privacy.mechanisms.aggregation import Release
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
-from fl_sketch.utils import registry, renamed
+from fl_sketch.utils import registry
 
 
 class Entry(NamedTuple):
@@ -109,7 +109,7 @@ REGISTRY = Algorithms(
     'client_clip', 'local',
   ),
 )  # fmt: skip
-register = renamed.arguments(everyone='full_participation')(REGISTRY.register)
+register = REGISTRY.register
 
 _COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
 _LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
-from fl_sketch.utils import display
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +12,6 @@ Payload = Any
 VECTOR = sketches.identity()  # flattens a tree, and back
 
 
-@display.shown('name', 'omega', 'contraction')
 class Codec(NamedTuple):
   """An encoder and a decoder; clients that share a key share the random draw.
 

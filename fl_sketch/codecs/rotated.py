@@ -9,7 +9,7 @@ from typing import Annotated
 from fl_sketch import sketches
 from fl_sketch.codecs import base
 from fl_sketch.sketches import hashing, primitives
-from fl_sketch.utils import fields, renamed
+from fl_sketch.utils import fields
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -21,7 +21,6 @@ _DENSE = 32  # of fewer numbers, sums of signs are far from normal
 _SCALES = 'unbiased', 'least_squares'
 
 
-@renamed.arguments(keep='num_coordinates')
 def eden(
   bits: int = 1, *, num_coordinates: fields.Count | None = None,
   rotate: bool = True,

@@ -26,7 +26,7 @@ from fl_sketch.data import store_writer
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.data.store_writer import FORMAT, Chunk, write
-from fl_sketch.utils import digests, files, renamed
+from fl_sketch.utils import digests, files
 import numpy as np
 
 __all__ = ['Chunk', 'Store', 'digest', 'is_mapped', 'open', 'write']
@@ -34,7 +34,6 @@ __all__ = ['Chunk', 'Store', 'digest', 'is_mapped', 'open', 'write']
 _DAMAGE = KeyError, TypeError, AttributeError, ArithmeticError, ValueError
 
 
-@renamed.members(held='held_out')
 class Store(NamedTuple):
   """The memory-mapped arrays of all clients.
 

@@ -12,7 +12,7 @@ import uuid
 from fl_sketch.data import own_arrays
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
-from fl_sketch.utils import digests, files, renamed
+from fl_sketch.utils import digests, files
 import numpy as np
 import tqdm
 
@@ -21,7 +21,6 @@ _TAKEN = 'offsets', 'held', 'ids', 'mask'  # names of no array
 _MOST = 2**31 - 1  # samples: batches are int32 indices
 
 
-@renamed.members(held='held_out')
 class Chunk(NamedTuple):
   """Some clients, one after another."""
 

@@ -4,7 +4,3 @@
 `worker`, the resident worker of the site, which keeps programs and state, on
 the site's own data (`own_data`). `fl-sketch site` starts one.
 """
-
-from fl_sketch.utils import lazy
-
-__getattr__ = lazy.attach(__name__)

@@ -14,7 +14,7 @@ from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem, check_unused, load
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
-from fl_sketch.utils import digests, display, registry as registry_lib
+from fl_sketch.utils import digests, registry as registry_lib
 import numpy as np
 
 # Fields that an experiment has from its problem.
@@ -25,10 +25,6 @@ _OF_PROBLEM = (
 OwnProblem = Problem | Callable[[Config], Problem]
 
 
-@display.shown(
-  'config.algorithm', 'config.rounds', 'config.cohort', 'partition.population',
-  'partition.samples', 'guarantee.statement.epsilon',
-)  # fmt: skip
 class Experiment(NamedTuple):
   """The parts of one run: config, algorithm, data, model and losses."""
 

@@ -16,7 +16,7 @@ from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.experiment.fields import method, privacy, registries, run
 from fl_sketch.models import losses
-from fl_sketch.utils import checks, display, fields as f, old_fields, plugins
+from fl_sketch.utils import checks, fields as f, plugins
 
 # Fields that may differ when a run is resumed. They change no number of any
 # round, but for clients_per_step, with which sums are equal up to rounding.
@@ -50,7 +50,6 @@ def checked() -> Iterator[None]:
     raise ConfigError(f.cut(str(e))) from e
 
 
-@display.shown()
 @dataclasses.dataclass(frozen=True)
 class Config(privacy.PrivacyFields):
   """A config; a field that is None leaves the choice to the component.
@@ -75,6 +74,14 @@ class Config(privacy.PrivacyFields):
       object.__setattr__(self, name, value)
     self.check()
 
+  def __repr__(self) -> str:
+    changed = ', '.join(
+      f'{x.name}={value!r}'
+      for x in dataclasses.fields(self)
+      if (value := getattr(self, x.name)) not in (x.default, [])  # JSON's ()
+    )
+    return f'Config({changed})'
+
   @classmethod
   @checked()
   def from_mapping(cls, fields: Any) -> 'Config':
@@ -90,7 +97,6 @@ class Config(privacy.PrivacyFields):
         f'{type(fields).__name__}; pass a Config, or a mapping of its fields, '
         'such as get_config() of a bundled config.'
       )
-    fields = old_fields.current(fields)
     _check_names(fields)
     if isinstance(named := fields.get('plugins'), tuple | list):
       for plugin in (name for name in named if isinstance(name, str)):

@@ -7,7 +7,6 @@ from fl_sketch import models
 from fl_sketch.data import registry
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.models import kinds, losses
-from fl_sketch.utils import old_fields
 import jax
 import jax.numpy as jnp
 
@@ -51,7 +50,6 @@ def problem(
       it has state besides parameters, or a function does not give a value of
       each sample.
   """
-  loss = old_fields.loss(loss)
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
   plain = type(model) is tuple  # those of models are named

@@ -18,7 +18,6 @@ from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
 from fl_sketch.privacy.accounting.correlation import Correlation, square_root
 from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
-from fl_sketch.utils import display
 import numpy as np
 
 _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
@@ -31,10 +30,6 @@ _OF_RELEASE = (
 )  # fmt: skip
 
 
-@display.shown(
-  'statement.epsilon', 'statement.delta', 'statement.trust', 'statement.noise',
-  'mechanism.unit', 'stated_multiplier',
-)  # fmt: skip
 class PrivacyGuarantee(NamedTuple):
   """The DP guarantee of a private run, and the noise that provides it.
 

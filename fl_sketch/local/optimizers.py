@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fl_sketch.utils import fields, registry, renamed
+from fl_sketch.utils import fields, registry
 import optax
 
 REGISTRY = registry.Registry(
@@ -19,7 +19,6 @@ for _name in (
 register(optax.contrib.muon)
 
 
-@renamed.members(keep='keep_state')
 class Optimizer(NamedTuple):
   """An optimizer of local steps.
 
@@ -32,7 +31,6 @@ class Optimizer(NamedTuple):
   keep_state: bool = False
 
 
-@renamed.arguments(keep='keep_state')
 def make(kind: str, **options: Any) -> Optimizer:
   """Builds the optimizer of clients that a config names.
 

@@ -6,13 +6,11 @@ from typing import Any
 from fl_sketch.models import losses as losses_lib
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn, StatefulLocal
-from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
 import optax
 
 
-@renamed.arguments(keep='keep_state')
 def sgd(
   loss_fn: LossFn,
   client_lr: jax.Array,

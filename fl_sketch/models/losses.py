@@ -15,7 +15,7 @@ from typing import Any
 
 from fl_sketch.models import kinds
 from fl_sketch.models.model import as_model
-from fl_sketch.utils import old_fields, registry, renamed
+from fl_sketch.utils import registry
 import jax
 import jax.numpy as jnp
 
@@ -28,9 +28,6 @@ for _kind in (
 ):  # fmt: skip
   register(_kind)
 OF_LABELS = names()  # whose labels and outputs are known to suit each other
-__getattr__ = renamed.attributes(
-  __name__, cross_entropy='softmax_cross_entropy'
-)
 softmax_cross_entropy = kinds.softmax_cross_entropy
 Batch = kinds.Batch
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
@@ -150,7 +147,6 @@ def make(
 
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
   """The function of a loss that is given by name, or as it is."""
-  kind = old_fields.loss(kind)
   return kind if callable(kind) else REGISTRY.entry(kind).factory
 
 

@@ -35,7 +35,6 @@ from fl_sketch.rounds.round import (
   scan_rounds,
   server_step,
 )
-from fl_sketch.utils import renamed
 
 __all__ = [
   'PADDING_ID', 'Algorithm', 'Cohort', 'FedState', 'Fetch', 'Hyper', 'Make',
@@ -44,5 +43,3 @@ __all__ = [
   'run_evaluation', 'run_lanes', 'run_round', 'scan_rounds', 'server_step',
   'state_of',
 ]  # fmt: skip
-
-__getattr__ = renamed.attributes(__name__, NOBODY='PADDING_ID')

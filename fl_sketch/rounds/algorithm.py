@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms, keys as keys_lib
-from fl_sketch.utils import renamed
 import jax
 import optax
 
@@ -158,9 +157,6 @@ class Algorithm(NamedTuple):
   due: Callable[[Any], dict[str, jax.Array]] | None = None
 
 
-@renamed.arguments(
-  drift='correction', everyone='full_participation', moved='update_template'
-)
 def federated(
   local: Work, *links: Any, correction: Callable[[Any], Any] | None = None,
   full_participation: int = False,

@@ -13,7 +13,6 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import stages, workers
-from fl_sketch.utils import display
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -27,7 +26,6 @@ NO_SERVER = (
 )
 
 
-@display.shown('up', 'down')
 class Bill(NamedTuple):
   """Communication cost of a round: bytes of one participant; both uint32[]."""
 

@@ -7,7 +7,6 @@ from fl_sketch.data import availability
 from fl_sketch.rounds import client_loop, client_step, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
 from fl_sketch.rounds.mesh import pad, replicated, shardings_over
-from fl_sketch.utils import renamed
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -147,7 +146,6 @@ def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
   return rounds_fn
 
 
-@renamed.arguments(lanes_per_step='clients_per_step')
 def cohort_step(
   make: Make, mesh: jax.sharding.Mesh, *, fetch: Fetch | None = None,
   clients_per_step: int | None = 0, skip_absent: bool = False,

@@ -35,7 +35,7 @@ from fl_sketch.sketches.srft import srft
 from fl_sketch.sketches.srht import srht
 from fl_sketch.sketches.uniform_sampling import uniform_sampling
 from fl_sketch.sketches.verification import Verification, verify
-from fl_sketch.utils import registry, renamed
+from fl_sketch.utils import registry
 
 __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
@@ -48,7 +48,6 @@ __all__ = [
 
 
 REGISTRY = registry.Registry('sketch', context=('kind',))
-__getattr__ = renamed.attributes(__name__, take='gather', put='scatter')
 names, register, describe = REGISTRY.names, REGISTRY.register, REGISTRY.describe
 
 

@@ -5,7 +5,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from fl_sketch.sketches import primitives
-from fl_sketch.utils import checks, display, renamed
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,8 +59,6 @@ class Properties(NamedTuple):
   embedding: bool = True
 
 
-@display.shown('properties.name', 'properties.floats', 'properties.alpha')
-@renamed.members(like='zero_table')
 class Sketch(NamedTuple):
   """Pure functions of one linear sketch; equal keys mean equal hash functions.
 

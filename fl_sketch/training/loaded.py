@@ -15,7 +15,7 @@ from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import identity, initial, language, log, saved_params
 from fl_sketch.training.same_run import WorkdirError, check_problem, read
-from fl_sketch.utils import display, extras, old_fields
+from fl_sketch.utils import extras
 import jax
 import numpy as np
 
@@ -56,7 +56,6 @@ def load(
     raise WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
     )
-  fields = old_fields.current(fields, stored=True)
   # The file of its initial parameters may be gone.
   config = Config.from_mapping({**fields, 'pretrained': None})
   object.__setattr__(config, 'pretrained', fields.get('pretrained'))
@@ -77,7 +76,6 @@ def load(
   return Run(folder, config, round, problem, data_dir)
 
 
-@display.shown('folder', 'config.algorithm')
 class Run:
   """A run as its folder holds it; each part is read when it is asked for."""
 
@@ -86,6 +84,9 @@ class Run:
   ):
     self.folder, self.config = folder, config
     self._round, self._problem, self._data_dir = round, problem, data_dir
+
+  def __repr__(self) -> str:
+    return f'Run({str(self.folder)!r}, algorithm={self.config.algorithm!r})'
 
   @property
   def round(self) -> int:

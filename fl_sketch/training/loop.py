@@ -22,13 +22,12 @@ from fl_sketch.training.initial import begun, keep as keep_initial
 from fl_sketch.training.program import program
 from fl_sketch.training.runner import Runner
 from fl_sketch.training.workdir import Workdir, WorkdirError, has_rows
-from fl_sketch.utils import display, extras, progress as progress_lib
+from fl_sketch.utils import extras, progress as progress_lib
 import jax
 
 _FAR = 10  # times the first loss: the noise of training stays below it
 
 
-@display.shown('finished')
 class Result(NamedTuple):
   """Outcome of a run."""
 

@@ -9,7 +9,7 @@ import warnings
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.training import identity
-from fl_sketch.utils import files, old_fields
+from fl_sketch.utils import files
 
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
@@ -111,8 +111,6 @@ def stored_config(
   then = read(folder / 'config.json', 'a config')
   if then is None:
     return None
-  if kind is config_lib.Config:
-    then = old_fields.current(then, stored=True)
   return files.as_json(kind()) | then
 
 

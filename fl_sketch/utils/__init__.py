@@ -1,6 +1,3 @@
 """Host helpers, which every other package may use and which use none."""
 
-from fl_sketch.utils import lazy
-
 __version__ = '0.1.0'  # in the lowest layer, so that files can record it
-__getattr__ = lazy.attach(__name__)

@@ -38,7 +38,7 @@ def test_a_run_is_loaded_as_it_was_trained(whole):
   wanted = experiment.build(runs.SAFL).config
   assert files.as_json(run.config) == files.as_json(wanted)
   assert run.summary['test_loss'] == result.row['test_loss']
-  assert 'algorithm=safl, round=7, test_accuracy=0.' in repr(run)
+  assert repr(run).endswith(", algorithm='safl')")
   assert result.metrics.tobytes() == run.metrics.tobytes()
   logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
   assert run.evaluate() == logged

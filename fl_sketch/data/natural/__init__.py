@@ -1,9 +1,5 @@
 """Data with natural clients: readers of published files, and their tasks."""
 
-from fl_sketch.utils import lazy
+from fl_sketch.data.natural import importing, readers, records, tasks, tff
 
-__all__ = [
-  'importing', 'readers', 'records', 'tasks', 'tff',
-]  # fmt: skip
-
-__getattr__ = lazy.attach(__name__)
+__all__ = ['importing', 'readers', 'records', 'tasks', 'tff']

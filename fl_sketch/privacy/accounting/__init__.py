@@ -4,6 +4,17 @@
 `epsilon` computes epsilon and delta, `calibration` the noise for a target.
 """
 
+from fl_sketch.privacy.accounting import (
+  allocation,
+  correlation,
+  events,
+  groups,
+  hypothesis_tests,
+  losses,
+  profiles,
+  step_losses,
+  tilted_losses,
+)
 from fl_sketch.privacy.accounting.calibration import (
   calibrate_noise_multiplier,
   calibrate_steps,
@@ -31,7 +42,6 @@ from fl_sketch.privacy.accounting.types import (
   Sampling,
   UnsupportedAccountingError,
 )
-from fl_sketch.utils import lazy
 
 __all__ = [
   'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
@@ -43,5 +53,3 @@ __all__ = [
   'parallel_composition', 'profiles', 'renyi_divergences', 'signal_to_noise',
   'statements', 'step_losses', 'tilted_losses', 'types',
 ]  # fmt: skip
-
-__getattr__ = lazy.attach(__name__)

@@ -1,16 +1,35 @@
 """Private mechanisms in JAX: bounds, integer grids, noise, and their sums."""
 
-from fl_sketch.utils import lazy
+from fl_sketch.privacy.mechanisms import (
+  aggregation,
+  banded_noise,
+  chacha20,
+  clipping,
+  discrete_gaussian,
+  generators,
+  given_noise,
+  grid,
+  private_metrics,
+  quantile_bound,
+  secure_aggregation,
+)
+from fl_sketch.privacy.mechanisms.clipping import (
+  BOUNDS,
+  clip_by_l2_norm,
+  normalize_by_l2_norm,
+)
+from fl_sketch.privacy.mechanisms.sums import (
+  fixed_size_sample,
+  gaussian_noise,
+  noisy_gradient_sum,
+  poisson_sample,
+  privatize_sum,
+)
 
 __all__ = [
-  'aggregation', 'banded_noise', 'chacha20', 'clipping', 'discrete_gaussian',
-  'generators', 'given_noise', 'grid', 'private_metrics', 'quantile_bound',
-  'secure_aggregation', 'sums',
+  'BOUNDS', 'aggregation', 'banded_noise', 'chacha20', 'clip_by_l2_norm',
+  'clipping', 'discrete_gaussian', 'fixed_size_sample', 'gaussian_noise',
+  'generators', 'given_noise', 'grid', 'noisy_gradient_sum',
+  'normalize_by_l2_norm', 'poisson_sample', 'private_metrics',
+  'privatize_sum', 'quantile_bound', 'secure_aggregation',
 ]  # fmt: skip
-
-_CLIPPING = 'BOUNDS', 'clip_by_l2_norm', 'normalize_by_l2_norm'
-_SUMS = (
-  'fixed_size_sample', 'gaussian_noise', 'noisy_gradient_sum',
-  'poisson_sample', 'privatize_sum',
-)  # fmt: skip
-__getattr__ = lazy.attach(__name__, clipping=_CLIPPING, sums=_SUMS)

@@ -23,12 +23,11 @@ from fl_sketch.privacy.mechanisms import (
 from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
-from fl_sketch.utils import checks, renamed
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 
 
-@renamed.members(at='with_hyper')
 class Release(NamedTuple):
   """How the contributions of a cohort become one private mean; public.
 

@@ -14,7 +14,6 @@ import inspect
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.noninterference import flow, source
-from fl_sketch.utils import display
 import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
@@ -29,7 +28,6 @@ _TEXT = {
 }
 
 
-@display.shown('operations', 'releases', 'unprotected')
 class Proof(NamedTuple):
   """What was shown of a function."""
 
