@@ -31,7 +31,7 @@ from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
 from fl_sketch.utils import registry
 

@@ -9,7 +9,7 @@ from fl_sketch.data import partitions
 from fl_sketch.experiment import parts, privacy_plan, problem as problem_lib
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
-from fl_sketch.privacy.mechanisms import aggregation, quantile_bound
+from fl_sketch.privacy.mechanisms import private_mean, quantile_bound
 from fl_sketch.rounds import chain, client_step, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
@@ -148,7 +148,7 @@ def payload_sizes(
   return sizes if of(sent) == of(leaves) else None
 
 
-def multiplier(release: aggregation.Release, z: Any, participants: Any) -> Any:
+def multiplier(release: private_mean.Release, z: Any, participants: Any) -> Any:
   """Returns the deviation of the noise of one sum, in clip norms.
 
   Of a release whose noise multiplier is z, f[], with so many participants.

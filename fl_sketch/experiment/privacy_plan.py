@@ -17,7 +17,7 @@ from fl_sketch.experiment import published
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
 from fl_sketch.privacy.accounting.correlation import Correlation, square_root
-from fl_sketch.privacy.mechanisms import aggregation, grid, private_metrics
+from fl_sketch.privacy.mechanisms import grid, private_mean, private_metrics
 import numpy as np
 
 _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
@@ -68,7 +68,7 @@ class PrivacyGuarantee(NamedTuple):
     return list(_curve(mechanism, steps, **options))
 
 
-def release_of(c: Any) -> aggregation.Release | None:
+def release_of(c: Any) -> private_mean.Release | None:
   """Private aggregation of a config; None without user-level privacy.
 
   Example-level privacy is that of local work: the mean itself is not private.
@@ -82,7 +82,7 @@ def release_of(c: Any) -> aggregation.Release | None:
     options.setdefault('count_stddev', c.cohort / 20)
   if c.noise == 'banded':
     options['correlation'] = correlation_of(c)
-  return aggregation.Release(expected_cohort(c), **options)
+  return private_mean.Release(expected_cohort(c), **options)
 
 
 def max_cohort(c: Any) -> int | None:

@@ -23,7 +23,7 @@ class CohortMean(NamedTuple):
 
 
 class PrivateMean(Protocol):
-  """Type of ``privacy`` of the means: `privacy.aggregation.PrivateMean`."""
+  """Type of ``privacy`` of the means, as `privacy.mechanisms` makes it."""
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
     """The link of one private mean."""

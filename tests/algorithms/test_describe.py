@@ -2,7 +2,7 @@
 
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.algorithms import costs
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 import jax.numpy as jnp
 import pytest
 
@@ -63,7 +63,7 @@ EXPECTED = {
   'private_iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
 }
 COUNT, LINEAR = sketches.count_sketch(5, 20), sketches.block_cyclic(B)
-LOCAL = aggregation.Release(8, trust='local')
+LOCAL = private_mean.Release(8, trust='local')
 # Options other than those of the registry's example, and what they cost.
 VARIANTS = {
   'literal': ('fedsketch_heaprix', dict(sketch=COUNT, k=K, exact=False)),

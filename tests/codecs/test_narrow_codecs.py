@@ -5,7 +5,7 @@ import chex
 from codec_cases import CODECS, U, squared_error, there_and_back
 from fl_sketch import algorithms, codecs, experiment, rounds
 from fl_sketch.experiment import config
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import (
   aggregation,
   chain,

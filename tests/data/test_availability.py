@@ -9,7 +9,7 @@ from fl_sketch.data.availability import (
   STRAGGLER,
 )
 from fl_sketch.experiment import config, privacy_plan
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 import numpy as np
 import pytest
 from refusals import refused
@@ -204,7 +204,7 @@ def test_dropouts_do_not_change_the_account_of_a_private_run():
     epsilon.append(exp.guarantee.statement.epsilon)
     privacy = experiment.algorithm_options(exp.config)['privacy']
     most = privacy_plan.max_cohort(exp.config)
-    assert privacy == aggregation.Release(20.0, max_cohort=most)
+    assert privacy == private_mean.Release(20.0, max_cohort=most)
   assert epsilon[0] == epsilon[1]
 
 

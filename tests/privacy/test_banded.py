@@ -5,10 +5,10 @@ from fl_sketch import rounds, sketches
 from fl_sketch.privacy.accounting import correlation
 from fl_sketch.privacy.accounting.correlation import ONE, Correlation
 from fl_sketch.privacy.mechanisms import (
-  aggregation,
   banded_noise,
   discrete_gaussian,
   grid,
+  private_mean,
 )
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, transforms as t
 from fl_sketch.rounds.aggregation import mean_over_cohort
@@ -91,7 +91,7 @@ def quiet(op, hash_key, noise):
   """Rounds in which nobody moves; noise is decoded with such a hash."""
 
   def make(hp) -> Algorithm:
-    privacy = aggregation.Release(
+    privacy = private_mean.Release(
       1.0, max_cohort=4, correlation=noise
     ).with_hyper(hp)
     return federated(
@@ -130,7 +130,7 @@ def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
 
   secrets = jax.random.split(SECRET, runs)
   found = np.asarray(cases.jit(jax.vmap(energy))(secrets), 'f8').mean(0)
-  private = aggregation.Release(1.0, max_cohort=4, correlation=noise)
+  private = private_mean.Release(1.0, max_cohort=4, correlation=noise)
   points = private.with_hyper(cases.HP).grid(jnp.zeros(size))
   draw = discrete_gaussian.stddev(points.base, int(points.multiple))
   draw *= float(points.step)
@@ -165,7 +165,7 @@ def test_a_kept_hash_changes_with_its_epoch():
     assert len({str(x) for x in tables[fresh]}) == 6
 
 
-RELEASE = aggregation.Release(4.0, correlation=EPOCH)
+RELEASE = private_mean.Release(4.0, correlation=EPOCH)
 
 
 def chain_of(hash_key, **release):

@@ -2,7 +2,7 @@
 
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.auditing import audit, canary_scores, summation_attack
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import mesh as mesh_lib
 from float_sums import FloatRelease
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from private_cases import HP, PADDING_ID, R, broadcast, draws, with_client
 import pytest
 
 # Programs are kept by release, and equal fields make equal tuples.
-OLD, NEW = FloatRelease(R, max_cohort=80), aggregation.Release(R)
+OLD, NEW = FloatRelease(R, max_cohort=80), private_mean.Release(R)
 
 
 def test_one_client_moves_a_float_sum_by_more_than_its_bound():

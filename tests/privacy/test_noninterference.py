@@ -8,7 +8,7 @@ import cases
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import config
 from fl_sketch.privacy import noninterference
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import chain, marks, mesh as mesh_lib, transforms
 from fl_sketch.utils import plugins
 import jax
@@ -191,14 +191,14 @@ def test_every_private_config_is_shown(cells, least):
 
 REALISED = """
 from fl_sketch import algorithms
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import comms, federated, transforms
 import jax
 import optax
 
 
 @algorithms.register
-def realised(task, hp, *, privacy: aggregation.PrivateMean):
+def realised(task, hp, *, privacy: private_mean.PrivateMean):
   '''Divides the released sum by the clients that took part.'''
   link = privacy.uplink()
 
@@ -247,7 +247,7 @@ def test_marks_are_gone_in_the_compiled_program(monkeypatch):
 
 def test_two_sums_with_the_same_noise_are_refused():
   """Their difference has none; catches two means of one index."""
-  mean = aggregation.Release(4.0).with_hyper(private.HP).mean
+  mean = private_mean.Release(4.0).with_hyper(private.HP).mean
   link = lambda *means: chain.Exchange(None, None, means=means)
   for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
     with pytest.raises(ValueError, match='have the same noise'):

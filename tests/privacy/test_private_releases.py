@@ -4,7 +4,7 @@ import functools
 
 import cases
 from fl_sketch import rounds
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import comms, keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
 
 
 SIGMA = 1.3  # of the count; above z / 2
-QUANTILE = aggregation.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
+QUANTILE = private_mean.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
 
 
 def test_a_bound_by_quantile_spends_no_more_than_it_says():

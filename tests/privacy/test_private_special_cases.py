@@ -2,7 +2,7 @@
 
 import cases
 from fl_sketch import algorithms
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 import numpy as np
 from private_steps import private_steps
 import pytest
@@ -19,7 +19,7 @@ def off(made, bound=16):
 
 
 def rows():
-  release = aggregation.Release(float(N))
+  release = private_mean.Release(float(N))
   private = lambda name, release=release, **options: off(
     make(name, privacy=release, **options)
   )
@@ -44,7 +44,7 @@ def rows():
 
 
 def table_rows():
-  release = aggregation.Release(float(N))
+  release = private_mean.Release(float(N))
   for name, sketch, options in [
     ('iterative_sketching', MEAN, {}),
     ('safl', cases.CYCLIC, {}),

@@ -5,7 +5,7 @@ import functools
 import cases
 from fl_sketch import rounds
 from fl_sketch.privacy.mechanisms import sums
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import (
   aggregation,
   keys as keys_lib,

@@ -3,7 +3,7 @@
 import cases
 import chex
 from fl_sketch import rounds
-from fl_sketch.privacy.mechanisms import chacha20, private_metrics
+from fl_sketch.privacy.mechanisms import chacha20_prng, private_metrics
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import pytest
@@ -30,7 +30,7 @@ def round_of(name, secret):
 @pytest.mark.parametrize('name', PRIVATE)
 def test_a_round_keeps_its_types(name):
   """Catches a loop over int32 that computes int64, and sums that widen."""
-  run, args = round_of(name, chacha20.of_bytes(bytes(32)))
+  run, args = round_of(name, chacha20_prng.of_bytes(bytes(32)))
   with jax.enable_x64(True):
     state, _ = jax.eval_shape(run, *args)
   chex.assert_trees_all_equal_shapes_and_dtypes(state, args[1])

@@ -6,7 +6,7 @@ import math
 import cases
 from fl_sketch import algorithms, experiment, rounds, sketches
 from fl_sketch.privacy import accounting
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import log
 import jax
@@ -77,7 +77,7 @@ def test_a_trajectory_of_given_noise_and_hashes_is_numpys(trust):
   def make(buckets, signs, values):
     op = sketches.from_hashes(buckets, signs, COLS, combine='mean')
     noise = functools.partial(given, values)
-    release = aggregation.Release(N, noise=noise, trust=trust)
+    release = private_mean.Release(N, noise=noise, trust=trust)
     options = {'sketch': op, 'privacy': release}
     return algorithms.make('iterative_sketching', loss_fn, **options)
 
@@ -99,7 +99,7 @@ def test_a_run_of_given_noise_has_no_epsilon():
   exp = experiment.build(PRIVATE)
   assert exp.guarantee is not None
   noise = lambda draw, like, stddev: jax.tree.map(jnp.zeros_like, like)
-  release = aggregation.Release(float(exp.config.cohort), noise=noise)
+  release = private_mean.Release(float(exp.config.cohort), noise=noise)
   private = release.with_hyper(HYPER)
   assert private.mean(0).releases == private.uplink().releases == math.inf
   make = algorithms.make('dp_fedavg', loss_fn, privacy=release)

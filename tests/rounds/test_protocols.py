@@ -5,7 +5,7 @@ import functools
 import cases
 import chex
 from fl_sketch import algorithms, local, rounds, sketches
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import (
   aggregation,
   chain,

@@ -6,7 +6,7 @@ import cases
 import chex
 from fl_sketch import algorithms, experiment, rounds, sketches, training
 from fl_sketch.data import availability
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import (
   aggregation,
   keys,

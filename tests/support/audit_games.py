@@ -3,7 +3,7 @@
 from fl_sketch import algorithms
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import canaries
-from fl_sketch.privacy.mechanisms.aggregation import Release
+from fl_sketch.privacy.mechanisms.private_mean import Release
 import jax
 import jax.numpy as jnp
 import numpy as np

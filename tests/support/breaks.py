@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.mechanisms import (
-  aggregation,
   banded_noise,
   discrete_gaussian,
   grid,
+  private_mean,
   sums,
 )
 from fl_sketch.rounds import comms, keys as keys_lib
@@ -143,14 +143,14 @@ def weight(real, index, noise, like, points, correlation):
   return real(index, noise, like, points, wrong)
 
 
-@_patched(aggregation.PrivateMean, 'released_in')
+@_patched(private_mean.PrivateMean, 'released_in')
 def shifted(_, self, total, keys, noise):
   drawn = grid.noise(noise.run, total, self.grid(total))  # of no round
   moved = jax.tree.map(lambda x: jnp.roll(x, keys.index), drawn)
   return self._mean(jax.tree.map(jnp.add, total, moved))
 
 
-@_patched(aggregation.PrivateMean, 'released_in')
+@_patched(private_mean.PrivateMean, 'released_in')
 def clipped_mean(real, self, *given):
   most = self.hp.clip_norm / self.release.expected_cohort
   return clipped(real(self, *given), most)
@@ -161,7 +161,7 @@ def late_clip(patch):
   clipped_mean(patch)
 
 
-@_patched(aggregation.PrivateMean, '_running_sum')
+@_patched(private_mean.PrivateMean, '_running_sum')
 def denominator(real, self, finish):
   link = real(self, finish)
 

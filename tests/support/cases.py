@@ -8,7 +8,7 @@ from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import topology
 from fl_sketch.models import lora
 from fl_sketch.privacy.accounting import correlation
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -109,7 +109,7 @@ CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
-RELEASE = aggregation.Release(4.0)
+RELEASE = private_mean.Release(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
 BEFORE = RELEASE._replace(before_sketch=True)
 # Five rounds are two epochs and a half, or one in which draws grow too old.

@@ -1,12 +1,12 @@
 """The private mean as it was, float32 and continuous: attacks must catch it."""
 
-from fl_sketch.privacy.mechanisms import aggregation, sums
+from fl_sketch.privacy.mechanisms import private_mean, sums
 from fl_sketch.rounds import aggregation as means, chain
 import jax
 import jax.numpy as jnp
 
 
-class FloatMean(aggregation.PrivateMean):
+class FloatMean(private_mean.PrivateMean):
   """Contributions are added up in float32, one after another."""
 
   def uplink(self):
@@ -21,7 +21,7 @@ class FloatMean(aggregation.PrivateMean):
     return chain.Uplink(link.init, update, decode=decode, **self.marks)
 
 
-class FloatRelease(aggregation.Release):
+class FloatRelease(private_mean.Release):
   """A release by a `FloatMean`."""
 
   def with_hyper(self, hp):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import cases
 from fl_sketch import rounds
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import chain, comms, keys as keys_lib, transforms as t
 import jax
 import jax.numpy as jnp
@@ -137,7 +137,7 @@ NAMES = (*SENT, *ROWS, *SHARED, PUBLIC_NOISE)
 
 def make(name: str, hp: Any = private.HP):
   """The private round with such a leak; no other name has one."""
-  mean_of = aggregation.Release(4.0).with_hyper(hp).mean(0)
+  mean_of = private_mean.Release(4.0).with_hyper(hp).mean(0)
 
   def init(params):
     rows = comms.PerClient(jnp.zeros((4, 2)))

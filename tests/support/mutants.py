@@ -137,7 +137,7 @@ MUTANTS = (
     'count = mask.sum() if',
     'count = jnp.ones_like(mask).sum() if'),
   # Privacy.
-  Mutant('noise from the public key', 'privacy/mechanisms/aggregation.py',
+  Mutant('noise from the public key', 'privacy/mechanisms/private_mean.py',
     'return self.released(total, noise.server)',
     'return self.released(total, jax.random.key(0))'),
   Mutant('the check of a round ignores what decides a branch',
@@ -149,7 +149,7 @@ MUTANTS = (
     '  parts.check_interference(exp)\n',
     '', 'privacy'),
   Mutant('a contribution is rounded to the grid, but not clipped',
-    'privacy/mechanisms/aggregation.py',
+    'privacy/mechanisms/private_mean.py',
     'return grid_lib.encode(self.clipped(payload), self.grid(payload))',
     'return grid_lib.encode(payload, self.grid(payload))'),
   Mutant('a bound that follows the wrong quantile',

@@ -4,7 +4,7 @@ import functools
 
 import cases
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from scipy import stats
 C, Z, R = 0.5, 2.0, 4.0
 LANES = 6
 SECRET = jax.random.key(99)
-RELEASE = aggregation.Release(R)
+RELEASE = private_mean.Release(R)
 HP = algorithms.Hyper(
   jnp.float32(1), jnp.float32(1), clip_norm=jnp.float32(C),
   noise_multiplier=jnp.float32(Z),

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.privacy.mechanisms import aggregation
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import aggregation as means, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 import jax
@@ -21,7 +21,7 @@ import numpy as np
 
 
 def moved(
-  release: aggregation.Release,
+  release: private_mean.Release,
   clients: int,
   mesh: jax.sharding.Mesh,
   clients_per_step: int | None = 1,

@@ -1,14 +1,14 @@
 """Private mechanisms in JAX: bounds, integer grids, noise, and their sums."""
 
 from fl_sketch.privacy.mechanisms import (
-  aggregation,
   banded_noise,
-  chacha20,
+  chacha20_prng,
   clipping,
   discrete_gaussian,
   generators,
   given_noise,
   grid,
+  private_mean,
   private_metrics,
   quantile_bound,
   secure_aggregation,
@@ -27,9 +27,9 @@ from fl_sketch.privacy.mechanisms.sums import (
 )
 
 __all__ = [
-  'BOUNDS', 'aggregation', 'banded_noise', 'chacha20', 'clip_by_l2_norm',
-  'clipping', 'discrete_gaussian', 'fixed_size_sample', 'gaussian_noise',
-  'generators', 'given_noise', 'grid', 'noisy_gradient_sum',
-  'normalize_by_l2_norm', 'poisson_sample', 'private_metrics',
-  'privatize_sum', 'quantile_bound', 'secure_aggregation',
+  'BOUNDS', 'banded_noise', 'chacha20_prng', 'clip_by_l2_norm', 'clipping',
+  'discrete_gaussian', 'fixed_size_sample', 'gaussian_noise', 'generators',
+  'given_noise', 'grid', 'noisy_gradient_sum', 'normalize_by_l2_norm',
+  'poisson_sample', 'private_mean', 'private_metrics', 'privatize_sum',
+  'quantile_bound', 'secure_aggregation',
 ]  # fmt: skip

@@ -8,7 +8,7 @@ threefry2x32 and Philox4x64, like all other randomness of a simulation.
 import hmac
 from typing import NamedTuple
 
-from fl_sketch.privacy.mechanisms import chacha20
+from fl_sketch.privacy.mechanisms import chacha20_prng
 from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def roots(secret: bytes) -> Roots:
   """
   _check_length(secret)
   expand = lambda label: hmac.digest(secret, label + b'\x01', 'sha256')
-  noise = chacha20.of_bytes(expand(b'fl_sketch noise'))
+  noise = chacha20_prng.of_bytes(expand(b'fl_sketch noise'))
   return Roots(noise, expand(b'fl_sketch sampling'))
 
 
@@ -65,7 +65,7 @@ def is_known(key: jax.Array) -> bool:
   These draw the same bits under vmap; some of JAX's others do not.
   """
   impl = jax.random.key_impl(key)
-  return impl == chacha20.IMPL or str(impl) == 'threefry2x32'
+  return impl == chacha20_prng.IMPL or str(impl) == 'threefry2x32'
 
 
 def _check_length(root: bytes):

@@ -22,7 +22,7 @@ def uplink(private: Any) -> chain.Exchange:
   is the noisy share of norms within C. Indicators less 1/2 have sensitivity
   1/2; sum and count together have the multiplier z if the sum has
   :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
-  arXiv:1905.03871, Algorithm 1. `aggregation.PrivateMean` has the terms.
+  arXiv:1905.03871, Algorithm 1. `private_mean.PrivateMean` has the terms.
   Raises ValueError if count_stddev is None, or the noise is not the server's.
   """
   release, hp = private

@@ -2,7 +2,7 @@
 
 import math
 
-from fl_sketch.privacy.mechanisms import chacha20
+from fl_sketch.privacy.mechanisms import chacha20_prng
 from hypothesis import given, settings, strategies as st
 import jax
 import numpy as np
@@ -11,9 +11,9 @@ from refusals import refused_calls
 
 from tests.utils.test_chacha20 import COUNTING, of_library
 
-KEY = chacha20.of_bytes(COUNTING)
+KEY = chacha20_prng.of_bytes(COUNTING)
 words_of = lambda text: np.frombuffer(text, '<u4').astype(np.uint32)
-blocks = jax.jit(chacha20.blocks)
+blocks = jax.jit(chacha20_prng.blocks)
 
 
 def nonce(*words):
@@ -73,16 +73,16 @@ def test_subkeys_are_blocks_of_nonces_of_their_own():
 
 def test_seeds_are_keys_of_their_own():
   """Catches a seed that is cut to fewer bits."""
-  keys = [jax.random.key(i, impl=chacha20.IMPL) for i in (0, 1, 2**31 - 1)]
+  keys = [jax.random.key(i, impl=chacha20_prng.IMPL) for i in (0, 1, 2**31 - 1)]
   with jax.enable_x64(True):
     wide = np.int64(2**40 + 1)
-    keys.append(jax.random.key(wide, impl=chacha20.IMPL))
+    keys.append(jax.random.key(wide, impl=chacha20_prng.IMPL))
   assert len({tuple(data(k)) for k in keys}) == 4
 
 
 # A key that is padded; blocks whose counters would wrap around.
 test_what_would_repeat_is_refused = refused_calls(
-  (lambda: chacha20._stream(data(KEY), 0, 2**31),
+  (lambda: chacha20_prng._stream(data(KEY), 0, 2**31),
     r'blocks=.* must be < 2\*\*31'),
-  (lambda: chacha20.of_bytes(COUNTING[1:]), r'len\(key\)=31'),
+  (lambda: chacha20_prng.of_bytes(COUNTING[1:]), r'len\(key\)=31'),
 )  # fmt: skip
