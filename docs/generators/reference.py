@@ -17,7 +17,7 @@ from fl_sketch.utils import markdown
 import launch
 from launch import configs
 
-from generators import config_fields, pages
+from generators import config_fields, costs, pages
 
 ROOT = pathlib.Path(__file__).parents[2]
 D = 1024  # coordinates, at which functions of d are shown
@@ -62,8 +62,7 @@ def _function(function) -> str:
 
 
 def _algorithms() -> str:
-  table, _, note = algorithms.costs_table().partition('\n\n')
-  head, *rows = markdown.cells(table)
+  head, *rows = markdown.cells(costs.table())
   sent = [head.index(name) for name in ('algorithm', 'up', 'down', 'keys')]
   some = lambda row, places: [row[i] for i in places]
   held = [i for i in range(len(head)) if i not in sent]
@@ -73,13 +72,9 @@ def _algorithms() -> str:
     markdown.table(some(head, sent), [some(row, sent) for row in rows]),
     'State, and what is held:\n',
     markdown.table(['algorithm', *some(head, held)], named),
-    f'{note}\n',
   ]
-  for name in algorithms.names():
-    costs = algorithms.describe(name).rpartition('\n\n')[2]
-    function = _function(algorithms.entry(name).factory)
-    parts += [function, f'```text\n{costs}\n```\n']
-  return '\n'.join(parts)
+  factories = [algorithms.entry(name).factory for name in algorithms.names()]
+  return '\n'.join([*parts, *map(_function, factories)])
 
 
 def _call(name: str, options: dict) -> str:

@@ -5,10 +5,8 @@
 """
 
 from collections.abc import Callable
-import functools
 from typing import Any
 
-from fl_sketch.algorithms import costs
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.registry import REGISTRY, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
@@ -17,54 +15,17 @@ from fl_sketch.rounds import algorithm as algorithm_lib
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 
 __all__ = [
-  'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'costs_table',
-  'describe', 'entry', 'federated', 'make', 'make_server_optimizer', 'measure',
-  'names', 'options', 'register', 'takes_clip', 'takes_optimizer',
+  'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'describe',
+  'entry', 'federated', 'make', 'make_server_optimizer', 'names', 'options',
+  'register', 'takes_clip', 'takes_optimizer',
 ]  # fmt: skip
 
 names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
 def describe(name: str) -> str:
-  """Describes an algorithm: options, docstring, and costs of its example."""
-  if lacking := _lacking(name):
-    report = f'Costs: register it with an example of {lacking}.'
-  else:
-    report = costs.report(measure(name), entry(name).example)
-  return f'{REGISTRY.describe(name, context=True)}\n\n{report}'
-
-
-def _lacking(name: str) -> list[str]:
-  """Required arguments that the example of an entry does not have."""
-  required = [k for k, p in options(name).items() if p.default is p.empty]
-  return [k for k in required if k not in entry(name).example]
-
-
-def costs_table() -> str:
-  """Measures all algorithms with a whole example, as a Markdown table."""
-  options = lambda name: ', '.join(costs.call_texts(entry(name).example))
-  call = lambda name: f'`{name}({options(name)})`'
-  whole = [name for name in names() if not _lacking(name)]
-  return costs.table({call(name): measure(name) for name in whole})
-
-
-@functools.cache
-def measure(name: str) -> costs.Costs:
-  """Measures the costs of the call of `Entry.example` on a toy problem.
-
-  >>> measure('scaffold').client_state
-  1000.0
-  """
-  arguments = {
-    option: x() if isinstance(x, functools.partial) else x
-    for option, x in entry(name).example.items()
-  }
-  if entry(name).work == 'private_steps':  # noise sends no bytes
-    arguments['local'] = Task(costs.quadratic).steps
-  else:
-    arguments['loss_fn'] = costs.quadratic
-  toy = costs.toy_problem(rows=entry(name).rows, rank=entry(name).rank)
-  return costs.measure(make(name, **arguments), *toy)
+  """Describes an algorithm: its call with all options, and its docstring."""
+  return REGISTRY.describe(name, context=True)
 
 
 def make(

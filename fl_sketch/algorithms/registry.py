@@ -1,13 +1,10 @@
-"""Registry of algorithms: factory, kind of local work, example options."""
+"""Registry of algorithms: factory, and kind of local work."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 import inspect
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fl_sketch import codecs, sketches
-from fl_sketch.algorithms import fedsketch, private, topology
+from fl_sketch.algorithms import fedsketch, private
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.algorithms.cocktail_sgd import cocktail_sgd
 from fl_sketch.algorithms.compressed import demo, fedcom, signsgd
@@ -31,7 +28,6 @@ from fl_sketch.algorithms.safl import safl
 from fl_sketch.algorithms.sketched_sgd import sketched_sgd
 from fl_sketch.algorithms.zeroth_order import decomfl, fedkseed
 from fl_sketch.local import Task
-from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds.algorithm import Algorithm, Hyper
 from fl_sketch.utils import registry
 
@@ -39,26 +35,26 @@ from fl_sketch.utils import registry
 class Entry(NamedTuple):
   """An algorithm of the registry.
 
-  The factory is (task, hp, **options) -> `Algorithm`, with the `local.Task` of
-  a client. If its first argument is called ``local``, it gets the local work
-  that the method `work` of the task builds. An argument ``channel`` of type
-  `Channel` stands for the fields of that. `work` is what it makes of its task,
-  by which a config is checked before there is a model: 'steps', one 'gradient'
-  or 'private_steps', which own local work can replace; 'task', steps that the
-  algorithm changes or counts; or 'slopes', for which the loss has no gradient.
-  Options of `hyper` are arrays of `Hyper.extra`, which one program of a sweep
-  varies; in `example`, options of a call, a `functools.partial` is what it
-  returns. Costs are measured on a vector, or a matrix with so many `rows`.
+  Attributes:
+    factory: (task, hp, **options) -> `Algorithm`. A first argument called
+      ``local`` is the local work that the task builds in place of the task; an
+      argument ``channel: Channel`` stands for the fields of `Channel`.
+    work: the method of `local.Task` that builds the local work: 'steps',
+      'gradient' or 'private_steps', which a user's own local work can replace;
+      'task': steps that the algorithm changes or counts; 'slopes': no gradient.
+      Configs are checked by it before there is a model.
+    full_participation: whether all clients take part in every round, with equal
+      weights.
+    any_optimizer: whether any optimizer can make the local steps.
+    hyper: names of options that are arrays of `Hyper.extra`: one program of a
+      sweep varies them.
   """
 
   factory: Callable[..., Algorithm]
   work: str = 'steps'
-  full_participation: bool = False  # of all clients, with equal weights
-  any_optimizer: bool = True  # whether local steps may be those of any
+  full_participation: bool = False
+  any_optimizer: bool = True
   hyper: tuple[str, ...] = ()
-  example: Mapping[str, Any] = MappingProxyType({})
-  rows: int | None = None
-  rank: int | None = None  # of the matrix's factors, for algorithms of a lora
 
 
 class Algorithms(registry.Registry[Entry]):
@@ -111,51 +107,37 @@ REGISTRY = Algorithms(
 )  # fmt: skip
 register = REGISTRY.register
 
-_COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
-_LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
-_GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
-_RANDOM = {'codec': partial(codecs.rand_k, 10)}
-_LARGEST = {'codec': partial(codecs.top_k, 10)}
-_QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
-_COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
-_PRIVATE = {'privacy': partial(Release, 8)}
-_K, _STEPS, _ALL = {'k': 10}, {'local_steps': 2}, {'population': 8}
-
 register(fedsgd, work='gradient')
 register(fedavg)
 register(fedprox, work='task', hyper=('mu',))
-register(feddyn, work='task', hyper=('alpha',), example=_ALL)
+register(feddyn, work='task', hyper=('alpha',))
 register(fednova, work='task', any_optimizer=False)
-register(iterative_sketching, example=_LINEAR)
-register(decentralised, full_participation=True, example=_LINEAR | _GRAPH)
-register(fedsketch.fedsketch_privix, example=_COUNT)
-register(fedsketch.fedsketch_heaprix, example=_COUNT | _K)
-register(fedsketchgate, full_participation=True, example=_COUNT | _STEPS)
-register(fedsketch.diffsketch, hyper=('noise_stddev',), example=_COUNT)
-register(safl, example=_LINEAR)
-register(preconditioned_sketching, example=_LINEAR)
-register(sketched_sgd, work='gradient', example=_COUNT | _K)
-register(fetchsgd, work='gradient', example=_COUNT | _K)
-register(fedcom, example=_RANDOM)
-register(fedcomgate, full_participation=True, example=_RANDOM | _STEPS)
-register(scaffold, example=_STEPS | _ALL)
+register(iterative_sketching)
+register(decentralised, full_participation=True)
+register(fedsketch.fedsketch_privix)
+register(fedsketch.fedsketch_heaprix)
+register(fedsketchgate, full_participation=True)
+register(fedsketch.diffsketch, hyper=('noise_stddev',))
+register(safl)
+register(preconditioned_sketching)
+register(sketched_sgd, work='gradient')
+register(fetchsgd, work='gradient')
+register(fedcom)
+register(fedcomgate, full_participation=True)
+register(scaffold)
 register(signsgd, work='gradient')
-register(marina, work='gradient', example=_RANDOM | {'sync_probability': 0.1})
-register(ef21, work='gradient', example=_LARGEST | _ALL)
-register(cd_adam, work='gradient', example=_LARGEST | _ALL)
-register(onebit_adam, work='gradient', example={'warmup': 2})
-register(power_sgd, example={'rank': 2}, rows=25)
-register(flora, work='task', rows=200, rank=2)
-register(fedex, work='task', rows=200, rank=2)
-register(demo, work='gradient', example=_COSINES)
-register(cocktail_sgd, example=_QUANTIZED | {'mask_ratio': 0.1})
-register(ferret, example={'size': 100})
-register(decomfl, work='slopes', hyper=('mu',), example=_STEPS)
-register(fedkseed, work='slopes', hyper=('mu',), example=_STEPS | {'pool': 64})
-register(private.dp_fedavg, example=_PRIVATE)
-register(private.dp_normfedavg, example=_PRIVATE)
-register(
-  private.private_iterative_sketching,
-  work='private_steps',
-  example=_LINEAR | _STEPS,
-)
+register(marina, work='gradient')
+register(ef21, work='gradient')
+register(cd_adam, work='gradient')
+register(onebit_adam, work='gradient')
+register(power_sgd)
+register(flora, work='task')
+register(fedex, work='task')
+register(demo, work='gradient')
+register(cocktail_sgd)
+register(ferret)
+register(decomfl, work='slopes', hyper=('mu',))
+register(fedkseed, work='slopes', hyper=('mu',))
+register(private.dp_fedavg)
+register(private.dp_normfedavg)
+register(private.private_iterative_sketching, work='private_steps')

@@ -47,6 +47,29 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
     gate(op._replace(linear_reader=None))(HP)
 
 
+@pytest.mark.parametrize('name', algorithms.names())
+def test_a_description_is_complete(name):
+  """Catches a docstring without a section, or without one of the options."""
+  text = algorithms.describe(name)
+  assert text.startswith(f'{name}(')
+  sections = 'Source:', 'Symbols:', 'Departures:'
+  assert [text.count(section) for section in sections] == [1] * 3
+  call, _, rest = text.partition('\n')
+  for option in algorithms.options(name):
+    assert option in call
+    assert f'  {option}: ' in rest
+
+
+def test_the_fields_of_a_channel_are_options_where_a_factory_takes_one():
+  """Catches a field that cannot be given, or one that nothing reads."""
+  fields = [*algorithms.Channel._fields]
+  assert [*algorithms.options('fedsketch_privix')] == fields
+  assert [*algorithms.options('safl')][:6] == fields
+  assert 'channel' not in algorithms.options('safl')
+  with pytest.raises(ValueError, match='codec'):
+    linear('diffsketch', sketch=MEAN, codec=codecs.int8())
+
+
 def sent_in(make, r, client):
   """The payload of a client for one fixed update."""
   client_keys = keys.for_client(keys.round_keys(cases.KEY, r), client)

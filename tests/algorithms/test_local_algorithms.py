@@ -1,13 +1,12 @@
 """FedProx, FedDyn, FedNova, and optimizers of optax on clients."""
 
-import functools
-
 import cases
 import chex
 from fl_sketch import algorithms, local, rounds
 from fl_sketch.local import optimizers
 from fl_sketch.rounds import aggregation, mesh as mesh_lib, transforms as t
 from fl_sketch.rounds.algorithm import federated
+from generators import costs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,8 +70,7 @@ def test_a_mark_says_what_an_algorithm_makes_of_its_task(name, monkeypatch):
   for kind in ('steps', 'gradient', 'private_steps'):
     record = lambda task, hp, kind=kind, **terms: seen.append((kind, terms))
     monkeypatch.setattr(local.Task, kind, record)
-  called = lambda x: x() if isinstance(x, functools.partial) else x
-  options = {k: called(x) for k, x in entry.example.items()}
+  options = costs.example(name)
   if 'privacy' in options:
     options['privacy'] = options['privacy'].with_hyper(cases.HP)
   task = local.Task(cases.loss_fn)

@@ -108,7 +108,6 @@ def test_descriptions_name_what_a_config_can_set():
   """Catches a part whose options cannot be looked up."""
   text = algorithms.describe('plugin_heavy')
   assert text.startswith('plugin_heavy(sketch, beta=0.5, nesterov=False)')
-  assert "register it with an example of ['sketch']" in text
   text = sketches.describe('plugin_shrunk')
   assert text.startswith('plugin_shrunk(size, fac')
   assert 'A block-cyclic sketch whose estimates' in text

@@ -1,8 +1,7 @@
 """The conformance list of compressors, and steps of n workers under vmap."""
 
-import functools
-
 from fl_sketch import algorithms, distributed, sketches
+from generators import costs
 import jax
 import jax.numpy as jnp
 import optax
@@ -43,13 +42,9 @@ def examples() -> dict[str, dict]:
   """Algorithms that run among workers, with the options of their examples."""
   out = {}
   for name in algorithms.names():
-    entry = algorithms.entry(name)
-    options = {
-      k: v() if isinstance(v, functools.partial) else v
-      for k, v in entry.example.items()
-    }
+    options = costs.example(name)
     public = 'privacy' not in options and 'graph' not in options
-    if entry.work in ('steps', 'gradient') and public:
+    if algorithms.entry(name).work in ('steps', 'gradient') and public:
       out[name] = options
   return out
 

@@ -1,19 +1,69 @@
-"""Measures an algorithm: bytes, state, and the keys on which it depends."""
+"""Measures algorithms: bytes, state, and the keys on which they depend."""
 
 from collections.abc import Callable, Mapping
 import functools
+from functools import partial
 from typing import Any, NamedTuple
 
-from fl_sketch import models, rounds as rounds_lib
+from fl_sketch import algorithms, codecs, models, rounds as rounds_lib, sketches
+from fl_sketch.algorithms import topology
+from fl_sketch.local import Task
 from fl_sketch.models import lora
+from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, run_first_round
 from fl_sketch.utils import markdown
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 _KEYS = 'run', 'round', 'client'
+_COUNT = {'sketch': partial(sketches.count_sketch, 5, 20)}
+_LINEAR = {'sketch': partial(sketches.block_cyclic, 100)}
+_GRAPH = {'graph': partial(topology.ring, 8), 'population': 8}
+_RANDOM = {'codec': partial(codecs.rand_k, 10)}
+_LARGEST = {'codec': partial(codecs.top_k, 10)}
+_QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
+_COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
+_PRIVATE = {'privacy': partial(Release, 8)}
+_K, _STEPS, _ALL = {'k': 10}, {'local_steps': 2}, {'population': 8}
+# Options of the calls in the tables; a `partial` stands for what it returns.
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+  'feddyn': _ALL,
+  'iterative_sketching': _LINEAR,
+  'decentralised': _LINEAR | _GRAPH,
+  'fedsketch_privix': _COUNT,
+  'fedsketch_heaprix': _COUNT | _K,
+  'fedsketchgate': _COUNT | _STEPS,
+  'diffsketch': _COUNT,
+  'safl': _LINEAR,
+  'preconditioned_sketching': _LINEAR,
+  'sketched_sgd': _COUNT | _K,
+  'fetchsgd': _COUNT | _K,
+  'fedcom': _RANDOM,
+  'fedcomgate': _RANDOM | _STEPS,
+  'scaffold': _STEPS | _ALL,
+  'marina': _RANDOM | {'sync_probability': 0.1},
+  'ef21': _LARGEST | _ALL,
+  'cd_adam': _LARGEST | _ALL,
+  'onebit_adam': {'warmup': 2},
+  'power_sgd': {'rank': 2},
+  'demo': _COSINES,
+  'cocktail_sgd': _QUANTIZED | {'mask_ratio': 0.1},
+  'ferret': {'size': 100},
+  'decomfl': _STEPS,
+  'fedkseed': _STEPS | {'pool': 64},
+  'dp_fedavg': _PRIVATE,
+  'dp_normfedavg': _PRIVATE,
+  'private_iterative_sketching': _LINEAR | _STEPS,
+}
+# Shapes of the toy problem where a vector does not do; see `toy_problem`.
+_SHAPES = {
+  'power_sgd': {'rows': 25},
+  'flora': {'rows': 200, 'rank': 2},
+  'fedex': {'rows': 200, 'rank': 2},
+}
 
 
 class Costs(NamedTuple):
@@ -31,7 +81,7 @@ class Costs(NamedTuple):
 
 def toy_problem(
   d: int = 1000, *, rows: int | None = None, rank: int | None = None
-) -> tuple[Any, rounds_lib.Cohort]:
+) -> tuple[Params, rounds_lib.Cohort]:
   """Makes least squares: params f32[d] and a cohort of all 8 clients.
 
   With `rows` params are a matrix; with `rank` too its factors, of d numbers.
@@ -49,7 +99,7 @@ def toy_problem(
   return params, cohort
 
 
-def quadratic(params: Any, batch: jax.Array) -> jax.Array:
+def quadratic(params: Params, batch: jax.Array) -> jax.Array:
   """Half the mean squared distance of f32[...] to those of f32[batch, ...]."""
   params = lora.merge(params, 1.0)
   return 0.5 * jnp.sum((params[None] - batch) ** 2) / len(batch)
@@ -57,7 +107,7 @@ def quadratic(params: Any, batch: jax.Array) -> jax.Array:
 
 def measure(
   make: Callable[[Any], Algorithm],
-  params: Any,
+  params: Params,
   cohort: rounds_lib.Cohort,
   *,
   rounds: int = 16,
@@ -70,7 +120,6 @@ def measure(
   32-bit floats. Rare events need many `rounds`. `hp`: rates 0.1, little noise.
   Raises ValueError if the run diverges.
 
-  >>> from fl_sketch import algorithms
   >>> make = algorithms.make('fedavg', quadratic)
   >>> measure(make, *toy_problem(d=10)).up
   (40,)
@@ -203,20 +252,32 @@ def texts(costs: Costs) -> dict[str, str]:
   }
 
 
-def report(costs: Costs, example: Mapping[str, Any]) -> str:
-  """Writes the costs as lines of text; see `Entry` for `example`."""
-  options = ''.join(f', {text}' for text in call_texts(example))
-  head = f'Measured with d = {costs.d:,}{options}; in floats of 32 bits:'
-  lines = [f'  {name}: {text}' for name, text in texts(costs).items()]
-  return '\n'.join([head, *lines])
+def example(name: str) -> dict[str, Any]:
+  """Returns the options of the call that stands for an algorithm."""
+  options = EXAMPLES.get(name, {})
+  built = lambda x: x() if isinstance(x, partial) else x
+  return {option: built(x) for option, x in options.items()}
 
 
-def table(rows: Mapping[str, Costs]) -> str:
-  """Writes the costs of algorithms, by their calls, as a Markdown table."""
-  cells = {call: texts(costs) for call, costs in rows.items()}
-  head = ['algorithm', *next(iter(cells.values()))]
-  lines = [(call, *row.values()) for call, row in cells.items()]
-  return markdown.table(head, lines).removesuffix('\n')
+@functools.cache
+def of_example(name: str) -> Costs:
+  """Measures the costs of the call of `EXAMPLES` on a toy problem."""
+  arguments = example(name)
+  if algorithms.entry(name).work == 'private_steps':  # noise sends no bytes
+    arguments['local'] = Task(quadratic).steps
+  else:
+    arguments['loss_fn'] = quadratic
+  toy = toy_problem(**_SHAPES.get(name, {}))
+  return measure(algorithms.make(name, **arguments), *toy)
+
+
+def table() -> str:
+  """Measures all algorithms; writes a row for each as a Markdown table."""
+  rows = []
+  for name in algorithms.names():
+    options = ', '.join(call_texts(EXAMPLES.get(name, {})))
+    rows.append({'algorithm': f'`{name}({options})`'} | texts(of_example(name)))
+  return markdown.table([*rows[0]], [tuple(row.values()) for row in rows])
 
 
 def call_texts(example: Mapping[str, Any]) -> list[str]:
