@@ -74,30 +74,3 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
   alpha = checks.at_least('alpha', alpha, 0)
   momentum = checks.zero_or_fraction('momentum', momentum)
   return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5
-
-
-def accumulated_noise(
-  alpha: float, sampling: float, client_momentum: float = 0.0
-) -> float:
-  r"""Error energy a round that a sketch adds to the sum of server steps.
-
-  .. math:: \alpha (1 + \nu (1 - \beta) / (1 + \beta))
-
-  The energy of its errors a round, in units of :math:`\|g\|^2`, with alpha of
-  `table_alpha`, where clients send averages by beta (`client_momentum`, 0 for
-  none) of updates with the mean g and fresh sampling noise: its energy in the
-  mean over clients is :math:`\nu \|g\|^2`, with nu = `sampling`. An average on
-  the server leaves it as it is.
-
-  >>> accumulated_noise(4.0, 19.0)
-  80.0
-  >>> round(accumulated_noise(4.0, 19.0, client_momentum=0.9), 6)
-  8.0
-
-  Raises:
-    ValueError: alpha or sampling < 0, or client_momentum is not in [0, 1).
-  """
-  alpha = checks.at_least('alpha', alpha, 0)
-  sampling = checks.at_least('sampling', sampling, 0)
-  beta = checks.zero_or_fraction('client_momentum', client_momentum)
-  return alpha * (1 + sampling * (1 - beta) / (1 + beta))

@@ -86,33 +86,3 @@ def test_cosine_of_a_momentum_step():
   scan = jax.jit(lambda keys: jax.lax.scan(one, jnp.zeros(D), keys))
   measured = float(scan(keys)[1][100:].mean())
   assert measured == pytest.approx(compression.step_cosine(alpha), rel=0.03)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize('beta', [0.0, 0.9])
-def test_noise_of_a_sketch_in_the_sum_of_steps(beta):
-  """Catches an average that is not taken before the sketch; 8 % is 1e-20."""
-  d, size, sampling, rounds = 1024, 256, 19.0, 200
-  op, like = sketches.block_srht(size), jnp.zeros(d)
-  g = jnp.ones(d) / d**0.5
-
-  def one(carry, key):
-    average, total = carry
-    noise = jax.random.normal(jax.random.fold_in(key, 1), (d,))
-    update = g + noise * (sampling / d) ** 0.5
-    average = beta * average + (1 - beta) * update
-    read = op.desketch(key, op.sketch(key, average), like)
-    return (average, total + read - average), None
-
-  def energy(key):
-    keys = jax.random.split(key, rounds)
-    left = (sampling / d * (1 - beta) / (1 + beta)) ** 0.5
-    first = g + jax.random.normal(key, (d,)) * left
-    (_, total), _ = jax.lax.scan(one, (first, like), keys)
-    return jnp.square(total).sum() / rounds
-
-  energies = jax.jit(lambda keys: jax.lax.map(energy, keys))
-  measured = float(energies(jax.random.split(KEY, 32)).mean())
-  alpha = compression.table_alpha(d, size)
-  law = compression.accumulated_noise(alpha, sampling, beta)
-  assert measured == pytest.approx(law, rel=0.08)

@@ -152,16 +152,6 @@ def test_disjoint_data_cost_the_largest_epsilon():
   assert accounting.parallel_composition([1.0, math.inf]) == math.inf
 
 
-def test_most_steps_within_a_budget():
-  z = accounting.gaussian_noise_multiplier(5.0, 1e-5, 123) * (1 + 1e-9)
-  budget = {'epsilon': 5.0, 'delta': 1e-5, 'noise_multiplier': z}
-  assert accounting.calibrate_steps(**budget) == 123
-  spec = {'sampling_probability': 0.2, 'accountant': 'rdp'}
-  steps = accounting.calibrate_steps(**budget, **spec)
-  assert epsilon(poisson(z, steps, 0.2), accountant='rdp') <= 5.0
-  assert epsilon(poisson(z, steps + 1, 0.2), accountant='rdp') > 5.0
-
-
 def test_a_delta_below_rounding_is_not_reported():
   sampled = poisson(50.0, 10, 0.1)
   assert delta_of(sampled, 5.0) == 1e-12

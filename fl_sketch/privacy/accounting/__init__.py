@@ -8,24 +8,19 @@ from fl_sketch.privacy.accounting import (
   allocation,
   correlation,
   events,
-  groups,
   hypothesis_tests,
   losses,
   profiles,
   step_losses,
   tilted_losses,
 )
-from fl_sketch.privacy.accounting.calibration import (
-  calibrate_noise_multiplier,
-  calibrate_steps,
-)
+from fl_sketch.privacy.accounting.calibration import calibrate_noise_multiplier
 from fl_sketch.privacy.accounting.epsilon import (
   compose,
   compute_delta,
   compute_epsilon,
   epsilon_curve,
   parallel_composition,
-  renyi_divergences,
 )
 from fl_sketch.privacy.accounting.gaussian import (
   gaussian_delta,
@@ -46,10 +41,10 @@ from fl_sketch.privacy.accounting.types import (
 __all__ = [
   'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
   'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError', 'allocation',
-  'calibrate_noise_multiplier', 'calibrate_steps', 'calibration', 'compose',
+  'calibrate_noise_multiplier', 'calibration', 'compose',
   'compute_delta', 'compute_epsilon', 'correlation', 'epsilon',
   'epsilon_curve', 'events', 'gaussian', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'groups', 'hypothesis_tests', 'losses',
-  'parallel_composition', 'profiles', 'renyi_divergences', 'signal_to_noise',
+  'gaussian_noise_multiplier', 'hypothesis_tests', 'losses',
+  'parallel_composition', 'profiles', 'signal_to_noise',
   'statements', 'step_losses', 'tilted_losses', 'types',
 ]  # fmt: skip

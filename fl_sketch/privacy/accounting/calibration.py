@@ -1,4 +1,4 @@
-"""Calibrates the noise multiplier or the number of steps to an epsilon."""
+"""Calibration of the noise multiplier to an epsilon."""
 
 from collections.abc import Callable
 import dataclasses
@@ -7,10 +7,8 @@ import math
 from typing import Any
 
 from fl_sketch.privacy.accounting import gaussian, losses, profiles, types
-from fl_sketch.utils import checks, search
+from fl_sketch.utils import checks
 import scipy  # its packages load on first use
-
-_MOST_STEPS = 2**30
 
 
 def calibrate_noise_multiplier(
@@ -63,46 +61,6 @@ def calibrate_noise_multiplier(
   except types.CalibrationError:  # Renyi's orders are too few
     guess = start
   return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
-
-
-def calibrate_steps(
-  *,
-  epsilon: float,
-  delta: float,
-  noise_multiplier: float,
-  sampling_probability: float = 1.0,
-  accountant: str = 'pld',
-  **spec: Any,
-) -> int:
-  """Return the largest number of steps with epsilon(steps) <= `epsilon`.
-
-  Arguments as of `calibrate_noise_multiplier` and `GaussianMechanism`. Raises
-  CalibrationError if one step is too many, or 2^30 are not.
-
-  >>> calibrate_steps(epsilon=5.0, delta=1e-6, noise_multiplier=21.915)
-  500
-  """
-  epsilon = checks.positive('epsilon', epsilon)
-  delta = checks.fraction('delta', delta)
-  mechanism = _mechanism(noise_multiplier, 1, sampling_probability, spec)
-  types.warn_if_large((mechanism,), delta)
-
-  def exceeds(steps: int) -> bool:
-    longer = dataclasses.replace(mechanism, steps=steps)
-    return not _epsilon(longer, delta, accountant) <= epsilon  # NaN, too
-
-  if exceeds(1):
-    raise types.CalibrationError(
-      f'noise_multiplier={noise_multiplier} does not allow one step within '
-      f'{epsilon=} at {delta=}; use more noise.'
-    )
-  fewest = search.least(exceeds, 2, _MOST_STEPS + 1, doubling=True)
-  if fewest > _MOST_STEPS:
-    raise types.CalibrationError(
-      f'{noise_multiplier=} allows more than {_MOST_STEPS} steps within '
-      f'{epsilon=}; use less noise.'
-    )
-  return fewest - 1
 
 
 def _mechanism(noise_multiplier, steps, probability, spec):

@@ -41,20 +41,6 @@ def square_root(bands: int) -> tuple[int, ...]:
   return tuple(round(ONE * a) for a in series)
 
 
-def geometric(rounds: int) -> tuple[int, ...]:
-  r"""Returns :math:`1, -(1 - \theta)` with :math:`\theta = 1.4 / \sqrt n`.
-
-  C has the entries :math:`(1 - \theta)^k`. Two draws a round, for one
-  participation, and hardly more noise in sums over rounds than 16 bands of
-  `square_root` leave. Ours; 1.4 is near the best for n = 50 to 5,000 rounds.
-
-  >>> geometric(196)
-  (32768, -29491)
-  """
-  rest = ONE - round(ONE * 1.4 / math.sqrt(checks.count('rounds', rounds)))
-  return (ONE, -rest) if rest > 0 else (ONE,)
-
-
 @dataclasses.dataclass(frozen=True)
 class Correlation:
   """Which noise of earlier rounds is in that of a round, and who takes part.

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import itertools
 
-from fl_sketch.privacy.accounting import events, profiles, types
+from fl_sketch.privacy.accounting import profiles, types
 from fl_sketch.privacy.accounting.types import GaussianMechanism, Mechanism
 from fl_sketch.utils import checks
-import numpy as np
 
 
 def compute_epsilon(
@@ -85,44 +84,6 @@ def epsilon_curve(
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
   types.warn_if_large(types.parts_of(mechanism), delta)
   return [profiles.profile(x, accountant).epsilon(delta) for x in lengths]
-
-
-def renyi_divergences(
-  mechanism: Mechanism, *, orders: Sequence[float] = profiles.ORDERS
-) -> np.ndarray:
-  r"""Return the Renyi divergence of the mechanism at each order, f64[orders].
-
-  Upper bounds of :math:`D_\alpha(P \| Q)` over neighbours, the epsilon of
-  (alpha, epsilon)-RDP: :math:`\alpha k / (2 z^2)` for k steps of everybody, and
-  four times that under replace-one, whose sensitivity is 2 C; inf where one
-  does not converge or there is no noise. By dp_accounting: Mironov,
-  arXiv:1702.07476; of Poisson samples Mironov, Talwar and Zhang,
-  arXiv:1908.10530; of a fixed size Wang, Balle and Kasiviswanathan,
-  arXiv:1808.00087, Theorem 27.
-
-  Raises:
-    ValueError: if an order alpha is not above 1.
-    UnsupportedAccountingError: if there is no valid analysis, as for truncated
-      Poisson sampling, whose coupling bounds delta but no divergence.
-
-  >>> m = GaussianMechanism(noise_multiplier=2.0, steps=8)
-  >>> renyi_divergences(m, orders=[2.0, 32.0])
-  array([ 2., 32.])
-  """
-  for order in orders:
-    if not checks.real('order', order) > 1:
-      raise ValueError(f'{order=} has no Renyi divergence; use > 1.')
-  parts = tuple(map(events.simplest, types.parts_of(mechanism)))
-  for part in parts:
-    events.check_supported(part, 'rdp')
-    if part.sampling is types.Sampling.TRUNCATED_POISSON:
-      raise types.UnsupportedAccountingError(
-        'No Renyi divergence of truncated Poisson sampling is known; leave out '
-        'max_cohort, or take compute_epsilon, which couples it with Poisson.'
-      )
-  if any(part.noise_multiplier == 0 for part in parts):
-    return np.full(len(orders), np.inf)
-  return profiles.renyi(parts, tuple(map(float, orders))).divergences
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
