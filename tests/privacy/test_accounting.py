@@ -25,6 +25,7 @@ REFERENCE = [
   (poisson(2.0, 100, 0.2, adjacency=REPLACE), 1e-5),
   (poisson(1.0, 30, 0.3, adjacency=ZERO), 1e-5),
   (accounting.compose([poisson(2.0, 50, 0.2), poisson(20.0, 20, 1.0)]), 1e-5),
+  (GaussianMechanism(1.21, 100, ref.TRUNCATED, 0.1, 100, 14, ZERO), 1e-5),
 ]
 
 
@@ -35,9 +36,13 @@ def test_losses_are_those_of_dp_accounting(mechanism, delta):
   relation = events.relation(types.parts_of(mechanism)[0].adjacency)
   library = PLDAccountant(relation)
   for part in types.parts_of(mechanism):
-    noise = dp_accounting.GaussianDpEvent(part.noise_multiplier)
-    q = part.sampling_probability
-    event = dp_accounting.PoissonSampledDpEvent(q, noise)
+    z, q = part.noise_multiplier, part.sampling_probability
+    event = dp_accounting.PoissonSampledDpEvent(
+      q, dp_accounting.GaussianDpEvent(z)
+    )
+    if part.max_cohort is not None:
+      sizes = part.population, q, part.max_cohort
+      event = dp_accounting.TruncatedSubsampledGaussianDpEvent(*sizes, z)
     library.compose(event, part.steps)
   want = library.get_epsilon(delta)
   assert epsilon(mechanism, delta) == pytest.approx(want, rel=1e-5)
@@ -56,7 +61,7 @@ def by_integer_orders(z, q, order):
 
 
 def divergences(mechanism, orders):
-  return profiles.renyi(types.parts_of(mechanism), orders).divergences
+  return np.array(profiles.renyi(types.parts_of(mechanism), orders).divergences)
 
 
 def test_divergences_of_samples_are_those_of_the_closed_form():

@@ -7,7 +7,6 @@ from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
 from hypothesis import strategies as st
-from papers.common import privacy_bounds as bounds
 import pytest
 
 few = hypothesis.settings(max_examples=2, derandomize=True, deadline=None)
@@ -73,20 +72,6 @@ def test_curves_are_monotone_and_renyi_is_above_the_losses(mechanism, delta):
   assert eps <= closed + 1e-3
   certain = dataclasses.replace(mechanism, sampling_probability=1.0)
   assert epsilon(certain, delta) == closed
-
-
-@few
-@hypothesis.given(noises, st.floats(0.02, 0.95), deltas)
-def test_one_step_is_the_amplified_closed_form(z, q, delta):
-  """delta(ln(1 + q (e^e - 1))) = q delta_Gauss(e), of removal: the larger."""
-  mechanism = GaussianMechanism(z, 1, Sampling.POISSON, q)
-  eps = epsilon(mechanism, delta)
-  if delta >= q * accounting.gaussian_delta(z, 0.0):
-    assert eps < 1e-3
-    return
-  whole = accounting.gaussian_epsilon(z, delta / q)
-  exact, _ = bounds.subsample_amplification(whole, delta / q, q)
-  assert exact - 1e-6 <= eps <= exact * (1 + 1e-3) + 1e-3
 
 
 @many

@@ -1,43 +1,13 @@
-"""Descriptions of mechanisms refuse contradictions; statements are plain."""
+"""Descriptions of mechanisms, and statements of what is guaranteed."""
 
 import json
 
 import accounting_reference as ref
-from accounting_reference import INF, NAN, ONE, SIZES, mechanism
+from accounting_reference import INF, NAN, ONE, mechanism
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import GaussianMechanism, statements
-import jax
 import numpy as np
 import pytest
-from refusals import refused, refused_calls
-
-COUNTS = (
-  'steps', 'population', 'max_cohort', 'releases_per_step', 'epoch_steps',
-)  # fmt: skip
-POISSON, TRUNCATED = ref.POISSON, ref.TRUNCATED
-ALLOCATED = {'sampling': ref.ALLOCATION, 'epoch_steps': 5}
-
-
-@pytest.mark.parametrize(('field', 'value'), [
-  *(('noise_multiplier', value) for value in (-1.0, NAN, INF)),
-  *(('sampling_probability', value) for value in (0, 1.1, NAN)),
-  *((name, 0) for name in COUNTS),
-])  # fmt: skip
-def test_a_mechanism_refuses_numbers_out_of_range(field, value):
-  spec = {'sampling': TRUNCATED, 'sampling_probability': 0.1, **SIZES}
-  with pytest.raises(ValueError, match=f'{field}={value}'):
-    mechanism(**spec | {field: value})
-
-
-test_counts_are_integers = refused_calls(
-  *(
-    (lambda c={name: x}: mechanism(**c), f'{name} must be an integer')
-    for name in COUNTS
-    for x in (1.0, np.float64(3))
-  ),
-  (lambda: jax.jit(mechanism)(noise_multiplier=1.0), 'on the host, not'),
-  error=TypeError,
-)
 
 
 def test_numpy_scalars_are_numbers():
@@ -49,35 +19,13 @@ def test_numpy_scalars_are_numbers():
   assert accounting.gaussian_epsilon(*numbers) == eps
 
 
-test_a_mechanism_refuses_fields_that_contradict = refused(
-  lambda fields: mechanism(**fields),
-  ({'sampling_probability': 0.5}, "0.5 has no effect for sampling='full'"),
-  ({'sampling': TRUNCATED}, 'population=None'),
-  ({'sampling': ref.FIXED}, 'max_cohort=None'),
-  ({'population': 5, 'max_cohort': 6}, 'max_cohort=6 exceeds population=5'),
-  ({'sampling': POISSON, **SIZES}, "'truncated_poisson', which is cut off"),
-  ({'max_cohort': 5}, 'max_cohort=5 has no effect'),
-  ({'sampling': ref.FIXED, 'sampling_probability': 0.3, **SIZES},
-    'sampling_probability=0.3 is not max_cohort / population = 0.2'),
-  ({'unit': 'token'}, "unit='token'"),
-  ({'sampling': ref.ALLOCATION}, 'epoch_steps=None with'),
-  ({'epoch_steps': 5}, "epoch_steps=5 with sampling='full'"),
-  (ALLOCATED | {'sampling_probability': 0.1},
-    'sampling_probability=0.1 is not 1 / epoch_steps = 0.2'),
-  (ALLOCATED | {'max_cohort': 5}, 'got population=None'),
-  (ALLOCATED | {'max_cohort': 5, 'population': 4},
-    'max_cohort=5 exceeds populat'),
-)  # fmt: skip
-
-
 def test_the_coin_of_an_allocation_follows_from_its_epoch():
   """Catches a probability that stays at its default of 1."""
-  for given in ({}, {'sampling_probability': 0.2}):
-    part = mechanism(**ALLOCATED, **given)
+  for fields in ({}, {'sampling_probability': 0.2}):
+    part = mechanism(sampling=ref.ALLOCATION, epoch_steps=5, **fields)
     assert part.sampling_probability == 0.2
-    assert (
-      'random allocation to one of 5' in statement(mechanism=part).sentence()
-    )
+    sentence = statement(mechanism=part).sentence()
+    assert 'random allocation to one of 5' in sentence
 
 
 def statement(
@@ -151,12 +99,11 @@ def test_a_statement_says_what_a_test_can_tell():
     assert 'true positives' not in silent.sentence()
 
 
-test_a_statement_refuses_what_means_nothing = refused(
-  lambda fields: statement(**fields),
-  ({'epsilon': NAN}, 'epsilon=nan is no'),
-  ({'epsilon': -1.0}, 'epsilon=-1.0 is no'),
-  ({'delta': 0.0}, 'delta=0.0 must be > 0 and < 1'),
-  ({'delta': NAN}, 'delta=nan'),
-  ({'trust': 'none'}, "trust='none'"),
-  ({'noise': 'loud'}, "noise='loud'"),
-)
+@pytest.mark.parametrize(('field', 'value'), [
+  ('epsilon', NAN), ('epsilon', -1.0), ('delta', 0.0), ('delta', NAN),
+  ('trust', 'none'), ('noise', 'loud'),
+])  # fmt: skip
+def test_a_statement_refuses_what_means_nothing(field, value):
+  """Catches a negative epsilon, or a trust that no reader knows."""
+  with pytest.raises(ValueError, match=field):
+    statement(**{field: value})

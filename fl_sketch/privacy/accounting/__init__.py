@@ -4,16 +4,6 @@
 `epsilon` computes epsilon and delta, `calibration` the noise for a target.
 """
 
-from fl_sketch.privacy.accounting import (
-  allocation,
-  correlation,
-  events,
-  hypothesis_tests,
-  losses,
-  profiles,
-  step_losses,
-  tilted_losses,
-)
 from fl_sketch.privacy.accounting.calibration import calibrate_noise_multiplier
 from fl_sketch.privacy.accounting.epsilon import (
   compose,
@@ -40,11 +30,8 @@ from fl_sketch.privacy.accounting.types import (
 
 __all__ = [
   'Adjacency', 'CalibrationError', 'ComposedMechanism', 'GaussianMechanism',
-  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError', 'allocation',
-  'calibrate_noise_multiplier', 'calibration', 'compose',
-  'compute_delta', 'compute_epsilon', 'correlation', 'epsilon',
-  'epsilon_curve', 'events', 'gaussian', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'hypothesis_tests', 'losses',
-  'parallel_composition', 'profiles', 'signal_to_noise',
-  'statements', 'step_losses', 'tilted_losses', 'types',
+  'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
+  'calibrate_noise_multiplier', 'compose', 'compute_delta', 'compute_epsilon',
+  'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
+  'gaussian_noise_multiplier', 'parallel_composition', 'signal_to_noise',
 ]  # fmt: skip

@@ -1,36 +1,19 @@
 r"""Privacy loss of random allocation: one step of every epoch, by a coin.
 
-In an epoch of t steps each unit takes part in exactly one, chosen uniformly and
-independently of the other units and of the data. With :math:`s \le t` steps
-released, and the noise multiplier z, neighbours are at most as far apart as
+After s of the t steps of an epoch, with noise multiplier z, neighbours are in
+both directions at most as far apart as
 
 .. math::
   Q = N(0, z^2 I_s), \quad
-  P = \frac{t - s}{t} Q + \frac1t \sum_{i \le s} N(e_i, z^2 I_s),
+  P = \frac{t - s}{t} Q + \frac1t \sum_{i \le s} N(e_i, z^2 I_s).
 
-in both directions, for add-or-remove-one and for zero-out, also if every step
-depends on the outputs of the steps before it. Proof: given the past, what the
-unit would add in step i is a vector :math:`v_i`, :math:`|v_i| \le C`, and what
-the others add is the same in both worlds. A sample y of P or of Q becomes the
-output by :math:`x_i = a_i + v_i y_i` plus normal noise of variance
-:math:`z^2 (C^2 I - v_i v_i^\top)`, one step after another: post-processing
-without knowledge of the coin. Epochs compose, since their coins are
-independent; what depends on the coins of past epochs makes a mixture, which is
-no worse than its worst part. This is the pair of balls-and-bins sampling: Chua
-et al., arXiv:2412.16802; Feldman and Shenfeld, arXiv:2502.08202.
-
-The likelihood ratio of the pair is a mean of independent log-normal numbers
-under Q: its law can be convolved (Feldman and Shenfeld, arXiv:2602.17284)::
+Under Q the likelihood ratio is a mean of independent log-normal numbers::
 
   Z = dP/dQ = ((t - s) + Y_1 + ... + Y_s) / t,  ln Y ~ N(-1/(2 z^2), 1/z^2).
 
-Every divergence of a composition is the mean of a convex function of each Z.
-So it grows if Z, or a part of the sum, becomes a mean-preserving spread of
-itself. Values are moved to a grid by such spreads alone: a value goes to the
-two grid points around it; one that is left out goes to 0 and to infinity. What
-is computed is an upper bound in both directions; all terms are positive, so
-that rounding stays relative. It exceeds the truth by the variance of the
-spreads, which is of second order in the width of a cell.
+Values move to a grid by mean-preserving spreads, which lower no divergence
+(docs/concepts/accounting.md). Source: Chua et al., arXiv:2412.16802; Feldman
+and Shenfeld, arXiv:2502.08202, 2602.17284.
 """
 
 import dataclasses
@@ -41,16 +24,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy  # its packages load on first use
 
-# Tails of a normal number, and of every sum, that are left out: 1e-21.
-_REACH, _TAIL = 9.5, 1e-21
-# Width of a cell, in standard deviations of the logarithm of what it is of;
-# the least width that numbers of a heavy tail need; and the most cells.
+_REACH, _TAIL = 9.5, 1e-21  # of a normal, in deviations; of a sum, in mass
+# Width of a cell in standard deviations of the logarithm; the width that a
+# heavy tail needs at least; the most cells.
 _FINE, _WIDEST, _CELLS = 0.03, 0.03, 4000
-# With less noise an epoch is bounded by one release of everybody, which it is a
-# mixture of: the ratio would leave the range of floats.
+# With less noise the ratio leaves the range of floats: one release bounds it.
 LEAST_NOISE = 0.1
-# What rounding may take from a sum of positive numbers, relatively.
-_ROUNDING = 1e-10
+_ROUNDING = 1e-10  # relative, of a sum of positive numbers
 
 
 class Law(NamedTuple):
@@ -81,7 +61,7 @@ class Epoch:
   steps: int  # s <= t, of them released
 
   def masses(self, h: float) -> tuple[int, np.ndarray, float]:
-    """Returns the privacy loss on multiples of h, no delta made smaller.
+    """Return the privacy loss on multiples of h, no delta made smaller.
 
     The first multiple, masses f64[cells], and the probability of infinity.
 
@@ -102,22 +82,23 @@ class Epoch:
     return first, mass * (1 + _ROUNDING), lost
 
   def log_moments(self, orders: np.ndarray) -> np.ndarray:
-    """Returns log E[exp(s L)] at each order s, f64[orders]; no bound."""
+    """Return log E[exp(s L)] at each order s, f64[orders]; no bound."""
     law = ratio(self.noise, self.length, self.steps)
-    some = law.mass > 0
-    logs, log_mass = (law.exponents * law.width)[some], np.log(law.mass[some])
+    positive = law.mass > 0
+    logs = (law.exponents * law.width)[positive]
+    log_mass = np.log(law.mass[positive])
     powers = orders + 1 if self.kind == 'remove' else -orders
     return scipy.special.logsumexp(log_mass + powers[:, None] * logs, axis=1)
 
   def spread(self) -> float:
-    """Returns a rough standard deviation of the loss."""
+    """Return a rough standard deviation of the loss."""
     variance = math.expm1(self.noise**-2) * self.steps / self.length**2
     return min(variance**0.5, 1 / self.noise)
 
 
 @functools.lru_cache(maxsize=64)
 def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
-  """Returns the law of the likelihood ratio Z, spread over a grid."""
+  """Return the law of the likelihood ratio Z, spread over a grid."""
   # The width of a cell of its logarithm is a power of two.
   variance = math.expm1(noise**-2) * steps / epoch_steps**2
   widest = max(_WIDEST, _range(noise) / _CELLS)
@@ -133,12 +114,12 @@ def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
 
 
 def _range(noise: float) -> float:
-  """Returns the length of the interval of ln Y that is not left out."""
+  """Return the length of the interval of ln Y that is not left out."""
   return 2 * _REACH / noise + noise**-2
 
 
 def _sum(noise: float, count: int, width: float, scale: float) -> Law:
-  """Returns the law of scale (Y_1 + ... + Y_count), halved again and again."""
+  """Return the law of scale (Y_1 + ... + Y_count), halved again and again."""
   # The spread of one of 2^k parts is averaged over them all: at depth k, cells
   # are 2^(k / 2) times as wide, by whole powers of 2.
   widest = max(width, _WIDEST, _range(noise) / _CELLS)
@@ -155,7 +136,7 @@ def _sum(noise: float, count: int, width: float, scale: float) -> Law:
 
 
 def _log_normal(noise: float, width: float, scale: float) -> Law:
-  """Returns the law of scale Y; every cell keeps its mass and its mean."""
+  """Return the law of scale Y; every cell keeps its mass and its mean."""
   middle, shift = -(noise**-2) / 2, math.log(scale)
   low = math.floor((middle + shift - _REACH / noise) / width)
   high = math.ceil((middle + noise**-2 + shift + _REACH / noise) / width)
@@ -168,13 +149,13 @@ def _log_normal(noise: float, width: float, scale: float) -> Law:
 
 
 def _cells(edges: np.ndarray) -> np.ndarray:
-  """Returns the normal mass between edges, as exact in both tails."""
+  """Return the normal mass between edges, as exact in both tails."""
   below, above = scipy.special.ndtr(edges), scipy.special.ndtr(-edges)
   return np.where(edges[:-1] > 0, -np.diff(above), np.diff(below))
 
 
 def _refined(law: Law, width: float) -> Law:
-  """Returns the same law on a grid that is finer by a power of 2."""
+  """Return the same law on a grid that is finer by a power of 2."""
   times = round(law.width / width)
   mass = np.zeros((len(law.mass) - 1) * times + 1)
   mass[::times] = law.mass
@@ -182,7 +163,7 @@ def _refined(law: Law, width: float) -> Law:
 
 
 def _added(one: Law, other: Law) -> Law:
-  """Returns the law of a sum of independent numbers, spread over the grid."""
+  """Return the law of a sum of independent numbers, spread over the grid."""
   # The logarithm of a sum of two atoms is that of the larger one, and more by
   # what depends on the difference of their exponents alone.
   first = max(one.first, other.first)
@@ -219,7 +200,7 @@ def _add_smaller(small: Law, large: Law, least: int, first: int, total):
 
 
 def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
-  """Returns the law of numbers with these logarithms, spread over a grid."""
+  """Return the law of numbers with these logarithms, spread over a grid."""
   exponents = np.floor(logs / width).astype(int)
   raised = mass * (np.expm1(logs - exponents * width) / math.expm1(width))
   place = exponents - (first := int(exponents.min()))
@@ -228,7 +209,7 @@ def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
 
 
 def _trimmed(law: Law) -> Law:
-  """Returns the law without what is rare under both P and Q at its ends."""
+  """Return the law without what is rare under both P and Q at its ends."""
   # The sum is made 1 again, since every doubling would double what it lacks.
   low = np.searchsorted(np.cumsum(law.mass), _TAIL)
   above = np.cumsum((law.mass * law.values)[::-1])

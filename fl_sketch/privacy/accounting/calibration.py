@@ -23,16 +23,13 @@ def calibrate_noise_multiplier(
 ) -> float:
   """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
 
-  Exact for full participation by 'pld'. Elsewhere the root of log epsilon in
-  log z, to a relative `rtol` and put on the safe side, from a bracket by
-  Renyi's estimate. The target is epsilon > 0 at delta in (0, 1), the accountant
-  'pld' or 'rdp'; the others, and `spec`, are fields of `GaussianMechanism`,
-  whose default sampling is Poisson's where its probability is below 1. Raises
+  `accountant` is 'pld' or 'rdp'; `spec` are fields of `GaussianMechanism`, with
+  sampling POISSON by default if the probability is below 1. Raises
   CalibrationError if no multiplier in reach meets the target.
 
   Guarantees:
-    * epsilon of the returned multiplier is at most `epsilon`.
-    * The least such multiplier is smaller by 2 rtol at most.
+    * epsilon(z) is at most `epsilon`.
+    * The least such z is smaller by at most 2 rtol, relatively.
 
   >>> z = calibrate_noise_multiplier(epsilon=5.0, delta=1e-6, steps=500)
   >>> round(z, 3)
@@ -41,36 +38,43 @@ def calibrate_noise_multiplier(
   epsilon = checks.positive('epsilon', epsilon)
   delta = checks.fraction('delta', delta)
   rtol = checks.fraction('rtol', rtol)
-  mechanism = _mechanism(1.0, steps, sampling_probability, spec)
+  poisson = checks.real('sampling_probability', sampling_probability) < 1
+  sampling = types.Sampling.POISSON if poisson else types.Sampling.FULL
+  spec = {'sampling': sampling, **spec}
+  mechanism = types.GaussianMechanism(
+    1.0, steps, sampling_probability=sampling_probability, **spec
+  )
   types.warn_if_large((mechanism,), delta)
   profile = profiles.profile(mechanism, accountant)
-  noisy = lambda z: dataclasses.replace(mechanism, noise_multiplier=z)
-  # Finite, for the root finder.
-  log_ratio = lambda e: math.log(min(max(e, 1e-300), 1e300)) - math.log(epsilon)
-  gap = lambda z: log_ratio(_epsilon(noisy(z), delta, accountant))
-  rough = lambda z: log_ratio(losses.rough_epsilon((noisy(z),), delta))
+
+  def log_ratio(answer: float) -> float:
+    finite = min(max(answer, 1e-300), 1e300)  # for the root finder
+    return math.log(finite) - math.log(epsilon)
+
+  def gap(z: float) -> float:
+    part = dataclasses.replace(mechanism, noise_multiplier=z)
+    return log_ratio(_epsilon(part, delta, accountant))
+
+  def rough_gap(z: float) -> float:
+    part = dataclasses.replace(mechanism, noise_multiplier=z)
+    return log_ratio(losses.rough_epsilon((part,), delta))
+
   full = gaussian.gaussian_noise_multiplier(epsilon, delta)
   if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
     start = math.log(full * profile.curve.distance)
     return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
   profile.slack(delta, epsilon)
-  # From a rough one to ever finer brackets.
   start = full * math.sqrt(mechanism.steps * mechanism.releases_per_step)
   try:
-    guess = _root(rough, start / 4, start, 1e-2)
-  except types.CalibrationError:  # Renyi's orders are too few
+    guess = _root(rough_gap, start / 4, start, 1e-2)
+  except types.CalibrationError:  # no order of Renyi's is small enough
     guess = start
   return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
 
 
-def _mechanism(noise_multiplier, steps, probability, spec):
-  poisson = checks.real('sampling_probability', probability) < 1
-  default = types.Sampling.POISSON if poisson else types.Sampling.FULL
-  spec = {'sampling': default, **spec, 'sampling_probability': probability}
-  return types.GaussianMechanism(noise_multiplier, steps, **spec)
-
-
-def _epsilon(mechanism, delta: float, accountant: str) -> float:
+def _epsilon(
+  mechanism: types.Mechanism, delta: float, accountant: str
+) -> float:
   """Return epsilon; inf where too many cohorts overflow for any."""
   try:
     return profiles.profile(mechanism, accountant).epsilon(delta)
@@ -78,7 +82,9 @@ def _epsilon(mechanism, delta: float, accountant: str) -> float:
     return math.inf
 
 
-def _root(gap, low: float, high: float, rtol: float) -> float:
+def _root(
+  gap: Callable[[float], float], low: float, high: float, rtol: float
+) -> float:
   """Return z with gap(z) <= 0 < gap(z / (1 + 2 rtol)), for a gap that falls."""
   at = functools.cache(lambda log_z: gap(math.exp(log_z)))
   low, high = math.log(low), math.log(high)

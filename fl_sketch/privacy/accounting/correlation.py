@@ -1,12 +1,10 @@
 r"""Noise that is correlated over rounds: weights, sensitivity, account, error.
 
 Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, of independent
-:math:`z_s` and with :math:`a_0 = 1`: over the n rounds of an epoch, A z with a
-lower triangular Toeplitz matrix A of p bands. The other weights are negative,
-so that much of the noise cancels in sums over rounds. Releases are :math:`x + A
-z = A (C x + z)` with :math:`C = A^{-1}`, hence a post-processing of one
-Gaussian mechanism, whose sensitivity is that of C: proofs are in
-docs/concepts/correlated_noise.md.
+:math:`z_s`, with :math:`a_0 = 1` and the other weights negative: A z over an
+epoch, A lower triangular Toeplitz with p bands. Releases :math:`A (C x + z)`,
+:math:`C = A^{-1}`, are a post-processing of one Gaussian mechanism with the
+sensitivity of C: proofs are in docs/concepts/correlated_noise.md.
 """
 
 import dataclasses
@@ -24,16 +22,12 @@ _SAFE = 1e-9  # relative; what rounding in float64 may take from a norm
 
 
 def square_root(bands: int) -> tuple[int, ...]:
-  r"""Returns the weights of :math:`(1 - x)^{1/2}`, in units of 2^-15.
-
-  With all p `bands`, A is the square root of the matrix of differences, which
-  is nearly the best for sums over rounds and one participation.
+  r"""Return the first weights of :math:`(1 - x)^{1/2}`, in units of 2^-15.
 
   >>> square_root(4)
   (32768, -16384, -4096, -2048)
 
-  Source: Kalinin, McKenna, Upadhyay, Lampert, arXiv:2505.12128 (BISR); of all
-    bands Fichtenberger, Henzinger, Upadhyay, arXiv:2202.11205.
+  Source: Kalinin, McKenna, Upadhyay, Lampert, arXiv:2505.12128 (BISR).
   """
   series = [1.0]
   for j in range(1, checks.count('bands', bands)):
@@ -43,10 +37,10 @@ def square_root(bands: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Correlation:
-  """Which noise of earlier rounds is in that of a round, and who takes part.
+  """Weights of earlier rounds' noise, and how often a client takes part.
 
-  Raises ValueError if a_0 is not 1, another weight is positive, they add up to
-  less than 0, or there are more weights than rounds.
+  Raises ValueError if a_0 is not 1, another weight is positive, the weights'
+  sum is negative, or there are more weights than rounds.
 
   >>> noise = Correlation(square_root(4), rounds=500, separation=500)
   >>> round(noise.sensitivity(), 3)
@@ -54,9 +48,9 @@ class Correlation:
   """
 
   weights: tuple[int, ...]  # a_0 ... a_{p-1} in 2^-15, as of `square_root`
-  rounds: int  # n of an epoch. Rounds n, 2n, ... begin with independent noise
-  # A client takes part in one of so many consecutive rounds at most; 1 is every
-  # round. Whoever makes the cohorts must see to it.
+  rounds: int  # n of an epoch; the next epoch begins with independent noise
+  # A client takes part at most once in so many consecutive rounds: the caller
+  # must ensure it. 1 is every round.
   separation: int
 
   def __post_init__(self):
@@ -76,7 +70,7 @@ class Correlation:
 
   @property
   def bands(self) -> int:
-    """The number of draws that are in the noise of a round."""
+    """Number of draws in the noise of a round."""
     return len(self.weights)
 
   @property
@@ -85,19 +79,15 @@ class Correlation:
     return math.sqrt(sum((q / ONE) ** 2 for q in self.weights))
 
   def strategy(self) -> np.ndarray:
-    """The first column of C, f64[rounds]: its entries (i, j) are those i - j.
-
-    None is negative. Where C grows, it is the least above that never does.
-    """
+    """The first column of C, or its least nonincreasing bound, f64[rounds]."""
     return _strategy(self.weights, self.rounds)
 
   def sensitivity(self, rounds: int | None = None) -> float:
-    r"""By how much one client moves C x in an epoch, in clip norms.
+    r"""By how much one client moves C x in the first rounds of an epoch.
 
-    :math:`\|\sum_i C_{\cdot, i b}\|`, b the separation: for nonnegative columns
-    that never grow, no client that takes part in fewer or other rounds moves it
-    by more (Kalinin and Lampert, arXiv:2405.13763, Theorem 2). After so many
-    rounds of the epoch; None is its end.
+    :math:`\|\sum_i C_{\cdot, i b}\|` clip norms, b the separation: no other
+    participation moves it more (Kalinin and Lampert, arXiv:2405.13763, Theorem
+    2). `rounds` None is the whole epoch.
     """
     last = self.rounds if rounds is None else min(rounds, self.rounds)
     checks.count('rounds', last)
@@ -105,7 +95,7 @@ class Correlation:
 
   @functools.cached_property
   def _squares(self) -> np.ndarray:
-    """The squared sensitivity after each round of an epoch."""
+    """Squared sensitivity after each round of an epoch, f64[rounds]."""
     apart = min(self.separation, self.rounds)
     column = np.pad(self.strategy(), (0, -self.rounds % apart))
     total = column.reshape(-1, apart).cumsum(axis=0).ravel()[: self.rounds]
@@ -113,16 +103,16 @@ class Correlation:
 
   def releases(self, rounds: int) -> int:
     """Epochs in which a client takes part, in a run of so many rounds."""
-    parts = self.rounds, self.separation
-    return min(-(-checks.count('rounds', rounds) // part) for part in parts)
+    checks.count('rounds', rounds)
+    return -(-rounds // max(self.rounds, self.separation))
 
   def mechanism(
     self, noise_multiplier: float, rounds: int, **spec: Any
   ) -> GaussianMechanism:
-    """What the accountant computes with: one Gaussian release for each epoch.
+    """Return a run of so many rounds as one Gaussian release for each epoch.
 
-    After so many rounds of a run, with full participation. The multiplier is
-    the standard deviation of a draw z_s over the clip norm.
+    `noise_multiplier` is the standard deviation of a draw z_s over the clip
+    norm; `spec` are other fields of the mechanism.
 
     >>> noise = Correlation(square_root(4), rounds=100, separation=1)
     >>> noise.mechanism(20.0, 250).steps
@@ -132,11 +122,10 @@ class Correlation:
     return GaussianMechanism(multiplier, self.releases(rounds), **spec)
 
   def rounding(self, numbers: int) -> float:
-    r"""By how much rounding of the noise raises a norm of C, in grid steps.
+    r"""By how much rounding of the noise raises the clip norm, in grid steps.
 
     :math:`\max_m \|C_m\|_2 \sqrt{m d}` over the sensitivity of the first m
-    rounds, d the numbers of a release: a noise that is louder by it, in
-    relation to clip norm over step, has the account of noise without rounding.
+    rounds, d the numbers of a release.
     """
     norms = np.cumsum(self.strategy()) * np.sqrt(np.arange(self.rounds) + 1)
     worst = (norms / np.sqrt(self._squares)).max()
@@ -146,13 +135,11 @@ class Correlation:
 def prefix_error(
   noise: Correlation, rounds: int, *, fresh: bool = False
 ) -> np.ndarray:
-  r"""Returns the variance of sums of decoded noise over rounds, f64[rounds].
+  r"""Return the variance of sums of decoded noise over rounds, f64[rounds].
 
-  In units of what a draw :math:`z_s` has when it is decoded. With one hash it
-  is :math:`\sum_{l \leq t} (\sum_{j \leq l} a_j)^2` after round t, since tables
-  add up before they are decoded. With fresh hashes errors of rounds add up,
-  :math:`\sum_{l \leq t} \sum_{j \leq l} a_j^2`, and nothing cancels: `fresh`.
-  Of independent noise it is t + 1.
+  In units of a decoded draw: :math:`\sum_{l \leq t} (\sum_{j \leq l} a_j)^2`
+  after round t with one hash. With `fresh` hashes nothing cancels, and it is
+  :math:`\sum_{l \leq t} \sum_{j \leq l} a_j^2`. Independent noise has t + 1.
 
   >>> noise = Correlation(square_root(3), rounds=3, separation=3)
   >>> prefix_error(noise, 3).tolist()
@@ -169,10 +156,10 @@ def prefix_error(
 
 
 def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
-  """Returns the error of sums over rounds, relative to independent noise.
+  """Return the error of sums over rounds, relative to independent noise.
 
-  The root mean square over the rounds of a run, at equal epsilon, and with the
-  same participation. Arguments as of `prefix_error`.
+  The root mean square over rounds of `prefix_error`, at equal epsilon and with
+  the same participation.
 
   >>> once = Correlation(square_root(64), rounds=500, separation=500)
   >>> round(rms_ratio(once, 500), 3)
@@ -191,7 +178,7 @@ def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _strategy(weights: tuple[int, ...], rounds: int) -> np.ndarray:
-  """Returns the least nonincreasing bound of 1 / a as a power series."""
+  """Return the least nonincreasing bound of 1 / a as a power series."""
   back = -np.divide(weights[1:], ONE)
   series = np.zeros(rounds)
   series[0] = 1

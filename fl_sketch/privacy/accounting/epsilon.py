@@ -1,7 +1,7 @@
-"""DP accountant: epsilon and delta of a mechanism, on the host, without JAX.
+"""Epsilon and delta of a mechanism.
 
-`'pld'` (privacy loss distributions) is tight, and exact for full participation,
-`'rdp'` (Renyi) looser; `events` lists the analyses that are not refused.
+`'pld'` (privacy loss distributions) is tight, and exact for full participation;
+`'rdp'` (Renyi) is looser. `events` lists the supported combinations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,19 +18,19 @@ def compute_epsilon(
 ) -> float:
   """Return an epsilon for which the mechanism is (epsilon, delta)-private.
 
-  It is infinite without noise. Delta is in (0, 1), and 1 / population or more
-  is warned of; the accountant is 'pld' or 'rdp'.
+  Infinite without noise. Delta is in (0, 1), with a warning from 1 / population
+  on; the accountant is 'pld' or 'rdp'.
 
   Raises:
     TypeError: if an argument is not a mechanism or a number on the host.
-    UnsupportedAccountingError: if there is no valid analysis, the cohort's cap
-      is too small for one, or rounding has eaten the answer.
+    UnsupportedAccountingError: if there is no valid analysis, or `max_cohort`
+      or delta is too small for it.
 
   Guarantees:
-    * An upper bound, of rounding too; exact for full participation by 'pld'.
-    * Falls with the noise and delta; grows with steps and sampling: to add
-      releases never lowers it by more than a relative 1e-7, which rounding of
-      its bounds may take, or inside an epoch of random allocation 1e-3.
+    * An upper bound, rounding included; exact for full participation by 'pld'.
+    * Falls with noise and delta, grows with steps and sampling. Added releases
+      lower it by at most a relative 1e-7; inside an epoch of random allocation
+      1e-3.
     * Never NaN, and 0 only where the total variation distance allows it.
 
   >>> m = GaussianMechanism(noise_multiplier=21.915, steps=500)
@@ -48,9 +48,8 @@ def compute_delta(
 ) -> float:
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
-  It is 1 without noise; by 'pld', of a sampled mechanism, 1e-12 at least. The
-  other accountant is 'rdp'. Epsilon is >= 0. Without a valid analysis it raises
-  UnsupportedAccountingError.
+  1 without noise; at least 1e-12 for a sampled mechanism by 'pld'. Epsilon is
+  >= 0. Raises UnsupportedAccountingError if there is no valid analysis.
 
   >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(compute_delta(m, epsilon=1.0), 4)
@@ -69,8 +68,7 @@ def epsilon_curve(
 ) -> list[float]:
   """Return epsilon after each number of steps; `mechanism.steps` is ignored.
 
-  The loss of one step is composed with itself, which takes a tenth of a second
-  a point, and no time by 'rdp' or under full participation.
+  A point takes about 0.1 s; by 'rdp', or with full participation, no time.
 
   >>> m = GaussianMechanism(noise_multiplier=10.0, steps=1)
   >>> [round(e, 2) for e in epsilon_curve(m, [1, 100], delta=1e-5)]
@@ -81,8 +79,8 @@ def epsilon_curve(
     raise TypeError(
       f'A curve is of a GaussianMechanism, got {type(mechanism).__name__}.'
     )
-  lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
   types.warn_if_large(types.parts_of(mechanism), delta)
+  lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
   return [profiles.profile(x, accountant).epsilon(delta) for x in lengths]
 
 
@@ -98,8 +96,8 @@ def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
 def parallel_composition(epsilons: Iterable[float]) -> float:
   """Return epsilon of mechanisms on disjoint data, one unit in one of them.
 
-  The maximum, also if each sees the earlier releases of the others. Source:
-  Song et al., Lemma H.2; McSherry, SIGMOD 2009, Theorem 4.
+  The maximum, also if each sees the others' earlier releases. Source: Song et
+  al., Lemma H.2; McSherry, SIGMOD 2009, Theorem 4.
 
   >>> parallel_composition([1.0, 3.0, 2.0])
   3.0

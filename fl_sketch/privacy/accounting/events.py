@@ -1,18 +1,17 @@
-"""Valid combinations of sampling and adjacency, as events of dp_accounting.
+"""Which sampling has an analysis under which adjacency, and by which proof.
 
-| sampling | adjacency | accountants | by |
+| sampling | adjacency | accountants | proof |
 | --- | --- | --- | --- |
 | full | all | pld, rdp | pld: the closed form, exact |
 | poisson | add/remove, zero-out | pld, rdp | dominating pair |
 | poisson | replace-one | pld | dominating pair |
 | truncated Poisson | add/remove | pld, rdp | coupling with exact Poisson |
-| truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089; the |
-| | | | coupling where cohorts are cut off once in 1e15 steps at most |
+| truncated Poisson | zero-out | pld | Ganesh et al., arXiv:2508.15089 |
 | fixed size | replace-one | rdp | Theorem 27 of arXiv:1808.00087 at z / 2 |
-| random allocation | add/remove, zero-out | pld | `allocation`: the pair of |
-| | | | arXiv:2412.16802; the coupling where cohorts are cut off |
+| random allocation | add/remove, zero-out | pld | arXiv:2412.16802 |
 
-Every other triple is refused, by name of what to choose instead.
+The coupling (docs/concepts/accounting.md) also covers random allocation with a
+largest cohort, and truncation that happens once in 1e15 steps at most.
 """
 
 from collections.abc import Sequence
@@ -34,36 +33,31 @@ _VALID = {
   Sampling.FIXED_WITHOUT_REPLACEMENT: {'rdp': (_REPLACE,)},
   Sampling.RANDOM_ALLOCATION: {'pld': (_ADD, _ZERO)},
 }
-_ADVICE = {
-  Sampling.POISSON: "replace-one needs accountant='pld'",
-  Sampling.TRUNCATED_POISSON: "zero-out needs accountant='pld'; for "
-  'replace-one there is no analysis, choose add-or-remove-one',
-  Sampling.FIXED_WITHOUT_REPLACEMENT: "set adjacency='replace_one' and "
-  "accountant='rdp', an upper bound, or sample by Poisson",
-  Sampling.RANDOM_ALLOCATION: "choose accountant='pld' and adjacency "
-  'add-or-remove-one or zero-out, or sample by Poisson',
-}
 
 
 def check_supported(part: GaussianMechanism, accountant: str) -> None:
   """Raise UnsupportedAccountingError unless the table has the triple."""
-  if part.adjacency not in _VALID[part.sampling].get(accountant, ()):
+  proofs = _VALID[part.sampling]
+  if part.adjacency not in proofs.get(accountant, ()):
+    supported = '; '.join(
+      f'accountant={name!r} with {", ".join(x.value for x in adjacencies)}'
+      for name, adjacencies in proofs.items()
+    )
     raise types.UnsupportedAccountingError(
-      f'No analysis of sampling={part.sampling.value!r} with '
-      f'adjacency={part.adjacency.value!r} by {accountant=}: '
-      f'{_ADVICE[part.sampling]}.'
+      f'sampling={part.sampling.value!r} has no analysis with adjacency='
+      f'{part.adjacency.value!r} by {accountant=}; use {supported}.'
     )
 
 
 def sizes(part: GaussianMechanism) -> tuple[int, int]:
-  """Return population and max_cohort, which capped sampling has."""
+  """Return population and max_cohort of a part that has both."""
   assert part.population is not None
   assert part.max_cohort is not None
   return part.population, part.max_cohort
 
 
 def simplest(part: GaussianMechanism) -> GaussianMechanism:
-  """Return the part, as full participation if everyone always takes part."""
+  """Return the part; FULL if its sampling takes everyone in every step."""
   fixed = part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT
   everyone = part.max_cohort in (None, part.population)
   coins = part.sampling in (Sampling.POISSON, Sampling.RANDOM_ALLOCATION)
@@ -74,7 +68,7 @@ def simplest(part: GaussianMechanism) -> GaussianMechanism:
 
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
-  """Return a truncated part as what it is coupled with; any other as it is."""
+  """Return the part without its largest cohort, where the coupling pays."""
   if part.sampling is Sampling.RANDOM_ALLOCATION:
     if part.max_cohort in (None, part.population):
       return part
@@ -87,21 +81,21 @@ def untruncated(part: GaussianMechanism) -> GaussianMechanism:
 
 
 def overflow_probability(part: GaussianMechanism) -> float:
-  """Return the bound of P[a cohort is truncated] that the coupling pays for."""
+  """Return a bound of P[any cohort is truncated]; 0 without the coupling."""
   if untruncated(part) is part:
     return 0.0
   return min(1.0, part.steps * _cut_off(part))
 
 
 def _cut_off(part: GaussianMechanism) -> float:
-  """Return the probability that one cohort is truncated, of one unit more."""
+  """Return P[Binom(population + 1, q) > max_cohort], for one step."""
   population, cohort = sizes(part)
   q = part.sampling_probability
   return float(scipy.stats.binom.sf(cohort, population + 1, q))
 
 
 def noise_of(part: GaussianMechanism) -> float:
-  """Return the multiplier of a step's releases together, as one release."""
+  """Return the noise multiplier of one release equal to all of a step's."""
   return part.noise_multiplier / math.sqrt(part.releases_per_step)
 
 
@@ -128,10 +122,10 @@ def participations(part: GaussianMechanism) -> int:
 
 
 def step_event(part: GaussianMechanism):
-  """Return one step as an event of dp_accounting's Renyi accountant.
+  """Return one step as an event for dp_accounting's Renyi accountant.
 
-  It takes the sensitivity of replace-one to be C instead of 2C
-  (google/differential-privacy issue 378), so that we halve the multiplier.
+  The accountant uses sensitivity C under replace-one, where it is 2C
+  (google/differential-privacy issue 378): the event has half the multiplier.
   """
   import dp_accounting
 

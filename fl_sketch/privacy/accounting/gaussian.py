@@ -1,4 +1,4 @@
-"""Exact privacy of a composed Gaussian mechanism, and how loud its noise is.
+"""Exact privacy of a composed Gaussian mechanism, and its signal to noise.
 
 Source: Balle and Wang, arXiv:1805.06530, Theorem 8; that n steps of multiplier
 z equal one of z / sqrt(n): Dong, Roth and Su, arXiv:1905.02383, Corollary 2.
@@ -10,8 +10,7 @@ from typing import Any
 from fl_sketch.utils import checks
 import scipy  # its packages load on first use
 
-# Relative, on the safe side of roots: found to 4e-16, of what rounding blurs.
-_SAFE = 1e-10
+_SAFE = 1e-10  # relative, on the safe side of a root
 
 
 def gaussian_delta(
@@ -20,9 +19,8 @@ def gaussian_delta(
   """Return the least delta of full participation.
 
   Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) with
-  m = sqrt(steps) / noise_multiplier: of releases on the same data with this
-  stddev of the noise / sensitivity; 0 gives delta 1. Epsilon is >= 0; at 0 this
-  is the total variation distance.
+  m = sqrt(steps) / noise_multiplier, the stddev of the noise / sensitivity; 1
+  without noise. Epsilon is >= 0; at 0 this is the total variation distance.
 
   >>> round(gaussian_delta(1.0, epsilon=1.0), 4)
   0.1269
@@ -57,7 +55,7 @@ def gaussian_noise_multiplier(
   delta = checks.fraction('delta', delta)
   steps = checks.count('steps', steps)
   slope = math.sqrt(2 * math.log(1 / delta))
-  # Where zero-concentrated privacy (m^2 / 2 + m slope) reaches epsilon.
+  # The m at which zero-concentrated privacy, m^2 / 2 + m slope, is epsilon.
   low = 2 * epsilon / (math.hypot(slope, math.sqrt(2 * epsilon)) + slope)
   high = 2 * low
   while _log_delta(high, epsilon) <= math.log(delta):
@@ -75,16 +73,13 @@ def signal_to_noise(
   size: int,
   mean_norm: float | None = None,
 ) -> float:
-  r"""Return the norm of a private round's mean update over that of its noise.
+  r"""Return the norm of a round's mean update over that of its noise.
 
-  :math:`\|\bar u\| / (z C \sqrt b / r)`, the root mean square of the noise on a
-  mean over r clients under central DP, in the space where it is added: z is of
-  the sum, C the clip norm, r (`expected_cohort`) what the sum is divided by,
-  and b (`size`) the numbers that get noise, those of a table, or d of updates
-  and of noise before they are sketched. `mean_norm` is of the mean of clipped
-  updates, or tables; None is C, the largest it can be, if all of r take part.
-  In local DP divide by the root of participants. It is inf without noise.
-  Raises ValueError if a number is not finite, or below its bound.
+  :math:`\|\bar u\| / (z C \sqrt b / r)` under central DP: z the multiplier, C
+  the clip norm, r (`expected_cohort`) what the sum is divided by, b (`size`)
+  the numbers that get noise. `mean_norm` is of the mean of clipped updates;
+  None is C, the most. Under local DP divide by the root of participants. It is
+  inf without noise.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0
@@ -124,10 +119,10 @@ def _distance(noise_multiplier: float, steps: int) -> float:
 
 
 def _log_delta(distance: float, epsilon: float) -> float:
-  """Return log delta; in logarithms, so that neither term overflows."""
+  """Return log delta, in logarithms so that neither term overflows."""
   shift = epsilon / distance
   log_p = scipy.special.log_ndtr(distance / 2 - shift)
   log_q = epsilon + scipy.special.log_ndtr(-distance / 2 - shift)
-  if log_q >= log_p:  # only by rounding, where delta is far below any target
+  if log_q >= log_p:  # by rounding, where delta is tiny
     return -math.inf
   return float(log_p + math.log(-math.expm1(log_q - log_p)))

@@ -1,28 +1,26 @@
-r"""How well a test tells whether one unit took part; Gaussian DP. No JAX.
+r"""How well a test can tell whether one unit took part; Gaussian DP.
 
-A test of "the data were D" against "its neighbour E" has a false-positive rate
-alpha and a false-negative rate of at least f(alpha), the trade-off of the
-mechanism. Every (epsilon, delta) is a pair of lines below it (Wasserman and
-Zhou; Dong, Roth and Su, arXiv:1905.02383, Proposition 2.5)::
+A test with false-positive rate alpha has a false-negative rate of at least
+f(alpha), the trade-off (Dong, Roth and Su, arXiv:1905.02383, Proposition 2.5)::
 
   f(alpha) = sup_e max(0, 1 - delta(e) - exp(e) alpha,
                        exp(-e) (1 - delta(e) - alpha)),
 
-and any set of epsilons bounds it from below. The trade-off of two unit normals
-mu apart is G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
+which any set of epsilons bounds from below. Two unit normals mu apart have
+G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
 """
 
 import math
 
-from fl_sketch.privacy.accounting import profiles, types
+from fl_sketch.privacy.accounting import profiles, tilted_losses, types
 from fl_sketch.privacy.accounting.types import Mechanism
 from fl_sketch.utils import checks
 import numpy as np
+import numpy.typing as npt
 import scipy  # its packages load on first use
 
-FALSE_POSITIVE_RATE = 1e-3  # at which a statement has the true-positive rate
-_POINTS = 4096  # epsilons of a curve; fewer where each takes long
-_FEW = 256
+FALSE_POSITIVE_RATE = 1e-3  # of a statement's true-positive rate
+_POINTS, _FEW = 4096, 256  # epsilons of a curve; where each takes long
 _SAFE = 1e-10  # relative, on the safe side of a root
 
 
@@ -31,15 +29,12 @@ def mu(
 ) -> float:
   """Return a mu for which the mechanism is mu-Gaussian differentially private.
 
-  Without `delta`: sqrt(steps) / noise_multiplier of full participation, twice
-  that under replace-one, inf without noise. It is exact for full participation.
-  Where units are sampled it is a bound and no smaller one holds for every
-  delta, for the trade-off nears that of full participation as alpha vanishes.
+  Without `delta`: sqrt(steps) / noise_multiplier, of full participation, and
+  twice that under replace-one; the least mu for every delta, sampled or not.
 
-  With `delta`: the least mu, rounded up, that holds down to it, so that for
-  every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). Raises
-  UnsupportedAccountingError if there is no valid analysis, or no finite mu, as
-  of cohorts that are truncated under add-or-remove-one.
+  With `delta`: the least mu, rounded up, with delta(epsilon) <= max(delta of mu
+  at epsilon, `delta`) at every epsilon. Raises UnsupportedAccountingError if
+  there is no valid analysis, or no mu, as of truncated cohorts without `delta`.
 
   >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9))
   1.5
@@ -50,8 +45,8 @@ def mu(
     return full.distance
   if delta is None:
     raise types.UnsupportedAccountingError(
-      'No mu bounds cohorts that are truncated under add-or-remove-one at '
-      'every delta: give the least delta that matters, or leave out max_cohort.'
+      'delta=None has no mu where max_cohort truncates; set delta, or remove '
+      'max_cohort.'
     )
   delta = checks.fraction('delta', delta)
   last = profile.epsilon(delta)
@@ -64,13 +59,14 @@ def mu(
   return min(bound, float(np.max(_mu_of(epsilons[1:], deltas[:-1]))))
 
 
-def type_two_error(mechanism: Mechanism, alpha, *, accountant: str = 'pld'):
+def type_two_error(
+  mechanism: Mechanism, alpha: npt.ArrayLike, *, accountant: str = 'pld'
+) -> float | np.ndarray:
   """Return a lower bound of the false-negative rate of every test.
 
-  Phi(Phi^-1(1 - alpha) - mu) and exact for full participation; elsewhere from
-  the accountant's deltas ('pld' or 'rdp'), on the safe side. False-positive
-  rates alpha in [0, 1], else a ValueError, are a number, or f64[alphas].
-  Without a valid analysis it raises UnsupportedAccountingError.
+  Exact for full participation: Phi(Phi^-1(1 - alpha) - mu); elsewhere from the
+  accountant's deltas. False-positive rates alpha in [0, 1] are a number, or
+  f64[alphas]. Raises UnsupportedAccountingError without a valid analysis.
 
   >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(type_two_error(m, 0.05), 4)
@@ -119,7 +115,9 @@ def gaussian_trade_off(distance: float, alphas: np.ndarray) -> np.ndarray:
   return scipy.special.ndtr(shifted) * (1 - _SAFE)
 
 
-def _from_deltas(epsilons, deltas, alphas: np.ndarray) -> np.ndarray:
+def _from_deltas(
+  epsilons: np.ndarray, deltas: np.ndarray, alphas: np.ndarray
+) -> np.ndarray:
   """Return the largest of the lines below a trade-off at each alpha."""
   largest = np.zeros(len(alphas))
   for epsilon, delta in zip(epsilons, deltas, strict=True):
@@ -136,7 +134,7 @@ def _curve(profile: profiles.Profile) -> tuple[np.ndarray, np.ndarray]:
     try:
       last = profile.epsilon(10.0**exponent)
       break
-    except types.UnsupportedAccountingError:  # less than truncation costs
+    except types.UnsupportedAccountingError:  # truncation costs more
       continue
   if math.isinf(last):
     return np.zeros(1), np.ones(1)
@@ -146,7 +144,8 @@ def _curve(profile: profiles.Profile) -> tuple[np.ndarray, np.ndarray]:
 
 def _epsilons(profile: profiles.Profile, last: float) -> np.ndarray:
   """Return epsilons of a curve, the last included, closest together at 0."""
-  points = _POINTS if profile.is_vectorised else _FEW
+  many = isinstance(profile.curve, tilted_losses.Composition)
+  points = _POINTS if many else _FEW
   return last * np.linspace(0.0, 1.0, points + 1) ** 1.5
 
 

@@ -1,19 +1,23 @@
-"""Privacy loss of a mechanism, bounded on the safe side by `tilted_losses`."""
+"""Steps of a mechanism as privacy losses, for `tilted_losses` to compose."""
 
 import dataclasses
 import math
 
 from fl_sketch.privacy.accounting import allocation, events, step_losses, types
-from fl_sketch.privacy.accounting.tilted_losses import Composition, chernoff
+from fl_sketch.privacy.accounting.tilted_losses import (
+  Composition,
+  Steps,
+  chernoff,
+)
 import scipy  # its packages load on first use
 
 Parts = tuple[types.GaussianMechanism, ...]
-# Past these, epsilon is bounded by that of full participation: to sample never
-# hurts, the trade-off being convex in the pair of distributions.
+# Below this noise, and above this epsilon, full participation is the bound.
 LEAST_NOISE, _HOPELESS = 1e-3, 1e4
-# Cells of the privacy loss between 0 and epsilon at _TYPICAL: the least number,
-# and the most, where the loss of a step has a spread of less than _NARROW.
-_TYPICAL, _CELLS, _MOST_CELLS, _NARROW = 1e-6, 2**15, 2**18, 20
+_TYPICAL = 1e-6  # the delta whose epsilon sets the width of cells
+# Cells from 0 to that epsilon: at least, and at most, which is used where the
+# loss of a step spreads over less than _NARROW cells.
+_CELLS, _MOST_CELLS, _NARROW = 2**15, 2**18, 20
 
 
 def composition(parts: Parts) -> Composition | None:
@@ -22,10 +26,9 @@ def composition(parts: Parts) -> Composition | None:
   epsilon = _chernoff(orders, _TYPICAL)
   if math.isinf(epsilon):
     return None
-  # To round the losses of T releases to multiples of h, a power of two, costs
-  # epsilon about T h^2 (s + 1) / 12, s being the order of Chernoff's bound. h
-  # does not fall as releases are added, so that none makes a bound smaller: a
-  # multiple of 2 h is one of h, and a coarser grid bounds a finer one.
+  # Rounding the losses of T releases to multiples of h costs epsilon about
+  # T h^2 (s + 1) / 12, s the order of Chernoff's bound. h is a power of two and
+  # does not fall as releases are added, so that none makes a bound smaller.
   narrow = max(step_losses.spread(step) for step, _ in orders[0]) / _NARROW
   width = min(epsilon / _CELLS, max(narrow, epsilon / _MOST_CELLS))
   return Composition(orders, 2.0 ** math.floor(math.log2(width)))
@@ -35,7 +38,7 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   """Return Chernoff's bound of epsilon, roughly computed; inf past 1e4."""
   if min(map(events.noise_of, parts)) < LEAST_NOISE:
     return math.inf
-  # Random allocation is about Poisson sampling, which is quicker to account.
+  # Random allocation costs about what Poisson sampling does.
   poisson = {'sampling': types.Sampling.POISSON, 'epoch_steps': None}
   rough = []
   for part in map(events.untruncated, parts):
@@ -44,14 +47,14 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   return _chernoff(_orders(tuple(rough)), delta)
 
 
-def _chernoff(orders, delta: float) -> float:
+def _chernoff(orders: tuple[Steps, ...], delta: float) -> float:
   epsilon = max(chernoff(delta, steps) for steps in orders)
   return epsilon if epsilon < _HOPELESS else math.inf
 
 
-def _orders(parts: Parts):
-  """Return the steps of a composition in both orders of the neighbours."""
-  # Full participation is one normal in all; equal steps are one, made often.
+def _orders(parts: Parts) -> tuple[Steps, ...]:
+  """Return (step, count) pairs, for both orders of the neighbours."""
+  # All full participation together is one normal.
   counts: dict[types.GaussianMechanism, int] = {}
   full = [part for part in parts if part.sampling is types.Sampling.FULL]
   for part in parts:
@@ -71,7 +74,7 @@ def _orders(parts: Parts):
   return (forth,) if forth == back else (forth, back)
 
 
-def _step(part: types.GaussianMechanism):
+def _step(part: types.GaussianMechanism) -> tuple[step_losses.Step, ...]:
   """Return a sampled step, or an epoch, in both orders of the neighbours."""
   noise, q = events.noise_of(part), part.sampling_probability
   if part.sampling is types.Sampling.RANDOM_ALLOCATION:
@@ -85,14 +88,14 @@ def _step(part: types.GaussianMechanism):
     pairs = [step_losses.Pair('replace', noise, q)] * 2
   if part.sampling is not types.Sampling.TRUNCATED_POISSON:
     return tuple((pair,) for pair in pairs)
-  # Under zero-out a step tells at most whether the cohort was cut off, and then
-  # replaces one of a smaller probability: Ganesh et al., arXiv:2508.15089.
+  # Under zero-out a step reveals at most whether its cohort was truncated; then
+  # one unit replaces another: Ganesh et al., arXiv:2508.15089.
   population, cohort = events.sizes(part)
   tail = scipy.stats.binom.sf
   cut_off = float(tail(cohort - 1, population - 1, q))
   if cut_off == 0:
     return tuple((pair,) for pair in pairs)
-  kept = float(tail(cohort, population, q)) * cohort / population / cut_off
-  replaced = step_losses.Pair('replace', noise / 2, min(kept, 1.0), cut_off)
-  rest = [dataclasses.replace(pair, weight=1 - cut_off) for pair in pairs]
-  return tuple((replaced, pair) for pair in rest)
+  share = float(tail(cohort, population, q)) * cohort / population / cut_off
+  replaced = step_losses.Pair('replace', noise / 2, min(share, 1.0), cut_off)
+  whole = [dataclasses.replace(pair, weight=1 - cut_off) for pair in pairs]
+  return tuple((replaced, pair) for pair in whole)

@@ -1,19 +1,14 @@
 """Privacy profile delta(epsilon) of a mechanism: closed form, PLD, or Renyi.
 
-Every curve is an upper bound. Renyi divergences are dp_accounting's, and what
-it does not check is checked here; `tilted_losses` composes privacy losses.
-
-Coupling: the truncated run equals the exact one but for a probability of
-b <= steps P[Binom(population + 1, q) > max_cohort]: so for neighbours D, E::
-
-  P[D in S] <= P'[D in S] + b <= e^eps P'[E in S] + delta'(eps) + b
-            <= e^eps P[E in S] + delta'(eps) + (1 + e^eps) b.
+Every curve is an upper bound. `tilted_losses` composes privacy losses; Renyi
+divergences are dp_accounting's. A run whose cohorts exceed `max_cohort` with
+probability b has delta'(epsilon) + (1 + e^epsilon) b, by coupling
+(docs/concepts/accounting.md).
 """
 
 import dataclasses
 import functools
 import math
-from typing import Any
 
 from fl_sketch.privacy.accounting import events, gaussian, losses, types
 from fl_sketch.privacy.accounting.tilted_losses import Composition
@@ -21,7 +16,7 @@ from fl_sketch.privacy.accounting.types import Mechanism, Sampling, parts_of
 from fl_sketch.utils import checks
 import numpy as np
 
-# The library's own orders; those that do not converge say so and are dropped.
+# The orders of dp_accounting, which drops those that do not converge.
 ORDERS = (
   *(1 + x / 10 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024,
 )  # fmt: skip
@@ -30,22 +25,22 @@ _LEAST_DELTA = 1e-12  # that 'pld' answers to
 
 
 class OverflowingCohortError(types.UnsupportedAccountingError):
-  """Cohorts are truncated too often for the coupling with exact Poisson."""
+  """Cohorts exceed `max_cohort` too often for the coupling."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Exact:
-  """Closed form of two unit normals: full participation, the worst sampling."""
+  """Closed form of two unit normals: full participation."""
 
   distance: float
 
-  def get_epsilon_for_delta(self, delta: float) -> float:
+  def epsilon(self, delta: float) -> float:
     """Return the least epsilon at `delta`."""
     return gaussian.epsilon_at(self.distance, delta)
 
-  def get_delta_for_epsilon(self, epsilon: float) -> float:
-    """Return the least delta at `epsilon`."""
-    return gaussian.delta_at(self.distance, epsilon)
+  def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+    """Return the least delta at each epsilon, f64[epsilons]."""
+    return np.array([gaussian.delta_at(self.distance, e) for e in epsilons])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,36 +48,42 @@ class Renyi:
   """The curve that follows from Renyi divergences at some orders."""
 
   orders: tuple[float, ...]
-  divergences: Any
+  divergences: tuple[float, ...]  # at each order
 
-  def get_epsilon_for_delta(self, delta: float) -> float:
+  def epsilon(self, delta: float) -> float:
     """Return the least epsilon at `delta` over the orders."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    return rdp.compute_epsilon(self.orders, self.divergences, delta)[0]
+    return float(rdp.compute_epsilon(self.orders, self.divergences, delta)[0])
 
-  def get_delta_for_epsilon(self, epsilon: float) -> float:
-    """Return the least delta at `epsilon` over the orders."""
+  def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+    """Return the least delta over the orders at each epsilon, f64[epsilons]."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
-    return rdp.compute_delta(self.orders, self.divergences, epsilon)[0]
+    curve = self.orders, self.divergences
+    return np.array(
+      [rdp.compute_delta(*curve, e)[0] for e in epsilons.tolist()]
+    )
+
+
+Curve = Exact | Renyi | Composition
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
   """A curve, its resolution, and what truncation adds."""
 
-  curve: Any  # the mechanism's; under add/remove that without truncation
-  overflow: float = 0.0  # b above, 0 where the curve has the truncation in it
+  curve: Curve  # without truncation, where `overflow` is not 0
+  overflow: float = 0.0  # b above
   visible: float = 0.0  # a lower bound of delta at epsilon 0
-  resolution: float = 0.0  # less cannot be distinguished from rounding
-  ceiling: Any = None  # another valid curve, which may be lower
+  resolution: float = 0.0  # the least delta that is answered
+  ceiling: Exact | None = None  # another upper bound, which may be lower
 
   def epsilon(self, delta: float) -> float:
     """Return epsilon at `delta`."""
     if not self.overflow:
       return self._curve_epsilon(delta)
-    # The final epsilon is at most that at delta / 2, which has its room.
+    # Epsilon is at most that at delta / 2, whose slack therefore suffices.
     slack = self.slack(delta, self._curve_epsilon(delta / 2))
     return self._curve_epsilon(delta - slack)
 
@@ -99,32 +100,17 @@ class Profile:
 
   def delta(self, epsilon: float) -> float:
     """Return delta at `epsilon`."""
-    delta = float(self.curve.get_delta_for_epsilon(epsilon))
-    if self.ceiling is not None:
-      delta = min(delta, self.ceiling.get_delta_for_epsilon(epsilon))
-    if self.overflow:
-      delta += _cost(epsilon) * self.overflow
-    if math.isnan(delta):
-      raise types.UnsupportedAccountingError(
-        f'delta at {epsilon=} is not a number.'
-      )
-    return min(max(delta, self.resolution), 1.0)
-
-  @property
-  def is_vectorised(self) -> bool:
-    """Whether many deltas take hardly longer than one."""
-    return isinstance(self.curve, Composition)
+    return max(float(self.deltas(np.array([epsilon]))[0]), self.resolution)
 
   def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-    """Return delta at ascending epsilons, however small, f64[epsilons].
-
-    The least delta never rises, so that a bound at a smaller epsilon is one.
-    """
-    curves = [self.curve] + [self.ceiling] * (self.ceiling is not None)
-    total = np.min([_deltas(curve, epsilons) for curve in curves], axis=0)
+    """Return delta at ascending epsilons, however small, f64[epsilons]."""
+    total = self.curve.deltas(epsilons)
+    if self.ceiling is not None:
+      total = np.minimum(total, self.ceiling.deltas(epsilons))
     if self.overflow:
       total = total + self.overflow * np.array([_cost(e) for e in epsilons])
     total = np.where(np.isnan(total), 1.0, np.clip(total, 0.0, 1.0))
+    # Delta never rises: a bound at a smaller epsilon is one here.
     return np.minimum.accumulate(total)
 
   def _curve_epsilon(self, delta: float) -> float:
@@ -133,21 +119,15 @@ class Profile:
         f'delta={delta} is below {self.resolution}, the least that accountant='
         "'pld' resolves; choose accountant='rdp'."
       )
-    epsilon = float(self.curve.get_epsilon_for_delta(delta))
+    epsilon = self.curve.epsilon(delta)
     if math.isnan(epsilon) or (epsilon <= 0 and delta < self.visible):
       raise types.UnsupportedAccountingError(
         f'{epsilon=} at {delta=} cannot be, for one step alone has delta >= '
         f'{self.visible} at epsilon 0: choose the other accountant.'
       )
     if self.ceiling is not None:
-      epsilon = min(epsilon, self.ceiling.get_epsilon_for_delta(delta))
+      epsilon = min(epsilon, self.ceiling.epsilon(delta))
     return epsilon
-
-
-def _deltas(curve: Any, epsilons: np.ndarray) -> np.ndarray:
-  if isinstance(curve, Composition):
-    return np.asarray(curve.get_delta_for_epsilon(epsilons))
-  return np.array([curve.get_delta_for_epsilon(float(e)) for e in epsilons])
 
 
 def _cost(epsilon: float) -> float:
@@ -186,12 +166,12 @@ def profile(mechanism: Mechanism, accountant: str = 'pld') -> Profile:
 
 
 def full_participation(mechanism: Mechanism) -> Exact | None:
-  """Return the curve if everybody took part, a bound; None if it is none.
+  """Return the curve of full participation, or None where it is no bound.
 
-  Which units take part must not depend on which of the neighbours it is: then
-  both are mixtures, with the same weights, of pairs of normals that are no
-  further apart than with everybody, and trade-offs are convex in the pair.
-  Not so truncation under add-or-remove-one, where one unit displaces others.
+  It bounds every sampling in which who takes part does not depend on the
+  neighbour: both neighbours are then mixtures, with equal weights, of pairs
+  that are no further apart. Under add-or-remove-one truncation does depend on
+  it, since one unit displaces others.
   """
   parts = tuple(map(events.simplest, parts_of(mechanism)))
   if any(events.noise_of(part) == 0 for part in parts):
@@ -212,7 +192,7 @@ def is_full(mechanism: Mechanism) -> bool:
 
 
 def _visible(parts: losses.Parts) -> float:
-  """Return a lower bound of the total variation distance: of one step."""
+  """Return the total variation distance of one step, a lower bound."""
   return max(
     events.probability_of(part)
     * math.erf(1 / (math.sqrt(8) * events.noise_of(part)))
@@ -220,17 +200,19 @@ def _visible(parts: losses.Parts) -> float:
   )
 
 
-def renyi(parts: losses.Parts, orders) -> Renyi:
+def renyi(parts: losses.Parts, orders: tuple[float, ...]) -> Renyi:
   """Return the Renyi curve; inf at orders that do not converge."""
   total = np.zeros(len(orders))
   for part in parts:
     one = dataclasses.replace(part, steps=1)
     total = total + part.steps * _step_divergences(one, orders)
-  return Renyi(orders, total)
+  return Renyi(orders, tuple(total.tolist()))
 
 
 @functools.lru_cache(maxsize=64)
-def _step_divergences(part: types.GaussianMechanism, orders) -> np.ndarray:
+def _step_divergences(
+  part: types.GaussianMechanism, orders: tuple[float, ...]
+) -> np.ndarray:
   """Return one step's divergences, rounding put on the safe side."""
   from dp_accounting.rdp import RdpAccountant
 

@@ -18,10 +18,7 @@ _TRUST = {
   'local': 'everyone, the server included',
 }
 
-# Beyond these a guarantee means little. At even odds a test may be right
-# e^epsilon times for each error, 22,000 times at 10, up to which Ponomareva et
-# al. (arXiv:2303.00654) call a guarantee reasonable. To show all data of each
-# unit with probability delta satisfies any epsilon.
+# Beyond these a guarantee means little: Ponomareva et al., arXiv:2303.00654.
 _LARGE_EPSILON, _LARGE_DELTA = 10, 0.01
 
 
@@ -36,10 +33,8 @@ class PrivacyStatement:
   trust: types.Trust  # against whom
   noise: str = 'secret'  # whether it is secret
   caveats: tuple[str, ...] = ()  # what is left out
-  mu: float | None = None  # of Gaussian DP, down to `delta`
-  # The largest of any test of whether a unit took part, at a false-positive
-  # rate of 1e-3; None, like mu, if it was not computed.
-  true_positive_rate: float | None = None
+  mu: float | None = None  # of Gaussian DP down to `delta`; None: not computed
+  true_positive_rate: float | None = None  # the most, at 0.1 % false positives
   units: int | None = None  # clients or samples of the population
 
   def __post_init__(self):
@@ -55,12 +50,13 @@ class PrivacyStatement:
     return values | {'sentence': self.sentence()}
 
   def sentence(self, where: str = '') -> str:
-    """Return the statement; of its caveats `where` they are, if given."""
+    """Return the statement; its caveats are replaced by `where`, if given."""
     part = types.parts_of(self.mechanism)[0]
-    found = f'Computed by {self.accountant.upper()}: {_sampling(part)}.'
-    short = f'Conditions and caveats, {len(self.caveats)}: {where}'
-    rest = (short,) if where else self.caveats
-    lines = self.headline(), found, self._tests(part), *rest
+    computed = f'Computed by {self.accountant.upper()}: {_sampling(part)}.'
+    caveats = self.caveats
+    if where:
+      caveats = (f'Conditions and caveats, {len(caveats)}: {where}',)
+    lines = self.headline(), computed, self._tests(part), *caveats
     return '\n'.join(filter(None, lines))
 
   def headline(self) -> str:

@@ -1,26 +1,13 @@
 r"""Privacy loss of one step of a sampled Gaussian, rounded on the safe side.
 
 A step is a pair (P, Q) of neighbours; its loss is L = log dP/dQ, drawn from P,
-and delta(e) = E[(1 - exp(e - L))_+]. `masses` puts L on the grid of the
-multiples of h so that delta becomes no smaller at any e, for one step and hence
-for any composition: between two multiples the mass is split between them so
-that P and Q are kept ("connect the dots", Doroshenko et al., arXiv:2207.04380),
-which is the pair whose delta joins delta(k h) by straight lines in exp(e). Its
-mass at or above (k + 1) h is::
+and delta(e) = E[(1 - exp(e - L))_+]. `masses` moves L to multiples of h
+("connect the dots", Doroshenko et al., arXiv:2207.04380). The mass at or above
+(k + 1) h is, plus what rounding could have taken::
 
   G[k+1] = (delta(k h) - exp(-h) delta((k+1) h)) / (1 - exp(-h)).
 
-What rounding could have taken is added to G. If every G is at least the true
-one, mass has only been moved to larger losses, and the delta of a composition
-is an increasing function of every loss. So no bound here is two-sided:
-
-* A threshold x of the likelihood ratio is known to few units in the last place
-  of its loss. delta(e) = P(S) - exp(e) Q(S) is largest at the exact set S, and
-  sets whose losses are within r of e lose at most r (P(S) + exp(e) Q(S)).
-* P(S) and Q(S) are sums of normal tails, known to a relative (2 v^2 + 8) u with
-  v their argument and u = 2^-53, for the exponent v^2 / 2 is rounded.
-* Mass above the last multiple is a loss of infinity, at twice what is computed,
-  which is tiny; mass below the first goes up to the first.
+Proofs are in docs/concepts/accounting.md.
 """
 
 import dataclasses
@@ -68,7 +55,7 @@ class Masses(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def masses(step: Step, h: float) -> Masses:
-  """Returns the loss of a step on multiples of h, no delta made smaller."""
+  """Return the loss of a step on multiples of h, no delta made smaller."""
   if isinstance(step, allocation.Epoch):
     first, mass, infinite = step.masses(h)
     with np.errstate(divide='ignore'):
@@ -85,8 +72,8 @@ def masses(step: Step, h: float) -> Masses:
     # One multiple further down, where no threshold is at the end of the losses.
     slack = UNIT * units * np.append(tail[:1], tail[:-1])
     delta = p - scaled_q
-    rest = delta[:-1] - np.exp(-h) * delta[1:] + slack[:-1] + slack[1:]
-    above[1:] += weight * np.maximum(rest / -np.expm1(-h), 0)
+    fall = delta[:-1] - np.exp(-h) * delta[1:] + slack[:-1] + slack[1:]
+    above[1:] += weight * np.maximum(fall / -np.expm1(-h), 0)
     infinite += 2 * weight * float((p + slack)[-1])
   above[0] = 1.0
   above = np.minimum(np.maximum.accumulate(above[::-1])[::-1], 1.0)
@@ -97,7 +84,7 @@ def masses(step: Step, h: float) -> Masses:
 
 @functools.lru_cache(maxsize=64)
 def log_moments(step: Step) -> np.ndarray:
-  """Returns log E[exp(s L)] at each of `ORDERS`, f64[orders]; no bound.
+  """Return log E[exp(s L)] at each of `ORDERS`, f64[orders]; no bound.
 
   By the trapezoidal rule, of the loss that `masses` keeps: all but 1e-50 of P.
   """
@@ -112,12 +99,12 @@ def log_moments(step: Step) -> np.ndarray:
 
 
 def _of_orders(total: np.ndarray) -> np.ndarray:
-  """Returns logarithms of moments as they are at orders >= 0, but rounding."""
+  """Return logarithms of moments as they are at orders >= 0, but rounding."""
   return np.where(ORDERS > 0, np.maximum(total, 0.0), (ORDERS != 0) * total)
 
 
 def spread(step: Step) -> float:
-  """Returns a rough standard deviation of the loss of a step."""
+  """Return a rough standard deviation of the loss of a step."""
   if isinstance(step, allocation.Epoch):
     return step.spread()
   stddevs = [0.0]
@@ -130,7 +117,7 @@ def spread(step: Step) -> float:
 
 
 def _ends(pair: Pair) -> np.ndarray:
-  """Returns losses with almost no mass of P below, or above."""
+  """Return losses with almost no mass of P below, or above."""
   most = 1 / pair.noise  # the mean of the component that is not at 0
   low, high = -_BELOW, _ABOVE + most
   if pair.kind == 'add':  # the loss falls
@@ -139,7 +126,7 @@ def _ends(pair: Pair) -> np.ndarray:
 
 
 def _loss(pair: Pair, v: np.ndarray) -> np.ndarray:
-  """Returns log dP/dQ at v standard deviations."""
+  """Return log dP/dQ at v standard deviations."""
   tilt = lambda sign: (sign * v - 0.5 / pair.noise) / pair.noise
   with np.errstate(divide='ignore'):
     none, some = np.log1p(-pair.q), np.log(pair.q)
@@ -150,7 +137,7 @@ def _loss(pair: Pair, v: np.ndarray) -> np.ndarray:
 
 
 def _nodes(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-  """Returns log weights of P and losses at the nodes of a quadrature."""
+  """Return log weights of P and losses at the nodes of a quadrature."""
   most = _ABOVE + 1 / pair.noise
   v = np.linspace(-_ABOVE, most, int((most + _ABOVE) * _SPACING) + 1)
   normal = np.log((v[1] - v[0]) / (2 * np.pi) ** 0.5) - v**2 / 2
@@ -161,7 +148,7 @@ def _nodes(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tails(pair: Pair, losses: np.ndarray):
-  """Returns P(L > l), exp(l) Q(L > l), and their relative rounding in ulps."""
+  """Return P(L > l), exp(l) Q(L > l), and their relative rounding in ulps."""
   z, q, half = pair.noise, pair.q, 0.5 / pair.noise
   if pair.kind == 'replace':
     y = _symmetric_threshold(z, q, losses)
@@ -189,7 +176,7 @@ def _tails(pair: Pair, losses: np.ndarray):
 
 
 def _threshold(q: float, losses: np.ndarray) -> np.ndarray:
-  """Returns y with 1 - q + q exp(y) = exp(loss); -inf where there is none."""
+  """Return y with 1 - q + q exp(y) = exp(loss); -inf where there is none."""
   if q == 1:
     return losses
   with np.errstate(divide='ignore', invalid='ignore', over='ignore'):
@@ -201,7 +188,7 @@ def _threshold(q: float, losses: np.ndarray) -> np.ndarray:
 
 
 def _symmetric_threshold(z: float, q: float, losses: np.ndarray) -> np.ndarray:
-  """Returns y = x / z^2 at which the loss of 'replace' is `losses`."""
+  """Return y = x / z^2 at which the loss of 'replace' is `losses`."""
   # y = l / 2 + asinh((1 - q) / q exp(1 / (2 z^2)) sinh(l / 2)), in logarithms.
   half = losses / 2
   if q == 1:

@@ -1,38 +1,14 @@
-r"""Delta and epsilon of a composition, by tilted Fourier transforms; bounds.
+r"""Delta and epsilon of a composition, by tilted Fourier transforms.
 
-The loss of a composition is a sum of independent losses L_i, whose masses
-g_i(l) are on multiples of h (`step_losses.masses`). A plain Fourier transform
-rounds each mass of the sum to 1e-16 of the *largest* one, which is more than
-delta where that is 1e-12. So every step is tilted first::
+With masses g_i of each loss on multiples of h (`step_losses.masses`)::
 
   p_i(l) = g_i(l) exp(s l - c_i),   c_i = log sum_l g_i(l) exp(s l),
   delta(e) = sum_{l > e} (1 - exp(e - l)) exp(c - s l) p(l),   c = sum_i c_i,
 
 p being the convolution of all p_i. With s near the order at which Chernoff's
-bound c - s e is least, p has its bulk at e: rounding is relative to the tail
-that delta is made of, at any delta and number of steps.
-
-What is added, so that no bound is below delta of the masses (u = 2^-53,
-N = 2^t cells, T releases, ||.|| the Euclidean norm over cells):
-
-* Transforms. In each of t levels a number is multiplied once and added, with a
-  relative error of at most 8 u, and each output is a sum over all inputs with
-  factors of modulus 1, so that each frequency F of a step, whose p_i sum to 1,
-  is known to g = 16 t u (Higham, Accuracy and Stability of Numerical
-  Algorithms, 2nd ed., Theorem 24.2, taken entry by entry; twice what it needs).
-* Products. prod F_i^T_i by squaring has a relative error of 3 u T. With
-  a_i = |F_i| + g, each frequency of p is off by at most
-  prod a_i^T_i sum_i T_i (g / a_i + 3 u) =: b; those whose product of a_i^T_i is
-  below exp(-80) are set to 0, which costs that product.
-* By Parseval p is off by ||b|| / sqrt(N) + g ||p||, and so by Cauchy and
-  Schwarz delta(e) by at most exp(c - s e) min(N, 1 / (1 - exp(-2 s h)))^(1/2)
-  times it.
-* The relative error of exp(log g_i + s l - c_i), at most r_i, multiplies each
-  mass of the composition by (1 + r_i)^T_i at most.
-* Cells wrap around, which only adds mass to a cell. What is above the last cell
-  has a probability of at most exp(sum_i T_i log E[exp(s' L_i)] - s' l_last),
-  Chernoff's bound at an s' > s.
-* Losses of infinity: sum_i T_i P(L_i = inf).
+bound c - s e is least, rounding is relative to the tail that delta is made of,
+at any delta and number of steps. Bounds of all rounding are added; their proofs
+are in docs/concepts/accounting.md.
 """
 
 import dataclasses
@@ -57,7 +33,7 @@ _POSITIVE = slice(len(ORDERS) // 2 + 1, None)
 
 
 def chernoff(delta: float, steps: Steps) -> float:
-  """Returns a rough upper bound of epsilon; it grows with each release."""
+  """Return a rough upper bound of epsilon; it grows with each release."""
   bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
   return float(np.min(bounds))
 
@@ -69,14 +45,13 @@ class Composition:
   orders: tuple[Steps, ...]  # of each order, steps and how often each is made
   h: float  # width of a cell of the privacy loss
 
-  def get_epsilon_for_delta(self, delta: float) -> float:
+  def epsilon(self, delta: float) -> float:
     """Return an upper bound of the least epsilon >= 0 at `delta`."""
     tilts = (_tilt(steps, self.h, delta) for steps in self.orders)
     return max(tilt.epsilon(delta) for tilt in tilts)
 
-  def get_delta_for_epsilon(self, epsilon):
-    """Return upper bounds of delta: of one epsilon, or of each of many."""
-    epsilons = np.atleast_1d(np.asarray(epsilon, float))
+  def deltas(self, epsilons: np.ndarray) -> np.ndarray:
+    """Return an upper bound of delta at each epsilon, f64[epsilons]."""
     deltas = np.zeros(len(epsilons))
     for steps in self.orders:
       low = _chernoff_delta(steps, float(epsilons.max()))
@@ -88,7 +63,7 @@ class Composition:
       for target in targets:
         best = np.minimum(best, _tilt(steps, self.h, target).deltas(epsilons))
       deltas = np.maximum(deltas, best)
-    return deltas if np.ndim(epsilon) else float(deltas[0])
+    return deltas
 
 
 class Tilted(NamedTuple):
@@ -108,7 +83,7 @@ class Tilted(NamedTuple):
   rest: float  # what is not in a cell
 
   def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-    """Returns bounds of delta, f64[epsilons]; 1 below the window."""
+    """Return bounds of delta, f64[epsilons]; 1 below the window."""
     cell = np.floor(epsilons / self.h).astype(int) + 1 - self.first
     end = len(self.upper)
     at = np.clip(cell, 0, end - 1)
@@ -118,7 +93,7 @@ class Tilted(NamedTuple):
     return np.where(cell < 0, 1.0, np.minimum(bounds, 1.0))
 
   def epsilon(self, delta: float) -> float:
-    """Returns the least epsilon >= 0 whose bound is `delta`, or inf."""
+    """Return the least epsilon >= 0 whose bound is `delta`, or inf."""
     room = delta - self.rest
     losses = (self.first + np.arange(len(self.upper))) * self.h - self.centre
     falls = np.exp(np.minimum(losses, _REACH)) * self.lower
@@ -137,18 +112,18 @@ class Tilted(NamedTuple):
 
 
 def _log_moments(steps: Steps) -> np.ndarray:
-  """Returns log E[exp(s L)] of the composition, roughly, f64[orders]."""
+  """Return log E[exp(s L)] of the composition, roughly, f64[orders]."""
   return np.sum([n * step_losses.log_moments(x) for x, n in steps], axis=0)
 
 
 def _chernoff_delta(steps: Steps, epsilon: float) -> float:
-  """Returns a rough upper bound of delta, at least 1e-40."""
+  """Return a rough upper bound of delta, at least 1e-40."""
   exponent = np.min((_log_moments(steps) - ORDERS * epsilon)[_POSITIVE])
   return float(np.exp(np.clip(exponent, np.log(1e-40), np.log(0.9))))
 
 
 def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
-  """Returns delta of a composition near where it is `delta`."""
+  """Return delta of a composition near where it is `delta`."""
   s, beyond, first, cells = _window(steps, h, delta)
   parts = [(step_losses.masses(step, h), n) for step, n in steps]
   tilted = [_tilted(mass, s, h, n) for mass, n in parts]
@@ -164,10 +139,10 @@ def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
 
 
 def _window(steps: Steps, h: float, delta: float):
-  """Returns a tilt, an order beyond it, the first cell and their number."""
+  """Return a tilt, an order beyond it, the first cell and their number."""
   # A tilt that changes by more from cell to cell has no use.
-  some = ORDERS <= 2 / h
-  moments, orders = _log_moments(steps)[some], ORDERS[some]
+  usable = ORDERS <= 2 / h
+  moments, orders = _log_moments(steps)[usable], ORDERS[usable]
   least = orders > 0
   least[orders > 1 / h] = False
   epsilons = np.where(least, moments - np.log(delta), np.inf)
@@ -197,12 +172,12 @@ def _window(steps: Steps, h: float, delta: float):
 
 
 def _tilted(mass: step_losses.Masses, s: float, h: float, n: int):
-  """Returns (p, n) of a step made n times, and n (c + r), r of rounding."""
+  """Return (p, n) of a step made n times, and n (c + r), r of rounding."""
   losses = (mass.first + np.arange(len(mass.log_mass))) * h
   exponents = mass.log_mass + s * losses
   c = float(scipy.special.logsumexp(exponents))
-  some = np.isfinite(exponents)
-  sizes = np.abs(mass.log_mass[some]) + 4 * s * np.abs(losses[some])
+  finite = np.isfinite(exponents)
+  sizes = np.abs(mass.log_mass[finite]) + 4 * s * np.abs(losses[finite])
   relative = UNIT * float(16 + np.max(sizes) + 4 * abs(c))
   # Subnormal numbers are slow; what they add is far below g.
   p = np.where(exponents - c > -_REACH, np.exp(exponents - c), 0.0)
@@ -215,7 +190,7 @@ def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
 
 
 def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
-  """Returns the convolution from `shift` on, and a bound of its error."""
+  """Return the convolution from `shift` on, and a bound of its error."""
   known = 16 * UNIT * np.log2(cells)
   spectra = [(_spectrum(p, cells), n) for p, n in parts]
   log_size = np.sum([n * np.log(np.abs(f) + known) for f, n in spectra], axis=0)
@@ -236,7 +211,7 @@ def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
 
 
 def _spectrum(p: np.ndarray, cells: int) -> np.ndarray:
-  """Returns the Fourier transform of masses that wrap around a circle."""
+  """Return the Fourier transform of masses that wrap around a circle."""
   rows = -(-len(p) // cells)
   folded = np.zeros(rows * cells)
   folded[: len(p)] = p
@@ -244,7 +219,7 @@ def _spectrum(p: np.ndarray, cells: int) -> np.ndarray:
 
 
 def _power(base: np.ndarray, n: int) -> np.ndarray:
-  """Returns base^n by squaring, whose rounding is known."""
+  """Return base^n by squaring, whose rounding is known."""
   result = np.ones_like(base)
   while n:
     if n & 1:
@@ -256,12 +231,12 @@ def _power(base: np.ndarray, n: int) -> np.ndarray:
 
 
 def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
-  """Returns what delta is made of, from tilted masses of the composition."""
+  """Return what delta is made of, from tilted masses of the composition."""
   losses = (first + np.arange(len(x))) * h
   peak = losses[np.argmax(x)]
-  kept = losses - peak > -_REACH / (s + 1)
-  first += int(np.argmax(kept))
-  x, losses = x[kept], losses[kept] - peak
+  in_reach = losses - peak > -_REACH / (s + 1)
+  first += int(np.argmax(in_reach))
+  x, losses = x[in_reach], losses[in_reach] - peak
   exponents = log_scale - s * peak - s * losses
   # The least numbers are slow: rounded up, or where they help, down to 0.
   weights = np.exp(np.maximum(exponents, -_REACH))
