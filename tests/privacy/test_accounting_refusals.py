@@ -1,6 +1,7 @@
 """What accounting refuses: bad numbers, contradictions, missing analyses."""
 
 import itertools
+import types
 
 import accounting_reference as ref
 from accounting_reference import ADD, INF, NAN, ONE, REPLACE, SIZES, mechanism
@@ -173,10 +174,7 @@ def test_a_delta_that_publishes_a_unit_is_warned_of():
 @pytest.mark.parametrize('epsilon', [0.0, NAN, -1.0])
 def test_an_answer_that_cannot_be_is_refused(monkeypatch, epsilon):
   """Catches epsilon 0 from a curve whose loss was rounded away."""
-
-  class Lossless:
-    epsilon = staticmethod(lambda delta, e=epsilon: e)
-
-  monkeypatch.setattr(losses, 'composition', lambda parts: Lossless())
+  curve = types.SimpleNamespace(epsilon=lambda delta: epsilon)
+  monkeypatch.setattr(losses, 'composition', lambda parts: curve)
   with pytest.raises(UnsupportedAccountingError):
     accounting.compute_epsilon(ref.poisson(1.0, 10, 0.1), delta=1e-5)
