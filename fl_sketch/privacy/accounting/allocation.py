@@ -106,7 +106,7 @@ def ratio(noise: float, epoch_steps: int, steps: int) -> Law:
   width = 2.0 ** math.floor(math.log2(wanted))
   if steps == epoch_steps:
     return _sum(noise, steps, width, 1 / epoch_steps)
-  # Its logarithm moves that of the whole sum by this part of itself.
+  # An error of the part's logarithm is smaller by s / t in that of the sum.
   coarse = width * 2 ** int(math.log2(epoch_steps / steps))
   part = _sum(noise, steps, coarse, 1 / epoch_steps)
   rest = (epoch_steps - steps) / epoch_steps

@@ -24,33 +24,23 @@ _POINTS, _FEW = 4096, 256  # epsilons of a curve; where each takes long
 _SAFE = 1e-10  # relative, on the safe side of a root
 
 
-def mu(
-  mechanism: Mechanism, *, delta: float | None = None, accountant: str = 'pld'
-) -> float:
-  """Return a mu for which the mechanism is mu-Gaussian differentially private.
+def mu(mechanism: Mechanism, *, delta: float, accountant: str = 'pld') -> float:
+  """Return the least mu, rounded up, of Gaussian DP that holds down to `delta`.
 
-  Without `delta`: sqrt(steps) / noise_multiplier, of full participation, and
-  twice that under replace-one; the least mu for every delta, sampled or not.
+  At every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). With
+  full participation it is exact: sqrt(steps) / noise_multiplier, and twice that
+  under replace-one. Raises UnsupportedAccountingError without valid analysis.
 
-  With `delta`: the least mu, rounded up, with delta(epsilon) <= max(delta of mu
-  at epsilon, `delta`) at every epsilon. Raises UnsupportedAccountingError if
-  there is no valid analysis, or no mu, as of truncated cohorts without `delta`.
-
-  >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9))
+  >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9), delta=1e-5)
   1.5
   """
+  delta = checks.fraction('delta', delta)
   profile = profiles.profile(mechanism, accountant)
   full = profiles.full_participation(mechanism)
-  if full is not None and (delta is None or profiles.is_full(mechanism)):
-    return full.distance
-  if delta is None:
-    raise types.UnsupportedAccountingError(
-      'delta=None has no mu where max_cohort truncates; set delta, or remove '
-      'max_cohort.'
-    )
-  delta = checks.fraction('delta', delta)
-  last = profile.epsilon(delta)
   bound = math.inf if full is None else full.distance
+  if profiles.is_full(mechanism):
+    return bound
+  last = profile.epsilon(delta)
   if math.isinf(last):
     return bound
   epsilons = _epsilons(profile, last)

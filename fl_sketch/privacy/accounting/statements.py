@@ -84,8 +84,9 @@ class PrivacyStatement:
       f'epsilon={e} allows a test that errs once in e^{e}': large_epsilon,
     }
     why = '; '.join(text for text, holds in reasons.items() if holds)
-    is_one = why and not math.isinf(self.epsilon)
-    return f'This guarantee means little: {why}.' if is_one else ''
+    if not why or math.isinf(self.epsilon):
+      return ''
+    return f'This guarantee means little: {why}.'
 
   def _tests(self, part: types.GaussianMechanism) -> str:
     silent = self.noise != 'secret' or math.isinf(self.epsilon)

@@ -147,28 +147,32 @@ def _nodes(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
   return normal + remove, _loss(pair, v)
 
 
-def _tails(pair: Pair, losses: np.ndarray):
+def _tails(
+  pair: Pair, losses: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Return P(L > l), exp(l) Q(L > l), and their relative rounding in ulps."""
   z, q, half = pair.noise, pair.q, 0.5 / pair.noise
+  # (weight, argument) of the normal tails that P and Q are sums of.
   if pair.kind == 'replace':
     y = _symmetric_threshold(z, q, losses)
-    at_p = [-z * y, 2 * half - z * y]
-    at_q = [-z * y, -2 * half - z * y]
+    tails_p = [(1 - q, -z * y), (q, 2 * half - z * y)]
+    tails_q = [(1 - q, -z * y), (q, -2 * half - z * y)]
   else:
     sign = -1 if pair.kind == 'add' else 1
     y = _threshold(q, sign * losses)
-    none, some = -sign * (z * y + half), -sign * (z * y - half)
-    at_p, at_q = ([none], [none, some])[:: -1 if sign == 1 else 1]
+    none, one = -sign * (z * y + half), -sign * (z * y - half)
+    tails_p, tails_q = [(1 - q, none), (q, one)], [(1.0, none)]
+    if pair.kind == 'add':
+      tails_p, tails_q = tails_q, tails_p
   p = furthest = np.zeros(len(losses))
   log_q = np.full(len(losses), -np.inf)
-  shares = (1 - q, q) if q < 1 else (0.0, 1.0)
-  of = lambda at: shares if len(at) == 2 else (1.0,)
-  for share, at in zip(of(at_p), at_p, strict=True):
-    p = p + share * scipy.special.ndtr(at)
+  for weight, at in tails_p:
+    p = p + weight * scipy.special.ndtr(at)
     furthest = np.maximum(furthest, -np.maximum(at, -40))
   with np.errstate(divide='ignore'):
-    for share, at in zip(of(at_q), at_q, strict=True):
-      log_q = np.logaddexp(log_q, np.log(share) + scipy.special.log_ndtr(at))
+    for weight, at in tails_q:
+      tail = np.log(weight) + scipy.special.log_ndtr(at)
+      log_q = np.logaddexp(log_q, tail)
   size = np.abs(losses) + np.minimum(np.abs(np.nan_to_num(log_q)), 1e3)
   known = np.minimum(np.abs(y), 1e3 + size)
   units = 64 + 8 * size + 16 * known + 4 * furthest**2 + 4 / z**2

@@ -24,7 +24,7 @@ Steps = tuple[tuple[step_losses.Step, int], ...]
 # Frequencies below exp(-_DEAD) do not count, nor tilted mass below exp(-_TAIL).
 _DEAD, _TAIL = 80.0, 26.0
 _MOST_CELLS = 2**24
-# Times the least bound by Chernoff: where a tilt is as good.
+# A tilt is good if its Chernoff bound is at most this many times the least.
 _GOOD = 1.03, 1.1, 1.4
 _REACH = 600.0  # exponents that are safe from overflow
 _SAFE = 1e-12  # relative, for the few operations that end a bound
@@ -56,7 +56,7 @@ class Composition:
     for steps in self.orders:
       low = _chernoff_delta(steps, float(epsilons.max()))
       high = _chernoff_delta(steps, float(epsilons.min()))
-      # A tilt serves where delta is not too far from its own.
+      # A tilt is accurate near its own delta.
       rungs = 1 + math.ceil(math.log(high / low) / _RUNG)
       targets = np.geomspace(low, high, rungs) if rungs > 1 else [low]
       best = np.ones(len(epsilons))
@@ -138,9 +138,11 @@ def _tilt(steps: Steps, h: float, delta: float) -> Tilted:
   return _sums(x, error, log_scale, s, first, h, rest)
 
 
-def _window(steps: Steps, h: float, delta: float):
+def _window(
+  steps: Steps, h: float, delta: float
+) -> tuple[float, float, int, int]:
   """Return a tilt, an order beyond it, the first cell and their number."""
-  # A tilt that changes by more from cell to cell has no use.
+  # Larger tilts change too much from cell to cell.
   usable = ORDERS <= 2 / h
   moments, orders = _log_moments(steps)[usable], ORDERS[usable]
   least = orders > 0
@@ -154,14 +156,14 @@ def _window(steps: Steps, h: float, delta: float):
     bottom = np.max((grows[:at] - _TAIL) / apart[:at])
     tops = (grows[at + 1 :] - _TAIL) / apart[at + 1 :]
     beyond = orders[at + 1 + int(np.argmin(tops))]
-    # By so much the rounding to cells may shift what is above.
+    # Rounding to cells may move mass up by this many cells.
     shift = sum(n for _, n in steps) * min(1.0, (beyond + 1) * h / 4)
     first = int(np.floor(min(bottom, epsilons[at]) / h)) - 1
     needed = int(np.ceil(np.min(tops) / h + shift)) + 2 - first
     return needed, float(orders[at]), float(beyond), first
 
-  # The least tilt that is good: past it moments may rise like a wall, and even
-  # there, if losses are rare, so that windows are long.
+  # The least good tilt: beyond it moments may rise steeply, and the window is
+  # long. With rare losses it is long even there.
   for good in _GOOD:
     at = int(np.argmax(epsilons <= good * epsilons.min()))
     needed, tilt, beyond, first = window(at)
@@ -238,7 +240,7 @@ def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
   first += int(np.argmax(in_reach))
   x, losses = x[in_reach], losses[in_reach] - peak
   exponents = log_scale - s * peak - s * losses
-  # The least numbers are slow: rounded up, or where they help, down to 0.
+  # Subnormal numbers are slow: rounded up, or to 0 where that is safe.
   weights = np.exp(np.maximum(exponents, -_REACH))
   helps = np.where(exponents - losses > -_REACH, exponents - losses, -np.inf)
   from_each = lambda terms: np.cumsum(terms[::-1])[::-1]
