@@ -9,7 +9,6 @@ disagree. A combination whose epsilon is not known is refused, here or in
 from collections.abc import Sequence
 import dataclasses
 import functools
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
@@ -95,7 +94,7 @@ def max_cohort(c: Any) -> int | None:
 
 
 def guarantee(
-  c: Any, releases: float, partition: Any = None, **behaviour: Any
+  c: Any, releases: int, partition: Any = None, **behaviour: Any
 ) -> PrivacyGuarantee:
   """The DP guarantee of a private config.
 
@@ -106,7 +105,6 @@ def guarantee(
     UnsupportedAccountingError: this combination has no privacy analysis.
     CalibrationError: no noise multiplier reaches the epsilon.
   """
-  releases = accounted(releases)
   unit, over_rounds = c.privacy_unit, None
   if unit == 'sample':
     per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
@@ -193,19 +191,6 @@ def at_scale(c: Any) -> Any:
     return c
   sizes = {'cohort': cohort, 'population': c.population * cohort // c.cohort}
   return dataclasses.replace(c, **sizes, simulated_cohort=None)
-
-
-def accounted(releases: float) -> int:
-  """The releases of an algorithm, all of whose noise has a known law.
-
-  Raises UnsupportedAccountingError if there are infinitely many.
-  """
-  if math.isinf(releases):
-    raise types.UnsupportedAccountingError(
-      'A private run draws its noise in its releases alone: it has noise '
-      'injected by Release.noise, of which no epsilon is known.'
-    )
-  return int(releases)
 
 
 def _check_noise(c, z):

@@ -9,7 +9,6 @@ was taken. See `stages`.
 
 from collections.abc import Sequence
 import functools
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
@@ -67,8 +66,6 @@ class Programs:
     self._make: Any = make
     self._schedule = schedule or (lambda hp, round_index: hp)
     algorithm = make(hp)
-    if math.isinf(algorithm.releases):
-      raise ValueError('Noise of no accounted law does not run over messages.')
     self.releases = algorithm.releases
     self.private = algorithm.releases > 0
     self.streamed = algorithm.decode is not None

@@ -17,7 +17,7 @@ class CohortMean(NamedTuple):
 
   # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
   take: Callable[..., tuple[Any, comms.Bill]]
-  releases: float = 0  # as of a `chain.Transform`
+  releases: int = 0  # as of a `chain.Transform`
   sensitivity: tuple[Any, ...] = ()
   draws: tuple[Any, ...] = ()
 

@@ -133,10 +133,9 @@ class Algorithm(NamedTuple):
     decode: (keys, payload, like) -> what the client loop adds up; None if the
       protocol takes the payloads themselves, leaves [lanes, ...].
     releases: number of noisy releases in a round that protect a client
-      (user-level DP) or, in local work, a sample (example-level DP); infinite
-      if noise is not of a law that is accounted for. If not 0, a round takes a
-      secret key, local work draws from it, weights count as 0 or 1, and a round
-      without participants updates the state as any other.
+      (user-level DP) or, in local work, a sample (example-level DP). If not 0,
+      a round takes a secret key, local work draws from it, weights count as 0
+      or 1, and a round without participants updates the state as any other.
     sensitivity: f32[] for each release of the links, see `chain.Transform`.
     full_participation: how many clients must take part in every round; True is
       as many as have a row of state, False any number.
@@ -150,7 +149,7 @@ class Algorithm(NamedTuple):
   correction: Callable[[Any], Any] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
-  releases: float = 0
+  releases: int = 0
   sensitivity: tuple[Any, ...] = ()
   full_participation: int = False
   update_template: Callable[[Any], Any] | None = None

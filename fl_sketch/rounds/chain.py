@@ -20,7 +20,7 @@ class Transform(optax.GradientTransformationExtraArgs):
   """A link of a chain; its `update` takes any of the extra arguments."""
 
   broadcasts: bool = False  # whether its result is what the clients receive
-  releases: float = 0  # number of noisy releases that it makes in a round
+  releases: int = 0  # number of noisy releases that it makes in a round
   # For each, the L2 norm by which one client can change the sum, f32[].
   sensitivity: tuple[Any, ...] = ()
   # Names of the draws of noise that it adds; no two may be the same.
@@ -135,7 +135,7 @@ class Chain(NamedTuple):
   protocol: optax.GradientTransformationExtraArgs
   server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
-  releases: float
+  releases: int
   sensitivity: tuple[Any, ...]
   due: Callable[[Any], dict[str, jax.Array]] | None
 

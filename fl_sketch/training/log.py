@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch.experiment import Experiment, privacy_plan, published, sampler
+from fl_sketch.experiment import Experiment, published, sampler
 from fl_sketch.experiment.parts import hyper_of
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
@@ -126,9 +126,7 @@ def epsilons_by_round(exp: Experiment) -> list[Any] | None:
   """
   if exp.guarantee is None:
     return None
-  # Raises: `make` may have been replaced since the guarantee.
-  privacy_plan.accounted(exp.make(exp.hyper).releases)
-  # So may `hyper` have been, with which the noise would be of another size.
+  # With other hyperparameters the noise would have another size.
   hyper = hyper_of(exp.config, exp.guarantee)
   own = exp.hyper._replace(frozen=None)
   if jax.device_get(own) != jax.device_get(hyper):

@@ -1,33 +1,28 @@
-"""The secure sum has the bits of one without masks; graphs; bytes."""
+"""What the server sees of a secure sum: the survivors' sum, and its bytes."""
 
 import functools
-import itertools
 
-from fl_sketch.privacy.mechanisms import secure_aggregation as sa
+from fl_sketch.privacy.mechanisms import secure_aggregation
 from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused_calls
-from scipy.sparse import csgraph
 
-LANES = jax.P(comms.SHARD)
 CLIENTS = 8
-SECRET = jax.random.key(2017)
-
-
-def on_shards(shards, fn):
-  mesh, specs = mesh_lib.cohort_mesh(shards), (LANES, LANES, jax.P())
-  return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=jax.P())
 
 
 @functools.cache
 def summed(shards, neighbours):
-  def fn(integers, weight, key):
-    return sa.secure_sum(key, integers, weight, neighbours)[0]
-
-  return jax.jit(on_shards(shards, fn))
+  sum_of = functools.partial(
+    secure_aggregation.secure_sum, neighbours=neighbours
+  )
+  mesh = mesh_lib.cohort_mesh(shards)
+  return jax.jit(
+    jax.shard_map(
+      sum_of, mesh=mesh, in_specs=jax.P(comms.SHARD), out_specs=jax.P()
+    )
+  )
 
 
 def integers_of(seed):
@@ -36,60 +31,17 @@ def integers_of(seed):
   return {'w': words(3, 2), 'b': words(), 'more': words(5)}
 
 
-def unmasked_sum(integers, present):
-  return {k: x[present].sum(0, dtype=np.uint32) for k, x in integers.items()}
-
-
-def graph(neighbours=None, key=SECRET, clients=CLIENTS):
-  """bool[clients, clients], who is next to whom."""
-  spec = jnp.arange(clients), clients, neighbours
-  others = jax.jit(lambda key: sa.neighbour_slots(key, *spec))(key)
-  adjacent = np.zeros((clients, clients), bool)
-  np.put_along_axis(adjacent, np.asarray(others), True, 1)
-  return adjacent
-
-
-def dropouts():
-  everybody = np.ones(CLIENTS, bool)
-  padded = np.arange(CLIENTS) < 5
-  alone = np.arange(CLIENTS) == 3
-  some = np.random.default_rng(1).random((12, CLIENTS)) < 0.6
-  return [everybody, ~everybody, padded, alone, *some]
-
-
 @pytest.mark.smoke
-@pytest.mark.representatives('2-4')
-@pytest.mark.parametrize(
-  ('shards', 'neighbours'), [(1, None), (2, None), (2, 4)]
-)
-def test_the_sum_has_the_bits_of_one_without_masks(shards, neighbours):
-  for seed, present in enumerate(dropouts()):
+def test_the_sum_is_of_survivors_modulo_two_to_the_32():
+  """Catches a dropout that counts, and a sum in floats or of one shard."""
+  some = np.random.default_rng(1).random((4, CLIENTS)) < 0.6
+  alone = np.arange(CLIENTS) == 3
+  for seed, present in enumerate([alone, alone & ~alone, *some]):
     integers = integers_of(seed)
-    key = jax.random.fold_in(SECRET, seed)
-    # Only the sign of a weight counts.
-    weight = np.where(present, [3, 0.5, 1, 1, 1, 1, 2, 1], -1).astype('f4')
-    got = summed(shards, neighbours)(integers, weight, key)
-    assert {x.dtype for x in jax.tree.leaves(got)} == {jnp.dtype('uint32')}
-    want = unmasked_sum(integers, present)
+    got, _ = summed(2, 4)(integers, present)
+    want = {k: x[present].sum(0, dtype='u4') for k, x in integers.items()}
     jax.tree.map(np.testing.assert_array_equal, got, want)
-
-
-@pytest.mark.parametrize(('clients', 'k'), [(3, 2), (20, 6)])
-def test_a_graph_is_symmetric_and_regular_and_drawn_by_its_key(clients, k):
-  adjacent = graph(k, clients=clients)
-  np.testing.assert_array_equal(adjacent, adjacent.T)
-  np.testing.assert_array_equal(adjacent.sum(1), k)
-  assert not adjacent.diagonal().any()
-  other = graph(k, jax.random.key(1), clients)
-  assert (other != adjacent).any() == (k < clients - 1)
-
-
-def test_fewer_dropouts_than_neighbours_leave_a_graph_connected():
-  np.testing.assert_array_equal(graph(), ~np.eye(CLIENTS, dtype=bool))
-  adjacent = graph(4)
-  for gone in itertools.combinations(range(CLIENTS), 3):
-    left = np.delete(np.delete(adjacent, gone, 0), gone, 1)
-    assert csgraph.connected_components(left)[0] == 1
+    assert {x.dtype for x in jax.tree.leaves(got)} == {jnp.dtype('uint32')}
 
 
 @pytest.mark.parametrize(('neighbours', 'up', 'down'), [
@@ -98,30 +50,17 @@ def test_fewer_dropouts_than_neighbours_leave_a_graph_connected():
   (2, 12 * 4 + 2 * 32 + 2 * (64 + 28 + 32), 2 * (64 + 64 + 28) + 1),
 ])  # fmt: skip
 def test_bytes_counted_by_hand(neighbours, up, down):
-  bills = []
-
-  def fn(integers, weight, key):
-    total, *bill = sa.secure_sum(key, integers, weight, neighbours)
-    bills.append(bill)
-    return total
-
-  shapes = integers_of(0), jnp.ones(CLIENTS), SECRET
-  jax.eval_shape(on_shards(2, fn), *shapes)
-  assert bills[-1] == [up, down]
-  assert all(type(size) is int for size in bills[-1])
+  """Catches a share or key that is left out of a bill."""
+  present = np.ones(CLIENTS, bool)
+  _, bill = summed(2, neighbours)(integers_of(0), present)
+  assert (int(bill.up), int(bill.down)) == (up, down)
   # A bit for each neighbour is rounded up to bytes.
-  assert sa.traffic(0, 9)[1] - sa.traffic(0, 8)[1] == 64 + 64 + 28 + 1
+  traffic = secure_aggregation.traffic
+  assert traffic(0, 9)[1] - traffic(0, 8)[1] == 64 + 64 + 28 + 1
 
 
-def of_ones(neighbours=None, key=SECRET):
-  ones = np.ones((CLIENTS, 1), 'u4')
-  return summed(1, neighbours)(ones, np.ones(CLIENTS, 'f4'), key)
-
-
-test_graphs_and_keys_that_do_not_cancel_are_refused = refused_calls(
-  (lambda: of_ones(0), 'neighbours=0 of clients=8 make no graph'),
-  (lambda: of_ones(3), 'neighbours=3 of clients=8 make no graph'),
-  (lambda: of_ones(8), 'neighbours=8 of clients=8 make no graph'),
-  (lambda: of_ones(key=jax.random.key(0, impl='rbg')),
-    "kind='rbg' may not cancel"),
-)  # fmt: skip
+@pytest.mark.parametrize('neighbours', [0, 3, CLIENTS])
+def test_a_number_of_neighbours_without_a_graph_is_refused(neighbours):
+  """Catches a bill of a graph that no server can draw."""
+  with pytest.raises(ValueError, match='neighbours'):
+    summed(1, neighbours)(integers_of(0), np.ones(CLIENTS, bool))

@@ -14,7 +14,9 @@ class FloatMean(private_mean.PrivateMean):
 
     def update(lane_sum, state, params=None, *, noise, **extra):
       mean, state = link.update(lane_sum, state, params, **extra)
-      xi = sums.gaussian_noise(noise.server, mean, self.stddev())
+      stddev = self.hp.noise_multiplier * self.hp.clip_norm
+      stddev /= self.release.expected_cohort
+      xi = sums.gaussian_noise(noise.server, mean, stddev)
       return jax.tree.map(jnp.add, mean, xi), state
 
     decode = lambda keys, payload, like: self.clipped(payload)

@@ -1,17 +1,15 @@
-r"""Draws noise that is correlated over rounds: integers, without state.
+r"""Integer noise that is correlated over rounds, without state.
 
 :math:`n_t = z_t + \lfloor 1/2 + \sum_{1 \leq j < p} q_j z_{t-j} / 2^{15}
-\rfloor`, exactly, in the arithmetic of 32 bits. Each :math:`z_s` is a draw of
+\rfloor`, exactly, in 32-bit arithmetic. Each :math:`z_s` is a draw of
 `grid.noise` under the key of round s, and is drawn again in each of the p
-rounds that it is part of: noise is in no state and no checkpoint, and that of a
-resumed run is that of one that was never stopped.
+rounds that need it: no state or checkpoint contains noise.
 """
-
-from typing import Any
 
 from fl_sketch.privacy.accounting import correlation as correlation_lib
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
@@ -21,17 +19,15 @@ _BITS = correlation_lib.BITS
 def draw(
   index: jax.Array | int,
   noise: keys_lib.NoiseKeys,
-  like: Any,
+  like: Tree,
   points: grid_lib.Grid,
   correlation: correlation_lib.Correlation,
-) -> Any:
-  """Draws the noise of the sum of one round: uint32, two's complement.
+) -> Tree:
+  """Draw the noise of the sum of one round: uint32, two's complement.
 
-  `like` is of `grid.encode`, or its shapes; an epoch has one grid.
-
-  Guarantees:
-    Purity: a function of the run's secret key and the round alone.
-    Exactness: as computed without bounds on integers, modulo 2^32.
+  It equals the formula in unbounded integers, modulo 2^32, and depends on the
+  run's secret key and the round alone. `like` is of `grid.encode`, or its
+  shapes; all rounds of an epoch have one grid.
   """
   weights = jnp.array(correlation.weights, jnp.int32)
   age = jnp.asarray(index, jnp.int32) % correlation.rounds
@@ -42,16 +38,16 @@ def draw(
 
   full = lambda x, value: jnp.full(x.shape, value, jnp.int32)
   start = jax.tree.map(lambda x: (full(x, 0), full(x, 2 ** (_BITS - 1))), like)
-  # Draws of rounds before the epoch count 0, and are not drawn.
+  # Draws of rounds before the epoch count 0.
   count = jnp.minimum(age + 1, correlation.bands)
   sums = jax.lax.fori_loop(0, count, add, start)
   return jax.tree.map(lambda _, s: _quotient(s), like, sums)
 
 
 def _weighed(drawn, weight, sums):
-  """Adds q z to a sum in two parts, of the high and of the low bits of z."""
-  # Modulo 2^32 the first part may wrap. The second never does: 15 bits times
-  # weights whose negative ones add up to 2^15 at most.
+  """Add q z to a sum in two parts, of the high and of the low bits of z."""
+  # The first part may wrap modulo 2^32. The second never does: it is 15 bits
+  # times weights whose negative ones add up to 2^15 at most.
   high, low = sums
   z = drawn.astype(jnp.int32)
   mask = 2**_BITS - 1
@@ -59,6 +55,6 @@ def _weighed(drawn, weight, sums):
 
 
 def _quotient(sums):
-  """Divides a sum, which began with a half, by 2^15, and so rounds it."""
+  """Divide a sum that began with 2^14 by 2^15, which rounds it."""
   high, low = sums
   return (high + (low >> _BITS)).astype(jnp.uint32)

@@ -1,38 +1,37 @@
-"""Clips contributions: bounds on an L2 norm that are safe for any input.
+"""Bounds on the L2 norm of a contribution that hold for any input.
 
-Squares under- or overflow float32 where numbers are below 1e-19 or above 1e19,
-and a norm in bfloat16 is off by a percent; neither makes these bounds too weak.
+Squares of numbers below 1e-19 or above 1e19 leave float32, and a norm in
+bfloat16 is off by 1 %; neither weakens these bounds.
 """
 
 from collections.abc import Callable
 import functools
-from typing import Any
 
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
-Tree = Any
-# A bound is kept below C by as much as sums of squares in float32 may be off.
+# Bounds are smaller than C by the largest error of a float32 sum of squares.
 _SLACK = 1 - 1e-6
 
 
 def clip_by_l2_norm(
   tree: Tree, max_norm: jax.Array | float, *, per_leaf: bool = False
 ) -> tuple[Tree, jax.Array]:
-  r"""Clips a tree to L2 norm C, and returns its norm.
+  r"""Clip a tree to L2 norm C, and return its norm before, f32[].
 
   :math:`u \min(1, C / \|u\|)`, over all leaves at once, real or complex, in
-  float32 or better; the norm f32[] is that before. By leaf, each of L leaves is
-  bounded by :math:`C / \sqrt L`, which bounds the whole by C, ``max_norm``.
+  float32 or better. With `per_leaf` each of L leaves is bounded by
+  :math:`C / \sqrt L`, which bounds the whole by C.
 
   >>> clipped, norm = clip_by_l2_norm({'w': jnp.array([3.0, 4.0])}, 1.0)
   >>> clipped['w'].round(3), norm
   (Array([0.6, 0.8], dtype=float32), Array(5., dtype=float32))
 
   Guarantees:
-    Norm: at most ``max_norm * (1 + 1e-6)``, whatever the input: zeros,
+    Norm: at most `max_norm * (1 + 1e-6)`, whatever the input: zeros,
     subnormal and largest numbers, NaN and infinities (which count 0), bf16.
-    Identity: a finite float32 tree within the bound comes back as it was.
+    Identity: a finite float32 tree within the bound is returned unchanged.
   """
   return _per_leaf(_clip, tree, max_norm) if per_leaf else _clip(tree, max_norm)
 
@@ -40,19 +39,14 @@ def clip_by_l2_norm(
 def normalize_by_l2_norm(
   tree: Tree, norm: jax.Array | float, *, per_leaf: bool = False
 ) -> tuple[Tree, jax.Array]:
-  r"""Scales a tree to L2 norm C, up or down; a zero tree stays zero.
+  r"""Scale a tree to L2 norm C, :math:`C u / \|u\|`; a zero tree stays zero.
 
-  :math:`C u / \|u\|`. Das et al., arXiv:2106.07094, equation 12, which leaves
-  u = 0 undefined. Arguments and results are as of `clip_by_l2_norm`; by leaf,
-  every one of L leaves is scaled to :math:`C / \sqrt L`.
+  Das et al., arXiv:2106.07094, equation 12, which leaves u = 0 undefined.
+  Arguments, results and the bound on the norm are as of `clip_by_l2_norm`.
 
   >>> scaled, _ = normalize_by_l2_norm(jnp.array([3e-30, 4e-30]), 1.0)
   >>> scaled.round(3)
   Array([0.6, 0.8], dtype=float32)
-
-  Guarantees:
-    Norm: at most ``norm * (1 + 1e-6)``, whatever the input.
-    Scale invariance: u and a u give the same, for a > 0.
   """
   if per_leaf:
     return _per_leaf(_normalize, tree, norm)
@@ -66,7 +60,7 @@ BOUNDS: dict[str, Callable[..., tuple[Tree, jax.Array]]] = {
 
 
 def finite(tree: Tree) -> Tree:
-  """Casts a tree to float32 or better, with 0 for non-finite numbers."""
+  """Cast a tree to float32 or better, with 0 for non-finite numbers."""
 
   def one(x):
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -98,12 +92,12 @@ def _per_leaf(bound, tree, max_norm):
 
 @functools.partial(jax.jit, inline=True)  # traced once for all its callers
 def _unit(tree):
-  """Returns (u / m, m, norm of u / m), m = max part of u; (0, 0, 1) at 0."""
+  """Return (u / m, m, norm of u / m), m = max part of u; (0, 0, 1) at 0."""
   tree = finite(tree)
   tops = [jnp.abs(x).max(initial=0) for x in parts(tree)]
   largest = jnp.max(jnp.stack(tops))
   some = largest > 0
-  # XLA may multiply by 1 / m instead, which is 0 if m is above 8e37.
+  # XLA may multiply by 1 / m, which is 0 for m above 8e37.
   shift = jnp.where(largest > 1, 2.0**-64, 2.0**64).astype(largest.dtype)
   safe = jnp.where(some, largest * shift, 1)
   over = lambda part: jnp.where(some, part * shift.astype(part.dtype) / safe, 0)
@@ -118,20 +112,20 @@ def _scaled(tree, scale):
 
 
 def _by_part(fn, x):
-  # Complex arithmetic squares its operands, even where one of them is real.
+  # Complex arithmetic squares its operands, and may overflow.
   if jnp.iscomplexobj(x):
     return jax.lax.complex(fn(x.real), fn(x.imag))
   return fn(x)
 
 
 def parts(tree: Tree) -> list[jax.Array]:
-  """Lists all leaves, complex ones by their real and imaginary parts."""
+  """List all leaves, complex ones by their real and imaginary parts."""
   both = lambda x: (x.real, x.imag) if jnp.iscomplexobj(x) else (x,)
   return [part for x in jax.tree.leaves(tree) for part in both(x)]
 
 
 def _sum(x):
-  """Sums pairwise: its rounding grows with the logarithm of its length."""
+  """Sum pairwise: the rounding grows with the logarithm of the length."""
   x = x.reshape(-1)
   while x.size > 1:
     x = jnp.pad(x, (0, -x.size % 8)).reshape(8, -1)

@@ -1,27 +1,22 @@
-r"""Draws discrete Gaussian noise: integers x of law :math:`e^{-x^2/2s^2}`.
+r"""Discrete Gaussian noise: integers x with P(x) ~ :math:`e^{-x^2/2s^2}`.
 
-Noise of the continuous Gaussian, rounded to float32, tells an attacker by its
-last bits what it was added to (Mironov, CCS 2012). Integers added to integers
-do not. A draw is a sum :math:`X = A_0 + c A_1 + c^2 A_2` of three draws of one
-base law :math:`N_\mathbb{Z}(b^2)`, each by inversion of a table of 128 bits:
-the time of a rejection sampler tells what it drew.
+A draw is :math:`X = A_0 + c A_1 + c^2 A_2`, of three draws of one base law
+:math:`N_\mathbb{Z}(b^2)`, each by inversion of a table of 128-bit
+probabilities. Its law is :math:`N_\mathbb{Z}(b^2 (1 + c^2 + c^4))` up to a
+relative error of 1e-70 and a statistical distance of 2^-114 (Micciancio and
+Peikert, ePrint 2013/069, Theorem 3.3). No loop depends on what is drawn.
 
-The first 31 bits decide, but for ties with an entry, of probability 3e-6. A few
-blocks of numbers, as many in each draw, get 128 bits, those with a tie first;
-more have one with a chance below 2^-128. No loop depends on what is drawn.
-
-The law of X is :math:`N_\mathbb{Z}(b^2 (1 + c^2 + c^4))` but for a relative
-error of :math:`e^{-2 \pi^2 v^2}` in each probability, where v >= 3 is the
-deviation of the part that is summed out (Micciancio and Peikert, CRYPTO 2013,
-ePrint 2013/069, Theorem 3.3); 128 bits add a statistical distance of 2^-114.
+The first 31 bits decide unless they tie with a table entry, with probability
+3e-6. A fixed number of blocks get 128 bits, those with a tie first; more ties
+than that have a chance below 2^-128. docs/concepts/integers.md has the proofs.
 
 Source: Canonne, Kamath, Steinke, arXiv:2004.00010, for the mechanism.
 """
 
 import functools
 import math
-from typing import Any
 
+from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,12 +25,12 @@ SMOOTH = 3.0  # deviation at which integers are as good as real numbers
 _LEVELS = 3
 _TAIL = 13.3  # base deviations at which the table ends: P < 2^-128
 _BITS = 128
-_BLOCK = 16  # numbers that are searched together
+_BLOCK = 16  # numbers in a block; all of a block are searched together
 _PRECISION = 320  # bits of the arithmetic that makes the table
 
 
-def stddev(base: int, multiple: Any) -> Any:
-  r"""Returns the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
+def stddev(base: int, multiple: jax.Array | float) -> jax.Array | float:
+  r"""Return the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
 
   The multiple c is int32[] or an int; 0 leaves one draw of the base law.
 
@@ -47,7 +42,7 @@ def stddev(base: int, multiple: Any) -> Any:
 
 
 def most(base: int) -> int:
-  r"""Returns the largest multiple for a base, :math:`c \leq b / (3 + 1/5)`.
+  r"""Return the largest multiple for a base, :math:`c \leq b / (3 + 1/5)`.
 
   >>> most(16), most(1024)
   (5, 320)
@@ -55,21 +50,16 @@ def most(base: int) -> int:
   return int(base / (SMOOTH + 0.2))
 
 
-def draw(
-  key: jax.Array, like: Any, base: int, multiple: jax.Array | int
-) -> Any:
-  """Draws independent discrete Gaussian integers, int32, in a tree's shapes.
+def draw(key: Key, like: Tree, base: int, multiple: jax.Array | int) -> Tree:
+  """Draw independent discrete Gaussian integers, int32, in a tree's shapes.
 
   >>> draw(jax.random.key(0), jnp.zeros(2), 16, 2).dtype
   dtype('int32')
 
-  The key[] is secret; the tree `like` is of arrays or ShapeDtypeStructs; b, the
+  The key is secret; the tree `like` is of arrays or ShapeDtypeStructs; b, the
   standard deviation of the base law, is a power of two >= 16, and the multiple
-  c is int32[] in 0 ... `most(base)`.
-
-  Guarantees:
-    Law: as of this module, to a statistical distance of 2^-112 a number.
-    Leaves: noises of different leaves are independent.
+  c is int32[] in 0 ... `most(base)`. The law is exact to a statistical distance
+  of 2^-112 per number.
   """
   leaves, structure = jax.tree.flatten(like)
   ends = np.cumsum([math.prod(x.shape) for x in leaves])
@@ -79,7 +69,7 @@ def draw(
 
 
 def _draw(key, size, base, multiple) -> jax.Array:
-  """Draws int32[size]: one program, however many leaves share the numbers."""
+  """Draw int32[size] for all leaves together."""
 
   def add(total, level):
     key, power = level
@@ -91,7 +81,7 @@ def _draw(key, size, base, multiple) -> jax.Array:
 
 
 def _base_law(key, size, base) -> jax.Array:
-  """Draws from the base law by inversion: int32[size]."""
+  """Draw from the base law by inversion: int32[size]."""
   block = max(min(_BLOCK, size), 1)
   rows = -(-size // block)
   ties = _capacity(base, rows, block)
@@ -102,10 +92,10 @@ def _base_law(key, size, base) -> jax.Array:
 
 
 def _magnitude(first, more, base) -> jax.Array:
-  """Inverts uint32[rows, block] and [4, ties, block]: int32, of `first`."""
-  # A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits:
-  # the first word, whose last bit is the sign; and for the blocks with a tie
-  # that bit and three words, from `more`.
+  """Invert uint32[rows, block] and [4, ties, block]: int32, like `first`."""
+  # A magnitude is the least k with P(|A| > k) <= V for a uniform V of 128 bits.
+  # These are 31 bits of the first word, whose last bit is the sign, and for
+  # blocks with a tie 97 bits of `more`.
   look_up = lambda x, at: jnp.asarray(x).at[at].get(mode='promise_in_bounds')
   guide, heads = _guide(base)
   head = first | 1
@@ -121,7 +111,7 @@ def _magnitude(first, more, base) -> jax.Array:
 
 
 def _search(tails, v) -> jax.Array:
-  """Returns the least k with tails[:, k] <= v, both of words, by bisection."""
+  """Return the least k with tails[:, k] <= v, both of words, by bisection."""
   last = tails.shape[1] - 1  # there the tail is 0
   halves = 2 ** np.arange(last.bit_length() - 1, -1, -1, dtype=np.int32)
 
@@ -134,7 +124,7 @@ def _search(tails, v) -> jax.Array:
 
 
 def _less(x, y) -> jax.Array:
-  """Compares numbers of several words, the first axis: bool[...]."""
+  """Compare numbers of several words, the first axis: bool[...]."""
   less = jnp.zeros(x[0].shape, bool)
   for a, b in list(zip(x, y, strict=True))[::-1]:
     less = (a < b) | ((a == b) & less)
@@ -143,7 +133,7 @@ def _less(x, y) -> jax.Array:
 
 @functools.cache
 def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
-  """Returns guesses, int32[32 base], and heads, uint32[entries]."""
+  """Return guesses, int32[32 base], and heads, uint32[entries]."""
   # A head is the first word of an entry of `_tails`, its last bit set. Words of
   # equal leading zeros, and log2(base) bits after the first 1, share a guess,
   # the least k whose head is at most their largest; they have one head at most.
@@ -155,7 +145,10 @@ def _guide(base: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _capacity(base: int, rows: int, block: int) -> int:
-  """Returns m with (e n p / m)^m < 2^-128: a chance that m of n numbers tie."""
+  """Return m with (e n p / m)^m < 2^-128, the chance that m of n numbers tie.
+
+  That is a Chernoff bound, for ties of probability p each.
+  """
   mean = rows * block * len(np.unique(_guide(base)[1])) / 2**31
   most = 1
   while most < rows and most * math.log2(most / (math.e * mean)) < _BITS:
@@ -165,9 +158,9 @@ def _capacity(base: int, rows: int, block: int) -> int:
 
 @functools.cache
 def _tails(base: int) -> np.ndarray:
-  """Returns P(|A| > k) of the base law, to 128 bits: uint32[4, entries]."""
-  # The last entry is 0. In integers of 320 bits: weights follow from
-  # e^(-1 / 2 b^2) by products, whose rounding is below 2^-300.
+  """Return P(|A| > k) of the base law, to 128 bits: uint32[4, entries]."""
+  # The last entry is 0. Weights are products of e^(-1 / 2 b^2) in integers of
+  # 320 bits, with a rounding below 2^-300.
   one = 1 << _PRECISION
   term, q, n = one, one, 0
   while term:  # of the exponential series of -1 / (2 b^2)

@@ -1,8 +1,7 @@
 """The roots of a private run's randomness: of a secret, or of public seeds.
 
-What is drawn from a secret is drawn by ChaCha20 with keys of 256 bits, of noise
-and of samples apart. A run with a noise_seed has no secret: it draws by
-threefry2x32 and Philox4x64, like all other randomness of a simulation.
+A secret gives ChaCha20 keys of 256 bits, one for noise and one for samples. A
+run with a noise_seed has no secret and draws by threefry2x32 and Philox4x64.
 """
 
 import hmac
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from fl_sketch.privacy.mechanisms import chacha20_prng
 from fl_sketch.utils import seeding
+from fl_sketch.utils.types import Key
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,14 +21,14 @@ SENTENCE = 'Noise and samples are drawn by ChaCha20 with keys of 256 bits.'
 class Roots(NamedTuple):
   """The keys that all randomness of a private run is drawn from."""
 
-  noise_key: jax.Array  # key[], root of `keys.NoiseKeys`
+  noise_key: Key  # root of `keys.NoiseKeys`
   sampling_seed: seeding.Root  # of cohorts and batches: 32 bytes, or int < 2^64
 
 
 def roots(secret: bytes) -> Roots:
-  """Derives ChaCha20 keys by HKDF-Expand with SHA-256, under two labels.
+  """Derive ChaCha20 keys by HKDF-Expand with SHA-256, under two labels.
 
-  The secret is of 32 uniform bytes; equal ones make equal roots.
+  The secret has 32 uniform bytes, or ValueError is raised.
 
   >>> jax.random.key_data(roots(bytes(32)).noise_key).shape
   (8,)
@@ -42,7 +42,7 @@ def roots(secret: bytes) -> Roots:
 
 
 def reproducible_roots(digest: bytes) -> Roots:
-  """Takes the roots of a run without a secret from 32 bytes of a hash.
+  """Return the roots of a run without a secret, from 32 bytes of a hash.
 
   >>> jax.random.key_data(reproducible_roots(bytes(32)).noise_key).shape
   (2,)
@@ -54,18 +54,9 @@ def reproducible_roots(digest: bytes) -> Roots:
 
 
 def known_roots(noise_seed: int | None) -> Roots:
-  """Public roots of a run's types, to trace and to time its programs."""
+  """Return public roots of a run's types, to trace and to time programs."""
   make = roots if noise_seed is None else reproducible_roots
   return make(bytes(ROOT_BYTES))
-
-
-def is_known(key: jax.Array) -> bool:
-  """Whether a key is of one of these generators.
-
-  These draw the same bits under vmap; some of JAX's others do not.
-  """
-  impl = jax.random.key_impl(key)
-  return impl == chacha20_prng.IMPL or str(impl) == 'threefry2x32'
 
 
 def _check_length(root: bytes):

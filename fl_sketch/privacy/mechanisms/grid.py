@@ -1,22 +1,18 @@
-r"""Puts contributions and noise on one grid of integers, whose sums are exact.
+r"""One grid of integers for contributions and noise, whose sums are exact.
 
-A float32 sum of many clients rounds, so that one client may move it by more
-than its bound C (Casacuberta et al., CCS 2022, arXiv:2207.10635). Here each
-contribution is rounded towards zero to a multiple of the grid's step, which
-makes no norm longer, and what is added up are integers: the same bits in any
-order, on any number of devices. Noise is `discrete_gaussian`.
-
-The deviation of the noise in steps, s, and the step are such that
-:math:`\sqrt{s^2 - 9} \cdot step \geq z C`. Then the discrete mechanism is, but
-for a relative error of 10^-76 in each probability, a post-processing of the
-Gaussian mechanism with multiplier z: its account is that of z, to the last
-digit. docs/concepts/integers.md has the proof.
+Each contribution is rounded towards zero to a multiple of the grid's step,
+which makes no norm longer. Sums of integers have the same bits in any order, on
+any number of devices. Noise is `discrete_gaussian`, of deviation s steps with
+:math:`\sqrt{s^2 - 9} \cdot step \geq z C`: then the mechanism is a
+post-processing of the Gaussian mechanism with multiplier z, up to a relative
+error of 10^-76 per probability. docs/concepts/integers.md has the proof.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.privacy.mechanisms import discrete_gaussian
 from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
 
@@ -55,11 +51,11 @@ def make(
   rounding: float = 0.0,
   gain: float = 1.0,
 ) -> Grid:
-  r"""Makes a fine grid on which no sum leaves int32.
+  r"""Return a fine grid on which no sum leaves int32.
 
-  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. It is as
-  coarse as can be if even that is more than asked for: `least_multiplier` says
-  where. The step is NaN where none is loud enough for `rounding`.
+  Sums take up to :math:`n C / step` steps, noise 13 of its deviations. The
+  noise is larger than asked for where z is below `least_multiplier`. The step
+  is NaN where no grid has room for `rounding`.
 
   >>> grid = make(clip_norm=1.0, noise_multiplier=2.0, clients=50)
   >>> bool(grid.step < 1e-6)
@@ -67,16 +63,16 @@ def make(
 
   Args:
     clip_norm: C, f32[]; bound on the norm of a contribution.
-    noise_multiplier: z, f32[], of the sum; 0 is no noise.
+    noise_multiplier: z, f32[], of the sum; 0: no noise.
     clients: n, the largest number of contributions.
-    shares: how many add noise to the sum: one, the server, or every client.
+    shares: how many draws of noise a sum has: 1 of the server, or n of clients.
     honest: how many of the shares together have the multiplier z.
-    rounding: r, steps by which rounding of the noise lengthens the bound: its
+    rounding: r, steps by which rounding of the noise lengthens the bound: the
       deviation is then at least :math:`z (C + r \cdot step)`.
-    gain: standard deviation of the noise on a sum over that of a draw.
+    gain: standard deviation of the noise on a sum over that of one draw.
   """
-  # Contributions and noise may each compute the grid. Apart from what is around
-  # it, it is the same program, and has the same bits.
+  # Contributions and noise may each compute the grid. Barriers keep the
+  # compiler from fusing it with its surroundings, so that its bits are equal.
   numbers = jnp.float32(noise_multiplier), jnp.float32(clip_norm)
   z, clip_norm = jax.lax.optimization_barrier(numbers)
   bound = clip_norm * _SLACK
@@ -102,27 +98,25 @@ def make(
 
 
 def check_cohort(lanes: int, clients: int) -> None:
-  """Refuses a cohort whose sum might leave the grid.
+  """Raise ValueError if the sum of a cohort might leave the grid.
 
-  Raises ValueError if the shards have more lanes than clients the grid was
-  made for, padding to whole shards apart. With several processes there are more
-  lanes than clients, since each process has some for its own: then the sampler
-  alone sees to it.
+  Padding to whole shards does not count. With several processes there are more
+  lanes than clients, and only the sampler limits the cohort.
   """
   if jax.process_count() > 1:
     return
   cohort = comms.slots(lanes)[1]
   if cohort > clients + comms.shards() - 1:
     raise ValueError(
-      f'clients={cohort} exceed max_cohort={clients}, for which the grid of '
-      'the sum was made; raise max_cohort.'
+      f'clients={cohort} exceed max_cohort={clients}, the limit of the grid; '
+      'raise max_cohort.'
     )
 
 
 def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
-  """Returns the least multiplier that the noise of a grid can have.
+  """Return the least multiplier that the noise of a grid can have.
 
-  Noise of a smaller one has too few steps. Arguments as of `make`.
+  A smaller one would have too few steps. Arguments are as of `make`.
 
   >>> least_multiplier(65_537) < 0.04
   True
@@ -133,15 +127,15 @@ def least_multiplier(clients: int, shares: int = 1, honest: float = 1) -> float:
 
 
 def _base(clients, honest) -> int:
-  """Returns the base of the noise: the larger one needs 4096 steps of C."""
+  """Return the largest base of the noise for which C has enough steps."""
   room = _RANGE / (4 * clients * honest**0.5)
   return next((base for base in _BASES if base <= room), _BASES[-1])
 
 
-def encode(tree: Any, grid: Grid) -> Any:
-  """Rounds a contribution towards zero to the grid: uint32, two's complement.
+def encode(tree: Tree, grid: Grid) -> Tree:
+  """Round a contribution towards zero to the grid: uint32, two's complement.
 
-  A complex array becomes `Parts`. The grid was made for a bound of their norm.
+  A complex array becomes `Parts`. The norm is within the bound of the grid.
 
   >>> grid = Grid(jnp.float32(0.5), jnp.array(True), jnp.int32(1), 16)
   >>> encode(jnp.array([-1.2, 0.4, 0.6]), grid).astype(jnp.int32)
@@ -150,7 +144,7 @@ def encode(tree: Any, grid: Grid) -> Any:
 
   def real(x):
     steps = jnp.trunc(x.astype(jnp.float32) / grid.step)
-    # Never wrapped, though no contribution of a bounded norm is as long.
+    # No contribution within the bound is this long; a longer one never wraps.
     steps = jnp.clip(jnp.nan_to_num(steps), -_LONGEST, _LONGEST)
     return steps.astype(jnp.int32).astype(jnp.uint32)
 
@@ -161,18 +155,18 @@ def encode(tree: Any, grid: Grid) -> Any:
   return jax.tree.map(one, tree)
 
 
-def noise(key: jax.Array, like: Any, grid: Grid) -> Any:
-  """Draws the noise of one sum, or of one share: uint32, two's complement.
+def noise(key: Key, like: Tree, grid: Grid) -> Tree:
+  """Draw the noise of one sum, or of one share: uint32, two's complement.
 
-  The key[] is secret; `like` is of `encode`, or shapes. Zeros without noise.
+  The key is secret; `like` is of `encode`, or shapes. Zeros without noise.
   """
   drawn = discrete_gaussian.draw(key, like, grid.base, grid.multiple)
   keep = lambda x: jnp.where(grid.noisy, x, 0).astype(jnp.uint32)
   return jax.tree.map(keep, drawn)
 
 
-def numbers(like: Any) -> int:
-  """Counts the integers of a contribution, or of its code; complex is two.
+def numbers(like: Tree) -> int:
+  """Count the integers of a contribution, or of its code; complex counts two.
 
   >>> numbers((jnp.zeros(3), jnp.zeros((2, 2), jnp.complex64)))
   11
@@ -181,8 +175,8 @@ def numbers(like: Any) -> int:
   return sum(map(count, jax.tree.leaves(like)))
 
 
-def decode(total: Any, grid: Grid, scale: jax.Array | float = 1.0) -> Any:
-  """Converts a sum on the grid to float32, or complex64, times a scale.
+def decode(total: Tree, grid: Grid, scale: jax.Array | float = 1.0) -> Tree:
+  """Convert a sum on the grid to float32, or complex64, times a scale.
 
   >>> grid = Grid(jnp.float32(0.5), jnp.array(True), jnp.int32(1), 16)
   >>> decode(jnp.array([2**32 - 3, 4], jnp.uint32), grid)

@@ -1,20 +1,16 @@
-"""Differentially private aggregation: clip each contribution, sum, add noise.
+"""Differentially private means: clip each contribution, sum, add noise.
 
-Bounding a contribution, rounding it to a grid, adding integers up and adding
-discrete Gaussian noise are one link. What is bounded is the payload itself, so
-a table is clipped after it was sketched: the other order, clip, sketch, add
-noise, cannot be built. It would be wrong by the operator norm of the sketch,
-about sqrt(d / b), since a public sketch stretches some update by as much.
+One link bounds a payload, rounds it to a grid, sums integers and adds discrete
+Gaussian noise. A table is therefore clipped after it was sketched. The other
+order would be wrong by the operator norm of the sketch, about sqrt(d / b).
 """
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
-  given_noise,
   grid as grid_lib,
   quantile_bound,
   secure_aggregation,
@@ -24,15 +20,16 @@ from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Key, Payload
 import jax
 import jax.numpy as jnp
 
 
 class Release(NamedTuple):
-  """How the contributions of a cohort become one private mean; public.
+  """Public settings of one private mean: bound, noise, trust.
 
   Attributes:
-    expected_cohort: what the sum is divided by, whoever takes part.
+    expected_cohort: divisor of the sum, whoever takes part.
     bound: 'clip', 'normalize', or 'quantile': clip to a bound that follows a
       quantile of the norms.
     trust: 'central' DP: the server sees contributions and adds the noise;
@@ -40,22 +37,18 @@ class Release(NamedTuple):
       every client adds a share of it; 'local' DP: every client adds all of it.
     per_leaf: bound every leaf of a contribution by itself.
     before_sketch: bound updates, and add noise as if before they are sketched.
-    min_honest: of secure aggregation: clients whose noise is sure to be there;
-      None is all that are expected.
-    neighbours: of secure aggregation: with how many others a client shares
-      masks; None is all.
-    quantile: of norms that the bound is to be, for 'quantile'.
+    min_honest: clients whose noise is sure to be in a secure sum; None: all
+      that are expected.
+    neighbours: clients with which each shares masks in a secure sum; None: all.
+    quantile: target quantile of the norms, for bound='quantile'.
     quantile_lr: step size of the bound's logarithm.
-    count_stddev: of the noise on how many norms are within the bound.
-    noise: None is discrete Gaussian noise on the grid. A function (draw, like,
-      stddev) -> noise, leaves like `like`, is for reference trajectories with
-      known noise: nothing bounds the releases, whose number is infinite, and no
-      epsilon is stated.
-    max_cohort: clients whose contributions are added up at most; the grid is
-      made for them. None is 4 x expected_cohort + 64.
-    correlation: of the noise over rounds, under central DP; None is independent
-      noise. Clip norm and noise multiplier, that of one draw, must be the same
-      in all rounds: the noise of earlier rounds is drawn again.
+    count_stddev: standard deviation of the noise on how many norms are within
+      the bound.
+    max_cohort: largest number of contributions, for which the grid is made;
+      None: 4 x expected_cohort + 64.
+    correlation: of the noise over rounds, under central DP; None: independent.
+      It requires the same clip norm and noise multiplier (of one draw) in all
+      rounds, since the noise of earlier rounds is drawn again.
   """
 
   expected_cohort: float
@@ -68,15 +61,14 @@ class Release(NamedTuple):
   quantile: float = 0.5
   quantile_lr: float = 0.2
   count_stddev: float | None = None
-  noise: given_noise.Noise | None = None
   max_cohort: int | None = None
   correlation: correlation_lib.Correlation | None = None
 
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
-    """The mechanism under hyperparameters, for `mean_over_cohort(privacy=)`.
+    """Return the mechanism with hyperparameters, for `mean_over_cohort`.
 
-    Raises ValueError if hp lacks ``clip_norm`` C or ``noise_multiplier`` z, or
-    a choice does not exist.
+    Raises ValueError if hp lacks the clip norm C or the noise multiplier z, or
+    for a setting out of its range.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('privacy requires clip_norm and noise_multiplier.')
@@ -86,22 +78,22 @@ class Release(NamedTuple):
     for name in 'min_honest', 'max_cohort':
       if (count := getattr(self, name)) is not None:
         checks.count(name, count)
-    own = self.bound == 'quantile' or self.before_sketch or self.noise
-    if self.correlation is not None and (own or self.trust != 'central'):
+    fixed = self.bound != 'quantile' and not self.before_sketch
+    if self.correlation is not None and not (fixed and self.trust == 'central'):
       raise ValueError(
-        'Correlated noise requires a fixed bound on what is sent, '
-        "trust='central', no before_sketch and no noise function; got "
+        "Correlated noise requires bound='clip' or 'normalize', "
+        "trust='central' and no before_sketch; got "
         f'bound={self.bound!r}, trust={self.trust!r}.'
       )
     return PrivateMean(self, hp)
 
   @property
   def clients(self) -> int:
-    """The largest number of contributions to a sum."""
+    """Largest number of contributions to a sum."""
     return self.max_cohort or int(4 * self.expected_cohort) + 64
 
   def shares(self) -> tuple[int, float]:
-    """How many add noise to a sum, and how many of them add all of it."""
+    """Return how many add noise, and how many of them give it all of z."""
     if self.trust == 'central':
       return 1, 1
     honest = self.min_honest or self.expected_cohort
@@ -112,8 +104,7 @@ class PrivateMean(NamedTuple):
   r"""Contributions -> :math:`(\sum_i [y_i]_C + z C \xi) / r`.
 
   Guarantees:
-    Sensitivity: one client moves the sum by at most C, whatever it sends and
-    however many others there are: the sum is one of integers.
+    Sensitivity: one client moves the sum by at most C, whatever it sends.
     Noise: its law does not depend on who takes part ('central').
   """
 
@@ -121,40 +112,42 @@ class PrivateMean(NamedTuple):
   hp: Hyper
 
   def normalizing(self) -> 'PrivateMean':
-    """The same with every contribution scaled to norm C, short ones up."""
+    """Return the mean of contributions that are scaled to norm C."""
     return self._replace(release=self.release._replace(bound='normalize'))
 
   @property
   def marks(self) -> dict[str, Any]:
-    """Marks of a link that makes this release: their number, sensitivity.
+    """The marks of a link that makes this release.
 
     The sensitivity is that of the first round where it follows a quantile.
     """
-    count = 1 if self.release.noise is None else math.inf
-    own = {'sensitivity': (self.hp.clip_norm,), 'draws': ('sum',)}
-    return {'releases': count} | own
+    sensitivity = (self.hp.clip_norm,)
+    return {'releases': 1, 'sensitivity': sensitivity, 'draws': ('sum',)}
 
-  def clipped(self, tree: Any) -> Any:
-    """Clips or normalises a client's contribution before it is added up."""
+  def clipped(self, tree: Payload) -> Payload:
+    """Clip or normalise a client's contribution."""
     name = 'normalize' if self.release.bound == 'normalize' else 'clip'
     bound = sums.BOUNDS[name]
     return bound(tree, self.hp.clip_norm, per_leaf=self.release.per_leaf)[0]
 
-  def grid(self, like: Any) -> grid_lib.Grid:
-    """The grid of contributions like this one, their sum and its noise."""
+  def grid(self, like: Payload) -> grid_lib.Grid:
+    """Return the grid of such contributions, their sum and its noise."""
     release, hp = self.release, self.hp
+    # `Release.with_hyper` checks that they are given.
+    assert hp.clip_norm is not None
+    assert hp.noise_multiplier is not None
     shares, honest = release.shares()
-    numbers: Any = {'clip_norm': hp.clip_norm, 'clients': release.clients}
+    rounding, gain = 0.0, 1.0
     if (noise := release.correlation) is not None:
-      rounding = noise.rounding(grid_lib.numbers(like))
-      numbers |= {'rounding': rounding, 'gain': noise.gain}
-    z: Any = hp.noise_multiplier  # `Release.with_hyper` checks that it is given
+      rounding, gain = noise.rounding(grid_lib.numbers(like)), noise.gain
     return grid_lib.make(
-      **numbers, noise_multiplier=z, shares=shares, honest=honest
-    )
+      clip_norm=hp.clip_norm, noise_multiplier=hp.noise_multiplier,
+      clients=release.clients, shares=shares, honest=honest,
+      rounding=rounding, gain=gain,
+    )  # fmt: skip
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
-    """The link of one private mean, for `mean_over_cohort`."""
+    """Return the link of one private mean."""
     release = self.release
     if release.bound == 'quantile':
       return quantile_bound.uplink(self)
@@ -167,7 +160,7 @@ class PrivateMean(NamedTuple):
     return chain.Exchange(lambda params: comms.bill(), update, **self.marks)
 
   def mean(self, index: int) -> aggregation.CohortMean:
-    """Makes one of several private means of a round, by ``index``."""
+    """Return one of several private means of a round, by `index`."""
     if self.release.correlation is not None:
       raise ValueError(
         'Correlated noise supports one sum of payloads in a round; use an '
@@ -182,32 +175,22 @@ class PrivateMean(NamedTuple):
     take = functools.partial(self._take, index)
     return aggregation.CohortMean(take, **self.marks)._replace(draws=(index,))
 
-  def stddev(self) -> jax.Array:
-    """Standard deviation of the noise on the mean, f32[]."""
-    multiplier: Any = self.hp.noise_multiplier
-    return multiplier * self.hp.clip_norm / self.release.expected_cohort
-
-  def contribution(self, payload: Any) -> Any:
-    """What is added up for a client: its payload, bounded, on the grid."""
+  def contribution(self, payload: Payload) -> Payload:
+    """Bound a client's payload and round it to the grid."""
     return grid_lib.encode(self.clipped(payload), self.grid(payload))
 
-  def released(self, total: Any, key: jax.Array, index: int = 0) -> Any:
-    """Adds the server's noise to a sum of contributions, and divides it.
+  def released(self, total: Payload, key: Key) -> Payload:
+    """Add the server's noise to a sum on the grid, uint32, and divide it.
 
-    The sum is of uint32 arrays on the grid, the key[] secret, of this draw
-    alone.
+    The key is secret and of this draw alone.
     """
-    if (given := self.release.noise) is not None:
-      mean = self._mean(total)
-      noise = given(given_noise.Draw(key, index=index), mean, self.stddev())
-      return jax.tree.map(jnp.add, mean, noise)
     noise = grid_lib.noise(key, total, self.grid(total))
     return self._mean(jax.tree.map(jnp.add, total, noise))
 
   def released_in(
-    self, total: Any, keys: keys_lib.RoundKeys, noise: keys_lib.NoiseKeys
-  ) -> Any:
-    """The same in a round, whose noise may be correlated with earlier ones."""
+    self, total: Payload, keys: keys_lib.RoundKeys, noise: keys_lib.NoiseKeys
+  ) -> Payload:
+    """Do the same in a round, with noise that may be correlated over rounds."""
     if (correlation := self.release.correlation) is None:
       return self.released(total, noise.server)
     grid = self.grid(total)
@@ -218,39 +201,28 @@ class PrivateMean(NamedTuple):
     scale = 1 / self.release.expected_cohort
     return marks._released(grid_lib.decode(total, self.grid(total), scale))
 
-  def _take(
-    self, index, payloads, *, weight, noise, ids=None, clients_per_step=0, **_
-  ):
+  def _take(self, index, payloads, *, weight, noise, **_):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)
     grid_lib.check_cohort(weight.shape[0], release.clients)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
-    if release.trust != 'central' and release.noise is None:
+    if release.trust != 'central':
       grid = self.grid(sums)
       share = lambda key, x: grid_lib.noise(fold(key), x, grid)
       shares = unchecked(jax.vmap(share))(noise.client, sums)
       sums = jax.tree.map(jnp.add, sums, shares)
-    moved = (size,)
     if release.trust == 'secure_aggregation':
-      graph = release.neighbours, clients_per_step
-      masks = fold(noise.server)
-      total, *moved = secure_aggregation.secure_sum(masks, sums, weight, *graph)
-    else:
-      total = comms.sum_exactly(comms.where_present(sums, weight > 0))
-    if release.trust == 'central':
-      return self.released(total, fold(noise.server), index), comms.bill(size)
-    mean = self._mean(total)
-    if release.noise is not None:
-      draws = given_noise.Draw(jax.vmap(fold)(noise.client), ids, index)
-      expected = release.expected_cohort
-      stddev = self.stddev() * expected / release.shares()[1] ** 0.5
-      mean = given_noise.of_clients(
-        release.noise, draws, mean, stddev, weight, expected
+      total, bill = secure_aggregation.secure_sum(
+        sums, weight > 0, release.neighbours
       )
-    return mean, comms.bill(*moved)
+      return self._mean(total), bill
+    total = comms.sum_exactly(comms.where_present(sums, weight > 0))
+    if release.trust == 'central':
+      return self.released(total, fold(noise.server)), comms.bill(size)
+    return self._mean(total), comms.bill(size)
 
   def _running_sum(self, finish) -> chain.Uplink:
-    """Bounds contributions and adds them up one by one, as they come."""
+    """Bound contributions and add them up one by one, as they come."""
 
     def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
       del params, extra
@@ -264,9 +236,9 @@ class PrivateMean(NamedTuple):
     return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
 
   def _before_sketch(self) -> chain.Uplink:
-    """Bounds updates, and adds noise on all coordinates before the sketch."""
-    # Clients send tables. By linearity the table of the noisy mean of updates
-    # is the sum of tables and noise, and simulated as it: the grid has updates.
+    """Bound updates, and add noise to all coordinates before the sketch."""
+    # Clients send tables, whose sum with the table of the noise is, by
+    # linearity, the table of the noisy mean of updates that is computed here.
     if (trust := self.release.trust) != 'central':
       raise ValueError(
         f"before_sketch does not support {trust=}; use trust='central'."

@@ -1,25 +1,28 @@
-r"""Releases the training loss and the number of participants with noise.
+r"""Noisy releases of the training loss and the number of participants.
 
-They belong to the release of the updates: the contribution of a client is the
+They are part of the release of the updates. The contribution of a client is the
 vector :math:`(u / C, (l - L/2) / (L/2), 1)` of its bounded update, its loss
 clipped to [0, L] and centred, and a one, with noise of standard deviation
-:math:`z_u, z_l, z_n`. Each has norm 1 at most: together their multiplier is z,
+:math:`z_u, z_l, z_n`. Each part has norm 1 at most. Together their multiplier
+is z,
 
 .. math:: z^{-2} = z_u^{-2} + z_l^{-2} + z_n^{-2},
 
-where with k releases of updates in a round, :math:`z_u^{-2}` and
-:math:`z^{-2}` count k times. That of a count which is released beside a sum is
-due to Andrew et al., NeurIPS 2021, arXiv:1905.03871, Theorem 1.
+where :math:`z_u^{-2}` and :math:`z^{-2}` count k times if a round releases
+updates k times. Source: Andrew et al., NeurIPS 2021, arXiv:1905.03871, Theorem
+1, for a count that is released with a sum.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, marks
+from fl_sketch.rounds.algorithm import Hyper
 import jax
 import jax.numpy as jnp
 
-STATISTICS = 2  # which have equal parts of the share
+STATISTICS = 2  # with equal parts of the share
+_Multiplier = TypeVar('_Multiplier', float, jax.Array)
 
 
 class Budget(NamedTuple):
@@ -27,19 +30,21 @@ class Budget(NamedTuple):
 
   expected_cohort: float  # divides the sum of losses, whoever takes part
   max_cohort: int  # the largest number of clients in a round
-  share: float = 0.05  # of the 1 / z^2 of a round, for both statistics together
+  share: float = 0.05  # of both statistics in the 1 / z^2 of a round
   loss_bound: float = 5.0  # L, to which the loss of a client is clipped
 
-  def of_updates(self, noise_multiplier: Any) -> Any:
-    """The multiplier of the noise on updates, from that which is accounted.
+  def of_updates(self, noise_multiplier: _Multiplier) -> _Multiplier:
+    """Return the multiplier of the noise on updates, from the accounted one.
 
     >>> round(Budget(9.0, 9).of_updates(1.0), 4)
     1.026
     """
     return noise_multiplier / (1 - self.share) ** 0.5
 
-  def of_statistics(self, noise_multiplier: Any, releases: float) -> Any:
-    """The multiplier of the noise on each of the two statistics.
+  def of_statistics(
+    self, noise_multiplier: _Multiplier, releases: int
+  ) -> _Multiplier:
+    """Return the multiplier of the noise on each of the two statistics.
 
     >>> round(Budget(9.0, 9).of_statistics(1.0, releases=1), 4)
     6.3246
@@ -47,9 +52,9 @@ class Budget(NamedTuple):
     return noise_multiplier / (self.share * releases / STATISTICS) ** 0.5
 
   def sentence(self, noise_multiplier: float, releases: int) -> str:
-    """Says in a statement what is released and at what price.
+    """Return the part of a statement about what is released at what price.
 
-    The multiplier is of a round, statistics and all releases of updates.
+    The multiplier is of a round: of statistics and all releases of updates.
     """
     statistics = self.of_statistics(noise_multiplier, releases)
     return (
@@ -63,17 +68,14 @@ class Budget(NamedTuple):
   def __call__(
     self,
     observed: client_step.Observed,
-    hp: Any,
-    releases: float,
+    hp: Hyper,
+    releases: int,
     noise: keys_lib.NoiseKeys,
   ) -> dict[str, jax.Array]:
-    """Computes the metrics of a round: a `client_step.Summary`.
+    """Return the metrics of a round: a `client_step.Summary`.
 
-    Sums on a grid are exact. The noise multiplier of `hp` is that of updates.
-
-    Guarantees:
-      Sensitivity: a client more or less moves each sum, in units of its bound,
-      by at most 1, whatever it sends.
+    The noise multiplier of `hp` is that of updates. One client moves each sum
+    by at most 1, in units of its bound, whatever it sends.
     """
     taken = observed.participates
     grid_lib.check_cohort(taken.shape[0], self.max_cohort)
@@ -94,6 +96,6 @@ class Budget(NamedTuple):
     return {'train_loss': half * (1 + mean), 'participants': count}
 
 
-def nothing(*_: Any) -> dict[str, jax.Array]:
-  """A `client_step.Summary` that leaves all statistics out."""
+def nothing(*_: object) -> dict[str, jax.Array]:
+  """Return no metrics: a `client_step.Summary`."""
   return {}

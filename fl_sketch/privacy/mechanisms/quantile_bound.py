@@ -16,13 +16,14 @@ class QuantileState(NamedTuple):
 
 
 def uplink(private: Any) -> chain.Exchange:
-  r"""The bound follows a quantile of the norms, at a price of its own.
+  r"""Return the link of a `PrivateMean` whose bound follows a quantile.
 
   :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where :math:`\tilde b`
   is the noisy share of norms within C. Indicators less 1/2 have sensitivity
   1/2; sum and count together have the multiplier z if the sum has
   :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
-  arXiv:1905.03871, Algorithm 1. `private_mean.PrivateMean` has the terms.
+  arXiv:1905.03871, Algorithm 1.
+
   Raises ValueError if count_stddev is None, or the noise is not the server's.
   """
   release, hp = private
@@ -50,7 +51,7 @@ def uplink(private: Any) -> chain.Exchange:
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
     clip_norm = stages.announce(jnp.clip(clip_norm, *sums.CLIP_NORMS))
-    # A bit more, which fills a byte; clients need the bound in the next round.
+    # Up: one bit, in a byte. Down: the bound, for the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))
 

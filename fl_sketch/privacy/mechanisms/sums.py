@@ -1,44 +1,34 @@
 """Gaussian mechanisms: clipped sums, noise, and sampling.
 
-A mechanism is: bound every contribution to an L2 norm C, round it to a grid,
-add integers up, add one draw of discrete Gaussian noise of deviation z C whose
-size does not depend on who took part, divide by a constant (`grid`). No
-function raises on traced values: non-finite numbers count as 0.
+A mechanism bounds every contribution to an L2 norm C, rounds it to a grid, adds
+integers up and adds one draw of discrete Gaussian noise of deviation z C, which
+does not depend on who took part. Non-finite numbers count as 0.
 """
 
 from collections.abc import Callable
 import math
-from typing import Any
 
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
 from fl_sketch.rounds import comms, marks, mesh
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
 
-Tree = Any
 CLIP_NORMS = 1e-24, 1e24  # where the grid has all bits of float32
 
 
-def gaussian_noise(
-  key: jax.Array, tree: Tree, stddev: jax.Array | float
-) -> Tree:
-  """Draws independent N(0, stddev^2) noise in the shapes of a tree.
+def gaussian_noise(key: Key, tree: Tree, stddev: jax.Array | float) -> Tree:
+  """Draw independent N(0, stddev^2) noise in the shapes of a tree.
 
-  The noise alone, in float32, complex64, or better. It is continuous, and its
-  last bits tell what it was added to: for noise that protects nobody by itself.
-  Private sums get that of `grid`. Half the sum of four normal draws: a single
-  one of float32 ends at 5.4 standard deviations, and what lies beyond tells
-  neighbours apart. The key[] is secret, the deviation f32[], and the tree of
-  arrays, or of ShapeDtypeStructs; complex ones get noise in both parts.
+  Not for private sums, which need the noise of `grid`: the last bits of
+  continuous noise show what it was added to. It is half the sum of four normal
+  draws, whose support reaches 10.8 standard deviations; one draw of float32
+  ends at 5.4. Both parts of complex arrays get noise of this deviation.
 
   >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
   (2,)
-
-  Guarantees:
-    Tails: the support reaches 10.8 standard deviations.
-    Leaves: noises of different leaves are independent.
   """
   leaves, structure = jax.tree.flatten(tree)
 
@@ -53,7 +43,7 @@ def gaussian_noise(
 
 
 def privatize_sum(
-  key: jax.Array,
+  key: Key,
   stacked: Tree,
   mask: jax.Array,
   *,
@@ -61,9 +51,9 @@ def privatize_sum(
   noise_multiplier: jax.Array | float,
   bound: str = 'clip',
 ) -> Tree:
-  """Sums bounded contributions and adds one draw of noise.
+  """Sum bounded contributions and add one draw of noise.
 
-  Divide the sum by a constant, never by ``mask.sum()``. The key[] is secret.
+  Divide the sum by a constant, never by `mask.sum()`. The key is secret.
   Contributions have leaves [n, ...]; rows whose mask, [n], is not above 0 are
   left out. The noise has the standard deviation z C, of the `noise_multiplier`
   z and the `max_norm` C, f32[] each. The bound is 'clip' or 'normalize'.
@@ -74,9 +64,9 @@ def privatize_sum(
   [0.0, 0.0]
 
   Guarantees:
-    Sensitivity: without the noise, one row more moves the sum by at most
-    ``max_norm``, and one row replaced by at most twice that.
-    Noise: its law does not depend on ``mask``; an empty one gives noise alone.
+    Sensitivity: without the noise, one more row moves the sum by at most
+    `max_norm`, and one row replaced by at most twice that.
+    Noise: its law does not depend on `mask`; an empty one gives noise alone.
   """
   checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
@@ -86,28 +76,24 @@ def privatize_sum(
 
 
 def noisy_gradient_sum(
-  loss_fn: Callable[[Any, Any], jax.Array],
+  loss_fn: Callable[[Params, Batch], jax.Array],
   *,
   max_norm: jax.Array | float,
   noise_multiplier: jax.Array | float,
   microbatch_size: int | None = None,
-) -> Callable[[jax.Array, Any, Any, jax.Array], tuple[Tree, jax.Array]]:
-  """Builds (key, params, batch, mask) -> (noisy sum of gradients, losses).
+) -> Callable[[Key, Params, Batch, jax.Array], tuple[Params, jax.Array]]:
+  """Build (key, params, batch, mask) -> (noisy sum of gradients, losses).
 
-  The key is secret; mask, [batch], leaves samples out; losses are f32[batch].
-  Numbers are as of `privatize_sum`, of the gradient of one sample, and the loss
-  is (params, batch) -> f32[], the mean over a leading axis of samples. So many
-  gradients as `microbatch_size` are held at once; None is all.
+  The contributions to `privatize_sum` are gradients of single samples; the loss
+  is the mean over a leading axis of samples. The key is secret; mask, [batch],
+  leaves samples out; losses are f32[batch]. `microbatch_size` gradients are in
+  memory at once; None: all.
 
   >>> off = {'max_norm': 1.0, 'noise_multiplier': 0.0}
   >>> fn = noisy_gradient_sum(lambda w, x: (w * x).mean(), **off)
   >>> args = jnp.float32(2), jnp.array([0.5, 9]), jnp.ones(2)
   >>> round(float(fn(jax.random.key(0), *args)[0]), 3)
   1.5
-
-  Guarantees:
-    Sensitivity: one sample more moves the sum by at most ``max_norm``.
-    Noise: its law does not depend on ``mask``.
   """
   if microbatch_size is not None and not microbatch_size >= 1:
     raise ValueError(f'{microbatch_size=} has no sample; use >= 1 or None.')
@@ -147,12 +133,12 @@ def _noisy(key, total, grid):
 
 
 def poisson_sample(
-  key: jax.Array, population: int, probability: jax.Array, max_cohort: int
+  key: Key, population: int, probability: jax.Array, max_cohort: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Samples each client of a population independently: Poisson sampling.
+  """Sample each client of a population independently: Poisson sampling.
 
-  Returns ids int32[max_cohort], ``population`` in empty slots, and a mask, f32.
-  A larger cohort is cut to a uniformly random subset. The key[] is secret.
+  Returns ids int32[max_cohort], `population` in empty slots, and a mask, f32.
+  A larger cohort is cut to a uniformly random subset. The key is secret.
 
   >>> ids, mask = poisson_sample(jax.random.key(0), 10, 1.0, 4)
   >>> ids.shape, mask.tolist()
@@ -160,7 +146,7 @@ def poisson_sample(
   """
   _check_cohort(population, max_cohort, 'max_cohort')
   coins, order = jax.random.split(key)
-  # Of 23 bits, as is the default, a small probability would be rounded up.
+  # The default mode rounds small probabilities up to 23 bits.
   taken = jax.random.bernoulli(coins, probability, (population,), mode='high')
   # Those taken come first, in random order.
   rank = jnp.where(taken, jax.random.uniform(order, (population,)), 2)
@@ -170,11 +156,11 @@ def poisson_sample(
 
 
 def fixed_size_sample(
-  key: jax.Array, population: int, cohort: int
+  key: Key, population: int, cohort: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Samples ``cohort`` distinct clients, each set of them equally likely.
+  """Sample `cohort` distinct clients, each set of them equally likely.
 
-  Of a secret key[] it returns ids int32[cohort], and ones, f32[cohort].
+  Returns ids int32[cohort], and ones, f32[cohort]. The key is secret.
 
   >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
   [0, 1, 2]
@@ -186,12 +172,10 @@ def fixed_size_sample(
 
 def _check_cohort(population, cohort, name):
   if not 1 <= cohort <= population:
-    raise ValueError(
-      f'{name}={cohort} is not in 1 ... {population=}; draw from 1 to all.'
-    )
+    raise ValueError(f'{name}={cohort} must be in 1 ... {population=}.')
 
 
 def _sum_of(tree, taken):
-  """Sums the rows of leaves uint32[n, ...] whose bool[n] is true."""
+  """Sum the rows of leaves uint32[n, ...] whose bool[n] is true."""
   add = lambda x: x.sum(0, dtype=x.dtype)  # where x64 is enabled, too
   return jax.tree.map(add, comms.where_present(tree, taken))
