@@ -1,20 +1,20 @@
-"""Walks a jaxpr and follows clients' data through it, operation by operation.
+"""Follow clients' data through a jaxpr, operation by operation.
 
-What an operation returns depends on all that it is given; a result of a branch
-or a loop also on what decided it. A mark `released` is the one place at which
-data end. What the walk does not know, it refuses.
+A result depends on all arguments of its operation; that of a branch or a loop
+also on what decided it. Data end at a mark `released` alone. An operation with
+an inner program that is not known raises `InterferenceError`.
 """
 
 from collections.abc import Mapping, Sequence
 import types
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.privacy.noninterference import lanes, source
 from fl_sketch.rounds import marks
 from jax.extend import core
 
 DATA, NOISE, MIXED = 'data', 'noise', lanes.MIXED
-# What their inner programs return depends on what they are given alone.
+# Results of their inner programs depend on arguments of the operation alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
@@ -24,31 +24,31 @@ _TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
 
 
 class InterferenceError(ValueError):
-  """Data of clients reach a public value without noise, or may."""
+  """Data of clients reach, or may reach, a public value without noise."""
 
 
 class Origin(NamedTuple):
-  """How a value got its data: a list of operations back to an argument."""
+  """The operations from an argument to a value: a linked list."""
 
   argument: str
-  eqn: Any = None
+  eqn: core.JaxprEqn | None = None
   before: 'Origin | None' = None
 
-  def after(self, eqn: Any) -> 'Origin':
-    """The same, one operation further."""
+  def after(self, eqn: core.JaxprEqn) -> 'Origin':
+    """Return the origin of a result of this operation."""
     return Origin(self.argument, eqn, self)
 
 
 class Value(NamedTuple):
   """What a value of the program depends on; no label: public values alone."""
 
-  # By DATA, NOISE (its secret key) and MIXED.
+  # Of DATA, NOISE (the secret key) and MIXED (data of several clients).
   labels: Mapping[str, Origin] = types.MappingProxyType({})
-  axis: lanes.Axis = None  # along which rows are of one client each
+  axis: lanes.Axis = None  # slices along it are of one client each
 
 
 class Leak(NamedTuple):
-  """A value that must not have data but has."""
+  """A place that must not depend on a label, and does."""
 
   place: str
   label: str
@@ -59,7 +59,7 @@ PUBLIC = Value()
 
 
 class Walk:
-  """One walk; collects `leaks` to the host, and counts."""
+  """One walk through a program, which collects `leaks` to the host."""
 
   def __init__(self):
     self.leaks: list[Leak] = []
@@ -67,11 +67,14 @@ class Walk:
     self.releases = 0  # marks that ended data
 
   def run(
-    self, jaxpr: Any, values: Sequence[Value], decided: Value = PUBLIC
+    self,
+    jaxpr: core.Jaxpr | core.ClosedJaxpr,
+    values: Sequence[Value],
+    decided: Value = PUBLIC,
   ) -> list[Value]:
-    """Returns the values of a jaxpr's results from those of its arguments.
+    """Return the values of a jaxpr's results from those of its arguments.
 
-    `decided` is the value on which it depends whether the program runs.
+    `decided` is what decides whether the program runs.
     """
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)
     env = dict(zip(jaxpr.invars, values, strict=True))
@@ -107,7 +110,7 @@ class Walk:
     return [_result(eqn, values)] * len(eqn.outvars)
 
   def _release(self, eqn, labels):
-    """Noise that is not of the secret key protects nobody."""
+    """Count a release; one without noise of the secret key is a leak."""
     if DATA in labels and NOISE not in labels:
       self.leaks.append(Leak('a release', DATA, labels[DATA].after(eqn)))
     self.releases += bool(labels)
@@ -123,10 +126,10 @@ class Walk:
 
   def _scan(self, eqn, values, decided):
     program = next(core.jaxprs_in_params(eqn.params))
-    # Constants, the carry and then arrays that are scanned, of one rank more.
+    # Constants, the carry, then scanned arrays, which have one rank more.
     carry = _same_rank(eqn.outvars, program.outvars)
     first = _same_rank(eqn.invars, program.invars)
-    # Their axis is that of steps, which may be of clients.
+    # Their axis of steps may be the axis of clients.
     xs = [x._replace(axis=None) for x in values[first:]]
 
     def body(state):
@@ -156,7 +159,7 @@ class Walk:
     return [_passed(eqn, x) for x in results]
 
   def _fixpoint(self, state, body):
-    """Results of a loop, from a state that another step leaves as it is."""
+    """Return the values of a loop's results, from a state that is stable."""
     counted = self.operations, self.releases, len(self.leaks)
     kinds = lambda values: [(x.labels.keys(), x.axis) for x in values]
     while True:
@@ -170,7 +173,7 @@ class Walk:
 
 
 def _same_rank(outer, inner) -> int:
-  """Counts variables that have the same rank in the body of a loop."""
+  """Count variables that have the same rank in the body of a loop."""
   pairs = zip(outer, inner, strict=True)
   return sum(x.aval.ndim == y.aval.ndim for x, y in pairs)
 
@@ -182,7 +185,7 @@ def _acts_on_host(eqn) -> bool:
 
 
 def _joined(values, by=()) -> Value:
-  """What depends on one of the values, and on all of `by`."""
+  """Return the value of a result that depends on `values` and `by`."""
   labels = {}
   for value in reversed([*values, *by]):  # the first origin of each is kept
     labels |= dict(value.labels)
@@ -191,7 +194,7 @@ def _joined(values, by=()) -> Value:
 
 
 def _passed(eqn, value) -> Value:
-  """The same value, one operation further from its arguments."""
+  """Return the value, one operation further from its arguments."""
   return value._replace(
     labels={k: x.after(eqn) for k, x in value.labels.items()}
   )

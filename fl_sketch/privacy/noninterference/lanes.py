@@ -1,20 +1,21 @@
-"""Follows the axis of clients through operations, to see where rows mix."""
+"""Follow the axis of clients through operations, to see where rows mix."""
 
 import math
-from typing import Any
 
-Axis = int | None  # whose slices are of one client each; None is unknown
+from jax.extend import core
+
+Axis = int | None  # slices along it are of one client each; None: unknown
 MIXED = 'mixed'
 _CUMULATIVE = ('cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp')
-# Whose result has the shape of their argument, but other rows.
+# Their results may have the shape of the argument, but other rows.
 _UNKNOWN = ('gather', 'scatter', 'dynamic_slice', 'dynamic_update_slice', 'pad')
 
 
-def after(eqn: Any, axes: list[Axis]) -> Axis | str:
-  """Returns the axis of clients in a result, or `MIXED`.
+def after(eqn: core.JaxprEqn, axes: list[Axis]) -> Axis | str:
+  """Return the axis of clients in a result, or `MIXED`.
 
-  `axes` are those of the arguments which hold data. Only what surely combines
-  rows of several clients is `MIXED`; where the axis is lost, it is None.
+  `axes` are those of the arguments with data. An operation that surely combines
+  rows of several clients gives `MIXED`; where the axis is lost, it is None.
   """
   if _is_collective(eqn):
     return MIXED
@@ -50,12 +51,12 @@ def after(eqn: Any, axes: list[Axis]) -> Axis | str:
   if name == 'gather':
     mapped = params['dimension_numbers'].start_index_map
     return MIXED if axis in mapped else None
-  kept = {a for a in axes if a is not None} == {axis} and out == shape
-  return axis if kept and not name.startswith(_UNKNOWN) else None
+  same = {a for a in axes if a is not None} == {axis} and out == shape
+  return axis if same and not name.startswith(_UNKNOWN) else None
 
 
 def _is_collective(eqn) -> bool:
-  """Whether it combines values of several shards."""
+  """Return whether it combines values of several shards."""
   named = any(type(e).__name__ == 'NamedAxisEffect' for e in eqn.effects)
   return named and eqn.primitive.name not in ('pvary', 'pcast')
 

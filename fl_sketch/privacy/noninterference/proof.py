@@ -1,19 +1,21 @@
-r"""Checks that clients' data reach public values through noise alone.
+"""Non-interference: clients' data reach public values through noise alone.
 
-A round is one jaxpr: it says where every number goes. Clients' data (batches,
-weights, ids, state of clients) are followed from arguments to results. They end
-where a mechanism of `privacy` returns a noised sum, and nowhere else. If none
-reach public results, what leaves passed the mechanism: non-interference.
+The jaxpr of a round says where every number goes. Clients' data (batches,
+weights, ids, client state) are followed from arguments to results. They end
+only where a mechanism of `privacy` returns a noised sum.
 
-It does not show the sensitivity of what enters a release, nor what the host
-does between rounds, nor that arrays which the function closes over are public.
+The check does not show the sensitivity of what enters a release, what the host
+does between rounds, or that arrays in the function's closure are public.
 """
 
 from collections.abc import Callable, Sequence
 import inspect
 from typing import Any, NamedTuple
 
+from fl_sketch import rounds
 from fl_sketch.privacy.noninterference import flow, source
+from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Key, Tree
 import jax
 
 PUBLIC, DATA, CLIENT, NOISE = 'public', 'data', 'client', 'noise'
@@ -29,24 +31,24 @@ _TEXT = {
 
 
 class Proof(NamedTuple):
-  """What was shown of a function."""
+  """The result of a check that found no leak."""
 
-  operations: int  # that were followed, a loop's once
-  releases: int  # places at which a noised sum is returned
-  unprotected: tuple[str, ...]  # results that may, and do, have data
+  operations: int  # that were followed; those of a loop once
+  releases: int  # places that return a noised sum
+  unprotected: tuple[str, ...]  # results of kind 'data' that have data
 
 
 def check(
   fn: Callable[..., Any],
   *args: Any,
-  inputs: tuple[Any, ...],
-  outputs: Any = PUBLIC,
+  inputs: tuple[Tree, ...],
+  outputs: Tree = PUBLIC,
   name: str | None = None,
   result: Sequence[str] = (),
 ) -> Proof:
-  """Shows that a function's public results have clients' data by noise alone.
+  """Check that a function's public results have clients' data by noise alone.
 
-  Nothing is computed or compiled: arguments may be shapes, as of `eval_shape`.
+  Nothing is computed or compiled; arguments may be shapes, as of `eval_shape`.
 
   >>> from fl_sketch.privacy.mechanisms import sums
   >>> bounds = {'max_norm': 1.0, 'noise_multiplier': 1.0}
@@ -62,20 +64,19 @@ def check(
   fl_sketch.privacy.noninterference.flow.InterferenceError: ...
 
   Args:
-    fn: of arrays and pytrees; a step of a training loop.
+    fn: a function of arrays and pytrees, as a step of a training loop.
     *args: its arguments.
     inputs: kinds of the arguments, a prefix of `args` as in_axes of `jax.vmap`:
       'public'; 'data' of clients; 'client', the state of one client a row;
       'noise', the secret key of the noise.
-    outputs: kinds of the results: what is 'public' must have neither data nor
-      the key, and 'client' no data that were summed over clients. 'data' may
-      have all.
-    name: of the function, in messages.
-    result: likewise, of the elements of the tuple that it returns.
+    outputs: kinds of the results: 'public' must have neither data nor the key,
+      'client' no data that were summed over clients; 'data' may have all.
+    name: name of the function in messages.
+    result: names of the elements of the tuple that it returns, in messages.
 
   Raises:
-    InterferenceError: names the result, the data, and the line of the program
-      at which they last met it; or an operation that is not known.
+    InterferenceError: a leak, with the result, the data and the last line of
+      the program between them; or an unknown operation.
   """
   names = inspect.signature(fn).bind(*args).arguments
   paths = [x for name, arg in names.items() for x in _paths(arg, name)]
@@ -95,8 +96,8 @@ def check(
   places = [x for part, tree in parts for x in _paths(tree, part)]
   leaks, unprotected = list(walk.leaks), []
   for path, kind, value in zip(places, kinds, results, strict=True):
-    found = [x for x in _FORBIDDEN[kind] if x in value.labels]
-    leaks += [flow.Leak(path, x, value.labels[x]) for x in found]
+    forbidden = [x for x in _FORBIDDEN[kind] if x in value.labels]
+    leaks += [flow.Leak(path, x, value.labels[x]) for x in forbidden]
     if kind == DATA and flow.DATA in value.labels:
       unprotected.append(path)
   if leaks:
@@ -107,13 +108,48 @@ def check(
   return Proof(walk.operations, walk.releases, tuple(unprotected))
 
 
+def check_round(
+  round_fn: Callable[..., Any],
+  hp: rounds.Hyper,
+  state: rounds.FedState,
+  cohort: rounds.Cohort,
+  key: Key,
+  data: Tree,
+  noise_key: Key,
+  *,
+  unit: str = 'client',
+  metrics: bool = False,
+  name: str | None = None,
+) -> Proof:
+  """Check that a round's public state has clients' data by noise alone.
+
+  The round is of `rounds.run_round` or `scan_rounds`; its arguments may be
+  shapes. Clients' data are `data` and the cohort; with unit='sample', ids and
+  weights are public. A row of per-client state may have that client's data,
+  other state and the parameters none. `metrics` says whether the round's
+  metrics may have data without noise; `name` is of the algorithm, in messages.
+
+  Raises InterferenceError as `check` does.
+  """
+  who = PUBLIC if unit == 'sample' else DATA
+  cohort_kinds = cohort._replace(ids=who, weight=who, batches=DATA, outcome=who)
+  per_client = lambda x: isinstance(x, comms.PerClient)
+  kind = lambda x: CLIENT if per_client(x) else PUBLIC
+  kinds = jax.tree.map(kind, state, is_leaf=per_client)
+  return check(
+    round_fn, hp, state, cohort, key, data, noise_key, name=name,
+    inputs=(PUBLIC, kinds, cohort_kinds, PUBLIC, DATA, NOISE),
+    outputs=(kinds, DATA if metrics else PUBLIC), result=('state', 'metrics'),
+  )  # fmt: skip
+
+
 def _paths(tree, name) -> list[str]:
   keystr = jax.tree_util.keystr
   return [name + keystr(path) for path, _ in jax.tree.leaves_with_path(tree)]
 
 
 def _sentence(leak) -> str:
-  """Says what leaks, and where: at the last line of a user's file, if any."""
+  """Return what leaks, and where: at the last line of a user's file, if any."""
   chain, step = [], leak.origin
   while step.before is not None:
     chain.append(step.eqn)
