@@ -1,5 +1,6 @@
 """Empirical DP audit of a config: canaries on a 64-parameter model."""
 
+from collections.abc import Mapping
 import dataclasses
 import fractions
 import math
@@ -9,17 +10,20 @@ from fl_sketch import algorithms, experiment, rounds as rounds_lib
 from fl_sketch.data import partitions
 from fl_sketch.experiment import canary_clients, privacy_plan
 from fl_sketch.experiment.config import Config, checked
+from fl_sketch.experiment.privacy_plan import PrivacyGuarantee as Guarantee
 from fl_sketch.privacy.accounting import types
+from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.auditing import audit, canaries, summation_attack
 from fl_sketch.rounds import mesh as mesh_lib, transforms
 from fl_sketch.rounds.algorithm import with_hyper
+from fl_sketch.utils.types import Key
 import jax
 import numpy as np
 
-_NUMBERS = 64  # of the model
-_UNITS = 2  # that a step takes on average, or a few more
-_MOST = {'size': 32, 'cols': 8, 'rows': 4}  # of a sketch
-_K = 8
+_NUMBERS = 64  # parameters of the model
+_UNITS = 2  # clients or samples in a step on average, or a few more
+_MOST_SKETCH = {'size': 32, 'cols': 8, 'rows': 4}
+_MOST_OPTIONS = {'k': 8, 'local_k': 8}
 
 
 @checked()
@@ -32,19 +36,17 @@ def audit_config(
   seed: int = 0,
   significance: float = 0.05,
 ) -> audit.Report:
-  """Audits the mechanism of a private config with canaries.
+  """Audit the mechanism of a private config with canaries.
 
-  The algorithm, its private aggregation and its guarantee are built from the
-  config as a run builds them. Noise multiplier, sampling probability, local
-  steps and clip norm are kept; the model has 64 parameters, and population,
-  cohort, sketch and rounds are smaller. The audited guarantee is that of the
-  smaller mechanism. Weight decay and decay of learning rates, which change no
-  contribution's bound, are left out.
+  Algorithm, private mean and guarantee are built from the config. Noise
+  multiplier, sampling probability, local steps and clip norm are the config's;
+  the model has 64 parameters, and population, cohort, sketch and rounds are
+  smaller. The audited guarantee is that of the smaller mechanism. Weight decay
+  and schedules, which change no contribution's bound, are left out.
 
   `samples` are runs in each world (5,000 see noise too small by 0.7, 20,000 by
-  0.85), of `rounds` at most; the seed is of the audit and its noise, the
-  significance of the whole report. `data` is where tensorflow-datasets keeps
-  its files: example-level privacy depends on the clients' sizes.
+  0.85), with at most `rounds` rounds. The significance is of the whole report.
+  `data` is the directory of tensorflow-datasets, for example-level privacy.
 
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.
@@ -56,7 +58,7 @@ def audit_config(
   make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
   full = mechanism.sampling is types.Sampling.FULL
-  # Where no sampling is accounted for, those at hand are a whole cohort.
+  # Without accounted sampling, a whole cohort takes part.
   units = mechanism.population or (small.cohort if full else small.population)
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
@@ -79,7 +81,7 @@ def audit_config(
 
 
 def check(c: Config) -> None:
-  """Refuses a config that no audit, of many runs or of one, can attack."""
+  """Raise ConfigError for a config that no audit can attack."""
   c.refuse(
     (not c.is_private,
      'An audit requires a private config; set epsilon or noise_multiplier.'),
@@ -89,8 +91,10 @@ def check(c: Config) -> None:
   )  # fmt: skip
 
 
-def _noise(c: Config, guarantee, make, participants: int) -> float | None:
-  """Deviation of noise in clipped contributions; None if more is broadcast."""
+def _noise(
+  c: Config, guarantee: Guarantee, make: rounds_lib.Make, participants: int
+) -> float | None:
+  """Return the noise in clipped contributions; None if more is broadcast."""
   release, hp = privacy_plan.release_of(c), experiment.hyper_of(c, guarantee)
   if release is None or release.before_sketch or c.downlink_codec is not None:
     return None
@@ -99,14 +103,16 @@ def _noise(c: Config, guarantee, make, participants: int) -> float | None:
   cohort = rounds_lib.Cohort(ids, weight, data)
   params = canaries.parameters(_NUMBERS)
   is_mean = canary_clients.payload_sizes(make, hp, params, cohort) is not None
-  if not is_mean or make(hp).correction:  # which zero data send, too
+  if not is_mean or make(hp).correction:  # clients without data send it, too
     return None
   z = guarantee.stated_multiplier
   return canary_clients.multiplier(release, z, participants)
 
 
-def _built(c: Config, partition):
-  """The algorithm of a private config and its guarantee."""
+def _built(
+  c: Config, partition: partitions.Partition | None
+) -> tuple[rounds_lib.Make, Guarantee]:
+  """Return the algorithm of a private config and its guarantee."""
   options = experiment.algorithm_options(c)
   make = algorithms.make(c.algorithm, canaries.inner_product, **options)
   guarantee = experiment.guarantee_of(c, make, partition)
@@ -115,16 +121,16 @@ def _built(c: Config, partition):
 
 
 def _small(c: Config, rounds: int, whole: partitions.Partition | None):
-  """The scaled-down config with the same noise, and its partition."""
+  """Return the scaled-down config with the same noise, and its partition."""
   _, guarantee = _built(c, whole)
   fields: dict[str, Any] = {
     'epsilon': None, 'noise_multiplier': guarantee.noise_multiplier,
     'rounds': min(c.rounds, rounds), 'rounds_per_dispatch': 1,
     'max_cohort': None, 'neighbours': None,
-    'options': _limited(c.options or {}, {'k': _K, 'local_k': _K}),
+    'options': _limited(c.options or {}, _MOST_OPTIONS),
   }  # fmt: skip
   if c.sketch is not None:
-    fields['sketch'] = _limited(c.sketch, _MOST)
+    fields['sketch'] = _limited(c.sketch, _MOST_SKETCH)
   partition = None
   if whole is not None:
     size, count = _scaled(c.batch_size, int(whole.sizes.min()))
@@ -137,7 +143,7 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
     fields |= {'cohort': cohort, 'population': population}
     if c.min_honest is not None:
       fields['min_honest'] = max(1, c.min_honest * cohort // c.cohort)
-  if c.bound == 'quantile':  # one that stays: attacks suppose a scale
+  if c.bound == 'quantile':  # a bound that stays: attacks need its scale
     release = experiment.algorithm_options(c)['privacy']
     fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
   if c.noise == 'banded':  # two epochs
@@ -148,27 +154,29 @@ def _small(c: Config, rounds: int, whole: partitions.Partition | None):
   return dataclasses.replace(c, **fields), partition
 
 
-def _limited(options, most):
-  """The options, of which some have a largest value."""
+def _limited(options: Mapping[str, Any], most: Mapping[str, int]):
+  """Return the options, some of them limited to a largest value."""
   return {k: min(v, most[k]) if k in most else v for k, v in options.items()}
 
 
 def _scaled(part: int, total: int) -> tuple[int, int]:
-  """The same fraction with a smaller denominator."""
+  """Return the same fraction with a smaller denominator."""
   share = fractions.Fraction(part, total)
   times = min(math.ceil(_UNITS / share.numerator), part // share.numerator)
   return times * share.numerator, times * share.denominator
 
 
-def _canary(c: Config, public: jax.Array, order) -> np.ndarray:
-  """Canary f32[rounds, d]: what the sketch stretches most, or random signs."""
-  # New signs in each round, or in each epoch of banded noise: contributions of
-  # one direction then move most what is released.
+def _canary(
+  c: Config, public: Key, correlation: Correlation | None
+) -> np.ndarray:
+  """Return f32[rounds, d]: what the sketch stretches most, or random signs."""
+  # Signs are new in each round. Under banded noise they are new in each epoch:
+  # contributions of one direction move its releases most.
   shape, rounds = (c.rounds, _NUMBERS), np.arange(c.rounds)
   signs = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), shape)
-  if order is not None:
-    signs = signs[rounds // order.rounds]
-    signs = signs * (rounds % order.separation == 0)[:, None]
+  if correlation is not None:
+    signs = signs[rounds // correlation.rounds]
+    signs = signs * (rounds % correlation.separation == 0)[:, None]
   if c.sketch is not None:
     in_run = c.algorithm == 'fetchsgd'
     hashes = 'run' if in_run else transforms.hash_key(c.hash_rounds)

@@ -1,4 +1,4 @@
-"""Puts canary clients into the population of a config and into its rounds."""
+"""Canary clients in the population of a config and in its rounds."""
 
 from collections.abc import Callable
 import dataclasses
@@ -13,76 +13,82 @@ from fl_sketch.privacy.mechanisms import private_mean, quantile_bound
 from fl_sketch.rounds import chain, client_step, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
 from fl_sketch.utils import seeding
+from fl_sketch.utils.types import Batch, Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-_SHORT = 1e-3  # of an update that is not clipped, in clipping norms
+_SHORT = 1e-3  # norm of an update that is not clipped, in clipping norms
 _AT_ONCE = 50  # canaries whose payloads are computed together
-_NOISE = 2**22  # numbers of noise that a run keeps
+_NOISE = 2**22  # numbers of noise that a run records
 
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
-# the release along the payload of each canary, in units of it; NaN where that
-# is 0, and infinite if the broadcast is not finite; f32[numbers]: the noise of
-# the release over its claimed deviation, of the first numbers)
+# the release along each canary's payload, in units of it; NaN where that is 0,
+# infinite if the broadcast is not finite; f32[numbers]: the first numbers of
+# the release's noise, over its claimed deviation)
 Step = Callable[..., tuple[rounds.FedState, jax.Array, jax.Array]]
 
 
 class Signals(NamedTuple):
   """The public update of each canary in a round, sent if its coin says so."""
 
-  place: np.ndarray  # int32[canaries], the number of a payload to send along
+  place: np.ndarray  # int32[canaries], a number of the payload
   sign: np.ndarray  # f32[canaries], 1 or -1; 0 if it sends nothing
 
 
 class _Hyper(NamedTuple):
+  """The hyperparameters of a round with canaries."""
+
   hp: algorithms.Hyper
   keys: keys_lib.RoundKeys  # public
 
 
 def guarantee_of(exp: experiment.Experiment) -> privacy_plan.PrivacyGuarantee:
-  """Returns the guarantee of a private experiment."""
+  """Return the guarantee of a private experiment."""
   assert exp.guarantee is not None  # the config is private
   return exp.guarantee
 
 
-def enlarged(c: Config, data_dir: str | None, canaries: int):
-  """Builds the experiment of a config with canaries in its population.
+def enlarged(
+  c: Config, data_dir: str | None, canaries: int
+) -> experiment.Experiment:
+  """Build the experiment of a config with canaries in its population.
 
   Their ids follow those of the config's clients, whose data they share. The
   cohort grows in proportion, so that a client takes part as often as before.
   """
   problem = problem_lib.load(c, data_dir)
   exp = experiment.build(c, data_dir, lambda _: problem)
-  own, total = c.population, c.population + canaries
-  grown = lambda x: None if x is None else max(1, round(x * total / own))
+  others, total = c.population, c.population + canaries
+  grown = lambda x: None if x is None else max(1, round(x * total / others))
   cohort, epoch = grown(c.cohort), c.epoch_rounds
   if c.sampling == 'random_allocation':  # its epochs stay as long
     epoch, cohort = c.allocation_rounds, round(total / c.allocation_rounds)
   large = dataclasses.replace(
     c, population=total, cohort=cohort, epoch_rounds=epoch,
     max_cohort=grown(c.max_cohort), min_honest=grown(c.min_honest),
-    # `build` has held it out.
+    # `build` has held these clients out.
     client_holdout=0.0, personal_steps=None, personal_lr=None,
   )  # fmt: skip
   p, clients = exp.partition, np.arange(total)
-  clients[own:] = np.arange(canaries) % own
+  clients[others:] = np.arange(canaries) % others
   sizes = p.sizes[clients]
   offsets = np.concatenate([[0], np.cumsum(sizes)])
   first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
-  held = partitions.Partition(p.take(first + np.arange(offsets[-1])), offsets)
-  return experiment.assemble(large, problem, held)
+  order = p.take(first + np.arange(offsets[-1]))
+  partition = partitions.Partition(order, offsets)
+  return experiment.assemble(large, problem, partition)
 
 
 def signals(
   rng: np.random.Generator, number: int, canaries: int, size: int
 ) -> Signals:
-  """Draws what canaries send in a round, each along a number of its own.
+  """Draw what canaries send in a round, each along a number of its own.
 
-  Two along one number would hide one another, and their scores would depend on
-  each other. Where there are more canaries than numbers they take turns. `rng`
-  is independent of the keys of the run; a payload has `size` numbers.
+  Scores of two canaries along one number would depend on each other: more
+  canaries than the `size` numbers of a payload take turns. `rng` is independent
+  of the keys of the run.
 
   >>> sent = signals(np.random.default_rng(0), 1, canaries=5, size=3)
   >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
@@ -102,10 +108,10 @@ def cohort_of(
   sent: Signals,
   coins: np.ndarray,
 ) -> rounds.Cohort:
-  """Draws the cohort of a round, with what its canaries send.
+  """Draw the cohort of a round, with what its canaries send.
 
-  A canary that is left out, whose coin is False, is absent, sends 0, or sends
-  the opposite, as the adjacency of the claim has it.
+  A canary whose coin is False is absent, sends 0, or sends the opposite, by the
+  adjacency of the claim.
   """
   leaves, left_out = canary_scores.absence(guarantee_of(exp).mechanism)
   cohort = exp.sample(number, sampling_seed)
@@ -124,35 +130,40 @@ def cohort_of(
 
 
 def payload_sizes(
-  make: rounds.Make, hp: Any, params: Any, cohort: rounds.Cohort, **fetched: Any
+  make: rounds.Make,
+  hp: rounds.Hyper,
+  params: Params,
+  cohort: rounds.Cohort,
+  fetch: Callable[..., Batch] | None = None,
+  data: Tree = None,
 ) -> list[int] | None:
-  """Counts the numbers of each array of a client's payload.
+  """Return the sizes of the arrays of a client's payload.
 
-  None if the server broadcasts other shapes; ``fetched`` are `fetch` of
-  `rounds.cohort_step` and its `data`.
+  Returns None if the server broadcasts other shapes. `fetch` and `data` are as
+  of `rounds.cohort_step`.
   """
   key, algorithm = jax.random.key(0), make(hp)
-  data, cohort = fetched.pop('data', None), cohort._replace(outcome=None)
+  cohort = cohort._replace(outcome=None)
 
   def payload(key):
     keys = keys_lib.round_keys(key, jnp.int32(0))
     moved = _like_moved(algorithm, params)
     return client_step.encode_once(algorithm, moved, params, keys)
 
-  step = rounds.cohort_step(make, mesh.cohort_mesh(), **fetched)
+  step = rounds.cohort_step(make, mesh.cohort_mesh(), fetch=fetch)
   state = parts.state_shapes(algorithm, params)
   sent = jax.eval_shape(step, hp, state, cohort, key, data, key)[0]
   leaves = jax.tree.leaves(jax.eval_shape(payload, key))
-  of = lambda tree: [x.shape for x in jax.tree.leaves(tree)]
-  sizes = [jax.eval_shape(canaries_lib.flat, x).size for x in leaves]
-  return sizes if of(sent) == of(leaves) else None
+  shapes = [x.shape for x in leaves]
+  if [x.shape for x in jax.tree.leaves(sent)] != shapes:
+    return None
+  return [jax.eval_shape(canaries_lib.flat, x).size for x in leaves]
 
 
-def multiplier(release: private_mean.Release, z: Any, participants: Any) -> Any:
-  """Returns the deviation of the noise of one sum, in clip norms.
-
-  Of a release whose noise multiplier is z, f[], with so many participants.
-  """
+def multiplier(
+  release: private_mean.Release, z: Any, participants: jax.Array | int
+) -> Any:
+  """Return the deviation of the noise of one sum, in clip norms, as z: f[]."""
   if release.bound == 'quantile':
     assert release.count_stddev is not None  # `quantile_bound.uplink` checks
     z = (z**-2.0 - (2 * release.count_stddev) ** -2.0) ** -0.5
@@ -161,14 +172,14 @@ def multiplier(release: private_mean.Release, z: Any, participants: Any) -> Any:
   return z * (participants / release.shares()[1]) ** 0.5
 
 
-def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
-  """Builds the round of an experiment with canaries, and their scores.
+def program(exp: experiment.Experiment, others: int, known: bool) -> Step:
+  """Build the round of an experiment with canaries, and their scores.
 
-  The round is the real one, but that the local work of canaries returns what
-  they send. If it is known when the `own` clients of the config, whose ids come
-  first, take part, the attacker subtracts what they send: the broadcast of a
-  round of theirs without noise. The noise is what also the canaries' part,
-  which the attacker does not know, is subtracted from.
+  It is the real round in which the local work of canaries returns what they
+  send. The first `others` ids are the config's clients. If it is `known` when
+  they take part, the attacker subtracts their part: the broadcast of a round
+  without canaries and noise. The noise is the broadcast without the parts of
+  both.
   """
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected
@@ -194,25 +205,25 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
       some = cohort._replace(weight=jnp.where(which, cohort.weight, 0))
       return canaries_lib.flat(fn(quiet, state, some, *rest)[0])
 
-    whole, is_own = canaries_lib.flat(broadcast), cohort.ids < own
-    others = without_noise(cohort_fn, is_own)
-    seen = whole - others if known else whole
-    own_hp, expected = hp, release.expected_cohort  # of this round
+    whole, is_other = canaries_lib.flat(broadcast), cohort.ids < others
+    part = without_noise(cohort_fn, is_other)
+    seen = whole - part if known else whole
+    round_hp, expected = hp, release.expected_cohort
     if release.bound == 'quantile':
       bound = chain.state_of(state.protocol, quantile_bound.QuantileState)
-      own_hp = hp._replace(clip_norm=bound.clip_norm)
+      round_hp = hp._replace(clip_norm=bound.clip_norm)
     scale = multiplier(release, z, (cohort.weight > 0).sum())
-    scale = scale * own_hp.clip_norm / expected
-    noise = whole - others - without_noise(canaries_fn, ~is_own)
+    scale = scale * round_hp.clip_norm / expected
+    noise = whole - part - without_noise(canaries_fn, ~is_other)
     algorithm, params = exp.make(hp), state.params
-    clipped = release.with_hyper(own_hp).clipped
+    clipped = release.with_hyper(round_hp).clipped
 
     def project(sent):
       sign = jnp.where(sent.sign < 0, -1.0, 1.0)
       update = _update(algorithm, params, g, sent.place, sign)
       payload = client_step.encode_once(algorithm, update, params, g.keys)
       payload = canaries_lib.flat(clipped(payload))
-      square = payload @ payload  # 0 where a sketch leaves a number of it empty
+      square = payload @ payload  # 0 where a sketch leaves this number empty
       share = (seen @ payload) / jnp.where(square > 0, square, jnp.nan)
       return expected * share
 
@@ -224,10 +235,10 @@ def program(exp: experiment.Experiment, own: int, known: bool) -> Step:
 
 
 def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
-  """Has canaries return what they send, and others zeros unless it `trains`."""
-  whole = algorithm.local
-  is_wrapped = isinstance(whole, StatefulLocal | RoundLocal)
-  work = whole.apply if is_wrapped else whole
+  """Make canaries return what they send; others return 0 unless `trains`."""
+  wrapped = algorithm.local
+  is_wrapped = isinstance(wrapped, StatefulLocal | RoundLocal)
+  work = wrapped.apply if is_wrapped else wrapped
 
   def local(params, batches, *rest):
     arguments = params, batches['data'], *rest
@@ -241,19 +252,21 @@ def _with_canaries(algorithm: Algorithm, g: _Hyper, trains=True) -> Algorithm:
     sent = _update(algorithm, params, g, batches['place'], batches['sign'])
     return jax.tree.map(pick, sent, moved), *others
 
-  new: Any = whole._replace(apply=local) if is_wrapped else local
+  new: Any = wrapped._replace(apply=local) if is_wrapped else local
   return algorithm._replace(local=new)
 
 
-def _like_moved(algorithm: Algorithm, params: Any) -> Any:
+def _like_moved(algorithm: Algorithm, params: Params) -> Tree:
   template = algorithm.update_template
   return params if template is None else template(params)
 
 
-def _update(algorithm: Algorithm, params: Any, g: _Hyper, place, sign) -> Any:
-  """The update whose payload is along one of its numbers, beyond any bound."""
-  # By the adjoint of the encoder: of an operator with orthogonal rows the
-  # payload then is 0 elsewhere, of others nearly so.
+def _update(
+  algorithm: Algorithm, params: Params, g: _Hyper, place, sign
+) -> Tree:
+  """Return an update whose payload is along one number, beyond any bound."""
+  # It is the adjoint of the encoder at that number: for an operator with
+  # orthogonal rows the payload is 0 elsewhere, for others nearly so.
   hp, like = g.hp, _like_moved(algorithm, params)
   assert hp.clip_norm is not None  # the config is private
   unit = hp.clip_norm * jnp.minimum(hp.client_lr, 1)

@@ -1,17 +1,15 @@
-"""Audits a config inside its own training: one run with canary clients.
+"""Audit of a config inside its own training: one run with canary clients.
 
-Canary clients are added to the population, each in by a fair coin. They hold
-data of the config's clients, but send a contribution of norm C along one number
-of the payload, with a random sign, both drawn anew in every round; no two along
-the same number, so that they take turns if there are more. All else is the
-config's: algorithm, sketch, clipping, sampling, noise, learning rates. The
-statement is that of the enlarged population.
+Canary clients are added to the population, each in by a fair coin. In every
+round they send a contribution of norm C along a random number of the payload
+with a random sign; no two along one number: if there are more canaries than
+numbers, they take turns. All else is the config's. The statement is that of the
+enlarged population.
 
 The attacker sees every broadcast and every hash key. It knows the data of the
 other clients and, unless cohorts have a fixed size, when they take part: it
-subtracts what they send. Coins and signals of the canaries have randomness of
-their own, of which neither the public key of the run nor its secret tells
-anything.
+subtracts what they send. Coins and signals of the canaries are independent of
+the public key of the run and of its secret.
 """
 
 from collections.abc import Mapping
@@ -31,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-LEAST = 500  # canaries: fewer have no power
+LEAST = 500  # canaries; fewer have no power
 ALONE, INDEPENDENT = 'f-DP alone', 'independent guesses'
 
 
@@ -39,17 +37,19 @@ class Game(NamedTuple):
   """A one-run audit before it is run: its claims and the program of a round."""
 
   exp: experiment.Experiment  # with the enlarged population
-  canaries: int  # how many; their ids follow those of the config's clients
-  sizes: list[int]  # numbers of each array of a payload
-  guesses: Mapping[str, int]  # by what a bound supposes: coins guessed
-  claim: one_run.Claim  # of the statement
+  canaries: int  # their ids follow those of the config's clients
+  sizes: list[int]  # of the arrays of a payload
+  guesses: Mapping[
+    str, int
+  ]  # number of guessed coins, by assumption of a bound
+  claim: one_run.Claim
   power: float  # probability that noise of half the size is caught
-  significance: float  # probability that a true claim is refuted, at most
+  significance: float  # bound on the probability that a true claim is refuted
   step: canary_clients.Step  # of `canary_clients.program`
 
   @property
   def statement(self) -> statements.PrivacyStatement:
-    """The statement of the enlarged population, which is the claim."""
+    """The statement of the enlarged population: the claim."""
     return canary_clients.guarantee_of(self.exp).statement
 
   @property
@@ -58,10 +58,11 @@ class Game(NamedTuple):
     return self.significance / (len(self.guesses) + 1)
 
   def text(self) -> str:
-    """Formats what is stated before the run."""
-    own = self.exp.config.population - self.canaries
+    """Return what is stated before the run."""
+    others = self.exp.config.population - self.canaries
     return (
-      f'{self.canaries} canary clients beside {own}, each in by a fair coin. '
+      f'{self.canaries} canary clients and {others} others. Each canary is in '
+      'by a fair coin. '
       f'The claim is that of all of them:\n{self.statement.sentence()}\n'
       f'Noise of half the size is caught with probability {self.power:.2f}; '
       f'a true claim is refuted with {self.significance:g} at most, if guesses '
@@ -73,17 +74,17 @@ class Game(NamedTuple):
 class Bound(NamedTuple):
   """A lower bound on mu."""
 
-  right: int  # guesses
+  right: int  # guesses that are right
   mu: float  # the bound
   epsilon: float  # of a Gaussian mechanism with this mu, at the claim's delta
-  chance: float  # of so many right guesses under the claim, at most
+  chance: float  # bound on P[so many are right] under the claim
 
 
 class OneRunReport(NamedTuple):
   """The outcome of a run."""
 
-  game: Game  # what was stated before
-  bounds: Mapping[str, Bound]  # by what they suppose, valid all at once
+  game: Game
+  bounds: Mapping[str, Bound]  # by assumption; all are valid at once
   scores: np.ndarray  # f64[canaries], high where a canary seems to be in
   coins: np.ndarray  # bool[canaries], True for canaries that were in
   law: noise_law.Finding  # of the noise of all rounds
@@ -95,7 +96,7 @@ class OneRunReport(NamedTuple):
     return min(chances) <= self.game.share
 
   def text(self) -> str:
-    """Formats the claim, the bounds and the verdict."""
+    """Return the claim, the bounds and the verdict, line by line."""
     game, statement = self.game, self.game.statement
     at = f'epsilon at delta {statement.delta:g}'
     of_gaussian = f'of a Gaussian mechanism with that mu {at}'
@@ -106,14 +107,14 @@ class OneRunReport(NamedTuple):
       f'the chance is {x.chance:.2g} at most)'
       for name, x in self.bounds.items()
     ]
-    said = verdict('REFUTED' if self.refuted else None, game.significance)
-    return '\n'.join([*lines, self.law.text(), said])
+    last = verdict('REFUTED' if self.refuted else None, game.significance)
+    return '\n'.join([*lines, self.law.text(), last])
 
   def draw(self, path: str | os.PathLike) -> None:
-    """Draws the scores of canaries that were in and of those left out."""
-    found = 'refuted' if self.refuted else 'not refuted'
+    """Draw the scores of canaries that were in and of those left out."""
+    result = 'refuted' if self.refuted else 'not refuted'
     x = 'score (log-likelihood ratio of in to left out)'
-    title = f'mu claimed {self.game.claim.mu:.3g}: {found}'
+    title = f'mu claimed {self.game.claim.mu:.3g}: {result}'
     edges = np.histogram_bin_edges(self.scores, 40).tolist()
     with figure(path, xlabel=x, ylabel='canaries', title=title) as ax:
       for name, which in (('in', self.coins), ('left out', ~self.coins)):
@@ -128,10 +129,10 @@ def prepare(
   data: str | None = None,
   significance: float = 1e-3,
 ) -> Game:
-  """Builds the audit of a private config, and states its power.
+  """Build the audit of a private config with its power, before the run.
 
-  So many canaries are added to its population. `data` is where
-  tensorflow-datasets keeps its files; the significance is of the whole report.
+  `data` is the directory of tensorflow-datasets; the significance is of the
+  whole report.
 
   Raises:
     ConfigError: the config is not private, or its broadcasts say too little;
@@ -149,22 +150,24 @@ def prepare(
       f'{{algorithm}} makes {releases} releases in a round; an audit in one '
       'run supports one.'
     )
-  given = exp.make, exp.hyper, exp.params, exp.sample(0, 0)
-  sizes = canary_clients.payload_sizes(*given, fetch=exp.fetch, data=exp.data)
+  sizes = canary_clients.payload_sizes(
+    exp.make, exp.hyper, exp.params, exp.sample(0, 0), fetch=exp.fetch,
+    data=exp.data,
+  )  # fmt: skip
   if sizes is None:
     raise c.refusal(
       '{algorithm} does not broadcast the mean of payloads, which an audit in '
       'one run requires; use --audit without one_run.'
     )
-  # In a cohort of a fixed size, who else takes part tells how many canaries do.
+  # In a cohort of a fixed size, the others show how many canaries take part.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4} | ({INDEPENDENT: canaries} if known else {})
   options = {'delta': statement.delta, 'accountant': statement.accountant}
   claim = one_run.claim_of(mechanism, **options)
   participation = exp.config.cohort / exp.config.population
-  # A canary is in one array, each of which has a part of the bound.
+  # A canary sends along one array, which has a part of the bound.
   noise = 0.5 * (len(sizes) ** 0.5 if c.per_layer else 1.0)
-  # The law of noise has a share as well.
+  # The law of noise has a share, too.
   share = significance * len(guesses) / (len(guesses) + 1)
   power = one_run_guesses.power(
     mechanism, claim, canaries=canaries, guesses=guesses[ALONE], noise=noise,
@@ -183,28 +186,30 @@ def play(
   noise: float = 1.0,
   progress: bool = False,
 ) -> OneRunReport:
-  """Trains once with canaries, guesses who was in, and bounds mu from below.
+  """Train once with canaries, guess who was in, and bound mu from below.
 
-  A game can be played again. The seed is of coins, canaries, noise and
-  sampling; None draws one that nobody knows. `noise` is in units of what it
-  should be, for tests of the audit; `progress` shows a bar on stderr.
+  The seed is of coins, canaries, noise and sampling; None: a secret one.
+  `noise` is in units of the config's noise, for tests of the audit; `progress`
+  shows a bar on stderr.
   """
   exp, c = game.exp, game.exp.config
-  # Independent of one another, and of the keys of all seeds of configs.
+  # Independent of one another, and of all keys that configs' seeds give.
   *sources, secret = np.random.SeedSequence(seed).spawn(3)
   coin_rng, signal_rng = map(np.random.default_rng, sources)
   drawn = secret.generate_state(8, np.uint32).tobytes()
-  of = generators.roots if seed is None else generators.reproducible_roots
-  noise_key, sampling_seed = of(drawn)
+  make = generators.roots if seed is None else generators.reproducible_roots
+  noise_key, sampling_seed = make(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
   z = jnp.float32(noise) * exp.hyper.noise_multiplier
   hp = exp.hyper._replace(noise_multiplier=z)
   state = rounds.init(exp.make(hp), exp.params, c.population)
-  # A copy, since the step takes its buffers, and placed as the step places it.
+  # A copy, since the step donates its state, placed as the step places it.
   state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))
   key, seen, noises = jax.random.key(c.key_seed), [], []
-  look = {'unit': 'round', 'mininterval': 0.5, 'disable': not progress}
-  for t in tqdm.trange(c.rounds, **look):
+  turns = tqdm.trange(
+    c.rounds, unit='round', mininterval=0.5, disable=not progress
+  )
+  for t in turns:
     sent = canary_clients.signals(signal_rng, t, game.canaries, sum(game.sizes))
     cohort = canary_clients.cohort_of(exp, t, sampling_seed, sent, coins)
     state, along, noise_of = game.step(hp, state, cohort, sent, key, noise_key)
@@ -219,8 +224,10 @@ def play(
   return _report(game, np.stack(seen), coins, law)
 
 
-def _report(game: Game, along, coins, law) -> OneRunReport:
-  """Guesses, counts and bounds; `along` is of `one_run_guesses.log_ratio`."""
+def _report(
+  game: Game, along: np.ndarray, coins: np.ndarray, law: noise_law.Finding
+) -> OneRunReport:
+  """Guess, count and bound; `along` is as of `one_run_guesses.log_ratio`."""
   mechanism = canary_clients.guarantee_of(game.exp).mechanism
   scores = one_run_guesses.log_ratio(along, mechanism)
   share, claim, delta = game.share, game.claim, game.statement.delta
@@ -244,8 +251,8 @@ def _check(c: Config, canaries: int) -> None:
   if c.sampling == 'cyclic' or c.noise == 'banded':
     name = 'noise' if c.noise == 'banded' else 'sampling'
     raise c.refusal(
-      f'An audit in one run does not support {{{name}}}: its guesses suppose '
-      'rounds to be independent; use --audit without one_run.'
+      f'An audit in one run does not support {{{name}}}: it requires '
+      'independent rounds; use --audit without one_run.'
     )
   c.refuse(
     (canaries < LEAST,

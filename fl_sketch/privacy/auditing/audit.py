@@ -5,9 +5,8 @@ of two neighbours :math:`P(E) \le e^\epsilon P'(E) + \delta`. Scores that an
 attacker assigns to runs in the two worlds therefore bound epsilon from below,
 whatever the score; a better one raises it. A bound above theory is a defect.
 
-Audit at delta = 0.1 and 0.01. At 1e-5 the event that decides is too rare: noise
-too small by a factor 0.7 went unseen in 20,000 runs, while at 0.1 a factor 0.85
-is seen in 5,000. The theory is that of the same mechanism at the same delta.
+Deltas are 0.1 and 0.01: at 1e-5 the event that decides is too rare. Noise too
+small by a factor of 0.85 is seen at 0.1 in 5,000 runs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,42 +26,41 @@ from scipy import stats
 DELTAS = (0.1, 0.01)
 _CANDIDATES = 512  # thresholds
 _MARKERS = 'o^sDvP'
-CLIENTS = 4097  # of the sum that the order of summation is to move
+CLIENTS = 4097  # in the sum whose order of summation is attacked
 _LAST_BITS = CLIENTS * 2.0**-22  # of float32, in which sums are reported
 
 
 class Report(NamedTuple):
-  """Measured lower bounds on epsilon and the claimed epsilon.
-
-  Without noise, one client moves a sum of `CLIENTS` by ``moved`` clip norms.
-  """
+  """Measured lower bounds on epsilon, and the claim."""
 
   mechanism: types.Mechanism  # the claim
-  deltas: tuple[float, ...]  # at which epsilon is bounded
-  measured: Mapping[str, tuple[float, ...]]  # of each score, the lower bounds
+  deltas: tuple[float, ...]
+  measured: Mapping[str, tuple[float, ...]]  # by score: a bound at each delta
   theory: tuple[float, ...]  # the claimed epsilon at each delta
-  significance: float  # probability that any bound exceeds a claim that is true
+  significance: float  # probability that any bound exceeds a true claim
   samples: int  # runs in each of the two worlds
-  accountant: str = 'pld'  # whose numbers the theory is
-  moved: float | None = None  # None if that was not measured
-  law: noise_law.Finding | None = None  # of noise; None if it was not tested
-  share: float = 0.0  # of the significance, that of the law
+  accountant: str = 'pld'  # which computed the theory
+  # Clip norms by which one client moves a noiseless sum; None: not measured.
+  moved: float | None = None
+  law: noise_law.Finding | None = None  # of the noise; None: not tested
+  share: float = 0.0  # the part of the significance for the law
 
   @property
   def violated(self) -> bool:
-    """Whether a bound or the move of a sum is above the claim, or noise not."""
-    shown = np.array(list(self.measured.values()))
+    """Whether a bound, a move of the sum or the law refutes the claim."""
+    bounds = np.array(list(self.measured.values()))
     far = self.moved is not None and self.moved > 1 + _LAST_BITS
     other = self.law is not None and self.law.chance <= self.share
-    return far or other or not bool(np.all(shown <= np.array([self.theory])))
+    # A theory of NaN refutes, too.
+    return far or other or not bool((bounds <= np.array([self.theory])).all())
 
   def text(self) -> str:
-    """Formats the bounds of every score and the verdict."""
+    """Return the bounds of every score and the verdict, line by line."""
     lines = []
     for i, delta in enumerate(self.deltas):
-      shown = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
+      bounds = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
       claim = f'delta={delta:g}: epsilon claimed {self.theory[i]:.3f}, shown '
-      lines.append(claim + ', '.join(shown))
+      lines.append(claim + ', '.join(bounds))
     if self.law is not None:
       lines.append(self.law.text())
     if self.moved is not None:
@@ -71,20 +69,21 @@ class Report(NamedTuple):
         f'{self.moved:.4g} clip norms'
       )
     runs = f'{self.samples} runs a world, '
-    found = 'VIOLATED' if self.violated else None
-    return '\n'.join([*lines, verdict(found, self.significance, runs)])
+    word = 'VIOLATED' if self.violated else None
+    return '\n'.join([*lines, verdict(word, self.significance, runs)])
 
 
-def verdict(found: str | None, significance: float, runs: str = '') -> str:
-  """Returns the last line of a report; `found` names a refuted claim."""
-  refuted = f'{found}: less private than claimed'
-  says = refuted if found else 'nothing found, which proves nothing'
-  return f'{says} ({runs}false alarm <= {significance:g})'
+def verdict(word: str | None, significance: float, runs: str = '') -> str:
+  """Return the last line of a report; None: the claim is not refuted."""
+  result = 'nothing found, which proves nothing'
+  if word is not None:
+    result = f'{word}: less private than claimed'
+  return f'{result} ({runs}false alarm <= {significance:g})'
 
 
 @contextlib.contextmanager
-def figure(path: str | os.PathLike, **labels: Any) -> Iterator[Any]:
-  """Gives the axes of a picture, which is saved when the context ends."""
+def figure(path: str | os.PathLike, **labels: str) -> Iterator[Any]:
+  """Yield matplotlib axes of a figure, which is saved when the context ends."""
   fig = reporting.new_figure(5, 3.6)
   ax = fig.subplots()
   yield ax
@@ -100,27 +99,26 @@ def epsilon_lower_bound(
   delta: float,
   significance: float = 0.05,
 ) -> float:
-  r"""Bounds epsilon from below by scores in two neighbouring worlds.
+  r"""Bound epsilon from below by scores in two neighbouring worlds.
 
   :math:`\ln((\underline p - \delta) / \overline{p}')`, 0 at least, of an event
   {score at or above a threshold}, or below it, in either order of the worlds.
   Scores are f[n] of runs with the canary, high if it seems to be present, and
-  f[m] of runs without; delta is in (0, 1).
+  f[m] of runs without, in random order.
 
-  A quarter of the scores picks the event; on the others, which it does not
-  depend on, its two probabilities are bounded (Clopper and Pearson), each with
-  half of the significance. So no correction for the choice is due. The quarter
-  is the first: scores must come in random order, as independent runs do.
+  The first quarter of the scores picks the event. Its two probabilities are
+  bounded on the others (Clopper and Pearson), each with half of the
+  significance.
 
   >>> rng = np.random.default_rng(0)
   >>> scores = rng.normal(size=(2, 4000)) + np.array([[1.0], [0.0]])
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  A NaN, fewer than 8 scores, or a number out of range raises ValueError.
+  Raises ValueError for a NaN, fewer than 8 scores, or a number out of range.
 
   Guarantees:
-    Validity: above the true epsilon with probability ``significance`` at most,
+    Validity: above the true epsilon with probability `significance` at most,
     whatever the scores' distributions, ties and atoms among them.
   """
   checks.fraction('delta', delta)
@@ -146,16 +144,14 @@ def assess(
   accountant: str = 'pld',
   law: noise_law.Finding | None = None,
 ) -> Report:
-  """Compares the bounds of several scores at several deltas with the claim.
+  """Compare the bounds of several scores at several deltas with the claim.
 
-  Scores are by name, those with the canary and those without, f[n] each. The
-  significance is of the whole report, in equal shares of comparisons and the
-  law of noise if tested. Deltas are in (0, 1), the accountant 'pld' or 'rdp'.
+  Scores are by name, with and without the canary, f[n] each. If the claim is
+  true, the report is `violated` with probability `significance` at most,
+  however scores depend on each other: each comparison, and the law of noise if
+  tested, has an equal share. The accountant is 'pld' or 'rdp'.
+
   Raises ValueError as of `epsilon_lower_bound`, or with nothing to compare.
-
-  Guarantees:
-    Validity: if the claim is true, ``violated`` with probability
-    ``significance`` at most, however the scores depend on each other.
   """
   if not scores or not deltas:
     raise ValueError(
@@ -177,11 +173,11 @@ def assess(
 
 
 def draw(report: Report, path: str | os.PathLike) -> None:
-  """Draws the claimed epsilon over delta and the measured lower bounds."""
+  """Draw the claimed epsilon over delta and the measured lower bounds."""
   claim = profiles.profile(report.mechanism, report.accountant).epsilon
   deltas = np.geomspace(min(report.deltas) / 10, max(max(report.deltas), 0.3))
-  found = 'violated' if report.violated else 'no violation found'
-  labels = {'xlabel': 'delta', 'ylabel': 'epsilon', 'title': f'Audit: {found}'}
+  result = 'violated' if report.violated else 'no violation found'
+  labels = {'xlabel': 'delta', 'ylabel': 'epsilon', 'title': f'Audit: {result}'}
   with figure(path, **labels) as ax:
     ax.semilogx(deltas, [claim(x) for x in deltas], 'k-', label='claimed')
     for i, (name, row) in enumerate(report.measured.items()):
@@ -201,7 +197,7 @@ def _scores(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _bounds(worlds, thresholds, delta, significance) -> np.ndarray:
-  """Returns f64[order of worlds, above or below, thresholds], scores sorted."""
+  """Return f64[order of worlds, above or below, thresholds], scores sorted."""
   counts = []
   for x in worlds:
     below = np.searchsorted(x, thresholds, side='left')
@@ -211,7 +207,7 @@ def _bounds(worlds, thresholds, delta, significance) -> np.ndarray:
 
 
 def _log_ratio(one, other, delta, significance):
-  """Ln((p - delta) / p'), from confidence bounds: lower for p, upper for p'."""
+  """Return ln((p - delta) / p'), with p at its lower, p' at its upper bound."""
   (hits, size), (others, other_size) = one, other
   half = significance / 2
   low = stats.beta.ppf(half, np.maximum(hits, 1), size - hits + 1)

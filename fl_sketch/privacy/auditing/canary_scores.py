@@ -1,10 +1,8 @@
-"""Scores of the presence of a canary in broadcasts: high if it seems there.
+"""Scores of the presence of a canary in broadcasts: high if it seems present.
 
 Broadcasts are f[runs, rounds, numbers], scores f64[runs]; the contribution of
 the canary is f[rounds, numbers], as a round without noise shows it.
 """
-
-from typing import Any
 
 from fl_sketch.privacy.accounting import events, types
 from fl_sketch.privacy.accounting.correlation import Correlation
@@ -16,11 +14,11 @@ _RIDGE = 1e-9  # of a covariance, relative
 
 
 def learned_filter(noise: np.ndarray, canary: np.ndarray) -> np.ndarray:
-  r"""Returns the best linear statistic against the noise that is there.
+  r"""Return the weights of the best linear statistic, f64[rounds, numbers].
 
-  Weights :math:`\hat A^{-1} v \hat B^{-1}`, f64[rounds, numbers], of a
-  contribution v, with the covariances over rounds and over numbers of noise
-  f[runs, rounds, numbers]. The runs are others than those that it scores.
+  :math:`\hat A^{-1} v \hat B^{-1}` for a contribution v, with the covariances
+  over rounds and over numbers of noise f[runs, rounds, numbers]. Score other
+  runs than these.
   """
   noise = np.nan_to_num(np.asarray(noise, np.float64))
   noise = noise / max(np.sqrt(np.mean(noise**2)), np.finfo(float).tiny)
@@ -39,13 +37,13 @@ def matched_filter(
   steps: int = 1,
   correlation: Correlation | None = None,
 ) -> np.ndarray:
-  """Optimal score if the noise is as claimed, of rounds of so many steps.
+  """Return the optimal score for the claimed noise.
 
-  Sums over rounds the log-likelihood ratio of mixtures of Gaussians, whose
-  weights are the probabilities of the sampling coins.
+  It sums over rounds the log-likelihood ratio of mixtures of Gaussians, whose
+  weights are the probabilities of the sampling coins of each step.
   """
   canary = canary.astype(np.float64)
-  # Of a round without the canary, whose coordinate is 0, that of another.
+  # In rounds without the canary the coordinate is 0; any divisor will do.
   square = np.square(canary).sum(-1)
   square = np.where(square > 0, square, square.max())
   white = (noise_law.whitened(x, correlation) for x in (sent, canary))
@@ -58,11 +56,11 @@ def matched_filter(
 
 
 def last_bits(sent: np.ndarray, canary: np.ndarray) -> np.ndarray:
-  """Score of the last bits: none that the canary's float32 sum rounds away.
+  """Return minus the numbers that have bits which a float32 sum would lose.
 
-  The noise of a sum of floats that is close to zero keeps bits that are lost
-  when it is added to something: Mironov, CCS 2012. It counts numbers that are
-  shorter than half of the contribution, and no multiple of half its last bit.
+  Noise near zero has bits that are lost when it is added to the contribution
+  (Mironov, CCS 2012). Counted are numbers below half of the contribution that
+  are no multiple of half its last bit.
   """
   bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
   short = np.abs(sent) < np.abs(canary.astype(np.float64)) / 2
@@ -76,14 +74,15 @@ def log_ratio(
   q: float,
   steps: int = 1,
 ) -> np.ndarray:
-  """Log-likelihood ratio of canary present to absent, of each coordinate.
+  """Return the log-likelihood ratio of canary present to absent, elementwise.
 
-  In units of its contribution, sent with probability q in each of the steps.
+  Coordinates `along` are in units of its contribution, which it sends with
+  probability q in each of the steps.
   """
   counts = np.arange(steps + 1)
   weights = stats.binom.pmf(counts, steps, q)
 
-  def log_mixture(once) -> Any:
+  def log_mixture(once):
     sent = counts * once
     exponent = sent * (along[..., None] - sent / 2) / variance
     return special.logsumexp(exponent, axis=-1, b=weights)
@@ -92,7 +91,7 @@ def log_ratio(
 
 
 def absence(mechanism: types.GaussianMechanism) -> tuple[bool, float]:
-  """Describes the world without the canary: (is it absent, what it sends)."""
+  """Return (whether the left-out canary is absent, what it sends else)."""
   replaced = mechanism.adjacency is types.Adjacency.REPLACE_ONE
   away = mechanism.adjacency is types.Adjacency.ADD_OR_REMOVE_ONE
   return away, -1.0 if replaced else 0.0

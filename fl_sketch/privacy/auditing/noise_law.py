@@ -1,14 +1,14 @@
-r"""Tests the law of released noise: its covariance over rounds and numbers.
+r"""Test of the law of released noise: its covariance over rounds and numbers.
 
-What rounds of zero data broadcast is noise alone. Whitened by the claimed
-covariance, f[runs, rounds, numbers], it is independent N(0, 1) if the claim is
-true. Sums of squares over disjoint directions are then chi-square, and the
-uncentred correlation r of two vectors of n such numbers has
-:math:`(1 + r) / 2 \sim \mathrm{Beta}(\frac{n-1}2, \frac{n-1}2)`: exact laws,
-whose smallest chance is multiplied by their number (Bonferroni).
+Rounds of zero data broadcast noise alone. Whitened by the claimed covariance,
+f[runs, rounds, numbers], it is independent N(0, 1) if the claim is true. Then
+sums of squares over disjoint directions are chi-square, and the uncentred
+correlation r of two vectors of n such numbers has
+:math:`(1 + r) / 2 \sim \mathrm{Beta}(\frac{n-1}2, \frac{n-1}2)`. The smallest
+chance is multiplied by the number of tests (Bonferroni).
 
-It cannot see noise of another shape with the claimed covariance, noise that is
-known to others (its law is right), or noise that follows from data.
+The test cannot see noise of another shape with the claimed covariance, noise
+that others know, or noise that depends on data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,17 @@ from fl_sketch.privacy.accounting.correlation import ONE, Correlation
 import numpy as np
 from scipy import fft, special
 
-_MOST_PAIRED = 2048  # variables of which all pairs are compared
+_MOST_PAIRED = 2048  # variables up to which all pairs are compared
 
 
 class Finding(NamedTuple):
   """How far noise is from its claimed law."""
 
-  chance: float  # of noise as far from the claim, at most
-  kind: str  # of the directions along which it is
+  chance: float  # upper bound for noise this far from the claim
+  kind: str  # of the directions along which it is far
 
   def text(self) -> str:
-    """Says how likely the noise is under the claim."""
+    """Return how likely the noise is under the claim."""
     return (
       'noise: as far from its claimed covariance with chance '
       f'{self.chance:.2g} at most ({self.kind})'
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def whitened(noise: np.ndarray, correlation: Correlation | None) -> np.ndarray:
-  """Returns the independent draws of noise [..., rounds, numbers]: f64."""
+  """Return the independent draws of noise [..., rounds, numbers]: f64."""
   noise = np.asarray(noise, np.float64)
   if correlation is None:
     return noise
@@ -50,29 +50,27 @@ def whitened(noise: np.ndarray, correlation: Correlation | None) -> np.ndarray:
 
 
 def evaluate(white: np.ndarray, leaves: Sequence[int] = ()) -> Finding:
-  """Returns the chance of noise this far from independent N(0, 1).
+  """Return a bound on the chance of noise this far from independent N(0, 1).
 
   >>> rng = np.random.default_rng(0)
   >>> noise = rng.normal(size=(5, 4, 16))
   >>> evaluate(noise).chance > 1e-3, evaluate(0.5 * noise).chance < 1e-12
   (True, True)
 
-  `white` is f[runs, rounds, numbers], of `whitened`, over its deviation, and
-  `leaves` how many of the numbers each array of a broadcast has, in order.
-
-  Guarantees:
-    Validity: under the claim at most c with probability c at most.
+  Under the claim it is at most c with probability c at most. `white` is
+  f[runs, rounds, numbers], of `whitened`, over its deviation; `leaves` are the
+  sizes of the arrays of a broadcast, in order.
   """
   x = np.asarray(white, np.float64)
   if not np.isfinite(x).all():
     return Finding(0.0, 'not finite')
-  found = [*_chances(x, leaves)]
-  kind, chance = min(found, key=lambda pair: pair[1])
-  return Finding(min(1.0, len(found) * chance), kind)
+  chances = [*_chances(x, leaves)]
+  kind, chance = min(chances, key=lambda pair: pair[1])
+  return Finding(min(1.0, len(chances) * chance), kind)
 
 
 def _chances(x, leaves) -> Iterator[tuple[str, float]]:
-  """Yields kinds of directions, and the chance of what is seen along each."""
+  """Yield (kind of directions, chance of the noise along them)."""
   runs, rounds, numbers = x.shape
   views = {
     'rounds': x.swapaxes(1, 2).reshape(-1, rounds),
@@ -89,7 +87,7 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
       above = np.triu_indices(view.shape[1], 1)
       pairs = (view.T @ view)[above], np.outer(norms, norms)[above]
       yield f'pairs of {kind}', _of_products(*pairs, len(view))
-  if rounds > 1:  # a round and the next, moved on by numbers
+  if rounds > 1:  # each round and the next one, shifted by any offset
     waves, norms = np.fft.rfft(x), np.sqrt((x**2).sum((0, 2)))[:, None]
     waves = waves[:, 1:] * waves[:, :-1].conj()
     products = np.fft.irfft(waves, numbers).sum(0)
@@ -108,21 +106,21 @@ def _chances(x, leaves) -> Iterator[tuple[str, float]]:
 
 
 def _neighbours(x, apart: int) -> tuple[np.ndarray, np.ndarray]:
-  """Pairs of numbers that are so far apart, each in one pair at most."""
+  """Return pairs of numbers `apart` places apart, each in at most one pair."""
   whole = x.shape[-1] // (2 * apart) * 2 * apart
   pairs = x[..., :whole].reshape(*x.shape[:-1], -1, 2, apart)
   return pairs[..., 0, :], pairs[..., 1, :]
 
 
 def _of_squares(squares, freedom) -> float:
-  """Returns the p-value of chi-square statistics, Bonferroni-corrected."""
+  """Return the p-value of chi-square statistics, Bonferroni-corrected."""
   low = special.chdtr(freedom, squares)
   chances = 2 * np.minimum(low, special.chdtrc(freedom, squares))
   return float(chances.size * chances.min())
 
 
 def _of_products(products, norms, size) -> float:
-  """The chance of uncentred correlations of so many numbers each."""
+  """Return the p-value of uncentred correlations of `size` numbers each."""
   r = np.abs(products) / np.maximum(norms, np.finfo(float).tiny)
   half = (size - 1) / 2
   tail = special.betainc(half, half, (1 - min(1.0, r.max())) / 2)

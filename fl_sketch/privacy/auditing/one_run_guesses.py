@@ -1,20 +1,21 @@
-"""Scores and guesses of who was in a run, and the power of an audit by them."""
+"""Scores and guesses of who was in a run, and the power of such an audit."""
 
 from fl_sketch.privacy.accounting import events, types
 from fl_sketch.privacy.auditing import canary_scores, one_run
 import numpy as np
 from scipy import special
 
-_QUIET = 1e-3  # deviation of what has no noise
+_QUIET = 1e-3  # least deviation that is assumed
 
 
-def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
-  """Scores canaries by log-likelihood ratios of being in to being out.
+def log_ratio(
+  along: np.ndarray, mechanism: types.GaussianMechanism
+) -> np.ndarray:
+  """Return log-likelihood ratios of being in to being out, f64[canaries].
 
-  f64[canaries], above 0 where a canary seems to be in; of releases along each
-  canary's contribution, f[rounds, canaries], in units of it, NaN where it has
-  none. The deviation of the noise is that of what is seen, by its median, since
-  a score for much noise is biased where there is little.
+  `along`, f[rounds, canaries], are releases along each canary's contribution,
+  in units of it, NaN where it has none. The deviation of the noise is estimated
+  by the median, since a score for much noise is biased where there is little.
   """
   along = np.asarray(along, np.float64)
   spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
@@ -24,7 +25,7 @@ def log_ratio(along: np.ndarray, mechanism: types.GaussianMechanism):
 
 
 def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
-  """Counts right guesses of the highest and the lowest scores, half each.
+  """Count right guesses of the highest and the lowest scores, half each.
 
   >>> sure_right(np.array([3.0, 0.0, -1.0]), np.array([1, 1, 0]) == 1, 2)
   2
@@ -35,7 +36,7 @@ def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
 
 
 def right(scores: np.ndarray, coins: np.ndarray) -> int:
-  """Counts right guesses of all coins: in where a score is above 0."""
+  """Count right guesses of all coins: in where a score is above 0."""
   return int(((scores > 0) == coins).sum())
 
 
@@ -52,11 +53,12 @@ def power(
   independent: bool = True,
   trials: int = 200,
 ) -> float:
-  """Simulates the share of runs in which noise that is too small is caught.
+  """Simulate the share of runs in which noise that is too small is caught.
 
-  The significance is of both tests together, the guesses of that by f-DP alone.
-  Noise is in units of what it should be. Canaries take part with probability
-  ``participation``, None that of the claim, and send in ``turns`` of rounds.
+  The significance is of both tests together, `guesses` are those of the test by
+  f-DP alone. `noise` is in units of the claimed noise. Canaries take part with
+  probability `participation` (None: of the claim), and send in a share `turns`
+  of the rounds.
   """
   share = significance / 2 if independent else significance
   least = one_run.least_right(guesses, canaries, claim.curve, share)
@@ -71,10 +73,10 @@ def power(
     here = rng.random(shape) < participation
     sent = np.where(coins, 1.0, left_out)
     scores = log_ratio(here * sent + stddev * rng.normal(size=shape), mechanism)
-    found = sure_right(scores, coins, guesses) >= least
+    refuted = sure_right(scores, coins, guesses) >= least
     if independent:
       count = right(scores, coins)
       tail = one_run.independent_chance(count, canaries, claim.accuracy)
-      found |= tail <= share
-    caught += found
+      refuted |= tail <= share
+    caught += refuted
   return caught / trials
