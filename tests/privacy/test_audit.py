@@ -3,14 +3,12 @@
 import dataclasses
 
 from audit_games import NEVER, algorithm, claim, game_of, play
-import breaks
 from fl_sketch.experiment import audit as config_audit
 from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.accounting import gaussian
 from fl_sketch.privacy.auditing import audit
 import numpy as np
 import pytest
-from refusals import refused_calls
 
 
 def gaussians(seed, count, shift=1.0):
@@ -73,30 +71,26 @@ def test_bounds_at_a_threshold_are_those_of_jax_privacy(shift):
   assert largest > 0.5
 
 
-ZEROS = np.zeros(9)
-
-
-def bound(scores=ZEROS, **options):
-  return audit.epsilon_lower_bound(scores, ZEROS, **{'delta': 0.1} | options)
-
-
-test_what_bounds_nothing_is_refused = refused_calls(
-  (lambda: bound(np.full(9, np.nan)), '9 NaN'),
-  (lambda: bound(np.zeros(7)), 'n >= 8'),
-  (lambda: bound(np.zeros((3, 9))), 'n >= 8'),
-  (lambda: bound(delta=0.0), 'delta=0.0'),
-  (lambda: bound(delta=np.nan), 'delta=nan'),
-  (lambda: bound(significance=1.0), 'significance=1.0'),
-)
+@pytest.mark.parametrize(('name', 'value'), [
+  ('in_scores', np.full(9, np.nan)), ('in_scores', np.zeros(7)),
+  ('out_scores', np.zeros((3, 9))), ('delta', 0.0), ('delta', np.nan),
+  ('significance', 1.0),
+])  # fmt: skip
+def test_what_bounds_nothing_is_refused(name, value):
+  """Catches a bound that NaN or too few runs make look like none."""
+  options = {'in_scores': np.zeros(9), 'out_scores': np.zeros(9), 'delta': 0.1}
+  with pytest.raises(ValueError, match=name):
+    audit.epsilon_lower_bound(**options | {name: value})
 
 
 def test_a_report_says_what_it_found_and_draws_it(tmp_path):
+  """Catches a significance that is not shared, and a verdict of NaN."""
   scores = {'low': gaussians(0, 20_000, 0.5), 'high': gaussians(1, 20_000, 1.5)}
   fine = audit.assess({'low': scores['low']}, claim(), significance=NEVER)
   broken = audit.assess(scores, claim())
   assert not fine.violated
+  assert 'VIOLATED' not in fine.text()
   assert broken.violated
-  assert 'nothing found' in fine.text()
   assert 'VIOLATED' in broken.text()
   exact = [gaussian.epsilon_at(1.0, delta) for delta in audit.DELTAS]
   assert broken.theory == pytest.approx(exact)
@@ -111,21 +105,12 @@ def test_a_report_says_what_it_found_and_draws_it(tmp_path):
     audit.assess({}, claim())
 
 
-def test_noise_from_the_public_key_is_caught(monkeypatch):
-  claimed = claim(steps=3, q=0.5)
-  breaks.public(monkeypatch)
-  game = game_of(algorithm('dp_fedavg', claimed), claimed)
-  report = play(game, 0.05, samples=1_000)
-  bounds = np.array(report.measured['learned filter'])
-  assert (bounds > np.array(report.theory) + 1).all()
-
-
 def test_what_an_audit_cannot_play_is_refused():
   claimed = claim()
   make = algorithm('dp_fedavg', claimed)
   for name, value in ('noise_multiplier', 0.0), ('population', None):
     bad = game_of(make, dataclasses.replace(claimed, **{name: value}))
-    with pytest.raises(ValueError, match=f'{name}={value}'):
+    with pytest.raises(ValueError, match=name):
       play(bad, 0.05)
-  with pytest.raises(ValueError, match='epsilon or noise_multiplier'):
+  with pytest.raises(ValueError, match='noise_multiplier'):
     config_audit.audit_config(Config())

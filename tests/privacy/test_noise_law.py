@@ -73,6 +73,7 @@ def test_banded_noise_is_made_white(rounds):
   np.testing.assert_array_equal(noise_law.whitened(drawn, None), drawn)
 
 
+@pytest.mark.representatives('right')
 @pytest.mark.parametrize('broken', [False, True], ids=['right', 'repeated'])
 def test_real_rounds_broadcast_the_noise_that_is_claimed(broken, monkeypatch):
   """Catches noise of a wrong size, repeated over rounds, runs or numbers."""

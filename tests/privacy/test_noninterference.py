@@ -66,6 +66,12 @@ def refused(match):
   return pytest.raises(noninterference.InterferenceError, match=match)
 
 
+@pytest.mark.representatives(
+  'plain_mean', 'weight', 'cond', 'switch', 'while', 'scan', 'carry',
+  'gather', 'custom_jvp', 'jit', 'callback', 'branch_tells_host', 'reference',
+  'secret_key', 'rolled_rows', 'first_row', 'mean_in_rows', 'total_in_rows',
+  'shared_state', leaks.PUBLIC_NOISE,
+)  # fmt: skip
 @pytest.mark.parametrize('name', leaks.NAMES)
 def test_a_leak_is_refused_with_its_leaf_and_line(name):
   """Catches a way of data through a program that the walk forgets."""
@@ -104,6 +110,7 @@ PLACES = {
 }  # fmt: skip
 
 
+@pytest.mark.representatives('chunks', 'sharded server', 'sweep')
 @pytest.mark.parametrize('place', PLACES)
 def test_where_a_round_runs_does_not_matter(place):
   """Catches marks whose axis is lost in a batch, and clean rounds refused."""
@@ -113,6 +120,10 @@ def test_where_a_round_runs_does_not_matter(place):
       of_leak(name, **PLACES[place])
 
 
+@pytest.mark.representatives(
+  'dp_fedavg', 'dp_fedavg_quantile', 'dp_fedavg_masked', 'dp_fedavg_banded',
+  'private_gate', 'private_iterative_sketching',
+)  # fmt: skip
 @pytest.mark.parametrize(
   'name', [n for n, c in cases.ALGORITHMS.items() if c.make(cases.HP).releases]
 )
@@ -160,33 +171,33 @@ MORE = {
   'private': {'public_metrics': 'private'},
 }  # fmt: skip
 MATRIX = list(itertools.product(ALGORITHMS, TRUSTS, BOUNDS, MORE))
-# Each part is in one that is built, 'before' in one for each sketch's kind.
-SOME = [x.split() for x in (
-  'dp_fedavg central clip banded', 'dp_fedavg masked clip fixed',
-  'dp_fedavg central leaf private', 'dp_normfedavg central normalize lora',
-  'iterative_sketching central quantile sgdm', 'safl central before zero_out',
-  'fedsketch_privix central before dropped', 'fetchsgd central leaf allocated',
-  'fedsketchgate local normalize plain', 'sketched_sgd central leaf replace',
-)]  # fmt: skip
-EVERY = pytest.param(MATRIX, len(MATRIX) // 5, marks=pytest.mark.nightly)
 
 
-@pytest.mark.parametrize(
-  ('cells', 'least'), [(SOME, len(SOME)), EVERY], ids=['some', 'every']
-)
-def test_every_private_config_is_shown(cells, least):
-  """Those that have an epsilon: `build` refuses what lets data pass."""
-  parts, refusals = {part for cell in cells for part in cell}, []
-  assert parts >= {*TRUSTS, *BOUNDS, *MORE}
-  for name, trust, bound, more in cells:
-    fields = PRIVATE | {'algorithm': name} | ALGORITHMS[name]
-    fields |= TRUSTS[trust] | BOUNDS[bound] | MORE[more]
+def fields_of(name, trust, bound, more):
+  fields = PRIVATE | {'algorithm': name} | ALGORITHMS[name]
+  return fields | TRUSTS[trust] | BOUNDS[bound] | MORE[more]
+
+
+@pytest.mark.parametrize('cell', [
+  'dp_fedavg masked leaf fixed', 'iterative_sketching central quantile sgdm',
+  'safl central before zero_out', 'dp_normfedavg central normalize lora',
+])  # fmt: skip
+def test_private_configs_are_shown(cell):
+  """Catches a clean config refused by its check."""
+  experiment.build(fields_of(*cell.split()))
+
+
+@pytest.mark.nightly
+def test_every_private_config_is_shown():
+  """Catches the same in any config that has an epsilon."""
+  refusals = []  # of those without an account
+  for cell in MATRIX:
     try:
-      experiment.build(fields)
+      experiment.build(fields_of(*cell))
     except ValueError as error:
       refusals.append(str(error))
   assert not re.findall('.*(?: lets |nterference).*', '\n'.join(refusals))
-  assert len(cells) - len(refusals) >= least
+  assert len(MATRIX) - len(refusals) >= len(MATRIX) // 5
 
 
 REALISED = """
@@ -228,7 +239,7 @@ def test_marks_are_gone_in_the_compiled_program(monkeypatch):
   """Rounds cost what they did; catches a mark that copies."""
 
   def program():
-    case = cases.ALGORITHMS['private_gate']
+    case = cases.ALGORITHMS['dp_fedavg']
     fn = rounds.run_round(case.make, mesh_lib.cohort_mesh(2))
     state = rounds.init(case.make(cases.HP), cases.PARAMS, cases.POPULATION)
     cohort = cases.cohorts_of(case.make)(0)
@@ -250,5 +261,5 @@ def test_two_sums_with_the_same_noise_are_refused():
   mean = private_mean.Release(4.0).with_hyper(private.HP).mean
   link = lambda *means: chain.Exchange(None, None, means=means)
   for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
-    with pytest.raises(ValueError, match='have the same noise'):
+    with pytest.raises(ValueError, match='noise'):
       chain.federated_chain(*links, transforms.broadcast())

@@ -129,7 +129,7 @@ def test_the_power_is_that_of_both_tests():
   claim = one_run.claim_of(mechanism, delta=1e-4)
   power = functools.partial(
     one_run_guesses.power, mechanism, claim, canaries=500, guesses=125,
-    significance=1e-3, trials=40,
+    significance=1e-3, trials=20,
   )  # fmt: skip
   assert power() == 1
   assert power(noise=1.0) == 0

@@ -62,6 +62,7 @@ def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
     assert accounting.signal_to_noise(0.0, C, **spec) == np.inf
 
 
+@pytest.mark.representatives('dp_fedavg', 'heaprix_exact')
 @private.each
 def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   """The noise is the same bit for bit, except under another secret or round."""
@@ -114,7 +115,7 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
 def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
   """Catches a sum that may leave its integers."""
   few = private.RELEASE._replace(max_cohort=5)
-  with pytest.raises(ValueError, match='clients=6 exceed max_cohort=5'):
+  with pytest.raises(ValueError, match='max_cohort'):
     broadcast('dp_fedavg', SOME, release=few)
   broadcast('dp_fedavg', SOME, release=few._replace(max_cohort=6))
 
@@ -128,5 +129,5 @@ def test_a_private_round_must_have_a_secret_and_no_other():
   ):
     step = rounds.run_round(build, mesh)
     state = rounds.init(build(HP), cases.PARAMS, cases.POPULATION)
-    with pytest.raises(ValueError, match='noise_key if and only if private='):
+    with pytest.raises(ValueError, match='noise_key'):
       jax.eval_shape(step, HP, state, SOME, cases.KEY, None, secret)

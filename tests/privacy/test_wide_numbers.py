@@ -9,10 +9,9 @@ import jax
 import pytest
 
 PRIVATE = [n for n in cases.ALGORITHMS if n.startswith(('dp_', 'private_'))]
-# Bounds, trusts, noise before a sketch, of samples and over rounds.
+# A bound that follows, noise of clients, over rounds, and of samples.
 FAST = (
-  'dp_fedavg', 'dp_fedavg_per_leaf', 'dp_fedavg_quantile', 'dp_fedavg_local',
-  'dp_fedavg_masked', 'dp_fedavg_banded', 'dp_normfedavg', 'private_before',
+  'dp_fedavg_quantile', 'dp_fedavg_masked', 'dp_fedavg_banded',
   'private_iterative_sketching',
 )  # fmt: skip
 METRICS = private_metrics.Budget(4.0, 8)
