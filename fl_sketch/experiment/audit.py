@@ -13,8 +13,8 @@ from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee as Guarantee
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.accounting.correlation import Correlation
-from fl_sketch.privacy.auditing import audit, canaries, summation_attack
-from fl_sketch.rounds import mesh as mesh_lib, transforms
+from fl_sketch.privacy.auditing import audit, canaries
+from fl_sketch.rounds import transforms
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.utils.types import Key
 import jax
@@ -68,16 +68,10 @@ def audit_config(
     guarantee.steps_per_round, _noise(small, guarantee, make, units),
     guarantee.correlation,
   )  # fmt: skip
-  report = canaries.audit(
+  return canaries.audit(
     game, secret, accountant=guarantee.statement.accountant, samples=samples,
     significance=significance,
   )  # fmt: skip
-  if (release := privacy_plan.release_of(small)) is None:
-    return report
-  bound = 'clip' if c.bound == 'quantile' else release.bound  # of one round
-  release = release._replace(before_sketch=False, bound=bound)
-  given = release, audit.CLIENTS, mesh_lib.cohort_mesh(1)
-  return report._replace(moved=summation_attack.moved(*given))
 
 
 def check(c: Config) -> None:

@@ -180,17 +180,12 @@ def prepare(
 
 @checked()
 def play(
-  game: Game,
-  seed: int | None = None,
-  *,
-  noise: float = 1.0,
-  progress: bool = False,
+  game: Game, seed: int | None = None, *, progress: bool = False
 ) -> OneRunReport:
   """Train once with canaries, guess who was in, and bound mu from below.
 
   The seed is of coins, canaries, noise and sampling; None: a secret one.
-  `noise` is in units of the config's noise, for tests of the audit; `progress`
-  shows a bar on stderr.
+  `progress` shows a bar on stderr.
   """
   exp, c = game.exp, game.exp.config
   # Independent of one another, and of all keys that configs' seeds give.
@@ -200,8 +195,7 @@ def play(
   make = generators.roots if seed is None else generators.reproducible_roots
   noise_key, sampling_seed = make(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
-  z = jnp.float32(noise) * exp.hyper.noise_multiplier
-  hp = exp.hyper._replace(noise_multiplier=z)
+  hp = exp.hyper
   state = rounds.init(exp.make(hp), exp.params, c.population)
   # A copy, since the step donates its state, placed as the step places it.
   state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))

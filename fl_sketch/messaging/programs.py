@@ -50,8 +50,7 @@ class Programs:
       server have no rows of clients, see `comms.drop_per_client`.
 
   Raises:
-    ValueError: the algorithm has no server that sums, or its noise is of no law
-      that is accounted for.
+    ValueError: the algorithm has no server that sums.
   """
 
   def __init__(

@@ -26,8 +26,6 @@ from scipy import stats
 DELTAS = (0.1, 0.01)
 _CANDIDATES = 512  # thresholds
 _MARKERS = 'o^sDvP'
-CLIENTS = 4097  # in the sum whose order of summation is attacked
-_LAST_BITS = CLIENTS * 2.0**-22  # of float32, in which sums are reported
 
 
 class Report(NamedTuple):
@@ -40,19 +38,16 @@ class Report(NamedTuple):
   significance: float  # probability that any bound exceeds a true claim
   samples: int  # runs in each of the two worlds
   accountant: str = 'pld'  # which computed the theory
-  # Clip norms by which one client moves a noiseless sum; None: not measured.
-  moved: float | None = None
   law: noise_law.Finding | None = None  # of the noise; None: not tested
   share: float = 0.0  # the part of the significance for the law
 
   @property
   def violated(self) -> bool:
-    """Whether a bound, a move of the sum or the law refutes the claim."""
+    """Whether a bound or the law of the noise refutes the claim."""
     bounds = np.array(list(self.measured.values()))
-    far = self.moved is not None and self.moved > 1 + _LAST_BITS
     other = self.law is not None and self.law.chance <= self.share
     # A theory of NaN refutes, too.
-    return far or other or not bool((bounds <= np.array([self.theory])).all())
+    return other or not bool((bounds <= np.array([self.theory])).all())
 
   def text(self) -> str:
     """Return the bounds of every score and the verdict, line by line."""
@@ -63,11 +58,6 @@ class Report(NamedTuple):
       lines.append(claim + ', '.join(bounds))
     if self.law is not None:
       lines.append(self.law.text())
-    if self.moved is not None:
-      lines.append(
-        f'order of summation: one client of {CLIENTS:,} moves the sum by '
-        f'{self.moved:.4g} clip norms'
-      )
     runs = f'{self.samples} runs a world, '
     word = 'VIOLATED' if self.violated else None
     return '\n'.join([*lines, verdict(word, self.significance, runs)])
@@ -169,7 +159,7 @@ def assess(
   claim = profiles.profile(mechanism, accountant).epsilon
   samples = min(len(np.asarray(x)) for pair in scores.values() for x in pair)
   numbers = measured, tuple(map(claim, deltas)), significance, samples
-  return Report(mechanism, deltas, *numbers, accountant, None, law, share)
+  return Report(mechanism, deltas, *numbers, accountant, law, share)
 
 
 def draw(report: Report, path: str | os.PathLike) -> None:

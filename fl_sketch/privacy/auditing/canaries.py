@@ -23,7 +23,7 @@ from fl_sketch import rounds, sketches
 from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
 from fl_sketch.privacy.auditing.audit import DELTAS, Report, assess
-from fl_sketch.privacy.mechanisms import clipping, sums
+from fl_sketch.privacy.mechanisms import clipping
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, workers
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
@@ -214,10 +214,36 @@ def _draws(mechanism, coins, steps):
     if mechanism.sampling is types.Sampling.FULL:
       return jnp.arange(n, dtype=jnp.int32), jnp.ones(n)
     if mechanism.sampling is types.Sampling.FIXED_WITHOUT_REPLACEMENT:
-      return sums.fixed_size_sample(key, n, size)
-    return sums.poisson_sample(key, n, mechanism.sampling_probability, size)
+      return fixed_size_sample(key, n, size)
+    return poisson_sample(key, n, mechanism.sampling_probability, size)
 
   return jax.vmap(draw)(jax.random.split(coins, steps))
+
+
+def poisson_sample(
+  key: Key, population: int, probability: jax.Array | float, max_cohort: int
+) -> tuple[jax.Array, jax.Array]:
+  """Sample each client independently: ids int32[max_cohort], a mask f32.
+
+  The id of an empty slot is `population`. A larger cohort is cut to a uniformly
+  random subset.
+  """
+  coins, order = jax.random.split(key)
+  # The default mode rounds small probabilities up to 23 bits.
+  taken = jax.random.bernoulli(coins, probability, (population,), mode='high')
+  # Those taken come first, in random order.
+  rank = jnp.where(taken, jax.random.uniform(order, (population,)), 2)
+  ids = jnp.argsort(rank)[:max_cohort].astype(jnp.int32)
+  mask = taken[ids]
+  return jnp.where(mask, ids, population), mask.astype(jnp.float32)
+
+
+def fixed_size_sample(
+  key: Key, population: int, cohort: int
+) -> tuple[jax.Array, jax.Array]:
+  """Sample distinct clients uniformly: ids int32[cohort], a mask of ones."""
+  ids = jax.random.permutation(key, population)[:cohort].astype(jnp.int32)
+  return ids, jnp.ones(cohort)
 
 
 def _units(mechanism) -> int:

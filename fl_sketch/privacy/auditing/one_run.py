@@ -51,11 +51,7 @@ class Claim(NamedTuple):
 
 
 def gaussian_curve(mu: ArrayLike) -> Curve:
-  r"""Return :math:`\phi(h) = \Phi(\Phi^{-1}(h) - \mu)`, inf for h above 1.
-
-  >>> float(gaussian_curve(0.0)(0.25))
-  0.25
-  """
+  r"""Return :math:`\phi(h) = \Phi(\Phi^{-1}(h) - \mu)`, inf for h above 1."""
 
   def curve(chance):
     chance = np.asarray(chance, np.float64)
@@ -70,9 +66,6 @@ def curve_of(deltas: np.ndarray) -> Curve:
 
   :math:`P'(E) \ge e^{-\epsilon} (P(E) - \delta)` and
   :math:`1 - \delta - e^\epsilon (1 - P(E))` at each of them.
-
-  >>> float(curve_of(np.zeros(len(EPSILONS)))(0.25))
-  0.25
   """
 
   def curve(chance):
@@ -148,9 +141,6 @@ def least_right(
   """Return the fewest right guesses that refute a claim by f-DP alone.
 
   Returns guesses + 1 if no number of right guesses does.
-
-  >>> least_right(250, 1000, gaussian_curve(1.0), 1e-3)
-  249
   """
   tail = checks.fraction('significance', significance)
   refuted = lambda right: bool(_rejected(tail, right, guesses, canaries, curve))
@@ -158,11 +148,7 @@ def least_right(
 
 
 def independent_chance(right: int, guesses: int, accuracy: float) -> float:
-  """Return P[R >= right] for independent guesses of this accuracy.
-
-  >>> independent_chance(2, 2, 0.5)
-  0.25
-  """
+  """Return P[R >= right] for independent guesses of this accuracy."""
   _check(right, guesses, guesses)
   return float(stats.binom.sf(right - 1, guesses, accuracy))
 

@@ -23,11 +23,10 @@ def draw(
   points: grid_lib.Grid,
   correlation: correlation_lib.Correlation,
 ) -> Tree:
-  """Draw the noise of the sum of one round: uint32, two's complement.
+  """Draw the noise of the sum of one round: uint32, the formula modulo 2^32.
 
-  It equals the formula in unbounded integers, modulo 2^32, and depends on the
-  run's secret key and the round alone. `like` is of `grid.encode`, or its
-  shapes; all rounds of an epoch have one grid.
+  It depends on the run's secret key and the round alone. `like` is of
+  `grid.encode`, or its shapes; all rounds of an epoch have one grid.
   """
   weights = jnp.array(correlation.weights, jnp.int32)
   age = jnp.asarray(index, jnp.int32) % correlation.rounds

@@ -32,8 +32,6 @@ _PRECISION = 320  # bits of the arithmetic that makes the table
 def stddev(base: int, multiple: jax.Array | float) -> jax.Array | float:
   r"""Return the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
 
-  The multiple c is int32[] or an int; 0 leaves one draw of the base law.
-
   >>> stddev(16, 2)
   73.32...
   """
@@ -52,9 +50,6 @@ def most(base: int) -> int:
 
 def draw(key: Key, like: Tree, base: int, multiple: jax.Array | int) -> Tree:
   """Draw independent discrete Gaussian integers, int32, in a tree's shapes.
-
-  >>> draw(jax.random.key(0), jnp.zeros(2), 16, 2).dtype
-  dtype('int32')
 
   The key is secret; the tree `like` is of arrays or ShapeDtypeStructs; b, the
   standard deviation of the base law, is a power of two >= 16, and the multiple

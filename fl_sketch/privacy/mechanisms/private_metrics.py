@@ -34,21 +34,13 @@ class Budget(NamedTuple):
   loss_bound: float = 5.0  # L, to which the loss of a client is clipped
 
   def of_updates(self, noise_multiplier: _Multiplier) -> _Multiplier:
-    """Return the multiplier of the noise on updates, from the accounted one.
-
-    >>> round(Budget(9.0, 9).of_updates(1.0), 4)
-    1.026
-    """
+    """Return the multiplier of the noise on updates, from the accounted one."""
     return noise_multiplier / (1 - self.share) ** 0.5
 
   def of_statistics(
     self, noise_multiplier: _Multiplier, releases: int
   ) -> _Multiplier:
-    """Return the multiplier of the noise on each of the two statistics.
-
-    >>> round(Budget(9.0, 9).of_statistics(1.0, releases=1), 4)
-    6.3246
-    """
+    """Return the multiplier of the noise on each of the two statistics."""
     return noise_multiplier / (self.share * releases / STATISTICS) ** 0.5
 
   def sentence(self, noise_multiplier: float, releases: int) -> str:

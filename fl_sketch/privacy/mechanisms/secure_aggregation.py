@@ -10,7 +10,7 @@ Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, few neighbours.
 
 import math
 
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, stages
 from fl_sketch.utils.types import Tree
 import jax
 
@@ -28,8 +28,14 @@ def secure_sum(
   bool[lanes] is false; each client shares masks with an even number of
   neighbours, None: with all others. Runs inside `shard_map`.
 
-  Raises ValueError if no graph of clients has so many neighbours.
+  Raises ValueError over messages, where the server would see each client's
+  integers, or if no graph of clients has so many neighbours.
   """
+  if stages.current() is not None:
+    raise ValueError(
+      'A simulated secure sum does not run over messages: it has no server '
+      "that sees the sum alone; use trust='central' or 'local'."
+    )
   clients = comms.slots(len(present))[1]
   if neighbours is None:
     neighbours = clients - 1

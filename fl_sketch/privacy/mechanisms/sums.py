@@ -1,4 +1,4 @@
-"""Gaussian mechanisms: clipped sums, noise, and sampling.
+"""Gaussian mechanisms: clipped sums and noise.
 
 A mechanism bounds every contribution to an L2 norm C, rounds it to a grid, adds
 integers up and adds one draw of discrete Gaussian noise of deviation z C, which
@@ -26,9 +26,6 @@ def gaussian_noise(key: Key, tree: Tree, stddev: jax.Array | float) -> Tree:
   continuous noise show what it was added to. It is half the sum of four normal
   draws, whose support reaches 10.8 standard deviations; one draw of float32
   ends at 5.4. Both parts of complex arrays get noise of this deviation.
-
-  >>> gaussian_noise(jax.random.key(0), jnp.zeros(2), 1.0).shape
-  (2,)
   """
   leaves, structure = jax.tree.flatten(tree)
 
@@ -57,11 +54,6 @@ def privatize_sum(
   Contributions have leaves [n, ...]; rows whose mask, [n], is not above 0 are
   left out. The noise has the standard deviation z C, of the `noise_multiplier`
   z and the `max_norm` C, f32[] each. The bound is 'clip' or 'normalize'.
-
-  >>> contributions = jnp.full((3, 2), 9.0)
-  >>> mask, off = jnp.zeros(3), {'max_norm': 1.0, 'noise_multiplier': 0.0}
-  >>> privatize_sum(jax.random.key(0), contributions, mask, **off).tolist()
-  [0.0, 0.0]
 
   Guarantees:
     Sensitivity: without the noise, one more row moves the sum by at most
@@ -130,49 +122,6 @@ def _grid(max_norm, noise_multiplier, clients):
 def _noisy(key, total, grid):
   noisy = jax.tree.map(jnp.add, total, grid_lib.noise(key, total, grid))
   return marks._released(grid_lib.decode(noisy, grid))
-
-
-def poisson_sample(
-  key: Key, population: int, probability: jax.Array, max_cohort: int
-) -> tuple[jax.Array, jax.Array]:
-  """Sample each client of a population independently: Poisson sampling.
-
-  Returns ids int32[max_cohort], `population` in empty slots, and a mask, f32.
-  A larger cohort is cut to a uniformly random subset. The key is secret.
-
-  >>> ids, mask = poisson_sample(jax.random.key(0), 10, 1.0, 4)
-  >>> ids.shape, mask.tolist()
-  ((4,), [1.0, 1.0, 1.0, 1.0])
-  """
-  _check_cohort(population, max_cohort, 'max_cohort')
-  coins, order = jax.random.split(key)
-  # The default mode rounds small probabilities up to 23 bits.
-  taken = jax.random.bernoulli(coins, probability, (population,), mode='high')
-  # Those taken come first, in random order.
-  rank = jnp.where(taken, jax.random.uniform(order, (population,)), 2)
-  ids = jnp.argsort(rank)[:max_cohort].astype(jnp.int32)
-  mask = taken[ids]
-  return jnp.where(mask, ids, population), mask.astype(jnp.float32)
-
-
-def fixed_size_sample(
-  key: Key, population: int, cohort: int
-) -> tuple[jax.Array, jax.Array]:
-  """Sample `cohort` distinct clients, each set of them equally likely.
-
-  Returns ids int32[cohort], and ones, f32[cohort]. The key is secret.
-
-  >>> fixed_size_sample(jax.random.key(0), 3, 3)[0].sort().tolist()
-  [0, 1, 2]
-  """
-  _check_cohort(population, cohort, 'cohort')
-  ids = jax.random.permutation(key, population)[:cohort].astype(jnp.int32)
-  return ids, jnp.ones(cohort)
-
-
-def _check_cohort(population, cohort, name):
-  if not 1 <= cohort <= population:
-    raise ValueError(f'{name}={cohort} must be in 1 ... {population=}.')
 
 
 def _sum_of(tree, taken):
