@@ -39,9 +39,7 @@ class Game(NamedTuple):
   exp: experiment.Experiment  # with the enlarged population
   canaries: int  # their ids follow those of the config's clients
   sizes: list[int]  # of the arrays of a payload
-  guesses: Mapping[
-    str, int
-  ]  # number of guessed coins, by assumption of a bound
+  guesses: Mapping[str, int]  # how many, by assumption of a bound
   claim: one_run.Claim
   power: float  # probability that noise of half the size is caught
   significance: float  # bound on the probability that a true claim is refuted
@@ -61,9 +59,8 @@ class Game(NamedTuple):
     """Return what is stated before the run."""
     others = self.exp.config.population - self.canaries
     return (
-      f'{self.canaries} canary clients and {others} others. Each canary is in '
-      'by a fair coin. '
-      f'The claim is that of all of them:\n{self.statement.sentence()}\n'
+      f'{self.canaries} canary clients, each in by a fair coin, and {others} '
+      f'others. The claim is that of them all:\n{self.statement.sentence()}\n'
       f'Noise of half the size is caught with probability {self.power:.2f}; '
       f'a true claim is refuted with {self.significance:g} at most, if guesses '
       'are independent of one another given the scores, as they are where '

@@ -2,8 +2,6 @@
 
 import audit_games as common
 from fl_sketch import algorithms, sketches
-from fl_sketch.experiment import audit as config_audit
-from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import canaries
 import pytest
@@ -55,34 +53,6 @@ def sample_game(noise):
 @LONG
 def test_samples_are_hidden_by_private_local_steps():
   check(sample_game, 0.6)
-
-
-CONFIGS = {
-  'local': {'trust': 'local'},
-  'masked': {
-    'trust': 'secure_aggregation', 'min_honest': 100,
-    'sampling': 'fixed_size', 'noise_multiplier': 2.0,
-  },
-  'samples': {
-    'algorithm': 'private_iterative_sketching', 'sampling': 'fixed_size',
-    'population': 20, 'cohort': 20, 'batch_order': 'poisson', 'batch_size': 8,
-    'sketch': {'kind': 'block_cyclic', 'size': 500},
-  },
-}  # fmt: skip
-
-
-@LONG
-@pytest.mark.parametrize('name', CONFIGS)
-def test_a_config_is_audited_as_it_runs(name):
-  shared = {'algorithm': 'dp_fedavg', 'population': 1000, 'cohort': 200}
-  shared |= {'clip_norm': 1.0, 'noise_multiplier': 1.0, 'delta': 1e-5}
-  shared |= {'rounds': 60, 'standardize': False, 'sampling': 'poisson'}
-  c = Config.from_mapping(shared | CONFIGS[name])
-  options = {'samples': 2_000, 'significance': common.NEVER}
-  report = config_audit.audit_config(c, **options)
-  assert not report.violated, report.text()
-  steps = c.local_steps if report.mechanism.unit == 'sample' else 1
-  assert report.mechanism.steps == 20 * steps
 
 
 @LONG

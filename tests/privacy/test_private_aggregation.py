@@ -13,9 +13,10 @@ from private_cases import HP, ONCE, PADDING_ID, QUIET, SOME, C, R, Z, broadcast
 import pytest
 
 
-@pytest.mark.representatives('dp_fedavg')
+@pytest.mark.representatives('dp_fedavg', 'safl')
 @private.each_once
 def test_one_client_moves_the_mean_by_at_most_its_share(name):
+  """Catches the order clip, sketch, noise: off by the norm of the sketch."""
   base = broadcast(name, SOME, hp=QUIET)[0]
   moved = []
   for u in private.adversaries():

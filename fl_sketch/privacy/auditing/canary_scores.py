@@ -4,6 +4,8 @@ Broadcasts are f[runs, rounds, numbers], scores f64[runs]; the contribution of
 the canary is f[rounds, numbers], as a round without noise shows it.
 """
 
+from typing import Any
+
 from fl_sketch.privacy.accounting import events, types
 from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.auditing import noise_law
@@ -82,7 +84,7 @@ def log_ratio(
   counts = np.arange(steps + 1)
   weights = stats.binom.pmf(counts, steps, q)
 
-  def log_mixture(once):
+  def log_mixture(once: float) -> Any:
     sent = counts * once
     exponent = sent * (along[..., None] - sent / 2) / variance
     return special.logsumexp(exponent, axis=-1, b=weights)

@@ -23,7 +23,7 @@ def after(eqn: core.JaxprEqn, axes: list[Axis]) -> Axis | str:
   if not known:
     return None
   (n, axis), params = known[0], eqn.params
-  name, shape = eqn.primitive.name, eqn.invars[n].aval.shape
+  name, shape = eqn.primitive.name, getattr(eqn.invars[n].aval, 'shape', ())
   out = getattr(eqn.outvars[0].aval, 'shape', ())
   mixed = lambda dims: MIXED if axis in dims else axis
   if (name.startswith('reduce_') and 'axes' in params) or name[:3] == 'arg':
