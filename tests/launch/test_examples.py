@@ -2,15 +2,18 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
 import zipfile
 
-from fl_sketch import sketches
+import chex
+from fl_sketch import algorithms, rounds, sketches
 import jax
 from launch import configs
+import numpy as np
 import pytest
 from runs import ROOT
 
@@ -24,6 +27,7 @@ SCRIPTS = {
 }
 # Clients without JAX, which tests/messaging runs.
 CLIENTS = {'numpy_client': 200, 'numpy_operators': 150, 'torch_client': 65}
+ALONE = {'safl_in_one_file': 150}  # without the library
 # So many rounds, one at a time, that a kill hits a running process.
 FEW = (
   '--config.rounds=30', '--config.rounds_per_dispatch=1',
@@ -53,17 +57,41 @@ def lines(path):
   return [x for x in rest if not x.startswith(('from ', 'import '))]
 
 
-@pytest.mark.parametrize('name', [*SCRIPTS, *CLIENTS])
+@pytest.mark.parametrize('name', [*SCRIPTS, *CLIENTS, *ALONE])
 def test_an_example_is_short(name):
   """Catches an interface that needs more code for the same thing."""
-  most = CLIENTS[name] if name in CLIENTS else SCRIPTS[name][0]
+  most = SCRIPTS[name][0] if name in SCRIPTS else (CLIENTS | ALONE)[name]
   assert len(lines(EXAMPLES / f'{name}.py')) <= most
 
 
 def test_every_example_is_run():
   """Catches an example that no test runs."""
   names = {path.stem for path in EXAMPLES.glob('*.py')}
-  assert names == SCRIPTS.keys() | CLIENTS.keys()
+  assert names == SCRIPTS.keys() | CLIENTS.keys() | ALONE.keys()
+
+
+def test_safl_in_one_file_has_the_numbers_of_the_library():
+  """Catches an algorithm that is not the one which the documents explain."""
+  alone = runpy.run_path(str(EXAMPLES / 'safl_in_one_file.py'))
+  make = algorithms.make(
+    'safl', alone['loss_fn'], server_optimizer='adam',
+    sketch=sketches.block_cyclic(alone['SIZE']),
+  )  # fmt: skip
+  hp = algorithms.Hyper(alone['CLIENT_LR'], alone['SERVER_LR'])
+  mesh = rounds.cohort_mesh()
+  play = jax.jit(rounds.run_round(make, mesh))
+  key, params = jax.random.key(0), alone['init_params'](jax.random.key(1))
+  state = rounds.place(mesh, rounds.init(make(hp), params, population=4))
+  rng, moments = np.random.default_rng(0), (np.float32(0), np.float32(0))
+  for index in range(3):
+    x = rng.standard_normal((4, 5, 16, 64), dtype=np.float32)
+    batches = {'x': x, 'y': rng.integers(10, size=(4, 5, 16))}
+    cohort = rounds.Cohort(np.arange(4), np.ones(4, np.float32), batches)
+    state, metrics = play(hp, state, cohort, key)
+    each = [{name: a[i] for name, a in batches.items()} for i in range(4)]
+    params, moments = alone['play_round'](key, index, params, moments, each)
+    chex.assert_trees_all_close(state.params, params, rtol=1e-4, atol=1e-5)
+  assert metrics['uplink_bytes'] == 4 * alone['SIZE']
 
 
 @pytest.mark.usefixtures('own_parts')
