@@ -13,7 +13,6 @@ import numpy as np
 from papers.song.attacks import campaign, report, settings, victims
 from papers.song.attacks.settings import AttackSetting
 import pytest
-from refusals import refused
 
 CONFIGS = [name for name in configs.names() if name.endswith('_attack')]
 from_mapping = settings.AttackConfig.from_mapping
@@ -62,28 +61,16 @@ def test_every_config_documents_its_command_and_has_a_file_for_each_setting(
     module.get_config('slow')
 
 
-test_wrong_configs_are_refused = refused(
-  from_mapping,
-  ({'step': 3}, r"\['step'\] are none of the fields .*'steps'"),
-  ({'dataset': 'imagenet'},
-    r"dataset='imagenet' must be one of \('gaussian', "),
-  ({'model': 'mlp'}, r"model='mlp' must be one of \('tanh',\)"),
-  ({'dataset': 'digits'},
-    r"model='tanh' must be one of \('linear', 'mlp'"),
-  ({'labels': 'optimised'}, r"labels='optimised' must be one of \('known',\)"),
-  ({'sketches': ['fft'], 'sizes': [8]}, "sketch='fft' must"),
-  ({'defences': ['prune']}, r"defences='prune' must be one of \('clip'"),
-  ({'examples': 0}, 'examples=0 must be >= 1'),
-  ({'batch_sizes': []}, r'^batch_sizes=\(\) must have a number'),
-  ({'batch_sizes': [1, 0]}, 'batch_sizes=0 must be >= 1'),
-  ({'cohort': 11, 'population': 10}, '^cohort=11 must be 1 to population=10'),
-  ({'tv': 0.1}, 'tv=0.1 must be 0: gaussian inputs'),
-  ({'defences': ['top_k']}, "Set k: 'top_k' is among the defences"),
-  ({'pooled': [2], 'sketches': ['ams']}, 'Set pooled_size: it belongs to'),
-  ({'pooled': [2], 'pooled_size': 6}, r'pooled=\(2,\) requires sketches'),
-  ({'sizes': [8]}, r'sizes=\(8,\) requires sketches'),
-  ({'defended_size': 8}, 'defended_size=8 requires sketches'),
-)  # fmt: skip
+@pytest.mark.parametrize(('field', 'fields'), [
+  ('step', {'step': 3}), ('dataset', {'dataset': 'imagenet'}),
+  ('model', {'dataset': 'digits'}), ('sketch', {'sketches': ['fft'],
+    'sizes': [8]}), ('cohort', {'cohort': 11, 'population': 10}),
+  ('k', {'defences': ['top_k']}), ('sizes', {'sizes': [8]}),
+])  # fmt: skip
+def test_a_wrong_config_is_refused_by_its_field(field, fields):
+  """Catches a field that would be ignored, in runs of hours."""
+  with pytest.raises(ValueError, match=rf'\b{field}\b'):
+    from_mapping(fields)
 
 
 def near(x, y):

@@ -1,12 +1,13 @@
 """Every row of the inventory of the papers is covered by what there is."""
 
 import ast
+import itertools
 import pathlib
 import re
 
 import inventory
 from papers import catalog
-from papers.common import statements
+from papers.common import statements, symbols
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -46,6 +47,14 @@ def test_what_has_no_function_is_no_statement():
     assert entered.isdisjoint(f'{statements.PAPERS[key]}, {x}' for x in places)
     why = ' '.join(places.values())
     assert len(re.findall('textbook:|not at hand', why)) == len(places)
+
+
+def test_symbols_are_of_arguments_that_there_are():
+  """Catches a symbol of a renamed argument, which the catalog would lose."""
+  for paper, known in symbols.SYMBOLS.items():
+    own = [s for s in statements.statements() if s.id.startswith(paper)]
+    used = itertools.chain(*(symbols.names(s.function) for s in own))
+    assert known.keys() <= {*used}
 
 
 def test_parameters_of_marks_are_in_the_tests():
