@@ -1,10 +1,9 @@
 """Draws synthetic problems: quadratics, and populations of any size.
 
-Quadratics are those of Das et al., arXiv:2106.07094, section 5.3. Simulated
-clients are labelled by a linear teacher: pixels are noise plus a shift that
-each client draws; the label is the largest of ten scores that are linear in the
-pixels plus noise. Their numbers are integers and every sum is exact, so that
-every machine makes the same bytes.
+Quadratics are those of Das et al., arXiv:2106.07094, section 5.3. The pixels of
+simulated clients are noise plus a shift that each client draws; the label is
+the largest of ten scores that are linear in the pixels plus noise. All sums are
+exact, so that every machine makes the same bytes.
 """
 
 from collections.abc import Iterator
@@ -30,25 +29,23 @@ _NOISE = 10_000  # of a score; the linear part has deviation about 34,000
 class Quadratics(NamedTuple):
   r"""Clients with the losses :math:`f_i(w) = \|A_i^T (w - w_i^*)\|^2 / 2`.
 
-  Client i has one sample: row i of each array in `data`
-  (`partitions.one_each`): 'factor' f32[population, dimension, rank], the A_i,
-  and 'optimum' f32[population, dimension], the w_i*. The minimiser of the mean
-  loss is `w_star`, f32[dimension]: the solution of (sum_i A_i A_i^T) w =
-  sum_i A_i A_i^T w_i*, that of least norm where population * rank < dimension
-  leaves many. It is not the mean of the w_i*.
+  Client i has row i of 'factor', f32[population, dimension, rank], the A_i, and
+  of 'optimum', f32[population, dimension], the w_i*. The minimiser of the mean
+  loss is the solution of (sum_i A_i A_i^T) w = sum_i A_i A_i^T w_i* of least
+  norm, not the mean of the w_i*.
   """
 
   data: dict[str, np.ndarray]
-  w_star: np.ndarray
+  w_star: np.ndarray  # f32[dimension], the minimiser
 
   def value(self, w: np.ndarray) -> float:
-    """The mean over the clients of f_i(w), in float64."""
+    """Return the mean over the clients of f_i(w), in float64."""
     factor = self.data['factor'].astype(np.float64)
     residual = np.einsum('ndr,nd->nr', factor, w - self.data['optimum'])
     return float(0.5 * np.mean(np.sum(residual**2, axis=1)))
 
   def start(self, seed: int, scale: float = 1.0) -> np.ndarray:
-    """w_star + scale * z with z uniform on [0, 1]^d; Das: scale 1 and 1/5."""
+    """Draw w_star + scale * z, z uniform on [0, 1]^d; Das: scale 1 and 1/5."""
     z = seeding.generator(seed, 'quadratics start').random(len(self.w_star))
     return (self.w_star + scale * z).astype(np.float32)
 
@@ -56,7 +53,7 @@ class Quadratics(NamedTuple):
 def quadratics(
   seed: int, population: int = 100, dimension: int = 200, rank: int = 20
 ) -> Quadratics:
-  r"""Draws :math:`w_i^* \sim N(0, I)` and :math:`A_i` from N(0, 1/rank^2).
+  r"""Draw :math:`w_i^* \sim N(0, I)` and :math:`A_i` from N(0, 1/rank^2).
 
   >>> problem = quadratics(seed=0, population=4, dimension=6, rank=3)
   >>> problem.value(problem.w_star) < problem.value(np.zeros(6))
@@ -79,15 +76,10 @@ def quadratics(
 def simulated(
   population: int, cache_dir: PathLike | None = None
 ) -> store.Store:
-  """Opens the memory-mapped store of a population; writes it at first use.
+  """Open the memory-mapped store of a population; write it at first use.
 
   A million clients take 1.4 GB. The data of client i depend on i alone. For
   `cache_dir` see `sources.load`.
-
-  >>> import tempfile
-  >>> with tempfile.TemporaryDirectory() as cache:
-  ...   simulated(3, cache).train['x'].shape[1:]
-  (64,)
   """
   cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
   folder = cache / f'simulated-{_VERSION}-{population}'
@@ -104,18 +96,15 @@ def simulated(
 
 
 def write_simulated(folder: PathLike, population: int, seed: int = 0):
-  """Writes the store of a population to a new folder.
-
-  Its clients hold 1 to 39 samples each, 20 on average.
-  """
+  """Write a store of clients with 1 to 39 samples each, 20 on average."""
   checks.at_least('population', population, 1)
   _, test = _chunk(seed, 'simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
-  store.write(folder, _chunks(seed, population), test, CLASSES, population)
+  store.write(folder, _chunks(seed, population), test, CLASSES)
 
 
 def teacher(seed: int) -> np.ndarray:
-  """Draws the teacher's weights, integers in f32[FEATURES, CLASSES]."""
+  """Draw the teacher's weights, integers in f32[FEATURES, CLASSES]."""
   rng = seeding.generator(seed, 'simulated teacher')
   return rng.integers(-127, 128, (FEATURES, CLASSES)).astype(np.float32)
 
