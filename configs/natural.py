@@ -1,18 +1,18 @@
 """FLAIR, Reddit, and photos of iNaturalist and Landmarks, by user.
 
-  fl-sketch import-data flair flair_federated.hdf5 --to=runs/flair
+  python docs/examples/natural_readers.py flair flair_federated.hdf5 runs/flair
   fl-sketch train natural:flair --workdir=DIR
-  fl-sketch import-data photos DIR --to=runs/inaturalist
+  python docs/examples/natural_readers.py photos DIR runs/inaturalist
   fl-sketch train natural:inaturalist --workdir=DIR
 
 The data set is a word of a variant; others are those of configs/femnist.py.
-'flair' (if none is named) and 'reddit' (import-data reddit) have cohort, batch,
-rounds and rates of pfl-research (Granqvist et al., arXiv:2404.06430), its
-ResNet-18 from random weights, and the LSTM of McMahan et al., arXiv:1710.06963,
-but with gates that are not coupled. They report the mean average precision of
-FLAIR's labels, which is not here: the accuracy of labels is. 'inaturalist' and
-'landmarks' have the cohort of Hsu et al., arXiv:2003.08082, who start from a
-MobileNetV2 of ImageNet; the ResNet-18 and the rates are a start, not theirs.
+'flair' (if none is named) and 'reddit' have cohort, batch, rounds and rates of
+pfl-research (Granqvist et al., arXiv:2404.06430), its ResNet-18 from random
+weights, and the LSTM of McMahan et al., arXiv:1710.06963, but with gates that
+are not coupled. They report the mean average precision of FLAIR's labels, which
+is not here: the accuracy of labels is. 'inaturalist' and 'landmarks' have the
+cohort of Hsu et al., arXiv:2003.08082, who start from a MobileNetV2 of
+ImageNet; the ResNet-18 and the rates are a start, not theirs.
 """
 
 from . import ConfigDict, femnist

@@ -3,12 +3,11 @@
   fl-sketch import-data KIND PATH --to=DIR
 
 KIND is femnist, femnist_digits, cifar100, shakespeare, stackoverflow, plays
-(tiny Shakespeare, by speaker), photos (iNaturalist, Landmarks), flair, reddit,
-or table (Parquet or CSV of your own, with --client=COLUMN and --classes=N).
-PATH is a file or folder in one of the layouts that the kind is published in.
-Then `--config.dataset=store --config.dataset_options.folder=DIR` trains on it.
-Prints a table of sizes, which DIR/sizes.png draws. The same command resumes an
-interrupted import.
+(tiny Shakespeare, by speaker), or table (Parquet or CSV of your own, with
+--client=COLUMN and --classes=N). PATH is a file or folder in one of the layouts
+that the kind is published in. Then `--config.dataset=store
+--config.dataset_options.folder=DIR` trains on it. Prints a table of sizes,
+which DIR/sizes.png draws.
 """
 
 import sys
@@ -45,9 +44,9 @@ def main(argv):
   if len(argv) != 3:
     sys.exit(f'Name KIND and PATH; KIND is one of {[*importing.KINDS]}.')
   kind, path = argv[1:]
-  given = {name: flags.FLAGS[name].value for name in _OPTIONS}
-  with errors.refused(FileExistsError), config.checked():
-    data = importing.import_data(kind, path, _TO.value, **given)
+  options = {name: flags.FLAGS[name].value for name in _OPTIONS}
+  with errors.refused(OSError), config.checked():
+    data = importing.import_data(kind, path, _TO.value, **options)
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)

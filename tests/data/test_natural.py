@@ -1,149 +1,194 @@
-"""Imports of natural clients' published files: their samples and order."""
+"""Imports of natural clients: their samples, their order, and damage."""
 
-import json
-import struct
+import pathlib
+import tempfile
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, readers, tasks, tff
-from fl_sketch.data.natural.records import Records
+from fl_sketch.data.natural import importing, readers
+import hypothesis
+from hypothesis import strategies as st
 import natural_files
-from natural_files import CLIENTS, LAYOUTS, field, inverted, people, varint
+from natural_files import CLIENTS, LAYOUTS, inverted, people
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 import pytest
 
+HEADER = 'who,image,label'
 
-@pytest.mark.parametrize('clients', [1, 4])
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_what_is_written_comes_out_of_the_store(
-  layout, clients, files, tmp_path
-):
+
+@pytest.mark.parametrize('layout', [*LAYOUTS, 'emnist'])
+def test_what_is_written_comes_out_of_the_store(layout, files, tmp_path):
   """Catches clients or samples in another order, pixels not inverted."""
-  names = CLIENTS[:clients]
-  train, test = people(names)
-  LAYOUTS[layout](files, train, test)
-  data = importing.import_data('femnist', files, tmp_path / 'store')
-  # Of a client's samples, as files have them.
-  places = {'train': {}, 'test': {}}
-  for split, of in ('train', train), ('test', test):
-    rows = [(name, i) for name in of for i in range(len(of[name]['label']))]
-    if layout == 'table':  # its writer takes every other row first
-      rows = rows[::2] + rows[1::2]
-    for name, i in rows:
-      places[split].setdefault(name, []).append(i)
-  wanted = [*places['train']]
-  if layout == 'tff':  # HDF5 has its groups in the order of their names
-    wanted = sorted(names)
+  train, test = people()
+  kind = 'femnist'
+  if layout == 'emnist':  # of the example
+    kind = layout
+    natural_files.write_sqlite(files, train, test)
+  else:
+    LAYOUTS[layout](files, train, test)
+  data = natural_files.import_any(kind, files, tmp_path / 'store')
   names = [name.decode() for name in data.ids]
-  assert names == wanted
+  # HDF5 has its groups in the order of their names.
+  assert names == (sorted(CLIENTS) if layout == 'tff' else CLIENTS)
   assert data.num_classes == 62
-  for i, name in enumerate(names):
-    for split, offsets, arrays, of in (
-      ('train', data.offsets, data.train, train),
-      ('test', data.held_out, data.test, test),
-    ):
+  for split, arrays, offsets in (
+    (train, data.train, data.offsets), (test, data.test, data.held_out),
+  ):  # fmt: skip
+    for i, name in enumerate(names):
       part = slice(offsets[i], offsets[i + 1])
       x, y = np.asarray(arrays['x'][part]), np.asarray(arrays['y'][part])
-      want = of.get(name, {'pixels': x[:0, ..., 0], 'label': y[:0]})
-      order = places[split].get(name, [])
-      np.testing.assert_array_equal(x, inverted(want['pixels'])[order])
-      np.testing.assert_array_equal(y, want['label'][order])
+      if name not in split:
+        assert not len(y)
+        continue
+      images, labels = inverted(split[name]['pixels']), split[name]['label']
+      if layout == 'table':  # its writer takes every other row first
+        first = sum(len(split[k]['label']) for k in CLIENTS[:i] if k in split)
+        rows = np.arange(len(labels))
+        order = np.argsort((first + rows) % 2, kind='stable')
+        images, labels = images[order], labels[order]
+      np.testing.assert_array_equal(x, images)
+      np.testing.assert_array_equal(y, labels)
 
 
-@pytest.mark.parametrize(('names', 'read'), [
-  (['train', 'heldout', 'test'], 'test'),
-  (['train', 'heldout'], 'heldout'),
-  (['all_train', 'digits_only_test', 'all_test'], 'all_test'),
+def clients(names):
+  """Clients in any order, each with a few samples, perhaps several times."""
+  pair = st.tuples(st.sampled_from(names), st.integers(1, 3))
+  return st.lists(pair, max_size=9)
+
+
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis.given(
+  train=clients('abcd').map(lambda x: [('a', 3), *x]),
+  test=clients(['a', 'b', 'e', None]), share=st.floats(0.2, 0.9),
+)  # fmt: skip
+def test_samples_are_grouped_by_client_in_their_order(train, test, share):
+  """Catches samples of a neighbour, out of order, or held out by another."""
+  number = iter(range(100))
+
+  def arrays(pairs):
+    for client, size in pairs:
+      y = np.array([next(number) for _ in range(size)])
+      samples.append((client, y))
+      yield client, {'y': y, 'x': np.stack([y, -y], 1)}
+
+  def of(samples, client):
+    parts = [y for name, y in samples if name == client]
+    return [*np.concatenate([np.zeros(0, int), *parts])]
+
+  samples = []
+  options = {'test_share': share} if not test else {}
+  with tempfile.TemporaryDirectory() as folder:
+    data = importing.import_clients(
+      arrays(train), f'{folder}/s', None, test=arrays(test), **options
+    )
+    trained, held_out = samples[: len(train)], samples[len(train) :]
+    names = [*dict.fromkeys(name for name, _ in train)]
+    assert [x.decode() for x in data.ids] == names
+    want, want_test = [of(trained, x) for x in names], None
+    if not test:
+      counts = [min(round(share * len(y)), len(y) - 1) for y in want]
+      want_test = [y[len(y) - n :] for y, n in zip(want, counts, strict=True)]
+      want = [y[: len(y) - n] for y, n in zip(want, counts, strict=True)]
+    elif {*names} & {name for name, _ in test}:
+      want_test = [of(held_out, x) for x in names]
+    else:  # samples of nobody who trains
+      assert data.held_out is None
+      assert [*data.test['y']] == [y for _, part in held_out for y in part]
+    y = [*map(int, data.train['y'])]
+    assert y == [y for part in want for y in part]
+    assert np.diff(data.offsets).tolist() == [len(y) for y in want]
+    if want_test is not None:
+      assert [*data.test['y']] == [y for part in want_test for y in part]
+      assert np.diff(data.held_out).tolist() == [len(y) for y in want_test]
+    for split in data.train, data.test:
+      np.testing.assert_array_equal(split['x'][:, 1], -split['y'])
+
+
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=50)
+@hypothesis.given(
+  name=st.sampled_from([*LAYOUTS, *natural_files.KINDS]),
+  which=st.integers(0, 9), at=st.floats(0, 0.99), bit=st.integers(0, 7),
+)  # fmt: skip
+def test_a_cut_file_is_refused_or_is_a_whole_file(name, which, at, bit):
+  """Catches damage that is a bare traceback, or leaves part of a store."""
+  with tempfile.TemporaryDirectory() as folder:
+    (files := pathlib.Path(folder, 'files')).mkdir()
+    if name in LAYOUTS:
+      LAYOUTS[name](files, *people())
+    else:
+      natural_files.KINDS[name](files, range(2))
+    every = sorted(x for x in files.rglob('*') if x.is_file())
+    path = every[which % len(every)]
+    content = bytearray(path.read_bytes())
+    place = int(at * len(content))
+    if path.suffix == '.json' and bit < 4:
+      content[place] ^= 1 << bit
+    else:
+      del content[place:]
+    path.write_bytes(content)
+    kind = name if name in natural_files.KINDS else 'femnist'
+    try:
+      importing.import_data(kind, files, f'{folder}/store')
+    except sources.DataError:
+      assert [x.name for x in pathlib.Path(folder).iterdir()] == ['files']
+    else:  # half a text is a text; half of anything else is not read
+      assert path.suffix in ('.txt', '.word_count', '.json')
+
+
+@pytest.mark.parametrize('kind', natural_files.KINDS)
+def test_files_of_other_kinds_are_refused(kind, tmp_path):
+  """Catches images or texts of another data set that are taken for its own."""
+  for other, write in natural_files.KINDS.items():
+    (files := tmp_path / other).mkdir()
+    write(files, range(2))
+    if other != kind:
+      with pytest.raises(sources.DataError, match=f'{other}'):
+        importing.import_data(kind, files, tmp_path / 'store')
+  assert {x.name for x in tmp_path.iterdir()} == {*natural_files.KINDS}
+
+
+def test_options_and_places_are_checked(files, tmp_path):
+  """Catches a wrong kind, option or folder that is silently accepted."""
+  natural_files.KINDS['plays'](files, range(2))
+  for kind, options, field in (
+    ('femist', {}, 'femist'), ('plays', {'size': 3}, 'size'),
+    ('plays', {'test_share': 0.5}, 'test_share'),
+    ('plays', {'test_share': 1.0}, 'test_share'),
+  ):  # fmt: skip
+    with pytest.raises(ValueError, match=field):
+      importing.import_data(kind, files, tmp_path / 's', **options)
+  with pytest.raises(FileExistsError, match='files'):
+    importing.import_data('plays', files, files)
+  with pytest.raises(OSError, match=r'input\.txt'):
+    importing.import_data('plays', files, files / 'input.txt' / 'to')
+
+
+@pytest.mark.parametrize('second', [
+  {'x': np.zeros(3), 'y': np.zeros(2)}, {'x': np.zeros(2)},
+  {'x': np.zeros(2, np.float32), 'y': np.zeros(2)},
 ])  # fmt: skip
-def test_splits_of_sqlite_have_the_names_of_the_reference(names, read):
-  """Catches a test that is not found by the name that it has in SQLite."""
-  assert tff._splits({*names}, 'file', False) == {
-    names[0]: 'train', read: 'test',
-  }  # fmt: skip
+def test_arrays_that_do_not_fit_together_are_refused(second, tmp_path):
+  """Catches labels that move on to the samples of the next client."""
+  first = {'x': np.zeros(2), 'y': np.zeros(2)}
+  clients = [('anna', first), ('emil', second)]
+  with pytest.raises(ValueError, match='emil'):
+    importing.import_clients(clients, tmp_path / 's', None, test_share=0.5)
+  assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize('kind', ['femnist', 'femnist_digits'])
-@pytest.mark.parametrize('layout', ['tff', 'sqlite', 'fedjax'])
-def test_the_digits_of_emnist_lie_beside_all_of_it(kind, layout, tmp_path):
+def test_the_digits_of_emnist_lie_beside_all_of_it(files, tmp_path):
   """Catches digits that are read in place of all letters, or with them."""
-  every = people()
+  natural_files.write_tff(files, *people())
   digits = [
     {k: v | {'label': v['label'] % 10} for k, v in part.items()}
     for part in people(['d1', 'd2'])
   ]
-  if layout == 'sqlite':
-    natural_files.write_sqlite(tmp_path, *every, digits)
-  else:
-    write, stem = {
-      'tff': (natural_files.write_tff, 'fed_emnist'),
-      'fedjax': (natural_files.write_fedjax, 'federated_emnist'),
-    }[layout]
-    write(tmp_path, *every, stem)
-    write(tmp_path, *digits, f'{stem}_digitsonly')
-  data = importing.import_data(kind, tmp_path, tmp_path / 'store')
-  of_digits = kind == 'femnist_digits'
-  names = {*(digits if of_digits else every)[0]}
-  assert {x.decode() for x in data.ids} == names
-  assert data.num_classes == (10 if of_digits else 62)
-  if layout != 'sqlite':
-    name = f'{stem}_train' if of_digits else f'{stem}_digitsonly_train'
-    (path,) = tmp_path.glob(f'{name}.*')
-    with pytest.raises(
-      sources.DataError, match=f'{name}.* has no files of {kind!r}'
-    ):
-      importing.import_data(kind, path, tmp_path / 'other')
-
-
-def test_files_of_leaf_without_their_fields_are_refused(tmp_path):
-  """Catches a file of users that are not checked."""
-  natural_files.write_leaf(tmp_path, *people(CLIENTS[:2], (2, 2)))
-  path = tmp_path / 'train' / 'all_data_0.json'
-  content = json.loads(path.read_text())
-  del content['users']
-  for text, said in (
-    (json.dumps(content), r"data_0.json must have .*'users'\]"),
-    ('[1, 2]', r'data_0.json cannot be read'),
-  ):
-    path.write_text(text)
-    with pytest.raises(sources.DataError, match=said):
-      [*readers.leaf(tmp_path)]
-
-
-def test_an_example_has_all_kinds_of_features():
-  """Catches negative or unpacked numbers, and a damage that is a traceback."""
-  unpacked = field(3, b''.join(varint(1 << 3) + varint(v) for v in (7, 300)))
-  floats = field(2, struct.pack('<BfBf', 13, 0.5, 13, -2.0))
-  strings = field(1, field(1, b'ab') + field(1, b''))
-  entries = b''.join(
-    field(1, field(1, name) + field(2, value))
-    for name, value in ((b'i', unpacked), (b'f', floats), (b's', strings))
-  )
-  got = tff.parse(field(1, entries))
-  assert got['i'].tolist() == [7, 300]
-  assert got['f'].tolist() == [0.5, -2.0]
-  assert got['s'] == [b'ab', b'']
-  no_name = varint(1 << 3) + varint(5)  # a number
-  too_long = field(1, b'i') + field(2, field(3, field(1, varint(2**70))))
-  entries = [field(1, field(1, x)) for x in (field(2, b''), no_name, too_long)]
-  for bad in (b'\x08\x01', b'\x0a\x05ab', *entries):
-    with pytest.raises(ValueError, match='An example is damaged'):
-      tff.parse(bad)
-  minus = tff.parse(natural_files.example({'y': np.array([-1, 3])}))
-  assert minus['y'].tolist() == [-1, 3]
-
-
-def test_characters_are_those_before_the_next():
-  """Catches labels that are not shifted, and padding that counts."""
-  task = tasks.characters(letters='ab', length=4)
-  records = Records('anna', 'train', {'snippets': [b'abab?', b'']})
-  got = task.arrays(records)
-  # 1 a, 2 b, 3 others, 4 begin, 5 end.
-  assert got['x'].dtype == got['y'].dtype == np.int16
-  assert got['x'].tolist() == [[4, 1, 2, 1], [3, 5, 0, 0], [4, 5, 0, 0]]
-  assert got['y'].tolist() == [[1, 2, 1, 2], [5, -1, -1, -1], [5, -1, -1, -1]]
-  assert task.num_classes == 6
-  many = tasks.next_words([f'{i}' for i in range(2**15)])
-  got = many.arrays(Records('anna', 'train', {'tokens': ['32767']}))
-  assert got['x'][0, 1] == 2**15
+  natural_files.write_tff(files, *digits, 'fed_emnist_digitsonly')
+  data = importing.import_data('femnist_digits', files, tmp_path / 'd')
+  assert (data.ids.tolist(), data.num_classes) == ([b'd1', b'd2'], 10)
+  data = importing.import_data('femnist', files, tmp_path / 'all')
+  assert {x.decode() for x in data.ids} == {*CLIENTS}
 
 
 def test_speakers_are_clients(tmp_path):
@@ -153,7 +198,48 @@ def test_speakers_are_clients(tmp_path):
   parts += [('ANNA', 'three: with a colon\nand a line')]
   text = '\n\n'.join(f'{name}:\n{speech}' for name, speech in parts)
   (tmp_path / 'input.txt').write_text(text)
-  train, test = readers.speeches(tmp_path)
+  train, test = readers.plays(tmp_path / 'input.txt')
   assert train.client == test.client == 'ANNA'
   assert train.columns['text'] == [f'one {long}']
   assert test.columns['text'][-1] == 'three: with a colon\nand a line'
+
+
+def imported(folder, tables, to='s', **options):
+  """The store of tables by name, each a header and rows of texts."""
+  for name, lines in tables.items():
+    (folder / name).write_text('\n'.join(lines))
+  options = {'client': 'who', 'classes': 1} | options
+  return importing.import_data('table', folder, folder / to, **options)
+
+
+def test_rows_of_tables_have_clients_and_splits(tmp_path):
+  """Catches 007 that becomes 7, tabs that are no columns, and a lost split."""
+  lines = ['who\timage\tlabel', '007\t1\t0', '7\t2\t0', 'seven\t3\t0']
+  data = imported(tmp_path, {'train.tsv': lines, 'test.tsv': lines[:2]})
+  assert data.ids.tolist() == [b'007', b'7', b'seven']
+  assert data.held_out.tolist() == [0, 1, 1, 1]
+  (parted := tmp_path / 'parted').mkdir()
+  rows = ['who,part,image,label', 'a,train,1,0', 'a,val,2,0', 'b,train,3,0']
+  data = imported(parted, {'all.csv': rows}, split='part')
+  assert np.asarray(data.train['x']).tolist() == [1, 3]
+  assert data.held_out.tolist() == [0, 1, 1]
+  (odd := tmp_path / 'odd').mkdir()
+  with pytest.raises(sources.DataError, match='dev-0'):
+    imported(odd, {x: [HEADER, 'a,1,0'] for x in ('train.csv', 'dev-0.csv')})
+
+
+def test_texts_of_several_lines_are_whole(tmp_path):
+  """Catches quoted texts that a block of the reader cuts at a line."""
+  texts = ['\n'.join(['b,c' + 'x' * (i % 31)] * (i % 7)) for i in range(30_000)]
+  rows = ''.join(f'a,"{text}"\n' for text in texts)
+  (tmp_path / 'all.csv').write_text(f'who,text\n{rows}')
+  records = readers.table(tmp_path, 'who')
+  assert [x for r in records for x in r.columns['text']] == texts
+
+
+def test_names_of_clients_may_be_bytes(tmp_path):
+  """Catches clients whose names are those of Python's bytes."""
+  table = pa.table({'who': [b'a', b'\xc3\xbc'], 'x': [1, 2]})
+  parquet.write_table(table, tmp_path / 'all.parquet')
+  names = [r.client for r in readers.table(tmp_path / 'all.parquet', 'who')]
+  assert names == ['a', 'ü']

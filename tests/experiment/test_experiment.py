@@ -8,7 +8,6 @@ import typing
 
 import cases
 from fl_sketch import algorithms, experiment, models, training
-from fl_sketch.data.natural import importing
 from fl_sketch.experiment import config
 from fl_sketch.experiment.fields import registries
 from fl_sketch.utils import fields
@@ -56,10 +55,8 @@ def on_tiny_store(fields, folder):
   """The fields, with a store of four clients, from files as are published."""
   kind = pathlib.Path(fields['dataset_options']['folder']).name
   kind = 'photos' if kind in ('inaturalist', 'landmarks') else kind
-  size = 16 if kind in ('flair', 'photos') else None
-  (files := folder / 'files').mkdir()
-  natural_files.KINDS[kind](files, range(4))
-  importing.import_data(kind, files, folder / 'store', size=size)
+  size = {'size': 16} if kind in ('flair', 'photos') else {}
+  natural_files.make_store(kind, folder, range(4), **size)
   options = {'folder': str(folder / 'store')}
   changes = {'population': 4, 'test_slice': None, 'dataset_options': options}
   return fields | changes

@@ -2,7 +2,6 @@
 
 from configs import shakespeare_decoder
 from fl_sketch import experiment, models, planning
-from fl_sketch.data.natural import importing
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import program as program_lib
 import jax
@@ -19,9 +18,7 @@ CLIENTS = 12
 def store(tmp_path_factory):
   """Plays of a few speakers: a window is as long as in the others."""
   folder = tmp_path_factory.mktemp('plays')
-  (files := folder / 'files').mkdir()
-  natural_files.KINDS['plays'](files, range(CLIENTS))
-  importing.import_data('plays', files, folder / 'store')
+  natural_files.make_store('plays', folder, range(CLIENTS))
   return folder / 'store'
 
 

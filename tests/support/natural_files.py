@@ -1,17 +1,17 @@
 """Files of natural clients, few samples each, as tests write them.
 
 `LAYOUTS` has those of FEMNIST: (folder, train, test) of `people`; `KINDS` one
-layout of every kind, (folder, clients).
+layout of every kind, (folder, clients); `FOREIGN` those that an example reads.
 """
 
 import csv
 import io
 import json
-import lzma
+import pathlib
 import sqlite3
-import zlib
+import sys
 
-from flax import serialization
+from fl_sketch.data.natural import importing
 import h5py
 import numpy as np
 from PIL import Image
@@ -73,47 +73,20 @@ def example(columns):
   return field(1, entries)
 
 
-def write_sqlite(folder, train, test, digits=()):
-  path = folder / 'emnist_all.sqlite'
-  with sqlite3.connect(path) as base:
+def write_sqlite(folder, train, test):
+  with sqlite3.connect(folder / 'emnist_all.sqlite') as base:
     base.execute(
       'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
       'serialized_example_proto BLOB)'
     )
-    base.execute(
-      'CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, '
-      'num_examples INTEGER)'
-    )
-    splits = {'all_train': train, 'all_test': test}
-    names = 'digits_only_train', 'digits_only_test'
-    for split, some in [*splits.items(), *zip(names, digits, strict=False)]:
-      for name, columns in some.items():
-        count = len(columns['label'])
-        row = name, split, count
-        base.execute('INSERT INTO client_metadata VALUES (?, ?, ?)', row)
-        for i in range(count):
+    for split, people_ in (('all_train', train), ('all_test', test)):
+      for name, columns in people_.items():
+        for i in range(len(columns['label'])):
           one = {k: x[i].ravel() for k, x in columns.items()}
           base.execute(
             'INSERT INTO examples VALUES (?, ?, ?)', (split, name, example(one))
           )
   base.close()
-  packed = lzma.compress(path.read_bytes())
-  path.with_suffix('.sqlite.lzma').write_bytes(packed)
-  path.unlink()
-
-
-def write_fedjax(folder, train, test, stem='federated_emnist'):
-  for split, some in (('train', train), ('test', test)):
-    with sqlite3.connect(folder / f'{stem}_{split}.sqlite') as base:
-      base.execute(
-        'CREATE TABLE federated_data (client_id BLOB, data BLOB, '
-        'num_examples INTEGER)'
-      )
-      for name, columns in some.items():
-        data = zlib.compress(serialization.msgpack_serialize(columns))
-        row = name.encode(), data, len(columns['label'])
-        base.execute('INSERT INTO federated_data VALUES (?, ?, ?)', row)
-    base.close()
 
 
 def write_leaf(folder, train, test):
@@ -155,10 +128,7 @@ def write_parquet(folder, train, test):
     parquet.write_table(table, folder / f'{split}-00000-of-00001.parquet')
 
 
-LAYOUTS = {
-  'tff': write_tff, 'sqlite': write_sqlite, 'fedjax': write_fedjax,
-  'leaf': write_leaf, 'table': write_parquet,
-}  # fmt: skip
+LAYOUTS = {'tff': write_tff, 'leaf': write_leaf, 'table': write_parquet}
 
 
 def write_stackoverflow(folder, clients):
@@ -232,5 +202,28 @@ KINDS = {
   'shakespeare': _of_tff('shakespeare', lambda i: {
     'snippets': [f'To be, or not {i}', 'Aye']}),
   'stackoverflow': write_stackoverflow, 'plays': write_plays,
+}  # fmt: skip
+FOREIGN = {
   'photos': write_photos, 'flair': write_flair, 'reddit': write_reddit,
 }  # fmt: skip
+_EXAMPLES = pathlib.Path(__file__).parents[2] / 'docs' / 'examples'
+
+
+def make_store(kind, folder, clients, **options):
+  """The store folder/store of files of any kind, written to folder/files."""
+  files = folder / 'files'
+  files.mkdir()
+  (KINDS | FOREIGN)[kind](files, clients)
+  return import_any(kind, files, folder / 'store', **options)
+
+
+def import_any(kind, files, to, **options):
+  """Imports files of a kind, by the example's readers if it is foreign."""
+  if kind in importing.KINDS:
+    return importing.import_data(kind, files, to, **options)
+  sys.path.insert(0, str(_EXAMPLES))
+  try:
+    import natural_readers
+  finally:
+    sys.path.remove(str(_EXAMPLES))
+  return natural_readers.import_files(kind, files, to, **options)

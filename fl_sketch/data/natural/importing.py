@@ -1,175 +1,102 @@
-"""Imports data sets with natural clients from files as they are published."""
+"""Imports data sets with natural clients into stores."""
 
-from collections.abc import Callable, Iterator
-import contextlib
-import itertools
-import json
+from collections.abc import Callable, Iterable
+import functools
 import pathlib
-import shutil
+import tempfile
 from typing import Any, NamedTuple
 
-from fl_sketch.data import store, store_writer
-from fl_sketch.data.natural import readers, records, tasks, tff
-from fl_sketch.data.natural.records import PUBLIC, TEST, TRAIN
-from fl_sketch.data.sources import DataError, PathLike
-from fl_sketch.utils import checks, digests
-from fl_sketch.utils.files import SaveError
+from fl_sketch.data import store
+from fl_sketch.data.natural import grouping, readers, tasks
+from fl_sketch.data.natural.readers import TEST, TRAIN
+from fl_sketch.data.sources import Arrays, DataError, PathLike
+from fl_sketch.utils import checks
 import numpy as np
 import tqdm
 
-_SAVED_EVERY = 2000  # records
 _WORDS = 10_000  # of Stack Overflow's vocabulary
-_OF_TABLES = 'client', 'split'
-
-
-class Found(NamedTuple):
-  """Data files found at a path."""
-
-  layout: str  # see `_layouts`
-  read: records.Reader
-  path: pathlib.Path  # of the file or folder that `read` takes
 
 
 class Kind(NamedTuple):
   """A federated data set: its task, and the file layouts it comes in."""
 
-  # What is learned of what was found; pops the options that it takes.
-  task: Callable[[Found, dict[str, Any]], tasks.NaturalTask]
+  # (layout, path, options) -> task; pops the options that it takes.
+  task: Callable[[str, pathlib.Path, dict[str, Any]], tasks.NaturalTask]
   layouts: tuple[str, ...]  # in which it is published
   client: str | None = None  # the column of clients in tables
   digits: bool = False  # the part of EMNIST that is named after digits
   strangers: bool = False  # the test's clients are others, of the same names
 
 
-def _characters(found, options, *names):
+def _characters(layout, path, options, *names):
   return tasks.characters(*names, length=options.pop('length', 80))
 
 
-def _shakespeare(found, options):
-  of_leaf = found.layout in ('leaf', 'table')
-  return tasks.next_character() if of_leaf else _characters(found, options)
+def _shakespeare(layout, path, options):
+  if layout == 'tff':
+    return _characters(layout, path, options)
+  return tasks.next_character()
 
 
-def _stackoverflow(found, options):
-  path = found.path.with_name('stackoverflow.word_count')
-  with records.reading(path):
+def _stackoverflow(layout, path, options):
+  path = path.with_name('stackoverflow.word_count')
+  with readers.reading(path):
     words = tasks.word_counts(path, options.pop('vocabulary', _WORDS))
   return tasks.next_words(words, length=options.pop('length', 20))
 
 
-def _photos(found, options):
-  size, classes = options.pop('size', 224), readers.count_classes(found.path)
-  return tasks.images(num_classes=classes, shape=(size, size, 3), resize=True)
-
-
-def _flair(found, options):
-  count = lambda text: len(json.loads(text))
-  labels = readers.metadata(found.path, 'label_mapping', count)
-  return tasks.several_labels(labels, (options.pop('size', 256),) * 2)
-
-
-def _table(found, options):
-  if text := options.pop('text', None):
-    return _characters(found, options, (text,))
-  if (classes := options.pop('classes', None)) is None:
-    raise ValueError(
-      "A 'table' without text requires classes; set the number of labels."
-    )
+def _table(layout, path, options):
+  text = options.pop('text', None)
+  if text is not None:
+    return _characters(layout, path, options, (text,))
+  if 'classes' not in options:
+    raise ValueError("'table' without text requires classes; set both or one.")
   names = (options.pop('inputs', 'image'),), (options.pop('label', 'label'),)
   size = options.pop('size', None)
   shape = None if size is None else (size, size)
+  classes = options.pop('classes')
   return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
 
 
-_femnist = lambda classes: (
-  lambda *_: tasks.images(num_classes=classes, shape=(28, 28, 1), invert=True)
-)
-_cifar100 = lambda *_: tasks.images(num_classes=100, shape=(32, 32, 3))
-_reddit = lambda found, _: tasks.tokens(
-  readers.metadata(found.path, 'vocabulary_size', int)
-)
-_TFF = 'tff', 'sqlite'  # what TensorFlow Federated publishes
+def _femnist(classes, *_):
+  return tasks.images(num_classes=classes, shape=(28, 28, 1), invert=True)
+
+
+def _cifar100(*_):
+  return tasks.images(num_classes=100, shape=(32, 32, 3))
+
+
 KINDS: dict[str, Kind] = {
   'femnist': Kind(
-    _femnist(62), (*_TFF, 'fedjax', 'leaf', 'table'), client='writer_id'
+    functools.partial(_femnist, 62), ('tff', 'leaf', 'table'), 'writer_id'
   ),
-  'femnist_digits': Kind(_femnist(10), (*_TFF, 'fedjax'), digits=True),
-  'cifar100': Kind(_cifar100, _TFF, strangers=True),
-  'shakespeare': Kind(_shakespeare, (*_TFF, 'leaf', 'table'), 'character_id'),
-  'stackoverflow': Kind(_stackoverflow, _TFF),
+  'femnist_digits': Kind(
+    functools.partial(_femnist, 10), ('tff',), digits=True
+  ),
+  'cifar100': Kind(_cifar100, ('tff',), strangers=True),
+  'shakespeare': Kind(_shakespeare, ('tff', 'leaf', 'table'), 'character_id'),
+  'stackoverflow': Kind(_stackoverflow, ('tff',)),
   'plays': Kind(_characters, ('plays',)),
-  'photos': Kind(_photos, ('images',)),
-  'flair': Kind(_flair, ('pfl',)), 'reddit': Kind(_reddit, ('pfl',)),
   'table': Kind(_table, ('table',)),
-}  # fmt: skip
+}
 
 
-def find(
-  name: str, path: pathlib.Path, options: dict[str, Any]
-) -> tuple[Found, tasks.NaturalTask]:
-  """Finds out which layout of a kind lies at a path, and what is learned.
-
-  `options` are of the kind and its layout, without None.
-  """
-  checks.choice('kind', name, tuple(KINDS))
-  kind = KINDS[name]
-  client, split = options.get('client', kind.client), options.get('split')
-  every = [*_layouts(path, kind, client, split)]
-  found = next((x for x in every if x.layout in kind.layouts), None)
-  if found is None:
-    others = ', '.join(x.layout for x in every) or 'nothing that is known'
-    raise DataError(
-      f'{path} has no files of {name!r} in a layout of '
-      f'{", ".join(kind.layouts)}; found {others}.'
-    )
-  of_table = _OF_TABLES if found.layout == 'table' else ()
-  if of_table and client is None:
-    raise ValueError('A table requires client; set the column of clients.')
-  if of_table and client == split:
-    raise ValueError(f'{client=} is the same column as {split=}; set another.')
-  unused = {k: v for k, v in options.items() if k not in of_table}
-  task = kind.task(found, unused)  # pops those that it takes
-  if unused:
-    raise ValueError(
-      f'{", ".join(sorted(unused))} has no effect for {name!r} in layout '
-      f'{found.layout}; remove it.'
-    )
-  if kind.strangers:  # the test belongs to no client
-    public = lambda x: x._replace(split=PUBLIC) if x.split == TEST else x
-    read = lambda path: map(public, found.read(path))
-    return found._replace(read=read), task
-  return found, task
-
-
-def _layouts(path, kind, client, split) -> Iterator[Found]:
-  if not path.exists():
-    raise DataError(f'{path} does not exist.')
+def _layouts(path: pathlib.Path, digits: bool) -> dict[str, pathlib.Path]:
+  """The layouts at a path, and the file or folder that a reader takes."""
   files = sorted(path.iterdir()) if path.is_dir() else [path]
-  of_part = lambda x: x.name.endswith(('.h5', '_train.sqlite'))
-  # EMNIST and its digits lie in one folder.
-  other = lambda x: of_part(x) and ('digits' in x.stem) != kind.digits
-  files = [x for x in files if not other(x)]
-  of = lambda *ends: [x for x in files if x.name.endswith(ends)]
-  for file in of('.h5', '.hdf5'):
-    with records.hdf5(file) as content:
-      is_pfl = 'examples' not in content
-    if is_pfl:
-      yield Found('pfl', readers.pfl, file)
-    elif file.stem.endswith('_train'):
-      yield Found('tff', tff.hdf5, file)
-  for file in of('.sqlite.lzma', '.sqlite'):
-    if file.stem.endswith('_train'):
-      yield Found('fedjax', tff.fedjax, file)
-    elif not file.stem.endswith('_test'):
-      yield Found('sqlite', lambda x: tff.sqlite(x, kind.digits), file)
-  if path.is_dir() and list(path.glob('train/*.json')):
-    yield Found('leaf', readers.leaf, path)
-  if path.is_dir() and readers.has_images(path) and not of('.parquet'):
-    yield Found('images', readers.images, path)
-  if of(*readers.SUFFIXES):
-    yield Found('table', lambda x: readers.rows(x, client, split), path)
-  if of('input.txt') or path.suffix == '.txt':
-    yield Found('plays', readers.speeches, path)
+  found = {}
+  for file in files:
+    # EMNIST and its digits lie in one folder.
+    same_part = ('digits' in file.stem) == digits
+    if file.name.endswith('_train.h5') and same_part:
+      found['tff'] = file
+    if file.suffix == '.txt':
+      found['plays'] = file
+    if file.suffix in readers.SUFFIXES:
+      found['table'] = path
+  if [*path.glob('train/*.json')]:
+    found['leaf'] = path
+  return found
 
 
 def import_data(
@@ -180,10 +107,9 @@ def import_data(
   test_share: float | None = None,
   **options: Any,
 ) -> store.Store:
-  """Writes the clients of published files to a store.
+  """Write the clients of published files to a store.
 
-  It shows a bar if stderr is a terminal. Where it was stopped, it goes on at
-  the next call; what was read lies in `to`.partial until then.
+  It shows a bar if stderr is a terminal.
 
   Args:
     kind: one of `KINDS`.
@@ -198,98 +124,111 @@ def import_data(
   Raises:
     DataError: the files are damaged or of another layout.
     ValueError: the kind is unknown, or an option does not suit it.
-    FileExistsError: `to` exists, or `to`.partial has other files.
-    SaveError: `to` cannot be written, as on a full disk.
+    OSError: `to` exists or cannot be written.
   """
+  checks.choice('kind', kind, tuple(KINDS))
+  make_task, expected, client, digits, strangers = KINDS[kind]
+  path = pathlib.Path(path).expanduser()
+  options = {name: x for name, x in options.items() if x is not None}
+  found = _layouts(path, digits)
+  layout = next((x for x in expected if x in found), None)
+  if layout is None:
+    raise DataError(f'{path} has no files of {kind=} in layout {expected}.')
+  read = getattr(readers, layout)
+  if layout == 'table':
+    client, split = options.pop('client', client), options.pop('split', None)
+    if client is None:
+      raise ValueError('A table requires client; set the column of clients.')
+    read = functools.partial(read, client=client, split=split)
+  task = make_task(layout, found[layout], options)
+  if options:
+    raise ValueError(
+      f'{", ".join(sorted(options))} has no effect for {kind=} in layout '
+      f'{layout}; remove it.'
+    )
+
+  def samples():
+    for record in read(found[layout]):
+      nobody = strangers and record.split == TEST
+      with readers.reading(f'Client {record.client!r} of {path}'):
+        arrays = task.arrays(record.columns)
+      yield record.split, None if nobody else record.client, arrays
+
+  return _write(samples(), to, task.num_classes, test_share, task.tokenizer)
+
+
+def import_clients(
+  train: Iterable[tuple[str, Arrays]],
+  to: PathLike,
+  num_classes: int | None,
+  *,
+  test: Iterable[tuple[str | None, Arrays]] = (),
+  test_share: float | None = None,
+  tokenizer: str | None = None,
+) -> store.Store:
+  """Write clients that an iterator yields to a store.
+
+  `train` yields (client, arrays), leaves [samples, ...], from any source; a
+  client may come again, in any order. So does `test`, of samples that a client
+  holds out, or None for nobody's. Other arguments and errors are those of
+  `import_data` and `store.write`.
+
+  >>> with tempfile.TemporaryDirectory() as folder:
+  ...   rows = [('anna', {'x': np.ones((3, 2)), 'y': np.array([0, 1, 0])})]
+  ...   data = import_clients(rows, f'{folder}/to', 2, test_share=0.4)
+  ...   data.ids.tolist(), data.partition.sizes.tolist(), len(data.test['y'])
+  ([b'anna'], [2], 1)
+  """
+
+  def samples():
+    for split, pairs in ((TRAIN, train), (TEST, test)):
+      for client, arrays in pairs:
+        yield split, client, {k: np.asarray(x) for k, x in arrays.items()}
+
+  return _write(samples(), to, num_classes, test_share, tokenizer)
+
+
+def _write(samples, to, num_classes, test_share, tokenizer) -> store.Store:
   if test_share is not None:
     checks.fraction('test_share', test_share)
   target = pathlib.Path(to).expanduser()
   if target.exists():
     raise FileExistsError(f'{target} exists; name another folder.')
-  given = {k: v for k, v in options.items() if v is not None}
-  found, task = find(kind, pathlib.Path(path).expanduser(), given)
-  aside = target.with_name(f'{target.name}.partial')
-  source = {'kind': kind, 'options': given, 'task': task.options}
-  source |= {'files': _fingerprint(found.path, aside)}
-  try:
-    with contextlib.closing(records.Spool(aside, source)) as spool:
-      _spool(spool, found, task, kind)
-      _write(spool, found.path, target, task, test_share)
-  except DataError:  # another start would fail as well
-    shutil.rmtree(aside, ignore_errors=True)
-    raise
-  except (FileExistsError, SaveError):
-    raise
-  except OSError as error:
-    raise SaveError(f'{target} cannot be written: {error}.') from error
-  shutil.rmtree(aside, ignore_errors=True)
+  target.parent.mkdir(parents=True, exist_ok=True)
+  place = {'prefix': f'{target.name}.', 'dir': target.parent}
+  with tempfile.TemporaryDirectory(**place) as folder:
+    numbers: dict[str | None, int] = {}
+    splits = {
+      split: grouping.Samples(pathlib.Path(folder, split), numbers)
+      for split in (TRAIN, TEST)
+    }
+    bar = tqdm.tqdm(samples, 'reading', unit='record', disable=None)
+    for split, client, arrays in bar:
+      splits[split].add(client, arrays)
+    train, test = (split.finish() for split in splits.values())
+    if train is None:
+      raise DataError('No client has training samples.')
+    if (test is None) != (test_share is not None):
+      owned = 'no' if test is None else 'own'
+      raise DataError(
+        f'There are {owned} test examples with {test_share=}; set test_share '
+        'if there are none.'
+      )
+    of_clients = test is None or test.sizes[train.sizes > 0].any()
+    chunks = train.chunks(test if of_clients else None)
+    if test is None:
+      chunks = (_hold_out(chunk, test_share) for chunk in chunks)
+    public = None if of_clients else test.arrays
+    store.write(target, chunks, public, num_classes, tokenizer)
   return store.open(target)
 
 
-def _spool(spool, found, task, kind):
-  bar = tqdm.tqdm(
-    found.read(found.path), f'reading {kind}', unit='record', unit_scale=True,
-    disable=None, mininterval=0.5,
-  )  # fmt: skip
-  for record in itertools.islice(bar, spool.records, None):
-    try:
-      spool.add(record.client, record.split, task.arrays(record))
-    except records.ODD as error:
-      raise DataError(
-        f'Samples of client {record.client!r} in {found.path}: {error}'
-      ) from error
-    if spool.records % _SAVED_EVERY == 0:
-      spool.save()
-  spool.save()
-
-
-def _write(spool, path, target, task, test_share):
-  trained = np.flatnonzero(spool.sizes(TRAIN))
-  if not len(trained):
-    raise DataError(f'No client has training samples in {path}.')
-  test = spool.arrays(PUBLIC)
-  of_clients = test is None and spool.sizes(TEST)[trained].any()
-  if test is None and not of_clients:
-    test = spool.arrays(TEST)  # of users of their own
-  none = test is None and not of_clients
-  if none != (test_share is not None):
-    raise DataError(
-      f'{path} has {"no" if none else "its own"} test examples: '
-      f'{"set test_share" if none else f"remove {test_share=}"}.'
-    )
-  chunks = spool.chunks(trained, of_clients)
-  if none:
-    chunks = (_split(chunk, test_share) for chunk in chunks)
-  # Made beside the spool, so that a kill leaves nothing elsewhere.
-  shutil.rmtree(spool.folder / 'store', ignore_errors=True)
-  made = spool.folder / 'store' / target.name
-  of = task.num_classes, len(trained), task.tokenizer
-  store.write(made, chunks, test, *of)
-  store_writer.rename(made, target)
-
-
-def _split(chunk: store.Chunk, share: float) -> store.Chunk:
+def _hold_out(chunk: store.Chunk, share: float) -> store.Chunk:
   """Clients that hold out a share of their samples, the last ones."""
   sizes = chunk.sizes
   counts = np.minimum(np.rint(share * sizes).astype(np.int64), sizes - 1)
   ends = np.repeat(np.cumsum(sizes), sizes)
   held = ends - np.arange(sizes.sum()) <= np.repeat(counts, sizes)
-  part = lambda marks: {k: x[marks] for k, x in chunk.train.items()}
-  return store.Chunk(sizes - counts, part(~held), counts, part(held), chunk.ids)
-
-
-def _fingerprint(path, aside) -> str:
-  """A digest of names, sizes and times of files: a start knows them again."""
-  folder = (path if path.is_dir() else path.parent).resolve()
-  aside = aside.resolve()
-  # Of a file those that are named like it, as NAME_test beside NAME_train.
-  name = path.stem.removesuffix('_train')
-  files = (x for x in folder.iterdir() if x.name.startswith(name))
-  if path.is_dir():
-    files = (x for x in folder.rglob('*') if aside not in x.parents)
-  stats = [
-    [x.relative_to(folder).as_posix(), x.stat().st_size, x.stat().st_mtime_ns]
-    for x in sorted(files)
-    if x.is_file()
-  ]
-  return digests.of_text(json.dumps(stats))
+  train = {name: x[~held] for name, x in chunk.train.items()}
+  held_out = {name: x[held] for name, x in chunk.train.items()}
+  return store.Chunk(sizes - counts, train, counts, held_out, chunk.ids)
