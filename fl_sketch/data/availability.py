@@ -3,14 +3,14 @@
 A cross-device server selects more clients than the cohort (over-selection),
 takes the first that answer and closes the round. A client that answers later is
 a straggler, whose work is lost; one that never answers is a dropout. Every draw
-is a pure function of (seed, round, client), and none depends on data. Byzantine
-clients send other updates than their own.
+is a pure function of (seed, round, client), and none depends on data.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from fl_sketch.utils import checks, seeding
+from fl_sketch.utils.types import Key, Params
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +18,11 @@ import optax
 
 NOT_SELECTED, PARTICIPATED, STRAGGLER, DROPPED_OUT = range(4)
 # (pseudo-gradient, key) -> the update that a byzantine client sends.
-Behaviour = Callable[[Any, jax.Array], Any]
+Behaviour = Callable[[Params, Key], Params]
 
 
 def selected(cohort: int, over_sampling: float) -> int:
-  """Number of clients that the server selects for a cohort (over-selection).
+  """Return how many clients the server selects for a cohort (over-selection).
 
   >>> selected(100, 1.3)
   130
@@ -30,9 +30,10 @@ def selected(cohort: int, over_sampling: float) -> int:
   return checks.ceil(cohort * over_sampling)
 
 
-def in_force(c: Any) -> bool:
-  """Whether the config simulates dropouts, deadlines or over-selection."""
-  return c.over_sampling > 1 or c.dropout > 0 or c.deadline is not None
+def in_force(config: Any) -> bool:
+  """Return whether a config has dropouts, a deadline or over-selection."""
+  losses = config.dropout > 0 or config.deadline is not None
+  return losses or config.over_sampling > 1
 
 
 def outcomes(
@@ -46,21 +47,19 @@ def outcomes(
   deadline: float | None = None,
   sigma: float = 1.0,
 ) -> np.ndarray:
-  """Draws the outcome of each client: participated, straggler or dropout.
+  """Draw the outcome of each client of ids int[C], int8[C].
 
   >>> ids = np.arange(5)
   >>> outcomes(0, 0, ids, ids < 4, cohort=2).tolist()
   [1, 2, 2, 1, 0]
 
-  Of ids int[C] it is int8[C] of `PARTICIPATED`, `STRAGGLER`, `DROPPED_OUT`, and
-  `NOT_SELECTED` where `present`, bool[C], marks padding by False. `cohort` is
-  the number of answers that closes the round, None waits for all; `dropout` the
-  chance that a client never answers, each round anew; `deadline` when the round
-  is closed at the latest, in medians of `response_times`, None for no deadline.
-  For `sigma` see `response_times`; if it is 0 the first are a random choice.
+  An id with `present`, bool[C], False is padding and `NOT_SELECTED`. The round
+  ends after `cohort` answers (None: all) or at the `deadline`, in medians of
+  `response_times`; `dropout` is the probability that a client never answers.
+  With sigma=0 the first answers are a random choice.
 
-  Source: over-selection by 30 % and a deadline are those of
-    Bonawitz et al., MLSys 2019, arXiv:1902.01046; the law of the times is ours.
+  Source: over-selection by 30 % and a deadline are those of Bonawitz et al.,
+    MLSys 2019, arXiv:1902.01046; the distribution of the times is ours.
   """
   draw = lambda tag: _uniform(seed, tag, round, ids)
   answers = present & (draw('dropout') >= dropout)
@@ -77,7 +76,7 @@ def outcomes(
 def response_times(
   seed: int, round: int, ids: np.ndarray, sigma: float
 ) -> np.ndarray:
-  r"""Draws the response time of each client, f64[C], in medians.
+  r"""Draw the response time of each client, f64[C], in medians.
 
   :math:`\exp(\sigma (a_i + b_{i, r}) / \sqrt2)` with standard normal a and b:
   half the variance of the logarithm belongs to the client and is the same in
@@ -106,9 +105,9 @@ def _uniform(seed, tag, round, ids):
 
 
 def byzantine_clients(seed: int, population: int, share: float) -> np.ndarray:
-  """Draws the byzantine clients of a run: round(share x population) of them.
+  """Draw round(share x population) byzantine clients, True in bool[population].
 
-  True in bool[population]. Those of a smaller share are among a larger one's.
+  Those of a smaller share are among those of a larger one.
 
   >>> int(byzantine_clients(0, population=10, share=0.2).sum())
   2
@@ -118,27 +117,27 @@ def byzantine_clients(seed: int, population: int, share: float) -> np.ndarray:
   return rank < round(share * population)
 
 
-def sign_flip(moved: Any, key: jax.Array) -> Any:
-  """Multiplies the pseudo-gradient by -10: Damaskinos et al., ICML 2018."""
-  return _scaled(moved, -10.0)
+def sign_flip(update: Params, key: Key) -> Params:
+  """Multiply the update by -10: Damaskinos et al., ICML 2018."""
+  return _scaled(update, -10.0)
 
 
-def scale(moved: Any, key: jax.Array) -> Any:
-  """Multiplies a client's pseudo-gradient by 1e12."""
-  return _scaled(moved, 1e12)
+def scale(update: Params, key: Key) -> Params:
+  """Multiply the update by 1e12."""
+  return _scaled(update, 1e12)
 
 
-def noise(moved: Any, key: jax.Array) -> Any:
-  """Replaces the update by Gaussian noise of standard deviation 200.
+def noise(update: Params, key: Key) -> Params:
+  """Return Gaussian noise of standard deviation 200 in place of the update.
 
   Source: Blanchard et al., NeurIPS 2017, arXiv:1703.02757.
   """
-  return _scaled(optax.tree.random_like(key, moved, jax.random.normal), 200.0)
+  return _scaled(optax.tree.random_like(key, update, jax.random.normal), 200.0)
 
 
-def nan(moved: Any, key: jax.Array) -> Any:
-  """Replaces the update by NaN; every round rejects non-finite updates."""
-  return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), moved)
+def nan(update: Params, key: Key) -> Params:
+  """Return NaN in place of the update; every round rejects it."""
+  return jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), update)
 
 
 BEHAVIOURS = {send.__name__: send for send in (sign_flip, noise, scale, nan)}

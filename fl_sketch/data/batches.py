@@ -1,7 +1,7 @@
 """Draws the samples that each client uses at each local step.
 
 Every index is a function of (seed, round, client id, position) alone: not of
-who else is in the cohort, or of padding; any round can be drawn alone.
+the other clients of the cohort, or of padding.
 """
 
 import operator
@@ -27,7 +27,7 @@ def draw(
   order: str = 'replace',
   tail: float = TAIL,
 ) -> np.ndarray:
-  """Draws the batches of a cohort, from each client's own samples.
+  """Draw the batches of a cohort, from each client's own samples.
 
   >>> p = Partition(np.array([4, 5, 6, 7]), np.array([0, 1, 4]))
   >>> draw(p, np.array([0, 1]), 0, 0, 1, 4, 'cycle').tolist()
@@ -36,14 +36,14 @@ def draw(
   Returns int32[C, local_steps, batch_size] indices into the training arrays, of
   ids int[C]. Padding, id = population, has 0, or -1 under 'mask' and 'poisson'.
 
-  'replace' is uniform and independent (relative error of a probability below
-  size / 2^32); 'cycle' takes the client's samples in the partition's order,
-  from where the previous round ended; 'mask' is one pass over a permutation
-  drawn in each round, then -1; 'poisson' takes each sample of the client
-  independently with the probability of `poisson_limits`, then -1. There
-  `batch_size` is the expected number, and the last axis has the max_batch of
-  `tail`: a larger batch is cut to a uniformly random subset. The seed, which
-  may be a key of 32 bytes, must be secret in a private run.
+  * 'replace' is uniform and independent (relative error of a probability below
+    size / 2^32).
+  * 'cycle' takes the client's samples in the partition's order, from where the
+    previous round ended.
+  * 'mask' is one pass over a permutation drawn in each round, then -1.
+  * 'poisson' takes each sample independently with the probability of
+    `poisson_limits`, then -1. The last axis has its max_batch: a larger batch
+    is cut to a uniformly random subset. In a private run the seed is secret.
   """
   checks.choice('order', order, ORDERS)
   checks.at_least('round', round, 0)
@@ -68,20 +68,16 @@ def draw(
 def poisson_limits(
   partition: Partition, batch_size: int, tail: float = TAIL
 ) -> tuple[np.ndarray, int]:
-  """Computes the sampling limits that the accountant needs of 'poisson'.
+  """Return the probability of each client's samples, and the largest batch.
 
   >>> p = Partition(np.arange(12), np.array([0, 4, 12]))
   >>> probability, max_batch = poisson_limits(p, 2, tail=1e-3)
   >>> probability.tolist(), max_batch
   ([0.5, 0.25], 6)
 
-  `batch_size` is the expected number of samples of a batch, of every client.
-  Returns the probability that a batch holds a particular sample of a client,
-  batch_size / size, f64[population]; and the size that a batch of any client
-  exceeds with probability at most `tail`.
-
-  Raises:
-    ValueError: a client has fewer than batch_size samples.
+  A batch of expected size batch_size holds a sample with probability
+  batch_size / size, f64[population], and exceeds max_batch with probability at
+  most `tail`. Raises ValueError if a client has fewer than batch_size samples.
   """
   return batch_size / partition.sizes, _max_batch(partition, batch_size, tail)
 
@@ -93,17 +89,16 @@ def _max_batch(partition, batch_size, tail) -> int:
       f'{batch_size=} must be 1 to {least}, the samples of the smallest client.'
     )
   # At a fixed mean P[X > k] of a binomial X grows with the number of trials, if
-  # k is at least the mean (Hoeffding, 1956; let one trial have probability 0).
-  # So the limit of the largest client holds for all.
+  # k is at least the mean (Hoeffding, 1956): the largest client's limit holds.
   most = partition.largest
   limit = cohorts.default_max_cohort(most, batch_size / most, tail)
   return max(batch_size, limit)
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
-  """Makes one batch of all samples of each client, padded.
+  """Return one batch of all samples of each client of ids int[C].
 
-  Of ids int[C], as of `draw`: int32[C, 1, partition.largest], padded with -1.
+  It is int32[C, 1, partition.largest], padded with -1.
 
   >>> p = Partition(np.array([4, 5, 6, 7]), np.array([0, 1, 4]))
   >>> full(p, np.array([0, 1])).tolist()
@@ -148,16 +143,14 @@ def _poisson(seed, round, ids, size, shape, batch_size):
   for row, client, held in zip(within, ids.flat, size.flat, strict=True):
     if not held:
       continue
-    # Not `fold`: splitmix64 can be inverted, so an observer of one index could
-    # compute all later coins, which amplification needs to be secret. Philox
-    # also gives 64 bits a coin, in streams of (round, client) that cannot
-    # overlap. Python integers, since a shift in NumPy wraps around.
+    # Not `fold`: splitmix64 can be inverted, so one index would reveal all
+    # later coins, which amplification needs to be secret. Philox's streams of
+    # (round, client) cannot overlap. Python integers: NumPy's shifts wrap.
     counter = (operator.index(round) << 32) + int(client)
     rng = seeding.generator(seed, 'poisson batches', counter)
     coins = rng.bit_generator.random_raw((shape[1], int(held)))
-    # The lowest coins win. They are exchangeable, so that a batch that is too
-    # large is cut to a uniform choice. The threshold is rounded down: the
-    # probability is at most the one accounted for, by less than 2^-64.
+    # The lowest coins win: too large a batch is cut to a uniform choice.
+    # Rounded down, the probability is at most the one accounted for.
     win = np.uint64((operator.index(batch_size) << 64) // int(held) - 1)
     width = min(shape[2], held)
     place = np.argpartition(coins, width - 1, axis=1)[:, :width]

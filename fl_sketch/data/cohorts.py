@@ -1,12 +1,10 @@
 """Samples the cohort of each round: fixed size, Poisson, in a fixed order, ...
 
-Every draw is a pure function of (seed, round): the cohort of any round can be
-drawn alone, and does not depend on the number of devices. It takes time and
-memory O(cohort), not O(population), as cross-device populations need; random
-allocation alone takes time O(population). Shapes are static; padding has id =
-population and weight 0. Ids are sorted, padding is last. In a private run the
-sampling seed must be secret, but for 'cyclic', whose order is public; of a key
-of 32 bytes, a Poisson draw takes time O(population): 64 bits a client.
+Every draw is a pure function of (seed, round) and returns sorted int32[length]
+ids and f32[length] weights; padding is last, with id = population and weight 0.
+A draw takes time and memory O(cohort); random allocation, and Poisson draws by
+a key of 32 bytes, take time O(population). In a private run the seed must be
+secret, except for 'cyclic', whose order is public.
 """
 
 from collections.abc import Callable
@@ -25,14 +23,11 @@ _COINS = 2**15  # of a random allocation that are held at once
 def fixed_size(
   seed: seeding.Root, round: int, population: int, cohort: int
 ) -> Cohort:
-  """Samples `cohort` distinct clients; all sets of that size equally likely.
+  """Sample `cohort` distinct clients; all sets of that size equally likely.
 
   >>> ids, weight = fixed_size(seed=0, round=3, population=100, cohort=4)
   >>> len(set(ids.tolist())), weight.tolist()
   (4, [1.0, 1.0, 1.0, 1.0])
-
-  Of a root seed, the round >= 0 and the number of clients it returns
-  int32[cohort] ids and f32[cohort] weights, all 1.
   """
   rng = _generator(seed, round, 'fixed_size')
   _check(population, cohort)
@@ -43,10 +38,7 @@ def fixed_size(
 def with_replacement(
   seed: int, round: int, population: int, cohort: int
 ) -> Cohort:
-  """Samples `cohort` clients with replacement, duplicates merged.
-
-  The weight of an entry is the number of its draws: the weighted mean is that
-  over the `cohort` draws. Arguments and padded shapes are as of `fixed_size`.
+  """Sample `cohort` clients with replacement; the weight counts the draws.
 
   >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
   >>> ids.shape, weight.sum()
@@ -66,13 +58,11 @@ def poisson(
   probability: float,
   max_cohort: int | None = None,
 ) -> Cohort:
-  """Samples each client independently with the same probability.
+  """Sample each client independently with the same probability.
 
-  Draws the binomial size of the cohort, then a uniform subset of that size. If
-  the size exceeds max_cohort, by default that of `default_max_cohort`, a
-  uniformly random subset of max_cohort clients is kept: the law is then not
-  exactly Poisson, by default with a probability below 1e-9 a round. Else as of
-  `fixed_size`: int32[max_cohort] ids, f32[max_cohort] weights, 1 or padding.
+  A cohort larger than max_cohort, by default `default_max_cohort`, is cut to a
+  uniformly random subset: the distribution is then not exactly Poisson, by
+  default with a probability below 1e-9 a round.
 
   >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
   >>> len(ids) == default_max_cohort(100, 0.05)
@@ -97,14 +87,12 @@ def random_allocation(
   epoch_rounds: int,
   max_cohort: int | None = None,
 ) -> Cohort:
-  """Gives each client one round of every epoch, by an independent uniform coin.
+  """Give each client one uniformly random round of every epoch.
 
-  Also known as balls and bins. The coins of an epoch are drawn anew in each of
-  its rounds, so that there is no state; the first epoch begins with round 0. If
-  more than max_cohort clients have the round, by default `default_max_cohort`
-  at a probability of 1 / epoch_rounds, a uniformly random subset of max_cohort
-  is kept, and the others have no round in this epoch. All else is as of
-  `poisson`. Source: Chua et al., arXiv:2412.16802.
+  Also known as balls and bins: Chua et al., arXiv:2412.16802. If more than
+  max_cohort clients have the round, by default `default_max_cohort` at a
+  probability of 1 / epoch_rounds, a uniformly random subset of max_cohort is
+  kept, and the others have no round in this epoch.
 
   >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
@@ -128,12 +116,11 @@ def random_allocation(
 
 
 def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
-  r"""Takes the clients in a fixed random order, and then again from the first.
+  r"""Take the clients in a fixed random order, and then again from the first.
 
   The order is split into :math:`G = \lceil N / cohort \rceil` groups, whose
   sizes differ by one at most; round t has group t mod G. So a client takes part
-  in every G-th round exactly. Arguments and shapes are those of `fixed_size`,
-  padded; the seed may be public, and `cohort` is of the largest group, at most.
+  in every G-th round exactly.
 
   >>> ids = [cyclic(0, r, population=4, cohort=2)[0].tolist() for r in range(3)]
   >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
@@ -148,7 +135,7 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
 
 
 def groups(population: int, cohort: int) -> int:
-  """The number of groups of `cyclic` sampling.
+  """Return the number of groups of `cyclic` sampling.
 
   >>> groups(100, 30)
   4
@@ -159,7 +146,7 @@ def groups(population: int, cohort: int) -> int:
 def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
   """The clients at these places of a random order of all, int64[...]."""
   # A Feistel network permutes a square of at least the population; numbers
-  # beyond it are permuted again. So no array holds everybody.
+  # beyond it are permuted again. So no array holds all clients.
   side = max(2, math.isqrt(population - 1) + 1)
   roots = seeding.generator(seed, 'cohort cyclic').integers(2**63, size=6)
 
@@ -179,7 +166,7 @@ def _order(seed: int, places: np.ndarray, population: int) -> np.ndarray:
 def default_max_cohort(
   population: int, probability: float, tail: float = 1e-9
 ) -> int:
-  """The least size >= 1 that a Poisson cohort exceeds with chance <= `tail`.
+  """Return the least size that a Poisson cohort exceeds with chance <= `tail`.
 
   >>> default_max_cohort(3000, 0.2)
   735
@@ -201,7 +188,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 def sample(
   kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
-  """Samples a cohort by a rule of `KINDS`, whose arguments the others are.
+  """Sample a cohort by a rule of `KINDS`; the options are its arguments.
 
   >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
   [0, 1, 2]

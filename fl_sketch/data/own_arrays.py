@@ -1,6 +1,6 @@
-"""Reads the arrays that a user's clients hold, and checks them once."""
+"""Reads the arrays that a user's clients hold, and checks them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_sketch.data.ragged import Partition
@@ -10,13 +10,11 @@ import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
 _SPLITS = {'train', 'test', 'validation', 'valid', 'val', 'dev'}
-_LINES = 4  # of a refusal, at most
-_AT_ONCE = 2**22  # numbers that are looked at in one step
-_kind = lambda x: f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
+_AT_ONCE = 2**22  # numbers that are checked in one step
 
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
-  """Converts the data of all clients to NumPy arrays, by client name or number.
+  """Convert the data of all clients to NumPy arrays, by client name or number.
 
   A mapping, such as a Hugging Face `DatasetDict`, has them by client.
   """
@@ -35,7 +33,7 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
 
 
 def read(who: str, data: Any) -> Arrays:
-  """Reads the arrays of one client by name, leaves [samples, ...].
+  """Read the arrays of one client by name, leaves [samples, ...].
 
   A mapping or DataFrame of arrays; (x, y); a `Dataset` of Hugging Face; or
   samples by index, (x, y) or mappings, as of torch. `who` is for messages.
@@ -72,58 +70,59 @@ def read(who: str, data: Any) -> Arrays:
 
 
 def check(clients: Mapping[Any, Arrays], test: Arrays):
-  """Checks that the arrays of clients are numbers, alike those of the test."""
+  """Raise ValueError unless clients have arrays of numbers like the test's."""
   if 'mask' in test:
     raise ValueError("The name 'mask' is reserved; rename this array.")
-  lines = [f'the test: {what}.' for what in _problems(test, test)]
-  found: dict[str, list[Any]] = {}
-  for name, arrays in clients.items():
-    for what in _problems(arrays, test):
-      found.setdefault(what, []).append(name)
-  _refuse(lines + [f'{_some(who)}: {what}.' for what, who in found.items()])
+  for who, arrays in (('the test', test), *clients.items()):
+    who = who if arrays is test else f'client {who!r}'
+    if arrays.keys() != test.keys():
+      raise ValueError(
+        f'{who} has arrays {sorted(arrays)}, the test has {sorted(test)}.'
+      )
+    for name, x in arrays.items():
+      if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
+        what = x.dtype.type.__name__.rstrip('_')
+        raise ValueError(f'{who}: {name!r} is {what}, not numbers.')
+      # Names of types are slow for many clients.
+      like = test[name]
+      same = (x.dtype, x.shape[1:]) == (like.dtype, like.shape[1:])
+      if not same and _kind(x) != _kind(like):
+        raise ValueError(
+          f'{who}: {name!r} is {_kind(x)} per sample, of the test {_kind(like)}'
+        )
+    lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
+    if len({*lengths.values()}) != 1 or not min(lengths.values()):
+      raise ValueError(f'{who}: {lengths=} must be equal and >= 1.')
 
 
-def _problems(arrays: Arrays, test: Arrays) -> Iterator[str]:
-  if arrays.keys() != test.keys():
-    yield f'has arrays {sorted(arrays)}, the test has {sorted(test)}'
-    return
-  for name, x in arrays.items():
-    y = test[name]
-    if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
-      what = x.dtype.type.__name__.rstrip('_')
-      yield f'{name!r} is {what}, not numbers; number, pad or remove it'
-    # Names of types are slow for many clients.
-    elif (x.dtype, x.shape[1:]) != (y.dtype, y.shape[1:]):
-      if (kind := _kind(x)) != (expected := _kind(y)):
-        yield f'{name!r} is {kind} per sample, in the test {expected}'
-  lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
-  if len({*lengths.values()}) != 1 or not min(lengths.values()):
-    yield f'lengths {lengths} must be equal and >= 1'
+def _kind(x) -> str:
+  return f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
 
 
 def narrow(x: np.ndarray) -> np.ndarray:
-  """Converts numbers to the dtype that JAX has for them."""
+  """Convert numbers to the dtype that JAX has for them."""
   if x.dtype.kind not in 'iufc':
     return x
   return x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False)
 
 
 def check_finite(arrays: Arrays, partition: Partition | None = None):
-  """Checks that the floats of clients, or of a test for None, are finite."""
-  lines = []
+  """Check that the floats of clients, or of a test for None, are finite."""
   for name, x in arrays.items():
     parts = np.array_split(x, 1 + x.size // _AT_ONCE)  # less memory
     floats = jnp.issubdtype(x.dtype, np.inexact)
     if floats and not all(np.isfinite(part).all() for part in parts):
       bad = ~np.isfinite(x).reshape(len(x), -1)
       who, total = holders(bad.sum(1), partition)
-      what = f'{name!r} is NaN or infinite in {total} of its numbers'
-      lines += [f'{who}: {what}; remove or replace them.'] * (total > 0)
-  _refuse(lines)
+      if total:
+        raise ValueError(
+          f'{who}: {name!r} is NaN or infinite in {total} of its numbers; '
+          'remove or replace them.'
+        )
 
 
 def holders(marks: np.ndarray, partition: Partition | None) -> tuple[str, int]:
-  """Names who has marks, int or bool[samples] (None: the test), and their sum.
+  """Return who has marks, int or bool[samples], and their sum; None: the test.
 
   >>> holders(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
   ('clients 2, 3', 2)
@@ -141,11 +140,3 @@ def _some(names: Sequence[Any]) -> str:
   first = ', '.join(map(repr, names[:3]))
   more = f' and {len(names) - 3} more' * (len(names) > 3)
   return f'client{"s" * (len(names) > 1)} {first}{more}'
-
-
-def _refuse(lines: list[str]):
-  lines = [x if len(x) <= 200 else f'{x[:196]} ...' for x in lines]
-  if more := len(lines[_LINES:]):
-    lines[_LINES:] = [f'There are {more} problems more.']
-  if lines:
-    raise ValueError('\n'.join(lines))

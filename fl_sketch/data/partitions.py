@@ -16,12 +16,10 @@ import numpy as np
 
 
 def iid(labels, population: int, seed: int) -> Partition:
-  """Deals all samples at random; sizes differ by at most one.
+  """Deal all samples at random; sizes differ by at most one.
 
   >>> iid(10, 4, seed=0).sizes.tolist()
   [3, 3, 2, 2]
-
-  `labels` are int[samples], or only their number.
   """
   samples = ragged.check(labels, population)
   rng = seeding.generator(seed, 'iid')
@@ -33,13 +31,10 @@ def iid(labels, population: int, seed: int) -> Partition:
 def size_skew(
   labels, population: int, seed: int, *, sigma: float = 1.0
 ) -> Partition:
-  """Gives clients i.i.d. samples, in log-normal numbers.
+  """Give clients i.i.d. samples, in log-normal numbers.
 
   Each client first gets one sample; the others are shared in proportion to
-  exp(sigma * N(0, 1)); sigma 0 is `iid`, whose arguments the others are.
-
-  >>> size_skew(10, 4, seed=0, sigma=2.0).sizes.sum()
-  np.int64(10)
+  exp(sigma * N(0, 1)).
   """
   samples = ragged.check(labels, population)
   checks.at_least('sigma', sigma, 0)
@@ -52,11 +47,7 @@ def size_skew(
 
 
 def one_each(labels, population: int, seed: int) -> Partition:
-  """Gives client i only sample i; arguments as of `iid`, without use of a seed.
-
-  >>> one_each(3, 3, seed=0).indices.tolist()
-  [0, 1, 2]
-  """
+  """Give client i only sample i."""
   ragged.check(labels, population)
   return Partition(np.arange(population), np.arange(population + 1))
 
@@ -64,11 +55,10 @@ def one_each(labels, population: int, seed: int) -> Partition:
 def label_shards(
   labels, population: int, seed: int, *, shards_per_client: int = 5
 ) -> Partition:
-  """Deals shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
+  """Deal shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
 
   The samples are sorted by label and cut into population * shards_per_client
-  contiguous shards, equal up to one sample; each client gets
-  shards_per_client of them at random. Nearly every shard has a single label.
+  contiguous shards, equal up to one sample, which are dealt at random.
 
   >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
   [6, 6]
@@ -90,11 +80,11 @@ def label_shards(
 def classes_per_client(
   labels, population: int, seed: int, *, classes: int = 2
 ) -> Partition:
-  """Gives every client exactly `classes` labels: FedSKETCH's partition.
+  """Give every client exactly `classes` labels: FedSKETCH's partition.
 
-  Haddadpour et al., arXiv:2008.04975, section 5, use one or two. All samples
-  are used. The population * classes places are shared among the labels in
-  proportion to their samples, and those of a label equally among its places.
+  Haddadpour et al., arXiv:2008.04975, section 5. All samples are used. The
+  population * classes places are shared among the labels in proportion to their
+  samples, and those of a label equally among its places.
 
   >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
@@ -122,12 +112,11 @@ def classes_per_client(
 def dirichlet(
   labels, population: int, seed: int, *, alpha: float = 0.5, min_size: int = 1
 ) -> Partition:
-  """Splits each label over the clients in Dirichlet(alpha) proportions.
+  """Split each label over the clients in Dirichlet(alpha) proportions.
 
-  A small alpha gives each client few labels, and clients unequal sizes; alpha
-  to infinity is iid (Yurochkin et al., ICML 2019). The usual code draws again
-  until every client has min_size samples, which never ends for many clients;
-  this one moves random samples from the largest clients to those below it.
+  Source: Yurochkin et al., ICML 2019. The usual code draws again until every
+  client has min_size samples, which never ends for many clients; this one moves
+  random samples from the largest clients to those below min_size.
 
   >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
   60
@@ -201,13 +190,13 @@ def partition(
   samples_per_client: int | None = None,
   **options,
 ) -> Partition:
-  """Makes a partition of `KINDS`, whose arguments the others are.
+  """Make a partition of `KINDS`; the options are its arguments.
 
   >>> partition('iid', 100, 5, samples_per_client=8).sizes.tolist()
   [8, 8, 8, 8, 8]
 
-  `labels` may be their number but of a kind of `BY_LABEL`; samples_per_client,
-  unless it is None, bounds the clients' sizes, see `cap`.
+  `labels` are int[samples], or their number except for `BY_LABEL`;
+  samples_per_client bounds the clients' sizes, see `cap`.
   """
   checks.choice('kind', kind, tuple(KINDS))
   parameters = inspect.signature(KINDS[kind]).parameters.values()

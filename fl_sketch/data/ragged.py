@@ -8,7 +8,7 @@ from typing import Any
 from fl_sketch.utils import checks, seeding
 import numpy as np
 
-_HOLD_OUT = 2**40  # a use of a seed: rounds, the other use, are fewer
+_HOLD_OUT = 2**40  # a counter of the seed beyond all rounds
 _offsets = lambda sizes: np.concatenate([[0], np.cumsum(sizes)])
 
 
@@ -29,12 +29,12 @@ class Partition:
 
   @property
   def population(self) -> int:
-    """The number of clients."""
+    """Number of clients."""
     return len(self.offsets) - 1
 
   @property
   def samples(self) -> int:
-    """The number of samples of all clients."""
+    """Number of samples of all clients."""
     return int(self.offsets[-1])
 
   # These take a pass over the population: computed once, not in every round.
@@ -54,20 +54,18 @@ class Partition:
     return int(self.sizes.max())
 
   def take(self, places: np.ndarray) -> np.ndarray:
-    """The entries of `indices` at these positions."""
+    """Return the entries of `indices` at these positions."""
     return places if self.indices is None else self.indices[places]
 
   def client(self, i: int) -> np.ndarray:
-    """Indices of client i's samples, int64[sizes[i]]."""
+    """Return the indices of client i's samples, int64[sizes[i]]."""
     if not 0 <= i < self.population:
       raise ValueError(f'client={i} must be 0 to {self.population - 1}.')
     return self.take(np.arange(self.offsets[i], self.offsets[i + 1]))
 
 
 def cap(p: Partition, samples_per_client: int) -> Partition:
-  """Keeps at most the first samples_per_client samples of every client.
-
-  The order inside a client is random, so these are a uniform choice.
+  """Keep at most the first samples_per_client samples of every client.
 
   >>> cap(Partition(np.arange(9), np.array([0, 2, 9])), 3).sizes.tolist()
   [2, 3]
@@ -82,10 +80,10 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
 def hold_out(
   p: Partition, share: float, seed: int
 ) -> tuple[Partition, Partition]:
-  """Splits a partition into what clients train on and what they hold out.
+  """Split a partition into training samples and held-out ones.
 
-  A client of n samples holds out round(share n) of them, at most n - 1, for a
-  share below 1. Which is a uniform choice, and depends on no other client.
+  A client of n samples holds out min(round(share n), n - 1) of them, a uniform
+  choice that depends on no other client.
 
   >>> p = Partition(None, np.array([0, 1, 11]))
   >>> kept, held = hold_out(p, 0.2, seed=0)
@@ -106,7 +104,7 @@ def hold_out(
 
 
 def check(labels, population: int) -> int:
-  """The number of samples, of int[samples] or itself; refuses more clients."""
+  """Return the number of samples, of labels or itself; at least population."""
   samples = labels if np.ndim(labels) == 0 else len(labels)
   if checks.count('population', population) > samples:
     raise ValueError(f'{population=} must be <= {samples=}.')
@@ -114,12 +112,12 @@ def check(labels, population: int) -> int:
 
 
 def from_owner(owner: np.ndarray, population: int, rng) -> Partition:
-  """Gives sample i to client owner[i], int[samples]; rng draws their order."""
+  """Give sample i to client owner[i], int[samples]; rng draws their order."""
   sizes = np.bincount(owner, minlength=population)
   return Partition(sorted_by(owner, rng), _offsets(sizes))
 
 
 def sorted_by(values: np.ndarray, rng) -> np.ndarray:
-  """Indices that sort the values, in random order among equal ones."""
+  """Return indices that sort values, in random order among equal ones."""
   order = rng.permutation(len(values))
   return order[np.argsort(values[order], kind='stable')]

@@ -30,22 +30,21 @@ def from_clients(
   test: Any,
   num_classes: int | None = None,
 ) -> sources.Dataset:
-  """A data set of the arrays that each client holds.
+  """Make a data set of the arrays that each client holds.
 
   >>> client = {'x': np.ones((3, 2)), 'y': np.ones(3)}
   >>> from_clients([client, client], test=client).partition.population
   2
 
   Args:
-    clients: what each client holds, see `own_arrays.read`, in a list or by
-      name. 64-bit numbers become 32-bit ones. They are copied: `data.store`
-      maps them.
+    clients: the arrays of each client, see `own_arrays.read`, in a list or by
+      name; copied, with 64-bit numbers as 32-bit ones.
     test: the same arrays, of examples that no client holds.
     num_classes: labels are 0 to num_classes - 1; None if they are no classes.
 
   Raises:
     ValueError: there is no client, or one has no sample, other arrays than the
-      test, or what are no numbers; a line for each problem names clients.
+      test, or arrays that are no numbers.
   """
   parts = own_arrays.read_clients(clients)
   test = own_arrays.read('the test', test)

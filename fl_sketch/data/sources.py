@@ -31,8 +31,7 @@ class Dataset(NamedTuple):
   """A dataset in memory.
 
   Images are {'x': uint8[n, height, width, channels], 'y': int32[n]}, a user's
-  own data any arrays. Tokens are below `vocabulary`; it is None of other data,
-  and of a published tokenizer, whose models have a size of their own.
+  own data any arrays.
   """
 
   name: str  # of messages
@@ -40,7 +39,8 @@ class Dataset(NamedTuple):
   test: Arrays  # the same, of the test examples
   num_classes: int | None = None  # labels are below it; None: no classes
   partition: ragged.Partition | None = None  # where the data set has clients
-  vocabulary: int | None = None  # tokens are below it
+  # Tokens are below it; None for a published tokenizer, and without tokens.
+  vocabulary: int | None = None
   tokenizer: str | None = None  # of texts, the content of a tokenizer.json
 
 
@@ -58,7 +58,7 @@ class Pixels(NamedTuple):
   squares: int = 0
 
   def plus(self, pixels: np.ndarray) -> 'Pixels':
-    """Adds bytes, uint8[...], to the sums."""
+    """Add bytes, uint8[...], to the sums."""
     total, squares = self.total, self.squares
     for part in np.array_split(pixels.ravel(), 64):  # squares take memory
       total += int(part.sum(dtype=np.uint64))
@@ -81,14 +81,12 @@ class DataError(ValueError):
 def load(
   name: str, data_dir: PathLike | None = None, cache_dir: PathLike | None = None
 ) -> Dataset:
-  """Loads an image dataset from disk; downloads nothing.
+  """Load an image dataset from disk; download nothing.
 
-  'digits' comes with scikit-learn. The others must be on disk as
-  tensorflow-datasets writes them. The first load decodes their images in
-  seconds and caches the arrays; later ones read the cache and do not import
-  tensorflow-datasets, but the files must still exist. `data_dir` is by default
-  the environment's TFDS_DATA_DIR or else ~/tensorflow_datasets; `cache_dir`, of
-  the decoded arrays, FL_SKETCH_CACHE or else ~/.cache/fl_sketch.
+  'digits' comes with scikit-learn. The others must be in `data_dir` (default:
+  TFDS_DATA_DIR or ~/tensorflow_datasets) as tensorflow-datasets writes them.
+  The first load caches the decoded arrays in `cache_dir` (FL_SKETCH_CACHE or
+  ~/.cache/fl_sketch).
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape

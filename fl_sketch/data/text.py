@@ -1,10 +1,10 @@
 """Reads texts as tokens, from disk and never from a network.
 
-A .tsv file has a sentence and its label in each line: what stands before and
-behind the last tab, or columns that a header in its first line names. Any other
-file is one text, of which each token is told from those before it. Of a folder,
-train.tsv or train.txt is the training part, and test, dev, valid or validation
-with the same suffix the test; of one file, its last lines are the test.
+A .tsv file has a sentence and its label in each line, before and after the last
+tab, or in columns that a header names. Any other file is one text, whose tokens
+are predicted from the preceding ones. Of a folder, train.tsv or train.txt is
+the training part, and test, dev, valid or validation the test; of one file, its
+last lines are the test.
 """
 
 import itertools
@@ -49,23 +49,21 @@ def load(
   columns: tuple[str, str] = _COLUMNS,
   test_share: fields.Fraction = 0.1,
 ) -> sources.Dataset:
-  """Loads a text, or sentences and their labels, from disk.
+  """Load a text, or sentences and their labels, from disk.
 
-  Of sentences, x, int32[n, length], has a first token, those of the sentence
-  and a last one; the labels y, int32[n], are numbered in the order of numbers,
-  or of the alphabet. Of a text, x and y are those of `tokenization.windows`.
+  Sentences are x, int32[n, length], framed by a first and a last token, and
+  labels y, int32[n]; texts are x and y of `tokenization.windows`.
 
   Args:
     path: a .tsv file of sentences and labels, any other file of a text, or a
       folder with train and test; in the working folder or in data_dir.
     data_dir: folder of datasets, see `sources.load`.
     tokens: 'words', pieces of words; or 'characters'.
-    length: tokens of x; longer sentences are cut, shorter ones padded with 0.
-      None is `LENGTH` of sentences, `WINDOW` of a text.
-    vocabulary: the largest number of pieces, of a WordPiece vocabulary that is
-      trained on the training part; None is `VOCABULARY`.
+    length: tokens of x; default: `LENGTH` of sentences, `WINDOW` of a text.
+    vocabulary: size of the WordPiece vocabulary that is trained on the training
+      part; default: `VOCABULARY`.
     tokenizer: a published model's vocab.txt or tokenizer.json in its place.
-    letters: the alphabet of 'characters'; None is that of the training part.
+    letters: the alphabet of 'characters'; default: that of the training part.
     columns: of sentences and labels, in a header.
     test_share: of the lines of a single file.
 
@@ -117,12 +115,11 @@ def sst2(
   vocabulary: fields.Count | None = None,
   tokenizer: PathLike | None = None,
 ) -> sources.Dataset:
-  """Loads the sentences of SST-2 and their labels; downloads nothing.
+  """Load the sentences of SST-2 and their labels; download nothing.
 
-  SST-2 at the level of sentences, 6,920 lines of train.tsv and 1,821 of
-  test.tsv without a header; or GLUE's, with the header sentence<TAB>label, of
-  which dev.tsv is the test. In data_dir/sst2 or data_dir/SST-2, or beside
-  data_dir. Arguments and errors are those of `load`.
+  They lie in sst2 or SST-2 of data_dir, or beside it: train.tsv and test.tsv
+  without a header; or GLUE's train.tsv and dev.tsv with the header
+  sentence<TAB>label. Arguments and errors are those of `load`.
   """
   parts = _parts(_folder_of_sst2(data_dir), _COLUMNS, 0)
   for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):
@@ -174,7 +171,7 @@ def _windows(part, encoder, length) -> sources.Arrays:
 
 
 def find(path: PathLike, data_dir: PathLike | None = None) -> pathlib.Path:
-  """Finds a text in the working folder, in data_dir, or beside it."""
+  """Find a text in the working folder, in data_dir, or beside it."""
   path = pathlib.Path(path).expanduser()
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
   for place in (path, root / path, root.parent / path):

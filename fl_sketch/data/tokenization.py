@@ -24,11 +24,10 @@ class Tokenizer(NamedTuple):
 
 
 def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
-  """Numbers letters, or words, as TensorFlow Federated does.
+  """Number letters, or words, as TensorFlow Federated does.
 
-  0 is padding, so letter i, counted from 0, has the id i + 1, the first time it
-  comes; then come one id for all others, the beginning and the end. In
-  `content` these are `_SPECIAL`; in a text `between` parts two, as ' ' words.
+  0 is padding, letter i, counted from 0, has the id i + 1; then come one id for
+  all others, the beginning and the end. `between` stands between two units.
 
   >>> tokenizer = characters('ab')
   >>> tokenizer.encode(['ba?']), tokenizer.first, tokenizer.last, tokenizer.size
@@ -59,12 +58,11 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 
 
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
-  """Trains a WordPiece vocabulary of at most `size` >= 100 tokens.
+  """Train a WordPiece vocabulary of at most `size` >= 100 tokens.
 
-  Source: Wu et al., arXiv:1609.08144. Among equally frequent pairs the library
-  joins the one of smaller numbers first, and it numbers letters inside words in
-  the order of a hash map. So letters get their numbers before the training, and
-  the vocabulary is sorted after it: both are then the same every time.
+  Source: Wu et al., arXiv:1609.08144. The library breaks ties by the numbers of
+  letters, which come from a hash map. So letters are numbered before training
+  and the vocabulary is sorted after it: the result is always the same.
   """
   with extras.needed('text'):
     from tokenizers import models, trainers
@@ -86,7 +84,7 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
 
 
 def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
-  """Opens a published model's vocab.txt or tokenizer.json.
+  """Open a published model's vocab.txt or tokenizer.json.
 
   If `framed`, it must have [PAD], as token 0, [UNK], [CLS] and [SEP].
 
@@ -118,7 +116,7 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
 def frame(
   tokenizer: Tokenizer, sentences: Sequence[str], length: int
 ) -> np.ndarray:
-  """Frames sentences as int32[n, length]: first, tokens, last, then 0."""
+  """Frame sentences as int32[n, length]: first, tokens, last, then 0."""
   x = np.zeros((len(sentences), length), np.int32)
   for row, tokens in zip(x, tokenizer.encode(sentences), strict=True):
     ids = [tokenizer.first, *tokens[: length - 2], tokenizer.last]
@@ -127,19 +125,18 @@ def frame(
 
 
 def windows(tokens: Sequence[int] | np.ndarray, length: int) -> Arrays:
-  """Cuts a text into windows, in which each token is told from those before.
+  """Cut a text into windows of x and the next tokens y, int32[n, length].
 
-  Every token but the first is told once, by x and y, int32[n, length]. The last
-  window is padded: of y by -1.
+  Every token but the first is once in y. The last window is padded: y by -1.
 
   >>> cut = windows([7, 8, 9, 6], length=2)
   >>> cut['x'].tolist(), cut['y'].tolist()
   ([[7, 8], [9, 0]], [[8, 9], [6, -1]])
   """
-  told = len(tokens) - 1
-  rows = -(-told // length)
+  count = len(tokens) - 1
+  rows = -(-count // length)
   x, y = np.zeros(rows * length, np.int32), np.full(rows * length, PADDING)
-  x[:told], y[:told] = tokens[:-1], tokens[1:]
+  x[:count], y[:count] = tokens[:-1], tokens[1:]
   shape = rows, length
   return {'x': x.reshape(shape), 'y': y.astype(np.int32).reshape(shape)}
 

@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 from fl_sketch.data import batches, cohorts, partitions
 from fl_sketch.utils import seeding
+import hypothesis
+from hypothesis import strategies as st
 import numpy as np
 import pytest
 from refusals import refused_calls
@@ -12,40 +14,40 @@ from scipy import stats
 RAGGED = partitions.size_skew(500, 30, seed=0, sigma=1.5)
 EVEN = partitions.iid(480, 30, seed=0)
 IDS = np.array([3, 29, 0, 17, 30, 8, 30], np.int32)  # 30 is padding
-each_order = pytest.mark.parametrize('order', batches.ORDERS)
-each_partition = pytest.mark.parametrize('p', [RAGGED, EVEN])
 
 
-def batch_size(order, size):
-  """The batch size that the smallest client of RAGGED allows."""
-  return 1 if order == 'poisson' else size
-
-
-@each_order
-@each_partition
-def test_clients_see_their_own_samples_only(p, order):
-  size = batch_size(order, 6)
-  index = batches.draw(p, IDS, 0, 5, 4, size, order)
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=100)
+@hypothesis.given(
+  sizes=st.lists(st.integers(2, 9), min_size=1, max_size=6),
+  ids=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+  order=st.sampled_from(batches.ORDERS), steps=st.integers(1, 3),
+  size=st.integers(1, 5), round=st.integers(0, 9),
+)  # fmt: skip
+def test_clients_see_their_own_samples_only(
+  sizes, ids, order, steps, size, round
+):
+  """Catches samples of another client, and draws that depend on the cohort."""
+  offsets = np.append(0, np.cumsum(sizes))
+  p = partitions.Partition(np.arange(offsets[-1])[::-1], offsets)
+  ids = np.minimum(ids, p.population)  # the last id is padding
+  size = min(size, 2) if order == 'poisson' else size
+  draw = lambda ids: batches.draw(p, ids, 1, round, steps, size, order)
+  index = draw(ids)
   width = batches.poisson_limits(p, size)[1] if order == 'poisson' else size
-  assert index.shape == (7, 4, width)
+  assert index.shape == (len(ids), steps, width)
   assert index.dtype == np.int32
-  padded = order in ('mask', 'poisson')
-  for i, batch in zip(IDS, index, strict=True):
-    if i == 30:
-      assert np.all(batch == (-1 if padded else 0))
+  missing = -1 if order in ('mask', 'poisson') else 0
+  full = batches.full(p, ids)
+  assert full.shape == (len(ids), 1, max(sizes))
+  for i, batch, whole in zip(ids, index, full, strict=True):
+    held = p.client(i).tolist() if i < p.population else []
+    if not held:
+      assert np.all(batch == missing)
     else:
-      assert set(batch.ravel()) <= {*p.client(i), *[-1] * padded}
-
-
-@each_order
-def test_a_client_draws_the_same_in_any_cohort(order):
-  size = batch_size(order, 5)
-  draw = lambda ids: batches.draw(RAGGED, ids, 1, 2, 3, size, order)
-  together = draw(IDS)
-  np.testing.assert_array_equal(draw(IDS[::-1]), together[::-1])
-  np.testing.assert_array_equal(draw(np.append(IDS, 30))[:-1], together)
-  for i, batch in zip(IDS, together, strict=True):
+      assert {*batch.ravel()} <= {*held, *[-1] * (missing == -1)}
+    assert whole.ravel().tolist() == held + [-1] * (max(sizes) - len(held))
     np.testing.assert_array_equal(draw(np.array([i]))[0], batch)
+  np.testing.assert_array_equal(draw(ids[::-1]), index[::-1])
 
 
 @pytest.mark.parametrize('order', ['replace', 'mask', 'poisson'])
@@ -210,23 +212,10 @@ def test_poisson_limit_holds_for_every_client(size, tail):
   assert max(each) == limit
 
 
-@each_partition
-def test_full_is_every_client_whole(p):
-  index = batches.full(p, IDS)
-  assert index.shape == (7, 1, p.sizes.max())
-  assert index.dtype == np.int32
-  for i, batch in zip(IDS, index[:, 0], strict=True):
-    held = p.client(i) if i < 30 else []
-    np.testing.assert_array_equal(batch[: len(held)], held)
-    assert np.all(batch[len(held) :] == -1)
-
-
 draw = lambda *rest: batches.draw(EVEN, IDS, 0, 0, 1, *rest)
 test_bad_arguments_are_refused = refused_calls(
-  (lambda: draw(1, 'no'), r"order='no' must be one of \('replace'"),
-  (lambda: draw(0), 'batch_size=0 must be'),
-  (lambda: draw(17, 'poisson'), 'batch_size=17 must be 1 to 16, the samples'),
-  (lambda: batches.poisson_limits(EVEN, 2, np.nan), 'tail=nan must be finite'),
-  (lambda: batches.full(EVEN, np.array([-1])), 'must be 0 to population=30'),
-  (lambda: batches.full(EVEN, np.array([31])), 'must be 0 to population=30'),
-)
+  (lambda: draw(1, 'no'), 'order'), (lambda: draw(0), 'batch_size'),
+  (lambda: draw(17, 'poisson'), 'batch_size'),
+  (lambda: batches.poisson_limits(EVEN, 2, np.nan), 'tail'),
+  (lambda: batches.full(EVEN, np.array([31])), 'population'),
+)  # fmt: skip

@@ -63,16 +63,10 @@ WORDS = arrays(2, y=np.array(['no', 'yes']))
 RAGGED = arrays(2, x=[[1, 2], [3]])
 test_what_is_no_data_is_refused = refused(
   lambda clients: data.from_clients(clients, arrays(3)),
-  ([arrays(2), WORDS], "client 1: 'y' is str, not numbers"),
-  ({'emil': WORDS}, "client 'emil': 'y' is str"),
-  ([WORDS] * 9, "^clients 0, 1, 2 and 6 more: 'y' is str[^\n]*$"),
-  ([RAGGED], 'client 0 has samples of different shapes'),
-  ([arrays(2)['x']], 'client 0 is of type ndarray; pass'),
-  (arrays(2), "client 'x' is of type ndarray; pass"),
-  (Table(), 'clients is one Dataset; pass a list'),
-  ({'train': arrays(2), 'test': arrays(2)}, r"has the splits \['train', 'tes"),
-  ([arrays(i, **{f'{i}': np.ones(1)}) for i in range(9)], 'are 5 problems m'),
-)
+  ([arrays(2), WORDS], 'client 1'), ({'emil': WORDS}, 'emil'),
+  ([RAGGED], 'client 0'), ([arrays(2)['x']], 'client 0'),
+  (Table(), 'clients'), ({'train': arrays(2), 'test': arrays(2)}, 'test'),
+)  # fmt: skip
 
 
 def assembled(clients, test=None, start=0.0, **fields):
@@ -92,12 +86,9 @@ def spoiled(samples, value=np.nan, row=0):
 
 
 test_numbers_that_are_not_finite_are_refused = refused_calls(
-  (lambda: assembled({'a': arrays(2), 'b': spoiled(3)}),
-    "client 'b': 'x' is N"),
-  (lambda: assembled([spoiled(3, np.inf)] * 5),
-    '0, 1, 2 and 2 more: .* in 10 '),
-  (lambda: assembled([arrays(2)], spoiled(2)), "the test: 'x' is NaN or infin"),
-  (lambda: assembled([arrays(2)], start=()), 'model has no parameters'),
+  (lambda: assembled({'a': arrays(2), 'b': spoiled(3)}), "client 'b'"),
+  (lambda: assembled([spoiled(3, np.inf)] * 5), '0, 1, 2 and 2 more'),
+  (lambda: assembled([arrays(2)], spoiled(2)), 'the test'),
 )  # fmt: skip
 
 
