@@ -109,7 +109,7 @@ def load(
 
 
 def folder(path: PathLike | None, variable: str, default: str) -> pathlib.Path:
-  """Returns `path`, or else an environment variable's folder or the default."""
+  """Return `path`, or an environment variable's folder, or the default."""
   # An empty variable counts as unset, as in the XDG rules.
   return pathlib.Path(path or os.environ.get(variable) or default).expanduser()
 

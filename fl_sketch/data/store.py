@@ -126,7 +126,7 @@ def digest(x: np.ndarray, *, read: bool = False) -> str:
   if recorded is None:
     return digests.of_array(x)
   if read and digests.of_array(x) != recorded:
-    raise _changed(x.filename)
+    raise _changed(getattr(x, 'filename', None))
   return recorded
 
 
@@ -155,7 +155,7 @@ def _check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
     return
   for name, x in arrays.items():
     if now[name] != checked.get(name) and digests.of_array(x) != recorded[name]:
-      raise _changed(x.filename)
+      raise _changed(folder / f'{name}.npy')
   try:
     files.replace(folder / 'checked.json', now)
   except files.SaveError as error:

@@ -68,7 +68,8 @@ def write(
   try:
     aside.mkdir(parents=True)
     bar = tqdm.tqdm(chunks, folder.name, unit='chunk', disable=None)
-    about = _fill(aside, bar, test, num_classes) | {'tokenizer': tokenizer}
+    about = _fill(aside, bar, test, num_classes)
+    about['tokenizer'] = tokenizer
     content = {'about': about, 'sha256': digests.of_text(json.dumps(about))}
     (aside / 'store.json').write_text(json.dumps(content, indent=2))
     files.replace(aside / 'checked.json', times(aside, about['arrays']))

@@ -72,12 +72,11 @@ def load(
     ValueError: an option is out of range, or does not suit another one.
   """
   checks.choice('tokens', tokens, TOKENS)
-  of_words = vocabulary is not None or tokenizer is not None
-  if of_words if tokens == 'characters' else letters is not None:
-    raise ValueError(
-      f'{vocabulary=} and {tokenizer=} are of words, {letters=} is of '
-      f'characters; {tokens=} takes its own options alone.'
-    )
+  words = {'vocabulary': vocabulary, 'tokenizer': tokenizer}
+  foreign = words if tokens == 'characters' else {'letters': letters}
+  unused = [name for name, value in foreign.items() if value is not None]
+  if unused:
+    raise ValueError(f'{unused} have no effect with {tokens=}; remove them.')
   parts = _parts(find(path, data_dir), columns, test_share)
   framed = parts[0].labels is not None
   if tokens == 'characters':
@@ -86,26 +85,25 @@ def load(
     encoder = tokenization.characters(letters)
   else:
     encoder = _words(parts[0].lines, vocabulary, tokenizer, framed)
-  size = None if tokenizer is not None else encoder.size
   if framed:
     labels = parts[0].labels or []
-    # A header of other columns reads as one more sentence.
     if not parts[0].header and labels.count(labels[0]) == 1:
       raise DataError(
-        f'The label {labels[0]!r} of line 1 of {parts[0].path} must be in '
-        f'another line too, or a header with the columns {tuple(columns)}; '
-        'columns=... names others.'
+        f'Line 1 of {parts[0].path} is the only one of label {labels[0]!r}; if '
+        'it is a header, name its columns by columns=...'
       )
-    whole = all(label.isdecimal() for label in labels)
-    classes = sorted({*labels}, key=int if whole else None)
+    integers = all(label.isdecimal() for label in labels)
+    classes = sorted({*labels}, key=int if integers else None)
     train, test = _sentences(parts, encoder, length, classes)
     count = len(classes)
   else:
     length = checks.count('length', length or WINDOW)
     train, test = (_windows(part, encoder, length) for part in parts)
     count = encoder.size
-  of = count, None, size, encoder.content
-  return sources.Dataset(pathlib.Path(path).name, train, test, *of)
+  return sources.Dataset(
+    pathlib.Path(path).name, train, test, count, tokenizer=encoder.content,
+    vocabulary=None if tokenizer is not None else encoder.size,
+  )  # fmt: skip
 
 
 def sst2(
@@ -122,20 +120,20 @@ def sst2(
   sentence<TAB>label. Arguments and errors are those of `load`.
   """
   parts = _parts(_folder_of_sst2(data_dir), _COLUMNS, 0)
-  for part, (split, count) in zip(parts, _SENTENCES.items(), strict=True):
-    # A header says what the files are, of whatever size.
+  for part, count in zip(parts, _SENTENCES.values(), strict=True):
     if not part.header and len(part.lines) != count:
       raise DataError(
-        f'{part.path} has {len(part.lines):,} lines, not {count:,}: '
-        f"{split}.tsv of SST-2 at the level of sentences; or GLUE's, with the "
+        f'{part.path} has {len(part.lines):,} lines, not {count:,}, and no '
         'header sentence<TAB>label.'
       )
   encoder = _words(parts[0].lines, vocabulary, tokenizer, True)
   train, test = _sentences(parts, encoder, length, _LABELS)
   # Not as many as were found: models keep their size.
   size = None if tokenizer is not None else vocabulary or VOCABULARY
-  of = len(_LABELS), None, size, encoder.content
-  return sources.Dataset('sst2', train, test, *of)
+  return sources.Dataset(
+    'sst2', train, test, len(_LABELS), vocabulary=size,
+    tokenizer=encoder.content,
+  )  # fmt: skip
 
 
 def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:
@@ -147,15 +145,15 @@ def _words(lines, vocabulary, tokenizer, framed) -> tokenization.Tokenizer:
 
 
 def _sentences(parts, encoder, length, classes) -> list[sources.Arrays]:
-  checks.at_least('length', length := length or LENGTH, 3)
+  length = length or LENGTH
+  checks.at_least('length', length, 3)
   numbers = {label: i for i, label in enumerate(classes)}
   arrays = []
   for part in parts:
     for line, label in enumerate(part.labels, start=part.first):
       if label not in numbers:
         raise DataError(
-          f'The label must be one of {tuple(classes)} in line {line} of '
-          f'{part.path}, not {label!r}.'
+          f'Line {line} of {part.path} has label {label!r}, not in {classes}.'
         )
     y = np.array([numbers[label] for label in part.labels], np.int32)
     x = tokenization.frame(encoder, part.lines, length)
@@ -186,37 +184,36 @@ def _folder_of_sst2(data_dir) -> pathlib.Path:
     if any((parent / name / f'{split}.tsv').is_file() for split in _SENTENCES):
       return parent / name
   raise DataError(
-    f"No train.tsv and test.tsv of 'sst2' in {root / 'sst2'} or "
-    f'{root.parent / "sst2"}. They hold a sentence, a tab and its label in '
-    'each line, or are those of GLUE; give --data_dir=DIR or set '
-    'TFDS_DATA_DIR.'
+    f'No train.tsv and test.tsv in {root / "sst2"} or {root.parent / "sst2"}; '
+    'give --data_dir=DIR or set TFDS_DATA_DIR.'
   )
 
 
 def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
   if path.is_file():
-    if (whole := _read(path, columns)) is None:
+    whole = _read(path, columns)
+    if whole is None:
       raise DataError(f'{path} has no columns {columns}.')
     cut = len(whole.lines) - round(test_share * len(whole.lines))
     if not 0 < cut < len(whole.lines):
       raise DataError(f'{path} needs lines for training and for a test.')
-    return _taken(whole, 0, cut), _taken(whole, cut, None)
+    return _lines(whole, 0, cut), _lines(whole, cut, None)
   for suffix in '.tsv', '.txt':
     files = (path / f'{name}{suffix}' for name in ('train', *_TESTS))
     found = (_read(file, columns) for file in files if file.is_file())
     parts = [*itertools.islice(filter(None, found), 2)]
     if len(parts) == 2 and parts[0].path.stem == 'train':
       return parts[0], parts[1]
-  named = ', '.join(_TESTS[:-1]) + f' or {_TESTS[-1]}'
   raise DataError(
-    f'No train.tsv and test.tsv of sentences with labels in {path}, nor '
-    f'train.txt and test.txt; the test may be called {named}.'
+    f'{path} needs train.tsv of sentences and labels, or train.txt, and one of '
+    f'{_TESTS} of the same suffix.'
   )
 
 
-def _taken(whole, start, end) -> Texts:
-  lines, labels = (x and x[start:end] for x in (whole.lines, whole.labels))
-  return whole._replace(lines=lines, labels=labels, first=whole.first + start)
+def _lines(whole, start, end) -> Texts:
+  labels = None if whole.labels is None else whole.labels[start:end]
+  lines, first = whole.lines[start:end], whole.first + start
+  return whole._replace(lines=lines, labels=labels, first=first)
 
 
 def _read(path, columns) -> Texts | None:
@@ -232,18 +229,17 @@ def _read(path, columns) -> Texts | None:
   names = rows[0] if rows and columns[0] in rows[0] else []
   if names and columns[1] not in names:
     return None
-  # Without a header all before the last tab is the sentence.
-  pick = lambda row: ('\t'.join(row[:-1]), row[-1])
-  if names:
-    pick = lambda row: tuple(row[names.index(name)] for name in columns)
-  first, kept = 2 if names else 1, []
+  first, sentences, labels = 2 if names else 1, [], []
   for number, row in enumerate(rows[first - 1 :], start=first):
-    if len(row) != len(names) if names else len(row) < 2:
+    if len(row) < 2 or (names and len(row) != len(names)):
       raise DataError(
-        f'There is no sentence, tab and label in line {number} of {path}, '
-        f'nor a header with the columns {columns[0]!r} and {columns[1]!r} in '
-        'line 1.'
+        f'Line {number} of {path} has no sentence, tab and label; a header has '
+        f'the columns {columns}.'
       )
-    kept.append(pick(row))
-  sentences, labels = ([pair[i] for pair in kept] for i in range(2))
+    if names:
+      sentence, label = (row[names.index(name)] for name in columns)
+    else:  # all before the last tab is the sentence
+      sentence, label = '\t'.join(row[:-1]), row[-1]
+    sentences.append(sentence)
+    labels.append(label)
   return Texts(path, sentences, labels, first, header=bool(names))

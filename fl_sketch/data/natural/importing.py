@@ -216,9 +216,9 @@ def _write(samples, to, num_classes, test_share, tokenizer) -> store.Store:
       )
     of_clients = test is None or test.sizes[train.sizes > 0].any()
     chunks = train.chunks(test if of_clients else None)
-    if test is None:
+    if test_share is not None:
       chunks = (_hold_out(chunk, test_share) for chunk in chunks)
-    public = None if of_clients else test.arrays
+    public = test.arrays if test is not None and not of_clients else None
     store.write(target, chunks, public, num_classes, tokenizer)
   return store.open(target)
 

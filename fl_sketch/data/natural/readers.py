@@ -42,14 +42,14 @@ class Record(NamedTuple):
 
 
 @contextlib.contextmanager
-def reading(path: pathlib.Path) -> Iterator[None]:
-  """Raise a reader's error as a DataError that names the file."""
+def reading(place: pathlib.Path | str) -> Iterator[None]:
+  """Raise a reader's error as a DataError that names the place."""
   try:
     yield
   except (DataError, ImportError, MemoryError):
     raise
   except Exception as error:  # readers raise errors of all types
-    raise DataError(f'{path} cannot be read: {error!r}.') from error
+    raise DataError(f'{place} cannot be read: {error!r}.') from error
 
 
 def leaf(path: pathlib.Path) -> Iterator[Record]:
@@ -92,7 +92,8 @@ def tff(path: pathlib.Path) -> Iterator[Record]:
       files[1:] = [(test, TEST)]
   for file, split in files:
     with reading(file), h5py.File(file, 'r') as content:
-      for client, group in content['examples'].items():
+      clients: Any = content['examples']
+      for client, group in clients.items():
         length = max(len(x) for x in group.values())
         for first in range(0, length, _AT_ONCE):
           some = slice(first, first + _AT_ONCE)
