@@ -16,7 +16,7 @@ EVEN = partitions.iid(480, 30, seed=0)
 IDS = np.array([3, 29, 0, 17, 30, 8, 30], np.int32)  # 30 is padding
 
 
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=100)
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
 @hypothesis.given(
   sizes=st.lists(st.integers(2, 9), min_size=1, max_size=6),
   ids=st.lists(st.integers(0, 6), min_size=1, max_size=5),

@@ -57,7 +57,7 @@ def clients(names):
   return st.lists(pair, max_size=9)
 
 
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=25)
 @hypothesis.given(
   train=clients('abcd').map(lambda x: [('a', 3), *x]),
   test=clients(['a', 'b', 'e', None]), share=st.floats(0.2, 0.9),
@@ -105,7 +105,7 @@ def test_samples_are_grouped_by_client_in_their_order(train, test, share):
       np.testing.assert_array_equal(split['x'][:, 1], -split['y'])
 
 
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=50)
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=25)
 @hypothesis.given(
   name=st.sampled_from([*LAYOUTS, *natural_files.KINDS]),
   which=st.integers(0, 9), at=st.floats(0, 0.99), bit=st.integers(0, 7),

@@ -37,7 +37,7 @@ def drawn(draw):
   return kind, labels, population, options
 
 
-@hypothesis.settings(deadline=None, derandomize=True, max_examples=300)
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=120)
 @hypothesis.given(case=drawn(), seed=st.integers(0, 9), most=st.integers(1, 9))
 def test_every_sample_at_most_once_and_no_empty_client(case, seed, most):
   """Catches lost or doubled samples, empty clients, and other randomness."""
