@@ -8,7 +8,6 @@ secret, except for 'cyclic', whose order is public.
 """
 
 from collections.abc import Callable
-import inspect
 import math
 
 from fl_sketch.utils import checks, search, seeding
@@ -194,10 +193,6 @@ def sample(
   [0, 1, 2]
   """
   checks.choice('kind', kind, tuple(KINDS))
-  allowed = tuple(inspect.signature(KINDS[kind]).parameters)[3:]
-  for option in options:
-    if option not in allowed:
-      raise ValueError(f'{kind=} has no {option=}; choose from {allowed}.')
   return KINDS[kind](seed, round, population, **options)
 
 

@@ -7,7 +7,6 @@ random order, so that reading them in order mixes the classes.
 
 from collections.abc import Callable
 import heapq
-import inspect
 
 from fl_sketch.data import ragged
 from fl_sketch.data.ragged import Partition, cap
@@ -199,12 +198,6 @@ def partition(
   samples_per_client bounds the clients' sizes, see `cap`.
   """
   checks.choice('kind', kind, tuple(KINDS))
-  parameters = inspect.signature(KINDS[kind]).parameters.values()
-  allowed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-  for option in options:
-    if option not in allowed:
-      allowed.append('samples_per_client')
-      raise ValueError(f'{kind=} has no {option=}; choose from {allowed}.')
   if kind in BY_LABEL and np.ndim(labels) == 0:
     raise ValueError(f"{kind=} requires labels; use kind='iid' without them.")
   p = KINDS[kind](labels, population, seed, **options)

@@ -209,7 +209,6 @@ test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability'),
   (lambda: cohorts.default_max_cohort(8, 0.5, float('nan')), 'tail'),
   (lambda: cohorts.sample('no', 0, 0, 8), 'kind'),
-  (lambda: cohorts.sample('fixed_size', 0, 0, 8, size=2), 'size'),
 )  # fmt: skip
 
 

@@ -136,7 +136,6 @@ def test_size_skew_grows_with_sigma():
 
 test_unknown_names_and_impossible_numbers_are_refused = refused_calls(
   (lambda: make('iid', 0), 'population'), (lambda: make('no', 3), 'kind'),
-  (lambda: make('dirichlet', 3, beta=1), 'beta'),
   (lambda: make('dirichlet', 3, alpha=0), 'alpha'),
   (lambda: make('size_skew', 3, sigma=-1), 'sigma'),
   (lambda: make('iid', 3).client(-1), 'client'),
