@@ -102,7 +102,7 @@ def _sketches() -> str:
     'operator', 'floats', 'alpha', 'printed alpha', 'coordinate-wise constant',
     'desketch is linear', 'exact at b = d', 'orthogonal rows', 'embedding',
   )  # fmt: skip
-  others = 'layerwise', 'layer_cyclic', 'from_matrix', 'from_hashes', 'fwht'
+  others = 'layerwise', 'layer_cyclic', 'fwht'
   functions = [getattr(sketches, name) for name in (*_OPERATORS, *others)]
   return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
 

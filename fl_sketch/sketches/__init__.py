@@ -24,7 +24,6 @@ from fl_sketch.sketches.estimators import (
   l2_norm,
   scatter,
 )
-from fl_sketch.sketches.explicit import from_hashes, from_matrix
 from fl_sketch.sketches.gaussian import gaussian
 from fl_sketch.sketches.hadamard import fwht
 from fl_sketch.sketches.identity import identity
@@ -39,11 +38,11 @@ from fl_sketch.utils import registry
 
 __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
-  'block_srht', 'count_sketch', 'dct', 'describe', 'dimension', 'from_hashes',
-  'from_matrix', 'fwht', 'gather', 'gaussian', 'heaprix', 'heavy_support',
-  'heavymix', 'identity', 'l2_norm', 'layer_cyclic', 'layerwise', 'make',
-  'names', 'properties', 'register', 'scatter', 'sparse_embedding', 'srft',
-  'srht', 'uniform_sampling', 'verify',
+  'block_srht', 'count_sketch', 'dct', 'describe', 'dimension', 'fwht',
+  'gather', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
+  'l2_norm', 'layer_cyclic', 'layerwise', 'make', 'names', 'properties',
+  'register', 'scatter', 'sparse_embedding', 'srft', 'srht',
+  'uniform_sampling', 'verify',
 ]  # fmt: skip
 
 
