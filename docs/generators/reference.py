@@ -94,13 +94,12 @@ def _sketches() -> str:
   for name, options in _OPERATORS.items():
     p = sketches.properties(getattr(sketches, name)(**options))
     rows.append([
-      _call(name, options), str(p.floats(D)), _at_d(p.alpha), _at_d(p.printed),
-      _at_d(p.coordinate_wise), _yes(p.linear), _yes(p.exact_at_full_size),
-      _yes(p.orthogonal_rows), _yes(p.embedding),
+      _call(name, options), str(p.floats(D)), _at_d(p.alpha),
+      _at_d(p.coordinate_wise), _yes(p.linear),
     ])  # fmt: skip
   head = (
-    'operator', 'floats', 'alpha', 'printed alpha', 'coordinate-wise constant',
-    'desketch is linear', 'exact at b = d', 'orthogonal rows', 'embedding',
+    'operator', 'floats', 'alpha', 'coordinate-wise constant',
+    'desketch is linear',
   )  # fmt: skip
   others = 'layerwise', 'layer_cyclic', 'fwht'
   functions = [getattr(sketches, name) for name in (*_OPERATORS, *others)]

@@ -1,6 +1,6 @@
 """AMS sketch: dense signs, with the independence that its proofs use."""
 
-from fl_sketch.sketches import base, dense, hashing, variances
+from fl_sketch.sketches import base, dense, hashing
 import jax
 import jax.numpy as jnp
 
@@ -8,20 +8,18 @@ _SIGNS = 31  # in a word of `hashing.kwise`
 
 
 def ams(size: int) -> base.Sketch:
-  r"""A matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
+  r"""Sketch by a matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
 
   The sketch of Alon, Matias and Szegedy (STOC 1996), Definition D.4 of Song et
   al., with b = `size`. Tables are f32[size]; a size below 1, or above d, raises
-  ValueError.
+  ValueError. O(b d) operations: a reference for size up to about 10^3.
 
-  Guarantees. The signs of any four coordinates are provably independent, in one
-  row and in any two, since 31 rows are the bits of one 4-wise independent word
-  (`hashing.kwise`); this is all that the moments below use:
+  Guarantees, proven: any four signs of a row, or of any two rows, are
+  independent, as 31 rows are the bits of one word of `hashing.kwise`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is (||g||^2
       ||h||^2 + <g, h>^2 - 2 sum_i g_i^2 h_i^2) / b.
-    costs O(b d) operations: a reference for size up to about 10^3.
 
   >>> op, x = ams(4), {'w': jnp.zeros(8).at[2].set(6.0)}
   >>> table = op.sketch(jax.random.key(0), x)
@@ -29,11 +27,9 @@ def ams(size: int) -> base.Sketch:
   [3.0, 3.0, 3.0, 3.0]
   """
   base.check_positive(size=size)
-  promises = base.Properties(
+  stated = base.Properties(
     'ams', floats=lambda like: size, coordinate_wise=lambda like: 2.0,
     alpha=lambda like: (base.dimension(like) - 1) / size,
-    variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
-    printed=lambda like: 2 * base.dimension(like) / size,
   )  # fmt: skip
 
   def tile(key, counter):
@@ -45,4 +41,4 @@ def ams(size: int) -> base.Sketch:
     signs = hashing.flip(scale, words, plane)  # bit 31 is never set
     return signs.reshape(-1, counter.size)[:size]
 
-  return dense.from_tiles(promises, size, tile)
+  return dense.from_tiles(stated, size, tile)

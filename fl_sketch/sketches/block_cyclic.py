@@ -1,44 +1,40 @@
 """Block-cyclic Count Sketch: balanced buckets, contiguous memory."""
 
-from fl_sketch.sketches import base, blocks, variances
+from fl_sketch.sketches import base, blocks
 from jax import lax
 import jax.numpy as jnp
 
 
 def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
-  r"""Count Sketch that shifts blocks of coordinates as a whole.
+  r"""Count Sketch that shifts whole blocks of coordinates.
 
   With m = size / sparsity buckets, coordinate i = B m + u of block B goes to
   bucket (u + shift_B) mod m with sign s(i); the vector is padded with zeros to
   whole blocks. `sparsity` such sketches, each scaled by 1 / sqrt(sparsity), are
   stacked: an OSNAP of the second kind (Nelson and Nguyen, FOCS 2013).
 
-  Guarantees, for s = `sparsity` and b = `size`; the shifts are provably
-  pairwise independent (`hashing.kwise`), the signs hashed by `hashing.word`:
+  Guarantees, for s = `sparsity`, b = `size`, pairwise independent shifts and
+  independent signs (`hashing.kwise`, `hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
-      d / b - 1 / s where m divides d. A short last block of r coordinates has
-      ((d - r) / m) / s instead of ((d - m) / m) / s.
-    balanced, for s = 1: every bucket holds d / b coordinates, so R R^T = (d /
-      b) I in every draw where b divides d, and R is exact at b = d; no unbiased
-      projection of this size has a smaller alpha.
-    coordinate-wise constant 2, were the signs 4-wise independent: a proof that
-      a counter hash does not have.
+      d / b - 1 / s where m divides d; else at most (d - r) / b for the r
+      coordinates of the last block.
+    balanced, for s = 1: R R^T = (d / b) I in every draw where b divides d, and
+      R is exact at b = d; no unbiased projection has a smaller alpha.
+    coordinate-wise constant 2.
 
   >>> import jax
   >>> op, key, x = block_cyclic(4), jax.random.key(0), {'w': jnp.ones(4)}
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
 
-  Coordinates of one block never collide, and those of two blocks do with
-  probability 1 / m, as the difference of two independent uniform shifts is
-  uniform. A construction of this project; relatives are numBlocks of FetchSGD's
-  CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
+  Coordinates of one block never collide; those of two do with probability
+  1 / m. A larger `sparsity` has lighter tails, and takes a pass over the tree
+  for each copy. Tables are f32[size]. Raises ValueError if an argument is below
+  1, sparsity does not divide size, or size exceeds d.
 
-  Tables are f32[size]. Beside one the operator holds the s^2 d / b shifts of
-  all blocks, 4 bytes each. Each nonzero of a column takes a pass; more bring
-  lighter tails. Raises ValueError if an argument is below 1, sparsity does not
-  divide size, or size exceeds d.
+  Source: a construction of this project; related to numBlocks of FetchSGD's
+  CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
   """
   base.check_positive(size=size, sparsity=sparsity)
   if size % sparsity:
@@ -63,12 +59,9 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
 
   # What collides with a coordinate is outside its block.
   outside = lambda d: d - (d % cols or cols)
-  exact = lambda g, h: variances.across_blocks(g, h, cols) / size
-  promises = base.Properties(
+  stated = base.Properties(
     'block_cyclic', floats=lambda like: size,
     alpha=lambda like: outside(base.dimension(like)) / cols / sparsity,
     coordinate_wise=lambda like: 2.0,
-    variance=variances.of(exact),
-    exact_at_full_size=sparsity == 1, orthogonal_rows=sparsity == 1,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
+  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

@@ -1,32 +1,29 @@
-"""Orthonormal Hadamard transforms of blocks, and a random part of their rows.
+"""Hadamard transforms of blocks, and a random part of their rows.
 
-`block_srht` has the law. A vector of d numbers is a grid [m, columns], of which
-each column is a block, and a rest of less than m numbers. Which entries of the
-transformed grid are kept is decided by rows: of a row all entries are kept,
-which are neighbours in memory, and of one row those from a random column on.
+Kernels of `block_srht`. A vector of d numbers is a grid [m, columns], whose
+columns are the blocks, and a rest of less than m numbers. Whole rows of the
+transformed grid are kept, and of one row the entries from a random column on.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fl_sketch.sketches import hadamard, hashing, primitives, variances
+from fl_sketch.sketches import hadamard, hashing, primitives
+from fl_sketch.utils.types import Key
 import jax
 from jax import lax
 import jax.numpy as jnp
-import numpy as np
+from jax.typing import ArrayLike
 
-# Up to so many rows, a product with signs is faster than the transform of all.
-_FEW = 128
+_FEW = 128  # rows up to which a product with signs is faster than a transform
 _TILE = 2**19  # numbers that fit into the cache of a core
-# On a CPU, a grid of so many columns is transformed in so many pieces: small
-# products and butterflies read memory less often than products of 64 rows.
-_WIDE, _PIECES = 64, 16
+_WIDE, _PIECES = 64, 16  # on a CPU, grids of _WIDE columns are cut into _PIECES
 _REST = 1  # folded into the key of the rows, for those of the rest
 
 
 class Plan(NamedTuple):
-  """How d numbers are cut, and how many of the b rows are of which part."""
+  """How d numbers are cut into a grid and a rest, which share b rows."""
 
   d: int
   size: int  # b
@@ -34,9 +31,9 @@ class Plan(NamedTuple):
   columns: int  # blocks in the grid
   beyond: int  # coordinates beyond the grid
   rows: int  # of the grid that are kept, the last one perhaps in part
-  grid: int  # kept entries of it; the last may give way to one of the rest
-  rest: int  # kept entries of it
-  coin: int  # numerator, over d, of the probability that it does
+  grid: int  # kept entries of the grid
+  rest: int  # kept entries of the rest
+  coin: int  # d times the probability that the rest replaces a grid entry
 
 
 def plan(d: int, size: int, block: int) -> Plan:
@@ -53,7 +50,7 @@ def plan(d: int, size: int, block: int) -> Plan:
   return Plan(d, size, block, columns, beyond, rows, grid, rest, coin)
 
 
-def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
+def take(key: Key, x: jax.Array, plan: Plan) -> jax.Array:
   """Sign and transform f32[d]; return the kept f32[b] times sqrt(d / b)."""
   (signed, signed_end), draws = _signs(key), _draws(key, plan)
   start, cut = plan.d - plan.block, plan.d - plan.beyond
@@ -61,10 +58,10 @@ def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
   if plan.beyond:
     end = _mix_end(signed_end, x[start:], start)
     grid, rest = jnp.append(x[:start], end[: cut - start]), end[cut - start :]
-  # A loop's carry: its type varies over the mesh axes of the key, too.
+  # A carry, whose type must vary over the mesh axes of the key, too.
   grid = jnp.where(False, primitives.zeros((), x.dtype, draws.turn), grid)
   kept = _grid_rows(signed, grid.reshape(plan.block, -1), draws.rows)
-  # Not by .at[-1].set: XLA's CPU backend would turn the row in place, wrongly.
+  # Not .at[-1].set: XLA's CPU backend rolls the row in place, wrongly.
   kept = jnp.append(kept[:-1], jnp.roll(kept[-1], -draws.turn))
   kept = kept[: plan.grid] / plan.block**0.5
   if plan.beyond:
@@ -76,7 +73,7 @@ def take(key: jax.Array, x: jax.Array, plan: Plan) -> jax.Array:
   return (plan.d / plan.size) ** 0.5 * kept
 
 
-def put(key: jax.Array, table: jax.Array, plan: Plan) -> jax.Array:
+def put(key: Key, table: jax.Array, plan: Plan) -> jax.Array:
   """Return the adjoint of `take`: f32[b] -> f32[d]."""
   (signed, signed_end), draws = _signs(key), _draws(key, plan)
   table *= (plan.d / plan.size) ** 0.5
@@ -120,7 +117,7 @@ def _draws(key, plan) -> _Draws:
   )  # fmt: skip
 
 
-def _signs(key) -> list[Callable[[Any, jax.Array], jax.Array]]:
+def _signs(key) -> list[Callable[[ArrayLike, jax.Array], jax.Array]]:
   """Build two functions (first coordinate, numbers) -> with random signs."""
   # With one for both transforms the second would undo the first: H S S H = 1.
 
@@ -227,29 +224,10 @@ def _times_signs(m, x):
   return primitives.product(hadamard.signs(jnp.arange(m), m).astype(x.dtype), x)
 
 
-def variance(plan: Plan, g: np.ndarray, h: np.ndarray) -> float | None:
-  """Return the exact variance of <g, R^T R h>; None where m does not divide d.
-
-  Of a block as many rows are kept as of others, or one more: within it they are
-  a sample without replacement, and the total of the blocks that have one more
-  is that of a random window of neighbours.
-  """
-  if plan.beyond:
-    return None
-  blocks = [x.reshape(plan.block, plan.columns).T for x in (g, h)]
-  inside = sum(map(variances.pairs, *blocks))
-  products = (blocks[0] * blocks[1]).sum(1)
-  more = plan.grid % plan.columns
-  sums = np.cumsum([0.0, *products, *products])
-  windows = (sums[more:] - sums[: sums.size - more])[: plan.columns]
-  factor = (plan.d / plan.size / plan.block) ** 2
-  return float(factor * (_spread(plan) * inside + np.var(windows)))
-
-
 def constant(plan: Plan) -> float | None:
   """Return the coordinate-wise constant; None where m does not divide d.
 
-  The worst vectors lie in one block, whose `variances.pairs` are at most 2.
+  The worst vectors lie in one block.
   """
   if plan.beyond:
     return None

@@ -1,22 +1,20 @@
 """Subsampled randomised Hadamard transform of blocks of coordinates."""
 
-from fl_sketch.sketches import base, block_rows, variances
+from fl_sketch.sketches import base, block_rows
 
 
 def block_srht(size: int, block: int = 4096) -> base.Sketch:
-  r"""Signs, Hadamard transforms of blocks, and `size` of their d numbers.
+  r"""Subsample Hadamard transforms of blocks of coordinates with random signs.
 
   :math:`R = \sqrt{d / b}\, S H D` with b = `size`, D random signs, H orthogonal
-  and S rows drawn without replacement. Nothing is padded. With m the largest
-  power of two up to `block` and d, the first m floor(d / m) coordinates are
-  dealt out to floor(d / m) blocks like cards, so that neighbours are in
-  different blocks, and each block is transformed. Where m does not divide d,
-  the last m coordinates are transformed once more, before and with signs of
-  their own, so that the rest is mixed with others. The same random rows of all
-  blocks are kept, and one row of random neighbouring blocks.
+  and S rows drawn without replacement. Nothing is padded. Let m be the largest
+  power of two up to `block` and d. Coordinate i of the first m floor(d / m) is
+  in block i mod floor(d / m), and each block is transformed. Where m does not
+  divide d, the last m coordinates are first transformed with other signs, which
+  mixes the rest with the blocks. The same random rows of all blocks are kept,
+  and of one row those of neighbouring blocks from a random one on.
 
-  Tables of it are near to Gaussian, as few-bit codecs such as `codecs.eden`
-  want them, at a few passes over memory whatever d is.
+  Tables are near-Gaussian, as few-bit codecs such as `codecs.eden` need.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, and desketch is the adjoint of sketch.
@@ -24,8 +22,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
     unbiased: E desketch(sketch(x)) = x; rows are kept with probability b / d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of
-      blocks, for r rows of each: the worst vectors lie in one block, of which
-      r rows are sent. It and the variance are known where m divides d.
+      blocks, for r rows of each; known where m divides d.
 
   >>> import jax
   >>> import jax.numpy as jnp
@@ -51,12 +48,9 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   def desketch(key, table, spans, vector):
     return base.cut(block_rows.put(key, table, plan_of(vector)), spans)
 
-  exact = lambda g, h: block_rows.variance(plan_of(g.size), g, h)
-  promises = base.Properties(
+  stated = base.Properties(
     'block_srht', floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
-    variance=variances.of(exact),
-    exact_at_full_size=True, orthogonal_rows=True, embedding=False,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
+  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

@@ -9,10 +9,8 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
-# Coordinates that are worked on at a time where a block has up to four times as
-# many: they fit into the first cache of a core. Of longer blocks a long read is
-# the faster one, as long as its hashes are small beside the tree.
-TILE, LONG = 2**11, 2**20
+TILE = 2**11  # coordinates at a time, of blocks up to 4 TILE: a core's cache
+LONG = 2**20  # of longer blocks, for which long reads are faster
 
 
 def copies_of(key, cols, sparsity, d):

@@ -1,19 +1,20 @@
 """Sparse sketches by the columns of R: a few signed buckets a coordinate."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.sketches import base, hashing, primitives
+from fl_sketch.utils.types import Key
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
-# Nonzeros of R that are hashed at a time: what is held beside the table.
-TILE = 2**18
+TILE = 2**18  # nonzeros of R that are hashed at a time
 
 
 class Columns(NamedTuple):
-  """A matrix R[size, d] that is never held."""
+  """A sparse matrix R[size, d], by hash functions of its columns."""
 
   nonzeros: int  # of each column, in distinct rows
   rows: Callable[[jax.Array], jax.Array]  # uint32[n] -> int32[nonzeros, n]
@@ -28,7 +29,7 @@ class Columns(NamedTuple):
     return self.rows(counter), flip
 
 
-def hashed(key: jax.Array, nonzeros: int, rows: Callable) -> Columns:
+def hashed(key: Key, nonzeros: int, rows: Callable) -> Columns:
   """`Columns` of hashed signs, their rows from pairwise independent words."""
   families = hashing.families(key, nonzeros, 2, hashing.BUCKET)
   signs = hashing.seeds(key, -(-nonzeros // hashing.PLANES), hashing.SIGN)
@@ -37,9 +38,9 @@ def hashed(key: jax.Array, nonzeros: int, rows: Callable) -> Columns:
 
 
 def sketch(
-  columns: Columns, runs: Sequence[base.Segment], size: int, dtype: Any
+  columns: Columns, runs: Sequence[base.Segment], size: int, dtype: np.dtype
 ) -> jax.Array:
-  """Return the product R x, for R of signs: f32[size]."""
+  """Return R x, f32[size]."""
   table = primitives.zeros((size,), dtype, columns.signs, *(x for _, x in runs))
   for start, x in runs:
 
@@ -56,7 +57,7 @@ def sketch(
 
 def desketch(
   columns: Columns, table: jax.Array, spans: Sequence[base.Span],
-  combine: Callable[[Any], Any],
+  combine: Callable[[list[jax.Array]], jax.Array],
 ) -> list[jax.Array]:  # fmt: skip
   """Combine, for each coordinate, the signed entries of its buckets."""
 
@@ -80,6 +81,6 @@ def _add(table, rows, values):
 
 
 def _tile(columns, n):
-  # A loop of one pass is no loop to XLA, which then fuses the hashes into every
-  # lane's scatter, where they are computed again.
+  # At least four passes: XLA would fuse the hashes of one into every lane's
+  # scatter, and compute them again.
   return max(min(TILE // columns.nonzeros, n // 4), 1)

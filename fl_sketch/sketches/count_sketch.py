@@ -1,6 +1,6 @@
 """Count Sketch: a few independent hash rows, read back by median or mean."""
 
-from fl_sketch.sketches import base, columns, hashing, median, variances
+from fl_sketch.sketches import base, columns, hashing, median
 import jax.numpy as jnp
 
 
@@ -12,17 +12,13 @@ def count_sketch(
   .. math:: T_{j,c} = \sum_{i: h_j(i) = c} s_j(i) x_i, \qquad
      \hat x_i = \mathrm{combine}_j\; s_j(i) T_{j, h_j(i)}
 
-  The table is not scaled by 1 / sqrt(rows), so that one table serves every
-  way to read it. The median is what FedSKETCH (arXiv:2008.04975) calls PRIVIX.
-
-  Buckets are provably pairwise independent (`hashing.kwise`), all that the
-  moments ask of them. Signs are `hashing.word`: a median is unbiased if they
-  are independent all together, which no k-wise family gives.
+  The median is what FedSKETCH (arXiv:2008.04975) calls PRIVIX. Buckets are
+  pairwise independent (`hashing.kwise`); signs are of `hashing.word`, since a
+  median is unbiased only if they are all independent.
 
   Guarantees, for independent signs:
     linear: the sketch, and with 'mean' the desketch too.
-    unbiased: E desketch(sketch(x)) = x. With 'mean' pairwise independent signs
-      suffice; with 'median' the rows must be mutually independent.
+    unbiased: E desketch(sketch(x)) = x.
     second moment: with 'mean', E||desketch(sketch(x))||^2 = (1 + (d - 1) /
       (rows cols)) ||x||^2, and the coordinate-wise constant is 2.
     adjoint: with 'mean', <sketch x, y> = rows <x, desketch y>.
@@ -34,12 +30,12 @@ def count_sketch(
   9.0
 
   Args:
-    rows: independent; the median fails with probability exp(-c rows).
+    rows: number of hash functions; the median fails with probability
+      exp(-c rows).
     cols: buckets in a row.
     combine: 'median' (robust to heavy tails) or 'mean' (linear).
-    allow_larger: whether rows * cols may exceed d, else ValueError: no
-      compression, but less variance, which analyses such as FedSKETCHGATE's
-      need for small models.
+    allow_larger: whether rows * cols may exceed d, as the analysis of
+      FedSKETCHGATE needs it for small models; else it raises ValueError.
 
   Tables are f32[rows, cols]. With 'median' the `linear_reader` is the same
   Count Sketch with 'mean'. Rows or cols below 1, and another `combine`,
@@ -62,17 +58,14 @@ def count_sketch(
 
   known = mean or rows <= 2  # of two rows the median is the mean
   alpha = lambda like: (base.dimension(like) - 1) / size
-  variance = variances.of(lambda g, h: variances.pairs(g, h) / size)
-  promises = base.Properties(
+  stated = base.Properties(
     'count_sketch', floats=lambda like: size,
     alpha=alpha if known else None,
     coordinate_wise=(lambda like: 2.0) if known else None,
-    variance=variance if known else None,
-    printed=(lambda like: 3 * base.dimension(like) / size) if mean else None,
     linear=mean, adjoint_scale=float(rows) if mean else None,
   )  # fmt: skip
   shape, larger = {'rows': rows, 'cols': cols}, {'allow_larger': allow_larger}
-  op = base.from_runs(promises, shape, sketch, desketch, **larger)
+  op = base.from_runs(stated, shape, sketch, desketch, **larger)
   if mean:
     return op
   reader = count_sketch(rows, cols, combine='mean', **larger)

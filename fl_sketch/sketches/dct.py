@@ -1,20 +1,20 @@
 """Subsampled randomised cosine transform: the real Fourier sketch."""
 
-from fl_sketch.sketches import base, fourier, hashing, signs, variances
+from fl_sketch.sketches import base, fourier, hashing, signs
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
 
 def dct(size: int) -> base.Sketch:
-  r"""Signs, discrete cosine transform, and a random `size` of its coordinates.
+  r"""Subsample a discrete cosine transform of coordinates with random signs.
 
   :math:`R = \sqrt{n / b}\, S C D` with b = `size`, D random signs, C the
-  orthonormal DCT-II and S rows drawn without replacement. C takes the
-  coordinates in an order which the signs' law does not see, that of `fourier`
-  after 0, n - 1, 1, n - 2, ..., by which it is a real Fourier transform
-  (Makhoul, IEEE ASSP 1980). Up to 4096 n, that of `fourier.split`, is d. Tables
-  are f32[size]; a size below 1, or above d, raises ValueError.
+  orthonormal DCT-II and S rows drawn without replacement. C takes coordinates
+  in the order of `fourier` after 0, n - 1, 1, n - 2, ..., in which it is a real
+  Fourier transform (Makhoul, IEEE ASSP 1980). n is that of `fourier.split`: d
+  for d <= 4096. Tables are f32[size]; a size below 1, or above d, raises
+  ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -51,12 +51,9 @@ def dct(size: int) -> base.Sketch:
     return signs.read(key, fourier.place(values, rows, n, parts), spans)
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])
-  promises = base.Properties(
+  stated = base.Properties(
     'dct', floats=lambda like: size,
     alpha=of(lambda d, n: d / size - d / n),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-    variance=variances.of(lambda g, h: variances.cosines(g, h, size)),
-    printed=lambda like: 2 * base.dimension(like) / size,
-    exact_at_full_size=True, orthogonal_rows=True,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
+  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

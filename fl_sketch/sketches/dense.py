@@ -7,22 +7,17 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-# Entries of R that are held at a time.
-TILE = 2**20
+TILE = 2**20  # entries of R that are held at a time
 
 
 def from_tiles(
-  promises: base.Properties, size: int,
+  stated: base.Properties, size: int,
   tile: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> base.Sketch:  # fmt: skip
-  """Make a `Sketch` of trees from tile(key, counter uint32[n]) -> f32[size, n].
-
-  These are columns of R. It costs O(size d) in every sketch and desketch,
-  whatever the backend: a reference, for size up to about 10^3.
-  """
+  """Make a `Sketch` of tile(key, counter uint32[n]) -> columns f32[size, n]."""
   step = max(TILE // size, 1)
 
-  def columns(key, start, n, dtype):  # of which the law is that of float32
+  def columns(key, start, n, dtype):
     counter = jnp.uint32(start) + jnp.arange(n, dtype=jnp.uint32)
     return tile(key, counter).astype(dtype)
 
@@ -51,4 +46,4 @@ def from_tiles(
 
     return [one_span(*span) for span in spans]
 
-  return base.from_runs(promises, size, sketch, desketch)
+  return base.from_runs(stated, size, sketch, desketch)

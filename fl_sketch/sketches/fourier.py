@@ -1,12 +1,8 @@
-"""Computes a few rows of a long Fourier transform, for `srft` and `dct`.
+"""Compute a few rows of a long Fourier transform, for `srft` and `dct`.
 
-A transform of n = p m numbers is p transforms of m whose rows are combined with
-phases (Cooley and Tukey, 1965). As only b of n rows are wanted, only those are
-combined; and m fits into a cache, where n may not. The transforms are of real
-vectors: a spectrum at m - k is the conjugate of that at k, so half is kept.
-
-Coordinate i of part j, at j m + i in the vector, is number i p + j of the
-transform: an order which random signs before it do not see.
+A transform of n = p m numbers is p transforms of m numbers, which fit into a
+cache, combined with phases at the wanted rows only (Cooley and Tukey, 1965).
+Entry j m + i of the vector is number i p + j of the transform.
 """
 
 import jax
@@ -14,14 +10,13 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
-# Any transform is fast below; above, lengths with large primes are padded.
-_SHORT = 2**12
+_SHORT = 2**12  # longer transforms are padded, if their length has large primes
 
 
 def split(d: int, size: int) -> tuple[int, int]:
-  """How d coordinates are transformed for `size` rows: (n, parts).
+  """Return (n, parts) to transform d coordinates for `size` rows.
 
-  Up to 4096 n is d, else within 3 % of it, and parts, a power of two, times a
+  n is d up to 4096; else at most 1.03 d, and parts, a power of two, times a
   product of 2, 3, 5 and 7.
 
   >>> split(1000, 10), split(4099, 10), split(2**20, 2**10)
@@ -65,7 +60,7 @@ def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
 
 
 def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
-  r"""The adjoint of `pick`: :math:`\Re \sum_k v_k e^{2 \pi \iota k i / n}`.
+  r"""Adjoint of `pick`, :math:`\Re \sum_k v_k e^{2 \pi \iota k i / n}`.
 
   >>> place(jnp.array([1.0 + 0j]), jnp.array([2]), 4, 1)
   Array([ 1., -1.,  1., -1.], dtype=float32)
@@ -75,7 +70,7 @@ def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
   dtype = values.real.dtype
 
   def one(part):
-    # The real part is the transform of the Hermitian part of the spectrum.
+    # `irfft` transforms the Hermitian part of the spectrum.
     value = values * _phase(rows, part, parts, n, dtype)
     value = jnp.where(mirrored, value.conj(), value) / 2
     value = jnp.where(alone, (2 * value.real).astype(value.dtype), value)
@@ -87,7 +82,7 @@ def place(values: jax.Array, rows: jax.Array, n: int, parts: int) -> jax.Array:
 
 
 def _fold(rows, m):
-  """Where a row is in half a spectrum of m, whether conjugate, whether real."""
+  """Return each row's index in half a spectrum, if conjugate, and if real."""
   row = rows % m
   mirrored = row > m // 2
   at = jnp.where(mirrored, m - row, row)
@@ -95,7 +90,7 @@ def _fold(rows, m):
 
 
 def _phase(rows, part, parts, n, dtype):
-  """exp(2 pi i k part / n), from integers that are exact below 2**31."""
+  """Return exp(2 pi i k part / n), from integers, exact below 2**31."""
   m = n // parts
   row, turn = rows % m, rows // m
   angle = (row * part).astype(dtype) / n

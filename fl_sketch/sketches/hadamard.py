@@ -4,19 +4,14 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-# What a core works on at a time: levels below it are done without leaving it.
-CACHED = 2**18
+CACHED = 2**18  # numbers that fit into a core's cache
 
 
 def fwht(x: jax.Array) -> jax.Array:
-  r"""Transform f32[n] by Walsh and Hadamard, unscaled, in O(n log n) additions.
+  r"""Return the unscaled Walsh-Hadamard transform of f32[n], in O(n log n).
 
-  :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`; applied twice
-  it multiplies by n. Butterflies of radix 4, one pass over memory for two
-  levels; on a CPU the levels that fit into its cache are done piece by piece.
-  Faster than radix 2, 8 or 16 and than Kronecker factors by matrix products,
-  and no product is rounded to bfloat16 anywhere. Raises ValueError if x is no
-  vector, or n no power of two.
+  :math:`y_k = \sum_i (-1)^{\mathrm{popcount}(k \wedge i)} x_i`. Raises
+  ValueError if x is no vector, or n no power of two.
 
   >>> fwht(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()
   [3.0, -1.0, -1.0, 3.0]

@@ -1,32 +1,24 @@
 """Hash functions computed from a key and a counter, never stored.
 
-Everything is a function of (key, domain, counter) in uint32 arithmetic. No word
-comes from `jax.random.bits`, whose output depends on a flag of JAX: clients of
-other versions, backends or tiles draw the same operator.
-
-Two kinds, and what is proven of each:
+Words are functions of (key, domain, counter) in uint32 arithmetic, equal on all
+backends. `jax.random.bits` is not used: its output depends on a flag of JAX.
 
 * `kwise`: a random polynomial of k coefficients over the field of 2**31 - 1
-  elements, whose words are k-wise independent and uniform on the field (Wegman
-  and Carter, JCSS 1981). Provable, given uniform coefficients. Used where the
-  proof of a promise asks for it and the price is small: shifts and buckets
-  (2-wise), the signs of AMS (4-wise, 31 rows of signs from each word).
-* `word`: murmur3's finaliser, twice, over a counter. For one key a bijection,
-  so distinct counters give distinct words. That they, and the 32 bits of one
-  word, behave as independent is a heuristic: it passes statistical tests, it is
-  neither provably pairwise nor 4-wise independent. Used for signs in loops at
-  the speed of memory, where a polynomial of degree three would double the time
-  of a Count Sketch; and under a median, whose lack of bias needs signs that are
-  independent all together, which no k-wise family gives.
+  elements; its words are provably k-wise independent (Wegman and Carter, JCSS
+  1981). For shifts and buckets (2-wise) and the signs of AMS (4-wise).
+* `word`: murmur3's finaliser, twice, over a counter. Its bits behave as
+  independent in statistical tests; nothing is proven. For signs, at the speed
+  of memory.
 
-Neither is cryptographic: a sketch hides nothing from who knows the key.
+Neither is cryptographic: a sketch hides nothing from anyone who has the key.
 """
 
+from fl_sketch.utils.types import Key
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-# One stream each, so that no two uses of a key ever see the same words.
+# Domains: different uses of one key draw different words.
 SHIFT, SIGN, BUCKET, SAMPLE, ENTRY = 1, 2, 3, 4, 5
 
 PLANES = 32  # signs in a word
@@ -48,7 +40,7 @@ def mix(x: jax.Array) -> jax.Array:
 
 
 def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
-  """Return a uint32 word a counter: mix(mix(counter ^ s0) + s1).
+  """Return a uint32 word per counter: mix(mix(counter ^ s0) + s1).
 
   >>> word(jnp.arange(3, dtype=jnp.uint32), jnp.zeros(2, jnp.uint32)).shape
   (3,)
@@ -56,8 +48,8 @@ def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
   return mix(mix(counter ^ seed[0]) + seed[1])
 
 
-def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
-  """Return seeds uint32[n, 2] of n streams, by mixing the words of a key.
+def seeds(key: Key, n: int, domain: int) -> jax.Array:
+  """Return seeds uint32[n, 2] of n streams, mixed from the words of a key.
 
   The domain is one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
 
@@ -72,10 +64,10 @@ def seeds(key: jax.Array, n: int, domain: int) -> jax.Array:
   return word(counter, jnp.stack([first, second])).reshape(n, 2)
 
 
-def families(key: jax.Array, n: int, k: int, domain: int) -> jax.Array:
-  """Return the seeds of n members of a k-wise independent family, for `kwise`.
+def families(key: Key, n: int, k: int, domain: int) -> jax.Array:
+  """Return uint32[n, k + 1, 2], the seeds of n k-wise independent functions.
 
-  Of each, k coefficients and the seed of a `word`: uint32[n, k + 1, 2].
+  The rows of one are k coefficients and the seed of a `word`, for `kwise`.
 
   >>> families(jax.random.key(0), 3, 4, SIGN).shape
   (3, 5, 2)
@@ -87,11 +79,10 @@ def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
   r"""Return words any k of which are independent: a polynomial plus a `word`.
 
   :math:`c_1 x^{k-1} + \ldots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
-  polynomial makes any k words of distinct counters independent and uniform on
-  the field, and adding what does not depend on the c keeps them so; `word`
-  breaks the pattern that bare polynomials have beyond k, such as three
-  neighbours that meet in one bucket as often as two. Counters are below 2**31 -
-  1, and so are words, whose bits 0 to 30 are signs of a bias of 2**-31.
+  polynomial makes any k words independent and uniform on the field. `word`
+  breaks patterns of bare polynomials beyond k, such as three neighbours that
+  meet in one bucket as often as two. Counters and words are below 2**31 - 1;
+  bits 0 to 30 of a word are signs with a bias of 2**-31.
 
   >>> kwise(jnp.arange(3, dtype='uint32'), jnp.zeros((3, 2), 'uint32')).shape
   (3,)
@@ -121,8 +112,7 @@ def _multiply(a, b):
 def bucket(words: jax.Array, cols: int) -> jax.Array:
   """Map words to buckets, int32 in [0, cols): word mod cols.
 
-  A uniform word of 31 or 32 bits meets each bucket with a probability within
-  2**-31 of 1 / cols: a relative bias below cols / 2**31.
+  The probability of a bucket has a relative bias below cols / 2**31.
 
   >>> bucket(jnp.array([7, 8, 9], jnp.uint32), 4).tolist()
   [3, 0, 1]
@@ -133,12 +123,10 @@ def bucket(words: jax.Array, cols: int) -> jax.Array:
 def flip(x: jax.Array, words: jax.Array, plane: jax.Array | int) -> jax.Array:
   """Multiply by random signs: bit 31 - plane of each word, set for minus.
 
-  A select, which on a CPU costs the same as XOR of the sign bit by bitcasts;
-  but a bitcast has derivative zero, and gradients must flow through sketches.
-
   >>> flip(jnp.ones(2), jnp.array([0, 1 << 31], jnp.uint32), 0).tolist()
   [1.0, -1.0]
   """
+  # Not XOR of the sign bit by bitcasts, whose derivative is zero.
   sign = (words << jnp.uint32(plane)) & np.uint32(0x80000000)
   return jnp.where(sign != 0, -x, x)
 
@@ -150,18 +138,16 @@ def normal(words: jax.Array) -> jax.Array:
   [-5.0, 0.0]
   """
   n = (words >> np.uint32(9)).astype(jnp.float32)
-  # The inverse of the normal distribution function at (n + 1/2) / 2**23.
+  # The normal quantile at (n + 1/2) / 2**23.
   return 2**0.5 * jax.scipy.special.erfinv((2 * n + 1) * 2.0**-23 - 1)
 
 
-def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
+def permute(counter: jax.Array, bits: int, key: Key) -> jax.Array:
   """Permute int32 in [0, 2**bits) by a key: an alternating Feistel network.
 
-  For up to 31 bits. Any 2**bits or fewer counters get distinct images, and k
-  images cost O(k), where a random order of all would cost a sort. Were the
-  round functions random, the images of two counters would be uniform on pairs
-  to a total variation of 2**-16: exactly computed for 2 to 22 bits, as a Markov
-  chain of the differences of halves. With `word` that is a heuristic.
+  For up to 31 bits, in O(k) for k counters. With random round functions the
+  images of two counters are uniform on pairs to a total variation of 2**-16
+  (computed for 2 to 22 bits); with `word` that is a heuristic.
 
   >>> images = permute(jnp.arange(4, dtype=jnp.uint32), 2, jax.random.key(0))
   >>> sorted(images.tolist())
@@ -178,15 +164,15 @@ def permute(counter: jax.Array, bits: int, key: jax.Array) -> jax.Array:
     right = right ^ (word(left, pair[1]) & masks[1])
     return (left, right), None
 
-  # The first XOR makes the start uniform, and the carry of the key's type.
+  # The first XOR gives the loop's carry the type of the key.
   left, right = counter ^ first[0], counter >> np.uint32(low) ^ first[1]
   halves = left & masks[0], right & masks[1]
-  # A loop, so that no consumer fuses the rounds and repeats them for each lane.
+  # A loop: XLA would fuse unrolled rounds into each lane and repeat them.
   halves, _ = jax.lax.scan(two_rounds, halves, rounds[1:].reshape(-1, 2, 2))
   return (halves[1] << np.uint32(low) | halves[0]).astype(jnp.int32)
 
 
-def sample(key: jax.Array, size: int, d: int) -> jax.Array:
+def sample(key: Key, size: int, d: int) -> jax.Array:
   """Draw distinct int32[size] in [0, d) in random order, in O(size log size).
 
   A permutation of the next power of two, walked along its cycles until it is

@@ -13,10 +13,9 @@ import numpy as np
 def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   r"""Sketch each leaf into its own part of a table of fixed size.
 
-  Of `size` numbers leaf l has the next :math:`b_l`, in which its coordinate
-  i = B b_l + u goes to (u + shift_B) mod b_l with sign s(i): `block_cyclic`,
-  leaf by leaf. Where the operators of `layerwise` have static tables, these b_l
-  may change from round to round in one program.
+  Leaf l has the next :math:`b_l` of the `size` numbers, and is sketched into
+  them as by `block_cyclic`. Unlike those of `layerwise`, the b_l may be traced,
+  and change from round to round in one program.
 
   Guarantees, for pairwise independent shifts and hashed signs:
     linear, desketch its adjoint; unbiased; no leaf's noise reaches another.
@@ -29,18 +28,15 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   >>> op.desketch(key, op.sketch(key, x), x)[0].tolist()
   [1.0, 1.0, 1.0]
 
-  Tables are f32[size], and `sizes` int32[leaves], not checked if traced. Raises
-  ValueError if size or one of the b_l is below 1, their sum is another, there
-  is not one b_l a leaf, or size > d. No alpha is stated, which the b_l may
-  change.
+  Tables are f32[size], `sizes` int32[leaves]. Raises ValueError if size exceeds
+  d, there is not one b_l a leaf, or b_l that are not traced have another sum or
+  are below 1. No alpha is stated: it depends on the b_l.
   """
   base.check_positive(size=size)
   if not isinstance(sizes, core.Tracer):
     if min(sizes) < 1 or sum(sizes) != size:
       raise ValueError(f'{sizes=} must be >= 1 each, with the sum {size=}.')
-  promises = base.Properties(
-    'layer_cyclic', lambda like: size, None, None, exact_at_full_size=True
-  )
+  stated = base.Properties('layer_cyclic', lambda like: size, None, None)
 
   def operator(tree):
     dims = [base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree)]
@@ -57,17 +53,17 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
       each = [(part(key, span.start, span.size), [span]) for span in spans]
       return [columns.desketch(r, table, s, first)[0] for r, s in each]
 
-    return base.from_runs(promises, size, sketch, desketch)
+    return base.from_runs(stated, size, sketch, desketch)
 
   return base.Sketch(
     lambda key, tree: operator(tree).sketch(key, tree),
     lambda key, table, like: operator(like).desketch(key, table, like),
-    lambda tree: operator(tree).zero_table(tree), promises,
+    lambda tree: operator(tree).zero_table(tree), stated,
   )  # fmt: skip
 
 
 def _columns(dims, sizes, key, start, n) -> columns.Columns:
-  """Those of R for n coordinates in a row, of one leaf or more."""
+  """Return the columns of n coordinates from `start` on, of any leaves."""
   starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
   offsets = jnp.cumsum(sizes) - sizes
   (family,) = hashing.families(key, 1, 2, hashing.SHIFT)

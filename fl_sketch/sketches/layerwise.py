@@ -1,13 +1,13 @@
 """Layer-wise sketching: a separate operator for every leaf of a tree."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 import functools
 import math
-from typing import Any
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches.identity import identity
+from fl_sketch.utils import checks
 import jax
 import numpy as np
 
@@ -16,7 +16,7 @@ _RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
 
 def layerwise(
   factory: Callable[[int], base.Sketch], size: int,
-  allocation: str | tuple[int, ...] = 'proportional',
+  allocation: str | Sequence[int] = 'proportional',
 ) -> base.Sketch:  # fmt: skip
   r"""Sketch each leaf by itself, so that no leaf's noise reaches another.
 
@@ -25,19 +25,14 @@ def layerwise(
   to `size`. The future work of SAFL (Chen, Li, Banerjee, arXiv:2411.06770).
 
   A leaf with b_l >= d_l, or whose table would not be smaller than itself, is
-  sent raw. What a rule would give a leaf beyond its size goes to the others.
+  sent raw; a rule gives its excess to the other leaves.
 
   Guarantees, where the leaves' operators have them:
     linear, desketch its adjoint; unbiased, leaf by leaf; raw leaves exact.
-    exact total: a rule hands out exactly `size` numbers, at least 1 a leaf.
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
-      raw leaves' alpha_l being 0, so that alpha = max_l alpha_l. With alpha_l =
-      d_l / b_l - 1 and b_l as d_l, it is that of one operator for all leaves.
+      with alpha_l = 0 for raw leaves, so that alpha = max_l alpha_l.
     coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l: the blocks
-      are independent, so their variances add up, to at most
-      sum_l (a_l / b_l) ||g_l||^2 ||h_l||^2.
-
-  The adjoint's scale is promised only where the factory's is 1, as if raw.
+      are independent, so their variances add up.
 
   >>> from fl_sketch.sketches.block_cyclic import block_cyclic
   >>> op = layerwise(block_cyclic, 12)
@@ -45,35 +40,30 @@ def layerwise(
   [(11,), (1,)]
 
   Args:
-    factory: b -> an operator with properties and a table of b numbers, such as
-      `block_cyclic` or ``lambda b: count_sketch(1, b)``. Called for `size`, to
-      learn what it promises, and for every b_l; one may round b.
+    factory: b -> an operator with a table of about b numbers, which states the
+      same properties for every b, such as `block_cyclic`.
     size: numbers in all tables together.
-    allocation: 'proportional' (b_l as d_l), 'sqrt' (b_l as the square root of
-      d_l), or a tuple of one integer a leaf: at least 1, or 0 for an empty
-      leaf; one above the leaf's size means raw, and the excess is not sent.
+    allocation: 'proportional' (b_l in proportion to d_l), 'sqrt' (to the square
+      root of d_l), each with b_l >= 1; or the b_l.
 
   Tables are tuples of the leaves' tables; that of an empty leaf is f32[0].
 
-  Raises:
-    ValueError: size is below 1, no such rule, a tuple with negative entries or
-      of another sum, an operator that promises less than ``factory(size)``; of
-      the operator's functions, size > d, there are more leaves than numbers, or
-      a tuple does not suit the leaves.
+  Raises ValueError if size is below 1 or above d, there are more leaves than
+  numbers, or the allocation is no rule or has another length or sum.
   """
   base.check_positive(size=size)
-  rule = _checked_rule(allocation, size)
+  if isinstance(allocation, str):
+    checks.choice('allocation', allocation, tuple(_RULES))
+  elif sum(allocation) != size:
+    raise ValueError(f'{allocation=} must have the sum {size=}.')
+  rule = allocation if isinstance(allocation, str) else tuple(allocation)
   make = functools.cache(factory)
-  promised = base.properties(make(size))
+  stated = base.properties(make(size))
   raw, fold = identity(), jax.random.fold_in
 
   def operator(b, d):
     op = make(b) if b < d else raw
-    promises = base.properties(op)
-    if promises.floats(d) >= d:
-      return raw
-    _check_kept(b, promises, size, promised)
-    return op
+    return raw if base.properties(op).floats(d) >= d else op
 
   def parts(leaves):
     sizes = tuple(math.prod(base.leaf_type(leaf).shape) for leaf in leaves)
@@ -97,38 +87,12 @@ def layerwise(
     each = zip(parts(leaves), leaves, strict=True)
     return tuple(op.zero_table(leaf) for op, leaf in each)
 
-  return base.Sketch(sketch, desketch, zero_tables, _promises(promised, parts))
+  return base.Sketch(sketch, desketch, zero_tables, _properties(stated, parts))
 
 
-def _checked_rule(allocation: Any, size: int) -> str | tuple[int, ...]:
-  if isinstance(allocation, str):
-    if allocation not in _RULES:
-      raise ValueError(f'{allocation=} must be in {tuple(_RULES)} or a tuple.')
-    return allocation
-  entries = tuple(allocation)
-  for b in entries:
-    if not isinstance(b, int | np.integer) or b < 0:
-      raise ValueError(f'{allocation=} must hold integers >= 0.')
-  if sum(entries) != size:
-    raise ValueError(f'{allocation=} has the sum {sum(entries)}, not {size=}.')
-  return tuple(map(int, entries))
-
-
-def _check_kept(b, promises, size, promised):
-  """What is claimed of all leaves is what ``factory(size)`` claims."""
-  for claim in 'linear', 'alpha', 'coordinate_wise', 'variance', 'embedding':
-    if getattr(promised, claim) and not getattr(promises, claim):
-      raise ValueError(f'factory({b}) is not {claim!r}, as factory({size}) is.')
-  if promised.adjoint_scale == 1 and promises.adjoint_scale != 1:
-    raise ValueError(
-      f'factory({b}) has adjoint_scale={promises.adjoint_scale}, '
-      f'factory({size}) has 1; they must agree.'
-    )
-
-
-def _promises(promised, parts) -> base.Properties:
-  def of_leaves(like) -> list[tuple[Any, int, int]]:
-    """(properties, d, numbers in a table) of every leaf that is not empty."""
+def _properties(stated, parts) -> base.Properties:
+  def of_leaves(like) -> list[tuple[base.Properties, int, int]]:
+    """Return (properties, d, b) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
       like = jax.ShapeDtypeStruct((int(like),), np.float32)
     leaves, facts = jax.tree.leaves(like), []
@@ -144,31 +108,25 @@ def _promises(promised, parts) -> base.Properties:
       return None
     return max(a / b for a, b in leaves) * sum(b for _, b in leaves)
 
-  def variance(g, h):
-    leaves = jax.tree.leaves(g)
-    each: Any = [base.properties(op).variance for op in parts(leaves)]
-    pairs = zip(each, leaves, jax.tree.leaves(h), strict=True)
-    values = [exact(*pair) for exact, *pair in pairs]
-    return None if None in values else sum(values)
-
   alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
   return base.Properties(
-    'layerwise', exact_at_full_size=True, embedding=promised.embedding,
+    'layerwise',
     floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
-    alpha=alpha if promised.alpha else None,
-    coordinate_wise=coordinate_wise if promised.coordinate_wise else None,
-    variance=variance if promised.variance else None,
-    linear=promised.linear,
-    adjoint_scale=1.0 if promised.adjoint_scale == 1 else None,
+    alpha=alpha if stated.alpha else None,
+    coordinate_wise=coordinate_wise if stated.coordinate_wise else None,
+    linear=stated.linear,
+    adjoint_scale=1.0 if stated.adjoint_scale == 1 else None,
   )  # fmt: skip
 
 
 @functools.lru_cache
-def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
-  """Return the numbers b_l a leaf of `layerwise`, none above d_l."""
+def _allocated(
+  rule: str | tuple[int, ...], sizes: tuple[int, ...], size: int
+) -> tuple[int, ...]:
+  """Return the b_l of leaves of d_l = `sizes` numbers, b_l <= d_l."""
   if size > sum(sizes):
     raise ValueError(f'{size=} exceeds d={sum(sizes)}; use a smaller size.')
-  if rule in _RULES:
+  if isinstance(rule, str):
     count = sum(d > 0 for d in sizes)
     if size < count:
       raise ValueError(f'{size=} must be >= {count}, one a leaf.')
@@ -180,16 +138,13 @@ def _allocated(rule: Any, sizes: tuple[int, ...], size: int) -> tuple[int, ...]:
     return tuple(floor + (i in up) for i, floor in enumerate(floors))
   if len(rule) != len(sizes):
     raise ValueError(f'{len(rule)=} must be {len(sizes)}, one a leaf.')
-  for i, (b, d) in enumerate(zip(rule, sizes, strict=True)):
-    if d and not b:
-      raise ValueError(f'allocation[{i}]=0 must be >= 1: the leaf has {d=}.')
   return tuple(map(min, rule, sizes))
 
 
 def _shares(weights, sizes, size) -> list[Fraction]:
-  """The real solution min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is."""
-  # Bitran and Hax (Management Science, 1981): the bounds that bind on the
-  # heavier side do in the solution. Rational: all find the same numbers.
+  """Return the real min(max(t w_l, 1), d_l) of sum `size`; 0 where d_l is 0."""
+  # Bitran and Hax (Management Science, 1981): bounds that bind on the side of
+  # the larger excess bind in the solution. Fractions: equal on all machines.
   shares = [Fraction(0)] * len(sizes)
   free, rest = [i for i, d in enumerate(sizes) if d], Fraction(size)
   while free:

@@ -1,27 +1,29 @@
 """Parts of the operators' kernels: loops over tiles and lanes, products."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.custom_batching
 import jax.numpy as jnp
 
+Carry = TypeVar('Carry')
+Function = TypeVar('Function', bound=Callable)
 
-def zeros(shape: tuple[int, ...], dtype: Any, *data: jax.Array) -> jax.Array:
-  """Make zeros whose type varies over the mesh axes of `data`.
 
-  What a loop carries must have one type from the first pass on. The values are
-  never read, so that an infinite one does no harm.
-  """
+def zeros(
+  shape: tuple[int, ...], dtype: jax.typing.DTypeLike, *data: jax.Array
+) -> jax.Array:
+  """Return zeros whose type varies over the mesh axes of `data`: a carry."""
   firsts = [jnp.ravel(x)[0].astype(dtype) for x in data]
   zero = sum(jnp.where(False, first, 0) for first in firsts)
   return jnp.full(shape, zero, dtype)
 
 
 def fold(
-  n: int, tile: int, body: Callable[[Any, int, Any], Any], carry: Any
-) -> Any:
+  n: int, tile: int, body: Callable[[jax.Array, int, Carry], Carry],
+  carry: Carry,
+) -> Carry:  # fmt: skip
   """Run body(start, size, carry) over [0, n) in tiles, the last one shorter.
 
   >>> int(fold(5, 2, lambda start, size, c: c + 10 * start + size, 0))
@@ -35,7 +37,7 @@ def fold(
 
 
 def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
-  """The matrix product, whose factors accelerators do not round to bfloat16.
+  """Return the matrix product, without rounding to bfloat16 on accelerators.
 
   >>> product(jnp.eye(2), jnp.ones((2, 1))).tolist()
   [[1.0], [1.0]]
@@ -43,11 +45,11 @@ def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
   return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def lane_by_lane(fn: Callable[..., Any]) -> Callable[..., Any]:
-  """The same function of arrays, whose `vmap` on a CPU is a loop over lanes.
+def lane_by_lane(fn: Function) -> Function:
+  """Make `vmap` of a function a loop on a CPU, whose cache holds one lane.
 
-  A CPU's cache often holds what one lane reads and writes, not that of all. On
-  other devices and under derivatives `vmap` is as ever: loops lack a transpose.
+  On other devices and under derivatives `vmap` is as ever: loops lack a
+  transpose.
 
   >>> square = lane_by_lane(lambda x: x**2)
   >>> jax.vmap(square)(jnp.arange(3.0)).tolist()

@@ -1,26 +1,23 @@
 """Random signs on all coordinates: the first step of every fast transform."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fl_sketch.sketches import base, hashing, primitives
+from fl_sketch.utils.types import Key
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
 _TILE = 2**18
 
 
 def fill(
-  key: jax.Array, runs: Sequence[base.Segment], n: int, dtype: Any
+  key: Key, runs: Sequence[base.Segment], n: int, dtype: np.dtype
 ) -> jax.Array:
-  """Return the signed coordinates of a tree, with zeros up to n: f32[n].
-
-  The loop over tiles makes the only copy that there is, and keeps the hashes
-  out of the transform that follows: fused into its first butterflies they would
-  be computed again by every read of every output, twenty times slower. So it
-  has several passes whatever the size, as a loop of one is no loop to XLA.
-  """
+  """Return the signed coordinates of a tree, with zeros up to n: f32[n]."""
+  # A loop of several passes: XLA would fuse the hashes into the transform that
+  # follows, and compute them again for every output.
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
   out = primitives.zeros((n,), dtype, seed, *[run.x for run in runs])
   for start, x in runs:
@@ -34,9 +31,7 @@ def fill(
   return out
 
 
-def read(
-  key: jax.Array, x: jax.Array, spans: Sequence[base.Span]
-) -> list[jax.Array]:
+def read(key: Key, x: jax.Array, spans: Sequence[base.Span]) -> list[jax.Array]:
   """Return the adjoint of `fill`: signs again, and the first d of n numbers."""
   (seed,) = hashing.seeds(key, 1, hashing.SIGN)
 

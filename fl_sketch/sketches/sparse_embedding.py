@@ -1,6 +1,6 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
-from fl_sketch.sketches import base, columns, hashing, primitives, variances
+from fl_sketch.sketches import base, columns, hashing, primitives
 from jax import lax
 import jax.numpy as jnp
 
@@ -8,19 +8,18 @@ import jax.numpy as jnp
 def sparse_embedding(
   size: int, sparsity: int, *, kind: str = 'II'
 ) -> base.Sketch:
-  r"""OSNAP of Nelson and Nguyen (FOCS 2013), of either kind.
+  r"""OSNAP of Nelson and Nguyen (FOCS 2013), of kind 'I' or 'II'.
 
   Every column of R has s = `sparsity` entries :math:`\pm 1 / \sqrt s`: in
   distinct uniform rows (kind 'I'), or one in each of s bands of b / s rows
   (kind 'II'). Definitions D.6 and D.7 of Song et al.
 
-  Guarantees, for buckets provably pairwise independent (`hashing.kwise`) and
-  signs hashed by `hashing.word`:
+  Guarantees, for pairwise independent buckets and independent signs
+  (`hashing.kwise`, `hashing.word`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
-    coordinate-wise constant 2, were the signs 4-wise independent: a proof that
-      a counter hash does not have.
+    coordinate-wise constant 2.
 
   >>> import jax
   >>> op = sparse_embedding(8, 4)
@@ -50,14 +49,12 @@ def sparse_embedding(
   def desketch(key, table, spans, vector):
     return columns.desketch(matrix(key), scale * table, spans, sum)
 
-  promises = base.Properties(
+  stated = base.Properties(
     'sparse_embedding', floats=lambda like: size,
     alpha=lambda like: (base.dimension(like) - 1) / size,
     coordinate_wise=lambda like: 2.0,
-    variance=variances.of(lambda g, h: variances.pairs(g, h) / size),
-    printed=lambda like: 2 * base.dimension(like) / size,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch)
+  return base.from_runs(stated, size, sketch, desketch)
 
 
 def _banded(words, size):

@@ -1,26 +1,24 @@
 """Subsampled randomised Fourier transform, with complex tables."""
 
-from fl_sketch.sketches import base, fourier, hashing, signs, variances
+from fl_sketch.sketches import base, fourier, hashing, signs
 import jax.numpy as jnp
 
 
 def srft(size: int) -> base.Sketch:
-  r"""Signs, Fourier transform, and a random `size` of its n coordinates.
+  r"""Subsample a Fourier transform of coordinates with random signs.
 
-  :math:`R = \sqrt{n / b}\, S F D` with b = `size` complex rows, D random signs,
-  F unitary and S rows drawn without replacement; desketch is
-  :math:`\Re(R^* y)`. The real part of the table itself would lose information:
-  `dct` is the real operator. Tables are c64[size]; a size below 1, or above d,
-  raises ValueError.
+  Definition D.3 of Song et al.: :math:`R = \sqrt{n / b}\, S F D` with `size` =
+  b complex rows, D random signs, F unitary and S rows drawn without
+  replacement; desketch is :math:`\Re(R^* y)`, n that of `fourier.split`. `dct`
+  is its real form. Tables are c64[size]; a size below 1, or above d, raises
+  ValueError.
 
-  Guarantees, for independent signs (`hashing.word`) and uniform rows
-  (`hashing.sample`), n being that of `fourier.split`:
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
     linear, and desketch is the adjoint of sketch under Re(conj(y) . R x).
     unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
-      n (n - b) / (2 b (n - 1)) at d = n even, about half of what b real rows
-      have, for twice the bytes; one coordinate less counts at d = n odd.
+      n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.
     coordinate-wise constant (n - b) / (n - 1), complex numbers counted once.
 
   >>> import jax
@@ -44,13 +42,11 @@ def srft(size: int) -> base.Sketch:
     return signs.read(key, x, spans)
 
   of = signs.of_padded(lambda d: fourier.split(d, size)[0])
-  promises = base.Properties(
+  stated = base.Properties(
     'srft', floats=lambda like: 2 * size,
     alpha=of(
       lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
     ),
     coordinate_wise=of(lambda d, n: (n - size) / max(n - 1, 1)),
-    variance=variances.of(lambda g, h: variances.spectrum(g, h, size)),
-    exact_at_full_size=True, orthogonal_rows=True,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch, jnp.complex64)
+  return base.from_runs(stated, size, sketch, desketch, jnp.complex64)

@@ -1,11 +1,11 @@
 """Subsampled randomised Hadamard transform."""
 
-from fl_sketch.sketches import base, hashing, primitives, signs, variances
+from fl_sketch.sketches import base, hashing, primitives, signs
 from fl_sketch.sketches.hadamard import fwht
 
 
 def srht(size: int) -> base.Sketch:
-  r"""Signs, Hadamard transform, and a random `size` of its n coordinates.
+  r"""Subsample a Hadamard transform of coordinates with random signs.
 
   :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
   above d (padded with zeros), D random signs, H orthonormal and S rows drawn
@@ -41,15 +41,12 @@ def srht(size: int) -> base.Sketch:
     return signs.read(key, fwht(x), spans)
 
   of = signs.of_padded(_padded)
-  promises = base.Properties(
+  stated = base.Properties(
     'srht', floats=lambda like: size,
     alpha=of(lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))),
     coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-    variance=variances.of(lambda g, h: variances.hadamard(g, h, size)),
-    printed=lambda like: 2 * base.dimension(like) / size,
-    exact_at_full_size=True, orthogonal_rows=True,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch, by_lanes=True)
+  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)
 
 
 def _padded(d):

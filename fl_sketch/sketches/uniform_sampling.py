@@ -1,25 +1,23 @@
 """Uniform sampling: an unbiased compressor, not an embedding."""
 
-from fl_sketch.sketches import base, hashing, primitives, variances
+from fl_sketch.sketches import base, hashing, primitives
 import jax.numpy as jnp
 
 
 def uniform_sampling(size: int) -> base.Sketch:
-  r"""A random `size` of the d coordinates, scaled by sqrt(d / size).
+  r"""Send a random `size` of the d coordinates, scaled by sqrt(d / size).
 
   :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
-  replacement, known as rand-k; the signs of Definition D.8 of Song et al.
-  cancel in :math:`R^T R` and are left out. Tables are f32[size]; a size below
-  1, or above d, raises ValueError.
+  replacement, known as rand-k; Definition D.8 of Song et al. without signs,
+  which cancel in :math:`R^T R`. Tables are f32[size]; a size below 1, or above
+  d, raises ValueError.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I in every draw; exact at b = d.
-    second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, as small as
-      any; so it may stand for a sketch where only that is used (item 4 of
-      Theorem 4.2 of Song et al.).
+    second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
-      of which a draw sends everything or nothing.
+      which a draw sends or loses whole.
 
   >>> import jax
   >>> op, key, x = uniform_sampling(3), jax.random.key(0), {'w': jnp.ones(3)}
@@ -49,11 +47,9 @@ def uniform_sampling(size: int) -> base.Sketch:
     values = (vector.size / size) ** 0.5 * table
     return [one_span(*span) for span in spans]
 
-  promises = base.Properties(
+  stated = base.Properties(
     'uniform_sampling', floats=lambda like: size,
     alpha=lambda like: base.dimension(like) / size - 1,
     coordinate_wise=lambda like: float(base.dimension(like) - size),
-    variance=variances.of(lambda g, h: variances.sampled(g, h, size)),
-    exact_at_full_size=True, orthogonal_rows=True, embedding=False,
   )  # fmt: skip
-  return base.from_runs(promises, size, sketch, desketch)
+  return base.from_runs(stated, size, sketch, desketch)

@@ -163,18 +163,18 @@ def structure(op: sketches.Sketch) -> Any:
 def bad_trees(op: sketches.Sketch) -> None:
   """Trees of numbers that are not floats are refused."""
   for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
-    with pytest.raises(TypeError, match=f"dtype='{bad.dtype}'"):
+    with pytest.raises(TypeError, match='dtype'):
       op.sketch(KEY, {'w': bad})
 
 
-def refuses(op: sketches.Sketch, tree: Any, table: Any, message: str) -> None:
-  """Every function of an operator refuses a tree, in these words."""
+def refuses(op: sketches.Sketch, tree: Any, table: Any) -> None:
+  """Every function of an operator refuses a tree that is smaller."""
   for fn in (
     lambda: op.zero_table(tree),
     lambda: op.sketch(KEY, tree),
     lambda: op.desketch(KEY, table, tree),
   ):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match='exceeds'):
       fn()
 
 

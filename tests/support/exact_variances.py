@@ -1,28 +1,36 @@
-r"""Exact variances of :math:`\langle g, R^\top R h \rangle` of two vectors.
+r"""Exact variances of :math:`\langle g, R^\top R h \rangle` for vectors f64[d].
 
-Each function takes f64[d] and returns a number; `of` makes a
-`Properties.variance` of it. What all have in common is `pairs`, the squares of
-the coefficients of :math:`\sigma_i \sigma_k` for random signs.
+What all have in common is `pairs`, the squares of the coefficients of
+:math:`\sigma_i \sigma_k` for random signs.
 """
 
-from collections.abc import Callable
-
-from fl_sketch.sketches import base, fourier
-import jax
+from fl_sketch import sketches
+from fl_sketch.sketches import block_rows, fourier
 import numpy as np
 
-Exact = Callable[[np.ndarray, np.ndarray], float | None]
 
+def variance(
+  op: sketches.Sketch, g: np.ndarray, h: np.ndarray, *,
+  cols: int = 0, block: int = 4096,
+) -> float | None:  # fmt: skip
+  """Return the variance by the operator's name; None where it is not known.
 
-def of(exact: Exact) -> Callable[[base.Tree, base.Tree], float | None]:
-  """Turn a function of vectors into one of trees of d numbers.
-
-  >>> of(pairs)({'w': [1.0, 2.0]}, {'w': [3.0, 1.0]})
-  49.0
+  `cols` are the buckets of a copy of `block_cyclic`, by default all.
   """
-  flat = lambda x: np.concatenate(list(map(np.ravel, jax.tree.leaves(x))))
-  vector = lambda tree: flat(tree).astype(np.float64)
-  return lambda g, h: exact(vector(g), vector(h))
+  g, h, name = np.float64(g), np.float64(h), sketches.properties(op).name
+  size = sketches.properties(op).floats(g.size)
+  if name == 'identity':
+    return 0.0
+  if name == 'gaussian':
+    return float(g @ g * (h @ h) + (g @ h) ** 2) / size
+  if name == 'block_cyclic':
+    return across_blocks(g, h, cols or size) / size
+  if name == 'block_srht':
+    return of_blocks(block_rows.plan(g.size, size, block), g, h)
+  if name == 'srft':
+    return spectrum(g, h, size // 2)
+  of_rows = {'srht': hadamard, 'dct': cosines, 'uniform_sampling': sampled}
+  return of_rows[name](g, h, size) if name in of_rows else pairs(g, h) / size
 
 
 def pairs(g: np.ndarray, h: np.ndarray) -> float:
@@ -110,3 +118,22 @@ def _in_order(x, size):
   n, parts = fourier.split(x.size, size)
   x = np.append(x, np.zeros(n - x.size))
   return x.reshape(parts, n // parts).T.ravel()
+
+
+def of_blocks(plan, g: np.ndarray, h: np.ndarray) -> float | None:
+  """Return the variance of `block_srht`; None where m does not divide d.
+
+  Of a block as many rows are kept as of others, or one more: within it they are
+  a sample without replacement, and the total of the blocks that have one more
+  is that of a random window of neighbours.
+  """
+  if plan.beyond:
+    return None
+  blocks = [x.reshape(plan.block, plan.columns).T for x in (g, h)]
+  inside = sum(map(pairs, *blocks))
+  products = (blocks[0] * blocks[1]).sum(1)
+  more = plan.grid % plan.columns
+  sums = np.cumsum([0.0, *products, *products])
+  windows = (sums[more:] - sums[: sums.size - more])[: plan.columns]
+  factor = (plan.d / plan.size / plan.block) ** 2
+  return float(factor * (block_rows._spread(plan) * inside + np.var(windows)))
