@@ -1,13 +1,12 @@
 """Non-linear payload codecs: quantisation and sparsification of one tree.
 
 A codec is two pure functions, `encode` and `decode`. What `encode` returns is
-all that is sent, and billed as `comms.nbytes`; the key is a hash of public
-counters. Numbers are read as float32 whatever the dtype of the leaves, except
-by `identity` and for float64 tables of `from_sketch`. A zero tree decodes to
-zeros, but by `shared_sign`; a NaN to NaN, in all numbers that share its scale.
+sent, and its bytes are counted. Numbers are read as float32, except by
+`identity` and by `from_sketch` for float64 leaves. A zero tree decodes to zeros
+(except by `shared_sign`), and a NaN to NaN in all numbers that share its scale.
 
-Error feedback needs a codec with a `contraction`: around an unbiased one with
-omega > 1 the residual grows, so wrap that in `contract`.
+Error feedback needs a `contraction`: around an unbiased codec with omega > 1
+the residual grows, so wrap that codec in `contract`.
 """
 
 from typing import Any
@@ -45,8 +44,8 @@ def make(kind: str, **options: Any) -> Codec:
   >>> make('rand_k', k=2, contract=True).name
   'contract(rand_k)'
 
-  A further option is contract, whether to wrap it in `contract`. Raises
-  ValueError if the kind is unknown, or does not take an option.
+  The option `contract` wraps the codec in `contract`. Raises ValueError for an
+  unknown kind or option.
   """
   wrap = options.pop('contract', False)
   fields.check_option('contract', wrap, bool)

@@ -1,4 +1,4 @@
-"""Sends the largest entries of every chunk of a vector, by short indices."""
+"""Send the largest entries of every chunk of a vector, by short indices."""
 
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches.base import check_positive
@@ -11,33 +11,27 @@ import numpy as np
 def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
   r"""Send the k largest magnitudes of each chunk, in `bits` bits each.
 
-  A chunk is `chunk` numbers in a row; the last one is filled up with zeros. Of
-  the values that are kept let s be the largest magnitude; :math:`L = 2^{bits -
-  1}` equal cells divide [0, s]. A value's sign, its cell and its place in the
-  chunk are sent, and of each cell the mean magnitude, which is decoded.
+  A chunk is `chunk` numbers in a row; the last one is filled up with zeros.
+  With s the largest magnitude of a chunk, :math:`L = 2^{bits - 1}` equal cells
+  divide [0, s]. Sent are each value's sign, cell and place in the chunk, and of
+  each cell the mean magnitude, which is decoded.
 
   Guarantee: delta = (k / w) (16 / 9) / (1 + sqrt(1 + 8 (k - 1) / (9 L^2))), for
-  w the smaller of `chunk` and d. Let s = 1. Of its energy S a cell keeps n m^2,
-  for n values of mean m. Above the lowest cell the ends have a ratio of at most
-  2, hence n m^2 >= 8/9 S (Kantorovich), and the energies are 1 or more. In the
-  lowest S <= n m / L. With N = (k - 1) / L^2 and y = L m the share that is kept
-  is at least (8/9 + N y^2) / (1 + N y). Its minimum is 2 y, where N y^2 + 2 y =
-  8/9. The k values have k / w of the energy of a chunk or more.
+  w the smaller of `chunk` and d, by Kantorovich's inequality in each cell.
 
   >>> codec = chunked_top_k(2, chunk=16)
   >>> sent = codec.encode(jax.random.key(0), jnp.arange(40.0))
   >>> [(x.shape, x.dtype.name) for x in sent]
   [((3,), 'uint8'), ((2,), 'uint8'), ((3, 2), 'float32')]
 
-  The payload is (places of ceil(log2 w) bits, packed into uint8; signs and
-  cells, likewise; means f32[chunks, L]). Raises ValueError unless 1 <= k <=
-  chunk, k <= d and `bits`, one of which is the sign, is 2 to 4.
+  The payload is (places of ceil(log2 w) bits and signs and cells of `bits`,
+  each packed into uint8; means f32[chunks, L]). Raises ValueError unless 1 <= k
+  <= chunk, k <= d and bits is 2 to 4.
 
-  Source: SparseLoCo (Sarfi, Therien, Lidin, Belilovsky, arXiv:2508.15706),
-  which is `fedcom` with this codec, ``error_feedback``, a ``residual_decay`` of
-  0.95, AdamW on clients and 'sgd' on the server; k is 1 to 3 % of a chunk.
-  Departures: in a public copy of their code chunks are of one array, and cells,
-  in units of a standard deviation, those of all values of an array.
+  Source: SparseLoCo (Sarfi, Therien, Lidin, Belilovsky, arXiv:2508.15706):
+  `fedcom` with this codec, ``error_feedback``, a ``residual_decay`` of 0.95,
+  AdamW on clients and 'sgd' on the server; k is 1 to 3 % of a chunk. Their code
+  cuts each array by itself, and has cells in units of its standard deviation.
   """
   _check(k, chunk)
   if bits not in (2, 3, 4):
@@ -82,12 +76,11 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   >>> places.tolist(), jnp.round(values**2).tolist()
   ([0], [[8.0], [8.0]])
 
-  Where w is no power of two, some cosines are 0, and signs of what is decoded
-  those of rounding. The payload is (places of ceil(log2 w) bits, packed into
-  uint8; f32[chunks, k]). Raises ValueError unless 1 <= k <= chunk and k <= d.
+  The payload is (places of ceil(log2 w) bits, packed into uint8; f32[chunks,
+  k]). Raises ValueError unless 1 <= k <= chunk and k <= d.
 
-  Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870). Departures: their
-  chunks are blocks of 64 x 64 of a matrix, transformed in two dimensions.
+  Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870), which transforms
+  blocks of 64 x 64 of a matrix in two dimensions.
   """
   _check(k, chunk)
 

@@ -42,12 +42,11 @@ def bfloat16() -> base.Codec:
 def int8(block: int = 256) -> base.Codec:
   """Stochastic rounding to int8 with one scale per `block`: unbiased.
 
-  Levels are multiples of a block's largest magnitude over m = 127, drawn at
-  random between the two neighbours; the largest number is exact. omega =
-  (r - 1) / 2, where r^2 = 1 + (block - 1) / m^2, is reached by a block whose
-  other numbers are 1 / (r + 1) of a step; delta = 1 - omega where omega < 1 for
-  whole blocks. The last block may have fewer numbers. The payload is (int8[d];
-  scales f32[ceil(d / block)]); a block below 1 raises ValueError.
+  Levels are multiples of a block's largest magnitude over m = 127; that number
+  is exact. omega = (r - 1) / 2 with r^2 = 1 + (block - 1) / m^2, reached by a
+  block whose other numbers are 1 / (r + 1) of a step; delta = 1 - omega where
+  that is positive. The payload is (int8[d]; scales f32[ceil(d / block)]); a
+  block below 1 raises ValueError.
 
   >>> q, scales = int8(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
   >>> q.tolist(), scales.tolist()

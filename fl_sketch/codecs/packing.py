@@ -1,14 +1,14 @@
-"""Packs integers from -bound to bound, or below 2^bits, into few bits each."""
+"""Pack integers from -bound to bound, or below 2^bits, into few bits each."""
 
 import jax
 import jax.numpy as jnp
 
 
 def pack(q: jax.Array, bound: int) -> jax.Array:
-  """Packs whole numbers f32[n], clipped to a bound below 2**15, into few bits.
+  """Pack integers f32[n], clipped to a bound below 2**15, into few bits.
 
-  Widths below a byte put 8 / bits of them into one byte; from a bound of 8 on
-  they are int8[n], from 128 on int16[n].
+  2 or 4 bits each, packed into uint8; int8[n] for bounds from 8 on, int16[n]
+  from 128 on.
 
   >>> pack(jnp.array([-1.0, 0.0, 1.0, 1.0, 0.0]), 1)
   Array([164,   1], dtype=uint8)
@@ -24,7 +24,7 @@ def pack(q: jax.Array, bound: int) -> jax.Array:
 
 
 def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
-  """Inverse of `pack`: f32[n].
+  """Undo `pack`: f32[n].
 
   >>> unpack(jnp.array([164, 1], jnp.uint8), 1, 5).tolist()
   [-1.0, 0.0, 1.0, 1.0, 0.0]
@@ -47,7 +47,7 @@ def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
 
 
 def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
-  """Inverse of `pack_bits`: int32[n].
+  """Undo `pack_bits`: int32[n].
 
   >>> unpack_bits(jnp.array([0, 80, 1, 255, 240], jnp.uint8), 12, 3).tolist()
   [5, 1, 4095]

@@ -81,19 +81,15 @@ def sign(norm: str = 'l1') -> base.Codec:
 def shared_sign(bound: fields.Positive) -> base.Codec:
   r"""Send one random sign an entry, with one scale that all clients share.
 
-  The signs of clients add up to integers. An entry x, clipped to the bound B,
-  is sent as +B with probability (1 + x / B) / 2, else as -B: unbiased, with
-  :math:`E\|\mathrm{decode} - x\|^2 = d B^2 - \|x\|^2` where no entry is
-  clipped. Clients draw independently, so that the mean of n has 1 / n of it.
+  An entry x, clipped to the bound B, is sent as +B with probability (1 + x / B)
+  / 2, else as -B: unbiased, with :math:`E\|\mathrm{decode} - x\|^2 = d B^2 -
+  \|x\|^2` where no entry is clipped, of which a mean of n clients has 1 / n.
+  That mean needs the number of clients that sent +B alone: secure aggregation
+  of an entry takes ceil(log2(n + 1)) bits.
 
-  All that a mean needs is how many of the n clients sent +B, an integer at
-  every entry. So it goes through secure aggregation, modulo 2^k for k =
-  ceil(log2(n + 1)), where a masked entry costs k bits. The scales of `eden`
-  are of each client, and sums of it are none of integers.
-
-  The error does not fall with x: omega is None, and 0 becomes B or -B. A bound
-  B > 0 is a few times the norm over sqrt(d), for a rotated update or its table.
-  The payload is uint8[ceil(d / 8)], where a set bit is a plus.
+  The error does not fall with x, so that omega is None. A good B > 0 is a few
+  times the norm over sqrt(d), for a rotated update or its table. The payload is
+  uint8[ceil(d / 8)], where a set bit is a plus.
 
   >>> shared_sign(2.0).encode(jax.random.key(0), jnp.array([2.0, -3.0]))
   Array([128], dtype=uint8)

@@ -17,7 +17,7 @@ import numpy as np
 
 _BLOCK = 4096
 _PASSES = 3
-_DENSE = 32  # of fewer numbers, sums of signs are far from normal
+_DENSE = 32  # numbers up to which sums of signs are far from normal
 _SCALES = 'unbiased', 'least_squares'
 
 
@@ -26,12 +26,12 @@ def eden(
   rotate: bool = True,
   scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased',
 ) -> base.Codec:  # fmt: skip
-  r"""EDEN: the nearest centroids of a rotated vector, and one scale.
+  r"""EDEN: send the nearest centroids of a rotated vector, and one scale.
 
   With T a random rotation of the key, :math:`y = T x` has n near-Gaussian
   entries, whatever x is, and :math:`q_i` is the centroid nearest to
   :math:`\sqrt n\, y_i / \|y\|`, of the 2^bits that are best for N(0, 1) (Lloyd
-  and Max). What is decoded is :math:`S\, T^\top q`:
+  and Max). It is decoded as :math:`S\, T^\top q`:
 
   'unbiased': :math:`S = \|y\|^2 / \langle y, q \rangle`. Then :math:`E\|S
   T^\top q - x\|^2 = \omega \|x\|^2` with omega = D / (1 - D), for D the
@@ -42,25 +42,23 @@ def eden(
   ``num_coordinates`` = m sends m entries of y, times d / m where unbiased:
   1 + omega becomes (d / m) (1 + omega).
 
-  The laws are those of a uniform rotation as d grows; for small d the error is
-  smaller. Up to 32 numbers T is uniform. Beyond, T is three passes of the
-  random signs and Hadamard blocks of `sketches.block_srht`, and between them
-  coordinates change places. One pass leaves a bias; of three it is far below
-  the error, and omega is that of the law within 2 %.
+  The constants are those of a uniform rotation as d grows; for small d the
+  error is smaller. Up to 32 numbers T is uniform. Beyond, T is three passes of
+  `sketches.block_srht`, between which coordinates change places: the bias is
+  far below the error, and omega within 2 %.
 
-  Without ``rotate`` the tree is quantised as it is: for tables of `srht`, `dct`
-  or `block_srht`, which are rotated already, by the same rotation on all
-  clients. It is unbiased then over the keys of the tables; no law is stated for
-  a tree by itself, but that 'least_squares' contracts it.
+  Without ``rotate`` the tree is quantised as it is, as suits tables of `srht`,
+  `dct` or `block_srht`, which are rotated already. It is unbiased over the keys
+  of the tables; of a tree by itself only the contraction of 'least_squares' is
+  stated.
 
   >>> packed, size = eden(2).encode(jax.random.key(0), jnp.ones(60))
   >>> packed.shape, packed.dtype, size.shape
   ((2, 8), dtype('uint8'), ())
 
-  The payload is (uint8[bits, ceil(n / 8)], a plane of signs and the planes of
-  the magnitude's index; f32[], S). Raises ValueError if bits is not 1 to 4,
-  there is no such scale, or num_coordinates is set without ``rotate``, or
-  exceeds d.
+  The payload is (uint8[bits, ceil(n / 8)], the planes of signs and of the bits
+  of the magnitudes' indices; f32[], S). Raises ValueError unless bits is 1 to
+  4, the scale is one of both, and num_coordinates <= d, with ``rotate``.
 
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
   (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rotated rand-k.
@@ -99,10 +97,10 @@ def eden(
 
 @functools.cache
 def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
-  """The positive centroids of N(0, 1) in 2^bits cells, and their distortion.
+  """Return the positive centroids of N(0, 1) in 2^bits cells, and E(x - q)^2.
 
-  A centroid is the mean of its cell, whose ends are half way to the next
-  (Lloyd, 1982; Max, 1960). The distortion is E(x - centroid)^2.
+  A centroid q is the mean of its cell, whose ends are half way to the next
+  (Lloyd, 1982; Max, 1960).
 
   >>> [round(x, 4) for x in lloyd_max(2)[0]], round(lloyd_max(2)[1], 4)
   ([0.4528, 1.5104], 0.1175)
@@ -123,7 +121,7 @@ def lloyd_max(bits: int) -> tuple[tuple[float, ...], float]:
 
 
 def _nearest(y, centroids):
-  """Bits of u = y of mean square 1, the nearest centroids q, and <u, q>."""
+  """Return bits, nearest centroids q and <u, q> of u = y of mean square 1."""
   u = base.fraction(y, jnp.linalg.norm(y) / y.size**0.5)
   levels = np.array(centroids, np.float32)
   index = jnp.zeros(y.shape, jnp.int32)
@@ -146,7 +144,7 @@ def _values(planes, centroids):
 
 
 def _rotate(key, x, count):
-  """`count` entries of the rotated vector, times sqrt(d / count)."""
+  """Return `count` entries of the rotated vector, times sqrt(d / count)."""
   d, count = x.size, count or x.size
   base.check_fits(count, d, 'num_coordinates')
   if d <= _DENSE:
@@ -154,8 +152,8 @@ def _rotate(key, x, count):
   whole = sketches.block_srht(d, _BLOCK)
 
   def one(i, x):
-    key_of = jax.random.fold_in(key, i)
-    return _deal(key_of, whole.sketch(key_of, x))
+    pass_key = jax.random.fold_in(key, i)
+    return _deal(pass_key, whole.sketch(pass_key, x))
 
   # A loop, so that a pass is compiled once.
   x = lax.fori_loop(0, _PASSES - 1, one, x)
@@ -173,14 +171,15 @@ def _rotate_back(key, y, d):
   whole = sketches.block_srht(d, _BLOCK)
 
   def one(i, x):
-    key_of = jax.random.fold_in(key, _PASSES - 2 - i)
-    return whole.desketch(key_of, _deal(key_of, x, back=True), like)
+    pass_key = jax.random.fold_in(key, _PASSES - 2 - i)
+    return whole.desketch(pass_key, _deal(pass_key, x, back=True), like)
 
   return lax.fori_loop(0, _PASSES - 1, one, x)
 
 
 def _uniform(key, d):
-  """A uniform orthogonal matrix; batches of LAPACK's QR may hang on a CPU."""
+  """Return a uniform orthogonal matrix, f32[d, d]."""
+  # By Gram-Schmidt: batches of LAPACK's QR may hang on a CPU.
   (seed,) = hashing.seeds(key, 1, hashing.ENTRY)
   words = hashing.word(jnp.arange(d * d, dtype=jnp.uint32), seed)
   columns = hashing.normal(words).reshape(d, d).T

@@ -6,7 +6,7 @@ from fl_sketch.sketches.base import check_positive
 import jax
 import jax.numpy as jnp
 
-# Eagerly the loops of `hashing` are compiled at every call, by `jit` once.
+# Without `jit` the loops of `hashing` would be compiled at every call.
 _sample = jax.jit(hashing.sample, static_argnums=(1, 2))
 
 
@@ -51,10 +51,8 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
   In the order of decreasing magnitude, every `bucket` values share one scale s,
   their largest; :math:`v` becomes :math:`s\,\mathrm{round}(m v / s) / m`.
 
-  Guarantee: delta = (k / d) 4 m^2 / (4 m^2 + bucket - 1). The largest value of
-  a bucket is exact and 0 is a level, so that another v errs by e <= min(|v|,
-  c), c = s / (2 m). Hence the sum of e^2 is at most its share f / (s^2 + f) of
-  the bucket's sum of squares, with f = (bucket - 1) c^2.
+  Guarantee: delta = (k / d) 4 m^2 / (4 m^2 + bucket - 1): the largest value of
+  a bucket is exact, and others err by at most min(|v|, s / (2 m)).
 
   >>> codec = quantized_top_k(4, bits=2, bucket=2)
   >>> [x.shape for x in codec.encode(jax.random.key(0), jnp.ones(9))]

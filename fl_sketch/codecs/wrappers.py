@@ -10,7 +10,7 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
   """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
 
   The payload is the operator's table. Raises ValueError if `op` is not linear,
-  or states no alpha or no properties.
+  or states no alpha.
 
   >>> from_sketch(sketches.block_cyclic(8)).omega(64)
   7.0

@@ -54,7 +54,14 @@ def lloyd(bits: int) -> tuple[np.ndarray, float]:
 
 
 def cells(k: int, levels: int) -> float:
-  """What means of cells keep of k values: 2 y at the worst fraction y."""
+  """The share of k values' energy that means of cells keep: 2 y at the worst y.
+
+  Let the largest value be 1. Of its energy S a cell of n values with mean m
+  keeps n m^2: above the lowest cell n m^2 >= 8/9 S (Kantorovich), and the
+  energies are 1 or more; in the lowest S <= n m / L. With N = (k - 1) / L^2 and
+  y = L m the kept share is at least (8/9 + N y^2) / (1 + N y), whose minimum is
+  2 y, where N y^2 + 2 y = 8/9.
+  """
   n = (k - 1) / levels**2
   return 2 * np.roots([n, 2, -8 / 9]).max()
 
