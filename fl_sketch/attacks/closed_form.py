@@ -5,13 +5,11 @@ import jax.numpy as jnp
 
 
 def dense_input(kernel_grad: jax.Array, bias_grad: jax.Array) -> jax.Array:
-  r"""The input of a dense layer with a bias, from the gradient of one sample.
+  r"""Return a dense layer's input, from the gradient of one sample.
 
-  :math:`x = \partial_{W_i} L / \partial_{b_i} L` for any output i; the one of
-  largest bias gradient is the most accurate. A sketch of the gradient, a mean
-  over several samples, or noise leaves no such ratio. Geiping et al.,
-  arXiv:2003.14053, Proposition 3.1. Gradients are f32[inputs, outputs] and
-  f32[outputs]; if all of the latter is zero, NaN is returned.
+  :math:`x = \partial_{W_i} L / \partial_{b_i} L`, at the output i with the
+  largest bias gradient. Gradients are f32[inputs, outputs] and f32[outputs].
+  Geiping et al., arXiv:2003.14053, Proposition 3.1.
 
   >>> x, error = jnp.array([3.0, -1.0]), jnp.array([0.0, 0.5])
   >>> dense_input(jnp.outer(x, error), error).tolist()
@@ -22,11 +20,10 @@ def dense_input(kernel_grad: jax.Array, bias_grad: jax.Array) -> jax.Array:
 
 
 def last_layer_label(bias_grad: jax.Array) -> jax.Array:
-  r"""The label of one sample, from the logits' bias gradient f32[classes].
+  r"""Return one sample's label, from the logits' bias gradient f32[classes].
 
   :math:`\partial_b L = p - e_y` with softmax cross-entropy: its one negative
-  number is at the label y. Zhao, Mopuri and Bilen, iDLG, arXiv:2001.02610,
-  which reads it from the kernel's rows where there is no bias.
+  number is at the label y. Zhao, Mopuri and Bilen, iDLG, arXiv:2001.02610.
 
   >>> last_layer_label(jnp.array([0.3, -0.6, 0.3])).item()
   1

@@ -1,35 +1,38 @@
 """Defences: transformations of a message before the client sends it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.attacks import objectives
 from fl_sketch.privacy.mechanisms import sums
+from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
 
-Tree = Any
-
 
 class Defence(NamedTuple):
-  """A defence, and the part of it that an informed attacker repeats."""
+  """A defence, and the part of it that an informed attacker repeats.
 
-  apply: Callable[[jax.Array, Tree], Tree]  # (key, message) -> what is sent
-  # (message of a guess, observed) -> what is compared; None: the message
+  Attributes:
+    apply: (key, message) -> the message that is sent.
+    redo: (message of a guess, observed) -> the message to compare with
+      `observed`; None: the message of the guess.
+  """
+
+  apply: Callable[[Key, Tree], Tree]
   redo: Callable[[Tree, Tree], Tree] | None = None
 
 
 def none() -> Defence:
-  """No defence: the message is sent unchanged."""
+  """Send the message unchanged."""
   return Defence(lambda key, message: message)
 
 
 def noise(scale: float) -> Defence:
-  """Gaussian noise of `scale` times the message's norm; no DP guarantee.
+  """Add Gaussian noise of `scale` times the message's norm.
 
-  The noise depends on the message, so that it has no epsilon; it serves as the
-  abscissa of curves. `gaussian_mechanism` has an epsilon.
+  It depends on the message, so that it has no epsilon.
   """
 
   def apply(key, message):
@@ -41,10 +44,10 @@ def noise(scale: float) -> Defence:
 
 
 def bound(name: str, max_norm: float) -> Defence:
-  """A public bound of norms, by 'clip' or 'normalize', without noise."""
+  """Bound the norm, by 'clip' or 'normalize', without noise."""
 
   def redo(message, observed):
-    # Not the privacy module's bound, which is not differentiable everywhere.
+    # Not `sums.BOUNDS`, which are not differentiable everywhere.
     scale = max_norm / _norm(message)
     scale = jnp.minimum(scale, 1) if name == 'clip' else scale
     return jax.tree.map(lambda m: scale * m, message)
@@ -56,11 +59,9 @@ def bound(name: str, max_norm: float) -> Defence:
 def gaussian_mechanism(
   clip_norm: float, noise_multiplier: float, *, name: str = 'clip'
 ) -> Defence:
-  """The Gaussian mechanism against an attacker who knows all other messages.
+  """Apply the Gaussian mechanism to one round, all other messages being known.
 
-  This is the adversary of differential privacy: one bounded message and all of
-  the noise remain of the private sum. The accountant's epsilon is that of all
-  accounted rounds; this is one round. The name is that of `bound`.
+  The `name` is that of `bound`.
   """
 
   def apply(key, message):
@@ -72,7 +73,7 @@ def gaussian_mechanism(
 
 
 def top_k(k: int) -> Defence:
-  """Sends the k largest coordinates; the attacker sees which they are."""
+  """Send the k largest coordinates; the attacker sees which they are."""
   codec = codecs.top_k(k)
   apply = lambda key, x: codec.decode(key, codec.encode(key, x), x)
   seen = lambda m, o: jnp.where(o != 0, m, 0)

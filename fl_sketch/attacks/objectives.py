@@ -1,16 +1,14 @@
 """Objectives of attacks: distances of messages, and total variation."""
 
-from typing import Any
-
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
-Tree = Any
 TINY = 1e-30  # squared length below which a message points nowhere
 
 
 def square(tree: Tree) -> jax.Array:
-  r"""The squared length :math:`\|x\|^2` of all leaves together.
+  r"""Return the squared length :math:`\|x\|^2` of all leaves together.
 
   >>> square([jnp.array([1.0, 2.0]), jnp.array(2j)]).item()
   9.0
@@ -19,10 +17,9 @@ def square(tree: Tree) -> jax.Array:
 
 
 def relative_l2(guess: Tree, observed: Tree) -> jax.Array:
-  r"""Squared distance relative to zero's: :math:`\|g - y\|^2 / \|y\|^2`.
+  r"""Return the relative squared distance :math:`\|g - y\|^2 / \|y\|^2`.
 
-  Song et al., arXiv:2210.08371, section 7, up to the constant: the scale of
-  gradients differs too much between models for one step size.
+  Song et al., arXiv:2210.08371, section 7, divided by the observed square.
 
   >>> relative_l2(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0])).item()
   1.25
@@ -32,11 +29,9 @@ def relative_l2(guess: Tree, observed: Tree) -> jax.Array:
 
 
 def cosine(guess: Tree, observed: Tree) -> jax.Array:
-  r"""One minus the cosine: :math:`1 - \langle g, y\rangle / \|g\| \|y\|`.
+  r"""Return :math:`1 - \langle g, y\rangle / \|g\| \|y\|`, invariant to scale.
 
-  Invariant to scale, hence to an unknown learning rate, to clipping and to
-  normalising, which keep the direction. Geiping et al., NeurIPS 2020,
-  arXiv:2003.14053, equation 4.
+  Geiping et al., NeurIPS 2020, arXiv:2003.14053, equation 4.
 
   >>> cosine(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])).item()
   0.0
@@ -51,9 +46,9 @@ OBJECTIVES = {'l2': relative_l2, 'cosine': cosine}
 
 
 def total_variation(x: jax.Array) -> jax.Array:
-  """Mean absolute difference of neighbouring pixels, anisotropic.
+  """Return the mean absolute difference of neighbouring pixels.
 
-  Of f32[batch, rows, cols, channels].
+  Images are f32[batch, rows, cols, channels].
 
   >>> total_variation(jnp.array([[[[0.0], [1.0]], [[0.0], [1.0]]]])).item()
   1.0

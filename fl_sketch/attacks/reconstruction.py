@@ -1,19 +1,18 @@
-"""Reconstructs inputs whose message matches an observed message."""
+"""Reconstruct inputs whose message matches an observed message."""
 
 from collections.abc import Callable
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.attacks import objectives, searches, views
 from fl_sketch.rounds.algorithm import Local, LossFn
 from fl_sketch.sketches.base import check_positive
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
 import optax
-
-Tree = Any
 
 
 class Reconstruction(NamedTuple):
@@ -26,37 +25,28 @@ class Reconstruction(NamedTuple):
   trace: jax.Array  # f32[tries, steps], the objective before every step
 
 
-def reconstruct(
-  loss_fn: LossFn,
-  params: Tree,
-  observed: Tree,
-  like: Any,
-  key: jax.Array,
-  *,
-  labels: jax.Array | None = None,
-  candidates: jax.Array | None = None,
-  num_classes: int | None = None,
-  sketch: sketches.Sketch | None = None,
-  sketch_key: jax.Array | None = None,
-  pooled: bool = False,
-  local: Local | None = None,
-  batches: int = 1,
-  redo: Callable[[Tree, Tree], Tree] | None = None,
-  make_batch: Callable[[Any, Any], Any] = lambda x, y: {'x': x, 'y': y},
-  objective: str = 'l2',
-  tv: float = 0.0,
-  optimizer: str = 'lbfgs',
-  learning_rate: float | None = None,
-  steps: int = 300,
-  restarts: int = 1,
-  start_scale: float = 1.0,
-  box: tuple[float, float] | None = None,
-  lanes: int | None = None,
-) -> Reconstruction:
-  r"""Minimises :math:`D(R \nabla F(w, x), y) + \lambda\,\mathrm{TV}(x)` over x.
+def _as_batch(x, y) -> Batch:
+  return {'x': x, 'y': y}
 
-  The attacker knows the model w, the sketch R, and how clients work. A pure
-  function: jit it, and vmap it over examples.
+
+def reconstruct(
+  loss_fn: LossFn, params: Params, observed: Tree,
+  like: jax.Array | jax.ShapeDtypeStruct, key: Key, *,
+  labels: jax.Array | None = None, candidates: jax.Array | None = None,
+  num_classes: int | None = None,
+  sketch: sketches.Sketch | None = None, sketch_key: Key | None = None,
+  pooled: bool = False, local: Local | None = None, batches: int = 1,
+  redo: Callable[[Tree, Tree], Tree] | None = None,
+  make_batch: Callable[[jax.Array, jax.Array], Batch] = _as_batch,
+  objective: str = 'l2', tv: float = 0.0,
+  optimizer: str = 'lbfgs', learning_rate: float | None = None,
+  steps: int = 300, restarts: int = 1, start_scale: float = 1.0,
+  box: tuple[float, float] | None = None, lanes: int | None = None,
+) -> Reconstruction:  # fmt: skip
+  r"""Minimise :math:`D(R \nabla F(w, x), y) + \lambda\,\mathrm{TV}(x)` over x.
+
+  The attacker knows the model w, the sketch R, and how clients work. The
+  function is pure: jit it, and vmap it over examples.
 
   >>> loss_fn = lambda w, batch: 0.5 * jnp.sum((w[None] - batch['x']) ** 2)
   >>> update = jnp.array([-3.0, 4.0])  # the gradient at w = 0 of one sample
@@ -68,48 +58,48 @@ def reconstruct(
 
   Args:
     loss_fn: (params, batch) -> f32[].
-    params: w, the model that the client was sent.
+    params: w, the model that the client received.
     observed: y: a gradient, an update, or a table of ``sketch``.
-    like: array or ShapeDtypeStruct of the inputs, floats [batch, ...]; where
-      they are several arrays, `make_batch` takes them apart.
-    key: key[], of the starts.
-    labels: known ones, [batch, ...].
-    candidates: [candidates, batch, ...], all of which are tried.
-    num_classes: optimise labels, softmax over so many (DLG); one of the three.
+    like: shape and float dtype of the inputs, [batch, ...].
+    key: key[] of the starts.
+    labels: known labels, [batch, ...].
+    candidates: labels to try, [candidates, batch, ...].
+    num_classes: optimise labels, as a softmax over so many classes (DLG).
     sketch: R; None is the identity.
     sketch_key: key[] of the sketch in that round.
-    pooled: several rounds of the same inputs: ``params``, ``observed`` and
-      ``sketch_key`` have a leading axis over rounds.
+    pooled: attack several rounds of the same inputs: ``params``, ``observed``
+      and ``sketch_key`` have a leading axis over rounds.
     local: as of `views.view`.
     batches: as of `views.view`.
     redo: (message, observed) -> message: the part of a defence that the
-      attacker repeats on its guesses, see `defences`.
+      attacker applies to its guesses, see `defences`.
     make_batch: (inputs, labels) -> the batch of the loss.
     objective: D: 'l2', relative, or 'cosine'.
-    tv: lambda, weight of the total variation; inputs are then images.
-    optimizer: as of `searches.make`.
-    learning_rate: None is that of the search.
+    tv: lambda, the weight of the total variation of images.
+    optimizer: name of the search, see `searches`.
+    learning_rate: of the search; None is its default.
     steps: of the search.
-    restarts: how many starts are tried.
+    restarts: number of starts.
     start_scale: standard deviation of the normal starts.
     box: least and largest value of inputs, to which steps are projected.
-    lanes: tries at a time; None is one on a CPU, the fastest, else all.
+    lanes: tries at a time; None is one on a CPU, else all.
 
-  Returns:
-    The `Reconstruction` of the try of the lowest objective; if that is not
-    finite the attack failed, and x is a start.
+  Returns the `Reconstruction` of the try with the lowest objective. If that is
+  not finite, the attack failed and x is a start.
 
-  Raises:
-    ValueError: not exactly one of labels, candidates and num_classes; a sketch
-      without its key, or the reverse; inputs that are no floats; observed in
-      other shapes than the message; steps or restarts below 1; unknown names.
+  Raises ValueError unless exactly one of labels, candidates and num_classes is
+  set, ``sketch`` and ``sketch_key`` are set together, inputs are floats, and
+  observed has the shapes of a message.
 
   Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7; Zhu et al.,
   arXiv:1906.08935 (``num_classes``); Geiping et al., arXiv:2003.14053
   (``objective='cosine'``, ``tv``, ``optimizer='signed_adam'``, ``local``).
   """
-  if (n := sum(x is not None for x in (labels, candidates, num_classes))) != 1:
-    raise ValueError(f'Set one of labels, candidates and num_classes, not {n}.')
+  known = [x for x in (labels, candidates, num_classes) if x is not None]
+  if len(known) != 1:
+    raise ValueError(
+      f'Set one of labels, candidates and num_classes, not {len(known)}.'
+    )
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Set sketch and sketch_key together, or neither.')
   checks.choice('objective', objective, tuple(objectives.OBJECTIVES))
@@ -157,20 +147,19 @@ def reconstruct(
 
 
 def lanes_of(lanes: int | None, tries: int) -> int | None:
-  """The batch size of `jax.lax.map`; None runs the tries one by one."""
+  """Return the batch size of `jax.lax.map`; None runs tries one by one."""
   if lanes is None:
     return None if jax.default_backend() == 'cpu' else tries
   return None if lanes == 1 else lanes
 
 
 def _minimise(value_fn, unknown, search, steps, box):
-  """The best unknowns of a search, their value, and the value at each step."""
+  """Return the best unknowns, their value, and the value at each step."""
   clip = lambda unknown: {'x': jnp.clip(unknown['x'], *box)} if box else {}
   inside = lambda unknown: unknown | clip(unknown)
 
   def better(unknown, value, best, least):
     pick = lambda a, b: jnp.where(value < least, a, b)
-    # `fmin` ignores NaN.
     return jax.tree.map(pick, unknown, best), jnp.fmin(value, least)
 
   def step(carry, _):

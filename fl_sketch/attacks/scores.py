@@ -4,14 +4,13 @@ from fl_sketch.utils import extras
 import numpy as np
 import scipy  # its packages load on first use
 
-_MOST_PSNR = 100.0  # dB, of equal images, for which it is infinite
+_MOST_PSNR = 100.0  # dB, for equal images
 
 
 def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-  """Assigns a guess to every sample, int[batch]: least total squared distance.
+  """Assign a guess to every sample, int[batch]: least total squared distance.
 
-  A gradient is a mean over its batch and does not depend on its order. Guesses
-  and samples are [batch, ...]; non-finite numbers are matched as zeros.
+  Guesses and samples are [batch, ...]; non-finite numbers count as zeros.
 
   >>> match(np.array([[0.0], [5.0]]), np.array([[4.0], [1.0]])).tolist()
   [1, 0]
@@ -23,31 +22,24 @@ def match(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def relative_error(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-  r"""The relative L2 error :math:`\|\hat x - x\| / \|x\|` of every sample."""
+  r"""Return :math:`\|\hat x - x\| / \|x\|` of every sample."""
   flat = lambda x: np.float64(x).reshape(len(x), -1)
   distance = np.linalg.norm(flat(guess) - flat(truth), axis=1)
   return distance / np.linalg.norm(flat(truth), axis=1)
 
 
 def score(
-  guess: np.ndarray,
-  truth: np.ndarray,
-  *,
-  order: np.ndarray | None = None,
-  labels: np.ndarray | None = None,
-  true_labels: np.ndarray | None = None,
+  guess: np.ndarray, truth: np.ndarray, *, order: np.ndarray | None = None,
+  labels: np.ndarray | None = None, true_labels: np.ndarray | None = None,
   success: float = 0.01,
-) -> dict[str, np.ndarray]:
-  """Matches the guesses of a batch to its samples and scores every sample.
+) -> dict[str, np.ndarray]:  # fmt: skip
+  """Match the guesses of a batch to its samples and score every sample.
 
   Both are [batch, ...]; [batch, rows, cols, channels] are images from 0 to 1.
-  The order of the guesses is by default that of `match`; their labels, if they
-  were guessed, and the true ones are int[batch]. `success` is the largest
+  `order` of the guesses is by default that of `match`; `success` is the largest
   relative error that counts as recovered. Returns {'success', 'relative_error',
-  'mse'}, of images also 'psnr' in decibels, at most 100, and 'ssim', of labels
-  'label_accuracy'; each f64[batch].
-
-  Source of the structural similarity: Wang et al., IEEE TIP 13(4), 2004.
+  'mse'}, of images also 'psnr' in decibels and 'ssim' (Wang et al., IEEE TIP
+  13(4), 2004), of labels int[batch] 'label_accuracy'; each f64[batch].
   """
   order = match(guess, truth) if order is None else order
   guess, truth = np.asarray(guess)[order], np.asarray(truth)

@@ -8,27 +8,25 @@ Search = optax.GradientTransformationExtraArgs
 
 
 def armijo(steps: int, learning_rate: float = 1.0) -> Search:
-  """Gradient descent with Armijo's rule, as in the theory."""
+  """Return gradient descent with Armijo's rule."""
   return optax.chain(optax.sgd(learning_rate), _backtracking(jnp.inf))
 
 
 def adam(steps: int, learning_rate: float = 0.1) -> Search:
-  """Adam, its rate divided by 10 after 3/8, 5/8 and 7/8 of the steps."""
+  """Return Adam, its rate divided by 10 after 3/8, 5/8 and 7/8 of the steps."""
   falls = {steps * part // 8: 0.1 for part in (3, 5, 7)}
   rate = optax.piecewise_constant_schedule(learning_rate, falls)
   return optax.with_extra_args_support(optax.adam(rate))
 
 
 def signed_adam(steps: int, learning_rate: float = 0.1) -> Search:
-  """Adam on the signs of the gradient: Geiping et al., arXiv:2003.14053."""
+  """Return Adam on signs of the gradient: Geiping et al., arXiv:2003.14053."""
   return optax.chain(optax.scale_by_sign(), adam(steps, learning_rate))
 
 
 def lbfgs(steps: int, learning_rate: float = 1.0) -> Search:
-  """L-BFGS with backtracking; that of Zhu et al. has a fixed rate of 1.
-
-  Optax's own line search for it, by zooming, may not end under `vmap`.
-  """
+  """Return L-BFGS with backtracking."""
+  # The zooming line search of optax may not end under `vmap`.
   return optax.chain(
     optax.scale_by_lbfgs(memory_size=20),
     optax.scale(-learning_rate),
@@ -40,13 +38,13 @@ SEARCHES = {fn.__name__: fn for fn in (armijo, adam, signed_adam, lbfgs)}
 
 
 def make(name: str, steps: int, **options: float) -> Search:
-  """Makes the search of that name for so many steps; ValueError if unknown."""
+  """Make the search of that name; an unknown one raises ValueError."""
   checks.choice('optimizer', name, tuple(SEARCHES))
   return SEARCHES[name](steps, **options)
 
 
 def _backtracking(max_learning_rate):
-  # From twice the last step on, down to a billionth of that.
+  # Tries twice the last step, then halves of it, down to a billionth.
   return optax.scale_by_backtracking_linesearch(
     max_backtracking_steps=30,
     decrease_factor=0.5,

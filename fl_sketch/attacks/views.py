@@ -1,30 +1,25 @@
 """The message of a client, as a function of its inputs."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch import local as local_work, sketches
 from fl_sketch.rounds.algorithm import Local, LossFn
+from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 
-Tree = Any
-View = Callable[[Tree, Tree, jax.Array | None], Tree]
+View = Callable[[Params, Batch, Key | None], Tree]
 
 
 def view(
-  loss_fn: LossFn,
-  *,
-  local: Local | None = None,
-  batches: int = 1,
+  loss_fn: LossFn, *, local: Local | None = None, batches: int = 1,
   sketch: sketches.Sketch | None = None,
-) -> View:
-  """Builds the client's side of a round: (params, batch, key) -> its message.
+) -> View:  # fmt: skip
+  """Build (params, batch, key of the sketch) -> the message of a client.
 
-  The batch has leaves [samples, ...], and the key is that of the sketch, a
-  linear operator; None sends the update itself. The client splits its samples
-  into `batches`, for local steps. Its `local` work is by default one gradient,
-  `local.gradient(loss_fn)`; `local.sgd(loss_fn, client_lr, local_steps=K)` is
-  the update of K steps, whose derivatives go through all of them.
+  The batch has leaves [samples, ...], and is split into `batches` for local
+  steps. `local` is by default `local.gradient(loss_fn)`; derivatives go through
+  all steps of `local.sgd(loss_fn, client_lr, local_steps=K)`. `sketch` None
+  sends the update itself.
 
   >>> import jax.numpy as jnp
   >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))

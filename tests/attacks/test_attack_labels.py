@@ -82,7 +82,7 @@ def test_candidates_are_all_sets_of_labels():
 def test_a_thousand_candidates_are_enough():
   assert len(victims.candidates(1000, 1)) == 1000
   for classes, batch in ((1001, 1), (10, 5)):
-    with pytest.raises(ValueError, match=f'1000 .* batch_size={batch} '):
+    with pytest.raises(ValueError, match='batch_size'):
       victims.candidates(classes, batch)
 
 

@@ -84,7 +84,7 @@ def test_total_variation_by_hand():
   down, right = (1 + 0 + 3) / 3, (1 + 2 + 0 + 1) / 4
   value = objectives.total_variation(x)
   np.testing.assert_allclose(value, down + right, rtol=1e-6)
-  with pytest.raises(ValueError, match=r'x\.ndim=2 must be 4'):
+  with pytest.raises(ValueError, match='ndim'):
     objectives.total_variation(jnp.zeros((2, 3)))
 
 
