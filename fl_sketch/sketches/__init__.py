@@ -2,9 +2,8 @@
 
 An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
 
-In this package a factory hides the module of its name, so that such a module
-holds its factory alone. What several modules or tests use stands in modules of
-other names (`hadamard`, `blocks`, `verification`, ...).
+A factory hides the module of its name, which therefore holds nothing else that
+is public.
 """
 
 import functools

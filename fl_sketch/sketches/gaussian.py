@@ -17,10 +17,6 @@ def gaussian(size: int) -> base.Sketch:
     second moment: E||desketch(sketch(x))||^2 = (1 + (d + 1) / b) ||x||^2.
     coordinate-wise constant 2: the variance of <h, R^T R g> is
       (||g||^2 ||h||^2 + <g, h>^2) / b.
-
-  >>> op, x = gaussian(4), {'w': jax.numpy.ones(8)}
-  >>> op.sketch(jax.random.key(0), x).shape
-  (4,)
   """
   base.check_positive(size=size)
   stated = base.Properties(

@@ -40,11 +40,7 @@ def mix(x: jax.Array) -> jax.Array:
 
 
 def word(counter: jax.Array, seed: jax.Array) -> jax.Array:
-  """Return a uint32 word per counter: mix(mix(counter ^ s0) + s1).
-
-  >>> word(jnp.arange(3, dtype=jnp.uint32), jnp.zeros(2, jnp.uint32)).shape
-  (3,)
-  """
+  """Return a uint32 word per counter: mix(mix(counter ^ s0) + s1)."""
   return mix(mix(counter ^ seed[0]) + seed[1])
 
 
@@ -52,9 +48,6 @@ def seeds(key: Key, n: int, domain: int) -> jax.Array:
   """Return seeds uint32[n, 2] of n streams, mixed from the words of a key.
 
   The domain is one of `SHIFT`, `SIGN`, `BUCKET`, `SAMPLE`, `ENTRY`.
-
-  >>> seeds(jax.random.key(0), 3, SIGN).shape
-  (3, 2)
   """
   words = jax.random.key_data(key).astype(jnp.uint32).ravel()
   first, second = jnp.uint32(domain), jnp.uint32(~domain & 0xFFFFFFFF)
@@ -68,9 +61,6 @@ def families(key: Key, n: int, k: int, domain: int) -> jax.Array:
   """Return uint32[n, k + 1, 2], the seeds of n k-wise independent functions.
 
   The rows of one are k coefficients and the seed of a `word`, for `kwise`.
-
-  >>> families(jax.random.key(0), 3, 4, SIGN).shape
-  (3, 5, 2)
   """
   return seeds(key, n * (k + 1), domain).reshape(n, k + 1, 2)
 
@@ -83,9 +73,6 @@ def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
   breaks patterns of bare polynomials beyond k, such as three neighbours that
   meet in one bucket as often as two. Counters and words are below 2**31 - 1;
   bits 0 to 30 of a word are signs with a bias of 2**-31.
-
-  >>> kwise(jnp.arange(3, dtype='uint32'), jnp.zeros((3, 2), 'uint32')).shape
-  (3,)
   """
   value = jnp.uint32(0)
   for c in family[:-1, 0] % PRIME:

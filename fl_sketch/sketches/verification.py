@@ -115,12 +115,13 @@ def _one_draw(op, like, xs):
 def _row(quantity, exact, measured, low=None, high=None):
   low = measured if low is None else low
   high = measured if high is None else high
+  measured, low, high = float(measured), float(low), float(high)
   holds = None if exact is None else low <= exact + _TOLERANCE * (1 + exact)
-  return Row(quantity, exact, *map(float, (measured, low, high)), holds)
+  return Row(quantity, exact, measured, low, high, holds)
 
 
 def _bias(errors):
-  """The limit, and the largest mean of f64[draws, n], in standard errors."""
+  """Return the limit and the largest mean of f64[draws, n], in its errors."""
   draws, n = errors.shape
   mean = np.maximum(np.abs(errors.mean(0)) - 1e-5 / n**0.5, 0)  # of rounding
   square = np.square(errors).mean(0)
