@@ -77,7 +77,7 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
     who = who if arrays is test else f'client {who!r}'
     if arrays.keys() != test.keys():
       raise ValueError(
-        f'{who} has arrays {sorted(arrays)}, the test has {sorted(test)}.'
+        f'{who}: has arrays {sorted(arrays)}, the test has {sorted(test)}.'
       )
     for name, x in arrays.items():
       if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
@@ -92,7 +92,7 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
         )
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
     if len({*lengths.values()}) != 1 or not min(lengths.values()):
-      raise ValueError(f'{who}: {lengths=} must be equal and >= 1.')
+      raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
 
 
 def _kind(x) -> str:
