@@ -69,9 +69,8 @@ def simplest(part: GaussianMechanism) -> GaussianMechanism:
 
 def untruncated(part: GaussianMechanism) -> GaussianMechanism:
   """Return the part without its largest cohort, where the coupling pays."""
-  if part.sampling is Sampling.RANDOM_ALLOCATION:
-    if part.max_cohort in (None, part.population):
-      return part
+  capped = part.max_cohort not in (None, part.population)
+  if part.sampling is Sampling.RANDOM_ALLOCATION and capped:
     return dataclasses.replace(part, max_cohort=None)
   if part.sampling is not Sampling.TRUNCATED_POISSON:
     return part

@@ -53,7 +53,10 @@ def _chernoff(orders: tuple[Steps, ...], delta: float) -> float:
 
 
 def _orders(parts: Parts) -> tuple[Steps, ...]:
-  """Return (step, count) pairs, for both orders of the neighbours."""
+  """Return (step, count) pairs for each order of the neighbours; once if equal.
+
+  An epoch of random allocation is one step.
+  """
   # All full participation together is one normal.
   counts: dict[types.GaussianMechanism, int] = {}
   full = [part for part in parts if part.sampling is types.Sampling.FULL]
@@ -62,7 +65,7 @@ def _orders(parts: Parts) -> tuple[Steps, ...]:
       continue
     length = part.epoch_steps or 1
     whole, rest = divmod(part.steps, length)
-    for steps, n in (length, whole), (rest, 1):  # steps or epochs, how often
+    for steps, n in (length, whole), (rest, 1):
       if steps and n:
         step = dataclasses.replace(part, steps=steps)
         counts[step] = counts.get(step, 0) + n

@@ -71,10 +71,10 @@ Curve = Exact | Renyi | Composition
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-  """A curve, its resolution, and what truncation adds."""
+  """A curve, what truncation adds to it, and which answers it may give."""
 
   curve: Curve  # without truncation, where `overflow` is not 0
-  overflow: float = 0.0  # b above
+  overflow: float = 0.0  # probability b that any cohort exceeds `max_cohort`
   visible: float = 0.0  # a lower bound of delta at epsilon 0
   resolution: float = 0.0  # the least delta that is answered
   ceiling: Exact | None = None  # another upper bound, which may be lower
