@@ -18,6 +18,7 @@ from fl_sketch.models.networks import (
 )
 from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
 from fl_sketch.utils import checks, registry
+from fl_sketch.utils.types import Key, Params
 import jax
 import jax.numpy as jnp
 
@@ -27,8 +28,6 @@ __all__ = [
   'init_params', 'layers', 'lora', 'losses', 'make', 'names', 'num_params',
   'register',
 ]  # fmt: skip
-
-Params = Any
 
 
 class Entry(NamedTuple):
@@ -71,13 +70,10 @@ OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:
-  """Builds a model by name.
+  """Build a model by name, of `num_classes` logits.
 
   >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
   (200, 200)
-
-  `num_classes` is the number of logits, None where there are no classes;
-  options are other arguments of the factory, e.g. `widths` of 'mlp'.
   """
   if num_classes is not None:
     checks.count('num_classes', num_classes)
@@ -87,33 +83,29 @@ def make(name: str, num_classes: int | None, **options) -> Any:
     raise ValueError(f'{dtype=} must be float32 with model {name!r}.')
   if 'rngs' not in takes:
     return REGISTRY.make(name, num_classes=num_classes, **options)
-  # A module of nnx, made anew for every seed.
+  # A module of nnx, made for every seed.
   return lambda rngs: REGISTRY.make(
     name, num_classes=num_classes, rngs=rngs, **options
   )
 
 
 def init_params(
-  module: Any, key: jax.Array, x_shape: Sequence[int], x_dtype=jnp.float32
+  module: Any, key: Key, x_shape: Sequence[int], x_dtype=jnp.float32
 ) -> Params:
-  """Draws the initial parameters of a module.
+  """Draw the initial parameters of a module of any library.
 
   >>> params = init_params(Linear(10), jax.random.key(0), (28, 28, 1))
   >>> num_params(params)
   7850
 
-  The module is a model of any library, see `as_model`, and the key is key[].
-  `x_shape` is of one sample, without a batch axis; `x_dtype` an integer of
-  tokens. Raises ValueError if the module has collections other than
-  parameters, such as running statistics, which have no mean over clients.
+  `x_shape` is of one sample; `x_dtype` is an integer type for tokens. Raises
+  ValueError if the module has state other than parameters, see `as_model`.
   """
   return as_model(module).init(key, jnp.zeros((1, *x_shape), x_dtype))
 
 
 def num_params(params: Params) -> int:
-  """Counts the numbers in a tree of arrays (or of ShapeDtypeStructs).
-
-  Of an `lora.Adapter` those of its factors: clients do not train its kernel.
+  """Count the entries of a tree of arrays, without kernels of LoRA's adapters.
 
   >>> num_params({'kernel': jnp.zeros((784, 10)), 'bias': jnp.zeros(10)})
   7850

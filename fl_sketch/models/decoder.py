@@ -1,4 +1,4 @@
-"""Causal transformers that tell every token from those before it."""
+"""Causal transformers, which predict each token from the preceding ones."""
 
 import functools
 import math
@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-# gpt2 is the smallest published one; small is of its size, mini of nanoGPT's
-# of characters; nano and micro are for experiments on a CPU.
+# gpt2 is the smallest published one; small has its size, mini that of nanoGPT
+# for characters; nano and micro are for experiments on a CPU.
 GPT_SIZES = {
   'gpt_nano': dict(width=64, depth=2, heads=2),
   'gpt_micro': dict(width=96, depth=4, heads=3),
@@ -18,7 +18,7 @@ GPT_SIZES = {
   'gpt_small': dict(width=768, depth=12, heads=12),
   'gpt2': dict(width=768, depth=12, heads=12, vocab_size=50257, max_length=1024)
 }  # fmt: skip
-# 'llama' is of sizes that are given; nano is for experiments on a CPU.
+# 'llama' requires its sizes; nano is for experiments on a CPU.
 LLAMA_SIZES = {
   'llama': {},
   'llama_nano': dict(width=64, depth=2, heads=2, kv_heads=1, hidden=176),
@@ -38,10 +38,9 @@ EPSILON = 1e-5  # of LayerNorm
 class Decoder(nn.Module):
   """Base decoder of GPT and Llama: embedding, blocks, output projection.
 
-  Padding may only follow the tokens of a sequence: they do not see it. Blocks
-  in a `scan`, a loop of one program, compile faster, and all their parameters
-  are copied; they, and the outputs, are the same. Of `remat` the backward pass
-  computes blocks again, keeping nothing inside (Chen et al., arXiv:1604.06174).
+  Padding may only follow the tokens of a sequence. `scan` compiles one program
+  for all blocks and copies their parameters; outputs stay the same. With
+  `remat` the backward pass computes blocks again (Chen et al., 1604.06174).
   """
 
   num_classes: int | None  # tokens of the data
@@ -50,10 +49,10 @@ class Decoder(nn.Module):
   heads: int  # of attention, a divisor of the width
   hidden: int | None = None  # between the dense layers; None is 4 x width
   vocab_size: int | None = None  # of the model, if more than of the data
-  tied: bool = True  # whether logits are products with the words' own vectors
-  dropout: float = 0.0  # rate on embeddings, attention and what is added
-  scan: bool = False  # whether blocks run in a loop
-  remat: bool = False  # whether blocks are computed again
+  tied: bool = True  # whether logits are products with the word vectors
+  dropout: float = 0.0  # rate on embeddings, attention and residual outputs
+  scan: bool = False
+  remat: bool = False
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
@@ -64,16 +63,16 @@ class Decoder(nn.Module):
     super().__post_init__()
 
   def kind(self, dropout: float) -> transformer.Kind:
-    """What the blocks are made of."""
+    """Return what the blocks are made of."""
     raise NotImplementedError
 
   def embed(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Adds vectors of positions to those of words, if there are any."""
+    """Add vectors of positions to those of words, if there are any."""
     return x_BxLxD
 
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
-    """Returns logits f32[batch, length, vocabulary] of i[batch, length]."""
+    """Return logits f32[batch, length, vocabulary] of i[batch, length]."""
     transformer.check_tokens(tokens_BxL)
     rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     kind = self.kind(self.dropout if train else 0.0)
@@ -112,14 +111,12 @@ class Decoder(nn.Module):
 class GPT(Decoder):
   """A decoder of GPT-2's blocks: LayerNorm first, biases, tanh GELU.
 
-  Radford et al., Language models are unsupervised multitask learners, 2019,
-  https://github.com/openai/gpt-2. 'gpt2' has 124,439,808 parameters. There is
-  no dropout by default; GPT-2 was trained with 0.1. `max_length` positions are
-  learned, for None as many as the first inputs have; or rotary, with the base
-  `theta`, see `transformer.rotate`. Other options are those of `Decoder`.
+  Radford et al., 2019, https://github.com/openai/gpt-2. 'gpt2' has 124,439,808
+  parameters; GPT-2 was trained with a dropout of 0.1. Positions are learned, or
+  rotary with the base `theta`, see `transformer.rotate`.
   """
 
-  max_length: int | None = None
+  max_length: int | None = None  # None: the length of the first inputs
   theta: float | None = None
 
   def __post_init__(self):
@@ -129,7 +126,7 @@ class GPT(Decoder):
     transformer.check_rotary(self.theta, self.width, self.heads)
 
   def kind(self, dropout: float) -> transformer.Kind:
-    """Blocks of GPT-2; what is added starts the smaller, the deeper it is."""
+    """Return GPT-2's; residual outputs start with std 0.02 / sqrt(2 depth)."""
     return transformer.Kind(
       norm=functools.partial(transformer.norm, epsilon=EPSILON),
       activation=functools.partial(jax.nn.gelu, approximate=True),
@@ -139,7 +136,7 @@ class GPT(Decoder):
     )  # fmt: skip
 
   def embed(self, x_BxLxD: jax.Array) -> jax.Array:
-    """Adds the learned positions."""
+    """Add the learned positions."""
     if self.theta is not None:
       return x_BxLxD
     length, rows = x_BxLxD.shape[1], self.max_length
@@ -155,17 +152,13 @@ class GPT(Decoder):
 class Llama(Decoder):
   """A decoder of Llama's blocks: RMSNorm first, SwiGLU, rotary positions.
 
-  Touvron et al., arXiv:2302.13971 and 2307.09288. Keys and values have
-  `kv_heads` heads, a divisor of heads, None is as many; with `qkv_bias` they
-  and queries have biases, as Qwen2's. `theta` is the base of rotary positions,
-  see `transformer.rotate`, `epsilon` is of RMSNorm. Other options are those of
-  `Decoder`.
+  Touvron et al., arXiv:2302.13971 and 2307.09288.
   """
 
-  kv_heads: int | None = None
-  theta: float = 1e4
-  epsilon: float = 1e-5
-  qkv_bias: bool = False
+  kv_heads: int | None = None  # of keys and values, a divisor of heads
+  theta: float = 1e4  # base of rotary positions
+  epsilon: float = 1e-5  # of RMSNorm
+  qkv_bias: bool = False  # biases of queries, keys and values, as in Qwen2
 
   def __post_init__(self):
     kv_heads = self.heads if self.kv_heads is None else self.kv_heads
@@ -176,7 +169,7 @@ class Llama(Decoder):
     transformer.check_rotary(self.theta, self.width, self.heads)
 
   def kind(self, dropout: float) -> transformer.Kind:
-    """Blocks of Llama."""
+    """Return Llama's."""
     init = nn.initializers.normal(STD)
     return transformer.Kind(
       norm=lambda name: nn.RMSNorm(epsilon=self.epsilon, name=name),

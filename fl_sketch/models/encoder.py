@@ -24,21 +24,16 @@ BERT_SIZES = {
 class ViT(nn.Module):
   """Vision transformer: patches, a class token and learned positions.
 
-  Dosovitskiy et al., arXiv:2010.11929. With patches of 16, images of 224 x 224
-  and 1,000 classes, 'vit_base' has 86,567,656 parameters. 'vit_nano' has
-  patches of 4, for images of 32 x 32.
-
-  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token;
-  `patch` is the side of a patch, a divisor of the image's, and `dtype` of what
-  is multiplied, see `layers`.
+  Dosovitskiy et al., arXiv:2010.11929. With images of 224 x 224 and 1,000
+  classes, 'vit_base' has 86,567,656 parameters.
   """
 
   num_classes: int
-  width: int = 768
-  depth: int = 12
-  heads: int = 12
-  patch: int = 16
-  dtype: str = 'float32'
+  width: int = 768  # of a token
+  depth: int = 12  # blocks
+  heads: int = 12  # a divisor of the width
+  patch: int = 16  # side of a patch in pixels, a divisor of the image's
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
     transformer.check(self.width, self.depth, self.heads, patch=self.patch)
@@ -46,7 +41,7 @@ class ViT(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     if x_BxHxWxC.ndim != 4:
       raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
@@ -72,20 +67,16 @@ class Bert(nn.Module):
   """A BERT encoder whose pooled first token gives the logits.
 
   Devlin et al., arXiv:1810.04805. 'bert_base' has 109,482,240 parameters below
-  the head.
-
-  It has `depth` blocks of `heads` heads, a divisor of the `width` of a token,
-  `max_length` positions and `vocab_size` tokens, of which 0 is padding, which
-  nothing sees; `dtype` is of what is multiplied, see `layers`.
+  the head. Token 0 is padding, which is masked.
   """
 
   num_classes: int
   vocab_size: int = 30522
-  max_length: int = 512
-  width: int = 768
-  depth: int = 12
-  heads: int = 12
-  dtype: str = 'float32'
+  max_length: int = 512  # positions
+  width: int = 768  # of a token
+  depth: int = 12  # blocks
+  heads: int = 12  # a divisor of the width
+  dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
     rows = {'vocab_size': self.vocab_size, 'max_length': self.max_length}
@@ -94,7 +85,7 @@ class Bert(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BxL):
-    """Returns the logits, f32[batch, num_classes], of i32[batch, length]."""
+    """Return the logits, f32[batch, num_classes], of i32[batch, length]."""
     transformer.check_tokens(tokens_BxL)
     length = tokens_BxL.shape[1]
     if length > self.max_length:

@@ -7,23 +7,22 @@ terms of a sample, as of its tokens, and means are over terms.
 
 from collections.abc import Callable, Mapping
 import math
-from typing import Any
 
+from fl_sketch.utils.types import Batch
 import jax
 import jax.numpy as jnp
 import optax
 
-Batch = Mapping[str, Any]
-Kind = Callable[[Any, Batch], Mapping[str, jax.Array]]
+Kind = Callable[[jax.Array, Batch], Mapping[str, jax.Array]]
 
 
 def softmax_cross_entropy(
   logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
 ) -> jax.Array:
-  """Softmax cross-entropy of each row, f32[batch].
+  """Return the softmax cross-entropy of each row, f32[batch].
 
-  Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes], a
-  share for every class. The share `label_smoothing` is spread over all classes.
+  Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes];
+  the share `label_smoothing` of a label is spread over all classes.
   """
   hard = labels.ndim < logits.ndim
   if hard and not label_smoothing:
@@ -35,9 +34,9 @@ def softmax_cross_entropy(
 
 
 def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Softmax cross-entropy of one label a sample, and whether it is the largest.
+  """Return cross-entropy and accuracy of one label a sample.
 
-  Of logits f32[batch, classes], and 'y', i32[batch].
+  Of logits f32[batch, classes] and 'y', i32[batch].
   """
   values = softmax_cross_entropy(logits, batch['y'])
   right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
@@ -45,11 +44,11 @@ def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Softmax cross-entropy of a label a token; means are over tokens.
+  """Return cross-entropy and accuracy of a label a token.
 
-  Of logits f32[batch, length, classes], and 'y', i32[batch, length], below 0
-  for padding; possibly 'token_mask', bool[batch, length], is false for more.
-  'bits' is the loss in bits a token: of characters, bits per character.
+  Of logits f32[batch, length, classes] and 'y', i32[batch, length], below 0
+  for padding; 'token_mask', bool[batch, length], may exclude more. Means are
+  over tokens; 'bits' is the loss in bits per token.
   """
   y = _of_shape(logits.shape[:-1], batch['y'])
   real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
@@ -63,11 +62,10 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Sigmoid cross-entropy of several labels a sample, and which are right.
+  """Return sigmoid cross-entropy and accuracy of several labels a sample.
 
   Of logits f32[batch, labels], above 0 where a label is predicted, and 'y',
-  [batch, labels], from 0 to 1. Its 'accuracy' is the share of a sample's
-  labels, and 'exact_match' whether all of them are right.
+  [batch, labels], from 0 to 1. 'exact_match' is whether all labels are right.
   """
   y = _of_shape(logits.shape, batch['y']).astype(logits.dtype)
   right = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
@@ -79,16 +77,13 @@ def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Squared error, the mean over the numbers of a sample.
-
-  Of outputs f32[batch, ...], and 'y' of the same shape.
-  """
+  """Return the mean squared error of outputs f32[batch, ...], as 'y'."""
   away = outputs - _of_shape(outputs.shape, batch['y'])
   return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}
 
 
 def _of_shape(shape, y):
-  """The labels; others than the outputs' would be broadcast."""
+  """The labels, checked: another shape would be broadcast."""
   if y.shape != shape:
     raise ValueError(f"'y' has shape {y.shape}, not {shape}.")
   return y

@@ -5,10 +5,8 @@ and the backward pass of `reduce_window` costs more than the layer. There both
 are written with copies and matrix products; elsewhere they are what `lax` has.
 
 A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
-nothing else: sums, biases, activations, logits, gradients and parameters are
-float32. The products are where the time goes, and where narrow numbers do. To
-cast parameters and inputs would be shorter, but then every sum over a batch and
-every gradient would be bfloat16 as well.
+nothing else: sums, biases, activations, logits, gradients and parameters stay
+float32.
 """
 
 from typing import Annotated
@@ -28,18 +26,16 @@ TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
 
 
 def operand(x: jax.Array, dtype: str) -> jax.Array:
-  """Casts an operand to bfloat16; unchanged for 'float32'."""
+  """Cast an operand to bfloat16; unchanged for 'float32'."""
   checks.choice('dtype', dtype, DTYPES)
   return x.astype(jnp.bfloat16) if dtype == 'bfloat16' else x
 
 
 def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
-  """Matrix product of operands in `dtype`, accumulated in float32.
+  """Multiply f32[n, m] and f32[m, k] in `dtype`, accumulated in float32.
 
-  Of x, f32[n, m], and y, f32[m, k], it is f32[n, k]. Those of its gradient are
-  bfloat16 as well. It can be differentiated backward, and the result in any
-  way, but not forward at once: ``jvp(grad(f))`` works, ``jvp(f)`` does not. A
-  dtype that is not of `DTYPES` raises ValueError.
+  Its gradient rounds operands as well. With 'bfloat16' ``jvp(grad(f))`` works,
+  ``jvp(f)`` does not.
 
   >>> x = jnp.full((2, 3), 1 + 2**-9)
   >>> float(matmul(x, x.T, 'bfloat16')[0, 0]), float(matmul(x, x.T)[0, 0]) > 3
@@ -50,7 +46,7 @@ def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
 
 
 def dense(features: int, dtype: str = 'float32', **options) -> nn.Dense:
-  """A `linen.Dense` layer that uses `matmul`; options are its fields."""
+  """Return a `linen.Dense` layer that uses `matmul`; options are its fields."""
   if dtype == 'float32':
     return nn.Dense(features, **options)
 
@@ -82,7 +78,7 @@ _narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
 def pick_form(form: str | None = None) -> str:
-  """Returns `form`, or the default of the backend if it is None."""
+  """Return `form`, or the default of the backend if it is None."""
   if form is None:
     return 'tiles' if jax.default_backend() == 'cpu' else 'lax'
   checks.choice('form', form, FORMS)
@@ -98,25 +94,21 @@ def conv2d(
   form: str | None = None,
   dtype: str = 'float32',
 ) -> jax.Array:
-  """2-D convolution (cross-correlation).
+  """Convolve (cross-correlate) f32[batch, rows, cols, channels].
 
-  Of x f32[batch, rows, cols, channels] and a kernel f32[height, width,
-  channels, features] it is f32[batch, rows / stride, cols / stride, features],
-  rounded up; with fewer rows and columns if the padding is 'VALID', not 'SAME'.
+  The kernel is f32[height, width, channels, features], the result f32[batch,
+  rows / stride, cols / stride, features], rounded up; smaller if 'VALID'.
 
-  Both forms are the same function, and both can be differentiated any number
-  of times. 'tiles' computes a few neighbouring outputs of a row by one product
-  with a banded matrix: it copies each input about height * (1 + width / tile)
-  times, where a product for every output would copy it height * width times;
-  with strides, where outputs share less, it makes that product.
+  Both forms are the same function. 'tiles' computes a few neighbouring outputs
+  of a row by one product with a banded matrix: it copies each input about
+  height * (1 + width / tile) times, not height * width times.
 
   >>> x, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((5, 5, 3, 4))
   >>> conv2d(x, kernel, 'SAME').shape, conv2d(x, kernel, 'VALID').shape
   ((2, 8, 8, 4), (2, 4, 4, 4))
 
-  `form` is 'tiles' or 'lax', by default the backend's, `dtype` of what is
-  multiplied, see `matmul`. Of 'lax' the complete sums are rounded to it as
-  well, since its gradient takes one type alone.
+  `form` is by default the backend's, `dtype` as of `matmul`. 'lax' rounds the
+  complete sums to it as well, since its gradient takes one type alone.
   """
   checks.choice('padding', padding, PADDINGS)
   checks.count('stride', stride)
@@ -172,14 +164,11 @@ def _conv_patches(x_BxHxWxC, kernel, stride, dtype):
 
 
 def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
-  """2 x 2 max pooling with stride 2, of even rows and columns.
+  """Pool even rows and columns by the maximum of 2 x 2, with stride 2.
 
-  It is f32[batch, rows / 2, cols / 2, channels].
-
-  Ties are common before the relu: over a black background all four values of
-  a window equal the bias. The shares of the window's gradient must then sum to
-  one, or the bias would learn four times too fast. Every form gives it all to
-  the first maximum of the window, row by row.
+  Over a black background all four values of a window equal the bias. The
+  gradient goes to the first maximum alone, row by row: shares that do not sum
+  to one would make the bias learn too fast.
 
   >>> max_pool(jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0]
   Array([[ 5.,  7.],
@@ -240,7 +229,7 @@ class Conv(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Returns f32[batch, rows, cols, features]."""
+    """Return f32[batch, rows, cols, features]."""
     if x_BxHxWxC.ndim != 4:
       raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)

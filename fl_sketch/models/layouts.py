@@ -145,7 +145,7 @@ _LEAF = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
 
 
 def of(module: nn.Module) -> Layout | None:
-  """The layout of a module's published files, if it has one."""
+  """Return the layout of a module's published files, if it has one."""
   kinds = (x for kind, x in LAYOUTS.items() if isinstance(module, kind))
   return next(kinds, None)
 
@@ -153,10 +153,10 @@ def of(module: nn.Module) -> Layout | None:
 def source(
   layout: Layout, names: Collection[str], name: str
 ) -> tuple[str, Move, int]:
-  """Finds one of our arrays, such as 'block_0/mlp_in/kernel', in a file.
+  """Find one of our arrays, such as 'block_0/mlp_in/kernel', in a file.
 
-  Of the `names` in the file, returns its own, a function from their array to
-  ours, and which third of theirs that is.
+  Returns its name among `names`, a function from their array to ours, and which
+  third of theirs that is.
   """
   prefixed = any(each.startswith(layout.prefix) for each in names)
   start = layout.prefix if prefixed and not name.startswith(_HEADS) else ''
@@ -184,10 +184,9 @@ def _transposed(x):
 def published(
   module: Any, flat: Mapping[str, np.ndarray], length: int
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Of our arrays by name, config.json and the arrays of a file.
+  """Return config.json and the arrays of a file, of our arrays by name.
 
-  They are what `source` reads and `faults` finds right; `length` is of inputs.
-  A model that transformers do not have raises ValueError.
+  `length` is of inputs. Raises ValueError for a model that transformers lack.
   """
   layout = of(module) or Layout('', '', {}, {})
   config = {k: v[0] for k, v in layout.expected(module).items() if v}
@@ -214,10 +213,7 @@ def published(
 def faults(
   layout: Layout, module: Any, path: pathlib.Path, stored: Mapping[str, Any]
 ) -> Iterator[str]:
-  """What names and shapes do not tell: another model of equal arrays.
-
-  Beside the file is its config.json; or it is not checked.
-  """
+  """Yield how a model of equal names and shapes differs, by config.json."""
   head = stored.get('lm_head.weight')
   if head is not None and getattr(module, 'tied', False):
     words, *_ = source(layout, stored, 'words')

@@ -1,9 +1,8 @@
 """LoRA: trains factors of low rank beside frozen weights.
 
-It is a partition of a model's parameters, and no model: a kernel W of `targets`
-gets factors A and B and acts as W + (alpha / rank) A B. `lora` says what of the
-parameters is trained and what is frozen, `join` puts both together again, and
-`merge` makes the model's own parameters of them.
+A kernel W gets factors A and B and acts as W + (alpha / rank) A B. `lora`
+splits the parameters of a model into trained and frozen ones, `join` puts both
+together again, and `merge` makes the model's own parameters of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,40 +11,33 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.utils import fields, registry
+from fl_sketch.utils.types import Key, Params, Tree
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-Tree = Any
 _name = functools.partial(jax.tree_util.keystr, simple=True, separator='/')
 
 
 class Adapter(NamedTuple):
-  """A kernel W, f32[in, out], and factors f32[in, rank] and f32[rank, out].
+  """A kernel and its factors; a leaf that belongs to another tree is None."""
 
-  None is what another tree has.
-  """
-
-  base: Any = None  # W
-  a: Any = None
-  b: Any = None
+  base: jax.Array | None = None  # W, f32[in, out]
+  a: jax.Array | None = None  # f32[in, rank]
+  b: jax.Array | None = None  # f32[rank, out]
 
 
 class Lora(NamedTuple):
-  """Parameters in two trees, each None where the other has an array.
+  """Parameters in two trees, each None where the other has an array."""
 
-  Trainable is what clients train or, of `Adapter.base`, the server changes;
-  the scale is alpha / rank.
-  """
-
-  trainable: Tree
+  trainable: Tree  # by clients or, of `Adapter.base`, by the server
   frozen: Tree
-  scale: float
+  scale: float  # alpha / rank
 
 
 def lora(
-  params: Tree,
-  key: jax.Array,
+  params: Params,
+  key: Key,
   *,
   rank: fields.Count,
   alpha: fields.Positive | None = None,
@@ -53,7 +45,7 @@ def lora(
   trainable: tuple[str, ...] = (),
   parts: tuple[str, ...] = ('a', 'b'),
 ) -> Lora:
-  r"""Adds factors to kernels, and splits the parameters.
+  r"""Add factors to kernels, and split the parameters.
 
   :math:`x W + \frac{\alpha}{r} (x A) B`, with :math:`A_{ij} \sim N(0, 1 / n)`
   for n inputs and B = 0 at first: the paper's :math:`W x + \frac{\alpha}{r} B A
@@ -116,7 +108,7 @@ def lora(
 
 
 def scale_of(rank: int, alpha: float | None = None) -> float:
-  """Alpha / rank; alpha None is the rank."""
+  """Return alpha / rank; alpha None is the rank."""
   return (alpha or rank) / rank
 
 
@@ -131,27 +123,29 @@ for _kind, _parts in KINDS.items():
   REGISTRY.register(functools.partial(lora, parts=_parts), name=_kind)
 
 
-def make(*, kind: str, params: Tree, key: jax.Array, **options: Any) -> Lora:
-  """Splits the parameters as an aggregation by name needs it.
+def make(*, kind: str, params: Params, key: Key, **options: Any) -> Lora:
+  """Split the parameters for an aggregation by name; options as of `lora`.
 
-  Of 'naive' both factors are trained; of 'ffa' B alone, beside a frozen A
-  (FFA-LoRA: Sun et al., ICLR 2024, arXiv:2403.12313); of 'flora' and 'fedex'
-  both, and the server changes the kernels. Other arguments are those of `lora`.
+  'naive' trains both factors, 'ffa' B alone (Sun et al., ICLR 2024,
+  arXiv:2403.12313); of 'flora' and 'fedex' the server also changes kernels.
   """
   REGISTRY.check(kind, options)
   return REGISTRY.entry(kind).factory(params, key, **options)
 
 
 def draw(
-  key: jax.Array, count: int, shape: Sequence[int], dtype: Any = jnp.float32
+  key: Key,
+  count: int,
+  shape: Sequence[int],
+  dtype: jnp.dtype | type = jnp.float32,
 ) -> jax.Array:
-  """Draws the factor A number `count`, f32[in, rank], of variance 1 / in."""
+  """Draw the factor A number `count`, f32[in, rank], of variance 1 / in."""
   normal = jax.random.normal(jax.random.fold_in(key, count), shape, dtype)
   return normal / shape[0] ** 0.5
 
 
 def split(params: Tree) -> tuple[Tree, Tree]:
-  """Splits a tree into what clients train, and the kernels of adapters."""
+  """Split a tree into what clients train, and the kernels of adapters."""
   trained = lambda x: x._replace(base=None) if is_adapter(x) else x
   base = lambda x: Adapter(x.base) if is_adapter(x) else None
   return tuple(
@@ -160,21 +154,13 @@ def split(params: Tree) -> tuple[Tree, Tree]:
 
 
 def join(frozen: Tree, trainable: Tree) -> Tree:
-  """Takes each array from the tree that has it."""
+  """Return the tree that takes each array from the tree that has it."""
   pick = lambda x, y: y if x is None else x
   return jax.tree.map(pick, frozen, trainable, is_leaf=lambda x: x is None)
 
 
 def beside(fn: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
-  """Makes a function of all parameters one of those that are trained.
-
-  The function is (params, ...) -> anything, `frozen` as of `join`.
-
-  >>> beside(lambda x: x.base @ x.a, Adapter(jnp.ones((2, 3))))(
-  ...   Adapter(a=jnp.ones((3, 1)))
-  ... ).shape
-  (2, 1)
-  """
+  """Make a function of the trained parameters of fn(params, ...)."""
 
   @functools.wraps(fn)
   def run(trainable, *args, **kwargs):
@@ -183,10 +169,8 @@ def beside(fn: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
   return run
 
 
-def merge(params: Tree, scale: Any) -> Tree:
-  """The model's own parameters: W + scale A B in place of an adapter.
-
-  The parameters are whole, see `join`; scale is alpha / rank.
+def merge(params: Tree, scale: float) -> Params:
+  """Return the model's own parameters, with W + scale A B for each adapter.
 
   >>> float(merge(Adapter(*jnp.ones((3, 1, 1))), 0.5)[0, 0])
   1.5
@@ -195,14 +179,12 @@ def merge(params: Tree, scale: Any) -> Tree:
   return jax.tree.map(whole, params, is_leaf=is_adapter)
 
 
-def factored(fn: Callable[..., Any], scale: Any) -> Callable[..., Any]:
-  """Makes a function of a model's parameters one of parameters with adapters.
+def factored(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
+  """Make a function of parameters with adapters: fn of `merge`, up to rounding.
 
-  Equal to fn of `merge`, up to rounding. Where a kernel is that of a
-  `linen.Dense` layer, the layer adds scale (x A) B in float32 to its output:
-  then neither x A nor a gradient is as large as the kernel, which all clients
-  share. Elsewhere kernels are merged: those of other libraries, and within
-  lifted transforms of flax, such as `nn.remat`.
+  A `linen.Dense` layer adds scale (x A) B to its output, so that no array of a
+  client is as large as the kernel. Other kernels are merged: those of other
+  libraries, and within lifted transforms of flax, such as `nn.remat`.
   """
 
   @functools.wraps(fn)
@@ -233,8 +215,8 @@ def _dense(module, own, adapter, scale, inputs):
   return y + (scale * ((inputs @ adapter.a) @ adapter.b)).astype(y.dtype)
 
 
-def is_adapter(x: Any) -> bool:
-  """Whether a node of a tree is an `Adapter`."""
+def is_adapter(x: Tree) -> bool:
+  """Return whether a node of a tree is an `Adapter`."""
   return isinstance(x, Adapter)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from fl_sketch.models import kinds
 from fl_sketch.models.model import as_model
 from fl_sketch.utils import registry
+from fl_sketch.utils.types import Batch, Params, Tree
 import jax
 import jax.numpy as jnp
 
@@ -29,29 +30,28 @@ for _kind in (
   register(_kind)
 OF_LABELS = names()  # whose labels and outputs are known to suit each other
 softmax_cross_entropy = kinds.softmax_cross_entropy
-Batch = kinds.Batch
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
-MetricsFn = Callable[[Any, Batch], dict[str, jax.Array]]
+MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]
 Scale = float | Sequence[float]
 
 
 def row_mask(batch: Batch, like: jax.Array) -> jax.Array:
-  """The mask of a batch in the dtype of `like`, f32[batch]; ones without it."""
+  """Return the mask of a batch, f32[batch] as `like`; ones without a mask."""
   if 'mask' not in batch:
     return jnp.ones_like(like)
   return batch['mask'].astype(like.dtype)
 
 
 def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
-  """Sum of mask x values without the rows of mask 0, f32[]."""
+  """Return the sum of mask x values over the rows of mask > 0, f32[]."""
   return jnp.sum(jnp.where(mask > 0, mask * values, 0))
 
 
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
-  """Normalises uint8 images: (x / 255 - mean) / std.
+  """Normalise uint8 images, u8[batch, ..., channels]: (x / 255 - mean) / std.
 
-  The images are u8[batch, ..., channels]; what is not uint8 is scaled already,
-  and passes. `mean` and `std` are of x / 255, one number or one per channel.
+  Other dtypes pass unchanged. `mean` and `std` are of x / 255, one number or
+  one per channel.
 
   >>> preprocess(jnp.array([[0, 255]], jnp.uint8), mean=0.5, std=0.5)
   Array([[-1.,  1.]], dtype=float32)
@@ -65,8 +65,8 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   return (x.astype(jnp.float32) / 255 - offset) / scale
 
 
-def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Any:
-  """The inputs of a model: 'x', or else all arrays but 'y' and 'mask'.
+def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Tree:
+  """Return the inputs of a model: 'x', or else all but 'y' and 'mask'.
 
   Those of uint8 pass through `preprocess`.
   """
@@ -75,7 +75,7 @@ def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Any:
 
 
 def takes_key(loss_fn: Callable[..., Any]) -> bool:
-  """Whether a loss has an argument `key`, by which it draws dropout.
+  """Return whether a loss has an argument `key`, by which it draws dropout.
 
   >>> takes_key(lambda params, batch, key=None: 0.0)
   True
@@ -84,7 +84,7 @@ def takes_key(loss_fn: Callable[..., Any]) -> bool:
 
 
 def keyed(fn: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns fn as a function (params, batch, key), if it draws or not."""
+  """Return fn as a function (params, batch, key), whether it draws or not."""
   if takes_key(fn):
     return lambda params, batch, key: fn(params, batch, key=key)
   return lambda params, batch, key: fn(params, batch)
@@ -97,11 +97,9 @@ def classification(
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Mean softmax cross-entropy of logits, with smoothed labels.
+  """Build the mean softmax cross-entropy of a model, see `make`.
 
-  The share `label_smoothing` of each label is spread over all classes; other
-  arguments, and the function (params, batch, key=None) -> f32[], are those of
-  `make`, for a model of outputs f32[batch, classes].
+  The share `label_smoothing` of each label is spread over all classes.
   """
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
@@ -114,8 +112,8 @@ def classification(
 
 def outputs(
   model: Any, *, mean: Scale = 0.0, std: Scale = 1.0
-) -> Callable[[Any, Any], Any]:
-  """Builds (params, x) -> the outputs of a model in evaluation, see `make`."""
+) -> Callable[[Params, Tree], Tree]:
+  """Build (params, x) -> the outputs of a model in evaluation, see `make`."""
   apply = as_model(model).apply
   return lambda params, x: apply(params, inputs({'x': x}, mean, std), None)
 
@@ -123,7 +121,7 @@ def outputs(
 def make(
   model: Any, kind: str | kinds.Kind, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> tuple[LossFn, MetricsFn]:
-  """Builds the loss and the metrics of a model.
+  """Build the loss and the metrics of a model.
 
   >>> import flax.linen as nn
   >>> loss_fn, metrics_fn = make(nn.Dense(1), 'regression')
@@ -132,29 +130,29 @@ def make(
   >>> float(loss_fn(params, batch)), float(metrics_fn(params, batch)['loss'])
   (4.0, 12.0)
 
-  The model is of any library, see `as_model`; its inputs are those of `inputs`,
-  and `mean` and `std` of `preprocess`. The kind is one of `names()`, or a
-  function such as those of `kinds`. Returns (params, batch, key=None) -> f32[],
-  which draws nothing without a key; and (params, batch) -> sums and 'count'.
+  The model is of any library, see `as_model`; `mean` and `std` are of
+  `preprocess`; the kind is one of `names()`, or a function as those of `kinds`.
+  Returns (params, batch, key=None) -> f32[], which draws nothing without a key;
+  and (params, batch) -> sums and 'count'.
   """
-  apply, of = as_model(model).apply, kind_of(kind)
+  apply, values = as_model(model).apply, kind_of(kind)
 
   def values_fn(params, batch, key):
-    return of(apply(params, inputs(batch, mean, std), key), batch)
+    return values(apply(params, inputs(batch, mean, std), key), batch)
 
   return of_values(values_fn)
 
 
 def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
-  """The function of a loss that is given by name, or as it is."""
+  """Return the function of a loss that is given by name, or as it is."""
   return kind if callable(kind) else REGISTRY.entry(kind).factory
 
 
 def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
-  """Builds the loss and the metrics that `make` returns.
+  """Build the loss and the metrics that `make` returns.
 
-  `values_fn` is (params, batch) -> values of each sample, as of a kind; with an
-  argument `key`, which is None in evaluation, it may draw.
+  `values_fn` is (params, batch) -> values of each sample, as of a kind; it may
+  draw by an argument `key`, which is None in evaluation.
   """
   with_key = keyed(values_fn)
 
@@ -177,23 +175,17 @@ def of_values(values_fn: Callable[..., Any]) -> tuple[LossFn, MetricsFn]:
 
 
 def quadratic() -> LossFn:
-  r"""Mean over the batch of :math:`\frac12 \|A_i^T (w - w_i)\|_2^2`.
+  r"""Build the mean over a batch of :math:`\frac12 \|A_i^T (w - w_i)\|_2^2`.
 
   Of params {'w': f32[d]} and batches {'factor': f32[batch, d, rank], 'optimum':
-  f32[batch, d]} it is f32[].
+  f32[batch, d]}.
   """
   loss_fn, _ = of_values(_quadratic_values)
   return lambda params, batch: loss_fn(params, batch)
 
 
-def quadratic_metrics(params: Any, batch: Batch) -> dict[str, jax.Array]:
-  """The loss of `quadratic`, of the same, as a sum: {'loss', 'count': f32[]}.
-
-  >>> batch = {'factor': jnp.ones((2, 1, 1)), 'optimum': jnp.zeros((2, 1))}
-  >>> sums = quadratic_metrics({'w': jnp.ones(1)}, batch)
-  >>> float(sums['loss']), float(sums['count'])
-  (1.0, 2.0)
-  """
+def quadratic_metrics(params: Params, batch: Batch) -> dict[str, jax.Array]:
+  """Return sums of the loss of `quadratic`: {'loss': f32[], 'count': f32[]}."""
   return of_values(_quadratic_values)[1](params, batch)
 
 

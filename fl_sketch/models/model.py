@@ -6,45 +6,45 @@ import inspect
 import sys
 from typing import Any, NamedTuple
 
+from fl_sketch.utils.types import Key, Params, Tree
 from flax import traverse_util
 import flax.linen as nn
 import jax
 
-Tree = Any
-# Arguments by which modules are told that they train, and what they then get.
+# Arguments of modules that say whether they train, and the value for training.
 _MODES = {
   'train': True, 'training': True, 'is_training': True, 'deterministic': False,
 }  # fmt: skip
 
 
 class Model(NamedTuple):
-  """A model, written as two pure functions.
+  """A model as two pure functions.
 
-  `init` is (key[], inputs) -> params, for inputs of one or more samples, whose
-  values do not matter; `apply` (params, inputs, key) -> outputs. The key draws
-  dropout and the like; it is None in evaluation, where nothing is drawn.
+  `init` is (key, inputs) -> params, for inputs of any values; `apply` is
+  (params, inputs, key) -> outputs. The key draws dropout and the like; it is
+  None in evaluation.
   """
 
-  init: Callable[[jax.Array, Tree], Tree]
-  apply: Callable[[Tree, Tree, jax.Array | None], Tree]
+  init: Callable[[Key, Tree], Params]
+  apply: Callable[[Params, Tree, Key | None], Tree]
 
 
 def as_model(model: Any) -> Model:
-  """Writes a model of a known library as a `Model`.
+  """Return a model of a known library as a `Model`.
 
   It is a `Model`; a flax linen module; a flax nnx or equinox module, whose
-  parameters are the first ones; a haiku `Transformed`; or a function or class
-  that makes an nnx module of its argument `rngs`. That of equinox maps one
-  sample, and may take a `key`. Modules are called with the inputs, and with the
-  arguments `train`, `training`, `is_training` or `deterministic` they may have.
+  parameters are the initial ones; a haiku `Transformed`; or a function or class
+  that makes an nnx module of its argument `rngs`. An equinox module maps one
+  sample, and may take a `key`. Modules get the inputs, and the arguments
+  `train`, `training`, `is_training` or `deterministic` that they have.
 
   >>> model = as_model(nn.Dense(2))
   >>> params = model.init(jax.random.key(0), jax.numpy.zeros((1, 3)))
   >>> model.apply(params, jax.numpy.ones((5, 3)), None).shape
   (5, 2)
 
-  Anything else raises TypeError; a module of nnx with variables other than
-  parameters, such as running statistics, ValueError, of linen in `init`.
+  Raises TypeError for anything else, and ValueError for variables other than
+  parameters, such as running statistics (linen: in `init`).
   """
   if isinstance(model, Model):
     return model

@@ -19,32 +19,24 @@ ACTIVATIONS = {
 
 
 class Linear(nn.Module):
-  """Softmax regression on the flattened input: params {'dense': ...}.
-
-  With `losses.classification` it is convex; `gram.gram_sgd` knows its local
-  steps in closed form. For `dtype` see `layers`.
-  """
+  """Softmax regression on the flattened input: params {'dense': ...}."""
 
   num_classes: int
   dtype: str = 'float32'
 
   @nn.compact
   def __call__(self, x):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     x_BxD = x.reshape(x.shape[0], -1)
     return layers.dense(self.num_classes, self.dtype, name='dense')(x_BxD)
 
 
 class MLP(nn.Module):
-  """Multi-layer perceptron on the flattened input.
-
-  `widths` are units of each hidden layer; none makes it softmax regression. The
-  activation is one of `ACTIVATIONS`; for `dtype` see `layers`.
-  """
+  """Multi-layer perceptron on the flattened input."""
 
   num_classes: int
-  widths: Sequence[int] = (64,)
-  activation: str = 'relu'
+  widths: Sequence[int] = (64,)  # units of each hidden layer
+  activation: str = 'relu'  # one of `ACTIVATIONS`
   dtype: str = 'float32'
 
   def __post_init__(self):
@@ -55,7 +47,7 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, x):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     h_BxD = x.reshape(x.shape[0], -1)
     for width in self.widths:
       dense = layers.dense(width, self.dtype)
@@ -67,10 +59,8 @@ class LeNet5(nn.Module):
   """LeNet-5 with relu and max-pooling: 61,706 parameters on 28 x 28 x 1.
 
   LeCun, Bottou, Bengio and Haffner, Proc. IEEE 1998, modernised: the paper has
-  tanh, trainable average pools and a sparsely connected second convolution. Any
-  image with sides of the form 4 k will do: 83,126 parameters on 32 x 32 x 3.
-  Convolutions and pools have the `form` of `layers.conv2d`, numbers a
-  `dtype` of `layers`.
+  tanh, trainable average pools and a sparsely connected second convolution.
+  Sides of an image must be multiples of 4.
   """
 
   num_classes: int
@@ -79,7 +69,7 @@ class LeNet5(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     h_BxHxWxF = x_BxHxWxC
     options = {'form': self.form, 'dtype': self.dtype}
     for features, padding in ((6, 'SAME'), (16, 'VALID')):
@@ -98,12 +88,11 @@ class EmnistCNN(nn.Module):
 
   The network of FEMNIST, Reddi et al., arXiv:2003.00295, 1,206,590 parameters
   on 28 x 28 x 1 with 62 classes: `create_conv_dropout_model` of TensorFlow
-  Federated's baselines. `dropout` are the rates after the pool and after the
-  dense layer; for `form`, of convolutions and pool, see `layers.conv2d`, for
-  `dtype` `layers`.
+  Federated's baselines.
   """
 
   num_classes: int
+  # Rates after the pool and after the dense layer.
   dropout: tuple[float, float] = (0.25, 0.5)
   form: layers.Form | None = None
   dtype: str = 'float32'
@@ -115,7 +104,7 @@ class EmnistCNN(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     options = {'padding': 'VALID', 'form': self.form, 'dtype': self.dtype}
     h = jax.nn.relu(layers.Conv(32, (3, 3), **options)(x_BxHxWxC))
     h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h), form=self.form)
@@ -135,11 +124,8 @@ class SmoothLeNet(nn.Module):
   """Three convolutions and a dense layer, without relu or pooling.
 
   Its gradient is a smooth function of its input, which attacks on gradients
-  need: that of a relu network is piecewise linear in it. 13,426 parameters on
-  28 x 28 x 1, 15,826 on 32 x 32 x 3. Source: the network, activation and
-  start of Zhu, Liu and Han, Deep Leakage from Gradients, arXiv:1906.08935. The
-  activation is one of `ACTIVATIONS`; convolutions have the `form` of
-  `layers.conv2d`, numbers a `dtype` of `layers`.
+  need. 13,426 parameters on 28 x 28 x 1. Source: Zhu, Liu and Han, Deep Leakage
+  from Gradients, arXiv:1906.08935. The activation is one of `ACTIVATIONS`.
   """
 
   num_classes: int
@@ -153,7 +139,7 @@ class SmoothLeNet(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     h_BxHxWxF = x_BxHxWxC
     uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
     options = {'form': self.form, 'dtype': self.dtype} | uniform
@@ -180,22 +166,19 @@ def _augmented(key, x_BxHxWxC, pixels):
 class ResNet(nn.Module):
   """A residual network whose stages halve the image and double the channels.
 
-  He et al., arXiv:1512.03385, for small images. GroupNorm (arXiv:1803.08494)
-  stands where the paper has BatchNorm, whose statistics of a client's own data
-  have no mean over clients. The stem is one convolution of 3 x 3, as for
-  CIFAR-10. With 10 classes and 3 colours 'resnet8' has 78,042 parameters,
-  'resnet18' 11,173,962 and 'resnet101' 42,512,970. Bottlenecks are of 1 x 1,
-  3 x 3, with the stride, and 1 x 1, to four times the channels. A `stem_stride`
-  of 2 makes all that follows four times cheaper. In training, `augment` > 0
-  mirrors images and shifts them by up to so many pixels, at random.
+  He et al., arXiv:1512.03385, for small images, with GroupNorm
+  (arXiv:1803.08494) in place of BatchNorm, whose statistics have no mean over
+  clients. The stem is one convolution of 3 x 3. With 10 classes and 3 colours
+  'resnet8' has 78,042 parameters and 'resnet18' 11,173,962. Bottlenecks are of
+  1 x 1, 3 x 3, with the stride, and 1 x 1, to four times the channels.
   """
 
   num_classes: int
   stages: Sequence[int] = (2, 2, 2, 2)  # blocks of each
   width: int = 64  # channels of the first stage, a multiple of 8
   bottleneck: bool = False  # whether blocks are bottlenecks
-  stem_stride: int = 1
-  augment: fields.Size = 0  # pixels
+  stem_stride: int = 1  # 2 makes all that follows four times cheaper
+  augment: fields.Size = 0  # pixels of random shifts in training, and mirrors
   form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
@@ -206,7 +189,7 @@ class ResNet(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
-    """Returns the logits, f32[batch, num_classes]."""
+    """Return the logits, f32[batch, num_classes]."""
     if train and self.augment:
       x_BxHxWxC = _augmented(self.make_rng('dropout'), x_BxHxWxC, self.augment)
     h = self._conv(self.width, 3, self.stem_stride)(x_BxHxWxC)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fl_sketch.models import encoder, layouts
 from fl_sketch.utils import extras, files
+from fl_sketch.utils.types import Params
 from flax import traverse_util
 import flax.linen as nn
 import jax
@@ -23,10 +24,10 @@ _ROLES = {
 }  # fmt: skip
 
 
-def save(path: str | os.PathLike, params: Any, **about: str) -> None:
-  """Writes parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
+def save(path: str | os.PathLike, params: Params, **about: str) -> None:
+  """Write parameters by path, such as 'block_0/mlp_in/kernel' or '0/1'.
 
-  The folder of the file must be there; `about` are texts in its head, by name.
+  `about` are texts in the head of the file, by name.
   """
   with extras.needed('weights'):
     from safetensors import numpy as safe
@@ -39,24 +40,20 @@ def save(path: str | os.PathLike, params: Any, **about: str) -> None:
   safe.save_file(flat, path, about)
 
 
-def load(path: str | os.PathLike, module: nn.Module, params: Any) -> Any:
-  """Loads the parameters of a file, checked by name and shape.
+def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
+  """Load the parameters of a file, checked by name and shape.
 
-  The file is what `save` wrote, or one of Hugging Face's, as model.safetensors
-  of google/vit-base-patch16-224-in21k, bert-base-uncased, gpt2 and
-  Qwen/Qwen2.5-0.5B. Of ViT and BERT a head that is not there, or is of other
-  classes, stays as it was drawn, and heads and poolers that the model has no
-  place for are left out; both are logged. Of a decoder every array must be
-  there, and be the model's; so must be what config.json beside the file says,
-  such as the base of rotary positions. Nothing is downloaded, and positions of
-  other lengths or images are not interpolated.
+  The file is what `save` wrote, or model.safetensors of Hugging Face, such as
+  google/vit-base-patch16-224-in21k, bert-base-uncased, gpt2 and
+  Qwen/Qwen2.5-0.5B. A missing head of ViT and BERT, or one of other classes,
+  stays as drawn, and heads and poolers without a place are left out; both are
+  logged. A decoder requires all arrays and the same config.json.
 
   `params` are those of the module as drawn; names, shapes and types are theirs.
 
   Raises:
-    ValueError: there is no such file, it is none, or arrays are missing, of
-      other shapes, or of blocks that the model has not; the message names them,
-      or what differs in config.json.
+    ValueError: there is no such file, or its arrays or config.json differ from
+      the model's.
   """
   path = pathlib.Path(path).expanduser()
   stored = _read(path)
@@ -113,16 +110,17 @@ def _read(path) -> dict[str, np.ndarray]:
 
 
 def export(
-  folder: str | os.PathLike, module: Any, params: Any, length: int,
+  folder: str | os.PathLike, module: nn.Module, params: Params,
+  length: int,
   tokenizer: str | None = None,
 ) -> None:  # fmt: skip
-  """Writes what transformers load, and `load` reads again.
+  """Write a folder that transformers and `load` read.
 
   A GPT becomes a GPT2LMHeadModel, a Llama a LlamaForCausalLM, or with biases a
   Qwen2ForCausalLM, and a Bert a BertForSequenceClassification. `length` is of a
-  training sample, `tokenizer` the content of tokenizer.json. If the folder has
-  files, it raises FileExistsError; if it cannot be written, SaveError; and if
-  transformers have no such model, ValueError.
+  training sample, `tokenizer` the content of tokenizer.json. Raises
+  FileExistsError if the folder has files, SaveError if it cannot be written,
+  and ValueError if transformers have no such model.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.is_dir() and any(folder.iterdir()):

@@ -1,7 +1,7 @@
 """Recurrent models of sequences: LSTM and GRU."""
 
 import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fl_sketch.models import layers, transformer
 from fl_sketch.utils import checks
@@ -33,7 +33,7 @@ class LSTMLayer(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    """Returns every h, f32[batch, length, hidden]."""
+    """Return every h, f32[batch, length, hidden]."""
     first = lambda key, shape, dtype: jnp.repeat(
       jnp.array([0, 1, 0, 0], dtype), self.hidden
     )
@@ -65,7 +65,7 @@ class GRULayer(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD):
-    """Returns every h, f32[batch, length, hidden]."""
+    """Return every h, f32[batch, length, hidden]."""
     into_LxBxG, again = _products(self, x_BxLxD, 3)
     zeros = nn.initializers.zeros
     bias = self.param('recurrent_bias', zeros, (self.hidden,))[None]
@@ -96,9 +96,8 @@ def _products(layer, x_BxLxD, parts, **options):
 class Recurrent(nn.Module):
   """Vectors of tokens, recurrent layers, and logits of the next token.
 
-  Padding may only follow the tokens of a sequence. Dropout is Zaremba et al.'s
-  (arXiv:1409.2329), between layers and never between times. Embeddings and
-  kernels start as in Keras.
+  Padding may only follow the tokens of a sequence. Dropout is between layers
+  (Zaremba et al., arXiv:1409.2329). Embeddings and kernels start as in Keras.
   """
 
   num_classes: int | None  # tokens of the data
@@ -108,10 +107,10 @@ class Recurrent(nn.Module):
   projection: int | None = None  # width of a dense layer before the logits
   vocab_size: int | None = None  # tokens of the model, if more than of the data
   dropout: float = 0.0  # rate in training
-  last: bool = False  # whether for the last token alone, as LEAF's data need it
+  last: bool = False  # logits of the last token alone, as LEAF's data need it
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
-  LAYER: ClassVar[Any]
+  LAYER: ClassVar[type[nn.Module]]
 
   def __post_init__(self):
     transformer.vocabulary(self.num_classes, self.vocab_size)
@@ -123,10 +122,7 @@ class Recurrent(nn.Module):
 
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
-    """Returns logits f32[batch, length, vocabulary] of i[batch, length].
-
-    Of `last`, f32[batch, vocabulary].
-    """
+    """Return logits f32[batch, length, vocabulary]; f32[batch, .] if `last`."""
     transformer.check_tokens(tokens_BxL)
     rows = transformer.vocabulary(self.num_classes, self.vocab_size)
     drop = lambda x: transformer.drop(x, self.dropout if train else 0.0)
@@ -143,11 +139,7 @@ class Recurrent(nn.Module):
 
 
 class LSTM(Recurrent):
-  """LSTM layers: see `LSTMLayer`, and `Recurrent` for the options.
-
-  Of TensorFlow Federated's data 'lstm_shakespeare' has 820,522 parameters and
-  'lstm_stackoverflow' 4,050,748.
-  """
+  """LSTM layers: see `LSTMLayer`, and `Recurrent` for the options."""
 
   LAYER = LSTMLayer
 

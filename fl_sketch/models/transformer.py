@@ -21,7 +21,7 @@ Initializer = nn.initializers.Initializer
 
 
 def gelu(x: jax.Array) -> jax.Array:
-  """Exact GELU, x / 2 erfc(-x / sqrt(2)) (Hendrycks, Gimpel, 1606.08415).
+  """Compute exact GELU, x / 2 erfc(-x / sqrt(2)): arXiv:1606.08415.
 
   >>> gelu(jnp.array([0.0, 9.0])).tolist()
   [0.0, 9.0]
@@ -41,7 +41,7 @@ def _erfc_jvp(primals, tangents):
 
 
 def norm(name: str, epsilon: float = EPSILON) -> nn.LayerNorm:
-  """LayerNorm, by default that of ViT and BERT."""
+  """Return a LayerNorm, by default that of ViT and BERT."""
   return nn.LayerNorm(epsilon=epsilon, name=name)
 
 
@@ -51,19 +51,15 @@ class Kind(NamedTuple):
   norm_first: bool = True  # or the sum is normalised (BERT)
   norm: Callable[[str], nn.Module] = norm  # of a name
   activation: Callable[[jax.Array], jax.Array] = gelu  # of the MLP
-  # Whether the MLP is out(activation(gate(x)) in(x)), Shazeer's
-  # (arXiv:2002.05202), or out(activation(in(x))).
-  gated: bool = False
+  gated: bool = False  # out(activation(gate(x)) in(x)): arXiv:2002.05202
   causal: bool = False  # whether a position sees only itself and those before
   theta: float | None = None  # base of rotary positions, see `rotate`
-  # Heads of keys and values, each of which serves several heads of queries
-  # (Ainslie et al., arXiv:2305.13245); None is one for each.
-  kv_heads: int | None = None
+  kv_heads: int | None = None  # of keys and values: arXiv:2305.13245
   qkv_bias: bool = True  # of queries, keys and values
   bias: bool = True  # of the other products
-  dropout: float = 0.0  # rate on attention and on what is added
+  dropout: float = 0.0  # rate on attention and on residual outputs
   init: Initializer = nn.linear.default_kernel_init
-  init_out: Initializer = nn.linear.default_kernel_init  # of what is added
+  init_out: Initializer = nn.linear.default_kernel_init  # of residual outputs
 
 
 class Attention(nn.Module):
@@ -75,7 +71,7 @@ class Attention(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
-    """Returns f32[batch, length, width]; positions of mask 0 are ignored."""
+    """Return f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     kind, size = self.kind, width // self.heads
     one_head = lambda x, y: layers.matmul(x, y, self.dtype)
@@ -121,7 +117,7 @@ class Block(nn.Module):
 
   @nn.compact
   def __call__(self, x_BxLxD, mask_BxL=None):
-    """Returns f32[batch, length, width]."""
+    """Return f32[batch, length, width]."""
     kind = self.kind
     attend = Attention(self.heads, kind, self.dtype, name='attention')
     layers = (lambda x: attend(x, mask_BxL)), self._mlp
@@ -147,16 +143,16 @@ class Block(nn.Module):
 
 
 def drop(x: jax.Array, rate: float) -> jax.Array:
-  """Dropout by the key of the module that is called; none at rate 0."""
+  """Apply dropout by the key of the module that is called."""
   return nn.Dropout(rate, deterministic=False)(x)
 
 
 def rotate(x: jax.Array, theta: float) -> jax.Array:
-  """Rotary positions of Su et al., arXiv:2104.09864.
+  """Turn queries or keys by rotary positions: Su et al., arXiv:2104.09864.
 
-  Of x, f32[batch, heads, length, size] with an even size, numbers i and
-  i + size / 2 at position p are turned by p theta^(-2 i / size), halves in
-  place of Su's neighbours, as Llama's weights have it.
+  Of x, f32[batch, heads, length, size], entries i and i + size / 2 at position
+  p are turned by p theta^(-2 i / size): halves, as in Llama's weights, in place
+  of Su's neighbours.
 
   >>> x = rotate(jnp.ones((1, 1, 3, 2)), 10000.0)
   >>> bool(jnp.allclose(x[0, 0, 2], jnp.array([-1.3254, 0.4932]), atol=1e-4))
@@ -171,12 +167,12 @@ def rotate(x: jax.Array, theta: float) -> jax.Array:
 
 
 def table(module: nn.Module, name: str, rows: int, width: int) -> jax.Array:
-  """A parameter f32[rows, width] of vectors for tokens or positions."""
+  """Return a parameter f32[rows, width]: vectors of tokens or positions."""
   return module.param(name, nn.initializers.normal(0.02), (rows, width))
 
 
 def check(width: int, depth: int, heads: int, **sizes: int) -> None:
-  """Checks that sizes are positive and that heads divide the width.
+  """Check that sizes are positive and that heads divide the width.
 
   >>> check(width=64, depth=4, heads=3)
   Traceback (most recent call last):
@@ -190,12 +186,7 @@ def check(width: int, depth: int, heads: int, **sizes: int) -> None:
 
 
 def check_rotary(theta: float | None, width: int, heads: int) -> None:
-  """Checks the base of rotary positions, which turn pairs of numbers.
-
-  >>> check_rotary(1e4, width=6, heads=2)
-  Traceback (most recent call last):
-  ValueError: width=6 / heads=2 must be even with theta=10000.0.
-  """
+  """Check the base of rotary positions, which turn pairs of entries."""
   if theta is None:
     return
   checks.positive('theta', theta)
@@ -204,7 +195,7 @@ def check_rotary(theta: float | None, width: int, heads: int) -> None:
 
 
 def check_tokens(tokens_BxL: jax.Array) -> None:
-  """Checks that inputs are integers[batch, length]."""
+  """Check that inputs are integers[batch, length]."""
   if tokens_BxL.ndim != 2:
     raise ValueError(f'{tokens_BxL.ndim=} must be 2.')
   if not jnp.issubdtype(tokens_BxL.dtype, jnp.integer):
@@ -215,7 +206,7 @@ def check_tokens(tokens_BxL: jax.Array) -> None:
 
 
 def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:
-  """How many tokens a model knows: at least as many as its data have.
+  """Return the size of a model's vocabulary, at least that of its data.
 
   >>> vocabulary(90, None), vocabulary(50_000, 50_257)
   (90, 50257)

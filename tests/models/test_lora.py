@@ -197,17 +197,12 @@ def test_patterns_match_parts_of_paths_that_follow_one_another(
   assert (names, len(found) - len(names)) == (adapted, whole)
 
 
-# Models that would silently be trained in no or in another part.
 test_what_does_not_fit_the_model_is_refused_by_name = refused(
   lambda options: lora.lora(PARAMS, KEY, **{'rank': 1} | options),
-  ({'targets': ('quer',)}, r"must match a kernel: 'quer' matches none "
-   r"of \['block_0/query/kernel'"),
-  ({'targets': ('bias',)}, "targets must match a kernel: 'bias' matches"),
-  ({'trainable': ('tail',)}, "trainable must match another array: 'tail'"),
-  ({'targets': ('head',), 'trainable': ('head/kernel',)},
-   "trainable must match another array: 'head/kernel'"),
-  ({'targets': ()}, r'targets=\(\) and trainable=\(\) name no array'),
-  ({'rank': 3}, "rank=3 must be <= 2, the rank of 'head/kernel'"),
+  ({'targets': ('quer',)}, 'targets'), ({'targets': ('bias',)}, 'targets'),
+  ({'trainable': ('tail',)}, 'trainable'), ({'targets': ()}, 'targets'),
+  ({'targets': ('head',), 'trainable': ('head/kernel',)}, 'trainable'),
+  ({'rank': 3}, 'rank'),
 )  # fmt: skip
 
 

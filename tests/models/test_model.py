@@ -102,17 +102,11 @@ class Counter(nn.Module):
 
 test_state_besides_parameters_is_refused_by_name = refused(
   lambda model: models.as_model(model).init(KEYS[0], jnp.asarray(X)),
-  (nn.BatchNorm(use_running_average=False), r"collections=\('batch_stats'"),
-  (Counter(), r"collections=\('counts'"),
-  (Statistics, r"collections=\('BatchStat'"),
-  (Statistics(nnx.Rngs(0)), r"collections=\('BatchStat'"),
-)
+  (nn.BatchNorm(use_running_average=False), 'batch_stats'),
+  (Counter(), 'counts'), (Statistics, 'BatchStat'),
+)  # fmt: skip
 test_what_is_no_model_is_refused = refused(
-  models.as_model,
-  (Trains, 'model=Trains is no instance of models.Model'),
-  (jnp.tanh, 'model=tanh is no instance of'),
-  ('mlp', 'model=str is no instance of'),
-  error=TypeError,
+  models.as_model, (Trains, 'Trains'), ('mlp', 'str'), error=TypeError
 )
 
 

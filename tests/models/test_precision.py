@@ -156,7 +156,6 @@ test_wrong_configs_are_refused = refused(
   lambda fields: config.Config(
     **CONFIG | {'compute_dtype': 'bfloat16'} | fields
   ),
-  ({'compute_dtype': 'float16'}, "compute_dtype='float16' must be one"),
-  ({'local_work': 'gram', 'batch_size': 0}, "compute_dtype='bfloat16' is not"),
-  ({'dataset': 'quadratics'}, "compute_dtype='bfloat16' is not"),
+  ({'compute_dtype': 'float16'}, 'compute_dtype'),
+  ({'dataset': 'quadratics'}, 'compute_dtype'),
 )

@@ -115,10 +115,6 @@ def test_training_mirrors_and_shifts_each_image_by_itself():
 
 make = lambda **options: models.make('resnet8', 10, **options)
 test_wrong_options_and_images_are_refused = refused_calls(
-  (lambda: shapes(make(), (8,)), r'x_BxHxWxC.ndim=2 must be 4'),
-  (lambda: make(patch=4), "model 'resnet8' has no options .'patch'"),
-  (lambda: make(width=12), 'width=12 must be a multiple of 8'),
-  (lambda: make(width=0), 'width=0 must be >= 1'),
-  (lambda: make(augment=-1), 'augment=-1 must be >= 0'),
-  (lambda: make(width=8.5), 'width=8.5 must be of type int.'),
-)
+  (lambda: shapes(make(), (8,)), 'ndim'), (lambda: make(width=12), 'width'),
+  (lambda: make(augment=-1), 'augment'),
+)  # fmt: skip

@@ -17,12 +17,11 @@ CONFIG = {
 LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
 test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**CONFIG | fields),
-  ({'loss': 'cross_entropy'}, "loss='cross_entropy' does not suit"),
-  (LAST, "loss='tokens' does not suit"),
-  ({'dataset': 'digits', 'dataset_options': None}, "model='gpt_nano' takes"),
-  ({'dataset': 'sst2', 'dataset_options': None}, "model='gpt_nano' predicts"),
-  ({'model': 'llama'}, 'model .llama. requires options .*width'),
-)
+  ({'loss': 'cross_entropy'}, 'loss'), (LAST, 'loss'),
+  ({'dataset': 'digits', 'dataset_options': None}, 'model'),
+  ({'dataset': 'sst2', 'dataset_options': None}, 'model'),
+  ({'model': 'llama'}, 'width'),
+)  # fmt: skip
 
 
 @pytest.mark.representatives('fields1-labels1')
