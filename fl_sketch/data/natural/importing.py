@@ -50,7 +50,7 @@ def _table(layout, path, options):
   if text is not None:
     return _characters(layout, path, options, (text,))
   if 'classes' not in options:
-    raise ValueError("'table' without text requires classes; set both or one.")
+    raise ValueError("kind='table' requires classes or text; set one of them.")
   names = (options.pop('inputs', 'image'),), (options.pop('label', 'label'),)
   size = options.pop('size', None)
   shape = None if size is None else (size, size)
@@ -158,11 +158,11 @@ def import_data(
 
 
 def import_clients(
-  train: Iterable[tuple[str, Arrays]],
+  train: Iterable[tuple[str | int, Arrays]],
   to: PathLike,
   num_classes: int | None,
   *,
-  test: Iterable[tuple[str | None, Arrays]] = (),
+  test: Iterable[tuple[str | int | None, Arrays]] = (),
   test_share: float | None = None,
   tokenizer: str | None = None,
 ) -> store.Store:
@@ -174,16 +174,17 @@ def import_clients(
   `import_data` and `store.write`.
 
   >>> with tempfile.TemporaryDirectory() as folder:
-  ...   rows = [('anna', {'x': np.ones((3, 2)), 'y': np.array([0, 1, 0])})]
+  ...   rows = [(7, {'x': np.ones((3, 2)), 'y': np.array([0, 1, 0])})]
   ...   data = import_clients(rows, f'{folder}/to', 2, test_share=0.4)
   ...   data.ids.tolist(), data.partition.sizes.tolist(), len(data.test['y'])
-  ([b'anna'], [2], 1)
+  ([b'7'], [2], 1)
   """
 
   def samples():
     for split, pairs in ((TRAIN, train), (TEST, test)):
       for client, arrays in pairs:
-        yield split, client, {k: np.asarray(x) for k, x in arrays.items()}
+        name = None if client is None else str(client)
+        yield split, name, {k: np.asarray(x) for k, x in arrays.items()}
 
   return _write(samples(), to, num_classes, test_share, tokenizer)
 
