@@ -52,8 +52,7 @@ def main(argv):
     sizes['held out'] = np.diff(data.held_out)
   print(label_distribution.sizes_table(sizes), end='')
   with extras.optional_figures():
-    path, title = f'{_TO.value}/sizes.png', f'Clients of {kind}'
-    label_distribution.draw_sizes(sizes, path, title)
+    label_distribution.draw_sizes(sizes, f'{_TO.value}/sizes.png')
 
 
 if __name__ == '__main__':
