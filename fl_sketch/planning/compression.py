@@ -15,6 +15,7 @@ from fl_sketch.reporting import figures
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.utils import checks, markdown, registry
+from fl_sketch.utils.types import Key, Tree
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -51,13 +52,13 @@ def advise_compression(
   config: Mapping[str, Any] | config_lib.Config,
   uplink_bytes: int | None = None,
   data_dir: str | None = None,
-  problem: Any = None,
+  problem: experiment.OwnProblem | None = None,
   *,
   downlink_bytes: int | None = None,
   momentum: float = 0.9,
   draws: int = 8,
 ) -> list[Choice]:
-  r"""Compare compressors within budgets of bytes, by the noise of a step.
+  """Compare compressors within budgets of bytes, by the noise of a step.
 
   The updates of one cohort are computed at the first parameters by the config's
   local work. With P their mean square, S the square of their mean over n
@@ -68,10 +69,9 @@ def advise_compression(
     clients share a rotation: see `compression_noise.correlated_omega`;
   * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
 
-  A downlink in few bits multiplies 1 + alpha by its 1 + omega. A choice is left
-  out if another has fewer bytes up, fewer down and less noise; not so tables in
-  float32. The others are sorted by falling cosine, in two digits, and then by
-  bytes in all. For learning rates there is `papers.chen.curvature.adviser`.
+  A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
+  another one beats in bytes and noise are left out, except for tables in
+  float32. The others are sorted by falling cosine (two digits), then by bytes.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, downlink_bytes=65, draws=0)
@@ -79,14 +79,14 @@ def advise_compression(
   (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
 
   Args:
-    config: a `Config`, or its fields; its clients make local steps of SGD, or
-      of its `local_optimizer`, whatever its algorithm.
-    uplink_bytes: of a client and round, 4 or more; None does not limit them.
+    config: a `Config`, or its fields.
+    uplink_bytes: budget of a client and round, 4 or more; None: no limit.
     data_dir: where tensorflow-datasets keeps its files.
-    problem: as of `experiment.build`.
-    downlink_bytes: likewise of a client and round.
+    problem: see `experiment.build`.
+    downlink_bytes: budget of a client and round, 4 or more; None: no limit.
     momentum: of the server, for the cosine.
-    draws: keys that the noise of the first two choices is measured over, or 0.
+    draws: number of keys over which the noise of the first two choices is
+      measured.
 
   Raises:
     ConfigError: the config is wrong or private, budgets are missing or too
@@ -97,7 +97,7 @@ def advise_compression(
 
 
 def advise_gradients(
-  grads: Any,
+  grads: Tree,
   uplink_bytes: int | None = None,
   *,
   downlink_bytes: int | None = None,
@@ -106,9 +106,8 @@ def advise_gradients(
 ) -> list[Choice]:
   """Compare compressors for gradients of your own, as `advise_compression`.
 
-  They are a tree of arrays [workers, ...], of several workers. The `compressor`
-  of a choice is that of `distributed.mean_over`; for ``both_ways`` set both
-  budgets. All else is as of `advise_compression`.
+  grads: leaves [workers, ...]. Pass the `compressor` of a choice to
+  `distributed.mean_over`; for its ``both_ways`` set both budgets.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36, draws=0)[0].compressor
@@ -122,20 +121,25 @@ def advise_gradients(
   return _advise(updates, uplink_bytes, downlink_bytes, momentum, draws)
 
 
-def _advise(updates_of, uplink_bytes, downlink_bytes, momentum, draws):
-  budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
-  if {*budgets.values()} == {None}:
+def _advise(
+  updates_of: Callable[[], np.ndarray],
+  uplink_bytes: int | None,
+  downlink_bytes: int | None,
+  momentum: float,
+  draws: int,
+) -> list[Choice]:
+  if uplink_bytes is None and downlink_bytes is None:
     raise ValueError('No budget; set uplink_bytes, downlink_bytes or both.')
+  budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
   for name, size in budgets.items():
     if size is not None and checks.count(name, size) < 4:
-      raise ValueError(
-        f'{name}={size} is too little for any compressor; use at least 4, of '
-        'one float32 entry.'
-      )
+      raise ValueError(f'{name}={size} has no room for an entry; use >= 4.')
   updates = updates_of()
-  found = _worthwhile(_candidates(updates, uplink_bytes, downlink_bytes))
-  cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
-  choices = [choice._replace(cosine=cosine(choice)) for choice in found]
+  candidates = _candidates(updates, uplink_bytes, downlink_bytes)
+  choices = []
+  for choice in _worthwhile(candidates):
+    cosine = compression_noise.step_cosine(choice.alpha, momentum)
+    choices.append(choice._replace(cosine=cosine))
   choices.sort(key=lambda c: (-round(c.cosine, 2), c.up + c.down))
   count = min(_MEASURED, len(choices)) if draws else 0
   size = np.square(updates.mean(0)).sum()
@@ -160,8 +164,8 @@ def draw_choices(choices: list[Choice], folder: str) -> pathlib.Path:
   """Draw noise against bytes up and down, in advice.png of a folder."""
   lines = []
   for kind in dict.fromkeys(c.sketch.partition('(')[0] for c in choices):
-    some = [choice for choice in choices if choice.sketch.startswith(kind)]
-    x, y = [c.up + c.down for c in some], [c.alpha for c in some]
+    of_kind = [choice for choice in choices if choice.sketch.startswith(kind)]
+    x, y = [c.up + c.down for c in of_kind], [c.alpha for c in of_kind]
     lines.append(figures.Line(kind, x, y, points=True))
   labels = 'bytes of a client and round, up and down', 'noise alpha'
   panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
@@ -191,9 +195,11 @@ def choice_flags(choice: Choice, config: config_lib.Config) -> str:
   return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
 
 
-def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
-  """Build tables and coded updates that use the budgets in full."""
-  d, found = updates.shape[1], []
+def _candidates(
+  updates: np.ndarray, uplink_bytes: int | None, downlink_bytes: int | None
+) -> list[Choice]:
+  """Return tables and coded updates that use the budgets in full."""
+  d, choices = updates.shape[1], []
   gram = updates @ updates.T / np.square(updates.sum(0)).sum()
   norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
 
@@ -208,7 +214,7 @@ def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
     sent = _nbytes(*up), _nbytes(*down)
-    found.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
+    choices.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):
     up = send, _fitting(send, uplink_bytes, d)
@@ -218,7 +224,7 @@ def _candidates(updates, uplink_bytes, downlink_bytes) -> list[Choice]:
       add(kind, b, (send, b), (receive, b))
       if all(bits or entries == d for bits, entries in (up, down)):
         add('identity', d, up, down)
-  return found
+  return choices
 
 
 def _nbytes(bits: int | None, entries: int) -> int:
@@ -242,18 +248,22 @@ def _omega(text: str | None, d: int) -> float:
   return omega(d) if omega else 0.0
 
 
-def _worthwhile(found: list[Choice]) -> list[Choice]:
+def _worthwhile(choices: list[Choice]) -> list[Choice]:
   """Keep what no other choice beats, and tables in float32 both ways."""
   order = lambda c: (float(f'{c.alpha:.6g}'), c.up + c.down)
   beats = lambda a, b: (
     a.up <= 1.02 * b.up and a.down <= 1.02 * b.down and order(a) < order(b)
   )
-  plain, *others = found
+  plain, *others = choices
   quiet = [c for c in others if order(c) < order(plain)]
   return [plain, *(c for c in quiet if not any(beats(o, c) for o in quiet))]
 
 
-def _updates(config, data_dir, problem) -> np.ndarray:
+def _updates(
+  config: Mapping[str, Any] | config_lib.Config,
+  data_dir: str | None,
+  problem: experiment.OwnProblem | None,
+) -> np.ndarray:
   """Return updates of the first cohort, f32[clients, d]."""
   if not isinstance(config, config_lib.Config):
     config = config_lib.Config.from_mapping(config)
@@ -261,27 +271,30 @@ def _updates(config, data_dir, problem) -> np.ndarray:
   fields, _ = config_lib.switched(fields, ['algorithm'])
   exp = experiment.build(fields, data_dir, problem)
   options = experiment.algorithm_options(config)
-  own = algorithms.make(config.algorithm, exp.loss_fn, **options)
-  if own(exp.hyper).update_template is not None:
+  make = algorithms.make(config.algorithm, exp.loss_fn, **options)
+  if make(exp.hyper).update_template is not None:
     raise config.refusal(
       '{algorithm}: its clients send no updates of the model that a sketch or '
       'a codec could compress; use another algorithm.'
     )
   cohort = exp.sample(0)
-  present = np.flatnonzero(cohort.weight > 0)
   keys = keys_lib.round_keys(jax.random.key(exp.config.key_seed), jnp.int32(0))
 
   @jax.jit
-  def one(hyper, params, data, client, batches):
-    own, batches = keys_lib.for_client(keys, client), exp.fetch(data, batches)
-    work = exp.make(hyper).local
-    moved, _ = run_first_round(work, params, batches, own, None)
-    return ravel_pytree(moved)[0].astype(jnp.float32)
+  def update_of(hyper, params, data, client, batches):
+    client_keys = keys_lib.for_client(keys, client)
+    batches = exp.fetch(data, batches)
+    local = exp.make(hyper).local
+    update, _ = run_first_round(local, params, batches, client_keys, None)
+    return ravel_pytree(update)[0].astype(jnp.float32)
 
-  lane_of = lambda i: jax.tree.map(lambda x: x[i], cohort.batches)
-  start = exp.hyper, exp.params, exp.data
-  lanes = tqdm.tqdm(present, 'updates', disable=None, leave=False)
-  return np.stack([one(*start, cohort.ids[i], lane_of(i)) for i in lanes])
+  present = np.flatnonzero(cohort.weight > 0)
+  updates = []
+  for i in tqdm.tqdm(present, 'updates', disable=None, leave=False):
+    batches = jax.tree.map(lambda x, i=i: x[i], cohort.batches)
+    client = exp.hyper, exp.params, exp.data, cohort.ids[i], batches
+    updates.append(update_of(*client))
+  return np.stack(updates)
 
 
 def squared_error(choice: Choice) -> Callable[..., jax.Array]:
@@ -292,18 +305,20 @@ def squared_error(choice: Choice) -> Callable[..., jax.Array]:
   op = sketches.make(**registry.parse_call(choice.sketch))
   up, down = _codec(choice.codec), _codec(choice.downlink_codec)
 
-  def error(key, updates):
+  def error(key: Key, updates: jax.Array) -> jax.Array:
     mean = updates.mean(0)
 
-    def add(total, lane):
-      i, x = lane
-      own, table = jax.random.fold_in(key, i), op.sketch(key, x)
-      return total + up.decode(own, up.encode(own, table), table), None
+    def add(total, client):
+      i, update = client
+      codec_key, table = jax.random.fold_in(key, i), op.sketch(key, update)
+      payload = up.encode(codec_key, table)
+      return total + up.decode(codec_key, payload, table), None
 
-    lanes = jnp.arange(len(updates)), updates
-    total, _ = jax.lax.scan(add, op.zero_table(mean), lanes)
-    table, own = total / len(updates), jax.random.fold_in(key, len(updates))
-    table = down.decode(own, down.encode(own, table), table)
+    clients = jnp.arange(len(updates)), updates
+    total, _ = jax.lax.scan(add, op.zero_table(mean), clients)
+    table = total / len(updates)
+    codec_key = jax.random.fold_in(key, len(updates))
+    table = down.decode(codec_key, down.encode(codec_key, table), table)
     return jnp.square(op.desketch(key, table, mean) - mean).sum()
 
   return error

@@ -1,6 +1,7 @@
 """Noise that sketches and few-bit tables add to an adaptive server's steps.
 
-Ours. Of an estimate D of g it is D - g, taken to be white, and fresh in rounds.
+The noise of an estimate D of g is D - g, taken to be white and independent over
+rounds. Ours.
 """
 
 from fl_sketch.codecs import lloyd_max
@@ -13,11 +14,9 @@ def table_alpha(
 ) -> float:
   r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega / n) - 1`.
 
-  Of tables of b numbers from an operator with orthogonal rows, whose entries a
-  codec of variance ``omega`` quantises (`codecs.eden`): the table's error has
-  energy :math:`\omega \|y\|^2 / n` with :math:`\|y\|^2 = (d / b) \|g\|^2` in
-  the mean, and is orthogonal to y, and reading multiplies energies by d / b.
-  n = ``draws`` independent quantisations of equal updates are averaged.
+  For tables of b numbers from an operator with orthogonal rows, quantised by a
+  codec of variance ``omega`` (`codecs.eden`), averaged over n = ``draws``
+  independent quantisations of equal updates.
 
   >>> round(table_alpha(1024, 256, 0.5708), 4)
   5.2832

@@ -7,7 +7,6 @@ from fl_sketch.training import program as program_lib
 import jax
 import natural_files
 import pytest
-from refusals import refused
 
 from tests.planning.test_plan import GIB
 
@@ -40,14 +39,6 @@ def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   """Catches tables of another share of the model than is said."""
   d = models.num_params(build(size).params)
   assert d == shakespeare_decoder.PARAMETERS[size]
-
-
-# Where the first of two sizes or algorithms could be taken.
-test_words_that_exclude_each_other_are_refused = refused(
-  shakespeare_decoder.get_config,
-  *((x, f"variant='{x}' must be a size of") for x in (
-    'tiny', 'mini,small', 'diloco,safl')),
-)  # fmt: skip
 
 
 def bytes_up(name, d):

@@ -6,11 +6,7 @@ import tempfile
 from fl_sketch import experiment, planning
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.training import (
-  memory as memory_lib,
-  program as program_lib,
-  runner,
-)
+from fl_sketch.training import program as program_lib, runner
 import jax
 import numpy as np
 import pytest
@@ -136,20 +132,14 @@ def test_no_module_needs_the_inside_of_jax():
 
 
 def test_the_text_of_a_plan(planned):
-  """It has every kind of payload, and nothing that takes no memory."""
-  have = memory_lib.Available(None, 64 * GIB)
+  """Catches a payload that is left out, and rows of what takes no memory."""
   wire = planned.wire._replace(down=[8, 4, 8])
-  lines = planned._replace(have=have, wire=wire, seconds=0.5).text()
-  rows = dict(line[2:-2].split(' | ') for line in lines.splitlines())
-  assert rows['parameters'] == f'{D}'
+  lines = planned._replace(wire=wire).text().splitlines()
+  rows = dict(line[2:-2].split(' | ') for line in lines)
   assert rows['model, on each of 2 devices'] == '2.4 KiB'
   assert 'client state, on each of 2 devices' not in rows
-  assert rows['the process at its peak'].endswith(' of 64.0 GiB')
-  assert rows['up, a participant and round'] == '64 floats (256 bytes)'
-  assert rows['up, a round of 20'] == '0.00512 MB'
   both = '1 floats (4 bytes) or 2 floats (8 bytes)'
   assert rows['down, a participant and round'] == both
-  assert rows['a round'] == '0.5 s'
   assert planned.seconds > 0
 
 
