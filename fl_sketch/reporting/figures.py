@@ -1,4 +1,4 @@
-"""Figures as data: panels of lines and points, kept, and drawn in one style."""
+"""Figures as data: panels of lines and points, stored, drawn in one style."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import math
@@ -9,8 +9,8 @@ from fl_sketch.reporting import style
 import numpy as np
 
 Values = Sequence[Any] | np.ndarray
-_DIGITS = 5  # of the numbers that are kept
-_FEW = 12  # points of a line, which have a marker each
+_DIGITS = 5  # of the numbers that are stored
+_FEW = 12  # up to so many points of a line have a marker each
 COLUMNS = 2
 MEGABYTES = 'bytes of all clients, up and down (MB)'
 
@@ -58,7 +58,7 @@ def dot_plot(
   dots: Mapping[str, tuple[float, float, float, str]],
   title: str = '',
 ) -> Panel:
-  """Builds a dot plot, from below: name -> (value or NaN, low, high, family).
+  """Build a dot plot, from below: name -> (value or NaN, low, high, family).
 
   >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
   >>> [(line.family, line.x, line.y) for line in panel.lines]
@@ -72,34 +72,34 @@ def dot_plot(
 
 
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
-  """Converts panels to JSON values: numbers to five digits, no defaults.
+  """Convert panels to JSON values: numbers to five digits, no defaults.
 
   >>> line = Line('a', [1, 2], [0.123456, math.nan])
-  >>> kept = as_json([Panel('round', 'loss', [line])])
-  >>> kept[0]['lines']
+  >>> stored = as_json([Panel('round', 'loss', [line])])
+  >>> stored[0]['lines']
   [{'label': 'a', 'x': [1, 2], 'y': [0.12346, None]}]
-  >>> as_json(from_json(kept)) == kept
+  >>> as_json(from_json(stored)) == stored
   True
   """
-  lines = lambda panel: {'lines': [_told(line) for line in panel.lines]}
-  return [_told(panel) | lines(panel) for panel in panels]
+  lines = lambda panel: {'lines': [_changed(line) for line in panel.lines]}
+  return [_changed(panel) | lines(panel) for panel in panels]
 
 
 def from_json(panels: Iterable[Mapping[str, Any]]) -> list[Panel]:
-  """Converts what `as_json` returns to panels."""
+  """Convert what `as_json` returns to panels."""
   lines = lambda panel: {'lines': [Line(**line) for line in panel['lines']]}
   return [Panel(**{**panel, **lines(panel)}) for panel in panels]
 
 
-def _told(part: Line | Panel) -> dict[str, Any]:
-  """Fields that differ from their defaults, rounded."""
-  told = {}
+def _changed(part: Line | Panel) -> dict[str, Any]:
+  """Return the fields that differ from their defaults, rounded."""
+  changed = {}
   for name, value in part._asdict().items():
     if isinstance(value, (list, tuple, np.ndarray)) and name != 'lines':
       value = [_rounded(v) for v in value]
     if repr(value) not in (repr(part._field_defaults.get(name)), '[]'):
-      told[name] = value
-  return told
+      changed[name] = value
+  return changed
 
 
 def _rounded(value: Any) -> Any:
@@ -110,10 +110,10 @@ def _rounded(value: Any) -> Any:
 
 
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
-  """Draws one panel or more as a figure of matplotlib, with one legend for all.
+  """Draw panels as a figure of matplotlib, with one legend below.
 
-  They stand row by row, up to `columns` beside one another, the legend below:
-  narrow enough that the text can be read at a width of 400 pixels.
+  A row has up to `columns` panels, so that the text can be read at a width of
+  400 pixels.
 
   Raises:
     MissingExtraError: matplotlib is not installed.
@@ -162,7 +162,7 @@ def _plot(ax: Any, line: Line, look: style.Look, marked: bool) -> None:
 
 
 def _array(values: Values) -> np.ndarray:
-  """Converts values to an array of names, or of numbers with NaN for None."""
+  """Convert values to an array of names, or of numbers with NaN for None."""
   named = any(isinstance(v, str) for v in values)
   return np.array(values, str if named else float)
 
@@ -194,18 +194,18 @@ def _frame(ax: Any, panel: Panel) -> None:
 
 
 def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
-  """The finite numbers of all lines; names are none."""
-  found = [_array(getattr(line, name)) for line in lines]
-  found = [x[np.isfinite(x)] for x in found if x.dtype.kind == 'f']
-  return np.concatenate([np.empty(0), *found])
+  """Return the finite numbers of all lines, without names."""
+  arrays = [_array(getattr(line, name)) for line in lines]
+  numbers = [x[np.isfinite(x)] for x in arrays if x.dtype.kind == 'f']
+  return np.concatenate([np.empty(0), *numbers])
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
-  """Limits of y from lines, bars and bands of few points; cuts others off."""
+  """Return limits of y from lines, bars and bands of few points."""
   if not any(len(line.low) and not line.points for line in panel.lines):
     return None
-  shown = lambda line: line.points or len(line.x) <= _FEW
-  bars = [line for line in panel.lines if shown(line) and len(line.low)]
+  with_ends = [line for line in panel.lines if len(line.low)]
+  bars = [x for x in with_ends if x.points or len(x.x) <= _FEW]
   ends = [_numbers(bars, end) for end in ('low', 'high')]
   ys = np.concatenate([_numbers(panel.lines, 'y'), *ends])
   if not ys.size or ys.min() == ys.max():

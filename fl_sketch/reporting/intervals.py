@@ -10,9 +10,9 @@ LEVEL = 0.05  # of two-sided intervals
 
 
 def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
-  """Half the width of a t-interval, from the standard error of a mean.
+  """Return half the width of a t-interval, from the standard error of a mean.
 
-  NaN where the error is, or for one value; `tail` is the chance of either side.
+  It is NaN for one value; `tail` is the probability of either side.
 
   >>> round(half_width(error=1.0, count=3), 3)
   4.303
@@ -23,9 +23,9 @@ def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
 
 
 def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Computes the mean over seeds and the ends of its 95 % t-interval.
+  """Return the mean over seeds, f64[...], and the ends of its 95 % t-interval.
 
-  Of f64[seeds, ...] f64[...] each; the ends are NaN where there is one seed.
+  values: f64[seeds, ...]. The ends are NaN for one seed.
 
   >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
   [[1.0], [0.75], [1.25]]

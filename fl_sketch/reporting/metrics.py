@@ -26,10 +26,10 @@ class MetricsError(ValueError):
 
 
 def read_metrics(path: PathLike) -> list[Row]:
-  """Reads the rows of a metrics.jsonl file, given its path or its workdir.
+  """Read the rows of a metrics.jsonl file, given its path or its workdir.
 
-  A last line that is cut short, as by a run that is being written or was
-  killed, is left out; any other damaged line raises `MetricsError`.
+  A last line that is cut short is left out; any other damaged line raises
+  `MetricsError`.
   """
   path = pathlib.Path(path)
   if path.is_dir():
@@ -53,9 +53,9 @@ def read_metrics(path: PathLike) -> list[Row]:
 
 
 def as_array(rows: Sequence[Row]) -> np.ndarray:
-  """Converts rows of metrics to a structured array, a field for every metric.
+  """Convert rows of metrics to a structured array, a field for every metric.
 
-  It is int64 where every row has a whole number that fits, or float64 with NaN.
+  A field is int64 if every row has an integer that fits, else float64 with NaN.
 
   >>> rows = {'round': 0, 'up': 2**60 + 1}, {'round': 1, 'test_loss': 0.5}
   >>> as_array(rows)['test_loss'].tolist(), as_array(rows)['round'].tolist()
@@ -77,7 +77,7 @@ def _column(cells: list) -> np.ndarray:
 
 
 def mean(metric: str, total: Any, count: Any) -> Any:
-  """The mean of sums of a metric; of 'perplexity', sums of losses, its exp.
+  """Return the mean of sums of a metric; for 'perplexity' exp of the mean loss.
 
   >>> mean('loss', 6.0, 4), float(mean('perplexity', 0.0, 4))
   (1.5, 1.0)
@@ -93,7 +93,7 @@ _SMALL = {*'loss error perplexity bits mse rmse mae nll'.split()}
 
 
 def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
-  """The name of a metric, as in `keep_best`, and `min` or `max` is the best.
+  """Return the name of a metric, as in `keep_best`, and `min` or `max`.
 
   'min ' or 'max ' before the name says which. By the name alone it is `min` for
   a loss or an error, such as 'test_mse', and `max` for any other metric.
@@ -102,14 +102,14 @@ def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
   >>> name, best(2.0, 1.0)
   ('test_regret', 1.0)
   """
-  said, _, name = metric.rpartition(' ')
-  if said in ('min', 'max'):
-    return name, min if said == 'min' else max
+  best, _, name = metric.rpartition(' ')
+  if best in ('min', 'max'):
+    return name, min if best == 'min' else max
   return metric, min if _SMALL & {*metric.split('_')} else max
 
 
 def best_of(metric: str) -> Callable[..., Any]:
-  """`min` or `max` of a metric, whichever is the best; see `ranked_by`.
+  """Return `min` or `max`, whichever is the best of a metric; see `ranked_by`.
 
   >>> best_of('test_loss')(2.0, 1.0), best_of('test_accuracy')(0.1, 0.2)
   (1.0, 0.2)
@@ -118,7 +118,7 @@ def best_of(metric: str) -> Callable[..., Any]:
 
 
 def total_bytes(row: Row) -> int:
-  """Adds uplink and downlink bytes of all clients up to a metrics row.
+  """Return the bytes of all clients, both directions, up to a metrics row.
 
   >>> total_bytes({'total_uplink_bytes': 8, 'total_downlink_bytes': 16})
   24
@@ -127,7 +127,7 @@ def total_bytes(row: Row) -> int:
 
 
 def summary_line(row: Row, finished: bool) -> str:
-  """Summarises the end of a run in one line, from its last row."""
+  """Summarise the end of a run in one line, from its last row."""
   if not row:
     return 'Stopped before the first round; run the same command to start.'
   score = ('test_accuracy', 'test_loss', 'train_loss')
@@ -145,19 +145,19 @@ def summary_line(row: Row, finished: bool) -> str:
 
 
 def values(rows: Iterable[Row], name: str) -> list:
-  """The values of a metric, of the rows that have it."""
+  """Return the values of a metric in the rows that have it."""
   return [row[name] for row in rows if row.get(name) is not None]
 
 
 def shared_metric(runs: Iterable[list[Row]]) -> str | None:
-  """The test metric to compare runs by, which all of them have, if any."""
+  """Return the test metric that all runs have, if any."""
   runs = list(runs)
   in_all = lambda metric: all(values(rows, metric) for rows in runs)
   return next(filter(in_all, ('test_accuracy', 'test_loss')), None)
 
 
 def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
-  """Reads the rows of all runs.
+  """Read the rows of all runs.
 
   Raises:
     ValueError: there is a run without a row.
@@ -174,13 +174,12 @@ def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
 def over_clients(
   sums: Mapping[str, np.ndarray], prefix: str = 'client'
 ) -> dict[str, float]:
-  r"""Computes statistics over clients, each of which counts once.
+  """Return statistics over clients, each of which counts once.
 
-  Of every metric the mean; the mean over the worst tenth of the clients,
-  :math:`\lceil n / 10 \rceil` of n, see `best_of`; the quantiles 0.1,
-  0.5 and 0.9; and 'pooled', the mean over all samples, or tokens, of all
-  clients. `sums` has f[clients] of each metric over a client's samples, and
-  their 'count'; clients without samples are left out.
+  For each metric: the mean, the mean over the worst tenth of the clients
+  (rounded up, see `best_of`), the quantiles 0.1, 0.5 and 0.9, and 'pooled', the
+  mean over all samples, or tokens. `sums` has f[clients] of each metric over a
+  client's samples, and their 'count'; clients without samples are left out.
 
   >>> sums = {'accuracy': np.array([4, 0, 1]), 'count': np.array([4, 0, 2])}
   >>> over = over_clients(sums)
@@ -188,22 +187,22 @@ def over_clients(
   (0.75, 0.5)
   """
   some = sums['count'] > 0
-  found = {}
+  statistics = {}
   for name in sorted(sums.keys() - {'count'}):
     values = np.sort(mean(name, sums[name][some], sums['count'][some]))
     tenth = -(-len(values) // 10)
     worst = values[:tenth] if best_of(name) is max else values[-tenth:]
     pooled = mean(name, sums[name].sum(), sums['count'].sum())
-    found[f'{prefix}_{name}_mean'] = float(values.mean())
-    found[f'{prefix}_{name}_pooled'] = float(pooled)
-    found[f'{prefix}_{name}_worst_decile'] = float(worst.mean())
+    statistics[f'{prefix}_{name}_mean'] = float(values.mean())
+    statistics[f'{prefix}_{name}_pooled'] = float(pooled)
+    statistics[f'{prefix}_{name}_worst_decile'] = float(worst.mean())
     for q in (10, 50, 90):
-      found[f'{prefix}_{name}_q{q}'] = float(np.quantile(values, q / 100))
-  return found
+      statistics[f'{prefix}_{name}_q{q}'] = float(np.quantile(values, q / 100))
+  return statistics
 
 
 def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
-  """Plots the metrics of clients by the round, a panel for each of them.
+  """Plot the metrics of clients by the round, a panel for each metric.
 
   Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
   dashed ones are means over the worst tenth. Without such metrics it is empty.
@@ -213,16 +212,16 @@ def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
   >>> [(line.label, line.x, line.y) for line in panel.lines][0]
   ("the server's model", [3], [1.5])
   """
-  every = {name for row in rows for name in row}
-  found = (re.fullmatch('client_(.*)_mean', name) for name in every)
-  names = sorted(match[1] for match in found if match)
+  columns = {name for row in rows for name in row}
+  matches = (re.fullmatch('client_(.*)_mean', name) for name in columns)
+  names = sorted(match[1] for match in matches if match)
   label = lambda name: f'{name.replace("_", " ")} of clients'
   return [
     figures.Panel('round', label(x), [*_client_lines(rows, x)]) for x in names
   ]
 
 
-def _client_lines(rows, name) -> Iterable[figures.Line]:
+def _client_lines(rows: Sequence[Row], name: str) -> Iterable[figures.Line]:
   for prefix, label in _MODELS.items():
     of = lambda x, start=f'{prefix}_{name}_': values(rows, start + x)
     logged = [row for row in rows if f'{prefix}_{name}_mean' in row]
@@ -234,7 +233,7 @@ def _client_lines(rows, name) -> Iterable[figures.Line]:
 
 
 def shown(value: Any) -> str:
-  """Formats a value for tables and labels; NaN as ''.
+  """Format a value for tables and labels; NaN as ''.
 
   >>> shown(0.123456), shown(12345.6), shown(float('nan')), shown('adam')
   ('0.1235', '12,346', '', 'adam')
@@ -248,7 +247,7 @@ def shown(value: Any) -> str:
 def write_table(
   path: pathlib.Path, head: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> str:
-  """Writes a CSV file; returns the table in Markdown, numbers shortened."""
+  """Write a CSV file; return the table in Markdown, numbers shortened."""
   rows, out = list(rows), io.StringIO()
   csv.writer(out, lineterminator='\n').writerows([head, *rows])
   files.replace(path, out.getvalue())

@@ -41,11 +41,11 @@ def plot(
   band: str = 'interval',
   labels: Sequence[str] = (),
 ) -> list[Panel]:
-  """Draws a panel for each metric, and a line for each config, into a PNG.
+  """Draw a panel for each metric, and a line for each config, into a PNG.
 
-  A line is the mean over runs that differ in their seeds alone, at the rounds
-  that all of them have logged. A JSON file of the same name has the numbers, a
-  CSV file the last values, with the bytes of both directions.
+  A line is the mean over runs that differ in seeds alone, at the rounds that
+  all of them have logged. A JSON file of the same name has the numbers, a CSV
+  file the last values, with the bytes of both directions.
 
   Args:
     runs: workdirs; of a sweep, all of its points.
@@ -65,8 +65,15 @@ def plot(
   return plot_and_table(runs, path, x, y, band, labels)[0]
 
 
-def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
-  """Plots runs; returns the table of their last values as well; see `plot`."""
+def plot_and_table(
+  runs: Sequence[PathLike],
+  path: PathLike,
+  x: str,
+  y: Sequence[str],
+  band: str,
+  labels: Sequence[str],
+) -> tuple[list[Panel], str]:
+  """Plot runs; return the panels and the table of last values; see `plot`."""
   checks.choice('x', x, tuple(X))
   checks.choice('band', band, BANDS)
   grouped = groups(runs, labels)
@@ -90,7 +97,7 @@ def plot_and_table(runs, path, x, y, band, labels) -> tuple[list[Panel], str]:
 
 
 def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
-  """The last metrics of a group, means over seeds; of bytes in MB."""
+  """Return the last metrics of a group, means over seeds; bytes in MB."""
   ends = [[metrics.values(r, n)[-1] for n in names] for r in group.rows]
   means = np.array(ends, float).mean(0) / [*[1] * (len(names) - 2), 1e6, 1e6]
   rounds = max(rows[-1]['round'] + 1 for rows in group.rows)
@@ -99,18 +106,19 @@ def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
 
 
 def title_of(configs: Iterable[Mapping[str, Any]]) -> str:
-  """Names algorithm, data and model, as far as configs share them.
+  """Return algorithm, data and model, as far as configs share them.
 
   >>> title_of([{'algorithm': 'safl', 'dataset': 'digits', 'model': 'mlp'}])
   'safl, digits, mlp'
   """
   names = 'algorithm', 'dataset', 'model'
-  found = zip(*([c.get(n) or '' for n in names] for c in configs), strict=True)
-  return ', '.join(v[0] for v in found if v[0] and len({*v}) == 1)
+  rows = [[config.get(name) or '' for name in names] for config in configs]
+  columns = zip(*rows, strict=True)
+  return ', '.join(x[0] for x in columns if x[0] and len({*x}) == 1)
 
 
 def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
-  """Groups runs (workdirs, or folders of sweeps) by configs, seeds apart.
+  """Group runs (workdirs, or folders of sweeps) by config, ignoring seeds.
 
   Raises:
     ValueError: there is no run, a folder holds none, or two have one config.
@@ -135,31 +143,42 @@ def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
       f'labels={",".join(labels)} has {len(labels)} names for {len(folders)} '
       'lines; name each line, in the order of the runs.'
     )
-  algorithms = [c.get('algorithm') or '' for c in configs]
+  algorithms = [config.get('algorithm') or '' for config in configs]
   labels = labels or _labels(configs, folders, algorithms)
-  alike = len({*algorithms}) < len(algorithms)
-  parts = zip(labels, folders, configs, algorithms, strict=True)
+  families = algorithms
+  if len({*algorithms}) < len(algorithms):
+    families = [''] * len(algorithms)
   return [
-    Group(name, [*map(str, f)], metrics.read_runs(f), c, '' if alike else own)
-    for name, f, c, own in parts
+    Group(label, [*map(str, paths)], metrics.read_runs(paths), config, family)
+    for label, paths, config, family in zip(
+      labels, folders, configs, families, strict=True
+    )
   ]
 
 
-def _labels(configs, folders, algorithms) -> list[str]:
+def _labels(
+  configs: list[dict[str, Any]],
+  folders: list[list[pathlib.Path]],
+  algorithms: list[str],
+) -> list[str]:
+  """Return short names of configs: folders, algorithms, or fields."""
   if len(configs) == 1:
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
   names = dict.fromkeys(n for c in configs for n in c if n != 'plugins')
   differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
-  no_path = lambda value: not {*'/\\'} & {*str(value)}
-  told = lambda c: [f'{n}={c[n]}' for n in differ if n in c and no_path(c[n])]
-  fields = [', '.join(told(c)) for c in configs]
+  fields = []
+  for config in configs:
+    values = {name: config[name] for name in differ if name in config}
+    is_path = lambda value: {*'/\\'} & {*str(value)}
+    texts = [f'{k}={v}' for k, v in values.items() if not is_path(v)]
+    fields.append(', '.join(texts))
   ways = [[f[0].name for f in folders]] * single + [algorithms, fields]
   numbered = [f'{i}: {text}' for i, text in enumerate(fields, start=1)]
   return next(w for w in (*ways, numbered) if len({*w}) == len(w))
 
 
-def _folders(runs) -> Iterable[pathlib.Path]:
+def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
   for folder in map(pathlib.Path, runs):
     if (folder / 'points.jsonl').exists():
       yield from sorted((folder / 'points').iterdir())
@@ -168,7 +187,7 @@ def _folders(runs) -> Iterable[pathlib.Path]:
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-  """Reads the fields of a run's config; options are NAME.OPTION."""
+  """Read the fields of a run's config; options are NAME.OPTION."""
   path = folder / 'config.json'
   try:
     config = json.loads(path.read_text(encoding='utf-8'))
@@ -198,7 +217,7 @@ def line(
   y: str,
   band: str = 'interval',
 ) -> Line:
-  """Averages metric y over runs, at the rounds that all of them have logged.
+  """Average metric y over runs, at the rounds that all of them have logged.
 
   `runs` are their rows, `x` is a key of `X`, and `band` as of `plot`.
 
@@ -221,7 +240,7 @@ def line(
 def mean_line(
   label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
 ) -> Line:
-  """Averages curves f64[runs, points]; the band of a single run is NaN.
+  """Average curves f64[runs, points]; the band of a single run is NaN.
 
   >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
   >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
@@ -235,7 +254,7 @@ def mean_line(
 
 
 def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
-  """Makes the panel of a metric; losses over a decade or more are on a log."""
+  """Return the panel of a metric; losses over a decade get a log axis."""
   values = np.concatenate([np.empty(0), *(line.y for line in lines)])
   values = values[np.isfinite(values)]
   wide = values.size and 0 < 10 * values.min() < values.max()
@@ -245,7 +264,7 @@ def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
 
 
 def draw_run(workdir: PathLike) -> list[pathlib.Path]:
-  """Draws the curves of a run into its workdir; returns the files.
+  """Draw the curves of a run into its workdir; return the files.
 
   accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
   without test accuracy, loss.png both losses, and clients.png the metrics of
@@ -280,7 +299,7 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
 
 
 def _train_loss(rows: list[Row]) -> Line:
-  """Plots a train loss; of many rounds its running mean, least and greatest."""
+  """Plot a train loss; for many rounds its running mean, min and max."""
   curve = line('train', [rows], 'rounds', _LOSS)
   width = len(curve.y) // 50
   if width < 2:

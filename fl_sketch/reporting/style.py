@@ -7,8 +7,8 @@ from typing import Any
 
 from fl_sketch.utils import extras
 
-# Colour -> methods that have it in figures; '=' joins names of one. The first
-# eight are of Okabe and Ito (2008), grey for yellow, for the colour-blind too.
+# Colour -> methods that have it in figures; '=' joins names of one method. The
+# first eight suit the colour-blind: Okabe and Ito (2008), grey for yellow.
 _METHODS = {
   '#0072b2': 'SAFL; SAFL, layerwise; clip',
   '#d55e00': 'preconditioned momentum, one bit=preconditioned_sketching;'
@@ -39,7 +39,7 @@ Look = tuple[str, str]  # colour and marker
 
 
 def new_figure(width: float, height: float) -> Any:
-  """Creates a figure of matplotlib of this size in inches.
+  """Create a figure of matplotlib of this size in inches.
 
   Raises:
     MissingExtraError: matplotlib is not installed.
@@ -50,7 +50,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def new_axes(x_label: str, y_label: str) -> Any:
-  """Creates a figure and returns its axes."""
+  """Create a figure and returns its axes."""
   ax = new_figure(6, 3.8).add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
   dress(ax)
@@ -58,7 +58,7 @@ def new_axes(x_label: str, y_label: str) -> Any:
 
 
 def dress(ax: Any) -> None:
-  """Adds a grid to axes, and removes their upper and right spines."""
+  """Add a grid to axes, and remove their upper and right spines."""
   ax.spines[['top', 'right']].set_visible(False)
   ax.grid(color='0.9')
   ax.set_axisbelow(True)
@@ -70,7 +70,7 @@ _LOOKS = [
   for turn in range(len(MARKERS))
   for i, colour in enumerate(COLOURS)
 ]
-_OWN = {
+_OF_METHODS = {
   _key(name): _LOOKS[i + turn * len(COLOURS)]
   for i, methods in enumerate(_METHODS.values())
   for turn, names in enumerate(methods.split(';'))
@@ -79,7 +79,7 @@ _OWN = {
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-  """Assigns each name colour and marker: a method's own, or the next free.
+  """Assign each name colour and marker: a method's own, or the next free.
 
   A method is known by its name in any spelling: 'CD-Adam' is 'cd_adam'.
 
@@ -87,15 +87,16 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
   {'rate 1': ('#0072b2', 'o'), 'FedAdam, dense': ('#000000', '<')}
   """
   named = dict.fromkeys(names)
-  found = {name: _OWN[_key(name)] for name in named if _key(name) in _OWN}
-  taken = {colour for colour, _ in found.values()}
-  free = [look for look in _LOOKS if look not in found.values()]
+  keys = {name: _key(name) for name in named}
+  known = {k: _OF_METHODS[key] for k, key in keys.items() if key in _OF_METHODS}
+  taken = {colour for colour, _ in known.values()}
+  free = [look for look in _LOOKS if look not in known.values()]
   following = itertools.cycle(sorted(free, key=lambda x: x[0] in taken))
-  return {name: found.get(name) or next(following) for name in named}
+  return {name: known.get(name) or next(following) for name in named}
 
 
 def is_wide(values: Any) -> bool:
-  """Whether positive values span more than half a decade, as log axes should.
+  """Return whether positive values suit a log axis: over half a decade.
 
   >>> is_wide([0.1, 0.3]), is_wide([0.1, 0.4])
   (False, True)
@@ -104,7 +105,7 @@ def is_wide(values: Any) -> bool:
 
 
 def plain_ticks(axis: Any, values: Iterable[float] = ()) -> None:
-  """Labels an axis 0.5, 20, 1,000: at these values, or as a logarithmic one."""
+  """Label an axis 0.5, 20, 1,000: at these values, or as a logarithmic one."""
   from matplotlib import ticker
 
   low, high = axis.get_view_interval()
