@@ -1,4 +1,4 @@
-"""Tables of config fields: type, default, allowed values, and the comment."""
+"""Tables of config fields: type, default, allowed values, and the meaning."""
 
 import dataclasses
 import re
@@ -31,7 +31,9 @@ def _text(cls: type) -> str:
     parts.append(f'## {title}\n')
     if len(comment) > len(title) + 1:
       parts.append(_cell(comment) + '\n')
-    rows = [_row(cls, name, hints[name], text) for name, text in meanings]
+    rows = [
+      _row(cls, name, hints[name], text) for name, text in meanings.items()
+    ]
     parts.append(markdown.table(_HEAD, rows))
   return '\n'.join(parts)
 

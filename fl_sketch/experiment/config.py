@@ -6,7 +6,6 @@ For the command line: lists fields, and unsets what an override makes useless.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 import contextlib
 import dataclasses
-import functools
 import inspect
 import textwrap
 import typing
@@ -25,8 +24,7 @@ RESUMABLE = (
   'rounds', 'clients_per_step', 'log_every', 'eval_every', 'checkpoint_every',
   'keep_checkpoints', 'plugins',
 )  # fmt: skip
-_Sections = list[tuple[str, list[tuple[str, str]]]]
-_OF_CALLS = 'kind', 'contract', 'keep_state'  # beside the options of a factory
+_OF_CALLS = 'kind', 'contract', 'keep_state'  # and the options of a factory
 
 
 class ConfigError(ValueError):
@@ -35,9 +33,9 @@ class ConfigError(ValueError):
 
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
-  """Re-raises this library's validation errors as ConfigError; a decorator.
+  """Re-raise this library's validation errors as ConfigError; a decorator.
 
-  Every other ValueError passes as it is: it shows a defect.
+  Every other ValueError shows a defect, and passes as it is.
 
   Raises:
     ConfigError: see `checks.is_refusal`.
@@ -63,7 +61,7 @@ class Config(privacy.PrivacyFields):
   """
 
   def __new__(cls, *_: Any, **fields: Any) -> 'Config':
-    """Refuses unknown names, of which `__init__` says nothing nearer."""
+    """Refuse unknown names, with the nearest field."""
     _check_names(fields)
     return super().__new__(cls)
 
@@ -85,7 +83,7 @@ class Config(privacy.PrivacyFields):
   @classmethod
   @checked()
   def from_mapping(cls, fields: Any) -> 'Config':
-    """Builds a config from a mapping, or a ConfigDict, after its plug-ins.
+    """Build a config from a mapping, or a ConfigDict, after its plug-ins.
 
     Raises:
       ConfigError: there is no such field, or as of `Config`.
@@ -98,8 +96,9 @@ class Config(privacy.PrivacyFields):
         'such as get_config() of a bundled config.'
       )
     _check_names(fields)
-    if isinstance(named := fields.get('plugins'), tuple | list):
-      for plugin in (name for name in named if isinstance(name, str)):
+    named = fields.get('plugins')
+    for plugin in named if isinstance(named, tuple | list) else ():
+      if isinstance(plugin, str):
         plugins.load(plugin)
     return cls(**fields)
 
@@ -113,7 +112,7 @@ def _check_names(fields: Iterable[Any]):
 
 
 def help_text(values: Mapping[str, Any]) -> str:
-  """Lists fields with values, types, allowed values and meanings, by group.
+  """Return the list of fields with values, types, rules and meanings.
 
   >>> 'fedprox(mu=0.01)' in help_text({'algorithm': 'fedprox'})
   True
@@ -124,7 +123,7 @@ def help_text(values: Mapping[str, Any]) -> str:
   lines = ['Fields, with their values here, their types and meanings:']
   for group, meanings in sections(Config):
     lines += ['', group]
-    for name, meaning in meanings:
+    for name, meaning in meanings.items():
       value = values.get(name, getattr(Config, name))
       kind = f.plain_type(hints[name]).__name__
       kind = 'options' if name in registries.MAPPINGS else kind
@@ -139,57 +138,50 @@ def help_text(values: Mapping[str, Any]) -> str:
   return '\n'.join(lines)
 
 
-def assignments(c: Config) -> str:
-  """Lists the fields of a config that are set, a line each, by group.
+def assignments(config: Config) -> str:
+  """Return the fields of a config that are set, a line each, by group.
 
   >>> 'cohort = 5' in assignments(Config(cohort=5)).splitlines()
   True
   """
   lines = []
   for group, meanings in sections(Config):
-    given = c.given([name for name, _ in meanings])
-    lines += ['', f'# {group}'] if given else []
-    lines += [f'{name} = {value!r}' for name, value in given.items()]
+    values = config.subset(meanings)
+    lines += ['', f'# {group}'] if values else []
+    lines += [f'{name} = {value!r}' for name, value in values.items()]
   return '\n'.join(lines[1:])
 
 
-def sections(cls: type) -> _Sections:
-  """Returns groups of fields: a title, and names with their meanings.
+def sections(cls: type) -> list[tuple[str, dict[str, str]]]:
+  """Return groups of fields: a title, and field -> meaning.
 
-  They are comments of the source. The first comment after an empty line begins
-  a group, and so does each class of which a config is made.
+  Each class that a config is made of begins a group, and so does each field
+  with a section, see `utils.fields.field`.
   """
-  found: _Sections = []
+  groups: list[tuple[str, dict[str, str]]] = []
+  metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}
   for group, names in run.groups(cls):
-    found.append(((inspect.getdoc(group) or '').partition('\n')[0], []))
-    above, is_first = [], False
-    for line in map(str.strip, inspect.getsource(group).splitlines()):
-      code, _, comment = line.partition('# ')
-      if comment and not code:
-        if is_first and found[-1][1]:
-          found.append((comment, []))
-        else:
-          above.append(comment)
-      elif (name := code.partition(':')[0]) in names:
-        found[-1][1].append((name, ' '.join([*above, comment]).strip()))
-        above = []
-      is_first = not line
-  return [section for section in found if section[1]]
+    title = (inspect.getdoc(group) or '').partition('\n')[0]
+    for name in names:
+      if name == names[0] or metadata[name].get('section'):
+        groups.append((metadata[name].get('section') or title, {}))
+      groups[-1][1][name] = metadata[name].get('doc', '')
+  return groups
 
 
 @checked()
 def switched(
   fields: Mapping[str, Any], given: Collection[str]
 ) -> tuple[dict[str, Any], list[str]]:
-  """Leaves out the options that another algorithm, sketch ... does not take.
+  """Leave out options that a new algorithm, sketch ... does not take.
 
   >>> fields = {'algorithm': 'fedavg', 'sketch': {'kind': 'srht', 'size': 9}}
   >>> switched(fields, ['algorithm'])[1]
   ['sketch']
 
-  The fields `given` by the command line, nested ones with a dot, stay: one that
-  does not fit is refused later, one that is 'none' is unset. Returns the fields
-  without those, and without a sweep over them; and their names.
+  Fields `given` by the command line, nested ones with a dot, stay, except that
+  'none' unsets them. Return the fields without those that are left out, in the
+  sweep too, and the names of these.
 
   Raises:
     ConfigError: there is no algorithm, sketch ... of that name, or a private
@@ -197,65 +189,77 @@ def switched(
   """
   fields = {k: registries.not_none(value) for k, value in fields.items()}
   _unset(fields, given)
-  holders: dict[str, Any] = {'': fields, 'sweep.': fields.get('sweep') or {}}
+  holders = {'': fields, 'sweep.': fields.get('sweep') or {}}
   left_out = []
-  within = lambda a, b: f'{a}.'.startswith(f'{b}.')
-  # Of a field itself, a part of it, or what it is in.
-  is_given = lambda x: any(within(g, x) or within(x, g) for g in given)
-
-  def leave_out(*path):
-    for start, holder in holders.items():
-      name = start + '.'.join(path)
-      for parent in path[:-1]:
-        holder = holder.get(parent)
-      held = isinstance(holder, dict) and holder.get(path[-1]) is not None
-      if held and not is_given(name):
-        holder[path[-1]] = None
+  for *parents, option in [*_useless(fields, given)]:
+    for prefix, holder in holders.items():
+      name = prefix + '.'.join([*parents, option])
+      options = _at(holder, parents)
+      is_set = isinstance(options, dict) and options.get(option) is not None
+      if is_set and not any(_overlap(name, other) for other in given):
+        options[option] = None
         left_out.append(name)
-
-  for field, (named_by, parts) in registries.REGISTRIES.items():
-    if named_by in given or (field in registries.CALLS and field in given):
-      name: Any = fields
-      for part in named_by.split('.'):
-        name = name and name.get(part)
-      if name is None:  # unset
-        leave_out(field)
-      else:
-        own = _OF_CALLS if field in registries.CALLS else ()
-        known = {*parts.options(name), *own}
-        for several in [holder.get(field) for holder in holders.values()]:
-          # A sweep may have whole sketches instead, which name their kinds.
-          for option in {*several} - known if isinstance(several, dict) else ():
-            leave_out(field, option)
-  if 'algorithm' in given:
-    takes = algorithms.options(fields['algorithm'])
-    for name, argument in method.TAKEN_AS.items():
-      if argument not in takes:
-        leave_out(name)
-    for name, supports in method.STEP_OPTIONS.items():
-      if not supports(fields['algorithm']):
-        leave_out(name)
-  if {'algorithm', 'server_optimizer'} & {*given}:
-    known = {*algorithms.options(fields.get('algorithm', 'fedavg'))}
-    if (optimizer := fields.get('server_optimizer')) is not None:
-      known |= {*server_optimizers.options_of(optimizer)}
-    for name in {*method.OPTIMIZER_OPTIONS} - known:
-      leave_out(name)
   return fields, sorted(left_out)
 
 
+def _useless(
+  fields: dict[str, Any], given: Collection[str]
+) -> Iterator[tuple[str, ...]]:
+  """Yield paths of fields and options that the given parts do not take."""
+  sweep = fields.get('sweep') or {}
+  for field, (named_by, parts) in registries.REGISTRIES.items():
+    called = field in registries.CALLS and field in given
+    if named_by not in given and not called:
+      continue
+    name = _at(fields, named_by.split('.'))
+    if name is None:
+      yield (field,)
+      continue
+    known = {*parts.options(name), *_OF_CALLS}
+    for options in fields.get(field), sweep.get(field):
+      # A sweep may have a tuple of whole sketches, which name their kinds.
+      if isinstance(options, dict):
+        yield from ((field, option) for option in {*options} - known)
+  algorithm = fields.get('algorithm', 'fedavg')
+  takes = {*algorithms.options(algorithm)}
+  if 'algorithm' in given:
+    for field, argument in method.TAKEN_AS.items():
+      if argument not in takes:
+        yield (field,)
+    for field, supports in method.STEP_OPTIONS.items():
+      if not supports(algorithm):
+        yield (field,)
+  if 'algorithm' in given or 'server_optimizer' in given:
+    if (optimizer := fields.get('server_optimizer')) is not None:
+      takes |= {*server_optimizers.options_of(optimizer)}
+    for field in {*method.OPTIMIZER_OPTIONS} - takes:
+      yield (field,)
+
+
+def _at(tree: Any, path: Iterable[str]) -> Any:
+  """Return what a nested mapping has at a path; None if there is nothing."""
+  for name in path:
+    tree = tree.get(name) if isinstance(tree, dict) else None
+  return tree
+
+
+def _overlap(one: str, other: str) -> bool:
+  """Return whether one of two names is the other or a part of it."""
+  one, other = f'{one}.', f'{other}.'
+  return one.startswith(other) or other.startswith(one)
+
+
 def _unset(fields: dict[str, Any], given: Collection[str]):
-  """Sets to None what is given as `none`, as a text or a tuple."""
+  """Set to None what is given as 'none', as a text or a tuple."""
   holders = fields, fields.get('sweep') or {}
   noise = 'epsilon', 'noise_multiplier'
   is_private = any(h.get(k) is not None for h in holders for k in noise)
   for path in given:
     *parents, name = path.split('.')
-    holder = functools.reduce(lambda x, k: x.get(k) or {}, parents, fields)
+    holder = _at(fields, parents)
+    if not isinstance(holder, dict):
+      continue
     if f'{holder.get(name)}' in ('none', "('none',)"):
       holder[name] = None
     if name == 'public_metrics' and holder.get(name) is None and is_private:
-      raise ValueError(
-        f"{path}=none: the value 'none' is now called 'hidden'. Set hidden, or "
-        'all to publish statistics without noise.'
-      )
+      raise ValueError(f"{path}=none: set 'hidden' or 'all'.")

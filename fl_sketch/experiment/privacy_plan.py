@@ -1,9 +1,8 @@
 """Derives the DP mechanism and its accounting from one config.
 
-What the algorithm does (`release_of`) and what the accountant computes
-(`guarantee`) come from the same fields here, and nowhere else, so they cannot
-disagree. A combination whose epsilon is not known is refused, here or in
-`fields.privacy`.
+`release_of` (what the algorithm does) and `guarantee` (what the accountant
+computes) read the same fields, here and nowhere else, so they cannot disagree.
+A combination without a known epsilon is refused here or in `fields.privacy`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,9 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.data import batches, cohorts
-from fl_sketch.experiment import published
+from fl_sketch.data.ragged import Partition
+from fl_sketch.experiment import caveats
+from fl_sketch.experiment.config import Config
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
 from fl_sketch.privacy.accounting.correlation import Correlation, square_root
@@ -21,8 +22,9 @@ import numpy as np
 
 _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
 _BANDS = 16  # of noise that is correlated over rounds
+# Adjacency by trust, where the server sees who takes part.
 _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
-# Fields that a `Release` takes as they are.
+# Fields that are arguments of `Release`.
 _OF_RELEASE = (
   'bound', 'trust', 'before_sketch', 'min_honest', 'neighbours', 'quantile',
   'quantile_lr', 'count_stddev',
@@ -32,16 +34,14 @@ _OF_RELEASE = (
 class PrivacyGuarantee(NamedTuple):
   """The DP guarantee of a private run, and the noise that provides it.
 
-  With a noise scale below 1 the clients that train stand for a larger cohort,
-  whose mechanism and statement these are. A correlation is of noise over
-  rounds, or of independent noise where clients take part at known intervals.
+  With a simulated cohort, mechanism and statement are of that cohort.
   """
 
   mechanism: types.GaussianMechanism  # of the whole run
   statement: statements.PrivacyStatement  # of the whole run
   steps_per_round: int  # how often a round draws a cohort or a batch
-  noise_scale: float = 1.0  # of noise on the sum of the clients that train
-  correlation: Correlation | None = None  # None elsewhere
+  noise_scale: float = 1.0  # cohort / simulated_cohort
+  correlation: Correlation | None = None  # of noise over rounds, if any
   sensitivity: float = 1.0  # noise of a draw over that of the mechanism
 
   @property
@@ -59,143 +59,166 @@ class PrivacyGuarantee(NamedTuple):
     statement, mechanism = self.statement, self.mechanism
     options = {'delta': statement.delta, 'accountant': statement.accountant}
     if self.correlation is not None:
-      z, kept = self.stated_multiplier, ('adjacency', 'releases_per_step')
-      spec = {name: getattr(mechanism, name) for name in kept}
-      parts = [self.correlation.mechanism(z, r, **spec) for r in rounds]
+      parts = [
+        self.correlation.mechanism(
+          self.stated_multiplier,
+          count,
+          adjacency=mechanism.adjacency,
+          releases_per_step=mechanism.releases_per_step,
+        )
+        for count in rounds
+      ]
       return [_epsilon(part, **options) for part in parts]
     steps = tuple(self.steps_per_round * r for r in rounds)
     return list(_curve(mechanism, steps, **options))
 
 
-def release_of(c: Any) -> private_mean.Release | None:
-  """Private aggregation of a config; None without user-level privacy.
+def release_of(config: Config) -> private_mean.Release | None:
+  """Return the private mean of a config; None without user-level privacy.
 
-  Example-level privacy is that of local work: the mean itself is not private.
+  Under example-level privacy local steps add the noise, and the mean adds none.
   """
-  if not c.is_private or c.privacy_unit == 'sample':
+  if not config.is_private or config.privacy_unit == 'sample':
     return None
-  options = c.given(_OF_RELEASE) | {'max_cohort': max_cohort(c) or c.cohort}
-  if c.per_layer is not None:
-    options['per_leaf'] = c.per_layer
-  if c.bound == 'quantile':  # a twentieth of the cohort, as printed
-    options.setdefault('count_stddev', c.cohort / 20)
-  if c.noise == 'banded':
-    options['correlation'] = correlation_of(c)
-  return private_mean.Release(expected_cohort(c), **options)
+  options = config.subset(_OF_RELEASE)
+  options['max_cohort'] = max_cohort(config) or config.cohort
+  if config.per_layer is not None:
+    options['per_leaf'] = config.per_layer
+  if config.bound == 'quantile':  # a twentieth of the cohort, as printed
+    options.setdefault('count_stddev', config.cohort / 20)
+  if config.noise == 'banded':
+    options['correlation'] = correlation_of(config)
+  return private_mean.Release(expected_cohort(config), **options)
 
 
-def max_cohort(c: Any) -> int | None:
-  """The largest cohort of a config whose cohorts are of random size."""
-  if c.max_cohort is not None or c.sampling not in cohorts.RANDOM_SIZE:
-    return c.max_cohort
-  # Larger cohorts are cut off; in a private run, at a chance within delta.
-  tail = batches.TAIL if c.is_private else 1e-9
-  return cohorts.default_max_cohort(c.population, c.sampling_probability, tail)
+def max_cohort(config: Config) -> int | None:
+  """Return the size above which random cohorts are cut off; None elsewhere."""
+  is_random = config.sampling in cohorts.RANDOM_SIZE
+  if config.max_cohort is not None or not is_random:
+    return config.max_cohort
+  # The probability that a cohort is cut off: accounted for in a private run.
+  tail = batches.TAIL if config.is_private else 1e-9
+  return cohorts.default_max_cohort(
+    config.population, config.sampling_probability, tail
+  )
 
 
 def guarantee(
-  c: Any, releases: int, partition: Any = None, **behaviour: Any
+  config: Config,
+  releases: int,
+  partition: Partition | None = None,
+  **behaviour: Any,
 ) -> PrivacyGuarantee:
-  """The DP guarantee of a private config.
+  """Return the DP guarantee of a private config.
 
-  `releases` are `Algorithm.releases`; `partition` is needed for example-level
-  privacy; `behaviour` is of clients, as of `published.caveats`.
+  releases: `Algorithm.releases`; partition: required by example-level privacy;
+  behaviour: of clients, see `caveats.caveats`.
 
   Raises:
     UnsupportedAccountingError: this combination has no privacy analysis.
     CalibrationError: no noise multiplier reaches the epsilon.
   """
-  unit, over_rounds = c.privacy_unit, None
-  if unit == 'sample':
-    per_round, trust, spec = releases, 'local', _samples(c, releases, partition)
+  if config.privacy_unit == 'sample':
+    assert partition is not None
+    steps_per_round, trust, correlation = releases, 'local', None
+    spec = _samples(config, releases, partition)
     units = int(np.sum(partition.sizes))
   else:
-    stated = at_scale(c)
-    per_round, trust, units = 1, c.trust or 'central', stated.population
-    spec = _clients(stated, releases)
-    over_rounds = correlation_of(c)
-  sensitivity = 1 if over_rounds is None else over_rounds.sensitivity(c.rounds)
+    stated = at_scale(config)
+    steps_per_round, trust = 1, config.trust or 'central'
+    spec, units = _clients(stated, releases), stated.population
+    correlation = correlation_of(config)
+  sensitivity = 1.0
+  if correlation is not None:
+    sensitivity = correlation.sensitivity(config.rounds)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
-  accountant = c.accountant or ('rdp' if fixed else 'pld')
-  options = {'delta': c.delta, 'accountant': accountant}
-  if c.noise_multiplier is None:
-    z = _calibrated(epsilon=c.epsilon, **options, **spec)
+  accountant = config.accountant or ('rdp' if fixed else 'pld')
+  options = {'delta': config.delta, 'accountant': accountant}
+  if config.noise_multiplier is None:
+    z = _calibrated(epsilon=config.epsilon, **options, **spec)
   else:
-    z = c.noise_multiplier / sensitivity
+    z = config.noise_multiplier / sensitivity
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
-  epsilon = _epsilon(mechanism, **options)
-  simulated, scale, said = c.simulated_cohort is not None, 1.0, ()
-  if simulated:
-    large, scale = at_scale(c), c.cohort / c.simulated_cohort
-    said = (
-      f'Not private: a simulation of a cohort of {large.cohort} clients of '
-      f'{large.population} by {c.cohort} of {c.population}, whose mean has the '
-      'noise of the large cohort; the guarantee is that of the large run.',
-    )
-  _check_noise(c, z * sensitivity * scale)
-  budget, price = metrics_budget(c), ''
-  whose = c, mechanism, trust, over_rounds
+  noise_scale, noise = 1.0, statements.NOISE[config.noise_seed is not None]
+  simulation: tuple[str, ...] = ()
+  if config.simulated_cohort is not None:
+    simulation = (caveats.simulation(config, at_scale(config)),)
+    noise_scale = config.cohort / config.simulated_cohort
+    noise = statements.NOISE[2]
+  _check_noise(config, z * sensitivity * noise_scale)
+  budget, price = metrics_budget(config), ''
   if budget is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
   statement = statements.PrivacyStatement(
-    epsilon, c.delta, accountant, mechanism, trust, units=units,
-    noise=statements.NOISE[2 if simulated else c.noise_seed is not None],
-    caveats=said + published.caveats(*whose, metrics=price, **behaviour),
+    _epsilon(mechanism, **options),
+    config.delta,
+    accountant,
+    mechanism,
+    trust,
+    units=units,
+    noise=noise,
+    caveats=(
+      *simulation,
+      *caveats.caveats(
+        config, mechanism, trust, correlation, metrics=price, **behaviour
+      ),
+    ),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
-  )  # fmt: skip
+  )
   return PrivacyGuarantee(
-    mechanism, statement, per_round, scale, over_rounds, sensitivity
+    mechanism, statement, steps_per_round, noise_scale, correlation, sensitivity
   )
 
 
-def correlation_of(c: Any) -> Correlation | None:
-  """The correlation of a private config's noise over rounds, or None.
+def correlation_of(config: Config) -> Correlation | None:
+  """Return the correlation of a private config's noise over rounds, or None.
 
-  That of independent noise under cyclic sampling says how often a client takes
-  part.
+  Under cyclic sampling, independent noise has one too: it counts the rounds
+  between those of a client.
   """
-  apart = cohorts.groups(c.population, c.cohort)
-  if c.noise == 'banded':
-    rounds = c.hash_rounds or c.rounds
-    weights = square_root(c.noise_bands or min(_BANDS, rounds))
-    return Correlation(weights, rounds, apart)
-  if c.sampling == 'cyclic':
-    return Correlation(square_root(1), 1, apart)
+  separation = cohorts.groups(config.population, config.cohort)
+  if config.noise == 'banded':
+    rounds = config.hash_rounds or config.rounds
+    weights = square_root(config.noise_bands or min(_BANDS, rounds))
+    return Correlation(weights, rounds, separation)
+  if config.sampling == 'cyclic':
+    return Correlation(square_root(1), 1, separation)
   return None
 
 
-def expected_cohort(c: Any) -> float:
-  """The mean size of the groups of cyclic sampling; else the cohort."""
-  if c.sampling == 'cyclic':
-    return c.population / cohorts.groups(c.population, c.cohort)
-  return float(c.cohort)
+def expected_cohort(config: Config) -> float:
+  """Return the expected size of a cohort."""
+  if config.sampling == 'cyclic':
+    return config.population / cohorts.groups(config.population, config.cohort)
+  return float(config.cohort)
 
 
-def metrics_budget(c: Any) -> private_metrics.Budget | None:
+def metrics_budget(config: Config) -> private_metrics.Budget | None:
   """Returns the budget of metrics; None unless public_metrics is 'private'."""
-  if c.public_metrics != 'private':
+  if config.public_metrics != 'private':
     return None
-  given = {'share': c.metrics_share, 'loss_bound': c.loss_bound}
-  given = {k: v for k, v in given.items() if v is not None}
-  expected, most = expected_cohort(c), max_cohort(c) or c.cohort
-  return private_metrics.Budget(expected, most, **given)
+  expected, most = expected_cohort(config), max_cohort(config) or config.cohort
+  return private_metrics.Budget(expected, most, **config.subset(['loss_bound']))
 
 
-def at_scale(c: Any) -> Any:
-  """The config of the cohort that is simulated; `c` itself if there is none.
+def at_scale(config: Config) -> Config:
+  """Return the config of the simulated cohort; this one if there is none.
 
   Its population is larger in proportion, so that probabilities are the same.
   """
-  if (cohort := c.simulated_cohort) is None:
-    return c
-  sizes = {'cohort': cohort, 'population': c.population * cohort // c.cohort}
-  return dataclasses.replace(c, **sizes, simulated_cohort=None)
+  cohort = config.simulated_cohort
+  if cohort is None:
+    return config
+  population = config.population * cohort // config.cohort
+  return dataclasses.replace(
+    config, cohort=cohort, population=population, simulated_cohort=None
+  )
 
 
-def _check_noise(c, z):
-  """Refuses noise that the grid, or a bound by a quantile, cannot have."""
-  release = release_of(c)
+def _check_noise(config: Config, z: float):
+  """Refuse noise that the grid, or a bound by a quantile, cannot have."""
+  release = release_of(config)
   if release is None:
     return
   least = grid.least_multiplier(release.clients, *release.shares())
@@ -221,37 +244,40 @@ _mu = functools.cache(hypothesis_tests.mu)
 _true_positives = functools.cache(hypothesis_tests.true_positive_rate)
 
 
-def _clients(c, releases) -> dict[str, Any]:
-  """The fields of the user-level mechanism."""
-  spec = {'steps': c.rounds, 'releases_per_step': releases, 'unit': 'client'}
+def _clients(config: Config, releases: int) -> dict[str, Any]:
+  """Return the arguments of the user-level mechanism."""
+  spec = {'steps': config.rounds, 'releases_per_step': releases}
+  spec['unit'] = 'client'
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
-  over_rounds = correlation_of(c)
-  if over_rounds is not None:  # an order that is known: no amplification
-    spec['steps'] = over_rounds.releases(c.rounds)
-    if c.sampling == 'cyclic':  # the order is made for all of them
+  correlation = correlation_of(config)
+  if correlation is not None:  # the order is known: no amplification
+    spec['steps'] = correlation.releases(config.rounds)
+    if config.sampling == 'cyclic':  # the order is made for all clients
       natural = _ZERO_OUT
-  elif c.trust in _NATURAL:  # the server sees participants: no amplification
-    natural = _NATURAL[c.trust]
-  elif c.sampling in cohorts.RANDOM_SIZE:
-    spec['sampling_probability'] = c.sampling_probability
-    most = max_cohort(c)
-    spec |= {'population': c.population, 'max_cohort': most}
+  elif config.trust in _NATURAL:  # participants are seen: no amplification
+    natural = _NATURAL[config.trust]
+  elif config.sampling in cohorts.RANDOM_SIZE:
+    spec['sampling_probability'] = config.sampling_probability
+    most = max_cohort(config)
+    spec |= {'population': config.population, 'max_cohort': most}
     sampling = types.Sampling.TRUNCATED_POISSON
-    if c.sampling == 'random_allocation':
+    if config.sampling == 'random_allocation':
       sampling = types.Sampling.RANDOM_ALLOCATION
-      spec['epoch_steps'] = c.allocation_rounds
-    elif most >= c.population:  # cohorts are never cut off
+      spec['epoch_steps'] = config.allocation_rounds
+    elif most >= config.population:  # cohorts are never cut off
       sampling = types.Sampling.POISSON
-  elif c.cohort < c.population:
+  elif config.cohort < config.population:
     sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT
     natural = _REPLACE
-    spec |= {'population': c.population, 'max_cohort': c.cohort}
-  adjacency = types.Adjacency(c.adjacency or natural)
+    spec |= {'population': config.population, 'max_cohort': config.cohort}
+  adjacency = types.Adjacency(config.adjacency or natural)
   return spec | {'sampling': sampling, 'adjacency': adjacency}
 
 
-def _samples(c, releases, partition) -> dict[str, Any]:
-  """The fields of the example-level mechanism of the worst client."""
+def _samples(
+  config: Config, releases: int, partition: Partition
+) -> dict[str, Any]:
+  """Return the arguments of the worst client's example-level mechanism."""
   from scipy import stats  # slow to import
 
   # The sampling probability of the smallest client; a batch is cut off at least
@@ -259,16 +285,16 @@ def _samples(c, releases, partition) -> dict[str, Any]:
   # probability and is public: hence zero-out.
   sizes = np.asarray(partition.sizes)
   low, high = int(sizes.min()), int(sizes.max())
-  _, most = batches.poisson_limits(partition, c.batch_size)
-  q, cut = c.batch_size / low, min(most, low)
-  chance = stats.binom.sf(most, high + 1, c.batch_size / high)
+  _, most = batches.poisson_limits(partition, config.batch_size)
+  q, cut = config.batch_size / low, min(most, low)
+  chance = stats.binom.sf(most, high + 1, config.batch_size / high)
   while cut > 1 and stats.binom.sf(cut, low + 1, q) < chance:
     cut -= 1
   sampling = types.Sampling.TRUNCATED_POISSON
   if most >= high:  # batches are never cut off
     sampling, cut = types.Sampling.POISSON, low
   return {
-    'steps': c.rounds * releases, 'unit': 'sample', 'sampling': sampling,
+    'steps': config.rounds * releases, 'unit': 'sample', 'sampling': sampling,
     'sampling_probability': q, 'population': low, 'max_cohort': cut,
-    'adjacency': types.Adjacency(c.adjacency or _ZERO_OUT),
+    'adjacency': types.Adjacency(config.adjacency or _ZERO_OUT),
   }  # fmt: skip

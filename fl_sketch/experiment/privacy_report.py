@@ -2,7 +2,8 @@
 
 import pathlib
 
-from fl_sketch.experiment import config, parts
+from fl_sketch.experiment import parts
+from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests
@@ -11,67 +12,76 @@ import numpy as np
 
 
 def curve(guarantee: PrivacyGuarantee, rounds: int) -> dict[int, float]:
-  """Epsilon after up to 21 evenly spaced rounds, the last included."""
+  """Return epsilon after up to 21 evenly spaced rounds, the last included."""
   even = np.linspace(1, rounds, min(rounds, 21)).round()
   counts = np.unique(even).astype(int).tolist()
   return dict(zip(counts, guarantee.epsilons(counts), strict=True))
 
 
-def signal(c: config.Config, guarantee: PrivacyGuarantee) -> str:
-  """Formats the signal-to-noise ratio of a round's mean, the largest there is.
+def signal(config: Config, guarantee: PrivacyGuarantee) -> str:
+  """Format the largest signal-to-noise ratio that the mean of a round can have.
 
-  All of the cohort take part, and all send the same update of norm C. It is
-  empty for samples and for a bound that follows a quantile.
+  All of the cohort take part, and all send the same update of norm C. Return ''
+  for samples and for a bound that follows a quantile.
   """
-  if guarantee.mechanism.unit == 'sample' or c.bound == 'quantile':
+  if guarantee.mechanism.unit == 'sample' or config.bound == 'quantile':
     return ''
-  size, adding = parts.noisy_numbers(c), 1.0
-  if c.trust == 'local':
-    adding = c.cohort
-  elif c.trust == 'secure_aggregation' and c.min_honest is not None:
-    adding = c.cohort / c.min_honest
-  assert c.clip_norm is not None  # the config is private
-  given = {'expected_cohort': c.cohort, 'size': size or 1}
-  z = guarantee.noise_multiplier
-  ratio = accounting.signal_to_noise(z, c.clip_norm, **given)
+  size, shares = parts.table_size(config), 1.0
+  if config.trust == 'local':  # each client adds the noise of the whole
+    shares = config.cohort
+  elif config.trust == 'secure_aggregation' and config.min_honest is not None:
+    shares = config.cohort / config.min_honest
+  assert config.clip_norm is not None  # the config is private
+  ratio = accounting.signal_to_noise(
+    guarantee.noise_multiplier,
+    config.clip_norm,
+    expected_cohort=config.cohort,
+    size=size or 1,
+  )
   where = f'{size} numbers'
   if size is None:
     where = 'one number; of d numbers of the model, that over the root of d'
-  over = f'of a mean over {c.cohort} clients'
-  return f'signal_to_noise {ratio / adding**0.5:.4g} at most {over}, on {where}'
+  return (
+    f'signal_to_noise {ratio / shares**0.5:.4g} at most of a mean over '
+    f'{config.cohort} clients, on {where}'
+  )
 
 
 def text(
   guarantee: PrivacyGuarantee, epsilons: dict[int, float], signal: str = ''
 ) -> str:
-  """Formats the statement, the noise multiplier and epsilon over the rounds."""
+  """Format the statement, the noise multiplier and epsilon over the rounds."""
   statement = guarantee.statement
   noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
   if guarantee.noise_scale != 1:
     noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
-  head = f'\nrounds  epsilon at delta {statement.delta:g}'
-  lines = [statement.sentence(), noise, *([signal] * bool(signal)), head]
+  lines = [statement.sentence(), noise]
+  lines += [signal] if signal else []
+  lines += [f'\nrounds  epsilon at delta {statement.delta:g}']
   return '\n'.join(lines + [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()])
 
 
 def draw(
   guarantee: PrivacyGuarantee, epsilons: dict[int, float], folder: pathlib.Path
 ) -> None:
-  """Draws epsilon.png, over the rounds, and trade_off.png into a folder."""
-  panel = figures.Panel(
+  """Draw epsilon.png, over the rounds, and trade_off.png into a folder."""
+  over_rounds = figures.Panel(
     'round',
     f'epsilon at delta {guarantee.statement.delta:g}',
     [figures.Line('', list(epsilons), list(epsilons.values()))],
     f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}',
   )
-  for name, shown in ('epsilon', panel), ('trade_off', trade_off(guarantee)):
-    figures.draw([shown]).savefig(folder / f'{name}.png', dpi=150)
+  for name, panel in (
+    ('epsilon', over_rounds),
+    ('trade_off', trade_off(guarantee)),
+  ):
+    figures.draw([panel]).savefig(folder / f'{name}.png', dpi=150)
 
 
 def trade_off(guarantee: PrivacyGuarantee) -> figures.Panel:
-  """Returns the most true positives that a test has at each rate of false ones.
+  """Plot the largest true-positive rate of a test at each false-positive rate.
 
-  Beside those of mu-Gaussian privacy and of a guess, which has as many of both.
+  Beside it: mu-Gaussian privacy, and guessing.
   """
   statement = guarantee.statement
   rates = np.geomspace(1e-6, 1.0, 121)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
-from fl_sketch.experiment import published
+from fl_sketch.experiment import caveats
 from fl_sketch.experiment.config import Config, ConfigError, checked
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
@@ -155,7 +155,7 @@ def _run_group(todo, group, files, build, points_per_program, bar):
   """Runs the unfinished chunks of points that share a program."""
   first = build(todo[group[0]].config)
   about = first.config, first.test_of_clients
-  if all(published.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
+  if all(caveats.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
     raise first.config.refusal(
       '{public_metrics} leaves out every metric that ranks points: training '
       "clients hold the test set; set public_metrics='private'."

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fl_sketch.experiment import Experiment, published, sampler
+from fl_sketch.experiment import Experiment, caveats, sampler
 from fl_sketch.experiment.parts import hyper_of
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
@@ -74,7 +74,7 @@ def evaluator(fn: Any, exp: Experiment, mesh: Mesh) -> Callable[..., Record]:
   `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
   """
   of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
-  if published.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):
+  if caveats.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):
     return lambda params, hyper: of_clients((params, hyper))
   test = mesh_lib.pad(exp.test, mesh.size)
   test = mesh_lib.place(mesh, test, P(comms.SHARD))

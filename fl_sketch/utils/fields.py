@@ -6,7 +6,8 @@ type allows it, satisfies every rule; those of a tuple hold for each element.
 """
 
 import collections.abc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+import dataclasses
 import difflib
 import functools
 import itertools
@@ -32,6 +33,15 @@ def choice(names: Iterable[str]) -> Rule:
   return Rule(f'one of {names}', lambda x: x in names, names)
 
 
+def field(doc: str, default: Any = None, *, section: str = '') -> Any:
+  """Return a dataclass field; `doc` is its meaning in help and reference.
+
+  `section` is the title of the fields that begin with this one.
+  """
+  metadata = {'doc': doc, 'section': section}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
 def slice_of(text: str) -> slice:
   """Parses 'A:B', of which A or B may be left out, as a slice of samples.
 
@@ -46,6 +56,7 @@ def _holds_a_sample(text: str) -> bool:
   return part.stop is None or (part.start or 0) < part.stop
 
 
+Options = Mapping[str, Any] | None  # of a registered part
 # Of the values that a command line or a config.json can hold.
 _PLAIN = {bool, int, float, str, tuple, list, types.NoneType}
 _SLICE = re.compile('[0-9]*:[0-9]*')

@@ -30,7 +30,6 @@ def drawn_by_numpy(monkeypatch):
 test_configs_that_mean_nothing_are_refused = refused(
   lambda fields: Config(**SMALL | fields),
   ({'train_slice': '5'}, 'train_slice'),
-  ({'dataset': 'quadratics', 'train_slice': ':3'}, 'train_slice'),
   ({'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
     'pretrained'),
   ({'dataset': 'text'}, 'path'),

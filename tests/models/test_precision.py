@@ -157,5 +157,5 @@ test_wrong_configs_are_refused = refused(
     **CONFIG | {'compute_dtype': 'bfloat16'} | fields
   ),
   ({'compute_dtype': 'float16'}, 'compute_dtype'),
-  ({'dataset': 'quadratics'}, 'compute_dtype'),
+  ({'local_work': 'gram', 'batch_size': 0}, 'compute_dtype'),
 )

@@ -7,12 +7,13 @@ import typing
 
 from fl_sketch import experiment, models, sweeps, training
 from fl_sketch.data import store
-from fl_sketch.experiment import config, published
+from fl_sketch.experiment import caveats, config
 from fl_sketch.utils import files, markdown
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from own_problem import CLIENTS, PRIVATE, build, values
+import published
 import pytest
 import runs
 
@@ -157,8 +158,41 @@ def test_only_what_the_table_names_tells_of_clients(
     assert 'train_loss' in told['trained'] - told['held']
 
 
-def caveats(exp):
+def said(exp):
   return ' '.join(exp.guarantee.statement.caveats)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('fields', [STORE, OWN | {'noise_seed': None}])
+def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
+  """Catches a file, or a column, that a statement leaves out or makes up."""
+  of_clients = 'test_of_clients' if fields is STORE else 'keeps_state'
+  c = config.Config(**fields | {'public_metrics': kind})
+  mechanism = experiment.account(c).mechanism
+  text = caveats.caveats(c, mechanism, 'central', None, metrics='',
+    **{of_clients: True})  # fmt: skip
+  shown, _, hidden = ' '.join(text).partition('Not to be published:')
+  items = (*published.COLUMNS, *published.FILES)
+  for item in published._present(c, items, **{of_clients: True}):
+    names = item.names.replace('*, unreadable_', '').replace('*_bytes', 'bytes')
+    for name in names.split(', '):
+      if name in ('*', 'round', *'finite seconds'.split()) or 'rows' in name:
+        continue
+      exact = item.says(c) == published.EXACT
+      assert (name in shown.partition('Without noise')[2]) == exact, name
+      assert (name in hidden) == (item.says(c) == published.KEEP), name
+
+
+def test_the_metrics_that_are_left_out_are_those_of_the_table():
+  """Catches a metric that rows have, and the table has not, or the reverse."""
+  names = 'train_loss', 'test_loss', 'client_loss_mean', 'personal_loss_mean'
+  for kind in KINDS:
+    c = config.Config(**OWN | {'public_metrics': kind})
+    for whose in (False, True):
+      for name in names:
+        says = published.says(c, published.COLUMNS, name, test_of_clients=whose)
+        left_out = caveats.is_left_out(c, whose, name)
+        assert left_out == (says == published.ABSENT)
 
 
 def test_a_statement_says_whose_the_test_set_is(tmp_path):
@@ -169,14 +203,14 @@ def test_a_statement_says_whose_the_test_set_is(tmp_path):
       of_store(tmp_path / kind, fields, test=t) for t in (False, True)
     )
     assert (own.test_of_clients, public.test_of_clients) == (True, False)
-    assert 'No training client holds the test set.' in caveats(public)
-    said = (
+    assert 'No training client holds the test set.' in said(public)
+    how = (
       f'test metrics are {"without noise" if kind == "all" else "left out"}.'
     )
-    assert f'Training clients hold the test set: {said}' in caveats(own)
-    assert ('*test_* (sam' in caveats(own)) == (kind == 'all')
+    assert f'Training clients hold the test set: {how}' in said(own)
+    assert ('*test_*' in said(own)) == (kind == 'all')
     account = experiment.account(own.config).statement.caveats
-    assert f'If training clients hold the test set, {said}' in ' '.join(account)
+    assert f'If training clients hold the test set, {how}' in ' '.join(account)
 
 
 def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
@@ -185,7 +219,7 @@ def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
   for kind in KINDS:
     kept = fields | {'public_metrics': kind}
     if kind == 'all':
-      assert 'best/* (chosen by' in caveats(of_store(tmp_path / kind, kept))
+      assert 'best/*' in said(of_store(tmp_path / kind, kept))
       continue
     with pytest.raises(config.ConfigError, match="'test_loss': training clien"):
       of_store(tmp_path / kind, kept)

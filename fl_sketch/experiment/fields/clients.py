@@ -1,16 +1,15 @@
 """The fields of the problem and of the clients."""
 
-from collections.abc import Mapping
 import dataclasses
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 from fl_sketch import models
 from fl_sketch.data import availability, cohorts, partitions, sources, text
-from fl_sketch.data.registry import REGISTRY
 from fl_sketch.experiment.fields import run
 from fl_sketch.models import layers, losses
 from fl_sketch.utils import fields as f
+from fl_sketch.utils.fields import field
 
 _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
@@ -26,33 +25,31 @@ PARTITION_OPTIONS = {
 class ProblemFields(run.RunFields):
   """The problem: data set, model and loss."""
 
-  # digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics,
-  # simulated, store; or a registered one
-  dataset: str = 'digits'
-  dataset_options: Mapping[str, Any] | None = None  # by name
-  train_slice: f.Slice | None = None  # '0:10000': only these training samples
-  # only these test samples; does not apply to what clients of a store hold out
-  test_slice: f.Slice | None = None
-  model: str = 'mlp'  # one of models.names()
-  model_options: Mapping[str, Any] | None = None  # by name
-  pretrained: _File | None = None  # safetensors file of the initial parameters
-  # kind and options of the adapters that are trained; all else is frozen
-  lora: Mapping[str, Any] | None = None
-  loss: str = 'cross_entropy'  # one of losses.names()
-  label_smoothing: f.Share = 0.0  # of cross_entropy
-  standardize: bool = True  # False: pixels from 0 to 1, not standardized
-  # bfloat16: parameters and sums stay float32
-  compute_dtype: Annotated[str, f.choice(layers.DTYPES)] = 'float32'
+  dataset: str = field(
+    'digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics, '
+    'simulated, store; or a registered one',
+    'digits',
+  )
+  dataset_options: f.Options = field('by name')
+  train_slice: f.Slice | None = field("'0:10000': only these training samples")
+  test_slice: f.Slice | None = field('only these samples of the test set')
+  model: str = field('one of models.names()', 'mlp')
+  model_options: f.Options = field('by name')
+  pretrained: _File | None = field('safetensors file of the initial parameters')
+  lora: f.Options = field('kind and options of the only trained adapters')
+  loss: str = field('one of losses.names()', 'cross_entropy')
+  label_smoothing: f.Share = field('of cross_entropy', 0.0)
+  standardize: bool = field('False: pixels from 0 to 1, not standardized', True)
+  compute_dtype: Annotated[str, f.choice(layers.DTYPES)] = field(
+    'bfloat16: parameters and sums stay float32', 'float32'
+  )
 
   def check(self):
-    """Checks data set, model and loss against each other."""
+    """Check data set, model and loss against each other."""
     super().check()
     self.refuse(
       (self.label_smoothing and self.loss != 'cross_entropy',
        "{label_smoothing} requires loss='cross_entropy', not {loss}."),
-      (self.pretrained is not None and self.dataset == 'quadratics',
-       '{pretrained} has no effect on {dataset}, which has no model; remove '
-       'pretrained.'),
       (self.dataset in sources.NAMES and self.model in models.OF_TOKENS,
        '{model} takes tokens, but {dataset} has images; use another model, or '
        f'dataset in {text.NAMES}.'),
@@ -93,76 +90,82 @@ class ProblemFields(run.RunFields):
 class ClientFields(ProblemFields):
   """The clients: who holds what, who takes part, and who fails."""
 
-  population: f.Count = 50  # clients in total
-  # how samples are split among clients
-  partition: Annotated[str, f.choice(partitions.KINDS)] = 'iid'
-  samples_per_client: f.Count | None = None  # at most, in every partition
-  shards_per_client: f.Count | None = None  # of label_shards (default 5)
-  classes: f.Count | None = None  # a client, of classes_per_client (default 2)
-  alpha: f.Positive | None = None  # of dirichlet (default 0.5)
-  # of size_skew: deviation of log sizes (default 1)
-  sigma: f.Finite | None = None
-  # share of each client's samples that is only evaluated
-  client_holdout: f.Share = 0.0
-  # local steps of each client before it is evaluated a second time on what it
-  # holds out; 0: one evaluation, of what a store's clients hold out
-  personal_steps: f.Size | None = None
-  personal_lr: f.Positive | None = None  # of these steps (default: client_lr)
+  population: f.Count = field('clients in total', 50)
+  partition: Annotated[str, f.choice(partitions.KINDS)] = field(
+    'how samples are split among clients', 'iid'
+  )
+  samples_per_client: f.Count | None = field(
+    'most samples of a client, in every partition'
+  )
+  shards_per_client: f.Count | None = field('of label_shards (default 5)')
+  classes: f.Count | None = field(
+    'labels of a client, of classes_per_client (default 2)'
+  )
+  alpha: f.Positive | None = field('concentration of dirichlet (default 0.5)')
+  sigma: f.Finite | None = field('deviation of log sizes, of size_skew')
+  client_holdout: f.Share = field('share of samples that clients hold out', 0.0)
+  personal_steps: f.Size | None = field(
+    'local steps before a second evaluation of what a client holds out'
+  )
+  personal_lr: f.Positive | None = field(
+    'rate of these steps (default: client_lr)'
+  )
 
-  # Participation.
-  # clients in a round; expected number if cohorts have a random size
-  cohort: f.Count = 25
-  # random_allocation: every client takes part in one round of each epoch;
-  # cyclic: in a fixed order, every ceil(population / cohort)-th round
-  sampling: Annotated[str, f.choice(cohorts.KINDS)] = 'fixed_size'
-  # of random cohorts, larger ones are cut off (default: one in 1e9)
-  max_cohort: f.Count | None = None
-  # of random_allocation (default: population / cohort)
-  epoch_rounds: f.Count | None = None
-  # samples: the weight of a client is its number of samples
-  weights: Annotated[str, f.choice(('equal', 'samples'))] = 'equal'
+  cohort: f.Count = field(
+    'clients in a round, in expectation', 25, section='Participation.'
+  )
+  sampling: Annotated[str, f.choice(cohorts.KINDS)] = field(
+    'random_allocation: every client takes part in one round of each epoch; '
+    'cyclic: in a fixed order, every ceil(population / cohort)-th round',
+    'fixed_size',
+  )
+  max_cohort: f.Count | None = field(
+    'size above which random cohorts are cut off (default: one in 1e9)'
+  )
+  epoch_rounds: f.Count | None = field(
+    'of random_allocation (default: population / cohort)'
+  )
+  weights: Annotated[str, f.choice(('equal', 'samples'))] = field(
+    'samples: the weight of a client is its number of samples', 'equal'
+  )
 
-  # Client failures (`data.availability`).
-  # clients selected, in cohorts; the first to answer count
-  over_sampling: f.Multiple = 1.0
-  dropout: f.Share = 0.0  # probability that a selected client never answers
-  deadline: f.Positive | None = None  # of stragglers, in median response times
-  response_sigma: f.Finite | None = None  # deviation of log response times
-  byzantine: f.Share = 0.0  # share of the population that is byzantine
-  attack: _Attack | None = None  # what byzantine clients send
+  over_sampling: f.Multiple = field(
+    'clients selected, in cohorts; the first to answer count',
+    1.0,
+    section='Client failures (`data.availability`).',
+  )
+  dropout: f.Share = field('probability that a client never answers', 0.0)
+  deadline: f.Positive | None = field(
+    'end of a round, in median response times'
+  )
+  byzantine: f.Share = field('share of the population that attacks', 0.0)
+  attack: _Attack | None = field('what byzantine clients send')
 
   @property
   def allocation_rounds(self) -> int:
-    """The rounds of an epoch of random allocation."""
+    """Return the rounds of an epoch of random allocation."""
     return self.epoch_rounds or max(1, round(self.population / self.cohort))
 
   @property
   def sampling_probability(self) -> float:
-    """The probability of a client in a round, if cohorts are random."""
+    """Return the probability of a client in a round of a random cohort."""
     if self.sampling == 'random_allocation':
       return 1 / self.allocation_rounds
     return self.cohort / self.population
 
   @property
   def selected(self) -> int:
-    """The clients that a round selects, of which the first to answer count."""
+    """Return how many clients a round selects; the first to answer count."""
     return availability.selected(self.cohort, self.over_sampling)
 
   @property
   def full_participation(self) -> bool:
-    """Whether every client takes part in every round."""
+    """Return whether every client takes part in every round."""
     return self.sampling == 'fixed_size' and self.cohort == self.population
 
   def check(self):
-    """Checks partition, participation and failures."""
+    """Check partition, participation and failures."""
     super().check()
-    fixed = REGISTRY.entry(self.dataset).clients
-    for name in ('train_slice', 'partition') if fixed else ():
-      if getattr(self, name) != getattr(ClientFields, name):
-        raise self.refusal(
-          f'{{{name}}} is not supported by {{dataset}}, whose clients hold '
-          f'fixed samples; remove {name}.'
-        )
     for name, kind in PARTITION_OPTIONS.items():
       self.check_needed(name, partition=kind)
     self.check_effect(['personal_lr'], bool(self.personal_steps),
@@ -178,12 +181,11 @@ class ClientFields(ProblemFields):
     self.check_needed('epoch_rounds', sampling='random_allocation')
     expected = round(self.population / self.allocation_rounds)
     self.refuse(
-      *((value > self.population,
-         f'{{{name}}} exceeds {{population}}; use a smaller {name}.')
-        for name, value in self.given(['cohort', 'max_cohort']).items()),
-      (self.max_cohort is not None and self.max_cohort < self.cohort,
-       '{max_cohort} is below {cohort}, the expected size, so that most '
-       'cohorts would be cut off; use a larger max_cohort.'),
+      (self.cohort > self.population,
+       '{cohort} exceeds {population}; use a smaller cohort.'),
+      (self.max_cohort is not None
+       and not self.cohort <= self.max_cohort <= self.population,
+       '{max_cohort} is not in {cohort} to {population}; change one of them.'),
       (self.sampling == 'random_allocation' and self.cohort != expected,
        f'{{cohort}} is not {{population}} / epoch_rounds='
        f'{self.allocation_rounds}, rounded; set cohort={expected}.'),
@@ -193,17 +195,9 @@ class ClientFields(ProblemFields):
     self.check_needed('over_sampling', sampling='fixed_size')
     if self.selected > self.population:
       raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
-    answers_count = self.over_sampling > 1 or self.deadline is not None
-    self.check_effect(
-      ['response_sigma'], answers_count, 'over_sampling or deadline is set'
-    )
-    too_early = self.deadline is not None and self.deadline < 1
     count = round(self.byzantine * self.population)
     share = 'smaller' if count else 'larger'
     self.refuse(
-      (self.response_sigma == 0 and too_early,
-       '{deadline}: with response_sigma=0 every response takes 1; set '
-       'deadline >= 1.'),
       ((self.byzantine > 0) != (self.attack is not None),
        'Set byzantine and attack together, or neither; got {byzantine}, '
        '{attack}.'),

@@ -12,6 +12,7 @@ from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import lora
 from fl_sketch.rounds import robust
 from fl_sketch.utils import fields as f
+from fl_sketch.utils.fields import field
 
 _Robust = Annotated[str, f.choice(robust.KINDS)]
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
@@ -34,47 +35,52 @@ STEP_OPTIONS = {
 class MethodFields(clients.ClientFields):
   """The method: local work of clients, algorithm, what travels, server step."""
 
-  local_steps: f.Count = 5  # of a client in a round
-  batch_size: f.Size = 32  # 0: full-batch gradient steps
-  # replace: samples drawn independently; cycle: in order; mask: one pass in a
-  # random order, then none; poisson: batches of a random size
-  batch_order: Annotated[str, f.choice(batches.ORDERS)] = 'replace'
-  client_lr: f.Positive = 0.1  # learning rate of local steps
-  lr_decay: f.Part | None = None  # factor on client_lr, every round
-  # kind and its options: factors on client_lr by the round
-  client_schedule: Mapping[str, Any] | None = None
-  client_clip: f.Positive | None = None  # largest norm of a gradient
-  weight_decay: f.NonNegative = 0.0  # of local steps
-  # kind and its options; keep_state=True keeps a client's state between rounds
-  local_optimizer: Mapping[str, Any] | None = None
-  # gram: exact, and faster for full batches and model='linear'
-  local_work: Annotated[str, f.choice(('sgd', 'gram'))] = 'sgd'
+  local_steps: f.Count = field('local steps of a client in a round', 5)
+  batch_size: f.Size = field('0: full-batch gradient steps', 32)
+  batch_order: Annotated[str, f.choice(batches.ORDERS)] = field(
+    'replace: samples drawn independently; cycle: in order; mask: one pass in '
+    'a random order; poisson: batches of a random size',
+    'replace',
+  )
+  client_lr: f.Positive = field('learning rate of local steps', 0.1)
+  lr_decay: f.Part | None = field('factor on client_lr, every round')
+  client_schedule: f.Options = field('kind and options: factors on client_lr')
+  client_clip: f.Positive | None = field('largest norm of a gradient')
+  weight_decay: f.NonNegative = field('decay of weights in local steps', 0.0)
+  local_optimizer: f.Options = field('kind and options, such as keep_state')
+  local_work: Annotated[str, f.choice(('sgd', 'gram'))] = field(
+    "gram: exact, and faster for full batches and model='linear'", 'sgd'
+  )
 
-  # Algorithm and server.
-  algorithm: str = 'fedavg'  # one of algorithms.names()
-  options: Mapping[str, Any] | None = None  # its own; algorithms.describe
-  sketch: Mapping[str, Any] | None = None  # kind and its options
-  codec: Mapping[str, Any] | None = None  # kind and its options
-  downlink_codec: Mapping[str, Any] | None = None  # of what the server sends
-  # consecutive rounds that share hash functions (default 1; 0: all rounds)
-  hash_rounds: f.Size | None = None
-  server_lr: f.Positive = 1.0  # learning rate of the server
-  # adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd
-  server_optimizer: str | None = None
-  b1: f.Share | None = None  # of server_optimizer, as the next three
-  b2: f.Share | None = None  # decay of second moments
-  eps: f.NonNegative | None = None  # added to their root
-  momentum: f.Share | None = None  # of momentum and nesterov
-  final_server_lr: f.Positive | None = None  # cosine decay to it over the run
-  # kind and its options: factors on server_lr by the round
-  server_schedule: Mapping[str, Any] | None = None
-  clip_norm: f.Positive | None = None  # largest norm of a clipped update
-  max_payload_norm: f.Positive | None = None  # longer payloads are rejected
-  robust: _Robust | None = None  # replaces the mean
-  groups: f.Count | None = None  # of robust: the number of means it combines
+  algorithm: str = field(
+    'one of algorithms.names()', 'fedavg', section='Algorithm and server.'
+  )
+  options: f.Options = field('of the algorithm, by name')
+  sketch: f.Options = field('kind and options')
+  codec: f.Options = field('kind and options')
+  downlink_codec: f.Options = field('kind and options, of the broadcast')
+  hash_rounds: f.Size | None = field(
+    'consecutive rounds that share hash functions (default 1; 0: all)'
+  )
+  server_lr: f.Positive = field('learning rate of the server', 1.0)
+  server_optimizer: str | None = field(
+    'adam, amsgrad, yogi, adagrad, momentum, nesterov, sgd'
+  )
+  b1: f.Share | None = field('decay of first moments, of server_optimizer')
+  b2: f.Share | None = field('decay of second moments')
+  eps: f.NonNegative | None = field('added to the root of second moments')
+  momentum: f.Share | None = field('of momentum and nesterov')
+  final_server_lr: f.Positive | None = field('cosine decay to it over the run')
+  server_schedule: f.Options = field('kind and options: factors on server_lr')
+  clip_norm: f.Positive | None = field('largest norm of a clipped update')
+  max_payload_norm: f.Positive | None = field('longer payloads are rejected')
+  robust: _Robust | None = field(
+    'combines means of groups in place of the mean'
+  )
+  groups: f.Count | None = field('number of means that robust combines')
 
   def check(self):
-    """Checks the algorithm, its parts and the local work."""
+    """Check the algorithm, its parts and the local work."""
     super().check()
     takes = algorithms.options(self.algorithm)
     for name, argument in TAKEN_AS.items():
@@ -90,8 +96,8 @@ class MethodFields(clients.ClientFields):
     if required and not (takes_part and self.weights == 'equal'):
       raise self.refusal(
         '{algorithm} requires every client in every round: set cohort='
-        "population={c.population}, sampling='fixed_size', weights='equal' and "
-        'no over_sampling, dropout or deadline.'
+        "population, sampling='fixed_size', weights='equal' and no "
+        'over_sampling, dropout or deadline.'
       )
     self._check_steps(takes)
     self._check_gram()
@@ -107,11 +113,11 @@ class MethodFields(clients.ClientFields):
       )
 
   def _check_server(self, takes: Mapping[str, Any]):
-    given = self.given(OPTIMIZER_OPTIONS)
+    options = self.subset(OPTIMIZER_OPTIONS)
     if self.server_optimizer is not None:
-      server_optimizers.make_server_optimizer(self.server_optimizer, **given)
+      server_optimizers.make_server_optimizer(self.server_optimizer, **options)
     else:
-      for name in given:
+      for name in options:
         set_it = f'the algorithm takes {name}, unlike {self.algorithm!r}'
         if 'server_optimizer' in takes:
           set_it = 'server_optimizer is set'
@@ -122,9 +128,6 @@ class MethodFields(clients.ClientFields):
       (None not in (self.final_server_lr, self.server_schedule),
        '{final_server_lr} and {server_schedule} both set the rate; remove one.'
        ),
-      ((self.final_server_lr or 0) > self.server_lr,
-       '{final_server_lr} exceeds {server_lr}, from which it decays; use a '
-       'smaller final_server_lr.'),
       ((self.robust is None) != (self.groups is None),
        'Set robust and groups together, or neither; got {robust}, {groups}.'),
       (self.groups is not None and not 3 <= self.groups <= self.selected,
@@ -132,7 +135,7 @@ class MethodFields(clients.ClientFields):
     )  # fmt: skip
 
   def _check_steps(self, takes: Mapping[str, Any]):
-    """Checks batches, clipping, rates and optimizer of local steps."""
+    """Check batches, clipping, rates and optimizer of local steps."""
     work = algorithms.entry(self.algorithm).work
     divides = 'local_steps' in takes and work != 'slopes'
     self.refuse(
@@ -160,8 +163,8 @@ class MethodFields(clients.ClientFields):
     unlike = f'clients make steps, unlike those of {self.algorithm!r}'
     rates = 'client_schedule', 'lr_decay'
     # An own algorithm may read any rate, whatever it makes of its task.
-    own = algorithms.REGISTRY.is_own(self.algorithm)
-    self.check_effect(rates, own or work != 'gradient', unlike)
+    is_own = algorithms.REGISTRY.is_own(self.algorithm)
+    self.check_effect(rates, is_own or work != 'gradient', unlike)
     if self.client_schedule is not None:
       schedules.make(rounds=self.rounds, **self.client_schedule)
       if self.lr_decay is not None:
@@ -172,16 +175,13 @@ class MethodFields(clients.ClientFields):
   def _check_gram(self):
     work = algorithms.entry(self.algorithm).work
     gram = self.local_work == 'gram'
-    exact = gram or self.dataset == 'quadratics'
-    problem = self.model, self.batch_size, self.loss
+    problem = self.model, self.batch_size, self.loss, self.compute_dtype
     unfit = work in ('gradient', 'task', 'slopes') or self.lora is not None
     self.refuse(
-      (exact and self.compute_dtype != 'float32',
-       "{compute_dtype} is not supported by local_work='gram' or dataset="
-       "'quadratics'; set compute_dtype='float32'."),
-      (gram and problem != ('linear', 0, 'cross_entropy'),
-       "local_work='gram' requires model='linear', batch_size=0 and loss="
-       "'cross_entropy'; got {model}, {batch_size}, {loss}."),
+      (gram and problem != ('linear', 0, 'cross_entropy', 'float32'),
+       "local_work='gram' requires model='linear', batch_size=0, loss="
+       "'cross_entropy' and compute_dtype='float32'; got {model}, "
+       '{batch_size}, {loss}, {compute_dtype}.'),
       (gram and unfit,
        "local_work='gram' is not supported by {algorithm} with {lora}; set "
        "local_work='sgd'."),

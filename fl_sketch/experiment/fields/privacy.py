@@ -11,6 +11,7 @@ from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f
+from fl_sketch.utils.fields import field
 
 # Fields that suit every private config.
 _COMMON = {
@@ -49,67 +50,78 @@ _Metrics = Annotated[str, f.choice(('all', 'hidden', 'private'))]
 class PrivacyFields(method.MethodFields):
   """Privacy, claimed if epsilon or noise_multiplier is set."""
 
-  epsilon: f.Positive | None = None  # target, to which noise is calibrated
-  # standard deviation of the noise over the bound of a contribution
-  noise_multiplier: f.NonNegative | None = None
-  delta: f.Delta | None = None  # of the (epsilon, delta) guarantee
-  bound: _Bound | None = None  # of a contribution (default: clip)
-  per_layer: bool | None = None  # whether each array of a model has its bound
-  before_sketch: bool | None = None  # noise on updates instead of tables
-  # central DP; secure_aggregation (distributed DP), local DP
-  trust: Annotated[str, f.choice(types.TRUSTS)] | None = None
-  adjacency: _Adjacency | None = None  # which data sets are neighbours
-  # of epsilon; pld: tight, rdp: faster
-  accountant: Annotated[str, f.choice(('pld', 'rdp'))] | None = None
-  min_honest: f.Count | None = None  # of secure_aggregation (default: cohort)
-  neighbours: f.Count | None = None  # of secure_aggregation (default: all)
-  quantile: f.Fraction | None = None  # of norms; bound='quantile' follows it
-  quantile_lr: f.Positive | None = None  # step size of the quantile's bound
-  count_stddev: f.Positive | None = None  # default: cohort / 20
-  # banded: noise correlated over the rounds that share a hash
-  noise: Annotated[str, f.choice(('independent', 'banded'))] | None = None
-  noise_bands: f.Count | None = None  # rounds in banded noise (default 16)
-  noise_seed: f.Size | None = None  # for tests: no privacy if it is known
-  # larger cohort whose noise and statement are used: a simulation, not private
-  simulated_cohort: f.Count | None = None
-  # statistics of the clients in rows and figures: all, without noise; hidden:
-  # there are none; private, with noise that is accounted for
-  public_metrics: _Metrics | None = None
-  metrics_share: f.Fraction | None = None  # of 1 / z^2 (default 0.05)
-  loss_bound: f.Positive | None = None  # of private metrics (default 5)
+  epsilon: f.Positive | None = field('target, to which noise is calibrated')
+  noise_multiplier: f.NonNegative | None = field(
+    'standard deviation of the noise / bound of a contribution'
+  )
+  delta: f.Delta | None = field('of the (epsilon, delta) guarantee')
+  bound: _Bound | None = field('of a contribution (default: clip)')
+  per_layer: bool | None = field('whether each array of a model has its bound')
+  before_sketch: bool | None = field('noise on updates instead of tables')
+  trust: Annotated[str, f.choice(types.TRUSTS)] | None = field(
+    'central DP; secure_aggregation (distributed DP), local DP'
+  )
+  adjacency: _Adjacency | None = field('which data sets are neighbours')
+  accountant: Annotated[str, f.choice(('pld', 'rdp'))] | None = field(
+    'of epsilon; pld: tight, rdp: faster'
+  )
+  min_honest: f.Count | None = field(
+    'honest clients, of secure_aggregation (default: cohort)'
+  )
+  neighbours: f.Count | None = field(
+    'clients that share masks with a client (default: all)'
+  )
+  quantile: f.Fraction | None = field("of norms; bound='quantile' follows it")
+  quantile_lr: f.Positive | None = field("step size of the quantile's bound")
+  count_stddev: f.Positive | None = field(
+    'noise on the share of norms (default: cohort / 20)'
+  )
+  noise: Annotated[str, f.choice(('independent', 'banded'))] | None = field(
+    'banded: noise correlated over the rounds that share a hash'
+  )
+  noise_bands: f.Count | None = field('rounds in banded noise (default 16)')
+  noise_seed: f.Size | None = field('for tests: no privacy if it is known')
+  simulated_cohort: f.Count | None = field(
+    'larger cohort whose noise is simulated: the run is not private'
+  )
+  public_metrics: _Metrics | None = field(
+    'statistics of clients in rows and figures: all, without noise; hidden: '
+    'none; private: with noise that is accounted for'
+  )
+  loss_bound: f.Positive | None = field(
+    'largest loss in private metrics (default 5)'
+  )
 
   @property
   def is_private(self) -> bool:
-    """Whether a config is private: it sets epsilon or noise_multiplier."""
+    """Return whether a config sets epsilon or noise_multiplier."""
     return self.epsilon is not None or self.noise_multiplier is not None
 
   @property
   def privacy_unit(self) -> types.Unit:
-    """The privacy unit: user-level ('client') or example-level ('sample')."""
+    """Return the unit: user-level ('client') or example-level ('sample')."""
     private_steps = algorithms.entry(self.algorithm).work == 'private_steps'
     return 'sample' if private_steps else 'client'
 
   @property
   def shows_all(self) -> bool:
-    """Whether rows and figures may have statistics of clients without noise."""
+    """Return whether rows may have statistics of clients without noise."""
     return self.public_metrics in (None, 'all')
 
   def check(self):
-    """Refuses privacy fields without a valid privacy analysis."""
-    if self.public_metrics == 'none':  # its old name, also the word for unset
-      raise self.refusal("{public_metrics} is now called 'hidden'; set that.")
+    """Refuse privacy fields without a valid privacy analysis."""
     super().check()
     clips = self.is_private or 'clip' in (self.options or {})
     clips = clips or algorithms.REGISTRY.is_own(self.algorithm)  # hp.clip_norm
     condition = 'options.clip, epsilon or noise_multiplier is set'
     self.check_effect(['clip_norm'], clips, condition)
-    sample = self.privacy_unit == 'sample'
-    must = sample or self.algorithm in _BOUNDS
+    of_samples = self.privacy_unit == 'sample'
+    must = of_samples or self.algorithm in _BOUNDS
     if not self.is_private:
       if must:
         raise self.refusal('{algorithm} requires epsilon or noise_multiplier.')
-      own = [*inspect.get_annotations(PrivacyFields)]
-      self.check_effect(own, False, 'epsilon or noise_multiplier is set')
+      names = [*inspect.get_annotations(PrivacyFields)]
+      self.check_effect(names, False, 'epsilon or noise_multiplier is set')
       return
     self.refuse(
       (self.epsilon is not None and self.noise_multiplier is not None,
@@ -120,7 +132,10 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
     self._check_bound()
     self._check_data()
-    (self._check_samples if sample else self._check_clients)()
+    if of_samples:
+      self._check_samples()
+    else:
+      self._check_clients()
 
   def _check_bound(self):
     least, most = sums.CLIP_NORMS
@@ -134,11 +149,12 @@ class PrivacyFields(method.MethodFields):
       (self.bound is not None and bounds and self.bound not in bounds,
        f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'),
     )  # fmt: skip
-    of_quantile = 'quantile', 'quantile_lr', 'count_stddev'
-    self.check_needed(*of_quantile, bound='quantile')
+    self.check_needed(
+      'quantile', 'quantile_lr', 'count_stddev', bound='quantile'
+    )
 
   def _check_data(self):
-    """Refuses what reads all samples without noise, or one client twice."""
+    """Refuse what reads all samples without noise, or one client twice."""
     fixed = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
     reason = 'reads the mean and deviation of all pixels without noise'
     if self.model in models.OF_TOKENS:
@@ -159,10 +175,9 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_failures_of_private(self, central: bool):
-    """Refuses client failures that the privacy analysis does not cover."""
-    # Under central DP dropouts and stragglers are drawn without regard to data
-    # and, without over-selection, to other clients. Given who they are, each
-    # contributes 0 in a run for which the analysis holds.
+    """Refuse client failures that the privacy analysis does not cover."""
+    # Under central DP dropouts and stragglers depend on no data and, without
+    # over-selection, on no other client: an absent client contributes 0.
     failures = self.dropout > 0 or self.deadline is not None
     self.refuse(
       (self.byzantine or self.robust or self.max_payload_norm is not None,
@@ -178,19 +193,20 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_clients(self):
-    """Checks user-level privacy: trust, adjacency, bound and statistics."""
+    """Check user-level privacy: trust, adjacency, bound and statistics."""
     self._check_failures_of_private(central=self.trust in (None, 'central'))
-    self.check_needed('metrics_share', 'loss_bound', public_metrics='private')
+    self.check_needed('loss_bound', public_metrics='private')
     self.check_needed('min_honest', 'neighbours', trust='secure_aggregation')
     self.check_needed('noise_bands', noise='banded')
-    for name, value, unfit, reason in _UNSUPPORTED:
-      given = getattr(self, name)
-      for other, values in unfit.items() if value == given else ():
-        unfits = f'{{{name}}} does not support {{{other}}}: {reason}.'
-        self.refuse((getattr(self, other) in values, unfits))
-    shared, k = self.public_metrics == 'private', self.neighbours
+    for name, value, unsupported, reason in _UNSUPPORTED:
+      for other, values in unsupported.items():
+        if getattr(self, name) == value and getattr(self, other) in values:
+          raise self.refusal(
+            f'{{{name}}} does not support {{{other}}}: {reason}.'
+          )
+    noisy_metrics, k = self.public_metrics == 'private', self.neighbours
     self.refuse(
-      (shared and self.sampling == 'cyclic' and self.adjacency is None,
+      (noisy_metrics and self.sampling == 'cyclic' and self.adjacency is None,
        "{public_metrics} does not support adjacency='zero_out', the default "
        "of {sampling}; set adjacency='replace_one'."),
       (self.min_honest is not None and self.min_honest > self.cohort,
@@ -206,7 +222,7 @@ class PrivacyFields(method.MethodFields):
       self._check_simulation(self.simulated_cohort)
 
   def _check_correlation(self):
-    """Refuses correlated noise that has no account, or that never cancels."""
+    """Refuse correlated noise that has no account, or that never cancels."""
     takes = algorithms.options(self.algorithm)
     rounds = self.hash_rounds or self.rounds
     self.refuse(
@@ -222,7 +238,7 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_simulation(self, large: int):
-    """Refuses a simulated cohort whose noise is not that of a larger run."""
+    """Refuse a simulated cohort whose noise is not that of a larger run."""
     exact = self.cohort * self.allocation_rounds == self.population
     rounded = self.sampling == 'random_allocation' and not exact
     self.refuse(
@@ -238,10 +254,10 @@ class PrivacyFields(method.MethodFields):
     )  # fmt: skip
 
   def _check_samples(self):
-    """Checks example-level privacy, whose noise is that of local steps."""
-    own = [*inspect.get_annotations(PrivacyFields)]
+    """Check example-level privacy, whose noise is that of local steps."""
+    names = {*inspect.get_annotations(PrivacyFields)} - _COMMON
     unlike = f'clients are protected, unlike in {self.algorithm!r}'
-    self.check_effect([x for x in own if x not in _COMMON], False, unlike)
+    self.check_effect(sorted(names), False, unlike)
     self._check_failures_of_private(central=False)
     self.refuse(
       (self.public_metrics == 'private',

@@ -31,53 +31,64 @@ CALLS = tuple(k for k, (by, _) in REGISTRIES.items() if by.endswith('.kind'))
 MAPPINGS = (*REGISTRIES, 'sweep')
 
 
-def named(c: Any) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
+def named(
+  config: Any,
+) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
   """Return field -> (registry, name, options) of every part of a config.
 
-  Raises ValueError if a field has options, but no kind.
+  Options that only a sweep gives have the first of their values. Raises
+  ValueError if a field has options, but no kind.
   """
-  parts = {'loss': (losses.REGISTRY, c.loss, {})}
-  for field, (name, known) in REGISTRIES.items():
-    options = getattr(c, field)
+  parts = {'loss': (losses.REGISTRY, config.loss, {})}
+  for field, (named_by, known) in REGISTRIES.items():
+    options = dict(getattr(config, field) or {})
     if field not in CALLS:
-      factory = getattr(c, name)
-      swept = _swept(c, field, known, factory)
-      parts[name] = known, factory, swept | (options or {})
-    elif options is not None:
+      name = getattr(config, named_by)
+      parts[named_by] = (
+        known,
+        name,
+        _swept(config, field, known, name) | options,
+      )
+    elif options:
       if registry.KIND not in options:
         raise ValueError(
-          f'{field}={f.shown(dict(options))} has no kind; set {field}.kind to '
-          f'one of {f.listed("", known.names())}.'
+          f'{field}={f.shown(options)} has no kind; set {field}.kind to one of '
+          f'{f.listed("", known.names())}.'
         )
-      own = {k: v for k, v in options.items() if k != registry.KIND}
-      factory = options[registry.KIND]
-      parts[field] = known, factory, _swept(c, field, known, factory) | own
+      name = options.pop(registry.KIND)
+      parts[field] = known, name, _swept(config, field, known, name) | options
   return parts
 
 
-def _swept(c, field, known, factory) -> dict[str, Any]:
-  """The options that a sweep gives, each with the first of its values."""
-  options = (c.sweep or {}).get(field)
-  if not isinstance(options, Mapping) or factory not in known.names():
+def _swept(
+  config: Any, field: str, known: registry.Registry, name: Any
+) -> dict[str, Any]:
+  """Return the options of a sweep, each with the first of its values."""
+  swept = (config.sweep or {}).get(field)
+  if not isinstance(swept, Mapping) or name not in known.names():
     return {}
-  takes = known.options(factory)
-  first = lambda x: x.get('low') if isinstance(x, Mapping) else x[0]
-  several = {k: v for k, v in options.items() if v and k in takes}
-  of_type = Mapping, tuple, list  # others are refused with the sweep
-  return {k: first(v) for k, v in several.items() if isinstance(v, of_type)}
+  first, takes = {}, known.options(name)
+  for option, values in swept.items():
+    if option not in takes:
+      continue
+    if isinstance(values, Mapping) and values:
+      first[option] = values.get('low')
+    elif isinstance(values, tuple | list) and values:
+      first[option] = values[0]
+  return first
 
 
-def check(c: Any):
-  """Raises ValueError for a part that is not there, or not its options."""
-  for field, (known, name, options) in named(c).items():
-    own = {k: v for k, v in options.items() if k not in known.shared}
-    known.check(name, own)
+def check(config: Any):
+  """Raise ValueError for a part that is not there, or not its options."""
+  for field, (known, name, options) in named(config).items():
+    own_options = {k: v for k, v in options.items() if k not in known.shared}
+    known.check(name, own_options)
     for option, default in known.shared.items():
       if option in options:
-        written = f'{known.kind} {name!r}: {option}'
-        f.check_option(written, options[option], type(default))
+        label = f'{known.kind} {name!r}: {option}'
+        f.check_option(label, options[option], type(default))
     if field in ('sketch', 'codec', 'downlink_codec'):
-      known.make(name, **own)  # it checks what annotations do not say
+      known.make(name, **own_options)  # it checks what annotations do not say
 
 
 def normalized(name: str, value: Any) -> Any:
@@ -88,8 +99,8 @@ def normalized(name: str, value: Any) -> Any:
 
 
 def not_none(value: Any) -> Any:
-  """Return what of a mapping is not None, at any depth, or None if all is."""
+  """Return a mapping without None, at any depth; None if nothing is left."""
   if not isinstance(value, Mapping):
     return value
-  kept = {k: not_none(v) for k, v in value.items()}
-  return {k: v for k, v in kept.items() if v is not None} or None
+  pruned = {k: not_none(v) for k, v in value.items()}
+  return {k: v for k, v in pruned.items() if v is not None} or None

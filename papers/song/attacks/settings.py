@@ -12,7 +12,7 @@ from fl_sketch.data import sources
 from fl_sketch.experiment.config import checked
 from fl_sketch.privacy import accounting
 from fl_sketch.utils import fields as f
-from fl_sketch.utils.fields import choice
+from fl_sketch.utils.fields import choice, field
 
 LABELS = ('known', 'candidates', 'optimised')
 DEFENCES = ('clip', 'normalize', 'top_k')
@@ -26,50 +26,65 @@ class AttackConfig:
 
   seed: int = 0
 
-  # The client under attack.
-  # gaussian, digits, mnist, fashion_mnist, cifar10
-  dataset: Annotated[str, choice(('gaussian', *sources.NAMES))] = 'gaussian'
-  model: str = 'tanh'  # of gaussian; otherwise of `models.make`
-  widths: tuple[int, ...] = (64,)  # of an mlp
-  activation: str = 'tanh'  # of an mlp
-  inputs: int = 12  # of gaussian
-  outputs: int = 8  # of gaussian: the model has inputs x outputs numbers
-  examples: f.Count = 60  # batches that are attacked, one by one
+  dataset: Annotated[str, choice(('gaussian', *sources.NAMES))] = field(
+    'gaussian, digits, mnist, fashion_mnist, cifar10',
+    'gaussian',
+    section='The client under attack.',
+  )
+  model: str = field('of gaussian; otherwise of `models.make`', 'tanh')
+  widths: tuple[int, ...] = field('of an mlp', (64,))
+  activation: str = field('of an mlp', 'tanh')
+  inputs: int = field('of gaussian', 12)
+  outputs: int = field('of gaussian: the model has inputs x outputs numbers', 8)
+  examples: f.Count = field('batches that are attacked, one by one', 60)
   batch_sizes: tuple[f.Count, ...] = (1,)
-  local_steps: f.Count = 1  # full-batch ones
+  local_steps: f.Count = field('full-batch ones', 1)
   client_lr: f.Positive = 0.1
 
-  # The message; grids other than the first use the first sketch.
-  sketches: tuple[str, ...] = ()
-  sizes: tuple[f.Count, ...] = ()  # numbers in a table
+  sketches: tuple[str, ...] = field(
+    '',
+    (),
+    section='The message; grids other than the first use the first sketch.',
+  )
+  sizes: tuple[f.Count, ...] = field('numbers in a table', ())
   pooled_size: f.Count | None = None
-  pooled: tuple[f.Count, ...] = ()  # rounds of fresh sketches of the same batch
+  pooled: tuple[f.Count, ...] = field(
+    'rounds of fresh sketches of the same batch', ()
+  )
   defended_size: f.Count | None = None
-  noises: tuple[f.Positive, ...] = ()  # lengths relative to the message's
+  noises: tuple[f.Positive, ...] = field(
+    "lengths relative to the message's", ()
+  )
   defences: tuple[Annotated[str, choice(DEFENCES)], ...] = ()
-  max_norm: f.Positive = 0.1  # of clip and normalize
-  k: f.Count | None = None  # of top_k
+  max_norm: f.Positive = field('of clip and normalize', 0.1)
+  k: f.Count | None = field('of top_k')
 
-  # Private rounds: each epsilon is that of all of them.
-  epsilons: tuple[f.Positive, ...] = ()
+  epsilons: tuple[f.Positive, ...] = field(
+    '', (), section='Private rounds: each epsilon is that of all of them.'
+  )
   delta: f.Fraction = 1e-5
   clip_norm: f.Positive = 1.0
   population: int = 1000
-  cohort: int = 100  # expected, under Poisson sampling
+  cohort: int = field('expected, under Poisson sampling', 100)
   rounds: f.Count = 100
 
-  # The attack.
-  labels: str = 'known'  # candidates: all are tried; optimised: DLG
-  # l2, cosine
-  objective: Annotated[str, choice(objectives.OBJECTIVES)] = 'l2'
-  tv: f.Finite = 0.0  # weight of the total variation
-  # lbfgs, armijo, adam, signed_adam
-  optimizer: Annotated[str, choice(searches.SEARCHES)] = 'lbfgs'
+  labels: str = field(
+    'candidates: all are tried; optimised: DLG', 'known', section='The attack.'
+  )
+  objective: Annotated[str, choice(objectives.OBJECTIVES)] = field(
+    'l2, cosine', 'l2'
+  )
+  tv: f.Finite = field('weight of the total variation', 0.0)
+  optimizer: Annotated[str, choice(searches.SEARCHES)] = field(
+    'lbfgs, armijo, adam, signed_adam', 'lbfgs'
+  )
   learning_rate: f.Positive | None = None
   steps: f.Count = 200
   restarts: f.Count = 10
   start_scale: f.Positive = 1.0
-  success: f.Positive = 0.01  # largest relative error that counts as recovered
+  success: f.Positive = field(
+    'largest relative error that counts as recovered', 0.01
+  )
 
   @classmethod
   @checked()
