@@ -153,8 +153,8 @@ def test_updates_have_the_rest_of_the_budget():
     text for text in exp.guarantee.statement.caveats if 'train_loss' in text
   ]
   assert '[0, 2]' in sentence
-  assert 'multiplier 2 each, for 0.25 of the 1' in sentence
-  assert 'updates with 1.414' in sentence
+  assert 'multiplier 6.325 each, for 0.025 of the 1' in sentence
+  assert 'updates with 1.026' in sentence
 
 
 def test_a_calibrated_run_pays_for_its_statistics_from_its_epsilon():

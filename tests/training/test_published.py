@@ -32,6 +32,7 @@ OWN = STORE | {
   'algorithm': 'sketched_sgd', 'local_steps': 1, 'options': {'k': 2},
   'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 3},
 }  # fmt: skip
+IN_FOLDER = STORE | {'dataset_options': {'folder': 'x'}}
 SIZES, HELD = np.array([3, 4, 5]), np.array([2, 1, 3])
 TIMED = '_CHECKPOINT_METADATA', 'digests.json', 'commit_success.txt'
 
@@ -163,10 +164,10 @@ def said(exp):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('fields', [STORE, OWN | {'noise_seed': None}])
+@pytest.mark.parametrize('fields', [IN_FOLDER, OWN | {'noise_seed': None}])
 def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
   """Catches a file, or a column, that a statement leaves out or makes up."""
-  of_clients = 'test_of_clients' if fields is STORE else 'keeps_state'
+  of_clients = 'test_of_clients' if fields is IN_FOLDER else 'keeps_state'
   c = config.Config(**fields | {'public_metrics': kind})
   mechanism = experiment.account(c).mechanism
   text = caveats.caveats(c, mechanism, 'central', None, metrics='',
