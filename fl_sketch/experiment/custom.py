@@ -1,12 +1,13 @@
 """Builds a Problem from a user's model and per-client NumPy arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fl_sketch import models
 from fl_sketch.data import registry
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.models import kinds, losses
+from fl_sketch.utils.types import Batch, Key, Params
 import jax
 import jax.numpy as jnp
 
@@ -19,7 +20,7 @@ def problem(
   loss: str | kinds.Kind = 'cross_entropy',
   seed: int = 0,
 ) -> problem_lib.Problem:
-  """Builds a problem, with its partition, for `experiment.assemble`.
+  """Build a problem, with its partition, for `experiment.assemble`.
 
   >>> loss = lambda w, batch: {'loss': jnp.square(batch['x'] @ w - batch['y'])}
   >>> client = {'x': jnp.ones((3, 2)), 'y': jnp.ones(3)}
@@ -29,70 +30,80 @@ def problem(
 
   Args:
     model: a model of any library, see `models.as_model`. Its inputs are 'x', or
-      where there is none the dict of all arrays but 'y', and of uint8 they
-      become x / 255. Or parameters and a plain function of them and a batch,
-      (params, batch) -> {'loss': f32[batch], ...}: the loss of each sample,
-      whose mean is minimised, and other values of each to be evaluated; with an
-      argument `key` it is given keys to draw by, and None in evaluation.
+      without an 'x' the dict of all arrays but 'y'; uint8 becomes x / 255. Or
+      parameters and a plain function of them and a batch, (params, batch) ->
+      {'loss': f32[batch], ...}: the loss of each sample, and other values to be
+      evaluated. An argument `key` of it is a key, and None in evaluation.
     clients: what each client holds, in a list or by name: arrays by their
       names, leaves [samples, ...], (x, y), or a Hugging Face or torch
-      `Dataset`, see `data.own_arrays.read`. 64-bit numbers become 32-bit ones.
-      They are copied: `data.store` maps them.
+      `Dataset`, see `data.own_arrays.read`. They are copied: `data.store` maps
+      them. 64-bit numbers become 32-bit ones.
     test: the same arrays, of examples that no client holds.
     loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
       function such as those of `models.kinds`.
     seed: of the parameters of a model.
 
   Raises:
-    TypeError: it is no model that is known.
-    ValueError: there is no client, one has no sample, other arrays than the
-      test or what are no numbers, labels do not suit the outputs of the model,
-      it has state besides parameters, or a function does not give a value of
-      each sample.
+    TypeError: the model is of no known library.
+    ValueError: there is no client, a client has no sample or other arrays than
+      the test, labels do not suit the outputs, or a function does not give a
+      value of each sample.
   """
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
-  plain = type(model) is tuple  # those of models are named
-  if plain:  # its values are of a batch: it has no outputs
-    params, values = jax.tree.map(jnp.asarray, model[0]), losses.keyed(model[1])
-    apply_fn = None
+  is_plain = type(model) is tuple  # models of libraries are named tuples
+  if is_plain:  # its values are of a batch: it has no outputs
+    params = jax.tree.map(jnp.asarray, model[0])
+    values_fn, apply_fn = losses.keyed(model[1]), None
   else:
-    params, values, apply_fn = _of_model(model, dataset, loss, seed)
-  _check_values(values, params, data)
-  loss_fn, metrics_fn = losses.of_values(values)
+    params, values_fn, apply_fn = _of_model(model, dataset, loss, seed)
+  _check_values(values_fn, params, data)
+  loss_fn, metrics_fn = losses.of_values(values_fn)
   return problem_lib.Problem(
     data=data, test=problem_lib.evaluation_batches(test), params=params,
     loss_fn=loss_fn, metrics_fn=metrics_fn, apply_fn=apply_fn, scale={},
-    labels=data['y'] if loss == 'cross_entropy' and not plain else None,
-    partition=dataset.partition, model=None if plain else model,
+    labels=data['y'] if loss == 'cross_entropy' and not is_plain else None,
+    partition=dataset.partition, model=None if is_plain else model,
   )  # fmt: skip
 
 
-def _of_model(model, dataset, loss, seed):
-  model, of = models.as_model(model), losses.kind_of(loss)
-  data, test, partition = dataset.train, dataset.test, dataset.partition
-  one = lambda x: jnp.zeros((1, *x.shape[1:]), x.dtype)
-  inputs = losses.inputs(jax.tree.map(one, data))
+def _of_model(
+  model: Any, dataset: Any, loss: str | kinds.Kind, seed: int
+) -> tuple[Params, Callable[..., Any], Callable[..., Any]]:
+  """Return parameters, values of a batch, and outputs of a model."""
+  model, loss_of = models.as_model(model), losses.kind_of(loss)
+  one = {
+    k: jnp.zeros((1, *x.shape[1:]), x.dtype) for k, x in dataset.train.items()
+  }
+  inputs = losses.inputs(one)
   if not jax.tree.leaves(inputs):
-    raise ValueError(f"arrays {list(data)} lack inputs such as 'x'; add them.")
+    raise ValueError(f"arrays {list(one)} lack inputs such as 'x'; add them.")
   params = model.init(jax.random.key(seed), inputs)
   if not callable(loss):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    problem_lib.check_labels(loss, outputs, data, test, partition=partition)
-  values = lambda params, batch, key: of(
-    model.apply(params, losses.inputs(batch), key), batch
-  )
-  return params, values, losses.outputs(model)
+    problem_lib.check_labels(
+      loss, outputs, dataset.train, dataset.test, partition=dataset.partition
+    )
+
+  def values_fn(params: Params, batch: Batch, key: Key | None) -> Any:
+    return loss_of(model.apply(params, losses.inputs(batch), key), batch)
+
+  return params, values_fn, losses.outputs(model)
 
 
-def _check_values(values_fn, params, data):
-  two = lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype)
-  batch = jax.tree.map(two, data)
+def _check_values(
+  values_fn: Callable[..., Any], params: Params, data: Batch
+) -> None:
+  """Refuse a function that does not give values of each of two samples."""
+  batch = {
+    k: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype) for k, x in data.items()
+  }
   values = jax.eval_shape(lambda p, b: values_fn(p, b, None), params, batch)
   shapes = jax.tree.map(jnp.shape, values)
-  named = isinstance(values, Mapping) and 'loss' in values
-  named = named and 'count' not in values  # of samples, which is ours
-  if not named or any(shape != (2,) for shape in shapes.values()):
+  has_names = isinstance(values, Mapping) and 'loss' in values
+  # The library adds 'count', of samples.
+  has_names = has_names and 'count' not in values
+  if not has_names or any(shape != (2,) for shape in shapes.values()):
     raise ValueError(
       f"values {shapes} of 2 samples must have 'loss' and no 'count', each "
       'with one value a sample.'

@@ -119,7 +119,7 @@ def test_a_sweep_stands_for_its_points(tmp_path):
 
 @pytest.mark.parametrize(('name', 'message'), [
   ('absent', 'two'), ('twice', 'one'), ('damaged', 'three'), ('empty', 'four'),
-  ('metric', 'test_los'), ('apart', 'test_accuracy'), ('none', ''),
+  ('metric', 'test_los'), ('apart', 'test_accuracy'), ('none', 'run'),
 ])  # fmt: skip
 def test_what_cannot_be_drawn_is_named(name, message, tmp_path):
   """Catches an empty figure, and an interval of one run twice."""
