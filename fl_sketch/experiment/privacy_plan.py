@@ -8,7 +8,7 @@ A combination without a known epsilon is refused here or in `fields.privacy`.
 from collections.abc import Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fl_sketch.data import batches, cohorts
 from fl_sketch.data.ragged import Partition
@@ -118,14 +118,17 @@ def guarantee(
     UnsupportedAccountingError: this combination has no privacy analysis.
     CalibrationError: no noise multiplier reaches the epsilon.
   """
+  assert config.delta is not None  # the config is private
+  trust: types.Trust = 'local'
   if config.privacy_unit == 'sample':
     assert partition is not None
-    steps_per_round, trust, correlation = releases, 'local', None
+    steps_per_round, correlation = releases, None
     spec = _samples(config, releases, partition)
     units = int(np.sum(partition.sizes))
   else:
     stated = at_scale(config)
-    steps_per_round, trust = 1, config.trust or 'central'
+    steps_per_round = 1
+    trust = cast(types.Trust, config.trust or 'central')
     spec, units = _clients(stated, releases), stated.population
     correlation = correlation_of(config)
   sensitivity = 1.0
@@ -246,8 +249,9 @@ _true_positives = functools.cache(hypothesis_tests.true_positive_rate)
 
 def _clients(config: Config, releases: int) -> dict[str, Any]:
   """Return the arguments of the user-level mechanism."""
-  spec = {'steps': config.rounds, 'releases_per_step': releases}
-  spec['unit'] = 'client'
+  spec: dict[str, Any] = {
+    'steps': config.rounds, 'releases_per_step': releases, 'unit': 'client',
+  }  # fmt: skip
   sampling, natural = types.Sampling.FULL, types.Adjacency.ADD_OR_REMOVE_ONE
   correlation = correlation_of(config)
   if correlation is not None:  # the order is known: no amplification
@@ -264,7 +268,7 @@ def _clients(config: Config, releases: int) -> dict[str, Any]:
     if config.sampling == 'random_allocation':
       sampling = types.Sampling.RANDOM_ALLOCATION
       spec['epoch_steps'] = config.allocation_rounds
-    elif most >= config.population:  # cohorts are never cut off
+    elif most is None or most >= config.population:  # cohorts are never cut off
       sampling = types.Sampling.POISSON
   elif config.cohort < config.population:
     sampling = types.Sampling.FIXED_WITHOUT_REPLACEMENT

@@ -111,7 +111,8 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     config.model
   )
   y = data.get('y')
-  if is_own or config.loss != 'cross_entropy' or np.ndim(y) > 1:
+  has_axes = y is not None and y.ndim > 1
+  if is_own or config.loss != 'cross_entropy' or has_axes:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     parts, partition = [data, test], dataset.partition
     if store.is_mapped(data):  # checked when written, except for their axes
@@ -235,7 +236,7 @@ def _check_range(
   wrong = [~((y <= top) & ((y >= 0) | is_sequence)) for y in labels]
   for y, where in zip(labels, wrong, strict=True):
     if where.any():
-      rows = wrong[0].reshape(len(wrong[0]), -1).any(1)
+      rows = np.asarray(wrong[0].reshape(len(wrong[0]), -1).any(1))
       unknown = partition is None and rows.any()
       who = 'the data'
       if not unknown:
