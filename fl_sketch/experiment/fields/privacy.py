@@ -142,8 +142,8 @@ class PrivacyFields(method.MethodFields):
     bounds = _BOUNDS.get(self.algorithm)
     self.refuse(
       (self.delta is None or self.clip_norm is None,
-       'A private config requires delta and clip_norm; got {delta}, '
-       '{clip_norm}.'),
+       'epsilon and noise_multiplier require delta and clip_norm; got '
+       '{delta}, {clip_norm}.'),
       (not least < (self.clip_norm or 0) < most,
        f'{{clip_norm}} of a private config must be in ({least}, {most}).'),
       (self.bound is not None and bounds and self.bound not in bounds,
