@@ -1,5 +1,6 @@
 """Docstrings as reStructuredText, with links from `name` to its object."""
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -60,13 +61,22 @@ def _escape(text: str) -> str:
   return bullet_or_sign.sub(lambda m: m[1] or f'\\{m[0]}', text)
 
 
+def _meanings(cls: type) -> list[tuple[str, str]]:
+  """The fields of a dataclass with meanings, as of `utils.fields.field`."""
+  if not dataclasses.is_dataclass(cls):
+    return []
+  own = inspect.get_annotations(cls)
+  fields = [x for x in dataclasses.fields(cls) if x.name in own]
+  return [(x.name, x.metadata['doc']) for x in fields if x.metadata.get('doc')]
+
+
 def prepare(app, what, name, obj, options, lines: list[str]):
   """Handler of autodoc-process-docstring; runs before Napoleon's.
 
-  Fields with a comment beside them are listed as attributes.
+  Fields with a comment, or a meaning, are listed as attributes.
   """
   if what == 'class' and 'Attributes:' not in lines:
-    if fields := _FIELD.findall(inspect.getsource(obj)):
+    if fields := _meanings(obj) or _FIELD.findall(inspect.getsource(obj)):
       lines += ['Attributes:', *(f'  {x}: {text}' for x, text in fields), '']
   lines[:] = markup('\n'.join(lines)).split('\n')
 

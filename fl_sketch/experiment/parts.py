@@ -220,15 +220,9 @@ def guarantee_of(
 ) -> PrivacyGuarantee | None:
   """Return the DP guarantee of a config; None if it claims no privacy.
 
-  Args:
-    config: the config.
-    make: hp -> `Algorithm`.
-    partition: required by example-level privacy.
-    params: or their shapes.
-    test_of_clients: see `caveats.caveats`.
-
-  Raises:
-    ValueError: nothing can be guaranteed; the message says why.
+  make: hp -> `Algorithm`; partition: required by example-level privacy; params:
+  or their shapes; test_of_clients: see `caveats.caveats`. Raises ValueError if
+  nothing can be guaranteed.
   """
   if not config.is_private:
     return None

@@ -186,14 +186,9 @@ def check_labels(
 ):
   """Check the labels of a built-in loss against the outputs of one sample.
 
-  Args:
-    loss: other losses than `losses.OF_LABELS` read what they like.
-    outputs: or their shapes.
-    *parts: arrays of all samples by name, of clients and of the test.
-    partition: who holds the first part; None if that is not known.
-
-  Raises:
-    ValueError: there are no labels 'y', or they do not suit the outputs.
+  outputs: or their shapes; parts: arrays of all samples by name, of clients and
+  of the test; partition: who holds the first part, None if that is not known.
+  Raises ValueError if there are no labels 'y', or they do not suit the outputs.
   """
   if loss not in losses.OF_LABELS:
     return
@@ -226,14 +221,11 @@ def check_labels(
 
 
 def _check_range(
-  labels: list[np.ndarray],
-  top: int,
-  is_sequence: bool,
-  partition: Partition | None,
+  labels: list[np.ndarray], top: int, padded: bool, partition: Partition | None
 ):
-  """Refuse labels outside 0 to `top`; below 0 a token is padding."""
+  """Refuse labels outside 0 to `top`; if `padded`, any below 0 is padding."""
   # A NaN is in no range.
-  wrong = [~((y <= top) & ((y >= 0) | is_sequence)) for y in labels]
+  wrong = [~((y <= top) & ((y >= 0) | padded)) for y in labels]
   for y, where in zip(labels, wrong, strict=True):
     if where.any():
       rows = np.asarray(wrong[0].reshape(len(wrong[0]), -1).any(1))
