@@ -73,8 +73,11 @@ def accepted(name, data, base):
   assert len(message) <= 200
   assert len(message.splitlines()) == 1
   named_by, registry = registries.REGISTRIES.get(name, ('', None))
-  words = name, named_by.partition('.')[0] or name, registry and registry.kind
-  assert any(word and word in message for word in words), message
+  words = {name, named_by.partition('.')[0] or name}
+  words |= {registry.kind} if registry else set()
+  if isinstance(written[name], dict):  # of a part: the option is named
+    words |= {str(option) for option in written[name]}
+  assert any(word in message for word in words), message
   return None
 
 

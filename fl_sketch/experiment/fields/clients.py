@@ -187,7 +187,7 @@ class ClientFields(ProblemFields):
        and not self.cohort <= self.max_cohort <= self.population,
        '{max_cohort} is not in {cohort} to {population}; change one of them.'),
       (self.sampling == 'random_allocation' and self.cohort != expected,
-       f'{{cohort}} is not {{population}} / epoch_rounds='
+       '{sampling} requires {cohort} to be {population} / epoch_rounds='
        f'{self.allocation_rounds}, rounded; set cohort={expected}.'),
     )  # fmt: skip
 
