@@ -173,12 +173,13 @@ def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
   text = caveats.caveats(c, mechanism, 'central', None, metrics='',
     **{of_clients: True})  # fmt: skip
   shown, _, hidden = ' '.join(text).partition('Not to be published:')
-  items = (*published.COLUMNS, *published.FILES)
+  items, seen = (*published.COLUMNS, *published.FILES), set()
   for item in published._present(c, items, **{of_clients: True}):
     names = item.names.replace('*, unreadable_', '').replace('*_bytes', 'bytes')
     for name in names.split(', '):
-      if name in ('*', 'round', *'finite seconds'.split()) or 'rows' in name:
+      if name in seen | {'*', 'round', 'finite', 'seconds'} or 'rows' in name:
         continue
+      seen.add(name)  # the first item of a name counts
       exact = item.says(c) == published.EXACT
       assert (name in shown.partition('Without noise')[2]) == exact, name
       assert (name in hidden) == (item.says(c) == published.KEEP), name

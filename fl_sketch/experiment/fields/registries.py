@@ -94,7 +94,10 @@ def check(config: Any):
 def normalized(name: str, value: Any) -> Any:
   """Return a field of a mapping, as it stands in a `Config`."""
   if name in CALLS and isinstance(value, str):
-    value = registry.parse_call(value)
+    try:
+      value = registry.parse_call(value)
+    except ValueError as e:
+      raise ValueError(f'{name}: {e}') from e
   return not_none(value)
 
 
