@@ -103,11 +103,11 @@ def random_allocation(
   _check(population, max_cohort, 'max_cohort')
   checks.at_least('round', round, 0)
   epoch, place = divmod(round, epoch_rounds)
-  rng, found = _generator(seed, epoch, 'random_allocation'), []
+  rng, blocks = _generator(seed, epoch, 'random_allocation'), []
   for first in range(0, population, _COINS):
     coins = rng.integers(epoch_rounds, size=min(_COINS, population - first))
-    found.append(first + np.flatnonzero(coins == place))
-  ids = np.concatenate(found)
+    blocks.append(first + np.flatnonzero(coins == place))
+  ids = np.concatenate(blocks)
   if len(ids) > max_cohort:
     rng = _generator(seed, round, 'random_allocation that is cut off')
     ids = rng.choice(ids, max_cohort, replace=False, shuffle=False)

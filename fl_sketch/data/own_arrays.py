@@ -28,8 +28,8 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
     raise ValueError('clients is one Dataset; pass a list of one per client.')
   if not len(clients):
     raise ValueError('clients is empty; give the arrays of at least one.')
-  found = clients if by_name else dict(enumerate(clients))
-  return {name: read(f'client {name!r}', x) for name, x in found.items()}
+  by_client = clients if by_name else dict(enumerate(clients))
+  return {name: read(f'client {name!r}', x) for name, x in by_client.items()}
 
 
 def read(who: str, data: Any) -> Arrays:

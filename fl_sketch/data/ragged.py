@@ -73,8 +73,8 @@ def cap(p: Partition, samples_per_client: int) -> Partition:
   checks.count('samples_per_client', samples_per_client)
   rank = np.arange(p.samples) - np.repeat(p.offsets[:-1], p.sizes)
   sizes = np.minimum(p.sizes, samples_per_client)
-  kept = np.flatnonzero(rank < samples_per_client)
-  return Partition(p.take(kept), _offsets(sizes), p.names)
+  first = np.flatnonzero(rank < samples_per_client)
+  return Partition(p.take(first), _offsets(sizes), p.names)
 
 
 def hold_out(
@@ -86,8 +86,8 @@ def hold_out(
   choice that depends on no other client.
 
   >>> p = Partition(None, np.array([0, 1, 11]))
-  >>> kept, held = hold_out(p, 0.2, seed=0)
-  >>> kept.sizes.tolist(), held.sizes.tolist()
+  >>> rest, held = hold_out(p, 0.2, seed=0)
+  >>> rest.sizes.tolist(), held.sizes.tolist()
   ([1, 8], [0, 2])
   """
   most = np.maximum(p.sizes - 1, 0)
@@ -98,9 +98,9 @@ def hold_out(
   order = np.lexsort((seeding.fold(state, rank), client))
   held = np.zeros(p.samples, bool)
   held[order] = rank < np.repeat(counts, p.sizes)
-  kept, held = (p.take(np.flatnonzero(marks)) for marks in (~held, held))
-  rest = Partition(kept, _offsets(p.sizes - counts))
-  return rest, Partition(held, _offsets(counts))
+  rest = p.take(np.flatnonzero(~held))
+  rest = Partition(rest, _offsets(p.sizes - counts))
+  return rest, Partition(p.take(np.flatnonzero(held)), _offsets(counts))
 
 
 def check(labels, population: int) -> int:

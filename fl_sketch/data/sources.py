@@ -149,14 +149,14 @@ def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
   folder = versions[-1]
   shards = []
   for split in _SPLITS:
-    found = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
-    expected = int(found[0].name.rpartition('-of-')[2]) if found else 1
-    if len(found) != expected:
+    paths = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
+    expected = int(paths[0].name.rpartition('-of-')[2]) if paths else 1
+    if len(paths) != expected:
       raise DataError(
-        f'Found {len(found)} of {expected} files {name}-{split}.array_record* '
+        f'Found {len(paths)} of {expected} files {name}-{split}.array_record* '
         f'in {folder}. {advice}'
       )
-    shards += found
+    shards += paths
   # Sizes tell a damaged copy, or another encoding, from what was cached.
   sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
   return folder, f'{zlib.crc32(sizes.encode()):08x}'

@@ -188,7 +188,7 @@ def kinds(arrays: Arrays) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
 def _check(arrays, like, samples: int, num_classes: int | None):
   """Refuses arrays unlike the first ones, or of other sizes, and odd labels."""
   if kinds(arrays) != kinds(like):
-    raise ValueError(f'Arrays {kinds(arrays)} must be alike {kinds(like)}.')
+    raise ValueError(f'Arrays {kinds(arrays)} must equal {kinds(like)}.')
   for name, x in arrays.items():
     if name in _RESERVED or name.startswith('test_') or x.dtype.hasobject:
       raise ValueError(f'Array {name!r} has a reserved name, or objects.')

@@ -200,8 +200,8 @@ def _parts(path, columns, test_share) -> tuple[Texts, Texts]:
     return _lines(whole, 0, cut), _lines(whole, cut, None)
   for suffix in '.tsv', '.txt':
     files = (path / f'{name}{suffix}' for name in ('train', *_TESTS))
-    found = (_read(file, columns) for file in files if file.is_file())
-    parts = [*itertools.islice(filter(None, found), 2)]
+    texts = (_read(file, columns) for file in files if file.is_file())
+    parts = [*itertools.islice(filter(None, texts), 2)]
     if len(parts) == 2 and parts[0].path.stem == 'train':
       return parts[0], parts[1]
   raise DataError(

@@ -224,10 +224,11 @@ def faults(
   if not fields or not path.is_file():
     return
   try:
-    given = json.loads(path.read_text(encoding='utf-8'))
+    config = json.loads(path.read_text(encoding='utf-8'))
   except ValueError as e:
     raise ValueError(f'{path} is no JSON: {e}') from e
-  given |= given.get('rope_parameters') or {}  # since transformers 5
+  config |= config.get('rope_parameters') or {}  # since transformers 5
   for name, ours in fields.items():
-    if (theirs := given.get(name)) is not None and theirs not in ours:
+    theirs = config.get(name)
+    if theirs is not None and theirs not in ours:
       yield f'config.json has {name}={theirs!r}, the model {ours}'

@@ -197,9 +197,10 @@ def factored(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
     def call(layer, args, kwargs, context):
       module = context.module
       if isinstance(module, nn.Dense) and context.method_name == '__call__':
-        own = module.variables.get('params', {})
-        if (adapter := known.get(id(own.get('kernel')))) is not None:
-          return _dense(module, own, adapter, scale, *args, **kwargs)
+        layer_params = module.variables.get('params', {})
+        adapter = known.get(id(layer_params.get('kernel')))
+        if adapter is not None:
+          return _dense(module, layer_params, adapter, scale, *args, **kwargs)
       return layer(*args, **kwargs)
 
     with nn.intercept_methods(call):
@@ -208,10 +209,10 @@ def factored(fn: Callable[..., Any], scale: float) -> Callable[..., Any]:
   return run
 
 
-def _dense(module, own, adapter, scale, inputs):
+def _dense(module, layer_params, adapter, scale, inputs):
   """The layer with its frozen kernel, which is not merged, and the factors."""
   alone = module.clone(parent=None)
-  y = alone.apply({'params': {**own, 'kernel': adapter.base}}, inputs)
+  y = alone.apply({'params': {**layer_params, 'kernel': adapter.base}}, inputs)
   return y + (scale * ((inputs @ adapter.a) @ adapter.b)).astype(y.dtype)
 
 
@@ -222,14 +223,14 @@ def is_adapter(x: Tree) -> bool:
 
 def _matched(option, patterns, names, what) -> set[str]:
   """The names that any pattern matches; each must match one."""
-  found = set()
+  matched = set()
   for pattern in patterns:
-    own = [x for x in names if fnmatch.fnmatch(f'/{x}/', f'*/{pattern}/*')]
-    if not own:
+    matching = [x for x in names if fnmatch.fnmatch(f'/{x}/', f'*/{pattern}/*')]
+    if not matching:
       more = f', and {len(names) - 8} more' if len(names) > 8 else ''
       raise ValueError(
         f'{option} must match {what}: {pattern!r} matches none of '
         f'{names[:8]}{more}.'
       )
-    found.update(own)
-  return found
+    matched.update(matching)
+  return matched

@@ -131,12 +131,12 @@ def _equinox(equinox: Any, module: Any) -> Model:
   first = {k: x for k, x in leaves.items() if equinox.is_inexact_array(x)}
 
   def apply(params, inputs, key):
-    own = jax.tree.unflatten(tree, (leaves | params).values())
-    own = equinox.nn.inference_mode(own, value=key is None)
+    bound = jax.tree.unflatten(tree, (leaves | params).values())
+    bound = equinox.nn.inference_mode(bound, value=key is None)
     if key is None or 'key' not in taken:
-      return jax.vmap(own)(inputs)
+      return jax.vmap(bound)(inputs)
     keys = jax.random.split(key, len(jax.tree.leaves(inputs)[0]))
-    return jax.vmap(lambda x, key: own(x, key=key))(inputs, keys)
+    return jax.vmap(lambda x, key: bound(x, key=key))(inputs, keys)
 
   return Model(lambda key, inputs: first, apply)
 

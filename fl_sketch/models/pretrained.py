@@ -86,8 +86,10 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
     _LOG.info('%s of %s has no place.', name, path)
   if faults:
     more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
-    told = f'{"; ".join(faults[:5])}{more}'
-    raise ValueError(f'{path} does not fit the arrays of {kind}: {told}.')
+    first = '; '.join(faults[:5])
+    raise ValueError(
+      f'{path} does not fit the arrays of {kind}: {first}{more}.'
+    )
   return traverse_util.unflatten_dict(loaded, sep='/')
 
 

@@ -84,19 +84,19 @@ KINDS: dict[str, Kind] = {
 def _layouts(path: pathlib.Path, digits: bool) -> dict[str, pathlib.Path]:
   """The layouts at a path, and the file or folder that a reader takes."""
   files = sorted(path.iterdir()) if path.is_dir() else [path]
-  found = {}
+  layouts = {}
   for file in files:
     # EMNIST and its digits lie in one folder.
     same_part = ('digits' in file.stem) == digits
     if file.name.endswith('_train.h5') and same_part:
-      found['tff'] = file
+      layouts['tff'] = file
     if file.suffix == '.txt':
-      found['plays'] = file
+      layouts['plays'] = file
     if file.suffix in readers.SUFFIXES:
-      found['table'] = path
+      layouts['table'] = path
   if [*path.glob('train/*.json')]:
-    found['leaf'] = path
-  return found
+    layouts['leaf'] = path
+  return layouts
 
 
 def import_data(
@@ -130,8 +130,8 @@ def import_data(
   make_task, expected, client, digits, strangers = KINDS[kind]
   path = pathlib.Path(path).expanduser()
   options = {name: x for name, x in options.items() if x is not None}
-  found = _layouts(path, digits)
-  layout = next((x for x in expected if x in found), None)
+  layouts = _layouts(path, digits)
+  layout = next((x for x in expected if x in layouts), None)
   if layout is None:
     raise DataError(f'{path} has no files of {kind=} in layout {expected}.')
   read = getattr(readers, layout)
@@ -140,7 +140,7 @@ def import_data(
     if client is None:
       raise ValueError('A table requires client; set the column of clients.')
     read = functools.partial(read, client=client, split=split)
-  task = make_task(layout, found[layout], options)
+  task = make_task(layout, layouts[layout], options)
   if options:
     raise ValueError(
       f'{", ".join(sorted(options))} has no effect for {kind=} in layout '
@@ -148,7 +148,7 @@ def import_data(
     )
 
   def samples():
-    for record in read(found[layout]):
+    for record in read(layouts[layout]):
       nobody = strangers and record.split == TEST
       with readers.reading(f'Client {record.client!r} of {path}'):
         arrays = task.arrays(record.columns)

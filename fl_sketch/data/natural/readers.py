@@ -134,18 +134,18 @@ def table(
 def _files(path) -> list[tuple[pathlib.Path, str]]:
   if path.is_file():
     return [(path, TRAIN)]
-  found = []
+  files = []
   for file in sorted(path.iterdir()):
     if file.suffix in SUFFIXES:
       starts = (x for x in _SPLITS if file.name.startswith(x))
-      found.append((file, next(starts, None)))
-  named = [start is not None for _, start in found]
+      files.append((file, next(starts, None)))
+  named = [start is not None for _, start in files]
   if any(named) and not all(named):
     raise DataError(
-      f'{found[named.index(False)][0]} must begin with one of {[*_SPLITS]}, '
+      f'{files[named.index(False)][0]} must begin with one of {[*_SPLITS]}, '
       'as other files of the folder do.'
     )
-  splits = [(file, _SPLITS.get(start, TRAIN)) for file, start in found]
+  splits = [(file, _SPLITS.get(start, TRAIN)) for file, start in files]
   return sorted(splits, key=lambda pair: pair[1] == TEST)
 
 
