@@ -228,7 +228,7 @@ def test_a_file_with_an_array_more_or_less_is_refused(case, tmp_path):
   for name, x in stored.items():
     for spoiled in (
       {k: y for k, y in stored.items() if k != name},
-      stored | {name: x[:-1]}, stored | {name.replace('.weight', '.q'): x},
+      stored | {name: x[..., :-1]}, stored | {name.replace('.weight', '.q'): x},
     ):  # fmt: skip
       if spoiled.keys() == stored.keys() and spoiled[name] is x:
         continue  # a bias

@@ -185,7 +185,7 @@ def test_a_file_of_other_arrays_is_refused(name, tmp_path):
   for key, x in stored.items():
     if not key.startswith('classifier'):
       without = {k: y for k, y in stored.items() if k != key}
-      for arrays in without, stored | {key: x[:-1]}:
+      for arrays in without, stored | {key: x[..., :-1]}:
         with pytest.raises(ValueError, match=re.escape(key)):
           load(tmp_path, arrays, model)
   for other in (
