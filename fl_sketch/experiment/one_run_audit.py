@@ -140,22 +140,7 @@ def prepare(
   exp = canary_clients.enlarged(c, data, canaries)
   guarantee = canary_clients.guarantee_of(exp)
   mechanism, statement = guarantee.mechanism, guarantee.statement
-  if not mechanism.noise_multiplier > 0:
-    raise c.refusal('{noise_multiplier} has no guarantee to audit; use > 0.')
-  if (releases := mechanism.releases_per_step) > 1:
-    raise c.refusal(
-      f'{{algorithm}} makes {releases} releases in a round; an audit in one '
-      'run supports one.'
-    )
-  sizes = canary_clients.payload_sizes(
-    exp.make, exp.hyper, exp.params, exp.sample(0, 0), fetch=exp.fetch,
-    data=exp.data,
-  )  # fmt: skip
-  if sizes is None:
-    raise c.refusal(
-      '{algorithm} does not broadcast the mean of payloads, which an audit in '
-      'one run requires; use --audit without one_run.'
-    )
+  sizes = _payload_sizes(exp, mechanism)
   # In a cohort of a fixed size, the others show how many canaries take part.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4} | ({INDEPENDENT: canaries} if known else {})
@@ -235,6 +220,29 @@ def _report(
     epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
     bounds[name] = Bound(right, mu, epsilon, chance)
   return OneRunReport(game, bounds, scores, coins, law)
+
+
+def _payload_sizes(
+  exp: experiment.Experiment, mechanism: types.GaussianMechanism
+) -> list[int]:
+  """Return the sizes of a payload's arrays; refuse what cannot be audited."""
+  refusal = exp.config.refusal
+  if not mechanism.noise_multiplier > 0:
+    raise refusal('{noise_multiplier} has no guarantee to audit; use > 0.')
+  if (releases := mechanism.releases_per_step) > 1:
+    raise refusal(
+      f'{{algorithm}} makes {releases} releases in a round; an audit in one '
+      'run supports one.'
+    )
+  sizes = canary_clients.payload_sizes(
+    exp.make, exp.hyper, exp.params, exp.sample(0, 0), exp.fetch, exp.data
+  )
+  if sizes is None:
+    raise refusal(
+      '{algorithm} does not broadcast the mean of payloads, which an audit in '
+      'one run requires; use --audit without one_run.'
+    )
+  return sizes
 
 
 def _check(c: Config, canaries: int) -> None:

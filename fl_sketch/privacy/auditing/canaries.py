@@ -34,6 +34,7 @@ _CHUNK = 2**22  # numbers of all clients of the runs that are batched
 # Compiles two to four times as fast, and runs as fast.
 COMPILER = {'xla_backend_optimization_level': 1}
 _ALONE, _WITH, _WITHOUT, _ZERO = range(4)
+_SCORES = 'matched filter', 'learned filter', 'last bits'
 _ZEROS = 1000  # runs of zero data
 LENGTH = 1e4  # of the canary's update, in clipping norms
 
@@ -118,18 +119,20 @@ def audit(
     deviation = game.noise * np.linalg.norm(alone, axis=1).max()
     white = noise_law.whitened(noise, game.correlation) / deviation
     law = noise_law.evaluate(white)
-  rest = claimed, game.steps_per_round, game.correlation
-  attacks = {
-    'matched filter': lambda x: canary_scores.matched_filter(x, alone, *rest),
-    'learned filter': lambda x: np.einsum('itn,tn->i', x, weights),
-    'last bits': lambda x: canary_scores.last_bits(x, alone),
-  }
-  worlds, scored = np.repeat([_WITH, _WITHOUT], samples), []
-  for sent in _runs(game, worlds, size, jax.random.fold_in(key, 1)):
-    scored.append([score(sent[1:]) for score in attacks.values()])
-  scores = np.concatenate(scored, 1)[:, : 2 * samples].reshape(-1, 2, samples)
+
+  def scores_of(sent):
+    matched = canary_scores.matched_filter(
+      sent, alone, claimed, game.steps_per_round, game.correlation
+    )
+    learned = np.einsum('itn,tn->i', sent, weights)
+    return matched, learned, canary_scores.last_bits(sent, alone)
+
+  worlds = np.repeat([_WITH, _WITHOUT], samples)
+  runs = _runs(game, worlds, size, jax.random.fold_in(key, 1))
+  scores = np.concatenate([scores_of(sent[1:]) for sent in runs], 1)
+  scores = scores[:, : 2 * samples].reshape(-1, 2, samples)
   return assess(
-    {name: (*pair,) for name, pair in zip(attacks, scores, strict=True)},
+    {name: (*pair,) for name, pair in zip(_SCORES, scores, strict=True)},
     claimed, deltas=deltas, significance=significance, accountant=accountant,
     law=law,
   )  # fmt: skip
