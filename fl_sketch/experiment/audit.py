@@ -28,7 +28,7 @@ _MOST_OPTIONS = {'k': 8, 'local_k': 8}
 
 @checked()
 def audit_config(
-  c: Config,
+  config: Config,
   *,
   samples: int = 5000,
   data: str | None = None,
@@ -51,10 +51,10 @@ def audit_config(
   Raises:
     ConfigError: the config is not private, or no noise can give its epsilon.
   """
-  check(c)
-  by_sample = c.privacy_unit == 'sample'
-  whole = experiment.build(c, data).partition if by_sample else None
-  small, partition = _small(c, rounds, whole)
+  check(config)
+  by_sample = config.privacy_unit == 'sample'
+  whole = experiment.build(config, data).partition if by_sample else None
+  small, partition = _small(config, rounds, whole)
   make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
   full = mechanism.sampling is types.Sampling.FULL
@@ -74,27 +74,29 @@ def audit_config(
   )  # fmt: skip
 
 
-def check(c: Config) -> None:
+def check(config: Config) -> None:
   """Raise ConfigError for a config that no audit can attack."""
-  c.refuse(
-    (not c.is_private,
+  config.refuse(
+    (not config.is_private,
      'An audit requires a private config; set epsilon or noise_multiplier.'),
-    (c.simulated_cohort is not None,
+    (config.simulated_cohort is not None,
      '{simulated_cohort} has less noise than its statement says; remove it '
      'for an audit.'),
   )  # fmt: skip
 
 
 def _noise(
-  c: Config, guarantee: Guarantee, make: rounds_lib.Make, participants: int
+  config: Config, guarantee: Guarantee, make: rounds_lib.Make, participants: int
 ) -> float | None:
   """Return the noise in clipped contributions; None if more is broadcast."""
-  release, hp = privacy_plan.release_of(c), experiment.hyper_of(c, guarantee)
-  if release is None or release.before_sketch or c.downlink_codec is not None:
+  release = privacy_plan.release_of(config)
+  if release is None or release.before_sketch or config.downlink_codec:
     return None
-  data = {'x': np.zeros((c.cohort, 1, 1, _NUMBERS), np.float32)}
-  ids, weight = np.arange(c.cohort, dtype=np.int32), data['x'][:, 0, 0, 0] + 1
-  cohort = rounds_lib.Cohort(ids, weight, data)
+  hp, clients = experiment.hyper_of(config, guarantee), config.cohort
+  cohort = rounds_lib.Cohort(
+    np.arange(clients, dtype=np.int32), np.ones(clients, np.float32),
+    {'x': np.zeros((clients, 1, 1, _NUMBERS), np.float32)},
+  )  # fmt: skip
   params = canaries.parameters(_NUMBERS)
   is_mean = canary_clients.payload_sizes(make, hp, params, cohort) is not None
   if not is_mean or make(hp).correction:  # clients without data send it, too
@@ -104,48 +106,49 @@ def _noise(
 
 
 def _built(
-  c: Config, partition: partitions.Partition | None
+  config: Config, partition: partitions.Partition | None
 ) -> tuple[rounds_lib.Make, Guarantee]:
   """Return the algorithm of a private config and its guarantee."""
-  options = experiment.algorithm_options(c)
-  make = algorithms.make(c.algorithm, canaries.inner_product, **options)
-  guarantee = experiment.guarantee_of(c, make, partition)
+  options = experiment.algorithm_options(config)
+  make = algorithms.make(config.algorithm, canaries.inner_product, **options)
+  guarantee = experiment.guarantee_of(config, make, partition)
   assert guarantee is not None  # the config is private
   return make, guarantee
 
 
-def _small(c: Config, rounds: int, whole: partitions.Partition | None):
+def _small(config: Config, rounds: int, whole: partitions.Partition | None):
   """Return the scaled-down config with the same noise, and its partition."""
-  _, guarantee = _built(c, whole)
+  _, guarantee = _built(config, whole)
   fields: dict[str, Any] = {
     'epsilon': None, 'noise_multiplier': guarantee.noise_multiplier,
-    'rounds': min(c.rounds, rounds), 'rounds_per_dispatch': 1,
+    'rounds': min(config.rounds, rounds), 'rounds_per_dispatch': 1,
     'max_cohort': None, 'neighbours': None,
-    'options': _limited(c.options or {}, _MOST_OPTIONS),
+    'options': _limited(config.options or {}, _MOST_OPTIONS),
   }  # fmt: skip
-  if c.sketch is not None:
-    fields['sketch'] = _limited(c.sketch, _MOST_SKETCH)
+  if config.sketch is not None:
+    fields['sketch'] = _limited(config.sketch, _MOST_SKETCH)
   partition = None
   if whole is not None:
-    size, count = _scaled(c.batch_size, int(whole.sizes.min()))
+    size, count = _scaled(config.batch_size, int(whole.sizes.min()))
     fields |= {'batch_size': size, 'population': 1, 'cohort': 1}
     partition = partitions.Partition(np.arange(count), np.array([0, count]))
-  elif c.trust == 'local':  # the server sees one message: the mean of one
+  elif config.trust == 'local':  # the server sees one message: the mean of one
     fields |= {'population': 1, 'cohort': 1}
   else:
-    cohort, population = _scaled(c.cohort, c.population)
+    cohort, population = _scaled(config.cohort, config.population)
     fields |= {'cohort': cohort, 'population': population}
-    if c.min_honest is not None:
-      fields['min_honest'] = max(1, c.min_honest * cohort // c.cohort)
-  if c.bound == 'quantile':  # a bound that stays: attacks need its scale
-    release = experiment.algorithm_options(c)['privacy']
+    if config.min_honest is not None:
+      fields['min_honest'] = max(1, config.min_honest * cohort // config.cohort)
+  if config.bound == 'quantile':  # a bound that stays: attacks need its scale
+    release = experiment.algorithm_options(config)['privacy']
     fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
-  if c.noise == 'banded':  # two epochs
-    epoch = min(c.hash_rounds or c.rounds, rounds)
-    if c.hash_rounds:
-      epoch = fields['hash_rounds'] = min(c.hash_rounds, max(1, rounds // 2))
-    fields['noise_bands'] = min(c.noise_bands or epoch, epoch)
-  return dataclasses.replace(c, **fields), partition
+  if config.noise == 'banded':  # two epochs
+    epoch = min(config.hash_rounds or config.rounds, rounds)
+    if config.hash_rounds:
+      epoch = min(config.hash_rounds, max(1, rounds // 2))
+      fields['hash_rounds'] = epoch
+    fields['noise_bands'] = min(config.noise_bands or epoch, epoch)
+  return dataclasses.replace(config, **fields), partition
 
 
 def _limited(options: Mapping[str, Any], most: Mapping[str, int]):
@@ -161,20 +164,20 @@ def _scaled(part: int, total: int) -> tuple[int, int]:
 
 
 def _canary(
-  c: Config, public: Key, correlation: Correlation | None
+  config: Config, public: Key, correlation: Correlation | None
 ) -> np.ndarray:
   """Return f32[rounds, d]: what the sketch stretches most, or random signs."""
   # Signs are new in each round. Under banded noise they are new in each epoch:
   # contributions of one direction move its releases most.
-  shape, rounds = (c.rounds, _NUMBERS), np.arange(c.rounds)
+  shape, rounds = (config.rounds, _NUMBERS), np.arange(config.rounds)
   signs = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), shape)
   if correlation is not None:
     signs = signs[rounds // correlation.rounds]
     signs = signs * (rounds % correlation.separation == 0)[:, None]
-  if c.sketch is not None:
-    in_run = c.algorithm == 'fetchsgd'
-    hashes = 'run' if in_run else transforms.hash_key(c.hash_rounds)
-    sketch = experiment.algorithm_options(c)['sketch']
-    op = with_hyper(sketch, experiment.hyper_of(c))
+  if config.sketch is not None:
+    in_run = config.algorithm == 'fetchsgd'
+    hashes = 'run' if in_run else transforms.hash_key(config.hash_rounds)
+    sketch = experiment.algorithm_options(config)['sketch']
+    op = with_hyper(sketch, experiment.hyper_of(config))
     return signs[:, -1:] * canaries.stretched(op, public, shape, hashes)
   return signs * np.float32(_NUMBERS**-0.5)

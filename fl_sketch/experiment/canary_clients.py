@@ -51,23 +51,24 @@ def guarantee_of(exp: experiment.Experiment) -> privacy_plan.PrivacyGuarantee:
 
 
 def enlarged(
-  c: Config, data_dir: str | None, canaries: int
+  config: Config, data_dir: str | None, canaries: int
 ) -> experiment.Experiment:
   """Build the experiment of a config with canaries in its population.
 
   Their ids follow those of the config's clients, whose data they share. The
   cohort grows in proportion, so that a client takes part as often as before.
   """
-  problem = problem_lib.load(c, data_dir)
-  exp = experiment.build(c, data_dir, lambda _: problem)
-  others, total = c.population, c.population + canaries
+  problem = problem_lib.load(config, data_dir)
+  exp = experiment.build(config, data_dir, lambda _: problem)
+  others, total = config.population, config.population + canaries
   grown = lambda x: None if x is None else max(1, round(x * total / others))
-  cohort, epoch = grown(c.cohort), c.epoch_rounds
-  if c.sampling == 'random_allocation':  # its epochs stay as long
-    epoch, cohort = c.allocation_rounds, round(total / c.allocation_rounds)
+  cohort, epoch = grown(config.cohort), config.epoch_rounds
+  if config.sampling == 'random_allocation':  # its epochs stay as long
+    epoch = config.allocation_rounds
+    cohort = round(total / epoch)
   large = dataclasses.replace(
-    c, population=total, cohort=cohort, epoch_rounds=epoch,
-    max_cohort=grown(c.max_cohort), min_honest=grown(c.min_honest),
+    config, population=total, cohort=cohort, epoch_rounds=epoch,
+    max_cohort=grown(config.max_cohort), min_honest=grown(config.min_honest),
     # `build` has held these clients out.
     client_holdout=0.0, personal_steps=None, personal_lr=None,
   )  # fmt: skip

@@ -120,7 +120,7 @@ class OneRunReport(NamedTuple):
 
 @checked()
 def prepare(
-  c: Config,
+  config: Config,
   *,
   canaries: int = 1000,
   data: str | None = None,
@@ -136,8 +136,8 @@ def prepare(
       there are too few canaries.
     DataError: the dataset is missing or cannot be read.
   """
-  _check(c, canaries)
-  exp = canary_clients.enlarged(c, data, canaries)
+  _check(config, canaries)
+  exp = canary_clients.enlarged(config, data, canaries)
   guarantee = canary_clients.guarantee_of(exp)
   mechanism, statement = guarantee.mechanism, guarantee.statement
   sizes = _payload_sizes(exp, mechanism)
@@ -148,7 +148,7 @@ def prepare(
   claim = one_run.claim_of(mechanism, **options)
   participation = exp.config.cohort / exp.config.population
   # A canary sends along one array, which has a part of the bound.
-  noise = 0.5 * (len(sizes) ** 0.5 if c.per_layer else 1.0)
+  noise = 0.5 * (len(sizes) ** 0.5 if config.per_layer else 1.0)
   # The law of noise has a share, too.
   share = significance * len(guesses) / (len(guesses) + 1)
   power = one_run_guesses.power(
@@ -156,7 +156,7 @@ def prepare(
     significance=share, participation=participation, independent=known,
     turns=min(1.0, sum(sizes) / canaries),
   )  # fmt: skip
-  step = canary_clients.program(exp, c.population, known)
+  step = canary_clients.program(exp, config.population, known)
   return Game(exp, canaries, sizes, guesses, claim, power, significance, step)
 
 
@@ -169,7 +169,7 @@ def play(
   The seed is of coins, canaries, noise and sampling; None: a secret one.
   `progress` shows a bar on stderr.
   """
-  exp, c = game.exp, game.exp.config
+  exp, config = game.exp, game.exp.config
   # Independent of one another, and of all keys that configs' seeds give.
   *sources, secret = np.random.SeedSequence(seed).spawn(3)
   coin_rng, signal_rng = map(np.random.default_rng, sources)
@@ -178,12 +178,12 @@ def play(
   noise_key, sampling_seed = make(drawn)
   coins = coin_rng.random(game.canaries) < 0.5
   hp = exp.hyper
-  state = rounds.init(exp.make(hp), exp.params, c.population)
+  state = rounds.init(exp.make(hp), exp.params, config.population)
   # A copy, since the step donates its state, placed as the step places it.
   state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))
-  key, seen, noises = jax.random.key(c.key_seed), [], []
+  key, seen, noises = jax.random.key(config.key_seed), [], []
   turns = tqdm.trange(
-    c.rounds, unit='round', mininterval=0.5, disable=not progress
+    config.rounds, unit='round', mininterval=0.5, disable=not progress
   )
   for t in turns:
     sent = canary_clients.signals(signal_rng, t, game.canaries, sum(game.sizes))
@@ -245,23 +245,23 @@ def _payload_sizes(
   return sizes
 
 
-def _check(c: Config, canaries: int) -> None:
-  audit.check(c)
-  if c.sampling == 'cyclic' or c.noise == 'banded':
-    name = 'noise' if c.noise == 'banded' else 'sampling'
-    raise c.refusal(
+def _check(config: Config, canaries: int) -> None:
+  audit.check(config)
+  if config.sampling == 'cyclic' or config.noise == 'banded':
+    name = 'noise' if config.noise == 'banded' else 'sampling'
+    raise config.refusal(
       f'An audit in one run does not support {{{name}}}: it requires '
       'independent rounds; use --audit without one_run.'
     )
-  c.refuse(
+  config.refuse(
     (canaries < LEAST,
      f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
-    (c.before_sketch,
+    (config.before_sketch,
      'An audit in one run does not support {before_sketch}; remove it.'),
-    (c.privacy_unit == 'sample',
+    (config.privacy_unit == 'sample',
      'Canaries are clients, and {algorithm} protects samples; use --audit '
      'without one_run.'),
-    (c.trust == 'local',
+    (config.trust == 'local',
      'An audit in one run has no power with {trust}, where every client adds '
      'all of the noise; use --audit without one_run.'),
   )  # fmt: skip

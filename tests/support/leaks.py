@@ -24,7 +24,7 @@ class Seen(NamedTuple):
   rows: Any  # state of clients, [lanes, 10]
 
 
-class Kept(NamedTuple):
+class State(NamedTuple):
   """State of the link."""
 
   rows: comms.PerClient
@@ -141,7 +141,7 @@ def make(name: str, hp: Any = private.HP):
 
   def init(params):
     rows = comms.PerClient(jnp.zeros((4, 2)))
-    return Kept(rows, jnp.float32(0), comms.bill())
+    return State(rows, jnp.float32(0), comms.bill())
 
   def update(payloads, state, params=None, *, means, weight, ids, **extra):
     del params
@@ -155,9 +155,9 @@ def make(name: str, hp: Any = private.HP):
     rows = state.rows.value
     seen = Seen(payloads, weight, ids, noise, mean['w'], rows)
     mean = mean | {'w': SENT.get(name, lambda s: s.w)(seen)}
-    own = ROWS.get(name, lambda s: s.rows + s.payloads['w'])(seen)
-    kept = SHARED.get(name, lambda s: state.shared)(seen)
-    return mean, Kept(comms.PerClient(own), kept, bill)
+    new_rows = ROWS.get(name, lambda s: s.rows + s.payloads['w'])(seen)
+    shared = SHARED.get(name, lambda s: state.shared)(seen)
+    return mean, State(comms.PerClient(new_rows), shared, bill)
 
   return rounds.federated(
     lambda params, batches, key, correction: (

@@ -200,8 +200,8 @@ def _cohorts(game: Game, coins, kind) -> rounds.Cohort:
     return rounds.Cohort(ids, mask, {'sign': sign[:, :, None, None]})
   fold = lambda x: x.reshape(turns, 1, k, -1)
   batches = {'sign': fold(sign), 'mask': fold(mask)}
-  one = jnp.zeros((turns, 1), jnp.int32)
-  return rounds.Cohort(one, jnp.ones((turns, 1)), batches)
+  ids = jnp.zeros((turns, 1), jnp.int32)
+  return rounds.Cohort(ids, jnp.ones((turns, 1)), batches)
 
 
 def _draws(mechanism, coins, steps):

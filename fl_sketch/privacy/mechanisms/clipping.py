@@ -62,11 +62,11 @@ BOUNDS: dict[str, Callable[..., tuple[Tree, jax.Array]]] = {
 def finite(tree: Tree) -> Tree:
   """Cast a tree to float32 or better, with 0 for non-finite numbers."""
 
-  def one(x):
+  def clean(x):
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     return jnp.where(jnp.isfinite(x), x, 0)
 
-  return jax.tree.map(one, tree)
+  return jax.tree.map(clean, tree)
 
 
 def _clip(tree, max_norm):

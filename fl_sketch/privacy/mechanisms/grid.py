@@ -141,11 +141,11 @@ def encode(tree: Tree, grid: Grid) -> Tree:
     steps = jnp.clip(jnp.nan_to_num(steps), -_LONGEST, _LONGEST)
     return steps.astype(jnp.int32).astype(jnp.uint32)
 
-  def one(x):
+  def encoded(x):
     parts = jnp.iscomplexobj(x)
     return Parts(real(x.real), real(x.imag)) if parts else real(x)
 
-  return jax.tree.map(one, tree)
+  return jax.tree.map(encoded, tree)
 
 
 def noise(key: Key, like: Tree, grid: Grid) -> Tree:
@@ -178,8 +178,8 @@ def decode(total: Tree, grid: Grid, scale: jax.Array | float = 1.0) -> Tree:
   unit = grid.step * scale
   real = lambda x: x.astype(jnp.int32).astype(jnp.float32) * unit
 
-  def one(x):
+  def decoded(x):
     parts = isinstance(x, Parts)
     return jax.lax.complex(real(x.real), real(x.imag)) if parts else real(x)
 
-  return jax.tree.map(one, total, is_leaf=lambda x: isinstance(x, Parts))
+  return jax.tree.map(decoded, total, is_leaf=lambda x: isinstance(x, Parts))

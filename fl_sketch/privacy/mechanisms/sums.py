@@ -94,14 +94,14 @@ def noisy_gradient_sum(
     n = mask.shape[0]
     grid = _grid(max_norm, noise_multiplier, n)
 
-    def one(sample):
+    def of_sample(sample):
       alone = jax.tree.map(lambda x: x[None], sample)
       loss, grad = jax.value_and_grad(loss_fn)(params, alone)
       return loss, grid_lib.encode(clip_by_l2_norm(grad, max_norm)[0], grid)
 
     def add(total, chunk):
       samples, taken = chunk
-      loss, grad = jax.vmap(one)(samples)
+      loss, grad = jax.vmap(of_sample)(samples)
       return jax.tree.map(jnp.add, total, _sum_of(grad, taken)), loss
 
     size = math.ceil(n / math.ceil(n / (microbatch_size or n)))  # even chunks

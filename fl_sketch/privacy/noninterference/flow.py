@@ -160,11 +160,11 @@ class Walk:
 
   def _fixpoint(self, state, body):
     """Return the values of a loop's results, from a state that is stable."""
-    counted = self.operations, self.releases, len(self.leaks)
+    before = self.operations, self.releases, len(self.leaks)
     kinds = lambda values: [(x.labels.keys(), x.axis) for x in values]
     while True:
-      self.operations, self.releases, known = counted
-      del self.leaks[known:]
+      self.operations, self.releases, leaks = before
+      del self.leaks[leaks:]
       results = body(state)
       new = [_joined(pair) for pair in zip(state, results, strict=False)]
       if kinds(new) == kinds(state):

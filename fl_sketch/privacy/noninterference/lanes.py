@@ -19,10 +19,10 @@ def after(eqn: core.JaxprEqn, axes: list[Axis]) -> Axis | str:
   """
   if _is_collective(eqn):
     return MIXED
-  known = [(n, axis) for n, axis in enumerate(axes) if axis is not None]
-  if not known:
+  with_axis = [(n, axis) for n, axis in enumerate(axes) if axis is not None]
+  if not with_axis:
     return None
-  (n, axis), params = known[0], eqn.params
+  (n, axis), params = with_axis[0], eqn.params
   name, shape = eqn.primitive.name, getattr(eqn.invars[n].aval, 'shape', ())
   out = getattr(eqn.outvars[0].aval, 'shape', ())
   mixed = lambda dims: MIXED if axis in dims else axis
