@@ -24,7 +24,7 @@ class Observed(NamedTuple):
 
 
 # (observed, hyperparameters, releases of a round, noise keys) -> its metrics
-Summary = Callable[[Observed, Any, float, Any], dict[str, jax.Array]]
+Summary = Callable[[Observed, Any, int, Any], dict[str, jax.Array]]
 
 
 def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:

@@ -88,7 +88,10 @@ def check(config: Any):
         label = f'{known.kind} {name!r}: {option}'
         f.check_option(label, options[option], type(default))
     if field in ('sketch', 'codec', 'downlink_codec'):
-      known.make(name, **own_options)  # it checks what annotations do not say
+      try:  # to make it checks what annotations do not say
+        known.make(name, **own_options)
+      except ValueError as e:
+        raise ValueError(f'{known.kind} {name!r}: {e}') from e
 
 
 def normalized(name: str, value: Any) -> Any:
