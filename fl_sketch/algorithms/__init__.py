@@ -12,7 +12,12 @@ from fl_sketch.algorithms.registry import REGISTRY, register
 from fl_sketch.algorithms.server_optimizers import make_server_optimizer
 from fl_sketch.local import Task, optimizers
 from fl_sketch.rounds import algorithm as algorithm_lib
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  StatefulLocal,
+  federated,
+)
 
 __all__ = [
   'REGISTRY', 'Algorithm', 'Channel', 'Hyper', 'describe',
@@ -49,13 +54,13 @@ def make(
   Args:
     name: one of `names()`.
     loss_fn: (params, batch) -> f32[].
-    local_steps: K steps of a client; None is one a batch. Algorithms that send
-      one gradient take None or 1.
+    local_steps: K steps of a client; None: one for each batch. Algorithms that
+      send one gradient take None or 1.
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
-    expected_batch: divisor of private local steps; None elsewhere.
-    local_optimizer: of local steps, as of `local.optimizers.of`; None is SGD.
-    client_clip: the largest norm of a client's gradients; None is any.
+    expected_batch: divisor of private local steps; else None.
+    local_optimizer: of local steps, as of `local.optimizers.of`; None: SGD.
+    client_clip: the largest norm of a client's gradients; None: no bound.
     local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
 
@@ -63,10 +68,11 @@ def make(
     ValueError: no such algorithm; an option, optimizer, clip or number of local
       steps that it does not support; both or neither of `loss_fn` and `local`.
   """
-  spec = entry(name)
-  for k, v in (('local_steps', local_steps), ('population', population)):
-    if v is not None and k in options(name):
-      arguments[k] = v
+  for option, value in (
+    ('local_steps', local_steps), ('population', population),
+  ):  # fmt: skip
+    if value is not None and option in options(name):
+      arguments[option] = value
   REGISTRY.check(name, arguments, context=True)
   optimizer = optimizers.of(local_optimizer)
   task = Task(
@@ -77,19 +83,21 @@ def make(
 
   def algorithm(hp):
     extra = hp.extra or {}
-    given = arguments | {k: extra[k] for k in spec.hyper if k in extra}
-    given = {k: algorithm_lib.with_hyper(v, hp) for k, v in given.items()}
-    if (release := given.get('privacy')) is not None:
-      given['privacy'] = release.with_hyper(hp)
-    own = task._replace(loss_fn=algorithm_lib.with_hyper(loss_fn, hp))
-    made = REGISTRY.build(name, own, hp, given)
-    keeps = optimizer is not None and optimizer.keep_state
-    if keeps and not isinstance(made.local, algorithm_lib.StatefulLocal):
+    hyper = {k: extra[k] for k in entry(name).hyper if k in extra}
+    values = {
+      option: algorithm_lib.with_hyper(value, hp)
+      for option, value in (arguments | hyper).items()
+    }
+    if values.get('privacy') is not None:
+      values['privacy'] = values['privacy'].with_hyper(hp)
+    hyper_task = task._replace(loss_fn=algorithm_lib.with_hyper(loss_fn, hp))
+    result = REGISTRY.build(name, hyper_task, hp, values)
+    keeps_state = optimizer is not None and optimizer.keep_state
+    if keeps_state and not isinstance(result.local, StatefulLocal):
       raise ValueError(
-        f'{name} does not support local_optimizer with keep_state=True: its '
-        'clients do more than the local steps.'
+        f'{name} does not support local_optimizer with keep_state=True.'
       )
-    return made
+    return result
 
   return algorithm
 
@@ -98,52 +106,39 @@ def _check_task(name: str, task: Task) -> None:
   """Raises ValueError if an algorithm cannot do the task."""
   work, local = entry(name).work, task.local
   if (task.loss_fn is None) == (local is None):
-    raise ValueError(
-      f'{name} requires loss_fn or your own `local` function; set one of them.'
-    )
+    raise ValueError(f'{name} requires either loss_fn or local.')
   if local is not None and work in ('task', 'slopes'):
     raise ValueError(
-      f'{name} changes the local steps; set loss_fn, and not your own `local`.'
+      f'{name} changes the local steps; set loss_fn in place of local.'
     )
   if work == 'gradient' and task.local_steps not in (None, 1):
     raise ValueError(
       f'{name} sends one gradient, got local_steps={task.local_steps}; set 1.'
     )
   if task.optimizer is not None and not takes_optimizer(name, local):
-    raise ValueError(
-      f'local_optimizer is not supported by {name}, nor with your own `local` '
-      'function; remove it.'
-    )
+    raise ValueError(f'{name} does not support local_optimizer; remove it.')
   if task.clip is not None and not takes_clip(name, local):
-    raise ValueError(
-      f'client_clip={task.clip} is not supported by {name} or an own `local`; '
-      'remove it.'
-    )
+    raise ValueError(f'{name} does not support client_clip; remove it.')
   private = work == 'private_steps' and local is None
   if private != (task.expected_batch is not None):
     raise ValueError(
-      f'{name} got expected_batch={task.expected_batch}; it is required by '
-      'private local steps on loss_fn, and by no others.'
+      f'{name} got expected_batch={task.expected_batch}; private local steps '
+      'on loss_fn require it, and no others support it.'
     )
 
 
-def takes_clip(name: str, local: Any = None) -> bool:
-  """Whether clients compute gradients of batches, which can be clipped.
-
-  >>> takes_clip('scaffold'), takes_clip('decomfl')
-  (True, False)
-  """
+def takes_clip(name: str, local: Callable[[Hyper], Any] | None = None) -> bool:
+  """Returns whether clients compute gradients of batches to be clipped."""
   return local is None and entry(name).work not in ('private_steps', 'slopes')
 
 
-def takes_optimizer(name: str, local: Any = None) -> bool:
-  """Whether the local steps may be those of any optimizer.
+def takes_optimizer(
+  name: str, local: Callable[[Hyper], Any] | None = None
+) -> bool:
+  """Returns whether any optimizer can make the local steps.
 
   Algorithms that take ``local_steps`` divide by that number of steps of SGD.
-
-  >>> takes_optimizer('safl'), takes_optimizer('scaffold')
-  (True, False)
   """
-  spec = entry(name)
-  free = spec.work in ('steps', 'task') and spec.any_optimizer
-  return free and local is None and 'local_steps' not in options(name)
+  if local is not None or 'local_steps' in options(name):
+    return False
+  return entry(name).work in ('steps', 'task') and entry(name).any_optimizer

@@ -1,4 +1,4 @@
-"""How updates travel: sketch, compression, privacy and robustness of a mean."""
+"""The channel of updates: sketch, compression, privacy, robust mean."""
 
 from typing import NamedTuple
 
@@ -15,11 +15,11 @@ class Channel(NamedTuple):
 
   Attributes:
     sketch: R, a linear operator.
-    codec: compresses the clients' tables; None sends them uncompressed.
+    codec: compresses the clients' tables; None: no compression.
     downlink_codec: compresses the mean table likewise.
-    privacy: bounds and noise on the tables; None is no privacy.
-    robust: byzantine-robust rule in place of the mean; None is the mean.
-    hash_rounds: rounds that R is kept (correlated noise): None is one, 0 all.
+    privacy: bounds and noise on the tables; None: no privacy.
+    robust: byzantine-robust rule in place of the mean; None: the mean.
+    hash_rounds: rounds that share one R (correlated noise); None: 1, 0: all.
   """
 
   sketch: sketches.Sketch
@@ -30,7 +30,7 @@ class Channel(NamedTuple):
   hash_rounds: int | None = None
 
   def links(self) -> tuple[chain.Transform, ...]:
-    """Builds all links."""
+    """Builds all links, in their order."""
     return self.encode(), self.mean(), *self.broadcast(), self.decode()
 
   def encode(self) -> chain.ClientTransform:

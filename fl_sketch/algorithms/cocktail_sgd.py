@@ -1,6 +1,6 @@
 """CocktailSGD: shared random subset, top-k and quantization, both ways."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.local import Task
@@ -11,6 +11,7 @@ from fl_sketch.rounds.keys import codec_key, subset_key
 from fl_sketch.sketches import hashing
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -20,7 +21,7 @@ class Residuals(NamedTuple):
   """CocktailSGD's residuals between rounds."""
 
   client: comms.PerClient  # the shared model less the client's model
-  server: Any  # of the server's compression
+  server: Tree  # of the server's compression
   bill: comms.Bill
 
 

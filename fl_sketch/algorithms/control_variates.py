@@ -1,6 +1,6 @@
 """SCAFFOLD and FedCOMGATE: local steps corrected for heterogeneous clients."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
@@ -9,6 +9,7 @@ from fl_sketch.rounds import chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import compress, decoded_mean
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -19,17 +20,17 @@ class Variates(NamedTuple):
 
   # c_i of SCAFFOLD, delta_j of FedCOMGATE, g_i of FedDyn
   client: comms.PerClient
-  server: Any  # c of SCAFFOLD; h of FedDyn; () of those that have none
+  server: Tree  # c of SCAFFOLD; h of FedDyn; () of those that have none
   bill: comms.Bill
 
 
-def zero_variates(params: Any) -> Variates:
+def zero_variates(params: Params) -> Variates:
   """Variates of clients and server before the first round."""
   zeros = optax.tree.zeros_like(params)
   return Variates(comms.PerClient(zeros), zeros, comms.bill())
 
 
-def less_variate(protocol: Any) -> comms.PerClient:
+def less_variate(protocol: Tree) -> comms.PerClient:
   """The correction of local steps by minus the variate of the client."""
   return jax.tree.map(jnp.negative, chain.state_of(protocol, Variates).client)
 

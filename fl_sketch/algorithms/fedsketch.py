@@ -1,6 +1,6 @@
 """FedSKETCH with PRIVIX and HEAPRIX, and DiffSketch, its ancestor."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms.channel import Channel
@@ -10,6 +10,7 @@ from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import noise_key
 from fl_sketch.sketches import estimators
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,10 +19,10 @@ import optax
 class Heaprix(NamedTuple):
   """The tables and values of HEAPRIX: a client's, or the server's message."""
 
-  table: Any  # f32[rows, cols], by the key of the round
-  fresh: Any  # f32[rows, cols], by a second key
-  exact: Any  # all d values; in the message means at the heavy support, f32[k]
-  support: Any = None  # int32[k], which clients derive from the table
+  table: Tree  # f32[rows, cols], by the key of the round
+  fresh: Tree  # f32[rows, cols], by a second key
+  exact: Tree  # all d values; in the message means at the heavy support, f32[k]
+  support: Tree = None  # int32[k], which clients derive from the table
 
 
 def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:

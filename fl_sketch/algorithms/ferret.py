@@ -1,6 +1,6 @@
 """Ferret: sketches of layers, whose sizes follow the norms of updates."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
@@ -8,6 +8,7 @@ from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, keys as keys_lib, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,11 +109,13 @@ def _read(size) -> chain.Transform:
   return chain.Transform(init, update)
 
 
-def _dimensions(params: Any) -> np.ndarray:
+def _dimensions(params: Params) -> np.ndarray:
   return np.array([x.size for x in jax.tree.leaves(params)])
 
 
-def allocate(squares: Any, dims: np.ndarray, size: int) -> jax.Array:
+def allocate(
+  squares: jax.Array | np.ndarray, dims: np.ndarray, size: int
+) -> jax.Array:
   """Shares a table among layers, as the roots of squares times dimensions.
 
   Real shares are min(t w_l, d_l - 1) above one number each, t such that the

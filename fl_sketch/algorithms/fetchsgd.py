@@ -1,6 +1,6 @@
 """FetchSGD: momentum and error feedback on the server, in tables."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
@@ -8,6 +8,7 @@ from fl_sketch.local import Task
 from fl_sketch.rounds import aggregation, chain, error_feedback, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax.numpy as jnp
 import optax
 
@@ -20,8 +21,8 @@ _SPARSE = (
 class Tables(NamedTuple):
   """Server state, two tables by the hash of the run: U and E."""
 
-  momentum: Any
-  error: Any
+  momentum: Tree
+  error: Tree
 
 
 def fetchsgd(
@@ -99,10 +100,7 @@ def fetchsgd(
   read = lambda sent, params, *, keys, **_: top.decode(keys.run, sent, params)
   largest = []
   if local_k is not None:
-    own = codecs.top_k(local_k)
-    kept = lambda key, tree: own.decode(key, own.encode(key, tree), tree)
-    keep = lambda tree, _, *, keys, **__: kept(keys.client, tree)
-    largest.append(t.per_client(t.stateless(keep)))
+    largest.append(t.per_client(t.stateless(_keep_largest(local_k))))
   return federated(
     task.gradient(hp),
     *largest,
@@ -113,3 +111,12 @@ def fetchsgd(
     t.stateless(read),
     server_optimizers.server_step(unit, schedule=schedule),
   )
+
+
+def _keep_largest(k):
+  codec = codecs.top_k(k)
+
+  def keep(tree, _, *, keys, **__):
+    return codec.decode(keys.client, codec.encode(keys.client, tree), tree)
+
+  return keep

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import itertools
-from typing import Any
 
 from fl_sketch.local import Task
 from fl_sketch.models import lora
@@ -10,6 +9,7 @@ from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
@@ -133,7 +133,7 @@ def _away(param, a, b):
   return param.a @ param.b - (param.a + a) @ (param.b + b)
 
 
-def _billed(size: Callable[..., Any]) -> chain.Broadcast:
+def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
   """The downlink of a mean with products, in place of which factors travel."""
 
   def init(params):
@@ -171,9 +171,9 @@ def _residual(sizes, count, slots):
   return sum(factors + smaller(factors, dense) for factors, dense in sizes)
 
 
-def _leaves(tree) -> list[Any]:
+def _leaves(tree) -> list[Tree]:
   return jax.tree.leaves(tree, is_leaf=lora.is_adapter)
 
 
-def _map(fn, *trees) -> Any:
+def _map(fn, *trees) -> Tree:
   return jax.tree.map(fn, *trees, is_leaf=lora.is_adapter)

@@ -1,6 +1,6 @@
 """MARINA: compressed differences of gradients, and sometimes full gradients."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
@@ -10,6 +10,7 @@ from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import check_codec, decoded_mean
 from fl_sketch.rounds.keys import codec_key, coin
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -19,8 +20,8 @@ class State(NamedTuple):
   """MARINA's state between rounds."""
 
   count: jax.Array  # int32[], rounds done
-  previous: Any  # the parameters of the previous round
-  gradient: Any  # the estimate g
+  previous: Tree  # the parameters of the previous round
+  gradient: Tree  # the estimate g
   bill: comms.Bill
 
 

@@ -1,6 +1,6 @@
 """EF21 and CD-Adam: Markov compression, by estimates on both sides."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
@@ -9,6 +9,7 @@ from fl_sketch.rounds import aggregation, chain, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import decoder, markov
 from fl_sketch.rounds.keys import codec_key
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -17,8 +18,8 @@ import optax
 class Estimates(NamedTuple):
   """Server state of CD-Adam: its estimate, and the clients' copy of it."""
 
-  server: Any
-  copy: Any
+  server: Tree
+  copy: Tree
 
 
 def ef21(

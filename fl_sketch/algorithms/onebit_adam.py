@@ -1,6 +1,6 @@
 """1-bit Adam: dense Adam as warm-up, then signs of the momentum, both ways."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
@@ -8,6 +8,7 @@ from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, stages
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -17,9 +18,9 @@ class State(NamedTuple):
   """1-bit Adam's state between rounds."""
 
   count: jax.Array  # int32[], rounds done
-  momentum: Any  # m, the same on clients and server
+  momentum: Tree  # m, the same on clients and server
   client_error: comms.PerClient  # residual of the clients' signs
-  server_error: Any  # residual of the server's signs
+  server_error: Tree  # residual of the server's signs
   bill: comms.Bill
 
 
@@ -27,8 +28,8 @@ class Moments(NamedTuple):
   """State of the step: rounds done, m and v."""
 
   count: jax.Array
-  momentum: Any
-  variance: Any
+  momentum: Tree
+  variance: Tree
 
 
 def onebit_adam(

@@ -1,6 +1,6 @@
 """PowerSGD: factors of low rank by one step of power iteration a round."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
@@ -86,11 +86,11 @@ def power_sgd(
     (products, whole), up = comms.uplink_stacked_mean((products, whole), weight)
     left = [jnp.linalg.qr(x)[0] for x in products]
     left, whole = stages.announce((left, whole))
-    own = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
-    right, second = comms.uplink_stacked_mean(own, weight)
+    factors = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
+    right, second = comms.uplink_stacked_mean(factors, weight)
     right = stages.announce(right)
     lost = lambda m, p, q: m - product(p[None], q.mT)
-    error = jax.tree.map(lost, targets, left, own)
+    error = jax.tree.map(lost, targets, left, factors)
     message = Message(left, right, whole)
     bill = comms.bill(up + second, comms.nbytes(message))
     return message, State(state.count + 1, comms.PerClient(error), right, bill)
@@ -128,7 +128,7 @@ def _low_rank(x, rank) -> bool:
   return rank * (n + m) < n * m
 
 
-def _split(tree, params, rank) -> tuple[list[Any], list[Any]]:
+def _split(tree, params, rank) -> tuple[list[jax.Array], list[jax.Array]]:
   """The leaves of a tree like `params` that have factors, and the others."""
   marks = [_low_rank(x, rank) for x in jax.tree.leaves(params)]
   leaves = list(zip(jax.tree.leaves(tree), marks, strict=True))

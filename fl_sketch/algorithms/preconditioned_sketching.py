@@ -1,6 +1,6 @@
 """Preconditioned sketching: Adam's adaptivity before the sketch."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
@@ -11,6 +11,7 @@ from fl_sketch.rounds.error_feedback import check_codec, decoder
 from fl_sketch.rounds.keys import codec_key
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -33,7 +34,7 @@ class Moments(NamedTuple):
 
   count: jax.Array  # int32[], rounds done
   factors: Factors  # by which the next round's updates are divided
-  first: Any  # mean of the estimated updates
+  first: Tree  # mean of the estimated updates
   second: jax.Array  # f32[], mean of the squares of preconditioned numbers
 
 
@@ -127,7 +128,7 @@ def row_and_column_means(tree) -> Factors:
   return tuple(map(one, jax.tree.leaves(tree)))
 
 
-def _roots(factors, params, damping) -> Any:
+def _roots(factors, params, damping) -> Tree:
   """The tree q; 1 where all factors are 0."""
   leaves, treedef = jax.tree.flatten(params)
 

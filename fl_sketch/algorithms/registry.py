@@ -65,11 +65,11 @@ class Algorithms(registry.Registry[Entry]):
     return parameter is not None and parameter.annotation is Channel
 
   def _arguments(self, factory):
-    own = super()._arguments(factory)
+    arguments = super()._arguments(factory)
     if self._takes_channel(factory):
-      del own['channel']
-      return {**inspect.signature(Channel).parameters, **own}
-    return own
+      del arguments['channel']
+      return {**inspect.signature(Channel).parameters, **arguments}
+    return arguments
 
   def describe(self, name: str, *, context: bool = False) -> str:
     """Describes a factory: its call, its docstring, options of a channel."""
@@ -92,7 +92,7 @@ class Algorithms(registry.Registry[Entry]):
     return spec.factory(work, hp, **options)
 
 
-# What a config gives by fields that several algorithms share.
+# Options that a config sets by fields that algorithms share.
 CONTEXT = (
   'sketch', 'codec', 'downlink_codec', 'privacy', 'robust', 'server_optimizer',
   'schedule', 'local_steps', 'population', 'b1', 'b2', 'eps', 'momentum',

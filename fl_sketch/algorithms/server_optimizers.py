@@ -30,17 +30,10 @@ _SERVER_OPTIMIZERS = {
 def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
   """Builds a server optimizer, without its learning rate.
 
-  'amsgrad' is the papers', without bias correction; 'adam', which all the
-  experiments of SAFL use, has it. 'nesterov' is the outer step of DiLoCo
-  (Douillard et al., arXiv:2311.08105): `fedavg` with 'nesterov', ``server_lr``
-  0.7 and ``local_optimizer='adamw(keep_state=True)'``.
-
-  >>> make_server_optimizer('adam', b2=0.99).init is not None
-  True
-
-  The name is one of 'adam', 'amsgrad', 'yogi', 'adagrad', 'momentum',
-  'nesterov' and 'sgd'; options are b1, b2 and eps, or momentum. A name that is
-  none, or an option that it lacks, raises ValueError.
+  Names are 'adam', 'amsgrad' (without bias correction, as in the papers),
+  'yogi', 'adagrad', 'momentum', 'nesterov' (the outer step of DiLoCo, Douillard
+  et al., arXiv:2311.08105) and 'sgd'; options are b1, b2 and eps, or momentum.
+  An unknown name or option raises ValueError.
   """
   names = options_of(name)
   if unknown := sorted(set(options) - set(names)):
@@ -61,19 +54,15 @@ def corrected_amsgrad(
 
   def update(updates, state, params=None):
     new: Any = moments.update(updates, state, params)[1]
-    of_m, of_v = 1 - b1**new.count, 1 - b2**new.count
-    step = lambda m, v: m / of_m / (jnp.sqrt(v / of_v) + eps)
+    scale_m, scale_v = 1 - b1**new.count, 1 - b2**new.count
+    step = lambda m, v: m / scale_m / (jnp.sqrt(v / scale_v) + eps)
     return jax.tree.map(step, new.mu, new.nu_max), new
 
   return optax.GradientTransformation(moments.init, update)
 
 
 def options_of(name: str) -> tuple[str, ...]:
-  """The options of a server optimizer; ValueError if none has that name.
-
-  >>> options_of('momentum')
-  ('momentum',)
-  """
+  """Returns the options of a server optimizer; ValueError if it is unknown."""
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
     raise ValueError(f'server_optimizer={name!r} is unknown; use {names}.')

@@ -1,14 +1,15 @@
 """DeComFL and FedKSeed: clients send slopes of their loss, no gradient."""
 
-from typing import Any
+from collections.abc import Callable
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.local.zeroth_order import combine, zeroth_order
 from fl_sketch.rounds import aggregation, keys as keys_lib, transforms as t
-from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.sketches import hashing
 from fl_sketch.utils import fields
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -54,9 +55,9 @@ def decomfl(
     return drawn.reshape(local_steps, directions, 2)
 
   def rebuild(slopes, params, *, keys, **_):
-    of_round = seeds(keys).reshape(count, 2)
+    round_seeds = seeds(keys).reshape(count, 2)
     weights = hp.client_lr / directions * slopes.ravel()
-    return combine(optax.tree.zeros_like(params), of_round, weights)
+    return combine(optax.tree.zeros_like(params), round_seeds, weights)
 
   return federated(
     _steps(task, hp, seeds, mu),
@@ -129,7 +130,10 @@ def fedkseed(
   )
 
 
-def _steps(task: Task, hp: Hyper, seeds: Any, mu: Any) -> Any:
+def _steps(
+  task: Task, hp: Hyper, seeds: Callable[..., jax.Array],
+  mu: jax.Array | float,
+) -> RoundLocal:  # fmt: skip
   if task.weight_decay:
     raise ValueError(
       f'weight_decay={task.weight_decay} is not supported by slopes; set 0.'

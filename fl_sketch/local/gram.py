@@ -1,14 +1,13 @@
 """Full-batch softmax regression through the Gram matrix: exact and faster SGD.
 
-The gradient of a linear model is a combination of the samples, so gradient
-descent from W_0 stays on W_t = a^t W_0 - lr X^T A_t with A_t f32[n, classes]
-(X has a constant column for the bias, and a = 1 - lr weight_decay). The steps
-can then be made on the n logits of each class, with K = X X^T::
+Gradient descent from W_0 stays on W_t = a^t W_0 - lr X^T A_t with A_t
+f32[n, classes], where X has a constant column for the bias and a = 1 - lr
+weight_decay. With K = X X^T the steps are made on the logits Z::
 
   G_t = (softmax(Z_t) - Y) / n,   Z_{t+1} = a Z_t - lr K G_t,
   A_steps = sum_t a^(steps - 1 - t) G_t.
 
-For n < features / 2 or so that is less work than products with X twice a step.
+This is less work than two products with X a step for n < features / 2 or so.
 """
 
 from fl_sketch.models import losses
@@ -18,7 +17,7 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-# Products this small are faster for a few clients at once, even on a CPU.
+# Clients to work on at once: on CPUs, too, that is faster for small products.
 LANES_PER_STEP = 10
 
 
@@ -44,23 +43,22 @@ def gram_sgd(
 
   The `client_lr` and `weight_decay`, f32[], may be traced. See
   `losses.classification` for `label_smoothing`, `losses.preprocess` for `mean`
-  and `std`. Batches are a single one, leaves [1, n, ...], used in every step;
-  the key is not used; correction must be None. The pseudo-gradient is start
-  minus end, 'train_loss' the mean loss before a step.
+  and `std`. Batches have leaves [1, n, ...]; the key is not used. The
+  pseudo-gradient is start minus end, 'train_loss' the mean loss before a step.
+
+  Raises ValueError for no step, a correction, or several batches.
   """
   if steps < 1:
-    raise ValueError(f'{steps=} is below 1; make at least one step.')
-  if not 0 <= label_smoothing < 1:
-    raise ValueError(f'{label_smoothing=} is not in [0, 1).')
+    raise ValueError(f'{steps=} must be >= 1.')
 
   def local(params, batches, key, correction):
     if correction is not None:
       raise ValueError('gram_sgd does not support a correction; pass None.')
     if jax.tree.map(jnp.ndim, params) != {'dense': {'kernel': 2, 'bias': 1}}:
-      tree = jax.tree.map(jnp.shape, params)
-      raise ValueError(f'gram_sgd requires params of a Linear, got {tree}.')
-    if (count := batches['y'].shape[0]) != 1:
-      raise ValueError(f'gram_sgd needs one full batch, got {count} batches.')
+      raise ValueError('gram_sgd requires params of models.Linear.')
+    count = batches['y'].shape[0]
+    if count != 1:
+      raise ValueError(f'gram_sgd requires one full batch, got {count}.')
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     x = losses.preprocess(batch['x'], mean, std)
     x = x.reshape(x.shape[0], -1)
@@ -82,8 +80,7 @@ def gram_sgd(
       after = shrink * logits - gram @ (row_weight * (p - targets))
       return after, (p, norm, jnp.sum(targets * shifted, 1, keepdims=True))
 
-    # What the steps have in common is computed once, after them: the loop's
-    # cost is in the number of its operations, so it is unrolled too.
+    # Sums over the steps follow the loop, whose cost is that of its operations.
     unroll = min(steps, 32)
     _, (p, norm, fit) = lax.scan(step, logits, length=steps, unroll=unroll)
     powers = shrink ** jnp.arange(steps - 1, -1, -1)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.utils import fields, registry
+import jax
 import optax
 
 REGISTRY = registry.Registry(
@@ -23,23 +24,20 @@ class Optimizer(NamedTuple):
   """An optimizer of local steps.
 
   `make` is ``client_lr`` -> an optax transformation with that learning rate.
-  With `keep_state` a client keeps its state until the next round in which it
-  takes part; else every round begins with a fresh one.
+  With `keep_state` a client keeps its state for its next round.
   """
 
-  make: Callable[[Any], optax.GradientTransformation]
+  make: Callable[[jax.Array | float], optax.GradientTransformation]
   keep_state: bool = False
 
 
 def make(kind: str, **options: Any) -> Optimizer:
-  """Builds the optimizer of clients that a config names.
+  """Builds a registered optimizer; options are its arguments, and `keep_state`.
 
   >>> make('adamw', b2=0.99, keep_state=True).keep_state
   True
 
-  `kind` is the name of a factory, a function of ``learning_rate`` as those of
-  optax; options are its arguments, and `Optimizer.keep_state`. Raises
-  ValueError if the kind is unknown, or does not take an option.
+  Raises ValueError if the kind is unknown, or does not take an option.
   """
   keep_state = options.pop('keep_state', False)
   fields.check_option('keep_state', keep_state, bool)
@@ -53,11 +51,13 @@ def make(kind: str, **options: Any) -> Optimizer:
   return Optimizer(build, keep_state)
 
 
-def of(optimizer: Any) -> Optimizer | None:
-  """Builds an optimizer from any of its forms; TypeError if it is none of them.
+def of(
+  optimizer: Optimizer | optax.GradientTransformation | str | Mapping | None,
+) -> Optimizer | None:
+  """Builds an optimizer from any of its forms; TypeError for others.
 
-  They are an `Optimizer`; an optax transformation, with its own learning rate;
-  a name, as of `make`, or a mapping with ``kind`` and options; and None.
+  A text is NAME or NAME(OPTION=VALUE), a mapping has ``kind`` and options. An
+  optax transformation has its own learning rate.
   """
   if optimizer is None or isinstance(optimizer, Optimizer):
     return optimizer
@@ -66,8 +66,5 @@ def of(optimizer: Any) -> Optimizer | None:
   if isinstance(optimizer, Mapping):
     return make(**optimizer)
   if not isinstance(optimizer, optax.GradientTransformation):
-    raise TypeError(
-      f'{optimizer!r} is no local optimizer; use a name, an Optimizer or an '
-      'optax transformation.'
-    )
+    raise TypeError(f'{optimizer!r} is no local optimizer; use a name.')
   return Optimizer(lambda rate: optimizer)

@@ -26,10 +26,10 @@ def private_sgd(
   \mathrm{clip}(\nabla f(u; z), C) + \xi_k \right) + \lambda u \right)` with
   :math:`\xi_k \sim \mathcal{N}(0, (\sigma C)^2 I)`.
 
-  Song et al., ICML 2023 (arXiv:2210.08371), algorithms 2 and 3, corrected. They
-  take the gradient of a sample to be bounded because the mean of the losses is
-  Lipschitz, which does not follow: here it is clipped. They divide by the batch
-  size, which under Poisson sampling tells who is in it: here by the expected B.
+  Source: Song et al., ICML 2023, arXiv:2210.08371, algorithms 2 and 3,
+  corrected: gradients of samples are clipped, since a Lipschitz mean does not
+  bound them; the sum is divided by the expected B, since the size of a Poisson
+  batch is private.
 
   >>> loss = lambda w, batch: jnp.mean((w - batch['x']) ** 2) / 2
   >>> local = private_sgd(loss, 0.5, 9.0, 0.0, expected_batch=2)
@@ -38,21 +38,22 @@ def private_sgd(
   Array(-0.5, dtype=float32)
 
   Args:
-    loss_fn: (params, batch) -> f32[], a mean over the batch; the batch is a
-      dict without its 'mask'. What it draws by an argument `key` is the same
-      for all samples of a step: it must not depend on who is present.
+    loss_fn: (params, batch) -> f32[], a mean over the batch, a dict without
+      its 'mask'. Its draws by an argument `key` are the same for all samples of
+      a step.
     client_lr: f32[], eta.
     clip_norm: f32[], C, bound on the gradient of one sample.
     noise_multiplier: f32[], sigma.
     expected_batch: B, a constant: the batch_size of the batches' draw.
-    microbatch: gradients in memory at once; None is all of a batch.
-    weight_decay: lambda; outside of the sum, as it does not depend on samples.
+    microbatch: gradients in memory at once; None: those of all samples.
+    weight_decay: lambda.
 
   Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
-  samples present; the key is the client's secret one. 'train_loss' is the mean
-  over all samples present, 0 if there are none: a diagnostic without noise,
-  which must not leave the client. Raises ValueError if expected_batch is below
-  one, batches have no mask, or there is a correction.
+  samples present; the key is the client's secret one. 'train_loss', the mean
+  over samples present, has no noise: it must not leave the client.
+
+  Raises ValueError if expected_batch is below one, batches have no mask, or
+  there is a correction.
 
   Guarantees:
     Sensitivity: without the noise, one sample more moves a step by at most
@@ -63,15 +64,15 @@ def private_sgd(
     Denominator: does not depend on which samples are present.
   """
   if not expected_batch >= 1:
-    raise ValueError(f'{expected_batch=} is below 1; use the batch_size.')
+    raise ValueError(f'{expected_batch=} must be >= 1; use the batch_size.')
   takes_key = losses_lib.takes_key(loss_fn)
 
   def noisy_sum(key, k, *args):
-    of_step = loss_fn
+    step_loss = loss_fn
     if takes_key:
-      of_step = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
+      step_loss = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
     fn = sums.noisy_gradient_sum(
-      of_step,
+      step_loss,
       max_norm=clip_norm,
       noise_multiplier=noise_multiplier,
       microbatch_size=microbatch,
@@ -80,9 +81,7 @@ def private_sgd(
 
   def local(params, batches, key, correction):
     if correction is not None:
-      raise ValueError(
-        'private_sgd does not support a correction, which has no analysis.'
-      )
+      raise ValueError('A correction has no privacy analysis; pass None.')
     if not (isinstance(batches, dict) and 'mask' in batches):
       raise ValueError(
         "private_sgd requires batches with a 'mask'; a config sets "

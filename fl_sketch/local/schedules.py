@@ -10,21 +10,18 @@ register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def make(kind: str, *, rounds: int, **options: Any) -> optax.Schedule:
-  """Builds the schedule that a config names: round -> factor on ``client_lr``.
+  """Builds a registered schedule: round -> factor on ``client_lr``.
 
   >>> factor = make('cosine', rounds=6, warmup=2, final=0.2)
   >>> [round(float(factor(r)), 2) for r in (0, 1, 2, 4, 6)]
   [0.5, 1.0, 1.0, 0.6, 0.2]
-
-  `kind` is the name of a registered factory, a function of the ``rounds`` of a
-  run and of options. Raises ValueError for options that do not suit it.
   """
   return REGISTRY.make(kind, rounds=rounds, **options)
 
 
 @register
 def constant(rounds: int, *, warmup: fields.Size = 0) -> optax.Schedule:
-  """The same rate, and (r + 1) / warmup of it in the first `warmup` rounds."""
+  """Returns 1, but (r + 1) / warmup in the first `warmup` rounds r."""
   return _warmed_up(rounds, warmup, optax.constant_schedule(1.0))
 
 
@@ -32,10 +29,9 @@ def constant(rounds: int, *, warmup: fields.Size = 0) -> optax.Schedule:
 def cosine(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """Half a cosine from 1, after the warm-up, to ``final`` at the end.
+  """Decays as half a cosine from 1, after `warmup`, to `final`.
 
-  Loshchilov, Hutter, ICLR 2017 (arXiv:1608.03983), without restarts; the
-  ``warmup`` is that of `constant`.
+  Source: Loshchilov, Hutter, ICLR 2017, arXiv:1608.03983, without restarts.
   """
   decay = optax.cosine_decay_schedule(1.0, max(1, rounds - warmup), final)
   return _warmed_up(rounds, warmup, decay)
@@ -45,7 +41,7 @@ def cosine(
 def linear(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """Decays linearly from 1, after the `warmup` of `constant`, to `final`."""
+  """Decays linearly from 1, after `warmup` as in `constant`, to `final`."""
   decay = optax.linear_schedule(1.0, final, max(1, rounds - warmup))
   return _warmed_up(rounds, warmup, decay)
 

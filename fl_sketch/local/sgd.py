@@ -1,11 +1,11 @@
 """Local steps: one client's batches -> its pseudo-gradient."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch.models import losses as losses_lib
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import Local, LossFn, StatefulLocal
+from fl_sketch.utils.types import Key, Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -33,25 +33,23 @@ def sgd(
   [-0.75]
 
   Args:
-    loss_fn: (params, batch) -> f32[]. If it has an argument `key`, every step
-      of every client and round gives it another one, as for dropout.
-    client_lr: f32[], step size; not read beside an optimizer.
-    local_steps: K, below 1 a ValueError; None is one step a batch. If K exceeds
-      the number of batches, they are used again in the same order: with one
-      batch of all a client's samples this is full-batch gradient descent.
+    loss_fn: (params, batch) -> f32[]. An argument `key`, as for dropout, gets
+      another key in every step of every client and round.
+    client_lr: f32[], step size; has no effect with an optimizer.
+    local_steps: K >= 1, else a ValueError; None: one step for each batch. If K
+      exceeds the number of batches, they are used again in the same order.
     weight_decay: lambda.
     proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
-    optimizer: makes the step from the bracket, by its own rate; None is SGD.
-    keep_state: whether a client keeps the optimizer's state between rounds.
+    optimizer: makes the step from the bracket, by its own rate; None: SGD.
+    keep_state: whether a client keeps the optimizer's state between rounds; the
+      result is then a `StatefulLocal`.
     clip: the largest norm of a gradient, over all arrays; longer ones shrink.
 
-  The `Local` is (params, batches, key, correction) -> (pseudo-gradient,
-  metrics), or with ``keep_state`` a `StatefulLocal`. Batches have leaves
-  [steps, batch, ...]; no step is made on padding, a batch that is a dict whose
-  'mask' is 0.
+  Batches have leaves [steps, batch, ...]; no step is made on padding, a batch
+  that is a dict whose 'mask' is 0.
   """
   if local_steps is not None and local_steps < 1:
-    raise ValueError(f'{local_steps=} is below 1; make at least one step.')
+    raise ValueError(f'{local_steps=} must be >= 1.')
   slope = _value_and_grad(loss_fn, clip)
 
   def descend(grad, state, theta):
@@ -96,8 +94,8 @@ def sgd(
   return local
 
 
-def steps_made(batches: Any, local_steps: int | None) -> jax.Array:
-  """The number of steps that `sgd` makes on a client's batches, f32[].
+def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
+  """Counts the steps that `sgd` makes on a client's batches, f32[].
 
   >>> batches = {'mask': jnp.array([[1, 1], [1, 0], [0, 0]])}
   >>> float(steps_made(batches, None)), float(steps_made(batches, 5))
@@ -116,15 +114,12 @@ def gradient(
 ) -> Local:
   r"""One gradient of all batches together, in place of the pseudo-gradient.
 
-  :math:`\nabla f(w; B_1 \cup \ldots \cup B_K) + \lambda w`
+  :math:`\nabla f(w; B_1 \cup \ldots \cup B_K) + \lambda w`. The loss is a mean
+  over the batch; arguments are as of `sgd`. A correction has no effect.
 
   >>> local = gradient(lambda w, x: 0.5 * jnp.mean((w[None] - x) ** 2))
   >>> local(jnp.zeros(1), jnp.ones((2, 3, 1)), None, None)[0].tolist()
   [-1.0]
-
-  The loss is a mean over the batch; arguments are those of `sgd`, as is the
-  local(params, batches, key, correction) -> (gradient, metrics) that it
-  returns, but for the correction, which there must not be.
   """
 
   def local(params, batches, key, correction):
@@ -150,27 +145,29 @@ def _value_and_grad(loss_fn, clip):
   return clipped
 
 
-def draws(
-  loss_fn: LossFn, key: jax.Array | None, steps: int
-) -> dict[str, jax.Array]:
-  """Arguments by which a loss draws in each of the steps; none for most."""
+def draws(loss_fn: LossFn, key: Key | None, steps: int) -> dict[str, Key]:
+  """Returns the keys of a loss's draws in each step; {} if it takes none."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
   return {'key': jax.vmap(keys_lib.step_key, (None, 0))(key, jnp.arange(steps))}
 
 
 def over_batches(
-  step: Callable[..., Any], params: Any, batches: Any, draws: Any, steps: int
-) -> Any:
-  """Scans `step` over the batches, again and again until `steps` are done."""
+  step: Callable[..., tuple[Tree, Tree]], carry: Tree, batches: Tree,
+  draws: Tree, steps: int,
+) -> tuple[Tree, Tree]:  # fmt: skip
+  """Scans step(carry, batch, draw) over the batches, in turn, `steps` times."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:
-    return jax.lax.scan(lambda p, x: step(p, *x), params, (batches, draws))
+    return jax.lax.scan(lambda c, x: step(c, *x), carry, (batches, draws))
   if count == 1:  # avoids slicing inside the loop
     only = jax.tree.map(lambda x: x[0], batches)
-    again = lambda p, draw: step(p, only, draw)
-    return jax.lax.scan(again, params, draws, length=steps)
-  take = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False)
-  pick = lambda k: jax.tree.map(lambda x: take(x, k % count), batches)
-  picked = lambda p, x: step(p, pick(x[0]), x[1])
-  return jax.lax.scan(picked, params, (jnp.arange(steps), draws))
+    again = lambda c, draw: step(c, only, draw)
+    return jax.lax.scan(again, carry, draws, length=steps)
+
+  def take(carry, inputs):
+    k, draw = inputs
+    at = lambda x: jax.lax.dynamic_index_in_dim(x, k % count, keepdims=False)
+    return step(carry, jax.tree.map(at, batches), draw)
+
+  return jax.lax.scan(take, carry, (jnp.arange(steps), draws))

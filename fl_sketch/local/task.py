@@ -1,4 +1,4 @@
-"""What a client minimises and how, of which an algorithm makes local work."""
+"""The task of a client, from which algorithms build local work."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,26 +7,26 @@ from fl_sketch.local.optimizers import Optimizer
 from fl_sketch.local.private_sgd import private_sgd
 from fl_sketch.local.sgd import gradient, sgd
 from fl_sketch.rounds.algorithm import Hyper, Local
+import jax
 
 
 class Task(NamedTuple):
   """The loss of a client, and how many steps of which optimizer it makes.
 
-  >>> task = Task(lambda w, batch: 0.5 * ((w - batch) ** 2).sum())
-  >>> local = task.steps(Hyper(0.5, 1.0), proximal=0.1)
-
   Algorithms that are registered as 'task' or 'slopes' never get a `local`.
   """
 
-  loss_fn: Any  # (params, batch) -> f32[]; None if `local` is given
-  local_steps: int | None = None  # K; None is one step a batch
+  loss_fn: Any  # (params, batch) -> f32[]; None if `local` is set
+  local_steps: int | None = None  # K; None: one for each batch
   weight_decay: float = 0.0  # added to gradients, times the parameters
   expected_batch: int | None = None  # divisor of private steps; else None
-  optimizer: Optimizer | None = None  # of the steps; None is SGD
-  clip: float | None = None  # the largest norm of a gradient; None is any
-  local: Callable[[Hyper], Local] | None = None  # in place of all methods' work
+  optimizer: Optimizer | None = None  # of the steps; None: SGD
+  clip: float | None = None  # the largest norm of a gradient; None: no bound
+  local: Callable[[Hyper], Local] | None = None  # replaces all methods' work
 
-  def steps(self, hp: Hyper, *, proximal: Any = None) -> Local:
+  def steps(
+    self, hp: Hyper, *, proximal: jax.Array | float | None = None
+  ) -> Local:
     """Builds local steps; see `local.sgd`."""
     if self.local is not None:
       return self.local(hp)

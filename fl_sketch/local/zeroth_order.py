@@ -1,12 +1,12 @@
 """Zeroth-order steps: values of the loss along directions of shared seeds."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch.local.sgd import draws, over_batches
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import LossFn, RoundLocal
 from fl_sketch.sketches import hashing
+from fl_sketch.utils.types import Tree
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -24,11 +24,9 @@ def zeroth_order(
   With f32[] numbers eta = `client_lr` and mu,
   :math:`g_p = (f(u + \mu z_p; B_k) - f(u - \mu z_p; B_k)) / 2 \mu` and
   :math:`u \leftarrow u - \frac\eta P \sum_p g_p z_p` from :math:`u = w`, with
-  independent normal z. The mean of g z is the gradient of a quadratic f; of any
-  other f it is that of its mean over normal steps of size mu.
-
-  Nothing is differentiated, and of z no more than a seed is kept: memory is
-  that of a forward pass and one copy of the parameters, or two where K > 1.
+  independent normal z. The mean of g z is the gradient of f smoothed by normal
+  steps of size mu, which for quadratics is that of f. Memory is that of a
+  forward pass and one copy of the parameters, or two if K > 1.
 
   >>> keys = keys_lib.round_keys(jax.random.key(0), 0)
   >>> seeds = lambda keys: hashing.seeds(keys.round, 2, hashing.ENTRY)[None]
@@ -36,10 +34,10 @@ def zeroth_order(
   >>> local.apply(jnp.zeros(4), jnp.zeros((1, 1)), keys, None)[0].shape
   (1, 2)
 
-  The loss is (params, batch) -> f32[]; if it has an argument `key`, it draws
-  the same at all points of a step. `seeds` is keys of a client -> the seeds of
-  its z, uint32[K, P, 2]. The `RoundLocal` sends f32[K, P]; 'train_loss' is the
-  mean of all values. Batches are as of `sgd`: on padding g is 0.
+  The loss is (params, batch) -> f32[]; an argument `key` is the same at all
+  points of a step. `seeds` is keys of a client -> the seeds of its z,
+  uint32[K, P, 2]. A client sends f32[K, P]; 'train_loss' is the mean of all
+  values. Batches are as of `sgd`: on padding g is 0.
 
   Source: SPSA (Spall, 1992) with seeds in place of z, as MeZO (Malladi et al.,
   NeurIPS 2023, arXiv:2305.17333, Algorithm 1).
@@ -48,26 +46,26 @@ def zeroth_order(
   def apply(params, batches, keys, correction):
     if correction is not None:
       raise ValueError('zeroth_order does not support a correction; pass None.')
-    of_steps = seeds(keys)
-    steps, count = of_steps.shape[:2]
+    all_seeds = seeds(keys)
+    steps, count = all_seeds.shape[:2]
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)
-    drawn = draws(loss_fn, keys_lib.local_key(keys), steps)
+    loss_draws = draws(loss_fn, keys_lib.local_key(keys), steps)
 
-    def step(theta, batch, drawn):
-      of_step, draw = drawn
+    def step(theta, batch, inputs):
+      step_seeds, draw = inputs
       value = lambda point: loss_fn(along(theta, *point), batch, **draw)
       # One loop over all points: XLA would keep z during one over two signs.
-      losses = lax.map(value, (jnp.repeat(of_step, 2, axis=0), scales))
+      losses = lax.map(value, (jnp.repeat(step_seeds, 2, axis=0), scales))
       slopes = (losses[::2] - losses[1::2]) / (2 * mu)
       filled = jnp.bool(True)
       if isinstance(batch, dict) and 'mask' in batch:
         filled = (batch['mask'] > 0).any()
       slopes = jnp.where(filled, slopes, 0)
-      theta = combine(theta, of_step, -client_lr / count * slopes)
+      theta = combine(theta, step_seeds, -client_lr / count * slopes)
       return theta, (slopes, losses.mean(), filled.astype(losses.dtype))
 
     _, (slopes, losses, filled) = over_batches(
-      step, params, batches, (of_steps, drawn), steps
+      step, params, batches, (all_seeds, loss_draws), steps
     )
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
     return slopes, {'train_loss': mean}
@@ -75,23 +73,21 @@ def zeroth_order(
   return RoundLocal(apply)
 
 
-def along(tree: Any, seed: jax.Array, scale: jax.Array | float) -> Any:
+def along(tree: Tree, seed: jax.Array, scale: jax.Array | float) -> Tree:
   """Adds `scale` times the normal z of a seed uint32[2] to a tree of floats."""
   leaves, treedef = jax.tree.flatten(tree)
   moved = []
   for i, x in enumerate(leaves):  # of less than 2^32 numbers each
-    own = hashing.word(jnp.uint32(2 * i) + jnp.arange(2, dtype='uint32'), seed)
-    words = hashing.word(jnp.arange(x.size, dtype=jnp.uint32), own)
+    counter = jnp.uint32(2 * i) + jnp.arange(2, dtype='uint32')
+    leaf_seed = hashing.word(counter, seed)
+    words = hashing.word(jnp.arange(x.size, dtype=jnp.uint32), leaf_seed)
     z = hashing.normal(words).reshape(x.shape)
     moved.append(x + (scale * z).astype(x.dtype))
   return treedef.unflatten(moved)
 
 
-def combine(tree: Any, seeds: jax.Array, weights: jax.Array) -> Any:
-  """Adds the sum of weights f32[n] times the z of seeds uint32[n, 2].
-
-  Where a weight is 0, its z is not made.
-  """
+def combine(tree: Tree, seeds: jax.Array, weights: jax.Array) -> Tree:
+  """Adds weights f32[n] times the z of seeds uint32[n, 2]; 0 makes no z."""
 
   def add(total, term):
     seed, weight = term

@@ -1,12 +1,13 @@
 """Averages the tables of a cohort: plain, robust, encoded or private mean."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, error_feedback, keys as keys_lib
 from fl_sketch.rounds.robust import KINDS, Rule, group_means
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -16,25 +17,25 @@ class CohortMean(NamedTuple):
   """A mean over the cohort that an `Exchange` takes, plain or private."""
 
   # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
-  take: Callable[..., tuple[Any, comms.Bill]]
+  take: Callable[..., tuple[Tree, comms.Bill]]
   releases: int = 0  # as of a `chain.Transform`
-  sensitivity: tuple[Any, ...] = ()
-  draws: tuple[Any, ...] = ()
+  sensitivity: tuple[jax.Array, ...] = ()
+  draws: tuple[str | int, ...] = ()
 
 
 class PrivateMean(Protocol):
-  """Type of ``privacy`` of the means, as `privacy.mechanisms` makes it."""
+  """What means require of ``privacy``: a `private_mean.PrivateMean`."""
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
-    """The link of one private mean."""
+    """Builds the link of one private mean."""
     ...
 
-  def clipped(self, tree: Any) -> Any:
-    """The contribution that enters the sum: clipped or scaled to the bound."""
+  def clipped(self, tree: Tree) -> Tree:
+    """Returns the contribution to the sum, clipped or scaled to the bound."""
     ...
 
   def normalizing(self) -> 'PrivateMean':
-    """The same mean with every contribution scaled to the norm of the bound."""
+    """Returns this mean with all contributions scaled to the bound's norm."""
     ...
 
   def mean(self, index: int) -> CohortMean:
@@ -45,26 +46,24 @@ class PrivateMean(Protocol):
 def mean_over_cohort(
   *, privacy: PrivateMean | None = None, robust: Rule | None = None,
   codec: codecs.Codec | None = None, decode: comms.Decode | None = None,
-  denominator: Any = None,
+  denominator: float | None = None,
 ) -> chain.Uplink | chain.Exchange:  # fmt: skip
-  r"""The uplink: averages the clients' payloads by weight; the mean is shared.
+  r"""Builds the uplink, which averages the clients' payloads by weight.
 
-  Of an unbiased codec Q and an operator with orthogonal rows,
+  `privacy` bounds contributions and adds noise; `robust` replaces the mean. The
+  codec encodes all leaves of a client's payload as one vector, with draws of
+  that client; of an unbiased codec Q and an operator with orthogonal rows,
   :math:`E\|R^\top Q(R x)\|^2 \leq (1 + \omega) (1 + \alpha) \|x\|^2`.
+  `decode` (keys, payload, like) -> tree undoes an earlier link's encoding; the
+  denominator is as in `comms.uplink_mean`.
 
   >>> mean_over_cohort().releases
   0
 
-  Each option is left out if None. `privacy` bounds contributions and adds
-  noise, and `robust` is a byzantine-robust rule in place of the mean. A codec
-  compresses a client's payload, all its leaves as one vector, with draws of its
-  own; `decode` (keys, payload, like) -> tree undoes an earlier link's encoding.
-  The denominator is as in `comms.uplink_mean`.
-
   Raises:
-    ValueError: privacy is combined with another option but a codec, or a codec
-      with privacy whose noise is not the server's; or, when the state is
-      initialised, the codec cannot encode a client's payload.
+    ValueError: privacy is combined with robust, decode or denominator, or with
+      a codec where clients add the noise; or, when the state is initialised,
+      the codec cannot encode a client's payload.
   """
   if privacy is not None:
     others = dict(robust=robust, decode=decode, denominator=denominator)
@@ -103,7 +102,7 @@ def _plain(decode, denominator) -> chain.Uplink:
 
 
 def _encoded(codec, link) -> chain.Uplink:
-  """Clients encode the payload of their last link: a table, if it sketches."""
+  """Adds a link in which clients encode the payload of their last link."""
   if not isinstance(link, chain.Uplink) or link.attach is not None:
     raise ValueError(
       'codec is not supported with privacy, unless the server adds the '

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms, keys as keys_lib
+from fl_sketch.utils.types import Params, Tree
 import jax
 import optax
 
 LossFn = Callable[..., jax.Array]  # (params, batch) -> f32[]; may take a key
-Local = Callable[..., tuple[Any, dict[str, jax.Array]]]
+Metrics = dict[str, jax.Array]  # of local work, f32[] each
+Local = Callable[..., tuple[Tree, Metrics]]
 
 
 class Hyper(NamedTuple):
@@ -31,7 +33,7 @@ class Hyper(NamedTuple):
   clip_norm: jax.Array | None = None
   noise_multiplier: jax.Array | None = None
   extra: dict[str, jax.Array] | None = None
-  frozen: Any = None
+  frozen: Tree = None
 
 
 class FromHyper(NamedTuple):
@@ -45,25 +47,22 @@ class FromHyper(NamedTuple):
   field: str  # 'sketch', 'codec' or 'model_options'
 
   def with_hyper(self, hp: Hyper) -> Any:
-    """Builds it with the hyperparameters of a run."""
+    """Builds the sketch, codec or loss with the hyperparameters of a run."""
     extra = hp.extra or {}
-    keys = {name: f'{self.field}.{name}' for name in self.options}
-    given = {name: extra[key] for name, key in keys.items() if key in extra}
-    return self.build(**{**self.options, **given})
+    options = dict(self.options)
+    for name in options:
+      options[name] = extra.get(f'{self.field}.{name}', options[name])
+    return self.build(**options)
 
 
 class OfFrozen(NamedTuple):
-  """A loss that reads `Hyper.frozen`; `build` makes it of hyperparameters."""
+  """A loss that reads `Hyper.frozen`."""
 
-  build: Callable[[Hyper], Any]
-
-  def with_hyper(self, hp: Hyper) -> Any:
-    """Builds it with the hyperparameters of a run."""
-    return self.build(hp)
+  with_hyper: Callable[[Hyper], LossFn]
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """Builds a part that is a `FromHyper` or an `OfFrozen`; returns any other."""
+  """Returns the part built with these hyperparameters, or unchanged."""
   return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
@@ -74,22 +73,22 @@ class StatefulLocal(NamedTuple):
   metrics, state).
   """
 
-  init: Callable[[Any], Any]  # params -> state before a client's first round
-  apply: Callable[..., tuple[Any, dict[str, jax.Array], Any]]
+  init: Callable[[Params], Tree]  # the state before a client's first round
+  apply: Callable[..., tuple[Tree, Metrics, Tree]]
 
   def __call__(self, *_):
-    """Refuses what would lose the state, as of an algorithm that wraps it."""
+    """Raises ValueError: the caller would lose the state."""
     raise ValueError('This local work must keep no state between rounds.')
 
 
 class RoundLocal(NamedTuple):
   """Local work that draws what all clients of a round share, such as a hash.
 
-  `apply` is (params, batches, keys, correction) -> (what it sends, metrics),
-  with the client's `keys.RoundKeys`.
+  `apply` is (params, batches, keys, correction) -> (payload, metrics), with the
+  client's `keys.RoundKeys`.
   """
 
-  apply: Callable[..., tuple[Any, dict[str, jax.Array]]]
+  apply: Callable[..., tuple[Tree, Metrics]]
 
 
 Work = Local | StatefulLocal | RoundLocal
@@ -97,8 +96,8 @@ Keys = keys_lib.RoundKeys | keys_lib.NoiseKeys
 
 
 def run_client(
-  local: Work, params: Any, batches: Any, keys: Keys, correction: Any
-) -> tuple[Any, dict[str, jax.Array]]:
+  local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
+) -> tuple[Tree, Metrics]:
   """Does the local work of the client that has these keys."""
   if isinstance(local, RoundLocal):
     return local.apply(params, batches, keys, correction)
@@ -106,8 +105,8 @@ def run_client(
 
 
 def run_first_round(
-  local: Work, params: Any, batches: Any, keys: Keys, correction: Any
-) -> tuple[Any, dict[str, jax.Array]]:
+  local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
+) -> tuple[Tree, Metrics]:
   """Does the local work of a client without state of earlier rounds."""
   if not isinstance(local, StatefulLocal):
     return run_client(local, params, batches, keys, correction)
@@ -128,38 +127,40 @@ class Algorithm(NamedTuple):
     encode: pseudo-gradient -> payload, for one client.
     protocol: the cohort's payloads -> what the server broadcasts.
     correction: protocol state -> the part that local work reads: a `PerClient`,
-      or anything shared; None for most algorithms.
+      or a shared tree; None: local work reads none.
     server: broadcast -> update of params.
     decode: (keys, payload, like) -> what the client loop adds up; None if the
       protocol takes the payloads themselves, leaves [lanes, ...].
     releases: number of noisy releases in a round that protect a client
       (user-level DP) or, in local work, a sample (example-level DP). If not 0,
-      a round takes a secret key, local work draws from it, weights count as 0
-      or 1, and a round without participants updates the state as any other.
+      a round takes a secret key, from which local work draws, weights count as
+      0 or 1, and a round without participants updates the state like any other.
     sensitivity: f32[] for each release of the links, see `chain.Transform`.
-    full_participation: how many clients must take part in every round; True is
-      as many as have a row of state, False any number.
-    update_template: params -> a tree like that of local work; None is params.
+    full_participation: number of clients that must take part in every round;
+      True: as many as have a row of state, False: any number.
+    update_template: params -> a tree with the shapes of what local work
+      returns; None: those of params.
     due: as of `chain.Uplink`.
   """
 
   local: Work
   encode: optax.GradientTransformationExtraArgs = _IDENTITY
   protocol: optax.GradientTransformationExtraArgs = _IDENTITY
-  correction: Callable[[Any], Any] | None = None
+  correction: Callable[[Tree], Tree] | None = None
   server: optax.GradientTransformationExtraArgs = _IDENTITY
   decode: comms.Decode | None = None
   releases: int = 0
-  sensitivity: tuple[Any, ...] = ()
+  sensitivity: tuple[jax.Array, ...] = ()
   full_participation: int = False
-  update_template: Callable[[Any], Any] | None = None
-  due: Callable[[Any], dict[str, jax.Array]] | None = None
+  update_template: Callable[[Params], Tree] | None = None
+  due: Callable[[Tree], dict[str, jax.Array]] | None = None
 
 
 def federated(
-  local: Work, *links: Any, correction: Callable[[Any], Any] | None = None,
+  local: Work, *links: optax.GradientTransformation,
+  correction: Callable[[Tree], Tree] | None = None,
   full_participation: int = False,
-  update_template: Callable[[Any], Any] | None = None,
+  update_template: Callable[[Params], Tree] | None = None,
 ) -> Algorithm:  # fmt: skip
   """Builds an algorithm from its local work and the links of one chain.
 
@@ -175,11 +176,10 @@ def federated(
   )  # fmt: skip
 
 
-def check_cohort(algorithm: Algorithm, state: Any, size: int) -> None:
-  """Checks, by shapes alone, that all clients who must take part have slots.
+def check_cohort(algorithm: Algorithm, state: Tree, size: int) -> None:
+  """Raises ValueError if `size` is below `Algorithm.full_participation`.
 
-  Raises ValueError if `size` is below `Algorithm.full_participation`, or that
-  is True where clients keep nothing.
+  So it does if that is True and clients have no state. It reads shapes alone.
   """
   expected = algorithm.full_participation
   if expected is True:

@@ -5,13 +5,14 @@ broadcast or on the server. Links also carry the noisy releases that they make,
 with their sensitivity, which `federated_chain` adds up.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
 import inspect
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.rounds import comms, keys as keys_lib
+from fl_sketch.utils.types import Tree
 import jax
 import optax
 
@@ -22,9 +23,9 @@ class Transform(optax.GradientTransformationExtraArgs):
   broadcasts: bool = False  # whether its result is what the clients receive
   releases: int = 0  # number of noisy releases that it makes in a round
   # For each, the L2 norm by which one client can change the sum, f32[].
-  sensitivity: tuple[Any, ...] = ()
-  # Names of the draws of noise that it adds; no two may be the same.
-  draws: tuple[Any, ...] = ()
+  sensitivity: tuple[jax.Array, ...] = ()
+  # Names of this link's noise draws; unique within a chain.
+  draws: tuple[str | int, ...] = ()
 
   def __new__(cls, init, update, **marks):
     """Makes the link; `marks` are its attributes."""
@@ -35,9 +36,8 @@ class Transform(optax.GradientTransformationExtraArgs):
     def marked(*args, **extra):
       if needs_keys and 'keys' not in extra:
         raise ValueError(
-          'This transformation is a link of a federated_chain, which has keys. '
-          'In a training loop of your own use '
-          'optax.chain(fl_sketch.distributed.mean_over(axis, compressor), ...).'
+          'A link of a federated_chain requires keys; in your own training '
+          'loop use fl_sketch.distributed.mean_over(axis, compressor).'
         )
       return update(*args, **extra)
 
@@ -48,7 +48,7 @@ class Transform(optax.GradientTransformationExtraArgs):
     return self
 
   def _replace(self, **fields):
-    """The link with other functions or attributes, and all else as it was."""
+    """Returns the link with other functions or attributes."""
     return type(self)(**self._asdict() | self.__dict__ | fields)
 
 
@@ -75,17 +75,18 @@ class Uplink(Transform):
   decode: comms.Decode = staticmethod(lambda keys, payload, like: payload)
   # Client links before the uplink -> (these and its own, the uplink after
   # them); None if it has no client links.
-  attach: Callable[..., Any] | None = None
-  # Number of rounds, from 0 on, in which tables must have one hash since noise
-  # of one round cancels in the next; None if rounds are independent.
+  attach: Callable[..., tuple[tuple[Transform, ...], 'Uplink']] | None = None
+  # Rounds that share one hash, since noise of one round cancels in the next;
+  # None if the noises of rounds are independent.
   epoch: int | None = None
-  # Protocol state -> {name: bool[]}, parts of the payload that need not travel
-  # in a round where that is False.
-  due: Callable[[Any], dict[str, jax.Array]] | None = None
+  # Protocol state -> {name: bool[]}: whether a part of the payload travels.
+  due: Callable[[Tree], dict[str, jax.Array]] | None = None
 
 
-def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
-  """An uplink, built by `federated_chain` from the client transformations."""
+def attached(
+  attach: Callable[..., tuple[tuple[Transform, ...], Uplink]],
+) -> Uplink:
+  """Makes an uplink that `federated_chain` builds from the client links."""
 
   def update(*_, **__):
     raise ValueError('This uplink works in a federated_chain alone.')
@@ -96,16 +97,15 @@ def attached(attach: Callable[[tuple[Any, ...]], Any]) -> Uplink:
 class Exchange(Transform):
   """A link with its own uplinks, one or several, of stacked payloads.
 
-  Payloads have leaves [lanes, ...] and are not added to a running sum, so that
-  a round holds those of all lanes. The `means` of the link, private or plain,
-  are of `aggregation.cohort_means`, and its releases are theirs. Its `update`
-  takes them by keyword as functions (payloads, **extra arguments) -> (mean,
-  bill), each to be called once, or the trace raises ValueError: if a mean is
-  taken twice, two sums have the same noise.
+  Payloads, leaves [lanes, ...], are not added to a running sum: a round holds
+  those of all lanes. Its `means` are of `aggregation.cohort_means`; their
+  releases are those of the link. The `update` takes them by keyword as
+  functions (payloads, **extra arguments) -> (mean, bill). It must call each
+  once, else tracing raises ValueError: two sums would have the same noise.
   """
 
-  def __new__(cls, init, update, *, means: Sequence[Any] = (), **marks):
-    """Makes the link."""
+  def __new__(cls, init, update, *, means=(), **marks):
+    """Makes the link; `means` is a sequence of `aggregation.CohortMean`."""
 
     def counted(updates, state, params=None, **extra):
       calls = [0] * len(means)
@@ -136,20 +136,16 @@ class Chain(NamedTuple):
   server: optax.GradientTransformationExtraArgs
   decode: comms.Decode | None
   releases: int
-  sensitivity: tuple[Any, ...]
-  due: Callable[[Any], dict[str, jax.Array]] | None
+  sensitivity: tuple[jax.Array, ...]
+  due: Callable[[Tree], dict[str, jax.Array]] | None
 
 
-def federated_chain(*links: Any) -> Chain:
+def federated_chain(*links: optax.GradientTransformation) -> Chain:
   """Splits one chain of links, in the order of the protocol, into its parts.
 
   Leading `ClientTransform`s become the encoder. If an `Uplink` follows, each
-  payload is added to a running sum, so that a round holds O(d + b) numbers
-  whatever the cohort. The links after `broadcast()` are the server step, which
-  a client that holds the broadcast can redo.
-
-  A plain optax transformation has no place before the uplink: it would see the
-  stacked payloads of one shard, and clip or scale them jointly.
+  payload is added to a running sum: a round holds O(d + b) numbers whatever the
+  cohort. Clients that hold the broadcast can redo the links after `broadcast`.
 
   >>> from fl_sketch.rounds import aggregation, transforms as t
   >>> clip = t.per_client(optax.clip(1.0))
@@ -205,23 +201,22 @@ def federated_chain(*links: Any) -> Chain:
 
 def _check_hashes(encode, epoch):
   for link in encode:
-    kept = getattr(link, 'hash_key', None)
-    if epoch is None or kept in (None, 'run'):
+    hash_key = getattr(link, 'hash_key', None)
+    if epoch is None or hash_key in (None, 'run'):
       continue
-    if kept == 'round' or kept % epoch:
+    if hash_key == 'round' or hash_key % epoch:
       raise ValueError(
-        f"hash_key={kept!r} of a sketch must be 'run', or a multiple of "
-        f'{epoch} rounds, over which its noise is correlated: noise does not '
-        'cancel in tables of another hash; see '
-        'docs/concepts/correlated_noise.md.'
+        f"hash_key={hash_key!r} of a sketch must be 'run', or a multiple of "
+        f'{epoch} rounds: correlated noise cancels in tables of one hash alone.'
       )
 
 
-def state_of(state: Any, which: str | type) -> Any:
-  """Finds the state of one link, or a field of it, by name instead of place.
+def state_of(state: Tree, which: str | type) -> Any:
+  """Finds the state of one link, or a field of it, by type or name.
 
-  In a `rounds.FedState`, or its `protocol` or `server`; by the type of the
-  link's state, the name of that type, or the name of a field, as 'momentum'.
+  `state` is a `rounds.FedState`, or its `protocol` or `server`; `which` the
+  type of the link's state, that type's name, or a field, as 'momentum'. No such
+  part, or more than one, raises ValueError.
 
   >>> from fl_sketch.rounds import transforms as t
   >>> links = optax.chain(optax.trace(0.9), t.broadcast())
@@ -229,18 +224,16 @@ def state_of(state: Any, which: str | type) -> Any:
   TraceState(trace={'w': Array(0., dtype=float32, weak_type=True)})
   >>> state_of(links.init({'w': 0.0}), comms.Bill).down
   Array(0, dtype=uint32)
-
-  No such part, or more than one, raises ValueError.
   """
   if isinstance(which, str):
-    found = [x for _, x in optax.tree.get_all_with_path(state, which)]
+    parts = [x for _, x in optax.tree.get_all_with_path(state, which)]
   else:
     is_it = lambda node: isinstance(node, which)
-    found = list(filter(is_it, jax.tree.leaves(state, is_leaf=is_it)))
-  if len(found) != 1:
+    parts = list(filter(is_it, jax.tree.leaves(state, is_leaf=is_it)))
+  if len(parts) != 1:
     name = which if isinstance(which, str) else which.__name__
-    raise ValueError(f'The state has {len(found)} of {name!r}, not one.')
-  return found[0]
+    raise ValueError(f'The state has {len(parts)} of {name!r}, not one.')
+  return parts[0]
 
 
 def _chain(links) -> optax.GradientTransformationExtraArgs:
@@ -248,7 +241,7 @@ def _chain(links) -> optax.GradientTransformationExtraArgs:
   return optax.with_extra_args_support(chain)
 
 
-def _marked(tx) -> list[Any]:
+def _marked(tx) -> list[optax.GradientTransformation]:
   """Unpacks optax combinators into links, with their marks."""
   if isinstance(tx, Transform):
     return [tx]

@@ -4,23 +4,22 @@ All of it is `unchecked`: a lane's work may be any function of JAX.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch.rounds import comms, marks
 from fl_sketch.rounds.unchecked import unchecked
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
-Tree = Any
 Present = Callable[[Tree], jax.Array]  # lane -> bool[]
 
 
 def default_clients_per_step(
   platform: str | None = None, *, convolutions: bool = True
 ) -> int | None:
-  """The default number of lanes to work on at once; None is all of them.
+  """Returns the default number of lanes to work on at once; None: all.
 
-  Under vmap convolutions are grouped, for which XLA:CPU has no good kernel. The
+  Under vmap convolutions become grouped, which XLA is slow at on CPUs. The
   platform is by default that of the backend.
   """
   if (platform or jax.default_backend()) != 'cpu':
@@ -32,13 +31,11 @@ def map_clients(
   fn: Callable[[Tree], Tree], lanes: Tree, clients_per_step: int | None,
   present: Present | None = None,
 ) -> Tree:  # fmt: skip
-  """Applies `fn` to every client slot, `clients_per_step` at a time.
+  """Applies `fn` to every lane (client slot); leaves of lanes are [lanes, ...].
 
-  Of `clients_per_step` 1 is a scan, None a vmap, 0 what suits the backend, any
-  other number a scan over vmapped chunks; the results are the same. In the work
-  of one client local values come from its lane, leaves [lanes, ...], alone.
-  With `present`, lane -> bool[], absent lanes are skipped, with zeros as
-  results, if lanes are worked on one by one.
+  clients_per_step: 1 = scan, None = vmap over all, n = scan over chunks of n,
+  0 = the backend's default; results are equal. `fn` may close over shared
+  values alone. With `present`, a scan skips absent lanes: their results are 0.
   """
   if clients_per_step == 0:
     clients_per_step = default_clients_per_step()
@@ -57,9 +54,9 @@ def sum_over_lanes(
 ) -> tuple[comms.LaneSum, Tree]:  # fmt: skip
   """Adds up decoded payloads: (their `LaneSum`, every lane's `rest`).
 
-  As `map_clients`, with fn: lane -> (payload, decoded payload, weight, rest).
-  Memory is that of `clients_per_step` clients, not of all lanes; chunks of
-  absent lanes are skipped as well.
+  `fn` is lane -> (payload, decoded payload, weight, rest), other arguments as
+  of `map_clients`. Memory is that of `clients_per_step` clients, not of all
+  lanes; `present` also skips chunks of absent lanes.
   """
 
   def term(decoded, weight):

@@ -1,36 +1,43 @@
 """Body of `shard_map`: trains, encodes and aggregates one shard's clients."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.data import availability
 from fl_sketch.rounds import client_loop, comms, keys as keys_lib, marks
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  Metrics,
+  StatefulLocal,
+  run_client,
+)
+from fl_sketch.utils.types import Params, Payload, Tree
 import jax
 import jax.numpy as jnp
 import optax
 
-Make = Callable[[Any], Algorithm]  # hyperparameters -> algorithm
-Fetch = Callable[[Any, Any], Any]  # (data, one client's batches) -> batches
+Make = Callable[[Hyper], Algorithm]
+Fetch = Callable[[Tree, Tree], Tree]  # (data, a client's indices) -> batches
 
 
 class Observed(NamedTuple):
   """Metrics of a shard's clients, before they are summed."""
 
-  metrics: dict[str, jax.Array]  # of local work, [lanes]; 0 where rejected
+  metrics: Metrics  # of local work, [lanes]; 0 where rejected
   weight: jax.Array  # f32[lanes], 0 of clients that do not take part
   present: jax.Array  # bool[lanes], who was in the cohort
   participates: jax.Array  # bool[lanes], whose update was accepted as well
 
 
-# (observed, hyperparameters, releases of a round, noise keys) -> its metrics
-Summary = Callable[[Observed, Any, int, Any], dict[str, jax.Array]]
+# (observed, hp, releases of a round, noise keys) -> metrics of the round
+Summary = Callable[[Observed, Hyper, int, keys_lib.NoiseKeys | None], Metrics]
 
 
-def means_and_counts(observed: Observed, *_: Any) -> dict[str, jax.Array]:
-  """Means of local metrics, and counts of `participants`, `rejected_clients`.
+def means_and_counts(observed: Observed, *_: object) -> Metrics:
+  """Returns means of local metrics, `participants` and `rejected_clients`.
 
-  Updates of rejected clients were not finite, or too long.
+  Updates of rejected clients were not finite, or exceeded `max_payload_norm`.
   """
   means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
   count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
@@ -50,8 +57,8 @@ def build(
     algorithm = make(hp)
     if max_payload_norm is not None and algorithm.decode is None:
       raise ValueError(
-        f'{max_payload_norm=} is not supported with payloads not added up '
-        'as they come: they are not decoded one by one.'
+        f'{max_payload_norm=} requires an algorithm that decodes payloads one '
+        'by one; unset it.'
       )
     cohort = marks.by_client(cohort)
     state = comms.map_per_client(marks.by_client, state)
@@ -88,13 +95,13 @@ def build(
     present = cohort.weight > 0
     participates = present & accepted
 
-    def keep(new, old):  # the state of absent and rejected clients stays
+    def pick(new, old):  # the state of absent and rejected clients stays
       return jnp.where(comms.expand_like(participates, new), new, old)
 
     new_state = comms.PerClient(encode), protocol
-    state = comms.map_per_client(keep, new_state, state)
-    taken = jnp.where(participates, cohort.weight, 0)
-    observed = Observed(metrics, taken, present, participates)
+    state = comms.map_per_client(pick, new_state, state)
+    weight = jnp.where(participates, cohort.weight, 0)
+    observed = Observed(metrics, weight, present, participates)
     metrics = summary(observed, hp, algorithm.releases, noise)
     return broadcast, state, metrics
 
@@ -112,24 +119,25 @@ def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     batches = client.batches if fetch is None else fetch(data, client.batches)
     correction = shared_correction if correction is None else correction
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
-    if keeps := isinstance(algorithm.local, StatefulLocal):
-      kept, state = state
-      moved, metrics, kept = algorithm.local.apply(
-        params, batches, keys_lib.local_key(source), correction, kept
+    local_state = None
+    if isinstance(algorithm.local, StatefulLocal):
+      local_state, state = state
+      moved, metrics, local_state = algorithm.local.apply(
+        params, batches, keys_lib.local_key(source), correction, local_state
       )
     else:
       moved, metrics = run_client(
         algorithm.local, params, batches, source, correction
       )
     if attack is not None and client.byzantine is not None:
-      other = attack(moved, keys_lib.attack_key(client_keys))
+      attacked = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)
-      moved = jax.tree.map(pick, other, moved)
+      moved = jax.tree.map(pick, attacked, moved)
     payload, state = algorithm.encode.update(
       moved, state, params, keys=client_keys, weight=client.weight
     )
-    if keeps:
-      state = kept, state
+    if isinstance(algorithm.local, StatefulLocal):
+      state = local_state, state
     accepted = all_finite((moved, payload))
     if max_norm is not None:
       norm = optax.tree.norm(algorithm.decode(client_keys, payload, params))
@@ -145,16 +153,16 @@ def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
 
 
 def encode_once(
-  algorithm: Algorithm, moved: Any, params: Any, keys: keys_lib.RoundKeys
-) -> Any:
+  algorithm: Algorithm, moved: Tree, params: Params, keys: keys_lib.RoundKeys
+) -> Payload:
   """Encodes a pseudo-gradient of a client without state of earlier rounds."""
   state = algorithm.encode.init(params)
   extra = {'keys': keys, 'weight': jnp.float32(1)}
   return algorithm.encode.update(moved, state, params, **extra)[0]
 
 
-def all_finite(tree: Any) -> jax.Array:
-  """Whether every number of a tree is finite, bool[]."""
+def all_finite(tree: Tree) -> jax.Array:
+  """Returns whether every float of a tree is finite, bool[]."""
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   floats = filter(is_float, jax.tree.leaves(tree))
   return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))

@@ -10,24 +10,24 @@ invariant over `shard`. The uplinks are the only way from local to shared and
 
 from collections.abc import Callable
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.rounds import stages, workers
+from fl_sketch.utils.types import Payload, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-Tree = Any
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 SHARD = 'shard'
 NO_SERVER = (
-  "The algorithm's clients exchange tables among themselves: it has no server, "
-  'and does not run over messages. Simulate it.'
+  'The algorithm has no server, so that it cannot run over messages; simulate '
+  'it.'
 )
 
 
 class Bill(NamedTuple):
-  """Communication cost of a round: bytes of one participant; both uint32[]."""
+  """Bytes that one participant sends and receives in a round, uint32[]."""
 
   up: jax.Array
   down: jax.Array
@@ -48,7 +48,7 @@ class LaneSum(NamedTuple):
 
 
 def nbytes(tree: Tree) -> int:
-  """Wire size of `tree` from its shapes and dtypes alone, an exact int.
+  """Returns the wire size of `tree`, by its shapes and dtypes, in bytes.
 
   >>> nbytes({'values': jnp.zeros(5), 'index': jnp.zeros(5, jnp.int32)})
   40
@@ -60,29 +60,23 @@ def nbytes(tree: Tree) -> int:
 
 
 def bill(up: int = 0, down: int = 0) -> Bill:
-  """The bill of payloads of these sizes; uint32 holds the sum of a few bills.
-
-  >>> bill(up=40).up
-  Array(40, dtype=uint32)
-
-  A payload of 2 GiB or more raises ValueError.
-  """
+  """Makes the bill of payloads; raises ValueError from 2 GiB on."""
   for size in (up, down):
     if size >= 2**31:
-      raise ValueError(f'A payload of {size=} must be < {2**31} bytes.')
+      raise ValueError(f'A payload of {size=} bytes must be < {2**31}.')
   return Bill(jnp.uint32(up), jnp.uint32(down))
 
 
 def downlink(tree: Tree) -> Tree:
-  """Hands each shard its own copy of a shared `tree`.
+  """Gives each shard its own copy of a shared `tree`.
 
-  Not a no-op: with respect to a *shared* array, `jax.grad` inside `shard_map`
-  returns gradients already summed over `shard`. In the work of clients, which
-  is `unchecked`, no array is shared.
+  With respect to a *shared* array, `jax.grad` inside `shard_map` would return
+  gradients already summed over `shard`.
   """
   if stages.current() is not None:
     return tree
-  if (group := workers.current()) is not None:
+  group = workers.current()
+  if group is not None:
     return workers.local(tree, group.axis)
   return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
 
@@ -92,10 +86,9 @@ def uplink_mean(
 ) -> tuple[Tree, int]:
   """Averages running sums over the shards: (shared mean, bytes of one client).
 
-  The mean is of the decoded payloads; it is 0 if no client participated. The
-  denominator, which must be a constant under differential privacy, is by
-  default the sum of the weights. Raises TypeError for unsigned integers, whose
-  sums `sum_over_shards` adds up.
+  The mean of the decoded payloads is 0 if no client participated. The default
+  denominator is the sum of weights; under differential privacy it must be a
+  constant. Unsigned integers raise TypeError: add them by `sum_over_shards`.
   """
   for x in jax.tree.leaves(lane_sum.total):
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -112,18 +105,17 @@ def uplink_mean(
 
 
 def uplink_stacked_mean(
-  payloads: Tree,
+  payloads: Payload,
   weight: jax.Array,
   decoded: Tree | None = None,
   denominator: jax.Array | float | None = None,
-  decode: Callable[[jax.Array, Tree], Tree] | None = None,
+  decode: Callable[[jax.Array, Payload], Tree] | None = None,
 ) -> tuple[Tree, int]:
   """Averages the stacked payloads of all lanes by weight, as `uplink_mean`.
 
-  Leaves are [lanes, ...], payloads in wire dtypes; those of `decoded`, where
-  there are, are summed. Absent clients have weight 0. Between workers, each of
-  one lane, the payloads travel, and `decode` (key of a client, its payload) is
-  called where they arrive, as it is over messages.
+  Leaves are [lanes, ...]; absent clients have weight 0. The sum is of `decoded`
+  if given. Over messages and between workers the payloads travel, and `decode`
+  (key of a client, its payload) runs where they arrive.
   """
   first = lambda tree: jax.tree.map(lambda x: x[0], tree)
   size = nbytes(jax.eval_shape(first, payloads))
@@ -131,7 +123,7 @@ def uplink_stacked_mean(
     total = stage.exchange(payloads, decode or (lambda key, payload: payload))
     return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
   group = workers.current()
-  if group is not None and decode is not None:
+  if group is not None and decode is not None:  # each worker has one lane
     rows = workers.gather(group.axis, first(payloads))
     total = workers.sum_decoded(group.keys, rows, decode)
     return jax.tree.map(lambda x: x / group.size, total), size
@@ -163,16 +155,17 @@ def sum_over_cohort(x: jax.Array) -> jax.Array:
 
 
 def sum_over_shards(tree: Tree) -> Tree:
-  """Adds up local arrays over the shards: of metrics, or of uint32, exactly."""
+  """Adds up local arrays over the shards; sums of uint32 are exact."""
   if stages.current() is not None:
     return tree
-  if (group := workers.current()) is not None:
+  group = workers.current()
+  if group is not None:
     return workers.total(group.axis, tree)
   return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
 
 
 def slots(lanes: int) -> tuple[jax.Array, int]:
-  """(int32[lanes], this shard's positions in the cohort; the cohort's size)."""
+  """Returns (int32[lanes], positions of lanes in the cohort; its size)."""
   if stages.current() is not None:
     return jnp.arange(lanes), lanes
   first = jax.lax.axis_index(SHARD) * lanes
@@ -180,7 +173,7 @@ def slots(lanes: int) -> tuple[jax.Array, int]:
 
 
 def shards() -> int:
-  """The number of shards; 1 over messages."""
+  """Returns the number of shards; 1 over messages."""
   return 1 if stages.current() is not None else jax.lax.axis_size(SHARD)
 
 
@@ -192,15 +185,14 @@ def sum_exactly(tree: Tree) -> Tree:
 
 
 def total_weight(weight: jax.Array) -> jax.Array:
-  """The sum of f32[lanes]; f64[] where 64-bit numbers are enabled."""
+  """Sums f32[lanes]: f32[], or f64[] where 64-bit numbers are enabled."""
   return weight.astype(jax.dtypes.canonicalize_dtype(jnp.float64)).sum()
 
 
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
-  """A client's leaf [...] times its weight in f32 or better; 0 x NaN is 0.
+  """Multiplies a client's leaf by its weight, in f32 or better; 0 x NaN is 0.
 
-  A leaf of uint32 is a contribution to an exact sum: whole, or 0 for an absent
-  client.
+  A leaf of uint32 stays whole, or is 0 for an absent client.
   """
   if x.dtype == jnp.uint32:
     return jnp.where(weight > 0, x, 0)
@@ -209,21 +201,13 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def where_present(tree: Tree, present: jax.Array) -> Tree:
-  """Leaves [lanes, ...] with zeros where bool[lanes] is false.
-
-  >>> where_present(jnp.arange(3), jnp.array([True, False, True]))
-  Array([0, 0, 2], dtype=int32)
-  """
-  keep = lambda x: jnp.where(expand_like(present, x), x, 0)
-  return jax.tree.map(keep, tree)
+  """Sets leaves [lanes, ...] to 0 where bool[lanes] is false."""
+  clear = lambda x: jnp.where(expand_like(present, x), x, 0)
+  return jax.tree.map(clear, tree)
 
 
-def expand_like(values: Any, x: Any) -> Any:
-  """Reshapes f[lanes] to [lanes, 1, ..., 1] so that it broadcasts against x.
-
-  >>> expand_like(jnp.ones(3), jnp.ones((3, 2, 5))).shape
-  (3, 1, 1)
-  """
+def expand_like(values: jax.Array, x: jax.Array) -> jax.Array:
+  """Reshapes [lanes] to [lanes, 1, ..., 1], which broadcasts against x."""
   return values.reshape((-1,) + (1,) * (x.ndim - 1))
 
 
@@ -232,13 +216,13 @@ def _is(kind):
 
 
 def specs(state: Tree) -> Tree:
-  """`shard_map` specs: per-client state over `shard`, the rest replicated."""
+  """Returns `shard_map` specs: per-client state split, the rest replicated."""
   spec = lambda node: P(SHARD) if isinstance(node, PerClient) else P()
   return jax.tree.map(spec, state, is_leaf=_is(PerClient))
 
 
 def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
-  """Applies `fn` leaf by leaf under `PerClient`; leaves the rest of `state`."""
+  """Applies `fn` to the leaves under `PerClient`; others are as in `state`."""
 
   def visit(node, *others):
     if not isinstance(node, PerClient):
@@ -261,13 +245,13 @@ def with_per_client(shared: Tree, state: Tree) -> Tree:
 
 
 def client_rows(state: Tree) -> list[jax.Array]:
-  """The arrays of per-client state, one row a client."""
+  """Returns the arrays of per-client state, one row a client."""
   nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
   return jax.tree.leaves([x for x in nodes if isinstance(x, PerClient)])
 
 
 def has_client_state(state: Tree) -> bool:
-  """Whether `state` has per-client state with at least one array."""
+  """Returns whether `state` has per-client state with an array."""
   return bool(client_rows(state))
 
 

@@ -1,25 +1,26 @@
-"""Compression of what clients and server send; error feedback, estimates."""
+"""Links that compress by a codec: plain, error feedback, Markov, downlink."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, keys as keys_lib, transforms as t
+from fl_sketch.utils.types import Params, Payload, Tree
 import jax
 import jax.numpy as jnp
 import optax
 
 
 def decoder(codec: codecs.Codec) -> comms.Decode:
-  """The decoder of `compress` and `markov` payloads, for `mean_over_cohort`."""
+  """Returns the ``decode`` of payloads of `compress` and `markov`."""
   return lambda keys, payload, like: codec.decode(
     keys_lib.codec_key(keys.client), payload, like
   )
 
 
 def decoded_mean(
-  codec: codecs.Codec, payload: Any, like: Any, *, weight: jax.Array, **options
-) -> tuple[Any, Any, int]:
+  codec: codecs.Codec, payload: Payload, like: Tree, *, weight: jax.Array,
+  **options,
+) -> tuple[Tree, Tree, int]:  # fmt: skip
   """Returns (decoded lanes, their mean over the cohort, bytes of a client)."""
   of_client = lambda keys, x: decoder(codec)(keys, x, like)
   decoded = t.over_lanes(of_client, payload, **options)
@@ -28,19 +29,19 @@ def decoded_mean(
   return decoded, mean, up
 
 
-def check_codec(codec: codecs.Codec, params: Any) -> None:
+def check_codec(codec: codecs.Codec, params: Tree) -> None:
   """Raises ValueError if the codec cannot encode trees like `params`."""
   jax.eval_shape(codec.encode, jax.random.key(0), params)
 
 
 def broadcast(
-  codec: codecs.Codec | None, like: Callable[[Any], Any]
+  codec: codecs.Codec | None, like: Callable[[Params], Tree]
 ) -> tuple[chain.Transform, ...]:
-  """The downlink in a codec: the links that encode, send and decode the mean.
+  """Builds the links that encode, send and decode the mean; None: no codec.
 
-  The server, too, continues with what is decoded, by a key of the round. The
-  codec should be unbiased: nothing keeps its error; None sends the mean as it
-  is. `like` is params -> what is sent, as ``sketch.zero_table``, or its shapes.
+  The server continues with the decoded mean, as clients do. The codec should be
+  unbiased: no residual is kept. `like` is params -> a tree of the mean's
+  shapes, as ``sketch.zero_table``.
   """
   if codec is None:
     return (t.broadcast(),)
@@ -66,13 +67,13 @@ def compress(
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
-  :math:`e \leftarrow \beta (p - C(p))`. At :math:`\beta = 1` payloads and
-  residual add up to the updates: :math:`\sum_t C(p_t) = \sum_t \Delta_t -
-  e_T`. The codec's draws are independent on each client, which keeps e (d
-  floats). Beta, 0 < `residual_decay` <= 1, is 1 without error feedback; another
-  one raises ValueError, and so does error feedback around a codec that is no
-  contraction, such as an unbiased sketch that is not scaled: its residual grows
-  without bound.
+  :math:`e \leftarrow \beta (p - C(p))`; e is d floats on each client. At
+  :math:`\beta = 1`, :math:`\sum_t C(p_t) = \sum_t \Delta_t - e_T`. The codec's
+  draws are independent on each client.
+
+  Raises ValueError unless 0 < beta = `residual_decay` <= 1, or if it is not 1
+  without error feedback, or if the codec of error feedback is no contraction:
+  the residual would grow without bound.
 
   Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019,
   arXiv:1901.09847, Algorithm 2.
@@ -85,7 +86,7 @@ def compress(
     raise ValueError(f'{residual_decay=} must be 1 without error feedback.')
   if not 0 < residual_decay <= 1:
     raise ValueError(f'{residual_decay=} must be > 0 and <= 1.')
-  keep = lambda target, sent: residual_decay * (target - sent)
+  remaining = lambda target, sent: residual_decay * (target - sent)
 
   def init(params):
     check_codec(codec, params)
@@ -96,7 +97,7 @@ def compress(
       return codec.encode(keys_lib.codec_key(keys.client), moved), residual
     target = jax.tree.map(jnp.add, moved, residual)
     payload, decoded = _encode(codec, keys, target)
-    return payload, jax.tree.map(keep, target, decoded)
+    return payload, jax.tree.map(remaining, target, decoded)
 
   return chain.ClientTransform(init, update)
 
@@ -122,7 +123,7 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
 
 
 def _encode(codec, keys, tree):
-  """The payload, and the tree that the server decodes from it."""
+  """Returns (the payload, the tree that the server decodes from it)."""
   key = keys_lib.codec_key(keys.client)
   payload = codec.encode(key, tree)
   return payload, codec.decode(key, payload, tree)

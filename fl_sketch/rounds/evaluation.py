@@ -1,17 +1,21 @@
 """Evaluates models: sums of metrics over all samples, or for each client."""
 
+from collections.abc import Callable
+
 from fl_sketch.rounds import client_loop, comms
+from fl_sketch.utils.types import Batch, Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]  # sums, f32[] each
 
-def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
+
+def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
   """Builds evaluate(params, batches) -> sums of metrics over all batches.
 
-  Each device works on one batch at a time: all of them may not fit. Batches,
-  leaves [batches, batch, ...], are split over the shards; `metrics_fn` is
-  (params, batch) -> dict of f32[], sums over the batch.
+  Batches, leaves [batches, batch, ...], are split over the shards; each device
+  works on one batch at a time.
   """
 
   def program(params, batches):
@@ -23,11 +27,13 @@ def run_evaluation(metrics_fn, mesh: jax.sharding.Mesh):
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
 
 
-def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
-  """Builds evaluate(params, batches, owners) -> sums of metrics by client.
+def run_client_evaluation(
+  metrics_fn: MetricsFn, mesh: jax.sharding.Mesh, clients: int
+):
+  """Builds evaluate(params, batches, owners) -> f32[clients] of each metric.
 
-  As `run_evaluation`, for each sample as a batch of its own. Batches have a
-  mask; their samples' owners are int32[batches, batch], sums f32[clients].
+  Each sample is a batch of its own, with its mask; `owners` int32[batches,
+  batch] are the clients of the samples.
   """
 
   def program(params, batches, owners):
@@ -42,12 +48,14 @@ def run_client_evaluation(metrics_fn, mesh: jax.sharding.Mesh, clients: int):
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
 
 
-def run_lanes(fn, mesh: jax.sharding.Mesh, clients_per_step: int | None):
-  """Builds evaluate(params, lanes) -> what `fn` returns of every lane.
+def run_lanes(
+  fn: Callable[[Params, Tree], Tree], mesh: jax.sharding.Mesh,
+  clients_per_step: int | None,
+):  # fmt: skip
+  """Builds evaluate(params, lanes) -> fn(params, lane) of every lane.
 
-  `fn` is (params, lane) -> tree of arrays. The lanes, leaves [lanes, ...], are
-  split over the shards; the results, [lanes, ...] too, are on every device.
-  `clients_per_step` is as of `run_round`.
+  The lanes, leaves [lanes, ...], are split over the shards; every device gets
+  all results, [lanes, ...] too. `clients_per_step` is as of `run_round`.
   """
 
   def program(params, lanes):

@@ -21,12 +21,12 @@ HashKey = str | int  # 'round', 'run', or for how many rounds a hash is kept
 
 
 class RoundKeys(NamedTuple):
-  """The typed keys that a round hands to every transformation, by keyword."""
+  """The typed keys that every link of a chain gets as ``keys``."""
 
   run: jax.Array  # key[], the same in every round; of hashes that outlive one
   round: jax.Array  # key[], new in every round and the same on all clients
-  # New in every round: key[], the root (server step) or one client's
-  # (`for_client`, client links); or key[lanes] (`for_lanes`, protocol).
+  # New in every round. In client links key[], that client's (`for_client`); in
+  # protocols key[lanes] (`for_lanes`); in the server step key[], their root.
   client: jax.Array
   index: jax.Array | int  # int32[], of the round; no key
 
@@ -34,7 +34,7 @@ class RoundKeys(NamedTuple):
 class NoiseKeys(NamedTuple):
   """The secret typed keys of a private round's noise.
 
-  With them noise can be subtracted: no state, checkpoint or program has them.
+  Whoever has them can subtract the noise: no state or checkpoint holds them.
   """
 
   server: jax.Array  # key[], of noise on the sum
@@ -43,14 +43,7 @@ class NoiseKeys(NamedTuple):
 
 
 def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
-  """The keys of round `round_index` (int32[]) of the run with root `run_key`.
-
-  >>> keys = round_keys(jax.random.key(0), 3)
-  >>> bool(keys.run == round_keys(jax.random.key(0), 4).run)
-  True
-  >>> bool(keys.round == round_keys(jax.random.key(0), 4).round)
-  False
-  """
+  """Derives the keys of round `round_index` (int32[]) from the run's root."""
   root = lambda tag: jax.random.fold_in(run_key, tag)
   return RoundKeys(
     run=root(_RUN), index=round_index,
@@ -60,15 +53,15 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
 
 
 def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
-  """The key of the hash functions of a round.
+  """Returns the key of the hash functions of a round.
 
   >>> keys = [round_keys(jax.random.key(0), r) for r in range(3)]
   >>> first, second, third = (hash_key(k, 2) for k in keys)
   >>> bool(first == second), bool(second == third)
   (True, False)
 
-  'round' draws a new hash every round; 'run' keeps one; a number E keeps one
-  for the rounds 0 to E - 1, another for the next E, and so on.
+  'round': a new hash every round; 'run': one for all rounds; a number E: one
+  for rounds 0 to E - 1, another for the next E, and so on.
   """
   if isinstance(which, str):
     return {'run': keys.run, 'round': keys.round}[which]
@@ -77,7 +70,7 @@ def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
 
 
 def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
-  """The secret keys of round `round_index` (int32[]) under the secret root."""
+  """Derives the secret keys of round `round_index` (int32[])."""
   root = lambda tag: jax.random.fold_in(noise_key, tag)
   return NoiseKeys(
     run=root(_ROUND), server=jax.random.fold_in(root(_ROUND), round_index),
@@ -86,13 +79,7 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
 
 
 def server_key(noise: NoiseKeys, round_index: jax.Array) -> jax.Array:
-  """The key `server` of another round (int32[]) of the same run.
-
-  >>> root = jax.random.key(0)
-  >>> now, then = noise_keys(root, 5), noise_keys(root, 3)
-  >>> bool(server_key(now, 3) == then.server)
-  True
-  """
+  """Derives the key `server` of another round (int32[]) of the same run."""
   return jax.random.fold_in(noise.run, round_index)
 
 
@@ -108,51 +95,51 @@ def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
 
 
 def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
-  """Key of a client's local work; secret if `keys` are."""
+  """Derives the key of a client's local work; secret if `keys` are."""
   return jax.random.fold_in(keys.client, _LOCAL)
 
 
 def step_key(key: jax.Array, step: jax.Array | int) -> jax.Array:
-  """Key of what a loss draws, such as dropout, in a step of local work."""
+  """Derives the key of a loss's draws, as for dropout, in a local step."""
   return jax.random.fold_in(jax.random.fold_in(key, _DRAW), step)
 
 
 def noise_key(keys: RoundKeys) -> jax.Array:
-  """Key of noise without privacy: it follows from the public seed of a run."""
+  """Derives a public key of noise: it gives no privacy."""
   return jax.random.fold_in(keys.client, _NOISE)
 
 
 def metrics_key(keys: NoiseKeys) -> jax.Array:
-  """Secret key of noise on the metrics of a round."""
+  """Derives the secret key of noise on the metrics of a round."""
   return jax.random.fold_in(keys.server, _METRICS)
 
 
 def attack_key(keys: RoundKeys) -> jax.Array:
-  """Key of the noise that a byzantine client sends."""
+  """Derives the key of the noise that a byzantine client sends."""
   return jax.random.fold_in(keys.client, _ATTACK)
 
 
 def group(key: jax.Array, groups: int) -> jax.Array:
-  """The random group, int32[] in [0, groups), of the client with this key."""
+  """Draws the group, int32[] in [0, groups), of the client with this key."""
   return jax.random.randint(jax.random.fold_in(key, _GROUP), (), 0, groups)
 
 
 def codec_key(key: jax.Array) -> jax.Array:
-  """Key of a codec's draws on the side, client or server, that has `key`."""
+  """Derives the key of a codec's draws from the key of client or server."""
   return jax.random.fold_in(key, _CODEC)
 
 
 def coin(keys: RoundKeys, probability: float) -> jax.Array:
-  """Bernoulli draw, bool[], the same on all clients of a round."""
+  """Draws bool[], the same on all clients of a round."""
   key = jax.random.fold_in(keys.round, _COIN)
   return jax.random.bernoulli(key, probability)
 
 
 def factors_key(key: jax.Array) -> jax.Array:
-  """Key of the factors that a client draws, from that of its local work."""
+  """Derives the key of a client's random factors from its local key."""
   return jax.random.fold_in(key, _FACTORS)
 
 
 def subset_key(keys: RoundKeys) -> jax.Array:
-  """Key of a random subset of coordinates that all clients of a round share."""
+  """Derives the key of the coordinates that all clients of a round share."""
   return jax.random.fold_in(keys.round, _SUBSET)

@@ -3,8 +3,7 @@
 A mark returns its argument, and is gone in the compiled program.
 """
 
-from typing import Any
-
+from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
@@ -35,14 +34,11 @@ _RELEASED = _mark('released')
 _BY_CLIENT = _mark('by_client')
 
 
-def _released(tree: Any) -> Any:
-  """Marks a noised sum: for the mechanisms of `privacy` alone."""
+def _released(tree: Tree) -> Tree:
+  """Marks a noised sum; for the mechanisms of `privacy` alone."""
   return jax.tree.map(_RELEASED.bind, tree)
 
 
-def by_client(tree: Any, axis: int | None = 0) -> Any:
-  """Marks the axis of leaves along which rows are of one client each.
-
-  None: not to be followed. Code that splits and joins the axis says so.
-  """
+def by_client(tree: Tree, axis: int | None = 0) -> Tree:
+  """Marks the axis of leaves that has a row for each client; None: no check."""
   return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=axis), tree)

@@ -1,8 +1,7 @@
 """The device mesh of a cohort, and the placement of arrays on it."""
 
-from collections.abc import Callable
-
-from fl_sketch.rounds.comms import SHARD, Tree
+from fl_sketch.rounds.comms import SHARD
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
@@ -10,7 +9,7 @@ import numpy as np
 
 
 def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
-  """A one-axis mesh over the first `shards` devices; all of them by default.
+  """Makes a mesh of one axis over the first `shards` devices; None: all.
 
   Fewer devices than shards raise ValueError.
   """
@@ -24,10 +23,9 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
 
 
 def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
-  """Puts host arrays, the same in every process, on the mesh.
+  """Copies arrays, equal in all processes, to the mesh; None: to every device.
 
-  A round may donate what is placed: the arrays of `tree` outlive it. Without a
-  spec every device gets a copy.
+  The arrays of `tree` outlive a round to which the copies are donated.
   """
   sharding = NamedSharding(mesh, P() if spec is None else spec)
 
@@ -36,8 +34,8 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
     if is_array and jnp.issubdtype(x.dtype, key_type):
       data = put(jax.random.key_data(x))
       return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
-    # From host memory each device makes the one copy that it keeps. device_put
-    # of a device's array would share its buffer, which the round then donates.
+    # device_put of a device's array would share its buffer, which the round
+    # then donates; from host memory each device makes one copy.
     x = np.asarray(x)
     if sharding.is_fully_addressable:
       return jax.device_put(x, sharding, may_alias=False)
@@ -49,8 +47,7 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
 def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
   """Puts this process's lanes (client slots of its shards) on the mesh.
 
-  The mesh's devices lie process by process. Leaves are host arrays with lanes
-  on `axis`, as many in every process.
+  Leaves are host arrays with lanes on `axis`, as many in every process.
   """
   sharding = NamedSharding(mesh, P(*[None] * axis, SHARD))
   put = jax.make_array_from_process_local_data
@@ -64,16 +61,12 @@ def local_shards(x: jax.Array) -> np.ndarray:
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
-  """The sharding of an array of which every device has a copy."""
+  """Returns the sharding of an array of which every device has a copy."""
   return NamedSharding(mesh, P())
 
 
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Shardings along the longest axis that the devices divide, if there is one.
-
-  >>> tuple(shardings_over(cohort_mesh(1), jnp.zeros((3, 8))).spec)
-  (None, 'shard')
-  """
+  """Returns shardings along the longest axis that the devices divide."""
 
   def spec(x):
     axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]
@@ -100,19 +93,3 @@ def pad(tree: Tree, multiple: int) -> Tree:
     return xp.concatenate([x, xp.zeros((padding, *x.shape[1:]), x.dtype)])
 
   return jax.tree.map(grow, tree)
-
-
-def spread(fn: Callable[..., Tree], *rows: Tree) -> Tree:
-  """Splits rows over all devices and calls fn on each share in parallel.
-
-  `fn` works row by row: where the devices do not divide them, on zeros too.
-
-  >>> spread(lambda x: x**2, np.array([3.0, 4.0, 5.0])).tolist()
-  [9.0, 16.0, 25.0]
-  """
-  mesh, count = cohort_mesh(), len(jax.tree.leaves(rows)[0])
-  shares = jax.shard_map(
-    fn, mesh=mesh, in_specs=P(SHARD), out_specs=P(SHARD), check_vma=False
-  )
-  results = jax.device_get(jax.jit(shares)(*pad(rows, mesh.size)))
-  return jax.tree.map(lambda x: x[:count], results)

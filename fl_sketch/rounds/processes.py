@@ -7,23 +7,22 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-# The first line of such an error begins with a status that only services
-# report, or with the collective that failed.
+# First lines of errors of JAX that mean an unreachable process.
 _PEER_LOST = re.compile(
   r'UNAVAILABLE\b|DEADLINE_EXCEEDED\b|.*\b(Gloo\b|gloo::|NCCL\b)'
   r'|.*\b([Cc]oordination service|CoordinationServiceError)\b'
 )
-# Time until processes notice a lost peer whose connections stay open, as those
-# of a machine without power do; a killed peer is noticed at once.
-HEARTBEAT = 20  # seconds
+HEARTBEAT = 20  # seconds until a peer without power is noticed
 GONE = (
   'Another process is gone, so this process stops. Restart all processes: a '
   'run with checkpoints resumes from the last one.'
 )
-_DEFAULT = 'localhost:8476'  # the coordinator
-# Of launchers that tell JAX of all processes: Open MPI up to 4, Slurm's srun,
-# an indexed Job of Kubernetes.
-_TOLD = 'OMPI_MCA_orte_hnp_uri', 'SLURM_STEP_NODELIST', 'JOB_COMPLETION_INDEX'
+_COORDINATOR = 'localhost:8476'
+# Set by launchers that JAX knows: Open MPI up to 4, Slurm's srun, an indexed
+# Job of Kubernetes.
+_LAUNCHERS = (
+  'OMPI_MCA_orte_hnp_uri', 'SLURM_STEP_NODELIST', 'JOB_COMPLETION_INDEX',
+)  # fmt: skip
 Process = tuple[str | None, int | None, int | None]
 
 
@@ -35,16 +34,18 @@ def resolve(
   coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None,
 ) -> Process:  # fmt: skip
-  """Completes the arguments of `connect` by those of a launcher.
+  """Completes the arguments of `connect` from the environment of a launcher.
 
-  What JAX finds by itself stays None. The number of processes is 1 without a
-  launcher, and None where JAX alone knows it. An argument that is missing or
-  out of range raises ValueError.
+  What JAX finds by itself stays None; there is one process without a launcher.
+  An argument that is missing or out of range raises ValueError.
   """
-  told, env = any(name in os.environ for name in _TOLD), os.environ
-  size = env.get('OMPI_COMM_WORLD_SIZE', told and env.get('SLURM_NTASKS'))
-  count = num_processes or int(size or not told)
-  if told:
+  env = os.environ
+  launched = any(name in env for name in _LAUNCHERS)
+  size = env.get('OMPI_COMM_WORLD_SIZE')
+  if size is None and launched:
+    size = env.get('SLURM_NTASKS')
+  count = num_processes or int(size or not launched)
+  if launched:
     return coordinator, count or None, process_id
   if num_processes is None and coordinator and not size:
     raise ValueError(f'{coordinator=} requires num_processes and process_id.')
@@ -62,7 +63,7 @@ def resolve(
       f'{count} processes on several hosts require coordinator=HOST:PORT of '
       'process 0.'
     )
-  return coordinator or _DEFAULT, count, process_id
+  return coordinator or _COORDINATOR, count, process_id
 
 
 def connect(
@@ -71,8 +72,8 @@ def connect(
 ):  # fmt: skip
   """Joins the processes of one run; returns when all are there.
 
-  JAX finds in its launcher what is None. Raises ValueError if it finds none,
-  or the processes' numbers of devices differ.
+  JAX takes from the launcher what is None. Raises ValueError if there is none,
+  or the processes have different numbers of devices.
   """
   jax.config.update('jax_cpu_collectives_implementation', 'gloo')
   process = coordinator, num_processes, process_id
@@ -88,18 +89,16 @@ def connect(
 
 
 def is_peer_lost(error: Exception) -> bool:
-  """Whether an error's message says that another process is unreachable.
+  """Returns whether an error's message says that another process is gone.
 
   >>> is_peer_lost(ValueError('UNKNOWN: Gloo AllGather failed: closed by peer'))
   True
-  >>> is_peer_lost(ValueError('INTERNAL: loop_fusion.3 failed'))
-  False
   """
   return isinstance(error, PeerLostError) or bool(_PEER_LOST.match(str(error)))
 
 
 def any_process(flag: bool) -> bool:
-  """Whether `flag` holds in any process; all of them must call it together."""
+  """Returns whether `flag` holds in any process; all must call it together."""
   if jax.process_count() == 1:
     return flag
   flags = _collective(multihost_utils.process_allgather, np.array(flag))
@@ -107,13 +106,13 @@ def any_process(flag: bool) -> bool:
 
 
 def wait_for_all(what: str):
-  """Barrier: returns when every process has called it with the same `what`."""
+  """Waits until every process has called it with the same `what`."""
   if jax.process_count() > 1:
     _collective(multihost_utils.sync_global_devices, what)
 
 
 def from_first_process(x: np.ndarray) -> np.ndarray:
-  """Broadcasts the array of process 0 to all, which must call it together."""
+  """Returns the array of process 0; all processes must call it together."""
   if jax.process_count() == 1:
     return x
   return np.asarray(_collective(multihost_utils.broadcast_one_to_all, x))

@@ -1,21 +1,21 @@
 r"""Byzantine-robust aggregation (median of group means) for streamed sums.
 
-A running sum hides the single tables, and tables have no coordinates to vote
-on. So clients are assigned to random groups, fresh every round; the tables of a
-group are averaged, :math:`m_1, \ldots, m_G`, and a rule that tolerates outliers
-replaces the mean of these means. A byzantine client corrupts one group: up to
-a minority of the groups that are not empty is tolerated. A round holds G tables
-instead of one, times the lanes (client slots) that are worked on at once.
+A running sum hides single tables. So clients are assigned to random groups,
+fresh every round; the tables of a group are averaged, :math:`m_1, \ldots, m_G`,
+and a rule that tolerates outliers replaces the mean of these means. A byzantine
+client corrupts one group: a minority of the groups that are not empty may be
+corrupt. A round holds G tables for every client that a shard works on at once.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 
-STEPS = 32  # of Weiszfeld; each costs no more than a sum over the groups
-_SMOOTHING = 1e-6  # least distance of Weiszfeld, in typical distances
+STEPS = 32  # of Weiszfeld
+_SMOOTHING = 1e-6  # least distance of Weiszfeld, in median distances
 
 
 class Rule(NamedTuple):
@@ -25,28 +25,27 @@ class Rule(NamedTuple):
   groups: int  # number of group means; 1 is the mean itself
 
 
-def geometric_median(points: Any, present: jax.Array) -> Any:
-  r"""The geometric median: it minimises :math:`\sum_g \|m_g - v\|` over v.
+def geometric_median(points: Tree, present: jax.Array) -> Tree:
+  r"""Minimises :math:`\sum_g \|m_g - v\|` over v.
 
   Weiszfeld's iteration, from `median`: each step is a weighted mean of the
-  points with weights :math:`1 / \max(\nu, \|m_g - v\|)`. So the result is a
-  convex combination: of tables it is the table of that combination of updates.
+  points with weights :math:`1 / \max(\nu, \|m_g - v\|)`. The result is a convex
+  combination of the points, hence of tables the table of a mean of updates.
 
   With a share :math:`\alpha < 1/2` of the points byzantine and the others
   within r of any z, it is within
   :math:`r (1 - \alpha) / \sqrt{1 - 2 \alpha}` of z.
 
-  Points have leaves [groups, ...], of which bool[groups] says which count; the
-  result has leaves [...], zeros where none counts.
+  Points have leaves [groups, ...]; `present` bool[groups] selects those that
+  count. The result has leaves [...], zeros if no point counts.
 
   >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
   >>> round(float(geometric_median(points, present)), 3)
   2.0
 
-  Source: Pillutla, Kakade, Harchaoui, RFA, arXiv:1912.13445, whose points are
-    clients; of groups: Chen, Su, Xu, arXiv:1705.05491, Algorithm 2.
-    Our smoothing is relative. The bound: Minsker, Bernoulli 2015,
-    arXiv:1308.1334, Lemma 2.1.
+  Source: Pillutla, Kakade, Harchaoui, RFA, arXiv:1912.13445, with clients as
+    points and absolute smoothing; groups: Chen, Su, Xu, arXiv:1705.05491,
+    Algorithm 2; the bound: Minsker, Bernoulli 2015, arXiv:1308.1334, Lemma 2.1.
   """
   start = median(points, present)
   distances = jnp.where(present, _distances(points, start), jnp.nan)
@@ -65,17 +64,11 @@ def geometric_median(points: Any, present: jax.Array) -> Any:
   return jax.tree.map(lambda x: jnp.where(present.any(), x, 0), center)
 
 
-def median(points: Any, present: jax.Array) -> Any:
-  """The coordinate-wise median (median of means).
+def median(points: Tree, present: jax.Array) -> Tree:
+  """Returns the coordinate-wise median, as `geometric_median` of its arguments.
 
-  Robust, but the median of tables is not the table of any combination of
-  updates, and medians do not commute with the rotation of a table.
-
-  >>> points, present = jnp.array([1.0, 2.0, 1e9]), jnp.ones(3, bool)
-  >>> float(median(points, present))
-  2.0
-
-  Arguments and result are as of `geometric_median`.
+  The median of tables is not the table of any combination of updates, and does
+  not commute with the rotation of a table.
 
   Source: Yin, Chen, Ramchandran, Bartlett, ICML 2018, arXiv:1803.01498,
     Algorithm 1, option I, whose points are clients.
@@ -91,7 +84,7 @@ def median(points: Any, present: jax.Array) -> Any:
 KINDS = {rule.__name__: rule for rule in (geometric_median, median)}
 
 
-def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
+def group_means(totals: Tree, weight: jax.Array) -> tuple[Tree, jax.Array]:
   """Divides the groups' sums by their weights: (means, bool[groups] present).
 
   Groups without weight, or with a sum that is not finite, are absent.
@@ -106,6 +99,6 @@ def group_means(totals: Any, weight: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def _distances(points, center):
-  """f32[groups], Euclidean, over all leaves together."""
+  """Returns Euclidean distances over all leaves together, f32[groups]."""
   square = lambda x, y: ((x - y[None]) ** 2).sum(tuple(range(1, x.ndim)))
   return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(square, points, center))))

@@ -5,8 +5,14 @@ from typing import Any, NamedTuple
 
 from fl_sketch.data import availability
 from fl_sketch.rounds import client_loop, client_step, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, check_cohort
+from fl_sketch.rounds.algorithm import (
+  Algorithm,
+  Hyper,
+  StatefulLocal,
+  check_cohort,
+)
 from fl_sketch.rounds.mesh import pad, replicated, shardings_over
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -16,17 +22,17 @@ import optax
 Make = client_step.Make
 Fetch = client_step.Fetch
 PADDING_ID = np.iinfo(np.int32).max  # of padding, beyond any population
-Schedule = Callable[[Any, jax.Array], Any]  # (hp, round) -> hp
+Schedule = Callable[[Hyper, jax.Array], Hyper]  # (hp, round) -> hp
 
 
 class FedState(NamedTuple):
   """The state between rounds; `PerClient` rows are indexed by client id."""
 
   round: jax.Array  # int32[], rounds done
-  params: Any  # the model
+  params: Params
   encode: comms.PerClient  # of the encoder; after that of a `StatefulLocal`
-  protocol: Any  # state of the links up to the broadcast
-  server: Any  # state of the links after it
+  protocol: Tree  # state of the links up to the broadcast
+  server: Tree  # state of the links after it
 
 
 class Cohort(NamedTuple):
@@ -39,22 +45,21 @@ class Cohort(NamedTuple):
     batches: leaves [C, local_steps, batch, ...]: samples, or the input of
       `fetch`, such as their indices.
     byzantine: bool[C], marks byzantine clients; None if there are none.
-    outcome: int8[C], of `availability.outcomes`, for the ledger; stays on the
-      host. None: clients of weight above 0 participated, no other was selected.
+    outcome: int8[C], of `availability.outcomes`, for the ledger on the host.
+      None: clients of weight above 0 participated, no others were selected.
   """
 
   ids: jax.Array | np.ndarray
   weight: jax.Array | np.ndarray
-  batches: Any
+  batches: Tree
   byzantine: jax.Array | np.ndarray | None = None
   outcome: np.ndarray | None = None
 
 
-def init(algorithm: Algorithm, params: Any, population: int) -> FedState:
+def init(algorithm: Algorithm, params: Params, population: int) -> FedState:
   """Initialises the state before the first round.
 
-  Raises ValueError if the population is empty, or the parameters do not suit
-  the algorithm (a sketch larger than the model).
+  Raises ValueError for an empty population or a sketch larger than the model.
   """
   if population < 1:
     raise ValueError(f'{population=} must be >= 1.')
@@ -93,12 +98,12 @@ def run_round(
 
   Returns:
     A pure function to jit, vmap (over hp and state) or scan (`scan_rounds`). It
-    takes ``data=None`` and, for a private algorithm, ``noise_key=None``: key[],
-    a secret root independent of ``key``. Its metrics: `up` and `down` (bytes of
-    one client's payloads and of the broadcast, uint32[]), `finite` (bool[]: the
-    new state is, per-client state apart), and those of `summary`, by default
+    takes ``data=None`` and, for a private algorithm, ``noise_key``: key[], a
+    secret root independent of ``key``. Its metrics: `uplink_bytes` of one
+    client and `downlink_bytes`, uint32[]; `finite`, bool[], of the new state
+    without that of clients; those of `summary`, by default
     `client_step.means_and_counts`. A round without participants keeps the
-    state, unless private: it would leak.
+    state, unless it is private: that would leak.
   """
   cohort_fn = cohort_step(make, mesh, **options)
   server_fn = server_step(make)
@@ -119,8 +124,9 @@ def run_round(
       nonempty = metrics['participants'] > 0
       per_client = lambda x: isinstance(x, comms.PerClient)  # unchanged anyway
       pick = lambda x, y: x if per_client(x) else jnp.where(nonempty, x, y)
-      kept = jax.tree.map(pick, new, state, is_leaf=per_client)
-      new = kept._replace(round=new.round)
+      next_round = new.round
+      new = jax.tree.map(pick, new, state, is_leaf=per_client)
+      new = new._replace(round=next_round)
     finite = client_step.all_finite(comms.drop_per_client(new))
     return new, metrics | {'finite': finite}
 
@@ -128,11 +134,11 @@ def run_round(
 
 
 def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
-  """Builds a scan over rounds: leaves of cohorts and metrics gain [rounds].
+  """Builds a scan over rounds: leaves of cohorts and metrics are [rounds, ...].
 
-  It is a function like that of `run_round`. With a `trajectory`, state -> what
-  is kept of it after every round, such as ``lambda state: state.params``, it
-  returns (state, metrics, values), the leaves of values [rounds, ...].
+  The scan is called like a round of `run_round`. With a `trajectory` (state ->
+  value of a round, such as ``lambda state: state.params``) it returns (state,
+  metrics, values), leaves of values [rounds, ...].
   """
 
   def rounds_fn(hp, state, cohorts, key, *rest):
@@ -162,14 +168,15 @@ def cohort_step(
       the devices and `Cohort.batches` holds indices into it.
     clients_per_step: clients that a shard works on at once; None is all,
       0 the default of the backend.
-    skip_absent: whether lanes of weight 0 are skipped where clients are worked
-      on one after another or in chunks; the results are the same.
-    rows_of: whose per-client state is passed: of the 'population', by client
-      id, or of the 'cohort', by lane, when the host holds the rest.
-    attack: behaviour of byzantine clients, replaces their pseudo-gradients.
-    max_payload_norm: rejects decoded payloads of a larger Euclidean norm, like
-      those not finite, for algorithms with a `decode`; None is no bound.
-    summary: makes the metrics of clients; another one only if it is private.
+    skip_absent: whether a scan skips lanes, or chunks, of weight 0; the results
+      are the same.
+    rows_of: rows of the per-client state: those of the 'population', by client
+      id, or of the 'cohort', by lane, if the host holds the others.
+    attack: replaces the pseudo-gradients of byzantine clients.
+    max_payload_norm: rejects decoded payloads of a larger Euclidean norm;
+      requires an algorithm with a `decode`. None: no bound. Payloads that are
+      not finite are always rejected.
+    summary: makes the metrics of clients; replace it in private rounds alone.
 
   Returns:
     A function (hp, state, cohort, key, data, noise_key) -> (broadcast, state,
@@ -191,7 +198,8 @@ def cohort_step(
     check_cohort(algorithm, state, cohort.ids.shape[0])
     private = algorithm.releases > 0
     if private != (noise_key is not None):
-      raise ValueError(f'Give a noise_key if and only if {private=}.')
+      needs = 'requires' if private else 'does not take'
+      raise ValueError(f'The algorithm {needs} a noise_key: {private=}.')
     cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
@@ -221,8 +229,7 @@ def cohort_step(
 def server_step(make: Make):
   """Builds the second half of a round: (hp, broadcast, state, key) -> state.
 
-  A client that holds the state of the previous round and receives the broadcast
-  can redo this step of the server and arrives at its parameters.
+  A client that holds the last state and the broadcast can redo this step.
   """
 
   def step(hp, shared, state, key):

@@ -22,12 +22,11 @@ class Ledger:
   A participant receives, at the start of its round, the broadcasts since it
   last took part, or the dense parameters where they are fewer bytes:
   :math:`\min(\sum_s \mathrm{broadcast}_s, \mathrm{dense} + \mathrm{state})`,
-  yet never less than the broadcast of the present round, which is one of them.
-  The state is what a client needs to redo later steps of the server, such as
-  the moments of its optimizer; it does not count where a broadcast is as large
-  as the parameters. Seeds, initial parameters and what links before the
-  broadcast keep, as MARINA's previous parameters, are free. Stragglers and
-  dropouts receive as much; a straggler also sends its payload.
+  and at least the broadcast of this round. The state is what a client needs to
+  redo later server steps, such as moments; it counts only if a broadcast is
+  smaller than the parameters. Seeds, initial parameters and state of links
+  before the broadcast are free. Stragglers and dropouts receive as much; a
+  straggler also sends its payload.
   """
 
   dense: int  # bytes of the parameters
@@ -36,12 +35,12 @@ class Ledger:
   uplink_total: int = 0  # bytes that all clients sent so far
   downlink_total: int = 0  # bytes that all clients received so far
   state: int = 0  # bytes of what a client replicates beside the parameters
-  # [clients, rounds] of each of `LEFT_OUT` so far
+  # For each metric of `LEFT_OUT`: [clients dropped, rounds with such clients].
   left_out: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
-    """The ledger before the first round."""
+    """Returns the ledger before the first round."""
     return cls(dense, np.zeros(population, np.int64), state=state)
 
   def charge(
@@ -84,19 +83,19 @@ class Ledger:
     }  # fmt: skip
 
   def note_left_out(self, row: Mapping[str, Any]):
-    """Adds what a round, of these metrics, has left out."""
+    """Counts the clients that a round with this row of metrics left out."""
     for name in filter(row.get, LEFT_OUT):
       clients, rounds = self.left_out.get(name, (0, 0))
       self.left_out[name] = [clients + row[name], rounds + 1]
 
   def totals(self) -> dict[str, Any]:
-    """The Python numbers, for a checkpoint; `heard` is saved as an array."""
+    """Returns the Python numbers for a checkpoint; `heard` is an array."""
     totals = 'broadcast_total', 'uplink_total', 'downlink_total', 'left_out'
     return {name: getattr(self, name) for name in totals}
 
 
 def sentence_of(left_out: Mapping[str, Sequence[int]], rounds: int) -> str:
-  """Says what so many rounds have left out; '' for nothing.
+  """Says how many clients these rounds left out; '' if none.
 
   >>> sentence_of({'rejected_clients': [3, 2], 'late_clients': [9, 4]}, 20)
   'Left out of 20 rounds: 3 rejected updates (in 2), 9 late clients (in 4).'

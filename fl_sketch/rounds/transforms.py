@@ -18,11 +18,11 @@ Extra arguments, by keyword, to every link:
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from fl_sketch import sketches
 from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib, stages
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Tree
 import jax
 import optax
 
@@ -33,8 +33,8 @@ def per_client(tx: optax.GradientTransformation) -> chain.ClientTransform:
   return chain.ClientTransform(tx.init, tx.update)
 
 
-def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
-  """A link without state from fn(updates, params, **extra) -> updates."""
+def stateless(fn: Callable[..., Tree], **marks) -> chain.Transform:
+  """Makes a link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
@@ -43,13 +43,12 @@ def stateless(fn: Callable[..., Any], **marks: Any) -> chain.Transform:
 
 
 def over_lanes(
-  fn: Callable[..., Any], *lanes: Any, keys: keys_lib.RoundKeys,
-  clients_per_step: int | None, **_: Any,
-) -> Any:  # fmt: skip
+  fn: Callable[..., Tree], *lanes: Tree, keys: keys_lib.RoundKeys,
+  clients_per_step: int | None, **_,
+) -> Tree:  # fmt: skip
   """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
-  `fn` closes over shared values alone; `keys` are from `keys.for_lanes`. Other
-  extra arguments of a link are not read.
+  `fn` closes over shared values alone; `keys` are from `keys.for_lanes`.
   """
 
   def one(lane):
@@ -86,7 +85,7 @@ def desketch(
 
 
 def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
-  """The `hash_key` of a sketch whose hash is kept for so many rounds.
+  """Returns the `hash_key` of hashes that last this number of rounds.
 
   >>> hash_key(None), hash_key(0), hash_key(20)
   ('round', 'run', 20)
@@ -103,7 +102,7 @@ def _hash_key(name):
 
 
 def broadcast() -> chain.Broadcast:
-  """The downlink: marks what the server sends; clients redo later links."""
+  """Builds the downlink; clients can redo all later links."""
 
   def update(updates, _, params=None, **__):
     updates = stages.announce(updates)

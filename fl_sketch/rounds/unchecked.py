@@ -1,27 +1,27 @@
-"""Hides the work of clients from `shard_map`'s check, which is for protocols.
+"""Hides the work of clients from the checks of `shard_map`.
 
-A loop that starts from zeros, as that of a recurrent model does, has a carry
-that is shared before its first step and local after it. The check refuses that,
-and a cast outside of the model cannot prevent it. Nor is the check needed: the
-work of one client reads no value of another, and its results are local.
+`shard_map` rejects a loop that starts from zeros, as of a recurrent model: its
+carry is shared before the first step and local after it. The work of one client
+reads no value of another, so that it needs no check.
 """
 
 from collections.abc import Callable
 
 from fl_sketch.rounds import workers
+from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
 
 _NO_MESH = jax.sharding.AbstractMesh((), ())
 
 
-def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
+def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
   """Makes fn one operation of a program in `shard_map`.
 
-  It is a function of arrays without collectives. Values that it closes over are
-  shared: what is local must be an argument. Results vary as its arguments do.
-  To differentiate them raises NotImplementedError: JAX would have to add up the
-  gradients of all shards, and cannot see where.
+  `fn` has no collectives and closes over shared values alone: local values must
+  be arguments, and results vary over the axes over which arguments vary.
+  Differentiation raises NotImplementedError: JAX could not tell where to add up
+  the gradients of all shards.
   """
   hidden = jax.custom_jvp(fn)
 
@@ -42,8 +42,8 @@ def unchecked(fn: Callable[..., workers.Tree]) -> Callable[..., workers.Tree]:
 
 
 def where_checked(
-  fn: Callable[..., workers.Tree], axis: workers.Axis
-) -> Callable[..., workers.Tree]:
+  fn: Callable[..., Tree], axis: workers.Axis
+) -> Callable[..., Tree]:
   """Makes fn `unchecked`, if `shard_map` checks what varies over the axis."""
   return unchecked(fn) if workers.is_checked(axis) else fn
 

@@ -1,9 +1,8 @@
-"""What travels between the workers of a training loop: bytes, in wire types.
+"""Collectives between the workers of a training loop, in wire types.
 
-The workers of a mesh axis, each with one client's lane, take the place of the
-shards of a cohort: `group` says so to the collectives of `comms`. A payload is
-gathered as it is and decoded where it arrives; a sum of decoded payloads would
-travel as floats.
+The workers of a mesh axis, each with one client's lane, replace the shards of a
+cohort in the collectives of `comms`: see `among`. Payloads are gathered and
+decoded where they arrive; a sum of decoded payloads would travel as floats.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +10,13 @@ import contextlib
 import contextvars
 from typing import Any, NamedTuple
 
+from fl_sketch.utils.types import Payload, Tree
 import jax
 from jax import lax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
-Tree = Any
 Axis = str | tuple[str, ...]
 
 
@@ -27,10 +26,10 @@ def names(axis: Axis) -> tuple[str, ...]:
 
 
 class Group(NamedTuple):
-  """The workers that average; with no axis all payloads are here already."""
+  """The workers that average; without an axis no payload has to travel."""
 
   axis: Axis
-  keys: Any  # key[n], those of each worker's round
+  keys: Any  # key[n], of each worker's round; None outside of a mesh
   size: Any  # n; None outside of a mesh
 
 
@@ -38,24 +37,24 @@ _GROUP = contextvars.ContextVar[Group | None]('group', default=None)
 
 
 def current() -> Group | None:
-  """The workers that stand for the shards in this trace; None: shards do."""
+  """Returns the workers of this trace; None: it has shards of a cohort."""
   return _GROUP.get()
 
 
 def group() -> Group:
-  """The workers of this trace; ValueError if there is none, or has no mesh."""
-  found = _GROUP.get()
-  if found is None or found.size is None:
+  """Returns the workers of this trace; ValueError outside of a mesh."""
+  workers = _GROUP.get()
+  if workers is None or workers.size is None:
     raise ValueError(
-      'The state depends on the number of workers: make it with '
-      'distributed.init(tx, params, mesh), of a mesh with their axis.'
+      'The state depends on the number of workers; initialise it with '
+      'distributed.init(tx, params, mesh).'
     )
-  return found
+  return workers
 
 
 @contextlib.contextmanager
 def among(group: Group) -> Iterator[None]:
-  """Lets the collectives of `comms` work among these workers."""
+  """Makes the collectives of `comms` work among these workers."""
   token = _GROUP.set(group)
   try:
     yield
@@ -64,20 +63,21 @@ def among(group: Group) -> Iterator[None]:
 
 
 def is_checked(axis: Axis) -> bool:
-  """Whether this is a `shard_map` that checks what varies over the axis.
+  """Returns whether this `shard_map` checks what varies over the axis.
 
   Raises ValueError if there is no such axis here.
   """
-  if missing := [a for a in names(axis) if size_of(a) is None]:
+  missing = [a for a in names(axis) if size_of(a) is None]
+  if missing:
     raise ValueError(
-      f'There is no mesh axis {missing[0]!r} here. Name an axis of the mesh, '
-      'and call the update inside jax.shard_map, as train_step does.'
+      f'There is no mesh axis {missing[0]!r} here; call the update inside '
+      'jax.shard_map over a mesh with that axis, as train_step does.'
     )
   return bool(varying(lax.axis_index(axis)))
 
 
 def size_of(axis: Axis) -> int | None:
-  """The number of workers; None where there is no such axis."""
+  """Returns the number of workers; None if there is no such axis."""
   try:
     return lax.axis_size(axis)
   except NameError:
@@ -85,24 +85,20 @@ def size_of(axis: Axis) -> int | None:
 
 
 def varying(x) -> frozenset[str]:
-  """The mesh axes over which JAX knows that a value varies."""
+  """Returns the mesh axes over which JAX knows that a value varies."""
   return jax.typeof(x).manual_axis_type.varying
 
 
 def check_local(averaged: Axis, grads: Tree):
-  """Checks that gradients are of single workers.
-
-  Raises ValueError if there is no such axis, JAX has summed gradients over an
-  axis along which they are to be averaged, or there are none.
-  """
+  """Raises ValueError if JAX has already summed gradients over the axis."""
   leaves = jax.tree.leaves(grads)
   if not leaves:
     raise ValueError('The gradients are a tree without arrays.')
   summed = set().union(*({*averaged} - varying(x) for x in leaves))
   if is_checked(averaged) and summed:
     raise ValueError(
-      f'JAX has already summed gradients over {summed}, uncompressed: '
-      f'take them with distributed.value_and_grad(loss, {averaged}).'
+      f'JAX has already summed gradients over {summed}; use '
+      f'distributed.value_and_grad(loss, {averaged}).'
     )
 
 
@@ -118,31 +114,28 @@ def local(tree: Tree, axis: Axis) -> Tree:
   return jax.tree.map(cast, tree)
 
 
-def gather(axis: Axis, tree: Tree) -> Tree:
+def gather(axis: Axis, tree: Payload) -> Payload:
   """All-gathers a payload, in one collective: leaves [...] -> [n, ...]."""
   to = 'invarying' if is_checked(axis) else 'varying'
   rows = lax.all_gather(_to_bytes(tree), axis, to=to)
   return jax.vmap(lambda row: _from_bytes(row, tree))(rows)
 
 
-def transpose(axis: Axis, tree: Tree) -> Tree:
-  """Sends row j of leaves [n, ...] to worker j; returns what arrived, by row.
-
-  Row i of the result is the row that worker i had for this one.
-  """
+def transpose(axis: Axis, tree: Payload) -> Payload:
+  """Sends row j of leaves [n, ...] to worker j; returns rows by sender."""
   rows = jax.vmap(_to_bytes)(tree)
   rows = lax.all_to_all(rows, axis, split_axis=0, concat_axis=0)
   one = jax.tree.map(lambda x: x[0], tree)
   return jax.vmap(lambda row: _from_bytes(row, one))(rows)
 
 
-def hides_nan(payload: Tree) -> bool:
-  """Whether a payload is packed bits alone, which show no NaN."""
+def hides_nan(payload: Payload) -> bool:
+  """Returns whether a payload has no float that could be NaN."""
   return not any(map(is_float, jax.tree.leaves(payload)))
 
 
 def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
-  """Whether a flag holds on all workers: bool[], the same on all of them."""
+  """Returns whether a flag holds on all workers, bool[], shared."""
   return lax.pmin(flag.astype(jnp.uint8), axis) > 0
 
 
@@ -156,7 +149,7 @@ def total(axis: Axis, tree: Tree) -> Tree:
 
 
 def sum_decoded(
-  keys: jax.Array, rows: Tree, decode: Callable[[jax.Array, Tree], Tree]
+  keys: jax.Array, rows: Payload, decode: Callable[[jax.Array, Payload], Tree]
 ) -> Tree:
   """Adds up decode(keys[i], rows[i]) in the order of the rows.
 
@@ -172,7 +165,7 @@ def sum_decoded(
 
 
 def _to_bytes(tree: Tree) -> jax.Array:
-  """The leaves of a payload in a row: uint8[bytes], or the only leaf."""
+  """Concatenates the leaves of a payload: uint8[bytes], or the only leaf."""
   leaves = jax.tree.leaves(tree)
   if len(leaves) == 1:  # narrow floats as integers: XLA widens them on CPU
     (x,) = leaves
@@ -182,7 +175,7 @@ def _to_bytes(tree: Tree) -> jax.Array:
 
 
 def is_float(x) -> bool:
-  """Whether an array is of real floating-point numbers."""
+  """Returns whether an array has real floating-point numbers."""
   return jnp.issubdtype(x.dtype, jnp.floating)
 
 

@@ -4,12 +4,8 @@ import cases
 import chex
 from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.algorithms import fedsketchgate
-from fl_sketch.rounds import (
-  client_step,
-  error_feedback as feedback,
-  keys,
-  mesh as mesh_lib,
-)
+from fl_sketch.rounds import client_step, keys, mesh as mesh_lib
+from fl_sketch.rounds.error_feedback import compress
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +14,6 @@ import optax
 import pytest
 import quadratics
 from quadratics import linear
-from refusals import refused_calls
 
 D, HP, MEAN = cases.DIMENSION, cases.HP, cases.MEAN
 
@@ -43,7 +38,7 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
   chex.assert_trees_all_equal(read(reader), read(mean))
   gate = lambda op: linear('fedsketchgate', sketch=op, local_steps=1)
   gate(op._replace(linear_reader=MEAN))(HP)
-  with pytest.raises(ValueError, match="'count_sketch' is not linear"):
+  with pytest.raises(ValueError, match='count_sketch'):
     gate(op._replace(linear_reader=None))(HP)
 
 
@@ -141,16 +136,20 @@ def test_a_kernel_of_rank_one_travels_whole():
   )
 
 
-TOP = codecs.top_k(3)
-decayed = lambda **options: linear('fedcom', codec=TOP, **options)(HP)
-demo = lambda **options: linear('demo', codec=TOP, **options)(HP)
-test_memories_that_mean_nothing_are_refused = refused_calls(
-  (lambda: decayed(residual_decay=0.5), 'residual_decay=0.5 must be 1 without'),
-  (lambda: feedback.compress(TOP, residual_decay=0.5), 'residual_decay=0.5'),
-  (lambda: decayed(residual_decay=0.0, error_feedback=True), 'decay=0.0'),
-  (lambda: decayed(residual_decay=1.1, error_feedback=True), 'decay=1.1'),
-  (lambda: demo(momentum=0.0), 'momentum=0.0 must be'),
-  (lambda: demo(momentum=1.5), 'momentum=1.5 must be'),
-  (lambda: linear('safl', sketch=MEAN, privacy=cases.RELEASE,
-    client_momentum=0.9)(HP), r'Private safl .*client_momentum=0.9'),
-)  # fmt: skip
+@pytest.mark.parametrize(('option', 'make'), [
+  ('residual_decay', lambda: decayed(residual_decay=0.5)),
+  ('residual_decay', lambda: decayed(residual_decay=0.0, error_feedback=True)),
+  ('residual_decay', lambda: decayed(residual_decay=1.1, error_feedback=True)),
+  ('residual_decay', lambda: compress(cases.TOP, residual_decay=0.5)),
+  ('momentum', lambda: linear('demo', codec=cases.TOP, momentum=0.0)(HP)),
+  ('client_momentum', lambda: linear('safl', sketch=MEAN,
+    privacy=cases.RELEASE, client_momentum=0.9)(HP)),
+])  # fmt: skip
+def test_memories_that_mean_nothing_are_refused(option, make):
+  """Catches a residual that is lost, grows, or has no privacy analysis."""
+  with pytest.raises(ValueError, match=option):
+    make()
+
+
+def decayed(**options):
+  return linear('fedcom', codec=cases.TOP, **options)(HP)

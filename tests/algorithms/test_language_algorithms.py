@@ -71,22 +71,17 @@ def private_round_local():
   return federated(RoundLocal(lambda *_: None), *links)
 
 
-decayed = algorithms.make(
-  'decomfl', cases.loss_fn, local_steps=2, weight_decay=0.1
-)
-without_steps = lambda: algorithms.make('decomfl', cases.loss_fn, local_steps=0)
+def slopes(**options):
+  return algorithms.make('decomfl', cases.loss_fn, **options)(cases.HP)
+
+
 test_what_slopes_cannot_have_is_refused = refused_calls(
-  (without_steps, 'local_steps=0 must be >= 1.'),
-  (lambda: decayed(cases.HP), r'weight_decay=0\.1 is not supported'),
-  (lambda: config(epsilon=1.0), "algorithm='decomfl' has no private"),
-  (lambda: config(algorithm='fedkseed', epsilon=1.0), 'no private form'),
+  (lambda: slopes(local_steps=0), 'local_steps'),
+  (lambda: slopes(local_steps=2, weight_decay=0.1), 'weight_decay'),
+  (lambda: config(epsilon=1.0), 'decomfl'),
   (lambda: config(algorithm='ferret', options={'size': 9}, epsilon=1.0),
-    'no private form'),
-  (lambda: config(local_optimizer={'kind': 'adamw'}),
-    "local_optimizer=.'kind': 'adamw'."),
-  (lambda: config(client_clip=1.0), 'client_clip=1.0 is not supported by'),
-  (private_round_local, 'RoundLocal has no privacy analysis'),
-  (lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2),
-    'size=2 is not between 3 layers'),
-  (lambda: allocate(np.ones(2), np.array([5, 1]), 7), 'size=7 .* d=6'),
+    'ferret'),
+  (private_round_local, 'RoundLocal'),
+  (lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2), 'size'),
+  (lambda: allocate(np.ones(2), np.array([5, 1]), 7), 'size'),
 )  # fmt: skip

@@ -57,6 +57,7 @@ class Run:
     return state
 
 
+@pytest.mark.representatives('flora', 'fedex')
 @each_kind
 def test_each_is_its_numpy_twin(kind):
   """Catches another mean, residual or scale, and clients without the kernel."""
@@ -122,6 +123,7 @@ def test_what_is_frozen_has_no_place_in_the_state(kind):
   assert ((4, 1) in shapes) == (kind == 'naive')
 
 
+@pytest.mark.representatives('ffa')
 @pytest.mark.parametrize('kind', ['naive', 'ffa'])
 def test_clients_send_messages_of_what_is_trained(kind):
   """Catches a payload with frozen arrays, or a client without them."""
@@ -139,7 +141,7 @@ def test_clients_send_messages_of_what_is_trained(kind):
 def test_parameters_without_adapters_are_refused(kind):
   """Catches a plain mean under the name of an exact one."""
   make = algorithms.make(kind, cases.loss_fn)
-  with pytest.raises(ValueError, match='parameters have no adapters'):
+  with pytest.raises(ValueError, match='adapters'):
     rounds.init(make(cases.HP), cases.PARAMS, 1)
 
 
@@ -159,5 +161,5 @@ def test_a_stack_of_factors_that_no_bill_can_hold_is_refused():
     state = rounds.init(make(cases.HP), params, 8)
     return rounds.run_round(make, mesh)(cases.HP, state, cohort, cases.KEY)
 
-  with pytest.raises(ValueError, match='A payload of size='):
+  with pytest.raises(ValueError, match='size='):
     jax.eval_shape(step, params)

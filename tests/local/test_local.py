@@ -115,5 +115,5 @@ def test_a_loss_draws_anew_in_every_round_client_and_step():
 
 
 def test_no_steps_are_refused():
-  with pytest.raises(ValueError, match='local_steps=0 is below 1'):
+  with pytest.raises(ValueError, match='local_steps'):
     local.sgd(cases.loss_fn, 0.1, local_steps=0)

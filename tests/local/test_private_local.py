@@ -120,7 +120,7 @@ def test_noises_have_their_standard_deviation_and_are_independent():
 
 
 @pytest.mark.covers('S0-Alg2 = Alg3')
-@pytest.mark.parametrize('huge', [1e3, 1e18, 3e38, np.inf, np.nan])
+@pytest.mark.parametrize('huge', [1e3, 3e38, np.inf, np.nan])
 def test_one_sample_moves_a_step_by_no_more_than_its_clip(huge):
   batches = first_step(make_batches())
   batches['x'][0, 2] = [huge, -huge, huge]
@@ -201,11 +201,11 @@ def test_bad_arguments_are_refused():
     loss_fn, LR, CLIP, 1.0, expected_batch=expected
   )
   for expected in (0, float('nan')):
-    with pytest.raises(ValueError, match='is below 1; use the batch_size'):
+    with pytest.raises(ValueError, match='expected_batch'):
       make(expected)
   batches = make_batches()
-  with pytest.raises(ValueError, match='does not support a correction'):
+  with pytest.raises(ValueError, match='correction'):
     make(4)(PARAMS, batches, KEY, PARAMS)
   del batches['mask']
-  with pytest.raises(ValueError, match="with a 'mask'"):
+  with pytest.raises(ValueError, match='mask'):
     make(4)(PARAMS, batches, KEY, None)

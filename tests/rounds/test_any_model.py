@@ -149,7 +149,7 @@ def test_every_structure_is_a_loop_over_clients(case):
   chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@law(PLAYED, fast=['fori_loop without absent', 'dict in chunks'])
+@law(PLAYED, fast=['fori_loop without absent'])
 def test_every_way_to_play_is_a_loop_over_clients(case):
   """A loop from zeros was refused, whichever way clients were worked on."""
   name, how = case
@@ -175,7 +175,7 @@ def test_each_module_with_models_is_a_family():
   assert {type(x.model).__module__ for x in FAMILIES.values()} == modules
 
 
-@law(['slopes'], fast=['fori_loop slopes'])
+@law(['slopes'], fast=['dict slopes'])
 def test_slopes_of_every_model_are_those_of_one_device(case):
   """Catches a loop of a model that is refused in loops over directions."""
   got, want = (play(*case, PLAYED[how]) for how in ('at once', 'on one device'))

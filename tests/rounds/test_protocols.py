@@ -75,11 +75,11 @@ test_so_it_is_with_local_work_that_is_not_checked = refused(
 )
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),
-  ((t.broadcast(), NEGATE), 'has Broadcast'),
-  ((KEEP, MEAN, t.broadcast()), 'Put one mean_over_cohort'),
-  ((MEAN, t.sketch(sketches.block_cyclic(4))), 'before the uplink'),
-  ((MEAN, NEGATE), r'add transforms.broadcast\(\)'),
-  ((optax.masked(MEAN, True), t.broadcast()), 'outside of optax combinators'),
+  ((t.broadcast(), NEGATE), 'Broadcast'),
+  ((KEEP, MEAN, t.broadcast()), 'mean_over_cohort'),
+  ((MEAN, t.sketch(sketches.block_cyclic(4))), 'uplink'),
+  ((MEAN, NEGATE), 'broadcast'),
+  ((optax.masked(MEAN, True), t.broadcast()), 'optax'),
 )
 
 
@@ -87,7 +87,7 @@ test_a_chain_in_the_wrong_order_is_refused = refused(
 # the devices.
 test_an_unmarked_link_before_the_uplink_is_refused = refused(
   lambda links: chain.federated_chain(*links, MEAN, t.broadcast()),
-  *((links, 'wrap an optax transf') for links in ([CLIP],
+  *((links, 'per_client') for links in ([CLIP],
     [optax.chain(CLIP, optax.scale(2.0))], [t.per_client(CLIP), CLIP],
     [t.stateless(lambda u, *_, **__: u)])),
 )  # fmt: skip
@@ -150,7 +150,7 @@ def test_a_mean_of_an_exchange_is_taken_once(count):
   state = rounds.init(make(cases.HP), cases.PARAMS, cases.POPULATION)
   step = rounds.run_round(make, mesh_lib.cohort_mesh(2))
   args = cases.HP, state, cases.cohort(), cases.KEY, None, cases.SECRET
-  with pytest.raises(ValueError, match='each must be taken once'):
+  with pytest.raises(ValueError, match='means'):
     jax.eval_shape(step, *args)
 
 
@@ -235,12 +235,10 @@ def test_client_state_and_a_non_linear_payload(shards):
 
 make = functools.partial(algorithms.make, loss_fn=cases.loss_fn)
 test_wrong_options_are_refused = refused_calls(
-  (lambda: make('fedavgg'), "algorithm='fedavgg' must be one of"),
-  (lambda: make('fedavg', sketch=None), "algorithm 'fedavg' has no options"),
-  (lambda: make('safl'), r"'safl' requires options \['sketch'\]"),
-  (lambda: make('fedavg', local=lambda hp: None), 'loss_fn or your own'),
-  (lambda: algorithms.make_server_optimizer('sophia'),
-    "server_optimizer='sophia'"),
-  (lambda: t.sketch(sketches.block_cyclic(4), hash_key='client'),
-    "hash_key='client'"),
+  (lambda: make('fedavgg'), 'fedavgg'),
+  (lambda: make('fedavg', sketch=None), 'sketch'),
+  (lambda: make('safl'), 'sketch'),
+  (lambda: make('fedavg', local=lambda hp: None), 'local'),
+  (lambda: algorithms.make_server_optimizer('sophia'), 'server_optimizer'),
+  (lambda: t.sketch(sketches.block_cyclic(4), hash_key='client'), 'hash_key'),
 )  # fmt: skip

@@ -15,7 +15,7 @@ REPLICATED = *cases.ONE_EACH, 'safl_amsgrad', 'safl_yogi'
 
 
 @pytest.mark.covers('S0-w0', 'S4-Alg1')
-@cases.law(REPLICATED, fast=['safl_adam'])
+@cases.law(REPLICATED, fast=['cd_adam'])
 def test_a_client_that_hears_the_broadcasts_has_the_servers_state(case):
   """Bit for bit through the same compiled server step; 1e-6 through its own."""
   mesh = mesh_lib.cohort_mesh(2)

@@ -71,14 +71,14 @@ def test_agrees_with_its_numpy_twin(case):
   )
 
 
-@cases.each_core
+@cases.law(cases.ALGORITHMS, fast=['safl_adam', 'scaffold'])
 def test_the_mesh_is_invisible(case):
   chex.assert_trees_all_close(
     cases.play(case.make, 1), cases.play(case.make, 2), atol=1e-5
   )
 
 
-@cases.each_core_algorithm
+@cases.law(cases.ONE_EACH, fast=['scaffold'])
 def test_how_lanes_are_chunked_is_invisible(case):
   """The default on a CPU is one lane at a time; here it is on two shards."""
   chunks = cases.play(case.make, 1, clients_per_step=3)
@@ -126,7 +126,7 @@ def test_absent_clients_leave_no_trace(case):
 
 
 def test_a_cohort_that_the_shards_do_not_divide_is_padded():
-  case, size = cases.ALGORITHMS['safl_adam'], 3
+  case, size = cases.ALGORITHMS['fedavg'], 3
   weight = np.ones(size, np.float32)
   cohort_of = lambda r: cases.cohort(0, r, size)._replace(weight=weight)
   one, _ = cases.play(case.make, 1, cohort_of=cohort_of)
@@ -158,7 +158,7 @@ def test_one_compilation_for_all_rounds(case):
     state, _ = round_fn(HP, state, cohort, KEY, *cases.secret(case.make))
 
 
-@cases.each_core_algorithm
+@cases.law(cases.ONE_EACH, fast=['scaffold'])
 def test_fused_rounds_are_the_same_rounds(case):
   """Catches a trajectory of the states before the rounds, or of the last."""
   mesh = mesh_lib.cohort_mesh(2)
@@ -180,7 +180,7 @@ def test_fused_rounds_are_the_same_rounds(case):
   np.testing.assert_allclose(metrics['train_loss'][-1], last['train_loss'])
 
 
-@cases.each_core_algorithm
+@cases.law(cases.ONE_EACH, fast=['safl_adam'])
 def test_lowers_for_accelerators(case):
   mesh = mesh_lib.cohort_mesh(2)
   round_fn = jax.jit(rounds.run_round(case.make, mesh, clients_per_step=None))
@@ -191,7 +191,7 @@ def test_lowers_for_accelerators(case):
   assert exported.platforms == ('tpu', 'cuda')
 
 
-@cases.law(cases.ONE_EACH, fast=['safl_adam'])
+@cases.law(cases.ONE_EACH, fast=['scaffold'])
 def test_a_vmapped_sweep_is_its_single_runs(case):
   mesh = mesh_lib.cohort_mesh(2)
   rates = jnp.array([0.02, 0.1, 0.3])
@@ -283,8 +283,7 @@ def test_a_partial_cohort_is_refused_where_everyone_must_take_part(name):
   make, mesh = cases.FIRST[name].make, mesh_lib.cohort_mesh(2)
   size = cases.POPULATION - 1
   args = HP, cases.start(make, mesh), cases.cohort(0, 0, size), KEY
-  message = f'A cohort of {size=} must be all {cases.POPULATION} clients'
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(ValueError, match=f'size={size}'):
     jax.eval_shape(rounds.run_round(make, mesh), *args)
 
 
@@ -301,7 +300,7 @@ def test_a_fixed_denominator_is_not_the_realised_cohort(denominator, want):
 
 
 def test_no_population_and_a_sketch_larger_than_the_model_are_refused():
-  with pytest.raises(ValueError, match='population=0 must be >= 1'):
+  with pytest.raises(ValueError, match='population'):
     rounds.init(cases.ALGORITHMS['fedavg'].make(HP), PARAMS, 0)
   large = sketches.block_cyclic(11)
   make = algorithms.make('safl', cases.loss_fn, sketch=large)

@@ -302,6 +302,11 @@ STRUCTURES = {
   'private_iterative_sketching': 'noise in every local step',
   'decomfl': 'local work that draws what all clients share',
 }
+# Of these, the fast ones of laws over whole rounds; others share their parts.
+FAST = (
+  'safl_adam', 'feedback_top_k', 'fedavg_adamw_kept', 'scaffold', 'marina',
+  'dp_fedavg', 'private_iterative_sketching',
+)  # fmt: skip
 # Private cases whose parts others have as well, in the long tier.
 LONG = (
   'dp_fedavg_per_leaf', 'dp_fedavg_local', 'private_song', 'private_safl',
@@ -337,7 +342,8 @@ NIGHTLY = {f'{n}_{each}' for n in FREE for each in EVERY} - {*STRUCTURES}
 NIGHTLY |= {
   'diloco', 'demo_mean', 'fetchsgd_eden', 'heaprix_exact', 'power_sgd_momentum',
   'privix_eden', 'private_banded', 'dp_fedavg_masked', 'sketched_sgd_all',
-  'private_before', 'private_fetchsgd', 'song_int4', 'fedsketchgate',
+  'safl_onebit', 'sparse_loco', 'fedsketchgate_heaprix', 'ferret',
+  'private_before', 'private_fetchsgd', 'song_int4',
   'privix_bfloat16', 'fetchsgd_subtract', 'feedback_qsgd', 'feedback_rand_k',
   'safl_srht', 'fedcom_rand_k', 'decentralised_tree', 'safl_client_momentum',
   'safl_clip_server', 'fedavg_adamw', 'dp_normfedavg',
@@ -345,16 +351,10 @@ NIGHTLY |= {
   'iterative_sketching_momentum', 'sketched_sgd_momentum', 'heaprix_literal',
   'fedsketchgate_printed', 'fedcom_qsgd', 'fedcom_sign', 'feedback_sign',
 }  # fmt: skip
-# Of the structures, those that differ most: for laws that compile a program for
-# each case, where the others look at the program of the twin.
-CORE = 'safl_adam', 'scaffold', 'dp_fedavg'
 # A law of each algorithm, at the cost of one program that its laws share.
 each_case = law(ALGORITHMS, fast=ALGORITHMS.keys() - NIGHTLY, smoke=STRUCTURES)
-# Laws of the engine; in those of `each_algorithm` options have no part.
-each_structure = law(ALGORITHMS, fast=STRUCTURES)
-each_algorithm = law(ONE_EACH, fast=STRUCTURES)
-each_core = law(ALGORITHMS, fast=CORE)
-each_core_algorithm = law(ONE_EACH, fast=CORE)
+# Laws of the engine: fast over a few structures, nightly over all cases.
+each_structure = law(ALGORITHMS, fast=FAST)
 
 
 def by_name(names: Iterable[str], long: Collection[str], parameter='name'):

@@ -8,7 +8,7 @@ from typing import Any
 from fl_sketch import local as local_work, sketches
 from fl_sketch.attacks import defences, reconstruction, scores, views
 from fl_sketch.experiment.config import checked
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import workdir
 from fl_sketch.utils import files
 import jax
@@ -105,7 +105,13 @@ def _attacked(c, victim, setting, x, y):
   one = functools.partial(_one, c, victim, setting)
   lanes = reconstruction.lanes_of(None, len(x))
   each = lambda *args: jax.lax.map(lambda a: one(*a), args, batch_size=lanes)
-  return mesh_lib.spread(each, np.arange(len(x)), x, y)
+  mesh, spec = mesh_lib.cohort_mesh(), jax.P(comms.SHARD)
+  shares = jax.shard_map(
+    each, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+  )
+  rows = mesh_lib.pad((np.arange(len(x)), x, y), mesh.size)
+  results = jax.device_get(jax.jit(shares)(*rows))
+  return jax.tree.map(lambda values: values[: len(x)], results)
 
 
 def _one(c, victim, setting, index, x, y):
