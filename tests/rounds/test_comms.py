@@ -37,22 +37,6 @@ def test_uplink_is_the_weighted_mean_of_those_present(x, weight, want):
   np.testing.assert_allclose(result, want * columns, rtol=1e-6)
 
 
-def test_uplink_decodes_each_client_and_bills_the_wire_dtype():
-  signs = np.array([[1, 0, 1], [0, 0, 1]], bool)
-  packed = np.packbits(signs, axis=1)
-  decode = lambda p: 2.0 * jnp.unpackbits(p, axis=1, count=3) - 1
-  bill = []
-
-  def program(p, w):
-    mean, size = comms.uplink_stacked_mean(p, w, decode(p))
-    bill.append(size)
-    return mean
-
-  result = on_shards(program, packed, np.ones(2, 'f4'))
-  np.testing.assert_array_equal(result, [0, -1, 1])
-  assert bill[-1] == 1  # three signs in one byte
-
-
 @pytest.mark.parametrize('streamed', [False, True])
 def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
   """A float32 denominator left a relative error of 4.5e-8."""
@@ -158,7 +142,7 @@ COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
-FILES = 'comms', 'evaluation', 'mesh', 'processes', 'round', 'workers'
+FILES = 'comms', 'evaluation', 'processes', 'round', 'workers'
 WORKERS = 'engine', 'outer_steps', 'step'
 
 

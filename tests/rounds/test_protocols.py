@@ -17,7 +17,6 @@ from fl_sketch.rounds import (
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 from refusals import refused, refused_calls
@@ -163,74 +162,6 @@ def test_hashes_are_fresh_every_round_unless_of_the_run():
   table = lambda key, name: link(name).update(u, (), keys=key)[0]
   assert (table(k[0], 'round') != table(k[1], 'round')).any()
   chex.assert_trees_all_equal(table(k[0], 'run'), table(k[1], 'run'))
-
-
-def mean_then_spread():
-  """Two uplinks of one payload, so the payloads themselves must be kept."""
-
-  def update(updates, _, params=None, *, weight, **__):
-    del params
-    mean, first = comms.uplink_stacked_mean(updates, weight)
-    away = jax.tree.map(lambda u, m: u - m[None], updates, mean)
-    rest, second = comms.uplink_stacked_mean(away, weight)
-    return jax.tree.map(jnp.add, mean, rest), comms.bill(first + second)
-
-  return chain.Exchange(lambda params: comms.bill(), update)
-
-
-def test_a_protocol_with_two_uplinks_keeps_the_payloads():
-  twice = algorithm(mean_then_spread(), t.broadcast(), NEGATE)
-  once = algorithm(MEAN, t.broadcast(), NEGATE)
-  assert twice(cases.HP).decode is None
-  assert once(cases.HP).decode is not None
-  state, metrics = cases.play(twice)
-  want, _ = cases.play(once)
-  chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
-  assert metrics['uplink_bytes'] == 2 * 4 * cases.DIMENSION
-
-
-def signs_with_feedback():
-  """Packed signs of the mean magnitude, and each client's residual."""
-
-  def update(updates, residual, params=None, **_):
-    del params
-    flat, _ = jax.flatten_util.ravel_pytree(updates)
-    target = flat + residual
-    scale = jnp.abs(target).mean()
-    signs = target > 0
-    sent = jnp.where(signs, scale, -scale)
-    return (jnp.packbits(signs), scale), target - sent
-
-  init = lambda params: jnp.zeros(cases.DIMENSION)
-  return t.per_client(optax.GradientTransformationExtraArgs(init, update))
-
-
-def unpack(keys, payload, like):
-  del keys, like
-  bits, scale = payload
-  signs = 2 * jnp.unpackbits(bits, count=cases.DIMENSION).astype('f4') - 1
-  _, unravel = jax.flatten_util.ravel_pytree(cases.PARAMS)
-  return unravel(scale * signs)
-
-
-decoded_mean = aggregation.mean_over_cohort(decode=unpack)
-feedback_make = algorithm(
-  signs_with_feedback(), decoded_mean, t.broadcast(), NEGATE
-)
-
-
-@pytest.mark.parametrize('shards', [1, 2])
-def test_client_state_and_a_non_linear_payload(shards):
-  state, metrics = cases.play(feedback_make, shards)
-  assert metrics['uplink_bytes'] == 2 + 4  # ten signs in two bytes, and a scale
-  (rows,) = state.encode.value
-  assert rows.shape == (cases.POPULATION, cases.DIMENSION)
-  cohorts = [cases.cohort(1, r) for r in range(5)]
-  present = np.unique([c.ids[c.weight > 0] for c in cohorts])
-  np.testing.assert_array_equal(np.flatnonzero(np.abs(rows).sum(1)), present)
-  chex.assert_trees_all_close(
-    cases.play(feedback_make, 1), cases.play(feedback_make, 2), atol=1e-5
-  )
 
 
 make = functools.partial(algorithms.make, loss_fn=cases.loss_fn)

@@ -1,74 +1,74 @@
+"""Bytes of a run: the ledger against a slow reference."""
+
 from fl_sketch.data import availability
 from fl_sketch.rounds import traffic
+from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-UP, DOWN, DENSE = 100, 40, 100
+UP, DENSE, POPULATION = 100, 100, 4
 JOINED, SKIPPED = availability.PARTICIPATED, availability.NOT_SELECTED
 LATE, SILENT = availability.STRAGGLER, availability.DROPPED_OUT
+ROUND = st.tuples(
+  st.sampled_from([10, 40, DENSE]),
+  st.lists(
+    st.sampled_from([JOINED, SKIPPED, LATE, SILENT]),
+    min_size=POPULATION, max_size=POPULATION,
+  ),
+)  # fmt: skip
 
 
-def charge(book, ids, up=UP, down=DOWN):
-  ids = np.array([*ids, 3], np.int32)  # one of padding
-  weight = np.append(np.ones(len(ids) - 1, np.float32), 0)
-  return book.charge(ids, weight, up, down)
+class Reference:
+  """Every client's missed broadcasts, one by one."""
+
+  def __init__(self, state):
+    self.state, self.missed = state, [[] for _ in range(POPULATION)]
+    self.up = self.down = 0
+
+  def play(self, down, fates):
+    received = {}
+    for missed in self.missed:
+      missed.append(down)
+    for client, fate in enumerate(fates):
+      if fate == SKIPPED:
+        continue
+      whole = DENSE + (self.state if down < DENSE else 0)
+      received[client] = min(sum(self.missed[client]), max(whole, down))
+      self.missed[client] = []
+      self.up += UP * (fate in (JOINED, LATE))
+    self.down += sum(received.values())
+    joined = [x for c, x in received.items() if fates[c] == JOINED]
+    return {
+      'uplink_bytes': UP if joined else 0,
+      'downlink_bytes': sum(joined) / max(len(joined), 1),
+      'total_uplink_bytes': self.up,
+      'total_downlink_bytes': self.down,
+      'late_clients': fates.count(LATE),
+      'silent_clients': fates.count(SILENT),
+    }
 
 
 @pytest.mark.covers('S0-w0')
-def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense():
-  book = traffic.Ledger.empty(3, DENSE)
-  assert charge(book, [0, 1])['downlink_bytes'] == 40
-  assert charge(book, [0])['downlink_bytes'] == 40
-  # Client 1 missed one broadcast of 40, client 2 two: 120 > 100.
-  row = charge(book, [0, 1, 2])
-  assert row['downlink_bytes'] == (40 + 80 + 100) / 3
-  assert row['total_downlink_bytes'] == 80 + 40 + 220
-  assert row['total_uplink_bytes'] == (2 + 1 + 3) * UP
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.sampled_from([0, 50]), st.lists(ROUND, max_size=6))
+def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense(
+  state, rounds
+):
+  """Catches a catch-up without cap or state, and clients that pay nothing."""
+  book = traffic.Ledger.empty(POPULATION, DENSE, state=state)
+  reference, ids = Reference(state), np.arange(POPULATION)
+  for down, fates in rounds:
+    weight = np.float32([fate == JOINED for fate in fates])
+    row = book.charge(ids, weight, UP, down, np.int8(fates))
+    assert row == reference.play(down, fates)
 
 
-def test_dense_parameters_come_with_the_state_that_is_needed_to_go_on():
-  """Catches a catch-up from which a client could not redo the next step."""
-  book = traffic.Ledger.empty(2, DENSE, state=50)
-  rows = [charge(book, ids) for ids in ([0], [0], [0], [0, 1])]
-  assert rows[-1]['total_downlink_bytes'] == 4 * 40 + (DENSE + 50)
-  book = traffic.Ledger.empty(2, DENSE, state=50)
-  assert charge(book, [0], down=DENSE)['downlink_bytes'] == DENSE
-  assert charge(book, [1], down=DENSE)['downlink_bytes'] == DENSE
-
-
-def test_totals_are_exact_past_31_and_63_bits():
+def test_totals_are_exact_past_31_and_63_bits_and_padding_pays_nothing():
   book, most = traffic.Ledger.empty(3, 2**31), 2**31 - 1
-  row = [charge(book, [0, 1, 2], most, most) for _ in range(5)][-1]
+  ids, weight = np.int32([0, 1, 2, 3]), np.float32([1, 1, 1, 0])
+  row = [book.charge(ids, weight, most, most) for _ in range(5)][-1]
   assert row['total_uplink_bytes'] == 15 * most
   assert row['total_downlink_bytes'] == 15 * most
   book.uplink_total = 2**63
-  assert charge(book, [0])['total_uplink_bytes'] == 2**63 + UP
-
-
-def test_stragglers_are_billed_both_ways_and_dropouts_the_download():
-  book = traffic.Ledger.empty(5, DENSE)
-  charge(book, [0, 1])
-  ids, weight = np.arange(5), np.float32([1, 0, 0, 0, 2])
-  outcome = np.int8([JOINED, LATE, SILENT, SKIPPED, JOINED])
-  row = book.charge(ids, weight, UP, DOWN, outcome)
-  assert row == {
-    'uplink_bytes': UP,
-    'downlink_bytes': (40 + 80) / 2,
-    'total_uplink_bytes': 2 * UP + 3 * UP,
-    'total_downlink_bytes': 80 + (40 + 40 + 80 + 80),
-    'late_clients': 1,
-    'silent_clients': 1,
-  }
-  # The late and the silent one have heard; client 3 has missed two rounds.
-  assert charge(book, [1])['downlink_bytes'] == 40
-  assert charge(book, [2])['downlink_bytes'] == 2 * 40
-  assert book.heard.tolist() == [80, 120, 160, 0, 80]
-
-
-def test_a_round_that_nobody_answers_in_time_is_not_free():
-  book = traffic.Ledger.empty(2, DENSE)
-  outcome = np.int8([LATE, SILENT])
-  row = book.charge(np.arange(2), np.zeros(2), UP, DOWN, outcome)
-  assert (row['uplink_bytes'], row['downlink_bytes']) == (0, 0)
-  assert row['total_uplink_bytes'] == UP
-  assert row['total_downlink_bytes'] == 2 * DOWN
+  row = book.charge(ids[:1], weight[:1], UP, 40)
+  assert row['total_uplink_bytes'] == 2**63 + UP
