@@ -74,9 +74,8 @@ def demo(
   Options:
     codec: C, a contraction, else a ValueError; such as ``codecs.dct_top_k(1)``.
     momentum: beta, in (0, 1], else a ValueError.
-    signs: False steps along the mean itself, of which the server sends d
-      floats. `fedcom` with ``error_feedback`` and ``residual_decay`` has local
-      steps and any server optimizer as well.
+    signs: False steps along the mean itself, which the server sends as d
+      floats.
     schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
@@ -84,9 +83,8 @@ def demo(
 
   Departures: chunks are of the vector of all parameters, under a transform in
   one dimension. The mean is over all clients; the authors' code averages a
-  coefficient over those that sent it, and sends all to every worker. A zero
-  counts as +1. Gradients enter the momentum without the step size, which does
-  not change signs if it is constant; no weight decay.
+  coefficient over those that sent it. A zero counts as +1. Gradients enter the
+  momentum without the step size; no weight decay.
 
   Source: Peng, Quesnelle, Kingma, arXiv:2411.19870, Algorithm 1; checked
   against the authors' code, github.com/bloc97/DeMo.

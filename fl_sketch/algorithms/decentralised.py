@@ -38,24 +38,24 @@ def decentralised(
   :math:`w_i \leftarrow w_i - \eta_g R_t^\top (M R_t \Delta)_i`, where M is the
   exact average of a tree all-reduce, or :math:`W^q`, q steps of gossip with
   Metropolis weights W. The parameters of the run are the mean of all
-  :math:`w_i`; under a tree all are equal. Every client takes part in every
-  round, with equal weights; one whose update is rejected sends zeros and keeps
-  its model. The uplink is the bytes that a client sends, in the mean over
-  clients: a tree of n clients carries :math:`2 (n - 1)` tables, and each step
-  of gossip two over each edge.
+  :math:`w_i`. Every client takes part in every round, with equal weights; a
+  rejected client sends zeros and keeps its model. The uplink is the mean of the
+  bytes that clients send: a tree of n clients carries :math:`2 (n - 1)` tables,
+  and each step of gossip two over each edge.
 
   Options:
     sketch: a linear operator whose table is one array.
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
     population: clients in total, as many as the graph has.
-    gossip_steps: q; None is a tree all-reduce.
+    gossip_steps: q; None: a tree all-reduce.
     chebyshev: whether gossip is accelerated.
-    resync_every: after how many rounds a tree averages models; None is never.
+    resync_every: rounds from one average of models by a tree to the next; None:
+      never.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R.
 
-  Departures: the paper has one sentence on it. Flooding, which it names, takes
-  diam(G) hops but carries up to N tables over each edge.
+  Departures: the paper has one sentence on it, and names flooding, which
+  carries up to N tables over each edge.
 
   Raises ValueError if the sketch is not linear, the graph is of another size,
   options of gossip come without it, or, in a round, the cohort is partial.
@@ -65,18 +65,11 @@ def decentralised(
   if isinstance(graph, str):
     graph = topology.make(graph, population)
   if (n := len(graph)) != population:
-    raise ValueError(
-      f'The graph has {n} clients, {population=}; make them equal.'
-    )
+    raise ValueError(f'The graph has {n} clients, not {population=}.')
   if not sketches.properties(sketch).linear:
-    raise ValueError(
-      'decentralised requires a linear sketch: clients average what they read.'
-    )
+    raise ValueError('decentralised requires a linear sketch.')
   if gossip_steps is None and (chebyshev or resync_every):
-    raise ValueError(
-      'chebyshev and resync_every have no effect without gossip_steps; remove '
-      'them or set gossip_steps.'
-    )
+    raise ValueError('chebyshev and resync_every require gossip_steps; set it.')
   local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = t.sketch(sketch), _tree_mean(n), t.desketch(sketch), step

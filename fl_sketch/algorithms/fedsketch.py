@@ -17,7 +17,7 @@ import optax
 
 
 class Heaprix(NamedTuple):
-  """The tables and values of HEAPRIX: a client's, or the server's message."""
+  """Tables and values of HEAPRIX, of a client or in the server's message."""
 
   table: Tree  # f32[rows, cols], by the key of the round
   fresh: Tree  # f32[rows, cols], by a second key
@@ -38,8 +38,7 @@ def fedsketch_privix(task: Task, hp: Hyper, channel: Channel) -> Algorithm:
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m or k.
 
   Departures: the median of an even number of rows is the mean of the two middle
-  values; the lower one of common code is biased, and the paper's experiments
-  have 20 and 50 rows. Clients are sampled before the round, not after.
+  values: the lower one is biased. Clients are sampled before the round.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 5.
   """
@@ -62,13 +61,12 @@ def diffsketch(
 
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``.
-    noise_stddev: of a client's noise on each coordinate; None is none.
+    noise_stddev: of a client's noise on each coordinate; None: no noise.
 
   Symbols: noise_stddev sigma; as FedSKETCH for the rest. server_lr is not read.
 
-  Departures: no privacy is claimed. The paper's epsilon assumes Gaussian
-  updates; in the worst case a public hash of data gives no privacy, and this
-  noise is drawn from public keys.
+  Departures: no privacy is claimed: the paper's epsilon assumes Gaussian
+  updates, and this noise is drawn from public keys.
 
   Source: Li, Liu, Sekar, Smith, arXiv:1911.00972.
   """
@@ -101,15 +99,13 @@ def fedsketch_heaprix(
     sketch: ``sketches.count_sketch(rows, cols)``.
     k: heavy coordinates.
     exact: False is the paper read literally: the values and the rest come from
-      one table, without a second uplink. It is biased: HEAVYMIX has emptied
-      the buckets that are read again.
-    privacy: bounds and noise on both uplinks; None is no privacy.
+      one table, without a second uplink, which is biased.
+    privacy: bounds and noise on both uplinks; None: no privacy.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols, k: m.
 
-  Departures: the paper says that no second round is needed, but exact values
-  ask for one, and with shared hashes the tables it would send carry nothing
-  new. A coordinate is heavy by its square.
+  Departures: the paper says that no second uplink is needed, but exact values
+  require one. A coordinate is heavy by its square.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithms 3 to 5.
   """

@@ -47,18 +47,18 @@ def fedsketchgate(
     local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
-    printed: the paper's own update of c_j: D is the sketch's desketch, which is
-      the median, and the factor 1 / tau.
-    privacy: bounds and noise on every uplink; None is no privacy. The noise of
-      every round enters all c_j alike, which then drift.
+    printed: the paper's own update of c_j: D is the sketch's desketch, the
+      median, and the factor 1 / tau.
+    privacy: bounds and noise on every uplink; None: no privacy. The noise makes
+      all c_j drift equally.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols m.
 
-  Departures: printed without 1 / eta, an integrator with gain eta; and with the
-  median in D, under which :math:`\sum_j c_j` drifts and the iterates stall
-  worse than without correction. Phi is read before c_j. Our gain is that of
-  DIANA (Mishchenko et al., arXiv:1901.09269): a round multiplies the squared
-  error of c_j by :math:`1 - 2\beta + \beta^2 (1 + \alpha)`, at gain 1 by alpha.
+  Departures: the paper prints no factor 1 / eta, and the median as D, under
+  which :math:`\sum_j c_j` drifts and the iterates stall. Phi is read before
+  c_j. Our gain is that of DIANA (Mishchenko et al., arXiv:1901.09269): a round
+  multiplies the squared error of c_j by :math:`1 - 2\beta + \beta^2 (1 +
+  \alpha)`, at gain 1 by alpha.
 
   Raises ValueError if the sketch is not linear and has no linear reader, a
   gain is given to the printed form, or, in a round, the cohort is partial.
@@ -126,7 +126,6 @@ def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
     return op
   if op.linear_reader is None:
     raise ValueError(
-      f'sketch={properties.name!r} is not linear and has no linear_reader; use '
-      'another sketch.'
+      f'sketch={properties.name!r} is not linear and has no linear_reader.'
     )
   return op.linear_reader

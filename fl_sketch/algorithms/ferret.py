@@ -51,11 +51,10 @@ def ferret(
   Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers its blocks.
 
   Departures: a block-cyclic sketch, in O(d), replaces K_l random bases of
-  :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code a client
-  sizes its projections by its own norms, :math:`K_l = \max(2, \lfloor K
-  \|\Delta_l\| / \max_m \|\Delta_m\| \rfloor)`, and its payload varies up to K a
-  block of arrays. Ours is b, and all clients have the same sizes, by the norms
-  of past means: else their tables could not be added up.
+  :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code clients have
+  different sizes, :math:`K_l = \max(2, \lfloor K \|\Delta_l\| / \max_m
+  \|\Delta_m\| \rfloor)`, by their own norms. Ours are equal, by the norms of
+  past means, so that tables can be added up.
 
   Source: Shu, Hu, Ng, Low, Yu, ICML 2025, arXiv:2409.06277, Algorithm 1;
   checked against the authors' code, github.com/allen4747/Ferret.
@@ -116,19 +115,16 @@ def _dimensions(params: Params) -> np.ndarray:
 def allocate(
   squares: jax.Array | np.ndarray, dims: np.ndarray, size: int
 ) -> jax.Array:
-  """Shares a table among layers, as the roots of squares times dimensions.
+  """Shares a table among layers, in proportion to w_l = sqrt(squares dims).
 
-  Real shares are min(t w_l, d_l - 1) above one number each, t such that the
-  total is `size`; rounding may add one to a layer that is full. Raises
-  ValueError if `size` is not between the number of layers and d.
+  A layer gets 1 + min(t w_l, d_l - 1), rounded, with t such that the total is
+  `size`. Raises ValueError if `size` is not between the number of layers and d.
 
   >>> allocate(np.array([9.0, 1.0, 0.0]), np.array([64, 64, 16]), 43).tolist()
   [31, 11, 1]
   """
   if not dims.size <= size <= dims.sum():
-    raise ValueError(
-      f'{size=} is not between {dims.size} layers and d={dims.sum()}.'
-    )
+    raise ValueError(f'{size=} must be {dims.size} layers to d={dims.sum()}.')
   rest, room = size - dims.size, jnp.float32(dims - 1)
   weights = jnp.sqrt(jnp.float32(dims) * squares)
   weights = jnp.maximum(weights / jnp.maximum(weights.max(), 1e-30), 1e-6)

@@ -47,19 +47,18 @@ def fetchsgd(
   different hashes must not be added.
 
   Options:
-    sketch: ``sketches.count_sketch(rows, cols)``; with too small a table for
-      its k 'subtract' diverges, and 'zero' stalls or diverges.
+    sketch: ``sketches.count_sketch(rows, cols)``; with a table that is too
+      small for k, training stalls or diverges.
     k: coordinates of a step.
     momentum: 0 is none.
     error_update: 'subtract' is the paper's :math:`E - \mathrm{CS}(\Delta)`;
       'zero' empties every cell that :math:`\mathrm{CS}(\Delta)` hits, as the
       authors' code does, and is stable at larger rates.
-    momentum_masking: whether U is emptied at those cells. A sketch that hits
-      every cell cannot have either: a ValueError.
-    local_k: how many largest coordinates a client sketches; None is all.
-    privacy: bounds and noise on the tables; None is no privacy.
-    codec: compresses the clients' tables; None sends them uncompressed. The
-      server's values and indices are few, and go as they are.
+    momentum_masking: whether U is emptied at those cells. Like 'zero' it
+      requires a sparse sketch, else a ValueError.
+    local_k: number of largest coordinates that a client sketches; None: all.
+    privacy: bounds and noise on the tables; None: no privacy.
+    codec: compresses the clients' tables; None: no compression.
     schedule: round -> factor on the step, after the extraction.
 
   Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.
@@ -73,8 +72,8 @@ def fetchsgd(
   name = sketches.properties(sketch).name
   if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
     raise ValueError(
-      f'sketch={name!r} is not sparse, so that no cell can be emptied; use one '
-      f"of {_SPARSE}, or error_update='subtract' and momentum_masking=False."
+      f'sketch={name!r} must be one of {_SPARSE}; or set '
+      "error_update='subtract' and momentum_masking=False."
     )
   top = codecs.top_k(k)
 

@@ -20,10 +20,10 @@ def flora(
   r"""FLoRA: clients start from new factors, and receive those of all.
 
   Each draws its A, with B = 0. :math:`W \leftarrow W + \eta_g s \sum_i p_i A_i
-  B_i` with the weights p_i of the participants. Arrays that are trained whole
-  are averaged as in `fedavg`. Clients receive the kernel W + s A B with the
-  factors of the first parameters, which stay: B is not 0 if they were trained.
-  Parameters without adapters raise ValueError.
+  B_i` with the weights p_i of the participants. Other trained arrays are
+  averaged as in `fedavg`. Clients start from the kernel W + s A B with the
+  factors A, B of the first parameters, which stay. Parameters without adapters
+  raise ValueError.
 
   Options:
     lora_scale: s, alpha / rank.
@@ -79,10 +79,10 @@ def fedex(
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; the paper's 1 / k
   p_i; A and B transposed, as of `models.lora`.
 
-  Departures: with another server_lr than 1 factors move by that share, and W so
-  that the model does as well. The residual is billed as factors, a pair of rank
-  r for each participant, or as a matrix of the kernel's shape, for each kernel
-  what is fewer bytes; the simulation keeps the matrix.
+  Departures: a server_lr other than 1 scales the steps of factors and of the
+  model A B. The residual of a kernel is billed as a pair of factors for each
+  participant, or as a matrix if that is fewer bytes; the simulation keeps the
+  matrix.
 
   Source: Singhal, Ponkshe, Vepakomma, ACL 2025, arXiv:2410.09432, section 4.
   """
@@ -100,7 +100,7 @@ def fedex(
 def _algorithm(
   task, hp, size, step, received=lambda x: x, start=None
 ) -> Algorithm:
-  """The mean of the factors of clients and of their products, and its step."""
+  """Builds the mean of the factors and of their products, and its step."""
 
   def local(params, batches, key, correction):
     trained, kernels = lora.split(_map(received, params))
@@ -134,13 +134,11 @@ def _away(param, a, b):
 
 
 def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
-  """The downlink of a mean with products, in place of which factors travel."""
+  """Builds a downlink whose bill has factors in place of their products."""
 
   def init(params):
     if not any(map(lora.is_adapter, _leaves(params))):
-      raise ValueError(
-        'The parameters have no adapters: flora and fedex require lora.'
-      )
+      raise ValueError('flora and fedex require parameters with adapters.')
     return comms.bill()
 
   def update(mean, _, params=None, *, weight, **__):
@@ -156,7 +154,7 @@ def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
 
 
 def _stacked(sizes, count, slots):
-  """Bytes of the factors of all participants, of (factors, kernel) of each."""
+  """Bytes of the factors of all participants; sizes: (factors, kernel)."""
   factors = sum(factors for factors, _ in sizes)
   comms.bill(down=slots * factors)  # raises if they may be too many
   return count * factors

@@ -59,8 +59,8 @@ def onebit_adam(
 
   Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
 
-  Departures: no bias correction, as in the authors' code. A coordinate whose
-  gradient was always 0 in the warm-up has v = 0 and stays: signs never say 0.
+  Departures: no bias correction, as in the authors' code. A coordinate with
+  v = 0 after the warm-up stays, since signs are never 0.
 
   Source: Tang et al., ICML 2021, arXiv:2102.02888, Algorithm 1.
   """

@@ -46,8 +46,8 @@ def power_sgd(
   :math:`e_i \leftarrow M_i - P Q_i^\top` and :math:`Q \leftarrow \frac1n \sum_i
   Q_i`, from which the next round starts. The step is along :math:`P Q^\top`.
 
-  An array is a matrix if it has two axes or more, all but the last taken as
-  one, of n by m numbers with r (n + m) < n m. Others are sent as they are.
+  An array of two axes or more is a matrix, n by m with m its last axis, if
+  r (n + m) < n m. Other arrays are sent whole.
 
   Options:
     rank: r, of 1 or more, else a ValueError.
@@ -59,8 +59,7 @@ def power_sgd(
   Departures: local steps, and the server's optimizer in place of the momentum
   of Algorithm 2. The paper's code keeps :math:`M_i - P Q^\top` with the mean Q,
   which grows where cohorts change; ours is the error of the authors' later
-  package. The basis is that of a QR decomposition. A client that was away has
-  heard the broadcasts, or receives Q before it works.
+  package. The basis is that of a QR decomposition.
 
   Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv:1905.13727, Algorithms
   1 and 2; checked against the authors' code, github.com/epfml/powersgd.

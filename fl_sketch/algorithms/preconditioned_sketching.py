@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-# Of every leaf the means of its squares: over rows and over columns of a matrix
-# (a leaf [..., columns]), else over all.
+# For each leaf the means of its squares over the rows and over the columns of a
+# matrix [..., columns], or over a vector.
 Factors = tuple[tuple[jax.Array, ...], ...]
 
 
@@ -55,9 +55,9 @@ def preconditioned_sketching(
 ) -> Algorithm:
   r"""Sketches updates that are divided by the fourth root of their squares.
 
-  The noise of a sketch is even, so that Adam on its estimates sees nearly the
-  same second moment everywhere. Here clients send second moments, and half of
-  the preconditioner is applied on either side of the sketch:
+  The noise of a sketch is even: Adam on its estimates sees nearly the same
+  second moment everywhere. Here clients send second moments, and each side of
+  the sketch applies half of the preconditioner:
 
   .. math:: y_c = R(\Delta_c / q), \quad z = R^\top \bar y, \quad q = (v +
     \lambda \bar v)^{1/4}
@@ -67,14 +67,13 @@ def preconditioned_sketching(
   and :math:`x \leftarrow x - \eta\, u / (\sqrt s\, \mathrm{rms}(1 / q))` with
   :math:`u = M / q^2`.
 
-  Derivation: a step :math:`x \leftarrow x - P g` with P = v^(-1/2) is gradient
-  descent on :math:`x' = q x`, whose gradient is g / q. In the coordinates of x'
-  both the noise of its sketch and, as Adam supposes, the curvature are even. In
-  those of x the curvature is not, and even noise hides v.
+  Derivation: a step along v^(-1/2) g is gradient descent on :math:`x' = q x`,
+  whose gradient is g / q. There both the sketch's noise and the curvature are
+  even.
 
   In rounds 0, ``every``, 2 ``every`` ... clients add the means of their squared
   updates over rows and over columns (Adafactor's factors), and the server sends
-  v with the mean table; old factors count ``keep``. Before that q is 1.
+  v with the mean table. Before that q is 1.
 
   Options:
     sketch: a linear operator whose desketch is its adjoint.
@@ -85,7 +84,7 @@ def preconditioned_sketching(
     b1: decay of the first moment.
     b2: decay of the second.
     schedule: round -> factor on ``server_lr``.
-    codec: compresses the clients' tables; None sends them uncompressed.
+    codec: compresses the clients' tables; None: no compression.
     downlink_codec: compresses the mean table likewise.
 
   Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
@@ -116,20 +115,20 @@ def preconditioned_sketching(
 
 
 def row_and_column_means(tree) -> Factors:
-  """Means of the squares of the rows and columns of every matrix of a tree."""
+  """Returns means of squares over the rows and columns of every matrix."""
 
-  def one(x):
+  def means(x):
     square = jnp.square(x.astype(jnp.float32))
     if x.ndim < 2:
       return (square.mean(),)
     matrix = square.reshape(-1, x.shape[-1])
     return matrix.mean(1), matrix.mean(0)
 
-  return tuple(map(one, jax.tree.leaves(tree)))
+  return tuple(map(means, jax.tree.leaves(tree)))
 
 
 def _roots(factors, params, damping) -> Tree:
-  """The tree q; 1 where all factors are 0."""
+  """Returns the tree q, 1 while all factors are 0."""
   leaves, treedef = jax.tree.flatten(params)
 
   def second_moment(means, x):
@@ -202,7 +201,7 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
 
 
 def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:
-  """Broadcast -> preconditioned direction; it goes on by its own factors."""
+  """Broadcast -> preconditioned direction, by the factors of its own state."""
 
   def init(params):
     zeros = optax.tree.zeros_like(params)

@@ -34,10 +34,9 @@ def dp_fedavg(
   sigma / C.
 
   Departures: the noise is drawn once, on the sum; the paper's clients draw
-  N(0, r sigma^2 I) each, which shows how many a Poisson sample took, and costs
-  up to five times the epsilon. The sum is divided by the expected r. The
-  paper's sigma has an unspecified constant: take z from `privacy.accounting`.
-  It calls n the number of samples; the unit is one client. Tuning C and the
+  N(0, r sigma^2 I) each, which costs up to five times the epsilon. The sum is
+  divided by the expected r. The paper's sigma has an unspecified constant: take
+  z from the accountant. The unit of privacy is one client. Tuning C and the
   rates on the same data is not accounted for.
 
   Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, Algorithm 1.
@@ -106,9 +105,8 @@ def private_iterative_sketching(
 
   Departures: the paper assumes l_c-Lipschitz losses and takes l_c for the
   sensitivity of a mean of gradients; we clip the gradient of every sample,
-  which makes it l_c / B, and divide by the expected batch, as the number of
-  samples drawn is private. Its theorem drops factors: use
-  `privacy.accounting`, with K T releases, whichever clients are sampled.
+  which makes it l_c / B, and divide by the expected batch. Its theorem drops
+  factors: use the accountant, with K T releases, whichever clients are sampled.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithms 2 and 3.
   """

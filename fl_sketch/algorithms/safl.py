@@ -27,20 +27,18 @@ def safl(
   r"""Sketch, average, de-sketch, then any optax server optimizer.
 
   :math:`D = R_t^\top \frac1n \sum_c R_t \Delta_c`, and
-  :math:`x \leftarrow x - \kappa\,\mathrm{ADA}(D)` with moments that server and
-  clients alike compute from D. A `sketches.layerwise` operator gives every
-  layer its own table, so that no layer's noise drowns another's update.
+  :math:`x \leftarrow x - \kappa\,\mathrm{ADA}(D)`; server and clients compute
+  the moments from D. With `sketches.layerwise` every layer has its own table.
 
   With ``client_momentum`` a client sketches the average :math:`m_c \leftarrow
-  \beta m_c + (1 - \beta) \Delta_c` of its updates over rounds, divided by
-  :math:`1 - \beta^t`. The average of noisy gradients is shorter, by up to (1 -
-  beta) / (1 + beta) in energy, and so is the noise of its sketch. Set b1 to 0
-  with it: two averages lag twice, which is unstable at rates tuned for one.
+  \beta m_c + (1 - \beta) \Delta_c` of its updates, divided by :math:`1 -
+  \beta^t`, whose noise has an energy smaller by up to (1 - beta) / (1 + beta).
+  Set b1 to 0: momentum on both sides doubles the lag and is unstable at rates
+  tuned for one.
 
   ``clip`` is for heavy-tailed noise: 'client' bounds every
   :math:`\|\Delta_c\|` by ``clip_norm`` before the sketch, 'server' bounds
-  :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`, since de-sketching
-  raises norms by that factor.
+  :math:`\|D\|` by ``clip_norm`` :math:`\sqrt{1 + \alpha}`.
 
   Options:
     channel: how updates travel; its fields are options, see `Channel`.
@@ -52,24 +50,24 @@ def safl(
   Symbols: client_lr eta_t; server_lr kappa; sketch R, sk and desk; its size b;
   b1, b2, eps beta_1, beta_2, epsilon; clip_norm tau.
 
-  Departures: the printed client loop decodes a mean that is not there yet; we
-  decode in the round that encoded. 'amsgrad' is Algorithm 2, without bias
-  correction; the paper's experiments have 'adam'. Below d, the sketch's noise
-  lifts every second moment to at least :math:`\|\Delta\|^2 / b`: keep eps well
-  below :math:`\|\Delta\| / \sqrt b`. ``clip`` reconstructs SACFL, which
-  abstracts of the paper name and no text prints; 'client' is the per-round
-  clipping of FAT-Clipping (Yang et al., arXiv:2210.00690).
+  Departures: we decode in the round that encoded; the printed client loop
+  decodes a mean of the next one. 'amsgrad' is Algorithm 2, without bias
+  correction; the paper's experiments have 'adam'. The sketch's noise lifts
+  second moments to :math:`\|\Delta\|^2 / b`: keep eps well below
+  :math:`\|\Delta\| / \sqrt b`. ``clip`` reconstructs SACFL, which the paper's
+  abstract names and no text prints; 'client' is the per-round clipping of
+  FAT-Clipping (Yang et al., arXiv:2210.00690).
 
   Raises ValueError if ``clip`` or ``client_momentum`` is set with ``privacy``,
-  which clips by itself, ``clip`` without ``clip_norm``, or ``clip`` is 'server'
-  and the operator states no alpha.
+  ``clip`` without ``clip_norm``, or clip='server' with an operator that states
+  no alpha.
 
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
   """
   if channel.privacy is not None and (clip is not None or client_momentum):
     raise ValueError(
-      f'Private safl supports neither {clip=} nor {client_momentum=}: privacy '
-      'clips by itself, and averages have no account; remove both.'
+      f'Private safl supports neither {clip=} nor {client_momentum=}; remove '
+      'them.'
     )
   if clip is not None and hp.clip_norm is None:
     raise ValueError(f'{clip=} requires clip_norm; set it.')

@@ -29,8 +29,8 @@ def decomfl(
   Of K steps with P directions each, :math:`z_{kp}` of the round's seeds, a
   client sends the slopes :math:`g_{kp}` of `local.zeroth_order`, and the server
   their mean; :math:`w \leftarrow w - \eta_g \frac{\eta}{P} \sum_{k,p}
-  \bar g_{kp} z_{kp}`. Both ways K P floats, whatever the model: a client that
-  was away draws the z of the rounds that it missed again.
+  \bar g_{kp} z_{kp}`: K P floats both ways, whatever the model. Clients that
+  were away replay the rounds that they missed.
 
   Options:
     local_steps: K.
@@ -95,12 +95,10 @@ def fedkseed(
 
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 
-  Departures: which seeds a client draws follows from its key, so that it sends
-  slopes alone. The server sends the sums of a round, which absent clients
-  replay bit for bit; the paper sends the sums of all rounds, of which a client
-  builds the model from the first one again, with other rounding. Without
-  FedKSeed-Pro, which draws by the slopes of the past. A task with weight decay
-  raises ValueError.
+  Departures: a client's seeds follow from its key, so that it sends slopes
+  alone. The server sends the sums of a round, which absent clients replay bit
+  for bit; the paper sends those of all rounds. FedKSeed-Pro is left out. A task
+  with weight decay raises ValueError.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.

@@ -69,7 +69,7 @@ NOISY, TWICE = made('dp_fedavg'), made('sketched_sgd')
 ONE = {'run': RUN, 'client_id': 0, 'batches': None}
 
 test_the_reason_is_named = refused_calls(
-  *((lambda n=name: made(n), 'it has no server') for name in WITHOUT_SERVER),
+  *((lambda n=name: made(n), 'no server') for name in WITHOUT_SERVER),
   (lambda: Server(PLAIN, run=RUN, max_norm=0.0), r'max_norm=0\.0 must be > 0'),
   (lambda: Server(TWICE, run=RUN, max_norm=1.0), 'payloads decoded one by one'),
   (lambda: Server(PLAIN, run=RUN, noise_key=cases.SECRET), 'private=False'),
