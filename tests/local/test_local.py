@@ -112,8 +112,3 @@ def test_a_loss_draws_anew_in_every_round_client_and_step():
   one = local.gradient(drawing)(0.0, BATCHES, cases.KEY, None)[0]
   first = keys.step_key(cases.KEY, 0)
   np.testing.assert_allclose(one, jax.random.normal(first), rtol=1e-6)
-
-
-def test_no_steps_are_refused():
-  with pytest.raises(ValueError, match='local_steps'):
-    local.sgd(cases.loss_fn, 0.1, local_steps=0)

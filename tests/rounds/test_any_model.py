@@ -141,20 +141,21 @@ def law(second, fast):
   return laws.law(names, fast, 'case', split, 'any model', smoke=fast)
 
 
+def check(got, want):
+  chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 @law(STRUCTURES, fast=['dict rows'])
 def test_every_structure_is_a_loop_over_clients(case):
   """Recurrent models were refused; a key that repeats would show as well."""
-  want = twin(*case)
-  got = play(*case, PLAYED['on two'])
-  chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+  check(play(*case, PLAYED['on two']), twin(*case))
 
 
 @law(PLAYED, fast=['fori_loop without absent'])
 def test_every_way_to_play_is_a_loop_over_clients(case):
   """A loop from zeros was refused, whichever way clients were worked on."""
   name, how = case
-  got = play(name, 'summed', PLAYED[how])
-  chex.assert_trees_all_close(got, twin(name, 'summed'), rtol=1e-4, atol=1e-5)
+  check(play(name, 'summed', PLAYED[how]), twin(name, 'summed'))
 
 
 @pytest.mark.smoke
@@ -179,7 +180,7 @@ def test_each_module_with_models_is_a_family():
 def test_slopes_of_every_model_are_those_of_one_device(case):
   """Catches a loop of a model that is refused in loops over directions."""
   got, want = (play(*case, PLAYED[how]) for how in ('at once', 'on one device'))
-  chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
+  check(got, want)
   assert optax.tree.norm(optax.tree.sub(got[0], start(case[0])[0])) > 1e-4
 
 
