@@ -57,6 +57,7 @@ def linear(monkeypatch):
   monkeypatch.setattr(twins_base, 'gradient', gradient)
 
 
+@pytest.mark.representatives('fedcom-options0')
 @pytest.mark.parametrize(('name', 'options'), [
   ('fedcom', {'codec': codecs.top_k(2), 'error_feedback': True}),
   ('cocktail_sgd', {'codec': codecs.top_k(2), 'mask_ratio': 0.5}),
@@ -128,6 +129,7 @@ def test_marina_changes_its_estimate_of_a_linear_loss_when_it_syncs(linear):
   same(play('marina', cohorts, **options), want)
 
 
+@pytest.mark.representatives('ef21')
 @pytest.mark.parametrize('name', ['ef21', 'cd_adam'])
 def test_markov_compression_learns_a_constant_gradient(linear, name):
   hp, options = Hyper(), {'codec': codecs.top_k(2)}
