@@ -142,9 +142,7 @@ def main():
     params, moments = play_round(key, index, params, moments, batches)
   right = np.argmax(logits(params, x[test]), axis=1) == y[test]
   sent = 4 * SIZE * COHORT * ROUNDS
-  print(
-    f'test accuracy {right.mean():.3f}, {sent / 1e6:.2f} MB sent up'
-  )
+  print(f'test accuracy {right.mean():.3f}, {sent / 1e6:.2f} MB sent up')
 
 
 if __name__ == '__main__':
