@@ -132,7 +132,7 @@ figures.draw(
 )
 
 # %% [markdown]
-# `sketches.verify` measures everything that an operator states, with intervals.
+# `sketches.verify` measures bias, alpha, linearity and the adjoint.
 
 # %%
 assert gap < 1e-4

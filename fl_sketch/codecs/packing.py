@@ -24,11 +24,7 @@ def pack(q: jax.Array, bound: int) -> jax.Array:
 
 
 def unpack(packed: jax.Array, bound: int, n: int) -> jax.Array:
-  """Undo `pack`: f32[n].
-
-  >>> unpack(jnp.array([164, 1], jnp.uint8), 1, 5).tolist()
-  [-1.0, 0.0, 1.0, 1.0, 0.0]
-  """
+  """Undo `pack`: f32[n]."""
   bits = _bits(bound)
   if bits >= 8:
     return packed.astype(jnp.float32)
@@ -47,11 +43,7 @@ def pack_bits(codes: jax.Array, bits: int) -> jax.Array:
 
 
 def unpack_bits(packed: jax.Array, bits: int, n: int) -> jax.Array:
-  """Undo `pack_bits`: int32[n].
-
-  >>> unpack_bits(jnp.array([0, 80, 1, 255, 240], jnp.uint8), 12, 3).tolist()
-  [5, 1, 4095]
-  """
+  """Undo `pack_bits`: int32[n]."""
   rows = jnp.unpackbits(packed, count=n * bits).reshape(n, bits)
   places = jnp.arange(bits - 1, -1, -1)
   return (rows.astype(jnp.int32) << places[None]).sum(1, dtype=jnp.int32)

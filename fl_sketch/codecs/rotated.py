@@ -88,10 +88,12 @@ def eden(
     y = size * _values(jnp.unpackbits(packed, axis=1, count=count), centroids)
     return _rotate_back(key, y, d) if rotate else y
 
-  kept = lambda d: part(d) * (1 - distortion)
-  spike = lambda d: 1 / d  # which reaches it with one bit
-  omega = (lambda d: 1 / kept(d) - 1) if unbiased and rotate else None
-  contraction = None if unbiased else kept if rotate else spike
+  share = lambda d: part(d) * (1 - distortion)
+  omega = contraction = None
+  if unbiased and rotate:
+    omega = lambda d: 1 / share(d) - 1
+  elif not unbiased:  # without rotation the least is that of a spike
+    contraction = share if rotate else lambda d: 1 / d
   return base.of_vectors('eden', encode, decode, omega, contraction)
 
 

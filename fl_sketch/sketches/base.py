@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import itertools
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fl_sketch.sketches import primitives
 from fl_sketch.utils import checks
@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 Vector = jax.ShapeDtypeStruct  # shape (d,): all numbers of a tree in a row
-Leaf: TypeAlias = jax.typing.ArrayLike | jax.ShapeDtypeStruct
 Like: TypeAlias = Tree | int  # a tree, or its number of coordinates d
 
 SMALL_LEAF = 2**16  # smaller neighbouring leaves are copied into one run
@@ -94,7 +93,7 @@ class Segment(NamedTuple):
   x: jax.Array
 
 
-def leaf_type(leaf: Leaf) -> jax.ShapeDtypeStruct:
+def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
   """Return the shape and dtype of an array, or of a Python number."""
   if not hasattr(leaf, 'dtype'):
     leaf = jnp.asarray(leaf)
@@ -104,7 +103,7 @@ def leaf_type(leaf: Leaf) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
-def wide_type(leaf: Leaf) -> jax.ShapeDtypeStruct:
+def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
   """Return `leaf_type`, with float32 in place of narrower types."""
   narrow = leaf_type(leaf)
   return narrow.update(dtype=jnp.result_type(jnp.float32, narrow.dtype))

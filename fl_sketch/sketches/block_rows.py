@@ -60,17 +60,17 @@ def take(key: Key, x: jax.Array, plan: Plan) -> jax.Array:
     grid, rest = jnp.append(x[:start], end[: cut - start]), end[cut - start :]
   # A carry, whose type must vary over the mesh axes of the key, too.
   grid = jnp.where(False, primitives.zeros((), x.dtype, draws.turn), grid)
-  kept = _grid_rows(signed, grid.reshape(plan.block, -1), draws.rows)
+  entries = _grid_rows(signed, grid.reshape(plan.block, -1), draws.rows)
   # Not .at[-1].set: XLA's CPU backend rolls the row in place, wrongly.
-  kept = jnp.append(kept[:-1], jnp.roll(kept[-1], -draws.turn))
-  kept = kept[: plan.grid] / plan.block**0.5
+  entries = jnp.append(entries[:-1], jnp.roll(entries[-1], -draws.turn))
+  entries = entries[: plan.grid] / plan.block**0.5
   if plan.beyond:
     beyond = signed(cut, rest).at[draws.beyond].get(mode='promise_in_bounds')
     if plan.coin:
-      last = jnp.where(draws.coin, beyond[-1], kept[-1])
-      kept, beyond = kept.at[-1].set(last), beyond[:-1]
-    kept = jnp.concatenate([kept, beyond])
-  return (plan.d / plan.size) ** 0.5 * kept
+      last = jnp.where(draws.coin, beyond[-1], entries[-1])
+      entries, beyond = entries.at[-1].set(last), beyond[:-1]
+    entries = jnp.concatenate([entries, beyond])
+  return (plan.d / plan.size) ** 0.5 * entries
 
 
 def put(key: Key, table: jax.Array, plan: Plan) -> jax.Array:
@@ -84,9 +84,9 @@ def put(key: Key, table: jax.Array, plan: Plan) -> jax.Array:
     last = last.at[-1].set(jnp.where(draws.coin, 0, taken))
     beyond = jnp.append(beyond, jnp.where(draws.coin, taken, 0))
   last = jnp.pad(last, (0, plan.columns - last.size))
-  kept = jnp.append(table[:cut], jnp.roll(last, draws.turn)) / plan.block**0.5
-  kept = kept.reshape(plan.rows, plan.columns)
-  x = _from_grid_rows(signed, kept, draws.rows, plan.block).ravel()
+  entries = jnp.append(table[:cut], jnp.roll(last, draws.turn))
+  entries = (entries / plan.block**0.5).reshape(plan.rows, plan.columns)
+  x = _from_grid_rows(signed, entries, draws.rows, plan.block).ravel()
   if not plan.beyond:
     return x
   rest = primitives.zeros((plan.beyond,), x.dtype, draws.beyond, x)
@@ -155,18 +155,20 @@ def _grid_rows(signed, grid, rows):
   return _tiled(lambda tile: primitives.fold(m, tile, add, zeros), m, n)
 
 
-def _from_grid_rows(signed, kept, rows, m):
-  n = kept.shape[1]
+def _from_grid_rows(signed, entries, rows, m):
+  n = entries.shape[1]
   if rows.size > _FEW:
-    grid = primitives.zeros((m, n), kept.dtype, rows, kept)
+    grid = primitives.zeros((m, n), entries.dtype, rows, entries)
     grid = grid.at[rows].set(
-      kept, mode='promise_in_bounds', unique_indices=True
+      entries, mode='promise_in_bounds', unique_indices=True
     )
     return _all_rows(signed, grid, back=True)
-  matrix = hadamard.signs(rows, m).astype(kept.dtype).T
+  matrix = hadamard.signs(rows, m).astype(entries.dtype).T
 
   def form(tile):
-    part = lambda i, some: signed(i * tile * n, primitives.product(some, kept))
+    part = lambda i, some: signed(
+      i * tile * n, primitives.product(some, entries)
+    )
     return _by_tiles(part, matrix.reshape(-1, tile, rows.size)).reshape(m, n)
 
   return _tiled(form, m, n)
@@ -225,10 +227,7 @@ def _times_signs(m, x):
 
 
 def constant(plan: Plan) -> float | None:
-  """Return the coordinate-wise constant; None where m does not divide d.
-
-  The worst vectors lie in one block.
-  """
+  """Return the coordinate-wise constant; None where m does not divide d."""
   if plan.beyond:
     return None
   more = plan.grid % plan.columns / plan.columns
@@ -237,7 +236,8 @@ def constant(plan: Plan) -> float | None:
 
 
 def _spread(plan) -> float:
-  """The mean over blocks of r (m - r) / (m - 1), for r kept rows of m."""
+  """Return the mean over blocks of r (m - r) / (m - 1), for r of m rows."""
   few, more = divmod(plan.grid, plan.columns)
-  of = lambda r: r * (plan.block - r) / max(plan.block - 1, 1)
-  return of(few) + more / plan.columns * (of(few + 1) - of(few))
+  spread = lambda r: r * (plan.block - r) / max(plan.block - 1, 1)
+  share = more / plan.columns  # of the blocks, which keep one row more
+  return spread(few) + share * (spread(few + 1) - spread(few))

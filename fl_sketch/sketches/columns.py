@@ -1,7 +1,7 @@
 """Sparse sketches by the columns of R: a few signed buckets a coordinate."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fl_sketch.sketches import base, hashing, primitives
 from fl_sketch.utils.types import Key
@@ -57,7 +57,7 @@ def sketch(
 
 def desketch(
   columns: Columns, table: jax.Array, spans: Sequence[base.Span],
-  combine: Callable[[list[jax.Array]], jax.Array],
+  combine: Callable[[list[jax.Array]], Any],
 ) -> list[jax.Array]:  # fmt: skip
   """Combine, for each coordinate, the signed entries of its buckets."""
 

@@ -64,11 +64,13 @@ def count_sketch(
     coordinate_wise=(lambda like: 2.0) if known else None,
     linear=mean, adjoint_scale=float(rows) if mean else None,
   )  # fmt: skip
-  shape, larger = {'rows': rows, 'cols': cols}, {'allow_larger': allow_larger}
-  op = base.from_runs(stated, shape, sketch, desketch, **larger)
+  shape = {'rows': rows, 'cols': cols}
+  op = base.from_runs(
+    stated, shape, sketch, desketch, allow_larger=allow_larger
+  )
   if mean:
     return op
-  reader = count_sketch(rows, cols, combine='mean', **larger)
+  reader = count_sketch(rows, cols, combine='mean', allow_larger=allow_larger)
   return op._replace(linear_reader=reader)
 
 

@@ -50,10 +50,10 @@ def dct(size: int) -> base.Sketch:
     values = phases(rows, n, table.dtype) * table
     return signs.read(key, fourier.place(values, rows, n, parts), spans)
 
-  of = signs.of_padded(lambda d: fourier.split(d, size)[0])
+  constant = signs.of_padded(lambda d: fourier.split(d, size)[0])
   stated = base.Properties(
     'dct', floats=lambda like: size,
-    alpha=of(lambda d, n: d / size - d / n),
-    coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
+    alpha=constant(lambda d, n: d / size - d / n),
+    coordinate_wise=constant(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
   )  # fmt: skip
   return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

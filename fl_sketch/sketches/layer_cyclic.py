@@ -74,9 +74,9 @@ def _columns(dims, sizes, key, start, n) -> columns.Columns:
     leaf = first - 1
     if inner.size:  # a large leaf is alone, and needs no search
       leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
-    at, of = jnp.asarray(starts)[leaf], sizes[leaf]
-    block, u = jnp.divmod(counter - at, of)
-    shift = hashing.kwise(at + block, family) % of
-    return (offsets[leaf] + (u + shift) % of).astype(jnp.int32)[None]
+    start, width = jnp.asarray(starts)[leaf], sizes[leaf]
+    block, u = jnp.divmod(counter - start, width)
+    shift = hashing.kwise(start + block, family) % width
+    return (offsets[leaf] + (u + shift) % width).astype(jnp.int32)[None]
 
   return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))

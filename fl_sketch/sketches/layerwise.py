@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 import functools
 import math
+from typing import Any
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches.identity import identity
@@ -91,7 +92,7 @@ def layerwise(
 
 
 def _properties(stated, parts) -> base.Properties:
-  def of_leaves(like) -> list[tuple[base.Properties, int, int]]:
+  def of_leaves(like) -> list[tuple[Any, int, int]]:
     """Return (properties, d, b) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
       like = jax.ShapeDtypeStruct((int(like),), np.float32)

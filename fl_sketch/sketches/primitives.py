@@ -8,7 +8,6 @@ import jax.custom_batching
 import jax.numpy as jnp
 
 Carry = TypeVar('Carry')
-Function = TypeVar('Function', bound=Callable)
 
 
 def zeros(
@@ -21,7 +20,7 @@ def zeros(
 
 
 def fold(
-  n: int, tile: int, body: Callable[[jax.Array, int, Carry], Carry],
+  n: int, tile: int, body: Callable[[jax.Array | int, int, Carry], Carry],
   carry: Carry,
 ) -> Carry:  # fmt: skip
   """Run body(start, size, carry) over [0, n) in tiles, the last one shorter.
@@ -41,7 +40,7 @@ def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
   return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def lane_by_lane(fn: Function) -> Function:
+def lane_by_lane(fn: Callable) -> Callable:
   """Make `vmap` of a function a loop on a CPU, whose cache holds one lane.
 
   On other devices and under derivatives `vmap` is as ever: loops lack a

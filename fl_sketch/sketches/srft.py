@@ -41,12 +41,12 @@ def srft(size: int) -> base.Sketch:
     x = fourier.place(table / size**0.5, hashing.sample(key, size, n), n, parts)
     return signs.read(key, x, spans)
 
-  of = signs.of_padded(lambda d: fourier.split(d, size)[0])
+  constant = signs.of_padded(lambda d: fourier.split(d, size)[0])
   stated = base.Properties(
     'srft', floats=lambda like: 2 * size,
-    alpha=of(
+    alpha=constant(
       lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
     ),
-    coordinate_wise=of(lambda d, n: (n - size) / max(n - 1, 1)),
+    coordinate_wise=constant(lambda d, n: (n - size) / max(n - 1, 1)),
   )  # fmt: skip
   return base.from_runs(stated, size, sketch, desketch, jnp.complex64)

@@ -40,11 +40,13 @@ def srht(size: int) -> base.Sketch:
     x = x.at[rows].set(table / size**0.5, unique_indices=True)
     return signs.read(key, fwht(x), spans)
 
-  of = signs.of_padded(_padded)
+  constant = signs.of_padded(_padded)
   stated = base.Properties(
     'srht', floats=lambda like: size,
-    alpha=of(lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))),
-    coordinate_wise=of(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
+    alpha=constant(
+      lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))
+    ),
+    coordinate_wise=constant(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
   )  # fmt: skip
   return base.from_runs(stated, size, sketch, desketch, by_lanes=True)
 

@@ -66,14 +66,14 @@ def verify(
   vector_key, draw_key = jax.random.split(key)
   random = jax.random.normal(vector_key, (size,))
   spikes = np.eye(1, size)[0], np.eye(1, size, size - 1)[0]
-  xs = np.float64([random, *spikes, np.ones(size)])
-  xs = np.float32([x / np.linalg.norm(x) for x in xs])
+  xs = np.array([random, *spikes, np.ones(size)], np.float64)
+  xs = np.array([x / np.linalg.norm(x) for x in xs], np.float32)
   b = sum(table.size for table in jax.tree.leaves(op.zero_table(like)))
   lanes = max(min(256, draws, 2**22 // (b * size)), 1)
   one = _one_draw(op, like, xs)
   every = jax.jit(lambda i: jax.lax.map(one, i, batch_size=lanes))
   keys = jax.vmap(jax.random.fold_in, (None, 0))(draw_key, jnp.arange(draws))
-  norms, algebra, errors = map(np.float64, every(keys))
+  norms, algebra, errors = (np.asarray(x, np.float64) for x in every(keys))
   alpha = None if stated.alpha is None else stated.alpha(like)
   rows = [_row('bias, in standard errors', *_bias(errors))]
   for name, squares in zip(_VECTORS, norms.T, strict=True):

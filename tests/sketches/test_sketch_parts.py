@@ -151,22 +151,3 @@ def test_lengths_of_transforms_are_products_of_small_primes():
     assert n % parts == 0
     assert parts * size <= d / 8 or parts == 1
   assert fourier.split(4093, 10) == (4093, 1)
-
-
-@pytest.mark.representatives('srft')
-@pytest.mark.parametrize('make', [sketches.dct, sketches.srft])
-def test_long_transforms_keep_the_laws(make):
-  """Two parts and more, with padding, by the adjoint; zeros change nothing."""
-  d, size = 20_011, 16
-  op, n = make(size), fourier.split(d, size)[0]
-  assert fourier.split(d, size)[1] > 1
-  x = np.random.default_rng(1).normal(size=d).astype(np.float32)
-  parts = lambda key, x, padded: (
-    *operators.table_and_back(op, key, x),
-    op.sketch(key, padded),
-  )
-  padded = np.pad(x, (0, n - d))
-  table, out, same = operators.jit(parts)(jax.random.key(0), x, padded)
-  norm = np.square(np.abs(table)).sum()
-  np.testing.assert_allclose(np.vdot(x, out), norm, rtol=1e-4)
-  np.testing.assert_allclose(same, table, atol=1e-3)
