@@ -1,8 +1,7 @@
-"""Writes checkpoints atomically, and restores the newest readable one."""
+"""Write checkpoints atomically, and restore the newest one."""
 
 import dataclasses
 import pathlib
-import shutil
 from typing import Any, NamedTuple
 import warnings
 
@@ -12,8 +11,6 @@ from fl_sketch.training.saved_params import CheckpointError
 from fl_sketch.utils import digests, files
 import jax
 import orbax.checkpoint as ocp
-
-FORMAT = 2  # of a checkpoint's contents; in 1 client state was in the arrays
 
 
 class Restored(NamedTuple):
@@ -26,7 +23,7 @@ class Restored(NamedTuple):
 
 
 class Checkpoints:
-  """Writes and reads the checkpoints of a folder, named by rounds done."""
+  """The checkpoints of a folder, named by rounds done."""
 
   def __init__(self, folder: pathlib.Path, keep: int, devices: int):
     self._folder, self._rows = folder, folder / 'client_rows'
@@ -46,13 +43,12 @@ class Checkpoints:
     ledger: traffic.Ledger,
     rows: client_state.Saved | None = None,
   ):
-    """Writes one checkpoint; every process must call it and writes its part.
+    """Write one checkpoint; every process must call it and writes its part.
 
     `rows` is the state of its clients; that in `state` is not written. Raises
-    SaveError if it cannot be written. The earlier checkpoints stay.
+    SaveError if the disk is full; the earlier checkpoints stay.
     """
     counts = {'ledger': ledger.totals(), 'devices': self._devices}
-    counts |= {'format': FORMAT}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
     items = ocp.args.Composite(
       arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
@@ -75,113 +71,60 @@ class Checkpoints:
         digests.seal(self._folder / str(rounds_done))
 
   def restore(self, state: FedState, empty: traffic.Ledger) -> Restored | None:
-    """Restores the newest checkpoint that can be read; None if there is none.
+    """Restore the newest checkpoint; None if there is none.
 
-    A checkpoint that is corrupt in any process is reported by a warning and
-    moved out of the folder, so that the run can write it again. After an error
-    of the disk or the memory the checkpoint stays, and all processes stop.
     `state`, on the mesh, gives structure, types and sharding. Raises
-    CheckpointError if there are checkpoints but none can be read, the newest
-    cannot be read at the moment, or they are of another format.
+    CheckpointError, in all processes, if one of them cannot read it: nothing is
+    changed.
     """
-    like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
-    corrupt = {}
-    for step in sorted(self._manager.all_steps(), reverse=True):
-      saved, why = self._agreed(step, like, state)
-      if saved is None:
-        corrupt[step] = why
-        continue
-      self._set_aside(corrupt, step)
-      arrays, counts, rows = saved
-      if counts['devices'] != self._devices:
-        warnings.warn(
-          f'Resuming on {self._devices} devices where the run had '
-          f'{counts["devices"]}: equal up to rounding, not bit for bit.',
-          stacklevel=2,
-        )
-      known = counts['ledger'] | {'heard': arrays['heard']}
-      ledger = dataclasses.replace(empty, **known)
-      state = comms.with_per_client(arrays['state'], state)
-      return Restored(step, state, ledger, rows)
-    if corrupt:
-      raise CheckpointError(
-        f'None of the checkpoints in {self._folder} can be read: {corrupt}. '
-        'Delete the folder to start again, or name another workdir.'
-      )
-    return None
-
-  def _agreed(self, step: int, like: Any, state: FedState):
-    """Returns (arrays, counts, rows), None; or None, why; or stops, in all."""
-    saved, error = self._read_twice(step, like, state)
-    kept = MemoryError, CheckpointError, jax.errors.JaxRuntimeError
-    read_error = _is_read_error(error)
-    why = 'another process cannot read it'
-    if error is not None:
-      why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
-    if processes.any_process(isinstance(error, kept) or read_error):
-      if error is not None and isinstance(error, kept) and not read_error:
-        raise error
-      raise CheckpointError(
-        f'Checkpoint {self._folder / str(step)} cannot be read now ({why}), '
-        'and stays where it is. Once it can be read, the same command goes '
-        'on from it; once it is moved away, from the one before.'
-      ) from error
+    if (newest := self.newest) is None:
+      return None
+    path = self._folder / str(newest)
+    error: Exception | None = None
+    try:
+      digests.check_seal(path)
+      arrays, counts = self._read(newest, state, empty)
+      rows = client_state.read(self._rows / str(newest))
+      if client_state.leaves(state) and not rows:
+        raise ValueError(f'{self._rows / str(newest)} has no files')
+    # Orbax raises bare Exception for some truncated files.
+    except Exception as e:
+      error = e
     if processes.any_process(error is not None):
-      return None, why
-    return saved, None
-
-  def _read_twice(self, step: int, like: Any, state: FedState):
-    """Returns (arrays, counts, rows), None; or None, error; no collective."""
-    path, error = self._folder / str(step), None
-    for _ in range(2):  # a network drive may fail to read once
-      try:
-        digests.check_seal(path)
-        # The arrays of another format may have any structure.
-        if (number := self._read(step).counts.get('format', 1)) != FORMAT:
-          raise CheckpointError(
-            f'{path} is of format {number}, this version reads {FORMAT}: '
-            'resume with the version that wrote it, or start again in another '
-            'workdir.'
-          )
-        items = self._read(step, arrays=ocp.args.StandardRestore(like))
-        counts = {name: items.counts[name] for name in ('ledger', 'devices')}
-        rows = client_state.read(self._rows / str(step))
-        if client_state.leaves(state) and not rows:
-          raise ValueError(f'There is nothing in {self._rows / str(step)}')
-        return (items.arrays, counts, rows), None
-      # Orbax raises bare Exception for some truncated files; it is passed on.
-      except Exception as e:
-        error = e
-        if not _is_read_error(e):
-          break
-    return None, error
-
-  def _set_aside(self, corrupt: dict[int, str], step: int):
-    for bad, why in corrupt.items():
-      path = self._folder / str(bad)
-      aside = self._folder.parent / f'unreadable_checkpoint_{bad}'
-      if jax.process_index() == 0:
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-      processes.wait_for_all(f'{bad} set aside')
+      out_of_memory = MemoryError, jax.errors.JaxRuntimeError
+      if error is not None and isinstance(error, out_of_memory):
+        raise error  # the files may be good
+      why = 'another process cannot read it'
+      if error is not None:
+        why = f'{type(error).__name__}: {(str(error) or "-").splitlines()[0]}'
+      raise CheckpointError(
+        f'{path} cannot be read ({why}). Restore it, or delete it: the same '
+        'command then resumes from the checkpoint before.'
+      ) from error
+    if counts['devices'] != self._devices:
       warnings.warn(
-        f'Checkpoint {path} cannot be read ({why}) and is now {aside}; '
-        f'going back to round {step}.',
-        stacklevel=3,
+        f'Resuming on {self._devices} devices where the run had '
+        f'{counts["devices"]}: equal up to rounding, not bit for bit.',
+        stacklevel=2,
       )
-    if corrupt:
-      self._manager.reload()
+    totals = counts['ledger'] | {'heard': arrays['heard']}
+    ledger = dataclasses.replace(empty, **totals)
+    state = comms.with_per_client(arrays['state'], state)
+    return Restored(newest, state, ledger, rows)
 
-  def _read(self, step: int, **items: Any) -> Any:
-    """Reads counts and other items of a checkpoint, in this process alone."""
+  def _read(self, step: int, state: FedState, empty: traffic.Ledger) -> Any:
+    """Read arrays and counts of a checkpoint, in this process alone."""
+    like = {'state': comms.drop_per_client(state), 'heard': empty.heard}
     # Orbax's manager would wait for the others, one of which may fail.
     alone = saved_params.this_process()
     handler = ocp.CompositeCheckpointHandler()
     with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
-      return reader.restore(
-        self._folder.absolute() / str(step),
-        args=ocp.args.Composite(counts=ocp.args.JsonRestore(), **items),
+      items = ocp.args.Composite(
+        counts=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore(like)
       )
+      path = self._folder.absolute() / str(step)
+      restored = reader.restore(path, args=items)
+    return restored.arrays, restored.counts
 
   @property
   def rounds(self) -> list[int]:
@@ -194,11 +137,5 @@ class Checkpoints:
     return self._manager.latest_step()
 
   def close(self):
-    """Waits until all files are written."""
+    """Wait until all files are written."""
     self._manager.close()
-
-
-def _is_read_error(error: Any) -> bool:
-  """Whether reading a file failed, which may succeed a little later."""
-  failed = isinstance(error, OSError) or files.has_os_code(error)
-  return failed and not isinstance(error, FileNotFoundError)

@@ -1,9 +1,8 @@
-"""Lets a run have more rounds than it was started with."""
+"""Let a run have more rounds than it was started with."""
 
 import dataclasses
 import logging
 import pathlib
-from typing import Any
 
 from fl_sketch.experiment import Experiment, guarantee_of
 from fl_sketch.training import identity, same_run
@@ -18,31 +17,32 @@ _SCHEDULES = {
 
 
 def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> Allowed:
-  """Returns what may differ from a folder's run of fewer rounds; its entries.
+  """Return what may differ from a folder's run of fewer rounds; its entries.
 
-  Any public run may have more. A private one needs `extend`. Its noise keys are
-  of the index of a round: new rounds have new ones. Its account is that of all
-  rounds with one noise multiplier, that of the rounds played. Where its
-  schedule or its secret changes, it must be finished: then no round of it is
-  played again with other numbers. Raises WorkdirError, with the epsilon of all
-  rounds, if a private run cannot be extended, or `extend` is False.
+  Any public run may have more rounds. A private one needs `extend`: its account
+  is that of all rounds with the noise multiplier of those completed. Where its
+  schedule or its secret changes, it must be finished, so that no round of it is
+  played again with other numbers.
+
+  Raises WorkdirError, with the epsilon of all rounds, if a private run cannot
+  be extended, or `extend` is False.
   """
-  c, then = exp.config, same_run.stored_config(folder) or {}
+  config, stored = exp.config, same_run.stored_config(folder) or {}
   record = same_run.read(folder / 'problem.json', 'a problem') or {}
-  kept = {name: record[name] for name in {identity.SINCE} & record.keys()}
-  before: Any = then.get('rounds', c.rounds)
-  if before == c.rounds or not record:
-    return (), kept
-  change = f'rounds: {before} then, {c.rounds} now'
-  if c.is_private and before > c.rounds:
+  entries = {name: record[name] for name in {identity.SINCE} & record.keys()}
+  before: int = stored.get('rounds', config.rounds)
+  if before == config.rounds or not record:
+    return (), entries
+  change = f'rounds: {before} then, {config.rounds} now'
+  if config.is_private and before > config.rounds:
     raise WorkdirError(
       f'{change}: a private run may have released more rounds than an account '
-      f'of {c.rounds} counts. Set rounds >= {before}, or another workdir.'
+      f'of {config.rounds} counts. Set rounds >= {before}, or another workdir.'
     )
-  scheduled = [name for name in _SCHEDULES if getattr(c, name) is not None]
+  scheduled = [x for x in _SCHEDULES if getattr(config, x) is not None]
   free: set[str] = set()
-  if c.is_private:
-    if then['epsilon'] is not None:
+  if config.is_private:
+    if stored['epsilon'] is not None:
       free = {'epsilon', 'noise_multiplier'}
     epsilon = _epsilon(exp, change, record)
     if not extend:
@@ -50,34 +50,39 @@ def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> Allowed:
         f'{change}: epsilon of all rounds would be {epsilon:.4g}. Set extend '
         '(--extend) to go on, or another workdir.'
       )
-    if free or 'rounds' not in same_run.resumable(c):
-      _check_whole(folder, c, change, before)
+    if free or 'rounds' not in same_run.resumable(config):
+      _check_whole(folder, config, change, before)
       free |= {'rounds', identity.ROUND} if scheduled else {'rounds'}
-      kept = {identity.SINCE: before}
+      entries = {identity.SINCE: before}
     _LOG.warning('%s: epsilon of all rounds is %.4g.', change, epsilon)
-  for name in scheduled if before < c.rounds else ():
+  if before < config.rounds:
     text = '%s: %s follows %s over all rounds; rounds played keep their rates.'
-    _LOG.warning(text, change, _SCHEDULES[name], name)
-  return free, kept
+    for name in scheduled:
+      _LOG.warning(text, change, _SCHEDULES[name], name)
+  return free, entries
 
 
-def _epsilon(exp: Any, change: str, record: identity.Record) -> float:
-  """Epsilon of all rounds; refuses noise that would be calibrated again."""
-  if (c := exp.config).epsilon is None:
-    return exp.guarantee.statement.epsilon
-  z = record[identity.NOISE] / exp.guarantee.noise_scale
-  c = dataclasses.replace(c, epsilon=None, noise_multiplier=z)
-  same: Any = guarantee_of(c, exp.make, exp.partition, exp.params)
+def _epsilon(exp: Experiment, change: str, record: identity.Record) -> float:
+  """Return epsilon of all rounds; raise if noise would be calibrated again."""
+  guarantee = exp.guarantee
+  assert guarantee is not None
+  if exp.config.epsilon is None:
+    return guarantee.statement.epsilon
+  multiplier = record[identity.NOISE] / guarantee.noise_scale
+  fixed = {'epsilon': None, 'noise_multiplier': multiplier}
+  config = dataclasses.replace(exp.config, **fixed)
+  same = guarantee_of(config, exp.make, exp.partition, exp.params)
+  assert same is not None
   raise WorkdirError(
     f'{change}: epsilon={exp.config.epsilon} set the noise of rounds played. '
-    f'Set epsilon=none, noise_multiplier={z!r} and extend: epsilon of all '
-    f'rounds is {same.statement.epsilon:.4g}.'
+    f'Set epsilon=none, noise_multiplier={multiplier!r} and extend: epsilon of '
+    f'all rounds is {same.statement.epsilon:.4g}.'
   )
 
 
-def _check_whole(folder, c, change, before):
-  """Refuses other numbers of private rounds that may be played again."""
-  if c.noise == 'banded' or c.sampling == 'random_allocation':
+def _check_whole(folder, config, change, before):
+  """Raise if private rounds might be played again with other numbers."""
+  if config.noise == 'banded' or config.sampling == 'random_allocation':
     why = 'draws noise or cohorts for several rounds at once'
   elif not is_finished(folder, before):
     why = 'was stopped, and would play rounds again with other numbers'

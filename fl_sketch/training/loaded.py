@@ -1,4 +1,4 @@
-"""Reads a run from its folder: config, parameters, metrics, model."""
+"""Read a run from its folder: config, parameters, metrics, model."""
 
 from collections.abc import Mapping
 import functools
@@ -16,6 +16,7 @@ from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import identity, initial, language, log, saved_params
 from fl_sketch.training.same_run import WorkdirError, check_problem, read
 from fl_sketch.utils import extras
+from fl_sketch.utils.types import Params, Tree
 import jax
 import numpy as np
 
@@ -28,24 +29,22 @@ def load(
   problem: experiment.OwnProblem | None = None,
   data_dir: str | None = None,
 ) -> 'Run':
-  """Loads a run: finished, stopped or still running, or a point of a sweep.
+  """Load a run: finished, stopped or still running, or a point of a sweep.
 
-  Nothing is written or locked. Of a run that goes on, `Run.metrics` has the
-  rows of the moment at which they are read. Data and model are read only for
+  Nothing is written or locked. Data and model are read only for
   `Run.experiment`, `Run.apply` and `Run.evaluate`.
 
   Args:
-    folder: its workdir, or points/NUMBER of a sweep.
-    round: take the parameters after so many rounds, the name of a checkpoint;
-      None is the last checkpoint.
-    best: take those that `keep_best` of the config kept.
-    problem: of a run of one's own problem, as `experiment.build` takes it.
-    data_dir: where tensorflow-datasets keeps its files.
+    folder: the workdir, or points/NUMBER of a sweep.
+    round: completed rounds of the checkpoint; default: the last.
+    best: load the parameters that `keep_best` saved.
+    problem: required for these three if the run used your own model or data.
+    data_dir: directory of tensorflow-datasets.
 
   Raises:
     ValueError: both `round` and `best` are given.
     WorkdirError: the folder holds no run.
-    ConfigError: its config is one of another version.
+    ConfigError: its config is of another version.
     CheckpointError: there are no parameters of that round.
   """
   folder = pathlib.Path(folder)
@@ -61,23 +60,23 @@ def load(
   object.__setattr__(config, 'pretrained', fields.get('pretrained'))
   if best and round is not None:
     raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
-  kept = saved_params.rounds_of(folder, saved_params.BEST)
+  best_rounds = saved_params.rounds_of(folder, saved_params.BEST)
   if best:
-    if not kept:
+    if not best_rounds:
       raise saved_params.CheckpointError(
         f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
       )
-    round = kept[-1]
-  there = saved_params.rounds_of(folder, *saved_params.LAST, saved_params.BEST)
-  if round is not None and round not in there:
+    round = best_rounds[-1]
+  saved = {*best_rounds, *saved_params.rounds_of(folder, *saved_params.LAST)}
+  if round is not None and round not in saved:
     raise saved_params.CheckpointError(
-      f'{folder} holds no parameters of {round=}. Set one of {there}.'
+      f'{folder} holds no parameters of {round=}. Set one of {sorted(saved)}.'
     )
   return Run(folder, config, round, problem, data_dir)
 
 
 class Run:
-  """A run as its folder holds it; each part is read when it is asked for."""
+  """A run in a folder; each part is read when it is asked for."""
 
   def __init__(
     self, folder: pathlib.Path, config: Config, round, problem, data_dir
@@ -90,16 +89,15 @@ class Run:
 
   @property
   def round(self) -> int:
-    """Rounds done when the model had `params`."""
+    """Completed rounds of `params`."""
     return self._saved[0]
 
   @property
-  def params(self) -> Any:
-    """The model, in host memory: the tree that was trained.
+  def params(self) -> Params:
+    """The trained tree, in host memory.
 
-    Without `problem`, tuples and classes are lists and dicts; `apply` and
-    `evaluate` know what they were. Raises CheckpointError if there is none yet,
-    or it cannot be read.
+    Without `problem`, tuples and classes are lists and dicts. Raises
+    CheckpointError if there is none yet, or it cannot be read.
     """
     return self._saved[1]
 
@@ -110,7 +108,7 @@ class Run:
     return metrics.as_array(metrics.read_metrics(path) if path.exists() else [])
 
   def frame(self) -> Any:
-    """Returns `metrics` as a DataFrame of pandas.
+    """Return `metrics` as a DataFrame of pandas.
 
     Raises MissingExtraError if pandas is not installed.
     """
@@ -125,22 +123,21 @@ class Run:
 
   @functools.cached_property
   def experiment(self) -> experiment.Experiment:
-    """The experiment of the config, with its data and its first parameters.
+    """The experiment of the config, with its data and initial parameters.
 
     Raises ConfigError if the config does not suit the problem, and WorkdirError
-    if that is another one than that of the run.
+    if the run had another problem.
     """
-    own = self._problem
-    if isinstance(own, problem_lib.Problem):
+    problem = self._problem
+    if isinstance(problem, problem_lib.Problem):
       # `build` refuses fields that `experiment.assemble` leaves unused.
-      own = lambda _, task=own: task
-    exp = experiment.build(self.config, self._data_dir, own)
+      problem = lambda _, task=problem: task
+    exp = experiment.build(self.config, self._data_dir, problem)
     exp = initial.begun(exp, self.folder)
-    found = identity.of(exp)
     try:
-      check_problem(self.folder, found, private=False)
+      check_problem(self.folder, identity.of(exp), private=False)
     except WorkdirError as e:
-      if own is not None:
+      if problem is not None:
         raise
       raise WorkdirError(
         f'{e} If the run has your own model and data, pass them: '
@@ -148,12 +145,10 @@ class Run:
       ) from e
     return exp
 
-  def apply(self, inputs: Any) -> np.ndarray:
-    """Computes the outputs of the float32 model, for inference.
+  def apply(self, inputs: Tree) -> np.ndarray:
+    """Compute outputs f32[samples, ...], as logits, of leaves [samples, ...].
 
-    Inputs are leaves [samples, ...], as the model took them in training, and
-    outputs f32[samples, ...], such as the logits of each sample. Raises
-    ValueError if the problem is a plain function of whole batches.
+    Raises ValueError if the problem is a plain function of whole batches.
     """
     if self.experiment.apply_fn is None:
       raise ValueError(
@@ -171,26 +166,25 @@ class Run:
   def evaluate(
     self, test: Mapping[str, np.ndarray] | None = None
   ) -> dict[str, float]:
-    """Computes the metrics that the run logs at an evaluation.
+    """Compute the metrics that the run logs at an evaluation.
 
-    `test` are arrays of labelled samples, leaves [samples, ...], by the names
-    of the training data, in place of the test set and of what clients hold out.
+    `test`: labelled samples, leaves [samples, ...] by the names of the training
+    data, in place of the test set and of what clients hold out.
     """
     exp, mesh = self.experiment, mesh_lib.cohort_mesh()
     if test is not None:
       batches = problem_lib.evaluation_batches({**test})
-      own = {'held_out': None, 'test_of_clients': False}
-      exp = exp._replace(test=batches, **own)
+      exp = exp._replace(test=batches, held_out=None, test_of_clients=False)
     fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
     model = mesh_lib.place(mesh, (self._trained, exp.hyper))
     return log.evaluator(fn, exp, mesh)(*model)
 
   def save_safetensors(self, path: str | os.PathLike) -> None:
-    """Writes the model, with adapters merged, for the field `pretrained`."""
+    """Write the model, with adapters merged, for the field `pretrained`."""
     pretrained.save(path, self.merged())
 
-  def merged(self) -> Any:
-    """Returns `params`, with adapters merged into those of the model."""
+  def merged(self) -> Params:
+    """Return `params`, with adapters merged into those of the model."""
     if self.config.lora is None:
       return self.params
     exp = self.experiment
@@ -202,7 +196,7 @@ class Run:
 
   @functools.cached_property
   def _apply(self) -> Any:
-    """Jits (params, hyper, batches of inputs) -> batches of outputs."""
+    """Jit (params, hyper, batches of inputs) -> batches of outputs."""
     apply_fn: Any = self.experiment.apply_fn
 
     def batch_by_batch(params, hyper, x):
@@ -212,7 +206,7 @@ class Run:
     return jax.jit(batch_by_batch)
 
   @functools.cached_property
-  def _trained(self) -> Any:
+  def _trained(self) -> Params:
     """The parameters, as the tree that the experiment's model takes."""
     like, params = self.experiment.params, self.params
     if jax.tree.structure(params) != jax.tree.structure(like):
@@ -225,7 +219,7 @@ class Run:
     return params
 
   @functools.cached_property
-  def _saved(self) -> tuple[int, Any]:
+  def _saved(self) -> tuple[int, Params]:
     """Rounds done, and the parameters after them."""
     like = None if self._problem is None else self.experiment.params
     only = [] if self._round is None else [self._round]

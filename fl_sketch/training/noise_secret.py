@@ -1,4 +1,4 @@
-"""Keeps the secret of a private run: its noise key and its sampling seed."""
+"""Keep the secret of a private run: its noise key and its sampling seed."""
 
 import hashlib
 import json
@@ -24,28 +24,26 @@ class SecretError(ValueError):
 
 
 def of_run(
-  c: Config, problem: Record, folder: str | os.PathLike, *, resumed: bool
+  config: Config, problem: Record, folder: str | os.PathLike, *, resumed: bool
 ) -> generators.Roots:
-  """Reads or draws the secret of a private run, or of a point of a sweep.
+  """Read or draw the secret of a private run, or of a point of a sweep.
 
   The same noise under two updates would cancel in their difference. So the
-  secret depends on what decides an update: on every field of the config that a
-  resumed run must not change, and on the record of the problem (`identity.of`);
-  flags of XLA, which decide the rounding too, are not seen. Where a run of
-  another one is not refused, as with another problem.json, it has noise of its
-  own: one more release, which composes. `folder`, `resumed`: as of `keep`.
+  secret depends on every field of the config that a resumed run must not
+  change, and on the record of the problem (`identity.of`). `folder`, `resumed`:
+  as of `keep`.
   """
-  if c.noise_seed is not None:
-    return reproducible(c.noise_seed, c.seed)
-  fields, free = files.as_json(c), same_run.resumable(c)
-  kept = json.dumps({k: v for k, v in fields.items() if k not in free})
-  kept = json.loads(kept, parse_int=float)  # 1 and 1.0 are the same config
-  owner = json.dumps([kept, problem], sort_keys=True)
+  if config.noise_seed is not None:
+    return reproducible(config.noise_seed, config.seed)
+  fields, free = files.as_json(config), same_run.resumable(config)
+  fixed = json.dumps({k: v for k, v in fields.items() if k not in free})
+  fixed = json.loads(fixed, parse_int=float)  # 1 and 1.0 are the same config
+  owner = json.dumps([fixed, problem], sort_keys=True)
   return keep(folder, resumed=resumed, owner=owner)
 
 
 def reproducible(noise_seed: int, seed: int = 0) -> generators.Roots:
-  """Derives a secret from public seeds, for tests and paired comparisons.
+  """Derive a secret from public seeds, for tests and paired comparisons.
 
   >>> reproducible(0).sampling_seed == reproducible(1).sampling_seed
   False
@@ -57,14 +55,15 @@ def reproducible(noise_seed: int, seed: int = 0) -> generators.Roots:
 def keep(
   folder: str | os.PathLike, *, resumed: bool, owner: str = ''
 ) -> generators.Roots:
-  """Reads the secret of a run from its folder, or draws it there.
+  """Read the secret of a run from its folder, or draw it there.
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
   checkpoint would be released twice, with other noise. `owner` names the use of
-  the secret: different owners share no randomness. Raises SecretError if a
-  resumed run has none, `forget` has deleted it, it is not 32 bytes long, others
-  can read it, or there is no permission for it.
+  the secret: different owners share no randomness.
+
+  Raises SecretError if a resumed run has none, it was deleted or is damaged,
+  others can read it, or there is no permission for it.
   """
   path = pathlib.Path(folder, *_FILE)
   error, digest = None, bytes(_BYTES)
@@ -83,7 +82,7 @@ def keep(
 
 
 def sentence(folder: str | os.PathLike) -> str:
-  """Says where the secret of a run is, or that it is deleted; '' without."""
+  """Say where the secret of a run is, or that it is deleted; '' without."""
   path = pathlib.Path(folder, *_FILE)
   if not path.exists():
     return ''
@@ -96,7 +95,7 @@ def sentence(folder: str | os.PathLike) -> str:
 
 
 def forget(folder: str | os.PathLike, *, unfinished: bool = False):
-  """Overwrites and empties the file of the secret of a finished run or sweep.
+  """Empty the file of the secret of a finished run or sweep.
 
   Raises SecretError if there is none, or the run has not ended (`unfinished`
   allows that), and WorkdirError if the folder is in use or cannot be written.
@@ -112,10 +111,7 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
         f'{folder} has not ended, and could not resume without {path}. Finish '
         'it, or set unfinished (--unfinished).'
       )
-    with open(path, 'r+b', buffering=0) as file:
-      file.write(bytes(_BYTES))
-      os.fsync(file.fileno())
-      file.truncate(0)
+    path.write_bytes(b'')
 
 
 def _draw(path) -> bytes:
@@ -135,7 +131,7 @@ def _read(path) -> bytes:
     why = 'is missing: other noise would release rounds twice. Restore it, or'
   elif (mode := path.stat().st_mode & 0o777) & 0o077:
     why = f'is readable by others (mode {mode:o}): known noise protects nobody;'
-  elif not any(entropy):  # zeros, if a crash came before it was emptied
+  elif not entropy:
     why = 'was deleted: no more rounds are possible; init_from can'
   elif len(entropy) != _BYTES:
     why = f'has {len(entropy)} bytes, not {_BYTES}: damaged. Restore it, or'

@@ -1,4 +1,4 @@
-"""Tells whether a start continues the run that its folder holds."""
+"""Compare a start with the run that its folder holds."""
 
 from collections.abc import Collection, Mapping
 import contextlib
@@ -15,7 +15,7 @@ from fl_sketch.utils import files
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
 # Entries of a problem that may differ where a run is not private: of the first
 # a start warns.
-_CODE = {'fl_sketch', 'jax', identity.SOURCE, identity.PLUGINS}
+_CODE = {'fl_sketch', 'jax', identity.SOURCE}
 _MACHINE = {
   'numpy', 'python', 'device', 'processes', identity.KERNELS, identity.ROUND,
   *identity.FLAGS,
@@ -29,20 +29,21 @@ class WorkdirError(ValueError):
 def differences(
   then: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()
 ) -> dict[str, str]:
-  """Describes each entry in which two records differ, digests by name alone.
+  """Describe each entry in which two records differ, digests by name alone.
 
   >>> differences({'rounds': 2, 'seed': 0}, {'rounds': 4, 'seed': 0})
   {'rounds': 'rounds: 2 then, 4 now'}
 
   `then` is of a folder, `now` of a start; `free` are entries that may differ.
   """
-  found = {}
+  texts = {}
   for name in {**now, **then}:
     old, new = then.get(name), now.get(name)
-    if old != new and name not in free:
-      digests = any(identity.DIGEST.fullmatch(str(x)) for x in (old, new))
-      found[name] = name if digests else f'{name}: {old!r} then, {new!r} now'
-  return found
+    if old == new or name in free:
+      continue
+    is_digest = name in identity.DIGESTS
+    texts[name] = name if is_digest else f'{name}: {old!r} then, {new!r} now'
+  return texts
 
 
 def check(
@@ -53,11 +54,10 @@ def check(
   free: Collection[str] = (),
   why: str = '',
 ):
-  """Compares the record of a folder, or of a file, with that of a start.
+  """Raise WorkdirError, which names the entries, if two records differ.
 
-  `what` is the kind of the record, as 'config', and `why` the end of the
-  message; see `differences` for the others. Raises WorkdirError, which names in
-  what they differ.
+  `place` is a folder or a file, `what` the kind of the record, as 'config', and
+  `why` the end of the message; see `differences` for the others.
   """
   if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
@@ -72,9 +72,9 @@ def check_run(
   problem: identity.Record,
   free: Collection[str] = (),
 ):
-  """Compares config and problem of a start with those of its folder.
+  """Compare config and problem of a start with those of its folder.
 
-  `free` are fields and entries that may differ beside those that always may.
+  `free` are fields and entries that may differ besides those that always may.
   Raises WorkdirError as `check_config` and `check_problem`.
   """
   check_config(folder, config, resumable(config) | {*free})
@@ -87,8 +87,10 @@ def has_secret(config: config_lib.Config) -> bool:
 
 
 def secret_of(folder: pathlib.Path) -> bytes | None:
-  """Reads the secret of a run or of a sweep's point; None if it cannot."""
-  places = folder, *[folder.parents[1]] * (folder.parent.name == 'points')
+  """Read the secret of a run or of a sweep's point; None if it cannot."""
+  places = [folder]
+  if folder.parent.name == 'points':
+    places.append(folder.parents[1])
   for place in places:
     with contextlib.suppress(FileNotFoundError, PermissionError):
       return (place / 'secret' / 'entropy').read_bytes()
@@ -96,26 +98,21 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
 
 
 def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
-  """Compares a config with the config.json of a folder, where there is one.
+  """Compare a config with the config.json of a folder, where there is one.
 
   Raises WorkdirError if fields other than `free` differ.
   """
-  if (then := stored_config(folder, type(config))) is not None:
+  if (then := stored_config(folder)) is not None:
     check(folder, 'config', then, files.as_json(config), free)
 
 
-def stored_config(
-  folder: pathlib.Path, kind: type = config_lib.Config
-) -> dict[str, Any] | None:
-  """Reads config.json; fields that an older version lacked have the default."""
-  then = read(folder / 'config.json', 'a config')
-  if then is None:
-    return None
-  return files.as_json(kind()) | then
+def stored_config(folder: pathlib.Path) -> dict[str, Any] | None:
+  """Read config.json; None if there is none."""
+  return read(folder / 'config.json', 'a config')
 
 
 def resumable(config: config_lib.Config) -> set[str]:
-  """Returns the fields that may differ when a run is resumed."""
+  """Return the fields that may differ when a run is resumed."""
   fields: set[str] = set(config_lib.RESUMABLE)
   if not config.is_private:
     return fields
@@ -138,40 +135,43 @@ def check_problem(
   private: bool,
   free: Collection[str] = (),
 ):
-  """Compares a problem with the problem.json of a folder that has results.
+  """Compare a problem with the problem.json of a folder that has results.
 
   A private run refuses every difference. Any other one warns of another
-  fl_sketch or JAX, and ignores other devices. Where JAX or the kind of device
-  has changed, jaxprs and first parameters, which depend on them, lead to a
-  warning. Parameters that are not drawn are not compared, nor, with a warning,
-  keyed digests without the secret. Raises WorkdirError if the problem differs,
-  or the folder has results without one.
+  fl_sketch or JAX, ignores other devices, and where JAX or the kind of device
+  has changed, initial parameters lead to a warning. Parameters that are not
+  drawn are not compared, nor, with a warning, keyed digests without the secret.
+
+  Raises WorkdirError if the problem differs, or the folder has results without
+  one.
   """
   if (then := read(folder / 'problem.json', 'a problem')) is None:
     if any(any(folder.glob(name)) for name in _BEGUN):
       raise WorkdirError(
-        f'{folder} has no problem.json: model and data cannot be compared with '
-        'those of its run. Set another workdir.'
+        f'{folder} has no problem.json: its data cannot be compared. Set '
+        'another workdir.'
       )
     return
-  free = {*free, identity.SINCE} | ({identity.START} - problem.keys())
-  if keyed := {k for k, x in then.items() if str(x).startswith(identity.KEYED)}:
+  free = {*free, identity.SINCE}
+  if identity.START not in problem:
+    free.add(identity.START)
+  if any(str(x).startswith(identity.KEYED) for x in then.values()):
     if secret := secret_of(folder):
-      now = identity.keyed({**problem}, secret)
-      problem = {**problem, **{k: now.get(k) for k in keyed}}
+      problem = identity.keyed(problem, secret)
     else:
-      free |= keyed
-      what = f'{folder} has no secret that can be read: its data and programs'
+      free |= {identity.DATA, identity.ROUND}
+      what = f'{folder} has no secret that can be read: its data and program'
       warnings.warn(f'{what} are not compared.', stacklevel=3)
-  warned, why = set(), ': some rounds would be released twice'
+  warned: set[str] = set()
+  why = ': some rounds would be released twice'
   if not private:
     free, warned, why = free | _MACHINE, _CODE, ''
     kinds = {str(r.get('device')).partition(' x ')[2] for r in (then, problem)}
     if then.get('jax') != problem.get('jax') or len(kinds) > 1:
-      warned = warned | {identity.PROGRAM, identity.START}
+      warned = warned | {identity.START}
   check(folder, 'problem', then, problem, free | warned, why)
-  found = differences(then, problem, free)
-  if named := '; '.join(text for k, text in found.items() if k in warned):
+  texts = differences(then, problem, free)
+  if named := '; '.join(text for k, text in texts.items() if k in warned):
     warnings.warn(
       f'{folder} was started with other versions or devices ({named}); results '
       'may differ.',
@@ -180,7 +180,7 @@ def check_problem(
 
 
 def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
-  """Reads a file of JSON; None if there is none.
+  """Read a file of JSON; None if there is none.
 
   Raises WorkdirError if it cannot be read, or is no mapping.
   """

@@ -1,11 +1,11 @@
-"""Writes and reads the model alone, as folder/ROUNDS of rounds done."""
+"""Write and read the model alone, as folder/ROUNDS of rounds done."""
 
 from collections.abc import Collection
 import pathlib
 from typing import Any
-import warnings
 
 from fl_sketch.utils import digests, files
+from fl_sketch.utils.types import Params
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -16,11 +16,11 @@ LAST, BEST, FIRST = ('checkpoints', 'params'), 'best', 'init'
 
 
 class CheckpointError(ValueError):
-  """A folder holds checkpoints, none of which can be read."""
+  """A checkpoint cannot be read, or there is none."""
 
 
-def write(folder: pathlib.Path, rounds_done: int, params: Any):
-  """Writes a tree of parameters atomically, from this process alone.
+def write(folder: pathlib.Path, rounds_done: int, params: Params):
+  """Write a tree of parameters atomically, from this process alone.
 
   Raises SaveError if they cannot be written.
   """
@@ -33,8 +33,8 @@ def write(folder: pathlib.Path, rounds_done: int, params: Any):
     digests.seal(path.parent)
 
 
-def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
-  """Reads the model, also of a checkpoint, to host memory; None if missing.
+def read(folder: pathlib.Path, rounds_done: int, like: Params = None) -> Params:
+  """Read the model, also of a checkpoint, to host memory; None if missing.
 
   Any number of devices may have written it. No file is changed. The result has
   the structure and types of `like`; None makes dicts and lists. Raises
@@ -55,46 +55,35 @@ def read(folder: pathlib.Path, rounds_done: int, like: Any = None) -> Any:
 
 
 def rounds_in(folder: pathlib.Path) -> list[int]:
-  """Rounds done of all complete parameters in a folder, ascending."""
-  found = (path.parent.name for path in folder.glob(f'*/{_ARRAYS}'))
-  return sorted(int(name) for name in found if name.isdecimal())
+  """Return rounds done of all complete parameters in a folder, ascending."""
+  names = (path.parent.name for path in folder.glob(f'*/{_ARRAYS}'))
+  return sorted(int(name) for name in names if name.isdecimal())
 
 
 def rounds_of(run: pathlib.Path, *names: str) -> list[int]:
-  """Rounds done of all parameters in these folders of a run, ascending."""
+  """Return rounds done of all parameters in folders of a run, ascending."""
   return sorted({done for name in names for done in rounds_in(run / name)})
 
 
 def newest(
-  run: pathlib.Path, only: Collection[int] = (), like: Any = None
-) -> tuple[int, Any]:
-  """Returns rounds done and parameters: those of `only`, else the last.
+  run: pathlib.Path, only: Collection[int] = (), like: Params = None
+) -> tuple[int, Params]:
+  """Return rounds done and parameters: those of `only`, else the last.
 
-  A damaged checkpoint is reported by a warning: the one before it is read.
-  Raises CheckpointError if there is none yet, or none can be read.
+  Raises CheckpointError if there is none yet, or it cannot be read.
   """
-  damaged: dict[int, CheckpointError] = {}
-  while there := {*(only or rounds_of(run, *LAST))} - damaged.keys():
-    done = max(there)
-    try:
-      params = _read_of(run, done, like)
-    except CheckpointError as e:
-      damaged[done] = e
-      continue
-    if params is not None:
-      for error in damaged.values():
-        warnings.warn(f'{error}; going back to round {done}.', stacklevel=3)
+  while rounds := {*(only or rounds_of(run, *LAST))}:
+    done = max(rounds)
+    if (params := _read_of(run, done, like)) is not None:
       return done, params
     if only:
       break  # else the run has deleted them, and written newer ones
-  for error in damaged.values():
-    raise error
   raise CheckpointError(
     f'{run} holds no parameters{" any more" if only else " yet"}.'
   )
 
 
-def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
+def _read_of(run: pathlib.Path, rounds_done: int, like: Params) -> Params:
   for folder in (run / name for name in (*LAST, BEST, FIRST)):
     try:
       if (params := read(folder, rounds_done, like)) is not None:
@@ -104,16 +93,18 @@ def _read_of(run: pathlib.Path, rounds_done: int, like: Any) -> Any:
       if rounds_done in rounds_in(folder):
         why = str(e).partition('\n')[0]
         raise CheckpointError(
-          f'{folder / str(rounds_done)} cannot be read: {why}'
+          f'{folder / str(rounds_done)} cannot be read ({why}). Restore it, or '
+          'name the rounds of another checkpoint.'
         ) from e
   return None
 
 
 def this_process() -> ocp.options.MultiprocessingOptions:
-  """Options of Orbax under which no process waits for another."""
-  own = jax.process_index()
-  only: Any = {'primary_host': own, 'active_processes': {own}}
-  return ocp.options.MultiprocessingOptions(**only)
+  """Return options of Orbax under which no process waits for another."""
+  process = jax.process_index()
+  return ocp.options.MultiprocessingOptions(
+    primary_host=process, active_processes={process}
+  )
 
 
 def _checkpointer() -> ocp.Checkpointer:

@@ -1,6 +1,6 @@
-"""Writes and locks the folder of a run: config, problem, metrics, summary."""
+"""Write and lock the folder of a run: config, problem, metrics, summary."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import contextlib
 import fcntl
 import json
@@ -12,6 +12,7 @@ import warnings
 
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.reporting import metrics
+from fl_sketch.reporting.metrics import Row
 from fl_sketch.rounds import processes
 from fl_sketch.training import identity, same_run
 from fl_sketch.training.same_run import WorkdirError
@@ -23,7 +24,7 @@ Allowed = tuple[Collection[str], identity.Record]
 
 
 def _make(folder: str | os.PathLike) -> pathlib.Path:
-  """Makes a folder where there is none, or raises WorkdirError."""
+  """Make a folder where there is none, or raises WorkdirError."""
   folder = pathlib.Path(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,8 +42,8 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
 
 def last_row(
   folder: str | os.PathLike, config: config_lib.Config, problem: identity.Record
-) -> dict[str, Any]:
-  """Returns the last row of a finished run; writes nothing.
+) -> Row:
+  """Return the last row of a finished run; writes nothing.
 
   Raises WorkdirError if it is that of another config or another problem.
   """
@@ -57,11 +58,11 @@ def has_rows(folder: pathlib.Path) -> bool:
 
 
 def lock(folder: pathlib.Path) -> contextlib.ExitStack:
-  """Locks a folder against other runs until the result is closed.
+  """Lock a folder against other runs until the result is closed.
 
-  The kernel unlocks when the first process of the run ends, even by SIGKILL: a
-  file it leaves behind locks nothing. Raises WorkdirError if another process,
-  which the message names, uses the folder, or it cannot be written.
+  The kernel unlocks when the first process of the run ends, even by SIGKILL.
+  Raises WorkdirError if another process, which the message names, uses the
+  folder, or it cannot be written.
   """
   with contextlib.ExitStack() as locked:
     with _in_all_processes(folder):
@@ -72,7 +73,7 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
 
 @contextlib.contextmanager
 def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
-  """Raises the WorkdirError of one process in all of them."""
+  """Raise the WorkdirError of one process in all of them."""
   error = None
   try:
     yield
@@ -105,15 +106,16 @@ def _lock(path: pathlib.Path, locked: contextlib.ExitStack):
 
 
 class Workdir:
-  """Writes the files of a run, from the first process only.
+  """The files of a run, written by the first process only.
 
-  config.json: every field of the config. problem.json: see `identity.of`.
-  tokenizer.json: of texts, in the form of Hugging Face.
-  metrics.jsonl: one JSON object a logged round. summary.json: final numbers,
-  versions, device. `finished` says whether an earlier start has played all
-  rounds. `may_change` gives fields and entries that may differ from those of
-  the folder, and entries that `problem` gets. Raises WorkdirError if the folder
-  holds another run, is in use, or cannot be written.
+  config.json has the config, problem.json the record of `identity.of`,
+  tokenizer.json the vocabulary of texts, metrics.jsonl a JSON object a logged
+  round, and summary.json final numbers, versions and devices. `finished` is
+  whether an earlier start has completed all rounds. `may_change` gives fields
+  and entries that may differ from the folder's, and new entries of `problem`.
+
+  Raises WorkdirError if the folder holds another run, is in use, or cannot be
+  written.
   """
 
   def __init__(
@@ -137,8 +139,8 @@ class Workdir:
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
-  def begin(self, done: int, tokenizer: str | None = None) -> dict[str, Any]:
-    """Writes config and problem, and cuts metrics after the checkpoint.
+  def begin(self, done: int, tokenizer: str | None = None) -> Row:
+    """Write config and problem, and cuts metrics after the checkpoint.
 
     A finished run stays as it is; the summary of a shorter one is removed.
     Returns the last row of metrics that stays, empty if there is none.
@@ -148,14 +150,13 @@ class Workdir:
     last, all_done = rows[-1] if rows else {}, done == self._rounds
     if (self.finished and all_done) or not self._writes:
       return last
-    shown = self.problem
+    written = self.problem
     if self._has_secret:
-      if (secret := same_run.secret_of(self.folder)) is None:
-        what = f'{self.folder} has no secret/entropy'
-        raise WorkdirError(f'{what}; draw it first.')
-      shown = identity.keyed(shown, secret)
+      secret = same_run.secret_of(self.folder)
+      assert secret is not None, 'the secret is drawn first'
+      written = identity.keyed(self.problem, secret)
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', shown)
+    files.replace(self.folder / 'problem.json', written)
     files.replace(self.folder / 'config.json', self._fields)
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)
@@ -166,8 +167,8 @@ class Workdir:
     self._file = open(self.metrics, 'ab', buffering=0)
     return last
 
-  def write(self, row: dict[str, Any]):
-    """Appends one row of metrics; a SaveError if not all of it is written."""
+  def write(self, row: Row):
+    """Append one row of metrics; a SaveError if not all of it is written."""
     if self._file is None:
       return
     line = (json.dumps(row) + '\n').encode()
@@ -180,25 +181,26 @@ class Workdir:
       if written != len(line):
         raise OSError(f'only {written} of {len(line)} bytes')
 
-  def summarize(self, row: dict[str, Any], **more: Any):
-    """Writes summary.json: the last row, versions and devices."""
+  def summarize(self, row: Row, **more: Any):
+    """Write summary.json: the last row, versions and devices."""
     if self._writes:
       about = row | more | files.measured_with()
       files.replace(self.folder / 'summary.json', about)
 
   def close(self):
-    """Closes metrics.jsonl and unlocks the folder."""
+    """Close metrics.jsonl and unlocks the folder."""
     if self._file is not None:
       self._file.close()
     self._lock.close()
 
 
 class Records:
-  """Writes one JSON object for each finished point, in the order of the points.
+  """A file of one JSON object for each finished point, in order of points.
 
-  The file is `name`; `number` gives that of the point of a row, and `problem`
-  is None if each point has its own. `may_change` is of config.json, None if
-  there is none: the fields that may differ. Raises WorkdirError as `Workdir`.
+  The file is `name`, and `number` gives the number of the point of a row.
+  `problem` is None if each point has its own. `may_change` gives, of the fields
+  in config.json or None, those that may differ. Raises WorkdirError as
+  `Workdir`.
   """
 
   def __init__(
@@ -206,16 +208,16 @@ class Records:
     folder: str | os.PathLike,
     config: Any,
     name: str,
-    number: Callable[[dict[str, Any]], int],
+    number: Callable[[Row], int],
     problem: identity.Record | None = None,
-    may_change: Callable[[Any], Collection[str]] = lambda then: (),
+    may_change: Callable[[Mapping | None], Collection[str]] = lambda then: (),
   ):
     self.folder = _make(folder)
     self._config, self._problem = config, problem
     self._path = self.folder / name
     with lock(self.folder) as locked:  # nobody else writes what is compared
       # Finished points do not run again.
-      free = may_change(same_run.stored_config(self.folder, type(config)))
+      free = may_change(same_run.stored_config(self.folder))
       same_run.check_config(self.folder, config, free)
       if problem is not None:
         same_run.check_problem(self.folder, problem, private=False)
@@ -224,11 +226,11 @@ class Records:
       self._lock = locked.pop_all()
 
   def close(self):
-    """Unlocks the folder."""
+    """Unlock the folder."""
     self._lock.close()
 
-  def add(self, number: int, row: dict[str, Any]):
-    """Adds the row of a point, and writes config.json and the file."""
+  def add(self, number: int, row: Row):
+    """Add the row of a point, and writes config.json and the file."""
     # Not earlier: the config.json of a refused grid would refuse the next one.
     if self._problem is not None:
       files.replace(self.folder / 'problem.json', self._problem)
@@ -237,5 +239,5 @@ class Records:
     files.replace(self._path, _lines(self.rows[i] for i in sorted(self.rows)))
 
 
-def _lines(rows: Iterable[dict[str, Any]]) -> str:
+def _lines(rows: Iterable[Row]) -> str:
   return ''.join(json.dumps(row) + '\n' for row in rows)

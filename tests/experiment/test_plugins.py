@@ -1,12 +1,9 @@
 """Registered parts play in runs and sweeps as the built-in ones do."""
 
-import json
-
 import chex
 from fl_sketch import algorithms, data, experiment, models, sketches, training
 from fl_sketch.experiment import config, custom
 from fl_sketch.rounds import aggregation, federated, transforms as t
-from fl_sketch.training import identity, same_run
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -123,32 +120,6 @@ def test_what_does_not_fit_own_parts_is_named(fields, name):
   """Catches a wrong option of one's own that is ignored."""
   with pytest.raises(config.ConfigError, match=name):
     experiment.build(HEAVY | fields)
-
-
-SOURCE = """
-from fl_sketch import algorithms
-
-@algorithms.register(name='plugin_known')
-def own(task, hp):
-  return algorithms.entry('fedavg').factory(task, hp)
-"""
-
-
-def test_a_folder_knows_the_source_of_plugins(tmp_path):
-  """Catches a private run that goes on with another algorithm of that name."""
-  path = tmp_path / 'own.py'
-  path.write_text(SOURCE)
-  fields = BASE | {'algorithm': 'plugin_known', 'plugins': (str(path),)}
-  record = identity.of(experiment.build(fields))
-  assert identity.of(experiment.build(fields)) == record
-  path.write_text(path.read_text() + '# changed\n')
-  other = identity.of(experiment.build(fields))
-  assert {k for k in record if record[k] != other[k]} == {'source of plug-ins'}
-  (tmp_path / 'problem.json').write_text(json.dumps(record))
-  with pytest.warns(UserWarning, match='source of plug-ins'):
-    same_run.check_problem(tmp_path, other, private=False)
-  with pytest.raises(same_run.WorkdirError, match='source of plug-ins'):
-    same_run.check_problem(tmp_path, other, private=True)
 
 
 class Sleepy(nn.Module):

@@ -62,7 +62,7 @@ FILES = (
   Item('clients.png', 'samples that clients hold out', *_OF_ALL, HELD),
   Item('labels.png', 'labels of each client', *_OF_ALL, 'with classes'),
   Item('checkpoints/client_rows/*', 'what clients keep', *_KEPT, STATE),
-  Item('checkpoints/*, unreadable_*', 'who took part; the model', *_COUNTED),
+  Item('checkpoints/*', 'who took part; the model', *_COUNTED),
   Item('best/*', 'chosen by samples that clients hold out', *_OF_ALL, CHOSEN),
   Item('best/*, init/*', 'model', *_NO, 'with keep_best, init_from'),
   Item('problem.json', 'plain digests of data', EXACT, EXACT, EXACT, SEED),

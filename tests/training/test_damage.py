@@ -1,23 +1,33 @@
-"""A damaged checkpoint gives the right numbers, or one line; never others."""
+"""A damaged workdir gives the right numbers, or an error; never others."""
 
 import contextlib
+import json
 import logging
-import random
 import shutil
-import warnings
 
 import cases
 import chex
-from fl_sketch.rounds import mesh as mesh_lib, traffic
-from fl_sketch.training import checkpoints, client_state, saved_params
+from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
+from fl_sketch.training import (
+  checkpoints,
+  client_state,
+  same_run,
+  saved_params,
+  workdir,
+)
 from fl_sketch.utils import files
+import hypothesis
+from hypothesis import strategies as st
 import jax
 import numpy as np
+import own_problem as own
 import pytest
 
+FOLDERS = '4', 'client_rows/4'
 
-@pytest.fixture
-def saved(tmp_path):
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
   """Checkpoints 2 and 4 of other numbers; ways to read the newest one."""
   mesh = mesh_lib.cohort_mesh(2)
   rows, draw = client_state.OnDevice(mesh), np.random.default_rng(0)
@@ -28,8 +38,8 @@ def saved(tmp_path):
   other = lambda x: (x + 99 * draw.random(x.shape)).astype(x.dtype)
   states = {r: jax.tree.map(other, first) for r in (2, 4)}
   book = traffic.Ledger.empty(cases.POPULATION, 40)
-  folder = tmp_path / 'run' / 'checkpoints'
-
+  run = tmp_path_factory.mktemp('run')
+  folder = run / 'checkpoints'
   opened = lambda: contextlib.closing(checkpoints.Checkpoints(folder, 2, 2))
   with opened() as store:
     for r, state in states.items():
@@ -38,56 +48,115 @@ def saved(tmp_path):
 
   def resume():
     with opened() as store:
-      found = store.restore(first, book)
-    state = rows.restored(found.state, found.rows)
-    chex.assert_trees_all_equal(state, states[found.rounds_done])
-    assert found.rounds_done == 2 or found.ledger.totals() == book.totals()
-    return found.rounds_done
+      restored = store.restore(first, book)
+    state = rows.restored(restored.state, restored.rows)
+    chex.assert_trees_all_equal(state, states[restored.rounds_done])
+    last = restored.rounds_done == 4
+    assert (restored.ledger.totals() == book.totals()) == last
+    return restored.rounds_done
 
   def load():
-    done, params = saved_params.newest(tmp_path / 'run', like=first.params)
+    done, params = saved_params.newest(run, like=first.params)
     chex.assert_trees_all_equal(params, jax.device_get(states[done].params))
     return done
 
   return folder, load, resume
 
 
+def damage(data, draw):
+  """Flips a bit of some bytes, or cuts them."""
+  place = draw(st.integers(0, len(data) - 1))
+  if draw(st.booleans()):
+    return data[:place]
+  flipped = bytearray(data)
+  flipped[place] ^= 1 << draw(st.integers(0, 7))
+  return bytes(flipped)
+
+
 @pytest.mark.parametrize(
-  'count', [20, pytest.param(300, marks=pytest.mark.long)]
+  'examples', [20, pytest.param(300, marks=pytest.mark.long)]
 )
-def test_a_flipped_bit_never_gives_other_numbers(count, saved, tmp_path):
+def test_a_damaged_checkpoint_gives_its_numbers_or_an_error(examples, saved):
   """Catches a start, or a `load`, that does not look at checksums."""
   folder, *readers = saved
-  good, draw, outcomes = tmp_path / 'good', random.Random(0), set()
-  shutil.copytree(folder, good)
-  for i in range(count):
-    parts = folder / '4', folder / 'client_rows' / '4'
-    paths = sorted(p for part in parts for p in part.rglob('*') if p.is_file())
-    sizes = [path.stat().st_size for path in paths]
-    # Any byte, or any file.
-    (path,) = draw.choices(paths, sizes if i % 2 else map(bool, sizes))
-    data = bytearray(path.read_bytes())
-    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(data)
-    for read in readers:  # the last one moves the checkpoint away
-      with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter('always')
-        outcomes.add(done := read())
-      assert (done == 2) == any('back to round 2' in str(w) for w in said), path
-    shutil.rmtree(tmp_path / 'run')
-    shutil.copytree(good, folder)
-  assert outcomes == {2, 4}
+  outcomes = set()
+
+  @hypothesis.settings(
+    deadline=None, derandomize=True, max_examples=examples, database=None
+  )
+  @hypothesis.given(st.data())
+  def check(data):
+    paths = sorted(p for x in FOLDERS for p in (folder / x).rglob('*'))
+    paths = [p for p in paths if p.is_file() and p.stat().st_size]
+    path = data.draw(st.sampled_from(paths))
+    good = path.read_bytes()
+    path.write_bytes(damage(good, data.draw))
+    try:
+      for read in readers:
+        try:
+          assert read() == 4
+          outcomes.add('read')
+        except checkpoints.CheckpointError as e:
+          outcomes.add('named' if str(folder / '4') in str(e) else str(e))
+    finally:
+      path.write_bytes(good)
+
+  check()
+  assert {'named'} <= outcomes <= {'named', 'read'}
 
 
-def test_a_checkpoint_of_an_older_version_has_no_checksums(saved):
-  """Catches runs that cannot go on after an update, and a raw KeyError."""
+def test_a_checkpoint_that_is_deleted_costs_its_rounds_alone(saved, tmp_path):
+  """Catches an error that names a way out which does not work."""
   folder, load, resume = saved
-  (folder / '4' / 'digests.json').unlink()
-  assert (load(), resume()) == (4, 4)
-  path = folder / '4' / 'counts' / 'metadata'
-  path.write_text(path.read_text().replace('devices', 'devicez'))
-  with pytest.warns(UserWarning, match="KeyError: 'devices'.*round 2"):
-    assert resume() == 2
+  shutil.copytree(folder, tmp_path / 'good')
+  (folder / '4' / 'counts' / 'metadata').write_text('{')
+  with pytest.raises(checkpoints.CheckpointError, match='delete'):
+    resume()
+  shutil.rmtree(folder / '4')
+  assert (load(), resume()) == (2, 2)
+  shutil.rmtree(folder)
+  shutil.copytree(tmp_path / 'good', folder)
+  shutil.rmtree(folder / 'client_rows')
+  with pytest.raises(checkpoints.CheckpointError, match='client_rows'):
+    resume()
+  shutil.rmtree(folder)
+  shutil.copytree(tmp_path / 'good', folder)
+
+
+def test_processes_restore_the_same_checkpoint_or_none(saved, monkeypatch):
+  """Catches a process that resumes from what another one cannot read."""
+  monkeypatch.setattr(processes, 'any_process', lambda flag: True)
+  with pytest.raises(checkpoints.CheckpointError, match='another process'):
+    saved[-1]()
+
+
+@pytest.fixture(scope='module')
+def begun(tmp_path_factory):
+  """The folder of a private run that was killed in its first round."""
+  folder = tmp_path_factory.mktemp('begun')
+  own.begin(folder, own.private())
+  return folder
+
+
+@pytest.mark.parametrize('name', ['config.json', 'problem.json'])
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis.given(data=st.data())
+def test_damage_of_what_a_start_compares_is_refused(name, data, begun):
+  """Catches entries that are not compared, or a traceback of another kind."""
+  path, exp = begun / name, own.private()
+  good = path.read_bytes()
+  written = json.loads(good)
+  path.write_bytes(damage(good, data.draw))
+  try:
+    try:
+      own.start(begun, exp)
+    except workdir.WorkdirError:
+      return
+    changed = same_run.differences(written, json.loads(path.read_bytes()))
+    free = same_run.resumable(exp.config) if name == 'config.json' else set()
+    assert changed.keys() <= free
+  finally:
+    path.write_bytes(good)
 
 
 def test_a_full_disk_is_one_line(tmp_path, caplog):

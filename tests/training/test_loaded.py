@@ -98,34 +98,32 @@ def test_a_checkpoint_that_cannot_be_read_is_named(copy):
   for path in (copy / 'checkpoints' / '8').rglob('*'):
     if path.is_file():
       path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-  with pytest.raises(checkpoints.CheckpointError, match='checkpoints/8 cannot'):
-    _ = fl_sketch.load(copy, round=8).params
-  with pytest.warns(UserWarning, match='checkpoints/8 cannot .* to round 6'):
-    assert fl_sketch.load(copy).round == 6
+  for done in None, 8:
+    with pytest.raises(checkpoints.CheckpointError, match='checkpoints/8'):
+      _ = fl_sketch.load(copy, round=done).params
+  assert fl_sketch.load(copy, round=6).round == 6
 
 
 def test_what_is_not_there_is_said(copy, tmp_path_factory):
   """Catches a traceback, or another run's parameters, for what is missing."""
-  with pytest.raises(
-    checkpoints.CheckpointError, match=r'=5. Set one of \[4, 6, 8'
-  ):
+  with pytest.raises(checkpoints.CheckpointError, match='round=5'):
     fl_sketch.load(copy, round=5)
-  with pytest.raises(checkpoints.CheckpointError, match='keep_best=None'):
+  with pytest.raises(checkpoints.CheckpointError, match='keep_best'):
     fl_sketch.load(copy, best=True)
-  with pytest.raises(ValueError, match='not both; got round=4, best=True'):
+  with pytest.raises(ValueError, match='best'):
     fl_sketch.load(copy, round=4, best=True)
   shutil.rmtree(copy / 'checkpoints')
   for name in ('metrics.jsonl', 'summary.json'):
     (copy / name).unlink()
   run = fl_sketch.load(copy)
   assert (len(run.metrics), run.summary) == (0, {})
-  with pytest.raises(checkpoints.CheckpointError, match='no parameters yet'):
+  with pytest.raises(checkpoints.CheckpointError, match='no parameters'):
     _ = run.params
   (copy / 'points.jsonl').touch()
-  with pytest.raises(workdir.WorkdirError, match='holds a sweep: load one of'):
+  with pytest.raises(workdir.WorkdirError, match='points'):
     fl_sketch.load(copy)
   (copy / 'config.json').unlink()
-  with pytest.raises(workdir.WorkdirError, match='holds no run'):
+  with pytest.raises(workdir.WorkdirError, match='no run'):
     fl_sketch.load(copy)
 
 
@@ -144,17 +142,17 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(tmp_path):
   assert isinstance(run.params, tuple)
   chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
   assert run.evaluate() == want
-  with pytest.raises(ValueError, match='is a plain function of a batch'):
+  with pytest.raises(ValueError, match='plain function'):
     run.apply(np.zeros((1, 4)))
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)
-  with pytest.raises(workdir.WorkdirError, match=r'problem .* pass them: '):
+  with pytest.raises(workdir.WorkdirError, match='problem=problem'):
     alone.evaluate()
   made = fl_sketch.load(tmp_path, problem=lambda c: own)
   assert made.evaluate() == want
   test = {k: x[:, ::-1] for k, x in own.test.items()}
   other = fl_sketch.load(tmp_path, problem=own._replace(test=test))
-  with pytest.raises(workdir.WorkdirError, match=r'problem \(test data'):
+  with pytest.raises(workdir.WorkdirError, match='data'):
     other.evaluate()
 
 

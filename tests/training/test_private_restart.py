@@ -25,14 +25,16 @@ def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):
   noise_secret.of_run(exp.config, problem, folder, resumed=False)
   shutil.rmtree(tmp_path / 'store')
   other = store_of(tmp_path / 'store', X[::-1], PRIVATE)
-  kept = {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
-  assert folder / 'secret' / 'entropy' in kept
+  content = lambda: {
+    p: p.read_bytes() for p in folder.rglob('*') if p.is_file()
+  }
+  before = content()
+  assert folder / 'secret' / 'entropy' in before
   monkeypatch.delattr(noise_secret, 'of_run')
   monkeypatch.delattr(runner.Runner, 'play')
-  why = r'\(training data x; test data x'
-  with pytest.raises(workdir.WorkdirError, match=why):
+  with pytest.raises(workdir.WorkdirError, match=r'\(data'):
     training.train(other, folder, progress=False)
-  assert {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()} == kept
+  assert content() == before
 
 
 @pytest.mark.nightly

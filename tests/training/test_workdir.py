@@ -46,7 +46,7 @@ def test_fields_on_which_earlier_rounds_depend_stay(fields, fixed, tmp_path):
     other = dataclasses.replace(c, **{name: 3})
     free = same_run.resumable(other)
     if name in fixed:
-      with pytest.raises(workdir.WorkdirError, match=rf'\({name}: .* 3 now\)'):
+      with pytest.raises(workdir.WorkdirError, match=name):
         same_run.check_config(tmp_path, other, free)
     else:
       same_run.check_config(tmp_path, other, free)
@@ -60,7 +60,7 @@ def records(folder, c=OLD, **more):
 def test_records_are_read_where_nobody_else_writes(tmp_path, monkeypatch):
   """Catches rows that another process adds after they are read."""
   first = records(tmp_path)
-  with pytest.raises(workdir.WorkdirError, match='in use by'):
+  with pytest.raises(workdir.WorkdirError, match='in use'):
     records(tmp_path, may_change=lambda old: pytest.fail('not locked'))
   first.add(1, {'point': 1})
   first.close()
@@ -78,5 +78,5 @@ def test_records_are_read_where_nobody_else_writes(tmp_path, monkeypatch):
   again.close()
   monkeypatch.undo()
   for _ in range(2):  # a folder that is refused is not locked
-    with pytest.raises(workdir.WorkdirError, match=r'client_lr: 0\.1 then'):
+    with pytest.raises(workdir.WorkdirError, match='client_lr'):
       records(tmp_path, config.Config(client_lr=0.2))
