@@ -1,12 +1,10 @@
-"""Compares the memory that a run needs with that of the machine."""
+"""Compare the memory that a run needs with that of the machine."""
 
-import contextlib
 import pathlib
 import re
 from typing import Any, NamedTuple
 
 _PROC = pathlib.Path('/proc')
-_CGROUP = pathlib.Path('/sys/fs/cgroup')
 
 
 class TooLargeError(ValueError):
@@ -47,24 +45,23 @@ class Available(NamedTuple):
 
 
 def available(device: Any) -> Available:
-  """Reads the memory limits of this process, including what it holds already.
+  """Read the memory limits of this process, including what it holds already.
 
-  The host's limit is the least of free memory and of the limits of this
-  process's control groups. `device` is any of a run.
+  `device` is any of a run.
   """
-  stats, limits = device.memory_stats() or {}, _cgroup_limits()
-  if (free := _field(_PROC / 'meminfo', 'MemAvailable')) is not None:
-    limits.append(free + resident())
-  return Available(stats.get('bytes_limit'), min(limits, default=None))
+  free = _field(_PROC / 'meminfo', 'MemAvailable')
+  host = None if free is None else free + resident()
+  stats = device.memory_stats() or {}
+  return Available(stats.get('bytes_limit'), host)
 
 
 def resident() -> int:
-  """Reads this process's resident bytes; 0 if the kernel does not report it."""
+  """Read this process's resident bytes; 0 if the kernel does not report it."""
   return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
 
 
 def shortfalls(memory: Memory, have: Available) -> list[str]:
-  """Describes each memory that a run exceeds; unknown limits are skipped."""
+  """Describe each memory that a run exceeds; unknown limits are skipped."""
   on_device = 'each device', memory.device_peak, have.device
   on_host = 'the host', memory.host_peak, have.host
   return [
@@ -74,8 +71,20 @@ def shortfalls(memory: Memory, have: Available) -> list[str]:
   ]
 
 
+def too_large(memory: Memory, have: Available) -> TooLargeError:
+  """Return the error of a run that does not fit."""
+  parts = memory.held | {'a round': memory.round}
+  largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
+  named = ', '.join(f'{name} {units(size)}' for name, size in largest)
+  return TooLargeError(
+    f'The run takes {" and ".join(shortfalls(memory, have))}; on each device '
+    f"{named}. Set feed='host', client_state='host', server_state='sharded', "
+    'a smaller clients_per_step, cohort or batch_size, or take another machine.'
+  )
+
+
 def units(n: float) -> str:
-  """Formats a number of bytes.
+  """Format a number of bytes.
 
   >>> units(512), units(3 * 2**20), units(5.5 * 2**30)
   ('512 B', '3.0 MiB', '5.5 GiB')
@@ -87,31 +96,8 @@ def units(n: float) -> str:
   return f'{n:,.0f} {unit}' if unit == 'B' else f'{n:,.1f} {unit}'
 
 
-def _cgroup_limits() -> list[int]:
-  """The limits of all control groups that this process is in, v1 and v2."""
-  try:
-    lines = (_PROC / 'self' / 'cgroup').read_text().splitlines()
-  except OSError:
-    return []
-  limits = []
-  for line in lines:
-    _, controllers, path = line.split(':', 2)
-    if controllers == '':
-      root, name = _CGROUP, 'memory.max'
-    elif 'memory' in controllers.split(','):
-      root, name = _CGROUP / 'memory', 'memory.limit_in_bytes'
-    else:
-      continue
-    group = root / path.lstrip('/')
-    for folder in (group, *group.parents):
-      with contextlib.suppress(OSError):
-        if folder.is_relative_to(root):
-          limits.append((folder / name).read_text().strip())
-  return [int(limit) for limit in limits if limit.isdigit()]  # or 'max'
-
-
 def _field(path, name) -> int | None:
-  """Reads a line `name: 12 kB` of a file in /proc, in bytes."""
+  """Read a line `name: 12 kB` of a file in /proc, in bytes."""
   try:
     match = re.search(rf'^{name}:\s+(\d+) kB', path.read_text(), re.MULTILINE)
   except OSError:

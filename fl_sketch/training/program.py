@@ -1,6 +1,7 @@
-"""Builds a run's jitted functions, abstractly, and estimates its memory."""
+"""Build a run's jitted functions, abstractly, and estimate its memory."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.data import availability
@@ -10,6 +11,7 @@ from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import client_metrics, client_state, log
 from fl_sketch.training.memory import Memory, resident
 from fl_sketch.training.placement import Placement, decide
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -22,53 +24,54 @@ OVERHEAD = 96 * 2**20
 class Program(NamedTuple):
   """The jitted functions of a run, and abstract values of their arguments."""
 
-  fn: Any  # plays a dispatch of rounds
-  args: tuple[Any, ...]  # of `fn`, in the longest dispatch
+  fn: Callable[..., Tree]  # plays a dispatch of rounds
+  args: tuple[Tree, ...]  # of `fn`, in the longest dispatch
   # Parameters on the mesh -> the rest of the state before the first round, each
   # array with its final sharding.
-  init: Any
-  evaluate: Any  # ((params, hyperparameters), test batches) -> sums of metrics
-  test: Any  # the test batches
+  init: Callable[[Params], rounds.FedState]
+  evaluate: Callable[
+    ..., Tree
+  ]  # ((params, hyperparameters), test batches) -> sums of metrics
+  test: Tree  # the test batches
   placement: Placement
-  row: list[Any]  # shapes of one client's state
+  row: list[jax.ShapeDtypeStruct]  # shapes of one client's state
 
 
-def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
-  """Builds the jitted functions of a run, for `runner.Runner`.
+def program(exp: Experiment, mesh: Mesh) -> Program:
+  """Build the jitted functions of a run, for `runner.Runner`.
 
-  `args` are those of a single process: several use other layouts of a cohort,
-  those of `cohort_feed`. A round has `lanes` client slots; None is as many as
-  the config needs. Raises PlacementError as `placement.decide`.
+  `args` are those of a single process: several use the layouts of a cohort of
+  `cohort_feed`. Raises PlacementError as `placement.decide`.
   """
-  c, one = exp.config, abstract_state(exp, 1)
+  config, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)
   where = decide(exp, mesh, row)
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'
-  population = c.population if on_device else 1
-  some_absent = c.sampling != 'fixed_size' or availability.in_force(c)
+  population = config.population if on_device else 1
+  some_absent = config.sampling != 'fixed_size' or availability.in_force(config)
   fn = rounds.run_round(
     exp.make, mesh, fetch=exp.fetch if data_on_device else None,
     shard_server=where.server == 'sharded',
     skip_absent=some_absent or jax.process_count() > 1,
     rows_of='population' if on_device else 'cohort', **exp.round_options,
   )  # fmt: skip
-  cohort, spec = drawn(exp, mesh, lanes), P(comms.SHARD)
+  cohort, spec = drawn(exp, mesh), P(comms.SHARD)
   if not data_on_device:
     fetched = jax.eval_shape(exp.fetch, exp.data, cohort.batches)
     cohort = cohort._replace(batches=fetched)
   state = first = _placed(mesh, one, where.server, population, P())
   if not on_device:
     state = _placed(mesh, one, where.server, len(cohort.ids), P(comms.SHARD))
-  if c.rounds_per_dispatch > 1:
+  if config.rounds_per_dispatch > 1:
     fn, spec = rounds.scan_rounds(fn), P(None, comms.SHARD)
-    longest = len(c.dispatch(0))  # later ones may end where more is due
+    longest = len(config.dispatch(0))  # later ones may end where more is due
     stack = lambda x: jax.ShapeDtypeStruct((longest, *x.shape), x.dtype)
     cohort = jax.tree.map(stack, cohort)
   cohort = _abstract(mesh, cohort, spec)
   data, noise_key = exp.data if data_on_device else None, None
   if exp.guarantee is not None:
-    noise_key = generators.known_roots(c.noise_seed).noise_key
+    noise_key = generators.known_roots(config.noise_seed).noise_key
   arrays = exp.hyper, jax.random.key(0), data, noise_key
   hyper, *rest = _abstract(mesh, arrays, P())
 
@@ -88,36 +91,21 @@ def program(exp: Experiment, mesh: Mesh, lanes: int | None = None) -> Program:
   )  # fmt: skip
 
 
-def memory_of(
-  exp: Experiment,
-  mesh: Mesh,
-  run: Program | None = None,
-  like: Memory | None = None,
-  compiled: bool = True,
-) -> Memory:
-  """Estimates the memory of a run; compiles its round and its evaluation.
-
-  Process and evaluation of `like` are reused, and without `compiled` its round.
-  """
-  run = program(exp, mesh) if run is None else run
+def memory_of(exp: Experiment, mesh: Mesh, run: Program) -> Memory:
+  """Estimate the memory of a run; compiles its round and its evaluation."""
   hyper, state, *_ = run.args
-  if like is None:
-    process = resident() + OVERHEAD
-    evaluation = _workspace(run.evaluate, (state.params, hyper), run.test)
-  else:
-    process, evaluation = like.process, like.evaluation
-  reused = None if compiled or like is None else like.round
+  process = resident() + OVERHEAD  # before anything is compiled
   return Memory(
     len(mesh.local_devices), on_host=mesh.local_devices[0].platform == 'cpu',
     held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
-    state=comms.nbytes(state),
-    round=_workspace(run.fn, *run.args) if reused is None else reused,
-    evaluation=evaluation, process=process, mapped=mapped(exp, run),
+    state=comms.nbytes(state), round=_workspace(run.fn, *run.args),
+    evaluation=_workspace(run.evaluate, (state.params, hyper), run.test),
+    process=process, mapped=mapped(exp, run),
   )  # fmt: skip
 
 
 def device_bytes(run: Program) -> dict[str, int]:
-  """Returns the bytes on each device between rounds, by kind of array."""
+  """Return the bytes on each device between rounds, by kind of array."""
   hyper, state, cohort, _, data, _ = run.args
   model, rows = _share(state.params), _share(client_state.leaves(state))
   return {
@@ -132,23 +120,22 @@ def device_bytes(run: Program) -> dict[str, int]:
 
 
 def mapped(exp: Experiment, run: Program) -> int:
-  """Counts the bytes in memory-mapped files: training data and client state."""
+  """Count the bytes in memory-mapped files: training data and client state."""
   data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
   on_host = run.placement.client_state == 'host'
   return sum(data) + on_host * exp.config.population * comms.nbytes(run.row)
 
 
-def drawn(
-  exp: Experiment, mesh: Mesh, lanes: int | None = None
-) -> rounds.Cohort:
-  """Samples the first cohort in host memory, cut to `lanes` unless None."""
+def drawn(exp: Experiment, mesh: Mesh) -> rounds.Cohort:
+  """Sample the first cohort in host memory."""
   secret = None if exp.guarantee is None else 0  # for its shapes alone
-  cohort = jax.tree.map(lambda x: x[:lanes], exp.sample(0, secret))
-  return rounds.pad_cohort(cohort, mesh.size)._replace(outcome=None)
+  return rounds.pad_cohort(exp.sample(0, secret), mesh.size)._replace(
+    outcome=None
+  )
 
 
 def abstract_state(exp: Experiment, population: int) -> rounds.FedState:
-  """Computes shapes and types of the state, without allocating it."""
+  """Compute shapes and types of the state, without allocating it."""
   return parts.state_shapes(exp.make(exp.hyper), exp.params, population)
 
 
