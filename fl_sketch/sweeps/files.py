@@ -15,6 +15,8 @@ from fl_sketch.experiment import config as config_lib
 from fl_sketch.reporting import figures, metrics
 from fl_sketch.reporting.metrics import PathLike, Row
 from fl_sketch.sweeps import report as report_lib
+from fl_sketch.sweeps.grid import Point
+from fl_sketch.sweeps.program import Result
 from fl_sketch.training import identity, same_run, saved_params, workdir
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
@@ -24,11 +26,11 @@ Curves = dict[str, dict[Any, report_lib.Setting]]
 
 
 class Files(workdir.Records):
-  """Writes the files of a sweep: records, a folder for each point, a report.
+  """The files of a sweep: records, a folder for each point, a report.
 
-  The config must equal an existing config.json, but for what is swept and what
-  a resumed run may change; `rounds` must be equal. Raises WorkdirError, which
-  names the fields, if it does not.
+  Raises WorkdirError, which names the fields, if the config differs from an
+  existing config.json in `rounds`, or in a field that is neither swept nor one
+  that a resumed run may change.
   """
 
   def __init__(self, folder: PathLike, config: config_lib.Config):
@@ -42,8 +44,8 @@ class Files(workdir.Records):
     super().__init__(folder, config, 'points.jsonl', point, may_change=allowed)
     self._swept = swept
 
-  def numbered(self, points: Iterable[Any]) -> dict[int, Any]:
-    """Numbers points: those of the folder keep theirs, known by their config.
+  def numbered(self, points: Iterable[Point]) -> dict[int, Point]:
+    """Number points: those of the folder keep theirs, known by their config.
 
     What a resumed run may change does not tell points apart, unless a sweep of
     this folder varies it.
@@ -53,8 +55,8 @@ class Files(workdir.Records):
     same -= self._swept
 
     def key(fields):
-      kept = {k: v for k, v in fields.items() if k not in same}
-      return json.dumps(kept, sort_keys=True)
+      telling = {k: v for k, v in fields.items() if k not in same}
+      return json.dumps(telling, sort_keys=True)
 
     # Of equal points a finished one counts, and of those the first.
     begun = {
@@ -66,21 +68,20 @@ class Files(workdir.Records):
     known = {key(begun[n]): n for n in order}
     taken = self.rows.keys() | begun.keys()
     new = (n for n in itertools.count() if n not in taken)
-    todo: dict[int, Any] = {}
+    todo: dict[int, Point] = {}
     for point in points:
       n = known.get(key(files.as_json(point.config)))
       todo[next(new) if n is None else n] = point
     return todo
 
   def point(self, number: int) -> pathlib.Path:
-    """Returns the folder of a point."""
+    """Return the folder of a point."""
     return self.folder / 'points' / f'{number:03d}'
 
-  def finish(self, number: int, point, problem: identity.Record, result):
-    """Writes the folder of a finished point and its row of points.jsonl.
-
-    `point` is a `grid.Point`, `result` a `program.Result`.
-    """
+  def finish(
+    self, number: int, point: Point, problem: identity.Record, result: Result
+  ):
+    """Write the folder of a finished point and its row of points.jsonl."""
     run = workdir.Workdir(self.point(number), point.config, problem)
     run.begin(0)
     last = {}
@@ -104,7 +105,7 @@ class Files(workdir.Records):
         shutil.rmtree(other, ignore_errors=True)
 
   def report(self, rows: list[Row]):
-    """Writes table.md, table.csv, sweep.json and, if it is there, sweep.png."""
+    """Write table.md, table.csv, sweep.json and, if it is there, sweep.png."""
     summary = {
       'metric': report_lib.metric_of(rows),
       'best': files.finite(report_lib.settings(rows)[0]._asdict()),
@@ -122,13 +123,13 @@ class Files(workdir.Records):
 
 
 def _resumable(config: config_lib.Config) -> set[str]:
-  """Fields that may change between two starts; points never play on."""
+  """Return the fields that may change between two starts of a sweep."""
   return same_run.resumable(config) - {'rounds'}
 
 
 @config_lib.checked()
 def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
-  """Returns label of a curve -> value of `x` -> best setting of other fields.
+  """Return label of a curve -> value of `x` -> best setting of other fields.
 
   Each combination of values of the fields `by` is a curve. Raises ConfigError
   if a field is not swept.
@@ -147,7 +148,7 @@ def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
 
 
 def lines_table(curves: Curves, x: str) -> str:
-  """Formats curves in Markdown: a row each, a column for each value of x."""
+  """Format curves in Markdown: a row each, a column for each value of x."""
   xs = sorted({value for line in curves.values() for value in line})
   head = ['', *(f'{x} {metrics.shown(value)}' for value in xs)]
   rows = ([k, *map(_cell, map(line.get, xs))] for k, line in curves.items())
@@ -155,7 +156,7 @@ def lines_table(curves: Curves, x: str) -> str:
 
 
 def last_rounds(rows: list[Row], folder: PathLike, count: int) -> list[Row]:
-  """Averages the test metrics of rows over the last `count` evaluations."""
+  """Average the test metrics of rows over the last `count` evaluations."""
   averaged = []
   for row in rows:
     path = pathlib.Path(folder) / 'points' / f'{row["point"]:03d}'
@@ -169,17 +170,21 @@ def last_rounds(rows: list[Row], folder: PathLike, count: int) -> list[Row]:
 def write_lines(
   rows: list[Row], folder: PathLike, x: str, by: list[str]
 ) -> str:
-  """Writes lines.md, lines.json and lines.png; returns the table."""
+  """Write lines.md, lines.json and lines.png; returns the table."""
   folder, curves = pathlib.Path(folder), lines(rows, x, by)
   text = lines_table(curves, x)
   files.replace(folder / 'lines.md', text)
-  told = lambda v, s: {x: v, 'mean': s.mean, 'error': s.error, 'rest': s.values}
-  plain = {k: [told(*c) for c in line.items()] for k, line in curves.items()}
+  plain, drawn = {}, {}
+  for label, line in curves.items():
+    plain[label] = [
+      {x: value, 'mean': s.mean, 'error': s.error, 'rest': s.values}
+      for value, s in line.items()
+    ]
+    drawn[label] = [*line], [*line.values()]
   files.replace(folder / 'lines.json', plain)
-  found = {k: ([*line], [*line.values()]) for k, line in curves.items()}
   metric = report_lib.metric_of(rows).replace('_', ' ')
   with extras.optional_figures():
-    figure = figures.draw([report_lib.curves(x, metric, found)])
+    figure = figures.draw([report_lib.curves(x, metric, drawn)])
     figure.savefig(folder / 'lines.png', dpi=150)
   return text
 

@@ -22,7 +22,7 @@ class Point(NamedTuple):
 
 @checked()
 def points(config: Mapping[str, Any] | Config) -> list[Point]:
-  r"""Lists the points of the `sweep` of a config, or of its fields.
+  r"""List the points of the `sweep` of a config, or of its fields.
 
   Seeds vary fastest. A field has a tuple of values, or a range {'low': l,
   'high': h} from which ``sweep['draws']`` settings are drawn, jointly for all
@@ -37,8 +37,9 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
     ConfigError: no field is swept, a field is unknown or out of range, or there
       are draws without ranges or ranges without draws; names the field.
   """
-  c = config if isinstance(config, Config) else Config.from_mapping(config)
-  swept = dict(c.sweep or {})
+  if not isinstance(config, Config):
+    config = Config.from_mapping(config)
+  swept = dict(config.sweep or {})
   draws = swept.pop('draws', None)
   axes = {}
   for name, values in swept.items():
@@ -64,12 +65,12 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   for some, rest in itertools.product(drawn, rows):
     values = some | dict(zip(listed, rest, strict=True))
     values = {name: values[name] for name in axes}
-    grid.append(Point(values, _replace(c, values)))
+    grid.append(Point(values, _replace(config, values)))
   return grid
 
 
 def _draw(ranges, draws):
-  """Draws values of the ranged fields; more draws extend the same sequence."""
+  """Draw values of the ranged fields; more draws extend the same sequence."""
   if not isinstance(draws, int) or draws < 1:
     raise ValueError(f'sweep.draws={draws!r} must be >= 1.')
   if not ranges:
@@ -91,15 +92,15 @@ def _draw(ranges, draws):
 
 
 def _type_of(name: str) -> type | None:
-  """The type of a config field, or of the option FIELD.NAME."""
+  """Return the type of a config field, or of the option FIELD.NAME."""
   field, _, option = name.partition('.')
   if option and field in REGISTRIES:
     return REGISTRIES[field][1].types().get(option)
   return fields_lib.plain_type(typing.get_type_hints(Config).get(name))
 
 
-def _replace(c: Config, values: dict[str, Any]) -> Config:
-  fields = dataclasses.asdict(c) | {'sweep': None}
+def _replace(config: Config, values: dict[str, Any]) -> Config:
+  fields = dataclasses.asdict(config) | {'sweep': None}
   for name, value in values.items():
     field, _, option = name.partition('.')
     if option:

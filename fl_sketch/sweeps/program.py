@@ -1,4 +1,4 @@
-"""Compiles and runs the points of a sweep that differ only in arrays."""
+"""Compile and run the points of a sweep that differ only in arrays."""
 
 from collections.abc import Collection
 import math
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, experiment, rounds
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.reporting.metrics import Row
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import log as log_lib, placement
 from fl_sketch.utils import progress as progress_lib
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -24,15 +26,15 @@ MEMORY_SHARE = 0.7
 class Result(NamedTuple):
   """The result of one point."""
 
-  rows: list[dict[str, Any]]  # of its rounds, up to the last finite one
+  rows: list[Row]  # of its rounds, up to the last finite one
   diverged: bool  # whether a round was not finite
   seconds: float  # this point's share of the time of its chunk
   about: dict[str, Any]  # fields of its summary besides metrics
-  params: Any  # the model after its last round
+  params: Params  # the model after its last round
 
 
 class Program:
-  """Compiles and runs points that differ in seeds and hyperparameters.
+  """The compiled rounds of points that differ in seeds and hyperparameters.
 
   `exp` is of any point, `configs` are of all. Raises ValueError if the training
   data are too large to be copied to every device.
@@ -51,13 +53,13 @@ class Program:
         f'device, exceed MAX_RESIDENT={placement.MAX_RESIDENT:,}; '
         "feed='device' copies larger data too."
       )
-    c = exp.config
-    self.config, self.mesh = c, mesh
+    config = exp.config
+    self.config, self.mesh = config, mesh
     # Over all points, not those of a chunk: chunks then share one program.
     self._private = exp.guarantee is not None
     # A private point draws cohorts from its secret, unless by noise_seed.
     self._one_seed = len({(c.seed, c.noise_seed) for c in configs}) == 1
-    self._one_seed &= not self._private or c.noise_seed is not None
+    self._one_seed &= not self._private or config.noise_seed is not None
     self._one_key = len({c.key_seed for c in configs}) == 1
     # Frozen parameters depend on these; those of one model are not copied.
     one_model = len({(c.seed, repr(c.model_options)) for c in configs}) == 1
@@ -66,24 +68,28 @@ class Program:
     self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})
     options = {'fetch': exp.fetch, **exp.round_options}
     self._round_fn = rounds.run_round(exp.make, mesh, **options)
-    self._scanned = c.rounds_per_dispatch > 1
+    self._scanned = config.rounds_per_dispatch > 1
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
     evaluate = jax.jit(rounds.run_evaluation(log_lib.metrics_of(exp), mesh))
     self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
     self._data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
-    init = lambda hyper, x: rounds.init(exp.make(hyper), x, c.population)
-    # A copy: jit would return the buffers of the parameters.
-    self._init = lambda *args: jax.tree.map(jnp.copy, init(*args))
+
+    def init(hyper, params):
+      state = rounds.init(exp.make(hyper), params, config.population)
+      # A copy: jit would return the buffers of the parameters.
+      return jax.tree.map(jnp.copy, state)
+
+    self._init = init
 
   def most_points(self, exp: experiment.Experiment) -> int:
-    """The number of points to run at once on the devices of the mesh."""
+    """Return the number of points to run at once on the devices of the mesh."""
     on_cpu = self.mesh.devices.flat[0].platform == 'cpu'
     return 1 if on_cpu else self.points_that_fit(exp)
 
   def points_that_fit(self, exp: experiment.Experiment) -> int:
-    """The number of points whose rounds fit a device's memory, at least 1."""
+    """Return how many points fit a device's memory in a round, at least 1."""
     one = [exp]
     step = self._step(one)
     key, seed = self._key(one), 0 if self._private else None
@@ -105,12 +111,12 @@ class Program:
     bar: progress_lib.Progress,
     secrets: list[generators.Roots] | None = None,
   ) -> list[Result]:
-    """Runs a chunk of points at once, vmapped if there are several.
+    """Run a chunk of points at once, vmapped if there are several.
 
     The first `count` have results; the others are padding. There is a secret
     for each point of a private sweep.
     """
-    c, begun = self.config, time.monotonic()
+    config, begun = self.config, time.monotonic()
     step = self._step(exps)
     hyper, state = self._start(exps)
     key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
@@ -120,14 +126,14 @@ class Program:
       rest.append(mesh_lib.place(self.mesh, noise))
       seeds = [s.sampling_seed for s in secrets]
     pending, done = None, 0
-    while done < c.rounds and not all(t.diverged for t in tracks):
+    while done < config.rounds and not all(t.diverged for t in tracks):
       placed, cohorts = self._cohorts(exps, done, seeds)
       state, metrics = step(hyper, state, placed, key, *rest)
       # The devices play these rounds while the previous ones are recorded.
       _enter(tracks, pending, bar)
       pending = cohorts, metrics
-      done = c.dispatch(done).stop
-      if done % c.eval_every == 0 or done >= c.rounds:
+      done = config.dispatch(done).stop
+      if done % config.eval_every == 0 or done >= config.rounds:
         _enter(tracks, pending, bar)
         pending = None
         models = _each(state.params, len(exps))
@@ -135,7 +141,7 @@ class Program:
           track.evaluated(self._evaluate(model, track.hyper))
     _enter(tracks, pending, bar)
     seconds = (time.monotonic() - begun) / count
-    for _ in range((c.rounds - done) * count):
+    for _ in range((config.rounds - done) * count):
       bar.advance(tracks[0].shown())
     models = _each(state.params, len(exps))
     return [
@@ -144,24 +150,24 @@ class Program:
     ]
 
   def _step(self, exps):
-    """Jits a dispatch for all points, which may share cohorts and key."""
+    """Jit a dispatch for all points, which may share cohorts and key."""
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
     axes = self._of_hyper, 0, *shared, None, *[0] * self._private
     return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
 
   def _start(self, exps):
-    """Returns hyperparameters and first states of the points, stacked."""
+    """Return hyperparameters and first states of the points, stacked."""
     distinct = exps[:1] if self._of_hyper.frozen is None else exps
     frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
-    own = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
-    hyper, params = _stacked(own, jnp)
+    pairs = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
+    hyper, params = _stacked(pairs, jnp)
     starts = mesh_lib.place(self.mesh, (hyper._replace(frozen=frozen), params))
     axes, whole = (self._of_hyper, 0), mesh_lib.replicated(self.mesh)
     init = self._jitted(self._init, len(exps), axes, out_shardings=whole)
     return starts[0], init(*starts)
 
   def _jitted(self, fn, points, axes, **options):
-    """Jits fn for one point, or vmapped over several; cached by number."""
+    """Jit fn for one point, or vmapped over several; cached by number."""
     if (fn, points) not in self._programs:
       many = fn if points == 1 else jax.vmap(fn, axes)
       self._programs[fn, points] = jax.jit(many, **options)
@@ -173,7 +179,7 @@ class Program:
     return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
   def _cohorts(self, exps, done, seeds):
-    """Returns the cohorts of a dispatch: on the mesh, and by point on host."""
+    """Return the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
     dispatch, scanned = self.config.dispatch(done), self._scanned
     pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)
@@ -198,7 +204,7 @@ class _Track:
     self._log, self._private = log_lib.RunLog(exp), exp.guarantee is not None
 
   def enter(self, cohort, metrics):
-    """Adds the record of one more round."""
+    """Add the record of one more round."""
     if self.diverged:
       return
     # The training loss has no noise: stopping a private run by it would leak.
@@ -212,7 +218,7 @@ class _Track:
     self.diverged = not finite
 
   def evaluated(self, row):
-    """Adds test metrics to the record of the last round."""
+    """Add test metrics to the record of the last round."""
     if self.diverged:
       return
     self.diverged = not all(math.isfinite(v) for v in row.values())
@@ -222,27 +228,27 @@ class _Track:
       self.rows[-1] |= row
 
   def shown(self):
-    """The last record, for the progress bar."""
+    """Return the last record, for the progress bar."""
     nothing = {'total_uplink_bytes': 0, 'total_downlink_bytes': 0}
     return self.rows[-1] if self.rows else {'train_loss': math.nan} | nothing
 
 
 def _stacked(trees, xp, always=False):
-  """Stacks trees along a new leading axis; one alone stays, unless `always`."""
+  """Stack trees along a new leading axis; one alone stays, unless `always`."""
   if len(trees) == 1 and not always:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
 
 
 def _each(params, count):
-  """The parameters of every point of a chunk, which has `count`."""
+  """Return the parameters of each of the `count` points of a chunk."""
   if count == 1:
     return [params]
   return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(count)]
 
 
 def _enter(tracks, pending, bar):
-  """Adds the rounds of one dispatch to the records of the points."""
+  """Add the rounds of one dispatch to the records of the points."""
   if pending is None:
     return
   cohorts, metrics = pending

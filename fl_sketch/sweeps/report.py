@@ -1,4 +1,4 @@
-"""Ranks the points of a sweep, and makes a table and a figure of them."""
+"""Rank the points of a sweep, and makes a table and a figure of them."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from fl_sketch import reporting
 from fl_sketch.reporting import figures, metrics, style
+from fl_sketch.reporting.metrics import Row
 from fl_sketch.utils import seeding
 import numpy as np
 
-Row = dict[str, Any]
 _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
 _METRICS = {name: metrics.best_of(name) for name in _NAMES}
 _TICKS = 7  # at the values of a field, if these are not more
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 
 
 def metric_of(rows: list[Row]) -> str:
-  """The metric that ranks points: test accuracy, or else a loss.
+  """Return the metric that ranks points: test accuracy, or else a loss.
 
   Raises ValueError if points that did not diverge have none of them, as private
   ones with public_metrics='hidden' and without test data.
@@ -46,7 +46,7 @@ def metric_of(rows: list[Row]) -> str:
 
 
 def best_point(rows: list[Row]) -> int | None:
-  """The number of the best point; None if every point diverged."""
+  """Return the number of the best point; None if every point diverged."""
   metric = metric_of(rows)
   ranked = [row for row in rows if not row['diverged'] and metric in row]
   best = _METRICS[metric](ranked, key=lambda row: row[metric], default={})
@@ -54,7 +54,7 @@ def best_point(rows: list[Row]) -> int | None:
 
 
 def best_tests(rows: list[Row]) -> Row:
-  """The best test metrics of one point, as best_NAME.
+  """Return the best test metrics of one point, as best_NAME.
 
   >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
   {'best_test_loss': 1.0}
@@ -65,7 +65,7 @@ def best_tests(rows: list[Row]) -> Row:
 
 
 def settings(rows: list[Row]) -> list[Setting]:
-  r"""Computes mean and error :math:`s / \sqrt n` over seeds, best first.
+  r"""Compute mean and error :math:`s / \sqrt n` over seeds, best first.
 
   Settings with a diverged point come last.
 
@@ -94,7 +94,7 @@ def settings(rows: list[Row]) -> list[Setting]:
 
 
 def table(rows: list[Row], path: pathlib.Path) -> str:
-  """Formats settings in Markdown, best first; writes them as CSV as well."""
+  """Format settings in Markdown, best first; writes them as CSV as well."""
   ranking = settings(rows)
   seeds = max(s.points for s in ranking) > 1
   diverged = any(s.diverged for s in ranking)
@@ -108,7 +108,7 @@ def table(rows: list[Row], path: pathlib.Path) -> str:
 
 
 def summary_line(rows: list[Row]) -> str:
-  """Describes the best setting in one sentence."""
+  """Describe the best setting in one sentence."""
   ranking, metric = settings(rows), metric_of(rows)
   best, diverged = ranking[0], sum(row['diverged'] for row in rows)
   start = f'{len(rows)} points, {diverged} diverged'
@@ -124,7 +124,7 @@ def summary_line(rows: list[Row]) -> str:
 
 
 def picture(rows: list[Row]) -> Any:
-  """Draws one field as a curve, two as a heat map; None if there is no number.
+  """Draw one field as a curve, two as a heat map; None if there is no number.
 
   Of more than two fields it shows the two with most values, at the best values
   of the others. Settings that do not fill a grid, such as random draws, are
@@ -156,19 +156,19 @@ def picture(rows: list[Row]) -> Any:
 
 
 def _cloud(field: str, metric: str, ranking: list[Setting]) -> figures.Panel:
-  """Makes a panel of points; those that diverged are at the worst value."""
+  """Return a panel of points; those that diverged are at the worst value."""
   finite = [s for s in ranking if not math.isnan(s.mean)]
   worst = {'mean': finite[-1].mean, 'error': math.nan}
   lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
   named = {'finite' if lost else '': finite, 'diverged': lost}
-  found = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
-  panel = curves(field, metric, found)
+  drawn = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
+  panel = curves(field, metric, drawn)
   dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
   return panel._replace(lines=dots)
 
 
 def _varied(ranking: list[Setting]) -> dict[str, list]:
-  """Fields with several values, most first; none if every mean is NaN."""
+  """Return the fields with several values, most first; none if all diverged."""
   varied = {}
   for name in () if math.isnan(ranking[0].mean) else ranking[0].values:
     distinct = {json.dumps(s.values[name]): s.values[name] for s in ranking}
@@ -178,15 +178,14 @@ def _varied(ranking: list[Setting]) -> dict[str, list]:
 
 
 def curves(
-  field: str, metric: str, found: Mapping[str, tuple[Sequence, Sequence]]
+  field: str, metric: str, by_label: Mapping[str, tuple[Sequence, Sequence]]
 ) -> figures.Panel:
-  """Makes a panel of means against a field, with bands of standard errors.
+  """Return a panel of means against a field, with bands of standard errors.
 
-  `found` has by label the values of the field, and what has `mean` and `error`
-  there.
+  `by_label` has for each line the values of the field, and the settings there.
   """
   lines, ticks = [], set()
-  for label, (values, points) in found.items():
+  for label, (values, points) in by_label.items():
     if numbers := _are_numbers(values):
       ticks |= {*values}
     means, errors = np.array([(s.mean, s.error) for s in points]).T

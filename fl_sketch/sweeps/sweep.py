@@ -1,4 +1,4 @@
-"""Runs a sweep of one config: every point of a grid, or of random draws.
+"""Run a sweep of one config: every point of a grid, or of random draws.
 
 Points that differ only in hyperparameters and seeds share one program, in which
 they run one after another or, vmapped, at once. Other fields change shapes: a
@@ -15,6 +15,7 @@ from fl_sketch import algorithms, experiment
 from fl_sketch.data import registry as datasets
 from fl_sketch.experiment import caveats
 from fl_sketch.experiment.config import Config, ConfigError, checked
+from fl_sketch.reporting.metrics import Row
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.sweeps import files as sweep_files, program as program_lib
 from fl_sketch.sweeps.grid import Point, points
@@ -32,18 +33,15 @@ def run(
   problem: experiment.OwnProblem | None = None,
   points_per_program: int | None = None,
   progress: bool = True,
-) -> list[dict[str, Any]]:
-  """Runs every point of a sweep, or resumes with those not finished.
+) -> list[Row]:
+  """Run every point of a sweep, or resume with those not finished.
 
-  The folder gets config.json, points.jsonl, points/NUMBER/, sweep.json,
-  table.md and, if a field other than seeds is swept, sweep.png. Each point gets
-  config, problem, metrics and summary as `training.train` writes them, but
-  without `seconds` and `parameters`; the summary adds its best test metrics and
-  whether it `diverged`. The best point of the folder, `best_point` in
-  sweep.json, keeps its parameters, for `fl_sketch.load`. Stopping a sweep loses
-  the points that are running. A point that diverges keeps its last finite
-  numbers and stops no other. A sweep with other values of its fields, or with
-  further fields, runs the points that the folder does not have.
+  The folder gets config.json, points.jsonl, points/NUMBER/ with the files of a
+  run, sweep.json, table.md and, if a field other than seeds is swept,
+  sweep.png. Its best point, `best_point` in sweep.json, keeps its parameters,
+  for `fl_sketch.load`. Stopping a sweep loses the points that are running. A
+  point that diverges keeps its last finite numbers and stops no other. A sweep
+  of other values or further fields runs the points that the folder lacks.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
@@ -51,7 +49,7 @@ def run(
     data_dir: folder of tensorflow-datasets.
     problem: as of `experiment.build`. Each seed, and each value of an option of
       the model, has a program of its own if this is a function.
-    points_per_program: points that run at once; None is one on a CPU, where
+    points_per_program: points that run at once; default: one on a CPU, where
       vmapped points are slower, and elsewhere what fits the device's memory.
     progress: whether to show a bar on stderr.
 
@@ -69,10 +67,11 @@ def run(
   """
   if (processes := jax.process_count()) > 1:
     raise ValueError(f'{processes=} must be 1 for a sweep.')
-  c = config if isinstance(config, Config) else Config.from_mapping(config)
+  if not isinstance(config, Config):
+    config = Config.from_mapping(config)
   if points_per_program is not None and points_per_program < 1:
     raise ValueError(f'{points_per_program=} must be >= 1.')
-  listed = points(c)
+  listed = points(config)
   for _, each in listed:
     if each.feed == 'host':
       raise ValueError("Set feed='auto' or 'device': points share the data.")
@@ -81,36 +80,40 @@ def run(
         '{keep_best} has no effect in a sweep: it keeps the last parameters of '
         'its best point.'
       )
-  with contextlib.closing(sweep_files.Files(folder, c)) as files:
+  with contextlib.closing(sweep_files.Files(folder, config)) as files:
     todo = files.numbered(listed)
-    build = lambda c, **how: experiment.build(c, data_dir, problem, **how)
+
+    def build(config, **options):
+      return experiment.build(config, data_dir, problem, **options)
+
     left = []
     for group in groups(todo, problem):
       if finished := [i for i in group if i in files.rows]:
         exp = build(todo[finished[0]].config, draw=False)
-        of_point = files.point(finished[0]), exp.config, identity.of(exp)
-        same_run.check_run(*of_point)
-      left += [group] * (not files.rows.keys() >= set(group))
+        point = files.point(finished[0])
+        same_run.check_run(point, exp.config, identity.of(exp))
+      if not files.rows.keys() >= set(group):
+        left.append(group)
     if len(left) > 1:  # else the first program is built at once
       _check(todo, left, build)
     total = sum(point.config.rounds for point in todo.values())
     done = sum(todo[i].config.rounds for i in files.rows.keys() & todo.keys())
-    bar = bars.Progress(total, done, c.cohort, progress)
+    bar = bars.Progress(total, done, config.cohort, progress)
     with contextlib.closing(bar):
       for group in left:
         _run_group(todo, group, files, build, points_per_program, bar)
     # A folder's points may be older than some of the swept fields.
     rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
     files.report(rows)
-    if said := noise_secret.sentence(folder):
-      bars.note(said)
+    if sentence := noise_secret.sentence(folder):
+      bars.note(sentence)
     return rows
 
 
 def groups(
   todo: Mapping[int, Point], problem: experiment.OwnProblem | None = None
 ) -> Iterator[list[int]]:
-  """Yields, for each program, the numbers of the points that it can run."""
+  """Yield, for each program, the numbers of the points that it can run."""
   by_program: dict[str, list[int]] = {}
   for i, point in todo.items():
     fields = files_lib.as_json(point.config)
@@ -123,7 +126,7 @@ def groups(
 
 
 def _check(todo, groups, build):
-  """Traces a round of every program; names the values of a point that fails."""
+  """Trace a round of every program; name the values of a point that fails."""
   mesh = mesh_lib.cohort_mesh()
   for group in groups:
     try:
@@ -134,17 +137,19 @@ def _check(todo, groups, build):
       raise ConfigError(f'Point {todo[group[0]].values}: {e}') from e
 
 
-def _array_fields(c: Config, problem: Any) -> set[str]:
-  """The config fields that a program takes as arrays; options with a dot."""
+def _array_fields(
+  config: Config, problem: experiment.OwnProblem | None
+) -> set[str]:
+  """Return config fields that a program takes as arrays; options with a dot."""
   names = {*algorithms.Hyper._fields, *seeding.FIELDS} - {'extra', 'frozen'}
-  names |= experiment.declared(c).keys()
-  if c.final_server_lr is not None:
+  names |= experiment.declared(config).keys()
+  if config.final_server_lr is not None:
     names.remove('server_lr')  # the schedule decays relative to it
   # Full batches and Poisson batches are as wide as the largest client.
-  by_size = c.batch_size == 0 or c.batch_order == 'poisson'
-  draws_data = 'seed' in datasets.REGISTRY.arguments(c.dataset)
-  draws_data |= c.client_holdout > 0 or c.personal_steps is not None
-  if draws_data or (by_size and c.partition != 'iid'):
+  by_size = config.batch_size == 0 or config.batch_order == 'poisson'
+  draws_data = 'seed' in datasets.REGISTRY.arguments(config.dataset)
+  draws_data |= config.client_holdout > 0 or config.personal_steps is not None
+  if draws_data or (by_size and config.partition != 'iid'):
     names.remove('seed')  # it draws the data, or the sizes of clients
   if callable(problem):  # its data and its model may depend on these
     names -= {'seed', *(n for n in names if n.startswith('model_options.'))}
@@ -152,7 +157,7 @@ def _array_fields(c: Config, problem: Any) -> set[str]:
 
 
 def _run_group(todo, group, files, build, points_per_program, bar):
-  """Runs the unfinished chunks of points that share a program."""
+  """Run the unfinished chunks of points that share a program."""
   first = build(todo[group[0]].config)
   about = first.config, first.test_of_clients
   if all(caveats.is_left_out(*about, x) for x in ('train_loss', 'test_loss')):
@@ -161,20 +166,20 @@ def _run_group(todo, group, files, build, points_per_program, bar):
       "clients hold the test set; set public_metrics='private'."
     )
   # What draws the first parameters, and what the model is made with.
-  made_of = lambda c: (c.seed, json.dumps(c.model_options))
+  made_of = lambda config: (config.seed, json.dumps(config.model_options))
   exps = {made_of(first.config): first}
 
   def exp(i):
-    """The experiment of a point, which may share all but numbers."""
-    c = todo[i].config
-    if (key := made_of(c)) not in exps:  # the data, which are large, are shared
-      exps[key] = build(c)._replace(data=first.data, test=first.test)
-    return experiment.reconfigured(exps[key], c)
+    """Return the experiment of a point, which may share all but numbers."""
+    config = todo[i].config
+    if (key := made_of(config)) not in exps:  # the data are shared
+      exps[key] = build(config)._replace(data=first.data, test=first.test)
+    return experiment.reconfigured(exps[key], config)
 
   problems: dict[Any, identity.Record] = {}
 
   def problem(i):
-    """The problem of a point, which depends on its model and its noise."""
+    """Return the problem of a point, which depends on its model and noise."""
     one = exp(i)
     noise = one.guarantee and one.guarantee.noise_multiplier
     if (key := (made_of(one.config), noise)) not in problems:
@@ -182,8 +187,10 @@ def _run_group(todo, group, files, build, points_per_program, bar):
     return problems[key]
 
   def secret(i):
-    c, resumed = todo[i].config, bool(files.rows)
-    return noise_secret.of_run(c, problem(i), files.folder, resumed=resumed)
+    config, resumed = todo[i].config, bool(files.rows)
+    return noise_secret.of_run(
+      config, problem(i), files.folder, resumed=resumed
+    )
 
   configs = [todo[i].config for i in group]
   program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)

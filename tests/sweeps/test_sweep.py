@@ -158,8 +158,7 @@ def test_a_sweep_of_another_problem_is_refused(looped, tmp_path, monkeypatch):
   x[[0, 1]] = x[[1, 0]]  # whose mean is the same
   other = digits._replace(train=digits.train | {'x': x})
   monkeypatch.setattr(sources, '_digits', lambda: other)
-  message = r'000 holds a run of another problem \(training data x\)'
-  with pytest.raises(workdir.WorkdirError, match=message):
+  with pytest.raises(workdir.WorkdirError, match=r'000 .*\(data\)'):
     run(tmp_path, GRID)
 
 
@@ -167,30 +166,26 @@ def test_no_point_runs_where_one_cannot(tmp_path):
   """Catches hours of points before the first that does not fit the model."""
   sizes = {'sketch': {'size': (20, 10**6)}}
   fields = SKETCHED | {'sweep': sizes}
-  message = r"Point .'sketch.size': 1000000.: .*size=1000000 exceeds d=200"
-  with pytest.raises(config.ConfigError, match=message):
+  with pytest.raises(config.ConfigError, match=r"Point .'sketch.size'"):
     run(tmp_path, fields)
   assert not (tmp_path / 'points').exists()
 
 
 def test_data_that_devices_may_not_hold_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(placement, 'MAX_RESIDENT', 1000)
-  with pytest.raises(ValueError, match='exceed MAX_RESIDENT=1,000'):
+  with pytest.raises(ValueError, match='MAX_RESIDENT'):
     run(tmp_path, GRID)
   assert not list(tmp_path.iterdir())
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path, monkeypatch):
-  with pytest.raises(ValueError, match='points_per_program=0 must be >= 1'):
+  with pytest.raises(ValueError, match='points_per_program'):
     run(tmp_path, GRID, points_per_program=0)
-  with pytest.raises(ValueError, match="Set feed='auto'"):
-    run(tmp_path, GRID | {'feed': 'host'})
-  with pytest.raises(
-    ValueError, match="keep_best='test_loss' has no effect in a sweep"
-  ):
-    run(tmp_path, GRID | {'keep_best': 'test_loss'})
+  for name, value in ('feed', 'host'), ('keep_best', 'test_loss'):
+    with pytest.raises(ValueError, match=name):
+      run(tmp_path, GRID | {name: value})
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  with pytest.raises(ValueError, match='processes=2 must be 1'):
+  with pytest.raises(ValueError, match='processes'):
     run(tmp_path, GRID)
   assert not list(tmp_path.iterdir())
 
