@@ -1,4 +1,4 @@
-"""Keeps the parameters of the best evaluation of a run."""
+"""Keep the parameters of the best evaluation of a run."""
 
 from collections.abc import Iterable
 import math
@@ -7,14 +7,15 @@ from typing import Any
 
 from fl_sketch.reporting import metrics
 from fl_sketch.training import client_state, saved_params
+from fl_sketch.utils.types import Params
 import jax
 
 
 class Best:
-  """Writes best/ROUNDS of rounds done when a metric was better than before.
+  """The folder best/: parameters at the best value of a metric, by rounds done.
 
-  The best before every checkpoint stays: a run that goes on knows it from the
-  rows up to there, which the folder has. A metric of None keeps nothing.
+  The best before every checkpoint stays: a resumed run knows it from the rows
+  up to there. A metric of None keeps nothing.
   """
 
   def __init__(
@@ -30,8 +31,8 @@ class Best:
         self._note(row)
       self.keep_only(checkpoints)
 
-  def consider(self, row: metrics.Row, params: Any):
-    """Writes the parameters of a row that was just logged, if it is the best.
+  def consider(self, row: metrics.Row, params: Params):
+    """Write the parameters of a row that was just logged, if it is the best.
 
     Raises SaveError if they cannot be written.
     """
@@ -39,18 +40,19 @@ class Best:
       saved_params.write(self._folder, self._rounds[-1], params)
 
   def keep_only(self, checkpoints: Iterable[int]):
-    """Deletes what is the best neither now nor at one of these checkpoints."""
+    """Delete what is the best neither now nor at one of these checkpoints."""
     if self._writes:
-      kept = {*self._rounds[-1:]}
+      best = {*self._rounds[-1:]}
       for done in checkpoints:
-        kept.update([rounds for rounds in self._rounds if rounds <= done][-1:])
-      client_state.keep_only(self._folder, kept)
+        best.update([rounds for rounds in self._rounds if rounds <= done][-1:])
+      client_state.keep_only(self._folder, best)
 
   def summary(self) -> dict[str, Any]:
-    """The metric, its best value and when it was, for summary.json."""
-    about = {'metric': self._metric, 'value': self._value}
-    last = self._rounds[-1:]
-    return {'best': about | {'rounds_done': last[0]}} if last else {}
+    """Return the metric, its best value and when it was, for summary.json."""
+    if not self._rounds:
+      return {}
+    best = {'metric': self._metric, 'value': self._value}
+    return {'best': best | {'rounds_done': self._rounds[-1]}}
 
   def _note(self, row: metrics.Row) -> bool:
     """Whether the metric of a row is better than in all before it."""

@@ -1,4 +1,4 @@
-"""Evaluates clients on the samples that they hold out, with their own steps.
+"""Evaluate clients on the samples that they hold out, with their own steps.
 
 Metrics `client_...` are of the server's model, `personal_...` of what each
 client makes of it by `personal_steps` on the samples that it trains on.
@@ -24,7 +24,7 @@ _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 def evaluator(
   metrics_fn: Callable[..., Any], exp: Experiment, mesh: Mesh
 ) -> Callable[[Any], dict[str, float]]:
-  """Builds evaluate(model) -> metrics over clients.
+  """Return evaluate(model) -> metrics over clients.
 
   They are {} if none holds out data, or if `public_metrics` leaves them out.
   The samples stay on the host and travel to the devices in chunks. `metrics_fn`
@@ -40,30 +40,30 @@ def evaluator(
 
 
 def device_bytes(exp: Experiment, mesh: Mesh) -> dict[str, int]:
-  """Returns the bytes on each device at an evaluation, by kind of array."""
+  """Return the bytes on each device at an evaluation, by kind of array."""
   part = exp.held_out if exp.config.shows_all else None
   if part is None or exp.held_data is None:
     return {}
   samples = min(_most(exp), -(-part.samples // mesh.size))
   each = sum(x.nbytes // len(x) for x in exp.held_data.values())
-  found = {'held-out data': samples * each}
+  sizes = {'held-out data': samples * each}
   if exp.personalize is not None:
     lanes = _Lanes.of(exp, mesh)
     at_once = min(lanes.count, exp.clients_per_step or lanes.count)
     # Parameters, their gradient, and a temporary.
     models = 3 * comms.nbytes(exp.params) * at_once
     samples = lanes.count * (lanes.samples + lanes.trained)
-    found['own models'] = models + samples * each
-  return found
+    sizes['own models'] = models + samples * each
+  return sizes
 
 
 def _most(exp) -> int:
-  """Samples on a device at once."""
+  """Return the number of samples on a device at once."""
   return _MOST * problem.evaluation_size(exp.held_data)
 
 
 def _of_model(metrics_fn, exp, mesh):
-  """Builds evaluate(model) -> metrics of it on the clients' samples."""
+  """Return evaluate(model) -> metrics of it on the clients' samples."""
   part, size = exp.held_out, _most(exp) * mesh.size
   fn = jax.jit(rounds.run_client_evaluation(metrics_fn, mesh, part.population))
 
@@ -91,7 +91,7 @@ def _samples(arrays, index):
 
 
 class _Lanes(NamedTuple):
-  """What is evaluated alone: some samples of a client, which may have more."""
+  """The client slots of an evaluation: each has some samples of a client."""
 
   client: np.ndarray  # int64[n], of each lane
   start: np.ndarray  # int64[n], of the samples of a lane in the partition
@@ -101,7 +101,7 @@ class _Lanes(NamedTuple):
 
   @classmethod
   def of(cls, exp, mesh) -> '_Lanes':
-    """Cuts so that most clients are one lane, which is not mostly padding."""
+    """Cut so that most clients are one lane, which is not mostly padding."""
     sizes = exp.held_out.sizes
     usual = int(np.ceil(np.quantile(sizes[sizes > 0], 0.9)))
     samples = min(usual, problem.evaluation_size(exp.held_data))
@@ -117,7 +117,7 @@ class _Lanes(NamedTuple):
 
 
 def _of_own_models(metrics_fn, exp, mesh):
-  """Builds evaluate(model) -> metrics of what each client makes of it."""
+  """Return evaluate(model) -> metrics of what each client makes of it."""
   lanes = _Lanes.of(exp, mesh)
 
   def work(model, lane):
@@ -125,8 +125,8 @@ def _of_own_models(metrics_fn, exp, mesh):
     root = jax.random.key(exp.config.seed)
     keys = keys_lib.round_keys(root, jnp.int32(_ROUND))
     key = keys_lib.local_key(keys_lib.for_client(keys, client))
-    own = exp.personalize(hyper, params, batches, key)
-    return metrics_fn((own, hyper), held)
+    personal = exp.personalize(hyper, params, batches, key)
+    return metrics_fn((personal, hyper), held)
 
   fn = jax.jit(rounds.run_lanes(work, mesh, exp.clients_per_step))
 

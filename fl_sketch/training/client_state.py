@@ -22,25 +22,25 @@ class Saved(NamedTuple):
 
 
 class OnDevice:
-  """Keeps the state of all clients on the devices; rounds index it by id."""
+  """The state of all clients on the devices; rounds index it by id."""
 
   def __init__(self, mesh: Mesh):
     self._mesh = mesh
 
   def attach(self, state: FedState, ids: np.ndarray) -> FedState:
-    """Returns `state`, which holds the state of every client."""
+    """Return `state`, which holds the state of every client."""
     return state
 
   def keep(self, state: FedState, ids: np.ndarray):
-    """Does nothing: the round has updated `state`."""
+    """Do nothing: the round has updated `state`."""
 
   def saved(self, state: FedState) -> Saved:
-    """Returns the state of all clients for a checkpoint."""
+    """Return the state of all clients for a checkpoint."""
     rows = [np.asarray(x) for x in leaves(state)]
     return Saved(np.arange(len(rows[0]) if rows else 0), rows)
 
   def restored(self, state: FedState, parts: Iterable[Saved]) -> FedState:
-    """Returns the initial `state` with the client state of a checkpoint."""
+    """Return the initial `state` with the client state of a checkpoint."""
     rows = [np.array(x) for x in leaves(state)]
     for part in parts:
       for row, saved in zip(rows, part.rows, strict=True):
@@ -49,7 +49,7 @@ class OnDevice:
 
 
 class OnHost:
-  """Keeps the state of this process's clients in a memory-mapped file.
+  """The state of this process's clients in a memory-mapped file.
 
   Only that of a cohort travels to the devices. The file has no name, and the
   kernel removes it when the process ends. `state` is of a population of one,
@@ -66,7 +66,7 @@ class OnHost:
     self._written = np.zeros(len(clients), bool)
 
   def attach(self, state: FedState, ids: np.ndarray) -> FedState:
-    """Returns `state` with the state of the clients of a round.
+    """Return `state` with the state of the clients of a round.
 
     ids: int[lanes of this process]; padding has ids beyond the population.
     """
@@ -79,20 +79,20 @@ class OnHost:
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: FedState, ids: np.ndarray):
-    """Stores the client state after a round; ids as in `attach`."""
+    """Store the client state after a round; ids as in `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
       row[place[held]] = mesh_lib.local_shards(new)[held]
     self._written[place[held]] = True
 
   def saved(self, state: FedState) -> Saved:
-    """Returns the state of this process's clients for a checkpoint."""
+    """Return the state of this process's clients for a checkpoint."""
     place = np.flatnonzero(self._written)
     ids = place + self._clients.start
     return Saved(ids, [row[place] for row in self._rows])
 
   def restored(self, state: FedState, parts: Iterable[Saved]) -> FedState:
-    """Reads the state of this process's clients from a checkpoint."""
+    """Read the state of this process's clients from a checkpoint."""
     self._written[:] = False
     for part in parts:
       place, held = self._places(part.ids)
@@ -124,7 +124,7 @@ def _file(count, row, folder):
 
 
 def write(folder: pathlib.Path, saved: Saved):
-  """Writes this process's client state to a checkpoint; every process must."""
+  """Write this process's client state to a checkpoint; every process must."""
   folder.mkdir(parents=True, exist_ok=True)
   name = f'part-{jax.process_index()}-of-{jax.process_count()}.npz'
   partial = folder / f'{name}.partial'
@@ -134,7 +134,7 @@ def write(folder: pathlib.Path, saved: Saved):
 
 
 def read(folder: pathlib.Path) -> list[Saved]:
-  """Reads the client state of all processes; empty without the folder.
+  """Read the client state of all processes; empty without the folder.
 
   Raises ValueError if a part is missing, or its checksum is wrong.
   """
@@ -150,16 +150,16 @@ def read(folder: pathlib.Path) -> list[Saved]:
 
 
 def keep_only(folder: pathlib.Path, names: Iterable[int]):
-  """Removes the client state of checkpoints that no longer exist."""
-  kept = {str(name) for name in names}
+  """Remove the client state of checkpoints that no longer exist."""
+  current = {str(name) for name in names}
   if jax.process_index() == 0:
     for path in folder.glob('*'):
-      if path.name not in kept:
+      if path.name not in current:
         shutil.rmtree(path)
 
 
 def leaves(state: FedState) -> list[Any]:
-  """Lists the arrays of per-client state in a state."""
+  """List the arrays of per-client state in a state."""
   return comms.client_rows((state.encode, state.protocol))
 
 

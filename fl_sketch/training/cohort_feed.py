@@ -1,4 +1,4 @@
-"""Samples, lays out and prefetches the cohort of each round.
+"""Sample, lay out and prefetch the cohort of each round.
 
 A process holds the samples and the state of one block of the population only. A
 lane is the slot of a client on a shard.
@@ -8,7 +8,8 @@ from concurrent import futures
 
 from fl_sketch import rounds
 from fl_sketch.data import cohorts as cohorts_lib
-from fl_sketch.experiment import Experiment, config as config_lib
+from fl_sketch.experiment import Experiment
+from fl_sketch.experiment.config import Config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import placement
 from fl_sketch.utils import seeding
@@ -19,7 +20,7 @@ _TAIL = 1e-9  # probability that a process has more clients than lanes
 
 
 class CohortFeed:
-  """Samples and prefetches the cohorts of a run, in the order of its rounds.
+  """The prefetched cohorts of a run, in the order of its rounds.
 
   With `fetch` a cohort carries its samples, else their indices.
   """
@@ -33,31 +34,31 @@ class CohortFeed:
     self.sampling_seed: seeding.Root | None = None
 
   def take(self, done: int):
-    """Returns the cohorts after `done` rounds: in host memory, on the mesh."""
-    c = self._exp.config
+    """Return the cohorts after `done` rounds: in host memory, on the mesh."""
+    config = self._exp.config
     now = self._ahead.pop(done, None) or self._pool.submit(self._make, done)
-    after = c.dispatch(done).stop
-    if after < c.rounds and after not in self._ahead:
+    after = config.dispatch(done).stop
+    if after < config.rounds and after not in self._ahead:
       self._ahead[after] = self._pool.submit(self._make, after)
     return now.result()
 
   def local_lanes(self, cohort: rounds.Cohort) -> rounds.Cohort:
-    """Returns the lanes of this process."""
+    """Return the lanes of this process."""
     each = len(cohort.ids) // self._processes
     first = each * jax.process_index()
     return jax.tree.map(lambda x: x[first : first + each], cohort)
 
   def close(self):
-    """Stops the prefetch thread."""
+    """Stop the prefetch thread."""
     self._pool.shutdown(cancel_futures=True)
 
   def _make(self, done):
-    c, seed = self._exp.config, self.sampling_seed
-    cohorts = [self._exp.sample(r, seed) for r in c.dispatch(done)]
+    config, seed = self._exp.config, self.sampling_seed
+    cohorts = [self._exp.sample(r, seed) for r in config.dispatch(done)]
     if self._processes == 1:
       cohorts = [rounds.pad_cohort(x, self._mesh.size) for x in cohorts]
     else:
-      sharing = c.population, self._processes
+      sharing = config.population, self._processes
       counts = [self._lanes, *(fullest(x, *sharing) for x in cohorts)]
       lanes = _multiple(max(counts), self._mesh.size // self._processes)
       cohorts = [by_process(x, *sharing, lanes) for x in cohorts]
@@ -65,32 +66,32 @@ class CohortFeed:
     if self._fetch:
       fetch = lambda x: self._exp.fetch(self._exp.data, x.batches)
       local = [x._replace(batches=fetch(x)) for x in local]
-    if c.rounds_per_dispatch == 1:
+    if config.rounds_per_dispatch == 1:
       return cohorts, mesh_lib.place_local(self._mesh, local[0])
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *local)
     return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
-def lanes_per_process(c: config_lib.Config, shards: int, processes: int) -> int:
-  """The lanes of a process, of `shards` in all; too few with chance < 1e-9."""
-  most = int(np.diff(placement.starts(c.population, processes)).max())
-  if c.sampling in cohorts_lib.RANDOM_SIZE:
-    trials, chance = most, c.sampling_probability
+def lanes_per_process(config: Config, shards: int, processes: int) -> int:
+  """Return a process's client slots; too few with probability < 1e-9."""
+  most = int(np.diff(placement.starts(config.population, processes)).max())
+  if config.sampling in cohorts_lib.RANDOM_SIZE:
+    trials, chance = most, config.sampling_probability
   else:  # without replacement, counts vary less than binomial ones
-    trials, chance = c.selected, most / c.population
+    trials, chance = config.selected, most / config.population
   lanes = cohorts_lib.default_max_cohort(trials, chance, _TAIL)
   return _multiple(min(lanes, most), shards // processes)
 
 
 def fullest(cohort: rounds.Cohort, population: int, processes: int) -> int:
-  """Counts the clients of a cohort on the process that has most of them."""
+  """Count the clients of a cohort on the process that has most of them."""
   return int(np.diff(_edges(cohort.ids, population, processes)).max())
 
 
 def by_process(
   cohort: rounds.Cohort, population: int, processes: int, lanes: int
 ) -> rounds.Cohort:
-  """Lays a cohort out so that each client is on a lane of its process.
+  """Lay a cohort out so that each client is on a lane of its process.
 
   >>> cohort = rounds.Cohort(np.array([0, 1, 3]), np.ones(3), np.arange(3))
   >>> by_process(cohort, 4, processes=2, lanes=2).ids.tolist()

@@ -1,4 +1,4 @@
-"""Configures JAX before it starts: devices, processes, kept programs."""
+"""Configure JAX before it starts: devices, processes, kept programs."""
 
 import contextlib
 import os
@@ -13,9 +13,10 @@ _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
 
 
 def cores() -> int:
-  """Counts the cores that this process may use."""
-  own = hasattr(os, 'sched_getaffinity')
-  return len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
+  """Count the cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def deterministic(platform: str) -> bool:
@@ -29,7 +30,7 @@ def deterministic(platform: str) -> bool:
 
 
 def cache_programs() -> pathlib.Path | None:
-  """Keeps compiled programs in XDG_CACHE_HOME/fl_sketch/programs/HOST.
+  """Keep compiled programs in XDG_CACHE_HOME/fl_sketch/programs/HOST.
 
   Returns the folder if it is new; None where JAX has one by its own setting, as
   JAX_COMPILATION_CACHE_DIR, or where none can be written.
@@ -60,7 +61,7 @@ def start(
   process_id: int | None = None,
   deterministic: bool = True,
 ):
-  """Sets up the devices of a run; call it before any other use of JAX.
+  """Set up the devices of a run; call it before any other use of JAX.
 
   A CPU becomes one device a core: parallel clients are faster than threads
   inside the small layers of one client.

@@ -1,13 +1,13 @@
-"""Starts a run from the parameters of another one, of which it keeps a copy."""
+"""Start a run from the parameters of another one, of which it keeps a copy."""
 
 import dataclasses
 import os
 import pathlib
-from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.training import saved_params
 from fl_sketch.training.same_run import WorkdirError
+from fl_sketch.utils.types import Params
 import jax
 import numpy as np
 
@@ -22,11 +22,12 @@ def begun(
   folder: str | os.PathLike,
   source: str | os.PathLike | None = None,
 ) -> experiment.Experiment:
-  """Returns the experiment of a folder with its initial parameters.
+  """Return the experiment of a folder with its initial parameters.
 
-  They are those of `source`, a run: of its last checkpoint, or of the best if
-  it is the subfolder best/. A run that goes on has a copy in init/. Raises
-  WorkdirError, which names the array, if they do not fit the model, and
+  They are those of the run `source`: of its last checkpoint, or of the best if
+  it is the subfolder best/. A resumed run has a copy in init/.
+
+  Raises WorkdirError, which names the array, if they do not fit the model, and
   CheckpointError if there are none, or they cannot be read.
   """
   run, only = pathlib.Path(folder), [0]
@@ -50,26 +51,32 @@ def begun(
   return exp
 
 
-def keep(folder: pathlib.Path, params: Any):
-  """Writes the copy from the first process, if there is none yet."""
+def keep(folder: pathlib.Path, params: Params):
+  """Write the copy from the first process, if there is none yet."""
   copy = folder / saved_params.FIRST
   if jax.process_index() == 0 and not saved_params.rounds_in(copy):
     saved_params.write(copy, 0, params)
 
 
-def _fitted(params: Any, like: Any, source: Any) -> Any:
-  """The parameters as the tree of a model, whose names and shapes they have."""
-  name = lambda path: jax.tree_util.keystr(path, simple=True, separator='/')
-  held, own = (
-    {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
-    for tree in (params, like)
-  )
-  for path in {**own, **held}:
-    there, here = (getattr(x.get(path), 'shape', None) for x in (held, own))
+def _fitted(
+  params: Params, like: Params, source: str | os.PathLike | None
+) -> Params:
+  """Return parameters as the tree of a model with these names and shapes."""
+  given, wanted = _by_name(params), _by_name(like)
+  for name in {**wanted, **given}:
+    there, here = (getattr(x.get(name), 'shape', None) for x in (given, wanted))
     if there != here:
       raise WorkdirError(
-        f'init_from={source}: {path} has shape {there} there and {here} in '
+        f'init_from={source}: {name} has shape {there} there and {here} in '
         'this model; set the same model.'
       )
-  leaves = [np.asarray(held[path], x.dtype) for path, x in own.items()]
+  leaves = [np.asarray(given[name], x.dtype) for name, x in wanted.items()]
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _by_name(tree: Params) -> dict[str, jax.Array]:
+  """Return the arrays of a tree by their paths, as 'dense/kernel'."""
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): x
+    for path, x in jax.tree.leaves_with_path(tree)
+  }

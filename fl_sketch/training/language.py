@@ -28,7 +28,7 @@ def generate(
   key: jax.Array | None = None,
   window: int | None = None,
 ) -> Any:
-  """Draws tokens after a prompt, from softmax(logits / temperature).
+  """Draw tokens after a prompt, from softmax(logits / temperature).
 
   Each costs a forward pass over the whole window. '[SEP]' ends a text.
 
@@ -76,7 +76,7 @@ def generate(
 
 
 def export(run: Any, folder: str | os.PathLike) -> None:
-  """Writes a folder for transformers, adapters merged: `pretrained.export`."""
+  """Write a folder for transformers, adapters merged: `pretrained.export`."""
   params, model = run.merged(), run.experiment.model
   pretrained.export(folder, model, params, _length(run), _content(run))
 

@@ -1,4 +1,4 @@
-"""Makes the records of rounds: metrics, communication cost and epsilon."""
+"""Make the records of rounds: metrics, communication cost and epsilon."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +7,14 @@ from fl_sketch.experiment import Experiment, caveats, sampler
 from fl_sketch.experiment.parts import hyper_of
 from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
-from fl_sketch.rounds import comms, mesh as mesh_lib, traffic
+from fl_sketch.reporting.metrics import Row
+from fl_sketch.rounds import Cohort, comms, mesh as mesh_lib, traffic
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.training import client_metrics
+from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
-
-Record = dict[str, Any]
 
 
 class DivergedError(FloatingPointError):
@@ -22,9 +22,9 @@ class DivergedError(FloatingPointError):
 
 
 class RunLog:
-  """Makes the record of each round of one run, in order.
+  """The records of the rounds of one run, made in order.
 
-  `ledger` has the bytes of all rounds so far, after those of the one given.
+  `ledger` has the bytes of all rounds so far, those of the given one included.
   """
 
   def __init__(self, exp: Experiment, ledger: traffic.Ledger | None = None):
@@ -32,33 +32,36 @@ class RunLog:
     self.ledger = empty_ledger(exp) if ledger is None else ledger
     self._epsilons = epsilons_by_round(exp)
 
-  def record(self, number: int, cohort: Any, metrics: Record) -> Record:
-    """Makes the record of a round, and charges its bytes to the ledger.
+  def record(self, number: int, cohort: Cohort, metrics: Row) -> Row:
+    """Return the record of a round, and charge its bytes to the ledger.
 
     `cohort` is in host memory, `metrics` an element of `on_host`. Raises
     DivergedError, which names the round and what is not finite.
     """
     if what := _not_finite(self._exp, cohort, metrics):
       raise DivergedError(f'Round {number}: {what} are not finite')
-    record, c = {'round': number, **metrics}, self._exp.config
+    record, config = {'round': number, **metrics}, self._exp.config
     names = 'finite', 'uplink_bytes', 'downlink_bytes'
     _, up, down = (record.pop(name) for name in names)
-    if c.shows_all:
-      ids, weight, outcome = cohort.ids, cohort.weight, cohort.outcome
-    else:  # a cohort by the public seed, and the law of the round's own one
-      ids, weight, outcome = sampler.selection(c, number, c.seed)
+    if config.shows_all:
+      ids, weight = np.asarray(cohort.ids), np.asarray(cohort.weight)
+      outcome = cohort.outcome
+    else:  # of the same distribution, by the public seed
+      ids, weight, outcome = sampler.selection(config, number, config.seed)
     charged = self.ledger.charge(ids, weight, up, down, outcome)
-    shown = lambda name: c.shows_all or name.endswith('_bytes')
-    record |= {name: charged[name] for name in charged if shown(name)}
+    for name, value in charged.items():
+      if config.shows_all or name.endswith('_bytes'):
+        record[name] = value
     if self._epsilons is not None:
       record['epsilon'] = self._epsilons[number]
-    full = c.shows_all and c.max_cohort == (cohort.ids < c.population).sum()
+    real = (cohort.ids < config.population).sum()
+    full = config.shows_all and config.max_cohort == real
     self.ledger.note_left_out(record | {'full_cohorts': int(full)})
     return record
 
 
 def metrics_of(exp: Experiment) -> Callable[..., Any]:
-  """The metrics of a model, ((params, hyperparameters), batch) -> sums."""
+  """Return the metrics of a model, ((params, hyper), batch) -> sums."""
 
   def metrics_fn(model, batch):
     params, hyper = model
@@ -67,8 +70,10 @@ def metrics_of(exp: Experiment) -> Callable[..., Any]:
   return metrics_fn
 
 
-def evaluator(fn: Any, exp: Experiment, mesh: Mesh) -> Callable[..., Record]:
-  """Builds evaluate(params, hyper) -> metrics: means, and those over clients.
+def evaluator(
+  fn: Callable[..., Any], exp: Experiment, mesh: Mesh
+) -> Callable[..., Row]:
+  """Return evaluate(params, hyper) -> metrics: means, and those over clients.
 
   `public_metrics` may leave out those of samples that training clients hold.
   `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
@@ -90,18 +95,15 @@ def evaluator(fn: Any, exp: Experiment, mesh: Mesh) -> Callable[..., Record]:
 
 
 def empty_ledger(exp: Experiment) -> traffic.Ledger:
-  """Makes the ledger of bytes before the first round."""
+  """Return the ledger of bytes before the first round."""
   init = lambda params: exp.make(exp.hyper).server.init(params)
   state = comms.nbytes(jax.eval_shape(init, exp.params))
   dense = comms.nbytes(exp.params)
   return traffic.Ledger.empty(exp.config.population, dense, state)
 
 
-def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
-  """Transfers the metrics of a dispatch to the host, by point and round.
-
-  Their leaves have points x count numbers, on the devices.
-  """
+def on_host(metrics: Tree, points: int, count: int) -> list[list[Row]]:
+  """Transfer metrics, leaves [points x count], to the host: by point, round."""
   arrays = jax.device_get(metrics)
   arrays = {k: v.reshape(points, count) for k, v in arrays.items()}
   return [
@@ -110,17 +112,18 @@ def on_host(metrics: Any, points: int, count: int) -> list[list[Record]]:
   ]
 
 
-def privacy_summary(exp: Experiment) -> Record:
-  """The privacy statement of a private run, for its summary; else empty."""
+def privacy_summary(exp: Experiment) -> Row:
+  """Return the privacy statement of a private run, for its summary."""
   guarantee = exp.guarantee
   return {'privacy': guarantee.statement.as_dict()} if guarantee else {}
 
 
-def epsilons_by_round(exp: Experiment) -> list[Any] | None:
-  """Computes epsilon after every round of a private run; 'inf' without noise.
+def epsilons_by_round(exp: Experiment) -> list[float | str] | None:
+  """Return epsilon after every round of a private run; 'inf' without noise.
 
   The accountant is slow: it computes epsilon after the last round and after
   m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
+
   Raises ValueError if the guarantee is of another algorithm or other
   hyperparameters.
   """
@@ -128,11 +131,11 @@ def epsilons_by_round(exp: Experiment) -> list[Any] | None:
     return None
   # With other hyperparameters the noise would have another size.
   hyper = hyper_of(exp.config, exp.guarantee)
-  own = exp.hyper._replace(frozen=None)
-  if jax.device_get(own) != jax.device_get(hyper):
+  current = exp.hyper._replace(frozen=None)
+  if jax.device_get(current) != jax.device_get(hyper):
     raise ValueError(
       f'A private run requires the hyperparameters of its config, {hyper}; got '
-      f'{own}. Set them in the config.'
+      f'{current}. Set them in the config.'
     )
   last = exp.config.rounds
   coarse = {m << k for m in range(1, 8) for k in range(last.bit_length())}
@@ -142,7 +145,7 @@ def epsilons_by_round(exp: Experiment) -> list[Any] | None:
 
 
 def _not_finite(exp, cohort, metrics) -> str | None:
-  """Names what is not finite after a round, or returns None."""
+  """Return what is not finite after a round, or None."""
   if not metrics['finite']:
     return 'parts of the server state'
   # All of a small cohort may be rejected. A private run must not stop because

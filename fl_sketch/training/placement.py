@@ -1,10 +1,11 @@
-"""Decides where a run keeps training data, client state and server state."""
+"""Decide where a run keeps training data, client state and server state."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.data import store
 from fl_sketch.experiment import Experiment
 from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Tree
 import jax
 
 MAX_RESIDENT = 2**30  # bytes of data, or of client state, for 'auto'
@@ -23,41 +24,42 @@ class Placement(NamedTuple):
   server: str  # 'replicated', or 'sharded': each device has a part
 
 
-def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Any) -> Placement:
-  """Decides the placement of a run from its config, its sizes and its mesh.
+def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Tree) -> Placement:
+  """Decide the placement of a run from its config, its sizes and its mesh.
 
   `row` has the shapes of one client's state. Raises PlacementError if several
   processes would share data, client state or masks, or leave one without a
   client; or if rounds of one dispatch need client state from the host, which
   cannot travel between them.
   """
-  c, per_client, processes = exp.config, comms.nbytes(row), jax.process_count()
-  if processes > c.population:
+  config, processes = exp.config, jax.process_count()
+  per_client = comms.nbytes(row)
+  if processes > config.population:
     raise PlacementError(
-      f'population={c.population} leaves some of {processes} processes without '
-      f'a client. Set num_processes <= {c.population}.'
+      f'population={config.population} leaves some of {processes} processes '
+      f'without a client. Set num_processes <= {config.population}.'
     )
-  if processes > 1 and c.trust == 'secure_aggregation':
+  if processes > 1 and config.trust == 'secure_aggregation':
     raise PlacementError(
       "trust='secure_aggregation' does not support several processes: masks "
       'would be shared with empty client slots. Set num_processes=1.'
     )
-  data = _where('feed', c.feed, comms.nbytes(exp.data), mesh)
-  if c.feed == 'auto' and store.is_mapped(exp.data):
+  data = _where('feed', config.feed, comms.nbytes(exp.data), mesh)
+  if config.feed == 'auto' and store.is_mapped(exp.data):
     data = 'host'
-  size, clients = c.population * per_client, 'device'
+  size, clients = config.population * per_client, 'device'
   if per_client:
-    clients = _where('client_state', c.client_state, size, mesh)
-  if clients == 'host' and c.rounds_per_dispatch > 1:
+    clients = _where('client_state', config.client_state, size, mesh)
+  if clients == 'host' and config.rounds_per_dispatch > 1:
     raise PlacementError(
-      f'rounds_per_dispatch={c.rounds_per_dispatch} requires client_state on '
-      'the devices. Set rounds_per_dispatch=1.'
+      f'rounds_per_dispatch={config.rounds_per_dispatch} requires client_state '
+      'on the devices. Set rounds_per_dispatch=1.'
     )
-  return Placement(data, clients, c.server_state)
+  return Placement(data, clients, config.server_state)
 
 
-def _where(field: str, value: str, size: int, mesh: Any) -> str:
-  """Resolves 'auto': on the devices of one process, if the copies are small."""
+def _where(field: str, value: str, size: int, mesh: jax.sharding.Mesh) -> str:
+  """Resolve 'auto': on the devices of one process, if the copies are small."""
   if jax.process_count() > 1:
     if value == 'device':
       raise PlacementError(
@@ -73,7 +75,7 @@ def _where(field: str, value: str, size: int, mesh: Any) -> str:
 
 
 def starts(population: int, processes: int) -> list[int]:
-  """Returns the first client of each process's block, and the population.
+  """Return the first client of each process's block, and the population.
 
   >>> starts(10, 3)
   [0, 3, 6, 10]

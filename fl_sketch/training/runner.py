@@ -1,7 +1,6 @@
-"""Plays the rounds of a run: its jitted round, its data and its state."""
+"""Play the rounds of a run: its jitted round, its data and its state."""
 
 import os
-from typing import Any
 
 from fl_sketch import rounds
 from fl_sketch.experiment import Experiment
@@ -9,13 +8,14 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_state, cohort_feed, placement
 from fl_sketch.training.program import Program
+from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import Mesh
 import numpy as np
 
 
 class Runner:
-  """Plays rounds and holds their state; `loop` logs and checkpoints them.
+  """The rounds of a run and their state; `loop` logs and saves them.
 
   `folder` is for the file of client state, if the host holds that. Raises
   SaveError if the disk is too small for it.
@@ -31,8 +31,8 @@ class Runner:
       self.client_state = client_state.OnDevice(mesh)
     else:
       edges = placement.starts(exp.config.population, jax.process_count())
-      own = range(*edges[jax.process_index() :][:2])
-      self.client_state = client_state.OnHost(mesh, self.state, own, folder)
+      clients = range(*edges[jax.process_index() :][:2])
+      self.client_state = client_state.OnHost(mesh, self.state, clients, folder)
     data = exp.data if where.data == 'device' else None
     self._data, self.hyper = mesh_lib.place(mesh, (data, exp.hyper))
     self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))
@@ -40,12 +40,12 @@ class Runner:
     self.feed = cohort_feed.CohortFeed(exp, mesh, fetch=where.data == 'host')
 
   def use(self, secret: generators.Roots):
-    """Sets the secret of a private run, before its first round."""
+    """Set the secret of a private run, before its first round."""
     self.feed.sampling_seed = secret.sampling_seed
     self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
-  def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
-    """Plays one dispatch of rounds, after `done` of them.
+  def play(self, done: int) -> tuple[list[rounds.Cohort], Tree]:
+    """Play one dispatch of rounds, after `done` of them.
 
     Returns the cohorts in host memory, and metrics without waiting for them.
     """
@@ -56,15 +56,15 @@ class Runner:
     self.client_state.keep(self.state, ids)
     return cohorts, metrics
 
-  def arguments(self, placed: rounds.Cohort) -> tuple[Any, ...]:
-    """Returns the arguments of the program, for cohorts on the mesh."""
+  def arguments(self, placed: rounds.Cohort) -> tuple[Tree, ...]:
+    """Return the arguments of the program, for cohorts on the mesh."""
     rest = self._key, self._data, self._noise_key
     return self.hyper, self.state, placed, *rest
 
   def evaluate(self) -> dict[str, float]:
-    """Metrics that are not of this process: none."""
+    """Return metrics that other processes compute: none."""
     return {}
 
   def close(self):
-    """Ends the prefetching of cohorts."""
+    """End the prefetching of cohorts."""
     self.feed.close()

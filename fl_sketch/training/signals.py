@@ -1,4 +1,4 @@
-"""Catches the signals that stop a run, so that it saves before it ends."""
+"""Catch the signals that stop a run, so that it saves before it ends."""
 
 from collections.abc import Iterator
 import contextlib
@@ -8,7 +8,7 @@ import threading
 
 @contextlib.contextmanager
 def caught() -> Iterator[list[int]]:
-  """Collects SIGINT and SIGTERM while the context is open.
+  """Collect SIGINT and SIGTERM while the context is open.
 
   A second signal ends the process at once. Python catches signals in the main
   thread only; in any other the list stays empty.

@@ -1,4 +1,4 @@
-"""Copies the logged rows of a run to TensorBoard and to Weights & Biases.
+"""Copy the logged rows of a run to TensorBoard and to Weights & Biases.
 
 Neither package is imported before `opened` names it, and neither is sent
 anything: both write files below the workdir.
@@ -18,14 +18,15 @@ from fl_sketch.utils import extras, files
 def opened(
   names: Sequence[str], folder: str | os.PathLike, config: config_lib.Config
 ) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
-  """Opens sinks for `training.train(on_row=...)`, and closes them at the end.
+  """Open sinks for `training.train(on_row=...)`, and close them at the end.
 
   Yields a function of each logged row, or None for no names. A sink writes its
-  first file with the first row, in the one process that has rows. A run that is
-  started again repeats the rounds after its last checkpoint: TensorBoard drops
-  what it had of them, and Weights & Biases gets another run for each start, in
-  one group. Raises ConfigError if there is no sink of that name, and
-  MissingExtraError if its package is not installed.
+  first file with the first row. A resumed run repeats the rounds after its last
+  checkpoint: TensorBoard drops what it had of them, and Weights & Biases gets
+  another run for each start, in one group.
+
+  Raises ConfigError if there is no sink of that name, and MissingExtraError if
+  its package is not installed.
   """
   if not {*names} <= {*NAMES}:
     raise config_lib.ConfigError(
@@ -44,7 +45,7 @@ def opened(
 
 
 def _tensorboard(folder, config, stack):
-  """Writes one scalar a metric into FOLDER/tensorboard."""
+  """Write one scalar a metric into FOLDER/tensorboard."""
   with extras.needed('tensorboard'):
     import tensorboardX
   writer: Any = None
@@ -63,7 +64,7 @@ def _tensorboard(folder, config, stack):
 
 
 def _wandb(folder, config, stack):
-  """Writes an offline run below FOLDER/wandb, for `wandb sync`."""
+  """Write an offline run below FOLDER/wandb, for `wandb sync`."""
   # Read when the package and its service start.
   os.environ.setdefault('WANDB_CACHE_DIR', str(folder / 'wandb'))
   os.environ.setdefault('WANDB_ERROR_REPORTING', 'false')

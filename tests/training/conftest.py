@@ -2,6 +2,8 @@
 
 import shutil
 
+from fl_sketch import reporting
+from fl_sketch.reporting import label_distribution
 import pytest
 import runs
 
@@ -9,6 +11,19 @@ import runs
 @pytest.fixture(scope='module', autouse=True)
 def _unproven(unproven):
   """Rounds are proved in tests/privacy."""
+
+
+@pytest.fixture
+def figures():
+  """Lets the runs of a test draw their figures."""
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(request, monkeypatch):
+  """Of a run, figures take the most time."""
+  if 'figures' not in request.fixturenames:
+    monkeypatch.setattr(reporting, 'draw_run', lambda folder: [])
+    monkeypatch.setattr(label_distribution, 'draw', lambda *_: None)
 
 
 @pytest.fixture(scope='session')

@@ -64,16 +64,22 @@ def test_the_account_is_that_of_epochs():
   assert guarantee.mechanism == allocated(5)
   sentence = guarantee.statement.sentence()
   assert '5 steps, sampling random allocation to one of 3' in sentence
+  # It amplifies nothing where the units are samples.
+  fields = SAMPLES | {'delta': 1e-3, 'sampling': 'random_allocation'}
+  guarantee = experiment.build(ALLOCATED | fields).guarantee
+  assert guarantee.mechanism.epoch_steps is None
+
+
+@pytest.mark.nightly
+def test_epsilons_are_those_of_epochs():
+  """Catches whole epochs that are charged in their first round."""
+  guarantee = built().guarantee
   epsilon = accounting.compute_epsilon(allocated(5), delta=1e-2)
   assert guarantee.statement.epsilon == epsilon
   curve = guarantee.epsilons(range(1, 7))
   assert curve == sorted(set(curve))
   assert curve[4] == pytest.approx(epsilon, rel=1e-6)
   assert epsilon < account(sampling='poisson').statement.epsilon
-  # It amplifies nothing where the units are samples.
-  fields = SAMPLES | {'delta': 1e-3, 'sampling': 'random_allocation'}
-  guarantee = experiment.build(ALLOCATED | fields).guarantee
-  assert guarantee.mechanism.epoch_steps is None
 
 
 def test_epochs_may_be_given():

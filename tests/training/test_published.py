@@ -117,7 +117,7 @@ def contents(folder, printed):
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('name', ['arrays', 'store'])
 def test_only_what_the_table_names_tells_of_clients(
-  name, kind, tmp_path, capfd
+  name, kind, tmp_path, capfd, figures
 ):
   """Catches a file without an item, and what one client's data change."""
   fields = (OWN if name == 'arrays' else STORE) | {'public_metrics': kind}

@@ -17,27 +17,6 @@ pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 PACKAGES = {'tensorboard': 'tensorboardX', 'wandb': 'wandb'}
 
 
-def test_each_new_row_is_handed_on_once(copy):
-  """Catches rows of an earlier start, and a callback that changes the run."""
-  before = runs.rows(copy)
-  shutil.rmtree(copy / 'checkpoints' / '8')
-  seen, rounds = [], []
-
-  def on_row(row):
-    rounds.append(row['round'])
-    assert len(runs.rows(copy)) == row['round'] + 1  # it is written already
-    seen.append(dict(row))
-    row.clear()
-
-  exp = experiment.build(runs.SAFL)
-  training.train(exp, copy, progress=False, on_row=on_row)
-  assert rounds == [6, 7]
-  assert runs.rows(copy) == before
-  assert [{k: v for k, v in row.items() if k != 'seconds'} for row in seen] == (
-    before[6:]
-  )
-
-
 @pytest.mark.parametrize('name', sinks.NAMES)
 def test_a_sink_needs_its_package_and_nothing_else_does(
   name, monkeypatch, tmp_path
@@ -47,8 +26,8 @@ def test_a_sink_needs_its_package_and_nothing_else_does(
     pass  # writes nothing before the first row
   for package in PACKAGES.values():
     monkeypatch.setitem(sys.modules, package, None)
-  c, message = config.Config(), "log_to=.*, 'tensorbord'. has an unknown sink"
-  with pytest.raises(config.ConfigError, match=message):
+  c = config.Config()
+  with pytest.raises(config.ConfigError, match='log_to'):
     with sinks.opened([name, 'tensorbord'], tmp_path, c):
       pass
   with sinks.opened([], tmp_path, c) as on_row:
