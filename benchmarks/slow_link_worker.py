@@ -60,7 +60,7 @@ def jax_steps(process_id, processes, coordinator, names):
     'one-bit tables both ways': mean_over(_TABLES, both_ways=True),
   }
 
-  # What `fl-sketch slow-link` does: eight updates are a step of this.
+  # What docs/examples/slow_link.py does: eight updates are a step of this.
   bits = "eden(bits=2, scale='least_squares', error_feedback=True)"
   muon = optax.contrib.muon(1e-3, consistent_rms=0.2)
   outer = optax.sgd(1.0), mean_over(bits, both_ways=True)

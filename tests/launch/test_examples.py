@@ -27,7 +27,10 @@ SCRIPTS = {
 }
 # Clients without JAX, which tests/messaging runs.
 CLIENTS = {'numpy_client': 200, 'numpy_operators': 150, 'torch_client': 65}
-ALONE = {'safl_in_one_file': 150}  # without the library
+ALONE = {
+  'safl_in_one_file': 150,  # without the library
+  'slow_link': 95,  # a training loop, which tests/distributed runs
+}
 # So many rounds, one at a time, that a kill hits a running process.
 FEW = (
   '--config.rounds=30', '--config.rounds_per_dispatch=1',

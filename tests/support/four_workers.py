@@ -3,12 +3,12 @@
 import pickle
 import sys
 
-from fl_sketch.distributed import processes
+from fl_sketch.distributed import multi_host
 
 if __name__ == '__main__':
   port, count, process_id, out = sys.argv[1:]
   coordinator = f'127.0.0.1:{port}'
-  processes.start(coordinator, int(count), int(process_id), workers=4)
+  multi_host.start(coordinator, int(count), int(process_id), workers=4)
 
   import compressor_cases as cases
   from fl_sketch import distributed
@@ -33,7 +33,7 @@ if __name__ == '__main__':
       rows = lambda worker, i=i: jax.tree.map(
         lambda g: g[i, worker][None], drawn
       )
-      updates, state = fn(processes.batches(mesh, rows), state)
+      updates, state = fn(multi_host.batches(mesh, rows), state)
       found.append(jax.tree.map(lambda x: x.addressable_data(0), updates))
     return jax.device_get(found)
 

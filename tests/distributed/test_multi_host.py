@@ -8,7 +8,7 @@ import signal
 import sys
 
 import compressor_cases as cases
-from fl_sketch.distributed import processes
+from fl_sketch.distributed import multi_host
 from fl_sketch.rounds import processes as peers
 from fl_sketch.utils import progress
 import jax
@@ -25,6 +25,8 @@ JOB = {'JOB_COMPLETION_INDEX': '1'}
 ADDRESS = {'JAX_COORDINATOR_ADDRESS': 'b:2'}
 LOCAL = 'localhost:8476'
 GUIDE = runs.ROOT / 'docs' / 'guides' / 'slow_link.md'
+EXAMPLE = runs.ROOT / 'docs' / 'examples' / 'slow_link.py'
+WIDTHS = "'width': 8, 'depth': 1"  # in place of its own, to compile quickly
 
 
 @pytest.fixture
@@ -62,10 +64,10 @@ def test_who_starts_the_processes(
     monkeypatch.setenv(name, value)
   if env is ADDRESS:
     process = ('b:2', *process[1:])
-  processes.start(*given, workers=4)
+  multi_host.start(*given, workers=4)
   assert told.get('process') == process
   assert told['jax_num_cpu_devices'] == devices
-  assert (sys.excepthook is processes._leave) == (process is not None)
+  assert (sys.excepthook is multi_host._leave) == (process is not None)
 
 
 @pytest.mark.parametrize(('env', 'given', 'workers', 'message'), [
@@ -82,7 +84,7 @@ def test_bad_input_is_one_line(env, given, workers, message, told, monkeypatch):
   for name, value in env.items():
     monkeypatch.setenv(name, value)
   with pytest.raises(ValueError, match=message) as error:
-    processes.start(*given, workers=workers)
+    multi_host.start(*given, workers=workers)
   assert len(str(error.value)) <= 200
 
 
@@ -93,7 +95,7 @@ def test_a_process_that_fails_ends_by_itself(monkeypatch, capsys):
   monkeypatch.setattr(os, '_exit', codes.append)
   lost = jax.errors.JaxRuntimeError('UNKNOWN: Gloo AllGather failed: closed')
   for error in (lost, peers.PeerLostError('x'), KeyError('Gloo: mine')):
-    processes._leave(type(error), error, None)
+    multi_host._leave(type(error), error, None)
   assert said == [peers.GONE] * 2
   assert codes == [1] * 3
   assert "KeyError: 'Gloo: mine'" in capsys.readouterr().err
@@ -105,7 +107,7 @@ def test_batches_are_in_the_order_of_the_mesh(shape):
   devices = np.array(jax.devices()[::-1][: np.prod(shape)]).reshape(shape)
   mesh = jax.sharding.Mesh(devices, ('slow', 'fast'))
   draw = lambda worker: {'x': np.full((3, 2), worker, np.int32)}
-  x = processes.batches(mesh, draw)['x']
+  x = multi_host.batches(mesh, draw)['x']
   assert x.sharding.spec == jax.P(('slow', 'fast'))
   np.testing.assert_array_equal(x[:, 0], np.repeat(np.arange(mesh.size), 3))
   for part in x.addressable_shards:
@@ -113,12 +115,13 @@ def test_batches_are_in_the_order_of_the_mesh(shape):
     assert (np.asarray(part.data) == worker).all()
 
 
-def start_both(script, tmp_path, env=()):
-  """The loop in two processes, with a worker each."""
+def start_both(command, tmp_path, process_id='{}'):
+  """A loop in two processes, with a worker each."""
   os.environ['JAX_COORDINATOR_ADDRESS'] = f'127.0.0.1:{runs.free_port()}'
   try:
     logs = [tmp_path / f'{i}.log' for i in range(2)]
-    started = [runs.start([script, '2', f'{i}'], logs[i]) for i in range(2)]
+    each = [[*command, process_id.format(i)] for i in range(2)]
+    started = [runs.start(each[i], logs[i]) for i in range(2)]
   finally:
     del os.environ['JAX_COORDINATOR_ADDRESS']
   return list(zip(started, logs, strict=True))
@@ -139,7 +142,7 @@ def test_the_loop_of_the_guide_is_the_same_in_two_processes(loop, tmp_path):
   alone = runs.finish((runs.start([loop], log := tmp_path / 'log'), log))
   (line,) = re.findall(r'loss .* bytes per step', alone)
   assert float(line.split()[1][:-1]) < 0.2
-  both = start_both(loop, tmp_path)
+  both = start_both([loop, '2'], tmp_path)
   runs.finish_all(both)
   assert all(line in log.read_text() for _, log in both)
 
@@ -150,7 +153,7 @@ def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
   text = loop.read_text().replace('range(200)', 'range(10**9)')
   five = "  if step == 5: print('five', flush=True)\n"
   loop.write_text(text.replace('  batch =', f'{five}  batch ='))
-  (survivor, log), (victim, other) = start_both(loop, tmp_path)
+  (survivor, log), (victim, other) = start_both([loop, '2'], tmp_path)
   try:
     while 'five' not in other.read_text():
       assert victim.poll() is None, other.read_text()
@@ -162,6 +165,49 @@ def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
       process.wait()
   said = [x for x in log.read_text().splitlines() if not x.startswith('[Gloo]')]
   assert said == ['five', peers.GONE]
+
+
+def example(tmp_path, name, steps, processes=1):
+  """Starts the example on two small workers; returns processes and logs."""
+  script, text = tmp_path / 'slow_link.py', tmp_path / 'text.txt'
+  small = EXAMPLE.read_text().replace("'width': 128, 'depth': 4", WIDTHS)
+  script.write_text(small)
+  text.write_text('To be, or not to be: that is the question.\n' * 30)
+  flags = [text, tmp_path / name, '--workers=2', f'--steps={steps}']
+  command = [script, *flags, '--save_every=3']
+  if processes == 1:
+    log = tmp_path / f'{name}.log'
+    return [(runs.start(command, log), log)]
+  command.append('--num_processes=2')
+  return start_both(command, tmp_path, '--process_id={}')
+
+
+def trained(folder):
+  """The rows of a run of the example, one for each step that it kept."""
+  return {row['step']: row for row in runs.rows(folder)}
+
+
+@pytest.mark.nightly
+def test_the_example_is_the_same_in_two_processes(tmp_path):
+  """Catches an example that does not run, and workers of other batches."""
+  for name, processes in (('one', 1), ('two', 2)):
+    runs.finish_all(example(tmp_path, name, 6, processes))
+  one, two = trained(tmp_path / 'one'), trained(tmp_path / 'two')
+  assert [*one] == [3, 6]
+  assert one == two
+
+
+@pytest.mark.nightly
+def test_the_example_resumes_with_the_same_bits(tmp_path):
+  """Catches lost memory of workers, and other batches after a restart."""
+  runs.finish_all(example(tmp_path, 'whole', 300))
+  ((process, log),) = example(tmp_path, 'cut', 300)
+  runs.wait_for_rows(tmp_path / 'cut', 5, process, log)
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  assert len(trained(tmp_path / 'cut')) < 100
+  runs.finish_all(example(tmp_path, 'cut', 300))
+  assert trained(tmp_path / 'cut') == trained(tmp_path / 'whole')
 
 
 @pytest.mark.long
