@@ -15,12 +15,7 @@ engine, whose step is more than a mean; `outer` exchanges what workers moved in
 many steps of their own (DiLoCo). docs/guides/slow_link.md shows whole loops.
 """
 
-from fl_sketch.distributed.bills import (
-  Bytes,
-  bytes_per_step,
-  collective_bytes,
-  traced_bytes,
-)
+from fl_sketch.distributed.bills import Bytes, bytes_per_step, traced_bytes
 from fl_sketch.distributed.compressors import algorithm, mean_over, parse
 from fl_sketch.distributed.engine import PerWorker, State, from_algorithm
 from fl_sketch.distributed.outer_steps import (
@@ -38,7 +33,7 @@ from fl_sketch.distributed.step import (
 
 __all__ = [
   'Bytes', 'OuterState', 'PerWorker', 'State', 'algorithm', 'bytes_per_step',
-  'collective_bytes', 'from_algorithm', 'init', 'mean_over', 'outer', 'parse',
+  'from_algorithm', 'init', 'mean_over', 'outer', 'parse',
   'per_worker', 'state_specs', 'traced_bytes', 'train_step', 'value_and_grad',
   'worker_params',
 ]  # fmt: skip
