@@ -200,13 +200,13 @@ def test_the_example_is_the_same_in_two_processes(tmp_path):
 @pytest.mark.nightly
 def test_the_example_resumes_with_the_same_bits(tmp_path):
   """Catches lost memory of workers, and other batches after a restart."""
-  runs.finish_all(example(tmp_path, 'whole', 300))
-  ((process, log),) = example(tmp_path, 'cut', 300)
-  runs.wait_for_rows(tmp_path / 'cut', 5, process, log)
+  runs.finish_all(example(tmp_path, 'whole', 60))
+  ((process, log),) = example(tmp_path, 'cut', 60)
+  runs.wait_for_rows(tmp_path / 'cut', 2, process, log)
   process.send_signal(signal.SIGKILL)
   process.wait()
-  assert len(trained(tmp_path / 'cut')) < 100
-  runs.finish_all(example(tmp_path, 'cut', 300))
+  assert len(trained(tmp_path / 'cut')) < 20
+  runs.finish_all(example(tmp_path, 'cut', 60))
   assert trained(tmp_path / 'cut') == trained(tmp_path / 'whole')
 
 
