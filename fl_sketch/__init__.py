@@ -4,9 +4,12 @@ Every package loads when it is first used: `import fl_sketch` alone loads
 neither JAX nor matplotlib. CONTRIBUTING.md lists the packages, one line each.
 """
 
-from typing import TYPE_CHECKING
+import importlib
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
 
-from fl_sketch.utils import __version__ as __version__, lazy
+from fl_sketch.utils import __version__ as __version__
 
 if TYPE_CHECKING:
   from fl_sketch import (
@@ -36,4 +39,18 @@ __all__ = [
   'rounds', 'sketches', 'sweeps', 'training', 'utils',
 ]  # fmt: skip
 
-__getattr__ = lazy.attach(__name__, **{'training.loaded': ('load',)})
+
+def __getattr__(name: str) -> Any:
+  """Import a module of the package, or `load`, on its first use (PEP 562)."""
+  if name == 'load':
+    return importlib.import_module('fl_sketch.training.loaded').load
+  path = f'fl_sketch.{name}'
+  # Private names are asked for by doctest and others, and are no modules.
+  if name.startswith('_') or importlib.util.find_spec(path) is None:
+    text = f'module {__name__!r} has no attribute {name!r}'
+    raise AttributeError(text, name=name, obj=sys.modules[__name__])
+  return importlib.import_module(path)
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})

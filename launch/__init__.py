@@ -54,7 +54,7 @@ def parse_flags(argv):
     text = re.sub(r"\('(.*)', (.*)\)$", r'\1, \2', text)  # a message in parts
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     text = _of_path(str(e), argv)
-  sys.exit(fields.cut(' '.join(text.split())))
+  sys.exit(' '.join(text.split()))
 
 
 def _of_path(text: str, argv) -> str:

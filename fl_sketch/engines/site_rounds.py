@@ -12,7 +12,7 @@ from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.inbox import Closed, EmptyRoundError, Inbox
 from fl_sketch.messaging.server import Server
-from fl_sketch.utils import __version__, fields
+from fl_sketch.utils import __version__
 import numpy as np
 
 _PAUSE = 1.0  # seconds before nobody is asked again
@@ -98,7 +98,7 @@ class SiteRounds:
       if time.monotonic() > end:
         missing = sorted(everybody - self._sites.keys())
         raise SitesError(
-          f'Clients {fields.cut(str(missing))} have not answered in '
+          f'Clients {missing} have not answered in '
           f'{self._timeouts.sites:g} s. Start their sites, then the server.'
         )
       time.sleep(_PAUSE)
@@ -118,7 +118,7 @@ class SiteRounds:
     if header.kind == wire.Kind.REFUSED:
       why = _text(header)
     elif not _is_greeting(about) or client not in range(self._population):
-      why = f'Site {name} sends no valid greeting: {fields.cut(str(about))}.'
+      why = f'Site {name} sends no valid greeting: {about}.'
     elif about['version'] != __version__:
       why = (
         f'Client {client} has fl_sketch {about["version"]}, the server '
@@ -206,7 +206,7 @@ class SiteRounds:
     for attempt in range(self._timeouts.attempts):
       box = self.server.open(state, ids, weight)
       if self.history.open is not None:
-        box.resume(self.history.open.told, self.history.open.taken)
+        box.resume(self.history.open.announcements, self.history.open.taken)
       try:
         self._exchange_all(box, state)
         closed = box.close()
@@ -214,12 +214,12 @@ class SiteRounds:
         time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
         self.greet()
         continue
-      self.history.add(state, closed.told, box.taken)
+      self.history.add(state, closed.announcements, box.taken)
       return closed
     raise SitesError(
       f'Nobody has answered in round {int(state.round)}, asked '
       f'{self._timeouts.attempts} times. Look at clients '
-      f'{fields.cut(str(ids[weight > 0].tolist()))}, and start the server '
+      f'{ids[weight > 0].tolist()}, and start the server '
       f'again: it goes on from its checkpoint.{self._why}'
     )
 
@@ -229,13 +229,13 @@ class SiteRounds:
     def work(client, lacks):
       kind = requests.Kind.GO_ON if box.stage else requests.Kind.WORK
       more = {'stage': box.stage, 'weight': box.weight_of(client)}
-      told = (box.announced,) if box.stage else ()
-      return self._about(kind, client, lacks, state, digest, told, **more)
+      parts = (box.announced,) if box.stage else ()
+      return self._about(kind, client, lacks, state, digest, parts, **more)
 
     def take(client, header, reply):
       del header
       box.receive(reply)
-      self._stands(client, box.round, len(box.told))
+      self._stands(client, box.round, len(box.announcements))
 
     while True:
       self._collect(box.unanswered, work, take)
@@ -247,7 +247,7 @@ class SiteRounds:
         return
       announced = box.advance()
       if announced and self.server.programs.private:  # before it is released
-        self.history.add(state, box.told, box.taken, is_open=True)
+        self.history.add(state, box.announcements, box.taken, is_open=True)
 
   def _about(self, kind, client, lacks, state, digest, parts=(), **more):
     """A request about a state, with what the client lacks of it."""
@@ -286,7 +286,7 @@ class SiteRounds:
 
 def _text(header) -> str:
   text = bytes(header.body).decode(errors='replace')
-  return fields.cut(''.join(filter(str.isprintable, text)))
+  return ''.join(filter(str.isprintable, text))
 
 
 def _is_greeting(about: dict[str, Any]) -> bool:

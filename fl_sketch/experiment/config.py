@@ -45,7 +45,7 @@ def checked() -> Iterator[None]:
   except ValueError as e:
     if not checks.is_refusal(e):
       raise
-    raise ConfigError(f.cut(str(e))) from e
+    raise ConfigError(str(e)) from e
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Validates numbers on the host; non-finite values are refused first.
+"""Checks of numbers on the host: NaN and infinity are refused first.
 
-A NaN passes `x <= 0`, so finiteness comes before any comparison. Python's and
-NumPy's numbers pass; bools, arrays and traced values raise TypeError.
+Numbers of Python and NumPy pass; bools, arrays and traced values raise
+TypeError. A number out of its range raises ValueError, which names it.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,8 +14,8 @@ import traceback
 from typing import Any
 
 _ON = contextvars.ContextVar('on', default=True)
-# Of this library, and of files that it loads by their path.
-_REFUSING = 'fl_sketch.', 'configs.', 'launch.'
+# Modules of this library, and of files that it loads by their path.
+_OWN_MODULES = 'fl_sketch.', 'configs.', 'launch.'
 
 
 class ChoiceError(ValueError):
@@ -23,21 +23,22 @@ class ChoiceError(ValueError):
 
 
 class DtypeError(TypeError, ValueError):
-  """An array has another type of numbers than are supported."""
+  """An array whose dtype is not supported."""
 
 
 def is_refusal(error: ValueError) -> bool:
-  """Whether this library, a config file or a plug-in file refused a value."""
+  """Return whether this library, a config file or a plug-in raised an error."""
   *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-  refused = f'{frame.f_globals.get("__name__", "")}.'.startswith(_REFUSING)
-  return type(error) in (ValueError, ChoiceError, DtypeError) and refused
+  module = f'{frame.f_globals.get("__name__", "")}.'
+  of_value = type(error) in (ValueError, ChoiceError, DtypeError)
+  return of_value and module.startswith(_OWN_MODULES)
 
 
 @contextlib.contextmanager
 def off() -> Iterator[None]:
-  """Lets numbers outside their ranges pass, to draw a formula beyond them.
+  """Let numbers out of their ranges pass, to plot a formula beyond them.
 
-  Never around what states a guarantee. Types and choices are checked as ever.
+  Never use it around a guarantee. Types and choices are checked as always.
 
   >>> with off():
   ...   positive('x', -1.0)
@@ -51,7 +52,7 @@ def off() -> Iterator[None]:
 
 
 def refuse(message: str) -> None:
-  """Raises ValueError, unless checks are `off`."""
+  """Raise ValueError, unless checks are `off`."""
   if _ON.get():
     raise ValueError(message)
 
@@ -87,8 +88,8 @@ def at_most(name: str, value: Any, bound: float) -> float:
   >>> at_most('client_lr', 0.1 + 0.2, 0.3)
   0.30000000000000004
   """
-  most = bound + 1e-12 * abs(bound)
-  return _checked(name, value, lambda x: x <= most, f'<= {bound}')
+  rounded = bound + 1e-12 * abs(bound)
+  return _checked(name, value, lambda x: x <= rounded, f'<= {bound}')
 
 
 def ceil(value: float) -> int:

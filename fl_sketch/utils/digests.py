@@ -17,13 +17,19 @@ def of_text(text: str) -> str:
 
 
 def of_array(x: np.ndarray) -> str:
-  """Return the digest of an array's bytes, in the order of its indices.
-
-  >>> of_array(np.array([[1, 2]])) == of_array(np.array([1, 2]))
-  True
-  """
+  """Return the digest of an array's bytes, in the order of its indices."""
   raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
   return hashlib.sha256(raw.data).hexdigest()
+
+
+@functools.cache
+def of_source() -> str:
+  """Return the digest of the names and the text of fl_sketch's modules."""
+  digest = hashlib.sha256()
+  for path in sorted(ROOT.rglob('*.py')):
+    digest.update(f'{path.relative_to(ROOT).as_posix()}\n'.encode())
+    digest.update(hashlib.sha256(path.read_bytes()).digest())
+  return digest.hexdigest()
 
 
 def seal(folder: pathlib.Path):
@@ -31,8 +37,8 @@ def seal(folder: pathlib.Path):
   unseal(folder)
   partial = folder / 'digests.partial'
   paths = [p for p in folder.rglob('*') if p.is_file() and p != partial]
-  found = {str(path.relative_to(folder)): _of_file(path) for path in paths}
-  partial.write_text(json.dumps(found, indent=2))
+  digests = {str(path.relative_to(folder)): _of_file(path) for path in paths}
+  partial.write_text(json.dumps(digests, indent=2))
   partial.rename(folder / 'digests.json')
 
 
@@ -42,10 +48,7 @@ def unseal(folder: pathlib.Path):
 
 
 def check_seal(folder: pathlib.Path):
-  """Raise ValueError if a file differs from its checksum in digests.json.
-
-  Without this file, as in folders of older versions, nothing is compared.
-  """
+  """Raise ValueError if a file differs from its checksum in digests.json."""
   if (path := folder / 'digests.json').exists():
     for name, digest in json.loads(path.read_text()).items():
       if _of_file(folder / name) != digest:
@@ -59,13 +62,3 @@ def _of_file(path: pathlib.Path) -> int:
     while part := file.read(2**20):
       digest = zlib.crc32(part, digest)
   return digest
-
-
-@functools.cache
-def of_source() -> str:
-  """Return the digest of the names and the text of fl_sketch's modules."""
-  digest = hashlib.sha256()
-  for path in sorted(ROOT.rglob('*.py')):
-    digest.update(f'{path.relative_to(ROOT).as_posix()}\n'.encode())
-    digest.update(hashlib.sha256(path.read_bytes()).digest())
-  return digest.hexdigest()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import difflib
 import functools
-import itertools
 import math
 import numbers
 import re
@@ -24,11 +23,11 @@ class Rule(NamedTuple):
 
   text: str  # what the value must be, for messages
   holds: Callable[[Any], bool]  # False for NaN
-  names: tuple[str, ...] = ()  # of a choice, of which a message has the nearest
+  names: tuple[str, ...] = ()  # the choices, of which a message has the nearest
 
 
 def choice(names: Iterable[str]) -> Rule:
-  """The rule that a value is one of these names."""
+  """Return the rule that a value is one of these names."""
   names = tuple(names)
   return Rule(f'one of {names}', lambda x: x in names, names)
 
@@ -43,7 +42,7 @@ def field(doc: str, default: Any = None, *, section: str = '') -> Any:
 
 
 def slice_of(text: str) -> slice:
-  """Parses 'A:B', of which A or B may be left out, as a slice of samples.
+  """Parse 'A:B', of which A or B may be left out, as a slice of samples.
 
   >>> slice_of('500:')
   slice(500, None, None)
@@ -51,15 +50,16 @@ def slice_of(text: str) -> slice:
   return slice(*(int(part) if part else None for part in text.split(':')))
 
 
-def _holds_a_sample(text: str) -> bool:
+def _is_slice(text: str) -> bool:
+  if not re.fullmatch('[0-9]*:[0-9]*', text):
+    return False
   part = slice_of(text)
   return part.stop is None or (part.start or 0) < part.stop
 
 
 Options = Mapping[str, Any] | None  # of a registered part
-# Of the values that a command line or a config.json can hold.
+# Types of the values that a command line or a config.json can hold.
 _PLAIN = {bool, int, float, str, tuple, list, types.NoneType}
-_SLICE = re.compile('[0-9]*:[0-9]*')
 _POSITIVE = Rule('> 0 and finite', lambda x: 0 < x < math.inf)
 Count = Annotated[int, Rule('>= 1', lambda x: x >= 1)]
 Size = Annotated[int, Rule('>= 0', lambda x: x >= 0)]
@@ -71,53 +71,84 @@ Delta = Annotated[float, _POSITIVE, Rule('< 1', lambda x: x < 1)]
 Multiple = Annotated[float, Rule('in [1, inf)', lambda x: 1 <= x < math.inf)]
 Share = Annotated[float, Rule('in [0, 1)', lambda x: 0 <= x < 1)]
 Fraction = Annotated[float, Rule('in (0, 1)', lambda x: 0 < x < 1)]
-Slice = Annotated[
-  str,
-  Rule("A:B, such as '0:10000'", lambda x: _SLICE.fullmatch(x) is not None),
-  Rule('A:B with A < B', _holds_a_sample),
-]
+Slice = Annotated[str, Rule("A:B, such as '0:10000', with A < B", _is_slice)]
 
 
 def check(config: Any):
-  """Checks every field of a dataclass against its annotation, types first.
+  """Check every field of a dataclass against its annotation.
 
   A value of another type, or that breaks a rule, raises ValueError, which names
-  the field, the value and what was expected.
+  the field, the value and what it must be.
   """
-  rules_of = _rules_of(type(config))
-  for name, (of_type, _) in rules_of.items():
-    _require(of_type, name, getattr(config, name))
-  for name, (_, rules) in rules_of.items():
-    _check_rules(name, getattr(config, name), rules)
+  for name, (kinds, rules) in _annotations(type(config)).items():
+    _check(name, getattr(config, name), kinds, rules)
 
 
 @functools.cache
-def _rules_of(cls: type) -> dict[str, tuple[Rule, list[Rule]]]:
-  """The rule of the type of each field, and its other rules."""
+def _annotations(cls: type) -> dict[str, tuple[list[type], list[Rule]]]:
   hints = typing.get_type_hints(cls, include_extras=True)
-  parts = {name: _types_and_rules(hint) for name, hint in hints.items()}
-  return {k: (_of_type(kinds), rules) for k, (kinds, rules) in parts.items()}
+  return {name: _types_and_rules(hint) for name, hint in hints.items()}
 
 
 def check_option(name: str, value: Any, hint: Any):
-  """Checks the value of an option against its annotation.
+  """Check the value of an option against its annotation, as `check` does.
 
   Arrays pass, and so do values where an annotation has other types than those
-  of config fields. A number of NumPy is checked as that of Python. Errors are
-  those of `check`.
+  of config fields.
 
   >>> check_option('k', 3, Count | None)
   """
   kinds, rules = _types_and_rules(hint)
   if hasattr(value, 'dtype') and isinstance(value, numbers.Number):
-    value = typing.cast(Any, value).item()
+    value = typing.cast(Any, value).item()  # a number of NumPy
   if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
-    _require(_of_type(kinds), name, value)
-    _check_rules(name, value, rules)
+    _check(name, value, kinds, rules)
+
+
+def _check(name: str, value: Any, kinds: list[type], rules: list[Rule]):
+  _require(_of_type(kinds), name, value)
+  for element in value if isinstance(value, tuple | list) else (value,):
+    for rule in rules if element is not None else ():
+      _require(rule, name, element)
+
+
+def _require(rule: Rule, name: str, value: Any):
+  if not rule.holds(value):
+    what = f'one of {listed(value, rule.names)}' if rule.names else rule.text
+    hint = did_you_mean(value, rule.names)
+    raise ValueError(f'{name}={shown(value)} must be {what}.{hint}')
+
+
+def _of_type(kinds: list[type]) -> Rule:
+  """Return the rule that a value has one of these types; a bool is no int."""
+  names = ' or '.join(k.__name__ for k in kinds).replace('NoneType', 'None')
+
+  def holds(value):
+    if isinstance(value, bool):
+      return bool in kinds
+    return isinstance(value, tuple(kinds))
+
+  return Rule(f'of type {names}', holds)
+
+
+def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
+  origin, args = typing.get_origin(hint), typing.get_args(hint)
+  if origin is Annotated:
+    kinds, rules = _types_and_rules(args[0])
+    return kinds, rules + [r for r in hint.__metadata__ if isinstance(r, Rule)]
+  is_union = origin in (typing.Union, types.UnionType)
+  if is_union or origin in (tuple, collections.abc.Sequence):
+    parts = [_types_and_rules(arg) for arg in args if arg is not ...]
+    kinds = [kind for part, _ in parts for kind in part]
+    rules = [rule for _, part in parts for rule in part]
+    return (
+      (kinds, rules) if is_union else ([tuple, list], [_of_type(kinds), *rules])
+    )
+  return [float, int] if hint is float else [origin or hint], []
 
 
 def plain_type(hint: Any) -> type:
-  """The type of a command-line flag for values of an annotation.
+  """Return the type of a command-line flag for values of an annotation.
 
   >>> plain_type(Count | None), plain_type(tuple[int, ...]), plain_type(Any)
   (<class 'int'>, <class 'tuple'>, <class 'object'>)
@@ -128,34 +159,25 @@ def plain_type(hint: Any) -> type:
   return kinds.pop() if len(kinds) == 1 and kinds <= _PLAIN else object
 
 
-def _check_rules(name: str, value: Any, rules: Iterable[Rule]):
-  elements = value if isinstance(value, tuple | list) else (value,)
-  for element, rule in itertools.product(elements, rules):
-    if element is not None:
-      _require(rule, name, element)
+def allowed(hint: Any) -> str:
+  """Return the conditions on a value, at any depth of its annotation.
 
-
-def shown(value: Any, most: int = 80) -> str:
-  """Returns the repr of a value on one line, cut off if it is long.
-
-  >>> shown('a' * 99, most=10)
-  "'aaaaa ..."
+  >>> allowed(Part | None)
+  '> 0 and finite; <= 1'
   """
+  rules = [x for x in getattr(hint, '__metadata__', ()) if type(x) is Rule]
+  inner = [allowed(part) for part in typing.get_args(hint)]
+  return '; '.join(filter(None, [*(rule.text for rule in rules), *inner]))
+
+
+def shown(value: Any) -> str:
+  """Return the repr of a value on one line of at most 80 characters."""
   text = ' '.join(repr(value).split())
-  return text if len(text) <= most else f'{text[: most - 4]} ...'
-
-
-def cut(message: str) -> str:
-  """Returns a message, of whose longest words both ends are left.
-
-  >>> len(cut('a' * 300))
-  85
-  """
-  return re.sub(r'(\S{50})\S{20,}(\S{30})', r'\1 ... \2', message)
+  return text if len(text) <= 80 else f'{text[:76]} ...'
 
 
 def listed(value: Any, names: Iterable[str], most: int = 100) -> str:
-  """Returns names for a message: all, or of a long list the nearest five."""
+  """Return names for a message: all, or of a long list the nearest five."""
   names = tuple(names)
   if len(f'{names}') <= most:
     return f'{names or "none"}'
@@ -164,53 +186,11 @@ def listed(value: Any, names: Iterable[str], most: int = 100) -> str:
   return f'{len(names)} names, such as {", ".join(map(repr, near))}'
 
 
-def did_you_mean(value: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
-  """Returns the end of a message: the nearest of the names, if one is near.
+def did_you_mean(value: Any, names: Iterable[str]) -> str:
+  """Return the end of a message: the nearest of the names, if one is near.
 
   >>> did_you_mean('adm', ('sgd', 'adam'))
   " Did you mean 'adam'?"
   """
-  near = difflib.get_close_matches(str(value)[:100], list(names), 1, cutoff)
+  near = difflib.get_close_matches(str(value)[:100], list(names), 1)
   return f' Did you mean {near[0]!r}?' if near else ''
-
-
-def _require(rule: Rule, name: str, value: Any):
-  if not rule.holds(value):
-    what = f'one of {listed(value, rule.names)}' if rule.names else rule.text
-    hint = did_you_mean(value, rule.names)
-    raise ValueError(f'{name}={shown(value)} must be {what}.{hint}')
-
-
-def allowed(hint: Any) -> str:
-  """Returns the conditions on a value, at any depth of its annotation.
-
-  >>> allowed(Part | None)
-  '> 0 and finite; <= 1'
-  """
-  rules = [*getattr(hint, '__metadata__', ())]
-  inner = [allowed(part) for part in typing.get_args(hint)]
-  own = [rule.text for rule in rules if type(rule) is Rule]
-  return '; '.join(filter(None, [*own, *inner]))
-
-
-def _types_and_rules(hint: Any) -> tuple[list[type], list[Rule]]:
-  origin, args = typing.get_origin(hint), typing.get_args(hint)
-  if origin is Annotated:
-    kinds, rules = _types_and_rules(args[0])
-    return kinds, rules + [r for r in hint.__metadata__ if isinstance(r, Rule)]
-  union = origin in (typing.Union, types.UnionType)
-  if union or origin in (tuple, collections.abc.Sequence):
-    parts = [_types_and_rules(arg) for arg in args if arg is not ...]
-    kinds, rules = ([*itertools.chain(*x)] for x in zip(*parts, strict=True))
-    return (
-      (kinds, rules) if union else ([tuple, list], [_of_type(kinds), *rules])
-    )
-  return [float, int] if hint is float else [origin or hint], []
-
-
-def _of_type(kinds: list[type]) -> Rule:
-  """The rule that a value has one of these types; a bool is no int."""
-  allowed = lambda x: bool in kinds or not isinstance(x, bool)
-  names = ' or '.join(k.__name__ for k in kinds).replace('NoneType', 'None')
-  holds = lambda x: allowed(x) and isinstance(x, tuple(kinds))
-  return Rule(f'of type {names}', holds)

@@ -15,27 +15,29 @@ _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 def load(plugin: str) -> types.ModuleType:
   """Import a module, or a Python file, for the factories that it registers.
 
-  By its dotted name, or the path that ends in .py; ValueError if there is none.
-  A config file may be one, with its ``from . import new``.
+  A plug-in is a dotted name, or a path that ends in .py; ValueError if there is
+  none. A config file may be one, with its ``from . import new``.
   """
-  if not plugin.endswith('.py'):
-    if not all(map(str.isidentifier, plugin.split('.'))):
-      raise ValueError(f'plugin={plugin!r} is no module.')
+  if plugin.endswith('.py'):
+    return _load_file(pathlib.Path(plugin).resolve())
+  if all(map(str.isidentifier, plugin.split('.'))):
     try:
       return importlib.import_module(plugin)
     except ModuleNotFoundError as e:
       if e.name is None or not f'{plugin}.'.startswith(f'{e.name}.'):
-        raise  # the module is there, and imports one that is not
-      raise ValueError(f'plugin={plugin!r} is no module.') from None
-  path = pathlib.Path(plugin).resolve()
+        raise  # the module exists, and imports one that does not
+  raise ValueError(f'plugin={plugin!r} is no module.')
+
+
+def _load_file(path: pathlib.Path) -> types.ModuleType:
   if not path.is_file():
-    raise ValueError(f'plugin={plugin!r} is no file.')
+    raise ValueError(f"plugin='{path}' is no file.")
   there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
   name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
   if name in sys.modules:
     return sys.modules[name]
   spec = importlib.util.spec_from_file_location(name, path)
-  assert spec is not None  # it ends in .py
+  assert spec is not None  # the path ends in .py
   assert spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   sys.modules[name] = module  # dataclasses look for it there

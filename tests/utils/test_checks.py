@@ -3,6 +3,7 @@
 import math
 
 from fl_sketch.utils import checks, search
+from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
@@ -12,14 +13,14 @@ def test_at_most_forgives_rounding_and_nothing_else():
     assert checks.at_most('x', min(bound, 1e300), bound) <= bound
   result = checks.at_most('x', np.float32(0.5), 0.5 * (1 - 5e-13))
   assert (type(result), result) == (float, 0.5)
-  for value, bound in ((1 + 2e-12, 1), (1e-300, 0), (-2.9, -3), (1, math.nan)):
-    with pytest.raises(ValueError, match=f'x={value} must be <= {bound}\\.'):
+  for value, bound in (
+    (1 + 2e-12, 1), (1e-300, 0), (-2.9, -3), (1, math.nan), (math.nan, 1),
+    (math.inf, 1), (-math.inf, 1),
+  ):  # fmt: skip
+    with pytest.raises(ValueError, match='x='):
       checks.at_most('x', value, bound)
-  for bad in (math.nan, math.inf, -math.inf):
-    with pytest.raises(ValueError, match='finite'):
-      checks.at_most('x', bad, 1.0)
   for bad in (True, '1', np.zeros(1)):
-    with pytest.raises(TypeError, match='x must be a real number'):
+    with pytest.raises(TypeError, match='x must be'):
       checks.at_most('x', bad, 1.0)
 
 
@@ -29,15 +30,14 @@ def test_the_ceiling_of_an_integer_is_itself(n):
   assert checks.ceil(n) == checks.ceil(float(n)) == n
 
 
-@pytest.mark.parametrize('doubling', [False, True])
-def test_a_search_finds_the_least_integer(doubling):
-  for low in (1, 2, 7):
-    for want in (low, low + 1, 8, 16, 21, 40, 99):
-      calls, high = [], 40
-      rises = lambda n, calls=calls, want=want: calls.append(n) or n >= want
-      result = search.least(rises, low, high, doubling=doubling)
-      assert result == min(max(want, low), high)
-      assert all(low <= n < high for n in calls)
-      assert len(calls) <= 11
-      if doubling:
-        assert max(calls) <= 2 * max(want, low)
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.integers(1, 9), st.integers(0, 60), st.booleans())
+def test_a_search_finds_the_least_integer(low, rises_by, doubling):
+  """Catches a predicate that is asked out of its range, or too often."""
+  calls, high, want = [], 40, low + rises_by
+  rises = lambda n: calls.append(n) or n >= want
+  assert search.least(rises, low, high, doubling=doubling) == min(want, high)
+  assert all(low <= n < high for n in calls)
+  assert len(calls) <= 11
+  if doubling:
+    assert max(calls) <= 2 * want
