@@ -16,7 +16,7 @@ from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.exchanges import completed, without
 from fl_sketch.messaging.programs import Programs, Work
-from fl_sketch.messaging.replicas import Kept, Store
+from fl_sketch.messaging.replicas import Replica, Store
 from fl_sketch.rounds import comms
 from fl_sketch.utils import __version__
 import jax
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
   round: int
   digest: bytes  # of the state from which the round started
   work: Work
-  told: tuple[Tree, ...] = ()  # what the server has announced in this round
+  announcements: tuple[Tree, ...] = ()  # of the server, in this round
 
 
 class _NeedError(Exception):
@@ -57,7 +57,7 @@ class Client:
     send_loss: whether the server gets the training loss.
     evaluate: parameters -> sums of metrics on the client's own samples.
     about: what it says of itself when it is greeted.
-    folder: where replicas are kept; None keeps them in memory.
+    folder: of the replicas; None keeps them in memory.
     max_rounds: from this round on it refuses; None: it takes part in all.
 
   Raises:
@@ -89,23 +89,23 @@ class Client:
     self._about = {'version': __version__, 'client': client_id} | (about or {})
     self._answer, self._most = None, max_rounds
     self._incarnation, self._asked = 0, -1
-    self._kept = {0: Kept.of(programs.first(params))}
+    self._replicas = {0: Replica.of(programs.first(params))}
     self._store = None
     if folder is not None:
       self._store = Store(folder, run, client_id, durable=programs.private)
-      for number, kept, incarnation in self._store.load(programs.start):
+      for number, replica, incarnation in self._store.load(programs.start):
         self._asked = number
-        if kept is not None:
-          self._kept[number] = kept
+        if replica is not None:
+          self._replicas[number] = replica
           self._incarnation = max(self._incarnation, incarnation)
 
   @property
   def about(self) -> dict[str, Any]:
     """What this client says of itself."""
-    return self._about | {'round': max(self._kept)}
+    return self._about | {'round': max(self._replicas)}
 
   def handle(self, message: bytes) -> bytes:
-    """Answers a request; one that cannot be answered is told why."""
+    """Answers a request; the reply to a bad one says why."""
     request = requests.Request(Kind.HELLO, self.run, 0, 0, self.id)
     try:
       request = requests.decode(message)
@@ -150,56 +150,58 @@ class Client:
     as_json = lambda x: (wire.Kind.JSON, json.dumps(x).encode())
     if request.kind == Kind.HELLO:
       return as_json(self.about)
-    kept = self._at(request)
+    replica = self._at(request)
     if request.kind == Kind.EVALUATE:
       evaluate = self._evaluate or (lambda params: {})
-      return as_json(evaluate(kept.state.params))
-    answer = self._worked(kept, request.weight)
-    facts = self.programs.facts(kept.state)
+      return as_json(evaluate(replica.state.params))
+    answer = self._worked(replica, request.weight)
+    facts = self.programs.facts(replica.state)
     if request.stage >= len(self.programs.shapes(facts)):
       raise RefusedError(f'Round {request.round} has no {request.stage=}.')
     if request.stage:
-      told = self._told(request, kept.state, answer)
-      self._note_told(request, kept, requests.digest(told, ()))
-      self._answer = answer = answer._replace(told=told)
+      announcements = self._announcements(request, replica.state, answer)
+      digest = requests.digest(announcements, ())
+      self._note_announcements(request, replica, digest)
+      self._answer = answer = answer._replace(announcements=announcements)
     payload = self.programs.send(
-      facts, request.stage, kept.state, answer.told, answer.work.payload,
-      *self._who(request.weight),
+      facts, request.stage, replica.state, answer.announcements,
+      answer.work.payload, *self._who(request.weight),
     )  # fmt: skip
     metrics = answer.work.metrics if self._send_loss else wire.NO_METRICS
     reply = {'metrics': metrics, 'payload': payload}
     return wire.Kind.PAYLOAD, jax.device_get(reply)
 
-  def _note_told(self, request, kept, digest):
+  def _note_announcements(self, request, replica, digest):
     """Notes to what a later exchange is an answer, before it is given."""
     at, number = request.stage - 1, request.round
-    if kept.told[at : at + 1] == (digest,):
+    if replica.digests[at : at + 1] == (digest,):
       return
-    if self.programs.private and len(kept.told) > at:
+    if self.programs.private and len(replica.digests) > at:
       raise RefusedError(
         f'Client {self.id} has answered {request.stage=} of private round '
         f'{number} to other announcements: it would be released twice.'
       )
-    self._kept[number] = kept._replace(told=(*kept.told[:at], digest))
+    digests = (*replica.digests[:at], digest)
+    self._replicas[number] = replica._replace(digests=digests)
     self._save(number)
 
   def _who(self, weight):
     return self._noise_key, np.int32(self.id), np.float32(weight)
 
-  def _worked(self, kept: Kept, weight: float = 1.0) -> Answer:
+  def _worked(self, replica: Replica, weight: float = 1.0) -> Answer:
     """The answer in the round that starts from a replica, made once."""
-    number, answer = int(kept.state.round), self._answer
-    if answer is not None and (number, kept.digest) == answer[:2]:
+    number, answer = int(replica.state.round), self._answer
+    if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
-    given = kept.state, self._batches(number), *self._who(weight)
-    self._answer = Answer(number, kept.digest, self.programs.work(*given))
+    given = replica.state, self._batches(number), *self._who(weight)
+    self._answer = Answer(number, replica.digest, self.programs.work(*given))
     return self._answer
 
-  def _at(self, request) -> Kept:
+  def _at(self, request) -> Replica:
     """Returns the replica from which a round starts; drops later ones."""
     number = request.round
-    kept = self._kept.get(number)
-    same = kept is not None and kept.digest == request.digest
+    replica = self._replicas.get(number)
+    same = replica is not None and replica.digest == request.digest
     if self.programs.private and self._asked >= number + same:
       raise RefusedError(
         f'Client {self.id} has answered in round {self._asked} of this '
@@ -212,73 +214,76 @@ class Client:
         'run, but has lost what it kept: it cannot tell what it has released. '
         'Restore its folder.'
       )
-    if kept is None or not same:
-      kept = self._moved(request)
-    earlier = {n: x for n, x in self._kept.items() if n < number}
+    if replica is None or not same:
+      replica = self._moved(request)
+    earlier = {n: x for n, x in self._replicas.items() if n < number}
     oldest = max((n for n in earlier if n <= request.saved), default=0)
-    self._kept = {n: x for n, x in earlier.items() if n >= oldest}
-    self._kept[number] = kept
+    self._replicas = {n: x for n, x in earlier.items() if n >= oldest}
+    self._replicas[number] = replica
     if not (same and self._asked == number):
       self._save(number)
     self._asked = number
-    return kept
+    return replica
 
-  def _moved(self, request) -> Kept:
+  def _moved(self, request) -> Replica:
     """The replica of a round by what the request brings."""
     states = [x for x in request.parts if x.kind == requests.PartKind.STATE]
     if states:
-      kept = self._taken_over(request, states[0])
+      replica = self._taken_over(request, states[0])
     else:
-      number = max((n for n in self._kept if n <= request.round), default=-1)
+      number = max(
+        (n for n in self._replicas if n <= request.round), default=-1
+      )
       if number < 0:
         raise _NeedError(-1)
       if request.taken > number:
         self._note_lost(request.taken)
-      kept = self._kept[number]
+      replica = self._replicas[number]
       for _ in range(number, request.round):
-        kept = self._heard(request, kept)
-    if kept.digest != request.digest:
+        replica = self._heard(request, replica)
+    if replica.digest != request.digest:
       raise _NeedError(-1)
-    return kept
+    return replica
 
-  def _heard(self, request, kept: Kept) -> Kept:
+  def _heard(self, request, replica: Replica) -> Replica:
     """Returns the replica after the round that starts from this one."""
-    number = int(kept.state.round)
+    number = int(replica.state.round)
     # What it sent in a round whose replica it has lost cannot be made again.
-    took_part = request.taken == number and number in self._kept
-    answer = self._worked(kept) if took_part else None
-    told = self._told(request, kept.state, answer)
-    facts = self.programs.facts(kept.state)
+    took_part = request.taken == number and number in self._replicas
+    answer = self._worked(replica) if took_part else None
+    announcements = self._announcements(request, replica.state, answer)
+    facts = self.programs.facts(replica.state)
     new = comms.with_per_client(
-      self.programs.redo(facts, kept.state, told), kept.state
+      self.programs.redo(facts, replica.state, announcements), replica.state
     )
     if answer is None:
-      return Kept.of(new, kept.taken)
-    rest = kept.state, told, answer.work.payload, *self._who(1.0)
+      return Replica.of(new, replica.taken)
+    rest = replica.state, announcements, answer.work.payload, *self._who(1.0)
     links = self.programs.keep(facts, *rest)
     links = comms.with_per_client(new.protocol, links)
     new = new._replace(encode=answer.work.rows, protocol=links)
-    return Kept.of(new, number)
+    return Replica.of(new, number)
 
-  def _told(self, request, state, answer) -> tuple[Tree, ...]:
+  def _announcements(self, request, state, answer) -> tuple[Tree, ...]:
     """What was announced in the round that starts from a state."""
     number = int(state.round)
-    told = [x for x in request.parts if x.kind == requests.PartKind.TOLD]
-    part = next((x for x in told if x.round == number), None)
-    known = () if answer is None else answer.told
+    kind = requests.PartKind.ANNOUNCEMENTS
+    parts = [x for x in request.parts if x.kind == kind and x.round == number]
+    part = next(iter(parts), None)
+    known = () if answer is None else answer.announcements
     if part is None or part.first > len(known):
       raise _NeedError(number)
     facts = self.programs.facts(state)
     exchanges = self.programs.shapes(facts)
     if number == request.round:  # what comes before this exchange
       exchanges = exchanges[: request.stage]
-    like = [tree for x in exchanges for tree in x.told][part.first :]
+    like = [tree for x in exchanges for tree in x.announcements][part.first :]
     sent = [without(tree, facts.absent) for tree in like]
     trees = zip(wire.from_bytes(part.body, sent), like, strict=True)
     new = (completed(tree, x, facts.absent) for tree, x in trees)
     return (*known[: part.first], *new)
 
-  def _taken_over(self, request, part) -> Kept:
+  def _taken_over(self, request, part) -> Replica:
     """The server's state, with the rows of the client's own."""
     like = requests.replicated(self.programs.start)
     params, protocol, server = wire.from_bytes(part.body, like)
@@ -286,21 +291,21 @@ class Client:
     protocol = comms.with_per_client(protocol, rows.protocol)
     number = jnp.int32(request.round)
     state = rounds.FedState(number, params, rows.encode, protocol, server)
-    return Kept.of(state, request.taken)
+    return Replica.of(state, request.taken)
 
   def _rows(self, request) -> rounds.FedState:
     """A state with the client's rows after its last round that was taken."""
     own = request.taken
-    for kept in self._kept.values():
-      if kept.taken == own:
-        return kept.state
-    if own in self._kept:
-      kept = self._kept[own]
-      if comms.has_client_state(kept.state.protocol):
-        return self._heard(request, kept).state
-      return kept.state._replace(encode=self._worked(kept).work.rows)
+    for replica in self._replicas.values():
+      if replica.taken == own:
+        return replica.state
+    if own in self._replicas:
+      replica = self._replicas[own]
+      if comms.has_client_state(replica.state.protocol):
+        return self._heard(request, replica).state
+      return replica.state._replace(encode=self._worked(replica).work.rows)
     self._note_lost(own)
-    return self.programs.first(self._kept[min(self._kept)].state.params)
+    return self.programs.first(self._replicas[min(self._replicas)].state.params)
 
   def _note_lost(self, number: int):
     if comms.has_client_state(self.programs.start):
@@ -312,4 +317,4 @@ class Client:
 
   def _save(self, number: int):
     if self._store is not None:
-      self._store.save(self._kept, number, self._incarnation)
+      self._store.save(self._replicas, number, self._incarnation)

@@ -21,7 +21,7 @@ class Exchange(NamedTuple):
 
   payload: Tree  # what a client sends
   total: Tree  # what the server adds up
-  told: tuple[Tree, ...]  # what the server announces then
+  announcements: tuple[Tree, ...]  # what the server announces then
 
 
 def without(tree: Tree, absent: Sequence[str]) -> Tree:

@@ -19,7 +19,7 @@ import numpy as np
 
 class _Round(NamedTuple):
   taken: frozenset[int]  # clients whose payloads were taken
-  told: tuple[bytes, ...]  # each announcement
+  announcements: tuple[bytes, ...]
 
 
 _DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile
@@ -83,7 +83,7 @@ class History:
   def add(
     self,
     state: rounds.FedState,
-    told: Any,
+    announcements: Any,
     taken: Iterable[int],
     is_open: bool = False,
   ):
@@ -91,7 +91,7 @@ class History:
     number, facts = int(state.round), self._programs.facts(state)
     bodies = tuple(
       wire.to_bytes(jax.tree.leaves(without(tree, facts.absent)))
-      for tree in jax.device_get(told)
+      for tree in jax.device_get(announcements)
     )
     self._rounds[number] = _Round(frozenset(map(int, taken)), bodies)
     self.open = self._rounds[number] if is_open else None
@@ -109,10 +109,10 @@ class History:
     own = (n for n, x in rounds_ if n < before and client in x.taken)
     return max(own, default=-1)
 
-  def told(self, number: int, first: int = 0) -> requests.Part:
+  def announcements(self, number: int, first: int = 0) -> requests.Part:
     """The announcements of a round from `first` on."""
-    body = b''.join(self._rounds[number].told[first:])
-    return requests.Part(requests.PartKind.TOLD, first, number, body)
+    body = b''.join(self._rounds[number].announcements[first:])
+    return requests.Part(requests.PartKind.ANNOUNCEMENTS, first, number, body)
 
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
@@ -124,7 +124,7 @@ class History:
     """
     missed = range(at, int(state.round))
     if at >= 0 and all(number in self._rounds for number in missed):
-      parts = [self.told(n, first if n == at else 0) for n in missed]
+      parts = [self.announcements(n, first if n == at else 0) for n in missed]
       if sum(len(part.body) for part in parts) <= self._dense:
         return tuple(parts)
     leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
@@ -132,7 +132,7 @@ class History:
     parts = [requests.Part(requests.PartKind.STATE, 0, number, body)]
     own = self.taken(client, number)
     if own >= 0 and comms.has_client_state(self._programs.start.protocol):
-      parts.append(self.told(own))
+      parts.append(self.announcements(own))
     return tuple(parts)
 
   def _forget(self):
@@ -140,8 +140,8 @@ class History:
     last = max(self._rounds)
     needed, size, seen = {last}, 0, frozenset[int]()
     for number in sorted(self._rounds, reverse=True):
-      taken, told = self._rounds[number]
-      size += sum(map(len, told))
+      taken, announcements = self._rounds[number]
+      size += sum(map(len, announcements))
       if size <= self._dense or taken - seen:
         needed.add(number)
       seen |= taken
@@ -153,5 +153,6 @@ class History:
 
 def _read(path: pathlib.Path) -> _Round:
   with path.open('rb') as file, np.load(file) as z:
-    taken, *told = (z[name] for name in z.files)
-  return _Round(frozenset(taken.tolist()), tuple(x.tobytes() for x in told))
+    taken, *announcements = (z[name] for name in z.files)
+  bodies = tuple(x.tobytes() for x in announcements)
+  return _Round(frozenset(taken.tolist()), bodies)

@@ -49,7 +49,7 @@ class Closed(NamedTuple):
   """A round that is over."""
 
   state: rounds.FedState  # after it, without rows of clients
-  told: tuple[Tree, ...]  # all that the server announced in it
+  announcements: tuple[Tree, ...]  # all that the server announced in it
   # Who took part; `outcome` is None if all that were selected did.
   cohort: rounds.Cohort
   metrics: dict[str, Any]  # as of `rounds.run_round`
@@ -61,7 +61,7 @@ class Inbox:
   Attributes:
     stage: number of the exchange that is open.
     stages: number of exchanges of the round.
-    told: what the server has announced.
+    announcements: what the server has announced.
     counts: `Verdict` -> number of messages.
     received: `Verdict` -> their bytes, with headers.
   """
@@ -80,7 +80,7 @@ class Inbox:
     self._facts = server.programs.facts(state)
     self._shapes = server.programs.shapes(self._facts)
     self.stages, self.stage = len(self._shapes), 0
-    self.told: tuple[Tree, ...] = ()
+    self.announcements: tuple[Tree, ...] = ()
     self._sums: tuple[Tree, ...] = ()
     # Of each exchange, by slot; those of an only one leave once they are added.
     self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
@@ -132,9 +132,9 @@ class Inbox:
   @property
   def announced(self) -> requests.Part:
     """What the server has announced, for a request of a later exchange."""
-    sent = [without(tree, self._facts.absent) for tree in self.told]
+    sent = [without(tree, self._facts.absent) for tree in self.announcements]
     body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
-    return requests.Part(requests.PartKind.TOLD, 0, self.round, body)
+    return requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, self.round, body)
 
   def weight_of(self, client: int) -> float:
     """The weight of a selected client."""
@@ -188,8 +188,8 @@ class Inbox:
   def _term(self, slot, payload):
     who = np.int32(self._ids[slot]), np.float32(self._weight[slot])
     return self._server.programs.term(
-      self._facts, self.stage, self._state, self._sums, self.told, payload,
-      self._server.noise_key, *who,
+      self._facts, self.stage, self._state, self._sums, self.announcements,
+      payload, self._server.noise_key, *who,
     )  # fmt: skip
 
   def _add_up(self, in_order=False, known=()):
@@ -222,10 +222,10 @@ class Inbox:
     sums = (*self._sums, self._total)
     weight = np.where(self._taken, self._weight, 0)
     new, links, bill = self._server.programs.answer(
-      self._facts, self.stage, self._state, sums, self.told,
+      self._facts, self.stage, self._state, sums, self.announcements,
       self._server.noise_key, self._ids, weight,
     )  # fmt: skip
-    self._sums, self.told = sums, (*self.told, *new)
+    self._sums, self.announcements = sums, (*self.announcements, *new)
     return links, bill
 
   def advance(self) -> tuple[Tree, ...]:
@@ -234,11 +234,11 @@ class Inbox:
     Raises:
       EmptyRoundError: nobody has answered.
     """
-    count = len(self.told)
+    count = len(self.announcements)
     self._finish_exchange()
     self.stage += 1
     self._total, self._next = self._zeros(), 0
-    return self.told[count:]
+    return self.announcements[count:]
 
   def leave_out(self, clients: Sequence[int]) -> None:
     """Leaves clients out of a round that they were lost in.
@@ -252,7 +252,7 @@ class Inbox:
     if self.stage == 0 or self._server.programs.private:
       return
     stage, payloads = self.stage, self._payloads
-    self.stage, self.told, self._sums = 0, (), ()
+    self.stage, self.announcements, self._sums = 0, (), ()
     self._total, self._next = self._zeros(), 0
     for number in range(stage):
       kept = payloads[number]
@@ -261,21 +261,21 @@ class Inbox:
       self.advance()
     payloads[stage].clear()
 
-  def resume(self, told: Sequence[bytes], taken: Collection[int]) -> None:
-    """Goes on after exchanges whose announcements have been released.
+  def resume(self, bodies: Sequence[bytes], taken: Collection[int]) -> None:
+    """Resume after exchanges whose announcements have been released.
 
-    `told` are all bodies, as of `History`; `taken` are the clients that had
-    answered.
+    `bodies` are of all announcements, as of `History`; `taken` are the clients
+    that had answered.
     """
     absent = self._facts.absent
     while self.stage < self.stages - 1:
-      like = self._shapes[self.stage].told
-      bodies = told[len(self.told) :][: len(like)]
-      if not like or len(bodies) < len(like):
+      like = self._shapes[self.stage].announcements
+      due = bodies[len(self.announcements) :][: len(like)]
+      if not like or len(due) < len(like):
         break  # nothing was released: it is asked for again
-      self.told += tuple(
+      self.announcements += tuple(
         completed(wire.from_bytes(memoryview(b), without(x, absent)), x, absent)
-        for b, x in zip(bodies, like, strict=True)
+        for b, x in zip(due, like, strict=True)
       )
       self._sums = (*self._sums, self._zeros())  # no longer used
       self.stage += 1
@@ -301,7 +301,7 @@ class Inbox:
     links, bill = self._finish_exchange()
     self._open, server = False, self._server
     if self._taken.any() or server.programs.private:
-      new = server.programs.redo(self._facts, self._state, self.told)
+      new = server.programs.redo(self._facts, self._state, self.announcements)
       new = new._replace(protocol=links)
     else:
       new = self._state._replace(round=self._state.round + 1)
@@ -321,4 +321,4 @@ class Inbox:
     metrics |= {'finite': server.is_finite(new)}
     outcome = outcome if missing.any() else None
     cohort = rounds.Cohort(self._ids, of(present), None, outcome=outcome)
-    return Closed(new, self.told, cohort, metrics)
+    return Closed(new, self.announcements, cohort, metrics)

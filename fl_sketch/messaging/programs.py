@@ -183,20 +183,21 @@ class Programs:
       payloads = []
       while (payload := sent(len(payloads))) is not None:
         payloads.append(payload)
-    found, sums, told = [], (), ()
+    found, sums, announcements = [], (), ()
     for number, payload in enumerate(payloads):
       payload = without(payload, facts.absent)
       term = functools.partial(self._term, facts, number)
-      args = hp, state, key, sums, told
+      args = hp, state, key, sums, announcements
       total, *_ = jax.eval_shape(term, *args, payload, *who)
       sums = (*sums, total)
       stop = None if number == len(payloads) - 1 else number + 1
       answer = functools.partial(self._answer, facts, stop)
       cohort = self._noise, jnp.zeros(1, jnp.int32), jnp.zeros(1)
-      new, *_ = jax.eval_shape(answer, hp, state, key, sums, told, *cohort)
-      told = (*told, *new)
+      args = hp, state, key, sums, announcements
+      new, *_ = jax.eval_shape(answer, *args, *cohort)
+      announcements = (*announcements, *new)
       found.append(Exchange(payload, total, new))
-    if not told:
+    if not announcements:
       raise ValueError(comms.NO_SERVER)
     return tuple(found)
 
@@ -237,8 +238,8 @@ class Programs:
     lane = jnp.asarray(who)[None], jnp.asarray(weight)[None]
     return self._protocol(stage, hp, state, lanes, key, noise_key, *lane)
 
-  def _send(self, facts, number, hp, state, key, told, *lane):
-    stage = stages.Stage(None, told, number, facts.flags)
+  def _send(self, facts, number, hp, state, key, announcements, *lane):
+    stage = stages.Stage(None, announcements, number, facts.flags)
     try:
       self._as_client(stage, hp, state, key, *lane)
     except stages.Reached as reached:
@@ -246,30 +247,33 @@ class Programs:
     raise AssertionError(f'There is no exchange {number}.')
 
   def send(
-    self, facts, number, state, told, payload, noise_key, client_id, weight
-  ) -> Tree:
+    self, facts, number, state, announcements, payload, noise_key, client_id,
+    weight,
+  ) -> Tree:  # fmt: skip
     """What a client sends in an exchange, of its encoder's payload."""
     if self.streamed:
       return without(payload, facts.absent)
-    args = self.hp, state, self.key, tuple(told), payload, noise_key
+    args = self.hp, state, self.key, tuple(announcements), payload, noise_key
     return self._jit('_send', facts, number)(*args, client_id, weight)
 
-  def _keep(self, facts, hp, state, key, told, *lane):
-    stage = stages.Stage(None, told, None, facts.flags)
+  def _keep(self, facts, hp, state, key, announcements, *lane):
+    stage = stages.Stage(None, announcements, None, facts.flags)
     return self._as_client(stage, hp, state, key, *lane)[1]
 
-  def keep(self, facts, state, told, payload, noise_key, client_id, weight):
+  def keep(
+    self, facts, state, announcements, payload, noise_key, client_id, weight
+  ):
     """The protocol's state of a client after a round that it took part in."""
     if not comms.has_client_state(state.protocol):
       return state.protocol
-    args = self.hp, state, self.key, tuple(told), payload, noise_key
+    args = self.hp, state, self.key, tuple(announcements), payload, noise_key
     return self._jit('_keep', facts)(*args, client_id, weight)
 
   # Both sides.
 
-  def _redo(self, facts, hp, state, key, told):
+  def _redo(self, facts, hp, state, key, announcements):
     full, lanes, *who = self._nobody(hp, state)
-    stage = stages.Stage(None, told, None, facts.flags)
+    stage = stages.Stage(None, announcements, None, facts.flags)
     given = stage, hp, full, lanes, key, self._noise, *who
     shared, links = self._protocol(*given)
     if self._keeps_links:
@@ -277,19 +281,19 @@ class Programs:
     step = rounds.server_step(lambda hp: self._algorithm(hp, state.round))
     return step(hp, shared, state, key)
 
-  def redo(self, facts, state, told) -> rounds.FedState:
+  def redo(self, facts, state, announcements) -> rounds.FedState:
     """The state after a round, without rows, from what the server announced.
 
     Both sides compile the same program: on machines of one kind its bits are
     equal. What the protocol keeps on the server alone is not in the result.
     """
-    return self._jit('_redo', facts)(*self._before(state), tuple(told))
+    return self._jit('_redo', facts)(*self._before(state), tuple(announcements))
 
   # The server.
 
   def _term(
-    self, facts, number, hp, state, key, sums, told, payload, noise_key,
-    client_id, weight,
+    self, facts, number, hp, state, key, sums, announcements, payload,
+    noise_key, client_id, weight,
   ):  # fmt: skip
     algorithm = self._algorithm(hp, state.round)
     keys = keys_lib.round_keys(key, state.round)
@@ -303,7 +307,7 @@ class Programs:
       decoded = algorithm.decode(keys, payload, state.params)
     else:
       full, lanes, *who = self._nobody(hp, state)
-      stage = stages.Stage(sums, told, number, facts.flags)
+      stage = stages.Stage(sums, announcements, number, facts.flags)
       try:
         self._protocol(stage, hp, full, lanes, key, noise_key, *who)
       except stages.Reached as reached:
@@ -312,22 +316,32 @@ class Programs:
     term = jax.tree.map(lambda x: comms.weighted(x, weight), decoded)
     return term, finite | self.private, optax.tree.norm(decoded)
 
-  def term(self, facts, number, state, sums, told, payload, *who):
+  def term(self, facts, number, state, sums, announcements, payload, *who):
     """(weight x decoded payload, whether it is finite, its Euclidean norm).
 
     `who` are the server's noise key, the client's id and its weight.
     """
-    args = *self._before(state), tuple(sums), tuple(told), payload, *who
-    return self._jit('_term', facts, number)(*args)
+    args = *self._before(state), tuple(sums), tuple(announcements)
+    return self._jit('_term', facts, number)(*args, payload, *who)
 
   def _answer(
-    self, facts, stop, hp, state, key, sums, told, noise_key, ids, weight
+    self,
+    facts,
+    stop,
+    hp,
+    state,
+    key,
+    sums,
+    announcements,
+    noise_key,
+    ids,
+    weight,
   ):
     full, lanes, *_ = self._nobody(hp, state, len(ids))
     if self.streamed:
       (total,), sums = sums, ()
       lanes = lanes._replace(total=total, weight=comms.total_weight(weight))
-    stage = stages.Stage(sums, told, stop, facts.flags)
+    stage = stages.Stage(sums, announcements, stop, facts.flags)
     given = stage, hp, full, lanes, key, noise_key, ids, weight
     try:
       _, links = self._protocol(*given)
@@ -337,8 +351,8 @@ class Programs:
     return tuple(stage.announced), comms.drop_per_client(links), bill
 
   def answer(
-    self, facts, number, state, sums: Sequence[Tree], told, noise_key, ids,
-    weight,
+    self, facts, number, state, sums: Sequence[Tree], announcements, noise_key,
+    ids, weight,
   ):  # fmt: skip
     """(what the server announces after an exchange, protocol state, bill).
 
@@ -346,5 +360,5 @@ class Programs:
     has weight 0.
     """
     stop = None if number == len(self.shapes(facts)) - 1 else number + 1
-    args = *self._before(state), tuple(sums), tuple(told)
+    args = *self._before(state), tuple(sums), tuple(announcements)
     return self._jit('_answer', facts, stop)(*args, noise_key, ids, weight)

@@ -12,25 +12,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_TOLD = 3  # later exchanges of a round, at most
+_LATER_EXCHANGES = 3  # of a round, at most
 
 
-class Kept(NamedTuple):
+class Replica(NamedTuple):
   """The replica before a round, with the rows of the client's own state."""
 
   state: rounds.FedState
   taken: int  # the last round whose payload the rows count in; -1: none
   digest: bytes  # of what is replicated
   # Of what the server had announced when each later exchange was answered.
-  told: tuple[bytes, ...] = ()
+  digests: tuple[bytes, ...] = ()
 
   @classmethod
   def of(
-    cls, state: rounds.FedState, taken: int = -1, told: tuple[bytes, ...] = ()
-  ) -> 'Kept':
-    """The replica of a state."""
+    cls,
+    state: rounds.FedState,
+    taken: int = -1,
+    digests: tuple[bytes, ...] = (),
+  ) -> 'Replica':
+    """Return the replica of a state."""
     digest = requests.digest(state.params, state.server)
-    return cls(state, taken, digest, told)
+    return cls(state, taken, digest, digests)
 
 
 class Store:
@@ -46,23 +49,26 @@ class Store:
     self._folder, self._durable = folder, durable
     self._run, self._client_id = run, client_id
 
-  def save(self, kept: Mapping[int, Kept], number: int, incarnation: int):
-    """Writes the replica of a round; removes files that are not in `kept`."""
+  def save(
+    self, replicas: Mapping[int, Replica], number: int, incarnation: int
+  ):
+    """Write the replica of a round; remove files of other rounds."""
     self._folder.mkdir(parents=True, exist_ok=True)
-    told = b''.join(kept[number].told).ljust(16 * _TOLD, b'\0')
-    numbers = np.array([kept[number].taken, incarnation], np.int64)
-    content = numbers, np.frombuffer(told, np.uint8), kept[number].state
+    replica = replicas[number]
+    digests = b''.join(replica.digests).ljust(16 * _LATER_EXCHANGES, b'\0')
+    numbers = np.array([replica.taken, incarnation], np.int64)
+    content = numbers, np.frombuffer(digests, np.uint8), replica.state
     message = wire.encode(
       jax.device_get(content), run=self._run, round_index=number,
       client_id=self._client_id,
     )  # fmt: skip
     files.replace(self._path(number), message, self._durable)
-    for other in self._numbers() - kept.keys():
+    for other in self._numbers() - replicas.keys():
       self._path(other).unlink()
 
   def load(
     self, start: rounds.FedState
-  ) -> Iterator[tuple[int, Kept | None, int]]:
+  ) -> Iterator[tuple[int, Replica | None, int]]:
     """Yields (round, replica, incarnation of the server), in order.
 
     `start` has the shapes of a state. Of a damaged file replica and incarnation
@@ -72,7 +78,7 @@ class Store:
       ValueError: the folder is of another run.
     """
     numbers = np.zeros(2, np.int64)
-    like = numbers, np.zeros(16 * _TOLD, np.uint8), start
+    like = numbers, np.zeros(16 * _LATER_EXCHANGES, np.uint8), start
     for number in sorted(self._numbers()):
       path = self._path(number)
       try:
@@ -81,17 +87,17 @@ class Store:
           raise ValueError(
             f'{self._folder} has the state of another run; use another folder.'
           )
-        numbers, told, state = wire.read(header, like)
+        numbers, digests, state = wire.read(header, like)
       except (OSError, wire.PayloadError) as e:
         warnings.warn(
           f'{path} cannot be read ({e}); it is not used.', stacklevel=3
         )
         yield number, None, 0
         continue
-      rows = tuple(x.tobytes() for x in told.reshape(-1, 16) if x.any())
+      rows = tuple(x.tobytes() for x in digests.reshape(-1, 16) if x.any())
       taken, incarnation = map(int, numbers)
       state = jax.tree.map(jnp.asarray, state)
-      yield number, Kept.of(state, taken, rows), incarnation
+      yield number, Replica.of(state, taken, rows), incarnation
 
   def _path(self, number: int) -> pathlib.Path:
     return self._folder / f'replica_{number}'

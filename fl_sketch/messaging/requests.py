@@ -37,7 +37,7 @@ class PartKind(enum.IntEnum):
   """What a part brings."""
 
   STATE = 0  # parameters, shared state of the protocol, state of the server
-  TOLD = 1  # what the server announced in a round, from `first` on
+  ANNOUNCEMENTS = 1  # what the server announced in a round, from `first` on
 
 
 class Part(NamedTuple):

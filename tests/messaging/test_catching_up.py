@@ -33,8 +33,10 @@ def absent_in(name, *lists):
 def check_same(got, want):
   """The states and what was announced, bit by bit."""
   chex.assert_trees_all_equal(got.state, want.state)
-  told = [[x.told for x in run.closed[-1:]] for run in (got, want)]
-  chex.assert_trees_all_equal(*told)
+  announcements = [
+    [x.announcements for x in run.closed[-1:]] for run in (got, want)
+  ]
+  chex.assert_trees_all_equal(*announcements)
 
 
 def asked(run, client, kind=Kind.WORK):
@@ -85,7 +87,7 @@ def test_who_missed_rounds_catches_up(name, missed):
   kinds = [part.kind for part in first.parts]
   # Models are tiny: what was announced is often as large as the state.
   if (name, missed) == ('cd_adam', 1):
-    assert kinds == [PartKind.TOLD] * 2
+    assert kinds == [PartKind.ANNOUNCEMENTS] * 2
   if missed == 20:
     assert kinds[0] == PartKind.STATE
 
@@ -401,15 +403,15 @@ def test_nothing_that_a_server_sends_makes_a_client_raise():
   client = run.clients[1]
   good = asked(run, 1)[0][0]
   part = Part(PartKind.STATE, 0, 1, b'short')
-  told = part._replace(kind=PartKind.TOLD)
+  announcements = part._replace(kind=PartKind.ANNOUNCEMENTS)
   for request in (
     good._replace(run=bytes(16)),
     good._replace(client=2),
     good._replace(kind=Kind.GO_ON, stage=7),
     good._replace(round=1, parts=(part,)),
     good._replace(round=1, parts=(part, part)),
-    good._replace(round=1, parts=(told,)),
-    good._replace(round=1, parts=(told._replace(round=0, first=9),)),
+    good._replace(round=1, parts=(announcements,)),
+    good._replace(round=1, parts=(announcements._replace(round=0, first=9),)),
     good._replace(round=-5),
     good._replace(stage=1),
     good._replace(round=2**31 - 1),

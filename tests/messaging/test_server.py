@@ -54,7 +54,9 @@ def test_rounds_of_messages_are_the_simulated_ones(case):
     chex.assert_trees_all_close(jax.device_get(closed.metrics), row, **near)
     facts = run.programs.facts(before)
     up = sum(comms.nbytes(x.payload) for x in run.programs.shapes(facts))
-    down = comms.nbytes([without(x, facts.absent) for x in closed.told])
+    down = comms.nbytes(
+      [without(x, facts.absent) for x in closed.announcements]
+    )
     billed = row['uplink_bytes'], row['downlink_bytes']
     more = BEYOND_BILL.get(name, (0, 0))
     assert (up, down) == tuple(np.add(billed, more))

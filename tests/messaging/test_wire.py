@@ -77,8 +77,8 @@ def test_a_run_has_sixteen_bytes():
 
 PARTS = (
   Part(PartKind.STATE, 0, 4, b'state'),
-  Part(PartKind.TOLD, 1, 4, b''),
-  Part(PartKind.TOLD, 0, 5, b'{}'),
+  Part(PartKind.ANNOUNCEMENTS, 1, 4, b''),
+  Part(PartKind.ANNOUNCEMENTS, 0, 5, b'{}'),
 )
 REQUEST = Request(
   Kind.GO_ON, RUN, 2, 5, 7, 1, bytes(range(16)), 0.5, 3, 4, PARTS

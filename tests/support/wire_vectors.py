@@ -60,7 +60,10 @@ STATE = requests.Part(
   requests.PartKind.STATE, 0, 45,
   wire.to_bytes(jax.tree.leaves((MODEL, (), np.int32(5)))),
 )  # fmt: skip
-TOLD = [requests.Part(requests.PartKind.TOLD, 0, r, b'told') for r in (43, 44)]
+ANNOUNCED = [
+  requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, r, b'told')
+  for r in (43, 44)
+]
 
 
 def array(x) -> dict:
@@ -216,7 +219,7 @@ FILES = {
     'request_hello': (request, requests.Kind.HELLO),
     'request_work': (request, WORK),
     'request_work_with_state': (request, WORK, STATE),
-    'request_work_with_announcements': (request, WORK, *TOLD),
+    'request_work_with_announcements': (request, WORK, *ANNOUNCED),
     'exchange': (exchange,),
     'exchange_one_bit': (exchange, 'eden(rotate=False)'),
     'exchange_int8': (exchange, 'int8(block=4)'),
