@@ -1,4 +1,4 @@
-"""Tables, curves and JSON of the benchmarks."""
+"""Tables and JSON of the benchmarks."""
 
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -7,9 +7,8 @@ import pathlib
 import statistics
 from typing import Any
 
-from fl_sketch.reporting import figures
 from fl_sketch.training import devices
-from fl_sketch.utils import extras, files, markdown
+from fl_sketch.utils import files, markdown
 import numpy as np
 
 from . import scale, sketch, slow_link
@@ -109,119 +108,58 @@ def _milliseconds(seconds):
 def write_rounds(
   workloads: Mapping[str, Mapping[str, Sequence[float]]], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes round.json: seconds a round, [workload][contestant][process]."""
-  return _write(out, 'round', {'workloads': workloads}, {})
+  """Write round.json: seconds a round, [workload][contestant][process]."""
+  return [_write(out, 'round', {'workloads': workloads})]
 
 
 def write_scales(
   results: Sequence[scale.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes scale.json, scale.md and scale.png; creates the folder."""
+  """Write scale.json and scale.md; create the folder."""
   axes = []
   for result in results:
     axis, (mean, error) = result.axis, scale.slope(result)
     about = dict(label=axis.label, expected=axis.expected, why=axis.why)
     about |= dict(xs=list(axis.points), seconds=result.seconds)
     axes.append({'name': result.name, **about, 'mean': mean, 'error': error})
-  curves = {'scale': scale_panels(results)}
-  paths = _write(out, 'scale', {'axes': axes}, curves)
+  path = _write(out, 'scale', {'axes': axes})
   files.replace(out / 'scale.md', scale_table(results))
-  return [*paths, out / 'scale.md']
+  return [path, out / 'scale.md']
 
 
 def write_sketches(
   results: Sequence[sketch.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes sketch.json, and curves over d such as seconds_b4096_c1.png."""
-  points, groups = [], {}
+  """Write sketch.json; create the folder."""
+  points = []
   for result in results:
     rows = [row._asdict() for row in result.rows]
     lists = {'rows': rows, 'skipped': result.skipped}
     points.append(result.point._asdict() | lists)
-    groups.setdefault(result.point[1:], []).append(result)
-  curves = {
-    f'seconds_b{b}_c{clients}': sketch_panels(group)
-    for (b, clients), group in groups.items()
-    if len({result.point.d for result in group}) > 1
-  }
-  return _write(out, 'sketch', {'points': points}, curves)
+  return [_write(out, 'sketch', {'points': points})]
 
 
 def write_links(
   results: Sequence[slow_link.Result], out: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Writes slow_link.json and slow_link.md; creates the folder."""
+  """Write slow_link.json and slow_link.md; create the folder."""
   points = []
   for result in results:
     rows = [r._asdict() | {'compute': r.compute} for r in result.rows]
     points.append(result._asdict() | {'rows': rows})
-  paths = _write(out, 'slow_link', {'points': points}, {})
+  path = _write(out, 'slow_link', {'points': points})
   files.replace(out / 'slow_link.md', '\n'.join(map(link_table, results)))
-  return [*paths, out / 'slow_link.md']
+  return [path, out / 'slow_link.md']
 
 
 def _write(
-  out: pathlib.Path,
-  name: str,
-  about: Mapping[str, Any],
-  curves: Mapping[str, list[figures.Panel]],
-) -> list[pathlib.Path]:
-  """Writes a JSON of the measurements and where they were made, and curves."""
+  out: pathlib.Path, name: str, measurements: Mapping[str, Any]
+) -> pathlib.Path:
+  """Write a JSON of measurements and of where they were made."""
   out.mkdir(parents=True, exist_ok=True)
   report = files.measured_with()
   for library in ('scipy', 'scikit-learn'):
     report['versions'][library] = metadata.version(library)
-  report |= {'cores': devices.cores(), **about}
-  paths = [out / f'{name}.json']
-  files.replace(paths[0], report)
-  for stem, panels in curves.items():
-    with extras.optional_figures():
-      figures.draw(panels).savefig(out / f'{stem}.png', dpi=150)
-      paths.append(out / f'{stem}.png')
-  return paths
-
-
-def scale_panels(results: Sequence[scale.Result]) -> list[figures.Panel]:
-  """Plots median, least and most ms on each axis, and the expected slope."""
-  panels = []
-  for result in results:
-    axis, (mean, error) = result.axis, scale.slope(result)
-    xs, times = np.array(list(axis.points), float), np.array(result.seconds)
-    low, middle, high = (
-      1e3 * np.quantile(times, q, axis=0) for q in (0, 0.5, 1)
-    )
-    away = np.log(xs) - np.log(xs).mean()
-    line = np.exp(np.log(middle).mean() + axis.expected * away)
-    title = f'slope {mean:.2f} ± {error:.2f}, expected {axis.expected:g}'
-    lines = [
-      figures.Line('expected slope', xs, line, variant=1),
-      figures.Line('median', xs, middle, low, high),
-    ]
-    panels.append(_panel(axis.label, 'ms a round', lines, title))
-  return panels
-
-
-def sketch_panels(group: Sequence[sketch.Result]) -> list[figures.Panel]:
-  """Plots ms of a sketch and a desketch against d, of one b, slowest first."""
-  group = sorted(group, key=lambda result: result.point.d)
-  rows = {row.name: row for result in group for row in result.rows}
-  names = sorted(rows, key=lambda name: _medians(rows[name]), reverse=True)
-  _, b, clients = group[0].point
-  panels = []
-  for i, half in enumerate(('sketch', 'desketch')):
-    lines = []
-    for name in names:
-      all_rows = ((r.point.d, row) for r in group for row in r.rows)
-      mine = [(d, _medians(row)[i]) for d, row in all_rows if row.name == name]
-      xs, ys = np.transpose(mine)
-      work = rows[name].work
-      alike = [n for n in names if rows[n].work == work]
-      look = {'family': work, 'variant': alike.index(name)}
-      lines.append(figures.Line(name, xs, 1e3 * ys, **look))
-    title = f'{half}, b = {b:,}, clients = {clients}'
-    panels.append(_panel('coordinates d', 'milliseconds, median', lines, title))
-  return panels
-
-
-def _panel(x, y, lines, title):
-  return figures.Panel(x, y, lines, title, x_scale='log', y_scale='log')
+  report |= {'cores': devices.cores(), **measurements}
+  files.replace(out / f'{name}.json', report)
+  return out / f'{name}.json'

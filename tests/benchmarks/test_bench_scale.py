@@ -8,7 +8,6 @@ from fl_sketch import experiment
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import numpy as np
-from PIL import Image
 import pytest
 import runs
 
@@ -68,8 +67,6 @@ def test_results_become_files(tmp_path):
   read = json.loads((out / 'scale.json').read_text())
   assert read['axes'][0]['seconds'] == results[0].seconds
   assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
-  with Image.open(out / 'scale.png') as image:
-    assert image.size == (1020, 432)
 
 
 @pytest.mark.nightly
@@ -96,4 +93,4 @@ def test_the_command(tmp_path):
   )  # fmt: skip
   assert done.returncode == 0, done.stderr
   assert '\n| devices | 1 | 2 |' in done.stdout
-  assert len(list((tmp_path / 'out').iterdir())) == 3
+  assert len(list((tmp_path / 'out').iterdir())) == 2

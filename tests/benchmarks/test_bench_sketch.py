@@ -7,7 +7,6 @@ from benchmarks import contestants, libraries, report, sketch
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image
 import pytest
 import runs
 
@@ -92,10 +91,7 @@ def test_the_command(tmp_path):
   assert points == [(1024, 64, 1), (2048, 64, 1)]
   names = {row['name'] for row in about['points'][0]['rows']}
   assert names == {'bound', 'uniform_sampling', 'numpy choice'}
-  files = sorted(path.name for path in out.iterdir())
-  assert files == ['seconds_b64_c1.png', 'sketch.json']
-  with Image.open(out / files[0]) as image:
-    assert image.size == (1020, 432)
+  assert [path.name for path in out.iterdir()] == ['sketch.json']
 
 
 def test_the_command_names_what_it_does_not_know():
