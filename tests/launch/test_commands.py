@@ -62,9 +62,6 @@ def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
     fl_sketch(monkeypatch, 'trian', 'quickstart')
   fl_sketch(monkeypatch, '--version')
   assert capsys.readouterr().out == f'fl_sketch {__version__}\n'
-  # One of the past went without a word for those who used it.
-  with pytest.raises(SystemExit, match='removed: start the same `fl-sketch tr'):
-    fl_sketch(monkeypatch, 'hosts', '--hosts=a,b')
 
 
 @pytest.mark.parametrize(('args', 'message'), [

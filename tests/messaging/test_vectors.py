@@ -113,8 +113,3 @@ def test_the_page_has_the_headers_and_kinds(heading, fields, kinds):
   listed = [int(row[0]) for row in markdown.cells(kind_rows)[1:]]
   assert listed == [int(kind) for kind in kinds]
   assert f'version, {wire.VERSION}' in header
-
-
-def test_the_vectors_are_small():
-  """Catches vectors that are too large for a download."""
-  assert sum(path.stat().st_size for path in vectors.FOLDER.iterdir()) < 150_000
