@@ -9,11 +9,13 @@ import collections
 from collections.abc import Callable, Iterable
 import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.utils import markdown
+from fl_sketch.utils.types import Params, Tree
 import jax
 from jax.extend import core
+import optax
 
 Mesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 COPIES = jax.P()  # of parameters: all devices have them
@@ -79,8 +81,9 @@ class Bytes(NamedTuple):
 
 
 def bytes_per_step(
-  tx: Any, params: Any, mesh: Mesh, specs: Any = COPIES
-) -> Bytes:
+  tx: optax.GradientTransformation, params: Params, mesh: Mesh,
+  specs: Tree = COPIES,
+) -> Bytes:  # fmt: skip
   """Count the bytes of `tx.update` on a mesh, from the types of what is sent.
 
   Nothing runs: `params` may be shapes, and the mesh an `AbstractMesh`. What XLA
@@ -110,7 +113,7 @@ def bytes_per_step(
   return _bill(_traced(program, dict(axes)))
 
 
-def traced_bytes(program: Callable[..., Any], *args: Any) -> Bytes:
+def traced_bytes(program: Callable[..., Tree], *args: Tree) -> Bytes:
   """Count the bytes of a function with `jax.shard_map`, as `bytes_per_step`."""
   return _bill(_traced(jax.make_jaxpr(program)(*args), {}))
 

@@ -35,6 +35,7 @@ _REGISTRIES = codecs.REGISTRY, sketches.REGISTRY, algorithms.REGISTRY
 _SIZES = 'size', 'k', 'cols', 'num_coordinates'
 _MEANS = 'power_sgd', 'demo', 'ef21'  # algorithms whose update is a mean
 _work = lambda params, batches, *_: (batches, {})  # batches are gradients
+Compressor = str | codecs.Codec | sketches.Sketch  # a text: see the module
 _FEEDBACK = {'error_feedback': False, 'residual_decay': 1.0}
 
 
@@ -61,8 +62,9 @@ def parse(text: str) -> list[Call]:
 
 
 def mean_over(
-  axis: workers.Axis, compressor: Any = 'dense', *, both_ways: bool = False,
-  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (), seed: int = 0,
+  axis: workers.Axis, compressor: Compressor = 'dense', *,
+  both_ways: bool = False, dense_axes: workers.Axis = (),
+  sharded_axes: workers.Axis = (), seed: int = 0,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
@@ -101,9 +103,9 @@ def mean_over(
 
 
 def algorithm(
-  name: str, axis: workers.Axis, learning_rate: Any, *, seed: int = 0,
-  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (),
-  **options: Any,
+  name: str, axis: workers.Axis, learning_rate: jax.typing.ArrayLike, *,
+  seed: int = 0, dense_axes: workers.Axis = (),
+  sharded_axes: workers.Axis = (), **options: Any,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Build the optax transformation of a registered algorithm among workers.
 
@@ -124,7 +126,7 @@ def algorithm(
   return from_algorithm(make, axis, seed=seed, **roles)
 
 
-def mean(compressor: Any, *, both_ways: bool = False) -> Make:
+def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   """Build params -> the algorithm whose update is the estimate of the mean.
 
   Arguments as of `mean_over`. Raises ValueError if the text is not understood,
@@ -150,7 +152,9 @@ def mean(compressor: Any, *, both_ways: bool = False) -> Make:
       f'workers; got {compressor=}.'
     )
   if kinds == ['algorithm']:
-    ((name, options),) = calls
+    (call,) = calls
+    assert isinstance(call, Call)
+    name, options = call
     if name not in _MEANS:
       raise ValueError(
         f'{name} makes a step, not a mean; use distributed.algorithm.'
@@ -198,7 +202,9 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
   return federated(_work, *before, *uplink, *after)
 
 
-def registered(name: str, learning_rate: Any, **options: Any) -> Make:
+def registered(
+  name: str, learning_rate: jax.typing.ArrayLike, **options: Any
+) -> Make:
   """Build params -> a registered algorithm whose clients have their gradients.
 
   Of the options `sketch`, `codec` and `downlink_codec` may be texts.

@@ -10,12 +10,13 @@ from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 from fl_sketch.rounds.chain import Uplink
 from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.unchecked import where_checked
+from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
 import jax.numpy as jnp
 import optax
 
-Make = Callable[[Any], Algorithm]  # params or their shapes -> the algorithm
+Make = Callable[[Params], Algorithm]  # params or their shapes -> the algorithm
 
 
 @jax.tree_util.register_dataclass
@@ -28,7 +29,7 @@ class PerWorker:
     axes: names of the mesh axes along which the workers lie.
   """
 
-  value: Any
+  value: Tree
   axes: tuple[str, ...] = dataclasses.field(metadata={'static': True})
 
 
@@ -36,9 +37,9 @@ class State(NamedTuple):
   """State of `from_algorithm`; what differs by worker is `PerWorker`."""
 
   step: jax.Array  # int32[], from which the keys follow
-  encode: Any
-  protocol: Any
-  server: Any
+  encode: Tree
+  protocol: Tree
+  server: Tree
 
 
 def from_algorithm(
@@ -203,7 +204,7 @@ def _gather(group, payload, due):
   return rows
 
 
-def is_worker(node: Any) -> bool:
+def is_worker(node: object) -> bool:
   """Whether a node of a state is a `PerWorker`."""
   return isinstance(node, PerWorker)
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from fl_sketch.rounds import processes as peers
 from fl_sketch.utils import progress
+from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import NamedSharding, PartitionSpec as P
-
-Tree = Any
 
 
 def start(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.rounds import workers
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import optax
@@ -17,8 +18,8 @@ class OuterState(NamedTuple):
   step: jax.Array  # int32[], steps done, the same on all workers
   inner: PerWorker  # the state of a worker's own optimizer
   moved: PerWorker  # anchor - the worker's parameters; 0 after an exchange
-  mean: list[Any]  # by fragment: states of the mean
-  outer: list[Any]  # and of the outer optimizer
+  mean: list[Tree]  # by fragment: states of the mean
+  outer: list[Tree]  # and of the outer optimizer
 
 
 def outer(
@@ -148,7 +149,7 @@ def per_worker(
   return optax.GradientTransformationExtraArgs(init, update)
 
 
-def worker_params(params: Any, state: Any) -> Any:
+def worker_params(params: Params, state: Tree) -> Params:
   """Return the parameters of a worker, at which it takes its gradient.
 
   Inside `shard_map`, in a loop of your own; `train_step` does it by itself::
@@ -176,7 +177,7 @@ def _read(node):
   return jax.tree.map(lambda x: x[0], node.value)
 
 
-def _split(tree, params, fragments) -> list[Any]:
+def _split(tree, params, fragments) -> list[Tree]:
   """Trees like `params` of a fragment's leaves, None in place of others."""
   sizes = [x.size for x in jax.tree.leaves(params)]
   if len(sizes) < fragments:

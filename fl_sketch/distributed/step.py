@@ -8,6 +8,7 @@ from fl_sketch.distributed import bills
 from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.distributed.outer_steps import worker_params
 from fl_sketch.rounds import workers
+from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
 from jax.sharding import PartitionSpec as P
@@ -15,8 +16,8 @@ import optax
 
 
 def value_and_grad(
-  loss: Callable[..., Any], axis: workers.Axis, **options: Any
-) -> Callable[..., Any]:
+  loss: Callable[..., Tree], axis: workers.Axis, **options: Any
+) -> Callable[..., tuple[Tree, Tree]]:
   """Return value and gradient of this worker's loss, inside `jax.shard_map`.
 
   With respect to parameters that all workers share, JAX would add up the
@@ -29,9 +30,9 @@ def value_and_grad(
 
 
 def init(
-  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
-  specs: Any = bills.COPIES,
-) -> Any:  # fmt: skip
+  tx: optax.GradientTransformation, params: Params, mesh: jax.sharding.Mesh,
+  specs: Tree = bills.COPIES,
+) -> Tree:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
   Of one with `mean_over` or `algorithm` in it. `specs` is a `PartitionSpec` of
@@ -66,9 +67,9 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
 
 
 def state_specs(
-  tx: optax.GradientTransformation, params: Any, mesh: jax.sharding.Mesh,
-  specs: Any = bills.COPIES,
-) -> Any:  # fmt: skip
+  tx: optax.GradientTransformation, params: Params, mesh: jax.sharding.Mesh,
+  specs: Tree = bills.COPIES,
+) -> Tree:  # fmt: skip
   """Return the `PartitionSpec`s of the optimizer state that `init` makes.
 
   Rows of workers lie over their axes. What is like a parameter, of the same
@@ -97,7 +98,7 @@ def state_specs(
 def train_step(
   loss: Callable[..., jax.Array], tx: optax.GradientTransformation,
   mesh: jax.sharding.Mesh,
-) -> Callable[..., tuple[Any, Any, jax.Array]]:  # fmt: skip
+) -> Callable[..., tuple[Params, Tree, jax.Array]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, loss).
 
   The transformation has `mean_over` or `algorithm` in it, and the loss is

@@ -1,7 +1,7 @@
 """A mean in two stages, both compressed: scatter, average, gather."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, workers
@@ -9,6 +9,7 @@ from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.keys import codec_key
 from fl_sketch.rounds.unchecked import where_checked
 from fl_sketch.sketches.base import dimension
+from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import flatten_util, lax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ class Residuals(NamedTuple):
 
 
 def two_stage_mean(
-  codec_of: Callable[[int], codecs.Codec], like: Callable[[Any], Any], *,
+  codec_of: Callable[[int], codecs.Codec], like: Callable[[Params], Tree], *,
   error_feedback: bool = False, residual_decay: float = 1.0,
 ) -> chain.Exchange:  # fmt: skip
   r"""Build the transformation that averages in two compressed stages.

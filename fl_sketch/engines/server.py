@@ -18,6 +18,7 @@ from fl_sketch.experiment import config as config_lib, parts, problem
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.programs import Programs
 from fl_sketch.messaging.server import Server
+from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms
 from fl_sketch.training import client_state, same_run
@@ -121,10 +122,10 @@ class SiteRunner:
     given = exp.make, exp.hyper, exp.params, key, exp.schedule
     self._programs = Programs(*given)
     self.state = comms.drop_per_client(self._programs.first(exp.params))
-    self._secret: Any = None
+    self._secret: generators.Roots | None = None
     self._begun = False
 
-  def use(self, secret: Any):
+  def use(self, secret: generators.Roots | None):
     """Sets the secret of a private run, before its first round."""
     self._secret = secret
 
@@ -140,7 +141,7 @@ class SiteRunner:
     sites.begin(server, history)
     self._begun = True
 
-  def play(self, done: int) -> tuple[list[rounds.Cohort], Any]:
+  def play(self, done: int) -> tuple[list[rounds.Cohort], dict[str, Any]]:
     """Plays the round after `done` of them: its cohort, and its metrics."""
     if not self._begun:
       self._begin()

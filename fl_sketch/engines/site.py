@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import json
 import pathlib
-from typing import Any
 
 from fl_sketch import experiment
 from fl_sketch.engines import deployed
@@ -15,6 +14,7 @@ from fl_sketch.messaging.programs import Programs
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.training import identity, log, noise_secret, same_run
 from fl_sketch.utils import files
+from fl_sketch.utils.types import Params
 import jax
 import numpy as np
 
@@ -94,7 +94,7 @@ def _secret(exp, run, number, folder) -> generators.Roots:
   return noise_secret.keep(folder, resumed=resumed, owner=owner)
 
 
-def _evaluation(exp) -> Callable[[Any], dict[str, float]] | None:
+def _evaluation(exp) -> Callable[[Params], dict[str, float]] | None:
   """Parameters -> sums of metrics on what the site holds out."""
   if exp.held_out is None or exp.held_data is None:
     return None

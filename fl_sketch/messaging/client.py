@@ -19,11 +19,11 @@ from fl_sketch.messaging.programs import Programs, Work
 from fl_sketch.messaging.replicas import Replica, Store
 from fl_sketch.rounds import comms
 from fl_sketch.utils import __version__
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Tree = Any
 Kind = requests.Kind
 
 
@@ -67,14 +67,14 @@ class Client:
   def __init__(
     self,
     programs: Programs,
-    params: Any,
+    params: Params,
     *,
     run: bytes,
     client_id: int,
-    batches: Callable[[int], Any],
+    batches: Callable[[int], Tree],
     noise_key: jax.Array | None = None,
     send_loss: bool = True,
-    evaluate: Callable[[Any], dict[str, float]] | None = None,
+    evaluate: Callable[[Params], dict[str, float]] | None = None,
     about: dict[str, Any] | None = None,
     folder: pathlib.Path | None = None,
     max_rounds: int | None = None,

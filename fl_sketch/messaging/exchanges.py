@@ -1,12 +1,11 @@
 """Shapes of what travels in a round, and parts of it that are not due."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
-
-Tree = Any
 
 
 class Facts(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 import io
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import warnings
 import zipfile
 
@@ -13,6 +13,7 @@ from fl_sketch.messaging.exchanges import without
 from fl_sketch.messaging.programs import Programs
 from fl_sketch.rounds import comms
 from fl_sketch.utils import files
+from fl_sketch.utils.types import Tree
 import jax
 import numpy as np
 
@@ -83,7 +84,7 @@ class History:
   def add(
     self,
     state: rounds.FedState,
-    announcements: Any,
+    announcements: Tree,
     taken: Iterable[int],
     is_open: bool = False,
   ):

@@ -17,12 +17,12 @@ from fl_sketch.data import availability
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.exchanges import completed, without, zeros
 from fl_sketch.rounds import client_step, comms
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array | np.ndarray
-Tree = Any
 
 
 class Verdict(enum.Enum):

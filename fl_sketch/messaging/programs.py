@@ -9,7 +9,7 @@ was taken. See `stages`.
 
 from collections.abc import Sequence
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.messaging.exchanges import (
@@ -20,11 +20,10 @@ from fl_sketch.messaging.exchanges import (
   zeros,
 )
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, stages
+from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
 import optax
-
-Tree = Any
 
 
 class Work(NamedTuple):
@@ -56,13 +55,13 @@ class Programs:
   def __init__(
     self,
     make: rounds.Make,
-    hp: Any,
-    params: Any,
-    key: jax.Array,
+    hp: rounds.Hyper,
+    params: Params,
+    key: Key,
     schedule: rounds.Schedule | None = None,
   ):
     self.hp, self.key = hp, key
-    self._make: Any = make
+    self._make = make
     self._schedule = schedule or (lambda hp, round_index: hp)
     algorithm = make(hp)
     self.releases = algorithm.releases
@@ -83,7 +82,7 @@ class Programs:
     if not self._varies:
       self.shapes(Facts())  # raises
 
-  def first(self, params: Any) -> rounds.FedState:
+  def first(self, params: Params) -> rounds.FedState:
     """The state of a client before the first round."""
     return rounds.init(self._make(self.hp), params, 1)
 
@@ -91,7 +90,7 @@ class Programs:
     """The arguments of all programs that both sides know."""
     return self.hp, comms.drop_per_client(state), self.key
 
-  def _algorithm(self, hp, round_index) -> Any:
+  def _algorithm(self, hp, round_index) -> rounds.Algorithm:
     return self._make(self._schedule(hp, round_index))
 
   def _protocol(self, stage, hp, state, lanes, key, noise_key, ids, weight):
@@ -125,6 +124,7 @@ class Programs:
     keys = keys_lib.for_client(keys, ids[0])
 
     def term(payload):
+      assert algorithm.decode is not None
       decoded = algorithm.decode(keys, payload, state.params)
       return jax.tree.map(lambda x: comms.weighted(x, weight[0]), decoded)
 
@@ -302,6 +302,7 @@ class Programs:
     if self.private:  # to leave it out would show whose it is
       payload = jax.tree.map(lambda x: jnp.where(finite, x, 0), payload)
     if self.streamed:
+      assert algorithm.decode is not None
       like = self._payload(algorithm, state.params)
       payload = completed(payload, like, facts.absent)
       decoded = algorithm.decode(keys, payload, state.params)

@@ -7,11 +7,13 @@ which it starts, and brings what the client lacks of that state.
 import enum
 import hashlib
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zlib
 
+from fl_sketch import rounds
 from fl_sketch.messaging import wire
 from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Params, Tree
 import jax
 
 MAGIC = b'FLSQ'
@@ -46,7 +48,7 @@ class Part(NamedTuple):
   kind: PartKind
   first: int
   round: int
-  body: Any  # bytes, or a view of them
+  body: bytes | memoryview
 
 
 class Request(NamedTuple):
@@ -120,13 +122,13 @@ def decode(message: bytes) -> Request:
   return request
 
 
-def replicated(state: Any) -> Any:
+def replicated(state: rounds.FedState) -> Tree:
   """What a part of kind STATE has of a `rounds.FedState`."""
   shared = comms.drop_per_client(state)
   return shared.params, shared.protocol, shared.server
 
 
-def digest(params: Any, server: Any) -> bytes:
+def digest(params: Params, server: Tree) -> bytes:
   """The first 16 bytes of SHA-256 over the leaves of what clients replicate."""
   leaves = jax.tree.leaves((params, server))
   return hashlib.sha256(wire.to_bytes(leaves)).digest()[:16]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import zlib
 
 from fl_sketch.rounds import comms
+from fl_sketch.utils.types import Payload, Tree
 import jax
 import numpy as np
 
@@ -67,7 +68,7 @@ def fingerprint(fields: Mapping[str, Any]) -> bytes:
 
 
 def encode(
-  payload: Any,
+  payload: Payload | bytes,
   *,
   run: bytes,
   round_index: int,
@@ -126,7 +127,7 @@ def unpack(message: bytes) -> Message:
   return Message(*sender, layout=layout, body=body)
 
 
-def read(message: Message, like: Any) -> Any:
+def read(message: Message, like: Payload) -> Payload:
   """Decode the payload of a message: NumPy arrays that share its memory.
 
   `like` has its shapes and dtypes, as of `jax.eval_shape`.
@@ -150,7 +151,7 @@ def read(message: Message, like: Any) -> Any:
   return from_bytes(message.body, like)
 
 
-def from_bytes(body: memoryview, like: Any) -> Any:
+def from_bytes(body: memoryview, like: Tree) -> Tree:
   """Decode what `to_bytes` has made of the leaves of a tree like `like`.
 
   Raises:

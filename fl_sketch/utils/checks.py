@@ -11,7 +11,6 @@ import enum
 import math
 import numbers
 import traceback
-from typing import Any
 
 _ON = contextvars.ContextVar('on', default=True)
 # Modules of this library, and of files that it loads by their path.
@@ -57,7 +56,7 @@ def refuse(message: str) -> None:
     raise ValueError(message)
 
 
-def real(name: str, value: Any) -> float:
+def real(name: str, value: object) -> float:
   """Return `value` as a finite float; TypeError unless it is a real number."""
   if isinstance(value, complex) and not _ON.get():
     return math.nan  # a power of a negative number
@@ -70,19 +69,21 @@ def real(name: str, value: Any) -> float:
   return float(value)
 
 
-def _checked(name: str, value: Any, holds: Callable[[float], bool], text: str):
+def _checked(
+  name: str, value: object, holds: Callable[[float], bool], text: str
+):
   number = real(name, value)
   if not holds(number):
     refuse(f'{name}={value} must be {text}.')
   return number
 
 
-def at_least(name: str, value: Any, bound: float) -> float:
+def at_least(name: str, value: object, bound: float) -> float:
   """Return `value` as a finite float >= `bound`."""
   return _checked(name, value, lambda x: x >= bound, f'>= {bound}')
 
 
-def at_most(name: str, value: Any, bound: float) -> float:
+def at_most(name: str, value: object, bound: float) -> float:
   """Return `value` as a finite float <= `bound`, up to rounding.
 
   >>> at_most('client_lr', 0.1 + 0.2, 0.3)
@@ -103,23 +104,23 @@ def ceil(value: float) -> int:
   return nearest if is_integer else math.ceil(value)
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
   """Return `value` as a finite float > 0."""
   return _checked(name, value, lambda x: x > 0, '> 0')
 
 
-def fraction(name: str, value: Any) -> float:
+def fraction(name: str, value: object) -> float:
   """Return `value` as a float strictly between 0 and 1."""
   return _checked(name, value, lambda x: 0 < x < 1, '> 0 and < 1')
 
 
-def zero_or_fraction(name: str, value: Any) -> float:
+def zero_or_fraction(name: str, value: object) -> float:
   """Return `value` as a float in [0, 1)."""
   number = at_least(name, value, 0)
   return number and fraction(name, number)
 
 
-def count(name: str, value: Any) -> int:
+def count(name: str, value: object) -> int:
   """Return `value` as an int >= 1; TypeError unless it is an integer."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):
     raise TypeError(
@@ -130,13 +131,13 @@ def count(name: str, value: Any) -> int:
   return int(value)
 
 
-def member(name: str, value: Any, kind: type[enum.Enum]) -> None:
+def member(name: str, value: object, kind: type[enum.Enum]) -> None:
   """Raise TypeError unless `value` is a member of the enum `kind`."""
   if not isinstance(value, kind):
     raise TypeError(f'{name}={value!r} must be a member of {kind.__name__}.')
 
 
-def choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
   """Raise ChoiceError unless `value` is one of the strings `allowed`."""
   if not (isinstance(value, str) and value in allowed):
     raise ChoiceError(f'{name}={value!r} must be one of {allowed}.')

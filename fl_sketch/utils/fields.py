@@ -74,7 +74,7 @@ Fraction = Annotated[float, Rule('in (0, 1)', lambda x: 0 < x < 1)]
 Slice = Annotated[str, Rule("A:B, such as '0:10000', with A < B", _is_slice)]
 
 
-def check(config: Any):
+def check(config: object):
   """Check every field of a dataclass against its annotation.
 
   A value of another type, or that breaks a rule, raises ValueError, which names
@@ -90,7 +90,7 @@ def _annotations(cls: type) -> dict[str, tuple[list[type], list[Rule]]]:
   return {name: _types_and_rules(hint) for name, hint in hints.items()}
 
 
-def check_option(name: str, value: Any, hint: Any):
+def check_option(name: str, value: object, hint: Any):
   """Check the value of an option against its annotation, as `check` does.
 
   Arrays pass, and so do values where an annotation has other types than those
@@ -105,14 +105,14 @@ def check_option(name: str, value: Any, hint: Any):
     _check(name, value, kinds, rules)
 
 
-def _check(name: str, value: Any, kinds: list[type], rules: list[Rule]):
+def _check(name: str, value: object, kinds: list[type], rules: list[Rule]):
   _require(_of_type(kinds), name, value)
   for element in value if isinstance(value, tuple | list) else (value,):
     for rule in rules if element is not None else ():
       _require(rule, name, element)
 
 
-def _require(rule: Rule, name: str, value: Any):
+def _require(rule: Rule, name: str, value: object):
   if not rule.holds(value):
     what = f'one of {listed(value, rule.names)}' if rule.names else rule.text
     hint = did_you_mean(value, rule.names)
@@ -170,13 +170,13 @@ def allowed(hint: Any) -> str:
   return '; '.join(filter(None, [*(rule.text for rule in rules), *inner]))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
   """Return the repr of a value on one line of at most 80 characters."""
   text = ' '.join(repr(value).split())
   return text if len(text) <= 80 else f'{text[:76]} ...'
 
 
-def listed(value: Any, names: Iterable[str], most: int = 100) -> str:
+def listed(value: object, names: Iterable[str], most: int = 100) -> str:
   """Return names for a message: all, or of a long list the nearest five."""
   names = tuple(names)
   if len(f'{names}') <= most:
@@ -186,7 +186,7 @@ def listed(value: Any, names: Iterable[str], most: int = 100) -> str:
   return f'{len(names)} names, such as {", ".join(map(repr, near))}'
 
 
-def did_you_mean(value: Any, names: Iterable[str]) -> str:
+def did_you_mean(value: object, names: Iterable[str]) -> str:
   """Return the end of a message: the nearest of the names, if one is near.
 
   >>> did_you_mean('adm', ('sgd', 'adam'))

@@ -209,10 +209,10 @@ def parse_call(text: str) -> dict[str, Any]:
   try:
     node = ast.parse(text.strip(), mode='eval').body
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    options = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
-    is_named = options.keys().isdisjoint({None, KIND})
-    is_named = is_named and len(options) == len(call.keywords)
-    if isinstance(call.func, ast.Name) and not call.args and is_named:
+    names = [k.arg for k in call.keywords]
+    options = {f'{k.arg}': ast.literal_eval(k.value) for k in call.keywords}
+    are_options = {None, KIND}.isdisjoint(names) and len(options) == len(names)
+    if isinstance(call.func, ast.Name) and not call.args and are_options:
       return {KIND: call.func.id} | options
   except (SyntaxError, ValueError):
     pass
