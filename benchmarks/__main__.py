@@ -63,7 +63,7 @@ _TORCH = flags.DEFINE_string(
 
 
 def main(argv):
-  """Runs one benchmark, or one worker process of it."""
+  """Run one benchmark, or one worker process of it."""
   logging.set_verbosity(logging.WARNING)
   match argv[1:]:
     case ['sketch']:
@@ -145,7 +145,7 @@ def _compare_links(isolated):
 
 
 def _write_each(results, write, folder, show):
-  """Writes after each result: a run that is stopped leaves what it has."""
+  """Write after each result: a run that is stopped leaves what it has."""
   done, paths = [], []
   for result in results:
     done.append(result)

@@ -88,7 +88,7 @@ TEXTBOOK = _operator('count sketch', _textbook, kind='textbook')
 
 
 def _compile(op, x):
-  """Compiles an operator for x f32[d], or f32[clients, d] under one key."""
+  """Compile an operator for x f32[d], or f32[clients, d] under one key."""
   like = jax.ShapeDtypeStruct(x.shape[-1:], x.dtype)
   # Words, not keys: typed ones may miss the fast path into a program.
   key = lambda words: jax.random.wrap_key_data(words, impl='threefry2x32')

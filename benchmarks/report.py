@@ -43,7 +43,7 @@ def scale_table(results: Sequence[scale.Result]) -> str:
 
 
 def sketch_table(result: sketch.Result) -> str:
-  """Returns tables of a point: times and ratios, then relative speeds."""
+  """Return tables of a point: times and ratios, then relative speeds."""
   d, b, clients = result.point
   read, copy = _medians(result.rows[0])
   size = 4 * d * clients
@@ -82,7 +82,7 @@ def link_table(result: slow_link.Result) -> str:
 
 
 def _faster_table(result):
-  """Compares operators with textbook and library entries of the same work."""
+  """Compare operators with textbook and library entries of the same work."""
   head = 'operator', 'times as fast as', 'sketch', 'sketch + desketch'
   lines = []
   for ours, other in itertools.product(result.rows, result.rows):
@@ -96,7 +96,7 @@ def _faster_table(result):
 
 
 def _medians(row):
-  """Returns median seconds of sketch and desketch."""
+  """Return median seconds of sketch and desketch."""
   return statistics.median(row.sketch), statistics.median(row.desketch)
 
 

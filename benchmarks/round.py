@@ -26,7 +26,7 @@ _TORCH = {'lenet': '--loop plain', 'logreg': '--loop vmap'}
 
 
 def work(name: str, variant: str):
-  """Runs one variant of a workload in this process; writes a JSON as peers do.
+  """Run one variant of a workload in this process; write a JSON as peers do.
 
   It has the seconds a round of `training.train`, all included, and the
   parameters' norm after `PARITY_ROUNDS`.
@@ -47,7 +47,7 @@ def work(name: str, variant: str):
 def compare(
   name: str, peers: pathlib.Path | None, repeats: int, program: str
 ) -> dict[str, list[float]]:
-  """Returns each contestant's seconds a round, of every new process.
+  """Return each contestant's seconds a round, of every new process.
 
   Each runs `repeats` times, in turn; those of `peers`, a folder of hand-written
   loops, as well. `program` is the module that has `work` as its command.

@@ -75,7 +75,7 @@ def slope(result: Result) -> tuple[float, float]:
 
 
 def axes(quick: bool = False) -> dict[str, Axis]:
-  """Returns the axes by name; `quick`: fewer and smaller points."""
+  """Return the axes by name; `quick`: fewer and smaller points."""
   powers = lambda low, high, quick_high, step=1: [
     2**i for i in range(low, (quick_high if quick else high) + 1, step)
   ]
@@ -107,7 +107,7 @@ def axes(quick: bool = False) -> dict[str, Axis]:
 
 
 def measure(name: str, axis: Axis, turns: int) -> Result:
-  """Measures the times of one axis, whose points are played in `turns`."""
+  """Measure the times of one axis, whose points are played in `turns`."""
   bar = tqdm.tqdm(total=len(axis.points) * (turns + 1), desc=name)
   with contextlib.ExitStack() as stack:
     stack.enter_context(bar)
@@ -155,7 +155,7 @@ class _Player:
 
 @contextlib.contextmanager
 def _cores(count: int | None):
-  """Pins all threads of this process to `count` cores; None leaves all."""
+  """Pin all threads of this process to `count` cores; None leaves all."""
   threads = os.listdir('/proc/self/task') if count is not None else []
   cores = os.sched_getaffinity(0) if threads else set()
   _pin(threads, sorted(cores)[:count])

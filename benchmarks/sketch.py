@@ -57,7 +57,7 @@ class Result(NamedTuple):
 def points(
   dims: Sequence[int], sizes: Sequence[int] | None, clients: Sequence[int]
 ) -> list[Point]:
-  """Returns points with tables smaller than d and inputs of 1 GiB at most.
+  """Return points with tables smaller than d and inputs of 1 GiB at most.
 
   >>> points([2**10, 2**28], [2**5, 2**10], [1, 32])[:2]
   [Point(d=1024, b=32, clients=1), Point(d=1024, b=32, clients=32)]
@@ -104,7 +104,7 @@ def exchange(d: int, repeats: int) -> str:
 def measure(
   selected: Sequence[Point], operators: Sequence[str], repeats: int
 ) -> Iterator[Result]:
-  """Measures point by point, without libraries of other work than `operators`.
+  """Measure point by point, without libraries of other work than `operators`.
 
   Each contestant runs `repeats` times, in turn; the slowest less often.
   """
@@ -155,7 +155,7 @@ class _Timer:
     bar.update()
 
   def repeat(self, i):
-    """Samples sketch and desketch; slow contestants only in early repeats."""
+    """Sample sketch and desketch; slow contestants only in early repeats."""
     self._bar.set_postfix_str(self.row.name, refresh=self._took > 1)
     if i == 0 or (i + 1) * self._took < _SPEND:
       sent, back = self._once()

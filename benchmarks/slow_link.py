@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
 
 def break_even(row: Row, dense: Row) -> float:
-  """Returns the Mbit/s below which `row` takes less time than `dense`.
+  """Return the Mbit/s below which `row` takes less time than `dense`.
 
   >>> dense, row = (Row('', {1: [b]}, {1: [t]}) for b, t in ((1e6, 9), (0, 2)))
   >>> break_even(row, dense), break_even(dense, row)
@@ -89,7 +89,7 @@ def break_even(row: Row, dense: Row) -> float:
 
 
 def link_commands(count: int) -> list[str]:
-  """Returns shell commands that join namespaces w0, w1, ... by a bridge."""
+  """Return shell commands that join namespaces w0, w1, ... by a bridge."""
   lines = ['mount -t tmpfs none /run', 'mount -t sysfs none /sys']
   lines += ['ip link add bridge0 type bridge', 'ip link set bridge0 up']
   for i in range(count):
@@ -106,7 +106,7 @@ def link_commands(count: int) -> list[str]:
 
 
 def rate_commands(count: int, mbits: int) -> list[str]:
-  """Returns shell commands that limit both ends of every link.
+  """Return shell commands that limit both ends of every link.
 
   The bucket holds 1 ms, or two packets: what fits into it takes no time.
   """
@@ -118,7 +118,7 @@ def rate_commands(count: int, mbits: int) -> list[str]:
 
 
 def refusal() -> str:
-  """Returns why links cannot be emulated here, in one line; '' if they can."""
+  """Return why links cannot be emulated here, in one line; '' if they can."""
   script = '\n'.join(['set -e', *link_commands(2), *rate_commands(2, 10)])
   trial = shlex.join([*ISOLATED, 'sh', '-c', script])
   done = subprocess.run(trial, shell=True, capture_output=True, text=True)
@@ -152,7 +152,7 @@ class _Group:
     self.contestants, self.parameters, self.version = answers[0]
 
   def steps(self, contestant: str, count: int) -> tuple[float, float]:
-    """Runs steps; returns bytes out of a process and seconds, of one step."""
+    """Run steps; return bytes out of a process and seconds, of one step."""
     before = self._sent()
     for worker, _, _ in self._workers:
       worker.stdin.write(f'{count} {contestant}\n'.encode())
@@ -186,7 +186,7 @@ def measure(
   pythons: dict[str, str],
   names: Sequence[str],
 ) -> Iterator[Result]:
-  """Measures steps with each number of processes in turn.
+  """Measure steps with each number of processes in turn.
 
   Args:
     counts: numbers of processes.

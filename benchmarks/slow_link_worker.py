@@ -20,7 +20,7 @@ _WARM = 5  # steps: PowerSGD begins to compress in the third
 
 
 def jax_steps(process_id, processes, coordinator, names):
-  """Returns steps by contestant, the number of parameters and the version."""
+  """Return steps by contestant, the number of parameters and the version."""
   from fl_sketch import distributed, models
   from fl_sketch.training import devices
   import jax
@@ -87,7 +87,7 @@ def jax_steps(process_id, processes, coordinator, names):
 
 
 def torch_steps(process_id, processes, coordinator, names):
-  """Returns the same of PyTorch's DistributedDataParallel and its hooks."""
+  """Return the same of PyTorch's DistributedDataParallel and its hooks."""
   import torch
   from torch import distributed, nn
   from torch.distributed.algorithms.ddp_comm_hooks import (

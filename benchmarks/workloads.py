@@ -58,7 +58,7 @@ VARIANTS = {
 
 
 def build(name: str, variant: str, total: int) -> experiment.Experiment:
-  """Builds the experiment of one variant of a workload, of `total` rounds."""
+  """Build the experiment of one variant of a workload, of `total` rounds."""
   work = WORKLOADS[name]
   changes = VARIANTS[name][variant]
   algorithm = 'iterative_sketching' if 'sketch' in changes else 'fedavg'
@@ -90,7 +90,7 @@ def classify(
   y: np.ndarray,
   params: Callable[[Any], Any] = lambda drawn: drawn,
 ) -> experiment.Experiment:
-  """Builds the classification of samples that clients hold equally many of.
+  """Build the classification of samples that clients hold equally many of.
 
   `params`: from those that `module` draws to those of the first round.
   """
@@ -103,7 +103,7 @@ def classify(
 
 
 def _parameters(like):
-  """Draws kernels in the order of the layers; biases are zero."""
+  """Draw kernels in the order of the layers; biases are zero."""
   rng = np.random.default_rng(7)
 
   def draw(path, leaf):

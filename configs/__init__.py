@@ -14,7 +14,7 @@ ConfigDict = config_dict.ConfigDict
 
 
 def new() -> ConfigDict:
-  """Returns every field of `config.Config` at its default.
+  """Return every field of `config.Config` at its default.
 
   A field whose default is None becomes a placeholder of its type, so that the
   command line can set it. So does every option of a registered factory, and
@@ -42,7 +42,7 @@ def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
 
 
 def attack() -> ConfigDict:
-  """Returns every field of an attack's config at its default."""
+  """Return every field of an attack's config at its default."""
   package = f'{__package__}'.removesuffix('configs')
   attacks = importlib.import_module(f'{package}papers.song.attacks')
   return _fields(attacks.settings.AttackConfig)

@@ -13,7 +13,7 @@ from . import ConfigDict, femnist
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are those of `femnist`."""
+  """Return the config; words of `variant` are those of `femnist`."""
   given = femnist.words(variant)
   c = femnist.clients('cifar100', population=500, cohort=10)
   c.model = 'resnet18'

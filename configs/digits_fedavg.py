@@ -15,7 +15,7 @@ from . import ConfigDict, is_quick, quickstart
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; variants are as above."""
+  """Return the config; variants are as above."""
   quick = is_quick(variant, ('', 'quick', 'diloco', 'diloco,quick'))
   c = quickstart.get_config('quick' if quick else '')
   quickstart.make_dense(c)

@@ -18,7 +18,7 @@ VARIANTS = ('', 'naive', 'ffa', 'flora', 'fedex', 'safl', 'quick')
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; '' is 'naive', and 'quick' that with 20 rounds."""
+  """Return the config; '' is 'naive', and 'quick' that with 20 rounds."""
   quick = is_quick(variant, VARIANTS)
   c = quickstart.get_config('quick' if quick else '')
   c.model_options.widths = (64, 64)

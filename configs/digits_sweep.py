@@ -9,7 +9,7 @@ from . import ConfigDict, digits_fedavg
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick'."""
+  """Return the config; `variant` is '' or 'quick'."""
   c = digits_fedavg.get_config(variant)
   c.sweep.client_lr = (0.1, 0.3, 0.5, 1.0)
   c.sweep.server_lr = (0.3, 1.0)

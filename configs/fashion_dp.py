@@ -15,7 +15,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; 'quick' has 6 rounds, 'fedavg' no privacy."""
+  """Return the config; 'quick' has 6 rounds, 'fedavg' no privacy."""
   quick = is_quick(variant, ('', 'quick', 'fedavg'))
   c = new()
   c.dataset, c.standardize, c.model = 'fashion_mnist', False, 'linear'

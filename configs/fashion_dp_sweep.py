@@ -14,7 +14,7 @@ CALIBRATED = (1.65398, 4.22342)
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (6 rounds, 4 points)."""
+  """Return the config; `variant` is '' or 'quick' (6 rounds, 4 points)."""
   c = fashion_dp.get_config(variant)
   c.epsilon, c.noise_multiplier = None, CALIBRATED[0]
   c.sweep.algorithm = ('dp_fedavg', 'dp_normfedavg')

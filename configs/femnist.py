@@ -19,7 +19,7 @@ _ALGORITHMS = ('fedadam', 'fedavg', 'onebit')
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are as above."""
+  """Return the config; words of `variant` are as above."""
   given = words(variant)
   c = clients('femnist', population=3400, cohort=10)
   c.model = 'emnist_cnn'
@@ -52,7 +52,7 @@ def finish(
   rates: dict[str, tuple[float, ...]],
   parameters: int,
 ) -> ConfigDict:
-  """Sets the algorithm, and the fields of 'quick', by words of a variant.
+  """Set the algorithm, and the fields of 'quick', by words of a variant.
 
   Rates are of clients and server by FedAvg, and with epsilon by FedAdam.
   """

@@ -11,7 +11,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (digits, a small MLP)."""
+  """Return the config; `variant` is '' or 'quick' (digits, a small MLP)."""
   quick = is_quick(variant)
   c = new()
   c.dataset, c.population, c.rounds = 'mnist', 1000, 3

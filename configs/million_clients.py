@@ -14,7 +14,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (200 clients)."""
+  """Return the config; `variant` is '' or 'quick' (200 clients)."""
   quick = is_quick(variant)
   c = new()
   c.dataset, c.model = 'simulated', 'linear'

@@ -12,7 +12,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
+  """Return the config; `variant` is '' or 'quick' (6 rounds, 2 points)."""
   quick = is_quick(variant)
   c = new()
   c.dataset, c.standardize = 'mnist', False

@@ -11,7 +11,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
+  """Return the config; `variant` is '' or 'quick' (6 rounds)."""
   quick = is_quick(variant)
   c = new()
   c.dataset, c.model = 'mnist', 'lenet5'

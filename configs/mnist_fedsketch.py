@@ -10,7 +10,7 @@ from . import ConfigDict, mnist_fedavg
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
+  """Return the config; `variant` is '' or 'quick' (6 rounds)."""
   c = mnist_fedavg.get_config(variant)
   c.algorithm = 'fedsketch_privix'
   c.sketch.kind, c.sketch.rows, c.sketch.cols = 'count_sketch', 50, 100

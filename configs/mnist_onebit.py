@@ -22,7 +22,7 @@ VARIANTS = ('', 'hundred', 'thousand', 'both', 'preconditioned', 'quick')
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; '' is 'both', and 'quick' that with 6 rounds."""
+  """Return the config; '' is 'both', and 'quick' that with 6 rounds."""
   quick = is_quick(variant, VARIANTS)
   c = mnist_safl.get_config('quick' if quick else '')
   c.sketch.kind = 'block_srht'

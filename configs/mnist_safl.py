@@ -11,7 +11,7 @@ from . import ConfigDict, mnist_fedavg
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; `variant` is '' or 'quick' (6 rounds)."""
+  """Return the config; `variant` is '' or 'quick' (6 rounds)."""
   c = mnist_fedavg.get_config(variant)
   c.algorithm = 'safl'
   c.sketch.kind, c.sketch.size = 'block_cyclic', 5142  # 61,706 / 12

@@ -26,7 +26,7 @@ _RATES = {'fedavg': (0.01, 1.0), 'fedadam': (0.01, 0.1, 0.01)}
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are as above."""
+  """Return the config; words of `variant` are as above."""
   given = femnist.words(variant, *_SIZES)
   kind = next((k for k in _SIZES if k in given), 'flair')
   population, classes = _SIZES[kind]

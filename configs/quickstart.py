@@ -19,7 +19,7 @@ from . import ConfigDict, is_quick, new
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; variants are as above."""
+  """Return the config; variants are as above."""
   quick = is_quick(variant, ('', 'quick', 'private', 'private,quick'))
   c = new()
   c.dataset = 'digits'
@@ -45,7 +45,7 @@ def get_config(variant: str = '') -> ConfigDict:
 
 
 def make_dense(c: ConfigDict):
-  """Sets the fields of plain FedAvg, without sketch and server optimizer."""
+  """Set the fields of plain FedAvg, without sketch and server optimizer."""
   c.algorithm, c.server_lr = 'fedavg', 1.0
   c.sketch.kind = c.sketch.size = None
   c.server_optimizer = c.b2 = c.final_server_lr = None

@@ -16,7 +16,7 @@ from . import ConfigDict, femnist
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are as above."""
+  """Return the config; words of `variant` are as above."""
   given = femnist.words(variant, 'plays')
   kind = 'plays' if 'plays' in given else 'shakespeare'
   c = femnist.clients(kind, 141 if kind == 'plays' else 715, cohort=10)

@@ -28,7 +28,7 @@ _RATES = {'micro': (0.3, 3e-3), 'mini': (0.1, 1e-3), 'small': (0.03, 3e-4)}
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are as above."""
+  """Return the config; words of `variant` are as above."""
   given = {*variant.split(',')} - {''}
   sizes, methods = given & {*PARAMETERS}, given & {*ALGORITHMS}
   if given - sizes - methods - {'quick'} or max(len(sizes), len(methods)) > 1:

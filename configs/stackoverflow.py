@@ -14,7 +14,7 @@ from . import ConfigDict, femnist
 
 
 def get_config(variant: str = '') -> ConfigDict:
-  """Returns the config; words of `variant` are those of `femnist`."""
+  """Return the config; words of `variant` are those of `femnist`."""
   given = femnist.words(variant)
   c = femnist.clients('stackoverflow', population=342_477, cohort=50)
   c.model, c.loss = 'lstm_stackoverflow', 'tokens'

@@ -23,7 +23,7 @@ flags.disclaim_key_flags()  # `define_folders` defines them for the program
 
 
 def parse_flags(argv):
-  """Parses the flags; ends with a message if a config field cannot be set.
+  """Parse the flags; end with a message if a config field cannot be set.
 
   For `app.run(main, flags_parser=parse_flags)`, which does not catch the errors
   of config flags. The first argument may be the value of --config.
@@ -58,7 +58,7 @@ def parse_flags(argv):
 
 
 def _of_path(text: str, argv) -> str:
-  """Says in which flag there is a path that the config does not have."""
+  """Return the message for a path that the config does not have."""
   with contextlib.suppress(SyntaxError, ValueError):
     text = str(ast.literal_eval(text))  # a KeyError quotes its message
   found = re.match(r"""'(\w+)'(?:\s*Did you mean "(\w+)")?""", text)
@@ -73,7 +73,7 @@ def _of_path(text: str, argv) -> str:
 def define_folders(
   workdir: str | None = None, unset: str = 'none'
 ) -> tuple[flags.FlagHolder, flags.FlagHolder]:
-  """Defines --workdir, whose default is `unset`, and flags of all programs."""
+  """Define --workdir, whose default is `unset`, and flags of all programs."""
   text = f'Folder of the results (default: {workdir or unset}).'
   of_data = 'Folder of the files of tensorflow-datasets.'
   of_cache = 'Keep compiled programs in the cache folder of the user.'
@@ -83,7 +83,7 @@ def define_folders(
 
 
 def define(**given: tuple[Any, ...]) -> Any:
-  """Defines flags by a default, or the type of one that is unset, and help.
+  """Define flags by a default, or the type of one that is unset, and help.
 
   A third element is the least number, or the choices of a text; without it
   integers are >= 1, or >= 0 if that is the default. Returns what has their
@@ -104,7 +104,7 @@ def define(**given: tuple[Any, ...]) -> Any:
 
 
 def neighbour(name: str) -> Any:
-  """Imports a module of papers/ or benchmarks/.
+  """Import a module of papers/ or benchmarks/.
 
   These stand beside this package in a checkout, in fl_sketch when installed.
   """
@@ -112,7 +112,7 @@ def neighbour(name: str) -> Any:
 
 
 def begin(argv):
-  """Refuses unknown arguments; hides the libraries' log of every step.
+  """Refuse unknown arguments; hide the libraries' log of every step.
 
   --verbosity shows it. Compiled programs are kept.
   """
@@ -131,7 +131,7 @@ def begin(argv):
 
 
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
-  """The first line of each module that defines a function, not imported."""
+  """Return the first line of each module that defines a function."""
   found = {}
   for path in sorted(folder.glob('[!_]*.py')):
     module = ast.parse(path.read_text(encoding='utf-8'))
@@ -142,7 +142,7 @@ def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-  """The message for an unknown name: the nearest, and of many names five."""
+  """Return the message for an unknown name, with the nearest names."""
   known = tuple(known)
   names = fields.listed(name, known, most=180).strip('()').replace("'", '')
   hint = fields.did_you_mean(name, known)

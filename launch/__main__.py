@@ -21,7 +21,7 @@ fl-sketch COMMAND [CONFIG] [--flags]
 
 
 def main() -> None:
-  """Runs the command that the command line names, as `python -m` would."""
+  """Run the command that the command line names, as `python -m` would."""
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if not name.startswith('-'):
     name = name.replace('-', '_')

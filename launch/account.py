@@ -31,7 +31,7 @@ class _AuditParser(flags.EnumParser):
   """Parses the kind of an audit; --audit alone is that with canaries."""
 
   def parse(self, argument):
-    """Returns the kind, or None for --noaudit."""
+    """Return the kind, or None for --noaudit."""
     if argument == 'false':
       return None
     return super().parse('canaries' if argument == 'true' else argument)
@@ -50,7 +50,7 @@ _FLAGS = define(
 
 
 def main(argv):
-  """Prints the account of a config, and its audit with --audit."""
+  """Print the account of a config, and its audit with --audit."""
   begin(argv)
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)

@@ -25,7 +25,7 @@ _WORKDIR, _DATA_DIR = define_folders(unset='runs/attack_CONFIG')
 
 
 def main(argv):
-  """Runs the attacks of a config and prints their table."""
+  """Run the attacks of a config and print their table."""
   begin(argv)
   folder = _WORKDIR.value or configs.workdir('attack_')
   devices.start(cpu_devices=devices.cores())
@@ -38,7 +38,7 @@ def main(argv):
 
 
 def _write(c, rows, folder):
-  """Writes the rows as a result, with the error of every example."""
+  """Write the rows as a result, with the error of every example."""
   layer = c.dataset == 'gaussian'
   name = f'Leakage-{"Operators" if layer else c.dataset}'
   title = 'Gradient leakage from tables of every operator'

@@ -6,7 +6,7 @@ _PACKAGE = f'{__package__}'.removesuffix('launch') + 'benchmarks'
 
 
 def main():
-  """Runs `python -m benchmarks`, whose flags are those of this command."""
+  """Run `python -m benchmarks`, whose flags are those of this command."""
   runpy.run_module(_PACKAGE, run_name='__main__', alter_sys=True)
 
 

@@ -14,7 +14,7 @@ _CONFIG = configs.define_flag()
 
 
 def main(argv):
-  """Prints the fields of a config, by group."""
+  """Print the fields of a config, by group."""
   begin(argv)
   with errors.refused():
     c = config.Config.from_mapping(configs.fields())

@@ -28,7 +28,7 @@ flags.disclaim_key_flags()  # `define_flag` defines it for the program
 
 
 def _or_none(kind: str, parser: type[flags.ArgumentParser]) -> Any:
-  """A parser of a field of a kind that `none` unsets."""
+  """Return a parser of fields of a kind, which `none` unsets."""
 
   class Parser(parser):
     def parse(self, argument):
@@ -86,7 +86,7 @@ class _Parser(flags.ArgumentParser):
 
 
 def define_flag(*, parts: bool = True) -> flags.FlagHolder:
-  """Defines --config, which is required.
+  """Define --config, which is required.
 
   If it names registered parts, also --config_help and --plugins, for `fields`.
   """
@@ -106,17 +106,17 @@ def define_flag(*, parts: bool = True) -> flags.FlagHolder:
 
 
 def names() -> list[str]:
-  """The names of the configs that come with the package."""
+  """Return the names of the configs that come with the package."""
   return sorted(paths())
 
 
 def paths() -> dict[str, pathlib.Path]:
-  """The files of these configs by name: of configs/, and of the papers."""
+  """Return the files of these configs by name, those of papers included."""
   return {path.stem: path for path in _summaries()}
 
 
 def _summaries() -> dict[pathlib.Path, str]:
-  """Returns the first docstring line of every config, by its file."""
+  """Return the first docstring line of every config, by its file."""
   return {
     folder / f'{name}.py': summary
     for folder in (FOLDER, *_TOP.glob('papers/*/configs'))
@@ -125,7 +125,7 @@ def _summaries() -> dict[pathlib.Path, str]:
 
 
 def load(name: str) -> types.ModuleType:
-  """Loads the module of a config: one of `names`, or the path of a Python file.
+  """Load the module of a config: one of `names`, or the path of a Python file.
 
   Like those of the package, a file of the user's may say `from . import new`.
   Raises ValueError, with all names and the nearest, if there is none.
@@ -146,7 +146,7 @@ def load(name: str) -> types.ModuleType:
 
 
 def fields() -> dict[str, Any]:
-  """The fields of --config, without what a switched part does not take.
+  """Return the fields of --config that its parts take.
 
   Says on one line which those are.
   """
@@ -170,7 +170,7 @@ def fields() -> dict[str, Any]:
 
 
 def workdir(prefix: str = '') -> str:
-  """The workdir of a program if none is given: runs/ and the config's name."""
+  """Return the default workdir of a program: runs/ and the config's name."""
   given = config_flags.get_config_filename(flags.FLAGS['config'])
   name, _, argument = given.partition(':')
   words = re.findall(r'\w+', f'{pathlib.Path(name).stem}:{argument}')
@@ -178,7 +178,7 @@ def workdir(prefix: str = '') -> str:
 
 
 def main(argv):
-  """Prints every name and what the config is."""
+  """Print every name and what the config is."""
   begin(argv)
   for path in sorted(found := _summaries(), key=lambda path: path.stem):
     print(f'{path.stem:26} {found[path]}')

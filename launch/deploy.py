@@ -30,7 +30,7 @@ _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 
 
 def main(argv):
-  """Runs the server, or writes the app of the engine."""
+  """Run the server, or write the app of the engine."""
   begin(argv)
   from fl_sketch.experiment.config import Config
 

@@ -29,7 +29,7 @@ _ERRORS = (
 
 @contextlib.contextmanager
 def refused(*also: type[Exception]) -> Iterator[None]:
-  """Ends the program with the message of one of `user_errors`, or `also`."""
+  """End the program with the message of one of `user_errors`, or `also`."""
   try:
     yield
   except (*also, *user_errors()) as e:
@@ -37,7 +37,7 @@ def refused(*also: type[Exception]) -> Iterator[None]:
 
 
 def refuse(error: Exception) -> NoReturn:
-  """Ends the program with the message of an error, without its traceback."""
+  """End the program with the message of an error, without its traceback."""
   from fl_sketch.utils import files
   import jax
 
@@ -50,7 +50,7 @@ def refuse(error: Exception) -> NoReturn:
 
 
 def leave(error: Exception) -> NoReturn:
-  """Ends one of several processes at once, without waiting for the others."""
+  """End one of several processes at once, without waiting for the others."""
   from fl_sketch.rounds import processes
 
   message = ''.join(traceback.format_exception(error))
@@ -65,5 +65,5 @@ def _end(message: str) -> NoReturn:
 
 
 def user_errors() -> tuple[type[Exception], ...]:
-  """Returns these errors; imports the modules that raise them."""
+  """Import and return these errors."""
   return tuple(pkgutil.resolve_name(f'fl_sketch.{name}') for name in _ERRORS)

@@ -25,7 +25,7 @@ _FLAGS = define(
 
 
 def main(argv):
-  """Draws the figure; prints the last values and where it is."""
+  """Draw the figure; print the last values and where it is."""
   begin(argv[:1])
   options, out = (_FLAGS.x, _FLAGS.y, _FLAGS.band, _FLAGS.labels), _FLAGS.out
   with errors.refused(), config.checked():

@@ -20,7 +20,7 @@ _UNFINISHED = flags.DEFINE_bool('unfinished', False, 'Also before its end.')
 
 
 def main(argv):
-  """Prints the statement, and where the secret is."""
+  """Print the statement, and where the secret is."""
   begin(argv[:1])
   if len(argv) != 2:
     sys.exit('Name one WORKDIR, the folder of a private run.')

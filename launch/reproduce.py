@@ -34,7 +34,7 @@ _STRICT = flags.DEFINE_bool('strict', False, 'Status 1 where a claim fails.')
 
 
 def main(argv):
-  """Runs one study, or all, and prints verdicts."""
+  """Run one study, or all, and print verdicts."""
   begin(argv[:1] + argv[2:])
   if _LIST.value:
     for s in catalog.STUDIES.values():

@@ -34,7 +34,7 @@ _OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
 
 
 def main(argv):
-  """Keeps a worker running; in the process of the worker, answers requests."""
+  """Keep a worker running; in the worker's process, answer requests."""
   if worker.is_worker():
     begin(argv)
     _work()
@@ -51,7 +51,7 @@ def main(argv):
 
 
 def _work():
-  """Answers requests as the config's client on its own data; never returns."""
+  """Answer requests as the config's client on its own data; never returns."""
   from fl_sketch.engines import own_data, site
   from fl_sketch.experiment import config
   from fl_sketch.training import devices

@@ -28,7 +28,7 @@ _SAMPLES = flags.DEFINE_integer('samples', 1000, 'Samples of the Hessian.', 1)
 
 
 def main(argv):
-  """Trains, estimates the spectra, prints their table."""
+  """Train, estimate the spectra, print their table."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('spectrum_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))

@@ -30,7 +30,7 @@ _SHOWN = 22  # lines of the table
 
 
 def main(argv):
-  """Runs the sweep and prints its settings, best first."""
+  """Run the sweep and print its settings, best first."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))

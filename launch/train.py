@@ -39,7 +39,7 @@ _FLAGS = define(
 
 
 def main(argv):
-  """Builds the experiment, trains it, prints its last metrics."""
+  """Build the experiment, train it, print its last metrics."""
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir()
   with errors.refused(ValueError):
@@ -87,7 +87,7 @@ def main(argv):
 
 
 def _advise(folder: str):
-  """Prints and draws what `planning.advise_compression` finds."""
+  """Print and draw what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _DATA_DIR.value

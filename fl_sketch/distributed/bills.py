@@ -138,7 +138,7 @@ def _repeated(rows, times, within=''):
 
 
 def _branches(found):
-  """Rows of all branches; each sum counts those of one."""
+  """Yield the rows of all branches; each sum counts those of one."""
   most = max(range(len(found)), key=lambda i: _sum(found[i]))
   least = min(range(len(found)), key=lambda i: _sum(found[i], 'least'))
   for i, rows in enumerate(found):

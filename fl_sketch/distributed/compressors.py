@@ -255,7 +255,7 @@ def _registry(part):
 
 
 def _build(part, d, share=1.0) -> Any:
-  """A codec or sketch of d numbers, with a `share` of the counts of all."""
+  """Build a codec or sketch of d numbers, with a `share` of all counts."""
   if not isinstance(part, Call):
     return part
   known = _registry(part)
@@ -265,7 +265,7 @@ def _build(part, d, share=1.0) -> Any:
 
 
 def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
-  """Converts sizes that are fractions of d, or of a chunk, to counts."""
+  """Convert sizes that are fractions of d, or of a chunk, to counts."""
   chunk = known.arguments(name).get('chunk')
   if chunk is not None:
     most = options.get('chunk', chunk.default)

@@ -133,13 +133,13 @@ def from_algorithm(
 
 
 def _wide(tree):
-  """Casts half-precision floats to float32, in which sums are taken."""
+  """Cast half-precision floats to float32, in which sums are taken."""
   wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
   return jax.tree.map(lambda x: wide(x) if workers.is_float(x) else x, tree)
 
 
 def _encode(algorithm, grads, params, state, protocol, keys):
-  """The worker's payload, and the state of its client links."""
+  """Return the worker's payload, and the state of its client links."""
   group = workers.group()
   keys = keys_lib.for_client(keys, lax.axis_index(group.axis))
   correction = algorithm.correction and algorithm.correction(protocol)
@@ -160,7 +160,7 @@ def _encode(algorithm, grads, params, state, protocol, keys):
 
 
 def _send(algorithm, payload, grads, state, params, keys):
-  """Links up to the broadcast: what all workers get, state, if it is finite."""
+  """Run the links up to the broadcast: (what all get, state, if finite)."""
   group = workers.group()
   extra = {'keys': keys._replace(client=group.keys), 'noise': None}
   if algorithm.decode is None:  # it has collectives of its own
@@ -192,7 +192,7 @@ def _send(algorithm, payload, grads, state, params, keys):
 
 
 def _gather(group, payload, due):
-  """All workers' payloads; parts that are not due are zeros, and stay."""
+  """Gather all payloads; parts that are not due are zeros, and stay."""
   send = functools.partial(workers.gather, group.axis)
   if not due:
     return send(payload)
@@ -205,12 +205,12 @@ def _gather(group, payload, due):
 
 
 def is_worker(node: object) -> bool:
-  """Whether a node of a state is a `PerWorker`."""
+  """Return whether a node of a state is a `PerWorker`."""
   return isinstance(node, PerWorker)
 
 
 def _wrap(parts, names, sharded_axes):
-  """Marks rows of the engine's state as rows of workers, or of all devices."""
+  """Mark rows of the engine's state as rows of workers, or of all devices."""
   axes = *names, *sharded_axes
   is_row = lambda x: isinstance(x, comms.PerClient)
   mark = lambda x: PerWorker(x.value, axes) if is_row(x) else x

@@ -16,7 +16,7 @@ def start(
   coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None, *, workers: int | None = None,
 ):  # fmt: skip
-  """Joins the processes of a run; call it before any other use of JAX.
+  """Join the processes of a run; call it before any other use of JAX.
 
   A single process needs no argument, nor do processes that Slurm, Open MPI (5:
   on one host) or Kubernetes has started: None is the launcher's value. Those
@@ -51,7 +51,7 @@ def start(
 
 
 def _leave(kind, error, trace):
-  """Ends one of several processes; JAX would wait for the others to end."""
+  """End one of several processes; JAX would wait for the others to end."""
   of_jax = peers.PeerLostError, jax.errors.JaxRuntimeError, ValueError
   if isinstance(error, of_jax) and peers.is_peer_lost(error):
     progress.note(peers.GONE)
@@ -63,7 +63,7 @@ def _leave(kind, error, trace):
 
 
 def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
-  """Draws a batch for each worker, in the process that has its device.
+  """Draw a batch for each worker, in the process that has its device.
 
   The workers are numbered in the order of the mesh's axes; `draw` is worker ->
   tree of arrays [n, ...], of the same shapes for all. Returns arrays [workers *

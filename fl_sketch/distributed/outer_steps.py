@@ -87,7 +87,7 @@ def outer(
     )  # fmt: skip
 
   def exchange(f, moved, params, means, outers):
-    """Exchanges fragment f; the updates of the other leaves are 0."""
+    """Exchange fragment f; the updates of the other leaves are 0."""
     part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
     part = workers.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
@@ -178,7 +178,7 @@ def _read(node):
 
 
 def _split(tree, params, fragments) -> list[Tree]:
-  """Trees like `params` of a fragment's leaves, None in place of others."""
+  """Return trees with a fragment's leaves each, None in place of others."""
   sizes = [x.size for x in jax.tree.leaves(params)]
   if len(sizes) < fragments:
     raise ValueError(

@@ -49,7 +49,7 @@ def init(
 
 
 def _check_copies(tx, params, state, mesh, specs, of_state):
-  """Lets JAX check that copies of an array on several devices stay equal."""
+  """Let JAX check that copies of an array on several devices stay equal."""
 
   def update(params, state):
     return tx.update(workers.local(params, mesh.axis_names), state, params)[0]
@@ -138,7 +138,7 @@ def train_step(
 
 
 def _on(mesh, fn, in_specs, out_specs, check_vma=False):
-  """Maps fn over a mesh, whose Explicit axes would not split what is whole."""
+  """Map fn over a mesh, whose Explicit axes would not split what is whole."""
   types = (jax.sharding.AxisType.Auto,) * len(mesh.axis_names)
   mesh = mesh.update(axis_types=types)
   return jax.shard_map(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 
 class Residuals(NamedTuple):
-  """What was not sent, one row per worker; () without error feedback."""
+  """Residuals, one row per worker; () without error feedback."""
 
   own: comms.PerClient  # f32[lanes, n, c], of the worker's numbers
   mean: comms.PerClient  # f32[lanes, c], of the part that it averages

@@ -20,7 +20,7 @@ _WEAK_MASKS = (
 
 @checked()
 def config(c: Config) -> Config:
-  """The config with which server and sites build their experiments.
+  """Return the config with which server and sites build their experiments.
 
   Sites hold their own data: the simulator's partition is not read. A run is
   saved at least every 10 rounds, and a private one in every round, before
@@ -57,12 +57,12 @@ def config(c: Config) -> Config:
 
 
 def is_central(c: Config) -> bool:
-  """Whether privacy is central: sites may send payloads without noise."""
+  """Return whether sites may send payloads without noise."""
   return c.trust in (None, 'central') and c.privacy_unit != 'sample'
 
 
 def fingerprint(c: Config) -> bytes:
-  """Names a run on the wire: by what server and sites must agree on."""
+  """Hash the fields that server and sites must agree on."""
   free = same_run.resumable(c)
   fields = {k: v for k, v in files.as_json(c).items() if k not in free}
   return wire.fingerprint(fields | {'version': __version__})

@@ -62,7 +62,7 @@ class SuperNodes:
     self._open: dict[str, tuple[bytes, str, float]] = {}
 
   def sites(self) -> list[str]:
-    """The connected nodes' ids, as text."""
+    """Return the connected nodes' ids, as text."""
     return sorted(map(str, self._grid.get_node_ids()))
 
   def ask(
@@ -89,7 +89,7 @@ class SuperNodes:
       pause = min(1.5 * pause, _MOST)
 
   def _send(self, requests, timeout, end) -> dict[str, str]:
-    """Sends what is not on its way already; returns {id: site} of all."""
+    """Send what is not on its way already; return {id: site} of all."""
     app = importlib.import_module('flwr.app')
     nothing, now = (b'', '', 0.0), time.monotonic()
     new = []
@@ -229,6 +229,6 @@ def _content(body: bytes) -> Any:
 
 
 def _body(message: Any) -> bytes:
-  """Returns the bytes that a message carries; b'' if of another app."""
+  """Return the bytes that a message carries; b'' if of another app."""
   arrays = message.content.array_records.get('message', {})
   return arrays['message'].data if 'message' in arrays else b''

@@ -34,13 +34,13 @@ class Sites:
     self._busy: set[str] = set()
 
   def sites(self) -> list[str]:
-    """Names of the sites of the job, whether or not they answer."""
+    """Return the names of the sites of the job, whether or not they answer."""
     return list(self._clients)
 
   def ask(
     self, requests: Mapping[str, bytes], timeout: float
   ) -> Iterator[tuple[str, bytes]]:
-    """Sends each site its request and yields (site, reply) as they come.
+    """Send each site its request; yield (site, reply) as they come.
 
     Raises:
       RuntimeError: NVFlare aborted the job; then all sites seem absent.
@@ -66,7 +66,7 @@ class Sites:
   def _call(
     self, site: str, request: bytes, timeout: float, replies: Any
   ) -> None:
-    """Asks one site, in a thread of its own; None is no reply."""
+    """Ask one site, in a thread of its own; None is no reply."""
     reply = None
     try:
       reply = self._clients[site](timeout=timeout).ask(request, timeout)
@@ -81,7 +81,7 @@ class Sites:
 
 
 def answer(site: str, request: bytes, timeout: float) -> bytes:
-  """Hands a request to the worker of a site, in NVFlare's process there.
+  """Hand a request to the worker of a site, in NVFlare's process there.
 
   The worker listens on FL_SKETCH_SITE, which `fl-sketch site` sets. Where one
   environment serves several sites, their folders --state are in the folder
@@ -96,7 +96,7 @@ def answer(site: str, request: bytes, timeout: float) -> bytes:
 
 
 def serve(config: str, workdir: str, options: Mapping[str, Any]) -> None:
-  """Trains in the server's process of a job, over its sites."""
+  """Train in the server's process of a job, over its sites."""
   from fl_sketch.engines import server
 
   collab = importlib.import_module('nvflare.collab').collab

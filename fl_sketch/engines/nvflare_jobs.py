@@ -51,7 +51,7 @@ def deploy(
   workdir: str | os.PathLike,
   **options: str | float,
 ) -> pathlib.Path:
-  """Writes the job of a config, for `supervise`.
+  """Write the job of a config, for `supervise`.
 
   Args:
     config: fields, as JSON has them.
@@ -108,13 +108,13 @@ class Watch:
     self._take('', set())
 
   def _take(self, job_id: str, there: set[str]):
-    """Watches another job; `there` are the sites that it was submitted for."""
+    """Watch another job; `there` are the sites that it was submitted for."""
     self._id, self._there, self._taken = job_id, there, set()
     self._aborted, self._began = False, time.monotonic()
     self._wrong, self._since = '', 0.0
 
   def look(self, session: Any) -> bool:
-    """Looks once, in a session of NVFlare, and acts; whether the run is over.
+    """Look once, in a session of NVFlare, and act; return if the run is over.
 
     Raises:
       JobFailedError: jobs fail as soon as they start, or one was aborted by
@@ -139,7 +139,7 @@ class Watch:
     return False
 
   def _begin(self, session: Any):
-    """Takes over a job of this name, or submits one for the sites there are."""
+    """Take over a job of this name, or submit one for the sites there are."""
     running = _running(session)
     for each in session.list_jobs(name_prefix=self._job.name):
       # The server that came back calls jobs running that are not.
@@ -157,7 +157,7 @@ class Watch:
       self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
 
   def _ended(self, session: Any, status: str) -> bool:
-    """Counts failures of a job that is over, but not its run."""
+    """Count failures of a job that is over, but not its run."""
     if not self._aborted:
       if status == 'FINISHED:ABORTED':
         raise JobFailedError(f'Somebody aborted job {self._id}.')
@@ -175,7 +175,7 @@ class Watch:
     return False
 
   def _trouble(self, session: Any, status: str) -> str:
-    """Why the job does not go on as it should, or nothing."""
+    """Return why the job does not go on as it should, or ''."""
     if status != 'RUNNING':
       return ''
     if self._id not in _running(session):
@@ -189,13 +189,13 @@ class Watch:
 
 
 def _sites(session: Any) -> list[dict[str, Any]]:
-  """The connected sites, with the jobs that run there."""
+  """Return the connected sites, with the jobs that run there."""
   there = session.get_system_info().client_info
   return session.get_client_job_status() or [] if there else []
 
 
 def _replies(sites: list[dict[str, Any]]) -> set[str]:
-  """Of the sites that the server calls connected those that are."""
+  """Return the sites that answer, of those that the server lists."""
   return {s['client_name'] for s in sites if s['status'] != 'no_reply'}
 
 
@@ -204,7 +204,7 @@ def _running(session: Any) -> set[str]:
 
 
 def open_session(kit: str | os.PathLike) -> Any:
-  """Opens a session of NVFlare's administration, of an admin's startup kit."""
+  """Open a session of NVFlare's administration, of an admin's startup kit."""
   with extras.needed('nvflare'):
     flare_api = importlib.import_module(f'{_API}.flare_api')
   path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
@@ -217,7 +217,7 @@ def open_session(kit: str | os.PathLike) -> Any:
 def supervise(
   kit: str | os.PathLike, watch: Watch, *, poll: float = 2.0
 ) -> None:
-  """Watches a job until its run is over, through restarts of the server.
+  """Watch a job until its run is over, through restarts of the server.
 
   `kit` is the folder of an admin's startup kit; `poll` seconds are between two
   looks.
@@ -234,7 +234,7 @@ def supervise(
   session = open_session(kit)  # a wrong address is an error at once
 
   def close():
-    """Ends the threads of the session, without which Python does not end."""
+    """End the threads of the session, without which Python does not end."""
     if session is not None:
       with contextlib.suppress(*away):
         session.close()

@@ -23,7 +23,7 @@ _DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error
 
 
 def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
-  """Reads the training and test data of a site; the latter may be None.
+  """Read the training and test data of a site; the latter may be None.
 
   `where` is a folder of train.npz and possibly test.npz; or MODULE:FUNCTION or
   FILE.py:FUNCTION, whose function makes the training data of (c, client).
@@ -55,7 +55,7 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
 def of_site(
   c: Config, *, client: int, where: str, data_dir: str | None = None
 ) -> problem_lib.Problem:
-  """The problem of a config with what a site holds; see `read`, `problem`."""
+  """Build the problem of a config with a site's data: `read`, `problem`."""
   given = {'where': where, 'data_dir': data_dir}
   return problem(c, client, *read(where, c, client), **given)
 
@@ -70,7 +70,7 @@ def problem(
   where: str = 'own data',
   data_dir: str | None = None,
 ) -> problem_lib.Problem:
-  """Builds the problem of a config with the data of one client alone.
+  """Build the problem of a config with the data of one client alone.
 
   The partition gives it all arrays, in their order, and other clients none: it
   draws the batches of a simulation in which it holds the same. The number of

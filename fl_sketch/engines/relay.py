@@ -15,7 +15,7 @@ _SIZE = struct.Struct('<Q')
 def ask(
   request: bytes, socket_path: str | None = None, timeout: float = 3600.0
 ) -> bytes:
-  """Sends a request to the worker of this site; returns its reply.
+  """Send a request to the worker of this site; return its reply.
 
   The worker takes one request after the other.
 
@@ -40,14 +40,14 @@ def ask(
 
 
 def write(connection: socket.socket, message: bytes):
-  """Sends the size of a message, a little-endian u64, and the message."""
+  """Send the size of a message, a little-endian u64, and the message."""
   connection.sendall(_SIZE.pack(len(message)))
   if message:  # who reads an empty one may have hung up by now
     connection.sendall(message)
 
 
 def read(connection: socket.socket) -> bytes:
-  """Reads a message.
+  """Read a message.
 
   >>> ours, theirs = socket.socketpair()
   >>> with ours, theirs:

@@ -38,7 +38,7 @@ def run(
   first_timeout: float = Timeouts().first,
   progress: bool = True,
 ) -> training.Result:
-  """Trains over sites, or goes on from the last checkpoint of the folder.
+  """Train over sites; resume from the last checkpoint of the folder.
 
   Before the first round every client of the population must have answered once.
 
@@ -77,7 +77,7 @@ def run(
 
 
 class _Known:
-  """What a server keeps of its sites, in sites.json of the workdir."""
+  """The server's record of its sites, sites.json of the workdir."""
 
   def __init__(self, folder: pathlib.Path):
     self._path = folder / 'sites.json'
@@ -86,7 +86,7 @@ class _Known:
     self.samples: list[int] | None = then.get('samples')
 
   def begin(self, sites: SiteRounds, population: int) -> list[int]:
-    """Records this start; returns how many samples each client holds."""
+    """Record this start; return how many samples each client holds."""
     if self.samples is None:
       about = (sites.about[i] for i in range(population))
       self.samples = [int(x.get('samples', 1)) for x in about]
@@ -97,7 +97,7 @@ class _Known:
 
 
 def _of_sites(c, data_dir, samples) -> problem.Problem:
-  """The problem of the server: sizes of clients, but none of their data."""
+  """Build the server's problem: sizes of clients, but none of their data."""
   found = problem.load(c, data_dir)
   is_read = c.weights == 'samples' or c.client_holdout
   if not is_read and c.privacy_unit != 'sample':
@@ -126,7 +126,7 @@ class SiteRunner:
     self._begun = False
 
   def use(self, secret: generators.Roots | None):
-    """Sets the secret of a private run, before its first round."""
+    """Set the secret of a private run, before its first round."""
     self._secret = secret
 
   def _begin(self):
@@ -142,7 +142,7 @@ class SiteRunner:
     self._begun = True
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], dict[str, Any]]:
-    """Plays the round after `done` of them: its cohort, and its metrics."""
+    """Play the round after `done` of them: its cohort, and its metrics."""
     if not self._begun:
       self._begin()
     seed = None
@@ -156,7 +156,7 @@ class SiteRunner:
     return [closed.cohort], closed.metrics
 
   def _note_release(self, done: int):
-    """Refuses a state before one that was released; the next one will be."""
+    """Refuse a state before one that was released; the next one will be."""
     path = self._folder / 'released'
     before = int(path.read_text()) if path.exists() else 0
     if done < before:
@@ -171,7 +171,7 @@ class SiteRunner:
     return max(map(int, filter(str.isdecimal, names)), default=0)
 
   def evaluate(self) -> dict[str, float]:
-    """Metrics over the clients, of what sites hold out."""
+    """Return metrics over the clients, of what sites hold out."""
     if self._secret is not None or not self._begun:
       return {}
     found = [x for x in self._sites.evaluate(self.state) if _are_sums(x)]
@@ -182,10 +182,10 @@ class SiteRunner:
     return metrics.over_clients(sums)
 
   def close(self):
-    """Nothing is to be closed."""
+    """Do nothing: nothing is to be closed."""
 
 
 def _are_sums(found: dict[str, Any]) -> bool:
-  """Whether a site has sent sums of metrics."""
+  """Return whether a site has sent sums of metrics."""
   is_number = lambda x: type(x) in (int, float) and abs(x) < 1e300
   return 'count' in found and all(map(is_number, found.values()))

@@ -26,7 +26,7 @@ def client(
   folder: pathlib.Path | None = None,
   programs: Programs | None = None,
 ) -> Client:
-  """Builds the client of a site; `Client.handle` answers requests.
+  """Build the client of a site; `Client.handle` answers requests.
 
   Args:
     c: the config, the same as the server's.
@@ -75,7 +75,7 @@ def client(
 
 
 def _secret(exp, run, number, folder) -> generators.Roots:
-  """The site's own secret, which the server does not know.
+  """Return the site's own secret, which the server does not know.
 
   Asked again in a round, a site with other data or another program would send
   another payload under the same noise: it is refused.
@@ -95,7 +95,7 @@ def _secret(exp, run, number, folder) -> generators.Roots:
 
 
 def _evaluation(exp) -> Callable[[Params], dict[str, float]] | None:
-  """Parameters -> sums of metrics on what the site holds out."""
+  """Build parameters -> sums of metrics on what the site holds out."""
   if exp.held_out is None or exp.held_data is None:
     return None
   index = exp.held_out.take(np.arange(exp.held_out.samples))

@@ -25,7 +25,7 @@ class SitesError(ConnectionError):
 
 
 class Timeouts(NamedTuple):
-  """How long the server waits for replies, in seconds."""
+  """Seconds that the server waits for replies."""
 
   reply: float = 60.0
   first: float = 600.0  # of a site that has not answered yet: it compiles
@@ -34,7 +34,7 @@ class Timeouts(NamedTuple):
 
 
 class _Site(NamedTuple):
-  """What the server knows of a site."""
+  """A site, as the server knows it."""
 
   name: str  # of the transport
   at: int  # the round of its replica
@@ -67,11 +67,11 @@ class SiteRounds:
     self.about: dict[int, dict[str, Any]] = {}  # what clients say of themselves
 
   def begin(self, server: Server, history: History):
-    """Sets the server, and what it has announced, before the first round."""
+    """Set the server, and what it has announced, before the first round."""
     self.server, self.history = server, history
 
   def sentence(self, up: int, down: int) -> str:
-    """Compares what was sent since this start with the bill of the run."""
+    """Compare what was sent since this start with the bill of the run."""
     return (
       f'{self._messages} messages since this start: {self._replied:,} '
       f'bytes up and {self._sent:,} down, before the engine wraps them; the '
@@ -79,7 +79,7 @@ class SiteRounds:
     )
 
   def greet(self, wait: bool = False):
-    """Greets the sites that are connected; may wait until all clients are.
+    """Greet the sites that are connected; `wait`: until all clients are.
 
     Raises:
       SitesError: they did not connect in time, one refuses, or two are the same
@@ -112,7 +112,7 @@ class SiteRounds:
     return dict.fromkeys(new, requests.Request(*given))
 
   def _greeted(self, name, header, strict=False):
-    """Takes a site into the run; `strict` ends it with what is wrong."""
+    """Add a site to the run; `strict` ends the run with what is wrong."""
     client, about = header.client, _json(header)
     old, why = self._sites.get(client), None
     if header.kind == wire.Kind.REFUSED:
@@ -144,7 +144,7 @@ class SiteRounds:
     warnings.warn(why, stacklevel=2)
 
   def _ask(self, asked: dict[str, requests.Request], timeout: float):
-    """Yields (site, header, reply); damaged replies are dropped."""
+    """Yield (site, header, reply); damaged replies are dropped."""
     if not asked:
       return
     encoded = {name: requests.encode(x) for name, x in asked.items()}
@@ -158,7 +158,7 @@ class SiteRounds:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)
 
   def _collect(self, clients: Iterable[int], make: Any, take: Any):
-    """Asks clients, and again those that lack something.
+    """Ask clients, and ask those that lack something again.
 
     `make` is (client, round of its replica or None) -> `Request`, and `take`
     (client, header, reply) is called with replies. Sites that are lost or new
@@ -198,7 +198,7 @@ class SiteRounds:
   def play(
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
   ) -> Closed:
-    """Plays the round that starts from a state; waits for late sites.
+    """Play the round that starts from a state; wait for late sites.
 
     Raises:
       SitesError: nobody answers, however often they are asked.
@@ -250,7 +250,7 @@ class SiteRounds:
         self.history.add(state, box.announcements, box.taken, is_open=True)
 
   def _about(self, kind, client, lacks, state, digest, parts=(), **more):
-    """A request about a state, with what the client lacks of it."""
+    """Build a request about a state, with what the client lacks of it."""
     site, number, history = self._sites[client], int(state.round), self.history
     at, first = (site.at, site.first) if lacks is None else (lacks, 0)
     if at <= number:  # one that is ahead may still have this state
@@ -262,12 +262,12 @@ class SiteRounds:
     )  # fmt: skip
 
   def _stands(self, client, number, first=0):
-    """Notes how far the replica of a client is that has answered."""
+    """Record the round and announcements that a client now knows."""
     name = self._sites[client].name
     self._sites[client] = _Site(name, number, first, answered=True)
 
   def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
-    """What each site measures of the parameters on its own samples."""
+    """Return what each site measures of the parameters on its own samples."""
     digest, found = requests.digest(state.params, state.server), []
 
     def ask(client, lacks):
@@ -296,7 +296,7 @@ def _is_greeting(about: dict[str, Any]) -> bool:
 
 
 def _json(header) -> dict[str, Any]:
-  """What a site says of itself; nothing if it is damaged."""
+  """Return what a site says of itself; nothing if it is damaged."""
   try:
     found = json.loads(bytes(header.body))
   except (ValueError, RecursionError):

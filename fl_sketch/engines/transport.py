@@ -10,13 +10,13 @@ class Transport(Protocol):
   """Carries requests to sites, and their replies."""
 
   def sites(self) -> list[str]:
-    """The names of the sites that are connected now."""
+    """Return the names of the sites that are connected now."""
     ...
 
   def ask(
     self, requests: Mapping[str, bytes], timeout: float
   ) -> Iterator[tuple[str, bytes]]:
-    """Sends each site its request; yields (site, reply) as replies come.
+    """Send each site its request; yield (site, reply) as replies come.
 
     It ends when all have come, or after `timeout` seconds; the caller may leave
     it earlier. A site that fails or is gone yields nothing.
@@ -33,13 +33,13 @@ class LocalSites:
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
 
   def sites(self) -> list[str]:
-    """The names of all sites."""
+    """Return the names of all sites."""
     return list(self._sites)
 
   def ask(
     self, requests: Mapping[str, bytes], timeout: float
   ) -> Iterator[tuple[str, bytes]]:
-    """As of `Transport`; a site that raises ConnectionError is gone."""
+    """Ask as `Transport` does; a site that raises ConnectionError is gone."""
     end = time.monotonic() + timeout
     submit = lambda name, x: self._pool.submit(self._sites[name], x)
     names = {submit(name, x): name for name, x in requests.items()}

@@ -36,7 +36,7 @@ class SiteError(ValueError):
 
 @contextlib.contextmanager
 def listening(path: str | os.PathLike) -> Iterator[socket.socket]:
-  """Listens on a unix socket, in place of one that a dead process left.
+  """Listen on a unix socket, in place of one that a dead process left.
 
   Raises:
     SiteError: the path is too long, others can use its folder, or another
@@ -78,7 +78,7 @@ def serve(
   where: str | os.PathLike | socket.socket,
   answered: Callable[[], object] = lambda: None,
 ):
-  """Answers requests on a socket, one after the other, without an end.
+  """Answer requests on a socket, one after the other, without an end.
 
   A request that is cut off, or too large, ends its connection alone.
 
@@ -104,12 +104,12 @@ def serve(
 
 
 def is_worker() -> bool:
-  """Whether `keep` has started this process."""
+  """Return whether `keep` has started this process."""
   return _FILES in os.environ
 
 
 def serve_keeper(handle: Callable[[bytes], bytes], greeting: str):
-  """Answers requests in a process that `keep` has started; ends with it.
+  """Answer requests in a process that `keep` has started; end with it.
 
   The keeper prints the greeting, a line, of its first worker.
   """
@@ -139,14 +139,14 @@ class _Worker:
     self.said, self.began = b'', time.monotonic()
 
   def runs(self) -> bool:
-    """Waits shortly for a word of it; returns whether it still runs."""
+    """Wait shortly for a message of the worker; return whether it runs."""
     if not select.select([self.channel], [], [], _PAUSE)[0]:
       return self.process.poll() is None
     self.said += (new := self.channel.recv(2**16))
     return bool(new)
 
   def end(self) -> int:
-    """Ends it, if it runs; returns its exit status, -N of signal N."""
+    """End the worker; return its exit status, -N of signal N."""
     self.channel.close()
     return _end(self.process)
 
@@ -154,7 +154,7 @@ class _Worker:
 def keep(
   command: Sequence[str], engine: Sequence[str], path: str | os.PathLike
 ) -> int:
-  """Runs a worker, and the client of an engine beside it, until that ends.
+  """Run a worker, and the client of an engine beside it, until that ends.
 
   A worker that dies is started again. SIGTERM and Ctrl-C end both.
 
@@ -213,7 +213,7 @@ def _start(command, env, **options) -> subprocess.Popen:
 
 
 def _end(process: subprocess.Popen) -> int:
-  """Ends a process and its group: by SIGTERM, and later by SIGKILL."""
+  """End a process and its group: by SIGTERM, and later by SIGKILL."""
   last = time.monotonic() + _GRACE
   for number in (signal.SIGTERM, signal.SIGKILL):
     with contextlib.suppress(ProcessLookupError, PermissionError):

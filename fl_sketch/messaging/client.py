@@ -28,7 +28,7 @@ Kind = requests.Kind
 
 
 class Answer(NamedTuple):
-  """What a client has computed in a round."""
+  """The result of a client's work in a round."""
 
   round: int
   digest: bytes  # of the state from which the round started
@@ -51,7 +51,7 @@ class Client:
     programs: of the run's algorithm.
     params: the model before the first round.
     run: the run's `wire.fingerprint`.
-    client_id: this client's, from 0.
+    client_id: the client's number, from 0.
     batches: round -> this client's batches, leaves [local_steps, batch, ...].
     noise_key: key[], root of this client's secret noise, if the run is private.
     send_loss: whether the server gets the training loss.
@@ -101,11 +101,11 @@ class Client:
 
   @property
   def about(self) -> dict[str, Any]:
-    """What this client says of itself."""
+    """What the client answers to a greeting."""
     return self._about | {'round': max(self._replicas)}
 
   def handle(self, message: bytes) -> bytes:
-    """Answers a request; the reply to a bad one says why."""
+    """Answer a request; the reply to a bad one says why."""
     request = requests.Request(Kind.HELLO, self.run, 0, 0, self.id)
     try:
       request = requests.decode(message)
@@ -172,7 +172,7 @@ class Client:
     return wire.Kind.PAYLOAD, jax.device_get(reply)
 
   def _note_announcements(self, request, replica, digest):
-    """Notes to what a later exchange is an answer, before it is given."""
+    """Record the announcements behind an answer, before it is sent."""
     at, number = request.stage - 1, request.round
     if replica.digests[at : at + 1] == (digest,):
       return
@@ -189,7 +189,7 @@ class Client:
     return self._noise_key, np.int32(self.id), np.float32(weight)
 
   def _worked(self, replica: Replica, weight: float = 1.0) -> Answer:
-    """The answer in the round that starts from a replica, made once."""
+    """Return the answer in the round that starts from a replica, made once."""
     number, answer = int(replica.state.round), self._answer
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
@@ -198,7 +198,7 @@ class Client:
     return self._answer
 
   def _at(self, request) -> Replica:
-    """Returns the replica from which a round starts; drops later ones."""
+    """Return the replica from which a round starts; drop later ones."""
     number = request.round
     replica = self._replicas.get(number)
     same = replica is not None and replica.digest == request.digest
@@ -226,7 +226,7 @@ class Client:
     return replica
 
   def _moved(self, request) -> Replica:
-    """The replica of a round by what the request brings."""
+    """Build the replica of a round from what the request brings."""
     states = [x for x in request.parts if x.kind == requests.PartKind.STATE]
     if states:
       replica = self._taken_over(request, states[0])
@@ -246,7 +246,7 @@ class Client:
     return replica
 
   def _heard(self, request, replica: Replica) -> Replica:
-    """Returns the replica after the round that starts from this one."""
+    """Return the replica after the round that starts from this one."""
     number = int(replica.state.round)
     # What it sent in a round whose replica it has lost cannot be made again.
     took_part = request.taken == number and number in self._replicas
@@ -265,7 +265,7 @@ class Client:
     return Replica.of(new, number)
 
   def _announcements(self, request, state, answer) -> tuple[Tree, ...]:
-    """What was announced in the round that starts from a state."""
+    """Return what was announced in the round that starts from a state."""
     number = int(state.round)
     kind = requests.PartKind.ANNOUNCEMENTS
     parts = [x for x in request.parts if x.kind == kind and x.round == number]
@@ -284,7 +284,7 @@ class Client:
     return (*known[: part.first], *new)
 
   def _taken_over(self, request, part) -> Replica:
-    """The server's state, with the rows of the client's own."""
+    """Return the server's state with the client's own rows."""
     like = requests.replicated(self.programs.start)
     params, protocol, server = wire.from_bytes(part.body, like)
     rows = self._rows(request)
@@ -294,7 +294,7 @@ class Client:
     return Replica.of(state, request.taken)
 
   def _rows(self, request) -> rounds.FedState:
-    """A state with the client's rows after its last round that was taken."""
+    """Return a state with the client's rows after its last taken round."""
     own = request.taken
     for replica in self._replicas.values():
       if replica.taken == own:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 class Facts(NamedTuple):
-  """What both sides know of a round before it."""
+  """Facts of a round that both sides know before it."""
 
   flags: tuple[bool, ...] = ()  # of `stages.cond`
   absent: tuple[str, ...] = ()  # parts of payload and broadcast not due
@@ -24,14 +24,14 @@ class Exchange(NamedTuple):
 
 
 def without(tree: Tree, absent: Sequence[str]) -> Tree:
-  """A payload or broadcast without the parts that are not due in a round."""
+  """Return a payload or broadcast without the parts that are not due."""
   if not absent or not isinstance(tree, dict):
     return tree
   return {name: x for name, x in tree.items() if name not in absent}
 
 
 def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
-  """The inverse of `without`: zeros for parts that are not due."""
+  """Invert `without`: add zeros for parts that are not due."""
   if not absent or not isinstance(like, dict):
     return tree
   return {
@@ -40,5 +40,5 @@ def completed(tree: Tree, like: Tree, absent: Sequence[str]) -> Tree:
 
 
 def zeros(shapes: Tree) -> Tree:
-  """Zeros of these shapes and dtypes."""
+  """Return zeros of these shapes and dtypes."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

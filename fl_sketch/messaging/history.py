@@ -88,7 +88,7 @@ class History:
     taken: Iterable[int],
     is_open: bool = False,
   ):
-    """Adds the round that started from a state, durably."""
+    """Add the round that started from a state, durably."""
     number, facts = int(state.round), self._programs.facts(state)
     bodies = tuple(
       wire.to_bytes(jax.tree.leaves(without(tree, facts.absent)))
@@ -105,20 +105,20 @@ class History:
     self._forget()
 
   def taken(self, client: int, before: int) -> int:
-    """The last round in which a client's payload was taken; -1: none."""
+    """Return the last round whose payload of a client was taken; -1: none."""
     rounds_ = self._rounds.items()
     own = (n for n, x in rounds_ if n < before and client in x.taken)
     return max(own, default=-1)
 
   def announcements(self, number: int, first: int = 0) -> requests.Part:
-    """The announcements of a round from `first` on."""
+    """Return the announcements of a round from `first` on."""
     body = b''.join(self._rounds[number].announcements[first:])
     return requests.Part(requests.PartKind.ANNOUNCEMENTS, first, number, body)
 
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
   ) -> tuple[requests.Part, ...]:
-    """Returns the parts of a request that bring a replica from `at` to a state.
+    """Return the parts of a request that bring a replica from `at` to a state.
 
     The client's replica is that of round `at`, or at -1 none. The client knows
     `first` announcements of that round.
@@ -137,7 +137,7 @@ class History:
     return tuple(parts)
 
   def _forget(self):
-    """Removes the rounds that nobody needs."""
+    """Remove the rounds that nobody needs."""
     last = max(self._rounds)
     needed, size, seen = {last}, 0, frozenset[int]()
     for number in sorted(self._rounds, reverse=True):

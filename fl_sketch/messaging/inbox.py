@@ -96,7 +96,7 @@ class Inbox:
     return zeros(self._shapes[self.stage].total)
 
   def receive(self, message: bytes) -> Verdict:
-    """Takes a message's payload, or returns why it is refused."""
+    """Take the payload of a message, or return why it is refused."""
     verdict = self._classify(message)
     self.counts[verdict] += 1
     self.received[verdict] += len(message)
@@ -137,7 +137,7 @@ class Inbox:
     return requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, self.round, body)
 
   def weight_of(self, client: int) -> float:
-    """The weight of a selected client."""
+    """Return the weight of a selected client."""
     return float(self._weight[self._slot[client]])
 
   def _classify(self, message):
@@ -168,7 +168,7 @@ class Inbox:
     return self._take(slot, reply)
 
   def _take(self, slot, reply):
-    """Checks a payload and keeps it, or adds it up."""
+    """Check a payload and add it, or keep it until its turn."""
     server, payload = self._server, reply['payload']
     term, *found = self._term(slot, payload)
     finite, norm = jax.device_get(found)
@@ -193,7 +193,7 @@ class Inbox:
     )  # fmt: skip
 
   def _add_up(self, in_order=False, known=()):
-    """Adds payloads in the order of the slots; `in_order` stops at a gap.
+    """Add payloads in the order of the slots; `in_order` stops at a gap.
 
     `known` has terms that are computed already, by slot.
     """
@@ -212,7 +212,7 @@ class Inbox:
         self._total = jax.tree.map(jnp.add, self._total, term)
 
   def _finish_exchange(self):
-    """Sums the open exchange, and announces what follows from it."""
+    """Sum the open exchange, and announce what follows from it."""
     # Poisson sampling may select nobody, which a private round must not show.
     if self._slot and not self._taken.any() and not self._rejected.any():
       raise EmptyRoundError(
@@ -229,7 +229,7 @@ class Inbox:
     return links, bill
 
   def advance(self) -> tuple[Tree, ...]:
-    """Ends the open exchange, which is not the last; returns what is announced.
+    """End the open exchange, which is not the last; return what is announced.
 
     Raises:
       EmptyRoundError: nobody has answered.
@@ -241,7 +241,7 @@ class Inbox:
     return self.announcements[count:]
 
   def leave_out(self, clients: Sequence[int]) -> None:
-    """Leaves clients out of a round that they were lost in.
+    """Leave clients out of a round that they were lost in.
 
     The exchanges before are summed without them, and what is announced changes:
     the others are to be asked again. In a private round what was announced is
@@ -285,7 +285,7 @@ class Inbox:
     self._taken[slots] = True
 
   def close(self) -> Closed:
-    """Closes the round; payloads that arrive later are late.
+    """Close the round; payloads that arrive later are late.
 
     The state is the old one a round later if no payload was taken and the run
     is not private.

@@ -83,18 +83,18 @@ class Programs:
       self.shapes(Facts())  # raises
 
   def first(self, params: Params) -> rounds.FedState:
-    """The state of a client before the first round."""
+    """Return the state of a client before the first round."""
     return rounds.init(self._make(self.hp), params, 1)
 
   def _before(self, state):
-    """The arguments of all programs that both sides know."""
+    """Return the arguments of all programs that both sides know."""
     return self.hp, comms.drop_per_client(state), self.key
 
   def _algorithm(self, hp, round_index) -> rounds.Algorithm:
     return self._make(self._schedule(hp, round_index))
 
   def _protocol(self, stage, hp, state, lanes, key, noise_key, ids, weight):
-    """Runs the links up to the broadcast in a stage: (broadcast, state)."""
+    """Run the links up to the broadcast in a stage: (broadcast, state)."""
     algorithm = self._algorithm(hp, state.round)
     keys, noise = keys_lib.round_keys(key, state.round), None
     if self.private:
@@ -134,7 +134,7 @@ class Programs:
     return state, sums, ids, weight
 
   def _payload(self, algorithm, params):
-    """Shapes of what a client's encoder makes."""
+    """Return the shapes of an encoder's payload."""
 
     def encode(params):
       keys = keys_lib.round_keys(self.key, jnp.int32(0))
@@ -153,7 +153,7 @@ class Programs:
     return tuple(stage.asked), due(state.protocol) if due else {}
 
   def facts(self, state: rounds.FedState) -> Facts:
-    """What is known of the round that starts from a state."""
+    """Return what both sides know of the round that starts from a state."""
     if not self._varies:
       return Facts()
     flags, due = jax.device_get(self._jit('_facts')(*self._before(state)))
@@ -161,7 +161,7 @@ class Programs:
     return Facts(tuple(map(bool, flags)), tuple(absent))
 
   def _shapes(self, facts: Facts) -> tuple[Exchange, ...]:
-    """The exchanges of a round, in order."""
+    """Return the exchanges of a round, in order."""
     hp, state, key = self._before(self.start)
     who = self._noise, jnp.int32(0), jnp.float32(1)
 
@@ -225,12 +225,12 @@ class Programs:
     return Work(payload, rows, metrics)
 
   def work(self, state, batches, noise_key, client_id, weight) -> Work:
-    """A client's local work on batches, leaves [local_steps, batch, ...]."""
+    """Do a client's local work on batches, leaves [local_steps, batch, ...]."""
     args = self.hp, state, self.key, batches, noise_key, client_id, weight
     return self._jit('_work')(*args)
 
   def _as_client(self, stage, hp, state, key, payload, noise_key, who, weight):
-    """Runs the protocol with the lane of one client."""
+    """Run the protocol with the lane of one client."""
     if self.streamed:
       _, lanes, *_ = self._nobody(hp, comms.drop_per_client(state))
     else:
@@ -250,7 +250,7 @@ class Programs:
     self, facts, number, state, announcements, payload, noise_key, client_id,
     weight,
   ) -> Tree:  # fmt: skip
-    """What a client sends in an exchange, of its encoder's payload."""
+    """Return what a client sends in an exchange, of its encoder's payload."""
     if self.streamed:
       return without(payload, facts.absent)
     args = self.hp, state, self.key, tuple(announcements), payload, noise_key
@@ -263,7 +263,7 @@ class Programs:
   def keep(
     self, facts, state, announcements, payload, noise_key, client_id, weight
   ):
-    """The protocol's state of a client after a round that it took part in."""
+    """Return the protocol's state of a client that took part in a round."""
     if not comms.has_client_state(state.protocol):
       return state.protocol
     args = self.hp, state, self.key, tuple(announcements), payload, noise_key
@@ -282,7 +282,7 @@ class Programs:
     return step(hp, shared, state, key)
 
   def redo(self, facts, state, announcements) -> rounds.FedState:
-    """The state after a round, without rows, from what the server announced.
+    """Return the state after a round, without rows, from its announcements.
 
     Both sides compile the same program: on machines of one kind its bits are
     equal. What the protocol keeps on the server alone is not in the result.

@@ -69,7 +69,7 @@ class Store:
   def load(
     self, start: rounds.FedState
   ) -> Iterator[tuple[int, Replica | None, int]]:
-    """Yields (round, replica, incarnation of the server), in order.
+    """Yield (round, replica, incarnation of the server), in order.
 
     `start` has the shapes of a state. Of a damaged file replica and incarnation
     are None and 0.

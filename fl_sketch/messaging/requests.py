@@ -27,7 +27,7 @@ PART_OVERHEAD = _PART.size
 
 
 class Kind(enum.IntEnum):
-  """What a server asks for."""
+  """Kinds of requests."""
 
   HELLO = 0
   WORK = 1  # the payload of the first exchange of a round
@@ -36,7 +36,7 @@ class Kind(enum.IntEnum):
 
 
 class PartKind(enum.IntEnum):
-  """What a part brings."""
+  """Kinds of parts of a request."""
 
   STATE = 0  # parameters, shared state of the protocol, state of the server
   ANNOUNCEMENTS = 1  # what the server announced in a round, from `first` on
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 class Request(NamedTuple):
-  """What a server asks of a client."""
+  """A server's request to a client."""
 
   kind: int
   run: bytes  # 16
@@ -123,12 +123,12 @@ def decode(message: bytes) -> Request:
 
 
 def replicated(state: rounds.FedState) -> Tree:
-  """What a part of kind STATE has of a `rounds.FedState`."""
+  """Return what a part of kind STATE has of a `rounds.FedState`."""
   shared = comms.drop_per_client(state)
   return shared.params, shared.protocol, shared.server
 
 
 def digest(params: Params, server: Tree) -> bytes:
-  """The first 16 bytes of SHA-256 over the leaves of what clients replicate."""
+  """Hash the leaves of what clients replicate, by SHA-256, to 16 bytes."""
   leaves = jax.tree.leaves((params, server))
   return hashlib.sha256(wire.to_bytes(leaves)).digest()[:16]

@@ -57,7 +57,7 @@ class Server:
     self.is_finite = jax.jit(client_step.all_finite)
 
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> Inbox:
-    """Opens the next round, from the state after the round before.
+    """Open the next round, from the state after the round before.
 
     Of ids, int32[C], see `rounds.Cohort`, another C compiles the programs anew;
     weights, f32[C], are 0 for clients that are not selected, and for padding.
@@ -68,7 +68,7 @@ class Server:
     return Inbox(self, state, ids, weight)
 
   def _summarise(self, round_index, observed):
-    """The metrics of a round, of clients [C]."""
+    """Return the metrics of a round, of clients [C]."""
     hp, noise = self.programs.hp, None
     if self.programs.private:
       noise = keys_lib.noise_keys(self.noise_key, round_index)

@@ -32,7 +32,7 @@ NO_METRICS = {'accepted': np.float32(1), 'train_loss': np.float32(0)}
 
 
 class Kind(enum.IntEnum):
-  """What a reply is."""
+  """Kinds of replies."""
 
   PAYLOAD = 0
   NEED = 1  # the round of the client's replica; -1: it needs the state
@@ -98,7 +98,7 @@ def encode(
 
 
 def to_bytes(leaves: Sequence[Any]) -> bytes:
-  """The bytes of arrays, little-endian, one after the other."""
+  """Return the bytes of arrays, little-endian, one after the other."""
   arrays = [np.asarray(x) for x in leaves]
   little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in arrays]
   return b''.join(x.tobytes() for x in little)

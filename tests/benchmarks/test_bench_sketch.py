@@ -16,7 +16,12 @@ command = functools.partial(runs.command, 'bench', 'sketch')
 
 
 @pytest.mark.parametrize(
-  'name', [*libraries.LIBRARIES, 'textbook', 'block_cyclic', 'srft']
+  'name',
+  [
+    *libraries.LIBRARIES,
+    'textbook',
+    pytest.param('srft', marks=pytest.mark.nightly),
+  ],
 )
 def test_a_desketch_is_the_adjoint_of_a_fresh_sketch(name):
   """Catches a matrix that is kept and not the drawn one, or one for all."""
@@ -74,6 +79,7 @@ def test_the_table_has_medians_and_ratios():
   ]
 
 
+@pytest.mark.nightly
 def test_the_command(tmp_path):
   out = tmp_path / 'new' / 'out'
   done = command(

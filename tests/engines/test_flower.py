@@ -14,7 +14,7 @@ import numpy as np
 from nvflare_kits import until
 import pytest
 import runs
-from site_files import FEEDBACK, write_config, write_data
+from site_files import write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
 FIELDS = runs.SAFL | {
@@ -27,7 +27,6 @@ _LARGE = {
 }
 CASES = {
   'streamed': {},
-  'stateful': FEEDBACK,
   'table': _LARGE,
   'one bit': _LARGE | {
     'codec': {'kind': 'eden', 'rotate': False},

@@ -27,7 +27,6 @@ import jax
 from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
-from refusals import refused
 import runs
 
 BASE = {
@@ -127,14 +126,15 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   assert name.startswith('private') == ('epsilon' in both[0][-1])
 
 
-# Runs that would be other ones than their configs say.
-test_what_sites_cannot_do_is_refused = refused(
-  lambda fields: deployed.config(config_of(**fields)),
-  (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'not supported on an eng'),
-  (TABLE | {'dropout': 0.1}, 'Sites fail by themselves'),
-  (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'how many samples'),
-  error=ConfigError,
-)
+@pytest.mark.parametrize(('fields', 'named'), [
+  (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'trust'),
+  (TABLE | {'dropout': 0.1}, 'dropout'),
+  (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'noise_multiplier'),
+])  # fmt: skip
+def test_what_sites_cannot_do_is_refused(fields, named):
+  """Catches runs that would be other ones than their configs say."""
+  with pytest.raises(ConfigError, match=named):
+    deployed.config(config_of(**fields))
 
 
 def greet(run, name=RUN, population=8):
@@ -142,26 +142,24 @@ def greet(run, name=RUN, population=8):
   site_rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
 
 
-@pytest.mark.parametrize(('wrong', 'message'), [
-  (lambda run: greet(run, ALIEN), 'has another config than the server'),
-  (lambda run: greet(run, population=9), r'Clients \[8\] have not answered in'),
+@pytest.mark.parametrize(('wrong', 'named'), [
+  (lambda run: greet(run, ALIEN), 'config'),
+  (lambda run: greet(run, population=9), r'\[8\]'),
   (lambda run: (run.clients[1]._about.update(version='0'), greet(run)),
-    'Client 1 has fl_sketch 0, the server'),
+    'Client 1'),
   (lambda run: (run.clients.update({2: run.clients[1]}), greet(run)),
-    'Sites 1 and 2 both are client 1'),
+    'Sites 1 and 2'),
   (lambda run: (setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), greet(run)),
     'have not answered'),
-  *[(lambda run, x=x: (run.clients[1]._about.update(x), greet(run)),
-    'sends no valid greeting') for x in (
-    {'samples': -1}, {'samples': 2**40}, {'samples': '9'}, {'samples': 1.5})],
+  *[(lambda run, x=x: (run.clients[1]._about.update(samples=x), greet(run)),
+    'greeting') for x in (-1, 2**40, '9', 1.5)],
 ])  # fmt: skip
 @pytest.mark.filterwarnings('ignore:Site ')
-def test_sites_that_do_not_fit_are_one_line(wrong, message):
+def test_sites_that_do_not_fit_are_named(wrong, named):
   """Catches a run that begins with the wrong clients, or a traceback."""
   run = run_of('safl_adam')
-  with pytest.raises(site_rounds.SitesError, match=message) as e:
+  with pytest.raises(site_rounds.SitesError, match=named):
     wrong(run)
-  assert len(str(e.value)) <= 200
 
 
 # A server whose sites are sockets; it kills itself in the n-th call of a

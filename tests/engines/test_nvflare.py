@@ -101,7 +101,7 @@ def test_an_aborted_job_is_no_round_without_sites():
     raise RuntimeError('aborted')
 
   sites = nvflare.Sites([Client('a', fail)], lambda: True)
-  with pytest.raises(RuntimeError, match='NVFlare aborted the job'):
+  with pytest.raises(RuntimeError, match='aborted'):
     ask(sites, 'a')
 
 
@@ -257,19 +257,19 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   session.end('EXECUTION_EXCEPTION')
   looks(watched, session)
   session.end('EXECUTION_EXCEPTION')
-  with pytest.raises(nvflare_jobs.JobFailedError, match='Error: of job 1'):
+  with pytest.raises(nvflare_jobs.JobFailedError, match='job 1'):
     watched.look(session)
   watched, _ = watch(tmp_path)
   looks(watched, session)
   session.end('ABORTED')
-  with pytest.raises(nvflare_jobs.JobFailedError, match='Somebody aborted'):
+  with pytest.raises(nvflare_jobs.JobFailedError, match='aborted'):
     watched.look(session)
 
 
 @needs_nvflare
 def test_a_folder_that_is_no_kit_is_refused(tmp_path):
   """Catches the traceback of a mistyped --kit."""
-  with pytest.raises(ValueError, match='is no kit of an NVFlare admin'):
+  with pytest.raises(ValueError, match='kit'):
     nvflare_jobs.open_session(tmp_path)
 
 

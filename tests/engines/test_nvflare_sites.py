@@ -32,18 +32,10 @@ pytestmark = [
 ]
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
 CASES = {
-  'streamed': {},
   'stateful': FEEDBACK,
   'two uplinks': {
     'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
     'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},
-  },
-  'private': {'clip_norm': 0.1, 'delta': 1e-4, 'noise_multiplier': 1.0,
-              'noise_seed': 3, 'standardize': False},
-  'robust': {'robust': 'median', 'groups': 3, 'population': 3, 'cohort': 3},
-  'codec': {
-    'sketch': {'kind': 'block_srht', 'size': 64}, 'codec': {'kind': 'eden'},
-    'downlink_codec': {'kind': 'eden'},
   },
 }  # fmt: skip
 
