@@ -93,8 +93,8 @@ def _compare_rounds():
   peers = pathlib.Path(_PEERS.value).absolute() if _PEERS.value else None
   seconds = {}
   for name in names:
-    own = name, peers, _REPEATS.value or 5, f'{__package__}'
-    seconds[name] = rounds.compare(*own)
+    args = name, peers, _REPEATS.value or 5, f'{__package__}'
+    seconds[name] = rounds.compare(*args)
     print(f'\n{name}\n\n{report.round_table(seconds[name])}\n')
   out = pathlib.Path(_OUT.value or 'runs/bench_round')
   print('Written:', *report.write_rounds(seconds, out))
@@ -154,16 +154,16 @@ def _write_each(results, write, folder, show):
   print('Written:', *paths)
 
 
-def _check(flag, known):
+def _check(flag, names):
   for name in flag.value:
-    if name not in known:
-      sys.exit(f'--{flag.name} has no {name!r}; name some of {list(known)}.')
+    if name not in names:
+      sys.exit(f'--{flag.name} has no {name!r}; name some of {list(names)}.')
 
 
 def _integers(flag):
   if not all(text.isdecimal() and int(text) for text in flag.value):
-    given = ','.join(flag.value)
-    sys.exit(f'--{flag.name}={given} has a value that is no positive integer.')
+    text = ','.join(flag.value)
+    sys.exit(f'--{flag.name}={text} has a value that is no positive integer.')
   return [int(text) for text in flag.value]
 
 

@@ -46,9 +46,10 @@ def parse_flags(argv):
   try:
     return flags.FLAGS(argv)
   except flags.UnrecognizedFlagError as e:
-    known = ('config' in flags.FLAGS and flags.FLAGS['config'].value) or ()
+    has_config = 'config' in flags.FLAGS
+    config = (flags.FLAGS['config'].value if has_config else None) or ()
     hint = f' Did you mean --config.{e.flagname}?'
-    text = f'{e}.{hint if e.flagname in known else ""}'
+    text = f'{e}.{hint if e.flagname in config else ""}'
   except flags.Error as e:
     text = re.sub(r'^flag (--\w+=None: )?', '', f'{e}')
     text = re.sub(r"\('(.*)', (.*)\)$", r'\1, \2', text)  # a message in parts
@@ -61,10 +62,10 @@ def _of_path(text: str, argv) -> str:
   """Return the message for a path that the config does not have."""
   with contextlib.suppress(SyntaxError, ValueError):
     text = str(ast.literal_eval(text))  # a KeyError quotes its message
-  found = re.match(r"""'(\w+)'(?:\s*Did you mean "(\w+)")?""", text)
-  if found is None:
+  match = re.match(r"""'(\w+)'(?:\s*Did you mean "(\w+)")?""", text)
+  if match is None:
     return f'Cannot set a config field: {text.partition(", and its")[0]}'
-  name, near = found.groups()
+  name, near = match.groups()
   typed = [x for x in argv if name in re.split('[.=]', x.partition('=')[0])]
   hint = '' if near is None else f' Did you mean {near!r}?'
   return f'{"".join(typed[:1])}: unknown config field {name!r}.{hint}'
@@ -82,7 +83,7 @@ def define_folders(
   return flags.DEFINE_string('workdir', workdir, text), data_dir
 
 
-def define(**given: tuple[Any, ...]) -> Any:
+def define(**definitions: tuple[Any, ...]) -> Any:
   """Define flags by a default, or the type of one that is unset, and help.
 
   A third element is the least number, or the choices of a text; without it
@@ -90,7 +91,7 @@ def define(**given: tuple[Any, ...]) -> Any:
   values as attributes.
   """
   kinds = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
-  for name, (value, text, *more) in given.items():
+  for name, (value, text, *more) in definitions.items():
     kind = value if isinstance(value, type) else type(value)
     default: Any = None if kind is value else value
     if kind is str and more:
@@ -132,18 +133,18 @@ def begin(argv):
 
 def summaries(folder: pathlib.Path, function: str) -> dict[str, str]:
   """Return the first line of each module that defines a function."""
-  found = {}
+  lines = {}
   for path in sorted(folder.glob('[!_]*.py')):
     module = ast.parse(path.read_text(encoding='utf-8'))
     defined = {x.name for x in module.body if isinstance(x, ast.FunctionDef)}
     if function in defined:
-      found[path.stem] = (ast.get_docstring(module) or '').partition('\n')[0]
-  return found
+      lines[path.stem] = (ast.get_docstring(module) or '').partition('\n')[0]
+  return lines
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(kind: str, name: str, names: Iterable[str]) -> str:
   """Return the message for an unknown name, with the nearest names."""
-  known = tuple(known)
-  names = fields.listed(name, known, most=180).strip('()').replace("'", '')
-  hint = fields.did_you_mean(name, known)
-  return f'No {kind} {fields.shown(name)}.{hint} There are: {names}.'
+  names = tuple(names)
+  listed = fields.listed(name, names, most=180).strip('()').replace("'", '')
+  hint = fields.did_you_mean(name, names)
+  return f'No {kind} {fields.shown(name)}.{hint} There are: {listed}.'

@@ -37,23 +37,24 @@ def main(argv):
   print('Table and pictures are in', folder)
 
 
-def _write(c, rows, folder):
+def _write(config, rows, folder):
   """Write the rows as a result, with the error of every example."""
-  layer = c.dataset == 'gaussian'
-  name = f'Leakage-{"Operators" if layer else c.dataset}'
+  layer = config.dataset == 'gaussian'
+  name = f'Leakage-{"Operators" if layer else config.dataset}'
   title = 'Gradient leakage from tables of every operator'
-  what = f'This project, {c.model} on {c.dataset}'
+  what = f'This project, {config.model} on {config.dataset}'
   if layer:
-    m, d = c.inputs, c.inputs * c.outputs
+    m, d = config.inputs, config.inputs * config.outputs
     what = f'This project, one tanh layer: {m} unknowns, {d} parameters'
 
   def report(ws):
-    ws.configs['attack'] = dataclasses.asdict(c)
-    return _ATTACKS.report.result(c, rows)
+    ws.configs['attack'] = dataclasses.asdict(config)
+    return _ATTACKS.report.result(config, rows)
 
-  own = study.Study(name, title, what, report, 0)
-  command = f'fl-sketch attack {"tanh" if layer else c.dataset}_attack'
-  results.run(own, workspace.Workspace(folder), f'{command} --workdir=DIR')
+  leakage = study.Study(name, title, what, report, 0)
+  command = f'fl-sketch attack {"tanh" if layer else config.dataset}_attack'
+  space = workspace.Workspace(folder)
+  results.run(leakage, space, f'{command} --workdir=DIR')
 
 
 if __name__ == '__main__':

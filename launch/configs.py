@@ -153,26 +153,26 @@ def fields() -> dict[str, Any]:
   from fl_sketch.experiment import config as config_lib  # loads JAX
 
   config: Any = flags.FLAGS['config']
-  given = config_flags.get_override_values(config)
-  kept, left_out = config_lib.switched(config.value.to_dict(), given)
+  overrides = config_flags.get_override_values(config)
+  taken, left_out = config_lib.switched(config.value.to_dict(), overrides)
   if flags.FLAGS.config_help:
-    print(config_lib.help_text(kept))
+    print(config_lib.help_text(taken))
     sys.exit()
   path = config_flags.get_config_filename(config).partition(':')[0]
   if left_out:
     print('Removed, as the config no longer takes it:', ', '.join(left_out))
-  own = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
-  named = (*(kept['plugins'] or ()), *flags.FLAGS.plugins, *own)
+  own_files = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
+  named = (*(taken['plugins'] or ()), *flags.FLAGS.plugins, *own_files)
   # A run can be loaded from any working folder.
   is_file = lambda x: isinstance(x, str) and x.endswith('.py')
   whole = lambda x: str(pathlib.Path(x).resolve()) if is_file(x) else x
-  return kept | {'plugins': tuple(dict.fromkeys(map(whole, named)))}
+  return taken | {'plugins': tuple(dict.fromkeys(map(whole, named)))}
 
 
 def workdir(prefix: str = '') -> str:
   """Return the default workdir of a program: runs/ and the config's name."""
-  given = config_flags.get_config_filename(flags.FLAGS['config'])
-  name, _, argument = given.partition(':')
+  filename = config_flags.get_config_filename(flags.FLAGS['config'])
+  name, _, argument = filename.partition(':')
   words = re.findall(r'\w+', f'{pathlib.Path(name).stem}:{argument}')
   return f'runs/{prefix}{"-".join(words)}'
 
@@ -180,8 +180,9 @@ def workdir(prefix: str = '') -> str:
 def main(argv):
   """Print every name and what the config is."""
   begin(argv)
-  for path in sorted(found := _summaries(), key=lambda path: path.stem):
-    print(f'{path.stem:26} {found[path]}')
+  lines = _summaries()
+  for path in sorted(lines, key=lambda path: path.stem):
+    print(f'{path.stem:26} {lines[path]}')
 
 
 if __name__ == '__main__':

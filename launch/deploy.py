@@ -39,11 +39,11 @@ def main(argv):
   options = {x: _FLAGS[x].value for x in names if _FLAGS[x].value is not None}
   run = {'local': _local, 'flower': _flower, 'nvflare': _nvflare}
   with errors.refused(ValueError, ConnectionError):
-    c = Config.from_mapping(configs.fields() | {'sweep': None})
-    run[_FLAGS.engine](c, folder, options)
+    config = Config.from_mapping(configs.fields() | {'sweep': None})
+    run[_FLAGS.engine](config, folder, options)
 
 
-def _local(c, folder, options):
+def _local(config, folder, options):
   from fl_sketch import reporting
   from fl_sketch.engines import own_data, server, site
   from fl_sketch.engines.transport import LocalSites
@@ -51,37 +51,40 @@ def _local(c, folder, options):
   if _FLAGS.data is None:
     raise ValueError('Set --data: what each site holds.')
   sites, programs = {}, None
-  for number in range(c.population):
+  for number in range(config.population):
     data = _FLAGS.data.format(client=number)
-    given = {'client': number, 'where': data, 'data_dir': _DATA_DIR.value}
-    problem = functools.partial(own_data.of_site, **given)
+    problem = functools.partial(
+      own_data.of_site, client=number, where=data, data_dir=_DATA_DIR.value
+    )
     state = folder / 'sites' / f'{number}'
-    client = site.client(c, number, problem, state, programs)
+    client = site.client(config, number, problem, state, programs)
     programs, sites[f'{number}'] = client.programs, client.handle
-  result = server.run(c, LocalSites(sites), folder, **options)
+  result = server.run(config, LocalSites(sites), folder, **options)
   print(reporting.summary_line(result.row, result.finished), folder)
 
 
-def _flower(c, folder, options):
+def _flower(config, folder, options):
   from fl_sketch.engines import flower
   from fl_sketch.utils import files
 
-  written = flower.deploy(files.as_json(c), folder / 'app', folder, **options)
+  content = files.as_json(config)
+  written = flower.deploy(content, folder / 'app', folder, **options)
   if _FLAGS.superlink is None:
     print(f'flwr run {written} SUPERLINK')
   else:
     flower.start(written, _FLAGS.superlink)
 
 
-def _nvflare(c, folder, options):
+def _nvflare(config, folder, options):
   from fl_sketch.engines import nvflare_jobs
   from fl_sketch.utils import files
 
-  job = nvflare_jobs.deploy(files.as_json(c), folder / 'app', folder, **options)
+  content = files.as_json(config)
+  job = nvflare_jobs.deploy(content, folder / 'app', folder, **options)
   if _FLAGS.kit is None:
     print(f'The job is {job}.')
     return
-  watch = nvflare_jobs.Watch(job, min_sites=c.population)
+  watch = nvflare_jobs.Watch(job, min_sites=config.population)
   nvflare_jobs.supervise(_FLAGS.kit, watch)
 
 

@@ -57,17 +57,19 @@ def _work():
   from fl_sketch.training import devices
 
   client, state = _FLAGS.client, _FLAGS.state
-  given = {'client': client, 'where': _FLAGS.data, 'data_dir': _FLAGS.data_dir}
+  options = {'client': client, 'where': _FLAGS.data}
+  options['data_dir'] = _FLAGS.data_dir
   with errors.refused(ValueError):
-    c = config.Config.from_mapping(configs.fields() | {'sweep': None})
+    run_config = config.Config.from_mapping(configs.fields() | {'sweep': None})
     devices.start(cpu_devices=1)
-    problem = functools.partial(own_data.of_site, **given)
-    own = site.client(c, client, problem, pathlib.Path(state))
+    problem = functools.partial(own_data.of_site, **options)
+    handler = site.client(run_config, client, problem, pathlib.Path(state))
   name = configs.workdir().partition('/')[2]
+  samples = handler.about['samples']
   worker.serve_keeper(
-    own.handle,
-    f'Client {client} of {c.population}, {name}: {own.about["samples"]} '
-    f'samples; its socket is {state}/socket.',
+    handler.handle,
+    f'Client {client} of {run_config.population}, {name}: {samples} samples; '
+    f'its socket is {state}/socket.',
   )
 
 

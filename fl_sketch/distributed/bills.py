@@ -122,10 +122,13 @@ def _bill(rows: Iterable[Collective]) -> Bytes:
   times = collections.Counter()
   for x in rows:
     times[x._replace(times=1)] += x.times
-  kept = [x._replace(times=n) for x, n in times.items() if x.bytes]
-  kept.sort(key=lambda x: -x.bytes * x.times)
-  axes = {a: _sum(x for x in kept if a in x.axes) for x in kept for a in x.axes}
-  return Bytes(_sum(kept), _sum(kept, 'least'), axes, tuple(kept))
+  collectives = [x._replace(times=n) for x, n in times.items() if x.bytes]
+  collectives.sort(key=lambda x: -x.bytes * x.times)
+  along = lambda axis: [x for x in collectives if axis in x.axes]
+  names = dict.fromkeys(axis for x in collectives for axis in x.axes)
+  by_axis = {axis: _sum(along(axis)) for axis in names}
+  out, least = _sum(collectives), _sum(collectives, 'least')
+  return Bytes(out, least, by_axis, tuple(collectives))
 
 
 def _sum(rows, which='most'):
@@ -137,11 +140,11 @@ def _repeated(rows, times, within=''):
   return [x._replace(times=times * x.times, within=name(x)) for x in rows]
 
 
-def _branches(found):
+def _branches(branches):
   """Yield the rows of all branches; each sum counts those of one."""
-  most = max(range(len(found)), key=lambda i: _sum(found[i]))
-  least = min(range(len(found)), key=lambda i: _sum(found[i], 'least'))
-  for i, rows in enumerate(found):
+  most = max(range(len(branches)), key=lambda i: _sum(branches[i]))
+  least = min(range(len(branches)), key=lambda i: _sum(branches[i], 'least'))
+  for i, rows in enumerate(branches):
     for x in _repeated(rows, 1, f'branch {i}'):
       yield x._replace(most=x.most and i == most, least=x.least and i == least)
 
@@ -158,12 +161,12 @@ def _traced(jaxpr, sizes) -> list[Collective]:
   rows = []
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
     p, name = eqn.params, eqn.primitive.name
-    known = sizes | dict(p['mesh'].shape) if name == 'shard_map' else sizes
-    found = [_traced(x, known) for x in core.jaxprs_in_params(p)]
+    axis_sizes = sizes | dict(p['mesh'].shape) if name == 'shard_map' else sizes
+    parts = [_traced(x, axis_sizes) for x in core.jaxprs_in_params(p)]
     if name == 'cond':
-      rows += _branches(found)
+      rows += _branches(parts)
     else:
-      for x in found:
+      for x in parts:
         rows += _repeated(x, p.get('length', 1), 'loop' * (name == 'while'))
       rows += _of_eqn(eqn, p, name, sizes)
   return rows

@@ -94,8 +94,8 @@ def mean_over(
   """
   make = mean(compressor, both_ways=both_ways)
   axes = workers.names(axis)
-  given = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  roles = {name: workers.names(value) for name, value in given.items()}
+  named = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  roles = {name: workers.names(value) for name, value in named.items()}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
@@ -175,10 +175,10 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
     codec = codec._replace(options=options)
   if op is not None and feedback != _FEEDBACK:
-    given = [k for k in _FEEDBACK if feedback[k] != _FEEDBACK[k]]
+    changed = [k for k in _FEEDBACK if feedback[k] != _FEEDBACK[k]]
     raise ValueError(
-      f'{given[0]} is not supported behind a sketch, whose tables of two steps '
-      'have other hashes; remove it.'
+      f'{changed[0]} is not supported behind a sketch, whose hashes change in '
+      'every step; remove it.'
     )
   op = op and _build(op, dimension(params))
   like = (lambda params: params) if op is None else op.zero_table
@@ -243,11 +243,11 @@ def _negative(made: Algorithm) -> Algorithm:
 def _registry(part):
   if isinstance(part, codecs.Codec | sketches.Sketch):
     return _REGISTRIES[isinstance(part, sketches.Sketch)]
-  for known in _REGISTRIES if isinstance(part, Call) else ():
-    if part.name in known.names():
-      return known
+  for each in _REGISTRIES if isinstance(part, Call) else ():
+    if part.name in each.names():
+      return each
   name = part.name if isinstance(part, Call) else part
-  names = [name for known in _REGISTRIES for name in known.names()]
+  names = [name for each in _REGISTRIES for name in each.names()]
   raise ValueError(
     f'compressor={fields.shown(name)} is not a codec, sketch or algorithm.'
     f'{fields.did_you_mean(name, names)}'
@@ -258,15 +258,15 @@ def _build(part, d, share=1.0) -> Any:
   """Build a codec or sketch of d numbers, with a `share` of all counts."""
   if not isinstance(part, Call):
     return part
-  known = _registry(part)
-  module = codecs if known is codecs.REGISTRY else sketches
-  sized = _sized(known, part.name, part.options, d, share)
+  of_kind = _registry(part)
+  module = codecs if of_kind is codecs.REGISTRY else sketches
+  sized = _sized(of_kind, part.name, part.options, d, share)
   return module.make(part.name, **sized)
 
 
-def _sized(known, name, options, d, share=1.0) -> dict[str, Any]:
+def _sized(of_kind, name, options, d, share=1.0) -> dict[str, Any]:
   """Convert sizes that are fractions of d, or of a chunk, to counts."""
-  chunk = known.arguments(name).get('chunk')
+  chunk = of_kind.arguments(name).get('chunk')
   if chunk is not None:
     most = options.get('chunk', chunk.default)
     share = min(d, most) / min(d / share, most)

@@ -125,9 +125,9 @@ def from_algorithm(
     new = wrap(state.step + 1, encode, protocol, server)
     finite &= all_finite(moved)
     keep = lambda new, old: jnp.where(finite, new, old)
-    kept = jax.tree.map(keep, new[1:], state[1:])
+    parts = jax.tree.map(keep, new[1:], state[1:])
     moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
-    return optax.tree.cast_like(moved, updates), State(new.step, *kept)
+    return optax.tree.cast_like(moved, updates), State(new.step, *parts)
 
   return optax.GradientTransformationExtraArgs(init, update)
 
@@ -178,8 +178,8 @@ def _send(algorithm, payload, grads, state, params, keys):
   else:
     rows = _gather(group, payload, algorithm.due and algorithm.due(state))
     decode = where_checked(algorithm.decode, group.axis)
-    one = lambda key, x: decode(keys._replace(client=key), x, params)
-    total = workers.sum_decoded(group.keys, rows, one)
+    decode_one = lambda key, x: decode(keys._replace(client=key), x, params)
+    total = workers.sum_decoded(group.keys, rows, decode_one)
   lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
   finite = all_finite(total)
   if workers.hides_nan(payload):
@@ -235,10 +235,10 @@ def _check_rows(state):
 
 
 def _unwrap(parts, sharded_axes):
-  def one(node):
+  def unwrapped(node):
     if not is_worker(node):
       return node
     shared = sharded_axes and node.axes == sharded_axes
     return node.value[0] if shared else comms.PerClient(node.value)
 
-  return jax.tree.map(one, parts, is_leaf=is_worker)
+  return jax.tree.map(unwrapped, parts, is_leaf=is_worker)

@@ -42,11 +42,11 @@ def start(
     sys.excepthook = _leave
   if workers is None:
     return
-  found = jax.device_count()  # one process may leave some without work
-  if found != workers and (found < workers or count != 1):
+  devices = jax.device_count()  # one process may leave some without work
+  if devices != workers and (devices < workers or count != 1):
     raise ValueError(
-      f'{workers=} requires as many devices; there are {found} in '
-      f'{jax.process_count()} processes. Set workers={found}.'
+      f'{workers=} requires as many devices; there are {devices} in '
+      f'{jax.process_count()} processes. Set workers={devices}.'
     )
 
 
@@ -76,11 +76,11 @@ def batches(mesh: jax.sharding.Mesh, draw: Callable[[int], Tree]) -> Tree:
   """
   sharding = NamedSharding(mesh, P(mesh.axis_names))
   places: Any = sharding.addressable_devices_indices_map((mesh.size,))
-  own = {at: draw(part[0].start or 0) for at, part in places.items()}
+  drawn = {at: draw(part[0].start or 0) for at, part in places.items()}
 
   def put(*rows):
     shape = mesh.size * len(rows[0]), *rows[0].shape[1:]
-    parts = [jax.device_put(x, at) for at, x in zip(own, rows, strict=True)]
+    parts = [jax.device_put(x, at) for at, x in zip(drawn, rows, strict=True)]
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
-  return jax.tree.map(put, *own.values())
+  return jax.tree.map(put, *drawn.values())

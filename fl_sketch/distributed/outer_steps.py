@@ -197,5 +197,5 @@ def _split(tree, params, fragments) -> list[Tree]:
 def _join(parts, params):
   treedef = jax.tree.structure(params)
   rows = zip(*map(treedef.flatten_up_to, parts), strict=True)
-  one = lambda row: next(x for x in row if x is not None)
-  return treedef.unflatten(map(one, rows))
+  first = lambda row: next(x for x in row if x is not None)
+  return treedef.unflatten(map(first, rows))

@@ -81,10 +81,11 @@ def state_specs(
   >>> tuple(state_specs(tx, {'w': jax.numpy.ones(3)}, mesh).encode.value)
   ('data',)
   """
-  here = lambda fn: jax.eval_shape(_on(mesh, fn, (specs,), P()), params)
-  own, _ = jax.tree.flatten_with_path(here(lambda params: params))
+  shapes = lambda fn: jax.eval_shape(_on(mesh, fn, (specs,), P()), params)
+  leaves, _ = jax.tree.flatten_with_path(shapes(lambda params: params))
   of_params = jax.tree.leaves(jax.tree.broadcast(specs, params))
-  known = [(p, x.shape, s) for (p, x), s in zip(own, of_params, strict=True)]
+  pairs = zip(leaves, of_params, strict=True)
+  known = [(p, x.shape, s) for (p, x), s in pairs]
 
   def spec(path, x):
     if is_worker(x):
@@ -92,7 +93,7 @@ def state_specs(
     of = lambda p: path[len(path) - len(p) :] == p and len(p) <= len(path)
     return next((s for p, shape, s in known if shape == x.shape and of(p)), P())
 
-  return jax.tree.map_with_path(spec, here(tx.init), is_leaf=is_worker)
+  return jax.tree.map_with_path(spec, shapes(tx.init), is_leaf=is_worker)
 
 
 def train_step(

@@ -47,13 +47,14 @@ def config(c: Config) -> Config:
     (apart and c.public_metrics == 'private',
      '{public_metrics} needs a server that may see losses; set hidden.'),
   )  # fmt: skip
-  own: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
+  changes: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
   # Sites keep a replica of each round since a checkpoint.
-  most = 1 if c.is_private else _MOST
-  own |= {'partition': 'iid', 'checkpoint_every': min(c.checkpoint_every, most)}
+  between = 1 if c.is_private else _MOST
+  changes['partition'] = 'iid'
+  changes['checkpoint_every'] = min(c.checkpoint_every, between)
   if apart:
-    own['public_metrics'] = c.public_metrics or 'hidden'
-  return dataclasses.replace(c, rounds_per_dispatch=1, **own)
+    changes['public_metrics'] = c.public_metrics or 'hidden'
+  return dataclasses.replace(c, rounds_per_dispatch=1, **changes)
 
 
 def is_central(c: Config) -> bool:

@@ -163,10 +163,10 @@ def deploy(
   Returns:
     The folder, for `flwr run FOLDER` or `start`.
   """
-  app, here = pathlib.Path(folder), pathlib.Path(workdir).absolute()
+  app = pathlib.Path(folder)
   package = app / 'fl_sketch_run'
   package.mkdir(parents=True, exist_ok=True)
-  values = {'workdir': str(here)} | options
+  values = {'workdir': os.path.abspath(workdir)} | options
   # The strings and numbers of JSON are those of TOML, which has no null.
   lines = '\n'.join(
     f'{k} = {json.dumps(v, ensure_ascii=False)}'
@@ -201,11 +201,11 @@ def start(folder: str | os.PathLike, superlink: str) -> None:
     importlib.import_module('flwr')
   run = _asked('run', os.fspath(folder), superlink)['run-id']
   _flwr('log', run, superlink)
-  (found,) = _asked('list', superlink, '--run-id', run)['runs']
-  if found['status'] != 'finished:completed':
+  (ended,) = _asked('list', superlink, '--run-id', run)['runs']
+  if ended['status'] != 'finished:completed':
     raise ConnectionError(
-      f'Run {run} on {superlink} is {found["status"]}: '
-      f'{found["status-details"]}. Its log is above; start it again.'
+      f'Run {run} on {superlink} is {ended["status"]}: '
+      f'{ended["status-details"]}. Its log is above; start it again.'
     )
 
 
@@ -216,10 +216,11 @@ def _flwr(*command: str, **options: Any) -> Any:
 
 def _asked(*command: str) -> Any:
   done = _flwr(*command, '--format', 'json', stdout=subprocess.PIPE, check=True)
-  found = json.loads(done.stdout)
-  if not found['success']:
-    raise ConnectionError(f'Flower: {" ".join(found["error-message"].split())}')
-  return found
+  answer = json.loads(done.stdout)
+  if not answer['success']:
+    message = ' '.join(answer['error-message'].split())
+    raise ConnectionError(f'Flower: {message}')
+  return answer
 
 
 def _content(body: bytes) -> Any:

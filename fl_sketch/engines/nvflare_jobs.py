@@ -107,9 +107,9 @@ class Watch:
     self._again = False  # submitted before: without sites that are lost
     self._take('', set())
 
-  def _take(self, job_id: str, there: set[str]):
+  def _take(self, job_id: str, sites: set[str]):
     """Watch another job; `there` are the sites that it was submitted for."""
-    self._id, self._there, self._taken = job_id, there, set()
+    self._id, self._there, self._taken = job_id, sites, set()
     self._aborted, self._began = False, time.monotonic()
     self._wrong, self._since = '', 0.0
 
@@ -147,14 +147,14 @@ class Watch:
       if alive and not each['status'].startswith('FINISHED'):
         self._say(f'Job {each["job_id"]} goes on.')
         return self._take(each['job_id'], set())
-    there = _replies(_sites(session))
-    if there != self._there:
-      self._there, self._since = there, time.monotonic()
+    sites = _replies(_sites(session))
+    if sites != self._there:
+      self._there, self._since = sites, time.monotonic()
     lost = self._again and time.monotonic() - self._since >= self._settle
-    if len(there) >= self._min_sites or (there and lost):
-      self._take(session.submit_job(str(self._job)), there)
+    if len(sites) >= self._min_sites or (sites and lost):
+      self._take(session.submit_job(str(self._job)), sites)
       self._again = True
-      self._say(f'Job {self._id} is submitted for {", ".join(sorted(there))}.')
+      self._say(f'Job {self._id} is submitted for {", ".join(sorted(sites))}.')
 
   def _ended(self, session: Any, status: str) -> bool:
     """Count failures of a job that is over, but not its run."""

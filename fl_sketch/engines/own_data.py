@@ -37,18 +37,18 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
     if make is None:
       raise DataError(f'data={where}: {module} has no function {function}.')
     return make(c, client), None
-  found = []
+  arrays = []
   for path in (pathlib.Path(where, f'{name}.npz') for name in _FILES):
     try:
       with path.open('rb') as file, np.load(file) as z:
-        found.append({**z})
+        arrays.append({**z})
     except FileNotFoundError as e:
-      if not found:
+      if not arrays:
         raise DataError(f'data={where} lacks {path.name}.') from e
-      found.append(None)
+      arrays.append(None)
     except _DAMAGE as e:
       raise DataError(f'{path} cannot be read: {e}') from e
-  train, test = found
+  train, test = arrays
   return train, test
 
 
@@ -56,8 +56,8 @@ def of_site(
   c: Config, *, client: int, where: str, data_dir: str | None = None
 ) -> problem_lib.Problem:
   """Build the problem of a config with a site's data: `read`, `problem`."""
-  given = {'where': where, 'data_dir': data_dir}
-  return problem(c, client, *read(where, c, client), **given)
+  options = {'where': where, 'data_dir': data_dir}
+  return problem(c, client, *read(where, c, client), **options)
 
 
 @checked()
@@ -91,41 +91,41 @@ def problem(
   """
   if not 0 <= client < c.population:
     raise ValueError(f'{client=} must be 0 to {c.population - 1}.')
-  found = problem_lib.load(c, data_dir)
-  like = {k: x[0] for k, x in found.test.items() if k != 'mask'}
+  loaded = problem_lib.load(c, data_dir)
+  like = {k: x[0] for k, x in loaded.test.items() if k != 'mask'}
   parts = [own_arrays.read(where, x) for x in (arrays, test) if x is not None]
   names = where, f'test of {where}'
   own_arrays.check(dict(zip(names, parts, strict=False)), like)
   parts = [{k: own_arrays.narrow(x[k]) for k in like} for x in parts]
   for name, part in zip(names, parts, strict=False):
-    _check_values(c, found, part, name)
+    _check_values(c, loaded, part, name)
   train, *held_out = parts
-  labels = None if found.labels is None else train['y']
+  labels = None if loaded.labels is None else train['y']
   partition = _all_of(train, client, c.population)
   if c.batch_order == 'poisson':  # whose laws are of clients with samples
-    own = np.arange(_samples(train))
-    ends = np.arange(c.population + 1) * len(own)
-    partition = ragged.Partition(np.tile(own, c.population), ends)
+    ids = np.arange(_samples(train))
+    ends = np.arange(c.population + 1) * len(ids)
+    partition = ragged.Partition(np.tile(ids, c.population), ends)
   if c.samples_per_client is not None:
     partition = ragged.cap(partition, c.samples_per_client)
-  found = found._replace(data=train, labels=labels, partition=partition)
+  loaded = loaded._replace(data=train, labels=labels, partition=partition)
   if not held_out:
-    return found._replace(held_out=None)
-  (own,) = held_out
-  return found._replace(
-    test=problem_lib.evaluation_batches(own), test_of_clients=True,
-    held_out=(_all_of(own, client, c.population), own),
+    return loaded._replace(held_out=None)
+  (test_arrays,) = held_out
+  return loaded._replace(
+    test=problem_lib.evaluation_batches(test_arrays), test_of_clients=True,
+    held_out=(_all_of(test_arrays, client, c.population), test_arrays),
   )  # fmt: skip
 
 
-def _check_values(c, found, arrays, name):
+def _check_values(c, loaded, arrays, name):
   samples = ragged.Partition(None, np.array([0, _samples(arrays)]), [name])
   own_arrays.check_finite(arrays, samples)
-  if found.model is None:  # it has only a loss
+  if loaded.model is None:  # it has only a loss
     return
-  one = losses.inputs({k: x[:1] for k, x in arrays.items()})
-  apply = models.as_model(found.model).apply
-  outputs = jax.eval_shape(apply, found.params, one, None)
+  sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
+  apply = models.as_model(loaded.model).apply
+  outputs = jax.eval_shape(apply, loaded.params, sample, None)
   problem_lib.check_labels(c.loss, outputs, arrays, partition=samples)
 
 

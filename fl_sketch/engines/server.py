@@ -61,12 +61,12 @@ def run(
   c = config_lib.Config.from_mapping({**dict(fields), 'sweep': None})
   run_name, c = deployed.fingerprint(c), deployed.config(c)
   folder = pathlib.Path(folder)
-  known = _Known(folder)
+  record = _Known(folder)
   timeouts = Timeouts(timeout, first_timeout)
-  start = run_name, c.population, known.incarnation, timeouts
+  start = run_name, c.population, record.incarnation, timeouts
   sites = SiteRounds(transport, *start)
-  sites.greet(wait=known.samples is None)
-  samples = known.begin(sites, c.population)
+  sites.greet(wait=record.samples is None)
+  samples = record.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
   result = training.train(exp, folder, progress=progress, runner=runner)
@@ -98,14 +98,16 @@ class _Known:
 
 def _of_sites(c, data_dir, samples) -> problem.Problem:
   """Build the server's problem: sizes of clients, but none of their data."""
-  found = problem.load(c, data_dir)
+  loaded = problem.load(c, data_dir)
   is_read = c.weights == 'samples' or c.client_holdout
   if not is_read and c.privacy_unit != 'sample':
     samples = [max(1, c.batch_size)] * c.population  # nothing depends on it
-  data = {k: np.zeros_like(x[:1]) for k, x in found.data.items()}
+  data = {k: np.zeros_like(x[:1]) for k, x in loaded.data.items()}
   ends = np.cumsum([0, *samples])
-  own = Partition(np.zeros(ends[-1], np.int64), ends)
-  return found._replace(data=data, labels=None, held_out=None, partition=own)
+  partition = Partition(np.zeros(ends[-1], np.int64), ends)
+  return loaded._replace(
+    data=data, labels=None, held_out=None, partition=partition
+  )
 
 
 class SiteRunner:
@@ -119,8 +121,8 @@ class SiteRunner:
     self._sites, self._exp, self._folder = sites, exp, pathlib.Path(folder)
     self.hyper, self.client_state = exp.hyper, client_state.OnDevice(mesh)
     key = jax.random.key(exp.config.key_seed)
-    given = exp.make, exp.hyper, exp.params, key, exp.schedule
-    self._programs = Programs(*given)
+    args = exp.make, exp.hyper, exp.params, key, exp.schedule
+    self._programs = Programs(*args)
     self.state = comms.drop_per_client(self._programs.first(exp.params))
     self._secret: generators.Roots | None = None
     self._begun = False
@@ -174,18 +176,18 @@ class SiteRunner:
     """Return metrics over the clients, of what sites hold out."""
     if self._secret is not None or not self._begun:
       return {}
-    found = [x for x in self._sites.evaluate(self.state) if _are_sums(x)]
-    if not found:
+    replies = [x for x in self._sites.evaluate(self.state) if _are_sums(x)]
+    if not replies:
       return {}
-    alike = [x for x in found if x.keys() == found[0].keys()]
-    sums = {k: np.array([x[k] for x in alike], float) for k in alike[0]}
+    equal = [x for x in replies if x.keys() == replies[0].keys()]
+    sums = {k: np.array([x[k] for x in equal], float) for k in equal[0]}
     return metrics.over_clients(sums)
 
   def close(self):
     """Do nothing: nothing is to be closed."""
 
 
-def _are_sums(found: dict[str, Any]) -> bool:
+def _are_sums(reply: dict[str, Any]) -> bool:
   """Return whether a site has sent sums of metrics."""
   is_number = lambda x: type(x) in (int, float) and abs(x) < 1e300
-  return 'count' in found and all(map(is_number, found.values()))
+  return 'count' in reply and all(map(is_number, reply.values()))

@@ -12,7 +12,7 @@ from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.history import History
 from fl_sketch.messaging.inbox import Closed, EmptyRoundError, Inbox
 from fl_sketch.messaging.server import Server
-from fl_sketch.utils import __version__
+from fl_sketch.utils import __version__, fields
 import numpy as np
 
 _PAUSE = 1.0  # seconds before nobody is asked again
@@ -108,8 +108,8 @@ class SiteRounds:
     known = {site.name for site in self._sites.values() if not site.lost}
     new = [name for name in self._transport.sites() if name not in known]
     # Of the same bytes in every round, so that a transport sends it once.
-    given = requests.Kind.HELLO, self.run, self.incarnation, 0, -1
-    return dict.fromkeys(new, requests.Request(*given))
+    head = requests.Kind.HELLO, self.run, self.incarnation, 0, -1
+    return dict.fromkeys(new, requests.Request(*head))
 
   def _greeted(self, name, header, strict=False):
     """Add a site to the run; `strict` ends the run with what is wrong."""
@@ -118,7 +118,7 @@ class SiteRounds:
     if header.kind == wire.Kind.REFUSED:
       why = _text(header)
     elif not _is_greeting(about) or client not in range(self._population):
-      why = f'Site {name} sends no valid greeting: {about}.'
+      why = f'Site {name} sends no valid greeting: {fields.shown(about)}.'
     elif about['version'] != __version__:
       why = (
         f'Client {client} has fl_sketch {about["version"]}, the server '
@@ -166,8 +166,8 @@ class SiteRounds:
     """
     lacks: dict[int, int | None] = dict.fromkeys(clients)
     for _ in range(2):
-      there = {i: self._sites[i] for i in lacks if i in self._sites}
-      asked = {i: site for i, site in there.items() if not site.lost}
+      connected = {i: self._sites[i] for i in lacks if i in self._sites}
+      asked = {i: site for i, site in connected.items() if not site.lost}
       waiting = {site.name: i for i, site in asked.items()}
       hello = self._hello()
       wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
@@ -268,7 +268,7 @@ class SiteRounds:
 
   def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
     """Return what each site measures of the parameters on its own samples."""
-    digest, found = requests.digest(state.params, state.server), []
+    digest, replies = requests.digest(state.params, state.server), []
 
     def ask(client, lacks):
       kind = requests.Kind.EVALUATE
@@ -276,12 +276,12 @@ class SiteRounds:
 
     def take(client, header, reply):
       del reply
-      found.append(_json(header))
+      replies.append(_json(header))
       self._stands(client, int(state.round))
 
     able = [i for i in self._sites if self.about[i].get('evaluates')]
     self._collect(able, ask, take)
-    return found
+    return replies
 
 
 def _text(header) -> str:
@@ -298,7 +298,7 @@ def _is_greeting(about: dict[str, Any]) -> bool:
 def _json(header) -> dict[str, Any]:
   """Return what a site says of itself; nothing if it is damaged."""
   try:
-    found = json.loads(bytes(header.body))
+    content = json.loads(bytes(header.body))
   except (ValueError, RecursionError):
     return {}
-  return found if isinstance(found, dict) else {}
+  return content if isinstance(content, dict) else {}

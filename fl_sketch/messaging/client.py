@@ -193,8 +193,8 @@ class Client:
     number, answer = int(replica.state.round), self._answer
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
-    given = replica.state, self._batches(number), *self._who(weight)
-    self._answer = Answer(number, replica.digest, self.programs.work(*given))
+    args = replica.state, self._batches(number), *self._who(weight)
+    self._answer = Answer(number, replica.digest, self.programs.work(*args))
     return self._answer
 
   def _at(self, request) -> Replica:
@@ -270,8 +270,8 @@ class Client:
     kind = requests.PartKind.ANNOUNCEMENTS
     parts = [x for x in request.parts if x.kind == kind and x.round == number]
     part = next(iter(parts), None)
-    known = () if answer is None else answer.announcements
-    if part is None or part.first > len(known):
+    earlier = () if answer is None else answer.announcements
+    if part is None or part.first > len(earlier):
       raise _NeedError(number)
     facts = self.programs.facts(state)
     exchanges = self.programs.shapes(facts)
@@ -281,7 +281,7 @@ class Client:
     sent = [without(tree, facts.absent) for tree in like]
     trees = zip(wire.from_bytes(part.body, sent), like, strict=True)
     new = (completed(tree, x, facts.absent) for tree, x in trees)
-    return (*known[: part.first], *new)
+    return (*earlier[: part.first], *new)
 
   def _taken_over(self, request, part) -> Replica:
     """Return the server's state with the client's own rows."""
@@ -295,16 +295,16 @@ class Client:
 
   def _rows(self, request) -> rounds.FedState:
     """Return a state with the client's rows after its last taken round."""
-    own = request.taken
+    last = request.taken
     for replica in self._replicas.values():
-      if replica.taken == own:
+      if replica.taken == last:
         return replica.state
-    if own in self._replicas:
-      replica = self._replicas[own]
+    if last in self._replicas:
+      replica = self._replicas[last]
       if comms.has_client_state(replica.state.protocol):
         return self._heard(request, replica).state
       return replica.state._replace(encode=self._worked(replica).work.rows)
-    self._note_lost(own)
+    self._note_lost(last)
     return self.programs.first(self._replicas[min(self._replicas)].state.params)
 
   def _note_lost(self, number: int):

@@ -65,7 +65,7 @@ class History:
           path.unlink()
           continue
         try:
-          found = _read(path)
+          round_ = _read(path)
         except _DAMAGE as e:
           if is_open:
             raise ValueError(
@@ -77,9 +77,9 @@ class History:
           )
           continue
         if is_open:
-          self.open = found
+          self.open = round_
         else:
-          self._rounds[number] = found
+          self._rounds[number] = round_
 
   def add(
     self,
@@ -107,8 +107,8 @@ class History:
   def taken(self, client: int, before: int) -> int:
     """Return the last round whose payload of a client was taken; -1: none."""
     rounds_ = self._rounds.items()
-    own = (n for n, x in rounds_ if n < before and client in x.taken)
-    return max(own, default=-1)
+    numbers = (n for n, x in rounds_ if n < before and client in x.taken)
+    return max(numbers, default=-1)
 
   def announcements(self, number: int, first: int = 0) -> requests.Part:
     """Return the announcements of a round from `first` on."""
@@ -131,9 +131,9 @@ class History:
     leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
     body, number = wire.to_bytes(leaves), int(state.round)
     parts = [requests.Part(requests.PartKind.STATE, 0, number, body)]
-    own = self.taken(client, number)
-    if own >= 0 and comms.has_client_state(self._programs.start.protocol):
-      parts.append(self.announcements(own))
+    last = self.taken(client, number)
+    if last >= 0 and comms.has_client_state(self._programs.start.protocol):
+      parts.append(self.announcements(last))
     return tuple(parts)
 
   def _forget(self):

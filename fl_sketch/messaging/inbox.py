@@ -108,8 +108,8 @@ class Inbox:
     if self.stage == 0:
       slots = np.flatnonzero((self._weight > 0) & ~self._answered)
     else:
-      there = self._payloads[self.stage]
-      slots = [n for n in np.flatnonzero(self._taken) if n not in there]
+      answered = self._payloads[self.stage]
+      slots = [n for n in np.flatnonzero(self._taken) if n not in answered]
     return [int(self._ids[n]) for n in slots]
 
   @property
@@ -120,9 +120,9 @@ class Inbox:
     """
     if self.stage == 0:
       return []
-    before, there = self._payloads[self.stage - 1 : self.stage + 1]
+    before, answered = self._payloads[self.stage - 1 : self.stage + 1]
     slots = set(np.flatnonzero(self._taken).tolist()) | before.keys()
-    return [int(self._ids[n]) for n in sorted(slots - there.keys())]
+    return [int(self._ids[n]) for n in sorted(slots - answered.keys())]
 
   @property
   def taken(self) -> list[int]:
@@ -170,8 +170,8 @@ class Inbox:
   def _take(self, slot, reply):
     """Check a payload and add it, or keep it until its turn."""
     server, payload = self._server, reply['payload']
-    term, *found = self._term(slot, payload)
-    finite, norm = jax.device_get(found)
+    term, *about = self._term(slot, payload)
+    finite, norm = jax.device_get(about)
     if self.stage == 0:
       self._answered[slot] = True
       self._loss[slot] = reply['metrics']['train_loss']
@@ -197,7 +197,7 @@ class Inbox:
 
     `known` has terms that are computed already, by slot.
     """
-    mine = self._payloads[self.stage]
+    payloads = self._payloads[self.stage]
     if in_order and self.stages > 1:
       return  # a client that is lost in a later exchange must leave no trace
     while self._next < len(self._ids):
@@ -205,10 +205,9 @@ class Inbox:
       if in_order and self._weight[slot] > 0 and not self._answered[slot]:
         return
       self._next += 1
-      if slot in mine:
-        payload = mine.pop(slot) if self.stages == 1 else mine[slot]
-        there = slot in known
-        term = known[slot] if there else self._term(slot, payload)[0]
+      if slot in payloads:
+        payload = payloads.pop(slot) if self.stages == 1 else payloads[slot]
+        term = known[slot] if slot in known else self._term(slot, payload)[0]
         self._total = jax.tree.map(jnp.add, self._total, term)
 
   def _finish_exchange(self):
@@ -255,9 +254,9 @@ class Inbox:
     self.stage, self.announcements, self._sums = 0, (), ()
     self._total, self._next = self._zeros(), 0
     for number in range(stage):
-      kept = payloads[number]
+      of_stage = payloads[number]
       for client in clients:
-        kept.pop(self._slot[client], None)
+        of_stage.pop(self._slot[client], None)
       self.advance()
     payloads[stage].clear()
 
@@ -312,13 +311,13 @@ class Inbox:
       [missing, selected], kinds, availability.NOT_SELECTED
     ).astype(np.int8)
     present: Any = selected & ~missing
-    of: Any = lambda clients: np.where(clients, self._weight, 0)
+    weights: Any = lambda clients: np.where(clients, self._weight, 0)
     loss: Any = {'train_loss': self._loss}
     taken: Any = self._taken
-    observed = client_step.Observed(loss, of(taken), present, taken)
+    observed = client_step.Observed(loss, weights(taken), present, taken)
     metrics = server.summarise(self._state.round, observed)
     metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
     metrics |= {'finite': server.is_finite(new)}
     outcome = outcome if missing.any() else None
-    cohort = rounds.Cohort(self._ids, of(present), None, outcome=outcome)
+    cohort = rounds.Cohort(self._ids, weights(present), None, outcome=outcome)
     return Closed(new, self.announcements, cohort, metrics)

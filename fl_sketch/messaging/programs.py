@@ -183,7 +183,7 @@ class Programs:
       payloads = []
       while (payload := sent(len(payloads))) is not None:
         payloads.append(payload)
-    found, sums, announcements = [], (), ()
+    exchanges, sums, announcements = [], (), ()
     for number, payload in enumerate(payloads):
       payload = without(payload, facts.absent)
       term = functools.partial(self._term, facts, number)
@@ -196,10 +196,10 @@ class Programs:
       args = hp, state, key, sums, announcements
       new, *_ = jax.eval_shape(answer, *args, *cohort)
       announcements = (*announcements, *new)
-      found.append(Exchange(payload, total, new))
+      exchanges.append(Exchange(payload, total, new))
     if not announcements:
       raise ValueError(comms.NO_SERVER)
-    return tuple(found)
+    return tuple(exchanges)
 
   # Clients.
 
@@ -274,8 +274,8 @@ class Programs:
   def _redo(self, facts, hp, state, key, announcements):
     full, lanes, *who = self._nobody(hp, state)
     stage = stages.Stage(None, announcements, None, facts.flags)
-    given = stage, hp, full, lanes, key, self._noise, *who
-    shared, links = self._protocol(*given)
+    args = stage, hp, full, lanes, key, self._noise, *who
+    shared, links = self._protocol(*args)
     if self._keeps_links:
       state = state._replace(protocol=comms.drop_per_client(links))
     step = rounds.server_step(lambda hp: self._algorithm(hp, state.round))
@@ -343,9 +343,9 @@ class Programs:
       (total,), sums = sums, ()
       lanes = lanes._replace(total=total, weight=comms.total_weight(weight))
     stage = stages.Stage(sums, announcements, stop, facts.flags)
-    given = stage, hp, full, lanes, key, noise_key, ids, weight
+    args = stage, hp, full, lanes, key, noise_key, ids, weight
     try:
-      _, links = self._protocol(*given)
+      _, links = self._protocol(*args)
     except stages.Reached:
       return tuple(stage.announced), None, None
     bill = comms.total_bill(links)

@@ -121,9 +121,9 @@ def unpack(message: bytes) -> Message:
   if len(body) != size:
     raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  found = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
-  if found != crc:
-    raise PayloadError(f'{crc=:#010x} is not that of the bytes, {found:#010x}.')
+  checksum = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
+  if checksum != crc:
+    raise PayloadError(f'{crc=:#010x} is not {checksum:#010x} of the bytes.')
   return Message(*sender, layout=layout, body=body)
 
 

@@ -115,11 +115,11 @@ class Generator:
     """Draw uniform integers, int64[size] in [0, high), without any bias."""
     if not 1 <= high <= 2**63:
       raise ValueError(f'{high=} must be in [1, 2**63].')
-    least, found = np.uint64(2**64 % high), np.empty(0, np.uint64)
-    while len(found) < size:  # words below 2^64 mod high would be one too many
-      words = self.random_raw(size - len(found))
-      found = np.concatenate([found, words[words >= least]])
-    return (found % np.uint64(high)).astype(np.int64)
+    least, accepted = np.uint64(2**64 % high), np.empty(0, np.uint64)
+    while len(accepted) < size:  # words below 2^64 mod high would be biased
+      words = self.random_raw(size - len(accepted))
+      accepted = np.concatenate([accepted, words[words >= least]])
+    return (accepted % np.uint64(high)).astype(np.int64)
 
   def binomial(self, n: int, p: float) -> int:
     """Count the heads of n coins, each of probability p rounded to 2^-64."""
@@ -157,8 +157,8 @@ class Generator:
       raise ValueError(f'{size=} must be in [0, {n=}].')
     if 2 * size > n:
       return np.delete(np.arange(n), self._subset(n, n - size))
-    found = np.empty(0, np.int64)
-    while len(found) < size:  # each is uniform over those not yet drawn
-      found = np.concatenate([found, self.integers(n, size=size - len(found))])
-      found = found[np.sort(np.unique(found, return_index=True)[1])]
-    return found
+    drawn = np.empty(0, np.int64)
+    while len(drawn) < size:  # each is uniform over those not yet drawn
+      drawn = np.concatenate([drawn, self.integers(n, size=size - len(drawn))])
+      drawn = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
+    return drawn

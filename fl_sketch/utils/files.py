@@ -107,8 +107,8 @@ def reason(error: Exception, path: pathlib.Path) -> str:
   text = os.strerror(number) if number else str(error).partition('\n')[0]
   if number != errno.ENOSPC:
     return text
-  there = next(p for p in (path, *path.absolute().parents) if p.exists())
-  return f'{text}, {shutil.disk_usage(there).free:,} bytes free'
+  existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+  return f'{text}, {shutil.disk_usage(existing).free:,} bytes free'
 
 
 def has_os_code(error: Exception) -> bool:

@@ -32,8 +32,8 @@ def load(plugin: str) -> types.ModuleType:
 def _load_file(path: pathlib.Path) -> types.ModuleType:
   if not path.is_file():
     raise ValueError(f"plugin='{path}' is no file.")
-  there = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
-  name = f'{next(there)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
+  packages = (p for p in _PACKAGES if importlib.util.find_spec(p) is not None)
+  name = f'{next(packages)}._{hashlib.sha256(bytes(path)).hexdigest()[:16]}'
   if name in sys.modules:
     return sys.modules[name]
   spec = importlib.util.spec_from_file_location(name, path)
