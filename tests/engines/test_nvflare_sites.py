@@ -146,12 +146,6 @@ class Deployed:
     return runs.rows(self.run) if path.exists() else []
 
 
-def test_five_rounds_with_certificates_are_the_simulation(kits, tmp_path):
-  deployed = Deployed(kits(), tmp_path, SAFL)
-  runs.finish(deployed.supervise())
-  equal(deployed.run, tmp_path / 'simulated')
-
-
 def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
   """Catches payloads that grow on their way, and what nobody has billed."""
   large = {

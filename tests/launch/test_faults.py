@@ -40,6 +40,7 @@ OPEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   endless = ['--config.rounds=100000', '--config.checkpoint_every=99999']
   flags, workdir = [*EVERY_ROUND, *endless, *BOWLS], tmp_path / 'run'
