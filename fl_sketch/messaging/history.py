@@ -5,7 +5,7 @@ import io
 import pathlib
 from typing import NamedTuple
 import warnings
-import zipfile
+import zlib
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
@@ -21,9 +21,6 @@ import numpy as np
 class _Round(NamedTuple):
   taken: frozenset[int]  # clients whose payloads were taken
   announcements: tuple[bytes, ...]
-
-
-_DAMAGE = OSError, EOFError, ValueError, zipfile.BadZipFile
 
 
 class History:
@@ -58,15 +55,15 @@ class History:
     self.open: _Round | None = None
     if folder is not None:
       folder.mkdir(parents=True, exist_ok=True)
-      for path in folder.glob('round_*.npz'):
-        number = int(path.stem.rpartition('_')[2])
+      for path in folder.glob('round_*.bin'):
+        number = int(path.stem.removeprefix('round_'))
         is_open = number == rounds_done and programs.private
         if number > rounds_done or (number == rounds_done and not is_open):
           path.unlink()
           continue
         try:
           round_ = _read(path)
-        except _DAMAGE as e:
+        except (OSError, ValueError) as e:
           if is_open:
             raise ValueError(
               f'{path} cannot be read ({e}); without it round {number} of this '
@@ -100,8 +97,10 @@ class History:
       clients = np.array(sorted(self._rounds[number].taken), np.int64)
       file = io.BytesIO()
       np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
-      path = self._folder / f'round_{number}.npz'
-      files.replace(path, file.getvalue(), durable=True)
+      content = file.getvalue()
+      # A flipped bit in a zip can hide a member of it from NumPy.
+      content = _checksum(content) + content
+      files.replace(self._path(number), content, durable=True)
     self._forget()
 
   def taken(self, client: int, before: int) -> int:
@@ -136,6 +135,10 @@ class History:
       parts.append(self.announcements(last))
     return tuple(parts)
 
+  def _path(self, number: int) -> pathlib.Path:
+    assert self._folder is not None
+    return self._folder / f'round_{number}.bin'
+
   def _forget(self):
     """Remove the rounds that nobody needs."""
     last = max(self._rounds)
@@ -149,11 +152,18 @@ class History:
     for number in self._rounds.keys() - needed:
       del self._rounds[number]
       if self._folder is not None:
-        (self._folder / f'round_{number}.npz').unlink(missing_ok=True)
+        self._path(number).unlink(missing_ok=True)
 
 
 def _read(path: pathlib.Path) -> _Round:
-  with path.open('rb') as file, np.load(file) as z:
+  content = path.read_bytes()
+  if content[:4] != _checksum(content[4:]):
+    raise ValueError('its checksum is wrong')
+  with np.load(io.BytesIO(content[4:])) as z:
     taken, *announcements = (z[name] for name in z.files)
   bodies = tuple(x.tobytes() for x in announcements)
   return _Round(frozenset(taken.tolist()), bodies)
+
+
+def _checksum(content: bytes) -> bytes:
+  return zlib.crc32(content).to_bytes(4, 'little')

@@ -1,6 +1,7 @@
 """Flower's app relays bytes; rounds over a SuperLink equal simulated ones."""
 
 import json
+import pathlib
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import tomllib
 import chex
 from fl_sketch import experiment, training
 from fl_sketch.engines import flower, worker
+from fl_sketch.messaging import history
 from fl_sketch.training import loaded
 import numpy as np
 from nvflare_kits import until
@@ -315,8 +317,9 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   run = loaded.load(f.folder / 'run')
   assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
   exp = experiment.build(fields | {'rounds': run.round})
-  path = f'{f.folder}/run/announced/round_{{}}.npz'
-  took = [np.load(path.format(i))['arr_0'] for i in range(run.round)]
+  path = f'{f.folder}/run/announced/round_{{}}.bin'
+  read = lambda i: history._read(pathlib.Path(path.format(i)))
+  took = [[*read(i).taken] for i in range(run.round)]
   assert {*map(len, took)} == {1, 2}
 
   def sample(number, *args):

@@ -389,7 +389,7 @@ def announced_rounds(tmp_path_factory):
 def test_damaged_announcements_are_passed_over(announced_rounds, position):
   """Catches a server that cannot start, or announces damaged numbers."""
   programs, folder = announced_rounds
-  path = folder / 'round_2.npz'
+  path = folder / 'round_2.bin'
   content = path.read_bytes()
   want = History(programs, 3, folder).announcements(2)
   path.write_bytes(flip(content, position))
@@ -405,7 +405,7 @@ def test_damaged_announcements_are_passed_over(announced_rounds, position):
 def test_damaged_announcements_of_a_private_round_are_refused(announced_rounds):
   """Catches a server that releases a private round twice."""
   _, folder = announced_rounds
-  path = folder / 'round_2.npz'
+  path = folder / 'round_2.bin'
   content = path.read_bytes()
   path.write_bytes(content[:100])
   with pytest.raises(ValueError, match='released twice'):
