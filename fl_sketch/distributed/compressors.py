@@ -94,8 +94,8 @@ def mean_over(
   """
   make = mean(compressor, both_ways=both_ways)
   axes = workers.names(axis)
-  named = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  roles = {name: workers.names(value) for name, value in named.items()}
+  axes_of = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
+  roles = {name: workers.names(value) for name, value in axes_of.items()}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
@@ -243,11 +243,11 @@ def _negative(made: Algorithm) -> Algorithm:
 def _registry(part):
   if isinstance(part, codecs.Codec | sketches.Sketch):
     return _REGISTRIES[isinstance(part, sketches.Sketch)]
-  for each in _REGISTRIES if isinstance(part, Call) else ():
-    if part.name in each.names():
-      return each
+  for factories in _REGISTRIES if isinstance(part, Call) else ():
+    if part.name in factories.names():
+      return factories
   name = part.name if isinstance(part, Call) else part
-  names = [name for each in _REGISTRIES for name in each.names()]
+  names = [name for factories in _REGISTRIES for name in factories.names()]
   raise ValueError(
     f'compressor={fields.shown(name)} is not a codec, sketch or algorithm.'
     f'{fields.did_you_mean(name, names)}'
@@ -258,15 +258,15 @@ def _build(part, d, share=1.0) -> Any:
   """Build a codec or sketch of d numbers, with a `share` of all counts."""
   if not isinstance(part, Call):
     return part
-  of_kind = _registry(part)
-  module = codecs if of_kind is codecs.REGISTRY else sketches
-  sized = _sized(of_kind, part.name, part.options, d, share)
+  factories = _registry(part)
+  module = codecs if factories is codecs.REGISTRY else sketches
+  sized = _sized(factories, part.name, part.options, d, share)
   return module.make(part.name, **sized)
 
 
-def _sized(of_kind, name, options, d, share=1.0) -> dict[str, Any]:
+def _sized(factories, name, options, d, share=1.0) -> dict[str, Any]:
   """Convert sizes that are fractions of d, or of a chunk, to counts."""
-  chunk = of_kind.arguments(name).get('chunk')
+  chunk = factories.arguments(name).get('chunk')
   if chunk is not None:
     most = options.get('chunk', chunk.default)
     share = min(d, most) / min(d / share, most)

@@ -10,9 +10,9 @@ from fl_sketch.messaging import wire
 from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 
-_MOST = 10  # rounds between checkpoints
+_MOST = 10  # rounds rounds_between checkpoints
 _WEAK_MASKS = (
-  '{trust} is not supported on an engine: it would need a protocol between '
+  '{trust} is not supported on an engine: it would need a protocol rounds_between '
   "sites that holds, and Flower's has masks of 28 bits. Set trust='central' or "
   "trust='local'; see docs/guides/engines.md."
 )
@@ -49,9 +49,9 @@ def config(c: Config) -> Config:
   )  # fmt: skip
   changes: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
   # Sites keep a replica of each round since a checkpoint.
-  between = 1 if c.is_private else _MOST
+  rounds_between = 1 if c.is_private else _MOST
   changes['partition'] = 'iid'
-  changes['checkpoint_every'] = min(c.checkpoint_every, between)
+  changes['checkpoint_every'] = min(c.checkpoint_every, rounds_between)
   if apart:
     changes['public_metrics'] = c.public_metrics or 'hidden'
   return dataclasses.replace(c, rounds_per_dispatch=1, **changes)
