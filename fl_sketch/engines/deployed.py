@@ -10,9 +10,9 @@ from fl_sketch.messaging import wire
 from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 
-_MOST = 10  # rounds rounds_between checkpoints
+_MOST = 10  # rounds between checkpoints
 _WEAK_MASKS = (
-  '{trust} is not supported on an engine: it would need a protocol rounds_between '
+  '{trust} is not supported on an engine: it would need a protocol between '
   "sites that holds, and Flower's has masks of 28 bits. Set trust='central' or "
   "trust='local'; see docs/guides/engines.md."
 )
