@@ -395,6 +395,7 @@ def test_damaged_announcements_are_passed_over(announced_rounds, position):
   path.write_bytes(flip(content, position))
   try:
     with warnings.catch_warnings(record=True) as said:
+      warnings.simplefilter('always')
       past = History(programs, 3, folder)
     if not said:  # a byte that nothing depends on
       assert past.announcements(2) == want
