@@ -28,6 +28,7 @@ SCRIPTS = {
 # Clients without JAX, which tests/messaging runs.
 CLIENTS = {'numpy_client': 200, 'numpy_operators': 150, 'torch_client': 65}
 ALONE = {
+  'natural_readers': 115,  # tests/support/natural_files imports it
   'safl_in_one_file': 150,  # without the library
   'slow_link': 95,  # a training loop, which tests/distributed runs
 }
