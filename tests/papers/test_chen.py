@@ -16,7 +16,6 @@ from papers.chen.statements import (
 from papers.chen.statements.constants import Constants
 from papers.common import statements as catalog
 import pytest
-from refusals import refused, refused_calls
 
 RUN = Constants(2**12, 2**8, 10**4, 0.01, 0.1, 1.0, 1.0, 2.0, clients=5)
 NUMBER = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.01}
@@ -65,28 +64,6 @@ def test_rates(form):
   number['j3'] = 2000.0
   short = [corollaries.near_start(paced(t), **number) for t in (100, 1000)]
   assert short[0] / short[1] == pytest.approx(10, rel=0.2)
-
-
-NEAR = Constants(10**6, 10**6, 100, 0.1, 0.1, 0.1, 1.0, 2.0)
-SPARSE, SMALL = NEAR._replace(size=1000), NEAR._replace(size=50)
-PRINTED = NUMBER | {'form': 'printed'}
-test_conditions_of_the_theorems = refused_calls(
-  (lambda: chen.decaying_rate(RUN, **NUMBER),
-    r'client_lr=0\.01 must be 0\.37796'),
-  (lambda: corollaries.near_start(SPARSE, j3=9, **PRINTED),
-    'size=1000 must be >= 71198'),
-  (lambda: corollaries.near_start(SMALL, j3=9, **NUMBER),
-    r'a tail of 2\.\d+ <= 1'),
-  (lambda: corollaries.near_start(NEAR, j3=1, **PRINTED),
-    r'j3=1\.0 must be > 1\.4142'),
-  (lambda: corollaries.near_start(NEAR, j3=2.5, **NUMBER),
-    'rounds=100 must be <= 25'),
-  (lambda: constants.intrinsic_dimension([]),
-    'number of eigenvalues=0 must be >= 1'),
-  (lambda: gradients.bounded_gradients(RUN._replace(server_lr=100.0,
-    client_lr=1.0), delta=0.1, start_loss=1.0),
-    r'server_lr=100\.0 and client_lr=1\.0'),
-)  # fmt: skip
 
 
 @pytest.mark.covers('S4-Thm3.2')
@@ -155,30 +132,14 @@ def test_lemma_4_2():
   assert bound(0.5, noise_bound=0.0) == pytest.approx(2.0)  # 2 sqrt(L loss)
   # A step that is the largest but for rounding will do.
   bound(1.0, smoothness=1.0, client_lr=0.25 * (1 + 1e-15), local_steps=4)
-  with pytest.raises(ValueError, match=r'client_lr=0\.0\d+ must be <= 0\.0079'):
-    bound(1.0, local_steps=1000)
-
-
-def theorem_4_4(changes):
-  run = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)._replace(
-    **changes
-  )
-  number = {'gradient_squared': 4.0, 'm8': 1.0, 'form': 'printed'}
-  return gradients.bounded_gradients(run, delta=0.1, **number)
-
-
-test_conditions_of_theorem_4_4 = refused(
-  theorem_4_4,
-  ({'server_lr': 0.4}, r'server_lr=0\.4 must be 0\.5\.'),
-  ({'client_lr': 0.01, 'b1': 0.0}, r'eta0=1\.0 must be <= 0\.13'),
-  ({'client_lr': 1e-3}, r'eta0=0\.1 must be <= 0\.02'),
-  ({'client_lr': 1.0, 'eps': 1e5}, r'eta0=100\.0 must be <= 50\.0'),
-)
 
 
 @pytest.mark.covers('S4-Lem4.3, M1..M8', 'S4-Thm4.4')
 def test_gradients_are_bounded_by_no_less_than_the_loss_says():
-  assert theorem_4_4({}).gradient_squared == 4
+  fast = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
+  number = {'gradient_squared': 4.0, 'm8': 1.0, 'form': 'printed'}
+  printed = gradients.bounded_gradients(fast, delta=0.1, **number)
+  assert printed.gradient_squared == 4
   slow = RUN._replace(client_lr=1e-4, server_lr=1e-3)
   number = {'delta': 0.1, 'start_loss': 1.0, 'root_trace': 4.0}
   bound = gradients.bounded_gradients(slow, **number)

@@ -8,7 +8,6 @@ import numpy as np
 from papers.common import privacy_bounds as bounds
 from papers.das.statements import lemmas, rates as das, tradeoffs
 import pytest
-from refusals import refused
 
 GOOD = {
   'smoothness': 2.0, 'clip': 9.0, 'rho': 0.1, 'local_steps': 4, 'rounds': 50,
@@ -35,15 +34,6 @@ def test_the_noise_is_that_of_theorem_1():
   s = das.schedule(**GOOD | {'rho': rho, 'rounds': 50})
   variance = lemmas.sigma_squared(clip_norm=36.0, rounds=50, **spec)
   assert s.noise_stddev(200) ** 2 == pytest.approx(variance)
-
-
-test_conditions_of_the_rates = refused(
-  lambda change: das.schedule(**GOOD | change),
-  ({'rounds': 26}, r'rounds=26 must be >= 26\.6'),
-  ({'clip': 5.6}, r'clip=5\.6 must be >= 5\.65'),
-  ({'cohort_variance': 1.5}, r'cohort_variance=1\.5 must be <= 1'),
-  ({'cohort_variance': -0.5}, r'cohort_variance=-0\.5 must be >= 0'),
-)
 
 
 @each_bound
@@ -77,10 +67,6 @@ def test_the_best_number_of_local_steps_is_found(mean_gap, best):
   spec = TRADE | {'mean_gap': mean_gap, 'curvature': 0.8}
   at = lambda e: tradeoffs.local_steps_bound(local_steps=e, **spec)
   assert min(range(1, 11), key=at) == best
-  with pytest.raises(ValueError, match='local_steps=11 <='):
-    at(11)
-  with pytest.raises(ValueError, match=r'curvature=2\.0 must be <= smoothness'):
-    tradeoffs.local_steps_bound(local_steps=1, **spec | {'curvature': 2})
 
 
 @pytest.mark.covers('S1-Rem1, 5.1, Eq15-17')
@@ -99,12 +85,3 @@ def test_remark_1_holds_from_a_distance_on_and_not_at_the_optimum():
       floor = tradeoffs.compare(c, 0.0, rho=rho, local_steps=steps)
       assert floor.normalize > floor.clip * (1 if c > 4 else 0.99)
       assert floor.normalize > 0.99 * x * c / math.sqrt(8)
-
-
-NEAR = {'ratio': 4.0, 'distance': 1.0, 'rho': 0.1, 'local_steps': 2}
-test_conditions_of_the_comparison = refused(
-  lambda change: tradeoffs.compare(**NEAR | change),
-  ({'ratio': 3.9}, r'ratio=3\.9 must be >= 4'),
-  ({'local_steps': 6}, r'local_steps=6 must be <= 5\.0'),
-  ({'distance': 1e3}, r'<= 7\.0'),
-)

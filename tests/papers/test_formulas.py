@@ -1,9 +1,11 @@
 """Laws of all formulas: on arrays, and outside of their conditions."""
 
 import math
+import re
 
 from fl_sketch.utils import checks
 import numpy as np
+from papers.chen.statements.constants import Constants
 from papers.common import evaluation
 import pytest
 from statements import ARGUMENTS, FORMULAS
@@ -52,15 +54,25 @@ def places(name):
       yield argument, None, value
 
 
+def changed(name, **changes):
+  """The example's arguments with other values, also of fields of a tuple."""
+  arguments = dict(ARGUMENTS[name])
+  for word, value in changes.items():
+    for argument, record in ARGUMENTS[name].items():
+      if word in getattr(record, '_fields', ()):
+        arguments[argument] = arguments[argument]._replace(**{word: value})
+        break
+    else:
+      arguments[word] = value
+  return arguments
+
+
 def with_number(name, place, number):
   """The example's arguments with another number at one place."""
-  arguments = dict(ARGUMENTS[name])
   argument, field, old = place
   if not isinstance(number, np.ndarray) and isinstance(old, float):
     number = float(number)
-  if field is not None:
-    number = arguments[argument]._replace(**{field: number})
-  return arguments | {argument: number}
+  return changed(name, **{field or argument: number})
 
 
 def leaves(result):
@@ -137,6 +149,97 @@ def test_an_array_gives_the_numbers_of_its_elements(name):
     columns = zip(*map(leaves, wanted), strict=True)
     for got, want in zip(leaves(result), columns, strict=True):
       np.testing.assert_array_equal(got, np.array(want))
+
+
+SMALL = {'rounds': 100, 'client_lr': 0.1}
+PRINTED = {'form': 'printed'}
+LARGE = Constants(2**20, 2**20, 10**4, 1e-5, 0.5, 1.0, 1.0, 2.0)
+BOUNDED = PRINTED | {'gradient_squared': 4.0, 'm8': 1.0, 'start_loss': None}
+# A formula, what is changed in its example, what the error says.
+THRESHOLDS = [
+  ('chen.corollaries.asymptotic', SMALL, 'rounds=100 must be >= 57944.69'),
+  ('chen.corollaries.asymptotic', SMALL | PRINTED, 'must be >= 10000.0'),
+  ('chen.corollaries.asymptotic', SMALL | {'client_lr': 0.02}, 'must be 0.1.'),
+  ('chen.corollaries.near_start', {'size': 50}, 'tail of 2.577'),
+  ('chen.corollaries.near_start', {'j3': 0.25}, 'must be <= 2499.9'),
+  ('chen.corollaries.near_start', PRINTED, 'size=100000 must be >= 113059'),
+  ('chen.corollaries.near_start', PRINTED | {'size': 10**6, 'j3': 0.14},
+    'j3=0.14 must be > 0.14142'),
+  ('chen.gradients.bounded_gradients', {'server_lr': 100.0},
+    'server_lr=100.0 and client_lr=0.001'),
+  ('chen.gradients.bounded_gradients',
+    BOUNDED | {'run': LARGE._replace(server_lr=0.4)}, 'must be 0.5.'),
+  ('chen.gradients.bounded_gradients',
+    BOUNDED | {'run': LARGE._replace(client_lr=0.01, b1=0.0)},
+    'eta0=1.0 must be <= 0.13'),
+  ('chen.gradients.bounded_gradients',
+    BOUNDED | {'run': LARGE._replace(client_lr=1e-3)}, 'eta0=0.1 must'),
+  ('chen.gradients.bounded_gradients',
+    BOUNDED | {'run': LARGE._replace(client_lr=1.0, eps=1e5)},
+    'eta0=100.0 must be <= 50.0'),
+  ('chen.gradients.local_gradient', {'local_steps': 1000},
+    'client_lr=0.25 must be <= 0.01581'),
+  ('chen.rates.decaying_rate', {'client_lr': 0.01}, 'must be 0.37796'),
+  ('das.lemmas.drift_bounds', {'client_lr': 2.1}, 'must be <= 2.0'),
+  ('das.lemmas.geometric_sum_bound', {'x': 0.3}, 'x=0.3 must be <= 0.125'),
+  ('das.lemmas.lipschitz_drift_bound', {'steps': 3}, 'steps=3.0 must be <= 2'),
+  ('das.rates.schedule', {'rounds': 9}, 'rounds=9 must be >= 10.0'),
+  ('das.rates.schedule', {'largest_gap': 2.0}, 'clip=4.0 must be >= 5.65'),
+  ('das.rates.schedule', {'cohort_variance': 1.5}, 'must be <= 1'),
+  ('das.tradeoffs.compare', {'ratio': 3.9}, 'ratio=3.9 must be >= 4'),
+  ('das.tradeoffs.compare', {'rho': 0.1, 'local_steps': 6}, 'must be <= 5.0'),
+  ('das.tradeoffs.compare', {'rho': 0.1, 'distance': 1e3}, 'must be <= 7.0'),
+  ('das.tradeoffs.local_steps_bound', {'local_steps': 5}, 'local_steps=5 must'),
+  ('das.tradeoffs.local_steps_bound', {'curvature': 2.0}, '<= smoothness=1.0'),
+  ('haddadpour.compressors.heavymix', {'k': 65}, 'must be <= dimension=64'),
+  ('haddadpour.compressors.induced', {'delta_1': 0.9}, 'must be >= 1'),
+  ('haddadpour.compressors.induced', PRINTED, 'delta_1=4.0 must be <= 1'),
+  ('haddadpour.plans.fedsketchgate', {'server_lr': 3.9}, 'must be >= 4'),
+  ('haddadpour.plans.fedsketchgate', {'accuracy': 0.025}, 'must be >= 6.32'),
+  ('haddadpour.plans.fedsketchgate', {'objective': 'linear'}, 'objective='),
+  ('haddadpour.plans.fedsketchgate', {'objective': 'pl'}, 'pl_constant=None'),
+  ('haddadpour.plans.fedsketchgate', {'pl_constant': 0.5}, 'pl_constant=0.5'),
+  ('haddadpour.rates.pl_bound', {'pl_constant': 3.0}, 'pl_constant=3.0 must'),
+  ('privacy_bounds.gaussian_mechanism_sigma', {'epsilon': 1.1}, 'must be <= 1'),
+  ('song.leakage.linear_decrease', {'p': 1.0}, 'p=1.0 must be <= 0.5'),
+  ('song.leakage.linear_decrease', {'b': 0.01, 'theta1': 2.0, 'theta2': 2.0},
+    'step / 2=100.0 must be <= 1'),
+  ('song.leakage.pl_decrease', {'smoothness': 1.0}, '2=2.0 must be <= 1.0'),
+  ('song.leakage.recovery', {'d': 10.0}, 'xi / 2=20.0 must be <= 4.0'),
+  ('song.lemmas.alpha', {'size': 101}, 'size=101 must be <= 100'),
+  ('song.privacy.amplification', PRINTED | {'q': 0.6}, 'q=0.6 must'),
+  ('song.privacy.amplification', PRINTED | {'epsilon': 1.1}, 'must be <= 1'),
+  ('tails.tail', PRINTED | {'family': 'count_sketch', 'size': 1}, 'size=1 '),
+]  # fmt: skip
+SPIKE, FLAT = [[1.0]], [[1.0], [1.0]]
+LINE = lambda w: (w.sum(), np.ones(1))
+# Formulas, and data that determine no constant.
+DEGENERATE = [
+  ('chen.constants.intrinsic_dimension', [[]]),
+  ('das.lemmas.heterogeneity_gaps', [[LINE], np.zeros(1)]),
+  ('das.lemmas.smoothness', [SPIKE, SPIKE]),
+  ('das.lemmas.smoothness', [FLAT, [[1.0], [2.0]]]),
+  ('haddadpour.lemmas.gradient_variance', [SPIKE]),
+  ('haddadpour.lemmas.pl_constant', [[1.0, 0.0], FLAT]),
+  ('haddadpour.lemmas.pl_constant', [[1.0, math.nan], FLAT]),
+  ('song.lemmas.quadratic_constants', [-np.eye(2)[None]]),
+  ('song.lemmas.quadratic_constants', [np.diag([1.0, -1e-9])[None]]),
+  ('song.lemmas.quadratic_constants', [np.full((1, 2, 2), math.nan)]),
+]
+
+
+@pytest.mark.parametrize(('name', 'changes', 'words'), THRESHOLDS)
+def test_a_threshold_is_that_of_the_statement(name, changes, words):
+  """Catches a condition with another constant, or on another quantity."""
+  with pytest.raises(ValueError, match=re.escape(words)):
+    FORMULAS[name](**changed(name, **changes))
+
+
+@pytest.mark.parametrize(('name', 'data'), DEGENERATE)
+def test_data_that_determine_no_constant_are_refused(name, data):
+  """Catches a division by zero, whose NaN or inf would become a bound."""
+  with pytest.raises(ValueError, match=r'must be|no minimum'):
+    FORMULAS[name](*data)
 
 
 def test_arrays_broadcast_and_keep_their_shape():

@@ -10,18 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from papers.haddadpour.statements import compressors
 import pytest
-from refusals import refused_calls
 
 D = 32
-
-
-test_conditions_of_the_compressors = refused_calls(
-  (lambda: compressors.heavymix(4, 5, rows=1, cols=1),
-    'k=5 must be <= dimension=4'),
-  (lambda: compressors.induced(0.9, 2.0), r'delta_1=0\.9 must be >= 1'),
-  (lambda: compressors.induced(1.1, 2.0, form='printed'),
-    'delta_1=1.1 must be <= 1'),
-)  # fmt: skip
 
 
 @pytest.mark.covers('S2-Rem2')

@@ -4,15 +4,9 @@ import math
 
 from fedsketch_rounds import each_hashes
 from papers.common import statements as catalog
-from papers.haddadpour.statements import (
-  lemmas,
-  plans,
-  rates as haddadpour,
-  tables,
-)
+from papers.haddadpour.statements import plans, rates as haddadpour, tables
 from papers.haddadpour.statements.lemmas import Constants
 import pytest
-from refusals import refused, refused_calls
 
 RUN = Constants(7.0, 4, 2.0, 3.0, 5, 400, 0.001, 4.0)
 SPEC = {'omega': 30.0, 'clients': 4, 'smoothness': 2.0, 'variance': 3.0}
@@ -68,18 +62,6 @@ def test_fedsketchgate_is_fedsketch_with_shared_hashes(objective):
   assert printed.local_steps == run.local_steps
 
 
-test_conditions_of_the_plans = refused(
-  lambda change: plans.fedsketchgate(
-    **{'objective': 'nonconvex', **SPEC} | change
-  ),
-  ({'objective': 'linear'}, "objective='linear'"),
-  ({'objective': 'convex', 'pl_constant': 0.5}, 'pl_constant=0.5 with'),
-  ({'objective': 'pl'}, 'pl_constant=None with'),
-  ({'server_lr': 3.9}, 'server_lr=3.9 must be >= 4'),
-  ({'server_lr': 4, 'accuracy': 0.025}, r'server_lr=4.0 must be >= 6\.3'),
-)
-
-
 @pytest.mark.covers('S2-Eq16, Rem7/Eq23')
 @each_hashes
 @pytest.mark.parametrize('form', catalog.FORMS)
@@ -95,16 +77,6 @@ def test_the_largest_step_meets_equation_16(form, hashes):
     haddadpour.nonconvex_bound(
       run._replace(client_lr=1.1 * most), 1.0, form=form
     )
-
-
-constant = lambda excess: lemmas.pl_constant([1.0, excess], [[1.0], [1.0]])
-test_conditions_of_the_constants_and_bounds = refused_calls(
-  (lambda: constant(0.0), 'excess='),
-  (lambda: constant(math.nan), 'excess='),
-  (lambda: lemmas.gradient_variance([[1.0, 2.0]]),
-    r'len\(gradients\)=1 must be >= 2'),
-  (lambda: haddadpour.pl_bound(RUN, 1.0, 3), r'pl_constant=3\.0 <='),
-)  # fmt: skip
 
 
 @pytest.mark.covers('S2-Cor4,5')

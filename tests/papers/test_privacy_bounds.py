@@ -34,8 +34,6 @@ def test_the_gaussian_lemma_fails_at_a_large_epsilon():
   for eps, delta in ((10, 2.3e-5), (20, 1.5e-3)):
     true = accounting.gaussian_delta(sigma(eps), eps)
     assert true == pytest.approx(delta, rel=0.03)
-  with pytest.raises(ValueError, match=r'epsilon=1\.1 must be <= 1'):
-    bounds.gaussian_mechanism_sigma(1.1, 1e-5, 1.0)
 
 
 @pytest.mark.covers('S0-H3')
@@ -63,9 +61,6 @@ def test_amplification():
   ]
   assert rare == pytest.approx([0.06, 0.0170], abs=1e-4)
   assert bounds.subsample_amplification(1.0, 1e-5, 1.0) == (1.0, 1e-5)
-  for eps, q, name in ((1.0, 0.6, 'q=0.6'), (1.1, 0.1, 'epsilon=1.1')):
-    with pytest.raises(ValueError, match=name):
-      bounds.subsample_amplification(eps, 0.0, q, form='h4')
 
 
 @pytest.mark.covers('S0-6.2=H11')
