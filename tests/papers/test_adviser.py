@@ -1,12 +1,12 @@
-"""The advised learning rate against runs."""
+"""The advised learning rate against runs, and the pseudo-Hessian."""
 
 from fl_sketch import sketches
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-from papers.chen.curvature import adviser
+from papers.chen.curvature import adviser, pseudo_hessian
 import pytest
-from refusals import refused_calls
 
 KEY = jax.random.key(3)
 D, B = 256, 16
@@ -84,15 +84,99 @@ def test_both_signs_of_curvature_count():
   assert advice.learning_rate == pytest.approx(1 / (2 + 2 * D / B), 1e-4)
 
 
-def test_it_speaks():
-  text = str(advise(B, local_steps=5))
-  for part in ('server_lr * client_lr <= 0.1', '5 local steps', '16 floats'):
-    assert part in text
-  assert 'Without the spectrum it would be 0.0118' in text
+@pytest.mark.parametrize('case', [
+  (257, CURVATURE), (sketches.count_sketch(3, 5), CURVATURE), (B, 0 * FLAT),
+], ids=['size', 'no alpha', 'flat'])  # fmt: skip
+def test_what_gives_no_rate_is_refused(case):
+  with pytest.raises(ValueError, match=r'b=257|alpha|eigenvalues'):
+    advise(*case)
 
 
-test_wrong_arguments_are_named = refused_calls(
-  (lambda: advise(257), 'b=257 must be <= d=256'),
-  (lambda: advise(sketches.count_sketch(3, 5)), 'alpha of count_sketch'),
-  (lambda: advise(B, np.zeros(D, np.float32)), 'other than 0'),
-)
+HASHES = jax.random.key(5)
+
+
+def network_loss(params, batch):
+  """A network of one hidden layer without biases; d = 8."""
+  out = jnp.tanh(batch['x'] @ params['w'].T) @ params['v']
+  return jnp.square(out - batch['y']).mean() / 2
+
+
+def linear_loss(params, batch):
+  """grad_w F = matrix x: J is the matrix."""
+  return params @ batch['matrix'] @ batch['x']
+
+
+@pytest.fixture
+def x64():
+  with jax.enable_x64(True):
+    yield
+
+
+def network(n=4):
+  rng = np.random.default_rng(0)
+  params = {'w': rng.normal(size=(2, 3)), 'v': rng.normal(size=2)}
+  batch = {'x': rng.normal(size=(n, 3)), 'y': rng.normal(size=n)}
+  return jax.tree.map(jnp.asarray, (params, batch))
+
+
+def dense(network_loss, params, batch, *sketch):
+  """J or R J, f64[equations, m]."""
+  f = pseudo_hessian.gradient_of_inputs(network_loss, params, batch, *sketch)
+  x = batch['x']
+  return np.asarray(jax.jit(jax.jacfwd(f))(x)).reshape(-1, x.size)
+
+
+SKETCHES = {
+  'none': None,
+  'count sketch': sketches.count_sketch(1, 5, combine='mean'),
+}
+
+
+@pytest.mark.covers('S0-Def7.1/I7')
+@pytest.mark.usefixtures('x64')
+@pytest.mark.parametrize('name', SKETCHES)
+def test_the_spectrum_is_that_of_the_matrix(name):
+  op, (params, batch) = SKETCHES[name], network()
+  problem = (network_loss, params, batch, op, HASHES)
+  matrix, whole = dense(*problem), dense(network_loss, params, batch)
+  if op is not None:
+    unravel = ravel_pytree(params)[1]
+    table = lambda column: ravel_pytree(op.sketch(HASHES, unravel(column)))[0]
+    columns = [table(jnp.asarray(column)) for column in whole.T]
+    np.testing.assert_allclose(matrix, np.stack(columns, 1), atol=1e-12)
+  measured = pseudo_hessian.spectrum(*problem)
+  exact = np.zeros(12)
+  exact[: len(matrix)] = np.linalg.svd(matrix, compute_uv=False)
+  np.testing.assert_allclose(measured.singular_values, exact, atol=1e-7)
+  assert measured.equations == len(matrix)
+  assert measured.rank == np.linalg.matrix_rank(matrix)
+  # Of fewer equations than unknowns: no recovery, whatever the decrease.
+  assert measured.rank <= len(matrix) < 12
+  assert measured.recovery == 0
+  assert measured.decrease == pytest.approx(exact[len(matrix) - 1], abs=1e-7)
+
+
+@pytest.mark.covers('S0-def', 'S0-J1..J3')
+@pytest.mark.usefixtures('x64')
+def test_noise_moves_what_is_recovered_by_at_most_its_size():
+  """With a linear gradient exactly |noise| / recovery, at the worst."""
+  rng = np.random.default_rng(0)
+  matrix = rng.normal(size=(9, 5))
+  batch = {'x': jnp.asarray(rng.normal(size=5)), 'matrix': jnp.asarray(matrix)}
+  measured = pseudo_hessian.spectrum(linear_loss, jnp.ones(9), batch)
+  left, sigma, _ = np.linalg.svd(matrix)
+  worst, noise = left[:, 4], rng.normal(size=(9, 100))
+  solve = np.linalg.pinv(matrix)
+  assert np.linalg.norm(solve @ worst) == pytest.approx(1 / measured.recovery)
+  moved = np.linalg.norm(solve @ noise, axis=0)
+  assert (moved <= np.linalg.norm(noise, axis=0) / measured.recovery).all()
+  assert measured.recovery == pytest.approx(sigma[-1])
+  # theta2, which is beta here; with more equations than unknowns theta1 is 0.
+  assert measured.singular_values[0] == pytest.approx(sigma[0])
+  assert measured.decrease == 0
+
+
+def test_inputs_without_a_derivative_are_refused():
+  params, _ = network()
+  with pytest.raises(TypeError, match='int'):
+    pseudo_hessian.spectrum(network_loss, params, {'x': jnp.ones((2, 3), int)})

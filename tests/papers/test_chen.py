@@ -4,15 +4,11 @@ import functools
 import math
 
 from fl_sketch import sketches
+from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
 import numpy as np
-from papers.chen.statements import (
-  constants,
-  corollaries,
-  gradients,
-  rates as chen,
-)
+from papers.chen.statements import constants, corollaries, gradients, rates
 from papers.chen.statements.constants import Constants
 from papers.common import statements as catalog
 import pytest
@@ -44,7 +40,7 @@ def test_the_momentum_of_a_decaying_rate(b1):
 def test_remark_3_3(form):
   """At eta = 1 / (K sqrt(T)) local steps enter by a logarithm, if at all."""
   number = NUMBER | {'gradient_l1': 2.0, 'form': form}
-  bound = lambda steps, lr: chen.constant_rate(
+  bound = lambda steps, lr: rates.constant_rate(
     RUN._replace(local_steps=steps, client_lr=lr), **number
   )
   assert bound(1000, 1e-5) == pytest.approx(bound(10, 1e-3), rel=0.5)
@@ -73,9 +69,9 @@ def test_every_term_of_theorems_3_2_and_b_3(l1, decaying):
   """By hand, with K = 3, noise, and delta in quarters."""
   d, b, t, c, k, kappa, eps, smooth = 64, 16, 100, 5, 3, 0.2, 0.5, 2.0
   trace, b1, sigma, g, gap = 4.0, 0.9, 0.3, 1.5, 7.0
-  etas, past, bound = np.full(t, 0.1), 9.0, chen.constant_rate
+  etas, past, bound = np.full(t, 0.1), 9.0, rates.constant_rate
   if decaying:
-    etas, bound = 1 / (k * np.sqrt(np.arange(7, 7 + t))), chen.decaying_rate
+    etas, bound = 1 / (k * np.sqrt(np.arange(7, 7 + t))), rates.decaying_rate
     past = (constants.momentum_factor(b1) - 0.1) / 0.1
   run = Constants(d, b, t, etas[0], kappa, eps, smooth, trace, c, k, b1, sigma)
   value = bound(run, gap=gap, gradient_bound=g, delta=0.04, gradient_l1=l1)
@@ -166,9 +162,9 @@ def test_the_scale_of_noise():
 def test_table_1():
   d, b, t, c = 10**6, 10**4, 400, 5
   table = corollaries.comparison(d, b, rounds=t, clients=c)
-  lines = [line.split('|')[1:-1] for line in table.splitlines()[2:]]
   number = lambda cell: float(cell.rpartition('=')[2])
-  rows = {name.strip(): [*map(number, cells)] for name, *cells in lines}
+  _, *lines = markdown.cells(table)
+  rows = {name: [*map(number, cells)] for name, *cells in lines}
   assert rows['SAFL'] == rows['FetchSGD'] == [32e4, 0.05, 0.05]
   assert rows['CD-Adam'] == [32e4, 1e-3, 50.0]
   assert rows['1-bit Adam'][0] == d

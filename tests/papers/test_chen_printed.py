@@ -4,12 +4,7 @@ import math
 
 import numpy as np
 import paper_runs
-from papers.chen.statements import (
-  constants,
-  corollaries,
-  gradients,
-  rates as chen,
-)
+from papers.chen.statements import constants, corollaries, gradients, rates
 from papers.chen.statements.constants import Constants
 import pytest
 
@@ -45,9 +40,9 @@ def test_noise_breaks_theorem_3_2_and_corollary_1():
   signs = np.random.default_rng(0).choice([-1.0, 1.0], VALLEY.rounds)
   mean = descend(VALLEY, WIDTH, 0.0, (60 * WIDTH * signs).tolist())
   number = {'gap': 0.0, 'gradient_bound': WIDTH, 'delta': 1e-8}
-  for bound in (chen.constant_rate, corollaries.asymptotic):
+  for bound in (rates.constant_rate, corollaries.asymptotic):
     assert bound(VALLEY, nu=10.0, form='printed', **number) < mean / 3
-  assert chen.constant_rate(VALLEY, gradient_l1=WIDTH, **number) > mean
+  assert rates.constant_rate(VALLEY, gradient_l1=WIDTH, **number) > mean
 
 
 @pytest.mark.covers('S4-Lem3.5')

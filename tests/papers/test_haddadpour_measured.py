@@ -11,12 +11,7 @@ import fedsketch_rounds
 from fedsketch_rounds import FLAT, D, each_hashes, ends, quadratic, wells
 import numpy as np
 from papers.common import statements as catalog
-from papers.haddadpour.statements import (
-  compressors,
-  lemmas,
-  plans,
-  rates as haddadpour,
-)
+from papers.haddadpour.statements import compressors, lemmas, plans, rates
 import pytest
 import quadratics
 
@@ -45,7 +40,7 @@ def test_theorem_5_holds(hashes, rows):
   run = plans.fedsketch('nonconvex', **spec, **SPEC)
   x = fedsketch_rounds.play(loss, run, start, rows, 8, draws=60)
   gap = float(loss.value(start))
-  bound = haddadpour.nonconvex_bound(run, gap)
+  bound = rates.nonconvex_bound(run, gap)
   assert below(slopes(loss, x), bound, 0.4)
   assert bound < (loss.smoothness * gap + run.variance) * SPEC['accuracy']
 
@@ -76,7 +71,7 @@ def test_theorem_6_holds(hashes, rows):
   run = plans.fedsketch('pl', smoothness=1.0, pl_constant=0.2, **spec, **SPEC)
   x = fedsketch_rounds.play(loss, run, start, rows, 8)
   gap = float(loss.value(start))
-  bound = haddadpour.pl_bound(run, gap, 0.2)
+  bound = rates.pl_bound(run, gap, 0.2)
   assert below(loss.value(x[-1]), bound, 0.005)
   assert bound < (gap + run.variance / 0.4) * SPEC['accuracy']
 
@@ -88,14 +83,14 @@ def test_theorem_7_holds():
   plain, start = quadratic(FLAT, center), np.full(D, 2.0)
   spec = SPEC | {'omega': compressors.privix_variance(D, 8), 'accuracy': 0.2}
   run = plans.fedsketch('convex', smoothness=1.0, **spec)
-  phi = haddadpour.regularizer(run.clients, run.local_steps)
+  phi = rates.regularizer(run.clients, run.local_steps)
   assert run.smoothness == 1 + phi
   best = FLAT * center / (FLAT + phi)
   regular = quadratic(FLAT + phi, best)
   x = fedsketch_rounds.play(regular, run, start, 1, 8)
   gap = float(regular.value(start))
   norm = float(np.linalg.norm(np.where(FLAT > 0, center, 0)))
-  bound = haddadpour.convex_bound(run, gap, norm)
+  bound = rates.convex_bound(run, gap, norm)
   assert below(plain.value(x[-1]), bound, 0.02)
   assert bound < (gap + (run.variance + norm**2) / 2) * 0.2
 
@@ -120,14 +115,14 @@ def test_the_printed_step_diverges_with_shared_hashes(plan):
     run = plan('pl', pl_constant=1.0, form=form, **spec)
     run = run._replace(rounds=min(run.rounds, 60))
     x = fedsketch_rounds.play(loss, run, start, 1, 2, draws=60)
-    phi = haddadpour.regularizer(16, run.local_steps)
+    phi = rates.regularizer(16, run.local_steps)
     last = loss.value(x[-1])
-    assert haddadpour.condition(run, form=form) <= 1
-    pl_bound = functools.partial(haddadpour.pl_bound, pl_constant=1.0)
+    assert rates.condition(run, form=form) <= 1
+    pl_bound = functools.partial(rates.pl_bound, pl_constant=1.0)
     # Of (1 - phi) |x|^2 / 2, regularised.
-    convex_bound = functools.partial(haddadpour.convex_bound, norm=0.0)
+    convex_bound = functools.partial(rates.convex_bound, norm=0.0)
     for losses, bound in (
-      (slopes(loss, x), haddadpour.nonconvex_bound),
+      (slopes(loss, x), rates.nonconvex_bound),
       (last, pl_bound),
       ((1 - phi) * last, convex_bound),
     ):
@@ -149,7 +144,7 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
     'nonconvex', omega=omega, hashes=hashes, form='printed', **spec
   )
   with pytest.raises(ValueError, match=r'condition=5\.27. must be <= 1'):
-    haddadpour.nonconvex_bound(run, D / 2, form='printed')
+    rates.nonconvex_bound(run, D / 2, form='printed')
   loss = quadratic(np.ones(D))
   x = fedsketch_rounds.play(loss, run, np.ones(D), 1, 4, draws=60)
   assert diverges(slopes(loss, x), D)
@@ -163,7 +158,7 @@ def test_the_printed_rounds_of_a_convex_loss_leave_it_where_it_was():
   spec |= {'clients': clients, 'server_lr': clients, 'hashes': 'independent'}
   spec |= {'variance': 0.0, 'accuracy': eps, 'form': 'printed'}
   run = plans.fedsketch('convex', **spec)
-  phi = haddadpour.regularizer(clients, run.local_steps)
+  phi = rates.regularizer(clients, run.local_steps)
   # Without noise, local steps on 2 phi |x|^2 / 2 are one, of this size.
   steps = -np.expm1(run.local_steps * np.log1p(-2 * phi * run.client_lr))
   one = run._replace(local_steps=1, client_lr=steps / (2 * phi))

@@ -106,6 +106,9 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(tmp_path):
     assert words in index
 
 
+WITH_A_REMARK = verdicts.FAILS, verdicts.UNTESTABLE
+
+
 def stored():
   return results.collect([results.STORED], catalog.STUDIES)
 
@@ -116,21 +119,15 @@ def test_stored_results_are_small_and_every_failure_has_a_remark():
   for result, folder in stored():
     assert result['commit']
     assert result['date']
-    claims = [claim['text'] for claim in result['claims']]
-    failed = {
-      c['text']
-      for c in result['claims']
-      if c['verdict'] in (verdicts.FAILS, verdicts.UNTESTABLE)
-    }
+    verdict = {claim['text']: claim['verdict'] for claim in result['claims']}
+    failed = {x for x, v in verdict.items() if v in WITH_A_REMARK}
     assert failed <= {claim for claim, _ in pages.remarks(result)}
     path = folder / f'{result["name"]}.md'
-    lines = path.read_text().splitlines() if path.exists() else []
-    for heading in (x[3:] for x in lines if x.startswith('## ')):
-      assert any(claim.startswith(heading) for claim in claims)
-    files = (
-      *folder.glob(f'{result["name"]}.*'),
-      *folder.glob(f'{result["name"]}-[0-9]*'),
-    )
+    text = path.read_text() if path.exists() else ''
+    for heading in re.findall('^## (.*)', text, re.M):
+      assert any(claim.startswith(heading) for claim in verdict)
+    name = re.compile(re.escape(result['name']) + r'(\.|-\d)')
+    files = [x for x in folder.iterdir() if name.match(x.name)]
     assert sum(file.stat().st_size for file in files) < 500_000
   sizes = [file.stat().st_size for file in results.STORED.iterdir()]
   assert sum(sizes) < 3_500_000
@@ -171,23 +168,19 @@ def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
 
   def ran(config, folder, **options):
     assert options == {'data_dir': None, 'progress': False}
-    return [
-      {'point': i, 'values': {'seed': seed}, 'folder': folder}
-      for i, seed in enumerate(config['sweep']['seed'])
-    ]
+    seeds = enumerate(config['sweep']['seed'])
+    return [{'point': i, 'values': {'seed': x}, 'in': folder} for i, x in seeds]
 
   monkeypatch.setattr(sweeps, 'run', ran)
   ws = Workspace(tmp_path, 'quick', progress=False)
   (run,) = ws.sweep('a', {'seed': 5})
   assert run.values == {'seed': 5}
-  assert run.row['folder'] == str(tmp_path / 'runs' / 'a')
+  assert run.row['in'] == str(tmp_path / 'runs' / 'a')
   assert run.folder == tmp_path / 'runs' / 'a' / 'points' / '000'
   runs = ws.sweep('b', {'sweep': {'seed': (3, 4)}})
   assert [r.values['seed'] for r in runs] == [3, 4]
-  assert ws.configs == {
-    'a': {'seed': 5, 'sweep': {'seed': (5,)}},
-    'b': {'sweep': {'seed': (3, 4)}},
-  }
+  assert ws.configs['a'] == {'seed': 5, 'sweep': {'seed': (5,)}}
+  assert ws.configs['b'] == {'sweep': {'seed': (3, 4)}}
 
 
 def test_what_was_computed_is_found_again(tmp_path):
@@ -196,7 +189,7 @@ def test_what_was_computed_is_found_again(tmp_path):
   compute = lambda: calls.append(1) or {'n': len(calls)}
   assert ws.cached('a', {'x': (1, 2)}, compute) == {'n': 1}
   assert ws.cached('a', {'x': [1, 2]}, compute) == {'n': 1}
-  with pytest.raises(ValueError, match='another workdir'):
+  with pytest.raises(ValueError, match='fields'):
     ws.cached('a', {'x': [1, 3]}, compute)
   assert len(calls) == 1
 
@@ -214,13 +207,13 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
 ):
   """Catches a grid off the half decades, which ended in a traceback."""
 
+  run = workspace.PointRun
+
   class MadeUp(Workspace):
     def sweep(self, name, config):
       self.configs[name] = config
-      return [
-        workspace.PointRun({'values': {'client_lr': lr}}, tmp_path)
-        for lr in config['sweep']['client_lr']
-      ]
+      swept = config['sweep']['client_lr']
+      return [run({'values': {'client_lr': x}}, tmp_path) for x in swept]
 
   ws = MadeUp(tmp_path)
   score = lambda run: -abs(run.values['client_lr'] - best)
@@ -231,17 +224,12 @@ def test_a_grid_goes_on_where_the_best_is_at_its_edge(
 
 
 def test_runs_tell_where_they_reach_a_target(tmp_path):
-  rows = [
-    {
-      'round': i,
-      'total_uplink_bytes': 10 * i,
-      'total_downlink_bytes': 5 * i,
-      'test_accuracy': i / 10,
-    }
-    for i in range(5)
-  ]
-  text = '\n'.join(json.dumps(row) for row in rows)
-  (tmp_path / 'metrics.jsonl').write_text(text + '\n')
+  row = lambda i: {
+    'round': i, 'total_uplink_bytes': 10 * i, 'total_downlink_bytes': 5 * i,
+    'test_accuracy': i / 10,
+  }  # fmt: skip
+  lines = [json.dumps(row(i)) + '\n' for i in range(5)]
+  (tmp_path / 'metrics.jsonl').write_text(''.join(lines))
   run = workspace.PointRun({'values': {}, 'diverged': False}, tmp_path)
   assert run.reaches(0.3) == 30
   assert run.reaches(0.41) == math.inf
@@ -251,13 +239,11 @@ def test_runs_tell_where_they_reach_a_target(tmp_path):
   assert math.isnan(lost.final())
 
 
-@pytest.mark.parametrize(('flags', 'words'), [
-  (['S4-Fg1', '--workdir=x'], "Did you mean 'S4-Fig1'?"),
-  (['S4-Fig1:tiny', '--workdir=x'], "scale='tiny' is not one of"),
-  ([], 'needs a NAME, --list or --draw'),
+@pytest.mark.parametrize(('name', 'words'), [
+  ('S4-Fg1', 'S4-Fig1'), ('S4-Fig1:tiny', 'tiny'),
 ])  # fmt: skip
-def test_the_command_names_what_it_does_not_know(flags, words):
-  ended = runs.command('reproduce', *flags)
+def test_the_command_names_what_it_does_not_know(name, words):
+  ended = runs.command('reproduce', name, '--workdir=x')
   assert ended.returncode == 1
   assert words in ended.stdout + ended.stderr
   assert 'Traceback' not in ended.stderr

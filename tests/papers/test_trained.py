@@ -1,13 +1,21 @@
-"""The comparison on trained models: equal work, bytes, tuning, claims."""
+"""Comparisons on trained models and on language: equal work, tuning, claims."""
 
 import itertools
 import math
+import pathlib
 
-from fl_sketch import experiment, planning, sweeps
+from fl_sketch import experiment, models, planning, sweeps
+from fl_sketch.data import store
 from fl_sketch.rounds import mesh as mesh_lib
 import numpy as np
 from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
+from papers.language import (
+  methods as methods_of_language,
+  problems,
+  report as report_of_language,
+  tuning,
+)
 from papers.trained import methods, report, runs, tasks
 import pytest
 
@@ -174,3 +182,73 @@ def test_workers_gather_where_that_is_less(task):
   assert report._bytes(task, ('SAFL', 0.01), one) == (10, 1e6)
   large = one._replace(up=1e6)
   assert report._bytes(task, ('DeMo', 0.01), large) == (1e6, 1e6)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp('language')
+
+
+@pytest.fixture
+def ws(folder):
+  return MadeUp(folder, 'quick', progress=False)
+
+
+def test_halves_share_nothing_and_one_client_has_everything(ws):
+  """Catches a model that was trained on what it is adapted to."""
+  parts = {p: problems.plays(ws, p) for p in ('all', 'first', 'second', 'one')}
+  path = lambda fields: pathlib.Path(fields['dataset_options']['folder'])
+  found = {part: store.open(path(fields)) for part, fields in parts.items()}
+  assert parts['all']['population'] == 16
+  assert parts['first']['population'] == parts['second']['population'] == 8
+  assert not {*found['first'].ids} & {*found['second'].ids}
+  assert {*found['first'].ids} | {*found['second'].ids} == {*found['all'].ids}
+  assert parts['one']['population'] == 1
+  for name in ('train', 'test'):
+    one, whole = (getattr(found[p], name)['x'] for p in ('one', 'all'))
+    np.testing.assert_array_equal(one, whole)
+
+
+def test_rates_are_tuned_by_what_clients_hold_out(ws):
+  """Catches a rate that is chosen by the test, or on a reported seed."""
+  made = report_of_language.scratch(ws)
+  assert made.seeds[methods_of_language.DENSE]['rate'] == 0.001
+  tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
+  raced = [c for n, c in ws.configs.items() if n.endswith('/race')]
+  assert len(tuned) == len(raced) == len(made.seeds) > 2
+  for config in tuned:
+    assert config['client_holdout'] == 0.1
+    assert config['seed'] not in range(10)
+  for config in raced:
+    assert 'client_holdout' not in config
+    assert config['sweep'] == {'seed': (0, 1)}
+
+
+def test_claims_are_of_losses_and_bytes(ws):
+  """Catches a claim of another method, and of bytes down."""
+  near, fewer, *_ = report_of_language.scratch(ws).claims
+  assert (near.measured, near.bound) == (0.0, 1.0)
+  assert (fewer.measured, fewer.bound) == (10.0, 100)
+  assert methods_of_language.TABLES in near.text
+  assert methods_of_language.DILOCO in near.text
+
+
+def test_all_methods_see_the_same_characters(ws):
+  """Catches a method with more steps, samples or rounds than the others."""
+  task = problems.scratch(ws)
+  for name, method in methods_of_language.METHODS.items():
+    fields = tuning.config(task, method, 6, 0.1)
+    seen = fields['rounds'] * fields['local_steps'] * fields['batch_size']
+    assert seen == 6 * 4 * 2, name
+    assert fields['cohort'] == 8
+
+
+@pytest.mark.parametrize('scale', workspace.SCALES)
+def test_heads_divide_the_widths_of_every_scale(scale, folder, monkeypatch):
+  """Catches a decoder that cannot be made, at a scale that nobody ran."""
+  monkeypatch.setattr(problems, 'plays', lambda ws: {})
+  made = lambda ws, name, fields, rates: fields
+  monkeypatch.setattr(problems.tuning, 'task', made)
+  fields = problems.scratch(MadeUp(folder, scale, progress=False))
+  model = models.make(fields['model'], 67, **fields.get('model_options', {}))
+  assert model.width % model.heads == 0
