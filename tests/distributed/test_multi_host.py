@@ -191,7 +191,7 @@ def test_the_example_is_the_same_in_two_processes(tmp_path):
   assert one == two
 
 
-@pytest.mark.nightly
+@pytest.mark.long
 def test_the_example_resumes_with_the_same_bits(tmp_path):
   """Catches lost memory of workers, and other batches after a restart."""
   runs.finish_all(example(tmp_path, 'whole', 60))
