@@ -182,7 +182,7 @@ def _send(algorithm, payload, grads, state, params, keys):
     total = workers.sum_decoded(group.keys, rows, decode_one)
   lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
   finite = all_finite(total)
-  if workers.hides_nan(payload):
+  if workers.has_no_float(payload):
     finite = workers.all_true(group.axis, all_finite(grads))
   with workers.among(group._replace(axis=())):  # the sum is here
     shared, state = algorithm.protocol.update(

@@ -85,7 +85,7 @@ def two_stage_mean(
     message, left = sent(shared[me], mean, residual)
     messages = workers.gather(group.axis, message)
     mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
-    if workers.hides_nan(payloads):
+    if workers.has_no_float(payloads):
       finite = workers.all_true(group.axis, all_finite(vector))
       mean = jnp.where(finite, mean, jnp.nan)
     one = comms.nbytes(message)

@@ -47,7 +47,7 @@ def write(connection: socket.socket, message: bytes):
 
 
 def read(connection: socket.socket) -> bytes:
-  """Read a message.
+  """Return the next message that `write` has sent; waits for all of it.
 
   >>> ours, theirs = socket.socketpair()
   >>> with ours, theirs:
@@ -56,7 +56,8 @@ def read(connection: socket.socket) -> bytes:
   b'table'
 
   Raises:
-    ConnectionError: it is cut off, or larger than 4 GiB.
+    ConnectionError: the other end closed before the end of the message, or
+      its header says more than 4 GiB.
   """
   with connection.makefile('rb') as file:
     head = file.read(_SIZE.size)

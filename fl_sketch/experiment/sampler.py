@@ -220,7 +220,10 @@ def personal_batches(
 
 
 def check_metric(config: Config, problem: Problem, hyper: Hyper):
-  """Refuse `keep_best` of a metric that no evaluation has, or publishes."""
+  """Raise ConfigError if no evaluation has the metric of `config.keep_best`.
+
+  Likewise if `config.public_metrics` leaves that metric out.
+  """
   if config.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}

@@ -129,8 +129,8 @@ def transpose(axis: Axis, tree: Payload) -> Payload:
   return jax.vmap(lambda row: _from_bytes(row, one))(rows)
 
 
-def hides_nan(payload: Payload) -> bool:
-  """Returns whether a payload has no float that could be NaN."""
+def has_no_float(payload: Payload) -> bool:
+  """Return whether no array of a payload is of floats, so none can be NaN."""
   return not any(map(is_float, jax.tree.leaves(payload)))
 
 

@@ -79,7 +79,7 @@ class OnHost:
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: FedState, ids: np.ndarray):
-    """Store the client state after a round; ids as in `attach`."""
+    """Copy the rows of a cohort out of `state`; `ids` are those of `attach`."""
     place, held = self._places(ids)
     for row, new in zip(self._rows, leaves(state), strict=True):
       row[place[held]] = mesh_lib.local_shards(new)[held]

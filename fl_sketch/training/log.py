@@ -73,10 +73,12 @@ def metrics_of(exp: Experiment) -> Callable[..., Any]:
 def evaluator(
   fn: Callable[..., Any], exp: Experiment, mesh: Mesh
 ) -> Callable[..., Row]:
-  """Return evaluate(params, hyper) -> metrics: means, and those over clients.
+  """Return evaluate(params, hyper) -> metrics of a row of the log.
 
-  `public_metrics` may leave out those of samples that training clients hold.
-  `fn` is the jitted result of `rounds.run_evaluation`, on `metrics_of`.
+  These are means over the test samples, and statistics over clients where the
+  config asks for them. Test metrics are absent where training clients hold the
+  test set and `config.public_metrics` leaves them out. `fn` is the jitted
+  function that `rounds.run_evaluation` made of `metrics_of(exp)`.
   """
   of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
   if caveats.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):

@@ -72,7 +72,7 @@ def shortfalls(memory: Memory, have: Available) -> list[str]:
 
 
 def too_large(memory: Memory, have: Available) -> TooLargeError:
-  """Return the error of a run that does not fit."""
+  """Return, not raise, the error of a run that needs more than there is."""
   parts = memory.held | {'a round': memory.round}
   largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
   named = ', '.join(f'{name} {units(size)}' for name, size in largest)

@@ -20,9 +20,10 @@ class CheckpointError(ValueError):
 
 
 def write(folder: pathlib.Path, rounds_done: int, params: Params):
-  """Write a tree of parameters atomically, from this process alone.
+  """Save the parameters after `rounds_done` rounds below `folder`.
 
-  Raises SaveError if they cannot be written.
+  Replaces earlier ones of that round. Other processes take no part: call it in
+  one of them. Raises SaveError if the file system refuses.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   tree = {'state': {'params': jax.device_get(params)}}

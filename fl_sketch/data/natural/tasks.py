@@ -132,12 +132,12 @@ def characters(
   letters: str = TFF_LETTERS,
   length: int = 80,
 ) -> NaturalTask:
-  """Return the task of predicting each character of texts from those before.
+  """Return the task of predicting the next character of each text.
 
-  A text begins and ends with a symbol of its own, and is cut into sequences of
-  `length` inputs; the last one is padded. 0 is padding, then come the letters,
-  one for all others, the beginning and the end, as in TensorFlow Federated. The
-  column of the texts may have any of the names.
+  A text gets a symbol at its beginning and end, and is cut into sequences of
+  `length` inputs; its last sequence is padded. Numbers are those of TensorFlow
+  Federated: 0 is padding, then come the letters, any other character, the
+  beginning and the end. `names` are names that the column of texts may have.
   """
   tokenizer = tokenization.characters(letters)
 

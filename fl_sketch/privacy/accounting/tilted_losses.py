@@ -33,7 +33,10 @@ _POSITIVE = slice(len(ORDERS) // 2 + 1, None)
 
 
 def chernoff(delta: float, steps: Steps) -> float:
-  """Return a rough upper bound of epsilon; it grows with each release."""
+  """Return an upper bound of epsilon at `delta`, valid but loose.
+
+  By moments of the privacy loss; a further step never lowers it.
+  """
   bounds = (_log_moments(steps) - np.log(delta))[_POSITIVE] / ORDERS[_POSITIVE]
   return float(np.min(bounds))
 

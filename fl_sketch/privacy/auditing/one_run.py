@@ -148,7 +148,7 @@ def least_right(
 
 
 def independent_chance(right: int, guesses: int, accuracy: float) -> float:
-  """Return P[R >= right] for independent guesses of this accuracy."""
+  """Return P[R >= right] for R ~ Binomial(guesses, accuracy)."""
   _check(right, guesses, guesses)
   return float(stats.binom.sf(right - 1, guesses, accuracy))
 
