@@ -51,7 +51,7 @@ def main(argv):
     )  # fmt: skip
   alone = not (jax.distributed.is_initialized() or _FLAGS.plan)
   if not {_FLAGS.advise, _FLAGS.advise_down} <= {None}:
-    _advise(folder)
+    _advise()
     return
   with errors.refused():
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
@@ -86,8 +86,8 @@ def main(argv):
     sys.exit(errors.STOPPED)
 
 
-def _advise(folder: str):
-  """Print and draw what `planning.advise_compression` finds."""
+def _advise():
+  """Print what `planning.advise_compression` finds."""
   from fl_sketch import planning
 
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _DATA_DIR.value
@@ -96,7 +96,6 @@ def _advise(folder: str):
     choices = planning.advise_compression(c, up, data, downlink_bytes=down)
     print(planning.choices_table(choices))
     print(f'Flags of the first row:\n{planning.choice_flags(choices[0], c)}')
-    print('Picture:', planning.draw_choices(choices, folder))
 
 
 if __name__ == '__main__':

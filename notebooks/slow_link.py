@@ -123,7 +123,7 @@ figures.draw(
 # %%
 split = jax.tree.map(lambda x: x.reshape(4, 16, *x.shape[1:]), batch(0))
 grads = jax.vmap(jax.grad(loss_fn), (None, 0))(params, split)
-choices = planning.advise_gradients(grads, d // 25, draws=0)
+choices = planning.advise_gradients(grads, d // 25)
 best = {c.compressor: c for c in reversed(choices)}  # of all downlinks
 rows = [
   (name.replace('|', r'\|'), f'{c.up:,}', f'{c.alpha:.1f}')

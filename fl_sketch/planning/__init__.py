@@ -10,11 +10,10 @@ from fl_sketch.planning.compression import (
   advise_gradients,
   choice_flags,
   choices_table,
-  draw_choices,
 )
 from fl_sketch.planning.plan import Plan, Wire, dry_run, plan, wire
 
 __all__ = [
   'Choice', 'Plan', 'Wire', 'advise_compression', 'advise_gradients',
-  'choice_flags', 'choices_table', 'draw_choices', 'dry_run', 'plan', 'wire',
+  'choice_flags', 'choices_table', 'dry_run', 'plan', 'wire',
 ]  # fmt: skip

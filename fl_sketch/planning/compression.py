@@ -4,28 +4,23 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import itertools
 import math
-import pathlib
 import shlex
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, codecs, experiment, sketches
+from fl_sketch import algorithms, codecs, experiment
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.planning import compression_noise
-from fl_sketch.reporting import figures
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.utils import checks, markdown, registry
-from fl_sketch.utils.types import Key, Tree
+from fl_sketch.utils.types import Tree
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
-_MEASURED = 2  # choices: a program takes longer to compile than to run
 _FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
 _FIELDS = 'sketch', 'codec', 'downlink_codec'
-_codec = lambda text: codecs.make(**registry.parse_call(text or 'identity'))
 
 
 class Choice(NamedTuple):
@@ -37,7 +32,6 @@ class Choice(NamedTuple):
   up: int  # bytes of a client's payload
   down: int  # bytes of the broadcast
   alpha: float  # expected E||D - x||^2 / ||x||^2 of the estimate D of x
-  measured: float | None  # the same of the updates at hand, of the best choices
   cosine: float  # see `compression_noise.step_cosine`
 
   @property
@@ -56,7 +50,6 @@ def advise_compression(
   *,
   downlink_bytes: int | None = None,
   momentum: float = 0.9,
-  draws: int = 8,
 ) -> list[Choice]:
   """Compare compressors within budgets of bytes, by the noise of a step.
 
@@ -74,7 +67,7 @@ def advise_compression(
   float32. The others are sorted by falling cosine (two digits), then by bytes.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
-  >>> best, *_ = advise_compression(c, 65, downlink_bytes=65, draws=0)
+  >>> best, *_ = advise_compression(c, 65, downlink_bytes=65)
   >>> best.up, best.down, best.sketch, best.codec, best.downlink_codec
   (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
 
@@ -85,15 +78,13 @@ def advise_compression(
     problem: see `experiment.build`.
     downlink_bytes: budget of a client and round, 4 or more; None: no limit.
     momentum: of the server, for the cosine.
-    draws: number of keys over which the noise of the first two choices is
-      measured.
 
   Raises:
     ConfigError: the config is wrong or private, budgets are missing or too
       small, or its clients send no updates of the model.
   """
   updates = lambda: _updates(config, data_dir, problem)
-  return _advise(updates, uplink_bytes, downlink_bytes, momentum, draws)
+  return _advise(updates, uplink_bytes, downlink_bytes, momentum)
 
 
 def advise_gradients(
@@ -102,7 +93,6 @@ def advise_gradients(
   *,
   downlink_bytes: int | None = None,
   momentum: float = 0.9,
-  draws: int = 8,
 ) -> list[Choice]:
   """Compare compressors for gradients of your own, as `advise_compression`.
 
@@ -110,7 +100,7 @@ def advise_gradients(
   `distributed.mean_over`; for its ``both_ways`` set both budgets.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
-  >>> advise_gradients(grads, 36, draws=0)[0].compressor
+  >>> advise_gradients(grads, 36)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
 
   Raises:
@@ -118,7 +108,7 @@ def advise_gradients(
   """
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
   updates = lambda: np.asarray(flat(grads))
-  return _advise(updates, uplink_bytes, downlink_bytes, momentum, draws)
+  return _advise(updates, uplink_bytes, downlink_bytes, momentum)
 
 
 def _advise(
@@ -126,7 +116,6 @@ def _advise(
   uplink_bytes: int | None,
   downlink_bytes: int | None,
   momentum: float,
-  draws: int,
 ) -> list[Choice]:
   if uplink_bytes is None and downlink_bytes is None:
     raise ValueError('No budget; set uplink_bytes, downlink_bytes or both.')
@@ -140,39 +129,15 @@ def _advise(
   for choice in _worthwhile(candidates):
     cosine = compression_noise.step_cosine(choice.alpha, momentum)
     choices.append(choice._replace(cosine=cosine))
-  choices.sort(key=lambda c: (-round(c.cosine, 2), c.up + c.down))
-  count = min(_MEASURED, len(choices)) if draws else 0
-  size = np.square(updates.mean(0)).sum()
-  fast = {'xla_backend_optimization_level': 0}
-  for i in tqdm.trange(count, desc='noise', disable=None, leave=False):
-    error = jax.jit(squared_error(choices[i]), compiler_options=fast)
-    keys = jax.random.split(jax.random.key(0), draws)
-    errors = [float(error(key, updates)) for key in keys]
-    choices[i] = choices[i]._replace(measured=float(np.mean(errors) / size))
-  return choices
+  return sorted(choices, key=lambda c: (-round(c.cosine, 2), c.up + c.down))
 
 
 def choices_table(choices: list[Choice]) -> str:
   """Write choices as a Markdown table."""
-  formats = '', '', '', ',', ',', '.3g', '.3g', '.3g'
+  formats = '', '', '', ',', ',', '.3g', '.3g'
   cell = lambda x, form: '' if x is None else format(x, form)
   lines = [map(cell, choice, formats) for choice in choices]
   return markdown.table(Choice._fields, lines, left=3)
-
-
-def draw_choices(choices: list[Choice], folder: str) -> pathlib.Path:
-  """Draw noise against bytes up and down, in advice.png of a folder."""
-  lines = []
-  for kind in dict.fromkeys(c.sketch.partition('(')[0] for c in choices):
-    of_kind = [choice for choice in choices if choice.sketch.startswith(kind)]
-    x, y = [c.up + c.down for c in of_kind], [c.alpha for c in of_kind]
-    lines.append(figures.Line(kind, x, y, points=True))
-  labels = 'bytes of a client and round, up and down', 'noise alpha'
-  panel = figures.Panel(*labels, lines, x_scale='log', y_scale='log')
-  path = pathlib.Path(folder) / 'advice.png'
-  path.parent.mkdir(parents=True, exist_ok=True)
-  figures.draw([panel]).savefig(path, dpi=150)
-  return path
 
 
 def choice_flags(choice: Choice, config: config_lib.Config) -> str:
@@ -180,7 +145,7 @@ def choice_flags(choice: Choice, config: config_lib.Config) -> str:
 
   The algorithm changes where the config's does not support sketch and codecs.
 
-  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, None, 1)
+  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, 1.0)
   >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
   >>> choice_flags(choice, c)
   "--config.sketch='srht(size=8)' --config.downlink_codec='eden(bits=1)'"
@@ -214,7 +179,7 @@ def _candidates(
         codec = f'eden(bits={up[0]}, rotate=False)'
     alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
     sent = _nbytes(*up), _nbytes(*down)
-    choices.append(Choice(op, codec, back, *sent, alpha, None, math.nan))
+    choices.append(Choice(op, codec, back, *sent, alpha, math.nan))
 
   for send, receive in itertools.product(_FORMATS, repeat=2):
     up = send, _fitting(send, uplink_bytes, d)
@@ -244,7 +209,7 @@ def _eden(d: int, bits: int | None, entries: int) -> str | None:
 
 
 def _omega(text: str | None, d: int) -> float:
-  omega = _codec(text).omega
+  omega = codecs.make(**registry.parse_call(text or 'identity')).omega
   return omega(d) if omega else 0.0
 
 
@@ -290,35 +255,8 @@ def _updates(
 
   present = np.flatnonzero(cohort.weight > 0)
   updates = []
-  for i in tqdm.tqdm(present, 'updates', disable=None, leave=False):
+  for i in present:
     batches = jax.tree.map(lambda x, i=i: x[i], cohort.batches)
     client = exp.hyper, exp.params, exp.data, cohort.ids[i], batches
     updates.append(update_of(*client))
   return np.stack(updates)
-
-
-def squared_error(choice: Choice) -> Callable[..., jax.Array]:
-  """Build (key, updates f32[n, d]) -> ||D - x||^2, for D and x of `Choice`.
-
-  Updates are arguments: XLA folds a large constant for minutes.
-  """
-  op = sketches.make(**registry.parse_call(choice.sketch))
-  up, down = _codec(choice.codec), _codec(choice.downlink_codec)
-
-  def error(key: Key, updates: jax.Array) -> jax.Array:
-    mean = updates.mean(0)
-
-    def add(total, client):
-      i, update = client
-      codec_key, table = jax.random.fold_in(key, i), op.sketch(key, update)
-      payload = up.encode(codec_key, table)
-      return total + up.decode(codec_key, payload, table), None
-
-    clients = jnp.arange(len(updates)), updates
-    total, _ = jax.lax.scan(add, op.zero_table(mean), clients)
-    table = total / len(updates)
-    codec_key = jax.random.fold_in(key, len(updates))
-    table = down.decode(codec_key, down.encode(codec_key, table), table)
-    return jnp.square(op.desketch(key, table, mean) - mean).sum()
-
-  return error
