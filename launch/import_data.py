@@ -6,8 +6,8 @@ KIND is femnist, femnist_digits, cifar100, shakespeare, stackoverflow, plays
 (tiny Shakespeare, by speaker), or table (Parquet or CSV of your own, with
 --client=COLUMN and --classes=N). PATH is a file or folder in one of the layouts
 that the kind is published in. Then `--config.dataset=store
---config.dataset_options.folder=DIR` trains on it. Prints a table of sizes,
-which DIR/sizes.png draws.
+--config.dataset_options.folder=DIR` trains on it. Prints a table of
+sizes.
 """
 
 import sys
@@ -33,11 +33,10 @@ define(**_OPTIONS)
 
 
 def main(argv):
-  """Write the store; print and draw the sizes of its clients."""
+  """Write the store; print the sizes of its clients."""
   from fl_sketch.data.natural import importing
   from fl_sketch.experiment import config
   from fl_sketch.reporting import label_distribution
-  from fl_sketch.utils import extras
   import numpy as np
 
   begin(argv[:1])
@@ -51,8 +50,6 @@ def main(argv):
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)
   print(label_distribution.sizes_table(sizes), end='')
-  with extras.optional_figures():
-    label_distribution.draw_sizes(sizes, f'{_TO.value}/sizes.png')
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Tables and figures of how samples, and their labels, spread over clients."""
+"""How samples and their labels are spread over clients: a table, a figure."""
 
 from collections.abc import Mapping
 import os
@@ -10,16 +10,17 @@ import numpy as np
 
 _MOST_CLIENTS = 500  # about the pixels across the figure
 _QUANTILES = {'least': 0, 'median': 0.5, '9 of 10': 0.9, 'most': 1}
-PathLike = str | os.PathLike
 
 
 def draw(
-  labels: np.ndarray, partition: Partition, path: PathLike, num_classes: int
+  labels: np.ndarray,
+  partition: Partition,
+  path: str | os.PathLike,
+  num_classes: int,
 ) -> None:
   """Draw each label's share of each client's samples into a PNG file.
 
-  Of more than 500 clients it draws 500 at equal distances. Labels are
-  int[samples] < num_classes.
+  labels: int[samples] < num_classes. Of many clients, 500 are drawn.
   """
   count = min(partition.population, _MOST_CLIENTS)
   clients = np.linspace(0, partition.population - 1, count).astype(int)
@@ -50,15 +51,3 @@ def sizes_table(sizes: Mapping[str, np.ndarray]) -> str:
     rows.append([name, *means, *(f'{end:,.0f}' for end in ends)])
   head = ['samples', 'clients', 'in all', 'mean', *_QUANTILES]
   return markdown.table(head, rows, left=1)
-
-
-def draw_sizes(sizes: Mapping[str, np.ndarray], path: PathLike) -> None:
-  """Draw histograms of sizes, on logarithmic axes, into a PNG file."""
-  axes = style.new_axes('samples', 'clients')
-  most = max(int(counts.max()) for counts in sizes.values())
-  edges = np.geomspace(0.5, most + 0.5, 40)
-  for name, counts in sizes.items():
-    axes.hist(counts[counts > 0], edges.tolist(), alpha=0.6, label=name)
-  axes.set(xscale='log', yscale='log')
-  axes.legend(frameon=False, fontsize='small')
-  axes.figure.savefig(path, dpi=130, format='png')

@@ -43,7 +43,6 @@ def test_the_speakers_of_shakespeare_are_imported(tmp_path):
   to = tmp_path / 'plays'
   done = runs.command('import_data', 'plays', str(PLAYS), f'--to={to}')
   assert done.returncode == 0, done.stderr
-  assert (to / 'sizes.png').exists()
   data, letters = store.open(to), spoken()
   names = [x.decode() for x in data.ids]
   assert f'| training | {len(names)} |' in done.stdout
