@@ -58,8 +58,7 @@ def main(argv):
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     guarantee = experiment.account(c, _DATA_DIR.value)
   epsilons = privacy_report.curve(guarantee, c.rounds)
-  signal = privacy_report.signal(c, guarantee)
-  print(privacy_report.text(guarantee, epsilons, signal))
+  print(privacy_report.text(guarantee, epsilons))
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()

@@ -144,7 +144,6 @@ def assemble(
     )
   # All else, the account too, knows only what clients train on.
   partition, held_out, held_data = sampler.split(config, problem, partition)
-  sampler.note_small_clients(config, partition)
   if config.lora is not None:
     problem = parts.adapted(config, problem)
   make = parts.algorithm(config, problem)

@@ -167,25 +167,6 @@ def algorithm_options(config: Config) -> dict[str, Any]:
   return options
 
 
-def table_size(config: Config) -> int | None:
-  """Return the numbers of a private mean that get noise.
-
-  None: the size of the model decides.
-
-  >>> table = {'kind': 'count_sketch', 'rows': 3, 'cols': 7}
-  >>> table_size(Config(algorithm='safl', sketch=table))
-  21
-  """
-  if config.sketch is None or config.before_sketch:
-    return None
-  sketch = with_hyper(_made('sketch', config.sketch), hyper_of(config))
-  sizes = set()
-  for model in _LARGE, [_LARGE, _LARGE]:
-    table = jax.eval_shape(sketch.zero_table, model)
-    sizes.add(sum(x.size for x in jax.tree.leaves(table)))
-  return sizes.pop() if len(sizes) == 1 else None
-
-
 def _made(field: str, options: Mapping[str, Any]) -> Any:
   """Return a sketch or codec; a `FromHyper` if it declares hyperparameters."""
   package = _PACKAGES[field]

@@ -2,10 +2,7 @@
 
 import pathlib
 
-from fl_sketch.experiment import parts
-from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
-from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests
 from fl_sketch.reporting import figures
 import numpy as np
@@ -18,47 +15,15 @@ def curve(guarantee: PrivacyGuarantee, rounds: int) -> dict[int, float]:
   return dict(zip(counts, guarantee.epsilons(counts), strict=True))
 
 
-def signal(config: Config, guarantee: PrivacyGuarantee) -> str:
-  """Format the largest signal-to-noise ratio that the mean of a round can have.
-
-  All of the cohort take part, and all send the same update of norm C. Return ''
-  for samples and for a bound that follows a quantile.
-  """
-  if guarantee.mechanism.unit == 'sample' or config.bound == 'quantile':
-    return ''
-  size, shares = parts.table_size(config), 1.0
-  if config.trust == 'local':  # each client adds the noise of the whole
-    shares = config.cohort
-  elif config.trust == 'secure_aggregation' and config.min_honest is not None:
-    shares = config.cohort / config.min_honest
-  assert config.clip_norm is not None  # the config is private
-  ratio = accounting.signal_to_noise(
-    guarantee.noise_multiplier,
-    config.clip_norm,
-    expected_cohort=config.cohort,
-    size=size or 1,
-  )
-  where = f'{size} numbers'
-  if size is None:
-    where = 'one number; of d numbers of the model, that over the root of d'
-  return (
-    f'signal_to_noise {ratio / shares**0.5:.4g} at most of a mean over '
-    f'{config.cohort} clients, on {where}'
-  )
-
-
-def text(
-  guarantee: PrivacyGuarantee, epsilons: dict[int, float], signal: str = ''
-) -> str:
+def text(guarantee: PrivacyGuarantee, epsilons: dict[int, float]) -> str:
   """Format the statement, the noise multiplier and epsilon over the rounds."""
   statement = guarantee.statement
   noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
   if guarantee.noise_scale != 1:
     noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
-  lines = [statement.sentence(), noise]
-  lines += [signal] if signal else []
-  lines += [f'\nrounds  epsilon at delta {statement.delta:g}']
-  return '\n'.join(lines + [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()])
+  head = f'\nrounds  epsilon at delta {statement.delta:g}'
+  rows = [f'{r:6d}  {e:.4f}' for r, e in epsilons.items()]
+  return '\n'.join([statement.sentence(), noise, head, *rows])
 
 
 def draw(

@@ -14,7 +14,7 @@ from fl_sketch.models import lora
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import Cohort, Fetch
 from fl_sketch.rounds.algorithm import Hyper, LossFn, with_hyper
-from fl_sketch.utils import progress, seeding
+from fl_sketch.utils import seeding
 from fl_sketch.utils.types import Batch, Key, Params
 import jax
 import jax.numpy as jnp
@@ -112,18 +112,6 @@ def with_batches(
   order = config.batch_order
   index = batches.draw(partition, ids, seed, round_index, *sizes, order)
   return Cohort(ids, weight, index)
-
-
-def note_small_clients(config: Config, partition: Partition):
-  """Print once how many clients are smaller than a batch."""
-  sizes = partition.sizes
-  small = int(((sizes > 0) & (sizes < config.batch_size)).sum())
-  if small and config.batch_order in ('replace', 'cycle') and config.shows_all:
-    progress.note_once(
-      f'batch_size={config.batch_size} exceeds the data of {small} of '
-      f'{partition.population} clients: their samples repeat within a batch. '
-      "To avoid it set a smaller batch_size, or batch_order='mask'."
-    )
 
 
 def fetch_of(config: Config, partition: Partition) -> Fetch:

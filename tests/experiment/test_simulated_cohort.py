@@ -70,37 +70,3 @@ def test_a_simulation_is_not_audited():
   """Catches an audit of noise that the statement does not speak of."""
   with pytest.raises(config.ConfigError, match='simulated_cohort'):
     audit.audit_config(quadratics(**SIMULATED))
-
-
-TABLE = {
-  'algorithm': 'safl', 'server_optimizer': 'adam',
-  'sketch': {'kind': 'count_sketch', 'rows': 2, 'cols': 50},
-}  # fmt: skip
-
-
-def signal(**fields):
-  c = quadratics(**fields)
-  return privacy_report.signal(c, experiment.account(c))
-
-
-@pytest.mark.parametrize(('fields', 'louder'), [
-  ({}, 1),
-  ({'simulated_cohort': 1000}, 50**-2),
-  ({'trust': 'local'}, 20),
-  ({'trust': 'secure_aggregation', 'min_honest': 5}, 4),
-  ({'trust': 'secure_aggregation'}, 1),
-])  # fmt: skip
-def test_the_account_tells_the_signal_to_noise_ratio(fields, louder):
-  """Catches another number of coordinates, cohort, or share of clients."""
-  shared = SMALL | TABLE | {'noise_multiplier': 2.0}
-  table = accounting.signal_to_noise(2.0, 1.0, expected_cohort=20, size=100)
-  ratio = f'signal_to_noise {table / louder**0.5:.4g} at most of a mean over 20'
-  assert f'{ratio} clients, on 100 numbers' in signal(**shared | fields)
-
-
-def test_a_table_that_grows_with_the_model_has_no_size_yet():
-  """Catches the size of the stand-in for a model that is not there."""
-  sketch = {'kind': 'identity'}
-  text = signal(**SMALL, **TABLE | {'sketch': sketch})
-  assert 'on one number; of d numbers' in text
-  assert signal(**SMALL, noise_multiplier=1.0, bound='quantile') == ''
