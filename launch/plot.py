@@ -27,10 +27,11 @@ _FLAGS = define(
 def main(argv):
   """Draw the figure; print the last values and where it is."""
   begin(argv[:1])
-  options, out = (_FLAGS.x, _FLAGS.y, _FLAGS.band, _FLAGS.labels), _FLAGS.out
+  options = {'x': _FLAGS.x, 'y': _FLAGS.y}
+  options |= {'band': _FLAGS.band, 'labels': _FLAGS.labels}
   with errors.refused(), config.checked():
-    _, table = over_seeds.plot_and_table(argv[1:], out, *options)
-  print(table, out, sep='')
+    _, table = over_seeds.plot(argv[1:], _FLAGS.out, **options)
+  print(table, _FLAGS.out, sep='')
 
 
 if __name__ == '__main__':

@@ -109,20 +109,12 @@ def ranked_by(metric: str) -> tuple[str, Callable[..., Any]]:
 
 
 def best_of(metric: str) -> Callable[..., Any]:
-  """Return `min` or `max`, whichever is the best of a metric; see `ranked_by`.
-
-  >>> best_of('test_loss')(2.0, 1.0), best_of('test_accuracy')(0.1, 0.2)
-  (1.0, 0.2)
-  """
+  """Return `min` or `max` of a metric, whichever is better; see `ranked_by`."""
   return ranked_by(metric)[1]
 
 
 def total_bytes(row: Row) -> int:
-  """Return the bytes of all clients, both directions, up to a metrics row.
-
-  >>> total_bytes({'total_uplink_bytes': 8, 'total_downlink_bytes': 16})
-  24
-  """
+  """Return the bytes of all clients, both directions, up to a metrics row."""
   return row['total_uplink_bytes'] + row['total_downlink_bytes']
 
 

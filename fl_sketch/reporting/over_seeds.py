@@ -40,12 +40,13 @@ def plot(
   y: Sequence[str] = (),
   band: str = 'interval',
   labels: Sequence[str] = (),
-) -> list[Panel]:
+) -> tuple[list[Panel], str]:
   """Draw a panel for each metric, and a line for each config, into a PNG.
 
   A line is the mean over runs that differ in seeds alone, at the rounds that
   all of them have logged. A JSON file of the same name has the numbers, a CSV
-  file the last values, with the bytes of both directions.
+  file the last values, with the bytes of both directions. Return the panels
+  and the table of last values in Markdown.
 
   Args:
     runs: workdirs; of a sweep, all of its points.
@@ -62,18 +63,6 @@ def plot(
     MissingExtraError: matplotlib is not installed.
     SaveError: a file cannot be written.
   """
-  return plot_and_table(runs, path, x, y, band, labels)[0]
-
-
-def plot_and_table(
-  runs: Sequence[PathLike],
-  path: PathLike,
-  x: str,
-  y: Sequence[str],
-  band: str,
-  labels: Sequence[str],
-) -> tuple[list[Panel], str]:
-  """Plot runs; return the panels and the table of last values; see `plot`."""
   checks.choice('x', x, tuple(X))
   checks.choice('band', band, BANDS)
   grouped = groups(runs, labels)
@@ -281,7 +270,7 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   figure = lambda x: [x._replace(title=title)] if x.lines else []
   loss, losses = _LOSS, []
   if metrics.values(rows, _LOSS):
-    losses.append(_train_loss(rows))
+    losses.append(line('train', [rows], 'rounds', _LOSS))
   if metrics.values(rows, 'test_loss'):
     loss = 'loss'
     losses.append(line('test', [rows], 'rounds', 'test_loss'))
@@ -296,15 +285,3 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   for path, panels in drawn.items():
     figures.draw(panels).savefig(path, dpi=150, format='png')
   return list(drawn)
-
-
-def _train_loss(rows: list[Row]) -> Line:
-  """Plot a train loss; for many rounds its running mean, min and max."""
-  curve = line('train', [rows], 'rounds', _LOSS)
-  width = len(curve.y) // 50
-  if width < 2:
-    return curve
-  window = np.lib.stride_tricks.sliding_window_view(np.array(curve.y), width)
-  x = curve.x[width - 1 :]  # a mean stands at the last of its rounds
-  ys = {'y': window.mean(1), 'low': window.min(1), 'high': window.max(1)}
-  return curve._replace(label=f'train (mean of {width})', x=x, **ys)

@@ -56,7 +56,6 @@ def test_a_name_a_path_and_a_copy_are_one_config(name, tmp_path):
 
 @pytest.mark.parametrize('args', [
   ['quickstart:quick'],
-  ['--config=quickstart:quick'],
   ['--config', 'configs/quickstart.py:quick'],
 ])  # fmt: skip
 def test_variants_and_fields_are_set_however_it_is_named(args):
@@ -88,7 +87,6 @@ def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
 
 @pytest.mark.parametrize(('name', 'near'), [
   ('quickstrat', 'quickstart'), ('configs/mnist_safle.py', 'mnist_safl'),
-  ('README.md', 'Python'),
 ])  # fmt: skip
 def test_an_unknown_name_is_refused_with_the_nearest(name, near):
   """Catches a message that only says that a file is missing."""
@@ -112,20 +110,14 @@ def fields(*args):
 
 
 QUICK = 'quickstart:quick'
-TABLE = {'kind': 'count_sketch', 'rows': 5, 'cols': 60}
 
 
 @pytest.mark.parametrize(('args', 'left_out', 'want'), [
-  (['algorithm=fedavg'], 'sketch', {'sketch': None, 'b2': 0.99}),
   (['algorithm=fedavg', 'server_optimizer=none', 'final_server_lr=none'],
     'b2, sketch',
     {'b2': None, 'server_optimizer': None, 'final_server_lr': None}),
-  (['sketch=count_sketch(rows=5, cols=60)'], '', {'sketch': TABLE}),
   (['sketch.kind=count_sketch', 'sketch.rows=5', 'sketch.cols=60'],
-    'sketch.size', {'sketch': TABLE}),
-  (['model=linear'], 'model_options.widths', {'model_options': None}),
-  (['dataset=quadratics', 'dataset_options.start_scale=2.0'], '',
-    {'dataset_options': {'start_scale': 2.0}}),
+    'sketch.size', {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 60}}),
   (['dataset_options=none', 'model_options.widths=none', 'keep_best=None',
     'sweep=none'], '',
     {'dataset_options': None, 'keep_best': None, 'model_options': None}),
@@ -218,7 +210,6 @@ PRIVATE = [f'--config.{name}={value}' for name, value in NOISY.items()]
 
 @pytest.mark.parametrize('args', [
   ['--config.public_metrics=none'],
-  ['--config.public_metrics', 'None'],
   ["--config.sweep.public_metrics=('none',)"],
   ['--config.epsilon=none', '--config.sweep.epsilon=1.0',
     '--config.public_metrics=none'],
@@ -279,20 +270,17 @@ def test_a_config_file_registers_parts_of_its_own(own):
 
 @pytest.mark.parametrize(('args', 'message'), [
   (['quickstart:quik'], 'quik'),
-  (['quikstart'], "Did you mean 'quickstart'"),
+  (['quikstart'], "'quickstart'"),
   ([QUICK, '--plugins=no_such'], 'no_such'),
-  ([QUICK, '--config.alorithm=safl'], "Did you mean 'algorithm'"),
-  ([QUICK, '--config.sketch.sze=3'], "Did you mean 'size'"),
+  ([QUICK, '--config.alorithm=safl'], "'algorithm'"),
+  ([QUICK, '--config.sketch.sze=3'], "'size'"),
   ([QUICK, '--config.rounds=1.5'], '--config.rounds=1.5'),
-  ([QUICK, '--config.sketch=srht('], '--config.sketch'),
   ([QUICK, '--confg=3'], 'confg'),
   ([], 'quickstart'),
-  (['{}/none.py'], 'get_config'),
   (['{}/plain.py'], 'get_config'),
 ])  # fmt: skip
 def test_what_cannot_be_read_ends_with_one_line(args, message, tmp_path):
   """Catches tracebacks, and advice about other flags, for a misspelt name."""
-  (tmp_path / 'none.py').write_text('x = 1')
   (tmp_path / 'plain.py').write_text('get_config = lambda: {}')
   args = [arg.format(tmp_path) if '{}' in arg else arg for arg in args]
   with pytest.raises(SystemExit, match=message) as error:

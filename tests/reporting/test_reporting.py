@@ -31,22 +31,16 @@ def write_run(workdir, *, rounds=6, accuracy=True, test=True, up=1000):
   return rows
 
 
-def test_reads_what_was_written(tmp_path):
+def test_reads_what_was_written_but_for_a_last_line_that_is_cut(tmp_path):
+  """Catches a resumed run that its last, unfinished line stops."""
   rows = write_run(tmp_path, up=HUGE)
   assert reporting.read_metrics(tmp_path) == rows
+  with (tmp_path / 'metrics.jsonl').open('a') as file:
+    file.write('{"round": 6, "tra')
   assert reporting.read_metrics(tmp_path / 'metrics.jsonl') == rows
-  assert rows[-1]['total_uplink_bytes'] == 150 * HUGE
 
 
-def test_a_line_cut_short_is_left_out_only_at_the_end(tmp_path):
-  rows = write_run(tmp_path)
-  path = tmp_path / 'metrics.jsonl'
-  text = path.read_text()
-  path.write_text(text + '{"round": 6, "tra')
-  assert reporting.read_metrics(path) == rows
-
-
-@pytest.mark.parametrize('garbage', ['{"round"', '7', 'null', '\xff\x00 \xfe'])
+@pytest.mark.parametrize('garbage', ['{"round"', '7', '\xff\x00 \xfe'])
 def test_a_garbage_line_is_one_line_that_names_it(garbage, tmp_path):
   """Catches 41 lines of traceback."""
   write_run(tmp_path)
@@ -80,15 +74,10 @@ def test_a_run_is_titled_and_its_bytes_are_of_both_directions(
   assert line.family == 'safl'
 
 
-@pytest.mark.parametrize(
-  ('fields', 'names'),
-  [
-    ({'rounds': 120}, NAMES),
-    ({'accuracy': False}, NAMES),
-    ({'test': False}, NAMES[2:]),  # never evaluated
-    ({'up': HUGE}, NAMES),  # beyond every integer type
-  ],
-)
+@pytest.mark.parametrize(('fields', 'names'), [
+  ({'test': False}, NAMES[2:]),  # never evaluated
+  ({'accuracy': False, 'up': HUGE}, NAMES),  # beyond every integer type
+])  # fmt: skip
 def test_draws_a_run(fields, names, tmp_path):
   write_run(tmp_path, **fields)
   paths = reporting.draw_run(tmp_path)
