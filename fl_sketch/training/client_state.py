@@ -75,7 +75,8 @@ class OnHost:
     rows = []
     for row, initial in zip(self._rows, self._initial, strict=True):
       old = row[place]
-      rows.append(np.where(comms.expand_like(written, old), old, initial[None]))
+      by_client = written.reshape(-1, *[1] * (old.ndim - 1))
+      rows.append(np.where(by_client, old, initial[None]))
     return _with(state, mesh_lib.place_local(self._mesh, rows))
 
   def keep(self, state: FedState, ids: np.ndarray):
