@@ -17,9 +17,8 @@ from fl_sketch.experiment.fields import method, privacy, registries, run
 from fl_sketch.models import losses
 from fl_sketch.utils import checks, fields as f, plugins
 
-# Fields that may differ when a run is resumed. They change no number of any
-# round, but for clients_per_step, with which sums are equal up to rounding.
-# `workdir.resumable` leaves out those on which something else depends.
+# Fields that may differ when a run is resumed: they change no round, except
+# that clients_per_step changes rounding. See `workdir.resumable`.
 RESUMABLE = (
   'rounds', 'clients_per_step', 'log_every', 'eval_every', 'checkpoint_every',
   'keep_checkpoints', 'plugins',
@@ -33,13 +32,7 @@ class ConfigError(ValueError):
 
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
-  """Re-raise this library's validation errors as ConfigError; a decorator.
-
-  Every other ValueError shows a defect, and passes as it is.
-
-  Raises:
-    ConfigError: see `checks.is_refusal`.
-  """
+  """Re-raise validation errors, see `checks.is_refusal`, as ConfigError."""
   try:
     yield
   except ValueError as e:
@@ -153,11 +146,7 @@ def assignments(config: Config) -> str:
 
 
 def sections(cls: type) -> list[tuple[str, dict[str, str]]]:
-  """Return groups of fields: a title, and field -> meaning.
-
-  Each class that a config is made of begins a group, and so does each field
-  with a section, see `utils.fields.field`.
-  """
+  """Return groups of fields by class or section: title, field -> meaning."""
   groups: list[tuple[str, dict[str, str]]] = []
   metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}
   for group, names in run.groups(cls):
@@ -195,8 +184,8 @@ def switched(
     for prefix, holder in holders.items():
       name = prefix + '.'.join([*parents, option])
       options = _at(holder, parents)
-      is_set = isinstance(options, dict) and options.get(option) is not None
-      if is_set and not any(_overlap(name, other) for other in given):
+      is_given = any(_overlap(name, other) for other in given)
+      if _at(options, [option]) is not None and not is_given:
         options[option] = None
         left_out.append(name)
   return fields, sorted(left_out)
@@ -222,18 +211,16 @@ def _useless(
         yield from ((field, option) for option in {*options} - known)
   algorithm = fields.get('algorithm', 'fedavg')
   takes = {*algorithms.options(algorithm)}
+  useless: list[str] = []
   if 'algorithm' in given:
-    for field, argument in method.TAKEN_AS.items():
-      if argument not in takes:
-        yield (field,)
-    for field, supports in method.STEP_OPTIONS.items():
-      if not supports(algorithm):
-        yield (field,)
+    useless += [k for k, x in method.TAKEN_AS.items() if x not in takes]
+    able = method.STEP_OPTIONS.items()
+    useless += [k for k, supports in able if not supports(algorithm)]
   if 'algorithm' in given or 'server_optimizer' in given:
     if (optimizer := fields.get('server_optimizer')) is not None:
       takes |= {*server_optimizers.options_of(optimizer)}
-    for field in {*method.OPTIMIZER_OPTIONS} - takes:
-      yield (field,)
+    useless += {*method.OPTIMIZER_OPTIONS} - takes
+  yield from ((field,) for field in useless)
 
 
 def _at(tree: Any, path: Iterable[str]) -> Any:

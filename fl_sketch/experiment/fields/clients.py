@@ -13,6 +13,7 @@ from fl_sketch.utils.fields import field
 
 _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
+_Partition = Annotated[str, f.choice(partitions.KINDS)]
 _Attack = Annotated[str, f.choice(availability.BEHAVIOURS)]
 # Option -> the partition that has it.
 PARTITION_OPTIONS = {
@@ -25,11 +26,7 @@ PARTITION_OPTIONS = {
 class ProblemFields(run.RunFields):
   """The problem: data set, model and loss."""
 
-  dataset: str = field(
-    'digits, mnist, fashion_mnist, cifar10, cifar100, sst2, text, quadratics, '
-    'simulated, store; or a registered one',
-    'digits',
-  )
+  dataset: str = field('a registered data set', 'digits')
   dataset_options: f.Options = field('by name')
   train_slice: f.Slice | None = field("'0:10000': only these training samples")
   test_slice: f.Slice | None = field('only these samples of the test set')
@@ -47,25 +44,26 @@ class ProblemFields(run.RunFields):
   def check(self):
     """Check data set, model and loss against each other."""
     super().check()
-    self.refuse(
-      (self.label_smoothing and self.loss != 'cross_entropy',
-       "{label_smoothing} requires loss='cross_entropy', not {loss}."),
-      (self.dataset in sources.NAMES and self.model in models.OF_TOKENS,
-       '{model} takes tokens, but {dataset} has images; use another model, or '
-       f'dataset in {text.NAMES}.'),
-    )  # fmt: skip
+    self.check_needed('label_smoothing', loss='cross_entropy')
+    tokens_as_images = (
+      self.dataset in text.NAMES and self.model in models.OF_IMAGES
+    )
+    images_as_tokens = (
+      self.dataset in sources.NAMES and self.model in models.OF_TOKENS
+    )
+    if tokens_as_images or images_as_tokens:
+      raise self.refusal(
+        '{model} does not suit {dataset}: one has tokens, the other images.'
+      )
     if self.dataset in text.NAMES:
       self._check_text()
-    if self.model in models.OF_SEQUENCES:
+    if self.model in models.OF_SEQUENCES and self.loss in losses.OF_LABELS:
       last = (self.model_options or {}).get('last', False)
       kind = 'cross_entropy' if last else 'tokens'
-      self.refuse(
-        (last and self.dataset in text.NAMES,
-         '{model_options} gives one output a sequence, but {dataset} has '
-         'labels of every token; remove last.'),
-        (self.loss in losses.OF_LABELS and self.loss != kind,
-         f'{{loss}} does not suit {{model}}; set loss={kind!r}.'),
-      )  # fmt: skip
+      if self.loss != kind:
+        raise self.refusal(
+          f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
+        )
 
   def _check_text(self):
     options = self.dataset_options or {}
@@ -77,12 +75,6 @@ class ProblemFields(run.RunFields):
       (self.pretrained is not None and not numbered,
        "{pretrained} requires its words' dataset_options.tokenizer, or "
        'model_options.vocab_size for a vocabulary made of the data.'),
-      (self.model in models.OF_IMAGES,
-       '{model} takes images, but {dataset} has tokens; use a model of tokens.'
-       ),
-      (self.dataset == 'sst2' and self.model in models.OF_SEQUENCES,
-       '{model} predicts tokens, but {dataset} has one label a sentence; use '
-       'a bert.'),
     )  # fmt: skip
 
 
@@ -91,25 +83,15 @@ class ClientFields(ProblemFields):
   """The clients: who holds what, who takes part, and who fails."""
 
   population: f.Count = field('clients in total', 50)
-  partition: Annotated[str, f.choice(partitions.KINDS)] = field(
-    'how samples are split among clients', 'iid'
-  )
-  samples_per_client: f.Count | None = field(
-    'most samples of a client, in every partition'
-  )
+  partition: _Partition = field('how samples are split among clients', 'iid')
+  samples_per_client: f.Count | None = field('most samples of a client')
   shards_per_client: f.Count | None = field('of label_shards (default 5)')
-  classes: f.Count | None = field(
-    'labels of a client, of classes_per_client (default 2)'
-  )
+  classes: f.Count | None = field('of classes_per_client (default 2)')
   alpha: f.Positive | None = field('concentration of dirichlet (default 0.5)')
   sigma: f.Finite | None = field('deviation of log sizes, of size_skew')
   client_holdout: f.Share = field('share of samples that clients hold out', 0.0)
-  personal_steps: f.Size | None = field(
-    'local steps before a second evaluation of what a client holds out'
-  )
-  personal_lr: f.Positive | None = field(
-    'rate of these steps (default: client_lr)'
-  )
+  personal_steps: f.Size | None = field('steps before a second evaluation')
+  personal_lr: f.Positive | None = field('of these steps (default: client_lr)')
 
   cohort: f.Count = field(
     'clients in a round, in expectation', 25, section='Participation.'
@@ -122,9 +104,7 @@ class ClientFields(ProblemFields):
   max_cohort: f.Count | None = field(
     'size above which random cohorts are cut off (default: one in 1e9)'
   )
-  epoch_rounds: f.Count | None = field(
-    'of random_allocation (default: population / cohort)'
-  )
+  epoch_rounds: f.Count | None = field('default: population / cohort')
   weights: Annotated[str, f.choice(('equal', 'samples'))] = field(
     'samples: the weight of a client is its number of samples', 'equal'
   )
@@ -135,9 +115,7 @@ class ClientFields(ProblemFields):
     section='Client failures (`data.availability`).',
   )
   dropout: f.Share = field('probability that a client never answers', 0.0)
-  deadline: f.Positive | None = field(
-    'end of a round, in median response times'
-  )
+  deadline: f.Positive | None = field('of answers, in median response times')
   byzantine: f.Share = field('share of the population that attacks', 0.0)
   attack: _Attack | None = field('what byzantine clients send')
 

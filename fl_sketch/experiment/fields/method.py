@@ -74,9 +74,7 @@ class MethodFields(clients.ClientFields):
   server_schedule: f.Options = field('kind and options: factors on server_lr')
   clip_norm: f.Positive | None = field('largest norm of a clipped update')
   max_payload_norm: f.Positive | None = field('longer payloads are rejected')
-  robust: _Robust | None = field(
-    'combines means of groups in place of the mean'
-  )
+  robust: _Robust | None = field('how means of groups are combined')
   groups: f.Count | None = field('number of means that robust combines')
 
   def check(self):
@@ -174,15 +172,13 @@ class MethodFields(clients.ClientFields):
 
   def _check_gram(self):
     work = algorithms.entry(self.algorithm).work
-    gram = self.local_work == 'gram'
+    if self.local_work != 'gram':
+      return
     problem = self.model, self.batch_size, self.loss, self.compute_dtype
     unfit = work in ('gradient', 'task', 'slopes') or self.lora is not None
-    self.refuse(
-      (gram and problem != ('linear', 0, 'cross_entropy', 'float32'),
-       "local_work='gram' requires model='linear', batch_size=0, loss="
-       "'cross_entropy' and compute_dtype='float32'; got {model}, "
-       '{batch_size}, {loss}, {compute_dtype}.'),
-      (gram and unfit,
-       "local_work='gram' is not supported by {algorithm} with {lora}; set "
-       "local_work='sgd'."),
-    )  # fmt: skip
+    if unfit or problem != ('linear', 0, 'cross_entropy', 'float32'):
+      raise self.refusal(
+        "local_work='gram' requires model='linear', batch_size=0, loss="
+        "'cross_entropy', compute_dtype='float32', no lora and an algorithm "
+        'of plain steps; got {algorithm}.'
+      )

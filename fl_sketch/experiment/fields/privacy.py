@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from typing import Annotated
 
-from fl_sketch import algorithms, models
+from fl_sketch import algorithms
 from fl_sketch.data import text
 from fl_sketch.experiment.fields import method
 from fl_sketch.privacy.accounting import types
@@ -41,6 +41,7 @@ _UNSUPPORTED = (
   ('before_sketch', True, _CENTRAL,
     'a server adds this noise, to sums with one bound'),
 )  # fmt: skip
+_Accountant = Annotated[str, f.choice(('pld', 'rdp'))]
 _Bound = Annotated[str, f.choice(('clip', 'normalize', 'quantile'))]
 _Adjacency = Annotated[str, f.choice(a.value for a in types.Adjacency)]
 _Metrics = Annotated[str, f.choice(('all', 'hidden', 'private'))]
@@ -51,9 +52,7 @@ class PrivacyFields(method.MethodFields):
   """Privacy, claimed if epsilon or noise_multiplier is set."""
 
   epsilon: f.Positive | None = field('target, to which noise is calibrated')
-  noise_multiplier: f.NonNegative | None = field(
-    'standard deviation of the noise / bound of a contribution'
-  )
+  noise_multiplier: f.NonNegative | None = field('standard deviation / bound')
   delta: f.Delta | None = field('of the (epsilon, delta) guarantee')
   bound: _Bound | None = field('of a contribution (default: clip)')
   per_layer: bool | None = field('whether each array of a model has its bound')
@@ -62,15 +61,9 @@ class PrivacyFields(method.MethodFields):
     'central DP; secure_aggregation (distributed DP), local DP'
   )
   adjacency: _Adjacency | None = field('which data sets are neighbours')
-  accountant: Annotated[str, f.choice(('pld', 'rdp'))] | None = field(
-    'of epsilon; pld: tight, rdp: faster'
-  )
-  min_honest: f.Count | None = field(
-    'honest clients, of secure_aggregation (default: cohort)'
-  )
-  neighbours: f.Count | None = field(
-    'clients that share masks with a client (default: all)'
-  )
+  accountant: _Accountant | None = field('pld: tight epsilon; rdp: faster')
+  min_honest: f.Count | None = field('honest clients (default: cohort)')
+  neighbours: f.Count | None = field('clients that share masks (default: all)')
   quantile: f.Fraction | None = field("of norms; bound='quantile' follows it")
   quantile_lr: f.Positive | None = field("step size of the quantile's bound")
   count_stddev: f.Positive | None = field(
@@ -88,9 +81,7 @@ class PrivacyFields(method.MethodFields):
     'statistics of clients in rows and figures: all, without noise; hidden: '
     'none; private: with noise that is accounted for'
   )
-  loss_bound: f.Positive | None = field(
-    'largest loss in private metrics (default 5)'
-  )
+  loss_bound: f.Positive | None = field('of private metrics (default 5)')
 
   @property
   def is_private(self) -> bool:
@@ -156,16 +147,14 @@ class PrivacyFields(method.MethodFields):
   def _check_data(self):
     """Refuse what reads all samples without noise, or one client twice."""
     fixed = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
-    reason = 'reads the mean and deviation of all pixels without noise'
-    if self.model in models.OF_TOKENS:
-      reason = 'reads all samples without noise, and {model} takes tokens'
     best = metrics.ranked_by(self.keep_best or '')[0]
     self.refuse(
       (self.dataset in text.NAMES and not fixed,
        '{dataset} makes its vocabulary from the sentences of clients without '
        'noise; set dataset_options.tokenizer, or letters of characters.'),
       (self.standardize and self.dataset not in ('quadratics', *text.NAMES),
-       f'{{standardize}} {reason}; set standardize=False in a private config.'),
+       '{standardize} reads all samples without noise; set standardize=False '
+       'in a private config.'),
       (self.weights != 'equal' or self.sampling == 'with_replacement',
        '{weights}, {sampling}: a client may contribute more than once; set '
        "weights='equal' and another sampling in a private config."),
@@ -233,8 +222,7 @@ class PrivacyFields(method.MethodFields):
        '{noise} does not cancel in tables of fresh hashes; set hash_rounds=0, '
        'or the rounds of an epoch (docs/concepts/correlated_noise.md).'),
       ((self.noise_bands or 1) > rounds,
-       f'{{noise_bands}} exceeds the {rounds} rounds over which noise is '
-       'correlated; use fewer.'),
+       f'{{noise_bands}} exceeds {rounds} rounds of correlation; use fewer.'),
     )  # fmt: skip
 
   def _check_simulation(self, large: int):

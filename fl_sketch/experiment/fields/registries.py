@@ -24,17 +24,15 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
   'codec': ('codec.kind', codecs.REGISTRY),
   'downlink_codec': ('downlink_codec.kind', _OF_SERVER),
 }
-# Fields that name their factory themselves; a text such as 'srht(size=60)' will
-# do in their place.
+# Fields that name their factory themselves, also as 'srht(size=60)'.
 CALLS = tuple(k for k, (by, _) in REGISTRIES.items() if by.endswith('.kind'))
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (*REGISTRIES, 'sweep')
+Part = tuple[registry.Registry, str, dict[str, Any]]  # its name, its options
 
 
-def named(
-  config: Any,
-) -> dict[str, tuple[registry.Registry, str, dict[str, Any]]]:
-  """Return field -> (registry, name, options) of every part of a config.
+def named(config: Any) -> dict[str, Part]:
+  """Return every part of a config by its field.
 
   Options that only a sweep gives have the first of their values. Raises
   ValueError if a field has options, but no kind.
@@ -43,20 +41,18 @@ def named(
   for field, (named_by, known) in REGISTRIES.items():
     options = dict(getattr(config, field) or {})
     if field not in CALLS:
-      name = getattr(config, named_by)
-      parts[named_by] = (
-        known,
-        name,
-        _swept(config, field, known, name) | options,
+      field_of_name, name = named_by, getattr(config, named_by)
+    elif not options:
+      continue
+    elif registry.KIND in options:
+      field_of_name, name = field, options.pop(registry.KIND)
+    else:
+      raise ValueError(
+        f'{field}={f.shown(options)} has no kind; set {field}.kind to one of '
+        f'{f.listed("", known.names())}.'
       )
-    elif options:
-      if registry.KIND not in options:
-        raise ValueError(
-          f'{field}={f.shown(options)} has no kind; set {field}.kind to one of '
-          f'{f.listed("", known.names())}.'
-        )
-      name = options.pop(registry.KIND)
-      parts[field] = known, name, _swept(config, field, known, name) | options
+    options = _swept(config, field, known, name) | options
+    parts[field_of_name] = known, name, options
   return parts
 
 

@@ -29,9 +29,9 @@ class Fields:
 
   def check_effect(self, names: Iterable[str], holds: bool, condition: str):
     """Refuse fields that are set, but have no effect unless `condition`."""
-    for name in names:
+    for name in () if holds else names:
       value = getattr(self, name)
-      if not holds and value != getattr(type(self), name):
+      if value != getattr(type(self), name):
         raise ValueError(
           f'{name}={f.shown(value)} has no effect unless {condition}; '
           f'remove {name}.'
@@ -68,9 +68,7 @@ class RunFields(Fields):
   sketch_seed: f.Size | None = field('of hashes and codecs (default: seed)')
   rounds: f.Count = field('server updates', 100)
   rounds_per_dispatch: f.Count = field('rounds of one compiled call', 1)
-  clients_per_step: f.Size = field(
-    'clients that a device trains at once; 0: the default of the backend', 0
-  )
+  clients_per_step: f.Size = field('clients at once on a device; 0: default', 0)
   feed: _Place = field('where training data lie', 'auto')
   client_state: _Place = field('where the state of all clients lies', 'auto')
   server_state: _State = field(
@@ -80,12 +78,8 @@ class RunFields(Fields):
   eval_every: f.Count = field('rounds between evaluations', 10)
   checkpoint_every: f.Count = field('rounds between checkpoints', 50)
   keep_checkpoints: f.Count = field('number of newest checkpoints that stay', 3)
-  keep_best: _Metric | None = field(
-    'metric, such as test_accuracy, by which best/ keeps the best parameters'
-  )
-  plugins: tuple[str, ...] = field(
-    "modules or Python files that register parts of the user's own", ()
-  )
+  keep_best: _Metric | None = field('metric by which best/ keeps parameters')
+  plugins: tuple[str, ...] = field('modules or files of your own parts', ())
   sweep: f.Options = field('field -> its values; launch.train ignores it')
 
   @property
