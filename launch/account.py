@@ -6,18 +6,16 @@ Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
 rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
 positives at each false-positive rate) into a workdir. --audit attacks the
 mechanism with canaries, by many rounds of the config's algorithm on a small
-model; with a workdir it draws audit.png. --audit=one_run trains the config once
-with --canaries=1000 canary clients in its population; it draws one_run.png.
+model. --audit=one_run trains the config once with --canaries=1000 canary
+clients in its population.
 """
 
-import functools
 import pathlib
 
 from absl import app, flags
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.auditing import audit as reports
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 
@@ -70,18 +68,13 @@ def main(argv):
   with errors.refused():
     if _AUDIT.value == 'canaries':
       options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
-      result, name = audit.audit_config(c, **options), 'audit.png'
-      draw = functools.partial(reports.draw, result)
+      result = audit.audit_config(c, **options)
     else:
       options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
       game = one_run_audit.prepare(c, **options)
       print(game.text(), flush=True)
-      result, name = one_run_audit.play(game, progress=True), 'one_run.png'
-      draw = result.draw
+      result = one_run_audit.play(game, progress=True)
   print(result.text())
-  if folder is not None:
-    with extras.optional_figures():
-      draw(folder / name)
 
 
 if __name__ == '__main__':

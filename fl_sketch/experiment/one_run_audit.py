@@ -13,17 +13,17 @@ the public key of the run and of its secret.
 """
 
 from collections.abc import Mapping
-import os
 from typing import NamedTuple
 
 from fl_sketch import experiment, rounds
 from fl_sketch.experiment import audit, canary_clients
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.privacy.accounting import gaussian, statements, types
-from fl_sketch.privacy.auditing import noise_law, one_run, one_run_guesses
-from fl_sketch.privacy.auditing.audit import figure, verdict
+from fl_sketch.privacy.auditing import noise_law, one_run
+from fl_sketch.privacy.auditing.audit import verdict
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.utils import checks
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +41,6 @@ class Game(NamedTuple):
   sizes: list[int]  # of the arrays of a payload
   guesses: Mapping[str, int]  # how many, by assumption of a bound
   claim: one_run.Claim
-  power: float  # probability that noise of half the size is caught
   significance: float  # bound on the probability that a true claim is refuted
   step: canary_clients.Step  # of `canary_clients.program`
 
@@ -61,10 +60,9 @@ class Game(NamedTuple):
     return (
       f'{self.canaries} canary clients, each in by a fair coin, and {others} '
       f'others. The claim is that of them all:\n{self.statement.sentence()}\n'
-      f'Noise of half the size is caught with probability {self.power:.2f}; '
-      f'a true claim is refuted with {self.significance:g} at most, if guesses '
-      'are independent of one another given the scores, as they are where '
-      'canaries do not overlap in a table.'
+      f'A true claim is refuted with probability {self.significance:g} at '
+      'most, if guesses are independent of one another given the scores, as '
+      'they are where canaries do not overlap in a table.'
     )
 
 
@@ -74,7 +72,7 @@ class Bound(NamedTuple):
   right: int  # guesses that are right
   mu: float  # the bound
   epsilon: float  # of a Gaussian mechanism with this mu, at the claim's delta
-  chance: float  # bound on P[so many are right] under the claim
+  refutes: bool  # whether so many are too rarely right under the claim
 
 
 class OneRunReport(NamedTuple):
@@ -89,8 +87,8 @@ class OneRunReport(NamedTuple):
   @property
   def refuted(self) -> bool:
     """Whether the claim is refuted."""
-    chances = [x.chance for x in (*self.bounds.values(), self.law)]
-    return min(chances) <= self.game.share
+    by_guesses = any(x.refutes for x in self.bounds.values())
+    return by_guesses or self.law.chance <= self.game.share
 
   def text(self) -> str:
     """Return the claim, the bounds and the verdict, line by line."""
@@ -100,22 +98,11 @@ class OneRunReport(NamedTuple):
     lines = [f'claimed: mu {game.claim.mu:.4g}, {at} {statement.epsilon:.4g}']
     lines += [
       f'shown by {name}: mu >= {x.mu:.4g}, {of_gaussian} {x.epsilon:.4g} '
-      f'({x.right} of {game.guesses[name]} guesses right; under the claim '
-      f'the chance is {x.chance:.2g} at most)'
+      f'({x.right} of {game.guesses[name]} guesses right)'
       for name, x in self.bounds.items()
     ]
     last = verdict('REFUTED' if self.refuted else None, game.significance)
     return '\n'.join([*lines, self.law.text(), last])
-
-  def draw(self, path: str | os.PathLike) -> None:
-    """Draw the scores of canaries that were in and of those left out."""
-    result = 'refuted' if self.refuted else 'not refuted'
-    x = 'score (log-likelihood ratio of in to left out)'
-    title = f'mu claimed {self.game.claim.mu:.3g}: {result}'
-    edges = np.histogram_bin_edges(self.scores, 40).tolist()
-    with figure(path, xlabel=x, ylabel='canaries', title=title) as ax:
-      for name, which in (('in', self.coins), ('left out', ~self.coins)):
-        ax.hist(self.scores[which], edges, alpha=0.5, label=name)
 
 
 @checked()
@@ -126,7 +113,7 @@ def prepare(
   data: str | None = None,
   significance: float = 1e-3,
 ) -> Game:
-  """Build the audit of a private config with its power, before the run.
+  """Build the audit of a private config, before the run.
 
   `data` is the directory of tensorflow-datasets; the significance is of the
   whole report.
@@ -137,6 +124,7 @@ def prepare(
     DataError: the dataset is missing or cannot be read.
   """
   _check(config, canaries)
+  checks.fraction('significance', significance)
   exp = canary_clients.enlarged(config, data, canaries)
   guarantee = canary_clients.guarantee_of(exp)
   mechanism, statement = guarantee.mechanism, guarantee.statement
@@ -146,18 +134,8 @@ def prepare(
   guesses = {ALONE: canaries // 4} | ({INDEPENDENT: canaries} if known else {})
   options = {'delta': statement.delta, 'accountant': statement.accountant}
   claim = one_run.claim_of(mechanism, **options)
-  participation = exp.config.cohort / exp.config.population
-  # A canary sends along one array, which has a part of the bound.
-  noise = 0.5 * (len(sizes) ** 0.5 if config.per_layer else 1.0)
-  # The law of noise has a share, too.
-  share = significance * len(guesses) / (len(guesses) + 1)
-  power = one_run_guesses.power(
-    mechanism, claim, canaries=canaries, guesses=guesses[ALONE], noise=noise,
-    significance=share, participation=participation, independent=known,
-    turns=min(1.0, sum(sizes) / canaries),
-  )  # fmt: skip
   step = canary_clients.program(exp, config.population, known)
-  return Game(exp, canaries, sizes, guesses, claim, power, significance, step)
+  return Game(exp, canaries, sizes, guesses, claim, significance, step)
 
 
 @checked()
@@ -203,22 +181,24 @@ def play(
 def _report(
   game: Game, along: np.ndarray, coins: np.ndarray, law: noise_law.Finding
 ) -> OneRunReport:
-  """Guess, count and bound; `along` is as of `one_run_guesses.log_ratio`."""
+  """Guess, count and bound; `along` is as of `one_run.log_ratio`."""
   mechanism = canary_clients.guarantee_of(game.exp).mechanism
-  scores = one_run_guesses.log_ratio(along, mechanism)
+  scores = one_run.log_ratio(along, mechanism)
   share, claim, delta = game.share, game.claim, game.statement.delta
   bounds = {}
   for name, guesses in game.guesses.items():
     if name == ALONE:
-      right = one_run_guesses.sure_right(scores, coins, guesses)
-      mu = one_run.least_mu(right, guesses, game.canaries, share)
-      chance = one_run.chance(right, guesses, game.canaries, claim.curve)
+      right = one_run.sure_right(scores, coins, guesses)
+      counts = right, guesses, game.canaries
+      mu = one_run.least_mu(*counts, share)
+      refutes = bool(one_run.refuted(share, *counts, claim.curve))
     else:
-      right = one_run_guesses.right(scores, coins)
+      right = one_run.all_right(scores, coins)
       mu = one_run.independent_mu(right, guesses, share)
       chance = one_run.independent_chance(right, guesses, claim.accuracy)
+      refutes = chance <= share
     epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
-    bounds[name] = Bound(right, mu, epsilon, chance)
+    bounds[name] = Bound(right, mu, epsilon, refutes)
   return OneRunReport(game, bounds, scores, coins, law)
 
 
@@ -247,21 +227,16 @@ def _payload_sizes(
 
 def _check(config: Config, canaries: int) -> None:
   audit.check(config)
-  if config.sampling == 'cyclic' or config.noise == 'banded':
-    name = 'noise' if config.noise == 'banded' else 'sampling'
-    raise config.refusal(
-      f'An audit in one run does not support {{{name}}}: it requires '
-      'independent rounds; use --audit without one_run.'
-    )
+  unsupported = {
+    'sampling': config.sampling == 'cyclic',  # rounds must be independent
+    'noise': config.noise == 'banded',
+    'before_sketch': config.before_sketch,
+    'algorithm': config.privacy_unit == 'sample',  # canaries are clients
+    'trust': config.trust == 'local',  # every client adds all of the noise
+  }
   config.refuse(
     (canaries < LEAST,
      f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
-    (config.before_sketch,
-     'An audit in one run does not support {before_sketch}; remove it.'),
-    (config.privacy_unit == 'sample',
-     'Canaries are clients, and {algorithm} protects samples; use --audit '
-     'without one_run.'),
-    (config.trust == 'local',
-     'An audit in one run has no power with {trust}, where every client adds '
-     'all of the noise; use --audit without one_run.'),
+    *((refused, f'An audit in one run does not support {{{name}}}; use --audit '
+       'without one_run.') for name, refused in unsupported.items()),
   )  # fmt: skip

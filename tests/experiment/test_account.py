@@ -118,16 +118,14 @@ def test_the_kind_of_an_audit_is_a_flag_that_may_stand_alone(
 
 
 @pytest.mark.nightly
-def test_the_program_audits_in_one_run_and_draws_it(tmp_path):
-  """Catches a report that is not printed, or a picture that is not there."""
+def test_the_program_audits_in_one_run():
+  """Catches a report that is not printed."""
   flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
-  done = runs.command('account', *flags, f'--workdir={tmp_path}')
+  done = runs.command('account', *flags)
   assert done.returncode == 0, done.stderr
   assert '1000 canary clients beside 700' in done.stdout
-  assert 'Noise of half the size is caught with probability' in done.stdout
   assert 'shown by independent guesses: mu >=' in done.stdout
   assert '20/20' in done.stderr  # a bar of the rounds
-  assert (tmp_path / 'one_run.png').stat().st_size > 5_000
 
 
 @pytest.mark.parametrize('trust', ['secure_aggregation', 'local'])

@@ -1,4 +1,4 @@
-"""Audits of every private algorithm, right (at 1e-6) and broken (at 0.05)."""
+"""Audits of kinds of private rounds, right (at 1e-6) and broken (at 0.05)."""
 
 import audit_games as common
 from fl_sketch import algorithms, sketches
@@ -6,61 +6,49 @@ from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.auditing import canaries
 import pytest
 
-LONG = pytest.mark.long
 D = 32
 TABLE = sketches.block_cyclic(8)
 HASHES = sketches.count_sketch(2, 8)
+# Algorithm, settings of its release, its sketch.
 CASES = {
-  'dp_fedavg': ({}, {}), 'dp_normfedavg': ({}, {}),
-  'per_leaf': ({'per_leaf': True}, {}),
-  'iterative_sketching': ({}, {'sketch': TABLE}),
-  'before_sketch': ({'before_sketch': True}, {'sketch': TABLE}),
-  'safl': ({}, {'sketch': TABLE}), 'fedsketch_privix': ({}, {'sketch': HASHES}),
+  'dp_fedavg': ('dp_fedavg', {}, None),
+  'dp_normfedavg': ('dp_normfedavg', {}, None),
+  'per_leaf': ('dp_fedavg', {'per_leaf': True}, None),
+  'before': ('iterative_sketching', {'before_sketch': True}, TABLE),
+  'safl': ('safl', {}, TABLE),
+  'fedsketch_privix': ('fedsketch_privix', {}, HASHES),
+  'samples': ('private_iterative_sketching', {}, TABLE),
 }  # fmt: skip
-NAMES = {'per_leaf': 'dp_fedavg', 'before_sketch': 'iterative_sketching'}
+SAMPLED = {'steps': 20, 'q': 0.2, 'population': 10}
+# A case, its claim, and what part of the noise is found to be too little.
+GAMES = [
+  *((n, fields, 0.85) for n in list(CASES)[:-1] for fields in ({}, SAMPLED)),
+  ('samples', SAMPLED | {'q': 0.25, 'population': 8, 'unit': 'sample'}, 0.6),
+  ('dp_fedavg', {
+    'steps': 20, 'sampling': types.Sampling.RANDOM_ALLOCATION, 'epoch_steps': 5,
+    'population': 10,
+  }, 0.7),
+]  # fmt: skip
 
 
-def check(game_with, *too_little):
-  for noise in 1.0, *too_little:
-    report = common.play(game_with(noise), 0.05 if noise < 1 else common.NEVER)
+@pytest.mark.long
+@pytest.mark.parametrize(('case', 'fields', 'less'), GAMES)
+def test_a_round_hides_what_it_claims_and_no_more(case, fields, less):
+  """Catches noise of an algorithm, or coins of a game, unlike the claim's."""
+  (name, release, sketch), claimed = CASES[case], common.claim(**fields)
+  options = {} if sketch is None else {'sketch': sketch}
+  steps = 4 if case == 'samples' else 1
+  if case == 'samples':
+    make = algorithms.make(
+      name, canaries.inner_product, local_steps=4, expected_batch=2, **options
+    )
+  else:
+    make = common.algorithm(name, claimed, release, **options)
+  turns, canary = claimed.steps // steps, None
+  if sketch is not None:
+    canary = common.adversarial(sketch, turns, D)
+  for noise in 1.0, less:
+    game = common.game_of(make, claimed, noise, D, canary)
+    game = game._replace(steps_per_round=steps)
+    report = common.play(game, 0.05 if noise < 1 else common.NEVER)
     assert report.violated == (noise < 1), report.text()
-
-
-@LONG
-@pytest.mark.parametrize('steps_and_q', [(1, 1.0), (20, 0.2)])
-@pytest.mark.parametrize('case', CASES)
-def test_every_algorithm_hides_what_it_claims_and_no_more(case, steps_and_q):
-  steps, q = steps_and_q
-  claimed = common.claim(1.0, steps, q, population=4 if q == 1 else 10)
-  privacy, options = CASES[case]
-  make = common.algorithm(NAMES.get(case, case), claimed, privacy, **options)
-  canary = common.adversarial(options['sketch'], steps, D) if options else None
-  game_with = lambda noise: common.game_of(make, claimed, noise, D, canary)
-  check(game_with, 0.85, 0.7)
-
-
-def sample_game(noise):
-  claimed = common.claim(1.0, 20, 0.25, population=8, unit='sample')
-  make = algorithms.make(
-    'private_iterative_sketching', canaries.inner_product, local_steps=4,
-    expected_batch=2, sketch=TABLE,
-  )  # fmt: skip
-  canary = common.adversarial(TABLE, 5, D)
-  game = common.game_of(make, claimed, noise, D, canary)
-  return game._replace(steps_per_round=4)
-
-
-@LONG
-def test_samples_are_hidden_by_private_local_steps():
-  check(sample_game, 0.6)
-
-
-@LONG
-def test_an_allocation_hides_what_it_claims_and_no_more():
-  """Catches coins of a game that are not those of the claim."""
-  claimed = types.GaussianMechanism(
-    noise_multiplier=1.0, steps=20, sampling=types.Sampling.RANDOM_ALLOCATION,
-    epoch_steps=5, population=10,
-  )  # fmt: skip
-  make = common.algorithm('dp_fedavg', claimed)
-  check(lambda noise: common.game_of(make, claimed, noise, D), 0.7)

@@ -1,10 +1,8 @@
 """Laws of one-run audits: mu, chances, claims, power; alarms below 1e-6."""
 
-import functools
-
 import audit_games
 from fl_sketch.privacy.accounting import gaussian, profiles
-from fl_sketch.privacy.auditing import one_run, one_run_guesses
+from fl_sketch.privacy.auditing import one_run
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -35,11 +33,10 @@ def test_gaussian_mechanisms_are_within_the_bounds():
   for m in 1, 2, 7, 40:
     for right in {1, m // 2 + 1, m}:
       exact = stats.binom(m, accuracy).pmf(range(right, m + 1)).sum()
-      alone = one_run.chance(right, m, m, curve)
-      assert alone >= exact * (1 - 1e-9)
+      assert not one_run.refuted(exact * (1 - 1e-9), right, m, m, curve)
       independent = one_run.independent_chance(right, m, accuracy)
       assert independent == pytest.approx(exact, rel=1e-9)
-  assert one_run.chance(1, 1, 1, curve) == pytest.approx(accuracy, rel=1e-5)
+  assert one_run.refuted(accuracy * (1 + 1e-5), 1, 1, 1, curve)
 
 
 def test_f_dp_allows_a_mechanism_that_fails_for_all_at_once():
@@ -47,7 +44,7 @@ def test_f_dp_allows_a_mechanism_that_fails_for_all_at_once():
   share = 0.05  # of the runs in which every coin is shown
   curve = lambda h: np.where(h > 1, np.inf, np.maximum(h - share, 0))
   exact = share + (1 - share) * 0.5**20
-  assert one_run.chance(20, 20, 20, curve) >= exact
+  assert not one_run.refuted(exact * (1 - 1e-9), 20, 20, 20, curve)
   assert one_run.independent_chance(20, 20, (1 + share) / 2) < exact / 1e3
 
 
@@ -58,8 +55,8 @@ def test_bounds_are_above_the_truth_no_more_often_than_they_say():
   for _ in range(runs):
     coins = rng.random(m) < 0.5
     scores = rng.normal(size=m) + mu * (coins - 0.5)
-    sure.append(one_run_guesses.sure_right(scores, coins, 20))
-    every.append(one_run_guesses.right(scores, coins))
+    sure.append(one_run.sure_right(scores, coins, 20))
+    every.append(one_run.all_right(scores, coins))
   bounds = {n: one_run.least_mu(n, 20, m, significance) for n in set(sure)}
   above = sum(bounds[n] > mu for n in sure)
   bounds = {n: one_run.independent_mu(n, m, significance) for n in set(every)}
@@ -74,17 +71,15 @@ def test_bounds_and_chances_say_the_same():
   """Catches a bound on mu that its own test does not reject, or rejects."""
   for right, guesses, m in (45, 50, 50), (240, 250, 1000):
     mu = one_run.least_mu(right, guesses, m, 0.01)
-    just = one_run.chance(right, guesses, m, one_run.gaussian_curve(mu))
-    assert just == pytest.approx(0.01, rel=1e-2)
-    least = one_run.least_right(guesses, m, one_run.gaussian_curve(mu), 0.0101)
-    assert least == right
+    counts, curve = (right, guesses, m), one_run.gaussian_curve(mu)
+    refuted = [one_run.refuted(p, *counts, curve) for p in (0.0099, 0.0101)]
+    assert refuted == [False, True]
     mu = one_run.independent_mu(right, guesses, 0.01)
     accuracy = special.ndtr(mu / 2)
     just = one_run.independent_chance(right, guesses, accuracy)
     assert just == pytest.approx(0.01, rel=1e-6)
   assert one_run.least_mu(0, 10, 10, 0.01) == 0
   assert one_run.independent_mu(0, 10, 0.01) == 0
-  assert one_run.chance(0, 10, 10, one_run.gaussian_curve(1.0)) == 1
 
 
 def test_a_claim_is_that_of_its_mechanism():
@@ -118,21 +113,6 @@ def test_a_score_does_not_suffer_from_noise_that_is_too_small():
   xi = rng.normal(size=shape)
   for noise in 1.0, 0.5, 0.0:
     along = coins * here + noise * xi
-    scores = one_run_guesses.log_ratio(along, mechanism)
-    right.append(one_run_guesses.right(scores, coins))
+    scores = one_run.log_ratio(along, mechanism)
+    right.append(one_run.all_right(scores, coins))
   assert 0.6 * 500 < right[0] < right[1] - 50 < right[2] - 80
-
-
-def test_the_power_is_that_of_both_tests():
-  """Catches a power that is stated but not there."""
-  mechanism = audit_games.claim(5.3, 60)
-  claim = one_run.claim_of(mechanism, delta=1e-4)
-  power = functools.partial(
-    one_run_guesses.power, mechanism, claim, canaries=500, guesses=125,
-    significance=1e-3, trials=20,
-  )  # fmt: skip
-  assert power() == 1
-  assert power(noise=1.0) == 0
-  assert power(independent=False) == 0
-  assert power(participation=0.05) < 0.5
-  assert power(turns=0.1) < 0.5

@@ -5,7 +5,7 @@ import breaks
 import cases
 from fl_sketch import algorithms
 from fl_sketch.experiment import canary_clients, config, one_run_audit
-from fl_sketch.privacy.auditing import one_run_guesses
+from fl_sketch.privacy.auditing import one_run
 from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
 import jax
 import numpy as np
@@ -120,7 +120,7 @@ def test_canaries_take_turns_if_they_are_many():
   assert (counts == 2).all()
   rounds = [np.array([3.0, np.nan, -3.0]), np.array([np.nan, 2.0, -3.0])]
   mechanism = audit_games.claim(1.0, 2)
-  scores = one_run_guesses.log_ratio(np.stack(rounds), mechanism)
+  scores = one_run.log_ratio(np.stack(rounds), mechanism)
   assert scores[0] > scores[1] > 0 > scores[2]
 
 
@@ -151,19 +151,18 @@ def play_with_less(game, seed, noise):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize('name', RUNS)
-def test_a_run_is_audited_as_it_is(name, tmp_path):
+def test_a_run_is_audited_as_it_is(name):
   """Catches false alarms, and kinds of privacy in which the audit is blind."""
   fields, caught = RUNS[name]
   game = prepared(**fields)
-  assert (game.power > 0.99) == caught
   right = one_run_audit.play(game, seed=1)
   assert not right.refuted, right.text()
   assert max(x.mu for x in right.bounds.values()) < game.claim.mu
   half = play_with_less(game, 2, 0.5)
   none = play_with_less(game, 3, 0.0)
   for less in half, none:
-    chances = [x.chance for x in less.bounds.values()]
-    assert (min(chances) <= game.share) == caught, less.text()
+    by_guesses = any(x.refutes for x in less.bounds.values())
+    assert by_guesses == caught, less.text()
     assert less.law.chance <= game.share  # whatever guesses say
   if name in ('everybody', 'sketch', 'replaced'):  # the canary's part is alone
     assert (np.sign(none.scores) == np.where(none.coins, 1, -1)).all()
@@ -173,8 +172,6 @@ def test_a_run_is_audited_as_it_is(name, tmp_path):
     assert again.text() == right.text()
     assert 'REFUTED' in half.text()
     assert '500 canary' in game.text()
-    half.draw(tmp_path / 'one_run.png')
-    assert (tmp_path / 'one_run.png').stat().st_size > 5_000
 
 
 def test_coins_and_signals_come_from_the_seed_of_the_audit_alone():

@@ -14,9 +14,9 @@ Full, Poisson = types.Sampling.FULL, types.Sampling.POISSON
 
 
 def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
+  fields = {'sampling': Full if q == 1 else Poisson} | fields
   return types.GaussianMechanism(
-    noise_multiplier=noise_multiplier, steps=steps,
-    sampling=Full if q == 1 else Poisson, sampling_probability=q,
+    noise_multiplier=noise_multiplier, steps=steps, sampling_probability=q,
     population=population, **fields,
   )  # fmt: skip
 

@@ -9,13 +9,10 @@ Deltas are 0.1 and 0.01: at 1e-5 the event that decides is too rare. Noise too
 small by a factor of 0.85 is seen at 0.1 in 5,000 runs.
 """
 
-from collections.abc import Iterator, Mapping
-import contextlib
+from collections.abc import Mapping
 import functools
-import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fl_sketch import reporting
 from fl_sketch.privacy.accounting import profiles, types
 from fl_sketch.privacy.auditing import noise_law
 from fl_sketch.utils import checks
@@ -25,19 +22,15 @@ from scipy import stats
 
 DELTAS = (0.1, 0.01)
 _CANDIDATES = 512  # thresholds
-_MARKERS = 'o^sDvP'
 
 
 class Report(NamedTuple):
   """Measured lower bounds on epsilon, and the claim."""
 
-  mechanism: types.Mechanism  # the claim
-  deltas: tuple[float, ...]
-  measured: Mapping[str, tuple[float, ...]]  # by score: a bound at each delta
-  theory: tuple[float, ...]  # the claimed epsilon at each delta
+  measured: Mapping[str, tuple[float, ...]]  # by score: bounds at `DELTAS`
+  theory: tuple[float, ...]  # the claimed epsilon at `DELTAS`
   significance: float  # probability that any bound exceeds a true claim
   samples: int  # runs in each of the two worlds
-  accountant: str = 'pld'  # which computed the theory
   law: noise_law.Finding | None = None  # of the noise; None: not tested
   share: float = 0.0  # the part of the significance for the law
 
@@ -52,7 +45,7 @@ class Report(NamedTuple):
   def text(self) -> str:
     """Return the bounds of every score and the verdict, line by line."""
     lines = []
-    for i, delta in enumerate(self.deltas):
+    for i, delta in enumerate(DELTAS):
       bounds = [f'{row[i]:.3f} ({name})' for name, row in self.measured.items()]
       claim = f'delta={delta:g}: epsilon claimed {self.theory[i]:.3f}, shown '
       lines.append(claim + ', '.join(bounds))
@@ -69,17 +62,6 @@ def verdict(word: str | None, significance: float, runs: str = '') -> str:
   if word is not None:
     result = f'{word}: less private than claimed'
   return f'{result} ({runs}false alarm <= {significance:g})'
-
-
-@contextlib.contextmanager
-def figure(path: str | os.PathLike, **labels: str) -> Iterator[Any]:
-  """Yield matplotlib axes of a figure, which is saved when the context ends."""
-  fig = reporting.new_figure(5, 3.6)
-  ax = fig.subplots()
-  yield ax
-  ax.set(**labels)
-  ax.legend(frameon=False, fontsize='small')
-  fig.savefig(path, dpi=150)
 
 
 def epsilon_lower_bound(
@@ -129,50 +111,31 @@ def assess(
   scores: Mapping[str, tuple[ArrayLike, ArrayLike]],
   mechanism: types.Mechanism,
   *,
-  deltas: tuple[float, ...] = DELTAS,
   significance: float = 0.05,
   accountant: str = 'pld',
   law: noise_law.Finding | None = None,
 ) -> Report:
-  """Compare the bounds of several scores at several deltas with the claim.
+  """Compare the bounds of several scores at `DELTAS` with the claim.
 
   Scores are by name, with and without the canary, f[n] each. If the claim is
   true, the report is `violated` with probability `significance` at most,
   however scores depend on each other: each comparison, and the law of noise if
   tested, has an equal share. The accountant is 'pld' or 'rdp'.
 
-  Raises ValueError as of `epsilon_lower_bound`, or with nothing to compare.
+  Raises ValueError as `epsilon_lower_bound` does.
   """
-  if not scores or not deltas:
-    raise ValueError(
-      f'An audit requires scores and deltas; got scores={list(scores)}, '
-      f'{deltas=}.'
-    )
   share = checks.fraction('significance', significance)
-  share /= len(scores) * len(deltas) + (law is not None)
+  share /= len(scores) * len(DELTAS) + (law is not None)
   bound = functools.partial(epsilon_lower_bound, significance=share)
   measured = {
-    name: tuple(bound(*pair, delta=delta) for delta in deltas)
+    name: tuple(bound(*pair, delta=delta) for delta in DELTAS)
     for name, pair in scores.items()
   }
   # Not `compute_epsilon`: it warns of a delta as large as an audit needs.
   claim = profiles.profile(mechanism, accountant).epsilon
   samples = min(len(np.asarray(x)) for pair in scores.values() for x in pair)
-  numbers = measured, tuple(map(claim, deltas)), significance, samples
-  return Report(mechanism, deltas, *numbers, accountant, law, share)
-
-
-def draw(report: Report, path: str | os.PathLike) -> None:
-  """Draw the claimed epsilon over delta and the measured lower bounds."""
-  claim = profiles.profile(report.mechanism, report.accountant).epsilon
-  deltas = np.geomspace(min(report.deltas) / 10, max(max(report.deltas), 0.3))
-  result = 'violated' if report.violated else 'no violation found'
-  labels = {'xlabel': 'delta', 'ylabel': 'epsilon', 'title': f'Audit: {result}'}
-  with figure(path, **labels) as ax:
-    ax.semilogx(deltas, [claim(x) for x in deltas], 'k-', label='claimed')
-    for i, (name, row) in enumerate(report.measured.items()):
-      ax.plot(report.deltas, row, _MARKERS[i % len(_MARKERS)], label=name)
-    ax.set_ylim(bottom=0)
+  theory = tuple(map(claim, DELTAS))
+  return Report(measured, theory, significance, samples, law, share)
 
 
 def _scores(name: str, values: ArrayLike) -> np.ndarray:

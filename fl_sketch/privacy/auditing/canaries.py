@@ -22,7 +22,7 @@ from typing import NamedTuple
 from fl_sketch import rounds, sketches
 from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
-from fl_sketch.privacy.auditing.audit import DELTAS, Report, assess
+from fl_sketch.privacy.auditing.audit import Report, assess
 from fl_sketch.privacy.mechanisms import clipping
 from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, workers
 from fl_sketch.utils.types import Batch, Key, Params, Tree
@@ -96,7 +96,6 @@ def audit(
   *,
   samples: int = 5000,
   significance: float = 0.05,
-  deltas: tuple[float, ...] = DELTAS,
   accountant: str = 'pld',
 ) -> Report:
   """Run a game in both worlds and bound epsilon by every score.
@@ -133,8 +132,7 @@ def audit(
   scores = scores[:, : 2 * samples].reshape(-1, 2, samples)
   return assess(
     {name: (*pair,) for name, pair in zip(_SCORES, scores, strict=True)},
-    claimed, deltas=deltas, significance=significance, accountant=accountant,
-    law=law,
+    claimed, significance=significance, accountant=accountant, law=law,
   )  # fmt: skip
 
 

@@ -28,8 +28,13 @@ Source of the game: Steinke, Nasr, Jagielski, arXiv:2305.08846.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import hypothesis_tests, profiles, types
-from fl_sketch.utils import checks, search
+from fl_sketch.privacy.accounting import (
+  events,
+  hypothesis_tests,
+  profiles,
+  types,
+)
+from fl_sketch.privacy.auditing import canary_scores
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
@@ -37,8 +42,8 @@ from scipy import special, stats
 Curve = Callable[[ArrayLike], np.ndarray]  # phi
 _ROUNDING = 1e-9  # of the recursion; puts what it rejects on the safe side
 _MOST_MU = 64.0
-_RAREST = 1e-15  # chances below it are given as this
 _POINTS = 65  # of a search; four of them refine to 1e-7 of the first interval
+_QUIET = 1e-3  # least deviation of noise that a score assumes
 EPSILONS = np.concatenate([[0.0], np.geomspace(1e-2, 100, 100)])
 
 
@@ -92,64 +97,54 @@ def claim_of(
   return Claim(mu, curve_of(deltas), (1 + float(deltas[0])) / 2)
 
 
-def chance(right: int, guesses: int, canaries: int, curve: Curve) -> float:
-  """Bound P[R >= right] from above by f-DP alone; 1e-15 at least.
+def refuted(
+  chance: float, right: int, guesses: int, canaries: int, curve: Curve
+) -> np.ndarray:
+  """Return whether P[R >= right] is below `chance` by f-DP alone: bool[...].
 
-  How many coins are guessed must not depend on the run. Raises ValueError
-  unless right <= guesses <= canaries.
+  Counts are right <= guesses <= canaries. How many coins are guessed must not
+  depend on the run. The shape is that of the results of `curve`.
 
-  >>> round(chance(1, 1, 1, gaussian_curve(1.0)), 4)  # Phi(1 / 2)
-  0.6915
+  >>> curve = gaussian_curve(1.0)  # under which one guess is right by 0.6915
+  >>> bool(refuted(0.691, 1, 1, 1, curve)), bool(refuted(0.692, 1, 1, 1, curve))
+  (False, True)
   """
-  _check(right, guesses, canaries)
-
-  def possible(log_tails):
-    tails = np.exp(log_tails)
-    return ~_rejected(tails, right, guesses, canaries, curve)
-
-  low, high = np.log(_RAREST), 0.0
-  if not right or possible(high):
-    return 1.0
-  if not possible(low):
-    return _RAREST
-  return float(np.exp(_last(possible, low, high)[1]))
+  upper, above = np.asarray(chance, np.float64), np.float64(0)
+  for i in range(right - 1, -1, -1):
+    hit = ((i + 1) * upper + above) / canaries
+    above = above + upper
+    upper = np.maximum(upper, (canaries * curve(hit) + above) / (guesses - i))
+  return np.asarray(upper > 1 + _ROUNDING)
 
 
 def least_mu(
   right: int, guesses: int, canaries: int, significance: float
 ) -> float:
-  """Bound mu from below by f-DP alone: the largest mu that is rejected.
+  """Bound mu from below by f-DP alone: the largest mu that is refuted.
 
   For any mu-GDP mechanism and any guesser it is above mu with probability
-  `significance` at most. Counts, and their ValueError, as of `chance`.
+  `significance` at most. Counts are as of `refuted`.
 
   >>> round(least_mu(250, 250, 1000, 1e-3), 2), least_mu(125, 250, 1000, 1e-3)
   (1.13, 0.0)
   """
-  _check(right, guesses, canaries)
-  tail = checks.fraction('significance', significance)
 
-  def refuted(mu):
-    return _rejected(tail, right, guesses, canaries, gaussian_curve(mu))
+  def is_refuted(mu):
+    curve = gaussian_curve(mu)
+    return refuted(significance, right, guesses, canaries, curve)
 
-  return _last(refuted, 0.0, _MOST_MU)[0] if refuted(0.0) else 0.0
-
-
-def least_right(
-  guesses: int, canaries: int, curve: Curve, significance: float
-) -> int:
-  """Return the fewest right guesses that refute a claim by f-DP alone.
-
-  Returns guesses + 1 if no number of right guesses does.
-  """
-  tail = checks.fraction('significance', significance)
-  refuted = lambda right: bool(_rejected(tail, right, guesses, canaries, curve))
-  return search.least(refuted, 1, guesses + 1)
+  low, high = 0.0, _MOST_MU
+  if not is_refuted(low):
+    return low
+  for _ in range(4):
+    points = np.linspace(low, high, _POINTS)
+    first = int(np.argmin(is_refuted(points)))  # that is not
+    low, high = float(points[first - 1]), float(points[first])
+  return low
 
 
 def independent_chance(right: int, guesses: int, accuracy: float) -> float:
   """Return P[R >= right] for R ~ Binomial(guesses, accuracy)."""
-  _check(right, guesses, guesses)
   return float(stats.binom.sf(right - 1, guesses, accuracy))
 
 
@@ -162,39 +157,39 @@ def independent_mu(right: int, guesses: int, significance: float) -> float:
   >>> round(independent_mu(460, 500, 1e-3), 2)
   2.31
   """
-  _check(right, guesses, guesses)
-  checks.fraction('significance', significance)
   if not right:
     return 0.0
   low = stats.beta.ppf(significance, right, guesses - right + 1)
   return max(0.0, 2 * float(special.ndtri(low)))
 
 
-def _rejected(
-  tail: ArrayLike, right: int, guesses: int, canaries: int, curve: Curve
+def log_ratio(
+  along: np.ndarray, mechanism: types.GaussianMechanism
 ) -> np.ndarray:
-  """Return whether no law of R has the chance `tail` of `right` or more."""
-  upper, above = np.asarray(tail, np.float64), np.float64(0)
-  for i in range(right - 1, -1, -1):
-    hit = ((i + 1) * upper + above) / canaries
-    above = above + upper
-    upper = np.maximum(upper, (canaries * curve(hit) + above) / (guesses - i))
-  return np.asarray(upper > 1 + _ROUNDING)
+  """Return log-likelihood ratios of being in to being out, f64[canaries].
+
+  `along`, f[rounds, canaries], are releases along each canary's contribution,
+  in units of it, NaN where it has none. The deviation of the noise is estimated
+  by the median, since a score for much noise is biased where there is little.
+  """
+  along = np.asarray(along, np.float64)
+  spread = np.nanmedian(np.abs(along - np.nanmedian(along)))
+  variance = max(spread / special.ndtri(0.75), _QUIET) ** 2
+  q = events.probability_of(mechanism)
+  return np.nansum(canary_scores.log_ratio(along, mechanism, variance, q), 0)
 
 
-def _last(holds, low: float, high: float) -> tuple[float, float]:
-  """Narrow the end of an interval in which a condition holds from `low` on."""
-  for _ in range(4):
-    points = np.linspace(low, high, _POINTS)
-    where = int(np.argmin(holds(points)))  # the first at which it fails
-    low, high = float(points[where - 1]), float(points[where])
-  return low, high
+def sure_right(scores: np.ndarray, coins: np.ndarray, guesses: int) -> int:
+  """Count right guesses of the highest and the lowest scores, half each.
+
+  >>> sure_right(np.array([3.0, 0.0, -1.0]), np.array([1, 1, 0]) == 1, 2)
+  2
+  """
+  order, out = np.argsort(scores, kind='stable'), guesses // 2
+  high = order[len(order) - (guesses - out) :]
+  return int(coins[high].sum() + (~coins[order[:out]]).sum())
 
 
-def _check(right: int, guesses: int, canaries: int) -> None:
-  checks.count('guesses', guesses)
-  if not 0 <= right <= guesses <= canaries:
-    raise ValueError(
-      f'Use 0 <= right <= guesses <= canaries; got {right=}, {guesses=}, '
-      f'{canaries=}.'
-    )
+def all_right(scores: np.ndarray, coins: np.ndarray) -> int:
+  """Count right guesses of all coins: in where a score is above 0."""
+  return int(((scores > 0) == coins).sum())

@@ -78,13 +78,16 @@ class Release(NamedTuple):
     for name in 'min_honest', 'max_cohort':
       if (count := getattr(self, name)) is not None:
         checks.count(name, count)
-    fixed = self.bound != 'quantile' and not self.before_sketch
-    if self.correlation is not None and not (fixed and self.trust == 'central'):
+    follows = self.bound == 'quantile'
+    special = [follows, self.before_sketch, self.correlation is not None]
+    if sum(special) > 1 or (any(special) and self.trust != 'central'):
       raise ValueError(
-        "Correlated noise requires bound='clip' or 'normalize', "
-        "trust='central' and no before_sketch; got "
-        f'bound={self.bound!r}, trust={self.trust!r}.'
+        "bound='quantile', before_sketch and correlation exclude one another "
+        f"and require trust='central'; got trust={self.trust!r}, "
+        f'bound={self.bound!r}, before_sketch={self.before_sketch}.'
       )
+    if follows and self.count_stddev is None:
+      raise ValueError("bound='quantile' requires count_stddev; set it.")
     return PrivateMean(self, hp)
 
   @property
@@ -239,10 +242,6 @@ class PrivateMean(NamedTuple):
     """Bound updates, and add noise to all coordinates before the sketch."""
     # Clients send tables, whose sum with the table of the noise is, by
     # linearity, the table of the noisy mean of updates that is computed here.
-    if (trust := self.release.trust) != 'central':
-      raise ValueError(
-        f"before_sketch does not support {trust=}; use trust='central'."
-      )
 
     def attach(encoder):
       if not encoder or encoder[-1].sketch is None:

@@ -23,17 +23,9 @@ def uplink(private: Any) -> chain.Exchange:
   1/2; sum and count together have the multiplier z if the sum has
   :math:`(z^{-2} - (2 \sigma_b)^{-2})^{-1/2}`. Andrew et al., NeurIPS 2021,
   arXiv:1905.03871, Algorithm 1.
-
-  Raises ValueError if count_stddev is None, or the noise is not the server's.
   """
   release, hp = private
   sigma = release.count_stddev
-  if sigma is None or release.trust != 'central' or release.before_sketch:
-    raise ValueError(
-      "bound='quantile' requires count_stddev, trust='central' and no "
-      f'before_sketch; got count_stddev={sigma}, trust={release.trust!r}, '
-      f'before_sketch={release.before_sketch}.'
-    )
   spared = jnp.float32(hp.noise_multiplier) ** -2.0 - (2 * sigma) ** -2.0
   sum_multiplier = spared**-0.5  # NaN, and so no finite sum, if sigma is short
   clip = private._replace(release=release._replace(bound='clip'))
