@@ -72,13 +72,10 @@ def enlarged(
     # `build` has held these clients out.
     client_holdout=0.0, personal_steps=None, personal_lr=None,
   )  # fmt: skip
-  p, clients = exp.partition, np.arange(total)
-  clients[others:] = np.arange(canaries) % others
-  sizes = p.sizes[clients]
-  offsets = np.concatenate([[0], np.cumsum(sizes)])
-  first = np.repeat(p.offsets[clients] - offsets[:-1], sizes)
-  order = p.take(first + np.arange(offsets[-1]))
-  partition = partitions.Partition(order, offsets)
+  clients = [*range(others), *(np.arange(canaries) % others)]
+  samples = [exp.partition.client(i) for i in clients]
+  offsets = np.cumsum([0, *map(len, samples)])
+  partition = partitions.Partition(np.concatenate(samples), offsets)
   return experiment.assemble(large, problem, partition)
 
 

@@ -252,28 +252,26 @@ def check_rows(config: Config, state: Tree):
     )
 
 
-def check_interference(exp: Any) -> noninterference.Proof | None:
-  """Show non-interference of a round on one device; None without privacy.
+def check_interference(exp: Any) -> None:
+  """Show non-interference of a private run's round, on one device.
 
   Raises InterferenceError if `noninterference.check_round` cannot show it.
   """
   if exp.guarantee is None:
-    return None
+    return
   config, alone = exp.config, mesh.cohort_mesh(1)
   fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
   state = state_shapes(exp.make(exp.hyper), exp.params, config.population)
   cohort = exp.sample(0, 0)._replace(outcome=None)
   key = jax.eval_shape(lambda: jax.random.key(0))
   secret = jax.eval_shape(lambda: generators.known_roots(config.noise_seed)[0])
-  return check_program(exp, fn, exp.hyper, state, cohort, key, exp.data, secret)
+  check_program(exp, fn, exp.hyper, state, cohort, key, exp.data, secret)
 
 
-def check_program(
-  exp: Any, fn: Callable[..., Any], *args: Any
-) -> noninterference.Proof:
+def check_program(exp: Any, fn: Callable[..., Any], *args: Any) -> None:
   """Show non-interference of a private run's own program, on its devices."""
   config = exp.config
-  return noninterference.check_round(
+  noninterference.check_round(
     fn,
     *args,
     unit=config.privacy_unit,

@@ -174,26 +174,17 @@ def chain_of(hash_key, **release):
   return federated(None, link, uplink, t.broadcast())
 
 
-def test_hashes_may_be_kept_for_longer_than_noise():
-  """Catches a refusal of what cancels."""
+def test_hashes_stay_as_long_as_noise_on_one_central_sum():
+  """Catches noise that does not cancel, or of no stated size; a refusal."""
   for kept in 'run', 6, 12:
     assert chain_of(kept).releases == 1
   assert chain_of('round', correlation=None).releases == 1
-
-
-@pytest.mark.parametrize(('hash_key', 'release'), [
-  ('round', {}), (4, {}), ('run', {'before_sketch': True}),
-  ('run', {'bound': 'quantile', 'count_stddev': 1.0}),
-  ('run', {'trust': 'local'}), ('run', {'trust': 'secure_aggregation'}),
-])  # fmt: skip
-def test_what_has_no_account_is_refused(hash_key, release):
-  """Catches noise that does not cancel, or of no stated size."""
-  name = 'trust' if release else 'hash_key'
-  with pytest.raises(ValueError, match=name):
-    chain_of(hash_key, **release)
-
-
-def test_correlated_noise_is_on_one_sum():
-  """Catches two sums of a round under one draw of noise."""
+  for fresh in 'round', 4:
+    with pytest.raises(ValueError, match='hash_key'):
+      chain_of(fresh)
+  follows = {'bound': 'quantile', 'count_stddev': 1.0}
+  for release in {'before_sketch': True}, follows, {'trust': 'local'}:
+    with pytest.raises(ValueError, match='trust'):
+      chain_of('run', **release)
   with pytest.raises(ValueError, match='one sum'):
     RELEASE.with_hyper(cases.HP).mean(0)

@@ -103,19 +103,6 @@ def test_a_scaled_tree_has_norm_c_and_its_direction(bound, scale):
       )
 
 
-@PER_LEAF
-@laws
-@given(numbers=st.lists(st.floats(-1, 1, width=16), min_size=9, max_size=9))
-def test_normalising_does_not_see_a_scale(per_leaf, numbers):
-  tree = tree_of(numbers)
-  want, _ = normalize(tree, 2.5, per_leaf=per_leaf)
-  for a in 2.0**100, 2.0**-80:  # a power of two: bit for bit
-    got, _ = normalize(scaled(tree, a), 2.5, per_leaf=per_leaf)
-    jax.tree.map(np.testing.assert_array_equal, got, want)
-  got, _ = normalize(scaled(tree, 0.3), 2.5, per_leaf=per_leaf)
-  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, 1e-6), got, want)
-
-
 @pytest.mark.covers('S1-Eq12')
 @BOTH
 def test_zeros_and_what_is_not_finite(bound):

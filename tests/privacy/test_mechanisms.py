@@ -3,18 +3,14 @@
 import cases
 from fl_sketch.privacy.mechanisms import grid, sums as m
 import jax
-import jax.numpy as jnp
 import numpy as np
-from private_cases import has_stddev, uncorrelated
 import pytest
-from scipy import stats
 
 KEY = jax.random.key(11)
 C = 1.5
 ROWS = 6
 OFF = {'max_norm': C, 'noise_multiplier': 0.0}
 privatize = cases.jit(m.privatize_sum, static_argnames='bound')
-noise_of = cases.jit(m.gaussian_noise)
 EACH_BOUND = pytest.mark.parametrize('bound', ['clip', 'normalize'])
 
 
@@ -36,12 +32,11 @@ def contributions(seed=0):
   return {'a': rows[:, :3], 'b': rows[:, 3:].reshape(ROWS, 2, 3)}
 
 
-ADVERSARIES = {
-  'zero': np.zeros(9), 'within': np.full(9, 0.01), 'spike': np.eye(9)[0] * 1e6,
-  'huge': np.full(9, 3.4e38), 'tiny': np.full(9, 1e-42),
-  'mixed': np.geomspace(1e-37, 1e37, 9), 'nan': np.array([np.nan] + [5.0] * 8),
-  'inf': np.array([-np.inf, np.inf] + [-7.0] * 7),
-}  # fmt: skip
+ADVERSARIES = [
+  np.zeros(9), np.full(9, 0.01), np.eye(9)[0] * 1e6, np.full(9, 3.4e38),
+  np.full(9, 1e-42), np.geomspace(1e-37, 1e37, 9),
+  np.array([np.nan] + [5.0] * 8), np.array([-np.inf, np.inf] + [-7.0] * 7),
+]  # fmt: skip
 
 
 def with_row(rows, i, row):
@@ -51,38 +46,27 @@ def with_row(rows, i, row):
   return out
 
 
+@pytest.mark.covers('S0-H6, H7')
 @EACH_BOUND
-@pytest.mark.parametrize('adversary', ADVERSARIES)
-def test_one_row_more_moves_a_sum_by_at_most_c(bound, adversary):
+def test_one_row_moves_a_sum_by_at_most_c_and_by_no_less(bound):
+  """Catches a sensitivity above the bound, and weights that count."""
   rows, everyone = contributions(), np.ones(ROWS, 'f4')
+  without = 1.0 * (np.arange(ROWS) != 2)
   total = lambda x, mask: privatize(KEY, x, mask, bound=bound, **OFF)
-  without = everyone.copy()
-  without[2] = 0
-  rounding = ROWS * C * 1e-6
-  base = total(rows, without)
+  changed = [
+    with_row(rows, 2, sign * row)
+    for row in ADVERSARIES for sign in (1, -1)
+  ]  # fmt: skip
+  sums, base = [total(x, everyone) for x in changed], total(rows, without)
   # Only the sign of a mask counts.
   weights = np.float32([0.5, 7, np.nan, 1, 2, np.inf])
-  for sign in 1, -1:
-    x = with_row(rows, 2, sign * ADVERSARIES[adversary])
-    moved = total(x, everyone)
-    assert distance(moved, base) <= C + rounding
+  for x in changed:
     assert distance(total(x, weights), base) == 0  # nobody sees who is absent
-    for other in ADVERSARIES.values():
-      y = total(with_row(rows, 2, other), everyone)
-      assert distance(moved, y) <= 2 * C + rounding
-
-
-@pytest.mark.covers('S0-H6, H7')
-def test_the_sensitivities_are_attained():
-  """So that a bound twice as tight as needed would be seen, too."""
-  rows, everyone = contributions(), np.ones(ROWS, 'f4')
-  x = with_row(rows, 0, np.eye(9)[4] * 1e30)
-  y = with_row(rows, 0, np.eye(9)[4] * -1e30)
-  total = lambda x, mask: privatize(KEY, x, mask, **OFF)
-  gap = distance(total(x, everyone), total(y, everyone))
-  assert gap == pytest.approx(2 * C, rel=1e-5)
-  gap = distance(total(x, everyone), total(x, 1.0 * (np.arange(ROWS) > 0)))
-  assert gap == pytest.approx(C, rel=1e-5)
+  rounding = ROWS * C * 1e-6
+  added = max(distance(x, base) for x in sums)
+  replaced = max(distance(x, y) for x in sums for y in sums)
+  assert C * (1 - 1e-5) <= added <= C + rounding
+  assert 2 * C * (1 - 1e-5) <= replaced <= 2 * C + rounding
 
 
 def test_noise_is_the_same_whoever_takes_part():
@@ -103,32 +87,6 @@ def test_noise_is_the_same_whoever_takes_part():
     quiet = privatize(KEY, rows, mask, **options | {'noise_multiplier': 0.0})
     noise = flat(privatize(KEY, rows, mask, **options)) - flat(quiet)
     np.testing.assert_allclose(noise, flat(none), atol=1e-5)
-
-
-@pytest.mark.covers('S1-Def2')
-def test_noise_is_normal():
-  n = 3 * 10**5
-  x = np.asarray(noise_of(KEY, jnp.zeros(n), 3.0), 'f8')
-  assert abs(x.mean()) < 5.5 * 3.0 / n**0.5
-  assert has_stddev(x, 3.0)
-  assert not has_stddev(x, 3.0 * 1.01)  # the test has power
-  assert stats.kstest(x / 3.0, 'norm').pvalue > 1e-7
-  # Beyond 4 standard deviations, where rounding shows first.
-  tail = np.sum(abs(x) > 4 * 3.0)
-  assert stats.binomtest(int(tail), n, 2 * stats.norm.sf(4)).pvalue > 1e-7
-  assert uncorrelated(x[:-1], x[1:])
-
-
-def test_noise_is_float32_at_least_and_in_both_parts():
-  n = 20000
-  like = {'x': jnp.zeros(n, 'bfloat16'), 'z': jnp.zeros(n, 'complex64')}
-  x, z = map(np.asarray, noise_of(KEY, like, 1.0).values())
-  assert x.dtype == 'float32'
-  assert z.dtype == 'complex64'
-  assert len(np.unique(x)) > 19000  # bfloat16 has no so many numbers
-  assert all(has_stddev(part, 1.0) for part in (x, z.real, z.imag))
-  assert uncorrelated(z.real, z.imag)
-  assert uncorrelated(x, z.real)  # leaves have keys of their own
 
 
 def test_a_bound_that_does_not_exist_is_refused():

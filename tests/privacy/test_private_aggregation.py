@@ -3,7 +3,6 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds
-from fl_sketch.privacy import accounting
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -14,24 +13,18 @@ import pytest
 
 
 @pytest.mark.representatives('dp_fedavg', 'safl')
-@private.each_once
-def test_one_client_moves_the_mean_by_at_most_its_share(name):
+@private.each
+def test_one_client_moves_each_release_by_at_most_its_share(name):
   """Catches the order clip, sketch, noise: off by the norm of the sketch."""
-  base = broadcast(name, SOME, hp=QUIET)[0]
-  moved = []
+  others = SOME if name in ONCE else PADDING_ID
+  base, moved = broadcast(name, others, hp=QUIET), []
   for u in private.adversaries():
-    now = broadcast(name, private.with_client(SOME, 3, u), hp=QUIET)[0]
-    moved.append(np.linalg.norm(np.float64(now) - base))
+    now = broadcast(name, private.with_client(others, 3, u), hp=QUIET)
+    pairs = zip(now, base, strict=True)
+    moved += [np.linalg.norm(np.float64(x) - y) for x, y in pairs]
   assert max(moved) <= C / R * (1 + 1e-5)
-  assert max(moved) >= C / R * (1 - 1e-3)  # and by no less
-
-
-@pytest.mark.nightly
-@private.by_name(private.TWICE)
-def test_each_release_of_two_is_bounded_by_itself(name):
-  for u in private.adversaries():
-    for one in broadcast(name, private.with_client(PADDING_ID, 3, u), hp=QUIET):
-      assert np.linalg.norm(np.float64(one)) <= C / R * (1 + 1e-5)
+  if name in ONCE:
+    assert max(moved) >= C / R * (1 - 1e-3)  # and by no less
 
 
 @pytest.mark.representatives('dp_fedavg')
@@ -54,13 +47,6 @@ def test_the_noise_is_of_the_stated_size_whoever_takes_part(name):
   busy, quiet = private.draws(name, SOME), broadcast(name, SOME, hp=QUIET)
   if name in ONCE:
     assert private.has_stddev(busy[0] - quiet[0], Z * C / R)
-    # Not a norm of one number for that of all, nor the noise of the sum.
-    spec = {'expected_cohort': R, 'size': quiet[0].size}
-    ratio = accounting.signal_to_noise(Z, C, **spec)
-    assert C / ratio == pytest.approx(Z * C / R * quiet[0].size ** 0.5)
-    half = accounting.signal_to_noise(Z, C, mean_norm=C / 2, **spec)
-    assert half == pytest.approx(ratio / 2)
-    assert accounting.signal_to_noise(0.0, C, **spec) == np.inf
 
 
 @pytest.mark.representatives('dp_fedavg', 'heaprix_exact')

@@ -16,61 +16,45 @@ from scipy import stats
 
 from tests.privacy.test_mechanisms import KEY, C, distance, flat
 
+N, DRAWS = 8, 20_000
+BINOMIAL = {q: stats.binom(N, q) for q in (0.3, 0.6)}
+SIZES = np.arange(N + 1)
+# A sampler, and the law of the size of its cohorts.
+SAMPLERS = {
+  'poisson': (lambda key: poisson_sample(key, N, 0.3, N),
+              BINOMIAL[0.3].pmf(SIZES)),
+  'cut to three': (lambda key: poisson_sample(key, N, 0.6, 3),
+                   np.append(BINOMIAL[0.6].pmf(SIZES[:3]),
+                             [BINOMIAL[0.6].sf(2), *[0.0] * 5])),
+  'fixed size': (lambda key: fixed_size_sample(key, N, 3), 1.0 * (SIZES == 3)),
+}  # fmt: skip
 
-def counted(sample, n, draws=20000):
-  """int[n, n], how often two were taken together; and the cohorts' sizes."""
+
+@pytest.mark.parametrize('name', SAMPLERS)
+def test_every_client_and_pair_is_taken_as_often(name):
+  """Catches coins that are unfair or depend on each other, and biased cuts."""
+  sample, law = SAMPLERS[name]
   draw = cases.jit(jax.vmap(sample))
-  ids, mask = jax.device_get(draw(jax.random.split(KEY, draws)))
+  ids, mask = jax.device_get(draw(jax.random.split(KEY, DRAWS)))
   assert ids.dtype == np.int32
   assert set(np.unique(mask)) <= {0.0, 1.0}
-  assert ((ids < n) == (mask > 0)).all()  # nobody is beyond all ids
-  assert (ids[mask == 0] == n).all()
-  taken = np.zeros((draws, n + 1), int)
-  np.add.at(taken, (np.arange(draws)[:, None], ids), 1)
-  taken = taken[:, :n]
+  assert ((ids < N) == (mask > 0)).all()  # the id of an empty slot is N
+  taken = np.zeros((DRAWS, N + 1), int)
+  np.add.at(taken, (np.arange(DRAWS)[:, None], ids), 1)
+  taken = taken[:, :N]
   assert taken.max() == 1  # nobody twice
-  return taken.T @ taken, taken.sum(1)
-
-
-def fair(counts, probability, draws=20000):
-  """Chi-square of counts of single events, each by itself."""
-  spread = (draws * probability * (1 - probability)) ** 0.5
-  deviates = (counts - draws * probability) / spread
-  return np.abs(deviates).max() < 6  # 2e-9 each, of up to 100
-
-
-def test_poisson_coins_are_independent_and_fair():
-  n, q, draws = 8, 0.3, 20000
-  pairs, sizes = counted(lambda key: poisson_sample(key, n, q, n), n)
-  assert fair(np.diag(pairs), q)
-  assert fair(pairs[np.triu_indices(n, 1)], q * q)
-  want = draws * stats.binom.pmf(np.arange(n + 1), n, q)
-  got = np.bincount(sizes, minlength=n + 1)
-  keep = want > 5
-  got = np.append(got[keep], got[~keep].sum())
-  want = np.append(want[keep], want[~keep].sum())
-  assert stats.chisquare(got, want).pvalue > 1e-7
-
-
-def test_too_many_are_cut_to_a_uniform_subset():
-  n, q, most, draws = 8, 0.6, 3, 20000
-  pairs, sizes = counted(lambda key: poisson_sample(key, n, q, most), n)
-  assert sizes.max() == most
-  size = stats.binom(n, q)
-  kept = size.expect(lambda k: np.minimum(k, most)) / n
-  assert fair(np.diag(pairs), kept)
-  both = size.expect(lambda k: np.minimum(k, most) * (np.minimum(k, most) - 1))
-  assert fair(pairs[np.triu_indices(n, 1)], both / n / (n - 1))
-  want = np.append(size.pmf(np.arange(most)), size.sf(most - 1)) * draws
-  assert stats.chisquare(np.bincount(sizes), want).pvalue > 1e-7
-
-
-def test_fixed_sizes_take_every_pair_as_often():
-  n, size = 7, 3
-  pairs, sizes = counted(lambda key: fixed_size_sample(key, n, size), n)
-  assert (sizes == size).all()
-  assert fair(np.diag(pairs), size / n)
-  assert fair(pairs[np.triu_indices(n, 1)], size * (size - 1) / n / (n - 1))
+  single, both = law @ SIZES / N, law @ (SIZES * (SIZES - 1)) / N / (N - 1)
+  pairs = taken.T @ taken
+  counts = (np.diag(pairs), single), (pairs[np.triu_indices(N, 1)], both)
+  for count, chance in counts:
+    spread = (DRAWS * chance * (1 - chance)) ** 0.5
+    assert np.abs(count - DRAWS * chance).max() < 6 * spread  # 2e-9 each
+  sizes = np.bincount(taken.sum(1), minlength=N + 1)
+  often = DRAWS * law > 5
+  assert not sizes[law == 0].any()
+  if often.sum() > 1:
+    got, want = sizes[often], law[often] / law[often].sum()
+    assert stats.chisquare(got, want * got.sum()).pvalue > 1e-7
 
 
 @pytest.mark.long

@@ -18,48 +18,44 @@ def off(made, bound=16):
   return at(made, clip_norm=bound, noise_multiplier=0)
 
 
+RELEASE = private_mean.Release(float(N))
+PRIVATE = [
+  ('iterative_sketching', MEAN, {}), ('safl', cases.CYCLIC, {}),
+  ('fedsketch_privix', COUNT, {}), ('fedsketch_heaprix', COUNT, {'k': 3}),
+  ('fedsketch_heaprix', COUNT, {'k': 3, 'exact': False}),
+  ('fedsketchgate', COUNT, STEPS), ('fedsketchgate', COUNT, STEPS | {'k': 3}),
+  ('fetchsgd', COUNT, {'k': 2}), ('sketched_sgd', COUNT, {'k': 2}),
+]  # fmt: skip
+
+
+def private(name, changes, **options):
+  return make(name, privacy=RELEASE._replace(**changes), **options)
+
+
 def rows():
-  release = private_mean.Release(float(N))
-  private = lambda name, release=release, **options: off(
-    make(name, privacy=release, **options)
-  )
   follows = {'bound': 'quantile', 'count_stddev': 1.0}
   masked = {'trust': 'secure_aggregation'}
-  for terms in ({}, {'trust': 'local'}, {'per_leaf': True}, follows, masked):
-    made = private('dp_fedavg', release._replace(**terms))
-    yield f'dp_fedavg {terms}', made, FEDAVG
-  clip, norm = (
-    at(make(name, privacy=release), clip_norm=0.5)  # all are longer
-    for name in ('dp_fedavg', 'dp_normfedavg')
+  for changes in {}, {'trust': 'local'}, {'per_leaf': True}, follows, masked:
+    yield f'dp_fedavg {changes}', off(private('dp_fedavg', changes)), FEDAVG
+  norm, clip = (
+    at(private(name, {}), clip_norm=0.5)  # all are longer
+    for name in ('dp_normfedavg', 'dp_fedavg')
   )
   yield 'dp_normfedavg', norm, clip
   steps = private_steps(cases.loss_fn, least=-np.inf, expected_batch=5)
   samples = algorithms.make(
     'private_iterative_sketching', local=steps, sketch=MEAN, **STEPS
   )
-  song = make('iterative_sketching', sketch=MEAN)
-  yield 'private_iterative_sketching', off(samples), song
-  before = release._replace(before_sketch=True)
-  yield 'song before', private('iterative_sketching', before, sketch=MEAN), song
-
-
-def table_rows():
-  release = private_mean.Release(float(N))
-  for name, sketch, options in [
-    ('iterative_sketching', MEAN, {}),
-    ('safl', cases.CYCLIC, {}),
-    ('fedsketch_privix', COUNT, {}),
-    ('fedsketch_heaprix', COUNT, {'k': 3}),
-    ('fedsketch_heaprix', COUNT, {'k': 3, 'exact': False}),
-    ('fedsketchgate', COUNT, STEPS),
-    ('fedsketchgate', COUNT, {'k': 3, **STEPS}),
-    ('fetchsgd', COUNT, {'k': 2}),
-    ('sketched_sgd', COUNT, {'k': 2}),
-  ]:
-    plain = make(name, sketch=sketch, **options)
-    private = make(name, sketch=sketch, privacy=release, **options)
+  song, before = {'sketch': MEAN}, {'before_sketch': True}
+  plain = make('iterative_sketching', **song)
+  yield 'private_iterative_sketching', off(samples), plain
+  before = private('iterative_sketching', before, **song)
+  yield 'song before', off(before), plain
+  for name, sketch, options in PRIVATE:
+    options = options | {'sketch': sketch}
     # No table is longer, and Adam divides what the grid rounds by small roots.
-    yield f'{name} {options}', off(private, 4), plain
+    without = off(private(name, {}, **options), 4)
+    yield f'{name} {options}', without, make(name, **options)
 
 
 LONG = [pytest.mark.long]
@@ -67,7 +63,7 @@ LONG = [pytest.mark.long]
 FAST = 'dp_fedavg {}', 'dp_normfedavg', 'private_iterative_sketching'
 ROWS = [
   pytest.param(made, want, id=name, marks=[] if name in FAST else LONG)
-  for name, made, want in [*rows(), *table_rows()]
+  for name, made, want in rows()
 ]
 
 

@@ -56,7 +56,7 @@ SLOW = (
 
 
 by_name = lambda names, long=SLOW: cases.by_name(names, long)
-each, each_once = by_name(OPTIONS), by_name(ONCE)
+each = by_name(OPTIONS)
 TRACES = []
 
 

@@ -4,7 +4,6 @@ docs/guides/privacy.md shows this table, and `tests/training/test_published.py`
 compares it with runs that differ in the data of one client.
 """
 
-from collections.abc import Iterable
 import fnmatch
 import re
 from typing import NamedTuple
@@ -74,9 +73,7 @@ FILES = (
 )  # fmt: skip
 
 
-def says(
-  config: Config, items: Iterable[Item], name: str, **known: bool | None
-) -> str:
+def says(config: Config, items, name: str, **known) -> str:
   """Return what a column, or a file in the folder of a run, says of clients.
 
   `known` are arguments of `_present`. Raises KeyError if no item has this name.
@@ -88,12 +85,7 @@ def says(
   raise KeyError(f'{name} is in no item of the table; add one.')
 
 
-def _present(
-  config: Config,
-  items: Iterable[Item],
-  keeps_state: bool = False,
-  test_of_clients: bool | None = None,
-) -> list[Item]:
+def _present(config: Config, items, keeps_state=False, test_of_clients=None):
   """Return the items whose conditions hold, or follow from no config."""
   holds = {
     HELD: config.client_holdout > 0 or config.personal_steps is not None,

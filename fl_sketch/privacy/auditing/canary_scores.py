@@ -57,18 +57,6 @@ def matched_filter(
   return log_ratio(along, mechanism, variance, q, steps).sum(1)
 
 
-def last_bits(sent: np.ndarray, canary: np.ndarray) -> np.ndarray:
-  """Return minus the numbers that have bits which a float32 sum would lose.
-
-  Noise near zero has bits that are lost when it is added to the contribution
-  (Mironov, CCS 2012). Counted are numbers below half of the contribution that
-  are no multiple of half its last bit.
-  """
-  bits = np.spacing(np.abs(canary.astype(np.float32))).astype(np.float64) / 2
-  short = np.abs(sent) < np.abs(canary.astype(np.float64)) / 2
-  return -(short & ((sent / bits) % 1 != 0)).sum((1, 2)).astype(np.float64)
-
-
 def log_ratio(
   along: np.ndarray,
   mechanism: types.GaussianMechanism,

@@ -19,26 +19,6 @@ import jax.numpy as jnp
 CLIP_NORMS = 1e-24, 1e24  # where the grid has all bits of float32
 
 
-def gaussian_noise(key: Key, tree: Tree, stddev: jax.Array | float) -> Tree:
-  """Draw independent N(0, stddev^2) noise in the shapes of a tree.
-
-  Not for private sums, which need the noise of `grid`: the last bits of
-  continuous noise show what it was added to. It is half the sum of four normal
-  draws, whose support reaches 10.8 standard deviations; one draw of float32
-  ends at 5.4. Both parts of complex arrays get noise of this deviation.
-  """
-  leaves, structure = jax.tree.flatten(tree)
-
-  def draw(i, x):
-    dtype = jnp.promote_types(x.dtype, jnp.float32)
-    four = jax.random.normal(jax.random.fold_in(key, i), (4, *x.shape), dtype)
-    # JAX's complex normals have a variance of 1/2 in each part.
-    half = 0.5**0.5 if jnp.iscomplexobj(four) else 0.5
-    return jnp.asarray(half * stddev, four.real.dtype) * four.sum(0)
-
-  return jax.tree.unflatten(structure, [draw(*x) for x in enumerate(leaves)])
-
-
 def privatize_sum(
   key: Key,
   stacked: Tree,

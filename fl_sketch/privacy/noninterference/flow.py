@@ -6,10 +6,11 @@ an inner program that is not known raises `InterferenceError`.
 """
 
 from collections.abc import Mapping, Sequence
+import pathlib
 import types
 from typing import NamedTuple
 
-from fl_sketch.privacy.noninterference import lanes, source
+from fl_sketch.privacy.noninterference import lanes
 from fl_sketch.rounds import marks
 from jax.extend import core
 
@@ -20,6 +21,7 @@ _CLOSED = (
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
   'select_and_scatter', 'custom_linear_solve',
 )  # fmt: skip
+_LIBRARY = str(pathlib.Path(__file__).parents[2])
 _TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
 
 
@@ -63,7 +65,6 @@ class Walk:
 
   def __init__(self):
     self.leaks: list[Leak] = []
-    self.operations = 0  # of the program, each once
     self.releases = 0  # marks that ended data
 
   def run(
@@ -88,7 +89,6 @@ class Walk:
     return [read(x) for x in jaxpr.outvars]
 
   def _apply(self, eqn, values, decided):
-    self.operations += 1
     name, primitive = eqn.primitive.name, eqn.primitive
     if primitive is marks._RELEASED:
       self._release(eqn, values[0].labels)
@@ -120,7 +120,7 @@ class Walk:
     if sizes != [(len(eqn.invars), len(eqn.outvars))]:
       raise InterferenceError(
         f'Non-interference is not known of the operation {eqn.primitive.name!r}'
-        f' in {source.where(eqn)}: write it with other operations of JAX.'
+        f' in {where(eqn)}: write it with other operations of JAX.'
       )
     return [_passed(eqn, x) for x in self.run(inner[0], values, decided)]
 
@@ -160,16 +160,32 @@ class Walk:
 
   def _fixpoint(self, state, body):
     """Return the values of a loop's results, from a state that is stable."""
-    before = self.operations, self.releases, len(self.leaks)
+    before = self.releases, len(self.leaks)
     kinds = lambda values: [(x.labels.keys(), x.axis) for x in values]
     while True:
-      self.operations, self.releases, leaks = before
+      self.releases, leaks = before
       del self.leaks[leaks:]
       results = body(state)
       new = [_joined(pair) for pair in zip(state, results, strict=False)]
       if kinds(new) == kinds(state):
         return state + results[len(state) :]
       state = new
+
+
+def where(eqn: core.JaxprEqn, users: bool = False) -> str | None:
+  """Return the line that made an operation, as FILE:LINE; None: unknown.
+
+  With `users` it returns None unless a file outside of libraries has the line.
+  """
+  line = None
+  traceback = eqn.source_info.traceback  # innermost first, of the program
+  for frame in [] if traceback is None else traceback.frames:
+    place = f'{pathlib.Path(frame.file_name).name}:{frame.line_num}'
+    if frame.file_name.startswith(_LIBRARY):
+      line = line or place
+    elif 'site-packages' not in frame.file_name:
+      return place
+  return None if users else line
 
 
 def _same_rank(outer, inner) -> int:

@@ -10,10 +10,10 @@ does between rounds, or that arrays in the function's closure are public.
 
 from collections.abc import Callable, Sequence
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.privacy.noninterference import flow, source
+from fl_sketch.privacy.noninterference import flow
 from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Key, Tree
 import jax
@@ -30,14 +30,6 @@ _TEXT = {
 }
 
 
-class Proof(NamedTuple):
-  """The result of a check that found no leak."""
-
-  operations: int  # that were followed; those of a loop once
-  releases: int  # places that return a noised sum
-  unprotected: tuple[str, ...]  # results of kind 'data' that have data
-
-
 def check(
   fn: Callable[..., Any],
   *args: Any,
@@ -45,10 +37,11 @@ def check(
   outputs: Tree = PUBLIC,
   name: str | None = None,
   result: Sequence[str] = (),
-) -> Proof:
+) -> int:
   """Check that a function's public results have clients' data by noise alone.
 
   Nothing is computed or compiled; arguments may be shapes, as of `eval_shape`.
+  Returns in how many places the program adds noise to a sum and releases it.
 
   >>> from fl_sketch.privacy.mechanisms import sums
   >>> bounds = {'max_norm': 1.0, 'noise_multiplier': 1.0}
@@ -56,7 +49,7 @@ def check(
   ...   key, x, jax.numpy.ones(3), **bounds)
   >>> args = jax.numpy.zeros(2), jax.numpy.ones((3, 2)), jax.random.key(0)
   >>> kinds = 'public', 'data', 'noise'
-  >>> check(step, *args, inputs=kinds).releases
+  >>> check(step, *args, inputs=kinds)
   1
   >>> check(lambda w, x, key: w + x.sum(0), *args, inputs=kinds)
   Traceback (most recent call last):
@@ -94,18 +87,16 @@ def check(
     result or ['the result'], shapes if result else [shapes], strict=True
   )
   places = [x for part, tree in parts for x in _paths(tree, part)]
-  leaks, unprotected = list(walk.leaks), []
+  leaks = list(walk.leaks)
   for path, kind, value in zip(places, kinds, results, strict=True):
     forbidden = [x for x in _FORBIDDEN[kind] if x in value.labels]
     leaks += [flow.Leak(path, x, value.labels[x]) for x in forbidden]
-    if kind == DATA and flow.DATA in value.labels:
-      unprotected.append(path)
   if leaks:
     named = name or getattr(fn, '__name__', 'the function')
     texts = list(dict.fromkeys(f'{named} {_sentence(leak)}' for leak in leaks))
     more = f' ({len(texts) - 1} more such places.)' if len(texts) > 1 else ''
     raise flow.InterferenceError(texts[0] + more)
-  return Proof(walk.operations, walk.releases, tuple(unprotected))
+  return walk.releases
 
 
 def check_round(
@@ -120,7 +111,7 @@ def check_round(
   unit: str = 'client',
   metrics: bool = False,
   name: str | None = None,
-) -> Proof:
+) -> int:
   """Check that a round's public state has clients' data by noise alone.
 
   The round is of `rounds.run_round` or `scan_rounds`; its arguments may be
@@ -157,6 +148,6 @@ def _sentence(leak) -> str:
   text = _TEXT[leak.label].format(argument=step.argument, place=leak.place)
   for users in True, False:
     for eqn in chain:
-      if place := source.where(eqn, users):
+      if place := flow.where(eqn, users):
         return f'{text}: {place}, {eqn.primitive.name}.'
   return f'{text}.'
