@@ -14,10 +14,8 @@ from fl_sketch.reporting import over_seeds
 
 from . import begin, define, errors, parse_flags
 
-_OF_BAND = 'The 95 % t-interval of the mean over seeds, or the range of values.'
 _FLAGS = define(
   x=('rounds', 'Rounds, or bytes of all clients.', list(over_seeds.X)),
-  band=('interval', _OF_BAND, list(over_seeds.BANDS)),
   y=([], 'Metrics, a panel each; the test accuracy, or loss, if unset.'),
   labels=([], 'Names of the lines; their folders or algorithms, if unset.'),
   out=('runs/plot.png', 'Where the figure goes.'),
@@ -27,8 +25,7 @@ _FLAGS = define(
 def main(argv):
   """Draw the figure; print the last values and where it is."""
   begin(argv[:1])
-  options = {'x': _FLAGS.x, 'y': _FLAGS.y}
-  options |= {'band': _FLAGS.band, 'labels': _FLAGS.labels}
+  options = {'x': _FLAGS.x, 'y': _FLAGS.y, 'labels': _FLAGS.labels}
   with errors.refused(), config.checked():
     _, table = over_seeds.plot(argv[1:], _FLAGS.out, **options)
   print(table, _FLAGS.out, sep='')

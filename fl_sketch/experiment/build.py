@@ -77,10 +77,9 @@ def build(
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
-    problem: replaces the one that the config names, as of `custom.problem`; or
-      a function of the config that returns one.
-    draw: whether to draw the first parameters. Otherwise they may be only
-      shapes, which identify an experiment but cannot be trained.
+    problem: replaces the config's, as of `custom.problem`; or a function of the
+      config that returns one.
+    draw: False: parameters may be shapes, which cannot be trained.
 
   Raises:
     ConfigError: the config is wrong; the message names the field.
@@ -133,8 +132,7 @@ def assemble(
   for the model's clients per step.
 
   Raises:
-    ConfigError: the config does not suit the problem, or the partition not the
-      data; the message says why.
+    ConfigError: config, problem and partition do not suit each other.
   """
   _check_data(problem, partition)
   if partition.population != config.population:

@@ -45,9 +45,7 @@ def problem(
 
   Raises:
     TypeError: the model is of no known library.
-    ValueError: there is no client, a client has no sample or other arrays than
-      the test, labels do not suit the outputs, or a function does not give a
-      value of each sample.
+    ValueError: arrays, labels or the values of a function do not fit.
   """
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test
@@ -100,10 +98,13 @@ def _check_values(
   }
   values = jax.eval_shape(lambda p, b: values_fn(p, b, None), params, batch)
   shapes = jax.tree.map(jnp.shape, values)
-  has_names = isinstance(values, Mapping) and 'loss' in values
   # The library adds 'count', of samples.
-  has_names = has_names and 'count' not in values
-  if not has_names or any(shape != (2,) for shape in shapes.values()):
+  is_named = isinstance(values, Mapping) and 'loss' in values
+  if (
+    not is_named
+    or 'count' in values
+    or any(shape != (2,) for shape in shapes.values())
+  ):
     raise ValueError(
       f"values {shapes} of 2 samples must have 'loss' and no 'count', each "
       'with one value a sample.'

@@ -111,7 +111,7 @@ def guarantee(
 ) -> PrivacyGuarantee:
   """Return the DP guarantee of a private config.
 
-  releases: `Algorithm.releases`; partition: required by example-level privacy;
+  releases: of a round; partition: required by example-level privacy;
   behaviour: of clients, see `caveats.caveats`.
 
   Raises:
@@ -131,9 +131,7 @@ def guarantee(
     trust = cast(types.Trust, config.trust or 'central')
     spec, units = _clients(stated, releases), stated.population
     correlation = correlation_of(config)
-  sensitivity = 1.0
-  if correlation is not None:
-    sensitivity = correlation.sensitivity(config.rounds)
+  sensitivity = correlation.sensitivity(config.rounds) if correlation else 1.0
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = config.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': config.delta, 'accountant': accountant}
@@ -198,7 +196,7 @@ def expected_cohort(config: Config) -> float:
 
 
 def metrics_budget(config: Config) -> private_metrics.Budget | None:
-  """Returns the budget of metrics; None unless public_metrics is 'private'."""
+  """Return the budget of metrics; None unless public_metrics is 'private'."""
   if config.public_metrics != 'private':
     return None
   expected, most = expected_cohort(config), max_cohort(config) or config.cohort

@@ -31,7 +31,7 @@ class Choice(NamedTuple):
   downlink_codec: str | None  # likewise
   up: int  # bytes of a client's payload
   down: int  # bytes of the broadcast
-  alpha: float  # expected E||D - x||^2 / ||x||^2 of the estimate D of x
+  alpha: float  # E||D - x||^2 / ||x||^2 of the estimate D of x
   cosine: float  # see `compression_noise.step_cosine`
 
   @property
@@ -73,10 +73,10 @@ def advise_compression(
 
   Args:
     config: a `Config`, or its fields.
-    uplink_bytes: budget of a client and round, 4 or more; None: no limit.
-    data_dir: where tensorflow-datasets keeps its files.
-    problem: see `experiment.build`.
-    downlink_bytes: budget of a client and round, 4 or more; None: no limit.
+    uplink_bytes: of a client and round, 4 or more; None: no limit.
+    data_dir: as of `experiment.build`.
+    problem: as of `experiment.build`.
+    downlink_bytes: like uplink_bytes.
     momentum: of the server, for the cosine.
 
   Raises:
@@ -125,10 +125,8 @@ def _advise(
       raise ValueError(f'{name}={size} has no room for an entry; use >= 4.')
   updates = updates_of()
   candidates = _candidates(updates, uplink_bytes, downlink_bytes)
-  choices = []
-  for choice in _worthwhile(candidates):
-    cosine = compression_noise.step_cosine(choice.alpha, momentum)
-    choices.append(choice._replace(cosine=cosine))
+  cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
+  choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]
   return sorted(choices, key=lambda c: (-round(c.cosine, 2), c.up + c.down))
 
 

@@ -22,12 +22,9 @@ def table_alpha(
   5.2832
 
   Raises:
-    ValueError: size is not in [1, dimension], omega < 0 or draws < 1.
+    ValueError: size is not in [1, dimension].
   """
-  dimension = checks.count('dimension', dimension)
   checks.at_most('size', checks.count('size', size), dimension)
-  omega = checks.at_least('omega', omega, 0)
-  draws = checks.at_least('draws', draws, 1)
   return dimension / size * (1 + omega / draws) - 1
 
 
@@ -68,8 +65,7 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
   0.4
 
   Raises:
-    ValueError: alpha < 0, or momentum is not in [0, 1).
+    ValueError: momentum is not in [0, 1).
   """
-  alpha = checks.at_least('alpha', alpha, 0)
   momentum = checks.zero_or_fraction('momentum', momentum)
   return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5

@@ -18,8 +18,6 @@ X = {
   'down': ('downlink of all clients (MB)', _megabytes('downlink')),
   'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
 }
-BANDS = ('interval', 'range')
-_LOSS = 'train_loss'
 
 
 class Group(NamedTuple):
@@ -38,15 +36,14 @@ def plot(
   *,
   x: str = 'rounds',
   y: Sequence[str] = (),
-  band: str = 'interval',
   labels: Sequence[str] = (),
 ) -> tuple[list[Panel], str]:
   """Draw a panel for each metric, and a line for each config, into a PNG.
 
-  A line is the mean over runs that differ in seeds alone, at the rounds that
-  all of them have logged. A JSON file of the same name has the numbers, a CSV
-  file the last values, with the bytes of both directions. Return the panels
-  and the table of last values in Markdown.
+  A line is the mean over runs that differ in seeds alone, with its 95 %
+  t-interval, at the rounds that all of them have logged. A JSON file of the
+  same name has the numbers, a CSV file the last values, with the bytes of both
+  directions. Return the panels and the table of last values in Markdown.
 
   Args:
     runs: workdirs; of a sweep, all of its points.
@@ -54,8 +51,6 @@ def plot(
     x: 'rounds'; 'up', 'down' or 'bytes': megabytes of all clients, uplink,
       downlink or both.
     y: metrics; by default the test accuracy, or else the test loss.
-    band: 'interval', the 95 % t-interval of the mean; or 'range', from the
-      least to the greatest value. A single run has none.
     labels: of the lines; by default their folders, algorithms or fields.
 
   Raises:
@@ -64,12 +59,11 @@ def plot(
     SaveError: a file cannot be written.
   """
   checks.choice('x', x, tuple(X))
-  checks.choice('band', band, BANDS)
   grouped = groups(runs, labels)
   every = [rows for group in grouped for rows in group.rows]
   names = y or [metrics.shared_metric(every) or 'train_loss']
   title = title_of([group.config for group in grouped])
-  lines = lambda y: [_line(group, x, y, band) for group in grouped]
+  lines = lambda y: [_line(group, x, y) for group in grouped]
   panels = [panel(x, y, lines(y), title) for y in names]
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
@@ -77,7 +71,7 @@ def plot(
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
   named = {group.label: group.folders for group in grouped}
-  numbers = {'band': band, 'runs': named, 'panels': figures.as_json(panels)}
+  numbers = {'runs': named, 'panels': figures.as_json(panels)}
   files.replace(path.with_suffix('.json'), numbers)
   columns = [*names, *metrics.BYTES.values()]
   last = (_last_values(group, columns) for group in grouped)
@@ -95,11 +89,7 @@ def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
 
 
 def title_of(configs: Iterable[Mapping[str, Any]]) -> str:
-  """Return algorithm, data and model, as far as configs share them.
-
-  >>> title_of([{'algorithm': 'safl', 'dataset': 'digits', 'model': 'mlp'}])
-  'safl, digits, mlp'
-  """
+  """Return algorithm, data and model, as far as configs share them."""
   names = 'algorithm', 'dataset', 'model'
   rows = [[config.get(name) or '' for name in names] for config in configs]
   columns = zip(*rows, strict=True)
@@ -191,24 +181,18 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   return {name: value for name, value in flat.items() if value is not None}
 
 
-def _line(group: Group, x: str, y: str, band: str) -> Line:
+def _line(group: Group, x: str, y: str) -> Line:
   for run, rows in zip(group.folders, group.rows, strict=True):
     if not metrics.values(rows, y):
       names = ', '.join(metrics.as_array(rows).dtype.names or ())
       raise ValueError(f'{run} has no metric {y!r}; set y to one of {names}.')
-  return line(group.label, group.rows, x, y, band)._replace(family=group.family)
+  return line(group.label, group.rows, x, y)._replace(family=group.family)
 
 
-def line(
-  label: str,
-  runs: Iterable[Iterable[Row]],
-  x: str,
-  y: str,
-  band: str = 'interval',
-) -> Line:
+def line(label: str, runs: Iterable[Iterable[Row]], x: str, y: str) -> Line:
   """Average metric y over runs, at the rounds that all of them have logged.
 
-  `runs` are their rows, `x` is a key of `X`, and `band` as of `plot`.
+  `runs` are their rows, and `x` is a key of `X`.
 
   Raises:
     ValueError: the runs have logged the metric in no common round.
@@ -223,23 +207,12 @@ def line(
     )
   points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
   xs, ys = np.moveaxis(np.array(points, float), -1, 0)
-  return mean_line(label, xs, ys, band)
+  return mean_line(label, xs, ys)
 
 
-def mean_line(
-  label: str, xs: Any, ys: Any, band: str = 'interval', **look: Any
-) -> Line:
-  """Average curves f64[runs, points]; the band of a single run is NaN.
-
-  >>> line = mean_line('a', [[1, 2], [1, 2]], [[0.0, 1.0], [1.0, 1.0]], 'range')
-  >>> line.y.tolist(), line.low.tolist(), line.high.tolist()
-  ([0.5, 1.0], [0.0, 1.0], [1.0, 1.0])
-  """
-  ys = np.asarray(ys, float)
-  mean, low, high = intervals.interval(ys)
-  if band == 'range' and len(ys) > 1:
-    low, high = ys.min(0), ys.max(0)
-  return Line(label, np.mean(xs, axis=0), mean, low, high, **look)
+def mean_line(label: str, xs: Any, ys: Any, **look: Any) -> Line:
+  """Average curves f64[runs, points]; the band of a single run is NaN."""
+  return Line(label, np.mean(xs, axis=0), *intervals.interval(ys), **look)
 
 
 def panel(x: str, y: str, lines: Sequence[Line], title: str = '') -> Panel:
@@ -257,10 +230,7 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
 
   accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
   without test accuracy, loss.png both losses, and clients.png the metrics of
-  evaluated clients. A figure without numbers is left out.
-
-  Raises:
-    ValueError: there is no row of metrics.
+  evaluated clients. Raises ValueError if there is no row of metrics.
   """
   workdir = pathlib.Path(workdir).absolute()
   (rows,) = metrics.read_runs([workdir])
@@ -268,13 +238,13 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   config = read_config(workdir) if configured else {}
   title = title_of([config]) or workdir.name
   figure = lambda x: [x._replace(title=title)] if x.lines else []
-  loss, losses = _LOSS, []
-  if metrics.values(rows, _LOSS):
-    losses.append(line('train', [rows], 'rounds', _LOSS))
-  if metrics.values(rows, 'test_loss'):
-    loss = 'loss'
-    losses.append(line('test', [rows], 'rounds', 'test_loss'))
-  named = {'loss.png': figure(panel('rounds', loss, losses))}
+  named_losses = {'train': 'train_loss', 'test': 'test_loss'}.items()
+  losses = [
+    line(name, [rows], 'rounds', loss)
+    for name, loss in named_losses
+    if metrics.values(rows, loss)
+  ]
+  named = {'loss.png': figure(panel('rounds', 'loss', losses))}
   if metric := metrics.shared_metric([rows]):
     for name in ('rounds', 'bytes'):
       curve = line('', [rows], name, metric)

@@ -32,12 +32,6 @@ def squares(params, batch):
   return {'loss': miss**2, 'size': jnp.abs(miss)}
 
 
-def test_the_document_keeps_to_forty_lines():
-  lines = lambda *blocks: sum(map(bool, ''.join(blocks).splitlines()))
-  assert lines(DATA, MODULE, RUN, READ) <= 40
-  assert lines(DATA, RUN, PLAIN, READ) <= 40
-
-
 @pytest.mark.usefixtures('own_parts')
 def test_a_loss_of_the_document_is_one_by_name():
   """Catches a registered loss that a problem or its evaluation lacks."""

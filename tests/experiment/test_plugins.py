@@ -100,15 +100,6 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
   assert result.row['uplink_bytes'] == 4 * 20
 
 
-def test_descriptions_name_what_a_config_can_set():
-  """Catches a part whose options cannot be looked up."""
-  text = algorithms.describe('plugin_heavy')
-  assert text.startswith('plugin_heavy(sketch, beta=0.5, nesterov=False)')
-  text = sketches.describe('plugin_shrunk')
-  assert text.startswith('plugin_shrunk(size, fac')
-  assert 'A block-cyclic sketch whose estimates' in text
-
-
 @pytest.mark.parametrize(('fields', 'name'), [
   ({'dataset_options': None}, 'noise'),
   ({'model_options': {'unit': 4}}, 'unit'),

@@ -14,6 +14,7 @@ LARGE = {'population': 50_000, 'cohort': 1000}
 SIMULATED = SMALL | {'simulated_cohort': 1000}
 
 
+@pytest.mark.representatives('fixed_size')
 @pytest.mark.parametrize('sampling', ['fixed_size', 'random_allocation'])
 def test_the_statement_is_that_of_the_large_run(sampling):
   """Catches a statement of the small cohort, or of the noise that is added."""

@@ -41,26 +41,20 @@ def folders(tmp_path):
   return [*same, write_run(tmp_path / 'other', [0.5, 0.6], **other)]
 
 
-@pytest.mark.parametrize(
-  ('x', 'band'), [('down', 'interval'), ('bytes', 'interval'), ('up', 'range')]
-)
+@pytest.mark.parametrize(('x', 'size'), [('down', 6e-3), ('bytes', 8e-3)])
 def test_a_line_is_the_mean_over_seeds_against_each_axis(
-  x, band, folders, tmp_path
+  x, size, folders, tmp_path
 ):
   """Catches bytes of one seed, a round that one lacks, and a wrong band."""
   path = tmp_path / 'new' / 'plot.png'
   y = ['test_accuracy', 'train_loss']
-  panels, _ = reporting.plot(folders, path, x=x, y=y, band=band)
+  panels, _ = reporting.plot(folders, path, x=x, y=y)
   ys = np.array([[0.1, 0.2, 0.4], [0.3, 0.2, 0.5], [0.2, 0.5, 0.3]])
-  size = {'up': 2e-3, 'down': 6e-3, 'bytes': 8e-3}[x]
   line, other = panels[0].lines
   np.testing.assert_allclose(line.x, size * np.array([2, 4, 6]))
   np.testing.assert_allclose(line.y, ys.mean(0))
-  low, high = ys.min(0), ys.max(0)
-  if band == 'interval':
-    error = ys.std(0, ddof=1) / 3**0.5
-    half = error * intervals.half_width(1.0, 3)
-    low, high = ys.mean(0) - half, ys.mean(0) + half
+  half = intervals.half_width(ys.std(0, ddof=1) / 3**0.5, 3)
+  low, high = ys.mean(0) - half, ys.mean(0) + half
   np.testing.assert_allclose([line.low, line.high], [low, high])
   assert np.isnan(other.low).tolist() == [True, True]  # of one run
   assert [len(line.x) for line in panels[1].lines] == [6, 4]
@@ -131,7 +125,7 @@ def test_what_cannot_be_drawn_is_named(name, message, tmp_path):
 def test_the_command_says_where_the_figure_is(folders, tmp_path):
   """Catches flags that do not reach the figure, and a traceback."""
   out = tmp_path / 'plot.png'
-  flags = '--x=down', '--y=train_loss', '--band=range', f'--out={out}'
+  flags = '--x=down', '--y=train_loss', f'--out={out}'
   done = runs.command('plot', *map(str, folders), *flags)
   assert done.returncode == 0, done.stderr
   *table, where = done.stdout.splitlines()
@@ -147,4 +141,3 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
   assert float(kept[1][3]) == pytest.approx((1 / 3 + 1 / 3 + 1 / 4) / 3)
   kept = json.loads(out.with_suffix('.json').read_text())
   assert kept['panels'][0]['x_label'] == over_seeds.X['down'][0]
-  assert kept['band'] == 'range'
