@@ -13,16 +13,14 @@ import jax
 import numpy as np
 
 from . import study, summaries, verdicts, workspace
-from .workspace import Workspace
-
-Fields = dict[str, Any]  # of a config
+from .workspace import Fields, Workspace
 
 
 class Entry(NamedTuple):
   """A method of a comparison."""
 
   runs: Sequence[workspace.PointRun]  # one a seed
-  rates: dict[str, Any]  # at which they ran, by field
+  rates: dict[str, float]  # at which they ran, by field
   rounds: int = 0  # of each run
 
   def final(
@@ -106,7 +104,7 @@ def run(
     trial = fields | (trials or {})
     rates = ws.tune(folder.format('tune'), trial, grid, score)
   swept = {'sweep': {'seed': tuple(seeds)}}
-  config: dict[str, Any] = fields | dict(rates) | swept
+  config: Fields = fields | dict(rates) | swept
   runs = ws.sweep(folder.format('race'), config)
   return Entry(runs, dict(rates), config.get('rounds', 0))
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 import functools
 import types
 import typing
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from fl_sketch.utils import checks
 import numpy as np
 
+Numbers: TypeAlias = Any  # a number or an array; `evaluation` knows it
 Check = Callable[[str, Any], Any]  # (name, value) -> value
 FORMS = ('printed', 'corrected')
 
@@ -48,14 +49,14 @@ def at_most_one(name: str, value: Any) -> float:
   return checks.at_most(name, value, 1)
 
 
-def finite(name: str, values: Any) -> Any:
+def finite(name: str, values: Numbers) -> Numbers:
   """Return numbers, of which all must be finite."""
   for end in (np.min, np.max):
     checks.real(name, float(end(np.asarray(values), initial=0)))
   return values
 
 
-def squares(name: str, values: Any) -> Any:
+def squares(name: str, values: Numbers) -> Numbers:
   """Return numbers, of which all must be finite and >= 0."""
   least = np.min(np.asarray(finite(name, values)), initial=0)
   checks.at_least(name, float(least), 0)
@@ -69,8 +70,8 @@ AtLeastOne = Annotated[float, at_least(1)]
 Fraction = Annotated[float, Condition('in (0, 1)', checks.fraction)]
 Share = Annotated[float, Condition('in [0, 1)', checks.zero_or_fraction)]
 Part = Annotated[float, Condition('in [0, 1]', at_most_one)]
-Finite = Annotated[Any, Condition('finite', finite)]  # all of an array
-Squares = Annotated[Any, Condition('>= 0', squares)]  # likewise
+Finite = Annotated[Numbers, Condition('finite', finite)]  # all of an array
+Squares = Annotated[Numbers, Condition('>= 0', squares)]  # likewise
 Form = Annotated[str, choice(FORMS)]
 
 

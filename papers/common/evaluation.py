@@ -34,11 +34,10 @@ class Formula(Protocol[P, R_co]):
 def formula(function: Callable[P, R]) -> Formula[P, R]:
   """Checks a function's annotations; adds arrays and a keyword ``check``.
 
-  Arguments that are annotated as numbers, and such fields of a `NamedTuple`,
-  may be arrays; they broadcast against each other. The result has arrays of
-  their common shape for numbers. With check=False conditions on numbers are
-  not checked: what the formula then gives is no bound, and NaN where it has no
-  value. A nested call does as the outer one.
+  Numbers, also fields of a `NamedTuple`, may be arrays, which broadcast; the
+  result has arrays of their common shape. With check=False conditions on
+  numbers are not checked, also in nested calls: the result is then no bound,
+  and NaN where the formula has no value.
 
   >>> @formula
   ... def bound(step: float, *, smoothness: conditions.Positive) -> float:

@@ -116,10 +116,9 @@ def song_sigma_squared(
 ) -> float:
   """Return sigma^2 = constant ln(1 / delta_hat) lipschitz^2 / epsilon_hat^2.
 
-  The paper has O(.) for the constant. The sensitivity of a batch's mean is not
-  the Lipschitz constant but lipschitz / batch (add/remove) or twice that
-  (replace-one), if every sample's gradient is clipped. Source: Song,
-  Algorithm 2.
+  The paper has O(.) for the constant. With clipped gradients, a batch's mean
+  has sensitivity lipschitz / batch (add/remove) or twice that (replace-one).
+  Source: Song, Algorithm 2.
 
   >>> round(song_sigma_squared(1.0, 1e-5, 1.0, constant=2.0), 2)
   23.03
@@ -139,9 +138,8 @@ def das_sigma_squared(
 ) -> float:
   """Return constant rounds clip_norm^2 ln(1 / delta) / (population epsilon)^2.
 
-  The variance of the noise of the mean over the expected cohort. The paper's
-  absolute constant does not exist: the values that are right run from 1.3 to
-  10, so that there is no default. Source: Das, Theorem 1.
+  The variance of the noise of the mean over the expected cohort. No absolute
+  constant exists: right values run from 1.3 to 10. Source: Das, Theorem 1.
 
   >>> spec = {'clip_norm': 1.0, 'population': 50, 'rounds': 100}
   >>> round(das_sigma_squared(5.0, 1e-5, constant=2.0, **spec), 4)

@@ -30,13 +30,10 @@ def run(
 ) -> Result:
   """Runs a study, or what is missing of it, and writes NAME.json.
 
-  Its pictures become NAME-1.png and so on, beside it. At quick scale, which
-  replaces the data of all studies by small ones, there are no claims.
-
-  Returns:
-    What NAME.json holds: claims with their measured numbers and intervals, the
-    numbers of every seed, the configs, tables, pictures, versions, device,
-    commit and date. Verdicts are given by `judge`.
+  Pictures become NAME-1.png and so on. At quick scale, on small data, there are
+  no claims. Returns the content of NAME.json: claims with measured numbers and
+  intervals, the numbers of every seed, configs, tables, pictures, versions,
+  device, commit and date. `judge` gives the verdicts.
 
   Raises:
     ValueError: data are missing, or the folder holds something else.

@@ -76,13 +76,10 @@ def statement(
 ) -> Callable[[Callable[P, R]], evaluation.Formula[P, R]]:
   """Registers a function under the id of the statement that it computes.
 
-  It becomes an `evaluation.formula`, with ``check`` and arrays, unless its
-  result is text; either way it checks the annotations of its arguments, which
-  are of `conditions`. `symbols` says which of the paper's symbols they are.
-
-  The id begins with a paper's, of `PAPERS`; `place` is where it stands there.
-  Where `labels` has both forms, the function takes form='printed' or
-  form='corrected', and the latter by default.
+  The id begins with a key of `PAPERS`; `place` is where the statement stands
+  there. The function becomes an `evaluation.formula`, unless it returns text;
+  in both cases its arguments are checked by their annotations. Where `labels`
+  has both forms, it takes form='printed' or 'corrected', the latter by default.
 
   >>> @statement('S0-T1', 'Theorem 1', printed='loose')
   ... def bound(rounds):

@@ -86,17 +86,15 @@ def tail(
   r"""Bounds :math:`|g^T R^T R h - g^T h|` with probability 1 - delta.
 
   Printed, with probability 1 - Theta(delta): log(n / delta)^1.5 / sqrt(b) for
-  SRHT, AMS and Gaussian, log(1 / delta) for the Count Sketch of two buckets and
-  more (with one it fails with probability near sqrt(delta)), log(n / delta)^1.5
-  / sqrt(s) for sparse embeddings of s entries a column, and always 1 + n / b
-  for uniform sampling. Corrected:
-    gaussian: 2 sqrt(u / b) + 2 u / b with u = log(2 / delta), as the product of
-      two normals is the difference of two chi squares, by Lemma 1 of Laurent
-      and Massart (Ann. Statist. 2000).
+  SRHT, AMS and Gaussian, log(1 / delta) for the Count Sketch of two or more
+  buckets (one bucket fails with probability near sqrt(delta)), log(n /
+  delta)^1.5 / sqrt(s) for sparse embeddings of s entries a column, and always
+  1 + n / b for uniform sampling. Corrected:
+    gaussian: 2 sqrt(u / b) + 2 u / b with u = log(2 / delta), by Lemma 1 of
+      Laurent and Massart (Ann. Statist. 2000).
     srht: 2 log(8 n / delta) sqrt(2 log(4 / delta) / b), by Hoeffding's
-      inequality, for the entries of H D g and H D h, and again, for rows drawn
-      without replacement, n being padded to a power of two; or, if they are
-      less, `chebyshev`, or what uniform sampling has, as rows are orthogonal.
+      inequality for H D g, H D h and the rows, n padded to a power of two; or,
+      if less, `chebyshev` or the bound of uniform sampling.
     uniform_sampling: max(n / b - 1, 1), in every draw.
     any other: `chebyshev`, for which 4-wise independent signs suffice.
 
@@ -150,17 +148,16 @@ def coherence(
 ) -> float:
   r"""Bounds all |<R_i, R_j>| of two columns with probability 1 - delta.
 
-  Printed sqrt(log(n / delta) / b) for Gaussian, SRHT and AMS, the same with s
-  in place of b for sparse embeddings, and 1 for the Count Sketch. But for the
-  last, it is what a single pair asks for: among n^2 / 2 of them the largest is
-  near sqrt(4 log(n) / b), whatever delta, and so it is of sparse columns with s
-  = b. Corrected, by a union over all pairs, u = log(n^2 / delta):
+  Printed sqrt(log(n / delta) / b) for Gaussian, SRHT and AMS, with s in place
+  of b for sparse embeddings, and 1 for the Count Sketch. Except the last, that
+  bounds a single pair: the largest of n^2 / 2 is near sqrt(4 log(n) / b).
+  Corrected, by a union over all pairs with u = log(n^2 / delta):
     ams: sqrt(2 u / b), by Hoeffding's inequality.
-    srht: sqrt(2 log(2 n / delta) / b), likewise, as a pair's product depends
-      on the exclusive or of i and j alone; n is padded.
+    srht: sqrt(2 log(2 n / delta) / b), as a product depends on the exclusive or
+      of i and j alone; n is padded.
     gaussian: sqrt(2 u / b) + u / b, as a product of normals is sub-gamma.
     sparse_embedding: u / (3 s) + sqrt((u / (3 s))^2 + 2 u / b), by Bernstein's
-      inequality; at most 1, as is always that of the Count Sketch.
+      inequality; at most 1. The Count Sketch has 1.
 
   >>> round(coherence('srht', 4096, 1024, 0.01), 3)
   0.163

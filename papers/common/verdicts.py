@@ -9,12 +9,14 @@ Yekutieli, Annals of Statistics 29, 2001).
 
 from collections.abc import Mapping, Sequence
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.reporting import intervals
 from fl_sketch.reporting.intervals import LEVEL
 import numpy as np
 from scipy import special, stats
+
+from .conditions import Numbers
 
 HOLDS = 'holds'
 FAILS = 'does not hold'
@@ -77,20 +79,22 @@ def untestable(text: str, relation: str, bound: float, remark: str) -> Claim:
 
 
 def of_seeds(
-  text: str, values: Mapping[str, Any] | Any, relation: str, bound: float
+  text: str,
+  values: Mapping[str, Numbers] | Numbers,
+  relation: str,
+  bound: float,
 ) -> Claim:
   r"""A claim on means over seeds; of several cells, on the worst of them.
 
-  Each cell has a t-interval over its seeds, on their differences or ratios
-  where seeds are shared. That the worst of m cells keeps the bound is shown
-  where each of them does, so that this side needs no correction; that it breaks
-  the bound is shown where one of them does at a level of 1 / m:
+  Seeds are the last axis of `values`. Cells may have names; the text gets the
+  name of the worst. Each cell has a t-interval over seeds, paired where seeds
+  are shared. Of m cells, all must keep the bound; one breaks it at level 1 / m:
 
   .. math:: p = 2 \min(\max_i p_i^{keeps}, m \min_i p_i^{breaks})
 
-  The interval is that of the bounds which this test does not reject. Where a
-  cell's values are all equal or not all finite, as of a run that diverged, the
-  sign test takes the place of the t-test, and there is no interval.
+  The interval has the bounds that this test does not reject. A cell whose
+  values are all equal or not all finite (a run diverged) gets a sign test and
+  no interval. Without cells the claim is untestable.
 
   >>> claim = of_seeds('loss', [0.9, 1.0, 1.1], '<=', 2.0)
   >>> round(claim.measured, 2), round(claim.high, 2), round(claim.p, 4)
@@ -98,9 +102,6 @@ def of_seeds(
   >>> pair = {'a': [1.0, 3.0], 'b': [0.0, 0.5]}
   >>> of_seeds('points', pair, '>=', 0)[:2]
   ('points; the worst: b', 0.25)
-
-  Seeds are the last axis of `values`; cells may have names, of which the text
-  gets that of the worst. Without any, the claim cannot be tested.
   """
   named = isinstance(values, Mapping)
   rows = [*values.values()] if named else values
@@ -124,7 +125,7 @@ def of_seeds(
   return Claim(text, float(x[worst].mean()), relation, bound, *numbers)
 
 
-def both_ways(values: Any) -> np.ndarray:
+def both_ways(values: Numbers) -> np.ndarray:
   """Two cells, whose worst of '<=' is the absolute mean of a difference.
 
   >>> round(of_seeds('apart', both_ways([-1.0, -2.0]), '<=', 0.5).measured, 1)

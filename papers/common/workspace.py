@@ -1,6 +1,6 @@
 """Runs sweeps for studies: their scale, their folder, shared runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
@@ -12,6 +12,7 @@ from fl_sketch.utils import files
 import numpy as np
 
 SCALES = ('quick', 'cpu', 'gpu')
+Fields = dict[str, Any]  # of a config, by name
 _AS_CPU: Any = object()  # None is a value that a study may pick
 HALF_DECADES = tuple(float(f'{m}e{k}') for k in range(-9, 6) for m in (1, 3))
 
@@ -213,7 +214,7 @@ def first(xs: np.ndarray, reached: np.ndarray) -> float:
   return float(xs[reached.argmax()]) if reached.any() else float('inf')
 
 
-def mean_and_error(values: Any) -> tuple[float, float]:
+def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
   r"""Mean over seeds and its standard error :math:`s / \sqrt n`, NaN of one.
 
   >>> mean_and_error([1.0, 3.0])
@@ -224,7 +225,7 @@ def mean_and_error(values: Any) -> tuple[float, float]:
   return float(x.mean()), float(error)
 
 
-def shown(values: Any, scale: float = 1.0, digits: int = 1) -> str:
+def shown(values: Iterable[float], scale: float = 1.0, digits: int = 1) -> str:
   """Mean and standard error of seeds, as tables have them.
 
   >>> shown([0.97, 0.99], scale=100)

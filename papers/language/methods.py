@@ -17,11 +17,15 @@ _SEEDS = {'algorithm': 'fedkseed', 'options': {'pool': 4096}}
 
 def _tables(task: Task) -> Fields:
   """DiLoCo's clients and server, with SAFL's tables between them."""
-  return {'algorithm': 'safl', **methods.one_bit(task, _SHARE), **_DILOCO}
+  return {
+    'algorithm': 'safl',
+    **methods.one_bit(task.dimension, _SHARE),
+    **_DILOCO,
+  }
 
 
 def _one_bit(task: Task) -> Fields:
-  table = methods.one_bit(task, _SHARE)
+  table = methods.one_bit(task.dimension, _SHARE)
   return {'algorithm': 'safl', **settings.ADAM, **table}
 
 
@@ -30,7 +34,7 @@ def _both_ways(task: Task) -> Fields:
 
 
 def _safl(task: Task) -> Fields:
-  size = methods.floats(task, _SHARE)
+  size = methods.floats(task.dimension, _SHARE)
   sketch = {'kind': 'block_cyclic', 'size': size}
   return {'algorithm': 'safl', **settings.ADAM, 'sketch': sketch}
 
@@ -41,7 +45,7 @@ def _preconditioned(task: Task) -> Fields:
   return {
     'algorithm': 'preconditioned_sketching', 'b1': 0.0,
     'options': {'every': every, 'client_momentum': 0.9},
-    **methods.one_bit(task, _SHARE, spent),
+    **methods.one_bit(task.dimension, _SHARE, spent),
   }  # fmt: skip
 
 
@@ -57,7 +61,7 @@ def _sparse_loco(task: Task) -> Fields:
   return {
     'algorithm': 'fedcom', 'server_lr': 1.0, 'weight_decay': 0.0,
     'local_optimizer': {'kind': 'adamw'},
-    'codec': methods.two_bits(task, _SHARE),
+    'codec': methods.two_bits(task.dimension, _SHARE),
     'options': {'error_feedback': True, 'residual_decay': 0.95},
   }  # fmt: skip
 

@@ -1,13 +1,12 @@
 """Tunes a method's rate on one seed, and runs it over the reported ones."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..common import comparison, workspace
 from ..common.comparison import Entry
-from ..common.workspace import Workspace
+from ..common.workspace import Fields, Workspace
 
-Fields = dict[str, Any]
 _TUNED_ON = 100  # a seed that is not reported
 
 

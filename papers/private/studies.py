@@ -1,13 +1,13 @@
 """Experiments of the project: private methods at one epsilon, by accuracy."""
 
 from collections.abc import Mapping
-from typing import Any
+
+import numpy as np
 
 from ..common import comparison, study
 from ..common.comparison import Entry
 from ..common.workspace import Workspace
 
-Fields = dict[str, Any]
 _TUNED_ON = 100  # a seed that is not reported
 
 
@@ -31,7 +31,7 @@ def _above(entries, name: str, other: str, bar: float, where: str = ''):
   return comparison.above(text, entries[name], entries[other], points=bar)
 
 
-def _numbers(entries: Mapping[str, Entry]) -> dict[str, Any]:
+def _numbers(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
   return {name: entry.accuracy for name, entry in entries.items()}
 
 

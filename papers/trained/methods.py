@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..chen.studies import settings
 from .tasks import Fields, Task
@@ -63,15 +63,15 @@ def _central(kind: str, **options) -> Callable[..., Fields]:
   }  # fmt: skip
 
 
-def floats(task: Any, share: float) -> int:
+def floats(dimension: int, share: float) -> int:
   """The number of floats at a share of the bytes of a dense update."""
-  return max(25, int(share * task.dimension))
+  return max(25, int(share * dimension))
 
 
-def one_bit(task: Any, share: float, spent: float = 0.0) -> Fields:
+def one_bit(dimension: int, share: float, spent: float = 0.0) -> Fields:
   """A table whose signs and one scale fill what is left of the bytes."""
-  left = _FLOAT * (int(share * task.dimension) - 1) - spent
-  size = min(task.dimension, max(8, 8 * int(left)))
+  left = _FLOAT * (int(share * dimension) - 1) - spent
+  size = min(dimension, max(8, 8 * int(left)))
   return {'sketch': {'kind': 'block_srht', 'size': size}, **_EDEN}
 
 
@@ -84,12 +84,12 @@ def _preconditioned(task, share, momentum):
   }  # fmt: skip
   if share == 1:
     return fields | {'sketch': {'kind': 'identity'}}
-  table = one_bit(task, share, _FLOAT * task.factors / every)
+  table = one_bit(task.dimension, share, _FLOAT * task.factors / every)
   return fields | table | _BACK
 
 
 def _safl(task, share, b1):
-  sketch = {'kind': 'block_cyclic', 'size': floats(task, share)}
+  sketch = {'kind': 'block_cyclic', 'size': floats(task.dimension, share)}
   return {'algorithm': 'safl', **settings.ADAM, 'b1': b1, 'sketch': sketch}
 
 
@@ -144,24 +144,24 @@ def _outer(kind: str):
 def _few_bits(task, share):
   """Two bits of every number, or one-bit tables of fewer, both ways."""
   if share < TWO_BITS:
-    return one_bit(task, share) | _BACK
+    return one_bit(task.dimension, share) | _BACK
   codec = {'kind': 'eden', 'bits': 2}
   identity = {'sketch': {'kind': 'identity'}}
   return identity | {'codec': codec, 'downlink_codec': codec}
 
 
-def two_bits(task: Any, share: float) -> Fields:
+def two_bits(dimension: int, share: float) -> Fields:
   """SparseLoCo's codec: the largest of chunks, in two bits each."""
   # 12 bits of an index and 2 of a value, and two magnitudes a chunk.
-  chunk = min(4096, task.dimension)
-  bits = 32 * share * task.dimension / -(-task.dimension // chunk)
+  chunk = min(4096, dimension)
+  bits = 32 * share * dimension / -(-dimension // chunk)
   k = max(1, int((bits - 64) / 14))
   return {'kind': 'chunked_top_k', 'k': k, 'chunk': chunk}
 
 
 def _sparse_loco(task, share, decay):
   return {
-    'algorithm': 'fedcom', 'codec': two_bits(task, share),
+    'algorithm': 'fedcom', 'codec': two_bits(task.dimension, share),
     'local_optimizer': {'kind': 'adamw', 'keep_state': True},
     'options': {'error_feedback': True, 'residual_decay': decay},
   }  # fmt: skip

@@ -1,6 +1,6 @@
 """Puts the tasks beside one another: one table and one figure."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from fl_sketch.reporting import figures, intervals
 import numpy as np
@@ -24,6 +24,9 @@ _FIGURE = (
   'The metric at the end against the bytes of a worker, up and down, mean over '
   'seeds with intervals of 95 %. The line is the best dense method.'
 )
+
+
+Rows = dict[tuple[str, ...], tuple[str, str]]
 
 
 def overview(ws: Workspace) -> study.Report:
@@ -58,7 +61,7 @@ def _stored(kept: results.Result) -> study.Report:
   return study.Report([], kept['seeds'], tables, [study.Picture('', panels)])
 
 
-def _rows(task: tasks.Task, found: study.Report) -> dict[tuple[str, ...], Any]:
+def _rows(task: tasks.Task, found: study.Report) -> Rows:
   """(method, size, sends every) -> (times fewer, metric with interval)."""
   rows = [row for table in found.tables for row in table.rows]
   at = found.tables[0].head.index('times fewer')
@@ -73,13 +76,13 @@ def _rows(task: tasks.Task, found: study.Report) -> dict[tuple[str, ...], Any]:
   return cells
 
 
-def _with_interval(final: list[Any], digits: int) -> str:
+def _with_interval(final: list[float], digits: int) -> str:
   """The mean of the metric over seeds ± half of its interval of 95 %."""
   mean, low, _ = map(float, intervals.interval(np.array(final, float)))
   return f'{mean:.{digits}f} ± {mean - low:.{digits}f}'
 
 
-def _together(title: str, panels: Any) -> figures.Panel:
+def _together(title: str, panels: Sequence[figures.Panel]) -> figures.Panel:
   """One panel of a task: methods of every step, and of local steps."""
   # Cells of the tables of the task are none of the table of all.
   lines = [x._replace(cell='') for panel in panels for x in panel.lines]

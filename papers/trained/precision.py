@@ -1,11 +1,8 @@
 """Tables in fewer bits, on the digits."""
 
-from typing import Any
-
 from ..common import comparison, study
-from ..common.workspace import Workspace
+from ..common.workspace import Fields, Workspace
 
-Fields = dict[str, Any]
 _SEEDS = range(5)
 PRECISIONS: dict[str, Fields] = {
   'float32': {},

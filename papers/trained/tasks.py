@@ -1,12 +1,10 @@
 """The tasks: each is trained densely to a mark before it is used."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..common import comparison
-from ..common.workspace import Workspace
-
-Fields = dict[str, Any]
+from ..common.workspace import Fields, Workspace
 
 
 class Task(NamedTuple):

@@ -1,10 +1,11 @@
 """Recommends a learning rate for sketched training from the Hessian."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.models import losses
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Params, Tree
 import jax
 import numpy as np
 
@@ -36,8 +37,8 @@ class Advice(NamedTuple):
 
 def advise(
   loss_fn: losses.LossFn,
-  params: Any,
-  batches: Any,
+  params: Params,
+  batches: Tree,
   sketch: int | sketches.Sketch,
   *,
   key: jax.Array,
@@ -49,28 +50,25 @@ def advise(
 
   .. math:: \eta K \le 1 / (\lambda_{\max} + \tfrac{a}{2 b} \mathrm{tr}(H))
 
-  with the coordinate-wise constant a of the operator, which is 2 for embeddings
-  of b much below d: that is 1 / (L (1 + I / b)), I the intrinsic dimension of
-  Chen et al., arXiv:2411.06770, Definition 3.1. The rule of Song et al.,
-  arXiv:2210.08371, Theorem 4.2, has 1 / (L (1 + alpha)), alpha of the order of
-  d / b; where that is larger, or a unknown, it is taken instead.
-
-  Where H is indefinite its |eigenvalues| count, in lambda_max as in the trace.
-  The rule is local: H changes as training goes on, at first mostly upwards.
+  with the coordinate-wise constant a of the operator. For embeddings with b
+  much below d, a is 2 and the rate 1 / (L (1 + I / b)), I being the intrinsic
+  dimension of Chen et al., arXiv:2411.06770, Definition 3.1. Where 1 / (L (1 +
+  alpha)) is larger (Song et al., arXiv:2210.08371, Theorem 4.2), or a unknown,
+  it is taken instead. |Eigenvalues| count where H is indefinite. The rule is
+  local: H changes in training, at first mostly upwards.
 
   Args:
     loss_fn: (params, batch) -> f32[].
-    params: where.
+    params: the point.
     batches: leaves [batches, batch, ...], see `spectrum`.
     sketch: the operator; or b, for alpha = d / b and a = 2.
     key: key[], of the probes.
     local_steps: K, local steps of a round.
-    steps: of Lanczos, d at most.
+    steps: of Lanczos, at most d.
     probes: of the trace.
 
   Raises:
-    ValueError: b > d, the Hessian is 0 or not finite, or the operator states
-      no alpha.
+    ValueError: b > d, H is 0 or not finite, or the operator states no alpha.
   """
   checks.count('local_steps', local_steps)
   d = sum(x.size for x in jax.tree.leaves(params))

@@ -46,15 +46,13 @@ def run(
 ) -> list[spectrum_report.Row]:
   """Trains, and takes the spectrum before round 0 and after each `every`.
 
-  The Hessian is that of the training loss, weight decay apart. The folder gets
-  what `training.train` leaves, a checkpoint for every spectrum among it, and
-  spectrum.json, .md and .png. Started again it goes on with the rounds and the
-  spectra that are missing. Where `every` is None it is the config's
-  checkpoint_every.
+  The Hessian is that of the training loss without weight decay. `every` None is
+  the config's checkpoint_every. The folder gets the files of `training.train`,
+  with a checkpoint for every spectrum, and spectrum.json, .md and .png. A new
+  start computes the rounds and spectra that are missing.
 
   Returns:
-    `spectrum_report.row` of each spectrum; some are missing if a signal stopped
-    the training.
+    `spectrum_report.row` of each spectrum; fewer if a signal stopped the run.
 
   Raises:
     ConfigError: the config or the options are wrong, or the run is private: a

@@ -1,23 +1,23 @@
 """The pseudo-Hessian: how gradients depend on the data, and its spectrum.
 
 For a loss F(w, x) of d parameters and m unknown inputs, J = d grad_w F / dx is
-f32[d, m]. The pseudo-Hessian of Song et al. is Phi = J^T (Definition 7.1; I.7
-has it the other way round), the pseudo-kernel K = Phi^T Phi = J J^T f32[d, d],
-of rank min(d, m) at most. With a sketch R, read R J f32[b, m] for J throughout.
+f32[d, m]; with a sketch R, read R J f32[b, m]. The pseudo-Hessian of Song et
+al. is J^T (Definition 7.1), the pseudo-kernel J J^T, of rank at most min(d, m).
 
 Functions take loss_fn, (params, batch) -> f32[], its params and a batch {'x':
-f32[n, ...], ...}, whose m numbers under 'x' are the unknowns; labels and all
-else are known. `sketch` and `key` are an operator of `sketches` and its hash
-key. Numbers are of the dtype of the inputs: under `jax.enable_x64`, float64.
+f32[n, ...], ...}. The m numbers under 'x' are the unknowns; labels and all else
+are known. `sketch` and `key` are an operator and its hash key. Results have the
+dtype of the inputs: float64 under `jax.enable_x64`.
 
 Source: Song et al., arXiv:2210.08371, section 7.2 and appendix J.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.models import losses
+from fl_sketch.utils.types import Params
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ class Spectrum(NamedTuple):
 
 def gradient_of_inputs(
   loss_fn: losses.LossFn,
-  params: Any,
+  params: Params,
   batch: losses.Batch,
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,
@@ -91,7 +91,7 @@ def gradient_of_inputs(
 
 def spectrum(
   loss_fn: losses.LossFn,
-  params: Any,
+  params: Params,
   batch: losses.Batch,
   sketch: sketches.Sketch | None = None,
   key: jax.Array | None = None,

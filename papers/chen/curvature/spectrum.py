@@ -1,31 +1,27 @@
 """Estimates the Hessian's spectrum by stochastic Lanczos quadrature.
 
-Functions take a loss, (params, batch) -> f32[] (`losses`), its parameters, and
-batches: a tree, or a bare array, with leaves [batches, batch, ...]. The Hessian
-H is that of the mean over all rows that a 'mask' leaves; the loss is
-differentiated one batch at a time. Weight decay is not part of a loss: its
-factor adds to every eigenvalue.
+Functions take a loss, (params, batch) -> f32[], its parameters, and batches: a
+tree with leaves [batches, batch, ...]. The Hessian H is that of the mean over
+all rows that a 'mask' leaves, differentiated one batch at a time, without
+weight decay, which would add to every eigenvalue.
 
-The Lanczos iteration holds at most m + 5 vectors of d numbers for m steps,
-beside parameters, batches, and what differentiating one batch takes. Its m
-basis vectors are orthogonalised in full, twice: without that, eigenvalues that
-have been found come again. It costs 8 m^2 d additions and multiplications
-beside m products.
+m steps hold at most m + 5 vectors of d numbers, and cost m products and 8 m^2 d
+operations. The basis is orthogonalised in full, twice: otherwise eigenvalues
+that have been found come again.
 """
 
 from collections.abc import Callable, Mapping
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch.models import losses
 from fl_sketch.utils import checks
+from fl_sketch.utils.types import Params, Tree
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
-
-Tree = Any
 
 
 class Estimate(NamedTuple):
@@ -104,8 +100,8 @@ class Spectrum(NamedTuple):
 
 def slq(
   loss_fn: losses.LossFn,
-  params: Any,
-  batches: Any,
+  params: Params,
+  batches: Tree,
   key: jax.Array,
   *,
   steps: int,
@@ -113,17 +109,14 @@ def slq(
 ) -> Spectrum:
   """Stochastic Lanczos quadrature of the Hessian (Ubaru, Chen, Saad, 2017).
 
-  Each probe starts in a random direction, and the probes run one after another.
-  One that has seen all it can reach goes on in a new direction, orthogonal to
-  those, with weight 0; only so are multiple eigenvalues found more than once.
+  Each probe starts in a random direction of key[] and takes `steps` products.
+  A probe that has exhausted its directions continues in a new orthogonal one
+  with weight 0, so that multiple eigenvalues are found more than once.
 
-  With all steps, d, the ends are L and mu of a quadratic (Song et al.,
+  With all d steps the ends are L and mu of a quadratic (Song et al.,
   arXiv:2210.08371, Assumption 3.1; Das et al., arXiv:2106.07094, Definition 4);
-  of other losses, and before Lanczos has converged, L is at least the largest
-  |eigenvalue|.
-
-  A probe takes `steps` Hessian-vector products, in directions drawn by key[].
-  Each `loss_fn` is compiled once.
+  otherwise the largest |eigenvalue| bounds L from below. Each `loss_fn` is
+  compiled once.
 
   Raises:
     ValueError: steps > d, or the Hessian is not finite.
@@ -163,7 +156,7 @@ def power_law(eigenvalues: np.ndarray) -> PowerLaw:
 
 
 def hessian_vector_product(
-  loss_fn: losses.LossFn, params: Tree, batches: Any
+  loss_fn: losses.LossFn, params: Params, batches: Tree
 ) -> Callable[[Tree], Tree]:
   """Returns v -> H v, for trees v like `params`: jvp of grad.
 
@@ -186,7 +179,7 @@ def hessian_vector_product(
   return product
 
 
-def _mean_over_rows(one: Callable[[Any], Tree], batches: Any) -> Tree:
+def _mean_over_rows(one: Callable[[Tree], Tree], batches: Tree) -> Tree:
   """The mean of one(batch) over batches, weighted by unmasked rows."""
 
   def weighted(batch):

@@ -1,11 +1,10 @@
 """Reports spectra over training: rows, a table and a figure.
 
-A row is a dict that JSON can hold: 'round', 'dimension', 'lambda_max',
-'lambda_min', 'trace' and 'trace_error', 'intrinsic_dimension', 'near_zero' (the
-share of eigenvalues below a hundredth of the largest in magnitude),
-'eigenvalues' (the largest, descending) and 'eigenvalue_error' (the worst of
-theirs), 'exponent' and 'r_squared' of the power law they follow or None, and
-'nodes' and 'weights' of the density.
+A row is JSON: 'round', 'dimension', 'lambda_max', 'lambda_min', 'trace' and
+'trace_error', 'intrinsic_dimension', 'near_zero' (share of eigenvalues below a
+hundredth of the largest in magnitude), 'eigenvalues' (the largest, descending),
+'eigenvalue_error' (the worst), 'exponent' and 'r_squared' of their power law or
+None, and 'nodes' and 'weights' of the density.
 """
 
 from collections.abc import Sequence

@@ -79,8 +79,7 @@ def intrinsic_dimension(eigenvalues: Iterable[float]) -> float:
 def sub_gaussian_scale(norms: Iterable[float]) -> float:
   """The least sigma with share(norm >= t) <= 2 exp(-t^2 / sigma^2) for all t.
 
-  An estimate from samples of ||noise of a gradient||; a bounded noise has at
-  most its bound over sqrt(log 2).
+  An estimate from samples of ||noise of a gradient||.
 
   >>> round(sub_gaussian_scale([1.0, 1.0, 1.0]), 3)
   1.201
@@ -123,12 +122,10 @@ def projection(
   r"""Bounds every :math:`|\langle \hat V_t^{-1/2} m_t, v_j \rangle|`.
 
   Printed (1 + log(C K d / delta)^1.5 / sqrt(b)) eta K G / epsilon, for the
-  eigenvectors v_j of the Hessian of that round. It leaves out the gradients'
-  noise, and Property 3 is of vectors that are fixed: both V_t and, if they
-  move, the v_j depend on the sketch. Corrected: (1 + tail) eta K (G + noise)
-  `spread` / epsilon, where no fixed v_j is longer than `spread` in the l1 norm,
-  1 for coordinate axes and at most sqrt(d), since every coordinate of every
-  estimate is bounded.
+  eigenvectors v_j of the Hessian of that round, without the gradients' noise,
+  and as if V_t and v_j were independent of the sketch. Corrected: (1 + tail)
+  eta K (G + noise) `spread` / epsilon for fixed v_j, `spread` being the largest
+  l1 norm of one: 1 for coordinate axes, at most sqrt(d).
 
   >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(projection(run, 1.0, delta=0.1, form='printed'), 2)
@@ -176,13 +173,12 @@ def martingale(
 ) -> float:
   r"""Bounds the sum over rounds of the errors by sketches and gradient noise.
 
-  Of :math:`\langle \nabla L(x_t), \hat V_{t-1}^{-1/2} (R^T R \Delta_t - \bar
-  \Delta_t) \rangle`, where Delta_t is the mean of what the clients moved and
-  bar Delta_t the same without noise at the points where it was drawn. Printed
-  nu eta K sqrt(T) (l G^2 + sigma sqrt(log(2 T / delta))) / epsilon, of a nu
-  that fails with probability exp(-Omega(nu^2)), l being log(C K T d /
-  delta)^1.5 / sqrt(b): the second term lacks G. Corrected, with probability 1 -
-  delta at every t <= T by Kolmogorov's inequality: sqrt(variance / delta).
+  The terms are :math:`\langle \nabla L(x_t), \hat V_{t-1}^{-1/2} (R^T R
+  \Delta_t - \bar\Delta_t) \rangle`; Delta_t is the clients' mean update, bar
+  Delta_t the same without noise. Printed nu eta K sqrt(T) (l G^2 + sigma
+  sqrt(log(2 T / delta))) / epsilon with l = log(C K T d / delta)^1.5 / sqrt(b),
+  up to a probability of exp(-Omega(nu^2)): the second term lacks G. Corrected,
+  at every t <= T, by Kolmogorov's inequality: sqrt(variance / delta).
 
   >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1e-2, 1, 2)
   >>> round(martingale(run, 1.0, delta=0.1), 2)
@@ -235,8 +231,7 @@ def first_round(b1: float) -> int:
 def client_schedule(local_steps: int, b1: float = 0.9) -> Callable[[Any], Any]:
   """The schedule of Theorem B.3: round r = 0, 1, ... has eta of t = r + 1.
 
-  eta_t = 1 / (sqrt(t + T0) K). An optax schedule: an int or int32[] to a rate.
-  `rounds.run_round` takes it as
+  eta_t = 1 / (sqrt(t + T0) K), of an int or int32[]. `rounds.run_round` takes
   ``lambda hp, r: hp._replace(client_lr=rate(r))``.
 
   >>> rate = client_schedule(local_steps=5)

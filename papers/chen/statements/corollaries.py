@@ -126,8 +126,7 @@ def curvature(
 ) -> float:
   r"""The most that :math:`E (R^T R g)^T A R^T R g` is, for a unit g.
 
-  L (1 + a I / b), if the operator has the coordinate-wise constant a: what
-  smoothness alone gives, L (1 + alpha), has d in place of I.
+  L (1 + a I / b), with the operator's coordinate-wise constant a.
 
   >>> curvature(smoothness=2.0, intrinsic_dimension=4.0, size=8)
   4.0
@@ -141,11 +140,9 @@ def comparison(
 ) -> str:
   """Table 1 in Markdown, with its numbers: bits of a client a round, rates.
 
-  Constants and logarithms are 1, a number has 32 bits; omega of MARINA is that
-  of a random choice of b coordinates, d / b - 1. The rate of FetchSGD supposes
-  heavy hitters (T^-1/3 else), that of SAFL an intrinsic dimension of O(1).
-  CD-Adam is that of Wang, Lin and Chen, arXiv:2111.00705, which the paper
-  ascribes to others as well.
+  Constants and logarithms are 1, a number has 32 bits, MARINA's omega is d /
+  b - 1. The rate of FetchSGD supposes heavy hitters (T^-1/3 else), that of SAFL
+  an intrinsic dimension of O(1). CD-Adam is that of arXiv:2111.00705.
 
   >>> print(comparison(10**6, 10**4, rounds=100, clients=5).splitlines()[-1])
   | SAFL | ~O(1) = 3.2e+05 | 1/sqrt(T) = 0.1 | 1/sqrt(T) = 0.1 |

@@ -1,18 +1,9 @@
 r"""Bounds on gradient norms that Chen et al. derive rather than assume.
 
 Chen, Li and Banerjee, arXiv:2411.06770, section 4 and appendix C; losses are
-not negative there. Of the constants M1 to M8 the odd ones up to M7 are known
-here, and their Theorem 4.4 takes its G and M8 from the caller. The corrected
-statement needs neither: it is `rates.constant_rate` up to the first round whose
-loss exceeds some B, with what the loss itself implies under a diagonal A that
-bounds the Hessian:
-
-* :math:`\|\nabla L\|^2 \le 2 L B` and :math:`|\nabla_i L| \le \sqrt{2 A_{ii}
-  B}`, by Lemma 4.1 in one coordinate;
-* local gradients grow by at most :math:`(1 + \eta L)^{K - 1}`, noise included;
-* :math:`\sqrt{L(x_t)} \le \sqrt{L(z_t)} + \|x_t - z_t\|_A / \sqrt 2`.
-
-Where the bound on L(x_t) that follows is below B, there is no such round.
+not negative there. M1, M3, M5 and M7 follow from the run; the printed Theorem
+4.4 takes G and M8 from the caller. The corrected one needs neither;
+papers/chen/README.md has its proof.
 """
 
 import math
@@ -55,8 +46,7 @@ def local_gradient(
 
   s + sqrt(s^2 + 4 L loss + D^2) with s = D sqrt(2 log(2 / delta)), where the
   noise of no gradient is longer than D, for eta <= 1 / (2 L sqrt(K)). It fails
-  with probability K delta. By Jensen's inequality it bounds the clients' mean
-  norm as well, at the mean of their losses, with probability 1 - C K delta.
+  with probability K delta; of the clients' mean norm, with C K delta.
 
   >>> number = {'smoothness': 2.0, 'client_lr': 0.1, 'local_steps': 4}
   >>> local_gradient(0.5, noise_bound=0.0, delta=0.1, **number)
@@ -88,9 +78,9 @@ def loss_constants(
   """Returns M1, M3, M5 and M7, the known of M1 to M7, up to constants.
 
   2 sqrt(2) nu l K / eps with l = log(C K T d / delta)^1.5 / sqrt(b); 2 L(z_1) +
-  8 eta b1 / ((1 - b1) eps), which depends on eta although the lemma says that
-  none does; 2 sqrt(2) K^2 L / eps; and 4 (8 + (1 + b1)^2) I (1 + l')^2 K^2 /
-  ((1 - b1) eps)^2, l' of T d^2.
+  8 eta b1 / ((1 - b1) eps), against the lemma, which says that none depends on
+  eta; 2 sqrt(2) K^2 L / eps; and 4 (8 + (1 + b1)^2) I (1 + l')^2 K^2 / ((1 -
+  b1) eps)^2, l' of T d^2.
 
   >>> run = Constants(2**20, 2**16, 100, 0.1, 0.1, 1.0, 1, 2)
   >>> round(loss_constants(run, start_loss=1.0, delta=0.1).m3, 2)
@@ -128,11 +118,9 @@ def bounded_gradients(
 ) -> Bounded:
   """G and the mean of Theorem 4.4; corrected, from L(x_0) alone.
 
-  Printed for kappa = 1 / sqrt(G) and eta = eta0 / sqrt(T), with a mean of at
-  most G (eta K M8 + eps) / (2 kappa eta0 L^2 sqrt(T)), for a G and an M8 of the
-  caller. Corrected, the least B that bounds itself gives G = 2 L B: see the
-  module. Any kappa and eta will do for which there is one, and kappa of the
-  order of 1 / sqrt(G) is such.
+  Printed, for kappa = 1 / sqrt(G) and eta = eta0 / sqrt(T), the mean is at most
+  G (eta K M8 + eps) / (2 kappa eta0 L^2 sqrt(T)). Corrected, G = 2 L B for the
+  least B that bounds itself, at any kappa and eta that have one.
 
   >>> run = Constants(256, 64, 10**6, 0.001, 1e-3, 0.5, 1, 1.6)
   >>> bound = bounded_gradients(run, delta=0.1, start_loss=1.0, root_trace=5.0)
@@ -142,10 +130,10 @@ def bounded_gradients(
   Args:
     run: its smoothness and intrinsic_dimension are those of A.
     delta: the probability of failure.
-    start_loss: only corrected.
-    root_trace: the sum of sqrt(A_ii), sqrt(d L I) at most. Only corrected.
-    gradient_squared: only printed.
-    m8: only printed.
+    start_loss: corrected only: L(x_0).
+    root_trace: corrected only: the sum of sqrt(A_ii), at most sqrt(d L I).
+    gradient_squared: printed only: G.
+    m8: printed only.
     form: printed, eta0 is at most eps / (6 sqrt(L) (1 + l)), eps (1 - b1) /
       (4 b1 L (1 + l)) and sqrt(T) / (2 L sqrt(K)), where l is log(C K T d^2 /
       delta)^1.5 / sqrt(b).

@@ -74,8 +74,7 @@ def descent_slack(
 
   With u = z_{t+1} - z_t it is at most :math:`\langle \nabla L(x_t), u \rangle +
   \|z_t - x_t\|_A \|u\|_A + \|u\|_A^2 / 2`, where :math:`-A \preceq \nabla^2 L
-  \preceq A`: the printed lemma leaves out what it calls less important terms,
-  without which it fails.
+  \preceq A`; the printed lemma leaves out the second-order terms and fails.
   Losses are f[T + 1], of L at z_0 to z_T (`auxiliary`), gradients f[T, d] at
   x_0 to x_{T-1}; the curvature f[d] is the diagonal A.
   """

@@ -1,31 +1,11 @@
 r"""Convergence bounds of sketched adaptive learning, by Chen et al.
 
-Chen, Li and Banerjee, arXiv:2411.06770, section 3. All of them bound a mean of
-:math:`\|\nabla L(x_t)\|^2` over the rounds, with probability 1 - delta; G is
-the gradient_bound of every client and of their mean, gap is L(x_0) less the
-least loss. `constants` has the lemmas, `corollaries` what follows from them,
-and `gradients` section 4. Of corrected forms alone: gradient_l1, the sum over
-coordinates of the largest |gradient| along the run, d G if None. Of printed
-ones: nu of `constants.martingale`.
-
-The corrected forms follow the paper's plan, with every constant. Let D be what
-bounds every coordinate of every estimate, r = b1 / (1 - b1) and :math:`z_t =
-x_t + r (x_t - x_{t-1})`, so that
-
-.. math:: z_{t+1} - z_t = -\kappa V_t^{-1/2} \hat\Delta_t
-   + r \kappa (V_{t-1}^{-1/2} - V_t^{-1/2}) m_{t-1}.
-
-1. The gradient meets the estimate through :math:`V_{t-1}`, which its sketch is
-   independent of. Every entry of :math:`V_{t-1}^{-1/2} - V_t^{-1/2}` is
-   positive, and over all rounds it adds up to at most D / (eps (D + eps)):
-   what it costs is D / (1 - b1) times `gradient_l1` of that.
-2. What remains is the descent, the drift of K local steps, and `martingale`.
-3. At second order a diagonal A bounds the Hessian, so that coordinates count
-   one by one, and their weights add up to L I.
-
-The paper instead projects :math:`V_t^{-1/2} m_t`, which depends on the sketch,
-as if it were fixed; writes G for gradients with noise; and lets the noise add
-to the loss without the gradient that it meets. A test breaks Theorem 3.2.
+Chen, Li and Banerjee, arXiv:2411.06770, section 3. All bound a mean of
+:math:`\|\nabla L(x_t)\|^2` over the rounds, with probability 1 - delta.
+gradient_bound is G, of every client and of their mean; gap is L(x_0) less the
+least loss. Corrected forms alone take gradient_l1, the sum over coordinates of
+the largest |gradient| along the run (default d G); printed ones alone nu of
+`constants.martingale`. papers/chen/README.md has the corrected proof.
 """
 
 import math
@@ -52,16 +32,15 @@ def constant_rate(
 ) -> float:
   r"""Bounds the mean ||grad L(x_t)||^2 over T rounds at a constant eta.
 
-  Printed, with J1 of `preconditioner` and l of the three counts of
-  `distortion`:
+  Printed, with J1 of `preconditioner`, M of `martingale`, l of the three counts
+  of `distortion`:
 
   .. math:: \frac1{\kappa \eta J_1 K T} \Bigl[gap + \frac{\kappa \eta^2 L K^2
      G^2 T}\epsilon + M + \frac{\eta^2 \kappa T (1 + l)^2 (8 \kappa I L K^2 + 2
      G) G^2}{(1 - \beta_1)^2 \epsilon^2}\Bigr]
 
-  and M of `martingale`; it does not see the noise at second order. Corrected,
-  it is within a factor of 4 of what is measured for a Gaussian sketch; for
-  families that have no logarithmic tail in `tails` it is vacuous.
+  which ignores the noise at second order. The corrected bound is vacuous for
+  families without a logarithmic tail in `tails`.
 
   >>> run = Constants(256, 64, 10**6, 0.1, 1e-4, 0.5, 1, 1.6)
   >>> number = {'gap': 1.0, 'gradient_bound': 1.0, 'delta': 0.1}

@@ -5,14 +5,13 @@ that the machine allows: five clients with equal shares, everybody in a round,
 label smoothing 0.1, weight decay 1e-4.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import experiment, models
 from fl_sketch.models import pretrained
 
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 
-Fields = dict[str, Any]
 ADAM = {'server_optimizer': 'adam', 'b2': 0.99}
 
 

@@ -9,7 +9,6 @@ Source: Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fl_sketch.utils import checks
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from ...common import privacy_bounds as bounds
-from ...common.conditions import Count, NonNegative, Positive, Squares
+from ...common.conditions import Count, NonNegative, Numbers, Positive, Squares
 from ...common.statements import statement
 
 rho = statement('S1-Def5', 'Definition 5', printed='order')(bounds.das_rho)
@@ -28,21 +27,17 @@ sigma_squared = statement('S1-Thm1', 'Theorem 1', printed='wrong')(
 
 @statement('S1-Def1', 'Definition 1', printed='holds')
 def heterogeneity_gaps(
-  clients: Sequence[Callable[[npt.NDArray], tuple[Any, npt.NDArray]]],
+  clients: Sequence[Callable[[npt.NDArray], tuple[float, npt.NDArray]]],
   w_star: npt.NDArray,
 ) -> npt.NDArray:
   """Return Delta_i* = f_i(w*) - min f_i >= 0, f64[clients], by L-BFGS.
 
+  clients: w -> (f_i(w), its gradient), f_i convex with a minimum; w_star
+  f64[d] minimises their mean. Raises ValueError where no minimum is found.
+
   >>> bowl = lambda c: lambda w: ((w - c) @ (w - c) / 2, w - c)
   >>> heterogeneity_gaps([bowl(-1.0), bowl(1.0)], np.zeros(1)).tolist()
   [0.5, 0.5]
-
-  Args:
-    clients: w -> (f_i(w), its gradient), f_i convex with a minimum.
-    w_star: f64[d], the minimiser of their mean.
-
-  Raises:
-    ValueError: a minimum is not found.
   """
   return np.array([f(w_star)[0] - _minimum(f, w_star) for f in clients])
 
@@ -112,7 +107,7 @@ def distance_bound(
   client_lr: Positive,
   smoothness: Positive,
   local_steps: Count,
-) -> Any:
+) -> Numbers:
   """Return |w_0 - w*|^2 - eta sum_t |g_t|^2 / (2 L) + 2 eta E Delta*.
 
   At least |w_E - w*|^2 for any w*, if eta <= 1 / (2 L). gradient_squares is
@@ -134,7 +129,7 @@ def drift_bounds(
   client_lr: Positive,
   smoothness: Positive,
   local_steps: Count,
-) -> tuple[Any, Any]:
+) -> tuple[Numbers, Numbers]:
   """Return 2 eta^2 L E^2 (f(w_0) - min f), and 2 L E^2 (f(w_0) - min f).
 
   At least |w_0 - w_E|^2, and |u|^2, if eta <= 2 / L.
@@ -154,7 +149,7 @@ def next_gradient_bound(
   *,
   client_lr: Positive,
   smoothness: Positive,
-) -> Any:
+) -> Numbers:
   """Return |g_t|^2 - (2 / (eta L) - 1) |g_{t+1} - g_t|^2 >= |g_{t+1}|^2.
 
   >>> next_gradient_bound(4.0, 1.0, client_lr=0.5, smoothness=1.0)
@@ -172,7 +167,7 @@ def lipschitz_drift_bound(
   client_lr: Positive,
   smoothness: Positive,
   local_steps: Count,
-) -> Any:
+) -> Numbers:
   """Return 2 eta t |g_0| >= |w_0 - w_t| for t <= E, eta <= 1 / (2 L E).
 
   >>> spec = {'client_lr': 0.5, 'smoothness': 1.0, 'local_steps': 1}
@@ -188,7 +183,7 @@ def lipschitz_drift_bound(
 @statement('S1-Fact1', 'Fact 1', printed='holds')
 def gradient_square_bound(
   suboptimality: Squares, *, smoothness: Positive
-) -> Any:
+) -> Numbers:
   """Return 2 L (f(w) - min f) >= |g(w)|^2.
 
   >>> gradient_square_bound(2.0, smoothness=1.0)

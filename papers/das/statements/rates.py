@@ -155,10 +155,9 @@ def normalize_left(
   .. math:: \frac{C}{\|u_i\|} [(2 - x^2)(f_i(w) - f_i(w^*)) - x^2 \Delta_i^*]
      - \frac{x \hat C^2}{2 L} \text{ or } \tfrac{3 \hat C}{8 L E} \|u_i\|.
 
-  Arguments and departures are those of `clip_left`. Nothing bounds 1 / |u_i|:
-  a client near its own minimum, where its excess is negative, makes the left
-  side fall without limit, and the theorem says nothing. An update of 0, whose
-  image is 0, counts as -x C^^2 / (2 L).
+  Arguments and departures are those of `clip_left`. 1 / |u_i| is unbounded: for
+  a client near its own minimum the left side falls without limit. An update of
+  0 counts as -x C^^2 / (2 L).
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)
   >>> normalize_left(s, [2.0, 9.0], [8.0, 32.0], [1.0, 1.0]).item()

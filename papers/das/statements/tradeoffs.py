@@ -122,13 +122,11 @@ def compare(
   r"""Return the two rates, solved for the suboptimality h of like clients.
 
   With :math:`\hat C = c \sqrt{L \Delta^*}`, gamma = L D, all unclipped, and
-  :math:`\|u\|^2 \leq 2 L E^2 (h + \Delta^*)`, in units of Delta*:
-  clipping leaves :math:`(2 c D \rho + 3 x / 2) / (2 - x - x^2)`, normalisation
-  the h of :math:`(2 - x^2) h - x^2 = \sqrt{2 (h + 1)} (2 D \rho + x c / 2)`.
-  Our reconstruction. Normalisation is better from about
-  D = (1/2 + c x / 4) E on, and worse nearer: as short updates are scaled up, it
-  leaves a floor of x c / sqrt(8) at the optimum itself. D is in units of
-  sqrt(Delta* / L), c the ratio, rho and alpha as of `rates.Schedule`.
+  :math:`\|u\|^2 \leq 2 L E^2 (h + \Delta^*)`, in units of Delta*: clipping
+  leaves :math:`(2 c D \rho + 3 x / 2) / (2 - x - x^2)`, normalisation the h of
+  :math:`(2 - x^2) h - x^2 = \sqrt{2 (h + 1)} (2 D \rho + x c / 2)`. Ratio is c;
+  D is in units of sqrt(Delta* / L). Our reconstruction: normalisation is better
+  from about D = (1/2 + c x / 4) E on; at the optimum it leaves x c / sqrt(8).
 
   >>> b = compare(ratio=4.0, distance=10.0, rho=0.001, local_steps=5)
   >>> round(b.normalize, 4), round(b.clip, 4)

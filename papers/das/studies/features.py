@@ -8,18 +8,18 @@ which no client holds.
 from collections.abc import Iterator
 import pathlib
 import shutil
-from typing import Any
 
 from fl_sketch import models
 from fl_sketch.data import partitions, sources, store
 from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 
 PUBLIC = 10_000  # images that train the network and scale its features
 POPULATION = 4000  # clients that share the other 40,000
@@ -27,7 +27,7 @@ SHARDS = 5
 _BATCH = 500
 
 
-def network(ws: Workspace, dataset: str) -> dict[str, Any]:
+def network(ws: Workspace, dataset: str) -> Fields:
   """The config that trains the network: Adam on batches of two halves."""
   small = {'width': 16, 'stem_stride': 2}
   return {
@@ -83,7 +83,7 @@ def _write(ws, dataset, trained, path) -> int:
 
 def features(
   c: config_lib.Config,
-  params: Any,
+  params: Params,
   data: sources.Dataset,
   progress: bool = False,
 ) -> dict[str, np.ndarray]:

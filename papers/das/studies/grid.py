@@ -10,7 +10,7 @@ import numpy as np
 import tqdm
 
 from ...common import privacy_bounds as bounds
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 from . import paths as paths_lib
 
 ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
     return self.excess[1, ..., -1] / self.excess[0, ..., -1]
 
 
-def fields(ws: Workspace) -> dict[str, Any]:
+def fields(ws: Workspace) -> Fields:
   """Config fields that all runs share: q = 1, start I1, clip norm 50."""
   own = {'noise_multiplier': noise_multiplier(1.0)}
   return FIELDS | own | {'rounds': ws.pick(20, 500)}
@@ -108,7 +108,7 @@ def _measured(base, axes, every, progress):
   return {name: last(x).tolist() for name, x in measured.items()}
 
 
-def product(axes: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+def product(axes: Mapping[str, Iterable[Any]]) -> list[Fields]:
   """The points of a grid, the last axis the fastest.
 
   >>> product({'a': [1, 2], 'b': [3]})
@@ -135,7 +135,7 @@ def floors(ws: Workspace) -> list[list[float]]:
   return ws.cached('das/floors', base | {'values': values}, compute)
 
 
-def trajectories(ws: Workspace) -> list[dict[str, Any]]:
+def trajectories(ws: Workspace) -> list[Fields]:
   """Projects both algorithms' trajectories (q = 1, rate 0.001) on a plane.
 
   The plane is that of the two main directions of both, smoothed, and w* its

@@ -33,11 +33,11 @@ class Paths(NamedTuple):
 
 
 def closed_form(client_lr: Any, steps: int) -> Local:
-  r"""Local work: gradient steps on a quadratic, at once.
+  r"""Local work: gradient steps on a quadratic, at once; eta < 1 / max(S).
 
   With :math:`A_i A_i^T = U S U^T`, :math:`w - w_E = U (1 - (1 - \eta S)^E) U^T
-  (w - w_i^*)`. In float32 it is nearer to the truth than the steps, whose sum
-  is a small difference of large numbers. Das et al., arXiv:2106.07094, 5.3.
+  (w - w_i^*)`; in float32 more exact than the steps. Batches are a single
+  sample of `decomposed`. Das et al., arXiv:2106.07094, 5.3.
 
   >>> one = {'basis': jnp.ones((1, 1)), 'curvature': jnp.full(1, 0.5)}
   >>> batch = {k: v[None, None] for k, v in one.items()}
@@ -45,8 +45,6 @@ def closed_form(client_lr: Any, steps: int) -> Local:
   >>> local = closed_form(1.0, steps=2)
   >>> local({'w': jnp.ones(1)}, batch, None, None)[0]['w'].tolist()
   [0.75]
-
-  It is of eta < 1 / max(S), and batches are a single sample of `decomposed`.
   """
 
   def local(params, batches, key, drift):

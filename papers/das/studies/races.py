@@ -10,10 +10,9 @@ import numpy as np
 
 from ...common import privacy_bounds as bounds, workspace
 from ...common.comparison import Entry
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 from . import features as features_lib
 
-Fields = dict[str, Any]
 ALGORITHMS = {'dp_fedavg': 'clip', 'dp_normfedavg': 'normalise'}
 CLIPS = (15.625, 31.25, 62.5, 125.0, 250.0, 500.0)
 FIXED = (15.625, 125.0)  # C of the claims that do not tune it

@@ -132,17 +132,16 @@ def heavymix(
 ) -> Contraction:
   r"""Return the error of HEAVYMIX of k coordinates: 1 - k / d of |x|^2.
 
-  Printed for Theta(k log(d / delta)) numbers, whatever the constant, and read
-  from the sketch: those values expand, and a small table takes for heavy what
-  collides with it. With exact values, the error is at most
+  Printed for Theta(k log(d / delta)) numbers whose values are read from the
+  sketch; those expand, and a small table takes collisions for heavy. With exact
+  values the error is at most
 
   .. math:: 1 - (1 - \delta) k / d, \quad
      \delta = d\, T(1 / (m a^2)) + T(8 / m),
 
   where T(p) is the chance of half of the rows or more at p each, m = cols and
-  a = 1 / sqrt(2 k) - 1 / sqrt(d). Unless some estimate is off by a |x|, or the
-  norm by half, no coordinate below the mean square passes for heavy. A single
-  row promises next to nothing: 1, as any support does.
+  a = 1 / sqrt(2 k) - 1 / sqrt(d). A single row promises no more than any
+  support: an error of 1.
 
   >>> round(heavymix(64, 4, rows=9, cols=512).error, 4)
   0.9375

@@ -5,14 +5,21 @@ Haddadpour, Karimi, Li and Li, arXiv:2008.04975, Assumptions 2 to 5, Lemmas 4 to
 """
 
 import operator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 
 from ...common import conditions
-from ...common.conditions import Count, Form, NonNegative, Positive, Squares
+from ...common.conditions import (
+  Count,
+  Form,
+  NonNegative,
+  Numbers,
+  Positive,
+  Squares,
+)
 from ...common.evaluation import formula
 from ...common.statements import statement
 from ...das.statements import lemmas as das_lemmas
@@ -101,15 +108,14 @@ def second_moment(
   *,
   convex: bool = False,
   form: Form = 'corrected',
-) -> Any:
+) -> Numbers:
   """Return (omega + 1) tau sigma^2 / k + tau b S, of E|Phi|^2 / eta^2.
 
   S is the mean over the clients of sum_c |grad f(x_j^c)|^2, b of `spread`. The
-  proof needs hashes that are independent; with shared ones b is omega + 1, and
-  the printed bound fails by up to k. It also needs gradients that do not
-  follow earlier noise, as with one step or none: if `convex`, every sample's
-  loss and eta <= 2 / L, they go against it. Otherwise the square roots of what
-  gradients and noise add up to are added: twice the bound at most.
+  printed bound needs independent hashes (it fails by up to k for shared ones)
+  and gradients that do not follow earlier noise: one step, or `convex` (every
+  sample's loss) with eta <= 2 / L. Otherwise square roots are added, which is
+  twice the bound at most.
 
   >>> run = Constants(8.0, 4, 1.0, 1.0, 2, 1, 0.1, 1.0)
   >>> second_moment(run, 3.0, convex=True)
@@ -137,7 +143,7 @@ def inner_product(
   gradient_square: Squares,
   gradient_squares: Squares,
   drifts: Squares,
-) -> Any:
+) -> Numbers:
   """Return eta / 2 (L^2 D - tau |grad f(x)|^2 - S) >= -E<grad f(x), Phi>.
 
   S as of `second_moment`, D (drifts) the mean over the clients of sum_c |x -
@@ -159,7 +165,7 @@ def drift(
   *,
   convex: bool = False,
   form: Form = 'corrected',
-) -> Any:
+) -> Numbers:
   """Return eta^2 tau (S + sigma^2) >= E|x - x_j^c|^2, for every c < tau.
 
   Printed for all losses; ours as of `second_moment`.

@@ -45,21 +45,19 @@ def fedsketch(
 ) -> Constants:
   r"""Return the run that reaches accuracy epsilon, times the factor below.
 
-  With b of `lemmas.spread`, kappa = L / mu, rounded up; as
-  far as the theorems of `haddadpour` are proven:
+  With b of `lemmas.spread` and kappa = L / mu, rounded up:
 
   * 'nonconvex': tau = (omega + 1) / (k b eps), R = 4 b k tau. Mean
     |grad f|^2 <= (L gap + sigma^2) eps.
   * 'pl': the same tau, R = 2 b kappa ln(1 / eps). f - f* <=
     (gap + sigma^2 / (2 mu)) eps.
-  * 'convex', to be run on the loss of `rates.convex_bound`:
-    tau = ((omega + 1) / (b eps))^2 / k, R = 2 b L sqrt(k tau) ln(1 / eps), L
-    being phi more. f - f* <= (gap + (sigma^2 + |x*|^2) / 2) eps.
+  * 'convex', on the loss of `rates.convex_bound`, whose L is phi larger:
+    tau = ((omega + 1) / (b eps))^2 / k, R = 2 b L sqrt(k tau) ln(1 / eps).
+    f - f* <= (gap + (sigma^2 + |x*|^2) / 2) eps.
 
-  Printed, with b = omega / k + 1 and constants of 1: 'nonconvex' has
-  R = 1 / eps and tau = (omega + 1) / (k eps), which no constants reconcile with
-  equation (16); 'convex' has R = L b ln(1 / eps) / eps, short by
-  (omega + 1) / b; 'pl' is right for independent hashes.
+  Printed, with b = omega / k + 1 and constants of 1: 'nonconvex' has R = 1 /
+  eps and tau = (omega + 1) / (k eps), against equation (16); 'convex' R = L b
+  ln(1 / eps) / eps, short by (omega + 1) / b; 'pl' needs independent hashes.
 
   >>> spec = {'omega': 7.0, 'clients': 4, 'smoothness': 1.0, 'variance': 1.0}
   >>> run = fedsketch('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)

@@ -30,10 +30,8 @@ class Floats(NamedTuple):
 def communication(run: Constants, *, rows: Count, cols: Count) -> Floats:
   """Return R t cols, and k times it, for t rows.
 
-  The paper has t = `rows_needed` and the R of Theorems 2 and 3, which makes it
-  cols ln(d / (eps delta)) / eps for a nonconvex loss. The R that equation (16)
-  admits is about omega + 1 times that, which undoes cols: d / eps, as without a
-  sketch; bounds on an expectation are met by one row.
+  The paper has t = `rows_needed` and the R of Theorems 2 and 3. Equation (16)
+  admits about omega + 1 times that R: d / eps floats, as without a sketch.
 
   >>> communication(Constants(3, 4, 1, 1, 5, 100, 0.01, 4.0), rows=2, cols=25)
   Floats(client=5000, total=20000)
@@ -95,9 +93,8 @@ class ProblemSizes(NamedTuple):
 def homogeneous_table(setting: ProblemSizes) -> str:
   """Return Table 1 as Markdown: homogeneous clients.
 
-  Beside what is printed are the corrected theorems, for shared hashes and one
-  row, and dense updates. HEAPRIX is PRIVIX with omega - 1. The rates of others
-  are from memory, with constants of 1: check them before you cite them.
+  Beside the printed rows: the corrected theorems (shared hashes, one row), and
+  dense updates. Rates of others, with constants of 1, are not checked.
 
   >>> sizes = ProblemSizes(1000, 50, 10, accuracy=0.1, kappa=10, failure=0.01)
   >>> print(homogeneous_table(sizes).splitlines()[2])

@@ -1,7 +1,6 @@
 """Drift on unlike quadratics: FedSKETCH, its GATE, and GATE as printed."""
 
 import functools
-from typing import Any
 
 from fl_sketch import algorithms, rounds, sketches
 from fl_sketch.reporting import figures
@@ -12,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...common import study, verdicts
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 
 CLIENTS, DIMENSION, STEPS, TABLE = 10, 64, 5, (5, 8)
 PRIVIX, GATE, PRINTED = 'FedSKETCH', 'FedSKETCHGATE', 'FedSKETCHGATE, printed'
-WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+WAYS: dict[str, tuple[str, Fields]] = {
   PRIVIX: ('fedsketch_privix', {}),
   GATE: ('fedsketchgate', {}),
   PRINTED: ('fedsketchgate', {'printed': True}),

@@ -4,15 +4,14 @@ Section 6: LeNet-5 on MNIST, 50 devices, half of them a round, batches of 32.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...common import comparison
 from ...common.comparison import Entry
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 
-Fields = dict[str, Any]
 Table = tuple[int, int]  # rows t, columns k
 
 FEDSGD, SKETCHED = 'FedSGD', 'SketchedSGD'

@@ -19,7 +19,6 @@ import tqdm
 from . import report, settings, victims
 from .settings import AttackConfig, AttackSetting
 
-Row = dict[str, Any]
 _SHOWN = 8  # examples whose images are kept
 _SEARCH = (
   'objective', 'tv', 'optimizer', 'learning_rate', 'steps', 'restarts',
@@ -30,7 +29,7 @@ _SEARCH = (
 @checked()
 def run(
   c: AttackConfig, folder: str | pathlib.Path, data_dir: str | None = None
-) -> list[Row]:
+) -> list[report.Row]:
   """Attacks all examples in every setting of a config.
 
   The folder gets config.json, problem.json, attacks.jsonl with a row for each
@@ -64,7 +63,7 @@ def run(
 
 def attack(
   c: AttackConfig, victim: victims.Victim, setting: AttackSetting
-) -> tuple[Row, np.ndarray | None]:
+) -> tuple[report.Row, np.ndarray | None]:
   """Attacks all examples in one setting.
 
   Returns the setting with its mean and median scores and the relative error of

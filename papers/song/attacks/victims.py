@@ -1,12 +1,13 @@
 """The client under attack: a model, its loss and its batches."""
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import models
 from fl_sketch.data import sources
 from fl_sketch.models import losses
 from fl_sketch.training import identity
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,7 @@ class Victim(NamedTuple):
   """A model and its training samples."""
 
   loss_fn: losses.LossFn  # (params, {'x', 'y'}) -> f32[]
-  params: Any  # of the model
+  params: Params
   x: np.ndarray  # f32[samples, ...], images from 0 to 1
   y: np.ndarray  # int32[samples], or f32[samples, outputs]
   num_classes: int | None  # of the labels, None if they are numbers

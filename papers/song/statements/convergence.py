@@ -123,8 +123,7 @@ def single_step_nonconvex(
 def slowdown(alpha: NonNegative) -> float:
   """1 + alpha: the rounds of E1 to E3 over those without a sketch.
 
-  Both at the largest step: the variance is a multiple of the gradient's square,
-  and a smaller step takes it up.
+  Both at the largest step.
 
   >>> slowdown(3.0)
   4.0
@@ -206,7 +205,7 @@ def nonconvex_step(
 
   eta is client_lr * server_lr and N = L K G^2 (client_lr + eta (1 + alpha) / 2)
   with G the gradient_bound of every client. The printed factor of the squared
-  gradient is server_lr, which one round cannot descend by if client_lr * K < 1.
+  gradient, server_lr, is too large if client_lr * K < 1.
 
   >>> number = {'alpha': 0.0, 'smoothness': 1.0, 'gradient_bound': 1.0}
   >>> round(nonconvex_step(1.0, client_lr=0.1, **number), 3)
@@ -234,8 +233,7 @@ def nonconvex(
 ) -> float:
   """The mean E||grad f(w^t)||^2, t <= T, is <= gap / ((T + 1) eta K) + N.
 
-  Of `nonconvex_step`, whose sum over rounds it is, and so is the printed form,
-  which is smaller by client_lr * K: it divides by server_lr where eta K stands.
+  The sum of `nonconvex_step` over rounds. Printed has server_lr for eta K.
 
   >>> number = {'alpha': 0.0, 'smoothness': 1.0, 'gradient_bound': 1.0}
   >>> round(nonconvex(9, client_lr=0.1, gap=1.0, **number), 3)

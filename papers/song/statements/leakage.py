@@ -1,18 +1,16 @@
 """Gradient leakage: the theorems of Song et al., section 7.
 
-The attacker descends L(x) = |R grad_w F(w, x) - R g|^2, g the gradient at the
-unknown inputs, R = I without sketching. J = d grad_w F / dx f64[d, m] is the
-transpose of the paper's pseudo-Hessian Phi, K = Phi^T Phi = J J^T its
-pseudo-kernel, and F has the constants::
+The attacker descends L(x) = |R grad_w F(w, x) - R g|^2; g is the gradient at
+the unknown inputs, R = I without sketching. J = d grad_w F / dx f64[d, m] is
+the transpose of the pseudo-Hessian, K = J J^T, and F has the constants::
 
   beta: |grad_w F(w, x) - grad_w F(w, y)| <= beta |x - y|,
   theta1^2 I <= K <= theta2^2 I, so that theta2 <= beta,
   gamma1, gamma2: the least and the largest singular value of R^T,
   tau: |R (u - v)| <= tau |u - v|; gamma2 always does.
 
-That L falls says nothing about x: for theta1 > 0 the equations must be no more
-than the unknowns, and then inputs that fit the gradient fill a whole surface.
-`pseudo_hessian.spectrum` has what decides recovery.
+A small L says nothing about x: theta1 > 0 needs at most m equations, and
+then a surface of inputs fits. `pseudo_hessian.spectrum` measures recovery.
 
 Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7, appendices I-M.
 """
@@ -51,8 +49,7 @@ def semi_smooth(
 ) -> tuple[float, float, float]:
   """(a, b, p) = (alpha, beta / 2, p / 2) of semi-smoothness.
 
-  From an (alpha, beta, p)-semi-Lipschitz gradient; Lemma I.8 is alpha = 0, the
-  last line of whose proof drops an inner product. Smooth has no 1/2 here: L(y)
+  From an (alpha, beta, p)-semi-Lipschitz gradient (Lemma I.8: alpha = 0): L(y)
   <= L(x) + <grad L(x), y - x> + b |y - x|^2 + a |x - y|^(2-2p) L(x)^p.
 
   >>> semi_smooth(1.0, 3.0, 0.5)
@@ -72,9 +69,7 @@ def sketched_semi_smooth(
 ) -> tuple[float, float, float]:
   """(a, b, p) = (2 tau beta + 2 theta2 gamma2, tau^2 beta^2, 1/2) of L.
 
-  From L(y) - L(x) = 2 <s, s' - s> + |s' - s|^2, where s = R (grad F - g) moves
-  by at most tau beta |y - x|. Printed is b = tau^2 beta, which at L(x) = 0 is
-  to bound |s'|^2 / |y - x|^2: too small where R = I, J is constant, beta > 1.
+  Printed b = tau^2 beta is too small where R = I, J is constant and beta > 1.
 
   >>> sketched_semi_smooth(3.0, 2.0, tau=1.0, gamma2=1.0)
   (10.0, 9.0, 0.5)
@@ -92,8 +87,7 @@ def sketched_non_critical(
 ) -> tuple[float, float]:
   """(2 theta1 gamma1, 2 theta2 gamma2) of L, as grad L = 2 J^T R^T s.
 
-  What the paper calls typical, |R| = 1, is not: gamma2 of an unbiased sketch is
-  about 1 + sqrt(d / b).
+  gamma2 of an unbiased sketch is about 1 + sqrt(d / b), not 1 as printed.
 
   >>> sketched_non_critical(1.0, 2.0, gamma1=0.5, gamma2=3.0)
   (1.0, 12.0)
@@ -113,9 +107,8 @@ def constants(
 ) -> Constants:
   """The constants of L = |grad_w F - g|^2 from those of F.
 
-  a = 2 (beta + theta2), b = beta^2, p = 1/2; 2 theta1 and 2 theta2, as grad L =
-  2 J^T (grad F - g). Printed are b = beta, which Lemma J.4 does not prove, and
-  theta1 and theta2 without the 2 that Lemma M.4 has.
+  a = 2 (beta + theta2), b = beta^2, p = 1/2; 2 theta1 and 2 theta2. Printed are
+  b = beta, theta1 and theta2.
 
   >>> constants(3.0, 1.0, 2.0)
   Constants(a=10.0, b=9.0, p=0.5, theta1=2.0, theta2=4.0)
@@ -131,9 +124,8 @@ def constants(
 def margin(c: Constants) -> float:
   """theta1^2 - a theta2^(2 - 2 p): Theorem 7.5 needs it to be positive.
 
-  With p = 1/2 and a = 2 (beta + theta2) it never is: a theta2 > theta1^2. So
-  Theorem 7.4 never gives 7.5 its premise, nor do Lemmas 7.6 and 7.7 give it to
-  the sketched Theorem 7.8, in either form.
+  It never is for the constants of Theorem 7.4, nor for those of Lemmas 7.6 and
+  7.7, in either form: a theta2 > theta1^2.
 
   >>> margin(constants(2.0, 2.0, 2.0)), margin(Constants(0, 4, 0.5, 2, 4))
   (-16.0, 4.0)
@@ -148,18 +140,17 @@ def linear_decrease(
 ) -> Rate:
   """L(x - step grad L(x)) <= (1 - step margin(c) / 2) L(x).
 
-  For step <= margin(c) / (2 b theta2^2), the default. The margin counts a step^
-  (2-2p) as a step: right for p = 1/2, and for p < 1/2 and step <= 1, which the
-  corrected form asks for. For p > 1/2 it is false: on a fine zigzag around a
-  constant nothing decreases. The paper's own constants never meet the premise;
-  see `margin`, and `pl_decrease` for what remains.
+  For step <= margin(c) / (2 b theta2^2), the default. Holds for p = 1/2, and
+  for p < 1/2 with step <= 1, which the corrected form requires. False for p >
+  1/2: on a fine zigzag nothing decreases. The paper's own constants never meet
+  the premise; `pl_decrease` is what remains.
 
   >>> linear_decrease(Constants(a=0, b=4, p=0.5, theta1=2, theta2=4))
   Rate(step=0.03125, factor=0.9375)
 
   Raises:
     ValueError: the margin is not positive, the step or p too large, or the
-      factor negative at the largest step: no L is so.
+      factor negative at the largest step, which no L has.
   """
   checks.at_least('theta2', c.theta2, checks.at_least('theta1', c.theta1, 0))
   checks.at_least('a', c.a, 0)
@@ -184,11 +175,9 @@ def pl_decrease(
 ) -> Rate:
   """L(x - step grad L(x)) <= (1 - 2 step theta1^2 gamma1^2) L(x), corrected.
 
-  As |grad L|^2 = 4 |(R J)^T s|^2 >= 4 theta1^2 gamma1^2 L and L(x - step grad
-  L) <= L - step |grad L|^2 / 2, where grad L is `smoothness`-Lipschitz on the
-  sublevel set and step <= 1 / smoothness, the default. For theta1 gamma1 the
-  least singular value of (R J)^T may stand, which is larger. No L has 2 (theta1
-  gamma1)^2 > smoothness.
+  For grad L `smoothness`-Lipschitz on the sublevel set and step <= 1 /
+  smoothness, the default. The least singular value of (R J)^T may replace
+  theta1 gamma1. No L has 2 (theta1 gamma1)^2 > smoothness.
 
   >>> pl_decrease(smoothness=8.0, theta1=1.0)
   Rate(step=0.125, factor=0.75)
@@ -205,9 +194,8 @@ def quadratic_growth(
 ) -> float:
   """The h of L(x) >= h |x - x*|^2, so that x* is the only minimum.
 
-  Where points are non-critical, theta1 > 0, every minimum has L(x*) = 0, and
-  (c, d, p)-semi-strong convexity at x* leaves h = d. The paper excludes p = 1,
-  where that is so too; what fails is p = 0, as L(x*)^0 = 1: h = d - c there.
+  h = d for (c, d, p)-semi-strong convexity and theta1 > 0; h = d - c at p = 0,
+  as L(x*)^0 = 1. The paper excludes p = 1 instead.
 
   >>> quadratic_growth(c=5.0, d=2.0, p=0.5, theta1=1.0)
   2.0

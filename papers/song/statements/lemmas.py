@@ -4,7 +4,7 @@ Song, Wang, Yu and Zhang, arXiv:2210.08371, section 4 and appendix F. Arrays are
 of NumPy. Names are those of `song`.
 """
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fl_sketch.utils import checks
 import numpy as np
@@ -15,6 +15,7 @@ from ...common.conditions import (
   Finite,
   Form,
   NonNegative,
+  Numbers,
   Positive,
   Squares,
 )
@@ -107,7 +108,11 @@ def averages(
 
 @statement('S0-LemF2', 'Lemma F.2', printed='holds')
 def unified_update(
-  model: np.ndarray, gradient: np.ndarray, *, client_lr: float, lost: Any = 0.0
+  model: np.ndarray,
+  gradient: np.ndarray,
+  *,
+  client_lr: float,
+  lost: Numbers = 0.0,
 ) -> np.ndarray:
   """The next ubar, ubar - eta gbar + eta 1{k = 0} lost, for server_lr = 1.
 
@@ -123,7 +128,7 @@ def unified_update(
 @statement('S0-LemF3', 'Lemma F.3', printed='holds')
 def mean_gradient_squared(
   variance: Squares, gap: Finite, *, smoothness: Positive
-) -> Any:
+) -> Numbers:
   """||gbar||^2 <= 2 L^2 V + 4 L gap; gap = f(ubar) - f*.
 
   >>> mean_gradient_squared(0.5, 2.0, smoothness=1.0)
@@ -140,7 +145,7 @@ def inner_product(
   *,
   smoothness: Positive,
   strong_convexity: float = 0.0,
-) -> Any:
+) -> Numbers:
   """<r, gbar> >= gap - (L / 2) V + (mu / 2) ||r||^2; r = ubar - w*.
 
   >>> inner_product(1.0, 2.0, 4.0, smoothness=1.0, strong_convexity=0.5)
@@ -158,7 +163,7 @@ def drift(
   smoothness: Positive,
   heterogeneity: NonNegative,
   local_steps: Count,
-) -> Any:
+) -> Numbers:
   """A round's sum of V <= 8 eta^2 L K^2 gaps + 4 eta^2 K^3 sigma^2.
 
   gaps is the sum of f(ubar) - f* over its local steps; f_c are convex.
@@ -184,7 +189,7 @@ def recursion(
   smoothness: Positive,
   strong_convexity: float = 0.0,
   sketched: Finite = 0.0,
-) -> Any:
+) -> Numbers:
   """E||r'||^2 <= (1 - mu eta) ||r||^2 + 1.5 eta L V - eta gap + sketched.
 
   For the next step's r'. Where it is the first of a round, sketched is
@@ -208,7 +213,7 @@ def sketching_error(
   alpha: NonNegative,
   smoothness: Positive,
   local_steps: Count,
-) -> Any:
+) -> Numbers:
   """eta^2 alpha K (2 L^2 variances + 4 L gaps), sums over a round's steps.
 
   It bounds E||eta (I - R^T R) (sum of gbar)||^2, the last term of Lemma F.6.

@@ -68,8 +68,7 @@ def convex_plan(
 ) -> Plan:
   """K eta = min(1/(8 (1+alpha) L), sqrt(eps/L)/(8 sigma)), T = 8W/(K eta eps).
 
-  Both terms of `convergence.convex` are then at most half the target. K is
-  free.
+  Both terms of `convergence.convex` are at most half the target. K is free.
 
   >>> convex_plan(0.5, Problem(4, 2, 1.0, 1.0), alpha=3.0).rounds
   512
@@ -101,8 +100,7 @@ def strongly_convex_plan(
   1 / (8 (1 + alpha) L) and sqrt(mu eps / 2) / (2 L sigma): both terms of
   `convergence.strongly_convex` are then at most half the target. It is the
   first from eps = sigma^2 / (8 (1 + alpha)^2 mu) on; printed is half of that,
-  and in between the bound exceeds the target: the theorem does not promise it,
-  though runs, which stay far below the bound, may reach it.
+  and in between the bound exceeds the target.
 
   >>> problem = Problem(4, 2, 1.0, 1.0, strong_convexity=1.0)
   >>> strongly_convex_plan(0.5, problem, alpha=3.0).rounds

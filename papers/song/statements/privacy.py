@@ -51,11 +51,9 @@ def mean_sensitivity(
 ) -> float:
   """The l2 sensitivity of a batch's sum of gradients over `batch`.
 
-  Printed l_c, which bounds the length of the mean, if f_c is l_c-Lipschitz. But
-  the sensitivity is what one sample moves: 2 l_c, if an antipodal one takes its
-  place in a batch of one. And f_c, a mean, says nothing of one sample.
-  Corrected, for gradients that are clipped to l_c each: l_c / batch
-  (add/remove), twice that (replace-one).
+  Printed l_c for an l_c-Lipschitz f_c, which bounds the length of the mean, not
+  what one sample moves. Corrected, for gradients that are clipped to l_c each:
+  l_c / batch (add/remove), twice that (replace-one).
 
   >>> mean_sensitivity(1.0, batch=4), mean_sensitivity(1.0, 4, form='printed')
   (0.5, 1.0)
@@ -96,11 +94,9 @@ def total_epsilon(
 ) -> tuple[float, float]:
   """(epsilon, delta) of T rounds of K steps, each (epsilon_hat, delta_hat).
 
-  Printed sqrt(T K) epsilon_hat, T K delta_hat, up to constants: no constant
-  will do, as it drops two terms of Lemma H.3, a factor sqrt(2 log(1 /
-  delta_slack)) among them, and is false from about epsilon 31 on. Corrected,
-  Lemma H.3 as it is; `delta_slack` is of that alone. Clients' data being
-  disjoint, it is the epsilon of all of them together.
+  Printed sqrt(T K) epsilon_hat, T K delta_hat up to constants, of which none
+  will do: two terms of Lemma H.3 are missing. Corrected, Lemma H.3, with its
+  `delta_slack`. Clients' data are disjoint: it is the epsilon of all of them.
 
   >>> total_epsilon(0.125, 1e-8, steps=4, rounds=16, form='printed')
   (1.0, 6.4e-07)

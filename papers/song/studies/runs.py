@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds as rounds_lib, sketches
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +31,7 @@ class Problem(NamedTuple):
   """Losses of the clients, (w, their data) -> f32[], and their constants."""
 
   loss_fn: Callable
-  data: Any  # leaves [clients, ...]
+  data: Tree  # leaves [clients, ...]
   value: Callable[[np.ndarray], np.ndarray]  # f64[..., d] -> f - f*
   start: np.ndarray
   constants: dict[str, float]

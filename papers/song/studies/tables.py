@@ -1,12 +1,11 @@
 """Table 1 of Song et al., arXiv:2210.08371, measured."""
 
 import functools
-from typing import Any
 
 from fl_sketch import sketches
 
 from ...common import pages, study, verdicts
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 from ..statements import lemmas
 from . import runs
 
@@ -65,6 +64,6 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _operator(kind: str, size: int) -> dict[str, Any]:
+def _operator(kind: str, size: int) -> Fields:
   name = 'cols' if kind == 'count_sketch' else 'size'
   return {'kind': kind, name: size, **_OPERATORS[kind]}
