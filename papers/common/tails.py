@@ -1,9 +1,8 @@
 """Tail bounds on inner products under a random operator, by family.
 
 Of unit vectors g and h, n = `dimension`, b = `size`. The printed bounds are
-those of Song et al., arXiv:2210.08371, appendix D, which Chen et al.,
-arXiv:2411.06770, take over as Property 3. The corrected ones have all their
-constants and are proven, by the steps that their docstrings name, for operators
+those of Song et al., arXiv:2210.08371, appendix D, Property 3 of Chen et al.,
+arXiv:2411.06770. The corrected ones have all constants and hold for operators
 whose entries are as independent as their definitions say.
 """
 
@@ -33,8 +32,8 @@ def coordinate_wise(
 ) -> float:
   """Returns a in Var <R^T R g, h> <= a / b: 2; n - b for uniform sampling.
 
-  Printed 3 for Gaussian and Count Sketch, n for uniform sampling: a spike has
-  n - b there (Remark D.17), so that it is no coordinate-wise embedding.
+  Printed 3 for Gaussian and Count Sketch, n for uniform sampling, which attains
+  n - b for a spike (Remark D.17).
 
   >>> coordinate_wise('srht', 64, 16)
   2.0
@@ -56,9 +55,8 @@ def chebyshev(
 ) -> float:
   """Bounds the error by sqrt(a / (b delta)) with probability 1 - delta.
 
-  By Chebyshev's inequality, for every operator of coordinate-wise constant a;
-  printed without a, for the Count Sketch. There a = 2 is the least: the error
-  of k equal coordinates is 2 / k with probability near k (k - 1) / (2 b).
+  By Chebyshev's inequality, a being the coordinate-wise constant; printed
+  without a, for the Count Sketch, where a = 2 is the least.
 
   >>> chebyshev(32, 0.25)
   0.5
@@ -208,10 +206,8 @@ def bounded_products(
 ) -> float:
   """`tail`; printed log(d / delta)^1.5 / sqrt(b) for the Count Sketch as well.
 
-  That one lies outside the theory: for g = h = (e_1 + e_2) / sqrt(2) its error
-  is 0, or exactly 1 where the two coordinates collide, with probability 1 / b.
-  At delta = 1 / b^2 the printed bound falls below that error as b grows, and
-  the probability, b delta, is no Theta(delta).
+  False: two equal coordinates collide with probability 1 / b, an error of 1,
+  which exceeds the printed bound at delta = 1 / b^2 and large b.
 
   >>> bound = bounded_products('count_sketch', 2**20, 2**20, 2.0**-40)
   >>> bound > 2**9  # by Chebyshev; printed, it is below 1

@@ -1,9 +1,8 @@
 """Three-valued verdicts on claims: intervals over seeds, one error rate a page.
 
 A claim is an inequality between a measured number and a bound. Its numbers over
-seeds give an interval and a two-sided p-value; which claims of a page are
-decided is chosen for all of them together, so that of the decided ones 5 % are
-wrong in the mean at most, however they depend on one another (Benjamini and
+seeds give an interval and a two-sided p-value. Of the decided claims of a page
+at most 5 % are wrong in the mean, whatever their dependence (Benjamini and
 Yekutieli, Annals of Statistics 29, 2001).
 """
 

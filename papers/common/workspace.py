@@ -61,11 +61,10 @@ class Workspace:
   ) -> dict[str, float]:
     """Tunes one rate over a grid.
 
-    Where the best is the smallest or the largest value the grid is extended by
-    half a decade, or by its own ratio if the value is no half decade, three
-    times at most, so that no edge holds a method back; not at quick scale. The
-    grid, and what is returned, have the name of the rate; the best run has the
-    largest score.
+    The best run has the largest score. Where its rate is an end of the grid,
+    the grid grows by half a decade (by its own ratio if the rate is no half
+    decade), at most three times, and never at quick scale. Returns {name of the
+    rate: best value}.
     """
     (rate,) = grid
     runs = self.sweep(name, {**config, 'sweep': dict(grid)})
@@ -177,8 +176,7 @@ def _beyond(best: float, tried: Sequence[float]) -> float:
 def training_score(run: PointRun) -> float:
   """Scores a run by its last 20 training losses: minus their mean.
 
-  It is -inf if the run diverged. Rates are tuned by it, so that no test data
-  are read.
+  It is -inf if the run diverged. Tuning by it reads no test data.
 
   Raises:
     ValueError: its rows have no training loss, as with public_metrics='hidden'.

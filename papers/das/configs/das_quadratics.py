@@ -4,9 +4,9 @@
 
 Source: Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094, section 5.3 and
 Figure 1: 100 clients with quadratics of rank 20 in 200 dimensions, all of them
-in each of 500 rounds, 20 full steps. The paper prints no grid of rates. The
-noise is that of its formula with the constant at 1, whose true guarantee is
-(6.87, 1e-6), and that of (5, 1e-6). A noise_seed pairs the two algorithms.
+in each of 500 rounds, 20 full steps. Noise: by the formula with constant 1,
+whose true guarantee is (6.87, 1e-6), and for (5, 1e-6). A noise_seed pairs
+the algorithms.
 """
 
 import ml_collections

@@ -3,10 +3,9 @@
 Das, Hashemi, Sanghavi and Dhillon, arXiv:2106.07094, Algorithms 1 and 2 on
 convex L-smooth f_i: clip is their C^ = C / E, rho as of `privacy_bounds`, gaps
 the Delta_i* of `lemmas.heterogeneity_gaps`. A round is
-w - eta (mean g_i + z), with E|z|^2 = rounds (clip_norm rho)^2. What a bound
-bounds is an expectation, over a round drawn uniformly too. The paper proves its
-rates without the variance that a Poisson cohort adds, `cohort_variance` times
-the mean of |g_i|^2 in the second moment of a step: the corrected form has it.
+w - eta (mean g_i + z), with E|z|^2 = rounds (clip_norm rho)^2. Bounds are on
+expectations, also over a uniformly drawn round. The corrected forms add the
+variance of a Poisson cohort, `cohort_variance` times the mean of |g_i|^2.
 """
 
 import math
@@ -125,9 +124,9 @@ def clip_left(
      \text{ or } \tfrac{3 \hat C}{8 L E} \|u_i\|,
 
   the latter where an update is longer than C; x is rho E / alpha. The paper has
-  the gaps on the other side. Ours has cohort_variance as much more x in the
-  terms linear in it, and 3 / 8 less half of that. The excess is [..., clients],
-  before a round, norms that of its updates, and gaps [clients].
+  the gaps on the other side. Ours adds cohort_variance to the coefficients of
+  x, and has 3 / 8 less half of it. Excess (before a round) and norms (of its
+  updates) are [..., clients], gaps [clients].
 
   >>> s = Schedule(1.0, 4.0, 0.125, 4, 16, 2.0)  # alpha = 1, x = 1/2
   >>> clip_left(s, [2.0, 9.0], [1.0, 32.0], [1.0, 1.0]).item()

@@ -76,8 +76,8 @@ def local_steps_bound(
   """Return (2 G D + 6 E / 5 (mean_gap - 11 G D rho (lambda / L)^2 / 48)) rho.
 
   Bounds f(w) - f*, with gamma = L D, alpha = 1 and the clip of Proposition 1.
-  It is least at E = 1 / (2 rho), the largest, if mean_gap is less than 11 G D
-  rho (lambda / L)^2 / 48, else at 1: local steps pay only if clients are alike.
+  Least at E = 1 / (2 rho) if mean_gap < 11 G D rho (lambda / L)^2 / 48, else at
+  1: local steps pay only if clients are alike.
 
   >>> spec = {'smoothness': 1.0, 'rho': 0.125, 'local_steps': 4}
   >>> local_steps_bound(48.0, 1.0, 1.375, 1.0, **spec)

@@ -29,10 +29,9 @@ def decoding_gap(
 ) -> float:
   """Return |D(mean_j S_j) - mean_j D(S_j)|^2; f[d] and D(S_j) f[clients, d].
 
-  Printed G_q = 0, as sketching is linear. So is decoding by the mean over the
-  rows, and not by their median: the variates c_j of FedSKETCHGATE then do not
-  add up to 0, and it stops where the gradient does not vanish. The text of the
-  assumption, for any G_q, was not at hand.
+  Printed G_q = 0, which holds for decoding by the mean over the rows. With the
+  median the variates c_j of FedSKETCHGATE do not add up to 0, and it stops
+  where the gradient does not vanish.
 
   >>> decoding_gap([1.0, 0.0], [[1.0, 1.0], [1.0, 1.0]])
   1.0
@@ -82,10 +81,9 @@ def privix_variance(
 ) -> float:
   """Return omega of a count sketch of any number of rows, read by PRIVIX.
 
-  Printed mu^2 d with cols = e / mu^2. Exact for one row (d - 1) / cols, and an
-  upper bound with more, as a majority is wrong no more often than one voter; t
-  rows have about 1.2 / t of it. Remark 2, that Delta goes to 2 as cols goes to
-  d, wants cols = 1 / mu^2.
+  Printed mu^2 d with cols = e / mu^2. Corrected (d - 1) / cols, exact for one
+  row and an upper bound for more; t rows have about 1.2 / t of it. Remark 2
+  (Delta goes to 2 as cols goes to d) needs cols = 1 / mu^2.
 
   >>> privix_variance(101, 25)
   4.0
@@ -175,8 +173,7 @@ def induced(
   """Return Delta_2 + (1 - Delta_2) / Delta_1, of C_1(x) + C_2(x - C_1(x)).
 
   For C_1 in C(Delta_1), C_2 in U(Delta_2) independent of it. Remark 3 prints
-  Delta_1 <= 1, where 1 - 1 / Delta_1 is not positive: there is no such C_1 but
-  the identity, and the result would be below 1.
+  Delta_1 <= 1, where the result would be below 1.
 
   >>> induced(4.0, 5.0)
   4.0
@@ -200,10 +197,9 @@ def heaprix_variance(
 ) -> float:
   """Return omega of HEAPRIX: exact values, then fresh hashes for the rest.
 
-  error (d - 1) / cols by Lemma 3, exact for one row, with the error of
-  `heavymix`, or 1, which is always right; 0 at k = d. Printed
-  mu^2 d - 1 with 1 / mu^2 = cols = k, which takes Lemma 2 for granted, and
-  hashes that are the same, with which HEAPRIX is biased.
+  error (d - 1) / cols by Lemma 3, exact for one row; error is of `heavymix`, at
+  most 1. Printed mu^2 d - 1 with 1 / mu^2 = cols = k, by Lemma 2 and with equal
+  hashes, which make HEAPRIX biased.
 
   >>> heaprix_variance(101, 25, error=0.5)
   2.0

@@ -172,9 +172,8 @@ def linear_speedup(
 ) -> float:
   """Return Theorem 5 at eta = sqrt(k / (R tau (omega + 1))) / (L gamma).
 
-  sqrt((omega + 1) / (k R tau)) (2 L gap + sigma^2) + k sigma^2 /
-  ((omega + 1) gamma^2 R): in k R tau, the gradients of all, as if on one
-  machine, for R above about k tau (omega + 1), by `rates.condition`. Corollary
+  sqrt((omega + 1) / (k R tau)) (2 L gap + sigma^2) + k sigma^2 / ((omega + 1)
+  gamma^2 R), for R above about k tau (omega + 1) (`rates.condition`). Corollary
   5 is local SGD: gamma = 1, omega = 0.
 
   >>> spec = {'smoothness': 1.0, 'variance': 1.0, 'gap': 1.0}

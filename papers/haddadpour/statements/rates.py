@@ -2,9 +2,8 @@
 
 Haddadpour, Karimi, Li and Li, arXiv:2008.04975, appendices: Algorithm 5 on
 losses that are alike, L-smooth, their stochastic gradients of variance sigma^2.
-The paper averages what k independent sketches are decoded to, which makes omega
-an omega / k. Its algorithms average tables, hence share the hashes, and omega
-stays omega: `hashes` tells. The printed form has omega / k whatever the hashes.
+Averages of k independently sketched and decoded updates have omega / k, which
+the paper prints; its algorithms average tables with shared `hashes`: omega.
 """
 
 import math
@@ -58,10 +57,10 @@ def nonconvex_bound(
   """Return a bound on E of the mean over the rounds of |grad f(x)|^2.
 
   2 gap / (eta gamma tau R) + L eta gamma (omega + 1) sigma^2 / k
-  + L^2 eta^2 tau sigma^2, if `condition` <= 1: the form and the hashes enter
-  there alone. gap is f(x_0) - f*. Where its `second_moment` is not proven as it
-  stands, this is measured, and proven with (omega + 1) / k and, in the
-  condition, b twice as large.
+  + L^2 eta^2 tau sigma^2, if `condition` <= 1, the only place of
+  form and hashes.
+  gap is f(x_0) - f*. Where `second_moment` is not proven, this is measured; it
+  is proven with (omega + 1) / k and, in the condition, b twice as large.
 
   >>> nonconvex_bound(Constants(0.5, 1, 1.0, 1.0, 2, 100, 0.25, 1.0), gap=1.0)
   0.54
@@ -113,9 +112,8 @@ def convex_bound(
 ) -> float:
   """Return a bound on E f(x_R) - f*, of a run on f + phi |x|^2 / 2.
 
-  `pl_bound` with mu = phi = 1 / sqrt(k tau), plus phi |x*|^2 / 2; an m in the
-  paper is k. What is run is the regularised loss: L, phi more, and gap are its
-  own.
+  `pl_bound` with mu = phi = 1 / sqrt(k tau), plus phi |x*|^2 / 2 (the paper's m
+  is k). L and gap are those of the regularised loss.
 
   >>> run = Constants(0.5, 1, 1.0, 0.0, 4, 1000, 0.125, 1.0)
   >>> convex_bound(run, gap=1.0, norm=2.0)
