@@ -24,23 +24,26 @@ FAMILIES = {f'family {k}': v for k, v in any_models.FAMILIES.items()}
 EVERY = {**any_models.CASES, **FAMILIES}
 
 
-class Played(NamedTuple):
-  """How the engine plays the rounds."""
+class Way(NamedTuple):
+  """A kind of algorithm, and how the engine plays its rounds."""
 
-  shards: int
-  clients_per_step: int | None
+  structure: str = 'summed'
+  shards: int = 2
+  clients_per_step: int | None = 1
   skip_absent: bool = False
 
 
-PLAYED = {
-  'on one device': Played(1, 1),
-  'on two': Played(2, 1),
-  'in chunks': Played(2, 2),
-  'at once': Played(2, None),
-  'without absent': Played(2, 1, skip_absent=True),
-  'chunks without absent': Played(2, 2, skip_absent=True),
+WAYS = {
+  'on one device': Way(shards=1),
+  'on two': Way(),
+  'in chunks': Way(clients_per_step=2),
+  'at once': Way(clients_per_step=None),
+  'without absent': Way(skip_absent=True),
+  'chunks without absent': Way(clients_per_step=2, skip_absent=True),
+  'rows': Way('rows'),
+  'gradient': Way('gradient'),
+  'private': Way('private'),
 }
-STRUCTURES = 'rows', 'gradient', 'private'
 
 
 def local_work(structure, loss_fn, hp):
@@ -58,11 +61,6 @@ def make_of(structure, loss_fn):
   links = [uplink]
   if structure == 'rows':
     links = [t.per_client(optax.trace(DECAY)), uplink]
-
-  if structure == 'slopes':
-    options = {'local_steps': STEPS, 'directions': 2, 'mu': 0.2}
-    slopes = algorithms.make('decomfl', loss_fn, **options)
-    return lambda hp: slopes(hp._replace(client_lr=hp.client_lr / 30))
 
   def make(hp):
     work = local_work(structure, loss_fn, hp)
@@ -119,11 +117,11 @@ def twin(case, structure):
   return params, loss
 
 
-def play(case, structure, how, rounds_played=ROUNDS):
+def play(case, way, rounds_played=ROUNDS):
   """Parameters and last loss of the engine."""
+  structure, shards, clients_per_step, skip = way
   params, loss_fn, _ = start(case)
-  make, mesh = make_of(structure, loss_fn), rounds.cohort_mesh(how.shards)
-  _, clients_per_step, skip = how
+  make, mesh = make_of(structure, loss_fn), rounds.cohort_mesh(shards)
   round_fn = rounds.run_round(
     make, mesh, clients_per_step=clients_per_step, skip_absent=skip
   )
@@ -145,17 +143,11 @@ def check(got, want):
   chex.assert_trees_all_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@law(STRUCTURES, fast=['dict rows'])
-def test_every_structure_is_a_loop_over_clients(case):
-  """Recurrent models were refused; a key that repeats would show as well."""
-  check(play(*case, PLAYED['on two']), twin(*case))
-
-
-@law(PLAYED, fast=['fori_loop without absent'])
-def test_every_way_to_play_is_a_loop_over_clients(case):
-  """A loop from zeros was refused, whichever way clients were worked on."""
-  name, how = case
-  check(play(name, 'summed', PLAYED[how]), twin(name, 'summed'))
+@law(WAYS, fast=['dict rows', 'fori_loop without absent'])
+def test_a_round_is_a_loop_over_clients(case):
+  """Catches a refusal of recurrent models, and a key that repeats."""
+  name, way = case
+  check(play(name, WAYS[way]), twin(name, WAYS[way].structure))
 
 
 @pytest.mark.smoke
@@ -163,7 +155,7 @@ def test_every_way_to_play_is_a_loop_over_clients(case):
 @pytest.mark.parametrize('case', FAMILIES)
 def test_every_family_of_models_trains(case):
   """Catches a derivative that a version of JAX cannot trace in shard_map."""
-  params, loss = play(case, 'gradient', PLAYED['on two'], 1)
+  params, loss = play(case, WAYS['gradient'], 1)
   away = optax.tree.norm(optax.tree.sub(params, start(case)[0]))
   assert 1e-3 < away < np.inf
   assert np.isfinite(loss)
@@ -174,14 +166,6 @@ def test_each_module_with_models_is_a_family():
   made = [models.REGISTRY.entry(name).factory for name in models.names()]
   modules = {getattr(x, 'func', x).__module__ for x in made}
   assert {type(x.model).__module__ for x in FAMILIES.values()} == modules
-
-
-@law(['slopes'], fast=['dict slopes'])
-def test_slopes_of_every_model_are_those_of_one_device(case):
-  """Catches a loop of a model that is refused in loops over directions."""
-  got, want = (play(*case, PLAYED[how]) for how in ('at once', 'on one device'))
-  check(got, want)
-  assert optax.tree.norm(optax.tree.sub(got[0], start(case[0])[0])) > 1e-4
 
 
 @pytest.mark.representatives('nnx')

@@ -53,24 +53,19 @@ LEAK = chain.Exchange(
 # An uplink that is none, the mean of one shard's lanes, and one client's value
 # that is kept as server state.
 WRONG = KEEP, stateless(lambda u: jax.tree.map(lambda x: x.mean(0), u)), LEAK
-test_an_uplink_whose_result_is_not_shared_is_refused = refused(
-  lambda link: trace(algorithm(link, t.broadcast(), NEGATE)),
-  *((link, 'replicat') for link in WRONG),
-)
 
 
 def looping(params, batches, key, correction):
-  """Local work that the check would refuse: it loops from zeros."""
+  """Local work that loops from zeros, which the check is not shown."""
   del key, correction
   zeros = optax.tree.zeros_like(params)
   add = lambda total, x: (jax.tree.map(lambda t: t + x.sum(), total), None)
   return jax.lax.scan(add, zeros, batches[0])[0], {}
 
 
-# What the check is not shown must not make a wrong protocol pass.
-test_so_it_is_with_local_work_that_is_not_checked = refused(
-  lambda link: trace(algorithm(link, t.broadcast(), local_fn=looping)),
-  *((link, 'replicat') for link in WRONG),
+test_an_uplink_whose_result_is_not_shared_is_refused = refused(
+  lambda links: trace(algorithm(links[0], t.broadcast(), local_fn=links[1])),
+  *(((link, work), 'replicat') for link in WRONG for work in (None, looping)),
 )
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),
@@ -86,9 +81,8 @@ test_a_chain_in_the_wrong_order_is_refused = refused(
 # the devices.
 test_an_unmarked_link_before_the_uplink_is_refused = refused(
   lambda links: chain.federated_chain(*links, MEAN, t.broadcast()),
-  *((links, 'per_client') for links in ([CLIP],
-    [optax.chain(CLIP, optax.scale(2.0))], [t.per_client(CLIP), CLIP],
-    [t.stateless(lambda u, *_, **__: u)])),
+  *((links, 'per_client') for links in (
+    [t.per_client(CLIP), CLIP], [t.stateless(lambda u, *_, **__: u)])),
 )  # fmt: skip
 
 

@@ -4,16 +4,10 @@ import functools
 
 import cases
 import chex
-from fl_sketch import algorithms, experiment, rounds, sketches
+from fl_sketch import experiment
 from fl_sketch.data import availability
 from fl_sketch.privacy.mechanisms.private_mean import Release
-from fl_sketch.rounds import (
-  aggregation,
-  keys,
-  mesh as mesh_lib,
-  robust,
-  transforms as t,
-)
+from fl_sketch.rounds import aggregation, keys, robust, transforms as t
 from fl_sketch.rounds.algorithm import federated
 import jax
 import jax.numpy as jnp
@@ -21,7 +15,6 @@ import numpy as np
 from operators import vector
 import optax
 import pytest
-import quadratics
 from refusals import refused_calls
 
 G, D = 9, 40
@@ -53,11 +46,15 @@ TWINS = {
 
 
 @of_kind
-@pytest.mark.parametrize('missing', [0, 1, 4, 7])
-def test_a_rule_is_its_twin_of_the_points_that_are_there(kind, missing):
+@pytest.mark.parametrize(
+  ('missing', 'scale'), [(0, 1e-12), (1, 1.0), (4, 1e12), (7, 1.0)]
+)
+def test_a_rule_is_its_twin_of_the_points_that_are_there(kind, missing, scale):
+  """Catches a point that is absent and counts, and a rule with a unit."""
   x, present = points(), np.arange(G) >= missing
-  tree = {'a': x[:, :12].reshape(G, 3, 4), 'b': x[:, 12:]}
-  result = vector(RULES[kind](tree, present))
+  scaled = np.float32(scale * x)
+  tree = {'a': scaled[:, :12].reshape(G, 3, 4), 'b': scaled[:, 12:]}
+  result = vector(RULES[kind](tree, present)) / scale
   np.testing.assert_allclose(result, TWINS[kind](x[missing:]), atol=1e-5)
 
 
@@ -69,13 +66,6 @@ def test_nobody_is_zero_and_one_point_is_itself(kind):
   np.testing.assert_array_equal(RULES[kind](x, one), x[3])
   same = jnp.broadcast_to(x[:1], x.shape)
   np.testing.assert_allclose(RULES[kind](same, ALL), x[0], rtol=1e-6)
-
-
-@pytest.mark.parametrize('scale', [1e-12, 1.0, 1e12])
-def test_a_rule_has_no_unit_of_its_own(scale):
-  x = points()
-  result = RULES['geometric_median'](jnp.asarray(scale * x), ALL)
-  np.testing.assert_allclose(result / scale, geometric_median(x), atol=1e-5)
 
 
 @of_kind
@@ -106,13 +96,6 @@ def group_of(cohort, round, groups):
   public = keys.round_keys(cases.KEY, round)
   one = lambda i: int(keys.group(keys.for_client(public, i).client, groups))
   return [one(i) for i in cohort.ids]
-
-
-def test_clients_fall_into_other_groups_every_round():
-  every = cases.full_participation(0)
-  first, second = (group_of(every, r, 5) for r in range(2))
-  assert first != second
-  assert {*first, *second} <= {*range(5)}
 
 
 @functools.cache
@@ -189,40 +172,6 @@ test_what_cannot_be_is_refused = refused_calls(
 )  # fmt: skip
 
 
-CLIENTS, HOSTILE, ROUNDS = 20, 4, 60
-
-
-def gap_after(attack, bound):
-  """Distance to the optimum of homogeneous clients; 1 at the start."""
-  rng = np.random.default_rng(0)
-  size = CLIENTS, quadratics.D
-  center = quadratics.BEST[None] + 0.05 * rng.standard_normal(size)
-  cohort = quadratics.cohort(center, rng.uniform(0.5, 1.5, size))
-  cohort = cohort._replace(byzantine=np.arange(CLIENTS) < HOSTILE)
-  op = sketches.block_cyclic(8)
-  safl = {'sketch': op, 'server_optimizer': 'sgd'}
-  make_one = algorithms.make('safl', quadratics.loss_fn, **safl)
-  hp = algorithms.Hyper(jnp.float32(0.2), jnp.float32(0.5))
-  mesh = mesh_lib.cohort_mesh(1)
-  options = {'attack': attack, 'max_payload_norm': bound}
-  round_fn = rounds.run_round(make_one, mesh, clients_per_step=None, **options)
-  state = rounds.init(make_one(hp), {'w': jnp.zeros(quadratics.D)}, CLIENTS)
-  step = lambda state, _: round_fn(hp, state, cohort, cases.KEY)
-  scan = lambda state: jax.lax.scan(step, state, length=ROUNDS)
-  end, metrics = cases.jit(scan)(state)
-  clients = metrics['participants'] + metrics['rejected_clients']
-  assert (clients == CLIENTS).all()
-  gap = np.linalg.norm(np.float64(end.params['w']) - quadratics.BEST)
-  return gap, metrics
-
-
-def test_a_bound_on_norms_rejects_what_is_absurd():
-  """Catches a bound that is not applied; no bound is needed for a NaN."""
-  gap, metrics = gap_after(availability.scale, 100.0)
-  assert (metrics['rejected_clients'] == HOSTILE).all()
-  assert gap < 0.1
-
-
 def test_a_config_names_the_rule_and_the_attack():
   fields = dict(dataset='quadratics', population=20, cohort=20, batch_size=1)
   fields |= dict(byzantine=0.2, attack='scale', max_payload_norm=3.0)
@@ -232,14 +181,6 @@ def test_a_config_names_the_rule_and_the_attack():
   assert (exp.attack, exp.max_payload_norm) == (availability.scale, 3.0)
 
 
-@pytest.mark.representatives('signsgd', 'fedcomgate')
-@pytest.mark.parametrize('name', ['fedcomgate', 'signsgd', 'safl'])
-def test_a_bound_that_nobody_exceeds_changes_nothing_or_is_refused(name):
-  make_one = cases.FIRST[name].make
-  if make_one(cases.HP).decode is None:
-    with pytest.raises(ValueError, match='max_payload_norm'):
-      cases.play(make_one, 1, max_payload_norm=1e30)
-    return
-  state, _ = cases.play(make_one, 1, max_payload_norm=1e30)
-  want, _ = cases.play(make_one, 1)
-  chex.assert_trees_all_close(state.params, want.params, atol=1e-6)
+def test_a_bound_on_payloads_that_are_not_decoded_is_refused():
+  with pytest.raises(ValueError, match='max_payload_norm'):
+    cases.play(cases.FIRST['fedcomgate'].make, 1, max_payload_norm=1.0)

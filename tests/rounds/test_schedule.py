@@ -3,7 +3,7 @@
 from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
 from fl_sketch import rounds
-from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds import mesh as mesh_lib
 import jax.numpy as jnp
 import pytest
 
@@ -35,12 +35,3 @@ def test_the_state_of_a_link_is_found_by_its_type_and_by_name(name):
   link = state.protocol[0]
   assert rounds.state_of(state, type(link)) is link
   assert rounds.state_of(state, type(link).__name__) is link
-
-
-@pytest.mark.parametrize('which', [comms.Bill, 'nobody'])
-def test_a_name_that_says_not_which_state_is_refused(which):
-  """The first of several would be the state of whichever link stands first."""
-  case = ALGORITHMS['safl_adam']
-  state = rounds.init(case.make(case.hp), jnp.zeros(9), 8)
-  with pytest.raises(ValueError, match='state has'):
-    rounds.state_of(state, which)

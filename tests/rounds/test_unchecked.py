@@ -28,12 +28,6 @@ def gradients(w, x):
   return client_loop.map_clients(one, x, 1)
 
 
-def test_the_results_are_local():
-  """Were they shared, a client's value could become the server's state."""
-  with pytest.raises(ValueError, match='replicat'):
-    jax.eval_shape(on_shards(gradients, out=jax.P()), jnp.ones(3), X)
-
-
 @pytest.mark.parametrize('transform', [jax.grad, jax.jacfwd])
 def test_a_derivative_is_refused(transform):
   """With respect to a shared value it would lack the other shards."""
@@ -47,24 +41,3 @@ def test_a_collective_is_refused():
   total = unchecked(lambda x: jax.lax.psum(x, comms.SHARD))
   with pytest.raises(AssertionError, match='ManualAxisType'):
     jax.eval_shape(on_shards(lambda w, x: total(x)), 0.0, X)
-
-
-def test_effects_and_typed_keys_pass():
-  """Prints of a user's loss were lost where an effect was not declared."""
-  seen = []
-
-  def one(lane):
-    x, key = lane
-    jax.debug.callback(lambda: seen.append(1))
-    return x[0] + jax.random.normal(key, (3,))
-
-  def fn(w, x):
-    keys = jax.random.split(jax.random.key(w), x.shape[0])
-    return client_loop.map_clients(one, (x, keys), 1)
-
-  result = jax.jit(on_shards(fn, 1))(0, X)
-  jax.effects_barrier()
-  keys = jax.random.split(jax.random.key(0), len(X))
-  draws = np.stack([jax.random.normal(key, (3,)) for key in keys])
-  np.testing.assert_allclose(result, X[:, 0] + draws, rtol=1e-6)
-  assert len(seen) == len(X)
