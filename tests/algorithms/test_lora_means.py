@@ -111,18 +111,6 @@ def test_a_bound_on_payloads_is_of_how_far_clients_move():
   assert metrics['participants'] > 0 == metrics['rejected_clients']
 
 
-@pytest.mark.parametrize('kind', ['naive', 'ffa'])
-def test_what_is_frozen_has_no_place_in_the_state(kind):
-  """Catches frozen arrays that are sent, kept in checkpoints, or updated."""
-  run = Run(kind)
-  before = jax.tree.map(np.array, run.hp.frozen)
-  state = run.play([cases.one_absent(r) for r in range(2)])
-  jax.tree.map(np.testing.assert_array_equal, run.hp.frozen, before)
-  shapes = {x.shape for x in jax.tree.leaves(state)}
-  assert (4, 2) not in shapes
-  assert ((4, 1) in shapes) == (kind == 'naive')
-
-
 @pytest.mark.representatives('ffa')
 @pytest.mark.parametrize('kind', ['naive', 'ffa'])
 def test_clients_send_messages_of_what_is_trained(kind):

