@@ -1,7 +1,5 @@
 """Attackers who do not know the labels, and what needs no search at all."""
 
-import math
-
 from fl_sketch import attacks, models, sketches
 from fl_sketch.attacks import scores
 from fl_sketch.models import losses
@@ -68,15 +66,6 @@ def test_labels_are_found_with_the_inputs():
   assert result['success'][ended].all()
   assert result['label_accuracy'][ended].all()
   assert not result['success'][~ended].any()
-
-
-def test_candidates_are_all_sets_of_labels():
-  sets = victims.candidates(3, 5)
-  assert sets.shape == (math.comb(7, 5), 5)
-  assert sets.dtype == np.int32
-  assert (np.diff(sets, axis=1) >= 0).all()
-  assert len(np.unique(sets, axis=0)) == len(sets)
-  assert set(sets.ravel()) == set(range(3))
 
 
 def test_a_thousand_candidates_are_enough():

@@ -11,7 +11,6 @@ from papers.song.attacks import settings, victims
 import pytest
 
 M, D, SUCCESS = 12, 96, 0.01
-KEY = jax.random.key(0)
 VICTIM = victims.load(settings.AttackConfig())
 GAUSSIAN = sketches.gaussian(4 * M)
 FAST = {'steps': 150, 'restarts': 3, 'start_scale': 0.3}
@@ -131,36 +130,6 @@ def test_the_objective_and_its_gradient_are_their_formulas(op):
   )
   expected = 2 * (jacobian.T @ (matrix.conj().T @ miss)).real / square
   np.testing.assert_allclose(grad, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.nightly
-def test_pooled_rounds_weigh_alike_and_each_has_its_model():
-  hashes, x, y = keys(1, 2)[0], VICTIM.x[:1], VICTIM.y[:1]
-  params = jnp.stack([VICTIM.params, 2 * VICTIM.params])
-  see = attacks.view(VICTIM.loss_fn, sketch=GAUSSIAN)
-
-  def stay(params, observed, hashes, *, pooled):
-    sketch = {'sketch': GAUSSIAN, 'sketch_key': hashes, 'pooled': pooled}
-    options = {'optimizer': 'adam', 'learning_rate': 0.0, 'steps': 1}
-    return attacks.reconstruct(
-      VICTIM.loss_fn, params, observed, x, KEY, labels=y, **sketch, **options
-    )
-
-  @jax.jit
-  def together_and_alone():
-    batch = {'x': x, 'y': y}
-    observed = jax.vmap(see, (0, None, 0))(params, batch, hashes)
-    # Each is relative to its own length: the second does not count for less.
-    observed *= jnp.array([[1.0], [1e-3]])
-    alone = jax.vmap(functools.partial(stay, pooled=False))
-    args = params, observed, hashes
-    return stay(*args, pooled=True), alone(*args)
-
-  together, alone = jax.device_get(together_and_alone())
-  np.testing.assert_array_equal(alone.x, np.stack([together.x] * 2))
-  assert alone.objective[1] > 100 * alone.objective[0]
-  mean = alone.objective.mean()
-  np.testing.assert_allclose(together.objective, mean, rtol=1e-5)
 
 
 @pytest.mark.covers('S0-7.1')

@@ -12,28 +12,6 @@ from scipy import fft
 import sketch_twins
 
 
-@pytest.mark.parametrize(
-  ('bound', 'bits'), [(1, 2), (7, 4), (127, 8), (128, 16), (2**15 - 1, 16)]
-)
-def test_packing_there_and_back(bound, bits):
-  """Of whole bytes, and of bytes that are filled up."""
-  vectors = []
-  for n in (1, 5, 8):
-    q = np.random.default_rng(n).integers(-bound, bound + 1, n)
-    q[0], q[-1] = bound, -bound
-    vectors.append(np.float32(q))
-
-  @operators.jit
-  def both(vectors):
-    packed = [packing.pack(q, bound) for q in vectors]
-    sizes = map(len, vectors)
-    return packed, list(map(packing.unpack, packed, [bound] * 3, sizes))
-
-  for q, packed, back in zip(vectors, *both(vectors), strict=True):
-    np.testing.assert_array_equal(back, q)
-    assert packed.nbytes == -(-q.size * bits // 8)
-
-
 def packed_by_hand(q, bound):
   if bound > 7:
     return q

@@ -2,9 +2,8 @@
 
 import cases
 import chex
-from codec_cases import CODECS, U, squared_error, there_and_back
-from fl_sketch import algorithms, codecs, experiment, rounds
-from fl_sketch.experiment import config
+from codec_cases import CODECS, U, there_and_back
+from fl_sketch import algorithms, codecs, rounds
 from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import (
   aggregation,
@@ -34,26 +33,6 @@ def f32(*values):
   return np.array(values, np.float32)
 
 
-def worst(name):
-  """Numbers that reach omega, those of a block among them."""
-  if name == 'bfloat16':
-    return np.full(16, 1 + U / (2 + U), np.float32)
-  m, d = {'int8_blocks': (127, 16), 'int4_blocks': (7, 8)}[name]
-  root = (1 + (d - 1) / m**2) ** 0.5
-  x = np.full(d, 1 / (root + 1), np.float32)
-  x[3] = -m
-  return x
-
-
-@each_codec
-def test_omega_is_reached(name):
-  # 3 means within 6 standard errors on both sides: 6e-9 to miss one.
-  x = worst(name)
-  mean, error = squared_error(name, x)
-  omega = NARROW[name].omega(x)
-  assert abs(mean - omega) < 6 * error < 6 * omega / 50
-
-
 @each_codec
 def test_huge_and_tiny_numbers(name):
   """No scale overflows, nor does its reciprocal vanish."""
@@ -76,23 +55,6 @@ def test_no_nan_becomes_a_number():
   assert np.isnan(NARROW['bfloat16'].encode(KEY, x)).all()
   infinite = NARROW['bfloat16'].encode(KEY, f32(np.inf, -np.inf))
   assert infinite.tolist() == [np.inf, -np.inf]
-
-
-def test_numbers_of_a_bfloat16_are_exact():
-  x = np.arange(2**16, dtype=np.uint32) << 16
-  x = x.astype(np.uint32).view(np.float32)
-  x = x[np.isfinite(x) & ((np.abs(x) > 1.2e-38) | (x == 0))]
-  sent = np.asarray(NARROW['bfloat16'].encode(KEY, x))
-  assert (sent.view(np.uint16) == x.view(np.uint32) >> 16).all()
-
-
-@pytest.mark.parametrize('name', ['int8', 'int4'])
-def test_a_nan_stays_in_its_block(name):
-  codec = codecs.make(name, block=3)
-  x = f32(1, np.nan, 5, 2, 0, -2, -np.inf)
-  out = np.asarray(operators.jit(there_and_back(codec, x))(KEY, x))
-  assert not np.isfinite(out[[0, 1, 2, 6]]).any()
-  np.testing.assert_array_equal(out[3:6], [2, 0, -2])
 
 
 def test_error_feedback_takes_them_while_they_contract():
@@ -133,29 +95,9 @@ def test_a_codec_that_does_not_suit_what_is_sent_is_refused(codec, privacy):
     rounds.init(safl(codec, privacy)(cases.HP), PARAMS, cases.POPULATION)
 
 
-CONFIG = {
-  'dataset': 'digits', 'model': 'linear', 'algorithm': 'safl',
-  'sketch': {'kind': 'block_cyclic', 'size': 100},
-}  # fmt: skip
-
-
-@pytest.mark.nightly  # terms that codecs do not suit are fast
-def test_a_private_config_has_a_codec_where_the_server_is_trusted():
-  """Catches a codec under local privacy, or a refusal under central."""
-  fields = CONFIG | {'epsilon': 8.0, 'delta': 1e-5, 'clip_norm': 1.0}
-  fields |= {'standardize': False, 'codec': {'kind': 'int4'}}
-  assert experiment.account(config.Config(**fields))
-  with pytest.raises(ValueError, match='codec'):
-    experiment.account(config.Config(**fields, trust='local'))
-
-
 def test_a_block_larger_than_what_is_sent_takes_no_memory():
   codec, x = codecs.int8(block=10**8), jnp.arange(1000.0)
-  encode = jax.jit(codec.encode).lower(jax.random.key(0), x).compile()
+  encode = jax.jit(codec.encode).lower(KEY, x).compile()
   assert encode.memory_analysis().temp_size_in_bytes < 10**6
-  whole = codec.encode(jax.random.key(0), x)
-  chex.assert_trees_all_equal(
-    whole, codecs.int8(block=1000).encode(jax.random.key(0), x)
-  )
-  back = codec.decode(jax.random.key(0), whole, x)
-  assert float(jnp.abs(back - x).max()) <= 999 / 127
+  exact = codecs.int8(block=1000).encode(KEY, x)
+  chex.assert_trees_all_equal(encode(KEY, x), exact)

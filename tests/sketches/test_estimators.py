@@ -225,3 +225,43 @@ def test_norm_of_one_row_and_of_complex_numbers():
   norm = estimators.l2_norm(np.ones(1024, jnp.bfloat16))
   assert norm.dtype == jnp.float32
   assert norm == 32  # sums of bfloat16 would stop at 256
+
+
+def test_zeros_and_nans():
+  zeros = jax.tree.map(jnp.zeros_like, TREE)
+  for x in (zeros, TREE | {'b': (jnp.ones(15), jnp.nan)}):
+    support, mix = mixes(OP, KEY, x, 20)
+    assert len(set(support.tolist())) == 20
+    assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
+
+
+def test_float64_stays_float64():
+  op, x = sketches.identity(), np.random.default_rng(0).normal(size=8)
+  tree = {'a': x[:3], 'b': x[3:].astype(np.float32)}
+
+  @operators.jit
+  def everything(tree):
+    table = op.sketch(KEY, tree)
+    support = estimators.heavy_support(op, KEY, table, tree, np.int64(8))
+    values = estimators.gather(tree, support)
+    y = estimators.heaprix(op, KEY, tree, 8, exact=False)
+    return estimators.l2_norm(table), support, values, y
+
+  with jax.enable_x64(True):
+    norm, support, values, y = everything(tree)
+  assert support.dtype == jnp.int32
+  assert norm.dtype == values.dtype == jnp.float64
+  np.testing.assert_array_equal(values, vector(tree)[support])
+  chex.assert_trees_all_equal_shapes_and_dtypes(y, tree)
+  chex.assert_trees_all_equal(y, tree)
+
+
+def test_tables_whose_norms_are_not_kept_are_refused():
+  """Catches thresholds of another scale, and tables of several leaves."""
+  scaled = OP._replace(properties=OP.properties._replace(name='scaled'))
+  with pytest.raises(ValueError, match='norms'):
+    estimators.heavy_support(scaled, KEY, jnp.ones((5, 8)), TREE, 3)
+  with pytest.raises(TypeError, match='table'):
+    estimators.l2_norm([jnp.ones(3)])
+  with pytest.raises(ValueError, match='k='):
+    estimators.heavy_support(OP, KEY, jnp.ones((5, 8)), TREE, 65)

@@ -32,27 +32,22 @@ def extra(op, d):
   return [a.temp_size_in_bytes / MIB for a in analyses]
 
 
+SIZES = {
+  name: (op, 10**8, 256 + 4 * COPIES.get(name, 0) / MIB)
+  for name, op in OPERATORS.items()
+} | {
+  'gaussian': (sketches.gaussian(1000), 10**6, 64),
+  'ams': (sketches.ams(1000), 10**6, 64),
+  'a thousand million': (OPERATORS['block_cyclic'], 10**9, 256),
+  'half': (sketches.block_cyclic(5 * 10**7), 10**8, 512),  # of the tree
+}
+
+
 @pytest.mark.representatives('block_cyclic')
-@pytest.mark.covers('S0-D3[srht]')
-@pytest.mark.parametrize('name', OPERATORS)
-def test_extra_memory_at_a_hundred_million(name):
-  limit = 256 + 4 * COPIES.get(name, 0) / MIB
-  assert max(extra(OPERATORS[name], 10**8)) < limit
-
-
-@pytest.mark.nightly
-@pytest.mark.covers('S0-D4[gaussian, ams]')
-@pytest.mark.parametrize(
-  ('op', 'd', 'limit'),
-  [
-    (sketches.gaussian(1000), 10**6, 64),
-    (sketches.ams(1000), 10**6, 64),
-    (OPERATORS['block_cyclic'], 10**9, 256),
-    (sketches.block_cyclic(5 * 10**7), 10**8, 512),  # half of the tree
-  ],
-  ids=['gaussian', 'ams', 'a thousand million', 'half'],
-)
-def test_extra_memory_at_other_sizes(op, d, limit):
+@pytest.mark.covers('S0-D3[srht]', 'S0-D4[gaussian, ams]')
+@pytest.mark.parametrize('name', SIZES)
+def test_extra_memory(name):
+  op, d, limit = SIZES[name]
   assert max(extra(op, d)) < limit
 
 

@@ -79,30 +79,6 @@ def test_four_words_have_independent_signs():
       assert np.abs(mean).max() < 6.5 / np.sqrt(len(words))
 
 
-def test_three_neighbours_meet_as_seldom_as_any_three():
-  """A bare polynomial of degree one lets them meet as often as two."""
-  # A probability of 1 / 64: within 6 standard errors, 2e-9 to miss.
-  words = words_of((10, 11, 12), 2, 60_000) % 8
-  meet = (words[:, 0] == words[:, 1]) & (words[:, 1] == words[:, 2])
-  p = 1 / 64
-  assert abs(meet.mean() - p) < 6 * np.sqrt(p * (1 - p) / len(words))
-
-
-def test_samples_are_uniform_on_pairs():
-  # 20 ordered pairs within 6 standard errors: 4e-8 to miss one.
-  d = 5
-  keys = jax.random.split(jax.random.key(3), 20_000)
-  draw = lambda key: hashing.sample(key, d, d)
-  samples = np.asarray(jax.jit(jax.vmap(draw))(keys))
-  assert (np.sort(samples, 1) == np.arange(d)[None]).all()
-  counts = np.zeros((d, d))
-  np.add.at(counts, (samples[:, 0], samples[:, -1]), 1)
-  p = 1 / (d * (d - 1))
-  error = np.sqrt(len(keys) * p * (1 - p))
-  off_diagonal = counts[~np.eye(d, dtype=bool)]
-  assert np.abs(off_diagonal - len(keys) * p).max() < 6 * error
-
-
 @pytest.mark.covers('S0-D3')
 @pytest.mark.parametrize('bits', [0, 1, 9])
 def test_hadamard_transform_is_its_matrix(bits, monkeypatch):

@@ -1,5 +1,6 @@
 """Tests that bad input is refused, and in which words."""
 
+from hypothesis import given, settings, strategies as st
 import pytest
 
 
@@ -17,3 +18,18 @@ def refused(build, *rows, error=ValueError):
 def refused_calls(*rows, error=ValueError):
   """Returns a test of rows (call, message): `call()` raises."""
   return refused(lambda call: call(), *rows, error=error)
+
+
+def counts_below_one(module, counts):
+  """Returns a test of calls that are valid: factory -> options that count."""
+  no_count = st.one_of(st.integers(max_value=0), st.floats())
+
+  @settings(deadline=None, derandomize=True, max_examples=50)
+  @given(st.sampled_from(sorted(counts)), st.data())
+  def test(name, data):
+    option = data.draw(st.sampled_from(sorted(counts[name])))
+    bad = counts[name] | {option: data.draw(no_count)}
+    with pytest.raises(ValueError, match=option):
+      getattr(module, name)(**bad)
+
+  return test
