@@ -46,10 +46,8 @@ def test_memory_does_not_grow_with_the_cohort(name, clients_per_step):
   assert DENSE <= small <= (2 + 4 * clients_per_step) * DENSE
 
 
-@pytest.mark.parametrize('backend', ['cpu', 'gpu'])
-def test_memory_of_an_evaluation_is_that_of_one_batch(monkeypatch, backend):
-  """Catches a vmap over the whole test set, as accelerators once had it."""
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+def test_memory_of_an_evaluation_is_that_of_one_batch():
+  """Catches a vmap over the whole test set."""
   mesh = mesh_lib.cohort_mesh(2)
   # Sorting keeps XLA from fusing all of the work into one loop without arrays.
   metrics_fn = lambda params, x: {'loss': jnp.sort(x @ params)[0].sum()}
