@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from fl_sketch import experiment, training
 from fl_sketch.data.ragged import Partition
@@ -28,6 +29,7 @@ from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
 import runs
+from site_files import same_rows
 
 BASE = {
   'dataset': 'digits', 'model_options': {'widths': (8,)}, 'population': 2,
@@ -99,11 +101,6 @@ def clients_of(c, folder):
   return {f'site {i}': client.handle for i, client in enumerate(made)}
 
 
-def rows_of(folder):
-  text = (folder / 'metrics.jsonl').read_text(encoding='utf-8')
-  return [json.loads(line) for line in text.splitlines()]
-
-
 @pytest.mark.representatives('weights')
 @pytest.mark.parametrize('name', CASES)
 def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
@@ -115,15 +112,11 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   assert got.finished
   close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6)
   jax.tree.map(close, got.state.params, want.state.params)
-  both = rows_of(tmp_path / 'run'), rows_of(tmp_path / 'simulated')
-  for mine, row in zip(*both, strict=True):
-    assert mine.keys() == row.keys()
-    for key in row.keys() - {'seconds'}:
-      assert mine[key] == pytest.approx(row[key], rel=1e-5, abs=1e-6), key
-  assert (name == 'weights') == any(
-    'client' in x for x in both[0][-1] if 'loss' in x
-  )
-  assert name.startswith('private') == ('epsilon' in both[0][-1])
+  same_rows(tmp_path / 'run', tmp_path / 'simulated')
+  row = runs.rows(tmp_path / 'run')[-1]
+  evaluated = any('client' in x for x in row if 'loss' in x)
+  assert evaluated == (name == 'weights')
+  assert name.startswith('private') == ('epsilon' in row)
 
 
 @pytest.mark.parametrize(('fields', 'named'), [
@@ -162,23 +155,12 @@ def test_sites_that_do_not_fit_are_named(wrong, named):
     wrong(run)
 
 
-# A server whose sites are sockets; it kills itself in the n-th call of a
-# method, before or after it does anything.
+# A server that kills itself in the n-th call of a method, before or after it
+# does anything.
 SERVER = """
 import importlib, json, os, pathlib, signal, sys
-from fl_sketch.engines import relay, server
-
-class Sockets:
-  def sites(self):
-    return sorted(os.listdir(sys.argv[1]))
-
-  def ask(self, requests, timeout):
-    for name, request in requests.items():
-      try:
-        path = os.path.join(sys.argv[1], name)
-        yield name, relay.ask(request, path, timeout)
-      except ConnectionError:
-        pass
+from fl_sketch.engines import server
+from site_files import Sockets
 
 where, when, left = sys.argv[4], sys.argv[5], int(sys.argv[6])
 if where:
@@ -198,18 +180,21 @@ if where:
 
   setattr(owner, method, killed)
 fields = json.loads(pathlib.Path(sys.argv[2]).read_text())
-server.run(fields, Sockets(), sys.argv[3], progress=False)
+folder = pathlib.Path(sys.argv[1])
+paths = {path.name: str(path) for path in folder.iterdir()}
+server.run(fields, Sockets(paths), sys.argv[3], progress=False)
 """
-PHASES = {
-  'in the greeting': ('engines.site_rounds:SiteRounds:_greeted', 'after', 2),
-  'in an exchange': ('messaging.inbox:Inbox:receive', 'after', 3),
-  'before the end': ('messaging.inbox:Inbox:close', 'before', 2),
-  'after the end': ('messaging.inbox:Inbox:close', 'after', 2),
-  'announced': ('messaging.history:History:add', 'after', 2),
-  'in a row': ('training.log:RunLog:record', 'after', 2),
-  'before a checkpoint': ('training.checkpoints:Checkpoints:save', 'before', 1),
-  'after a checkpoint': ('training.checkpoints:Checkpoints:save', 'after', 1),
-}  # fmt: skip
+CHECKPOINTS = 'training.checkpoints:Checkpoints:save'
+PHASES = [  # in, before or after what the server does
+  ('engines.site_rounds:SiteRounds:_greeted', 'after', 2),
+  ('messaging.inbox:Inbox:receive', 'after', 3),
+  ('messaging.inbox:Inbox:close', 'before', 2),
+  ('messaging.inbox:Inbox:close', 'after', 2),
+  ('messaging.history:History:add', 'after', 2),
+  ('training.log:RunLog:record', 'after', 2),
+  (CHECKPOINTS, 'before', 1),
+  (CHECKPOINTS, 'after', 1),
+]
 
 
 @pytest.mark.long
@@ -225,27 +210,18 @@ def test_a_server_that_is_killed_goes_on(kind, tmp_path):
   with sockets as folder:
     for name, handle in clients_of(c, tmp_path / 'sites').items():
       path = pathlib.Path(folder, name.replace(' ', ''))
-      ready = threading.Event()
-      args = handle, path, ready
-      threading.Thread(target=serve, args=args, daemon=True).start()
-      assert ready.wait(60)
-    for phase in [*PHASES.values(), ('', '', 0)]:
+      args = handle, path
+      threading.Thread(target=worker.serve, args=args, daemon=True).start()
+      while not path.exists():
+        time.sleep(0.01)
+    paths = f'{runs.ROOT}:{runs.ROOT}/tests/support'
+    environment = os.environ | {'PYTHONPATH': paths}
+    for phase in [*PHASES, ('', '', 0)]:
       command = [sys.executable, script, folder, tmp_path / 'config.json']
       command += [tmp_path / 'run', *map(str, phase)]
-      environment = os.environ | {'PYTHONPATH': str(runs.ROOT)}
       done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300
       )
       expected = -signal.SIGKILL if phase[0] else 0
       assert done.returncode == expected, (phase, done.stderr[-2000:])
-  both = rows_of(tmp_path / 'run'), rows_of(tmp_path / 'simulated')
-  assert [x['round'] for x in both[0]] == [x['round'] for x in both[1]]
-  for mine, row in zip(*both, strict=True):
-    for key in row.keys() - {'seconds', 'train_loss'}:
-      assert mine[key] == pytest.approx(row[key], rel=1e-5, abs=1e-6), key
-
-
-def serve(handle, path, ready):
-  with worker.listening(path) as listener:
-    ready.set()
-    worker.serve(handle, listener)
+  same_rows(tmp_path / 'run', tmp_path / 'simulated', but=['train_loss'])

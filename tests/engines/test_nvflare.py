@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -116,13 +115,6 @@ def test_a_request_goes_to_the_worker_of_its_site(monkeypatch, variables, path):
     nvflare.answer('site-1', b'', 1.0)
 
 
-def test_the_process_of_a_site_loads_no_jax():
-  code = (
-    'import fl_sketch.engines.nvflare, sys; assert "jax" not in sys.modules'
-  )
-  subprocess.run([sys.executable, '-c', code], check=True)
-
-
 class Federation:
   """A session of NVFlare's administration, with the jobs of a server."""
 
@@ -190,29 +182,23 @@ def test_a_job_is_submitted_once_its_sites_are_there(tmp_path):
   assert looks(watched, session, 1) == [True]
 
 
-@pytest.mark.parametrize('event', [
-  'job dies', 'server restarts', 'site comes', 'site returns', 'nothing',
-  'site dies', 'site refuses',
+@pytest.mark.parametrize(('event', 'again', 'aborts'), [
+  (lambda session: session.end('EXECUTION_EXCEPTION'), 1, 0),
+  # The server restarts, and goes on calling the job running.
+  (lambda session: session.server.clear(), 1, 0),
+  (lambda session: session.sites.update(d=None), 1, 1),
+  (lambda session: session.sites.update(b=None), 1, 1),  # b comes back
+  (lambda session: session.sites.update(b='away'), 0, 0),
 ])  # fmt: skip
-def test_a_job_is_submitted_again_where_it_cannot_go_on(tmp_path, event):
+def test_a_job_is_submitted_again_where_it_cannot_go_on(
+  tmp_path, event, again, aborts
+):
   """Catches a run that stops, and jobs without end for a site that refuses."""
   watched, said = watch(tmp_path)
-  session = Federation('a', 'b')
-  if event == 'site refuses':
-    session.sites['b'] = 'refuses'
+  session = Federation('a', 'b', 'c')
+  session.sites['c'] = 'refuses'
   looks(watched, session)
-  again, aborts = True, False
-  if event == 'job dies':
-    session.end('EXECUTION_EXCEPTION')
-  elif event == 'server restarts':
-    session.server = set()  # and goes on calling the job running
-  elif event in ('site comes', 'site returns'):
-    session.sites['b' if event == 'site returns' else 'c'] = None
-    aborts = True
-  else:
-    again = False
-    if event == 'site dies':
-      session.sites['b'] = 'away'
+  event(session)
   looks(watched, session)
   assert len(session.jobs) == 1 + again, said
   assert session.aborted == ['0'] * aborts
@@ -264,13 +250,6 @@ def test_a_job_that_cannot_run_or_was_aborted_is_given_up(tmp_path):
   session.end('ABORTED')
   with pytest.raises(nvflare_jobs.JobFailedError, match='aborted'):
     watched.look(session)
-
-
-@needs_nvflare
-def test_a_folder_that_is_no_kit_is_refused(tmp_path):
-  """Catches the traceback of a mistyped --kit."""
-  with pytest.raises(ValueError, match='kit'):
-    nvflare_jobs.open_session(tmp_path)
 
 
 @needs_nvflare

@@ -3,16 +3,12 @@
 import functools
 import importlib.util
 import os
-import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 
-import chex
 import counting_proxy
-import fl_sketch
 from fl_sketch import experiment, training
 from fl_sketch.engines import nvflare_jobs, own_data, site, worker
 from fl_sketch.experiment.config import Config
@@ -21,7 +17,7 @@ import numpy as np
 from nvflare_kits import ADMIN, Kits, kill, processes, until
 import pytest
 import runs
-from site_files import FEEDBACK, write_config, write_data
+from site_files import LARGE, WIDE, same_run, write_config, write_data
 
 pytestmark = [
   pytest.mark.long,
@@ -31,8 +27,13 @@ pytestmark = [
   ),
 ]
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
+TINY = {'kind': 'block_srht', 'size': 16}
 CASES = {
-  'stateful': FEEDBACK,
+  'stateful': {  # clients keep residuals
+    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
+    'options': {'error_feedback': True}, 'sketch': {'kind': None},
+    'server_lr': 1.0,
+  },
   'two uplinks': {
     'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
     'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},
@@ -51,21 +52,6 @@ def kits(tmp_path):
   yield kits
   for each in made:
     each.close()
-
-
-def equal(deployed, simulated):
-  """Same parameters up to the order of sums, same rows and bills."""
-  close(deployed, simulated, 1e-6)
-  names = [[row.keys() for row in runs.rows(x)] for x in (deployed, simulated)]
-  assert names[0] == names[1]
-
-
-def close(deployed, simulated, atol, but=()):
-  params = (fl_sketch.load(x).params for x in (deployed, simulated))
-  chex.assert_trees_all_close(*params, rtol=0, atol=atol)
-  for x, y in zip(runs.rows(deployed), runs.rows(simulated), strict=True):
-    for name in y.keys() - set(but):
-      np.testing.assert_allclose(x[name], y[name], 1e-5, atol, err_msg=name)
 
 
 def simulate(fields, folder, absent=lambda number: ()):
@@ -104,7 +90,7 @@ def test_simulated_sites_are_the_simulation(case, tmp_path):
     env = {'FL_SKETCH_SITES': sockets, 'HOME': f'{tmp_path}'}
     env |= {'PYTHONPATH': f'{runs.ROOT}'}
     subprocess.run(command, env=os.environ | env, check=True)
-  equal(run, tmp_path / 'simulated')
+  same_run(run, tmp_path / 'simulated')
 
 
 class Deployed:
@@ -141,23 +127,13 @@ class Deployed:
     return process, log
 
   def rows(self):
-    """The rows so far."""
-    path = self.run / 'metrics.jsonl'
-    return runs.rows(self.run) if path.exists() else []
+    return runs.rows(self.run)
 
 
 def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
   """Catches payloads that grow on their way, and what nobody has billed."""
-  large = {
-    'model_options': {'widths': (1600,)}, 'rounds': 30, 'eval_every': 30,
-    'sketch': {'kind': 'block_srht', 'size': 100_000},
-  }  # fmt: skip
-  eden = {'kind': 'eden', 'rotate': False}
-  fields = {  # folders, in which NVFlare supports no spaces
-    'empty': large | {'sketch': {'kind': 'block_srht', 'size': 16}},
-    'table': large,
-    'bits': large | {'codec': eden, 'downlink_codec': {'kind': 'eden'}},
-  }
+  of_run = SAFL | {'rounds': 30, 'eval_every': 30}
+  fields = WIDE | {'empty': LARGE | {'sketch': TINY}}
   measured, billed = {}, {}
   for name, changed in fields.items():
     (tmp_path / name).mkdir()
@@ -165,7 +141,7 @@ def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
     with counting_proxy.Proxy(federation.port) as proxy:
       for site_name in ('site-1', 'site-2'):
         federation.to_port(site_name, proxy.port)
-      deployed = Deployed(federation, tmp_path / name, SAFL | changed)
+      deployed = Deployed(federation, tmp_path / name, of_run | changed)
       runs.finish(deployed.supervise())
       measured[name] = np.array([proxy.up, proxy.down])
     federation.close()
@@ -220,37 +196,4 @@ def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
   simulate(fields, simulated, lambda number: [1] * (number in absent))
   # Bills also have what was sent to sites that did not answer.
   bills = 'downlink_bytes', 'total_downlink_bytes', 'total_uplink_bytes'
-  close(deployed.run, simulated, 1e-4, bills)
-
-
-def is_open(port, authority, own=None) -> bool:
-  """Whether a server keeps a TLS connection open, with a certificate."""
-  context = ssl.create_default_context(cafile=authority / 'rootCA.pem')
-  if own:
-    context.load_cert_chain(own / 'client.crt', own / 'client.key')
-  with socket.create_connection(('localhost', port), timeout=3) as plain:
-    with context.wrap_socket(plain, server_hostname='localhost') as secure:
-      try:
-        secure.recv(1)  # by then the server has looked at the certificate
-      except TimeoutError:
-        return True
-      except OSError:  # an alert of TLS among them
-        return False
-  return False
-
-
-def test_a_client_of_another_authority_is_refused(kits):
-  """Catches a server that takes anybody who knows its address."""
-  ours, theirs = kits('ours'), kits('theirs')
-  ours.start('localhost')
-  until(ours.connects)
-  own, others = (x.kit('site-2') / 'startup' for x in (ours, theirs))
-  assert is_open(ours.port, own, own)
-  assert not is_open(ours.port, own, others)
-  assert not is_open(ours.port, own)
-  # NVFlare's client does not trust our server, either.
-  theirs.to_port('site-2', ours.port)
-  theirs.start('site-2')
-  ours.start('site-1')
-  until(lambda: 'site-1' in ours.connected())
-  assert ours.connected() == {'site-1'}
+  same_run(deployed.run, simulated, 1e-4, bills)

@@ -81,13 +81,12 @@ class Federation:
     for proxy in self.proxies.values():
       proxy.__exit__()
 
-  def popen(self, name: str, *command: str, **env: str):
+  def popen(self, name: str, *command: str):
     """Starts a process, whose output is in a log."""
     with open(self.folder / f'{name}.log', 'ab') as log:
       self.processes[name] = subprocess.Popen(
-        [BIN / command[0], *command[1:]], stdout=log, stderr=log,
-        env=self.env | env,
-      )  # fmt: skip
+        [BIN / command[0], *command[1:]], stdout=log, stderr=log, env=self.env
+      )
 
   def family(self, name: str) -> dict[int, str]:
     """A process and those that it has started, {pid: command}, as they are."""
@@ -129,29 +128,25 @@ class Federation:
     assert not done.returncode, done.stdout + done.stderr
     return done.stdout
 
-  def make_key(self, name: str):
-    """Makes a node's key pair."""
+  def register(self, name: str):
+    """Makes a node's key pair, whose public key the SuperLink gets."""
     private = ec.generate_private_key(ec.SECP384R1())
     path, ssh = self.folder / name, serialization.Encoding.OpenSSH
     public = serialization.PublicFormat.OpenSSH
     key = private.public_key().public_bytes(ssh, public)
     path.with_suffix('.pub').write_bytes(key)
     _write(path, private, serialization.PrivateFormat.OpenSSH)
-
-  def register(self, name: str):
-    self.make_key(name)
     self.flwr('supernode', 'register', f'{self.folder / name}.pub', 'test')
 
-  def supernode(self, name: str, *site: str, authority=None, **env: str):
-    """Starts a SuperNode, by the worker if `site`, its arguments, is given."""
+  def supernode(self, name: str, *site: str):
+    """Starts the worker of a site, with its arguments, and its SuperNode."""
     proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
-    self.proxies[name], key = proxy, self.folder / name
-    auth = ['--auth-supernode-private-key', f'{key}'] if key.exists() else []
-    start = ('python', '-m', 'launch.site', *site, '--') if site else ()
+    self.proxies[name] = proxy
     self.popen(
-      name, *start, 'flower-supernode', '--superlink',
-      f'127.0.0.1:{proxy.port}', '--root-certificates',
-      f'{authority or self.ca}', '--port', f'{runs.free_port()}', *auth, **env,
+      name, 'python', '-m', 'launch.site', *site, '--', 'flower-supernode',
+      '--superlink', f'127.0.0.1:{proxy.port}', '--root-certificates',
+      f'{self.ca}', '--port', f'{runs.free_port()}',
+      '--auth-supernode-private-key', f'{self.folder / name}',
     )  # fmt: skip
 
   def log(self, name: str) -> str:

@@ -18,16 +18,6 @@ BUILDERS = {
   'cert.CertBuilder': {},
   'signature.SignatureBuilder': {},
 }
-# In a process of its own: warnings are errors in that of the tests, and they
-# break NVFlare's connections.
-CONNECTED = """
-import sys
-from fl_sketch.engines import nvflare_jobs
-session = nvflare_jobs.open_session(sys.argv[1])
-names = {site.name for site in session.get_system_info().client_info}
-session.close()
-print(*sorted(names))
-"""
 
 
 def until(found, seconds=120.0):
@@ -110,14 +100,6 @@ class Kits:
   def connects(self) -> bool:
     """Whether the server's port is open."""
     return runs.listens(self.port)
-
-  def connected(self) -> set[str]:
-    """The sites that the server knows."""
-    command = [sys.executable, '-c', CONNECTED, self.kit(ADMIN)]
-    done = subprocess.run(
-      command, env=self.env, check=True, capture_output=True, text=True
-    )
-    return set(done.stdout.splitlines()[-1].split())
 
 
 def kill(*pids):

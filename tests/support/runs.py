@@ -152,7 +152,8 @@ def python(*args, **env):
 
 
 def rows(workdir):
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  path = workdir / 'metrics.jsonl'
+  lines = path.read_text().splitlines() if path.exists() else []
   return [
     {k: v for k, v in json.loads(line).items() if k != 'seconds'}
     for line in lines

@@ -1,12 +1,24 @@
-"""Files of sites: a config, and what each client of a simulation holds."""
+"""Files of sites, their sockets, and comparisons with the simulation."""
 
+import contextlib
+
+import chex
+from fl_sketch.engines import relay
+from fl_sketch.training import loaded
 import numpy as np
+import runs
 
-# Clients keep residuals.
-FEEDBACK = {
-  'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-  'options': {'error_feedback': True}, 'sketch': {'kind': None},
-  'server_lr': 1.0,
+# Payloads of many bytes.
+LARGE = {
+  'model_options': {'widths': (1600,)},
+  'sketch': {'kind': 'block_srht', 'size': 100_000},
+}
+WIDE = {
+  'table': LARGE,
+  'bits': LARGE | {
+    'codec': {'kind': 'eden', 'rotate': False},
+    'downlink_codec': {'kind': 'eden'},
+  },
 }  # fmt: skip
 
 
@@ -25,3 +37,33 @@ def write_data(exp, folder):
     held = exp.partition.client(i)
     arrays = {k: x[held] for k, x in exp.data.items()}
     np.savez(folder / f'{i}' / 'train.npz', **arrays)
+
+
+def same_rows(got, want, atol=1e-6, but=()):
+  """Checks that the rows of two runs are equal up to rounding."""
+  for x, y in zip(runs.rows(got), runs.rows(want), strict=True):
+    assert x.keys() == y.keys()
+    for name in y.keys() - {*but}:
+      np.testing.assert_allclose(x[name], y[name], 1e-5, atol, err_msg=name)
+
+
+def same_run(got, want, atol=1e-6, but=()):
+  """Checks that parameters and rows of two runs are equal up to rounding."""
+  params = (loaded.load(x).params for x in (got, want))
+  chex.assert_trees_all_close(*params, rtol=0, atol=atol)
+  same_rows(got, want, atol, but)
+
+
+class Sockets:
+  """Workers that listen on sockets, {site: path}, as a transport."""
+
+  def __init__(self, paths):
+    self.paths = paths
+
+  def sites(self):
+    return sorted(self.paths)
+
+  def ask(self, requests, timeout):
+    for name, request in requests.items():
+      with contextlib.suppress(ConnectionError):
+        yield name, relay.ask(request, self.paths[name], timeout)
