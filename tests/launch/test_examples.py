@@ -18,20 +18,18 @@ import pytest
 from runs import ROOT
 
 EXAMPLES = ROOT / 'docs' / 'examples'
-# Lines that are neither empty nor imports, and the hyperparameter of its own.
+# The hyperparameter of each and its values.
 SCRIPTS = {
-  'sketched_feddyn': (45, 'options.alpha=(0.03, 0.1)'),
-  'folded_sketch': (25, 'sketch.shrink=(0.5, 1.0)'),
-  'gru_text': (40, 'model_options.gain=(0.5, 1.0)'),
-  'nnx_cnn': (40, 'model_options.slope=(0.0, 0.1)'),
+  'sketched_feddyn': ('options.alpha', '(0.03, 0.1)'),
+  'folded_sketch': ('sketch.shrink', '(0.5, 1.0)'),
+  'gru_text': ('model_options.gain', '(0.5, 1.0)'),
+  'nnx_cnn': ('model_options.slope', '(0.0, 0.1)'),
 }
-# Clients without JAX, which tests/messaging runs.
-CLIENTS = {'numpy_client': 200, 'numpy_operators': 150, 'torch_client': 65}
-ALONE = {
-  'natural_readers': 115,  # tests/support/natural_files imports it
-  'safl_in_one_file': 150,  # without the library
-  'slow_link': 95,  # a training loop, which tests/distributed runs
-}
+OTHERS = (
+  'numpy_client', 'numpy_operators', 'torch_client',  # of tests/messaging
+  'natural_readers',  # tests/support/natural_files imports it
+  'safl_in_one_file', 'slow_link',  # of tests/distributed
+)  # fmt: skip
 # So many rounds, one at a time, that a kill hits a running process.
 FEW = (
   '--config.rounds=30', '--config.rounds_per_dispatch=1',
@@ -55,28 +53,17 @@ assert sweep.params is not None
 """
 
 
-def lines(path):
-  """Lines that are neither empty nor imports."""
-  rest = (line for line in path.read_text().splitlines() if line.strip())
-  return [x for x in rest if not x.startswith(('from ', 'import '))]
-
-
-@pytest.mark.parametrize('name', [*SCRIPTS, *CLIENTS, *ALONE])
-def test_an_example_is_short(name):
-  """Catches an interface that needs more code for the same thing."""
-  most = SCRIPTS[name][0] if name in SCRIPTS else (CLIENTS | ALONE)[name]
-  assert len(lines(EXAMPLES / f'{name}.py')) <= most
-
-
 def test_every_example_is_run():
   """Catches an example that no test runs."""
   names = {path.stem for path in EXAMPLES.glob('*.py')}
-  assert names == SCRIPTS.keys() | CLIENTS.keys() | ALONE.keys()
+  assert names == {*SCRIPTS, *OTHERS}
 
 
 def test_safl_in_one_file_has_the_numbers_of_the_library():
   """Catches an algorithm that is not the one which the documents explain."""
-  alone = runpy.run_path(str(EXAMPLES / 'safl_in_one_file.py'))
+  path = EXAMPLES / 'safl_in_one_file.py'
+  assert len(path.read_text().splitlines()) <= 150
+  alone = runpy.run_path(str(path))
   make = algorithms.make(
     'safl', alone['loss_fn'], server_optimizer='adam',
     sketch=sketches.block_cyclic(alone['SIZE']),
@@ -153,7 +140,7 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   assert not (tmp_path / 'cut' / 'summary.json').exists()
   finish(start('train', 'cut'))
   assert rows('cut') == rows('whole')
-  field, _, values = SCRIPTS[name][1].partition('=')
+  field, values = SCRIPTS[name]
   swept = f'--config.sweep.{field}={values}', '--points_per_program=2'
   finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
   points = (tmp_path / 'swept' / 'points.jsonl').read_text().splitlines()

@@ -63,13 +63,9 @@ def test_every_package_goes_into_the_wheel():
 def test_the_citation_is_of_this_version():
   """Catches a release that is cited by the version before it."""
   citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
-  assert citation['cff-version'] == '1.2.0'
-  assert citation['title'] == PROJECT['name']
   assert citation['version'] == __version__
   assert citation['license'] == PROJECT['license'] == 'Apache-2.0'
   assert citation['authors'] == PROJECT['authors']
-  assert citation['message'].endswith('.')
-  assert citation['abstract'].endswith('.')
 
 
 @pytest.mark.nightly
