@@ -127,11 +127,7 @@ def stored_results() -> list[tuple[results.Result, pathlib.Path]]:
 
 
 def find(name: str) -> study.Study:
-  """The study of this name.
-
-  Raises:
-    ValueError: there is none; the message has the nearest name.
-  """
+  """Return the study of this name; ValueError has the nearest name."""
   if name not in STUDIES:
     hint = fields.did_you_mean(name, STUDIES, cutoff=0.4)
     raise ValueError(f'There is no study {name!r}; --list shows all.{hint}')

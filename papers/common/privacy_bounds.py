@@ -201,10 +201,7 @@ def count_sketch_heuristic_epsilon(
   m = cols, l = dimension. The probability is over an input of independent
   N(0, stddev^2), not over the mechanism, which adds no noise: for two given
   inputs and a public hash, epsilon is infinite. Source: FedSKETCH, Theorem 1,
-  after Li, Liu, Sekar and Smith, arXiv:1911.00972.
-
-  Raises:
-    ValueError: if a > 1/2 - 1 / alpha, where even the heuristic says nothing.
+  after Li, Liu, Sekar and Smith, arXiv:1911.00972; it needs a <= 1/2 - 1/alpha.
   """
   if dimension <= max(cols, 2):
     raise ValueError(f'{dimension=} must be > max(cols={cols}, 2).')

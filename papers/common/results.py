@@ -34,9 +34,6 @@ def run(
   no claims. Returns the content of NAME.json: claims with measured numbers and
   intervals, the numbers of every seed, configs, tables, pictures, versions,
   device, commit and date. `judge` gives the verdicts.
-
-  Raises:
-    ValueError: data are missing, or the folder holds something else.
   """
   ws.configs.clear()
   report = study.run(ws)
@@ -72,11 +69,7 @@ def run(
 
 
 def draw(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
-  """Draws the pictures of a result from its numbers, in 256 colours.
-
-  Raises:
-    MissingExtraError: matplotlib is not installed.
-  """
+  """Draws the pictures of a result from its numbers, in 256 colours."""
   with extras.needed('plots'):
     from PIL import Image
   paths = []

@@ -86,9 +86,6 @@ def statement(
   ...   return 1 / rounds
   >>> _statements.pop('S0-T1')[2:]
   ('Song, Theorem 1', {'printed': 'loose'})
-
-  Raises:
-    ValueError: an unknown paper or form, or an id that is entered already.
   """
   if not labels or not set(labels) <= set(FORMS):
     raise ValueError(f'{labels=} must be of some of {FORMS}.')

@@ -159,9 +159,6 @@ def coherence(
 
   >>> round(coherence('srht', 4096, 1024, 0.01), 3)
   0.163
-
-  Raises:
-    ValueError: uniform sampling, whose columns are all orthogonal.
   """
   n, b, s = dimension, size, sparsity
   checks.at_most('size', b, n)

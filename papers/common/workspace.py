@@ -81,8 +81,7 @@ class Workspace:
   def train(self, name: str, config: Mapping[str, Any]) -> training.Result:
     """Trains one run in runs/NAME to its end, or finds it there.
 
-    Raises:
-      KeyboardInterrupt: a signal stopped it; it goes on at the next start.
+    KeyboardInterrupt where a signal stopped it; the next start resumes it.
     """
     folder = self.folder / 'runs' / name
     self.configs[name] = dict(config)
@@ -97,11 +96,8 @@ class Workspace:
   ) -> Any:
     """Computes a result once; later calls with the same fields read its file.
 
-    The file is runs/NAME.json. `fields` are all that the result, a tree that
-    JSON has, depends on.
-
-    Raises:
-      WorkdirError: the file is of other fields.
+    The file is runs/NAME.json; WorkdirError if it is of other fields. `fields`
+    are all that the result, JSON, depends on.
     """
     path = self.folder / 'runs' / f'{name}.json'
     fields = json.loads(json.dumps(dict(fields)))
@@ -176,10 +172,8 @@ def _beyond(best: float, tried: Sequence[float]) -> float:
 def training_score(run: PointRun) -> float:
   """Scores a run by its last 20 training losses: minus their mean.
 
-  It is -inf if the run diverged. Tuning by it reads no test data.
-
-  Raises:
-    ValueError: its rows have no training loss, as with public_metrics='hidden'.
+  It is -inf if the run diverged. Tuning by it reads no test data. ValueError if
+  the rows have no training loss.
   """
   if not run.diverged and not len(run.curve('train_loss')[1]):
     raise ValueError(

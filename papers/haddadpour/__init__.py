@@ -1,4 +1,1 @@
-"""Haddadpour, Karimi, Li, Li, arXiv:2008.04975.
-
-`statements` and `studies`.
-"""
+"""Haddadpour, Karimi, Li, Li, arXiv:2008.04975: `statements`, `studies`."""

@@ -72,9 +72,7 @@ def cost(
 
   The seconds are of gradient, compression and update; the numbers are in units
   of those that are trained.
-
-  Raises:
-    ValueError: if the run diverged, since it ended before its last step.
+  Raises ValueError if the run diverged, and so ended early.
   """
   method, steps = METHODS[name], 10 * task.local_steps
   short = task._replace(steps=steps, workers=1)

@@ -9,8 +9,7 @@ from fl_sketch import sketches
 import jax.numpy as jnp
 import numpy as np
 import paper_runs
-from papers.song import statements as song
-from papers.song.statements import lemmas
+from papers.song.statements import convergence as song, lemmas
 import pytest
 import quadratics
 import song_problems as problems

@@ -6,7 +6,7 @@ import inspect
 from fl_sketch import sketches
 import numpy as np
 from papers.common import statements as catalog
-from papers.song import statements as song
+from papers.song.statements import convergence as song
 import pytest
 import song_problems as problems
 from song_problems import FAST, mean_and_error, operators, player

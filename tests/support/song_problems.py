@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import paper_runs
-from papers.song import statements as song
-from papers.song.statements import lemmas
+from papers.song.statements import convergence as song, lemmas
 
 CLIENTS, D = 4, 16
 

@@ -72,11 +72,7 @@ class Spectrum(NamedTuple):
 
   @property
   def intrinsic_dimension(self) -> float:
-    """Sum of |eigenvalue| over the largest: Chen et al., Definition 3.1.
-
-    Raises:
-      ValueError: all eigenvalues are 0.
-    """
+    """Sum of |eigenvalue| over the largest: Chen et al., Definition 3.1."""
     radius = max(self.largest, -self.smallest)
     if not radius:
       raise ValueError('All eigenvalues are 0.')
@@ -140,10 +136,7 @@ def power_law(eigenvalues: np.ndarray) -> PowerLaw:
   >>> power_law(5 * np.arange(1.0, 21) ** -1.5).exponent.round(6)
   np.float64(1.5)
 
-  They are f64[k], all positive, in any order; rank 1 is the largest.
-
-  Raises:
-    ValueError: fewer than 3, which every law fits, or one that is not positive.
+  They are f64[k], positive, at least 3, in any order; rank 1 is the largest.
   """
   values = np.sort(np.asarray(eigenvalues, np.float64))[::-1]
   if len(values) < 3 or not values[-1] > 0:

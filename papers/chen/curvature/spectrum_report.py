@@ -25,9 +25,6 @@ def row(done: int, estimate: spectrum.Spectrum, top: int) -> Row:
   """Returns the stored summary of a spectrum after so many rounds.
 
   The power law is fitted to the positive ones of the `top` largest eigenvalues.
-
-  Raises:
-    ValueError: top is more than the Lanczos steps.
   """
   largest, errors = estimate.top(top)
   positive = largest[largest > 0]

@@ -78,15 +78,13 @@ def schedule(
 ) -> Schedule:
   """Return the `Schedule` of Theorems 2 and 4, in their general form.
 
+  Requires E <= alpha / (2 rho), that is K >= 4 gamma / (C^ rho), and C^ >= 4
+  sqrt(L largest_gap), which is max Delta_i*, or 0 where nothing is clipped.
+
   >>> spec = {'clip': 4.0, 'rho': 0.1, 'local_steps': 5, 'gamma': 1.0}
   >>> s = schedule(smoothness=1.0, rounds=10, largest_gap=1.0, **spec)
   >>> round(s.alpha, 6), round(s.client_lr, 6)
   (1.0, 0.05)
-
-  Raises:
-    ValueError: E > alpha / (2 rho), that is K < 4 gamma / (C^ rho), or
-      C^ < 4 sqrt(L largest_gap), where largest_gap is max Delta_i*; 0 will do
-      where no update is longer than C.
   """
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
   s = Schedule(*numbers, cohort_variance)

@@ -127,13 +127,11 @@ def compare(
   :math:`(2 - x^2) h - x^2 = \sqrt{2 (h + 1)} (2 D \rho + x c / 2)`. Ratio is c;
   D is in units of sqrt(Delta* / L). Our reconstruction: normalisation is better
   from about D = (1/2 + c x / 4) E on; at the optimum it leaves x c / sqrt(8).
+  ValueError where h + 1 > c^2 / 2, as an update may then be clipped.
 
   >>> b = compare(ratio=4.0, distance=10.0, rho=0.001, local_steps=5)
   >>> round(b.normalize, 4), round(b.clip, 4)
   (0.0215, 0.0439)
-
-  Raises:
-    ValueError: the bound on the norm admits clipping, h + 1 > c^2 / 2.
   """
   c, noise, x = ratio, 2 * distance * rho, rho * local_steps / alpha
   if x > 0.5 * (1 + 1e-9):

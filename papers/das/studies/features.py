@@ -44,11 +44,7 @@ def network(ws: Workspace, dataset: str) -> Fields:
 
 
 def folder(ws: Workspace, dataset: str) -> pathlib.Path:
-  """The store of the clients, made if it is not there.
-
-  Raises:
-    DataError: the dataset is not there.
-  """
+  """Return the clients' store, made if absent; DataError without the data."""
   name = f'das/{dataset}-features'
   path, trained = ws.folder / 'runs' / name, network(ws, dataset)
   fields = {

@@ -58,8 +58,7 @@ def fashion(ws: Workspace) -> Federation:
 def features(ws: Workspace, dataset: str) -> Federation:
   """CIFAR by features of a network: 4,000 clients of 10 images.
 
-  Raises:
-    DataError: the dataset is not there.
+  DataError if the dataset is not there.
   """
   population = features_lib.POPULATION
   own = {

@@ -45,7 +45,7 @@ def fedsketch(
 ) -> Constants:
   r"""Return the run that reaches accuracy epsilon, times the factor below.
 
-  With b of `lemmas.spread` and kappa = L / mu, rounded up:
+  With b of `lemmas.spread`, kappa = L / mu and server_lr >= k, rounded up:
 
   * 'nonconvex': tau = (omega + 1) / (k b eps), R = 4 b k tau. Mean
     |grad f|^2 <= (L gap + sigma^2) eps.
@@ -63,9 +63,6 @@ def fedsketch(
   >>> run = fedsketch('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)
   >>> run.local_steps, run.rounds, rates.condition(run) <= 1
   (4, 512, True)
-
-  Raises:
-    ValueError: server_lr < clients, or pl_constant not with 'pl' alone.
   """
   if (pl_constant is None) == (objective == 'pl'):
     message = f"{pl_constant=} has no effect unless objective='pl'."
@@ -123,15 +120,13 @@ def fedsketchgate(
   convex; R is (omega + 1) over eps, or kappa ln(1 / eps) times it, or
   L ln(1 / eps) / eps times it, up to constants. Printed, these are 1; and
   Theorem 9 has omega / p + 1 in the step of 'pl' and 'convex', which shared
-  hashes do not allow, where Theorem 3 has omega + 1.
+  hashes do not allow, where Theorem 3 has omega + 1. server_lr must be at least
+  p and sqrt(p tau).
 
   >>> spec = {'omega': 7.0, 'clients': 4, 'smoothness': 1.0, 'variance': 1.0}
   >>> run = fedsketchgate('nonconvex', accuracy=0.0625, server_lr=4.0, **spec)
   >>> run.local_steps, run.rounds
   (4, 512)
-
-  Raises:
-    ValueError: server_lr is below p or sqrt(p tau): the paper asks for either.
   """
   run = fedsketch(
     objective, omega=omega, clients=clients, smoothness=smoothness,

@@ -89,11 +89,7 @@ class AttackConfig:
   @classmethod
   @checked()
   def from_mapping(cls, fields: Mapping[str, Any]) -> 'AttackConfig':
-    """The config with these fields, checked.
-
-    Raises:
-      ConfigError: a field is unknown, or has no such value.
-    """
+    """Return the config with these fields; ConfigError names a wrong one."""
     names = {field.name for field in dataclasses.fields(cls)}
     if unknown := sorted(set(fields) - names):
       raise ValueError(f'{unknown} are none of the fields {sorted(names)}.')

@@ -33,11 +33,7 @@ class Victim(NamedTuple):
 
 
 def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
-  """Loads the initial model and the samples of a config.
-
-  Raises:
-    ValueError: the data is not there, or has too few samples.
-  """
+  """Return the initial model and the samples of a config."""
   count = c.examples * max(c.batch_sizes)
   if c.dataset == 'gaussian':
     return _tanh(c, count)
@@ -65,9 +61,6 @@ def candidates(num_classes: int, batch_size: int) -> np.ndarray:
 
   >>> candidates(3, 2).tolist()
   [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2], [2, 2]]
-
-  Raises:
-    ValueError: there are more than a thousand.
   """
   rows = itertools.combinations_with_replacement(range(num_classes), batch_size)
   sets = [*itertools.islice(rows, _MOST_CANDIDATES + 1)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...common import study, summaries, verdicts, workspace
 from ...common.workspace import Workspace
-from .. import statements as song
+from ..statements import convergence as song
 from . import runs as runs_lib
 
 

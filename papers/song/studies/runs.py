@@ -14,7 +14,7 @@ import numpy as np
 import scipy.optimize
 
 from ...common import workspace
-from .. import statements as song
+from ..statements import convergence as song
 
 _CLIENTS, _D, _B = 4, 32, 8
 SIZES = {'clients': _CLIENTS, 'd': _D, 'b': _B}  # of `ratios`
