@@ -129,6 +129,6 @@ def stored_results() -> list[tuple[results.Result, pathlib.Path]]:
 def find(name: str) -> study.Study:
   """Return the study of this name; ValueError has the nearest name."""
   if name not in STUDIES:
-    hint = fields.did_you_mean(name, STUDIES, cutoff=0.4)
+    hint = fields.did_you_mean(name, STUDIES)
     raise ValueError(f'There is no study {name!r}; --list shows all.{hint}')
   return STUDIES[name]

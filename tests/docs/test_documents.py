@@ -168,8 +168,8 @@ def test_python_of_a_page_runs(path, tmp_path, monkeypatch):
   namespace = {'__name__': 'page'}
   runner = doctest.DocTestRunner()
   for body in blocks(path, 'python'):
-    if 'processes.start(' in body:
-      continue  # tests/distributed/test_processes.py runs it in a process
+    if 'multi_host.start(' in body:
+      continue  # tests/distributed/test_multi_host.py runs it in a process
     if '>>>' not in body:
       exec(body, namespace)
     elif path.name != 'README.md':  # whose doctests pytest collects

@@ -57,26 +57,23 @@ def errors(op, g, h, draws):
 
 
 @functools.cache
-def coherences(op, d=D, draws=1000):
+def coherences(op):
   """The largest |<R_i, R_j>| of two columns in each draw."""
 
   def largest(key):
-    r = matrix(op, key, d)
+    r = matrix(op, key, D)
     gram = jnp.matmul(r.T, r, precision='highest')
     return jnp.abs(gram - jnp.diag(jnp.diag(gram))).max()
 
-  return draw(largest, draws, 1)
+  return draw(largest, 1000, 1)
 
 
-def beyond(op, delta, d=D, draws=1000, sparsity=SPARSITY):
+def beyond(op, delta):
   """The bounds on the coherence, and the shares of draws above them."""
-  name, values = sketches.properties(op).name, coherences(op, d, draws)
-  size = op.zero_table(jnp.zeros(d)).size
-  spec = {'sparsity': sparsity}
-  bounds = [
-    tails.coherence(name, d, size, delta, form=form, **spec) for form in FORMS
-  ]
-  return bounds, [float(np.mean(values > bound)) for bound in bounds]
+  number = sketches.properties(op).name, D, SIZE, delta
+  of = functools.partial(tails.coherence, *number, sparsity=SPARSITY)
+  bounds = [of(form=form) for form in FORMS]
+  return bounds, [float(np.mean(coherences(op) > bound)) for bound in bounds]
 
 
 @pytest.mark.covers('S0-LemD18..22')
