@@ -1,4 +1,1 @@
-"""Chen, Li, Banerjee, arXiv:2411.06770.
-
-`statements`, `studies`, and `curvature`, which measures Hessians.
-"""
+"""Chen, Li, Banerjee, arXiv:2411.06770; `curvature` measures Hessians."""

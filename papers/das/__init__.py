@@ -1,4 +1,1 @@
-"""Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094.
-
-`statements`, `studies`, and the config of its quadratics.
-"""
+"""Das, Hashemi, Sanghavi, Dhillon, arXiv:2106.07094."""

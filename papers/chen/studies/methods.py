@@ -1,10 +1,9 @@
 """Methods and runs in the settings of Chen et al., section 5, appendix D."""
 
 from ...common import comparison, workspace
-from ...common.workspace import Workspace
+from ...common.workspace import Fields, Workspace
 from . import settings
 
-Fields = settings.Fields
 METHODS = (
   'fedadam', 'safl', 'fetchsgd', 'marina', 'cocktail_sgd', 'cd_adam',
   'onebit_adam',
