@@ -100,7 +100,7 @@ def test_the_table_says_nothing_of_a_law_that_is_not_there():
   assert row['exponent'] is None
   line = spectrum_report.table([row]).splitlines()[2]
   cells = [cell.strip() for cell in line.split('|')]
-  assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.00%', '', '', '']
+  assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.0 %', '', '', '']
 
 
 def test_from_the_shell_and_again(tmp_path):
