@@ -68,15 +68,3 @@ def test_a_statement_names_the_generator_of_a_secret():
   """Catches a run with a noise_seed that claims keys of 256 bits."""
   assert 'ChaCha20 with keys of 256 bits' in text_of()
   assert 'ChaCha20' not in text_of(noise_seed=0)
-
-
-def test_statistics_that_are_left_out_are_not_called_public():
-  """Catches the caveat of all statistics where there are none of them."""
-  for kind in ('hidden', 'private'):
-    text = text_of(public_metrics=kind)
-    assert 'Without noise' not in text
-    assert 'problem.json' not in text
-    assert 'seconds' in text
-  kept = text_of(public_metrics='hidden', **EVERYONE | RESIDUALS)
-  assert 'client_rows' in kept
-  assert 'client_rows' not in text_of(public_metrics='hidden')

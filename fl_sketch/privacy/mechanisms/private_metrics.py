@@ -62,13 +62,14 @@ class Budget(NamedTuple):
     observed: client_step.Observed,
     hp: Hyper,
     releases: int,
-    noise: keys_lib.NoiseKeys,
+    noise: keys_lib.NoiseKeys | None,
   ) -> dict[str, jax.Array]:
     """Return the metrics of a round: a `client_step.Summary`.
 
     The noise multiplier of `hp` is that of updates. One client moves each sum
     by at most 1, in units of its bound, whatever it sends.
     """
+    assert noise is not None  # the round is private
     taken = observed.participates
     grid_lib.check_cohort(taken.shape[0], self.max_cohort)
     half = self.loss_bound / 2
