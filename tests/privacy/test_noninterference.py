@@ -149,8 +149,8 @@ CONFIGS = {
     'bound': 'quantile', 'count_stddev': 4.0, 'server_optimizer': 'adam',
   },
   'safl': TABLE | {'before_sketch': True, 'adjacency': 'zero_out'},
-  'fedsketch_privix': TABLE | FIXED | {'trust': 'local', 'dropout': 0.3},
-  'fedsketch_heaprix': TOP | {'adjacency': 'replace_one'},
+  'fedsketch_privix': TABLE | FIXED | {'trust': 'local'},
+  'fedsketch_heaprix': TOP | {'adjacency': 'replace_one', 'dropout': 0.3},
   'fedsketchgate': TABLE | FIXED | {'cohort': 6},
   'sketched_sgd': TOP | {'local_steps': 1, 'public_metrics': 'private'},
   'fetchsgd': TOP | {
