@@ -30,10 +30,7 @@ _ADAPTERS = 0x10FA  # folded into the key of the first parameters
 def hyper_of(
   config: Config, guarantee: PrivacyGuarantee | None = None
 ) -> Hyper:
-  """Return the hyperparameters of a config: its fields of those names.
-
-  guarantee: of a private run; it has the noise multiplier, maybe calibrated.
-  """
+  """Return the hyperparameters of a config, its noise by a guarantee."""
   numbers = config.subset({*Hyper._fields} - {'extra', 'frozen'})
   if guarantee is not None:
     numbers['noise_multiplier'] = guarantee.noise_multiplier
@@ -83,11 +80,7 @@ def schedule(config: Config) -> rounds.Schedule | None:
 
 
 def adapted(config: Config, whole: Problem) -> Problem:
-  """Return the problem of training adapters in place of the whole model.
-
-  Its losses read the frozen parameters from `Hyper.frozen`. Raises as
-  `models.lora.lora`.
-  """
+  """Return the problem of training adapters beside `Hyper.frozen`."""
   key = jax.random.fold_in(jax.random.key(config.seed), _ADAPTERS)
   parts = lora.make(**config.lora or {}, params=whole.params, key=key)
   factored = lambda fn: lora.factored(fn, parts.scale)
@@ -201,9 +194,8 @@ def guarantee_of(
 ) -> PrivacyGuarantee | None:
   """Return the DP guarantee of a config; None if it claims no privacy.
 
-  make: hp -> `Algorithm`; partition: required by example-level privacy; params:
-  or their shapes; test_of_clients: see `caveats.caveats`. Raises ValueError if
-  nothing can be guaranteed.
+  Example-level privacy requires the partition; params may be shapes;
+  test_of_clients: see `caveats.caveats`. Raises ValueError without a guarantee.
   """
   if not config.is_private:
     return None
@@ -253,10 +245,7 @@ def check_rows(config: Config, state: Tree):
 
 
 def check_interference(exp: Any) -> None:
-  """Show non-interference of a private run's round, on one device.
-
-  Raises InterferenceError if `noninterference.check_round` cannot show it.
-  """
+  """Prove non-interference of a private round, or raise InterferenceError."""
   if exp.guarantee is None:
     return
   config, alone = exp.config, mesh.cohort_mesh(1)
@@ -269,7 +258,7 @@ def check_interference(exp: Any) -> None:
 
 
 def check_program(exp: Any, fn: Callable[..., Any], *args: Any) -> None:
-  """Show non-interference of a private run's own program, on its devices."""
+  """Prove non-interference of a private run's own program."""
   config = exp.config
   noninterference.check_round(
     fn,

@@ -32,13 +32,10 @@ _OF_RELEASE = (
 
 
 class PrivacyGuarantee(NamedTuple):
-  """The DP guarantee of a private run, and the noise that provides it.
+  """The DP guarantee of a private run, and the noise that provides it."""
 
-  With a simulated cohort, mechanism and statement are of that cohort.
-  """
-
-  mechanism: types.GaussianMechanism  # of the whole run
-  statement: statements.PrivacyStatement  # of the whole run
+  mechanism: types.GaussianMechanism  # of the whole run, at simulated size
+  statement: statements.PrivacyStatement  # likewise
   steps_per_round: int  # how often a round draws a cohort or a batch
   noise_scale: float = 1.0  # cohort / simulated_cohort
   correlation: Correlation | None = None  # of noise over rounds, if any
@@ -175,8 +172,7 @@ def guarantee(
 def correlation_of(config: Config) -> Correlation | None:
   """Return the correlation of a private config's noise over rounds, or None.
 
-  Under cyclic sampling, independent noise has one too: it counts the rounds
-  between those of a client.
+  Under cyclic sampling, independent noise has one of one band.
   """
   separation = cohorts.groups(config.population, config.cohort)
   if config.noise == 'banded':

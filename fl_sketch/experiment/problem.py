@@ -26,9 +26,8 @@ _USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
 class Problem(NamedTuple):
   """A learning problem before it is spread over clients.
 
-  A function that depends on hyperparameters is a `FromHyper`, and one that
-  depends on frozen parameters an `OfFrozen`. The loss may take a key; metrics
-  and outputs are of the float32 model.
+  Functions of hyperparameters are `FromHyper`, of frozen parameters `OfFrozen`.
+  The loss may take a key; metrics and outputs are of the float32 model.
   """
 
   data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
@@ -100,7 +99,10 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   module = module_of(options)
   _check_tokens(config, dataset, module)
   model = models.as_model(module)
-  one = {k: _zeros_of_one_sample(x) for k, x in data.items()}
+  in_jax = jax.dtypes.canonicalize_dtype
+  one = {
+    k: jnp.zeros((1, *x.shape[1:]), in_jax(x.dtype)) for k, x in data.items()
+  }
   inputs = losses.inputs(one, **scale)
   init = lambda: model.init(jax.random.key(config.seed), inputs)
   is_drawn = draw or config.pretrained is not None
@@ -132,10 +134,6 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     tokenizer=getattr(dataset, 'tokenizer', None),
     test_of_clients=held_out is not None,
   )  # fmt: skip
-
-
-def _zeros_of_one_sample(x: np.ndarray) -> jax.Array:
-  return jnp.zeros((1, *x.shape[1:]), jax.dtypes.canonicalize_dtype(x.dtype))
 
 
 def _scale(config: Config, dataset: Any) -> dict[str, float]:
@@ -186,9 +184,8 @@ def check_labels(
 ):
   """Check the labels of a built-in loss against the outputs of one sample.
 
-  outputs: or their shapes; parts: arrays of all samples by name, of clients and
-  of the test; partition: who holds the first part, None if that is not known.
-  Raises ValueError if there are no labels 'y', or they do not suit the outputs.
+  outputs: or their shapes; parts: arrays of clients and of the test; partition:
+  who holds the first part, if known. Raises ValueError.
   """
   if loss not in losses.OF_LABELS:
     return

@@ -62,10 +62,9 @@ def seed_of(config: Config, sampling_seed: seeding.Root | None) -> seeding.Root:
 def selection(
   config: Config, number: int, seed: seeding.Root
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-  """Draw the clients of a round: ids, weights and outcomes.
+  """Draw the clients of a round: ids, weights (0: failed) and outcomes.
 
-  Ids and weights are of `cohorts.sample`, with weight 0 for clients that fail.
-  Outcomes are of `availability.outcomes`, None if no client can fail.
+  See `cohorts.sample`, `availability.outcomes`; None if no client can fail.
   """
   options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(config)}
   if config.sampling == 'poisson':
@@ -97,10 +96,7 @@ def with_batches(
   round_index: int,
   seed: seeding.Root | None = None,
 ) -> Cohort:
-  """Return the `Cohort` of ids, int32[C], with the indices of their batches.
-
-  seed: of the draws of batches; None: the config's.
-  """
+  """Return the `Cohort` of ids, int32[C]; seed None: the config's."""
   if config.weights == 'samples':
     sizes = partition.sizes.take(ids, mode='clip')  # padding has weight 0
     mean = partition.samples / partition.population

@@ -37,8 +37,7 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
   """Axes with lines, in the order of the legend.
 
-  Scales are 'linear' or 'log', which is linear for less than half a decade. The
-  values of points below `y_limits` are at the edge.
+  Scales are 'linear' or 'log', which is linear for less than half a decade.
   """
 
   x_label: str
@@ -110,10 +109,7 @@ def _rounded(value: Any) -> Any:
 
 
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
-  """Draw panels as a figure of matplotlib, with one legend below.
-
-  A row has up to `columns` panels, so that the text can be read at a width of
-  400 pixels.
+  """Draw panels, up to `columns` in a row, as a figure of matplotlib.
 
   Raises:
     MissingExtraError: matplotlib is not installed.
@@ -184,10 +180,6 @@ def _frame(ax: Any, panel: Panel) -> None:
     ax.xaxis.get_major_locator().set_params(integer=True)  # as rounds are
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
-    points = (line for line in panel.lines if line.points)
-    for x, y in ((line.x[-1], line.y[-1]) for line in points if len(line.x)):
-      if isinstance(y, float) and y < limits[0]:
-        ax.text(x, limits[0], f'\u2193 {y:.3g}', fontsize='small', va='bottom')
   for add, at in (ax.axvline, panel.x_mark), (ax.axhline, panel.y_mark):
     if math.isfinite(at):
       add(at, color='0.45', linewidth=1, zorder=1)

@@ -56,10 +56,6 @@ def as_array(rows: Sequence[Row]) -> np.ndarray:
   """Convert rows of metrics to a structured array, a field for every metric.
 
   A field is int64 if every row has an integer that fits, else float64 with NaN.
-
-  >>> rows = {'round': 0, 'up': 2**60 + 1}, {'round': 1, 'test_loss': 0.5}
-  >>> as_array(rows)['test_loss'].tolist(), as_array(rows)['round'].tolist()
-  ([nan, 0.5], [0, 1])
   """
   names = dict.fromkeys(['round', *(name for row in rows for name in row)])
   columns = {name: _column([row.get(name) for row in rows]) for name in names}
@@ -197,20 +193,16 @@ def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
   """Plot the metrics of clients by the round, a panel for each metric.
 
   Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
-  dashed ones are means over the worst tenth. Without such metrics it is empty.
-
-  >>> sums = {'loss': np.array([4.0, 1.0]), 'count': np.array([2, 1])}
-  >>> [panel] = client_panels([{'round': 3, **over_clients(sums)}])
-  >>> [(line.label, line.x, line.y) for line in panel.lines][0]
-  ("the server's model", [3], [1.5])
+  dashed ones are means over the worst tenth.
   """
   columns = {name for row in rows for name in row}
   matches = (re.fullmatch('client_(.*)_mean', name) for name in columns)
   names = sorted(match[1] for match in matches if match)
-  label = lambda name: f'{name.replace("_", " ")} of clients'
-  return [
-    figures.Panel('round', label(x), [*_client_lines(rows, x)]) for x in names
-  ]
+  panels = []
+  for name in names:
+    label = f'{name.replace("_", " ")} of clients'
+    panels.append(figures.Panel('round', label, [*_client_lines(rows, name)]))
+  return panels
 
 
 def _client_lines(rows: Sequence[Row], name: str) -> Iterable[figures.Line]:

@@ -132,12 +132,3 @@ def test_ticks_are_at_rounds_and_at_what_was_swept(x, scale, ticks, wanted):
   low, high = ax.get_xlim()
   shown = {tick for tick in ax.get_xticks() if low <= tick <= high}
   assert wanted == (ax.get_xscale() if isinstance(wanted, str) else shown)
-
-
-def test_the_worst_of_all_does_not_stretch_the_axis():
-  """Catches an axis from 0 to 110, and a point that vanishes."""
-  lines = [figures.Line('', [1], [y], points=True) for y in (42.07, 97.0, 99.0)]
-  panel = figures.Panel('x', 'y', lines, y_limits=(96.0, 99.5))
-  (ax,) = figures.draw([panel]).axes
-  assert ax.get_ylim() == (96.0, 99.5)
-  assert [text.get_text() for text in ax.texts] == ['\u2193 42.1']

@@ -146,11 +146,8 @@ class MethodFields(clients.ClientFields):
     )  # fmt: skip
     for name, supports in STEP_OPTIONS.items():
       able = self.local_work != 'gram' and supports(self.algorithm)
-      if getattr(self, name) is not None and not able:
-        raise self.refusal(
-          f'{{{name}}} is not supported by {{algorithm}} with {{local_work}}; '
-          f'remove {name}.'
-        )
+      unlike = f'local steps take it, unlike those of {self.algorithm!r}'
+      self.check_effect([name], able, f'{unlike} with {self.local_work}')
     if self.local_optimizer is not None and self.weight_decay:
       kind = self.local_optimizer['kind']
       if 'weight_decay' in optimizers.REGISTRY.options(kind):
