@@ -34,6 +34,7 @@ def build(store):
   return of
 
 
+@pytest.mark.representatives('micro')
 @pytest.mark.parametrize('size', shakespeare_decoder.PARAMETERS)
 def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   """Catches tables of another share of the model than is said."""
