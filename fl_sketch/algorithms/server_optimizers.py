@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 from fl_sketch.rounds.algorithm import Hyper
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import optax
@@ -65,7 +66,8 @@ def options_of(name: str) -> tuple[str, ...]:
   """Returns the options of a server optimizer; ValueError if it is unknown."""
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
-    raise ValueError(f'server_optimizer={name!r} is unknown; use {names}.')
+    shown = fields.shown(name)
+    raise ValueError(f'server_optimizer={shown} is unknown; use {names}.')
   return _SERVER_OPTIMIZERS[name][1]
 
 
