@@ -95,9 +95,9 @@ def build(
   elif callable(problem):
     problem = problem(config)
   if not isinstance(problem, Problem):
+    kind = type(problem).__name__
     raise ValueError(
-      f'problem is of type {type(problem).__name__}; pass a Problem, as of '
-      'experiment.custom.problem, or a function of the config that returns one.'
+      f'problem is of type {kind}; pass a Problem, or a function.'
     )
   return assemble(config, problem, _partition(config, problem))
 

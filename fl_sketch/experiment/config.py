@@ -83,10 +83,9 @@ class Config(privacy.PrivacyFields):
     """
     fields = fields.to_dict() if hasattr(fields, 'to_dict') else fields
     if not isinstance(fields, Mapping):
+      kind = type(fields).__name__
       raise ValueError(
-        f'config={f.shown(fields)} is of type '
-        f'{type(fields).__name__}; pass a Config, or a mapping of its fields, '
-        'such as get_config() of a bundled config.'
+        f'config is of type {kind}; pass a mapping of its fields.'
       )
     _check_names(fields)
     named = fields.get('plugins')
