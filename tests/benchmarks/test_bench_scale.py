@@ -1,11 +1,7 @@
-"""Slopes of made-up times, and the files of a tiny run; nothing is timed."""
+"""Slopes of made-up times, and points of its axes; nothing is timed."""
 
-import json
-
-from benchmarks import report, scale
+from benchmarks import scale, workloads
 import draws
-from fl_sketch import experiment
-from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import numpy as np
 import pytest
@@ -55,36 +51,6 @@ def test_points_are_what_they_are_called(monkeypatch):
   assert len(axes['clients'].points[64]()[0].sample(0).ids) == 64
 
 
-def test_results_become_files(tmp_path):
-  results = [result(1.0), result(0.0)]
-  out = tmp_path / 'new'
-  files = report.write_scales(results, out)
-  assert sorted(out.iterdir()) == sorted(files)
-  _, _, line, _ = (out / 'scale.md').read_text().splitlines()
-  cells = line[2:-2].split(' | ')
-  assert cells[:3] == ['clients', '1', '16']
-  assert cells[-4:] == ['1', '1.00', '0.00', 'because']
-  read = json.loads((out / 'scale.json').read_text())
-  assert read['axes'][0]['seconds'] == results[0].seconds
-  assert read['axes'][1]['mean'] == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.nightly
-def test_a_tiny_run_is_measured(monkeypatch):
-  monkeypatch.setattr(scale, '_TURN', 0.01)
-  fields = dict(dataset='digits', model='linear', local_steps=1, eval_every=100)
-  build = lambda n: (
-    lambda: (
-      experiment.build(fields | {'population': n, 'cohort': n}),
-      mesh_lib.cohort_mesh(1),
-    )
-  )
-  axis = scale.Axis('clients', 1.0, 'because', {n: build(n) for n in (2, 4)})
-  times = scale.measure('clients', axis, turns=2)
-  assert np.shape(times.seconds) == (2, 2)
-  assert np.min(times.seconds) > 0
-
-
 @pytest.mark.long
 def test_the_command(tmp_path):
   done = runs.command(
@@ -94,3 +60,11 @@ def test_the_command(tmp_path):
   assert done.returncode == 0, done.stderr
   assert '\n| devices | 1 | 2 |' in done.stdout
   assert len(list((tmp_path / 'out').iterdir())) == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('name', list(workloads.WORKLOADS))
+def test_the_loop_can_draw_a_cohort_of_a_workload(name):
+  exp = workloads.build(name, 'fedavg', 5)
+  cohort = exp.sample(0, None)
+  assert len(set(cohort.ids.tolist())) == exp.config.cohort

@@ -38,12 +38,6 @@ def test_a_desketch_is_the_adjoint_of_a_fresh_sketch(name):
   assert not np.array_equal(table, runner.sketch(8)[0])
 
 
-def test_the_bounds_read_and_write():
-  runner = contestants.BOUNDS.make(jnp.asarray(X), B)
-  np.testing.assert_allclose(runner.sketch(0)[0], X.sum(), rtol=1e-4)
-  np.testing.assert_allclose(runner.desketch(None, None), X + 1)
-
-
 def test_tables_are_smaller_than_what_they_sketch():
   selected = sketch.points([2**12, 2**16, 2**17, 2**24], None, [1, 32])
   sizes = [(p.d, p.b) for p in selected if p.clients == 32]

@@ -1,4 +1,4 @@
-"""Bytes that a compiled program sends, from its text of HLO.
+"""Bytes that a program compiled for CPUs sends, from its text of HLO.
 
 The reference for `bills.bytes_per_step`, which reads types before XLA merges
 collectives and widens what it has no type for: on CPU bfloat16 travels as
@@ -19,20 +19,12 @@ _CALLS = (
 )
 
 
-def collective_bytes(
-  compiled: jax.stages.Compiled | str, mesh: bills.Mesh | None = None
-) -> bills.Bytes:
-  """Count the bytes of the collectives of a compiled program, or of its text.
-
-  The mesh names the axes; by default it is that of arguments or results. A
-  collective that is not known raises ValueError.
-  """
-  text = compiled if isinstance(compiled, str) else compiled.as_text()
-  if not isinstance(compiled, str):
-    shardings = compiled.input_shardings, compiled.output_shardings
-    meshes = [getattr(x, 'mesh', None) for x in jax.tree.leaves(shardings)]
-    mesh = next((x for x in [mesh, *meshes] if x is not None), None)
-  return bills._bill(_compiled(text, mesh))
+def collective_bytes(compiled: jax.stages.Compiled) -> bills.Bytes:
+  """Count the bytes of the collectives of a program compiled for CPUs."""
+  shardings = compiled.input_shardings, compiled.output_shardings
+  meshes = [getattr(x, 'mesh', None) for x in jax.tree.leaves(shardings)]
+  mesh = next((x for x in meshes if x is not None), None)
+  return bills._bill(_compiled(compiled.as_text(), mesh))
 
 
 def _compiled(text, mesh) -> list[bills.Collective]:
@@ -53,9 +45,7 @@ def _compiled(text, mesh) -> list[bills.Collective]:
       rest = re.sub(r'metadata=\{[^}]*\}', '', rest)
       calls = ' '.join(re.findall(_CALLS, rest))
       found = [rows_of(x) for x in re.findall(r'[\w.-]+', calls)]
-      if opcode.endswith(('-done', '-update')):
-        continue  # of a -start
-      if re.match('all-|reduce-scatter|collective-|ragged-', opcode):
+      if re.match('all-|reduce-scatter|collective-', opcode):
         rows += _of_instruction(result, opcode, rest, devices, mesh)
       elif opcode == 'conditional':
         rows += bills._branches(found[::-1] if 'true_comp' in rest else found)
@@ -75,11 +65,7 @@ def _of_instruction(result, opcode, rest, devices, mesh):
     return []
   result = re.sub(r'\{[^}]*\}', '', result)  # layouts
   arrays = re.findall(r'([a-z]\w*)\[([\d,]*)\]', result)
-  nested = re.match(r'\(\(([^)]*)', result)
-  if opcode.endswith('-start') and (nested or opcode != 'all-reduce-start'):
-    k = nested[1].count('[') if nested else int(result[0] == '(')
-    arrays = arrays[k : 2 * k or None]  # operands come first
-  name = opcode.removesuffix('-start').replace('-', '_')
+  name = opcode.replace('-', '_')
   if name == 'all_to_all' and arrays[1:]:  # an array for each worker
     arrays = [(arrays[0][0], f'{len(arrays)},{arrays[0][1]}')]
   rows, n = [], len(groups[0])
@@ -88,8 +74,8 @@ def _of_instruction(result, opcode, rest, devices, mesh):
     if name in ('all_gather', 'reduce_scatter'):
       i = int(re.findall(r'dimensions=\{(\d+)', rest)[0])
       shape[i] = shape[i] // n if name == 'all_gather' else shape[i] * n
-    b, kind, bits, more = re.findall(r'(b?)(pred|.)(\d*)(.*)', letters)[0]
-    dtype = b + _DTYPES[kind] + bits + '_' * bool(more) + more
+    b, kind, bits = re.findall(r'(b?)(pred|.)(\d*)', letters)[0]
+    dtype = b + _DTYPES[kind] + bits
     size = max(int(bits or 8) // 8, 1)
     rows.append(
       bills._row(name, dtype, shape, _axes(groups, devices, mesh), n, size)
