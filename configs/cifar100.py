@@ -4,9 +4,8 @@
   fl-sketch train cifar100:fedavg --workdir=DIR
 
 Source: Reddi et al., arXiv:2003.00295, CIFAR-100: cohort, batch, rounds, and
-the rates and epsilon that the authors' code calls the best ones; accuracy on
-the test images. They crop images to 24 x 24 and flip them; here they are whole.
-The ResNet-18 with GroupNorm is `models.networks`. Variants: configs/femnist.py.
+the authors' best rates and epsilon; accuracy on the test images, which they
+crop and flip, and which are whole here. Variants: configs/femnist.py.
 """
 
 from . import ConfigDict, femnist

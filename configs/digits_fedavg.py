@@ -4,11 +4,10 @@
   fl-sketch train digits_fedavg:diloco --workdir=DIR
 
 Sources: McMahan et al., arXiv:1602.05629, Algorithm 1; Douillard et al.,
-arXiv:2311.08105, Algorithm 1, which is FedAvg whose clients make H steps of an
-AdamW that they keep, and whose server has the momentum of Nesterov. Both on the
-data and the model of configs/quickstart.py. The rate of FedAvg is the best of
-0.03, 0.1, 0.3, 0.5, 0.8 and 1; those of DiLoCo's server are its authors'. 2 s
-of training. `quick` and `diloco,quick`: a few rounds.
+arXiv:2311.08105, Algorithm 1. Data and model of configs/quickstart.py. The rate
+of FedAvg is the best of 0.03, 0.1, 0.3, 0.5, 0.8 and 1; those of DiLoCo's
+server are its authors'. 2 s of training. `quick` and `diloco,quick`: a few
+rounds.
 """
 
 from . import ConfigDict, is_quick, quickstart

@@ -4,13 +4,11 @@
   fl-sketch train femnist:onebit --workdir=DIR
 
 Source: Reddi et al., arXiv:2003.00295, EMNIST CR: model, cohort, batch, rounds,
-and the rates and epsilon that the authors' code calls the best ones; accuracy
-on the writers' test images. Words of a variant, with commas between: 'fedadam'
-(if none is named), 'fedavg', 'onebit' and 'quick', a few steps. 'onebit' is
-SAFL with the rates of FedAdam, which were not tuned for it, and tables of one
-bit an entry both ways, at a hundredth of the bytes of the model.
-
-All clients make as many steps: about an epoch of a client of mean size.
+the authors' best rates and epsilon; accuracy on the writers' test images. All
+clients make as many steps: about an epoch of a client of mean size. Words of a
+variant, with commas between: 'fedadam' (if none is named), 'fedavg', 'onebit'
+and 'quick', a few steps. 'onebit' is SAFL with the rates of FedAdam, which were
+not tuned for it, and one-bit tables both ways, in 1 % of the model's bytes.
 """
 
 from . import ConfigDict, new

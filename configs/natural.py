@@ -8,11 +8,10 @@
 The data set is a word of a variant; others are those of configs/femnist.py.
 'flair' (if none is named) and 'reddit' have cohort, batch, rounds and rates of
 pfl-research (Granqvist et al., arXiv:2404.06430), its ResNet-18 from random
-weights, and the LSTM of McMahan et al., arXiv:1710.06963, but with gates that
-are not coupled. They report the mean average precision of FLAIR's labels, which
-is not here: the accuracy of labels is. 'inaturalist' and 'landmarks' have the
-cohort of Hsu et al., arXiv:2003.08082, who start from a MobileNetV2 of
-ImageNet; the ResNet-18 and the rates are a start, not theirs.
+weights, and the LSTM of McMahan et al., arXiv:1710.06963. They report the mean
+average precision of FLAIR's labels; here it is the accuracy. 'inaturalist' and
+'landmarks' have the cohort of Hsu et al., arXiv:2003.08082; the ResNet-18 and
+the rates are a start, not theirs.
 """
 
 from . import ConfigDict, femnist

@@ -5,9 +5,8 @@
   fl-sketch account quickstart:private --audit=one_run
 
 Source: Chen, Li, Banerjee, arXiv:2411.06770, on a problem of ours. 40 clients
-with 36 images each, 20 a round, an MLP of 4,810 parameters, a sketch of a
-sixteenth of that. Test accuracy: docs/results/Digits-Precision.json, in
-float32. 10 s on 2 cores, 2 s of it training.
+with 36 images each, an MLP of 4,810 parameters, a sketch of a sixteenth of
+that. Test accuracy: docs/results/Digits-Precision.json. 10 s on 2 cores.
 
 `private`: epsilon 6 at delta 1e-4 for each of 700 clients with two images (some
 with three), who all take part in 60 rounds of one step each; tables of an

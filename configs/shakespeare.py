@@ -6,10 +6,9 @@
   fl-sketch train shakespeare:plays --workdir=DIR
 
 Source: Reddi et al., arXiv:2003.00295, Shakespeare: model, cohort, batch,
-rounds, and the rates and epsilon that the authors' code calls the best ones;
-accuracy per character of the test. The data are TensorFlow Federated's snippets
-of 715 characters. 'plays', another word of a variant, is a stand-in without a
-download: 141 speakers of tiny Shakespeare. Other words: configs/femnist.py.
+rounds, the authors' best rates and epsilon; accuracy per character of the test,
+on TensorFlow Federated's snippets. 'plays', another word of a variant, has 141
+speakers of tiny Shakespeare, without a download. Others: configs/femnist.py.
 """
 
 from . import ConfigDict, femnist

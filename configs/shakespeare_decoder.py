@@ -12,11 +12,10 @@ an algorithm, 'fedavg' (if none is named), 'diloco', 'safl' or 'onebit'; and
 windows of 80 characters in a round. The rates are a start, not tuned. On 2
 cores a round of 'micro' takes 0.3 s, one of 'mini' 5 s and less than 4 GiB.
 
-Sources: the sizes of nanoGPT's models of characters and of GPT-2 (here of 15
-blocks); DiLoCo, Douillard et al., arXiv:2311.08105, with an AdamW that begins
-anew; SAFL, Chen, Li, Banerjee, arXiv:2411.06770, of tables of a hundredth of
-the model. 'onebit' has the clients and the server of DiLoCo, and between them
-tables of one bit an entry, in a hundredth of the bytes up.
+Sources: sizes of nanoGPT and GPT-2 (here 15 blocks); DiLoCo, Douillard et al.,
+arXiv:2311.08105, with a new AdamW in each round; SAFL, Chen, Li, Banerjee,
+arXiv:2411.06770, with tables of 1 % of the model. 'onebit' is DiLoCo with
+one-bit tables up, in 1 % of the bytes.
 """
 
 from . import ConfigDict, femnist

@@ -4,10 +4,9 @@
   fl-sketch train stackoverflow:onebit --workdir=DIR
 
 Source: Reddi et al., arXiv:2003.00295, Stack Overflow NWP: model, vocabulary,
-cohort, batch, rounds, and the rates and epsilon that the authors' code calls
-the best ones. Accuracy is that of 10,000 sentences of the test, here the first
-ones, and counts words out of the vocabulary and ends of sentences, as theirs
-does not. Variants: configs/femnist.py.
+cohort, batch, rounds, the authors' best rates and epsilon. Accuracy is that of
+the first 10,000 sentences of the test; unlike theirs it counts words out of the
+vocabulary and ends of sentences. Variants: configs/femnist.py.
 """
 
 from . import ConfigDict, femnist

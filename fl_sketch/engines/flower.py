@@ -230,6 +230,4 @@ def _content(body: bytes) -> Any:
 
 
 def _body(message: Any) -> bytes:
-  """Return the bytes that a message carries; b'' if of another app."""
-  arrays = message.content.array_records.get('message', {})
-  return arrays['message'].data if 'message' in arrays else b''
+  return message.content.array_records['message']['message'].data

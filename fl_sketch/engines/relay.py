@@ -17,10 +17,8 @@ def ask(
 ) -> bytes:
   """Send a request to the worker of this site; return its reply.
 
-  The worker takes one request after the other.
-
-  The socket of the worker is FL_SKETCH_SITE if none is given; `timeout` is the
-  seconds until a reply begins.
+  The default of `socket_path` is FL_SKETCH_SITE; `timeout` is the seconds until
+  a reply begins. The worker takes one request after the other.
 
   Raises:
     ConnectionError: no worker answers, or it ended before it had answered.

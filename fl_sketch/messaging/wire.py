@@ -83,12 +83,7 @@ def encode(
   >>> run = fingerprint({})
   >>> len(encode(payload, run=run, round_index=0, client_id=7)) - OVERHEAD
   24
-
-  Raises:
-    ValueError: `run` does not have 16 bytes.
   """
-  if len(run) != 16:
-    raise ValueError(f'{len(run)=} must be 16.')
   text = isinstance(payload, bytes)
   leaves = [] if text else [np.asarray(x) for x in jax.tree.leaves(payload)]
   body = payload if text else to_bytes(leaves)
