@@ -326,18 +326,9 @@ class Programs:
     return self._jit('_term', facts, number)(*args, payload, *who)
 
   def _answer(
-    self,
-    facts,
-    stop,
-    hp,
-    state,
-    key,
-    sums,
-    announcements,
-    noise_key,
-    ids,
+    self, facts, stop, hp, state, key, sums, announcements, noise_key, ids,
     weight,
-  ):
+  ):  # fmt: skip
     full, lanes, *_ = self._nobody(hp, state, len(ids))
     if self.streamed:
       (total,), sums = sums, ()
