@@ -22,11 +22,7 @@ Behaviour = Callable[[Params, Key], Params]
 
 
 def selected(cohort: int, over_sampling: float) -> int:
-  """Return how many clients the server selects for a cohort (over-selection).
-
-  >>> selected(100, 1.3)
-  130
-  """
+  """Return how many clients the server selects for a cohort."""
   return checks.ceil(cohort * over_sampling)
 
 
@@ -81,9 +77,6 @@ def response_times(
   :math:`\exp(\sigma (a_i + b_{i, r}) / \sqrt2)` with standard normal a and b:
   half the variance of the logarithm belongs to the client and is the same in
   every round, so that slow clients stay slow; half is drawn in every round.
-
-  >>> response_times(0, 0, np.arange(3), sigma=0.0).tolist()
-  [1.0, 1.0, 1.0]
   """
   client = _normal(seed, 'speed of a client', 0, ids)
   of_round = _normal(seed, 'speed in a round', round, ids)
@@ -108,9 +101,6 @@ def byzantine_clients(seed: int, population: int, share: float) -> np.ndarray:
   """Draw round(share x population) byzantine clients, True in bool[population].
 
   Those of a smaller share are among those of a larger one.
-
-  >>> int(byzantine_clients(0, population=10, share=0.2).sum())
-  2
   """
   # The tag is part of the draw: it keeps its name, so that runs do not change.
   rank = seeding.generator(seed, 'hostile').permutation(population)

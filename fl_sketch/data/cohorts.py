@@ -22,12 +22,7 @@ _COINS = 2**15  # of a random allocation that are held at once
 def fixed_size(
   seed: seeding.Root, round: int, population: int, cohort: int
 ) -> Cohort:
-  """Sample `cohort` distinct clients; all sets of that size equally likely.
-
-  >>> ids, weight = fixed_size(seed=0, round=3, population=100, cohort=4)
-  >>> len(set(ids.tolist())), weight.tolist()
-  (4, [1.0, 1.0, 1.0, 1.0])
-  """
+  """Sample `cohort` distinct clients; all sets of that size equally likely."""
   rng = _generator(seed, round, 'fixed_size')
   _check(population, cohort)
   ids = rng.choice(population, cohort, replace=False, shuffle=False)
@@ -37,12 +32,7 @@ def fixed_size(
 def with_replacement(
   seed: int, round: int, population: int, cohort: int
 ) -> Cohort:
-  """Sample `cohort` clients with replacement; the weight counts the draws.
-
-  >>> ids, weight = with_replacement(seed=0, round=0, population=8, cohort=8)
-  >>> ids.shape, weight.sum()
-  ((8,), np.float32(8.0))
-  """
+  """Sample `cohort` clients with replacement; the weight counts the draws."""
   rng = _generator(seed, round, 'with_replacement')
   _check(population, cohort)
   draws = rng.integers(population, size=cohort)
@@ -62,10 +52,6 @@ def poisson(
   A cohort larger than max_cohort, by default `default_max_cohort`, is cut to a
   uniformly random subset: the distribution is then not exactly Poisson, by
   default with a probability below 1e-9 a round.
-
-  >>> ids, weight = poisson(0, 0, population=100, probability=0.05)
-  >>> len(ids) == default_max_cohort(100, 0.05)
-  True
   """
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
@@ -120,10 +106,6 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   The order is split into :math:`G = \lceil N / cohort \rceil` groups, whose
   sizes differ by one at most; round t has group t mod G. So a client takes part
   in every G-th round exactly.
-
-  >>> ids = [cyclic(0, r, population=4, cohort=2)[0].tolist() for r in range(3)]
-  >>> sorted(ids[0] + ids[1]), ids[2] == ids[0]
-  ([0, 1, 2, 3], True)
   """
   checks.at_least('round', round, 0)
   _check(population, cohort)
@@ -134,11 +116,7 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
 
 
 def groups(population: int, cohort: int) -> int:
-  """Return the number of groups of `cyclic` sampling.
-
-  >>> groups(100, 30)
-  4
-  """
+  """Return the number of groups of `cyclic` sampling."""
   return -(-population // cohort)
 
 
@@ -187,11 +165,7 @@ KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 def sample(
   kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
-  """Sample a cohort by a rule of `KINDS`; the options are its arguments.
-
-  >>> sample('fixed_size', 0, 0, population=3, cohort=3)[0].tolist()
-  [0, 1, 2]
-  """
+  """Sample a cohort by a rule of `KINDS`; the options are its arguments."""
   checks.choice('kind', kind, tuple(KINDS))
   return KINDS[kind](seed, round, population, **options)
 

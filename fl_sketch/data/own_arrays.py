@@ -1,6 +1,6 @@
 """Reads the arrays that a user's clients hold, and checks them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fl_sketch.data.ragged import Partition
@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
-_SPLITS = {'train', 'test', 'validation', 'valid', 'val', 'dev'}
-_AT_ONCE = 2**22  # numbers that are checked in one step
 
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
@@ -18,18 +16,11 @@ def read_clients(clients: Any) -> dict[Any, Arrays]:
 
   A mapping, such as a Hugging Face `DatasetDict`, has them by client.
   """
-  by_name = isinstance(clients, Mapping)
-  if by_name and clients and {*clients} <= _SPLITS:
-    raise ValueError(
-      f'clients has the splits {[*clients]}; divide the training split by '
-      'client, and pass the test split as test.'
-    )
-  if not by_name and hasattr(clients, 'with_format'):
-    raise ValueError('clients is one Dataset; pass a list of one per client.')
   if not len(clients):
     raise ValueError('clients is empty; give the arrays of at least one.')
-  by_client = clients if by_name else dict(enumerate(clients))
-  return {name: read(f'client {name!r}', x) for name, x in by_client.items()}
+  if not isinstance(clients, Mapping):
+    clients = dict(enumerate(clients))
+  return {name: read(f'client {name!r}', x) for name, x in clients.items()}
 
 
 def read(who: str, data: Any) -> Arrays:
@@ -81,22 +72,18 @@ def check(clients: Mapping[Any, Arrays], test: Arrays):
       )
     for name, x in arrays.items():
       if not (jnp.issubdtype(x.dtype, np.number) or x.dtype == bool):
-        what = x.dtype.type.__name__.rstrip('_')
-        raise ValueError(f'{who}: {name!r} is {what}, not numbers.')
-      # Names of types are slow for many clients.
-      like = test[name]
-      same = (x.dtype, x.shape[1:]) == (like.dtype, like.shape[1:])
-      if not same and _kind(x) != _kind(like):
-        raise ValueError(
-          f'{who}: {name!r} is {_kind(x)} per sample, of the test {_kind(like)}'
-        )
+        raise ValueError(f'{who}: {name!r} is {x.dtype}, not numbers.')
+      kind, expected = _kind(x), _kind(test[name])
+      if kind != expected:
+        raise ValueError(f'{who}: {name!r} is {kind}, of the test {expected}.')
     lengths = {name: len(x) if x.ndim else 0 for name, x in arrays.items()}
     if len({*lengths.values()}) != 1 or not min(lengths.values()):
       raise ValueError(f'{who}: lengths {lengths} must be equal and >= 1.')
 
 
-def _kind(x) -> str:
-  return f'{narrow(x[:0] if x.ndim else x).dtype}{x.shape[1:]}'
+def _kind(x) -> tuple[np.dtype, tuple[int, ...]]:
+  """The dtype and the shape of one sample."""
+  return narrow(x[:0] if x.ndim else x).dtype, x.shape[1:]
 
 
 def narrow(x: np.ndarray) -> np.ndarray:
@@ -109,34 +96,28 @@ def narrow(x: np.ndarray) -> np.ndarray:
 def check_finite(arrays: Arrays, partition: Partition | None = None):
   """Check that the floats of clients, or of a test for None, are finite."""
   for name, x in arrays.items():
-    parts = np.array_split(x, 1 + x.size // _AT_ONCE)  # less memory
     floats = jnp.issubdtype(x.dtype, np.inexact)
-    if floats and not all(np.isfinite(part).all() for part in parts):
-      bad = ~np.isfinite(x).reshape(len(x), -1)
-      who, total = holders(bad.sum(1), partition)
-      if total:
+    finite = np.isfinite(x) if floats else np.array(True)
+    if not finite.all():
+      who = holder(~finite.reshape(len(x), -1).all(1), partition)
+      if who is not None:
         raise ValueError(
-          f'{who}: {name!r} is NaN or infinite in {total} of its numbers; '
-          'remove or replace them.'
+          f'{who}: {name!r} is NaN or infinite in places; remove or replace '
+          'these numbers.'
         )
 
 
-def holders(marks: np.ndarray, partition: Partition | None) -> tuple[str, int]:
-  """Return who has marks, int or bool[samples], and their sum; None: the test.
+def holder(marks: np.ndarray, partition: Partition | None) -> str | None:
+  """Name the first client with a mark, bool[samples]; without clients the test.
 
-  >>> holders(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
-  ('clients 2, 3', 2)
+  >>> holder(np.arange(6) > 3, Partition(None, np.array([0, 2, 4, 5, 6])))
+  'client 2'
   """
-  if partition is None or not marks.any():
-    return 'the test', int(marks.sum())
-  held = marks[partition.take(np.arange(partition.samples))]
-  totals = np.append(0, np.cumsum(held))
-  ids = np.flatnonzero(np.diff(totals[partition.offsets])).tolist()
-  names = partition.names or range(partition.population)
-  return _some([names[i] for i in ids]), int(totals[-1])
-
-
-def _some(names: Sequence[Any]) -> str:
-  first = ', '.join(map(repr, names[:3]))
-  more = f' and {len(names) - 3} more' * (len(names) > 3)
-  return f'client{"s" * (len(names) > 1)} {first}{more}'
+  if partition is None:
+    return 'the test'
+  places = np.flatnonzero(marks[partition.take(np.arange(partition.samples))])
+  if not len(places):
+    return None
+  number = int(np.searchsorted(partition.offsets, places[0], side='right')) - 1
+  name = number if partition.names is None else partition.names[number]
+  return f'client {name!r}'

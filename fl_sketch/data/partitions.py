@@ -15,11 +15,7 @@ import numpy as np
 
 
 def iid(labels, population: int, seed: int) -> Partition:
-  """Deal all samples at random; sizes differ by at most one.
-
-  >>> iid(10, 4, seed=0).sizes.tolist()
-  [3, 3, 2, 2]
-  """
+  """Deal all samples at random; sizes differ by at most one."""
   samples = ragged.check(labels, population)
   rng = seeding.generator(seed, 'iid')
   owner = np.empty(samples, np.int64)
@@ -116,9 +112,6 @@ def dirichlet(
   Source: Yurochkin et al., ICML 2019. The usual code draws again until every
   client has min_size samples, which never ends for many clients; this one moves
   random samples from the largest clients to those below min_size.
-
-  >>> dirichlet(np.arange(60) % 3, 5, seed=0, alpha=0.1).indices.size
-  60
   """
   samples = ragged.check(labels, population)
   checks.positive('alpha', alpha)

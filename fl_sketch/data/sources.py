@@ -2,13 +2,10 @@
 
 import importlib.util
 import io
-import json
 import logging
 import os
 import pathlib
 from typing import Any, NamedTuple
-import zipfile
-import zlib
 
 from fl_sketch.data import ragged
 from fl_sketch.utils import checks, extras, files
@@ -49,8 +46,6 @@ class Pixels(NamedTuple):
 
   >>> Pixels().plus(np.array([0, 255], np.uint8)).scale
   {'mean': 0.5, 'std': 0.5}
-  >>> Pixels().plus(np.full(7, 33, np.uint8)).scale['std']
-  1.0
   """
 
   count: int = 0
@@ -85,7 +80,7 @@ def load(
 
   'digits' comes with scikit-learn. The others must be in `data_dir` (default:
   TFDS_DATA_DIR or ~/tensorflow_datasets) as tensorflow-datasets writes them.
-  The first load caches the decoded arrays in `cache_dir` (FL_SKETCH_CACHE or
+  The first load writes the decoded arrays to `cache_dir` (FL_SKETCH_CACHE or
   ~/.cache/fl_sketch).
 
   >>> digits = load('digits')
@@ -96,16 +91,15 @@ def load(
   if name == 'digits':
     return _digits()
   root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
-  version, mark = _locate(name, root)
+  version = _locate(name, root)
   cache = folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
-  cache = cache / f'{name}-{version.name}-{mark}.npz'
-  splits = _read_cache(name, cache)
-  if splits is None:
+  cache = cache / f'{name}-{version.name}.npz'
+  if not cache.exists():
     _LOG.info('Decoding %s from %s, once; takes seconds.', name, version)
-    splits = {s: _decode(name, root, version, s) for s in _SPLITS}
-    _write_cache(cache, splits)
-  num_classes = 100 if name == 'cifar100' else 10
-  return Dataset(name, splits['train'], splits['test'], num_classes)
+    _write_cache(cache, {s: _decode(name, root, version, s) for s in _SPLITS})
+  with cache.open('rb') as file, np.load(file) as arrays:  # checks their CRC
+    train, test = ({k: arrays[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS)
+  return Dataset(name, train, test, 100 if name == 'cifar100' else 10)
 
 
 def folder(path: PathLike | None, variable: str, default: str) -> pathlib.Path:
@@ -119,10 +113,8 @@ def _digits() -> Dataset:
   spec = importlib.util.find_spec('sklearn')
   if spec is None or spec.origin is None:
     raise DataError('The digits come with scikit-learn: install it.')
-  path = pathlib.Path(spec.origin).parent / 'datasets/data/digits.csv.gz'
-  if not path.exists():
-    raise DataError(f'The digits come with scikit-learn, which lacks {path}.')
-  table = np.loadtxt(path, delimiter=',')
+  folder = pathlib.Path(spec.origin).parent
+  table = np.loadtxt(folder / 'datasets/data/digits.csv.gz', delimiter=',')
   x, y = table[:, :-1], table[:, -1].astype(np.int32)
   x = np.rint(x.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
   # Every fifth of a shuffle sorted by label: a fifth of each class.
@@ -134,32 +126,19 @@ def _digits() -> Dataset:
   return Dataset('digits', train, test, num_classes=10)
 
 
-def _locate(name: str, root: pathlib.Path) -> tuple[pathlib.Path, str]:
-  """The folder of the newest complete version on disk, and its fingerprint."""
-  # Or tensorflow-datasets would download what is missing, or search buckets.
+def _locate(name: str, root: pathlib.Path) -> pathlib.Path:
+  """The folder of the newest version on disk."""
+  # Or tensorflow-datasets would search buckets on the network.
   versions = [p.parent for p in root.glob(f'{name}/*.*.*/dataset_info.json')]
   number = lambda text: int(text) if text.isdigit() else -1
   versions.sort(key=lambda p: [*map(number, p.name.split('.'))])
-  advice = (
-    f'With TensorFlow and a network, run `tfds build {name} --data_dir=DIR '
-    '--file_format=array_record`; here set --data_dir=DIR.'
-  )
   if not versions:
-    raise DataError(f'No dataset {name!r} in {root / name}. {advice}')
-  folder = versions[-1]
-  shards = []
-  for split in _SPLITS:
-    paths = sorted(folder.glob(f'{name}-{split}.array_record-*-of-*'))
-    expected = int(paths[0].name.rpartition('-of-')[2]) if paths else 1
-    if len(paths) != expected:
-      raise DataError(
-        f'Found {len(paths)} of {expected} files {name}-{split}.array_record* '
-        f'in {folder}. {advice}'
-      )
-    shards += paths
-  # Sizes tell a damaged copy, or another encoding, from what was cached.
-  sizes = json.dumps([[p.name, p.stat().st_size] for p in shards])
-  return folder, f'{zlib.crc32(sizes.encode()):08x}'
+    raise DataError(
+      f'No dataset {name!r} in {root / name}. With TensorFlow and a network, '
+      f'run `tfds build {name} --data_dir=DIR --file_format=array_record`; '
+      'here set --data_dir=DIR.'
+    )
+  return versions[-1]
 
 
 def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
@@ -178,37 +157,14 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   except Exception as error:  # readers and decoders raise errors of all types
     where = f'cannot be read from {shards}: {error}'
     raise DataError(f'Dataset {name!r} {where}') from error
-  _check_examples(name, split, y, shards)
-  return {'x': x, 'y': y}
-
-
-def _check_examples(name: str, split: str, y: np.ndarray, where) -> None:
   examples, expected = len(y), _EXAMPLES[name][_SPLITS.index(split)]
   if examples != expected:
-    raise DataError(f'{examples=} must be {expected} in {where}.')
-
-
-def _read_cache(name: str, path: pathlib.Path) -> dict[str, Arrays] | None:
-  """The arrays of both splits, or None if there is no valid cache."""
-  if not path.exists():
-    return None
-  try:
-    # Not np.load(path), which leaks what it rejects. Reading checks the CRC.
-    with path.open('rb') as f, np.load(f) as z:
-      splits = {s: {k: z[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS}
-    for split, arrays in splits.items():
-      _check_examples(name, split, arrays['y'], path)
-  except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-    _LOG.warning('Rebuilding the damaged cache %s: %s', path, error)
-    return None
-  return splits
+    raise DataError(f'{examples=} must be {expected} in {shards}.')
+  return {'x': x, 'y': y}
 
 
 def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
   named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
   np.savez(content := io.BytesIO(), **named)
-  try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, content.getvalue())
-  except OSError as error:  # a run does without the cache
-    _LOG.warning('Cannot cache the arrays: %s', error)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.replace(path, content.getvalue())

@@ -3,7 +3,6 @@
 Samples are stored client by client, so that one short array has their owners::
 
   store.json   names, dtypes, shapes and digests of the arrays; sums of pixels
-  checked.json times of the files when they last agreed with their digests
   offsets.npy  int64[population + 1]; client i holds samples
                offsets[i] to offsets[i + 1] - 1
   x.npy        inputs [samples, ...] of any type
@@ -20,13 +19,11 @@ import json
 import mmap
 import pathlib
 from typing import Any, NamedTuple
-import warnings
 
-from fl_sketch.data import store_writer
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.data.store_writer import Chunk, write
-from fl_sketch.utils import digests, files
+from fl_sketch.utils import digests
 import numpy as np
 
 __all__ = ['Chunk', 'Store', 'digest', 'is_mapped', 'open', 'write']
@@ -53,20 +50,16 @@ class Store(NamedTuple):
 
 
 def open(folder: PathLike) -> Store:
-  """Open a store of `write`: map its arrays and read only its offsets.
+  """Open a store of `write`: map its arrays, and read none of them.
 
-  A file whose time has changed, as that of a copy, is read whole, once.
-
-  Raises:
-    DataError: the folder is missing, damaged or changed since it was written,
-      or there is no permission to read it.
+  Raises DataError if the folder has no store, or a file has another type or
+  size than was written. `digest` compares what the files contain.
   """
   folder = pathlib.Path(folder).expanduser()
   about = _about(folder / 'store.json')
   arrays = {}
   for name, (dtype, shape, _) in about['arrays'].items():
     arrays[name] = _mapped(folder / f'{name}.npy', dtype, shape)
-  _check(folder, arrays, {name: x[-1] for name, x in about['arrays'].items()})
   scale = {'mean': 0.0, 'std': 1.0}
   if about['pixels']:
     scale = Pixels(**about['pixels']).scale
@@ -79,11 +72,7 @@ def open(folder: PathLike) -> Store:
 
 
 def is_mapped(arrays: Mapping[str, Any]) -> bool:
-  """Return whether arrays are memory-mapped; devices must not hold them.
-
-  >>> is_mapped({'x': np.zeros(3)})
-  False
-  """
+  """Return whether arrays are memory-mapped; devices must not hold them."""
   return any(isinstance(x, np.memmap) for x in arrays.values())
 
 
@@ -92,10 +81,10 @@ def _about(path) -> dict[str, Any]:
     content = json.loads(path.read_text())
     if content['sha256'] == digests.of_text(json.dumps(content['about'])):
       return content['about']
-  except PermissionError as error:
-    raise DataError(f'{path} cannot be read: {error}.') from error
   except OSError as error:
-    raise DataError(f'No store of clients in {path.parent}.') from error
+    raise DataError(
+      f'No store of clients in {path.parent}: {error}.'
+    ) from error
   except (ValueError, KeyError, TypeError):
     pass
   raise DataError(f'{path} is damaged: write the store again.')
@@ -139,24 +128,3 @@ def _recorded(x) -> str | None:
   if not about.exists():
     return None
   return _about(about)['arrays'].get(path.stem, [None])[-1]
-
-
-def _check(folder: pathlib.Path, arrays: Arrays, recorded: Mapping[str, str]):
-  """Compares arrays whose files have other times than those of checked.json.
-
-  Memory-mapped arrays and recorded digests are by the names of files.
-  """
-  try:
-    checked = dict(json.loads((folder / 'checked.json').read_text()))
-  except (OSError, ValueError, TypeError):
-    checked = {}  # it saves time, nothing else
-  now = store_writer.times(folder, arrays)
-  if now == checked:
-    return
-  for name, x in arrays.items():
-    if now[name] != checked.get(name) and digests.of_array(x) != recorded[name]:
-      raise _changed(folder / f'{name}.npy')
-  try:
-    files.replace(folder / 'checked.json', now)
-  except files.SaveError as error:
-    warnings.warn(f'{error} Each start reads {folder} whole.', stacklevel=3)

@@ -1,7 +1,6 @@
 """Writes a store of clients, whose files `store` describes."""
 
 from collections.abc import Iterable, Sequence
-import errno
 import json
 import pathlib
 import shutil
@@ -10,10 +9,9 @@ import uuid
 
 from fl_sketch.data import own_arrays
 from fl_sketch.data.ragged import Partition
-from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
-from fl_sketch.utils import digests, files
+from fl_sketch.data.sources import Arrays, PathLike, Pixels
+from fl_sketch.utils import digests
 import numpy as np
-import tqdm
 
 _RESERVED = 'offsets', 'held', 'ids', 'mask'  # names of no array
 _MOST = 2**31 - 1  # samples: batches are int32 indices
@@ -38,14 +36,6 @@ def write(
 ):
   """Write a store atomically, with one chunk of clients in memory at a time.
 
-  >>> import tempfile
-  >>> from fl_sketch.data import store
-  >>> data = {'x': np.zeros((3, 2), np.uint8), 'y': np.array([1, 0, 1])}
-  >>> with tempfile.TemporaryDirectory() as parent:
-  ...   write(f'{parent}/two', [(np.array([1, 2]), data)], data, num_classes=2)
-  ...   print(store.open(f'{parent}/two').partition.sizes)
-  [1 2]
-
   Args:
     folder: must not exist.
     chunks: clients with the same arrays, types and shapes; either all chunks
@@ -58,8 +48,7 @@ def write(
   Raises:
     ValueError: arrays do not fit together or are not finite, or a client has no
       sample.
-    FileExistsError: the folder exists.
-    DataError: there is no permission to write it.
+    OSError: the folder exists or cannot be written.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.exists():
@@ -67,19 +56,11 @@ def write(
   aside = folder.with_name(f'{folder.name}.{uuid.uuid4().hex[:8]}')
   try:
     aside.mkdir(parents=True)
-    bar = tqdm.tqdm(chunks, folder.name, unit='chunk', disable=None)
-    about = _fill(aside, bar, test, num_classes)
+    about = _fill(aside, chunks, test, num_classes)
     about['tokenizer'] = tokenizer
     content = {'about': about, 'sha256': digests.of_text(json.dumps(about))}
     (aside / 'store.json').write_text(json.dumps(content, indent=2))
-    files.replace(aside / 'checked.json', times(aside, about['arrays']))
     aside.rename(folder)
-  except (PermissionError, NotADirectoryError) as error:
-    raise DataError(f'{folder} cannot be written: {error}.') from error
-  except OSError as error:
-    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-      raise
-    raise FileExistsError(f'Another process has written {folder}.') from error
   finally:
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -202,8 +183,3 @@ def _check(arrays, like, samples: int, num_classes: int | None):
   least = 0 if y.ndim == 1 else -1  # padding of sequences
   if not least <= y.min() <= y.max() < num_classes:
     raise ValueError(f'Labels y must be >= {least} and < {num_classes=}.')
-
-
-def times(folder: pathlib.Path, names: Iterable[str]) -> dict[str, int]:
-  """Return the times of the last change of arrays' files, in nanoseconds."""
-  return {name: (folder / f'{name}.npy').stat().st_mtime_ns for name in names}

@@ -7,9 +7,7 @@ exact, so that every machine makes the same bytes.
 """
 
 from collections.abc import Iterator
-import contextlib
 import logging
-import shutil
 from typing import NamedTuple
 
 from fl_sketch.data import sources, store
@@ -83,15 +81,13 @@ def simulated(
   """
   cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
   folder = cache / f'simulated-{_VERSION}-{population}'
-  if folder.exists():
+  if not folder.exists():
+    _LOG.info('Making %d clients in %s, once.', population, folder)
     try:
-      return store.open(folder)
-    except sources.DataError as error:
-      _LOG.warning('Making the damaged store again: %s', error)
-      shutil.rmtree(folder)
-  _LOG.info('Making %d clients in %s, once.', population, folder)
-  with contextlib.suppress(FileExistsError):  # another process has written it
-    write_simulated(folder, population)
+      write_simulated(folder, population)
+    except OSError:
+      if not folder.exists():  # another process may have written it meanwhile
+        raise
   return store.open(folder)
 
 

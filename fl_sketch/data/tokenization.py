@@ -86,15 +86,11 @@ def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
 def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
   """Open a published model's vocab.txt or tokenizer.json.
 
-  If `framed`, it must have [PAD], as token 0, [UNK], [CLS] and [SEP].
-
-  Raises:
-    DataError: it is no tokenizer, or lacks one of these.
+  Raises DataError if it is no tokenizer or, if `framed`, [PAD] is not token 0,
+  which models mask, or there is no [CLS] or [SEP].
   """
   with extras.needed('text'):
     import tokenizers
-  if not path.is_file():
-    raise DataError(f'No tokenizer in {path}.')
   try:
     if path.suffix == '.json':
       encoder = tokenizers.Tokenizer.from_file(str(path))
@@ -103,11 +99,9 @@ def published(path: pathlib.Path, framed: bool = True) -> Tokenizer:
       encoder = _bert(pieces.from_file(str(path), unk_token='[UNK]'))
   except Exception as error:  # the library raises nothing narrower
     raise DataError(f'{path} is no tokenizer: {error}') from error
-  if framed and encoder.token_to_id('[PAD]') != 0:
-    raise DataError(f'[PAD] must be token 0 of {path}.')
-  for name in _SPECIAL if framed else ():
-    if encoder.token_to_id(name) is None:
-      raise DataError(f'{path} has no token {name}.')
+  padding, *ends = map(encoder.token_to_id, ('[PAD]', '[CLS]', '[SEP]'))
+  if framed and (padding != 0 or None in ends):
+    raise DataError(f'{path} must have [PAD], as token 0, [CLS] and [SEP].')
   encoder.no_padding()  # `frame` pads and cuts; a published file may do so too
   encoder.no_truncation()
   return _of_library(encoder)

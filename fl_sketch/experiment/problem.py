@@ -226,10 +226,9 @@ def _check_range(
   for y, where in zip(labels, wrong, strict=True):
     if where.any():
       rows = np.asarray(wrong[0].reshape(len(wrong[0]), -1).any(1))
-      unknown = partition is None and rows.any()
       who = 'the data'
-      if not unknown:
-        who = own_arrays.holders(rows, partition)[0]
+      if partition is not None:
+        who = own_arrays.holder(rows, partition) or 'the test'
       raise ValueError(
         f"{who}: labels 'y' such as {y[where][0]} must be in 0 to {top}, the "
         'outputs of the model.'

@@ -1,6 +1,5 @@
 """Folders of published files, and artificial sentences in their place."""
 
-from fl_sketch.data import text
 import numpy as np
 import pytest
 
@@ -8,12 +7,11 @@ WORDS = 'a bad film is not good but an unlovely , charming one was so'.split()
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
   """Files of artificial sentences in place of those of SST-2."""
-  monkeypatch.setattr(text, '_SENTENCES', {'train': 60, 'test': 20})
   rng = np.random.default_rng(0)
   (tmp_path / 'sst2').mkdir()
-  for split, count in text._SENTENCES.items():
+  for split, count in (('train', 60), ('test', 20)):
     lines = [
       ' '.join(rng.choice(WORDS, rng.integers(1, 14))) + f'\t{i % 2}\n'
       for i in range(count)

@@ -79,6 +79,19 @@ def test_clients_are_equally_likely(name):
   assert statistic > 0.3 * stats.chi2.isf(1 - 1e-7, population - 1)
 
 
+@pytest.mark.parametrize(('population', 'cohort'), [(1, 1), (40, 7), (9, 3)])
+def test_a_cyclic_order_has_each_client_once_and_then_again(population, cohort):
+  """Catches a client that the random order has twice, or in no group."""
+  count = cohorts.groups(population, cohort)
+  rounds = [cohorts.cyclic(5, r, population, cohort) for r in range(2 * count)]
+  ids = [x[weight > 0].tolist() for x, weight in rounds]
+  assert sorted(i for group in ids[:count] for i in group) == [
+    *range(population)
+  ]
+  assert ids[:count] == ids[count:]
+  assert max(map(len, ids)) - min(map(len, ids)) <= 1
+
+
 @pytest.mark.covers('S1-Alg1', 'S1-Alg3')
 def test_pairs_are_equally_likely():
   together = np.zeros((11, 11))
@@ -204,12 +217,9 @@ def test_with_replacement_counts_every_draw():
 
 test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.fixed_size(0, 0, 8, 9), 'cohort'),
-  (lambda: cohorts.poisson(0, 0, 8, 0.5, max_cohort=9), 'max_cohort'),
-  (lambda: cohorts.fixed_size(0, -1, 8, 2), 'round'),
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability'),
   (lambda: cohorts.default_max_cohort(8, 0.5, float('nan')), 'tail'),
-  (lambda: cohorts.sample('no', 0, 0, 8), 'kind'),
-)  # fmt: skip
+)
 
 
 def _z(count, trials, probability):

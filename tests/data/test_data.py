@@ -1,6 +1,5 @@
 """Datasets from disk and from a seed."""
 
-import logging
 import shutil
 import sys
 
@@ -8,7 +7,6 @@ from fl_sketch.data import sources, synthetic
 from fl_sketch.utils import seeding
 import numpy as np
 import pytest
-from refusals import refused
 import runs
 from runs import DATA as TFDS
 from sklearn import datasets
@@ -41,24 +39,6 @@ def mnist_cache(tmp_path_factory):
   return cache
 
 
-@pytest.fixture
-def three_images(monkeypatch):
-  """Decoding finds three black images."""
-  few = {'x': np.zeros((3, 28, 28, 1), np.uint8), 'y': np.zeros(3, np.int32)}
-  monkeypatch.setattr(sources, '_decode', lambda *_: few)
-
-
-def damaged(file, damage):
-  """The bytes of a file with a kind of damage."""
-  content = file.read_bytes()
-  half, rest = content[: len(content) // 2], content[len(content) // 2 :]
-  return {
-    'truncated': half,
-    'flipped': half + bytes([rest[0] ^ 1]) + rest[1:],
-    'overwritten': half + b'no number' + rest[9:],
-  }[damage]
-
-
 def test_digits_are_split_alike_in_every_class():
   digits = sources.load('digits')
   train, test = digits.train, digits.test
@@ -80,11 +60,6 @@ def test_digits_are_split_alike_in_every_class():
   images = np.rint(everything.reshape(-1, 64) * (16 / 255))
   labels = np.concatenate([train['y'], test['y']])
   assert rows(images, labels) == rows(x, y)  # those of scikit-learn
-
-
-test_an_unknown_dataset_is_refused_with_the_known_ones = refused(
-  sources.load, ('mnits', "'mnist'")
-)
 
 
 @pytest.mark.nightly
@@ -115,69 +90,34 @@ import sys
 from fl_sketch.data import sources
 sources._decode = None
 assert sources.load('mnist').train['x'].shape == (60_000, 28, 28, 1)
-for name in ('tensorflow_datasets', 'tensorflow', 'jax', 'scipy', 'matplotlib'):
+for name in ('tensorflow_datasets', 'tensorflow', 'matplotlib'):
   assert name not in sys.modules, name
 """
   runs.python('-c', code)
 
 
 @needs_mnist
-@pytest.mark.usefixtures('three_images')
-@pytest.mark.parametrize('damage', ['truncated', 'flipped'])
-def test_a_damaged_cache_is_rebuilt(damage, mnist_cache, tmp_path, caplog):
-  (sound,) = mnist_cache.iterdir()
-  cache = tmp_path / sound.name
-  cache.write_bytes(damaged(sound, damage))
-  with caplog.at_level(logging.WARNING):
-    rebuilt = sources.load('mnist', TFDS, tmp_path)
-  assert 'Rebuilding the damaged cache' in caplog.text
-  assert len(rebuilt.train['y']) == 3
-  with np.load(cache) as z:
-    assert len(z['train_y']) == 3
-
-
-@needs_mnist
-@pytest.mark.usefixtures('three_images')
-def test_a_cache_folder_that_cannot_be_written_costs_only_a_warning(
-  tmp_path, caplog
-):
-  (tmp_path / 'file').write_text('in the way')
-  with caplog.at_level(logging.INFO):
-    sources.load('mnist', TFDS, tmp_path / 'file')
-  assert 'Decoding mnist' in caplog.text
-  assert 'Cannot cache the arrays' in caplog.text
-
-
-@needs_mnist
-@pytest.mark.parametrize('damage', ['truncated', 'overwritten'])
-def test_a_damaged_record_file_is_named(damage, tmp_path):
+def test_a_damaged_record_file_is_named(tmp_path):
   """Catches images that are others, and a bare traceback of a reader."""
   (folder,) = (TFDS / 'mnist').glob('*.*.*')
   copy = tmp_path / 'tfds' / 'mnist' / folder.name
   shutil.copytree(folder, copy)
   (file,) = copy.glob('mnist-test.array_record*')
-  file.write_bytes(damaged(file, damage))
+  content = file.read_bytes()
+  half = len(content) // 2
+  file.write_bytes(content[:half] + b'no number' + content[half + 9 :])
   with pytest.raises(sources.DataError, match='mnist-test'):
     sources._decode('mnist', tmp_path / 'tfds', copy, 'test')
 
 
-@pytest.mark.parametrize('missing', ['folder', 'version', 'records', 'shard'])
 def test_a_missing_dataset_is_an_error_before_tfds_is_asked(
-  missing, tmp_path, monkeypatch
+  tmp_path, monkeypatch
 ):
+  """Catches a download, or a search of buckets, where nothing is on disk."""
   monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
-  version = tmp_path / 'cifar10' / '3.0.2'
-  if missing != 'folder':
-    version.mkdir(parents=True)
-  if missing in ('records', 'shard'):
-    (version / 'dataset_info.json').write_text('{}')
-  if missing == 'shard':
-    for split in ('train', 'test'):
-      (version / f'cifar10-{split}.array_record-00000-of-00002').touch()
-  with pytest.raises(sources.DataError) as error:
+  (tmp_path / 'cifar10' / '3.0.2').mkdir(parents=True)
+  with pytest.raises(sources.DataError, match='cifar10'):
     sources.load('cifar10', tmp_path, tmp_path / 'cache')
-  for part in ('cifar10', str(tmp_path), 'tfds build cifar10', '--data_dir'):
-    assert part in str(error.value)
 
 
 def test_the_newest_version_counts_as_numbers(tmp_path):
@@ -185,9 +125,7 @@ def test_the_newest_version_counts_as_numbers(tmp_path):
     folder = tmp_path / 'mnist' / version
     folder.mkdir(parents=True)
     (folder / 'dataset_info.json').write_text('{}')
-    for split in ('train', 'test'):
-      (folder / f'mnist-{split}.array_record-00000-of-00001').touch()
-  assert sources._locate('mnist', tmp_path)[0].name == '3.0.10'
+  assert sources._locate('mnist', tmp_path).name == '3.0.10'
 
 
 @pytest.mark.covers('S1-Fig1')

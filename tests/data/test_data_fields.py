@@ -27,15 +27,11 @@ def drawn_by_numpy(monkeypatch):
   draws.by_numpy(monkeypatch)
 
 
-test_configs_that_mean_nothing_are_refused = refused(
+test_models_that_do_not_suit_a_text_are_refused = refused(
   lambda fields: Config(**SMALL | fields),
-  ({'train_slice': '5'}, 'train_slice'),
   ({'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
     'pretrained'),
-  ({'dataset': 'text'}, 'path'),
   (BERT | {'model': 'mlp', 'model_options': None}, 'model'),
-  (BERT | PRIVATE | {'algorithm': 'dp_fedavg', 'standardize': False},
-    'dataset'),
 )  # fmt: skip
 
 

@@ -14,20 +14,13 @@ import pyarrow as pa
 from pyarrow import parquet
 import pytest
 
-HEADER = 'who,image,label'
 
-
-@pytest.mark.parametrize('layout', [*LAYOUTS, 'emnist'])
+@pytest.mark.parametrize('layout', LAYOUTS)
 def test_what_is_written_comes_out_of_the_store(layout, files, tmp_path):
   """Catches clients or samples in another order, pixels not inverted."""
   train, test = people()
-  kind = 'femnist'
-  if layout == 'emnist':  # of the example
-    kind = layout
-    natural_files.write_sqlite(files, train, test)
-  else:
-    LAYOUTS[layout](files, train, test)
-  data = natural_files.import_any(kind, files, tmp_path / 'store')
+  LAYOUTS[layout](files, train, test)
+  data = importing.import_data('femnist', files, tmp_path / 'store')
   names = [name.decode() for name in data.ids]
   # HDF5 has its groups in the order of their names.
   assert names == (sorted(CLIENTS) if layout == 'tff' else CLIENTS)
@@ -151,17 +144,11 @@ def test_files_of_other_kinds_are_refused(kind, tmp_path):
 def test_options_and_places_are_checked(files, tmp_path):
   """Catches a wrong kind, option or folder that is silently accepted."""
   natural_files.KINDS['plays'](files, range(2))
-  for kind, options, field in (
-    ('femist', {}, 'femist'), ('plays', {'size': 3}, 'size'),
-    ('plays', {'test_share': 0.5}, 'test_share'),
-    ('plays', {'test_share': 1.0}, 'test_share'),
-  ):  # fmt: skip
-    with pytest.raises(ValueError, match=field):
-      importing.import_data(kind, files, tmp_path / 's', **options)
-  with pytest.raises(FileExistsError, match='files'):
+  for options in {'size': 3}, {'test_share': 0.5}, {'test_share': 1.0}:
+    with pytest.raises(ValueError, match=next(iter(options))):
+      importing.import_data('plays', files, tmp_path / 's', **options)
+  with pytest.raises(FileExistsError):
     importing.import_data('plays', files, files)
-  with pytest.raises(OSError, match=r'input\.txt'):
-    importing.import_data('plays', files, files / 'input.txt' / 'to')
 
 
 @pytest.mark.parametrize('second', [
@@ -223,9 +210,6 @@ def test_rows_of_tables_have_clients_and_splits(tmp_path):
   data = imported(parted, {'all.csv': rows}, split='part')
   assert np.asarray(data.train['x']).tolist() == [1, 3]
   assert data.held_out.tolist() == [0, 1, 1]
-  (odd := tmp_path / 'odd').mkdir()
-  with pytest.raises(sources.DataError, match='dev-0'):
-    imported(odd, {x: [HEADER, 'a,1,0'] for x in ('train.csv', 'dev-0.csv')})
 
 
 def test_texts_of_several_lines_are_whole(tmp_path):

@@ -63,9 +63,8 @@ WORDS = arrays(2, y=np.array(['no', 'yes']))
 RAGGED = arrays(2, x=[[1, 2], [3]])
 test_what_is_no_data_is_refused = refused(
   lambda clients: data.from_clients(clients, arrays(3)),
-  ([arrays(2), WORDS], 'client 1'), ({'emil': WORDS}, 'emil'),
-  ([RAGGED], 'client 0'), ([arrays(2)['x']], 'client 0'),
-  (Table(), 'clients'), ({'train': arrays(2), 'test': arrays(2)}, 'test'),
+  ({'emil': WORDS}, 'emil'), ([arrays(2), RAGGED], 'client 1'),
+  ([arrays(2)['x']], 'client 0'), ([arrays(2), arrays(0)], 'client 1'),
 )  # fmt: skip
 
 
@@ -87,7 +86,6 @@ def spoiled(samples, value=np.nan, row=0):
 
 test_numbers_that_are_not_finite_are_refused = refused_calls(
   (lambda: assembled({'a': arrays(2), 'b': spoiled(3)}), "client 'b'"),
-  (lambda: assembled([spoiled(3, np.inf)] * 5), '0, 1, 2 and 2 more'),
   (lambda: assembled([arrays(2)], spoiled(2)), 'the test'),
 )  # fmt: skip
 
@@ -99,7 +97,7 @@ def test_samples_that_nobody_holds_may_be_anything():
     {'x': x}, ragged.Partition(np.array([1, 0]), np.array([0, 2]))
   )
   part = ragged.Partition(np.array([0, 3, 1]), np.array([0, 1, 3]))
-  with pytest.raises(ValueError, match=r'^client 1: .* in 1 of'):
+  with pytest.raises(ValueError, match=r'^client 1: '):
     own_arrays.check_finite({'x': x}, part)
 
 

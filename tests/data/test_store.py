@@ -97,12 +97,12 @@ def test_the_files_do_not_depend_on_the_chunks(clients, folder, tmp_path):
   other = write(tmp_path / 'other', clients)
   names = sorted(path.name for path in folder.iterdir())
   assert names == sorted(path.name for path in other.iterdir())
-  assert len(names) == 9
-  for name in set(names) - {'checked.json'}:  # it has the times
+  assert len(names) == 8
+  for name in names:
     assert (folder / name).read_bytes() == (other / name).read_bytes()
 
 
-def test_all_uses_are_those_of_explicit_indices(folder, monkeypatch):
+def test_all_uses_are_those_of_explicit_indices(folder):
   disk = store.open(folder).partition
   memory = partitions.Partition(np.arange(HELD), disk.offsets)
   ids = np.array([3, 39, 0, 40, 17])
@@ -115,18 +115,3 @@ def test_all_uses_are_those_of_explicit_indices(folder, monkeypatch):
     uses.append((drawn, batches.full(p, ids), limits, cut))
   chex.assert_trees_all_equal(*uses)
   np.testing.assert_array_equal(disk.sizes, SIZES)
-
-
-def test_a_round_takes_no_pass_over_the_population(monkeypatch):
-  """Sizes are computed at most once, and only where the largest matters."""
-  p = partitions.Partition(None, np.append(0, np.cumsum(SIZES)))
-  ids = np.arange(4)
-  for order in ('replace', 'cycle', 'mask'):
-    batches.draw(p, ids, 0, 0, 2, 1, order)
-    assert 'sizes' not in vars(p)
-  batches.full(p, ids)
-  batches.draw(p, ids, 0, 0, 2, 1, 'poisson')
-  monkeypatch.delitem(vars(p), 'sizes')
-  batches.full(p, ids)
-  batches.draw(p, ids, 0, 1, 2, 1, 'poisson')
-  assert 'sizes' not in vars(p)

@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import pathlib
-import sqlite3
 import sys
 
 from fl_sketch.data.natural import importing
@@ -45,48 +44,6 @@ def write_tff(folder, train, test, stem='fed_emnist'):
         for key, x in columns.items():
           kind = {'dtype': h5py.string_dtype()} if isinstance(x, list) else {}
           file.create_dataset(f'examples/{name}/{key}', data=x, **kind)
-
-
-def varint(n):
-  out = bytearray()
-  while True:
-    out.append((n & 127) | (128 if n > 127 else 0))
-    n >>= 7
-    if not n:
-      return bytes(out)
-
-
-def field(number, content):
-  return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def example(columns):
-  entries = b''
-  for name, x in columns.items():
-    x = np.atleast_1d(x)
-    if x.dtype.kind == 'f':
-      value = field(2, field(1, x.astype('<f4').tobytes()))
-    else:
-      packed = b''.join(varint(int(v) & (2**64 - 1)) for v in x)
-      value = field(3, field(1, packed))
-    entries += field(1, field(1, name.encode()) + field(2, value))
-  return field(1, entries)
-
-
-def write_sqlite(folder, train, test):
-  with sqlite3.connect(folder / 'emnist_all.sqlite') as base:
-    base.execute(
-      'CREATE TABLE examples (split_name TEXT, client_id TEXT, '
-      'serialized_example_proto BLOB)'
-    )
-    for split, people_ in (('all_train', train), ('all_test', test)):
-      for name, columns in people_.items():
-        for i in range(len(columns['label'])):
-          one = {k: x[i].ravel() for k, x in columns.items()}
-          base.execute(
-            'INSERT INTO examples VALUES (?, ?, ?)', (split, name, example(one))
-          )
-  base.close()
 
 
 def write_leaf(folder, train, test):

@@ -24,8 +24,6 @@ class Kind(NamedTuple):
   task: Callable[[str, pathlib.Path, dict[str, Any]], tasks.NaturalTask]
   layouts: tuple[str, ...]  # in which it is published
   client: str | None = None  # the column of clients in tables
-  digits: bool = False  # the part of EMNIST that is named after digits
-  strangers: bool = False  # the test's clients are others, of the same names
 
 
 def _characters(layout, path, options, *names):
@@ -70,10 +68,8 @@ KINDS: dict[str, Kind] = {
   'femnist': Kind(
     functools.partial(_femnist, 62), ('tff', 'leaf', 'table'), 'writer_id'
   ),
-  'femnist_digits': Kind(
-    functools.partial(_femnist, 10), ('tff',), digits=True
-  ),
-  'cifar100': Kind(_cifar100, ('tff',), strangers=True),
+  'femnist_digits': Kind(functools.partial(_femnist, 10), ('tff',)),
+  'cifar100': Kind(_cifar100, ('tff',)),
   'shakespeare': Kind(_shakespeare, ('tff', 'leaf', 'table'), 'character_id'),
   'stackoverflow': Kind(_stackoverflow, ('tff',)),
   'plays': Kind(_characters, ('plays',)),
@@ -81,14 +77,13 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _layouts(path: pathlib.Path, digits: bool) -> dict[str, pathlib.Path]:
+def _layouts(path: pathlib.Path, kind: str) -> dict[str, pathlib.Path]:
   """The layouts at a path, and the file or folder that a reader takes."""
   files = sorted(path.iterdir()) if path.is_dir() else [path]
+  digits = kind == 'femnist_digits'  # they lie beside all of EMNIST
   layouts = {}
   for file in files:
-    # EMNIST and its digits lie in one folder.
-    same_part = ('digits' in file.stem) == digits
-    if file.name.endswith('_train.h5') and same_part:
+    if file.name.endswith('_train.h5') and ('digits' in file.stem) == digits:
       layouts['tff'] = file
     if file.suffix == '.txt':
       layouts['plays'] = file
@@ -127,10 +122,10 @@ def import_data(
     OSError: `to` exists or cannot be written.
   """
   checks.choice('kind', kind, tuple(KINDS))
-  make_task, expected, client, digits, strangers = KINDS[kind]
+  make_task, expected, client = KINDS[kind]
   path = pathlib.Path(path).expanduser()
   options = {name: x for name, x in options.items() if x is not None}
-  layouts = _layouts(path, digits)
+  layouts = _layouts(path, kind)
   layout = next((x for x in expected if x in layouts), None)
   if layout is None:
     raise DataError(f'{path} has no files of {kind=} in layout {expected}.')
@@ -149,7 +144,8 @@ def import_data(
 
   def samples():
     for record in read(layouts[layout]):
-      nobody = strangers and record.split == TEST
+      # Its test clients are others, of the same names.
+      nobody = kind == 'cifar100' and record.split == TEST
       with readers.reading(f'Client {record.client!r} of {path}'):
         arrays = task.arrays(record.columns)
       yield record.split, None if nobody else record.client, arrays

@@ -19,11 +19,7 @@ from fl_sketch.utils import extras
 import numpy as np
 
 TRAIN, TEST = 'train', 'test'
-_AT_ONCE = 256  # samples in one record of HDF5
 _ROWS = 4096  # of a table in memory
-# LEAF leaves out this many texts between training and test, so that no letter
-# is in both, and still counts them in num_samples of the test.
-_GAP = 79
 SUFFIXES = '.parquet', '.csv', '.tsv'
 _SPLITS = {'train': TRAIN} | dict.fromkeys(
   ('test', 'validation', 'valid', 'val'), TEST
@@ -58,24 +54,9 @@ def leaf(path: pathlib.Path) -> Iterator[Record]:
     for file in sorted((path / split).glob('*.json')):
       with reading(file):
         content = json.loads(file.read_text(encoding='utf-8'))
-        yield from _users(content, split, file)
-
-
-def _users(content, split, file) -> Iterator[Record]:
-  sizes = {}
-  for user, data in content['user_data'].items():
-    sizes[user] = len(data['y'])
-    if len(data['x']) != sizes[user]:
-      raise DataError(f"{file} has 'x' and 'y' of {user!r} in other lengths.")
-    if sizes[user]:
-      yield Record(user, split, data)
-  counts = content.get('num_samples', sizes.values())
-  for user, count in zip(content['users'], counts, strict=True):
-    gap = count - _GAP if split == TEST else count
-    if sizes.get(user) not in (count, gap):
-      raise DataError(
-        f'{file} has {sizes.get(user)} samples of {user!r}, num_samples={count}'
-      )
+        for user, data in content['user_data'].items():
+          if data['y']:
+            yield Record(user, split, data)
 
 
 def tff(path: pathlib.Path) -> Iterator[Record]:
@@ -94,10 +75,8 @@ def tff(path: pathlib.Path) -> Iterator[Record]:
     with reading(file), h5py.File(file, 'r') as content:
       clients: Any = content['examples']
       for client, group in clients.items():
-        length = max(len(x) for x in group.values())
-        for first in range(0, length, _AT_ONCE):
-          some = slice(first, first + _AT_ONCE)
-          columns = {name: x[some] for name, x in group.items()}
+        columns = {name: x[()] for name, x in group.items()}
+        if max(map(len, columns.values())):
           yield Record(client, split, columns)
 
 
@@ -106,9 +85,8 @@ def table(
 ) -> Iterator[Record]:
   """Read a table, or the tables of a folder, in a stream.
 
-  Of a folder the files whose names begin with train, test or val are of these
-  splits; either all of them do, or none. `client` and `split` are columns; that
-  of splits has 'train', 'test', 'val', 'valid' or 'validation'.
+  Of a folder, files whose names begin with test or val are held out. `client`
+  and `split` are columns; splits are train, test, val, valid or validation.
   """
   with extras.needed('natural'):
     import pyarrow as pa
@@ -134,19 +112,10 @@ def table(
 def _files(path) -> list[tuple[pathlib.Path, str]]:
   if path.is_file():
     return [(path, TRAIN)]
-  files = []
-  for file in sorted(path.iterdir()):
-    if file.suffix in SUFFIXES:
-      starts = (x for x in _SPLITS if file.name.startswith(x))
-      files.append((file, next(starts, None)))
-  named = [start is not None for _, start in files]
-  if any(named) and not all(named):
-    raise DataError(
-      f'{files[named.index(False)][0]} must begin with one of {[*_SPLITS]}, '
-      'as other files of the folder do.'
-    )
-  splits = [(file, _SPLITS.get(start, TRAIN)) for file, start in files]
-  return sorted(splits, key=lambda pair: pair[1] == TEST)
+  tables = [x for x in sorted(path.iterdir()) if x.suffix in SUFFIXES]
+  held_out = [x for x in tables if x.name.startswith(('test', 'val'))]
+  train = [(file, TRAIN) for file in tables if file not in held_out]
+  return train + [(file, TEST) for file in held_out]
 
 
 def _runs(owners, splits, columns) -> Iterator[Record]:

@@ -23,11 +23,7 @@ class NaturalTask(NamedTuple):
 
 
 def column(columns: Mapping[str, Any], *names: str) -> Any:
-  """Return the column that has one of these names.
-
-  >>> column({'label': [1]}, 'y', 'label')
-  [1]
-  """
+  """Return the column that has one of these names."""
   for name in names:
     if name in columns:
       return columns[name]
@@ -152,13 +148,9 @@ def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
   ids = {letter: i for i, letter in enumerate(letters)}
 
   def arrays(columns):
-    x, y = (
-      np.array([[ids[c] for c in text] for text in column(columns, name)])
-      for name in 'xy'
-    )
-    if y.shape[1] != 1:
-      raise ValueError('A label has several letters.')
-    return {'x': x.astype(np.int16), 'y': y[:, 0].astype(np.int32)}
+    x = [[ids[letter] for letter in text] for text in column(columns, 'x')]
+    y = [ids[letter] for letter in column(columns, 'y')]
+    return {'x': np.array(x, np.int16), 'y': np.array(y, np.int32)}
 
   return NaturalTask(arrays, len(ids))
 
@@ -193,11 +185,7 @@ def word_counts(path: pathlib.Path, count: int) -> list[str]:
 def _text(value: Any) -> str:
   if isinstance(value, list | np.ndarray):
     (value,) = value
-  if isinstance(value, bytes):
-    return value.decode('utf-8', 'replace')
-  if not isinstance(value, str):
-    raise TypeError(f'{value!r} is no text.')
-  return value
+  return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value
 
 
 def _paired(tokenizer, texts, length, most=None) -> Arrays:
