@@ -70,11 +70,7 @@ OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 
 
 def make(name: str, num_classes: int | None, **options) -> Any:
-  """Build a model by name, of `num_classes` logits.
-
-  >>> make('mlp', 10, widths=(200, 200), activation='tanh').widths
-  (200, 200)
-  """
+  """Build a model by name, of `num_classes` logits."""
   if num_classes is not None:
     checks.count('num_classes', num_classes)
   takes = REGISTRY.arguments(name)
@@ -94,10 +90,6 @@ def init_params(
 ) -> Params:
   """Draw the initial parameters of a module of any library.
 
-  >>> params = init_params(Linear(10), jax.random.key(0), (28, 28, 1))
-  >>> num_params(params)
-  7850
-
   `x_shape` is of one sample; `x_dtype` is an integer type for tokens. Raises
   ValueError if the module has state other than parameters, see `as_model`.
   """
@@ -105,9 +97,5 @@ def init_params(
 
 
 def num_params(params: Params) -> int:
-  """Count the entries of a tree of arrays, without kernels of LoRA's adapters.
-
-  >>> num_params({'kernel': jnp.zeros((784, 10)), 'bias': jnp.zeros(10)})
-  7850
-  """
+  """Count the entries of a tree of arrays; kernels of adapters do not count."""
   return sum(leaf.size for leaf in jax.tree.leaves(lora.split(params)[0]))

@@ -4,7 +4,7 @@ import functools
 import math
 
 from fl_sketch.models import layers, transformer
-from fl_sketch.utils import checks
+from fl_sketch.utils import fields
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -44,22 +44,22 @@ class Decoder(nn.Module):
   """
 
   num_classes: int | None  # tokens of the data
-  width: int  # of a token
-  depth: int  # blocks
-  heads: int  # of attention, a divisor of the width
-  hidden: int | None = None  # between the dense layers; None is 4 x width
+  width: fields.Count  # of a token
+  depth: fields.Count  # blocks
+  heads: fields.Count  # of attention, a divisor of the width
+  hidden: fields.Count | None = None  # between dense layers; None is 4 x width
   vocab_size: int | None = None  # of the model, if more than of the data
   tied: bool = True  # whether logits are products with the word vectors
-  dropout: float = 0.0  # rate on embeddings, attention and residual outputs
+  dropout: fields.Share = (
+    0.0  # rate on embeddings, attention and residual outputs
+  )
   scan: bool = False
   remat: bool = False
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
     transformer.vocabulary(self.num_classes, self.vocab_size)
-    checks.zero_or_fraction('dropout', self.dropout)
-    sizes = {} if self.hidden is None else {'hidden': self.hidden}
-    transformer.check(self.width, self.depth, self.heads, **sizes)
+    transformer.check_multiple('width', self.width, 'heads', self.heads)
     super().__post_init__()
 
   def kind(self, dropout: float) -> transformer.Kind:
@@ -116,14 +116,8 @@ class GPT(Decoder):
   rotary with the base `theta`, see `transformer.rotate`.
   """
 
-  max_length: int | None = None  # None: the length of the first inputs
-  theta: float | None = None
-
-  def __post_init__(self):
-    if self.max_length is not None:
-      checks.count('max_length', self.max_length)
-    super().__post_init__()
-    transformer.check_rotary(self.theta, self.width, self.heads)
+  max_length: fields.Count | None = None  # None: the length of first inputs
+  theta: fields.Positive | None = None
 
   def kind(self, dropout: float) -> transformer.Kind:
     """Return GPT-2's; residual outputs start with std 0.02 / sqrt(2 depth)."""
@@ -155,18 +149,15 @@ class Llama(Decoder):
   Touvron et al., arXiv:2302.13971 and 2307.09288.
   """
 
-  kv_heads: int | None = None  # of keys and values, a divisor of heads
-  theta: float = 1e4  # base of rotary positions
-  epsilon: float = 1e-5  # of RMSNorm
+  kv_heads: fields.Count | None = None  # of keys and values, divides heads
+  theta: fields.Positive = 1e4  # base of rotary positions
+  epsilon: fields.Positive = 1e-5  # of RMSNorm
   qkv_bias: bool = False  # biases of queries, keys and values, as in Qwen2
 
   def __post_init__(self):
-    kv_heads = self.heads if self.kv_heads is None else self.kv_heads
-    checks.count('kv_heads', kv_heads)
-    if self.heads % kv_heads:
-      raise ValueError(f'heads={self.heads} must be a multiple of {kv_heads=}.')
+    kv_heads = self.kv_heads or self.heads
+    transformer.check_multiple('heads', self.heads, 'kv_heads', kv_heads)
     super().__post_init__()
-    transformer.check_rotary(self.theta, self.width, self.heads)
 
   def kind(self, dropout: float) -> transformer.Kind:
     """Return Llama's."""

@@ -1,6 +1,7 @@
 """Transformers that read all of an image or a sentence: ViT and BERT."""
 
 from fl_sketch.models import layers, transformer
+from fl_sketch.utils import fields
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -29,14 +30,14 @@ class ViT(nn.Module):
   """
 
   num_classes: int
-  width: int = 768  # of a token
-  depth: int = 12  # blocks
-  heads: int = 12  # a divisor of the width
-  patch: int = 16  # side of a patch in pixels, a divisor of the image's
+  width: fields.Count = 768  # of a token
+  depth: fields.Count = 12  # blocks
+  heads: fields.Count = 12  # a divisor of the width
+  patch: fields.Count = 16  # side of a patch in pixels, divides the image's
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
-    transformer.check(self.width, self.depth, self.heads, patch=self.patch)
+    transformer.check_multiple('width', self.width, 'heads', self.heads)
     super().__post_init__()
 
   @nn.compact
@@ -71,16 +72,15 @@ class Bert(nn.Module):
   """
 
   num_classes: int
-  vocab_size: int = 30522
-  max_length: int = 512  # positions
-  width: int = 768  # of a token
-  depth: int = 12  # blocks
-  heads: int = 12  # a divisor of the width
+  vocab_size: fields.Count = 30522
+  max_length: fields.Count = 512  # positions
+  width: fields.Count = 768  # of a token
+  depth: fields.Count = 12  # blocks
+  heads: fields.Count = 12  # a divisor of the width
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   def __post_init__(self):
-    rows = {'vocab_size': self.vocab_size, 'max_length': self.max_length}
-    transformer.check(self.width, self.depth, self.heads, **rows)
+    transformer.check_multiple('width', self.width, 'heads', self.heads)
     super().__post_init__()
 
   @nn.compact

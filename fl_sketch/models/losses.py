@@ -59,9 +59,8 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   if x.dtype != jnp.uint8:
     return x
   trailing = (1,) * (x.ndim - 1) + (-1,)
-  offset, scale = (
-    jnp.asarray(s, jnp.float32).reshape(trailing) for s in (mean, std)
-  )
+  of_channels = lambda s: jnp.asarray(s, jnp.float32).reshape(trailing)
+  offset, scale = of_channels(mean), of_channels(std)
   return (x.astype(jnp.float32) / 255 - offset) / scale
 
 
@@ -75,11 +74,7 @@ def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Tree:
 
 
 def takes_key(loss_fn: Callable[..., Any]) -> bool:
-  """Return whether a loss has an argument `key`, by which it draws dropout.
-
-  >>> takes_key(lambda params, batch, key=None: 0.0)
-  True
-  """
+  """Return whether a loss has an argument `key`, by which it draws dropout."""
   return 'key' in inspect.signature(loss_fn).parameters
 
 
@@ -122,13 +117,6 @@ def make(
   model: Any, kind: str | kinds.Kind, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> tuple[LossFn, MetricsFn]:
   """Build the loss and the metrics of a model.
-
-  >>> import flax.linen as nn
-  >>> loss_fn, metrics_fn = make(nn.Dense(1), 'regression')
-  >>> params = {'kernel': jnp.ones((2, 1)), 'bias': jnp.zeros(1)}
-  >>> batch = {'x': jnp.ones((3, 2)), 'y': jnp.zeros((3, 1))}
-  >>> float(loss_fn(params, batch)), float(metrics_fn(params, batch)['loss'])
-  (4.0, 12.0)
 
   The model is of any library, see `as_model`; `mean` and `std` are of
   `preprocess`; the kind is one of `names()`, or a function as those of `kinds`.

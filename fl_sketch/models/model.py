@@ -64,9 +64,8 @@ def as_model(model: Any) -> Model:
       return _nnx(nnx, model)
   name = getattr(model, '__name__', type(model).__name__)
   raise TypeError(
-    f'model={name} is no instance of models.Model(init, apply), a flax linen, '
-    'nnx or equinox module or a haiku Transformed, nor a function of rngs that '
-    'makes an nnx module.'
+    f'model={name} is no models.Model, flax or equinox module, haiku '
+    'Transformed, or function of rngs that makes an nnx module.'
   )
 
 
@@ -158,8 +157,9 @@ def _mode(module) -> Callable[[Any], dict[str, Any]]:
 
 def _check(collections: Iterable[str]) -> None:
   """Checks that a module has no state besides its parameters."""
-  if collections := tuple(sorted(set(collections))):
+  state = sorted({*collections})
+  if state:
     raise ValueError(
-      f'The model has {collections=}, not parameters alone: use '
-      'GroupNorm or LayerNorm in place of BatchNorm.'
+      f'The model has {state=}, not parameters alone: use GroupNorm or '
+      'LayerNorm in place of BatchNorm.'
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 from fl_sketch.models import layers
-from fl_sketch.utils import checks, fields
+from fl_sketch.utils import fields
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ ACTIVATIONS = {
   'gelu': jax.nn.gelu, 'relu': jax.nn.relu, 'sigmoid': jax.nn.sigmoid,
   'softplus': jax.nn.softplus, 'tanh': jnp.tanh,
 }  # fmt: skip
+Activation = Annotated[str, fields.choice(ACTIVATIONS)]
+_GROUPED = fields.Rule(f'a multiple of {GROUP}', lambda x: x % GROUP == 0)
+Width = Annotated[fields.Count, _GROUPED]
 
 
 class Linear(nn.Module):
@@ -35,15 +38,9 @@ class MLP(nn.Module):
   """Multi-layer perceptron on the flattened input."""
 
   num_classes: int
-  widths: Sequence[int] = (64,)  # units of each hidden layer
-  activation: str = 'relu'  # one of `ACTIVATIONS`
+  widths: Sequence[fields.Count] = (64,)  # units of each hidden layer
+  activation: Activation = 'relu'
   dtype: str = 'float32'
-
-  def __post_init__(self):
-    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
-    if any(width < 1 for width in self.widths):
-      raise ValueError(f'widths={self.widths} must all be >= 1.')
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, x):
@@ -93,14 +90,9 @@ class EmnistCNN(nn.Module):
 
   num_classes: int
   # Rates after the pool and after the dense layer.
-  dropout: tuple[float, float] = (0.25, 0.5)
+  dropout: tuple[fields.Share, fields.Share] = (0.25, 0.5)
   form: layers.Form | None = None
   dtype: str = 'float32'
-
-  def __post_init__(self):
-    for rate in self.dropout:
-      checks.zero_or_fraction('dropout', rate)
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
@@ -125,17 +117,13 @@ class SmoothLeNet(nn.Module):
 
   Its gradient is a smooth function of its input, which attacks on gradients
   need. 13,426 parameters on 28 x 28 x 1. Source: Zhu, Liu and Han, Deep Leakage
-  from Gradients, arXiv:1906.08935. The activation is one of `ACTIVATIONS`.
+  from Gradients, arXiv:1906.08935.
   """
 
   num_classes: int
-  activation: str = 'sigmoid'
+  activation: Activation = 'sigmoid'
   form: layers.Form | None = None
   dtype: str = 'float32'
-
-  def __post_init__(self):
-    checks.choice('activation', self.activation, tuple(ACTIVATIONS))
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
@@ -174,18 +162,13 @@ class ResNet(nn.Module):
   """
 
   num_classes: int
-  stages: Sequence[int] = (2, 2, 2, 2)  # blocks of each
-  width: int = 64  # channels of the first stage, a multiple of 8
+  stages: Sequence[fields.Count] = (2, 2, 2, 2)  # blocks of each
+  width: Width = 64  # channels of the first stage
   bottleneck: bool = False  # whether blocks are bottlenecks
-  stem_stride: int = 1  # 2 makes all that follows four times cheaper
+  stem_stride: fields.Count = 1  # 2 makes all that follows four times cheaper
   augment: fields.Size = 0  # pixels of random shifts in training, and mirrors
   form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
   dtype: str = 'float32'  # of what is multiplied, see `layers`
-
-  def __post_init__(self):
-    if checks.count('width', self.width) % GROUP:
-      raise ValueError(f'width={self.width} must be a multiple of {GROUP}.')
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
@@ -225,8 +208,8 @@ class ResNet(nn.Module):
 class ResNet8(ResNet):
   """ResNet of three stages of one basic block, from 16 channels on."""
 
-  stages: Sequence[int] = (1, 1, 1)
-  width: int = 16
+  stages: Sequence[fields.Count] = (1, 1, 1)
+  width: Width = 16
 
 
 class ResNet18(ResNet):
@@ -236,5 +219,5 @@ class ResNet18(ResNet):
 class ResNet101(ResNet):
   """ResNet of four stages of 3, 4, 23 and 3 bottleneck blocks."""
 
-  stages: Sequence[int] = (3, 4, 23, 3)
+  stages: Sequence[fields.Count] = (3, 4, 23, 3)
   bottleneck: bool = True

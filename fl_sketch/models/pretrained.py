@@ -59,12 +59,9 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   stored = _read(path)
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   loaded, faults, used, layout = {}, [], set(), None
-  kind = type(module).__name__
   if not flat.keys() & stored.keys():
-    if (layout := layouts.of(module)) is None:
-      raise ValueError(
-        f'{kind} has its own names of arrays, not {sorted(stored)[:3]}.'
-      )
+    layout = layouts.of(module)
+  if layout is not None:
     faults += layouts.faults(layout, module, path, stored)
   for name, drawn in flat.items():
     theirs, move = name, lambda x: x
@@ -85,25 +82,17 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
       faults.append(f'{name} has no place')
     _LOG.info('%s of %s has no place.', name, path)
   if faults:
-    more = f', and {len(faults) - 5} more' if len(faults) > 5 else ''
-    first = '; '.join(faults[:5])
-    raise ValueError(
-      f'{path} does not fit the arrays of {kind}: {first}{more}.'
-    )
+    first, kind = '; '.join(faults[:5]), type(module).__name__
+    raise ValueError(f'{path} does not fit the arrays of {kind}: {first}.')
   return traverse_util.unflatten_dict(loaded, sep='/')
 
 
 def _read(path) -> dict[str, np.ndarray]:
   with extras.needed('weights'):
     from safetensors import SafetensorError, numpy as safe
-  if not path.is_file():
-    raise ValueError(
-      f'No file {path}. Download model.safetensors of the model, as of '
-      'google/vit-base-patch16-224-in21k, bert-base-uncased or gpt2.'
-    )
   try:
     stored = safe.load_file(path)
-  except SafetensorError as e:
+  except (OSError, SafetensorError) as e:
     raise ValueError(f'{path} is no safetensors file: {e}') from e
   for old, new in ('gamma', 'weight'), ('beta', 'bias'):  # bert-base-uncased
     old, new = f'LayerNorm.{old}', f'LayerNorm.{new}'

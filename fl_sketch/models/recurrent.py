@@ -4,7 +4,7 @@ import functools
 from typing import ClassVar
 
 from fl_sketch.models import layers, transformer
-from fl_sketch.utils import checks
+from fl_sketch.utils import fields
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -101,12 +101,12 @@ class Recurrent(nn.Module):
   """
 
   num_classes: int | None  # tokens of the data
-  embedding: int = 8  # numbers of a token
-  hidden: int = 256  # numbers of a state
-  layers: int = 2  # recurrent layers
-  projection: int | None = None  # width of a dense layer before the logits
+  embedding: fields.Count = 8  # numbers of a token
+  hidden: fields.Count = 256  # numbers of a state
+  layers: fields.Count = 2  # recurrent layers
+  projection: fields.Count | None = None  # of a dense layer before the logits
   vocab_size: int | None = None  # tokens of the model, if more than of the data
-  dropout: float = 0.0  # rate in training
+  dropout: fields.Share = 0.0  # rate in training
   last: bool = False  # logits of the last token alone, as LEAF's data need it
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
@@ -114,10 +114,6 @@ class Recurrent(nn.Module):
 
   def __post_init__(self):
     transformer.vocabulary(self.num_classes, self.vocab_size)
-    for name in ('embedding', 'hidden', 'layers', 'projection'):
-      if (size := getattr(self, name)) is not None:
-        checks.count(name, size)
-    checks.zero_or_fraction('dropout', self.dropout)
     super().__post_init__()
 
   @nn.compact
