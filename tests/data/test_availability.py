@@ -100,19 +100,6 @@ def test_times_are_log_normal_and_half_of_them_a_clients_own():
   assert deviations((x * y).mean(), 0.5, 1.25 / MANY) < 5.4
 
 
-def test_over_sampling_fills_the_cohort_more_often():
-  def full(over_sampling):
-    fields = FIELDS | {'over_sampling': over_sampling, 'dropout': 0.2}
-    exp = experiment.build(fields)
-    outcome = [exp.sample(r).outcome for r in range(40)]
-    assert all(len(f) == 20 * over_sampling for f in outcome)
-    taken = np.array([count(f, PARTICIPATED) for f in outcome])
-    assert (taken <= 20).all()
-    return (taken == 20).mean()
-
-  assert full(1.0) < 0.2 < 0.9 < full(1.5)
-
-
 def test_only_participants_of_a_cohort_have_weight():
   exp = experiment.build(FIELDS | FAULTS | {'weights': 'samples'})
   cohort = exp.sample(5)

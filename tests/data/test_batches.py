@@ -65,22 +65,6 @@ def test_seed_round_client_and_position_all_matter(order):
   np.testing.assert_array_equal(base, draw(same, 0, 2**64, 0))
 
 
-def test_replace_is_uniform_over_positions_clients_and_rounds():
-  clients, size = 20, 7
-  p = partitions.Partition(
-    np.arange(size * clients), np.arange(clients + 1) * size
-  )
-  draws = np.stack(
-    [batches.draw(p, np.arange(clients), 0, r, 10, 10) for r in range(30)]
-  )
-  within = draws % size  # [rounds, clients, steps, batch]
-  for axis in (0, 1, 3):
-    rows = np.moveaxis(within, axis, 0).reshape(within.shape[axis], -1)
-    for row in rows:
-      counts = np.bincount(row, minlength=size)
-      assert stats.chisquare(counts).pvalue > 1e-9
-
-
 def test_draws_of_neighbouring_counters_are_independent():
   p = partitions.Partition(np.arange(32), np.array([0, 8, 16, 24, 32]))
   x = np.stack([batches.draw(p, np.arange(4), 0, r, 25, 20) for r in range(20)])

@@ -8,7 +8,6 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from refusals import refused
 
 from tests.data.test_text import PLAY
 
@@ -25,14 +24,6 @@ PRIVATE = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
 @pytest.fixture
 def drawn_by_numpy(monkeypatch):
   draws.by_numpy(monkeypatch)
-
-
-test_models_that_do_not_suit_a_text_are_refused = refused(
-  lambda fields: Config(**SMALL | fields),
-  ({'dataset': 'sst2', 'model': 'bert_nano', 'pretrained': __file__},
-    'pretrained'),
-  (BERT | {'model': 'mlp', 'model_options': None}, 'model'),
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(('dataset', 'options'), [
@@ -90,15 +81,6 @@ def test_slices_are_taken_before_anything_is_shared():
   assert exp.partition.sizes.sum() == 80
   with pytest.raises(ValueError, match='train_slice'):
     experiment.build(Config(**SMALL, train_slice='1400:1500'))
-
-
-def test_a_private_run_says_that_it_starts_from_a_file():
-  private = {'noise_multiplier': 1.0, 'delta': 1e-4, 'clip_norm': 1.0}
-  c = {'algorithm': 'dp_fedavg', 'standardize': False, **private}
-  account = lambda **more: experiment.account(Config(**c, **more))
-  statement, plain = account(pretrained=__file__).statement, account().statement
-  (more,) = set(statement.caveats) - set(plain.caveats)
-  assert 'not protected' in more
 
 
 def test_a_token_past_the_end_of_the_model_is_refused(folder):

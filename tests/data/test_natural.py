@@ -129,18 +129,6 @@ def test_a_cut_file_is_refused_or_is_a_whole_file(name, which, at, bit):
       assert path.suffix in ('.txt', '.word_count', '.json')
 
 
-@pytest.mark.parametrize('kind', natural_files.KINDS)
-def test_files_of_other_kinds_are_refused(kind, tmp_path):
-  """Catches images or texts of another data set that are taken for its own."""
-  for other, write in natural_files.KINDS.items():
-    (files := tmp_path / other).mkdir()
-    write(files, range(2))
-    if other != kind:
-      with pytest.raises(sources.DataError, match=f'{other}'):
-        importing.import_data(kind, files, tmp_path / 'store')
-  assert {x.name for x in tmp_path.iterdir()} == {*natural_files.KINDS}
-
-
 def test_options_and_places_are_checked(files, tmp_path):
   """Catches a wrong kind, option or folder that is silently accepted."""
   natural_files.KINDS['plays'](files, range(2))

@@ -112,19 +112,6 @@ def test_characters_are_those_before_the_next():
   assert many.arrays({'tokens': ['32767']})['x'][0, 1] == 2**15
 
 
-def test_photos_of_users_and_a_test_of_nobody(tmp_path):
-  """Catches users that follow the order of images, and a test with owners."""
-  data = natural_files.make_store('photos', tmp_path, (7, 2, 0), size=8)
-  assert [x.decode() for x in data.ids] == ['u7', 'u2', 'u0']
-  assert data.held_out is None
-  assert data.num_classes == 3
-  assert np.asarray(data.train['y']).tolist() == [1, 2, 0]
-  for i, x in zip((7, 2, 0), data.train['x'], strict=True):
-    with Image.open(tmp_path / 'files' / f'i{i}.jpg') as image:
-      small = image.resize((8, 8), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(x, np.asarray(small))
-
-
 def test_rows_of_sqlite_are_examples(tmp_path):
   """Catches pixels or labels that are read at another place of a message."""
   rows = ('all_train', 'b'), ('all_train', 'a'), ('all_test', 'a')

@@ -4,7 +4,6 @@ import chex
 from fl_sketch import data, experiment
 from fl_sketch.data import own_arrays, ragged, store
 from fl_sketch.experiment import config, custom
-from fl_sketch.utils import progress
 import jax
 import numpy as np
 import pytest
@@ -109,14 +108,3 @@ def test_a_store_is_looked_at_when_it_is_written(tmp_path, ids):
   chunks += [store.Chunk([2, 3], spoiled(5, np.inf, -1), ids=parts[1])]
   with pytest.raises(ValueError, match="^client 'd': " if ids else '^client 3'):
     store.write(tmp_path / 'store', chunks, arrays(3), None)
-
-
-def test_batches_larger_than_clients_are_said_once(capsys):
-  """Samples that repeat in a batch went unnoticed."""
-  progress.note_once.cache_clear()
-  for _ in range(2):
-    assembled([arrays(2), arrays(4)], batch_size=3)
-    assembled([arrays(2), arrays(4)], batch_size=2)
-  said = capsys.readouterr().err
-  assert said.count('batch_size=3 exceeds the data of 1 of 2 clients') == 1
-  assert said.count('batch_size') == 2  # the other is the advice

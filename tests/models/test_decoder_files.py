@@ -221,18 +221,17 @@ def test_what_a_file_may_have_beside_its_model_is_left_out(tmp_path):
     (tmp_path / 'config.json').unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize('case', ['gpt2 head', 'llama'])
-def test_a_file_with_an_array_more_or_less_is_refused(case, tmp_path):
+def test_a_file_with_an_array_more_or_less_is_refused(tmp_path):
   """Catches a model that keeps drawn numbers, or computes something else."""
-  stored, model = published(case), start(case)
+  stored, model = published('gpt2 head'), start('gpt2 head')
   for name, x in stored.items():
+    rest = {k: y for k, y in stored.items() if k != name}
     for spoiled in (
-      {k: y for k, y in stored.items() if k != name},
-      stored | {name: x[..., :-1]}, stored | {name.replace('.weight', '.q'): x},
-    ):  # fmt: skip
-      if spoiled.keys() == stored.keys() and spoiled[name] is x:
-        continue  # a bias
-      with pytest.raises(ValueError, match='model'):
+      rest,
+      stored | {name: x[..., :-1]},
+      stored | {f'{name}.q': x},
+    ):
+      with pytest.raises(ValueError, match=name):
         load(tmp_path, spoiled, model)
   # A head that stays as it was drawn, and more blocks than the model has.
   for file, other, options in (
@@ -257,6 +256,3 @@ def test_a_config_of_another_model_is_refused_by_its_field(case, tmp_path):
     parameters = {'rope_parameters': None}  # which would replace the field
     with pytest.raises(ValueError, match=field):
       load(tmp_path, stored, model, config | parameters | {field: other})
-  (tmp_path / 'config.json').write_text('<html>')
-  with pytest.raises(ValueError, match='config'):
-    load(tmp_path, stored, model)

@@ -48,16 +48,12 @@ def test_what_is_exported_is_read_again(case, tmp_path):
 
 def test_what_transformers_lack_is_refused(tmp_path):
   """Catches a folder that loads as another model, or takes that of a run."""
-  for name, options, message in (
-    ('gpt_nano', {'theta': 1e4}, 'GPT without positions cannot be exported'),
-    ('lstm', {}, 'LSTM without a layout of'),
-    ('vit_nano', {}, 'ViT without a layout of'),
-  ):
+  for name, options in ('gpt_nano', {'theta': 1e4}), ('lstm', {}):
     module = models.make(name, WORDS, **options)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match='cannot be exported'):
       pretrained.export(tmp_path, module, {'words': X}, 9)
   (tmp_path / 'config.json').write_text('{}')
-  with pytest.raises(FileExistsError, match='has files; name another'):
+  with pytest.raises(FileExistsError):
     exported('gpt2', tmp_path)
 
 

@@ -18,9 +18,7 @@ KEY = jax.random.key(7)
 TOKENS = {'vocab_size': 20, 'max_length': 6}
 # Of the registry: name -> options, shape and type of a sample.
 MODELS = {
-  'linear': ({}, (4, 4, 1), jnp.float32),
   'mlp': ({'widths': (6,)}, (4, 4, 1), jnp.float32),
-  'lenet5': ({}, (28, 28, 1), jnp.float32),
   'vit_nano': ({'depth': 1, 'width': 8, 'heads': 2}, (8, 8, 3), jnp.float32),
   'bert_nano': (TOKENS | {'depth': 1, 'width': 8}, (6,), jnp.int32),
 }
@@ -46,12 +44,10 @@ def whole(parts, trainable=None):
   return lora.join(parts.frozen, trainable)
 
 
-@pytest.mark.representatives('mlp-naive', 'mlp-ffa', 'mlp-flora', 'mlp-fedex')
 @pytest.mark.parametrize('kind', lora.KINDS)
-@pytest.mark.parametrize('name', MODELS)
-def test_before_training_it_is_the_model_bit_for_bit(name, kind):
+def test_before_training_it_is_the_model_bit_for_bit(kind):
   """Catches a B that is not 0, and arrays that neither tree has, or both."""
-  _, params, _ = drawn(name)
+  _, params, _ = drawn('mlp')
   parts = lora.make(kind=kind, params=params, key=KEY, rank=2, alpha=5.0)
   chex.assert_trees_all_equal(lora.merge(whole(parts), parts.scale), params)
   sizes = [
@@ -199,10 +195,8 @@ def test_patterns_match_parts_of_paths_that_follow_one_another(
 
 test_what_does_not_fit_the_model_is_refused_by_name = refused(
   lambda options: lora.lora(PARAMS, KEY, **{'rank': 1} | options),
-  ({'targets': ('quer',)}, 'targets'), ({'targets': ('bias',)}, 'targets'),
-  ({'trainable': ('tail',)}, 'trainable'), ({'targets': ()}, 'targets'),
-  ({'targets': ('head',), 'trainable': ('head/kernel',)}, 'trainable'),
-  ({'rank': 3}, 'rank'),
+  ({'targets': ('bias',)}, 'targets'), ({'trainable': ('tail',)}, 'trainable'),
+  ({'targets': ()}, 'targets'), ({'rank': 3}, 'rank'),
 )  # fmt: skip
 
 

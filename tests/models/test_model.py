@@ -42,23 +42,27 @@ class HasKey(nn.Module):
 DRAWING = {
   'training': Trains(), 'deterministic': Deterministic(), 'has_rng': HasKey(),
   'nnx': any_models.Nnx, 'nnx module': any_models.Nnx(nnx.Rngs(3)),
+  'lstm': any_models.CASES['lstm_by_name'].model,
+  'gpt': any_models.CASES['gpt'].model,
 }  # fmt: skip
+TOKENS = np.arange(12).reshape(3, 4) % any_models.CLASSES
 
 
-@pytest.mark.representatives('deterministic', 'has_rng', 'nnx module')
-@pytest.mark.parametrize('model', DRAWING.values(), ids=DRAWING.keys())
-def test_a_key_is_all_that_is_random(model):
+@pytest.mark.representatives('has_rng', 'nnx module', 'lstm', 'gpt')
+@pytest.mark.parametrize('name', DRAWING)
+def test_a_key_is_all_that_is_random(name):
   """Dropout in evaluation, or the same in every step, went unnoticed."""
-  model = models.as_model(model)
-  params = model.init(KEYS[0], jnp.asarray(X))
+  model = models.as_model(DRAWING[name])
+  x = TOKENS if name in ('lstm', 'gpt') else X
+  params = model.init(KEYS[0], jnp.asarray(x))
   apply = jax.jit(model.apply)
-  one, other = (apply(params, X, key) for key in KEYS)
-  none = apply(params, X, None)
-  chex.assert_trees_all_equal(one, apply(params, X, KEYS[0]))
-  chex.assert_trees_all_equal(none, apply(params, X, None))
+  one, other = (apply(params, x, key) for key in KEYS)
+  none = apply(params, x, None)
+  chex.assert_trees_all_equal(one, apply(params, x, KEYS[0]))
+  chex.assert_trees_all_equal(none, apply(params, x, None))
   assert (one != other).any()
   assert (one != none).any()
-  each = jax.vmap(model.apply, (None, None, 0))(params, X, KEYS)
+  each = jax.vmap(model.apply, (None, None, 0))(params, x, KEYS)
   chex.assert_trees_all_close(each, jnp.stack([one, other]), atol=1e-6)
 
 

@@ -1,12 +1,12 @@
 """Every model of images has its published size, and trains anywhere."""
 
+import any_models
 from fl_sketch import models
 from fl_sketch.models import losses
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused_calls
 
 
 def normal(seed, *shape):
@@ -124,29 +124,54 @@ def test_mlp_is_its_numpy_twin(activation):
   np.testing.assert_allclose(y, dense(params['Dense_1'], h), rtol=1e-5)
 
 
-make = models.make
-test_wrong_models_are_refused = refused_calls(
-  (lambda: make('lenet', 10), 'lenet5'),
-  (lambda: make('linear', 0), 'num_classes'),
-  (lambda: make('mlp', 10, width=3), 'widths'),
-  (lambda: make('mlp', 10, widths=(3, 0)), 'widths'),
-  (lambda: make('smooth_lenet', 10, activation='elu'), 'activation'),
-  (lambda: make('lenet5', 10, form='rows'), 'form'),
-  (lambda: make('emnist_cnn', 10, dropout=(0.1, 1.0)), 'dropout'),
-  (lambda: drawn(make('smooth_lenet', 10), (64,)), 'ndim'),
-)
+@pytest.mark.parametrize(('name', 'options', 'field'), [
+  ('linear', {'num_classes': 0}, 'num_classes'),
+  ('mlp', {'widths': (3, 0)}, 'widths'), ('resnet8', {'width': 12}, 'width'),
+  ('smooth_lenet', {'activation': 'elu'}, 'activation'),
+  ('emnist_cnn', {'dropout': (0.1, 1.0)}, 'dropout'),
+  ('vit_nano', {'heads': 3}, 'heads'), ('bert_nano', {'heads': 0}, 'heads'),
+  ('lstm', {'hidden': 0}, 'hidden'), ('gru', {'vocab_size': 9}, 'vocab_size'),
+  ('gpt_nano', {'max_length': 0}, 'max_length'),
+  ('llama_nano', {'kv_heads': 3}, 'kv_heads'),
+])  # fmt: skip
+def test_wrong_options_are_refused(name, options, field):
+  """Catches options that would be broadcast, rounded or ignored."""
+  with pytest.raises(ValueError, match=field):
+    models.make(name, **{'num_classes': 10} | options)
 
 
-def check_lowering(model, params, batch):
-  """The gradient of a model compiles for accelerators."""
-  grad = jax.jit(jax.grad(losses.classification(model)))
-  exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(params, batch)
+@pytest.mark.parametrize(('name', 'options', 'x'), [
+  ('smooth_lenet', {}, np.zeros((1, 64))),
+  ('vit_nano', {'patch': 3}, np.zeros((1, 4, 4, 3))),
+  ('vit_nano', {'dtype': 'float16'}, np.zeros((1, 4, 4, 3))),
+  ('bert_nano', {}, np.zeros((1, 4))),
+  ('bert_nano', {'max_length': 3}, np.zeros((1, 4), int)),
+  ('gpt_nano', {'max_length': 3}, np.zeros((1, 4), int)),
+  ('gru', {}, np.zeros(4, int)),
+  ('llama_nano', {'width': 6}, np.zeros((1, 4), int)),
+])  # fmt: skip
+def test_wrong_inputs_are_refused(name, options, x):
+  """Catches inputs that would be broadcast, rounded or cut."""
+  with pytest.raises(ValueError, match=r'ndim|rows|dtype|length|theta'):
+    models.make(name, 10, **options).init(jax.random.key(0), x)
+
+
+LOWERED = {
+  **any_models.FAMILIES, **any_models.CASES,
+  'lenet5 lax': any_models.of_images('lenet5', form='lax'),
+  'vit bfloat16': any_models.of_images('vit_nano', dtype='bfloat16'),
+}  # fmt: skip
+
+
+@pytest.mark.representatives('lenet5 lax', 'vit bfloat16', 'gpt', 'llama')
+@pytest.mark.parametrize('name', LOWERED)
+def test_gradients_lower_for_accelerators(name):
+  """Catches a primitive that a GPU or TPU does not have."""
+  case = LOWERED[name]
+  batch = case.arrays(np.random.default_rng(0), (2,))
+  init = lambda: any_models.start(case)[0]
+  loss_fn = losses.make(case.model, case.kind)[0]
+  grad = jax.jit(jax.grad(loss_fn))
+  args = jax.eval_shape(init), batch
+  exported = jax.export.export(grad, platforms=['tpu', 'cuda'])(*args)
   assert exported.platforms == ('tpu', 'cuda')
-
-
-@pytest.mark.representatives('lax')
-@pytest.mark.parametrize('form', ['tiles', 'lax'])
-def test_lenet5_gradient_lowers_for_accelerators(form):
-  model = models.make('lenet5', 10, form=form)
-  x, y = np.zeros((4, 28, 28, 1), np.uint8), np.zeros(4, np.int32)
-  check_lowering(model, shapes(model, x.shape[1:]), {'x': x, 'y': y})

@@ -188,12 +188,8 @@ def test_a_file_of_other_arrays_is_refused(name, tmp_path):
       for arrays in without, stored | {key: x[..., :-1]}:
         with pytest.raises(ValueError, match=re.escape(key)):
           load(tmp_path, arrays, model)
-  for other in (
-    start(name, depth=1), start(next(x for x in X if x != name)),
-    (models.make('linear', 3), {'Dense_0': {'bias': jnp.zeros(3)}}),
-  ):  # fmt: skip
-    with pytest.raises(ValueError, match='arrays'):
-      load(tmp_path, stored, other)
+  with pytest.raises(ValueError, match='arrays'):
+    load(tmp_path, stored, start(name, depth=1))
   path = tmp_path / 'other.safetensors'
   for _ in range(2):
     with pytest.raises(ValueError, match='other'):

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from refusals import refused_calls
 
 from tests.models.test_models import shapes
 
@@ -111,10 +110,3 @@ def test_training_mirrors_and_shifts_each_image_by_itself():
   assert {np.asarray(x).tobytes() for x in found} == views
   module, params = small(augment=2)  # whose call without keys draws nothing
   jax.eval_shape(module.apply, {'params': params}, inputs())
-
-
-make = lambda **options: models.make('resnet8', 10, **options)
-test_wrong_options_and_images_are_refused = refused_calls(
-  (lambda: shapes(make(), (8,)), 'ndim'), (lambda: make(width=12), 'width'),
-  (lambda: make(augment=-1), 'augment'),
-)  # fmt: skip

@@ -6,7 +6,6 @@ import cases
 import chex
 from fl_sketch import models
 from fl_sketch.models import lora, losses, recurrent
-import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -97,26 +96,6 @@ def test_padding_changes_nothing_before_it(case):
   x = np.where(np.arange(LENGTH) < 4, X, 0)
   short, padded = logits(case, X[:, :4]), logits(case, x)
   np.testing.assert_allclose(padded[:, :4], short, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.representatives('lstm', 'gpt')
-@each_case
-def test_dropout_is_of_the_key_and_of_training(case):
-  """Catches dropout in evaluation, one that is not there, and a fixed key."""
-  params, x = draw_params(case), X
-  plain = models.as_model(make(case)).apply
-  dropped = cases.jit(models.as_model(make(case, dropout=0.3)).apply)
-  keys = jax.random.split(jax.random.key(0))
-  evaluated = logits(case, x)
-  np.testing.assert_allclose(dropped(params, x, None), evaluated, rtol=1e-5)
-  undrawn = cases.jit(plain)(params, x, keys[0])
-  np.testing.assert_allclose(undrawn, evaluated, rtol=1e-5)
-  first, second = (dropped(params, x, key) for key in keys)
-  assert abs(first - second).max() > 1e-3
-  assert abs(first - evaluated).max() > 1e-3
-  module = make(case, dropout=0.3)
-  with pytest.raises(flax.errors.InvalidRngError):
-    module.apply({'params': params}, x, train=True)
 
 
 @pytest.mark.nightly
@@ -213,27 +192,3 @@ def test_bfloat16_rounds_every_product_and_nothing_else(case):
   )
   chex.assert_trees_all_equal_shapes_and_dtypes(narrow, wide)
   assert 1e-4 < distance(narrow, wide) < 2**-8 * PRODUCTS[case]
-
-
-@pytest.mark.representatives('lstm', 'llama')
-@each_case
-def test_gradients_lower_for_accelerators(case):
-  """Catches a primitive that a GPU or TPU does not have."""
-  options = {'dtype': 'bfloat16'}
-  if CASES[case][0] in ('gpt_nano', 'llama'):
-    options |= {'scan': True, 'remat': True}
-  module = make(case, **options)
-  test_models.check_lowering(module, draw_params(case), BATCH)
-
-
-@pytest.mark.parametrize(('case', 'options', 'x', 'field'), [
-  ('lstm', {'hidden': 0}, X, 'hidden'), ('gru', {'dropout': 1.0}, X, 'dropout'),
-  ('gru', {'vocab_size': 10}, X, 'vocab_size'), ('gru', {}, X[0], 'ndim'),
-  ('llama', {}, X / 2, 'dtype'), ('gpt', {'max_length': 5}, X, 'max_length'),
-  ('llama', {'kv_heads': 3}, X, 'kv_heads'),
-  ('llama', {'width': 6}, X, 'theta'),
-])  # fmt: skip
-def test_wrong_options_and_inputs_are_refused(case, options, x, field):
-  """Catches options that would be broadcast, rounded or ignored."""
-  with pytest.raises(ValueError, match=field):
-    make(case, **options).init(jax.random.key(0), x)

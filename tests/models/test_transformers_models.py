@@ -13,7 +13,6 @@ import numpy as np
 from operators import two_shards
 import pytest
 
-from tests.models import test_models
 from tests.models.test_models import shapes
 
 OPTIONS = {
@@ -25,7 +24,6 @@ INPUTS = {
   'bert_nano': np.array(
     [[2, 7, 9, 3, 0, 0], [2, 3, 0, 0, 0, 0], [2, 5, 5, 19, 8, 3]], np.int32
   ),
-  'floats': np.zeros((1, 4), np.float32),
 }
 each_model = pytest.mark.parametrize('name', OPTIONS)
 
@@ -49,10 +47,6 @@ def program(name):
 
 def logits(name, params, x):
   return program(name)(params, x)
-
-
-def batch(name):
-  return {'x': INPUTS[name], 'y': np.arange(3, dtype=np.int32)}
 
 
 @pytest.mark.nightly
@@ -143,25 +137,3 @@ def test_a_text_of_padding_alone_is_finite():
   """Catches a softmax over no tokens, which is NaN."""
   x = 0 * INPUTS['bert_nano']
   assert np.isfinite(logits('bert_nano', draw_params('bert_nano'), x)).all()
-
-
-@pytest.mark.representatives('vit_nano')
-@each_model
-def test_gradients_lower_for_accelerators(name):
-  module = make(name, dtype='bfloat16')
-  test_models.check_lowering(module, draw_params(name), batch(name))
-
-
-@pytest.mark.parametrize(('name', 'options', 'x', 'field'), [
-  ('vit_nano', {'heads': 3}, None, 'heads'),
-  ('bert_nano', {'vocab_size': 0}, None, 'vocab_size'),
-  ('vit_nano', {'patch': 3}, 'vit_nano', 'patch'),
-  ('vit_nano', {}, 'bert_nano', 'ndim'),
-  ('vit_nano', {'dtype': 'float16'}, 'vit_nano', 'dtype'),
-  ('bert_nano', {}, 'floats', 'dtype'),
-  ('bert_nano', {'max_length': 5}, 'bert_nano', 'max_length'),
-])  # fmt: skip
-def test_wrong_options_and_inputs_are_refused(name, options, x, field):
-  """Catches options that would be broadcast, rounded or ignored."""
-  with pytest.raises(ValueError, match=field):
-    make(name, **options).init(jax.random.key(0), INPUTS.get(x))

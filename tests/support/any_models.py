@@ -22,12 +22,6 @@ class Case(NamedTuple):
   arrays: Callable[..., dict[str, np.ndarray]] | None = None
 
 
-class Recurrent(nn.Module):
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(CLASSES)(nn.RNN(nn.OptimizedLSTMCell(4))(x))
-
-
 class Dropped(nn.Module):
   @nn.compact
   def __call__(self, x, train):
@@ -61,27 +55,6 @@ def with_fori_loop(w, x):
   return jax.lax.fori_loop(0, LENGTH, step, jnp.zeros((len(x), WIDTH)))
 
 
-def power(w, times):
-  """w to this power, by a loop that JAX cannot differentiate in reverse."""
-  more = lambda carry: carry[0] < times
-  step = lambda carry: (carry[0] + 1, carry[1] @ w)
-  return jax.lax.while_loop(more, step, (0, jnp.eye(WIDTH)))[1]
-
-
-@jax.custom_vjp
-def with_while_loop(w, x):
-  return x[:, 0] @ power(w, 2)
-
-
-def backward(residuals, grad):
-  w, x = residuals
-  into = x[:, 0].T @ grad
-  return power(w, 1).T @ into + into @ power(w, 1).T, jnp.zeros_like(x)
-
-
-with_while_loop.defvjp(lambda w, x: (with_while_loop(w, x), (w, x)), backward)
-
-
 def with_cond(w, x):
   """A branch that differs from sample to sample."""
   branch = lambda row: jax.lax.cond(
@@ -105,16 +78,11 @@ def vectors(rng, shape):
   return {'x': x, 'y': normal(rng, *shape, WIDTH)}
 
 
-def texts(rng, shape):
-  """Labels of every token, some of which are padding."""
-  y = rng.integers(-2, CLASSES, (*shape, LENGTH)).astype(np.int32)
-  return {'x': normal(rng, *shape, LENGTH, WIDTH), 'y': y}
-
-
 def sentences(rng, shape):
-  """Tokens, each of which is the label of the one before it."""
-  tokens = rng.integers(0, CLASSES, (*shape, LENGTH + 1)).astype(np.int32)
-  return {'x': tokens[..., :-1], 'y': tokens[..., 1:]}
+  """Tokens, and labels of every token, some of which are padding."""
+  x = rng.integers(0, CLASSES, (*shape, LENGTH)).astype(np.int32)
+  y = rng.integers(-2, CLASSES, (*shape, LENGTH)).astype(np.int32)
+  return {'x': x, 'y': y}
 
 
 def labelled_sentences(rng, shape):
@@ -148,9 +116,7 @@ def of_images(name, **options):
 
 SMALL = {'width': 4, 'depth': 2, 'heads': 2}
 CASES: Mapping[str, Case] = {
-  'lstm': Case(Recurrent(), 'tokens', texts),
   'fori_loop': plain(with_fori_loop, arrays=vectors),
-  'while_loop': plain(with_while_loop, arrays=vectors),
   'cond': plain(with_cond, arrays=vectors),
   'dropout': Case(Dropped(), 'cross_entropy', sequences),
   'dict': plain(from_dict, 'multilabel', several),
