@@ -140,20 +140,19 @@ def test_wrong_options_are_refused(name, options, field):
     models.make(name, **{'num_classes': 10} | options)
 
 
-@pytest.mark.parametrize(('name', 'options', 'x'), [
-  ('smooth_lenet', {}, np.zeros((1, 64))),
-  ('vit_nano', {'patch': 3}, np.zeros((1, 4, 4, 3))),
-  ('vit_nano', {'dtype': 'float16'}, np.zeros((1, 4, 4, 3))),
-  ('bert_nano', {}, np.zeros((1, 4))),
-  ('bert_nano', {'max_length': 3}, np.zeros((1, 4), int)),
-  ('gpt_nano', {'max_length': 3}, np.zeros((1, 4), int)),
-  ('gru', {}, np.zeros(4, int)),
-  ('llama_nano', {'width': 6}, np.zeros((1, 4), int)),
+@pytest.mark.parametrize(('name', 'options', 'shape', 'dtype'), [
+  ('smooth_lenet', {}, (64,), 'float32'),
+  ('vit_nano', {'patch': 3}, (4, 4, 3), 'float32'),
+  ('vit_nano', {'dtype': 'float16'}, (4, 4, 3), 'float32'),
+  ('bert_nano', {}, (4,), 'float32'),
+  ('bert_nano', {'max_length': 3}, (4,), 'int32'),
+  ('gpt_nano', {'max_length': 3}, (4,), 'int32'),
+  ('gru', {}, (4, 1), 'int32'), ('llama_nano', {'width': 6}, (4,), 'int32'),
 ])  # fmt: skip
-def test_wrong_inputs_are_refused(name, options, x):
+def test_wrong_inputs_are_refused(name, options, shape, dtype):
   """Catches inputs that would be broadcast, rounded or cut."""
   with pytest.raises(ValueError, match=r'ndim|rows|dtype|length|theta'):
-    models.make(name, 10, **options).init(jax.random.key(0), x)
+    shapes(models.make(name, 10, **options), shape, dtype)
 
 
 LOWERED = {
