@@ -1,7 +1,5 @@
 """A restored checkpoint resumes at the same bits, for every algorithm."""
 
-import contextlib
-
 import cases
 import chex
 from fl_sketch.rounds import mesh as mesh_lib, traffic
@@ -42,38 +40,22 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   store.close()
 
 
-@pytest.fixture
-def scaffold(tmp_path):
-  """A folder, how to save a state with rows as checkpoint 2, how to restore."""
+def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
+  """Catches stale rows in a checkpoint, and other devices that nobody names."""
   mesh = mesh_lib.cohort_mesh(2)
   rows = client_state.OnDevice(mesh)
   state = cases.start(cases.ALGORITHMS['scaffold'].make, mesh)
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
   book = traffic.Ledger.empty(cases.POPULATION, 40)
-  assert store.newest is store.restore(state, book) is None
-
-  def restore(devices=2):
-    with contextlib.closing(
-      checkpoints.Checkpoints(tmp_path, keep=2, devices=devices)
-    ) as later:
-      return later.restore(state, book)
-
-  yield tmp_path, lambda: store.save(2, state, book, rows.saved(state)), restore
-  store.close()
-
-
-def test_rows_of_a_start_that_died_are_not_taken_for_others(scaffold):
-  folder, save, restore = scaffold
-  stale = folder / 'client_rows' / '2'
+  stale = tmp_path / 'client_rows' / '2'
   stale.mkdir(parents=True)
   for i in range(2):
     np.savez(stale / f'part-{i}-of-2.npz', np.arange(3), np.full((3, 10), 7.0))
-  save()
-  assert [len(part.ids) for part in restore().rows] == [cases.POPULATION]
-
-
-def test_going_on_with_other_devices_is_said(scaffold):
-  _, save, restore = scaffold  # a second store would clean up while this saves
-  save()
+  store.save(2, state, book, rows.saved(state))
+  (part,) = store.restore(state, book).rows
+  assert len(part.ids) == cases.POPULATION
+  store.close()
+  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=3)
   with pytest.warns(UserWarning, match='3 devices'):
-    restore(devices=3)
+    store.restore(state, book)
+  store.close()

@@ -3,7 +3,7 @@
 import math
 
 import fl_sketch
-from fl_sketch import experiment, sweeps
+from fl_sketch import experiment
 from fl_sketch.data import ragged
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
@@ -71,21 +71,24 @@ def by_hand(exp, params):
   values, metrics_fn = [], jax.jit(exp.metrics_fn)
   for i in np.flatnonzero(exp.held_out.sizes):
     ids = exp.held_out.client(i)
-    batch = {k: x[np.resize(ids, 500)] for k, x in exp.data.items()}
+    batch = {k: x[np.resize(ids, 500)] for k, x in exp.held_data.items()}
     sums = metrics_fn(params, batch | {'mask': np.arange(500) < len(ids)})
     values.append({k: float(v) for k, v in sums.items()})
   return {k: np.array([v[k] for v in values]) for k in values[0]}
 
 
 @pytest.mark.parametrize(('devices', 'most'), [(1, 4000), (2, 70)])
-def test_metrics_are_those_of_each_client_alone(devices, most, monkeypatch):
-  """Catches a sample of a neighbour, of the padding, or of a chunk twice."""
+def test_metrics_are_those_of_each_client_alone(
+  devices, most, monkeypatch, tmp_path
+):
+  """Catches a sample of a neighbour, padding, a chunk that counts twice."""
   monkeypatch.setattr(client_metrics, '_most', lambda exp: most)
   exp = experiment.build(FIELDS)
-  mesh = mesh_lib.cohort_mesh(devices)
-  found = evaluated(exp, mesh)
+  np.save(tmp_path / 'x.npy', exp.data['x'])
+  mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
+  metrics = evaluated(exp._replace(data=mapped), mesh_lib.cohort_mesh(devices))
   assert 1 < len(np.flatnonzero(exp.held_out.sizes)) < 30
-  check(found, by_hand(exp, exp.params), 'client')
+  check(metrics, by_hand(exp, exp.params), 'client')
 
 
 def check(found, sums, prefix):
@@ -106,16 +109,6 @@ def check(found, sums, prefix):
     for how, value in expected.items():
       got = found[f'{prefix}_{name}_{how}']
       assert got == pytest.approx(value, rel=1e-5), (name, how)
-
-
-def test_data_on_the_host_or_mapped_give_the_same(tmp_path):
-  """Catches an evaluation that needs the data on the devices."""
-  exp = experiment.build(FIELDS)
-  np.save(tmp_path / 'x.npy', exp.data['x'])
-  mapped = exp.data | {'x': np.load(tmp_path / 'x.npy', mmap_mode='r')}
-  mesh = mesh_lib.cohort_mesh(2)
-  one, other = (evaluated(e, mesh) for e in (exp, exp._replace(data=mapped)))
-  assert one == other
 
 
 PRIVATE = {
@@ -139,12 +132,6 @@ def test_the_account_is_of_the_samples_that_are_trained_on():
   assert any('client_' in text for text in exp.guarantee.statement.caveats)
 
 
-def test_seeds_of_a_sweep_have_programs_of_their_own():
-  """Catches a seed that is evaluated on what another one trains on."""
-  points = sweeps.points(FIELDS | {'sweep': {'seed': (0, 1)}})
-  assert [*sweeps.groups(dict(enumerate(points)))] == [[0], [1]]
-
-
 @pytest.mark.nightly
 def test_processes_evaluate_their_shares_together(tmp_path):
   """Catches sums of one process, and a best that two of them write."""
@@ -165,12 +152,17 @@ def test_processes_evaluate_their_shares_together(tmp_path):
   assert fl_sketch.load(two, best=True).round == 4
 
 
-test_a_share_of_nothing_is_refused = refusals.refused(
-  lambda fields: experiment.build(runs.SMALL | fields),
-  (
-    {'dataset': 'quadratics', 'model_options': None, 'client_holdout': 0.5},
-    'client_holdout',
+QUADRATICS = {'dataset': 'quadratics', 'model_options': None}
+HIDDEN = PRIVATE | {'algorithm': 'dp_fedavg', 'personal_steps': 3}
+test_fields_without_effect_are_refused = refusals.refused(
+  lambda fields: experiment.build(
+    runs.SMALL | {'client_holdout': 0.3} | fields
   ),
-  ({'client_holdout': 1.0}, 'client_holdout'),
+  (QUADRATICS, 'client_holdout'),
+  ({'client_holdout': 0.0, 'personal_steps': 3}, 'personal_steps'),
+  ({'personal_lr': 0.1}, 'personal_lr'),
+  ({'keep_best': 'train_loss'}, 'keep_best'),
+  (HIDDEN | {'keep_best': 'client_loss_mean'}, 'keep_best'),
+  (HIDDEN | {'keep_best': 'personal_loss_mean'}, 'keep_best'),
   error=config.ConfigError,
 )

@@ -24,8 +24,10 @@ def test_a_start_asks_for_devices_and_keeps_the_flags_of_users(settings):
   devices.start(cpu_devices=3, deterministic=False)
   assert settings == {'jax_num_cpu_devices': 3}
   assert os.environ['XLA_FLAGS'] == '--mine'
+  assert (devices.deterministic('cpu'), devices.deterministic('cuda')) == (1, 0)
   for _ in range(2):
     devices.start()
+  assert devices.deterministic('cuda')
   assert settings == {'jax_num_cpu_devices': devices.cores()}
   assert os.environ['XLA_FLAGS'] == '--mine --xla_gpu_deterministic_ops=true'
 
@@ -50,20 +52,6 @@ def test_only_a_start_that_asks_for_it_joins_those_of_a_launcher(
   assert not joined
   devices.start(num_processes=None)
   assert joined == [(None, 2, None)]
-
-
-@pytest.mark.parametrize(('platform', 'flags', 'fixed'), [
-  ('cpu', '', True),
-  ('cuda', '', False),
-  ('cuda', '--a=1 --xla_gpu_deterministic_ops=true', True),
-  ('cuda', '--xla_gpu_deterministic_ops=truely', False),
-])  # fmt: skip
-def test_kernels_are_deterministic_by_the_flag_of_the_start(
-  platform, flags, fixed, monkeypatch
-):
-  """Catches a record that does not know --nodeterministic."""
-  monkeypatch.setenv('XLA_FLAGS', flags)
-  assert devices.deterministic(platform) == fixed
 
 
 def test_programs_are_kept_where_jax_has_no_folder(tmp_path, monkeypatch):

@@ -156,8 +156,7 @@ def test_a_run_resumes_from_its_own_copy_of_a_start(tmp_path):
 def test_a_run_without_a_folder_leaves_no_file(tmp_path, monkeypatch):
   """Catches files in the working directory."""
   monkeypatch.chdir(tmp_path)
-  result = training.train(build(FIELDS), progress=False)
-  chex.assert_trees_all_equal(result.state, train('run', FIELDS, 2).state)
+  assert training.train(build(FIELDS), progress=False).finished
   with pytest.raises(workdir.WorkdirError, match='folder'):
     training.train(build(FIELDS), '')
-  assert [path.name for path in tmp_path.iterdir()] == ['run']
+  assert not [*tmp_path.iterdir()]

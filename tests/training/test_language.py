@@ -2,14 +2,13 @@
 
 import chex
 import draws
-from fl_sketch import experiment, training
+from fl_sketch import experiment
 from fl_sketch.models import pretrained
 from fl_sketch.training import loaded, saved_params, workdir
 import jax
 import numpy as np
 import pytest
 import runs
-import torch_models
 
 from tests.data.test_text import PLAY
 
@@ -72,27 +71,3 @@ def test_tokens_are_drawn_by_their_probability(run):
   p = np.exp(2 * LOGITS) / np.exp(2 * LOGITS).sum()
   shares = np.bincount(drawn[1:], minlength=4) / 400
   assert (abs(shares - p) < 6 * np.sqrt(p * (1 - p) / 400) + 1e-3).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings('ignore')  # of transformers
-def test_a_trained_decoder_writes_the_same_text_in_transformers(tmp_path):
-  """Catches what random weights hide: a tokenizer or config of another run."""
-  _, transformers = torch_models.libraries()
-  (tmp_path / 'play.txt').write_text(PLAY * 60)
-  options = FIELDS['dataset_options'] | {'length': 60}
-  fields = FIELDS | {
-    'dataset_options': options, 'model_options': None, 'rounds': 150,
-    'local_optimizer': 'adamw', 'client_lr': 0.003, 'eval_every': 50,
-  }  # fmt: skip
-  exp = experiment.build(fields, str(tmp_path))
-  training.train(exp, str(tmp_path / 'run'), progress=False)
-  run = loaded.load(tmp_path / 'run', data_dir=str(tmp_path))
-  run.export(tmp_path / 'hub')
-  auto = transformers.AutoModelForCausalLM, transformers.AutoTokenizer
-  theirs, coder = (kind.from_pretrained(tmp_path / 'hub') for kind in auto)
-  given = coder('ANNA:\n', return_tensors='pt')
-  output = theirs.generate(**given, max_new_tokens=50, do_sample=False)
-  text = coder.decode(output[0], skip_special_tokens=True)
-  assert run.generate('ANNA:\n', 50, temperature=0) == text
-  assert text.startswith('ANNA:\nto be or not\n\nEMIL:')

@@ -85,24 +85,22 @@ def test_every_bit_of_the_entropy_reaches_both_roots(entropy):
   assert are_distinct(found)
 
 
-def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
-  with pytest.raises(noise_secret.SecretError, match='entropy'):
-    noise_secret.keep(tmp_path, resumed=True)
-  assert not (tmp_path / 'secret').exists()
-
-
 @pytest.mark.parametrize('resumed', [False, True])
 def test_a_secret_that_is_open_or_damaged_is_refused(entropy, resumed):
   """Catches noise that others know, or that has fewer bits."""
   keep = lambda: noise_secret.keep(entropy.parent.parent, resumed=resumed)
+  for mode in 0o640, 0o604, 0o620, 0o601:
+    entropy.chmod(mode)
+    with pytest.raises(noise_secret.SecretError, match=f'{mode:o}'):
+      keep()
+  entropy.chmod(0o600)
   for length in 31, 33:
     entropy.write_bytes(b'1' * length)
     with pytest.raises(noise_secret.SecretError, match='entropy'):
       keep()
-  for mode in 0o640, 0o604, 0o620, 0o601, 0o666:
-    entropy.chmod(mode)
-    with pytest.raises(noise_secret.SecretError, match=f'{mode:o}'):
-      keep()
+  entropy.unlink()
+  with pytest.raises(noise_secret.SecretError, match='entropy'):
+    noise_secret.keep(entropy.parent.parent, resumed=True)
 
 
 def test_the_secret_of_what_has_ended_is_deleted(entropy):
@@ -134,12 +132,9 @@ def test_the_secret_of_what_has_ended_is_deleted(entropy):
 def test_an_interrupted_write_leaves_nothing_half_made(
   tmp_path, monkeypatch, broken
 ):
-  def fail(*_):
-    raise KeyboardInterrupt
-
   with monkeypatch.context() as patch:
-    patch.setattr(os, broken, fail)
-    with pytest.raises(KeyboardInterrupt):
+    patch.setattr(os, broken, lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
       noise_secret.keep(tmp_path, resumed=False)
   path = tmp_path / 'secret' / 'entropy'
   assert not path.exists()
@@ -181,10 +176,3 @@ def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   # With epsilon the noise depends on the number of rounds.
   of = functools.partial(of, epsilon=8.0, noise_multiplier=None)
   assert not same(of(rounds=50), of(rounds=100))
-
-
-def test_a_secret_that_cannot_be_written_is_named(tmp_path):
-  """Catches a traceback where there is no permission."""
-  (tmp_path / 'secret').write_text('')
-  with pytest.raises(noise_secret.SecretError, match='secret/entropy'):
-    noise_secret.keep(tmp_path, resumed=False)

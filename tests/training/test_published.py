@@ -235,17 +235,6 @@ def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
     sweeps.run(swept, str(tmp_path / 'sweep'), progress=False)
 
 
-def test_rounds_have_metrics_without_noise_only_if_all_are_published():
-  """Catches a metric of local work that a hidden or a private run lets out."""
-  metrics = 'train_loss', 'participants', 'rejected_clients', 'gradient_norm'
-  for kind in (None, *KINDS):
-    c = config.Config(**PRIVATE, public_metrics=kind)
-    says = lambda name, c=c: published.says(c, published.COLUMNS, name)
-    exact = {says(name) == published.EXACT for name in metrics}
-    assert exact == {kind in (None, 'all')}
-    assert says('finite') != published.EXACT
-
-
 def test_the_guide_shows_the_table():
   """Catches a page that tells of another table than the code."""
   text = (runs.ROOT / 'docs/guides/privacy.md').read_text()

@@ -5,7 +5,7 @@ import shutil
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.training import loop, preflight, signals, workdir
+from fl_sketch.training import loop, preflight, signals
 import pytest
 from runs import SAFL, rows, train
 
@@ -52,11 +52,6 @@ def test_damaged_metrics_are_named(copy):
   path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
   with pytest.raises(ValueError, match='jsonl:1'):
     train(copy)
-
-
-def test_another_config_is_refused(copy):
-  with pytest.raises(workdir.WorkdirError, match='server_lr'):
-    train(copy, server_lr=0.02)
 
 
 def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):

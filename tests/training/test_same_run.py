@@ -1,10 +1,9 @@
 """A start in the folder of another problem, or of other code, is refused."""
 
-import functools
 import json
 import shutil
 
-from fl_sketch import experiment, training
+from fl_sketch import training
 from fl_sketch.data import ragged
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import identity, noise_secret, same_run, workdir
@@ -13,18 +12,10 @@ import optax
 import own_problem as own
 from own_problem import ONE_IMAGE, PRIVATE, START, begin, build, changed, start
 import pytest
-from runs import SMALL
 
 TEST_IMAGE = own.CLIENTS[0] | {'x': changed(own.CLIENTS[0]['x'])}
 EDGES = np.array([0, 3, 8, 12])
 ORDER = ragged.Partition(np.arange(12)[::-1], np.arange(0, 13, 4))
-SWAPS = {
-  'the start': ({'start': {'w': changed(START['w'])}}, 'start'),
-  'an image': ({'clients': ONE_IMAGE}, 'data'),
-  'a test image': ({'test': TEST_IMAGE}, 'data'),
-  'the partition': ({'partition': ragged.Partition(None, EDGES)}, 'data'),
-  'the order': ({'partition': ORDER}, 'data'),
-}
 
 
 def refused(folder, exp, *names):
@@ -35,16 +26,20 @@ def refused(folder, exp, *names):
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize('name', SWAPS)
-def test_another_problem_is_refused_by_name(name, tmp_path):
+@pytest.mark.parametrize(('changes', 'what'), [
+  ({'start': {'w': changed(START['w'])}}, 'start'),
+  ({'clients': ONE_IMAGE}, 'data'),
+  ({'test': TEST_IMAGE}, 'data'),
+  ({'partition': ragged.Partition(None, EDGES)}, 'data'),
+  ({'partition': ORDER}, 'data'),
+], ids=['start', 'image', 'test image', 'partition', 'order'])  # fmt: skip
+def test_another_problem_is_refused_by_name(changes, what, tmp_path):
   """Catches a folder that goes on with, or returns, another problem's run."""
-  changes, what = SWAPS[name]
   begin(tmp_path, build())
   start(tmp_path, build())
-  content = lambda: {p: p.read_bytes() for p in tmp_path.glob('*.json*')}
-  before = content()
+  before = {p: p.read_bytes() for p in tmp_path.glob('*.json*')}
   refused(tmp_path, build(**changes), f'({what})')
-  assert content() == before
+  assert {p: p.read_bytes() for p in tmp_path.glob('*.json*')} == before
 
 
 def test_a_problem_confirms_no_guess_of_data(tmp_path):
@@ -135,6 +130,7 @@ VERSIONS = {
   'numpy': '1.0.0', 'python': '3.0.0', 'device': '9 x cpu', 'processes': 7,
   'deterministic kernels': False,
 }  # fmt: skip
+FIELDS = {'plain': own.FIELDS, 'public': PRIVATE | {'noise_seed': 0}}
 
 
 def edit(folder, **entries):
@@ -144,27 +140,17 @@ def edit(folder, **entries):
   path.write_text(json.dumps(record | entries))
 
 
-def test_other_code_is_refused_in_private_runs(tmp_path):
-  """Catches a private run that is resumed with other noise or rounding."""
-  begin(tmp_path, own.private())
-  problem = (tmp_path / 'problem.json').read_text()
-  for name, value in (VERSIONS | {'noise multiplier': 9.0}).items():
-    edit(tmp_path, **{name: value})
-    refused(tmp_path, own.private(), name)
-    (tmp_path / 'problem.json').write_text(problem)
-
-
-@pytest.mark.parametrize(
-  'fields', [own.FIELDS, PRIVATE | {'noise_seed': 0}], ids=['plain', 'public']
-)
-def test_other_code_is_warned_of_elsewhere(fields, tmp_path):
-  """Catches numbers of two versions in one run that nobody is told of."""
-  exp = build(fields)
+@pytest.mark.parametrize('kind', ['plain', 'public', 'private'])
+def test_other_code_is_warned_of_or_refused(kind, tmp_path):
+  """Catches numbers of two versions, or other noise, in one run."""
+  exp = own.private() if kind == 'private' else build(FIELDS[kind])
   begin(tmp_path, exp)
   problem = (tmp_path / 'problem.json').read_text()
   for name, value in VERSIONS.items():
     edit(tmp_path, **{name: value})
-    if name in ('source of fl_sketch', 'fl_sketch', 'jax'):
+    if kind == 'private':
+      refused(tmp_path, exp, name)
+    elif name in ('source of fl_sketch', 'fl_sketch', 'jax'):
       with pytest.warns(UserWarning, match=name):
         start(tmp_path, exp)
     else:  # a warning would be an error
@@ -172,9 +158,13 @@ def test_other_code_is_warned_of_elsewhere(fields, tmp_path):
     (tmp_path / 'problem.json').write_text(problem)
 
 
-def test_parameters_drawn_by_another_jax_are_not_compared(tmp_path):
-  """Catches a refusal because another version draws or rounds otherwise."""
-  begin(tmp_path, build())
+def test_parameters_that_are_drawn_otherwise_are_not_compared(tmp_path):
+  """Catches a refusal by another version, or of a run that draws none."""
+  exp = build()
+  begin(tmp_path, exp)
+  shapes = {k: x for k, x in own.record(exp).items() if k != identity.START}
+  for private in False, True:
+    same_run.check_problem(tmp_path, shapes, private=private)
   edit(tmp_path, jax='0.0.0', start='')
   with pytest.warns(UserWarning, match='start'):
     start(tmp_path, build())
@@ -185,11 +175,8 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
   """Catches a traceback, and results without the problem that they are of."""
   (tmp_path / 'file').write_text('')
   refused(tmp_path / 'file' / 'run', build(), 'file/run')
-  for name in 'problem.json', 'lock':
-    folder = tmp_path / 'unlocked'
-    (folder / name).mkdir(parents=True)
-    refused(folder, build(), 'unlocked')
-    (folder / name).rmdir()
+  (tmp_path / 'unlocked' / 'lock').mkdir(parents=True)
+  refused(tmp_path / 'unlocked', build(), 'unlocked')
   for name in 'config.json', 'metrics.jsonl', 'checkpoints/4/arrays/d':
     path = tmp_path / name.replace('/', '_') / name
     path.parent.mkdir(parents=True)
@@ -203,20 +190,3 @@ def test_an_error_of_one_process_stops_all(tmp_path, monkeypatch):
   flags = iter([False, True])  # of the lock, and of what is compared
   monkeypatch.setattr(workdir.processes, 'any_process', lambda _: next(flags))
   refused(tmp_path, build(), 'Another process')
-
-
-def test_parameters_that_are_not_drawn_are_not_compared(tmp_path):
-  """Catches a finished run that is refused because nothing is drawn again."""
-  fields = SMALL | {'model': 'linear', 'model_options': None}
-  drawn, shapes = (
-    identity.of(experiment.build(fields, draw=draw)) for draw in (True, False)
-  )
-  assert drawn.keys() - shapes.keys() == {'start'}
-  path = tmp_path / 'problem.json'
-  for private in False, True:
-    check = functools.partial(same_run.check_problem, private=private)
-    path.write_text(json.dumps(drawn))
-    check(tmp_path, shapes)
-    path.write_text(json.dumps(shapes))
-    with pytest.raises(workdir.WorkdirError, match='start'):
-      check(tmp_path, drawn)

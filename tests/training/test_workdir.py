@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 from fl_sketch.experiment import config
 from fl_sketch.training import same_run, workdir
@@ -60,7 +61,7 @@ def records(folder, c=OLD, **more):
 def test_records_are_read_where_nobody_else_writes(tmp_path, monkeypatch):
   """Catches rows that another process adds after they are read."""
   first = records(tmp_path)
-  with pytest.raises(workdir.WorkdirError, match='in use'):
+  with pytest.raises(workdir.WorkdirError, match=f'process {os.getpid()}'):
     records(tmp_path, may_change=lambda old: pytest.fail('not locked'))
   first.add(1, {'point': 1})
   first.close()
