@@ -49,9 +49,8 @@ class Program:
     # Points keep the state of all clients on the devices.
     if placement.decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
-        f'Data of {comms.nbytes(exp.data):,} bytes, copied to every '
-        f'device, exceed MAX_RESIDENT={placement.MAX_RESIDENT:,}; '
-        "feed='device' copies larger data too."
+        f'feed={exp.config.feed!r}: points share data on the devices; of more '
+        f"than MAX_RESIDENT={placement.MAX_RESIDENT:,} bytes by feed='device'."
       )
     config = exp.config
     self.config, self.mesh = config, mesh

@@ -36,14 +36,11 @@ def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Tree) -> Placement:
   per_client = comms.nbytes(row)
   if processes > config.population:
     raise PlacementError(
-      f'population={config.population} leaves some of {processes} processes '
-      f'without a client. Set num_processes <= {config.population}.'
+      f'num_processes={processes} exceeds population={config.population}.'
     )
   if processes > 1 and config.trust == 'secure_aggregation':
-    raise PlacementError(
-      "trust='secure_aggregation' does not support several processes: masks "
-      'would be shared with empty client slots. Set num_processes=1.'
-    )
+    # Else masks would be shared with empty client slots.
+    raise PlacementError("trust='secure_aggregation' needs num_processes=1.")
   data = _where('feed', config.feed, comms.nbytes(exp.data), mesh)
   if config.feed == 'auto' and store.is_mapped(exp.data):
     data = 'host'
