@@ -5,13 +5,14 @@ import math
 import types
 import zlib
 
-from fl_sketch import algorithms, experiment, sweeps
+from fl_sketch import experiment, sweeps
 from fl_sketch.data import sources
 from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
 import numpy as np
 from papers import catalog
 from papers.chen.curvature import during_training, spectrum, spectrum_report
+from papers.chen.studies import tables
 from papers.common import results, workspace
 from papers.common.workspace import Workspace
 from papers.das.studies import features, races
@@ -170,7 +171,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
     (features, 'folder', folder_of),
     (problems, 'plays', lambda ws, part='all': SPEAKERS),
     (pretrained, 'save', saved),
-    (algorithms, 'measure', lambda name: types.SimpleNamespace(up=[100.0])),
+    (tables, '_fewest_bytes', lambda kind: 100.0),
   ):
     monkeypatch.setattr(module, function, made_up)
   ws = MadeUp(tmp_path / 'cpu', 'cpu', progress=False)
