@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Mutant(NamedTuple):
   """A bug: `old` occurs once in `path`, and becomes `new`."""
 
-  name: str  # for the table in CONTRIBUTING.md
+  name: str
   path: str  # of the file in `fl_sketch/`
   old: str
   new: str
