@@ -37,66 +37,55 @@ def statement(
 
 def test_a_statement_is_plain_json():
   for part in (ONE, accounting.compose([ONE, ONE])):
-    plain = statement(INF, mechanism=part, caveats=('Mind.',)).as_dict()
+    spec = {'mechanism': part, 'caveats': ('Mind.',), 'mu': INF}
+    plain = statement(INF, **spec).as_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-    assert plain['epsilon'] == 'inf'
+    assert plain['epsilon'] == plain['mu'] == 'inf'
     assert plain['caveats'] == ['Mind.']
     assert 'add_or_remove_one' in json.dumps(plain)
 
 
-@pytest.mark.parametrize(('fields', 'begins'), [
-  ({}, '(5, 1e-05)-'),
-  ({'mu': 0.5, 'true_positive_rate': 0.0043}, '(5, 1e-05)-'),
-  ({'noise': statements.NOISE[1]}, 'Not private: noise_seed fixes the noise.'),
-  ({'epsilon': INF}, 'Not private: (inf, 1e-05)-'),
-])  # fmt: skip
-def test_a_statement_says_for_whom_against_whom_and_whether(fields, begins):
-  """Catches 1,300 characters in the console, and a lost "Not private"."""
-  whole = statement(caveats=('Mind.' * 200, 'And this.'), **fields)
-  first, *rest, last = whole.sentence('in a file').split('\n')
+NOT = {
+  'Not private: noise_seed fixes the noise.': {'noise': statements.NOISE[1]},
+  'Not private: its cohort is simulated.': {'noise': statements.NOISE[2]},
+  'Not private: (inf, 1e-05)-': {'epsilon': INF},
+}
+
+
+@pytest.mark.parametrize('begins', ['(5, 1e-05)-', *NOT])
+def test_a_statement_says_for_whom_against_whom_and_whether(begins):
+  """Catches a lost "Not private", and a promise of tests without privacy."""
+  tests = {'mu': 0.5, 'true_positive_rate': 0.0043}
+  spec = {'caveats': ('Mind.' * 200, 'And this.'), **NOT.get(begins, {})}
+  whole = statement(**tests, **spec)
+  first, computed, *rest, last = whole.sentence('in a file').split('\n')
   assert first == whole.headline()
   assert first.startswith(begins)
-  of_whom = 'of one client (add or remove one) against anyone but the trusted s'
-  assert of_whom in first
+  assert 'one client (add or remove one) against anyone but the trus' in first
   assert 'the server included' in statement(trust='local').headline()
-  assert rest[0] == 'Computed by PLD: 1 steps, sampling full.'
+  assert computed == 'Computed by PLD: 1 steps, sampling full.'
+  assert len(rest) == (begins not in NOT)
+  assert all('mu 0.5 of Gaussian' in line for line in rest)
   assert last == 'Conditions and caveats, 2: in a file'
-  assert (len(rest) <= 2, len(first) < 200) == (True, True)
-  lines = [first, *rest, *whole.caveats]
+  assert len(first) < 200
+  lines = [first, computed, *rest, *whole.caveats]
   assert whole.as_dict()['sentence'].split('\n') == lines
+  assert len(statement(**spec).sentence('in a file').split('\n')) == 3
 
 
-@pytest.mark.parametrize('units', [None, 1, 49, 10**6])
-@pytest.mark.parametrize('delta', [1e-9, 1e-6, 1 / 49, 0.5, 1 - 1e-9])
-@pytest.mark.parametrize('epsilon', [0.0, 10.0, 10.01, 1e6, INF])
+@pytest.mark.parametrize('units', [None, 49, 10**6])
+@pytest.mark.parametrize('delta', [1e-9, 1 / 49, 0.5])
+@pytest.mark.parametrize('epsilon', [10.0, 10.01, INF])
 def test_what_means_little_is_said_first(epsilon, delta, units):
   """Catches epsilon = 10^6, or delta >= 1 / clients, stated like any other."""
-  one = statement(epsilon, delta, units=units)
-  *weak, promise = one.headline().split('\n')
+  *weak, promise = statement(epsilon, delta, units=units).headline().split('\n')
   share = delta >= 0.01 or (units is not None and delta >= 1 / units)
   assert len(weak) == (epsilon < INF and (epsilon > 10 or share))
   assert f'({epsilon:.4g}, {delta:.3g})-differential' in promise
   for line in weak:
-    assert line.startswith('This guarantee means little: ')
     assert (f'share of {units or "all"} clients' in line) == share
     assert (f'epsilon={epsilon:.4g} allows' in line) == (epsilon > 10)
     assert len(line) < 200
-
-
-def test_a_statement_says_what_a_test_can_tell():
-  """Catches a promise of tests where the noise or epsilon promises nothing."""
-  tests = {'mu': 0.5, 'true_positive_rate': 0.0043}
-  sentence = statement(caveats=('Mind.',), **tests).sentence()
-  assert 'mu 0.5 of Gaussian differential privacy at every' in sentence
-  assert 'at most 0.43 % true positives at 0.1 % false' in sentence
-  assert statement(**tests).as_dict()['mu'] == 0.5
-  assert statement(mu=INF).as_dict()['mu'] == 'inf'
-  for silent in (
-    statement(),
-    statement(epsilon=INF, **tests),
-    statement(noise=statements.NOISE[1], **tests),
-  ):
-    assert 'true positives' not in silent.sentence()
 
 
 @pytest.mark.parametrize(('field', 'value'), [

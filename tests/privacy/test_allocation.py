@@ -4,7 +4,7 @@ import itertools
 import math
 
 import accounting_reference as ref
-from accounting_reference import ADD, REPLACE, ZERO, epsilon, poisson
+from accounting_reference import REPLACE, epsilon, poisson
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import (
   GaussianMechanism,
@@ -20,8 +20,8 @@ EPSILONS = (0.05, 1.0, 2.0)
 
 
 def allocated(z, steps, epoch_steps, **spec):
-  sampling = accounting.Sampling.RANDOM_ALLOCATION
-  return GaussianMechanism(z, steps, sampling, epoch_steps=epoch_steps, **spec)
+  spec['epoch_steps'] = epoch_steps
+  return GaussianMechanism(z, steps, ref.ALLOCATION, **spec)
 
 
 def deltas(z, epoch_steps, steps, eps):
@@ -106,20 +106,14 @@ def test_moments_of_the_ratio_are_never_below_their_closed_form(
     assert -1e-12 * true <= excess <= 1.5e-3 * order**2 * variance * true
 
 
-@pytest.mark.parametrize(
-  ('z', 'epoch_steps', 'epochs'),
-  [(1.0, 10, 1), pytest.param(0.8, 20, 50, marks=pytest.mark.nightly)],
-)
-def test_it_costs_less_than_the_sampling_it_stands_for(z, epoch_steps, epochs):
+def test_it_costs_less_than_the_sampling_it_stands_for():
   """Catches a bound that is far from tight: Poisson's is larger here."""
-  steps = epoch_steps * epochs
-  eps = epsilon(allocated(z, steps, epoch_steps))
-  coins = epsilon(poisson(z, steps, 1 / epoch_steps))
-  sizes = {'population': 10**6, 'max_cohort': 10**6 // epoch_steps}
-  fixed = GaussianMechanism(z, steps, ref.FIXED, adjacency=REPLACE, **sizes)
-  assert 0.7 * coins < eps < coins
+  eps = epsilon(allocated(1.0, 10, 10))
+  assert 0.7 < eps / epsilon(poisson(1.0, 10, 0.1)) < 1
+  assert eps < accounting.gaussian_epsilon(1.0, 1e-5)
+  sizes = {'population': 10**6, 'max_cohort': 10**5}
+  fixed = GaussianMechanism(1.0, 10, ref.FIXED, adjacency=REPLACE, **sizes)
   assert eps < epsilon(fixed, 1e-7, 'rdp')
-  assert eps < accounting.gaussian_epsilon(z, 1e-5, epochs)
 
 
 def test_epsilon_grows_over_the_rounds_of_an_epoch():
@@ -144,22 +138,6 @@ def test_little_noise_is_bounded_by_one_release_an_epoch():
   assert at_all == accounting.gaussian_epsilon(1e-4, 1e-5, 2)
 
 
-@pytest.mark.parametrize('adjacency', [ADD, ZERO])
-def test_cohorts_that_are_cut_off_are_paid_for(adjacency):
-  """Catches a largest cohort that costs nothing."""
-  spec = {'population': 100, 'adjacency': adjacency}
-  plain = allocated(1.0, 20, 5, **spec)
-  capped = lambda cap: allocated(1.0, 20, 5, max_cohort=cap, **spec)
-  overflow = lambda cap: 20 * stats.binom.sf(cap, 101, 0.2)
-  assert epsilon(capped(100)) == epsilon(plain)
-  eps = epsilon(capped(48))
-  assert epsilon(plain) < eps
-  paid = (1 + math.exp(eps)) * overflow(48)
-  assert ref.delta_of(plain, eps) + paid <= 1e-5
-  with pytest.raises(accounting.UnsupportedAccountingError):
-    epsilon(capped(30))
-
-
 def test_it_composes_with_other_mechanisms():
   """Catches losses of another grid, and releases with coins of their own."""
   parts = [allocated(2.0, 10, 5), GaussianMechanism(5.0, 2)]
@@ -169,12 +147,3 @@ def test_it_composes_with_other_mechanisms():
   assert epsilon(epochs) == epsilon(parts[0])
   twice = allocated(2.0 * math.sqrt(2), 10, 5, releases_per_step=2)
   assert epsilon(twice) == pytest.approx(epsilon(parts[0]), rel=1e-9)
-
-
-@pytest.mark.nightly
-def test_noise_is_calibrated():
-  """Catches a calibration that samples by Poisson instead."""
-  spec = {'sampling': accounting.Sampling.RANDOM_ALLOCATION, 'epoch_steps': 5}
-  z = ref.calibrated(5.0, 1e-5, 100, **spec)
-  assert 4.99 < epsilon(allocated(z, 100, 5)) <= 5.0
-  assert z < ref.calibrated(5.0, 1e-5, 100, 0.2)

@@ -54,17 +54,6 @@ def test_no_pattern_of_participation_moves_more_than_the_sensitivity(
       assert noise.sensitivity(last) <= largest * (1 + 1e-8)
 
 
-@each_weights
-def test_the_column_of_c_is_that_of_the_inverse(name):
-  """Catches a series of other weights, or one that is below it somewhere."""
-  noise = Correlation(WEIGHTS[name], 30, 1)
-  column, exact = noise.strategy(), np.linalg.inv(matrix(noise))[:, 0]
-  assert (np.diff(column) <= 0).all()
-  assert (column >= exact - 1e-12).all()
-  if name not in GROWS:
-    np.testing.assert_allclose(column, exact, atol=1e-12)
-
-
 @pytest.mark.parametrize('epoch', [1, 5, 12])
 @pytest.mark.parametrize('apart', [1, 4, 30])
 def test_epochs_in_a_fixed_order_cost_no_more_than_is_stated(epoch, apart):
@@ -100,23 +89,14 @@ def test_the_error_of_sums_is_that_of_the_matrices(name, fresh):
   np.testing.assert_allclose(got, want[:13], rtol=1e-12)
 
 
-def test_sums_over_500_rounds_have_a_quarter_of_the_noise():
-  """Catches weights that do not help; catches a help of fresh hashes."""
-  once = lambda weights: Correlation(weights, 500, 500)
-  sixteen = once(correlation.square_root(16))
-  assert correlation.rms_ratio(sixteen, 500) <= 0.25
-  assert correlation.rms_ratio(once((ONE,)), 500) == pytest.approx(1)
-  assert correlation.rms_ratio(sixteen, 500, fresh=True) > 1.25
-
-
 def draws_of(y, x, weights):
-  """The draws z, f64[..., rounds], with which inputs x are released as y."""
-  z = []
+  """The draws z, i64[..., rounds], with which inputs x are released as y."""
+  z = np.zeros_like(y)
   for t in range(y.shape[-1]):
-    earlier = sum(q * z[t - j] for j, q in enumerate(weights[: t + 1]) if j)
-    rounded = (np.asarray(earlier).astype(np.int64) + ONE // 2) // ONE
-    z.append(y[..., t] - x[t] - rounded)
-  return np.stack(z, -1)
+    lags = range(1, min(t + 1, len(weights)))
+    earlier = sum((weights[j] * z[..., t - j] for j in lags), np.int64(0))
+    z[..., t] = y[..., t] - x[..., t] - (earlier + ONE // 2) // ONE
+  return z
 
 
 @each_weights
@@ -126,22 +106,14 @@ def test_rounding_moves_no_history_by_more_than_is_stated(name, apart):
   noise, rng = Correlation(WEIGHTS[name], 8, apart), np.random.default_rng(0)
   numbers, length, longest = 50, 200.0, 0
   for _ in range(40):
-    z = rng.integers(-5000, 5000, (numbers, 8))
-    x, other = np.zeros((2, 8, numbers), np.int64)
+    y = rng.integers(-5000, 5000, (numbers, 8))
     u = rng.normal(size=numbers)
     u = np.trunc(u / np.linalg.norm(u) * length)
-    for t in range(rng.integers(apart), 8, apart):
-      other[t] = u
-    y = z.copy()
-    for t in range(8):
-      earlier = sum(
-        q * z[:, t - j] for j, q in enumerate(noise.weights[: t + 1]) if j
-      )
-      y[:, t] += (earlier + ONE // 2) // ONE
-    np.testing.assert_array_equal(draws_of(y, x, noise.weights), z)
+    x = np.zeros((numbers, 8), np.int64)
+    x[:, rng.integers(apart) :: apart] = u[:, None]
+    there, here = (draws_of(y, inputs, noise.weights) for inputs in (x, 0 * x))
     for m in range(noise.bands, 9):
-      there = draws_of(y[:, :m], other, noise.weights) - z[:, :m]
-      moved = np.linalg.norm(there)
+      moved = np.linalg.norm((there - here)[:, :m])
       bound = noise.sensitivity(m) * (length + noise.rounding(numbers))
       assert moved <= bound
       longest = max(longest, moved / (noise.sensitivity(m) * length))
@@ -189,23 +161,9 @@ def test_sensitivity_and_error_are_those_of_jax_privacy():
   theirs = np.asarray(toeplitz.optimal_max_error_noising_coefs(bands))
   np.testing.assert_allclose(np.divide(weights, ONE), theirs, atol=2.0**-15)
   a = np.pad(np.divide(weights, ONE), (0, 100 - bands)).astype('f4')
-  column = np.float32(noise.strategy())
+  column = np.float32(noise.strategy)
   square = toeplitz.minsep_sensitivity_squared(column, apart)
   assert noise.sensitivity() == pytest.approx(float(square) ** 0.5, rel=1e-5)
   error = toeplitz.per_query_error(noising_coef=a, n=100)
   mine = correlation.prefix_error(noise, 100)
   np.testing.assert_allclose(mine, error, rtol=1e-4)
-
-
-@pytest.mark.parametrize(('name', 'fields'), [
-  ('weights', ((), 5, 1)),
-  ('weights', ((ONE, 1), 5, 1)),
-  ('weights', ((ONE, -ONE, -1), 5, 1)),
-  ('rounds', ((ONE, -ONE // 2), 1, 1)),
-  ('rounds', ((ONE,), 0, 1)),
-  ('separation', ((ONE,), 1, 0)),
-])  # fmt: skip
-def test_what_is_no_correlation_is_refused(name, fields):
-  """Catches a sensitivity that is stated for weights without a proof."""
-  with pytest.raises(ValueError, match=name):
-    Correlation(*fields)

@@ -78,9 +78,16 @@ class Correlation:
     """Standard deviation of the noise of a late round over that of a draw."""
     return math.sqrt(sum((q / ONE) ** 2 for q in self.weights))
 
+  @functools.cached_property
   def strategy(self) -> np.ndarray:
     """The first column of C, or its least nonincreasing bound, f64[rounds]."""
-    return _strategy(self.weights, self.rounds)
+    back = -np.divide(self.weights[1:], ONE)
+    series = np.zeros(self.rounds)
+    series[0] = 1
+    for k in range(1, self.rounds):
+      last = series[max(k - len(back), 0) : k][::-1]
+      series[k] = back[: len(last)] @ last
+    return np.maximum.accumulate(series[::-1])[::-1]
 
   def sensitivity(self, rounds: int | None = None) -> float:
     r"""By how much one client moves C x in the first rounds of an epoch.
@@ -97,7 +104,7 @@ class Correlation:
   def _squares(self) -> np.ndarray:
     """Squared sensitivity after each round of an epoch, f64[rounds]."""
     apart = min(self.separation, self.rounds)
-    column = np.pad(self.strategy(), (0, -self.rounds % apart))
+    column = np.pad(self.strategy, (0, -self.rounds % apart))
     total = column.reshape(-1, apart).cumsum(axis=0).ravel()[: self.rounds]
     return np.cumsum(total**2)
 
@@ -127,7 +134,7 @@ class Correlation:
     :math:`\max_m \|C_m\|_2 \sqrt{m d}` over the sensitivity of the first m
     rounds, d the numbers of a release.
     """
-    norms = np.cumsum(self.strategy()) * np.sqrt(np.arange(self.rounds) + 1)
+    norms = np.cumsum(self.strategy) * np.sqrt(np.arange(self.rounds) + 1)
     worst = (norms / np.sqrt(self._squares)).max()
     return float(worst * math.sqrt(numbers) * (1 + _SAFE))
 
@@ -174,17 +181,3 @@ def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
     return multiplier * math.sqrt(prefix_error(x, rounds, fresh=fresh).mean())
 
   return loudness(noise, fresh) / loudness(alone, False)
-
-
-@functools.lru_cache(maxsize=64)
-def _strategy(weights: tuple[int, ...], rounds: int) -> np.ndarray:
-  """Return the least nonincreasing bound of 1 / a as a power series."""
-  back = -np.divide(weights[1:], ONE)
-  series = np.zeros(rounds)
-  series[0] = 1
-  for k in range(1, rounds):
-    last = series[max(k - len(back), 0) : k][::-1]
-    series[k] = back[: len(last)] @ last
-  bound = np.maximum.accumulate(series[::-1])[::-1]
-  bound.setflags(write=False)
-  return bound

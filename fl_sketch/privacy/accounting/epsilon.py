@@ -74,14 +74,9 @@ def epsilon_curve(
   >>> [round(e, 2) for e in epsilon_curve(m, [1, 100], delta=1e-5)]
   [0.34, 4.38]
   """
-  delta = checks.fraction('delta', delta)
-  if not isinstance(mechanism, GaussianMechanism):
-    raise TypeError(
-      f'A curve is of a GaussianMechanism, got {type(mechanism).__name__}.'
-    )
-  types.warn_if_large(types.parts_of(mechanism), delta)
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
-  return [profiles.profile(x, accountant).epsilon(delta) for x in lengths]
+  options = {'delta': delta, 'accountant': accountant}
+  return [compute_epsilon(length, **options) for length in lengths]
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
