@@ -53,7 +53,11 @@ def calibrate_noise_multiplier(
 
   def gap(z: float) -> float:
     part = dataclasses.replace(mechanism, noise_multiplier=z)
-    return log_ratio(_epsilon(part, delta, accountant))
+    try:
+      answer = profiles.profile(part, accountant).epsilon(delta)
+    except profiles.OverflowingCohortError:  # too many for any epsilon
+      answer = math.inf
+    return log_ratio(answer)
 
   def rough_gap(z: float) -> float:
     part = dataclasses.replace(mechanism, noise_multiplier=z)
@@ -70,16 +74,6 @@ def calibrate_noise_multiplier(
   except types.CalibrationError:  # no order of Renyi's is small enough
     guess = start
   return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
-
-
-def _epsilon(
-  mechanism: types.Mechanism, delta: float, accountant: str
-) -> float:
-  """Return epsilon; inf where too many cohorts overflow for any."""
-  try:
-    return profiles.profile(mechanism, accountant).epsilon(delta)
-  except profiles.OverflowingCohortError:
-    return math.inf
 
 
 def _root(

@@ -46,7 +46,7 @@ class PrivacyStatement:
 
   def as_dict(self) -> dict[str, Any]:
     """Return values for JSON and the `sentence`; infinity is 'inf'."""
-    values = {k: types.plain(v) for k, v in dataclasses.asdict(self).items()}
+    values = types.plain(dataclasses.asdict(self))
     return values | {'sentence': self.sentence()}
 
   def sentence(self, where: str = '') -> str:
@@ -60,7 +60,7 @@ class PrivacyStatement:
     return '\n'.join(filter(None, lines))
 
   def headline(self) -> str:
-    """Return epsilon, delta, neighbours and trust, after any `weakness`."""
+    """Return why it means little, if so; epsilon, delta, neighbours, trust."""
     part = types.parts_of(self.mechanism)[0]
     relation = part.adjacency.value.replace('_', ' ')
     promise = (
@@ -71,22 +71,20 @@ class PrivacyStatement:
       promise = f'{_NOT[self.noise]} {promise}'
     elif math.isinf(self.epsilon):
       promise = f'Not private: {promise}'
-    return '\n'.join(filter(None, (self.weakness(), promise)))
+    return '\n'.join(filter(None, (self._weakness(), promise)))
 
-  def weakness(self) -> str:
+  def _weakness(self) -> str:
     """Return why a finite guarantee means little, in a line; '' otherwise."""
     unit, e = types.parts_of(self.mechanism)[0].unit, f'{self.epsilon:.4g}'
-    share = f'delta={self.delta:.3g} is the share of {self.units or "all"}'
-    large_delta = self.delta >= min(1 / (self.units or 1), _LARGE_DELTA)
-    large_epsilon = self.epsilon > _LARGE_EPSILON
-    reasons = {
-      f'{share} {unit}s whose data may be shown': large_delta,
-      f'epsilon={e} allows a test that errs once in e^{e}': large_epsilon,
-    }
-    why = '; '.join(text for text, holds in reasons.items() if holds)
-    if not why or math.isinf(self.epsilon):
+    reasons = []
+    if self.delta >= min(1 / (self.units or 1), _LARGE_DELTA):
+      share = f'delta={self.delta:.3g} is the share of {self.units or "all"}'
+      reasons.append(f'{share} {unit}s whose data may be shown')
+    if self.epsilon > _LARGE_EPSILON:
+      reasons.append(f'epsilon={e} allows a test that errs once in e^{e}')
+    if not reasons or math.isinf(self.epsilon):
       return ''
-    return f'This guarantee means little: {why}.'
+    return f'This guarantee means little: {"; ".join(reasons)}.'
 
   def _tests(self, part: types.GaussianMechanism) -> str:
     silent = self.noise != 'secret' or math.isinf(self.epsilon)
