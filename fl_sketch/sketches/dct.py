@@ -22,12 +22,6 @@ def dct(size: int) -> base.Sketch:
     second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
       with equality at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
-
-  >>> import jax
-  >>> op, key, x = dct(4), jax.random.key(0), {'w': jnp.ones(4)}
-  >>> out = op.desketch(key, op.sketch(key, x), x)['w']
-  >>> [round(v, 5) for v in out.tolist()]
-  [1.0, 1.0, 1.0, 1.0]
   """
   base.check_positive(size=size)
 

@@ -20,14 +20,6 @@ def srft(size: int) -> base.Sketch:
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.
     coordinate-wise constant (n - b) / (n - 1), complex numbers counted once.
-
-  >>> import jax
-  >>> op, key, x = srft(4), jax.random.key(0), {'w': jnp.ones(4)}
-  >>> table = op.sketch(key, x)
-  >>> table.dtype
-  dtype('complex64')
-  >>> [round(v, 5) for v in op.desketch(key, table, x)['w'].tolist()]
-  [1.0, 1.0, 1.0, 1.0]
   """
   base.check_positive(size=size)
 

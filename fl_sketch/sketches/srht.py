@@ -18,12 +18,6 @@ def srht(size: int) -> base.Sketch:
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1)(n - b) /
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
-
-  >>> import jax
-  >>> import jax.numpy as jnp
-  >>> op, key, x = srht(4), jax.random.key(0), {'w': jnp.ones(4)}
-  >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
-  [1.0, 1.0, 1.0, 1.0]
   """
   base.check_positive(size=size)
 

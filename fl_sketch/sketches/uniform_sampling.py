@@ -18,11 +18,6 @@ def uniform_sampling(size: int) -> base.Sketch:
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
       which a draw sends or loses whole.
-
-  >>> import jax
-  >>> op, key, x = uniform_sampling(3), jax.random.key(0), {'w': jnp.ones(3)}
-  >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
-  [1.0, 1.0, 1.0]
   """
   base.check_positive(size=size)
 
