@@ -54,16 +54,10 @@ def from_algorithm(
   payloads without a codec are all-reduced. Keys follow from `seed`, the step
   and the worker, as in a run of the engine.
 
-  Args:
-    make: params -> `Algorithm`, whose local work returns the batches it gets; a
-      new one in each call, as JAX caches traces of its functions.
-    axis: mesh axis, or axes, of the workers.
-    dense_axes: mesh axes over which gradients are first averaged, uncompressed.
-    sharded_axes: mesh axes over which parameters and gradients are sharded:
-      each shard is compressed by itself, with keys of its own.
-    seed: of the public random draws, the same on all workers.
-    stream: sets the draws apart from those of others with this seed; None draws
-      as the engine does.
+  `make` is params -> `Algorithm`, whose local work returns the batches it gets;
+  a new one in each call, as JAX caches traces of its functions. A `stream` sets
+  the draws apart from those of others with this seed; None draws as the engine
+  does. Axes and seed are as of `compressors.mean_over`.
 
   The transformation is to use inside `jax.shard_map`, or in tests under
   `jax.vmap` with an axis name; its updates are the same on all workers. A step

@@ -71,7 +71,7 @@ releases = st.tuples(
 
 
 @pytest.mark.parametrize(
-  'examples', [2, pytest.param(60, marks=pytest.mark.nightly)]
+  'examples', [4, pytest.param(60, marks=pytest.mark.nightly)]
 )
 def test_epsilon_of_samples_is_monotone(examples):
   """Catches a width of cells, a window or a tilt that pays for a release."""
