@@ -123,7 +123,7 @@ def test_the_program_audits_in_one_run():
   flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
   done = runs.command('account', *flags)
   assert done.returncode == 0, done.stderr
-  assert '1000 canary clients beside 700' in done.stdout
+  assert '1000 canary clients, each in by a fair coin' in done.stdout
   assert 'shown by independent guesses: mu >=' in done.stdout
   assert '20/20' in done.stderr  # a bar of the rounds
 
