@@ -5,10 +5,9 @@ With M(w) = E[exp(w L)] of one step's loss L under P, by Fourier's inversion::
   delta(e) = 1/(2 pi) int M(w)^T exp(-w e) / (w (w + 1)) dt,   w = c + i t,
 
 for any c > 0, since 1 / (w (w + 1)) is the Laplace transform of 1 - exp(-x).
-The trapezoidal rule takes both integrals, without a grid of losses.
+The trapezoidal rule takes both integrals, without a grid of losses. Parts are
+Poisson-sampled mechanisms under add-or-remove-one, or of everybody.
 """
-
-import dataclasses
 
 import mpmath as mp
 import numpy as np
@@ -19,23 +18,15 @@ _RULE = 1 / 8  # between nodes, in standard deviations of the noise
 _FAR = 14  # standard deviations, past which a normal has no 40 digits
 
 
-@dataclasses.dataclass(frozen=True)
-class Releases:
-  """Poisson-sampled releases of one kind; q = 1 is full participation."""
-
-  z: float
-  steps: int
-  q: float = 1.0
-
-
 def _nodes(part, power):
   """Nodes, of an integral over N(0, 1), and its logarithms in float64."""
-  rule = min(_RULE, part.z / 8)  # the nearest singularity is pi z away
-  first, last = -_FAR + min(power, 0) / part.z, _FAR + max(power, 0) / part.z
+  z, q = part.noise_multiplier, part.sampling_probability
+  rule = min(_RULE, z / 8)  # the nearest singularity is pi z away
+  first, last = -_FAR + min(power, 0) / z, _FAR + max(power, 0) / z
   v = np.arange(int(first / rule), int(last / rule) + 1)
   x = rule * v
-  none = np.log1p(-part.q) if part.q < 1 else -np.inf
-  ratio = np.logaddexp(none, np.log(part.q) + x / part.z - 0.5 / part.z**2)
+  none = np.log1p(-q) if q < 1 else -np.inf
+  ratio = np.logaddexp(none, np.log(q) + x / z - 0.5 / z**2)
   return v, rule, power * ratio - x**2 / 2
 
 
@@ -77,7 +68,8 @@ class Curve:
     power = float(-self.c if self.swap else self.c + 1)
     v, rule, logs = _nodes(part, power)
     some = v[logs > logs.max() - 100]
-    z, q, rule = mp.mpf(part.z), mp.mpf(part.q), mp.mpf(rule)
+    z, rule = mp.mpf(part.noise_multiplier), mp.mpf(rule)
+    q = mp.mpf(part.sampling_probability)
     weigh = lambda x: rule * mp.npdf(x)
     ratio = lambda x: mp.log(1 - q + q * mp.exp(x / z - 1 / (2 * z**2)))
     points = [rule * int(n) for n in some]
