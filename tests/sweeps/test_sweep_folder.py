@@ -160,3 +160,11 @@ def test_a_folder_is_for_one_sweep_at_a_time(tmp_path, monkeypatch):
     with pytest.raises(workdir.WorkdirError, match='in use'):
       run(tmp_path, BOWLS)
   numbered(tmp_path, BOWLS)
+
+
+def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):
+  fields = BOWLS | {'sweep': {'server_lr': (1.0,)}}
+  with pytest.raises(ValueError, match='srth'):
+    run(tmp_path, fields | {'algorithm': 'safl', 'sketch': {'kind': 'srth'}})
+  (row,) = run(tmp_path, fields)
+  assert not row['diverged']

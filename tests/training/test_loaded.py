@@ -202,3 +202,14 @@ def test_metrics_hold_every_number_of_every_row():
   np.testing.assert_array_equal(array['epsilon'], [np.inf, np.nan])
   np.testing.assert_array_equal(array['test_loss'], [np.nan, np.nan])
   assert reporting.as_array([]).tolist() == []
+
+
+@pytest.mark.nightly
+def test_metrics_are_a_frame_of_pandas(whole):
+  """Catches a frame that differs from the file."""
+  frame = fl_sketch.load(whole[0]).frame()
+  rows = runs.rows(whole[0])
+  assert frame['round'].tolist() == [row['round'] for row in rows]
+  assert frame['test_loss'].dropna().tolist() == [
+    row['test_loss'] for row in rows if 'test_loss' in row
+  ]

@@ -176,3 +176,16 @@ def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   # With epsilon the noise depends on the number of rounds.
   of = functools.partial(of, epsilon=8.0, noise_multiplier=None)
   assert not same(of(rounds=50), of(rounds=100))
+
+
+def test_a_resumed_run_without_its_secret_is_refused(tmp_path):
+  with pytest.raises(noise_secret.SecretError, match='entropy'):
+    noise_secret.keep(tmp_path, resumed=True)
+  assert not (tmp_path / 'secret').exists()
+
+
+def test_a_secret_that_cannot_be_written_is_named(tmp_path):
+  """Catches a traceback where there is no permission."""
+  (tmp_path / 'secret').write_text('')
+  with pytest.raises(noise_secret.SecretError, match='secret/entropy'):
+    noise_secret.keep(tmp_path, resumed=False)

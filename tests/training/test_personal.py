@@ -182,3 +182,29 @@ def test_the_points_of_a_sweep_make_steps_of_their_own_rates(tmp_path):
     for name, value in result.row.items():
       if name.startswith('personal_'):
         assert rows[i][name] == pytest.approx(value, rel=1e-4), name
+
+
+@pytest.mark.nightly
+def test_each_client_draws_by_itself():
+  """Catches dropout that is the same on all clients."""
+
+  def metrics_fn(params, batch):
+    count = batch['mask'].sum()
+    value = params if isinstance(params, jax.Array) else 0.0
+    return {'loss': value * count, 'count': count}
+
+  exp = experiment.build(FIELDS)._replace(
+    personalize=lambda hp, params, batches, key: jax.random.uniform(key),
+    metrics_fn=metrics_fn,
+  )
+  found = of_personal(exp)
+  assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
+
+
+def test_memory_has_the_models_of_clients():
+  """Catches a preflight that forgets a model for each lane."""
+  exp, mesh = experiment.build(FIELDS), mesh_lib.cohort_mesh(2)
+  held = client_metrics.device_bytes(exp, mesh)
+  lanes = min(exp.clients_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
+  assert held['own models'] > 3 * lanes * 650 * 4
+  assert held['held-out data'] == -(-exp.held_out.samples // 2) * (64 + 4)
