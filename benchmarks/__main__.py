@@ -21,19 +21,13 @@ from fl_sketch.training import devices
 import tqdm
 
 from . import contestants, report, round as rounds, scale, sketch, slow_link
-from .noise import ratios
+from .timing import noise_ratios
 from .workloads import WORKLOADS
 
 _ONE_THREAD = '--xla_cpu_multi_thread_eigen=false'
-_REPEATS = flags.DEFINE_integer(
-  'repeats', None, 'Runs of each contestant; if unset 7 of sketches, else 5.'
-)
-_OUT = flags.DEFINE_string(
-  'out', None, 'Folder of results; runs/bench_NAME if unset.'
-)
-_WORKLOAD = flags.DEFINE_enum(
-  'workload', None, list(WORKLOADS), 'Workload; both if unset.'
-)
+_REPEATS = flags.DEFINE_integer('repeats', None, 'Runs (sketch: 7, else 5).')
+_OUT = flags.DEFINE_string('out', None, 'Folder (default: runs/bench_NAME).')
+_WORKLOAD = flags.DEFINE_enum('workload', None, [*WORKLOADS], 'Default: all.')
 _PEERS = flags.DEFINE_string('peers', None, 'Folder of hand-written loops.')
 _DIMS = flags.DEFINE_list(
   'dims',
@@ -43,15 +37,12 @@ _DIMS = flags.DEFINE_list(
 _SIZES = flags.DEFINE_list(
   'sizes', None, 'Floats of a table; if unset 4096, 65536, and 256 at d=65536.'
 )
-_CLIENTS = flags.DEFINE_list(
-  'clients', ['1', '32'], 'Numbers of clients at once.'
-)
+_CLIENTS = flags.DEFINE_list('clients', ['1', '32'], 'Clients at once.')
 _OPERATORS = flags.DEFINE_list(
   'operators', list(contestants.OPERATORS), 'Operators to measure.'
 )
 _QUICK = flags.DEFINE_bool('quick', False, 'Fewer and smaller points.')
 _AXES = flags.DEFINE_list('axes', None, 'Axes to measure; all if unset.')
-# slow_link
 _PROCESSES = flags.DEFINE_list('processes', ['2', '4'], 'Numbers of processes.')
 _RATES = flags.DEFINE_list('rates', ['10', '100', '1000'], 'Mbit/s of links.')
 _CONTESTANTS = flags.DEFINE_list(
@@ -78,7 +69,7 @@ def main(argv):
       devices.start()
       _compare_rounds()
     case ['noise']:
-      print(ratios(10**6, _REPEATS.value or 15))
+      print(noise_ratios(10**6, _REPEATS.value or 15))
     case ['slow_link', *inside]:
       _compare_links(isolated=bool(inside))
     case ['worker', name, variant]:
