@@ -99,7 +99,8 @@ def check_finite(arrays: Arrays, partition: Partition | None = None):
     floats = jnp.issubdtype(x.dtype, np.inexact)
     finite = np.isfinite(x) if floats else np.array(True)
     if not finite.all():
-      who = holder(~finite.reshape(len(x), -1).all(1), partition)
+      marks = np.asarray(~finite.reshape(len(x), -1).all(1))
+      who = holder(marks, partition)
       if who is not None:
         raise ValueError(
           f'{who}: {name!r} is NaN or infinite in places; remove or replace '

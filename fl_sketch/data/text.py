@@ -75,7 +75,8 @@ def load(
     raise ValueError(f'Set {vocabulary=} or {tokenizer=}, not both.')
   path = find(path, data_dir)
   train, test = _parts(path, test_share)
-  framed = train.labels is not None
+  labels = train.labels
+  framed = labels is not None
   if tokens == 'characters':
     letters = letters or ''.join(sorted(set(''.join(train.lines))))
     encoder = tokenization.characters(letters)
@@ -86,19 +87,19 @@ def load(
     file = pathlib.Path(tokenizer).expanduser()
     encoder = tokenization.published(file, framed)
   if framed:
-    if not train.header and train.labels.count(train.labels[0]) == 1:
+    if not train.header and labels.count(labels[0]) == 1:
       raise DataError(
-        f'Only line 1 of {path} has label {train.labels[0]!r}; if it is a '
+        f'Only line 1 of {path} has label {labels[0]!r}; if it is a '
         f'header, name its columns {_COLUMNS}.'
       )
-    numbers = _numbers(train.labels)
+    numbers = _numbers(labels)
     arrays = [_sentences(x, encoder, length, numbers) for x in (train, test)]
     num_classes = len(numbers)
   else:
     arrays = [_windows(x, encoder, length or WINDOW) for x in (train, test)]
     num_classes = encoder.size
   return sources.Dataset(
-    path.name, *arrays, num_classes, tokenizer=encoder.content,
+    path.name, arrays[0], arrays[1], num_classes, tokenizer=encoder.content,
     vocabulary=None if tokenizer is not None else encoder.size,
   )  # fmt: skip
 

@@ -183,9 +183,9 @@ def check_tokens(tokens_BxL: jax.Array) -> None:
 
 def vocabulary(num_classes: int | None, vocab_size: int | None) -> int:
   """Return the size of a model's vocabulary, at least that of its data."""
-  if vocab_size is None and num_classes is None:
-    raise ValueError('Set vocab_size: the problem has no num_classes.')
   if vocab_size is None:
+    if num_classes is None:
+      raise ValueError('Set vocab_size: the problem has no num_classes.')
     return num_classes
   if vocab_size < (num_classes or 1):
     raise ValueError(f'{vocab_size=} must be >= {num_classes=}.')
