@@ -100,7 +100,7 @@ def fedex(
 def _algorithm(
   task, hp, size, step, received=lambda x: x, start=None
 ) -> Algorithm:
-  """Builds the mean of the factors and of their products, and its step."""
+  """Return an algorithm: it averages factors and products, then runs `step`."""
 
   def local(params, batches, key, correction):
     trained, kernels = lora.split(_map(received, params))
