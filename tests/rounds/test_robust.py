@@ -2,6 +2,7 @@
 
 import functools
 
+import algorithm_list
 import cases
 import chex
 from fl_sketch import experiment
@@ -101,7 +102,7 @@ def group_of(cohort, round, groups):
 @functools.cache
 def case(groups, kind='median'):
   rule = groups and robust.Rule(kind, groups)
-  return cases.case('fedavg', cases.DENSE, robust=rule)
+  return algorithm_list.case('fedavg', cases.DENSE, robust=rule)
 
 
 @pytest.mark.nightly
