@@ -69,27 +69,18 @@ def test_no_embedding_gets_the_pessimistic_rule():
   assert not embedding < 1e4
 
 
-def test_limits():
+def test_limits_and_what_has_no_rate():
+  """Catches eigenvalues that cancel by their signs, and a rate of nothing."""
   assert advise(sketches.identity()).learning_rate == pytest.approx(1, 1e-4)
   assert advise(sketches.srht(D)).learning_rate == pytest.approx(1, 1e-4)
-  pessimistic = 1 / (2 * (1 + D / B))
-  assert advise(B, FLAT).pessimistic == pytest.approx(pessimistic, 1e-4)
-
-
-def test_both_signs_of_curvature_count():
-  advice = advise(B, (FLAT * (-1) ** np.arange(D)).astype(np.float32))
-  assert advice.lambda_max == pytest.approx(2, 1e-4)
-  assert advice.trace.value == pytest.approx(2 * D, 1e-4)
+  signs = (-1.0) ** np.arange(D, dtype=np.float32)
+  advice = advise(B, FLAT * signs)
   assert advice.intrinsic_dimension == pytest.approx(D, 1e-4)
   assert advice.learning_rate == pytest.approx(1 / (2 + 2 * D / B), 1e-4)
-
-
-@pytest.mark.parametrize('case', [
-  (257, CURVATURE), (sketches.count_sketch(3, 5), CURVATURE), (B, 0 * FLAT),
-], ids=['size', 'no alpha', 'flat'])  # fmt: skip
-def test_what_gives_no_rate_is_refused(case):
-  with pytest.raises(ValueError, match=r'b=257|alpha|eigenvalues'):
-    advise(*case)
+  with pytest.raises(ValueError, match='alpha'):
+    advise(sketches.count_sketch(3, 5))
+  with pytest.raises(ValueError, match='eigenvalues'):
+    advise(B, 0 * FLAT)
 
 
 HASHES = jax.random.key(5)
@@ -174,9 +165,3 @@ def test_noise_moves_what_is_recovered_by_at_most_its_size():
   # theta2, which is beta here; with more equations than unknowns theta1 is 0.
   assert measured.singular_values[0] == pytest.approx(sigma[0])
   assert measured.decrease == 0
-
-
-def test_inputs_without_a_derivative_are_refused():
-  params, _ = network()
-  with pytest.raises(TypeError, match='int'):
-    pseudo_hessian.spectrum(network_loss, params, {'x': jnp.ones((2, 3), int)})

@@ -11,7 +11,6 @@ from papers.common import statements, symbols
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-FEATURES = ROOT.parent / 'shared' / 'FEATURES.md'  # not of the project
 PAPERS = {'song': 'S0', 'das': 'S1', 'haddadpour': 'S2', 'chen': 'S4'}
 PARTS = re.compile(r'[^\W_]+')
 
@@ -77,13 +76,3 @@ def test_commands_and_modules_are_there():
     files += [f'launch/{x}.py' for x in re.findall(r'launch\.(\w+)', name)]
     assert files, name
     assert all((ROOT / file).is_file() for file in files), name
-    if name in files:
-      assert '>>>' in (ROOT / name).read_text(encoding='utf-8'), name
-
-
-@pytest.mark.skipif(not FEATURES.exists(), reason=f'needs {FEATURES}')
-def test_rows_are_those_of_the_inventory_in_its_order():
-  _, _, table = FEATURES.read_text(encoding='utf-8').partition('\n## 2. ')
-  cells = re.findall(r'^\|([^|]*)\|', table, re.MULTILINE)
-  rows = [x.strip() for x in cells if x.strip() != 'id' and x.strip(' -')]
-  assert rows == inventory.ROWS

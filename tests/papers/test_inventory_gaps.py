@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 import cases
+import exact_variances
 from fl_sketch import experiment, sketches
 import jax
 import jax.numpy as jnp
@@ -23,28 +24,16 @@ G, H = np.random.default_rng(0).normal(size=(2, D))
 VECTORS = np.stack([G, G + H, np.eye(D)[3], np.arange(D) < 5])
 
 
-def of_gaussian(g, h):
-  return (g @ g * (h @ h) + (g @ h) ** 2) / B
-
-
-def of_ams(g, h):
-  return of_gaussian(g, h) - 2 * np.sum(g**2 * h**2) / B
-
-
-def of_sampling(g, h):
-  return D**2 / B * (1 - B / D) * np.var(g * h, ddof=1)
-
-
-# (operator, the variance of h^T R^T R g): Song et al., Lemmas D.12 to D.16,
-# with the exact constants, of which the paper prints upper bounds.
-VARIANCES = {
-  'gaussian': (sketches.gaussian(B), of_gaussian),
-  'ams': (sketches.ams(B), of_ams),
-  'srht': (sketches.srht(B), lambda g, h: of_ams(g, h) * (D - B) / (D - 1)),
-  'count_sketch': (sketches.count_sketch(1, B, combine='mean'), of_ams),
-  'embedding_1': (sketches.sparse_embedding(B, 2, kind='I'), of_ams),
-  'embedding_2': (sketches.sparse_embedding(B, 2, kind='II'), of_ams),
-  'sampling': (sketches.uniform_sampling(B), of_sampling),
+# Song et al., Lemmas D.12 to D.16, print upper bounds of the variances of
+# h^T R^T R g that `exact_variances` has.
+OPERATORS = {
+  'gaussian': sketches.gaussian(B),
+  'ams': sketches.ams(B),
+  'srht': sketches.srht(B),
+  'count_sketch': sketches.count_sketch(1, B, combine='mean'),
+  'embedding_1': sketches.sparse_embedding(B, 2, kind='I'),
+  'embedding_2': sketches.sparse_embedding(B, 2, kind='II'),
+  'sampling': sketches.uniform_sampling(B),
 }
 
 
@@ -61,10 +50,11 @@ def estimates(op):
   'S0-LemD14[count_sketch]', 'S0-LemD15[embedding_1, embedding_2]',
   'S0-LemD16, RemD17[sampling]',
 )  # fmt: skip
-@pytest.mark.parametrize('name', VARIANCES)
+@pytest.mark.parametrize('name', OPERATORS)
 def test_exact_variances_and_projections(name):
   """Catches a variance that no estimate has, and bounds below it."""
-  op, variance = VARIANCES[name]
+  op = OPERATORS[name]
+  variance = functools.partial(exact_variances.variance, op)
   promises: Any = sketches.properties(op)
   draws = estimates(op)
   most = functools.partial(tails.coordinate_wise, promises.name, D, B)

@@ -71,16 +71,6 @@ def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
   np.testing.assert_allclose(estimate, dense, atol=1e-5 * np.abs(dense).max())
 
 
-def test_batches_without_keys_are_batches_too():
-  """Catches the search for a mask in what is not a mapping: a TypeError."""
-  loss_fn, params, batches = symmetric(WIDE)
-  array = jnp.asarray(batches['matrix'])
-  of_array = lambda params, batch: loss_fn(params, {'matrix': batch})
-  estimate = spectrum.slq(of_array, params, array, KEY, steps=2)
-  want = spectrum.slq(loss_fn, params, batches, KEY, steps=2)
-  np.testing.assert_array_equal(estimate.nodes, want.nodes)
-
-
 @pytest.mark.covers('S0-Asm3.1')
 def test_few_steps_find_the_ends_and_know_how_far_they_are():
   args = symmetric(WIDE)
@@ -162,13 +152,3 @@ def test_an_exact_power_law_is_found():
   assert spectrum.power_law(np.exp(-np.arange(50.0))).r_squared < 0.9
   with pytest.raises(ValueError, match='3 eigenvalues'):
     spectrum.power_law(np.array([2, 1, 0]))
-
-
-@pytest.mark.parametrize('call', [
-  lambda: slq(WIDE, steps=25), lambda: slq(WIDE, 8, 1).top(9),
-  lambda: slq(WIDE * np.nan, 8, 1),
-  lambda: slq(np.zeros(D)).intrinsic_dimension,
-])  # fmt: skip
-def test_what_has_no_spectrum_is_refused(call):
-  with pytest.raises(ValueError, match=r'steps=25|k=9|finite|are 0'):
-    call()

@@ -37,9 +37,7 @@ def test_every_other_round_has_its_spectrum(watched):
   record = json.loads((folder / 'spectrum.json').read_text())
   assert record['spectra'] == rows
   assert record['options'] == OPTIONS._asdict()
-  table = (folder / 'spectrum.md').read_text()
-  assert table == spectrum_report.table(rows)
-  assert [line.split()[1] for line in table.splitlines()[2:]] == ['0', '2', '4']
+  assert (folder / 'spectrum.md').read_text() == spectrum_report.table(rows)
   assert (folder / 'spectrum.png').stat().st_size > 10_000
   for row in rows:
     assert -1e-4 < row['lambda_min'] < row['eigenvalues'][-1]  # it is convex
@@ -83,24 +81,12 @@ def test_started_again_it_takes_only_what_is_missing(watched, monkeypatch):
   assert slq.call_count == 2
 
 
-def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
-  for name, value in (('top', 13), ('lanczos_steps', 651), ('probes', 1)):
-    with pytest.raises(ValueError, match=f'{name}={value}'):
-      run(tmp_path, options=OPTIONS._replace(**{name: value}))
+def test_a_private_run_has_no_spectrum(tmp_path):
+  """Catches a spectrum of the clients' data beside a guarantee."""
   private = configs.load('das_quadratics').get_config('quick').to_dict()
   with pytest.raises(ValueError, match='private'):
     run(tmp_path, every=10, **private)
   assert not list(tmp_path.iterdir())
-
-
-def test_the_table_says_nothing_of_a_law_that_is_not_there():
-  nodes = np.array([[-2.0, -1.0, 1.0], [-2.0, -1.0, 1.0]])
-  estimate = spectrum.Spectrum(nodes, np.full((2, 3), 1 / 3), 0 * nodes, 3)
-  row = spectrum_report.row(7, estimate, 3)
-  assert row['exponent'] is None
-  line = spectrum_report.table([row]).splitlines()[2]
-  cells = [cell.strip() for cell in line.split('|')]
-  assert cells[1:] == ['7', '1', '-2', '-2 ± 0', '2', '0.0 %', '', '', '']
 
 
 def test_from_the_shell_and_again(tmp_path):
@@ -108,9 +94,7 @@ def test_from_the_shell_and_again(tmp_path):
     '--config=configs/digits_fedavg.py:quick', f'--workdir={tmp_path}',
     '--every=10', '--lanczos_steps=12', '--top=5', '--samples=60',
   ]  # fmt: skip
-  starts = [command('spectrum', *flags) for _ in range(2)]
-  assert [start.returncode for start in starts] == [0, 0]
-  first, again = (start.stdout for start in starts)
-  assert first == again
-  assert first.startswith((tmp_path / 'spectrum.md').read_text())
-  assert '3/3' in starts[0].stderr
+  first, again = (command('spectrum', *flags) for _ in range(2))
+  assert first.returncode == again.returncode == 0
+  assert first.stdout == again.stdout
+  assert (tmp_path / 'spectrum.md').read_text() in first.stdout
