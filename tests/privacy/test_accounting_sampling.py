@@ -102,13 +102,6 @@ def test_releases_of_one_cohort_count_as_one_of_less_noise():
     assert eps > epsilon(poisson(2.0, 20, 0.2), accountant=accountant)
 
 
-def test_a_curve_has_the_epsilon_of_each_number_of_steps():
-  mechanism, lengths = poisson(4.0, 999, 0.2), [100, 1, 30]
-  curve = accounting.epsilon_curve(mechanism, lengths, delta=1e-5)
-  assert curve == [epsilon(poisson(4.0, steps, 0.2)) for steps in lengths]
-  assert accounting.epsilon_curve(mechanism, [], delta=1e-5) == []
-
-
 @pytest.mark.parametrize('accountant', ['pld', 'rdp'])
 def test_composition_does_not_see_how_it_is_cut(accountant):
   whole = poisson(2.0, 60, 0.2)

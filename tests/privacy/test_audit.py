@@ -71,16 +71,11 @@ def test_bounds_at_a_threshold_are_those_of_jax_privacy(shift):
   assert largest > 0.5
 
 
-@pytest.mark.parametrize(('name', 'value'), [
-  ('in_scores', np.full(9, np.nan)), ('in_scores', np.zeros(7)),
-  ('out_scores', np.zeros((3, 9))), ('delta', 0.0), ('delta', np.nan),
-  ('significance', 1.0),
-])  # fmt: skip
-def test_what_bounds_nothing_is_refused(name, value):
+def test_what_bounds_nothing_is_refused():
   """Catches a bound that NaN or too few runs make look like none."""
-  options = {'in_scores': np.zeros(9), 'out_scores': np.zeros(9), 'delta': 0.1}
-  with pytest.raises(ValueError, match=name):
-    audit.epsilon_lower_bound(**options | {name: value})
+  for scores in np.full(9, np.nan), np.zeros(7):
+    with pytest.raises(ValueError, match='in_scores'):
+      audit.epsilon_lower_bound(scores, np.zeros(9), delta=0.1)
 
 
 def test_a_report_says_what_it_found():
@@ -101,12 +96,12 @@ def test_a_report_says_what_it_found():
   assert fine._replace(theory=(np.nan, np.nan)).violated
 
 
-def test_what_an_audit_cannot_play_is_refused():
+def test_an_audit_without_noise_is_refused():
+  """Catches an audit that divides by no noise."""
   claimed = claim()
-  make = algorithm('dp_fedavg', claimed)
-  for name, value in ('noise_multiplier', 0.0), ('population', None):
-    bad = game_of(make, dataclasses.replace(claimed, **{name: value}))
-    with pytest.raises(ValueError, match=name):
-      play(bad, 0.05)
+  silent = dataclasses.replace(claimed, noise_multiplier=0.0)
+  bad = game_of(algorithm('dp_fedavg', claimed), silent)
+  with pytest.raises(ValueError, match='noise_multiplier'):
+    play(bad, 0.05)
   with pytest.raises(ValueError, match='noise_multiplier'):
     config_audit.audit_config(Config())

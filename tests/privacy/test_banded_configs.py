@@ -16,14 +16,10 @@ TABLES = {
   'algorithm': 'safl', 'hash_rounds': 2,
   'sketch': {'kind': 'block_cyclic', 'size': 50},
 }  # fmt: skip
-COUNT = {'kind': 'count_sketch', 'rows': 3, 'cols': 20}
 FIXED = {'sampling': 'fixed_size', 'cohort': 6}
-LOCAL = {'trust': 'local'}
-
-
 HEAPRIX = {
-  'algorithm': 'fedsketch_heaprix', 'sketch': COUNT,
-  'options': {'k': 5, 'exact': False},
+  'algorithm': 'fedsketch_heaprix', 'options': {'k': 5, 'exact': False},
+  'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 20},
 }  # fmt: skip
 
 
@@ -31,8 +27,7 @@ HEAPRIX = {
   ('noise', {'sampling': 'poisson', 'cohort': 4}),
   ('noise', TABLES | {'hash_rounds': None}),
   ('noise_bands', TABLES | {'noise_bands': 3}),
-  ('noise', FIXED | {'bound': 'quantile'}), ('noise', FIXED | LOCAL),
-  ('sampling', {'trust': 'secure_aggregation'}), ('noise', SAMPLES),
+  ('noise', FIXED | {'trust': 'local'}), ('noise', SAMPLES),
   ('orrelated', HEAPRIX), ('noise', {'noise_multiplier': 1e7}),
 ])  # fmt: skip
 def test_a_config_without_an_account_is_refused(name, fields):

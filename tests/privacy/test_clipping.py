@@ -87,35 +87,30 @@ def test_a_tree_within_the_bound_comes_back(numbers, factor):
 @BOTH
 @pytest.mark.parametrize('scale', [1e-37, 1.0, 2e38])
 def test_a_scaled_tree_has_norm_c_and_its_direction(bound, scale):
-  for per_leaf in False, True:
-    tree = {'a': np.float32([0.3, -0.4]), 'b': np.float32([[0.0, 1.2]])}
-    u = scaled(tree, scale)
-    out, norm = bound(u, 1e-38 * scale**0.5, per_leaf=per_leaf)
-    assert norm == pytest.approx(size(u), rel=1e-6)  # also where squares are 0
-    out, _ = bound(u, 1e-3 * scale, per_leaf=per_leaf)
-    parts = jax.tree.leaves(tree) if per_leaf else [tree]
-    for got, want in zip(
-      jax.tree.leaves(out), jax.tree.leaves(tree), strict=True
-    ):
-      length = size(parts.pop(0)) * 2**0.5 if per_leaf else size(tree)
-      np.testing.assert_allclose(
-        np.float64(got), 1e-3 * scale * want / length, rtol=3e-6, atol=1e-40
-      )
+  """Catches squares that leave float32, and leaves of other shares."""
+  tree = {'a': np.float32([0.3, -0.4]), 'b': np.float32([[0.0, 1.2]])}
+  lengths = {False: [size(tree)] * 2, True: [0.5 * 2**0.5, 1.2 * 2**0.5]}
+  for per_leaf, each in lengths.items():
+    u, c = scaled(tree, scale), 1e-3 * scale
+    out, norm = bound(u, c, per_leaf=per_leaf)
+    assert norm == pytest.approx(size(u), rel=1e-6)
+    for name, length in zip(tree, each, strict=True):
+      want = c * tree[name].astype('f8') / length
+      np.testing.assert_allclose(out[name], want, rtol=3e-6, atol=1e-40)
 
 
 @pytest.mark.covers('S1-Eq12')
 @BOTH
 def test_zeros_and_what_is_not_finite(bound):
+  """Catches a NaN that spreads, and a norm of 0 that divides."""
   for value in 0.0, -0.0, np.nan, np.inf, -np.inf:
-    for per_leaf in False, True:
-      tree = {'a': np.full(3, value, 'f4'), 'b': np.zeros((0, 2), 'f4')}
-      out, norm = bound(tree, 1.0, per_leaf=per_leaf)
-      assert norm == 0
-      assert not np.asarray(out['a']).any()
-      mixed = {'a': np.float32([value, 3, 4]), 'b': np.zeros((0, 2), 'f4')}
-      out, norm = bound(mixed, 5.0, per_leaf=False)
-      np.testing.assert_allclose(out['a'], [0, 3, 4], rtol=2e-6)
-      assert norm == 5
+    tree = {'a': np.full(3, value, 'f4'), 'b': np.zeros((0, 2), 'f4')}
+    out, norm = bound(tree, 1.0)
+    assert norm == 0
+    assert not np.asarray(out['a']).any()
+    out, norm = bound({'a': np.float32([value, 3, 4])}, 5.0)
+    np.testing.assert_allclose(out['a'], [0, 3, 4], rtol=2e-6)
+    assert norm == 5
 
 
 @BOTH

@@ -148,22 +148,3 @@ def test_the_noise_is_louder_by_its_rounding_and_stays_on_the_grid(case):
   # Where no noise of a grid is loud enough there is none.
   quiet = {'clip_norm': 1.0, 'noise_multiplier': 200.0, 'clients': 50}
   assert np.isnan(grid.make(**quiet, rounding=1e6).step)
-
-
-def test_sensitivity_and_error_are_those_of_jax_privacy():
-  """Catches another matrix or pattern than that of the same names there."""
-  reason = 'needs jax_privacy, a tool of the tests'
-  name = 'jax_privacy.matrix_factorization.toeplitz'
-  toeplitz = pytest.importorskip(name, reason=reason)
-  bands, apart = 16, 7
-  weights = correlation.square_root(bands)
-  noise = Correlation(weights, 100, apart)
-  theirs = np.asarray(toeplitz.optimal_max_error_noising_coefs(bands))
-  np.testing.assert_allclose(np.divide(weights, ONE), theirs, atol=2.0**-15)
-  a = np.pad(np.divide(weights, ONE), (0, 100 - bands)).astype('f4')
-  column = np.float32(noise.strategy)
-  square = toeplitz.minsep_sensitivity_squared(column, apart)
-  assert noise.sensitivity() == pytest.approx(float(square) ** 0.5, rel=1e-5)
-  error = toeplitz.per_query_error(noising_coef=a, n=100)
-  mine = correlation.prefix_error(noise, 100)
-  np.testing.assert_allclose(mine, error, rtol=1e-4)

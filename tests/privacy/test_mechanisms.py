@@ -87,9 +87,3 @@ def test_noise_is_the_same_whoever_takes_part():
     quiet = privatize(KEY, rows, mask, **options | {'noise_multiplier': 0.0})
     noise = flat(privatize(KEY, rows, mask, **options)) - flat(quiet)
     np.testing.assert_allclose(noise, flat(none), atol=1e-5)
-
-
-def test_a_bound_that_does_not_exist_is_refused():
-  """Catches a name that is read as no bound."""
-  with pytest.raises(ValueError, match='bound'):
-    privatize(KEY, np.ones((2, 3)), np.ones(2), bound='clamp', **OFF)

@@ -13,10 +13,9 @@ import pytest
 
 pytestmark = pytest.mark.usefixtures('unproven')
 DIGITS = breaks.SAFL | breaks.DENSE
-COUNT = {'sketch': {'kind': 'count_sketch', 'rows': 1, 'cols': 600}}
-TOP = {'options': {'k': 5}}
+COUNT = {'kind': 'count_sketch', 'rows': 1, 'cols': 600}
+COUNT = {'sketch': COUNT, 'options': {'k': 5}}
 BLOCKS = {k: breaks.SAFL[k] for k in breaks.DENSE}
-PUBLIC = {'noise_multiplier': None, 'clip_norm': None, 'delta': None}
 
 
 def prepared(canaries=500, **fields):
@@ -26,17 +25,10 @@ def prepared(canaries=500, **fields):
 
 @pytest.mark.parametrize(('name', 'fields'), [
   ('canaries', {'canaries': 499}),
-  ('noise_multiplier', PUBLIC | {'algorithm': 'fedavg'}),
   ('noise_multiplier', {'noise_multiplier': 0.0}),
-  ('trust', {'trust': 'local'}),
   ('sampling', {'sampling': 'cyclic', 'cohort': 30}),
   ('before_sketch', BLOCKS | {'before_sketch': True}),
-  ('algorithm', COUNT | TOP | {'algorithm': 'fedsketch_heaprix'}),
-  ('algorithm', COUNT | TOP | {'algorithm': 'fetchsgd'}),
-  ('algorithm', BLOCKS | {
-    'algorithm': 'private_iterative_sketching', 'batch_order': 'poisson',
-    'batch_size': 8,
-  }),
+  ('algorithm', COUNT | {'algorithm': 'fedsketch_heaprix'}),
 ])  # fmt: skip
 def test_what_cannot_be_audited_is_refused(name, fields):
   """Catches an audit that cannot find anything, or accuses what is right."""
@@ -122,14 +114,12 @@ FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
 # What is audited; whether guesses of 500 canaries catch half of the noise.
 RUNS = {
   'everybody': ({}, True),
-  'poisson': (breaks.POISSON | {'rounds': 12, 'max_cohort': 60}, True),
   'sketch': (BLOCKS | {'server_optimizer': 'adam'}, True),
   'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
   'per_layer': (
     {'per_layer': True, 'noise_multiplier': 0.67, 'canaries': 640}, True,
   ),
   'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
-  'masked': (breaks.MASKED, True),
   'fixed_size': (FIXED, False),
 }  # fmt: skip
 
@@ -158,9 +148,6 @@ def test_a_run_is_audited_as_it_is(name):
     by_guesses = any(x.refutes for x in less.bounds.values())
     assert by_guesses == caught, less.text()
     assert less.law.chance <= game.share  # whatever guesses say
-  if name in ('everybody', 'sketch', 'replaced'):  # the canary's part is alone
-    assert (np.sign(none.scores) == np.where(none.coins, 1, -1)).all()
-    assert np.ptp(np.abs(none.scores)) < 1e-3 * np.abs(none.scores).mean()
   if name == 'everybody':
     assert one_run_audit.play(game, seed=1).text() == right.text()
     assert 'REFUTED' in half.text()

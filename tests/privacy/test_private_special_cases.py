@@ -10,22 +10,15 @@ import pytest
 from tests.algorithms import test_special_cases
 from tests.algorithms.test_special_cases import FEDAVG, STEPS, at, make
 
-N, COUNT, MEAN = cases.POPULATION, cases.COUNT, cases.MEAN
+MEAN = cases.MEAN
 
 
-def off(made, bound=16):
+def off(made):
   """Without noise, and with a bound that nothing exceeds."""
-  return at(made, clip_norm=bound, noise_multiplier=0)
+  return at(made, clip_norm=16, noise_multiplier=0)
 
 
-RELEASE = private_mean.Release(float(N))
-PRIVATE = [
-  ('iterative_sketching', MEAN, {}), ('safl', cases.CYCLIC, {}),
-  ('fedsketch_privix', COUNT, {}), ('fedsketch_heaprix', COUNT, {'k': 3}),
-  ('fedsketch_heaprix', COUNT, {'k': 3, 'exact': False}),
-  ('fedsketchgate', COUNT, STEPS), ('fedsketchgate', COUNT, STEPS | {'k': 3}),
-  ('fetchsgd', COUNT, {'k': 2}), ('sketched_sgd', COUNT, {'k': 2}),
-]  # fmt: skip
+RELEASE = private_mean.Release(float(cases.POPULATION))
 
 
 def private(name, changes, **options):
@@ -51,15 +44,9 @@ def rows():
   yield 'private_iterative_sketching', off(samples), plain
   before = private('iterative_sketching', before, **song)
   yield 'song before', off(before), plain
-  for name, sketch, options in PRIVATE:
-    options = options | {'sketch': sketch}
-    # No table is longer, and Adam divides what the grid rounds by small roots.
-    without = off(private(name, {}, **options), 4)
-    yield f'{name} {options}', without, make(name, **options)
 
 
 LONG = [pytest.mark.long]
-# Compiling takes long, and the links are the same for all.
 FAST = 'dp_fedavg {}', 'dp_normfedavg', 'private_iterative_sketching'
 ROWS = [
   pytest.param(made, want, id=name, marks=[] if name in FAST else LONG)
