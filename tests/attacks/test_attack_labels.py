@@ -68,13 +68,6 @@ def test_labels_are_found_with_the_inputs():
   assert not result['success'][~ended].any()
 
 
-def test_a_thousand_candidates_are_enough():
-  assert len(victims.candidates(1000, 1)) == 1000
-  for classes, batch in ((1001, 1), (10, 5)):
-    with pytest.raises(ValueError, match='batch_size'):
-      victims.candidates(classes, batch)
-
-
 # What a gradient says outright.
 
 

@@ -84,8 +84,6 @@ def test_total_variation_by_hand():
   down, right = (1 + 0 + 3) / 3, (1 + 2 + 0 + 1) / 4
   value = objectives.total_variation(x)
   np.testing.assert_allclose(value, down + right, rtol=1e-6)
-  with pytest.raises(ValueError, match='ndim'):
-    objectives.total_variation(jnp.zeros((2, 3)))
 
 
 def test_noise_has_the_length_that_is_asked_for():
@@ -137,23 +135,17 @@ def test_top_k_keeps_k_and_attackers_see_which():
 
 def test_the_gaussian_mechanism_is_its_bound_and_noise_of_z_c():
   """The noise's squares are chi squared; false alarm below 1e-6."""
-  c, z, n, name = 0.7, 2.0, 4096, 'normalize'
+  c, z, n, message = 0.7, 2.0, 4096, normal(2, 4096)
+  bounded, _ = sums.BOUNDS['normalize'](message, c)
 
   @jax.jit
-  def run(message, z):
-    defence = defences.gaussian_mechanism(c, z, name=name)
-    bounded, _ = sums.BOUNDS[name](message, c)
-    sent, redone = defence.apply(KEY, message), defence.redo(message, None)
-    return sent - bounded, redone - bounded
+  def run(z):
+    defence = defences.gaussian_mechanism(c, z, name='normalize')
+    return defence.apply(KEY, message), defence.redo(message, None)
 
-  noise = np.asarray(run(np.zeros(n, np.float32), z)[0])
-  for message in (normal(2, n), 1e-3 * normal(2, n)):  # longer, shorter than c
-    without, redone = run(message, 0.0)
-    np.testing.assert_allclose(without, 0, atol=1e-8)  # a grid's step
-    np.testing.assert_allclose(redone, 0, atol=1e-6)
-    # It takes no notice of the message.
-    np.testing.assert_allclose(run(message, z)[0], noise, atol=1e-5)
-  drawn = noise / (z * c)
+  for sent in run(0.0):
+    np.testing.assert_allclose(sent, bounded, atol=1e-6)
+  drawn = (run(z)[0] - bounded) / (z * c)
   low, high = stats.chi2(n).ppf([2e-7, 1 - 2e-7])
   assert low < np.square(drawn).sum() < high
   assert stats.kstest(drawn, 'norm').pvalue > 4e-7
@@ -163,16 +155,14 @@ IMAGES = np.random.default_rng(0).uniform(size=(3, 16, 14, 2))
 
 
 def test_guesses_are_matched_to_samples():
+  """Catches errors or labels in the order of the guesses."""
   order, labels = np.array([2, 0, 1]), np.array([7, 8, 9])
   guess = IMAGES[order] + 0.01
-  np.testing.assert_array_equal(
-    order[scores.match(guess, IMAGES)], np.arange(3)
-  )
-  judge = functools.partial(scores.score, guess, IMAGES, true_labels=labels)
   off = 0.01 * np.sqrt(IMAGES[0].size)
   expected = off / np.linalg.norm(IMAGES.reshape(3, -1), axis=1)
   for sent, success, right in ((labels[order], 0.05, 1), (labels, 0.001, 0)):
-    score = judge(labels=sent, success=success)
+    options = {'labels': sent, 'true_labels': labels, 'success': success}
+    score = scores.score(guess, IMAGES, **options)
     assert score['label_accuracy'].tolist() == [right] * 3
     assert score['success'].tolist() == [right] * 3
     np.testing.assert_allclose(score['relative_error'], expected, rtol=1e-6)
@@ -211,9 +201,9 @@ def test_images_are_scored_as_by_numpy():
   assert 0 < score['ssim'][2] < score['ssim'][1] < 0.99
 
 
-def test_guesses_that_failed_do_not_crash():
-  for junk in (np.nan, np.inf, -np.inf):
-    guess = IMAGES.copy()
-    guess[1] = junk
-    score = scores.score(guess[[1, 0, 2]], IMAGES)
-    assert score['success'].tolist() == [1, 0, 1]
+def test_a_guess_that_failed_is_matched_last():
+  """Catches a NaN in the assignment, or one that counts as a success."""
+  guess = IMAGES.copy()
+  guess[1] = np.nan
+  score = scores.score(guess[[1, 0, 2]], IMAGES)
+  assert score['success'].tolist() == [1, 0, 1]
