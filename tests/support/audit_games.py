@@ -21,28 +21,23 @@ def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
   )  # fmt: skip
 
 
-def game_of(make, claimed, noise=1.0, d=8, canary=None):
-  if canary is None:
-    signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, d))
-    canary = np.float32(signs * d**-0.5)
+def game_of(make, claimed, noise=1.0, d=8):
+  signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, d))
+  canary = np.float32(signs * d**-0.5)
   hp = algorithms.Hyper(*map(jnp.float32, (0.1, 1.0, 0.5)))
   z = jnp.float32(noise * claimed.noise_multiplier)
   hp = hp._replace(noise_multiplier=z)
   return canaries.Game(make, hp, claimed, canary, PUBLIC)
 
 
-def algorithm(name, claimed, release_fields=None, **options):
+def algorithm(name, claimed, **options):
   expected = claimed.sampling_probability * claimed.population
   return algorithms.make(
     name, canaries.inner_product, local_steps=2,
-    privacy=Release(expected, **(release_fields or {})), **options,
+    privacy=Release(expected), **options,
   )  # fmt: skip
 
 
 def play(game, significance, samples=20_000):
   options = {'samples': samples, 'significance': significance}
   return canaries.audit(game, SECRET, **options)
-
-
-def adversarial(op, steps, d):
-  return canaries.stretched(op, PUBLIC, (steps, d), 'round')
