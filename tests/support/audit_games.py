@@ -21,12 +21,11 @@ def claim(noise_multiplier=1.0, steps=1, q=1.0, population=4, **fields):
   )  # fmt: skip
 
 
-def game_of(make, claimed, noise=1.0, d=8):
-  signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, d))
-  canary = np.float32(signs * d**-0.5)
+def game_of(make, claimed):
+  signs = np.random.default_rng(0).choice([-1, 1], (claimed.steps, 8))
+  canary = np.float32(signs * 8**-0.5)
   hp = algorithms.Hyper(*map(jnp.float32, (0.1, 1.0, 0.5)))
-  z = jnp.float32(noise * claimed.noise_multiplier)
-  hp = hp._replace(noise_multiplier=z)
+  hp = hp._replace(noise_multiplier=jnp.float32(claimed.noise_multiplier))
   return canaries.Game(make, hp, claimed, canary, PUBLIC)
 
 
