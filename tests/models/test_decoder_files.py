@@ -1,88 +1,70 @@
-"""GPT-2 and Llama from files of Hugging Face: as NumPy computes."""
+"""Decoders and BERT in folders of Hugging Face: as NumPy and they compute."""
 
 import json
 
+import chex
 from fl_sketch import models
+from fl_sketch.data import tokenization
 from fl_sketch.models import layouts, pretrained
 import jax
 import numpy as np
 import pytest
 from safetensors import numpy as files
+import torch_models
 
-from tests.models.test_models import shapes
+from tests.models.test_models import normals, shapes
 
-WIDTH, HIDDEN, HEADS, KV_HEADS, WORDS, LENGTH = 12, 20, 3, 1, 17, 7
-SMALL = {'width': WIDTH, 'depth': 2, 'heads': HEADS, 'hidden': HIDDEN}
-LLAMA = SMALL | {'kv_heads': KV_HEADS}
+WIDTH, HIDDEN, HEADS, WORDS, LENGTH = 12, 20, 3, 17, 7
+SMALL = {'width': WIDTH, 'depth': 2, 'heads': HEADS}
+GPT = SMALL | {'hidden': HIDDEN}
+LLAMA = GPT | {'kv_heads': 1}
 OWN_HEAD = {'tied': False}
 X = np.random.default_rng(0).integers(0, WORDS, (2, LENGTH), np.int32)
 CASES = {
-  'gpt2': SMALL,
-  'gpt2 head': SMALL | OWN_HEAD,
+  'gpt2': GPT,
+  'gpt2 head': GPT | OWN_HEAD,
   'llama': LLAMA | {'theta': 100.0, 'epsilon': 1e-2},
   'llama head': LLAMA | {'qkv_bias': True, 'kv_heads': HEADS} | OWN_HEAD,
+  'bert': SMALL | {'vocab_size': WORDS, 'max_length': LENGTH},
 }
+NAMES = {'gpt2': 'gpt_nano', 'llama': 'llama', 'bert': 'bert_nano'}
+LETTERS = tokenization.characters('abcdefghijklm')  # 17 tokens, as WORDS
 each_case = pytest.mark.parametrize('case', CASES)
+each_decoder = pytest.mark.parametrize(
+  'case', [x for x in CASES if x != 'bert']
+)
 
 
 def start(case, **options):
   """(module, params of zeros)."""
-  name = {'gpt2': 'gpt_nano', 'llama': 'llama'}[case.split()[0]]
-  module = models.make(name, WORDS, **CASES[case] | options)
+  classes = 3 if case == 'bert' else WORDS
+  options = CASES[case] | options
+  module = models.make(NAMES[case.split()[0]], classes, **options)
   params = shapes(module, (LENGTH,), np.int32)
   return module, jax.tree.map(lambda p: np.zeros(p.shape, np.float32), params)
 
 
-def published(case, prefix=True):
-  """A file's arrays, by Hugging Face's names."""
-  rng, stored, options = np.random.default_rng(1), {}, CASES[case]
-  start = {'g': 'transformer.', 'l': 'model.'}[case[0]] if prefix else ''
-
-  def add(key, *shape):
-    stored[key] = (rng.normal(size=shape) / 2).astype(np.float32)
-
-  def layer(key, *shape, bias=True):
-    add(f'{start}{key}.weight', *shape)
-    if bias:
-      add(f'{start}{key}.bias', shape[0] if case[0] == 'l' else shape[-1])
-
-  if case.startswith('gpt2'):
-    add(f'{start}wte.weight', WORDS, WIDTH)
-    add(f'{start}wpe.weight', LENGTH, WIDTH)
-    for i in range(2):
-      layer(f'h.{i}.ln_1', WIDTH)
-      layer(f'h.{i}.attn.c_attn', WIDTH, 3 * WIDTH)
-      layer(f'h.{i}.attn.c_proj', WIDTH, WIDTH)
-      layer(f'h.{i}.ln_2', WIDTH)
-      layer(f'h.{i}.mlp.c_fc', WIDTH, HIDDEN)
-      layer(f'h.{i}.mlp.c_proj', HIDDEN, WIDTH)
-    layer('ln_f', WIDTH)
-  else:
-    bias, kv = options.get('qkv_bias', False), options['kv_heads']
-    add(f'{start}embed_tokens.weight', WORDS, WIDTH)
-    for i in range(2):
-      layer(f'layers.{i}.input_layernorm', WIDTH, bias=False)
-      for name, heads in (('q', HEADS), ('k', kv), ('v', kv)):
-        out = heads * WIDTH // HEADS
-        layer(f'layers.{i}.self_attn.{name}_proj', out, WIDTH, bias=bias)
-      layer(f'layers.{i}.self_attn.o_proj', WIDTH, WIDTH, bias=False)
-      layer(f'layers.{i}.post_attention_layernorm', WIDTH, bias=False)
-      for name in ('gate', 'up'):
-        layer(f'layers.{i}.mlp.{name}_proj', HIDDEN, WIDTH, bias=False)
-      layer(f'layers.{i}.mlp.down_proj', WIDTH, HIDDEN, bias=False)
-    layer('norm', WIDTH, bias=False)
-  if not options.get('tied', True):
-    add('lm_head.weight', WORDS, WIDTH)
-  return stored
+def exported(case, folder):
+  """(module, params, arrays of the file), of which the folder is."""
+  module, zeros = start(case)
+  params = normals(zeros, 0.5)
+  pretrained.export(folder, module, params, LENGTH, LETTERS.content)
+  return module, params, files.load_file(folder / 'model.safetensors')
 
 
-def load(folder, stored, model, config=None):
+def bare(stored):
+  """The arrays by their names without prefix."""
+  prefixes = 'transformer.', 'model.', 'bert.'
+  return {
+    name.removeprefix(next(filter(name.startswith, prefixes), '')): x
+    for name, x in stored.items()
+  }
+
+
+def load(folder, stored, model):
   """Loads what a file with these arrays has for (module, params)."""
-  path = folder / 'model.safetensors'
-  files.save_file(stored, path)
-  if config is not None:
-    (folder / 'config.json').write_text(json.dumps(config))
-  return pretrained.load(path, *model)
+  files.save_file(stored, folder / 'model.safetensors')
+  return pretrained.load(folder / 'model.safetensors', *model)
 
 
 def softmax(scores):
@@ -163,74 +145,59 @@ def llama_twin(w, tokens, kv_heads, theta=1e4, epsilon=1e-5, **_):
   return norm('norm', x) @ w.get('lm_head.weight', w['embed_tokens.weight']).T
 
 
-@pytest.mark.representatives('gpt2 head-True-True', 'llama-False-True')
-@pytest.mark.parametrize('scan', [False, True])
-@pytest.mark.parametrize('prefix', [False, True])
 @each_case
-def test_logits_are_those_of_a_numpy_twin_of_the_file(
-  case, prefix, scan, tmp_path
-):
+def test_what_is_exported_is_read_again(case, tmp_path):
+  """Catches a third in another's place, and a config of another model."""
+  _, params, stored = exported(case, tmp_path)
+  for arrays in stored, bare(stored):
+    chex.assert_trees_all_equal(load(tmp_path, arrays, start(case)), params)
+  config = json.loads((tmp_path / 'config.json').read_text())
+  assert (config['vocab_size'], config['eos_token_id']) == (WORDS, 16)
+  kinds = {'llama': 'LlamaFor', 'llama head': 'Qwen2For', 'bert': 'BertFor'}
+  assert config['architectures'][0].startswith(kinds.get(case, 'GPT2LM'))
+
+
+@pytest.mark.representatives('gpt2 head', 'llama')
+@each_decoder
+def test_logits_are_those_of_a_numpy_twin_of_the_file(case, tmp_path):
   """Catches a transpose, a third or half that is another, and a wrong base."""
-  stored = published(case, prefix)
-  module, params = start(case, scan=scan)
-  params = load(tmp_path, stored, (module, params))
+  _, params, stored = exported(case, tmp_path)
+  module, _ = start(case, scan='head' in case)
   logits = module.apply({'params': params}, X)
-  bare = {
-    k.removeprefix('transformer.').removeprefix('model.'): x.astype(np.float64)
-    for k, x in stored.items()
-  }
+  wide = {k: x.astype(np.float64) for k, x in bare(stored).items()}
   gpt2 = case.startswith('gpt2')
   options = {} if gpt2 else CASES[case]
   twin = gpt2_twin if gpt2 else llama_twin
-  expected = np.stack([twin(bare, tokens, **options) for tokens in X])
+  expected = np.stack([twin(wide, tokens, **options) for tokens in X])
   assert np.ptp(expected, axis=(0, 1)).min() > 0.1  # places differ
   np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-GPT2_CONFIG = {
-  'model_type': 'gpt2', 'n_head': HEADS, 'layer_norm_epsilon': 1e-5,
-  'activation_function': 'gelu_new', 'scale_attn_weights': True,
-}  # fmt: skip
-LLAMA_CONFIG = {
-  'model_type': 'llama', 'num_attention_heads': HEADS, 'rms_norm_eps': 1e-2,
-  'rope_theta': 100.0, 'rope_scaling': None, 'hidden_act': 'silu',
-}  # fmt: skip
-NEW_CONFIG = {
-  'model_type': 'qwen2', 'use_sliding_window': False,
-  'rope_parameters': {'rope_theta': 100.0, 'rope_type': 'default'},
-}  # fmt: skip
-
-
-def test_what_a_file_may_have_beside_its_model_is_left_out(tmp_path):
+@pytest.mark.parametrize('case', ['gpt2', 'llama'])
+def test_what_a_file_may_have_beside_its_model_is_left_out(case, tmp_path):
   """Catches refusals of gpt2 itself, whose file has its masks."""
-  masks = {
+  _, params, stored = exported(case, tmp_path)
+  (tmp_path / 'config.json').unlink()
+  stored = bare(stored)
+  more = {
     'h.0.attn.bias': np.tri(3, dtype=np.float32),
     'h.1.attn.masked_bias': np.zeros((), np.float32),
+    'lm_head.weight': stored.get('wte.weight'),  # tied, and written as well
   }
-  rates = {'model.layers.1.self_attn.rotary_emb.inv_freq': np.ones(2)}
-  for case, prefix, more, config in (
-    ('gpt2', False, masks, GPT2_CONFIG),
-    ('gpt2 head', True, {}, None),
-    ('llama', True, rates, LLAMA_CONFIG),
-    ('llama', True, {}, NEW_CONFIG),
-  ):
-    stored = published(case, prefix)
-    if case == 'gpt2':  # tied, and written all the same
-      more |= {'lm_head.weight': stored['wte.weight']}
-    load(tmp_path, stored | more, start(case), config)
-    (tmp_path / 'config.json').unlink(missing_ok=True)
+  if case == 'llama':
+    more = {'layers.1.self_attn.rotary_emb.inv_freq': np.ones(2)}
+  read = load(tmp_path, stored | more, start(case))
+  chex.assert_trees_all_equal(read, params)
 
 
 def test_a_file_with_an_array_more_or_less_is_refused(tmp_path):
   """Catches a model that keeps drawn numbers, or computes something else."""
-  stored, model = published('gpt2 head'), start('gpt2 head')
+  *_, stored = exported('gpt2 head', tmp_path)
+  model = start('gpt2 head')
   for name, x in stored.items():
     rest = {k: y for k, y in stored.items() if k != name}
-    for spoiled in (
-      rest,
-      stored | {name: x[..., :-1]},
-      stored | {f'{name}.q': x},
-    ):
+    more = stored | {f'{name}.q': x}
+    for spoiled in rest, stored | {name: x[..., :-1]}, more:
       with pytest.raises(ValueError, match=name):
         load(tmp_path, spoiled, model)
   # A head that stays as it was drawn, and more blocks than the model has.
@@ -238,8 +205,11 @@ def test_a_file_with_an_array_more_or_less_is_refused(tmp_path):
     ('gpt2 head', 'gpt2', {}), ('llama head', 'llama', {}),
     ('llama', 'llama', {'depth': 1}), ('gpt2', 'gpt2', {'theta': 1e4}),
   ):  # fmt: skip
+    (folder := tmp_path / f'{file}-{other}').mkdir()
+    *_, stored = exported(file, folder)
+    (folder / 'config.json').unlink()
     with pytest.raises(ValueError, match='model'):
-      load(tmp_path, published(file), start(other, **options))
+      load(folder, stored, start(other, **options))
 
 
 OTHER = {'rope_scaling': {'factor': 8.0}, 'model_type': 'gemma'}
@@ -248,11 +218,59 @@ OTHER = {'rope_scaling': {'factor': 8.0}, 'model_type': 'gemma'}
 @pytest.mark.parametrize('case', ['gpt2', 'llama'])
 def test_a_config_of_another_model_is_refused_by_its_field(case, tmp_path):
   """Catches a model of the file's shapes that computes something else."""
-  stored, model = published(case), start(case)
-  config = GPT2_CONFIG if case == 'gpt2' else LLAMA_CONFIG | NEW_CONFIG
-  for field, values in layouts.of(model[0]).expected(model[0]).items():
+  module, params, stored = exported(case, tmp_path)
+  path = tmp_path / 'config.json'
+  config = json.loads(path.read_text())
+  for field, values in layouts.of(module).expected(module).items():
     value = values[0] if values else None
     other = OTHER.get(field, 'x' if isinstance(value, str) else 7)
     parameters = {'rope_parameters': None}  # which would replace the field
+    path.write_text(json.dumps(config | parameters | {field: other}))
     with pytest.raises(ValueError, match=field):
-      load(tmp_path, stored, model, config | parameters | {field: other})
+      load(tmp_path, stored, (module, params))
+
+
+def test_what_transformers_lack_is_refused(tmp_path):
+  """Catches a folder that loads as another model, or takes that of a run."""
+  for name, options in ('gpt_nano', {'theta': 1e4}), ('lstm', {}):
+    module = models.make(name, WORDS, **options)
+    with pytest.raises(ValueError, match=type(module).__name__):
+      pretrained.export(tmp_path, module, {'words': X}, 9)
+  (tmp_path / 'config.json').write_text('{}')
+  with pytest.raises(FileExistsError):
+    exported('gpt2', tmp_path)
+
+
+@each_case
+@pytest.mark.filterwarnings('ignore')  # theirs
+def test_transformers_compute_and_write_the_same(case, tmp_path):
+  """Catches what `pretrained` and `export` both misread."""
+  torch, transformers = torch_models.libraries()
+  module, params, _ = exported(case, tmp_path)
+  kind = 'SequenceClassification' if case == 'bert' else 'CausalLM'
+  kind = getattr(transformers, f'AutoModelFor{kind}')
+  theirs = kind.from_pretrained(tmp_path).eval()
+  coder = transformers.AutoTokenizer.from_pretrained(tmp_path)
+  apply = lambda x: module.apply({'params': params}, x)
+  x = 1 + X % (WORDS - 1)  # without padding
+  x[1, 4:] *= case != 'bert'  # which alone masks it
+  ids, mask = torch.tensor(x).long(), torch.tensor(x > 0)
+  with torch.no_grad():
+    logits = theirs(ids, attention_mask=mask).logits.numpy()
+  np.testing.assert_allclose(apply(x), logits, atol=1e-5)
+  theirs.save_pretrained(tmp_path / 'theirs')
+  path = tmp_path / 'theirs/model.safetensors'
+  read = pretrained.load(path, module, jax.tree.map(np.zeros_like, params))
+  chex.assert_trees_all_equal(read, params)
+  given = coder('cab', return_tensors='pt')
+  ids, framed = given['input_ids'][0].tolist(), [15, 3, 1, 2, 16]
+  assert ids == (framed if case == 'bert' else framed[1:-1])
+  if case == 'bert':
+    return
+  output = theirs.generate(**given, max_new_tokens=4, do_sample=False)[0]
+  while len(ids) < len(output):
+    x = np.array([ids + [0] * (LENGTH - len(ids))] * 2)
+    ids.append(int(apply(x)[0, len(ids) - 1].argmax()))
+  assert output.tolist() == ids
+  text = ''.join('abcdefghijklm'[i - 1] for i in ids if 0 < i < 14)
+  assert coder.decode(output, skip_special_tokens=True) == text

@@ -20,14 +20,16 @@ def shapes(model, x_shape, x_dtype=jnp.float32):
   return jax.eval_shape(init, jax.random.key(0))
 
 
-def drawn(model, x_shape):
-  return models.init_params(model, jax.random.key(0), x_shape)
+def normals(tree, scale, seed=0):
+  """A tree of its shapes, drawn by NumPy: nothing is compiled."""
+  rng = np.random.default_rng(seed)
+  draw = lambda p: (scale * rng.normal(size=p.shape)).astype(np.float32)
+  return jax.tree.map(draw, tree)
 
 
-def draw_params(model, x_shape):
-  """Returns params drawn by NumPy: no initialiser has to be compiled."""
-  draw = lambda p: 0.2 * normal(0, *p.shape)
-  return jax.tree.map(draw, shapes(model, x_shape))
+def draw_params(model, x_shape, x_dtype=jnp.float32):
+  """Params drawn by NumPy: no initialiser has to be compiled."""
+  return normals(shapes(model, x_shape, x_dtype), 0.2)
 
 
 @pytest.mark.representatives(
@@ -83,7 +85,8 @@ def test_models_have_the_published_number_of_parameters(
 
 @pytest.mark.nightly
 def test_smooth_lenet_starts_uniform_between_halves():
-  params = drawn(models.make('smooth_lenet', 10), (8, 8, 1))
+  model = models.make('smooth_lenet', 10)
+  params = models.init_params(model, jax.random.key(0), (8, 8, 1))
   for layer in params.values():
     for leaf in (layer['kernel'], layer['bias']):
       assert abs(leaf).max() <= 0.5
