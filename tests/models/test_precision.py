@@ -126,18 +126,14 @@ def test_matmul_is_that_of_rounded_matrices_forward_and_backward():
   assert np.abs(result[0] - x @ y).max() > 1e-3
 
 
-def test_sums_do_not_stagnate():
+def test_sums_over_a_batch_do_not_stagnate():
   """4,096 ones: sums of bfloat16 stay at 256, whose next number is 258."""
-  ones = jnp.ones((4, 4096))
-  product = layers.matmul(ones, ones.T, 'bfloat16')
-  assert (product == 4096).all()
-  # The gradient of a bias and of a kernel is a sum over the batch.
   module = models.make('linear', 2, dtype='bfloat16')
   params = {'dense': {'kernel': jnp.zeros((1, 2)), 'bias': jnp.zeros(2)}}
-  total = lambda p: module.apply({'params': p}, ones.reshape(-1, 1)).sum()
+  ones = jnp.ones((4096, 1))
+  total = lambda p: module.apply({'params': p}, ones).sum()
   for leaf in jax.tree.leaves(jax.grad(total)(params)):
-    assert (leaf == 4 * 4096).all()
-  assert np.add.accumulate(np.ones(300, jnp.bfloat16))[-1] == 256
+    assert (leaf == 4096).all()
 
 
 CONFIG = {'dataset': 'digits', 'model': 'linear', 'population': 20, 'cohort': 5}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.models import test_lora, test_models
-from tests.models.test_models import normal, shapes
+from tests.models.test_models import normal, normals, shapes
 from tests.models.test_precision import NARROW, distance, products
 
 WORDS, LENGTH = 11, 6
@@ -42,9 +42,7 @@ def make(case, **options):
 @functools.cache
 def draw_params(case):
   """Params drawn by NumPy, no bias zero and no scale one."""
-  rng = np.random.default_rng(1)
-  draw = lambda p: (0.5 * rng.normal(size=p.shape)).astype(np.float32)
-  return jax.tree.map(draw, shapes(make(case), (LENGTH,), jnp.int32))
+  return normals(shapes(make(case), (LENGTH,), jnp.int32), 0.5, seed=1)
 
 
 @functools.cache
