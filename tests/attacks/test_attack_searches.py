@@ -63,6 +63,17 @@ def find(observed, key=KEY, **options):
   )
 
 
+@pytest.mark.nightly
+def test_tries_at_once_are_as_tries_one_by_one():
+  """Catches lanes that share draws, and a best that is no best."""
+  observed = normal(0, 3)
+  search = functools.partial(find, optimizer='adam', steps=100)
+  together, apart = search(observed, lanes=3), search(observed, lanes=1)
+  np.testing.assert_allclose(together.x, apart.x, rtol=1e-3, atol=1e-5)
+  np.testing.assert_allclose(together.x[0], -observed / SCALE**2, atol=0.2)
+  assert together.objective == together.objectives.min()
+
+
 def test_a_try_that_fails_late_keeps_what_it_had():
   """Adam walks to x = 4, past what is no number any more."""
   wall = lambda x, y: {'x': jnp.where(x > 3, jnp.nan, x)}

@@ -227,6 +227,32 @@ def test_norm_of_one_row_and_of_complex_numbers():
   assert norm == 32  # sums of bfloat16 would stop at 256
 
 
+@pytest.mark.nightly
+def test_heaprix_is_rounded_once():
+  """Catches bfloat16 between the two estimates that are added."""
+  x = jnp.arange(64, dtype=jnp.bfloat16) / 7
+  both = lambda *xs: [estimators.heaprix(OP, KEY, x, 6) for x in xs]
+  narrow, wide = operators.jit(both)(x, x.astype(jnp.float32))
+  assert narrow.dtype == jnp.bfloat16
+  np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
+
+
+@pytest.mark.nightly
+def test_a_spike_is_found_in_complex_tables():
+  """Catches real parts alone, in the support or in the residual."""
+  op, x = sketches.srft(40), jnp.ones(64).at[20].set(-300.0)
+
+  @operators.jit
+  def spike(x):
+    table = op.sketch(KEY, x)
+    support = estimators.heavy_support(op, KEY, table, x, 4)
+    return support[0], estimators.heaprix(op, KEY, x, 4)[20]
+
+  first, y = spike(x)
+  assert first == 20
+  assert y < -200
+
+
 def test_zeros_and_nans():
   zeros = jax.tree.map(jnp.zeros_like, TREE)
   for x in (zeros, TREE | {'b': (jnp.ones(15), jnp.nan)}):
