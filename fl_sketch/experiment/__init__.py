@@ -1,9 +1,7 @@
 """Builds experiments from configs.
 
-`build` assembles an `Experiment` from a `config`, made of the groups of
-`fields`. `problem` loads data and model, `custom` takes the user's own.
-`privacy_plan` derives mechanism and account together; `audit` attacks them on a
-small model, `one_run_audit` in a training with `canary_clients`.
+`problem` loads data and model, `custom` takes the user's own. `privacy_plan`
+derives mechanism and account together; `audit` and `one_run_audit` attack them.
 """
 
 from fl_sketch.experiment.build import (

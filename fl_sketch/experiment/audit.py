@@ -22,8 +22,7 @@ import numpy as np
 
 _NUMBERS = 64  # parameters of the model
 _UNITS = 2  # clients or samples in a step on average, or a few more
-_MOST_SKETCH = {'size': 32, 'cols': 8, 'rows': 4}
-_MOST_OPTIONS = {'k': 8, 'local_k': 8}
+_MOST = {'size': 32, 'cols': 8, 'rows': 4, 'k': 8, 'local_k': 8}
 
 
 @checked()
@@ -38,18 +37,14 @@ def audit_config(
 ) -> audit.Report:
   """Audit the mechanism of a private config with canaries.
 
-  Algorithm, private mean and guarantee are built from the config. Noise
-  multiplier, sampling probability, local steps and clip norm are the config's;
-  the model has 64 parameters, and population, cohort, sketch and rounds are
-  smaller. The audited guarantee is that of the smaller mechanism. Weight decay
-  and schedules, which change no contribution's bound, are left out.
+  Noise multiplier, sampling probability, local steps and clip norm are the
+  config's; the model has 64 parameters, and population, cohort, sketch and
+  rounds are smaller. The audited guarantee is that of the smaller mechanism.
 
   `samples` are runs in each world (5,000 see noise too small by 0.7, 20,000 by
   0.85), with at most `rounds` rounds. The significance is of the whole report.
   `data` is the directory of tensorflow-datasets, for example-level privacy.
-
-  Raises:
-    ConfigError: the config is not private, or no noise can give its epsilon.
+  Raises ConfigError if the config is not private.
   """
   check(config)
   by_sample = config.privacy_unit == 'sample'
@@ -57,8 +52,8 @@ def audit_config(
   small, partition = _small(config, rounds, whole)
   make, guarantee = _built(small, partition)
   mechanism = guarantee.mechanism
-  full = mechanism.sampling is types.Sampling.FULL
   # Without accounted sampling, a whole cohort takes part.
+  full = mechanism.sampling is types.Sampling.FULL
   units = mechanism.population or (small.cohort if full else small.population)
   public, secret = jax.random.split(jax.random.key(seed))
   game = canaries.Game(
@@ -123,10 +118,8 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
     'epsilon': None, 'noise_multiplier': guarantee.noise_multiplier,
     'rounds': min(config.rounds, rounds), 'rounds_per_dispatch': 1,
     'max_cohort': None, 'neighbours': None,
-    'options': _limited(config.options or {}, _MOST_OPTIONS),
+    'options': _limited(config.options), 'sketch': _limited(config.sketch),
   }  # fmt: skip
-  if config.sketch is not None:
-    fields['sketch'] = _limited(config.sketch, _MOST_SKETCH)
   partition = None
   if whole is not None:
     size, count = _scaled(config.batch_size, int(whole.sizes.min()))
@@ -151,9 +144,10 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
   return dataclasses.replace(config, **fields), partition
 
 
-def _limited(options: Mapping[str, Any], most: Mapping[str, int]):
-  """Return the options, some of them limited to a largest value."""
-  return {k: min(v, most[k]) if k in most else v for k, v in options.items()}
+def _limited(options: Mapping[str, Any] | None) -> dict[str, Any]:
+  """Return the options, with sizes that suit the model."""
+  limit = lambda name, value: min(value, _MOST.get(name, value))
+  return {k: limit(k, v) for k, v in (options or {}).items()}
 
 
 def _scaled(part: int, total: int) -> tuple[int, int]:

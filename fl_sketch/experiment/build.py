@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 import os
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, models, rounds
+from fl_sketch import algorithms, rounds
 from fl_sketch.data import availability, own_arrays, partitions, store
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.registry import REGISTRY
@@ -15,7 +15,6 @@ from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
 from fl_sketch.experiment.problem import Problem, check_unused, load
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms
-from fl_sketch.utils.types import Params
 import jax.numpy as jnp
 import numpy as np
 
@@ -77,8 +76,7 @@ def build(
   Args:
     config: a `Config`, or its fields.
     data_dir: where tensorflow-datasets keeps its files.
-    problem: replaces the config's, as of `custom.problem`; or a function of the
-      config that returns one.
+    problem: such as of `custom.problem`, or a function of the config.
     draw: False: parameters may be shapes, which cannot be trained.
 
   Raises:
@@ -90,24 +88,18 @@ def build(
   if problem is None:
     folder = None if data_dir is None else os.fspath(data_dir)
     problem = load(config, folder, draw)
-  elif isinstance(problem, Problem):
-    check_unused(config)
   elif callable(problem):
     problem = problem(config)
-  if not isinstance(problem, Problem):
-    kind = type(problem).__name__
-    raise ValueError(
-      f'problem is of type {kind}; pass a Problem, or a function.'
-    )
+  else:
+    check_unused(config)
   return assemble(config, problem, _partition(config, problem))
 
 
 def _partition(config: Config, problem: Problem) -> Partition:
   """Return the partition of a problem, or the one that the config draws."""
   if problem.partition is None:
-    labels = problem.labels
-    if labels is None:
-      labels = len(next(iter(problem.data.values())))
+    samples = len(next(iter(problem.data.values())))
+    labels = samples if problem.labels is None else problem.labels
     return partitions.partition(
       config.partition, labels, config.population, config.seed,
       **config.subset(['samples_per_client', *PARTITION_OPTIONS]),
@@ -128,11 +120,8 @@ def assemble(
 ) -> Experiment:
   """Build an experiment from a problem and a partition.
 
-  The config's fields of data, model, loss and partition are not used, except
-  for the model's clients per step.
-
-  Raises:
-    ConfigError: config, problem and partition do not suit each other.
+  Of the config's fields of data, model, loss and partition, it reads only
+  `model`, for the default of clients_per_step. Raises ConfigError.
   """
   _check_data(problem, partition)
   if partition.population != config.population:
@@ -151,7 +140,9 @@ def assemble(
   hyper = parts.hyper_of(config, guarantee)._replace(frozen=problem.frozen)
   parts.check_grid(config, hyper, problem.params)
   sampler.check_metric(config, problem, hyper)
-  _check_algorithm(config, make(hyper), problem.params)
+  algorithm = make(hyper)
+  state = parts.state_shapes(algorithm, problem.params)
+  _check_algorithm(config, algorithm, state)
   attack = None
   if config.attack is not None:
     attack = availability.BEHAVIOURS[config.attack]
@@ -170,15 +161,18 @@ def assemble(
 
 
 def _check_algorithm(
-  config: Config, algorithm: rounds.Algorithm, params: Params
+  config: Config, algorithm: rounds.Algorithm, state: rounds.FedState
 ):
-  """Refuse what the algorithm does not support on this model."""
-  state = parts.state_shapes(algorithm, params)
-  parts.check_rows(config, state)
+  """Refuse what the algorithm does not support, given shapes of its state."""
+  keeps_rows = comms.has_client_state(state)
+  fixed = config.sampling == 'fixed_size' and config.cohort < config.population
   config.refuse(
+    (config.is_private and fixed and keeps_rows,
+     'A private {config.algorithm} keeps client state, which depends on past '
+     "cohorts: use sampling='poisson' or cohort=population."),
     (config.local_work == 'gram' and algorithm.correction is not None,
      "{local_work} is not supported by {algorithm}; set local_work='sgd'."),
-    (config.sampling == 'with_replacement' and comms.has_client_state(state),
+    (config.sampling == 'with_replacement' and keeps_rows,
      '{algorithm} does not support {sampling}: a client drawn twice would '
      'update its state once.'),
     (config.max_payload_norm is not None and algorithm.decode is None,
@@ -188,7 +182,7 @@ def _check_algorithm(
 
 
 def _check_data(problem: Problem, partition: Partition):
-  """Refuse samples that are missing or not finite, and an empty model."""
+  """Refuse samples that are missing or not finite."""
   data, test = problem.data, problem.test
   samples = len(next(iter(data.values())))
   places = partition.indices
@@ -200,8 +194,6 @@ def _check_data(problem: Problem, partition: Partition):
       f'partition has samples {places.min()} to {places.max()}, but the data '
       f'have 0 to {samples - 1}.'
     )
-  if not models.num_params(problem.params):
-    raise ValueError('The model has no parameters; pass a model with some.')
   if not store.is_mapped(data):  # a store was checked when it was written
     own_arrays.check_finite(data, partition)
     # Without padding, which repeats the first sample.
@@ -224,11 +216,9 @@ def account(
 ) -> PrivacyGuarantee:
   """Return the DP guarantee of a config without training.
 
-  Data are read only for example-level privacy, which depends on the sizes of
-  clients, and for algorithms of one's own, whose rounds are checked.
-
-  Raises:
-    ConfigError: no privacy is claimed, or nothing can be guaranteed.
+  It reads data only for example-level privacy, which depends on the sizes of
+  clients, and for your own algorithms, whose rounds are checked. Raises
+  ConfigError if no privacy is claimed, or nothing can be guaranteed.
   """
   if not config.is_private:
     raise ValueError(
@@ -241,12 +231,12 @@ def account(
     no_loss = lambda *_: jnp.float32(0)  # nothing is trained
     options = parts.algorithm_options(config)
     make = algorithms.make(config.algorithm, no_loss, **options)
-    dataset = REGISTRY.entry(config.dataset)
-    test_of_clients = dataset.test_of_clients if dataset.clients else False
+    data = REGISTRY.entry(config.dataset)
+    test_of_clients = data.clients and data.test_of_clients
     guarantee = parts.guarantee_of(
       config, make, test_of_clients=test_of_clients
     )
-    state = parts.state_shapes(make(parts.hyper_of(config, guarantee)))
-    parts.check_rows(config, state)
+    algorithm = make(parts.hyper_of(config, guarantee))
+    _check_algorithm(config, algorithm, parts.state_shapes(algorithm))
   assert guarantee is not None  # the config is private
   return guarantee

@@ -25,8 +25,7 @@ _NOISE = 2**22  # numbers of noise that a run records
 
 # (hp, state, cohort, signals, public key, noise key) -> (state, f32[canaries]:
 # the release along each canary's payload, in units of it; NaN where that is 0,
-# infinite if the broadcast is not finite; f32[numbers]: the first numbers of
-# the release's noise, over its claimed deviation)
+# infinite if the broadcast is not; f32[numbers]: noise over its deviation)
 Step = Callable[..., tuple[rounds.FedState, jax.Array, jax.Array]]
 
 
@@ -56,7 +55,7 @@ def enlarged(
   """Build the experiment of a config with canaries in its population.
 
   Their ids follow those of the config's clients, whose data they share. The
-  cohort grows in proportion, so that a client takes part as often as before.
+  cohort grows in proportion.
   """
   problem = problem_lib.load(config, data_dir)
   exp = experiment.build(config, data_dir, lambda _: problem)
@@ -84,9 +83,8 @@ def signals(
 ) -> Signals:
   """Draw what canaries send in a round, each along a number of its own.
 
-  Scores of two canaries along one number would depend on each other: more
-  canaries than the `size` numbers of a payload take turns. `rng` is independent
-  of the keys of the run.
+  More canaries than the `size` numbers of a payload take turns. `rng` is
+  independent of the keys of the run.
 
   >>> sent = signals(np.random.default_rng(0), 1, canaries=5, size=3)
   >>> sorted(sent.place.tolist()), np.abs(sent.sign).tolist()
@@ -137,8 +135,8 @@ def payload_sizes(
 ) -> list[int] | None:
   """Return the sizes of the arrays of a client's payload.
 
-  Returns None if the server broadcasts other shapes. `fetch` and `data` are as
-  of `rounds.cohort_step`.
+  None if the server broadcasts other shapes. Arguments: see
+  `rounds.cohort_step`.
   """
   key, algorithm = jax.random.key(0), make(hp)
   cohort = cohort._replace(outcome=None)
@@ -173,11 +171,10 @@ def multiplier(
 def program(exp: experiment.Experiment, others: int, known: bool) -> Step:
   """Build the round of an experiment with canaries, and their scores.
 
-  It is the real round in which the local work of canaries returns what they
-  send. The first `others` ids are the config's clients. If it is `known` when
-  they take part, the attacker subtracts their part: the broadcast of a round
-  without canaries and noise. The noise is the broadcast without the parts of
-  both.
+  The local work of canaries returns what they send. The first `others` ids are
+  the config's clients. If it is `known` when these take part, the attacker
+  subtracts their part: the broadcast without canaries and noise. The noise is
+  the broadcast without both parts.
   """
   release = privacy_plan.release_of(exp.config)
   assert release is not None  # clients are protected

@@ -1,8 +1,4 @@
-"""What a private run publishes of its clients; the caveats of its statement.
-
-A test compares runs that differ in the data of one client with the table in
-docs/guides/privacy.md, and the statement with the table.
-"""
+"""What a private run publishes of its clients; the caveats of its statement."""
 
 from fl_sketch.data import availability, partitions
 from fl_sketch.experiment.config import Config
@@ -50,10 +46,7 @@ _OF_TRUST = {
 
 
 def is_left_out(config: Config, test_of_clients: bool, metric: str) -> bool:
-  """Return whether `public_metrics` keeps a metric of models out of rows.
-
-  test_of_clients: whether clients that train hold the test set.
-  """
+  """Return whether `public_metrics` keeps a metric of models out of rows."""
   if metric == 'train_loss':
     return config.public_metrics == 'hidden'
   of_clients = metric.startswith(('client_', 'personal_')) or test_of_clients

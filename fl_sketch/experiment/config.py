@@ -1,7 +1,4 @@
-"""A config: all fields of an experiment, checked when it is constructed.
-
-For the command line: lists fields, and unsets what an override makes useless.
-"""
+"""A config: all fields of an experiment, checked when it is constructed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 import contextlib
@@ -55,7 +52,11 @@ class Config(privacy.PrivacyFields):
 
   def __new__(cls, *_: Any, **fields: Any) -> 'Config':
     """Refuse unknown names, with the nearest field."""
-    _check_names(fields)
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in fields:
+      if name not in names:
+        hint = f.did_you_mean(name, names)
+        raise ConfigError(f'Unknown config field {f.shown(name)}.{hint}')
     return super().__new__(cls)
 
   @checked()
@@ -76,31 +77,13 @@ class Config(privacy.PrivacyFields):
   @classmethod
   @checked()
   def from_mapping(cls, fields: Any) -> 'Config':
-    """Build a config from a mapping, or a ConfigDict, after its plug-ins.
-
-    Raises:
-      ConfigError: there is no such field, or as of `Config`.
-    """
+    """Build a config from a mapping, or a ConfigDict, after its plug-ins."""
     fields = fields.to_dict() if hasattr(fields, 'to_dict') else fields
-    if not isinstance(fields, Mapping):
-      kind = type(fields).__name__
-      raise ValueError(
-        f'config is of type {kind}; pass a mapping of its fields.'
-      )
-    _check_names(fields)
     named = fields.get('plugins')
     for plugin in named if isinstance(named, tuple | list) else ():
       if isinstance(plugin, str):
         plugins.load(plugin)
     return cls(**fields)
-
-
-def _check_names(fields: Iterable[Any]):
-  names = [field.name for field in dataclasses.fields(Config)]
-  for name in fields:
-    if name not in names:
-      hint = f.did_you_mean(name, names)
-      raise ConfigError(f'Unknown config field {f.shown(name)}.{hint}')
 
 
 def help_text(values: Mapping[str, Any]) -> str:
@@ -169,11 +152,8 @@ def switched(
 
   Fields `given` by the command line, nested ones with a dot, stay, except that
   'none' unsets them. Return the fields without those that are left out, in the
-  sweep too, and the names of these.
-
-  Raises:
-    ConfigError: there is no algorithm, sketch ... of that name, or a private
-      config has public_metrics=none, which would publish all of them.
+  sweep too, and the names of these. Raises ConfigError if there is no
+  algorithm, sketch ... of that name.
   """
   fields = {k: registries.not_none(value) for k, value in fields.items()}
   _unset(fields, given)

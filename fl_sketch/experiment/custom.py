@@ -31,13 +31,11 @@ def problem(
   Args:
     model: a model of any library, see `models.as_model`. Its inputs are 'x', or
       without an 'x' the dict of all arrays but 'y'; uint8 becomes x / 255. Or
-      parameters and a plain function of them and a batch, (params, batch) ->
-      {'loss': f32[batch], ...}: the loss of each sample, and other values to be
-      evaluated. An argument `key` of it is a key, and None in evaluation.
-    clients: what each client holds, in a list or by name: arrays by their
-      names, leaves [samples, ...], (x, y), or a Hugging Face or torch
-      `Dataset`, see `data.own_arrays.read`. They are copied: `data.store` maps
-      them. 64-bit numbers become 32-bit ones.
+      parameters and a plain function (params, batch) -> {'loss': f32[batch],
+      ...}: the loss of each sample, and other values to be evaluated. Its
+      argument `key`, if it has one, is None in evaluation.
+    clients: in a list or by name, what each client holds, as of
+      `data.own_arrays.read`. 64-bit numbers become 32-bit ones.
     test: the same arrays, of examples that no client holds.
     loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
       function such as those of `models.kinds`.
@@ -98,13 +96,9 @@ def _check_values(
   }
   values = jax.eval_shape(lambda p, b: values_fn(p, b, None), params, batch)
   shapes = jax.tree.map(jnp.shape, values)
+  fits = isinstance(values, Mapping) and 'loss' in values
   # The library adds 'count', of samples.
-  is_named = isinstance(values, Mapping) and 'loss' in values
-  if (
-    not is_named
-    or 'count' in values
-    or any(shape != (2,) for shape in shapes.values())
-  ):
+  if not fits or 'count' in values or {*shapes.values()} != {(2,)}:
     raise ValueError(
       f"values {shapes} of 2 samples must have 'loss' and no 'count', each "
       'with one value a sample.'

@@ -2,14 +2,10 @@
 
 Canary clients are added to the population, each in by a fair coin. In every
 round they send a contribution of norm C along a random number of the payload
-with a random sign; no two along one number: if there are more canaries than
-numbers, they take turns. All else is the config's. The statement is that of the
-enlarged population.
-
-The attacker sees every broadcast and every hash key. It knows the data of the
-other clients and, unless cohorts have a fixed size, when they take part: it
-subtracts what they send. Coins and signals of the canaries are independent of
-the public key of the run and of its secret.
+with a random sign; no two along one number. The statement is that of the
+enlarged population. The attacker sees every broadcast and every hash key. It
+knows the data of the other clients and, unless cohorts have a fixed size, when
+they take part: it subtracts what they send.
 """
 
 from collections.abc import Mapping
@@ -37,7 +33,7 @@ class Game(NamedTuple):
   """A one-run audit before it is run: its claims and the program of a round."""
 
   exp: experiment.Experiment  # with the enlarged population
-  canaries: int  # their ids follow those of the config's clients
+  canaries: int
   sizes: list[int]  # of the arrays of a payload
   guesses: Mapping[str, int]  # how many, by assumption of a bound
   claim: one_run.Claim
@@ -46,7 +42,7 @@ class Game(NamedTuple):
 
   @property
   def statement(self) -> statements.PrivacyStatement:
-    """The statement of the enlarged population: the claim."""
+    """The statement of the enlarged population."""
     return canary_clients.guarantee_of(self.exp).statement
 
   @property
@@ -116,12 +112,8 @@ def prepare(
   """Build the audit of a private config, before the run.
 
   `data` is the directory of tensorflow-datasets; the significance is of the
-  whole report.
-
-  Raises:
-    ConfigError: the config is not private, or its broadcasts say too little;
-      there are too few canaries.
-    DataError: the dataset is missing or cannot be read.
+  whole report. Raises ConfigError if the config is not private or its
+  broadcasts say too little, or there are too few canaries.
   """
   _check(config, canaries)
   checks.fraction('significance', significance)
@@ -157,7 +149,7 @@ def play(
   coins = coin_rng.random(game.canaries) < 0.5
   hp = exp.hyper
   state = rounds.init(exp.make(hp), exp.params, config.population)
-  # A copy, since the step donates its state, placed as the step places it.
+  # A copy, since the step donates its state.
   state = mesh_lib.place(mesh_lib.cohort_mesh(), jax.tree.map(jnp.copy, state))
   key, seen, noises = jax.random.key(config.key_seed), [], []
   turns = tqdm.trange(
@@ -206,19 +198,18 @@ def _payload_sizes(
   exp: experiment.Experiment, mechanism: types.GaussianMechanism
 ) -> list[int]:
   """Return the sizes of a payload's arrays; refuse what cannot be audited."""
-  refusal = exp.config.refusal
-  if not mechanism.noise_multiplier > 0:
-    raise refusal('{noise_multiplier} has no guarantee to audit; use > 0.')
-  if (releases := mechanism.releases_per_step) > 1:
-    raise refusal(
-      f'{{algorithm}} makes {releases} releases in a round; an audit in one '
-      'run supports one.'
-    )
+  exp.config.refuse(
+    (not mechanism.noise_multiplier > 0,
+     '{noise_multiplier} has no guarantee to audit; use > 0.'),
+    (mechanism.releases_per_step > 1,
+     '{algorithm} makes several releases in a round; an audit in one run '
+     'supports one.'),
+  )  # fmt: skip
   sizes = canary_clients.payload_sizes(
     exp.make, exp.hyper, exp.params, exp.sample(0, 0), exp.fetch, exp.data
   )
   if sizes is None:
-    raise refusal(
+    raise exp.config.refusal(
       '{algorithm} does not broadcast the mean of payloads, which an audit in '
       'one run requires; use --audit without one_run.'
     )

@@ -115,12 +115,9 @@ def algorithm(config: Config, problem: Problem) -> rounds.Make:
     return algorithms.make(
       config.algorithm, problem.loss_fn, weight_decay=decay, **options
     )
+  smoothed = problem.scale | {'label_smoothing': config.label_smoothing}
   steps = lambda hp: gram.gram_sgd(
-    hp.client_lr,
-    config.local_steps,
-    **problem.scale,
-    weight_decay=decay,
-    label_smoothing=config.label_smoothing,
+    hp.client_lr, config.local_steps, weight_decay=decay, **smoothed
   )
   return algorithms.make(config.algorithm, local=steps, **options)
 
@@ -194,8 +191,8 @@ def guarantee_of(
 ) -> PrivacyGuarantee | None:
   """Return the DP guarantee of a config; None if it claims no privacy.
 
-  Example-level privacy requires the partition; params may be shapes;
-  test_of_clients: see `caveats.caveats`. Raises ValueError without a guarantee.
+  Example-level privacy requires the partition; params may be shapes. Raises
+  ValueError without a guarantee.
   """
   if not config.is_private:
     return None
@@ -225,22 +222,11 @@ def check_grid(config: Config, hyper: Hyper, params: Params):
   if (sketch := options.get('sketch')) is not None:
     sent = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
   if jnp.isnan(release.with_hyper(hyper).grid(sent).step):
-    assert hyper.noise_multiplier is not None  # the config is private
     raise ValueError(
-      f'noise_multiplier={float(hyper.noise_multiplier):.4g} leaves no room on '
-      f'the grid to round correlated noise on {comms.nbytes(sent) // 4:,} '
-      f'numbers over {release.correlation.rounds} rounds; sketch to fewer '
-      'numbers, or set hash_rounds.'
-    )
-
-
-def check_rows(config: Config, state: Tree):
-  """Refuse client state in a private run with cohorts of a fixed size."""
-  fixed = config.sampling == 'fixed_size' and config.cohort < config.population
-  if config.is_private and fixed and comms.has_client_state(state):
-    raise config.refusal(
-      'A private {config.algorithm} keeps client state, which depends on past '
-      "cohorts: use sampling='poisson' or cohort=population."
+      f'noise_multiplier={hyper.noise_multiplier:.4g} leaves no room to round '
+      f'correlated noise on {comms.nbytes(sent) // 4:,} numbers over '
+      f'{release.correlation.rounds} rounds; sketch to fewer, or set '
+      'hash_rounds.'
     )
 
 
@@ -259,11 +245,7 @@ def check_interference(exp: Any) -> None:
 
 def check_program(exp: Any, fn: Callable[..., Any], *args: Any) -> None:
   """Prove non-interference of a private run's own program."""
-  config = exp.config
-  noninterference.check_round(
-    fn,
-    *args,
-    unit=config.privacy_unit,
-    metrics=config.shows_all,
-    name=f'Algorithm {config.algorithm!r}',
-  )
+  c = exp.config
+  name = f'Algorithm {c.algorithm!r}'
+  options = {'unit': c.privacy_unit, 'metrics': c.shows_all, 'name': name}
+  noninterference.check_round(fn, *args, **options)

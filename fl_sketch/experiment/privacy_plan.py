@@ -2,7 +2,6 @@
 
 `release_of` (what the algorithm does) and `guarantee` (what the accountant
 computes) read the same fields, here and nowhere else, so they cannot disagree.
-A combination without a known epsilon is refused here or in `fields.privacy`.
 """
 
 from collections.abc import Sequence
@@ -55,26 +54,21 @@ class PrivacyGuarantee(NamedTuple):
     """Epsilon after each number of rounds, at the delta of the statement."""
     statement, mechanism = self.statement, self.mechanism
     options = {'delta': statement.delta, 'accountant': statement.accountant}
-    if self.correlation is not None:
-      parts = [
-        self.correlation.mechanism(
-          self.stated_multiplier,
-          count,
-          adjacency=mechanism.adjacency,
-          releases_per_step=mechanism.releases_per_step,
-        )
-        for count in rounds
-      ]
-      return [_epsilon(part, **options) for part in parts]
-    steps = tuple(self.steps_per_round * r for r in rounds)
-    return list(_curve(mechanism, steps, **options))
+    if self.correlation is None:
+      steps = tuple(self.steps_per_round * r for r in rounds)
+      return list(_curve(mechanism, steps, **options))
+    spec = {
+      'adjacency': mechanism.adjacency,
+      'releases_per_step': mechanism.releases_per_step,
+    }
+    of_rounds = functools.partial(
+      self.correlation.mechanism, self.stated_multiplier, **spec
+    )
+    return [_epsilon(of_rounds(count), **options) for count in rounds]
 
 
 def release_of(config: Config) -> private_mean.Release | None:
-  """Return the private mean of a config; None without user-level privacy.
-
-  Under example-level privacy local steps add the noise, and the mean adds none.
-  """
+  """Return the private mean of a config; None without user-level privacy."""
   if not config.is_private or config.privacy_unit == 'sample':
     return None
   options = config.subset(_OF_RELEASE)
@@ -109,11 +103,8 @@ def guarantee(
   """Return the DP guarantee of a private config.
 
   releases: of a round; partition: required by example-level privacy;
-  behaviour: of clients, see `caveats.caveats`.
-
-  Raises:
-    UnsupportedAccountingError: this combination has no privacy analysis.
-    CalibrationError: no noise multiplier reaches the epsilon.
+  behaviour: of clients, see `caveats.caveats`. Raises
+  `UnsupportedAccountingError` or `CalibrationError`, which are ValueErrors.
   """
   assert config.delta is not None  # the config is private
   trust: types.Trust = 'local'
@@ -147,23 +138,15 @@ def guarantee(
   budget, price = metrics_budget(config), ''
   if budget is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
+  said = caveats.caveats(
+    config, mechanism, trust, correlation, metrics=price, **behaviour
+  )
   statement = statements.PrivacyStatement(
-    _epsilon(mechanism, **options),
-    config.delta,
-    accountant,
-    mechanism,
-    trust,
-    units=units,
-    noise=noise,
-    caveats=(
-      *simulation,
-      *caveats.caveats(
-        config, mechanism, trust, correlation, metrics=price, **behaviour
-      ),
-    ),
+    _epsilon(mechanism, **options), config.delta, accountant, mechanism, trust,
+    units=units, noise=noise, caveats=(*simulation, *said),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
-  )
+  )  # fmt: skip
   return PrivacyGuarantee(
     mechanism, statement, steps_per_round, noise_scale, correlation, sensitivity
   )

@@ -36,18 +36,13 @@ def draw(
     [figures.Line('', list(epsilons), list(epsilons.values()))],
     f'of one {guarantee.mechanism.unit}, z = {guarantee.stated_multiplier:.4g}',
   )
-  for name, panel in (
-    ('epsilon', over_rounds),
-    ('trade_off', trade_off(guarantee)),
-  ):
+  panels = {'epsilon': over_rounds, 'trade_off': trade_off(guarantee)}
+  for name, panel in panels.items():
     figures.draw([panel]).savefig(folder / f'{name}.png', dpi=150)
 
 
 def trade_off(guarantee: PrivacyGuarantee) -> figures.Panel:
-  """Plot the largest true-positive rate of a test at each false-positive rate.
-
-  Beside it: mu-Gaussian privacy, and guessing.
-  """
+  """Plot the true-positive rate of the best test, by false-positive rate."""
   statement = guarantee.statement
   rates = np.geomspace(1e-6, 1.0, 121)
   errors = hypothesis_tests.type_two_error(

@@ -26,7 +26,6 @@ _USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
 class Problem(NamedTuple):
   """A learning problem before it is spread over clients.
 
-  Functions of hyperparameters are `FromHyper`, of frozen parameters `OfFrozen`.
   The loss may take a key; metrics and outputs are of the float32 model.
   """
 
@@ -51,10 +50,7 @@ class Problem(NamedTuple):
 def quadratics(
   seed: int, population: int, start_scale: fields.Positive = 1.0
 ) -> Problem:
-  """Return `data.synthetic.quadratics`, one sample a client, and their losses.
-
-  start_scale: distance of the first parameters from the optimum.
-  """
+  """Return `data.synthetic.quadratics`, a sample a client, and their losses."""
   problem = synthetic.quadratics(seed, population=population)
   return Problem(
     data=problem.data, test=evaluation_batches(problem.data),
@@ -79,8 +75,7 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     return dataset
   if config.train_slice and dataset.partition is not None:
     raise config.refusal(
-      '{train_slice} is not supported by {dataset}, whose clients hold fixed '
-      'samples; remove train_slice.'
+      '{train_slice} is not supported by {dataset}; remove train_slice.'
     )
   held_out = getattr(dataset, 'held_out', None)  # of a store, without slices
   if held_out is not None:
@@ -93,8 +88,14 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   def module_of(options: Mapping[str, Any]) -> Any:
     return models.make(config.model, dataset.num_classes, **options)
 
-  def losses_of(options: Mapping[str, Any]) -> tuple[Any, Any]:
-    return _losses(config, module_of(options), scale)
+  def loss_of(options: Mapping[str, Any]) -> losses.LossFn:
+    if config.loss != 'cross_entropy':
+      return losses.make(module_of(options), config.loss, **scale)[0]
+    smoothed = scale | {'label_smoothing': config.label_smoothing}
+    return losses.classification(module_of(options), **smoothed)
+
+  def metrics_of(options: Mapping[str, Any]) -> losses.MetricsFn:
+    return losses.make(module_of(options), config.loss, **scale)[1]
 
   module = module_of(options)
   _check_tokens(config, dataset, module)
@@ -109,12 +110,10 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   params = init() if is_drawn else jax.eval_shape(init)
   if config.pretrained is not None:
     params = pretrained.load(config.pretrained, module, params)
-  is_own = REGISTRY.is_own(config.dataset) or models.REGISTRY.is_own(
-    config.model
-  )
   y = data.get('y')
-  has_axes = y is not None and y.ndim > 1
-  if is_own or config.loss != 'cross_entropy' or has_axes:
+  usual = config.loss == 'cross_entropy' and (y is None or y.ndim == 1)
+  is_own = models.REGISTRY.is_own(config.model)
+  if is_own or REGISTRY.is_own(config.dataset) or not usual:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     parts, partition = [data, test], dataset.partition
     if store.is_mapped(data):  # checked when written, except for their axes
@@ -126,8 +125,8 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   apply_of = lambda options: losses.outputs(module_of(options), **scale)
   return Problem(
     data=data, test=evaluation_batches(test), params=params, scale=scale,
-    loss_fn=_of_options(config, options, lambda options: losses_of(options)[0]),
-    metrics_fn=_of_options(config, whole, lambda whole: losses_of(whole)[1]),
+    loss_fn=_of_options(config, options, loss_of),
+    metrics_fn=_of_options(config, whole, metrics_of),
     labels=y if config.loss == 'cross_entropy' else None,
     apply_fn=_of_options(config, whole, apply_of),
     partition=dataset.partition, held_out=held_out, model=module,
@@ -142,16 +141,6 @@ def _scale(config: Config, dataset: Any) -> dict[str, float]:
     return {'mean': 0.0, 'std': 1.0}
   is_store = isinstance(dataset, store.Store)
   return dataset.scale if is_store else Pixels().plus(x).scale
-
-
-def _losses(
-  config: Config, model: Any, scale: dict[str, float]
-) -> tuple[losses.LossFn, losses.MetricsFn]:
-  loss_fn, metrics_fn = losses.make(model, config.loss, **scale)
-  if config.loss == 'cross_entropy':
-    smoothing = config.label_smoothing
-    loss_fn = losses.classification(model, label_smoothing=smoothing, **scale)
-  return loss_fn, metrics_fn
 
 
 def _of_options(
@@ -184,8 +173,7 @@ def check_labels(
 ):
   """Check the labels of a built-in loss against the outputs of one sample.
 
-  outputs: or their shapes; parts: arrays of clients and of the test; partition:
-  who holds the first part, if known. Raises ValueError.
+  parts: arrays of clients and of the test; partition: who holds the first part.
   """
   if loss not in losses.OF_LABELS:
     return
@@ -200,7 +188,8 @@ def check_labels(
     length, axes = ', length' * is_sequence, 1 + is_sequence
     if outputs.ndim != axes + 1:
       raise ValueError(
-        f'outputs {shape} of the model must be logits[batch{length}, classes].'
+        f'outputs {shape} of the model must be logits[batch{length}, classes] '
+        f'of {loss=}; set another model or loss.'
       )
     if y.ndim != axes or not np.issubdtype(y.dtype, np.integer):
       raise ValueError(

@@ -26,10 +26,7 @@ Personalize = Callable[[Hyper, Params, Batch, Key], Params]
 
 
 def sampler(config: Config, partition: Partition) -> Callable[..., Cohort]:
-  """Return (round, sampling_seed) -> `Cohort`, a pure function of both.
-
-  sampling_seed: the secret of a private run; None otherwise.
-  """
+  """Return (round, secret of a private run or None) -> `Cohort`, pure."""
   attackers = None
   if config.byzantine:
     attackers = availability.byzantine_clients(
@@ -119,13 +116,13 @@ def fetch_of(config: Config, partition: Partition) -> Fetch:
 
 def _fetch(data: Batch, index: Indices) -> dict[str, Any]:
   """Return samples by index; `data` lies on the device, or in host memory."""
-
-  def take(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-      return np.asarray(x).take(index, 0)  # twice as fast as indexing
-    return x[index]
-
-  return {name: take(x) for name, x in data.items()}
+  # On the host `take` is twice as fast as indexing; a memmap becomes an array.
+  return {
+    name: np.asarray(x).take(index, 0)
+    if isinstance(x, np.ndarray)
+    else x[index]
+    for name, x in data.items()
+  }
 
 
 def _fetch_with_mask(data: Batch, index: Indices) -> dict[str, Any]:
@@ -136,11 +133,10 @@ def _fetch_with_mask(data: Batch, index: Indices) -> dict[str, Any]:
 def split(
   config: Config, problem: Problem, partition: Partition
 ) -> tuple[Partition, Partition | None, dict[str, np.ndarray] | None]:
-  """Split a partition into what clients train on and what they hold out.
+  """Return what clients train on, what they hold out, and its arrays.
 
   They hold out a share `client_holdout`; else, with `personal_steps`, what the
-  clients of a store hold out. The last value has the arrays of what is held
-  out. Raises ValueError if no client holds a sample out.
+  clients of a store hold out. Raises ValueError if that is no sample.
   """
   if config.client_holdout:
     trained, held_out = ragged.hold_out(
@@ -203,10 +199,7 @@ def personal_batches(
 
 
 def check_metric(config: Config, problem: Problem, hyper: Hyper):
-  """Raise ConfigError if no evaluation has the metric of `config.keep_best`.
-
-  Likewise if `config.public_metrics` leaves that metric out.
-  """
+  """Raise ConfigError if no row has the metric of `config.keep_best`."""
   if config.keep_best is None:
     return
   batch = {k: x[0] for k, x in problem.test.items()}

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 __all__ = [
-  'MLP', 'OF_IMAGES', 'OF_SEQUENCES', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
+  'MLP', 'OF_IMAGES', 'OF_TOKENS', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
   'ResNet8', 'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe',
   'init_params', 'layers', 'lora', 'losses', 'make', 'names', 'num_params',
   'register',
@@ -61,11 +61,10 @@ for _module, _sizes in (
 ):  # fmt: skip
   for _name, _size in _sizes.items():
     register(functools.partial(_module, **_size), name=_name)
-# Whose outputs are logits of every token.
-OF_SEQUENCES = (
+OF_TOKENS = (
   'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
+  *encoder.BERT_SIZES,
 )  # fmt: skip
-OF_TOKENS = (*OF_SEQUENCES, *encoder.BERT_SIZES)
 OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 
 

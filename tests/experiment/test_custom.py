@@ -138,46 +138,23 @@ def test_models_that_draw_do_so_in_training_alone(model):
   np.testing.assert_allclose(sums['loss'] / 4, loss(None), rtol=1e-6)
 
 
-def own_model(model, loss, arrays):
-  return lambda: custom.problem(model, [arrays], arrays, loss=loss)
+LINEAR = models.make('linear', 3)
 
 
-def labelled(y, classes=3, loss='cross_entropy'):
-  client = {'x': np.zeros((len(y), 2)), 'y': y}
-  return own_model(models.make('linear', classes), loss, client)
-
-
-def values_of(fn, clients=None, test=None):
-  clients = [arrays(3)] if clients is None else clients
-  test = arrays(3) if test is None else test
-  return lambda: custom.problem((np.zeros(3), fn), clients, test)
-
-
-Twice = lambda rngs: nnx.Sequential(nnx.Linear(3, 2, rngs=rngs))
-PAIRS = {'x': np.zeros((4, 3)), 'y': np.full((4, 2), 2)}
-
-
-# Labels that would be broadcast, or end in a traceback from inside a program;
-# arrays that differ; and functions without a value of each sample.
-@pytest.mark.parametrize(('build', 'name'), [
-  (labelled(np.array([1, 2, 3])), 'client 0: labels'),
-  (labelled(np.array([-1, 1, 1])), 'labels'),
-  (labelled(np.zeros((3, 1), int)), 'labels'),
-  (labelled(np.zeros(3, int), loss='tokens'), 'outputs'),
-  (own_model(Twice, 'multilabel', PAIRS), 'labels'),
-  (own_model(Twice, 'regression', arrays(4)), 'labels'),
-  (own_model(Twice, 'hinge', arrays(4)), 'loss'),
-  (own_model(Twice, lambda x, _: {'loss': x}, arrays(4)), 'values'),
-  (own_model(nn.BatchNorm(True), 'tokens', arrays(4)), 'batch_stats'),
-  (values_of(squares, [arrays(3), arrays(0)]), 'client 1'),
-  (values_of(squares, [arrays(3, z=np.zeros(3))]), 'client 0'),
-  (values_of(lambda w, b: {'loss': (b['x'] @ w).mean()}), 'values'),
-  (values_of(lambda w, b: squares(w, b) | {'count': b['y']}), 'count'),
+# Labels that would be broadcast, and functions without a value of each sample.
+@pytest.mark.parametrize(('model', 'other', 'loss', 'name'), [
+  (LINEAR, {'y': np.array([1, 2, 3])}, 'cross_entropy', 'client 0: labels'),
+  (LINEAR, {'y': np.zeros((3, 1), int)}, 'cross_entropy', 'labels'),
+  (LINEAR, {}, 'regression', 'labels'),
+  (LINEAR, {}, 'tokens', 'outputs'),
+  (LINEAR, {}, lambda x, _: {'loss': x}, 'values'),
+  ((np.zeros(3), lambda w, b: {'loss': (b['x'] @ w).mean()}), {}, '', 'values'),
 ])  # fmt: skip
-def test_what_does_not_fit_is_refused(build, name):
+def test_what_does_not_fit_is_refused(model, other, loss, name):
   """Catches an error from inside a compiled program, or none."""
+  client = arrays(3, **other)
   with pytest.raises(ValueError, match=name):
-    build()
+    custom.problem(model, [client], client, loss=loss)
 
 
 def test_a_module_may_take_tokens():

@@ -101,9 +101,7 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize(('fields', 'name'), [
-  ({'dataset_options': None}, 'noise'),
-  ({'model_options': {'unit': 4}}, 'unit'),
-  ({'options': {'nesterov': 1}}, 'nesterov'),
+  ({'dataset_options': None}, 'noise'), ({'options': {'nest': 1}}, 'nest'),
   ({'partition': 'dirichlet'}, 'partition'), ({'population': 7}, 'population'),
   ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay'),
 ])  # fmt: skip
@@ -114,8 +112,6 @@ def test_what_does_not_fit_own_parts_is_named(fields, name):
 
 
 class Sleepy(nn.Module):
-  """A layer of two inputs with dropout."""
-
   num_classes: int
 
   @nn.compact

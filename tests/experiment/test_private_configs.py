@@ -20,13 +20,10 @@ STATE = FIXED | {
 @pytest.mark.parametrize(('fields', 'name'), [
   ({'epsilon': 1.0}, 'epsilon'),
   ({'delta': None}, 'delta'),
-  ({'delta': 1.0}, 'delta'),
   ({'clip_norm': None}, 'clip_norm'),
   ({'weights': 'samples'}, 'weights'),
   ({'sampling': 'with_replacement'}, 'sampling'),
   ({'algorithm': 'scaffold'}, 'algorithm'),
-  ({'noise_multiplier': None, 'algorithm': 'fedavg', 'clip_norm': None},
-    'delta'),
   ({'bound': 'normalize'}, 'bound'),
   ({'standardize': True}, 'standardize'),
   # What an adversary sees.

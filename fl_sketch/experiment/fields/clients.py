@@ -7,7 +7,7 @@ from typing import Annotated
 from fl_sketch import models
 from fl_sketch.data import availability, cohorts, partitions, sources, text
 from fl_sketch.experiment.fields import run
-from fl_sketch.models import layers, losses
+from fl_sketch.models import layers
 from fl_sketch.utils import fields as f
 from fl_sketch.utils.fields import field
 
@@ -45,34 +45,15 @@ class ProblemFields(run.RunFields):
     """Check data set, model and loss against each other."""
     super().check()
     self.check_needed('label_smoothing', loss='cross_entropy')
-    tokens_as_images = (
-      self.dataset in text.NAMES and self.model in models.OF_IMAGES
-    )
-    images_as_tokens = (
-      self.dataset in sources.NAMES and self.model in models.OF_TOKENS
-    )
-    if tokens_as_images or images_as_tokens:
-      raise self.refusal(
-        '{model} does not suit {dataset}: one has tokens, the other images.'
-      )
-    if self.dataset in text.NAMES:
-      self._check_text()
-    if self.model in models.OF_SEQUENCES and self.loss in losses.OF_LABELS:
-      last = (self.model_options or {}).get('last', False)
-      kind = 'cross_entropy' if last else 'tokens'
-      if self.loss != kind:
-        raise self.refusal(
-          f'{{loss}} does not suit {{model}}; set loss={kind!r}.'
-        )
-
-  def _check_text(self):
-    options = self.dataset_options or {}
-    numbered = {'tokenizer', 'letters'} & options.keys()
+    is_text = self.dataset in text.NAMES
+    others = models.OF_IMAGES if is_text else models.OF_TOKENS
+    of_files = is_text or self.dataset in sources.NAMES
+    numbered = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
     numbered = numbered or 'vocab_size' in (self.model_options or {})
     self.refuse(
-      ({'vocabulary', 'tokenizer'} <= options.keys(),
-       '{dataset_options} has vocabulary and tokenizer; set one of them.'),
-      (self.pretrained is not None and not numbered,
+      (of_files and self.model in others,
+       '{model} does not suit {dataset}: one has tokens, the other images.'),
+      (is_text and self.pretrained is not None and not numbered,
        "{pretrained} requires its words' dataset_options.tokenizer, or "
        'model_options.vocab_size for a vocabulary made of the data.'),
     )  # fmt: skip

@@ -98,7 +98,6 @@ class MethodFields(clients.ClientFields):
         'over_sampling, dropout or deadline.'
       )
     self._check_steps(takes)
-    self._check_gram()
     changes = 'lora_scale' in takes  # whether the server changes the kernels
     if self.lora is None and not changes:
       return
@@ -136,25 +135,34 @@ class MethodFields(clients.ClientFields):
     """Check batches, clipping, rates and optimizer of local steps."""
     work = algorithms.entry(self.algorithm).work
     divides = 'local_steps' in takes and work != 'slopes'
+    optimizer = (self.local_optimizer or {}).get('kind')
+    decays = optimizer and 'weight_decay' in optimizers.REGISTRY.options(
+      optimizer
+    )
+    problem = self.model, self.batch_size, self.loss, self.compute_dtype
+    plain = work not in ('gradient', 'task', 'slopes') and self.lora is None
+    exact = plain and problem == ('linear', 0, 'cross_entropy', 'float32')
     self.refuse(
+      (self.local_work == 'gram' and not exact,
+       "local_work='gram' requires model='linear', batch_size=0, loss="
+       "'cross_entropy', compute_dtype='float32', no lora and an algorithm "
+       'of plain steps; got {algorithm}.'),
       (self.batch_order == 'poisson' and work != 'private_steps',
        "{batch_order} requires algorithm='private_iterative_sketching'; use "
        'another batch_order.'),
       (divides and self.batch_order == 'mask',
        '{batch_order} is not supported by {algorithm}, which divides by '
        'local_steps: clients with few samples make fewer.'),
+      (decays and self.weight_decay,
+       '{weight_decay} and {local_optimizer} both decay weights; set '
+       'local_optimizer.weight_decay alone.'),
+      (None not in (self.lr_decay, self.client_schedule),
+       '{lr_decay} and {client_schedule} both set the rate; remove one.'),
     )  # fmt: skip
     for name, supports in STEP_OPTIONS.items():
       able = self.local_work != 'gram' and supports(self.algorithm)
       unlike = f'local steps take it, unlike those of {self.algorithm!r}'
       self.check_effect([name], able, f'{unlike} with {self.local_work}')
-    if self.local_optimizer is not None and self.weight_decay:
-      kind = self.local_optimizer['kind']
-      if 'weight_decay' in optimizers.REGISTRY.options(kind):
-        raise self.refusal(
-          '{weight_decay} and {local_optimizer} both decay weights; set '
-          'local_optimizer.weight_decay alone.'
-        )
     unlike = f'clients make steps, unlike those of {self.algorithm!r}'
     rates = 'client_schedule', 'lr_decay'
     # An own algorithm may read any rate, whatever it makes of its task.
@@ -162,20 +170,3 @@ class MethodFields(clients.ClientFields):
     self.check_effect(rates, is_own or work != 'gradient', unlike)
     if self.client_schedule is not None:
       schedules.make(rounds=self.rounds, **self.client_schedule)
-      if self.lr_decay is not None:
-        raise self.refusal(
-          '{lr_decay} and {client_schedule} both set the rate; remove one.'
-        )
-
-  def _check_gram(self):
-    work = algorithms.entry(self.algorithm).work
-    if self.local_work != 'gram':
-      return
-    problem = self.model, self.batch_size, self.loss, self.compute_dtype
-    unfit = work in ('gradient', 'task', 'slopes') or self.lora is not None
-    if unfit or problem != ('linear', 0, 'cross_entropy', 'float32'):
-      raise self.refusal(
-        "local_work='gram' requires model='linear', batch_size=0, loss="
-        "'cross_entropy', compute_dtype='float32', no lora and an algorithm "
-        'of plain steps; got {algorithm}.'
-      )

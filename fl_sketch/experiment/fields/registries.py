@@ -34,8 +34,7 @@ Part = tuple[registry.Registry, str, dict[str, Any]]  # its name, its options
 def named(config: Any) -> dict[str, Part]:
   """Return every part of a config by its field.
 
-  Options that only a sweep gives have the first of their values. Raises
-  ValueError if a field has options, but no kind.
+  Options that only a sweep gives have the first of their values.
   """
   parts = {'loss': (losses.REGISTRY, config.loss, {})}
   for field, (named_by, known) in REGISTRIES.items():
