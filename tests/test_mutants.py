@@ -21,11 +21,8 @@ def test_at_most_three_bugs_stand_in_one_file():
 
 
 def test_a_bug_that_no_longer_applies_is_an_error(tmp_path):
-  with pytest.raises(FileNotFoundError):
-    mutations.check(tmp_path)
-  for mutant in mutants.MUTANTS:
-    path = tmp_path / 'fl_sketch' / mutant.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text('another text')
+  path = tmp_path / 'fl_sketch' / mutants.MUTANTS[0].path
+  path.parent.mkdir(parents=True)
+  path.write_text('another text')
   with pytest.raises(ValueError, match='no longer applies'):
     mutations.check(tmp_path)

@@ -1,7 +1,6 @@
 """DeComFL, FedKSeed and Ferret: refusals, and sizes of layers."""
 
 import cases
-from fl_sketch import algorithms
 from fl_sketch.algorithms.ferret import allocate
 from fl_sketch.experiment.config import Config
 from fl_sketch.rounds import aggregation, transforms
@@ -53,14 +52,8 @@ def private_round_local():
   return federated(RoundLocal(lambda *_: None), *links)
 
 
-def slopes(**options):
-  return algorithms.make('decomfl', cases.loss_fn, **options)(cases.HP)
-
-
-test_what_slopes_cannot_have_is_refused = refused_calls(
-  (lambda: slopes(local_steps=2, weight_decay=0.1), 'weight_decay'),
+test_slopes_have_no_privacy = refused_calls(
   (lambda: Config(dataset='quadratics', algorithm='decomfl', epsilon=1.0),
     'decomfl'),
   (private_round_local, 'RoundLocal'),
-  (lambda: allocate(np.ones(3), np.array([5, 1, 9]), 2), 'size'),
 )  # fmt: skip

@@ -83,13 +83,8 @@ own = lambda name, **options: algorithms.make(
 )
 test_what_a_task_does_not_suit_is_refused = refused_calls(
   (lambda: adam('scaffold', local_steps=2, population=N), 'local_optimizer'),
-  (lambda: own('fedavg', local_optimizer='adam'), 'local_optimizer'),
   (lambda: own('fedavg', client_clip=1.0), 'client_clip'),
-  (lambda: make('decomfl', local_steps=2, client_clip=1.0), 'client_clip'),
-  (lambda: own('decomfl', local_steps=2), 'loss_fn'),
   (lambda: make('fedsgd', local_steps=2), 'local_steps'),
-  (lambda: make('fedavg', expected_batch=8), 'expected_batch'),
-  (lambda: make('fedavg', local_optimizer='adam(b3=1)'), 'b3'),
   (lambda: trail(make('cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
     local_optimizer=ADAMW | {'keep_state': True})), 'local_optimizer'),
 )  # fmt: skip

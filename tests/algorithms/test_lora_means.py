@@ -131,23 +131,3 @@ def test_parameters_without_adapters_are_refused(kind):
   make = algorithms.make(kind, cases.loss_fn)
   with pytest.raises(ValueError, match='adapters'):
     rounds.init(make(cases.HP), cases.PARAMS, 1)
-
-
-def test_a_stack_of_factors_that_no_bill_can_hold_is_refused():
-  """Catches bytes that wrap around at 4 GiB: here 8 clients of 512 MiB."""
-  make = algorithms.make('flora', lambda params, batch: jnp.float32(0))
-  shape = lambda *axes: jax.ShapeDtypeStruct(axes, jnp.float32)
-  params = lora.Adapter(
-    shape(2**10, 2**17), shape(2**10, 1000), shape(1000, 2**17)
-  )
-  cohort = rounds.Cohort(
-    np.arange(8), np.ones(8, np.float32), np.zeros((8, 1, 1))
-  )
-  mesh = mesh_lib.cohort_mesh(1)
-
-  def step(params):
-    state = rounds.init(make(cases.HP), params, 8)
-    return rounds.run_round(make, mesh)(cases.HP, state, cohort, cases.KEY)
-
-  with pytest.raises(ValueError, match='size='):
-    jax.eval_shape(step, params)

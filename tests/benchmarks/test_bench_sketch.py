@@ -3,7 +3,7 @@
 import functools
 import json
 
-from benchmarks import contestants, libraries, report, sketch
+from benchmarks import contestants, libraries, sketch
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,33 +46,6 @@ def test_tables_are_smaller_than_what_they_sketch():
   assert sketch.points([100], [99, 100, 101], [1]) == [(100, 99, 1)]
 
 
-def result(d=2**24, b=2**12, clients=1):
-  bound = [0.003, 0.001, 0.002], [0.02, 0.01, 0.03]
-  rows = [
-    sketch.Row('bound', 'read / copy', 'bound', *bound),
-    sketch.Row('block_cyclic', 'count sketch', 'operator', [0.008], [0.03]),
-    sketch.Row('srht', 'Hadamard transform', 'operator', [0.2], [0.1]),
-    sketch.Row('textbook', 'count sketch', 'textbook', [0.4], [0.2]),
-    sketch.Row('scipy', 'count sketch', 'library', [0.8], [0.1]),
-  ]
-  return sketch.Result(sketch.Point(d, b, clients), rows, ['ams'])
-
-
-def test_the_table_has_medians_and_ratios():
-  text = report.sketch_table(result())
-  assert text.startswith('d = 16,777,216, b = 4,096, clients = 1\n')
-  assert 'entries of a matrix, left out: ams.' in text
-  lines = [line for line in text.splitlines() if line.startswith('|')]
-  assert lines[2:4] == [
-    '| bound | read / copy | 2 (1) | 1.00 | 20 (10) | 1.00 | 33.55 |',
-    '| block_cyclic | count sketch | 8 (8) | 4.00 | 30 (30) | 1.50 | 8.39 |',
-  ]
-  assert lines[-2:] == [
-    '| block_cyclic | textbook | 50.00 | 15.79 |',
-    '| block_cyclic | scipy | 100.00 | 23.68 |',
-  ]
-
-
 @pytest.mark.nightly
 def test_the_command(tmp_path):
   out = tmp_path / 'new' / 'out'
@@ -92,9 +65,3 @@ def test_the_command(tmp_path):
   names = {row['name'] for row in about['points'][0]['rows']}
   assert names == {'bound', 'uniform_sampling', 'numpy choice'}
   assert [path.name for path in out.iterdir()] == ['sketch.json']
-
-
-def test_the_command_names_what_it_does_not_know():
-  done = command('--operators=dct,fft')
-  assert done.returncode
-  assert "--operators has no 'fft'; name some of" in done.stderr

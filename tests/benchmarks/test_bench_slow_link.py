@@ -45,11 +45,8 @@ def test_results_become_files(tmp_path):
   rows = [row('JAX', 4e6, 0.1), row('packed', 4e4, 0.3)]
   result = slow_link.Result(2, rows, {'jax': '1'})
   report.write_links([result], tmp_path)
-  lines = (tmp_path / 'slow_link.md').read_text().splitlines()
-  assert lines[0].startswith(
-    '| 2 processes | kB out of one per step | s at 10.0'
-  )
-  assert lines[-1] == ('| packed | 40.0 | 0.332 | 0.303 | 0.3 | 0.3 | 158 |')
+  *_, last = (tmp_path / 'slow_link.md').read_text().splitlines()
+  assert last == '| packed | 40.0 | 0.332 | 0.303 | 0.3 | 0.3 | 158 |'
   (point,) = json.loads((tmp_path / 'slow_link.json').read_text())['points']
   assert point['rows'][1]['bytes']['10.0'] == [4e4]
 

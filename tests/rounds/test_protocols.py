@@ -70,7 +70,6 @@ test_an_uplink_whose_result_is_not_shared_is_refused = refused(
 test_a_chain_in_the_wrong_order_is_refused = refused(
   lambda links: chain.federated_chain(*links),
   ((t.broadcast(), NEGATE), 'Broadcast'),
-  ((KEEP, MEAN, t.broadcast()), 'mean_over_cohort'),
   ((MEAN, t.sketch(sketches.block_cyclic(4))), 'uplink'),
   ((MEAN, NEGATE), 'broadcast'),
   ((optax.masked(MEAN, True), t.broadcast()), 'optax'),
@@ -162,8 +161,5 @@ make = functools.partial(algorithms.make, loss_fn=cases.loss_fn)
 test_wrong_options_are_refused = refused_calls(
   (lambda: make('fedavgg'), 'fedavgg'),
   (lambda: make('fedavg', sketch=None), 'sketch'),
-  (lambda: make('safl'), 'sketch'),
   (lambda: make('fedavg', local=lambda hp: None), 'local'),
-  (lambda: algorithms.make_server_optimizer('sophia'), 'server_optimizer'),
-  (lambda: t.sketch(sketches.block_cyclic(4), hash_key='client'), 'hash_key'),
 )  # fmt: skip

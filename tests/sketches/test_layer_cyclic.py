@@ -50,11 +50,6 @@ def test_what_is_no_smaller_than_its_leaf_is_exact():
   assert jax.tree.leaves(same) == [True, True, False]
 
 
-@pytest.mark.nightly  # operators of one leaf are fast
-def test_trees_of_every_kind_keep_their_types():
-  operators.structure(sketches.layer_cyclic(20, (1, 1, 4, 1, 13)))
-
-
 @pytest.mark.parametrize('sizes', [(18, 0, 2), (1, 1), (9, 9), (60, 1, 4)])
 def test_parts_that_do_not_fit_are_refused(sizes):
   """Catches parts that overlap: below 1, of another sum, number or tree."""

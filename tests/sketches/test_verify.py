@@ -68,12 +68,3 @@ def test_a_false_property_fails_its_row():
   for quantity, op in false.items():
     assert failed(verify(op)) == [quantity]
   assert failed(verify(stating('gaussian', alpha=lambda like: 3.2))) == MOMENTS
-
-
-def test_too_few_draws_and_no_properties_are_refused():
-  """Catches a verdict of nothing."""
-  op = OPERATORS['mean']
-  with pytest.raises(ValueError, match='draws'):
-    sketches.verify(op, 64, KEY, draws=99)
-  with pytest.raises(ValueError, match='properties'):
-    sketches.verify(op._replace(properties=None), 64, KEY)

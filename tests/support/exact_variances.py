@@ -37,50 +37,31 @@ def pairs(g: np.ndarray, h: np.ndarray) -> float:
   r"""Return :math:`\sum_{i<k} (g_i h_k + g_k h_i)^2`.
 
   It is :math:`\|g\|^2 \|h\|^2 + \langle g, h \rangle^2 - 2 \sum_i g_i^2 h_i^2`.
-
-  >>> pairs(np.array([1.0, 2.0]), np.array([3.0, 1.0]))
-  49.0
   """
   return float(g @ g * (h @ h) + (g @ h) ** 2 - 2 * (g * h) @ (g * h))
 
 
 def across_blocks(g: np.ndarray, h: np.ndarray, cols: int) -> float:
-  """Return `pairs` of coordinates of different blocks of `cols`.
-
-  >>> across_blocks(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 2)
-  0.0
-  """
+  """Return `pairs` of coordinates of different blocks of `cols`."""
   g, h = (np.append(x, np.zeros(-x.size % cols)) for x in (g, h))
   return pairs(g, h) - sum(map(pairs, g.reshape(-1, cols), h.reshape(-1, cols)))
 
 
 def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Return the variance of d / b times the sum of b of d products g_i h_i.
-
-  >>> sampled(np.ones(2), np.array([1.0, 0.0]), 1)  # 2 or 0
-  1.0
-  """
+  """Return the variance of d / b times the sum of b of d products g_i h_i."""
   d = g.size
   spread = np.var(g * h, ddof=1) if d > 1 else 0.0
   return float(d * (d - size) / size * spread)
 
 
 def hadamard(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Return the variance of `srht`: every product of the transform has `pairs`.
-
-  >>> hadamard(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1)
-  49.0
-  """
+  """Return the variance of `srht`: every product of the transform has `pairs`."""
   n = 1 << (g.size - 1).bit_length()
   return _of_rows(n, size, pairs(g, h) / n)
 
 
 def spectrum(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Return the variance of `srft`; if n is even, i and i + n / 2 count twice.
-
-  >>> spectrum(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1)
-  49.0
-  """
+  """Return the variance of `srft`; if n is even, i and i + n / 2 count twice."""
   g, h = (_in_order(x, size) for x in (g, h))
   n, far = g.size, 0.0
   if n % 2 == 0:
@@ -94,9 +75,6 @@ def cosines(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
   With :math:`\sum_r C_{ri}^2 C_{rk}^2 = (n - 1 + (n / 2) (1_{i = k} + 1_{i + k
   = n - 1})) / n^2`; the variance over rows has a part that is not random signs.
-
-  >>> round(cosines(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 1), 9)
-  49.0
   """
   n = fourier.split(g.size, size)[0]
   order = np.append(np.arange(0, n, 2), np.arange(1, n, 2)[::-1])

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import laws
 from laws import jit
 import numpy as np
-import pytest
 
 KEY = jax.random.key(7)
 TREE = {
@@ -158,32 +157,6 @@ def structure(op: sketches.Sketch) -> Any:
   # bfloat16 leaves are accumulated in float32.
   chex.assert_trees_all_equal(table, same)
   return table
-
-
-def bad_trees(op: sketches.Sketch) -> None:
-  """Trees of numbers that are not floats are refused."""
-  for bad in (jnp.ones(64, jnp.int32), jnp.ones(64, jnp.complex64)):
-    with pytest.raises(TypeError, match='dtype'):
-      op.sketch(KEY, {'w': bad})
-
-
-def refuses(op: sketches.Sketch, tree: Any, table: Any) -> None:
-  """Every function of an operator refuses a tree that is smaller."""
-  for fn in (
-    lambda: op.zero_table(tree),
-    lambda: op.sketch(KEY, tree),
-    lambda: op.desketch(KEY, table, tree),
-  ):
-    with pytest.raises(ValueError, match='exceeds'):
-      fn()
-
-
-def one_hash(op: sketches.Sketch) -> None:
-  """Under `vmap` the hashes are computed once, and never by `jax.random`."""
-  cohort = jax.tree.map(lambda x: jnp.stack([x] * 23), TREE)
-  text = str(jax.make_jaxpr(jax.vmap(op.sketch, (None, 0)))(KEY, cohort))
-  assert 'random_bits' not in text
-  assert 'u32[23,' not in text
 
 
 def two_shards(
