@@ -26,9 +26,6 @@ Record = dict[str, Any]
 # Names of entries.
 DATA, START, SOURCE = 'data', 'start', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
-# Rounds done when the schedule or the secret of a private run changed: from
-# fewer of them it would release some rounds twice.
-SINCE = 'rounds before it was extended'
 KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
 FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'

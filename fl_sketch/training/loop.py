@@ -131,18 +131,11 @@ class _Loop:
         f'{folder} has completed {self.start} > rounds={config.rounds}. Set '
         f'rounds >= {self.start}, or another workdir.'
       )
-    if self.start < (since := self.files.problem.get(identity.SINCE, 0)):
-      raise WorkdirError(
-        f'{folder} has lost the checkpoint of round {since}, from which this '
-        'private run was extended: it would release rounds twice. Restore it.'
-      )
     self.was_finished = self.files.finished and self.start == config.rounds
     if exp.guarantee is not None and not self.was_finished:
       # Rounds may have been released that no checkpoint holds.
       resumed = self.start > 0 or has_rows(folder)
-      secret = noise_secret.of_run(
-        config, self.files.problem, folder, resumed=resumed
-      )
+      secret = noise_secret.of_run(config, problem, folder, resumed=resumed)
       self.runner.use(secret)
     self.log = log.RunLog(exp, ledger)
     # A vocabulary may be one of private texts, which nothing accounts for.

@@ -35,7 +35,11 @@ def of_run(
   """
   if config.noise_seed is not None:
     return reproducible(config.noise_seed, config.seed)
-  fields, free = files.as_json(config), same_run.resumable(config)
+  fields = files.as_json(config)
+  # The multiplier of noise is on record, however it was calibrated.
+  free = same_run.resumable(config) | {'epsilon', 'noise_multiplier'}
+  if not same_run.follows_rounds(config):
+    free.add('rounds')
   fixed = json.dumps({k: v for k, v in fields.items() if k not in free})
   fixed = json.loads(fixed, parse_int=float)  # 1 and 1.0 are the same config
   owner = json.dumps([fixed, problem], sort_keys=True)

@@ -56,8 +56,7 @@ def check(
 ):
   """Raise WorkdirError, which names the entries, if two records differ.
 
-  `place` is a folder or a file, `what` the kind of the record, as 'config', and
-  `why` the end of the message; see `differences` for the others.
+  `place` is a folder or a file, `what` the kind of the record, as 'config'.
   """
   if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
@@ -74,11 +73,10 @@ def check_run(
 ):
   """Compare config and problem of a start with those of its folder.
 
-  `free` are fields and entries that may differ besides those that always may.
-  Raises WorkdirError as `check_config` and `check_problem`.
+  `free` are fields that may differ besides those that always may.
   """
   check_config(folder, config, resumable(config) | {*free})
-  check_problem(folder, problem, private=has_secret(config), free=free)
+  check_problem(folder, problem, private=has_secret(config))
 
 
 def has_secret(config: config_lib.Config) -> bool:
@@ -98,10 +96,7 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
 
 
 def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
-  """Compare a config with the config.json of a folder, where there is one.
-
-  Raises WorkdirError if fields other than `free` differ.
-  """
+  """Raise WorkdirError if fields other than `free` differ from config.json."""
   if (then := stored_config(folder)) is not None:
     check(folder, 'config', then, files.as_json(config), free)
 
@@ -116,31 +111,32 @@ def resumable(config: config_lib.Config) -> set[str]:
   fields: set[str] = set(config_lib.RESUMABLE)
   if not config.is_private:
     return fields
-  # Released rounds must not be played again with other rounding, ...
+  # Released rounds must not be played again with other rounding or noise.
   fields.remove('clients_per_step')
-  # ... nor with what is made for all rounds, as is the grid of banded noise.
-  scheduled = (
-    config.final_server_lr, config.server_schedule, config.client_schedule,
-    config.epsilon,
-  )  # fmt: skip
-  if config.noise == 'banded' or any(x is not None for x in scheduled):
+  if follows_rounds(config) or config.epsilon is not None:
     fields.remove('rounds')
   return fields
 
 
+def schedules(config: config_lib.Config) -> list[str]:
+  """Return the fields that make rates depend on the number of rounds."""
+  names = 'final_server_lr', 'server_schedule', 'client_schedule'
+  return [name for name in names if getattr(config, name) is not None]
+
+
+def follows_rounds(config: config_lib.Config) -> bool:
+  """Return whether rates, or a grid of noise, depend on `rounds`."""
+  return config.noise == 'banded' or bool(schedules(config))
+
+
 def check_problem(
-  folder: pathlib.Path,
-  problem: identity.Record,
-  *,
-  private: bool,
-  free: Collection[str] = (),
+  folder: pathlib.Path, problem: identity.Record, *, private: bool
 ):
   """Compare a problem with the problem.json of a folder that has results.
 
-  A private run refuses every difference. Any other one warns of another
-  fl_sketch or JAX, ignores other devices, and where JAX or the kind of device
-  has changed, initial parameters lead to a warning. Parameters that are not
-  drawn are not compared, nor, with a warning, keyed digests without the secret.
+  A private run refuses every difference. Any other one ignores other devices,
+  and warns of another fl_sketch or JAX, and of initial parameters if JAX or the
+  kind of device differs. Without the secret, keyed digests are not compared.
 
   Raises WorkdirError if the problem differs, or the folder has results without
   one.
@@ -152,9 +148,7 @@ def check_problem(
         'another workdir.'
       )
     return
-  free = {*free, identity.SINCE}
-  if identity.START not in problem:
-    free.add(identity.START)
+  free = set() if identity.START in problem else {identity.START}
   if any(str(x).startswith(identity.KEYED) for x in then.values()):
     if secret := secret_of(folder):
       problem = identity.keyed(problem, secret)

@@ -19,9 +19,6 @@ from fl_sketch.training.same_run import WorkdirError
 from fl_sketch.utils import files
 import jax
 
-# What else may differ from the run of a folder; more entries of its problem.
-Allowed = tuple[Collection[str], identity.Record]
-
 
 def _make(folder: str | os.PathLike) -> pathlib.Path:
   """Make a folder where there is none, or raises WorkdirError."""
@@ -112,7 +109,7 @@ class Workdir:
   tokenizer.json the vocabulary of texts, metrics.jsonl a JSON object a logged
   round, and summary.json final numbers, versions and devices. `finished` is
   whether an earlier start has completed all rounds. `may_change` gives fields
-  and entries that may differ from the folder's, and new entries of `problem`.
+  that may differ from the folder's.
 
   Raises WorkdirError if the folder holds another run, is in use, or cannot be
   written.
@@ -123,19 +120,18 @@ class Workdir:
     folder: str | os.PathLike,
     config: config_lib.Config,
     problem: identity.Record,
-    may_change: Callable[[pathlib.Path], Allowed] = lambda folder: ((), {}),
+    may_change: Callable[[pathlib.Path], Collection[str]] = lambda folder: (),
   ):
     self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
     self._file, self._rounds = None, config.rounds
     self._fields = files.as_json(config)
-    self._has_secret = same_run.has_secret(config)
+    self._problem, self._has_secret = problem, same_run.has_secret(config)
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
-        free, more = may_change(self.folder)
-        self.problem = problem | more
-        same_run.check_run(self.folder, config, self.problem, {*free, *more})
+        free = may_change(self.folder)
+        same_run.check_run(self.folder, config, problem, free)
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
@@ -150,13 +146,13 @@ class Workdir:
     last, all_done = rows[-1] if rows else {}, done == self._rounds
     if (self.finished and all_done) or not self._writes:
       return last
-    written = self.problem
+    problem = self._problem
     if self._has_secret:
       secret = same_run.secret_of(self.folder)
       assert secret is not None, 'the secret is drawn first'
-      written = identity.keyed(self.problem, secret)
+      problem = identity.keyed(problem, secret)
     # Before any round: no later start may release it with another problem.
-    files.replace(self.folder / 'problem.json', written)
+    files.replace(self.folder / 'problem.json', problem)
     files.replace(self.folder / 'config.json', self._fields)
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)

@@ -173,8 +173,8 @@ def test_a_secret_depends_on_what_a_resumed_run_must_keep(tmp_path):
   others = [PROBLEM | {name: 'other'} for name in PROBLEM]
   assert are_distinct([of(problem=x) for x in (PROBLEM, *others, {})])
   assert same(of(), of(problem=dict(reversed(PROBLEM.items()))))
-  # With epsilon the noise depends on the number of rounds.
-  of = functools.partial(of, epsilon=8.0, noise_multiplier=None)
+  # Where rates depend on the number of rounds, so does the secret.
+  of = functools.partial(of, client_schedule='cosine')
   assert not same(of(rounds=50), of(rounds=100))
 
 
