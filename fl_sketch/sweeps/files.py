@@ -28,9 +28,8 @@ Curves = dict[str, dict[Any, report_lib.Setting]]
 class Files(workdir.Records):
   """The files of a sweep: records, a folder for each point, a report.
 
-  Raises WorkdirError, which names the fields, if the config differs from an
-  existing config.json in `rounds`, or in a field that is neither swept nor one
-  that a resumed run may change.
+  Raises WorkdirError, which names the fields, if the config differs from that
+  of the folder in others than the swept ones and those of a resumed run.
   """
 
   def __init__(self, folder: PathLike, config: config_lib.Config):
@@ -45,11 +44,7 @@ class Files(workdir.Records):
     self._swept = swept
 
   def numbered(self, points: Iterable[Point]) -> dict[int, Point]:
-    """Number points: those of the folder keep theirs, known by their config.
-
-    What a resumed run may change does not tell points apart, unless a sweep of
-    this folder varies it.
-    """
+    """Number points: those of the folder keep theirs, known by their config."""
     points = list(points)
     same = set.intersection(*(_resumable(p.config) for p in points))
     same -= self._swept
@@ -131,8 +126,7 @@ def _resumable(config: config_lib.Config) -> set[str]:
 def lines(rows: list[Row], x: str, by: list[str]) -> Curves:
   """Return label of a curve -> value of `x` -> best setting of other fields.
 
-  Each combination of values of the fields `by` is a curve. Raises ConfigError
-  if a field is not swept.
+  Each combination of values of the fields `by` is a curve.
   """
   curves: Curves = {}
   for s in report_lib.settings(rows):  # best first

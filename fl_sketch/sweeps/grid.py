@@ -33,9 +33,7 @@ def points(config: Mapping[str, Any] | Config) -> list[Point]:
   >>> [point.values for point in points(c)][1]
   {'client_lr': 0.1, 'sketch.size': 60}
 
-  Raises:
-    ConfigError: no field is swept, a field is unknown or out of range, or there
-      are draws without ranges or ranges without draws; names the field.
+  Raises ConfigError, which names the field.
   """
   if not isinstance(config, Config):
     config = Config.from_mapping(config)

@@ -36,8 +36,7 @@ class Result(NamedTuple):
 class Program:
   """The compiled rounds of points that differ in seeds and hyperparameters.
 
-  `exp` is of any point, `configs` are of all. Raises ValueError if the training
-  data are too large to be copied to every device.
+  `exp` is of any point, `configs` are of all.
   """
 
   def __init__(
@@ -112,8 +111,7 @@ class Program:
   ) -> list[Result]:
     """Run a chunk of points at once, vmapped if there are several.
 
-    The first `count` have results; the others are padding. There is a secret
-    for each point of a private sweep.
+    The first `count` have results; the others are padding.
     """
     config, begun = self.config, time.monotonic()
     step = self._step(exps)

@@ -31,11 +31,7 @@ class Setting(NamedTuple):
 
 
 def metric_of(rows: list[Row]) -> str:
-  """Return the metric that ranks points: test accuracy, or else a loss.
-
-  Raises ValueError if points that did not diverge have none of them, as private
-  ones with public_metrics='hidden' and without test data.
-  """
+  """Return the metric that ranks points: test accuracy, or else a loss."""
   names = [m for m in _METRICS if any(m in r for r in rows)]
   if not names and not all(row['diverged'] for row in rows):
     raise ValueError(
@@ -127,8 +123,7 @@ def picture(rows: list[Row]) -> Any:
   """Draw one field as a curve, two as a heat map; None if there is no number.
 
   Of more than two fields it shows the two with most values, at the best values
-  of the others. Settings that do not fill a grid, such as random draws, are
-  points, in a panel for each field, and at its edge if they diverged.
+  of the others. Random draws are points, in a panel for each field.
   """
   ranking, metric = settings(rows), metric_of(rows)
   varied = _varied(ranking)
@@ -180,10 +175,7 @@ def _varied(ranking: list[Setting]) -> dict[str, list]:
 def curves(
   field: str, metric: str, by_label: Mapping[str, tuple[Sequence, Sequence]]
 ) -> figures.Panel:
-  """Return a panel of means against a field, with bands of standard errors.
-
-  `by_label` has for each line the values of the field, and the settings there.
-  """
+  """Return a panel of means against a field, with bands of standard errors."""
   lines, ticks = [], set()
   for label, (values, points) in by_label.items():
     if numbers := _are_numbers(values):

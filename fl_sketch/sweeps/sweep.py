@@ -37,18 +37,16 @@ def run(
   """Run every point of a sweep, or resume with those not finished.
 
   The folder gets config.json, points.jsonl, points/NUMBER/ with the files of a
-  run, sweep.json, table.md and, if a field other than seeds is swept,
-  sweep.png. Its best point, `best_point` in sweep.json, keeps its parameters,
-  for `fl_sketch.load`. Stopping a sweep loses the points that are running. A
-  point that diverges keeps its last finite numbers and stops no other. A sweep
-  of other values or further fields runs the points that the folder lacks.
+  run, sweep.json, table.md and sweep.png. The best point, `best_point` in
+  sweep.json, keeps its parameters, for `fl_sketch.load`. A point that diverges
+  keeps its last finite numbers. A sweep of other values or further fields runs
+  the points that the folder lacks.
 
   Args:
     config: a `Config`, or its fields, with a `sweep`.
     folder: of the results.
     data_dir: folder of tensorflow-datasets.
-    problem: as of `experiment.build`. Each seed, and each value of an option of
-      the model, has a program of its own if this is a function.
+    problem: as of `experiment.build`.
     points_per_program: points that run at once; default: one on a CPU, where
       vmapped points are slower, and elsewhere what fits the device's memory.
     progress: whether to show a bar on stderr.
@@ -59,9 +57,7 @@ def run(
     time of its chunk.
 
   Raises:
-    ConfigError: the config is wrong, the data is too large for a device, or
-      there are several processes. No point has run then.
-    DataError: the dataset is missing, or cannot be read.
+    ConfigError: the config is wrong, or the data is too large for a device.
     WorkdirError: the folder holds another sweep, or points of another problem,
       or another process uses it.
   """

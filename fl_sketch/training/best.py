@@ -14,8 +14,7 @@ import jax
 class Best:
   """The folder best/: parameters at the best value of a metric, by rounds done.
 
-  The best before every checkpoint stays: a resumed run knows it from the rows
-  up to there. A metric of None keeps nothing.
+  The best before every checkpoint stays, for a run that resumes from there.
   """
 
   def __init__(
@@ -32,10 +31,7 @@ class Best:
       self.keep_only(checkpoints)
 
   def consider(self, row: metrics.Row, params: Params):
-    """Write the parameters of a row that was just logged, if it is the best.
-
-    Raises SaveError if they cannot be written.
-    """
+    """Write the parameters of a row that was just logged, if it is the best."""
     if self._writes and self._note(row):
       saved_params.write(self._folder, self._rounds[-1], params)
 

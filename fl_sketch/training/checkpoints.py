@@ -45,8 +45,7 @@ class Checkpoints:
   ):
     """Write one checkpoint; every process must call it and writes its part.
 
-    `rows` is the state of its clients; that in `state` is not written. Raises
-    SaveError if the disk is full; the earlier checkpoints stay.
+    `rows` is the state of its clients; that in `state` is not written.
     """
     counts = {'ledger': ledger.totals(), 'devices': self._devices}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
@@ -74,8 +73,7 @@ class Checkpoints:
     """Restore the newest checkpoint; None if there is none.
 
     `state`, on the mesh, gives structure, types and sharding. Raises
-    CheckpointError, in all processes, if one of them cannot read it: nothing is
-    changed.
+    CheckpointError, in all processes, if one of them cannot read it.
     """
     if (newest := self.newest) is None:
       return None

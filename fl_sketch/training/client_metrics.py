@@ -24,9 +24,8 @@ _ROUND = 2**31 - 1  # of the keys of own steps: no round of a run
 def evaluator(
   metrics_fn: Callable[..., Any], exp: Experiment, mesh: Mesh
 ) -> Callable[[Any], dict[str, float]]:
-  """Return evaluate(model) -> metrics over clients.
+  """Return evaluate(model) -> metrics over clients, {} if there are none.
 
-  They are {} if none holds out data, or if `public_metrics` leaves them out.
   The samples stay on the host and travel to the devices in chunks. `metrics_fn`
   is (model, batch) -> sums, of parameters with hyperparameters.
   """

@@ -49,12 +49,10 @@ class OnDevice:
 
 
 class OnHost:
-  """The state of this process's clients in a memory-mapped file.
+  """The state of this process's clients in a memory-mapped file without a name.
 
-  Only that of a cohort travels to the devices. The file has no name, and the
-  kernel removes it when the process ends. `state` is of a population of one,
-  whose client has every client's first state; `clients` are of this process.
-  Raises SaveError if the disk is too small.
+  `state` is of a population of one, whose client has every client's first
+  state. Raises SaveError if the disk is too small.
   """
 
   def __init__(
@@ -66,10 +64,7 @@ class OnHost:
     self._written = np.zeros(len(clients), bool)
 
   def attach(self, state: FedState, ids: np.ndarray) -> FedState:
-    """Return `state` with the state of the clients of a round.
-
-    ids: int[lanes of this process]; padding has ids beyond the population.
-    """
+    """Return `state` with that of clients int[lanes]; others are padding."""
     place, held = self._places(ids)
     written = held & self._written[place]
     rows = []
@@ -135,10 +130,7 @@ def write(folder: pathlib.Path, saved: Saved):
 
 
 def read(folder: pathlib.Path) -> list[Saved]:
-  """Read the client state of all processes; empty without the folder.
-
-  Raises ValueError if a part is missing, or its checksum is wrong.
-  """
+  """Read the client state of all processes; ValueError if a part is missing."""
   parts = []
   for path in sorted(folder.glob('part-*.npz')):
     count = int(path.stem.rpartition('-')[2])

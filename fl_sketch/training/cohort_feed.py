@@ -1,7 +1,6 @@
 """Sample, lay out and prefetch the cohort of each round.
 
-A process holds the samples and the state of one block of the population only. A
-lane is the slot of a client on a shard.
+A process holds one block of the population. A lane is a client's slot.
 """
 
 from concurrent import futures
@@ -20,10 +19,7 @@ _TAIL = 1e-9  # probability that a process has more clients than lanes
 
 
 class CohortFeed:
-  """The prefetched cohorts of a run, in the order of its rounds.
-
-  With `fetch` a cohort carries its samples, else their indices.
-  """
+  """The prefetched cohorts of a run; with `fetch` they carry their samples."""
 
   def __init__(self, exp: Experiment, mesh: jax.sharding.Mesh, fetch: bool):
     self._exp, self._mesh, self._fetch = exp, mesh, fetch

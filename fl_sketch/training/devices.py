@@ -32,8 +32,8 @@ def deterministic(platform: str) -> bool:
 def cache_programs() -> pathlib.Path | None:
   """Keep compiled programs in XDG_CACHE_HOME/fl_sketch/programs/HOST.
 
-  Returns the folder if it is new; None where JAX has one by its own setting, as
-  JAX_COMPILATION_CACHE_DIR, or where none can be written.
+  Returns the folder if it is new. A folder that JAX has by its own setting
+  stays.
   """
   config: Any = jax.config
   if config.jax_compilation_cache_dir is not None:
@@ -71,14 +71,11 @@ def start(
     coordinator: HOST:PORT of process 0, see `processes.resolve`.
     num_processes: number of processes; None is the launcher's, or 1.
     process_id: number of this process, from 0.
-    deterministic: whether GPUs may use only deterministic kernels; those that
-      add in any order are faster. CPUs are always deterministic.
+    deterministic: whether GPUs may use only deterministic kernels, which are
+      slower; CPUs always do.
 
-  Raises ValueError if a number is missing or out of range, or the processes'
-  numbers of devices differ.
+  Raises ValueError if a number is missing or out of range.
   """
-  if cpu_devices is not None and cpu_devices < 1:
-    raise ValueError(f'{cpu_devices=} is too small. Set cpu_devices >= 1.')
   process = processes.resolve(coordinator, num_processes, process_id)
   flags = os.environ.get('XLA_FLAGS', '').split()
   if deterministic and _DETERMINISTIC not in flags:

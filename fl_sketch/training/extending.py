@@ -1,10 +1,9 @@
 """Let a run have more rounds than it was started with."""
 
-import dataclasses
 import logging
 import pathlib
 
-from fl_sketch.experiment import Experiment, guarantee_of
+from fl_sketch.experiment import Experiment
 from fl_sketch.training import identity, same_run
 from fl_sketch.training.same_run import WorkdirError
 
@@ -28,9 +27,8 @@ def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> set[str]:
   change = f'rounds: {before} then, {config.rounds} now'
   if not config.is_private:
     if before < config.rounds and (names := same_run.schedules(config)):
-      _LOG.warning(
-        f'{change}: {names} is over all rounds; rounds played keep their rates.'
-      )
+      text = '%s: %s is over all rounds; rounds completed keep their rates.'
+      _LOG.warning(text, change, names)
     return set()
   if before > config.rounds:
     raise WorkdirError(
@@ -42,30 +40,19 @@ def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> set[str]:
       f'{change}: rates or noise of this private run depend on rounds. Set '
       f'another workdir, and init_from={folder}.'
     )
-  epsilon = _epsilon(exp, change, folder)
+  assert exp.guarantee is not None
+  if config.epsilon is not None:  # it would calibrate the noise again
+    record = same_run.read(folder / 'problem.json', 'a problem') or {}
+    multiplier = record[identity.NOISE] / exp.guarantee.noise_scale
+    raise WorkdirError(
+      f'{change}: epsilon={config.epsilon} set the noise of rounds completed. '
+      f'Set epsilon=none and noise_multiplier={multiplier!r}.'
+    )
+  epsilon = exp.guarantee.statement.epsilon
   if not extend:
     raise WorkdirError(
       f'{change}: epsilon of all rounds would be {epsilon:.4g}. Set extend '
       '(--extend) to go on, or another workdir.'
     )
-  _LOG.warning(f'{change}: epsilon of all rounds is {epsilon:.4g}.')
+  _LOG.warning('%s: epsilon of all rounds is %.4g.', change, epsilon)
   return set() if stored['epsilon'] is None else {'epsilon', 'noise_multiplier'}
-
-
-def _epsilon(exp: Experiment, change: str, folder: pathlib.Path) -> float:
-  """Return epsilon of all rounds; raise if noise would be calibrated again."""
-  guarantee = exp.guarantee
-  assert guarantee is not None
-  if exp.config.epsilon is None:
-    return guarantee.statement.epsilon
-  record = same_run.read(folder / 'problem.json', 'a problem') or {}
-  multiplier = record[identity.NOISE] / guarantee.noise_scale
-  fixed = {'epsilon': None, 'noise_multiplier': multiplier}
-  config = dataclasses.replace(exp.config, **fixed)
-  same = guarantee_of(config, exp.make, exp.partition, exp.params)
-  assert same is not None
-  raise WorkdirError(
-    f'{change}: epsilon={exp.config.epsilon} set the noise of rounds played. '
-    f'Set epsilon=none, noise_multiplier={multiplier!r} and extend: epsilon of '
-    f'all rounds is {same.statement.epsilon:.4g}.'
-  )

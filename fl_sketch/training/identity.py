@@ -1,8 +1,4 @@
-"""Identify the problem of a run: its data, its start, versions and devices.
-
-A record is equal in every process, and on every machine but for 'device' and
-the rounding of 'start'.
-"""
+"""Identify the problem of a run: its data, its start, versions and devices."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -38,13 +34,11 @@ _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
   """Return the record of an experiment.
 
-  A private run has two more entries: the noise multiplier, since another
-  version of the accountant may calibrate another one, and 'one round', a digest
-  of its devices and of its program, since the same noise under another update
-  would cancel in their difference. `mesh` is of all devices by default.
+  A private run has two more entries: its noise multiplier, and 'one round', a
+  digest of its devices and its program, since the same noise under another
+  update would cancel in their difference. `mesh`: default all devices.
 
-  Raises DataError if arrays of a private run's store were changed, and
-  PlacementError if the devices cannot hold what its config places on them.
+  Raises DataError if arrays of a private run's store were changed.
   """
   guarantee = exp.guarantee
   partition = exp.partition.offsets, exp.partition.indices
@@ -59,10 +53,9 @@ def of(exp: Experiment, mesh: jax.sharding.Mesh | None = None) -> Record:
 
 
 def record(arrays: Tree, params: Params, read: bool = False) -> Record:
-  """Return digests of arrays and parameters, versions and devices.
+  """Return digests of arrays and of parameters that are drawn, and versions.
 
-  There is no entry 'start' if parameters are not drawn, but shapes. `read`
-  reads the arrays of a store, whose digests are on record.
+  `read` reads the arrays of a store, whose digests are on record.
   """
   problem: Record = {DATA: _digest(arrays, read)}
   leaves = jax.tree.leaves(params)

@@ -25,10 +25,8 @@ def begun(
   """Return the experiment of a folder with its initial parameters.
 
   They are those of the run `source`: of its last checkpoint, or of the best if
-  it is the subfolder best/. A resumed run has a copy in init/.
-
-  Raises WorkdirError, which names the array, if they do not fit the model, and
-  CheckpointError if there are none, or they cannot be read.
+  it is the subfolder best/. A resumed run has a copy in init/. Raises
+  WorkdirError, which names the array, if they do not fit the model.
   """
   run, only = pathlib.Path(folder), [0]
   if not saved_params.rounds_in(run / saved_params.FIRST):

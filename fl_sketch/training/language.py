@@ -30,7 +30,7 @@ def generate(
 ) -> Any:
   """Draw tokens after a prompt, from softmax(logits / temperature).
 
-  Each costs a forward pass over the whole window. '[SEP]' ends a text.
+  '[SEP]' ends a text.
 
   Args:
     run: the method's; its model predicts after every token.
@@ -40,8 +40,8 @@ def generate(
     key: of the draws; None is `jax.random.key(0)`.
     window: last tokens that the model sees; None is a training sample's length.
 
-  Raises ValueError if the run has no vocabulary for a text, an argument is out
-  of range, or the model predicts something else.
+  Raises ValueError if the run has no vocabulary for a text, or the model does
+  not predict tokens.
   """
   checks.at_least('temperature', temperature, 0)
   window = _length(run) if window is None else checks.count('window', window)

@@ -31,8 +31,7 @@ def load(
 ) -> 'Run':
   """Load a run: finished, stopped or still running, or a point of a sweep.
 
-  Nothing is written or locked. Data and model are read only for
-  `Run.experiment`, `Run.apply` and `Run.evaluate`.
+  Nothing is written or locked.
 
   Args:
     folder: the workdir, or points/NUMBER of a sweep.
@@ -108,10 +107,7 @@ class Run:
     return metrics.as_array(metrics.read_metrics(path) if path.exists() else [])
 
   def frame(self) -> Any:
-    """Return `metrics` as a DataFrame of pandas.
-
-    Raises MissingExtraError if pandas is not installed.
-    """
+    """Return `metrics` as a DataFrame of pandas."""
     with extras.needed('pandas'):
       import pandas
     return pandas.DataFrame(self.metrics)
@@ -125,8 +121,7 @@ class Run:
   def experiment(self) -> experiment.Experiment:
     """The experiment of the config, with its data and initial parameters.
 
-    Raises ConfigError if the config does not suit the problem, and WorkdirError
-    if the run had another problem.
+    Raises WorkdirError if the run had another problem.
     """
     problem = self._problem
     if isinstance(problem, problem_lib.Problem):
@@ -211,11 +206,6 @@ class Run:
     like, params = self.experiment.params, self.params
     if jax.tree.structure(params) != jax.tree.structure(like):
       _, params = saved_params.newest(self.folder, [self.round], like)
-    shapes = lambda params: jax.tree.map(np.shape, params)
-    if shapes(params) != shapes(like):
-      raise WorkdirError(
-        f'{self.folder} has parameters of another model than the experiment.'
-      )
     return params
 
   @functools.cached_property

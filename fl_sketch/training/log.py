@@ -22,10 +22,7 @@ class DivergedError(FloatingPointError):
 
 
 class RunLog:
-  """The records of the rounds of one run, made in order.
-
-  `ledger` has the bytes of all rounds so far, those of the given one included.
-  """
+  """The records of the rounds of one run, made in order, and its bytes."""
 
   def __init__(self, exp: Experiment, ledger: traffic.Ledger | None = None):
     self._exp = exp
@@ -75,10 +72,9 @@ def evaluator(
 ) -> Callable[..., Row]:
   """Return evaluate(params, hyper) -> metrics of a row of the log.
 
-  These are means over the test samples, and statistics over clients where the
-  config asks for them. Test metrics are absent where training clients hold the
-  test set and `config.public_metrics` leaves them out. `fn` is the jitted
-  function that `rounds.run_evaluation` made of `metrics_of(exp)`.
+  These are means over the test samples, and statistics over clients, without
+  those that `config.public_metrics` leaves out. `fn` is the jitted
+  `rounds.run_evaluation` of `metrics_of(exp)`.
   """
   of_clients = client_metrics.evaluator(metrics_of(exp), exp, mesh)
   if caveats.is_left_out(exp.config, exp.test_of_clients, 'test_loss'):
@@ -125,9 +121,7 @@ def epsilons_by_round(exp: Experiment) -> list[float | str] | None:
 
   The accountant is slow: it computes epsilon after the last round and after
   m 2^k rounds with m < 8; other rounds have the epsilon of the next of these.
-
-  Raises ValueError if the guarantee is of another algorithm or other
-  hyperparameters.
+  Raises ValueError if the hyperparameters are not those of the config.
   """
   if exp.guarantee is None:
     return None

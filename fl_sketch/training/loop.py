@@ -63,15 +63,13 @@ def train(
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
     on_row: called with each logged row, in the first process; see `sinks`.
-    extend: whether a private run may have more rounds than it was started with,
-      and a larger epsilon; see `extending.allowed`. Other runs always may.
-    init_from: the folder of a run, from whose last parameters a new one starts;
-      its subfolder best/ for the best ones. See `initial.begun`.
+    extend: whether a private run may have more rounds, see `extending.allowed`.
+    init_from: the folder of a run, see `initial.begun`.
     runner: makes what plays the rounds, from the arguments of `Runner`.
 
   Raises:
-    DivergedError: the server's state, or the updates of a whole cohort of a run
-      that is neither private nor attacked, are not finite.
+    DivergedError: the server's state, or the updates of a whole cohort, are not
+      finite.
     WorkdirError: the folder holds a run of another config or another problem,
       is in use, or cannot be written.
     SecretError: the secret of a private run is missing, or others can read it.
@@ -81,10 +79,6 @@ def train(
     PlacementError: the devices cannot hold what the config places on them.
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  if folder is not None and not os.fspath(folder):
-    raise WorkdirError(
-      f'{folder=} is empty; set a folder, or None to keep no files.'
-    )
   with signals.caught() as caught, contextlib.ExitStack() as opened:
     loop = _Loop(exp, folder, mesh, opened, extend, init_from, runner)
     loop.show(opened, progress, on_row)

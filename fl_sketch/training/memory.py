@@ -45,10 +45,7 @@ class Available(NamedTuple):
 
 
 def available(device: Any) -> Available:
-  """Read the memory limits of this process, including what it holds already.
-
-  `device` is any of a run.
-  """
+  """Read the memory limits of this process, including what it holds already."""
   free = _field(_PROC / 'meminfo', 'MemAvailable')
   host = None if free is None else free + resident()
   stats = device.memory_stats() or {}

@@ -29,9 +29,8 @@ def of_run(
   """Read or draw the secret of a private run, or of a point of a sweep.
 
   The same noise under two updates would cancel in their difference. So the
-  secret depends on every field of the config that a resumed run must not
-  change, and on the record of the problem (`identity.of`). `folder`, `resumed`:
-  as of `keep`.
+  secret depends on the fields of the config that a resumed run must not change,
+  and on the record of the problem (`identity.of`).
   """
   if config.noise_seed is not None:
     return reproducible(config.noise_seed, config.seed)
@@ -63,11 +62,8 @@ def keep(
 
   The file secret/entropy, which only its owner may read, has 32 bytes from the
   operating system. A resumed run needs it: else the rounds after its last
-  checkpoint would be released twice, with other noise. `owner` names the use of
-  the secret: different owners share no randomness.
-
-  Raises SecretError if a resumed run has none, it was deleted or is damaged,
-  others can read it, or there is no permission for it.
+  checkpoint would be released twice, with other noise. Different owners share
+  no randomness. Raises SecretError if the file cannot be used.
   """
   path = pathlib.Path(folder, *_FILE)
   error, digest = None, bytes(_BYTES)
@@ -102,7 +98,7 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
   """Empty the file of the secret of a finished run or sweep.
 
   Raises SecretError if there is none, or the run has not ended (`unfinished`
-  allows that), and WorkdirError if the folder is in use or cannot be written.
+  allows that), and WorkdirError if the folder is in use.
   """
   folder, path = pathlib.Path(folder), pathlib.Path(folder, *_FILE)
   with workdir.lock(folder):

@@ -27,10 +27,8 @@ class Placement(NamedTuple):
 def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Tree) -> Placement:
   """Decide the placement of a run from its config, its sizes and its mesh.
 
-  `row` has the shapes of one client's state. Raises PlacementError if several
-  processes would share data, client state or masks, or leave one without a
-  client; or if rounds of one dispatch need client state from the host, which
-  cannot travel between them.
+  `row` has the shapes of one client's state. Raises PlacementError for what
+  several processes, or rounds of one dispatch, cannot have.
   """
   config, processes = exp.config, jax.process_count()
   per_client = comms.nbytes(row)

@@ -19,9 +19,7 @@ def check(
   With ``clients_per_step=0`` an accelerator trains all its clients at once.
   Where they do not fit, it trains chunks of a quarter of them, and so on. A
   private run does not: the rounding of released rounds must not depend on the
-  machine. What the machine has is read unless `have` says it.
-
-  Raises TooLargeError, which names what does not fit and what takes it.
+  machine. Raises TooLargeError. `have`: default as of the machine.
   """
   have = memory_lib.available(mesh.local_devices[0]) if have is None else have
   memory = program_lib.memory_of(exp, mesh, run)

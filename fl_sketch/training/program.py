@@ -29,9 +29,8 @@ class Program(NamedTuple):
   # Parameters on the mesh -> the rest of the state before the first round, each
   # array with its final sharding.
   init: Callable[[Params], rounds.FedState]
-  evaluate: Callable[
-    ..., Tree
-  ]  # ((params, hyperparameters), test batches) -> sums of metrics
+  # ((params, hyperparameters), test batches) -> sums of metrics.
+  evaluate: Callable[..., Tree]
   test: Tree  # the test batches
   placement: Placement
   row: list[jax.ShapeDtypeStruct]  # shapes of one client's state
@@ -40,8 +39,7 @@ class Program(NamedTuple):
 def program(exp: Experiment, mesh: Mesh) -> Program:
   """Build the jitted functions of a run, for `runner.Runner`.
 
-  `args` are those of a single process: several use the layouts of a cohort of
-  `cohort_feed`. Raises PlacementError as `placement.decide`.
+  `args` are those of a single process: several use layouts of `cohort_feed`.
   """
   config, one = exp.config, abstract_state(exp, 1)
   row = client_state.leaves(one)

@@ -17,8 +17,7 @@ import numpy as np
 class Runner:
   """The rounds of a run and their state; `loop` logs and saves them.
 
-  `folder` is for the file of client state, if the host holds that. Raises
-  SaveError if the disk is too small for it.
+  `folder` is for the file of client state, if the host holds that.
   """
 
   def __init__(
@@ -45,10 +44,7 @@ class Runner:
     self._noise_key = mesh_lib.place(self.mesh, secret.noise_key)
 
   def play(self, done: int) -> tuple[list[rounds.Cohort], Tree]:
-    """Play one dispatch of rounds, after `done` of them.
-
-    Returns the cohorts in host memory, and metrics without waiting for them.
-    """
+    """Play a dispatch of rounds; returns cohorts, and metrics to wait for."""
     cohorts, placed = self.feed.take(done)
     ids = np.asarray(self.feed.local_lanes(cohorts[0]).ids)
     self.state = self.client_state.attach(self.state, ids)

@@ -174,10 +174,7 @@ def check_problem(
 
 
 def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
-  """Read a file of JSON; None if there is none.
-
-  Raises WorkdirError if it cannot be read, or is no mapping.
-  """
+  """Read a file of JSON; None without it, WorkdirError if it is damaged."""
   try:
     return dict(json.loads(path.read_text())) if path.exists() else None
   except OSError as e:

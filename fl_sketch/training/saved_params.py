@@ -20,11 +20,7 @@ class CheckpointError(ValueError):
 
 
 def write(folder: pathlib.Path, rounds_done: int, params: Params):
-  """Save the parameters after `rounds_done` rounds below `folder`.
-
-  Replaces earlier ones of that round. Other processes take no part: call it in
-  one of them. Raises SaveError if the file system refuses.
-  """
+  """Save the parameters after `rounds_done` rounds, from this process alone."""
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   tree = {'state': {'params': jax.device_get(params)}}
   message = lambda why: f'{path.parent} cannot be written: {why}.'
@@ -37,9 +33,8 @@ def write(folder: pathlib.Path, rounds_done: int, params: Params):
 def read(folder: pathlib.Path, rounds_done: int, like: Params = None) -> Params:
   """Read the model, also of a checkpoint, to host memory; None if missing.
 
-  Any number of devices may have written it. No file is changed. The result has
-  the structure and types of `like`; None makes dicts and lists. Raises
-  ValueError if a file is not as it was written.
+  The result has the structure and types of `like`; None makes dicts and lists.
+  Raises ValueError if a file is not as it was written.
   """
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   if not path.exists():

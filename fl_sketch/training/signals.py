@@ -8,10 +8,9 @@ import threading
 
 @contextlib.contextmanager
 def caught() -> Iterator[list[int]]:
-  """Collect SIGINT and SIGTERM while the context is open.
+  """Collect SIGINT and SIGTERM; a second signal ends the process at once.
 
-  A second signal ends the process at once. Python catches signals in the main
-  thread only; in any other the list stays empty.
+  Python catches signals in the main thread only.
   """
   numbers: list[int] = []
   if threading.current_thread() is not threading.main_thread():

@@ -1,7 +1,6 @@
 """Copy the logged rows of a run to TensorBoard and to Weights & Biases.
 
-Neither package is imported before `opened` names it, and neither is sent
-anything: both write files below the workdir.
+Both write files below the workdir, and send nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +19,9 @@ def opened(
 ) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
   """Open sinks for `training.train(on_row=...)`, and close them at the end.
 
-  Yields a function of each logged row, or None for no names. A sink writes its
-  first file with the first row. A resumed run repeats the rounds after its last
-  checkpoint: TensorBoard drops what it had of them, and Weights & Biases gets
-  another run for each start, in one group.
+  Yields a function of each logged row, or None for no names. A resumed run
+  repeats the rounds after its last checkpoint: TensorBoard drops what it had of
+  them, and Weights & Biases gets another run for each start, in one group.
 
   Raises ConfigError if there is no sink of that name, and MissingExtraError if
   its package is not installed.

@@ -40,10 +40,7 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
 def last_row(
   folder: str | os.PathLike, config: config_lib.Config, problem: identity.Record
 ) -> Row:
-  """Return the last row of a finished run; writes nothing.
-
-  Raises WorkdirError if it is that of another config or another problem.
-  """
+  """Return the last row of a finished run; WorkdirError of another one."""
   same_run.check_run(pathlib.Path(folder), config, problem)
   return metrics.read_metrics(pathlib.Path(folder))[-1]
 
@@ -58,8 +55,7 @@ def lock(folder: pathlib.Path) -> contextlib.ExitStack:
   """Lock a folder against other runs until the result is closed.
 
   The kernel unlocks when the first process of the run ends, even by SIGKILL.
-  Raises WorkdirError if another process, which the message names, uses the
-  folder, or it cannot be written.
+  Raises WorkdirError if another process uses the folder.
   """
   with contextlib.ExitStack() as locked:
     with _in_all_processes(folder):
@@ -107,12 +103,10 @@ class Workdir:
 
   config.json has the config, problem.json the record of `identity.of`,
   tokenizer.json the vocabulary of texts, metrics.jsonl a JSON object a logged
-  round, and summary.json final numbers, versions and devices. `finished` is
-  whether an earlier start has completed all rounds. `may_change` gives fields
-  that may differ from the folder's.
+  round, and summary.json final numbers, versions and devices. `may_change`
+  gives fields that may differ from the folder's.
 
-  Raises WorkdirError if the folder holds another run, is in use, or cannot be
-  written.
+  Raises WorkdirError if the folder holds another run, or is in use.
   """
 
   def __init__(
@@ -125,9 +119,7 @@ class Workdir:
     self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
     self._writes = jax.process_index() == 0
-    self._file, self._rounds = None, config.rounds
-    self._fields = files.as_json(config)
-    self._problem, self._has_secret = problem, same_run.has_secret(config)
+    self._file, self._config, self._problem = None, config, problem
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
         free = may_change(self.folder)
@@ -136,24 +128,23 @@ class Workdir:
     self.finished = is_finished(self.folder, config.rounds)
 
   def begin(self, done: int, tokenizer: str | None = None) -> Row:
-    """Write config and problem, and cuts metrics after the checkpoint.
+    """Write config and problem, cut metrics after the checkpoint.
 
-    A finished run stays as it is; the summary of a shorter one is removed.
-    Returns the last row of metrics that stays, empty if there is none.
+    A finished run stays as it is. Returns the last row of metrics, or {}.
     """
     rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
     rows = [row for row in rows if row['round'] < done]
-    last, all_done = rows[-1] if rows else {}, done == self._rounds
+    last, all_done = rows[-1] if rows else {}, done == self._config.rounds
     if (self.finished and all_done) or not self._writes:
       return last
     problem = self._problem
-    if self._has_secret:
+    if same_run.has_secret(self._config):
       secret = same_run.secret_of(self.folder)
       assert secret is not None, 'the secret is drawn first'
       problem = identity.keyed(problem, secret)
     # Before any round: no later start may release it with another problem.
     files.replace(self.folder / 'problem.json', problem)
-    files.replace(self.folder / 'config.json', self._fields)
+    files.replace(self.folder / 'config.json', files.as_json(self._config))
     if tokenizer is not None:
       files.replace(self.folder / 'tokenizer.json', tokenizer)
     files.replace(self.metrics, _lines(rows))
@@ -195,8 +186,7 @@ class Records:
 
   The file is `name`, and `number` gives the number of the point of a row.
   `problem` is None if each point has its own. `may_change` gives, of the fields
-  in config.json or None, those that may differ. Raises WorkdirError as
-  `Workdir`.
+  in config.json or None, those that may differ.
   """
 
   def __init__(

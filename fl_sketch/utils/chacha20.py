@@ -1,8 +1,6 @@
 """ChaCha20 (RFC 8439): its block function over arrays, and draws on the host.
 
-The block function takes arrays of NumPy or of JAX, many blocks at once; which
-of the two a caller has decides how it repeats `double_round`. A word of the key
-stream is a pure function of (key, nonce, counter).
+The block function takes arrays of NumPy or of JAX, many blocks at once.
 """
 
 import math
@@ -21,10 +19,7 @@ Rows = tuple[Any, Any, Any, Any]  # of the 4 x 4 state, uint32[4, blocks] each
 
 
 def first_state(key: Any, counter: Any, nonce: Any, xp: Any = np) -> Rows:
-  """Return the state of each block before its rounds; RFC 8439, section 2.3.
-
-  Of a key uint32[8], a counter uint32[blocks] and a nonce uint32[3].
-  """
+  """Return the first state of key [8], counter [blocks], nonce [3], uint32."""
   blocks = counter.shape[0]
   fill = lambda words: xp.broadcast_to(words[:, None], (len(words), blocks))
   last = xp.concatenate([counter[None], fill(nonce)])
@@ -61,7 +56,6 @@ def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
   """Return consecutive blocks of the key stream, 64 bytes each.
 
   The key has 32 bytes, the nonce 12; `first` is the counter of the first block.
-  Other lengths, or a counter not below 2^32, raise ValueError.
 
   >>> key_stream(bytes(32), bytes(12), first=0, blocks=1)[:4].hex()
   '76b8e0ad'
@@ -83,8 +77,8 @@ def key_stream(key: bytes, nonce: bytes, first: int, blocks: int) -> bytes:
 class Generator:
   """Draws from a ChaCha20 key stream by the methods of `np.random.Generator`.
 
-  Only those methods are there whose law is exact, up to 2^-64 in a probability.
-  The key, 32 bytes, is secret; each use of it needs another nonce, of 12 bytes.
+  Their laws are exact, up to 2^-64 in a probability. Each use of a key needs
+  another nonce.
 
   >>> sorted(Generator(bytes(32), bytes(12)).choice(3, 3).tolist())
   [0, 1, 2]

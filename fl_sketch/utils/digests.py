@@ -48,10 +48,7 @@ def unseal(folder: pathlib.Path):
 
 
 def check_seal(folder: pathlib.Path):
-  """Raise ValueError if a file differs from its checksum in digests.json.
-
-  A folder without it passes: its writer may have been killed before the seal.
-  """
+  """Raise ValueError if a file differs from its checksum in digests.json."""
   if (path := folder / 'digests.json').exists():
     for name, digest in json.loads(path.read_text()).items():
       if _of_file(folder / name) != digest:
@@ -59,7 +56,7 @@ def check_seal(folder: pathlib.Path):
 
 
 def _of_file(path: pathlib.Path) -> int:
-  """Return the CRC-32 of a file: damage is no attack, and saving stays fast."""
+  """Return the CRC-32 of a file: damage is no attack."""
   digest = 0
   with path.open('rb') as file:
     while part := file.read(2**20):

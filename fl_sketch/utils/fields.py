@@ -33,10 +33,7 @@ def choice(names: Iterable[str]) -> Rule:
 
 
 def field(doc: str, default: Any = None, *, section: str = '') -> Any:
-  """Return a dataclass field; `doc` is its meaning in help and reference.
-
-  `section` is the title of the fields that begin with this one.
-  """
+  """Return a dataclass field with its meaning; `section` begins with it."""
   metadata = {'doc': doc, 'section': section}
   return dataclasses.field(default=default, metadata=metadata)
 
@@ -75,11 +72,7 @@ Slice = Annotated[str, Rule("A:B, such as '0:10000', with A < B", _is_slice)]
 
 
 def check(config: object):
-  """Check every field of a dataclass against its annotation.
-
-  A value of another type, or that breaks a rule, raises ValueError, which names
-  the field, the value and what it must be.
-  """
+  """Raise ValueError if a field of a dataclass breaks its annotation."""
   for name, (kinds, rules) in _annotations(type(config)).items():
     _check(name, getattr(config, name), kinds, rules)
 
@@ -93,10 +86,7 @@ def _annotations(cls: type) -> dict[str, tuple[list[type], list[Rule]]]:
 def check_option(name: str, value: object, hint: Any):
   """Check the value of an option against its annotation, as `check` does.
 
-  Arrays pass, and so do values where an annotation has other types than those
-  of config fields.
-
-  >>> check_option('k', 3, Count | None)
+  Arrays pass, and values of types that no config field has.
   """
   kinds, rules = _types_and_rules(hint)
   if hasattr(value, 'dtype') and isinstance(value, numbers.Number):

@@ -51,7 +51,6 @@ def replace(
   """Write a text, bytes or JSON to a file atomically, or raise SaveError.
 
   If `durable`, content and name are on the disk when it returns, in this order.
-  A list of numbers is one line of JSON.
   """
   if not isinstance(content, str | bytes):
     content = json.dumps(content, indent=2) + '\n'
@@ -92,7 +91,8 @@ def save_errors(
   try:
     yield
   except (OSError, ValueError) as e:
-    if not isinstance(e, OSError) and not has_os_code(e):
+    # Tensorstore has errors of the system as ValueError.
+    if not isinstance(e, OSError) and 'os_error_code' not in str(e):
       raise
     raise SaveError(message(reason(e, path))) from e
   finally:
@@ -109,11 +109,6 @@ def reason(error: Exception, path: pathlib.Path) -> str:
     return text
   existing = next(p for p in (path, *path.absolute().parents) if p.exists())
   return f'{text}, {shutil.disk_usage(existing).free:,} bytes free'
-
-
-def has_os_code(error: Exception) -> bool:
-  """Return whether it is tensorstore's form of an OSError, a ValueError."""
-  return 'os_error_code' in str(error)
 
 
 def measured_with() -> dict[str, Any]:

@@ -13,10 +13,9 @@ _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 
 
 def load(plugin: str) -> types.ModuleType:
-  """Import a module, or a Python file, for the factories that it registers.
+  """Import a module, or a file that ends in .py, for what it registers.
 
-  A plug-in is a dotted name, or a path that ends in .py; ValueError if there is
-  none. A config file may be one, with its ``from . import new``.
+  A config file may be one, with its ``from . import new``.
   """
   if plugin.endswith('.py'):
     return _load_file(pathlib.Path(plugin).resolve())

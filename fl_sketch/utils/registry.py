@@ -1,8 +1,4 @@
-"""Registries of factories by name, which users extend.
-
-A config names a factory and its options. `Registry.register` adds a factory of
-any module; the built-in ones are added in the same way.
-"""
+"""Registries of factories by name, which users extend."""
 
 import ast
 from collections.abc import Callable, Collection, Mapping
@@ -71,11 +67,9 @@ class Registry(Generic[E]):
     name: str | None = None,
     **marks: Any,
   ) -> Any:
-    """Add a factory; also a decorator. A module may replace its own factories.
+    """Add a factory by its `__name__`, or `name`; also a decorator.
 
-    It is called by its `__name__`, or `name`; `marks` are fields of its entry.
-    Raises ValueError if another factory has that name, or an option's name is
-    reserved.
+    `marks` are fields of its entry. A module may replace its own factories.
     """
     if factory is None:
       return lambda factory: self.register(factory, name=name, **marks)
@@ -169,11 +163,7 @@ class Registry(Generic[E]):
   def check(
     self, name: str, options: Mapping[str, Any], *, context: bool = False
   ) -> None:
-    """Check the names, types and bounds of options of a factory.
-
-    Raises ValueError, which names the option, if the factory lacks it or
-    requires it, or its type is not that of its annotation or default.
-    """
+    """Raise ValueError, which names the option, if options do not fit."""
     part = f'{self.kind} {name!r}'
     parameters = self.arguments(name) if context else self.options(name)
     if unknown := [option for option in options if option not in parameters]:

@@ -20,9 +20,8 @@ def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
 
   Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
   its 256-bit counter, so streams of different counters cannot overlap. For a
-  seed of 32 bytes it is ChaCha20 with that key and the nonce (crc32 of tag,
-  counter), which has some of the methods: `chacha20.Generator`. Other seeds are
-  integers modulo 2^64. Each use needs another tag; the counter is a round or 0.
+  seed of 32 bytes it is a `chacha20.Generator` with that key and the nonce
+  (crc32 of tag, counter). Each use needs another tag.
 
   >>> same = [generator(0, 'cohort', 7).integers(100) for _ in range(2)]
   >>> bool(same[0] == same[1])

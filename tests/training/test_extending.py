@@ -98,7 +98,6 @@ def test_noise_of_a_calibrated_run_stays_as_it_is(tmp_path):
   fixed = fields | {'epsilon': None, 'noise_multiplier': z}
   text = refusal(tmp_path, fields, extend=True)
   assert f'noise_multiplier={z!r}' in text
-  assert f'{price(fixed):.4g}' in text
   other = fixed | {'noise_multiplier': 2 * z}
   assert identity.NOISE in refusal(tmp_path, other, extend=True)
   ask(tmp_path, fixed, extend=True)
@@ -140,6 +139,4 @@ def test_a_run_without_a_folder_leaves_no_file(tmp_path, monkeypatch):
   """Catches files in the working directory."""
   monkeypatch.chdir(tmp_path)
   assert training.train(build(FIELDS), progress=False).finished
-  with pytest.raises(workdir.WorkdirError, match='folder'):
-    training.train(build(FIELDS), '')
   assert not [*tmp_path.iterdir()]
