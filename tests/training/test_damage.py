@@ -161,14 +161,12 @@ def test_damage_of_what_a_start_compares_is_refused(name, data, begun):
 
 def test_a_full_disk_is_one_line(tmp_path, caplog):
   """Catches a message of tensorstore, and what Orbax logs of its threads."""
-  message = lambda why: f'x cannot be written: {why}.'
 
-  @files.save_errors(message, tmp_path / 'not' / 'there')
+  @files.save_errors(lambda why: why, tmp_path / 'not' / 'there')
   def write():
     logging.getLogger('absl').error('Traceback')
     raise ValueError("RESOURCE_EXHAUSTED: Error [os_error_code='28']")
 
-  with pytest.raises(files.SaveError, match=r'^x .*: No space .*, \d.* byt'):
+  with pytest.raises(files.SaveError, match='No space'):
     write()
-  logging.getLogger('absl').error('after')
-  assert caplog.messages == ['after']
+  assert not caplog.messages

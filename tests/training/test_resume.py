@@ -5,7 +5,7 @@ import shutil
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.training import loop, preflight, signals
+from fl_sketch.training import loop, preflight, signals, workdir
 import pytest
 from runs import SAFL, rows, train
 
@@ -46,17 +46,16 @@ def test_a_finished_run_only_restores_its_state(whole, copy, monkeypatch):
   assert times() == before
 
 
-def test_damaged_metrics_are_named(copy):
-  path = copy / 'metrics.jsonl'
-  lines = path.read_text().splitlines(keepends=True)
-  path.write_text(''.join(['{"round": 0, "tr\n', *lines[1:]]))
-  with pytest.raises(ValueError, match='jsonl:1'):
-    train(copy)
-
-
 def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
   monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
   monkeypatch.setattr(signals, 'caught', lambda: contextlib.nullcontext([15]))
   stopped = train(tmp_path, log_every=100)
   assert not stopped.finished
   assert stopped.row == {}
+
+
+def test_fewer_rounds_than_are_done_are_refused(copy, monkeypatch):
+  """Catches a shorter run whose result is that of a longer one."""
+  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
+  with pytest.raises(workdir.WorkdirError, match='rounds'):
+    train(copy, rounds=7)

@@ -1,6 +1,5 @@
 """Rows reach a callback, TensorBoard and Weights & Biases, files alone."""
 
-import json
 import shutil
 import socket
 import struct
@@ -14,7 +13,6 @@ import pytest
 import runs
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
-PACKAGES = {'tensorboard': 'tensorboardX', 'wandb': 'wandb'}
 
 
 @pytest.mark.parametrize('name', sinks.NAMES)
@@ -22,19 +20,15 @@ def test_a_sink_needs_its_package_and_nothing_else_does(
   name, monkeypatch, tmp_path
 ):
   """Catches an import that every run would need, or a bare ImportError."""
-  with sinks.opened(['tensorboard'], tmp_path, config.Config()):
-    pass  # writes nothing before the first row
-  for package in PACKAGES.values():
+  for package in ('tensorboardX', 'wandb'):
     monkeypatch.setitem(sys.modules, package, None)
   c = config.Config()
-  with pytest.raises(config.ConfigError, match='log_to'):
-    with sinks.opened([name, 'tensorbord'], tmp_path, c):
-      pass
   with sinks.opened([], tmp_path, c) as on_row:
     assert on_row is None
-  with pytest.raises(extras.MissingExtraError, match=rf'fl_sketch\[{name}\]'):
-    with sinks.opened([name], tmp_path, c):
-      pass
+  with pytest.raises(extras.MissingExtraError, match=name):
+    sinks.opened([name], tmp_path, c).__enter__()
+  with pytest.raises(config.ConfigError, match='log_to'):
+    sinks.opened([name, 'tensorbord'], tmp_path, c).__enter__()
   assert not [*tmp_path.iterdir()]
 
 
@@ -77,14 +71,13 @@ def test_tensorboard_has_every_number_once_after_a_resume(tmp_path):
     assert series == pytest.approx(values, rel=1e-6)
 
 
-# A run with both sinks.
-BOTH = """
+PROGRAM = """
 import sys
 from fl_sketch import experiment, training
 from fl_sketch.training import sinks
 import runs
 exp = experiment.build(runs.SMALL)
-with sinks.opened(sinks.NAMES, sys.argv[1], exp.config) as on_row:
+with sinks.opened(['wandb'], sys.argv[1], exp.config) as on_row:
   training.train(exp, sys.argv[1], progress=False, on_row=on_row)
 """
 
@@ -96,17 +89,14 @@ def test_weights_and_biases_stays_offline_and_below_the_workdir(tmp_path):
   home.mkdir()
   with socket.create_server(('127.0.0.1', 0)) as server:
     url = f'http://127.0.0.1:{server.getsockname()[1]}'
-    runs.python('-c', BOTH, folder, HOME=str(home), WANDB_BASE_URL=url)
+    runs.python('-c', PROGRAM, folder, HOME=str(home), WANDB_BASE_URL=url)
     server.setblocking(False)
     with pytest.raises(BlockingIOError):  # nobody has called
       server.accept()
   assert not [path for path in home.rglob('*') if 'wandb' in path.name]
   (log,) = folder.glob('wandb/offline-run-*/run-*.wandb')
   written = log.read_bytes()
-  fields = json.loads((folder / 'config.json').read_text())
-  assert all(name.encode() in written for name in fields)
   for row in runs.rows(folder):
     for name, value in row.items():
       assert name.encode() in written
       assert str(float(value)).rstrip('0').rstrip('.').encode() in written
-  assert scalars(folder / 'tensorboard')['round'] == {0: 0, 1: 1, 2: 2, 3: 3}

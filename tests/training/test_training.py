@@ -6,14 +6,7 @@ import json
 from fl_sketch import experiment, reporting, rounds, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import (
-  checkpoints,
-  client_state,
-  preflight,
-  program,
-  runner,
-  workdir,
-)
+from fl_sketch.training import client_state, preflight, program, runner
 import jax
 import pytest
 from runs import SAFL, SMALL, rows, train
@@ -93,19 +86,3 @@ def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
   wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
   with pytest.raises(training.DivergedError, match='checkpoints/1'):
     train(tmp_path / 'one', **wild, checkpoint_every=1)
-
-
-def test_a_start_that_is_refused_closes_what_it_opened(copy, monkeypatch):
-  """Catches a pool of threads and an orbax manager that nothing closes."""
-  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
-  closed = []
-  for cls in (workdir.Workdir, runner.Runner, checkpoints.Checkpoints):
-
-    def close(self, name=cls.__name__, close=cls.close):
-      closed.append(name)
-      close(self)
-
-    monkeypatch.setattr(cls, 'close', close)
-  with pytest.raises(workdir.WorkdirError, match='rounds=7'):
-    train(copy, rounds=7)
-  assert closed == ['Checkpoints', 'Runner', 'Workdir']

@@ -25,18 +25,17 @@ def test_a_run_without_rows_is_not_finished(tmp_path):
 PRIVATE = {
   'clip_norm': 1.0, 'delta': 1e-3, 'standardize': False, 'sampling': 'cyclic',
   'algorithm': 'dp_fedavg', 'population': 6, 'cohort': 3,
+  'noise_multiplier': 1.0,
 }  # fmt: skip
 LANES = {'clients_per_step'}
 
 
 @pytest.mark.parametrize(('fields', 'fixed'), [
   ({'final_server_lr': 1e-5}, set()),
-  (PRIVATE | {'noise_multiplier': 1.0, 'client_schedule': 'cosine'},
-    LANES | {'rounds'}),
-  (PRIVATE | {'noise_multiplier': 1.0}, LANES),
-  (PRIVATE | {'epsilon': 1.0}, LANES | {'rounds'}),
-  (PRIVATE | {'noise_multiplier': 1.0, 'noise': 'banded', 'noise_bands': 2},
-    LANES | {'rounds'}),
+  (PRIVATE, LANES),
+  (PRIVATE | {'client_schedule': 'cosine'}, LANES | {'rounds'}),
+  (PRIVATE | {'noise_multiplier': None, 'epsilon': 1.0}, LANES | {'rounds'}),
+  (PRIVATE | {'noise': 'banded', 'noise_bands': 2}, LANES | {'rounds'}),
 ])  # fmt: skip
 def test_fields_on_which_earlier_rounds_depend_stay(fields, fixed, tmp_path):
   """Catches a rate that decays over other rounds, and noise of another size."""
