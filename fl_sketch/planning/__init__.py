@@ -1,8 +1,4 @@
-"""Predicts what a run takes: memory, communication cost, time.
-
-`plan` reads them off the compiled round and times a dry run of a few rounds;
-`advise_compression` and `advise_gradients` choose compressors for budgets.
-"""
+"""Predicts memory, bytes and time of a run; chooses compressors for budgets."""
 
 from fl_sketch.planning.compression import (
   Choice,

@@ -1,6 +1,6 @@
 """Advises a compressor for a number of bytes, from a few measured updates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import itertools
 import math
@@ -63,27 +63,19 @@ def advise_compression(
   * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
 
   A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
-  another one beats in bytes and noise are left out, except for tables in
-  float32. The others are sorted by falling cosine (two digits), then by bytes.
+  another one beats in bytes and noise are left out. The others are sorted by
+  falling cosine (two digits), then by bytes.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, downlink_bytes=65)
   >>> best.up, best.down, best.sketch, best.codec, best.downlink_codec
   (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
 
-  Args:
-    config: a `Config`, or its fields.
-    uplink_bytes: of a client and round, 4 or more; None: no limit.
-    data_dir: as of `experiment.build`.
-    problem: as of `experiment.build`.
-    downlink_bytes: like uplink_bytes.
-    momentum: of the server, for the cosine.
-
-  Raises:
-    ConfigError: the config is wrong or private, budgets are missing or too
-      small, or its clients send no updates of the model.
+  Budgets are of a client and round, 4 or more; None: no limit. momentum: of the
+  server, for the cosine. Other arguments are those of `experiment.build`.
+  Raises ConfigError if a budget is too small, or clients send no updates.
   """
-  updates = lambda: _updates(config, data_dir, problem)
+  updates = _updates(config, data_dir, problem)
   return _advise(updates, uplink_bytes, downlink_bytes, momentum)
 
 
@@ -102,28 +94,23 @@ def advise_gradients(
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
-
-  Raises:
-    ValueError: budgets are missing or too small.
   """
   flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
-  updates = lambda: np.asarray(flat(grads))
-  return _advise(updates, uplink_bytes, downlink_bytes, momentum)
+  return _advise(
+    np.asarray(flat(grads)), uplink_bytes, downlink_bytes, momentum
+  )
 
 
 def _advise(
-  updates_of: Callable[[], np.ndarray],
+  updates: np.ndarray,
   uplink_bytes: int | None,
   downlink_bytes: int | None,
   momentum: float,
 ) -> list[Choice]:
-  if uplink_bytes is None and downlink_bytes is None:
-    raise ValueError('No budget; set uplink_bytes, downlink_bytes or both.')
   budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
   for name, size in budgets.items():
     if size is not None and checks.count(name, size) < 4:
       raise ValueError(f'{name}={size} has no room for an entry; use >= 4.')
-  updates = updates_of()
   candidates = _candidates(updates, uplink_bytes, downlink_bytes)
   cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
   choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]
@@ -140,8 +127,6 @@ def choices_table(choices: list[Choice]) -> str:
 
 def choice_flags(choice: Choice, config: config_lib.Config) -> str:
   """Format a choice as flags of ``fl-sketch train`` for this config.
-
-  The algorithm changes where the config's does not support sketch and codecs.
 
   >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, 1.0)
   >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
@@ -251,9 +236,8 @@ def _updates(
     update, _ = run_first_round(local, params, batches, client_keys, None)
     return ravel_pytree(update)[0].astype(jnp.float32)
 
-  present = np.flatnonzero(cohort.weight > 0)
   updates = []
-  for i in present:
+  for i in np.flatnonzero(cohort.weight > 0):
     batches = jax.tree.map(lambda x, i=i: x[i], cohort.batches)
     client = exp.hyper, exp.params, exp.data, cohort.ids[i], batches
     updates.append(update_of(*client))

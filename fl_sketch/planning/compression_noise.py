@@ -5,7 +5,6 @@ rounds. Ours.
 """
 
 from fl_sketch.codecs import lloyd_max
-from fl_sketch.utils import checks
 import numpy as np
 
 
@@ -20,11 +19,7 @@ def table_alpha(
 
   >>> round(table_alpha(1024, 256, 0.5708), 4)
   5.2832
-
-  Raises:
-    ValueError: size is not in [1, dimension].
   """
-  checks.at_most('size', checks.count('size', size), dimension)
   return dimension / size * (1 + omega / draws) - 1
 
 
@@ -63,9 +58,5 @@ def step_cosine(alpha: float, momentum: float = 0.9) -> float:
 
   >>> round(step_cosine(99.0), 2)
   0.4
-
-  Raises:
-    ValueError: momentum is not in [0, 1).
   """
-  momentum = checks.zero_or_fraction('momentum', momentum)
   return (1 + alpha * (1 - momentum) / (1 + momentum)) ** -0.5

@@ -50,17 +50,17 @@ def plan(
   A dry run times `dry_rounds` dispatches, after one that is not. There is none
   with 0, or where the run does not fit the memory.
   """
-  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  mesh = mesh or mesh_lib.cohort_mesh()
   run = program_lib.program(exp, mesh)
   begun = time.perf_counter()
   run.fn.lower(*run.args).compile()
   compiling = time.perf_counter() - begun
   memory = program_lib.memory_of(exp, mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
-  plays = dry_rounds > 0 and not memory_lib.shortfalls(memory, have)
   sizes = models.num_params(exp.params), exp.config.cohort
-  sent = wire(exp, mesh)
-  seconds = dry_run(exp, mesh, run, dry_rounds) if plays else None
+  sent, seconds = wire(exp, mesh), None
+  if dry_rounds > 0 and not memory_lib.shortfalls(memory, have):
+    seconds = dry_run(exp, mesh, run, dry_rounds)
   return Plan(memory, have, sent, *sizes, compiling, seconds)
 
 

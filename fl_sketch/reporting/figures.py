@@ -52,24 +52,6 @@ class Panel(NamedTuple):
   x_ticks: Values = ()  # by default those of matplotlib
 
 
-def dot_plot(
-  x_label: str,
-  dots: Mapping[str, tuple[float, float, float, str]],
-  title: str = '',
-) -> Panel:
-  """Build a dot plot, from below: name -> (value or NaN, low, high, family).
-
-  >>> panel = dot_plot('%', {'a': (1, 0, 2, 'x'), 'b': (3, 2, 4, 'y')})
-  >>> [(line.family, line.x, line.y) for line in panel.lines]
-  [('x', [1], ['a']), ('y', [3], ['b'])]
-  """
-  lines = [
-    Line('', [x], [name], [low], [high], family, points=True)
-    for name, (x, low, high, family) in dots.items()
-  ]
-  return Panel(x_label, '', lines, title)
-
-
 def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
   """Convert panels to JSON values: numbers to five digits, no defaults.
 
@@ -109,11 +91,7 @@ def _rounded(value: Any) -> Any:
 
 
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
-  """Draw panels, up to `columns` in a row, as a figure of matplotlib.
-
-  Raises:
-    MissingExtraError: matplotlib is not installed.
-  """
+  """Draw panels, up to `columns` in a row, as a figure of matplotlib."""
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
   lines = [line for panel in panels for line in panel.lines]
@@ -194,9 +172,9 @@ def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
 
 def _limits(panel: Panel) -> tuple[float, float] | None:
   """Return limits of y from lines, bars and bands of few points."""
-  if not any(len(line.low) and not line.points for line in panel.lines):
-    return None
   with_ends = [line for line in panel.lines if len(line.low)]
+  if all(line.points for line in with_ends):
+    return None
   bars = [x for x in with_ends if x.points or len(x.x) <= _FEW]
   ends = [_numbers(bars, end) for end in ('low', 'high')]
   ys = np.concatenate([_numbers(panel.lines, 'y'), *ends])

@@ -12,8 +12,6 @@ LEVEL = 0.05  # of two-sided intervals
 def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
   """Return half the width of a t-interval, from the standard error of a mean.
 
-  It is NaN for one value; `tail` is the probability of either side.
-
   >>> round(half_width(error=1.0, count=3), 3)
   4.303
   """

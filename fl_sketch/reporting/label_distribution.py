@@ -18,10 +18,7 @@ def draw(
   path: str | os.PathLike,
   num_classes: int,
 ) -> None:
-  """Draw each label's share of each client's samples into a PNG file.
-
-  labels: int[samples] < num_classes. Of many clients, 500 are drawn.
-  """
+  """Draw each label's share of the samples of up to 500 clients as a PNG."""
   count = min(partition.population, _MOST_CLIENTS)
   clients = np.linspace(0, partition.population - 1, count).astype(int)
   held = [labels[partition.client(i)] for i in clients]

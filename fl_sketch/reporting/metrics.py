@@ -26,10 +26,9 @@ class MetricsError(ValueError):
 
 
 def read_metrics(path: PathLike) -> list[Row]:
-  """Read the rows of a metrics.jsonl file, given its path or its workdir.
+  """Read the rows of a metrics.jsonl file, but for a last line that is cut.
 
-  A last line that is cut short is left out; any other damaged line raises
-  `MetricsError`.
+  path: its path or its workdir. Any other damaged line raises `MetricsError`.
   """
   path = pathlib.Path(path)
   if path.is_dir():
@@ -145,18 +144,14 @@ def shared_metric(runs: Iterable[list[Row]]) -> str | None:
 
 
 def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
-  """Read the rows of all runs.
-
-  Raises:
-    ValueError: there is a run without a row.
-  """
-  read = []
+  """Read the rows of all runs; a run without a row raises ValueError."""
+  runs = []
   for path in paths:
-    read.append(read_metrics(path))
-    if not read[-1]:
+    runs.append(read_metrics(path))
+    if not runs[-1]:
       name = pathlib.Path(path).name
       raise ValueError(f'Run {name!r} has no row of metrics yet; train it.')
-  return read
+  return runs
 
 
 def over_clients(
@@ -165,9 +160,9 @@ def over_clients(
   """Return statistics over clients, each of which counts once.
 
   For each metric: the mean, the mean over the worst tenth of the clients
-  (rounded up, see `best_of`), the quantiles 0.1, 0.5 and 0.9, and 'pooled', the
-  mean over all samples, or tokens. `sums` has f[clients] of each metric over a
-  client's samples, and their 'count'; clients without samples are left out.
+  (rounded up), the quantiles 0.1, 0.5 and 0.9, and 'pooled', the mean over all
+  samples, or tokens. `sums` has f[clients] of each metric over a client's
+  samples, and their 'count'; clients without samples are left out.
 
   >>> sums = {'accuracy': np.array([4, 0, 1]), 'count': np.array([4, 0, 2])}
   >>> over = over_clients(sums)
@@ -195,11 +190,10 @@ def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
   Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
   dashed ones are means over the worst tenth.
   """
-  columns = {name for row in rows for name in row}
-  matches = (re.fullmatch('client_(.*)_mean', name) for name in columns)
-  names = sorted(match[1] for match in matches if match)
+  columns = sorted({name for row in rows for name in row})
+  matches = [re.fullmatch('client_(.*)_mean', name) for name in columns]
   panels = []
-  for name in names:
+  for name in [match[1] for match in matches if match]:
     label = f'{name.replace("_", " ")} of clients'
     panels.append(figures.Panel('round', label, [*_client_lines(rows, name)]))
   return panels

@@ -53,10 +53,7 @@ def plot(
     y: metrics; by default the test accuracy, or else the test loss.
     labels: of the lines; by default their folders, algorithms or fields.
 
-  Raises:
-    ValueError: there is no run, one has no such metric, or two are alike.
-    MissingExtraError: matplotlib is not installed.
-    SaveError: a file cannot be written.
+  Raises ValueError if a run lacks such a metric, or two are alike.
   """
   checks.choice('x', x, tuple(X))
   grouped = groups(runs, labels)
@@ -97,11 +94,7 @@ def title_of(configs: Iterable[Mapping[str, Any]]) -> str:
 
 
 def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
-  """Group runs (workdirs, or folders of sweeps) by config, ignoring seeds.
-
-  Raises:
-    ValueError: there is no run, a folder holds none, or two have one config.
-  """
+  """Group runs (workdirs, or folders of sweeps) by config, ignoring seeds."""
   by_config: dict[str, dict[str, pathlib.Path]] = {}
   for folder in _folders(runs):
     fields = read_config(folder)
@@ -193,9 +186,6 @@ def line(label: str, runs: Iterable[Iterable[Row]], x: str, y: str) -> Line:
   """Average metric y over runs, at the rounds that all of them have logged.
 
   `runs` are their rows, and `x` is a key of `X`.
-
-  Raises:
-    ValueError: the runs have logged the metric in no common round.
   """
   logged = lambda rows: {r['round']: r for r in rows if r.get(y) is not None}
   by_round = [*map(logged, runs)]

@@ -39,18 +39,14 @@ Look = tuple[str, str]  # colour and marker
 
 
 def new_figure(width: float, height: float) -> Any:
-  """Create a figure of matplotlib of this size in inches.
-
-  Raises:
-    MissingExtraError: matplotlib is not installed.
-  """
+  """Create a figure of matplotlib of this size in inches."""
   with extras.needed('plots'):
     from matplotlib import figure
   return figure.Figure(figsize=(width, height), layout='constrained')
 
 
 def new_axes(x_label: str, y_label: str) -> Any:
-  """Create a figure and returns its axes."""
+  """Create a figure and return its axes."""
   ax = new_figure(6, 3.8).add_subplot()
   ax.set(xlabel=x_label, ylabel=y_label)
   dress(ax)

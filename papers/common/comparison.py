@@ -179,8 +179,8 @@ def dots(
   label: str = 'test accuracy, %',
 ) -> figures.Panel:
   """Plots a dot for each key of `names`, which has its name and method."""
-  found = {}
+  lines = []
   for key, (name, method) in names.items():
-    mean, low, high = map(float, summaries.interval(values(entries[key])))
-    found[name] = (mean, low, high, method)
-  return figures.dot_plot(label, found)
+    mean, *ends = ([float(x)] for x in summaries.interval(values(entries[key])))
+    lines.append(figures.Line('', mean, [name], *ends, method, points=True))
+  return figures.Panel(label, '', lines)

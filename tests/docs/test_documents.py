@@ -187,9 +187,3 @@ def test_links_to_files_lead_somewhere(path):
   links = re.findall(r'\]\((?!https?:|#)([^)\s#]+)', path.read_text())
   links = [link for link in links if 'generated/' not in link]
   assert all((path.parent / link).exists() for link in links), links
-
-
-def test_every_exception_is_of_something_that_is_shown():
-  """Catches an exception whose command or page is gone."""
-  shown = '\n'.join([c.text for _, c in SHOWN] + [name_of(p) for p in PAGES])
-  assert not [start for start in EXCEPTIONS if start not in shown]

@@ -65,13 +65,6 @@ def test_the_overview_is_of_the_stored_tasks():
   assert stored['pictures'][0]['panels'] == figures.as_json(picture.panels)
 
 
-def test_no_address_of_the_project_is_made_up():
-  """Catches an address that is nowhere else: install from folder or wheel."""
-  for path in (README, ROOT / 'pyproject.toml', *ROOT.glob('notebooks/*.*')):
-    own = re.search(r'git\+|git(hub|lab)\.\S*fl.sketch', path.read_text())
-    assert not own, path
-
-
 def test_the_page_of_the_papers_counts_the_stored_verdicts():
   """Catches a paper without its claims, and counts that somebody typed."""
   found = [result for result, _ in catalog.stored_results()]

@@ -108,8 +108,7 @@ def test_flags_of_a_choice_build_a_run_of_its_bytes(name, row, monkeypatch):
 
 def test_too_few_bytes_are_refused(drawn):
   """Catches a table without an entry, or a budget that one could meet."""
-  wrong = (3, None, 'uplink_b'), (9, 3, 'downlink_b'), (None, None, 'uplink_b')
-  for *budgets, name in wrong:
+  for *budgets, name in (3, None, 'uplink_b'), (9, 3, 'downlink_b'):
     with pytest.raises(config.ConfigError, match=name):
       advise(*budgets)
   for budget in (4, 5):

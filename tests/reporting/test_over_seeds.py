@@ -7,7 +7,6 @@ from fl_sketch import reporting
 from fl_sketch.reporting import intervals, over_seeds
 from fl_sketch.utils import markdown
 import numpy as np
-from PIL import Image
 import pytest
 import runs
 
@@ -58,8 +57,6 @@ def test_a_line_is_the_mean_over_seeds_against_each_axis(
   np.testing.assert_allclose([line.low, line.high], [low, high])
   assert np.isnan(other.low).tolist() == [True, True]  # of one run
   assert [len(line.x) for line in panels[1].lines] == [6, 4]
-  with Image.open(path) as image:
-    assert len(set(image.convert('L').tobytes())) > 10
   kept = json.loads(path.with_suffix('.json').read_text())
   assert kept['panels'][0]['lines'][1]['y'] == [0.5, 0.6]
   assert [*kept['runs'].values()] == [
@@ -102,23 +99,18 @@ def test_a_sweep_stands_for_its_points(tmp_path):
   assert len(group.rows) == 3
 
 
-@pytest.mark.parametrize(('name', 'message'), [
-  ('absent', 'two'), ('twice', 'one'), ('damaged', 'three'), ('empty', 'four'),
-  ('metric', 'test_los'), ('apart', 'test_accuracy'), ('none', 'run'),
-])  # fmt: skip
-def test_what_cannot_be_drawn_is_named(name, message, tmp_path):
+def test_what_cannot_be_drawn_is_named(tmp_path):
   """Catches an empty figure, and an interval of one run twice."""
   one = write_run(tmp_path / 'one', [0.1, 0.2])
-  kinds = {
-    'none': [], 'absent': [tmp_path / 'two'], 'twice': [one, one],
-    'damaged': [write_run(tmp_path / 'three', [0.1], seed=1)],
-    'empty': [write_run(tmp_path / 'four', [], seed=1)], 'metric': [one],
-    'apart': [one, write_run(tmp_path / 'five', [None, None, 0.1], seed=1)],
-  }  # fmt: skip
-  (tmp_path / 'three' / 'config.json').write_text('{"seed": ')
-  y = ['test_los' if name == 'metric' else 'test_accuracy']
-  with pytest.raises(ValueError, match=message):
-    reporting.plot(kinds[name], tmp_path / 'plot.png', y=y)
+  empty = write_run(tmp_path / 'empty', [], seed=1)
+  apart = write_run(tmp_path / 'apart', [None, None, 0.1], seed=1)
+  for name, folders in (
+    ('absent', [tmp_path / 'absent']), ('one', [one, one]), ('empty', [empty]),
+    ('test_los', [one]), ('test_accuracy', [one, apart]),
+  ):  # fmt: skip
+    y = [name if name.startswith('test') else 'test_accuracy']
+    with pytest.raises(ValueError, match=name):
+      reporting.plot(folders, tmp_path / 'plot.png', y=y)
   assert not (tmp_path / 'plot.png').exists()
 
 
