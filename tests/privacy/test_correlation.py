@@ -75,20 +75,6 @@ def test_epochs_in_a_fixed_order_cost_no_more_than_is_stated(epoch, apart):
       )
 
 
-@each_weights
-@pytest.mark.parametrize('fresh', [False, True])
-def test_the_error_of_sums_is_that_of_the_matrices(name, fresh):
-  """Catches a closed form without restarts, or one of single rounds."""
-  noise = Correlation(WEIGHTS[name], 5, 5)
-  a = np.kron(np.eye(3), matrix(noise))
-  if fresh:  # no covariance of one round with another counts
-    want = np.cumsum(np.diag(a @ a.T))
-  else:
-    want = np.square(np.tri(15) @ a).sum(1)
-  got = correlation.prefix_error(noise, 13, fresh=fresh)
-  np.testing.assert_allclose(got, want[:13], rtol=1e-12)
-
-
 def draws_of(y, x, weights):
   """The draws z, i64[..., rounds], with which inputs x are released as y."""
   z = np.zeros_like(y)

@@ -27,9 +27,7 @@ def calibrate_noise_multiplier(
   sampling POISSON by default if the probability is below 1. Raises
   CalibrationError if no multiplier in reach meets the target.
 
-  Guarantees:
-    * epsilon(z) is at most `epsilon`.
-    * The least such z is smaller by at most 2 rtol, relatively.
+  The least such z is smaller by at most 2 rtol, relatively.
 
   >>> z = calibrate_noise_multiplier(epsilon=5.0, delta=1e-6, steps=500)
   >>> round(z, 3)

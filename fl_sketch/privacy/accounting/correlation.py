@@ -1,4 +1,4 @@
-r"""Noise that is correlated over rounds: weights, sensitivity, account, error.
+r"""Noise that is correlated over rounds: weights, sensitivity, account.
 
 Noise on the sum of round t is :math:`\sum_{j < p} a_j z_{t-j}`, of independent
 :math:`z_s`, with :math:`a_0 = 1` and the other weights negative: A z over an
@@ -120,10 +120,6 @@ class Correlation:
 
     `noise_multiplier` is the standard deviation of a draw z_s over the clip
     norm; `spec` are other fields of the mechanism.
-
-    >>> noise = Correlation(square_root(4), rounds=100, separation=1)
-    >>> noise.mechanism(20.0, 250).steps
-    3
     """
     multiplier = noise_multiplier / self.sensitivity(min(rounds, self.rounds))
     return GaussianMechanism(multiplier, self.releases(rounds), **spec)
@@ -137,47 +133,3 @@ class Correlation:
     norms = np.cumsum(self.strategy) * np.sqrt(np.arange(self.rounds) + 1)
     worst = (norms / np.sqrt(self._squares)).max()
     return float(worst * math.sqrt(numbers) * (1 + _SAFE))
-
-
-def prefix_error(
-  noise: Correlation, rounds: int, *, fresh: bool = False
-) -> np.ndarray:
-  r"""Return the variance of sums of decoded noise over rounds, f64[rounds].
-
-  In units of a decoded draw: :math:`\sum_{l \leq t} (\sum_{j \leq l} a_j)^2`
-  after round t with one hash. With `fresh` hashes nothing cancels, and it is
-  :math:`\sum_{l \leq t} \sum_{j \leq l} a_j^2`. Independent noise has t + 1.
-
-  >>> noise = Correlation(square_root(3), rounds=3, separation=3)
-  >>> prefix_error(noise, 3).tolist()
-  [1.0, 1.25, 1.390625]
-  >>> prefix_error(noise, 3, fresh=True)
-  array([1.      , 2.25    , 3.515625])
-  """
-  weights = np.zeros(noise.rounds)
-  weights[: noise.bands] = np.divide(noise.weights, ONE)
-  terms = np.cumsum(weights**2) if fresh else np.cumsum(weights) ** 2
-  whole, rest = np.divmod(np.arange(rounds), noise.rounds)
-  epoch = np.cumsum(terms)
-  return whole * epoch[-1] + epoch[rest]
-
-
-def rms_ratio(noise: Correlation, rounds: int, *, fresh: bool = False) -> float:
-  """Return the error of sums over rounds, relative to independent noise.
-
-  The root mean square over rounds of `prefix_error`, at equal epsilon and with
-  the same participation.
-
-  >>> once = Correlation(square_root(64), rounds=500, separation=500)
-  >>> round(rms_ratio(once, 500), 3)
-  0.184
-  >>> rms_ratio(once, 500, fresh=True) > 1
-  True
-  """
-  alone = Correlation((ONE,), 1, noise.separation)
-
-  def loudness(x, fresh):
-    multiplier = x.sensitivity(rounds) * math.sqrt(x.releases(rounds))
-    return multiplier * math.sqrt(prefix_error(x, rounds, fresh=fresh).mean())
-
-  return loudness(noise, fresh) / loudness(alone, False)

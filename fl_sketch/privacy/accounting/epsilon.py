@@ -18,20 +18,13 @@ def compute_epsilon(
 ) -> float:
   """Return an epsilon for which the mechanism is (epsilon, delta)-private.
 
-  Infinite without noise. Delta is in (0, 1), with a warning from 1 / population
-  on; the accountant is 'pld' or 'rdp'.
+  An upper bound, rounding included, and exact for full participation by 'pld';
+  infinite without noise, never NaN, and 0 only where the total variation
+  distance allows it. Added releases lower it by at most a relative 1e-7; inside
+  an epoch of random allocation 1e-3. A delta of 1 / population or more warns.
 
-  Raises:
-    TypeError: if an argument is not a mechanism or a number on the host.
-    UnsupportedAccountingError: if there is no valid analysis, or `max_cohort`
-      or delta is too small for it.
-
-  Guarantees:
-    * An upper bound, rounding included; exact for full participation by 'pld'.
-    * Falls with noise and delta, grows with steps and sampling. Added releases
-      lower it by at most a relative 1e-7; inside an epoch of random allocation
-      1e-3.
-    * Never NaN, and 0 only where the total variation distance allows it.
+  Raises UnsupportedAccountingError if there is no valid analysis, or
+  `max_cohort` or delta is too small for it.
 
   >>> m = GaussianMechanism(noise_multiplier=21.915, steps=500)
   >>> round(compute_epsilon(m, delta=1e-6), 3)
@@ -48,8 +41,8 @@ def compute_delta(
 ) -> float:
   """Return a delta for which the mechanism is (epsilon, delta)-private.
 
-  1 without noise; at least 1e-12 for a sampled mechanism by 'pld'. Epsilon is
-  >= 0. Raises UnsupportedAccountingError if there is no valid analysis.
+  1 without noise; at least 1e-12 for a sampled mechanism by 'pld'. Raises
+  UnsupportedAccountingError if there is no valid analysis.
 
   >>> m = GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(compute_delta(m, epsilon=1.0), 4)
@@ -98,8 +91,6 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
   3.0
   """
   values = list(epsilons)
-  if not values:
-    raise ValueError('len(epsilons)=0; give one epsilon or more.')
   for value in values:
     if value != float('inf'):
       checks.at_least('epsilon', value, 0)

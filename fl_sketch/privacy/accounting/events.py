@@ -39,13 +39,10 @@ def check_supported(part: GaussianMechanism, accountant: str) -> None:
   """Raise UnsupportedAccountingError unless the table has the triple."""
   proofs = _VALID[part.sampling]
   if part.adjacency not in proofs.get(accountant, ()):
-    supported = '; '.join(
-      f'accountant={name!r} with {", ".join(x.value for x in adjacencies)}'
-      for name, adjacencies in proofs.items()
-    )
+    supported = {name: [x.value for x in proofs[name]] for name in proofs}
     raise types.UnsupportedAccountingError(
       f'sampling={part.sampling.value!r} has no analysis with adjacency='
-      f'{part.adjacency.value!r} by {accountant=}; use {supported}.'
+      f'{part.adjacency.value!r} by {accountant=}; use one of {supported}.'
     )
 
 

@@ -78,8 +78,7 @@ def signal_to_noise(
   :math:`\|\bar u\| / (z C \sqrt b / r)` under central DP: z the multiplier, C
   the clip norm, r (`expected_cohort`) what the sum is divided by, b (`size`)
   the numbers that get noise. `mean_norm` is of the mean of clipped updates;
-  None is C, the most. Under local DP divide by the root of participants. It is
-  inf without noise.
+  None is C, the most. It is inf without noise.
 
   >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
   1.0

@@ -29,7 +29,7 @@ def mu(mechanism: Mechanism, *, delta: float, accountant: str = 'pld') -> float:
 
   At every epsilon delta(epsilon) <= max(delta of mu at epsilon, `delta`). With
   full participation it is exact: sqrt(steps) / noise_multiplier, and twice that
-  under replace-one. Raises UnsupportedAccountingError without valid analysis.
+  under replace-one.
 
   >>> mu(types.GaussianMechanism(noise_multiplier=2.0, steps=9), delta=1e-5)
   1.5
@@ -55,8 +55,7 @@ def type_two_error(
   """Return a lower bound of the false-negative rate of every test.
 
   Exact for full participation: Phi(Phi^-1(1 - alpha) - mu); elsewhere from the
-  accountant's deltas. False-positive rates alpha in [0, 1] are a number, or
-  f64[alphas]. Raises UnsupportedAccountingError without a valid analysis.
+  accountant's deltas. Rates alpha in [0, 1] are a number, or f64[alphas].
 
   >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
   >>> round(type_two_error(m, 0.05), 4)
@@ -70,7 +69,7 @@ def type_two_error(
   errors = np.zeros(len(alphas))
   if full is not None:
     errors = gaussian_trade_off(full.distance, alphas)
-  if not (full is not None and profiles.is_full(mechanism)):
+  if full is None or not profiles.is_full(mechanism):
     errors = np.maximum(errors, _from_deltas(*_curve(profile), alphas))
   return errors if np.ndim(alpha) else float(errors[0])
 
@@ -94,11 +93,7 @@ def true_positive_rate(
 
 
 def gaussian_trade_off(distance: float, alphas: np.ndarray) -> np.ndarray:
-  """Return G of two unit normals, rounded down; 0 at infinity.
-
-  >>> gaussian_trade_off(0.0, np.array([0.25])).round(6)
-  array([0.75])
-  """
+  """Return G of two unit normals, rounded down; 0 at infinity."""
   if math.isinf(distance):
     return np.zeros(len(alphas))
   shifted = -scipy.special.ndtri(alphas) - distance

@@ -38,8 +38,6 @@ class PrivacyStatement:
   units: int | None = None  # clients or samples of the population
 
   def __post_init__(self):
-    checks.choice('trust', self.trust, types.TRUSTS)
-    checks.choice('noise', self.noise, NOISE)
     checks.fraction('delta', self.delta)
     if not self.epsilon >= 0:
       raise ValueError(f'epsilon={self.epsilon} is no guarantee; use >= 0.')

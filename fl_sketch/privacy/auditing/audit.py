@@ -76,22 +76,17 @@ def epsilon_lower_bound(
   :math:`\ln((\underline p - \delta) / \overline{p}')`, 0 at least, of an event
   {score at or above a threshold}, or below it, in either order of the worlds.
   Scores are f[n] of runs with the canary, high if it seems to be present, and
-  f[m] of runs without, in random order.
-
-  The first quarter of the scores picks the event. Its two probabilities are
-  bounded on the others (Clopper and Pearson), each with half of the
-  significance.
+  f[m] without, in random order. A quarter of them picks the event; the others
+  bound its probabilities (Clopper and Pearson), each with half of the
+  significance. The result is above the true epsilon with probability
+  `significance` at most, whatever the distributions, ties and atoms among them.
 
   >>> rng = np.random.default_rng(0)
   >>> scores = rng.normal(size=(2, 4000)) + np.array([[1.0], [0.0]])
   >>> 0.3 < epsilon_lower_bound(*scores, delta=0.1) < 1.2
   True
 
-  Raises ValueError for a NaN, fewer than 8 scores, or a number out of range.
-
-  Guarantees:
-    Validity: above the true epsilon with probability `significance` at most,
-    whatever the scores' distributions, ties and atoms among them.
+  Raises ValueError for a NaN or fewer than 8 scores.
   """
   checks.fraction('delta', delta)
   checks.fraction('significance', significance)
@@ -120,9 +115,7 @@ def assess(
   Scores are by name, with and without the canary, f[n] each. If the claim is
   true, the report is `violated` with probability `significance` at most,
   however scores depend on each other: each comparison, and the law of noise if
-  tested, has an equal share. The accountant is 'pld' or 'rdp'.
-
-  Raises ValueError as `epsilon_lower_bound` does.
+  tested, has an equal share.
   """
   share = checks.fraction('significance', significance)
   share /= len(scores) * len(DELTAS) + (law is not None)

@@ -100,8 +100,7 @@ def audit(
   """Run a game in both worlds and bound epsilon by every score.
 
   There are `samples` runs in each world; the key draws noise and coins. Other
-  arguments, and the guarantee, are those of `audit.assess`. Raises ValueError
-  if the claimed mechanism has no noise, or no population.
+  arguments, and the guarantee, are those of `audit.assess`.
   """
   claimed = game.mechanism
   _population(claimed)

@@ -12,10 +12,8 @@ under mu-GDP. Then :math:`P_i = P[R \ge i]` satisfies, for every i::
   P_i >= (m phi(((i+1) P_{i+1} + sum_{j>i+1} P_j) / m) + sum_{j>i} P_j) / (g-i)
 
 From :math:`P_r = \tau` down the recursion gives the least :math:`P_0`. If it is
-above 1, then :math:`P[R \ge r] < \tau`. A mechanism that fails seldom, but for
-all canaries at once, attains the law where all guesses are right: so the test
-needs ten thousand canaries. Mahloujifar, Melis, Chaudhuri, arXiv:2410.22235,
-Theorem 3.2 and Algorithm 3.
+above 1, then :math:`P[R \ge r] < \tau`: Mahloujifar, Melis, Chaudhuri,
+arXiv:2410.22235, Theorem 3.2 and Algorithm 3. It needs ten thousand canaries.
 
 **Independent guesses.** A guess of one fair coin is right with probability
 :math:`(1 + \delta(0)) / 2` at most, :math:`\Phi(\mu / 2)` under mu-GDP. Where
@@ -86,10 +84,7 @@ def curve_of(deltas: np.ndarray) -> Curve:
 def claim_of(
   mechanism: types.Mechanism, *, delta: float, accountant: str = 'pld'
 ) -> Claim:
-  """Return what a claimed mechanism allows a guesser; mu holds down to delta.
-
-  Raises UnsupportedAccountingError without a valid analysis.
-  """
+  """Return what a mechanism allows a guesser; mu holds down to delta."""
   mu = hypothesis_tests.mu(mechanism, delta=delta, accountant=accountant)
   if profiles.is_full(mechanism):
     return Claim(mu, gaussian_curve(mu), float(special.ndtr(mu / 2)))

@@ -32,7 +32,8 @@ def roots(secret: bytes) -> Roots:
 
   Source: RFC 5869, section 2.3.
   """
-  _check_length(secret)
+  if len(secret) != ROOT_BYTES:
+    raise ValueError(f'{len(secret)=} must be {ROOT_BYTES}.')
   expand = lambda label: hmac.digest(secret, label + b'\x01', 'sha256')
   noise = chacha20_prng.of_bytes(expand(b'fl_sketch noise'))
   return Roots(noise, expand(b'fl_sketch sampling'))
@@ -40,7 +41,6 @@ def roots(secret: bytes) -> Roots:
 
 def reproducible_roots(digest: bytes) -> Roots:
   """Return the roots of a run without a secret, from 32 bytes of a hash."""
-  _check_length(digest)
   words = jnp.asarray(np.frombuffer(digest[:8], np.uint32))
   noise = jax.random.wrap_key_data(words, impl='threefry2x32')
   return Roots(noise, int.from_bytes(digest[8:16], 'big'))
@@ -50,8 +50,3 @@ def known_roots(noise_seed: int | None) -> Roots:
   """Return public roots of a run's types, to trace and to time programs."""
   make = roots if noise_seed is None else reproducible_roots
   return make(bytes(ROOT_BYTES))
-
-
-def _check_length(root: bytes):
-  if len(root) != ROOT_BYTES:
-    raise ValueError(f'{len(root)=} must be {ROOT_BYTES}.')

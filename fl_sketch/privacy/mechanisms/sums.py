@@ -11,7 +11,6 @@ import math
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.privacy.mechanisms.clipping import BOUNDS, clip_by_l2_norm
 from fl_sketch.rounds import comms, marks, mesh
-from fl_sketch.utils import checks
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -40,7 +39,6 @@ def privatize_sum(
     `max_norm`, and one row replaced by at most twice that.
     Noise: its law does not depend on `mask`; an empty one gives noise alone.
   """
-  checks.choice('bound', bound, tuple(BOUNDS))
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
   grid = _grid(max_norm, noise_multiplier, mask.shape[0])
   encoded = jax.vmap(lambda x: grid_lib.encode(x, grid))(bounded)
@@ -67,8 +65,6 @@ def noisy_gradient_sum(
   >>> round(float(fn(jax.random.key(0), *args)[0]), 3)
   1.5
   """
-  if microbatch_size is not None and not microbatch_size >= 1:
-    raise ValueError(f'{microbatch_size=} has no sample; use >= 1 or None.')
 
   def noisy_sum(key, params, batch, mask):
     n = mask.shape[0]

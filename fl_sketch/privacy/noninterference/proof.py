@@ -56,20 +56,14 @@ def check(
   ...
   fl_sketch.privacy.noninterference.flow.InterferenceError: ...
 
-  Args:
-    fn: a function of arrays and pytrees, as a step of a training loop.
-    *args: its arguments.
-    inputs: kinds of the arguments, a prefix of `args` as in_axes of `jax.vmap`:
-      'public'; 'data' of clients; 'client', the state of one client a row;
-      'noise', the secret key of the noise.
-    outputs: kinds of the results: 'public' must have neither data nor the key,
-      'client' no data that were summed over clients; 'data' may have all.
-    name: name of the function in messages.
-    result: names of the elements of the tuple that it returns, in messages.
+  Kinds are a prefix of the arguments or results, as in_axes of `jax.vmap`.
+  `inputs`: 'public'; 'data' of clients; 'client', the state of one client a
+  row; 'noise', the secret key. `outputs`: 'public' must have neither data nor
+  the key, 'client' no data that were summed over clients; 'data' may have all.
+  Messages have the `name` of the function and of what it returns, `result`.
 
-  Raises:
-    InterferenceError: a leak, with the result, the data and the last line of
-      the program between them; or an unknown operation.
+  Raises InterferenceError at a leak, with the result, the data and the last
+  line of the program between them; or at an unknown operation.
   """
   names = inspect.signature(fn).bind(*args).arguments
   paths = [x for name, arg in names.items() for x in _paths(arg, name)]
