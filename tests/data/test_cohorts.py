@@ -59,24 +59,32 @@ def test_a_round_depends_on_seed_and_round_only(case):
     assert len(np.flatnonzero(before[0][1])) == population
 
 
-@pytest.mark.parametrize('name', [
-  'fixed', 'with replacement', 'poisson', 'poisson overflow',
-  'allocation overflow',
+def independent(p, most=4):
+  """The probability of each subset of 4 clients as bits, cut to `most`."""
+  sizes = np.array([bin(i).count('1') for i in range(16)])
+  uncut = p**sizes * (1 - p) ** (4 - sizes)
+  of_size = np.bincount(sizes)
+  too_large = uncut[sizes > most].sum() / of_size[most]
+  return np.where(sizes < most, uncut, (uncut + too_large) * (sizes == most))
+
+
+@pytest.mark.covers('S1-Alg1', 'S1-Alg3')
+@pytest.mark.parametrize(('kind', 'options', 'probability'), [
+  ('fixed_size', {'cohort': 2}, independent(1.0, 2)),
+  ('poisson', {'probability': 0.3}, independent(0.3)),
+  ('poisson', {'probability': 0.5, 'max_cohort': 2}, independent(0.5, 2)),
+  ('random_allocation', {'epoch_rounds': 2, 'max_cohort': 2},
+    independent(0.5, 2)),
 ])  # fmt: skip
-def test_clients_are_equally_likely(name):
-  kind, population, options = CASES[name]
-  taken = np.zeros(population + 1)
-  for ids, weight in rounds_of(kind, population, **options):
-    np.add.at(taken, ids, weight)
-  taken = taken[:population]
-  if name == 'poisson':
-    assert np.all(_z(taken, ROUNDS, options['probability']) < 6)
-  # Inclusions without replacement vary less than a multinomial's, so that the
-  # multinomial bound is on the safe side; Poisson's (1 - p) is the same.
-  statistic = np.sum((taken - taken.mean()) ** 2) / taken.mean()
-  assert statistic < stats.chi2.isf(1e-7, population - 1)
-  # A chi-square far too small would be a sign of rounds that are not random.
-  assert statistic > 0.3 * stats.chi2.isf(1 - 1e-7, population - 1)
+def test_every_subset_has_its_probability(kind, options, probability):
+  """Catches clients, pairs or sizes that are not as likely as they should."""
+  subsets = [
+    np.sum(2 ** ids[w > 0]) for ids, w in rounds_of(kind, 4, **options)
+  ]
+  counts, possible = np.bincount(subsets, minlength=16), probability > 0
+  assert not counts[~possible].any()
+  expected = ROUNDS * probability[possible]
+  assert stats.chisquare(counts[possible], expected).pvalue > 1e-7
 
 
 @pytest.mark.parametrize(('population', 'cohort'), [(1, 1), (40, 7), (9, 3)])
@@ -90,27 +98,6 @@ def test_a_cyclic_order_has_each_client_once_and_then_again(population, cohort):
   ]
   assert ids[:count] == ids[count:]
   assert max(map(len, ids)) - min(map(len, ids)) <= 1
-
-
-@pytest.mark.covers('S1-Alg1', 'S1-Alg3')
-def test_pairs_are_equally_likely():
-  together = np.zeros((11, 11))
-  for ids, _ in rounds_of('fixed_size', 10, cohort=3):
-    together[np.ix_(ids, ids)] += 1
-  pairs = together[np.triu_indices(10, 1)]
-  assert np.all(_z(pairs, ROUNDS, 3 * 2 / (10 * 9)) < 6)  # 45 * 2e-9
-
-
-def test_poisson_takes_every_subset_with_its_probability():
-  """Catches a wrong law of the size, or of the subset of that size."""
-  p, values = 0.3, 2 ** np.arange(4)
-  subsets = [
-    values[ids[w > 0]] for ids, w in rounds_of('poisson', 4, probability=p)
-  ]
-  counts = np.bincount([s.sum() for s in subsets], minlength=16)
-  taken = np.array([bin(s).count('1') for s in range(16)])
-  expected = ROUNDS * p**taken * (1 - p) ** (4 - taken)
-  assert stats.chisquare(counts, expected).pvalue > 1e-7
 
 
 def test_a_cohort_takes_no_memory_of_the_population():
@@ -196,23 +183,24 @@ def test_default_max_cohort_is_the_least_for_any_tail(probability, tail):
 def _binomial_tail(size, population, probability):
   """P[Binomial > size] computed with 40 digits, then rounded."""
   with localcontext(prec=40):
-    p, left = Decimal(probability), population - size - 1
-    if left < 0 or p == 1:
-      return float(left >= 0)
-    term = math.comb(population, size + 1) * p ** (size + 1) * (1 - p) ** left
-    total = term
-    for k in range(size + 1, population):
-      term *= (population - k) * p / ((k + 1) * (1 - p))
-      total += term
-    return float(total)
+    p, n = Decimal(probability), population
+    terms = (
+      math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(size + 1, n)
+    )
+    return float(sum(terms) + (p**n if size < n else 0))
 
 
 @pytest.mark.covers('S2-Alg5')
 def test_with_replacement_counts_every_draw():
-  for ids, weight in rounds_of('with_replacement', 5, 30, cohort=5):
-    assert ids.shape == (5,)
-    assert weight.sum() == 5
-    assert np.all(weight == np.rint(weight))
+  """Catches draws of one client that count once, or unequal clients."""
+  draws = rounds_of('with_replacement', 3, cohort=2)
+  times = np.zeros((ROUNDS, 4))
+  for row, (ids, weight) in zip(times, draws, strict=True):
+    row[ids] = weight
+  assert np.all(times[:, :3].sum(1) == 2)
+  drawn, counts = np.unique(times[:, :3], axis=0, return_counts=True)
+  expected = ROUNDS * np.where(drawn.max(1) == 2, 1, 2) / 9
+  assert stats.chisquare(counts, expected).pvalue > 1e-7
 
 
 test_bad_arguments_are_refused = refused_calls(
@@ -220,8 +208,3 @@ test_bad_arguments_are_refused = refused_calls(
   (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability'),
   (lambda: cohorts.default_max_cohort(8, 0.5, float('nan')), 'tail'),
 )
-
-
-def _z(count, trials, probability):
-  sd = np.sqrt(trials * probability * (1 - probability))
-  return np.abs(count - trials * probability) / sd
