@@ -42,13 +42,11 @@ def folder(tmp_path):
 
 
 def test_what_is_written_is_read(folder):
+  """Catches other types, pixels of a part, and a store read into memory."""
   data = store.open(folder)
   for split, expected in ((data.train, TRAIN), (data.test, TEST)):
-    assert split.keys() == expected.keys()
+    chex.assert_trees_all_equal(split, expected)
     assert store.is_mapped(split)
-    for name, x in expected.items():
-      assert split[name].dtype == x.dtype
-      np.testing.assert_array_equal(split[name], x)
   assert data.num_classes == 5
   np.testing.assert_array_equal(data.partition.sizes, SIZES)
   pixels = TRAIN['x'] / 255
@@ -60,36 +58,29 @@ def test_what_is_written_is_read(folder):
 def test_what_clients_hold_out_is_theirs(clients, tmp_path):
   """Catches held-out samples of another client, and types that change."""
   sizes, held = RNG.integers(1, 5, 20), RNG.integers(0, 3, 20)
-  held[3] = 2
-  rows = lambda n: {
-    'x': RNG.integers(300, size=(n, 4), dtype=np.int16),
-    'y': RNG.integers(-1, 300, (n, 4), np.int16),
-  }
-  train, test = rows(sizes.sum()), rows(held.sum())
-  ids = [f'Fräulein {i:02}' for i in range(20)]
-  starts = [np.concatenate([[0], np.cumsum(n)]) for n in (sizes, held)]
-
-  def part(arrays, at, first):
-    ends = at[first], at[min(first + clients, 20)]
-    return {name: x[slice(*ends)] for name, x in arrays.items()}
-
-  chunks = [
-    store.Chunk(
-      sizes[i : i + clients], part(train, starts[0], i),
-      held[i : i + clients], part(test, starts[1], i), ids[i : i + clients],
-    )
-    for i in range(0, 20, clients)
+  of_clients = lambda sizes: [
+    {name: RNG.integers(-1, 300, (n, *shape), np.int16)
+      for name, shape in (('x', (4,)), ('y', (4,)))}
+    for n in sizes
   ]  # fmt: skip
+  joined = lambda parts: {
+    name: np.concatenate([part[name] for part in parts]) for name in 'xy'
+  }
+  train, test = of_clients(sizes), of_clients(held)
+  ids = [f'Fräulein {i:02}' for i in range(20)]
+  blocks = [slice(i, i + clients) for i in range(0, 20, clients)]
+  chunks = [
+    store.Chunk(sizes[i], joined(train[i]), held[i], joined(test[i]), ids[i])
+    for i in blocks
+  ]
   store.write(tmp_path / 'texts', chunks, None, num_classes=300)
   data = store.open(tmp_path / 'texts')
   assert [name.decode() for name in data.ids] == ids
   assert data.scale == {'mean': 0.0, 'std': 1.0}
-  for got, want in ((data.train, train), (data.test, test)):
-    for name, x in want.items():
-      assert got[name].dtype == x.dtype
-      np.testing.assert_array_equal(got[name], x)
-  np.testing.assert_array_equal(data.offsets, starts[0])
-  np.testing.assert_array_equal(data.held_out, starts[1])
+  chex.assert_trees_all_equal(data.train, joined(train))
+  chex.assert_trees_all_equal(data.test, joined(test))
+  assert np.diff(data.offsets).tolist() == sizes.tolist()
+  assert np.diff(data.held_out).tolist() == held.tolist()
 
 
 @pytest.mark.parametrize('clients', [1, 40])
