@@ -1,5 +1,6 @@
 """Sentences and texts to tokens."""
 
+import chex
 from fl_sketch.data import sources, text, tokenization
 import numpy as np
 import pytest
@@ -9,19 +10,16 @@ NUMBERS = {'[PAD]': 0, '[UNK]': 1, '[CLS]': 2, '[SEP]': 3, 'good': 4, 'bad': 5}
 
 
 def test_sentences_are_framed_cut_and_padded(folder):
+  """Catches padding before the end, and sentences without one."""
   loaded = text.sst2(folder, length=8, vocabulary=120)
   assert loaded.num_classes == 2
   assert loaded.test['y'].tolist() == [0, 1] * 10
-  for x in (loaded.train['x'], loaded.test['x']):
-    assert x.dtype == np.int32
-    assert (x[:, 0] == 2).all()  # [CLS]
-    assert ((x == 3).sum(1) == 1).all()  # [SEP]
-    real = x > 0
-    assert (real[:, 1:] <= real[:, :-1]).all(), 'padding comes last'
-    last = real.sum(1) - 1
-    assert (x[np.arange(len(x)), last] == 3).all()
-  assert (loaded.train['x'][:, -1] == 3).any(), 'some are cut'
-  assert (loaded.train['x'][:, -1] == 0).any(), 'some are padded'
+  x = loaded.train['x']
+  assert x.dtype == np.int32
+  assert (x[:, 0] == 2).all()  # [CLS]
+  ends = (x == 3).argmax(1)  # [SEP]
+  np.testing.assert_array_equal(x > 0, np.arange(8) <= ends[:, None])
+  assert ends.min() < ends.max() == 7  # some are cut
 
 
 def test_ties_are_broken_the_same_way_every_time():
@@ -35,41 +33,22 @@ def test_ties_are_broken_the_same_way_every_time():
 
 
 def test_a_published_vocabulary_is_used(folder):
-  names = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'good', 'bad', 'film']
+  """Catches a file's own padding and cuts, which would come on top."""
   path = folder / 'vocab.txt'
-  path.write_text('\n'.join(names) + '\n')
-  opened = tokenization.published(path)
-  encodings = tokenization.frame(opened, ['Good film !', 'bad'], 6)
-  assert encodings.tolist() == [[2, 4, 6, 1, 3, 0], [2, 5, 3, 0, 0, 0]]
-  word_piece = tokenizers.models.WordPiece(NUMBERS, unk_token='[UNK]')
-  tokenization._bert(word_piece).save(str(folder / 'tokenizer.json'))
-  same = text.sst2(folder, tokenizer=str(folder / 'tokenizer.json'))
-  assert same.train['x'].max() <= 5
-  path.write_text('\n'.join(names[1:]) + '\n')
-  with pytest.raises(sources.DataError, match='PAD'):
-    text.sst2(folder, tokenizer=str(path))
-
-
-def test_what_a_published_file_cuts_and_pads_is_not_done_twice(folder):
-  path = folder / 'tokenizer.json'
+  path.write_text('\n'.join(NUMBERS) + '\n')
   word_piece = tokenizers.models.WordPiece(NUMBERS, unk_token='[UNK]')
   encoder = tokenization._bert(word_piece)
   encoder.enable_padding(length=5)
   encoder.enable_truncation(max_length=2)
-  encoder.save(str(path))
-  opened = tokenization.published(path)
-  tokens = tokenization.frame(opened, ['good bad good', 'bad'], 6)
-  assert tokens.tolist() == [[2, 4, 5, 4, 3, 0], [2, 5, 3, 0, 0, 0]]
-
-
-def test_what_is_wrong_with_the_files_is_named(folder):
-  """Catches lines that are lost, and labels that are others."""
-  path = folder / 'sst2' / 'test.tsv'
-  good = path.read_text()
-  for content in (good + 'no label here\n', good[:-2] + '2\n'):
-    path.write_text(content)
-    with pytest.raises(sources.DataError, match='test'):
-      text.sst2(folder)
+  encoder.save(str(folder / 'tokenizer.json'))
+  for file in path, folder / 'tokenizer.json':
+    opened = tokenization.published(file)
+    tokens = tokenization.frame(opened, ['Good bad film !', 'bad'], 6)
+    assert tokens.tolist() == [[2, 4, 5, 1, 1, 3], [2, 5, 3, 0, 0, 0]]
+    assert text.sst2(folder, tokenizer=str(file)).train['x'].max() <= 5
+  path.write_text('\n'.join([*NUMBERS][1:]) + '\n')
+  with pytest.raises(sources.DataError, match='PAD'):
+    text.sst2(folder, tokenizer=str(path))
 
 
 def test_the_layout_of_glue_is_read(folder, tmp_path):
@@ -77,15 +56,11 @@ def test_the_layout_of_glue_is_read(folder, tmp_path):
   plain = text.sst2(folder, vocabulary=120)
   glue = tmp_path / 'glue' / 'SST-2'
   glue.mkdir(parents=True)
-  files = {'train': 'train', 'test': 'dev'}
-  for ours, theirs in files.items():
+  for ours, theirs in ('train', 'train'), ('test', 'dev'):
     lines = (folder / 'sst2' / f'{ours}.tsv').read_text()
     (glue / f'{theirs}.tsv').write_text(f'sentence\tlabel\n{lines}')
   (glue / 'test.tsv').write_text('index\tsentence\n0\ta bad film\n')
-  dataset = text.sst2(glue.parent, vocabulary=120)
-  for name in 'x', 'y':
-    np.testing.assert_array_equal(dataset.train[name], plain.train[name])
-    np.testing.assert_array_equal(dataset.test[name], plain.test[name])
+  chex.assert_trees_all_equal(text.sst2(glue.parent, vocabulary=120), plain)
 
 
 def test_any_sentences_are_read(tmp_path):
@@ -162,20 +137,26 @@ def test_a_text_by_words_is_that_of_a_published_file(tmp_path):
   assert trained.train['x'].max() < trained.num_classes == trained.vocabulary
 
 
-def test_a_text_beside_the_data_is_found_and_others_are_named(tmp_path):
-  """Catches a text of one part, and options that are silently ignored."""
-  (poems := tmp_path / 'poems').mkdir()
+def test_what_is_wrong_with_files_or_options_is_named(folder):
+  """Catches lost lines, other labels, and options that are ignored."""
+  path = folder / 'sst2' / 'test.tsv'
+  good = path.read_text()
+  for content in good + 'no label here\n', good[:-2] + '2\n':
+    path.write_text(content)
+    with pytest.raises(sources.DataError, match='test'):
+      text.sst2(folder)
+  (poems := folder / 'poems').mkdir()
   characters = {'tokens': 'characters'}
   (poems / 'train.txt').write_text('a b\n' * 9)
-  for path, options in (
-    ('poems', characters), ('proses', {}),
-    (str(poems / 'train.txt'), {'letters': 'ab'}),
-    (str(poems / 'train.txt'), characters | {'vocabulary': 9}),
+  for path, options, name in (
+    ('poems', characters, 'train'), ('proses', {}, 'proses'),
+    (poems / 'train.txt', {'letters': 'ab'}, 'letters'),
+    (poems / 'train.txt', characters | {'vocabulary': 9}, 'vocabulary'),
   ):  # fmt: skip
-    with pytest.raises(ValueError, match=r'train|proses|letters|vocabulary'):
-      text.load(path, tmp_path, **options)
+    with pytest.raises(ValueError, match=name):
+      text.load(path, folder, **options)
   (poems / 'dev.txt').write_text('a b')
-  assert text.load('poems', tmp_path, **characters).name == 'poems'
+  assert text.load('poems', folder, **characters).name == 'poems'
 
 
 @pytest.mark.parametrize('between', ['', ' '])

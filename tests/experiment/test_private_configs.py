@@ -41,6 +41,7 @@ STATE = FIXED | {
   ({'simulated_cohort': 8} | QUANTILE, 'simulated_cohort'),
   (QUANTILE, 'noise_multiplier'),
   (QUANTILE | {'count_stddev': 3.0, 'dropout': 0.1}, 'bound'),
+  ({'trust': 'local', 'deadline': 1.0}, 'deadline'),
   ({'max_payload_norm': 1.0}, 'max_payload_norm'),
   # Steps of a client, and metrics.
   ({'batch_order': 'poisson'}, 'batch_order'),
