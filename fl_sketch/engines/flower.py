@@ -152,16 +152,10 @@ def deploy(
   workdir: str | os.PathLike,
   **options: str | float | None,
 ) -> pathlib.Path:
-  """Write the Flower app of a config.
+  """Write the Flower app of a config's fields, for `flwr run` or `start`.
 
-  Args:
-    config: fields, as JSON has them.
-    folder: of the app.
-    workdir: of the run, on the SuperLink's machine.
-    **options: further arguments of `server.run`.
-
-  Returns:
-    The folder, for `flwr run FOLDER` or `start`.
+  The workdir is on the SuperLink's machine; options are further arguments of
+  `server.run`. Returns the folder.
   """
   app = pathlib.Path(folder)
   package = app / 'fl_sketch_run'

@@ -51,16 +51,10 @@ def deploy(
   workdir: str | os.PathLike,
   **options: str | float,
 ) -> pathlib.Path:
-  """Write the job of a config, for `supervise`.
+  """Write the job of a config's fields, for `supervise`, into a folder.
 
-  Args:
-    config: fields, as JSON has them.
-    folder: where the job is written.
-    workdir: of the run, on the server.
-    **options: further arguments of `server.run`.
-
-  Returns:
-    The job's folder, which NVFlare's own commands take, too.
+  The workdir is on the server; options are further arguments of `server.run`.
+  Returns the job's folder, which NVFlare's own commands take, too.
   """
   with extras.needed('nvflare'):
     collab = importlib.import_module('nvflare.collab')

@@ -77,13 +77,9 @@ def problem(
   classes, the scale of pixels and, without `test`, the test set are those of
   the config's dataset.
 
-  Args:
-    c: the config.
-    client: number of the client in its population.
-    arrays: what it trains on, as of `own_arrays.read`.
-    test: what it evaluates on, and holds out.
-    where: what messages call the arrays.
-    data_dir: where tensorflow-datasets keeps its files.
+  The client, a number in the population, trains on `arrays`, as of
+  `own_arrays.read`, and evaluates on `test`, which it holds out. Messages call
+  the arrays `where`.
 
   Raises:
     ConfigError: the client, or the arrays, do not suit the config.

@@ -23,7 +23,7 @@ from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms
 from fl_sketch.training import client_state, same_run
 from fl_sketch.training.workdir import WorkdirError
-from fl_sketch.utils import files, progress as progress_lib
+from fl_sketch.utils import files
 import jax
 import numpy as np
 
@@ -69,11 +69,7 @@ def run(
   samples = record.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
-  result = training.train(exp, folder, progress=progress, runner=runner)
-  billed = result.row['total_uplink_bytes'], result.row['total_downlink_bytes']
-  if result.finished and progress:
-    progress_lib.note(sites.sentence(*billed))
-  return result
+  return training.train(exp, folder, progress=progress, runner=runner)
 
 
 class _Known:

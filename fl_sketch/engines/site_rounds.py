@@ -62,21 +62,12 @@ class SiteRounds:
     self._population = population
     self.saved = 0  # rounds of the last checkpoint; sites drop earlier replicas
     self._sites: dict[int, _Site] = {}  # by client
-    self._sent = self._replied = self._messages = 0
     self._why = ''  # a site has refused
     self.about: dict[int, dict[str, Any]] = {}  # what clients say of themselves
 
   def begin(self, server: Server, history: History):
     """Set the server, and what it has announced, before the first round."""
     self.server, self.history = server, history
-
-  def sentence(self, up: int, down: int) -> str:
-    """Compare what was sent since this start with the bill of the run."""
-    return (
-      f'{self._messages} messages since this start: {self._replied:,} '
-      f'bytes up and {self._sent:,} down, before the engine wraps them; the '
-      f'run has billed {up:,} and {down:,}.'
-    )
 
   def greet(self, wait: bool = False):
     """Greet the sites that are connected; `wait`: until all clients are.
@@ -148,11 +139,8 @@ class SiteRounds:
     if not asked:
       return
     encoded = {name: requests.encode(x) for name, x in asked.items()}
-    self._sent += sum(map(len, encoded.values()))
-    self._messages += len(encoded)
     for name, reply in self._transport.ask(encoded, timeout):
       try:
-        self._replied += len(reply)
         yield name, wire.unpack(reply), reply
       except wire.PayloadError as e:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)

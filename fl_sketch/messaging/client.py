@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Kind = requests.Kind
+Kind, PartKind = requests.Kind, requests.PartKind
 
 
 class Answer(NamedTuple):
@@ -56,9 +56,9 @@ class Client:
     noise_key: key[], root of this client's secret noise, if the run is private.
     send_loss: whether the server gets the training loss.
     evaluate: parameters -> sums of metrics on the client's own samples.
-    about: what it says of itself when it is greeted.
+    about: what it answers to a greeting, beside version and number.
     folder: of the replicas; None keeps them in memory.
-    max_rounds: from this round on it refuses; None: it takes part in all.
+    max_rounds: from this round on it refuses.
 
   Raises:
     ValueError: there is a noise_key but no privacy, or the reverse.
@@ -79,10 +79,7 @@ class Client:
     folder: pathlib.Path | None = None,
     max_rounds: int | None = None,
   ):
-    if programs.private != (noise_key is not None):
-      raise ValueError(
-        f'Give a noise_key if and only if private={programs.private}.'
-      )
+    programs.check_noise(noise_key)
     self.programs, self.run, self.id = programs, run, client_id
     self._batches, self._noise_key = batches, noise_key
     self._evaluate, self._send_loss = evaluate, send_loss
@@ -135,25 +132,24 @@ class Client:
       return
     if request.incarnation < self._incarnation:
       raise RefusedError(
-        f'A server of incarnation {self._incarnation} has asked since; this '
-        f'request is of {request.incarnation}. Of a new workdir start sites '
-        'with new folders.'
+        f'A server of incarnation={self._incarnation} has asked since, this is '
+        f'{request.incarnation}; for a new workdir give sites new folders.'
       )
     if self._most is not None and request.round >= self._most:
       raise RefusedError(
-        f'Client {self.id} takes part in rounds={self._most}; the server asks '
-        f'for round {request.round}. Start both with the same config.'
+        f'Client {self.id} has rounds={self._most}, the server asks for round '
+        f'{request.round}; start both with the same config.'
       )
     self._incarnation = request.incarnation
 
   def _answered(self, request) -> tuple[wire.Kind, Any]:
-    as_json = lambda x: (wire.Kind.JSON, json.dumps(x).encode())
     if request.kind == Kind.HELLO:
-      return as_json(self.about)
+      return wire.Kind.JSON, json.dumps(self.about).encode()
     replica = self._at(request)
     if request.kind == Kind.EVALUATE:
       evaluate = self._evaluate or (lambda params: {})
-      return as_json(evaluate(replica.state.params))
+      metrics = evaluate(replica.state.params)
+      return wire.Kind.JSON, json.dumps(metrics).encode()
     answer = self._worked(replica, request.weight)
     facts = self.programs.facts(replica.state)
     if request.stage >= len(self.programs.shapes(facts)):
@@ -204,15 +200,14 @@ class Client:
     same = replica is not None and replica.digest == request.digest
     if self.programs.private and self._asked >= number + same:
       raise RefusedError(
-        f'Client {self.id} has answered in round {self._asked} of this '
-        f'private run. From another state round {number} would be released '
-        'twice: restore the newest checkpoint of the server.'
+        f'Client {self.id} has answered in round {self._asked} of this private '
+        f'run: round {number} would be released twice; restore the newest '
+        'checkpoint of the server.'
       )
     if self.programs.private and request.taken > self._asked:
       raise RefusedError(
-        f'Client {self.id} took part in round {request.taken} of this private '
-        'run, but has lost what it kept: it cannot tell what it has released. '
-        'Restore its folder.'
+        f'Client {self.id} has lost what it released in round {request.taken} '
+        'of this private run; restore its folder.'
       )
     if replica is None or not same:
       replica = self._moved(request)
@@ -227,13 +222,12 @@ class Client:
 
   def _moved(self, request) -> Replica:
     """Build the replica of a round from what the request brings."""
-    states = [x for x in request.parts if x.kind == requests.PartKind.STATE]
+    states = [x for x in request.parts if x.kind == PartKind.STATE]
     if states:
       replica = self._taken_over(request, states[0])
     else:
-      number = max(
-        (n for n in self._replicas if n <= request.round), default=-1
-      )
+      earlier = (n for n in self._replicas if n <= request.round)
+      number = max(earlier, default=-1)
       if number < 0:
         raise _NeedError(-1)
       if request.taken > number:
@@ -253,9 +247,8 @@ class Client:
     answer = self._worked(replica) if took_part else None
     announcements = self._announcements(request, replica.state, answer)
     facts = self.programs.facts(replica.state)
-    new = comms.with_per_client(
-      self.programs.redo(facts, replica.state, announcements), replica.state
-    )
+    new = self.programs.redo(facts, replica.state, announcements)
+    new = comms.with_per_client(new, replica.state)
     if answer is None:
       return Replica.of(new, replica.taken)
     rest = replica.state, announcements, answer.work.payload, *self._who(1.0)
@@ -267,9 +260,9 @@ class Client:
   def _announcements(self, request, state, answer) -> tuple[Tree, ...]:
     """Return what was announced in the round that starts from a state."""
     number = int(state.round)
-    kind = requests.PartKind.ANNOUNCEMENTS
-    parts = [x for x in request.parts if x.kind == kind and x.round == number]
-    part = next(iter(parts), None)
+    of_round = PartKind.ANNOUNCEMENTS, number
+    parts = (x for x in request.parts if (x.kind, x.round) == of_round)
+    part = next(parts, None)
     earlier = () if answer is None else answer.announcements
     if part is None or part.first > len(earlier):
       raise _NeedError(number)

@@ -1,16 +1,15 @@
 """Keeps what a server has announced, for clients that missed rounds."""
 
 from collections.abc import Iterable
-import io
 import pathlib
 from typing import NamedTuple
 import warnings
-import zlib
 
 from fl_sketch import rounds
 from fl_sketch.messaging import requests, wire
 from fl_sketch.messaging.exchanges import without
 from fl_sketch.messaging.programs import Programs
+from fl_sketch.messaging.requests import PartKind
 from fl_sketch.rounds import comms
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Tree
@@ -28,19 +27,12 @@ class History:
 
   Rounds are kept as long as they are fewer bytes than the state, or as they are
   the last in which a client took part: it may need them to know its own state.
+  Of `rounds_done`, those of the state that the server starts from: what the
+  folder has of later rounds belongs to no checkpoint and is removed.
 
-  Args:
-    programs: of the run's algorithm.
-    rounds_done: of the state that the server starts from; what the folder has
-      of later rounds belongs to no checkpoint and is removed, but for `open`.
-    folder: None keeps all in memory. A damaged file of it is not used.
-
-  Attributes:
-    open: of a private round that is not closed: announcements between its
-      exchanges, which must not be made again, and who had answered.
-
-  Raises:
-    ValueError: the file of `open` is damaged.
+  `open` is a private round that is not closed: announcements between its
+  exchanges, which must not be made again, and who had answered. If its file is
+  damaged it raises ValueError; other damaged files are not used.
   """
 
   def __init__(
@@ -66,12 +58,11 @@ class History:
         except (OSError, ValueError) as e:
           if is_open:
             raise ValueError(
-              f'{path} cannot be read ({e}); without it round {number} of this '
-              'private run would be released twice: restore it.'
+              f'{path} cannot be read ({e}): private round {number} would be '
+              'released twice; restore it.'
             ) from e
-          warnings.warn(
-            f'{path} cannot be read ({e}); it is not used.', stacklevel=2
-          )
+          said = f'{path} cannot be read ({e}); it is not used.'
+          warnings.warn(said, stacklevel=2)
           continue
         if is_open:
           self.open = round_
@@ -95,11 +86,11 @@ class History:
     self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
       clients = np.array(sorted(self._rounds[number].taken), np.int64)
-      file = io.BytesIO()
-      np.savez(file, clients, *(np.frombuffer(x, np.uint8) for x in bodies))
-      content = file.getvalue()
-      # A flipped bit in a zip can hide a member of it from NumPy.
-      content = _checksum(content) + content
+      kind, contents = PartKind.ANNOUNCEMENTS, [wire.to_bytes([clients])]
+      contents += bodies
+      parts = tuple(requests.Part(kind, 0, number, x) for x in contents)
+      head = requests.Kind.GO_ON, bytes(16), 0, number, -1
+      content = requests.encode(requests.Request(*head, parts=parts))
       files.replace(self._path(number), content, durable=True)
     self._forget()
 
@@ -112,7 +103,7 @@ class History:
   def announcements(self, number: int, first: int = 0) -> requests.Part:
     """Return the announcements of a round from `first` on."""
     body = b''.join(self._rounds[number].announcements[first:])
-    return requests.Part(requests.PartKind.ANNOUNCEMENTS, first, number, body)
+    return requests.Part(PartKind.ANNOUNCEMENTS, first, number, body)
 
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
@@ -129,7 +120,7 @@ class History:
         return tuple(parts)
     leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
     body, number = wire.to_bytes(leaves), int(state.round)
-    parts = [requests.Part(requests.PartKind.STATE, 0, number, body)]
+    parts = [requests.Part(PartKind.STATE, 0, number, body)]
     last = self.taken(client, number)
     if last >= 0 and comms.has_client_state(self._programs.start.protocol):
       parts.append(self.announcements(last))
@@ -156,14 +147,8 @@ class History:
 
 
 def _read(path: pathlib.Path) -> _Round:
-  content = path.read_bytes()
-  if content[:4] != _checksum(content[4:]):
-    raise ValueError('its checksum is wrong')
-  with np.load(io.BytesIO(content[4:])) as z:
-    taken, *announcements = (z[name] for name in z.files)
-  bodies = tuple(x.tobytes() for x in announcements)
-  return _Round(frozenset(taken.tolist()), bodies)
-
-
-def _checksum(content: bytes) -> bytes:
-  return zlib.crc32(content).to_bytes(4, 'little')
+  """Read a file of `History.add`: a request with clients and announcements."""
+  parts = requests.decode(path.read_bytes()).parts
+  clients, *bodies = (bytes(part.body) for part in parts)
+  taken = np.frombuffer(clients, '<i8').tolist()
+  return _Round(frozenset(taken), tuple(bodies))

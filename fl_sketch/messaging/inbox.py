@@ -7,7 +7,6 @@ sender. Payloads are added in the order of the cohort, whenever they arrive.
 One thread calls `receive`.
 """
 
-import collections
 from collections.abc import Collection, Sequence
 import enum
 from typing import Any, NamedTuple
@@ -62,8 +61,6 @@ class Inbox:
     stage: number of the exchange that is open.
     stages: number of exchanges of the round.
     announcements: what the server has announced.
-    counts: `Verdict` -> number of messages.
-    received: `Verdict` -> their bytes, with headers.
   """
 
   def __init__(self, server, state, ids, weight):
@@ -89,18 +86,37 @@ class Inbox:
     self._answered, self._taken, self._rejected = flags
     self._total, self._next = self._zeros(), 0
     self._open = True
-    self.counts: collections.Counter[Verdict] = collections.Counter()
-    self.received: collections.Counter[Verdict] = collections.Counter()
 
   def _zeros(self):
     return zeros(self._shapes[self.stage].total)
 
   def receive(self, message: bytes) -> Verdict:
     """Take the payload of a message, or return why it is refused."""
-    verdict = self._classify(message)
-    self.counts[verdict] += 1
-    self.received[verdict] += len(message)
-    return verdict
+    server = self._server
+    try:
+      header = wire.unpack(message)
+      if header.run != server.run:
+        return Verdict.OTHER_RUN
+      if header.kind != wire.Kind.PAYLOAD:
+        return Verdict.NO_PAYLOAD
+      if header.incarnation != server.incarnation:
+        return Verdict.OTHER_START
+      slot = self._slot.get(header.client)
+      at, now = (header.round, header.stage), (self.round, self.stage)
+      if at > now:
+        return Verdict.EARLY
+      if header.round == self.round and slot is None:
+        return Verdict.UNKNOWN_CLIENT
+      like = self._shapes[min(header.stage, self.stages - 1)].payload
+      sent = {'metrics': wire.NO_METRICS, 'payload': like}
+      reply = wire.read(header, sent)
+    except wire.PayloadError:
+      return Verdict.CORRUPT
+    if header.round < self.round or not self._open:
+      return Verdict.LATE
+    if at < now or header.client not in self.unanswered:
+      return Verdict.DUPLICATE
+    return self._take(slot, reply)
 
   @property
   def unanswered(self) -> list[int]:
@@ -139,33 +155,6 @@ class Inbox:
   def weight_of(self, client: int) -> float:
     """Return the weight of a selected client."""
     return float(self._weight[self._slot[client]])
-
-  def _classify(self, message):
-    server = self._server
-    try:
-      header = wire.unpack(message)
-      if header.run != server.run:
-        return Verdict.OTHER_RUN
-      if header.kind != wire.Kind.PAYLOAD:
-        return Verdict.NO_PAYLOAD
-      if header.incarnation != server.incarnation:
-        return Verdict.OTHER_START
-      slot = self._slot.get(header.client)
-      at, now = (header.round, header.stage), (self.round, self.stage)
-      if at > now:
-        return Verdict.EARLY
-      if header.round == self.round and slot is None:
-        return Verdict.UNKNOWN_CLIENT
-      like = self._shapes[min(header.stage, self.stages - 1)].payload
-      sent = {'metrics': wire.NO_METRICS, 'payload': like}
-      reply = wire.read(header, sent)
-    except wire.PayloadError:
-      return Verdict.CORRUPT
-    if header.round < self.round or not self._open:
-      return Verdict.LATE
-    if at < now or header.client not in self.unanswered:
-      return Verdict.DUPLICATE
-    return self._take(slot, reply)
 
   def _take(self, slot, reply):
     """Check a payload and add it, or keep it until its turn."""
@@ -290,13 +279,8 @@ class Inbox:
     is not private.
 
     Raises:
-      ValueError: the round is closed already, or has another exchange.
       EmptyRoundError: nobody has answered.
     """
-    if not self._open:
-      raise ValueError(f'Round {self.round} is closed already.')
-    if self.stage < self.stages - 1:
-      raise ValueError(f'Round {self.round} has another exchange: advance.')
     links, bill = self._finish_exchange()
     self._open, server = False, self._server
     if self._taken.any() or server.programs.private:
@@ -306,11 +290,12 @@ class Inbox:
       new = self._state._replace(round=self._state.round + 1)
     selected = self._weight > 0
     missing = selected & ~(self._taken | self._rejected)
-    kinds = availability.DROPPED_OUT, availability.PARTICIPATED
-    outcome = np.select(
-      [missing, selected], kinds, availability.NOT_SELECTED
-    ).astype(np.int8)
     present: Any = selected & ~missing
+    outcome = None
+    if missing.any():
+      kinds = availability.DROPPED_OUT, availability.PARTICIPATED
+      absent = availability.NOT_SELECTED
+      outcome = np.select([missing, selected], kinds, absent).astype(np.int8)
     weights: Any = lambda clients: np.where(clients, self._weight, 0)
     loss: Any = {'train_loss': self._loss}
     taken: Any = self._taken
@@ -318,6 +303,5 @@ class Inbox:
     metrics = server.summarise(self._state.round, observed)
     metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
     metrics |= {'finite': server.is_finite(new)}
-    outcome = outcome if missing.any() else None
     cohort = rounds.Cohort(self._ids, weights(present), None, outcome=outcome)
     return Closed(new, self.announcements, cohort, metrics)

@@ -1,6 +1,6 @@
 """A client's replicas of the server's state, one before each round."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import pathlib
 from typing import NamedTuple
 import warnings
@@ -26,14 +26,11 @@ class Replica(NamedTuple):
 
   @classmethod
   def of(
-    cls,
-    state: rounds.FedState,
-    taken: int = -1,
-    digests: tuple[bytes, ...] = (),
+    cls, state: rounds.FedState, taken: int = -1, digests: Sequence[bytes] = ()
   ) -> 'Replica':
     """Return the replica of a state."""
     digest = requests.digest(state.params, state.server)
-    return cls(state, taken, digest, digests)
+    return cls(state, taken, digest, tuple(digests))
 
 
 class Store:
@@ -89,9 +86,8 @@ class Store:
           )
         numbers, digests, state = wire.read(header, like)
       except (OSError, wire.PayloadError) as e:
-        warnings.warn(
-          f'{path} cannot be read ({e}); it is not used.', stacklevel=3
-        )
+        said = f'{path} cannot be read ({e}); it is not used.'
+        warnings.warn(said, stacklevel=3)
         yield number, None, 0
         continue
       rows = tuple(x.tobytes() for x in digests.reshape(-1, 16) if x.any())

@@ -99,27 +99,24 @@ def decode(message: bytes) -> Request:
       f'The server sends {version=} of the wire format, this client reads '
       f'{wire.VERSION}; use one release.'
     )
-  body = memoryview(message)[OVERHEAD:]
+  body, parts = memoryview(message)[OVERHEAD:], []
   (crc,) = _CRC.unpack_from(message, _FIELDS.size)
   if crc != zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size])):
     raise wire.PayloadError(f'{crc=:#010x} is not that of the request.')
-  parts = []
-  for _ in range(count):
-    if len(body) < PART_OVERHEAD:
-      raise wire.PayloadError('The request lacks a part.')
-    kind, first, number, size = _PART.unpack_from(body)
-    part, body = body[PART_OVERHEAD:][:size], body[PART_OVERHEAD + size :]
-    if len(part) != size:
-      raise wire.PayloadError(f'A part has {len(part)} bytes, not {size}.')
-    if kind not in list(PartKind):
-      raise wire.PayloadError(f'There is no part of {kind=}.')
-    parts.append(Part(PartKind(kind), first, number, part))
-  request = Request(*fields, parts=tuple(parts))
-  if body:
-    raise wire.PayloadError(f'The request has {len(body)} bytes after parts.')
-  if request.kind not in list(Kind):
-    raise wire.PayloadError(f'There is no request of kind={request.kind}.')
-  return request
+  request, start = Request(*fields), 0
+  try:
+    Kind(request.kind)
+    for _ in range(count):
+      kind, first, number, size = _PART.unpack_from(body, start)
+      end = start + PART_OVERHEAD + size
+      content = body[start + PART_OVERHEAD : end]
+      parts.append(Part(PartKind(kind), first, number, content))
+      start = end
+  except (struct.error, OverflowError, ValueError) as e:
+    raise wire.PayloadError(f'The request is malformed: {e}.') from e
+  if start != len(body):
+    raise wire.PayloadError(f'{len(body)=} is not {start}, that of all parts.')
+  return request._replace(parts=tuple(parts))
 
 
 def replicated(state: rounds.FedState) -> Tree:

@@ -41,10 +41,7 @@ class Server:
     max_norm: float | None = None,
     summary: client_step.Summary = client_step.means_and_counts,
   ):
-    if programs.private != (noise_key is not None):
-      raise ValueError(
-        f'Give a noise_key if and only if private={programs.private}.'
-      )
+    programs.check_noise(noise_key)
     self.programs, self.run, self.incarnation = programs, run, incarnation
     self.noise_key: Any = noise_key
     self.max_norm = math.inf
