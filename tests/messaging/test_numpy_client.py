@@ -1,5 +1,6 @@
 """Clients without JAX take part in rounds beside clients with JAX."""
 
+import functools
 import importlib
 import os
 import sys
@@ -8,18 +9,17 @@ import time
 
 import cases
 from fl_sketch import local
-from fl_sketch.engines import relay, site_rounds, transport
-from fl_sketch.messaging import client as client_lib, history, requests, server
-from fl_sketch.messaging.programs import Programs
+from fl_sketch.engines import relay
+from fl_sketch.messaging import requests
 from fl_sketch.models import networks
 from fl_sketch.utils import __version__
 import jax
+from messaging_clients import RUN, run_of
 import numpy as np
 import optax
 import pytest
 from runs import ROOT
 
-RUN, IDS = bytes(16), range(4)
 EXAMPLES = 'numpy_client', 'numpy_operators', 'torch_client'
 
 
@@ -35,17 +35,6 @@ def example(monkeypatch):
 def vector(tree):
   """All numbers of a tree in a row."""
   return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
-
-
-def batches_of(client_id):
-  """Round -> the batches of a client, leaves [local_steps, batch, ...]."""
-
-  def batches(r):
-    cohort = cases.full_participation(r)
-    (n,) = np.flatnonzero(cohort.ids == client_id)
-    return jax.tree.map(lambda x: np.asarray(x[n]), cohort.batches)
-
-  return batches
 
 
 def least_squares(batches):
@@ -64,25 +53,6 @@ def least_squares(batches):
   return work
 
 
-def trained(programs, others):
-  """Parameters and metrics after three rounds; `others` are not JAX's."""
-  client = lambda i: client_lib.Client(
-    programs, cases.PARAMS, run=RUN, client_id=i, batches=batches_of(i)
-  )
-  all_clients = {f'{i}': others.get(i) or client(i) for i in IDS}
-  sites = {name: one.handle for name, one in all_clients.items()}
-  sites = transport.LocalSites(sites)
-  play = site_rounds.SiteRounds(sites, RUN, len(IDS))
-  play.greet(wait=True)
-  play.begin(server.Server(programs, run=RUN), history.History(programs))
-  state, metrics = programs.first(cases.PARAMS), []
-  for _ in range(3):
-    closed = play.play(state, np.array(IDS), np.float32([1, 2, 1, 3]))
-    state = closed.state
-    metrics.append([closed.metrics[k] for k in ('participants', 'train_loss')])
-  return vector(state.params), metrics
-
-
 @pytest.mark.parametrize(
   'name', ['safl_adam', pytest.param('safl_onebit', marks=pytest.mark.nightly)]
 )
@@ -92,18 +62,18 @@ def test_numpy_clients_leave_the_parameters_as_they_are(name, example):
   tables = (lambda key, x: base.block_cyclic(key, x, 4)), None
   if name == 'safl_onebit':
     tables = (lambda key, x: base.block_srht(key, x, 8, block=4)), more.eden
-  make = cases.ALGORITHMS[name].make
-  programs = Programs(make, cases.HP, cases.PARAMS, cases.KEY)
-
-  def client(i):
+  got, want = run_of(name), run_of(name)
+  for i in (1, 3):
     about = {'client': i, 'version': __version__}
-    return base.Client(about, 1, 10, least_squares(batches_of(i)), *tables)
-
-  got, metrics = trained(programs, {1: client(1), 3: client(3)})
-  want, simulated = trained(programs, {})
-  np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * abs(want).max())
-  np.testing.assert_allclose(metrics, simulated, rtol=1e-5)
-  assert [participants for participants, _ in metrics] == [4, 4, 4]
+    work = least_squares(functools.partial(got.batches, i))
+    got.clients[i] = base.Client(about, 1, 10, work, *tables)
+  got.serve()
+  params = [vector(run.play(3).params) for run in (got, want)]
+  np.testing.assert_allclose(*params, rtol=0, atol=1e-6 * abs(params[1]).max())
+  for closed, simulated in zip(got.closed, want.closed, strict=True):
+    assert closed.metrics['participants'] == 4
+    losses = [x.metrics['train_loss'] for x in (closed, simulated)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 @pytest.mark.nightly

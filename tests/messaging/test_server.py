@@ -63,17 +63,16 @@ def made(name):
   return messaging_clients.programs_of(cases.ALGORITHMS[name].make)
 
 
-PLAIN = messaging_clients.programs_of(messaging_clients.CASE.make)
-NOISY, TWICE = made('dp_fedavg'), made('sketched_sgd')
+PLAIN = made('safl_adam')
 ONE = {'run': RUN, 'client_id': 0, 'batches': None}
 
 
 @pytest.mark.parametrize(('make', 'named'), [
   *[(lambda name=name: made(name), 'server') for name in WITHOUT_SERVER],
-  (lambda: Server(TWICE, run=RUN, max_norm=1.0), 'max_norm'),
-  (lambda: Server(PLAIN, run=RUN, noise_key=cases.SECRET), 'noise_key'),
-  (lambda: Server(NOISY, run=RUN), 'noise_key'),
-  (lambda: client_lib.Client(NOISY, cases.PARAMS, **ONE), 'noise_key'),
+  (lambda: Server(made('sketched_sgd'), run=RUN, max_norm=1.0), 'max_norm'),
+  (lambda: Server(made('dp_fedavg'), run=RUN), 'noise_key'),
+  (lambda: client_lib.Client(made('dp_fedavg'), cases.PARAMS, **ONE),
+    'noise_key'),
 ])  # fmt: skip
 def test_what_rounds_over_messages_cannot_do_is_refused(make, named):
   """Catches a private run without noise, a bound or server without effect."""
@@ -103,12 +102,9 @@ def test_every_verdict():
     sent(TABLE, 1, 1): Verdict.EARLY,
     sent(TABLE, 0, 1, stage=1): Verdict.EARLY,
     sent(TABLE, 0, 1, ALIEN): Verdict.OTHER_RUN,
-    forged(TABLE, 0, 1, incarnation=1): Verdict.OTHER_START,
     forged(TABLE, 0, 1, incarnation=3): Verdict.OTHER_START,
-    sent(TABLE, 0, 1, kind=wire.Kind.NEED): Verdict.NO_PAYLOAD,
     sent(TABLE, 0, 1, kind=9): Verdict.NO_PAYLOAD,
     sent(TABLE.reshape(2, 2), 0, 1): Verdict.CORRUPT,
-    sent(np.int32(TABLE), 0, 1): Verdict.CORRUPT,
     flipped(late): Verdict.CORRUPT,
   }
   for message, verdict in verdicts.items():
@@ -131,15 +127,14 @@ def test_every_verdict():
     assert box.receive(message) is verdict
   row = box.close().metrics
   assert (row['participants'], row['rejected_clients']) == (1, 2)
-  size = wire.OVERHEAD + 8 + 16
-  assert box.received[Verdict.NOT_FINITE] == 2 * size
-  assert row['finite']
 
 
 def test_a_round_without_a_payload_is_as_finite_as_the_state_that_is_kept():
   """Catches a row about a state that is thrown away."""
   hp = cases.HP._replace(server_lr=np.inf)
-  programs = Programs(messaging_clients.CASE.make, hp, cases.PARAMS, cases.KEY)
+  programs = Programs(
+    cases.ALGORITHMS['safl_adam'].make, hp, cases.PARAMS, cases.KEY
+  )
   box = Server(programs, run=RUN).open(start(), IDS, np.ones(3))
   with pytest.raises(EmptyRoundError):
     box.close()

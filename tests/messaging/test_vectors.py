@@ -1,13 +1,10 @@
 """The wire format is that of its vectors, in the library and in NumPy alone."""
 
 import json
-import re
 import subprocess
 import sys
 
 from fl_sketch import codecs, sketches
-from fl_sketch.messaging import requests, wire
-from fl_sketch.utils import markdown
 import numpy as np
 import pytest
 from runs import ROOT
@@ -26,7 +23,6 @@ SLOW = {
     'quantized_top_k(k=6', 'chunked_top_k(k=5', 'int8(', 'sign(norm'),
   'messages': ('exchange',),
 }  # fmt: skip
-PAGE = (ROOT / 'docs' / 'reference' / 'wire_format.md').read_text()
 WITHOUT_JAX = """
 import runpy, sys
 sys.modules.update(dict.fromkeys(('jax', 'scipy', 'fl_sketch')))
@@ -84,15 +80,3 @@ def test_numpy_alone_gives_the_bytes_of_all_vectors():
   assert len(done.stdout.splitlines()) == 1 + sum(
     len(STORED[file]) for file in ('sketches', 'codecs', 'messages')
   )
-
-
-@pytest.mark.parametrize(
-  ('heading', 'kinds'), [('Reply', wire.Kind), ('Request', requests.Kind)]
-)
-def test_the_page_has_the_version_and_kinds(heading, kinds):
-  """Catches a version or a kind that the page lacks."""
-  section = PAGE.partition(f'## {heading}: ')[2].partition('\n## ')[0]
-  _, rows, *_ = re.findall(r'(?:^\|.*\n)+', section, re.M)
-  listed = [int(row[0]) for row in markdown.cells(rows)[1:]]
-  assert listed == [int(kind) for kind in kinds]
-  assert f'version, {wire.VERSION}' in section

@@ -45,11 +45,6 @@ def test_a_payload_comes_back_with_its_bits_and_its_bytes_are_the_bill():
   chex.assert_trees_all_equal_dtypes(wire.read(result, types), SENT)
 
 
-def test_the_bytes_of_a_leaf_are_little_endian():
-  body = forged(np.array([1, 258], '>i4'), 0, 0)[wire.OVERHEAD :]
-  assert body[8:] == bytes([1, 0, 0, 0, 2, 1, 0, 0])
-
-
 @pytest.mark.parametrize(
   ('message', 'read'), [(MESSAGE, wire.unpack), (ASKED, requests.decode)]
 )

@@ -4,12 +4,18 @@ import functools
 
 import cases
 from fl_sketch.engines import site_rounds
-from fl_sketch.messaging import client, history, programs, server, wire
+from fl_sketch.messaging import (
+  client,
+  history,
+  programs,
+  requests as requests_lib,
+  server,
+  wire,
+)
 from fl_sketch.rounds import comms
 import jax
 import numpy as np
 
-CASE = cases.ALGORITHMS['safl_adam']
 RUN = wire.fingerprint({'seed': 1})
 ALIEN = wire.fingerprint({'seed': 2})
 ACCEPTED = wire.NO_METRICS
@@ -21,6 +27,28 @@ def forged(payload, r, client_id, run=RUN, metrics=ACCEPTED, **header):
     {'metrics': metrics, 'payload': payload},
     run=run, round_index=r, client_id=client_id, **header,
   )  # fmt: skip
+
+
+def lose(client, stage, times=1000):
+  """An edit: replies of a client, or of any, to an exchange do not arrive."""
+  left = [times]
+
+  def edit(i, reply):
+    header = wire.unpack(reply)
+    here = header.kind == wire.Kind.PAYLOAD and header.stage == stage
+    if here and client in (i, None) and left[0] > 0:
+      left[0] -= 1
+      return None
+    return reply
+
+  return edit
+
+
+def refusal(reply):
+  """What the reply of a client that refuses says."""
+  header = wire.unpack(reply)
+  assert header.kind == wire.Kind.REFUSED
+  return bytes(header.body).decode()
 
 
 def flipped(message):
@@ -65,7 +93,7 @@ class Run:
   def state(self):
     return self.states[-1]
 
-  def _batches(self, i, r):
+  def batches(self, i, r):
     cohort = self.cohort_of(r)
     (n,) = np.flatnonzero(cohort.ids == i)
     return jax.tree.map(lambda x: x[n], cohort.batches)
@@ -79,7 +107,7 @@ class Run:
     """Starts a client, from its folder if there is one."""
     self.clients[i] = client.Client(
       self.programs, self._params, run=RUN, client_id=i,
-      batches=functools.partial(self._batches, i), noise_key=self.secret,
+      batches=functools.partial(self.batches, i), noise_key=self.secret,
       folder=self.folder and self.folder / f'{i}',
     )  # fmt: skip
 
@@ -113,6 +141,12 @@ class Run:
       self.states.append(closed.state)
       self.back(*away)
     return self.state
+
+  def asked(self, client, kind=requests_lib.Kind.WORK):
+    """(request, its reply) of a client, of a kind alone."""
+    mine = [pair for i, *pair in self.sent if i == client]
+    pairs = [(requests_lib.decode(x), reply) for x, reply in mine]
+    return [pair for pair in pairs if pair[0].kind == kind]
 
   # The transport.
 
