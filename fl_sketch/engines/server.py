@@ -69,7 +69,9 @@ def run(
   samples = record.begin(sites, c.population)
   exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
-  return training.train(exp, folder, progress=progress, runner=runner)
+  options = {'progress': progress, 'runner': runner}
+  # The server's state is on one device.
+  return training.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
 
 
 class _Known:
