@@ -11,11 +11,6 @@ from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 
 _MOST = 10  # rounds between checkpoints
-_WEAK_MASKS = (
-  '{trust} is not supported on an engine: it would need a protocol between '
-  "sites that holds, and Flower's has masks of 28 bits. Set trust='central' or "
-  "trust='local'; see docs/guides/engines.md."
-)
 
 
 @checked()
@@ -24,18 +19,15 @@ def config(c: Config) -> Config:
 
   Sites hold their own data: the simulator's partition is not read. A run is
   saved at least every 10 rounds, and a private one in every round, before
-  anything of it is released.
-
-  Raises:
-    ConfigError: the config simulates what sites do by themselves, or has what
-      no engine can do.
+  anything of it is released. ConfigError: it simulates what sites do by
+  themselves, or has what no engine can do.
   """
   apart = c.is_private and not is_central(c)
   c.refuse(
-    (c.trust == 'secure_aggregation', _WEAK_MASKS),
+    (c.trust == 'secure_aggregation',
+     '{trust} is not supported on an engine; set central or local.'),
     (c.before_sketch,
-     '{before_sketch} is simulated: over messages sites would send whole '
-     'updates. Unset it.'),
+     '{before_sketch} would send whole updates over messages; unset it.'),
     (availability.in_force(c) or c.attack is not None,
      'Sites fail by themselves; remove {over_sampling}, {dropout}, {deadline} '
      'and {attack}, which simulate that.'),

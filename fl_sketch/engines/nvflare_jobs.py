@@ -88,14 +88,9 @@ class Watch:
   """
 
   def __init__(
-    self,
-    job: pathlib.Path,
-    *,
-    min_sites: int = 1,
-    attempts: int = 3,
-    settle: float = 8.0,
-    say: Callable[[str], Any] = print,
-  ):
+    self, job: pathlib.Path, *, min_sites: int = 1, attempts: int = 3,
+    settle: float = 8.0, say: Callable[[str], Any] = print,
+  ):  # fmt: skip
     self._job, self._min_sites, self._say = job, min_sites, say
     self._attempts, self._settle, self._failed = attempts, settle, 0
     self._again = False  # submitted before: without sites that are lost
@@ -214,10 +209,7 @@ def supervise(
   """Watch a job until its run is over, through restarts of the server.
 
   `kit` is the folder of an admin's startup kit; `poll` seconds are between two
-  looks.
-
-  Raises:
-    JobFailedError: see `Watch.look`.
+  looks. JobFailedError: see `Watch.look`.
   """
   with extras.needed('nvflare'):
     spec = importlib.import_module(f'{_API}.api_spec')

@@ -28,12 +28,10 @@ def client(
 ) -> Client:
   """Build the client of a site; `Client.handle` answers requests.
 
-  Args:
-    c: the config, the same as the server's.
-    number: of the client in the config's population.
-    problem: config -> the problem with the site's own data, see `own_data`.
-    folder: of what the site keeps: its replicas, and the secret of its noise.
-    programs: of another client in this process, which are compiled once.
+  `number` is that of the client in the config's population, `problem` is config
+  -> the problem with the site's own data, see `own_data`. The folder keeps its
+  replicas, and the secret of its noise. The programs may be those of another
+  client in this process: they are compiled once.
 
   Raises:
     ConfigError: the config is not supported on an engine.
@@ -67,8 +65,7 @@ def client(
     programs, exp.params, run=run, client_id=number, batches=batches,
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
-    evaluate=evaluate,
-    max_rounds=c.rounds if private else None,
+    evaluate=evaluate, max_rounds=c.rounds if private else None,
     about={'samples': int(samples), 'evaluates': evaluate is not None},
     folder=None if folder is None else folder / 'replicas',
   )  # fmt: skip

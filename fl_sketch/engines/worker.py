@@ -75,21 +75,16 @@ def listening(path: str | os.PathLike) -> Iterator[socket.socket]:
 
 def serve(
   handle: Callable[[bytes], bytes],
-  where: str | os.PathLike | socket.socket,
+  listener: socket.socket,
   answered: Callable[[], object] = lambda: None,
 ):
   """Answer requests on a socket, one after the other, without an end.
 
-  A request that is cut off, or too large, ends its connection alone.
-
-  `handle` is request -> reply; `where` is a socket that listens, or the path of
-  one, as of `listening`; `answered` is called after every reply.
+  A request that is cut off, or too large, ends its connection alone. `handle`
+  is request -> reply; `answered` is called after every reply.
   """
-  if not isinstance(where, socket.socket):
-    with listening(where) as where:
-      serve(handle, where, answered)
   while True:
-    connection, _ = where.accept()
+    connection, _ = listener.accept()
     with connection:
       connection.settimeout(_PATIENCE)
       try:
@@ -156,17 +151,12 @@ def keep(
 ) -> int:
   """Run a worker, and the client of an engine beside it, until that ends.
 
-  A worker that dies is started again. SIGTERM and Ctrl-C end both.
+  A worker that dies is started again. SIGTERM and Ctrl-C end both. `command`
+  starts a process that calls `serve_keeper`; `engine`, which may be empty, the
+  client, which finds the socket, as of `listening`, in FL_SKETCH_SITE.
 
-  Args:
-    command: starts a process that calls `serve_keeper`.
-    engine: command of the client, which finds the socket in FL_SKETCH_SITE;
-      empty if there is none.
-    path: the socket, as of `listening`.
-
-  Returns:
-    The exit status: the client's; or the worker's, if the first one never
-    served; or 1, if workers die again and again without an answer.
+  Returns the exit status: the client's; or the worker's, if the first one never
+  served; or 1, if workers die again and again without an answer.
   """
   old = {number: signal.signal(number, _stop) for number in _SIGNALS}
   try:

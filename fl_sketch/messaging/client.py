@@ -1,9 +1,8 @@
 """Client side of rounds over messages: a request comes in, a reply goes out.
 
 A client holds a replica of the server's state and catches up by what the server
-has announced, or takes the state. It keeps its replicas until the server has a
-checkpoint after them: asked again it sends the same bytes, and for a server
-that was restored it goes back to the replica of that round.
+has announced, or takes the state. It keeps replicas until the server has saved
+a later one: for a server that was restored it returns to that round's replica.
 """
 
 from collections.abc import Callable
@@ -53,15 +52,12 @@ class Client:
     run: the run's `wire.fingerprint`.
     client_id: the client's number, from 0.
     batches: round -> this client's batches, leaves [local_steps, batch, ...].
-    noise_key: key[], root of this client's secret noise, if the run is private.
+    noise_key: key[], root of this client's secret noise; of a private run only.
     send_loss: whether the server gets the training loss.
     evaluate: parameters -> sums of metrics on the client's own samples.
     about: what it answers to a greeting, beside version and number.
     folder: of the replicas; None keeps them in memory.
     max_rounds: from this round on it refuses.
-
-  Raises:
-    ValueError: there is a noise_key but no privacy, or the reverse.
   """
 
   def __init__(
@@ -87,14 +83,12 @@ class Client:
     self._answer, self._most = None, max_rounds
     self._incarnation, self._asked = 0, -1
     self._replicas = {0: Replica.of(programs.first(params))}
-    self._store = None
-    if folder is not None:
-      self._store = Store(folder, run, client_id, durable=programs.private)
-      for number, replica, incarnation in self._store.load(programs.start):
-        self._asked = number
-        if replica is not None:
-          self._replicas[number] = replica
-          self._incarnation = max(self._incarnation, incarnation)
+    self._store = Store(folder, run, client_id, durable=programs.private)
+    for number, replica, incarnation in self._store.load(programs.start):
+      self._asked = number
+      if replica is not None:
+        self._replicas[number] = replica
+        self._incarnation = max(self._incarnation, incarnation)
 
   @property
   def about(self) -> dict[str, Any]:
@@ -123,8 +117,8 @@ class Client:
   def _check(self, request):
     if request.run != self.run:
       raise RefusedError(
-        f'Client {self.id} has another config than the server, or another '
-        'version of fl_sketch; start both with the same.'
+        f'Client {self.id} has another config or version of fl_sketch than the '
+        'server; start both with the same.'
       )
     if request.kind != Kind.HELLO and request.client != self.id:
       raise RefusedError(f'This is client {self.id}, not {request.client}.')
@@ -179,7 +173,7 @@ class Client:
       )
     digests = (*replica.digests[:at], digest)
     self._replicas[number] = replica._replace(digests=digests)
-    self._save(number)
+    self._store.save(self._replicas, number, self._incarnation)
 
   def _who(self, weight):
     return self._noise_key, np.int32(self.id), np.float32(weight)
@@ -216,7 +210,7 @@ class Client:
     self._replicas = {n: x for n, x in earlier.items() if n >= oldest}
     self._replicas[number] = replica
     if not (same and self._asked == number):
-      self._save(number)
+      self._store.save(self._replicas, number, self._incarnation)
     self._asked = number
     return replica
 
@@ -302,12 +296,5 @@ class Client:
 
   def _note_lost(self, number: int):
     if comms.has_client_state(self.programs.start):
-      warnings.warn(
-        f'Client {self.id} has lost its state after round {number}, and begins '
-        'with that of a new client.',
-        stacklevel=2,
-      )
-
-  def _save(self, number: int):
-    if self._store is not None:
-      self._store.save(self._replicas, number, self._incarnation)
+      said = f'Client {self.id} has lost its state after round {number}'
+      warnings.warn(f'{said}: it begins as a new client.', stacklevel=2)

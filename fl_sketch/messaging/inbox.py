@@ -57,10 +57,8 @@ class Closed(NamedTuple):
 class Inbox:
   """The server's side of one round, from `Server.open` to `close`.
 
-  Attributes:
-    stage: number of the exchange that is open.
-    stages: number of exchanges of the round.
-    announcements: what the server has announced.
+  Of its exchanges, `stages` in number, `stage` is the one that is open, and
+  `announcements` is what the server has announced so far.
   """
 
   def __init__(self, server, state, ids, weight):
@@ -137,7 +135,7 @@ class Inbox:
     if self.stage == 0:
       return []
     before, answered = self._payloads[self.stage - 1 : self.stage + 1]
-    slots = set(np.flatnonzero(self._taken).tolist()) | before.keys()
+    slots = {*np.flatnonzero(self._taken).tolist(), *before}
     return [int(self._ids[n]) for n in sorted(slots - answered.keys())]
 
   @property
@@ -202,10 +200,8 @@ class Inbox:
   def _finish_exchange(self):
     """Sum the open exchange, and announce what follows from it."""
     # Poisson sampling may select nobody, which a private round must not show.
-    if self._slot and not self._taken.any() and not self._rejected.any():
-      raise EmptyRoundError(
-        f'Nobody has answered in round {self.round}; ask again.'
-      )
+    if self._slot and not (self._taken | self._rejected).any():
+      raise EmptyRoundError(f'Nobody has answered in round {self.round}.')
     self._add_up()
     sums = (*self._sums, self._total)
     weight = np.where(self._taken, self._weight, 0)
@@ -217,11 +213,7 @@ class Inbox:
     return links, bill
 
   def advance(self) -> tuple[Tree, ...]:
-    """End the open exchange, which is not the last; return what is announced.
-
-    Raises:
-      EmptyRoundError: nobody has answered.
-    """
+    """End an exchange that is not the last; return what is announced."""
     count = len(self.announcements)
     self._finish_exchange()
     self.stage += 1

@@ -34,14 +34,14 @@ class Replica(NamedTuple):
 
 
 class Store:
-  """Keeps the replicas of a client in a folder, a file each.
+  """Keeps the replicas of a client in a folder, a file each; None keeps none.
 
   `durable` brings them to the disk at once: what a private run has released
   must not be forgotten.
   """
 
   def __init__(
-    self, folder: pathlib.Path, run: bytes, client_id: int, durable: bool
+    self, folder: pathlib.Path | None, run: bytes, client_id: int, durable: bool
   ):
     self._folder, self._durable = folder, durable
     self._run, self._client_id = run, client_id
@@ -50,6 +50,8 @@ class Store:
     self, replicas: Mapping[int, Replica], number: int, incarnation: int
   ):
     """Write the replica of a round; remove files of other rounds."""
+    if self._folder is None:
+      return
     self._folder.mkdir(parents=True, exist_ok=True)
     replica = replicas[number]
     digests = b''.join(replica.digests).ljust(16 * _LATER_EXCHANGES, b'\0')
@@ -96,8 +98,10 @@ class Store:
       yield number, Replica.of(state, taken, rows), incarnation
 
   def _path(self, number: int) -> pathlib.Path:
+    assert self._folder is not None
     return self._folder / f'replica_{number}'
 
   def _numbers(self) -> set[int]:
-    names = (x.name.rpartition('_')[2] for x in self._folder.glob('replica_*'))
+    paths = [] if self._folder is None else self._folder.glob('replica_*')
+    names = (path.name.rpartition('_')[2] for path in paths)
     return {int(name) for name in names if name.isdecimal()}  # no partial file

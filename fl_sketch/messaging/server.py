@@ -20,15 +20,11 @@ class Server:
   Args:
     programs: of the run's algorithm.
     run: its `wire.fingerprint`.
-    noise_key: key[], secret root of the server's noise, if the run is private.
+    noise_key: key[], secret root of the server's noise; of a private run only.
     incarnation: how often the server has started: replies to an earlier one
       are not summed.
     max_norm: the largest Euclidean norm of a decoded payload; None is no bound.
     summary: makes the metrics of clients; another one only if it is private.
-
-  Raises:
-    ValueError: a bound is not positive or has no decoded payload, or there is a
-      noise_key but no privacy, or the reverse.
   """
 
   def __init__(
@@ -56,11 +52,9 @@ class Server:
   def open(self, state: rounds.FedState, ids: Array, weight: Array) -> Inbox:
     """Open the next round, from the state after the round before.
 
-    Of ids, int32[C], see `rounds.Cohort`, another C compiles the programs anew;
-    weights, f32[C], are 0 for clients that are not selected, and for padding.
-
-    Raises:
-      ValueError: a client is selected twice: its messages would look the same.
+    Ids, int32[C], are as of `rounds.Cohort`, each client once; weights, f32[C],
+    are 0 for clients that are not selected, and for padding. Another C compiles
+    the programs again.
     """
     return Inbox(self, state, ids, weight)
 
