@@ -2,19 +2,18 @@
 
 import json
 import pathlib
-import threading
 import tomllib
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.engines import flower, worker
+from fl_sketch.engines import flower
 from fl_sketch.messaging import history
 from fl_sketch.training import loaded
 import numpy as np
 from nvflare_kits import until
 import pytest
 import runs
-from site_files import WIDE, same_run, write_config, write_data
+from site_files import WIDE, same_run, serve, write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
 FIELDS = runs.SAFL | {
@@ -110,11 +109,8 @@ def test_bytes_are_relayed_and_a_dead_worker_is_absent(
   requests = {'7': b'\0\xff' * 9, '30': b'x'}
   assert dict(nodes.ask(requests, 5)) == {}
   assert grid.clock.now < 5  # an error is no silence
-  with worker.listening(f'{tmp_path}/s/socket') as listener:
-    answer = lambda request: b'<' + request
-    serve = lambda: worker.serve(answer, listener)
-    threading.Thread(target=serve, daemon=True).start()
-    replies = dict(nodes.ask(requests, 5))
+  serve(lambda request: b'<' + request, f'{tmp_path}/s/socket')
+  replies = dict(nodes.ask(requests, 5))
   assert replies == {'7': b'<' + b'\0\xff' * 9, '30': b'<x'}
   assert not list(nodes.ask({}, 5))
 

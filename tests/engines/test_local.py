@@ -8,19 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 from fl_sketch import experiment, training
 from fl_sketch.data.ragged import Partition
-from fl_sketch.engines import (
-  deployed,
-  own_data,
-  server,
-  site,
-  site_rounds,
-  worker,
-)
+from fl_sketch.engines import deployed, own_data, server, site, site_rounds
 from fl_sketch.engines.transport import LocalSites
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config, ConfigError
@@ -29,7 +20,7 @@ from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
 import runs
-from site_files import same_rows
+from site_files import same_rows, serve
 
 BASE = {
   'dataset': 'digits', 'model_options': {'widths': (8,)}, 'population': 2,
@@ -98,7 +89,7 @@ def clients_of(c, folder):
     own = lambda c, i=i: own_data.problem(c, i, share(i))
     programs = made[0].programs if made else None
     made.append(site.client(c, i, own, folder / f'{i}', programs))
-  return {f'site {i}': client.handle for i, client in enumerate(made)}
+  return {f'site{i}': client.handle for i, client in enumerate(made)}
 
 
 @pytest.mark.representatives('weights')
@@ -130,29 +121,23 @@ def test_what_sites_cannot_do_is_refused(fields, named):
     deployed.config(config_of(**fields))
 
 
-def greet(run, name=RUN, population=8):
-  quick = site_rounds.Timeouts(sites=0)
-  site_rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
-
-
-@pytest.mark.parametrize(('wrong', 'named'), [
-  (lambda run: greet(run, ALIEN), 'config'),
-  (lambda run: greet(run, population=9), r'\[8\]'),
-  (lambda run: (run.clients[1]._about.update(version='0'), greet(run)),
-    'Client 1'),
-  (lambda run: (run.clients.update({2: run.clients[1]}), greet(run)),
-    'Sites 1 and 2'),
-  (lambda run: (setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), greet(run)),
-    'have not answered'),
-  *[(lambda run, x=x: (run.clients[1]._about.update(samples=x), greet(run)),
-    'greeting') for x in (-1, 2**40, '9', 1.5)],
+@pytest.mark.parametrize(('change', 'named'), [
+  (lambda run: {'name': ALIEN}, 'config'),
+  (lambda run: {'population': 9}, r'\[8\]'),
+  (lambda run: run.clients.update({2: run.clients[1]}), 'Sites 1 and 2'),
+  (lambda run: setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), 'Clients'),
+  *[(lambda run, x=x: run.clients[1]._about.update(x), 'ite 1|ient 1')
+    for x in ({'version': '0'}, {'samples': -1}, {'samples': 2**40})],
 ])  # fmt: skip
 @pytest.mark.filterwarnings('ignore:Site ')
-def test_sites_that_do_not_fit_are_named(wrong, named):
+def test_sites_that_do_not_fit_are_named(change, named):
   """Catches a run that begins with the wrong clients, or a traceback."""
   run = run_of('safl_adam')
+  options = {'name': RUN, 'population': 8} | (change(run) or {})
+  name, population = options.values()
+  quick = site_rounds.Timeouts(sites=0)
   with pytest.raises(site_rounds.SitesError, match=named):
-    wrong(run)
+    site_rounds.SiteRounds(run, name, population, 0, quick).greet(wait=True)
 
 
 # A server that kills itself in the n-th call of a method, before or after it
@@ -209,11 +194,7 @@ def test_a_server_that_is_killed_goes_on(kind, tmp_path):
   script.write_text(SERVER)
   with sockets as folder:
     for name, handle in clients_of(c, tmp_path / 'sites').items():
-      path = pathlib.Path(folder, name.replace(' ', ''))
-      args = handle, path
-      threading.Thread(target=worker.serve, args=args, daemon=True).start()
-      while not path.exists():
-        time.sleep(0.01)
+      serve(handle, pathlib.Path(folder, name))
     paths = f'{runs.ROOT}:{runs.ROOT}/tests/support'
     environment = os.environ | {'PYTHONPATH': paths}
     for phase in [*PHASES, ('', '', 0)]:

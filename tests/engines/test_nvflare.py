@@ -59,7 +59,6 @@ def test_each_site_gets_its_own_request_and_replies_come_as_they_are_ready():
   slow.go.set()
   assert list(replies) == [('a', b'one')]
   assert [client.asked for client in clients] == [[b'one'], [b'two']]
-  assert ask(sites) == {}  # NVFlare's own calls refuse an empty list of sites
 
 
 def test_a_site_that_fails_is_absent_and_asked_again(capfd):
@@ -104,14 +103,10 @@ def test_an_aborted_job_is_no_round_without_sites():
     ask(sites, 'a')
 
 
-@pytest.mark.parametrize(('variables', 'path'), [
-  ({'FL_SKETCH_SITE': '/run/x/socket'}, '/run/x/socket'),
-  ({'FL_SKETCH_SITES': '/run/sites'}, '/run/sites/site-1/socket'),
-])  # fmt: skip
-def test_a_request_goes_to_the_worker_of_its_site(monkeypatch, variables, path):
-  for name, value in variables.items():
-    monkeypatch.setenv(name, value)
-  with pytest.raises(ConnectionError, match=path):
+def test_a_request_goes_to_the_worker_of_its_site(monkeypatch):
+  """Catches sites of one environment that share a worker."""
+  monkeypatch.setenv('FL_SKETCH_SITES', '/run/sites')
+  with pytest.raises(ConnectionError, match='/run/sites/site-1/socket'):
     nvflare.answer('site-1', b'', 1.0)
 
 
@@ -170,14 +165,14 @@ def looks(watched, session, count=6):
 
 
 def test_a_job_is_submitted_once_its_sites_are_there(tmp_path):
-  watched, said = watch(tmp_path, min_sites=2)
+  watched, _ = watch(tmp_path, min_sites=2)
   session = Federation('a', 'b')
   session.sites['b'] = 'away'  # the server calls it connected for minutes
   assert looks(watched, session) == [False] * 6
   assert not session.jobs
   session.sites['b'] = None
   assert looks(watched, session) == [False] * 6
-  assert said == ['Job 0 is submitted for a, b.']
+  assert len(session.jobs) == 1
   session.end('COMPLETED')
   assert looks(watched, session, 1) == [True]
 
@@ -215,22 +210,14 @@ def test_what_is_about_to_mend_is_waited_for(tmp_path, settle):
   session.end('EXECUTION_EXCEPTION')
   looks(watched, session)
   assert len(session.jobs) == 1 + (settle == 0)
-  session.sites['b'] = None
-  looks(watched, session)
-  assert len(session.jobs) == 2 + (settle == 0)
-  session.server = set()
-  looks(watched, session)
-  assert len(session.jobs) == 2 + 2 * (settle == 0)
 
 
 def test_a_second_supervisor_takes_over(tmp_path):
   """Catches two jobs that write into one folder of a run."""
   session = Federation('a')
-  looks(watch(tmp_path)[0], session)
-  watched, said = watch(tmp_path)
-  looks(watched, session)
-  assert len(session.jobs) == 1
-  assert said == ['Job 0 goes on.']
+  for _ in range(2):
+    looks(watch(tmp_path)[0], session)
+    assert len(session.jobs) == 1
   session.server = set()  # a job of a server that was restarted
   looks(watch(tmp_path)[0], session)
   assert len(session.jobs) == 2

@@ -1,23 +1,16 @@
-"""Rounds over NVFlare: simulated sites, and a federation with certificates."""
+"""Rounds over NVFlare: a federation with certificates."""
 
-import functools
+import contextlib
 import importlib.util
-import os
 import subprocess
 import sys
-import tempfile
-import threading
 
-import counting_proxy
 from fl_sketch import experiment, training
-from fl_sketch.engines import nvflare_jobs, own_data, site, worker
-from fl_sketch.experiment.config import Config
-from fl_sketch.utils import files
 import numpy as np
 from nvflare_kits import ADMIN, Kits, kill, processes, until
 import pytest
 import runs
-from site_files import LARGE, WIDE, same_run, write_config, write_data
+from site_files import same_run, write_config, write_data
 
 pytestmark = [
   pytest.mark.long,
@@ -27,31 +20,12 @@ pytestmark = [
   ),
 ]
 SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
-TINY = {'kind': 'block_srht', 'size': 16}
-CASES = {
-  'stateful': {  # clients keep residuals
-    'algorithm': 'fedcom', 'codec': {'kind': 'top_k', 'k': 50},
-    'options': {'error_feedback': True}, 'sketch': {'kind': None},
-    'server_lr': 1.0,
-  },
-  'two uplinks': {
-    'algorithm': 'fedsketch_heaprix', 'options': {'k': 20},
-    'sketch': {'kind': 'count_sketch', 'rows': 3, 'cols': 50},
-  },
-}  # fmt: skip
 
 
 @pytest.fixture
 def kits(tmp_path):
-  made = []
-
-  def kits(name='kits', **options):
-    made.append(Kits(tmp_path / name, **options))
-    return made[-1]
-
-  yield kits
-  for each in made:
-    each.close()
+  with contextlib.closing(Kits(tmp_path / 'kits')) as kits:
+    yield kits
 
 
 def simulate(fields, folder, absent=lambda number: ()):
@@ -65,32 +39,6 @@ def simulate(fields, folder, absent=lambda number: ()):
 
   training.train(exp._replace(sample=sample), folder, progress=False)
   return exp
-
-
-@pytest.mark.parametrize('case', CASES)
-def test_simulated_sites_are_the_simulation(case, tmp_path):
-  """Catches a message that NVFlare changes, reorders, or gives to another."""
-  c = Config.from_mapping(SAFL | CASES[case])
-  write_data(simulate(c, tmp_path / 'simulated'), tmp_path)
-  programs = None
-  with tempfile.TemporaryDirectory() as sockets:
-    for i in range(c.population):
-      given = {'client': i, 'where': f'{tmp_path / str(i)}'}
-      problem = functools.partial(own_data.of_site, **given)
-      client = site.client(c, i, problem, tmp_path / f'state{i}', programs)
-      programs = client.programs
-      at = os.path.join(sockets, f'site-{i + 1}', 'socket')
-      serve = functools.partial(worker.serve, client.handle, at)
-      threading.Thread(target=serve, daemon=True).start()
-    run = tmp_path / 'run'
-    job = nvflare_jobs.deploy(files.as_json(c), tmp_path / 'job', run)
-    count, where = f'{c.population}', tmp_path / 'workspace'
-    nvflare = os.path.join(os.path.dirname(sys.executable), 'nvflare')
-    command = nvflare, 'simulator', job, '-n', count, '-t', count, '-w', where
-    env = {'FL_SKETCH_SITES': sockets, 'HOME': f'{tmp_path}'}
-    env |= {'PYTHONPATH': f'{runs.ROOT}'}
-    subprocess.run(command, env=os.environ | env, check=True)
-  same_run(run, tmp_path / 'simulated')
 
 
 class Deployed:
@@ -130,36 +78,10 @@ class Deployed:
     return runs.rows(self.run)
 
 
-def test_bytes_on_the_wire_are_those_of_the_bill(kits, tmp_path):
-  """Catches payloads that grow on their way, and what nobody has billed."""
-  of_run = SAFL | {'rounds': 30, 'eval_every': 30}
-  fields = WIDE | {'empty': LARGE | {'sketch': TINY}}
-  measured, billed = {}, {}
-  for name, changed in fields.items():
-    (tmp_path / name).mkdir()
-    federation = kits(f'{name}/kits')
-    with counting_proxy.Proxy(federation.port) as proxy:
-      for site_name in ('site-1', 'site-2'):
-        federation.to_port(site_name, proxy.port)
-      deployed = Deployed(federation, tmp_path / name, of_run | changed)
-      runs.finish(deployed.supervise())
-      measured[name] = np.array([proxy.up, proxy.down])
-    federation.close()
-    bill = deployed.rows()[-1]
-    ways = 'total_uplink_bytes', 'total_downlink_bytes'
-    billed[name] = np.array([bill[way] for way in ways])
-  for name in ('table', 'bits'):
-    # Nobody asks for what the last round has announced.
-    more = (billed[name] - billed['empty']) * [1, 29 / 30]
-    extra = measured[name] - measured['empty'] - more
-    assert (np.abs(extra) <= 0.02 * more + 1000 * 2 * 30).all(), (name, extra)
-  print(measured, billed)
-
-
 def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
   """Catches a run that stops, and rounds that are lost or played twice."""
   fields = SAFL | {'rounds': 1000, 'checkpoint_every': 10, 'eval_every': 1}
-  deployed = Deployed(kits(), tmp_path, fields)
+  deployed = Deployed(kits, tmp_path, fields)
   federation, (process, log) = deployed.kits, deployed.supervise()
 
   def wait(more=10, participants=2):

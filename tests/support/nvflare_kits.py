@@ -68,13 +68,6 @@ class Kits:
   def kit(self, name) -> pathlib.Path:
     return self.folder / 'kits/p/prod_00' / name
 
-  def to_port(self, site, port):
-    """Lets a site connect to another port than the server's."""
-    path = self.kit(site) / 'startup/fed_client.json'
-    client = json.loads(path.read_text())
-    client['servers'][0]['service']['target'] = f'localhost:{port}'
-    path.write_text(json.dumps(client))
-
   def start(self, name, before=(), env=None):
     """Starts the server or a site, after words of another command."""
     command = 'bash', self.kit(name) / 'startup/sub_start.sh', '--once'

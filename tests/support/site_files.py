@@ -1,9 +1,10 @@
 """Files of sites, their sockets, and comparisons with the simulation."""
 
 import contextlib
+import threading
 
 import chex
-from fl_sketch.engines import relay
+from fl_sketch.engines import relay, worker
 from fl_sketch.training import loaded
 import numpy as np
 import runs
@@ -52,6 +53,19 @@ def same_run(got, want, atol=1e-6, but=()):
   params = (loaded.load(x).params for x in (got, want))
   chex.assert_trees_all_close(*params, rtol=0, atol=atol)
   same_rows(got, want, atol, but)
+
+
+def serve(handle, path):
+  """Answers requests on a socket of this path, in a thread without an end."""
+  listens = threading.Event()
+
+  def run():
+    with worker.listening(path) as listener:
+      listens.set()
+      worker.serve(handle, listener)
+
+  threading.Thread(target=run, daemon=True).start()
+  assert listens.wait(30)
 
 
 class Sockets:
