@@ -1,6 +1,6 @@
 """Builds the parts of an experiment that its config decides; its guarantee."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -143,7 +143,11 @@ def algorithm_options(config: Config) -> dict[str, Any]:
       rounds=config.rounds, **config.server_schedule
     )
   for field, part in config.subset(_PACKAGES).items():
-    options[field] = _made(field, part)
+    package = _PACKAGES[field]
+    if package.REGISTRY.entry(part['kind']).hyper:
+      options[field] = FromHyper(package.make, part, field)
+    else:
+      options[field] = package.make(**part)
   takes = algorithms.options(config.algorithm)
   if config.lora is not None and 'lora_scale' in takes:
     rank, alpha = config.lora['rank'], config.lora.get('alpha')
@@ -155,14 +159,6 @@ def algorithm_options(config: Config) -> dict[str, Any]:
   if config.batch_order == 'poisson':
     options['expected_batch'] = config.batch_size
   return options
-
-
-def _made(field: str, options: Mapping[str, Any]) -> Any:
-  """Return a sketch or codec; a `FromHyper` if it declares hyperparameters."""
-  package = _PACKAGES[field]
-  if package.REGISTRY.entry(options['kind']).hyper:
-    return FromHyper(package.make, options, field)
-  return package.make(**options)
 
 
 def clients_per_step(config: Config) -> int | None:

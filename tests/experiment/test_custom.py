@@ -7,7 +7,6 @@ from fl_sketch.data import sources
 from fl_sketch.experiment import config, custom
 from fl_sketch.models import losses
 from flax import nnx
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,14 +154,3 @@ def test_what_does_not_fit_is_refused(model, other, loss, name):
   client = arrays(3, **other)
   with pytest.raises(ValueError, match=name):
     custom.problem(model, [client], client, loss=loss)
-
-
-def test_a_module_may_take_tokens():
-  class Words(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-      return nn.Dense(2)(nn.Embed(11, 4)(x).mean(1))
-
-  test = {'x': np.arange(8).reshape(4, 2), 'y': np.zeros(4, int)}
-  problem = custom.problem(Words(), [test], test)
-  assert problem.params['Embed_0']['embedding'].shape == (11, 4)

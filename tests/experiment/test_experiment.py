@@ -133,13 +133,6 @@ def test_weights_by_samples():
   np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
 
 
-def test_cohorts_and_batches_of_random_sizes_are_trained_on(tmp_path):
-  fields = {'batch_order': 'mask', 'sampling': 'poisson', 'rounds': 2}
-  exp = experiment.build(SMALL | fields | {'partition': 'size_skew'})
-  result = training.train(exp, tmp_path, progress=False)
-  assert result.row['test_accuracy'] > 0
-
-
 @pytest.mark.nightly
 def test_gram_steps_are_the_direct_steps(tmp_path):
   fields = {'model': 'linear', 'model_options': None, 'batch_size': 0}

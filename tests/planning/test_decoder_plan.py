@@ -42,21 +42,6 @@ def test_a_size_has_the_parameters_that_its_tables_are_for(size, build):
   assert d == shakespeare_decoder.PARAMETERS[size]
 
 
-def bytes_up(name, d):
-  """What a client sends, by hand: an entry is a float, or a bit and a scale."""
-  if name == 'onebit':
-    return -(-(d * 32 // 100) // 8) + 4
-  return 4 * (d // 100 if name == 'safl' else d)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize('name', shakespeare_decoder.ALGORITHMS)
-def test_bytes_of_a_round(name, build):
-  """Catches a table or a codec that is not the variant's."""
-  up, _ = planning.wire(build(name), mesh_lib.cohort_mesh())
-  assert {*up} == {bytes_up(name, shakespeare_decoder.PARAMETERS['micro'])}
-
-
 @pytest.mark.nightly
 def test_a_round_of_100_million_parameters_lowers_for_accelerators(build):
   """Catches an operation of the round that TPUs or GPUs do not have."""

@@ -6,16 +6,11 @@ import inspect
 from typing import Annotated, Any
 
 from fl_sketch.experiment.fields import registries
-from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f
 from fl_sketch.utils.fields import field
 
 _Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
 _State = Annotated[str, f.choice(('replicated', 'sharded'))]
-_KINDS = 'test_', 'client_', 'personal_'
-_is_metric = lambda x: metrics.ranked_by(x)[0].startswith(_KINDS)
-_of_kinds = f.Rule(f'a metric that begins with one of {_KINDS}', _is_metric)
-_Metric = Annotated[str, _of_kinds]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +73,7 @@ class RunFields(Fields):
   eval_every: f.Count = field('rounds between evaluations', 10)
   checkpoint_every: f.Count = field('rounds between checkpoints', 50)
   keep_checkpoints: f.Count = field('number of newest checkpoints that stay', 3)
-  keep_best: _Metric | None = field('metric by which best/ keeps parameters')
+  keep_best: str | None = field('metric by which best/ keeps parameters')
   plugins: tuple[str, ...] = field('modules or files of your own parts', ())
   sweep: f.Options = field('field -> its values; launch.train ignores it')
 
