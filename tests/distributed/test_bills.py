@@ -88,8 +88,6 @@ def test_floats_of_the_models_size_are_seen():
     tx = optax.stateless(lambda g, _, send=send: jax.tree.map(send, g))
     found = bills.bytes_per_step(tx, {'w': jnp.ones((3, 4)), 'b': 1.0}, MESH)
     assert found.largest_float == most
-  line = '| all_reduce |  | fast | float32 | 3 x 4 | 1 | 48 | 92.3% |'
-  assert f'{found}'.splitlines()[2] == line
   one = jax.sharding.AbstractMesh((1,), ('fast',))
   assert bills.bytes_per_step(tx, jnp.ones(3), one).out == 0
   options = {'mesh': MESH, 'in_specs': (P(), P('fast')), 'out_specs': P()}

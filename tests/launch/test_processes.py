@@ -1,6 +1,5 @@
 """Several processes of one run."""
 
-import json
 import pickle
 import re
 import signal
@@ -97,36 +96,6 @@ def test_a_run_of_two_processes_resumes_on_other_numbers(count, tmp_path):
   chex.assert_trees_all_close(
     parameters(one), parameters(two), rtol=1e-7, atol=1e-4
   )
-
-
-SLURM = {
-  'SLURM_JOB_ID': '1', 'SLURM_STEP_NODELIST': 'localhost', 'SLURM_NTASKS': '2',
-}  # fmt: skip
-OPEN_MPI = {
-  'OMPI_MCA_orte_hnp_uri': '1.0;tcp://127.0.0.1:1', 'OMPI_COMM_WORLD_SIZE': '2',
-}  # fmt: skip
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(('launcher', 'ids'), [
-  pytest.param(SLURM, ('SLURM_PROCID', 'SLURM_LOCALID'), id='slurm'),
-  pytest.param(OPEN_MPI,
-    ('OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_LOCAL_RANK'), id='open_mpi'),
-])  # fmt: skip
-def test_processes_of_a_launcher_need_no_flags(
-  launcher, ids, tmp_path, monkeypatch
-):
-  """Catches tasks that each train the whole run, in one folder."""
-  port, started = str(runs.free_port()), []
-  for i in range(2):
-    own = {'JAX_COORDINATOR_PORT': port} | dict.fromkeys(ids, str(i))
-    for name, value in (launcher | own).items():
-      monkeypatch.setenv(name, value)
-    log = tmp_path / f'{i}.log'
-    started.append(launch(tmp_path / 'run', '--cpu_devices=1', log=log))
-  finish_all(started)
-  summary = json.loads((tmp_path / 'run' / 'summary.json').read_text())
-  assert summary['processes'] == 2
 
 
 SAMPLED = ['--config.sampling=poisson', '--config.cohort=200']

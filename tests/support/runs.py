@@ -182,17 +182,6 @@ def have_equal_parameters(one, other):
     np.testing.assert_array_equal(one[name], other[name])
 
 
-def kill_at(workdir, row, flags):
-  """Starts a run and kills it with SIGKILL once it has logged `row` rows."""
-  process, _ = launch(workdir, *flags)
-  metrics = workdir / 'metrics.jsonl'
-  while process.poll() is None:
-    if metrics.exists() and metrics.read_bytes().count(b'\n') >= row:
-      process.kill()
-    time.sleep(0.002)
-  return process.returncode
-
-
 def free_port():
   with socket.socket() as s:
     s.bind(('127.0.0.1', 0))
