@@ -151,6 +151,6 @@ def test_what_a_release_needs_is_not_left_out():
   """Catches None that is read as no noise, and a bound of two sums."""
   with pytest.raises(ValueError, match='noise_multiplier'):
     RELEASE.with_hyper(HP._replace(noise_multiplier=None))
-  for change in FOLLOWS, {'before_sketch': True}:
-    with pytest.raises(ValueError, match='bound'):
+  for name, change in ('bound', FOLLOWS), ('sketch', {'before_sketch': True}):
+    with pytest.raises(ValueError, match=name):
       make('heaprix_exact', RELEASE._replace(**change))(HP)

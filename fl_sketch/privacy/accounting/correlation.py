@@ -39,9 +39,6 @@ def square_root(bands: int) -> tuple[int, ...]:
 class Correlation:
   """Weights of earlier rounds' noise, and how often a client takes part.
 
-  Raises ValueError if a_0 is not 1, another weight is positive, the weights'
-  sum is negative, or there are more weights than rounds.
-
   >>> noise = Correlation(square_root(4), rounds=500, separation=500)
   >>> round(noise.sensitivity(), 3)
   1.274
@@ -60,13 +57,10 @@ class Correlation:
     first, *rest = self.weights or (0,)
     if first != ONE or any(q > 0 for q in rest) or sum(self.weights) < 0:
       raise ValueError(
-        f'weights={self.weights} are not supported; use {ONE}, and then none '
-        'above 0, with a sum of at least 0.'
+        f'weights={self.weights}; use {ONE}, then none above 0, of sum >= 0.'
       )
-    if len(self.weights) > self.rounds:
-      raise ValueError(
-        f'{len(self.weights)} bands exceed rounds={self.rounds}; use fewer.'
-      )
+    if self.bands > self.rounds:
+      raise ValueError(f'{self.bands} bands exceed rounds={self.rounds}.')
 
   @property
   def bands(self) -> int:

@@ -92,9 +92,8 @@ class Profile:
     slack = _cost(epsilon) * self.overflow if self.overflow else 0.0
     if not slack <= delta / 2:
       raise OverflowingCohortError(
-        f'max_cohort is too small: cohorts exceed it with overflow='
-        f'{self.overflow:.3g}, and (1 + e^{epsilon:.4g}) * overflow exceeds '
-        f'delta / 2 = {delta / 2:.3g}; raise it.'
+        f'max_cohort is exceeded with probability {self.overflow:.3g}: times '
+        f'1 + e^{epsilon:.4g} more than delta / 2 = {delta / 2:.3g}; raise it.'
       )
     return slack
 
@@ -122,8 +121,8 @@ class Profile:
     epsilon = self.curve.epsilon(delta)
     if math.isnan(epsilon) or (epsilon <= 0 and delta < self.visible):
       raise types.UnsupportedAccountingError(
-        f'{epsilon=} at {delta=} cannot be, for one step alone has delta >= '
-        f'{self.visible} at epsilon 0: choose the other accountant.'
+        f'{epsilon=} at {delta=} cannot be: one step has delta >= '
+        f'{self.visible} at epsilon 0; choose the other accountant.'
       )
     if self.ceiling is not None:
       epsilon = min(epsilon, self.ceiling.epsilon(delta))

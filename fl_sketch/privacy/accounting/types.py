@@ -112,25 +112,14 @@ class GaussianMechanism:
     kind, size, population = self.sampling, self.max_cohort, self.population
     allocated = kind is Sampling.RANDOM_ALLOCATION
     if allocated != (self.epoch_steps is not None):
-      raise ValueError(
-        f'epoch_steps={self.epoch_steps} with sampling={kind.value!r}: set it '
-        "for 'random_allocation' alone."
-      )
+      raise ValueError(f'{kind} with epoch_steps={self.epoch_steps}.')
     if size is not None and population is not None and size > population:
-      raise ValueError(
-        f'max_cohort={size} exceeds {population=}; use a smaller one.'
-      )
+      raise ValueError(f'max_cohort={size} exceeds {population=}.')
     if kind in (Sampling.FULL, Sampling.POISSON):
       if size not in (None, population):
-        raise ValueError(
-          f'max_cohort={size} has no effect for sampling={kind.value!r}; '
-          "remove it, or use 'truncated_poisson'."
-        )
+        raise ValueError(f"{kind} has no max_cohort; use 'truncated_poisson'.")
     elif None in (size, population) and not (allocated and size is None):
-      raise ValueError(
-        f'sampling={kind.value!r} requires population and max_cohort; got '
-        f'population={population}, max_cohort={size}.'
-      )
+      raise ValueError(f'{kind} requires population and max_cohort; set both.')
 
   def _check_probability(self):
     q = self.sampling_probability
@@ -143,8 +132,7 @@ class GaussianMechanism:
       return
     if q != 1 and not math.isclose(q, implied):
       raise ValueError(
-        f'sampling_probability={q} is not {implied}, as '
-        f'sampling={self.sampling.value!r} has it; leave it out.'
+        f'sampling_probability={q} must be {implied} for {self.sampling}.'
       )
     if self.sampling is Sampling.RANDOM_ALLOCATION:
       object.__setattr__(self, 'sampling_probability', implied)

@@ -3,15 +3,9 @@ r"""Worst-case canaries in the real rounds, for `audit`.
 Clients have the loss :math:`\langle w, x_i \rangle`, whose gradient is
 :math:`x_i` at every w: so long for the canary that clipping acts, 0 for others.
 An attacker sees every broadcast, the hash keys, C, z and q, but neither coins
-nor noise keys. It scores runs by two of `canary_scores`:
-
-* matched filter: the log-likelihood ratio for noise as claimed;
-* learned filter: the best linear statistic against the covariance of the noise
-  in other runs, of zero data.
-
-Every score is valid for any algorithm. They are strong where the broadcast is
-linear in the mean, which it is not for sketched_sgd, fetchsgd and HEAPRIX.
-`noise_law` tests runs of zero data.
+nor noise keys, and scores runs by `canary_scores`. Every score is valid for any
+algorithm, and strong where the broadcast is linear in the mean, which it is not
+for sketched_sgd, fetchsgd and HEAPRIX. `noise_law` tests runs of zero data.
 """
 
 from collections.abc import Iterator

@@ -117,8 +117,8 @@ def least_mu(
 ) -> float:
   """Bound mu from below by f-DP alone: the largest mu that is refuted.
 
-  For any mu-GDP mechanism and any guesser it is above mu with probability
-  `significance` at most. Counts are as of `refuted`.
+  It is above the true mu with probability `significance` at most, for any
+  guesser. Counts are as of `refuted`.
 
   >>> round(least_mu(250, 250, 1000, 1e-3), 2), least_mu(125, 250, 1000, 1e-3)
   (1.13, 0.0)

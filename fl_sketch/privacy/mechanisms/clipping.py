@@ -28,10 +28,8 @@ def clip_by_l2_norm(
   >>> clipped['w'].round(3), norm
   (Array([0.6, 0.8], dtype=float32), Array(5., dtype=float32))
 
-  Guarantees:
-    Norm: at most `max_norm * (1 + 1e-6)`, whatever the input: zeros,
-    subnormal and largest numbers, NaN and infinities (which count 0), bf16.
-    Identity: a finite float32 tree within the bound is returned unchanged.
+  The norm is at most `max_norm * (1 + 1e-6)`, whatever the input; NaN and
+  infinities count 0. A finite float32 tree within the bound is unchanged.
   """
   return _per_leaf(_clip, tree, max_norm) if per_leaf else _clip(tree, max_norm)
 

@@ -78,17 +78,24 @@ class Release(NamedTuple):
     for name in 'min_honest', 'max_cohort':
       if (count := getattr(self, name)) is not None:
         checks.count(name, count)
-    follows = self.bound == 'quantile'
-    special = [follows, self.before_sketch, self.correlation is not None]
-    if sum(special) > 1 or (any(special) and self.trust != 'central'):
+    special = self.special
+    if len(special) > 1 or (special and self.trust != 'central'):
       raise ValueError(
-        "bound='quantile', before_sketch and correlation exclude one another "
-        f"and require trust='central'; got trust={self.trust!r}, "
-        f'bound={self.bound!r}, before_sketch={self.before_sketch}.'
+        f"{special} with trust={self.trust!r}; set one, with trust='central'."
       )
-    if follows and self.count_stddev is None:
+    if self.bound == 'quantile' and self.count_stddev is None:
       raise ValueError("bound='quantile' requires count_stddev; set it.")
     return PrivateMean(self, hp)
+
+  @property
+  def special(self) -> list[str]:
+    """Settings that are analysed for one central sum of payloads alone."""
+    settings = {
+      "bound='quantile'": self.bound == 'quantile',
+      'before_sketch': self.before_sketch,
+      'correlation': self.correlation is not None,
+    }
+    return [name for name, is_set in settings.items() if is_set]
 
   @property
   def clients(self) -> int:
@@ -106,9 +113,8 @@ class Release(NamedTuple):
 class PrivateMean(NamedTuple):
   r"""Contributions -> :math:`(\sum_i [y_i]_C + z C \xi) / r`.
 
-  Guarantees:
-    Sensitivity: one client moves the sum by at most C, whatever it sends.
-    Noise: its law does not depend on who takes part ('central').
+  One client moves the sum by at most C, whatever it sends. The law of central
+  noise does not depend on who takes part.
   """
 
   release: Release
@@ -164,16 +170,10 @@ class PrivateMean(NamedTuple):
 
   def mean(self, index: int) -> aggregation.CohortMean:
     """Return one of several private means of a round, by `index`."""
-    if self.release.correlation is not None:
+    if self.release.special:
       raise ValueError(
-        'Correlated noise supports one sum of payloads in a round; use an '
-        'algorithm with one release.'
-      )
-    if self.release.bound == 'quantile' or self.release.before_sketch:
-      raise ValueError(
-        f'bound={self.release.bound!r} and before_sketch='
-        f'{self.release.before_sketch} are not supported in this algorithm; '
-        'use a fixed bound on what is sent.'
+        f'{self.release.special} requires one sum of payloads in a round; use '
+        'another algorithm.'
       )
     take = functools.partial(self._take, index)
     return aggregation.CohortMean(take, **self.marks)._replace(draws=(index,))

@@ -33,16 +33,15 @@ def secure_sum(
   """
   if stages.current() is not None:
     raise ValueError(
-      'A simulated secure sum does not run over messages: it has no server '
-      "that sees the sum alone; use trust='central' or 'local'."
+      "trust='secure_aggregation' is simulated, not run over messages; use "
+      "'central' or 'local'."
     )
   clients = comms.slots(len(present))[1]
   if neighbours is None:
     neighbours = clients - 1
   elif neighbours % 2 or not 2 <= neighbours < clients:
     raise ValueError(
-      f'{neighbours=} of {clients=} make no graph; use an even number in 2 ... '
-      'clients - 1, or None.'
+      f'{neighbours=} must be even and in 2 ... {clients - 1}, or None.'
     )
   total = comms.sum_exactly(comms.where_present(integers, present))
   return total, comms.bill(*traffic(comms.nbytes(total), neighbours))

@@ -1,8 +1,7 @@
 """Gaussian mechanisms: clipped sums and noise.
 
 A mechanism bounds every contribution to an L2 norm C, rounds it to a grid, adds
-integers up and adds one draw of discrete Gaussian noise of deviation z C, which
-does not depend on who took part. Non-finite numbers count as 0.
+integers up and adds one draw of discrete Gaussian noise of deviation z C.
 """
 
 from collections.abc import Callable
@@ -34,10 +33,8 @@ def privatize_sum(
   left out. The noise has the standard deviation z C, of the `noise_multiplier`
   z and the `max_norm` C, f32[] each. The bound is 'clip' or 'normalize'.
 
-  Guarantees:
-    Sensitivity: without the noise, one more row moves the sum by at most
-    `max_norm`, and one row replaced by at most twice that.
-    Noise: its law does not depend on `mask`; an empty one gives noise alone.
+  One more row moves the sum by at most `max_norm`, and one row replaced by at
+  most twice that. The noise does not depend on `mask`.
   """
   bounded, _ = jax.vmap(BOUNDS[bound], (0, None))(stacked, max_norm)
   grid = _grid(max_norm, noise_multiplier, mask.shape[0])
