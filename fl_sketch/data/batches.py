@@ -8,7 +8,7 @@ import operator
 
 from fl_sketch.data import cohorts
 from fl_sketch.data.ragged import Partition
-from fl_sketch.utils import checks, seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 ORDERS = ('replace', 'cycle', 'mask', 'poisson')
@@ -45,10 +45,6 @@ def draw(
     `poisson_limits`, then -1. The last axis has its max_batch: a larger batch
     is cut to a uniformly random subset. In a private run the seed is secret.
   """
-  checks.choice('order', order, ORDERS)
-  checks.at_least('round', round, 0)
-  checks.count('local_steps', local_steps)
-  checks.count('batch_size', batch_size)
   ids, start, size = _rows(partition, ids)
   width, length = batch_size, local_steps * batch_size
   if order == 'poisson':

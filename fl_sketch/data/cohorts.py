@@ -10,7 +10,7 @@ secret, except for 'cyclic', whose order is public.
 from collections.abc import Callable
 import math
 
-from fl_sketch.utils import checks, search, seeding
+from fl_sketch.utils import search, seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]
@@ -24,7 +24,6 @@ def fixed_size(
 ) -> Cohort:
   """Sample `cohort` distinct clients; all sets of that size equally likely."""
   rng = _generator(seed, round, 'fixed_size')
-  _check(population, cohort)
   ids = rng.choice(population, cohort, replace=False, shuffle=False)
   return _padded(np.sort(ids), np.ones(cohort), cohort, population)
 
@@ -34,7 +33,6 @@ def with_replacement(
 ) -> Cohort:
   """Sample `cohort` clients with replacement; the weight counts the draws."""
   rng = _generator(seed, round, 'with_replacement')
-  _check(population, cohort)
   draws = rng.integers(population, size=cohort)
   ids, times = np.unique(draws, return_counts=True)
   return _padded(ids, times, cohort, population)
@@ -56,8 +54,6 @@ def poisson(
   if max_cohort is None:
     max_cohort = default_max_cohort(population, probability)
   rng = _generator(seed, round, 'poisson')
-  _check(population, max_cohort, 'max_cohort')
-  _check_probability(probability)
   size = rng.binomial(population, probability)
   ids = rng.choice(population, size, replace=False, shuffle=False)
   if size > max_cohort:
@@ -83,11 +79,8 @@ def random_allocation(
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())
   [0, 1, 2, 3, 4, 5, 6, 7, 8]
   """
-  checks.count('epoch_rounds', epoch_rounds)
   if max_cohort is None:
     max_cohort = default_max_cohort(population, 1 / epoch_rounds)
-  _check(population, max_cohort, 'max_cohort')
-  checks.at_least('round', round, 0)
   epoch, place = divmod(round, epoch_rounds)
   rng, blocks = _generator(seed, epoch, 'random_allocation'), []
   for first in range(0, population, _COINS):
@@ -107,8 +100,6 @@ def cyclic(seed: int, round: int, population: int, cohort: int) -> Cohort:
   sizes differ by one at most; round t has group t mod G. So a client takes part
   in every G-th round exactly.
   """
-  checks.at_least('round', round, 0)
-  _check(population, cohort)
   count = groups(population, cohort)
   start, end = ((round % count + i) * population // count for i in range(2))
   ids = _order(seed, np.arange(start, end), population)
@@ -150,9 +141,6 @@ def default_max_cohort(
   """
   from scipy import special  # slow to import
 
-  _check(population, 1)
-  _check_probability(probability)
-  checks.fraction('tail', tail)
   # SciPy's inverse takes 1 - tail, which is 1 for a tail below 1e-16.
   rare = lambda size: special.bdtrc(size, population, probability) <= tail
   return max(1, search.least(rare, 0, population))
@@ -166,23 +154,11 @@ def sample(
   kind: str, seed: seeding.Root, round: int, population: int, **options
 ) -> Cohort:
   """Sample a cohort by a rule of `KINDS`; the options are its arguments."""
-  checks.choice('kind', kind, tuple(KINDS))
   return KINDS[kind](seed, round, population, **options)
 
 
 def _generator(seed: seeding.Root, round: int, tag: str) -> np.random.Generator:
-  checks.at_least('round', round, 0)
   return seeding.generator(seed, 'cohort ' + tag, round)
-
-
-def _check(population: int, cohort: int, name: str = 'cohort') -> None:
-  if checks.count(name, cohort) > population:
-    raise ValueError(f'{name}={cohort} must be <= {population=}.')
-
-
-def _check_probability(probability: float) -> None:
-  if not 0 < probability <= 1:
-    raise ValueError(f'{probability=} must be > 0 and <= 1.')
 
 
 def _padded(ids, weight, length: int, population: int) -> Cohort:

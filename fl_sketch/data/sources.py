@@ -8,7 +8,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data import ragged
-from fl_sketch.utils import checks, extras, files
+from fl_sketch.utils import extras, files
 import numpy as np
 
 _LOG = logging.getLogger(__name__)
@@ -87,7 +87,6 @@ def load(
   >>> digits.train['x'].shape, digits.test['x'].shape
   ((1437, 8, 8, 1), (360, 8, 8, 1))
   """
-  checks.choice('name', name, NAMES)
   if name == 'digits':
     return _digits()
   root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')

@@ -91,36 +91,36 @@ def simulated(
   return store.open(folder)
 
 
-def write_simulated(folder: PathLike, population: int, seed: int = 0):
+def write_simulated(folder: PathLike, population: int):
   """Write a store of clients with 1 to 39 samples each, 20 on average."""
   checks.at_least('population', population, 1)
-  _, test = _chunk(seed, 'simulated test', 0)
+  _, test = _chunk('simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
-  store.write(folder, _chunks(seed, population), test, CLASSES)
+  store.write(folder, _chunks(population), test, CLASSES)
 
 
-def teacher(seed: int) -> np.ndarray:
+def teacher() -> np.ndarray:
   """Draw the teacher's weights, integers in f32[FEATURES, CLASSES]."""
-  rng = seeding.generator(seed, 'simulated teacher')
+  rng = seeding.generator(0, 'simulated teacher')
   return rng.integers(-127, 128, (FEATURES, CLASSES)).astype(np.float32)
 
 
-def _chunks(seed, population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
+def _chunks(population) -> Iterator[tuple[np.ndarray, sources.Arrays]]:
   for first in range(0, population, _CLIENTS):
-    sizes, arrays = _chunk(seed, 'simulated clients', first // _CLIENTS)
+    sizes, arrays = _chunk('simulated clients', first // _CLIENTS)
     # Cut after the draw: no client's samples depend on the population.
     sizes = sizes[: population - first]
     yield sizes, {name: x[: sizes.sum()] for name, x in arrays.items()}
 
 
-def _chunk(seed, tag, number) -> tuple[np.ndarray, sources.Arrays]:
-  rng = seeding.generator(seed, tag, number)
+def _chunk(tag, number) -> tuple[np.ndarray, sources.Arrays]:
+  rng = seeding.generator(0, tag, number)
   sizes = rng.integers(1, 2 * MEAN_SIZE, _CLIENTS)
   shift = rng.integers(64, size=(_CLIENTS, FEATURES), dtype=np.uint8)
   x = rng.integers(192, size=(sizes.sum(), FEATURES), dtype=np.uint8)
   x += np.repeat(shift, sizes, axis=0)
   # Sums of integers below 2^24 are exact in float32, in any order.
-  scores = (x.astype(np.float32) - _CENTRE) @ teacher(seed)
+  scores = (x.astype(np.float32) - _CENTRE) @ teacher()
   noise = rng.integers(-_NOISE, _NOISE + 1, scores.shape, np.int32)
   labels = np.argmax(scores + noise, axis=1)
   return sizes, {'x': x, 'y': labels.astype(np.int32)}

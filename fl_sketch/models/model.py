@@ -43,8 +43,8 @@ def as_model(model: Any) -> Model:
   >>> model.apply(params, jax.numpy.ones((5, 3)), None).shape
   (5, 2)
 
-  Raises TypeError for anything else, and ValueError for variables other than
-  parameters, such as running statistics (linen: in `init`).
+  Raises TypeError for anything else, and ValueError for variables of flax other
+  than parameters, such as running statistics (linen: in `init`).
   """
   if isinstance(model, Model):
     return model
@@ -121,9 +121,6 @@ def _nnx(nnx: Any, build: Callable[..., Any]) -> Model:
 
 def _equinox(equinox: Any, module: Any) -> Model:
   taken = inspect.signature(type(module).__call__).parameters
-  is_state = lambda x: isinstance(x, equinox.nn.StateIndex)
-  parts = jax.tree.leaves(module, is_leaf=is_state)
-  _check(type(x).__name__ for x in filter(is_state, parts))
   paths, tree = jax.tree_util.tree_flatten_with_path(module)
   name = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
   leaves = {name(path): leaf for path, leaf in paths}

@@ -7,7 +7,6 @@ import tracemalloc
 from fl_sketch.data import cohorts
 import numpy as np
 import pytest
-from refusals import refused_calls
 from scipy import stats
 
 CASES = {
@@ -201,10 +200,3 @@ def test_with_replacement_counts_every_draw():
   drawn, counts = np.unique(times[:, :3], axis=0, return_counts=True)
   expected = ROUNDS * np.where(drawn.max(1) == 2, 1, 2) / 9
   assert stats.chisquare(counts, expected).pvalue > 1e-7
-
-
-test_bad_arguments_are_refused = refused_calls(
-  (lambda: cohorts.fixed_size(0, 0, 8, 9), 'cohort'),
-  (lambda: cohorts.poisson(0, 0, 8, 1.5), 'probability'),
-  (lambda: cohorts.default_max_cohort(8, 0.5, float('nan')), 'tail'),
-)

@@ -5,7 +5,6 @@ import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from refusals import refused_calls
 
 LABELS = np.random.Generator(np.random.Philox(7)).integers(10, size=1200)
 LABELS.setflags(write=False)
@@ -132,9 +131,3 @@ def test_dirichlet_skew_grows_as_alpha_falls():
 def test_size_skew_grows_with_sigma():
   spread = [make('size_skew', 40, sigma=s).sizes.std() for s in (0, 0.5, 1, 2)]
   assert np.all(np.diff(spread) > 0)
-
-
-test_impossible_numbers_are_refused = refused_calls(
-  (lambda: make('iid', 0), 'population'),
-  (lambda: make('dirichlet', 3, alpha=0), 'alpha'),
-)

@@ -28,21 +28,12 @@ def test_simulated_clients_do_not_depend_on_how_many_there_are(
   chex.assert_trees_all_equal((some.train, some.test), (first, many.test))
 
 
-def test_simulated_clients_are_those_of_their_seed(tmp_path):
-  """Catches a teacher, a test or clients of another seed."""
-  for name, seed in (('a', 1), ('b', 2)):
-    synthetic.write_simulated(tmp_path / name, 3, seed)
-  for name in ('x.npy', 'y.npy', 'offsets.npy', 'test_x.npy', 'test_y.npy'):
-    a, b = ((tmp_path / s / name).read_bytes() for s in 'ab')
-    assert a != b
-
-
 def test_simulated_clients_are_ragged_and_labelled_by_the_teacher(many):
   sizes, x, y = many.partition.sizes, many.train['x'], many.train['y']
   assert (sizes.min(), sizes.max()) == (1, 39)
   # Uniform on 1 to 39; six standard errors.
   assert abs(sizes.mean() - 20) < 6 * np.sqrt((39**2 - 1) / 12 / 1500)
-  scores = (np.asarray(x, np.float32) - 127) @ synthetic.teacher(0)
+  scores = (np.asarray(x, np.float32) - 127) @ synthetic.teacher()
   np.testing.assert_array_equal(scores, np.rint(scores))
   assert 0.8 < np.mean(scores.argmax(1) == y) < 0.9
   means = np.stack([x[many.partition.client(i)].mean(0) for i in range(500)])

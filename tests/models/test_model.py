@@ -123,8 +123,7 @@ class Transformed(NamedTuple):
 
 def stand_in(monkeypatch):
   nn = types.SimpleNamespace(
-    inference_mode=lambda module, value: Line(module.layers, value),
-    StateIndex=Transformed,
+    inference_mode=lambda module, value: Line(module.layers, value)
   )
   equinox = types.SimpleNamespace(Module=Module, nn=nn)
   equinox.is_inexact_array = lambda x: isinstance(x, jax.Array)
