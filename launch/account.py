@@ -3,21 +3,21 @@
   fl-sketch account CONFIG [--workdir=DIR] [--audit[=canaries|one_run]]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
-rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
-positives at each false-positive rate) into a workdir. --audit attacks the
-mechanism with canaries, by many rounds of the config's algorithm on a small
-model. --audit=one_run trains the config once with --canaries=1000 canary
-clients in its population.
+rounds; writes privacy.json into a workdir. --audit attacks the mechanism with
+canaries, by many rounds of the config's algorithm on a small model.
+--audit=one_run trains the config once with --canaries=1000 canary clients in
+its population.
 """
 
 import pathlib
 
 from absl import app, flags
 from fl_sketch import experiment
-from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
+from fl_sketch.experiment import audit, config, one_run_audit
 from fl_sketch.privacy.accounting import types
 from fl_sketch.training import devices
-from fl_sketch.utils import extras, files
+from fl_sketch.utils import files
+import numpy as np
 
 from . import begin, configs, define, define_folders, errors, parse_flags
 
@@ -55,14 +55,19 @@ def main(argv):
   with errors.refused():
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
     guarantee = experiment.account(c, _DATA_DIR.value)
-  epsilons = privacy_report.curve(guarantee, c.rounds)
-  print(privacy_report.text(guarantee, epsilons))
+  even = np.linspace(1, c.rounds, min(c.rounds, 21)).round()
+  counts = np.unique(even).astype(int).tolist()
+  epsilons = dict(zip(counts, guarantee.epsilons(counts), strict=True))
+  print(guarantee.statement.sentence())
+  noise = f'noise_multiplier {guarantee.stated_multiplier:.6g}'
+  if guarantee.noise_scale != 1:
+    noise += f', simulated by noise_scale {guarantee.noise_scale:.6g}'
+  print(f'{noise}\n\nrounds  epsilon at delta {guarantee.statement.delta:g}')
+  print(*(f'{r:6d}  {e:.4f}' for r, e in epsilons.items()), sep='\n')
   if folder is not None:
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.replace(folder / 'privacy.json', report)
-    with extras.optional_figures():
-      privacy_report.draw(guarantee, epsilons, folder)
   if _AUDIT.value is None:
     return
   with errors.refused():

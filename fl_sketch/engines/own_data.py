@@ -122,7 +122,7 @@ def _check_values(c, loaded, arrays, name):
   sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
   apply = models.as_model(loaded.model).apply
   outputs = jax.eval_shape(apply, loaded.params, sample, None)
-  problem_lib.check_labels(c.loss, outputs, arrays, partition=samples)
+  problem_lib.check_labels(c.loss, outputs, arrays)
 
 
 def _all_of(arrays, client, population) -> ragged.Partition:

@@ -72,14 +72,10 @@ def _of_model(
     k: jnp.zeros((1, *x.shape[1:]), x.dtype) for k, x in dataset.train.items()
   }
   inputs = losses.inputs(one)
-  if not jax.tree.leaves(inputs):
-    raise ValueError(f"arrays {list(one)} lack inputs such as 'x'; add them.")
   params = model.init(jax.random.key(seed), inputs)
   if not callable(loss):
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    problem_lib.check_labels(
-      loss, outputs, dataset.train, dataset.test, partition=dataset.partition
-    )
+    problem_lib.check_labels(loss, outputs, dataset.train, dataset.test)
 
   def values_fn(params: Params, batch: Batch, key: Key | None) -> Any:
     return loss_of(model.apply(params, losses.inputs(batch), key), batch)

@@ -5,7 +5,7 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch import models
-from fl_sketch.data import own_arrays, partitions, store, synthetic, text
+from fl_sketch.data import partitions, store, synthetic, text
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.registry import REGISTRY, register
 from fl_sketch.data.sources import Pixels
@@ -13,7 +13,7 @@ from fl_sketch.experiment.config import Config
 from fl_sketch.models import losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper
 from fl_sketch.utils import fields
-from fl_sketch.utils.types import Params, Tree
+from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,11 +115,10 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
   is_own = models.REGISTRY.is_own(config.model)
   if is_own or REGISTRY.is_own(config.dataset) or not usual:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
-    parts, partition = [data, test], dataset.partition
+    parts = [data, test]
     if store.is_mapped(data):  # checked when written, except for their axes
       parts = [{k: x[:1] for k, x in part.items()} for part in parts]
-      partition = None
-    check_labels(config.loss, outputs, *parts, partition=partition)
+    check_labels(config.loss, outputs, *parts)
   # Evaluation is of the float32 model, whichever way it was trained.
   whole = options | {'dtype': 'float32'}
   apply_of = lambda options: losses.outputs(module_of(options), **scale)
@@ -166,22 +165,13 @@ def check_unused(config: Config):
 
 
 def check_labels(
-  loss: str,
-  outputs: Tree,
-  *parts: Mapping[str, np.ndarray],
-  partition: Partition | None,
+  loss: str, outputs: jax.ShapeDtypeStruct, *parts: Mapping[str, np.ndarray]
 ):
-  """Check the labels of a built-in loss against the outputs of one sample.
-
-  parts: arrays of clients and of the test; partition: who holds the first part.
-  """
+  """Check labels, of clients and of the test, against outputs of one sample."""
   if loss not in losses.OF_LABELS:
     return
   if 'y' not in parts[0]:
     raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; rename some.")
-  if not hasattr(outputs, 'shape'):
-    shapes = jax.tree.map(jnp.shape, outputs)
-    raise ValueError(f'outputs {shapes} of the model are not one array.')
   labels = [arrays['y'] for arrays in parts]
   y, shape, is_sequence = labels[0], outputs.shape, loss == 'tokens'
   if loss in ('cross_entropy', 'tokens'):
@@ -201,26 +191,16 @@ def check_labels(
       f"labels 'y' have shape {y.shape[1:]} per sample, outputs of the model "
       f'{shape[1:]}; reshape one of them.'
     )
-  if loss != 'regression':
-    top = 1 if loss == 'multilabel' else shape[-1] - 1
-    _check_range(labels, top, is_sequence, partition)
-
-
-def _check_range(
-  labels: list[np.ndarray], top: int, padded: bool, partition: Partition | None
-):
-  """Refuse labels outside 0 to `top`; if `padded`, any below 0 is padding."""
-  # A NaN is in no range.
-  wrong = [~((y <= top) & ((y >= 0) | padded)) for y in labels]
-  for y, where in zip(labels, wrong, strict=True):
-    if where.any():
-      rows = np.asarray(wrong[0].reshape(len(wrong[0]), -1).any(1))
-      who = 'the data'
-      if partition is not None:
-        who = own_arrays.holder(rows, partition) or 'the test'
+  if loss == 'regression':
+    return
+  top = 1 if loss == 'multilabel' else shape[-1] - 1
+  for y in labels:
+    # In sequences any label below 0 is padding; a NaN is in no range.
+    wrong = y[~((y <= top) & ((y >= 0) | is_sequence))]
+    if wrong.size:
       raise ValueError(
-        f"{who}: labels 'y' such as {y[where][0]} must be in 0 to {top}, the "
-        'outputs of the model.'
+        f"labels 'y' such as {wrong[0]} must be in 0 to {top}, the outputs of "
+        'the model.'
       )
 
 

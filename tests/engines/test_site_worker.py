@@ -228,9 +228,9 @@ def test_a_site_reads_a_folder_or_calls_a_function(arrays, tmp_path):
   lambda d: d | {'y': d['y'] + 9},
   lambda d: {k: x[:0] for k, x in d.items()},
 ])  # fmt: skip
-def test_wrong_data_are_named(change, arrays):
+def test_wrong_data_are_refused(change, arrays):
   """Catches arrays that train in silence, or a traceback of the model."""
-  with pytest.raises(ConfigError, match='here'):
+  with pytest.raises(ConfigError):
     own_data.problem(CONFIG, CLIENT, change(arrays), where='here')
 
 
