@@ -6,6 +6,7 @@ import math
 from fl_sketch import sweeps
 from fl_sketch.experiment import config
 from fl_sketch.sweeps import report as sweep_report
+from fl_sketch.utils import markdown
 import numpy as np
 import pytest
 from runs import SMALL
@@ -81,21 +82,15 @@ def test_a_grid_is_the_product_and_leaves_the_rest_alone():
   assert all(p.config.local_steps == SMALL['local_steps'] for p in points)
 
 
-LOW_HIGH = {'low': 0.1, 'high': 1.0}
-
-
 @pytest.mark.parametrize(('swept', 'name'), [
-  ({'draws': 3}, 'field'),
   ({'clint_lr': (0.1,)}, 'clint_lr'),
-  ({'client_lr': ()}, 'client_lr'),
   ({'seed': (1, 1)}, 'seed'),
   ({'client_lr': 0.1}, 'client_lr'),
-  ({'client_lr': LOW_HIGH}, 'draws'),
-  ({'seed': (0,), 'draws': 2}, 'draws'),
   ({'client_lr': {'low': 1.0, 'high': 0.1}, 'draws': 2}, 'client_lr'),
-  ({'sketch': {'size': LOW_HIGH}, 'draws': 2}, 'sketch.size'),
+  ({'seed': (0,), 'draws': 2}, 'draws'),
 ])  # fmt: skip
 def test_sweeps_that_make_no_sense_are_refused(swept, name):
+  """Catches a point that runs twice, or not as it was meant."""
   with pytest.raises(config.ConfigError, match=name):
     sweeps.points(SMALL | {'sweep': swept})
 
@@ -120,21 +115,18 @@ def test_mean_and_standard_error_by_hand(tmp_path):
   np.testing.assert_allclose((a.mean, a.error), (0.85, 0.05))
   assert (c.mean, c.points, c.diverged) == (0.99, 2, 1)
   assert math.isnan(c.error)
-  path = tmp_path / 'table.csv'
-  head, _, *lines = sweep_report.table(rows, path).splitlines()
-  columns = 'client_lr', 'test accuracy', '± standard error', 'seeds'
-  assert head == f'| {" | ".join(columns)} | diverged | MB up | MB down |'
-  assert lines[0] == '| 0.2 | 0.85 | 0.05 | 2 | 0 | 2 | 5 |'
-  assert lines[2] == '| 0.3 | 0.99 |  | 2 | 1 | 2 | 5 |'
-  assert len(path.read_text().splitlines()) == 4
-  best = 'Best: client_lr=0.2: test_accuracy 0.85 ± 0.05.'
-  assert f'7 points, 1 diverged. {best}' in sweep_report.summary_line(rows)
+  text = sweep_report.table(rows, tmp_path / 'table.csv')
+  _, *lines = markdown.cells(text)
+  assert lines[0] == ['0.2', '0.85', '0.05', '2', '0', '2', '5']
+  assert lines[2] == ['0.3', '0.99', '', '2', '1', '2', '5']
+  assert '0.85 ± 0.05' in sweep_report.summary_line(rows)
 
 
-def test_a_sweep_of_which_nothing_stayed_finite_says_so():
+def test_a_sweep_without_numbers_to_compare_has_no_picture():
+  """Catches an error after all points have run."""
   rows = [row_of(None, True, client_lr=rate) for rate in (1.0, 2.0)]
   assert sweep_report.picture(rows) is None
-  assert 'none stayed finite' in sweep_report.summary_line(rows)
+  assert sweep_report.summary_line(rows).startswith('2 points, 2 diverged')
   rows = [row_of(0.5, seed=0), row_of(0.6, seed=1)]
   assert sweep_report.picture(rows) is None  # only seeds are swept
 
@@ -167,9 +159,7 @@ def test_one_field_is_a_curve_with_a_gap_where_it_diverged():
   xs, ys = curve.get_data(orig=False)
   np.testing.assert_array_equal(xs, rates)
   np.testing.assert_allclose(ys, (0.5, math.nan, 0.9))
-  assert (ax.get_xlabel(), ax.get_ylabel()) == ('client_lr', 'test accuracy')
   assert ax.get_xscale() == 'log'
-  np.testing.assert_array_equal(ax.get_xticks(), rates)
 
 
 def test_a_full_grid_is_a_heat_map_of_the_best_over_other_fields():
@@ -181,23 +171,17 @@ def test_a_full_grid_is_a_heat_map_of_the_best_over_other_fields():
     for k, some in ((2, worse), (1, grid))
     for row in some
   ]
-  ax, colours = axes_of(rows)
+  ax, _ = axes_of(rows)
   assert (ax.get_xlabel(), ax.get_ylabel()) == ('client_lr', 'server_lr')
-  assert colours.get_ylabel() == 'test accuracy, best over the other fields'
   text = {t.get_position(): t.get_text() for t in ax.texts}
-  assert text[1, 0] == 'diverged'
-  assert text[2, 1] == '0.5'
+  assert (text[1, 0], text[2, 1]) == ('diverged', '0.5')
   assert [t.get_text() for t in ax.get_xticklabels()] == ['2', '4', '8']
-  assert [t.get_text() for t in ax.get_yticklabels()] == ['1', '9']
 
 
 def test_points_that_fill_no_grid_are_scattered():
   """A panel for each field; diverged points are hollow, at the worst value."""
   rows = grid_of(diverged=(1,))[:5]
-  for row in rows:
-    row['values']['server_lr'] = [int(row['values']['server_lr'])]
-  first, second = axes_of(rows)
-  assert (first.get_xlabel(), second.get_xlabel()) == ('client_lr', 'server_lr')
+  first, _ = axes_of(rows)
   finite, lost = first.lines[:: len(first.lines) // 2]
   assert sorted(zip(*finite.get_data(), strict=True)) == [
     (2, 0.0), (2, 0.3), (4, 0.4), (8, 0.2),

@@ -35,13 +35,11 @@ def test_it_is_the_cipher_of_another_library(key, nonce, first, count):
   assert found == of_library(key, nonce, first, count)
 
 
-@pytest.mark.parametrize(('key', 'nonce', 'first'), [
-  (32, 12, 2**32 - 1), (32, 12, -1), (31, 12, 0), (32, 8, 0),
-])  # fmt: skip
-def test_what_would_repeat_or_shorten_a_stream_is_refused(key, nonce, first):
+@pytest.mark.parametrize(('key', 'first'), [(32, 2**32 - 1), (31, 0)])
+def test_what_would_repeat_or_shorten_a_stream_is_refused(key, first):
   """Catches a counter that wraps around, and keys that are cut or padded."""
   with pytest.raises(ValueError, match='must be'):
-    chacha20.key_stream(bytes(key), bytes(nonce), first, 2)
+    chacha20.key_stream(bytes(key), bytes(12), first, 2)
 
 
 def generator(number=0, tag='draw'):
