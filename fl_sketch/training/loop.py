@@ -8,7 +8,6 @@ import pathlib
 import tempfile
 import time
 from typing import Any, NamedTuple
-import warnings
 
 from fl_sketch import experiment, models, reporting, rounds
 from fl_sketch.experiment import parts
@@ -206,18 +205,11 @@ class _Loop:
       about['parameters'] = models.num_params(exp.params)
       about['left_out'] = result.left_out
       self.files.summarize(result.row, **about)
-    try:
-      with extras.optional_figures():
-        if exp.labels is not None and exp.config.shows_all:
-          path, classes = folder / 'labels.png', int(exp.labels.max()) + 1
-          label_distribution.draw(exp.labels, exp.partition, path, classes)
-        reporting.draw_run(folder)
-    except OSError as e:
-      warnings.warn(
-        f'Figures of {folder} cannot be written: {e}. Metrics and checkpoints '
-        'are complete.',
-        stacklevel=3,
-      )
+    with extras.optional_figures():
+      if exp.labels is not None and exp.config.shows_all:
+        path, classes = folder / 'labels.png', int(exp.labels.max()) + 1
+        label_distribution.draw(exp.labels, exp.partition, path, classes)
+      reporting.draw_run(folder)
 
   def _enter(self, pending, evaluate=False):
     """Log the rounds of one dispatch, and an evaluation with the last."""

@@ -5,7 +5,6 @@ import math
 import fl_sketch
 from fl_sketch import experiment
 from fl_sketch.data import ragged
-from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import client_metrics, log
 import jax
@@ -149,12 +148,3 @@ def test_processes_evaluate_their_shares_together(tmp_path):
       if name.startswith(('client_', 'personal_')):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
   assert fl_sketch.load(two, best=True).round == 4
-
-
-def test_a_private_model_is_not_chosen_by_what_clients_hold_out():
-  """Catches best/, which tells when a client's held-out loss was least."""
-  fields = runs.SMALL | PRIVATE | {'algorithm': 'dp_fedavg'}
-  fields |= {'client_holdout': 0.3, 'personal_steps': 3}
-  for name in 'client_loss_mean', 'personal_loss_mean':
-    with pytest.raises(config.ConfigError, match='keep_best'):
-      experiment.build(fields | {'keep_best': name})

@@ -1,7 +1,5 @@
 """Clients evaluate what they make of the model by steps of their own."""
 
-import json
-
 from fl_sketch import experiment, models, sweeps
 from fl_sketch.data import store
 from fl_sketch.experiment import sampler
@@ -137,24 +135,6 @@ def test_tokens_are_pooled_over_all_clients(texts):
     ('loss_mean', each),
   ):  # fmt: skip
     assert metrics[f'client_{name}'] == pytest.approx(value, rel=1e-6)
-
-
-@pytest.mark.nightly
-def test_a_run_logs_and_draws_them(texts, tmp_path, figures):
-  """Catches metrics that no row, summary or picture has."""
-  folder = tmp_path / 'run'
-  fields = texts | {'personal_steps': 2, 'keep_best': 'personal_loss_mean'}
-  fields |= {'algorithm': 'fedavg'}
-  runs.training.train(experiment.build(fields), folder, progress=False)
-  rows = runs.rows(folder)
-  summary = json.loads((folder / 'summary.json').read_text())
-  for prefix in 'client', 'personal':
-    name = f'{prefix}_perplexity_worst_decile'
-    assert rows[0][name] > 0
-    assert summary[name] == rows[-1][name]
-  assert rows[-1]['personal_loss_mean'] < rows[-1]['client_loss_mean']
-  assert summary['best']['metric'] == 'personal_loss_mean'
-  assert (folder / 'clients.png').exists()
 
 
 @pytest.mark.parametrize('kind', ['all', 'hidden', 'private'])

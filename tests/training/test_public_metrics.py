@@ -5,8 +5,7 @@ import json
 from fl_sketch import reporting, sweeps, training
 from fl_sketch.experiment import sampler
 from fl_sketch.rounds import traffic
-from fl_sketch.sweeps import report
-from fl_sketch.training import log, sinks
+from fl_sketch.training import log
 from fl_sketch.utils import progress
 import numpy as np
 from own_problem import PRIVATE, build
@@ -27,7 +26,6 @@ FIELDS = PRIVATE | {
   'rounds': 6, 'eval_every': 2, 'checkpoint_every': 2, 'client_holdout': 0.3,
   'dropout': 0.2, 'keep_best': 'test_loss', 'noise_seed': 1,
 }  # fmt: skip
-NONE = FIELDS | {'public_metrics': 'hidden'}
 LABELS = np.arange(12) % 2
 
 
@@ -35,35 +33,12 @@ def problem(fields=FIELDS):
   return build(fields, labels=LABELS)
 
 
-def played(folder, exp):
-  """The folder of a finished run, with sinks."""
-  with sinks.opened(['tensorboard'], folder, exp.config) as on_row:
-    training.train(exp, folder, progress=False, on_row=on_row)
-  return folder
-
-
-@pytest.mark.nightly
-def test_a_run_without_statistics_has_no_name_of_one(tmp_path, figures):
-  """Catches a row, a summary or a picture of clients; walks over the files."""
-  folder = played(tmp_path, problem(fields=NONE))
-  names = ['train_loss', 'participants', '_clients']
-  files = [p for p in folder.rglob('*') if p.is_file()]
-  assert {'metrics.jsonl', 'summary.json'} < {p.name for p in files}
-  for path in files:
-    assert not [n for n in names if n.encode() in path.read_bytes()], path
-  assert (folder / 'loss.png').exists()
-  assert not (folder / 'labels.png').exists()
-  assert not (folder / 'clients.png').exists()
-  for row in rows(folder):
-    assert not [n for n in row if n.startswith('client_')]
-    assert row.keys() >= {'round', 'epsilon'} | BYTES
-
-
 def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(tmp_path):
   """Catches totals of another law than that of the run's cohorts."""
-  exp = problem(fields=NONE)
+  exp = problem(fields=FIELDS | {'public_metrics': 'hidden'})
+  training.train(exp, tmp_path, progress=False)
   ledger = traffic.Ledger.empty(3, log.empty_ledger(exp).dense)
-  for number, row in enumerate(rows(played(tmp_path, exp))):
+  for number, row in enumerate(rows(tmp_path)):
     ids, weight, outcome = sampler.selection(exp.config, number, 0)
     charged = ledger.charge(ids, weight, 16, 16, outcome)
     assert {n: row[n] for n in BYTES} == {n: charged[n] for n in BYTES}
@@ -105,14 +80,6 @@ def test_bars_sentences_and_curves_do_without_a_training_loss(
     assert 'train_loss' not in reporting.summary_line(ROW, finished)
   (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
   assert reporting.draw_run(tmp_path) == []
-
-
-def test_points_that_nothing_ranks_are_refused_by_name():
-  """Catches a KeyError after all points have run."""
-  row = {'values': {'seed': 0}, 'diverged': False}
-  with pytest.raises(ValueError, match='test_accuracy'):
-    report.metric_of([row])
-  assert report.metric_of([row | {'diverged': True}]) == 'train_loss'
 
 
 @pytest.mark.nightly

@@ -159,10 +159,6 @@ def test_only_what_the_table_names_tells_of_clients(
     assert 'train_loss' in told['trained'] - told['held']
 
 
-def said(exp):
-  return ' '.join(exp.guarantee.statement.caveats)
-
-
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('fields', [IN_FOLDER, OWN | {'noise_seed': None}])
 def test_a_statement_names_what_the_table_has_without_noise(fields, kind):
@@ -203,10 +199,12 @@ def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
   for kind in KINDS:
     kept = fields | {'public_metrics': kind}
     if kind == 'all':
-      assert 'best/*' in said(of_store(tmp_path / kind, kept))
+      statement = of_store(tmp_path / kind, kept).guarantee.statement
+      assert 'best/*' in ' '.join(statement.caveats)
       continue
-    with pytest.raises(config.ConfigError, match='keep_best'):
-      of_store(tmp_path / kind, kept)
+    for more in {}, {'keep_best': 'client_loss_mean'}:
+      with pytest.raises(config.ConfigError, match='keep_best'):
+        of_store(tmp_path / kind, kept | more)
     of_store(tmp_path / kind, kept, test=True)
   exp = of_store(tmp_path / 'store', fields | {'keep_best': None})
   swept = files.as_json(exp.config) | {'public_metrics': HIDDEN}

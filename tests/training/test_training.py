@@ -1,12 +1,11 @@
 """The training loop: files, devices, messages of faults."""
 
-import errno
 import json
 
-from fl_sketch import experiment, reporting, rounds, training
+from fl_sketch import experiment, rounds, training
 from fl_sketch.experiment import config
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import client_state, preflight, program, runner
+from fl_sketch.training import client_state, program, runner
 import jax
 import pytest
 from runs import SAFL, SMALL, rows, train
@@ -43,19 +42,6 @@ def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
   # Four of six take part: a client that was absent downloads more later.
   assert records[0]['downlink_bytes'] == 4 * 50
   assert max(row['downlink_bytes'] for row in records) > 4 * 50
-
-
-def test_a_figure_that_cannot_be_written_loses_no_summary(copy, monkeypatch):
-  def full(*_):
-    raise OSError(errno.ENOSPC, 'No space left on device')
-
-  monkeypatch.setattr(reporting, 'draw_run', full)
-  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
-  (copy / 'summary.json').unlink()
-  with pytest.warns(UserWarning, match='Figures'):
-    result = train(copy)
-  summary = json.loads((copy / 'summary.json').read_text())
-  assert summary['train_loss'] == result.row['train_loss']
 
 
 def test_a_start_makes_the_state_of_all_clients_where_it_stays(
