@@ -7,10 +7,11 @@ a key of 32 bytes, take time O(population). In a private run the seed must be
 secret, except for 'cyclic', whose order is public.
 """
 
+import bisect
 from collections.abc import Callable
 import math
 
-from fl_sketch.utils import search, seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 Cohort = tuple[np.ndarray, np.ndarray]
@@ -143,7 +144,7 @@ def default_max_cohort(
 
   # SciPy's inverse takes 1 - tail, which is 1 for a tail below 1e-16.
   rare = lambda size: special.bdtrc(size, population, probability) <= tail
-  return max(1, search.least(rare, 0, population))
+  return max(1, bisect.bisect_left(range(population), True, key=rare))
 
 
 _RULES = fixed_size, with_replacement, poisson, random_allocation, cyclic

@@ -65,12 +65,8 @@ def run(
     raise ValueError(f'{processes=} must be 1 for a sweep.')
   if not isinstance(config, Config):
     config = Config.from_mapping(config)
-  if points_per_program is not None and points_per_program < 1:
-    raise ValueError(f'{points_per_program=} must be >= 1.')
   listed = points(config)
   for _, each in listed:
-    if each.feed == 'host':
-      raise ValueError("Set feed='auto' or 'device': points share the data.")
     if each.keep_best is not None:
       raise each.refusal(
         '{keep_best} has no effect in a sweep: it keeps the last parameters of '

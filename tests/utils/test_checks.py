@@ -1,9 +1,8 @@
-"""Checks of numbers on the host, and searches of integers."""
+"""Checks of numbers on the host."""
 
 import math
 
-from fl_sketch.utils import checks, search
-from hypothesis import given, settings, strategies as st
+from fl_sketch.utils import checks
 import numpy as np
 import pytest
 
@@ -28,16 +27,3 @@ def test_at_most_forgives_rounding_and_nothing_else():
 def test_the_ceiling_of_an_integer_is_itself(n):
   """Catches a tolerance that is larger than 1 for large integers."""
   assert checks.ceil(n) == checks.ceil(float(n)) == n
-
-
-@settings(deadline=None, derandomize=True, max_examples=100)
-@given(st.integers(1, 9), st.integers(0, 60), st.booleans())
-def test_a_search_finds_the_least_integer(low, rises_by, doubling):
-  """Catches a predicate that is asked out of its range, or too often."""
-  calls, high, want = [], 40, low + rises_by
-  rises = lambda n: calls.append(n) or n >= want
-  assert search.least(rises, low, high, doubling=doubling) == min(want, high)
-  assert all(low <= n < high for n in calls)
-  assert len(calls) <= 11
-  if doubling:
-    assert max(calls) <= 2 * want
