@@ -122,7 +122,7 @@ def test_corollary_2_lacks_a_square():
   printed = corollaries.near_start(run, j3=j3, form='printed', **number)
   assert printed < mean / 1.5
   number['gradient_l1'] = g
-  with pytest.raises(ValueError, match='rounds=1000 must be <= 100'):
+  with pytest.raises(ValueError, match='rounds'):
     corollaries.near_start(run, j3=j3, **number)
   assert corollaries.near_start(run, j3=0.5, **number) > mean
 
@@ -135,7 +135,7 @@ def test_the_conditions_of_corollary_1():
   assert asymptotic(run, form='printed', **NUMBER) > 0
   m = constants.preconditioner(run, 1.0, delta=0.01, form='printed')
   assert m > 2.5 * run.eps
-  with pytest.raises(ValueError, match='rounds=10000 must be >= 32552'):
+  with pytest.raises(ValueError, match='rounds'):
     asymptotic(run, **NUMBER)
 
 

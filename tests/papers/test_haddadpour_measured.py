@@ -143,7 +143,7 @@ def test_the_printed_rounds_of_a_nonconvex_loss_are_too_few(hashes):
   run = plans.fedsketch(
     'nonconvex', omega=omega, hashes=hashes, form='printed', **spec
   )
-  with pytest.raises(ValueError, match=r'condition=5\.27. must be <= 1'):
+  with pytest.raises(ValueError, match='condition='):
     rates.nonconvex_bound(run, D / 2, form='printed')
   loss = quadratic(np.ones(D))
   x = fedsketch_rounds.play(loss, run, np.ones(D), 1, 4, draws=60)

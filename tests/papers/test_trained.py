@@ -75,9 +75,16 @@ def config(task, name, share):
 
 
 @pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
-def test_a_method_sends_its_share(name, share, task):
-  """Catches a method that sends more than it claims, or much less."""
+def test_a_method_sends_its_share_of_the_same_samples(name, share, task):
+  """Catches more bytes than are claimed or far less, and unequal work."""
   fields = config(task, name, share)
+  steps = fields['rounds'] * fields['local_steps']
+  seen = steps * fields['cohort'] * fields['batch_size']
+  assert steps == task.steps
+  assert seen == task.steps * task.workers * task.batch_size
+  assert fields['cohort'] == fields['population']
+  local = methods.METHODS[name].local
+  assert fields['local_steps'] == (task.local_steps if local else 1)
   up, down = planning.wire(experiment.build(fields), mesh_lib.cohort_mesh())
   every = (fields.get('options') or {}).get('every', 1)
   sent = (up[0] + (every - 1) * up[1]) / every
@@ -88,19 +95,6 @@ def test_a_method_sends_its_share(name, share, task):
   assert 0.8 * allowed < sent <= 1.001 * allowed
   if 'both ways' in name:
     assert down == up
-
-
-@pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
-def test_all_methods_see_the_same_samples(name, share, task):
-  """Catches a method with more steps, workers or samples than the others."""
-  c = config(task, name, share)
-  steps = c['rounds'] * c['local_steps']
-  assert steps == task.steps
-  seen = steps * c['cohort'] * c['batch_size']
-  assert seen == task.steps * task.workers * task.batch_size
-  assert c['cohort'] == c['population']
-  local = methods.METHODS[name].local
-  assert c['local_steps'] == (task.local_steps if local else 1)
 
 
 @pytest.mark.parametrize(('name', 'share'), ROWS, ids=str)
@@ -132,16 +126,6 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(
   losses = [loss for _, loss in found.trials]
   assert losses == sorted(losses)
   assert found.tuned == found.trials[0][0]  # the made-up best of both lengths
-
-
-def test_a_cost_is_of_the_tuned_method(task, tmp_path, monkeypatch):
-  """Catches the time of a run at an untuned rate, which may end early."""
-  ws = MadeUp(tmp_path, 'cpu', progress=False)
-  monkeypatch.setattr(Run, 'diverged', True)
-  tuned = {'client_lr': 0.02, 'b2': 0.99}
-  with pytest.raises(ValueError, match='adamw-1'):
-    runs.cost(ws, task, 'AdamW', 1, tuned)
-  assert {c['client_lr'] for c in ws.configs.values()} == {0.02}
 
 
 def made_up(task, **finals):
@@ -207,8 +191,8 @@ def test_halves_share_nothing_and_one_client_has_everything(ws):
     np.testing.assert_array_equal(one, whole)
 
 
-def test_rates_are_tuned_by_what_clients_hold_out(ws):
-  """Catches a rate that is chosen by the test, or on a reported seed."""
+def test_rates_are_tuned_by_what_clients_hold_out_and_claims_are_of_losses(ws):
+  """Catches a rate chosen by the test or a reported seed, and bytes down."""
   made = report_of_language.scratch(ws)
   assert made.seeds[methods_of_language.DENSE]['rate'] == 0.001
   tuned = [c for n, c in ws.configs.items() if n.endswith('/tune')]
@@ -220,11 +204,7 @@ def test_rates_are_tuned_by_what_clients_hold_out(ws):
   for config in raced:
     assert 'client_holdout' not in config
     assert config['sweep'] == {'seed': (0, 1)}
-
-
-def test_claims_are_of_losses_and_bytes(ws):
-  """Catches a claim of another method, and of bytes down."""
-  near, fewer, *_ = report_of_language.scratch(ws).claims
+  near, fewer, *_ = made.claims
   assert (near.measured, near.bound) == (0.0, 1.0)
   assert (fewer.measured, fewer.bound) == (10.0, 100)
   assert methods_of_language.TABLES in near.text

@@ -40,17 +40,6 @@ def test_pure_noise_decides_nothing():
   assert sum(single) >= 40
 
 
-def test_truth_is_decided():
-  """Catches a procedure that decides nothing."""
-  rng = np.random.default_rng(1)
-  far = rng.normal(1.0, 0.01, (20, SEEDS))
-  true = [verdicts.of_seeds('', x, '>=', 0.0) for x in far]
-  false = [verdicts.of_seeds('', x, '<=', 0.0) for x in far]
-  assert verdicts.decide(true + false + noise_page(rng)[:20]) == (
-    [verdicts.HOLDS] * 20 + [verdicts.FAILS] * 20 + [verdicts.UNDECIDED] * 20
-  )
-
-
 def by_hand(p, level=0.05):
   """Benjamini and Yekutieli: the largest k with p_(k) <= k level / (m c)."""
   m, order = len(p), np.argsort(p)

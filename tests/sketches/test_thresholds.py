@@ -10,10 +10,9 @@ import pytest
 
 BLOCKS = sketches.block_srht(26, block=256), sketches.block_srht(48, block=16)
 COPIES = sketches.block_cyclic(32, sparsity=2)
-FAST = {  # operators, and lengths around the line
-  'one block and a rest': (BLOCKS[0], 257, 511)
-}
+FAST = {'one block and a rest': (BLOCKS[0], 257)}  # operators, and lengths
 NIGHTLY = {
+  'nearly two blocks': (BLOCKS[0], 511),
   'blocks and a rest': (BLOCKS[1], 95, 96, 97, 111),
   'one block of 4096': (sketches.block_srht(410), 4095, 4096, 4097, 4810, 8191),
   'two blocks of 4096': (sketches.block_srht(410), 8192, 8193, 12_287),

@@ -62,7 +62,6 @@ def test_a_false_property_fails_its_row():
   false = {
     'bias, in standard errors': shrunk,
     'desketch is adjoint': stating('gaussian', adjoint_scale=2.0),
-    'desketch is linear': stating('median', linear=True),
   }
   verify = lambda op: sketches.verify(op, 64, KEY, draws=2000)
   for quantity, op in false.items():

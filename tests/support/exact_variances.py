@@ -55,13 +55,13 @@ def sampled(g: np.ndarray, h: np.ndarray, size: int) -> float:
 
 
 def hadamard(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Return the variance of `srht`: every product of the transform has `pairs`."""
+  """Return the variance of `srht`, whose every product has `pairs`."""
   n = 1 << (g.size - 1).bit_length()
   return _of_rows(n, size, pairs(g, h) / n)
 
 
 def spectrum(g: np.ndarray, h: np.ndarray, size: int) -> float:
-  """Return the variance of `srft`; if n is even, i and i + n / 2 count twice."""
+  """Return the variance of `srft`; for even n i and i + n / 2 count twice."""
   g, h = (_in_order(x, size) for x in (g, h))
   n, far = g.size, 0.0
   if n % 2 == 0:

@@ -82,8 +82,3 @@ def coverage() -> dict[str, list[str]]:
   for row, name in [*marks(), *others, *studies]:
     names.setdefault(row, []).append(name)
   return names
-
-
-if __name__ == '__main__':
-  for identity, names in coverage().items():
-    print(identity, *names, sep='\n  ')
