@@ -7,7 +7,6 @@ launch.NAME` in a checkout.
 import argparse
 import ast
 from collections.abc import Iterable
-import contextlib
 import importlib
 import logging as standard_logging
 import os
@@ -23,10 +22,9 @@ flags.disclaim_key_flags()  # `define_folders` defines them for the program
 
 
 def parse_flags(argv):
-  """Parse the flags; end with a message if a config field cannot be set.
+  """Parse the flags; end with one line if one of them cannot be set.
 
-  For `app.run(main, flags_parser=parse_flags)`, which does not catch the errors
-  of config flags. The first argument may be the value of --config.
+  The first argument may be the value of --config.
   """
   if 'config' in flags.FLAGS and argv[1:] and not argv[1].startswith('-'):
     argv = [argv[0], f'--config={argv[1]}', *argv[2:]]
@@ -52,23 +50,10 @@ def parse_flags(argv):
     text = f'{e}.{hint if e.flagname in config else ""}'
   except flags.Error as e:
     text = re.sub(r'^flag (--\w+=None: )?', '', f'{e}')
-    text = re.sub(r"\('(.*)', (.*)\)$", r'\1, \2', text)  # a message in parts
   except (AttributeError, KeyError, TypeError, ValueError) as e:
-    text = _of_path(str(e), argv)
+    said = re.sub(r"\\n|[\\']", ' ', f'{e}')  # a KeyError quotes its message
+    text = f'Cannot set a config field: {said}'
   sys.exit(' '.join(text.split()))
-
-
-def _of_path(text: str, argv) -> str:
-  """Return the message for a path that the config does not have."""
-  with contextlib.suppress(SyntaxError, ValueError):
-    text = str(ast.literal_eval(text))  # a KeyError quotes its message
-  match = re.match(r"""'(\w+)'(?:\s*Did you mean "(\w+)")?""", text)
-  if match is None:
-    return f'Cannot set a config field: {text.partition(", and its")[0]}'
-  name, near = match.groups()
-  typed = [x for x in argv if name in re.split('[.=]', x.partition('=')[0])]
-  hint = '' if near is None else f' Did you mean {near!r}?'
-  return f'{"".join(typed[:1])}: unknown config field {name!r}.{hint}'
 
 
 def define_folders(
@@ -87,8 +72,7 @@ def define(**definitions: tuple[Any, ...]) -> Any:
   """Define flags by a default, or the type of one that is unset, and help.
 
   A third element is the least number, or the choices of a text; without it
-  integers are >= 1, or >= 0 if that is the default. Returns what has their
-  values as attributes.
+  integers are >= 1, or >= 0 if that is the default. Returns their values.
   """
   kinds = {bool: 'boolean', int: 'integer', float: 'float', list: 'list'}
   for name, (value, text, *more) in definitions.items():
@@ -113,10 +97,7 @@ def neighbour(name: str) -> Any:
 
 
 def begin(argv):
-  """Refuse unknown arguments; hide the libraries' log of every step.
-
-  --verbosity shows it. Compiled programs are kept.
-  """
+  """Refuse unknown arguments; hide the libraries' log; keep programs."""
   if len(argv) > 1:
     sys.exit(f'Unknown argument {argv[1]!r}; remove it.')
   if not flags.FLAGS['verbosity'].present:

@@ -1,17 +1,17 @@
 """Prints the privacy guarantee of a config without training.
 
-  fl-sketch account CONFIG [--workdir=DIR] [--audit[=canaries|one_run]]
+  fl-sketch account CONFIG [--workdir=DIR] [--audit=canaries|one_run]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
-rounds; writes privacy.json into a workdir. --audit attacks the mechanism with
-canaries, by many rounds of the config's algorithm on a small model.
+rounds; writes privacy.json into a workdir. --audit=canaries attacks the
+mechanism by many rounds of the config's algorithm on a small model.
 --audit=one_run trains the config once with --canaries=1000 canary clients in
 its population.
 """
 
 import pathlib
 
-from absl import app, flags
+from absl import app
 from fl_sketch import experiment
 from fl_sketch.experiment import audit, config, one_run_audit
 from fl_sketch.privacy.accounting import types
@@ -25,26 +25,12 @@ _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders()
 
 
-class _AuditParser(flags.EnumParser):
-  """Parses the kind of an audit; --audit alone is that with canaries."""
-
-  def parse(self, argument):
-    """Return the kind, or None for --noaudit."""
-    if argument == 'false':
-      return None
-    return super().parse('canaries' if argument == 'true' else argument)
-
-
-_AUDIT = flags.DEFINE(
-  _AuditParser(['canaries', 'one_run']), 'audit', None,
-  '<canaries|one_run>: Attack the mechanism with canaries: by many runs of a '
-  'small model, or in one run of the config.',
-  boolean=True,  # so that it may stand without a value
-)  # fmt: skip
 _FLAGS = define(
+  audit=(str, 'Attack the mechanism by canaries in many small runs, or in one.',
+    ['canaries', 'one_run']),
   canaries=(1000, 'Number of canary clients of --audit=one_run.', None),
   samples=(5000, 'Audit runs with the canary, and as many without it.', None),
-)
+)  # fmt: skip
 
 
 def main(argv):
@@ -68,10 +54,10 @@ def main(argv):
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.replace(folder / 'privacy.json', report)
-  if _AUDIT.value is None:
+  if _FLAGS.audit is None:
     return
   with errors.refused():
-    if _AUDIT.value == 'canaries':
+    if _FLAGS.audit == 'canaries':
       options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
       result = audit.audit_config(c, **options)
     else:

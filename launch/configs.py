@@ -7,7 +7,6 @@ function `get_config`, with its argument after a colon: quickstart:quick.
 """
 
 import importlib
-import inspect
 import pathlib
 import re
 import sys
@@ -15,7 +14,7 @@ import types
 from typing import Any
 
 from absl import app, flags
-from fl_sketch.utils import checks, fields as rules, plugins, registry
+from fl_sketch.utils import checks, plugins, registry
 from ml_collections import config_dict, config_flags
 
 from . import begin, parse_flags, summaries, unknown
@@ -69,13 +68,10 @@ class _Parser(flags.ArgumentParser):
   def parse(self, argument):
     name, *variant = argument.split(':', 1)
     try:
-      if not callable(make := getattr(load(name), 'get_config', None)):
+      make = getattr(load(name), 'get_config', None)
+      if make is None:
         raise ValueError(f"{name} has no function get_config(variant='').")
-      if variant and not inspect.signature(make).parameters:
-        raise ValueError(f'{name} has no variants; remove {variant[0]!r}.')
       config = make(*variant)
-      if not isinstance(config, config_dict.ConfigDict):
-        raise ValueError(f'get_config of {name} returns no ConfigDict.')
       config.lock()
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       if isinstance(e, ValueError) and checks.is_refusal(e):
@@ -131,17 +127,10 @@ def load(name: str) -> types.ModuleType:
   Raises ValueError, with all names and the nearest, if there is none.
   """
   path = paths().get(name, pathlib.Path(name))
-  if not path.is_file():
-    if path.suffix == '.py':
-      hint = rules.did_you_mean(path.stem, names())
-      raise ValueError(f'There is no file {name!r}.{hint}')
-    raise ValueError(unknown('config', name, names()))
+  if not path.is_file() or path.suffix != '.py':
+    raise ValueError(unknown('config', path.stem, names()))
   if path.resolve().parent == FOLDER.resolve():
     return importlib.import_module(f'{PACKAGE}.{path.stem}')
-  if path.suffix != '.py':
-    raise ValueError(
-      f'config={name!r} is no Python file; name a config, or a file in .py.'
-    )
   return plugins.load(str(path))
 
 

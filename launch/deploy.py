@@ -14,6 +14,7 @@ import functools
 import pathlib
 
 from absl import app
+from fl_sketch.utils import files
 
 from . import begin, configs, define, define_folders, errors, parse_flags
 
@@ -65,10 +66,9 @@ def _local(config, folder, options):
 
 def _flower(config, folder, options):
   from fl_sketch.engines import flower
-  from fl_sketch.utils import files
 
-  content = files.as_json(config)
-  written = flower.deploy(content, folder / 'app', folder, **options)
+  fields = files.as_json(config)
+  written = flower.deploy(fields, folder / 'app', folder, **options)
   if _FLAGS.superlink is None:
     print(f'flwr run {written} SUPERLINK')
   else:
@@ -77,10 +77,9 @@ def _flower(config, folder, options):
 
 def _nvflare(config, folder, options):
   from fl_sketch.engines import nvflare_jobs
-  from fl_sketch.utils import files
 
-  content = files.as_json(config)
-  job = nvflare_jobs.deploy(content, folder / 'app', folder, **options)
+  fields = files.as_json(config)
+  job = nvflare_jobs.deploy(fields, folder / 'app', folder, **options)
   if _FLAGS.kit is None:
     print(f'The job is {job}.')
     return

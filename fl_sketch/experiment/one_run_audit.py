@@ -211,7 +211,7 @@ def _payload_sizes(
   if sizes is None:
     raise exp.config.refusal(
       '{algorithm} does not broadcast the mean of payloads, which an audit in '
-      'one run requires; use --audit without one_run.'
+      'one run requires; use --audit=canaries.'
     )
   return sizes
 
@@ -228,6 +228,6 @@ def _check(config: Config, canaries: int) -> None:
   config.refuse(
     (canaries < LEAST,
      f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
-    *((refused, f'An audit in one run does not support {{{name}}}; use --audit '
-       'without one_run.') for name, refused in unsupported.items()),
+    *((refused, f'An audit in one run does not support {{{name}}}; use '
+       '--audit=canaries.') for name, refused in unsupported.items()),
   )  # fmt: skip

@@ -251,7 +251,7 @@ def test_a_config_file_registers_parts_of_its_own(own):
   (['quikstart'], "'quickstart'"),
   (['configs/mnist_safle.py'], "'mnist_safl'"),
   ([QUICK, '--plugins=no_such'], 'no_such'),
-  ([QUICK, '--config.sketch.sze=3'], "'size'"),
+  ([QUICK, '--config.sketch.sze=3'], 'size'),
   ([QUICK, '--config.rounds=1.5'], 'rounds=1.5'),
   ([], 'quickstart'),
 ])  # fmt: skip
