@@ -20,17 +20,15 @@ BASE = {
 }  # fmt: skip
 
 
-def waves(noise: float, clients=6, seed=0):
-  """Sines and cosines of 8 numbers, of clients with 3 to 8 samples."""
-  rng = np.random.default_rng(seed)
+def waves(noise: float):
+  """Data of 6 clients with 3 to 8 samples."""
+  rng = np.random.default_rng(0)
 
   def samples(count):
-    y = rng.integers(2, size=count)
-    phase = rng.uniform(0, 1, (count, 1)) + np.pi / 2 * y[:, None]
-    x = np.sin(phase + np.arange(8)[None])
-    return {'x': x + noise * rng.standard_normal(x.shape), 'y': y}
+    x = noise * rng.standard_normal((count, 8))
+    return {'x': x, 'y': rng.integers(2, size=count)}
 
-  every = [samples(3 + i % 6) for i in range(clients)]
+  every = [samples(3 + i) for i in range(6)]
   return data.from_clients(every, samples(20), num_classes=2)
 
 

@@ -100,18 +100,3 @@ def test_colours_of_one_marker_are_told_apart_by_the_colour_blind():
   looks = [*style.looks(map(str, range(16))).values()]
   for (one, marker), (other, same) in itertools.combinations(looks, 2):
     assert marker != same or np.abs(seen(one) - seen(other)).max() > 0.05
-
-
-@pytest.mark.parametrize(('x', 'scale', 'ticks', 'wanted'), [
-  ([1, 2, 3, 4], 'linear', (), {1, 2, 3, 4}),  # not 2.5
-  ([0.1, 0.3], 'log', (), 'linear'),
-  ([0.1, 0.3, 1.0], 'log', (0.1, 0.3, 1.0), {0.1, 0.3, 1.0}),
-])  # fmt: skip
-def test_ticks_are_at_rounds_and_at_what_was_swept(x, scale, ticks, wanted):
-  """Catches ticks where no number is, and a log axis of two ticks."""
-  look = {'x_scale': scale, 'x_ticks': ticks}
-  line = figures.Line('', x, x)
-  (ax,) = figures.draw([figures.Panel('x', 'y', [line], **look)]).axes
-  low, high = ax.get_xlim()
-  shown = {tick for tick in ax.get_xticks() if low <= tick <= high}
-  assert wanted == (ax.get_xscale() if isinstance(wanted, str) else shown)

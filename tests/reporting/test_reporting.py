@@ -79,7 +79,6 @@ def test_draws_a_run(fields, names, tmp_path):
   paths = reporting.draw_run(tmp_path)
   assert sorted(p.name for p in paths) == names
   for path in paths:
-    assert path.parent == tmp_path
     with Image.open(path) as image:
       assert len(set(image.convert('L').tobytes())) > 10
 
