@@ -96,9 +96,8 @@ def bytes_per_step(
   2400
 
   The gradients that `tx` gets inside `jax.shard_map` have the types of
-  `params`, and the mesh has the axes that it names. `specs` is a
-  `PartitionSpec` of the parameters, or a tree of them; by default all devices
-  have copies. A collective that is not known raises ValueError.
+  `params`. `specs` is a `PartitionSpec` of the parameters, or a tree of them;
+  by default all devices have copies.
   """
 
   def shards(spec, tree):

@@ -51,8 +51,6 @@ def parse(text: str) -> list[Call]:
 
   >>> parse('block_srht(size=0.32) | eden(rotate=False)')[1]
   Call(name='eden', options={'rotate': False})
-
-  Any text but calls that are joined by bars raises ValueError.
   """
   calls = []
   for part in text.split('|'):
@@ -87,10 +85,6 @@ def mean_over(
     sharded_axes: mesh axes over which parameters are sharded: each shard is
       compressed by itself.
     seed: of the public random draws, the same on all workers.
-
-  Raises:
-    ValueError: no such compressor; of its functions, an option does not suit
-      the model, or there is no such axis.
   """
   make = mean(compressor, both_ways=both_ways)
   axes = workers.names(axis)
@@ -118,8 +112,7 @@ def algorithm(
   Axes and seed are as of `mean_over`. The learning rate of the server is a
   number; the option `schedule` of most algorithms makes it a function of the
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
-  texts with fractions, as compressors. Unknown names and options raise
-  ValueError.
+  texts with fractions, as compressors.
   """
   roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
   make = registered(name, learning_rate, **options)
@@ -129,8 +122,7 @@ def algorithm(
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
   """Build params -> the algorithm whose update is the estimate of the mean.
 
-  Arguments as of `mean_over`. Raises ValueError if the text is not understood,
-  and, of what is returned, if an option does not suit the model.
+  Arguments as of `mean_over`.
   """
   calls = parse(compressor) if isinstance(compressor, str) else [compressor]
   if calls == [Call('dense', {})]:
@@ -141,15 +133,10 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
     raise ValueError(
       f'{compressor=} must be a codec, a sketch, or a sketch | a codec.'
     )
-  if both_ways and 'codec' not in kinds:
+  if both_ways and not ('codec' in kinds and isinstance(calls[-1], Call)):
     raise ValueError(
-      f'both_ways has no effect without a codec in {compressor=}; remove '
-      'both_ways or add a codec.'
-    )
-  if both_ways and not isinstance(calls[-1], Call):
-    raise ValueError(
-      'both_ways requires the codec as text, whose counts it divides among the '
-      f'workers; got {compressor=}.'
+      f'both_ways requires a codec, as text, in {compressor=}; add one, or '
+      'remove both_ways.'
     )
   if kinds == ['algorithm']:
     (call,) = calls
@@ -175,9 +162,8 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     feedback |= {k: options.pop(k) for k in _FEEDBACK if k in options}
     codec = codec._replace(options=options)
   if op is not None and feedback != _FEEDBACK:
-    changed = [k for k in _FEEDBACK if feedback[k] != _FEEDBACK[k]]
     raise ValueError(
-      f'{changed[0]} is not supported behind a sketch, whose hashes change in '
+      'error_feedback is not supported behind a sketch, whose hashes change in '
       'every step; remove it.'
     )
   op = op and _build(op, dimension(params))

@@ -62,15 +62,12 @@ def from_algorithm(
   The transformation is to use inside `jax.shard_map`, or in tests under
   `jax.vmap` with an axis name; its updates are the same on all workers. A step
   whose update is not finite leaves the state, but for its counter, as it was.
-  `init` raises ValueError for an algorithm that is private or has local state.
   """
   names, dense_axes = workers.names(axis), workers.names(dense_axes)
   sharded_axes = workers.names(sharded_axes)
 
   def init(params):
     params = _wide(params)
-    if not jax.tree.leaves(params):
-      raise ValueError('The parameters are a tree without arrays.')
     group = workers.Group(axis, None, workers.size_of(axis))
     with workers.among(group):
       algorithm = make(params)
@@ -219,12 +216,10 @@ def _wrap(parts, names, sharded_axes):
 def _check_rows(state):
   nodes = jax.tree.leaves(state[1:], is_leaf=is_worker)
   rows = jax.tree.leaves([x for x in nodes if is_worker(x)])
-  bad = [x.shape for x in rows if x.shape[:1] != (1,)]
-  if bad or state.step.shape:
+  if state.step.shape or any(x.shape[:1] != (1,) for x in rows):
     raise ValueError(
-      f'State of shape={[*bad, state.step.shape][0]} holds rows of several '
-      'workers: use in_specs=distributed.state_specs(...), or in_axes=0 under '
-      'vmap.'
+      'The state has rows of several workers; set in_specs to '
+      'distributed.state_specs(...), or in_axes=0 under vmap.'
     )
 
 

@@ -25,9 +25,6 @@ def start(
   one of several processes fails it ends at once, and the others end with one
   line. The `workers` are the devices of all processes together: CPUs make as
   many. None leaves the devices as they are.
-
-  Raises ValueError if an argument is missing or out of range, or the number of
-  devices is not that of the workers.
   """
   process = peers.resolve(coordinator, num_processes, process_id)
   count = process[1]
@@ -44,10 +41,7 @@ def start(
     return
   devices = jax.device_count()  # one process may leave some without work
   if devices != workers and (devices < workers or count != 1):
-    raise ValueError(
-      f'{workers=} requires as many devices; there are {devices} in '
-      f'{jax.process_count()} processes. Set workers={devices}.'
-    )
+    raise ValueError(f'{workers=} differs from {devices} devices; set that.')
 
 
 def _leave(kind, error, trace):

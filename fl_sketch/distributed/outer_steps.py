@@ -55,10 +55,6 @@ def outer(
   >>> mean = mean_over('data', 'eden(bits=2)')
   >>> tx = outer(optax.adamw(3e-4), None, mean, every=16, fragments=4)
 
-  Raises:
-    ValueError: ``every`` or ``fragments`` is out of range, ``mean`` is of
-      another function, or the model has fewer arrays than fragments.
-
   Source: Douillard et al., arXiv:2311.08105, Algorithm 1; Douillard et al.,
   Streaming DiLoCo, arXiv:2501.18512; Therien et al., MuLoCo, arXiv:2505.23725.
   """

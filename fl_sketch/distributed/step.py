@@ -35,9 +35,9 @@ def init(
 ) -> Tree:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
-  Of one with `mean_over` or `algorithm` in it. `specs` is a `PartitionSpec` of
-  the parameters, or a tree of them; by default all workers have copies. Raises
-  ValueError if devices would update their copies of an array apart.
+  `specs` is a `PartitionSpec` of the parameters, or a tree of them; by default
+  all workers have copies. It raises ValueError if devices would update their
+  copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
   shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
@@ -102,12 +102,11 @@ def train_step(
 ) -> Callable[..., tuple[Params, Tree, jax.Array]]:  # fmt: skip
   """Build a jitted step: (params, state, batch) -> (params, state, loss).
 
-  The transformation has `mean_over` or `algorithm` in it, and the loss is
-  (params, batch) -> f32[], of one worker's part of the batch. All axes of the
-  mesh together are these parts: leaves of `batch` are split along axis 0. The
-  parameters are the same on all. The loss of the step is the mean over the
-  workers; its first two arguments are donated. It raises ValueError if `tx`
-  averages over fewer axes.
+  The transformation has `mean_over` or `algorithm` in it, over all axes of the
+  mesh, and the loss is (params, batch) -> f32[], of one worker's part of the
+  batch: leaves of `batch` are split along axis 0 over all axes. The parameters
+  are the same on all. The loss of the step is the mean over the workers; its
+  first two arguments are donated.
   """
   axes = mesh.axis_names
 
@@ -123,14 +122,13 @@ def train_step(
       n = math.prod(mesh.shape[a] for a in node.axes)
       if any(x.shape[0] != n for x in jax.tree.leaves(node)):
         raise ValueError(
-          f'The state has no row for each of {n} workers: make it with '
-          'distributed.init(tx, params, mesh).'
+          f'The state lacks rows of {n} workers; use distributed.init.'
         )
     sent = bills.bytes_per_step(tx, params, mesh).by_axis
     if apart := [a for a in axes if mesh.shape[a] > 1 and a not in sent]:
       raise ValueError(
-        f'tx averages nothing over {apart} of the mesh: give these axes to '
-        'mean_over, as axis or dense_axes.'
+        f'tx averages nothing over {apart} of the mesh; set them as axis or '
+        'dense_axes of mean_over.'
       )
     run = _on(mesh, local, (P(), specs, P(axes)), (P(), specs, P()))
     return run(params, state, batch)
