@@ -221,12 +221,9 @@ class _Loop:
       try:
         record = self.log.record(first + i, cohort, by_round[i])
       except log.DivergedError as e:
-        where = 'there is no checkpoint yet'
-        if (good := self.store.newest) is not None:
-          folder = self.files.folder / 'checkpoints'
-          where = f'the last good checkpoint is {folder}/{good}'
+        where = f'{self.files.folder}/checkpoints/{self.store.newest}'
         raise log.DivergedError(
-          f'{e}; {where}. Try a smaller server_lr or client_lr.'
+          f'{e}. Try a smaller server_lr or client_lr. Last checkpoint: {where}'
         ) from None
       if evaluate and i == len(cohorts) - 1:
         record |= self.evaluate(self.runner.state.params)
