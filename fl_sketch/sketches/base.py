@@ -5,7 +5,6 @@ import itertools
 from typing import Any, NamedTuple, TypeAlias
 
 from fl_sketch.sketches import primitives
-from fl_sketch.utils import checks
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
 import jax.numpy as jnp
@@ -99,7 +98,7 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
     leaf = jnp.asarray(leaf)
   dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
   if not jnp.issubdtype(dtype, jnp.floating):
-    raise checks.DtypeError(f'A leaf has dtype={str(dtype)!r}; use floats.')
+    raise ValueError(f'A leaf has dtype={str(dtype)!r}; use floats.')
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 

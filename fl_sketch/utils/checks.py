@@ -21,15 +21,11 @@ class ChoiceError(ValueError):
   """An argument that is none of its choices, or contradicts another one."""
 
 
-class DtypeError(TypeError, ValueError):
-  """An array whose dtype is not supported."""
-
-
 def is_refusal(error: ValueError) -> bool:
   """Return whether this library, a config file or a plug-in raised an error."""
   *_, (frame, _) = traceback.walk_tb(error.__traceback__)
   module = f'{frame.f_globals.get("__name__", "")}.'
-  of_value = type(error) in (ValueError, ChoiceError, DtypeError)
+  of_value = type(error) in (ValueError, ChoiceError)
   return of_value and module.startswith(_OWN_MODULES)
 
 
@@ -108,12 +104,6 @@ def positive(name: str, value: object) -> float:
 def fraction(name: str, value: object) -> float:
   """Return `value` as a float strictly between 0 and 1."""
   return _checked(name, value, lambda x: 0 < x < 1, '> 0 and < 1')
-
-
-def zero_or_fraction(name: str, value: object) -> float:
-  """Return `value` as a float in [0, 1)."""
-  number = at_least(name, value, 0)
-  return number and fraction(name, number)
 
 
 def count(name: str, value: object) -> int:

@@ -63,12 +63,18 @@ def squares(name: str, values: Numbers) -> Numbers:
   return values
 
 
+def zero_or_fraction(name: str, value: Any) -> float:
+  """Return `value` as a float in [0, 1)."""
+  number = checks.at_least(name, value, 0)
+  return number and checks.fraction(name, number)
+
+
 Count = Annotated[int, Condition('>= 1', checks.count)]
 Positive = Annotated[float, Condition('> 0', checks.positive)]
 NonNegative = Annotated[float, at_least(0)]
 AtLeastOne = Annotated[float, at_least(1)]
 Fraction = Annotated[float, Condition('in (0, 1)', checks.fraction)]
-Share = Annotated[float, Condition('in [0, 1)', checks.zero_or_fraction)]
+Share = Annotated[float, Condition('in [0, 1)', zero_or_fraction)]
 Part = Annotated[float, Condition('in [0, 1]', at_most_one)]
 Finite = Annotated[Numbers, Condition('finite', finite)]  # all of an array
 Squares = Annotated[Numbers, Condition('>= 0', squares)]  # likewise

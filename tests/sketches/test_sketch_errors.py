@@ -31,7 +31,7 @@ def test_options_that_do_not_fit_are_refused_by_name(name, options, field):
 def test_bad_trees(name):
   """Catches tables of another shape, and trees that are no floats or small."""
   op, small = OPERATORS[name].op, jnp.ones(15)
-  with pytest.raises(TypeError, match='dtype'):
+  with pytest.raises(ValueError, match='dtype'):
     op.sketch(KEY, {'w': jnp.ones(64, jnp.int32)})
   with pytest.raises(ValueError, match='table'):
     op.desketch(KEY, jnp.ones((3, 5, 7)), TREE)

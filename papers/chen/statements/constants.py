@@ -225,7 +225,7 @@ def first_round(b1: float) -> int:
   >>> first_round(0.9)
   6
   """
-  return math.ceil(1 / (1 - checks.zero_or_fraction('b1', b1) ** 2))
+  return math.ceil(1 / (1 - conditions.zero_or_fraction('b1', b1) ** 2))
 
 
 def client_schedule(local_steps: int, b1: float = 0.9) -> Callable[[Any], Any]:
