@@ -1,9 +1,8 @@
 """Simulates over-selection, dropouts, stragglers and byzantine clients.
 
-A cross-device server selects more clients than the cohort (over-selection),
-takes the first that answer and closes the round. A client that answers later is
-a straggler, whose work is lost; one that never answers is a dropout. Every draw
-is a pure function of (seed, round, client), and none depends on data.
+A server selects more clients than the cohort (over-selection) and takes the
+first that answer. The work of stragglers, which answer later, is lost; dropouts
+never answer. Every draw is a pure function of (seed, round, client).
 """
 
 from collections.abc import Callable

@@ -25,11 +25,7 @@ PathLike = str | os.PathLike
 
 
 class Dataset(NamedTuple):
-  """A dataset in memory.
-
-  Images are {'x': uint8[n, height, width, channels], 'y': int32[n]}, a user's
-  own data any arrays.
-  """
+  """A dataset in memory; images are 'x', uint8[n, height, width, channels]."""
 
   name: str  # of messages
   train: Arrays  # leaves [n, ...]

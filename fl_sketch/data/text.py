@@ -1,10 +1,9 @@
 """Reads texts as tokens, from disk and never from a network.
 
 A .tsv file has a sentence and its label in each line, before and after the last
-tab, or in the columns sentence and label of a header. Any other file is a text,
-whose tokens are predicted from the preceding ones. Of a folder, train.tsv or
-train.txt is the training part, and test, dev, valid or validation the test; of
-one file, its last lines are the test.
+tab, or in the columns sentence and label of a header. Any other file is a text.
+Of a folder, train.tsv or train.txt is the training part, and test, dev, valid
+or validation the test; of one file, its last lines are the test.
 """
 
 import itertools
@@ -111,12 +110,7 @@ def sst2(
   vocabulary: fields.Count | None = None,
   tokenizer: PathLike | None = None,
 ) -> sources.Dataset:
-  """Load the sentences of SST-2 and their labels; download nothing.
-
-  They lie in sst2 or SST-2 of data_dir, or beside it: train.tsv and test.tsv
-  without a header; or GLUE's train.tsv and dev.tsv with the header
-  sentence<TAB>label. Arguments and errors are those of `load`.
-  """
+  """Load SST-2 from sst2 or SST-2 of data_dir, or beside it: see `load`."""
   root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
   parents = itertools.product((root, root.parent), ('sst2', 'SST-2'))
   places = [parent / name for parent, name in parents]

@@ -1,8 +1,8 @@
 """Matrix products in bfloat16; convolution and pooling in the fastest form.
 
 On a CPU, a convolution inside a loop or under `vmap` misses XLA's fast kernels,
-and the backward pass of `reduce_window` costs more than the layer. There both
-are written with copies and matrix products; elsewhere they are what `lax` has.
+and the backward pass of `reduce_window` costs more than the layer: both are
+copies and matrix products there, and `lax` elsewhere.
 
 A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
 nothing else: sums, biases, activations, logits, gradients and parameters stay
@@ -91,12 +91,10 @@ def conv2d(
   The kernel is f32[height, width, channels, features], the result f32[batch,
   rows / stride, cols / stride, features], rounded up; smaller if 'VALID'.
 
-  Both forms are the same function. 'tiles' computes a few neighbouring outputs
-  of a row by one product with a banded matrix: it copies each input about
-  height * (1 + width / tile) times, not height * width times.
-
-  `form` is by default the backend's, `dtype` as of `matmul`. 'lax' rounds the
-  complete sums to it as well, since its gradient takes one type alone.
+  Both forms are the same function, by default the backend's. 'tiles' computes
+  neighbouring outputs of a row by one product with a banded matrix: it copies
+  an input about height * (1 + width / tile) times, not height * width times.
+  With `dtype`, see `matmul`, 'lax' rounds the complete sums as well.
   """
   strides = stride, stride
   if pick_form(form) == 'tiles':

@@ -1,12 +1,11 @@
 """Losses and metrics of a batch, as pure functions of parameters.
 
-A batch is a dict of arrays with the samples leading, e.g. {'x': u8 or f32
-[batch, ...], 'y': i32[batch]}. It may have a 'mask': bool or f32[batch]; rows
-with mask 0 are padding. They weigh nothing, but should hold finite numbers.
+A batch is a dict of arrays [batch, ...], e.g. 'x' and 'y'. It may have a
+'mask', bool or f32[batch]: rows with mask 0 are padding, of finite numbers.
 
-A loss is a mean over the batch, as the local steps need it. Metrics are sums,
-with 'count', so that they add up over batches, clients and shards; 'perplexity'
-is a sum of losses, the exponential of whose mean is reported.
+A loss is a mean over the batch. Metrics are sums, with 'count', and add up over
+batches, clients and shards; 'perplexity' is a sum of losses, the exponential of
+whose mean is reported.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,10 +64,7 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
 
 
 def inputs(batch: Batch, mean: Scale = 0.0, std: Scale = 1.0) -> Tree:
-  """Return the inputs of a model: 'x', or else all but 'y' and 'mask'.
-
-  Those of uint8 pass through `preprocess`.
-  """
+  """Return `preprocess` of 'x', or else of all but 'y' and 'mask'."""
   rest = {k: x for k, x in batch.items() if k not in ('y', 'mask')}
   return jax.tree.map(lambda x: preprocess(x, mean, std), rest.get('x', rest))
 
@@ -92,10 +88,7 @@ def classification(
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Build the mean softmax cross-entropy of a model, see `make`.
-
-  The share `label_smoothing` of each label is spread over all classes.
-  """
+  """Build the mean cross-entropy of a model: `kinds.softmax_cross_entropy`."""
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
 

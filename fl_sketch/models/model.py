@@ -35,8 +35,8 @@ def as_model(model: Any) -> Model:
   It is a `Model`; a flax linen module; a flax nnx or equinox module, whose
   parameters are the initial ones; a haiku `Transformed`; or a function or class
   that makes an nnx module of its argument `rngs`. An equinox module maps one
-  sample, and may take a `key`. Modules get the inputs, and the arguments
-  `train`, `training`, `is_training` or `deterministic` that they have.
+  sample. Modules also get the arguments `train`, `training`, `is_training`,
+  `deterministic` or, of equinox, `key` that they have.
 
   >>> model = as_model(nn.Dense(2))
   >>> params = model.init(jax.random.key(0), jax.numpy.zeros((1, 3)))

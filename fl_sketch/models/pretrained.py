@@ -43,13 +43,11 @@ def save(path: str | os.PathLike, params: Params, **about: str) -> None:
 def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   """Load the parameters of a file, checked by name and shape.
 
-  The file is what `save` wrote, or model.safetensors of Hugging Face, such as
-  google/vit-base-patch16-224-in21k, bert-base-uncased, gpt2 and
-  Qwen/Qwen2.5-0.5B. A missing head of ViT and BERT, or one of other classes,
-  stays as drawn, and heads and poolers without a place are left out; both are
-  logged. A decoder requires all arrays and the same config.json.
-
-  `params` are those of the module as drawn; names, shapes and types are theirs.
+  The file is what `save` wrote, or model.safetensors of Hugging Face: of ViT,
+  BERT, GPT-2, Llama or Qwen2. A missing head of ViT and BERT, or one of other
+  classes, stays as drawn, and heads and poolers without a place are left out;
+  both are logged. A decoder requires all arrays and the same config.json.
+  Names, shapes and types are those of `params`, the module's as drawn.
 
   Raises:
     ValueError: there is no such file, or its arrays or config.json differ from

@@ -84,15 +84,10 @@ def test_a_module_of_nnx_is_itself_and_a_function_follows_the_key():
   chex.assert_trees_all_equal_shapes(first, one)
 
 
-class Statistics(nnx.Module):
-  def __init__(self, rngs):
-    self.norm = nnx.BatchNorm(3, rngs=rngs)
-
-
 test_state_besides_parameters_is_refused_by_name = refused(
   lambda model: models.as_model(model).init(KEYS[0], jnp.asarray(X)),
   (nn.BatchNorm(use_running_average=False), 'batch_stats'),
-  (Statistics, 'BatchStat'),
+  (lambda rngs: nnx.BatchNorm(3, rngs=rngs), 'BatchStat'),
 )  # fmt: skip
 test_what_is_no_model_is_refused = refused(
   models.as_model, (Trains, 'Trains'), ('mlp', 'str'), error=TypeError

@@ -102,9 +102,7 @@ def import_data(
   test_share: float | None = None,
   **options: Any,
 ) -> store.Store:
-  """Write the clients of published files to a store.
-
-  It shows a bar if stderr is a terminal.
+  """Write the clients of published files to a store; show a bar of progress.
 
   Args:
     kind: one of `KINDS`.
