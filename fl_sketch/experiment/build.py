@@ -18,11 +18,6 @@ from fl_sketch.rounds import comms
 import jax.numpy as jnp
 import numpy as np
 
-# Fields that an experiment has from its problem.
-_OF_PROBLEM = (
-  'params', 'data', 'loss_fn', 'metrics_fn', 'test', 'labels', 'apply_fn',
-  'merge', 'model', 'tokenizer', 'test_of_clients',
-)  # fmt: skip
 OwnProblem = Problem | Callable[[Config], Problem]
 
 
@@ -143,11 +138,13 @@ def assemble(
   algorithm = make(hyper)
   state = parts.state_shapes(algorithm, problem.params)
   _check_algorithm(config, algorithm, state)
-  attack = None
-  if config.attack is not None:
-    attack = availability.BEHAVIOURS[config.attack]
+  attack = availability.BEHAVIOURS[config.attack] if config.attack else None
+  shared = {*Experiment._fields} & {*Problem._fields} - {
+    'partition',
+    'held_out',
+  }
   exp = Experiment(
-    **{name: getattr(problem, name) for name in _OF_PROBLEM},
+    **{name: getattr(problem, name) for name in shared},
     config=config, make=make, hyper=hyper, guarantee=guarantee, attack=attack,
     fetch=sampler.fetch_of(config, partition), partition=partition,
     clients_per_step=parts.clients_per_step(config),

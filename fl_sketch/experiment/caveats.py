@@ -71,12 +71,11 @@ def caveats(
   whether clients that train hold the test set, None if that is not known.
   """
   zero_out = mechanism.adjacency is types.Adjacency.ZERO_OUT
+  of_clients = mechanism.unit == 'client'
   conditions = {
     _LATE: availability.in_force(config),
     _PRETRAINED: config.pretrained is not None,
-    _NOT_ABSENT: (
-      zero_out and mechanism.unit == 'client' and sends_without_data
-    ),
+    _NOT_ABSENT: zero_out and of_clients and sends_without_data,
     _BY_LABEL.format(config.partition): config.partition in partitions.BY_LABEL,
   }
   rows_and_files = _published(config, keeps_state, test_of_clients)
@@ -137,9 +136,8 @@ def _of_order(
     return ()
   separation = correlation.separation
   length = min(correlation.rounds, config.rounds)
-  often = 'every round'
-  if separation > 1:
-    often = f'one of every {separation} rounds'
+  often = f'one of every {separation} rounds'
+  often = 'every round' if separation == 1 else often
   text = f'A client takes part in {often}'
   if config.noise != 'banded':
     return (f'{text}: a step is such a round.', _ORDER)

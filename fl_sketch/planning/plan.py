@@ -47,8 +47,7 @@ def plan(
 ) -> Plan:
   """Plan a run on the devices of a mesh, by default all; it leaves no files.
 
-  A dry run times `dry_rounds` dispatches, after one that is not. There is none
-  with 0, or where the run does not fit the memory.
+  A dry run times `dry_rounds` dispatches, unless the run exceeds the memory.
   """
   mesh = mesh or mesh_lib.cohort_mesh()
   run = program_lib.program(exp, mesh)

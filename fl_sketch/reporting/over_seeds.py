@@ -163,10 +163,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
   path = folder / 'config.json'
   try:
     config = json.loads(path.read_text(encoding='utf-8'))
-  except (FileNotFoundError, NotADirectoryError) as e:
-    raise ValueError(f'{path.parent} is no run: there is no {path}.') from e
-  except json.JSONDecodeError as e:
-    raise ValueError(f'{path} is damaged, no config in JSON: {e}.') from e
+  except (OSError, json.JSONDecodeError) as e:
+    raise ValueError(f'{folder} is no run, or {path} is damaged: {e}.') from e
   flat = {}
   for name, value in config.items():
     inner = value if isinstance(value, dict) else {'': value}
@@ -219,8 +217,7 @@ def draw_run(workdir: PathLike) -> list[pathlib.Path]:
   """Draw the curves of a run into its workdir; return the files.
 
   accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
-  without test accuracy, loss.png both losses, and clients.png the metrics of
-  evaluated clients. Raises ValueError if there is no row of metrics.
+  without test accuracy, loss.png both losses, clients.png metrics of clients.
   """
   workdir = pathlib.Path(workdir).absolute()
   (rows,) = metrics.read_runs([workdir])
