@@ -82,7 +82,7 @@ def make(ws: Workspace, name: str) -> Task:
   if ws.scale == 'quick':
     task = task._replace(
       name='rehearsed', fields=_REHEARSED, metric='test_accuracy', steps=100,
-      local_steps=10, seeds=range(2),
+      local_steps=10, batch_size=64, seeds=range(2),
     )  # fmt: skip
   dimension, factors = comparison.sizes(ws, task.fields)
   return task._replace(dimension=dimension, factors=factors)

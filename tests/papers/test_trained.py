@@ -176,6 +176,14 @@ def ws(folder):
   return MadeUp(folder, 'quick', progress=False)
 
 
+def test_rehearsals_of_all_tasks_share_their_runs(ws):
+  """Catches `reproduce all:quick` that ends where a second task resumes."""
+  rehearsals = [tasks.make(ws, name) for name in tasks.TASKS]
+  adam = methods.METHODS[methods.ADAMW]
+  configs = [methods.config(task, adam, 1, b2=0.95) for task in rehearsals]
+  assert configs == configs[:1] * len(configs)
+
+
 def test_halves_share_nothing_and_one_client_has_everything(ws):
   """Catches a model that was trained on what it is adapted to."""
   parts = {p: problems.plays(ws, p) for p in ('all', 'first', 'second', 'one')}
