@@ -16,13 +16,17 @@ SAMPLES = {
   'batch_size': 8,
 }  # fmt: skip
 ALLOCATION = {'sampling': 'random_allocation', 'cohort': 30}
+FIXED = {'sampling': 'fixed_size', 'cohort': 30, 'adjacency': 'replace_one'}
 HONEST = [
   breaks.Break(f'nothing in {name}', lambda patch: None, NOT, one_run, fields)
   for name, fields, one_run in (
     ('safl', {}, NOT), ('masked', breaks.MASKED, NOT),
     ('poisson', EPSILON, NOT), ('banded', breaks.BANDED, NONE),
     ('cyclic', CYCLIC, NONE), ('samples', SAMPLES, NONE),
-    ('allocation', ALLOCATION, NOT),
+    ('allocation', ALLOCATION, NOT), ('fixed size', FIXED, NOT),
+    ('quantile', {'bound': 'quantile', 'count_stddev': 10.0}, NOT),
+    ('layers', breaks.DENSE | {'per_layer': True}, NOT),
+    ('replaced', {'adjacency': 'replace_one', 'noise_multiplier': 2.8}, NOT),
   )
 ]  # fmt: skip
 each = pytest.mark.parametrize('case', [*HONEST, *BREAKS], ids=lambda x: x.name)

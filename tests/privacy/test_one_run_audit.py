@@ -110,49 +110,6 @@ def test_canaries_take_turns_if_they_are_many():
   assert scores[0] > scores[1] > 0 > scores[2]
 
 
-FIXED = {'cohort': 30, 'sampling': 'fixed_size', 'noise_multiplier': 2.0}
-# What is audited; whether guesses of 500 canaries catch half of the noise.
-RUNS = {
-  'everybody': ({}, True),
-  'sketch': (BLOCKS | {'server_optimizer': 'adam'}, True),
-  'quantile': ({'bound': 'quantile', 'count_stddev': 10.0}, True),
-  'per_layer': (
-    {'per_layer': True, 'noise_multiplier': 0.67, 'canaries': 640}, True,
-  ),
-  'replaced': ({'adjacency': 'replace_one', 'noise_multiplier': 2.8}, True),
-  'fixed_size': (FIXED, False),
-}  # fmt: skip
-
-
-def play_with_less(game, seed, noise):
-  """A run whose noise is smaller than what is claimed."""
-  hp = game.exp.hyper
-  hp = hp._replace(noise_multiplier=np.float32(noise) * hp.noise_multiplier)
-  return one_run_audit.play(
-    game._replace(exp=game.exp._replace(hyper=hp)), seed
-  )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize('name', RUNS)
-def test_a_run_is_audited_as_it_is(name):
-  """Catches false alarms, and kinds of privacy in which the audit is blind."""
-  fields, caught = RUNS[name]
-  game = prepared(**fields)
-  right = one_run_audit.play(game, seed=1)
-  assert not right.refuted, right.text()
-  assert max(x.mu for x in right.bounds.values()) < game.claim.mu
-  half = play_with_less(game, 2, 0.5)
-  none = play_with_less(game, 3, 0.0)
-  for less in half, none:
-    by_guesses = any(x.refutes for x in less.bounds.values())
-    assert by_guesses == caught, less.text()
-    assert less.law.chance <= game.share  # whatever guesses say
-  if name == 'everybody':
-    assert one_run_audit.play(game, seed=1).text() == right.text()
-    assert 'REFUTED' in half.text()
-
-
 def test_coins_and_signals_come_from_the_seed_of_the_audit_alone():
   """Catches coins that follow from the config's seed, or from the noise."""
   played = []

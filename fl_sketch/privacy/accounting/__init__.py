@@ -16,7 +16,6 @@ from fl_sketch.privacy.accounting.gaussian import (
   gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
-  signal_to_noise,
 )
 from fl_sketch.privacy.accounting.statements import PrivacyStatement
 from fl_sketch.privacy.accounting.types import (
@@ -33,5 +32,5 @@ __all__ = [
   'PrivacyStatement', 'Sampling', 'UnsupportedAccountingError',
   'calibrate_noise_multiplier', 'compose', 'compute_delta', 'compute_epsilon',
   'epsilon_curve', 'gaussian_delta', 'gaussian_epsilon',
-  'gaussian_noise_multiplier', 'parallel_composition', 'signal_to_noise',
+  'gaussian_noise_multiplier', 'parallel_composition',
 ]  # fmt: skip

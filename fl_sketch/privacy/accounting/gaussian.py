@@ -1,4 +1,4 @@
-"""Exact privacy of a composed Gaussian mechanism, and its signal to noise.
+"""Exact privacy of a composed Gaussian mechanism.
 
 Source: Balle and Wang, arXiv:1805.06530, Theorem 8; that n steps of multiplier
 z equal one of z / sqrt(n): Dong, Roth and Su, arXiv:1905.02383, Corollary 2.
@@ -63,33 +63,6 @@ def gaussian_noise_multiplier(
   gap = lambda m: _log_delta(m, epsilon) - math.log(delta)
   root: Any = scipy.optimize.brentq(gap, low, high, xtol=1e-300)
   return math.sqrt(steps) / root * (1 + _SAFE)
-
-
-def signal_to_noise(
-  noise_multiplier: float,
-  clip_norm: float,
-  *,
-  expected_cohort: float,
-  size: int,
-  mean_norm: float | None = None,
-) -> float:
-  r"""Return the norm of a round's mean update over that of its noise.
-
-  :math:`\|\bar u\| / (z C \sqrt b / r)` under central DP: z the multiplier, C
-  the clip norm, r (`expected_cohort`) what the sum is divided by, b (`size`)
-  the numbers that get noise. `mean_norm` is of the mean of clipped updates;
-  None is C, the most. It is inf without noise.
-
-  >>> signal_to_noise(2.0, 1.0, expected_cohort=100, size=2500)
-  1.0
-  """
-  z = checks.at_least('noise_multiplier', noise_multiplier, 0)
-  bound = checks.positive('clip_norm', clip_norm)
-  cohort = checks.positive('expected_cohort', expected_cohort)
-  noise = z * bound * checks.count('size', size) ** 0.5 / cohort
-  signal = bound if mean_norm is None else mean_norm
-  signal = checks.at_least('mean_norm', signal, 0)
-  return signal / noise if noise else math.inf
 
 
 def delta_at(distance: float, epsilon: float) -> float:
