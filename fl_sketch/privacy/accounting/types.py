@@ -61,34 +61,23 @@ class GaussianMechanism:
   One release is sum_i clip(u_i, C) + N(0, (noise_multiplier C)^2 I). The noise
   is independent of who takes part and of how many do.
 
-  Args:
-    noise_multiplier: stddev of the noise on the sum / C; 0 is no privacy.
-    steps: How often a cohort is drawn.
-    sampling: How it is drawn.
-    sampling_probability: The coin of POISSON and TRUNCATED_POISSON; 1 under
-      FULL. Leave it out for the other two, where it follows.
-    population: Number of units: of clients or of samples.
-    max_cohort: Largest cohort; the exact one if the size is fixed.
-    adjacency: Which datasets are neighbours.
-    unit: What one contribution belongs to, and so what is protected.
-    releases_per_step: Releases of one cohort in one step, each with its own
-      noise and with contributions clipped to C.
-    epoch_steps: Of RANDOM_ALLOCATION; the last epoch may be incomplete.
-
   Raises TypeError if a number is traced, and ValueError if one is out of its
   range or fields contradict each other.
   """
 
-  noise_multiplier: float
-  steps: int
-  sampling: Sampling = Sampling.FULL
+  noise_multiplier: float  # stddev of the noise on the sum / C; 0: no privacy
+  steps: int  # how often a cohort is drawn
+  sampling: Sampling = Sampling.FULL  # how it is drawn
+  # The coin of POISSON and TRUNCATED_POISSON. Leave it out for the other three,
+  # where it follows.
   sampling_probability: float = 1.0
-  population: int | None = None
-  max_cohort: int | None = None
+  population: int | None = None  # number of units: of clients or of samples
+  max_cohort: int | None = None  # the exact one if the size is fixed
   adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
-  unit: Unit = 'client'
+  unit: Unit = 'client'  # what one contribution belongs to, and is protected
+  # Of one cohort in a step, each with noise of its own on contributions of C.
   releases_per_step: int = 1
-  epoch_steps: int | None = None
+  epoch_steps: int | None = None  # of RANDOM_ALLOCATION; the last may be cut
 
   def __post_init__(self):
     checks.member('sampling', self.sampling, Sampling)

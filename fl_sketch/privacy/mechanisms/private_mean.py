@@ -26,42 +26,26 @@ import jax.numpy as jnp
 
 
 class Release(NamedTuple):
-  """Public settings of one private mean: bound, noise, trust.
+  """Public settings of one private mean: bound, noise, trust."""
 
-  Attributes:
-    expected_cohort: divisor of the sum, whoever takes part.
-    bound: 'clip', 'normalize', or 'quantile': clip to a bound that follows a
-      quantile of the norms.
-    trust: 'central' DP: the server sees contributions and adds the noise;
-      'secure_aggregation' (distributed DP): it sees their noisy sum, to which
-      every client adds a share of it; 'local' DP: every client adds all of it.
-    per_leaf: bound every leaf of a contribution by itself.
-    before_sketch: bound updates, and add noise as if before they are sketched.
-    min_honest: clients whose noise is sure to be in a secure sum; None: all
-      that are expected.
-    neighbours: clients with which each shares masks in a secure sum; None: all.
-    quantile: target quantile of the norms, for bound='quantile'.
-    quantile_lr: step size of the bound's logarithm.
-    count_stddev: standard deviation of the noise on how many norms are within
-      the bound.
-    max_cohort: largest number of contributions, for which the grid is made;
-      None: 4 x expected_cohort + 64.
-    correlation: of the noise over rounds, under central DP; None: independent.
-      It requires the same clip norm and noise multiplier (of one draw) in all
-      rounds, since the noise of earlier rounds is drawn again.
-  """
-
-  expected_cohort: float
-  bound: str = 'clip'
+  expected_cohort: float  # divisor of the sum, whoever takes part
+  bound: str = 'clip'  # or 'normalize', or 'quantile' of the norms: clip to it
+  # 'central' DP: the server sees contributions and adds the noise;
+  # 'secure_aggregation' (distributed DP): it sees their noisy sum, to which
+  # every client adds a share of it; 'local' DP: every client adds all of it.
   trust: str = 'central'
-  per_leaf: bool = False
-  before_sketch: bool = False
+  per_leaf: bool = False  # bound every leaf of a contribution by itself
+  before_sketch: bool = False  # bound updates, and add noise to them
+  # Clients whose noise is sure to be in a secure sum; None: all expected ones.
   min_honest: int | None = None
-  neighbours: int | None = None
-  quantile: float = 0.5
-  quantile_lr: float = 0.2
-  count_stddev: float | None = None
-  max_cohort: int | None = None
+  neighbours: int | None = None  # that share masks with a client; None: all
+  quantile: float = 0.5  # target of bound='quantile'
+  quantile_lr: float = 0.2  # step size of the bound's logarithm
+  count_stddev: float | None = None  # noise on how many norms are within it
+  max_cohort: int | None = None  # of the grid; None: 4 x expected_cohort + 64
+  # Of the noise over rounds, under central DP; None: independent. It requires
+  # the same clip norm and noise multiplier (of one draw) in all rounds, since
+  # the noise of earlier rounds is drawn again.
   correlation: correlation_lib.Correlation | None = None
 
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
