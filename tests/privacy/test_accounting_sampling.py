@@ -102,16 +102,6 @@ def test_releases_of_one_cohort_count_as_one_of_less_noise():
     assert eps > epsilon(poisson(2.0, 20, 0.2), accountant=accountant)
 
 
-@pytest.mark.parametrize('accountant', ['pld', 'rdp'])
-def test_composition_does_not_see_how_it_is_cut(accountant):
-  whole = poisson(2.0, 60, 0.2)
-  parts = [poisson(2.0, 20, 0.2), poisson(2.0, 40, 0.2)]
-  composed = accounting.compose(parts)
-  assert accounting.compose([composed]) == composed
-  eps = epsilon(whole, accountant=accountant)
-  assert epsilon(composed, accountant=accountant) == pytest.approx(eps, 1e-6)
-
-
 @pytest.mark.covers('S0-H2')
 def test_disjoint_data_cost_the_largest_epsilon():
   assert accounting.parallel_composition([0.5, 2.0, 1]) == 2.0

@@ -43,12 +43,10 @@ def scaled(tree, a):
 @BOTH
 def test_numbers_whose_inverse_is_subnormal(bound):
   """XLA divides by m by multiplying by 1 / m, which may be 0."""
-  for u in [0, FULL], [FULL] * 50:
-    u = np.float32(u)
-    for per_leaf in False, True:
-      out, _ = bound([u, u[:1]], 1.0, per_leaf=per_leaf)
-      assert size(out) <= SLACK
-      assert per_leaf or size(out) >= 1 - 3e-6
+  u = np.float32([FULL] * 50)
+  for per_leaf in False, True:
+    out, _ = bound([u, u[:1]], 1.0, per_leaf=per_leaf)
+    assert 1 - 3e-6 <= size(out) <= SLACK
 
 
 TREES = st.lists(ANY, min_size=9, max_size=9).map(tree_of)
