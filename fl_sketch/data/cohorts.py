@@ -151,13 +151,6 @@ _RULES = fixed_size, with_replacement, poisson, random_allocation, cyclic
 KINDS: dict[str, Callable[..., Cohort]] = {f.__name__: f for f in _RULES}
 
 
-def sample(
-  kind: str, seed: seeding.Root, round: int, population: int, **options
-) -> Cohort:
-  """Sample a cohort by a rule of `KINDS`; the options are its arguments."""
-  return KINDS[kind](seed, round, population, **options)
-
-
 def _generator(seed: seeding.Root, round: int, tag: str) -> np.random.Generator:
   return seeding.generator(seed, 'cohort ' + tag, round)
 

@@ -10,7 +10,7 @@ import heapq
 
 from fl_sketch.data import ragged
 from fl_sketch.data.ragged import Partition, cap
-from fl_sketch.utils import checks, seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 
@@ -32,7 +32,6 @@ def size_skew(
   exp(sigma * N(0, 1)).
   """
   samples = ragged.check(labels, population)
-  checks.at_least('sigma', sigma, 0)
   rng = seeding.generator(seed, 'size_skew')
   share = np.cumsum(np.exp(sigma * rng.standard_normal(population)))
   bounds = np.rint(share / share[-1] * (samples - population)).astype(np.int64)
@@ -59,7 +58,7 @@ def label_shards(
   [6, 6]
   """
   samples = ragged.check(labels, population)
-  shards = population * checks.count('shards_per_client', shards_per_client)
+  shards = population * shards_per_client
   if shards > samples:
     raise ValueError(
       f'{population=} * {shards_per_client=} must be <= {samples=}.'
@@ -86,7 +85,6 @@ def classes_per_client(
   [2, 2, 2, 2, 2, 2]
   """
   ragged.check(labels, population)
-  checks.count('classes', classes)
   labels = np.unique(np.asarray(labels), return_inverse=True)[1]
   counts = np.bincount(labels)
   rng = seeding.generator(seed, 'classes_per_client')
@@ -105,18 +103,15 @@ def classes_per_client(
 
 
 def dirichlet(
-  labels, population: int, seed: int, *, alpha: float = 0.5, min_size: int = 1
+  labels, population: int, seed: int, *, alpha: float = 0.5
 ) -> Partition:
   """Split each label over the clients in Dirichlet(alpha) proportions.
 
   Source: Yurochkin et al., ICML 2019. The usual code draws again until every
-  client has min_size samples, which never ends for many clients; this one moves
-  random samples from the largest clients to those below min_size.
+  client has samples, which never ends for many clients; this one moves random
+  samples from the largest clients to those without.
   """
   samples = ragged.check(labels, population)
-  checks.positive('alpha', alpha)
-  if population * checks.count('min_size', min_size) > samples:
-    raise ValueError(f'{population=} * {min_size=} must be <= {samples=}.')
   labels = np.asarray(labels)
   rng = seeding.generator(seed, 'dirichlet')
   owner = np.empty(samples, np.int64)
@@ -125,7 +120,7 @@ def dirichlet(
     share = rng.dirichlet(np.full(population, float(alpha)))
     bounds = np.floor(np.cumsum(share)[:-1] * len(group))
     owner[group] = np.searchsorted(bounds, np.arange(len(group)), side='right')
-  _fill_up(owner, population, min_size, rng)
+  _fill_up(owner, population, rng)
   return ragged.from_owner(owner, population, rng)
 
 
@@ -149,19 +144,19 @@ def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
   return places
 
 
-def _fill_up(owner: np.ndarray, population: int, min_size: int, rng) -> None:
-  """Moves samples of the largest clients to those below min_size, in place."""
+def _fill_up(owner: np.ndarray, population: int, rng) -> None:
+  """Moves a sample of the largest client to each without any, in place."""
   sizes = np.bincount(owner, minlength=population)
-  short = np.repeat(np.arange(population), np.maximum(min_size - sizes, 0))
-  if not len(short):
+  empty = np.flatnonzero(sizes == 0)
+  if not len(empty):
     return
-  held = {int(i): [] for i in np.flatnonzero(sizes > min_size)}
+  held = {int(i): [] for i in np.flatnonzero(sizes > 1)}
   for sample in rng.permutation(len(owner)):
     if owner[sample] in held:
       held[int(owner[sample])].append(sample)
   heap = [(-len(samples), i) for i, samples in held.items()]
   heapq.heapify(heap)
-  for client in short:
+  for client in empty:
     i = heap[0][1]
     owner[held[i].pop()] = client
     heapq.heapreplace(heap, (-len(held[i]), i))
@@ -190,7 +185,6 @@ def partition(
   `labels` are int[samples], or their number except for `BY_LABEL`;
   samples_per_client bounds the clients' sizes, see `cap`.
   """
-  checks.choice('kind', kind, tuple(KINDS))
   if kind in BY_LABEL and np.ndim(labels) == 0:
     raise ValueError(f"{kind=} requires labels; use kind='iid' without them.")
   p = KINDS[kind](labels, population, seed, **options)

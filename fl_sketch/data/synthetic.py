@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fl_sketch.data import sources, store
 from fl_sketch.data.sources import PathLike
-from fl_sketch.utils import checks, seeding
+from fl_sketch.utils import seeding
 import numpy as np
 
 FEATURES, CLASSES, MEAN_SIZE = 64, 10, 20
@@ -57,10 +57,6 @@ def quadratics(
   >>> problem.value(problem.w_star) < problem.value(np.zeros(6))
   True
   """
-  if population < 1 or not 1 <= rank <= dimension:
-    raise ValueError(
-      f'{population=} must be >= 1, and {rank=} 1 to {dimension=}.'
-    )
   rng = seeding.generator(seed, 'quadratics')
   factor = rng.standard_normal((population, dimension, rank), np.float32) / rank
   optimum = rng.standard_normal((population, dimension), np.float32)
@@ -93,7 +89,6 @@ def simulated(
 
 def write_simulated(folder: PathLike, population: int):
   """Write a store of clients with 1 to 39 samples each, 20 on average."""
-  checks.at_least('population', population, 1)
   _, test = _chunk('simulated test', 0)
   test = {name: x[:_TEST] for name, x in test.items()}
   store.write(folder, _chunks(population), test, CLASSES)

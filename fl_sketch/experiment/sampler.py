@@ -61,7 +61,7 @@ def selection(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   """Draw the clients of a round: ids, weights (0: failed) and outcomes.
 
-  See `cohorts.sample`, `availability.outcomes`; None if no client can fail.
+  See `cohorts`, `availability.outcomes`; None if no client can fail.
   """
   options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(config)}
   if config.sampling == 'poisson':
@@ -70,9 +70,8 @@ def selection(
     options['epoch_rounds'] = config.allocation_rounds
   else:
     options = {'cohort': config.selected}
-  ids, weight = cohorts.sample(
-    config.sampling, seed, number, config.population, **options
-  )
+  rule = cohorts.KINDS[config.sampling]
+  ids, weight = rule(seed, number, config.population, **options)
   if not availability.in_force(config):
     return ids, weight, None
   # Accounts hold though everybody knows the outcomes: the seed is public.

@@ -43,8 +43,6 @@ class ViT(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Return the logits, f32[batch, num_classes]."""
-    if x_BxHxWxC.ndim != 4:
-      raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     (batch, rows, cols, channels), patch = x_BxHxWxC.shape, self.patch
     if rows % patch or cols % patch:
       raise ValueError(f'{rows=} and {cols=} must be multiples of {patch=}.')

@@ -25,7 +25,7 @@ ROUNDS = 2000
 
 
 def rounds_of(kind, population, n=ROUNDS, **options):
-  return [cohorts.sample(kind, 3, r, population, **options) for r in range(n)]
+  return [cohorts.KINDS[kind](3, r, population, **options) for r in range(n)]
 
 
 @pytest.mark.parametrize('case', CASES.values(), ids=CASES.keys())
@@ -42,7 +42,7 @@ def test_a_round_is_sorted_padded_and_of_its_seed_alone(case):
     assert np.all(ids[~present] == population)
     assert np.all(np.diff(present.astype(int)) <= 0)
   assert len(shapes) == 1
-  draw = lambda seed, r: cohorts.sample(kind, seed, r, population, **options)
+  draw = lambda seed, r: cohorts.KINDS[kind](seed, r, population, **options)
   np.testing.assert_array_equal(rounds[19], draw(3, 19))
   drawn = [ids.tolist() for ids, _ in rounds]
   if drawn[0] != [*range(population)]:

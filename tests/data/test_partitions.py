@@ -12,7 +12,7 @@ OPTIONS = {
   'iid': {}, 'one_each': {},
   'label_shards': {'shards_per_client': st.integers(1, 5)},
   'classes_per_client': {'classes': st.integers(1, 4)},
-  'dirichlet': {'alpha': st.floats(0.01, 100), 'min_size': st.integers(1, 3)},
+  'dirichlet': {'alpha': st.floats(0.01, 100)},
   'size_skew': {'sigma': st.floats(0, 3)},
 }  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_every_sample_at_most_once_and_no_empty_client(case, seed, most):
   assert p.population == population == len(p.sizes)
   assert p.offsets[0] == 0
   assert p.offsets[-1] == len(p.indices)
-  assert p.sizes.min() >= options.get('min_size', 1)
+  assert p.sizes.min() >= 1
   whole = np.arange(population if kind == 'one_each' else len(labels))
   np.testing.assert_array_equal(np.sort(p.indices), whole)
   clients = [p.client(i) for i in range(population)]
