@@ -51,7 +51,7 @@ def test_results_become_files(tmp_path):
   assert point['rows'][1]['bytes']['10.0'] == [4e4]
 
 
-@pytest.mark.nightly
+@pytest.mark.long
 def test_one_bit_tables_really_are_fewer_bytes():
   """Catches tables that travel as float32, and steps that do nothing."""
   names, python = ['JAX', 'one-bit tables both ways'], {'jax': sys.executable}

@@ -18,10 +18,9 @@ import numpy as np
 
 RUN = wire.fingerprint({'seed': 1})
 ALIEN = wire.fingerprint({'seed': 2})
-ACCEPTED = wire.NO_METRICS
 
 
-def forged(payload, r, client_id, run=RUN, metrics=ACCEPTED, **header):
+def forged(payload, r, client_id, run=RUN, metrics=wire.NO_METRICS, **header):
   """The message of a client with any payload."""
   return wire.encode(
     {'metrics': metrics, 'payload': payload},
