@@ -146,8 +146,10 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
 
 def _limited(options: Mapping[str, Any] | None) -> dict[str, Any]:
   """Return the options, with sizes that suit the model."""
-  limit = lambda name, value: min(value, _MOST.get(name, value))
-  return {k: limit(k, v) for k, v in (options or {}).items()}
+  limited = dict(options or {})
+  for name in _MOST.keys() & limited:
+    limited[name] = min(limited[name], _MOST[name])
+  return limited
 
 
 def _scaled(part: int, total: int) -> tuple[int, int]:

@@ -8,19 +8,16 @@ from fl_sketch.codecs import lloyd_max
 import numpy as np
 
 
-def table_alpha(
-  dimension: int, size: int, omega: float = 0.0, draws: float = 1.0
-) -> float:
-  r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega / n) - 1`.
+def table_alpha(dimension: int, size: int, omega: float = 0.0) -> float:
+  r"""Noise in units of :math:`\|g\|^2`: :math:`(d / b)(1 + \omega) - 1`.
 
   For tables of b numbers from an operator with orthogonal rows, quantised by a
-  codec of variance ``omega`` (`codecs.eden`), averaged over n = ``draws``
-  independent quantisations of equal updates.
+  codec of variance ``omega`` (`codecs.eden`).
 
   >>> round(table_alpha(1024, 256, 0.5708), 4)
   5.2832
   """
-  return dimension / size * (1 + omega / draws) - 1
+  return dimension / size * (1 + omega) - 1
 
 
 def correlated_omega(bits: int, correlation: np.ndarray) -> np.ndarray:

@@ -64,14 +64,11 @@ def test_the_page_of_the_papers_counts_the_stored_verdicts():
   page = papers._index(found)
   rows = page.partition('Studies of')[0].split('   * - ')[2:]
   for row, (title, arxiv, _) in zip(rows, papers.PAPERS.values(), strict=True):
-    first, claims, counts, measured = row.strip().split('\n     - ')
+    first, _, _, measured = row.strip().split('\n     - ')
     assert title in first
-    assert len(claims) > 100
-    assert re.match(r'\d+ hold, (\d+ \w+, )*\d+ wrong$', counts)
     own = [c for r in found if arxiv in r['source'] for c in r['claims']]
     holding = sum(claim['verdict'] == 'holds' for claim in own)
     assert measured.startswith(f'{holding} hold')
-  assert 'results/Language-LoRA`' in page
 
 
 def test_the_rival_is_the_best_at_few_bytes():

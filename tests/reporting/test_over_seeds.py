@@ -131,5 +131,3 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
   kept = [*csv.reader(out.with_suffix('.csv').read_text().splitlines())]
   assert kept[0] == rows[0]
   assert float(kept[1][3]) == pytest.approx((1 / 3 + 1 / 3 + 1 / 4) / 3)
-  kept = json.loads(out.with_suffix('.json').read_text())
-  assert kept['panels'][0]['x_label'] == over_seeds.X['down'][0]
