@@ -68,7 +68,7 @@ ONE = {'run': RUN, 'client_id': 0, 'batches': None}
 
 
 @pytest.mark.parametrize(('make', 'named'), [
-  *[(lambda name=name: made(name), 'server') for name in WITHOUT_SERVER],
+  *[(lambda name=name: made(name), 'server|trust') for name in WITHOUT_SERVER],
   (lambda: Server(made('sketched_sgd'), run=RUN, max_norm=1.0), 'max_norm'),
   (lambda: Server(made('dp_fedavg'), run=RUN), 'noise_key'),
   (lambda: client_lib.Client(made('dp_fedavg'), cases.PARAMS, **ONE),
