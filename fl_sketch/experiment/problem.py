@@ -112,8 +112,9 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     params = pretrained.load(config.pretrained, module, params)
   y = data.get('y')
   usual = config.loss == 'cross_entropy' and (y is None or y.ndim == 1)
+  of_tokens = config.model in models.OF_TOKENS
   is_own = models.REGISTRY.is_own(config.model)
-  if is_own or REGISTRY.is_own(config.dataset) or not usual:
+  if is_own or REGISTRY.is_own(config.dataset) or of_tokens or not usual:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     parts = [data, test]
     if store.is_mapped(data):  # checked when written, except for their axes

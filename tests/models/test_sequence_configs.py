@@ -2,11 +2,10 @@
 
 from fl_sketch import experiment
 from fl_sketch.data import store
-from fl_sketch.experiment.config import Config
+from fl_sketch.experiment.config import ConfigError
 import jax
 import numpy as np
 import pytest
-from refusals import refused
 
 from tests.models.test_sequence_models import BATCH, LENGTH, WORDS
 
@@ -15,11 +14,6 @@ CONFIG = {
   'model': 'gpt_nano', 'population': 2, 'cohort': 2, 'batch_size': 2,
 }  # fmt: skip
 LAST = {'model': 'lstm', 'model_options': {'last': True, 'hidden': 4}}
-test_losses_that_do_not_suit_the_outputs_are_refused = refused(
-  lambda fields: Config(**CONFIG | fields),
-  ({'loss': 'cross_entropy'}, 'loss'),
-  (LAST, 'loss'),
-)
 
 
 @pytest.mark.representatives('fields1-labels1')
@@ -39,3 +33,6 @@ def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
   assert fields or exp.params['positions'].shape == (LENGTH - 1, 64)
   batch = jax.tree.map(lambda x: x[:2], exp.data)
   assert abs(float(exp.loss_fn(exp.params, batch)) - np.log(WORDS)) < 0.5
+  other = {'loss': 'tokens' if fields else 'cross_entropy'}
+  with pytest.raises(ConfigError, match='loss'):
+    experiment.build(CONFIG | fields | own | other)
