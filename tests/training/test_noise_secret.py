@@ -27,9 +27,8 @@ def words(key):
   return tuple(np.asarray(jax.random.key_data(key)).tolist())
 
 
-def same(a, b):
-  keys = words(a.noise_key), words(b.noise_key)
-  return keys[0] == keys[1] and a.sampling_seed == b.sampling_seed
+def same(*roots):
+  return len({(words(s.noise_key), s.sampling_seed) for s in roots}) == 1
 
 
 def are_distinct(roots):
