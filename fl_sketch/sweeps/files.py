@@ -36,7 +36,7 @@ class Files(workdir.Records):
     swept = {*(config.sweep or {})}
 
     def allowed(old):  # points of an earlier sweep stay apart as well
-      swept.update((old or {}).get('sweep') or {})
+      swept.update(old.get('sweep') or {})
       return _resumable(config) | {'sweep', *swept}
 
     point = lambda row: row['point']
@@ -55,7 +55,7 @@ class Files(workdir.Records):
 
     # Of equal points a finished one counts, and of those the first.
     begun = {
-      int(path.parent.name): same_run.stored_config(path.parent) or {}
+      int(path.parent.name): same_run.stored_config(path.parent)
       for path in (self.folder / 'points').glob('*/config.json')
       if path.parent.name.isdecimal()
     }

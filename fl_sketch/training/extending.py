@@ -20,7 +20,7 @@ def allowed(folder: pathlib.Path, exp: Experiment, extend: bool) -> set[str]:
   Raises WorkdirError, with the epsilon of all rounds, if a private run cannot
   be extended, or `extend` is False.
   """
-  config, stored = exp.config, same_run.stored_config(folder) or {}
+  config, stored = exp.config, same_run.stored_config(folder)
   before: int = stored.get('rounds', config.rounds)
   if before == config.rounds or not (folder / 'problem.json').exists():
     return set()

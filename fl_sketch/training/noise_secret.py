@@ -104,7 +104,7 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
   with workdir.lock(folder):
     if not path.exists():
       raise SecretError(f'{folder} has no secret: there is no {path}.')
-    rounds = (same_run.stored_config(folder) or {}).get('rounds', 0)
+    rounds = same_run.stored_config(folder).get('rounds', 0)
     ended = (folder / 'sweep.json').exists()
     if not (unfinished or ended or workdir.is_finished(folder, rounds)):
       raise SecretError(
@@ -131,10 +131,8 @@ def _read(path) -> bytes:
     why = 'is missing: other noise would release rounds twice. Restore it, or'
   elif (mode := path.stat().st_mode & 0o777) & 0o077:
     why = f'is readable by others (mode {mode:o}): known noise protects nobody;'
-  elif not entropy:
-    why = 'was deleted: no more rounds are possible; init_from can'
   elif len(entropy) != _BYTES:
-    why = f'has {len(entropy)} bytes, not {_BYTES}: damaged. Restore it, or'
+    why = 'was deleted or is damaged. Restore it, or with init_from'
   else:
     return entropy
   raise SecretError(f'{path} {why} start in another workdir.')

@@ -97,13 +97,13 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
 
 def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
   """Raise WorkdirError if fields other than `free` differ from config.json."""
-  if (then := stored_config(folder)) is not None:
+  if then := stored_config(folder):
     check(folder, 'config', then, files.as_json(config), free)
 
 
-def stored_config(folder: pathlib.Path) -> dict[str, Any] | None:
-  """Read config.json; None if there is none."""
-  return read(folder / 'config.json', 'a config')
+def stored_config(folder: pathlib.Path) -> dict[str, Any]:
+  """Read config.json; {} if there is none."""
+  return read(folder / 'config.json', 'a config') or {}
 
 
 def resumable(config: config_lib.Config) -> set[str]:

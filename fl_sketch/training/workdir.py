@@ -186,7 +186,7 @@ class Records:
 
   The file is `name`, and `number` gives the number of the point of a row.
   `problem` is None if each point has its own. `may_change` gives, of the fields
-  in config.json or None, those that may differ.
+  in config.json, those that may differ.
   """
 
   def __init__(
@@ -196,7 +196,7 @@ class Records:
     name: str,
     number: Callable[[Row], int],
     problem: identity.Record | None = None,
-    may_change: Callable[[Mapping | None], Collection[str]] = lambda then: (),
+    may_change: Callable[[Mapping], Collection[str]] = lambda then: (),
   ):
     self.folder = _make(folder)
     self._config, self._problem = config, problem
