@@ -86,9 +86,6 @@ def test_a_page_has_every_claim_with_its_interval_and_verdict(
   assert '2 hold, 1 does not, 1 is undecided, 1 is not testable here' in index
 
 
-WITH_A_REMARK = verdicts.FAILS, verdicts.UNTESTABLE
-
-
 def stored():
   return results.collect([results.STORED], catalog.STUDIES)
 
@@ -100,7 +97,8 @@ def test_stored_results_are_small_and_every_failure_has_a_remark():
     assert result['commit']
     assert result['date']
     verdict = {claim['text']: claim['verdict'] for claim in result['claims']}
-    failed = {x for x, v in verdict.items() if v in WITH_A_REMARK}
+    unmet = verdicts.FAILS, verdicts.UNTESTABLE
+    failed = {x for x, v in verdict.items() if v in unmet}
     assert failed <= {claim for claim, _ in pages.remarks(result)}
     path = folder / f'{result["name"]}.md'
     text = path.read_text() if path.exists() else ''
@@ -140,13 +138,11 @@ def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
     return [{'point': i, 'values': {'seed': x}, 'in': folder} for i, x in seeds]
 
   monkeypatch.setattr(sweeps, 'run', ran)
-  ws = Workspace(tmp_path, 'quick', progress=False)
-  (run,) = ws.sweep('a', {'seed': 5})
-  assert run.values == {'seed': 5}
-  assert run.row['in'] == str(tmp_path / 'runs' / 'a')
-  assert run.folder == tmp_path / 'runs' / 'a' / 'points' / '000'
-  runs = ws.sweep('b', {'sweep': {'seed': (3, 4)}})
-  assert [r.values['seed'] for r in runs] == [3, 4]
+  ws, folder = Workspace(tmp_path, progress=False), tmp_path / 'runs' / 'a'
+  runs = ws.sweep('a', {'sweep': {'seed': (3, 4)}})
+  assert [run.values['seed'] for run in runs] == [3, 4]
+  assert runs[1].row['in'] == str(folder)
+  assert runs[1].folder == folder / 'points' / '001'
 
 
 def test_what_was_computed_is_found_again(tmp_path):

@@ -8,6 +8,7 @@ with the options of `algorithms.make`, theta of [d] in the order of
 
 import functools
 
+from fl_sketch import algorithms
 import numpy as np
 import reference
 import twins_base
@@ -35,24 +36,11 @@ def _run(name, twin, hp, theta0, cohorts, run_key, *, population=8, **options):
   return twin(settings, np.array(theta0, np.float64), rounds, **options)
 
 
-PUBLIC = {
-  twins_compressed: (
-    'cd_adam', 'cocktail_sgd', 'demo', 'ef21', 'fedavg', 'fedcom',
-    'fedcomgate', 'feddyn', 'fednova', 'fedprox', 'fedsgd', 'marina',
-    'onebit_adam', 'power_sgd', 'scaffold', 'signsgd',
-  ),
-  twins_language: ('decomfl', 'fedkseed', 'ferret'),
-  twins_lora: ('fedex', 'flora'),
-  twins_sketched: (
-    'decentralised', 'diffsketch', 'fedsketch_heaprix', 'fedsketch_privix',
-    'fedsketchgate', 'fetchsgd', 'iterative_sketching',
-    'preconditioned_sketching', 'safl', 'sketched_sgd',
-  ),
-}  # fmt: skip
 TWINS = {
   name: functools.partial(_run, name, getattr(module, name))
-  for module, names in PUBLIC.items()
-  for name in names
+  for module in (twins_compressed, twins_language, twins_lora, twins_sketched)
+  for name in algorithms.names()
+  if hasattr(module, name)
 }
 PRIVATE = {
   name: functools.partial(_run, name, twin)
