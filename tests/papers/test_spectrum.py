@@ -41,8 +41,8 @@ def mlp_loss(params, batch):
   return losses.masked_sum(values, mask) / mask.sum()
 
 
-def mlp():
-  """Parameters, batches with masks of different weight, and the same rows."""
+def test_products_over_masked_batches_are_those_of_the_dense_hessian():
+  """Catches batches that count alike, whatever their masks leave of them."""
   rng = np.random.default_rng(0)
   normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)
   params = {'first': normal(3, 4), 'bias': normal(4), 'last': normal(4, 2)}
@@ -50,21 +50,10 @@ def mlp():
   mask = np.ones((3, 5), np.float32)
   mask[1, 2:] = mask[2] = 0
   rows = {k: x[mask > 0] for k, x in batches.items()}
-  return params, batches | {'mask': mask}, rows
-
-
-@pytest.fixture(scope='module')
-def dense():
-  """The Hessian of all rows in one batch, over flat parameters."""
-  params, _, rows = mlp()
   flat, unravel = ravel_pytree(params)
   full = jax.jit(jax.hessian(lambda w: mlp_loss(unravel(w), rows)))
-  return np.asarray(full(flat))
-
-
-def test_products_over_masked_batches_are_those_of_the_dense_hessian(dense):
-  params, batches, _ = mlp()
-  flat, unravel = ravel_pytree(params)
+  dense = np.asarray(full(flat))
+  batches |= {'mask': mask}
   product = spectrum.hessian_vector_product(mlp_loss, params, batches)
   one = lambda v: ravel_pytree(product(unravel(v)))[0]
   estimate = jax.jit(lambda vs: jax.lax.map(one, vs))(jnp.eye(flat.size))

@@ -166,14 +166,9 @@ def test_workers_gather_where_that_is_less(task):
   assert report._bytes(task, ('DeMo', 0.01), large) == (1e6, 1e6)
 
 
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-  return tmp_path_factory.mktemp('language')
-
-
 @pytest.fixture
-def ws(folder):
-  return MadeUp(folder, 'quick', progress=False)
+def ws(tmp_path):
+  return MadeUp(tmp_path, 'quick', progress=False)
 
 
 def test_rehearsals_of_all_tasks_share_their_runs(ws):
@@ -230,11 +225,11 @@ def test_all_methods_see_the_same_characters(ws):
 
 
 @pytest.mark.parametrize('scale', workspace.SCALES)
-def test_heads_divide_the_widths_of_every_scale(scale, folder, monkeypatch):
+def test_heads_divide_the_widths_of_every_scale(scale, tmp_path, monkeypatch):
   """Catches a decoder that cannot be made, at a scale that nobody ran."""
   monkeypatch.setattr(problems, 'plays', lambda ws: {})
   made = lambda ws, name, fields, rates: fields
   monkeypatch.setattr(problems.tuning, 'task', made)
-  fields = problems.scratch(MadeUp(folder, scale, progress=False))
+  fields = problems.scratch(MadeUp(tmp_path, scale, progress=False))
   model = models.make(fields['model'], 67, **fields.get('model_options', {}))
   assert model.width % model.heads == 0
