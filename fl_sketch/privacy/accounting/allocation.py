@@ -64,11 +64,6 @@ class Epoch:
     """Return the privacy loss on multiples of h, no delta made smaller.
 
     The first multiple, masses f64[cells], and the probability of infinity.
-
-    >>> first, mass, lost = Epoch('add', 1.0, 1, 1).masses(2.0**-10)
-    >>> losses = (first + np.arange(len(mass))) * 2.0**-10
-    >>> round(float(mass @ np.maximum(-np.expm1(1 - losses), 0) + lost), 3)
-    0.127
     """
     law = ratio(self.noise, self.length, self.steps)
     if law.width >= h:

@@ -56,10 +56,6 @@ def type_two_error(
 
   Exact for full participation: Phi(Phi^-1(1 - alpha) - mu); elsewhere from the
   accountant's deltas. Rates alpha in [0, 1] are a number, or f64[alphas].
-
-  >>> m = types.GaussianMechanism(noise_multiplier=1.0, steps=1)
-  >>> round(type_two_error(m, 0.05), 4)
-  0.7405
   """
   alphas = np.atleast_1d(np.asarray(alpha, float))
   if not np.all((alphas >= 0) & (alphas <= 1)):

@@ -30,21 +30,13 @@ _PRECISION = 320  # bits of the arithmetic that makes the table
 
 
 def stddev(base: int, multiple: jax.Array | float) -> jax.Array | float:
-  r"""Return the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`.
-
-  >>> stddev(16, 2)
-  73.32...
-  """
+  r"""Return the standard deviation :math:`b \sqrt{1 + c^2 + c^4}` of `draw`."""
   square = multiple * multiple * 1.0
   return base * (1 + square + square * square) ** 0.5
 
 
 def most(base: int) -> int:
-  r"""Return the largest multiple for a base, :math:`c \leq b / (3 + 1/5)`.
-
-  >>> most(16), most(1024)
-  (5, 320)
-  """
+  r"""Return the largest multiple for a base, :math:`c \leq b / (3 + 1/5)`."""
   return int(base / (SMOOTH + 0.2))
 
 

@@ -159,11 +159,7 @@ def noise(key: Key, like: Tree, grid: Grid) -> Tree:
 
 
 def numbers(like: Tree) -> int:
-  """Count the integers of a contribution, or of its code; complex counts two.
-
-  >>> numbers((jnp.zeros(3), jnp.zeros((2, 2), jnp.complex64)))
-  11
-  """
+  """Count the integers of a contribution; complex numbers count two."""
   count = lambda x: x.size * (2 if jnp.iscomplexobj(x) else 1)
   return sum(map(count, jax.tree.leaves(like)))
 

@@ -53,9 +53,6 @@ def traffic(table_bytes: int, neighbours: int) -> tuple[int, int]:
   Up: the masked table, 2 public keys and, for each neighbour, two encrypted
   shares and one that is revealed. Down: for each neighbour 2 public keys, two
   encrypted shares and a bit: whether it dropped out.
-
-  >>> traffic(table_bytes=4000, neighbours=8)
-  (5056, 1249)
   """
   shares = 2 * _SHARE + _SEAL
   up = table_bytes + 2 * _KEY + neighbours * (shares + _SHARE)
