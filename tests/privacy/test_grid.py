@@ -18,14 +18,11 @@ GRIDS = [
 each_grid = pytest.mark.parametrize('numbers', GRIDS)
 
 
-def at(bound, z, **more):
-  return grid.make(clip_norm=bound, noise_multiplier=z, **more)
-
-
-def made(numbers):
-  bound, z, clients, shares, honest = numbers
-  more = {'clients': clients, 'shares': shares, 'honest': honest}
-  return at(bound, z, **more)
+def made(bound, z, clients, shares=1, honest=1):
+  return grid.make(
+    clip_norm=bound, noise_multiplier=z, clients=clients, shares=shares,
+    honest=honest,
+  )  # fmt: skip
 
 
 def deviation(points):
@@ -37,7 +34,7 @@ def deviation(points):
 def test_the_noise_is_that_of_the_multiplier_and_hardly_more(numbers):
   """Catches noise that is too small for the account, and sums that wrap."""
   bound, z, clients, shares, honest = numbers
-  points = made(numbers)
+  points = made(*numbers)
   assert z >= grid.least_multiplier(*numbers[2:])
   effective = np.sqrt(deviation(points) ** 2 - 9) * np.float64(points.step)
   wanted = z * bound / honest**0.5
@@ -60,7 +57,7 @@ def test_integers_of_a_contribution_are_no_longer_than_its_bound(
   numbers, bound_by
 ):
   """Catches rounding to the nearest, and floats that scale a norm up."""
-  bound, points = numbers[0], made(numbers)
+  bound, points = numbers[0], made(*numbers)
   rng = np.random.default_rng(1)
   most = np.float64(bound) * (1 + 4e-6) / np.float64(points.step)
   for size in 1, 3, 1000:
@@ -78,7 +75,7 @@ def test_too_small_a_multiplier_makes_the_noise_louder_and_is_named():
   for clients, count in (65_537, 1), (1000, 1000):
     least = grid.least_multiplier(clients, count, count)
     for z, exact in (1.1 * least, True), (least / 4, False):
-      points = made((1.0, z, clients, count, count))
+      points = made(1.0, z, clients, count, count)
       scale = points.step * count**0.5
       of_noise = float(np.sqrt(deviation(points) ** 2 - 9) * scale)
       assert of_noise >= z
@@ -88,9 +85,9 @@ def test_too_small_a_multiplier_makes_the_noise_louder_and_is_named():
 def test_no_noise_is_none_and_what_is_no_number_is_nan():
   """Catches noise of a grid where none was asked for."""
   like = jnp.zeros(4, jnp.uint32)
-  quiet = at(1.0, 0.0, clients=6)
+  quiet = made(1.0, 0.0, 6)
   assert not grid.noise(cases.KEY, like, quiet).any()
-  broken = at(1.0, jnp.nan, clients=6)
+  broken = made(1.0, jnp.nan, 6)
   assert np.isnan(grid.decode(like, broken)).all()
 
 
@@ -148,6 +145,6 @@ def test_the_discrete_mechanism_is_covered_by_the_continuous_one():
 
 def test_one_number_may_hold_the_whole_bound():
   """Catches a grid finer than what a contribution is cut off at."""
-  points = at(0.5, 0.0, clients=1)
+  points = made(0.5, 0.0, 1)
   whole = grid.decode(grid.encode(jnp.array([0.5, -0.5]), points), points)
   np.testing.assert_allclose(whole, [0.5, -0.5], rtol=1e-5)
