@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_sketch import algorithms
 from fl_sketch.algorithms import server_optimizers
-from fl_sketch.experiment.fields import method, privacy, registries, run
+from fl_sketch.experiment.fields import method, privacy, registries
 from fl_sketch.models import losses
 from fl_sketch.utils import checks, fields as f, plugins
 
@@ -131,10 +131,10 @@ def sections(cls: type) -> list[tuple[str, dict[str, str]]]:
   """Return groups of fields by class or section: title, field -> meaning."""
   groups: list[tuple[str, dict[str, str]]] = []
   metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}
-  for group, names in run.groups(cls):
+  for group in reversed(inspect.getmro(cls)):
     title = (inspect.getdoc(group) or '').partition('\n')[0]
-    for name in names:
-      if name == names[0] or metadata[name].get('section'):
+    for i, name in enumerate(inspect.get_annotations(group)):
+      if i == 0 or metadata[name].get('section'):
         groups.append((metadata[name].get('section') or title, {}))
       groups[-1][1][name] = metadata[name].get('doc', '')
   return groups

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 import dataclasses
-import inspect
 from typing import Annotated, Any
 
 from fl_sketch.experiment.fields import registries
@@ -92,10 +91,3 @@ class RunFields(Fields):
     every = self.eval_every, self.checkpoint_every
     ends = (done - done % rounds + rounds for rounds in every)
     return range(done, min(done + self.rounds_per_dispatch, self.rounds, *ends))
-
-
-def groups(config: type) -> list[tuple[type, list[str]]]:
-  """Return the groups of a config class, each with the names of its fields."""
-  classes = reversed(inspect.getmro(config))
-  named = [(group, [*inspect.get_annotations(group)]) for group in classes]
-  return [(group, names) for group, names in named if names]
