@@ -1,6 +1,5 @@
 """Tasks of texts, photos and several labels, from files as published."""
 
-import json
 import sqlite3
 
 from fl_sketch import experiment
@@ -39,35 +38,18 @@ def test_snippets_are_tokenised_by_the_letters_of_the_reference(
   assert y[1, :21].tolist() == [6] * 19 + [89, -1]
 
 
-def leaf(folder, text, follows):
-  for split in 'train', 'test':
-    (folder / split).mkdir()
-    users = {'ROMEO': {'x': [text, text[::-1]], 'y': follows}}
-    content = {'users': [*users], 'num_samples': [2], 'user_data': users}
-    (folder / split / 'all.json').write_text(json.dumps(content))
-
-
-def test_leaf_predicts_one_letter_from_eighty(files, tmp_path):
-  """Catches labels of another alphabet."""
+def test_leaf_predicts_one_letter_from_eighty():
+  """Catches labels of another alphabet, and letters that are others."""
   letters = tasks.LEAF_LETTERS
+  task = importing.KINDS['shakespeare'].task('leaf', None, {})
   text = (letters * 2)[:80]
-  leaf(files, text, ['a', '}'])
-  data = importing.import_data('shakespeare', files, tmp_path / 's')
-  assert data.num_classes == len(letters) == len(set(letters))
-  row = ''.join(letters[i] for i in np.asarray(data.train['x'][0]))
-  assert row == text
-  assert [letters[i] for i in data.train['y']] == ['a', '}']
-
-
-def test_odd_texts_of_leaf_are_refused(files, tmp_path):
-  """Catches lost samples, and letters that are those of others."""
-  leaf(files, 'ROMEO', ['a'])
-  with pytest.raises(ValueError, match='ROMEO'):
-    importing.import_data('shakespeare', files, tmp_path / 's')
-  task = tasks.next_character()
-  for text, label in (('ROMEÖ', 'a'), ('ROMEO', 'ab')):
+  got = task.arrays({'x': [text, text[::-1]], 'y': ['a', '}']})
+  assert task.num_classes == len(letters) == len(set(letters))
+  assert ''.join(letters[i] for i in got['x'][0]) == text
+  assert [letters[i] for i in got['y']] == ['a', '}']
+  for odd, label in (('ROMEÖ', 'a'), ('ROMEO', 'ab')):
     with pytest.raises(KeyError):
-      task.arrays({'x': [text], 'y': [label]})
+      task.arrays({'x': [odd], 'y': [label]})
 
 
 def test_the_test_of_cifar100_is_of_other_clients_with_the_same_names(
