@@ -109,8 +109,8 @@ def _advise(
 ) -> list[Choice]:
   budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
   for name, size in budgets.items():
-    if size is not None and checks.count(name, size) < 4:
-      raise ValueError(f'{name}={size} has no room for an entry; use >= 4.')
+    if size is not None:
+      checks.at_least(name, checks.count(name, size), 4)
   candidates = _candidates(updates, uplink_bytes, downlink_bytes)
   cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
   choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]

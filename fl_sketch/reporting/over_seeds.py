@@ -181,10 +181,7 @@ def _line(group: Group, x: str, y: str) -> Line:
 
 
 def line(label: str, runs: Iterable[Iterable[Row]], x: str, y: str) -> Line:
-  """Average metric y over runs, at the rounds that all of them have logged.
-
-  `runs` are their rows, and `x` is a key of `X`.
-  """
+  """Average metric y over rows of runs, at the rounds that all have logged."""
   logged = lambda rows: {r['round']: r for r in rows if r.get(y) is not None}
   by_round = [*map(logged, runs)]
   common = sorted(set.intersection(*map(set, by_round)))

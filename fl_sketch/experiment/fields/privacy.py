@@ -202,8 +202,6 @@ class PrivacyFields(method.MethodFields):
        '{min_honest} exceeds {cohort}; use fewer.'),
       (k is not None and (k % 2 or k >= self.cohort),
        '{neighbours} must be even and below {cohort}.'),
-      (self.before_sketch and self.sketch is None,
-       '{before_sketch} has no effect without a sketch.'),
     )  # fmt: skip
     if self.noise == 'banded':
       self._check_correlation()
