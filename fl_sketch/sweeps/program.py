@@ -48,8 +48,8 @@ class Program:
     # Points keep the state of all clients on the devices.
     if placement.decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
-        f'feed={exp.config.feed!r}: points share data on the devices; of more '
-        f"than MAX_RESIDENT={placement.MAX_RESIDENT:,} bytes by feed='device'."
+        f'feed={exp.config.feed!r} leaves the data on the host, but points '
+        "share them on the devices; set feed='device'."
       )
     config = exp.config
     self.config, self.mesh = config, mesh
