@@ -35,7 +35,6 @@ def calibrate_noise_multiplier(
   """
   epsilon = checks.positive('epsilon', epsilon)
   delta = checks.fraction('delta', delta)
-  rtol = checks.fraction('rtol', rtol)
   poisson = checks.real('sampling_probability', sampling_probability) < 1
   sampling = types.Sampling.POISSON if poisson else types.Sampling.FULL
   spec = {'sampling': sampling, **spec}

@@ -97,7 +97,6 @@ def audit(
   arguments, and the guarantee, are those of `audit.assess`.
   """
   claimed = game.mechanism
-  _population(claimed)
   if not (z := claimed.noise_multiplier) > 0:
     raise ValueError(f'noise_multiplier={z} must be > 0 for an audit.')
   turns, d = game.canary.shape
@@ -245,9 +244,8 @@ def _units(mechanism) -> int:
 
 
 def _population(mechanism) -> int:
-  if (population := mechanism.population) is None:
-    raise ValueError('population=None; an audit requires a population.')
-  return population
+  assert mechanism.population is not None  # of a `Game`
+  return mechanism.population
 
 
 def flat(tree: Tree) -> jax.Array:
