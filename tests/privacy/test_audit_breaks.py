@@ -2,11 +2,16 @@
 
 import pathlib
 
+import audit_games
 import breaks
 from breaks import BOUND, BREAKS, FOUND, LAW, NONE, NOT
+import cases
 from fl_sketch.experiment import audit, config, one_run_audit, parts
+from fl_sketch.privacy.auditing import canaries
+import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 SHARE = 1e-3
 EPSILON = breaks.POISSON | {'noise_multiplier': None, 'epsilon': 8.0}
@@ -78,3 +83,22 @@ def test_the_guide_shows_the_list():
   assert len({x.name for x in BREAKS}) == len(BREAKS) >= 12
   # What is not found says why.
   assert all(bool(x.why) == (NOT in (x.config, x.one_run)) for x in BREAKS)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('audited', ['many runs', 'one run'])
+def test_what_is_honest_is_accused_as_often_as_stated(audited):
+  """Catches an audit that accuses what is right too often."""
+  share, runs = 0.05, 200
+  if audited == 'one run':
+    c = HONEST[0].config_of()
+    game = one_run_audit.prepare(c, canaries=500, significance=share)
+    accused = sum(one_run_audit.play(game, seed=i).refuted for i in range(runs))
+  else:
+    claimed = audit_games.claim(1.4, 4)
+    make = audit_games.algorithm('safl', claimed, sketch=cases.CYCLIC)
+    game = audit_games.game_of(make, claimed)._replace(noise=1.4)
+    options = {'samples': 500, 'significance': share}
+    split = jax.random.split(jax.random.key(5), runs)
+    accused = sum(canaries.audit(game, x, **options).violated for x in split)
+  assert accused <= stats.binom.isf(1e-6, runs, share)
