@@ -42,6 +42,16 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
     gate(op._replace(linear_reader=None))(HP)
 
 
+def test_a_description_has_its_source_departures_and_options():
+  """Catches a docstring that hides how it departs from its paper."""
+  for name in algorithms.names():
+    text = algorithms.describe(name)
+    for section in ('Source:', 'Symbols:', 'Departures:'):
+      assert text.count(section) == 1, name
+    for option in algorithms.options(name):
+      assert f'  {option}: ' in text, name
+
+
 def sent_in(make, r, client):
   """The payload of a client for one fixed update."""
   client_keys = keys.for_client(keys.round_keys(cases.KEY, r), client)
