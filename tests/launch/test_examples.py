@@ -1,12 +1,8 @@
 """The examples of the documentation run as a user's own files do."""
 
 import json
-import os
 import runpy
 import signal
-import subprocess
-import sys
-import time
 import zipfile
 
 import chex
@@ -15,6 +11,7 @@ import jax
 from launch import configs
 import numpy as np
 import pytest
+import runs
 from runs import ROOT
 
 EXAMPLES = ROOT / 'docs' / 'examples'
@@ -106,43 +103,25 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   config.write_text((EXAMPLES / f'{name}.py').read_text())
   text = 'the quick brown fox jumps over the lazy dog. ' * 60
   (tmp_path / 'text.txt').write_text(text)
-  env = os.environ | {'PYTHONPATH': str(site), 'JAX_PLATFORMS': 'cpu'}
 
   def start(program, folder, *more):
-    command = [sys.executable, '-m', 'fl_sketch.launch', program, str(config)]
-    return subprocess.Popen(
-      [*command, f'--workdir={folder}', *FEW, *more],
-      cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = '-m', 'fl_sketch.launch', program, config, f'--workdir={folder}'
+    log = tmp_path / 'log'
+    return runs.start([*command, *FEW, *more], log, tmp_path, site), log
 
-  def finish(process):
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors[-3000:]
-
-  rows = lambda folder: [
-    {k: v for k, v in json.loads(row).items() if k != 'seconds'}
-    for row in (tmp_path / folder / 'metrics.jsonl').read_text().splitlines()
-  ]
-  finish(start('train', 'whole'))
-  process = start('train', 'cut')
-  metrics = tmp_path / 'cut' / 'metrics.jsonl'
-  while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
-    assert process.poll() is None, process.communicate()[1][-3000:]
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.communicate()
-  assert process.returncode == -signal.SIGKILL, 'it had ended: ask for more'
+  runs.finish(start('train', 'whole'))
+  process, log = start('train', 'cut')
+  runs.wait_for_rows(tmp_path / 'cut', 5, process, log)
+  process.kill()
+  assert process.wait() == -signal.SIGKILL, 'it had ended: ask for more'
   assert not (tmp_path / 'cut' / 'summary.json').exists()
-  finish(start('train', 'cut'))
-  assert rows('cut') == rows('whole')
+  runs.finish(start('train', 'cut'))
+  assert runs.rows(tmp_path / 'cut') == runs.rows(tmp_path / 'whole')
   field, values = SCRIPTS[name]
   swept = f'--config.sweep.{field}={values}', '--points_per_program=2'
-  finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
+  runs.finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
   points = (tmp_path / 'swept' / 'points.jsonl').read_text().splitlines()
   assert len({json.loads(row)['train_loss'] for row in points}) == 2
   (best,) = (tmp_path / 'swept').glob('points/*/params')
-  script = [sys.executable, '-c', LOADED, 'whole', str(best.parent)]
-  done = subprocess.run(
-    script, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-  )
-  assert done.returncode == 0, done.stderr[-3000:]
+  command = ['-c', LOADED, 'whole', best.parent]
+  runs.finish((runs.start(command, log, tmp_path, site), log))

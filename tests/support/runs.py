@@ -46,16 +46,14 @@ def train(folder, mesh=None, **fields):
   return training.train(exp, folder, mesh=mesh, progress=False)
 
 
-def start(command, log):
+def start(command, log, folder=ROOT, path=ROOT):
   """Starts Python in the background, its output in a file."""
   with open(log, 'w') as out:
     return subprocess.Popen(
-      [sys.executable, *command],
-      cwd=ROOT,
-      stdout=out,
-      stderr=subprocess.STDOUT,
-      env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)},
-    )
+      [sys.executable, *command], cwd=folder,
+      stdout=out, stderr=subprocess.STDOUT,
+      env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(path)},
+    )  # fmt: skip
 
 
 def launch(workdir, *flags, log=None, config=QUICK):
