@@ -171,6 +171,16 @@ def ws(tmp_path):
   return MadeUp(tmp_path, 'quick', progress=False)
 
 
+def test_a_cost_is_of_the_tuned_method(task, tmp_path, monkeypatch):
+  """Catches the time of a run at an untuned rate, which may end early."""
+  ws = MadeUp(tmp_path, 'cpu', progress=False)
+  monkeypatch.setattr(Run, 'diverged', True)
+  tuned = {'client_lr': 0.02, 'b2': 0.99}
+  with pytest.raises(ValueError, match='adamw-1'):
+    runs.cost(ws, task, 'AdamW', 1, tuned)
+  assert {c['client_lr'] for c in ws.configs.values()} == {0.02}
+
+
 def test_rehearsals_of_all_tasks_share_their_runs(ws):
   """Catches `reproduce all:quick` that ends where a second task resumes."""
   rehearsals = [tasks.make(ws, name) for name in tasks.TASKS]
