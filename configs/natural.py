@@ -5,13 +5,11 @@
   python docs/examples/natural_readers.py photos DIR runs/inaturalist
   fl-sketch train natural:inaturalist --workdir=DIR
 
-The data set is a word of a variant; others are those of configs/femnist.py.
-'flair' (if none is named) and 'reddit' have cohort, batch, rounds and rates of
-pfl-research (Granqvist et al., arXiv:2404.06430), its ResNet-18 from random
-weights, and the LSTM of McMahan et al., arXiv:1710.06963. They report the mean
-average precision of FLAIR's labels; here it is the accuracy. 'inaturalist' and
-'landmarks' have the cohort of Hsu et al., arXiv:2003.08082; the ResNet-18 and
-the rates are a start, not theirs.
+The data set is a word of a variant, 'flair' if none is named; others are those
+of configs/femnist.py. 'flair' and 'reddit' have the setting of pfl-research
+(Granqvist et al., arXiv:2404.06430), from random weights and with accuracies,
+and the LSTM of McMahan et al., arXiv:1710.06963. 'inaturalist' and 'landmarks'
+have the cohort of Hsu et al., arXiv:2003.08082; model and rates are a start.
 """
 
 from . import ConfigDict, femnist

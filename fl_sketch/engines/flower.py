@@ -181,13 +181,9 @@ def deploy(
 def start(folder: str | os.PathLike, superlink: str) -> None:
   """Run the app of a folder on a SuperLink and show its log, until it ends.
 
-  The run does not end with this process. A run that was stopped goes on from
-  its last checkpoint when its app is started again. `superlink` is the name of
-  a connection in the config.toml of FLWR_HOME.
-
-  Raises:
-    MissingExtraError: Flower is not installed.
-    ConnectionError: the SuperLink is not known, not reached, or the run failed.
+  The run does not end with this process; started again it resumes. `superlink`
+  is the name of a connection in the config.toml of FLWR_HOME. ConnectionError:
+  it is not known, not reached, or the run failed.
   """
   from fl_sketch.utils import extras  # not in a process for one message
 

@@ -20,12 +20,9 @@ from fl_sketch.engines import relay
 class Sites:
   """The sites of a job; a `transport.Transport`.
 
-  A site gets no request while another one is on its way: calls to one that is
-  gone do not pile up.
-
-  Args:
-    clients: `collab.clients`, in the job's `@collab.main`.
-    aborted: whether NVFlare has aborted the job.
+  `clients` are `collab.clients` of the job's `@collab.main`, `aborted` says if
+  NVFlare has aborted the job. A site gets no request while another one is on
+  its way: calls to one that is gone do not pile up.
   """
 
   def __init__(self, clients: Any, aborted: Callable[[], bool] = bool):

@@ -41,20 +41,13 @@ def run(
   """Train over sites; resume from the last checkpoint of the folder.
 
   Before the first round every client of the population must have answered once.
-
-  Args:
-    fields: the config.
-    transport: of an engine.
-    folder: the workdir.
-    data_dir: where tensorflow-datasets keeps its files: the test set.
-    timeout: seconds for a reply; who is later is absent from the round.
-    first_timeout: the same, of a site that has not answered yet: it compiles.
-    progress: whether to show a bar on stderr.
+  A site that has not replied after `timeout` seconds is absent from the round;
+  one that has not answered yet has `first_timeout`: it compiles. The test set
+  is in `data_dir`; the rest is as of `training.train`.
 
   Raises:
     SitesError: sites are missing, refuse, or nobody answers.
     ConfigError: the config is not supported on an engine.
-    WorkdirError: see `training.train`.
   """
   if isinstance(fields, config_lib.Config):
     fields = files.as_json(fields)

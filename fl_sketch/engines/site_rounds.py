@@ -72,9 +72,7 @@ class SiteRounds:
   def greet(self, wait: bool = False):
     """Greet the sites that are connected; `wait`: until all clients are.
 
-    Raises:
-      SitesError: they did not connect in time, one refuses, or two are the same
-        client.
+    SitesError: with `wait` one is late, refuses, or is another's client.
     """
     end = time.monotonic() + self._timeouts.sites
     everybody = set(range(self._population if wait else 0))
@@ -186,11 +184,7 @@ class SiteRounds:
   def play(
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
   ) -> Closed:
-    """Play the round that starts from a state; wait for late sites.
-
-    Raises:
-      SitesError: nobody answers, however often they are asked.
-    """
+    """Play the round that starts from a state; SitesError if nobody answers."""
     for attempt in range(self._timeouts.attempts):
       box = self.server.open(state, ids, weight)
       if self.history.open is not None:
@@ -205,10 +199,8 @@ class SiteRounds:
       self.history.add(state, closed.announcements, box.taken)
       return closed
     raise SitesError(
-      f'Nobody has answered in round {int(state.round)}, asked '
-      f'{self._timeouts.attempts} times. Look at clients '
-      f'{ids[weight > 0].tolist()}, and start the server '
-      f'again: it goes on from its checkpoint.{self._why}'
+      f'None of clients {ids[weight > 0].tolist()} has answered in round '
+      f'{int(state.round)}; start their sites, then the server.{self._why}'
     )
 
   def _exchange_all(self, box: Inbox, state):

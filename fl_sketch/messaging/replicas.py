@@ -71,10 +71,7 @@ class Store:
     """Yield (round, replica, incarnation of the server), in order.
 
     `start` has the shapes of a state. Of a damaged file replica and incarnation
-    are None and 0.
-
-    Raises:
-      ValueError: the folder is of another run.
+    are None and 0; a folder of another run raises ValueError.
     """
     numbers = np.zeros(2, np.int64)
     like = numbers, np.zeros(16 * _LATER_EXCHANGES, np.uint8), start

@@ -77,13 +77,7 @@ def encode(
   stage: int = 0,
   kind: Kind = Kind.PAYLOAD,
 ) -> bytes:
-  """Encode a payload, a pytree of arrays, or the bytes of a text as a reply.
-
-  >>> payload = {'table': np.ones((2, 3), np.float32)}
-  >>> run = fingerprint({})
-  >>> len(encode(payload, run=run, round_index=0, client_id=7)) - OVERHEAD
-  24
-  """
+  """Encode a payload, a pytree of arrays, or the bytes of a text as a reply."""
   text = isinstance(payload, bytes)
   leaves = [] if text else [np.asarray(x) for x in jax.tree.leaves(payload)]
   body = payload if text else to_bytes(leaves)

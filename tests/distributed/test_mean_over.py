@@ -149,6 +149,14 @@ def _summed():
   jax.eval_shape(step, jnp.ones(4), jnp.ones((2, 4)))
 
 
+def _apart():
+  mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
+  tx = distributed.mean_over('slow')
+  state = distributed.init(tx, jnp.ones(3), mesh)
+  step = distributed.train_step(lambda p, b: (p * b).sum(), tx, mesh)
+  jax.eval_shape(step, jnp.ones(3), state, jnp.ones((2, 3)))
+
+
 def _init(text):
   return distributed.mean_over('data', text).init(cases.PARAMS)
 
@@ -156,6 +164,7 @@ def _init(text):
 @pytest.mark.parametrize(('use', 'named'), [
   (_without_rows, 'state_specs'),
   (_summed, 'value_and_grad'),
+  (_apart, 'fast'),
   (lambda: _init('onebit_adam(warmup=3)'), 'distributed.algorithm'),
   (lambda: _init('edin'), "'eden'"),
   (lambda: _init('block_cyclic(size=9) | sign(error_feedback=True)'),

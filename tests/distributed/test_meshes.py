@@ -122,17 +122,6 @@ def test_sharded_parameters_are_compressed_on_devices():
   step(params, state)
 
 
-def test_an_axis_that_nobody_averages_is_refused():
-  """Catches workers that train apart without a word."""
-  mesh = jax.make_mesh((1, 2), ('slow', 'fast'))
-  tx = optax.chain(distributed.mean_over('slow'), optax.sgd(0.1))
-  params = jnp.ones(3)
-  state = distributed.init(tx, params, mesh)
-  step = distributed.train_step(lambda p, b: (p * b.sum()).sum(), tx, mesh)
-  with pytest.raises(ValueError, match=r"nothing over \['fast'\]"):
-    step(params, state, jnp.ones((2, 3)))
-
-
 @pytest.mark.parametrize('case', [
   x if x in cases.FAST else pytest.param(x, marks=pytest.mark.nightly)
   for x in cases.CASES

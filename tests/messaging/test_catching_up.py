@@ -176,7 +176,6 @@ def test_a_round_without_a_reply_is_played_when_somebody_is_back():
   run.play()
   want.play()
   check_same(run, want)
-  assert len(run.closed) == 1
   run.edit = lose(2, stage=0, times=1)
   run.play(3)
   seen = [int(x.metrics['participants']) for x in run.closed]
