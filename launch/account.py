@@ -3,8 +3,9 @@
   fl-sketch account CONFIG [--workdir=DIR] [--audit=canaries|one_run]
 
 Prints the privacy statement of a run (ignoring its sweep) and epsilon over the
-rounds; writes privacy.json into a workdir. --audit=canaries attacks the
-mechanism by many rounds of the config's algorithm on a small model.
+rounds; writes privacy.json, epsilon.png and trade_off.png (the most true
+positives at each false-positive rate) into a workdir. --audit=canaries attacks
+the mechanism by many rounds of the config's algorithm on a small model.
 --audit=one_run trains the config once with --canaries=1000 canary clients in
 its population.
 """
@@ -13,10 +14,10 @@ import pathlib
 
 from absl import app
 from fl_sketch import experiment
-from fl_sketch.experiment import audit, config, one_run_audit
+from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy.accounting import types
 from fl_sketch.training import devices
-from fl_sketch.utils import files
+from fl_sketch.utils import extras, files
 import numpy as np
 
 from . import begin, configs, define, define_folders, errors, parse_flags
@@ -54,6 +55,8 @@ def main(argv):
     folder.mkdir(parents=True, exist_ok=True)
     report = {'epsilons': types.plain(epsilons)} | guarantee.statement.as_dict()
     files.replace(folder / 'privacy.json', report)
+    with extras.optional_figures():
+      privacy_report.draw(guarantee, epsilons, folder)
   if _FLAGS.audit is None:
     return
   with errors.refused():

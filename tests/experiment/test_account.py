@@ -4,10 +4,11 @@ import json
 from unittest import mock
 
 from fl_sketch import experiment
-from fl_sketch.experiment import audit, config, one_run_audit
+from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import hypothesis_tests
 from launch import configs
+import numpy as np
 import pytest
 import runs
 from scipy import stats
@@ -52,6 +53,19 @@ def test_a_statement_has_mu_and_the_trade_off_of_its_mechanism():
   assert 1e-3 < sampled.true_positive_rate < most
 
 
+def test_a_picture_of_a_trade_off_is_above_guessing_and_ends_at_one():
+  """Catches a curve of false negatives, or of other rates than its axis."""
+  guarantee = experiment.account(quadratics())
+  curve, normal, guess = privacy_report.trade_off(guarantee).lines
+  np.testing.assert_allclose(curve.y, normal.y, atol=1e-9)
+  assert (np.diff(curve.y) >= 0).all()
+  assert (curve.y >= np.asarray(guess.y) - 1e-9).all()
+  at = np.interp(1e-3, curve.x, curve.y)
+  rate = guarantee.statement.true_positive_rate
+  assert at == pytest.approx(rate, rel=1e-2)
+  assert curve.y[-1] == 1.0
+
+
 def test_uplinks_of_a_round_count_all():
   fields = {'algorithm': 'fedsketch_heaprix', 'options': {'k': 5}}
   fields |= {'sketch': {'kind': 'count_sketch', 'rows': 5, 'cols': 10}}
@@ -69,6 +83,8 @@ def test_the_program_prints_and_leaves_its_files(tmp_path):
   fields = json.loads((tmp_path / 'privacy.json').read_text())
   assert f'{fields["epsilon"]:.4f}' in done.stdout
   assert 'reproducible: not private' == fields['noise']
+  for name in ('epsilon.png', 'trade_off.png'):
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 @pytest.mark.parametrize(('kind', 'audited'), [

@@ -68,7 +68,8 @@ FILES = (
   Item('problem.json', 'digests of data by the secret', *_NO, SECRET),
   Item('secret/*', 'noise and sampling', KEEP, KEEP, KEEP, SECRET),
   Item('config.json, lock', 'config, process', *_NO),
-  Item('privacy.json', 'account', *_NO, 'of fl-sketch account'),
+  Item('privacy.json, epsilon.png, trade_off.png', 'account', *_NO,
+    'of fl-sketch account'),
 )  # fmt: skip
 
 
