@@ -54,8 +54,7 @@ def make(
   Args:
     name: one of `names()`.
     loss_fn: (params, batch) -> f32[].
-    local_steps: K steps of a client; None: one for each batch. Algorithms that
-      send one gradient take None or 1.
+    local_steps: K steps of a client; None: one for each batch.
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
     expected_batch: divisor of private local steps; else None.

@@ -29,8 +29,7 @@ def fedcom(
   :math:`p_j = e_j + \Delta_j`; :math:`e_j \leftarrow \beta (p_j - Q_j(p_j))`.
 
   Options:
-    codec: Q, unbiased in the paper's theory; with error feedback a contraction,
-      else a ValueError.
+    codec: Q, unbiased; with error feedback a contraction, else a ValueError.
     error_feedback: whether a client keeps the residual of the compression.
     residual_decay: beta, 1 (or a ValueError) without error feedback.
     server_optimizer: as of `server_step`.

@@ -52,9 +52,8 @@ def ferret(
 
   Departures: a block-cyclic sketch, in O(d), replaces K_l random bases of
   :math:`d_l` numbers each, in :math:`O(d K)`. In the authors' code clients have
-  different sizes, :math:`K_l = \max(2, \lfloor K \|\Delta_l\| / \max_m
-  \|\Delta_m\| \rfloor)`, by their own norms. Ours are equal, by the norms of
-  past means, so that tables can be added up.
+  different sizes, by their own norms. Ours are equal, by the norms of past
+  means, so that tables can be added up.
 
   Source: Shu, Hu, Ng, Low, Yu, ICML 2025, arXiv:2409.06277, Algorithm 1;
   checked against the authors' code, github.com/allen4747/Ferret.

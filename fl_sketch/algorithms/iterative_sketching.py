@@ -28,8 +28,7 @@ def iterative_sketching(
 
   Departures: the printed line 9 decodes with the operator of the next round,
   under which the loss explodes; we decode with the one that encoded, as the
-  paper's own proof (Lemma F.2) does, and apply the last round's sketch too. Our
-  pseudo-gradient is received minus returned, the paper's the opposite.
+  paper's own proof (Lemma F.2) does, and apply the last round's sketch too.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, Algorithm 1.
   """

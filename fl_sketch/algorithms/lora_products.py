@@ -69,9 +69,8 @@ def fedex(
   r"""FedEx-LoRA: averages factors, and adds what that misses to the kernels.
 
   :math:`A \leftarrow \bar A = \sum_i p_i A_i`, :math:`B \leftarrow \bar B` and
-  :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Arrays that
-  are trained whole are averaged as in `fedavg`. Parameters without adapters
-  raise ValueError.
+  :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Other arrays
+  are averaged as in `fedavg`. Parameters without adapters raise ValueError.
 
   Options:
     lora_scale: s, alpha / rank.
@@ -81,8 +80,7 @@ def fedex(
 
   Departures: a server_lr other than 1 scales the steps of factors and of the
   model A B. The residual of a kernel is billed as a pair of factors for each
-  participant, or as a matrix if that is fewer bytes; the simulation keeps the
-  matrix.
+  participant, or as a matrix if that is fewer bytes.
 
   Source: Singhal, Ponkshe, Vepakomma, ACL 2025, arXiv:2410.09432, section 4.
   """

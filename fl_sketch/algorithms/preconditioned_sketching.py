@@ -67,10 +67,6 @@ def preconditioned_sketching(
   and :math:`x \leftarrow x - \eta\, u / (\sqrt s\, \mathrm{rms}(1 / q))` with
   :math:`u = M / q^2`.
 
-  Derivation: a step along v^(-1/2) g is gradient descent on :math:`x' = q x`,
-  whose gradient is g / q. There both the sketch's noise and the curvature are
-  even.
-
   In rounds 0, ``every``, 2 ``every`` ... clients add the means of their squared
   updates over rows and over columns (Adafactor's factors), and the server sends
   v with the mean table. Before that q is 1.

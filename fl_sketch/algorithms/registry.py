@@ -42,7 +42,6 @@ class Entry(NamedTuple):
     work: the method of `local.Task` that builds the local work: 'steps',
       'gradient' or 'private_steps', which a user's own local work can replace;
       'task': steps that the algorithm changes or counts; 'slopes': no gradient.
-      Configs are checked by it before there is a model.
     full_participation: whether all clients take part in every round, with equal
       weights.
     any_optimizer: whether any optimizer can make the local steps.

@@ -32,9 +32,7 @@ def safl(
 
   With ``client_momentum`` a client sketches the average :math:`m_c \leftarrow
   \beta m_c + (1 - \beta) \Delta_c` of its updates, divided by :math:`1 -
-  \beta^t`, whose noise has an energy smaller by up to (1 - beta) / (1 + beta).
-  Set b1 to 0: momentum on both sides doubles the lag and is unstable at rates
-  tuned for one.
+  \beta^t`; set b1 to 0, since momentum on both sides doubles the lag.
 
   ``clip`` is for heavy-tailed noise: 'client' bounds every
   :math:`\|\Delta_c\|` by ``clip_norm`` before the sketch, 'server' bounds
@@ -59,8 +57,7 @@ def safl(
   FAT-Clipping (Yang et al., arXiv:2210.00690).
 
   Raises ValueError if ``clip`` or ``client_momentum`` is set with ``privacy``,
-  ``clip`` without ``clip_norm``, or clip='server' with an operator that states
-  no alpha.
+  or ``clip`` without ``clip_norm`` or, on the server, a stated alpha.
 
   Source: Chen, Li, Banerjee, arXiv:2411.06770, Algorithms 1 and 2.
   """

@@ -20,9 +20,6 @@ def relative_l2(guess: Tree, observed: Tree) -> jax.Array:
   r"""Return the relative squared distance :math:`\|g - y\|^2 / \|y\|^2`.
 
   Song et al., arXiv:2210.08371, section 7, divided by the observed square.
-
-  >>> relative_l2(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0])).item()
-  1.25
   """
   difference = jax.tree.map(jnp.subtract, guess, observed)
   return square(difference) / jnp.maximum(square(observed), TINY)
@@ -32,9 +29,6 @@ def cosine(guess: Tree, observed: Tree) -> jax.Array:
   r"""Return :math:`1 - \langle g, y\rangle / \|g\| \|y\|`, invariant to scale.
 
   Geiping et al., NeurIPS 2020, arXiv:2003.14053, equation 4.
-
-  >>> cosine(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])).item()
-  0.0
   """
   parts = zip(jax.tree.leaves(guess), jax.tree.leaves(observed), strict=True)
   inner = jnp.stack([jnp.vdot(y, g).real for g, y in parts]).sum()
@@ -53,7 +47,5 @@ def total_variation(x: jax.Array) -> jax.Array:
   >>> total_variation(jnp.array([[[[0.0], [1.0]], [[0.0], [1.0]]]])).item()
   1.0
   """
-  if x.ndim != 4:
-    raise ValueError(f'{x.ndim=} must be 4: [batch, rows, cols, channels].')
   down, right = jnp.diff(x, axis=1), jnp.diff(x, axis=2)
   return jnp.abs(down).mean() + jnp.abs(right).mean()

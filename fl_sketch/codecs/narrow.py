@@ -14,8 +14,7 @@ def bfloat16() -> base.Codec:
 
   Between neighbours :math:`2^e` and :math:`(1 + u) 2^e`, u = 1 / 128, the upper
   one is drawn at the fraction p of the way. The variance is :math:`p (1 - p)
-  u^2 4^e`, and omega = u^2 / (4 (1 + u)), reached at p = 1 / (2 + u). Rounding
-  to nearest has a smaller error, which a mean over equal clients keeps.
+  u^2 4^e`, and omega = u^2 / (4 (1 + u)), reached at p = 1 / (2 + u).
 
   Numbers beyond the largest bfloat16, 3.39e38, are clipped to it, and those
   below 1.2e-38 may become 0. The payload is bfloat16[d]; delta = 1 - omega.

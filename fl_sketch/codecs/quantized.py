@@ -14,8 +14,7 @@ def qsgd(levels: int) -> base.Codec:
     \rfloor / s, \quad u_i \sim U[0, 1)
 
   omega = min(d / (4 s^2), sqrt(d) / s), where the paper has d / s^2: in units
-  of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p), which is at
-  most 1 / 4 and at most p; the p sum to :math:`s \|x\|_1 / \|x\|_2` or less.
+  of :math:`\|x\|_2 / s` the variance at fraction p is p (1 - p).
 
   Signs and levels are one integer each: two bits for s = 1, four up to 7, int8
   up to 127, else int16. The payload is (uint8[ceil(d / 4)], uint8[ceil(d / 2)],

@@ -43,9 +43,8 @@ def eden(
   1 + omega becomes (d / m) (1 + omega).
 
   The constants are those of a uniform rotation as d grows; for small d the
-  error is smaller. Up to 32 numbers T is uniform. Beyond, T is three passes of
-  `sketches.block_srht`, between which coordinates change places: the bias is
-  far below the error, and omega within 2 %.
+  error is smaller. Beyond 32 numbers T is three passes of `sketches.block_srht`
+  and not uniform: the bias is far below the error, and omega within 2 %.
 
   Without ``rotate`` the tree is quantised as it is, as suits tables of `srht`,
   `dct` or `block_srht`, which are rotated already. It is unbiased over the keys

@@ -57,9 +57,6 @@ def mean_over_cohort(
   `decode` (keys, payload, like) -> tree undoes an earlier link's encoding; the
   denominator is as in `comms.uplink_mean`.
 
-  >>> mean_over_cohort().releases
-  0
-
   Raises:
     ValueError: privacy is combined with robust, decode or denominator, or with
       a codec where clients add the noise; or, when the state is initialised,

@@ -67,13 +67,10 @@ def with_hyper(part: Any, hp: Hyper) -> Any:
 
 
 class StatefulLocal(NamedTuple):
-  """Local work that keeps state of each client between its rounds.
-
-  `apply` is (params, batches, key, correction, state) -> (pseudo-gradient,
-  metrics, state).
-  """
+  """Local work that keeps state of each client between its rounds."""
 
   init: Callable[[Params], Tree]  # the state before a client's first round
+  # (params, batches, key, correction, state) -> (moved, metrics, state)
   apply: Callable[..., tuple[Tree, Metrics, Tree]]
 
   def __call__(self, *_):
@@ -82,12 +79,9 @@ class StatefulLocal(NamedTuple):
 
 
 class RoundLocal(NamedTuple):
-  """Local work that draws what all clients of a round share, such as a hash.
+  """Local work that draws what all clients of a round share, such as a hash."""
 
-  `apply` is (params, batches, keys, correction) -> (payload, metrics), with the
-  client's `keys.RoundKeys`.
-  """
-
+  # (params, batches, `keys.RoundKeys`, correction) -> (payload, metrics)
   apply: Callable[..., tuple[Tree, Metrics]]
 
 
@@ -177,10 +171,7 @@ def federated(
 
 
 def check_cohort(algorithm: Algorithm, state: Tree, size: int) -> None:
-  """Raises ValueError if `size` is below `Algorithm.full_participation`.
-
-  So it does if that is True and clients have no state. It reads shapes alone.
-  """
+  """Raises ValueError if `size` is below `Algorithm.full_participation`."""
   expected = algorithm.full_participation
   if expected is True:
     if not (rows := comms.client_rows(state)):

@@ -220,8 +220,6 @@ def state_of(state: Tree, which: str | type) -> Any:
 
   >>> from fl_sketch.rounds import transforms as t
   >>> links = optax.chain(optax.trace(0.9), t.broadcast())
-  >>> state_of(links.init({'w': 0.0}), 'TraceState')
-  TraceState(trace={'w': Array(0., dtype=float32, weak_type=True)})
   >>> state_of(links.init({'w': 0.0}), comms.Bill).down
   Array(0, dtype=uint32)
   """

@@ -48,11 +48,7 @@ class LaneSum(NamedTuple):
 
 
 def nbytes(tree: Tree) -> int:
-  """Returns the wire size of `tree`, by its shapes and dtypes, in bytes.
-
-  >>> nbytes({'values': jnp.zeros(5), 'index': jnp.zeros(5, jnp.int32)})
-  40
-  """
+  """Returns the wire size of `tree`, by its shapes and dtypes, in bytes."""
   return sum(
     math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
     for x in jax.tree.leaves(tree)

@@ -55,11 +55,6 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
 def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
   """Returns the key of the hash functions of a round.
 
-  >>> keys = [round_keys(jax.random.key(0), r) for r in range(3)]
-  >>> first, second, third = (hash_key(k, 2) for k in keys)
-  >>> bool(first == second), bool(second == third)
-  (True, False)
-
   'round': a new hash every round; 'run': one for all rounds; a number E: one
   for rounds 0 to E - 1, another for the next E, and so on.
   """

@@ -29,8 +29,7 @@ def geometric_median(points: Tree, present: jax.Array) -> Tree:
   r"""Minimises :math:`\sum_g \|m_g - v\|` over v.
 
   Weiszfeld's iteration, from `median`: each step is a weighted mean of the
-  points with weights :math:`1 / \max(\nu, \|m_g - v\|)`. The result is a convex
-  combination of the points, hence of tables the table of a mean of updates.
+  points with weights :math:`1 / \max(\nu, \|m_g - v\|)`.
 
   With a share :math:`\alpha < 1/2` of the points byzantine and the others
   within r of any z, it is within

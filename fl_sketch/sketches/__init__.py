@@ -1,9 +1,6 @@
 """Keyed linear sketches of trees, by name or by factory.
 
 An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
-
-A factory hides the module of its name, which therefore holds nothing else that
-is public.
 """
 
 import functools
@@ -76,8 +73,7 @@ def make(kind: str, **options: Any) -> Sketch:
   >>> op.zero_table({'w': [0.5] * 8}).shape
   (2, 3)
 
-  `sparse_embedding` has a name for each of its kinds; 'layerwise' has the
-  options factory (the name of an operator that takes a size), size and
-  allocation. Unknown kinds and unknown or lacking options raise ValueError.
+  'layerwise' takes the name of an operator as its option factory. Unknown kinds
+  and unknown or lacking options raise ValueError.
   """
   return REGISTRY.make(kind, **options)

@@ -114,7 +114,7 @@ def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
   ShapeDtypeStruct(shape=(8,), dtype=float32)
 
-  Raises TypeError for a leaf that holds no floats, ValueError if d >= 2**31.
+  Raises ValueError for a leaf that holds no floats, or if d >= 2**31.
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))
@@ -184,9 +184,8 @@ def from_runs(
 ) -> Sketch:  # fmt: skip
   """Make a `Sketch` of trees from functions of runs of coordinates.
 
-  A large leaf is a run of its own, in its own dtype, and is never copied. Small
-  neighbours are copied into one run, so that a tree of hundreds of leaves does
-  not become a program of hundreds of loops.
+  A large leaf is a run of its own, in its own dtype, and is never copied; small
+  neighbours are copied into one run.
 
   >>> total = lambda key, runs, vector: sum(run.x.sum() for run in runs)[None]
   >>> read = lambda key, y, spans, vector: [jnp.full(s.size, y) for s in spans]
@@ -201,8 +200,7 @@ def from_runs(
     desketch: (key, table, spans, that type) -> values of each, in its dtype.
     dtype: dtype of tables of float32 trees.
     allow_larger: whether a table may be larger than the tree.
-    by_lanes: whether `vmap` over large trees is a loop on a CPU, whose cache
-      holds one tree; for operators whose hash costs less than a pass over one.
+    by_lanes: whether `vmap` over large trees is a loop on a CPU.
   """
   if isinstance(axes, int | np.integer):
     axes = {'size': axes}

@@ -28,10 +28,9 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   >>> op.desketch(key, op.sketch(key, x), x)['w'].tolist()
   [1.0, 1.0, 1.0, 1.0]
 
-  Coordinates of one block never collide; those of two do with probability
-  1 / m. A larger `sparsity` has lighter tails, and takes a pass over the tree
-  for each copy. Tables are f32[size]. Raises ValueError if an argument is below
-  1, sparsity does not divide size, or size exceeds d.
+  A larger `sparsity` has lighter tails, and takes a pass over the tree for each
+  copy. Tables are f32[size]. Raises ValueError if an argument is below 1,
+  sparsity does not divide size, or size exceeds d.
 
   Source: a construction of this project; related to numBlocks of FetchSGD's
   CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).

@@ -14,12 +14,9 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   mixes the rest with the blocks. The same random rows of all blocks are kept,
   and of one row those of neighbouring blocks from a random one on.
 
-  Tables are near-Gaussian, as few-bit codecs such as `codecs.eden` need.
-
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, and desketch is the adjoint of sketch.
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
     orthogonal rows: R R^T = (d / b) I always, whatever b and d; exact at b = d.
-    unbiased: E desketch(sketch(x)) = x; rows are kept with probability b / d.
     second moment: E||desketch(sketch(x))||^2 = (d / b) ||x||^2, the least.
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of
       blocks, for r rows of each; known where m divides d.
@@ -27,8 +24,7 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
   >>> import jax
   >>> import jax.numpy as jnp
   >>> op, key, x = block_srht(5), jax.random.key(0), {'w': jnp.ones(5)}
-  >>> out = op.desketch(key, op.sketch(key, x), x)['w']
-  >>> [round(v, 5) for v in out.tolist()]
+  >>> op.desketch(key, op.sketch(key, x), x)['w'].round(5).tolist()
   [1.0, 1.0, 1.0, 1.0, 1.0]
 
   Tables are f32[size]. Raises ValueError if size is below 1 or exceeds d, or

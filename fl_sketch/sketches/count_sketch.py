@@ -29,17 +29,10 @@ def count_sketch(
   >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])
   9.0
 
-  Args:
-    rows: number of hash functions; the median fails with probability
-      exp(-c rows).
-    cols: buckets in a row.
-    combine: 'median' (robust to heavy tails) or 'mean' (linear).
-    allow_larger: whether rows * cols may exceed d, as the analysis of
-      FedSKETCHGATE needs it for small models; else it raises ValueError.
-
-  Tables are f32[rows, cols]. With 'median' the `linear_reader` is the same
-  Count Sketch with 'mean'. Rows or cols below 1, and another `combine`,
-  raise ValueError.
+  `combine` is 'median' (robust to heavy tails) or 'mean' (linear, and the
+  `linear_reader` of the other). Tables are f32[rows, cols]. Raises ValueError
+  if rows or cols are below 1, for another `combine`, and if rows * cols exceeds
+  d without `allow_larger`, which FedSKETCHGATE needs for small models.
   """
   base.check_positive(rows=rows, cols=cols)
   if combine not in ('median', 'mean'):

@@ -68,11 +68,9 @@ def families(key: Key, n: int, k: int, domain: int) -> jax.Array:
 def kwise(counter: jax.Array, family: jax.Array) -> jax.Array:
   r"""Return words any k of which are independent: a polynomial plus a `word`.
 
-  :math:`c_1 x^{k-1} + \ldots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`. The
-  polynomial makes any k words independent and uniform on the field. `word`
-  breaks patterns of bare polynomials beyond k, such as three neighbours that
-  meet in one bucket as often as two. Counters and words are below 2**31 - 1;
-  bits 0 to 30 of a word are signs with a bias of 2**-31.
+  :math:`c_1 x^{k-1} + \ldots + c_k + \mathrm{word}(x) \bmod 2^{31} - 1`; `word`
+  breaks patterns of bare polynomials beyond k. Counters and words are below
+  2**31 - 1; bits 0 to 30 of a word are signs with a bias of 2**-31.
   """
   value = jnp.uint32(0)
   for c in family[:-1, 0] % PRIME:

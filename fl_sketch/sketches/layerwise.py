@@ -32,8 +32,7 @@ def layerwise(
     linear, desketch its adjoint; unbiased, leaf by leaf; raw leaves exact.
     second moment: E||desketch(sketch(x))||^2 = sum_l (1 + alpha_l) ||x_l||^2,
       with alpha_l = 0 for raw leaves, so that alpha = max_l alpha_l.
-    coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l: the blocks
-      are independent, so their variances add up.
+    coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l.
 
   >>> from fl_sketch.sketches.block_cyclic import block_cyclic
   >>> op = layerwise(block_cyclic, 12)

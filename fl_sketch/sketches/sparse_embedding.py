@@ -22,8 +22,7 @@ def sparse_embedding(
     coordinate-wise constant 2.
 
   >>> import jax
-  >>> op = sparse_embedding(8, 4)
-  >>> x = {'w': jnp.zeros(40).at[3].set(9.0)}
+  >>> op, x = sparse_embedding(8, 4), {'w': jnp.zeros(40).at[3].set(9.0)}
   >>> table = op.sketch(jax.random.key(0), x)
   >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])
   9.0

@@ -14,8 +14,7 @@ def srft(size: int) -> base.Sketch:
   ValueError.
 
   Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
-    linear, and desketch is the adjoint of sketch under Re(conj(y) . R x).
-    unbiased: E desketch(sketch(x)) = x.
+    linear, desketch its adjoint under Re(conj(y) . R x); unbiased.
     orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
     second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
       n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.

@@ -47,8 +47,7 @@ def verify(
   relative deviations from linearity and from the adjoint. `d` is the number of
   coordinates, or a tree of them, which is measured as float32.
 
-  A true alpha fails with probability below 3e-10, whatever the tails are. Bias
-  is judged by Bernstein's inequality, with squares and ranges as measured.
+  A true alpha fails with probability below 3e-10, whatever the tails are.
 
   >>> from fl_sketch import sketches
   >>> result = verify(sketches.ams(8), 33, jax.random.key(0))

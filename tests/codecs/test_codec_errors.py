@@ -28,17 +28,6 @@ def test_k_beyond_the_tree(codec):
     codec.encode(KEY, jnp.ones(8))
 
 
-@pytest.mark.parametrize(('name', 'options', 'field'), [
-  ('quantized_top_k', {'k': 4, 'bits': 2, 'bucket': 3}, 'bucket'),
-  ('chunked_top_k', {'k': 5, 'chunk': 4}, 'chunk'),
-  ('eden', {'scale': 'best'}, 'scale'), ('qsgd', {'levels': 2**15}, 'levels'),
-  ('zip', {}, 'codec'), ('top_k', {'k': 1, 'contract': True}, 'top_k'),
-])  # fmt: skip
-def test_options_that_do_not_fit_are_refused_by_name(name, options, field):
-  with pytest.raises(ValueError, match=field):
-    codecs.make(name, **options)
-
-
 def test_only_unbiased_codecs_and_linear_sketches_are_wrapped():
   """Catches a law that is stated for what has none."""
   no_alpha = sketches.properties(CYCLIC)._replace(alpha=None)
@@ -47,3 +36,5 @@ def test_only_unbiased_codecs_and_linear_sketches_are_wrapped():
   for op in sketches.count_sketch(3, 2), CYCLIC._replace(properties=no_alpha):
     with pytest.raises(ValueError, match='linear'):
       codecs.from_sketch(op)
+  with pytest.raises(ValueError, match='levels'):  # beyond 16 bits
+    codecs.qsgd(2**15)

@@ -2,7 +2,6 @@
 
 import codec_cases
 from codec_cases import CODECS, VECTORS, D
-from fl_sketch.codecs import packing
 import jax
 import numpy as np
 import operators
@@ -152,16 +151,6 @@ def cosines_twin(name, x):
     sent.append(values)
     out.append(fft.idct(kept, norm='ortho'))
   return (bits_of(places, 3), sent), np.concatenate(out)[:D]
-
-
-@pytest.mark.parametrize('bits', [0, 3, 12])
-def test_packing_of_any_width_there_and_back(bits):
-  """Catches bits of a number that are lost where it crosses a byte."""
-  q = np.random.default_rng(0).integers(0, 2**bits, 5)
-  packed = packing.pack_bits(q, bits)
-  assert packed.tolist() == (bits_of(q, bits) if bits else [])
-  assert packed.dtype == np.uint8
-  np.testing.assert_array_equal(packing.unpack_bits(packed, bits, 5), q)
 
 
 TWINS = {

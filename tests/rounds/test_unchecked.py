@@ -32,12 +32,12 @@ def gradients(w, x):
 def test_a_derivative_is_refused(transform):
   """With respect to a shared value it would lack the other shards."""
   total = lambda w: on_shards(gradients)(w, X).sum()
-  with pytest.raises(NotImplementedError, match='has no derivative'):
+  with pytest.raises(NotImplementedError):
     transform(total)(jnp.ones(3))
 
 
 def test_a_collective_is_refused():
   """A sum over shards inside of the work of clients would have no bill."""
   total = unchecked(lambda x: jax.lax.psum(x, comms.SHARD))
-  with pytest.raises(AssertionError, match='ManualAxisType'):
+  with pytest.raises(AssertionError):
     jax.eval_shape(on_shards(lambda w, x: total(x)), 0.0, X)
