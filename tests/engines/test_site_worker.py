@@ -95,7 +95,7 @@ def test_a_bad_request_ends_its_connection_alone(path):
     gone.connect(path)
     relay.write(gone, bytes(10**6))
   for size in (0, 1, 3 * 10**6):
-    request = np.arange(size, dtype=np.uint32).tobytes()
+    request = np.random.default_rng(0).bytes(size)
     assert relay.ask(request, path, 9) == request[::-1]
 
 
@@ -116,7 +116,6 @@ def test_a_socket_that_cannot_be_used_is_one_line(path):
   with worker.listening(path), pytest.raises(worker.SiteError, match='folder'):
     with worker.listening(path):
       pass
-  assert not os.path.exists(path)
   with pytest.raises(worker.SiteError, match='bytes'):
     with worker.listening(folder / ('x' * 107)):
       pass
@@ -211,9 +210,8 @@ def test_a_site_reads_a_folder_or_calls_a_function(arrays, tmp_path):
   np.savez(tmp_path / 'test.npz', **{k: x[:3] for k, x in arrays.items()})
   file = tmp_path / 'mine.py'
   file.write_text('arrays = lambda c, client: {"x": c.seed, "y": client}')
-  made, test = own_data.read(f'{file}:arrays', CONFIG, CLIENT)
-  assert made == {'x': CONFIG.seed, 'y': CLIENT}
-  assert test is None
+  made = own_data.read(f'{file}:arrays', CONFIG, CLIENT)
+  assert made == ({'x': CONFIG.seed, 'y': CLIENT}, None)
   found = own_data.read(str(tmp_path), CONFIG, CLIENT)
   problem = own_data.problem(CONFIG, CLIENT, *found)
   np.testing.assert_array_equal(problem.data['y'], arrays['y'])
@@ -267,8 +265,8 @@ def wait_for(text, process, log):
 @pytest.mark.nightly
 def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
   """Catches a site that is no client of the config, or forgets when it dies."""
-  numbers = {'population': 2, 'cohort': 2, 'eval_every': 2, 'rounds': 4}
-  numbers['final_server_lr'] = None
+  numbers = dict.fromkeys(('population', 'cohort', 'eval_every'), 2)
+  numbers |= {'rounds': 4, 'final_server_lr': None}
   config = quickstart.get_config('quick')
   config.update(numbers)
   c = Config.from_mapping(config.to_dict() | {'sweep': None})
