@@ -134,10 +134,8 @@ def takes_clip(name: str, local: Callable[[Hyper], Any] | None = None) -> bool:
 def takes_optimizer(
   name: str, local: Callable[[Hyper], Any] | None = None
 ) -> bool:
-  """Returns whether any optimizer can make the local steps.
-
-  Algorithms that take ``local_steps`` divide by that number of steps of SGD.
-  """
+  """Returns whether any optimizer can make the local steps."""
+  # Algorithms that take ``local_steps`` divide by that number of steps of SGD.
   if local is not None or 'local_steps' in options(name):
     return False
   return entry(name).work in ('steps', 'task') and entry(name).any_optimizer

@@ -48,7 +48,7 @@ def fedsketchgate(
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
     printed: the paper's own update of c_j: D is the sketch's desketch, the
-      median, and the factor 1 / tau.
+      median, and the factor 1 / tau, whatever the ``control_gain``.
     privacy: bounds and noise on every uplink; None: no privacy. The noise makes
       all c_j drift equally.
 
@@ -56,19 +56,13 @@ def fedsketchgate(
 
   Departures: the paper prints no factor 1 / eta, and the median as D, under
   which :math:`\sum_j c_j` drifts and the iterates stall. Phi is read before
-  c_j. Our gain is that of DIANA (Mishchenko et al., arXiv:1901.09269): a round
-  multiplies the squared error of c_j by :math:`1 - 2\beta + \beta^2 (1 +
-  \alpha)`, at gain 1 by alpha.
+  c_j. Our gain is that of DIANA (Mishchenko et al., arXiv:1901.09269).
 
-  Raises ValueError if the sketch is not linear and has no linear reader, a
-  gain is given to the printed form, or, in a round, the cohort is partial.
+  Raises ValueError if the sketch is not linear and has no linear reader, or, in
+  a round, the cohort is partial.
 
   Source: Haddadpour, Karimi, Li, Li, arXiv:2008.04975, Algorithm 6.
   """
-  if printed and control_gain is not None:
-    raise ValueError(
-      f'{control_gain=} has no effect with {printed=}; remove one.'
-    )
   scale = 1 / (local_steps if printed else hp.client_lr * local_steps)
   reader = sketch if printed else linear_reader(sketch)
   bound = (lambda table: table) if privacy is None else privacy.clipped

@@ -6,7 +6,6 @@ from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
 from fl_sketch.rounds import chain, comms, stages, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
-from fl_sketch.sketches.base import check_positive
 from fl_sketch.sketches.primitives import product
 from fl_sketch.utils import fields
 import jax
@@ -50,7 +49,7 @@ def power_sgd(
   r (n + m) < n m. Other arrays are sent whole.
 
   Options:
-    rank: r, of 1 or more, else a ValueError.
+    rank: r.
     server_optimizer: as of `server_step`.
     schedule: round -> factor on ``server_lr``.
 
@@ -58,13 +57,11 @@ def power_sgd(
 
   Departures: local steps, and the server's optimizer in place of the momentum
   of Algorithm 2. The paper's code keeps :math:`M_i - P Q^\top` with the mean Q,
-  which grows where cohorts change; ours is the error of the authors' later
-  package. The basis is that of a QR decomposition.
+  which grows where cohorts change. The basis is that of a QR decomposition.
 
   Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019, arXiv:1905.13727, Algorithms
   1 and 2; checked against the authors' code, github.com/epfml/powersgd.
   """
-  check_positive(rank=rank)
 
   def init(params):
     matrices, _ = _split(params, params, rank)

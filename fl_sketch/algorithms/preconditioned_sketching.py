@@ -55,9 +55,8 @@ def preconditioned_sketching(
 ) -> Algorithm:
   r"""Sketches updates that are divided by the fourth root of their squares.
 
-  The noise of a sketch is even: Adam on its estimates sees nearly the same
-  second moment everywhere. Here clients send second moments, and each side of
-  the sketch applies half of the preconditioner:
+  Clients send second moments, and each side of the sketch, whose noise is even,
+  applies half of the preconditioner:
 
   .. math:: y_c = R(\Delta_c / q), \quad z = R^\top \bar y, \quad q = (v +
     \lambda \bar v)^{1/4}

@@ -87,9 +87,8 @@ def fednova(task: Task, hp: Hyper) -> Algorithm:
 
   :math:`w \leftarrow w - \eta_g \tau \sum_i p_i \Delta_i / \tau_i` with
   :math:`\tau = \sum_i p_i \tau_i`, the mean number of steps, and the weights
-  p_i of the participants. FedAvg would weight the i-th loss by :math:`\tau_i`.
-  A client makes fewer steps if its samples do not fill all batches, as with
-  ``batch_order='mask'``.
+  p_i of the participants. A client makes fewer steps if its samples do not fill
+  all batches.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; :math:`\tau_i` steps.
 

@@ -63,8 +63,7 @@ def complete(n: int) -> np.ndarray:
 def make(kind: str, n: int) -> np.ndarray:
   """Builds a 'ring', 'path', 'grid', 'star' or 'complete' graph of n clients.
 
-  A grid is as square as n allows. Another kind, or an n without a grid of two
-  rows or more, raises ValueError.
+  A grid is as square as n allows; one of one row raises ValueError.
   """
   path = lambda n: grid(1, n)
   kinds = dict(ring=ring, path=path, grid=_square, star=star, complete=complete)
@@ -104,11 +103,7 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 
 
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
-  """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j.
-
-  The sum is kept; disagreement falls to the power `steps` of
-  `second_eigenvalue`, or less.
-  """
+  """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j."""
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)
 

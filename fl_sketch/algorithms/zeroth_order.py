@@ -96,9 +96,8 @@ def fedkseed(
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 
   Departures: a client's seeds follow from its key, so that it sends slopes
-  alone. The server sends the sums of a round, which absent clients replay bit
-  for bit; the paper sends those of all rounds. FedKSeed-Pro is left out. A task
-  with weight decay raises ValueError.
+  alone. The server sends the sums of a round; the paper sends those of all
+  rounds. FedKSeed-Pro is left out. A task with weight decay raises ValueError.
 
   Source: Qin, Chen, Qian, Ding, Li, Deng, ICML 2024, arXiv:2312.06353,
   Algorithm 1; checked against a copy of the authors' code.

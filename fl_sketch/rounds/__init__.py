@@ -3,8 +3,7 @@
 `algorithm` says what a federated algorithm is, `chain` the kinds of its links,
 `transforms` and `aggregation` are these links, and `round` plays it:
 `client_step` is the part of one shard, `client_loop` the loop over its clients,
-and `comms` holds the collectives. `evaluation` sums metrics.
-No module here knows an algorithm by name.
+and `comms` holds the collectives. No module here knows an algorithm by name.
 """
 
 from fl_sketch.rounds.algorithm import (

@@ -85,11 +85,7 @@ def desketch(
 
 
 def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
-  """Returns the `hash_key` of hashes that last this number of rounds.
-
-  >>> hash_key(None), hash_key(0), hash_key(20)
-  ('round', 'run', 20)
-  """
+  """Returns the `hash_key` for rounds that share one hash; None: 1, 0: all."""
   return 'round' if hash_rounds is None else hash_rounds or 'run'
 
 

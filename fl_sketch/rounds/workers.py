@@ -63,10 +63,7 @@ def among(group: Group) -> Iterator[None]:
 
 
 def is_checked(axis: Axis) -> bool:
-  """Returns whether this `shard_map` checks what varies over the axis.
-
-  Raises ValueError if there is no such axis here.
-  """
+  """Returns whether this `shard_map` checks what varies; ValueError outside."""
   missing = [a for a in names(axis) if size_of(a) is None]
   if missing:
     raise ValueError(

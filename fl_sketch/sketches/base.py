@@ -111,9 +111,6 @@ def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
 def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
   """Return the shape (d,) of a tree's numbers, and the dtype of their sums.
 
-  >>> vector_type({'w': jnp.ones((2, 3)), 'b': jnp.ones(2, jnp.bfloat16)})
-  ShapeDtypeStruct(shape=(8,), dtype=float32)
-
   Raises ValueError for a leaf that holds no floats, or if d >= 2**31.
   """
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]

@@ -41,11 +41,7 @@ def _smooth(n):
 
 
 def pick(x: jax.Array, rows: jax.Array, parts: int) -> jax.Array:
-  r"""Return rows of a transform, :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`.
-
-  >>> pick(jnp.arange(4.0), jnp.array([0, 3]), 1)
-  Array([ 6.+0.j, -2.-2.j], dtype=complex64)
-  """
+  r"""Return rows of :math:`\sum_i x_i e^{-2 \pi \iota k i / n}`."""
   n = x.size
   half = jnp.fft.rfft(x.reshape(parts, n // parts))
   at, mirrored, _ = _fold(rows, n // parts)

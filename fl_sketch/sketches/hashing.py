@@ -95,13 +95,7 @@ def _multiply(a, b):
 
 
 def bucket(words: jax.Array, cols: int) -> jax.Array:
-  """Map words to buckets, int32 in [0, cols): word mod cols.
-
-  The probability of a bucket has a relative bias below cols / 2**31.
-
-  >>> bucket(jnp.array([7, 8, 9], jnp.uint32), 4).tolist()
-  [3, 0, 1]
-  """
+  """Map words to buckets in [0, cols), with a relative bias of cols / 2**31."""
   return (words % np.uint32(cols)).astype(jnp.int32)
 
 

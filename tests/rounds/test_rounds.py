@@ -118,17 +118,6 @@ def test_absent_clients_leave_no_trace(case):
   chex.assert_trees_all_equal(metrics, other_metrics)
 
 
-def test_a_cohort_that_the_shards_do_not_divide_is_padded():
-  case = cases.ALGORITHMS['fedavg']
-  cohort_of = lambda r: cases.cohort(0, r, size=3)
-  state, _ = cases.play(case.make, count=2, cohort_of=cohort_of)
-  want = twin(case, [cohort_of(r) for r in range(2)])
-  np.testing.assert_allclose(reference.flat(state.params), want, atol=2e-5)
-  padded = rounds.pad_cohort(cohort_of(0), 4)
-  assert padded.ids[3] >= cases.POPULATION
-  assert padded.weight[3] == 0
-
-
 @cases.law(cases.ONE_EACH, fast=['scaffold'])
 def test_one_compilation_for_all_rounds(case):
   mesh = mesh_lib.cohort_mesh(2)

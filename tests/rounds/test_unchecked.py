@@ -1,7 +1,6 @@
 """The work of clients may have any loop; its results are local all the same."""
 
 from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
-from fl_sketch.rounds.unchecked import unchecked
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +8,6 @@ import pytest
 
 LANES = jax.P(comms.SHARD)
 X = np.random.default_rng(0).standard_normal((6, 4, 3), dtype=np.float32)
-
-
-def on_shards(fn, shards=2, out=LANES):
-  mesh = mesh_lib.cohort_mesh(shards)
-  specs = jax.P(), LANES
-  return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=out)
 
 
 def recurrent(w, x):
@@ -31,13 +24,8 @@ def gradients(w, x):
 @pytest.mark.parametrize('transform', [jax.grad, jax.jacfwd])
 def test_a_derivative_is_refused(transform):
   """With respect to a shared value it would lack the other shards."""
-  total = lambda w: on_shards(gradients)(w, X).sum()
+  mesh, specs = mesh_lib.cohort_mesh(2), (jax.P(), LANES)
+  fn = jax.shard_map(gradients, mesh=mesh, in_specs=specs, out_specs=LANES)
+  total = lambda w: fn(w, X).sum()
   with pytest.raises(NotImplementedError):
     transform(total)(jnp.ones(3))
-
-
-def test_a_collective_is_refused():
-  """A sum over shards inside of the work of clients would have no bill."""
-  total = unchecked(lambda x: jax.lax.psum(x, comms.SHARD))
-  with pytest.raises(AssertionError):
-    jax.eval_shape(on_shards(lambda w, x: total(x)), 0.0, X)
