@@ -7,7 +7,6 @@ import math
 import fl_sketch
 from fl_sketch import sweeps
 from fl_sketch.experiment import config
-from fl_sketch.reporting import read_metrics
 from fl_sketch.sweeps import files, program as sweep_program
 from fl_sketch.training import noise_secret, saved_params, workdir
 import numpy as np
@@ -125,17 +124,6 @@ def test_a_kill_loses_no_best_parameters(
   assert json.loads((tmp_path / 'sweep.json').read_text())['best_point'] == 1
 
 
-def test_an_extended_grid_runs_what_is_new(tmp_path):
-  """Catches points known by their number, which another grid shifts."""
-  first = run(tmp_path, BOWLS)
-  swept = {'server_lr': (0.25, 0.5), 'client_lr': (0.1, 0.3)}
-  rows = run(tmp_path, BOWLS | {'sweep': swept})
-  assert [row['point'] for row in rows] == [2, 3, 4, 0]
-  assert rows[3] == first[0] | {'values': {'server_lr': 0.5, 'client_lr': 0.3}}
-  assert len(read_metrics(tmp_path / 'points.jsonl')) == 5
-  assert run(tmp_path, BOWLS | {'sweep': swept}) == rows
-
-
 def test_the_parameters_of_the_best_point_are_with_params(tmp_path):
   """Catches parameters of another point, or those of every point."""
   fields = BOWLS | {'sweep': {'server_lr': (0.5, 1e30, 1.0, 0.1)}}
@@ -145,20 +133,3 @@ def test_the_parameters_of_the_best_point_are_with_params(tmp_path):
   loaded = fl_sketch.load(tmp_path / 'points' / f'{best:03d}')
   want = pytest.approx(rows[best]['test_loss'], rel=1e-5)
   assert loaded.evaluate()['test_loss'] == want
-
-
-def test_a_folder_is_for_one_sweep_at_a_time(tmp_path, monkeypatch):
-  """Catches two processes, and a config that is compared before the lock."""
-  with opened(tmp_path, BOWLS), monkeypatch.context() as patched:
-    patched.setattr(files, '_resumable', lambda _: 1 / 0)
-    with pytest.raises(workdir.WorkdirError, match='in use'):
-      run(tmp_path, BOWLS)
-  numbered(tmp_path, BOWLS)
-
-
-def test_a_refused_sweep_does_not_block_the_corrected_one(tmp_path):
-  fields = BOWLS | {'sweep': {'server_lr': (1.0,)}}
-  with pytest.raises(ValueError, match='srth'):
-    run(tmp_path, fields | {'algorithm': 'safl', 'sketch': {'kind': 'srth'}})
-  (row,) = run(tmp_path, fields)
-  assert not row['diverged']

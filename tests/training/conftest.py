@@ -13,24 +13,35 @@ def _unproven(unproven):
   """Rounds are proved in tests/privacy."""
 
 
+DRAW = reporting.draw_run, label_distribution.draw
+
+
+def draw_by(patch, of_run, of_labels):
+  patch.setattr(reporting, 'draw_run', of_run)
+  patch.setattr(label_distribution, 'draw', of_labels)
+
+
 @pytest.fixture
-def figures():
+def figures(monkeypatch):
   """Lets the runs of a test draw their figures."""
+  draw_by(monkeypatch, *DRAW)
 
 
-@pytest.fixture(autouse=True)
-def _without_figures(request, monkeypatch):
+@pytest.fixture(scope='module', autouse=True)
+def _without_figures():
   """Of a run, figures take the most time."""
-  if 'figures' not in request.fixturenames:
-    monkeypatch.setattr(reporting, 'draw_run', lambda folder: [])
-    monkeypatch.setattr(label_distribution, 'draw', lambda *_: None)
+  with pytest.MonkeyPatch.context() as patch:
+    draw_by(patch, lambda folder: [], lambda *_: None)
+    yield
 
 
 @pytest.fixture(scope='session')
 def whole(tmp_path_factory):
-  """A run that was never stopped: its folder and its result."""
+  """A run that was never stopped, with figures: its folder and its result."""
   folder = tmp_path_factory.mktemp('whole')
-  return folder, runs.train(folder)
+  with pytest.MonkeyPatch.context() as patch:
+    draw_by(patch, *DRAW)
+    return folder, runs.train(folder)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import shutil
 
 import cases
@@ -15,7 +14,6 @@ from fl_sketch.training import (
   saved_params,
   workdir,
 )
-from fl_sketch.utils import files
 import hypothesis
 from hypothesis import strategies as st
 import jax
@@ -73,17 +71,12 @@ def damage(data, draw):
   return bytes(flipped)
 
 
-@pytest.mark.parametrize(
-  'examples', [20, pytest.param(300, marks=pytest.mark.long)]
-)
-def test_a_damaged_checkpoint_gives_its_numbers_or_an_error(examples, saved):
+def test_a_damaged_checkpoint_gives_its_numbers_or_an_error(saved):
   """Catches a start, or a `load`, that does not look at checksums."""
   folder, *readers = saved
   outcomes = set()
 
-  @hypothesis.settings(
-    deadline=None, derandomize=True, max_examples=examples, database=None
-  )
+  @hypothesis.settings(deadline=None, derandomize=True, max_examples=20)
   @hypothesis.given(st.data())
   def check(data):
     paths = sorted(p for x in FOLDERS for p in (folder / x).rglob('*'))
@@ -151,16 +144,3 @@ def test_damage_of_what_a_start_compares_is_refused(name, data, begun):
     assert changed.keys() <= free
   finally:
     path.write_bytes(good)
-
-
-def test_a_full_disk_is_one_line(tmp_path, caplog):
-  """Catches a message of tensorstore, and what Orbax logs of its threads."""
-
-  @files.save_errors(lambda why: why, tmp_path / 'not' / 'there')
-  def write():
-    logging.getLogger('absl').error('Traceback')
-    raise ValueError("RESOURCE_EXHAUSTED: Error [os_error_code='28']")
-
-  with pytest.raises(files.SaveError, match='No space'):
-    write()
-  assert not caplog.messages

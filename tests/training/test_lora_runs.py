@@ -2,7 +2,7 @@
 
 import chex
 import fl_sketch
-from fl_sketch import experiment, models, planning, sweeps, training
+from fl_sketch import experiment, models, planning, training
 from fl_sketch.data import sources
 from fl_sketch.models import lora
 from fl_sketch.rounds import mesh as mesh_lib
@@ -62,13 +62,6 @@ def test_what_is_frozen_is_neither_sent_nor_counted(kind):
   assert held['model'] == 4 * (d + changes)
 
 
-def test_a_table_is_of_what_is_trained():
-  """Catches a sketch of frozen arrays, which are not 0 in an update."""
-  sketch = {'kind': 'block_cyclic', 'size': 30}
-  exp = built('naive', algorithm='safl', sketch=sketch, server_lr=0.01)
-  assert planning.wire(exp, mesh()) == ([120] * 4, [120] * 4)
-
-
 @pytest.mark.representatives('fedex')
 @pytest.mark.parametrize('kind', ['naive', 'fedex'])
 def test_own_steps_of_a_client_train_no_kernel(kind):
@@ -85,20 +78,13 @@ def test_own_steps_of_a_client_train_no_kernel(kind):
     assert adapter.base.shape == (INPUTS, WIDTH)
 
 
-@pytest.fixture(scope='module')
-def finished(tmp_path_factory):
-  """A run whose server changes kernels: its folder and its result."""
-  folder = tmp_path_factory.mktemp('fedex')
-  return folder, training.train(built('fedex'), folder, progress=False)
-
-
-def test_a_run_is_read_as_the_model_with_its_kernels_merged(finished, tmp_path):
+def test_a_run_is_read_as_the_model_with_its_kernels_merged(tmp_path):
   """Catches outputs, an evaluation or a file without factors or scale."""
-  folder, result = finished
+  result = training.train(built('fedex'), tmp_path / 'run', progress=False)
   sizes = {x.size for x in jax.tree.leaves(result.state)}
   assert KERNEL in sizes
   assert WIDTH not in sizes  # the frozen bias
-  run = fl_sketch.load(folder)
+  run = fl_sketch.load(tmp_path / 'run')
   logged = {k: v for k, v in result.row.items() if k.startswith('test_')}
   assert run.evaluate() == logged
   exp = run.experiment
@@ -131,16 +117,3 @@ def test_a_run_does_not_go_on_beside_other_frozen_arrays():
   changed = exp._replace(hyper=exp.hyper._replace(frozen=other))
   assert identity.of(exp) == identity.of(built('naive'))
   assert identity.of(exp) != identity.of(changed)
-
-
-@pytest.mark.nightly
-def test_points_of_a_sweep_are_runs_of_their_own(tmp_path):
-  """Catches a frozen A of FFA-LoRA that points of two seeds share."""
-  fields = fields_of('ffa') | {'sweep': {'seed': (0, 1)}}
-  options = {'points_per_program': 2, 'progress': False}
-  found = sweeps.run(fields, tmp_path / 'sweep', **options)
-  exp = experiment.build(sweeps.points(fields)[1].config)
-  alone = training.train(exp, tmp_path / 'alone', progress=False)
-  np.testing.assert_allclose(
-    found[1]['test_loss'], alone.row['test_loss'], rtol=1e-5
-  )

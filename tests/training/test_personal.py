@@ -1,6 +1,6 @@
 """Clients evaluate what they make of the model by steps of their own."""
 
-from fl_sketch import experiment, sweeps
+from fl_sketch import experiment
 from fl_sketch.experiment import sampler
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import mesh as mesh_lib
@@ -110,20 +110,6 @@ def test_a_private_run_leaves_them_out_as_it_says(kind):
   assert bool(found) == (kind == 'all')
   assert any('personal_' in text for text in caveats) == (kind == 'all')
   assert bool(client_metrics.device_bytes(exp, mesh)) == (kind == 'all')
-
-
-@pytest.mark.nightly
-def test_the_points_of_a_sweep_make_steps_of_their_own_rates(tmp_path):
-  """Catches a rate of the first point in the others."""
-  fields = FIELDS | {'rounds': 1, 'eval_every': 1, 'algorithm': 'fedavg'}
-  fields |= {'sweep': {'client_lr': (0.5, 0.05)}}
-  rows = sweeps.run(fields, str(tmp_path / 'sweep'), progress=False)
-  for i, lr in enumerate((0.5, 0.05)):
-    exp = experiment.build(fields | {'sweep': None, 'client_lr': lr})
-    result = runs.training.train(exp, tmp_path / str(i), progress=False)
-    for name, value in result.row.items():
-      if name.startswith('personal_'):
-        assert rows[i][name] == pytest.approx(value, rel=1e-4), name
 
 
 @pytest.mark.nightly

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import chex
-from fl_sketch import training
 from fl_sketch.training import (
   memory as memory_lib,
   preflight,
@@ -69,28 +67,6 @@ def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
     else:
       with pytest.raises(memory_lib.TooLargeError):
         preflight.check(exp, mesh(), run, have)
-
-
-def peak(exp):
-  run = program_lib.program(exp, mesh())
-  return program_lib.memory_of(exp, mesh(), run).device_peak
-
-
-@pytest.mark.nightly
-def test_devices_that_cannot_hold_all_clients_at_once_work_on_chunks(
-  monkeypatch, tmp_path
-):
-  """Catches chunks that do not fit, and ones that train another model."""
-  chunks = built(**SAFL, model_options={'widths': (256,)}, server_lr=0.01)
-  whole = chunks._replace(clients_per_step=None)
-  limit = (peak(whole) + peak(chunks._replace(clients_per_step=1))) // 2
-  have = memory_lib.Available(limit, None)
-  monkeypatch.setattr(memory_lib, 'available', lambda device: have)
-  params = [
-    training.train(exp, tmp_path / name, progress=False).state.params
-    for name, exp in (('chunks', chunks), ('whole', whole))
-  ]
-  chex.assert_trees_all_close(*params, atol=1e-4)
 
 
 def test_memory_that_a_host_has(tmp_path, monkeypatch):

@@ -6,10 +6,9 @@ import json
 import shutil
 
 import chex
-from fl_sketch import experiment, reporting, training
+from fl_sketch import experiment, training
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import types
-from fl_sketch.reporting import label_distribution
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import identity, log, noise_secret
 import jax
@@ -29,15 +28,6 @@ SAMPLES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _quick():
-  """Also the run of the module draws no figures."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(reporting, 'draw_run', lambda *_: None)
-    patch.setattr(label_distribution, 'draw', lambda *_: None)
-    yield
-
-
 def train(folder, extend=False, **fields):
   exp = experiment.build(PRIVATE | fields)
   return training.train(exp, folder, progress=False, extend=extend)
@@ -47,10 +37,10 @@ def summary(folder):
   return json.loads((folder / 'summary.json').read_text())
 
 
-def clients(steps, noise_multiplier=2.0):
+def clients(steps):
   """The mechanism of `PRIVATE`, whose max_cohort is the population."""
   drawn = types.Sampling.POISSON, 4 / 6, 6, 6
-  return types.GaussianMechanism(noise_multiplier, steps, *drawn)
+  return types.GaussianMechanism(2.0, steps, *drawn)
 
 
 epsilon_of = functools.partial(accounting.compute_epsilon, delta=1e-2)
@@ -82,15 +72,6 @@ def test_every_row_and_the_summary_tell_epsilon(whole):
   assert (privacy['accountant'], privacy['noise']) == ('pld', 'secret')
   assert privacy['mechanism'] == types.plain(dataclasses.asdict(clients(4)))
   assert privacy['mechanism']['sampling'] == types.Sampling.POISSON.value
-
-
-def test_noise_is_calibrated_to_an_epsilon_and_its_rounds():
-  fields = {'epsilon': 3.0, 'noise_multiplier': None, 'cohort': 6}
-  fields |= {'sampling': 'fixed_size', 'rounds': 2}
-  exp = experiment.build(PRIVATE | fields)
-  want = accounting.gaussian_noise_multiplier(3.0, delta=1e-2, steps=2)
-  np.testing.assert_allclose(exp.hyper.noise_multiplier, want, rtol=1e-3)
-  assert 2.99 < exp.guarantee.statement.epsilon <= 3
 
 
 @pytest.mark.representatives('not logged')

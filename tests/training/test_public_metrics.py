@@ -1,12 +1,9 @@
 """What rows, figures and files of a private run tell of its clients."""
 
-import json
-
-from fl_sketch import reporting, sweeps, training
+from fl_sketch import sweeps, training
 from fl_sketch.experiment import sampler
 from fl_sketch.rounds import traffic
 from fl_sketch.training import log
-from fl_sketch.utils import progress
 import numpy as np
 from own_problem import PRIVATE, build
 import pytest
@@ -63,23 +60,6 @@ def test_a_calibrated_run_pays_for_its_statistics_from_its_epsilon():
   assert plain.guarantee.mechanism == private.guarantee.mechanism
   ratio = private.hyper.noise_multiplier / plain.hyper.noise_multiplier
   assert float(ratio) == pytest.approx(0.95**-0.5)
-
-
-ROW = {'round': 3, 'total_uplink_bytes': 10**6, 'total_downlink_bytes': 10**6}
-
-
-def test_bars_sentences_and_curves_do_without_a_training_loss(
-  capsys, tmp_path, figures
-):
-  """Catches a KeyError at the end, or in the middle, of a private run."""
-  bar = progress.Progress(total=5, done=3, cohort=4, shown=True)
-  bar.advance(ROW)
-  bar.close()
-  assert 'loss' not in capsys.readouterr().err
-  for finished in False, True:
-    assert 'train_loss' not in reporting.summary_line(ROW, finished)
-  (tmp_path / 'metrics.jsonl').write_text(json.dumps(ROW) + '\n')
-  assert reporting.draw_run(tmp_path) == []
 
 
 @pytest.mark.nightly

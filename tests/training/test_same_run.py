@@ -3,7 +3,6 @@
 import json
 import shutil
 
-from fl_sketch import training
 from fl_sketch.data import ragged
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import identity, noise_secret, same_run, workdir
@@ -82,16 +81,9 @@ def secrets_of(folder, *experiments):
 
 def test_a_killed_private_run_does_not_go_on_with_corrected_images(tmp_path):
   """Catches noise that cancels in the difference of two releases."""
-  exp = own.private()
-  result = training.train(exp, tmp_path, progress=False)
-  assert result.finished
-  shutil.rmtree(tmp_path / 'checkpoints')
-  (tmp_path / 'summary.json').unlink()
-  rows = (tmp_path / 'metrics.jsonl').read_bytes()
-  corrected = build(PRIVATE, clients=ONE_IMAGE)
-  with pytest.raises(workdir.WorkdirError, match=r'\(data\)'):
-    training.train(corrected, tmp_path, progress=False)
-  assert (tmp_path / 'metrics.jsonl').read_bytes() == rows
+  exp, corrected = own.private(), build(PRIVATE, clients=ONE_IMAGE)
+  begin(tmp_path, exp)
+  refused(tmp_path, corrected, '(data)')
   # Even where problem.json was removed or replaced, noise is not used again.
   (tmp_path / 'problem.json').unlink()
   refused(tmp_path, corrected, 'problem.json')
@@ -169,17 +161,6 @@ def test_parameters_that_are_drawn_otherwise_are_not_compared(tmp_path):
   with pytest.warns(UserWarning, match='start'):
     start(tmp_path, build())
   refused(tmp_path, build(clients=ONE_IMAGE), '(data)')
-
-
-def test_a_folder_that_cannot_be_used_is_named(tmp_path):
-  """Catches a traceback, and results without the problem that they are of."""
-  (tmp_path / 'file').write_text('')
-  refused(tmp_path / 'file' / 'run', build(), 'file/run')
-  (tmp_path / 'unlocked' / 'lock').mkdir(parents=True)
-  refused(tmp_path / 'unlocked', build(), 'unlocked')
-  (tmp_path / 'results').mkdir()
-  (tmp_path / 'results' / 'metrics.jsonl').write_text('{}')
-  refused(tmp_path / 'results', build(), 'problem.json')
 
 
 def test_an_error_of_one_process_stops_all(tmp_path, monkeypatch):
