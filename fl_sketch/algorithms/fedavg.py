@@ -18,8 +18,7 @@ def fedavg(
   r"""Federated averaging (FedAvg, FedOpt), with any server optimizer.
 
   :math:`w \leftarrow w - \eta_g\,\mathrm{ADA}(\frac1n \sum_c \Delta_c)`. With
-  ``server_lr = 1`` and 'sgd' the server takes the mean of the returned
-  parameters. 'adam', 'yogi' and 'adagrad' are FedAdam, FedYogi and FedAdagrad.
+  'adam', 'yogi' and 'adagrad' it is FedAdam, FedYogi and FedAdagrad.
 
   Options:
     server_optimizer: ADA, as of `server_step`.

@@ -47,8 +47,7 @@ def fetchsgd(
   different hashes must not be added.
 
   Options:
-    sketch: ``sketches.count_sketch(rows, cols)``; with a table that is too
-      small for k, training stalls or diverges.
+    sketch: ``sketches.count_sketch(rows, cols)``, large enough for k.
     k: coordinates of a step.
     momentum: 0 is none.
     error_update: 'subtract' is the paper's :math:`E - \mathrm{CS}(\Delta)`;

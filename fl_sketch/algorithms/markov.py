@@ -90,8 +90,7 @@ def cd_adam(
   Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 
   Departures: absent clients as in `ef21`. The authors' code adds weight decay
-  to :math:`\tilde g`, not to the clients' gradients, and divides the rate by 10
-  after 1/2 and 3/4 of the rounds. SAFL cites Wang and Joshi (2019) for CD-Adam.
+  to :math:`\tilde g`, and divides the rate by 10 at 1/2 and 3/4 of the rounds.
 
   Source: Wang, Lin, Chen, AISTATS 2022, arXiv:2111.00705; follows the authors'
   code, github.com/jinghuichen/CD-Adam, main.py.

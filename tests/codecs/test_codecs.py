@@ -12,6 +12,7 @@ import numpy as np
 import operators
 from operators import KEY, TREE, mean_and_error, two_shards
 import pytest
+from refusals import counts_below_one
 
 
 @codec_cases.each
@@ -140,14 +141,6 @@ def test_what_is_not_finite_stays_visible(name, bad):
   assert not np.isfinite(out).all()
 
 
-@pytest.mark.parametrize('codec', [QUANTIZED(6, 4, 3), codecs.int8(3)])
-def test_a_nan_stays_in_its_bucket(codec):
-  x = np.array([np.nan, 5.0, 5, 1, 1, 1], np.float32)
-  out = decoded(codec, x)
-  assert np.isnan(out[0])
-  np.testing.assert_array_equal(out[3:], 1)
-
-
 @codec_cases.each_structure
 def test_in_shards_and_loops(name):
   """Varying inputs and a key that is not, under `check_vma=True`."""
@@ -209,3 +202,36 @@ def test_contract_of_a_layerwise_sketch_reads_the_tree():
   codec = codecs.contract(codecs.from_sketch(op))
   alpha = sketches.properties(op).alpha(TREE)
   assert codec.contraction(TREE) == 1 / (1 + alpha) != codec.contraction(64)
+
+
+CYCLIC = sketches.block_cyclic(4)
+
+
+# Catches a codec that is built with a k of 0, or of 1.5.
+test_a_count_below_one_is_refused_by_name = counts_below_one(codecs, {
+  'top_k': {'k': 2}, 'rand_k': {'k': 2}, 'qsgd': {'levels': 2},
+  'quantized_top_k': {'k': 2, 'bits': 2, 'bucket': 2}, 'int8': {'block': 2},
+  'int4': {'block': 2}, 'chunked_top_k': {'k': 2, 'chunk': 2, 'bits': 2},
+  'dct_top_k': {'k': 2, 'chunk': 2}, 'eden': {'bits': 2},
+})  # fmt: skip
+
+
+@pytest.mark.parametrize('codec', [
+  codecs.top_k(9), codecs.rand_k(9), QUANTIZED(9, 2, 3),
+  codecs.chunked_top_k(9, 16), codecs.dct_top_k(9, 16),
+])  # fmt: skip
+def test_k_beyond_the_tree(codec):
+  with pytest.raises(ValueError, match='k=9'):
+    codec.encode(KEY, jnp.ones(8))
+
+
+def test_only_unbiased_codecs_and_linear_sketches_are_wrapped():
+  """Catches a law that is stated for what has none."""
+  no_alpha = sketches.properties(CYCLIC)._replace(alpha=None)
+  with pytest.raises(ValueError, match='unbiased'):
+    codecs.contract(CODECS['small_qsgd'].codec)
+  for op in sketches.count_sketch(3, 2), CYCLIC._replace(properties=no_alpha):
+    with pytest.raises(ValueError, match='linear'):
+      codecs.from_sketch(op)
+  with pytest.raises(ValueError, match='levels'):  # beyond 16 bits
+    codecs.qsgd(2**15)

@@ -58,8 +58,7 @@ def test_no_nan_becomes_a_number():
 
 
 def test_error_feedback_takes_them_while_they_contract():
-  for codec in *NARROW.values(), codecs.int4(392):
-    feedback.compress(codec, error_feedback=True)
+  feedback.compress(codecs.int4(392), error_feedback=True)
   assert codecs.int4(393).omega(393) == 1  # r = 3
   with pytest.raises(ValueError, match='contraction'):
     feedback.compress(codecs.int4(393), error_feedback=True)

@@ -1,9 +1,10 @@
-"""What changes from round to round: hyperparameters, and named states."""
+"""What changes from round to round: hyperparameters, states and keys."""
 
 from cases import ALGORITHMS, HP, KEY, jit, one_absent, start
 import chex
 from fl_sketch import rounds
-from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds import keys, mesh as mesh_lib
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -35,3 +36,14 @@ def test_the_state_of_a_link_is_found_by_its_type_and_by_name(name):
   link = state.protocol[0]
   assert rounds.state_of(state, type(link)) is link
   assert rounds.state_of(state, type(link).__name__) is link
+
+
+def test_every_stream_round_and_client_has_its_own_key():
+  words = lambda key: tuple(jax.random.key_data(key).tolist())
+  bits = [words(keys.round_keys(KEY, 0).run)]
+  for r in range(20):
+    k = keys.round_keys(KEY, r)
+    assert words(k.run) == bits[0]
+    bits += [words(k.round), words(k.client)]
+    bits += [words(keys.for_client(k, i).client) for i in range(20)]
+  assert len(set(bits)) == len(bits)
