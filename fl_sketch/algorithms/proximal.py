@@ -57,8 +57,7 @@ def feddyn(
   Symbols: client_lr of the local solver; alpha alpha; population m; g_i
   :math:`\nabla L_i(\theta_i)`; h h.
 
-  Departures: K steps of SGD in place of the minimiser; the optimum stays the
-  fixed point. The server sends its update, d floats.
+  Departures: K steps of SGD, not the minimiser. The server sends d floats.
 
   Source: Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, ICLR 2021,
   arXiv:2111.04263, Algorithm 1.

@@ -110,8 +110,7 @@ def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
 
   :math:`T_q(W/λ) / T_q(1/λ)`, with λ the `second_eigenvalue`, by recurrence:
   the messages are those of `gossip`; a client keeps its last two values.
-  Rows sum to 1, entries may be negative, and disagreement falls to
-  :math:`1/T_q(1/λ)` or less, after about the square root of gossip's rounds.
+  Disagreement falls to :math:`1/T_q(1/λ)` or less.
   Source: Golub, Varga, Numer. Math. 3, 1961; Scaman et al., arXiv:1702.08704.
   """
   checks.at_least('steps', steps, 0)

@@ -140,17 +140,13 @@ def test_the_whole_gradient_gives_the_input_away():
 
 @pytest.mark.nightly
 @pytest.mark.covers('S0-7.2')
-@pytest.mark.parametrize('op', [GAUSSIAN, sketches.block_cyclic(4 * M)])
-def test_four_numbers_for_each_unknown_give_the_input_away(op):
+@pytest.mark.parametrize(('op', 'least', 'most'), [
+  (GAUSSIAN, 0.8, 1), (sketches.block_cyclic(4 * M), 0.8, 1),
+  (sketches.gaussian(8), 0, 0),
+])  # fmt: skip
+def test_numbers_for_each_unknown_decide_what_is_found(op, least, most):
   hashes = keys(12)
-  assert share(errors(hashes, observe(hashes, op), op)) >= 0.8
-
-
-@pytest.mark.nightly
-@pytest.mark.covers('S0-7.2')
-def test_fewer_numbers_than_unknowns_hide_the_input():
-  op, hashes = sketches.gaussian(8), keys(12)
-  assert share(errors(hashes, observe(hashes, op), op)) == 0
+  assert least <= share(errors(hashes, observe(hashes, op), op)) <= most
 
 
 @pytest.mark.nightly

@@ -78,7 +78,6 @@ LAYER, ACTIVATION = 4 * WIDTH**2, 4 * BATCH * WIDTH  # bytes
 
 
 def temporary_bytes(layers, steps, directions=2):
-  """Of a client's zeroth-order work in a deep network."""
 
   def loss_fn(params, x):
     for w in params:
