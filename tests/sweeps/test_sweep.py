@@ -15,15 +15,15 @@ from fl_sketch.training import workdir
 import pytest
 from runs import SMALL
 
+from tests.sweeps import test_sweep_problems
 from tests.sweeps.test_sweep_problems import run
 from tests.training.test_private_runs import PRIVATE
 
 LINEAR = SMALL | {'model': 'linear', 'model_options': None}
 GRID = LINEAR | {'sweep': {'seed': (0, 1, 2), 'client_lr': (0.1, 0.5)}}
-BOWLS = {
-  'dataset': 'quadratics', 'population': 4, 'cohort': 4, 'rounds': 4,
-  'rounds_per_dispatch': 2, 'eval_every': 2, 'checkpoint_every': 2,
-  'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
+BOWLS = test_sweep_problems.BOWLS | {
+  'dataset': 'quadratics', 'rounds': 4, 'rounds_per_dispatch': 2,
+  'checkpoint_every': 2, 'client_lr': 0.3,
 }  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from fl_sketch.training import noise_secret, saved_params, workdir
 import numpy as np
 import pytest
 
+from tests.sweeps import test_sweep_problems
 from tests.sweeps.test_sweep_problems import run
 
-BOWLS = {
-  'dataset': 'quadratics', 'population': 4, 'cohort': 4, 'rounds': 2,
-  'eval_every': 2, 'batch_size': 0, 'local_steps': 1, 'client_lr': 0.3,
+BOWLS = test_sweep_problems.BOWLS | {
+  'dataset': 'quadratics', 'client_lr': 0.3,
   'sweep': {'server_lr': (0.5, 1.0)},
 }  # fmt: skip
 

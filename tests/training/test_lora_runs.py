@@ -21,15 +21,11 @@ PLAIN = runs.SMALL | {'standardize': False}
 NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
 
 
-def fields_of(kind, **fields):
+def built(kind, **fields):
   options = {'kind': kind, 'rank': RANK, 'alpha': 4.0, 'targets': ('Dense_0',)}
   options |= {'trainable': ('Dense_1',)}
   own = {'algorithm': NAMES[kind], 'lora': options, 'server_lr': 1.0}
-  return PLAIN | own | fields
-
-
-def built(kind, **fields):
-  return experiment.build(fields_of(kind, **fields))
+  return experiment.build(PLAIN | own | fields)
 
 
 def mesh():

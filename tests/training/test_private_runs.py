@@ -140,22 +140,20 @@ def written(secret):
 
 @pytest.mark.nightly
 @pytest.mark.covers('S0-Alg2 = Alg3')
-def test_private_samples_from_config_to_summary(tmp_path):
+def test_private_samples_are_those_of_the_smallest_client():
   """The worst client is the smallest: every step draws each of its samples."""
-  result = train(tmp_path, **SAMPLES, partition='size_skew')
-  assert np.isfinite(result.row['test_loss'])
   exp = experiment.build(PRIVATE | SAMPLES | {'partition': 'size_skew'})
-  smallest = int(exp.partition.sizes.min())
-  privacy = summary(tmp_path)['privacy']
-  assert (privacy['trust'], privacy['mechanism']['unit']) == ('local', 'sample')
-  assert privacy['units'] == exp.partition.sizes.sum()
-  assert privacy['mechanism']['steps'] == 4 * 2
-  assert privacy['mechanism']['sampling_probability'] == 8 / smallest
+  mechanism, statement = exp.guarantee.mechanism, exp.guarantee.statement
+  share = 8 / exp.partition.sizes.min()
   # The probability that a batch is cut is far below delta.
-  poisson = types.GaussianMechanism(
-    2.0, 8, types.Sampling.POISSON, 8 / smallest, unit='sample'
+  want = types.GaussianMechanism(
+    2.0, 4 * 2, types.Sampling.POISSON, share, unit='sample'
   )
-  assert privacy['epsilon'] == pytest.approx(epsilon_of(poisson), rel=1e-3)
+  for name in 'unit', 'steps', 'sampling_probability':
+    assert getattr(mechanism, name) == getattr(want, name)
+  assert statement.trust == 'local'
+  assert statement.units == exp.partition.sizes.sum()
+  assert statement.epsilon == pytest.approx(epsilon_of(want), rel=1e-3)
 
 
 @pytest.mark.parametrize('name', ['noise_multiplier', 'client_lr'])

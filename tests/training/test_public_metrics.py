@@ -26,13 +26,9 @@ FIELDS = PRIVATE | {
 LABELS = np.arange(12) % 2
 
 
-def problem(fields=FIELDS):
-  return build(fields, labels=LABELS)
-
-
 def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(tmp_path):
   """Catches totals of another law than that of the run's cohorts."""
-  exp = problem(fields=FIELDS | {'public_metrics': 'hidden'})
+  exp = build(FIELDS | {'public_metrics': 'hidden'}, labels=LABELS)
   training.train(exp, tmp_path, progress=False)
   ledger = traffic.Ledger.empty(3, log.empty_ledger(exp).dense)
   for number, row in enumerate(rows(tmp_path)):
@@ -41,20 +37,17 @@ def test_hidden_bytes_are_those_of_a_cohort_by_the_public_seed(tmp_path):
     assert {n: row[n] for n in BYTES} == {n: charged[n] for n in BYTES}
 
 
-def test_updates_have_the_rest_of_the_budget():
-  """Catches noise of the full size, or of a size that is not accounted for."""
-  exp = problem(fields=FIELDS | {'public_metrics': 'private'})
-  assert exp.guarantee.noise_multiplier == 1
-  z = float(exp.hyper.noise_multiplier)
-  assert z == pytest.approx(1 / 0.95**0.5)
+CALIBRATED = {
+  'noise_multiplier': None, 'epsilon': 3.0, 'cohort': 3,
+  'sampling': 'fixed_size',
+}  # fmt: skip
 
 
-def test_a_calibrated_run_pays_for_its_statistics_from_its_epsilon():
-  """Catches statistics that cost more than the epsilon that was asked for."""
-  fields = {'noise_multiplier': None, 'epsilon': 3.0, 'cohort': 3}
-  fields |= {'sampling': 'fixed_size'}
+@pytest.mark.parametrize('fields', [{}, CALIBRATED])
+def test_updates_have_the_rest_of_the_budget(fields):
+  """Catches statistics that are paid for beside the run's epsilon, or not."""
   plain, private = (
-    problem(fields=FIELDS | fields | more)
+    build(FIELDS | fields | more, labels=LABELS)
     for more in ({}, {'public_metrics': 'private'})
   )
   assert plain.guarantee.mechanism == private.guarantee.mechanism

@@ -59,24 +59,21 @@ def records(folder, c=OLD, **more):
 
 def test_records_are_read_where_nobody_else_writes(tmp_path, monkeypatch):
   """Catches rows that another process adds after they are read."""
-  first = records(tmp_path)
+  first, lock = records(tmp_path), workdir.lock
   with pytest.raises(workdir.WorkdirError, match=f'process {os.getpid()}'):
     records(tmp_path, may_change=lambda old: pytest.fail('not locked'))
   first.add(1, {'point': 1})
   first.close()
-  lock = workdir.lock
 
   def late(folder):
-    other = {'point': 2}
-    with open(folder / 'points.jsonl', 'a') as f:
-      f.write(json.dumps(other) + '\n')
+    (folder / 'points.jsonl').write_text('{"point": 1}\n{"point": 2}\n')
     return lock(folder)
 
-  monkeypatch.setattr(workdir, 'lock', late)
-  again = records(tmp_path)
+  with monkeypatch.context() as patched:
+    patched.setattr(workdir, 'lock', late)
+    again = records(tmp_path)
   assert again.rows.keys() == {1, 2}
   again.close()
-  monkeypatch.undo()
   for _ in range(2):  # a folder that is refused is not locked
     with pytest.raises(workdir.WorkdirError, match='client_lr'):
       records(tmp_path, config.Config(client_lr=0.2))
