@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from quadratics import trail
-from refusals import refused_calls
+from refusals import refused
 
 N = cases.POPULATION
 ADAMW = {'kind': 'adamw', 'b2': 0.9, 'eps': 1e-3}
@@ -81,10 +80,11 @@ adam = lambda name, **options: make(name, local_optimizer='adam', **options)
 own = lambda name, **options: algorithms.make(
   name, local=lambda hp: None, **options
 )
-test_what_a_task_does_not_suit_is_refused = refused_calls(
+test_what_a_task_does_not_suit_is_refused = refused(
+  lambda call: call(),
   (lambda: adam('scaffold', local_steps=2, population=N), 'local_optimizer'),
   (lambda: own('fedavg', client_clip=1.0), 'client_clip'),
   (lambda: make('fedsgd', local_steps=2), 'local_steps'),
-  (lambda: trail(make('cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
+  (lambda: cases.play(make('cocktail_sgd', codec=cases.TOP, mask_ratio=0.5,
     local_optimizer=ADAMW | {'keep_state': True})), 'local_optimizer'),
 )  # fmt: skip

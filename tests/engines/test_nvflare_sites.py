@@ -50,7 +50,7 @@ class Deployed:
     write_config(folder / 'config.py', fields)
     write_data(simulate(fields, folder / 'simulated'), folder)
     kits.start('localhost')
-    until(kits.connects)
+    until(lambda: runs.listens(kits.port))
     for number in range(fields['population']):
       self.start_site(number)
 

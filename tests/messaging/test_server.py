@@ -45,7 +45,7 @@ def test_rounds_of_messages_are_the_simulated_ones(case):
   want, _ = cases.play(case.make, shards)
   near = {'rtol': 1e-6, 'atol': 1e-6}
   chex.assert_trees_all_close(shared(run.play(5)), shared(want), **near)
-  rows = cases.play_all(case.make, shards)
+  _, rows = cases.play_all(case.make, shards)
   for before, closed, row in zip(run.states, run.closed, rows, strict=False):
     assert row['participants'] < len(closed.cohort.ids)
     chex.assert_trees_all_close(jax.device_get(closed.metrics), row, **near)

@@ -62,13 +62,9 @@ NUMBER = {'gap': float(losses(START)), 'gradient_bound': G, 'delta': DELTA}
 NUMBER['gradient_l1'] = curvature(D).sum() / 2
 
 
-def described(d, rounds, client_lr, server_lr) -> Constants:
-  trace, rates = float(curvature(d).sum()), (client_lr, server_lr)
-  return Constants(d, SIZE, rounds, *rates, EPS, 1.0, trace, CLIENTS, STEPS)
-
-
+TRACE = float(curvature(D).sum())
 RATE = constants.client_schedule(STEPS)
-SLOW = described(D, ROUNDS, 0.02, 0.4)
+SLOW = Constants(D, SIZE, ROUNDS, 0.02, 0.4, EPS, 1.0, TRACE, CLIENTS, STEPS)
 FAST = SLOW._replace(client_lr=RATE(0), server_lr=0.03)
 CAUTIOUS = SLOW._replace(server_lr=0.05)
 

@@ -4,6 +4,7 @@ import math
 import re
 
 from fl_sketch.utils import checks
+import jax
 import numpy as np
 from papers.chen.statements.constants import Constants
 from papers.common import evaluation
@@ -75,12 +76,6 @@ def with_number(name, place, number):
   return changed(name, **{field or argument: number})
 
 
-def leaves(result):
-  if isinstance(result, tuple):
-    return [leaf for part in result for leaf in leaves(part)]
-  return [result]
-
-
 def fields(name, place):
   """Numbers around that of an example, of its type, in three places."""
   old = place[2]
@@ -99,7 +94,7 @@ def test_inside_the_conditions_check_changes_nothing(name):
   formula, arguments = FORMULAS[name], ARGUMENTS[name]
   result = formula(**arguments)
   assert formula(**arguments, check=False) == result
-  numbers = [x for x in leaves(result) if not isinstance(x, str)]
+  numbers = [x for x in jax.tree.leaves(result) if not isinstance(x, str)]
   assert np.isfinite(np.float64(numbers)).all()
 
 
@@ -119,7 +114,7 @@ def test_outside_of_the_conditions_there_is_a_number_if_asked(name):
       except ArithmeticError:  # a number too large for a power
         pass
       result = formula(**arguments, check=False)
-      for leaf in leaves(result):
+      for leaf in jax.tree.leaves(result):
         assert isinstance(leaf, str) or np.float64(leaf).dtype == float
   assert refused or name in UNCONDITIONAL
 
@@ -146,8 +141,8 @@ def test_an_array_gives_the_numbers_of_its_elements(name):
     one = lambda x, place=place: with_number(name, place, x)
     result = formula(**one(np.array(three)), check=False)
     wanted = [formula(**one(x), check=False) for x in three]
-    columns = zip(*map(leaves, wanted), strict=True)
-    for got, want in zip(leaves(result), columns, strict=True):
+    columns = zip(*map(jax.tree.leaves, wanted), strict=True)
+    for got, want in zip(jax.tree.leaves(result), columns, strict=True):
       np.testing.assert_array_equal(got, np.array(want))
 
 

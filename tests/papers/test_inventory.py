@@ -1,6 +1,5 @@
 """Every row of the inventory of the papers is covered by what there is."""
 
-import ast
 import itertools
 import pathlib
 import re
@@ -12,7 +11,6 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAPERS = {'song': 'S0', 'das': 'S1', 'haddadpour': 'S2', 'chen': 'S4'}
-PARTS = re.compile(r'[^\W_]+')
 
 
 def test_every_row_is_covered_and_no_other():
@@ -54,20 +52,6 @@ def test_symbols_are_of_arguments_that_there_are():
     own = [s for s in statements.statements() if s.id.startswith(paper)]
     used = itertools.chain(*(symbols.names(s.function) for s in own))
     assert known.keys() <= {*used}
-
-
-def test_parameters_of_marks_are_in_the_tests():
-  """A part of a parameter that is renamed is in no other string of a test."""
-  nodes = (
-    node
-    for path in inventory.TESTS.rglob('*.py')
-    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8')))
-  )
-  strings = (n.value for n in nodes if isinstance(n, ast.Constant))
-  known = ' '.join(s for s in strings if isinstance(s, str) and '[' not in s)
-  known = {'True', *PARTS.findall(known)}
-  for _, name in inventory.marks():
-    assert known.issuperset(PARTS.findall(name.partition('[')[2])), name
 
 
 def test_commands_and_modules_are_there():

@@ -21,7 +21,6 @@ import pytest
 
 WIDE = {'dataset': 'digits', 'model_options': {'widths': (256, 256)}}
 ROWS = sorted({row for task in methods.ROWS for row in methods.rows(task)})
-DENSE = 'ceiling', 'dense ours'
 
 
 class MadeUp(Workspace):

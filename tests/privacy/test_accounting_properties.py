@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from accounting_reference import calibrated, delta_of, epsilon
+from accounting_reference import delta_of, epsilon
 from fl_sketch.privacy import accounting
 from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
@@ -113,7 +113,9 @@ def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
 @hypothesis.given(st.floats(1e-3, 500), deltas, st.integers(1, 10**5))
 def test_calibration_inverts_the_closed_form(target, delta, count):
   for adjacency in Adjacency:
-    z = calibrated(target, delta, count, adjacency=adjacency)
+    z = accounting.calibrate_noise_multiplier(
+      epsilon=target, delta=delta, steps=count, adjacency=adjacency
+    )
     mechanism = GaussianMechanism(z, count, adjacency=adjacency)
     assert target * (1 - 1e-6) <= epsilon(mechanism, delta) <= target
 

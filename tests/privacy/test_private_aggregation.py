@@ -91,7 +91,10 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
   """Catches a sum of floats: all else is the same, however it is added up."""
   release = private.RELEASE._replace(trust=trust)
   ways = [(1, 1), (1, None), (2, 2)]  # three lanes, two at a time
-  sent = private.dyadic(private.EVERYONE)
+  # Multiples of 2^-8, within the bound.
+  few_bits = lambda x: np.float32(np.round(np.clip(x, -1, 1) * 16) / 256)
+  updates = jax.tree.map(few_bits, private.EVERYONE.batches)
+  sent = private.EVERYONE._replace(batches=updates)
   first, *others = (
     broadcast(name, sent, release=release, shards=s, lanes=n) for s, n in ways
   )

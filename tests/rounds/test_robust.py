@@ -121,7 +121,7 @@ def test_the_means_of_groups_by_hand():
 
 
 def play_one(make, cohort):
-  round_fn, state = cases.program(make, 1, None)
+  round_fn, state = cases.program(make, 1, clients_per_step=None)
   return round_fn(cases.HP, state, cohort, cases.KEY)[0].params
 
 

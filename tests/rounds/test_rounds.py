@@ -85,7 +85,7 @@ def test_the_mesh_and_chunks_of_lanes_are_invisible(case):
 @cases.each_case
 def test_bytes_are_those_counted_by_hand(case):
   """Catches a bill of what is sent in other rounds, in each of five rounds."""
-  rows = cases.play_all(case.make)
+  _, rows = cases.play_all(case.make)
   more = np.array(more_bytes(case))
   down = more * (case.name != 'marina')  # whose mean is whole
   assert ([row['uplink_bytes'] for row in rows] == case.up + more).all()

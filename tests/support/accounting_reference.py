@@ -43,10 +43,3 @@ def delta_of(mechanism, epsilon, accountant='pld'):
   return accounting.compute_delta(
     mechanism, epsilon=epsilon, accountant=accountant
   )
-
-
-def calibrated(epsilon, delta, steps, q=1.0, accountant='pld', **spec):
-  spec |= {'sampling_probability': q, 'accountant': accountant}
-  return accounting.calibrate_noise_multiplier(
-    epsilon=epsilon, delta=delta, steps=steps, **spec
-  )

@@ -62,12 +62,6 @@ def params_of(make: rounds.Make) -> Any:
   return getattr(make, 'params', PARAMS)
 
 
-def adapted(make: rounds.Make) -> rounds.Make:
-  """Starts with `ADAPTED` in place of `PARAMS`."""
-  make.params = ADAPTED
-  return make
-
-
 def case(name, up, down=None, clip_norm=None, **options) -> Case:
   """`clip_norm` None is that of `HP`."""
   work = algorithms.entry(name).work
@@ -78,7 +72,7 @@ def case(name, up, down=None, clip_norm=None, **options) -> Case:
     steps['loss_fn'] = loss_fn
   make_base = algorithms.make(name, population=POPULATION, **steps, **options)
   if name in lora.KINDS:
-    make_base = adapted(make_base)
+    make_base.params = ADAPTED  # in place of `PARAMS`
   down = up if down is None else down
   if clip_norm is None:
     return Case(name, options, up, down, make_base)

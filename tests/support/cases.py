@@ -30,7 +30,6 @@ import jax
 import laws
 from laws import jit
 import numpy as np
-import pytest
 
 # A case for each way in which the engine treats an algorithm: its laws are fast
 # for these, and nightly for all others.
@@ -94,9 +93,7 @@ each_structure = law(ALGORITHMS, fast=FAST)
 
 def by_name(names: Iterable[str], long: Collection[str], parameter='name'):
   """Parametrises a test by names, those in `long` in the long tier."""
-  tier = lambda name: [pytest.mark.long] if name in long else []
-  rows = [pytest.param(n, id=n, marks=tier(n)) for n in names]
-  return pytest.mark.parametrize(parameter, rows)
+  return laws.law(names, names, parameter, long=long)
 
 
 def cohort(absent: int = 0, seed: int = 0, size: int = 4) -> rounds.Cohort:
@@ -140,17 +137,11 @@ def secret(make: rounds.Make) -> tuple[Any, ...]:
   return (None, SECRET) if make(HP).releases else ()
 
 
-def program(
-  make: rounds.Make, shards: int, clients_per_step: int | None = 0, **options
-):
-  """The compiled round, and a state before the first one."""
-  return _program(make, shards, clients_per_step, **options)
-
-
 @functools.cache
-def _program(make, shards, clients_per_step, **options):
+def program(make: rounds.Make, shards: int, **options):
+  """The compiled round, and a state before the first one."""
   mesh = mesh_lib.cohort_mesh(shards)
-  options['clients_per_step'] = clients_per_step
+  options = {'clients_per_step': 0} | options
   return jit(rounds.run_round(make, mesh, **options)), start(make, mesh)
 
 
@@ -160,22 +151,22 @@ def play(
 ):  # fmt: skip
   """Plays rounds; returns the state and the last metrics, on the host."""
   cohort_of = cohort_of or cohorts_of(make)
-  state, metrics = _play(make, shards, count, cohort_of, **options)
-  return state, metrics[-1] if metrics else {}
+  states, metrics = _play(make, shards, count, cohort_of, **options)
+  return states[-1], metrics[-1] if metrics else {}
 
 
-def play_all(make: rounds.Make, shards: int = 2):
-  """The metrics of each round that `play` plays."""
-  return _play(make, shards, 5, cohorts_of(make))[1]
+def play_all(make: rounds.Make, shards: int = 2, cohort_of=None):
+  """The states before and after every round, and every round's metrics."""
+  return _play(make, shards, 5, cohort_of or cohorts_of(make))
 
 
 # Caches are behind functions, since they tell a default from an argument.
 @functools.cache
 def _play(make, shards, count, cohort_of, **options):
   round_fn, state = program(make, shards, **options)
-  metrics = []
+  states, metrics = [state], []
   for r in range(count):
-    cohort = cohort_of(r)
-    state, row = round_fn(HP, state, cohort, KEY, *secret(make))
+    state, row = round_fn(HP, state, cohort_of(r), KEY, *secret(make))
+    states.append(state)
     metrics.append(row)
-  return jax.device_get((state, metrics))
+  return jax.device_get((states, metrics))

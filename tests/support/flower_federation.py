@@ -1,12 +1,10 @@
 """A SuperLink and SuperNodes on loopback, with TLS and keys made here."""
 
-import contextlib
 import datetime
 import ipaddress
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -15,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fl_sketch.engines import flower
-from nvflare_kits import until
+from nvflare_kits import kill, until
 import runs
 
 BIN = pathlib.Path(sys.executable).parent
@@ -105,9 +103,7 @@ class Federation:
     before = ours() if new else set()
     until(lambda: ours() - before)
     pids = ours() - before
-    for pid in pids:
-      with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    kill(*pids)
     if not part:
       self.processes.pop(name).wait()
 

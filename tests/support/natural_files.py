@@ -7,9 +7,8 @@ layout of every kind, (folder, clients); `FOREIGN` those that an example reads.
 import csv
 import io
 import json
-import pathlib
-import sys
 
+from examples import natural_readers
 from fl_sketch.data.natural import importing
 import h5py
 import numpy as np
@@ -158,7 +157,6 @@ KINDS = {
 FOREIGN = {
   'photos': write_photos, 'flair': write_flair, 'reddit': write_reddit,
 }  # fmt: skip
-_EXAMPLES = pathlib.Path(__file__).parents[2] / 'docs' / 'examples'
 
 
 def make_store(kind, folder, clients, **options):
@@ -171,11 +169,6 @@ def make_store(kind, folder, clients, **options):
 
 def import_any(kind, files, to, **options):
   """Imports files of a kind, by the example's readers if it is foreign."""
-  if kind in importing.KINDS:
-    return importing.import_data(kind, files, to, **options)
-  sys.path.insert(0, str(_EXAMPLES))
-  try:
-    import natural_readers
-  finally:
-    sys.path.remove(str(_EXAMPLES))
-  return natural_readers.import_files(kind, files, to, **options)
+  foreign = kind not in importing.KINDS
+  read = natural_readers.import_files if foreign else importing.import_data
+  return read(kind, files, to, **options)

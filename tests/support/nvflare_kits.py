@@ -90,10 +90,6 @@ class Kits:
     for name in list(self.running):
       self.kill(name)
 
-  def connects(self) -> bool:
-    """Whether the server's port is open."""
-    return runs.listens(self.port)
-
 
 def kill(*pids):
   for pid in pids:

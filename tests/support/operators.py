@@ -159,15 +159,13 @@ def structure(op: sketches.Sketch) -> Any:
   return table
 
 
-def two_shards(
-  fn: Callable[..., Any], split=(False, True), joined=True
-) -> Callable:
+def two_shards(fn: Callable[..., Any], split=(False, True)) -> Callable:
   """`fn` over two devices, between which some of its arguments are split."""
   return jax.shard_map(
     fn,
     mesh=jax.make_mesh((2,), ('shard',), (jax.sharding.AxisType.Auto,)),
     in_specs=tuple(jax.P('shard') if each else jax.P() for each in split),
-    out_specs=jax.P('shard') if joined else jax.P(),
+    out_specs=jax.P('shard'),
   )
 
 

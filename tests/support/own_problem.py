@@ -32,10 +32,6 @@ def changed(x, index=-1):
   return np.concatenate([x[:index], x[index:] + 1])
 
 
-def with_values(**changes):
-  return {'values_fn': functools.partial(values, **changes)}
-
-
 ONE_IMAGE = [*CLIENTS[:2], CLIENTS[2] | {'x': changed(CLIENTS[2]['x'])}]
 
 

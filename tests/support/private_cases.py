@@ -128,12 +128,6 @@ def cohort(weight, scale=1.0, seed=0):
   )
 
 
-def dyadic(sent):
-  """The cohort with updates of multiples of 2^-8, within the bound."""
-  few_bits = lambda x: np.float32(np.round(np.clip(x, -1, 1) * 16) / 256)
-  return sent._replace(batches=jax.tree.map(few_bits, sent.batches))
-
-
 def with_client(sent, i, update):
   """The cohort whose client i sends f32[DIMENSION], and takes part."""
   update = np.float32(update)

@@ -1,4 +1,4 @@
-"""Runs recorded round by round: on quadratics and on the problem of `cases`."""
+"""Runs recorded round by round, on quadratics; and a loss that is linear."""
 
 import functools
 from typing import Any
@@ -8,7 +8,6 @@ from fl_sketch import algorithms, codecs, rounds, sketches
 from fl_sketch.rounds import comms, mesh as mesh_lib
 import jax
 import jax.numpy as jnp
-import laws
 import numpy as np
 
 CLIENTS, D, STEPS = 4, 16, 5
@@ -63,16 +62,14 @@ def play(
   return state, gap / np.linalg.norm(best)
 
 
-def independent_runs(
-  make, cohort, count, record, rest=lambda key: (key,), **options
-):
+def independent_runs(make, cohort, count, record, **options):
   """(hp, w_0, keys) -> record(state) after each round of a run for each key."""
   mesh = mesh_lib.cohort_mesh(1)
   round_fn = rounds.run_round(make, mesh, clients_per_step=None, **options)
 
   def one(hp, start, key):
     def step(state, _):
-      state, _ = round_fn(hp, state, cohort, *rest(key))
+      state, _ = round_fn(hp, state, cohort, key)
       return state, record(state)
 
     state = rounds.init(make(hp), {'w': start}, len(cohort.ids))
@@ -101,21 +98,6 @@ def tracked(name, **options):
   options |= case | {'local_steps': STEPS}
   state, gap = play(name, heterogeneous(), 200, **options)
   return gap, rounds.state_of(state.protocol, comms.PerClient).value['w']
-
-
-@functools.cache
-def trail(make, cohort_of=cases.full_participation, count=5):
-  """The states before and after every round, and every round's metrics."""
-  mesh = mesh_lib.cohort_mesh(1)
-  round_fn = laws.jit(rounds.run_round(make, mesh))
-  state = cases.start(make, mesh)
-  states, metrics = [jax.device_get(state)], []
-  for r in range(count):
-    rest = cases.KEY, *cases.secret(make)
-    state, row = round_fn(cases.HP, state, cohort_of(r), *rest)
-    states.append(jax.device_get(state))
-    metrics.append(jax.device_get(row))
-  return states, metrics
 
 
 def linear_loss(params, batch):

@@ -3,7 +3,6 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -20,7 +19,7 @@ def gradient(theta, x, y):
 
 
 def unflat(x):
-  return {'b': jnp.asarray(x[:2]), 'w': jnp.asarray(x[2:]).reshape(4, 2)}
+  return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
 
 
 class Server:

@@ -15,11 +15,6 @@ def refused(build, *rows, error=ValueError):
   return test
 
 
-def refused_calls(*rows, error=ValueError):
-  """Returns a test of rows (call, message): `call()` raises."""
-  return refused(lambda call: call(), *rows, error=error)
-
-
 def counts_below_one(module, counts):
   """Returns a test of calls that are valid: factory -> options that count."""
   no_count = st.one_of(st.integers(max_value=0), st.floats())

@@ -148,7 +148,7 @@ def _jit(fn):
 
 
 def _tree(x):
-  return reference.unflat(np.asarray(x, np.float32))
+  return _narrow(reference.unflat(np.asarray(x, np.float32)))
 
 
 def _wide(tree) -> Any:
@@ -161,8 +161,7 @@ def _narrow(tree):
 
 
 def _ravel(tree):
-  leaves = [np.ravel(x).astype(np.float64) for x in jax.tree.leaves(tree)]
-  return np.concatenate(leaves)
+  return reference.flat(tree).astype(np.float64)
 
 
 def sketch(op, key, x):

@@ -8,11 +8,10 @@ from fl_sketch.rounds import keys
 import jax
 import numpy as np
 import reference
+from reference import unflat
 import twins_base as base
 from twins_base import desketch, gradient, moved, tables_of, zero_table
 import twins_sketched
-
-LOCAL = 0x10CA1  # folded into a client's key for its local work
 
 
 class Wire(NamedTuple):
@@ -101,16 +100,12 @@ class Wire(NamedTuple):
 
   def vectors(self, this, sent, theta, index=None):
     """The private mean of models, leaf by leaf as they travel."""
-    sent, zero = [_leaves(x) for x in sent], _leaves(0 * theta)
+    sent, zero = [unflat(x) for x in sent], unflat(0 * theta)
     return reference.flat(self.mean(this, sent, zero, index))
 
 
 def _plus(a, b):
   return jax.tree.map(np.add, a, b)
-
-
-def _leaves(x):
-  return {'b': x[:2], 'w': x[2:].reshape(4, 2)}
 
 
 def _whole(x):
@@ -179,7 +174,7 @@ def private_iterative_sketching(
     total = zero_table(sketch, theta)
     for client in this.clients:
       secret = Wire(hp, None, noise_key).client_key(this, client)
-      key = jax.random.fold_in(secret, LOCAL)
+      key = jax.random.fold_in(secret, base.LOCAL)
       sent = _private_steps(hp, theta, client, local_steps, key)
       total = _plus(total, base.sketch(sketch, this.keys.round, sent))
     step = desketch(sketch, this.keys.round, total, theta)
@@ -196,7 +191,7 @@ def _private_steps(hp, theta, client, steps, key, least=-1.0, batch=4):
       g = gradient(u, x[one : one + 1], y[one : one + 1])
       total += g * min(1.0, hp.clip_norm / np.linalg.norm(g))
     noise_key, most = jax.random.fold_in(key, k), len(x)
-    xi = reference.flat(_noise(noise_key, _leaves(0 * u), hp, most))
+    xi = reference.flat(_noise(noise_key, unflat(0 * u), hp, most))
     u -= hp.client_lr * (total + xi) / batch
   return theta - u
 

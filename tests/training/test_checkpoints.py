@@ -15,7 +15,7 @@ SAVED = 'scaffold', 'feedback_top_k', 'safl_adam', 'dp_fedavg'
 def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   mesh = mesh_lib.cohort_mesh(2)
   rest = cases.KEY, *cases.secret(make)
-  round_fn, state = cases.program(make, 2, 0)
+  round_fn, state = cases.program(make, 2)
   book = traffic.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
   rows = client_state.OnDevice(mesh)
   store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)

@@ -1,5 +1,6 @@
 """A start in the folder of another problem, or of other code, is refused."""
 
+import functools
 import json
 import shutil
 
@@ -108,8 +109,8 @@ def test_another_program_is_refused_wherever_it_comes_from(tmp_path):
   """Catches noise that is used again for another algorithm, loss or mesh."""
   exp = own.private()
   begin(tmp_path, exp)
-  shift = own.with_values(shift=changed(own.SHIFT))
-  for other in stronger(exp), build(PRIVATE, **shift):
+  shifted = functools.partial(own.values, shift=changed(own.SHIFT))
+  for other in stronger(exp), build(PRIVATE, shifted):
     refused(tmp_path, other, '(one round)')
     assert secrets_of(tmp_path, exp, other) == 2
   one = identity.of(exp, mesh_lib.cohort_mesh(1))
