@@ -84,7 +84,7 @@ def test_resync_brings_all_models_together_and_is_billed():
   make = algorithms.make(
     'decentralised', cases.loss_fn, sketch=MEAN, resync_every=2, **options
   )
-  states, metrics = cases.play_all(make, 1)
+  states, metrics = cases.play_all(make, 1, cases.full_participation)
   offsets = [rounds.state_of(x, 'offset').value for x in states[1:]]
   apart = [bool(vector(x).any()) for x in offsets]
   assert apart == [True, False, True, False, True]

@@ -7,7 +7,7 @@ from fl_sketch.rounds import aggregation, transforms
 from fl_sketch.rounds.algorithm import RoundLocal, federated
 import numpy as np
 import pytest
-from refusals import refused_calls
+from refusals import refused
 from twins_language import shares
 
 from tests.sketches.test_layerwise import water_level
@@ -52,7 +52,8 @@ def private_round_local():
   return federated(RoundLocal(lambda *_: None), *links)
 
 
-test_slopes_have_no_privacy = refused_calls(
+test_slopes_have_no_privacy = refused(
+  lambda call: call(),
   (lambda: Config(dataset='quadratics', algorithm='decomfl', epsilon=1.0),
     'decomfl'),
   (private_round_local, 'RoundLocal'),

@@ -3,7 +3,7 @@ import itertools
 from fl_sketch.algorithms import topology
 import numpy as np
 import pytest
-from refusals import refused_calls
+from refusals import refused
 
 GRAPHS = {
   **{f'ring-{n}': topology.ring(n) for n in (3, 8, 9)},
@@ -88,7 +88,8 @@ def test_chebyshev_keeps_the_sum_and_contracts_by_its_polynomial(graph, steps):
   np.testing.assert_allclose(away, rate, rtol=1e-6, atol=1e-12)
 
 
-test_what_is_no_graph_is_refused = refused_calls(
+test_what_is_no_graph_is_refused = refused(
+  lambda call: call(),
   (lambda: topology.from_edges(2, [(-1, 0)]), 'edge'),
   (lambda: topology.from_edges(4, [(0, 1), (2, 3)]), 'parts'),
 )
