@@ -101,10 +101,10 @@ def test_what_is_not_there_is_said(copy, tmp_path_factory):
     (copy / name).unlink()
   run = fl_sketch.load(copy)
   assert (len(run.metrics), run.summary) == (0, {})
-  with pytest.raises(checkpoints.CheckpointError, match='no parameters'):
+  with pytest.raises(checkpoints.CheckpointError):
     _ = run.params
   (copy / 'config.json').unlink()
-  with pytest.raises(workdir.WorkdirError, match='no run'):
+  with pytest.raises(workdir.WorkdirError):
     fl_sketch.load(copy)
 
 
@@ -123,7 +123,7 @@ def test_a_run_of_ones_own_is_loaded_with_its_problem(tmp_path):
   assert isinstance(run.params, tuple)
   chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
   assert run.evaluate() == want
-  with pytest.raises(ValueError, match='plain function'):
+  with pytest.raises(ValueError, match='function'):
     run.apply(np.zeros((1, 4)))
   alone = fl_sketch.load(tmp_path)
   assert isinstance(alone.params, list)
