@@ -14,7 +14,6 @@ GOOD = {
   'smoothness': 2.0, 'clip': 9.0, 'rho': 0.1, 'local_steps': 4, 'rounds': 50,
   'gamma': 6.0, 'largest_gap': 1.0,
 }  # fmt: skip
-TRADE = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
 
 
 @pytest.mark.covers('S1-Thm2=Thm5')
@@ -44,7 +43,7 @@ def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
   clients = PROBLEMS[problem]()
   rng, d = np.random.default_rng(0), len(clients.w_star)
   away = rng.standard_normal((300, d)) * np.geomspace(1e-2, 30, 300)[:, None]
-  largest, square = clients.gaps.max(), das_problems.square
+  largest = clients.gaps.max()
   clip = 4 * math.sqrt(clients.smoothness * largest)
   spec = {'smoothness': clients.smoothness, 'clip': clip, 'rounds': 100}
   for steps, extra in ((1, 0.0), (1, 1.0), (4, 0.0), (4, 1.0)):
@@ -65,7 +64,8 @@ def test_a_poisson_cohort_is_paid_for_round_by_round(problem, bound):
 @pytest.mark.covers('S1-Eq11')
 @pytest.mark.parametrize(('mean_gap', 'best'), [(0.05, 10), (0.2, 1)])
 def test_the_best_number_of_local_steps_is_found(mean_gap, best):
-  spec = TRADE | {'mean_gap': mean_gap, 'curvature': 0.8}
+  spec = {'lipschitz': 3.0, 'distance': 5.0, 'smoothness': 1.0, 'rho': 0.05}
+  spec |= {'mean_gap': mean_gap, 'curvature': 0.8}
   at = lambda e: tradeoffs.local_steps_bound(local_steps=e, **spec)
   assert min(range(1, 11), key=at) == best
 

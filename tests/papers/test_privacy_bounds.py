@@ -31,12 +31,9 @@ def test_the_gaussian_lemma_is_loose(eps, ratio):
 
 @pytest.mark.covers('S0-H6, H7')
 def test_the_gaussian_lemma_fails_at_a_large_epsilon():
-  sigma = gaussian_sigma
-  assert accounting.gaussian_delta(sigma(8.41), 8.41) < 1e-5
-  assert accounting.gaussian_delta(sigma(8.43), 8.43) > 1e-5
-  for eps, delta in ((10, 2.3e-5), (20, 1.5e-3)):
-    true = accounting.gaussian_delta(sigma(eps), eps)
-    assert true == pytest.approx(delta, rel=0.03)
+  true = lambda eps: accounting.gaussian_delta(gaussian_sigma(eps), eps)
+  assert true(8.41) < 1e-5 < true(8.43)
+  assert [true(10), true(20)] == pytest.approx([2.3e-5, 1.5e-3], rel=0.03)
 
 
 @pytest.mark.covers('S0-H3')

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import laws
 from laws import jit
 import numpy as np
+from reference import flat as vector
 
 KEY = jax.random.key(7)
 TREE = {
@@ -120,11 +121,6 @@ def normal_like(seed: int, tree: Any) -> Any:
   keys = jax.random.split(jax.random.key(seed), len(leaves))
   draw = lambda k, x: jax.random.normal(k, x.shape, x.dtype)
   return treedef.unflatten(map(draw, keys, leaves))
-
-
-def vector(tree: Any) -> np.ndarray:
-  """All numbers of a tree in a row."""
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
 def dot(x: Any, y: Any) -> float:
