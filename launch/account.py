@@ -1,4 +1,4 @@
-"""Prints the privacy guarantee of a config without training.
+"""Print the privacy guarantee of a config without training.
 
   fl-sketch account CONFIG [--workdir=DIR] [--audit=canaries|one_run]
 

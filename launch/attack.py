@@ -1,4 +1,4 @@
-"""Runs a grid of gradient-leakage attacks.
+"""Run a grid of gradient-leakage attacks.
 
   fl-sketch attack tanh_attack [--workdir=DIR]
 

@@ -1,4 +1,4 @@
-"""Measures speed as ratios of medians taken in one run."""
+"""Measure speed as ratios of medians taken in one run."""
 
 import runpy
 

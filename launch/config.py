@@ -1,4 +1,4 @@
-"""Prints a config as it will run, as assignments to its fields.
+"""Print a config as it will run, as assignments to its fields.
 
   fl-sketch config CONFIG [--config.FIELD=VALUE]
 

@@ -1,4 +1,4 @@
-"""Lists the configs that come with the package.
+"""List the configs that come with the package.
 
   fl-sketch configs
 

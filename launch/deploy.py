@@ -1,4 +1,4 @@
-"""Runs the server of a config whose clients are real sites, over an engine.
+"""Run the server of a config whose clients are real sites, over an engine.
 
   fl-sketch deploy CONFIG --engine=flower --workdir=DIR [--superlink=NAME]
   fl-sketch deploy CONFIG --engine=nvflare --workdir=DIR [--kit=DIR]

@@ -1,4 +1,4 @@
-"""Imports published files of natural clients into a store.
+"""Import published files of natural clients into a store.
 
   fl-sketch import-data KIND PATH --to=DIR
 

@@ -1,4 +1,4 @@
-"""Plots metrics of several runs: means over seeds, with bands.
+"""Plot metrics of several runs: means over seeds, with bands.
 
   fl-sketch plot RUN... [--x=up] [--y=test_accuracy,train_loss]
     [--labels=A,B] [--out=FILE.png]

@@ -1,4 +1,4 @@
-"""Prints the privacy statement of a run, or deletes its secret.
+"""Print the privacy statement of a run, or delete its secret.
 
   fl-sketch privacy WORKDIR [--forget_secret [--unfinished]]
 

@@ -1,4 +1,4 @@
-"""Runs experiments of the papers and prints which of their claims hold.
+"""Run experiments of the papers and print which of their claims hold.
 
   fl-sketch reproduce --list
   fl-sketch reproduce NAME[:SCALE] [--workdir=DIR] [--data_dir=DIR]

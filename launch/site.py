@@ -1,4 +1,4 @@
-"""Runs the resident worker of a site, beside the client of an engine.
+"""Run the resident worker of a site, beside the client of an engine.
 
   fl-sketch site CONFIG --client=N --data=FOLDER --state=FOLDER [-- COMMAND ...]
 

@@ -1,4 +1,4 @@
-"""Trains a config and estimates the Hessian's spectrum during training.
+"""Train a config and estimate the Hessian's spectrum during training.
 
   fl-sketch spectrum CONFIG [--workdir=DIR] [--every=50]
 

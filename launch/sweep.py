@@ -1,4 +1,4 @@
-"""Runs every point of a config's `sweep`: a grid, or random draws.
+"""Run every point of a config's `sweep`: a grid, or random draws.
 
   fl-sketch sweep digits_sweep [--workdir=DIR]
 

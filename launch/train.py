@@ -1,4 +1,4 @@
-"""Trains the experiment of a config, after a preflight memory check.
+"""Train the experiment of a config, after a preflight memory check.
 
   fl-sketch train quickstart [--workdir=DIR] [--config.FIELD=VALUE] [--plan]
 

@@ -29,7 +29,7 @@ names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
 
 
 def describe(name: str) -> str:
-  """Describes an algorithm: its call with all options, and its docstring."""
+  """Describe an algorithm: its call with all options, and its docstring."""
   return REGISTRY.describe(name, context=True)
 
 
@@ -46,7 +46,7 @@ def make(
   local: Callable[[Hyper], algorithm_lib.Local] | None = None,
   **arguments: Any,
 ) -> Callable[[Hyper], Algorithm]:
-  """Builds the function hp -> `Algorithm` that a round calls in its trace.
+  """Build the function hp -> `Algorithm` that a round calls in its trace.
 
   >>> loss_fn = lambda params, batch: ((params - batch) ** 2).sum()
   >>> algorithm = make('fedavg', loss_fn, local_steps=5)(Hyper(0.1, 1.0))
@@ -102,7 +102,7 @@ def make(
 
 
 def _check_task(name: str, task: Task) -> None:
-  """Raises ValueError if an algorithm cannot do the task."""
+  """Raise ValueError if an algorithm cannot do the task."""
   work, local = entry(name).work, task.local
   if (task.loss_fn is None) == (local is None):
     raise ValueError(f'{name} requires either loss_fn or local.')
@@ -127,14 +127,14 @@ def _check_task(name: str, task: Task) -> None:
 
 
 def takes_clip(name: str, local: Callable[[Hyper], Any] | None = None) -> bool:
-  """Returns whether clients compute gradients of batches to be clipped."""
+  """Return whether clients compute gradients of batches to be clipped."""
   return local is None and entry(name).work not in ('private_steps', 'slopes')
 
 
 def takes_optimizer(
   name: str, local: Callable[[Hyper], Any] | None = None
 ) -> bool:
-  """Returns whether any optimizer can make the local steps."""
+  """Return whether any optimizer can make the local steps."""
   # Algorithms that take ``local_steps`` divide by that number of steps of SGD.
   if local is not None or 'local_steps' in options(name):
     return False

@@ -30,23 +30,23 @@ class Channel(NamedTuple):
   hash_rounds: int | None = None
 
   def links(self) -> tuple[chain.Transform, ...]:
-    """Builds all links, in their order."""
+    """Build all links, in their order."""
     return self.encode(), self.mean(), *self.broadcast(), self.decode()
 
   def encode(self) -> chain.ClientTransform:
-    """Builds the link of each client: update -> table."""
+    """Build the link of each client: update -> table."""
     return t.sketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
 
   def mean(self) -> chain.Uplink | chain.Exchange:
-    """Builds the uplink: the clients' tables -> their mean."""
+    """Build the uplink: the clients' tables -> their mean."""
     return aggregation.mean_over_cohort(
       privacy=self.privacy, robust=self.robust, codec=self.codec
     )
 
   def broadcast(self) -> tuple[chain.Transform, ...]:
-    """Builds the downlink: mean table -> what clients and server read of it."""
+    """Build the downlink: mean table -> what clients and server read of it."""
     return error_feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
 
   def decode(self) -> chain.Transform:
-    """Builds the link of server and clients: table -> estimate."""
+    """Build the link of server and clients: table -> estimate."""
     return t.desketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))

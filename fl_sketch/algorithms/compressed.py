@@ -128,12 +128,12 @@ def broadcast_signs() -> tuple[chain.Transform, ...]:
 
 
 def _pack(tree, *_, **__):
-  """Packs the signs of a tree: uint8[ceil(d / 8)]."""
+  """Pack the signs of a tree: uint8[ceil(d / 8)]."""
   flat, _ = flatten_util.ravel_pytree(tree)
   return jnp.packbits(flat >= 0)
 
 
 def _unpack(bits, like):
-  """Unpacks the signs to a tree of -1 and 1."""
+  """Unpack the signs to a tree of -1 and 1."""
   flat, unravel = flatten_util.ravel_pytree(like)
   return unravel(2.0 * jnp.unpackbits(bits, count=flat.size) - 1)

@@ -150,7 +150,7 @@ def heaprix_tables(op: sketches.Sketch) -> chain.ClientTransform:
 
 
 def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
-  """Runs both uplinks and downlinks: (the mean message, shared; the bill)."""
+  """Run both uplinks and downlinks: (the mean message, shared; the bill)."""
   table, first = means[0](payloads.table, **extra)
   table = stages.announce(table)
   support = sketches.heavy_support(op, keys.round, table, params, k)

@@ -114,7 +114,7 @@ def _dimensions(params: Params) -> np.ndarray:
 def allocate(
   squares: jax.Array | np.ndarray, dims: np.ndarray, size: int
 ) -> jax.Array:
-  """Shares a table among layers, in proportion to w_l = sqrt(squares dims).
+  """Share a table among layers, in proportion to w_l = sqrt(squares dims).
 
   A layer gets 1 + min(t w_l, d_l - 1), rounded, with t such that the total is
   `size`. Raises ValueError if `size` is not between the number of layers and d.

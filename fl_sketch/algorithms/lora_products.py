@@ -132,7 +132,7 @@ def _away(param, a, b):
 
 
 def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
-  """Builds a downlink whose bill has factors in place of their products."""
+  """Build a downlink whose bill has factors in place of their products."""
 
   def init(params):
     if not any(map(lora.is_adapter, _leaves(params))):

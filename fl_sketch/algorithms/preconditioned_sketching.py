@@ -53,7 +53,7 @@ def preconditioned_sketching(
   codec: codecs.Codec | None = None,
   downlink_codec: codecs.Codec | None = None,
 ) -> Algorithm:
-  r"""Sketches updates that are divided by the fourth root of their squares.
+  r"""Sketch updates that are divided by the fourth root of their squares.
 
   Clients send second moments, and each side of the sketch, whose noise is even,
   applies half of the preconditioner:
@@ -110,7 +110,7 @@ def preconditioned_sketching(
 
 
 def row_and_column_means(tree) -> Factors:
-  """Returns means of squares over the rows and columns of every matrix."""
+  """Return means of squares over the rows and columns of every matrix."""
 
   def means(x):
     square = jnp.square(x.astype(jnp.float32))
@@ -123,7 +123,7 @@ def row_and_column_means(tree) -> Factors:
 
 
 def _roots(factors, params, damping) -> Tree:
-  """Returns the tree q, 1 while all factors are 0."""
+  """Return the tree q, 1 while all factors are 0."""
   leaves, treedef = jax.tree.flatten(params)
 
   def second_moment(means, x):

@@ -71,7 +71,7 @@ class Algorithms(registry.Registry[Entry]):
     return arguments
 
   def describe(self, name: str, *, context: bool = False) -> str:
-    """Describes a factory: its call, its docstring, options of a channel."""
+    """Describe a factory: its call, its docstring, options of a channel."""
     text = super().describe(name, context=context)
     if self._takes_channel(self.entry(name).factory):
       _, _, options = (inspect.getdoc(Channel) or '').partition('Attributes:')
@@ -81,7 +81,7 @@ class Algorithms(registry.Registry[Entry]):
   def build(
     self, name: str, task: Task, hp: Hyper, options: Mapping[str, Any]
   ) -> Algorithm:
-    """Builds an algorithm from a client's task and its flat options."""
+    """Build an algorithm from a client's task and its flat options."""
     spec, options = self.entry(name), dict(options)
     if self._takes_channel(spec.factory):
       parts = {k: options.pop(k) for k in Channel._fields if k in options}

@@ -89,7 +89,7 @@ def safl(
 
 
 def _clip(bound) -> chain.Transform:
-  """Scales updates down to a norm of bound(params), f32[], at most."""
+  """Scale updates down to a norm of bound(params), f32[], at most."""
 
   def clip(updates, params, **_):
     norm = optax.tree.norm(updates)

@@ -29,7 +29,7 @@ _SERVER_OPTIMIZERS = {
 
 
 def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
-  """Builds a server optimizer, without its learning rate.
+  """Build a server optimizer, without its learning rate.
 
   Names are 'adam', 'amsgrad' (without bias correction, as in the papers),
   'yogi', 'adagrad', 'momentum', 'nesterov' (the outer step of DiLoCo, Douillard
@@ -45,7 +45,7 @@ def make_server_optimizer(name: str, **options) -> optax.GradientTransformation:
 def corrected_amsgrad(
   b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-  r"""Returns the AMSGrad of PyTorch, which corrects both biases.
+  r"""Return the AMSGrad of PyTorch, which corrects both biases.
 
   :math:`\frac{m}{1 - \beta_1^t} / (\sqrt{\hat v / (1 - \beta_2^t)} +
   \epsilon)` with the largest v so far, :math:`\hat v`; optax takes the
@@ -63,7 +63,7 @@ def corrected_amsgrad(
 
 
 def options_of(name: str) -> tuple[str, ...]:
-  """Returns the options of a server optimizer; ValueError if it is unknown."""
+  """Return the options of a server optimizer; ValueError if it is unknown."""
   if name not in _SERVER_OPTIMIZERS:
     names = tuple(_SERVER_OPTIMIZERS)
     shown = fields.shown(name)

@@ -15,7 +15,7 @@ import scipy  # its packages load on first use
 
 
 def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
-  """Returns the graph of n clients with edges (i, j), either way or both.
+  """Return the graph of n clients with edges (i, j), either way or both.
 
   Raises ValueError if an edge is no pair, or the graph is not connected.
   """
@@ -33,13 +33,13 @@ def from_edges(n: int, edges: Iterable[tuple[int, int]]) -> np.ndarray:
 
 
 def ring(n: int) -> np.ndarray:
-  """Returns a cycle of n >= 3 clients."""
+  """Return a cycle of n >= 3 clients."""
   checks.at_least('n', n, 3)
   return from_edges(n, [(i, (i + 1) % n) for i in range(n)])
 
 
 def grid(rows: int, cols: int) -> np.ndarray:
-  """Returns a grid, with client r·cols + c at (r, c)."""
+  """Return a grid, with client r·cols + c at (r, c)."""
   checks.at_least('rows', rows, 1)
   checks.at_least('cols', cols, 1)
   n = rows * cols
@@ -48,17 +48,17 @@ def grid(rows: int, cols: int) -> np.ndarray:
 
 
 def star(n: int) -> np.ndarray:
-  """Returns client 0 in the middle of n - 1 others."""
+  """Return client 0 in the middle of n - 1 others."""
   return from_edges(n, [(0, i) for i in range(1, n)])
 
 
 def complete(n: int) -> np.ndarray:
-  """Returns the complete graph, whose `metropolis` is 11ᵀ/n."""
+  """Return the complete graph, whose `metropolis` is 11ᵀ/n."""
   return from_edges(n, [(i, j) for i in range(n) for j in range(i)])
 
 
 def make(kind: str, n: int) -> np.ndarray:
-  """Builds a 'ring', 'path', 'grid', 'star' or 'complete' graph of n clients.
+  """Build a 'ring', 'path', 'grid', 'star' or 'complete' graph of n clients.
 
   A grid is as square as n allows; one of one row raises ValueError.
   """
@@ -78,7 +78,7 @@ def _square(n):
 
 
 def metropolis(graph: np.ndarray) -> np.ndarray:
-  r"""Returns the mixing matrix of Metropolis weights, f64[n, n].
+  r"""Return the mixing matrix of Metropolis weights, f64[n, n].
 
   :math:`W_{ij} = 1 / (1 + \max(\deg_i, \deg_j))` on edges, zero off them, and
   on the diagonal what is missing to 1, which is above 0: gossip with W always
@@ -92,7 +92,7 @@ def metropolis(graph: np.ndarray) -> np.ndarray:
 
 
 def second_eigenvalue(mixing: np.ndarray) -> float:
-  """Returns the largest modulus of an eigenvalue but the first, ‖W − 11ᵀ/n‖₂.
+  """Return the largest modulus of an eigenvalue but the first, ‖W − 11ᵀ/n‖₂.
 
   One step of gossip multiplies ‖y − ȳ‖₂ by this factor or less.
   """
@@ -100,13 +100,13 @@ def second_eigenvalue(mixing: np.ndarray) -> float:
 
 
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
-  """Returns W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j."""
+  """Return W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j."""
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)
 
 
 def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
-  r"""Returns the matrix of `steps` rounds of accelerated gossip, f64[n, n].
+  r"""Return the matrix of `steps` rounds of accelerated gossip, f64[n, n].
 
   :math:`T_q(W/λ) / T_q(1/λ)`, with λ the `second_eigenvalue`, by recurrence:
   the messages are those of `gossip`; a client keeps its last two values.

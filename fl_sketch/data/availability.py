@@ -1,4 +1,4 @@
-"""Simulates over-selection, dropouts, stragglers and byzantine clients.
+"""Simulate over-selection, dropouts, stragglers and byzantine clients.
 
 A server selects more clients than the cohort (over-selection) and takes the
 first that answer. The work of stragglers, which answer later, is lost; dropouts

@@ -1,4 +1,4 @@
-"""Draws the samples that each client uses at each local step.
+"""Draw the samples that each client uses at each local step.
 
 Every index is a function of (seed, round, client id, position) alone: not of
 the other clients of the cohort, or of padding.

@@ -1,4 +1,4 @@
-"""Reads the arrays that a user's clients hold, and checks them."""
+"""Read the arrays that a user's clients hold, and check them."""
 
 from collections.abc import Mapping
 from typing import Any

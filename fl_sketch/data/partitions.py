@@ -1,4 +1,4 @@
-"""Partitions training samples over clients.
+"""Partition training samples over clients.
 
 Every partition is a pure function of its arguments, gives each sample to at
 most one client and leaves no client empty. The samples of a client are in
@@ -145,7 +145,7 @@ def _places(counts: np.ndarray, population: int, classes: int) -> np.ndarray:
 
 
 def _fill_up(owner: np.ndarray, population: int, rng) -> None:
-  """Moves a sample of the largest client to each without any, in place."""
+  """Move a sample of the largest client to each without any, in place."""
   sizes = np.bincount(owner, minlength=population)
   empty = np.flatnonzero(sizes == 0)
   if not len(empty):

@@ -1,4 +1,4 @@
-"""Reads image datasets as plain arrays, from disk and never from a network."""
+"""Read image datasets as plain arrays, from disk and never from a network."""
 
 import importlib.util
 import io

@@ -1,4 +1,4 @@
-"""Memory-maps the arrays of all clients, for populations larger than memory.
+"""Memory-map the arrays of all clients, for populations larger than memory.
 
 Samples are stored client by client, so that one short array has their owners::
 

@@ -1,4 +1,4 @@
-"""Writes a store of clients, whose files `store` describes."""
+"""Write a store of clients, whose files `store` describes."""
 
 from collections.abc import Iterable, Sequence
 import json
@@ -105,7 +105,7 @@ class Columns:
 
 
 def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
-  """Writes all arrays; returns the content of store.json."""
+  """Write all arrays; return the content of store.json."""
   all_sizes, all_held, ids = [], [], []
   population, pixels = 0, Pixels()
   train, tests = None, None
@@ -167,7 +167,7 @@ def kinds(arrays: Arrays) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
 
 
 def _check(arrays, like, samples: int, num_classes: int | None):
-  """Refuses arrays unlike the first ones, or of other sizes, and odd labels."""
+  """Refuse arrays unlike the first ones, or of other sizes, and odd labels."""
   if kinds(arrays) != kinds(like):
     raise ValueError(f'Arrays {kinds(arrays)} must equal {kinds(like)}.')
   for name, x in arrays.items():

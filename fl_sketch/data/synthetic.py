@@ -1,4 +1,4 @@
-"""Draws synthetic problems: quadratics, and populations of any size.
+"""Draw synthetic problems: quadratics, and populations of any size.
 
 Quadratics are those of Das et al., arXiv:2106.07094, section 5.3. Pixels of
 simulated clients are noise plus a shift of each client; the label is the

@@ -1,4 +1,4 @@
-"""Reads texts as tokens, from disk and never from a network.
+"""Read texts as tokens, from disk and never from a network.
 
 A .tsv file has a sentence and its label in each line, before and after the last
 tab, or in the columns sentence and label of a header. Any other file is a text.

@@ -1,4 +1,4 @@
-"""Numbers texts: by letters, or by word pieces of the tokenizers library."""
+"""Number texts: by letters, or by word pieces of the tokenizers library."""
 
 from collections.abc import Callable, Iterable, Sequence
 import json

@@ -221,7 +221,7 @@ def registered(
 
 
 def _negative(made: Algorithm) -> Algorithm:
-  """Turns descent at a rate of 1 into the estimate along which it goes."""
+  """Turn descent at a rate of 1 into the estimate along which it goes."""
   server = optax.chain(made.server, optax.scale(-1.0))
   return made._replace(server=optax.with_extra_args_support(server))
 

@@ -1,4 +1,4 @@
-"""Runs the rounds of a config between real sites, over an engine.
+"""Run the rounds of a config between real sites, over an engine.
 
 `relay` is all that the process of an engine needs: it hands a message over to
 `worker`, the resident worker of the site, which keeps programs and state, on

@@ -1,4 +1,4 @@
-"""Reads the arrays that a site holds, for the model of a config."""
+"""Read the arrays that a site holds, for the model of a config."""
 
 from collections.abc import Mapping
 import os

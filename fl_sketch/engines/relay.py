@@ -1,4 +1,4 @@
-"""Hands a message over to the resident worker of a site.
+"""Hand a message over to the resident worker of a site.
 
 Imports the standard library alone: an engine starts a process for it.
 """

@@ -1,4 +1,4 @@
-"""Trains a config over the sites of a transport.
+"""Train a config over the sites of a transport.
 
 It is `training.train`, with its rows, checkpoints and resume, but for the
 rounds: sites do the work of the clients, on data that the server never sees.

@@ -1,4 +1,4 @@
-"""Builds the client that a site is, from a config and the site's own data."""
+"""Build the client that a site is, from a config and the site's own data."""
 
 from collections.abc import Callable
 import json

@@ -1,4 +1,4 @@
-"""Plays rounds over a transport: asks sites, waits, asks again, closes."""
+"""Play rounds over a transport: ask sites, wait, ask again, close."""
 
 from collections.abc import Iterable
 import json

@@ -1,4 +1,4 @@
-"""Builds experiments from configs.
+"""Build experiments from configs.
 
 `problem` loads data and model, `custom` takes the user's own. `privacy_plan`
 derives mechanism and account together; `audit` and `one_run_audit` attack them.

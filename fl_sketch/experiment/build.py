@@ -1,4 +1,4 @@
-"""Builds an Experiment from a config."""
+"""Build an Experiment from a config."""
 
 from collections.abc import Callable, Mapping
 import os

@@ -1,4 +1,4 @@
-"""Builds a Problem from a user's model and per-client NumPy arrays."""
+"""Build a Problem from a user's model and per-client NumPy arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Builds the parts of an experiment that its config decides; its guarantee."""
+"""Build the parts of an experiment that its config decides; its guarantee."""
 
 from collections.abc import Callable
 import functools

@@ -1,4 +1,4 @@
-"""Derives the DP mechanism and its accounting from one config.
+"""Derive the DP mechanism and its accounting from one config.
 
 `release_of` (what the algorithm does) and `guarantee` (what the accountant
 computes) read the same fields, here and nowhere else, so they cannot disagree.

@@ -1,4 +1,4 @@
-"""Loads the data, model and losses of a config, before partitioning."""
+"""Load the data, model and losses of a config, before partitioning."""
 
 from collections.abc import Callable, Mapping
 import math

@@ -1,4 +1,4 @@
-"""Samples cohorts and batches; evaluates clients on what they hold out."""
+"""Sample cohorts and batches; evaluate clients on what they hold out."""
 
 from collections.abc import Callable
 from typing import Any

@@ -32,7 +32,7 @@ class Optimizer(NamedTuple):
 
 
 def make(kind: str, **options: Any) -> Optimizer:
-  """Builds a registered optimizer; options are its arguments, and `keep_state`.
+  """Build a registered optimizer; options are its arguments, and `keep_state`.
 
   >>> make('adamw', b2=0.99, keep_state=True).keep_state
   True
@@ -54,7 +54,7 @@ def make(kind: str, **options: Any) -> Optimizer:
 def of(
   optimizer: Optimizer | optax.GradientTransformation | str | Mapping | None,
 ) -> Optimizer | None:
-  """Builds an optimizer from any of its forms; TypeError for others.
+  """Build an optimizer from any of its forms; TypeError for others.
 
   A text is NAME or NAME(OPTION=VALUE), a mapping has ``kind`` and options. An
   optax transformation has its own learning rate.

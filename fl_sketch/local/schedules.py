@@ -10,7 +10,7 @@ register, describe = REGISTRY.register, REGISTRY.describe
 
 
 def make(kind: str, *, rounds: int, **options: Any) -> optax.Schedule:
-  """Builds a registered schedule: round -> factor on ``client_lr``.
+  """Build a registered schedule: round -> factor on ``client_lr``.
 
   >>> factor = make('cosine', rounds=6, warmup=2, final=0.2)
   >>> [round(float(factor(r)), 2) for r in (0, 1, 2, 4, 6)]
@@ -21,7 +21,7 @@ def make(kind: str, *, rounds: int, **options: Any) -> optax.Schedule:
 
 @register
 def constant(rounds: int, *, warmup: fields.Size = 0) -> optax.Schedule:
-  """Returns 1, but (r + 1) / warmup in the first `warmup` rounds r."""
+  """Return 1, but (r + 1) / warmup in the first `warmup` rounds r."""
   return _warmed_up(rounds, warmup, optax.constant_schedule(1.0))
 
 
@@ -29,7 +29,7 @@ def constant(rounds: int, *, warmup: fields.Size = 0) -> optax.Schedule:
 def cosine(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """Decays as half a cosine from 1, after `warmup`, to `final`.
+  """Decay as half a cosine from 1, after `warmup`, to `final`.
 
   Source: Loshchilov, Hutter, ICLR 2017, arXiv:1608.03983, without restarts.
   """
@@ -41,7 +41,7 @@ def cosine(
 def linear(
   rounds: int, *, warmup: fields.Size = 0, final: fields.Share = 0.0
 ) -> optax.Schedule:
-  """Decays linearly from 1, after `warmup` as in `constant`, to `final`."""
+  """Decay linearly from 1, after `warmup` as in `constant`, to `final`."""
   decay = optax.linear_schedule(1.0, final, max(1, rounds - warmup))
   return _warmed_up(rounds, warmup, decay)
 

@@ -95,7 +95,7 @@ def sgd(
 
 
 def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
-  """Counts the steps that `sgd` makes on a client's batches, f32[].
+  """Count the steps that `sgd` makes on a client's batches, f32[].
 
   >>> batches = {'mask': jnp.array([[1, 1], [1, 0], [0, 0]])}
   >>> float(steps_made(batches, None)), float(steps_made(batches, 5))
@@ -146,7 +146,7 @@ def _value_and_grad(loss_fn, clip):
 
 
 def draws(loss_fn: LossFn, key: Key | None, steps: int) -> dict[str, Key]:
-  """Returns the keys of a loss's draws in each step; {} if it takes none."""
+  """Return the keys of a loss's draws in each step; {} if it takes none."""
   if key is None or not losses_lib.takes_key(loss_fn):
     return {}
   return {'key': jax.vmap(keys_lib.step_key, (None, 0))(key, jnp.arange(steps))}
@@ -156,7 +156,7 @@ def over_batches(
   step: Callable[..., tuple[Tree, Tree]], carry: Tree, batches: Tree,
   draws: Tree, steps: int,
 ) -> tuple[Tree, Tree]:  # fmt: skip
-  """Scans step(carry, batch, draw) over the batches, in turn, `steps` times."""
+  """Scan step(carry, batch, draw) over the batches, in turn, `steps` times."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:
     return jax.lax.scan(lambda c, x: step(c, *x), carry, (batches, draws))

@@ -27,7 +27,7 @@ class Task(NamedTuple):
   def steps(
     self, hp: Hyper, *, proximal: jax.Array | float | None = None
   ) -> Local:
-    """Builds local steps; see `local.sgd`."""
+    """Build local steps; see `local.sgd`."""
     if self.local is not None:
       return self.local(hp)
     optimizer = self.optimizer
@@ -43,14 +43,14 @@ class Task(NamedTuple):
     )
 
   def gradient(self, hp: Any = None) -> Local:
-    """Builds one gradient; see `local.gradient`. Only `local` reads `hp`."""
+    """Build one gradient; see `local.gradient`. Only `local` reads `hp`."""
     if self.local is not None:
       return self.local(hp)
     options = {'weight_decay': self.weight_decay, 'clip': self.clip}
     return gradient(self.loss_fn, **options)
 
   def private_steps(self, hp: Hyper) -> Local:
-    """Builds steps with noise; see `local.private_sgd`."""
+    """Build steps with noise; see `local.private_sgd`."""
     if self.local is not None:
       return self.local(hp)
     numbers: Any = hp.client_lr, hp.clip_norm, hp.noise_multiplier

@@ -74,7 +74,7 @@ def zeroth_order(
 
 
 def along(tree: Tree, seed: jax.Array, scale: jax.Array | float) -> Tree:
-  """Adds `scale` times the normal z of a seed uint32[2] to a tree of floats."""
+  """Add `scale` times the normal z of a seed uint32[2] to a tree of floats."""
   leaves, treedef = jax.tree.flatten(tree)
   moved = []
   for i, x in enumerate(leaves):  # of less than 2^32 numbers each
@@ -87,7 +87,7 @@ def along(tree: Tree, seed: jax.Array, scale: jax.Array | float) -> Tree:
 
 
 def combine(tree: Tree, seeds: jax.Array, weights: jax.Array) -> Tree:
-  """Adds weights f32[n] times the z of seeds uint32[n, 2]; 0 makes no z."""
+  """Add weights f32[n] times the z of seeds uint32[n, 2]; 0 makes no z."""
 
   def add(total, term):
     seed, weight = term

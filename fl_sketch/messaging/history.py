@@ -1,4 +1,4 @@
-"""Keeps what a server has announced, for clients that missed rounds."""
+"""Keep what a server has announced, for clients that missed rounds."""
 
 from collections.abc import Iterable
 import pathlib

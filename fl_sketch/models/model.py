@@ -146,14 +146,14 @@ def _haiku(model: Any) -> Model:
 
 
 def _mode(module) -> Callable[[Any], dict[str, Any]]:
-  """Returns a function from a key, or None, to arguments of the module."""
+  """Return a function from a key, or None, to arguments of the module."""
   taken = inspect.signature(type(module).__call__).parameters
   names = [name for name in _MODES if name in taken]
   return lambda key: {name: _MODES[name] == (key is not None) for name in names}
 
 
 def _check(collections: Iterable[str]) -> None:
-  """Checks that a module has no state besides its parameters."""
+  """Check that a module has no state besides its parameters."""
   state = sorted({*collections})
   if state:
     raise ValueError(

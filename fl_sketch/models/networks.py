@@ -139,7 +139,7 @@ class SmoothLeNet(nn.Module):
 
 
 def _augmented(key, x_BxHxWxC, pixels):
-  """Mirrors and shifts each image at random, with zeros beyond its edges."""
+  """Mirror and shift each image at random, with zeros beyond its edges."""
   of_mirror, of_shift = jax.random.split(key)
   batch, *shape = x_BxHxWxC.shape
   mirrored = jax.random.bernoulli(of_mirror, shape=(batch, 1, 1, 1))

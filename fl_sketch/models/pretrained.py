@@ -1,4 +1,4 @@
-"""Reads and writes parameters in safetensors files, of Hugging Face too."""
+"""Read and write parameters in safetensors files, of Hugging Face too."""
 
 import json
 import logging

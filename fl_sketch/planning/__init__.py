@@ -1,4 +1,4 @@
-"""Predicts memory, bytes and time of a run; chooses compressors for budgets."""
+"""Predict memory, bytes and time of a run; choose compressors for budgets."""
 
 from fl_sketch.planning.compression import (
   Choice,

@@ -1,4 +1,4 @@
-"""Advises a compressor for a number of bytes, from a few measured updates."""
+"""Advise a compressor for a number of bytes, from a few measured updates."""
 
 from collections.abc import Mapping
 import dataclasses

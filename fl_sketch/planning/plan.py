@@ -1,4 +1,4 @@
-"""Predicts memory, communication cost and time of a run."""
+"""Predict memory, communication cost and time of a run."""
 
 import contextlib
 import statistics

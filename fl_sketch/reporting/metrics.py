@@ -1,4 +1,4 @@
-"""Reads metrics files; summarises runs and clients, also in tables."""
+"""Read metrics files; summarise runs and clients, also in tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib

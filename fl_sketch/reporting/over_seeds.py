@@ -1,4 +1,4 @@
-"""Plots the curves of a run, or of several: means over seeds, with bands."""
+"""Plot the curves of a run, or of several: means over seeds, with bands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import json

@@ -1,4 +1,4 @@
-"""Averages the tables of a cohort: plain, robust, encoded or private mean."""
+"""Average the tables of a cohort: plain, robust, encoded or private mean."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -27,19 +27,19 @@ class PrivateMean(Protocol):
   """What means require of ``privacy``: a `private_mean.PrivateMean`."""
 
   def uplink(self) -> chain.Uplink | chain.Exchange:
-    """Builds the link of one private mean."""
+    """Build the link of one private mean."""
     ...
 
   def clipped(self, tree: Tree) -> Tree:
-    """Returns the contribution to the sum, clipped or scaled to the bound."""
+    """Return the contribution to the sum, clipped or scaled to the bound."""
     ...
 
   def normalizing(self) -> 'PrivateMean':
-    """Returns this mean with all contributions scaled to the bound's norm."""
+    """Return this mean with all contributions scaled to the bound's norm."""
     ...
 
   def mean(self, index: int) -> CohortMean:
-    """Makes one of several private means of a round, with independent noise."""
+    """Make one of several private means of a round, with independent noise."""
     ...
 
 
@@ -48,7 +48,7 @@ def mean_over_cohort(
   codec: codecs.Codec | None = None, decode: comms.Decode | None = None,
   denominator: float | None = None,
 ) -> chain.Uplink | chain.Exchange:  # fmt: skip
-  r"""Builds the uplink, which averages the clients' payloads by weight.
+  r"""Build the uplink, which averages the clients' payloads by weight.
 
   `privacy` bounds contributions and adds noise; `robust` replaces the mean. The
   codec encodes all leaves of a client's payload as one vector, with draws of
@@ -78,7 +78,7 @@ def mean_over_cohort(
 def cohort_means(
   count: int, *, privacy: PrivateMean | None = None
 ) -> tuple[CohortMean, ...]:
-  """Builds the means of an `Exchange`, which differ in their private noise."""
+  """Build the means of an `Exchange`, which differ in their private noise."""
   if privacy is not None:
     return tuple(privacy.mean(index) for index in range(count))
 
@@ -99,7 +99,7 @@ def _plain(decode, denominator) -> chain.Uplink:
 
 
 def _encoded(codec, link) -> chain.Uplink:
-  """Adds a link in which clients encode the payload of their last link."""
+  """Add a link in which clients encode the payload of their last link."""
   if not isinstance(link, chain.Uplink) or link.attach is not None:
     raise ValueError(
       'codec is not supported with privacy, unless the server adds the '
@@ -127,7 +127,7 @@ def _encoded(codec, link) -> chain.Uplink:
 
 
 def _robust(rule: Rule, decode) -> chain.Uplink:
-  """Applies a rule to means of groups, inside which clients are weighted."""
+  """Apply a rule to means of groups, inside which clients are weighted."""
   checks.choice('robust', rule.kind, tuple(KINDS))
   groups = checks.count('groups', rule.groups)
   membership = lambda key: jnp.arange(groups) == keys_lib.group(key, groups)

@@ -47,7 +47,7 @@ class FromHyper(NamedTuple):
   field: str  # 'sketch', 'codec' or 'model_options'
 
   def with_hyper(self, hp: Hyper) -> Any:
-    """Builds the sketch, codec or loss with the hyperparameters of a run."""
+    """Build the sketch, codec or loss with the hyperparameters of a run."""
     extra = hp.extra or {}
     options = dict(self.options)
     for name in options:
@@ -62,7 +62,7 @@ class OfFrozen(NamedTuple):
 
 
 def with_hyper(part: Any, hp: Hyper) -> Any:
-  """Returns the part built with these hyperparameters, or unchanged."""
+  """Return the part built with these hyperparameters, or unchanged."""
   return part.with_hyper(hp) if isinstance(part, FromHyper | OfFrozen) else part
 
 
@@ -74,7 +74,7 @@ class StatefulLocal(NamedTuple):
   apply: Callable[..., tuple[Tree, Metrics, Tree]]
 
   def __call__(self, *_):
-    """Raises ValueError: the caller would lose the state."""
+    """Raise ValueError: the caller would lose the state."""
     raise ValueError('This local work must keep no state between rounds.')
 
 
@@ -92,7 +92,7 @@ Keys = keys_lib.RoundKeys | keys_lib.NoiseKeys
 def run_client(
   local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
 ) -> tuple[Tree, Metrics]:
-  """Does the local work of the client that has these keys."""
+  """Do the local work of the client that has these keys."""
   if isinstance(local, RoundLocal):
     return local.apply(params, batches, keys, correction)
   return local(params, batches, keys_lib.local_key(keys), correction)
@@ -101,7 +101,7 @@ def run_client(
 def run_first_round(
   local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
 ) -> tuple[Tree, Metrics]:
-  """Does the local work of a client without state of earlier rounds."""
+  """Do the local work of a client without state of earlier rounds."""
   if not isinstance(local, StatefulLocal):
     return run_client(local, params, batches, keys, correction)
   key, first = keys_lib.local_key(keys), local.init(params)
@@ -156,7 +156,7 @@ def federated(
   full_participation: int = False,
   update_template: Callable[[Params], Tree] | None = None,
 ) -> Algorithm:  # fmt: skip
-  """Builds an algorithm from its local work and the links of one chain.
+  """Build an algorithm from its local work and the links of one chain.
 
   Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
   Raises ValueError if the links release noise and local work reads public keys.
@@ -171,7 +171,7 @@ def federated(
 
 
 def check_cohort(algorithm: Algorithm, state: Tree, size: int) -> None:
-  """Raises ValueError if `size` is below `Algorithm.full_participation`."""
+  """Raise ValueError if `size` is below `Algorithm.full_participation`."""
   expected = algorithm.full_participation
   if expected is True:
     if not (rows := comms.client_rows(state)):

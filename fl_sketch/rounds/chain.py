@@ -28,7 +28,7 @@ class Transform(optax.GradientTransformationExtraArgs):
   draws: tuple[str | int, ...] = ()
 
   def __new__(cls, init, update, **marks):
-    """Makes the link; `marks` are its attributes."""
+    """Make the link; `marks` are its attributes."""
     keys = inspect.signature(update).parameters.get('keys')
     needs_keys = keys is not None and keys.default is keys.empty
 
@@ -48,7 +48,7 @@ class Transform(optax.GradientTransformationExtraArgs):
     return self
 
   def _replace(self, **fields):
-    """Returns the link with other functions or attributes."""
+    """Return the link with other functions or attributes."""
     return type(self)(**self._asdict() | self.__dict__ | fields)
 
 
@@ -86,7 +86,7 @@ class Uplink(Transform):
 def attached(
   attach: Callable[..., tuple[tuple[Transform, ...], Uplink]],
 ) -> Uplink:
-  """Makes an uplink that `federated_chain` builds from the client links."""
+  """Make an uplink that `federated_chain` builds from the client links."""
 
   def update(*_, **__):
     raise ValueError('This uplink works in a federated_chain alone.')
@@ -105,7 +105,7 @@ class Exchange(Transform):
   """
 
   def __new__(cls, init, update, *, means=(), **marks):
-    """Makes the link; `means` is a sequence of `aggregation.CohortMean`."""
+    """Make the link; `means` is a sequence of `aggregation.CohortMean`."""
 
     def counted(updates, state, params=None, **extra):
       calls = [0] * len(means)
@@ -141,7 +141,7 @@ class Chain(NamedTuple):
 
 
 def federated_chain(*links: optax.GradientTransformation) -> Chain:
-  """Splits one chain of links, in the order of the protocol, into its parts.
+  """Split one chain of links, in the order of the protocol, into its parts.
 
   Leading `ClientTransform`s become the encoder. If an `Uplink` follows, each
   payload is added to a running sum: a round holds O(d + b) numbers whatever the
@@ -212,7 +212,7 @@ def _check_hashes(encode, epoch):
 
 
 def state_of(state: Tree, which: str | type) -> Any:
-  """Finds the state of one link, or a field of it, by type or name.
+  """Find the state of one link, or a field of it, by type or name.
 
   `state` is a `rounds.FedState`, or its `protocol` or `server`; `which` the
   type of the link's state, that type's name, or a field, as 'momentum'. No such
@@ -240,7 +240,7 @@ def _chain(links) -> optax.GradientTransformationExtraArgs:
 
 
 def _marked(tx) -> list[optax.GradientTransformation]:
-  """Unpacks optax combinators into links, with their marks."""
+  """Unpack optax combinators into links, with their marks."""
   if isinstance(tx, Transform):
     return [tx]
   # `optax.chain` and wrappers such as `optax.masked` keep functions alone.

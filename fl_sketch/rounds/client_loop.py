@@ -17,7 +17,7 @@ Present = Callable[[Tree], jax.Array]  # lane -> bool[]
 def default_clients_per_step(
   platform: str | None = None, *, convolutions: bool = True
 ) -> int | None:
-  """Returns the default number of lanes to work on at once; None: all.
+  """Return the default number of lanes to work on at once; None: all.
 
   Under vmap convolutions become grouped, which XLA is slow at on CPUs. The
   platform is by default that of the backend.
@@ -31,7 +31,7 @@ def map_clients(
   fn: Callable[[Tree], Tree], lanes: Tree, clients_per_step: int | None,
   present: Present | None = None,
 ) -> Tree:  # fmt: skip
-  """Applies `fn` to every lane (client slot); leaves of lanes are [lanes, ...].
+  """Apply `fn` to every lane (client slot); leaves of lanes are [lanes, ...].
 
   clients_per_step: 1 = scan, None = vmap over all, n = scan over chunks of n,
   0 = the backend's default; results are equal. `fn` may close over shared
@@ -52,7 +52,7 @@ def sum_over_lanes(
   fn: Callable[[Tree], tuple[Tree, Tree, jax.Array, Tree]], lanes: Tree,
   clients_per_step: int | None, present: Present | None = None,
 ) -> tuple[comms.LaneSum, Tree]:  # fmt: skip
-  """Adds up decoded payloads: (their `LaneSum`, every lane's `rest`).
+  """Add up decoded payloads: (their `LaneSum`, every lane's `rest`).
 
   `fn` is lane -> (payload, decoded payload, weight, rest), other arguments as
   of `map_clients`. Memory is that of `clients_per_step` clients, not of all
@@ -109,7 +109,7 @@ def _zeros(shapes):
 
 
 def _scan_chunks(step, total, lanes, size):
-  """Scans `step` over chunks of `size` lanes, then over the remaining lanes."""
+  """Scan `step` over chunks of `size` lanes, then over the remaining lanes."""
   count = jax.tree.leaves(lanes)[0].shape[0]
   whole = count - count % size
   chunk = lambda x: x[:whole].reshape((-1, size, *x.shape[1:]))

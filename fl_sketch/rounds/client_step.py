@@ -35,7 +35,7 @@ Summary = Callable[[Observed, Hyper, int, keys_lib.NoiseKeys | None], Metrics]
 
 
 def means_and_counts(observed: Observed, *_: object) -> Metrics:
-  """Returns means of local metrics, `participants` and `rejected_clients`.
+  """Return means of local metrics, `participants` and `rejected_clients`.
 
   Updates of rejected clients were not finite, or exceeded `max_payload_norm`.
   """
@@ -51,7 +51,7 @@ def build(
   skip_absent: bool, attack: availability.Behaviour | None,
   max_payload_norm: float | None, summary: Summary,
 ):  # fmt: skip
-  """Builds what `round.cohort_step` runs on each shard; see its arguments."""
+  """Build what `round.cohort_step` runs on each shard; see its arguments."""
 
   def program(hp, params, state, cohort, keys, noise, data):
     algorithm = make(hp)
@@ -109,7 +109,7 @@ def build(
 
 
 def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
-  """Builds (cohort entry, state, correction) -> (payload, ...) of a lane."""
+  """Build (cohort entry, state, correction) -> (payload, ...) of a lane."""
   params, shared_correction = start
   private = noise is not None
 
@@ -155,14 +155,14 @@ def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
 def encode_once(
   algorithm: Algorithm, moved: Tree, params: Params, keys: keys_lib.RoundKeys
 ) -> Payload:
-  """Encodes a pseudo-gradient of a client without state of earlier rounds."""
+  """Encode a pseudo-gradient of a client without state of earlier rounds."""
   state = algorithm.encode.init(params)
   extra = {'keys': keys, 'weight': jnp.float32(1)}
   return algorithm.encode.update(moved, state, params, **extra)[0]
 
 
 def all_finite(tree: Tree) -> jax.Array:
-  """Returns whether every float of a tree is finite, bool[]."""
+  """Return whether every float of a tree is finite, bool[]."""
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   floats = filter(is_float, jax.tree.leaves(tree))
   return jnp.all(jnp.array([jnp.isfinite(x).all() for x in floats]))

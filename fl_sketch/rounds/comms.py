@@ -48,7 +48,7 @@ class LaneSum(NamedTuple):
 
 
 def nbytes(tree: Tree) -> int:
-  """Returns the wire size of `tree`, by its shapes and dtypes, in bytes."""
+  """Return the wire size of `tree`, by its shapes and dtypes, in bytes."""
   return sum(
     math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
     for x in jax.tree.leaves(tree)
@@ -56,7 +56,7 @@ def nbytes(tree: Tree) -> int:
 
 
 def bill(up: int = 0, down: int = 0) -> Bill:
-  """Makes the bill of payloads; raises ValueError from 2 GiB on."""
+  """Make the bill of payloads; raise ValueError from 2 GiB on."""
   for size in (up, down):
     if size >= 2**31:
       raise ValueError(f'A payload of {size=} bytes must be < {2**31}.')
@@ -64,7 +64,7 @@ def bill(up: int = 0, down: int = 0) -> Bill:
 
 
 def downlink(tree: Tree) -> Tree:
-  """Gives each shard its own copy of a shared `tree`.
+  """Give each shard its own copy of a shared `tree`.
 
   With respect to a *shared* array, `jax.grad` inside `shard_map` would return
   gradients already summed over `shard`.
@@ -80,7 +80,7 @@ def downlink(tree: Tree) -> Tree:
 def uplink_mean(
   lane_sum: LaneSum, denominator: jax.Array | float | None = None
 ) -> tuple[Tree, int]:
-  """Averages running sums over the shards: (shared mean, bytes of one client).
+  """Average running sums over the shards: (shared mean, bytes of one client).
 
   The mean of the decoded payloads is 0 if no client participated. The default
   denominator is the sum of weights; under differential privacy it must be a
@@ -107,7 +107,7 @@ def uplink_stacked_mean(
   denominator: jax.Array | float | None = None,
   decode: Callable[[jax.Array, Payload], Tree] | None = None,
 ) -> tuple[Tree, int]:
-  """Averages the stacked payloads of all lanes by weight, as `uplink_mean`.
+  """Average the stacked payloads of all lanes by weight, as `uplink_mean`.
 
   Leaves are [lanes, ...]; absent clients have weight 0. The sum is of `decoded`
   if given. Over messages and between workers the payloads travel, and `decode`
@@ -146,12 +146,12 @@ def gather_tables(
 
 
 def sum_over_cohort(x: jax.Array) -> jax.Array:
-  """Adds up a local number over every client; for counts and metrics."""
+  """Add up a local number over every client; for counts and metrics."""
   return sum_over_shards(x.sum())
 
 
 def sum_over_shards(tree: Tree) -> Tree:
-  """Adds up local arrays over the shards; sums of uint32 are exact."""
+  """Add up local arrays over the shards; sums of uint32 are exact."""
   if stages.current() is not None:
     return tree
   group = workers.current()
@@ -161,7 +161,7 @@ def sum_over_shards(tree: Tree) -> Tree:
 
 
 def slots(lanes: int) -> tuple[jax.Array, int]:
-  """Returns (int32[lanes], positions of lanes in the cohort; its size)."""
+  """Return (int32[lanes], positions of lanes in the cohort; its size)."""
   if stages.current() is not None:
     return jnp.arange(lanes), lanes
   first = jax.lax.axis_index(SHARD) * lanes
@@ -169,24 +169,24 @@ def slots(lanes: int) -> tuple[jax.Array, int]:
 
 
 def shards() -> int:
-  """Returns the number of shards; 1 over messages."""
+  """Return the number of shards; 1 over messages."""
   return 1 if stages.current() is not None else jax.lax.axis_size(SHARD)
 
 
 def sum_exactly(tree: Tree) -> Tree:
-  """Adds up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
+  """Add up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
   if (stage := stages.current()) is not None:
     return stage.exchange(tree, lambda key, payload: payload)
   return sum_over_shards(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
 
 
 def total_weight(weight: jax.Array) -> jax.Array:
-  """Sums f32[lanes]: f32[], or f64[] where 64-bit numbers are enabled."""
+  """Sum f32[lanes]: f32[], or f64[] where 64-bit numbers are enabled."""
   return weight.astype(jax.dtypes.canonicalize_dtype(jnp.float64)).sum()
 
 
 def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
-  """Multiplies a client's leaf by its weight, in f32 or better; 0 x NaN is 0.
+  """Multiply a client's leaf by its weight, in f32 or better; 0 x NaN is 0.
 
   A leaf of uint32 stays whole, or is 0 for an absent client.
   """
@@ -197,13 +197,13 @@ def weighted(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def where_present(tree: Tree, present: jax.Array) -> Tree:
-  """Sets leaves [lanes, ...] to 0 where bool[lanes] is false."""
+  """Set leaves [lanes, ...] to 0 where bool[lanes] is false."""
   clear = lambda x: jnp.where(expand_like(present, x), x, 0)
   return jax.tree.map(clear, tree)
 
 
 def expand_like(values: jax.Array, x: jax.Array) -> jax.Array:
-  """Reshapes [lanes] to [lanes, 1, ..., 1], which broadcasts against x."""
+  """Reshape [lanes] to [lanes, 1, ..., 1], which broadcasts against x."""
   return values.reshape((-1,) + (1,) * (x.ndim - 1))
 
 
@@ -212,13 +212,13 @@ def _is(kind):
 
 
 def specs(state: Tree) -> Tree:
-  """Returns `shard_map` specs: per-client state split, the rest replicated."""
+  """Return `shard_map` specs: per-client state split, the rest replicated."""
   spec = lambda node: P(SHARD) if isinstance(node, PerClient) else P()
   return jax.tree.map(spec, state, is_leaf=_is(PerClient))
 
 
 def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
-  """Applies `fn` to the leaves under `PerClient`; others are as in `state`."""
+  """Apply `fn` to the leaves under `PerClient`; others are as in `state`."""
 
   def visit(node, *others):
     if not isinstance(node, PerClient):
@@ -229,36 +229,36 @@ def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
 
 
 def drop_per_client(state: Tree) -> Tree:
-  """Replaces per-client state by None."""
+  """Replace per-client state by None."""
   drop = lambda node: None if isinstance(node, PerClient) else node
   return jax.tree.map(drop, state, is_leaf=_is(PerClient))
 
 
 def with_per_client(shared: Tree, state: Tree) -> Tree:
-  """Adds the per-client state of `state` to `shared` of `drop_per_client`."""
+  """Add the per-client state of `state` to `shared` of `drop_per_client`."""
   pick = lambda old, new: old if isinstance(old, PerClient) else new
   return jax.tree.map(pick, state, shared, is_leaf=_is(PerClient))
 
 
 def client_rows(state: Tree) -> list[jax.Array]:
-  """Returns the arrays of per-client state, one row a client."""
+  """Return the arrays of per-client state, one row a client."""
   nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
   return jax.tree.leaves([x for x in nodes if isinstance(x, PerClient)])
 
 
 def has_client_state(state: Tree) -> bool:
-  """Returns whether `state` has per-client state with an array."""
+  """Return whether `state` has per-client state with an array."""
   return bool(client_rows(state))
 
 
 def clear_bills(state: Tree) -> Tree:
-  """Sets every `Bill` in `state` to zero, for the start of a round."""
+  """Set every `Bill` in `state` to zero, for the start of a round."""
   clear = lambda node: bill() if isinstance(node, Bill) else node
   return jax.tree.map(clear, state, is_leaf=_is(Bill))
 
 
 def total_bill(state: Tree) -> Bill:
-  """Sums every `Bill` in `state`."""
+  """Sum every `Bill` in `state`."""
   nodes = jax.tree.leaves(state, is_leaf=_is(Bill))
   bills = [node for node in nodes if isinstance(node, Bill)]
   return jax.tree.map(lambda *xs: sum(xs), bill(), *bills)

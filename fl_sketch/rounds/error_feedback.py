@@ -11,7 +11,7 @@ import optax
 
 
 def decoder(codec: codecs.Codec) -> comms.Decode:
-  """Returns the ``decode`` of payloads of `compress` and `markov`."""
+  """Return the ``decode`` of payloads of `compress` and `markov`."""
   return lambda keys, payload, like: codec.decode(
     keys_lib.codec_key(keys.client), payload, like
   )
@@ -21,7 +21,7 @@ def decoded_mean(
   codec: codecs.Codec, payload: Payload, like: Tree, *, weight: jax.Array,
   **options,
 ) -> tuple[Tree, Tree, int]:  # fmt: skip
-  """Returns (decoded lanes, their mean over the cohort, bytes of a client)."""
+  """Return (decoded lanes, their mean over the cohort, bytes of a client)."""
   of_client = lambda keys, x: decoder(codec)(keys, x, like)
   decoded = t.over_lanes(of_client, payload, **options)
   one = lambda key, x: codec.decode(keys_lib.codec_key(key), x, like)
@@ -30,14 +30,14 @@ def decoded_mean(
 
 
 def check_codec(codec: codecs.Codec, params: Tree) -> None:
-  """Raises ValueError if the codec cannot encode trees like `params`."""
+  """Raise ValueError if the codec cannot encode trees like `params`."""
   jax.eval_shape(codec.encode, jax.random.key(0), params)
 
 
 def broadcast(
   codec: codecs.Codec | None, like: Callable[[Params], Tree]
 ) -> tuple[chain.Transform, ...]:
-  """Builds the links that encode, send and decode the mean; None: no codec.
+  """Build the links that encode, send and decode the mean; None: no codec.
 
   The server continues with the decoded mean, as clients do. The codec should be
   unbiased: no residual is kept. `like` is params -> a tree of the mean's
@@ -123,7 +123,7 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
 
 
 def _encode(codec, keys, tree):
-  """Returns (the payload, the tree that the server decodes from it)."""
+  """Return (the payload, the tree that the server decodes from it)."""
   key = keys_lib.codec_key(keys.client)
   payload = codec.encode(key, tree)
   return payload, codec.decode(key, payload, tree)

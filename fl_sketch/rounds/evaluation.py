@@ -1,4 +1,4 @@
-"""Evaluates models: sums of metrics over all samples, or for each client."""
+"""Evaluate models: sums of metrics over all samples, or for each client."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]  # sums, f32[] each
 
 
 def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
-  """Builds evaluate(params, batches) -> sums of metrics over all batches.
+  """Build evaluate(params, batches) -> sums of metrics over all batches.
 
   Batches, leaves [batches, batch, ...], are split over the shards; each device
   works on one batch at a time.
@@ -30,7 +30,7 @@ def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
 def run_client_evaluation(
   metrics_fn: MetricsFn, mesh: jax.sharding.Mesh, clients: int
 ):
-  """Builds evaluate(params, batches, owners) -> f32[clients] of each metric.
+  """Build evaluate(params, batches, owners) -> f32[clients] of each metric.
 
   Each sample is a batch of its own, with its mask; `owners` int32[batches,
   batch] are the clients of the samples.
@@ -52,7 +52,7 @@ def run_lanes(
   fn: Callable[[Params, Tree], Tree], mesh: jax.sharding.Mesh,
   clients_per_step: int | None,
 ):  # fmt: skip
-  """Builds evaluate(params, lanes) -> fn(params, lane) of every lane.
+  """Build evaluate(params, lanes) -> fn(params, lane) of every lane.
 
   The lanes, leaves [lanes, ...], are split over the shards; every device gets
   all results, [lanes, ...] too. `clients_per_step` is as of `run_round`.

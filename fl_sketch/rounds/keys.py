@@ -1,4 +1,4 @@
-"""Derives the keys of all random numbers of a round from counters.
+"""Derive the keys of all random numbers of a round from counters.
 
 All keys are counters folded into a root, never split in a loop on the host, so
 results do not depend on the device count, on how lanes (client slots of a
@@ -43,7 +43,7 @@ class NoiseKeys(NamedTuple):
 
 
 def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
-  """Derives the keys of round `round_index` (int32[]) from the run's root."""
+  """Derive the keys of round `round_index` (int32[]) from the run's root."""
   root = lambda tag: jax.random.fold_in(run_key, tag)
   return RoundKeys(
     run=root(_RUN), index=round_index,
@@ -53,7 +53,7 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
 
 
 def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
-  """Returns the key of the hash functions of a round.
+  """Return the key of the hash functions of a round.
 
   'round': a new hash every round; 'run': one for all rounds; a number E: one
   for rounds 0 to E - 1, another for the next E, and so on.
@@ -65,7 +65,7 @@ def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
 
 
 def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
-  """Derives the secret keys of round `round_index` (int32[])."""
+  """Derive the secret keys of round `round_index` (int32[])."""
   root = lambda tag: jax.random.fold_in(noise_key, tag)
   return NoiseKeys(
     run=root(_ROUND), server=jax.random.fold_in(root(_ROUND), round_index),
@@ -74,67 +74,67 @@ def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:
 
 
 def server_key(noise: NoiseKeys, round_index: jax.Array) -> jax.Array:
-  """Derives the key `server` of another round (int32[]) of the same run."""
+  """Derive the key `server` of another round (int32[]) of the same run."""
   return jax.random.fold_in(noise.run, round_index)
 
 
 def for_client(keys: Keys, client_id: jax.Array) -> Keys:
-  """Derives a client's keys from those of a round; its id is int32[]."""
+  """Derive a client's keys from those of a round; its id is int32[]."""
   return keys._replace(client=jax.random.fold_in(keys.client, client_id))
 
 
 def for_lanes(keys: Keys, client_ids: jax.Array) -> Keys:
-  """Derives the keys of lanes from those of a round; ids are int32[lanes]."""
+  """Derive the keys of lanes from those of a round; ids are int32[lanes]."""
   fold = jax.vmap(jax.random.fold_in, (None, 0))
   return keys._replace(client=fold(keys.client, client_ids))
 
 
 def local_key(keys: RoundKeys | NoiseKeys) -> jax.Array:
-  """Derives the key of a client's local work; secret if `keys` are."""
+  """Derive the key of a client's local work; secret if `keys` are."""
   return jax.random.fold_in(keys.client, _LOCAL)
 
 
 def step_key(key: jax.Array, step: jax.Array | int) -> jax.Array:
-  """Derives the key of a loss's draws, as for dropout, in a local step."""
+  """Derive the key of a loss's draws, as for dropout, in a local step."""
   return jax.random.fold_in(jax.random.fold_in(key, _DRAW), step)
 
 
 def noise_key(keys: RoundKeys) -> jax.Array:
-  """Derives a public key of noise: it gives no privacy."""
+  """Derive a public key of noise: it gives no privacy."""
   return jax.random.fold_in(keys.client, _NOISE)
 
 
 def metrics_key(keys: NoiseKeys) -> jax.Array:
-  """Derives the secret key of noise on the metrics of a round."""
+  """Derive the secret key of noise on the metrics of a round."""
   return jax.random.fold_in(keys.server, _METRICS)
 
 
 def attack_key(keys: RoundKeys) -> jax.Array:
-  """Derives the key of the noise that a byzantine client sends."""
+  """Derive the key of the noise that a byzantine client sends."""
   return jax.random.fold_in(keys.client, _ATTACK)
 
 
 def group(key: jax.Array, groups: int) -> jax.Array:
-  """Draws the group, int32[] in [0, groups), of the client with this key."""
+  """Draw the group, int32[] in [0, groups), of the client with this key."""
   return jax.random.randint(jax.random.fold_in(key, _GROUP), (), 0, groups)
 
 
 def codec_key(key: jax.Array) -> jax.Array:
-  """Derives the key of a codec's draws from the key of client or server."""
+  """Derive the key of a codec's draws from the key of client or server."""
   return jax.random.fold_in(key, _CODEC)
 
 
 def coin(keys: RoundKeys, probability: float) -> jax.Array:
-  """Draws bool[], the same on all clients of a round."""
+  """Draw bool[], the same on all clients of a round."""
   key = jax.random.fold_in(keys.round, _COIN)
   return jax.random.bernoulli(key, probability)
 
 
 def factors_key(key: jax.Array) -> jax.Array:
-  """Derives the key of a client's random factors from its local key."""
+  """Derive the key of a client's random factors from its local key."""
   return jax.random.fold_in(key, _FACTORS)
 
 
 def subset_key(keys: RoundKeys) -> jax.Array:
-  """Derives the key of the coordinates that all clients of a round share."""
+  """Derive the key of the coordinates that all clients of a round share."""
   return jax.random.fold_in(keys.round, _SUBSET)

@@ -35,10 +35,10 @@ _BY_CLIENT = _mark('by_client')
 
 
 def _released(tree: Tree) -> Tree:
-  """Marks a noised sum; for the mechanisms of `privacy` alone."""
+  """Mark a noised sum; for the mechanisms of `privacy` alone."""
   return jax.tree.map(_RELEASED.bind, tree)
 
 
 def by_client(tree: Tree, axis: int | None = 0) -> Tree:
-  """Marks the axis of leaves that has a row for each client; None: no check."""
+  """Mark the axis of leaves that has a row for each client; None: no check."""
   return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=axis), tree)

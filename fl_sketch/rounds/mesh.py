@@ -9,7 +9,7 @@ import numpy as np
 
 
 def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
-  """Makes a mesh of one axis over the first `shards` devices; None: all.
+  """Make a mesh of one axis over the first `shards` devices; None: all.
 
   Fewer devices than shards raise ValueError.
   """
@@ -23,7 +23,7 @@ def cohort_mesh(shards: int | None = None) -> jax.sharding.Mesh:
 
 
 def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
-  """Copies arrays, equal in all processes, to the mesh; None: to every device.
+  """Copy arrays, equal in all processes, to the mesh; None: to every device.
 
   The arrays of `tree` outlive a round to which the copies are donated.
   """
@@ -45,7 +45,7 @@ def place(mesh: jax.sharding.Mesh, tree: Tree, spec: P | None = None) -> Tree:
 
 
 def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
-  """Puts this process's lanes (client slots of its shards) on the mesh.
+  """Put this process's lanes (client slots of its shards) on the mesh.
 
   Leaves are host arrays with lanes on `axis`, as many in every process.
   """
@@ -55,18 +55,18 @@ def place_local(mesh: jax.sharding.Mesh, tree: Tree, axis: int = 0) -> Tree:
 
 
 def local_shards(x: jax.Array) -> np.ndarray:
-  """Concatenates this process's addressable shards along axis 0."""
+  """Concatenate this process's addressable shards along axis 0."""
   shards = sorted(x.addressable_shards, key=lambda s: s.index[0].start or 0)
   return np.concatenate([np.asarray(s.data) for s in shards])
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
-  """Returns the sharding of an array of which every device has a copy."""
+  """Return the sharding of an array of which every device has a copy."""
   return NamedSharding(mesh, P())
 
 
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Returns shardings along the longest axis that the devices divide."""
+  """Return shardings along the longest axis that the devices divide."""
 
   def spec(x):
     axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]
@@ -79,7 +79,7 @@ def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def pad(tree: Tree, multiple: int) -> Tree:
-  """Pads leaves [n, ...] with zeros; NumPy arrays stay in host memory."""
+  """Pad leaves [n, ...] with zeros; NumPy arrays stay in host memory."""
 
   def grow(x):
     padding = -x.shape[0] % multiple

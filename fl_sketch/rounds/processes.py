@@ -34,7 +34,7 @@ def resolve(
   coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None,
 ) -> Process:  # fmt: skip
-  """Completes the arguments of `connect` from the environment of a launcher.
+  """Complete the arguments of `connect` from the environment of a launcher.
 
   What JAX finds by itself stays None; there is one process without a launcher.
   An argument that is missing or out of range raises ValueError.
@@ -70,7 +70,7 @@ def connect(
   coordinator: str | None = None, num_processes: int | None = None,
   process_id: int | None = None,
 ):  # fmt: skip
-  """Joins the processes of one run; returns when all are there.
+  """Join the processes of one run; return when all are there.
 
   JAX takes from the launcher what is None. Raises ValueError if there is none,
   or the processes have different numbers of devices.
@@ -89,7 +89,7 @@ def connect(
 
 
 def is_peer_lost(error: Exception) -> bool:
-  """Returns whether an error's message says that another process is gone.
+  """Return whether an error's message says that another process is gone.
 
   >>> is_peer_lost(ValueError('UNKNOWN: Gloo AllGather failed: closed by peer'))
   True
@@ -98,7 +98,7 @@ def is_peer_lost(error: Exception) -> bool:
 
 
 def any_process(flag: bool) -> bool:
-  """Returns whether `flag` holds in any process; all must call it together."""
+  """Return whether `flag` holds in any process; all must call it together."""
   if jax.process_count() == 1:
     return flag
   flags = _collective(multihost_utils.process_allgather, np.array(flag))
@@ -106,13 +106,13 @@ def any_process(flag: bool) -> bool:
 
 
 def wait_for_all(what: str):
-  """Waits until every process has called it with the same `what`."""
+  """Wait until every process has called it with the same `what`."""
   if jax.process_count() > 1:
     _collective(multihost_utils.sync_global_devices, what)
 
 
 def from_first_process(x: np.ndarray) -> np.ndarray:
-  """Returns the array of process 0; all processes must call it together."""
+  """Return the array of process 0; all processes must call it together."""
   if jax.process_count() == 1:
     return x
   return np.asarray(_collective(multihost_utils.broadcast_one_to_all, x))

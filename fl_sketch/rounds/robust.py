@@ -26,7 +26,7 @@ class Rule(NamedTuple):
 
 
 def geometric_median(points: Tree, present: jax.Array) -> Tree:
-  r"""Minimises :math:`\sum_g \|m_g - v\|` over v.
+  r"""Minimise :math:`\sum_g \|m_g - v\|` over v.
 
   Weiszfeld's iteration, from `median`: each step is a weighted mean of the
   points with weights :math:`1 / \max(\nu, \|m_g - v\|)`.
@@ -64,7 +64,7 @@ def geometric_median(points: Tree, present: jax.Array) -> Tree:
 
 
 def median(points: Tree, present: jax.Array) -> Tree:
-  """Returns the coordinate-wise median, as `geometric_median` of its arguments.
+  """Return the coordinate-wise median, as `geometric_median` of its arguments.
 
   The median of tables is not the table of any combination of updates, and does
   not commute with the rotation of a table.
@@ -84,7 +84,7 @@ KINDS = {rule.__name__: rule for rule in (geometric_median, median)}
 
 
 def group_means(totals: Tree, weight: jax.Array) -> tuple[Tree, jax.Array]:
-  """Divides the groups' sums by their weights: (means, bool[groups] present).
+  """Divide the groups' sums by their weights: (means, bool[groups] present).
 
   Groups without weight, or with a sum that is not finite, are absent.
   """
@@ -98,6 +98,6 @@ def group_means(totals: Tree, weight: jax.Array) -> tuple[Tree, jax.Array]:
 
 
 def _distances(points, center):
-  """Returns Euclidean distances over all leaves together, f32[groups]."""
+  """Return Euclidean distances over all leaves together, f32[groups]."""
   square = lambda x, y: ((x - y[None]) ** 2).sum(tuple(range(1, x.ndim)))
   return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(square, points, center))))

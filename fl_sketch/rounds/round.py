@@ -57,7 +57,7 @@ class Cohort(NamedTuple):
 
 
 def init(algorithm: Algorithm, params: Params, population: int) -> FedState:
-  """Initialises the state before the first round.
+  """Initialise the state before the first round.
 
   Raises ValueError for an empty population or a sketch larger than the model.
   """
@@ -74,7 +74,7 @@ def init(algorithm: Algorithm, params: Params, population: int) -> FedState:
 
 
 def pad_cohort(cohort: Cohort, multiple: int) -> Cohort:
-  """Pads a cohort with clients of id `PADDING_ID` and weight 0."""
+  """Pad a cohort with clients of id `PADDING_ID` and weight 0."""
   padded = pad(cohort, multiple)
   xp = np if isinstance(cohort.ids, np.ndarray) else jnp
   real = np.arange(padded.ids.shape[0]) < cohort.ids.shape[0]
@@ -86,7 +86,7 @@ def run_round(
   make: Make, mesh: jax.sharding.Mesh, *, schedule: Schedule | None = None,
   shard_server: bool = False, **options: Any,
 ):  # fmt: skip
-  """Builds round_fn(hp, state, cohort, key, ...) -> (state, metrics).
+  """Build round_fn(hp, state, cohort, key, ...) -> (state, metrics).
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
@@ -134,7 +134,7 @@ def run_round(
 
 
 def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
-  """Builds a scan over rounds: leaves of cohorts and metrics are [rounds, ...].
+  """Build a scan over rounds: leaves of cohorts and metrics are [rounds, ...].
 
   The scan is called like a round of `run_round`. With a `trajectory` (state ->
   value of a round, such as ``lambda state: state.params``) it returns (state,
@@ -159,7 +159,7 @@ def cohort_step(
   max_payload_norm: float | None = None,
   summary: client_step.Summary = client_step.means_and_counts,
 ):  # fmt: skip
-  """Builds the first half of a round, from the parameters to the broadcast.
+  """Build the first half of a round, from the parameters to the broadcast.
 
   Args:
     make: hp -> `Algorithm`; runs inside the trace.
@@ -227,7 +227,7 @@ def cohort_step(
 
 
 def server_step(make: Make):
-  """Builds the second half of a round: (hp, broadcast, state, key) -> state.
+  """Build the second half of a round: (hp, broadcast, state, key) -> state.
 
   A client that holds the last state and the broadcast can redo this step.
   """

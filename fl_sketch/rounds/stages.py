@@ -59,7 +59,7 @@ class Stage:
   def exchange(
     self, payloads: Payload, decode: Callable[[jax.Array, Payload], Tree]
   ) -> Tree:
-    """Returns the sum of decoded payloads [lanes, ...]; raises `Reached`."""
+    """Return the sum of decoded payloads [lanes, ...]; raise `Reached`."""
     one = jax.tree.map(lambda x: x[0], payloads)
     number = self._exchanges_seen
     self._exchanges_seen += 1
@@ -77,7 +77,7 @@ class Stage:
     return jax.tree.map(zeros, like)
 
   def announce(self, tree: Tree) -> Tree:
-    """Returns the past announcement, or adds `tree` to the new ones."""
+    """Return the past announcement, or add `tree` to the new ones."""
     number = self._announcements_seen
     self._announcements_seen += 1
     if number < len(self._announcements):
@@ -86,7 +86,7 @@ class Stage:
     return tree
 
   def flag(self, predicate: jax.Array) -> bool:
-    """Returns a predicate's value, which all sides know before the round."""
+    """Return a predicate's value, which all sides know before the round."""
     self.asked.append(predicate)
     return self._flags is None or self._flags[len(self.asked) - 1]
 
@@ -97,13 +97,13 @@ _STAGE: contextvars.ContextVar[Stage | None] = contextvars.ContextVar(
 
 
 def current() -> Stage | None:
-  """Returns the stage of this trace; None in a simulated round."""
+  """Return the stage of this trace; None in a simulated round."""
   return _STAGE.get()
 
 
 @contextlib.contextmanager
 def inside(stage: Stage) -> Iterator[None]:
-  """Makes the collectives of `comms` work in a stage."""
+  """Make the collectives of `comms` work in a stage."""
   token = _STAGE.set(stage)
   try:
     yield
@@ -112,7 +112,7 @@ def inside(stage: Stage) -> Iterator[None]:
 
 
 def announce(tree: Tree) -> Tree:
-  """Marks what the server sends to clients in the middle of a round.
+  """Mark what the server sends to clients in the middle of a round.
 
   Client state may depend on sums through announcements alone. In a simulated
   round this is the identity.

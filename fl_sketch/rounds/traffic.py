@@ -40,14 +40,14 @@ class Ledger:
 
   @classmethod
   def empty(cls, population: int, dense: int, state: int = 0) -> 'Ledger':
-    """Returns the ledger before the first round."""
+    """Return the ledger before the first round."""
     return cls(dense, np.zeros(population, np.int64), state=state)
 
   def charge(
     self, ids: np.ndarray, weight: np.ndarray, up: int, down: int,
     outcome: np.ndarray | None = None,
   ) -> dict[str, Any]:  # fmt: skip
-    """Adds the bytes of one round; returns its row of metrics.
+    """Add the bytes of one round; return its row of metrics.
 
     A participant sent `up` bytes, the broadcast has `down`. `outcome` is
     int8[C], of `availability.outcomes`; None: clients of weight above 0
@@ -83,19 +83,19 @@ class Ledger:
     }  # fmt: skip
 
   def note_left_out(self, row: Mapping[str, Any]):
-    """Counts the clients that a round with this row of metrics left out."""
+    """Count the clients that a round with this row of metrics left out."""
     for name in filter(row.get, LEFT_OUT):
       clients, rounds = self.left_out.get(name, (0, 0))
       self.left_out[name] = [clients + row[name], rounds + 1]
 
   def totals(self) -> dict[str, Any]:
-    """Returns the Python numbers for a checkpoint; `heard` is an array."""
+    """Return the Python numbers for a checkpoint; `heard` is an array."""
     totals = 'broadcast_total', 'uplink_total', 'downlink_total', 'left_out'
     return {name: getattr(self, name) for name in totals}
 
 
 def sentence_of(left_out: Mapping[str, Sequence[int]], rounds: int) -> str:
-  """Says how many clients these rounds left out; '' if none.
+  """Say how many clients these rounds left out; '' if none.
 
   >>> sentence_of({'rejected_clients': [3, 2], 'late_clients': [9, 4]}, 20)
   'Left out of 20 rounds: 3 rejected updates (in 2), 9 late clients (in 4).'

@@ -28,13 +28,13 @@ import optax
 
 
 def per_client(tx: optax.GradientTransformation) -> chain.ClientTransform:
-  """Runs `tx` on each client separately, with per-client state."""
+  """Run `tx` on each client separately, with per-client state."""
   tx = optax.with_extra_args_support(tx)
   return chain.ClientTransform(tx.init, tx.update)
 
 
 def stateless(fn: Callable[..., Tree], **marks) -> chain.Transform:
-  """Makes a link without state from fn(updates, params, **extra) -> updates."""
+  """Make a link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
@@ -46,7 +46,7 @@ def over_lanes(
   fn: Callable[..., Tree], *lanes: Tree, keys: keys_lib.RoundKeys,
   clients_per_step: int | None, **_,
 ) -> Tree:  # fmt: skip
-  """Applies fn(keys of one client, ...) to lanes, leaves [lanes, ...].
+  """Apply fn(keys of one client, ...) to lanes, leaves [lanes, ...].
 
   `fn` closes over shared values alone; `keys` are from `keys.for_lanes`.
   """
@@ -85,7 +85,7 @@ def desketch(
 
 
 def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
-  """Returns the `hash_key` for rounds that share one hash; None: 1, 0: all."""
+  """Return the `hash_key` for rounds that share one hash; None: 1, 0: all."""
   return 'round' if hash_rounds is None else hash_rounds or 'run'
 
 
@@ -98,7 +98,7 @@ def _hash_key(name):
 
 
 def broadcast() -> chain.Broadcast:
-  """Builds the downlink; clients can redo all later links."""
+  """Build the downlink; clients can redo all later links."""
 
   def update(updates, _, params=None, **__):
     updates = stages.announce(updates)

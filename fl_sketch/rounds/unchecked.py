@@ -1,4 +1,4 @@
-"""Hides the work of clients from the checks of `shard_map`.
+"""Hide the work of clients from the checks of `shard_map`.
 
 `shard_map` rejects a loop that starts from zeros, as of a recurrent model: its
 carry is shared before the first step and local after it. The work of one client
@@ -16,7 +16,7 @@ _NO_MESH = jax.sharding.AbstractMesh((), ())
 
 
 def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
-  """Makes fn one operation of a program in `shard_map`.
+  """Make fn one operation of a program in `shard_map`.
 
   `fn` has no collectives and closes over shared values alone: local values must
   be arguments, and results vary over the axes over which arguments vary.
@@ -44,7 +44,7 @@ def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
 def where_checked(
   fn: Callable[..., Tree], axis: workers.Axis
 ) -> Callable[..., Tree]:
-  """Makes fn `unchecked`, if `shard_map` checks what varies over the axis."""
+  """Make fn `unchecked`, if `shard_map` checks what varies over the axis."""
   return unchecked(fn) if workers.is_checked(axis) else fn
 
 

@@ -21,7 +21,7 @@ Axis = str | tuple[str, ...]
 
 
 def names(axis: Axis) -> tuple[str, ...]:
-  """Returns one mesh axis name, or several, as a tuple."""
+  """Return one mesh axis name, or several, as a tuple."""
   return (axis,) if isinstance(axis, str) else tuple(axis)
 
 
@@ -37,12 +37,12 @@ _GROUP = contextvars.ContextVar[Group | None]('group', default=None)
 
 
 def current() -> Group | None:
-  """Returns the workers of this trace; None: it has shards of a cohort."""
+  """Return the workers of this trace; None: it has shards of a cohort."""
   return _GROUP.get()
 
 
 def group() -> Group:
-  """Returns the workers of this trace; ValueError outside of a mesh."""
+  """Return the workers of this trace; ValueError outside of a mesh."""
   workers = _GROUP.get()
   if workers is None or workers.size is None:
     raise ValueError(
@@ -54,7 +54,7 @@ def group() -> Group:
 
 @contextlib.contextmanager
 def among(group: Group) -> Iterator[None]:
-  """Makes the collectives of `comms` work among these workers."""
+  """Make the collectives of `comms` work among these workers."""
   token = _GROUP.set(group)
   try:
     yield
@@ -63,7 +63,7 @@ def among(group: Group) -> Iterator[None]:
 
 
 def is_checked(axis: Axis) -> bool:
-  """Returns whether this `shard_map` checks what varies; ValueError outside."""
+  """Return whether this `shard_map` checks what varies; ValueError outside."""
   missing = [a for a in names(axis) if size_of(a) is None]
   if missing:
     raise ValueError(
@@ -74,7 +74,7 @@ def is_checked(axis: Axis) -> bool:
 
 
 def size_of(axis: Axis) -> int | None:
-  """Returns the number of workers; None if there is no such axis."""
+  """Return the number of workers; None if there is no such axis."""
   try:
     return lax.axis_size(axis)
   except NameError:
@@ -82,12 +82,12 @@ def size_of(axis: Axis) -> int | None:
 
 
 def varying(x) -> frozenset[str]:
-  """Returns the mesh axes over which JAX knows that a value varies."""
+  """Return the mesh axes over which JAX knows that a value varies."""
   return jax.typeof(x).manual_axis_type.varying
 
 
 def check_local(averaged: Axis, grads: Tree):
-  """Raises ValueError if JAX has already summed gradients over the axis."""
+  """Raise ValueError if JAX has already summed gradients over the axis."""
   leaves = jax.tree.leaves(grads)
   if not leaves:
     raise ValueError('The gradients are a tree without arrays.')
@@ -100,7 +100,7 @@ def check_local(averaged: Axis, grads: Tree):
 
 
 def local(tree: Tree, axis: Axis) -> Tree:
-  """Casts arrays to vary over mesh axes, if `shard_map` checks what varies."""
+  """Cast arrays to vary over mesh axes, if `shard_map` checks what varies."""
   if not axis or not is_checked(axis):
     return tree
 
@@ -119,7 +119,7 @@ def gather(axis: Axis, tree: Payload) -> Payload:
 
 
 def transpose(axis: Axis, tree: Payload) -> Payload:
-  """Sends row j of leaves [n, ...] to worker j; returns rows by sender."""
+  """Send row j of leaves [n, ...] to worker j; return rows by sender."""
   rows = jax.vmap(_to_bytes)(tree)
   rows = lax.all_to_all(rows, axis, split_axis=0, concat_axis=0)
   one = jax.tree.map(lambda x: x[0], tree)
@@ -132,7 +132,7 @@ def has_no_float(payload: Payload) -> bool:
 
 
 def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
-  """Returns whether a flag holds on all workers, bool[], shared."""
+  """Return whether a flag holds on all workers, bool[], shared."""
   return lax.pmin(flag.astype(jnp.uint8), axis) > 0
 
 
@@ -148,7 +148,7 @@ def total(axis: Axis, tree: Tree) -> Tree:
 def sum_decoded(
   keys: jax.Array, rows: Payload, decode: Callable[[jax.Array, Payload], Tree]
 ) -> Tree:
-  """Adds up decode(keys[i], rows[i]) in the order of the rows.
+  """Add up decode(keys[i], rows[i]) in the order of the rows.
 
   Few rows are one fused sum; of many, one decoded tree is held at a time.
   """
@@ -162,7 +162,7 @@ def sum_decoded(
 
 
 def _to_bytes(tree: Tree) -> jax.Array:
-  """Concatenates the leaves of a payload: uint8[bytes], or the only leaf."""
+  """Concatenate the leaves of a payload: uint8[bytes], or the only leaf."""
   leaves = jax.tree.leaves(tree)
   if len(leaves) == 1:  # narrow floats as integers: XLA widens them on CPU
     (x,) = leaves
@@ -172,7 +172,7 @@ def _to_bytes(tree: Tree) -> jax.Array:
 
 
 def is_float(x) -> bool:
-  """Returns whether an array has real floating-point numbers."""
+  """Return whether an array has real floating-point numbers."""
   return jnp.issubdtype(x.dtype, jnp.floating)
 
 

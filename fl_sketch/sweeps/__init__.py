@@ -1,4 +1,4 @@
-"""Runs many points of one config, vmapped where they share a program."""
+"""Run many points of one config, vmapped where they share a program."""
 
 from fl_sketch.sweeps.grid import Point, points
 from fl_sketch.sweeps.sweep import groups, run

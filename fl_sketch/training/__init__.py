@@ -1,4 +1,4 @@
-"""Trains one run: loop, memory preflight, prefetch, checkpoints, resuming."""
+"""Train one run: loop, memory preflight, prefetch, checkpoints, resuming."""
 
 from fl_sketch.training.log import DivergedError
 from fl_sketch.training.loop import Result, train

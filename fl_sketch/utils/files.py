@@ -1,4 +1,4 @@
-"""Writes files atomically, and reads the versions and devices of a run."""
+"""Write files atomically, and read the versions and devices of a run."""
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib

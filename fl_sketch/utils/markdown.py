@@ -1,4 +1,4 @@
-"""Formats and reads tables in Markdown."""
+"""Format and read tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 import re

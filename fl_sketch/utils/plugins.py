@@ -1,4 +1,4 @@
-"""Loads modules and files that register factories of a user's own."""
+"""Load modules and files that register factories of a user's own."""
 
 import hashlib
 import importlib

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: loss, accuracy, speed, bytes, time left."""
+"""Show the progress of a run: loss, accuracy, speed, bytes, time left."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""Draws random numbers by counter: every draw is a pure function of integers.
+"""Draw random numbers by counter: every draw is a pure function of integers.
 
 No generator keeps a position in a stream, so round 900 can be drawn without
 the rounds before it, on any host and for any number of devices.

@@ -1,4 +1,4 @@
-"""Groups samples by client that come in any order, in files on disk."""
+"""Group samples by client that come in any order, in files on disk."""
 
 from collections.abc import Iterator
 import pathlib

@@ -1,4 +1,4 @@
-"""Imports data sets with natural clients into stores."""
+"""Import data sets with natural clients into stores."""
 
 from collections.abc import Callable, Iterable
 import functools

@@ -1,4 +1,4 @@
-"""Reads clients' samples: LEAF, TensorFlow Federated, tables, plays.
+"""Read clients' samples: LEAF, TensorFlow Federated, tables, plays.
 
 LEAF (arXiv:1812.01097) has JSON, {users, num_samples, user_data}, in train/ and
 test/. TensorFlow Federated has HDF5, /examples/CLIENT/COLUMN, a file for each

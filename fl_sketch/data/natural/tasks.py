@@ -1,4 +1,4 @@
-"""Makes arrays of what files hold: images, characters, words."""
+"""Make arrays of what files hold: images, characters, words."""
 
 from collections.abc import Callable, Mapping, Sequence
 import io

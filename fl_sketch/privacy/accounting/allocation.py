@@ -170,7 +170,7 @@ def _added(one: Law, other: Law) -> Law:
 
 
 def _add_smaller(small: Law, large: Law, least: int, first: int, total):
-  """Adds to `total` pairs whose exponents differ by `least` or more."""
+  """Add to `total` pairs whose exponents differ by `least` or more."""
   end = large.first + len(large.mass)
   differences = np.arange(least, max(end - small.first, least))
   if not len(differences):

@@ -1,4 +1,4 @@
-"""Simulates secure aggregation: the sum that the server sees, and its bytes.
+"""Simulate secure aggregation: the sum that the server sees, and its bytes.
 
 Clients agree on pairwise masks that cancel in the sum of all; survivors open
 the masks of those who drop out. So the server sees the sum modulo 2^32 of the
