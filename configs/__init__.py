@@ -16,9 +16,8 @@ ConfigDict = config_dict.ConfigDict
 def new() -> ConfigDict:
   """Return every field of `config.Config` at its default.
 
-  A field whose default is None becomes a placeholder of its type, so that the
-  command line can set it. So does every option of a registered factory, and
-  every value that a sweep may range over.
+  Fields that default to None, options of registered factories and values of a
+  sweep are placeholders of their types, which the command line can set.
   """
   c, unset = _fields(config.Config), config_dict.placeholder
   c.sweep = {name: unset(object) for name in c if name not in MAPPINGS}
@@ -32,10 +31,7 @@ def new() -> ConfigDict:
 
 
 def is_quick(variant: str, known: Iterable[str] = ('', 'quick')) -> bool:
-  """Whether a variant of a config is 'quick', or ends with it.
-
-  Raises ValueError if it is not in `known`.
-  """
+  """Return whether a variant ends with 'quick'; ValueError if it is unknown."""
   if variant not in known:
     raise ValueError(f'{variant=} must be one of {known}.')
   return variant.endswith('quick')

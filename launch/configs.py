@@ -76,7 +76,6 @@ class _Parser(flags.ArgumentParser):
     except (AttributeError, KeyError, TypeError, ValueError) as e:
       if isinstance(e, ValueError) and checks.is_refusal(e):
         sys.exit(f'Cannot load the config: {e}')
-      # A defect of the file.
       raise RuntimeError(f'Cannot load the config {argument!r}.') from e
     return config
 
@@ -135,10 +134,7 @@ def load(name: str) -> types.ModuleType:
 
 
 def fields() -> dict[str, Any]:
-  """Return the fields of --config that its parts take.
-
-  Says on one line which those are.
-  """
+  """Return the fields of --config that its parts take; print the others."""
   from fl_sketch.experiment import config as config_lib  # loads JAX
 
   config: Any = flags.FLAGS['config']

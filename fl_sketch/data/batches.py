@@ -92,10 +92,7 @@ def _max_batch(partition, batch_size, tail) -> int:
 
 
 def full(partition: Partition, ids: np.ndarray) -> np.ndarray:
-  """Return one batch of all samples of each client of ids int[C].
-
-  It is int32[C, 1, partition.largest], padded with -1.
-  """
+  """Return all samples of each client, int32[C, 1, largest], padded with -1."""
   _, start, size = _rows(partition, ids)
   within = np.arange(partition.largest)
   within = np.where(within < size, within, -1)

@@ -12,10 +12,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def read_clients(clients: Any) -> dict[Any, Arrays]:
-  """Convert the data of all clients to NumPy arrays, by client name or number.
-
-  A mapping, such as a Hugging Face `DatasetDict`, has them by client.
-  """
+  """Convert the data of clients to NumPy arrays, by client name or index."""
   if not len(clients):
     raise ValueError('clients is empty; give the arrays of at least one.')
   if not isinstance(clients, Mapping):
@@ -27,13 +24,11 @@ def read(who: str, data: Any) -> Arrays:
   """Read the arrays of one client by name, leaves [samples, ...].
 
   A mapping or DataFrame of arrays; (x, y); a `Dataset` of Hugging Face; or
-  samples by index, (x, y) or mappings, as of torch. `who` is for messages.
+  samples by index, (x, y) or mappings, as of torch. Raises ValueError for
+  anything else, and for samples of different shapes; `who` is for messages.
 
   >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
   [1.0, 1.0]
-
-  Raises:
-    ValueError: it is none of these, or samples differ in shape.
   """
   pair = lambda x: isinstance(x, tuple | list) and len(x) == 2
   named = lambda x: dict(zip('xy', x, strict=True)) if pair(x) else x

@@ -107,10 +107,7 @@ def _changed(path) -> DataError:
 
 
 def digest(x: np.ndarray, *, read: bool = False) -> str:
-  """Return the SHA-256 digest of an array's bytes; a store's has it on record.
-
-  To `read` an array of a store compares it with its record.
-  """
+  """Return the SHA-256 digest of an array's bytes; a store has it on record."""
   recorded = _recorded(x)
   if recorded is None:
     return digests.of_array(x)

@@ -36,19 +36,14 @@ def write(
 ):
   """Write a store atomically, with one chunk of clients in memory at a time.
 
-  Args:
-    folder: must not exist.
-    chunks: clients with the same arrays, types and shapes; either all chunks
-      have held-out samples (or ids), or none has.
-    test: the same arrays, of examples that belong to no client; None takes the
-      held-out samples of all clients.
-    num_classes: number of labels 'y'; None if they are no classes.
-    tokenizer: of texts, see `sources.Dataset`.
+  The folder must not exist. All chunks have the same arrays, types and shapes;
+  either all have held-out samples (or ids), or none has. `test` has the same
+  arrays, of examples that belong to no client; None takes the held-out samples
+  of all clients. `num_classes` is the number of labels 'y', None if they are no
+  classes; for `tokenizer` see `sources.Dataset`.
 
-  Raises:
-    ValueError: arrays do not fit together or are not finite, or a client has no
-      sample.
-    OSError: the folder exists or cannot be written.
+  Raises ValueError if arrays do not fit together or are not finite, or a client
+  has no sample, and OSError if the folder exists or cannot be written.
   """
   folder = pathlib.Path(folder).expanduser()
   if folder.exists():

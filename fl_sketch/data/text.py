@@ -60,9 +60,8 @@ def load(
     letters: the alphabet of 'characters'; default: that of the training part.
     test_share: of the lines of a single file.
 
-  Raises:
-    DataError: the files are missing or damaged.
-    ValueError: an option is out of range, or does not suit another one.
+  Raises DataError for missing or damaged files, and ValueError for options out
+  of range or that do not suit each other.
   """
   checks.choice('tokens', tokens, TOKENS)
   words = {'vocabulary': vocabulary, 'tokenizer': tokenizer}

@@ -57,10 +57,7 @@ class Bytes(NamedTuple):
 
   @property
   def largest_float(self) -> int:
-    """The size of the largest array of floats that is sent; 0 without one.
-
-    A payload of several arrays is one of uint8, whatever is in it.
-    """
+    """The size of the largest array of floats that is sent; 0 without one."""
     rows = (x for x in self.collectives if 'float' in x.dtype)
     return max((math.prod(x.shape) for x in rows), default=0)
 

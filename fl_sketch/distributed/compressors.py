@@ -107,8 +107,6 @@ def algorithm(
   `preconditioned_sketching` and others of `algorithms.names()`. A worker is a
   client, and its gradient the client's pseudo-gradient.
 
-  >>> tx = algorithm('onebit_adam', 'data', 1e-3, warmup=100)
-
   Axes and seed are as of `mean_over`. The learning rate of the server is a
   number; the option `schedule` of most algorithms makes it a function of the
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
@@ -120,10 +118,7 @@ def algorithm(
 
 
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
-  """Build params -> the algorithm whose update is the estimate of the mean.
-
-  Arguments as of `mean_over`.
-  """
+  """Build params -> the algorithm whose update is the estimate of the mean."""
   calls = parse(compressor) if isinstance(compressor, str) else [compressor]
   if calls == [Call('dense', {})]:
     calls = []
@@ -191,10 +186,7 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
 def registered(
   name: str, learning_rate: jax.typing.ArrayLike, **options: Any
 ) -> Make:
-  """Build params -> a registered algorithm whose clients have their gradients.
-
-  Of the options `sketch`, `codec` and `downlink_codec` may be texts.
-  """
+  """Build params -> a registered algorithm whose clients hold gradients."""
 
   def make(params):
     d = dimension(params)

@@ -130,8 +130,6 @@ def per_worker(
   For what stands before `mean_over`, such as momentum of a worker's gradients,
   and for `optax.MultiSteps` around it: their states differ by worker. The axis
   is that of the workers, or several.
-
-  >>> tx = per_worker(optax.trace(0.9), 'data')
   """
   tx = optax.with_extra_args_support(tx)
   names = workers.names(axis)

@@ -39,8 +39,7 @@ class Sites:
   ) -> Iterator[tuple[str, bytes]]:
     """Send each site its request; yield (site, reply) as they come.
 
-    Raises:
-      RuntimeError: NVFlare aborted the job; then all sites seem absent.
+    RuntimeError: NVFlare aborted the job; then all sites seem absent.
     """
     end, replies = time.monotonic() + timeout, queue.SimpleQueue()
     waiting = {site for site in requests if site not in self._busy}
@@ -82,10 +81,7 @@ def answer(site: str, request: bytes, timeout: float) -> bytes:
 
   The worker listens on FL_SKETCH_SITE, which `fl-sketch site` sets. Where one
   environment serves several sites, their folders --state are in the folder
-  FL_SKETCH_SITES, by their names.
-
-  Raises:
-    ConnectionError: no worker answers; the site is absent.
+  FL_SKETCH_SITES, by their names. ConnectionError: no worker answers.
   """
   folder = os.environ.get('FL_SKETCH_SITES')
   path = os.path.join(folder, site, 'socket') if folder else None

@@ -105,9 +105,8 @@ class Watch:
   def look(self, session: Any) -> bool:
     """Look once, in a session of NVFlare, and act; return if the run is over.
 
-    Raises:
-      JobFailedError: jobs fail as soon as they start, or one was aborted by
-        somebody else.
+    JobFailedError: jobs fail as soon as they start, or somebody else aborted
+    one.
     """
     if not self._id:
       self._begin(session)

@@ -27,9 +27,7 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
 
   `where` is a folder of train.npz and possibly test.npz; or MODULE:FUNCTION or
   FILE.py:FUNCTION, whose function makes the training data of (c, client).
-
-  Raises:
-    DataError: the files, or the function, are missing or cannot be read.
+  Raises DataError if these are missing or cannot be read.
   """
   module, colon, function = where.rpartition(':')
   if colon and not os.path.isdir(where):
@@ -79,11 +77,8 @@ def problem(
 
   The client, a number in the population, trains on `arrays`, as of
   `own_arrays.read`, and evaluates on `test`, which it holds out. Messages call
-  the arrays `where`.
-
-  Raises:
-    ConfigError: the client, or the arrays, do not suit the config.
-    DataError: the config's dataset is missing.
+  the arrays `where`. Raises ConfigError if client or arrays do not suit the
+  config, and DataError if its dataset is missing.
   """
   if not 0 <= client < c.population:
     raise ValueError(f'{client=} must be 0 to {c.population - 1}.')

@@ -18,10 +18,7 @@ def ask(
   """Send a request to the worker of this site; return its reply.
 
   The default of `socket_path` is FL_SKETCH_SITE; `timeout` is the seconds until
-  a reply begins. The worker takes one request after the other.
-
-  Raises:
-    ConnectionError: no worker answers, or it ended before it had answered.
+  a reply begins. ConnectionError: no worker answers, or it ends too early.
   """
   path = socket_path or os.environ.get(VARIABLE)
   if not path:
@@ -53,9 +50,7 @@ def read(connection: socket.socket) -> bytes:
   ...   read(theirs)
   b'table'
 
-  Raises:
-    ConnectionError: the other end closed before the end of the message, or
-      its header says more than 4 GiB.
+  ConnectionError: the other end closed too early, or the message exceeds 4 GiB.
   """
   with connection.makefile('rb') as file:
     head = file.read(_SIZE.size)

@@ -43,11 +43,9 @@ def run(
   Before the first round every client of the population must have answered once.
   A site that has not replied after `timeout` seconds is absent from the round;
   one that has not answered yet has `first_timeout`: it compiles. The test set
-  is in `data_dir`; the rest is as of `training.train`.
-
-  Raises:
-    SitesError: sites are missing, refuse, or nobody answers.
-    ConfigError: the config is not supported on an engine.
+  is in `data_dir`; the rest is as of `training.train`. Raises SitesError if
+  sites are missing or refuse, or nobody answers, and ConfigError for what
+  engines lack.
   """
   if isinstance(fields, config_lib.Config):
     fields = files.as_json(fields)

@@ -33,10 +33,9 @@ def client(
   replicas, and the secret of its noise. The programs may be those of another
   client in this process: they are compiled once.
 
-  Raises:
-    ConfigError: the config is not supported on an engine.
-    SecretError: the secret of a private run is missing or readable by others.
-    WorkdirError: the folder is of a private run on other data or programs.
+  Raises ConfigError for what engines lack, SecretError if the secret of a
+  private run is missing or readable by others, and WorkdirError if the folder
+  is of a private run on other data or programs.
   """
   run, c = deployed.fingerprint(c), deployed.config(c)
   exp = experiment.build(c, problem=problem)

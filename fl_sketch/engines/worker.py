@@ -38,9 +38,8 @@ class SiteError(ValueError):
 def listening(path: str | os.PathLike) -> Iterator[socket.socket]:
   """Listen on a unix socket, in place of one that a dead process left.
 
-  Raises:
-    SiteError: the path is too long, others can use its folder, or another
-      process has the socket.
+  Raises SiteError if the path is too long, others can use its folder, or
+  another process has the socket.
   """
   path = pathlib.Path(path).absolute()
   if (size := len(os.fsencode(path))) > _LONGEST:

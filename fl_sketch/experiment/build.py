@@ -68,15 +68,10 @@ def build(
 ) -> Experiment:
   """Build the experiment of a config; read its data.
 
-  Args:
-    config: a `Config`, or its fields.
-    data_dir: where tensorflow-datasets keeps its files.
-    problem: such as of `custom.problem`, or a function of the config.
-    draw: False: parameters may be shapes, which cannot be trained.
-
-  Raises:
-    ConfigError: the config is wrong; the message names the field.
-    DataError: the dataset is missing or cannot be read.
+  `data_dir` is the directory of tensorflow-datasets. `problem` is as of
+  `custom.problem`, or a function of the config. Without `draw` parameters may
+  be shapes, which cannot be trained. Raises ConfigError, which names the field,
+  and DataError if the dataset is missing or cannot be read.
   """
   if not isinstance(config, Config):
     config = Config.from_mapping(config)

@@ -133,11 +133,7 @@ def payload_sizes(
   fetch: Callable[..., Batch] | None = None,
   data: Tree = None,
 ) -> list[int] | None:
-  """Return the sizes of the arrays of a client's payload.
-
-  None if the server broadcasts other shapes. Arguments: see
-  `rounds.cohort_step`.
-  """
+  """Return the sizes of a payload; None if the broadcast has other shapes."""
   key, algorithm = jax.random.key(0), make(hp)
   cohort = cohort._replace(outcome=None)
 

@@ -45,9 +45,8 @@ class Config(privacy.PrivacyFields):
   >>> Config(algorithm='safl', sketch='srht(size=9)')
   Config(algorithm='safl', sketch={'kind': 'srht', 'size': 9})
 
-  Raises:
-    ConfigError: a field is out of range, names a part that does not exist, or
-      contradicts another; the message names field and value.
+  Raises ConfigError, which names field and value, if a field is out of range,
+  names a part that does not exist, or contradicts another.
   """
 
   def __new__(cls, *_: Any, **fields: Any) -> 'Config':
@@ -87,11 +86,7 @@ class Config(privacy.PrivacyFields):
 
 
 def help_text(values: Mapping[str, Any]) -> str:
-  """Return the list of fields with values, types, rules and meanings.
-
-  >>> 'fedprox(mu=0.01)' in help_text({'algorithm': 'fedprox'})
-  True
-  """
+  """Return the list of fields with values, types, rules and meanings."""
   hints = typing.get_type_hints(Config, include_extras=True)
   wrapped = textwrap.TextWrapper(80, '  ', ' ' * 6).fill
   indented = textwrap.TextWrapper(80, ' ' * 6, ' ' * 6).fill

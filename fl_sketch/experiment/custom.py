@@ -41,9 +41,8 @@ def problem(
       function such as those of `models.kinds`.
     seed: of the parameters of a model.
 
-  Raises:
-    TypeError: the model is of no known library.
-    ValueError: arrays, labels or the values of a function do not fit.
+  Raises TypeError for a model of no known library, and ValueError if arrays,
+  labels or the values of a function do not fit.
   """
   dataset = registry.from_clients(clients, test)
   data, test = dataset.train, dataset.test

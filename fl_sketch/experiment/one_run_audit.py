@@ -137,7 +137,6 @@ def play(
   """Train once with canaries, guess who was in, and bound mu from below.
 
   The seed is of coins, canaries, noise and sampling; None: a secret one.
-  `progress` shows a bar on stderr.
   """
   exp, config = game.exp, game.exp.config
   # Independent of one another, and of all keys that configs' seeds give.

@@ -23,7 +23,6 @@ _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
 _BANDS = 16  # of noise that is correlated over rounds
 # Adjacency by trust, where the server sees who takes part.
 _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
-# Fields that are arguments of `Release`.
 _OF_RELEASE = (
   'bound', 'trust', 'before_sketch', 'min_honest', 'neighbours', 'quantile',
   'quantile_lr', 'count_stddev',

@@ -258,8 +258,6 @@ def evaluation_batches(
 ) -> dict[str, np.ndarray]:
   """Return leaves [n, ...] as [batches, size, ...], with a mask of no padding.
 
-  size: by default `evaluation_size`.
-
   >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
   [500, 1]
   """

@@ -59,10 +59,7 @@ def seed_of(config: Config, sampling_seed: seeding.Root | None) -> seeding.Root:
 def selection(
   config: Config, number: int, seed: seeding.Root
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-  """Draw the clients of a round: ids, weights (0: failed) and outcomes.
-
-  See `cohorts`, `availability.outcomes`; None if no client can fail.
-  """
+  """Draw a round's clients: ids, weights (0: failed) and outcomes or None."""
   options: dict[str, Any] = {'max_cohort': privacy_plan.max_cohort(config)}
   if config.sampling == 'poisson':
     options['probability'] = config.sampling_probability

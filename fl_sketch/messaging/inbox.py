@@ -128,10 +128,7 @@ class Inbox:
 
   @property
   def lost(self) -> list[int]:
-    """Clients whose payloads count in earlier exchanges, but not in this one.
-
-    They did not answer, or were refused: see `leave_out`.
-    """
+    """Clients whose payloads count in earlier exchanges, not in this one."""
     if self.stage == 0:
       return []
     before, answered = self._payloads[self.stage - 1 : self.stage + 1]
@@ -268,10 +265,7 @@ class Inbox:
     """Close the round; payloads that arrive later are late.
 
     The state is the old one a round later if no payload was taken and the run
-    is not private.
-
-    Raises:
-      EmptyRoundError: nobody has answered.
+    is not private. EmptyRoundError: nobody has answered.
     """
     links, bill = self._finish_exchange()
     self._open, server = False, self._server

@@ -23,7 +23,7 @@ class Programs(Pieces):
   """The compiled functions of one algorithm.
 
   Args:
-    make: hp -> `Algorithm`.
+    make: hp -> `Algorithm`, which has a server that sums, or else ValueError.
     hp: hyperparameters.
     params: the model before the first round.
     key: key[], the root of all public keys of the run.
@@ -32,9 +32,6 @@ class Programs(Pieces):
   Attributes:
     start: shapes of a client's state before the first round. States of the
       server have no rows of clients, see `comms.drop_per_client`.
-
-  Raises:
-    ValueError: the algorithm has no server that sums.
   """
 
   def __init__(

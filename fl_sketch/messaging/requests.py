@@ -84,11 +84,7 @@ def encode(request: Request) -> bytes:
 
 
 def decode(message: bytes) -> Request:
-  """Decode a request.
-
-  Raises:
-    PayloadError: it is truncated, damaged, of another version or no request.
-  """
+  """Decode a request; PayloadError if it is damaged or of another version."""
   if len(message) < OVERHEAD:
     raise wire.PayloadError(f'{len(message)=} is below {OVERHEAD}.')
   magic, version, *fields, count = _FIELDS.unpack_from(message)

@@ -58,11 +58,7 @@ class Message(NamedTuple):
 
 
 def fingerprint(fields: Mapping[str, Any]) -> bytes:
-  """Hash a run's fields, values that JSON can hold, to 16 bytes.
-
-  >>> fingerprint({'seed': 0}) == fingerprint({'seed': 1})
-  False
-  """
+  """Hash a run's fields, values that JSON can hold, to 16 bytes."""
   text = json.dumps(fields, sort_keys=True)
   return hashlib.sha256(text.encode()).digest()[:16]
 
@@ -96,8 +92,7 @@ def to_bytes(leaves: Sequence[Any]) -> bytes:
 def unpack(message: bytes) -> Message:
   """Check a message's length and checksum, and split it into its fields.
 
-  Raises:
-    PayloadError: it is truncated, damaged, of another version or no message.
+  PayloadError: it is truncated, damaged, of another version or no message.
   """
   if len(message) < OVERHEAD:
     raise PayloadError(f'{len(message)=} is below {OVERHEAD}, the header.')
@@ -119,16 +114,13 @@ def unpack(message: bytes) -> Message:
 def read(message: Message, like: Payload) -> Payload:
   """Decode the payload of a message: NumPy arrays that share its memory.
 
-  `like` has its shapes and dtypes, as of `jax.eval_shape`.
+  `like` has its shapes and dtypes, as of `jax.eval_shape`. PayloadError: others
+  were sent, the size is wrong, or a bool is neither 0 nor 1.
 
   >>> payload = {'table': np.arange(3, dtype=np.int8)}
   >>> message = encode(payload, run=bytes(16), round_index=0, client_id=7)
   >>> read(unpack(message), payload)
   {'table': array([0, 1, 2], dtype=int8)}
-
-  Raises:
-    PayloadError: it was sent with other shapes or dtypes, does not have their
-      size, or has a bool that is neither 0 nor 1.
   """
   leaves = jax.tree.leaves(like)
   size = comms.nbytes(like)
@@ -143,8 +135,7 @@ def read(message: Message, like: Payload) -> Payload:
 def from_bytes(body: memoryview, like: Tree) -> Tree:
   """Decode what `to_bytes` has made of the leaves of a tree like `like`.
 
-  Raises:
-    PayloadError: it has another size, or a bool that is neither 0 nor 1.
+  PayloadError: it has another size, or a bool that is neither 0 nor 1.
   """
   leaves, treedef = jax.tree.flatten(like)
   if len(body) != comms.nbytes(like):

@@ -42,24 +42,15 @@ def run(
   keeps its last finite numbers. A sweep of other values or further fields runs
   the points that the folder lacks.
 
-  Args:
-    config: a `Config`, or its fields, with a `sweep`.
-    folder: of the results.
-    data_dir: folder of tensorflow-datasets.
-    problem: as of `experiment.build`.
-    points_per_program: points that run at once; default: one on a CPU, where
-      vmapped points are slower, and elsewhere what fits the device's memory.
-    progress: whether to show a bar on stderr.
+  `data_dir` and `problem` are as of `experiment.build`. Of `points_per_program`
+  points at once the default is one on a CPU, where vmapped points are slower,
+  and elsewhere what fits the device's memory.
 
-  Returns:
-    The rows of points.jsonl: of each point its `values`, last metrics, best
-    test metric, exact total bytes, `diverged`, and `seconds`, its share of the
-    time of its chunk.
-
-  Raises:
-    ConfigError: the config is wrong, or the data is too large for a device.
-    WorkdirError: the folder holds another sweep, or points of another problem,
-      or another process uses it.
+  Returns the rows of points.jsonl: of each point its `values`, last metrics,
+  best test metric, exact total bytes, `diverged`, and `seconds`, its share of
+  the time of its chunk. Raises ConfigError if the config is wrong or the data
+  too large for a device, and WorkdirError if the folder holds another sweep or
+  points of another problem, or is in use.
   """
   if (processes := jax.process_count()) > 1:
     raise ValueError(f'{processes=} must be 1 for a sweep.')

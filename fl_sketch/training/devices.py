@@ -20,11 +20,7 @@ def cores() -> int:
 
 
 def deterministic(platform: str) -> bool:
-  """Whether sums on devices of this platform are taken in a fixed order.
-
-  >>> deterministic('cpu')
-  True
-  """
+  """Return whether sums on devices of this platform have a fixed order."""
   flags = os.environ.get('XLA_FLAGS', '').split()
   return platform == 'cpu' or _DETERMINISTIC in flags
 
@@ -63,18 +59,11 @@ def start(
 ):
   """Set up the devices of a run; call it before any other use of JAX.
 
-  A CPU becomes one device a core: parallel clients are faster than threads
-  inside the small layers of one client.
-
-  Args:
-    cpu_devices: devices to make of this process's CPU; None is one a core.
-    coordinator: HOST:PORT of process 0, see `processes.resolve`.
-    num_processes: number of processes; None is the launcher's, or 1.
-    process_id: number of this process, from 0.
-    deterministic: whether GPUs may use only deterministic kernels, which are
-      slower; CPUs always do.
-
-  Raises ValueError if a number is missing or out of range.
+  A CPU becomes `cpu_devices` devices, by default one a core: parallel clients
+  are faster than threads inside the small layers of one client. For the
+  coordinator and the numbers of processes see `processes.resolve`. With
+  `deterministic` GPUs use only deterministic kernels, which are slower; CPUs
+  always do. Raises ValueError if a number is missing or out of range.
   """
   process = processes.resolve(coordinator, num_processes, process_id)
   flags = os.environ.get('XLA_FLAGS', '').split()

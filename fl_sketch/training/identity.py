@@ -19,7 +19,6 @@ import numpy as np
 
 Record = dict[str, Any]
 
-# Names of entries.
 DATA, START, SOURCE = 'data', 'start', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
 KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`

@@ -30,18 +30,12 @@ def generate(
 ) -> Any:
   """Draw tokens after a prompt, from softmax(logits / temperature).
 
-  '[SEP]' ends a text.
-
-  Args:
-    run: the method's; its model predicts after every token.
-    prompt: a text, or ids of `tokenizer`; the result is of the same type.
-    tokens: how many to draw.
-    temperature: 0 takes the most likely token.
-    key: of the draws; None is `jax.random.key(0)`.
-    window: last tokens that the model sees; None is a training sample's length.
-
-  Raises ValueError if the run has no vocabulary for a text, or the model does
-  not predict tokens.
+  The prompt is a text, or ids of `tokenizer`; the result is of the same type.
+  '[SEP]' ends a text. `tokens` are how many to draw; a temperature of 0 takes
+  the most likely token. The default key is `jax.random.key(0)`. The model sees
+  the last `window` tokens, by default the length of a training sample. Raises
+  ValueError if the run has no vocabulary for a text, or the model does not
+  predict tokens.
   """
   checks.at_least('temperature', temperature, 0)
   window = _length(run) if window is None else checks.count('window', window)

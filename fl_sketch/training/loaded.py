@@ -40,11 +40,9 @@ def load(
     problem: required for these three if the run used your own model or data.
     data_dir: directory of tensorflow-datasets.
 
-  Raises:
-    ValueError: both `round` and `best` are given.
-    WorkdirError: the folder holds no run.
-    ConfigError: its config is of another version.
-    CheckpointError: there are no parameters of that round.
+  Raises ValueError for both `round` and `best`, WorkdirError if the folder
+  holds no run, ConfigError for a config of another version, and CheckpointError
+  if there are no parameters of that round.
   """
   folder = pathlib.Path(folder)
   path = folder / 'config.json'

@@ -54,10 +54,7 @@ def check(
   free: Collection[str] = (),
   why: str = '',
 ):
-  """Raise WorkdirError, which names the entries, if two records differ.
-
-  `place` is a folder or a file, `what` the kind of the record, as 'config'.
-  """
+  """Raise WorkdirError, which names the entries, if two records differ."""
   if named := '; '.join(differences(then, now, free).values()):
     raise WorkdirError(
       f'{place} holds a run of another {what} ({named}){why}. Set another '

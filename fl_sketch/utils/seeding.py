@@ -18,14 +18,10 @@ _GAMMA = 0x9E3779B97F4A7C15  # splitmix64: 2^64 / golden ratio, made odd
 def generator(seed: Root, tag: str, counter: int = 0) -> np.random.Generator:
   """Return a NumPy generator, a pure function of its arguments.
 
-  Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of
-  its 256-bit counter, so streams of different counters cannot overlap. For a
-  seed of 32 bytes it is a `chacha20.Generator` with that key and the nonce
-  (crc32 of tag, counter). Each use needs another tag.
-
-  >>> same = [generator(0, 'cohort', 7).integers(100) for _ in range(2)]
-  >>> bool(same[0] == same[1])
-  True
+  Philox4x64 with key (seed, crc32 of tag); `counter` is the highest word of its
+  256-bit counter, so streams of different counters cannot overlap. For a seed
+  of 32 bytes it is a `chacha20.Generator` with that key and the nonce (crc32 of
+  tag, counter). Each use needs another tag.
   """
   label = zlib.crc32(tag.encode())
   if isinstance(seed, bytes):

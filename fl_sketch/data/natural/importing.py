@@ -104,20 +104,16 @@ def import_data(
 ) -> store.Store:
   """Write the clients of published files to a store; show a bar of progress.
 
-  Args:
-    kind: one of `KINDS`.
-    path: a file, or the folder of one layout that the kind is published in.
-    to: folder of the store; must not exist.
-    test_share: of each client's samples, the last ones, that it holds out, of
-      files without test examples; rounded, and at most all but one.
-    **options: of the kind: `client` and `split`, columns of a table; `length`
-      of sequences; `vocabulary`, words; `size` of images; `classes`, `inputs`,
-      `label` and `text` of a 'table'.
+  `path` is a file, or a folder of a layout that the kind, one of `KINDS`, is
+  published in; the folder `to` must not exist. Where files have no test
+  examples, each client holds out its last samples, a share `test_share` of
+  them, rounded, and at most all but one. Options: `client` and `split`, columns
+  of a table; `length` of sequences; `vocabulary`, words; `size` of images;
+  `classes`, `inputs`, `label` and `text` of a 'table'.
 
-  Raises:
-    DataError: the files are damaged or of another layout.
-    ValueError: the kind is unknown, or an option does not suit it.
-    OSError: `to` exists or cannot be written.
+  Raises DataError for damaged files or another layout, ValueError for an
+  unknown kind or an option that does not suit it, OSError if `to` exists or
+  cannot be written.
   """
   checks.choice('kind', kind, tuple(KINDS))
   make_task, expected, client = KINDS[kind]

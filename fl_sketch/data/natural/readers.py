@@ -60,10 +60,7 @@ def leaf(path: pathlib.Path) -> Iterator[Record]:
 
 
 def tff(path: pathlib.Path) -> Iterator[Record]:
-  """Read NAME_train.h5, then NAME_test.h5 or else NAME_held_out.h5 beside it.
-
-  `path` is of training.
-  """
+  """Read NAME_train.h5, then NAME_test.h5 or NAME_held_out.h5 beside it."""
   with extras.needed('natural'):
     import h5py
   files = [(path, TRAIN)]

@@ -39,10 +39,7 @@ def images(
   resize: bool = False,
   invert: bool = False,
 ) -> NaturalTask:
-  """Return the task of images, uint8[n, height, width, channels], and labels.
-
-  Columns may have any of the names. For the other arguments see `pixels`.
-  """
+  """Make the task of images, uint8[n, height, width, channels] and labels."""
 
   def arrays(columns):
     x = [pixels(x, shape, resize, invert) for x in column(columns, *names)]

@@ -15,7 +15,6 @@ _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
 _Partition = Annotated[str, f.choice(partitions.KINDS)]
 _Attack = Annotated[str, f.choice(availability.BEHAVIOURS)]
-# Option -> the partition that has it.
 PARTITION_OPTIONS = {
   'shards_per_client': 'label_shards', 'classes': 'classes_per_client',
   'alpha': 'dirichlet', 'sigma': 'size_skew',
