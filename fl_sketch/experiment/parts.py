@@ -241,7 +241,7 @@ def check_interference(exp: Any) -> None:
 
 def check_program(exp: Any, fn: Callable[..., Any], *args: Any) -> None:
   """Prove non-interference of a private run's own program."""
-  c = exp.config
-  name = f'Algorithm {c.algorithm!r}'
-  options = {'unit': c.privacy_unit, 'metrics': c.shows_all, 'name': name}
-  noninterference.check_round(fn, *args, **options)
+  config = exp.config
+  name = f'Algorithm {config.algorithm!r}'
+  unit, metrics = config.privacy_unit, config.shows_all
+  noninterference.check_round(fn, *args, unit=unit, metrics=metrics, name=name)

@@ -181,6 +181,7 @@ def dots(
   """Plots a dot for each key of `names`, which has its name and method."""
   lines = []
   for key, (name, method) in names.items():
-    mean, *ends = ([float(x)] for x in summaries.interval(values(entries[key])))
-    lines.append(figures.Line('', mean, [name], *ends, method, points=True))
+    mean, low, high = map(float, summaries.interval(values(entries[key])))
+    dot = figures.Line('', [mean], [name], [low], [high], method, points=True)
+    lines.append(dot)
   return figures.Panel(label, '', lines)
