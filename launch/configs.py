@@ -42,7 +42,7 @@ def _or_none(kind: str, parser: type[flags.ArgumentParser]) -> Any:
 
 
 class _CallParser(flags.ArgumentParser):
-  """Parses NAME(OPTION=VALUE, ...), or none, as a nested field."""
+  """A parser of NAME(OPTION=VALUE, ...), or none, as a nested field."""
 
   def parse(self, argument):
     if isinstance(argument, config_dict.ConfigDict):  # what there was
@@ -63,7 +63,7 @@ _register(config_dict.ConfigDict, _CallParser())
 
 
 class _Parser(flags.ArgumentParser):
-  """Parses NAME[:ARGUMENT]; that of ml_collections reads only paths."""
+  """A parser of NAME[:ARGUMENT]; that of ml_collections reads only paths."""
 
   def parse(self, argument):
     name, *variant = argument.split(':', 1)

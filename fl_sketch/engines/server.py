@@ -100,7 +100,7 @@ def _of_sites(c, data_dir, samples) -> problem.Problem:
 
 
 class SiteRunner:
-  """Plays the rounds of a run over sites, in place of `training.runner.Runner`.
+  """The rounds of a run over sites, in place of `training.runner.Runner`.
 
   The state has no rows of clients: sites keep their own.
   """

@@ -44,7 +44,7 @@ class _Site(NamedTuple):
 
 
 class SiteRounds:
-  """Plays rounds with the clients that sites of a transport are."""
+  """Rounds with the clients that sites of a transport are."""
 
   server: Server
   history: History

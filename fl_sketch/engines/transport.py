@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Transport(Protocol):
-  """Carries requests to sites, and their replies."""
+  """A carrier of requests to sites, and of their replies."""
 
   def sites(self) -> list[str]:
     """Return the names of the sites that are connected now."""

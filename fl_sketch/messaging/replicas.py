@@ -34,7 +34,7 @@ class Replica(NamedTuple):
 
 
 class Store:
-  """Keeps the replicas of a client in a folder, a file each; None keeps none.
+  """The replicas of a client in a folder, a file each; None keeps none.
 
   `durable` brings them to the disk at once: what a private run has released
   must not be forgotten.

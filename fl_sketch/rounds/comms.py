@@ -34,7 +34,7 @@ class Bill(NamedTuple):
 
 
 class PerClient(NamedTuple):
-  """Marks per-client state, one row a client; all unmarked state is shared."""
+  """Mark of per-client state, one row a client; unmarked state is shared."""
 
   value: Tree
 

@@ -17,7 +17,7 @@ LEFT_OUT = {
 
 @dataclasses.dataclass
 class Ledger:
-  r"""Counts the bytes that clients have sent and received so far.
+  r"""The bytes that clients have sent and received so far.
 
   A participant receives, at the start of its round, the broadcasts since it
   last took part, or the dense parameters where they are fewer bytes:
