@@ -1,10 +1,9 @@
 """Config fields that choose data and models, and how texts are trained on."""
 
 import draws
-from fl_sketch import experiment, models
+from fl_sketch import experiment
 from fl_sketch.data import sources
 from fl_sketch.experiment.config import Config
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -12,13 +11,6 @@ import pytest
 from tests.data.test_text import PLAY
 
 SMALL = {'population': 4, 'cohort': 4, 'batch_size': 4, 'model': 'mlp'}
-BERT = {
-  'dataset': 'sst2',
-  'model': 'bert_nano',
-  'model_options': {'width': 8, 'heads': 1, 'depth': 1},
-  'dataset_options': {'length': 10, 'vocabulary': 120},
-}
-PRIVATE = {'epsilon': 1.0, 'delta': 1e-5, 'clip_norm': 1.0}
 
 
 @pytest.fixture
@@ -26,22 +18,13 @@ def drawn_by_numpy(monkeypatch):
   draws.by_numpy(monkeypatch)
 
 
-class Tiny(nn.Module):
-  num_classes: int
-
-  @nn.compact
-  def __call__(self, x):
-    return nn.Dense(self.num_classes)(nn.Embed(self.num_classes, 4)(x))
-
-
-@pytest.mark.usefixtures('drawn_by_numpy', 'own_parts')
+@pytest.mark.usefixtures('drawn_by_numpy')
 def test_a_text_is_trained_by_its_tokens(tmp_path):
   """Catches labels that no loss takes, and a vocabulary of another size."""
-  models.register(Tiny)
   (tmp_path / 'play.txt').write_text(PLAY * 9)
   options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
   fields = SMALL | {'dataset': 'text', 'dataset_options': options}
-  fields |= {'model': 'Tiny', 'loss': 'tokens'}
+  fields |= {'model': 'gru', 'loss': 'tokens'}
   exp = experiment.build(fields, str(tmp_path))
   zero = jax.tree.map(np.zeros_like, exp.params)
   letters = len({*PLAY}) + 4
@@ -67,7 +50,9 @@ def test_slices_are_taken_before_anything_is_shared():
 
 
 def test_a_token_past_the_end_of_the_model_is_refused(folder):
-  small = BERT['model_options'] | {'vocab_size': 20}
-  c = {**SMALL, **BERT, 'model_options': small}
+  c = SMALL | {
+    'dataset': 'sst2', 'dataset_options': {'length': 10, 'vocabulary': 120},
+    'model': 'bert_nano', 'model_options': {'vocab_size': 20},
+  }  # fmt: skip
   with pytest.raises(ValueError, match='vocab_size'):
     experiment.build(c, str(folder))

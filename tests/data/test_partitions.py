@@ -107,11 +107,8 @@ def test_classes_per_client_is_exact_and_as_even_as_the_labels_allow(classes):
     worst = (total / places)[places < 50].max()
     several = places > 1
     assert np.all(total[several] / (places[several] - 1) >= worst)
-
-
-def test_pairs_of_classes_are_not_always_the_same():
-  counts = label_counts(make('classes_per_client', 200, classes=2)) > 0
-  assert len(np.unique(counts, axis=0)) > 30  # of 45
+  if classes == 2:  # pairs are not always the same
+    assert len(np.unique(counts > 0, axis=0)) > 20  # of 45
 
 
 def test_dirichlet_skew_grows_as_alpha_falls():

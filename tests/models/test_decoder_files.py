@@ -67,17 +67,14 @@ def load(folder, stored, model):
   return pretrained.load(folder / 'model.safetensors', *model)
 
 
-def softmax(scores):
-  scores = np.exp(scores - scores.max())
-  return scores / scores.sum()
-
-
-def attend(query, key, value):
-  """Of one head: position p sees those up to p."""
+def attend(query, key, value, causal=True):
+  """Of one head: position p sees those up to p, or all of them."""
   out = np.zeros_like(value)
   for p in range(len(query)):
-    weights = softmax(key[: p + 1] @ query[p] / np.sqrt(query.shape[1]))
-    out[p] = weights @ value[: p + 1]
+    seen = p + 1 if causal else len(key)
+    scores = key[:seen] @ query[p] / np.sqrt(query.shape[1])
+    weights = np.exp(scores - scores.max())
+    out[p] = weights / weights.sum() @ value[:seen]
   return out
 
 
