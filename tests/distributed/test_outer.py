@@ -62,17 +62,6 @@ def test_is_its_numpy_twin(fragments):
   assert (anchor == anchor[:, :1, :1]).all()
 
 
-def test_an_exchange_at_every_step_is_a_dense_mean():
-  """Catches a step that is made twice, or with another worker's gradient.
-
-  Equal to some ulp: one program may fuse a product and a sum, the other not.
-  """
-  tx = distributed.outer(optax.sgd(RATE), optax.sgd(1.0), DENSE, every=1)
-  dense = optax.chain(DENSE, optax.sgd(RATE))
-  got, want = [*play(tx, 3)], [*play(dense, 3)]
-  np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize('fragments', [2, 6])
 def test_a_fragment_travels_at_a_time(fragments):
   """Catches all fragments in one step, and leaves dealt out unevenly."""

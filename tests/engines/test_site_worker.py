@@ -221,38 +221,27 @@ def test_a_site_reads_a_folder_or_calls_a_function(arrays, tmp_path):
     np.testing.assert_array_equal(y, arrays['y'][:3])
 
 
-@pytest.mark.parametrize('change', [
-  lambda d: d | {'x': d['x'] / 2},
-  lambda d: d | {'y': d['y'] + 9},
-  lambda d: {k: x[:0] for k, x in d.items()},
-])  # fmt: skip
-def test_wrong_data_are_refused(change, arrays):
-  """Catches arrays that train in silence, or a traceback of the model."""
-  with pytest.raises(ConfigError):
-    own_data.problem(CONFIG, CLIENT, change(arrays), where='here')
-
-
-def test_a_site_of_a_problem_with_its_own_loss_is_checked_as_well():
-  """Catches a NaN of a site, which would be one in the model."""
+def test_wrong_data_are_refused(arrays, tmp_path):
+  """Catches arrays that train in silence, a NaN, and a traceback of a file."""
+  none = {k: x[:0] for k, x in arrays.items()}
+  for change in {'x': arrays['x'] / 2}, {'y': arrays['y'] + 9}, none:
+    with pytest.raises(ConfigError):
+      own_data.problem(CONFIG, CLIENT, arrays | change, where='here')
   fields = {'dataset': 'quadratics', 'population': 6, 'cohort': 6, 'rounds': 1}
-  c = Config.from_mapping(fields)
+  c = Config.from_mapping(fields)  # a problem with its own loss
   data = {'factor': np.ones((1, 200, 20)), 'optimum': np.ones((1, 200))}
   problem = own_data.problem(c, CLIENT, data)
   assert problem.partition.offsets.tolist() == [0, 0, 0, 0, 0, 1, 1]
   data['optimum'][0, 3] = np.nan
   with pytest.raises(ConfigError, match='optimum'):
     own_data.problem(c, CLIENT, data, where='here')
-
-
-@pytest.mark.parametrize(('where', 'named'), [
-  ('absent', 'train.npz'), ('', 'train.npz'), ('mine.py:absent', 'absent'),
-])  # fmt: skip
-def test_data_that_cannot_be_read_are_named(where, named, tmp_path):
-  """Catches the traceback of a file that is absent or damaged."""
   (tmp_path / 'mine.py').write_text('')
   (tmp_path / 'train.npz').write_text('no')
-  with pytest.raises(ValueError, match=named):
-    own_data.read(f'{tmp_path}/{where}', CONFIG, CLIENT)
+  for where, named in (
+    ('absent', 'train.npz'), ('', 'train.npz'), ('mine.py:absent', 'absent'),
+  ):  # fmt: skip
+    with pytest.raises(ValueError, match=named):
+      own_data.read(f'{tmp_path}/{where}', CONFIG, CLIENT)
 
 
 def wait_for(text, process, log):

@@ -47,15 +47,11 @@ def test_every_program_is_a_command(monkeypatch, capsys):
     assert all(text.endswith('.') for _, text in named)
 
 
-def test_a_command_gets_its_words(monkeypatch):
-  """Catches a command line whose words do not reach the program."""
+def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
+  """Catches words that do not reach a program, and a traceback of an import."""
   with runs.new_flags(), pytest.raises(SystemExit) as e:
     fl_sketch(monkeypatch, 'bench', 'ruond')
   assert "got ['ruond']" in e.value.code
-
-
-def test_a_command_that_is_not_there_names_the_nearest(monkeypatch, capsys):
-  """Catches a misspelt command that ends in the traceback of an import."""
   with pytest.raises(SystemExit, match="Did you mean 'train'"):
     fl_sketch(monkeypatch, 'trian', 'quickstart')
   fl_sketch(monkeypatch, '--version')

@@ -5,7 +5,6 @@ import re
 
 import nbformat
 import pytest
-import runs
 
 from notebooks import build
 
@@ -70,14 +69,6 @@ def test_outputs_are_kept_and_hold_nothing_of_the_machine(name):
   assert not [text for text in texts_of(notebook) if LOCAL.search(text)]
   assert pictures_of(notebook)
   assert (build.FOLDER / f'{name}.ipynb').stat().st_size <= 300 * KB
-
-
-@pytest.mark.nightly
-@each
-def test_a_script_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
-  monkeypatch.setenv('MPLBACKEND', 'Agg')
-  log = tmp_path / 'log'
-  runs.finish((runs.start([build.FOLDER / f'{name}.py'], log), log))
 
 
 @pytest.mark.long

@@ -33,12 +33,10 @@ ROWS = [
   '--config.checkpoint_every=10',
 ]  # fmt: skip
 
-
 # What XLA said of a process that was killed, and what it may say of others.
 PEER = 'external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer'
 LOST = [
   f'UNKNOWN: Gloo AllGather failed: [{PEER} [127.0.0.1]:39817',
-  f'FAILED_PRECONDITION: Buffer Definition Event: Gloo all-reduce: [{PEER}',
   'UNAVAILABLE: Failed to send RPC to coordination service.',
   'DEADLINE_EXCEEDED: Barrier timed out.',
   'INTERNAL: Barrier failed because: task is set to ERROR: UNAVAILABLE: Task 1 '

@@ -12,6 +12,7 @@ import numpy as np
 import operators
 from operators import KEY, TREE
 import pytest
+from refusals import refused
 
 stated_by: Any = sketches.properties
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
@@ -129,10 +130,9 @@ def test_properties_are_those_of_the_worst_leaf():
   assert (p.linear, p.adjoint_scale) == (True, None)
 
 
-@pytest.mark.parametrize(('size', 'allocation'), [
-  (3, 'norm'), (4, (1, 2)), (65, 'sqrt'), (9, (4, 5)),
-])  # fmt: skip
-def test_sizes_that_cannot_be_shared_out_are_refused(size, allocation):
-  """Catches a leaf without a part, and parts that do not add up."""
-  with pytest.raises(ValueError, match=r'size|allocation|rule'):
-    cyclic(size, allocation).zero_table(TREE)
+# Catches a leaf without a part, and parts that do not add up.
+test_sizes_that_cannot_be_shared_out_are_refused = refused(
+  lambda shared: cyclic(*shared).zero_table(TREE),
+  ((3, 'norm'), 'size|rule|alloc'), ((4, (1, 2)), 'size|alloc'),
+  ((65, 'sqrt'), 'size'), ((9, (4, 5)), 'size|rule|alloc'),
+)  # fmt: skip
