@@ -157,10 +157,12 @@ def test_poisson_compares_64_bits(monkeypatch):
   assert index.tolist() == [[[5, 6, 7], [5, 6, 7]]]
 
 
-def test_poisson_takes_narrow_integers():
+def test_poisson_takes_narrow_integers_and_no_probability_above_1():
   """Catches a shift of NumPy's integers, which wraps around."""
   draw = lambda r, size: batches.draw(EVEN, IDS, 0, r, 4, size, 'poisson')
   np.testing.assert_array_equal(draw(np.int32(3), np.int8(5)), draw(3, 5))
+  with pytest.raises(ValueError, match='batch_size'):
+    draw(0, 17)
 
 
 @pytest.mark.parametrize(('size', 'tail'), [(1, 0.6), (8, 1e-18)])
@@ -176,9 +178,3 @@ def test_poisson_limit_holds_for_every_client(size, tail):
     for args in zip(sizes.tolist(), probability.tolist(), strict=True)
   ]
   assert max(each) == limit
-
-
-def test_batches_that_exceed_a_client_are_refused():
-  """Catches a probability of a sample above 1."""
-  with pytest.raises(ValueError, match='batch_size'):
-    batches.draw(EVEN, IDS, 0, 0, 1, 17, 'poisson')

@@ -2,9 +2,10 @@
 
 import pathlib
 import tempfile
+from unittest import mock
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import importing, readers
+from fl_sketch.data.natural import grouping, importing, readers
 import hypothesis
 from hypothesis import strategies as st
 import natural_files
@@ -47,8 +48,9 @@ def clients(names):
 @hypothesis.given(
   train=clients('abcd').map(lambda x: [('a', 3), *x]),
   test=clients(['a', 'b', 'e', None]), share=st.floats(0.2, 0.9),
+  rows=st.sampled_from([2, 2**15]),
 )  # fmt: skip
-def test_samples_are_grouped_by_client_in_their_order(train, test, share):
+def test_samples_are_grouped_by_client_in_their_order(train, test, share, rows):
   """Catches samples of a neighbour, out of order, or held out by another."""
   number = iter(range(100))
 
@@ -64,13 +66,17 @@ def test_samples_are_grouped_by_client_in_their_order(train, test, share):
 
   samples = []
   options = {'test_share': share} if not test else {}
-  with tempfile.TemporaryDirectory() as folder:
+  with (
+    tempfile.TemporaryDirectory() as folder,
+    mock.patch.object(grouping, '_ROWS', rows),  # several chunks, or one
+  ):
     data = importing.import_clients(
       arrays(train), f'{folder}/s', None, test=arrays(test), **options
     )
     trained, held_out = samples[: len(train)], samples[len(train) :]
     names = [*dict.fromkeys(name for name, _ in train)]
     assert [x.decode() for x in data.ids] == names
+    assert data.scale == {'mean': 0.0, 'std': 1.0}  # no images
     want, want_test = [of(trained, x) for x in names], None
     if not test:
       counts = [min(round(share * len(y)), len(y) - 1) for y in want]

@@ -23,17 +23,18 @@ EXAMPLE = (
 def test_snippets_are_tokenised_by_the_letters_of_the_reference(
   files, tmp_path
 ):
-  """Catches another alphabet: 86 letters, of which 'd' is the first."""
-  texts = {'HAMLET': ['dh', 'ü'], 'A_LADY': ['x' * 100]}
+  """Catches another of 86 letters, labels not shifted, padding that counts."""
+  texts = {'HAMLET': ['dh', 'ü', ''], 'A_LADY': ['x' * 100]}
   some = {name: {'snippets': lines} for name, lines in texts.items()}
   natural_files.write_tff(files, some, some, 'shakespeare')
   data = importing.import_data('shakespeare', files, tmp_path / 's')
   assert data.num_classes == 90
   assert [x.decode() for x in data.ids] == ['A_LADY', 'HAMLET']
   x, y = np.asarray(data.train['x']), np.asarray(data.train['y'])
-  assert data.offsets.tolist() == [0, 2, 4]
+  assert data.offsets.tolist() == [0, 2, 5]
   assert x[2, :4].tolist() == [88, 1, 2, 89]  # begin, d, h, end
   assert y[2, :4].tolist() == [1, 2, 89, -1]
+  assert (x.dtype, x[4, :3].tolist(), y[4, 1]) == (np.int16, [88, 89, 0], -1)
   assert x[3, :3].tolist() == [88, 87, 89]  # a letter of no alphabet
   assert (x[0] == [88] + [6] * 79).all()
   assert y[1, :21].tolist() == [6] * 19 + [89, -1]
@@ -81,21 +82,10 @@ def test_words_of_stack_overflow(files, tmp_path):
   assert x.tolist() == [[5, 1, 4, 4, 1, 3], [5, 1, 1, 1, 1, 1]]
   assert y.tolist() == [[1, 4, 4, 1, 3, 6], [1] * 6]
   assert data.num_classes == 7
-  with pytest.raises(sources.DataError, match='word_count'):
-    importing.import_data('stackoverflow', files, tmp_path / 't')
-
-
-def test_characters_are_those_before_the_next():
-  """Catches labels that are not shifted, and padding that counts."""
-  task = tasks.characters(letters='ab', length=4)
-  got = task.arrays({'snippets': [b'abab?', b'']})
-  # 1 a, 2 b, 3 others, 4 begin, 5 end.
-  assert got['x'].dtype == got['y'].dtype == np.int16
-  assert got['x'].tolist() == [[4, 1, 2, 1], [3, 5, 0, 0], [4, 5, 0, 0]]
-  assert got['y'].tolist() == [[1, 2, 1, 2], [5, -1, -1, -1], [5, -1, -1, -1]]
-  assert task.num_classes == 6
   many = tasks.next_words([f'{i}' for i in range(2**15)])
   assert many.arrays({'tokens': ['32767']})['x'][0, 1] == 2**15
+  with pytest.raises(sources.DataError, match='word_count'):
+    importing.import_data('stackoverflow', files, tmp_path / 't')
 
 
 def test_rows_of_sqlite_are_examples(tmp_path):

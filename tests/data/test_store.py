@@ -54,35 +54,6 @@ def test_what_is_written_is_read(folder):
   np.testing.assert_allclose(data.scale['std'], pixels.std(), rtol=1e-12)
 
 
-@pytest.mark.parametrize('clients', [1, 7])
-def test_what_clients_hold_out_is_theirs(clients, tmp_path):
-  """Catches held-out samples of another client, and types that change."""
-  sizes, held = RNG.integers(1, 5, 20), RNG.integers(0, 3, 20)
-  of_clients = lambda sizes: [
-    {name: RNG.integers(-1, 300, (n, *shape), np.int16)
-      for name, shape in (('x', (4,)), ('y', (4,)))}
-    for n in sizes
-  ]  # fmt: skip
-  joined = lambda parts: {
-    name: np.concatenate([part[name] for part in parts]) for name in 'xy'
-  }
-  train, test = of_clients(sizes), of_clients(held)
-  ids = [f'Fräulein {i:02}' for i in range(20)]
-  blocks = [slice(i, i + clients) for i in range(0, 20, clients)]
-  chunks = [
-    store.Chunk(sizes[i], joined(train[i]), held[i], joined(test[i]), ids[i])
-    for i in blocks
-  ]
-  store.write(tmp_path / 'texts', chunks, None, num_classes=300)
-  data = store.open(tmp_path / 'texts')
-  assert [name.decode() for name in data.ids] == ids
-  assert data.scale == {'mean': 0.0, 'std': 1.0}
-  chex.assert_trees_all_equal(data.train, joined(train))
-  chex.assert_trees_all_equal(data.test, joined(test))
-  assert np.diff(data.offsets).tolist() == sizes.tolist()
-  assert np.diff(data.held_out).tolist() == held.tolist()
-
-
 @pytest.mark.parametrize('clients', [1, 40])
 def test_the_files_do_not_depend_on_the_chunks(clients, folder, tmp_path):
   other = write(tmp_path / 'other', clients)

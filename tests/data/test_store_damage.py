@@ -72,7 +72,8 @@ def chunk(sizes=(2, 1), **changes):
 
 
 REFUSED = {
-  'empty client': (chunk((3, 0)), 'sizes'), 'sizes': (chunk((2, 2)), 'x'),
+  'many': (chunk(), 'samples'), 'empty client': (chunk((3, 0)), 'sizes'),
+  'sizes': (chunk((2, 2)), 'x'),
   'type': (chunk(y=np.zeros(3, np.int8)), 'y'),
   'label': (chunk(y=np.array([0, 5, 1])), 'num_classes'),
   'mask': ({'test': TEST | {'mask': TEST['y']}}, 'mask'),
@@ -82,19 +83,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_what_does_not_fit_is_refused_and_leaves_nothing(name, tmp_path):
-  """Catches a store of arrays that do not fit together, or part of one."""
+def test_what_does_not_fit_is_refused_and_leaves_nothing(
+  name, tmp_path, monkeypatch
+):
+  """Catches arrays that do not fit, part of a store, indices that wrap."""
   changes, field = REFUSED[name]
+  if field == 'samples':
+    monkeypatch.setattr(store_writer, '_MOST', 2)
   with pytest.raises(ValueError, match=field):
     write(tmp_path / 'clients', **changes)
-  assert not [*tmp_path.iterdir()]
-
-
-def test_more_samples_than_an_index_can_have_are_refused(tmp_path, monkeypatch):
-  """Catches int32 indices that wrap around."""
-  monkeypatch.setattr(store_writer, '_MOST', 2)
-  with pytest.raises(ValueError, match='samples'):
-    write(tmp_path / 'clients', **chunk())
   assert not [*tmp_path.iterdir()]
 
 

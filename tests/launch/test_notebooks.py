@@ -47,8 +47,8 @@ def texts_of(notebook):
 
 
 @each
-def test_a_notebook_is_what_its_script_generates(name):
-  """Catches a script that was edited without running its notebook again."""
+def test_a_notebook_is_what_its_script_generates_with_its_outputs(name):
+  """Catches an edited script, lost outputs, warnings and local paths."""
   bare = kept(name)
   for cell in code_cells(bare):
     cell.outputs, cell.execution_count = [], None
@@ -56,11 +56,6 @@ def test_a_notebook_is_what_its_script_generates(name):
   generated = build.notebook(build.FOLDER / f'{name}.py')
   assert re.match(r'# .*[^.]\n\n', generated.cells[1].source)  # the title
   assert bare == generated, 'Run python -m notebooks.build.'
-
-
-@each
-def test_outputs_are_kept_and_hold_nothing_of_the_machine(name):
-  """Catches missing outputs, warnings, local paths and too large pictures."""
   notebook = kept(name)
   counts = [cell.execution_count for cell in code_cells(notebook)]
   assert counts == list(range(1, len(counts) + 1))

@@ -28,16 +28,12 @@ def name_of(requirement):
   return re.match(r'[\w-]+', requirement)[0].lower()
 
 
-def test_requirements_are_the_package_and_the_tools_of_every_group():
-  """Catches a tool, or a bound, that is changed in one file of the two."""
+def test_requirements_are_all_extras_and_the_tools_of_every_group():
+  """Catches a tool or bound that one file lacks, and an extra outside `all`."""
   lines = (ROOT / 'requirements.txt').read_text().splitlines()
   package, *tools = [line for line in lines if not line.startswith('#')]
   assert package == '-e .[all]'
   assert tools == sorted(TOOLS, key=name_of)
-
-
-def test_the_extra_of_everything_has_every_extra():
-  """Catches a new extra that `all`, and so the tests, would lack."""
   extras = PROJECT['optional-dependencies']
   (everything,) = extras.pop('all')
   # Not for every machine; engines that exclude one another.

@@ -36,13 +36,16 @@ SHAPES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 TYPES = st.sampled_from(['float32', 'int32', 'int8', 'uint8', 'bool'])
 
 
-def test_a_payload_comes_back_with_its_bits_and_its_bytes_are_the_bill():
+def test_messages_come_back_with_their_bits_and_their_bytes_are_the_bill():
   assert len(MESSAGE) == wire.OVERHEAD + 8 + comms.nbytes(PAYLOAD)
   result = wire.unpack(MESSAGE)
   assert result[:6] == (wire.Kind.PAYLOAD, RUN, 2, 3, 7, 1)
   chex.assert_trees_all_equal(wire.read(result, SENT), SENT)
   types = jax.eval_shape(lambda: SENT)
   chex.assert_trees_all_equal_dtypes(wire.read(result, types), SENT)
+  assert requests.decode(ASKED) == REQUEST
+  size = requests.OVERHEAD + 3 * requests.PART_OVERHEAD
+  assert len(ASKED) == size + len(b'state{}')
 
 
 @pytest.mark.parametrize(
@@ -76,12 +79,6 @@ def test_a_bool_is_zero_or_one():
   two = forged(np.array([1, 2], 'u1').view(bool), 0, 0)
   with pytest.raises(wire.PayloadError):
     wire.read(wire.unpack(two), SENT | {'payload': PAYLOAD['flag']})
-
-
-def test_a_request_comes_back_and_its_overhead_is_known():
-  assert requests.decode(ASKED) == REQUEST
-  size = requests.OVERHEAD + 3 * requests.PART_OVERHEAD
-  assert len(ASKED) == size + len(b'state{}')
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)

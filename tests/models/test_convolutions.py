@@ -48,7 +48,7 @@ def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
   )
 
 
-def test_max_pools_agree_on_ties_too():
+def test_max_pools_agree_on_ties_too_and_leave_nothing_out():
   values = np.random.default_rng(0).integers(0, 3, (2, 6, 4, 3))
   x = jnp.asarray(values, jnp.float32)
   forms = {}
@@ -56,6 +56,8 @@ def test_max_pools_agree_on_ties_too():
     y, pull = jax.vjp(lambda x, f=form: layers.max_pool(x, form=f), x)
     forms[form] = y, pull(jnp.cos(y))
   chex.assert_trees_all_equal(forms['tiles'], forms['lax'])
+  with pytest.raises(ValueError, match='cols'):
+    layers.max_pool(jnp.zeros((1, 4, 5, 1)))
 
 
 def test_the_backend_picks_the_form(monkeypatch):
@@ -94,9 +96,3 @@ def test_gradients_are_alike_under_vmap_and_scan_in_shards(form):
   want = jnp.stack([grad(kernel, x) for x in xs])
   for found in cases.jit(two_shards(both))(kernel, xs):
     np.testing.assert_allclose(found, want, atol=1e-5)
-
-
-def test_odd_sides_are_not_pooled():
-  """Catches a last row or column that is silently left out."""
-  with pytest.raises(ValueError, match='cols'):
-    layers.max_pool(jnp.zeros((1, 4, 5, 1)))

@@ -259,15 +259,5 @@ def test_transformers_compute_and_write_the_same(case, tmp_path):
   path = tmp_path / 'theirs/model.safetensors'
   read = pretrained.load(path, module, jax.tree.map(np.zeros_like, params))
   chex.assert_trees_all_equal(read, params)
-  given = coder('cab', return_tensors='pt')
-  ids, framed = given['input_ids'][0].tolist(), [15, 3, 1, 2, 16]
+  ids, framed = coder('cab')['input_ids'], [15, 3, 1, 2, 16]
   assert ids == (framed if case == 'bert' else framed[1:-1])
-  if case == 'bert':
-    return
-  output = theirs.generate(**given, max_new_tokens=4, do_sample=False)[0]
-  while len(ids) < len(output):
-    x = np.array([ids + [0] * (LENGTH - len(ids))] * 2)
-    ids.append(int(apply(x)[0, len(ids) - 1].argmax()))
-  assert output.tolist() == ids
-  text = ''.join('abcdefghijklm'[i - 1] for i in ids if 0 < i < 14)
-  assert coder.decode(output, skip_special_tokens=True) == text

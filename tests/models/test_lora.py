@@ -48,7 +48,7 @@ def whole(parts, trainable=None):
 
 @pytest.mark.parametrize('kind', lora.KINDS)
 def test_before_training_it_is_the_model_bit_for_bit(kind):
-  """Catches a B that is not 0, and arrays that neither tree has, or both."""
+  """Catches a B that is not 0, arrays that both trees have, shapes drawn."""
   _, params, _ = drawn('mlp')
   parts = lora.make(kind=kind, params=params, key=KEY, rank=2, alpha=5.0)
   chex.assert_trees_all_equal(lora.merge(whole(parts), parts.scale), params)
@@ -58,6 +58,9 @@ def test_before_training_it_is_the_model_bit_for_bit(kind):
   ]
   assert sizes[0] + sizes[1] == sizes[2] > 0
   assert parts.scale == 2.5
+  like = jax.eval_shape(lambda: params)
+  split = lora.make(kind=kind, params=like, key=KEY, rank=2)
+  chex.assert_trees_all_equal_shapes_and_dtypes(split[:2], parts[:2])
 
 
 @pytest.mark.parametrize('shape', [(5, 3), (3, 5), (4, 4)])
@@ -188,11 +191,3 @@ test_what_does_not_fit_the_model_is_refused_by_name = refused(
   ({'targets': ('bias',)}, 'targets'), ({'trainable': ('tail',)}, 'trainable'),
   ({'targets': ()}, 'targets'), ({'rank': 3}, 'rank'),
 )  # fmt: skip
-
-
-def test_shapes_are_split_as_arrays_are():
-  """Catches a `--plan`, or an identity, that draws a large model."""
-  like = jax.eval_shape(lambda: PARAMS)
-  parts = lora.make(kind='ffa', params=like, key=KEY, rank=1)
-  drawn = lora.make(kind='ffa', params=PARAMS, key=KEY, rank=1)
-  chex.assert_trees_all_equal_shapes_and_dtypes(parts[:2], drawn[:2])

@@ -131,17 +131,13 @@ ORTHOGONAL = {
 
 
 @operators.each
-def test_rows_are_orthogonal_in_every_draw(name):
+def test_rows_are_orthogonal_in_every_draw_and_as_large_as_stated(name):
   errors = []
   for seed in range(3):
     r, _ = operators.matrix(name, seed)
     want = 64 / len(r) * np.eye(len(r))
     errors.append(np.abs(r @ r.conj().T - want).max())
   assert (max(errors) < 1e-5) == (name in ORTHOGONAL)
-
-
-@operators.each
-def test_wire_size(name):
   table = OPERATORS[name].op.zero_table(TREE)
   floats = table.size * table.dtype.itemsize / 4
   assert stated(name).floats(64) == stated(name).floats(TREE) == floats
