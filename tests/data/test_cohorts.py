@@ -115,24 +115,17 @@ def epoch_places(seed, epoch, population, t, **options):
   return place, times
 
 
-@pytest.mark.parametrize(('population', 't'), [(7, 3), (50, 8), (40_000, 5)])
-def test_an_allocation_gives_everybody_one_round_of_an_epoch(population, t):
-  """Catches rounds that draw coins of their own; 40,000 are many blocks."""
-  whole = {'max_cohort': population}
-  places = []
-  for epoch in range(3):
-    place, times = epoch_places(3, epoch, population, t, **whole)
-    assert np.all(times == 1)
-    places.append(place.tolist())
-  assert places[0] != places[1] != places[2]
-
-
-def test_allocations_are_independent_coins():
-  """Catches rounds of equal sizes, as of a shuffle, and repeated epochs."""
+def test_allocations_are_one_round_of_an_epoch_by_independent_coins():
+  """Catches coins of every round, a shuffle, and repeated epochs."""
+  _, times = epoch_places(3, 1, 40_000, 5, max_cohort=40_000)  # many blocks
+  assert np.all(times == 1)
   population, t, epochs = 60, 4, 200
-  places = np.stack(
-    [epoch_places(5, e, population, t)[0] for e in range(epochs)]
-  )
+  drawn = [
+    epoch_places(5, e, population, t, max_cohort=population)
+    for e in range(epochs)
+  ]
+  places, times = (np.stack(x) for x in zip(*drawn, strict=True))
+  assert np.all(times == 1)
   # Five bounds of 1e-7 each. Only disjoint pairs count: they are independent.
   uniform = lambda x, n: stats.chisquare(np.bincount(x.ravel(), minlength=n))
   assert uniform(places, t).pvalue > 1e-7

@@ -156,19 +156,16 @@ def test_a_process_ends_when_its_peer_hangs(tmp_path):
     both[1][0].wait(60)
 
 
-@pytest.mark.parametrize('names', [
-  pytest.param(('fetchsgd', 'safl', 'scaffold'), marks=pytest.mark.nightly),
-  pytest.param(tuple(cases.FIRST), marks=pytest.mark.long),
-], ids=['few', 'all'])  # fmt: skip
-def test_algorithms_are_the_same_on_two_processes(names, tmp_path):
+@pytest.mark.long
+def test_algorithms_are_the_same_on_two_processes(tmp_path):
   port = str(runs.free_port())
   script = runs.ROOT / 'tests' / 'support' / 'two_processes.py'
   logs = [tmp_path / f'{i}.log' for i in range(2)]
-  command = lambda i: [script, port, str(i), tmp_path / str(i), *names]
+  command = lambda i: [script, port, str(i), tmp_path / str(i), *cases.FIRST]
   both = [runs.start(command(i), log) for i, log in enumerate(logs)]
   finish_all(list(zip(both, logs, strict=True)))
   for i in range(2):
     restored = pickle.loads((tmp_path / str(i)).read_bytes())
-    for name in names:
-      want, _ = cases.play(cases.FIRST[name].make, 1)
+    for name, case in cases.FIRST.items():
+      want, _ = cases.play(case.make, 1)
       chex.assert_trees_all_close(restored[name], want.params, atol=1e-5)
