@@ -111,7 +111,7 @@ def test_classes_per_client_is_exact_and_as_even_as_the_labels_allow(classes):
     assert len(np.unique(counts > 0, axis=0)) > 20  # of 45
 
 
-def test_dirichlet_skew_grows_as_alpha_falls():
+def test_skew_grows_as_alpha_falls_and_as_sigma_grows():
   share = np.bincount(LABELS) / len(LABELS)
 
   def skew(alpha, seed):  # mean total variation from the overall shares
@@ -123,8 +123,5 @@ def test_dirichlet_skew_grows_as_alpha_falls():
   assert np.all(np.diff(means) > 0.1)
   assert means[0] < 0.15
   assert means[-1] > 0.7
-
-
-def test_size_skew_grows_with_sigma():
   spread = [make('size_skew', 40, sigma=s).sizes.std() for s in (0, 0.5, 1, 2)]
   assert np.all(np.diff(spread) > 0)

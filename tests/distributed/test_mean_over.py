@@ -12,10 +12,9 @@ import optax
 import pytest
 from refusals import refused
 
-slow = lambda x: pytest.param(x, marks=pytest.mark.nightly)
-
 
 def split(items, fast):
+  slow = lambda x: pytest.param(x, marks=pytest.mark.nightly)
   return [x if x in fast else slow(x) for x in items]
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import optax
 import pytest
 
+from tests.distributed.test_mean_over import split
+
 AXES = 'slow', 'fast'
 GRADS = np.random.default_rng(0).standard_normal((2, 2, 64), dtype=np.float32)
 mesh_of = lambda *s: jax.sharding.Mesh(np.reshape(jax.devices()[:2], s), AXES)
@@ -122,10 +124,7 @@ def test_sharded_parameters_are_compressed_on_devices():
   step(params, state)
 
 
-@pytest.mark.parametrize('case', [
-  x if x in cases.FAST else pytest.param(x, marks=pytest.mark.nightly)
-  for x in cases.CASES
-])  # fmt: skip
+@pytest.mark.parametrize('case', split(cases.CASES, cases.FAST))
 def test_many_workers_with_shards_pass_the_check_of_what_varies(case):
   """Catches a loop that starts from what is shared; 12 workers, traced only."""
   tx = cases.mean_over(case, axis='slow', sharded_axes='fast')

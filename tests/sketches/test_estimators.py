@@ -216,25 +216,15 @@ def test_norm_has_its_law():
   assert (np.abs(squares - 1) > 0.5).mean() < np.exp(-15 / 8)
 
 
-def test_norms_are_of_float32():
-  """Catches sums of bfloat16, which stop at 256, and squares of i."""
-  assert estimators.l2_norm(np.ones(1024, jnp.bfloat16)) == 32
-  assert estimators.l2_norm(np.complex64([3j, 4])) == 5
-
-
 @pytest.mark.nightly
-def test_heaprix_is_rounded_once():
-  """Catches bfloat16 between the two estimates that are added."""
+def test_heaprix_is_rounded_once_and_finds_a_spike_in_complex_tables():
+  """Catches bfloat16 between two estimates, and real parts in a support."""
   x = jnp.arange(64, dtype=jnp.bfloat16) / 7
   both = lambda *xs: [estimators.heaprix(OP, KEY, x, 6) for x in xs]
   narrow, wide = operators.jit(both)(x, x.astype(jnp.float32))
   assert narrow.dtype == jnp.bfloat16
   np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
-
-
-@pytest.mark.nightly
-def test_a_spike_is_found_in_complex_tables():
-  """Catches real parts alone, in the support or in the residual."""
+  # A spike in complex tables, of which real parts alone are not enough.
   op, x = sketches.srft(40), jnp.ones(64).at[20].set(-300.0)
 
   @operators.jit
@@ -248,12 +238,15 @@ def test_a_spike_is_found_in_complex_tables():
   assert y < -200
 
 
-def test_zeros_and_nans():
+def test_zeros_and_nans_and_norms_of_other_types():
   zeros = jax.tree.map(jnp.zeros_like, TREE)
   for x in (zeros, TREE | {'b': (jnp.ones(15), jnp.nan)}):
     support, mix = mixes(OP, KEY, x, 20)
     assert len(set(support.tolist())) == 20
     assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
+  # Sums of bfloat16 stop at 256, and the square of i is -1.
+  assert estimators.l2_norm(np.ones(1024, jnp.bfloat16)) == 32
+  assert estimators.l2_norm(np.complex64([3j, 4])) == 5
 
 
 def test_float64_stays_float64():

@@ -102,16 +102,12 @@ def test_structure_and_dtype():
   operators.structure(OPERATORS['proportional'][0])
 
 
-def test_tables_no_smaller_than_their_leaf_are_not_used():
-  """Of complex numbers a table of b holds 2 b floats."""
-  op = layerwise(sketches.srft, 6, (4, 2))
-  leaves = [jnp.arange(8.0), jnp.arange(6.0)]
-  tables = op.zero_table(leaves)
+def test_properties_are_those_of_the_worst_leaf_and_of_raw_ones():
+  # Of complex numbers a table of b holds 2 b floats: one is raw.
+  op, leaves = layerwise(sketches.srft, 6, (4, 2)), leaves_of([8, 6])
+  tables = jax.eval_shape(op.zero_table, leaves)
   assert [t.dtype for t in tables] == [jnp.float32, jnp.complex64]
   assert stated_by(op).floats(leaves) == 8 + 4
-
-
-def test_properties_are_those_of_the_worst_leaf():
   op, d = cyclic(20), (15, 1, 48)  # 5, 1 and 14
   p, b = stated_by(op), handed_out(op, d)
   one = lambda d, b: stated_by(sketches.block_cyclic(b)).alpha(d)
