@@ -66,15 +66,6 @@ def test_variants_and_fields_are_set_however_it_is_named(args):
     assert configs.workdir('sweep_') == 'runs/sweep_quickstart-quick'
 
 
-def test_a_defect_of_a_file_keeps_its_traceback(tmp_path):
-  """Catches a user's TypeError that is shown as a wrong flag."""
-  own = tmp_path / 'own.py'
-  own.write_text("def get_config():\n  return 1 + 'a'\n")
-  with pytest.raises(RuntimeError) as e, parsed(f'--config={own}'):
-    pass
-  assert isinstance(e.value.__cause__, TypeError)
-
-
 def fields(*args):
   """The fields that a program builds its experiment from."""
   with parsed(*args):

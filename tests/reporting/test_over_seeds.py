@@ -64,32 +64,6 @@ def test_a_line_is_the_mean_over_seeds_against_each_axis(
   ]  # fmt: skip
 
 
-OTHER = {'seed': 1, 'algorithm': 'fedavg', 'plugins': ['mine'], 'b': 1}
-
-
-@pytest.mark.parametrize(('names', 'fields', 'labels', 'wanted'), [
-  (('one', 'two'), OTHER, (), ['one', 'two']),
-  (('points/0', 'points/1'), OTHER, (), ['safl', 'fedavg']),
-  (('points/0', 'points/1'),
-    {'plugins': ['mine'], 'pretrained': '/a/b', 'client_lr': 0.3}, (),
-    ['', 'client_lr=0.3']),
-  (('one', 'two'), OTHER, ('A', 'B'), ['A', 'B']),
-])  # fmt: skip
-def test_a_line_has_a_short_name(names, fields, labels, wanted, tmp_path):
-  """Catches a legend of every field that differs, plugins and paths too."""
-  runs = [
-    write_run(tmp_path / name, [0.1, 0.2], **more)
-    for name, more in zip(names, ({}, fields), strict=True)
-  ]
-  grouped = over_seeds.groups(runs, labels)
-  assert [group.label for group in grouped] == wanted
-  other = fields.get('algorithm')
-  families = ['safl', other] if other else ['', '']  # whose colours they have
-  assert [group.family for group in grouped] == families
-  with pytest.raises(ValueError, match='labels'):
-    over_seeds.groups(runs, ['A'])
-
-
 def test_a_sweep_stands_for_its_points(tmp_path):
   """Catches points that are left out, or a sweep that is no run."""
   for i in range(3):

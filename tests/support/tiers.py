@@ -10,7 +10,7 @@ import pytest
 # takes several times as long as another. It runs now and then between tests, as
 # what others do on a shared processor can double its time within a minute.
 MOST_OF_ONE = 100  # of the call of a test in the fast tier
-MOST_OF_ALL = 5000  # of the fast tier with its fixtures
+MOST_OF_ALL = 4000  # of the fast tier with its fixtures
 SHOWN = 10
 _EVERY = 100  # tests of a worker between two loops
 _tests = 0
