@@ -83,8 +83,9 @@ class Checkpoints:
       digests.check_seal(path)
       arrays, counts = self._read(newest, state, empty)
       rows = client_state.read(self._rows / str(newest))
-      if client_state.leaves(state) and not rows:
-        raise ValueError(f'{self._rows / str(newest)} has no files')
+      count = len(client_state.leaves(state))
+      if any(len(part.rows) != count for part in rows) or (count and not rows):
+        raise ValueError(f'{self._rows / str(newest)} lacks arrays')
     # Orbax raises bare Exception for some truncated files.
     except Exception as e:
       error = e

@@ -134,7 +134,8 @@ def read(folder: pathlib.Path) -> list[Saved]:
   parts = []
   for path in sorted(folder.glob('part-*.npz')):
     count = int(path.stem.rpartition('-')[2])
-    with np.load(path) as z:
+    # NumPy leaves a file open that it has opened itself, if it is damaged.
+    with path.open('rb') as file, np.load(file) as z:
       ids, *rows = (z[name] for name in z.files)
     parts.append(Saved(ids, rows))
     if len(list(folder.glob(f'part-*-of-{count}.npz'))) != count:
