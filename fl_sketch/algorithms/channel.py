@@ -44,7 +44,7 @@ class Channel(NamedTuple):
     )
 
   def broadcast(self) -> tuple[chain.Transform, ...]:
-    """Build the downlink: mean table -> what clients and server read of it."""
+    """Build the downlink: encode the mean table, which both sides decode."""
     return error_feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
 
   def decode(self) -> chain.Transform:

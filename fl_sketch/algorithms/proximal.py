@@ -82,7 +82,7 @@ def feddyn(
 
 
 def fednova(task: Task, hp: Hyper) -> Algorithm:
-  r"""Average updates divided by the client's number of steps.
+  r"""Average the updates of clients, each divided by its number of steps.
 
   :math:`w \leftarrow w - \eta_g \tau \sum_i p_i \Delta_i / \tau_i` with
   :math:`\tau = \sum_i p_i \tau_i`, the mean number of steps, and the weights

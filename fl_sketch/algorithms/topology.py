@@ -53,7 +53,7 @@ def star(n: int) -> np.ndarray:
 
 
 def complete(n: int) -> np.ndarray:
-  """Return the complete graph, whose `metropolis` is 11ᵀ/n."""
+  """Return the complete graph; its Metropolis matrix is 11ᵀ/n."""
   return from_edges(n, [(i, j) for i in range(n) for j in range(i)])
 
 

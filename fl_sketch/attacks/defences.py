@@ -81,7 +81,7 @@ def top_k(k: int) -> Defence:
 
 
 def _normal(key, tree):
-  """Draw N(0, 1) in the shapes of a tree, by half the sum of four draws."""
+  """Draw N(0, 1) for each entry of a tree: half the sum of four draws."""
   # One float32 draw ends at 5.4 deviations; complex parts have variance 1/2.
   leaves, structure = jax.tree.flatten(tree)
 

@@ -66,7 +66,7 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Return shardings along the longest axis that the devices divide."""
+  """Return shardings of leaves, each along its longest axis that divides."""
 
   def spec(x):
     axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]

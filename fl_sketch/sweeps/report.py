@@ -1,4 +1,4 @@
-"""Rank the points of a sweep, and makes a table and a figure of them."""
+"""Rank the points of a sweep, and make a table and a figure of them."""
 
 from collections.abc import Mapping, Sequence
 import json

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 _BYTES = generators.ROOT_BYTES
-_FILE = 'secret', 'entropy'
 
 
 class SecretError(ValueError):
@@ -61,7 +60,7 @@ def keep(
   checkpoint would be released twice, with other noise. Different owners share
   no randomness. Raises SecretError if the file cannot be used.
   """
-  path = pathlib.Path(folder, *_FILE)
+  path = pathlib.Path(folder, *same_run.SECRET)
   error, digest = None, bytes(_BYTES)
   if jax.process_index() == 0:  # it reads for all of them
     try:
@@ -79,7 +78,7 @@ def keep(
 
 def sentence(folder: str | os.PathLike) -> str:
   """Say where the secret of a run is, or that it is deleted; '' without."""
-  path = pathlib.Path(folder, *_FILE)
+  path = pathlib.Path(folder, *same_run.SECRET)
   if not path.exists():
     return ''
   if not path.stat().st_size:
@@ -96,7 +95,7 @@ def forget(folder: str | os.PathLike, *, unfinished: bool = False):
   Raises SecretError if there is none, or the run has not ended (`unfinished`
   allows that), and WorkdirError if the folder is in use.
   """
-  folder, path = pathlib.Path(folder), pathlib.Path(folder, *_FILE)
+  folder, path = pathlib.Path(folder), pathlib.Path(folder, *same_run.SECRET)
   with workdir.lock(folder):
     if not path.exists():
       raise SecretError(f'{folder} has no secret: there is no {path}.')

@@ -11,6 +11,7 @@ from fl_sketch.experiment import config as config_lib
 from fl_sketch.training import identity
 from fl_sketch.utils import files
 
+SECRET = 'secret', 'entropy'  # path of a private run's secret in its folder
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
 # Entries of a problem that may differ where a run is not private: of the first
@@ -88,7 +89,7 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
     places.append(folder.parents[1])
   for place in places:
     with contextlib.suppress(FileNotFoundError, PermissionError):
-      return (place / 'secret' / 'entropy').read_bytes()
+      return place.joinpath(*SECRET).read_bytes()
   return None
 
 

@@ -21,7 +21,7 @@ import jax
 
 
 def _make(folder: str | os.PathLike) -> pathlib.Path:
-  """Make a folder where there is none, or raises WorkdirError."""
+  """Make a folder where there is none; WorkdirError if that fails."""
   folder = pathlib.Path(folder)
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Workdir:
     self.finished = is_finished(self.folder, config.rounds)
 
   def begin(self, done: int, tokenizer: str | None = None) -> Row:
-    """Write config and problem, cut metrics after the checkpoint.
+    """Write config and problem, and cut metrics after the checkpoint.
 
     A finished run stays as it is. Returns the last row of metrics, or {}.
     """
@@ -216,7 +216,7 @@ class Records:
     self._lock.close()
 
   def add(self, number: int, row: Row):
-    """Add the row of a point, and writes config.json and the file."""
+    """Add the row of a point, and write config.json and the file."""
     # Not earlier: the config.json of a refused grid would refuse the next one.
     if self._problem is not None:
       files.replace(self.folder / 'problem.json', self._problem)

@@ -145,6 +145,7 @@ def test_the_whole_gradient_gives_the_input_away():
   (sketches.gaussian(8), 0, 0),
 ])  # fmt: skip
 def test_numbers_for_each_unknown_decide_what_is_found(op, least, most):
+  """Catches inputs that are found from too few numbers, or never."""
   hashes = keys(12)
   assert least <= share(errors(hashes, observe(hashes, op), op)) <= most
 

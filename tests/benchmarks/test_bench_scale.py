@@ -65,6 +65,7 @@ def test_the_command(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize('name', list(workloads.WORKLOADS))
 def test_the_loop_can_draw_a_cohort_of_a_workload(name):
+  """Catches a workload whose cohort has a client twice."""
   exp = workloads.build(name, 'fedavg', 5)
   cohort = exp.sample(0, None)
   assert len(set(cohort.ids.tolist())) == exp.config.cohort

@@ -63,7 +63,7 @@ def test_dropouts_are_as_many_as_expected_and_others_every_round():
 
 
 def test_the_first_answers_are_taken_and_equal_times_are_no_order_of_ids():
-  """Participants in the first half of ids are hypergeometric."""
+  """Catches late answers that are taken, and low ids first (hypergeometric)."""
   times = availability.response_times(0, 3, IDS, 1.0)
   outcome = outcomes(cohort=5_000, dropout=0.1)
   assert count(outcome, PARTICIPATED) == 5_000

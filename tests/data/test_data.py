@@ -133,6 +133,7 @@ def test_quadratics_depend_on_the_seed_only():
 
 
 def test_fold_is_splitmix64_and_a_generator_separates_its_arguments():
+  """Catches another hash, and arguments that share a stream of draws."""
   # The first outputs of the published generator from state 1234567.
   expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
   assert seeding.fold(1234567, np.arange(3)).tolist() == expected

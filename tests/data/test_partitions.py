@@ -112,6 +112,7 @@ def test_classes_per_client_is_exact_and_as_even_as_the_labels_allow(classes):
 
 
 def test_skew_grows_as_alpha_falls_and_as_sigma_grows():
+  """Catches a parameter that is inverted or ignored."""
   share = np.bincount(LABELS) / len(LABELS)
 
   def skew(alpha, seed):  # mean total variation from the overall shares

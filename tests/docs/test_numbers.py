@@ -25,7 +25,6 @@ COMMAND = 'preconditioned momentum, one bit both ways'  # of the README
 MEASURED = re.compile(
   r'(?!\b(1|95) %)\b\d+\s?(%|ms|MB|GiB|MiB|points?|times)(?![\w-])'
 )
-
 COMPARED = {*accountants.counts()}  # lines of a guide
 
 

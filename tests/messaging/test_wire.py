@@ -37,6 +37,7 @@ TYPES = st.sampled_from(['float32', 'int32', 'int8', 'uint8', 'bool'])
 
 
 def test_messages_come_back_with_their_bits_and_their_bytes_are_the_bill():
+  """Catches a field that is lost, and bytes that no bill counts."""
   assert len(MESSAGE) == wire.OVERHEAD + 8 + comms.nbytes(PAYLOAD)
   result = wire.unpack(MESSAGE)
   assert result[:6] == (wire.Kind.PAYLOAD, RUN, 2, 3, 7, 1)

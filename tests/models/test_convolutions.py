@@ -49,6 +49,7 @@ def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
 
 
 def test_max_pools_agree_on_ties_too_and_leave_nothing_out():
+  """Catches gradients of ties that differ, and columns that are cut off."""
   values = np.random.default_rng(0).integers(0, 3, (2, 6, 4, 3))
   x = jnp.asarray(values, jnp.float32)
   forms = {}

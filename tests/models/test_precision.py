@@ -104,7 +104,7 @@ def test_matmul_is_that_of_rounded_matrices_forward_and_backward():
 
 
 def test_sums_over_a_batch_do_not_stagnate():
-  """4,096 ones: sums of bfloat16 stay at 256, whose next number is 258."""
+  """Catches sums in bfloat16, which stay at 256: its next number is 258."""
   module = models.make('linear', 2, dtype='bfloat16')
   params = {'dense': {'kernel': jnp.zeros((1, 2)), 'bias': jnp.zeros(2)}}
   ones = jnp.ones((4096, 1))

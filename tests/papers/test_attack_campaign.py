@@ -51,6 +51,7 @@ def test_the_grid_of_the_demonstration_by_hand():
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_a_config_has_a_file_for_each_setting(name):
+  """Catches settings that overwrite the results of one another."""
   for variant in ('', 'quick'):
     grid = settings.grid(config_of(name, variant))
     assert len({report.file_of(s._asdict()) for s in grid}) == len(grid)

@@ -249,6 +249,7 @@ def test_arrays_broadcast_and_keep_their_shape():
 
 
 def test_a_misspelt_form_is_refused_whether_checked_or_not():
+  """Catches a name that is checked only where ranges are."""
   for check in (True, False):
     with pytest.raises(ValueError, match='form'):
       FORMULAS['tails.chebyshev'](32, 0.25, check=check, form='proven')

@@ -140,8 +140,6 @@ import resource, subprocess, sys
 subprocess.run([sys.executable, '-m', *sys.argv[1:]], check=True, stdout=2)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
-
-
 wide = lambda *widths: {'model_options': {'widths': widths}}
 
 

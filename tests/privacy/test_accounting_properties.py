@@ -101,6 +101,7 @@ def check_samples(mechanism, delta, more):
 @few
 @hypothesis.given(sampled(), deltas)
 def test_renyi_is_monotone_and_above_the_losses(mechanism, delta):
+  """Catches an epsilon below that of privacy losses, which is smaller."""
   zero_out = {'adjacency': Adjacency.ZERO_OUT}
   q = mechanism.sampling_probability
   poisson = POISSON | zero_out | {'sampling_probability': q}

@@ -77,7 +77,7 @@ def capped(adjacency, units):
   (fixed(1.5, 1, 2, 1), (-1.0, 1.0), (-1.0, -1.0), 'rdp'),
 ])  # fmt: skip
 def test_a_case_by_hand_is_covered(mechanism, before, after, accountant):
-  """Two units of which one is kept, where its cohort is the whole story."""
+  """Catches a delta below that of two units by hand, of which one is drawn."""
   x, z = np.linspace(-20, 20, 4001), mechanism.noise_multiplier
   q = mechanism.sampling_probability  # 1 with a fixed size: all are drawn
   densities = [sampled_density(v, q, 1, z, x) for v in (before, after)]

@@ -73,7 +73,7 @@ def test_agrees_with_its_numpy_twin(case):
 
 @cases.law(cases.ALGORITHMS, fast=['safl_adam', 'scaffold'])
 def test_the_mesh_and_chunks_of_lanes_are_invisible(case):
-  """One lane at a time on two shards, and three at a time on one."""
+  """Catches numbers that depend on two shards, or on three lanes at a time."""
   chunks = cases.play(case.make, 1, clients_per_step=3)
   chex.assert_trees_all_close(cases.play(case.make), chunks, atol=1e-5)
 

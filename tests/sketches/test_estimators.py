@@ -239,12 +239,12 @@ def test_heaprix_is_rounded_once_and_finds_a_spike_in_complex_tables():
 
 
 def test_zeros_and_nans_and_norms_of_other_types():
+  """Catches sums in bfloat16, which stay at 256, and i^2 for |i|^2."""
   zeros = jax.tree.map(jnp.zeros_like, TREE)
   for x in (zeros, TREE | {'b': (jnp.ones(15), jnp.nan)}):
     support, mix = mixes(OP, KEY, x, 20)
     assert len(set(support.tolist())) == 20
     assert np.isnan(vector(mix[False])).any() == np.isnan(vector(x)).any()
-  # Sums of bfloat16 stop at 256, and the square of i is -1.
   assert estimators.l2_norm(np.ones(1024, jnp.bfloat16)) == 32
   assert estimators.l2_norm(np.complex64([3j, 4])) == 5
 

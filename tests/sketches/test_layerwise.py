@@ -103,7 +103,7 @@ def test_structure_and_dtype():
 
 
 def test_properties_are_those_of_the_worst_leaf_and_of_raw_ones():
-  # Of complex numbers a table of b holds 2 b floats: one is raw.
+  """Catches constants of the first leaf, and 2 b floats of a complex leaf."""
   op, leaves = layerwise(sketches.srft, 6, (4, 2)), leaves_of([8, 6])
   tables = jax.eval_shape(op.zero_table, leaves)
   assert [t.dtype for t in tables] == [jnp.float32, jnp.complex64]

@@ -132,6 +132,7 @@ ORTHOGONAL = {
 
 @operators.each
 def test_rows_are_orthogonal_in_every_draw_and_as_large_as_stated(name):
+  """Catches repeated rows, and a table of another size than is billed."""
   errors = []
   for seed in range(3):
     r, _ = operators.matrix(name, seed)

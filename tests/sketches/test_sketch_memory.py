@@ -47,6 +47,7 @@ SIZES = {
 @pytest.mark.covers('S0-D3[srht]', 'S0-D4[gaussian, ams]')
 @pytest.mark.parametrize('name', SIZES)
 def test_extra_memory(name):
+  """Catches a sketch that holds its matrix, or another copy of the input."""
   op, d, limit = SIZES[name]
   assert max(extra(op, d)) < limit
 

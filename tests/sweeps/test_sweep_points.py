@@ -151,6 +151,7 @@ def test_one_field_is_a_curve_with_a_gap_where_it_diverged():
 
 
 def test_a_full_grid_is_a_heat_map_of_the_best_over_other_fields():
+  """Catches swapped axes, and a cell of another value than the best."""
   pairs = [*itertools.product((1.0, 9.0), (2, 4, 8))]
   rows = [
     row_of(None, True, server_lr=a, client_lr=b, b1=scale)

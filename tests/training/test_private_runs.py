@@ -140,7 +140,7 @@ def written(secret):
 @pytest.mark.nightly
 @pytest.mark.covers('S0-Alg2 = Alg3')
 def test_private_samples_are_those_of_the_smallest_client():
-  """The worst client is the smallest: every step draws each of its samples."""
+  """Catches a guarantee for the mean client: the smallest is the worst."""
   exp = experiment.build(PRIVATE | SAMPLES | {'partition': 'size_skew'})
   mechanism, statement = exp.guarantee.mechanism, exp.guarantee.statement
   share = 8 / exp.partition.sizes.min()

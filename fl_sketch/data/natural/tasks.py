@@ -1,4 +1,4 @@
-"""Make arrays of what files hold: images, characters, words."""
+"""Convert records of published files to arrays: images, characters, words."""
 
 from collections.abc import Callable, Mapping, Sequence
 import io
