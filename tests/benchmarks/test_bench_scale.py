@@ -37,6 +37,7 @@ def test_the_error_is_that_of_the_slope():
   assert np.isnan(scale.slope(result(1.0, turns=1))[1])
 
 
+@pytest.mark.nightly
 def test_points_are_what_they_are_called(monkeypatch):
   draws.by_numpy(monkeypatch)
   axes, quick = scale.axes(), scale.axes(quick=True)

@@ -13,14 +13,10 @@ from tests.data.test_text import PLAY
 SMALL = {'population': 4, 'cohort': 4, 'batch_size': 4, 'model': 'mlp'}
 
 
-@pytest.fixture
-def drawn_by_numpy(monkeypatch):
-  draws.by_numpy(monkeypatch)
-
-
-@pytest.mark.usefixtures('drawn_by_numpy')
-def test_a_text_is_trained_by_its_tokens(tmp_path):
+@pytest.mark.nightly
+def test_a_text_is_trained_by_its_tokens(tmp_path, monkeypatch):
   """Catches labels that no loss takes, and a vocabulary of another size."""
+  draws.by_numpy(monkeypatch)
   (tmp_path / 'play.txt').write_text(PLAY * 9)
   options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
   fields = SMALL | {'dataset': 'text', 'dataset_options': options}
@@ -37,8 +33,8 @@ def test_a_text_is_trained_by_its_tokens(tmp_path):
       experiment.build(fields | other, str(tmp_path))
 
 
-@pytest.mark.usefixtures('drawn_by_numpy')
-def test_slices_are_taken_before_anything_is_shared():
+def test_slices_are_taken_before_anything_is_shared(monkeypatch):
+  draws.by_numpy(monkeypatch)
   c = Config(**SMALL, train_slice='100:180', test_slice=':50')
   exp = experiment.build(c)
   whole = sources.load('digits')

@@ -93,7 +93,7 @@ def clients_of(c, folder):
   return {f'site{i}': client.handle for i, client in enumerate(made)}
 
 
-@pytest.mark.representatives('weights')
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', CASES)
 def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   """Catches rows, bills, epsilons or evaluations that sites change."""

@@ -24,7 +24,7 @@ def config_of(name, variant):
 
 
 # A comparison sweeps its rates, of which the first one alone diverges.
-@pytest.mark.representatives('das_quadratics')
+@pytest.mark.nightly
 @pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
 @pytest.mark.covers('S1-Sec6')
 @cases.by_name(CONFIGS, SLOW)

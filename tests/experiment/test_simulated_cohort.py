@@ -27,6 +27,7 @@ def test_the_statement_is_that_of_the_large_run(sampling):
   assert here.mechanism.population == 50_000
 
 
+@pytest.mark.nightly
 def test_the_noise_on_the_mean_is_that_of_the_large_cohort():
   """Catches noise that is scaled twice, or not at all."""
   c = quadratics(**SIMULATED, noise_multiplier=2.0)

@@ -119,6 +119,7 @@ def test_a_server_that_is_restored_ends_bit_by_bit_the_same(
   assert run.closed[-1].metrics['participants'] == 4
 
 
+@pytest.mark.nightly
 def test_a_client_lost_between_exchanges_is_absent_from_the_round():
   """Catches its first table in the sums, and in its own residual."""
   run, want = run_of('sketched_sgd'), run_of('sketched_sgd')

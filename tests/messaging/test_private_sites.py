@@ -54,7 +54,7 @@ class KilledError(Exception):
   """The server ends."""
 
 
-@pytest.mark.representatives('lost1')
+@pytest.mark.nightly
 @pytest.mark.parametrize('lost', [(), (0,), 'dp_fedavg_quantile'])
 def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   """Catches a second announcement, and noise without a sum."""

@@ -7,10 +7,8 @@ import sys
 from fl_sketch import codecs, sketches
 import numpy as np
 import pytest
-from runs import ROOT
 import wire_vectors as vectors
 
-EXAMPLES = ROOT / 'docs' / 'examples'
 STORED = {
   file: json.loads((vectors.FOLDER / f'{file}.json').read_text())
   for file in vectors.FILES

@@ -80,6 +80,7 @@ def test_is_its_numpy_twin(name, stem, form):
   np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=2e-3)
 
 
+@pytest.mark.nightly
 def test_training_mirrors_and_shifts_each_image_by_itself():
   """Catches one shift for all, a lost row, and draws in evaluation.
 

@@ -196,7 +196,7 @@ LAST = {
 }  # fmt: skip
 
 
-@pytest.mark.representatives('fields1-labels1')
+@pytest.mark.nightly
 @pytest.mark.parametrize(('fields', 'labels'), [
   ({'model': 'gpt_nano', 'loss': 'tokens'}, BATCH['y']),
   (LAST, BATCH['y'][:, -1]),

@@ -87,7 +87,7 @@ def test_each_budget_has_its_own_winner(drawn):
   assert both == (table, coded(1), 'eden(bits=1)', 132, 132)
 
 
-@pytest.mark.representatives('quickstart-0')
+@pytest.mark.nightly
 @pytest.mark.parametrize('row', [0, 1, -1])
 @pytest.mark.parametrize('name', ['quickstart', 'digits_fedavg', 'digits_lora'])
 def test_flags_of_a_choice_build_a_run_of_its_bytes(name, row, monkeypatch):

@@ -12,7 +12,7 @@ PRIVATE = [n for n in cases.ALGORITHMS if n.startswith(('dp_', 'private_'))]
 METRICS = private_metrics.Budget(4.0, 8)
 
 
-@pytest.mark.representatives('dp_fedavg')
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', PRIVATE)
 def test_a_round_has_the_same_types_and_numbers(name):
   """Catches sums, noise or two's complement of 64 bits, and other noise."""

@@ -40,6 +40,7 @@ def drawn(c):
   return custom.problem((np.zeros(2), loss), clients, test=clients[0])
 
 
+@pytest.mark.nightly
 def test_a_function_draws_the_data_of_every_seed(tmp_path):
   """Catches points of seed 1 that are trained on the samples of seed 0."""
   fields = BOWLS | {'sweep': {'client_lr': (0.1, 0.2), 'seed': (0, 1)}}

@@ -35,6 +35,7 @@ def run(tmp_path, monkeypatch):
   return run
 
 
+@pytest.mark.nightly
 def test_a_run_writes_text_and_is_exported(run, tmp_path):
   """Catches ids that are shifted, and a vocabulary that goes with the data."""
   letters = sorted({*PLAY})

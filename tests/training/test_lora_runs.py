@@ -74,6 +74,7 @@ def test_own_steps_of_a_client_train_no_kernel(kind):
     assert adapter.base.shape == (INPUTS, WIDTH)
 
 
+@pytest.mark.nightly
 def test_a_run_is_read_as_the_model_with_its_kernels_merged(tmp_path):
   """Catches outputs, an evaluation or a file without factors or scale."""
   result = training.train(built('fedex'), tmp_path / 'run', progress=False)
