@@ -27,14 +27,13 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     zeros = optax.tree.zeros_like(params)
     return State(comms.PerClient(zeros), zeros, comms.bill())
 
-  def update(tables, state, params, *, keys, weight, clients_per_step, **_):
-    lanes = {'keys': keys, 'clients_per_step': clients_per_step}
+  def update(tables, state, params, *, keys, comm, weight, **extra):
     read = lambda table: sketch.desketch(keys.round, table, params)
-    mean, up = comms.uplink_stacked_mean(tables, weight)
-    step, share = read(mean), comms.sum_over_cohort(weight) / population
+    mean, up = comm.stacked_mean(tables, weight)
+    step, share = read(mean), comm.total(weight) / population
     # Estimates from tables have an error; a smaller gain averages it out.
     gain = alpha / (1 + sketches.properties(sketch).alpha(params))
-    moved = t.over_lanes(lambda _, table: read(table), tables, **lanes)
+    moved = t.over_lanes(lambda _, x: read(x), tables, keys=keys, **extra)
     add = lambda scale: lambda x, y: x + scale * y
     clients = jax.tree.map(add(gain), state.clients.value, moved)
     server = jax.tree.map(add(gain * share), state.server, step)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, stages, transforms as t
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import compress, decoded_mean
 from fl_sketch.utils import fields
@@ -56,16 +56,16 @@ def scaffold(
   Source: Karimireddy et al., ICML 2020, arXiv:1910.06378, Algorithm 1.
   """
 
-  def update(moved, state, params=None, *, weight, **_):
+  def update(moved, state, params=None, *, comm, weight, **_):
     factor = 1 / (local_steps * hp.client_lr)
     less = lambda m, c: factor * m - c[None]
     change = jax.tree.map(less, moved, state.server)
     # The mean is over participants, the sum of changes over the population.
-    (mean, mean_change), up = comms.uplink_stacked_mean((moved, change), weight)
-    share = comms.sum_over_cohort(weight) / population
+    (mean, mean_change), up = comm.stacked_mean((moved, change), weight)
+    share = comm.total(weight) / population
     server = jax.tree.map(lambda c, d: c + share * d, state.server, mean_change)
     client = jax.tree.map(jnp.add, state.client.value, change)
-    message = stages.announce({'moved': mean, 'variate': server})
+    message = comm.announce({'moved': mean, 'variate': server})
     bill = comms.bill(up, comms.nbytes(message))
     return message, Variates(comms.PerClient(client), message['variate'], bill)
 
@@ -121,11 +121,11 @@ def fedcomgate(
       f'fedcomgate requires an unbiased codec, got codec={codec.name!r}.'
     )
 
-  def update(payload, state, params=None, *, keys, **extra):
+  def update(payload, state, params=None, *, comm, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain
     factor = gain / (local_steps * hp.client_lr)
-    decoded, mean, up = decoded_mean(codec, payload, params, keys=keys, **extra)
-    mean = stages.announce(mean)
+    decoded, mean, up = decoded_mean(codec, payload, params, comm=comm, **extra)
+    mean = comm.announce(mean)
     bill = comms.bill(up, comms.nbytes(mean))
     track = lambda d, q, m: d + factor * (q - m[None])
     client = jax.tree.map(track, state.client.value, decoded, mean)

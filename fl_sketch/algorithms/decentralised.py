@@ -95,8 +95,8 @@ def decentralised(
 def _tree_mean(n) -> chain.Exchange:
   """Tables of n clients -> their mean, up a tree and down again."""
 
-  def update(tables, _, params=None, *, weight, **__):
-    mean, size = comms.uplink_stacked_mean(tables, weight)
+  def update(tables, _, params=None, *, comm, weight, **__):
+    mean, size = comm.stacked_mean(tables, weight)
     return mean, comms.bill(-(-2 * (n - 1) * size // n))  # rounded up
 
   return chain.Exchange(lambda params: comms.bill(), update, broadcasts=True)
@@ -110,8 +110,8 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
     offset = comms.PerClient(optax.tree.zeros_like(params))
     return State(jnp.int32(0), offset, comms.bill())
 
-  def update(tables, state, params=None, *, keys, weight, ids, **extra):
-    all_tables, size = comms.gather_tables(tables, weight, ids, n)
+  def update(tables, state, params=None, *, keys, comm, weight, ids, **extra):
+    all_tables, size = comm.gather(tables, weight, ids, n)
     averages = jnp.tensordot(mixing, all_tables, 1)
     mean = averages.mean(0)
     read = lambda _, table: op.desketch(keys.round, table, params)

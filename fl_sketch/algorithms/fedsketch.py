@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fl_sketch import sketches
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
-from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import noise_key
 from fl_sketch.sketches import estimators
@@ -149,14 +149,14 @@ def heaprix_tables(op: sketches.Sketch) -> chain.ClientTransform:
   return chain.ClientTransform(link.init, tables)
 
 
-def heaprix_mean(op, k, payloads, params, *, keys, means, **extra):
+def heaprix_mean(op, k, payloads, params, *, keys, comm, means, **extra):
   """Run both uplinks and downlinks: (the mean message, shared; the bill)."""
-  table, first = means[0](payloads.table, **extra)
-  table = stages.announce(table)
+  table, first = means[0](payloads.table, comm=comm, **extra)
+  table = comm.announce(table)
   support = sketches.heavy_support(op, keys.round, table, params, k)
   exact = jax.vmap(lambda x: sketches.gather(x, support))(payloads.exact)
-  sums, second = means[1]((exact, payloads.fresh), **extra)
-  exact, fresh = stages.announce(sums)
+  sums, second = means[1]((exact, payloads.fresh), comm=comm, **extra)
+  exact, fresh = comm.announce(sums)
   down = comms.bill(down=comms.nbytes((table, exact, fresh)))
   bill = comms.total_bill([first, second, down])
   return Heaprix(table, fresh, exact, support), bill

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fl_sketch import sketches
 from fl_sketch.algorithms import fedsketch
 from fl_sketch.local import Task
-from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 import jax
@@ -106,10 +106,10 @@ def fedsketchgate(
   )
 
 
-def _mean(tables, params, *, means, keys, **extra):
+def _mean(tables, params, *, comm, means, **extra):
   """Clients' tables -> (their mean, the bill)."""
-  mean, up = means[0](tables, **extra)
-  mean = stages.announce(mean)
+  mean, up = means[0](tables, comm=comm, **extra)
+  mean = comm.announce(mean)
   return mean, comms.total_bill([up, comms.bill(down=comms.nbytes(mean))])
 
 

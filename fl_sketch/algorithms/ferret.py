@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, keys as keys_lib, stages
+from fl_sketch.rounds import chain, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, RoundLocal, federated
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Params
@@ -69,8 +69,8 @@ def ferret(
     sizes = allocate(dims, dims, size)
     return Norms(jnp.int32(0), jnp.float32(dims), sizes, comms.bill())
 
-  def update(lane_sum, state, params=None, **_):
-    table, up = comms.uplink_mean(lane_sum)
+  def update(lane_sum, state, params=None, *, comm, **_):
+    table, up = comm.mean(lane_sum)
     dims = _dimensions(params)
     layers = jnp.arange(dims.size)
     layer = jnp.repeat(layers, state.sizes, total_repeat_length=size)
@@ -78,7 +78,7 @@ def ferret(
     old = jnp.where(state.count == 0, 0, keep)
     squares = old * state.squares + (1 - old) * squares
     sizes = allocate(squares, dims, size)
-    message = stages.announce({'table': table, 'sizes': sizes})
+    message = comm.announce({'table': table, 'sizes': sizes})
     bill = comms.bill(up, comms.nbytes(message))
     return message, Norms(state.count + 1, squares, message['sizes'], bill)
 

@@ -5,7 +5,7 @@ import itertools
 
 from fl_sketch.local import Task
 from fl_sketch.models import lora
-from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.keys import factors_key
 from fl_sketch.utils import fields
@@ -139,13 +139,13 @@ def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
       raise ValueError('flora and fedex require parameters with adapters.')
     return comms.bill()
 
-  def update(mean, _, params=None, *, weight, **__):
-    mean = stages.announce(mean)
+  def update(mean, _, params=None, *, comm, weight, **__):
+    mean = comm.announce(mean)
     adapters = list(filter(lora.is_adapter, _leaves(mean)))
     sizes = [(comms.nbytes((x.a, x.b)), comms.nbytes(x.base)) for x in adapters]
     whole = comms.bill(down=comms.nbytes(mean) - comms.nbytes(adapters))
-    count = comms.sum_over_cohort((weight > 0).astype(jnp.uint32))
-    down = size(sizes, count, weight.size * comms.shards())
+    count = comm.total((weight > 0).astype(jnp.uint32))
+    down = size(sizes, count, comm.slots(weight.size)[1])
     return mean, whole._replace(down=whole.down + down.astype(jnp.uint32))
 
   return chain.Broadcast(init, update)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, stages, transforms as t
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import check_codec, decoded_mean
 from fl_sketch.rounds.keys import codec_key, coin
@@ -75,19 +75,20 @@ def marina(
     zeros = optax.tree.zeros_like(params)
     return State(jnp.int32(0), params, zeros, comms.bill())
 
-  def update(payload, state, params=None, *, keys, **extra):
+  def update(payload, state, params=None, *, keys, comm, **extra):
     whole, change = payload
 
     def synchronise():
-      mean, up = comms.uplink_stacked_mean(whole, extra['weight'])
+      mean, up = comm.stacked_mean(whole, extra['weight'])
       return mean, comms.bill(up)
 
     def add_change():
-      _, mean, up = decoded_mean(codec, change, params, keys=keys, **extra)
+      options = {'keys': keys, 'comm': comm, **extra}
+      _, mean, up = decoded_mean(codec, change, params, **options)
       return jax.tree.map(jnp.add, state.gradient, mean), comms.bill(up)
 
     heads = coin(keys, sync_probability) | (state.count == 0)
-    gradient, bill = stages.cond(heads, synchronise, add_change)
+    gradient, bill = comm.cond(heads, synchronise, add_change)
     return gradient, State(state.count + 1, params, gradient, bill)
 
   return federated(

@@ -1,11 +1,12 @@
 """1-bit Adam: dense Adam as warm-up, then signs of the momentum, both ways."""
 
+import functools
 from typing import NamedTuple
 
 from fl_sketch import codecs
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, stages
+from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Tree
@@ -71,22 +72,22 @@ def onebit_adam(
     error = comms.PerClient(zeros)
     return State(jnp.int32(0), zeros, error, zeros, comms.bill())
 
-  def dense(grads, state, params, keys, weight):
-    mean, up = comms.uplink_stacked_mean(grads, weight)
-    mean = stages.announce(mean)
+  def dense(comm, grads, state, params, keys, weight):
+    mean, up = comm.stacked_mean(grads, weight)
+    mean = comm.announce(mean)
     momentum = jax.tree.map(_decay(b1), state.momentum, mean)
     bill = comms.bill(up, comms.nbytes(mean))
     return mean, state._replace(momentum=momentum, bill=bill)
 
-  def signs(grads, state, params, keys, weight):
+  def signs(comm, grads, state, params, keys, weight):
     add = lambda m, g, e: b1 * m[None] + (1 - b1) * g + e
     target = jax.tree.map(add, state.momentum, grads, state.client_error.value)
     payload = jax.vmap(codec.encode)(keys.client, target)  # it draws nothing
     read = lambda key, signs: codec.decode(key, signs, params)
     decoded = jax.vmap(read)(keys.client, payload)
-    mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=read)
+    mean, up = comm.stacked_mean(payload, weight, decoded, read)
     server_target = jax.tree.map(jnp.add, mean, state.server_error)
-    message = stages.announce(codec.encode(keys.round, server_target))
+    message = comm.announce(codec.encode(keys.round, server_target))
     momentum = codec.decode(keys.round, message, params)
     return momentum, state._replace(
       momentum=momentum,
@@ -95,9 +96,10 @@ def onebit_adam(
       bill=comms.bill(up, comms.nbytes(message)),
     )
 
-  def update(grads, state, params=None, *, keys, weight, **_):
+  def update(grads, state, params=None, *, keys, comm, weight, **_):
     args = grads, state, params, keys, weight
-    message, new = stages.cond(state.count < warmup, dense, signs, *args)
+    branches = (functools.partial(fn, comm) for fn in (dense, signs))
+    message, new = comm.cond(state.count < warmup, *branches, *args)
     return message, new._replace(count=state.count + 1)
 
   return federated(

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, stages, transforms as t
+from fl_sketch.rounds import chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.primitives import product
 from fl_sketch.utils import fields
@@ -69,7 +69,7 @@ def power_sgd(
     right = [jnp.zeros((x.shape[1], rank)) for x in error]
     return State(jnp.int32(0), comms.PerClient(error), right, comms.bill())
 
-  def update(moved, state, params=None, *, keys, weight, **_):
+  def update(moved, state, params=None, *, keys, comm, weight, **_):
     matrices, whole = _split(moved, params, rank)
     join = lambda x, e: x.reshape(e.shape) + e
     targets = jax.tree.map(join, matrices, state.error.value)
@@ -79,12 +79,12 @@ def power_sgd(
     first = lambda i, q: jnp.where(state.count == 0, drawn(i, q), q)
     starts = [first(i, q) for i, q in enumerate(state.right)]
     products = jax.tree.map(lambda m, q: product(m, q[None]), targets, starts)
-    (products, whole), up = comms.uplink_stacked_mean((products, whole), weight)
+    (products, whole), up = comm.stacked_mean((products, whole), weight)
     left = [jnp.linalg.qr(x)[0] for x in products]
-    left, whole = stages.announce((left, whole))
+    left, whole = comm.announce((left, whole))
     factors = jax.tree.map(lambda m, p: product(m.mT, p[None]), targets, left)
-    right, second = comms.uplink_stacked_mean(factors, weight)
-    right = stages.announce(right)
+    right, second = comm.stacked_mean(factors, weight)
+    right = comm.announce(right)
     lost = lambda m, p, q: m - product(p[None], q.mT)
     error = jax.tree.map(lost, targets, left, factors)
     message = Message(left, right, whole)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from fl_sketch import codecs, sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.local import Task
-from fl_sketch.rounds import chain, comms, stages
+from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.error_feedback import check_codec, decoder
 from fl_sketch.rounds.keys import codec_key
@@ -172,8 +172,8 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     factors = optax.tree.zeros_like(row_and_column_means(params))
     return Preconditioner(jnp.int32(0), factors, comms.bill())
 
-  def update(lane_sum, state, params=None, *, keys, **_):
-    mean, up = comms.uplink_mean(lane_sum)
+  def update(lane_sum, state, params=None, *, keys, comm, **_):
+    mean, up = comm.mean(lane_sum)
     due = state.count % every == 0
     old = jnp.where(state.count == 0, 0, keep)
     mix = lambda x, new: jnp.where(due, old * x + (1 - old) * new, x)
@@ -183,7 +183,7 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     unsent = jnp.where(due, 0, jnp.uint32(size))
     bill = comms.bill(up, comms.nbytes(table) + size)
     bill = jax.tree.map(lambda x: x - unsent, bill)
-    message = stages.announce({'table': table, 'factors': factors})
+    message = comm.announce({'table': table, 'factors': factors})
     pick = lambda new, old: jnp.where(due, new, old)
     factors = jax.tree.map(pick, message['factors'], state.factors)
     return message, Preconditioner(state.count + 1, factors, bill)

@@ -63,9 +63,9 @@ def feddyn(
   arXiv:2111.04263, Algorithm 1.
   """
 
-  def update(moved, state, params=None, *, weight, **_):
-    mean, up = comms.uplink_stacked_mean(moved, weight)
-    share = comms.sum_over_cohort(weight) / population
+  def update(moved, state, params=None, *, comm, weight, **_):
+    mean, up = comm.stacked_mean(moved, weight)
+    share = comm.total(weight) / population
     add = lambda scale: lambda g, x: g + scale * x
     client = jax.tree.map(add(alpha), state.client.value, moved)
     server = jax.tree.map(add(alpha * share), state.server, mean)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.local import Task
-from fl_sketch.rounds import aggregation, chain, comms, stages, transforms as t
+from fl_sketch.rounds import aggregation, chain, comms, transforms as t
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.sketches.base import dimension
 from fl_sketch.utils import fields
@@ -70,7 +70,7 @@ def sketched_sgd(
     velocity = zeros if momentum else comms.PerClient(())
     return State(zeros, velocity, comms.bill())
 
-  def update(grads, state, params=None, *, keys, means, **extra):
+  def update(grads, state, params=None, *, keys, comm, means, **extra):
     velocity = grads
     if momentum:
       add = lambda u, g: momentum * u + g
@@ -79,16 +79,16 @@ def sketched_sgd(
     total = jax.tree.map(add, state.residual.value, velocity)
     of_client = lambda keys, x: sketch.sketch(keys.round, x)
     tables = t.over_lanes(of_client, total, keys=keys, **extra)
-    table, first = means[0](tables, **extra)
+    table, first = means[0](tables, comm=comm, **extra)
     estimate = sketch.desketch(keys.round, table, params)
     vector = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(estimate)])
     _, top = lax.top_k(jnp.abs(vector), min(candidates * k, vector.size))
-    top = stages.announce(top)
+    top = comm.announce(top)
     exact = jax.vmap(lambda x: sketches.gather(x, top))(total)
-    mean, second = means[1](exact, **extra)
+    mean, second = means[1](exact, comm=comm, **extra)
     best = jnp.sort(lax.top_k(jnp.abs(mean), k)[1])
     bits = jnp.zeros(mean.size, bool).at[best].set(True)
-    message = Message(top, *stages.announce((mean[best], jnp.packbits(bits))))
+    message = Message(top, *comm.announce((mean[best], jnp.packbits(bits))))
     down = comms.bill(down=comms.nbytes(message))
     bill = comms.total_bill([first, second, down])
     hits = sketches.scatter(params, _support(message), jnp.ones(k))

@@ -22,7 +22,12 @@ import zlib
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.distributed.engine import Make, from_algorithm
 from fl_sketch.distributed.two_stage import two_stage_mean
-from fl_sketch.rounds import aggregation, chain, error_feedback, workers
+from fl_sketch.rounds import (
+  aggregation,
+  axes as axes_lib,
+  chain,
+  error_feedback,
+)
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.transforms import broadcast, desketch, sketch
 from fl_sketch.sketches.base import dimension
@@ -60,9 +65,9 @@ def parse(text: str) -> list[Call]:
 
 
 def mean_over(
-  axis: workers.Axis, compressor: Compressor = 'dense', *,
-  both_ways: bool = False, dense_axes: workers.Axis = (),
-  sharded_axes: workers.Axis = (), seed: int = 0,
+  axis: axes_lib.Axis, compressor: Compressor = 'dense', *,
+  both_ways: bool = False, dense_axes: axes_lib.Axis = (),
+  sharded_axes: axes_lib.Axis = (), seed: int = 0,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
@@ -87,9 +92,9 @@ def mean_over(
     seed: of the public random draws, the same on all workers.
   """
   make = mean(compressor, both_ways=both_ways)
-  axes = workers.names(axis)
+  axes = axes_lib.names(axis)
   axes_of = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  roles = {name: workers.names(value) for name, value in axes_of.items()}
+  roles = {name: axes_lib.names(value) for name, value in axes_of.items()}
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
@@ -97,9 +102,9 @@ def mean_over(
 
 
 def algorithm(
-  name: str, axis: workers.Axis, learning_rate: jax.typing.ArrayLike, *,
-  seed: int = 0, dense_axes: workers.Axis = (),
-  sharded_axes: workers.Axis = (), **options: Any,
+  name: str, axis: axes_lib.Axis, learning_rate: jax.typing.ArrayLike, *,
+  seed: int = 0, dense_axes: axes_lib.Axis = (),
+  sharded_axes: axes_lib.Axis = (), **options: Any,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Build the optax transformation of a registered algorithm among workers.
 
@@ -118,7 +123,7 @@ def algorithm(
 
 
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
-  """Build params -> the algorithm whose update is the estimate of the mean."""
+  """Build the `Make` of an algorithm whose update estimates the mean."""
   calls = parse(compressor) if isinstance(compressor, str) else [compressor]
   if calls == [Call('dense', {})]:
     calls = []
@@ -144,13 +149,13 @@ def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:
     # Signs are no mean, though the step of DeMo.
     options = {**({'signs': False} if name == 'demo' else {}), **options}
     made = registered(name, 1.0, **options)
-    return lambda params: _negative(made(params))
+    return lambda params, size: _negative(made(params, size))
   op = calls[0] if kinds[:1] == ['sketch'] else None
   codec = calls[-1] if kinds[-1:] == ['codec'] else None
-  return lambda params: _mean(params, op, codec, both_ways)
+  return lambda params, size: _mean(params, size, op, codec, both_ways)
 
 
-def _mean(params, op, codec, both_ways) -> Algorithm:
+def _mean(params, size, op, codec, both_ways) -> Algorithm:
   feedback: Any = dict(_FEEDBACK)
   if isinstance(codec, Call):
     options = dict(codec.options)
@@ -173,7 +178,7 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
     if both_ways:
       error_feedback.compress(made, **feedback)  # raises what it raises one way
       part = lambda c: _build(codec, c, share=c / d)
-      mean = two_stage_mean(part, like, **feedback)
+      mean = two_stage_mean(part, like, size, **feedback)
     elif op is None:
       before = (error_feedback.compress(made, **feedback),)
       mean = aggregation.mean_over_cohort(decode=error_feedback.decoder(made))
@@ -186,9 +191,9 @@ def _mean(params, op, codec, both_ways) -> Algorithm:
 def registered(
   name: str, learning_rate: jax.typing.ArrayLike, **options: Any
 ) -> Make:
-  """Build params -> a registered algorithm whose clients hold gradients."""
+  """Build the `Make` of a registered algorithm whose clients hold gradients."""
 
-  def make(params):
+  def make(params, size):
     d = dimension(params)
     made: Any = _sized(algorithms.REGISTRY, name, options, d)
     for part in ('sketch', 'codec', 'downlink_codec'):
@@ -200,7 +205,6 @@ def registered(
       if part == 'sketch' and part in made:
         d = dimension(jax.eval_shape(made[part].zero_table, params))
     if 'population' in algorithms.options(name):
-      size = getattr(workers.current(), 'size', None)
       n = made.setdefault('population', size or 1)
       if size not in (None, n):
         raise ValueError(

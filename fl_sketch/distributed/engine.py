@@ -5,7 +5,8 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import comms, keys as keys_lib, workers
+from fl_sketch.distributed import workers
+from fl_sketch.rounds import axes, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
 from fl_sketch.rounds.chain import Uplink
 from fl_sketch.rounds.client_step import all_finite
@@ -16,7 +17,8 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-Make = Callable[[Params], Algorithm]  # params or their shapes -> the algorithm
+# (params or their shapes, number of workers or None outside of a mesh) ->
+Make = Callable[[Params, int | None], Algorithm]
 
 
 @jax.tree_util.register_dataclass
@@ -43,8 +45,8 @@ class State(NamedTuple):
 
 
 def from_algorithm(
-  make: Make, axis: workers.Axis, *,
-  dense_axes: workers.Axis = (), sharded_axes: workers.Axis = (),
+  make: Make, axis: axes.Axis, *,
+  dense_axes: axes.Axis = (), sharded_axes: axes.Axis = (),
   seed: int = 0, stream: int | None = None,
 ) -> optax.GradientTransformationExtraArgs:  # fmt: skip
   """Run an algorithm with one worker as one client: gradients -> updates.
@@ -54,7 +56,7 @@ def from_algorithm(
   payloads without a codec are all-reduced. Keys follow from `seed`, the step
   and the worker, as in a run of the engine.
 
-  `make` is params -> `Algorithm`, whose local work returns the batches it gets;
+  `make` builds an `Algorithm`, whose local work returns the batches it gets;
   a new one in each call, as JAX caches traces of its functions. A `stream` sets
   the draws apart from those of others with this seed; None draws as the engine
   does. Axes and seed are as of `compressors.mean_over`.
@@ -63,14 +65,12 @@ def from_algorithm(
   `jax.vmap` with an axis name; its updates are the same on all workers. A step
   whose update is not finite leaves the state, but for its counter, as it was.
   """
-  names, dense_axes = workers.names(axis), workers.names(dense_axes)
-  sharded_axes = workers.names(sharded_axes)
+  names, dense_axes = axes.names(axis), axes.names(dense_axes)
+  sharded_axes = axes.names(sharded_axes)
 
   def init(params):
     params = _wide(params)
-    group = workers.Group(axis, None, workers.size_of(axis))
-    with workers.among(group):
-      algorithm = make(params)
+    algorithm = make(params, axes.size_of(axis))
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
         'Private algorithms, and local work with state, are not supported '
@@ -78,8 +78,7 @@ def from_algorithm(
       )
     row = lambda x: jnp.asarray(x)[None]
     encode = jax.tree.map(row, algorithm.encode.init(params))
-    with workers.among(group):
-      protocol = comms.map_per_client(row, algorithm.protocol.init(params))
+    protocol = comms.map_per_client(row, algorithm.protocol.init(params))
     server = algorithm.server.init(params)
     return wrap(0, comms.PerClient(encode), protocol, server)
 
@@ -93,8 +92,7 @@ def from_algorithm(
     _check_rows(state)
     workers.check_local((*names, *dense_axes, *sharded_axes), updates)
     size = lax.axis_size(names)
-    with workers.among(workers.Group(axis, None, size)):
-      algorithm = make(params)
+    algorithm = make(params, size)
     grads = jax.tree.map(lambda g: lax.pmean(g, dense_axes), _wide(updates))
     root = jax.random.key(seed)
     if stream is not None:
@@ -104,14 +102,14 @@ def from_algorithm(
     keys = keys_lib.round_keys(root, state.step)
     clients = keys_lib.for_lanes(keys, jnp.arange(size)).client
     encode, protocol, server = _unwrap(state[1:], sharded_axes)
-    with workers.among(workers.Group(axis, clients, size)):
-      payload, encode = _encode(
-        algorithm, grads, params, encode, protocol, keys
-      )
-      protocol = comms.clear_bills(protocol)
-      shared, protocol, finite = _send(
-        algorithm, payload, grads, protocol, params, keys
-      )
+    comm = workers.Workers(axis, clients, size)
+    payload, encode = _encode(
+      algorithm, grads, params, encode, protocol, keys, axis
+    )
+    protocol = comms.clear_bills(protocol)
+    shared, protocol, finite = _send(
+      algorithm, payload, grads, protocol, params, keys, comm
+    )
     moved, server = algorithm.server.update(shared, server, params, keys=keys)
     new = wrap(state.step + 1, encode, protocol, server)
     finite &= all_finite(moved)
@@ -129,10 +127,9 @@ def _wide(tree):
   return jax.tree.map(lambda x: wide(x) if workers.is_float(x) else x, tree)
 
 
-def _encode(algorithm, grads, params, state, protocol, keys):
+def _encode(algorithm, grads, params, state, protocol, keys, axis):
   """Return the worker's payload, and the state of its client links."""
-  group = workers.group()
-  keys = keys_lib.for_client(keys, lax.axis_index(group.axis))
+  keys = keys_lib.for_client(keys, lax.axis_index(axis))
   correction = algorithm.correction and algorithm.correction(protocol)
   if isinstance(correction, comms.PerClient):
     correction = jax.tree.map(lambda x: x[0], correction.value)
@@ -145,49 +142,48 @@ def _encode(algorithm, grads, params, state, protocol, keys):
     )
     return payload, jax.tree.map(lambda x: x[None], state)
 
-  work = where_checked(work, group.axis)
+  work = where_checked(work, axis)
   payload, rows = work(grads, params, state.value, correction, keys)
   return payload, comms.PerClient(rows)
 
 
-def _send(algorithm, payload, grads, state, params, keys):
+def _send(algorithm, payload, grads, state, params, keys, comm):
   """Run the links up to the broadcast: (what all get, state, if finite)."""
-  group = workers.group()
-  extra = {'keys': keys._replace(client=group.keys), 'noise': None}
   if algorithm.decode is None:  # it has collectives of its own
     lanes = jax.tree.map(lambda x: x[None], payload)
-    me = lax.axis_index(group.axis)[None]
+    me = lax.axis_index(comm.axis)[None]
     keys = keys_lib.for_lanes(keys, me)
     shared, state = algorithm.protocol.update(
-      lanes, state, params, keys=keys, weight=jnp.ones(1), ids=me,
+      lanes, state, params, keys=keys, comm=comm, weight=jnp.ones(1), ids=me,
       clients_per_step=None, noise=None,
     )  # fmt: skip
     return shared, state, all_finite(shared)
   size = comms.nbytes(payload)
   if algorithm.decode is Uplink.decode:
-    total = comms.sum_over_shards(payload)
+    total = comm.sum(payload)
   else:
-    rows = _gather(group, payload, algorithm.due and algorithm.due(state))
-    decode = where_checked(algorithm.decode, group.axis)
+    rows = _gather(comm, payload, algorithm.due and algorithm.due(state))
+    decode = where_checked(algorithm.decode, comm.axis)
     decode_one = lambda key, x: decode(keys._replace(client=key), x, params)
-    total = workers.sum_decoded(group.keys, rows, decode_one)
-  lane_sum = comms.LaneSum(total, jnp.float32(group.size), size)
+    total = workers.sum_decoded(comm.keys, rows, decode_one)
+  lane_sum = comms.LaneSum(total, jnp.float32(comm.size), size)
   finite = all_finite(total)
   if workers.has_no_float(payload):
-    finite = workers.all_true(group.axis, all_finite(grads))
-  with workers.among(group._replace(axis=())):  # the sum is here
-    shared, state = algorithm.protocol.update(
-      lane_sum, state, params, weight=jnp.ones(group.size), **extra
-    )
+    finite = workers.all_true(comm.axis, all_finite(grads))
+  shared, state = algorithm.protocol.update(
+    lane_sum, state, params, keys=keys._replace(client=comm.keys),
+    comm=dataclasses.replace(comm, axis=()),  # the sum is here
+    weight=jnp.ones(comm.size), noise=None,
+  )  # fmt: skip
   return shared, state, finite
 
 
-def _gather(group, payload, due):
+def _gather(comm, payload, due):
   """Gather all payloads; parts that are not due are zeros, and stay."""
-  send = functools.partial(workers.gather, group.axis)
+  send = functools.partial(workers.gather, comm.axis)
   if not due:
     return send(payload)
-  zero = lambda x: jnp.zeros((group.size, *x.shape), x.dtype)
+  zero = lambda x: jnp.zeros((comm.size, *x.shape), x.dtype)
   rows = send({k: v for k, v in payload.items() if k not in due})
   for name, flag in due.items():
     zeros = functools.partial(jax.tree.map, zero)

@@ -3,8 +3,9 @@
 import functools
 from typing import Any, NamedTuple
 
+from fl_sketch.distributed import workers
 from fl_sketch.distributed.engine import PerWorker, is_worker
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import axes as axes_lib
 from fl_sketch.utils import checks
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -85,7 +86,7 @@ def outer(
   def exchange(f, moved, params, means, outers):
     """Exchange fragment f; the updates of the other leaves are 0."""
     part, anchor = (_split(x, params, fragments)[f] for x in (moved, params))
-    part = workers.local(part, dense)  # the mean takes them over these too
+    part = axes_lib.local(part, dense)  # the mean takes them over these too
     estimate, means[f] = mean.update(part, means[f], anchor)
     estimate = optax.tree.cast_like(estimate, anchor)
     updates, state = outer.update(estimate, _read(outers[f]), anchor)
@@ -132,7 +133,7 @@ def per_worker(
   is that of the workers, or several.
   """
   tx = optax.with_extra_args_support(tx)
-  names = workers.names(axis)
+  names = axes_lib.names(axis)
 
   init: Any = lambda params: _mark(tx.init(params), names)
 

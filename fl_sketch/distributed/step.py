@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.distributed import bills
 from fl_sketch.distributed.engine import PerWorker, is_worker
 from fl_sketch.distributed.outer_steps import worker_params
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import axes
 from fl_sketch.utils.types import Params, Tree
 import jax
 from jax import lax
@@ -16,7 +16,7 @@ import optax
 
 
 def value_and_grad(
-  loss: Callable[..., Tree], axis: workers.Axis, **options: Any
+  loss: Callable[..., Tree], axis: axes.Axis, **options: Any
 ) -> Callable[..., tuple[Tree, Tree]]:
   """Return value and gradient of this worker's loss, inside `jax.shard_map`.
 
@@ -26,7 +26,7 @@ def value_and_grad(
   over which gradients are to be averaged, those of ``dense_axes`` too.
   """
   fn = jax.value_and_grad(loss, **options)
-  return lambda *args, **kwargs: fn(*workers.local(args, axis), **kwargs)
+  return lambda *args, **kwargs: fn(*axes.local(args, axis), **kwargs)
 
 
 def init(
@@ -52,7 +52,7 @@ def _check_copies(tx, params, state, mesh, specs, of_state):
   """Let JAX check that copies of an array on several devices stay equal."""
 
   def update(params, state):
-    return tx.update(workers.local(params, mesh.axis_names), state, params)[0]
+    return tx.update(axes.local(params, mesh.axis_names), state, params)[0]
 
   try:
     fn = _on(mesh, update, (specs, of_state), specs, check_vma=True)

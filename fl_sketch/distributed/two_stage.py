@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fl_sketch import codecs
-from fl_sketch.rounds import chain, comms, workers
+from fl_sketch.distributed import workers
+from fl_sketch.rounds import chain, comms
 from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.keys import codec_key
 from fl_sketch.rounds.unchecked import where_checked
@@ -24,8 +25,9 @@ class Residuals(NamedTuple):
 
 
 def two_stage_mean(
-  codec_of: Callable[[int], codecs.Codec], like: Callable[[Params], Tree], *,
-  error_feedback: bool = False, residual_decay: float = 1.0,
+  codec_of: Callable[[int], codecs.Codec], like: Callable[[Params], Tree],
+  size: int | None, *, error_feedback: bool = False,
+  residual_decay: float = 1.0,
 ) -> chain.Exchange:  # fmt: skip
   r"""Build the transformation that averages in two compressed stages.
 
@@ -35,16 +37,21 @@ def two_stage_mean(
   payloads takes n - 1. The mean is unbiased if the codec is. With error
   feedback a worker keeps the residual :math:`\beta (p - C(p))` of both stages,
   where beta is `residual_decay` and C must be a contraction. `codec_of` is c ->
-  the codec C, `like` params -> the shapes of what is averaged.
+  the codec C, `like` params -> the shapes of what is averaged, and `size` n;
+  None outside of a mesh.
 
   Source: Tang et al., 1-bit Adam, ICML 2021, arXiv:2102.02888, Section 5: the
   compressed all-reduce.
   """
 
   def parts_of(tree):
-    d, n = dimension(tree), workers.group().size
-    c = -(-d // n)
-    return n, c, codec_of(c)
+    if size is None:
+      raise ValueError(
+        'The state depends on the number of workers; initialise it with '
+        'distributed.init(tx, params, mesh).'
+      )
+    c = -(-dimension(tree) // size)
+    return size, c, codec_of(c)
 
   def init(params):
     own = mean = ()
@@ -53,8 +60,7 @@ def two_stage_mean(
       own, mean = jnp.zeros((n, c)), jnp.zeros(c)
     return Residuals(comms.PerClient(own), comms.PerClient(mean), comms.bill())
 
-  def update(lanes, state, params=None, *, keys, **_):
-    group = workers.group()
+  def update(lanes, state, params=None, *, keys, comm, **_):
     tree = jax.tree.map(lambda x: x[0], lanes)
     n, c, codec = parts_of(tree)
     vector, restore = flatten_util.ravel_pytree(tree)
@@ -72,21 +78,21 @@ def two_stage_mean(
     rows = jnp.pad(vector, (0, n * c - vector.size)).reshape(n, c)
     none = jnp.zeros((n, 0))
     residuals = state.own.value[0] if error_feedback else none
-    sent = where_checked(sent, group.axis)
+    sent = where_checked(sent, comm.axis)
     payloads, own = jax.vmap(sent)(own_keys(keys.client[0]), rows, residuals)
-    arrived = workers.transpose(group.axis, payloads)
-    me = lax.axis_index(group.axis)
+    arrived = workers.transpose(comm.axis, payloads)
+    me = lax.axis_index(comm.axis)
     senders = jax.vmap(lambda key: jax.random.fold_in(codec_key(key), me))
     decode = lambda key, payload: codec.decode(key, payload, part)
-    decode = where_checked(decode, group.axis)
-    mean = workers.sum_decoded(senders(group.keys), arrived, decode) / n
+    decode = where_checked(decode, comm.axis)
+    mean = workers.sum_decoded(senders(comm.keys), arrived, decode) / n
     shared = own_keys(keys.round)
     residual = state.mean.value[0] if error_feedback else none
     message, left = sent(shared[me], mean, residual)
-    messages = workers.gather(group.axis, message)
+    messages = workers.gather(comm.axis, message)
     mean = jax.vmap(decode)(shared, messages).ravel()[: vector.size]
     if workers.has_no_float(payloads):
-      finite = workers.all_true(group.axis, all_finite(vector))
+      finite = workers.all_true(comm.axis, all_finite(vector))
       mean = jnp.where(finite, mean, jnp.nan)
     one = comms.nbytes(message)
     if error_feedback:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 class Facts(NamedTuple):
   """Facts of a round that both sides know before it."""
 
-  flags: tuple[bool, ...] = ()  # of `stages.cond`
+  flags: tuple[bool, ...] = ()  # of `Comm.cond`
   absent: tuple[str, ...] = ()  # parts of payload and broadcast not due
 
 

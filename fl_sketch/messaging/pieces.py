@@ -7,8 +7,9 @@ see `stages`. `programs` compiles the pieces.
 from typing import NamedTuple
 
 from fl_sketch import rounds
+from fl_sketch.messaging import stages
 from fl_sketch.messaging.exchanges import Facts, completed, zeros
-from fl_sketch.rounds import client_step, comms, keys as keys_lib, stages
+from fl_sketch.rounds import client_step, comms, keys as keys_lib
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -65,12 +66,11 @@ class Pieces:
     noise = self._noise_keys(noise_key, state)
     if noise is not None:
       noise = keys_lib.for_lanes(noise, ids)
-    with stages.inside(stage):
-      return algorithm.protocol.update(
-        lanes, comms.clear_bills(state.protocol), state.params,
-        keys=keys_lib.for_lanes(keys, ids), weight=weight, ids=ids, noise=noise,
-        clients_per_step=None,
-      )  # fmt: skip
+    return algorithm.protocol.update(
+      lanes, comms.clear_bills(state.protocol), state.params, comm=stage,
+      keys=keys_lib.for_lanes(keys, ids), weight=weight, ids=ids, noise=noise,
+      clients_per_step=None,
+    )  # fmt: skip
 
   def _nobody(self, hp, state, lanes=1):
     """(state, payloads or their sum, ids, weights) of absent clients.

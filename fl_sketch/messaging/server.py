@@ -66,7 +66,7 @@ class Server:
     releases = self.programs.releases
     # The server is one shard.
     summary = jax.vmap(
-      lambda x: self._summary(x, hp, releases, noise),
+      lambda x: self._summary(x, comms.Shards(), hp, releases, noise),
       out_axes=None,
       axis_name=comms.SHARD,
     )

@@ -55,7 +55,7 @@ def mean_over_cohort(
   that client; of an unbiased codec Q and an operator with orthogonal rows,
   :math:`E\|R^\top Q(R x)\|^2 \leq (1 + \omega) (1 + \alpha) \|x\|^2`.
   `decode` (keys, payload, like) -> tree undoes an earlier link's encoding; the
-  denominator is as in `comms.uplink_mean`.
+  denominator is as in `Comm.mean`.
 
   Raises:
     ValueError: privacy is combined with robust, decode or denominator, or with
@@ -82,16 +82,16 @@ def cohort_means(
   if privacy is not None:
     return tuple(privacy.mean(index) for index in range(count))
 
-  def take(payloads, *, weight, **_):
-    mean, up = comms.uplink_stacked_mean(payloads, weight)
+  def take(payloads, *, comm, weight, **_):
+    mean, up = comm.stacked_mean(payloads, weight)
     return mean, comms.bill(up)
 
   return (CohortMean(take),) * count
 
 
 def _plain(decode, denominator) -> chain.Uplink:
-  def update(lane_sum, _, params=None, **__):
-    mean, up = comms.uplink_mean(lane_sum, denominator)
+  def update(lane_sum, _, params=None, *, comm, **__):
+    mean, up = comm.mean(lane_sum, denominator)
     return mean, comms.bill(up)
 
   marks = {} if decode is None else {'decode': decode}
@@ -140,11 +140,11 @@ def _robust(rule: Rule, decode) -> chain.Uplink:
 
   link = _plain(grouped, 1.0)
 
-  def update(lane_sum, state, params=None, *, keys, weight, **extra):
-    sums, state = link.update(lane_sum, state, params, **extra)
+  def update(lane_sum, state, params=None, *, keys, comm, weight, **_):
+    sums, state = link.update(lane_sum, state, params, comm=comm)
     members = jax.vmap(membership)(keys.client)
     weights = jax.vmap(comms.weighted)(members, weight).sum(0)
-    weights = comms.sum_over_shards(weights)
+    weights = comm.sum(weights)
     return KINDS[rule.kind](*group_means(sums, weights)), state
 
   return link._replace(update=update)

@@ -30,17 +30,21 @@ class Observed(NamedTuple):
   participates: jax.Array  # bool[lanes], whose update was accepted as well
 
 
-# (observed, hp, releases of a round, noise keys) -> metrics of the round
-Summary = Callable[[Observed, Hyper, int, keys_lib.NoiseKeys | None], Metrics]
+# (observed, comm, hp, releases of a round, noise keys) -> metrics of the round
+Summary = Callable[
+  [Observed, comms.Comm, Hyper, int, keys_lib.NoiseKeys | None], Metrics
+]
 
 
-def means_and_counts(observed: Observed, *_: object) -> Metrics:
+def means_and_counts(
+  observed: Observed, comm: comms.Comm, *_: object
+) -> Metrics:
   """Return means of local metrics, `participants` and `rejected_clients`.
 
   Updates of rejected clients were not finite, or exceeded `max_payload_norm`.
   """
-  means = comms.uplink_stacked_mean(observed.metrics, observed.weight)[0]
-  count = lambda mask: comms.sum_over_cohort(mask.astype(jnp.int32))
+  means = comm.stacked_mean(observed.metrics, observed.weight)[0]
+  count = lambda mask: comm.total(mask.astype(jnp.int32))
   taken = count(observed.participates)
   rejected = count(observed.present & ~observed.participates)
   return means | {'participants': taken, 'rejected_clients': rejected}
@@ -54,7 +58,7 @@ def build(
   """Build what `round.cohort_step` runs on each shard; see its arguments."""
 
   def program(hp, params, state, cohort, keys, noise, data):
-    algorithm = make(hp)
+    algorithm, comm = make(hp), comms.Shards()
     if max_payload_norm is not None and algorithm.decode is None:
       raise ValueError(
         f'{max_payload_norm=} requires an algorithm that decodes payloads one '
@@ -86,7 +90,7 @@ def build(
       payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
     encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
-      payload, protocol, params, weight=weight, ids=cohort.ids,
+      payload, protocol, params, comm=comm, weight=weight, ids=cohort.ids,
       keys=keys_lib.for_lanes(keys, cohort.ids),
       noise=None if noise is None else keys_lib.for_lanes(noise, cohort.ids),
       clients_per_step=clients_per_step,
@@ -102,7 +106,7 @@ def build(
     state = comms.map_per_client(pick, new_state, state)
     weight = jnp.where(participates, cohort.weight, 0)
     observed = Observed(metrics, weight, present, participates)
-    metrics = summary(observed, hp, algorithm.releases, noise)
+    metrics = summary(observed, comm, hp, algorithm.releases, noise)
     return broadcast, state, metrics
 
   return program

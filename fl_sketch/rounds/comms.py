@@ -1,24 +1,25 @@
-"""Collectives between clients and server, and their communication cost.
+"""Communicators of clients and server, per-client state, and bills.
 
-A cohort of C clients is laid out as shards x lanes (client slots of a shard):
-`shard_map` splits it over the mesh axis `shard`, and each shard holds its lanes
-on a leading axis. A value is *shared* if every client holds the same copy and
-*local* if each holds its own; JAX's types say which, since a shared value is
-invariant over `shard`. The uplinks are the only way from local to shared and
-`downlink` the only way back; `shard_map` refuses any other program.
+A cohort of C clients is laid out as shards x lanes (client slots of a shard). A
+value is *shared* if every client holds the same copy and *local* if each holds
+its own. A `Comm` has the only ways from local to shared; links get one as
+``comm``. `Shards` simulates the cohort on the shards of a mesh axis, where
+`shard_map` refuses any other way; `distributed.workers.Workers` are the workers
+of a training loop, and `messaging.stages.Stage` is a round over messages.
 """
 
+import abc
 from collections.abc import Callable
 import math
 from typing import NamedTuple
 
-from fl_sketch.rounds import stages, workers
 from fl_sketch.utils.types import Payload, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
+DecodeOne = Callable[[jax.Array, Payload], Tree]  # (key of a client, payload)
 SHARD = 'shard'
 NO_SERVER = (
   'The algorithm has no server, so that it cannot run over messages; simulate '
@@ -63,121 +64,120 @@ def bill(up: int = 0, down: int = 0) -> Bill:
   return Bill(jnp.uint32(up), jnp.uint32(down))
 
 
-def downlink(tree: Tree) -> Tree:
-  """Give each shard its own copy of a shared `tree`.
+class Comm(abc.ABC):
+  """How a round takes what clients hold to the server, and back."""
 
-  With respect to a *shared* array, `jax.grad` inside `shard_map` would return
-  gradients already summed over `shard`.
-  """
-  if stages.current() is not None:
-    return tree
-  group = workers.current()
-  if group is not None:
-    return workers.local(tree, group.axis)
-  return jax.tree.map(lambda x: jax.lax.pcast(x, SHARD, to='varying'), tree)
+  simulated: bool = True  # False: real clients, who see only what is announced
 
+  @abc.abstractmethod
+  def sum(self, tree: Tree) -> Tree:
+    """Add up arrays of the shards; sums of uint32 are exact."""
 
-def uplink_mean(
-  lane_sum: LaneSum, denominator: jax.Array | float | None = None
-) -> tuple[Tree, int]:
-  """Average running sums over the shards: (shared mean, bytes of one client).
+  @abc.abstractmethod
+  def sum_lanes(self, tree: Tree) -> Tree:
+    """Add up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
 
-  The mean of the decoded payloads is 0 if no client participated. The default
-  denominator is the sum of weights; under differential privacy it must be a
-  constant. Unsigned integers raise TypeError: add them by `sum_over_shards`.
-  """
-  for x in jax.tree.leaves(lane_sum.total):
-    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
-      raise TypeError(f'A mean is of floats, not of {x.dtype}.')
-  total = sum_over_shards(lane_sum.total)
-  if denominator is None:
-    denominator = sum_over_shards(lane_sum.weight)
-  # A float32 denominator would spoil sums of 64-bit numbers.
-  wide = jax.dtypes.canonicalize_dtype(jnp.float64)
-  denominator = jnp.asarray(denominator, wide)
-  scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
-  mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
-  return mean, lane_sum.nbytes
+  @abc.abstractmethod
+  def slots(self, lanes: int) -> tuple[jax.Array, int]:
+    """Return (int32[lanes], positions of lanes in the cohort; its size)."""
 
+  def total(self, x: jax.Array) -> jax.Array:
+    """Add up a number of each client, [lanes]; for counts and metrics."""
+    return self.sum(x.sum())
 
-def uplink_stacked_mean(
-  payloads: Payload,
-  weight: jax.Array,
-  decoded: Tree | None = None,
-  denominator: jax.Array | float | None = None,
-  decode: Callable[[jax.Array, Payload], Tree] | None = None,
-) -> tuple[Tree, int]:
-  """Average the stacked payloads of all lanes by weight, as `uplink_mean`.
+  def mean(
+    self, lane_sum: LaneSum, denominator: jax.Array | float | None = None
+  ) -> tuple[Tree, int]:
+    """Average running sums over the shards: (shared mean, bytes of a client).
 
-  Leaves are [lanes, ...]; absent clients have weight 0. The sum is of `decoded`
-  if given. Over messages and between workers the payloads travel, and `decode`
-  (key of a client, its payload) runs where they arrive.
-  """
-  first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-  size = nbytes(jax.eval_shape(first, payloads))
-  if (stage := stages.current()) is not None:
-    total = stage.exchange(payloads, decode or (lambda key, payload: payload))
-    return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
-  group = workers.current()
-  if group is not None and decode is not None:  # each worker has one lane
-    rows = workers.gather(group.axis, first(payloads))
-    total = workers.sum_decoded(group.keys, rows, decode)
-    return jax.tree.map(lambda x: x / group.size, total), size
-  add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
-  total = jax.tree.map(add, payloads if decoded is None else decoded)
-  return uplink_mean(LaneSum(total, total_weight(weight), size), denominator)
+    The mean of the decoded payloads is 0 if no client participated. The default
+    denominator is the sum of weights; under differential privacy it must be a
+    constant. Unsigned integers raise TypeError: add them by `sum`.
+    """
+    for x in jax.tree.leaves(lane_sum.total):
+      if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        raise TypeError(f'A mean is of floats, not of {x.dtype}.')
+    total = self.sum(lane_sum.total)
+    if denominator is None:
+      denominator = self.sum(lane_sum.weight)
+    # A float32 denominator would spoil sums of 64-bit numbers.
+    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    denominator = jnp.asarray(denominator, wide)
+    scale = jnp.where(denominator > 0, 1 / jnp.maximum(denominator, 1e-38), 0)
+    mean = jax.tree.map(lambda x: x * scale.astype(x.dtype), total)
+    return mean, lane_sum.nbytes
 
+  def stacked_mean(
+    self, payloads: Payload, weight: jax.Array, decoded: Tree | None = None,
+    decode: DecodeOne | None = None,
+  ) -> tuple[Tree, int]:  # fmt: skip
+    """Average the stacked payloads of all lanes by weight, as `mean`.
 
-def gather_tables(
-  tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
-) -> tuple[jax.Array, int]:
-  """All-gathers clients' tables by id: (f32[population, ...], bytes of one).
+    Leaves are [lanes, ...]; absent clients have weight 0. The sum is of
+    `decoded` if given. Over messages and between workers the payloads travel,
+    and `decode` (key of a client, its payload) runs where they arrive.
+    """
+    add = lambda x: jax.vmap(weighted)(x, weight).sum(0)
+    total = jax.tree.map(add, payloads if decoded is None else decoded)
+    size = nbytes_of_one(payloads)
+    return self.mean(LaneSum(total, total_weight(weight), size))
 
-  Tables are [lanes, ...]; those of weight 0 become 0. Raises ValueError over
-  messages, where clients do not see each other's tables.
-  """
-  if stages.current() is not None:
+  def gather(
+    self, tables: jax.Array, weight: jax.Array, ids: jax.Array, population: int
+  ) -> tuple[jax.Array, int]:
+    """Give all clients the tables of all: (f32[population, ...], bytes of one).
+
+    Tables are [lanes, ...]; those of weight 0 become 0. Raises ValueError where
+    clients do not see each other's tables.
+    """
     raise ValueError(NO_SERVER)
-  present = jax.vmap(weighted)(tables, jnp.sign(weight))
-  gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
-  gathered = gathered.at[ids].set(present, mode='drop')
-  size = nbytes(jax.eval_shape(lambda x: x[0], tables))
-  return jax.lax.psum(gathered, SHARD), size
 
+  def announce(self, tree: Tree) -> Tree:
+    """Mark what the server sends to clients in the middle of a round.
 
-def sum_over_cohort(x: jax.Array) -> jax.Array:
-  """Add up a local number over every client; for counts and metrics."""
-  return sum_over_shards(x.sum())
-
-
-def sum_over_shards(tree: Tree) -> Tree:
-  """Add up local arrays over the shards; sums of uint32 are exact."""
-  if stages.current() is not None:
+    Client state may depend on sums through announcements alone.
+    """
     return tree
-  group = workers.current()
-  if group is not None:
-    return workers.total(group.axis, tree)
-  return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
+
+  def cond(
+    self, predicate: jax.Array, on_true: Callable[..., Tree],
+    on_false: Callable[..., Tree], *args: Tree,
+  ) -> Tree:  # fmt: skip
+    """`lax.cond` whose branches may communicate.
+
+    The predicate must follow from what all sides know before the round.
+    """
+    return jax.lax.cond(predicate, on_true, on_false, *args)
 
 
-def slots(lanes: int) -> tuple[jax.Array, int]:
-  """Return (int32[lanes], positions of lanes in the cohort; its size)."""
-  if stages.current() is not None:
-    return jnp.arange(lanes), lanes
-  first = jax.lax.axis_index(SHARD) * lanes
-  return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
+class Shards(Comm):
+  """A simulated cohort, inside `shard_map` over the mesh axis `SHARD`."""
+
+  def sum(self, tree):
+    """Add up arrays of the shards."""
+    return jax.tree.map(lambda x: jax.lax.psum(x, SHARD), tree)
+
+  def sum_lanes(self, tree):
+    """Add up uint32 leaves [lanes, ...] over the cohort."""
+    return self.sum(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
+
+  def slots(self, lanes):
+    """Return (positions of the lanes, size of the padded cohort)."""
+    first = jax.lax.axis_index(SHARD) * lanes
+    return first + jnp.arange(lanes), lanes * jax.lax.axis_size(SHARD)
+
+  def gather(self, tables, weight, ids, population):
+    """All-gather clients' tables by id."""
+    present = jax.vmap(weighted)(tables, jnp.sign(weight))
+    gathered = jnp.zeros((population, *tables.shape[1:]), present.dtype)
+    gathered = gathered.at[ids].set(present, mode='drop')
+    return jax.lax.psum(gathered, SHARD), nbytes_of_one(tables)
 
 
-def shards() -> int:
-  """Return the number of shards; 1 over messages."""
-  return 1 if stages.current() is not None else jax.lax.axis_size(SHARD)
-
-
-def sum_exactly(tree: Tree) -> Tree:
-  """Add up uint32 leaves [lanes, ...] over the cohort, modulo 2^32."""
-  if (stage := stages.current()) is not None:
-    return stage.exchange(tree, lambda key, payload: payload)
-  return sum_over_shards(jax.tree.map(lambda x: x.sum(0, dtype=x.dtype), tree))
+def nbytes_of_one(stacked: Tree) -> int:
+  """Return the wire size of one lane of leaves [lanes, ...], in bytes."""
+  one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+  return nbytes(jax.tree.map(one, stacked))
 
 
 def total_weight(weight: jax.Array) -> jax.Array:

@@ -18,14 +18,14 @@ def decoder(codec: codecs.Codec) -> comms.Decode:
 
 
 def decoded_mean(
-  codec: codecs.Codec, payload: Payload, like: Tree, *, weight: jax.Array,
-  **options,
+  codec: codecs.Codec, payload: Payload, like: Tree, *, comm: comms.Comm,
+  weight: jax.Array, **options,
 ) -> tuple[Tree, Tree, int]:  # fmt: skip
   """Return (decoded lanes, their mean over the cohort, bytes of a client)."""
   of_client = lambda keys, x: decoder(codec)(keys, x, like)
   decoded = t.over_lanes(of_client, payload, **options)
   one = lambda key, x: codec.decode(keys_lib.codec_key(key), x, like)
-  mean, up = comms.uplink_stacked_mean(payload, weight, decoded, decode=one)
+  mean, up = comm.stacked_mean(payload, weight, decoded, one)
   return decoded, mean, up
 
 

@@ -21,7 +21,7 @@ def run_evaluation(metrics_fn: MetricsFn, mesh: jax.sharding.Mesh):
   def program(params, batches):
     one = lambda batch: metrics_fn(params, batch)
     sums = client_loop.map_clients(one, batches, clients_per_step=1)
-    return jax.tree.map(comms.sum_over_cohort, sums)
+    return jax.tree.map(comms.Shards().total, sums)
 
   specs = P(), P(comms.SHARD)
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
@@ -42,7 +42,7 @@ def run_client_evaluation(
     values = client_loop.map_clients(of_samples, batches, clients_per_step=1)
     owner = owners.reshape(-1)
     total = lambda x: jax.ops.segment_sum(x.reshape(-1), owner, clients)
-    return comms.sum_over_shards(jax.tree.map(total, values))
+    return comms.Shards().sum(jax.tree.map(total, values))
 
   specs = P(), P(comms.SHARD), P(comms.SHARD)
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())
@@ -61,9 +61,10 @@ def run_lanes(
   def program(params, lanes):
     one = lambda lane: fn(params, lane)
     results = client_loop.map_clients(one, lanes, clients_per_step)
-    place, size = comms.slots(len(jax.tree.leaves(lanes)[0]))
+    comm = comms.Shards()
+    place, size = comm.slots(len(jax.tree.leaves(lanes)[0]))
     whole = lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype).at[place].set(x)
-    return comms.sum_over_shards(jax.tree.map(whole, results))
+    return comm.sum(jax.tree.map(whole, results))
 
   specs = P(), P(comms.SHARD)
   return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=P())

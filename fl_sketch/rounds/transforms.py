@@ -9,6 +9,7 @@ Links run from a client's pseudo-gradient to an update of the parameters::
 
 Extra arguments, by keyword, to every link:
   keys: `keys.RoundKeys`; in a protocol `keys.client` is key[lanes].
+  comm: `comms.Comm`, in a protocol only: how clients and server communicate.
   weight: aggregation weights, 0 for a client that is absent; f32[] before the
     uplink and f32[lanes] in it.
   ids: int32[lanes], in a protocol only: which clients the lanes are.
@@ -20,7 +21,7 @@ Extra arguments, by keyword, to every link:
 from collections.abc import Callable
 
 from fl_sketch import sketches
-from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib, stages
+from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
 from fl_sketch.utils import checks
 from fl_sketch.utils.types import Tree
 import jax
@@ -100,8 +101,8 @@ def _hash_key(name):
 def broadcast() -> chain.Broadcast:
   """Build the downlink; clients can redo all later links."""
 
-  def update(updates, _, params=None, **__):
-    updates = stages.announce(updates)
+  def update(updates, _, params=None, *, comm, **__):
+    updates = comm.announce(updates)
     return updates, comms.bill(down=comms.nbytes(updates))
 
   return chain.Broadcast(lambda params: comms.bill(), update)

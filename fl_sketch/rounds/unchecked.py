@@ -7,7 +7,7 @@ reads no value of another, so that it needs no check.
 
 from collections.abc import Callable
 
-from fl_sketch.rounds import workers
+from fl_sketch.rounds import axes
 from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
@@ -35,17 +35,17 @@ def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
       program, out = jax.make_jaxpr(jax.jit(hidden), return_shape=True)(*like)
     leaves = jax.tree.leaves(args)
     results = core.jaxpr_as_fun(program)(*leaves)
-    axes = tuple(sorted(set().union(*map(workers.varying, leaves))))
-    return workers.local(jax.tree.structure(out).unflatten(results), axes)
+    names = tuple(sorted(set().union(*map(axes.varying, leaves))))
+    return axes.local(jax.tree.structure(out).unflatten(results), names)
 
   return run
 
 
 def where_checked(
-  fn: Callable[..., Tree], axis: workers.Axis
+  fn: Callable[..., Tree], axis: axes.Axis
 ) -> Callable[..., Tree]:
   """Make fn `unchecked`, if `shard_map` checks what varies over the axis."""
-  return unchecked(fn) if workers.is_checked(axis) else fn
+  return unchecked(fn) if axes.is_checked(axis) else fn
 
 
 def _like(x):

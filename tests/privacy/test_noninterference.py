@@ -164,7 +164,7 @@ def test_private_configs_are_shown(name):
 REALISED = """
 from fl_sketch import algorithms
 from fl_sketch.privacy.mechanisms import private_mean
-from fl_sketch.rounds import comms, federated, transforms
+from fl_sketch.rounds import federated, transforms
 import jax
 import optax
 
@@ -174,9 +174,9 @@ def realised(task, hp, *, privacy: private_mean.PrivateMean):
   '''Divides the released sum by the clients that took part.'''
   link = privacy.uplink()
 
-  def update(*args, weight, **extra):
-    mean, bill = link.update(*args, weight=weight, **extra)
-    factor = 4 / comms.sum_over_cohort(weight)
+  def update(*args, comm, weight, **extra):
+    mean, bill = link.update(*args, comm=comm, weight=weight, **extra)
+    factor = 4 / comm.total(weight)
     return jax.tree.map(lambda x: x * factor, mean), bill
 
   uplink, down = link._replace(update=update), transforms.broadcast()

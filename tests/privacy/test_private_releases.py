@@ -36,7 +36,8 @@ def test_noise_of_clients_is_each_ones_own():
       keys_lib.noise_keys(secret, r), jnp.int32(client)[None]
     )
     take = release.with_hyper(HP).mean(index).take
-    mean = lambda x: take(x, weight=jnp.ones(1), noise=keys)[0]
+    extra = {'comm': comms.Shards(), 'weight': jnp.ones(1), 'noise': keys}
+    mean = lambda x: take(x, **extra)[0]
     return jax.shard_map(
       mean, mesh=mesh_lib.cohort_mesh(1), in_specs=jax.P(comms.SHARD),
       out_specs=jax.P(),

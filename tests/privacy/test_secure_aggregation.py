@@ -15,7 +15,7 @@ CLIENTS = 8
 @functools.cache
 def summed(shards, neighbours):
   sum_of = functools.partial(
-    secure_aggregation.secure_sum, neighbours=neighbours
+    secure_aggregation.secure_sum, comm=comms.Shards(), neighbours=neighbours
   )
   mesh = mesh_lib.cohort_mesh(shards)
   return jax.jit(

@@ -29,10 +29,10 @@ def test_a_mean_of_64_bit_numbers_is_as_exact(streamed):
 
     def mean(x, weight):
       if not streamed:
-        return comms.uplink_stacked_mean(x, weight)[0]
+        return comms.Shards().stacked_mean(x, weight)[0]
       one = lambda lane: (lane[0], lane[0], lane[1], ())
       sums, _ = client_loop.sum_over_lanes(one, (x, weight), 1)
-      return comms.uplink_mean(sums)[0]
+      return comms.Shards().mean(sums)[0]
 
     result = on_shards(mean, x, weight)
   want = np.float64(weight) @ x / np.float64(weight).sum()
@@ -48,7 +48,7 @@ def test_the_lane_loop_sums_what_uplink_would(clients_per_step):
   def program(x, weight):
     fn = lambda lane: (lane[0], 2 * lane[0], lane[1], lane[0].sum())
     sums, rest = client_loop.sum_over_lanes(fn, (x, weight), clients_per_step)
-    mean, size = comms.uplink_mean(sums)
+    mean, size = comms.Shards().mean(sums)
     assert size == 12
     return mean, rest
 
@@ -63,7 +63,7 @@ def test_low_precision_payloads_are_summed_in_float32():
   def program(x):
     fn = lambda x: (x, x, jnp.float32(1) + 0 * x[0], 0 * x)
     sums, _ = client_loop.sum_over_lanes(fn, x, 1)
-    return comms.uplink_mean(sums)[0], jax.lax.psum(sums.total, comms.SHARD)
+    return comms.Shards().mean(sums)[0], jax.lax.psum(sums.total, comms.SHARD)
 
   mean, total = on_shards(program, x)
   assert (mean, total) == (1, 512)
@@ -90,8 +90,8 @@ COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
-FILES = 'comms', 'evaluation', 'processes', 'round', 'workers'
-WORKERS = 'engine', 'outer_steps', 'step'
+FILES = 'axes', 'comms', 'evaluation', 'processes', 'round'
+WORKERS = 'engine', 'outer_steps', 'step', 'workers'
 
 
 def test_collectives_stand_in_the_engine_alone():

@@ -70,7 +70,7 @@ def test_lanes_that_are_skipped_are_not_worked_on(clients_per_step):
     )
     one = lambda lane: work(lane)[0]
     each = client_loop.map_clients(one, weight, 1, present)
-    return comms.sum_over_cohort(sums.total), each
+    return comms.Shards().total(sums.total), each
 
   out = jax.P(), jax.P(comms.SHARD)
   mesh = mesh_lib.cohort_mesh(1)

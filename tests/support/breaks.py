@@ -14,7 +14,7 @@ from fl_sketch.privacy.mechanisms import (
   private_mean,
   sums,
 )
-from fl_sketch.rounds import comms, keys as keys_lib
+from fl_sketch.rounds import keys as keys_lib
 import jax
 import jax.numpy as jnp
 
@@ -165,9 +165,9 @@ def late_clip(patch):
 def denominator(real, self, finish):
   link = real(self, finish)
 
-  def update(*given, weight, **extra):
-    mean, bill = link.update(*given, weight=weight, **extra)
-    count = comms.sum_over_cohort(weight > 0)
+  def update(*given, comm, weight, **extra):
+    mean, bill = link.update(*given, comm=comm, weight=weight, **extra)
+    count = comm.total(weight > 0)
     times = self.release.expected_cohort / jnp.maximum(count, 1)
     return jax.tree.map(lambda x: x * times, mean), bill
 

@@ -32,8 +32,8 @@ class State(NamedTuple):
   bill: comms.Bill
 
 
-count = lambda s: comms.sum_over_cohort(s.weight)
-total = lambda s: comms.sum_over_shards(s.payloads['w'].sum(0))
+count = lambda s: comms.Shards().total(s.weight)
+total = lambda s: comms.Shards().sum(s.payloads['w'].sum(0))
 whole = lambda s: count(s).astype(jnp.int32) % 2
 
 
@@ -92,7 +92,7 @@ def branch_tells_host(s):
 # What is broadcast in place of the released mean w.
 SENT = {
   'plain_mean': lambda s: s.w + total(s) / 4,
-  'payloads': lambda s: s.w + comms.sum_over_cohort(s.payloads['w'][0, 0, 0]),
+  'payloads': lambda s: s.w + comms.Shards().total(s.payloads['w'][0, 0, 0]),
   'weight': lambda s: s.w * count(s),
   'cond': lambda s: jax.lax.cond(count(s) > 2, lambda: s.w, lambda: -s.w),
   'switch': lambda s: jax.lax.switch(whole(s), [jnp.sin, jnp.cos], s.w),
@@ -121,7 +121,7 @@ ROWS = {
   'total_in_rows': lambda s: s.rows + total(s)[None],
   'gathered_rows': lambda s: s.payloads['w'][s.ids % 2],
 }
-of_rows = lambda s: comms.sum_over_cohort(s.rows[:, 0, 0])
+of_rows = lambda s: comms.Shards().total(s.rows[:, 0, 0])
 SHARED = {'shared_state': count, 'sum_of_rows': of_rows}
 PUBLIC_NOISE = 'noise_of_a_public_key'
 NAMES = (*SENT, *ROWS, *SHARED, PUBLIC_NOISE)

@@ -17,7 +17,7 @@ from fl_sketch.privacy.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
 from fl_sketch.privacy.auditing.audit import Report, assess
 from fl_sketch.privacy.mechanisms import clipping
-from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib, workers
+from fl_sketch.rounds import keys as keys_lib, mesh as mesh_lib
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -250,5 +250,6 @@ def _population(mechanism) -> int:
 
 def flat(tree: Tree) -> jax.Array:
   """Concatenate all real numbers of a broadcast."""
-  real = filter(workers.is_float, clipping.parts(tree))
+  is_real = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  real = filter(is_real, clipping.parts(tree))
   return jnp.concatenate([x.ravel() for x in real])

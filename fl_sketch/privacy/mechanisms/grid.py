@@ -93,7 +93,7 @@ def make(
   return Grid(step, z > 0, multiple, base)
 
 
-def check_cohort(lanes: int, clients: int) -> None:
+def check_cohort(lanes: int, clients: int, comm: comms.Comm) -> None:
   """Raise ValueError if the sum of a cohort might leave the grid.
 
   Padding to whole shards does not count. With several processes there are more
@@ -101,8 +101,9 @@ def check_cohort(lanes: int, clients: int) -> None:
   """
   if jax.process_count() > 1:
     return
-  cohort = comms.slots(lanes)[1]
-  if cohort > clients + comms.shards() - 1:
+  cohort = comm.slots(lanes)[1]
+  shards = cohort // lanes
+  if cohort > clients + shards - 1:
     raise ValueError(
       f'clients={cohort} exceed max_cohort={clients}, the limit of the grid; '
       'raise max_cohort.'

@@ -188,9 +188,9 @@ class PrivateMean(NamedTuple):
     scale = 1 / self.release.expected_cohort
     return marks._released(grid_lib.decode(total, self.grid(total), scale))
 
-  def _take(self, index, payloads, *, weight, noise, **_):
+  def _take(self, index, payloads, *, comm, weight, noise, **_):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)
-    grid_lib.check_cohort(weight.shape[0], release.clients)
+    grid_lib.check_cohort(weight.shape[0], release.clients, comm)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
     if release.trust != 'central':
@@ -200,10 +200,10 @@ class PrivateMean(NamedTuple):
       sums = jax.tree.map(jnp.add, sums, shares)
     if release.trust == 'secure_aggregation':
       total, bill = secure_aggregation.secure_sum(
-        sums, weight > 0, release.neighbours
+        sums, weight > 0, comm, release.neighbours
       )
       return self._mean(total), bill
-    total = comms.sum_exactly(comms.where_present(sums, weight > 0))
+    total = comm.sum_lanes(comms.where_present(sums, weight > 0))
     if release.trust == 'central':
       return self.released(total, fold(noise.server)), comms.bill(size)
     return self._mean(total), comms.bill(size)
@@ -211,10 +211,10 @@ class PrivateMean(NamedTuple):
   def _running_sum(self, finish) -> chain.Uplink:
     """Bound contributions and add them up one by one, as they come."""
 
-    def update(lane_sum, _, params=None, *, keys, noise, weight, **extra):
+    def update(lane_sum, _, params=None, *, keys, noise, comm, weight, **extra):
       del params, extra
-      grid_lib.check_cohort(weight.shape[0], self.release.clients)
-      total = comms.sum_over_shards(lane_sum.total)
+      grid_lib.check_cohort(weight.shape[0], self.release.clients, comm)
+      total = comm.sum(lane_sum.total)
       return finish(self.released_in(total, keys, noise), keys, lane_sum.nbytes)
 
     decode = lambda keys, payload, like: self.contribution(payload)

@@ -60,6 +60,7 @@ class Budget(NamedTuple):
   def __call__(
     self,
     observed: client_step.Observed,
+    comm: comms.Comm,
     hp: Hyper,
     releases: int,
     noise: keys_lib.NoiseKeys | None,
@@ -71,7 +72,7 @@ class Budget(NamedTuple):
     """
     assert noise is not None  # the round is private
     taken = observed.participates
-    grid_lib.check_cohort(taken.shape[0], self.max_cohort)
+    grid_lib.check_cohort(taken.shape[0], self.max_cohort, comm)
     half = self.loss_bound / 2
     loss = jnp.nan_to_num(observed.metrics['train_loss'], nan=self.loss_bound)
     centred = (jnp.clip(loss, 0, self.loss_bound) - half) / half
@@ -82,7 +83,7 @@ class Budget(NamedTuple):
     )
     sent = jnp.stack([centred, jnp.ones_like(centred)], axis=1)
     integers = jnp.where(taken[:, None], grid_lib.encode(sent, grid), 0)
-    total = comms.sum_exactly(integers)
+    total = comm.sum_lanes(integers)
     total = total + grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
     losses, count = marks._released(grid_lib.decode(total, grid))
     mean = losses / self.expected_cohort

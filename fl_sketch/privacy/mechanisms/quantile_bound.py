@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import sums
-from fl_sketch.rounds import chain, comms, stages
+from fl_sketch.rounds import chain, comms
 import jax
 import jax.numpy as jnp
 
@@ -32,17 +32,17 @@ def uplink(private: Any) -> chain.Exchange:
   half = {'clip_norm': 0.5, 'noise_multiplier': 2 * sigma}
   count = clip._replace(hp=hp._replace(**half)).mean(1)
 
-  def update(payload, state, params=None, *, weight, **extra):
+  def update(payload, state, params=None, *, comm, weight, **extra):
     del params
     numbers = {'clip_norm': state.clip_norm, 'noise_multiplier': sum_multiplier}
     total = clip._replace(hp=hp._replace(**numbers)).mean(0)
-    mean, sent = total.take(payload, weight=weight, **extra)
+    mean, sent = total.take(payload, comm=comm, weight=weight, **extra)
     norms = jax.vmap(lambda x: sums.clip_by_l2_norm(x, 1.0)[1])(payload)
     centred = (norms <= state.clip_norm) - jnp.float32(0.5)
-    noisy, _ = count.take(centred, weight=weight, **extra)
+    noisy, _ = count.take(centred, comm=comm, weight=weight, **extra)
     excess = noisy + 0.5 - release.quantile
     clip_norm = state.clip_norm * jnp.exp(-release.quantile_lr * excess)
-    clip_norm = stages.announce(jnp.clip(clip_norm, *sums.CLIP_NORMS))
+    clip_norm = comm.announce(jnp.clip(clip_norm, *sums.CLIP_NORMS))
     # Up: one bit, in a byte. Down: the bound, for the next round.
     more = comms.bill(up=1, down=comms.nbytes(clip_norm))
     return mean, QuantileState(clip_norm, comms.total_bill([sent, more]))

@@ -10,7 +10,7 @@ Bell et al. (CCS 2020, ePrint 2020/704), Algorithm 2, few neighbours.
 
 import math
 
-from fl_sketch.rounds import comms, stages
+from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Tree
 import jax
 
@@ -20,8 +20,9 @@ _SEAL = 28  # nonce and tag that AES-GCM adds to what it encrypts
 
 
 def secure_sum(
-  integers: Tree, present: jax.Array, neighbours: int | None = None
-) -> tuple[Tree, comms.Bill]:
+  integers: Tree, present: jax.Array, comm: comms.Comm,
+  neighbours: int | None = None,
+) -> tuple[Tree, comms.Bill]:  # fmt: skip
   """Sum the survivors' integers modulo 2^32, and bill each of them.
 
   The integers have leaves uint32[lanes, ...], those of dropouts where
@@ -31,19 +32,19 @@ def secure_sum(
   Raises ValueError over messages, where the server would see each client's
   integers, or if no graph of clients has so many neighbours.
   """
-  if stages.current() is not None:
+  if not comm.simulated:
     raise ValueError(
       "trust='secure_aggregation' is simulated, not run over messages; use "
       "'central' or 'local'."
     )
-  clients = comms.slots(len(present))[1]
+  clients = comm.slots(len(present))[1]
   if neighbours is None:
     neighbours = clients - 1
   elif neighbours % 2 or not 2 <= neighbours < clients:
     raise ValueError(
       f'{neighbours=} must be even and in 2 ... {clients - 1}, or None.'
     )
-  total = comms.sum_exactly(comms.where_present(integers, present))
+  total = comm.sum_lanes(comms.where_present(integers, present))
   return total, comms.bill(*traffic(comms.nbytes(total), neighbours))
 
 

@@ -3,17 +3,15 @@
 Over messages a protocol runs in pieces: a client computes the payload of an
 exchange, the server the sum, and a later message brings the clients what the
 server announces. A `Stage` is one such piece. Both sides trace the protocol
-from its start; the collectives of `comms` take from the stage what has already
-arrived, and end the trace at the next exchange.
+from its start with a stage as ``comm``, which gives what has already arrived,
+and ends the trace at the next exchange.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-import contextlib
-import contextvars
+from collections.abc import Callable, Sequence
 
+from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Payload, Tree
 import jax
-from jax import lax
 import jax.numpy as jnp
 
 
@@ -28,7 +26,7 @@ class Reached(Exception):
     self.decode = decode  # (key of a client, its payload) -> what is summed
 
 
-class Stage:
+class Stage(comms.Comm):
   """One piece of a protocol.
 
   Args:
@@ -36,12 +34,14 @@ class Stage:
       zeros in their place and uses no result.
     announcements: trees that the server has announced in past stages.
     stop: number of the exchange at which the trace ends; None: the last link.
-    flags: values of the predicates of `cond`; None: all True.
+    flags: values of the predicates of `Comm.cond`; None: all True.
 
   Attributes:
     announced: trees that the server announces in this stage.
-    asked: the predicates of `cond`.
+    asked: the predicates of `Comm.cond`.
   """
+
+  simulated = False
 
   def __init__(
     self,
@@ -76,7 +76,25 @@ class Stage:
 
     return jax.tree.map(zeros, like)
 
-  def announce(self, tree: Tree) -> Tree:
+  def sum(self, tree):
+    """Return sums of one shard: the exchange has added up the clients'."""
+    return tree
+
+  def sum_lanes(self, tree):
+    """Return the sum of integers over the clients, an exchange."""
+    return self.exchange(tree, lambda key, payload: payload)
+
+  def slots(self, lanes):
+    """Return (positions of the lanes, their number)."""
+    return jnp.arange(lanes), lanes
+
+  def stacked_mean(self, payloads, weight, decoded=None, decode=None):
+    """Average payloads, which are decoded where they arrive: an exchange."""
+    total = self.exchange(payloads, decode or (lambda key, payload: payload))
+    size = comms.nbytes_of_one(payloads)
+    return self.mean(comms.LaneSum(total, comms.total_weight(weight), size))
+
+  def announce(self, tree):
     """Return the past announcement, or add `tree` to the new ones."""
     number = self._announcements_seen
     self._announcements_seen += 1
@@ -85,53 +103,8 @@ class Stage:
     self.announced.append(tree)
     return tree
 
-  def flag(self, predicate: jax.Array) -> bool:
-    """Return a predicate's value, which all sides know before the round."""
+  def cond(self, predicate, on_true, on_false, *args):
+    """Take the branch of a predicate that all sides know before the round."""
     self.asked.append(predicate)
-    return self._flags is None or self._flags[len(self.asked) - 1]
-
-
-_STAGE: contextvars.ContextVar[Stage | None] = contextvars.ContextVar(
-  'stage', default=None
-)
-
-
-def current() -> Stage | None:
-  """Return the stage of this trace; None in a simulated round."""
-  return _STAGE.get()
-
-
-@contextlib.contextmanager
-def inside(stage: Stage) -> Iterator[None]:
-  """Make the collectives of `comms` work in a stage."""
-  token = _STAGE.set(stage)
-  try:
-    yield
-  finally:
-    _STAGE.reset(token)
-
-
-def announce(tree: Tree) -> Tree:
-  """Mark what the server sends to clients in the middle of a round.
-
-  Client state may depend on sums through announcements alone. In a simulated
-  round this is the identity.
-  """
-  stage = current()
-  return tree if stage is None else stage.announce(tree)
-
-
-def cond(
-  predicate: jax.Array,
-  on_true: Callable[..., Tree],
-  on_false: Callable[..., Tree],
-  *args: Tree,
-) -> Tree:
-  """`lax.cond` whose branches may have collectives.
-
-  The predicate must follow from what all sides know before the round.
-  """
-  stage = current()
-  if stage is None:
-    return lax.cond(predicate, on_true, on_false, *args)
-  return (on_true if stage.flag(predicate) else on_false)(*args)
+    is_true = self._flags is None or self._flags[len(self.asked) - 1]
+    return (on_true if is_true else on_false)(*args)

@@ -1,15 +1,14 @@
 """Collectives between the workers of a training loop, in wire types.
 
-The workers of a mesh axis, each with one client's lane, replace the shards of a
-cohort in the collectives of `comms`: see `among`. Payloads are gathered and
-decoded where they arrive; a sum of decoded payloads would travel as floats.
+Payloads are gathered and decoded where they arrive; a sum of decoded payloads
+would travel as floats.
 """
 
-from collections.abc import Callable, Iterator
-import contextlib
-import contextvars
-from typing import Any, NamedTuple
+from collections.abc import Callable
+import dataclasses
 
+from fl_sketch.rounds import comms
+from fl_sketch.rounds.axes import Axis, is_checked, varying
 from fl_sketch.utils.types import Payload, Tree
 import jax
 from jax import lax
@@ -17,73 +16,41 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
-Axis = str | tuple[str, ...]
 
+@dataclasses.dataclass(frozen=True)
+class Workers(comms.Comm):
+  """The workers of a mesh axis that average, each with one client's lane.
 
-def names(axis: Axis) -> tuple[str, ...]:
-  """Return one mesh axis name, or several, as a tuple."""
-  return (axis,) if isinstance(axis, str) else tuple(axis)
-
-
-class Group(NamedTuple):
-  """The workers that average; without an axis no payload has to travel."""
+  Attributes:
+    axis: the mesh axis, or several; () if what they send has been added up.
+    keys: key[size], of each worker's round.
+    size: number of workers.
+  """
 
   axis: Axis
-  keys: Any  # key[n], of each worker's round; None outside of a mesh
-  size: Any  # n; None outside of a mesh
+  keys: jax.Array
+  size: int
 
+  def sum(self, tree):
+    """All-reduce a tree; leaves of one dtype in one collective."""
+    return all_reduce(self.axis, tree)
 
-_GROUP = contextvars.ContextVar[Group | None]('group', default=None)
+  def sum_lanes(self, tree):
+    """Add up the integers of all workers, leaves [1, ...]."""
+    return self.sum(jax.tree.map(lambda x: x[0], tree))
 
+  def slots(self, lanes):
+    """Return (the position of this worker, int32[1]; number of workers)."""
+    return lax.axis_index(self.axis)[None], self.size
 
-def current() -> Group | None:
-  """Return the workers of this trace; None: it has shards of a cohort."""
-  return _GROUP.get()
-
-
-def group() -> Group:
-  """Return the workers of this trace; ValueError outside of a mesh."""
-  workers = _GROUP.get()
-  if workers is None or workers.size is None:
-    raise ValueError(
-      'The state depends on the number of workers; initialise it with '
-      'distributed.init(tx, params, mesh).'
-    )
-  return workers
-
-
-@contextlib.contextmanager
-def among(group: Group) -> Iterator[None]:
-  """Make the collectives of `comms` work among these workers."""
-  token = _GROUP.set(group)
-  try:
-    yield
-  finally:
-    _GROUP.reset(token)
-
-
-def is_checked(axis: Axis) -> bool:
-  """Return whether this `shard_map` checks what varies; ValueError outside."""
-  missing = [a for a in names(axis) if size_of(a) is None]
-  if missing:
-    raise ValueError(
-      f'There is no mesh axis {missing[0]!r} here; call the update inside '
-      'jax.shard_map over a mesh with that axis, as train_step does.'
-    )
-  return bool(varying(lax.axis_index(axis)))
-
-
-def size_of(axis: Axis) -> int | None:
-  """Return the number of workers; None if there is no such axis."""
-  try:
-    return lax.axis_size(axis)
-  except NameError:
-    return None
-
-
-def varying(x) -> frozenset[str]:
-  """Return the mesh axes over which JAX knows that a value varies."""
-  return jax.typeof(x).manual_axis_type.varying
+  def stacked_mean(self, payloads, weight, decoded=None, decode=None):
+    """Average payloads, leaves [1, ...]; with `decode` where they arrive."""
+    if decode is None:
+      return super().stacked_mean(payloads, weight, decoded)
+    rows = gather(self.axis, jax.tree.map(lambda x: x[0], payloads))
+    total = sum_decoded(self.keys, rows, decode)
+    mean = jax.tree.map(lambda x: x / self.size, total)
+    return mean, comms.nbytes_of_one(payloads)
 
 
 def check_local(averaged: Axis, grads: Tree):
@@ -97,18 +64,6 @@ def check_local(averaged: Axis, grads: Tree):
       f'JAX has already summed gradients over {summed}; use '
       f'distributed.value_and_grad(loss, {averaged}).'
     )
-
-
-def local(tree: Tree, axis: Axis) -> Tree:
-  """Cast arrays to vary over mesh axes, if `shard_map` checks what varies."""
-  if not axis or not is_checked(axis):
-    return tree
-
-  def cast(x):
-    lacking = tuple(a for a in names(axis) if a not in varying(x))
-    return lax.pcast(x, lacking, to='varying') if lacking else x
-
-  return jax.tree.map(cast, tree)
 
 
 def gather(axis: Axis, tree: Payload) -> Payload:
@@ -136,7 +91,7 @@ def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
   return lax.pmin(flag.astype(jnp.uint8), axis) > 0
 
 
-def total(axis: Axis, tree: Tree) -> Tree:
+def all_reduce(axis: Axis, tree: Tree) -> Tree:
   """All-reduces a tree; leaves of one dtype in one collective."""
   if not axis:
     return tree
