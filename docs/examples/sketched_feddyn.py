@@ -46,7 +46,7 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
   return federated(
     task.steps(hp, proximal=alpha),
     t.sketch(sketch),
-    chain.Exchange(init, update),
+    chain.exchange(init, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
     correction=correction,

@@ -29,24 +29,24 @@ class Channel(NamedTuple):
   robust: Rule | None = None
   hash_rounds: int | None = None
 
-  def links(self) -> tuple[chain.Transform, ...]:
+  def links(self) -> tuple[chain.Link, ...]:
     """Build all links, in their order."""
     return self.encode(), self.mean(), *self.broadcast(), self.decode()
 
-  def encode(self) -> chain.ClientTransform:
+  def encode(self) -> chain.Link:
     """Build the link of each client: update -> table."""
     return t.sketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))
 
-  def mean(self) -> chain.Uplink | chain.Exchange:
+  def mean(self) -> chain.Link:
     """Build the uplink: the clients' tables -> their mean."""
     return aggregation.mean_over_cohort(
       privacy=self.privacy, robust=self.robust, codec=self.codec
     )
 
-  def broadcast(self) -> tuple[chain.Transform, ...]:
+  def broadcast(self) -> tuple[chain.Link, ...]:
     """Build the downlink: encode the mean table, which both sides decode."""
     return error_feedback.broadcast(self.downlink_codec, self.sketch.zero_table)
 
-  def decode(self) -> chain.Transform:
+  def decode(self) -> chain.Link:
     """Build the link of server and clients: table -> estimate."""
     return t.desketch(self.sketch, hash_key=t.hash_key(self.hash_rounds))

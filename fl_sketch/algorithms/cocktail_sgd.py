@@ -91,7 +91,7 @@ def cocktail_sgd(
   return federated(
     from_own_model,
     t.per_client(t.stateless(encode)),
-    chain.Exchange(init, update),
+    chain.exchange(init, update),
     t.broadcast(),
     t.stateless(read),
     optax.scale_by_learning_rate(hp.server_lr),

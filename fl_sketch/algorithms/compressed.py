@@ -121,7 +121,7 @@ def signsgd(task: Task, hp: Hyper) -> Algorithm:
   )
 
 
-def broadcast_signs() -> tuple[chain.Transform, ...]:
+def broadcast_signs() -> tuple[chain.Link, ...]:
   """The links of a downlink in signs, of which zeros count as +1."""
   read = t.stateless(lambda bits, params, **_: _unpack(bits, params))
   return t.stateless(_pack), t.broadcast(), read

@@ -76,7 +76,7 @@ def scaffold(
 
   return federated(
     task.steps(hp),
-    chain.Exchange(zero_variates, update, broadcasts=True),
+    chain.exchange(zero_variates, update, broadcasts=True),
     t.stateless(lambda message, _, **__: message['moved']),
     optax.scale_by_learning_rate(hp.server_lr),
     correction=correction,
@@ -135,7 +135,7 @@ def fedcomgate(
   return federated(
     task.steps(hp),
     compress(codec),
-    chain.Exchange(init, update, broadcasts=True),
+    chain.exchange(init, update, broadcasts=True),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=less_variate,
     full_participation=True,

@@ -92,17 +92,17 @@ def decentralised(
   )
 
 
-def _tree_mean(n) -> chain.Exchange:
+def _tree_mean(n) -> chain.Link:
   """Tables of n clients -> their mean, up a tree and down again."""
 
   def update(tables, _, params=None, *, comm, weight, **__):
     mean, size = comm.stacked_mean(tables, weight)
     return mean, comms.bill(-(-2 * (n - 1) * size // n))  # rounded up
 
-  return chain.Exchange(lambda params: comms.bill(), update, broadcasts=True)
+  return chain.exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
-def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
+def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Link:
   """Tables -> mean of the clients' averages; updates each client's offset."""
   mixing, n = np.asarray(matrix, np.float32), len(matrix)
 
@@ -126,4 +126,4 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Exchange:
       bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
     return mean, State(state.count + 1, comms.PerClient(offset), bill)
 
-  return chain.Exchange(init, update, broadcasts=True)
+  return chain.exchange(init, update, broadcasts=True)

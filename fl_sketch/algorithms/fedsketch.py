@@ -111,7 +111,7 @@ def fedsketch_heaprix(
   """
   step = optax.scale_by_learning_rate(hp.server_lr)
   if exact:
-    exchange = chain.Exchange(
+    exchange = chain.exchange(
       lambda params: comms.bill(),
       lambda payloads, _, params, **extra: heaprix_mean(
         sketch, k, payloads, params, **extra
@@ -138,15 +138,15 @@ def fedsketch_heaprix(
   )
 
 
-def heaprix_tables(op: sketches.Sketch) -> chain.ClientTransform:
+def heaprix_tables(op: sketches.Sketch) -> chain.Link:
   """Client: pseudo-gradient -> two tables of independent hashes, and values."""
   link = t.sketch(op)
 
   def tables(moved, state, params=None, *, keys, **extra):
-    table, state = link.update(moved, state, params, keys=keys, **extra)
+    table, state = link.update_fn(moved, state, params, keys=keys, **extra)
     return Heaprix(table, op.sketch(_fresh(keys.round), moved), moved), state
 
-  return chain.ClientTransform(link.init, tables)
+  return chain.Link(link.init_fn, tables, chain.CLIENT)
 
 
 def heaprix_mean(op, k, payloads, params, *, keys, comm, means, **extra):
@@ -162,7 +162,7 @@ def heaprix_mean(op, k, payloads, params, *, keys, comm, means, **extra):
   return Heaprix(table, fresh, exact, support), bill
 
 
-def heaprix_reader(op: sketches.Sketch) -> chain.Transform:
+def heaprix_reader(op: sketches.Sketch) -> chain.Link:
   """The mean message of HEAPRIX -> an estimate of the mean pseudo-gradient."""
 
   def read(mean, params, *, keys, **_):

@@ -96,7 +96,7 @@ def fedsketchgate(
   return federated(
     task.steps(hp),
     encode,
-    chain.Exchange(init, update, means=means, broadcasts=True),
+    chain.exchange(init, update, means=means, broadcasts=True),
     read,
     optax.scale_by_learning_rate(hp.server_lr),
     correction=lambda protocol: jax.tree.map(

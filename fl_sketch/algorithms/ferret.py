@@ -84,7 +84,7 @@ def ferret(
 
   return federated(
     RoundLocal(work),
-    chain.Uplink(init, update, broadcasts=True),
+    chain.Link(init, update, chain.UPLINK, broadcasts=True),
     _read(size),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=lambda protocol: chain.state_of(protocol, Norms).sizes,
@@ -92,7 +92,7 @@ def ferret(
   )
 
 
-def _read(size) -> chain.Transform:
+def _read(size) -> chain.Link:
   """Broadcast -> estimate of the mean update, by the sizes of this round."""
 
   def init(params):
@@ -104,7 +104,7 @@ def _read(size) -> chain.Transform:
     estimate = op.desketch(keys.round, message['table'], params)
     return estimate, {'sizes': message['sizes']}
 
-  return chain.Transform(init, update)
+  return chain.Link(init, update, chain.SHARED)
 
 
 def _dimensions(params: Params) -> np.ndarray:

@@ -104,7 +104,7 @@ def fetchsgd(
     *largest,
     t.sketch(sketch, hash_key='run'),
     aggregation.mean_over_cohort(privacy=privacy, codec=codec),
-    chain.Transform(init, update),
+    chain.Link(init, update, chain.SHARED),
     t.broadcast(),
     t.stateless(read),
     server_optimizers.server_step(unit, schedule=schedule),

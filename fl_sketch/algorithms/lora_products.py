@@ -131,7 +131,7 @@ def _away(param, a, b):
   return param.a @ param.b - (param.a + a) @ (param.b + b)
 
 
-def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
+def _billed(size: Callable[..., jax.Array]) -> chain.Link:
   """Build a downlink whose bill has factors in place of their products."""
 
   def init(params):
@@ -148,7 +148,7 @@ def _billed(size: Callable[..., jax.Array]) -> chain.Broadcast:
     down = size(sizes, count, comm.slots(weight.size)[1])
     return mean, whole._replace(down=whole.down + down.astype(jnp.uint32))
 
-  return chain.Broadcast(init, update)
+  return chain.Link(init, update, chain.SHARED, broadcasts=True)
 
 
 def _stacked(sizes, count, slots):

@@ -94,7 +94,7 @@ def marina(
   return federated(
     gradients,
     t.per_client(t.stateless(encode)),
-    chain.Exchange(init, update),
+    chain.exchange(init, update),
     t.broadcast(),
     server_optimizers.server_step(hp, server_optimizer, schedule),
     correction=lambda protocol: chain.state_of(protocol, State).previous,

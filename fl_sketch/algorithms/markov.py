@@ -115,7 +115,7 @@ def cd_adam(
     task.gradient(hp),
     markov(codec),
     aggregation.mean_over_cohort(decode=decoder(codec), denominator=population),
-    chain.Transform(init, change_of_copy),
+    chain.Link(init, change_of_copy, chain.SHARED),
     t.broadcast(),
     t.stateless(decode),
     optax.trace(1.0),

@@ -104,7 +104,7 @@ def onebit_adam(
 
   return federated(
     task.gradient(hp),
-    chain.Exchange(init, update, broadcasts=True),
+    chain.exchange(init, update, broadcasts=True),
     _frozen_adam(warmup, b1, b2, eps),
     server_optimizers.server_step(hp, schedule=schedule),
   )
@@ -114,7 +114,7 @@ def _decay(decay):
   return lambda old, new: decay * old + (1 - decay) * new
 
 
-def _frozen_adam(warmup, b1, b2, eps) -> chain.Transform:
+def _frozen_adam(warmup, b1, b2, eps) -> chain.Link:
   """Mean gradient or momentum -> direction; v changes in the warm-up only."""
 
   def init(params):
@@ -132,4 +132,4 @@ def _frozen_adam(warmup, b1, b2, eps) -> chain.Transform:
     out = jax.tree.map(direction, momentum, variance)
     return out, Moments(state.count + 1, momentum, variance)
 
-  return chain.Transform(init, update)
+  return chain.Link(init, update, chain.SHARED)

@@ -105,7 +105,7 @@ def power_sgd(
 
   return federated(
     task.steps(hp),
-    chain.Exchange(init, update, broadcasts=True),
+    chain.exchange(init, update, broadcasts=True),
     t.stateless(read),
     server_optimizers.server_step(hp, server_optimizer, schedule),
   )

@@ -141,7 +141,7 @@ def _roots(factors, params, damping) -> Tree:
   return treedef.unflatten(map(root, moments))
 
 
-def _send(op, codec, momentum) -> chain.ClientTransform:
+def _send(op, codec, momentum) -> chain.Link:
   """Client: preconditioned update -> its table, and the factors."""
   average = optax.ema(momentum) if momentum else optax.identity()
 
@@ -156,10 +156,10 @@ def _send(op, codec, momentum) -> chain.ClientTransform:
     payload = codec.encode(codec_key(keys.client), table)
     return {'table': payload, 'factors': moved['factors']}, state
 
-  return chain.ClientTransform(init, encode)
+  return chain.Link(init, encode, chain.CLIENT)
 
 
-def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
+def _exchange(op, every, keep, codec, downlink_codec) -> chain.Link:
   """Payloads -> the mean table and, when they are due, the new factors."""
 
   def decode(keys, payload, like):
@@ -192,10 +192,12 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Uplink:
     count = chain.state_of(protocol, Preconditioner).count
     return {'factors': count % every == 0}
 
-  return chain.Uplink(init, update, decode=decode, broadcasts=True, due=due)
+  return chain.Link(
+    init, update, chain.UPLINK, decode=decode, broadcasts=True, due=due
+  )
 
 
-def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:
+def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Link:
   """Broadcast -> preconditioned direction, by the factors of its own state."""
 
   def init(params):
@@ -223,4 +225,4 @@ def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Transform:
     factors = jax.tree.map(pick, message['factors'], state.factors)
     return direction, Moments(count, factors, first, second)
 
-  return chain.Transform(init, update)
+  return chain.Link(init, update, chain.SHARED)

@@ -74,7 +74,7 @@ def feddyn(
 
   return federated(
     task.steps(hp, proximal=alpha),
-    chain.Exchange(cv.zero_variates, update),
+    chain.exchange(cv.zero_variates, update),
     t.broadcast(),
     optax.scale_by_learning_rate(hp.server_lr),
     correction=cv.less_variate,

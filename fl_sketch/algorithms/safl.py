@@ -88,7 +88,7 @@ def safl(
   )
 
 
-def _clip(bound) -> chain.Transform:
+def _clip(bound) -> chain.Link:
   """Scale updates down to a norm of bound(params), f32[], at most."""
 
   def clip(updates, params, **_):

@@ -100,7 +100,7 @@ def sketched_sgd(
     return message, State(residual, velocity, bill)
 
   means = aggregation.cohort_means(2, privacy=privacy)
-  exchange = chain.Exchange(init, update, means=means, broadcasts=True)
+  exchange = chain.exchange(init, update, means=means, broadcasts=True)
   step = lambda message, params, **_: sketches.scatter(
     params, _support(message), -message.values
   )

@@ -20,14 +20,9 @@ from typing import Any, NamedTuple
 import zlib
 
 from fl_sketch import algorithms, codecs, sketches
-from fl_sketch.distributed.engine import Make, from_algorithm
+from fl_sketch.distributed.engine import Make, Mean, from_algorithm
 from fl_sketch.distributed.two_stage import two_stage_mean
-from fl_sketch.rounds import (
-  aggregation,
-  axes as axes_lib,
-  chain,
-  error_feedback,
-)
+from fl_sketch.rounds import aggregation, axes as axes_lib, error_feedback
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.transforms import broadcast, desketch, sketch
 from fl_sketch.sketches.base import dimension
@@ -68,7 +63,7 @@ def mean_over(
   axis: axes_lib.Axis, compressor: Compressor = 'dense', *,
   both_ways: bool = False, dense_axes: axes_lib.Axis = (),
   sharded_axes: axes_lib.Axis = (), seed: int = 0,
-) -> optax.GradientTransformationExtraArgs:  # fmt: skip
+) -> Mean:  # fmt: skip
   """Average the workers' gradients through a compressor.
 
   Each worker's own gradient becomes the same estimate of their mean, for any
@@ -98,7 +93,9 @@ def mean_over(
   # Two means of one chain, over two axes, draw for themselves.
   stream = zlib.crc32(repr(axes).encode())
   tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
-  return chain.Transform(*tx, axes=axes, **roles)  # which `outer` reads
+  made = Mean(*tx)
+  vars(made).update(axes=axes, **roles)
+  return made
 
 
 def algorithm(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fl_sketch.distributed import workers
 from fl_sketch.rounds import axes, comms, keys as keys_lib
 from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
-from fl_sketch.rounds.chain import Uplink
+from fl_sketch.rounds.chain import undecoded
 from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.unchecked import where_checked
 from fl_sketch.utils.types import Params, Tree
@@ -33,6 +33,14 @@ class PerWorker:
 
   value: Tree
   axes: tuple[str, ...] = dataclasses.field(metadata={'static': True})
+
+
+class Mean(optax.GradientTransformationExtraArgs):
+  """A mean over the workers of mesh axes, which `outer` reads."""
+
+  axes: tuple[str, ...] = ()
+  dense_axes: tuple[str, ...] = ()
+  sharded_axes: tuple[str, ...] = ()
 
 
 class State(NamedTuple):
@@ -159,7 +167,7 @@ def _send(algorithm, payload, grads, state, params, keys, comm):
     )  # fmt: skip
     return shared, state, all_finite(shared)
   size = comms.nbytes(payload)
-  if algorithm.decode is Uplink.decode:
+  if algorithm.decode is undecoded:
     total = comm.sum(payload)
   else:
     rows = _gather(comm, payload, algorithm.due and algorithm.due(state))

@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.distributed import workers
-from fl_sketch.distributed.engine import PerWorker, is_worker
+from fl_sketch.distributed.engine import Mean, PerWorker, is_worker
 from fl_sketch.rounds import axes as axes_lib
 from fl_sketch.utils import checks
 from fl_sketch.utils.types import Params, Tree
@@ -63,7 +63,7 @@ def outer(
   checks.count('fragments', fragments)
   if fragments > every:
     raise ValueError(f'{fragments=} exceeds {every=}; use fewer fragments.')
-  if not hasattr(mean, 'dense_axes'):
+  if not isinstance(mean, Mean):
     raise ValueError(
       'mean must be of distributed.mean_over; chain what follows it into outer.'
     )

@@ -28,7 +28,7 @@ def two_stage_mean(
   codec_of: Callable[[int], codecs.Codec], like: Callable[[Params], Tree],
   size: int | None, *, error_feedback: bool = False,
   residual_decay: float = 1.0,
-) -> chain.Exchange:  # fmt: skip
+) -> chain.Link:  # fmt: skip
   r"""Build the transformation that averages in two compressed stages.
 
   The b numbers are cut into n parts of c = ceil(b / n). Worker j gets part j of
@@ -100,4 +100,4 @@ def two_stage_mean(
       state = state._replace(own=own, mean=left)
     return restore(mean), state._replace(bill=comms.bill(n * one, n * one))
 
-  return chain.Exchange(init, update, broadcasts=True)
+  return chain.exchange(init, update, broadcasts=True)

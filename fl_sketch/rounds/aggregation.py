@@ -1,6 +1,7 @@
 """Average the tables of a cohort: plain, robust, encoded or private mean."""
 
 from collections.abc import Callable
+import dataclasses
 from typing import NamedTuple, Protocol
 
 from fl_sketch import codecs
@@ -18,7 +19,7 @@ class CohortMean(NamedTuple):
 
   # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
   take: Callable[..., tuple[Tree, comms.Bill]]
-  releases: int = 0  # as of a `chain.Transform`
+  releases: int = 0  # as of a `chain.Link`
   sensitivity: tuple[jax.Array, ...] = ()
   draws: tuple[str | int, ...] = ()
 
@@ -26,7 +27,7 @@ class CohortMean(NamedTuple):
 class PrivateMean(Protocol):
   """What means require of ``privacy``: a `private_mean.PrivateMean`."""
 
-  def uplink(self) -> chain.Uplink | chain.Exchange:
+  def uplink(self) -> chain.Link:
     """Build the link of one private mean."""
     ...
 
@@ -47,7 +48,7 @@ def mean_over_cohort(
   *, privacy: PrivateMean | None = None, robust: Rule | None = None,
   codec: codecs.Codec | None = None, decode: comms.Decode | None = None,
   denominator: float | None = None,
-) -> chain.Uplink | chain.Exchange:  # fmt: skip
+) -> chain.Link:  # fmt: skip
   r"""Build the uplink, which averages the clients' payloads by weight.
 
   `privacy` bounds contributions and adds noise; `robust` replaces the mean. The
@@ -89,18 +90,19 @@ def cohort_means(
   return (CohortMean(take),) * count
 
 
-def _plain(decode, denominator) -> chain.Uplink:
+def _plain(decode, denominator) -> chain.Link:
   def update(lane_sum, _, params=None, *, comm, **__):
     mean, up = comm.mean(lane_sum, denominator)
     return mean, comms.bill(up)
 
-  marks = {} if decode is None else {'decode': decode}
-  return chain.Uplink(lambda params: comms.bill(), update, **marks)
+  init = lambda params: comms.bill()
+  decode = decode or chain.undecoded
+  return chain.Link(init, update, chain.UPLINK, decode=decode)
 
 
-def _encoded(codec, link) -> chain.Uplink:
+def _encoded(codec, link) -> chain.Link:
   """Add a link in which clients encode the payload of their last link."""
-  if not isinstance(link, chain.Uplink) or link.attach is not None:
+  if link.role != chain.UPLINK or link.attach is not None:
     raise ValueError(
       'codec is not supported with privacy, unless the server adds the '
       'noise to a sum with a fixed bound on what is sent.'
@@ -116,17 +118,18 @@ def _encoded(codec, link) -> chain.Uplink:
       error_feedback.check_codec(codec, like(params))
       return optax.EmptyState()
 
-    encode = chain.ClientTransform(init, error_feedback.compress(codec).update)
+    update = error_feedback.compress(codec).update_fn
+    encode = chain.Link(init, update, chain.CLIENT)
 
     def decode(keys, payload, params):
       return link.decode(keys, decoder(keys, payload, like(params)), params)
 
-    return (*encoder, encode), link._replace(decode=decode)
+    return (*encoder, encode), dataclasses.replace(link, decode=decode)
 
   return chain.attached(attach)
 
 
-def _robust(rule: Rule, decode) -> chain.Uplink:
+def _robust(rule: Rule, decode) -> chain.Link:
   """Apply a rule to means of groups, inside which clients are weighted."""
   checks.choice('robust', rule.kind, tuple(KINDS))
   groups = checks.count('groups', rule.groups)
@@ -141,10 +144,10 @@ def _robust(rule: Rule, decode) -> chain.Uplink:
   link = _plain(grouped, 1.0)
 
   def update(lane_sum, state, params=None, *, keys, comm, weight, **_):
-    sums, state = link.update(lane_sum, state, params, comm=comm)
+    sums, state = link.update_fn(lane_sum, state, params, comm=comm)
     members = jax.vmap(membership)(keys.client)
     weights = jax.vmap(comms.weighted)(members, weight).sum(0)
     weights = comm.sum(weights)
     return KINDS[rule.kind](*group_means(sums, weights)), state
 
-  return link._replace(update=update)
+  return dataclasses.replace(link, update_fn=update)

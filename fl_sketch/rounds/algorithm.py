@@ -129,12 +129,12 @@ class Algorithm(NamedTuple):
       (user-level DP) or, in local work, a sample (example-level DP). If not 0,
       a round takes a secret key, from which local work draws, weights count as
       0 or 1, and a round without participants updates the state like any other.
-    sensitivity: f32[] for each release of the links, see `chain.Transform`.
+    sensitivity: f32[] for each release of the links, see `chain.Link`.
     full_participation: number of clients that must take part in every round;
       True: as many as have a row of state, False: any number.
     update_template: params -> a tree with the shapes of what local work
       returns; None: those of params.
-    due: as of `chain.Uplink`.
+    due: as of `chain.Link`.
   """
 
   local: Work
@@ -151,7 +151,7 @@ class Algorithm(NamedTuple):
 
 
 def federated(
-  local: Work, *links: optax.GradientTransformation,
+  local: Work, *links: chain.Link | optax.GradientTransformation,
   correction: Callable[[Tree], Tree] | None = None,
   full_participation: int = False,
   update_template: Callable[[Params], Tree] | None = None,

@@ -36,7 +36,7 @@ def check_codec(codec: codecs.Codec, params: Tree) -> None:
 
 def broadcast(
   codec: codecs.Codec | None, like: Callable[[Params], Tree]
-) -> tuple[chain.Transform, ...]:
+) -> tuple[chain.Link, ...]:
   """Build the links that encode, send and decode the mean; None: no codec.
 
   The server continues with the decoded mean, as clients do. The codec should be
@@ -57,13 +57,14 @@ def broadcast(
   def decode(payload, params, *, keys, **_):
     return codec.decode(key_of(keys), payload, jax.eval_shape(like, params))
 
-  return chain.Transform(init, encode), t.broadcast(), t.stateless(decode)
+  encoder = chain.Link(init, encode, chain.SHARED)
+  return encoder, t.broadcast(), t.stateless(decode)
 
 
 def compress(
   codec: codecs.Codec, *, error_feedback: bool = False,
   residual_decay: float = 1.0,
-) -> chain.ClientTransform:  # fmt: skip
+) -> chain.Link:  # fmt: skip
   r"""Client: pseudo-gradient -> payload.
 
   With error feedback :math:`p = e + \Delta`, :math:`C(p)` is sent and
@@ -99,10 +100,10 @@ def compress(
     payload, decoded = _encode(codec, keys, target)
     return payload, jax.tree.map(remaining, target, decoded)
 
-  return chain.ClientTransform(init, update)
+  return chain.Link(init, update, chain.CLIENT)
 
 
-def markov(codec: codecs.Codec) -> chain.ClientTransform:
+def markov(codec: codecs.Codec) -> chain.Link:
   r"""Client: gradient -> encoded change of its estimate.
 
   :math:`C(g - \hat g_i)` is sent and :math:`\hat g_i \leftarrow \hat g_i + C(g
@@ -112,14 +113,14 @@ def markov(codec: codecs.Codec) -> chain.ClientTransform:
   Source: Richtarik, Sokolov, Fatkhullin, EF21, NeurIPS 2021, arXiv:2106.05203,
   Algorithm 2; Wang, Lin, Chen, CD-Adam, AISTATS 2022, arXiv:2111.00705.
   """
-  init = compress(codec, error_feedback=True).init
+  init = compress(codec, error_feedback=True).init_fn
 
   def update(grad, estimate, params=None, *, keys, **_):
     change = jax.tree.map(jnp.subtract, grad, estimate)
     payload, decoded = _encode(codec, keys, change)
     return payload, jax.tree.map(jnp.add, estimate, decoded)
 
-  return chain.ClientTransform(init, update)
+  return chain.Link(init, update, chain.CLIENT)
 
 
 def _encode(codec, keys, tree):

@@ -19,6 +19,7 @@ Extra arguments, by keyword, to every link:
 """
 
 from collections.abc import Callable
+import dataclasses
 
 from fl_sketch import sketches
 from fl_sketch.rounds import chain, client_loop, comms, keys as keys_lib
@@ -28,19 +29,23 @@ import jax
 import optax
 
 
-def per_client(tx: optax.GradientTransformation) -> chain.ClientTransform:
+def per_client(tx: chain.Link | optax.GradientTransformation) -> chain.Link:
   """Run `tx` on each client separately, with per-client state."""
+  if isinstance(tx, chain.Link):
+    return dataclasses.replace(tx, role=chain.CLIENT)
   tx = optax.with_extra_args_support(tx)
-  return chain.ClientTransform(tx.init, tx.update)
+  return chain.Link(tx.init, tx.update, chain.CLIENT)
 
 
-def stateless(fn: Callable[..., Tree], **marks) -> chain.Transform:
+def stateless(fn: Callable[..., Tree], *, by_round: bool = False) -> chain.Link:
   """Make a link without state from fn(updates, params, **extra) -> updates."""
 
   def update(updates, state, params=None, **extra):
     return fn(updates, params, **extra), state
 
-  return chain.Transform(optax.init_empty_state, update, **marks)
+  return chain.Link(
+    optax.init_empty_state, update, chain.SHARED, by_round=by_round
+  )
 
 
 def over_lanes(
@@ -61,7 +66,7 @@ def over_lanes(
 
 def sketch(
   op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
-) -> chain.ClientTransform:
+) -> chain.Link:
   """Client: pseudo-gradient -> table; for `hash_key` see `keys.hash_key`."""
   key_of = _hash_key(hash_key)
 
@@ -72,17 +77,21 @@ def sketch(
   def update(updates, state, params=None, *, keys, **_):
     return op.sketch(key_of(keys), updates), state
 
-  return chain.ClientTransform(init, update, sketch=op, hash_key=hash_key)
+  return chain.Link(
+    init, update, chain.CLIENT, sketch=op, hash_key=hash_key, by_round=True
+  )
 
 
 def desketch(
   op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
-) -> chain.Transform:
+) -> chain.Link:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
   key_of = _hash_key(hash_key)
-  return stateless(
-    lambda table, params, *, keys, **_: op.desketch(key_of(keys), table, params)
-  )
+
+  def read(table, params, *, keys, **_):
+    return op.desketch(key_of(keys), table, params)
+
+  return stateless(read, by_round=True)
 
 
 def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
@@ -98,11 +107,12 @@ def _hash_key(name):
   return lambda keys: keys_lib.hash_key(keys, name)
 
 
-def broadcast() -> chain.Broadcast:
+def broadcast() -> chain.Link:
   """Build the downlink; clients can redo all later links."""
 
   def update(updates, _, params=None, *, comm, **__):
     updates = comm.announce(updates)
     return updates, comms.bill(down=comms.nbytes(updates))
 
-  return chain.Broadcast(lambda params: comms.bill(), update)
+  init = lambda params: comms.bill()
+  return chain.Link(init, update, chain.SHARED, broadcasts=True)

@@ -162,6 +162,7 @@ def test_private_configs_are_shown(name):
 
 
 REALISED = """
+import dataclasses
 from fl_sketch import algorithms
 from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import federated, transforms
@@ -175,11 +176,12 @@ def realised(task, hp, *, privacy: private_mean.PrivateMean):
   link = privacy.uplink()
 
   def update(*args, comm, weight, **extra):
-    mean, bill = link.update(*args, comm=comm, weight=weight, **extra)
+    mean, bill = link.update_fn(*args, comm=comm, weight=weight, **extra)
     factor = 4 / comm.total(weight)
     return jax.tree.map(lambda x: x * factor, mean), bill
 
-  uplink, down = link._replace(update=update), transforms.broadcast()
+  uplink = dataclasses.replace(link, update_fn=update)
+  down = transforms.broadcast()
   return federated(task.steps(hp), uplink, down, optax.scale(-1.0))
 """
 
@@ -192,14 +194,14 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
   plugins.load(str(tmp_path / 'own.py'))
   c = config.Config.from_mapping(PRIVATE | {'algorithm': 'realised'})
   for made in experiment.build, experiment.account:
-    with refused(r"'realised' lets cohort.weight reach .* own\.py:17, mul"):
+    with refused(r"'realised' lets cohort.weight reach .* own\.py:18, mul"):
       made(c)
 
 
 def test_two_sums_with_the_same_noise_are_refused():
   """Their difference has none; catches two means of one index."""
   mean = private_mean.Release(4.0).with_hyper(private.HP).mean
-  link = lambda *means: chain.Exchange(None, None, means=means)
+  link = lambda *means: chain.exchange(None, None, means=means)
   for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
     with pytest.raises(ValueError, match='noise'):
       chain.federated_chain(*links, transforms.broadcast())

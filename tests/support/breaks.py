@@ -166,12 +166,12 @@ def denominator(real, self, finish):
   link = real(self, finish)
 
   def update(*given, comm, weight, **extra):
-    mean, bill = link.update(*given, comm=comm, weight=weight, **extra)
+    mean, bill = link.update_fn(*given, comm=comm, weight=weight, **extra)
     count = comm.total(weight > 0)
     times = self.release.expected_cohort / jnp.maximum(count, 1)
     return jax.tree.map(lambda x: x * times, mean), bill
 
-  return link._replace(update=update)
+  return dataclasses.replace(link, update_fn=update)
 
 
 BREAKS = (

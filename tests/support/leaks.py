@@ -152,5 +152,5 @@ def make(name: str, hp: Any = private.HP):
   def local(params, batches, key, correction):
     return batches, {'norm': jnp.float32(1)}
 
-  link = chain.Exchange(init, update, means=[mean_of])
+  link = chain.exchange(init, update, means=[mean_of])
   return rounds.federated(local, link, t.broadcast(), optax.scale(-1.0))

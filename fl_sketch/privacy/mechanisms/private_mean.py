@@ -139,7 +139,7 @@ class PrivateMean(NamedTuple):
       rounding=rounding, gain=gain,
     )  # fmt: skip
 
-  def uplink(self) -> chain.Uplink | chain.Exchange:
+  def uplink(self) -> chain.Link:
     """Return the link of one private mean."""
     release = self.release
     if release.bound == 'quantile':
@@ -150,7 +150,8 @@ class PrivateMean(NamedTuple):
       return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
     take = self.mean(0).take
     update = lambda payloads, _, params=None, **extra: take(payloads, **extra)
-    return chain.Exchange(lambda params: comms.bill(), update, **self.marks)
+    init = lambda params: comms.bill()
+    return chain.Link(init, update, chain.EXCHANGE, **self.marks)
 
   def mean(self, index: int) -> aggregation.CohortMean:
     """Return one of several private means of a round, by `index`."""
@@ -208,7 +209,7 @@ class PrivateMean(NamedTuple):
       return self.released(total, fold(noise.server)), comms.bill(size)
     return self._mean(total), comms.bill(size)
 
-  def _running_sum(self, finish) -> chain.Uplink:
+  def _running_sum(self, finish) -> chain.Link:
     """Bound contributions and add them up one by one, as they come."""
 
     def update(lane_sum, _, params=None, *, keys, noise, comm, weight, **extra):
@@ -220,9 +221,11 @@ class PrivateMean(NamedTuple):
     decode = lambda keys, payload, like: self.contribution(payload)
     init, noise = lambda params: comms.bill(), self.release.correlation
     epoch = None if noise is None else noise.rounds
-    return chain.Uplink(init, update, decode=decode, epoch=epoch, **self.marks)
+    return chain.Link(
+      init, update, chain.UPLINK, decode=decode, epoch=epoch, **self.marks
+    )
 
-  def _before_sketch(self) -> chain.Uplink:
+  def _before_sketch(self) -> chain.Link:
     """Bound updates, and add noise to all coordinates before the sketch."""
     # Clients send tables, whose sum with the table of the noise is, by
     # linearity, the table of the noisy mean of updates that is computed here.

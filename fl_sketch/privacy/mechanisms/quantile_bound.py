@@ -15,7 +15,7 @@ class QuantileState(NamedTuple):
   bill: comms.Bill
 
 
-def uplink(private: Any) -> chain.Exchange:
+def uplink(private: Any) -> chain.Link:
   r"""Return the link of a `PrivateMean` whose bound follows a quantile.
 
   :math:`C \leftarrow C \exp(-\eta (\tilde b - \gamma))`, where :math:`\tilde b`
@@ -51,4 +51,4 @@ def uplink(private: Any) -> chain.Exchange:
     del params
     return QuantileState(jnp.float32(hp.clip_norm), comms.bill())
 
-  return chain.Exchange(init, update, **private.marks)
+  return chain.Link(init, update, chain.EXCHANGE, **private.marks)
