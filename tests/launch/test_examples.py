@@ -120,3 +120,16 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   (best,) = (tmp_path / 'swept').glob('points/*/params')
   command = ['-c', LOADED, 'whole', best.parent]
   runs.finish((runs.start(command, log, tmp_path, site), log))
+
+
+def test_one_chain_trains_alike_in_three_loops():
+  """Catches a hash that differs on workers, and a mean of wrong numbers."""
+  three = runpy.run_path(str(EXAMPLES / 'three_loops.py'))
+  x = np.random.default_rng(0).standard_normal((6, 3), np.float32)
+  plain, *others = (
+    three[name](x) for name in ('plain', 'under_vmap', 'in_shard_map')
+  )
+  for other in others:
+    chex.assert_trees_all_close(other, plain, rtol=1e-5)
+  moved = jax.tree.map(lambda a, b: abs(a - b).min(), plain, three['PARAMS'])
+  assert min(jax.tree.leaves(moved)) > 0.01
