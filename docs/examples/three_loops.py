@@ -18,7 +18,7 @@ WORKERS, STEPS = 2, 3
 
 def loss(params, x):
   """The loss of samples f32[samples, 3]."""
-  return jnp.square(x @ params['w'] + params['b']).mean()
+  return jnp.square(x @ params['w'] + params['b'][None]).mean()
 
 
 def optimizer(*mean):
@@ -36,6 +36,7 @@ def train(tx, params, state, x):
 
 
 def plain(x):
+  """Train on one device."""
   tx, params = optimizer(), PARAMS
   state = tx.init(params)
   for _ in range(STEPS):
@@ -44,6 +45,7 @@ def plain(x):
 
 
 def under_vmap(x):
+  """Train on lanes, each with a part of the samples."""
   tx = optimizer(distributed.mean_over('workers'))
   copies = jax.tree.map(lambda v: jnp.stack([v] * WORKERS), PARAMS)
   parts = x.reshape(WORKERS, -1, x.shape[-1])
@@ -56,6 +58,7 @@ def under_vmap(x):
 
 
 def in_shard_map(x):
+  """Train on the devices of a mesh."""
   mesh = jax.make_mesh((WORKERS,), ('workers',))
   tx = optimizer(distributed.mean_over('workers'))
   state = distributed.init(tx, PARAMS, mesh)
