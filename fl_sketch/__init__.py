@@ -13,6 +13,7 @@ from fl_sketch.utils import __version__ as __version__
 
 if TYPE_CHECKING:
   from fl_sketch import (
+    accounting,
     algorithms,
     attacks,
     codecs,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
   from fl_sketch.training.loaded import load
 
 __all__ = [
-  'algorithms', 'attacks', 'codecs', 'data', 'distributed', 'experiment',
+  'accounting', 'algorithms', 'attacks', 'codecs', 'data', 'distributed',
+  'experiment',
   'load', 'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
   'rounds', 'sketches', 'sweeps', 'training', 'utils',
 ]  # fmt: skip

@@ -14,8 +14,8 @@ import pathlib
 
 from absl import app
 from fl_sketch import experiment
+from fl_sketch.accounting import types
 from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
-from fl_sketch.privacy.accounting import types
 from fl_sketch.training import devices
 from fl_sketch.utils import extras, files
 import numpy as np

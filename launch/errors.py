@@ -17,8 +17,8 @@ STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 _ERRORS = (
   'experiment.config:ConfigError', 'data.sources:DataError',
   'privacy.noninterference.flow:InterferenceError',
-  'privacy.accounting.types:CalibrationError',
-  'privacy.accounting.types:UnsupportedAccountingError',
+  'accounting.types:CalibrationError',
+  'accounting.types:UnsupportedAccountingError',
   'reporting.metrics:MetricsError', 'training:DivergedError',
   'training.checkpoints:CheckpointError', 'training.memory:TooLargeError',
   'training.noise_secret:SecretError', 'training.placement:PlacementError',

@@ -9,11 +9,10 @@ minute on two CPU cores.
 """
 
 # %%
-from fl_sketch import attacks, models, reporting, sketches
+from fl_sketch import accounting, attacks, models, reporting, sketches
 from fl_sketch.attacks import defences
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.privacy import accounting
 from fl_sketch.reporting import figures
 from IPython.display import display
 import jax

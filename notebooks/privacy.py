@@ -11,8 +11,7 @@ takes less than a minute on two CPU cores.
 # %%
 import tempfile
 
-from fl_sketch import experiment, reporting, training
-from fl_sketch.privacy import accounting
+from fl_sketch import accounting, experiment, reporting, training
 from fl_sketch.reporting import figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown

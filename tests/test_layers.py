@@ -19,7 +19,7 @@ RENAMED = ('papers', 'benchmarks', 'configs', 'launch')
 # layer do not import one another. The last is fl_sketch/__init__.py.
 LAYERS = (
   ('utils',),
-  ('sketches',),
+  ('accounting', 'sketches'),
   ('codecs', 'models', 'data'),
   ('rounds', 'reporting'),
   ('privacy', 'messaging'),
@@ -35,7 +35,7 @@ LAYERS = (
   ('fl_sketch',),
 )
 LAYER = {room: i for i, layer in enumerate(LAYERS) for room in layer}
-ACCOUNTING = (ROOT / 'fl_sketch/privacy/accounting').glob('[!_]*.py')
+ACCOUNTING = (ROOT / 'fl_sketch/accounting').glob('[!_]*.py')
 ACCOUNTANT = ', '.join(sorted(path.stem for path in ACCOUNTING))
 
 
@@ -151,7 +151,7 @@ def test_every_module_imports_alone():
 @pytest.mark.representatives('fl_sketch', 'accountant', 'engines')
 @pytest.mark.parametrize(('code', 'absent'), [
   pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
-  pytest.param(f'from fl_sketch.privacy.accounting import {ACCOUNTANT}\n'
+  pytest.param(f'from fl_sketch.accounting import {ACCOUNTANT}\n'
     'gaussian.gaussian_epsilon(1.0, 1e-5)', 'jax dp_accounting',
     id='accountant'),
   pytest.param('import fl_sketch.rounds',

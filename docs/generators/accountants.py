@@ -16,7 +16,7 @@ import time
 
 import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
-from fl_sketch.privacy.accounting import events, profiles, types
+from fl_sketch.accounting import events, profiles, types
 
 TABLE = Path(__file__).parents[1] / 'results' / 'accountants.csv'
 INTERVALS = '1e-4', '1e-5', 'epsilon/1000'

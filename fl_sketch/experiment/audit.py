@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from fl_sketch import algorithms, experiment, rounds as rounds_lib
+from fl_sketch.accounting import types
+from fl_sketch.accounting.correlation import Correlation
 from fl_sketch.data import partitions
 from fl_sketch.experiment import canary_clients, privacy_plan
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee as Guarantee
-from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.auditing import audit, canaries
 from fl_sketch.rounds import transforms
 from fl_sketch.rounds.algorithm import with_hyper

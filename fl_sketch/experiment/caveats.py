@@ -1,9 +1,9 @@
 """What a private run publishes of its clients; the caveats of its statement."""
 
+from fl_sketch.accounting import types
+from fl_sketch.accounting.correlation import Correlation
 from fl_sketch.data import availability, partitions
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.accounting.correlation import Correlation
 from fl_sketch.privacy.mechanisms import generators
 
 _PUBLISHED = 'What is published are broadcasts, and all that follows from them.'

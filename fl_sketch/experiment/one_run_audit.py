@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fl_sketch import experiment, rounds
+from fl_sketch.accounting import gaussian, statements, types
 from fl_sketch.experiment import audit, canary_clients
 from fl_sketch.experiment.config import Config, checked
-from fl_sketch.privacy.accounting import gaussian, statements, types
 from fl_sketch.privacy.auditing import noise_law, one_run
 from fl_sketch.privacy.auditing.audit import verdict
 from fl_sketch.privacy.mechanisms import generators

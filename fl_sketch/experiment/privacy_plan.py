@@ -9,13 +9,13 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple, cast
 
+from fl_sketch import accounting
+from fl_sketch.accounting import hypothesis_tests, statements, types
+from fl_sketch.accounting.correlation import Correlation, square_root
 from fl_sketch.data import batches, cohorts
 from fl_sketch.data.ragged import Partition
 from fl_sketch.experiment import caveats
 from fl_sketch.experiment.config import Config
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import hypothesis_tests, statements, types
-from fl_sketch.privacy.accounting.correlation import Correlation, square_root
 from fl_sketch.privacy.mechanisms import grid, private_mean, private_metrics
 import numpy as np
 

@@ -2,8 +2,8 @@
 
 import pathlib
 
+from fl_sketch.accounting import hypothesis_tests
 from fl_sketch.experiment.privacy_plan import PrivacyGuarantee
-from fl_sketch.privacy.accounting import hypothesis_tests
 from fl_sketch.reporting import figures
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Differential privacy: accounting, mechanisms, audits, non-interference.
+"""Differential privacy: mechanisms, audits, non-interference.
 
 It imports none of them, since `accounting` does without JAX.
 """

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from fl_sketch.accounting import types
 from fl_sketch.experiment import Experiment, caveats, sampler
 from fl_sketch.experiment.parts import hyper_of
-from fl_sketch.privacy.accounting import types
 from fl_sketch.reporting import metrics as metrics_lib
 from fl_sketch.reporting.metrics import Row
 from fl_sketch.rounds import Cohort, comms, mesh as mesh_lib, traffic

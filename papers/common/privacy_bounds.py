@@ -12,7 +12,7 @@ import math
 from typing import Annotated
 import warnings
 
-from fl_sketch.privacy import accounting
+from fl_sketch import accounting
 from fl_sketch.utils import checks, markdown
 
 from . import conditions

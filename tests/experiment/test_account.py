@@ -3,10 +3,9 @@
 import json
 from unittest import mock
 
-from fl_sketch import experiment
+from fl_sketch import accounting, experiment
+from fl_sketch.accounting import hypothesis_tests
 from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import hypothesis_tests
 from launch import configs
 import numpy as np
 import pytest

@@ -1,9 +1,8 @@
 """Runs that simulate the noise of a larger cohort, and what they state."""
 
-from fl_sketch import experiment
+from fl_sketch import accounting, experiment
+from fl_sketch.accounting import statements
 from fl_sketch.experiment import audit, config
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import statements
 import numpy as np
 import pytest
 

@@ -5,8 +5,8 @@ import json
 import shutil
 from unittest import mock
 
+from fl_sketch import accounting
 from fl_sketch.attacks import reconstruction
-from fl_sketch.privacy import accounting
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.training import workdir
 from launch import configs

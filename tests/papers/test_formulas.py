@@ -27,7 +27,7 @@ OTHERS = {
   'haddadpour.lemmas.gradient_variance', 'haddadpour.lemmas.pl_constant',
   'haddadpour.tables.heterogeneous_table',
   'haddadpour.tables.homogeneous_table',
-  'privacy.accounting.epsilon.parallel_composition',
+  'accounting.epsilon.parallel_composition',
   'song.lemmas.averages', 'song.lemmas.heterogeneity',
   'song.lemmas.quadratic_constants',
 }  # fmt: skip

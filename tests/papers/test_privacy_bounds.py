@@ -3,8 +3,7 @@
 import math
 
 from accounting_reference import epsilon, poisson
-from fl_sketch import sketches
-from fl_sketch.privacy import accounting
+from fl_sketch import accounting, sketches
 import jax
 import numpy as np
 from papers.common import privacy_bounds as bounds

@@ -2,8 +2,8 @@
 
 import cases
 from fl_sketch import rounds, sketches
-from fl_sketch.privacy.accounting import correlation
-from fl_sketch.privacy.accounting.correlation import ONE, Correlation
+from fl_sketch.accounting import correlation
+from fl_sketch.accounting.correlation import ONE, Correlation
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
   discrete_gaussian,

@@ -1,8 +1,8 @@
 """Configs of correlated noise: refusals, account, calibration, fixed order."""
 
 from fl_sketch import experiment
+from fl_sketch.accounting import gaussian
 from fl_sketch.data import cohorts
-from fl_sketch.privacy.accounting import gaussian
 from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest

@@ -4,7 +4,7 @@ import functools
 import itertools
 
 import cases
-from fl_sketch.privacy.accounting import gaussian
+from fl_sketch.accounting import gaussian
 from fl_sketch.privacy.mechanisms import clipping, discrete_gaussian, grid
 import jax.numpy as jnp
 import numpy as np

@@ -3,7 +3,7 @@
 import audit_games
 import breaks
 import cases
-from fl_sketch.privacy.accounting import correlation
+from fl_sketch.accounting import correlation
 from fl_sketch.privacy.auditing import noise_law
 import numpy as np
 import pytest

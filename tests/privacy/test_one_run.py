@@ -1,7 +1,7 @@
 """Laws of one-run audits: mu, chances, claims, power; alarms below 1e-6."""
 
 import audit_games
-from fl_sketch.privacy.accounting import gaussian, profiles
+from fl_sketch.accounting import gaussian, profiles
 from fl_sketch.privacy.auditing import one_run
 import numpy as np
 import pytest

@@ -4,8 +4,8 @@ import decimal
 import functools
 import math
 
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
+from fl_sketch import accounting
+from fl_sketch.accounting import Adjacency, GaussianMechanism, Sampling
 import jax.numpy as jnp
 import numpy as np
 

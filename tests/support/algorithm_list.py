@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, codecs, rounds, sketches
+from fl_sketch.accounting import correlation
 from fl_sketch.algorithms import topology
 from fl_sketch.models import lora
-from fl_sketch.privacy.accounting import correlation
 from fl_sketch.privacy.mechanisms import private_mean
 import jax
 import jax.numpy as jnp

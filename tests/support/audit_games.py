@@ -1,7 +1,7 @@
 """Mechanisms, right and broken, and their audits, which several tests play."""
 
 from fl_sketch import algorithms
-from fl_sketch.privacy.accounting import types
+from fl_sketch.accounting import types
 from fl_sketch.privacy.auditing import canaries
 from fl_sketch.privacy.mechanisms.private_mean import Release
 import jax

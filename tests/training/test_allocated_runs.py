@@ -1,8 +1,7 @@
 """Private runs whose cohorts are allocated at random, from config to files."""
 
-from fl_sketch import experiment
+from fl_sketch import accounting, experiment
 from fl_sketch.experiment import config
-from fl_sketch.privacy import accounting
 import pytest
 from scipy import stats
 

@@ -6,9 +6,8 @@ import json
 import shutil
 
 import chex
-from fl_sketch import experiment, training
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import types
+from fl_sketch import accounting, experiment, training
+from fl_sketch.accounting import types
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.training import identity, log, noise_secret
 import jax

@@ -5,9 +5,9 @@ import inspect
 from typing import Annotated
 
 from fl_sketch import algorithms
+from fl_sketch.accounting import types
 from fl_sketch.data import text
 from fl_sketch.experiment.fields import method
-from fl_sketch.privacy.accounting import types
 from fl_sketch.privacy.mechanisms import sums
 from fl_sketch.reporting import metrics
 from fl_sketch.utils import fields as f

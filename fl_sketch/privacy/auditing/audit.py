@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import functools
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import profiles, types
+from fl_sketch.accounting import profiles, types
 from fl_sketch.privacy.auditing import noise_law
 from fl_sketch.utils import checks
 import numpy as np

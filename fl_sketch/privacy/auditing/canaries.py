@@ -13,7 +13,7 @@ import functools
 from typing import NamedTuple
 
 from fl_sketch import rounds, sketches
-from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.auditing import canary_scores, noise_law
 from fl_sketch.privacy.auditing.audit import Report, assess
 from fl_sketch.privacy.mechanisms import clipping

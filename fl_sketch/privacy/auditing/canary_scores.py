@@ -6,8 +6,8 @@ the canary is f[rounds, numbers], as a round without noise shows it.
 
 from typing import Any
 
-from fl_sketch.privacy.accounting import events, types
-from fl_sketch.privacy.accounting.correlation import Correlation
+from fl_sketch.accounting import events, types
+from fl_sketch.accounting.correlation import Correlation
 from fl_sketch.privacy.auditing import noise_law
 import numpy as np
 from scipy import special, stats

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import itertools
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting.correlation import ONE, Correlation
+from fl_sketch.accounting.correlation import ONE, Correlation
 import numpy as np
 from scipy import fft, special
 

@@ -26,12 +26,7 @@ Source of the game: Steinke, Nasr, Jagielski, arXiv:2305.08846.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import (
-  events,
-  hypothesis_tests,
-  profiles,
-  types,
-)
+from fl_sketch.accounting import events, hypothesis_tests, profiles, types
 from fl_sketch.privacy.auditing import canary_scores
 import numpy as np
 from numpy.typing import ArrayLike

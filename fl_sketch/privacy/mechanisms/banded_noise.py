@@ -6,7 +6,7 @@ r"""Integer noise that is correlated over rounds, without state.
 rounds that need it: no state or checkpoint contains noise.
 """
 
-from fl_sketch.privacy.accounting import correlation as correlation_lib
+from fl_sketch.accounting import correlation as correlation_lib
 from fl_sketch.privacy.mechanisms import grid as grid_lib
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.utils.types import Tree

@@ -8,7 +8,7 @@ order would be wrong by the operator norm of the sketch, about sqrt(d / b).
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.privacy.accounting import correlation as correlation_lib, types
+from fl_sketch.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
   grid as grid_lib,

@@ -1,13 +1,13 @@
 """The privacy statements of Song et al., section 6 and appendix H.
 
 Song, Wang, Yu and Zhang, arXiv:2210.08371. None of them is how a budget should
-be computed: `privacy.accounting` is exact.
+be computed: `accounting` is exact.
 """
 
 import math
 from typing import Annotated
 
-from fl_sketch.privacy import accounting
+from fl_sketch import accounting
 
 from ...common import conditions, privacy_bounds as bounds
 from ...common.conditions import Count, Form, Fraction, Positive

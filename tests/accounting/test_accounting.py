@@ -13,8 +13,8 @@ from accounting_reference import (
 )
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import (
+from fl_sketch import accounting
+from fl_sketch.accounting import (
   Adjacency,
   GaussianMechanism,
   events,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting import types
+from fl_sketch.accounting import types
 from fl_sketch.utils import checks
 
 NOISE = ('secret', 'reproducible: not private', 'simulated: not private')

@@ -3,8 +3,8 @@
 import dataclasses
 
 from accounting_reference import delta_of, epsilon
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism, Sampling
+from fl_sketch import accounting
+from fl_sketch.accounting import Adjacency, GaussianMechanism, Sampling
 import hypothesis
 from hypothesis import strategies as st
 import pytest

@@ -10,9 +10,9 @@ import dataclasses
 import functools
 import math
 
-from fl_sketch.privacy.accounting import events, gaussian, losses, types
-from fl_sketch.privacy.accounting.tilted_losses import Composition
-from fl_sketch.privacy.accounting.types import Mechanism, Sampling, parts_of
+from fl_sketch.accounting import events, gaussian, losses, types
+from fl_sketch.accounting.tilted_losses import Composition
+from fl_sketch.accounting.types import Mechanism, Sampling, parts_of
 from fl_sketch.utils import checks
 import numpy as np
 

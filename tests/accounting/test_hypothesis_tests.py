@@ -4,9 +4,9 @@ import math
 
 import accounting_reference as ref
 from accounting_reference import FIXED, INF, REPLACE, delta_of, poisson
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import Adjacency, GaussianMechanism
-from fl_sketch.privacy.accounting.hypothesis_tests import (
+from fl_sketch import accounting
+from fl_sketch.accounting import Adjacency, GaussianMechanism
+from fl_sketch.accounting.hypothesis_tests import (
   mu,
   true_positive_rate,
   type_two_error,

@@ -15,8 +15,8 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import step_losses
-from fl_sketch.privacy.accounting.step_losses import ORDERS, UNIT
+from fl_sketch.accounting import step_losses
+from fl_sketch.accounting.step_losses import ORDERS, UNIT
 import numpy as np
 import scipy  # its packages load on first use
 

@@ -2,8 +2,8 @@
 
 import itertools
 
-from fl_sketch.privacy.accounting import correlation
-from fl_sketch.privacy.accounting.correlation import ONE, Correlation
+from fl_sketch.accounting import correlation
+from fl_sketch.accounting.correlation import ONE, Correlation
 from fl_sketch.privacy.mechanisms import grid
 import numpy as np
 import pytest

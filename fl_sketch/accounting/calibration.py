@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting import gaussian, losses, profiles, types
+from fl_sketch.accounting import gaussian, losses, profiles, types
 from fl_sketch.utils import checks
 import scipy  # its packages load on first use
 

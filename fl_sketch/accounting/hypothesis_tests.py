@@ -12,8 +12,8 @@ G(alpha) = Phi(Phi^-1(1 - alpha) - mu); f >= G is mu-Gaussian DP.
 
 import math
 
-from fl_sketch.privacy.accounting import profiles, tilted_losses, types
-from fl_sketch.privacy.accounting.types import Mechanism
+from fl_sketch.accounting import profiles, tilted_losses, types
+from fl_sketch.accounting.types import Mechanism
 from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt

@@ -3,12 +3,8 @@
 import dataclasses
 import math
 
-from fl_sketch.privacy.accounting import allocation, events, step_losses, types
-from fl_sketch.privacy.accounting.tilted_losses import (
-  Composition,
-  Steps,
-  chernoff,
-)
+from fl_sketch.accounting import allocation, events, step_losses, types
+from fl_sketch.accounting.tilted_losses import Composition, Steps, chernoff
 import scipy  # its packages load on first use
 
 Parts = tuple[types.GaussianMechanism, ...]

@@ -5,8 +5,8 @@ import types
 
 import accounting_reference as ref
 from accounting_reference import ADD, INF, NAN, ONE, REPLACE, SIZES, mechanism
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import (
+from fl_sketch import accounting
+from fl_sketch.accounting import (
   Adjacency,
   Sampling,
   UnsupportedAccountingError,
@@ -14,7 +14,7 @@ from fl_sketch.privacy.accounting import (
   hypothesis_tests,
   losses,
 )
-from fl_sketch.privacy.accounting.correlation import Correlation
+from fl_sketch.accounting.correlation import Correlation
 import jax
 import pytest
 

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
-from fl_sketch.privacy.accounting import types
-from fl_sketch.privacy.accounting.types import GaussianMechanism, Sampling
+from fl_sketch.accounting import types
+from fl_sketch.accounting.types import GaussianMechanism, Sampling
 import scipy  # its packages load on first use
 
 _RARE = 1e-15  # a chance of truncation at which the coupling is as tight

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-from fl_sketch.privacy.accounting import allocation
+from fl_sketch.accounting import allocation
 import numpy as np
 import scipy  # its packages load on first use
 

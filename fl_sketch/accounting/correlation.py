@@ -12,7 +12,7 @@ import functools
 import math
 from typing import Any
 
-from fl_sketch.privacy.accounting.types import GaussianMechanism
+from fl_sketch.accounting.types import GaussianMechanism
 from fl_sketch.utils import checks
 import numpy as np
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import itertools
 
-from fl_sketch.privacy.accounting import profiles, types
-from fl_sketch.privacy.accounting.types import GaussianMechanism, Mechanism
+from fl_sketch.accounting import profiles, types
+from fl_sketch.accounting.types import GaussianMechanism, Mechanism
 from fl_sketch.utils import checks
 
 

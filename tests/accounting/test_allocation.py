@@ -5,12 +5,8 @@ import math
 
 import accounting_reference as ref
 from accounting_reference import epsilon, poisson
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import (
-  GaussianMechanism,
-  allocation,
-  tilted_losses,
-)
+from fl_sketch import accounting
+from fl_sketch.accounting import GaussianMechanism, allocation, tilted_losses
 import numpy as np
 import pytest
 from scipy import special, stats

@@ -4,21 +4,21 @@
 `epsilon` computes epsilon and delta, `calibration` the noise for a target.
 """
 
-from fl_sketch.privacy.accounting.calibration import calibrate_noise_multiplier
-from fl_sketch.privacy.accounting.epsilon import (
+from fl_sketch.accounting.calibration import calibrate_noise_multiplier
+from fl_sketch.accounting.epsilon import (
   compose,
   compute_delta,
   compute_epsilon,
   epsilon_curve,
   parallel_composition,
 )
-from fl_sketch.privacy.accounting.gaussian import (
+from fl_sketch.accounting.gaussian import (
   gaussian_delta,
   gaussian_epsilon,
   gaussian_noise_multiplier,
 )
-from fl_sketch.privacy.accounting.statements import PrivacyStatement
-from fl_sketch.privacy.accounting.types import (
+from fl_sketch.accounting.statements import PrivacyStatement
+from fl_sketch.accounting.types import (
   Adjacency,
   CalibrationError,
   ComposedMechanism,

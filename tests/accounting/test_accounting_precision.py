@@ -1,12 +1,8 @@
 """Epsilon against 40 digits: never below, and hardly above."""
 
 from accounting_reference import REPLACE, epsilon, poisson
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import (
-  GaussianMechanism,
-  step_losses,
-  tilted_losses,
-)
+from fl_sketch import accounting
+from fl_sketch.accounting import GaussianMechanism, step_losses, tilted_losses
 import mpmath as mp
 import multiprecision
 import numpy as np

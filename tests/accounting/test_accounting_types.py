@@ -5,8 +5,8 @@ import json
 
 import accounting_reference as ref
 from accounting_reference import INF, NAN, ONE, mechanism
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import GaussianMechanism, statements
+from fl_sketch import accounting
+from fl_sketch.accounting import GaussianMechanism, statements
 import numpy as np
 import pytest
 

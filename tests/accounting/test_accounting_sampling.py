@@ -6,8 +6,8 @@ import math
 
 import accounting_reference as ref
 from accounting_reference import ADD, REPLACE, delta_of, epsilon, poisson
-from fl_sketch.privacy import accounting
-from fl_sketch.privacy.accounting import GaussianMechanism
+from fl_sketch import accounting
+from fl_sketch.accounting import GaussianMechanism
 import numpy as np
 import pytest
 from scipy import stats
