@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     distributed,
     experiment,
     local,
-    messaging,
     models,
     planning,
     privacy,
     reporting,
     rounds,
+    sites,
     sketches,
     sweeps,
     training,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = [
   'accounting', 'algorithms', 'attacks', 'codecs', 'data', 'distributed',
   'experiment',
-  'load', 'local', 'messaging', 'models', 'planning', 'privacy', 'reporting',
-  'rounds', 'sketches', 'sweeps', 'training', 'utils',
+  'load', 'local', 'models', 'planning', 'privacy', 'reporting', 'rounds',
+  'sites', 'sketches', 'sweeps', 'training', 'utils',
 ]  # fmt: skip
 
 

@@ -46,8 +46,8 @@ def main(argv):
 
 def _local(config, folder, options):
   from fl_sketch import reporting
-  from fl_sketch.engines import own_data, server, site
-  from fl_sketch.engines.transport import LocalSites
+  from fl_sketch.sites import federation, own_data, site
+  from fl_sketch.sites.transport import LocalSites
 
   if _FLAGS.data is None:
     raise ValueError('Set --data: what each site holds.')
@@ -60,12 +60,12 @@ def _local(config, folder, options):
     state = folder / 'sites' / f'{number}'
     client = site.client(config, number, problem, state, programs)
     programs, sites[f'{number}'] = client.programs, client.handle
-  result = server.run(config, LocalSites(sites), folder, **options)
+  result = federation.run(config, LocalSites(sites), folder, **options)
   print(reporting.summary_line(result.row, result.finished), folder)
 
 
 def _flower(config, folder, options):
-  from fl_sketch.engines import flower
+  from fl_sketch.sites import flower
 
   fields = files.as_json(config)
   written = flower.deploy(fields, folder / 'app', folder, **options)
@@ -76,7 +76,7 @@ def _flower(config, folder, options):
 
 
 def _nvflare(config, folder, options):
-  from fl_sketch.engines import nvflare_jobs
+  from fl_sketch.sites import nvflare_jobs
 
   fields = files.as_json(config)
   job = nvflare_jobs.deploy(fields, folder / 'app', folder, **options)

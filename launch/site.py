@@ -16,7 +16,7 @@ import shutil
 import sys
 
 from absl import app, flags
-from fl_sketch.engines import worker
+from fl_sketch.sites import resident_worker
 
 from . import begin, configs, define, errors, parse_flags
 
@@ -35,7 +35,7 @@ _OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
 
 def main(argv):
   """Keep a worker running; in the worker's process, answer requests."""
-  if worker.is_worker():
+  if resident_worker.is_worker():
     begin(argv)
     _work()
   if argv[1:]:
@@ -44,16 +44,18 @@ def main(argv):
     sys.exit(f'There is no command {_ENGINE[0]!r}; install it, or set PATH.')
   command = [sys.executable, '-m', f'{__package__}.site', *_OWN[1:]]
   try:
-    status = worker.keep(command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket'))
-  except worker.SiteError as e:
+    status = resident_worker.keep(
+      command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket')
+    )
+  except resident_worker.SiteError as e:
     status = f'{e}'
   sys.exit(status)
 
 
 def _work():
   """Answer requests as the config's client on its own data; never returns."""
-  from fl_sketch.engines import own_data, site
   from fl_sketch.experiment import config
+  from fl_sketch.sites import own_data, site
   from fl_sketch.training import devices
 
   client, state = _FLAGS.client, _FLAGS.state
@@ -66,7 +68,7 @@ def _work():
     handler = site.client(run_config, client, problem, pathlib.Path(state))
   name = configs.workdir().partition('/')[2]
   samples = handler.about['samples']
-  worker.serve_keeper(
+  resident_worker.serve_keeper(
     handler.handle,
     f'Client {client} of {run_config.population}, {name}: {samples} samples; '
     f'its socket is {state}/socket.',

@@ -16,11 +16,10 @@ import sys
 import tempfile
 
 from fl_sketch import experiment, reporting, training
-from fl_sketch.engines import own_data, server, site
-from fl_sketch.engines.transport import LocalSites
 from fl_sketch.experiment import config
-from fl_sketch.messaging import requests
 from fl_sketch.reporting import figures
+from fl_sketch.sites import federation, own_data, requests, site
+from fl_sketch.sites.transport import LocalSites
 from jax import flatten_util
 import numpy as np
 
@@ -59,7 +58,7 @@ for number, folder in enumerate(folders):
 # ## The same config over sites
 #
 # `site.client` reads the data and keeps the state of a site; its method
-# `handle` turns a request into a reply. `server.run` is `training.train` with
+# `handle` turns a request into a reply. `federation.run` is `training.train` with
 # rounds over messages: the server never sees the data. In place of a network
 # there is a function of ours, which counts bytes, and cuts site 1 off in some
 # rounds.
@@ -85,7 +84,7 @@ def over_sites(name, cut=()):
     client = site.client(c, i, problem, work / name / f'site-{i}')
     sites[f'site {i}'] = functools.partial(carry, client)
   with contextlib.redirect_stderr(sys.stdout):  # what it says at its end
-    result = server.run(c, LocalSites(sites), work / name, progress=False)
+    result = federation.run(c, LocalSites(sites), work / name, progress=False)
   return result, sent, worked
 
 

@@ -22,14 +22,14 @@ LAYERS = (
   ('accounting', 'sketches'),
   ('codecs', 'models', 'data'),
   ('rounds', 'reporting'),
-  ('privacy', 'messaging'),
+  ('privacy',),
   ('local',),
   ('algorithms',),
   ('experiment', 'distributed'),
   ('training',),
   ('sweeps', 'attacks'),
   ('planning',),
-  ('engines',),
+  ('sites',),
   ('papers', 'benchmarks', 'configs', 'notebooks'),
   ('launch',),
   ('fl_sketch',),
@@ -148,7 +148,7 @@ def test_every_module_imports_alone():
   assert not done.returncode, done.stderr
 
 
-@pytest.mark.representatives('fl_sketch', 'accountant', 'engines')
+@pytest.mark.representatives('fl_sketch', 'accountant', 'sites')
 @pytest.mark.parametrize(('code', 'absent'), [
   pytest.param('import fl_sketch', 'jax matplotlib', id='fl_sketch'),
   pytest.param(f'from fl_sketch.accounting import {ACCOUNTANT}\n'
@@ -156,8 +156,8 @@ def test_every_module_imports_alone():
     id='accountant'),
   pytest.param('import fl_sketch.rounds',
     'fl_sketch.algorithms fl_sketch.privacy', id='rounds'),
-  pytest.param('from fl_sketch.engines import flower, nvflare, worker',
-    'jax numpy tqdm', id='engines'),
+  pytest.param('from fl_sketch.sites import flower, nvflare, resident_worker',
+    'jax numpy tqdm', id='sites'),
   pytest.param('from fl_sketch.training import loaded, loop, sinks',
     'matplotlib pandas tensorboardX wandb', id='training'),
 ])  # fmt: skip

@@ -12,7 +12,7 @@ from counting_proxy import Proxy
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from fl_sketch.engines import flower
+from fl_sketch.sites import flower
 from nvflare_kits import kill, until
 import runs
 

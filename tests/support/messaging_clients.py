@@ -3,16 +3,16 @@
 import functools
 
 import cases
-from fl_sketch.engines import site_rounds
-from fl_sketch.messaging import (
+from fl_sketch.rounds import comms
+from fl_sketch.sites import (
   client,
   history,
   programs,
   requests as requests_lib,
   server,
+  site_rounds,
   wire,
 )
-from fl_sketch.rounds import comms
 import jax
 import numpy as np
 

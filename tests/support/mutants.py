@@ -223,7 +223,7 @@ MUTANTS = (
     'training/extending.py',
     'if not extend:',
     'if False:'),
-  Mutant('a message of a round to come is taken', 'messaging/inbox.py',
+  Mutant('a message of a round to come is taken', 'sites/inbox.py',
     'if at > now:',
     'if at > (self.round + 1, self.stage):'),
 )  # fmt: skip

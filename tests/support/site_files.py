@@ -4,7 +4,7 @@ import contextlib
 import threading
 
 import chex
-from fl_sketch.engines import relay, worker
+from fl_sketch.sites import relay, resident_worker
 from fl_sketch.training import loaded
 import numpy as np
 import runs
@@ -60,9 +60,9 @@ def serve(handle, path):
   listens = threading.Event()
 
   def run():
-    with worker.listening(path) as listener:
+    with resident_worker.listening(path) as listener:
       listens.set()
-      worker.serve(handle, listener)
+      resident_worker.serve(handle, listener)
 
   threading.Thread(target=run, daemon=True).start()
   assert listens.wait(30)

@@ -4,8 +4,8 @@ import json
 import pathlib
 
 from fl_sketch import codecs, sketches
-from fl_sketch.messaging import requests, wire
 from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.sites import requests, wire
 from fl_sketch.sketches import hashing
 from fl_sketch.utils import registry
 import jax

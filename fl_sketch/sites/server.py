@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from fl_sketch import rounds
-from fl_sketch.messaging.inbox import Array, Inbox
-from fl_sketch.messaging.programs import Programs
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
+from fl_sketch.sites.inbox import Array, Inbox
+from fl_sketch.sites.programs import Programs
 from fl_sketch.utils import checks
 import jax
 

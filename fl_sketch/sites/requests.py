@@ -11,8 +11,8 @@ from typing import NamedTuple
 import zlib
 
 from fl_sketch import rounds
-from fl_sketch.messaging import wire
 from fl_sketch.rounds import comms
+from fl_sketch.sites import wire
 from fl_sketch.utils.types import Params, Tree
 import jax
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.messaging import requests, wire
+from fl_sketch.sites import requests, wire
 from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp

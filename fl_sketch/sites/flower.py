@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from fl_sketch.engines import relay
+from fl_sketch.sites import relay
 
 _KIND = 'fl_sketch.wire'  # of the one array of a message
 # For every process of Flower: nothing is sent to its makers, and a SuperNode
@@ -44,7 +44,7 @@ clientapp = "fl_sketch_run.client:app"
 {options}
 """
 _MODULE = """\
-from fl_sketch.engines import flower
+from fl_sketch.sites import flower
 
 app = flower.{}
 """
@@ -136,12 +136,12 @@ def server_app(module: str) -> Any:
 
   @app.main()
   def main(grid, context):
-    from fl_sketch.engines import server
+    from fl_sketch.sites import federation
 
     options = dict(context.run_config)
     config = pathlib.Path(module).with_name('config.json')
     fields = json.loads(config.read_text(encoding='utf-8'))
-    server.run(fields, SuperNodes(grid), options.pop('workdir'), **options)
+    federation.run(fields, SuperNodes(grid), options.pop('workdir'), **options)
 
   return app
 
@@ -155,7 +155,7 @@ def deploy(
   """Write the Flower app of a config's fields, for `flwr run` or `start`.
 
   The workdir is on the SuperLink's machine; options are further arguments of
-  `server.run`. Returns the folder.
+  `federation.run`. Returns the folder.
   """
   app = pathlib.Path(folder)
   package = app / 'fl_sketch_run'

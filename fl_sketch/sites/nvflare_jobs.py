@@ -24,7 +24,7 @@ from fl_sketch.utils import extras
 _MODULE = '''\
 """Both sides of a job of fl_sketch."""
 
-from fl_sketch.engines import nvflare
+from fl_sketch.sites import nvflare
 from nvflare.collab import collab
 
 
@@ -53,8 +53,8 @@ def deploy(
 ) -> pathlib.Path:
   """Write the job of a config's fields, for `supervise`, into a folder.
 
-  The workdir is on the server; options are further arguments of `server.run`.
-  Returns the job's folder, which NVFlare's own commands take, too.
+  The workdir is on the server; options are further arguments of
+  `federation.run`. Returns the job's folder, which NVFlare's own commands take, too.
   """
   with extras.needed('nvflare'):
     collab = importlib.import_module('nvflare.collab')

@@ -4,11 +4,10 @@ import functools
 
 import cases
 import chex
-from fl_sketch.engines import site_rounds
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.client import Client
-from fl_sketch.messaging.history import History
-from fl_sketch.messaging.requests import Kind, Part, PartKind
+from fl_sketch.sites import requests, site_rounds, wire
+from fl_sketch.sites.client import Client
+from fl_sketch.sites.history import History
+from fl_sketch.sites.requests import Kind, Part, PartKind
 from hypothesis import given, settings, strategies as st
 import jax
 from messaging_clients import ALIEN, RUN, lose, programs_of, refusal, run_of

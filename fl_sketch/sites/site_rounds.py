@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.engines.transport import Transport
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.history import History
-from fl_sketch.messaging.inbox import Closed, EmptyRoundError, Inbox
-from fl_sketch.messaging.server import Server
+from fl_sketch.sites import requests, wire
+from fl_sketch.sites.history import History
+from fl_sketch.sites.inbox import Closed, EmptyRoundError, Inbox
+from fl_sketch.sites.server import Server
+from fl_sketch.sites.transport import Transport
 from fl_sketch.utils import __version__, fields
 import numpy as np
 

@@ -4,9 +4,9 @@ import struct
 import zlib
 
 import chex
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.requests import Kind, Part, PartKind, Request
 from fl_sketch.rounds import comms
+from fl_sketch.sites import requests, wire
+from fl_sketch.sites.requests import Kind, Part, PartKind, Request
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.exchanges import completed, without
-from fl_sketch.messaging.programs import Programs, Work
-from fl_sketch.messaging.replicas import Replica, Store
 from fl_sketch.rounds import comms
+from fl_sketch.sites import requests, wire
+from fl_sketch.sites.exchanges import completed, without
+from fl_sketch.sites.programs import Programs, Work
+from fl_sketch.sites.replicas import Replica, Store
 from fl_sketch.utils import __version__
 from fl_sketch.utils.types import Params, Tree
 import jax

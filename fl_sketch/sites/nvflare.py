@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from fl_sketch.engines import relay
+from fl_sketch.sites import relay
 
 
 class Sites:
@@ -90,8 +90,8 @@ def answer(site: str, request: bytes, timeout: float) -> bytes:
 
 def serve(config: str, workdir: str, options: Mapping[str, Any]) -> None:
   """Train in the server's process of a job, over its sites."""
-  from fl_sketch.engines import server
+  from fl_sketch.sites import federation
 
   collab = importlib.import_module('nvflare.collab').collab
   sites = Sites(collab.clients, lambda: collab.is_aborted)
-  server.run(json.loads(config), sites, workdir, **options)
+  federation.run(json.loads(config), sites, workdir, **options)

@@ -11,16 +11,16 @@ from typing import Any
 
 from fl_sketch import experiment, rounds, training
 from fl_sketch.data.ragged import Partition
-from fl_sketch.engines import deployed
-from fl_sketch.engines.site_rounds import SiteRounds, Timeouts
-from fl_sketch.engines.transport import Transport
 from fl_sketch.experiment import config as config_lib, parts, problem
-from fl_sketch.messaging.history import History
-from fl_sketch.messaging.programs import Programs
-from fl_sketch.messaging.server import Server
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms
+from fl_sketch.sites import deployed
+from fl_sketch.sites.history import History
+from fl_sketch.sites.programs import Programs
+from fl_sketch.sites.server import Server
+from fl_sketch.sites.site_rounds import SiteRounds, Timeouts
+from fl_sketch.sites.transport import Transport
 from fl_sketch.training import client_state, same_run
 from fl_sketch.training.workdir import WorkdirError
 from fl_sketch.utils import files

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from fl_sketch.engines import relay
+from fl_sketch.sites import relay
 
 _LOG = logging.getLogger(__name__)
 _LONGEST = 107 if sys.platform == 'linux' else 103  # bytes of a socket's path

@@ -6,8 +6,7 @@ import tomllib
 
 import chex
 from fl_sketch import experiment, training
-from fl_sketch.engines import flower
-from fl_sketch.messaging import history
+from fl_sketch.sites import flower, history
 from fl_sketch.training import loaded
 import numpy as np
 from nvflare_kits import until

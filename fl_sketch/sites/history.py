@@ -6,11 +6,11 @@ from typing import NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.exchanges import without
-from fl_sketch.messaging.programs import Programs
-from fl_sketch.messaging.requests import PartKind
 from fl_sketch.rounds import comms
+from fl_sketch.sites import requests, wire
+from fl_sketch.sites.exchanges import without
+from fl_sketch.sites.programs import Programs
+from fl_sketch.sites.requests import PartKind
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Tree
 import jax

@@ -15,8 +15,8 @@ import chex
 from configs import quickstart
 from fl_sketch import experiment, training
 from fl_sketch.data import batches, partitions
-from fl_sketch.engines import own_data, relay, server, worker
 from fl_sketch.experiment.config import Config, ConfigError
+from fl_sketch.sites import own_data, relay, resident_worker, server
 import jax
 import numpy as np
 import pytest
@@ -26,24 +26,24 @@ from site_files import Sockets, serve, write_data
 # A site whose worker answers with its number, or dies as it is told.
 SITE = """
 import os, sys
-from fl_sketch.engines import worker
-worker._DELAY = worker._PAUSE = 0.01
+from fl_sketch.sites import resident_worker
+resident_worker._DELAY = resident_worker._PAUSE = 0.01
 
 def handle(request):
   if request == b'die':
     os.kill(os.getpid(), 9)
   return f'{os.getpid()}'.encode()
 
-if worker.is_worker():
+if resident_worker.is_worker():
   if sys.argv[1] != 'serves':
     channel = int(os.environ['FL_SKETCH_WORKER'].split(',')[1])
     os.write(channel, sys.argv[1].encode().replace(b'dies', b'ready\\n'))
     sys.exit(3)
-  worker.serve_keeper(handle, 'ready')
+  resident_worker.serve_keeper(handle, 'ready')
 command = [sys.executable, __file__, sys.argv[1]]
 try:
-  sys.exit(worker.keep(command, sys.argv[3:], sys.argv[2]))
-except worker.SiteError as e:
+  sys.exit(resident_worker.keep(command, sys.argv[3:], sys.argv[2]))
+except resident_worker.SiteError as e:
   sys.exit(f'{e}')
 """
 SLEEPS = 'sh', '-c', 'sleep 1000 & wait'
@@ -104,7 +104,7 @@ def test_without_a_worker_a_request_is_a_connection_error(path, monkeypatch):
   monkeypatch.delenv(relay.VARIABLE, raising=False)
   with pytest.raises(ConnectionError, match='FL_SKETCH_SITE'):
     relay.ask(b'')
-  with worker.listening(path), pytest.raises(ConnectionError):
+  with resident_worker.listening(path), pytest.raises(ConnectionError):
     relay.ask(b'', timeout=0.01)
 
 
@@ -113,15 +113,18 @@ def test_a_socket_that_cannot_be_used_is_one_line(path):
   folder = pathlib.Path(path).parent
   with socket.socket(socket.AF_UNIX) as dead:
     dead.bind(path)  # the file stays
-  with worker.listening(path), pytest.raises(worker.SiteError, match='folder'):
-    with worker.listening(path):
+  with (
+    resident_worker.listening(path),
+    pytest.raises(resident_worker.SiteError, match='folder'),
+  ):
+    with resident_worker.listening(path):
       pass
-  with pytest.raises(worker.SiteError, match='bytes'):
-    with worker.listening(folder / ('x' * 107)):
+  with pytest.raises(resident_worker.SiteError, match='bytes'):
+    with resident_worker.listening(folder / ('x' * 107)):
       pass
   folder.chmod(0o750)
-  with pytest.raises(worker.SiteError, match='chmod 700'):
-    with worker.listening(path):
+  with pytest.raises(resident_worker.SiteError, match='chmod 700'):
+    with resident_worker.listening(path):
       pass
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 import types
 
-from fl_sketch.engines import nvflare, nvflare_jobs
+from fl_sketch.sites import nvflare, nvflare_jobs
 import pytest
 
 needs_nvflare = pytest.mark.skipif(

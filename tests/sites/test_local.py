@@ -11,10 +11,10 @@ import tempfile
 
 from fl_sketch import experiment, training
 from fl_sketch.data.ragged import Partition
-from fl_sketch.engines import deployed, own_data, server, site, site_rounds
-from fl_sketch.engines.transport import LocalSites
 from fl_sketch.experiment import problem as problem_lib
 from fl_sketch.experiment.config import Config, ConfigError
+from fl_sketch.sites import deployed, federation, own_data, site, site_rounds
+from fl_sketch.sites.transport import LocalSites
 import jax
 from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
@@ -100,7 +100,7 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   c = config_of(**CASES[name])
   want = simulated(deployed.config(c), tmp_path / 'simulated')
   sites = LocalSites(clients_of(c, tmp_path / 'sites'))
-  got = server.run(c, sites, tmp_path / 'run', progress=False)
+  got = federation.run(c, sites, tmp_path / 'run', progress=False)
   assert got.finished
   close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6)
   jax.tree.map(close, got.state.params, want.state.params)
@@ -144,7 +144,7 @@ def test_sites_that_do_not_fit_are_named(change, named):
 # does anything.
 SERVER = """
 import importlib, json, os, pathlib, signal, sys
-from fl_sketch.engines import server
+from fl_sketch.sites import federation
 from site_files import Sockets
 
 where, when, left = sys.argv[4], sys.argv[5], int(sys.argv[6])
@@ -167,15 +167,15 @@ if where:
 fields = json.loads(pathlib.Path(sys.argv[2]).read_text())
 folder = pathlib.Path(sys.argv[1])
 paths = {path.name: str(path) for path in folder.iterdir()}
-server.run(fields, Sockets(paths), sys.argv[3], progress=False)
+federation.run(fields, Sockets(paths), sys.argv[3], progress=False)
 """
 CHECKPOINTS = 'training.checkpoints:Checkpoints:save'
 PHASES = [  # in, before or after what the server does
-  ('engines.site_rounds:SiteRounds:_greeted', 'after', 2),
-  ('messaging.inbox:Inbox:receive', 'after', 3),
-  ('messaging.inbox:Inbox:close', 'before', 2),
-  ('messaging.inbox:Inbox:close', 'after', 2),
-  ('messaging.history:History:add', 'after', 2),
+  ('sites.site_rounds:SiteRounds:_greeted', 'after', 2),
+  ('sites.inbox:Inbox:receive', 'after', 3),
+  ('sites.inbox:Inbox:close', 'before', 2),
+  ('sites.inbox:Inbox:close', 'after', 2),
+  ('sites.history:History:add', 'after', 2),
   ('training.log:RunLog:record', 'after', 2),
   (CHECKPOINTS, 'before', 1),
   (CHECKPOINTS, 'after', 1),

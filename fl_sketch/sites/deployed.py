@@ -6,7 +6,7 @@ from typing import Any
 from fl_sketch.data import availability
 from fl_sketch.experiment.config import Config, checked
 from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
-from fl_sketch.messaging import wire
+from fl_sketch.sites import wire
 from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.data import availability
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.exchanges import completed, without, zeros
 from fl_sketch.rounds import client_step, comms
+from fl_sketch.sites import requests, wire
+from fl_sketch.sites.exchanges import completed, without, zeros
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp

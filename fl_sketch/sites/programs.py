@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import functools
 
 from fl_sketch import rounds
-from fl_sketch.messaging.exchanges import Exchange, Facts, without
-from fl_sketch.messaging.pieces import Pieces, Work
 from fl_sketch.rounds import comms
+from fl_sketch.sites.exchanges import Exchange, Facts, without
+from fl_sketch.sites.pieces import Pieces, Work
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp

@@ -1,10 +1,9 @@
 """Sites of a private run release nothing twice."""
 
 import chex
-from fl_sketch.engines import site_rounds
-from fl_sketch.messaging import requests, wire
-from fl_sketch.messaging.history import History
-from fl_sketch.messaging.requests import Kind
+from fl_sketch.sites import requests, site_rounds, wire
+from fl_sketch.sites.history import History
+from fl_sketch.sites.requests import Kind
 from messaging_clients import lose, refusal, run_of
 import pytest
 

@@ -5,12 +5,12 @@ import itertools
 
 import cases
 import chex
-from fl_sketch.messaging import client as client_lib, wire
-from fl_sketch.messaging.exchanges import Facts, without
-from fl_sketch.messaging.inbox import EmptyRoundError, Verdict
-from fl_sketch.messaging.programs import Programs
-from fl_sketch.messaging.server import Server
 from fl_sketch.rounds import comms
+from fl_sketch.sites import client as client_lib, wire
+from fl_sketch.sites.exchanges import Facts, without
+from fl_sketch.sites.inbox import EmptyRoundError, Verdict
+from fl_sketch.sites.programs import Programs
+from fl_sketch.sites.server import Server
 import jax
 import jax.numpy as jnp
 import messaging_clients

@@ -7,9 +7,9 @@ see `stages`. `programs` compiles the pieces.
 from typing import NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.messaging import stages
-from fl_sketch.messaging.exchanges import Facts, completed, zeros
 from fl_sketch.rounds import client_step, comms, keys as keys_lib
+from fl_sketch.sites import stages
+from fl_sketch.sites.exchanges import Facts, completed, zeros
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp

@@ -5,13 +5,13 @@ import json
 import pathlib
 
 from fl_sketch import experiment
-from fl_sketch.engines import deployed
 from fl_sketch.experiment import sampler
 from fl_sketch.experiment.config import Config
 from fl_sketch.experiment.problem import Problem, evaluation_batches
-from fl_sketch.messaging.client import Client
-from fl_sketch.messaging.programs import Programs
 from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.sites import deployed
+from fl_sketch.sites.client import Client
+from fl_sketch.sites.programs import Programs
 from fl_sketch.training import identity, log, noise_secret, same_run
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Params
