@@ -17,7 +17,7 @@ import pathlib
 import sys
 
 from absl import app, flags, logging
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 import tqdm
 
 from . import contestants, report, round as rounds, scale, sketch, slow_link

@@ -7,7 +7,7 @@ import pathlib
 import statistics
 from typing import Any
 
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 from fl_sketch.utils import files, markdown
 import numpy as np
 

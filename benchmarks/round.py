@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from fl_sketch import reporting, training
+from fl_sketch import runs
 from fl_sketch.utils import files
 import jax
 import tqdm
@@ -28,16 +28,16 @@ _TORCH = {'lenet': '--loop plain', 'logreg': '--loop vmap'}
 def work(name: str, variant: str):
   """Run one variant of a workload in this process; write a JSON as peers do.
 
-  It has the seconds a round of `training.train`, all included, and the
+  It has the seconds a round of `runs.train`, all included, and the
   parameters' norm after `PARITY_ROUNDS`.
   """
   first = workloads.PARITY_ROUNDS
   build = lambda rounds: workloads.build(name, variant, rounds)
   with tempfile.TemporaryDirectory() as folder:
-    parity = training.train(build(first), f'{folder}/parity')
+    parity = runs.train(build(first), f'{folder}/parity')
     norm = workloads.norm(parity.state)
-    training.train(build(first + _TIMED), f'{folder}/run')
-    rows = reporting.read_metrics(f'{folder}/run')
+    runs.train(build(first + _TIMED), f'{folder}/run')
+    rows = runs.read_metrics(f'{folder}/run')
   # The last row waits for the evaluation and is left out.
   spent = rows[-2]['seconds'] - rows[first - 1]['seconds']
   result = {'median': spent / (_TIMED - 1), 'parity_norm': norm}

@@ -11,10 +11,9 @@ import os
 import tempfile
 from typing import NamedTuple
 
-from fl_sketch import experiment, models
-from fl_sketch.experiment import config
+from fl_sketch import models, runs
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import program as program_lib, runner as runner_lib
+from fl_sketch.runs import config, program as program_lib, runner as runner_lib
 import jax
 import numpy as np
 import tqdm
@@ -33,7 +32,7 @@ _SIMULATED = {
 }  # fmt: skip
 _TURN = 0.3  # seconds of a turn, about, where rounds are short
 
-Build = Callable[[], tuple[experiment.Experiment, jax.sharding.Mesh]]
+Build = Callable[[], tuple[runs.Experiment, jax.sharding.Mesh]]
 
 
 class Axis(NamedTuple):
@@ -190,4 +189,4 @@ def _noise(cohort=64, parameters=2**17, size=2**12, shards=None) -> Build:
 
 def _simulated(population: int) -> Build:
   fields = _SIMULATED | _ENDLESS | {'population': population}
-  return lambda: (experiment.build(fields), mesh_lib.cohort_mesh())
+  return lambda: (runs.build(fields), mesh_lib.cohort_mesh())

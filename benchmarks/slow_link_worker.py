@@ -22,7 +22,7 @@ _WARM = 5  # steps: PowerSGD begins to compress in the third
 def jax_steps(process_id, processes, coordinator, names):
   """Return steps by contestant, the number of parameters and the version."""
   from fl_sketch import distributed, models
-  from fl_sketch.training import devices
+  from fl_sketch.runs import devices
   import jax
   from jax import flatten_util
   import numpy as np

@@ -10,8 +10,8 @@ the norm of the parameters after 5 rounds shows whether the work is equal.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, models, rounds
-from fl_sketch.experiment import config, custom, sampler
+from fl_sketch import models, rounds, runs
+from fl_sketch.runs import config, custom, sampler
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ VARIANTS = {
 }  # fmt: skip
 
 
-def build(name: str, variant: str, total: int) -> experiment.Experiment:
+def build(name: str, variant: str, total: int) -> runs.Experiment:
   """Build the experiment of one variant of a workload, of `total` rounds."""
   work = WORKLOADS[name]
   changes = VARIANTS[name][variant]
@@ -89,7 +89,7 @@ def classify(
   x: np.ndarray,
   y: np.ndarray,
   params: Callable[[Any], Any] = lambda drawn: drawn,
-) -> experiment.Experiment:
+) -> runs.Experiment:
   """Build the classification of samples that clients hold equally many of.
 
   `params`: from those that `module` draws to those of the first round.
@@ -99,7 +99,7 @@ def classify(
   problem = custom.problem(module, split, test=split[0])
   problem = problem._replace(params=params(problem.params))
   assert problem.partition is not None
-  return experiment.assemble(c, problem, problem.partition)
+  return runs.assemble(c, problem, problem.partition)
 
 
 def _parameters(like):

@@ -5,8 +5,8 @@ import dataclasses
 import importlib
 import typing
 
-from fl_sketch.experiment import config
-from fl_sketch.experiment.fields.registries import CALLS, MAPPINGS, REGISTRIES
+from fl_sketch.runs import config
+from fl_sketch.runs.fields.registries import CALLS, MAPPINGS, REGISTRIES
 from fl_sketch.utils import registry
 from ml_collections import config_dict
 

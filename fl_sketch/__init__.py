@@ -19,33 +19,28 @@ if TYPE_CHECKING:
     codecs,
     data,
     distributed,
-    experiment,
     local,
     models,
-    planning,
     privacy,
-    reporting,
     rounds,
+    runs,
     sites,
     sketches,
-    sweeps,
-    training,
     utils,
   )
-  from fl_sketch.training.loaded import load
+  from fl_sketch.runs.loaded import load
 
 __all__ = [
   'accounting', 'algorithms', 'attacks', 'codecs', 'data', 'distributed',
-  'experiment',
-  'load', 'local', 'models', 'planning', 'privacy', 'reporting', 'rounds',
-  'sites', 'sketches', 'sweeps', 'training', 'utils',
+  'load', 'local', 'models', 'privacy', 'rounds', 'runs', 'sites', 'sketches',
+  'utils',
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
   """Import a module of the package, or `load`, on its first use (PEP 562)."""
   if name == 'load':
-    return importlib.import_module('fl_sketch.training.loaded').load
+    return importlib.import_module('fl_sketch.runs.loaded').load
   path = f'fl_sketch.{name}'
   # Private names are asked for by doctest and others, and are no modules.
   if name.startswith('_') or importlib.util.find_spec(path) is None:

@@ -105,7 +105,7 @@ def begin(argv):
     handler, plain = logging.get_absl_handler(), '%(message)s'
     handler.setFormatter(standard_logging.Formatter(plain))
   if 'compilation_cache' in flags.FLAGS and flags.FLAGS.compilation_cache:
-    from fl_sketch.training import devices
+    from fl_sketch.runs import devices
 
     if (new := devices.cache_programs()) is not None:
       text = '%s keeps compiled programs; --compilation_cache=false: not.'

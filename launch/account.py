@@ -13,10 +13,9 @@ its population.
 import pathlib
 
 from absl import app
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.accounting import types
-from fl_sketch.experiment import audit, config, one_run_audit, privacy_report
-from fl_sketch.training import devices
+from fl_sketch.runs import audit, config, devices, one_run_audit, privacy_report
 from fl_sketch.utils import extras, files
 import numpy as np
 
@@ -41,7 +40,7 @@ def main(argv):
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
   with errors.refused():
     c = config.Config.from_mapping(configs.fields() | {'sweep': None})
-    guarantee = experiment.account(c, _DATA_DIR.value)
+    guarantee = runs.account(c, _DATA_DIR.value)
   even = np.linspace(1, c.rounds, min(c.rounds, 21)).round()
   counts = np.unique(even).astype(int).tolist()
   epsilons = dict(zip(counts, guarantee.epsilons(counts), strict=True))

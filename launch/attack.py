@@ -11,7 +11,7 @@ import dataclasses
 import pathlib
 
 from absl import app
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 
 from . import begin, configs, define_folders, errors, neighbour, parse_flags
 

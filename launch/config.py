@@ -6,7 +6,7 @@ Fields that are unset are left out; --config_help says what each field means.
 """
 
 from absl import app
-from fl_sketch.experiment import config
+from fl_sketch.runs import config
 
 from . import begin, configs, errors, parse_flags
 

@@ -135,7 +135,7 @@ def load(name: str) -> types.ModuleType:
 
 def fields() -> dict[str, Any]:
   """Return the fields of --config that its parts take; print the others."""
-  from fl_sketch.experiment import config as config_lib  # loads JAX
+  from fl_sketch.runs import config as config_lib  # loads JAX
 
   config: Any = flags.FLAGS['config']
   overrides = config_flags.get_override_values(config)

@@ -33,7 +33,7 @@ _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
 def main(argv):
   """Run the server, or write the app of the engine."""
   begin(argv)
-  from fl_sketch.experiment.config import Config
+  from fl_sketch.runs.config import Config
 
   folder = pathlib.Path(_WORKDIR.value or configs.workdir())
   names = 'timeout', 'first_timeout', 'data_dir'
@@ -45,7 +45,7 @@ def main(argv):
 
 
 def _local(config, folder, options):
-  from fl_sketch import reporting
+  from fl_sketch import runs
   from fl_sketch.sites import federation, own_data, site
   from fl_sketch.sites.transport import LocalSites
 
@@ -61,7 +61,7 @@ def _local(config, folder, options):
     client = site.client(config, number, problem, state, programs)
     programs, sites[f'{number}'] = client.programs, client.handle
   result = federation.run(config, LocalSites(sites), folder, **options)
-  print(reporting.summary_line(result.row, result.finished), folder)
+  print(runs.summary_line(result.row, result.finished), folder)
 
 
 def _flower(config, folder, options):

@@ -15,14 +15,14 @@ from absl import logging
 
 STOPPED = 75  # EX_TEMPFAIL: stopped by a signal; the same command resumes
 _ERRORS = (
-  'experiment.config:ConfigError', 'data.sources:DataError',
+  'runs.config:ConfigError', 'data.sources:DataError',
   'privacy.noninterference.flow:InterferenceError',
   'accounting.types:CalibrationError',
   'accounting.types:UnsupportedAccountingError',
-  'reporting.metrics:MetricsError', 'training:DivergedError',
-  'training.checkpoints:CheckpointError', 'training.memory:TooLargeError',
-  'training.noise_secret:SecretError', 'training.placement:PlacementError',
-  'training.workdir:WorkdirError', 'utils.extras:MissingExtraError',
+  'runs.metrics:MetricsError', 'runs:DivergedError',
+  'runs.checkpoints:CheckpointError', 'runs.memory:TooLargeError',
+  'runs.noise_secret:SecretError', 'runs.placement:PlacementError',
+  'runs.workdir:WorkdirError', 'utils.extras:MissingExtraError',
   'utils.files:SaveError',
 )  # fmt: skip
 

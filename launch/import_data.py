@@ -35,8 +35,7 @@ define(**_OPTIONS)
 def main(argv):
   """Write the store; print the sizes of its clients."""
   from fl_sketch.data.natural import importing
-  from fl_sketch.experiment import config
-  from fl_sketch.reporting import label_distribution
+  from fl_sketch.runs import config, label_distribution
   import numpy as np
 
   begin(argv[:1])

@@ -9,8 +9,7 @@ FILE.csv, the numbers of the figure to FILE.json.
 """
 
 from absl import app
-from fl_sketch.experiment import config
-from fl_sketch.reporting import over_seeds
+from fl_sketch.runs import config, over_seeds
 
 from . import begin, define, errors, parse_flags
 

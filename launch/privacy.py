@@ -10,7 +10,7 @@ rounds then. Copies of the file, as in backups, must be deleted, too.
 import sys
 
 from absl import app, flags
-from fl_sketch.training import loaded, noise_secret
+from fl_sketch.runs import loaded, noise_secret
 
 from . import begin, define_folders, errors, parse_flags
 

@@ -16,7 +16,7 @@ import pathlib
 import sys
 
 from absl import app, flags
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 import tqdm
 
 from . import begin, define_folders, errors, neighbour, parse_flags

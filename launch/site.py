@@ -54,9 +54,8 @@ def main(argv):
 
 def _work():
   """Answer requests as the config's client on its own data; never returns."""
-  from fl_sketch.experiment import config
+  from fl_sketch.runs import config, devices
   from fl_sketch.sites import own_data, site
-  from fl_sketch.training import devices
 
   client, state = _FLAGS.client, _FLAGS.state
   options = {'client': client, 'where': _FLAGS.data}

@@ -8,7 +8,7 @@ Started again with the same workdir it resumes.
 """
 
 from absl import app, flags
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 
 from . import begin, configs, define_folders, errors, neighbour, parse_flags
 

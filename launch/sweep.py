@@ -12,9 +12,7 @@ one curve for each value of others.
 import pathlib
 
 from absl import app
-from fl_sketch import sweeps
-from fl_sketch.sweeps import files as sweep_files, report as sweep_report
-from fl_sketch.training import devices
+from fl_sketch.runs import devices, sweep, sweep_files, sweep_report
 
 from . import begin, configs, define, define_folders, errors, parse_flags
 
@@ -37,7 +35,7 @@ def main(argv):
   with errors.refused():
     options = {'points_per_program': _FLAGS.points_per_program}
     options |= {'data_dir': _DATA_DIR.value}
-    rows = sweeps.run(configs.fields(), folder, **options)
+    rows = sweep.run(configs.fields(), folder, **options)
     if _FLAGS.x is not None:
       rows = sweep_files.last_rounds(rows, folder, _FLAGS.last)
       print(sweep_files.write_lines(rows, folder, _FLAGS.x, _FLAGS.lines))

@@ -13,10 +13,18 @@ with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ... N-1.
 import sys
 
 from absl import app
-from fl_sketch import experiment, reporting, training
-from fl_sketch.experiment import config as config_lib
+from fl_sketch import runs
 from fl_sketch.rounds import processes
-from fl_sketch.training import devices, identity, initial, sinks, workdir
+from fl_sketch.runs import (
+  compression,
+  config as config_lib,
+  devices,
+  identity,
+  initial,
+  plan as plan_lib,
+  sinks,
+  workdir,
+)
 import jax
 
 from . import begin, configs, define, define_folders, errors, parse_flags
@@ -56,11 +64,9 @@ def main(argv):
   with errors.refused():
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
     done = alone and workdir.is_finished(folder, c.rounds)
-    exp = experiment.build(fields, _DATA_DIR.value, draw=not done)
+    exp = runs.build(fields, _DATA_DIR.value, draw=not done)
   if _FLAGS.plan:
-    from fl_sketch import planning  # a run needs none of it
-
-    print(planning.plan(exp).text(), end='')
+    print(plan_lib.plan(exp).text(), end='')
     return
   try:
     with errors.refused():
@@ -72,14 +78,14 @@ def main(argv):
         with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
           if exp.guarantee is not None and jax.process_index() == 0:
             print(exp.guarantee.statement.headline(), flush=True)
-          result = training.train(exp, folder, on_row=on_row, **more)
+          result = runs.train(exp, folder, on_row=on_row, **more)
           row, done = result.row, result.finished
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise
     errors.leave(e)
   if jax.process_index() == 0:
-    print(reporting.summary_line(row, done), folder)
+    print(runs.summary_line(row, done), folder)
     if exp.guarantee is not None:
       print(exp.guarantee.statement.sentence(f'fl-sketch privacy {folder}'))
   if not done:
@@ -87,15 +93,13 @@ def main(argv):
 
 
 def _advise():
-  """Print what `planning.advise_compression` finds."""
-  from fl_sketch import planning
-
+  """Print what `compression.advise_compression` finds."""
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _DATA_DIR.value
   with errors.refused():
     c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
-    choices = planning.advise_compression(c, up, data, downlink_bytes=down)
-    print(planning.choices_table(choices))
-    print(f'Flags of the first row:\n{planning.choice_flags(choices[0], c)}')
+    choices = compression.advise_compression(c, up, data, downlink_bytes=down)
+    print(compression.choices_table(choices))
+    print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')
 
 
 if __name__ == '__main__':

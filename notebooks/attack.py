@@ -9,11 +9,11 @@ minute on two CPU cores.
 """
 
 # %%
-from fl_sketch import accounting, attacks, models, reporting, sketches
+from fl_sketch import accounting, attacks, models, runs, sketches
 from fl_sketch.attacks import defences
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 from IPython.display import display
 import jax
 import numpy as np
@@ -106,7 +106,7 @@ private = attack(SIZES[-1], defences.gaussian_mechanism(1.0, z))
 columns = {'image': images, 'gradient': divided}
 columns |= {f'b = {size}': guess for size, guess in guesses.items()}
 columns['private'] = private
-fig = reporting.new_figure(8, 3.3)
+fig = runs.new_figure(8, 3.3)
 axes = fig.subplots(len(images), len(columns))
 for column, (name, shown) in zip(axes.T, columns.items(), strict=True):
   column[0].set_title(name, fontsize='small')

@@ -10,10 +10,9 @@ The data are scikit-learn's, in place of yours.
 # %%
 import tempfile
 
-from fl_sketch import experiment, reporting, training
+from fl_sketch import runs
 from fl_sketch.data import sources
-from fl_sketch.experiment import config, custom
-from fl_sketch.reporting import figures
+from fl_sketch.runs import config, custom, figures
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -83,7 +82,7 @@ c = config.Config(
   delta=1e-4,
   eval_every=5,
 )
-exp = experiment.assemble(c, mine, mine.partition)
+exp = runs.assemble(c, mine, mine.partition)
 statement = exp.guarantee.statement
 print(f'epsilon {statement.epsilon:.2f} at delta {statement.delta:g}')
 
@@ -91,8 +90,8 @@ print(f'epsilon {statement.epsilon:.2f} at delta {statement.delta:g}')
 def train(exp):
   """The metrics of a run, where the model was tested."""
   with tempfile.TemporaryDirectory() as folder:
-    training.train(exp, folder, progress=False)
-    rows = reporting.read_metrics(folder)
+    runs.train(exp, folder, progress=False)
+    rows = runs.read_metrics(folder)
   return [row for row in rows if 'test_loss' in row]
 
 
@@ -134,7 +133,7 @@ c = config.Config(
   final_server_lr=1e-3,
   eval_every=5,
 )
-errors = train(experiment.assemble(c, plain, plain.partition))
+errors = train(runs.assemble(c, plain, plain.partition))
 
 # %% [markdown]
 # ## Results

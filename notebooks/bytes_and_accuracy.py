@@ -10,15 +10,15 @@ CPU cores.
 # %%
 import tempfile
 
-from fl_sketch import experiment, models, reporting, training
-from fl_sketch.reporting import figures
+from fl_sketch import models, runs
+from fl_sketch.runs import figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown
 
 # %% [markdown]
 # ## The experiment
 #
-# A mapping of fields describes an experiment; `fl_sketch/experiment/config.py`
+# A mapping of fields describes an experiment; `fl_sketch/runs/config.py`
 # lists all fields with their defaults. Here 20 of the 40 clients take part in
 # each round, with five local steps of SGD on batches of 16 images.
 
@@ -35,7 +35,7 @@ COMMON = {
   'client_lr': 0.3,
   'rounds_per_dispatch': 10,
 }
-d = models.num_params(experiment.build(COMMON).params)
+d = models.num_params(runs.build(COMMON).params)
 print(f'The model has d = {d:,} parameters.')
 
 # %% [markdown]
@@ -81,8 +81,8 @@ METHODS = {
 def train(fields):
   """The metrics of a run, where the model was tested."""
   with tempfile.TemporaryDirectory() as folder:
-    training.train(experiment.build(COMMON | fields), folder, progress=False)
-    rows = reporting.read_metrics(folder)
+    runs.train(runs.build(COMMON | fields), folder, progress=False)
+    rows = runs.read_metrics(folder)
   return [row for row in rows if 'test_accuracy' in row]
 
 

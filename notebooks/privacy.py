@@ -11,8 +11,8 @@ takes less than a minute on two CPU cores.
 # %%
 import tempfile
 
-from fl_sketch import accounting, experiment, reporting, training
-from fl_sketch.reporting import figures
+from fl_sketch import accounting, runs
+from fl_sketch.runs import figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown
 import numpy as np
@@ -49,8 +49,7 @@ PRIVATE = {
 }
 EPSILONS = 8.0, 1.0
 experiments = {
-  epsilon: experiment.build(PRIVATE | {'epsilon': epsilon})
-  for epsilon in EPSILONS
+  epsilon: runs.build(PRIVATE | {'epsilon': epsilon}) for epsilon in EPSILONS
 }
 guarantees = {epsilon: exp.guarantee for epsilon, exp in experiments.items()}
 statement = guarantees[8.0].statement.sentence()
@@ -89,8 +88,8 @@ Markdown(markdown.table(head, cells, left=0))
 def train(exp):
   """The metrics of a run, where the model was tested."""
   with tempfile.TemporaryDirectory() as folder:
-    training.train(exp, folder, progress=False)
-    rows = reporting.read_metrics(folder)
+    runs.train(exp, folder, progress=False)
+    rows = runs.read_metrics(folder)
   return [row for row in rows if 'test_accuracy' in row]
 
 

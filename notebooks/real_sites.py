@@ -15,9 +15,8 @@ import pathlib
 import sys
 import tempfile
 
-from fl_sketch import experiment, reporting, training
-from fl_sketch.experiment import config
-from fl_sketch.reporting import figures
+from fl_sketch import runs
+from fl_sketch.runs import config, figures
 from fl_sketch.sites import federation, own_data, requests, site
 from fl_sketch.sites.transport import LocalSites
 from jax import flatten_util
@@ -37,8 +36,8 @@ c = config.Config(
   rounds_per_dispatch=1, algorithm='safl', sketch='block_cyclic(size=301)',
   server_optimizer='adam', server_lr=0.02,
 )  # fmt: skip
-exp = experiment.build(c)
-simulated = training.train(exp, progress=False)
+exp = runs.build(c)
+simulated = runs.train(exp, progress=False)
 print(f'test accuracy {100 * simulated.row["test_accuracy"]:.1f} %')
 
 # %% [markdown]
@@ -58,7 +57,7 @@ for number, folder in enumerate(folders):
 # ## The same config over sites
 #
 # `site.client` reads the data and keeps the state of a site; its method
-# `handle` turns a request into a reply. `federation.run` is `training.train` with
+# `handle` turns a request into a reply. `federation.run` is `runs.train` with
 # rounds over messages: the server never sees the data. In place of a network
 # there is a function of ours, which counts bytes, and cuts site 1 off in some
 # rounds.
@@ -120,7 +119,7 @@ def sample(number, seed=None):
   return cohort._replace(weight=cohort.weight * there)
 
 
-without = training.train(exp._replace(sample=sample), progress=False)
+without = runs.train(exp._replace(sample=sample), progress=False)
 print(f'largest difference of parameters {distance(interrupted, without):.1e}')
 
 # %% [markdown]
@@ -135,7 +134,7 @@ up, down = sent.sum(0)
 row, tables = deployed.row, c.rounds * 2 * 4 * 301
 print(f'up:   {up:,} bytes of messages, {tables:,} of tables')
 print(f'down: {down:,} bytes of messages, {tables:,} of tables')
-rows = reporting.read_metrics(work / 'deployed')
+rows = runs.read_metrics(work / 'deployed')
 rows = [row for row in rows if 'test_accuracy' in row]
 accuracy = [100 * row['test_accuracy'] for row in rows]
 done = np.array([row['round'] for row in rows])

@@ -11,7 +11,7 @@ and against bytes. It takes less than half a minute on two CPU cores.
 from fl_sketch import algorithms, models, rounds, sketches
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown
 import jax

@@ -9,9 +9,9 @@ half a minute on two CPU cores.
 """
 
 # %%
-from fl_sketch import reporting, sketches
+from fl_sketch import runs, sketches
 from fl_sketch.data import sources
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown, display
 import jax
@@ -72,7 +72,7 @@ errors = [norm(mean - image) / norm(image) for mean in means]
 stated = np.sqrt(sketches.properties(small).alpha(image.size) / DRAWS)
 
 names = 'image', 'one draw', *(f'mean of {n:,} draws' for n in DRAWS[1:])
-fig = reporting.new_figure(8, 1.9)
+fig = runs.new_figure(8, 1.9)
 axes = fig.subplots(1, len(names))
 for ax, name, pixels in zip(axes, names, (image, *means), strict=True):
   ax.imshow(pixels, cmap='gray', vmin=0, vmax=1)

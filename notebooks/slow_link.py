@@ -8,10 +8,10 @@ minute on two CPU cores.
 """
 
 # %%
-from fl_sketch import distributed, models, planning
+from fl_sketch import distributed, models
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.reporting import figures
+from fl_sketch.runs import compression, figures
 from fl_sketch.utils import markdown
 from IPython.display import Markdown
 import jax
@@ -117,13 +117,13 @@ figures.draw(
 # %% [markdown]
 # ## Which compressor
 #
-# `planning.advise_gradients` compares compressors within a budget of bytes by
-# the noise that they add to the mean of your own gradients.
+# `compression.advise_gradients` compares compressors within a budget of bytes
+# by the noise that they add to the mean of your own gradients.
 
 # %%
 split = jax.tree.map(lambda x: x.reshape(4, 16, *x.shape[1:]), batch(0))
 grads = jax.vmap(jax.grad(loss_fn), (None, 0))(params, split)
-choices = planning.advise_gradients(grads, d // 25)
+choices = compression.advise_gradients(grads, d // 25)
 best = {c.compressor: c for c in reversed(choices)}  # of all downlinks
 rows = [
   (name.replace('|', r'\|'), f'{c.up:,}', f'{c.alpha:.1f}')

@@ -3,7 +3,7 @@
 
 Learning rates, clip norms and seeds are arrays to a round, so one compiled
 program plays all points of a grid. You will see `jax.vmap` over a round, with a
-heat map of 36 runs, and then `fl_sketch.sweeps`, which tests the models, counts
+heat map of 36 runs, and then `fl_sketch.runs`, which tests the models, counts
 bytes, averages over seeds, writes files and resumes. It takes less than a
 minute on two CPU cores.
 """
@@ -11,10 +11,10 @@ minute on two CPU cores.
 # %%
 import tempfile
 
-from fl_sketch import algorithms, models, reporting, rounds, sketches, sweeps
+from fl_sketch import algorithms, models, rounds, runs, sketches
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures, sweep
 from fl_sketch.utils import markdown
 from IPython.display import Markdown, display
 import jax
@@ -68,7 +68,7 @@ for _ in range(ROUNDS):
 curves = np.array(curves)  # [rounds, points]
 
 # %%
-fig = reporting.new_figure(5.5, 3.8)
+fig = runs.new_figure(5.5, 3.8)
 ax = fig.add_subplot()
 last = curves[-1].reshape(6, 6)
 ax.imshow(np.log10(last), cmap='viridis_r', origin='lower')
@@ -122,7 +122,7 @@ config = {
   'sweep': {'server_lr': RATES, 'sketch': {'size': SIZES}, 'seed': SEEDS},
 }
 with tempfile.TemporaryDirectory() as folder:
-  rows = sweeps.run(config, folder, progress=False)
+  rows = sweep.run(config, folder, progress=False)
 
 lines, cells = [], []
 for i, size in enumerate(SIZES):

@@ -40,7 +40,7 @@ def own_parts():
 @pytest.fixture(scope='module')
 def unproven():
   """Leaves out the proof of private rounds, which takes most of a build."""
-  from fl_sketch.experiment import parts
+  from fl_sketch.runs import parts
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(parts, 'check_interference', lambda exp: None)

@@ -21,14 +21,11 @@ LAYERS = (
   ('utils',),
   ('accounting', 'sketches'),
   ('codecs', 'models', 'data'),
-  ('rounds', 'reporting'),
+  ('rounds',),
   ('privacy',),
   ('local',),
   ('algorithms',),
-  ('experiment', 'distributed'),
-  ('training',),
-  ('sweeps', 'attacks'),
-  ('planning',),
+  ('attacks', 'distributed', 'runs'),
   ('sites',),
   ('papers', 'benchmarks', 'configs', 'notebooks'),
   ('launch',),
@@ -101,9 +98,9 @@ def test_imports_point_to_lower_layers():
 
 @pytest.mark.parametrize(('module', 'code'), [
   ('rounds.round', 'def f():\n  from fl_sketch.privacy import clipping'),
-  ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import training'),
+  ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import runs'),
   ('models.networks', 'from fl_sketch.codecs import base'),
-  ('planning.plan', 'from fl_sketch.papers import catalog'),
+  ('runs.plan', 'from fl_sketch.papers import catalog'),
 ])  # fmt: skip
 def test_an_arrow_against_the_direction_is_reported(module, code):
   """Negative control: the check sees lazy, typed, and same-layer imports."""
@@ -158,8 +155,8 @@ def test_every_module_imports_alone():
     'fl_sketch.algorithms fl_sketch.privacy', id='rounds'),
   pytest.param('from fl_sketch.sites import flower, nvflare, resident_worker',
     'jax numpy tqdm', id='sites'),
-  pytest.param('from fl_sketch.training import loaded, loop, sinks',
-    'matplotlib pandas tensorboardX wandb', id='training'),
+  pytest.param('from fl_sketch.runs import loaded, loop, sinks',
+    'matplotlib pandas tensorboardX wandb', id='runs'),
 ])  # fmt: skip
 def test_a_package_loads_only_what_it_needs(code, absent):
   loaded = f'set({absent.split()}) & set(sys.modules)'

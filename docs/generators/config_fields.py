@@ -5,7 +5,7 @@ import re
 import typing
 from typing import Any
 
-from fl_sketch.experiment import config
+from fl_sketch.runs import config
 from fl_sketch.utils import fields, markdown
 from papers.song.attacks import settings
 
@@ -13,7 +13,7 @@ _HEAD = ('field', 'type', 'default', 'allowed', 'meaning')
 
 
 def experiment() -> str:
-  """The fields of `experiment.config.Config`."""
+  """The fields of `runs.config.Config`."""
   return _text(config.Config)
 
 

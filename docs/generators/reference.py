@@ -12,7 +12,7 @@ import textwrap
 
 from absl import flags
 from fl_sketch import algorithms, codecs, sketches
-from fl_sketch.experiment.fields import registries
+from fl_sketch.runs.fields import registries
 from fl_sketch.utils import markdown
 import launch
 from launch import configs

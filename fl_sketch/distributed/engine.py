@@ -82,7 +82,7 @@ def from_algorithm(
     if algorithm.releases or isinstance(algorithm.local, StatefulLocal):
       raise ValueError(
         'Private algorithms, and local work with state, are not supported '
-        'between workers; use fl_sketch.experiment.'
+        'between workers; use fl_sketch.runs.'
       )
     row = lambda x: jnp.asarray(x)[None]
     encode = jax.tree.map(row, algorithm.encode.init(params))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-Init = Callable[[Params], Tree]
+Init = optax.TransformInitFn  # params -> state
 # (updates, state, params, *, keys, ...) -> (updates, state); see `transforms`
 Update = Callable[..., tuple[Tree, Tree]]
 CLIENT = 'client'  # on one client, with state of that client

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 from fl_sketch.data import availability
-from fl_sketch.experiment.config import Config, checked
-from fl_sketch.experiment.fields.clients import PARTITION_OPTIONS
+from fl_sketch.runs import same_run
+from fl_sketch.runs.config import Config, checked
+from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.sites import wire
-from fl_sketch.training import same_run
 from fl_sketch.utils import __version__, files
 
 _MOST = 10  # rounds between checkpoints

@@ -1,6 +1,6 @@
 """Train a config over the sites of a transport.
 
-It is `training.train`, with its rows, checkpoints and resume, but for the
+It is `runs.train`, with its rows, checkpoints and resume, but for the
 rounds: sites do the work of the clients, on data that the server never sees.
 """
 
@@ -9,20 +9,25 @@ import os
 import pathlib
 from typing import Any
 
-from fl_sketch import experiment, rounds, training
+from fl_sketch import rounds, runs
 from fl_sketch.data.ragged import Partition
-from fl_sketch.experiment import config as config_lib, parts, problem
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.reporting import metrics
 from fl_sketch.rounds import comms
+from fl_sketch.runs import (
+  client_state,
+  config as config_lib,
+  metrics,
+  parts,
+  problem,
+  same_run,
+)
+from fl_sketch.runs.workdir import WorkdirError
 from fl_sketch.sites import deployed
 from fl_sketch.sites.history import History
 from fl_sketch.sites.programs import Programs
 from fl_sketch.sites.server import Server
 from fl_sketch.sites.site_rounds import SiteRounds, Timeouts
 from fl_sketch.sites.transport import Transport
-from fl_sketch.training import client_state, same_run
-from fl_sketch.training.workdir import WorkdirError
 from fl_sketch.utils import files
 import jax
 import numpy as np
@@ -37,13 +42,13 @@ def run(
   timeout: float = Timeouts().reply,
   first_timeout: float = Timeouts().first,
   progress: bool = True,
-) -> training.Result:
+) -> runs.Result:
   """Train over sites; resume from the last checkpoint of the folder.
 
   Before the first round every client of the population must have answered once.
   A site that has not replied after `timeout` seconds is absent from the round;
   one that has not answered yet has `first_timeout`: it compiles. The test set
-  is in `data_dir`; the rest is as of `training.train`. Raises SitesError if
+  is in `data_dir`; the rest is as of `runs.train`. Raises SitesError if
   sites are missing or refuse, or nobody answers, and ConfigError for what
   engines lack.
   """
@@ -58,11 +63,11 @@ def run(
   sites = SiteRounds(transport, *start)
   sites.greet(wait=record.samples is None)
   samples = record.begin(sites, c.population)
-  exp = experiment.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
+  exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   runner = lambda *args: SiteRunner(sites, *args)
   options = {'progress': progress, 'runner': runner}
   # The server's state is on one device.
-  return training.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
+  return runs.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
 
 
 class _Known:
@@ -100,7 +105,7 @@ def _of_sites(c, data_dir, samples) -> problem.Problem:
 
 
 class SiteRunner:
-  """The rounds of a run over sites, in place of `training.runner.Runner`.
+  """The rounds of a run over sites, in place of `runs.runner.Runner`.
 
   The state has no rows of clients: sites keep their own.
   """

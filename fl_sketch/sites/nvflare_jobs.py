@@ -54,7 +54,8 @@ def deploy(
   """Write the job of a config's fields, for `supervise`, into a folder.
 
   The workdir is on the server; options are further arguments of
-  `federation.run`. Returns the job's folder, which NVFlare's own commands take, too.
+  `federation.run`. Returns the job's folder, which NVFlare's own commands take
+  as well.
   """
   with extras.needed('nvflare'):
     collab = importlib.import_module('nvflare.collab')

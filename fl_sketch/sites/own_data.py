@@ -10,9 +10,9 @@ import zlib
 from fl_sketch import models
 from fl_sketch.data import own_arrays, ragged
 from fl_sketch.data.sources import DataError
-from fl_sketch.experiment import problem as problem_lib
-from fl_sketch.experiment.config import Config, checked
 from fl_sketch.models import losses
+from fl_sketch.runs import problem as problem_lib
+from fl_sketch.runs.config import Config, checked
 from fl_sketch.utils import plugins
 import jax
 import numpy as np

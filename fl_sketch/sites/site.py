@@ -4,15 +4,14 @@ from collections.abc import Callable
 import json
 import pathlib
 
-from fl_sketch import experiment
-from fl_sketch.experiment import sampler
-from fl_sketch.experiment.config import Config
-from fl_sketch.experiment.problem import Problem, evaluation_batches
+from fl_sketch import runs
 from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.runs import identity, log, noise_secret, same_run, sampler
+from fl_sketch.runs.config import Config
+from fl_sketch.runs.problem import Problem, evaluation_batches
 from fl_sketch.sites import deployed
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.programs import Programs
-from fl_sketch.training import identity, log, noise_secret, same_run
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Params
 import jax
@@ -38,7 +37,7 @@ def client(
   is of a private run on other data or programs.
   """
   run, c = deployed.fingerprint(c), deployed.config(c)
-  exp = experiment.build(c, problem=problem)
+  exp = runs.build(c, problem=problem)
   key = jax.random.key(c.key_seed)
   if programs is None:
     programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)

@@ -6,9 +6,9 @@ A comparison maps the key of a method, such as its name, to its `Entry`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, models
+from fl_sketch import models, runs
 from fl_sketch.algorithms import preconditioned_sketching
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 import jax
 import numpy as np
 
@@ -77,7 +77,7 @@ def sizes(ws: Workspace, fields: Fields) -> tuple[int, int]:
 
   The latter are the numbers of an exchange of `preconditioned_sketching`.
   """
-  params = experiment.build(fields, ws.data_dir).params
+  params = runs.build(fields, ws.data_dir).params
   means = preconditioned_sketching.row_and_column_means
   factors = jax.tree.leaves(jax.eval_shape(means, params))
   return models.num_params(params), sum(x.size for x in factors)

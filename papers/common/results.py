@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 from typing import Any
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 from fl_sketch.utils import extras, files
 
 from . import study as study_lib, verdicts

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 
 from . import verdicts
 from .workspace import Workspace

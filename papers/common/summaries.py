@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch.reporting import figures, over_seeds
-from fl_sketch.reporting.intervals import interval
+from fl_sketch.runs import figures, over_seeds
+from fl_sketch.runs.intervals import interval
 import numpy as np
 
 from . import workspace

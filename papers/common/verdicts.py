@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import NamedTuple
 
-from fl_sketch.reporting import intervals
-from fl_sketch.reporting.intervals import LEVEL
+from fl_sketch.runs import intervals
+from fl_sketch.runs.intervals import LEVEL
 import numpy as np
 from scipy import special, stats
 

@@ -6,8 +6,8 @@ import json
 import pathlib
 from typing import Any
 
-from fl_sketch import experiment, reporting, sweeps, training
-from fl_sketch.training import same_run
+from fl_sketch import runs
+from fl_sketch.runs import same_run, sweep
 from fl_sketch.utils import files
 import numpy as np
 
@@ -44,7 +44,7 @@ class Workspace:
     if not config.get('sweep'):
       config['sweep'] = {'seed': (config.get('seed', 0),)}
     folder = self.folder / 'runs' / name
-    rows = sweeps.run(
+    rows = sweep.run(
       config, str(folder), data_dir=self.data_dir, progress=self.progress
     )
     self.configs[name] = config
@@ -78,15 +78,15 @@ class Workspace:
       runs += self.sweep(f'{name}-{value:g}', more)
     return {rate: max(runs, key=score).values[rate]}
 
-  def train(self, name: str, config: Mapping[str, Any]) -> training.Result:
+  def train(self, name: str, config: Mapping[str, Any]) -> runs.Result:
     """Trains one run in runs/NAME to its end, or finds it there.
 
     KeyboardInterrupt where a signal stopped it; the next start resumes it.
     """
     folder = self.folder / 'runs' / name
     self.configs[name] = dict(config)
-    exp = experiment.build(config, self.data_dir)
-    result = training.train(exp, str(folder), progress=self.progress)
+    exp = runs.build(config, self.data_dir)
+    result = runs.train(exp, str(folder), progress=self.progress)
     if not result.finished:
       raise KeyboardInterrupt(f'{folder} was stopped before its last round.')
     return result
@@ -142,9 +142,9 @@ class PointRun:
     Rounds are those that were configs: the first is 1. 'total_bytes' are those
     of all clients, up and down. Both are f64[points].
     """
-    rows = reporting.read_metrics(self.folder / 'metrics.jsonl')
+    rows = runs.read_metrics(self.folder / 'metrics.jsonl')
     for row in rows:
-      row['total_bytes'] = reporting.total_bytes(row)
+      row['total_bytes'] = runs.total_bytes(row)
     points = [(r[x], r[metric]) for r in rows if metric in r and x in r]
     xs, ys = np.array(points, float).reshape(-1, 2).T
     return xs + (x == 'round'), ys

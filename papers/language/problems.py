@@ -7,7 +7,7 @@ from typing import Any
 from fl_sketch.data import sources, store
 from fl_sketch.data.natural import importing
 from fl_sketch.models import pretrained
-from fl_sketch.training import loaded
+from fl_sketch.runs import loaded
 import numpy as np
 
 from ..chen.studies import settings

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fl_sketch.reporting import figures, intervals
+from fl_sketch.runs import figures, intervals
 import numpy as np
 
 from ..common import results, study

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 import functools
 from typing import Any
 
-from fl_sketch.reporting import figures, intervals, over_seeds
+from fl_sketch.runs import figures, intervals, over_seeds
 import numpy as np
 
 from ..common import comparison, study, verdicts, workspace

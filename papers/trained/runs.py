@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, rounds
+from fl_sketch import rounds, runs
 from fl_sketch.rounds import comms
 import jax
 import numpy as np
@@ -87,7 +87,7 @@ def cost(
     _, second = ws.sweep(f'{folder}/runs', twice)
     if second.diverged:
       raise ValueError(f'{folder}: the run diverged and ended early')
-    exp = experiment.build(fields, ws.data_dir)
+    exp = runs.build(fields, ws.data_dir)
     init = lambda params: rounds.init(exp.make(exp.hyper), params, 1)
     kept = comms.client_rows(jax.eval_shape(init, exp.params))
     numbers = sum(x.size for x in kept)

@@ -2,9 +2,9 @@
 
 import cases
 from fl_sketch.algorithms.ferret import allocate
-from fl_sketch.experiment.config import Config
 from fl_sketch.rounds import aggregation, transforms
 from fl_sketch.rounds.algorithm import RoundLocal, federated
+from fl_sketch.runs.config import Config
 import numpy as np
 import pytest
 from refusals import refused

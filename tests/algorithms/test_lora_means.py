@@ -3,9 +3,9 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds
-from fl_sketch.experiment import config, parts, problem
 from fl_sketch.models import lora
 from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.runs import config, parts, problem
 from fl_sketch.sites import programs
 import jax
 import jax.numpy as jnp

@@ -5,7 +5,7 @@ import draws
 import jax
 import numpy as np
 import pytest
-import runs
+import run_helpers
 
 XS = [1, 2, 4, 16]
 
@@ -54,7 +54,7 @@ def test_points_are_what_they_are_called(monkeypatch):
 
 @pytest.mark.long
 def test_the_command(tmp_path):
-  done = runs.command(
+  done = run_helpers.command(
     'bench', 'scale', '--quick', '--axes=devices', '--repeats=2',
     f'--out={tmp_path}/out',
   )  # fmt: skip

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
+import run_helpers
 
 D, B = 256, 32
 X = np.random.default_rng((D, 3)).standard_normal((3, D), dtype=np.float32)
-command = functools.partial(runs.command, 'bench', 'sketch')
+command = functools.partial(run_helpers.command, 'bench', 'sketch')
 
 
 @pytest.mark.parametrize(

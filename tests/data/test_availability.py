@@ -1,7 +1,7 @@
 """Participants, stragglers and dropouts of a round."""
 
 import chex
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import availability
 from fl_sketch.data.availability import (
   DROPPED_OUT,
@@ -9,8 +9,8 @@ from fl_sketch.data.availability import (
   PARTICIPATED,
   STRAGGLER,
 )
-from fl_sketch.experiment import privacy_plan
 from fl_sketch.privacy.mechanisms import private_mean
+from fl_sketch.runs import privacy_plan
 import numpy as np
 import pytest
 
@@ -95,7 +95,7 @@ def test_times_are_log_normal_and_half_of_them_a_clients_own():
 
 def test_only_participants_of_a_cohort_have_weight():
   """Catches stragglers that are averaged, and draws of another round."""
-  exp = experiment.build(FIELDS | FAULTS | {'weights': 'samples'})
+  exp = runs.build(FIELDS | FAULTS | {'weights': 'samples'})
   cohort = exp.sample(5)
   assert len(set(cohort.ids.tolist())) == 30
   np.testing.assert_array_equal(
@@ -108,8 +108,8 @@ def test_only_participants_of_a_cohort_have_weight():
 @pytest.mark.parametrize('sampling', ['with_replacement', 'poisson'])
 def test_other_sampling_keeps_multiplicities_and_waits_for_all(sampling):
   fields = FIELDS | {'sampling': sampling}
-  whole = experiment.build(fields)
-  some = experiment.build(fields | {'dropout': 0.3, 'deadline': 1e9})
+  whole = runs.build(fields)
+  some = runs.build(fields | {'dropout': 0.3, 'deadline': 1e9})
   most = 0
   for r in range(20):
     weight, cohort = whole.sample(r).weight, some.sample(r)
@@ -125,7 +125,7 @@ def test_other_sampling_keeps_multiplicities_and_waits_for_all(sampling):
 def test_byzantine_clients_are_the_same_in_every_round_and_as_many_as_said():
   """Catches clients that change sides, or padding that attacks."""
   fields = {'byzantine': 0.2, 'attack': 'nan', 'sampling': 'poisson'}
-  exp = experiment.build(FIELDS | fields)
+  exp = runs.build(FIELDS | fields)
   want = availability.byzantine_clients(0, N, 0.2)
   assert want.sum() == 12
   assert (want <= availability.byzantine_clients(0, N, 0.3)).all()
@@ -143,17 +143,17 @@ def test_dropouts_do_not_change_the_account_of_a_private_run():
   """The sum is divided by the expected cohort, whoever drops out."""
   epsilon = []
   for faults in ({}, {'dropout': 0.5, 'deadline': 1.0}):
-    exp = experiment.build(FIELDS | PRIVATE | faults)
+    exp = runs.build(FIELDS | PRIVATE | faults)
     assert exp.guarantee is not None
     epsilon.append(exp.guarantee.statement.epsilon)
-    privacy = experiment.algorithm_options(exp.config)['privacy']
+    privacy = runs.algorithm_options(exp.config)['privacy']
     most = privacy_plan.max_cohort(exp.config)
     assert privacy == private_mean.Release(20.0, max_cohort=most)
   assert epsilon[0] == epsilon[1]
 
 
 def test_outcomes_of_a_private_run_do_not_depend_on_its_secret():
-  exp = experiment.build(FIELDS | PRIVATE | {'dropout': 0.5})
+  exp = runs.build(FIELDS | PRIVATE | {'dropout': 0.5})
   outcome_of = {}
   for secret in range(1, 9):
     cohort = exp.sample(0, secret)

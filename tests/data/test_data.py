@@ -8,7 +8,7 @@ from fl_sketch.data import sources, synthetic
 from fl_sketch.utils import seeding
 import numpy as np
 import pytest
-from runs import DATA as TFDS
+from run_helpers import DATA as TFDS
 from sklearn import datasets
 
 needs_mnist = pytest.mark.skipif(

@@ -1,9 +1,9 @@
 """Config fields that choose data and models, and how texts are trained on."""
 
 import draws
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import sources
-from fl_sketch.experiment.config import Config
+from fl_sketch.runs.config import Config
 import jax
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_a_text_is_trained_by_its_tokens(tmp_path, monkeypatch):
   options = {'path': 'play.txt', 'tokens': 'characters', 'length': 12}
   fields = SMALL | {'dataset': 'text', 'dataset_options': options}
   fields |= {'model': 'gru', 'loss': 'tokens'}
-  exp = experiment.build(fields, str(tmp_path))
+  exp = runs.build(fields, str(tmp_path))
   zero = jax.tree.map(np.zeros_like, exp.params)
   letters = len({*PLAY}) + 4
   batch = {k: x[-1:] for k, x in exp.data.items()}  # which is padded
@@ -30,19 +30,19 @@ def test_a_text_is_trained_by_its_tokens(tmp_path, monkeypatch):
   assert exp.metrics_fn(zero, batch)['count'] == (batch['y'] >= 0).sum()
   for other in {'loss': 'cross_entropy'}, {'partition': 'dirichlet'}:
     with pytest.raises(ValueError, match=r'outputs|labels'):
-      experiment.build(fields | other, str(tmp_path))
+      runs.build(fields | other, str(tmp_path))
 
 
 def test_slices_are_taken_before_anything_is_shared(monkeypatch):
   draws.by_numpy(monkeypatch)
   c = Config(**SMALL, train_slice='100:180', test_slice=':50')
-  exp = experiment.build(c)
+  exp = runs.build(c)
   whole = sources.load('digits')
   np.testing.assert_array_equal(exp.data['x'], whole.train['x'][100:180])
   assert exp.test['mask'].sum() == 50
   assert exp.partition.sizes.sum() == 80
   with pytest.raises(ValueError, match='train_slice'):
-    experiment.build(Config(**SMALL, train_slice='1400:1500'))
+    runs.build(Config(**SMALL, train_slice='1400:1500'))
 
 
 def test_a_token_past_the_end_of_the_model_is_refused(folder):
@@ -51,4 +51,4 @@ def test_a_token_past_the_end_of_the_model_is_refused(folder):
     'model': 'bert_nano', 'model_options': {'vocab_size': 20},
   }  # fmt: skip
   with pytest.raises(ValueError, match='vocab_size'):
-    experiment.build(c, str(folder))
+    runs.build(c, str(folder))

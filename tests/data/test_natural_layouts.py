@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import sources, store
 from fl_sketch.data.natural import importing, tasks
 import natural_files
@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 import pytest
 from refusals import refused
-import runs
+import run_helpers
 
-PLAYS = runs.DATA.parent / 'tinyshakespeare'
+PLAYS = run_helpers.DATA.parent / 'tinyshakespeare'
 # A serialised tf.train.Example of a label, 7, and 784 pixels.
 EXAMPLE = (
   b'\n\xe4\x18\n\x0e\n\x05label\x12\x05\x1a\x03\n\x01\x07'
@@ -134,18 +134,18 @@ def test_a_slice_of_the_test_is_not_of_clients(tmp_path):
     'dataset': 'store', 'dataset_options': {'folder': str(tmp_path / 'store')},
     'population': 5, 'cohort': 2, 'model': 'linear', 'personal_steps': 0,
   }  # fmt: skip
-  exp = experiment.build(fields | {'test_slice': ':3'})
+  exp = runs.build(fields | {'test_slice': ':3'})
   assert exp.test['mask'].sum() == 3
   assert exp.held_out.sizes.tolist() == [2] * 5
   with pytest.raises(ValueError, match='train_slice'):
-    experiment.build(fields | {'train_slice': ':3'})
+    runs.build(fields | {'train_slice': ':3'})
 
 
 @pytest.mark.skipif(not PLAYS.is_dir(), reason=f'no plays in {PLAYS}')
 def test_the_speakers_of_shakespeare_are_imported(tmp_path):
   """Catches a speaker who is lost, and letters that the alphabet lacks."""
   to = tmp_path / 'plays'
-  done = runs.command('import_data', 'plays', str(PLAYS), f'--to={to}')
+  done = run_helpers.command('import_data', 'plays', str(PLAYS), f'--to={to}')
   assert done.returncode == 0, done.stderr
   data = store.open(to)
   assert f'| training | {data.partition.population} |' in done.stdout

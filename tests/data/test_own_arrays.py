@@ -1,9 +1,9 @@
 """Clients' data are looked at once: every form of them, and what is refused."""
 
 import chex
-from fl_sketch import data, experiment
+from fl_sketch import data, runs
 from fl_sketch.data import own_arrays, ragged, store
-from fl_sketch.experiment import config, custom
+from fl_sketch.runs import config, custom
 import numpy as np
 import pytest
 from refusals import refused
@@ -74,7 +74,7 @@ def test_numbers_that_are_not_finite_are_refused():
     problem = custom.problem((0.0, loss), clients, test)
     c = config.Config(population=len(clients), cohort=1, rounds=1)
     with pytest.raises(ValueError, match=who):
-      experiment.assemble(c, problem, problem.partition)
+      runs.assemble(c, problem, problem.partition)
 
 
 def test_samples_that_nobody_holds_may_be_anything():

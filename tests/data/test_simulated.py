@@ -1,9 +1,9 @@
 """Simulated clients, clients' own arrays; false alarms have rate < 1e-6."""
 
 import chex
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import partitions, store, synthetic
-from fl_sketch.experiment import sampler
+from fl_sketch.runs import sampler
 import numpy as np
 import pytest
 
@@ -58,7 +58,7 @@ def test_the_simulated_store_is_made_once(tmp_path, monkeypatch):
 def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(tmp_path):
   """Catches rows of other clients, and a store that is held in memory."""
   synthetic.write_simulated(tmp_path / 'clients', 40)
-  exp = experiment.build({
+  exp = runs.build({
     'dataset': 'store', 'dataset_options': {'folder': f'{tmp_path}/clients'},
     'model': 'linear', 'population': 40, 'cohort': 12, 'weights': 'samples',
   })  # fmt: skip

@@ -10,15 +10,14 @@ from unittest import mock
 import warnings
 
 from absl import flags
-from fl_sketch import sweeps
-from fl_sketch.experiment import config
+from fl_sketch.runs import config, sweep
 import launch
 from launch import configs
 from papers import catalog
 from papers.song.attacks import settings
 import pytest
-import runs
-from runs import ROOT
+import run_helpers
+from run_helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures('own_parts')
 
@@ -30,9 +29,9 @@ PAGES = [ROOT / 'README.md'] + [
 ]
 # Python and commands that do not run here, and why.
 EXCEPTIONS = {
-  'docs/guides/bring_your_own.md': 'tests/experiment/test_custom.py runs it',
+  'docs/guides/bring_your_own.md': 'tests/runs/test_custom.py runs it',
   '--coordinator=': 'needs other processes; tests/launch/test_processes.py',
-  '--init_from=': 'needs another run; tests/training/test_extending.py',
+  '--init_from=': 'needs another run; tests/runs/training/test_extending.py',
 }
 HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
 CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'
@@ -86,7 +85,7 @@ def checked_config(command):
   """Parses the flags of a command and checks its config, which it returns."""
   argv = [command.program, *command.arguments]
   with (
-    runs.new_flags(),
+    run_helpers.new_flags(),
     warnings.catch_warnings(),
     mock.patch.object(sys, 'argv', argv),  # where fields of a config are read
   ):
@@ -103,7 +102,7 @@ def checked_config(command):
       return settings.AttackConfig.from_mapping(fields)
     fields = configs.fields()
   if command.program == 'sweep':
-    assert len(sweeps.points(fields)) > 1
+    assert len(sweep.points(fields)) > 1
   return config.Config.from_mapping(fields | {'sweep': None})
 
 
@@ -151,7 +150,7 @@ def test_a_command_runs(command, tmp_path, monkeypatch):
     dataset = checked_config(full).dataset
     if dataset not in HERE:
       pytest.skip(f'{dataset} may be absent; the fast test checks the config.')
-  done = runs.command(command.program, *arguments)
+  done = run_helpers.command(command.program, *arguments)
   assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -3,8 +3,7 @@
 import collections
 import re
 
-from fl_sketch.experiment import config
-from fl_sketch.reporting import figures
+from fl_sketch.runs import config, figures
 from fl_sketch.utils import markdown
 from generators import accountants, papers
 from papers import catalog
@@ -12,7 +11,7 @@ from papers.common import results
 from papers.common.workspace import Workspace
 from papers.trained import methods, overview, runs as trained
 import pytest
-from runs import ROOT
+from run_helpers import ROOT
 
 from tests.docs import test_documents as documents
 

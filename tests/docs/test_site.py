@@ -8,7 +8,7 @@ import sys
 
 import fl_sketch
 import pytest
-from runs import ROOT
+from run_helpers import ROOT
 from sphinx.util import inventory
 
 pytestmark = pytest.mark.nightly

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import ROOT
+from run_helpers import ROOT
 
 
 @pytest.fixture(scope='session')

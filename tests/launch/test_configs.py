@@ -6,14 +6,13 @@ import sys
 import typing
 from unittest import mock
 
-from fl_sketch import sweeps
-from fl_sketch.experiment import config
-from fl_sketch.experiment.fields import registries
+from fl_sketch.runs import config, sweep
+from fl_sketch.runs.fields import registries
 from fl_sketch.utils import fields as field_rules, files
 from launch import configs, parse_flags
 import pytest
-import runs
-from runs import ROOT
+import run_helpers
+from run_helpers import ROOT
 
 FILES = {
   path.stem: path
@@ -31,7 +30,8 @@ def in_the_checkout(monkeypatch):
 @contextlib.contextmanager
 def parsed(*args):
   """The config that a program gets from its arguments."""
-  with mock.patch.object(sys, 'argv', ['program', *args]), runs.new_flags():
+  argv = mock.patch.object(sys, 'argv', ['program', *args])
+  with argv, run_helpers.new_flags():
     config = configs.define_flag()
     parse_flags(sys.argv)
     yield config.value
@@ -232,7 +232,7 @@ def test_a_config_file_registers_parts_of_its_own(own):
   assert (got['options']['beta'], got['client_lr']) == (0.1, 0.5)
   assert got['sketch']['shift'] == 2.0
   c = config.Config.from_mapping(got | {'sketch': None})
-  assert [p.config.options for p in sweeps.points(c)] == [
+  assert [p.config.options for p in sweep.points(c)] == [
     {'beta': 1.0}, {'beta': 2.0},
   ]  # fmt: skip
 

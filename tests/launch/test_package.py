@@ -9,7 +9,7 @@ import zipfile
 
 from fl_sketch.utils import __version__
 import pytest
-from runs import ROOT
+from run_helpers import ROOT
 import yaml
 
 PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())

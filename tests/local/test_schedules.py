@@ -2,15 +2,15 @@
 
 import math
 
-from fl_sketch import experiment
-from fl_sketch.experiment import config
+from fl_sketch import runs
 from fl_sketch.local import schedules
+from fl_sketch.runs import config
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refused
-from runs import SMALL
+from run_helpers import SMALL
 
 ROUNDS = 9
 DECAYS = {
@@ -42,13 +42,13 @@ def test_a_schedule_is_its_numpy_twin(kind, warmup):
 @pytest.mark.covers('S1-AppG')
 def test_a_config_names_its_schedule():
   """Catches a rate of another round, or of the server."""
-  decayed = experiment.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})
+  decayed = runs.build(SMALL | {'lr_decay': 0.5, 'client_lr': 0.8})
   at = lambda r: decayed.schedule(decayed.hyper, jnp.int32(r)).client_lr
   np.testing.assert_allclose([at(0), at(1), at(2)], [0.8, 0.4, 0.2])
-  assert experiment.build(SMALL).schedule is None
+  assert runs.build(SMALL).schedule is None
   cosine = 'cosine(warmup=2, final=0.1)'
   fields = SMALL | {'client_lr': 0.8, 'client_schedule': cosine}
-  exp = experiment.build(fields)
+  exp = runs.build(fields)
   of_round = lambda r: exp.schedule(exp.hyper, jnp.int32(r))
   rates = [of_round(r).client_lr for r in range(4)]
   np.testing.assert_allclose(rates, [0.4, 0.8, 0.8, 0.44], rtol=1e-6)

@@ -5,8 +5,8 @@ import dataclasses
 import cases
 import chex
 from fl_sketch import models
-from fl_sketch.experiment import config, problem as problem_lib
 from fl_sketch.models import layers, losses
+from fl_sketch.runs import config, problem as problem_lib
 import jax
 from jax.extend import core
 import jax.numpy as jnp

@@ -4,7 +4,7 @@ import functools
 
 import cases
 import chex
-from fl_sketch import experiment, models
+from fl_sketch import models, runs
 from fl_sketch.data import store
 from fl_sketch.models import lora, losses, recurrent
 import flax.linen as nn
@@ -208,7 +208,7 @@ def test_a_store_of_tokens_has_a_loss_and_as_many_positions(
   data = {'x': BATCH['x'].astype(np.int16), 'y': labels}
   folder = f'{tmp_path}/store'
   store.write(folder, [(np.array([1, 2]), data)], data, num_classes=WORDS)
-  exp = experiment.build(fields | {
+  exp = runs.build(fields | {
     'dataset': 'store', 'dataset_options': {'folder': folder},
     'population': 2, 'cohort': 2, 'batch_size': 2,
   })  # fmt: skip

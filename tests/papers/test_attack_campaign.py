@@ -8,7 +8,7 @@ from unittest import mock
 from fl_sketch import accounting
 from fl_sketch.attacks import reconstruction
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.training import workdir
+from fl_sketch.runs import workdir
 from launch import configs
 import numpy as np
 from papers.song.attacks import campaign, report, settings, victims

@@ -2,9 +2,9 @@
 
 import importlib
 
-from fl_sketch import experiment, training
+from fl_sketch import runs
 import pytest
-from runs import DATA
+from run_helpers import DATA
 
 DENSE = 4 * 61_706
 pytestmark = pytest.mark.long
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.long
 def run(name, workdir, **fields):
   module = importlib.import_module(f'configs.{name}')
   config = module.get_config().to_dict() | fields
-  exp = experiment.build(config, str(DATA))
-  return training.train(exp, workdir, progress=False).row
+  exp = runs.build(config, str(DATA))
+  return runs.train(exp, workdir, progress=False).row
 
 
 def test_the_quickstart_is_near_fedavg_at_a_sixteenth_of_the_bytes(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 
 import cases
 import exact_variances
-from fl_sketch import experiment, sketches
+from fl_sketch import runs, sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,7 @@ from papers.common import tails
 from papers.common.conditions import FORMS
 import pytest
 
-from tests.experiment.test_account import quadratics as quadratics_config
+from tests.runs.test_account import quadratics as quadratics_config
 
 # Fewer than 500 means in a test, to 6 standard errors: 2e-9 to miss one each.
 KEYS = jax.random.split(jax.random.key(9), 6000)
@@ -83,9 +83,9 @@ def test_exact_variances_and_projections(name):
 @pytest.mark.parametrize('before_sketch', [False, True])
 def test_a_sketch_changes_no_epsilon(before_sketch):
   """Post-processing, Song et al., Lemma H.5; the clients' noise is the same."""
-  dense = experiment.account(quadratics_config())
+  dense = runs.account(quadratics_config())
   sketch = {'kind': 'block_cyclic', 'size': 20}
   fields = {'algorithm': 'iterative_sketching', 'sketch': sketch}
   c = quadratics_config(**fields, before_sketch=before_sketch)
-  assert experiment.account(c).mechanism == dense.mechanism
-  assert experiment.account(c).statement.epsilon == dense.statement.epsilon
+  assert runs.account(c).mechanism == dense.mechanism
+  assert runs.account(c).statement.epsilon == dense.statement.epsilon

@@ -4,8 +4,7 @@ import json
 import math
 import re
 
-from fl_sketch import sweeps
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures, sweep
 import numpy as np
 from papers import catalog
 from papers.common import pages, results, study, verdicts, workspace
@@ -137,7 +136,7 @@ def test_a_workspace_finds_runs_where_they_ran(tmp_path, monkeypatch):
     seeds = enumerate(config['sweep']['seed'])
     return [{'point': i, 'values': {'seed': x}, 'in': folder} for i, x in seeds]
 
-  monkeypatch.setattr(sweeps, 'run', ran)
+  monkeypatch.setattr(sweep, 'run', ran)
   ws, folder = Workspace(tmp_path, progress=False), tmp_path / 'runs' / 'a'
   runs = ws.sweep('a', {'sweep': {'seed': (3, 4)}})
   assert [run.values['seed'] for run in runs] == [3, 4]

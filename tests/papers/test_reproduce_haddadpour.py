@@ -3,10 +3,10 @@
 from collections.abc import Callable
 import dataclasses
 
-from fl_sketch import local, models, sweeps
+from fl_sketch import local, models
 from fl_sketch.data import sources, synthetic
-from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
+from fl_sketch.runs import config as config_lib, sweep
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +36,7 @@ class MadeUp(test_studies.MadeUp):
   world: Callable[[config_lib.Config], float] = lambda c: 10.0
 
   def _made_up(self, name, config):
-    configs = [point.config for point in sweeps.points(config)]
+    configs = [point.config for point in sweep.points(config)]
     return [
       Run(run.row | {'end': self.world(c), 'steps': c.local_steps}, run.folder)
       for run, c in zip(super()._made_up(name, config), configs, strict=True)

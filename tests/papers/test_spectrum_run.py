@@ -3,14 +3,14 @@
 import json
 from unittest import mock
 
-from fl_sketch import experiment, training
-from fl_sketch.experiment import problem as problem_lib
+from fl_sketch import runs
+from fl_sketch.runs import problem as problem_lib
 import jax
 from launch import configs
 import numpy as np
 from papers.chen.curvature import during_training, spectrum, spectrum_report
 import pytest
-from runs import SMALL, command
+from run_helpers import SMALL, command
 
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
 LINEAR = {'model': 'linear', 'model_options': None}
@@ -51,11 +51,11 @@ def test_every_other_round_has_its_spectrum(watched):
 @pytest.mark.long
 def test_the_last_spectrum_is_that_of_the_trained_model(watched):
   folder, rows = watched
-  exp = experiment.build(FIELDS)
+  exp = runs.build(FIELDS)
   batches = during_training._sampled(exp, OPTIONS.samples)
   assert batches['x'].shape == (2, 50, 8, 8, 1)
   assert batches['mask'].sum() == 70
-  last = training.train(exp, str(folder), progress=False).state.params
+  last = runs.train(exp, str(folder), progress=False).state.params
   loss_fn = problem_lib.load(exp.config, None).loss_fn
   problem = loss_fn, jax.device_get(last), batches, jax.random.key(0)
   nodes = spectrum.slq(*problem, steps=12, probes=2).nodes

@@ -5,10 +5,11 @@ import math
 import types
 import zlib
 
-from fl_sketch import experiment, sweeps
+from fl_sketch import runs
 from fl_sketch.data import sources
-from fl_sketch.experiment.config import Config
 from fl_sketch.models import pretrained
+from fl_sketch.runs import sweep
+from fl_sketch.runs.config import Config
 import numpy as np
 from papers import catalog
 from papers.chen.curvature import during_training, spectrum, spectrum_report
@@ -99,7 +100,7 @@ class MadeUp(Workspace):
         },
         self.folder,
       )
-      for point in sweeps.points({**config, 'sweep': swept})
+      for point in sweep.points({**config, 'sweep': swept})
     ]
 
   def train(self, name, config):
@@ -164,7 +165,7 @@ def test_a_study_states_its_claims_on_runs_of_any_result(
 ):
   """Catches a config field or a claim that is gone; quick scale has others."""
   for module, function, made_up in (
-    (experiment, 'build', built),
+    (runs, 'build', built),
     (campaign, 'run', attacked),
     (during_training, 'run', watched),
     (races, 'guarantee', guaranteed),

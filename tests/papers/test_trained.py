@@ -4,9 +4,10 @@ import itertools
 import math
 import pathlib
 
-from fl_sketch import experiment, models, planning, sweeps
+from fl_sketch import models
 from fl_sketch.data import store
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.runs import build, plan as plan_lib, sweep
 import numpy as np
 from papers.common import comparison, workspace
 from papers.common.workspace import Workspace
@@ -29,7 +30,7 @@ class MadeUp(Workspace):
   def sweep(self, name, config):
     self.configs[name] = config
     swept = config.get('sweep') or {'seed': (config.get('seed', 0),)}
-    points = sweeps.points({**config, 'sweep': swept})
+    points = sweep.points({**config, 'sweep': swept})
     up = 40 if config.get('sketch') is None else 4
     sent = {'total_uplink_bytes': up, 'total_downlink_bytes': 40}
     row = {name: config['rounds'] * number for name, number in sent.items()}
@@ -84,7 +85,7 @@ def test_a_method_sends_its_share_of_the_same_samples(name, share, task):
   assert fields['cohort'] == fields['population']
   local = methods.METHODS[name].local
   assert fields['local_steps'] == (task.local_steps if local else 1)
-  up, down = planning.wire(experiment.build(fields), mesh_lib.cohort_mesh())
+  up, down = plan_lib.wire(build(fields), mesh_lib.cohort_mesh())
   every = (fields.get('options') or {}).get('every', 1)
   sent = (up[0] + (every - 1) * up[1]) / every
   allowed = 4 * share * task.dimension
@@ -111,7 +112,7 @@ def test_tuning_reads_what_is_held_out_on_seeds_apart(
   assert 'client_holdout' not in reported
   assert reported['sweep']['seed'] == tuple(task.seeds)
   counts = {
-    stage: sum(len(sweeps.points({'sweep': {'seed': (0,)}, **c})) for c in cs)
+    stage: sum(len(sweep.points({'sweep': {'seed': (0,)}, **c})) for c in cs)
     for stage, cs in stages.items()
   }
   near, finalists = 2 * len(runs.NEAR), runs.FINALISTS

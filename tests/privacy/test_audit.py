@@ -4,9 +4,9 @@ import dataclasses
 
 from audit_games import NEVER, algorithm, claim, game_of, play
 from fl_sketch.accounting import gaussian
-from fl_sketch.experiment import audit as config_audit
-from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.auditing import audit
+from fl_sketch.runs import audit as config_audit
+from fl_sketch.runs.config import Config
 import numpy as np
 import pytest
 

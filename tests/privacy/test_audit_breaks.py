@@ -6,8 +6,8 @@ import audit_games
 import breaks
 from breaks import BOUND, BREAKS, FOUND, LAW, NONE, NOT
 import cases
-from fl_sketch.experiment import audit, config, one_run_audit, parts
 from fl_sketch.privacy.auditing import canaries
+from fl_sketch.runs import audit, config, one_run_audit, parts
 import jax
 import numpy as np
 import pytest

@@ -1,13 +1,13 @@
 """Configs of correlated noise: refusals, account, calibration, fixed order."""
 
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.accounting import gaussian
 from fl_sketch.data import cohorts
 from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
-from tests.training.test_private_runs import PRIVATE, SAMPLES
+from tests.runs.training.test_private_runs import PRIVATE, SAMPLES
 
 BANDED = PRIVATE | {
   'sampling': 'cyclic', 'cohort': 2, 'noise': 'banded', 'noise_bands': 2,
@@ -33,11 +33,11 @@ HEAPRIX = {
 def test_a_config_without_an_account_is_refused(name, fields):
   """Catches banded noise that has no account, cancels nothing, or is NaN."""
   with pytest.raises(ValueError, match=name):
-    experiment.build(BANDED | fields)
+    runs.build(BANDED | fields)
 
 
 def built(**fields):
-  return experiment.build(BANDED | fields)
+  return runs.build(BANDED | fields)
 
 
 def test_a_config_is_accounted_as_it_runs():
@@ -59,7 +59,7 @@ def test_a_config_is_accounted_as_it_runs():
   of_epochs = built(**TABLES).guarantee
   want = gaussian.gaussian_epsilon(2 / 1.25**0.5, 1e-2, steps=2)
   assert of_epochs.statement.epsilon == pytest.approx(want)
-  assert experiment.account(exp.config) == guarantee
+  assert runs.account(exp.config) == guarantee
 
 
 def test_noise_is_calibrated_for_a_draw():
@@ -91,7 +91,7 @@ def test_a_client_takes_part_in_every_third_round():
   assert present == 4 * present[:3]
   assert set.union(*present[:3]) == set(range(6))
   assert [set(exp.sample(r, 1).ids.tolist()) for r in range(3)] == present[:3]
-  assert experiment.parts.privacy_plan.release_of(exp.config).clients == 2
+  assert runs.parts.privacy_plan.release_of(exp.config).clients == 2
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)

@@ -4,11 +4,11 @@ import inspect
 import re
 
 import cases
-from fl_sketch import experiment, rounds
-from fl_sketch.experiment import config
+from fl_sketch import rounds, runs
 from fl_sketch.privacy import noninterference
 from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import chain, mesh as mesh_lib, transforms
+from fl_sketch.runs import config
 from fl_sketch.utils import plugins
 import jax
 from jax.extend import core
@@ -18,7 +18,7 @@ import numpy as np
 import private_cases as private
 import pytest
 
-from tests.training.test_private_runs import PRIVATE
+from tests.runs.training.test_private_runs import PRIVATE
 
 
 def check(
@@ -158,7 +158,7 @@ CONFIGS = {
 @pytest.mark.parametrize('name', CONFIGS)
 def test_private_configs_are_shown(name):
   """Catches a clean config refused by its check."""
-  experiment.build(PRIVATE | {'algorithm': name} | CONFIGS[name])
+  runs.build(PRIVATE | {'algorithm': name} | CONFIGS[name])
 
 
 REALISED = """
@@ -193,7 +193,7 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
   (tmp_path / 'own.py').write_text(REALISED)
   plugins.load(str(tmp_path / 'own.py'))
   c = config.Config.from_mapping(PRIVATE | {'algorithm': 'realised'})
-  for made in experiment.build, experiment.account:
+  for made in runs.build, runs.account:
     with refused(r"'realised' lets cohort.weight reach .* own\.py:18, mul"):
       made(c)
 

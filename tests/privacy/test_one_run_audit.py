@@ -4,9 +4,9 @@ import audit_games
 import breaks
 import cases
 from fl_sketch import algorithms
-from fl_sketch.experiment import canary_clients, config, one_run_audit
 from fl_sketch.privacy.auditing import one_run
 from fl_sketch.rounds import algorithm as rounds_algorithm, keys as keys_lib
+from fl_sketch.runs import canary_clients, config, one_run_audit
 import jax
 import numpy as np
 import pytest

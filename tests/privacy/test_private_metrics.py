@@ -16,7 +16,7 @@ import pytest
 
 BOUND, SHARE = 3.0, 0.2
 BUDGET = private_metrics.Budget(R, LANES, SHARE, BOUND)
-# The hyperparameter is the multiplier on updates: `experiment.hyper_of`.
+# The hyperparameter is the multiplier on updates: `runs.hyper_of`.
 WITH = HP._replace(noise_multiplier=jnp.float32(BUDGET.of_updates(Z)))
 QUIET = HP._replace(noise_multiplier=jnp.float32(0))
 SEND = lambda hp: lambda params, batches, key, correction: (

@@ -5,7 +5,7 @@ import functools
 import algorithm_list
 import cases
 import chex
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import availability
 from fl_sketch.privacy.mechanisms.private_mean import Release
 from fl_sketch.rounds import aggregation, keys, robust, transforms as t
@@ -158,8 +158,8 @@ def test_a_sum_that_overflows_is_left_out():
 def test_a_config_names_the_rule_and_the_attack():
   fields = dict(dataset='quadratics', population=20, cohort=20, batch_size=1)
   fields |= dict(byzantine=0.2, attack='scale', max_payload_norm=3.0)
-  exp = experiment.build(fields | dict(robust='median', groups=7))
-  options = experiment.algorithm_options(exp.config)
+  exp = runs.build(fields | dict(robust='median', groups=7))
+  options = runs.algorithm_options(exp.config)
   assert options['robust'] == robust.Rule('median', 7)
   assert (exp.attack, exp.max_payload_norm) == (availability.scale, 3.0)
 

@@ -4,7 +4,7 @@ import cases
 import chex
 from fl_sketch import rounds
 from fl_sketch.rounds import client_loop, comms, mesh as mesh_lib
-from fl_sketch.training import client_state
+from fl_sketch.runs import client_state
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,17 +5,17 @@ import pathlib
 import tomllib
 
 import chex
-from fl_sketch import experiment, training
+from fl_sketch import runs
+from fl_sketch.runs import loaded
 from fl_sketch.sites import flower, history
-from fl_sketch.training import loaded
 import numpy as np
 from nvflare_kits import until
 import pytest
-import runs
+import run_helpers
 from site_files import WIDE, same_run, serve, write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
-FIELDS = runs.SAFL | {
+FIELDS = run_helpers.SAFL | {
   'population': 2, 'cohort': 2, 'rounds': 5, 'eval_every': 5,
   'checkpoint_every': 1, 'keep_checkpoints': 9,
 }  # fmt: skip
@@ -148,7 +148,7 @@ def start_sites(federation, fields, run):
   """Starts two sites, each with the data of a client of the simulation."""
   folder = federation.folder
   write_config(folder / 'config.py', fields)
-  write_data(experiment.build(fields), folder)
+  write_data(runs.build(fields), folder)
   for i in range(2):
     start_site(federation, i, run)
 
@@ -177,7 +177,7 @@ def play(federation, name, fields):
   start_sites(f, fields, name)
   deploy(f, name)
   for row in range(1, 5):  # when all programs are compiled
-    until(lambda: len(runs.rows(f.folder / name)) >= row, 300)  # noqa: B023
+    until(lambda: len(run_helpers.rows(f.folder / name)) >= row, 300)  # noqa: B023
     counts.append([(p.up, p.down) for p in f.proxies.values()])
   assert f.processes[name].wait(120) == 0, f.log(name)
   for i in range(2):
@@ -185,7 +185,8 @@ def play(federation, name, fields):
     f.processes[f'site-{i}'].wait(60)
   # The fewest of three rounds: SuperNodes look for messages meanwhile, more
   # often the busier the machine is.
-  return np.diff(counts, axis=0).min((0, 1)), runs.rows(f.folder / name)[-1]
+  last = run_helpers.rows(f.folder / name)[-1]
+  return np.diff(counts, axis=0).min((0, 1)), last
 
 
 @pytest.mark.long
@@ -196,7 +197,7 @@ def test_rounds_equal_simulated_ones_and_bytes_their_bills(federation):
     fields, folder = FIELDS | changed, federation.folder / name
     measured[name], row = play(federation, name, fields)
     simulated = folder.with_suffix('.simulated')
-    training.train(experiment.build(fields), simulated, progress=False)
+    runs.train(runs.build(fields), simulated, progress=False)
     # The bit of an entry that is zero up to rounding may be another one.
     same_run(folder, simulated, 1e-4 if name == 'bits' else 1e-6)
     billed[name] = np.array([row[way] for way in ways])
@@ -219,9 +220,10 @@ def test_a_run_goes_on_whatever_is_killed(federation):
 
   def goes_on(everybody=True):
     """Waits for a round after the next one, in which both sites take part."""
-    after = len(runs.rows(f.folder / 'run')) + 1
+    after = len(run_helpers.rows(f.folder / 'run')) + 1
     count = lambda row: row['participants'] >= 1 + everybody
-    until(lambda: any(map(count, runs.rows(f.folder / 'run')[after:])), 300)
+    rows = lambda: run_helpers.rows(f.folder / 'run')[after:]
+    until(lambda: any(map(count, rows())), 300)
 
   goes_on()
   f.kill('site-0', '--client=0')  # the worker, not its keeper
@@ -243,10 +245,10 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   deploy(f, 'run')
   goes_on()
   f.kill('superlink')
-  rows = runs.rows(f.folder / 'run')
+  rows = run_helpers.rows(f.folder / 'run')
   run = loaded.load(f.folder / 'run')
   assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
-  exp = experiment.build(fields | {'rounds': run.round})
+  exp = runs.build(fields | {'rounds': run.round})
   path = f'{f.folder}/run/announced/round_{{}}.bin'
   read = lambda i: history._read(pathlib.Path(path.format(i)))
   took = [[*read(i).taken] for i in range(run.round)]
@@ -258,6 +260,6 @@ def test_a_run_goes_on_whatever_is_killed(federation):
     weight = np.where(there, cohort.weight, 0).astype(np.float32)
     return cohort._replace(weight=weight)
 
-  simulated = training.train(exp._replace(sample=sample), progress=False)
+  simulated = runs.train(exp._replace(sample=sample), progress=False)
   params = run.params, simulated.state.params
   chex.assert_trees_all_close(*params, rtol=0, atol=1e-6)

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 
-from fl_sketch import experiment, training
+from fl_sketch import runs
 from fl_sketch.data.ragged import Partition
-from fl_sketch.experiment import problem as problem_lib
-from fl_sketch.experiment.config import Config, ConfigError
+from fl_sketch.runs import problem as problem_lib
+from fl_sketch.runs.config import Config, ConfigError
 from fl_sketch.sites import deployed, federation, own_data, site, site_rounds
 from fl_sketch.sites.transport import LocalSites
 import jax
@@ -20,7 +20,7 @@ from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
 from refusals import refused
-import runs
+import run_helpers
 from site_files import same_rows, serve
 
 BASE = {
@@ -79,8 +79,8 @@ def simulated(c, folder):
       data=data, labels=None, partition=Partition(None, ends)
     )
 
-  exp = experiment.build(c, problem=problem)
-  return training.train(exp, folder, progress=False)
+  exp = runs.build(c, problem=problem)
+  return runs.train(exp, folder, progress=False)
 
 
 def clients_of(c, folder):
@@ -105,7 +105,7 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6)
   jax.tree.map(close, got.state.params, want.state.params)
   same_rows(tmp_path / 'run', tmp_path / 'simulated')
-  row = runs.rows(tmp_path / 'run')[-1]
+  row = run_helpers.rows(tmp_path / 'run')[-1]
   evaluated = any('client' in x for x in row if 'loss' in x)
   assert evaluated == (name == 'weights')
   assert name.startswith('private') == ('epsilon' in row)
@@ -169,14 +169,14 @@ folder = pathlib.Path(sys.argv[1])
 paths = {path.name: str(path) for path in folder.iterdir()}
 federation.run(fields, Sockets(paths), sys.argv[3], progress=False)
 """
-CHECKPOINTS = 'training.checkpoints:Checkpoints:save'
+CHECKPOINTS = 'runs.checkpoints:Checkpoints:save'
 PHASES = [  # in, before or after what the server does
   ('sites.site_rounds:SiteRounds:_greeted', 'after', 2),
   ('sites.inbox:Inbox:receive', 'after', 3),
   ('sites.inbox:Inbox:close', 'before', 2),
   ('sites.inbox:Inbox:close', 'after', 2),
   ('sites.history:History:add', 'after', 2),
-  ('training.log:RunLog:record', 'after', 2),
+  ('runs.log:RunLog:record', 'after', 2),
   (CHECKPOINTS, 'before', 1),
   (CHECKPOINTS, 'after', 1),
 ]
@@ -195,7 +195,7 @@ def test_a_server_that_is_killed_goes_on(kind, tmp_path):
   with sockets as folder:
     for name, handle in clients_of(c, tmp_path / 'sites').items():
       serve(handle, pathlib.Path(folder, name))
-    paths = f'{runs.ROOT}:{runs.ROOT}/tests/support'
+    paths = f'{run_helpers.ROOT}:{run_helpers.ROOT}/tests/support'
     environment = os.environ | {'PYTHONPATH': paths}
     for phase in [*PHASES, ('', '', 0)]:
       command = [sys.executable, script, folder, tmp_path / 'config.json']

@@ -13,7 +13,7 @@ from messaging_clients import run_of
 import numpy as np
 import optax
 import pytest
-from runs import ROOT
+from run_helpers import ROOT
 
 EXAMPLES = 'numpy_client', 'numpy_operators', 'torch_client'
 

@@ -5,11 +5,11 @@ import importlib.util
 import subprocess
 import sys
 
-from fl_sketch import experiment, training
+from fl_sketch import runs
 import numpy as np
 from nvflare_kits import ADMIN, Kits, kill, processes, until
 import pytest
-import runs
+import run_helpers
 from site_files import same_run, write_config, write_data
 
 pytestmark = [
@@ -19,7 +19,9 @@ pytestmark = [
     reason="needs nvflare: pip install 'fl_sketch[nvflare]'",
   ),
 ]
-SAFL = runs.SAFL | {'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5}
+SAFL = run_helpers.SAFL | {
+  'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -30,14 +32,14 @@ def kits(tmp_path):
 
 def simulate(fields, folder, absent=lambda number: ()):
   """Plays a config, without some clients in some rounds."""
-  exp = experiment.build(fields)
+  exp = runs.build(fields)
 
   def sample(number, *args):
     cohort = exp.sample(number, *args)
     gone = np.isin(cohort.ids, absent(number))
     return cohort._replace(weight=np.where(gone, 0, cohort.weight))
 
-  training.train(exp._replace(sample=sample), folder, progress=False)
+  runs.train(exp._replace(sample=sample), folder, progress=False)
   return exp
 
 
@@ -50,7 +52,7 @@ class Deployed:
     write_config(folder / 'config.py', fields)
     write_data(simulate(fields, folder / 'simulated'), folder)
     kits.start('localhost')
-    until(lambda: runs.listens(kits.port))
+    until(lambda: run_helpers.listens(kits.port))
     for number in range(fields['population']):
       self.start_site(number)
 
@@ -69,13 +71,13 @@ class Deployed:
     log = self._folder / 'deploy.log'
     with open(log, 'w') as out:
       process = subprocess.Popen(
-        [sys.executable, *command], cwd=runs.ROOT, env=self.kits.env,
+        [sys.executable, *command], cwd=run_helpers.ROOT, env=self.kits.env,
         stdout=out, stderr=subprocess.STDOUT,
       )  # fmt: skip
     return process, log
 
   def rows(self):
-    return runs.rows(self.run)
+    return run_helpers.rows(self.run)
 
 
 def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
@@ -109,7 +111,7 @@ def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
     federation.start('localhost')
     wait()
   finally:
-    runs.finish((process, log))
+    run_helpers.finish((process, log))
   rows = deployed.rows()
   assert [row['round'] for row in rows] == list(range(1000))
   absent = {row['round'] for row in rows if row['participants'] < 2}

@@ -13,14 +13,14 @@ import time
 
 import chex
 from configs import quickstart
-from fl_sketch import experiment, training
+from fl_sketch import runs
 from fl_sketch.data import batches, partitions
-from fl_sketch.experiment.config import Config, ConfigError
+from fl_sketch.runs.config import Config, ConfigError
 from fl_sketch.sites import own_data, relay, resident_worker, server
 import jax
 import numpy as np
 import pytest
-import runs
+import run_helpers
 from site_files import Sockets, serve, write_data
 
 # A site whose worker answers with its number, or dies as it is told.
@@ -66,7 +66,7 @@ def start(path, tmp_path):
     command = [sys.executable, script, how, path, *engine]
     process = subprocess.Popen(
       command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-      env=os.environ | {'PYTHONPATH': str(runs.ROOT)},
+      env=os.environ | {'PYTHONPATH': str(run_helpers.ROOT)},
     )  # fmt: skip
     started.append(process)
     return process
@@ -173,12 +173,12 @@ def test_a_site_ends_with_what_it_runs(how, engine, status, lines, start):
 
 CLIENT = 4
 SKEWED = {'partition': 'size_skew', 'sigma': 1.0, 'client_holdout': 0.2}
-CONFIG = Config.from_mapping(runs.SMALL | SKEWED)
+CONFIG = Config.from_mapping(run_helpers.SMALL | SKEWED)
 
 
 @pytest.fixture(scope='module')
 def simulated():
-  return experiment.build(CONFIG)
+  return runs.build(CONFIG)
 
 
 @pytest.fixture(scope='module')
@@ -192,7 +192,7 @@ def arrays(simulated):
 def test_a_site_is_its_client_in_the_simulation(simulated, arrays):
   """Catches draws, hold-outs and pixels that depend on others' data."""
   problem = own_data.problem(CONFIG, CLIENT, arrays)
-  site = experiment.assemble(CONFIG, problem, problem.partition)
+  site = runs.assemble(CONFIG, problem, problem.partition)
   found = []
   for exp in (simulated, site):
     values, ids = [], np.array([CLIENT])
@@ -262,7 +262,7 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
   config = quickstart.get_config('quick')
   config.update(numbers)
   c = Config.from_mapping(config.to_dict() | {'sweep': None})
-  exp = experiment.build(c)
+  exp = runs.build(c)
   folder, logs, sites = os.path.dirname(path), [], []
   write_data(exp, tmp_path)
   run = lambda rounds: server.run(
@@ -276,7 +276,7 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
       fields = [f'--config.{k}={x}' for k, x in numbers.items()]
       where = f'--data={tmp_path}/{i}', f'--state={folder}/{i}'
       command = '-m', 'launch.site', 'quickstart:quick', f'--client={i}'
-      sites.append(runs.start([*command, *where, *fields], logs[i]))
+      sites.append(run_helpers.start([*command, *where, *fields], logs[i]))
     for site, log in zip(sites, logs, strict=True):
       wait_for('samples', site, log)
     run(2)
@@ -288,5 +288,5 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
     for site in sites:
       site.terminate()
       site.wait()
-  want = training.train(exp, progress=False).state.params
+  want = runs.train(exp, progress=False).state.params
   chex.assert_trees_all_close(found.state.params, want, rtol=0, atol=1e-6)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import operators
 import pytest
-import runs
+import run_helpers
 
 MIB = 2**20
 OPERATORS = {name: make() for name, make in big_sketch.OPERATORS.items()}
@@ -62,5 +62,5 @@ def test_extra_memory(name):
 )
 def test_large_trees_really_run(name, d, limit):
   """In so many MiB of a process, with JAX, input and output."""
-  script = runs.ROOT / 'tests' / 'support' / 'big_sketch.py'
-  assert int(runs.python(script, name, d)) < limit
+  script = run_helpers.ROOT / 'tests' / 'support' / 'big_sketch.py'
+  assert int(run_helpers.python(script, name, d)) < limit

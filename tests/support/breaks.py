@@ -6,7 +6,6 @@ import types
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.experiment.config import Config
 from fl_sketch.privacy.mechanisms import (
   banded_noise,
   discrete_gaussian,
@@ -15,6 +14,7 @@ from fl_sketch.privacy.mechanisms import (
   sums,
 )
 from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.runs.config import Config
 import jax
 import jax.numpy as jnp
 

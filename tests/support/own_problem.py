@@ -2,10 +2,16 @@
 
 import functools
 
-from fl_sketch import experiment
+from fl_sketch import runs
 from fl_sketch.data import store
-from fl_sketch.experiment import config, custom
-from fl_sketch.training import identity, noise_secret, same_run, workdir
+from fl_sketch.runs import (
+  config,
+  custom,
+  identity,
+  noise_secret,
+  same_run,
+  workdir,
+)
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +48,7 @@ def build(
   task = custom.problem((start, values_fn), clients, test)
   partition = more.pop('partition', task.partition)
   c = config.Config(**fields)
-  return experiment.assemble(c, task._replace(**more), partition)
+  return runs.assemble(c, task._replace(**more), partition)
 
 
 @functools.cache
@@ -79,4 +85,4 @@ def store_of(folder, x, fields):
   store.write(folder, [(np.full(3, 4), arrays)], arrays, num_classes=2)
   options = {'dataset_options': {'folder': str(folder)}, 'dataset': 'store'}
   options |= {'model': 'linear', 'model_options': None}
-  return experiment.build(fields | options)
+  return runs.build(fields | options)

@@ -1,14 +1,14 @@
 """What the rows and the files of a private run say of its clients.
 
-docs/guides/privacy.md shows this table, and `tests/training/test_published.py`
-compares it with runs that differ in the data of one client.
+docs/guides/privacy.md shows this table; tests/runs/training compares it with
+runs that differ in the data of one client.
 """
 
 import fnmatch
 import re
 from typing import NamedTuple
 
-from fl_sketch.experiment.config import Config
+from fl_sketch.runs.config import Config
 
 NOTHING, NOISED, EXACT = 'nothing', 'with noise', 'without noise'
 ABSENT, KEEP, ROWS = 'left out', 'do not publish', 'as its columns'

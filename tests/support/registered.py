@@ -3,8 +3,8 @@
 import contextlib
 import sys
 
-from fl_sketch.experiment.fields import registries
 from fl_sketch.models import losses
+from fl_sketch.runs.fields import registries
 from fl_sketch.utils import plugins, registry
 
 # Modules of files, which `plugins.load` names after a package and the path.

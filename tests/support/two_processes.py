@@ -3,7 +3,7 @@
 import pickle
 import sys
 
-from fl_sketch.training import devices
+from fl_sketch.runs import devices
 
 if __name__ == '__main__':
   port, process_id, out, *names = sys.argv[1:]

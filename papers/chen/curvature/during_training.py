@@ -6,11 +6,10 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment, training
-from fl_sketch.experiment import config
+from fl_sketch import runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
-from fl_sketch.training import same_run, saved_params
+from fl_sketch.runs import config, same_run, saved_params
 from fl_sketch.utils import checks, files, seeding
 import jax
 import numpy as np
@@ -47,7 +46,7 @@ def run(
   """Trains, and takes the spectrum before round 0 and after each `every`.
 
   The Hessian is that of the training loss without weight decay. `every` None is
-  the config's checkpoint_every. The folder gets the files of `training.train`,
+  the config's checkpoint_every. The folder gets the files of `runs.train`,
   with a checkpoint for every spectrum, and spectrum.json, .md and .png. A new
   start computes the rounds and spectra that are missing.
 
@@ -59,17 +58,17 @@ def run(
       spectrum is a release of the training data that no epsilon counts.
     WorkdirError: the folder holds another run, other spectra, or a run without
       the checkpoints.
-    DivergedError, CheckpointError: see `training.train`.
+    DivergedError, CheckpointError: see `runs.train`.
   """
   options = Options() if options is None else options
   c = config.Config.from_mapping({**fields, 'sweep': None})
   every = c.checkpoint_every if every is None else checks.count('every', every)
   keep = {'checkpoint_every': every, 'keep_checkpoints': c.rounds}
-  exp = experiment.build(dataclasses.replace(c, **keep), data_dir)
+  exp = runs.build(dataclasses.replace(c, **keep), data_dir)
   _check(exp, options)
   path = pathlib.Path(folder) / 'spectrum.json'
   spectra = _read(path, options)
-  if training.train(exp, folder, progress=progress).finished:
+  if runs.train(exp, folder, progress=progress).finished:
     batches = _sampled(exp, options.samples)
     marks = sorted({*range(0, c.rounds, every), c.rounds})
     bar = tqdm.tqdm(marks, unit='spectrum', disable=not progress)
@@ -92,7 +91,7 @@ def _row(exp, folder, done, batches, options) -> spectrum_report.Row:
   return spectrum_report.row(done, estimate, options.top)
 
 
-def _check(exp: experiment.Experiment, options: Options):
+def _check(exp: runs.Experiment, options: Options):
   if exp.guarantee is not None:
     raise ValueError(
       'A private config has no spectrum: it would be a release of the '
@@ -115,7 +114,7 @@ def _read(path: pathlib.Path, options: Options) -> dict[int, Any]:
   return {row['round']: row for row in kept['spectra']}
 
 
-def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
+def _sampled(exp: runs.Experiment, samples: int) -> dict[str, np.ndarray]:
   """Draws training samples, leaves [batches, _BATCH, ...], with a mask."""
   size = len(next(iter(exp.data.values())))
   rng = seeding.generator(exp.config.seed, 'spectrum')
@@ -125,7 +124,7 @@ def _sampled(exp: experiment.Experiment, samples: int) -> dict[str, np.ndarray]:
   return {k: x.reshape(-1, _BATCH, *x.shape[1:]) for k, x in padded.items()}
 
 
-def _parameters(exp: experiment.Experiment, folder: pathlib.Path, done: int):
+def _parameters(exp: runs.Experiment, folder: pathlib.Path, done: int):
   """Returns the model after `done` rounds, in host memory."""
   if not done:
     return exp.params

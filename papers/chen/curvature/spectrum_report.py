@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 from fl_sketch.utils import extras, markdown
 import numpy as np
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import math
 from typing import Any
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 
 from ...common import comparison, study, summaries, workspace
 from ...common.comparison import Comparison, Entry

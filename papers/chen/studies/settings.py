@@ -7,7 +7,7 @@ label smoothing 0.1, weight decay 1e-4.
 
 from typing import NamedTuple
 
-from fl_sketch import experiment, models
+from fl_sketch import models, runs
 from fl_sketch.models import pretrained
 
 from ...common.workspace import Fields, Workspace
@@ -95,7 +95,7 @@ SETTINGS = {'resnet': resnet, 'vit': vit, 'text': text}
 
 def _setting(name, fields, ws) -> LearningSetting:
   fields = _shared(fields)
-  params = experiment.build(fields, ws.data_dir).params
+  params = runs.build(fields, ws.data_dir).params
   return LearningSetting(
     ws.pick('digits', name), fields, models.num_params(params)
   )

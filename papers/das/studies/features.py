@@ -11,8 +11,8 @@ import shutil
 
 from fl_sketch import models
 from fl_sketch.data import partitions, sources, store
-from fl_sketch.experiment import config as config_lib
 from fl_sketch.models import losses
+from fl_sketch.runs import config as config_lib
 from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
 """Section 6, appendix G and Table 1 of Das et al.: bounds on images."""
 
-from fl_sketch import experiment, models
+from fl_sketch import models, runs
 from fl_sketch.data import sources
 import numpy as np
 
@@ -108,7 +108,7 @@ def section_6(ws: Workspace) -> study.Report:
 
 def _described(setting, data_dir):
   """A row of the table of settings, and the most classes of a client."""
-  exp = experiment.build(setting.fields, data_dir)
+  exp = runs.build(setting.fields, data_dir)
   sizes, labels = exp.partition.sizes, np.asarray(exp.labels)
   classes = max(
     len(np.unique(labels[exp.partition.client(i)])) for i in range(len(sizes))

@@ -9,12 +9,11 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, experiment, rounds
+from fl_sketch import algorithms, rounds, runs
 from fl_sketch.data import synthetic
-from fl_sketch.experiment import config as config_lib
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import Local
-from fl_sketch.training import noise_secret
+from fl_sketch.runs import config as config_lib, noise_secret
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,16 +83,16 @@ def play(
   exp, program = _program(dataclasses.replace(c, seed=0))
   problem = synthetic.quadratics(c.seed, c.population)
   data = decomposed(problem.data)
-  runs = []
+  starts = []
   for some in values:
     fields = {k: v for k, v in some.items() if k != 'start_scale'}
     own = dataclasses.replace(c, **fields)
-    hyper = experiment.reconfigured(exp, own).hyper
+    hyper = runs.reconfigured(exp, own).hyper
     start = jnp.asarray(problem.start(c.seed, some.get('start_scale', 1.0)))
     noise_key = noise_secret.reproducible(own.noise_seed or 0, c.seed).noise_key
-    runs.append((hyper, start, noise_key))
-  for i in range(0, len(runs), AT_ONCE):
-    part = runs[i : i + AT_ONCE]
+    starts.append((hyper, start, noise_key))
+  for i in range(0, len(starts), AT_ONCE):
+    part = starts[i : i + AT_ONCE]
     stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *part)
     yield Paths(*jax.device_get(program(data, *stacked)))
 
@@ -101,9 +100,9 @@ def play(
 @functools.cache
 def _program(c: config_lib.Config):
   """The experiment, and its runs as one compiled function."""
-  exp, mesh = experiment.build(c), mesh_lib.cohort_mesh()
+  exp, mesh = runs.build(c), mesh_lib.cohort_mesh()
   local = lambda hp: closed_form(hp.client_lr, c.local_steps)
-  options = experiment.algorithm_options(c)
+  options = runs.algorithm_options(c)
   make = algorithms.make(c.algorithm, local=local, **options)
   round_fn = rounds.run_round(
     make, mesh, fetch=exp.fetch, clients_per_step=None

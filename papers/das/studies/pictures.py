@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import itertools
 from typing import Any
 
-from fl_sketch.reporting.figures import Line, Panel
+from fl_sketch.runs.figures import Line, Panel
 import numpy as np
 
 from ...common import study, summaries, workspace

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import math
 from typing import Any, NamedTuple
 
-from fl_sketch import experiment
-from fl_sketch.experiment import config as config_lib, privacy_plan
+from fl_sketch import runs
+from fl_sketch.runs import config as config_lib, privacy_plan
 import numpy as np
 
 from ...common import privacy_bounds as bounds, workspace
@@ -144,7 +144,7 @@ def worth(
 def guarantee(setting: Federation, **own: Any) -> privacy_plan.PrivacyGuarantee:
   """The accountant's guarantee for a private config of the setting."""
   fields = private(setting, **own)
-  return experiment.account(config_lib.Config.from_mapping(fields))
+  return runs.account(config_lib.Config.from_mapping(fields))
 
 
 def grid(ws: Workspace, setting: Federation) -> list[workspace.PointRun]:

@@ -3,8 +3,8 @@
 import functools
 
 from fl_sketch import algorithms, rounds, sketches
-from fl_sketch.reporting import figures
 from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.runs import figures
 from fl_sketch.utils import seeding
 import jax
 import jax.numpy as jnp

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 import numpy as np
 
 from ...common import comparison, study, summaries, workspace

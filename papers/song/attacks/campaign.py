@@ -7,9 +7,9 @@ from typing import Any
 
 from fl_sketch import local as local_work, sketches
 from fl_sketch.attacks import defences, reconstruction, scores, views
-from fl_sketch.experiment.config import checked
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.training import workdir
+from fl_sketch.runs import workdir
+from fl_sketch.runs.config import checked
 from fl_sketch.utils import files
 import jax
 import jax.numpy as jnp

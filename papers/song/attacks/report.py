@@ -3,8 +3,8 @@
 import pathlib
 from typing import Any
 
-from fl_sketch import reporting
-from fl_sketch.reporting import figures
+from fl_sketch import runs
+from fl_sketch.runs import figures
 from fl_sketch.utils import extras, files, markdown
 import numpy as np
 
@@ -168,7 +168,7 @@ def _images(c, victim, rows, folder):
   truth = victim.x[:columns].reshape(-1, *victim.x.shape[1:])
   images_of = {'original': truth} | images_of
   size = 0.85 * columns + 2.2, 0.85 * len(images_of)
-  picture = reporting.new_figure(*size)
+  picture = runs.new_figure(*size)
   axes = picture.subplots(len(images_of), columns, squeeze=False)
   scores = {label(row): row for row in rows}
   for line, (name, images) in zip(axes, images_of.items(), strict=True):

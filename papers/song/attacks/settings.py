@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from fl_sketch import accounting, models, sketches
 from fl_sketch.attacks import objectives, searches
 from fl_sketch.data import sources
-from fl_sketch.experiment.config import checked
+from fl_sketch.runs.config import checked
 from fl_sketch.utils import fields as f
 from fl_sketch.utils.fields import choice, field
 

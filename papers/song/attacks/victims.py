@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fl_sketch import models
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.training import identity
+from fl_sketch.runs import identity
 from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp

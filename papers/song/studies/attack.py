@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 import numpy as np
 
 from ...common import study, verdicts

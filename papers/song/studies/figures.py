@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 
-from fl_sketch.reporting import figures
+from fl_sketch.runs import figures
 import numpy as np
 
 from ...common import study, summaries, verdicts, workspace

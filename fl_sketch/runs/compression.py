@@ -1,0 +1,245 @@
+"""Advise a compressor for a number of bytes, from a few measured updates."""
+
+from collections.abc import Mapping
+import dataclasses
+import itertools
+import math
+import shlex
+from typing import Any, NamedTuple
+
+from fl_sketch import algorithms, codecs
+from fl_sketch.rounds import keys as keys_lib
+from fl_sketch.rounds.algorithm import run_first_round
+from fl_sketch.runs import compression_noise, config as config_lib
+from fl_sketch.runs.build import OwnProblem, build
+from fl_sketch.runs.parts import algorithm_options
+from fl_sketch.utils import checks, markdown, registry
+from fl_sketch.utils.types import Tree
+import jax
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+
+_FORMATS = None, 1, 2, 3, 4  # bits of an entry; None is float32
+_FIELDS = 'sketch', 'codec', 'downlink_codec'
+
+
+class Choice(NamedTuple):
+  """A compressor of both directions, and its noise on the mean x of updates."""
+
+  sketch: str  # as in a config, such as 'block_srht(size=60)'
+  codec: str | None  # likewise
+  downlink_codec: str | None  # likewise
+  up: int  # bytes of a client's payload
+  down: int  # bytes of the broadcast
+  alpha: float  # E||D - x||^2 / ||x||^2 of the estimate D of x
+  cosine: float  # see `compression_noise.step_cosine`
+
+  @property
+  def compressor(self) -> str:
+    """The text of the uplink, for `distributed.mean_over`."""
+    parts = [self.sketch if self.sketch != 'identity' else None, self.codec]
+    return ' | '.join(filter(None, parts)) or 'dense'
+
+
+@config_lib.checked()
+def advise_compression(
+  config: Mapping[str, Any] | config_lib.Config,
+  uplink_bytes: int | None = None,
+  data_dir: str | None = None,
+  problem: OwnProblem | None = None,
+  *,
+  downlink_bytes: int | None = None,
+  momentum: float = 0.9,
+) -> list[Choice]:
+  """Compare compressors within budgets of bytes, by the noise of a step.
+
+  The updates of one cohort are computed at the first parameters by the config's
+  local work. With P their mean square, S the square of their mean over n
+  clients, and b entries, the noise of the uplink is
+
+  * d / b - 1 for tables in float32;
+  * d / b - 1 + (d / b) omega P / (n S) and more for tables in few bits, whose
+    clients share a rotation: see `compression_noise.correlated_omega`;
+  * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
+
+  A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
+  another one beats in bytes and noise are left out. The others are sorted by
+  falling cosine (two digits), then by bytes.
+
+  >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
+  >>> best, *_ = advise_compression(c, 65, downlink_bytes=65)
+  >>> best.up, best.down, best.sketch, best.codec, best.downlink_codec
+  (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
+
+  Budgets are of a client and round, 4 or more; None: no limit. momentum: of the
+  server, for the cosine. Other arguments are those of `build`.
+  Raises ConfigError if a budget is too small, or clients send no updates.
+  """
+  updates = _updates(config, data_dir, problem)
+  return _advise(updates, uplink_bytes, downlink_bytes, momentum)
+
+
+def advise_gradients(
+  grads: Tree,
+  uplink_bytes: int | None = None,
+  *,
+  downlink_bytes: int | None = None,
+  momentum: float = 0.9,
+) -> list[Choice]:
+  """Compare compressors for gradients of your own, as `advise_compression`.
+
+  grads: leaves [workers, ...]. Pass the `compressor` of a choice to
+  `distributed.mean_over`; for its ``both_ways`` set both budgets.
+
+  >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
+  >>> advise_gradients(grads, 36)[0].compressor
+  'block_srht(size=256) | eden(bits=1, rotate=False)'
+  """
+  flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
+  return _advise(
+    np.asarray(flat(grads)), uplink_bytes, downlink_bytes, momentum
+  )
+
+
+def _advise(
+  updates: np.ndarray,
+  uplink_bytes: int | None,
+  downlink_bytes: int | None,
+  momentum: float,
+) -> list[Choice]:
+  budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
+  for name, size in budgets.items():
+    if size is not None:
+      checks.at_least(name, checks.count(name, size), 4)
+  candidates = _candidates(updates, uplink_bytes, downlink_bytes)
+  cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
+  choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]
+  return sorted(choices, key=lambda c: (-round(c.cosine, 2), c.up + c.down))
+
+
+def choices_table(choices: list[Choice]) -> str:
+  """Write choices as a Markdown table."""
+  formats = '', '', '', ',', ',', '.3g', '.3g'
+  cell = lambda x, form: '' if x is None else format(x, form)
+  lines = [map(cell, choice, formats) for choice in choices]
+  return markdown.table(Choice._fields, lines, left=3)
+
+
+def choice_flags(choice: Choice, config: config_lib.Config) -> str:
+  """Format a choice as flags of ``fl-sketch train`` for this config.
+
+  >>> choice = Choice('srht(size=8)', None, 'eden(bits=1)', 32, 5, 1.0, 1.0)
+  >>> c = config_lib.Config(algorithm='safl', sketch='srht(size=9)')
+  >>> choice_flags(choice, c)
+  "--config.sketch='srht(size=8)' --config.downlink_codec='eden(bits=1)'"
+  """
+  set_to = {}
+  if not {*_FIELDS} <= {*algorithms.options(config.algorithm)}:
+    adaptive = config.server_optimizer not in (None, 'sgd')
+    set_to['algorithm'] = 'safl' if adaptive else 'iterative_sketching'
+  for name, value in zip(_FIELDS, choice, strict=False):
+    if value or getattr(config, name):
+      set_to[name] = value or 'none'
+  return ' '.join(f'--config.{k}={shlex.quote(v)}' for k, v in set_to.items())
+
+
+def _candidates(
+  updates: np.ndarray, uplink_bytes: int | None, downlink_bytes: int | None
+) -> list[Choice]:
+  """Return tables and coded updates that use the budgets in full."""
+  d, choices = updates.shape[1], []
+  gram = updates @ updates.T / np.square(updates.sum(0)).sum()
+  norms = np.sqrt(np.outer(*[np.diag(gram)] * 2))
+
+  def add(op, size, up, down):  # a table's size, (bits, entries) of each way
+    codec, back = _eden(size, *up), _eden(size, *down)
+    noise = _omega(codec, size) * np.trace(gram)
+    if op != 'identity':
+      noise, op = compression_noise.table_alpha(d, size), f'{op}(size={size})'
+      if codec is not None:
+        omegas = compression_noise.correlated_omega(up[0], gram / norms)
+        noise += float((norms * omegas).sum() * d / size)
+        codec = f'eden(bits={up[0]}, rotate=False)'
+    alpha = float((1 + noise) * (1 + _omega(back, size)) - 1)
+    sent = _nbytes(*up), _nbytes(*down)
+    choices.append(Choice(op, codec, back, *sent, alpha, math.nan))
+
+  for send, receive in itertools.product(_FORMATS, repeat=2):
+    up = send, _fitting(send, uplink_bytes, d)
+    down = receive, _fitting(receive, downlink_bytes, d)
+    if (b := min(up[1], down[1])) > 0:
+      kind = 'block_cyclic' if send is None else 'block_srht'
+      add(kind, b, (send, b), (receive, b))
+      if all(bits or entries == d for bits, entries in (up, down)):
+        add('identity', d, up, down)
+  return choices
+
+
+def _nbytes(bits: int | None, entries: int) -> int:
+  return 4 * entries if bits is None else bits * -(-entries // 8) + 4
+
+
+def _fitting(bits: int | None, budget: int | None, d: int) -> int:
+  """Return how many entries, of d, a budget has room for."""
+  if budget is None:
+    return d
+  return min(d, budget // 4 if bits is None else (budget - 4) // bits * 8)
+
+
+def _eden(d: int, bits: int | None, entries: int) -> str | None:
+  part = '' if entries == d else f', num_coordinates={entries}'
+  return None if bits is None else f'eden(bits={bits}{part})'
+
+
+def _omega(text: str | None, d: int) -> float:
+  omega = codecs.make(**registry.parse_call(text or 'identity')).omega
+  return omega(d) if omega else 0.0
+
+
+def _worthwhile(choices: list[Choice]) -> list[Choice]:
+  """Keep what no other choice beats, and tables in float32 both ways."""
+  order = lambda c: (float(f'{c.alpha:.6g}'), c.up + c.down)
+  beats = lambda a, b: (
+    a.up <= 1.02 * b.up and a.down <= 1.02 * b.down and order(a) < order(b)
+  )
+  plain, *others = choices
+  quiet = [c for c in others if order(c) < order(plain)]
+  return [plain, *(c for c in quiet if not any(beats(o, c) for o in quiet))]
+
+
+def _updates(
+  config: Mapping[str, Any] | config_lib.Config,
+  data_dir: str | None,
+  problem: OwnProblem | None,
+) -> np.ndarray:
+  """Return updates of the first cohort, f32[clients, d]."""
+  if not isinstance(config, config_lib.Config):
+    config = config_lib.Config.from_mapping(config)
+  fields = dataclasses.asdict(config) | {'algorithm': 'fedavg'}
+  fields, _ = config_lib.switched(fields, ['algorithm'])
+  exp = build(fields, data_dir, problem)
+  options = algorithm_options(config)
+  make = algorithms.make(config.algorithm, exp.loss_fn, **options)
+  if make(exp.hyper).update_template is not None:
+    raise config.refusal(
+      '{algorithm}: its clients send no updates of the model that a sketch or '
+      'a codec could compress; use another algorithm.'
+    )
+  cohort = exp.sample(0)
+  keys = keys_lib.round_keys(jax.random.key(exp.config.key_seed), jnp.int32(0))
+
+  @jax.jit
+  def update_of(hyper, params, data, client, batches):
+    client_keys = keys_lib.for_client(keys, client)
+    batches = exp.fetch(data, batches)
+    local = exp.make(hyper).local
+    update, _ = run_first_round(local, params, batches, client_keys, None)
+    return ravel_pytree(update)[0].astype(jnp.float32)
+
+  updates = []
+  for i in np.flatnonzero(cohort.weight > 0):
+    batches = jax.tree.map(lambda x, i=i: x[i], cohort.batches)
+    client = exp.hyper, exp.params, exp.data, cohort.ids[i], batches
+    updates.append(update_of(*client))
+  return np.stack(updates)

@@ -1,0 +1,165 @@
+"""The fields of the problem and of the clients."""
+
+import dataclasses
+import os
+from typing import Annotated
+
+from fl_sketch import models
+from fl_sketch.data import availability, cohorts, partitions, sources, text
+from fl_sketch.models import layers
+from fl_sketch.runs.fields import run
+from fl_sketch.utils import fields as f
+from fl_sketch.utils.fields import field
+
+_is_file = lambda path: os.path.isfile(os.path.expanduser(path))
+_File = Annotated[str, f.Rule('a file that is there', _is_file)]
+_Partition = Annotated[str, f.choice(partitions.KINDS)]
+_Attack = Annotated[str, f.choice(availability.BEHAVIOURS)]
+PARTITION_OPTIONS = {
+  'shards_per_client': 'label_shards', 'classes': 'classes_per_client',
+  'alpha': 'dirichlet', 'sigma': 'size_skew',
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemFields(run.RunFields):
+  """The problem: data set, model and loss."""
+
+  dataset: str = field('a registered data set', 'digits')
+  dataset_options: f.Options = field('by name')
+  train_slice: f.Slice | None = field("'0:10000': only these training samples")
+  test_slice: f.Slice | None = field('only these samples of the test set')
+  model: str = field('one of models.names()', 'mlp')
+  model_options: f.Options = field('by name')
+  pretrained: _File | None = field('safetensors file of the initial parameters')
+  lora: f.Options = field('kind and options of the only trained adapters')
+  loss: str = field('one of losses.names()', 'cross_entropy')
+  label_smoothing: f.Share = field('of cross_entropy', 0.0)
+  standardize: bool = field('False: pixels from 0 to 1, not standardized', True)
+  compute_dtype: Annotated[str, f.choice(layers.DTYPES)] = field(
+    'bfloat16: parameters and sums stay float32', 'float32'
+  )
+
+  def check(self):
+    """Check data set, model and loss against each other."""
+    super().check()
+    self.check_needed('label_smoothing', loss='cross_entropy')
+    is_text = self.dataset in text.NAMES
+    others = models.OF_IMAGES if is_text else models.OF_TOKENS
+    of_files = is_text or self.dataset in sources.NAMES
+    numbered = {'tokenizer', 'letters'} & (self.dataset_options or {}).keys()
+    numbered = numbered or 'vocab_size' in (self.model_options or {})
+    self.refuse(
+      (of_files and self.model in others,
+       '{model} does not suit {dataset}: one has tokens, the other images.'),
+      (is_text and self.pretrained is not None and not numbered,
+       "{pretrained} requires its words' dataset_options.tokenizer, or "
+       'model_options.vocab_size for a vocabulary made of the data.'),
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientFields(ProblemFields):
+  """The clients: who holds what, who takes part, and who fails."""
+
+  population: f.Count = field('clients in total', 50)
+  partition: _Partition = field('how samples are split among clients', 'iid')
+  samples_per_client: f.Count | None = field('most samples of a client')
+  shards_per_client: f.Count | None = field('of label_shards (default 5)')
+  classes: f.Count | None = field('of classes_per_client (default 2)')
+  alpha: f.Positive | None = field('concentration of dirichlet (default 0.5)')
+  sigma: f.Finite | None = field('deviation of log sizes, of size_skew')
+  client_holdout: f.Share = field('share of samples that clients hold out', 0.0)
+  personal_steps: f.Size | None = field('steps before a second evaluation')
+  personal_lr: f.Positive | None = field('of these steps (default: client_lr)')
+
+  cohort: f.Count = field(
+    'clients in a round, in expectation', 25, section='Participation.'
+  )
+  sampling: Annotated[str, f.choice(cohorts.KINDS)] = field(
+    'random_allocation: every client takes part in one round of each epoch; '
+    'cyclic: in a fixed order, every ceil(population / cohort)-th round',
+    'fixed_size',
+  )
+  max_cohort: f.Count | None = field(
+    'size above which random cohorts are cut off (default: one in 1e9)'
+  )
+  epoch_rounds: f.Count | None = field('default: population / cohort')
+  weights: Annotated[str, f.choice(('equal', 'samples'))] = field(
+    'samples: the weight of a client is its number of samples', 'equal'
+  )
+
+  over_sampling: f.Multiple = field(
+    'clients selected, in cohorts; the first to answer count',
+    1.0,
+    section='Client failures (`data.availability`).',
+  )
+  dropout: f.Share = field('probability that a client never answers', 0.0)
+  deadline: f.Positive | None = field('of answers, in median response times')
+  byzantine: f.Share = field('share of the population that attacks', 0.0)
+  attack: _Attack | None = field('what byzantine clients send')
+
+  @property
+  def allocation_rounds(self) -> int:
+    """Return the rounds of an epoch of random allocation."""
+    return self.epoch_rounds or max(1, round(self.population / self.cohort))
+
+  @property
+  def sampling_probability(self) -> float:
+    """Return the probability of a client in a round of a random cohort."""
+    if self.sampling == 'random_allocation':
+      return 1 / self.allocation_rounds
+    return self.cohort / self.population
+
+  @property
+  def selected(self) -> int:
+    """Return how many clients a round selects; the first to answer count."""
+    return availability.selected(self.cohort, self.over_sampling)
+
+  @property
+  def full_participation(self) -> bool:
+    """Return whether every client takes part in every round."""
+    return self.sampling == 'fixed_size' and self.cohort == self.population
+
+  def check(self):
+    """Check partition, participation and failures."""
+    super().check()
+    for name, kind in PARTITION_OPTIONS.items():
+      self.check_needed(name, partition=kind)
+    self.check_effect(['personal_lr'], bool(self.personal_steps),
+      'personal_steps >= 1')  # fmt: skip
+    self._check_participation()
+    self._check_failures()
+
+  def _check_participation(self):
+    random = cohorts.RANDOM_SIZE
+    self.check_effect(
+      ['max_cohort'], self.sampling in random, f'sampling is in {random}'
+    )
+    self.check_needed('epoch_rounds', sampling='random_allocation')
+    expected = round(self.population / self.allocation_rounds)
+    self.refuse(
+      (self.cohort > self.population,
+       '{cohort} exceeds {population}; use a smaller cohort.'),
+      (self.max_cohort is not None
+       and not self.cohort <= self.max_cohort <= self.population,
+       '{max_cohort} is not in {cohort} to {population}; change one of them.'),
+      (self.sampling == 'random_allocation' and self.cohort != expected,
+       '{sampling} requires {cohort} to be {population} / epoch_rounds='
+       f'{self.allocation_rounds}, rounded; set cohort={expected}.'),
+    )  # fmt: skip
+
+  def _check_failures(self):
+    self.check_needed('over_sampling', sampling='fixed_size')
+    if self.selected > self.population:
+      raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
+    count = round(self.byzantine * self.population)
+    share = 'smaller' if count else 'larger'
+    self.refuse(
+      ((self.byzantine > 0) != (self.attack is not None),
+       'Set byzantine and attack together, or neither; got {byzantine}, '
+       '{attack}.'),
+      (self.byzantine and count in (0, self.population),
+       f'{{byzantine}} of {{population}} rounds to {count} clients; use a '
+       f'{share} share.'),
+    )  # fmt: skip

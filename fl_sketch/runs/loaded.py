@@ -1,0 +1,221 @@
+"""Read a run from its folder: config, parameters, metrics, model."""
+
+from collections.abc import Mapping
+import functools
+import os
+import pathlib
+from typing import Any
+
+from fl_sketch import rounds
+from fl_sketch.models import pretrained
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.rounds.algorithm import with_hyper
+from fl_sketch.runs import (
+  identity,
+  initial,
+  language,
+  log,
+  metrics,
+  problem as problem_lib,
+  saved_params,
+)
+from fl_sketch.runs.build import Experiment, OwnProblem, build
+from fl_sketch.runs.config import Config
+from fl_sketch.runs.same_run import WorkdirError, check_problem, read
+from fl_sketch.utils import extras
+from fl_sketch.utils.types import Params, Tree
+import jax
+import numpy as np
+
+
+def load(
+  folder: str | os.PathLike,
+  *,
+  round: int | None = None,
+  best: bool = False,
+  problem: OwnProblem | None = None,
+  data_dir: str | None = None,
+) -> 'Run':
+  """Load a run: finished, stopped or still running, or a point of a sweep.
+
+  Nothing is written or locked.
+
+  Args:
+    folder: the workdir, or points/NUMBER of a sweep.
+    round: completed rounds of the checkpoint; default: the last.
+    best: load the parameters that `keep_best` saved.
+    problem: required for these three if the run used your own model or data.
+    data_dir: directory of tensorflow-datasets.
+
+  Raises ValueError for both `round` and `best`, WorkdirError if the folder
+  holds no run, ConfigError for a config of another version, and CheckpointError
+  if there are no parameters of that round.
+  """
+  folder = pathlib.Path(folder)
+  path = folder / 'config.json'
+  if (fields := read(path, 'a config')) is None:
+    raise WorkdirError(f'{folder} holds no run: there is no {path}.')
+  if (folder / 'points.jsonl').exists():
+    raise WorkdirError(
+      f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
+    )
+  # The file of its initial parameters may be gone.
+  config = Config.from_mapping({**fields, 'pretrained': None})
+  object.__setattr__(config, 'pretrained', fields.get('pretrained'))
+  if best and round is not None:
+    raise ValueError(f'Set round or best, not both; got {round=}, {best=}.')
+  best_rounds = saved_params.rounds_of(folder, saved_params.BEST)
+  if best:
+    if not best_rounds:
+      raise saved_params.CheckpointError(
+        f'{folder} holds no best parameters: keep_best={config.keep_best!r}.'
+      )
+    round = best_rounds[-1]
+  saved = {*best_rounds, *saved_params.rounds_of(folder, *saved_params.LAST)}
+  if round is not None and round not in saved:
+    raise saved_params.CheckpointError(
+      f'{folder} holds no parameters of {round=}. Set one of {sorted(saved)}.'
+    )
+  return Run(folder, config, round, problem, data_dir)
+
+
+class Run:
+  """A run in a folder; each part is read when it is asked for."""
+
+  def __init__(
+    self, folder: pathlib.Path, config: Config, round, problem, data_dir
+  ):
+    self.folder, self.config = folder, config
+    self._round, self._problem, self._data_dir = round, problem, data_dir
+
+  def __repr__(self) -> str:
+    return f'Run({str(self.folder)!r}, algorithm={self.config.algorithm!r})'
+
+  @property
+  def round(self) -> int:
+    """Completed rounds of `params`."""
+    return self._saved[0]
+
+  @property
+  def params(self) -> Params:
+    """The trained tree, in host memory.
+
+    Without `problem`, tuples and classes are lists and dicts. Raises
+    CheckpointError if there is none yet, or it cannot be read.
+    """
+    return self._saved[1]
+
+  @property
+  def metrics(self) -> np.ndarray:
+    """The logged rounds, a structured array: see `metrics.as_array`."""
+    path = self.folder / 'metrics.jsonl'
+    return metrics.as_array(metrics.read_metrics(path) if path.exists() else [])
+
+  def frame(self) -> Any:
+    """Return `metrics` as a DataFrame of pandas."""
+    with extras.needed('pandas'):
+      import pandas
+    return pandas.DataFrame(self.metrics)
+
+  @property
+  def summary(self) -> dict[str, Any]:
+    """summary.json: final numbers, versions, device; empty until the end."""
+    return read(self.folder / 'summary.json', 'a summary') or {}
+
+  @functools.cached_property
+  def experiment(self) -> Experiment:
+    """The experiment of the config, with its data and initial parameters.
+
+    Raises WorkdirError if the run had another problem.
+    """
+    problem = self._problem
+    if isinstance(problem, problem_lib.Problem):
+      # `build` refuses fields that `assemble` leaves unused.
+      problem = lambda _, task=problem: task
+    exp = build(self.config, self._data_dir, problem)
+    exp = initial.begun(exp, self.folder)
+    try:
+      check_problem(self.folder, identity.of(exp), private=False)
+    except WorkdirError as e:
+      if problem is not None:
+        raise
+      raise WorkdirError(
+        f'{e} If the run has your own model and data, pass them: '
+        'fl_sketch.load(folder, problem=problem).'
+      ) from e
+    return exp
+
+  def apply(self, inputs: Tree) -> np.ndarray:
+    """Compute outputs f32[samples, ...], as logits, of leaves [samples, ...].
+
+    Raises ValueError if the problem is a plain function of whole batches.
+    """
+    if self.experiment.apply_fn is None:
+      raise ValueError(
+        'The problem is a plain function of a batch and has no outputs. Call '
+        'it with `params`.'
+      )
+    leaves, tree = jax.tree.flatten(inputs)
+    named = {f'{i}': leaf for i, leaf in enumerate(leaves)}
+    batches = problem_lib.evaluation_batches(named)
+    x = jax.tree.unflatten(tree, [batches[name] for name in named])
+    outputs = self._apply(self._trained, self.experiment.hyper, x)
+    outputs = np.asarray(outputs, np.float32)
+    return outputs.reshape(-1, *outputs.shape[2:])[: len(leaves[0])]
+
+  def evaluate(
+    self, test: Mapping[str, np.ndarray] | None = None
+  ) -> dict[str, float]:
+    """Compute the metrics that the run logs at an evaluation.
+
+    `test`: labelled samples, leaves [samples, ...] by the names of the training
+    data, in place of the test set and of what clients hold out.
+    """
+    exp, mesh = self.experiment, mesh_lib.cohort_mesh()
+    if test is not None:
+      batches = problem_lib.evaluation_batches({**test})
+      exp = exp._replace(test=batches, held_out=None, test_of_clients=False)
+    fn = jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh))
+    model = mesh_lib.place(mesh, (self._trained, exp.hyper))
+    return log.evaluator(fn, exp, mesh)(*model)
+
+  def save_safetensors(self, path: str | os.PathLike) -> None:
+    """Write the model, with adapters merged, for the field `pretrained`."""
+    pretrained.save(path, self.merged())
+
+  def merged(self) -> Params:
+    """Return `params`, with adapters merged into those of the model."""
+    if self.config.lora is None:
+      return self.params
+    exp = self.experiment
+    assert exp.merge is not None  # of a lora
+    return exp.merge(exp.hyper.frozen, self._trained)
+
+  tokenizer = property(language.tokenizer)
+  generate, export = language.generate, language.export
+
+  @functools.cached_property
+  def _apply(self) -> Any:
+    """Jit (params, hyper, batches of inputs) -> batches of outputs."""
+    apply_fn: Any = self.experiment.apply_fn
+
+    def batch_by_batch(params, hyper, x):
+      one = functools.partial(with_hyper(apply_fn, hyper), params)
+      return jax.lax.map(one, x)
+
+    return jax.jit(batch_by_batch)
+
+  @functools.cached_property
+  def _trained(self) -> Params:
+    """The parameters, as the tree that the experiment's model takes."""
+    like, params = self.experiment.params, self.params
+    if jax.tree.structure(params) != jax.tree.structure(like):
+      _, params = saved_params.newest(self.folder, [self.round], like)
+    return params
+
+  @functools.cached_property
+  def _saved(self) -> tuple[int, Params]:
+    """Rounds done, and the parameters after them."""
+    like = None if self._problem is None else self.experiment.params
+    only = [] if self._round is None else [self._round]
+    return saved_params.newest(self.folder, only, like)

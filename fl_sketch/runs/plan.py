@@ -1,0 +1,144 @@
+"""Predict memory, communication cost and time of a run."""
+
+import contextlib
+import statistics
+import tempfile
+import time
+from typing import NamedTuple
+
+from fl_sketch import models
+from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.rounds import cohort_step, mesh as mesh_lib, server_step
+from fl_sketch.runs import (
+  Experiment,
+  memory as memory_lib,
+  program as program_lib,
+)
+from fl_sketch.runs.runner import Runner
+from fl_sketch.utils import markdown
+import jax
+import jax.numpy as jnp
+
+_BILLED = 64  # rounds whose bills are read: in some algorithms they differ
+
+
+class Wire(NamedTuple):
+  """Communication cost of one participant in each of the first rounds."""
+
+  up: list[int]  # bytes that it sends
+  down: list[int]  # bytes that it receives
+
+
+class Plan(NamedTuple):
+  """Memory, communication cost and time of a run."""
+
+  memory: memory_lib.Memory  # bytes of the run
+  have: memory_lib.Available  # bytes of the machine
+  wire: Wire
+  parameters: int  # numbers of the model that clients train
+  cohort: int  # clients in a round
+  compiling: float  # seconds
+  seconds: float | None = None  # of a round; None without a dry run
+
+  def text(self) -> str:
+    """Format the plan as a Markdown table."""
+    return markdown.table(['what', 'how much'], _lines(self), left=1)
+
+
+def plan(
+  exp: Experiment, mesh: jax.sharding.Mesh | None = None, dry_rounds: int = 3
+) -> Plan:
+  """Plan a run on the devices of a mesh, by default all; it leaves no files.
+
+  A dry run times `dry_rounds` dispatches, unless the run exceeds the memory.
+  """
+  mesh = mesh or mesh_lib.cohort_mesh()
+  run = program_lib.program(exp, mesh)
+  begun = time.perf_counter()
+  run.fn.lower(*run.args).compile()
+  compiling = time.perf_counter() - begun
+  memory = program_lib.memory_of(exp, mesh, run)
+  have = memory_lib.available(mesh.local_devices[0])
+  sizes = models.num_params(exp.params), exp.config.cohort
+  sent, seconds = wire(exp, mesh), None
+  if dry_rounds > 0 and not memory_lib.shortfalls(memory, have):
+    seconds = dry_run(exp, mesh, run, dry_rounds)
+  return Plan(memory, have, sent, *sizes, compiling, seconds)
+
+
+def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
+  """Compute the bills of the first rounds, without their clients."""
+  cohort_fn = cohort_step(exp.make, mesh, fetch=exp.fetch, clients_per_step=1)
+  server_fn = server_step(exp.make)
+  count = min(exp.config.rounds, _BILLED)
+  state = program_lib.abstract_state(exp, exp.config.population)
+  cohort = program_lib.drawn(exp, mesh)
+  noise = None
+  if exp.guarantee is not None:
+    noise = generators.known_roots(exp.config.noise_seed).noise_key
+
+  @jax.jit
+  def bills():
+    # Bills depend on counters in the state, not on model or data: zeros do.
+    first, data, frozen = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), (state, exp.data, exp.hyper.frozen)
+    )
+    hyper = exp.hyper._replace(frozen=frozen)
+    key = jax.random.key(exp.config.key_seed)
+
+    def step(state, _):
+      shared, new, metrics = cohort_fn(hyper, state, cohort, key, data, noise)
+      new = server_fn(hyper, shared, new, key)
+      return new, (metrics['uplink_bytes'], metrics['downlink_bytes'])
+
+    return jax.lax.scan(step, first, length=count)[1]
+
+  up, down = bills()
+  return Wire(up.tolist(), down.tolist())
+
+
+def dry_run(
+  exp: Experiment, mesh: jax.sharding.Mesh, run: program_lib.Program, timed: int
+) -> float:
+  """Measure seconds of a round, as the median of `timed` whole dispatches."""
+  done, seconds = 0, []
+  with (
+    tempfile.TemporaryDirectory() as folder,
+    contextlib.closing(Runner(exp, mesh, folder, run)) as runner,
+  ):
+    if exp.guarantee is not None:  # a dry run releases nothing
+      runner.use(generators.known_roots(exp.config.noise_seed))
+    for _ in range(timed + 1):
+      begun = time.perf_counter()
+      cohorts, _ = runner.play(done)
+      jax.block_until_ready(runner.state)
+      seconds.append((time.perf_counter() - begun) / len(cohorts))
+      done = (done + len(cohorts)) % exp.config.rounds
+  return statistics.median(seconds[1:])
+
+
+def _lines(plan: Plan):
+  m, units = plan.memory, memory_lib.units
+  yield 'parameters', f'{plan.parameters:,}'
+  for name, size in m.held.items():
+    if size:
+      yield f'{name}, on each of {m.devices} devices', units(size)
+  yield 'a round besides, on each', units(m.round)
+  yield 'an evaluation besides, on each', units(m.evaluation)
+  yield 'each device at its peak', _of(m.device_peak, plan.have.device)
+  yield 'the process at its peak', _of(m.host_peak, plan.have.host)
+  if m.mapped:
+    yield 'files that it maps, apart', units(m.mapped)
+  for name, sizes in plan.wire._asdict().items():
+    each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted(set(sizes))]
+    yield f'{name}, a participant and round', ' or '.join(each)
+    mean = sum(sizes) / len(sizes) * plan.cohort / 1e6
+    yield f'{name}, a round of {plan.cohort:,}', f'{mean:,.4g} MB'
+  yield 'to compile', f'{plan.compiling:.3g} s'
+  if plan.seconds is not None:
+    yield 'a round', f'{plan.seconds:.3g} s'
+
+
+def _of(need, limit) -> str:
+  text = memory_lib.units(need)
+  return text if limit is None else f'{text} of {memory_lib.units(limit)}'

@@ -1,0 +1,270 @@
+"""Load the data, model and losses of a config, before partitioning."""
+
+from collections.abc import Callable, Mapping
+import math
+from typing import Any, NamedTuple
+
+from fl_sketch import models
+from fl_sketch.data import partitions, store, synthetic, text
+from fl_sketch.data.ragged import Partition
+from fl_sketch.data.registry import REGISTRY, register
+from fl_sketch.data.sources import Pixels
+from fl_sketch.models import losses, pretrained
+from fl_sketch.rounds.algorithm import FromHyper
+from fl_sketch.runs.config import Config
+from fl_sketch.utils import fields
+from fl_sketch.utils.types import Params
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EVAL_BATCH, EVAL_TOKENS = 500, 8192  # the most in a batch of an evaluation
+# Fields that have no effect beside a `Problem`.
+_USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
+
+
+class Problem(NamedTuple):
+  """A learning problem before it is spread over clients.
+
+  The loss may take a key; metrics and outputs are of the float32 model.
+  """
+
+  data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
+  test: dict[str, np.ndarray]  # `evaluation_batches`, [batches, batch, ...]
+  params: Params  # before the first round
+  loss_fn: losses.LossFn  # (params, batch) -> f32[], the mean over the batch
+  metrics_fn: losses.MetricsFn  # (params, batch) -> sums f32[], with 'count'
+  labels: np.ndarray | None  # int[samples], which partitions by labels read
+  scale: dict[str, float]  # 'mean' and 'std' of the inputs, for `local.gram`
+  partition: Partition | None = None  # of clients, if the data say so
+  apply_fn: Callable[..., Any] | None = None  # (params, inputs) -> outputs
+  held_out: tuple[Partition, dict[str, np.ndarray]] | None = None  # likewise
+  frozen: Params = None  # not trained, as `Hyper.frozen`
+  merge: Callable[..., Any] | None = None  # (frozen, params) -> all params
+  model: Any = None  # as of `models.as_model`; None if there is only a loss
+  tokenizer: str | None = None  # of texts, see `data.sources.Dataset`
+  test_of_clients: bool = False  # whether clients that train hold the test
+
+
+@register(clients=True, test_of_clients=True)
+def quadratics(
+  seed: int, population: int, start_scale: fields.Positive = 1.0
+) -> Problem:
+  """Return `data.synthetic.quadratics`, a sample a client, and their losses."""
+  problem = synthetic.quadratics(seed, population=population)
+  return Problem(
+    data=problem.data, test=evaluation_batches(problem.data),
+    params={'w': jnp.asarray(problem.start(seed, start_scale))},
+    loss_fn=losses.quadratic(), metrics_fn=losses.quadratic_metrics,
+    partition=partitions.partition('one_each', population, population, seed),
+    labels=None, scale={}, test_of_clients=True,
+  )  # fmt: skip
+
+
+def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
+  """Load the problem of a config; see `runs.build`."""
+  dataset = REGISTRY.make(
+    config.dataset,
+    population=config.population,
+    seed=config.seed,
+    data_dir=data_dir,
+    **config.dataset_options or {},
+  )
+  if isinstance(dataset, Problem):
+    check_unused(config)
+    return dataset
+  if config.train_slice and dataset.partition is not None:
+    raise config.refusal(
+      '{train_slice} is not supported by {dataset}; remove train_slice.'
+    )
+  held_out = getattr(dataset, 'held_out', None)  # of a store, without slices
+  if held_out is not None:
+    held_out = Partition(None, held_out), dataset.test
+  data = _sliced('train_slice', config.train_slice, dataset.train)
+  test = _sliced('test_slice', config.test_slice, dataset.test)
+  dataset = dataset._replace(train=data, test=test)
+  scale, options = _scale(config, dataset), _model_options(config, dataset)
+
+  def module_of(options: Mapping[str, Any]) -> Any:
+    return models.make(config.model, dataset.num_classes, **options)
+
+  def loss_of(options: Mapping[str, Any]) -> losses.LossFn:
+    if config.loss != 'cross_entropy':
+      return losses.make(module_of(options), config.loss, **scale)[0]
+    smoothed = scale | {'label_smoothing': config.label_smoothing}
+    return losses.classification(module_of(options), **smoothed)
+
+  def metrics_of(options: Mapping[str, Any]) -> losses.MetricsFn:
+    return losses.make(module_of(options), config.loss, **scale)[1]
+
+  module = module_of(options)
+  _check_tokens(config, dataset, module)
+  model = models.as_model(module)
+  in_jax = jax.dtypes.canonicalize_dtype
+  one = {
+    k: jnp.zeros((1, *x.shape[1:]), in_jax(x.dtype)) for k, x in data.items()
+  }
+  inputs = losses.inputs(one, **scale)
+  init = lambda: model.init(jax.random.key(config.seed), inputs)
+  is_drawn = draw or config.pretrained is not None
+  params = init() if is_drawn else jax.eval_shape(init)
+  if config.pretrained is not None:
+    params = pretrained.load(config.pretrained, module, params)
+  y = data.get('y')
+  usual = config.loss == 'cross_entropy' and (y is None or y.ndim == 1)
+  of_tokens = config.model in models.OF_TOKENS
+  is_own = models.REGISTRY.is_own(config.model)
+  if is_own or REGISTRY.is_own(config.dataset) or of_tokens or not usual:
+    outputs = jax.eval_shape(model.apply, params, inputs, None)
+    parts = [data, test]
+    if store.is_mapped(data):  # checked when written, except for their axes
+      parts = [{k: x[:1] for k, x in part.items()} for part in parts]
+    check_labels(config.loss, outputs, *parts)
+  # Evaluation is of the float32 model, whichever way it was trained.
+  whole = options | {'dtype': 'float32'}
+  apply_of = lambda options: losses.outputs(module_of(options), **scale)
+  return Problem(
+    data=data, test=evaluation_batches(test), params=params, scale=scale,
+    loss_fn=_of_options(config, options, loss_of),
+    metrics_fn=_of_options(config, whole, metrics_of),
+    labels=y if config.loss == 'cross_entropy' else None,
+    apply_fn=_of_options(config, whole, apply_of),
+    partition=dataset.partition, held_out=held_out, model=module,
+    tokenizer=getattr(dataset, 'tokenizer', None),
+    test_of_clients=held_out is not None,
+  )  # fmt: skip
+
+
+def _scale(config: Config, dataset: Any) -> dict[str, float]:
+  x = dataset.train.get('x')
+  if not config.standardize or x is None or x.dtype != np.uint8:
+    return {'mean': 0.0, 'std': 1.0}
+  is_store = isinstance(dataset, store.Store)
+  return dataset.scale if is_store else Pixels().plus(x).scale
+
+
+def _of_options(
+  config: Config, options: dict[str, Any], build: Callable[..., Any]
+) -> Any:
+  """Return `build(options)`; a `FromHyper` if the model has hyperparameters."""
+  declared = models.REGISTRY.entry(config.model).hyper
+  hyper = {k: v for k, v in options.items() if k in declared}
+  if not hyper:
+    return build(options)
+  rebuild = lambda **values: build(options | values)
+  return FromHyper(rebuild, hyper, 'model_options')
+
+
+def check_unused(config: Config):
+  """Refuse fields of data and model beside a problem, which has its own."""
+  values = config.subset(_USELESS).items()
+  if unused := [f'{{{k}}}' for k, v in values if v != getattr(Config, k)]:
+    raise config.refusal(
+      f'{", ".join(unused)} have no effect: the problem '
+      'has its own data, model and loss; remove them.'
+    )
+
+
+def check_labels(
+  loss: str, outputs: jax.ShapeDtypeStruct, *parts: Mapping[str, np.ndarray]
+):
+  """Check labels, of clients and of the test, against outputs of one sample."""
+  if loss not in losses.OF_LABELS:
+    return
+  if 'y' not in parts[0]:
+    raise ValueError(f"arrays {list(parts[0])} lack labels 'y'; rename some.")
+  labels = [arrays['y'] for arrays in parts]
+  y, shape, is_sequence = labels[0], outputs.shape, loss == 'tokens'
+  if loss in ('cross_entropy', 'tokens'):
+    length, axes = ', length' * is_sequence, 1 + is_sequence
+    if outputs.ndim != axes + 1:
+      raise ValueError(
+        f'outputs {shape} of the model must be logits[batch{length}, classes] '
+        f'of {loss=}; set another model or loss.'
+      )
+    if y.ndim != axes or not np.issubdtype(y.dtype, np.integer):
+      raise ValueError(
+        f"labels 'y' are {y.dtype}{y.shape}; pass integers[samples{length}], "
+        "or set loss='regression' for numeric targets."
+      )
+  elif y.shape[1:] != shape[1:]:
+    raise ValueError(
+      f"labels 'y' have shape {y.shape[1:]} per sample, outputs of the model "
+      f'{shape[1:]}; reshape one of them.'
+    )
+  if loss == 'regression':
+    return
+  top = 1 if loss == 'multilabel' else shape[-1] - 1
+  for y in labels:
+    # In sequences any label below 0 is padding; a NaN is in no range.
+    wrong = y[~((y <= top) & ((y >= 0) | is_sequence))]
+    if wrong.size:
+      raise ValueError(
+        f"labels 'y' such as {wrong[0]} must be in 0 to {top}, the outputs of "
+        'the model.'
+      )
+
+
+def _check_tokens(config: Config, dataset: Any, module: Any):
+  # A table of words gives its last row for every larger token.
+  if config.dataset not in text.NAMES:
+    return
+  top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
+  size = getattr(module, 'vocab_size', None) or dataset.num_classes
+  if top >= size:
+    raise ValueError(
+      f'token {top} exceeds vocab_size={size}; use a larger one.'
+    )
+
+
+def _model_options(config: Config, dataset: Any) -> dict[str, Any]:
+  options: dict[str, Any] = {'dtype': config.compute_dtype}
+  if config.dataset in text.NAMES and config.pretrained is None:
+    sizes = {'max_length': dataset.train['x'].shape[1]}
+    if dataset.vocabulary is not None:
+      sizes['vocab_size'] = dataset.vocabulary
+    takes = models.REGISTRY.options(config.model)
+    options |= {name: size for name, size in sizes.items() if name in takes}
+  return options | dict(config.model_options or {})
+
+
+def _sliced(
+  name: str, bounds: str | None, arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  if bounds is None:
+    return arrays
+  samples = len(next(iter(arrays.values())))
+  part = fields.slice_of(bounds)
+  if (part.stop or samples) > samples or (part.start or 0) >= samples:
+    raise ValueError(f'{name}={bounds!r} exceeds the {samples} samples.')
+  return {k: x[part] for k, x in arrays.items()}
+
+
+def evaluation_size(arrays: dict[str, np.ndarray]) -> int:
+  """Return the samples of a batch of an evaluation: fewer of long sequences.
+
+  Integers [n, length], wider than a byte, are tokens of a sequence.
+
+  >>> evaluation_size({'x': np.zeros((9, 4096), np.int32)})
+  2
+  """
+  wide = [x for x in arrays.values() if x.dtype.itemsize > 1]
+  lengths = [x.shape[1] for x in wide if x.ndim == 2 and x.dtype.kind in 'iu']
+  return max(1, min(EVAL_BATCH, EVAL_TOKENS // max(lengths, default=1)))
+
+
+def evaluation_batches(
+  arrays: dict[str, np.ndarray], size: int | None = None
+) -> dict[str, np.ndarray]:
+  """Return leaves [n, ...] as [batches, size, ...], with a mask of no padding.
+
+  >>> evaluation_batches({'y': np.zeros(501)})['mask'].sum(1).tolist()
+  [500, 1]
+  """
+  n = len(next(iter(arrays.values())))
+  size = min(n, size or evaluation_size(arrays))
+  count = math.ceil(n / size)
+  pad = lambda x: np.concatenate([x, np.repeat(x[:1], count * size - n, 0)])
+  padded = {k: pad(x) for k, x in arrays.items()}
+  padded['mask'] = np.arange(count * size) < n
+  return {k: x.reshape((count, size, *x.shape[1:])) for k, x in padded.items()}

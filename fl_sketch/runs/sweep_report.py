@@ -1,0 +1,213 @@
+"""Rank the points of a sweep, and make a table and a figure of them."""
+
+from collections.abc import Mapping, Sequence
+import json
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+from fl_sketch.runs import figures, metrics, style
+from fl_sketch.runs.metrics import Row
+from fl_sketch.runs.style import new_axes
+from fl_sketch.utils import seeding
+import numpy as np
+
+_NAMES = 'test_accuracy', 'test_loss', 'train_loss'
+_METRICS = {name: metrics.best_of(name) for name in _NAMES}
+_TICKS = 7  # at the values of a field, if these are not more
+_MANY = 12  # values of a field; with more, a heat-map would have tiny cells
+_are_numbers = lambda values: all(type(v) in (int, float) for v in values)
+
+
+class Setting(NamedTuple):
+  """The mean over points that differ only in their seeds."""
+
+  values: Row  # of the swept fields other than seeds
+  mean: float  # of the metric, over points that did not diverge; NaN for none
+  error: float  # standard error of that mean; NaN for fewer than two points
+  points: int
+  diverged: int  # how many of them diverged
+  megabytes: Sequence[float] = ()  # of all clients, up and down; means
+
+
+def metric_of(rows: list[Row]) -> str:
+  """Return the metric that ranks points: test accuracy, or else a loss."""
+  logged = (m for m in _METRICS if any(m in r for r in rows))
+  return next(logged, 'train_loss')
+
+
+def best_point(rows: list[Row]) -> int | None:
+  """Return the number of the best point; None if every point diverged."""
+  metric = metric_of(rows)
+  ranked = [row for row in rows if not row['diverged'] and metric in row]
+  best = _METRICS[metric](ranked, key=lambda row: row[metric], default={})
+  return best.get('point')
+
+
+def best_tests(rows: list[Row]) -> Row:
+  """Return the best test metrics of one point, as best_NAME.
+
+  >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
+  {'best_test_loss': 1.0}
+  """
+  tests = {k: best for k, best in _METRICS.items() if k != 'train_loss'}
+  series = {k: [row[k] for row in rows if k in row] for k in tests}
+  return {f'best_{k}': tests[k](x) for k, x in series.items() if x}
+
+
+def settings(rows: list[Row]) -> list[Setting]:
+  r"""Compute mean and error :math:`s / \sqrt n` over seeds, best first.
+
+  Settings with a diverged point come last.
+
+  >>> rows = [dict(values={'seed': s}, train_loss=s, diverged=False)
+  ...   for s in (1, 3)]
+  >>> settings(rows)[0][1:3]
+  (2.0, 1.0)
+  """
+  metric = metric_of(rows)
+  groups: dict[str, tuple[Row, list[Row]]] = {}
+  for row in rows:
+    values = {k: v for k, v in row['values'].items() if k not in seeding.FIELDS}
+    groups.setdefault(json.dumps(values), (values, []))[1].append(row)
+  averages = []
+  for values, runs in groups.values():
+    x = np.array([row[metric] for row in runs if not row['diverged']], float)
+    n, count = x.size, len(runs)
+    mean = float(x.mean()) if n else math.nan
+    error = float(x.std(ddof=1) / n**0.5) if n > 1 else math.nan
+    sizes = [[r.get(k, np.nan) for r in runs] for k in metrics.BYTES.values()]
+    both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
+    averages.append(Setting(values, mean, error, count, count - n, both))
+  sign = -1 if _METRICS[metric] is max else 1
+  rank = lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
+  return sorted(averages, key=rank)
+
+
+def table(rows: list[Row], path: pathlib.Path) -> str:
+  """Format settings in Markdown, best first; writes them as CSV as well."""
+  ranking = settings(rows)
+  seeds = max(s.points for s in ranking) > 1
+  diverged = any(s.diverged for s in ranking)
+  head = [*ranking[0].values, metric_of(rows).replace('_', ' ')]
+  head += ['± standard error', 'seeds'] * seeds + ['diverged'] * diverged
+  lines = []
+  for s in ranking:
+    line = [*s.values.values(), s.mean] + [s.error, s.points] * seeds
+    lines.append(line + [s.diverged] * diverged + [*s.megabytes])
+  return metrics.write_table(path, [*head, *metrics.BYTES], lines)
+
+
+def summary_line(rows: list[Row]) -> str:
+  """Describe the best setting in one sentence."""
+  ranking, metric = settings(rows), metric_of(rows)
+  best, diverged = ranking[0], sum(row['diverged'] for row in rows)
+  start = f'{len(rows)} points, {diverged} diverged'
+  if diverged == len(rows):
+    return f'{start}: none stayed finite. The table is in'
+  values = ', '.join(f'{k}={metrics.shown(v)}' for k, v in best.values.items())
+  error = '' if math.isnan(best.error) else f' ± {metrics.shown(best.error)}'
+  end = 'Table and picture are in' if _varied(ranking) else 'The table is in'
+  return (
+    f'{start}. Best: {values or "all seeds"}: '
+    f'{metric} {metrics.shown(best.mean)}{error}. {end}'
+  )
+
+
+def picture(rows: list[Row]) -> Any:
+  """Draw one field as a curve, two as a heat map; None if there is no number.
+
+  Of more than two fields it shows the two with most values, at the best values
+  of the others. Random draws are points, in a panel for each field.
+  """
+  ranking, metric = settings(rows), metric_of(rows)
+  varied = _varied(ranking)
+  if not varied:
+    return None
+  over = ', best over the other fields' if len(varied) > 2 else ''
+  label = metric.replace('_', ' ') + over
+  values = dict(list(varied.items())[:2])
+  unique: dict[str, Setting] = {}
+  for s in ranking:
+    unique.setdefault(json.dumps([s.values[k] for k in values]), s)
+  best = list(unique.values())
+  if len(values) == 1:
+    ((name, xs),) = values.items()
+    by_value = sorted(best, key=lambda s: xs.index(s.values[name]))
+    return figures.draw([curves(name, label, {'': (xs, by_value)})])
+  sizes = [len(v) for v in values.values()]
+  if max(sizes) > _MANY or len(best) != math.prod(sizes):
+    label = metric.replace('_', ' ')
+    return figures.draw([_cloud(name, label, ranking) for name in varied])
+  ax = new_axes(*values)
+  colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
+  ax.figure.colorbar(_heat_map(ax, best, values, colours), label=label)
+  return ax.get_figure(root=True)
+
+
+def _cloud(field: str, metric: str, ranking: list[Setting]) -> figures.Panel:
+  """Return a panel of points; those that diverged are at the worst value."""
+  finite = [s for s in ranking if not math.isnan(s.mean)]
+  worst = {'mean': finite[-1].mean, 'error': math.nan}
+  lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
+  named = {'finite' if lost else '': finite, 'diverged': lost}
+  drawn = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
+  panel = curves(field, metric, drawn)
+  dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
+  return panel._replace(lines=dots)
+
+
+def _varied(ranking: list[Setting]) -> dict[str, list]:
+  """Return the fields with several values, most first; none if all diverged."""
+  varied = {}
+  for name in () if math.isnan(ranking[0].mean) else ranking[0].values:
+    distinct = {json.dumps(s.values[name]): s.values[name] for s in ranking}
+    if len(values := [*distinct.values()]) > 1:
+      varied[name] = sorted(values) if _are_numbers(values) else values
+  return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
+
+
+def curves(
+  field: str, metric: str, by_label: Mapping[str, tuple[Sequence, Sequence]]
+) -> figures.Panel:
+  """Return a panel of means against a field, with bands of standard errors."""
+  lines, ticks = [], set()
+  for label, (values, points) in by_label.items():
+    if numbers := _are_numbers(values):
+      ticks |= {*values}
+    means, errors = np.array([(s.mean, s.error) for s in points]).T
+    xs = values if numbers else [metrics.shown(v) for v in values]
+    lines.append(figures.Line(label, xs, means, means - errors, means + errors))
+  ticks = sorted(ticks)
+  scale = 'log' if ticks and on_log_axis(field, ticks) else 'linear'
+  if len(ticks) > _TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
+    ticks = []  # not few and round, as those of a grid are
+  return figures.Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
+
+
+def on_log_axis(field: str, values: Sequence[Any]) -> bool:
+  """Whether an axis of a field is logarithmic: rates, and what varies widely.
+
+  >>> on_log_axis('server_lr', [0.1, 1.0]), on_log_axis('rounds', [10, 90])
+  (True, False)
+  """
+  least, most = min(values), max(values)
+  return (field.endswith('_lr') or 10 * least < most) and style.is_wide(values)
+
+
+def _heat_map(ax, best, values, colours):
+  (x, xs), (y, ys) = values.items()
+  cells = np.full((len(ys), len(xs)), np.nan)
+  for s in best:
+    cells[ys.index(s.values[y]), xs.index(s.values[x])] = s.mean
+  image = ax.imshow(cells, cmap=colours, aspect='auto')
+  shades = image.to_rgba(cells)  # transparent where a setting diverged
+  light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
+  for (i, j), mean in np.ndenumerate(cells):
+    colour = 'black' if light[i, j] > 0.5 else 'white'
+    text = metrics.shown(mean) or 'diverged'
+    ax.text(j, i, text, ha='center', va='center', color=colour)
+  ax.grid(visible=False)
+  ax.set_yticks(range(len(ys)), [metrics.shown(v) for v in ys])
+  ax.set_xticks(range(len(xs)), [metrics.shown(v) for v in xs])
+  return image

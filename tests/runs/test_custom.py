@@ -1,0 +1,150 @@
+"""Problems of one's own: the document runs, and what does not fit is named."""
+
+import re
+
+from fl_sketch import models, runs
+from fl_sketch.data import sources
+from fl_sketch.models import losses
+from fl_sketch.runs import config, custom
+from flax import nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_helpers import ROOT, SMALL
+
+DOCUMENT = (ROOT / 'docs' / 'guides' / 'bring_your_own.md').read_text()
+DATA, MODULE, RUN, READ, LOSS, PLAIN = re.findall(
+  r'```python\n(.*?)```', DOCUMENT, re.DOTALL
+)
+FIELDS = SMALL | {'standardize': False}
+
+
+def arrays(samples, seed=0, **other):
+  rng = np.random.default_rng(seed)
+  x, y = rng.normal(size=(samples, 3)), rng.integers(0, 2, samples)
+  return {'x': x, 'y': y} | other
+
+
+def squares(params, batch):
+  miss = batch['x'] @ params - batch['y']
+  return {'loss': miss**2, 'size': jnp.abs(miss)}
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_a_loss_of_the_document_is_one_by_name():
+  """Catches a registered loss that a problem or its evaluation lacks."""
+  exec(LOSS, {})
+  outputs, y = np.ones((2, 3)), np.float32([[0, 1, 2], [1, 1, 4]])
+  model = models.Model(lambda key, x: {}, lambda params, x, key: outputs)
+  _, metrics_fn = losses.make(model, 'absolute')
+  sums = metrics_fn({}, {'x': y, 'y': y})
+  np.testing.assert_allclose(sums['loss'], 2 / 3 + 1, rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_the_document_runs_and_says_what_comes_out(
+  tmp_path, monkeypatch, capsys
+):
+  monkeypatch.chdir(tmp_path)
+  namespace = {'__name__': 'document'}
+  exec(''.join([DATA, MODULE, RUN, READ, PLAIN]), namespace)
+  for row in (namespace['result'].row, namespace['plain'].row):
+    assert row['test_accuracy'] > 0.8
+    assert row['uplink_bytes'] == 512
+    assert 7.9 < row['epsilon'] <= 8 + 1e-6
+  assert 4 * models.num_params(namespace['result'].state.params) == 9640
+  assert '(8, 0.0001)-differential privacy' in capsys.readouterr().out
+
+
+def test_own_arrays_and_module_make_the_run_that_a_config_makes():
+  c = config.Config(**FIELDS)
+  named = runs.build(c)
+  ids = [named.partition.client(i) for i in range(c.population)]
+  clients = [{k: x[i] for k, x in named.data.items()} for i in ids]
+  module = models.make('mlp', 10, widths=(8,))
+  test = sources.load('digits').test
+  problem = custom.problem(module, clients, test, seed=c.seed)
+  mine = runs.assemble(c, problem, problem.partition)
+  batches = lambda exp: exp.fetch(exp.data, exp.sample(3).batches)
+  batch = jax.tree.map(lambda x: x[0, 0], batches(mine))
+  parts, others = [
+    (x.params, x.test, x.sample(3).ids, batches(x), x.loss_fn(x.params, batch))
+    for x in (mine, named)
+  ]
+  jax.tree.map(np.testing.assert_array_equal, parts, others)
+
+
+def test_clients_lie_in_a_row_in_the_types_of_jax():
+  clients = [arrays(5), arrays(2, 1)]
+  problem = custom.problem((np.zeros(3), squares), clients, arrays(7))
+  assert problem.data['x'].dtype == np.float32
+  assert problem.data['y'].dtype == np.int32
+  assert problem.params.dtype == np.float32
+  for i, client in enumerate(clients):
+    held = problem.data['y'][problem.partition.client(i)]
+    np.testing.assert_array_equal(held, client['y'])
+
+
+def test_a_plain_function_is_what_a_module_of_the_same_function_is():
+  module, test = models.make('linear', 2), arrays(9)
+  problem = custom.problem(module, [test], test)
+
+  def values(params, batch):
+    logits = module.apply({'params': params}, batch['x'])
+    loss = losses.softmax_cross_entropy(logits, batch['y'])
+    return {'loss': loss, 'accuracy': logits.argmax(1) == batch['y']}
+
+  plain = custom.problem((problem.params, values), [test], test)
+  batch = jax.tree.map(lambda x: x[0], problem.test)
+  results = [
+    (task.loss_fn(task.params, batch), task.metrics_fn(task.params, batch))
+    for task in (problem, plain)
+  ]
+  assert results[0] == results[1]
+
+
+class OwnNnx(nnx.Module):
+  def __init__(self, rngs):
+    self.hidden = nnx.Linear(3, 8, rngs=rngs)
+    self.dropout = nnx.Dropout(0.2, rngs=rngs)
+    self.last = nnx.Linear(8, 2, rngs=rngs)
+
+  def __call__(self, x):
+    return self.last(self.dropout(nnx.tanh(self.hidden(x))))
+
+
+def both(params, batch, key):
+  """A plain function with noise in training."""
+  noise = 0.0 if key is None else jax.random.normal(key)
+  return {'loss': batch['y'] * (params + noise)}
+
+
+@pytest.mark.parametrize('model', [OwnNnx, OwnNnx(nnx.Rngs(1)), (1.0, both)])
+def test_models_that_draw_do_so_in_training_alone(model):
+  """Dropout in evaluation, or none in training, went unnoticed."""
+  task = custom.problem(model, [arrays(4)], arrays(4))
+  batch = jax.tree.map(lambda x: x[0], task.test)
+  loss = lambda key: task.loss_fn(task.params, batch, key)
+  assert loss(jax.random.key(0)) != loss(jax.random.key(1))
+  sums = task.metrics_fn(task.params, batch)
+  np.testing.assert_allclose(sums['loss'] / 4, loss(None), rtol=1e-6)
+
+
+LINEAR = models.make('linear', 3)
+
+
+# Labels that would be broadcast, and functions without a value of each sample.
+@pytest.mark.parametrize(('model', 'other', 'loss', 'name'), [
+  (LINEAR, {'y': np.array([1, 2, 3])}, 'cross_entropy', 'labels'),
+  (LINEAR, {'y': np.zeros((3, 1), int)}, 'cross_entropy', 'labels'),
+  (LINEAR, {}, 'regression', 'labels'),
+  (LINEAR, {}, 'tokens', 'outputs'),
+  (LINEAR, {}, lambda x, _: {'loss': x}, 'values'),
+  ((np.zeros(3), lambda w, b: {'loss': (b['x'] @ w).mean()}), {}, '', 'values'),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(model, other, loss, name):
+  """Catches an error from inside a compiled program, or none."""
+  client = arrays(3, **other)
+  with pytest.raises(ValueError, match=name):
+    custom.problem(model, [client], client, loss=loss)

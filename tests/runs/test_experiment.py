@@ -1,0 +1,146 @@
+"""Configs: every one builds and plays; bad input is named."""
+
+import pathlib
+import re
+
+import cases
+from fl_sketch import algorithms, models, runs
+from fl_sketch.runs import config
+import jax
+from launch import configs
+import natural_files
+import numpy as np
+import optax
+import pytest
+from run_helpers import DATA, SMALL
+
+CONFIGS = [name for name in configs.names() if not name.endswith('_attack')]
+# LeNet-5 compiles for seconds; one of its configs is enough for the fast tier.
+SLOW = ('mnist_fedavg', 'mnist_fedsketch', 'mnist_iterative_sketching')
+
+
+def config_of(name, variant):
+  return configs.load(name).get_config(variant).to_dict()
+
+
+# A comparison sweeps its rates, of which the first one alone diverges.
+@pytest.mark.nightly
+@pytest.mark.filterwarnings('ignore:The training loss ended:UserWarning')
+@pytest.mark.covers('S1-Sec6')
+@cases.by_name(CONFIGS, SLOW)
+def test_every_config_plays_its_quick_variant(name, tmp_path):
+  fields = config_of(name, 'quick')
+  if fields['dataset'] == 'store':
+    fields = on_tiny_store(fields, tmp_path)
+  elif fields['dataset'] not in ('digits', 'quadratics') and not DATA.exists():
+    pytest.skip(f'needs {fields["dataset"]} in {DATA}')
+  exp = runs.build(fields, str(DATA))
+  result = runs.train(exp, tmp_path / 'run', progress=False)
+  assert result.finished
+  assert result.row['round'] == fields['rounds'] - 1
+  assert np.isfinite(result.row['test_loss'])
+
+
+def on_tiny_store(fields, folder):
+  """The fields, with a store of four clients, from files as are published."""
+  kind = pathlib.Path(fields['dataset_options']['folder']).name
+  kind = 'photos' if kind in ('inaturalist', 'landmarks') else kind
+  size = {'size': 16} if kind in ('flair', 'photos') else {}
+  natural_files.make_store(kind, folder, range(4), **size)
+  options = {'folder': str(folder / 'store')}
+  changes = {'population': 4, 'test_slice': None, 'dataset_options': options}
+  return fields | changes
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(('name', 'variant'), [
+  ('femnist', 'onebit'), ('shakespeare', 'plays'), ('stackoverflow', 'fedavg'),
+  ('natural', 'reddit,onebit'), ('natural', 'inaturalist'),
+])  # fmt: skip
+def test_configs_of_natural_clients_take_a_round(name, variant, tmp_path):
+  """Catches a model, loss, size or table that does not suit a kind of data."""
+  fields = on_tiny_store(config_of(name, f'{variant},quick'), tmp_path)
+  exp = runs.build(fields | {'rounds': 1})
+  if size := fields['sketch']['size']:
+    assert size == models.num_params(exp.params) * 32 // 100
+  result = runs.train(exp, tmp_path / 'run', progress=False)
+  assert np.isfinite(result.row['test_loss'])
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_config_is_checked_and_documents_its_command(name):
+  config.Config.from_mapping(config_of(name, ''))
+  module = configs.load(name)
+  assert re.search(rf'fl-sketch (train|sweep) {name}\b', module.__doc__)
+  with pytest.raises(ValueError, match='slow'):
+    module.get_config('slow')
+
+
+@pytest.mark.parametrize(('near', 'fields'), [
+  ('linear', {'model': 'linea'}), ('adam', {'local_optimizer': 'adamm'}),
+  ('srht', {'algorithm': 'safl', 'sketch': 'srth'}),
+  ('size', {'algorithm': 'safl', 'sketch': 'srht(sze=9)'}),
+])  # fmt: skip
+def test_a_config_names_the_nearest_part(near, fields):
+  """Catches a part, or an option, that fails only when the run is built."""
+  with pytest.raises(config.ConfigError, match=f"Did you mean '{near}'"):
+    config.Config(**fields)
+
+
+@pytest.mark.usefixtures('own_parts')
+def test_an_own_algorithm_may_read_any_hyperparameter():
+  """Catches a message that clip_norm has no effect, of one that reads it."""
+  mine = lambda task, hp: algorithms.entry('fedsgd').factory(task, hp)
+  algorithms.register(mine, name='mine', work='gradient')
+  c = config.Config(algorithm='mine', clip_norm=2.0, lr_decay=0.9)
+  assert float(runs.hyper_of(c).clip_norm) == 2.0
+
+
+@pytest.mark.parametrize(('fields', 'name'), [
+  ({'cohort': 51}, 'cohort'), ({'local_work': 'gram'}, 'local_work'),
+  ({'b1': 0.5}, 'b1'), ({'client_clip': 1.0, 'algorithm': 'fedkseed'},
+    'client_clip'),
+  ({'sampling': 'random_allocation', 'cohort': 20}, 'cohort'),
+  ({'algorithm': 'safl', 'sketch': 'srht(size=1000000)'}, 'size'),
+  ({'population': 10**4, 'cohort': 2}, 'population'),
+])  # fmt: skip
+def test_common_mistakes_are_named(fields, name):
+  """Catches an option without effect, and sizes that end in a traceback."""
+  with pytest.raises(config.ConfigError, match=rf'\b{name}\b'):
+    runs.build(SMALL | fields)
+
+
+def test_a_config_clips_the_gradients_of_clients():
+  """Catches a field that reaches no local work."""
+  fields = SMALL | {'algorithm': 'fedsgd', 'local_steps': 1}
+  lengths = []
+  for clip in (None, 1e-3):
+    exp = runs.build(fields | {'client_clip': clip, 'client_lr': 1.0})
+    batches = exp.fetch(exp.data, exp.sample(0).batches[0])
+    local = exp.make(exp.hyper).local
+    moved, _ = jax.jit(local)(exp.params, batches, jax.random.key(0), None)
+    lengths.append(float(optax.tree.norm(moved)))
+  assert lengths[0] > 0.1
+  assert 9e-4 < lengths[1] < 1.001e-3
+
+
+@pytest.mark.covers('S0-Eq1', 'S2-Eq1')
+def test_weights_by_samples():
+  fields = {'partition': 'size_skew', 'weights': 'samples', 'cohort': 6}
+  exp = runs.build(SMALL | fields)
+  cohort = exp.sample(0)
+  sizes = exp.partition.sizes[cohort.ids]
+  np.testing.assert_allclose(cohort.weight, sizes / sizes.mean(), rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_gram_steps_are_the_direct_steps(tmp_path):
+  fields = {'model': 'linear', 'model_options': None, 'batch_size': 0}
+  fields |= {'partition': 'size_skew', 'weight_decay': 0.01, 'client_lr': 0.02}
+  params = []
+  for work in ('sgd', 'gram'):
+    exp = runs.build(SMALL | fields | {'local_work': work})
+    result = runs.train(exp, tmp_path / work, progress=False)
+    params.append(jax.device_get(result.state.params))
+  for a, b in zip(*map(jax.tree.leaves, params), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5)

@@ -1,0 +1,166 @@
+"""The planner's bytes against counts by hand, and against a real process."""
+
+import re
+import tempfile
+
+from fl_sketch import runs
+from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.runs import plan as plan_lib, program as program_lib, runner
+import jax
+import numpy as np
+import pytest
+from run_helpers import ROOT, SMALL, python
+
+GIB = 2**30
+POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['model_options']['widths']
+D = 64 * WIDTH + WIDTH + 10 * WIDTH + 10
+BASE = SMALL | dict(
+  population=POPULATION, cohort=COHORT, local_steps=1, batch_size=BATCH,
+  eval_every=4, checkpoint_every=4,
+)  # fmt: skip
+SAFL = dict(
+  algorithm='safl',
+  sketch={'kind': 'block_cyclic', 'size': 64},
+  server_optimizer='adam',
+)
+SCAFFOLD = dict(algorithm='scaffold')
+PRIVATE = dict(
+  algorithm='dp_fedavg', clip_norm=1.0, noise_multiplier=1.0, delta=1e-3,
+  standardize=False, sampling='poisson',
+)  # fmt: skip
+
+
+def built(**fields):
+  return runs.build(BASE | fields)
+
+
+def mesh():
+  return mesh_lib.cohort_mesh(2)
+
+
+@pytest.mark.nightly
+def test_bytes_held_on_a_device(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+  safl = built(**SAFL)
+  planned = plan_lib.plan(safl, mesh(), dry_rounds=1)
+  assert not list(tmp_path.iterdir())  # a dry run leaves no files
+  assert planned.seconds > 0
+  held = planned.memory.held
+  assert held['model'] == 4 * D
+  # Two moments, and the counts of rounds and of bytes.
+  assert 0 < held["server's state"] - 2 * 4 * D <= 32
+  assert held['client state'] == 0
+  assert held['training data'] == comms.nbytes(safl.data)
+  lane = 4 + 4 + 4 * BATCH  # id, weight, indices
+  assert held['batches'] == 2 * COHORT // 2 * lane
+  assert held['test data'] == comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
+  assert planned.memory.mapped == 0
+  assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
+  # A round needs some models besides.
+  assert 3 * 4 * D < planned.memory.round < 40 * 4 * D + 2**16
+
+
+def held_of(exp):
+  """Bytes held on a device by name, and bytes of mapped files."""
+  program = program_lib.program(exp, mesh())
+  return program_lib.device_bytes(program), program_lib.mapped(exp, program)
+
+
+def test_state_lies_where_the_config_wants_it():
+  held, mapped = held_of(built(**SCAFFOLD))
+  assert (held['client state'], mapped) == (POPULATION * 4 * D, 0)
+  host = built(**SCAFFOLD, client_state='host', feed='host')
+  held, mapped = held_of(host)
+  assert held['client state'] == COHORT // 2 * 4 * D
+  assert mapped == POPULATION * 4 * D
+  assert held['training data'] == 0
+  lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
+  assert held['batches'] == 2 * COHORT // 2 * lane
+  held, _ = held_of(built(**SAFL, server_state='sharded'))
+  assert held['model'] == 4 * D
+  assert 0 < held["server's state"] - 4 * D <= 32
+
+
+@pytest.mark.parametrize('fields', [
+  SAFL,
+  PRIVATE,
+  SCAFFOLD | {'client_state': 'host'},
+  SAFL | {'server_state': 'sharded', 'feed': 'host'},
+  SAFL | {'rounds_per_dispatch': 2},
+], ids=lambda fields: '-'.join(map(str, fields.values())))  # fmt: skip
+def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
+  """The run reuses what its plan has compiled."""
+  exp = built(**fields)
+  run = program_lib.program(exp, mesh())
+  player = runner.Runner(exp, mesh(), tmp_path, run)
+  if exp.guarantee is not None:
+    player.use(generators.known_roots(exp.config.noise_seed))
+  cohorts, placed = player.feed.take(0)
+  player.state = player.client_state.attach(
+    player.state, np.asarray(cohorts[0].ids)
+  )
+  arguments = player.arguments(placed)
+  player.close()
+  assert jax.tree.structure(arguments) == jax.tree.structure(run.args)
+  for x, y in zip(*map(jax.tree.leaves, (arguments, run.args)), strict=True):
+    assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
+
+
+def test_bytes_that_change_from_round_to_round():
+  fields = dict(
+    algorithm='onebit_adam', options={'warmup': 3}, batch_size=BATCH
+  )
+  up, _ = plan_lib.wire(built(**fields, population=COHORT), mesh())
+  assert up[:3] == [4 * D] * 3
+  assert up[3] < 4 * D / 16
+
+
+def test_no_module_needs_the_inside_of_jax():
+  """Catches imports of private modules of JAX, which any release may move."""
+  sources = {p: p.read_text() for p in (ROOT / 'fl_sketch').rglob('*.py')}
+  inside = re.compile(r'jax[. ](import )?(_src|interpreters)')
+  found = [p.name for p, text in sources.items() if inside.search(text)]
+  assert found == ['marks.py']
+
+
+PLAN = """
+import sys
+from fl_sketch import runs
+from fl_sketch.runs import devices
+devices.start(cpu_devices=2)
+exp = runs.build(eval(sys.argv[1]))
+print(plan_lib.plan(exp, dry_rounds=0).memory.host_peak)
+"""
+# A small parent: a child's peak is never below its parent's at the fork.
+RUN = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, '-m', *sys.argv[1:]], check=True, stdout=2)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+wide = lambda *widths: {'model_options': {'widths': widths}}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('fields', [
+  SCAFFOLD | wide(2048) | {'population': 400},
+  SAFL | wide(4096, 1024) | {'feed': 'host', 'clients_per_step': 10},
+], ids=['rows', 'lanes'])  # fmt: skip
+def test_the_peak_of_a_real_process(fields, tmp_path):
+  """The plan is within 20 %, and most of it is not the interpreter."""
+  fields = BASE | {'batch_size': 2} | fields
+  config = tmp_path / 'config.py'
+  config.write_text(
+    'import configs\n'
+    'def get_config():\n'
+    '  c = configs.new()\n'
+    f'  c.update({fields!r})\n'
+    '  return c\n'
+  )
+  options = f'--config={config}', f'--workdir={tmp_path}/run', '--cpu_devices=2'
+  measured = int(python('-c', RUN, 'launch.train', *options))
+  assert measured > 2**30
+  predicted = int(python('-c', PLAN, fields))
+  assert abs(predicted - measured) < 0.2 * measured

@@ -1,0 +1,140 @@
+"""Registered parts play in runs and sweeps as the built-in ones do."""
+
+import chex
+from fl_sketch import algorithms, data, models, runs, sketches
+from fl_sketch.rounds import aggregation, federated, transforms as t
+from fl_sketch.runs import config, custom
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import registered
+
+BASE = {
+  'dataset': 'plugin_waves', 'dataset_options': {'noise': 0.1},
+  'model': 'plugin_net', 'model_options': {'units': 4},
+  'population': 6, 'cohort': 4, 'rounds': 4, 'eval_every': 2, 'batch_size': 4,
+  'local_steps': 2, 'rounds_per_dispatch': 3,
+}  # fmt: skip
+
+
+def waves(noise: float):
+  """Data of 6 clients with 3 to 8 samples."""
+  rng = np.random.default_rng(0)
+
+  def samples(count):
+    x = noise * rng.standard_normal((count, 8))
+    return {'x': x, 'y': rng.integers(2, size=count)}
+
+  every = [samples(3 + i) for i in range(6)]
+  return data.from_clients(every, samples(20), num_classes=2)
+
+
+class Net(nn.Module):
+  """One hidden layer."""
+
+  num_classes: int
+  units: int = 8
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.units)(x)))
+
+
+def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
+  """Sketched FedAvg with momentum on the server; gets local work, no task."""
+  return federated(
+    local, t.sketch(sketch), aggregation.mean_over_cohort(), t.broadcast(),
+    t.desketch(sketch), optax.trace(beta, nesterov=nesterov),
+    optax.scale_by_learning_rate(hp.server_lr),
+  )  # fmt: skip
+
+
+def shrunk(size: int, factor=1.0):
+  """A block-cyclic sketch whose estimates are multiplied by a factor."""
+  op = sketches.block_cyclic(size)
+  times = lambda tree: jax.tree.map(lambda x: factor * x, tree)
+  return op._replace(desketch=lambda *args: times(op.desketch(*args)))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def parts():
+  with registered.forgotten():
+    data.register(waves, name='plugin_waves')
+    models.register(Net, name='plugin_net')
+    algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
+    sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
+    yield
+
+
+HEAVY = BASE | {
+  'algorithm': 'plugin_heavy', 'options': {'beta': 0.3},
+  'sketch': {'kind': 'plugin_shrunk', 'size': 20, 'factor': 0.5},
+}  # fmt: skip
+
+
+@pytest.mark.nightly
+def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
+  """Catches options that do not reach a factory, or a hidden default."""
+  result = runs.train(runs.build(HEAVY), tmp_path, progress=False)
+  c = config.Config.from_mapping(HEAVY)
+  task = waves(0.1)
+  by_client = [
+    {k: x[task.partition.client(i)] for k, x in task.train.items()}
+    for i in range(6)
+  ]
+  problem = custom.problem(Net(2, 4), by_client, task.test)
+  own = algorithms.make('plugin_heavy', problem.loss_fn, local_steps=2,
+    sketch=shrunk(20, 0.5), beta=0.3)  # fmt: skip
+  exp = runs.assemble(c, problem, problem.partition)._replace(
+    make=own, hyper=algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
+  )
+  again = runs.train(exp, tmp_path / 'by_hand', progress=False)
+  chex.assert_trees_all_close(
+    again.state.params, result.state.params, rtol=1e-5
+  )
+  assert result.row['uplink_bytes'] == 4 * 20
+
+
+@pytest.mark.parametrize(('fields', 'name'), [
+  ({'dataset_options': None}, 'noise'), ({'options': {'nest': 1}}, 'nest'),
+  ({'partition': 'dirichlet'}, 'partition'), ({'population': 7}, 'population'),
+  ({'local_optimizer': 'adamw', 'weight_decay': 0.1}, 'weight_decay'),
+])  # fmt: skip
+def test_what_does_not_fit_own_parts_is_named(fields, name):
+  """Catches a wrong option of one's own that is ignored."""
+  with pytest.raises(config.ConfigError, match=name):
+    runs.build(HEAVY | fields)
+
+
+class Sleepy(nn.Module):
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    both = jnp.concatenate([x['a'], x['b']], -1)
+    both = nn.Dropout(0.5, deterministic=not train)(both)
+    return nn.Dense(self.num_classes)(both)
+
+
+def test_a_config_trains_with_dropout_and_inputs_in_a_dict():
+  """Catches a default loss that draws nothing, or reads 'x' alone."""
+  client = {
+    'a': np.ones((5, 2), np.float32), 'b': np.ones((5, 3), np.float32),
+    'y': np.arange(5) % 2,
+  }  # fmt: skip
+  with registered.forgotten():
+    data.register(
+      lambda: data.from_clients([client, client], client, num_classes=2),
+      name='plugin_pairs',
+    )
+    models.register(Sleepy, name='plugin_sleepy')
+    exp = runs.build(
+      {'dataset': 'plugin_pairs', 'model': 'plugin_sleepy', 'population': 2,
+       'cohort': 2}
+    )  # fmt: skip
+  key = jax.random.key
+  loss = lambda seed: float(exp.loss_fn(exp.params, client, key(seed)))
+  assert loss(0) == loss(0) != loss(1)

@@ -1,0 +1,146 @@
+"""A damaged workdir gives the right numbers, or an error; never others."""
+
+import contextlib
+import json
+import shutil
+
+import cases
+import chex
+from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
+from fl_sketch.runs import (
+  checkpoints,
+  client_state,
+  same_run,
+  saved_params,
+  workdir,
+)
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import numpy as np
+import own_problem as own
+import pytest
+
+FOLDERS = '4', 'client_rows/4'
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
+  """Checkpoints 2 and 4 of other numbers; ways to read the newest one."""
+  mesh = mesh_lib.cohort_mesh(2)
+  rows, draw = client_state.OnDevice(mesh), np.random.default_rng(0)
+  first = cases.start(cases.ALGORITHMS['scaffold'].make, mesh)
+  # Small arrays lie where tensorstore has checksums of its own.
+  large = mesh_lib.place(mesh, np.zeros(4096, np.float32))
+  first = first._replace(params=(first.params, large))
+  other = lambda x: (x + 99 * draw.random(x.shape)).astype(x.dtype)
+  states = {r: jax.tree.map(other, first) for r in (2, 4)}
+  book = traffic.Ledger.empty(cases.POPULATION, 40)
+  run = tmp_path_factory.mktemp('run')
+  folder = run / 'checkpoints'
+  opened = lambda: contextlib.closing(checkpoints.Checkpoints(folder, 2, 2))
+  with opened() as store:
+    for r, state in states.items():
+      book.charge(np.arange(3), np.ones(3), 2**40, r)
+      store.save(r, state, book, rows.saved(state))
+
+  def resume():
+    with opened() as store:
+      restored = store.restore(first, book)
+    state = rows.restored(restored.state, restored.rows)
+    chex.assert_trees_all_equal(state, states[restored.rounds_done])
+    last = restored.rounds_done == 4
+    assert (restored.ledger.totals() == book.totals()) == last
+    return restored.rounds_done
+
+  def load():
+    done, params = saved_params.newest(run, like=first.params)
+    chex.assert_trees_all_equal(params, jax.device_get(states[done].params))
+    return done
+
+  return folder, load, resume
+
+
+def damage(data, draw):
+  """Flips a bit of some bytes, or cuts them."""
+  place = draw(st.integers(0, len(data) - 1))
+  if draw(st.booleans()):
+    return data[:place]
+  flipped = bytearray(data)
+  flipped[place] ^= 1 << draw(st.integers(0, 7))
+  return bytes(flipped)
+
+
+def test_a_damaged_checkpoint_gives_its_numbers_or_an_error(saved):
+  """Catches a start, or a `load`, that does not look at checksums."""
+  folder, *readers = saved
+  outcomes = set()
+
+  @hypothesis.settings(deadline=None, derandomize=True, max_examples=40)
+  @hypothesis.given(st.data())
+  def check(data):
+    paths = sorted(p for x in FOLDERS for p in (folder / x).rglob('*'))
+    paths = [p for p in paths if p.is_file() and p.stat().st_size]
+    path = data.draw(st.sampled_from(paths))
+    good = path.read_bytes()
+    path.write_bytes(damage(good, data.draw))
+    try:
+      for read in readers:
+        try:
+          assert read() == 4
+          outcomes.add('read')
+        except checkpoints.CheckpointError as e:
+          outcomes.add('named' if str(folder / '4') in str(e) else str(e))
+    finally:
+      path.write_bytes(good)
+
+  check()
+  assert {'named'} <= outcomes <= {'named', 'read'}
+
+
+def test_a_checkpoint_that_is_deleted_costs_its_rounds_alone(saved, tmp_path):
+  """Catches an error that names a way out which does not work."""
+  folder, load, resume = saved
+  shutil.move(folder / 'client_rows', tmp_path)
+  with pytest.raises(checkpoints.CheckpointError, match='client_rows'):
+    resume()
+  shutil.move(tmp_path / 'client_rows', folder)
+  shutil.move(folder / '4', tmp_path)
+  assert (load(), resume()) == (2, 2)
+  shutil.move(tmp_path / '4', folder)
+
+
+def test_processes_restore_the_same_checkpoint_or_none(saved, monkeypatch):
+  """Catches a process that resumes from what another one cannot read."""
+  monkeypatch.setattr(processes, 'any_process', lambda flag: True)
+  with pytest.raises(checkpoints.CheckpointError):
+    saved[-1]()
+
+
+@pytest.fixture(scope='module')
+def begun(tmp_path_factory):
+  """The folder of a private run that was killed in its first round."""
+  folder = tmp_path_factory.mktemp('begun')
+  own.begin(folder, own.private())
+  return folder
+
+
+@pytest.mark.parametrize('name', ['config.json', 'problem.json'])
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=60)
+@hypothesis.given(data=st.data())
+def test_damage_of_what_a_start_compares_is_refused(name, data, begun):
+  """Catches entries that are not compared, or a traceback of another kind."""
+  path, exp = begun / name, own.private()
+  good = path.read_bytes()
+  written = json.loads(good)
+  path.write_bytes(damage(good, data.draw))
+  try:
+    try:
+      own.start(begun, exp)
+    except workdir.WorkdirError:
+      return
+    changed = same_run.differences(written, json.loads(path.read_bytes()))
+    free = same_run.resumable(exp.config) if name == 'config.json' else set()
+    assert changed.keys() <= free
+  finally:
+    path.write_bytes(good)

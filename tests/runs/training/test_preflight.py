@@ -1,0 +1,92 @@
+"""Memory before a run: what fits, and what is refused."""
+
+import dataclasses
+
+from fl_sketch.runs import (
+  memory as memory_lib,
+  preflight,
+  program as program_lib,
+)
+import pytest
+
+from tests.runs.test_plan import (
+  COHORT,
+  GIB,
+  PRIVATE,
+  SAFL,
+  SCAFFOLD,
+  built,
+  mesh,
+)
+
+
+@pytest.fixture(scope='module')
+def scaffold():
+  return built(**SCAFFOLD)
+
+
+MEMORY = memory_lib.Memory(
+  devices=2, on_host=True, held={'model': GIB, 'training data': 3 * GIB},
+  state=GIB, round=5 * GIB, evaluation=2 * GIB, process=GIB, mapped=100 * GIB,
+)  # fmt: skip
+
+
+def test_peaks_and_what_exceeds_them():
+  """Catches a limit that is not looked at, or parts that are not named."""
+  assert MEMORY.device_peak == 9 * GIB
+  assert MEMORY.host_peak == GIB + 2 * 9 * GIB  # a CPU's devices are the host
+  elsewhere = MEMORY._replace(on_host=False)
+  assert elsewhere.host_peak == GIB + GIB  # what a checkpoint takes
+  for memory, device, host, count in (
+    (MEMORY, None, None, 0), (MEMORY, 9, 19, 0), (MEMORY, None, 18, 1),
+    (elsewhere, 9, 2, 0), (elsewhere, 8, 18, 1), (elsewhere, 8, 1, 2),
+  ):  # fmt: skip
+    have = memory_lib.Available(device and device * GIB, host and host * GIB)
+    assert len(memory_lib.shortfalls(memory, have)) == count
+
+
+def of_slots(exp, mesh, run):
+  """Replaces compilation by a simple formula for memory."""
+  size = 50 * (exp.clients_per_step or COHORT // 2)
+  return MEMORY._replace(on_host=False, held={}, round=size, evaluation=0)
+
+
+def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
+  """Catches accelerators that refuse a run; a private one they must refuse."""
+  monkeypatch.setattr(program_lib, 'memory_of', of_slots)
+  have = memory_lib.Available(50 * COHORT // 8, None)
+  for exp, fits in (
+    (scaffold, True), (built(**PRIVATE), False),
+    (scaffold._replace(clients_per_step=COHORT // 4), False),
+  ):  # fmt: skip
+    if exp.guarantee is not None or fits:
+      exp = exp._replace(clients_per_step=None)
+    run = program_lib.program(exp, mesh())
+    if fits:
+      assert preflight.check(exp, mesh(), run, have) is not run
+    else:
+      with pytest.raises(memory_lib.TooLargeError):
+        preflight.check(exp, mesh(), run, have)
+
+
+def test_memory_that_a_host_has(tmp_path, monkeypatch):
+  """Catches units of a kilobyte, and what the process has itself."""
+  device = mesh().local_devices[0]
+  monkeypatch.setattr(memory_lib, '_PROC', tmp_path)
+  assert memory_lib.available(device) == (None, None)
+  (tmp_path / 'self').mkdir()
+  (tmp_path / 'self' / 'status').write_text('VmRSS:\t  100 kB\n')
+  text = 'MemTotal:  9000 kB\nMemAvailable:    4000 kB\n'
+  (tmp_path / 'meminfo').write_text(text)
+  assert memory_lib.available(device) == (None, 4100 * 1024)
+
+
+def test_the_longest_dispatch_that_is_played_is_measured():
+  """Catches memory and a compilation of rounds that end at an evaluation."""
+  fields = {'rounds': 25, 'rounds_per_dispatch': 100, 'eval_every': 10}
+  exp = built(**SAFL | fields | {'checkpoint_every': 25})
+  run = program_lib.program(exp, mesh())
+  assert run.args[2].ids.shape[0] == 10
+  once = dataclasses.replace(exp.config, eval_every=1)
+  run = program_lib.program(exp._replace(config=once), mesh())
+  assert run.args[2].ids.shape[0] == 1  # a scan, as it is played

@@ -1,0 +1,70 @@
+"""The training loop: files, devices, messages of faults."""
+
+import json
+
+from fl_sketch import rounds, runs
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.runs import client_state, config, program, runner
+import jax
+import pytest
+from run_helpers import SAFL, SMALL, rows, train
+
+pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
+
+
+def test_a_run_leaves_its_files(whole):
+  folder, result = whole
+  assert result.finished
+  names = {path.name for path in folder.iterdir()}
+  assert names >= {
+    'config.json', 'problem.json', 'metrics.jsonl', 'summary.json',
+    'checkpoints', 'labels.png',
+    'accuracy_vs_rounds.png', 'accuracy_vs_bytes.png',
+  }  # fmt: skip
+  fields = json.loads((folder / 'config.json').read_text())
+  assert config.Config.from_mapping(fields).sketch == SAFL['sketch']
+  summary = json.loads((folder / 'summary.json').read_text())
+  assert summary['versions']['jax'] == jax.__version__
+  assert summary['test_accuracy'] == result.row['test_accuracy']
+  steps = {p.name for p in (folder / 'checkpoints').iterdir() if p.is_dir()}
+  assert steps == {'4', '6', '8'}
+
+
+def test_metrics_are_one_row_a_round_with_exact_bytes(whole):
+  folder, _ = whole
+  records = rows(folder)
+  assert [row['round'] for row in records] == list(range(8))
+  evaluated = [row['round'] for row in records if 'test_accuracy' in row]
+  assert evaluated == [2, 5, 7]
+  assert {row['uplink_bytes'] for row in records} == {4 * 50}
+  assert records[-1]['total_uplink_bytes'] == 8 * 4 * 4 * 50
+  # Four of six take part: a client that was absent downloads more later.
+  assert records[0]['downlink_bytes'] == 4 * 50
+  assert max(row['downlink_bytes'] for row in records) > 4 * 50
+
+
+def test_a_start_makes_the_state_of_all_clients_where_it_stays(
+  tmp_path, monkeypatch
+):
+  """Catches [population, ...] rows that are made on one device, then copied."""
+
+  def init(algorithm, params, population):
+    assert isinstance(jax.tree.leaves(params)[0], jax.core.Tracer)
+    return rounds_init(algorithm, params, population)
+
+  rounds_init = rounds.init
+  monkeypatch.setattr(rounds, 'init', init)
+  exp = runs.build(SMALL | {'algorithm': 'scaffold'})
+  mesh = mesh_lib.cohort_mesh(2)
+  run = program.program(exp, mesh)
+  player = runner.Runner(exp, mesh, tmp_path, run)
+  player.close()
+  rows = client_state.leaves(player.state)
+  assert {len(x) for x in rows} == {exp.config.population}
+
+
+@pytest.mark.nightly
+def test_divergence_names_the_round_and_the_last_good_checkpoint(tmp_path):
+  wild = {'algorithm': 'iterative_sketching', 'server_lr': 1e30}
+  with pytest.raises(runs.DivergedError, match='checkpoints/1'):
+    train(tmp_path / 'one', **wild, checkpoint_every=1)
