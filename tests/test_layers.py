@@ -20,9 +20,9 @@ RENAMED = ('papers', 'benchmarks', 'configs', 'launch')
 LAYERS = (
   ('utils',),
   ('accounting', 'sketches'),
-  ('codecs', 'models', 'data'),
+  ('codecs', 'models'),
   ('rounds',),
-  ('privacy',),
+  ('data', 'privacy'),
   ('local',),
   ('algorithms',),
   ('attacks', 'distributed', 'runs'),
@@ -98,6 +98,7 @@ def test_imports_point_to_lower_layers():
 
 @pytest.mark.parametrize(('module', 'code'), [
   ('rounds.round', 'def f():\n  from fl_sketch.privacy import clipping'),
+  ('rounds.traffic', 'from fl_sketch.data import availability'),
   ('rounds.comms', 'if TYPE_CHECKING:\n  from fl_sketch import runs'),
   ('models.networks', 'from fl_sketch.codecs import base'),
   ('runs.plan', 'from fl_sketch.papers import catalog'),

@@ -5,19 +5,15 @@ first that answer. The work of stragglers, which answer later, is lost; dropouts
 never answer. Every draw is a pure function of (seed, round, client).
 """
 
-from collections.abc import Callable
 from typing import Any
 
+from fl_sketch.rounds import fates
 from fl_sketch.utils import checks, seeding
 from fl_sketch.utils.types import Key, Params
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-
-NOT_SELECTED, PARTICIPATED, STRAGGLER, DROPPED_OUT = range(4)
-# (pseudo-gradient, key) -> the update that a byzantine client sends.
-Behaviour = Callable[[Params, Key], Params]
 
 
 def selected(cohort: int, over_sampling: float) -> int:
@@ -48,9 +44,10 @@ def outcomes(
   >>> outcomes(0, 0, ids, ids < 4, cohort=2).tolist()
   [1, 2, 2, 1, 0]
 
-  An id with `present`, bool[C], False is padding and `NOT_SELECTED`. The round
-  ends after `cohort` answers (None: all) or at the `deadline`, in medians of
-  `response_times`; `dropout` is the probability that a client never answers.
+  Codes are those of `fates`. An id with `present`, bool[C], False is padding
+  and not selected. The round ends after `cohort` answers (None: all) or at the
+  `deadline`, in medians of `response_times`; `dropout` is the probability that
+  a client never answers.
   With sigma=0 the first answers are a random choice.
 
   Source: over-selection by 30 % and a deadline are those of Bonawitz et al.,
@@ -63,9 +60,9 @@ def outcomes(
   if cohort is not None:
     order = np.lexsort((draw('tie'), times, ~participates))
     participates[order[cohort:]] = False
-  codes = [PARTICIPATED, STRAGGLER, DROPPED_OUT]
+  codes = [fates.PARTICIPATED, fates.STRAGGLER, fates.DROPPED_OUT]
   conditions = [participates, answers, present]
-  return np.select(conditions, codes, NOT_SELECTED).astype(np.int8)
+  return np.select(conditions, codes, fates.NOT_SELECTED).astype(np.int8)
 
 
 def response_times(

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fl_sketch.data import availability
-from fl_sketch.rounds import client_loop, comms, keys as keys_lib, marks
+from fl_sketch.rounds import client_loop, comms, fates, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import (
   Algorithm,
   Hyper,
@@ -52,7 +51,7 @@ def means_and_counts(
 
 def build(
   make: Make, fetch: Fetch | None, clients_per_step: int | None,
-  skip_absent: bool, attack: availability.Behaviour | None,
+  skip_absent: bool, attack: fates.Behaviour | None,
   max_payload_norm: float | None, summary: Summary,
 ):  # fmt: skip
   """Build what `round.cohort_step` runs on each shard; see its arguments."""

@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fl_sketch.data import availability
-from fl_sketch.rounds import client_loop, client_step, comms, keys as keys_lib
+from fl_sketch.rounds import (
+  client_loop,
+  client_step,
+  comms,
+  fates,
+  keys as keys_lib,
+)
 from fl_sketch.rounds.algorithm import (
   Algorithm,
   Hyper,
@@ -45,7 +50,7 @@ class Cohort(NamedTuple):
     batches: leaves [C, local_steps, batch, ...]: samples, or the input of
       `fetch`, such as their indices.
     byzantine: bool[C], marks byzantine clients; None if there are none.
-    outcome: int8[C], of `availability.outcomes`, for the ledger on the host.
+    outcome: int8[C], codes of `fates`, for the ledger on the host.
       None: clients of weight above 0 participated, no others were selected.
   """
 
@@ -155,7 +160,7 @@ def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
 def cohort_step(
   make: Make, mesh: jax.sharding.Mesh, *, fetch: Fetch | None = None,
   clients_per_step: int | None = 0, skip_absent: bool = False,
-  rows_of: str = 'population', attack: availability.Behaviour | None = None,
+  rows_of: str = 'population', attack: fates.Behaviour | None = None,
   max_payload_norm: float | None = None,
   summary: client_step.Summary = client_step.means_and_counts,
 ):  # fmt: skip

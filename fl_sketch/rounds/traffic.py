@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
-from fl_sketch.data import availability
+from fl_sketch.rounds import fates
 import numpy as np
 
 # Metrics of a round that count what is left out of it.
@@ -50,22 +50,22 @@ class Ledger:
     """Add the bytes of one round; return its row of metrics.
 
     A participant sent `up` bytes, the broadcast has `down`. `outcome` is
-    int8[C], of `availability.outcomes`; None: clients of weight above 0
+    int8[C], codes of `fates`; None: clients of weight above 0
     participated, and no other was selected. The row has bytes per participant
     (for downlink their mean), totals of all selected clients, and with outcomes
     `late_clients` (stragglers) and `silent_clients` (dropouts).
     """
     losses = {}
     if outcome is None:
-      codes = availability.PARTICIPATED, availability.NOT_SELECTED
+      codes = fates.PARTICIPATED, fates.NOT_SELECTED
       outcome = np.where(weight > 0, *codes)
     else:
-      losses['late_clients'] = int((outcome == availability.STRAGGLER).sum())
-      dropped_out = outcome == availability.DROPPED_OUT
+      losses['late_clients'] = int((outcome == fates.STRAGGLER).sum())
+      dropped_out = outcome == fates.DROPPED_OUT
       losses['silent_clients'] = int(dropped_out.sum())
-    selected = outcome != availability.NOT_SELECTED
+    selected = outcome != fates.NOT_SELECTED
     receivers = ids[selected]
-    participated = outcome[selected] == availability.PARTICIPATED
+    participated = outcome[selected] == fates.PARTICIPATED
     self.broadcast_total += int(down)
     missed = self.broadcast_total - self.heard[receivers]
     whole = self.dense + (self.state if down < self.dense else 0)

@@ -9,7 +9,7 @@ from fl_sketch.data import availability, own_arrays, partitions, store
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.registry import REGISTRY
 from fl_sketch.models import losses
-from fl_sketch.rounds import comms
+from fl_sketch.rounds import comms, fates
 from fl_sketch.runs import parts, sampler
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
@@ -39,7 +39,7 @@ class Experiment(NamedTuple):
   labels: np.ndarray | None  # int[samples], or None where there are none
   schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
   guarantee: PrivacyGuarantee | None = None  # of a private run
-  attack: availability.Behaviour | None = None  # as of `rounds.cohort_step`
+  attack: fates.Behaviour | None = None  # as of `rounds.cohort_step`
   max_payload_norm: float | None = None  # above it a payload is rejected
   apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
   held_out: Partition | None = None  # what clients evaluate on

@@ -8,7 +8,7 @@ from fl_sketch.data import availability, batches, cohorts, ragged
 from fl_sketch.data.ragged import Partition
 from fl_sketch.local import optimizers
 from fl_sketch.models import lora
-from fl_sketch.rounds import Cohort, Fetch
+from fl_sketch.rounds import Cohort, Fetch, fates
 from fl_sketch.rounds.algorithm import Hyper, LossFn, with_hyper
 from fl_sketch.runs import caveats, metrics, privacy_plan
 from fl_sketch.runs.config import Config
@@ -76,7 +76,7 @@ def selection(
     deadline=config.deadline,
     cohort=config.cohort if config.over_sampling > 1 else None,
   )  # fmt: skip
-  participated = outcome == availability.PARTICIPATED
+  participated = outcome == fates.PARTICIPATED
   return ids, np.where(participated, weight, np.float32(0)), outcome
 
 

@@ -12,8 +12,7 @@ import enum
 from typing import Any, NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.data import availability
-from fl_sketch.rounds import client_step, comms
+from fl_sketch.rounds import client_step, comms, fates
 from fl_sketch.sites import requests, wire
 from fl_sketch.sites.exchanges import completed, without, zeros
 from fl_sketch.utils.types import Tree
@@ -279,8 +278,8 @@ class Inbox:
     present: Any = selected & ~missing
     outcome = None
     if missing.any():
-      kinds = availability.DROPPED_OUT, availability.PARTICIPATED
-      absent = availability.NOT_SELECTED
+      kinds = fates.DROPPED_OUT, fates.PARTICIPATED
+      absent = fates.NOT_SELECTED
       outcome = np.select([missing, selected], kinds, absent).astype(np.int8)
     weights: Any = lambda clients: np.where(clients, self._weight, 0)
     loss: Any = {'train_loss': self._loss}

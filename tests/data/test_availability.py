@@ -3,13 +3,13 @@
 import chex
 from fl_sketch import runs
 from fl_sketch.data import availability
-from fl_sketch.data.availability import (
+from fl_sketch.privacy.mechanisms import private_mean
+from fl_sketch.rounds.fates import (
   DROPPED_OUT,
   NOT_SELECTED,
   PARTICIPATED,
   STRAGGLER,
 )
-from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.runs import privacy_plan
 import numpy as np
 import pytest

@@ -1,14 +1,13 @@
 """Bytes of a run: the ledger against a slow reference."""
 
-from fl_sketch.data import availability
-from fl_sketch.rounds import traffic
+from fl_sketch.rounds import fates, traffic
 from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
 
 UP, DENSE, POPULATION = 100, 100, 4
-JOINED, SKIPPED = availability.PARTICIPATED, availability.NOT_SELECTED
-LATE, SILENT = availability.STRAGGLER, availability.DROPPED_OUT
+JOINED, SKIPPED = fates.PARTICIPATED, fates.NOT_SELECTED
+LATE, SILENT = fates.STRAGGLER, fates.DROPPED_OUT
 ROUND = st.tuples(
   st.sampled_from([10, 40, DENSE]),
   st.lists(
@@ -25,11 +24,11 @@ class Reference:
     self.state, self.missed = state, [[] for _ in range(POPULATION)]
     self.up = self.down = 0
 
-  def play(self, down, fates):
+  def play(self, down, codes):
     received = {}
     for missed in self.missed:
       missed.append(down)
-    for client, fate in enumerate(fates):
+    for client, fate in enumerate(codes):
       if fate == SKIPPED:
         continue
       whole = DENSE + (self.state if down < DENSE else 0)
@@ -37,14 +36,14 @@ class Reference:
       self.missed[client] = []
       self.up += UP * (fate in (JOINED, LATE))
     self.down += sum(received.values())
-    joined = [x for c, x in received.items() if fates[c] == JOINED]
+    joined = [x for c, x in received.items() if codes[c] == JOINED]
     return {
       'uplink_bytes': UP if joined else 0,
       'downlink_bytes': sum(joined) / max(len(joined), 1),
       'total_uplink_bytes': self.up,
       'total_downlink_bytes': self.down,
-      'late_clients': fates.count(LATE),
-      'silent_clients': fates.count(SILENT),
+      'late_clients': codes.count(LATE),
+      'silent_clients': codes.count(SILENT),
     }
 
 
@@ -57,10 +56,10 @@ def test_who_was_away_pays_for_what_was_missed_but_no_more_than_dense(
   """Catches a catch-up without cap or state, and clients that pay nothing."""
   book = traffic.Ledger.empty(POPULATION, DENSE, state=state)
   reference, ids = Reference(state), np.arange(POPULATION)
-  for down, fates in rounds:
-    weight = np.float32([fate == JOINED for fate in fates])
-    row = book.charge(ids, weight, UP, down, np.int8(fates))
-    assert row == reference.play(down, fates)
+  for down, codes in rounds:
+    weight = np.float32([fate == JOINED for fate in codes])
+    row = book.charge(ids, weight, UP, down, np.int8(codes))
+    assert row == reference.play(down, codes)
 
 
 def test_totals_are_exact_past_31_and_63_bits_and_padding_pays_nothing():
