@@ -1,6 +1,7 @@
 """Entries of the sketch benchmark: our operators, and lower bounds on time."""
 
 from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 from fl_sketch import sketches
@@ -31,23 +32,27 @@ class Contestant(NamedTuple):
   kind: str = 'library'  # or 'bound', 'operator', 'textbook'
 
 
-def _textbook(size: int) -> sketches.Sketch:
+@dataclasses.dataclass(frozen=True)
+class _Textbook(sketches.Sketch):
   """Textbook Count Sketch: stored hashes and a scatter."""
 
-  def draw(key, d):
+  size: int
+
+  def _draw(self, key, d):
     first, second = jax.random.split(key)
-    bucket = jax.random.randint(first, (d,), 0, size)
+    bucket = jax.random.randint(first, (d,), 0, self.size)
     return bucket, jax.random.rademacher(second, (d,), jnp.float32)
 
-  def sketch(key, x):
-    bucket, sign = draw(key, x.size)
-    return jnp.zeros(size).at[bucket].add(sign * x)
+  def sketch(self, key, tree):
+    bucket, sign = self._draw(key, tree.size)
+    return self.zero_table(tree).at[bucket].add(sign * tree)
 
-  def desketch(key, table, like):
-    bucket, sign = draw(key, like.size)
+  def desketch(self, key, table, like):
+    bucket, sign = self._draw(key, like.size)
     return sign * table[bucket]
 
-  return sketches.Sketch(sketch, desketch, lambda like: jnp.zeros(size))
+  def zero_table(self, tree):
+    return jnp.zeros(self.size)
 
 
 def _operator(work, factory, kind='operator'):
@@ -84,7 +89,7 @@ OPERATORS = {
   'ams': _operator('sign matrix', sketches.ams),
   'identity': _operator('identity', lambda b: sketches.identity()),
 }
-TEXTBOOK = _operator('count sketch', _textbook, kind='textbook')
+TEXTBOOK = _operator('count sketch', _Textbook, kind='textbook')
 
 
 def _compile(op, x):

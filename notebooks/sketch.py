@@ -43,7 +43,7 @@ of_sum = op.sketch(KEY, x + y)
 gap = jnp.abs(of_sum - (table + op.sketch(KEY, y))).max()
 print(f'R(x + y) differs from R x + R y by at most {gap:.0e}.')
 
-c = sketches.properties(op).adjoint_scale
+c = op.properties.adjoint_scale
 left = jnp.vdot(of_sum, table)
 right = c * jnp.vdot(x + y, op.desketch(KEY, table, x))
 print(f'The two sides of the adjoint law are {left:.2f} and {right:.2f}.')
@@ -69,7 +69,7 @@ DRAWS = np.array([1, 16, 256, 4096])
 means = [back[:n].mean(0) for n in DRAWS]
 norm = np.linalg.norm
 errors = [norm(mean - image) / norm(image) for mean in means]
-stated = np.sqrt(sketches.properties(small).alpha(image.size) / DRAWS)
+stated = np.sqrt(small.properties.alpha(image.size) / DRAWS)
 
 names = 'image', 'one draw', *(f'mean of {n:,} draws' for n in DRAWS[1:])
 fig = runs.new_figure(8, 1.9)
@@ -113,7 +113,7 @@ def squared_errors(op):
 lines, gaps = [], {}
 for name, make in OPERATORS.items():
   ops = [make(int(b)) for b in SIZES]
-  alphas = [sketches.properties(op).alpha(D) for op in ops]
+  alphas = [op.properties.alpha(D) for op in ops]
   samples = np.array([squared_errors(op) for op in ops])
   measured = samples.mean(1)
   gaps[name] = abs(measured - alphas) / (samples.std(1) / 300**0.5 + 1e-6)

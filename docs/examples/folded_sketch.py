@@ -1,5 +1,7 @@
 """A sketch that folds the vector, with random signs, onto a short table."""
 
+import dataclasses
+
 from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
@@ -10,26 +12,37 @@ VECTOR = sketches.identity()  # flattens a tree, and back
 
 
 @sketches.register(hyper=('shrink',))
-def folded(size: int, shrink: float = 1.0):
+@dataclasses.dataclass(frozen=True)
+class folded(sketches.Sketch):
   """Coordinate i goes to bucket i mod size; what is read is shrunk.
 
   Unbiased with shrink = 1 alone, of which the Properties are.
   """
-  signs = lambda key, d: jax.random.rademacher(key, (d,), jnp.float32)
-  alpha = lambda like: -(-sketches.dimension(like) // size) - 1
 
-  def sketch(key, tree):
+  size: int
+  shrink: float = 1.0
+
+  @property
+  def properties(self):
+    alpha = lambda like: -(-sketches.dimension(like) // self.size) - 1
+    return sketches.Properties('folded', lambda like: self.size, alpha, None)
+
+  def sketch(self, key, tree):
     x = VECTOR.sketch(key, tree)
-    signed = jnp.pad(signs(key, x.size) * x, (0, -x.size % size))
-    return signed.reshape(-1, size).sum(0)
+    signed = self.signs(key, x.size) * x
+    padded = jnp.pad(signed, (0, -x.size % self.size))
+    return padded.reshape(-1, self.size).sum(0)
 
-  def desketch(key, table, like):
+  def desketch(self, key, table, like):
     d = sketches.dimension(like)
-    estimate = shrink * signs(key, d) * jnp.resize(table, d)
+    estimate = self.shrink * self.signs(key, d) * jnp.resize(table, d)
     return VECTOR.desketch(key, estimate, like)
 
-  stated = sketches.Properties('folded', lambda like: size, alpha, None)
-  return sketches.Sketch(sketch, desketch, lambda _: jnp.zeros(size), stated)
+  def zero_table(self, tree):
+    return jnp.zeros(self.size)
+
+  def signs(self, key, d):
+    return jax.random.rademacher(key, (d,), jnp.float32)
 
 
 def get_config():

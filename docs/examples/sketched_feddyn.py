@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fl_sketch import algorithms, sketches
+from fl_sketch import algorithms
 from fl_sketch.rounds import chain, comms, federated, state_of, transforms as t
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def sketched_feddyn(task, hp, *, sketch, population, alpha=0.1):
     mean, up = comm.stacked_mean(tables, weight)
     step, share = read(mean), comm.total(weight) / population
     # Estimates from tables have an error; a smaller gain averages it out.
-    gain = alpha / (1 + sketches.properties(sketch).alpha(params))
+    gain = alpha / (1 + sketch.properties.alpha(params))
     moved = t.over_lanes(lambda _, x: read(x), tables, keys=keys, **extra)
     add = lambda scale: lambda x, y: x + scale * y
     clients = jax.tree.map(add(gain), state.clients.value, moved)

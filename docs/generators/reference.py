@@ -6,6 +6,7 @@ generated/parts/algorithms.md.
 
 import ast
 import importlib
+import inspect
 import pathlib
 import re
 import textwrap
@@ -54,10 +55,11 @@ def write(folder: pathlib.Path):
     pages.save(folder / 'parts' / f'{name}.md', text + '\n')
 
 
-def _function(function) -> str:
-  """The documentation of a function, which has its entry on an API page."""
+def _entry(function) -> str:
+  """The documentation of what has its entry on an API page, too."""
   name = f'{function.__module__}::{function.__name__}'
-  directive = f'```{{eval-rst}}\n.. autofunction:: {name}\n   :no-index:\n```\n'
+  kind = 'class' if inspect.isclass(function) else 'function'
+  directive = f'```{{eval-rst}}\n.. auto{kind}:: {name}\n   :no-index:\n```\n'
   return f'## {function.__name__}\n\n{directive}'
 
 
@@ -74,7 +76,7 @@ def _algorithms() -> str:
     markdown.table(['algorithm', *some(head, held)], named),
   ]
   factories = [algorithms.entry(name).factory for name in algorithms.names()]
-  return '\n'.join([*parts, *map(_function, factories)])
+  return '\n'.join([*parts, *map(_entry, factories)])
 
 
 def _call(name: str, options: dict) -> str:
@@ -92,7 +94,7 @@ def _at_d(function) -> str:
 def _sketches() -> str:
   rows = []
   for name, options in _OPERATORS.items():
-    p = sketches.properties(getattr(sketches, name)(**options))
+    p = getattr(sketches, name)(**options).properties
     rows.append([
       _call(name, options), str(p.floats(D)), _at_d(p.alpha),
       _at_d(p.coordinate_wise), _yes(p.linear),
@@ -103,7 +105,7 @@ def _sketches() -> str:
   )  # fmt: skip
   others = 'layerwise', 'layer_cyclic', 'fwht'
   functions = [getattr(sketches, name) for name in (*_OPERATORS, *others)]
-  return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
+  return '\n'.join([markdown.table(head, rows), *map(_entry, functions)])
 
 
 def _codecs() -> str:
@@ -115,7 +117,7 @@ def _codecs() -> str:
   head = 'codec', 'omega', 'contraction'
   names = (*_CODECS, 'contract', 'from_sketch')
   functions = [getattr(codecs, name) for name in names]
-  return '\n'.join([markdown.table(head, rows), *map(_function, functions)])
+  return '\n'.join([markdown.table(head, rows), *map(_entry, functions)])
 
 
 def _options() -> str:

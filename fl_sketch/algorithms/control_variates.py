@@ -117,9 +117,7 @@ def fedcomgate(
   """
   omega = codec.omega
   if omega is None:
-    raise ValueError(
-      f'fedcomgate requires an unbiased codec, got codec={codec.name!r}.'
-    )
+    raise ValueError(f'fedcomgate requires an unbiased codec, got {codec=}.')
 
   def update(payload, state, params=None, *, comm, **extra):
     gain = 1 / (1 + omega(params)) if control_gain is None else control_gain

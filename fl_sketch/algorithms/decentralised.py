@@ -66,7 +66,7 @@ def decentralised(
     graph = topology.make(graph, population)
   if (n := len(graph)) != population:
     raise ValueError(f'The graph has {n} clients, not {population=}.')
-  if not sketches.properties(sketch).linear:
+  if not sketch.properties.linear:
     raise ValueError('decentralised requires a linear sketch.')
   if gossip_steps is None and (chebyshev or resync_every):
     raise ValueError('chebyshev and resync_every require gossip_steps; set it.')

@@ -84,7 +84,7 @@ def fedsketchgate(
     tables = jax.vmap(bound)(table_of(payloads))
     gain = 1 if printed else control_gain
     if gain is None:
-      alpha = sketches.properties(reader).alpha
+      alpha = reader.properties.alpha
       gain = 1 if alpha is None else 1 / (1 + alpha(params))
     of_client = lambda _, table: reader.desketch(keys.round, table, params)
     estimates = t.over_lanes(of_client, tables, keys=keys, **extra)
@@ -115,7 +115,7 @@ def _mean(tables, params, *, comm, means, **extra):
 
 def linear_reader(op: sketches.Sketch) -> sketches.Sketch:
   """The operator if it is linear, or its linear reader; ValueError if none."""
-  properties = sketches.properties(op)
+  properties = op.properties
   if properties.linear:
     return op
   if op.linear_reader is None:

@@ -68,7 +68,7 @@ def fetchsgd(
 
   Source: Rothchild et al., ICML 2020, arXiv:2007.07682, Algorithm 1.
   """
-  name = sketches.properties(sketch).name
+  name = sketch.properties.name
   if (error_update == 'zero' or momentum_masking) and name not in _SPARSE:
     raise ValueError(
       f'sketch={name!r} must be one of {_SPARSE}; or set '

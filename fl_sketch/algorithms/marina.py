@@ -57,7 +57,7 @@ def marina(
   batches; checked against Flower's baseline `dasha`.
   """
   if codec.omega is None:
-    raise ValueError(f'marina requires an unbiased codec, not {codec.name!r}.')
+    raise ValueError(f'marina requires an unbiased codec, not {codec}.')
   local = task.gradient(hp)
 
   def gradients(params, batches, key, previous):

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from fl_sketch import sketches
 from fl_sketch.algorithms import server_optimizers
 from fl_sketch.algorithms.channel import Channel
 from fl_sketch.local import Task
@@ -74,7 +73,7 @@ def safl(
   if client_momentum:
     on_client.append(t.per_client(optax.ema(client_momentum)))
   if clip == 'server':
-    alpha = sketches.properties(channel.sketch).alpha
+    alpha = channel.sketch.properties.alpha
     if alpha is None:
       raise ValueError("clip='server' requires a sketch that states its alpha.")
     raised = lambda params: hp.clip_norm * (1 + alpha(params)) ** 0.5

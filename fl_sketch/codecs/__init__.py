@@ -41,8 +41,8 @@ register(shared_sign, hyper=('bound',))
 def make(kind: str, **options: Any) -> Codec:
   """Build the codec that a config names, by a factory and its options.
 
-  >>> make('rand_k', k=2, contract=True).name
-  'contract(rand_k)'
+  >>> make('rand_k', k=2, contract=True)
+  contract(codec=rand_k(k=2))
 
   The option `contract` wraps the codec in `contract`. Raises ValueError for an
   unknown kind or option.

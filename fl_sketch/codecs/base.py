@@ -1,67 +1,95 @@
 """The type of codecs, and a tree as one float32 vector."""
 
+import abc
 from collections.abc import Callable
-from typing import NamedTuple
+import dataclasses
+from typing import Any, TypeAlias
 
 from fl_sketch import sketches
 from fl_sketch.sketches.base import Like
+from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Payload, Tree
 import jax
 import jax.numpy as jnp
 
 VECTOR = sketches.identity()  # flattens a tree, and back
+Law: TypeAlias = Callable[[Like], float]  # of a tree, or of d
 
 
-class Codec(NamedTuple):
+class Codec(abc.ABC):
   """An encoder and a decoder, which are called with the same key.
 
-  Attributes:
-    encode: (key, tree) -> payload, arrays in the dtypes of the wire.
-    decode: (key, payload, like) -> tree of the shapes and dtypes of `like`
-      (arrays or `jax.ShapeDtypeStruct`).
-    name: name of the factory.
-    omega: like -> a constant with E decode = x and E||decode - x||^2 <= omega
-      ||x||^2 for every x; None if there is none.
-    contraction: like -> delta in E||x - decode||^2 <= (1 - delta) ||x||^2 for
-      every x; None if there is none.
+  Codecs are frozen dataclasses: equal if their options are, and hashable unless
+  one is traced. An option that breaks its annotation raises ValueError.
   """
 
-  encode: Callable[[Key, Tree], Payload]
-  decode: Callable[[Key, Payload, Tree], Tree]
-  name: str
-  omega: Callable[[Like], float] | None
-  contraction: Callable[[Like], float] | None
+  def __post_init__(self):
+    fields.check_options(self)
+
+  @abc.abstractmethod
+  def encode(self, key: Key, tree: Tree) -> Payload:
+    """Return the payload of a tree: arrays in the dtypes of the wire."""
+
+  @abc.abstractmethod
+  def decode(self, key: Key, payload: Payload, like: Tree) -> Tree:
+    """Return a tree of the shapes and dtypes of `like`: arrays, or types."""
+
+  @property
+  def omega(self) -> Law | None:
+    """A constant with E decode = x, E||decode - x||^2 <= omega ||x||^2."""
+    return None
+
+  @property
+  def contraction(self) -> Law | None:
+    """A constant delta with E||x - decode||^2 <= (1 - delta) ||x||^2."""
+    return None
 
 
-def of_vectors(
-  name: str, encode: Callable[[Key, jax.Array], Payload],
-  decode: Callable[[Key, Payload, int], jax.Array],
-  omega: Callable[[int], float] | None = None,
-  contraction: Callable[[int], float] | None = None, *, k: int = 0,
-) -> Codec:  # fmt: skip
-  """Make a codec of (key, f32[d]) -> payload and (key, payload, d) -> f32[d].
+def law(constant: Callable[[Any, int], float]) -> property:
+  """Make `omega` or `contraction` of a function (codec, d) -> constant."""
+  of = sketches.dimension
+  return property(lambda self: lambda like: constant(self, of(like)))
 
-  Its functions raise ValueError if d is below k.
-  """
 
-  def encode_tree(key, tree):
-    check_fits(k, sketches.dimension(tree))
-    return encode(key, VECTOR.sketch(key, tree).astype(jnp.float32))
+class VectorCodec(Codec):
+  """Base of codecs of all numbers of a tree, as float32."""
 
-  def decode_tree(key, payload, like):
+  @abc.abstractmethod
+  def encode_vector(self, key: Key, x: jax.Array) -> Payload:
+    """Return the payload of f32[d]."""
+
+  @abc.abstractmethod
+  def decode_vector(self, key: Key, payload: Payload, d: int) -> jax.Array:
+    """Return f32[d]."""
+
+  def check_dimension(self, d: int):
+    """Raise ValueError if d numbers are too few."""
+
+  def encode(self, key, tree):
+    self.check_dimension(sketches.dimension(tree))
+    x = VECTOR.sketch(key, tree).astype(jnp.float32)
+    return self.encode_vector(key, x)
+
+  def decode(self, key, payload, like):
     d = sketches.dimension(like)
-    check_fits(k, d)
-    return VECTOR.desketch(key, decode(key, payload, d), like)
-
-  of_like = lambda law: law and (lambda like: law(sketches.dimension(like)))
-  laws = of_like(omega), of_like(contraction)
-  return Codec(encode_tree, decode_tree, name, *laws)
+    self.check_dimension(d)
+    return VECTOR.desketch(key, self.decode_vector(key, payload, d), like)
 
 
-def check_fits(k: int, d: int, name: str = 'k') -> None:
+@dataclasses.dataclass(frozen=True)
+class SparseCodec(VectorCodec):
+  """Base of codecs of k coordinates: ValueError unless 1 <= k <= d."""
+
+  k: fields.Count
+
+  def check_dimension(self, d):
+    check_fits(self.k, d)
+
+
+def check_fits(k: int, d: int, name: str = 'k', of: str = 'd'):
   """Raise ValueError if d is below k."""
   if k > d:
-    raise ValueError(f'{name}={k} exceeds {d=}; use a smaller {name}.')
+    raise ValueError(f'{name}={k} exceeds {of}={d}; use a smaller {name}.')
 
 
 def largest(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

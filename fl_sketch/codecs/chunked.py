@@ -1,14 +1,18 @@
 """Send the largest entries of every chunk of a vector, by short indices."""
 
+import dataclasses
+from typing import Annotated
+
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive
 from fl_sketch.sketches.primitives import product
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
-def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class chunked_top_k(base.SparseCodec):
   r"""Send the k largest magnitudes of each chunk, in `bits` bits each.
 
   A chunk is `chunk` numbers in a row; the last one is filled up with zeros.
@@ -33,13 +37,26 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
   AdamW on clients and 'sgd' on the server; k is 1 to 3 % of a chunk. Their code
   cuts each array by itself, and has cells in units of its standard deviation.
   """
-  _check(k, chunk)
-  if bits not in (2, 3, 4):
-    raise ValueError(f'{bits=} must be 2, 3 or 4.')
-  levels = 2 ** (bits - 1)
 
-  def encode(key, x):
-    places, values = _sent(_rows(x, chunk), k)
+  chunk: fields.Count = 4096
+  bits: Annotated[int, fields.Rule('2, 3 or 4', (2, 3, 4).__contains__)] = 2
+
+  def __post_init__(self):
+    super().__post_init__()
+    base.check_fits(self.k, self.chunk, of='chunk')
+
+  @property
+  def _levels(self) -> int:
+    return 2 ** (self.bits - 1)
+
+  @base.law
+  def contraction(self, d):
+    root = (1 + 8 * (self.k - 1) / (9 * self._levels**2)) ** 0.5
+    return self.k / min(self.chunk, d) * (16 / 9) / (1 + root)
+
+  def encode_vector(self, key, x):
+    levels = self._levels
+    places, values = _sent(_rows(x, self.chunk), self.k)
     size = jnp.abs(values)
     scale = size.max(1, keepdims=True)
     part = base.fraction(size, scale)
@@ -49,22 +66,20 @@ def chunked_top_k(k: int, chunk: int = 4096, bits: int = 2) -> base.Codec:
     # Of fractions: their sum cannot overflow. A NaN spreads to all cells.
     total = (member * part[..., None]).sum(1)
     means = total / jnp.maximum(member.sum(1), 1) * scale
-    codes = packing.pack_bits((cell + levels * (values < 0)).ravel(), bits)
-    return places, codes, means
+    codes = (cell + levels * (values < 0)).ravel()
+    return places, packing.pack_bits(codes, self.bits), means
 
-  def decode(key, payload, d):
+  def decode_vector(self, key, payload, d):
     places, codes, means = payload
-    codes = packing.unpack_bits(codes, bits, means.shape[0] * k).reshape(-1, k)
-    size = jnp.take_along_axis(means, codes % levels, 1)
-    values = jnp.where(codes < levels, size, -size)
-    return _scattered(values, places, chunk, d).ravel()[:d]
-
-  root = (1 + 8 * (k - 1) / (9 * levels**2)) ** 0.5
-  delta = lambda d: k / min(chunk, d) * (16 / 9) / (1 + root)
-  return base.of_vectors('chunked_top_k', encode, decode, None, delta, k=k)
+    codes = packing.unpack_bits(codes, self.bits, means.shape[0] * self.k)
+    codes = codes.reshape(-1, self.k)
+    size = jnp.take_along_axis(means, codes % self._levels, 1)
+    values = jnp.where(codes < self._levels, size, -size)
+    return _scattered(values, places, self.chunk, d).ravel()[:d]
 
 
-def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class dct_top_k(base.SparseCodec):
   """Send the k largest coefficients of each chunk's cosine transform.
 
   The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
@@ -82,25 +97,22 @@ def dct_top_k(k: int, chunk: int = 64) -> base.Codec:
   Source: DeMo (Peng, Quesnelle, Kingma, arXiv:2411.19870), which transforms
   blocks of 64 x 64 of a matrix in two dimensions.
   """
-  _check(k, chunk)
 
-  def encode(key, x):
-    rows = _rows(x, chunk)
-    return _sent(product(rows, _cosines(rows.shape[1]).T), k)
+  chunk: fields.Count = 64
+  contraction = base.law(lambda self, d: self.k / min(self.chunk, d))
 
-  def decode(key, payload, d):
+  def __post_init__(self):
+    super().__post_init__()
+    base.check_fits(self.k, self.chunk, of='chunk')
+
+  def encode_vector(self, key, x):
+    rows = _rows(x, self.chunk)
+    return _sent(product(rows, _cosines(rows.shape[1]).T), self.k)
+
+  def decode_vector(self, key, payload, d):
     places, values = payload
-    rows = _scattered(values, places, chunk, d)
+    rows = _scattered(values, places, self.chunk, d)
     return product(rows, _cosines(rows.shape[1])).ravel()[:d]
-
-  delta = lambda d: k / min(chunk, d)
-  return base.of_vectors('dct_top_k', encode, decode, None, delta, k=k)
-
-
-def _check(k, chunk):
-  check_positive(k=k, chunk=chunk)
-  if k > chunk:
-    raise ValueError(f'{k=} exceeds {chunk=}; use a smaller k.')
 
 
 def _rows(x, chunk):

@@ -1,15 +1,20 @@
 """Stochastic rounding of all numbers to 16, 8 or 4 bits."""
 
+import dataclasses
+from typing import ClassVar
+
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive
+from fl_sketch.utils import fields
 import jax
 from jax import lax
 import jax.numpy as jnp
 
+_OMEGA = 2.0**-14 / (4 * (1 + 2.0**-7))
 _MOST = float(jnp.finfo(jnp.bfloat16).max)
 
 
-def bfloat16() -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class bfloat16(base.VectorCodec):
   r"""Stochastic rounding of float32 to bfloat16: unbiased.
 
   Between neighbours :math:`2^e` and :math:`(1 + u) 2^e`, u = 1 / 128, the upper
@@ -24,21 +29,57 @@ def bfloat16() -> base.Codec:
   Array([1.5, 1.5, 1.5], dtype=bfloat16)
   """
 
-  def encode(key, x):
+  omega = base.law(lambda self, d: _OMEGA)
+  contraction = base.law(lambda self, d: 1 - _OMEGA)
+
+  def encode_vector(self, key, x):
     bits = lax.bitcast_convert_type(jnp.clip(x, -_MOST, _MOST), jnp.uint32)
     bits += jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     upper = (bits >> 16).astype(jnp.uint16)
     rounded = lax.bitcast_convert_type(upper, jnp.bfloat16)
     return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
 
-  decode = lambda key, payload, d: payload.astype(jnp.float32)
-  u = 2.0**-7
-  omega = u**2 / (4 * (1 + u))
-  laws = lambda d: omega, lambda d: 1 - omega
-  return base.of_vectors('bfloat16', encode, decode, *laws)
+  def decode_vector(self, key, payload, d):
+    return payload.astype(jnp.float32)
 
 
-def int8(block: int = 256) -> base.Codec:
+class _Scaled(base.VectorCodec):
+  """Integers of at most `bound`, and a scale for each block."""
+
+  bound: ClassVar[int]
+  block: int
+
+  @base.law
+  def omega(self, d):
+    count = min(self.block, d)
+    return ((1 + (count - 1) / self.bound**2) ** 0.5 - 1) / 2
+
+  @property
+  def contraction(self):
+    omega = self.omega
+    return (lambda like: 1 - omega(like)) if omega(self.block) < 1 else None
+
+  def encode_vector(self, key, x):
+    bound, width = self.bound, max(1, min(self.block, x.size))
+    rows = jnp.abs(jnp.pad(x, (0, -x.size % width))).reshape(-1, width)
+    scale = rows.max(1)
+    steps = base.fraction(rows, scale[:, None]) * bound
+    largest = (rows == scale[:, None]) & (rows > 0)  # 1, but for its rounding
+    steps = jnp.where(largest, bound, steps).ravel()[: x.size]
+    below = jnp.floor(steps)
+    draws = jax.random.uniform(key, x.shape, x.dtype)
+    # Not floor(steps + draws): that sum is rounded, up more often than down.
+    level = below + (draws < steps - below)
+    return packing.pack(jnp.where(x < 0, -level, level), bound), scale
+
+  def decode_vector(self, key, payload, d):
+    packed, scale = payload
+    x = packing.unpack(packed, self.bound, d) / self.bound
+    return jnp.repeat(scale, min(self.block, d))[:d] * x
+
+
+@dataclasses.dataclass(frozen=True)
+class int8(_Scaled):
   """Stochastic rounding to int8 with one scale per `block`: unbiased.
 
   Levels are multiples of a block's largest magnitude over m = 127; that number
@@ -51,10 +92,13 @@ def int8(block: int = 256) -> base.Codec:
   >>> q.tolist(), scales.tolist()
   ([127, 0, -127], [1.0, 8.0])
   """
-  return _scaled('int8', 127, block)
+
+  block: fields.Count = 256
+  bound = 127
 
 
-def int4(block: int = 64) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class int4(_Scaled):
   """Stochastic rounding to int4, two numbers a byte; as `int8` with m = 7.
 
   The payload is (uint8[ceil(d / 2)], the first number in the lower bits; scales
@@ -64,30 +108,6 @@ def int4(block: int = 64) -> base.Codec:
   >>> q.tolist(), scales.tolist()
   ([126, 0], [1.0, 8.0])
   """
-  return _scaled('int4', 7, block)
 
-
-def _scaled(name, bound, block) -> base.Codec:
-  check_positive(block=block)
-
-  def encode(key, x):
-    width = max(1, min(block, x.size))
-    rows = jnp.abs(jnp.pad(x, (0, -x.size % width))).reshape(-1, width)
-    scale = rows.max(1)
-    steps = base.fraction(rows, scale[:, None]) * bound
-    largest = (rows == scale[:, None]) & (rows > 0)  # 1, but for its rounding
-    steps = jnp.where(largest, bound, steps).ravel()[: x.size]
-    below = jnp.floor(steps)
-    draws = jax.random.uniform(key, x.shape, x.dtype)
-    # Not floor(steps + draws): that sum is rounded, up more often than down.
-    level = below + (draws < steps - below)
-    return packing.pack(jnp.where(x < 0, -level, level), bound), scale
-
-  def decode(key, payload, d):
-    packed, scale = payload
-    x = packing.unpack(packed, bound, d) / bound
-    return jnp.repeat(scale, min(block, d))[:d] * x
-
-  omega = lambda d: ((1 + (min(block, d) - 1) / bound**2) ** 0.5 - 1) / 2
-  delta = (lambda d: 1 - omega(d)) if omega(block) < 1 else None
-  return base.of_vectors(name, encode, decode, omega, delta)
+  block: fields.Count = 64
+  bound = 7

@@ -1,13 +1,17 @@
 """Quantisation of every coordinate to few bits, with one scale."""
 
+import dataclasses
+from typing import Annotated
+
+from fl_sketch import sketches
 from fl_sketch.codecs import base, packing
-from fl_sketch.sketches.base import check_positive
 from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 
 
-def qsgd(levels: int) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class qsgd(base.VectorCodec):
   r"""QSGD: stochastic rounding to s = `levels` fractions of the norm, unbiased.
 
   .. math:: \|x\|_2\, \mathrm{sign}(x_i)\, \lfloor s |x_i| / \|x\|_2 + u_i
@@ -26,25 +30,26 @@ def qsgd(levels: int) -> base.Codec:
 
   Source: Alistarh et al. (NeurIPS 2017, arXiv:1610.02132), Lemma 3.1.
   """
-  check_positive(levels=levels)
-  if levels >= 2**15:
-    raise ValueError(f'{levels=} must be below {2**15}.')
 
-  def encode(key, x):
-    norm = jnp.linalg.norm(x)
+  levels: Annotated[int, fields.Rule('in [1, 2**15)', lambda s: 0 < s < 2**15)]
+
+  @base.law
+  def omega(self, d):
+    return min(d / (4 * self.levels**2), d**0.5 / self.levels)
+
+  def encode_vector(self, key, x):
+    levels, norm = self.levels, jnp.linalg.norm(x)
     draws = jax.random.uniform(key, x.shape, x.dtype)
     level = jnp.floor(jnp.abs(base.fraction(x, norm)) * levels + draws)
     return packing.pack(jnp.where(x < 0, -level, level), levels), norm
 
-  def decode(key, payload, d):
+  def decode_vector(self, key, payload, d):
     packed, norm = payload
-    return norm * (packing.unpack(packed, levels, d) / levels)
-
-  omega = lambda d: min(d / (4 * levels**2), d**0.5 / levels)
-  return base.of_vectors('qsgd', encode, decode, omega)
+    return norm * (packing.unpack(packed, self.levels, d) / self.levels)
 
 
-def sign(norm: str = 'l1') -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class sign(base.VectorCodec):
   """Sign compression: one bit a coordinate and one scale; 0 is sent as +1.
 
   'l1': ||x||_1 / d, the best scale; delta = ||x||_1^2 / (d ||x||_2^2) >= 1 / d.
@@ -60,24 +65,27 @@ def sign(norm: str = 'l1') -> base.Codec:
   Source: Karimireddy et al. (ICML 2019, arXiv:1901.09847); Tang et al. (ICML
   2021, arXiv:2102.02888).
   """
-  if norm not in ('l1', 'l2'):
-    raise ValueError(f"{norm=} must be 'l1' or 'l2'.")
 
-  def encode(key, x):
+  norm: Annotated[str, fields.choice(('l1', 'l2'))] = 'l1'
+
+  @property
+  def contraction(self):
+    law = lambda like: 1 / sketches.dimension(like)
+    return law if self.norm == 'l1' else None
+
+  def encode_vector(self, key, x):
     scale = jnp.linalg.norm(x) / x.size**0.5
-    if norm == 'l1':
+    if self.norm == 'l1':
       scale = jnp.abs(x).mean()
     return jnp.packbits(x < 0), scale
 
-  def decode(key, payload, d):
+  def decode_vector(self, key, payload, d):
     packed, scale = payload
     return jnp.where(jnp.unpackbits(packed, count=d), -scale, scale)
 
-  delta = (lambda d: 1 / d) if norm == 'l1' else None
-  return base.of_vectors('sign', encode, decode, None, delta)
 
-
-def shared_sign(bound: fields.Positive) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class shared_sign(base.VectorCodec):
   r"""Send one random sign an entry, with one scale that all clients share.
 
   An entry x, clipped to the bound B, is sent as +B with probability (1 + x / B)
@@ -96,10 +104,12 @@ def shared_sign(bound: fields.Positive) -> base.Codec:
   Source: as THC (Li et al., NSDI 2024, arXiv:2302.08545) with one bit.
   """
 
-  def encode(key, x):
-    return jnp.packbits(bound * (2 * jax.random.uniform(key, x.shape) - 1) < x)
+  bound: fields.Positive
 
-  def decode(key, payload, d):
-    return jnp.where(jnp.unpackbits(payload, count=d), bound, -bound)
+  def encode_vector(self, key, x):
+    draws = self.bound * (2 * jax.random.uniform(key, x.shape) - 1)
+    return jnp.packbits(draws < x)
 
-  return base.of_vectors('shared_sign', encode, decode)
+  def decode_vector(self, key, payload, d):
+    signs = jnp.unpackbits(payload, count=d)
+    return jnp.where(signs, self.bound, -self.bound)

@@ -1,5 +1,6 @@
 """Quantisation to few bits after a random rotation: EDEN."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -21,11 +22,8 @@ _DENSE = 32  # numbers up to which sums of signs are far from normal
 _SCALES = 'unbiased', 'least_squares'
 
 
-def eden(
-  bits: int = 1, *, num_coordinates: fields.Count | None = None,
-  rotate: bool = True,
-  scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased',
-) -> base.Codec:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class eden(base.VectorCodec):
   r"""EDEN: send the nearest centroids of a rotated vector, and one scale.
 
   With T a random rotation of the key, :math:`y = T x` has n near-Gaussian
@@ -62,38 +60,55 @@ def eden(
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
   (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rotated rand-k.
   """
-  if bits not in (1, 2, 3, 4):
-    raise ValueError(f'{bits=} must be 1, 2, 3 or 4.')
-  if scale not in _SCALES:
-    raise ValueError(f"{scale=} must be 'unbiased' or 'least_squares'.")
-  if num_coordinates is not None and not rotate:
-    raise ValueError(f'{num_coordinates=} requires rotate=True.')
-  centroids, distortion = lloyd_max(bits)
-  unbiased = scale == 'unbiased'
-  part = lambda d: (num_coordinates or d) / d
 
-  def encode(key, x):
-    y = _rotate(key, x, num_coordinates) if rotate else x
-    planes, q, dot = _nearest(y, centroids)
+  bits: Annotated[
+    int, fields.Rule('1, 2, 3 or 4', (1, 2, 3, 4).__contains__)
+  ] = 1
+  _: dataclasses.KW_ONLY
+  num_coordinates: fields.Count | None = None
+  rotate: bool = True
+  scale: Annotated[str, fields.choice(_SCALES)] = 'unbiased'
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.num_coordinates is not None and not self.rotate:
+      raise ValueError(f'{self.num_coordinates=} requires rotate=True.')
+
+  @property
+  def omega(self):
+    if self.scale == 'least_squares' or not self.rotate:
+      return None
+    return lambda like: 1 / self._share(sketches.dimension(like)) - 1
+
+  @property
+  def contraction(self):
+    if self.scale == 'unbiased':
+      return None
+    # Without rotation the least is that of a spike.
+    law = self._share if self.rotate else lambda d: 1 / d
+    return lambda like: law(sketches.dimension(like))
+
+  def _share(self, d: int) -> float:
+    """Return the expected share of the energy that is kept."""
+    return self._part(d) * (1 - lloyd_max(self.bits)[1])
+
+  def _part(self, d: int) -> float:
+    return (self.num_coordinates or d) / d
+
+  def encode_vector(self, key, x):
+    y = _rotate(key, x, self.num_coordinates) if self.rotate else x
+    planes, q, dot = _nearest(y, lloyd_max(self.bits)[0])
     size = jnp.linalg.norm(y) / y.size**0.5
     factor = y.size / jnp.where(dot > 0, dot, 1)
-    if not unbiased:
-      factor = part(x.size) * dot / jnp.square(q).sum()
+    if self.scale == 'least_squares':
+      factor = self._part(x.size) * dot / jnp.square(q).sum()
     return jnp.packbits(planes, axis=1), size * factor
 
-  def decode(key, payload, d):
+  def decode_vector(self, key, payload, d):
     packed, size = payload
-    count = num_coordinates or d
-    y = size * _values(jnp.unpackbits(packed, axis=1, count=count), centroids)
-    return _rotate_back(key, y, d) if rotate else y
-
-  share = lambda d: part(d) * (1 - distortion)
-  omega = contraction = None
-  if unbiased and rotate:
-    omega = lambda d: 1 / share(d) - 1
-  elif not unbiased:  # without rotation the least is that of a spike
-    contraction = share if rotate else lambda d: 1 / d
-  return base.of_vectors('eden', encode, decode, omega, contraction)
+    planes = jnp.unpackbits(packed, axis=1, count=self.num_coordinates or d)
+    y = size * _values(planes, lloyd_max(self.bits)[0])
+    return _rotate_back(key, y, d) if self.rotate else y
 
 
 @functools.cache

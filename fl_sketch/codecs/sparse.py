@@ -1,8 +1,11 @@
 """Sparsification: top-k, random-k and quantised top-k coordinates."""
 
+import dataclasses
+from typing import Annotated
+
 from fl_sketch.codecs import base, packing
 from fl_sketch.sketches import hashing
-from fl_sketch.sketches.base import check_positive
+from fl_sketch.utils import fields
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +13,8 @@ import jax.numpy as jnp
 _sample = jax.jit(hashing.sample, static_argnums=(1, 2))
 
 
-def top_k(k: int) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class top_k(base.SparseCodec):
   """Send the k largest magnitudes: delta = k / d, reached by equal ones.
 
   Ties go to the lower coordinate, and a NaN precedes all numbers. The payload
@@ -21,14 +25,18 @@ def top_k(k: int) -> base.Codec:
 
   Source: Stich, Cordonnier, Jaggi (NeurIPS 2018, arXiv:1809.07599).
   """
-  check_positive(k=k)
-  encode = lambda key, x: base.largest(x, k)
-  decode = lambda key, payload, d: base.scattered(d, *payload)
-  share = lambda d: k / d
-  return base.of_vectors('top_k', encode, decode, contraction=share, k=k)
+
+  contraction = base.law(lambda self, d: self.k / d)
+
+  def encode_vector(self, key, x):
+    return base.largest(x, self.k)
+
+  def decode_vector(self, key, payload, d):
+    return base.scattered(d, *payload)
 
 
-def rand_k(k: int) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class rand_k(base.SparseCodec):
   """Send k random coordinates times d / k: unbiased, omega = d / k - 1.
 
   The coordinates are distinct and drawn from the key, so they are not sent: the
@@ -37,15 +45,20 @@ def rand_k(k: int) -> base.Codec:
   >>> rand_k(2).encode(jax.random.key(0), jnp.ones(8)).tolist()
   [4.0, 4.0]
 
-  Source: as of `top_k`.
+  Source: as of `TopK`.
   """
-  check_positive(k=k)
-  encode = lambda key, x: x[_sample(key, k, x.size)] * (x.size / k)
-  decode = lambda key, x, d: base.scattered(d, x, _sample(key, k, d))
-  return base.of_vectors('rand_k', encode, decode, lambda d: d / k - 1, k=k)
+
+  omega = base.law(lambda self, d: d / self.k - 1)
+
+  def encode_vector(self, key, x):
+    return x[_sample(key, self.k, x.size)] * (x.size / self.k)
+
+  def decode_vector(self, key, payload, d):
+    return base.scattered(d, payload, _sample(key, self.k, d))
 
 
-def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class quantized_top_k(base.SparseCodec):
   r"""Top-k with values rounded to m = 2^(bits - 1) - 1 fractions of a maximum.
 
   In the order of decreasing magnitude, every `bucket` values share one scale s,
@@ -64,25 +77,33 @@ def quantized_top_k(k: int, bits: int, bucket: int) -> base.Codec:
 
   Source: CocktailSGD (Wang et al., ICML 2023), its compressor.
   """
-  check_positive(k=k, bucket=bucket)
-  if bits not in (2, 4, 8):
-    raise ValueError(f'{bits=} must be 2, 4 or 8.')
-  if k % bucket:
-    raise ValueError(f'{k=} must be a multiple of {bucket=}.')
-  bound = 2 ** (bits - 1) - 1
 
-  def encode(key, x):
-    values, support = base.largest(x, k)
-    rows = values.reshape(-1, bucket)
+  bits: Annotated[int, fields.Rule('2, 4 or 8', (2, 4, 8).__contains__)]
+  bucket: fields.Count
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.k % self.bucket:
+      raise ValueError(f'{self.k=} must be a multiple of {self.bucket=}.')
+
+  @property
+  def _bound(self) -> int:
+    return 2 ** (self.bits - 1) - 1
+
+  @base.law
+  def contraction(self, d):
+    squares = 4 * self._bound**2
+    return self.k / d * (squares / (squares + self.bucket - 1))
+
+  def encode_vector(self, key, x):
+    values, support = base.largest(x, self.k)
+    rows = values.reshape(-1, self.bucket)
     scale = jnp.abs(rows).max(1)
-    q = jnp.round(base.fraction(rows, scale[:, None]) * bound)
-    return packing.pack(q.ravel(), bound), scale, support
+    q = jnp.round(base.fraction(rows, scale[:, None]) * self._bound)
+    return packing.pack(q.ravel(), self._bound), scale, support
 
-  def decode(key, payload, d):
+  def decode_vector(self, key, payload, d):
     packed, scale, support = payload
-    rows = packing.unpack(packed, bound, k).reshape(-1, bucket) / bound
+    q = packing.unpack(packed, self._bound, self.k)
+    rows = q.reshape(-1, self.bucket) / self._bound
     return base.scattered(d, (scale[:, None] * rows).ravel(), support)
-
-  share = 4 * bound**2 / (4 * bound**2 + bucket - 1)
-  delta = lambda d: k / d * share
-  return base.of_vectors('quantized_top_k', encode, decode, None, delta, k=k)

@@ -1,12 +1,15 @@
 """Codecs built from linear sketches or from other codecs."""
 
+import dataclasses
+
 from fl_sketch import sketches
 from fl_sketch.codecs import base
 from fl_sketch.sketches.base import leaf_type, wide_type
 import jax
 
 
-def from_sketch(op: sketches.Sketch) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class from_sketch(base.Codec):
   """Wrap a linear sketch as an unbiased codec, whose omega is its alpha.
 
   The payload is the operator's table. Raises ValueError if `op` is not linear,
@@ -15,14 +18,27 @@ def from_sketch(op: sketches.Sketch) -> base.Codec:
   >>> from_sketch(sketches.block_cyclic(8)).omega(64)
   7.0
   """
-  stated = sketches.properties(op)
-  name, linear, alpha = stated.name, stated.linear, stated.alpha
-  if not linear or alpha is None:
-    raise ValueError(f'{name=}, {linear=} must be linear and state an alpha.')
-  return base.Codec(op.sketch, op.desketch, name, alpha, None)
+
+  op: sketches.Sketch
+
+  def __post_init__(self):
+    stated = self.op.properties
+    if not stated.linear or stated.alpha is None:
+      raise ValueError(f'{self.op=} must be linear and state an alpha.')
+
+  @property
+  def omega(self):
+    return self.op.properties.alpha
+
+  def encode(self, key, tree):
+    return self.op.sketch(key, tree)
+
+  def decode(self, key, payload, like):
+    return self.op.desketch(key, payload, like)
 
 
-def contract(codec: base.Codec) -> base.Codec:
+@dataclasses.dataclass(frozen=True)
+class contract(base.Codec):
   """Scale an unbiased codec by 1 / (1 + omega) =: delta, its contraction.
 
   The payload is the same; error feedback needs it. A biased codec raises
@@ -31,15 +47,24 @@ def contract(codec: base.Codec) -> base.Codec:
   >>> contract(from_sketch(sketches.block_cyclic(2))).contraction(8)
   0.25
   """
-  omega = codec.omega
-  if omega is None:
-    raise ValueError(f'codec={codec.name!r} must be unbiased.')
-  delta = lambda like: 1 / (1 + omega(like))
 
-  def decode(key, payload, like):
-    x = codec.decode(key, payload, jax.tree.map(wide_type, like))
-    scaled = lambda x, t: (delta(like) * x).astype(leaf_type(t).dtype)
+  codec: base.Codec
+
+  def __post_init__(self):
+    if self.codec.omega is None:
+      raise ValueError(f'{self.codec=} must be unbiased.')
+
+  @property
+  def contraction(self):
+    omega = self.codec.omega
+    assert omega is not None  # checked above
+    return lambda like: 1 / (1 + omega(like))
+
+  def encode(self, key, tree):
+    return self.codec.encode(key, tree)
+
+  def decode(self, key, payload, like):
+    x = self.codec.decode(key, payload, jax.tree.map(wide_type, like))
+    delta = self.contraction(like)
+    scaled = lambda x, t: (delta * x).astype(leaf_type(t).dtype)
     return jax.tree.map(scaled, x, like)
-
-  name = f'contract({codec.name})'
-  return base.Codec(codec.encode, decode, name, None, delta)

@@ -80,9 +80,7 @@ def compress(
   arXiv:1901.09847, Algorithm 2.
   """
   if error_feedback and codec.contraction is None:
-    raise ValueError(
-      f'codec={codec.name!r} must be a contraction; see codecs.contract.'
-    )
+    raise ValueError(f'{codec=} must be a contraction; see codecs.contract.')
   if not error_feedback and residual_decay != 1:
     raise ValueError(f'{residual_decay=} must be 1 without error feedback.')
   if not 0 < residual_decay <= 1:

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from fl_sketch.sketches.ams import ams
-from fl_sketch.sketches.base import Properties, Sketch, dimension, properties
+from fl_sketch.sketches.base import Properties, Sketch, dimension
 from fl_sketch.sketches.block_cyclic import block_cyclic
 from fl_sketch.sketches.block_srht import block_srht
 from fl_sketch.sketches.count_sketch import count_sketch
@@ -36,7 +36,7 @@ __all__ = [
   'REGISTRY', 'Properties', 'Sketch', 'Verification', 'ams', 'block_cyclic',
   'block_srht', 'count_sketch', 'dct', 'describe', 'dimension', 'fwht',
   'gather', 'gaussian', 'heaprix', 'heavy_support', 'heavymix', 'identity',
-  'l2_norm', 'layer_cyclic', 'layerwise', 'make', 'names', 'properties',
+  'l2_norm', 'layer_cyclic', 'layerwise', 'make', 'names',
   'register', 'scatter', 'sparse_embedding', 'srft', 'srht',
   'uniform_sampling', 'verify',
 ]  # fmt: skip
@@ -53,7 +53,7 @@ def _layerwise(
   sized = [name for name in names() if REGISTRY.required(name) == ['size']]
   if factory not in sized:
     raise ValueError(f'{factory=} must be one of {tuple(sized)}.')
-  return layerwise(lambda b: make(factory, size=b), size, allocation)
+  return layerwise(REGISTRY.entry(factory).factory, size, allocation)
 
 
 for _factory in (

@@ -1,13 +1,16 @@
 """AMS sketch: dense signs, with the independence that its proofs use."""
 
-from fl_sketch.sketches import base, dense, hashing
+import dataclasses
+
+from fl_sketch.sketches import dense, hashing
 import jax
 import jax.numpy as jnp
 
 _SIGNS = 31  # in a word of `hashing.kwise`
 
 
-def ams(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class ams(dense.DenseSketch):
   r"""Sketch by a matrix of signs, :math:`R_{ij} = \pm 1 / \sqrt b`.
 
   The sketch of Alon, Matias and Szegedy (STOC 1996), Definition D.4 of Song et
@@ -26,19 +29,16 @@ def ams(size: int) -> base.Sketch:
   >>> jnp.abs(table).tolist()
   [3.0, 3.0, 3.0, 3.0]
   """
-  base.check_positive(size=size)
-  stated = base.Properties(
-    'ams', floats=lambda like: size, coordinate_wise=lambda like: 2.0,
-    alpha=lambda like: (base.dimension(like) - 1) / size,
-  )  # fmt: skip
 
-  def tile(key, counter):
-    groups = -(-size // _SIGNS)
+  def alpha(self, d):
+    return (d - 1) / self.size
+
+  def tile(self, key, counter):
+    groups = -(-self.size // _SIGNS)
     families = hashing.families(key, groups, 4, hashing.SIGN)
     words = jax.vmap(hashing.kwise, (None, 0))(counter, families)[:, None]
     plane = jnp.arange(1, 1 + _SIGNS, dtype=jnp.uint32)[None, :, None]
-    scale = jnp.full((groups, _SIGNS, counter.size), size**-0.5, jnp.float32)
+    shape = groups, _SIGNS, counter.size
+    scale = jnp.full(shape, self.size**-0.5, jnp.float32)
     signs = hashing.flip(scale, words, plane)  # bit 31 is never set
-    return signs.reshape(-1, counter.size)[:size]
-
-  return dense.from_tiles(stated, size, tile)
+    return signs.reshape(-1, counter.size)[: self.size]

@@ -1,10 +1,13 @@
 """The type of linear sketches, and their walk over the leaves of a tree."""
 
-from collections.abc import Callable, Mapping, Sequence
+import abc
+from collections.abc import Callable, Sequence
+import dataclasses
 import itertools
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from fl_sketch.sketches import primitives
+from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
 import jax.numpy as jnp
@@ -40,41 +43,44 @@ class Properties(NamedTuple):
   adjoint_scale: float | None = 1.0
 
 
-class Sketch(NamedTuple):
-  """Pure functions of one linear sketch; equal keys mean equal hash functions.
+class Sketch(abc.ABC):
+  """A linear sketch: a frozen dataclass of options.
 
-  Trees are any pytree of float arrays, summed in float32, or in float64 where a
-  leaf has it.
+  Equal options make equal operators, and equal keys equal hash functions.
+  Operators are hashable unless an option is traced. Trees are any pytree of
+  float arrays, summed in float32, or in float64 where a leaf has it.
 
-  Attributes:
-    sketch: (key, tree) -> table; linear in `tree`.
-    desketch: (key, table, like) -> an estimate of the sketched tree, in the
-      shapes and dtypes of `like` (arrays or `jax.ShapeDtypeStruct`).
-    zero_table: tree -> a table of zeros.
-    properties: the operator's stated properties.
-    linear_reader: an operator that reads the same tables linearly, if desketch
-      is not linear.
+  Raises ValueError if an option breaks its annotation.
   """
 
-  sketch: Callable[[Key, Tree], Table]
-  desketch: Callable[[Key, Table, Tree], Tree]
-  zero_table: Callable[[Tree], Table]
-  properties: Properties | None = None
-  linear_reader: 'Sketch | None' = None
+  def __post_init__(self):
+    fields.check_options(self)
 
+  @abc.abstractmethod
+  def sketch(self, key: Key, tree: Tree) -> Table:
+    """Return the table of a tree, linear in the tree."""
 
-def properties(op: Sketch) -> Properties:
-  """Return the stated properties of an operator, which `verify` measures.
+  @abc.abstractmethod
+  def desketch(self, key: Key, table: Table, like: Tree) -> Tree:
+    """Return an estimate of the sketched tree.
 
-  >>> from fl_sketch import sketches
-  >>> properties(sketches.block_cyclic(8)).alpha(64)
-  7.0
+    Its shapes and dtypes are those of `like` (arrays or
+    `jax.ShapeDtypeStruct`).
+    """
 
-  Raises ValueError if the operator was made without any.
-  """
-  if op.properties is None:
-    raise ValueError('op.properties is None; set it.')
-  return op.properties
+  @abc.abstractmethod
+  def zero_table(self, tree: Tree) -> Table:
+    """Return a table of zeros."""
+
+  @property
+  def properties(self) -> Properties:
+    """What the operator states; ValueError if it states nothing."""
+    raise ValueError(f'{type(self).__name__} states no properties.')
+
+  @property
+  def linear_reader(self) -> 'Sketch | None':
+    """A linear operator for the same tables, if desketch is not linear."""
+    return None
 
 
 class Span(NamedTuple):
@@ -172,85 +178,132 @@ def _walk(types, dtype) -> list[tuple[list[int], Span]]:
   return walk
 
 
-def from_runs(
-  stated: Properties, axes: Mapping[str, int] | int | None,
-  sketch: Callable[[Key, Sequence[Segment], Vector], Table],
-  desketch: Callable[[Key, Table, Sequence[Span], Vector], list[jax.Array]],
-  dtype: jax.typing.DTypeLike = jnp.float32, *,
-  allow_larger: bool = False, by_lanes: bool = False,
-) -> Sketch:  # fmt: skip
-  """Make a `Sketch` of trees from functions of runs of coordinates.
+class VectorSketch(Sketch):
+  """Base of operators on the vector of all numbers of a tree.
 
-  A large leaf is a run of its own, in its own dtype, and is never copied; small
-  neighbours are copied into one run.
+  A subclass has functions of runs of coordinates. A large leaf is a run of its
+  own, in its own dtype, and is never copied; small neighbours are copied into
+  one run. Equal operators share their compiled programs.
 
-  >>> total = lambda key, runs, vector: sum(run.x.sum() for run in runs)[None]
-  >>> read = lambda key, y, spans, vector: [jnp.full(s.size, y) for s in spans]
-  >>> op = from_runs(Properties('sum', None, None, None), 1, total, read)
-  >>> op.sketch(None, [jnp.ones(3), jnp.ones(2)]).tolist()
-  [5.0]
-
-  Args:
-    stated: the operator's properties.
-    axes: the table's axes by name; 8 is {'size': 8}, None is the tree's d.
-    sketch: (key, runs, `vector_type` of the tree) -> table.
-    desketch: (key, table, spans, that type) -> values of each, in its dtype.
+  Attributes:
+    axes: options that are the sizes of the table's axes; () is one axis of d.
     dtype: dtype of tables of float32 trees.
     allow_larger: whether a table may be larger than the tree.
     by_lanes: whether `vmap` over large trees is a loop on a CPU.
   """
-  if isinstance(axes, int | np.integer):
-    axes = {'size': axes}
 
-  def checked_type(tree):
-    vector = vector_type(tree)
-    shape = vector.shape if axes is None else tuple(axes.values())
-    table = jax.ShapeDtypeStruct(shape, jnp.result_type(vector.dtype, dtype))
-    if not allow_larger and table.size > vector.size:
-      axis = ' * '.join(f'{name}={n}' for name, n in (axes or {}).items())
-      raise ValueError(f'{axis} exceeds d={vector.size}; use a smaller table.')
-    return table
+  axes: ClassVar[tuple[str, ...]] = ()
+  dtype: ClassVar[jax.typing.DTypeLike] = jnp.float32
+  allow_larger: bool = False
+  by_lanes: ClassVar[bool] = False
 
-  def in_lanes(fn, vector):
-    large = by_lanes and vector.size >= LARGE_TREE
-    return primitives.lane_by_lane(fn) if large else fn
+  @abc.abstractmethod
+  def sketch_runs(
+    self, key: Key, runs: Sequence[Segment], vector: Vector
+  ) -> jax.Array:
+    """Return the table of the runs of a tree of this `vector_type`."""
 
-  # Without `jit` the loops would be compiled at every call.
-  @jax.jit
-  def sketch_tree(key, tree):
-    checked_type(tree)
-    vector = vector_type(tree)
+  @abc.abstractmethod
+  def desketch_spans(
+    self, key: Key, table: jax.Array, spans: Sequence[Span], vector: Vector
+  ) -> list[jax.Array]:
+    """Return the estimated values of each span, in its dtype."""
 
-    def whole(key, leaves):
-      runs = []
-      for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
-        parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
-        runs.append(Segment(span.start, jnp.concatenate(parts)))
-      return sketch(key, runs, vector)
+  def sketch(self, key: Key, tree: Tree) -> jax.Array:
+    return sketch_tree(self, key, tree)
 
-    return in_lanes(whole, vector)(key, jax.tree.leaves(tree))
-
-  @jax.jit(static_argnums=2)
-  def desketch_leaves(key, table, types):
-    vector = vector_type(types)
-    walk = _walk(types, vector.dtype)
-
-    def whole(key, table):
-      estimates = desketch(key, table, [span for _, span in walk], vector)
-      out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
-      for (group, _), values in zip(walk, estimates, strict=True):
-        out |= zip(group, split(values, [types[i] for i in group]), strict=True)
-      return list(out.values())
-
-    return in_lanes(whole, vector)(key, table)
-
-  def desketch_tree(key, table, like):
-    want = checked_type(like)
+  def desketch(self, key: Key, table: jax.Array, like: Tree) -> Tree:
+    want = self.table_type(like)
     if table.shape != want.shape:
       raise ValueError(f'{table.shape=} must be {want.shape}, as of `like`.')
     leaves, treedef = jax.tree.flatten(like)
     types = tuple(map(leaf_type, leaves))
-    return treedef.unflatten(desketch_leaves(key, table, types))
+    return treedef.unflatten(desketch_leaves(self, key, table, types))
 
-  zero_table = lambda tree: jnp.zeros_like(checked_type(tree))
-  return Sketch(sketch_tree, desketch_tree, zero_table, stated)
+  def zero_table(self, tree: Tree) -> jax.Array:
+    return jnp.zeros_like(self.table_type(tree))
+
+  def table_type(self, tree: Tree) -> jax.ShapeDtypeStruct:
+    """Return the table's shape and dtype; ValueError if it is too large."""
+    vector, sizes = vector_type(tree), self._sizes()
+    shape = tuple(sizes.values()) if sizes else vector.shape
+    dtype = jnp.result_type(vector.dtype, self.dtype)
+    table = jax.ShapeDtypeStruct(shape, dtype)
+    if not self.allow_larger and table.size > vector.size:
+      axes = ' * '.join(f'{name}={n}' for name, n in sizes.items())
+      raise ValueError(f'{axes} exceeds d={vector.size}; use a smaller table.')
+    return table
+
+  def _sizes(self) -> dict[str, int]:
+    return {name: getattr(self, name) for name in self.axes}
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedSketch(VectorSketch):
+  """Base of unbiased linear operators with tables of `size` numbers.
+
+  Raises ValueError if size is below 1, or above the d of a tree.
+  """
+
+  size: fields.Count
+  axes = ('size',)
+
+  @abc.abstractmethod
+  def alpha(self, d: int) -> float:
+    """Return `Properties.alpha` of d coordinates."""
+
+  def coordinate_wise(self, d: int) -> float | None:
+    """Return `Properties.coordinate_wise` of d coordinates."""
+    return 2.0
+
+  @property
+  def properties(self):
+    return Properties(
+      type(self).__name__,
+      lambda like: self.size * np.dtype(self.dtype).itemsize // 4,
+      alpha=lambda like: self.alpha(dimension(like)),
+      coordinate_wise=lambda like: self.coordinate_wise(dimension(like)),
+    )  # fmt: skip
+
+
+# Without `jit` the loops would be compiled at every call.
+@jax.jit(static_argnums=0)
+def sketch_tree(op: VectorSketch, key: Key, tree: Tree) -> jax.Array:
+  """Sketch a tree by the runs of its leaves."""
+  op.table_type(tree)
+  vector = vector_type(tree)
+
+  def whole(key, leaves):
+    runs = []
+    for group, span in _walk(list(map(leaf_type, leaves)), vector.dtype):
+      parts = [jnp.ravel(leaves[i]).astype(span.dtype) for i in group]
+      runs.append(Segment(span.start, jnp.concatenate(parts)))
+    return op.sketch_runs(key, runs, vector)
+
+  return _in_lanes(op, whole, vector)(key, jax.tree.leaves(tree))
+
+
+@jax.jit(static_argnums=(0, 3))
+def desketch_leaves(
+  op: VectorSketch, key: Key, table: jax.Array,
+  types: tuple[jax.ShapeDtypeStruct, ...],
+) -> list[jax.Array]:  # fmt: skip
+  """Estimate leaves of these shapes and dtypes from a table."""
+  vector = vector_type(types)
+  walk = _walk(types, vector.dtype)
+
+  def whole(key, table):
+    estimates = op.desketch_spans(
+      key, table, [span for _, span in walk], vector
+    )
+    out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
+    for (group, _), values in zip(walk, estimates, strict=True):
+      out |= zip(group, split(values, [types[i] for i in group]), strict=True)
+    return list(out.values())
+
+  return _in_lanes(op, whole, vector)(key, table)
+
+
+def _in_lanes(op: VectorSketch, fn: Callable, vector: Vector) -> Callable:
+  large = op.by_lanes and vector.size >= LARGE_TREE
+  return primitives.lane_by_lane(fn) if large else fn

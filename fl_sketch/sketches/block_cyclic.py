@@ -1,11 +1,15 @@
 """Block-cyclic Count Sketch: balanced buckets, contiguous memory."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, blocks
+from fl_sketch.utils import fields
 from jax import lax
 import jax.numpy as jnp
 
 
-def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class block_cyclic(base.SizedSketch):
   r"""Count Sketch that shifts whole blocks of coordinates.
 
   With m = size / sparsity buckets, coordinate i = B m + u of block B goes to
@@ -35,32 +39,36 @@ def block_cyclic(size: int, *, sparsity: int = 1) -> base.Sketch:
   Source: a construction of this project; related to numBlocks of FetchSGD's
   CSVec (arXiv:2007.07682) and BlockPerm-SJLT (arXiv:2602.06071).
   """
-  base.check_positive(size=size, sparsity=sparsity)
-  if size % sparsity:
-    raise ValueError(f'{sparsity=} must divide {size=}.')
-  cols, scale = size // sparsity, sparsity**-0.5
 
-  def sketch(key, runs, vector):
-    starts, xs = zip(*runs, strict=True)
+  sparsity: fields.Count = dataclasses.field(default=1, kw_only=True)
+  by_lanes = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.size % self.sparsity:
+      raise ValueError(f'{self.sparsity=} must divide {self.size=}.')
+
+  def alpha(self, d):
+    # What collides with a coordinate is outside its block.
+    return (d - (d % self._cols or self._cols)) / self._cols / self.sparsity
+
+  @property
+  def _cols(self) -> int:
+    return self.size // self.sparsity
+
+  def sketch_runs(self, key, runs, vector):
+    cols, (starts, xs) = self._cols, zip(*runs, strict=True)
     runs_of = lambda xs: list(map(base.Segment, starts, xs))
     form = lambda f: lambda hashes, xs: f(cols, hashes, runs_of(xs), vector)
-    hashes = blocks.copies_of(key, cols, sparsity, vector.size)
+    hashes = blocks.copies_of(key, cols, self.sparsity, vector.size)
     loop, gather = map(form, (blocks.sketch_loop, blocks.sketch_gather))
     tables = lax.platform_dependent(hashes, xs, cpu=loop, default=gather)
-    return scale * jnp.concatenate(tables)
+    return self.sparsity**-0.5 * jnp.concatenate(tables)
 
-  def desketch(key, table, spans, vector):
-    hashes = blocks.copies_of(key, cols, sparsity, vector.size)
-    tables = list(scale * table.reshape(sparsity, cols))
+  def desketch_spans(self, key, table, spans, vector):
+    cols, scale = self._cols, self.sparsity**-0.5
+    hashes = blocks.copies_of(key, cols, self.sparsity, vector.size)
+    tables = list(scale * table.reshape(self.sparsity, cols))
     form = lambda f: lambda hashes, tables: f(cols, hashes, tables, spans)
     loop, gather = map(form, (blocks.desketch_loop, blocks.desketch_gather))
     return lax.platform_dependent(hashes, tables, cpu=loop, default=gather)
-
-  # What collides with a coordinate is outside its block.
-  outside = lambda d: d - (d % cols or cols)
-  stated = base.Properties(
-    'block_cyclic', floats=lambda like: size,
-    alpha=lambda like: outside(base.dimension(like)) / cols / sparsity,
-    coordinate_wise=lambda like: 2.0,
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

@@ -1,9 +1,13 @@
 """Subsampled randomised Hadamard transform of blocks of coordinates."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, block_rows
+from fl_sketch.utils import fields
 
 
-def block_srht(size: int, block: int = 4096) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class block_srht(base.SizedSketch):
   r"""Subsample Hadamard transforms of blocks of coordinates with random signs.
 
   :math:`R = \sqrt{d / b}\, S H D` with b = `size`, D random signs, H orthogonal
@@ -32,21 +36,27 @@ def block_srht(size: int, block: int = 4096) -> base.Sketch:
 
   Source: a construction of this project, of blocks of `srht`.
   """
-  base.check_positive(size=size, block=block)
-  if block.bit_count() != 1:
-    raise ValueError(f'{block=} must be a power of two.')
-  plan_of = lambda like: block_rows.plan(base.dimension(like), size, block)
 
-  def sketch(key, runs, vector):
+  block: fields.Count = 4096
+  by_lanes = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.block.bit_count() != 1:
+      raise ValueError(f'block={self.block} must be a power of two.')
+
+  def alpha(self, d):
+    return d / self.size - 1
+
+  def coordinate_wise(self, d):
+    return block_rows.constant(self._plan(d))
+
+  def _plan(self, like: base.Like) -> block_rows.Plan:
+    return block_rows.plan(base.dimension(like), self.size, self.block)
+
+  def sketch_runs(self, key, runs, vector):
     x = base.join(runs, vector.size, vector.dtype)
-    return block_rows.take(key, x, plan_of(vector))
+    return block_rows.take(key, x, self._plan(vector))
 
-  def desketch(key, table, spans, vector):
-    return base.cut(block_rows.put(key, table, plan_of(vector)), spans)
-
-  stated = base.Properties(
-    'block_srht', floats=lambda like: size,
-    alpha=lambda like: base.dimension(like) / size - 1,
-    coordinate_wise=lambda like: block_rows.constant(plan_of(like)),
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)
+  def desketch_spans(self, key, table, spans, vector):
+    return base.cut(block_rows.put(key, table, self._plan(vector)), spans)

@@ -1,12 +1,15 @@
 """Count Sketch: a few independent hash rows, read back by median or mean."""
 
+import dataclasses
+from typing import Annotated
+
 from fl_sketch.sketches import base, columns, hashing, median
+from fl_sketch.utils import fields
 import jax.numpy as jnp
 
 
-def count_sketch(
-  rows: int, cols: int, *, combine: str = 'median', allow_larger: bool = False
-) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class count_sketch(base.VectorSketch):
   r"""Count Sketch of Charikar, Chen and Farach-Colton (ICALP 2002).
 
   .. math:: T_{j,c} = \sum_{i: h_j(i) = c} s_j(i) x_i, \qquad
@@ -34,40 +37,44 @@ def count_sketch(
   if rows or cols are below 1, for another `combine`, and if rows * cols exceeds
   d without `allow_larger`, which FedSKETCHGATE needs for small models.
   """
-  base.check_positive(rows=rows, cols=cols)
-  if combine not in ('median', 'mean'):
-    raise ValueError(f"{combine=} must be 'median' or 'mean'.")
-  mean, size = combine == 'mean', rows * cols
 
-  def sketch(key, runs, vector):
-    table = columns.sketch(_columns(key, rows, cols), runs, size, vector.dtype)
-    return table.reshape(rows, cols)
+  rows: fields.Count
+  cols: fields.Count
+  _: dataclasses.KW_ONLY
+  combine: Annotated[str, fields.choice(('median', 'mean'))] = 'median'
+  allow_larger: bool = False
+  axes = 'rows', 'cols'
 
-  def desketch(key, table, spans, vector):
+  @property
+  def properties(self):
+    mean, size = self.combine == 'mean', self.rows * self.cols
+    known = mean or self.rows <= 2  # of two rows the median is the mean
+    alpha = lambda like: (base.dimension(like) - 1) / size
+    return base.Properties(
+      'count_sketch', floats=lambda like: size,
+      alpha=alpha if known else None,
+      coordinate_wise=(lambda like: 2.0) if known else None,
+      linear=mean, adjoint_scale=float(self.rows) if mean else None,
+    )  # fmt: skip
+
+  @property
+  def linear_reader(self):
+    if self.combine == 'mean':
+      return None
+    return dataclasses.replace(self, combine='mean')
+
+  def sketch_runs(self, key, runs, vector):
+    size = self.rows * self.cols
+    table = columns.sketch(self._columns(key), runs, size, vector.dtype)
+    return table.reshape(self.rows, self.cols)
+
+  def desketch_spans(self, key, table, spans, vector):
     # `jnp.mean` over axis 0 is ten times slower.
-    reduce = (lambda xs: sum(xs) / len(xs)) if mean else median.median
-    matrix = _columns(key, rows, cols)
-    return columns.desketch(matrix, table.ravel(), spans, reduce)
+    mean = lambda xs: sum(xs) / len(xs)
+    reduce = mean if self.combine == 'mean' else median.median
+    return columns.desketch(self._columns(key), table.ravel(), spans, reduce)
 
-  known = mean or rows <= 2  # of two rows the median is the mean
-  alpha = lambda like: (base.dimension(like) - 1) / size
-  stated = base.Properties(
-    'count_sketch', floats=lambda like: size,
-    alpha=alpha if known else None,
-    coordinate_wise=(lambda like: 2.0) if known else None,
-    linear=mean, adjoint_scale=float(rows) if mean else None,
-  )  # fmt: skip
-  shape = {'rows': rows, 'cols': cols}
-  op = base.from_runs(
-    stated, shape, sketch, desketch, allow_larger=allow_larger
-  )
-  if mean:
-    return op
-  reader = count_sketch(rows, cols, combine='mean', allow_larger=allow_larger)
-  return op._replace(linear_reader=reader)
-
-
-def _columns(key, rows, cols):
-  row = jnp.arange(rows, dtype=jnp.int32)[:, None]
-  flat = lambda words: row * cols + hashing.bucket(words, cols)
-  return columns.hashed(key, rows, flat)
+  def _columns(self, key):
+    row = jnp.arange(self.rows, dtype=jnp.int32)[:, None]
+    flat = lambda words: row * self.cols + hashing.bucket(words, self.cols)
+    return columns.hashed(key, self.rows, flat)

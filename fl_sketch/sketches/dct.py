@@ -1,12 +1,15 @@
 """Subsampled randomised cosine transform: the real Fourier sketch."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, fourier, hashing, signs
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
 
-def dct(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class dct(base.SizedSketch):
   r"""Subsample a discrete cosine transform of coordinates with random signs.
 
   :math:`R = \sqrt{n / b}\, S C D` with b = `size`, D random signs, C the
@@ -23,31 +26,34 @@ def dct(size: int) -> base.Sketch:
       with equality at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
   """
-  base.check_positive(size=size)
 
-  def phases(rows, n, dtype):
+  by_lanes = True
+
+  def alpha(self, d):
+    return d / self.size - d / self._padded(d)
+
+  def coordinate_wise(self, d):
+    n = self._padded(d)
+    return 2 * (n - self.size) / max(n - 1, 1)
+
+  def _padded(self, d):
+    return fourier.split(d, self.size)[0]
+
+  def _phases(self, rows, n, dtype):
     """exp(i pi k / 2n) / norm of row k, as cosine and sine."""
     angle = (np.pi / 2 / n) * rows.astype(dtype)
-    scale = jnp.where(rows == 0, 1.0, 2.0**0.5).astype(dtype) / size**0.5
+    scale = jnp.where(rows == 0, 1.0, 2.0**0.5).astype(dtype) / self.size**0.5
     return scale * lax.complex(jnp.cos(angle), jnp.sin(angle))
 
-  def sketch(key, runs, vector):
-    n, parts = fourier.split(vector.size, size)
-    rows = hashing.sample(key, size, n)
+  def sketch_runs(self, key, runs, vector):
+    n, parts = fourier.split(vector.size, self.size)
+    rows = hashing.sample(key, self.size, n)
     x = signs.fill(key, runs, n, vector.dtype)
-    phase = phases(rows, n, vector.dtype)
+    phase = self._phases(rows, n, vector.dtype)
     return (phase.conj() * fourier.pick(x, rows, parts)).real
 
-  def desketch(key, table, spans, vector):
-    n, parts = fourier.split(vector.size, size)
-    rows = hashing.sample(key, size, n)
-    values = phases(rows, n, table.dtype) * table
+  def desketch_spans(self, key, table, spans, vector):
+    n, parts = fourier.split(vector.size, self.size)
+    rows = hashing.sample(key, self.size, n)
+    values = self._phases(rows, n, table.dtype) * table
     return signs.read(key, fourier.place(values, rows, n, parts), spans)
-
-  constant = signs.of_padded(lambda d: fourier.split(d, size)[0])
-  stated = base.Properties(
-    'dct', floats=lambda like: size,
-    alpha=constant(lambda d, n: d / size - d / n),
-    coordinate_wise=constant(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)

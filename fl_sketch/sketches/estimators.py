@@ -155,7 +155,7 @@ def heaprix(
 
 def _heavy(op, key, table, like, k):
   _check_table(table)
-  stated = base.properties(op)
+  stated = op.properties
   same_norm = stated.adjoint_scale == 1 and table.ndim == 1
   if stated.name != 'count_sketch' and not same_norm:
     raise ValueError(

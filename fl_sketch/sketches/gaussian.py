@@ -1,10 +1,13 @@
 """Gaussian sketch: independent normal entries, as theory assumes."""
 
-from fl_sketch.sketches import base, dense, hashing
+import dataclasses
+
+from fl_sketch.sketches import dense, hashing
 import jax
 
 
-def gaussian(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class gaussian(dense.DenseSketch):
   r"""Sketch by independent normal entries, :math:`R_{ij} \sim N(0, 1 / b)`.
 
   Definition D.2 of Song et al., with b = `size`. An entry is the normal
@@ -18,15 +21,11 @@ def gaussian(size: int) -> base.Sketch:
     coordinate-wise constant 2: the variance of <h, R^T R g> is
       (||g||^2 ||h||^2 + <g, h>^2) / b.
   """
-  base.check_positive(size=size)
-  stated = base.Properties(
-    'gaussian', floats=lambda like: size, coordinate_wise=lambda like: 2.0,
-    alpha=lambda like: (base.dimension(like) + 1) / size,
-  )  # fmt: skip
 
-  def tile(key, counter):
-    seeds = hashing.seeds(key, size, hashing.ENTRY)
+  def alpha(self, d):
+    return (d + 1) / self.size
+
+  def tile(self, key, counter):
+    seeds = hashing.seeds(key, self.size, hashing.ENTRY)
     words = jax.vmap(hashing.word, (None, 0))(counter, seeds)
-    return hashing.normal(words) * (1 / size) ** 0.5
-
-  return dense.from_tiles(stated, size, tile)
+    return hashing.normal(words) * (1 / self.size) ** 0.5

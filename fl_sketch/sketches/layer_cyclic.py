@@ -1,16 +1,18 @@
 """Block-cyclic sketches of leaves, in parts of one table that may be traced."""
 
-from collections.abc import Sequence
-import functools
+import dataclasses
+from typing import Any
 
 from fl_sketch.sketches import base, columns, hashing
+from fl_sketch.utils import fields
 import jax
 from jax import core
 import jax.numpy as jnp
 import numpy as np
 
 
-def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class layer_cyclic(base.Sketch):
   r"""Sketch each leaf into its own part of a table of fixed size.
 
   Leaf l has the next :math:`b_l` of the `size` numbers, and is sketched into
@@ -32,51 +34,75 @@ def layer_cyclic(size: int, sizes: Sequence[int] | jax.Array) -> base.Sketch:
   d, there is not one b_l a leaf, or b_l that are not traced have another sum or
   are below 1. No alpha is stated: it depends on the b_l.
   """
-  base.check_positive(size=size)
-  if not isinstance(sizes, core.Tracer):
-    if min(sizes) < 1 or sum(sizes) != size:
-      raise ValueError(f'{sizes=} must be >= 1 each, with the sum {size=}.')
-  stated = base.Properties('layer_cyclic', lambda like: size, None, None)
 
-  def operator(tree):
-    dims = [base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree)]
-    if len(dims) != len(sizes):
-      raise ValueError(f'{len(sizes)=} must be {len(dims)}, one a leaf.')
-    part = functools.partial(_columns, dims, jnp.asarray(sizes, jnp.uint32))
+  size: fields.Count
+  sizes: tuple[int, ...] | jax.Array
 
-    def sketch(key, runs, vector):
-      each = [(part(key, run.start, run.x.size), [run]) for run in runs]
-      return sum(columns.sketch(*one, size, vector.dtype) for one in each)
+  def __post_init__(self):
+    super().__post_init__()
+    if isinstance(self.sizes, core.Tracer):
+      return
+    sizes = tuple(map(int, self.sizes))
+    object.__setattr__(self, 'sizes', sizes)
+    if min(sizes) < 1 or sum(sizes) != self.size:
+      raise ValueError(f'{sizes=} must be >= 1 each, with the sum {self.size}.')
 
-    def desketch(key, table, spans, vector):
-      first = lambda values: values[0]
-      each = [(part(key, span.start, span.size), [span]) for span in spans]
-      return [columns.desketch(r, table, s, first)[0] for r, s in each]
+  @property
+  def properties(self):
+    return base.Properties('layer_cyclic', lambda like: self.size, None, None)
 
-    return base.from_runs(stated, size, sketch, desketch)
+  def sketch(self, key, tree):
+    return self._parts(tree).sketch(self._with_sizes(key), tree)
 
-  return base.Sketch(
-    lambda key, tree: operator(tree).sketch(key, tree),
-    lambda key, table, like: operator(like).desketch(key, table, like),
-    lambda tree: operator(tree).zero_table(tree), stated,
-  )  # fmt: skip
+  def desketch(self, key, table, like):
+    return self._parts(like).desketch(self._with_sizes(key), table, like)
+
+  def zero_table(self, tree):
+    return self._parts(tree).zero_table(tree)
+
+  def _parts(self, tree) -> '_Parts':
+    dims = tuple(base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree))
+    if len(dims) != len(self.sizes):
+      raise ValueError(f'{len(self.sizes)=} must be {len(dims)}, one a leaf.')
+    return _Parts(self.size, dims)
+
+  def _with_sizes(self, key) -> Any:
+    return key, jnp.asarray(self.sizes, jnp.uint32)
 
 
-def _columns(dims, sizes, key, start, n) -> columns.Columns:
-  """Return the columns of n coordinates from `start` on, of any leaves."""
-  starts = np.cumsum([0, *dims[:-1]], dtype=np.uint32)
-  offsets = jnp.cumsum(sizes) - sizes
-  (family,) = hashing.families(key, 1, 2, hashing.SHIFT)
-  first, last = np.searchsorted(starts, [start, start + n - 1], 'right')
-  inner = starts[first:last]
+@dataclasses.dataclass(frozen=True)
+class _Parts(base.VectorSketch):
+  """`layer_cyclic` of leaves of `dims` numbers; keys are (key, uint32 b_l)."""
 
-  def rows(counter):
-    leaf = first - 1
-    if inner.size:  # a large leaf is alone, and needs no search
-      leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
-    start, width = jnp.asarray(starts)[leaf], sizes[leaf]
-    block, u = jnp.divmod(counter - start, width)
-    shift = hashing.kwise(start + block, family) % width
-    return (offsets[leaf] + (u + shift) % width).astype(jnp.int32)[None]
+  size: int
+  dims: tuple[int, ...]
+  axes = ('size',)
 
-  return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))
+  def sketch_runs(self, key, runs, vector):
+    each = [(self._columns(key, run.start, run.x.size), [run]) for run in runs]
+    return sum(columns.sketch(*x, self.size, vector.dtype) for x in each)
+
+  def desketch_spans(self, key, table, spans, vector):
+    first = lambda values: values[0]
+    each = [(self._columns(key, s.start, s.size), [s]) for s in spans]
+    return [columns.desketch(r, table, s, first)[0] for r, s in each]
+
+  def _columns(self, key, start: int, n: int) -> columns.Columns:
+    """Return the columns of n coordinates from `start` on, of any leaves."""
+    key, sizes = key
+    starts = np.cumsum([0, *self.dims[:-1]], dtype=np.uint32)
+    offsets = jnp.cumsum(sizes) - sizes
+    (family,) = hashing.families(key, 1, 2, hashing.SHIFT)
+    first, last = np.searchsorted(starts, [start, start + n - 1], 'right')
+    inner = starts[first:last]
+
+    def rows(counter):
+      leaf = first - 1
+      if inner.size:  # a large leaf is alone, and needs no search
+        leaf += jnp.searchsorted(jnp.asarray(inner), counter, side='right')
+      start, width = jnp.asarray(starts)[leaf], sizes[leaf]
+      block, u = jnp.divmod(counter - start, width)
+      shift = hashing.kwise(start + block, family) % width
+      return (offsets[leaf] + (u + shift) % width).astype(jnp.int32)[None]
+
+    return columns.Columns(1, rows, hashing.seeds(key, 1, hashing.SIGN))

@@ -1,6 +1,7 @@
 """Layer-wise sketching: a separate operator for every leaf of a tree."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
 from fractions import Fraction
 import functools
 import math
@@ -13,12 +14,11 @@ import jax
 import numpy as np
 
 _RULES = {'proportional': int, 'sqrt': math.sqrt}  # d_l -> weight
+_RAW, _fold = identity(), jax.random.fold_in
 
 
-def layerwise(
-  factory: Callable[[int], base.Sketch], size: int,
-  allocation: str | Sequence[int] = 'proportional',
-) -> base.Sketch:  # fmt: skip
+@dataclasses.dataclass(frozen=True, repr=False)
+class layerwise(base.Sketch):
   r"""Sketch each leaf by itself, so that no leaf's noise reaches another.
 
   :math:`R = \mathrm{blockdiag}(R_1, \ldots, R_L)`, where :math:`R_l` is
@@ -51,72 +51,80 @@ def layerwise(
   Raises ValueError if size is below 1 or above d, there are more leaves than
   numbers, or the allocation is no rule or has another length or sum.
   """
-  base.check_positive(size=size)
-  if isinstance(allocation, str):
-    checks.choice('allocation', allocation, tuple(_RULES))
-  elif sum(allocation) != size:
-    raise ValueError(f'{allocation=} must have the sum {size=}.')
-  rule = allocation if isinstance(allocation, str) else tuple(allocation)
-  make = functools.cache(factory)
-  stated = base.properties(make(size))
-  raw, fold = identity(), jax.random.fold_in
 
-  def operator(b, d):
-    op = make(b) if b < d else raw
-    return raw if base.properties(op).floats(d) >= d else op
+  factory: Callable[[int], base.Sketch]
+  size: int
+  allocation: str | Sequence[int] = 'proportional'
 
-  def parts(leaves):
-    sizes = tuple(math.prod(base.leaf_type(leaf).shape) for leaf in leaves)
-    return list(map(operator, _allocated(rule, sizes, size), sizes))
+  def __post_init__(self):
+    base.check_positive(size=self.size)
+    self.factory(self.size)  # raises what the factory raises
+    if isinstance(self.allocation, str):
+      checks.choice('allocation', self.allocation, tuple(_RULES))
+      return
+    object.__setattr__(self, 'allocation', tuple(self.allocation))
+    if sum(self.allocation) != self.size:
+      raise ValueError(f'{self.allocation=} must have the sum {self.size}.')
 
-  def sketch(key, tree):
+  def __repr__(self):
+    factory = getattr(self.factory, '__name__', self.factory)
+    return f'layerwise({factory}, {self.size}, {self.allocation!r})'
+
+  def sketch(self, key, tree):
     leaves = jax.tree.leaves(tree)
-    each = enumerate(zip(parts(leaves), leaves, strict=True))
-    return tuple(op.sketch(fold(key, i), leaf) for i, (op, leaf) in each)
+    each = enumerate(zip(self._parts(leaves), leaves, strict=True))
+    return tuple(op.sketch(_fold(key, i), leaf) for i, (op, leaf) in each)
 
-  def desketch(key, tables, like):
+  def desketch(self, key, table, like):
     leaves, treedef = jax.tree.flatten(like)
-    if len(tables) != len(leaves):
-      raise ValueError(f'{len(tables)=} must be {len(leaves)}, one a leaf.')
-    each = enumerate(zip(parts(leaves), tables, leaves, strict=True))
-    out = (op.desketch(fold(key, i), y, x) for i, (op, y, x) in each)
+    if len(table) != len(leaves):
+      raise ValueError(f'{len(table)=} must be {len(leaves)}, one a leaf.')
+    each = enumerate(zip(self._parts(leaves), table, leaves, strict=True))
+    out = (op.desketch(_fold(key, i), y, x) for i, (op, y, x) in each)
     return treedef.unflatten(out)
 
-  def zero_tables(tree):
+  def zero_table(self, tree):
     leaves = jax.tree.leaves(tree)
-    each = zip(parts(leaves), leaves, strict=True)
+    each = zip(self._parts(leaves), leaves, strict=True)
     return tuple(op.zero_table(leaf) for op, leaf in each)
 
-  return base.Sketch(sketch, desketch, zero_tables, _properties(stated, parts))
+  def _parts(self, leaves: Sequence[Any]) -> list[base.Sketch]:
+    """Return the operator of each leaf."""
+    dims = tuple(math.prod(base.leaf_type(leaf).shape) for leaf in leaves)
+    sizes, ops = _allocated(self.allocation, dims, self.size), []
+    for b, d in zip(sizes, dims, strict=True):
+      op = self.factory(b) if b < d else _RAW
+      ops.append(_RAW if op.properties.floats(d) >= d else op)
+    return ops
 
+  @property
+  def properties(self):
+    stated = self.factory(self.size).properties
+    alpha = lambda like: max(p.alpha(d) for p, d, _ in self._facts(like))
+    floats = lambda like: sum(p.floats(d) for p, d, _ in self._facts(like))
+    return base.Properties(
+      'layerwise', floats, alpha if stated.alpha else None,
+      coordinate_wise=self._coordinate_wise if stated.coordinate_wise else None,
+      linear=stated.linear,
+      adjoint_scale=1.0 if stated.adjoint_scale == 1 else None,
+    )  # fmt: skip
 
-def _properties(stated, parts) -> base.Properties:
-  def of_leaves(like) -> list[tuple[Any, int, int]]:
+  def _facts(self, like: base.Like) -> list[tuple[Any, int, int]]:
     """Return (properties, d, b) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
       like = jax.ShapeDtypeStruct((int(like),), np.float32)
     leaves, facts = jax.tree.leaves(like), []
-    for op, leaf in zip(parts(leaves), leaves, strict=True):
+    for op, leaf in zip(self._parts(leaves), leaves, strict=True):
       tables = jax.tree.leaves(jax.eval_shape(op.zero_table, leaf))
       if b := sum(table.size for table in tables):
-        facts.append((base.properties(op), base.dimension(leaf), b))
+        facts.append((op.properties, base.dimension(leaf), b))
     return facts
 
-  def coordinate_wise(like):
-    leaves = [(p.coordinate_wise(d), b) for p, d, b in of_leaves(like)]
+  def _coordinate_wise(self, like: base.Like) -> float | None:
+    leaves = [(p.coordinate_wise(d), b) for p, d, b in self._facts(like)]
     if any(a is None for a, _ in leaves):
       return None
     return max(a / b for a, b in leaves) * sum(b for _, b in leaves)
-
-  alpha = lambda like: max(p.alpha(d) for p, d, _ in of_leaves(like))
-  return base.Properties(
-    'layerwise',
-    floats=lambda like: sum(p.floats(d) for p, d, _ in of_leaves(like)),
-    alpha=alpha if stated.alpha else None,
-    coordinate_wise=coordinate_wise if stated.coordinate_wise else None,
-    linear=stated.linear,
-    adjoint_scale=1.0 if stated.adjoint_scale == 1 else None,
-  )  # fmt: skip
 
 
 @functools.lru_cache

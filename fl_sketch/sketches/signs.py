@@ -1,6 +1,6 @@
 """Random signs on all coordinates: the first step of every fast transform."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fl_sketch.sketches import base, hashing, primitives
 from fl_sketch.utils.types import Key
@@ -40,12 +40,6 @@ def read(key: Key, x: jax.Array, spans: Sequence[base.Span]) -> list[jax.Array]:
     return hashing.flip(part, _words(seed, start, size), 0).astype(dtype)
 
   return [one_span(*span) for span in spans]
-
-
-def of_padded(padded: Callable[[int], int]) -> Callable[[Callable], Callable]:
-  """Turn a constant (d, n) -> c, for n = padded(d), into one of d or a tree."""
-  d = base.dimension
-  return lambda constant: lambda like: constant(d(like), padded(d(like)))
 
 
 def _words(seed, start, size):

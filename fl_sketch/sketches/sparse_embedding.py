@@ -1,13 +1,16 @@
 """Sparse embeddings: a fixed number of signed nonzeros in every column."""
 
+import dataclasses
+from typing import Annotated
+
 from fl_sketch.sketches import base, columns, hashing, primitives
+from fl_sketch.utils import fields
 from jax import lax
 import jax.numpy as jnp
 
 
-def sparse_embedding(
-  size: int, sparsity: int, *, kind: str = 'II'
-) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class sparse_embedding(base.SizedSketch):
   r"""OSNAP of Nelson and Nguyen (FOCS 2013), of kind 'I' or 'II'.
 
   Every column of R has s = `sparsity` entries :math:`\pm 1 / \sqrt s`: in
@@ -31,29 +34,33 @@ def sparse_embedding(
   Raises ValueError if an argument is below 1, sparsity exceeds or (kind 'II')
   does not divide size, size exceeds d, or there is no such kind.
   """
-  base.check_positive(size=size, sparsity=sparsity)
-  if kind not in ('I', 'II'):
-    raise ValueError(f"{kind=} must be 'I' or 'II'.")
-  if sparsity > size:
-    raise ValueError(f'{sparsity=} exceeds {size=}; use a smaller one.')
-  if kind == 'II' and size % sparsity:
-    raise ValueError(f'{sparsity=} must divide {size=}.')
-  rows = _distinct if kind == 'I' else _banded
-  scale = sparsity**-0.5
-  matrix = lambda key: columns.hashed(key, sparsity, lambda w: rows(w, size))
 
-  def sketch(key, runs, vector):
-    return scale * columns.sketch(matrix(key), runs, size, vector.dtype)
+  sparsity: fields.Count
+  _: dataclasses.KW_ONLY
+  kind: Annotated[str, fields.choice(('I', 'II'))] = 'II'
 
-  def desketch(key, table, spans, vector):
-    return columns.desketch(matrix(key), scale * table, spans, sum)
+  def __post_init__(self):
+    super().__post_init__()
+    size, sparsity = self.size, self.sparsity
+    if sparsity > size:
+      raise ValueError(f'{sparsity=} exceeds {size=}; use a smaller one.')
+    if self.kind == 'II' and size % sparsity:
+      raise ValueError(f'{sparsity=} must divide {size=}.')
 
-  stated = base.Properties(
-    'sparse_embedding', floats=lambda like: size,
-    alpha=lambda like: (base.dimension(like) - 1) / size,
-    coordinate_wise=lambda like: 2.0,
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch)
+  def alpha(self, d):
+    return (d - 1) / self.size
+
+  def sketch_runs(self, key, runs, vector):
+    table = columns.sketch(self._columns(key), runs, self.size, vector.dtype)
+    return self.sparsity**-0.5 * table
+
+  def desketch_spans(self, key, table, spans, vector):
+    matrix = self._columns(key)
+    return columns.desketch(matrix, self.sparsity**-0.5 * table, spans, sum)
+
+  def _columns(self, key):
+    rows = _distinct if self.kind == 'I' else _banded
+    return columns.hashed(key, self.sparsity, lambda w: rows(w, self.size))
 
 
 def _banded(words, size):

@@ -1,10 +1,13 @@
 """Subsampled randomised Fourier transform, with complex tables."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, fourier, hashing, signs
 import jax.numpy as jnp
 
 
-def srft(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class srft(base.SizedSketch):
   r"""Subsample a Fourier transform of coordinates with random signs.
 
   Definition D.3 of Song et al.: :math:`R = \sqrt{n / b}\, S F D` with `size` =
@@ -20,24 +23,24 @@ def srft(size: int) -> base.Sketch:
       n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.
     coordinate-wise constant (n - b) / (n - 1), complex numbers counted once.
   """
-  base.check_positive(size=size)
 
-  def sketch(key, runs, vector):
-    n, parts = fourier.split(vector.size, size)
+  dtype = jnp.complex64
+
+  def alpha(self, d):
+    n, b = fourier.split(d, self.size)[0], self.size
+    return (d - n % 2) * (n - b) / (2 * b * max(n - 1, 1))
+
+  def coordinate_wise(self, d):
+    n = fourier.split(d, self.size)[0]
+    return (n - self.size) / max(n - 1, 1)
+
+  def sketch_runs(self, key, runs, vector):
+    n, parts = fourier.split(vector.size, self.size)
     x = signs.fill(key, runs, n, vector.dtype)
-    return fourier.pick(x, hashing.sample(key, size, n), parts) / size**0.5
+    rows = hashing.sample(key, self.size, n)
+    return fourier.pick(x, rows, parts) / self.size**0.5
 
-  def desketch(key, table, spans, vector):
-    n, parts = fourier.split(vector.size, size)
-    x = fourier.place(table / size**0.5, hashing.sample(key, size, n), n, parts)
-    return signs.read(key, x, spans)
-
-  constant = signs.of_padded(lambda d: fourier.split(d, size)[0])
-  stated = base.Properties(
-    'srft', floats=lambda like: 2 * size,
-    alpha=constant(
-      lambda d, n: (d - n % 2) * (n - size) / (2 * size * max(n - 1, 1))
-    ),
-    coordinate_wise=constant(lambda d, n: (n - size) / max(n - 1, 1)),
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch, jnp.complex64)
+  def desketch_spans(self, key, table, spans, vector):
+    n, parts = fourier.split(vector.size, self.size)
+    values, rows = table / self.size**0.5, hashing.sample(key, self.size, n)
+    return signs.read(key, fourier.place(values, rows, n, parts), spans)

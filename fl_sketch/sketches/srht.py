@@ -1,10 +1,13 @@
 """Subsampled randomised Hadamard transform."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, hashing, primitives, signs
 from fl_sketch.sketches.hadamard import fwht
 
 
-def srht(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class srht(base.SizedSketch):
   r"""Subsample a Hadamard transform of coordinates with random signs.
 
   :math:`R = \sqrt{n / b}\, S H D` with b = `size`, n the power of two at or
@@ -19,33 +22,32 @@ def srht(size: int) -> base.Sketch:
       (b (n - 1))) ||x||^2, which is (n / b) ||x||^2 at d = n.
     coordinate-wise constant 2 (n - b) / (n - 1).
   """
-  base.check_positive(size=size)
 
-  def sketch(key, runs, vector):
+  by_lanes = True
+
+  def alpha(self, d):
+    n, b = _padded(d), self.size
+    return (d - 1) * (n - b) / (b * max(n - 1, 1))
+
+  def coordinate_wise(self, d):
+    n = _padded(d)
+    return 2 * (n - self.size) / max(n - 1, 1)
+
+  def sketch_runs(self, key, runs, vector):
     n = _padded(vector.size)
     x = fwht(signs.fill(key, runs, n, vector.dtype))
-    rows = hashing.sample(key, size, n)
-    return x.at[rows].get(mode='promise_in_bounds') / size**0.5
+    rows = hashing.sample(key, self.size, n)
+    return x.at[rows].get(mode='promise_in_bounds') / self.size**0.5
 
-  def desketch(key, table, spans, vector):
+  def desketch_spans(self, key, table, spans, vector):
     n = _padded(vector.size)
-    rows = hashing.sample(key, size, n)
+    rows = hashing.sample(key, self.size, n)
     x = primitives.zeros((n,), table.dtype, rows, table)
-    x = x.at[rows].set(table / size**0.5, unique_indices=True)
+    x = x.at[rows].set(table / self.size**0.5, unique_indices=True)
     return signs.read(key, fwht(x), spans)
 
-  constant = signs.of_padded(_padded)
-  stated = base.Properties(
-    'srht', floats=lambda like: size,
-    alpha=constant(
-      lambda d, n: (d - 1) * (n - size) / (size * max(n - 1, 1))
-    ),
-    coordinate_wise=constant(lambda d, n: 2 * (n - size) / max(n - 1, 1)),
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch, by_lanes=True)
 
-
-def _padded(d):
+def _padded(d: int) -> int:
   if d > 2**30:
     raise ValueError(f'{d=} exceeds 2**30: padded, it exceeds an int32.')
   return 1 << (d - 1).bit_length()

@@ -1,10 +1,13 @@
 """Uniform sampling: an unbiased compressor, not an embedding."""
 
+import dataclasses
+
 from fl_sketch.sketches import base, hashing, primitives
 import jax.numpy as jnp
 
 
-def uniform_sampling(size: int) -> base.Sketch:
+@dataclasses.dataclass(frozen=True)
+class uniform_sampling(base.SizedSketch):
   r"""Send a random `size` of the d coordinates, scaled by sqrt(d / size).
 
   :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
@@ -19,32 +22,30 @@ def uniform_sampling(size: int) -> base.Sketch:
     NOT a coordinate-wise embedding: the constant is d - b, reached by a spike,
       which a draw sends or loses whole.
   """
-  base.check_positive(size=size)
 
-  def sketch(key, runs, vector):
-    source = hashing.sample(key, size, vector.size)
+  def alpha(self, d):
+    return d / self.size - 1
+
+  def coordinate_wise(self, d):
+    return float(d - self.size)
+
+  def sketch_runs(self, key, runs, vector):
+    source = hashing.sample(key, self.size, vector.size)
     table = 0.0
     for start, x in runs:
       at = source - start
       at = jnp.where(at < 0, x.size, at)  # past the end, where zeros are read
       part = x.at[at].get(mode='fill', fill_value=0)
       table = table + part.astype(vector.dtype)
-    return (vector.size / size) ** 0.5 * table
+    return (vector.size / self.size) ** 0.5 * table
 
-  def desketch(key, table, spans, vector):
-    target = hashing.sample(key, size, vector.size)
+  def desketch_spans(self, key, table, spans, vector):
+    target = hashing.sample(key, self.size, vector.size)
+    values = (vector.size / self.size) ** 0.5 * table
 
     def one_span(start, n, dtype):
       at = jnp.where(target < start, n, target - start)
       out = primitives.zeros((n,), dtype, target, table)
       return out.at[at].set(values.astype(dtype), mode='drop')
 
-    values = (vector.size / size) ** 0.5 * table
     return [one_span(*span) for span in spans]
-
-  stated = base.Properties(
-    'uniform_sampling', floats=lambda like: size,
-    alpha=lambda like: base.dimension(like) / size - 1,
-    coordinate_wise=lambda like: float(base.dimension(like) - size),
-  )  # fmt: skip
-  return base.from_runs(stated, size, sketch, desketch)

@@ -56,7 +56,7 @@ def verify(
 
   Raises ValueError if draws < 100, d < 2 or `op` states no properties.
   """
-  stated, size = base.properties(op), base.dimension(d)
+  stated, size = op.properties, base.dimension(d)
   if draws < 100 or size < 2:
     raise ValueError(f'{draws=} must be >= 100, and d={size} >= 2.')
   zeros = lambda leaf: jnp.zeros(base.leaf_type(leaf).shape, jnp.float32)
@@ -88,7 +88,7 @@ def verify(
 
 def _one_draw(op, like, xs):
   """Return key -> squared norms f32[4], deviations f32[3], errors of xs[0]."""
-  scale, norm = base.properties(op).adjoint_scale or 0.0, jnp.linalg.norm
+  scale, norm = op.properties.adjoint_scale or 0.0, jnp.linalg.norm
   tree, table = ravel_pytree(like)[1], ravel_pytree(op.zero_table(like))[1]
   sketch = lambda key, x: ravel_pytree(op.sketch(key, tree(x)))[0]
   desketch = lambda key, y: ravel_pytree(op.desketch(key, table(y), like))[0]

@@ -79,8 +79,12 @@ def check(config: object):
 
 @functools.cache
 def _annotations(cls: type) -> dict[str, tuple[list[type], list[Rule]]]:
-  hints = typing.get_type_hints(cls, include_extras=True)
-  return {name: _types_and_rules(hint) for name, hint in hints.items()}
+  return {name: _types_and_rules(hint) for name, hint in _hints(cls).items()}
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+  return typing.get_type_hints(cls, include_extras=True)
 
 
 def check_option(name: str, value: object, hint: Any):
@@ -93,6 +97,13 @@ def check_option(name: str, value: object, hint: Any):
     value = typing.cast(Any, value).item()  # a number of NumPy
   if {*kinds} <= _PLAIN and not hasattr(value, 'dtype'):
     _check(name, value, kinds, rules)
+
+
+def check_options(part: Any):
+  """Check each field of a dataclass of options, as `check_option` does."""
+  hints = _hints(type(part))
+  for field in dataclasses.fields(part):
+    check_option(field.name, getattr(part, field.name), hints[field.name])
 
 
 def _check(name: str, value: object, kinds: list[type], rules: list[Rule]):

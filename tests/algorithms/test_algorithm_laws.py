@@ -37,9 +37,16 @@ def test_gate_reads_tables_by_the_operator_that_it_is_given():
   reader = fedsketchgate.linear_reader(op)
   chex.assert_trees_all_equal(read(reader), read(mean))
   gate = lambda op: linear('fedsketchgate', sketch=op, local_steps=1)
-  gate(op._replace(linear_reader=MEAN))(HP)
+
+  class ReadBy(sketches.count_sketch):
+    linear_reader = MEAN
+
+  class Unread(sketches.count_sketch):
+    linear_reader = None
+
+  gate(ReadBy(**vars(op)))(HP)
   with pytest.raises(ValueError, match='count_sketch'):
-    gate(op._replace(linear_reader=None))(HP)
+    gate(Unread(**vars(op)))(HP)
 
 
 def test_a_description_has_its_source_departures_and_options():

@@ -68,14 +68,14 @@ def fedavg_rows():
   for name, options in IDENTITY_SKETCH:
     yield f'{name} {options}', make(name, sketch=IDENTITY, **options), FEDAVG
   for op in FULL_SIZE:
-    name = sketches.properties(op).name
+    name = op.properties.name
     yield f'{name} b=d', make('iterative_sketching', sketch=op), FEDAVG
   yield 'heaprix k=d', make('fedsketch_heaprix', sketch=COUNT, k=D), FEDAVG
   for codec in COMPLETE + NO_CONTRACTION:
-    yield f'fedcom {codec.name}', make('fedcom', codec=codec), FEDAVG
+    yield f'fedcom {codec}', make('fedcom', codec=codec), FEDAVG
   for codec in COMPLETE:
     variant = make('fedcom', codec=codec, error_feedback=True)
-    yield f'fedcom feedback {codec.name}', variant, FEDAVG
+    yield f'fedcom feedback {codec}', variant, FEDAVG
   yield 'power_sgd without factors', make('power_sgd', rank=2), FEDAVG
   cocktail = make('cocktail_sgd', codec=codecs.top_k(D), mask_ratio=1.0)
   yield 'cocktail', cocktail, FEDAVG
@@ -133,13 +133,13 @@ def fedsgd_rows():
 def everyone_rows():
   for codec in COMPLETE:
     options = {'codec': codec, 'population': N}
-    yield f'ef21 {codec.name}', make('ef21', **options), FEDSGD
+    yield f'ef21 {codec}', make('ef21', **options), FEDSGD
     amsgrad = make('fedsgd', server_optimizer='amsgrad')
     ef21 = make('ef21', server_optimizer='amsgrad', **options)
-    yield f'ef21 amsgrad {codec.name}', ef21, amsgrad
+    yield f'ef21 amsgrad {codec}', ef21, amsgrad
     corrected = server_optimizers.corrected_amsgrad(b2=0.99)
     corrected = make('fedsgd', server_optimizer=corrected)
-    yield f'cd_adam {codec.name}', make('cd_adam', **options), corrected
+    yield f'cd_adam {codec}', make('cd_adam', **options), corrected
   song = make('iterative_sketching', sketch=MEAN)
   options = {'sketch': MEAN, 'population': N}
   over = lambda graph, q, **gossip: make(

@@ -167,7 +167,7 @@ ANY_PLACE = {('cosines', 'flat')}
 
 @pytest.mark.smoke
 @operators.law(
-  (n for n, f in CODECS.items() if f.codec.name in TWINS),
+  (n for n, f in CODECS.items() if type(f.codec).__name__ in TWINS),
   fast=CODECS.keys() - {'eden_kept', 'eden_nearest'},
   group='codec',
 )
@@ -175,7 +175,7 @@ def test_numpy_twins(name):
   payloads, decoded = codec_cases.lanes(name, KEY, list(VECTORS.values()))
   payloads = jax.tree.leaves(payloads)
   for i, (vector, x) in enumerate(VECTORS.items()):
-    want, out = TWINS[CODECS[name].codec.name](name, x)
+    want, out = TWINS[type(CODECS[name].codec).__name__](name, x)
     if (name, vector) not in ANY_PLACE:
       for got, expected in zip(payloads, want, strict=True):
         np.testing.assert_allclose(got[i], expected, rtol=1e-6)

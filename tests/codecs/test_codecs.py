@@ -1,5 +1,8 @@
 """Laws of every codec of tests/support/codec_cases.py."""
 
+import copy
+import functools
+
 import chex
 import codec_cases
 from codec_cases import CODECS, LIKE, QUANTIZED, VECTORS, D, there_and_back
@@ -200,7 +203,7 @@ def test_contract_of_a_layerwise_sketch_reads_the_tree():
   """Its alpha is that of the leaf with the largest, not of d numbers."""
   op = sketches.layerwise(sketches.block_cyclic, 16)
   codec = codecs.contract(codecs.from_sketch(op))
-  alpha = sketches.properties(op).alpha(TREE)
+  alpha = op.properties.alpha(TREE)
   assert codec.contraction(TREE) == 1 / (1 + alpha) != codec.contraction(64)
 
 
@@ -227,11 +230,31 @@ def test_k_beyond_the_tree(codec):
 
 def test_only_unbiased_codecs_and_linear_sketches_are_wrapped():
   """Catches a law that is stated for what has none."""
-  no_alpha = sketches.properties(CYCLIC)._replace(alpha=None)
+  no_alpha = operators.stating(CYCLIC, alpha=None)
   with pytest.raises(ValueError, match='unbiased'):
     codecs.contract(CODECS['small_qsgd'].codec)
-  for op in sketches.count_sketch(3, 2), CYCLIC._replace(properties=no_alpha):
+  for op in sketches.count_sketch(3, 2), no_alpha:
     with pytest.raises(ValueError, match='linear'):
       codecs.from_sketch(op)
   with pytest.raises(ValueError, match='levels'):  # beyond 16 bits
     codecs.qsgd(2**15)
+
+
+def test_codecs_are_values():
+  """Catches an option that is not compared, printed or pickled."""
+  facts = [facts.codec for facts in CODECS.values()]
+  makers = [functools.partial(copy.copy, codec) for codec in facts]
+  operators.are_values(makers, vars(sketches) | vars(codecs))
+
+
+def test_a_program_takes_equal_codecs():
+  """Catches a codec that `jax.jit` cannot take, or compiles again."""
+
+  @jax.jit(static_argnums=0)
+  def decoded(codec, key):
+    return codec.decode(key, codec.encode(key, jnp.ones(D)), LIKE)
+
+  decoded(codecs.qsgd(3), KEY)
+  with operators.compilations() as again:
+    decoded(codecs.qsgd(3), KEY)
+  assert not again

@@ -168,7 +168,7 @@ def test_table_1():
   assert rows['SAFL'] == rows['FetchSGD'] == [32e4, 0.05, 0.05]
   assert rows['CD-Adam'] == [32e4, 1e-3, 50.0]
   assert rows['1-bit Adam'][0] == d
-  omega = sketches.properties(sketches.uniform_sampling(b)).alpha(d)
+  omega = sketches.uniform_sampling(b).properties.alpha(d)
   assert rows['MARINA'][2] == pytest.approx(omega / c**0.5 / t, rel=1e-2)
   assert rows['MARINA'][1] == pytest.approx(1 / (1 + omega / c**0.5), rel=1e-2)
   assert rows['CocktailSGD'][2] > 1e9

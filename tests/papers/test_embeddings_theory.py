@@ -40,7 +40,7 @@ def matrix(op, key, dimension):
   table = op.zero_table(like)
   units = jnp.eye(table.size).reshape(-1, *table.shape)
   rows = jax.vmap(lambda unit: op.desketch(key, unit, like))(units)
-  return sketches.properties(op).adjoint_scale ** 0.5 * rows
+  return op.properties.adjoint_scale**0.5 * rows
 
 
 def draw(measure, draws, at_a_time):
@@ -70,7 +70,7 @@ def coherences(op):
 
 def beyond(op, delta):
   """The bounds on the coherence, and the shares of draws above them."""
-  number = sketches.properties(op).name, D, SIZE, delta
+  number = op.properties.name, D, SIZE, delta
   of = functools.partial(tails.coherence, *number, sparsity=SPARSITY)
   bounds = [of(form=form) for form in FORMS]
   return bounds, [float(np.mean(coherences(op) > bound)) for bound in bounds]
@@ -240,6 +240,6 @@ def test_remark_3_4(d):
     smoothness=1.0, intrinsic_dimension=weights.sum(), size=SIZE
   )
   assert mean[0] - error[0] < bound < 1.1 * (mean[0] + error[0])
-  alpha = sketches.properties(op).alpha(d)
+  alpha = op.properties.alpha(d)
   assert abs(mean[1] - 1 - alpha) < error[1]
   assert alpha == (d - 1) / SIZE

@@ -55,7 +55,7 @@ def test_exact_variances_and_projections(name):
   """Catches a variance that no estimate has, and bounds below it."""
   op = OPERATORS[name]
   variance = functools.partial(exact_variances.variance, op)
-  promises: Any = sketches.properties(op)
+  promises: Any = op.properties
   draws = estimates(op)
   most = functools.partial(tails.coordinate_wise, promises.name, D, B)
   constants = [most(form=form) for form in FORMS]

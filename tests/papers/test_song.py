@@ -63,7 +63,7 @@ def test_alpha_is_that_of_the_operators(d):
   }
   assert set(operators) == set(lemmas.OPERATORS)
   for name, op in operators.items():
-    promises: Any = sketches.properties(op)
+    promises: Any = op.properties
     exact = lemmas.alpha(name, d, 8)
     printed = lemmas.alpha(name, d, 8, form='printed')
     assert exact == pytest.approx(promises.alpha(d))

@@ -1,5 +1,7 @@
 """Registered parts play in runs and sweeps as the built-in ones do."""
 
+import dataclasses
+
 import chex
 from fl_sketch import algorithms, data, models, runs, sketches
 from fl_sketch.rounds import aggregation, federated, transforms as t
@@ -52,11 +54,26 @@ def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
   )  # fmt: skip
 
 
-def shrunk(size: int, factor=1.0):
+@dataclasses.dataclass(frozen=True)
+class Shrunk(sketches.Sketch):
   """A block-cyclic sketch whose estimates are multiplied by a factor."""
-  op = sketches.block_cyclic(size)
-  times = lambda tree: jax.tree.map(lambda x: factor * x, tree)
-  return op._replace(desketch=lambda *args: times(op.desketch(*args)))
+
+  size: int
+  factor: float = 1.0
+
+  @property
+  def op(self):
+    return sketches.block_cyclic(self.size)
+
+  def sketch(self, key, tree):
+    return self.op.sketch(key, tree)
+
+  def desketch(self, key, table, like):
+    estimate = self.op.desketch(key, table, like)
+    return jax.tree.map(lambda x: self.factor * x, estimate)
+
+  def zero_table(self, tree):
+    return self.op.zero_table(tree)
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -65,7 +82,7 @@ def parts():
     data.register(waves, name='plugin_waves')
     models.register(Net, name='plugin_net')
     algorithms.register(heavy, name='plugin_heavy', hyper=('beta',))
-    sketches.register(shrunk, name='plugin_shrunk', hyper=('factor',))
+    sketches.register(Shrunk, name='plugin_shrunk', hyper=('factor',))
     yield
 
 
@@ -87,7 +104,7 @@ def test_a_run_of_own_parts_is_that_of_the_same_parts_by_hand(tmp_path):
   ]
   problem = custom.problem(Net(2, 4), by_client, task.test)
   own = algorithms.make('plugin_heavy', problem.loss_fn, local_steps=2,
-    sketch=shrunk(20, 0.5), beta=0.3)  # fmt: skip
+    sketch=Shrunk(20, 0.5), beta=0.3)  # fmt: skip
   exp = runs.assemble(c, problem, problem.partition)._replace(
     make=own, hyper=algorithms.Hyper(jnp.float32(0.1), jnp.float32(1.0))
   )

@@ -261,6 +261,6 @@ def test_float64_stays_float64():
 
 def test_tables_whose_norms_are_not_kept_are_refused():
   """Catches thresholds of another scale."""
-  scaled = OP._replace(properties=OP.properties._replace(name='scaled'))
+  scaled = operators.stating(OP, name='scaled')
   with pytest.raises(ValueError, match='norms'):
     estimators.heavy_support(scaled, KEY, jnp.ones((5, 8)), TREE, 3)

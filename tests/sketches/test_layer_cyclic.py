@@ -28,9 +28,9 @@ def twin(sizes):
 
 
 @pytest.mark.parametrize('small', [2, base.SMALL_LEAF], ids=['alone', 'joined'])
-def test_the_matrix_is_its_twin_whatever_the_parts(small, monkeypatch):
+def test_the_matrix_is_its_twin_whatever_the_parts(small, set_constant):
   """Catches a part that reaches into the next, and parts that are constants."""
-  monkeypatch.setattr(base, 'SMALL_LEAF', small)
+  set_constant(base, 'SMALL_LEAF', small)
 
   @operators.jit
   def there_and_back(sizes, key):

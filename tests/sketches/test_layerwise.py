@@ -14,7 +14,7 @@ from operators import KEY, TREE
 import pytest
 from refusals import refused
 
-stated_by: Any = sketches.properties
+stated_by: Any = lambda op: op.properties
 cyclic: Any = functools.partial(layerwise, sketches.block_cyclic)
 count_rows = lambda b: sketches.count_sketch(1, b, combine='mean')
 # Each with its factory and the b_l that it gives the leaves of TREE.

@@ -3,7 +3,6 @@
 import functools
 
 import exact_variances
-from fl_sketch import sketches
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +19,7 @@ VECTORS = np.float32([X, np.eye(64)[5], np.full(64, 1 / 8), HALF, FOURTH])
 
 
 def stated(name):
-  return sketches.properties(OPERATORS[name].op)
+  return OPERATORS[name].op.properties
 
 
 def estimates(name, x, draws, seed=1):

@@ -104,10 +104,10 @@ def test_other_sizes_are_their_twins(name):
 
 
 @pytest.mark.parametrize('d', [48, pytest.param(77, marks=pytest.mark.nightly)])
-def test_pieces_of_a_grid_are_their_twin(d, monkeypatch):
+def test_pieces_of_a_grid_are_their_twin(d, set_constant):
   """Catches a piece with another's signs, and a key that varies, unlike x."""
   for name, value in {'_FEW': 0, '_WIDE': 1, '_PIECES': 2}.items():
-    monkeypatch.setattr(block_rows, name, value)
+    set_constant(block_rows, name, value)
   op, x, keys = sketches.block_srht(20, 16), normal(6, d), jax.random.split(KEY)
   one = jax.vmap(lambda key: operators.table_and_back(op, key, x))
   shards = operators.two_shards(one, (True,))

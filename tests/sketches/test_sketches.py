@@ -1,5 +1,7 @@
 """What every operator does with trees, tiles, keys and devices."""
 
+import functools
+
 import chex
 from fl_sketch import sketches
 from fl_sketch.sketches import base, blocks, columns, dense, hadamard, signs
@@ -20,7 +22,7 @@ def test_structure_and_dtype(name):
 @operators.law(operators.LINEAR, fast=['gaussian', 'mean'])
 def test_float64_stays_float64(name):
   op = OPERATORS[name].op
-  scale = sketches.properties(op).adjoint_scale
+  scale = op.properties.adjoint_scale
   with jax.enable_x64(True):
     x = jax.random.normal(jax.random.key(0), (64,), jnp.float64)
     y = normal_like(1, op.zero_table(x))
@@ -32,7 +34,7 @@ def test_float64_stays_float64(name):
 
 
 @operators.law(OPERATORS, fast=['median', 'block_cyclic'])
-def test_leaves_and_tiles_are_invisible(name, monkeypatch):
+def test_leaves_and_tiles_are_invisible(name, set_constant):
   """A vector that is cut into leaves, runs and tiles of odd sizes."""
   x = vector(TREE)
   cut = [x[:7], x[7:8], x[8:41].reshape(3, 11), x[41:41], x[41:]]
@@ -43,7 +45,7 @@ def test_leaves_and_tiles_are_invisible(name, monkeypatch):
     (base, 'SMALL_LEAF', 8), (blocks, 'TILE', 5), (columns, 'TILE', 20),
     (dense, 'TILE', 16 * 5), (signs, '_TILE', 5), (hadamard, 'CACHED', 8),
   ):  # fmt: skip
-    monkeypatch.setattr(module, tile, size)
+    set_constant(module, tile, size)
   op = OPERATORS[name].make(16)
   parts = lambda x, y: (op.sketch(KEY, x), op.desketch(KEY, y, x))
   tiled, leaves = operators.jit(parts)(cut, table)
@@ -119,7 +121,7 @@ def test_inside_shard_map_vmap_and_scan(name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize('name', ['block_cyclic', 'srht', 'block_srht', 'dct'])
-def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
+def test_a_large_tree_is_sketched_lane_by_lane(name, set_constant):
   """Catches a lane that gets another's key, and a derivative that is lost."""
   trees, _ = cohort()
   tree, keys = jax.tree.map(lambda x: x[0], trees), jax.random.split(KEY, 4)
@@ -136,7 +138,7 @@ def test_a_large_tree_is_sketched_lane_by_lane(name, monkeypatch):
 
   wanted, loops = everything()
   assert not loops
-  monkeypatch.setattr(base, 'LARGE_TREE', 1)
+  set_constant(base, 'LARGE_TREE', 1)
   found, loops = everything()
   assert loops
   chex.assert_trees_all_close(found, wanted, atol=1e-4)
@@ -199,3 +201,38 @@ def test_tiny_trees(name, d):
   out = operators.jit(both(OPERATORS[name].make(1), x))(KEY, x)
   chex.assert_trees_all_equal_shapes_and_dtypes(out, x)
   assert np.isfinite(vector(out)).all()
+
+
+MAKERS = {n: f.make for n, f in OPERATORS.items() if n != 'identity'} | {
+  'layerwise': lambda b: sketches.layerwise(
+    sketches.block_cyclic, b, [b // 4, b // 4, b - 2 * (b // 4)]
+  ),
+  'layer_cyclic': lambda b: sketches.layer_cyclic(b, np.array([b - 3, 1, 2])),
+}
+
+
+def test_operators_are_values():
+  """Catches an option that is not compared, printed or pickled."""
+  sizes = [functools.partial(f, b) for f in MAKERS.values() for b in (16, 32)]
+  operators.are_values([sketches.identity, *sizes], vars(sketches))
+
+
+@operators.law(MAKERS, fast=['median', 'block_cyclic', 'layerwise'])
+def test_an_operator_is_compiled_once_for_the_same_shapes(name):
+  """Catches equal operators whose programs are compiled again."""
+  tree = {'w': jnp.ones((30, 2)), 'b': (jnp.ones(14), jnp.ones(33))}
+
+  @jax.jit(static_argnums=0)
+  def energy(op, key):
+    return jnp.square(op.desketch(key, op.sketch(key, tree), tree)['w']).sum()
+
+  def use(op):
+    operators.table_and_back(op, KEY, tree)
+    energy(op, KEY)
+
+  with operators.compilations() as first:
+    use(MAKERS[name](20))
+  with operators.compilations() as again:
+    use(MAKERS[name](20))
+  assert first
+  assert not again

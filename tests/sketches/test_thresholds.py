@@ -62,7 +62,7 @@ def table_of(cases, mark):
 )
 def test_the_spread_of_a_norm_is_as_stated(op, d):
   """Catches transforms that undo one another: 20 times a Gaussian's spread."""
-  place, stated = np.arange(d), sketches.properties(op.linear_reader or op)
+  place, stated = np.arange(d), (op.linear_reader or op).properties
   rows = [place == at for at in (0, d // 3, d - 1)]
   rows += [place % -(-d // 32) == 0, place >= d - 16, place < d / 2]
   xs = [np.float32(row / row.sum() ** 0.5) for row in rows]

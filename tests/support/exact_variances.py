@@ -17,8 +17,8 @@ def variance(
 
   `cols` are the buckets of a copy of `block_cyclic`, by default all.
   """
-  g, h, name = np.float64(g), np.float64(h), sketches.properties(op).name
-  size = sketches.properties(op).floats(g.size)
+  g, h, name = np.float64(g), np.float64(h), op.properties.name
+  size = op.properties.floats(g.size)
   if name == 'identity':
     return 0.0
   if name == 'gaussian':

@@ -1,7 +1,9 @@
 """The conformance list: a new operator gets its tests by a line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import functools
+import pickle
 from typing import Any, NamedTuple
 
 import chex
@@ -113,6 +115,43 @@ def table_and_back(op: sketches.Sketch, key: jax.Array, x: Any) -> Any:
   """The table of a tree, and what is read of it."""
   table = op.sketch(key, x)
   return table, op.desketch(key, table, x)
+
+
+def stating(op: sketches.Sketch, **facts: Any) -> sketches.Sketch:
+  """The operator, which states other properties."""
+
+  class Other(type(op)):
+    @property
+    def properties(self):
+      return super().properties._replace(**facts)
+
+  return Other(**vars(op))
+
+
+def are_values(makers: Sequence[Callable[[], Any]], names: dict[str, Any]):
+  """Asserts that parts are equal, hashed, pickled and printed by value."""
+  parts = [make() for make in makers]
+  for part, make in zip(parts, makers, strict=True):
+    copies = pickle.loads(pickle.dumps(part)), eval(f'{part}', names)
+    for same in make(), *copies:
+      assert same is not part
+      assert same == part
+      assert hash(same) == hash(part)
+  assert len({*parts}) == len(parts)
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+  """Yields a list to which every compilation is added."""
+  events = []
+
+  def listen(name, seconds, **_):
+    if name.endswith('jaxpr_to_mlir_module_duration'):
+      events.append(name)
+
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  yield events
+  jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def normal_like(seed: int, tree: Any) -> Any:

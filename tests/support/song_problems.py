@@ -120,7 +120,7 @@ class Player:
   def __init__(self, op: sketches.Sketch, d: int = D, runs: int = 64):
     keys = jax.random.split(jax.random.key(5), runs)
     self.project = paper_runs.projection(op, keys, jnp.zeros(d))
-    alpha = sketches.properties(op).alpha
+    alpha = op.properties.alpha
     assert alpha is not None
     self.alpha = alpha(d)
     self.runs = runs

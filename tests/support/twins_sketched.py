@@ -31,7 +31,7 @@ def safl(
     mean = base.told(downlink_codec, this, mean)
     estimate = desketch(sketch, key, mean, theta)
     if clip == 'server':
-      alpha = sketches.properties(sketch).alpha(theta.size)
+      alpha = sketch.properties.alpha(theta.size)
       estimate = base.clip(estimate, hp.clip_norm * np.sqrt(1 + alpha))
     theta = theta - hp.step(estimate)
   return theta
@@ -135,7 +135,7 @@ def fedsketchgate(
   reader = sketch if printed else _linear_reader(sketch, theta)
   scale = 1 / local_steps
   if not printed:
-    alpha = sketches.properties(reader).alpha(theta.size)
+    alpha = reader.properties.alpha(theta.size)
     gain = 1 / (1 + alpha) if control_gain is None else control_gain
     scale = gain / (hp.client_lr * local_steps)
   for this in rounds:
@@ -160,7 +160,7 @@ def fedsketchgate(
 
 def _linear_reader(op, theta):
   """A count sketch's table is read by the mean, any other by its operator."""
-  if sketches.properties(op).name != 'count_sketch':
+  if op.properties.name != 'count_sketch':
     return op
   return sketches.count_sketch(*zero_table(op, theta).shape, combine='mean')
 

@@ -91,7 +91,7 @@ def _promises(sketch, params, d):
     b = checks.count('sketch', sketch)
     alpha, a = d / b, 2.0
   else:
-    promises = sketches.properties(sketch)
+    promises = sketch.properties
     b = promises.floats(params)
     if promises.alpha is None:
       raise ValueError(f'The alpha of {promises.name} is not known.')

@@ -162,7 +162,7 @@ def _sizes(victim, setting):
   """Observed numbers, per parameter of the model and per unknown."""
   op = settings.operator(setting) or sketches.identity()
   d = sum(leaf.size for leaf in jax.tree.leaves(victim.params))
-  observed = sketches.properties(op).floats(victim.params)
+  observed = op.properties.floats(victim.params)
   if setting.defence == 'top_k':
     observed = min(observed, int(setting.strength))
   observed *= setting.rounds
