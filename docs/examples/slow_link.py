@@ -15,7 +15,7 @@ import pathlib
 from fl_sketch import distributed, models
 from fl_sketch.data import tokenization
 from fl_sketch.distributed import multi_host
-from fl_sketch.models import kinds, losses
+from fl_sketch.models import losses
 import jax
 import numpy as np
 import optax
@@ -79,7 +79,7 @@ def main():
   windows = tokenization.windows(held_out, LENGTH)
   windows = {name: x[:240] for name, x in windows.items()}
   model = models.as_model(models.make('gpt_nano', len(letters), **SIZES))
-  loss, sums = losses.make(model, kinds.tokens)
+  loss, sums = losses.make(model, losses.tokens)
   evaluate = jax.jit(sums)
 
   tx = optimizer(args.steps, args.dense)

@@ -11,7 +11,6 @@ from fl_sketch.data import (
   registry,
   sources,
   store,
-  store_writer,
   synthetic,
   text,
   tokenization,
@@ -21,5 +20,5 @@ from fl_sketch.data.registry import describe, from_clients, register
 __all__ = [
   'availability', 'batches', 'cohorts', 'describe', 'from_clients', 'natural',
   'own_arrays', 'partitions', 'ragged', 'register', 'registry', 'sources',
-  'store', 'store_writer', 'synthetic', 'text', 'tokenization',
+  'store', 'synthetic', 'text', 'tokenization',
 ]  # fmt: skip

@@ -14,19 +14,22 @@ Samples are stored client by client, so that one short array has their owners::
   ids.npy      bytes[population], names of the clients, where they have any
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import json
 import mmap
 import pathlib
+import shutil
 from typing import Any, NamedTuple
+import uuid
 
+from fl_sketch.data import own_arrays
 from fl_sketch.data.ragged import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
-from fl_sketch.data.store_writer import Chunk, write
 from fl_sketch.utils import digests
 import numpy as np
 
-__all__ = ['Chunk', 'Store', 'digest', 'is_mapped', 'open', 'write']
+_RESERVED = 'offsets', 'held', 'ids', 'mask'  # names of no array
+_MOST = 2**31 - 1  # samples: batches are int32 indices
 
 
 class Store(NamedTuple):
@@ -125,3 +128,166 @@ def _recorded(x) -> str | None:
   if not about.exists():
     return None
   return _about(about)['arrays'].get(path.stem, [None])[-1]
+
+
+class Chunk(NamedTuple):
+  """Some clients, one after another."""
+
+  sizes: np.ndarray  # int[clients], samples that each trains on, >= 1
+  train: Arrays  # leaves [sum of sizes, ...], client by client
+  held_sizes: np.ndarray | None = None  # int[clients], of those held out, >= 0
+  held_out: Arrays | None = None  # leaves [sum of held_sizes, ...], likewise
+  ids: Sequence[str] | None = None  # names of the clients
+
+
+def write(
+  folder: PathLike,
+  chunks: Iterable[Chunk | tuple[np.ndarray, Arrays]],
+  test: Arrays | None,
+  num_classes: int | None,
+  tokenizer: str | None = None,
+):
+  """Write a store atomically, with one chunk of clients in memory at a time.
+
+  The folder must not exist. All chunks have the same arrays, types and shapes;
+  either all have held-out samples (or ids), or none has. `test` has the same
+  arrays, of examples that belong to no client; None takes the held-out samples
+  of all clients. `num_classes` is the number of labels 'y', None if they are no
+  classes; for `tokenizer` see `sources.Dataset`.
+
+  Raises ValueError if arrays do not fit together or are not finite, or a client
+  has no sample, and OSError if the folder exists or cannot be written.
+  """
+  folder = pathlib.Path(folder).expanduser()
+  if folder.exists():
+    raise FileExistsError(f'{folder} exists; name another folder.')
+  aside = folder.with_name(f'{folder.name}.{uuid.uuid4().hex[:8]}')
+  try:
+    aside.mkdir(parents=True)
+    about = _fill(aside, chunks, test, num_classes)
+    about['tokenizer'] = tokenizer
+    content = {'about': about, 'sha256': digests.of_text(json.dumps(about))}
+    (aside / 'store.json').write_text(json.dumps(content, indent=2))
+    aside.rename(folder)
+  finally:
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+class Columns:
+  """Arrays whose rows are appended to files, PREFIXname.npy."""
+
+  def __init__(self, folder: pathlib.Path, prefix: str, like: Arrays):
+    self.paths = {name: folder / f'{prefix}{name}.npy' for name in like}
+    self.like, self.rows = like, 0
+    self.write_headers('wb')
+
+  def write_headers(self, mode: str = 'r+b'):
+    """Write the number of rows; NumPy pads all headers to one length."""
+    for name, path in self.paths.items():
+      header = {
+        'descr': np.lib.format.dtype_to_descr(self.like[name].dtype),
+        'fortran_order': False,
+        'shape': (self.rows, *self.like[name].shape[1:]),
+      }
+      with path.open(mode) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+
+  def append(
+    self,
+    arrays: Arrays,
+    sizes: np.ndarray,
+    num_classes: int | None,
+    names: Sequence[Any] | None = None,
+  ):
+    """Add rows of `sizes` clients with these names, or of a test."""
+    samples = int(sizes.sum())
+    _check(arrays, self.like, samples, num_classes)
+    owners = Partition(None, np.append(0, np.cumsum(sizes)), names)
+    own_arrays.check_finite(arrays, None if names is None else owners)
+    self.rows += samples
+    if self.rows > _MOST:
+      raise ValueError(f'samples={self.rows} must be <= {_MOST}.')
+    for name, path in self.paths.items():
+      with path.open('ab') as file:
+        file.write(np.ascontiguousarray(arrays[name]).data)
+
+
+def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
+  """Write all arrays; return the content of store.json."""
+  all_sizes, all_held, ids = [], [], []
+  population, pixels = 0, Pixels()
+  train, tests = None, None
+  for chunk in chunks:
+    chunk = Chunk(*chunk)
+    if (chunk.held_out is None) != (test is not None):
+      raise ValueError('Set test, or held_out in every chunk, not both.')
+    if train is None or tests is None:
+      like = chunk.train if test is None else test
+      train, tests = Columns(folder, '', like), Columns(folder, 'test_', like)
+      if test is not None:
+        rows = np.array([len(next(iter(test.values())))])
+        tests.append(test, rows, num_classes)
+    sizes = _checked_sizes(chunk.sizes, 1)
+    names = chunk.ids or range(population, population + len(sizes))
+    train.append(chunk.train, sizes, num_classes, names)
+    all_sizes.append(sizes)
+    population += len(sizes)
+    if chunk.held_out is not None:
+      held_sizes = _checked_sizes(chunk.held_sizes, 0)
+      tests.append(chunk.held_out, held_sizes, num_classes, names)
+      all_held.append(held_sizes)
+    ids += chunk.ids or []
+    x = chunk.train.get('x')
+    if x is not None and x.dtype == np.uint8:
+      pixels = pixels.plus(x)
+  if train is None or tests is None or not tests.rows:
+    raise ValueError('A store needs at least one client and one test example.')
+  if ids and len(ids) != population:
+    raise ValueError(f'There are {len(ids)} ids of {population} clients.')
+  ends = lambda sizes: np.append(0, np.cumsum(np.concatenate(sizes)))
+  np.save(folder / 'offsets.npy', ends(all_sizes))
+  if test is None:
+    np.save(folder / 'held.npy', ends(all_held))
+  if ids:
+    np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
+  train.write_headers()
+  tests.write_headers()
+  arrays = {}
+  for path in sorted(folder.glob('*.npy')):
+    x = np.load(path, mmap_mode='r')
+    arrays[path.stem] = [x.dtype.str, [*x.shape], digests.of_array(x)]
+  return {
+    'train': [*train.like], 'num_classes': num_classes, 'arrays': arrays,
+    'pixels': pixels._asdict() if pixels.count else None,
+  }  # fmt: skip
+
+
+def _checked_sizes(sizes, least: int) -> np.ndarray:
+  sizes = np.asarray(sizes).astype(np.int64, casting='same_kind')
+  if not (len(sizes) and sizes.min() >= least):
+    raise ValueError(f'{sizes=} must be >= {least}, and not empty.')
+  return sizes
+
+
+def kinds(arrays: Arrays) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+  """Return the dtype and the shape of one sample of each array."""
+  return {name: (x.dtype, x.shape[1:]) for name, x in arrays.items()}
+
+
+def _check(arrays, like, samples: int, num_classes: int | None):
+  """Refuse arrays unlike the first ones, or of other sizes, and odd labels."""
+  if kinds(arrays) != kinds(like):
+    raise ValueError(f'Arrays {kinds(arrays)} must equal {kinds(like)}.')
+  for name, x in arrays.items():
+    if name in _RESERVED or name.startswith('test_') or x.dtype.hasobject:
+      raise ValueError(f'Array {name!r} has a reserved name, or objects.')
+    if len(x) != samples:
+      raise ValueError(f'Array {name!r} has length {len(x)}, not {samples=}.')
+  if num_classes is None or not samples:
+    return
+  y = arrays.get('y')
+  if y is None or y.dtype.kind not in 'iu':
+    raise ValueError(f"'y' must have integers with {num_classes=}.")
+  least = 0 if y.ndim == 1 else -1  # padding of sequences
+  if not least <= y.min() <= y.max() < num_classes:
+    raise ValueError(f'Labels y must be >= {least} and < {num_classes=}.')

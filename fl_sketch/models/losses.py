@@ -6,32 +6,111 @@ A batch is a dict of arrays [batch, ...], e.g. 'x' and 'y'. It may have a
 A loss is a mean over the batch. Metrics are sums, with 'count', and add up over
 batches, clients and shards; 'perplexity' is a sum of losses, the exponential of
 whose mean is reported.
+
+A kind of loss is a function (outputs, batch) -> {'loss': f32[batch], ...}; its
+other values are metrics. With 'terms', f32[batch], its values are sums of so
+many terms of a sample, as of its tokens, and means are over terms.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import inspect
+import math
 from typing import Any
 
-from fl_sketch.models import kinds
 from fl_sketch.models.model import as_model
 from fl_sketch.utils import registry
 from fl_sketch.utils.types import Batch, Params, Tree
 import jax
 import jax.numpy as jnp
+import optax
 
-# Of losses by name, functions of outputs and a batch as those of `kinds`.
 REGISTRY = registry.Registry('loss', leading=2)
 register, describe = REGISTRY.register, REGISTRY.describe
 names = REGISTRY.names
-for _kind in (
-  kinds.cross_entropy, kinds.tokens, kinds.multilabel, kinds.regression,
-):  # fmt: skip
-  register(_kind)
-OF_LABELS = names()  # whose labels and outputs are known to suit each other
-softmax_cross_entropy = kinds.softmax_cross_entropy
+Kind = Callable[[jax.Array, Batch], Mapping[str, jax.Array]]
 LossFn = Callable[..., jax.Array]  # (params, batch), and a key if it draws
 MetricsFn = Callable[[Params, Batch], dict[str, jax.Array]]
 Scale = float | Sequence[float]
+
+
+def softmax_cross_entropy(
+  logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0
+) -> jax.Array:
+  """Return the softmax cross-entropy of each row, f32[batch].
+
+  Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes];
+  the share `label_smoothing` of a label is spread over all classes.
+  """
+  hard = labels.ndim < logits.ndim
+  if hard and not label_smoothing:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+  if hard:
+    labels = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+  targets = optax.smooth_labels(labels, label_smoothing)
+  return optax.softmax_cross_entropy(logits, targets)
+
+
+@register
+def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Return cross-entropy and accuracy of one label a sample.
+
+  Of logits f32[batch, classes] and 'y', i32[batch].
+  """
+  values = softmax_cross_entropy(logits, batch['y'])
+  right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
+  return {'loss': values, 'accuracy': right}
+
+
+@register
+def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Return cross-entropy and accuracy of a label a token.
+
+  Of logits f32[batch, length, classes] and 'y', i32[batch, length], below 0
+  for padding; 'token_mask', bool[batch, length], may exclude more. Means are
+  over tokens; 'bits' is the loss in bits per token.
+  """
+  y = _of_shape(logits.shape[:-1], batch['y'])
+  real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
+  values = softmax_cross_entropy(logits, jnp.where(real, y, 0))
+  total = lambda x: jnp.where(real, x, 0).astype(values.dtype).sum(-1)
+  loss, right = total(values), total(logits.argmax(-1) == y)
+  return {
+    'loss': loss, 'bits': loss / math.log(2), 'perplexity': loss,
+    'accuracy': right, 'terms': total(1),
+  }  # fmt: skip
+
+
+@register
+def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Return sigmoid cross-entropy and accuracy of several labels a sample.
+
+  Of logits f32[batch, labels], above 0 where a label is predicted, and 'y',
+  [batch, labels], from 0 to 1. 'exact_match' is whether all labels are right.
+  """
+  y = _of_shape(logits.shape, batch['y']).astype(logits.dtype)
+  right = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
+  return {
+    'loss': optax.sigmoid_binary_cross_entropy(logits, y).mean(-1),
+    'accuracy': right.mean(-1),
+    'exact_match': right.min(-1),
+  }
+
+
+@register
+def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+  """Return the mean squared error of outputs f32[batch, ...], as 'y'."""
+  away = outputs - _of_shape(outputs.shape, batch['y'])
+  return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}
+
+
+def _of_shape(shape, y):
+  """The labels, checked: another shape would be broadcast."""
+  if y.shape != shape:
+    raise ValueError(f"'y' has shape {y.shape}, not {shape}.")
+  return y
+
+
+OF_LABELS = names()  # whose labels and outputs are known to suit each other
 
 
 def row_mask(batch: Batch, like: jax.Array) -> jax.Array:
@@ -88,7 +167,7 @@ def classification(
   mean: Scale = 0.0,
   std: Scale = 1.0,
 ) -> LossFn:
-  """Build the mean cross-entropy of a model: `kinds.softmax_cross_entropy`."""
+  """Build the mean cross-entropy of a model: `softmax_cross_entropy`."""
   if not 0 <= label_smoothing < 1:
     raise ValueError(f'{label_smoothing=} must be >= 0 and < 1.')
 
@@ -107,12 +186,12 @@ def outputs(
 
 
 def make(
-  model: Any, kind: str | kinds.Kind, *, mean: Scale = 0.0, std: Scale = 1.0
+  model: Any, kind: str | Kind, *, mean: Scale = 0.0, std: Scale = 1.0
 ) -> tuple[LossFn, MetricsFn]:
   """Build the loss and the metrics of a model.
 
   The model is of any library, see `as_model`; `mean` and `std` are of
-  `preprocess`; the kind is one of `names()`, or a function as those of `kinds`.
+  `preprocess`; the kind is one of `names()`, or such a function.
   Returns (params, batch, key=None) -> f32[], which draws nothing without a key;
   and (params, batch) -> sums and 'count'.
   """
@@ -124,7 +203,7 @@ def make(
   return of_values(values_fn)
 
 
-def kind_of(kind: str | kinds.Kind) -> kinds.Kind:
+def kind_of(kind: str | Kind) -> Kind:
   """Return the function of a loss that is given by name, or as it is."""
   return kind if callable(kind) else REGISTRY.entry(kind).factory
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fl_sketch import models
 from fl_sketch.data import registry
-from fl_sketch.models import kinds, losses
+from fl_sketch.models import losses
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.utils.types import Batch, Key, Params
 import jax
@@ -17,7 +17,7 @@ def problem(
   clients: Sequence[Any] | Mapping[str, Any],
   test: Any,
   *,
-  loss: str | kinds.Kind = 'cross_entropy',
+  loss: str | losses.Kind = 'cross_entropy',
   seed: int = 0,
 ) -> problem_lib.Problem:
   """Build a problem, with its partition, for `runs.assemble`.
@@ -38,7 +38,7 @@ def problem(
       `data.own_arrays.read`. 64-bit numbers become 32-bit ones.
     test: the same arrays, of examples that no client holds.
     loss: of a model's outputs and the labels 'y': one of `losses.names()`, or a
-      function such as those of `models.kinds`.
+      function such as those of `models.losses`.
     seed: of the parameters of a model.
 
   Raises TypeError for a model of no known library, and ValueError if arrays,
@@ -63,7 +63,7 @@ def problem(
 
 
 def _of_model(
-  model: Any, dataset: Any, loss: str | kinds.Kind, seed: int
+  model: Any, dataset: Any, loss: str | losses.Kind, seed: int
 ) -> tuple[Params, Callable[..., Any], Callable[..., Any]]:
   """Return parameters, values of a batch, and outputs of a model."""
   model, loss_of = models.as_model(model), losses.kind_of(loss)

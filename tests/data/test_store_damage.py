@@ -5,7 +5,7 @@ import shutil
 import tempfile
 
 import chex
-from fl_sketch.data import sources, store, store_writer
+from fl_sketch.data import sources, store
 from fl_sketch.utils import digests
 import hypothesis
 from hypothesis import strategies as st
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(
   """Catches arrays that do not fit, part of a store, indices that wrap."""
   changes, field = REFUSED[name]
   if field == 'samples':
-    monkeypatch.setattr(store_writer, '_MOST', 2)
+    monkeypatch.setattr(store, '_MOST', 2)
   with pytest.raises(ValueError, match=field):
     write(tmp_path / 'clients', **changes)
   assert not [*tmp_path.iterdir()]

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 import pathlib
 
-from fl_sketch.data import store_writer
+from fl_sketch.data import store
 from fl_sketch.data.sources import Arrays
-from fl_sketch.data.store import Chunk
-from fl_sketch.data.store_writer import Columns
+from fl_sketch.data.store import Chunk, Columns
 import numpy as np
 
 _ROWS = 2**15  # of a chunk, about
@@ -33,7 +32,7 @@ class Samples:
     if self._columns is None:
       self._folder.mkdir()
       self._columns = Columns(self._folder, '', arrays)
-    kinds, like = map(store_writer.kinds, (arrays, self._columns.like))
+    kinds, like = map(store.kinds, (arrays, self._columns.like))
     if kinds != like or {len(x) for x in arrays.values()} != {size}:
       raise ValueError(
         f'Client {client!r} needs arrays of equal lengths, like {like}.'
