@@ -36,11 +36,10 @@ def from_clients(
   >>> from_clients([client, client], test=client).partition.population
   2
 
-  `clients`, in a list or by name, are as of `own_arrays.read`; they are copied,
-  with 64-bit numbers as 32-bit ones. `test` has the same arrays, of examples
-  that no client holds. Labels are 0 to num_classes - 1; None if they are no
-  classes. Raises ValueError if there is no client, or one has no sample, other
-  arrays than the test, or arrays that are no numbers.
+  `clients`, in a list or by name, and `test`, of no client, are as of
+  `own_arrays.read`; they are copied, with 64-bit numbers as 32-bit ones. Labels
+  are 0 to num_classes - 1; None: no classes. Raises ValueError if there is no
+  client, or one has no sample, other arrays than the test, or no numbers.
   """
   parts = own_arrays.read_clients(clients)
   test = own_arrays.read('the test', test)

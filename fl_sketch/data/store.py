@@ -149,11 +149,10 @@ def write(
 ):
   """Write a store atomically, with one chunk of clients in memory at a time.
 
-  The folder must not exist. All chunks have the same arrays, types and shapes;
-  either all have held-out samples (or ids), or none has. `test` has the same
-  arrays, of examples that belong to no client; None takes the held-out samples
-  of all clients. `num_classes` is the number of labels 'y', None if they are no
-  classes; for `tokenizer` see `sources.Dataset`.
+  All chunks have the same arrays, types and shapes; all have held-out samples
+  (or ids), or none has. `test`: the same arrays, of examples of no client;
+  None: the clients' held-out samples. `num_classes` is of labels 'y', None if
+  they are no classes; for `tokenizer` see `sources.Dataset`.
 
   Raises ValueError if arrays do not fit together or are not finite, or a client
   has no sample, and OSError if the folder exists or cannot be written.

@@ -1,9 +1,9 @@
 """Draw synthetic problems: quadratics, and populations of any size.
 
 Quadratics are those of Das et al., arXiv:2106.07094, section 5.3. Pixels of
-simulated clients are noise plus a shift of each client; the label is the
-largest of ten noisy scores, linear in the pixels. All sums are exact, so that
-every machine makes the same bytes.
+simulated clients are noise plus a client's shift; the label is the largest of
+ten noisy scores, linear in the pixels. All sums are exact: every machine makes
+the same bytes.
 """
 
 from collections.abc import Iterator

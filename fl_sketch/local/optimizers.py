@@ -21,14 +21,11 @@ register(optax.contrib.muon)
 
 
 class Optimizer(NamedTuple):
-  """An optimizer of local steps.
+  """An optimizer of local steps."""
 
-  `make` is ``client_lr`` -> an optax transformation with that learning rate.
-  With `keep_state` a client keeps its state for its next round.
-  """
-
+  # ``client_lr`` -> a transformation with that learning rate.
   make: Callable[[jax.Array | float], optax.GradientTransformation]
-  keep_state: bool = False
+  keep_state: bool = False  # whether a client keeps it for its next round
 
 
 def make(kind: str, **options: Any) -> Optimizer:

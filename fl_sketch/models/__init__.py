@@ -8,12 +8,11 @@ from fl_sketch.models import decoder, encoder, layers, lora, losses
 from fl_sketch.models.model import Model, as_model
 from fl_sketch.models.networks import (
   MLP,
+  RESNET_SIZES,
   EmnistCNN,
   LeNet5,
   Linear,
-  ResNet8,
-  ResNet18,
-  ResNet101,
+  ResNet,
   SmoothLeNet,
 )
 from fl_sketch.models.recurrent import GRU, LSTM, SIZES as RECURRENT_SIZES
@@ -24,7 +23,7 @@ import jax.numpy as jnp
 
 __all__ = [
   'MLP', 'OF_IMAGES', 'OF_TOKENS', 'REGISTRY', 'LeNet5', 'Linear', 'Model',
-  'ResNet8', 'ResNet18', 'ResNet101', 'SmoothLeNet', 'as_model', 'describe',
+  'ResNet', 'SmoothLeNet', 'as_model', 'describe',
   'init_params', 'layers', 'lora', 'losses', 'make', 'names', 'num_params',
   'register',
 ]  # fmt: skip
@@ -50,17 +49,16 @@ register(MLP, name='mlp')
 register(LeNet5, name='lenet5', convolutional=True)
 register(SmoothLeNet, name='smooth_lenet', convolutional=True)
 register(EmnistCNN, name='emnist_cnn', convolutional=True)
-for _resnet in (ResNet8, ResNet18, ResNet101):
-  register(_resnet, name=_resnet.__name__.lower(), convolutional=True)
 register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
-  (encoder.ViT, encoder.VIT_SIZES), (encoder.Bert, encoder.BERT_SIZES),
-  (LSTM, RECURRENT_SIZES), (decoder.GPT, decoder.GPT_SIZES),
-  (decoder.Llama, decoder.LLAMA_SIZES),
+  (ResNet, RESNET_SIZES), (encoder.ViT, encoder.VIT_SIZES),
+  (encoder.Bert, encoder.BERT_SIZES), (LSTM, RECURRENT_SIZES),
+  (decoder.GPT, decoder.GPT_SIZES), (decoder.Llama, decoder.LLAMA_SIZES),
 ):  # fmt: skip
   for _name, _size in _sizes.items():
-    register(functools.partial(_module, **_size), name=_name)
+    _sized = functools.partial(_module, **_size)
+    register(_sized, name=_name, convolutional=_module is ResNet)
 OF_TOKENS = (
   'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
   *encoder.BERT_SIZES,

@@ -50,9 +50,7 @@ class Decoder(nn.Module):
   hidden: fields.Count | None = None  # between dense layers; None is 4 x width
   vocab_size: int | None = None  # of the model, if more than of the data
   tied: bool = True  # whether logits are products with the word vectors
-  dropout: fields.Share = (
-    0.0  # rate on embeddings, attention and residual outputs
-  )
+  dropout: fields.Share = 0.0  # of embeddings, attention, residual outputs
   scan: bool = False
   remat: bool = False
   dtype: str = 'float32'  # of what is multiplied, see `layers`

@@ -1,12 +1,10 @@
 """Matrix products in bfloat16; convolution and pooling in the fastest form.
 
-On a CPU, a convolution inside a loop or under `vmap` misses XLA's fast kernels,
-and the backward pass of `reduce_window` costs more than the layer: both are
-copies and matrix products there, and `lax` elsewhere.
+On a CPU, XLA is slow at convolutions in a loop or under `vmap`, and at the
+gradient of `reduce_window`: both are copies and matrix products there.
 
 A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
-nothing else: sums, biases, activations, logits, gradients and parameters stay
-float32.
+nothing else; all arrays stay float32.
 """
 
 from typing import Annotated
@@ -150,9 +148,8 @@ def _conv_patches(x_BxHxWxC, kernel, stride, dtype):
 def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   """Pool even rows and columns by the maximum of 2 x 2, with stride 2.
 
-  Over a black background all four values of a window equal the bias. The
-  gradient goes to the first maximum alone, row by row: shares that do not sum
-  to one would make the bias learn too fast.
+  The gradient goes to the first maximum alone, row by row: where all four are
+  equal, as over a black background, the bias would else learn too fast.
   """
   _, rows, cols, _ = x.shape
   if rows % 2 or cols % 2:

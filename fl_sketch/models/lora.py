@@ -94,11 +94,9 @@ def lora(
     both = (functools.partial(take, mine) for mine in (True, False))
     return tuple(jax.tree.map_with_path(one, params) for one in both)
 
-  if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values()):
-    mine, rest = jax.eval_shape(divide, params, key)
-  else:
-    mine, rest = divide(params, key)
-  return Lora(mine, rest, scale_of(rank, alpha))
+  shapes = any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values())
+  run = functools.partial(jax.eval_shape, divide) if shapes else divide
+  return Lora(*run(params, key), scale_of(rank, alpha))
 
 
 def scale_of(rank: int, alpha: float | None = None) -> float:
@@ -212,7 +210,7 @@ def is_adapter(x: Tree) -> bool:
 
 
 def _matched(option, patterns, names, what) -> set[str]:
-  """The names that any pattern matches; each must match one."""
+  """The names that any pattern matches; each pattern must match one."""
   matched = set()
   for pattern in patterns:
     matching = [x for x in names if fnmatch.fnmatch(f'/{x}/', f'*/{pattern}/*')]

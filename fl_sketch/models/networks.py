@@ -19,6 +19,11 @@ ACTIVATIONS = {
 Activation = Annotated[str, fields.choice(ACTIVATIONS)]
 _GROUPED = fields.Rule(f'a multiple of {GROUP}', lambda x: x % GROUP == 0)
 Width = Annotated[fields.Count, _GROUPED]
+RESNET_SIZES = {
+  'resnet8': dict(stages=(1, 1, 1), width=16),
+  'resnet18': {},
+  'resnet101': dict(stages=(3, 4, 23, 3), bottleneck=True),
+}
 
 
 class Linear(nn.Module):
@@ -203,21 +208,3 @@ class ResNet(nn.Module):
       features, (side, side), stride=stride, use_bias=False, form=self.form,
       dtype=self.dtype,
     )  # fmt: skip
-
-
-class ResNet8(ResNet):
-  """ResNet of three stages of one basic block, from 16 channels on."""
-
-  stages: Sequence[fields.Count] = (1, 1, 1)
-  width: Width = 16
-
-
-class ResNet18(ResNet):
-  """ResNet of four stages of two basic blocks."""
-
-
-class ResNet101(ResNet):
-  """ResNet of four stages of 3, 4, 23 and 3 bottleneck blocks."""
-
-  stages: Sequence[fields.Count] = (3, 4, 23, 3)
-  bottleneck: bool = True

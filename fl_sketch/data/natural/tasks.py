@@ -60,11 +60,10 @@ def pixels(
 ) -> np.ndarray:
   """Return an image as uint8[height, width, channels].
 
-  Numbers from 0 to 1 become bytes, rounded to the nearest; bytes of a PNG or a
-  JPEG are decoded, to as many channels as `shape` names: a grey photo among
-  others has three. The shape is height, width and possibly channels of an
-  image, which may be flat; None takes any. `resize` takes images of other
-  shapes, which raise ValueError otherwise; `invert` makes 1 - x of x.
+  Fractions from 0 to 1 are rounded to bytes; a PNG or JPEG is decoded, to the
+  channels of `shape`. An image, possibly flat, has `shape`, (height, width) or
+  with channels (None: any), else a ValueError or with `resize` that size.
+  `invert` makes 1 - x of x.
   """
   if isinstance(image, dict):  # as Hugging Face's datasets keep images
     image = image['bytes']
@@ -127,10 +126,9 @@ def characters(
 ) -> NaturalTask:
   """Return the task of predicting the next character of each text.
 
-  A text gets a symbol at its beginning and end, and is cut into sequences of
-  `length` inputs; its last sequence is padded. Numbers are those of TensorFlow
-  Federated: 0 is padding, then come the letters, any other character, the
-  beginning and the end. `names` are names that the column of texts may have.
+  A text, with a first and a last symbol, is cut into sequences of `length`
+  inputs, the last one padded; ids are those of `tokenization.characters`.
+  `names` are names that the column of texts may have.
   """
   tokenizer = tokenization.characters(letters)
 
@@ -155,10 +153,9 @@ def next_character(letters: str = LEAF_LETTERS) -> NaturalTask:
 def next_words(vocabulary: Sequence[str], *, length: int = 20) -> NaturalTask:
   """Return the task of predicting each word of sentences from those before.
 
-  Words are those between spaces. A sentence is cut to `length` of them. 0 is
-  padding, then come the words, one for all others, the beginning and the end,
-  as in TensorFlow Federated's Stack Overflow. The vocabulary begins with the
-  most frequent word; the column is called 'tokens' or 'text'.
+  Words are those between spaces; a sentence is cut to `length` of them. Ids are
+  those of `tokenization.characters`, as in TensorFlow Federated's Stack
+  Overflow; the column is called 'tokens' or 'text'.
   """
   tokenizer = tokenization.characters(vocabulary, between=' ')
 
