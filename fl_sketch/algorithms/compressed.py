@@ -32,8 +32,6 @@ def fedcom(
     codec: Q, unbiased; with error feedback a contraction, else a ValueError.
     error_feedback: whether a client keeps the residual of the compression.
     residual_decay: beta, 1 (or a ValueError) without error feedback.
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; residual_decay beta.
 
@@ -75,7 +73,6 @@ def demo(
     momentum: beta, in (0, 1], else a ValueError.
     signs: False steps along the mean itself, which the server sends as d
       floats.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr eta; g_i a gradient; momentum beta; codec C, the k largest
   coefficients of the DCT-II of each chunk.

@@ -47,7 +47,6 @@ def scaffold(
 
   Options:
     local_steps: of local work.
-    population: clients in total.
 
   Symbols: client_lr eta_l; server_lr eta_g; local_steps K; population N.
 
@@ -104,8 +103,6 @@ def fedcomgate(
     codec: Q, unbiased, else a ValueError.
     local_steps: of local work.
     control_gain: beta; None is 1 / (1 + omega) of the codec.
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta.
 

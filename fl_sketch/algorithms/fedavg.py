@@ -22,7 +22,6 @@ def fedavg(
 
   Options:
     server_optimizer: ADA, as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
     robust: byzantine-robust rule in place of the mean; None is the mean.
 
   Symbols: client_lr eta_l; server_lr eta_g; eps tau; b1, b2 beta_1, beta_2.
@@ -50,10 +49,6 @@ def fedsgd(
   schedule: optax.Schedule | None = None,
 ) -> Algorithm:
   r"""Federated SGD, :math:`w \leftarrow w - \eta \frac1n \sum_c \nabla f_c(w)`.
-
-  Options:
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr eta; client_lr is not read.
 

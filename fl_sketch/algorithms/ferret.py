@@ -46,7 +46,6 @@ def ferret(
     size: b, from the number of layers to d, else a ValueError.
     keep: k, weight of older norms.
     server_optimizer: as of `fedavg`; 'momentum' is that of the authors' code.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr 1; size the sum of K_l; layers its blocks.
 

@@ -44,8 +44,6 @@ def marina(
   Options:
     codec: unbiased, else a ValueError.
     sync_probability: about the share of d that the codec sends.
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; sync_probability p; codec Q.
 

@@ -39,9 +39,6 @@ def ef21(
 
   Options:
     codec: a contraction.
-    population: clients in total.
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; codec C; population n.
 
@@ -81,11 +78,9 @@ def cd_adam(
 
   Options:
     codec: C, a contraction.
-    population: clients in total.
     b1: decay of the first moment.
     b2: decay of the second.
     eps: added to its root.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 

@@ -56,7 +56,6 @@ def onebit_adam(
     b1: decay of the momentum.
     b2: decay of the second moment.
     eps: added to its root.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
 

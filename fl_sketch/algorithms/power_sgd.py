@@ -50,8 +50,6 @@ def power_sgd(
 
   Options:
     rank: r.
-    server_optimizer: as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: server_lr gamma; rank r.
 

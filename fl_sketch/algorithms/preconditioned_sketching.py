@@ -78,7 +78,6 @@ def preconditioned_sketching(
     client_momentum: as of `safl`, of :math:`\Delta_c / q`.
     b1: decay of the first moment.
     b2: decay of the second.
-    schedule: round -> factor on ``server_lr``.
     codec: compresses the clients' tables; None: no compression.
     downlink_codec: compresses the mean table likewise.
 

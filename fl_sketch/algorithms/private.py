@@ -97,7 +97,6 @@ def private_iterative_sketching(
     clip_norm: bounds the gradient of a sample.
     sketch: a linear operator whose desketch is its adjoint.
     local_steps: K; every one of them is a release.
-    server_optimizer: as of `iterative_sketching`.
 
   Symbols: those of `iterative_sketching`; clip_norm l_c; noise_multiplier
   z = B sigma / l_c; batch_size B.

@@ -22,8 +22,6 @@ def fedprox(
 
   Options:
     mu: of the proximal term; 0 is FedAvg.
-    server_optimizer: as of `fedavg`.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; mu mu.
 
@@ -51,7 +49,6 @@ def feddyn(
   w - \eta_g (\bar\Delta + h / \alpha)`.
 
   Options:
-    population: clients in total.
     alpha: of the proximal term.
 
   Symbols: client_lr of the local solver; alpha alpha; population m; g_i

@@ -71,11 +71,18 @@ class Algorithms(registry.Registry[Entry]):
     return arguments
 
   def describe(self, name: str, *, context: bool = False) -> str:
-    """Describe a factory: its call, its docstring, options of a channel."""
+    """Describe a factory: its call, its docstring, options that many share."""
     text = super().describe(name, context=context)
     if self._takes_channel(self.entry(name).factory):
       _, _, options = (inspect.getdoc(Channel) or '').partition('Attributes:')
       text += f'\n\nOptions of the channel:{options}'
+    shared = [
+      f'  {option}: {SHARED[option]}'
+      for option in self.arguments(name)
+      if option in SHARED and f'  {option}: ' not in text
+    ]
+    if shared:
+      text += '\n'.join(['\n\nShared options:', *shared])
     return text
 
   def build(
@@ -91,6 +98,12 @@ class Algorithms(registry.Registry[Entry]):
     return spec.factory(work, hp, **options)
 
 
+# What these options mean where a docstring says nothing else.
+SHARED = {
+  'population': 'clients in total.',
+  'server_optimizer': 'a name, as of `make_server_optimizer`, or any of optax.',
+  'schedule': 'round -> factor on ``server_lr``.',
+}
 # Options that a config sets by fields that algorithms share.
 CONTEXT = (
   'sketch', 'codec', 'downlink_codec', 'privacy', 'robust', 'server_optimizer',

@@ -40,7 +40,6 @@ def safl(
   Options:
     channel: how updates travel; its fields are options, see `Channel`.
     server_optimizer: ADA, as of `server_step`.
-    schedule: round -> factor on ``server_lr``.
     client_momentum: beta; 0 keeps no state on clients. Ours, not the paper's.
     clip: None, 'client' or 'server'.
 

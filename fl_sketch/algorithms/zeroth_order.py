@@ -37,7 +37,6 @@ def decomfl(
     directions: P.
     mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr 1; directions P; mu mu.
 
@@ -91,7 +90,6 @@ def fedkseed(
     pool: K.
     mu: of the points at which the loss is evaluated; a hyperparameter.
     server_optimizer: as of `fedavg`, of the mean of the clients' updates.
-    schedule: round -> factor on ``server_lr``.
 
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 
