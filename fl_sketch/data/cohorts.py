@@ -71,10 +71,9 @@ def random_allocation(
 ) -> Cohort:
   """Give each client one uniformly random round of every epoch.
 
-  Also known as balls and bins: Chua et al., arXiv:2412.16802. If more than
-  max_cohort clients have the round, by default `default_max_cohort` at a
-  probability of 1 / epoch_rounds, a uniformly random subset of max_cohort is
-  kept, and the others have no round in this epoch.
+  Also known as balls and bins: Chua et al., arXiv:2412.16802. A cohort larger
+  than max_cohort, by default `default_max_cohort` at 1 / epoch_rounds, is cut
+  to a uniformly random subset: the others have no round in this epoch.
 
   >>> rounds = [random_allocation(0, r, 9, epoch_rounds=3) for r in range(3)]
   >>> sorted(i for ids, weight in rounds for i in ids[weight > 0].tolist())

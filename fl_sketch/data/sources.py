@@ -91,7 +91,11 @@ def load(
   cache = cache / f'{name}-{version.name}.npz'
   if not cache.exists():
     _LOG.info('Decoding %s from %s, once; takes seconds.', name, version)
-    _write_cache(cache, {s: _decode(name, root, version, s) for s in _SPLITS})
+    splits = {s: _decode(name, root, version, s) for s in _SPLITS}
+    named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
+    np.savez(content := io.BytesIO(), **named)
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(cache, content.getvalue())
   with cache.open('rb') as file, np.load(file) as arrays:  # checks their CRC
     train, test = ({k: arrays[f'{s}_{k}'] for k in 'xy'} for s in _SPLITS)
   return Dataset(name, train, test, 100 if name == 'cifar100' else 10)
@@ -156,10 +160,3 @@ def _decode(name: str, root, folder: pathlib.Path, split: str) -> Arrays:
   if examples != expected:
     raise DataError(f'{examples=} must be {expected} in {shards}.')
   return {'x': x, 'y': y}
-
-
-def _write_cache(path: pathlib.Path, splits: dict[str, Arrays]) -> None:
-  named: Any = {f'{s}_{k}': splits[s][k] for s in splits for k in 'xy'}
-  np.savez(content := io.BytesIO(), **named)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  files.replace(path, content.getvalue())

@@ -111,23 +111,17 @@ def _changed(path) -> DataError:
 
 def digest(x: np.ndarray, *, read: bool = False) -> str:
   """Return the SHA-256 digest of an array's bytes; a store has it on record."""
-  recorded = _recorded(x)
-  if recorded is None:
-    return digests.of_array(x)
-  if read and digests.of_array(x) != recorded:
-    raise _changed(getattr(x, 'filename', None))
-  return recorded
-
-
-def _recorded(x) -> str | None:
-  """The digest that an array had when it was written, if it is a store's."""
   if not isinstance(x, np.memmap) or not isinstance(x.base, mmap.mmap):
-    return None  # not a whole file
+    return digests.of_array(x)  # not a whole file
   path = pathlib.Path(x.filename or '')
   about = path.with_name('store.json')
-  if not about.exists():
-    return None
-  return _about(about)['arrays'].get(path.stem, [None])[-1]
+  arrays = _about(about)['arrays'] if about.exists() else {}
+  if path.stem not in arrays:
+    return digests.of_array(x)
+  *_, recorded = arrays[path.stem]
+  if read and digests.of_array(x) != recorded:
+    raise _changed(path)
+  return recorded
 
 
 class Chunk(NamedTuple):

@@ -41,12 +41,10 @@ def gram_sgd(
   >>> moved['dense']['bias']
   Array([-0.05,  0.05], dtype=float32)
 
-  The `client_lr` and `weight_decay`, f32[], may be traced. See
-  `losses.classification` for `label_smoothing`, `losses.preprocess` for `mean`
-  and `std`. Batches have leaves [1, n, ...]; the key is not used. The
-  pseudo-gradient is start minus end, 'train_loss' the mean loss before a step.
-
-  Raises ValueError for no step, a correction, or several batches.
+  See `losses.classification` for `label_smoothing`, `losses.preprocess` for
+  `mean` and `std`. Batches have leaves [1, n, ...]; 'train_loss' is the mean
+  loss before a step. Raises ValueError for no step, a correction, or several
+  batches.
   """
   if steps < 1:
     raise ValueError(f'{steps=} must be >= 1.')

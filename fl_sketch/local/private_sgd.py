@@ -39,21 +39,17 @@ def private_sgd(
 
   Args:
     loss_fn: (params, batch) -> f32[], a mean over the batch, a dict without
-      its 'mask'. Its draws by an argument `key` are the same for all samples of
-      a step.
-    client_lr: f32[], eta.
-    clip_norm: f32[], C, bound on the gradient of one sample.
-    noise_multiplier: f32[], sigma.
-    expected_batch: B, a constant: the batch_size of the batches' draw.
+      its 'mask'. An argument `key` is the same for all samples of a step.
+    client_lr: eta.
+    clip_norm: C, bound on the gradient of one sample.
+    noise_multiplier: sigma.
+    expected_batch: B >= 1, the batch_size of the batches' draw.
     microbatch: gradients in memory at once; None: those of all samples.
     weight_decay: lambda.
 
   Batches are a dict with leaves [steps, max_batch, ...], whose 'mask' marks
-  samples present; the key is the client's secret one. 'train_loss', the mean
-  over samples present, has no noise: it must not leave the client.
-
-  Raises ValueError if expected_batch is below one, batches have no mask, or
-  there is a correction.
+  samples present, else a ValueError; the key is the client's secret one.
+  'train_loss', the mean over them, has no noise: it must not leave the client.
 
   Guarantees:
     Sensitivity: without the noise, one sample more moves a step by at most
@@ -72,11 +68,9 @@ def private_sgd(
     if takes_key:
       step_loss = functools.partial(loss_fn, key=keys_lib.step_key(key, k))
     fn = sums.noisy_gradient_sum(
-      step_loss,
-      max_norm=clip_norm,
-      noise_multiplier=noise_multiplier,
+      step_loss, max_norm=clip_norm, noise_multiplier=noise_multiplier,
       microbatch_size=microbatch,
-    )
+    )  # fmt: skip
     return fn(jax.random.fold_in(key, k), *args)
 
   def local(params, batches, key, correction):

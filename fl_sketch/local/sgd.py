@@ -35,14 +35,12 @@ def sgd(
   Args:
     loss_fn: (params, batch) -> f32[]. An argument `key`, as for dropout, gets
       another key in every step of every client and round.
-    client_lr: f32[], step size; has no effect with an optimizer.
-    local_steps: K >= 1, else a ValueError; None: one step for each batch. If K
-      exceeds the number of batches, they are used again in the same order.
+    client_lr: eta; has no effect with an optimizer.
+    local_steps: K >= 1, over the batches in turn; None: one for each batch.
     weight_decay: lambda.
     proximal: mu, of a proximal term :math:`\mu \|u - w\|^2 / 2` of the loss.
     optimizer: makes the step from the bracket, by its own rate; None: SGD.
-    keep_state: whether a client keeps the optimizer's state between rounds; the
-      result is then a `StatefulLocal`.
+    keep_state: return a `StatefulLocal`, which keeps the optimizer's state.
     clip: the largest norm of a gradient, over all arrays; longer ones shrink.
 
   Batches have leaves [steps, batch, ...]; no step is made on padding, a batch

@@ -32,15 +32,11 @@ class Task(NamedTuple):
       return self.local(hp)
     optimizer = self.optimizer
     return sgd(
-      self.loss_fn,
-      hp.client_lr,
-      local_steps=self.local_steps,
-      weight_decay=self.weight_decay,
-      proximal=proximal,
+      self.loss_fn, hp.client_lr, local_steps=self.local_steps,
+      weight_decay=self.weight_decay, proximal=proximal, clip=self.clip,
       optimizer=optimizer and optimizer.make(hp.client_lr),
       keep_state=optimizer is not None and optimizer.keep_state,
-      clip=self.clip,
-    )
+    )  # fmt: skip
 
   def gradient(self, hp: Any = None) -> Local:
     """Build one gradient; see `local.gradient`. Only `local` reads `hp`."""

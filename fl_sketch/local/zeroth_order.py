@@ -34,10 +34,9 @@ def zeroth_order(
   >>> local.apply(jnp.zeros(4), jnp.zeros((1, 1)), keys, None)[0].shape
   (1, 2)
 
-  The loss is (params, batch) -> f32[]; an argument `key` is the same at all
-  points of a step. `seeds` is keys of a client -> the seeds of its z,
-  uint32[K, P, 2]. A client sends f32[K, P]; 'train_loss' is the mean of all
-  values. Batches are as of `sgd`: on padding g is 0.
+  An argument `key` of the loss is the same at all points of a step. `seeds` is
+  keys of a client -> the seeds of its z, uint32[K, P, 2]. A client sends
+  f32[K, P]. Batches are as of `sgd`: on padding g is 0.
 
   Source: SPSA (Spall, 1992) with seeds in place of z, as MeZO (Malladi et al.,
   NeurIPS 2023, arXiv:2305.17333, Algorithm 1).

@@ -53,18 +53,16 @@ def lora(
 
   Args:
     params: of a model, or their shapes.
-    key: key[], of A.
+    key: of A.
     rank: r, the same of all kernels.
     alpha: None is the rank.
-    targets: patterns such as `attention` or `block_*/mlp_in`, of names in the
-      path of an array that follow one another. Of the arrays that they match,
-      those of two axes are kernels.
+    targets: patterns of kernels, the arrays of two axes, by successive names
+      in their paths, such as `attention` or `block_*/mlp_in`.
     trainable: such patterns of other arrays, which are trained whole.
     parts: of an `Adapter`, those that are in the trainable tree.
 
-  Raises:
-    ValueError: a pattern matches nothing, there is none, or the rank exceeds
-      that of a kernel.
+  Raises ValueError if a pattern matches nothing, there is none, or the rank
+  exceeds that of a kernel.
 
   Source: Hu et al., ICLR 2022, arXiv:2106.09685, section 4.1. Their text has
   a Gaussian A, without its variance; that of their code is uniform.

@@ -46,10 +46,8 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   The file is what `save` wrote, or model.safetensors of Hugging Face: of ViT,
   BERT, GPT-2, Llama or Qwen2. A missing head of ViT and BERT, or one of other
   classes, stays as drawn, and heads and poolers without a place are left out;
-  both are logged. A decoder requires all arrays and the same config.json.
-  Names, shapes and types are those of `params`, the module's as drawn. Raises
-  ValueError if there is no such file, or its arrays or config.json differ from
-  the model's.
+  both are logged. A decoder requires all arrays. Raises ValueError if there is
+  no such file, or its arrays or config.json differ from the model's.
   """
   path = pathlib.Path(path).expanduser()
   stored = _read(path)

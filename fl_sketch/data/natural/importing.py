@@ -104,16 +104,14 @@ def import_data(
 ) -> store.Store:
   """Write the clients of published files to a store; show a bar of progress.
 
-  `path` is a file, or a folder of a layout that the kind, one of `KINDS`, is
-  published in; the folder `to` must not exist. Where files have no test
-  examples, each client holds out its last samples, a share `test_share` of
-  them, rounded, and at most all but one. Options: `client` and `split`, columns
-  of a table; `length` of sequences; `vocabulary`, words; `size` of images;
-  `classes`, `inputs`, `label` and `text` of a 'table'.
+  `path` is a file or folder, of a layout of the kind, one of `KINDS`. Where
+  files have no test examples, each client holds out its last samples, a share
+  `test_share` of them, rounded, and at most all but one. Options: `client` and
+  `split`, columns of a table; `length` of sequences; `vocabulary`, words;
+  `size` of images; `classes`, `inputs`, `label` and `text` of a 'table'.
 
   Raises DataError for damaged files or another layout, ValueError for an
-  unknown kind or an option that does not suit it, OSError if `to` exists or
-  cannot be written.
+  unknown kind or option, OSError if `to` exists or cannot be written.
   """
   checks.choice('kind', kind, tuple(KINDS))
   make_task, expected, client = KINDS[kind]
@@ -158,10 +156,9 @@ def import_clients(
 ) -> store.Store:
   """Write clients that an iterator yields to a store.
 
-  `train` yields (client, arrays), leaves [samples, ...], from any source; a
-  client may come again, in any order. So does `test`, of samples that a client
-  holds out, or None for nobody's. Other arguments and errors are those of
-  `import_data` and `store.write`.
+  `train` yields (client, arrays), leaves [samples, ...], in any order, a client
+  once or more; so does `test`, of held-out samples, with None for nobody's.
+  Other arguments and errors are those of `import_data` and `store.write`.
 
   >>> with tempfile.TemporaryDirectory() as folder:
   ...   rows = [(7, {'x': np.ones((3, 2)), 'y': np.array([0, 1, 0])})]
