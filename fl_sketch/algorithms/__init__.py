@@ -58,7 +58,7 @@ def make(
     population: clients in total, for the algorithms that take it.
     weight_decay: of the local steps.
     expected_batch: divisor of private local steps; else None.
-    local_optimizer: of local steps, as of `local.optimizers.of`; None: SGD.
+    local_optimizer: of local steps, as of `optimizers.as_optimizer`; None: SGD.
     client_clip: the largest norm of a client's gradients; None: no bound.
     local: hp -> local work, in place of steps on `loss_fn`.
     **arguments: the algorithm's options; `describe(name)` lists them.
@@ -73,7 +73,7 @@ def make(
     if value is not None and option in options(name):
       arguments[option] = value
   REGISTRY.check(name, arguments, context=True)
-  optimizer = optimizers.of(local_optimizer)
+  optimizer = optimizers.as_optimizer(local_optimizer)
   task = Task(
     loss_fn, local_steps, weight_decay, expected_batch, optimizer, client_clip,
     local,

@@ -48,7 +48,7 @@ def make(kind: str, **options: Any) -> Optimizer:
   return Optimizer(build, keep_state)
 
 
-def of(
+def as_optimizer(
   optimizer: Optimizer | optax.GradientTransformation | str | Mapping | None,
 ) -> Optimizer | None:
   """Build an optimizer from any of its forms; TypeError for others.

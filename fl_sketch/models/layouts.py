@@ -24,7 +24,7 @@ class Layout(NamedTuple):
   spare: str = r'(?!.*encoder\.layer\.)'  # what a file may have beside them
   transposed: bool = True  # whether kernels in blocks are [out, in]
   # Of a module, fields of config.json, which shapes do not tell, and the values
-  # that suit it; `published` writes the first one.
+  # that suit it; `to_hugging_face` writes the first one.
   expected: Callable[[Any], dict[str, Any]] = lambda module: {}
   # Other fields -> attributes of the module, or the arrays of so many rows.
   sizes: Mapping[str, str] = {'': 'a layout of transformers'}  # it has none
@@ -144,13 +144,13 @@ _HEADS = 'head/', 'logits/'
 _LEAF = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
 
 
-def of(module: nn.Module) -> Layout | None:
+def layout_of(module: nn.Module) -> Layout | None:
   """Return the layout of a module's published files, if it has one."""
   kinds = (x for kind, x in LAYOUTS.items() if isinstance(module, kind))
   return next(kinds, None)
 
 
-def source(
+def find_array(
   layout: Layout, names: Collection[str], name: str
 ) -> tuple[str, Move, int]:
   """Find one of our arrays, such as 'block_0/mlp_in/kernel', in a file.
@@ -181,14 +181,14 @@ def _transposed(x):
   return x.T if x.ndim < 4 else x.transpose(2, 3, 1, 0).reshape(-1, len(x))
 
 
-def published(
+def to_hugging_face(
   module: Any, flat: Mapping[str, np.ndarray], length: int
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Return config.json and the arrays of a file, of our arrays by name.
 
   `length` is of inputs. Raises ValueError for a model that transformers lack.
   """
-  layout = of(module) or Layout('', '', {}, {})
+  layout = layout_of(module) or Layout('', '', {}, {})
   config = {k: v[0] for k, v in layout.expected(module).items() if v}
   known = {name: len(x) for name, x in flat.items()} | {'length': length}
   for field, ours in layout.sizes.items():
@@ -203,20 +203,20 @@ def published(
   config['architectures'] = [_ARCHITECTURES[config['model_type']]]
   parts: dict[str, dict[int, np.ndarray]] = {}
   for name, x in flat.items():
-    theirs, move, third = source(layout, [layout.prefix], name)
+    theirs, move, third = find_array(layout, [layout.prefix], name)
     x = x.T if move is _transposed else x
     parts.setdefault(theirs, {})[third] = x
   join = lambda x: np.concatenate([x[i] for i in sorted(x)], axis=-1)
   return config, {name: join(x) for name, x in parts.items()}
 
 
-def faults(
+def differences(
   layout: Layout, module: Any, path: pathlib.Path, stored: Mapping[str, Any]
 ) -> Iterator[str]:
   """Yield how a model of equal names and shapes differs, by config.json."""
   head = stored.get('lm_head.weight')
   if head is not None and getattr(module, 'tied', False):
-    words, *_ = source(layout, stored, 'words')
+    words, *_ = find_array(layout, stored, 'words')
     if not np.array_equal(head, stored.get(words, 0)):
       yield f'lm_head.weight is not {words}, so not tied'
   path = path.with_name('config.json')

@@ -94,7 +94,8 @@ def lora(
 
   shapes = any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves.values())
   run = functools.partial(jax.eval_shape, divide) if shapes else divide
-  return Lora(*run(params, key), scale_of(rank, alpha))
+  mine, rest = run(params, key)
+  return Lora(mine, rest, scale_of(rank, alpha))
 
 
 def scale_of(rank: int, alpha: float | None = None) -> float:

@@ -57,8 +57,8 @@ def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   Of logits f32[batch, classes] and 'y', i32[batch].
   """
   values = softmax_cross_entropy(logits, batch['y'])
-  right = (logits.argmax(-1) == batch['y']).astype(values.dtype)
-  return {'loss': values, 'accuracy': right}
+  correct = (logits.argmax(-1) == batch['y']).astype(values.dtype)
+  return {'loss': values, 'accuracy': correct}
 
 
 @register
@@ -73,10 +73,10 @@ def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   real = (y >= 0) & (batch.get('token_mask', y >= 0) > 0)
   values = softmax_cross_entropy(logits, jnp.where(real, y, 0))
   total = lambda x: jnp.where(real, x, 0).astype(values.dtype).sum(-1)
-  loss, right = total(values), total(logits.argmax(-1) == y)
+  loss, correct = total(values), total(logits.argmax(-1) == y)
   return {
     'loss': loss, 'bits': loss / math.log(2), 'perplexity': loss,
-    'accuracy': right, 'terms': total(1),
+    'accuracy': correct, 'terms': total(1),
   }  # fmt: skip
 
 
@@ -88,19 +88,19 @@ def multilabel(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   [batch, labels], from 0 to 1. 'exact_match' is whether all labels are right.
   """
   y = _of_shape(logits.shape, batch['y']).astype(logits.dtype)
-  right = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
+  correct = ((logits > 0) == (y > 0.5)).astype(logits.dtype)
   return {
     'loss': optax.sigmoid_binary_cross_entropy(logits, y).mean(-1),
-    'accuracy': right.mean(-1),
-    'exact_match': right.min(-1),
+    'accuracy': correct.mean(-1),
+    'exact_match': correct.min(-1),
   }
 
 
 @register
 def regression(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
   """Return the mean squared error of outputs f32[batch, ...], as 'y'."""
-  away = outputs - _of_shape(outputs.shape, batch['y'])
-  return {'loss': jnp.square(away).reshape(len(away), -1).mean(-1)}
+  difference = outputs - _of_shape(outputs.shape, batch['y'])
+  return {'loss': jnp.square(difference).reshape(len(difference), -1).mean(-1)}
 
 
 def _of_shape(shape, y):
@@ -250,6 +250,6 @@ def quadratic_metrics(params: Params, batch: Batch) -> dict[str, jax.Array]:
 
 
 def _quadratic_values(params, batch):
-  away = params['w'][None] - batch['optimum']
-  products = jnp.einsum('bd,bdr->br', away, batch['factor'])
+  difference = params['w'][None] - batch['optimum']
+  products = jnp.einsum('bd,bdr->br', difference, batch['factor'])
   return {'loss': jnp.square(products).sum(-1) / 2}

@@ -54,13 +54,13 @@ def load(path: str | os.PathLike, module: nn.Module, params: Params) -> Params:
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   loaded, faults, used, layout = {}, [], set(), None
   if not flat.keys() & stored.keys():
-    layout = layouts.of(module)
+    layout = layouts.layout_of(module)
   if layout is not None:
-    faults += layouts.faults(layout, module, path, stored)
+    faults += layouts.differences(layout, module, path, stored)
   for name, drawn in flat.items():
     theirs, move = name, lambda x: x
     if layout is not None:
-      theirs, move, _ = layouts.source(layout, stored, name)
+      theirs, move, _ = layouts.find_array(layout, stored, name)
     value = move(stored[theirs]) if theirs in stored else None
     used.add(theirs)
     if value is not None and value.shape == drawn.shape:
@@ -112,7 +112,7 @@ def export(
     raise FileExistsError(f'{folder} has files; name another folder.')
   flat: dict[str, Any] = traverse_util.flatten_dict(params, sep='/')
   flat = {name: np.asarray(x) for name, x in flat.items()}
-  config, arrays = layouts.published(module, flat, length)
+  config, arrays = layouts.to_hugging_face(module, flat, length)
   coder: dict[str, Any] = json.loads(tokenizer or '{"added_tokens": []}')
   ids = {token['content']: token['id'] for token in coder['added_tokens']}
   roles = {role: name for role, name in _ROLES.items() if name in ids}

@@ -37,17 +37,17 @@ class LSTMLayer(nn.Module):
     first = lambda key, shape, dtype: jnp.repeat(
       jnp.array([0, 1, 0, 0], dtype), self.hidden
     )
-    into_LxBxG, again = _products(self, x_BxLxD, 4, bias_init=first)
+    inputs_LxBxG, recurrent = _products(self, x_BxLxD, 4, bias_init=first)
 
-    def step(carry, into):
+    def step(carry, inputs):
       c, h = carry
-      i, f, g, o = jnp.split(into + again(h), 4, axis=-1)
+      i, f, g, o = jnp.split(inputs + recurrent(h), 4, axis=-1)
       c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
       h = jax.nn.sigmoid(o) * jnp.tanh(c)
       return (c, h), h
 
-    zeros = jnp.zeros_like(into_LxBxG[0, :, : self.hidden])
-    _, h_LxBxH = jax.lax.scan(step, (zeros, zeros), into_LxBxG)
+    zeros = jnp.zeros_like(inputs_LxBxG[0, :, : self.hidden])
+    _, h_LxBxH = jax.lax.scan(step, (zeros, zeros), inputs_LxBxG)
     return h_LxBxH.swapaxes(0, 1)
 
 
@@ -66,31 +66,31 @@ class GRULayer(nn.Module):
   @nn.compact
   def __call__(self, x_BxLxD):
     """Return every h, f32[batch, length, hidden]."""
-    into_LxBxG, again = _products(self, x_BxLxD, 3)
+    inputs_LxBxG, recurrent = _products(self, x_BxLxD, 3)
     zeros = nn.initializers.zeros
     bias = self.param('recurrent_bias', zeros, (self.hidden,))[None]
 
-    def step(h, into):
-      r, z, n = jnp.split(into, 3, axis=-1)
-      again_r, again_z, again_n = jnp.split(again(h), 3, axis=-1)
-      r, z = jax.nn.sigmoid(r + again_r), jax.nn.sigmoid(z + again_z)
-      h = (1 - z) * jnp.tanh(n + r * (again_n + bias)) + z * h
+    def step(h, inputs):
+      r, z, n = jnp.split(inputs, 3, axis=-1)
+      u_r, u_z, u_n = jnp.split(recurrent(h), 3, axis=-1)
+      r, z = jax.nn.sigmoid(r + u_r), jax.nn.sigmoid(z + u_z)
+      h = (1 - z) * jnp.tanh(n + r * (u_n + bias)) + z * h
       return h, h
 
-    start = jnp.zeros_like(into_LxBxG[0, :, : self.hidden])
-    return jax.lax.scan(step, start, into_LxBxG)[1].swapaxes(0, 1)
+    start = jnp.zeros_like(inputs_LxBxG[0, :, : self.hidden])
+    return jax.lax.scan(step, start, inputs_LxBxG)[1].swapaxes(0, 1)
 
 
 def _products(layer, x_BxLxD, parts, **options):
   """W x + b at every time, f32[length, batch, parts x hidden]; h -> U h."""
   width = parts * layer.hidden
-  into = layers.dense(
+  inputs = layers.dense(
     width, layer.dtype, kernel_init=_GLOROT, name='input', **options,
   )(x_BxLxD)  # fmt: skip
   shape = layer.hidden, width
   kernel = layer.param('recurrent', nn.initializers.orthogonal(), shape)
-  again = lambda h: layers.matmul(h, kernel, layer.dtype)
-  return into.swapaxes(0, 1), again
+  recurrent = lambda h: layers.matmul(h, kernel, layer.dtype)
+  return inputs.swapaxes(0, 1), recurrent
 
 
 class Recurrent(nn.Module):

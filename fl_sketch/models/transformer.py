@@ -88,11 +88,12 @@ class Attention(nn.Module):
       shared = self.heads // kv_heads
       key, value = (jnp.repeat(x, shared, axis=1) for x in (key, value))
     scores = product(query / math.sqrt(size), key.swapaxes(2, 3))
-    least = jnp.finfo(scores.dtype).min
+    lowest = jnp.finfo(scores.dtype).min
     if mask_BxL is not None:
-      scores = jnp.where(mask_BxL[:, None, None, :], scores, least)
+      scores = jnp.where(mask_BxL[:, None, None, :], scores, lowest)
     if kind.causal:
-      scores = jnp.where(jnp.tri(length, dtype=bool)[None, None], scores, least)
+      seen = jnp.tri(length, dtype=bool)[None, None]
+      scores = jnp.where(seen, scores, lowest)
     weights = drop(jax.nn.softmax(scores), kind.dropout)
     attended = product(weights, value).swapaxes(1, 2)
     out = layers.dense(
@@ -129,9 +130,9 @@ class Block(nn.Module):
     dense = functools.partial(
       layers.dense, dtype=self.dtype, use_bias=kind.bias
     )
-    into = functools.partial(dense, self.hidden, kernel_init=kind.init)
-    h = into(name='mlp_in')(x_BxLxD)
-    gate = into(name='mlp_gate')(x_BxLxD) if kind.gated else h
+    dense_in = functools.partial(dense, self.hidden, kernel_init=kind.init)
+    h = dense_in(name='mlp_in')(x_BxLxD)
+    gate = dense_in(name='mlp_gate')(x_BxLxD) if kind.gated else h
     h = kind.activation(gate) * h if kind.gated else kind.activation(h)
     out = dense(x_BxLxD.shape[-1], kernel_init=kind.init_out, name='mlp_out')
     return out(h)

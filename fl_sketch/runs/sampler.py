@@ -161,7 +161,7 @@ def personalize(config: Config, loss_fn: LossFn) -> Personalize | None:
   if not config.personal_steps:
     return None
   steps, weight_decay = config.personal_steps, config.weight_decay
-  optimizer = optimizers.of(config.local_optimizer)
+  optimizer = optimizers.as_optimizer(config.local_optimizer)
   if optimizer is not None:
     optimizer = optimizer._replace(keep_state=False)
 

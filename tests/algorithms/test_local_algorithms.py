@@ -51,7 +51,7 @@ def test_every_form_of_an_optimizer_is_the_optimizer(form):
   params, rate = cases.PARAMS, cases.HP.client_lr
   steps = []
   for x in (form, ADAMW):
-    optimizer = optimizers.of(x).make(rate)
+    optimizer = optimizers.as_optimizer(x).make(rate)
     grad = jax.tree.map(jnp.ones_like, params)
     steps.append(optimizer.update(grad, optimizer.init(params), params)[0])
   chex.assert_trees_all_close(*steps, rtol=1e-6)

@@ -218,7 +218,7 @@ def test_a_config_of_another_model_is_refused_by_its_field(case, tmp_path):
   module, params, stored = exported(case, tmp_path)
   path = tmp_path / 'config.json'
   config = json.loads(path.read_text())
-  for field, values in layouts.of(module).expected(module).items():
+  for field, values in layouts.layout_of(module).expected(module).items():
     value = values[0] if values else None
     other = OTHER.get(field, 'x' if isinstance(value, str) else 7)
     parameters = {'rope_parameters': None}  # which would replace the field

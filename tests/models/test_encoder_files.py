@@ -58,9 +58,9 @@ def program(name):
 
 def published(name, params):
   """A file's arrays; the twins read them by the names that they know."""
-  layout, stored = layouts.of(make(name)), {}
+  layout, stored = layouts.layout_of(make(name)), {}
   for ours, x in traverse_util.flatten_dict(params, sep='/').items():
-    theirs, *_ = layouts.source(layout, [layout.prefix], ours)
+    theirs, *_ = layouts.find_array(layout, [layout.prefix], ours)
     if ours == 'patches/kernel':
       x = x.reshape(2, 2, 3, -1).transpose(3, 2, 0, 1)
     elif ours.endswith('kernel'):
