@@ -36,10 +36,8 @@ def draw(
   Returns int32[C, local_steps, batch_size] indices into the training arrays, of
   ids int[C]. Padding, id = population, has 0, or -1 under 'mask' and 'poisson'.
 
-  * 'replace' is uniform and independent (relative error of a probability below
-    size / 2^32).
-  * 'cycle' takes the client's samples in the partition's order, from where the
-    previous round ended.
+  * 'replace' is uniform and independent (relative error: size / 2^32).
+  * 'cycle' follows the partition's order, from where the last round ended.
   * 'mask' is one pass over a permutation drawn in each round, then -1.
   * 'poisson' takes each sample independently with the probability of
     `poisson_limits`, then -1. The last axis has its max_batch: a larger batch

@@ -24,8 +24,8 @@ def read(who: str, data: Any) -> Arrays:
   """Read the arrays of one client by name, leaves [samples, ...].
 
   A mapping or DataFrame of arrays; (x, y); a `Dataset` of Hugging Face; or
-  samples by index, (x, y) or mappings, as of torch. Raises ValueError for
-  anything else, and for samples of different shapes; `who` is for messages.
+  samples by index, (x, y) or mappings, as of torch; else, or if the shapes of
+  samples differ, a ValueError that names `who`.
 
   >>> read('the test', (np.zeros((2, 3)), np.ones(2)))['y'].tolist()
   [1.0, 1.0]

@@ -107,9 +107,10 @@ def dirichlet(
 ) -> Partition:
   """Split each label over the clients in Dirichlet(alpha) proportions.
 
-  Source: Yurochkin et al., ICML 2019. The usual code draws again until every
-  client has samples, which never ends for many clients; this one moves random
-  samples from the largest clients to those without.
+  Random samples of the largest clients move to those without any: the usual
+  code draws again, which never ends for many clients.
+
+  Source: Yurochkin et al., ICML 2019.
   """
   samples = ragged.check(labels, population)
   labels = np.asarray(labels)

@@ -74,10 +74,9 @@ def load(
 ) -> Dataset:
   """Load an image dataset from disk; download nothing.
 
-  'digits' comes with scikit-learn. The others must be in `data_dir` (default:
-  TFDS_DATA_DIR or ~/tensorflow_datasets) as tensorflow-datasets writes them.
-  The first load writes the decoded arrays to `cache_dir` (FL_SKETCH_CACHE or
-  ~/.cache/fl_sketch).
+  'digits' comes with scikit-learn; tensorflow-datasets wrote the others to
+  `data_dir` (TFDS_DATA_DIR or ~/tensorflow_datasets). The first load decodes
+  them to `cache_dir` (FL_SKETCH_CACHE or ~/.cache/fl_sketch).
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape

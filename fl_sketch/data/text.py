@@ -49,13 +49,12 @@ def load(
   labels y, int32[n]; texts are x and y of `tokenization.windows`.
 
   Args:
-    path: a .tsv file of sentences and labels, any other file of a text, or a
-      folder with train and test; in the working folder or in data_dir.
+    path: file, or folder with train and test; see `find`.
     data_dir: folder of datasets, see `sources.load`.
     tokens: 'words', pieces of words; or 'characters'.
     length: tokens of x; default: `LENGTH` of sentences, `WINDOW` of a text.
-    vocabulary: size of the WordPiece vocabulary that is trained on the training
-      part; default: `VOCABULARY`.
+    vocabulary: size of the WordPiece vocabulary of the training part; default:
+      `VOCABULARY`.
     tokenizer: a published model's vocab.txt or tokenizer.json in its place.
     letters: the alphabet of 'characters'; default: that of the training part.
     test_share: of the lines of a single file.

@@ -60,9 +60,9 @@ def characters(letters: Iterable[str], between: str = '') -> Tokenizer:
 def word_pieces(sentences: Sequence[str], size: int) -> Tokenizer:
   """Train a WordPiece vocabulary of at most `size` >= 100 tokens.
 
-  Source: Wu et al., arXiv:1609.08144. The library breaks ties by the numbers of
-  letters, which come from a hash map. So letters are numbered before training
-  and the vocabulary is sorted after it: the result is always the same.
+  The library breaks ties by a hash map: letters are numbered before training
+  and the vocabulary is sorted after it, so that the result is always the same.
+  Source: Wu et al., arXiv:1609.08144.
   """
   with extras.needed('text'):
     from tokenizers import models, trainers

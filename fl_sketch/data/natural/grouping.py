@@ -13,10 +13,7 @@ _AT_ONCE = 2**10  # rows in memory before they are written
 
 
 class Samples:
-  """Samples of one split, in the order in which they came.
-
-  `numbers` are of the clients of all splits, by name.
-  """
+  """Samples of one split as they come; `numbers` of all clients, by name."""
 
   def __init__(self, folder: pathlib.Path, numbers: dict[str | None, int]):
     self._folder, self._numbers = folder, numbers
