@@ -7,8 +7,7 @@ from typing import NamedTuple
 from fl_sketch import sketches
 from fl_sketch.attacks import objectives, searches, views
 from fl_sketch.rounds.algorithm import Local, LossFn
-from fl_sketch.sketches.base import check_positive
-from fl_sketch.utils import checks
+from fl_sketch.utils import checks, fields
 from fl_sketch.utils.types import Batch, Key, Params, Tree
 import jax
 import jax.numpy as jnp
@@ -103,7 +102,8 @@ def reconstruct(
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Set sketch and sketch_key together, or neither.')
   checks.choice('objective', objective, tuple(objectives.OBJECTIVES))
-  check_positive(steps=steps, restarts=restarts)
+  fields.check_option('steps', steps, fields.Count)
+  fields.check_option('restarts', restarts, fields.Count)
   if not jnp.issubdtype(like.dtype, jnp.floating):
     raise ValueError(f'like has the type {like.dtype}; use floats.')
   message_of = views.view(loss_fn, local=local, batches=batches, sketch=sketch)

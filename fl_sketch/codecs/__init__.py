@@ -12,13 +12,23 @@ the residual grows, so wrap that codec in `contract`.
 from typing import Any
 
 from fl_sketch.codecs.base import Codec
-from fl_sketch.codecs.chunked import chunked_top_k, dct_top_k
-from fl_sketch.codecs.identity import identity
-from fl_sketch.codecs.narrow import bfloat16, int4, int8
-from fl_sketch.codecs.quantized import qsgd, shared_sign, sign
+from fl_sketch.codecs.quantized import (
+  bfloat16,
+  int4,
+  int8,
+  qsgd,
+  shared_sign,
+  sign,
+)
 from fl_sketch.codecs.rotated import eden, lloyd_max
-from fl_sketch.codecs.sparse import quantized_top_k, rand_k, top_k
-from fl_sketch.codecs.wrappers import contract, from_sketch
+from fl_sketch.codecs.sparse import (
+  chunked_top_k,
+  dct_top_k,
+  quantized_top_k,
+  rand_k,
+  top_k,
+)
+from fl_sketch.codecs.wrappers import contract, from_sketch, identity
 from fl_sketch.utils import fields, registry
 
 __all__ = [

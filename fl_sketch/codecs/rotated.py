@@ -54,8 +54,8 @@ class eden(base.VectorCodec):
   ((2, 8), dtype('uint8'), ())
 
   The payload is (uint8[bits, ceil(n / 8)], the planes of signs and of the bits
-  of the magnitudes' indices; f32[], S). Raises ValueError unless bits is 1 to
-  4, the scale is one of both, and num_coordinates <= d, with ``rotate``.
+  of the magnitudes' indices; f32[], S). ``num_coordinates`` above d, or without
+  ``rotate``, raises ValueError.
 
   Source: Vargaftik et al., EDEN (ICML 2022, arXiv:2108.08842); one bit is DRIVE
   (NeurIPS 2021, arXiv:2105.08339). ``num_coordinates`` is their rotated rand-k.

@@ -1,4 +1,4 @@
-"""Codecs built from linear sketches or from other codecs."""
+"""The identity, and codecs built from linear sketches or from other codecs."""
 
 import dataclasses
 
@@ -6,6 +6,26 @@ from fl_sketch import sketches
 from fl_sketch.codecs import base
 from fl_sketch.sketches.base import leaf_type, wide_type
 import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class identity(base.Codec):
+  """No compression: the payload is the tree as it is; omega = 0, delta = 1.
+
+  >>> identity().encode(jax.random.key(0), {'w': 0.5})
+  {'w': 0.5}
+  """
+
+  omega = base.law(lambda self, d: 0.0)
+  contraction = base.law(lambda self, d: 1.0)
+
+  def encode(self, key, tree):
+    return tree
+
+  def decode(self, key, payload, like):
+    cast = lambda x, t: jnp.asarray(x, leaf_type(t).dtype)
+    return jax.tree.map(cast, payload, like)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,10 @@ An operator is unbiased if E desketch(sketch(x)) = x over keys, for every x.
 import functools
 from typing import Any
 
-from fl_sketch.sketches.ams import ams
 from fl_sketch.sketches.base import Properties, Sketch, dimension
-from fl_sketch.sketches.block_cyclic import block_cyclic
-from fl_sketch.sketches.block_srht import block_srht
-from fl_sketch.sketches.count_sketch import count_sketch
-from fl_sketch.sketches.dct import dct
+from fl_sketch.sketches.blocks import block_cyclic
+from fl_sketch.sketches.columns import count_sketch, sparse_embedding
+from fl_sketch.sketches.dense import ams, gaussian
 from fl_sketch.sketches.estimators import (
   gather,
   heaprix,
@@ -20,15 +18,12 @@ from fl_sketch.sketches.estimators import (
   l2_norm,
   scatter,
 )
-from fl_sketch.sketches.gaussian import gaussian
+from fl_sketch.sketches.fourier import dct, srft
 from fl_sketch.sketches.hadamard import fwht
-from fl_sketch.sketches.identity import identity
 from fl_sketch.sketches.layer_cyclic import layer_cyclic
 from fl_sketch.sketches.layerwise import layerwise
-from fl_sketch.sketches.sparse_embedding import sparse_embedding
-from fl_sketch.sketches.srft import srft
-from fl_sketch.sketches.srht import srht
-from fl_sketch.sketches.uniform_sampling import uniform_sampling
+from fl_sketch.sketches.sampling import identity, uniform_sampling
+from fl_sketch.sketches.srht import block_srht, srht
 from fl_sketch.sketches.verification import Verification, verify
 from fl_sketch.utils import registry
 

@@ -10,6 +10,7 @@ from fl_sketch.sketches import primitives
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
+from jax import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -62,11 +63,7 @@ class Sketch(abc.ABC):
 
   @abc.abstractmethod
   def desketch(self, key: Key, table: Table, like: Tree) -> Tree:
-    """Return an estimate of the sketched tree.
-
-    Its shapes and dtypes are those of `like` (arrays or
-    `jax.ShapeDtypeStruct`).
-    """
+    """Return an estimate of the tree, in the shapes and dtypes of `like`."""
 
   @abc.abstractmethod
   def zero_table(self, tree: Tree) -> Table:
@@ -98,6 +95,9 @@ class Segment(NamedTuple):
   x: jax.Array
 
 
+Runs: TypeAlias = Sequence[Segment]
+
+
 def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
   """Return the shape and dtype of an array, or of a Python number."""
   if not hasattr(leaf, 'dtype'):
@@ -115,10 +115,7 @@ def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def vector_type(tree: Tree) -> jax.ShapeDtypeStruct:
-  """Return the shape (d,) of a tree's numbers, and the dtype of their sums.
-
-  Raises ValueError for a leaf that holds no floats, or if d >= 2**31.
-  """
+  """Return the shape (d,) of a tree's floats, and the dtype of their sums."""
   types = [leaf_type(leaf) for leaf in jax.tree.leaves(tree)]
   dtype = jnp.result_type(jnp.float32, *(t.dtype for t in types))
   d = sum(t.size for t in types)
@@ -137,18 +134,11 @@ def dimension(like: Like) -> int:
   return int(like) if is_number else vector_type(like).size
 
 
-def join(runs: Sequence[Segment], size: int, dtype: np.dtype) -> jax.Array:
+def join(runs: Runs, size: int, dtype: np.dtype) -> jax.Array:
   """Concatenate the values of all runs, with zeros up to `size`: f32[size]."""
   parts = [run.x.astype(dtype) for run in runs]
   rest = size - sum(part.size for part in parts)
   return jnp.concatenate([*parts, jnp.zeros(rest, dtype)])
-
-
-def check_positive(**values: int) -> None:
-  """Raise ValueError unless every value is an integer of at least 1."""
-  for name, value in values.items():
-    if not isinstance(value, int | np.integer) or value < 1:
-      raise ValueError(f'{name}={value!r} must be an integer >= 1.')
 
 
 def cut(values: jax.Array, spans: Sequence[Span]) -> list[jax.Array]:
@@ -183,7 +173,8 @@ class VectorSketch(Sketch):
 
   A subclass has functions of runs of coordinates. A large leaf is a run of its
   own, in its own dtype, and is never copied; small neighbours are copied into
-  one run. Equal operators share their compiled programs.
+  one run. Equal operators share compiled programs; with traced options, an
+  operator is a part of the program that traces it.
 
   Attributes:
     axes: options that are the sizes of the table's axes; () is one axis of d.
@@ -198,9 +189,7 @@ class VectorSketch(Sketch):
   by_lanes: ClassVar[bool] = False
 
   @abc.abstractmethod
-  def sketch_runs(
-    self, key: Key, runs: Sequence[Segment], vector: Vector
-  ) -> jax.Array:
+  def sketch_runs(self, key: Key, runs: Runs, vector: Vector) -> jax.Array:
     """Return the table of the runs of a tree of this `vector_type`."""
 
   @abc.abstractmethod
@@ -210,7 +199,7 @@ class VectorSketch(Sketch):
     """Return the estimated values of each span, in its dtype."""
 
   def sketch(self, key: Key, tree: Tree) -> jax.Array:
-    return sketch_tree(self, key, tree)
+    return _call(sketch_tree, self, key, tree)
 
   def desketch(self, key: Key, table: jax.Array, like: Tree) -> Tree:
     want = self.table_type(like)
@@ -218,14 +207,15 @@ class VectorSketch(Sketch):
       raise ValueError(f'{table.shape=} must be {want.shape}, as of `like`.')
     leaves, treedef = jax.tree.flatten(like)
     types = tuple(map(leaf_type, leaves))
-    return treedef.unflatten(desketch_leaves(self, key, table, types))
+    return treedef.unflatten(_call(desketch_leaves, self, key, table, types))
 
   def zero_table(self, tree: Tree) -> jax.Array:
     return jnp.zeros_like(self.table_type(tree))
 
   def table_type(self, tree: Tree) -> jax.ShapeDtypeStruct:
     """Return the table's shape and dtype; ValueError if it is too large."""
-    vector, sizes = vector_type(tree), self._sizes()
+    vector = vector_type(tree)
+    sizes = {name: getattr(self, name) for name in self.axes}
     shape = tuple(sizes.values()) if sizes else vector.shape
     dtype = jnp.result_type(vector.dtype, self.dtype)
     table = jax.ShapeDtypeStruct(shape, dtype)
@@ -234,13 +224,10 @@ class VectorSketch(Sketch):
       raise ValueError(f'{axes} exceeds d={vector.size}; use a smaller table.')
     return table
 
-  def _sizes(self) -> dict[str, int]:
-    return {name: getattr(self, name) for name in self.axes}
-
 
 @dataclasses.dataclass(frozen=True)
 class SizedSketch(VectorSketch):
-  """Base of unbiased linear operators with tables of `size` numbers.
+  """Base of unbiased linear operators with tables f32[size].
 
   Raises ValueError if size is below 1, or above the d of a tree.
   """
@@ -293,15 +280,19 @@ def desketch_leaves(
   walk = _walk(types, vector.dtype)
 
   def whole(key, table):
-    estimates = op.desketch_spans(
-      key, table, [span for _, span in walk], vector
-    )
+    spans = [span for _, span in walk]
+    estimates = op.desketch_spans(key, table, spans, vector)
     out = {i: jnp.zeros(t.shape, t.dtype) for i, t in enumerate(types)}
     for (group, _), values in zip(walk, estimates, strict=True):
       out |= zip(group, split(values, [types[i] for i in group]), strict=True)
     return list(out.values())
 
   return _in_lanes(op, whole, vector)(key, table)
+
+
+def _call(program: Callable, op: VectorSketch, *args: Any) -> Any:
+  traced = any(isinstance(x, core.Tracer) for x in vars(op).values())
+  return (program.__wrapped__ if traced else program)(op, *args)
 
 
 def _in_lanes(op: VectorSketch, fn: Callable, vector: Vector) -> Callable:

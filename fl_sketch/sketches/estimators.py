@@ -11,6 +11,7 @@ values, as a tree (`scatter`), and desketches the rest.
 """
 
 from fl_sketch.sketches import base, hashing, median
+from fl_sketch.utils import fields
 from fl_sketch.utils.types import Key, Table, Tree
 import jax
 import jax.numpy as jnp
@@ -104,14 +105,13 @@ def heavymix(
   `exact` f32[k] are the true values there; None takes the estimates. With
   exact values :math:`E\|x - \mathrm{HM}\|^2 \leq (1 - k / d) \|x\|^2`, if there
   are enough rows for the median to find heavy coordinates. With estimates it is
-  no contraction: the random coordinates are noise.
+  no contraction: the random coordinates are noise. Other arguments and errors
+  are those of `heavy_support`.
 
   >>> from fl_sketch import sketches
   >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])
   >>> heavymix(op, key, op.sketch(key, x), x, 1)
   Array([ 0., -9.], dtype=float32)
-
-  Other arguments and errors are those of `heavy_support`.
   """
   support, estimates = _heavy(op, key, table, like, k)
   return scatter(like, support, estimates if exact is None else exact)
@@ -162,7 +162,7 @@ def _heavy(op, key, table, like, k):
       f'{stated.name} with {table.shape=} does not keep norms; use '
       'count_sketch or an operator with one axis and adjoint_scale=1.'
     )
-  base.check_positive(k=k)
+  fields.check_option('k', k, fields.Count)
   d = base.vector_type(like).size
   if k > d:
     raise ValueError(f'{k=} exceeds {d=}; use a smaller k.')

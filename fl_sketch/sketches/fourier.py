@@ -1,10 +1,13 @@
-"""Compute a few rows of a long Fourier transform, for `srft` and `dct`.
+"""Fourier and cosine transforms of which a few random rows are kept.
 
 A transform of n = p m numbers is p transforms of m numbers, which fit into a
 cache, combined with phases at the wanted rows only (Cooley and Tukey, 1965).
 Entry j m + i of the vector is number i p + j of the transform.
 """
 
+import dataclasses
+
+from fl_sketch.sketches import base, hashing, signs
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -93,3 +96,92 @@ def _phase(rows, part, parts, n, dtype):
   angle += (turn * part % parts).astype(dtype) / parts
   angle = angle * (2 * np.pi)
   return lax.complex(jnp.cos(angle), jnp.sin(angle))
+
+
+@dataclasses.dataclass(frozen=True)
+class srft(base.SizedSketch):
+  r"""Subsample a Fourier transform of coordinates with random signs.
+
+  Definition D.3 of Song et al.: :math:`R = \sqrt{n / b}\, S F D` with `size` =
+  b complex rows, D random signs, F unitary and S rows drawn without
+  replacement; desketch is :math:`\Re(R^* y)`, n that of `split`. `dct`
+  is its real form. Tables are c64[size].
+
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
+    linear, desketch its adjoint under Re(conj(y) . R x); unbiased.
+    orthogonal rows: R R^* = (n / b) I in every draw; exact at b = d = n.
+    second moment: E||desketch(sketch(x))||^2 = (1 + alpha) ||x||^2 with alpha =
+      n (n - b) / (2 b (n - 1)) at d = n even, (n - b) / (2 b) at d = n odd.
+    coordinate-wise constant (n - b) / (n - 1), complex numbers counted once.
+  """
+
+  dtype = jnp.complex64
+
+  def alpha(self, d):
+    n, b = split(d, self.size)[0], self.size
+    return (d - n % 2) * (n - b) / (2 * b * max(n - 1, 1))
+
+  def coordinate_wise(self, d):
+    n = split(d, self.size)[0]
+    return (n - self.size) / max(n - 1, 1)
+
+  def sketch_runs(self, key, runs, vector):
+    n, parts = split(vector.size, self.size)
+    x = signs.fill(key, runs, n, vector.dtype)
+    rows = hashing.sample(key, self.size, n)
+    return pick(x, rows, parts) / self.size**0.5
+
+  def desketch_spans(self, key, table, spans, vector):
+    n, parts = split(vector.size, self.size)
+    values, rows = table / self.size**0.5, hashing.sample(key, self.size, n)
+    return signs.read(key, place(values, rows, n, parts), spans)
+
+
+@dataclasses.dataclass(frozen=True)
+class dct(base.SizedSketch):
+  r"""Subsample a discrete cosine transform of coordinates with random signs.
+
+  :math:`R = \sqrt{n / b}\, S C D` with b = `size`, D random signs, C the
+  orthonormal DCT-II and S rows drawn without replacement. C takes coordinates
+  in the order of `fourier` after 0, n - 1, 1, n - 2, ..., in which it is a real
+  Fourier transform (Makhoul, IEEE ASSP 1980). n is that of `split`: d
+  for d <= 4096.
+
+  Guarantees, for independent signs (`hashing.word`), rows of `hashing.sample`:
+    linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
+    orthogonal rows: R R^T = (n / b) I in every draw; exact at b = d = n.
+    second moment: E||desketch(sketch(x))||^2 <= (1 + d / b - d / n) ||x||^2,
+      with equality at d = n.
+    coordinate-wise constant 2 (n - b) / (n - 1).
+  """
+
+  by_lanes = True
+
+  def alpha(self, d):
+    return d / self.size - d / self._padded(d)
+
+  def coordinate_wise(self, d):
+    n = self._padded(d)
+    return 2 * (n - self.size) / max(n - 1, 1)
+
+  def _padded(self, d):
+    return split(d, self.size)[0]
+
+  def _phases(self, rows, n, dtype):
+    """exp(i pi k / 2n) / norm of row k, as cosine and sine."""
+    angle = (np.pi / 2 / n) * rows.astype(dtype)
+    scale = jnp.where(rows == 0, 1.0, 2.0**0.5).astype(dtype) / self.size**0.5
+    return scale * lax.complex(jnp.cos(angle), jnp.sin(angle))
+
+  def sketch_runs(self, key, runs, vector):
+    n, parts = split(vector.size, self.size)
+    rows = hashing.sample(key, self.size, n)
+    x = signs.fill(key, runs, n, vector.dtype)
+    phase = self._phases(rows, n, vector.dtype)
+    return (phase.conj() * pick(x, rows, parts)).real
+
+  def desketch_spans(self, key, table, spans, vector):
+    n, parts = split(vector.size, self.size)
+    rows = hashing.sample(key, self.size, n)
+    values = self._phases(rows, n, table.dtype) * table
+    return signs.read(key, place(values, rows, n, parts), spans)

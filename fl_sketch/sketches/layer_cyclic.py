@@ -1,7 +1,6 @@
 """Block-cyclic sketches of leaves, in parts of one table that may be traced."""
 
 import dataclasses
-from typing import Any
 
 from fl_sketch.sketches import base, columns, hashing
 from fl_sketch.utils import fields
@@ -52,10 +51,10 @@ class layer_cyclic(base.Sketch):
     return base.Properties('layer_cyclic', lambda like: self.size, None, None)
 
   def sketch(self, key, tree):
-    return self._parts(tree).sketch(self._with_sizes(key), tree)
+    return self._parts(tree).sketch(key, tree)
 
   def desketch(self, key, table, like):
-    return self._parts(like).desketch(self._with_sizes(key), table, like)
+    return self._parts(like).desketch(key, table, like)
 
   def zero_table(self, tree):
     return self._parts(tree).zero_table(tree)
@@ -64,17 +63,15 @@ class layer_cyclic(base.Sketch):
     dims = tuple(base.leaf_type(leaf).size for leaf in jax.tree.leaves(tree))
     if len(dims) != len(self.sizes):
       raise ValueError(f'{len(self.sizes)=} must be {len(dims)}, one a leaf.')
-    return _Parts(self.size, dims)
-
-  def _with_sizes(self, key) -> Any:
-    return key, jnp.asarray(self.sizes, jnp.uint32)
+    return _Parts(self.size, self.sizes, dims)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Parts(base.VectorSketch):
-  """`layer_cyclic` of leaves of `dims` numbers; keys are (key, uint32 b_l)."""
+  """`layer_cyclic` of leaves of `dims` numbers."""
 
   size: int
+  sizes: tuple[int, ...] | jax.Array
   dims: tuple[int, ...]
   axes = ('size',)
 
@@ -89,7 +86,7 @@ class _Parts(base.VectorSketch):
 
   def _columns(self, key, start: int, n: int) -> columns.Columns:
     """Return the columns of n coordinates from `start` on, of any leaves."""
-    key, sizes = key
+    sizes = jnp.asarray(self.sizes, jnp.uint32)
     starts = np.cumsum([0, *self.dims[:-1]], dtype=np.uint32)
     offsets = jnp.cumsum(sizes) - sizes
     (family,) = hashing.families(key, 1, 2, hashing.SHIFT)

@@ -8,8 +8,8 @@ import math
 from typing import Any
 
 from fl_sketch.sketches import base
-from fl_sketch.sketches.identity import identity
-from fl_sketch.utils import checks
+from fl_sketch.sketches.sampling import identity
+from fl_sketch.utils import checks, fields
 import jax
 import numpy as np
 
@@ -34,7 +34,7 @@ class layerwise(base.Sketch):
       with alpha_l = 0 for raw leaves, so that alpha = max_l alpha_l.
     coordinate-wise constant b max_l (a_l / b_l), with b = sum_l b_l.
 
-  >>> from fl_sketch.sketches.block_cyclic import block_cyclic
+  >>> from fl_sketch.sketches.blocks import block_cyclic
   >>> op = layerwise(block_cyclic, 12)
   >>> [table.shape for table in op.zero_table([np.ones((6, 8)), np.ones(2)])]
   [(11,), (1,)]
@@ -57,7 +57,7 @@ class layerwise(base.Sketch):
   allocation: str | Sequence[int] = 'proportional'
 
   def __post_init__(self):
-    base.check_positive(size=self.size)
+    fields.check_option('size', self.size, fields.Count)
     self.factory(self.size)  # raises what the factory raises
     if isinstance(self.allocation, str):
       checks.choice('allocation', self.allocation, tuple(_RULES))

@@ -40,7 +40,7 @@ class Verification(NamedTuple):
 def verify(
   op: base.Sketch, d: base.Like, key: Key, *, draws: int = 10_000
 ) -> Verification:
-  r"""Measure what `properties(op)` states, over `draws` keys.
+  r"""Measure what `op.properties` states, over `draws` keys.
 
   Rows: the bias of a random vector's coordinates, in standard errors;
   :math:`E\|R^T R x\|^2 - 1` for unit vectors x, at most alpha; the largest

@@ -1,5 +1,6 @@
 """What every operator does with trees, tiles, keys and devices."""
 
+import dataclasses
 import functools
 
 import chex
@@ -236,3 +237,23 @@ def test_an_operator_is_compiled_once_for_the_same_shapes(name):
     use(MAKERS[name](20))
   assert first
   assert not again
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(sketches.block_cyclic):
+  """An operator with an option that a sweep may trace."""
+
+  factor: float = 1.0
+
+  def desketch_spans(self, key, table, spans, vector):
+    estimates = super().desketch_spans(key, table, spans, vector)
+    return [self.factor * x for x in estimates]
+
+
+def test_an_option_may_be_traced():
+  """Catches a tracer that a compiled operator would have to hash."""
+  there_and_back = lambda factor: both(Scaled(16, factor))(KEY, TREE)
+  traced = operators.jit(there_and_back)(jnp.float32(0.5))
+  chex.assert_trees_all_equal(
+    traced, operators.jit(both(Scaled(16, 0.5)))(KEY, TREE)
+  )

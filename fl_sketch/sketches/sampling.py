@@ -1,4 +1,4 @@
-"""Uniform sampling: an unbiased compressor, not an embedding."""
+"""Rows of the identity: all coordinates, or a random part of them."""
 
 import dataclasses
 
@@ -12,8 +12,7 @@ class uniform_sampling(base.SizedSketch):
 
   :math:`R = \sqrt{d / b}\, S` with S rows of the identity drawn without
   replacement, known as rand-k; Definition D.8 of Song et al. without signs,
-  which cancel in :math:`R^T R`. Tables are f32[size]; a size below 1, or above
-  d, raises ValueError.
+  which cancel in :math:`R^T R`.
 
   Guarantees, for uniform distinct coordinates (`hashing.sample`):
     linear, desketch its adjoint; unbiased: E desketch(sketch(x)) = x.
@@ -49,3 +48,24 @@ class uniform_sampling(base.SizedSketch):
       return out.at[at].set(values.astype(dtype), mode='drop')
 
     return [one_span(*span) for span in spans]
+
+
+@dataclasses.dataclass(frozen=True)
+class identity(base.VectorSketch):
+  """Concatenate the tree's d numbers: a table f32[d], without compression.
+
+  >>> op = identity()
+  >>> op.zero_table({'w': [1.0, 2.0, 3.0]}).shape
+  (3,)
+  """
+
+  @property
+  def properties(self):
+    zero = lambda like: 0.0
+    return base.Properties('identity', base.dimension, zero, zero)
+
+  def sketch_runs(self, key, runs, vector):
+    return base.join(runs, vector.size, vector.dtype)
+
+  def desketch_spans(self, key, table, spans, vector):
+    return base.cut(table, spans)
