@@ -9,7 +9,7 @@ from fl_sketch import algorithms, codecs, models, rounds as rounds_lib, sketches
 from fl_sketch.algorithms import topology
 from fl_sketch.local import Task
 from fl_sketch.models import lora
-from fl_sketch.privacy.mechanisms.private_mean import Release
+from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 from fl_sketch.rounds import client_step, comms, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, run_first_round
 from fl_sketch.utils import markdown
@@ -26,7 +26,7 @@ _RANDOM = {'codec': partial(codecs.rand_k, 10)}
 _LARGEST = {'codec': partial(codecs.top_k, 10)}
 _QUANTIZED = {'codec': partial(codecs.quantized_top_k, 10, 4, 10)}
 _COSINES = {'codec': partial(codecs.dct_top_k, 2, 64)}
-_PRIVATE = {'privacy': partial(Release, 8)}
+_PRIVATE = {'privacy': partial(CentralRelease, 8)}
 _K, _STEPS, _ALL = {'k': 10}, {'local_steps': 2}, {'population': 8}
 # Options of the calls in the tables; a `partial` stands for what it returns.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {

@@ -1,6 +1,7 @@
 """Marks in a round's program, by which `privacy.noninterference` reads it.
 
 A mark returns its argument, and is gone in the compiled program.
+Tested with JAX 0.10 and 0.11: uses `jax.extend.core` and `jax.interpreters`.
 """
 
 from fl_sketch.utils.types import Tree

@@ -87,7 +87,7 @@ def _noise(
 ) -> float | None:
   """Return the noise in clipped contributions; None if more is broadcast."""
   release = privacy_plan.release_of(config)
-  if release is None or release.before_sketch or config.downlink_codec:
+  if release is None or config.before_sketch or config.downlink_codec:
     return None
   hp, clients = hyper_of(config, guarantee), config.cohort
   cohort = rounds_lib.Cohort(

@@ -155,12 +155,12 @@ def multiplier(
   release: private_mean.Release, z: Any, participants: jax.Array | int
 ) -> Any:
   """Return the deviation of the noise of one sum, in clip norms, as z: f[]."""
-  if release.bound == 'quantile':
-    assert release.count_stddev is not None  # `quantile_bound.uplink` checks
-    z = (z**-2.0 - (2 * release.count_stddev) ** -2.0) ** -0.5
-  if release.trust == 'central':
+  if not isinstance(release, private_mean.CentralRelease):
+    return z * (participants / release.shares()[1]) ** 0.5
+  if release.bound != 'quantile':
     return z
-  return z * (participants / release.shares()[1]) ** 0.5
+  assert release.count_stddev is not None  # the release checks
+  return (z**-2.0 - (2 * release.count_stddev) ** -2.0) ** -0.5
 
 
 def program(exp: Experiment, others: int, known: bool) -> Step:

@@ -212,7 +212,7 @@ def check_grid(config: Config, hyper: Hyper, params: Params):
   """Raise ValueError if rounded correlated noise exceeds the integer grid."""
   options = algorithm_options(config)
   release = options.get('privacy')
-  if release is None or release.correlation is None:
+  if release is None or config.noise != 'banded':
     return
   sent = params
   if (sketch := options.get('sketch')) is not None:

@@ -4,7 +4,7 @@
 computes) read the same fields, here and nowhere else, so they cannot disagree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 from typing import Any, NamedTuple, cast
@@ -23,10 +23,15 @@ _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
 _BANDS = 16  # of noise that is correlated over rounds
 # Adjacency by trust, where the server sees who takes part.
 _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
-_OF_RELEASE = (
-  'bound', 'trust', 'before_sketch', 'min_honest', 'neighbours', 'quantile',
-  'quantile_lr', 'count_stddev',
-)  # fmt: skip
+# Release and its fields that are fields of a config, by trust.
+_RELEASES: Mapping[str, tuple[Callable[..., private_mean.Release], set[str]]]
+_RELEASES = {
+  'central': (private_mean.CentralRelease,
+    {'bound', 'before_sketch', 'quantile', 'quantile_lr', 'count_stddev'}),
+  'secure_aggregation': (private_mean.DistributedRelease,
+    {'bound', 'min_honest', 'neighbours'}),
+  'local': (private_mean.LocalRelease, {'bound'}),
+}  # fmt: skip
 
 
 class PrivacyGuarantee(NamedTuple):
@@ -70,7 +75,8 @@ def release_of(config: Config) -> private_mean.Release | None:
   """Return the private mean of a config; None without user-level privacy."""
   if not config.is_private or config.privacy_unit == 'sample':
     return None
-  options = config.subset(_OF_RELEASE)
+  make, names = _RELEASES[config.trust or 'central']
+  options = config.subset(names)
   options['max_cohort'] = max_cohort(config) or config.cohort
   if config.per_layer is not None:
     options['per_leaf'] = config.per_layer
@@ -78,7 +84,7 @@ def release_of(config: Config) -> private_mean.Release | None:
     options.setdefault('count_stddev', config.cohort / 20)
   if config.noise == 'banded':
     options['correlation'] = correlation_of(config)
-  return private_mean.Release(expected_cohort(config), **options)
+  return make(expected_cohort(config), **options)
 
 
 def max_cohort(config: Config) -> int | None:
@@ -206,7 +212,8 @@ def _check_noise(config: Config, z: float):
       f'noise_multiplier={z:.3g} is too small for sums over '
       f'{release.clients:,} clients; use 0 or >= {least:.3g}.'
     )
-  if release.count_stddev is not None:
+  is_central = isinstance(release, private_mean.CentralRelease)
+  if is_central and release.count_stddev is not None:
     most = 2 * release.count_stddev
     if not 0 < z < most:
       raise ValueError(

@@ -4,7 +4,10 @@ import cases
 import chex
 from codec_cases import CODECS, U, there_and_back
 from fl_sketch import algorithms, codecs, rounds
-from fl_sketch.privacy.mechanisms.private_mean import Release
+from fl_sketch.privacy.mechanisms.private_mean import (
+  CentralRelease,
+  LocalRelease,
+)
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -85,8 +88,8 @@ def test_groups_of_a_robust_mean_hold_what_was_decoded():
 
 
 @pytest.mark.parametrize(('codec', 'privacy'), [
-  (codecs.top_k(5), None), (codecs.int8(), Release(4.0, trust='local')),
-  (codecs.int8(), Release(4.0, bound='quantile', count_stddev=1.0)),
+  (codecs.top_k(5), None), (codecs.int8(), LocalRelease(4.0)),
+  (codecs.int8(), CentralRelease(4.0, bound='quantile', count_stddev=1.0)),
 ])  # fmt: skip
 def test_a_codec_that_does_not_suit_what_is_sent_is_refused(codec, privacy):
   """Catches a k of the model's d, and messages that must be integers."""

@@ -148,7 +148,7 @@ def test_dropouts_do_not_change_the_account_of_a_private_run():
     epsilon.append(exp.guarantee.statement.epsilon)
     privacy = runs.algorithm_options(exp.config)['privacy']
     most = privacy_plan.max_cohort(exp.config)
-    assert privacy == private_mean.Release(20.0, max_cohort=most)
+    assert privacy == private_mean.CentralRelease(20.0, max_cohort=most)
   assert epsilon[0] == epsilon[1]
 
 

@@ -62,7 +62,7 @@ EXPECTED = {
   'private_iterative_sketching': ([B], [B], 0, 0, 0, None, ['round']),
 }
 COUNT, LINEAR = sketches.count_sketch(5, 20), sketches.block_cyclic(B)
-LOCAL = private_mean.Release(8, trust='local')
+LOCAL = private_mean.LocalRelease(8)
 # Options other than those of the example, and what they cost.
 VARIANTS = {
   'literal': ('fedsketch_heaprix', dict(sketch=COUNT, k=K, exact=False)),

@@ -1,5 +1,7 @@
 """Rounds with correlated noise: exact draws, fixed hashes, what is refused."""
 
+import dataclasses
+
 import cases
 from fl_sketch import rounds, sketches
 from fl_sketch.accounting import correlation
@@ -90,7 +92,7 @@ def quiet(op, hash_key, noise):
   """Rounds in which nobody moves; noise is decoded with such a hash."""
 
   def make(hp) -> Algorithm:
-    privacy = private_mean.Release(
+    privacy = private_mean.CentralRelease(
       1.0, max_cohort=4, correlation=noise
     ).with_hyper(hp)
     return federated(
@@ -129,7 +131,7 @@ def test_sums_of_decoded_noise_have_the_error_of_the_closed_form(hash_key):
 
   secrets = jax.random.split(SECRET, runs)
   found = np.asarray(cases.jit(jax.vmap(energy))(secrets), 'f8').mean(0)
-  private = private_mean.Release(1.0, max_cohort=4, correlation=noise)
+  private = private_mean.CentralRelease(1.0, max_cohort=4, correlation=noise)
   points = private.with_hyper(cases.HP).grid(jnp.zeros(size))
   draw = discrete_gaussian.stddev(points.base, int(points.multiple))
   draw *= float(points.step)
@@ -159,11 +161,11 @@ def test_a_kept_hash_changes_with_its_epoch():
   assert len({*hashes(1)}) == len({*hashes('round')}) == 6
 
 
-RELEASE = private_mean.Release(4.0, correlation=EPOCH)
+RELEASE = private_mean.CentralRelease(4.0, correlation=EPOCH)
 
 
 def chain_of(hash_key, **release):
-  privacy = RELEASE._replace(**release).with_hyper(cases.HP)
+  privacy = dataclasses.replace(RELEASE, **release).with_hyper(cases.HP)
   uplink = mean_over_cohort(privacy=privacy)
   link = t.sketch(cases.CYCLIC, hash_key=hash_key)
   return federated(None, link, uplink, t.broadcast())
@@ -178,8 +180,8 @@ def test_hashes_stay_as_long_as_noise_on_one_central_sum():
     with pytest.raises(ValueError, match='hash_key'):
       chain_of(fresh)
   follows = {'bound': 'quantile', 'count_stddev': 1.0}
-  for release in {'before_sketch': True}, follows, {'trust': 'local'}:
-    with pytest.raises(ValueError, match='trust'):
+  for release in {'before_sketch': True}, follows:
+    with pytest.raises(ValueError, match='correlation'):
       chain_of('run', **release)
   with pytest.raises(ValueError, match='one sum'):
     RELEASE.with_hyper(cases.HP).mean(0)

@@ -200,7 +200,7 @@ def test_an_own_algorithm_that_leaks_has_no_guarantee(tmp_path):
 
 def test_two_sums_with_the_same_noise_are_refused():
   """Their difference has none; catches two means of one index."""
-  mean = private_mean.Release(4.0).with_hyper(private.HP).mean
+  mean = private_mean.CentralRelease(4.0).with_hyper(private.HP).mean
   link = lambda *means: chain.exchange(None, None, means=means)
   for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
     with pytest.raises(ValueError, match='noise'):

@@ -3,6 +3,7 @@
 import cases
 import chex
 from fl_sketch import algorithms, rounds
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import mesh as mesh_lib
 import jax
 import jax.numpy as jnp
@@ -82,14 +83,16 @@ def test_the_noise_follows_its_own_root_whoever_takes_part(name):
   assert len(private.TRACES) == before  # no secret is a constant of a program
 
 
-@pytest.mark.parametrize(('name', 'trust'), [
-  ('dp_fedavg', 'central'),
-  pytest.param('dp_fedavg', 'local', marks=pytest.mark.nightly),
-  pytest.param('safl', 'secure_aggregation', marks=pytest.mark.long),
+@pytest.mark.parametrize(('name', 'make_release'), [
+  ('dp_fedavg', private_mean.CentralRelease),
+  pytest.param('dp_fedavg', private_mean.LocalRelease,
+    marks=pytest.mark.nightly),
+  pytest.param('safl', private_mean.DistributedRelease,
+    marks=pytest.mark.long),
 ])  # fmt: skip
-def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
+def test_a_release_has_the_same_bits_however_it_is_added_up(name, make_release):
   """Catches a sum of floats: all else is the same, however it is added up."""
-  release = private.RELEASE._replace(trust=trust)
+  release = make_release(R)
   ways = [(1, 1), (1, None), (2, 2)]  # three lanes, two at a time
   # Multiples of 2^-8, within the bound.
   few_bits = lambda x: np.float32(np.round(np.clip(x, -1, 1) * 16) / 256)
@@ -104,10 +107,11 @@ def test_a_release_has_the_same_bits_however_it_is_added_up(name, trust):
 
 def test_a_larger_cohort_than_the_grid_was_made_for_is_refused():
   """Catches a sum that may leave its integers."""
-  few = private.RELEASE._replace(max_cohort=5)
+  few = private_mean.CentralRelease(R, max_cohort=5)
   with pytest.raises(ValueError, match='max_cohort'):
     broadcast('dp_fedavg', SOME, release=few)
-  broadcast('dp_fedavg', SOME, release=few._replace(max_cohort=6))
+  enough = private_mean.CentralRelease(R, max_cohort=6)
+  broadcast('dp_fedavg', SOME, release=enough)
 
 
 def test_a_private_round_must_have_a_secret_and_no_other():

@@ -1,5 +1,7 @@
 """Noise of clients, before the sketch, and of bounds that follow a quantile."""
 
+import dataclasses
+
 import cases
 from fl_sketch import rounds
 from fl_sketch.privacy.mechanisms import private_mean
@@ -21,7 +23,10 @@ def test_noise_of_clients_adds_up(trust, count):
     weight=np.float32(np.arange(private.LANES) < count)
   )
   honest = 1 if trust == 'local' else 3
-  release = RELEASE._replace(trust=trust, min_honest=honest)
+  if trust == 'local':
+    release = private_mean.LocalRelease(R)
+  else:
+    release = private_mean.DistributedRelease(R, min_honest=honest)
   (x,) = private.draws('safl', sent, release=release, count=400)
   assert has_stddev(x, Z * C * (count / honest) ** 0.5 / R)
   assert not has_stddev(x, Z * C * (count / honest) ** 0.5 / R * 1.3)
@@ -29,7 +34,7 @@ def test_noise_of_clients_adds_up(trust, count):
 
 def test_noise_of_clients_is_each_ones_own():
   """Two clients' noises, in two releases of two rounds, are independent."""
-  release = RELEASE._replace(trust='local')
+  release = private_mean.LocalRelease(R)
 
   def one(secret, r, client, index):
     keys = keys_lib.for_lanes(
@@ -56,7 +61,7 @@ def test_noise_of_clients_is_each_ones_own():
 @private.by_name(private.OPTIONS_BEFORE, ['before_gaussian'])
 def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
   op = private.OPTIONS_BEFORE[name]['sketch']
-  release = RELEASE._replace(before_sketch=True)
+  release = dataclasses.replace(RELEASE, before_sketch=True)
   key = keys_lib.round_keys(cases.KEY, 0).round
   eye = np.eye(10, dtype='f4')
   basis = {'b': eye[:, :2], 'w': eye[:, 2:].reshape(10, 4, 2)}
@@ -83,7 +88,9 @@ def test_noise_before_the_sketch_has_the_covariance_of_the_sketch(name):
 
 
 SIGMA = 1.3  # of the count; above z / 2
-QUANTILE = private_mean.Release(R, 'quantile', quantile=0.7, count_stddev=SIGMA)
+QUANTILE = private_mean.CentralRelease(
+  R, 'quantile', quantile=0.7, count_stddev=SIGMA
+)
 
 
 def test_a_bound_by_quantile_spends_no_more_than_it_says():
@@ -118,7 +125,7 @@ def test_a_bound_follows_the_share_of_norms_within_it():
   sent = private.EVERYONE._replace(weight=np.float32([1, 1, 1, 1, 0, 0]))
   for i, size in enumerate([1.0, 2.0, 3.0, 4.0]):
     sent = private.with_client(sent, i, size * np.eye(10)[i])
-  release = QUANTILE._replace(count_stddev=1e-4)
+  release = dataclasses.replace(QUANTILE, count_stddev=1e-4)
   step = rounds.cohort_step(make('dp_fedavg', release), mesh_lib.cohort_mesh(1))
 
   def bound_after(start):
@@ -138,14 +145,26 @@ FOLLOWS = {'bound': 'quantile', 'count_stddev': 1.0}
 
 @pytest.mark.parametrize(('name', 'change'), [
   ('count_stddev', {'bound': 'quantile'}),
-  ('trust', FOLLOWS | {'trust': 'local'}), ('trust', {'trust': 'server'}),
-  ('trust', {'trust': 'local', 'before_sketch': True}),
-  ('bound', FOLLOWS | {'before_sketch': True}),
+  ('bound', FOLLOWS | {'before_sketch': True}), ('bound', {'bound': 'both'}),
 ])  # fmt: skip
 def test_releases_that_mean_nothing_are_refused(name, change):
   """Catches a setting that is read as another, with less noise or none."""
   with pytest.raises(ValueError, match=name):
-    RELEASE._replace(**change).with_hyper(HP)
+    dataclasses.replace(RELEASE, **change)
+
+
+@pytest.mark.parametrize('cls', [
+  private_mean.LocalRelease, private_mean.DistributedRelease
+])  # fmt: skip
+def test_only_a_server_has_settings_of_one_sum(cls):
+  """Catches noise of clients whose account is that of the server's."""
+  for name in 'before_sketch', 'correlation', 'quantile', 'count_stddev':
+    with pytest.raises(TypeError, match=name):
+      cls(R, **{name: None})
+  with pytest.raises(ValueError, match='bound'):
+    cls(R, 'quantile')
+  with pytest.raises(TypeError, match='min_honest'):
+    private_mean.CentralRelease(R, min_honest=2)
 
 
 def test_what_a_release_needs_is_not_left_out():
@@ -154,4 +173,4 @@ def test_what_a_release_needs_is_not_left_out():
     RELEASE.with_hyper(HP._replace(noise_multiplier=None))
   for name, change in ('bound', FOLLOWS), ('sketch', {'before_sketch': True}):
     with pytest.raises(ValueError, match=name):
-      make('heaprix_exact', RELEASE._replace(**change))(HP)
+      make('heaprix_exact', dataclasses.replace(RELEASE, **change))(HP)

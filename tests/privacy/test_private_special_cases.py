@@ -18,20 +18,22 @@ def off(made):
   return at(made, clip_norm=16, noise_multiplier=0)
 
 
-RELEASE = private_mean.Release(float(cases.POPULATION))
-
-
-def private(name, changes, **options):
-  return make(name, privacy=RELEASE._replace(**changes), **options)
+def private(name, cls=private_mean.CentralRelease, fields=None, **options):
+  privacy = cls(float(cases.POPULATION), **fields or {})
+  return make(name, privacy=privacy, **options)
 
 
 def rows():
   follows = {'bound': 'quantile', 'count_stddev': 1.0}
-  masked = {'trust': 'secure_aggregation'}
-  for changes in {}, {'trust': 'local'}, {'per_leaf': True}, follows, masked:
-    yield f'dp_fedavg {changes}', off(private('dp_fedavg', changes)), FEDAVG
+  central = private_mean.CentralRelease
+  for cls, fields in (
+    (central, {}), (private_mean.LocalRelease, {}), (central, follows),
+    (central, {'per_leaf': True}), (private_mean.DistributedRelease, {}),
+  ):  # fmt: skip
+    made = off(private('dp_fedavg', cls, fields))
+    yield f'dp_fedavg {cls.trust} {fields}', made, FEDAVG
   norm, clip = (
-    at(private(name, {}), clip_norm=0.5)  # all are longer
+    at(private(name), clip_norm=0.5)  # all are longer
     for name in ('dp_normfedavg', 'dp_fedavg')
   )
   yield 'dp_normfedavg', norm, clip
@@ -42,21 +44,22 @@ def rows():
   song, before = {'sketch': MEAN}, {'before_sketch': True}
   plain = make('iterative_sketching', **song)
   yield 'private_iterative_sketching', off(samples), plain
-  before = private('iterative_sketching', before, **song)
+  before = private('iterative_sketching', fields=before, **song)
   yield 'song before', off(before), plain
 
 
 LONG = [pytest.mark.long]
-FAST = 'dp_fedavg {}', 'dp_normfedavg', 'private_iterative_sketching'
+FAST = 'dp_fedavg central {}', 'dp_normfedavg', 'private_iterative_sketching'
 ROWS = [
   pytest.param(made, want, id=name, marks=[] if name in FAST else LONG)
   for name, made, want in rows()
 ]
 
 
-@pytest.mark.representatives('dp_fedavg {}')
+@pytest.mark.representatives('dp_fedavg central {}')
 @pytest.mark.covers(
-  'S0-Alg2 = Alg3[private_iterative_sketching]', 'S1-Alg3[dp_fedavg {}]',
+  'S0-Alg2 = Alg3[private_iterative_sketching]',
+  'S1-Alg3[dp_fedavg central {}]',
   'S1-Clow[dp_normfedavg]',
 )  # fmt: skip
 @pytest.mark.parametrize(('made', 'want'), ROWS)

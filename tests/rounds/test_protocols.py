@@ -3,7 +3,7 @@
 import cases
 import chex
 from fl_sketch import local, rounds, sketches
-from fl_sketch.privacy.mechanisms.private_mean import Release
+from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 from fl_sketch.rounds import (
   aggregation,
   chain,
@@ -91,7 +91,7 @@ def test_a_link_inside_a_combinator_is_refused():
     make(cases.HP).server.init(cases.PARAMS)
 
 
-PRIVATE = Release(4.0).with_hyper(cases.HP)
+PRIVATE = CentralRelease(4.0).with_hyper(cases.HP)
 
 
 def sends(count):

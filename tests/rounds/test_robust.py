@@ -7,7 +7,7 @@ import cases
 import chex
 from fl_sketch import runs
 from fl_sketch.data import availability
-from fl_sketch.privacy.mechanisms.private_mean import Release
+from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 from fl_sketch.rounds import aggregation, keys, robust, transforms as t
 from fl_sketch.rounds.algorithm import federated
 import jax
@@ -166,7 +166,10 @@ def test_a_config_names_the_rule_and_the_attack():
 
 def test_robustness_has_no_account_and_bounds_are_of_decoded_payloads():
   """Catches an epsilon of a median, and a bound that rejects nobody."""
-  rule, release = robust.Rule('median', 3), Release(4.0).with_hyper(cases.HP)
+  rule, release = (
+    robust.Rule('median', 3),
+    CentralRelease(4.0).with_hyper(cases.HP),
+  )
   with pytest.raises(ValueError, match='robust'):
     aggregation.mean_over_cohort(robust=rule, privacy=release)
   with pytest.raises(ValueError, match='max_payload_norm'):

@@ -96,12 +96,14 @@ CHUNKS, COSINES = codecs.chunked_top_k(2, 8), codecs.dct_top_k(1, 4)
 RING = topology.ring(POPULATION)
 ADAPTIVE = ('adam', 'yogi', 'adagrad')
 EVERY = (*ADAPTIVE, 'amsgrad', 'momentum', 'nesterov')
-RELEASE = private_mean.Release(4.0)
+RELEASE = private_mean.CentralRelease(4.0)
 COUNTED = {'sketch': COUNT, 'privacy': RELEASE}
-BEFORE = RELEASE._replace(before_sketch=True)
+BEFORE = private_mean.CentralRelease(4.0, before_sketch=True)
 # Five rounds are two epochs and a half, or one in which draws grow too old.
 EPOCHS = correlation.Correlation(correlation.square_root(2), 2, 1)
 BANDED = correlation.Correlation(correlation.square_root(3), 5, 1)
+EPOCHS_RELEASE = private_mean.CentralRelease(4.0, correlation=EPOCHS)
+BANDED_RELEASE = private_mean.CentralRelease(4.0, correlation=BANDED)
 # A masked table of 40 bytes, two public keys, and for each of three neighbours
 # two shares sealed together and one opened; down the sealed shares and keys of
 # these, and a bit for each of them.
@@ -110,11 +112,12 @@ RELAYED = DENSE + 3 * (2 * 32 + 2 * 32 + 28) + 1
 
 
 def dp_fedavg(
-  up=DENSE, down=DENSE, name='dp_fedavg', server_optimizer='sgd', **release
-) -> Case:
+  up=DENSE, down=DENSE, name='dp_fedavg', server_optimizer='sgd',
+  privacy=RELEASE,
+) -> Case:  # fmt: skip
   """FedAvg with such a release; half of the clients exceed its bound."""
   options = {'server_optimizer': server_optimizer, 'clip_norm': 2.0}
-  return case(name, up, down, privacy=RELEASE._replace(**release), **options)
+  return case(name, up, down, privacy=privacy, **options)
 
 
 def feedback(up, codec, **options) -> Case:
@@ -240,14 +243,16 @@ ALGORITHMS = {
   'fedkseed': case('fedkseed', 4 * 3, 4 * 5, pool=5, mu=0.5),
   **optimized('fedkseed', 4 * 3, ['adam'], down=4 * 5, pool=5, mu=0.5),
   'dp_fedavg': dp_fedavg(),
-  'dp_fedavg_per_leaf': dp_fedavg(per_leaf=True),
+  'dp_fedavg_per_leaf': dp_fedavg(
+    privacy=private_mean.CentralRelease(4.0, per_leaf=True)),
   # One bit up, whether it was clipped; the next bound down.
-  'dp_fedavg_quantile': dp_fedavg(DENSE + 1, DENSE + 4, bound='quantile',
-    quantile=0.3, count_stddev=0.5),
-  'dp_fedavg_local': dp_fedavg(trust='local'),
-  'dp_fedavg_banded': dp_fedavg(correlation=BANDED),
-  'dp_fedavg_masked': dp_fedavg(MASKED, RELAYED, trust='secure_aggregation',
-    min_honest=2),
+  'dp_fedavg_quantile': dp_fedavg(DENSE + 1, DENSE + 4,
+    privacy=private_mean.CentralRelease(4.0, 'quantile', quantile=0.3,
+      count_stddev=0.5)),
+  'dp_fedavg_local': dp_fedavg(privacy=private_mean.LocalRelease(4.0)),
+  'dp_fedavg_banded': dp_fedavg(privacy=BANDED_RELEASE),
+  'dp_fedavg_masked': dp_fedavg(MASKED, RELAYED,
+    privacy=private_mean.DistributedRelease(4.0, min_honest=2)),
   'dp_normfedavg': dp_fedavg(name='dp_normfedavg', server_optimizer='momentum'),
   'private_iterative_sketching': case('private_iterative_sketching', 16,
     clip_norm=2.5, sketch=CYCLIC),
@@ -256,9 +261,9 @@ ALGORITHMS = {
     privacy=BEFORE),
   'private_safl': case('safl', 16, sketch=CYCLIC, privacy=RELEASE),
   'private_banded': case('safl', 16, sketch=CYCLIC, hash_rounds=2,
-    privacy=RELEASE._replace(correlation=EPOCHS)),
+    privacy=EPOCHS_RELEASE),
   'private_banded_run': case('iterative_sketching', 32, sketch=MEAN,
-    hash_rounds=0, privacy=RELEASE._replace(correlation=BANDED)),
+    hash_rounds=0, privacy=BANDED_RELEASE),
   # A table of four numbers in eight bits, and its scale.
   'private_safl_int8': case('safl', 4 + 4, 16, sketch=CYCLIC, privacy=RELEASE,
     codec=codecs.int8()),
@@ -268,7 +273,7 @@ ALGORITHMS = {
   'private_gate': case('fedsketchgate', 32, **COUNTED),
   'private_gate_heaprix': case('fedsketchgate', 76, k=3, **COUNTED),
   'private_fetchsgd_banded': case('fetchsgd', 32, 16, 1.0, k=2, sketch=COUNT,
-    privacy=RELEASE._replace(correlation=BANDED)),
+    privacy=BANDED_RELEASE),
   'private_fetchsgd': case('fetchsgd', 32, 16, 1.0, k=2, **COUNTED),
   'private_sketched_sgd': case('sketched_sgd', 64, 41, k=2, **COUNTED),
 }  # fmt: skip

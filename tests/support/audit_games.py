@@ -3,7 +3,7 @@
 from fl_sketch import algorithms
 from fl_sketch.accounting import types
 from fl_sketch.privacy.auditing import canaries
-from fl_sketch.privacy.mechanisms.private_mean import Release
+from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ def algorithm(name, claimed, **options):
   expected = claimed.sampling_probability * claimed.population
   return algorithms.make(
     name, canaries.inner_product, local_steps=2,
-    privacy=Release(expected), **options,
+    privacy=CentralRelease(expected), **options,
   )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ NAMES = (*SENT, *ROWS, *SHARED, PUBLIC_NOISE)
 
 def make(name: str, hp: Any = private.HP):
   """The private round with such a leak; no other name has one."""
-  mean_of = private_mean.Release(4.0).with_hyper(hp).mean(0)
+  mean_of = private_mean.CentralRelease(4.0).with_hyper(hp).mean(0)
 
   def init(params):
     rows = comms.PerClient(jnp.zeros((4, 2)))

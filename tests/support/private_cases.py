@@ -14,7 +14,7 @@ from scipy import stats
 C, Z, R = 0.5, 2.0, 4.0
 LANES = 6
 SECRET = jax.random.key(99)
-RELEASE = private_mean.Release(R)
+RELEASE = private_mean.CentralRelease(R)
 HP = algorithms.Hyper(
   jnp.float32(1), jnp.float32(1), clip_norm=jnp.float32(C),
   noise_multiplier=jnp.float32(Z),

@@ -1,5 +1,6 @@
 """Twins of the private algorithms; the noise is the library's."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Wire(NamedTuple):
 
   def server_noise(self, this, like, index):
     """The noise of the server on the sum of a round."""
-    if self.release.correlation is None:
+    if getattr(self.release, 'correlation', None) is None:
       key = self.server_key(this)
       return self.noise(
         key if index is None else jax.random.fold_in(key, index), like
@@ -93,7 +94,7 @@ class Wire(NamedTuple):
 
   def sketched(self, op, key, this, sent, theta, codec=None):
     """Tables bounded, added up and noisy; or the same before the sketch."""
-    if not self.release.before_sketch:
+    if not getattr(self.release, 'before_sketch', False):
       tables = tables_of(op, key, this, sent, codec)
       return self.mean(this, tables, zero_table(op, theta), index=None)
     return base.sketch(op, key, self.vectors(this, sent, theta))
@@ -162,7 +163,7 @@ def _quantile(wire, this, sent, theta):
 
 
 def dp_normfedavg(hp, theta, rounds, *, privacy, **options):
-  privacy = privacy._replace(bound='normalize')
+  privacy = dataclasses.replace(privacy, bound='normalize')
   return dp_fedavg(hp, theta, rounds, privacy=privacy, **options)
 
 

@@ -5,8 +5,9 @@ Gaussian noise. A table is therefore clipped after it was sketched. The other
 order would be wrong by the operator norm of the sketch, about sqrt(d / b).
 """
 
+import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fl_sketch.accounting import correlation as correlation_lib, types
 from fl_sketch.privacy.mechanisms import (
@@ -25,61 +26,36 @@ import jax
 import jax.numpy as jnp
 
 
-class Release(NamedTuple):
-  """Public settings of one private mean: bound, noise, trust."""
+@dataclasses.dataclass(frozen=True)
+class Release:
+  """Public settings of one private mean; subclasses say who adds the noise.
+
+  Raises ValueError for a setting out of its range.
+  """
 
   expected_cohort: float  # divisor of the sum, whoever takes part
-  bound: str = 'clip'  # or 'normalize', or 'quantile' of the norms: clip to it
-  # 'central' DP: the server sees contributions and adds the noise;
-  # 'secure_aggregation' (distributed DP): it sees their noisy sum, to which
-  # every client adds a share of it; 'local' DP: every client adds all of it.
-  trust: str = 'central'
+  bound: str = 'clip'  # or 'normalize'
   per_leaf: bool = False  # bound every leaf of a contribution by itself
-  before_sketch: bool = False  # bound updates, and add noise to them
-  # Clients whose noise is sure to be in a secure sum; None: all expected ones.
-  min_honest: int | None = None
-  neighbours: int | None = None  # that share masks with a client; None: all
-  quantile: float = 0.5  # target of bound='quantile'
-  quantile_lr: float = 0.2  # step size of the bound's logarithm
-  count_stddev: float | None = None  # noise on how many norms are within it
   max_cohort: int | None = None  # of the grid; None: 4 x expected_cohort + 64
-  # Of the noise over rounds, under central DP; None: independent. It requires
-  # the same clip norm and noise multiplier (of one draw) in all rounds, since
-  # the noise of earlier rounds is drawn again.
-  correlation: correlation_lib.Correlation | None = None
+
+  trust: ClassVar[types.Trust]
+  bounds: ClassVar[tuple[str, ...]] = tuple(sums.BOUNDS)
+
+  def __post_init__(self):
+    """Check ranges."""
+    checks.choice('bound', self.bound, self.bounds)
+    checks.positive('expected_cohort', self.expected_cohort)
+    if self.max_cohort is not None:
+      checks.count('max_cohort', self.max_cohort)
 
   def with_hyper(self, hp: Hyper) -> 'PrivateMean':
     """Return the mechanism with hyperparameters, for `mean_over_cohort`.
 
-    Raises ValueError if hp lacks the clip norm C or the noise multiplier z, or
-    for a setting out of its range.
+    Raises ValueError if hp lacks the clip norm C or the noise multiplier z.
     """
     if hp.clip_norm is None or hp.noise_multiplier is None:
       raise ValueError('privacy requires clip_norm and noise_multiplier.')
-    checks.choice('bound', self.bound, (*sums.BOUNDS, 'quantile'))
-    checks.choice('trust', self.trust, types.TRUSTS)
-    checks.positive('expected_cohort', self.expected_cohort)
-    for name in 'min_honest', 'max_cohort':
-      if (count := getattr(self, name)) is not None:
-        checks.count(name, count)
-    special = self.special
-    if len(special) > 1 or (special and self.trust != 'central'):
-      raise ValueError(
-        f"{special} with trust={self.trust!r}; set one, with trust='central'."
-      )
-    if self.bound == 'quantile' and self.count_stddev is None:
-      raise ValueError("bound='quantile' requires count_stddev; set it.")
     return PrivateMean(self, hp)
-
-  @property
-  def special(self) -> list[str]:
-    """Settings that are analysed for one central sum of payloads alone."""
-    settings = {
-      "bound='quantile'": self.bound == 'quantile',
-      'before_sketch': self.before_sketch,
-      'correlation': self.correlation is not None,
-    }
-    return [name for name, is_set in settings.items() if is_set]
 
   @property
   def clients(self) -> int:
@@ -88,10 +64,79 @@ class Release(NamedTuple):
 
   def shares(self) -> tuple[int, float]:
     """Return how many add noise, and how many of them give it all of z."""
-    if self.trust == 'central':
-      return 1, 1
-    honest = self.min_honest or self.expected_cohort
-    return self.clients, honest if self.trust == 'secure_aggregation' else 1
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class CentralRelease(Release):
+  """Central DP: the server sees contributions and adds the noise."""
+
+  # bound='quantile' clips to a quantile of the norms, and needs count_stddev.
+  count_stddev: float | None = None  # noise on how many norms are within it
+  quantile: float = 0.5  # its target
+  quantile_lr: float = 0.2  # step size of the bound's logarithm
+  before_sketch: bool = False  # bound updates, and add noise to them
+  # Of the noise over rounds; None: independent. It requires the same clip norm
+  # and noise multiplier (of one draw) in all rounds, since the noise of earlier
+  # rounds is drawn again.
+  correlation: correlation_lib.Correlation | None = None
+
+  trust: ClassVar[types.Trust] = 'central'
+  bounds: ClassVar[tuple[str, ...]] = (*sums.BOUNDS, 'quantile')
+
+  def __post_init__(self):
+    """Check ranges, and that no two settings lack a common analysis."""
+    super().__post_init__()
+    if len(self.one_sum) > 1:
+      raise ValueError(f'{self.one_sum} have no common analysis; set one.')
+    if self.bound == 'quantile' and self.count_stddev is None:
+      raise ValueError("bound='quantile' requires count_stddev; set it.")
+
+  @property
+  def one_sum(self) -> list[str]:
+    """Settings that are analysed for one sum of payloads in a round alone."""
+    settings = {
+      "bound='quantile'": self.bound == 'quantile',
+      'before_sketch': self.before_sketch,
+      'correlation': self.correlation is not None,
+    }
+    return [name for name, is_set in settings.items() if is_set]
+
+  def shares(self) -> tuple[int, float]:
+    """Return 1, 1: the server adds the noise."""
+    return 1, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedRelease(Release):
+  """Distributed DP: each client adds a share of the noise to a secure sum."""
+
+  # Clients whose noise is sure to be in the sum; None: all expected ones.
+  min_honest: int | None = None
+  neighbours: int | None = None  # that share masks with a client; None: all
+
+  trust: ClassVar[types.Trust] = 'secure_aggregation'
+
+  def __post_init__(self):
+    """Check ranges."""
+    super().__post_init__()
+    if self.min_honest is not None:
+      checks.count('min_honest', self.min_honest)
+
+  def shares(self) -> tuple[int, float]:
+    """Return the largest cohort and its honest clients."""
+    return self.clients, self.min_honest or self.expected_cohort
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalRelease(Release):
+  """Local DP: every client adds all of the noise."""
+
+  trust: ClassVar[types.Trust] = 'local'
+
+  def shares(self) -> tuple[int, float]:
+    """Return the largest cohort and 1: each noise has all of z."""
+    return self.clients, 1
 
 
 class PrivateMean(NamedTuple):
@@ -106,7 +151,15 @@ class PrivateMean(NamedTuple):
 
   def normalizing(self) -> 'PrivateMean':
     """Return the mean of contributions that are scaled to norm C."""
-    return self._replace(release=self.release._replace(bound='normalize'))
+    release = dataclasses.replace(self.release, bound='normalize')
+    return self._replace(release=release)
+
+  @property
+  def correlation(self) -> correlation_lib.Correlation | None:
+    """The correlation of the server's noise over rounds, if any."""
+    release = self.release
+    is_central = isinstance(release, CentralRelease)
+    return release.correlation if is_central else None
 
   @property
   def marks(self) -> dict[str, Any]:
@@ -131,7 +184,7 @@ class PrivateMean(NamedTuple):
     assert hp.noise_multiplier is not None
     shares, honest = release.shares()
     rounding, gain = 0.0, 1.0
-    if (noise := release.correlation) is not None:
+    if (noise := self.correlation) is not None:
       rounding, gain = noise.rounding(grid_lib.numbers(like)), noise.gain
     return grid_lib.make(
       clip_norm=hp.clip_norm, noise_multiplier=hp.noise_multiplier,
@@ -142,22 +195,23 @@ class PrivateMean(NamedTuple):
   def uplink(self) -> chain.Link:
     """Return the link of one private mean."""
     release = self.release
+    if not isinstance(release, CentralRelease):
+      take = self.mean(0).take
+      update = lambda payloads, _, params=None, **extra: take(payloads, **extra)
+      init = lambda params: comms.bill()
+      return chain.Link(init, update, chain.EXCHANGE, **self.marks)
     if release.bound == 'quantile':
       return quantile_bound.uplink(self)
     if release.before_sketch:
       return self._before_sketch()
-    if release.trust == 'central':
-      return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
-    take = self.mean(0).take
-    update = lambda payloads, _, params=None, **extra: take(payloads, **extra)
-    init = lambda params: comms.bill()
-    return chain.Link(init, update, chain.EXCHANGE, **self.marks)
+    return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
 
   def mean(self, index: int) -> aggregation.CohortMean:
     """Return one of several private means of a round, by `index`."""
-    if self.release.special:
+    release = self.release
+    if isinstance(release, CentralRelease) and release.one_sum:
       raise ValueError(
-        f'{self.release.special} requires one sum of payloads in a round; use '
+        f'{release.one_sum} requires one sum of payloads in a round; use '
         'another algorithm.'
       )
     take = functools.partial(self._take, index)
@@ -179,7 +233,7 @@ class PrivateMean(NamedTuple):
     self, total: Payload, keys: keys_lib.RoundKeys, noise: keys_lib.NoiseKeys
   ) -> Payload:
     """Do the same in a round, with noise that may be correlated over rounds."""
-    if (correlation := self.release.correlation) is None:
+    if (correlation := self.correlation) is None:
       return self.released(total, noise.server)
     grid = self.grid(total)
     drawn = banded_noise.draw(keys.index, noise, total, grid, correlation)
@@ -194,20 +248,21 @@ class PrivateMean(NamedTuple):
     grid_lib.check_cohort(weight.shape[0], release.clients, comm)
     size = comms.nbytes(jax.tree.map(lambda x: x[0], payloads))
     sums = jax.vmap(self.contribution)(payloads)
-    if release.trust != 'central':
-      grid = self.grid(sums)
-      share = lambda key, x: grid_lib.noise(fold(key), x, grid)
-      shares = unchecked(jax.vmap(share))(noise.client, sums)
-      sums = jax.tree.map(jnp.add, sums, shares)
-    if release.trust == 'secure_aggregation':
+    if isinstance(release, CentralRelease):
+      total = comm.sum_lanes(comms.where_present(sums, weight > 0))
+      return self.released(total, fold(noise.server)), comms.bill(size)
+    grid = self.grid(sums)
+    share = lambda key, x: grid_lib.noise(fold(key), x, grid)
+    shares = unchecked(jax.vmap(share))(noise.client, sums)
+    sums = jax.tree.map(jnp.add, sums, shares)
+    if isinstance(release, DistributedRelease):
       total, bill = secure_aggregation.secure_sum(
         sums, weight > 0, comm, release.neighbours
       )
-      return self._mean(total), bill
-    total = comm.sum_lanes(comms.where_present(sums, weight > 0))
-    if release.trust == 'central':
-      return self.released(total, fold(noise.server)), comms.bill(size)
-    return self._mean(total), comms.bill(size)
+    else:
+      total = comm.sum_lanes(comms.where_present(sums, weight > 0))
+      bill = comms.bill(size)
+    return self._mean(total), bill
 
   def _running_sum(self, finish) -> chain.Link:
     """Bound contributions and add them up one by one, as they come."""
@@ -219,7 +274,7 @@ class PrivateMean(NamedTuple):
       return finish(self.released_in(total, keys, noise), keys, lane_sum.nbytes)
 
     decode = lambda keys, payload, like: self.contribution(payload)
-    init, noise = lambda params: comms.bill(), self.release.correlation
+    init, noise = lambda params: comms.bill(), self.correlation
     epoch = None if noise is None else noise.rounds
     return chain.Link(
       init, update, chain.UPLINK, decode=decode, epoch=epoch, **self.marks

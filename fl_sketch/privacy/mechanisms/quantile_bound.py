@@ -1,5 +1,6 @@
 """Private means whose bound follows a quantile of the norms."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 from fl_sketch.privacy.mechanisms import sums
@@ -28,7 +29,7 @@ def uplink(private: Any) -> chain.Link:
   sigma = release.count_stddev
   spared = jnp.float32(hp.noise_multiplier) ** -2.0 - (2 * sigma) ** -2.0
   sum_multiplier = spared**-0.5  # NaN, and so no finite sum, if sigma is short
-  clip = private._replace(release=release._replace(bound='clip'))
+  clip = private._replace(release=dataclasses.replace(release, bound='clip'))
   half = {'clip_norm': 0.5, 'noise_multiplier': 2 * sigma}
   count = clip._replace(hp=hp._replace(**half)).mean(1)
 
