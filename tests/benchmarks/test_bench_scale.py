@@ -2,10 +2,10 @@
 
 from benchmarks import scale, workloads
 import draws
+import harness
 import jax
 import numpy as np
 import pytest
-import run_helpers
 
 XS = [1, 2, 4, 16]
 
@@ -54,7 +54,7 @@ def test_points_are_what_they_are_called(monkeypatch):
 
 @pytest.mark.long
 def test_the_command(tmp_path):
-  done = run_helpers.command(
+  done = harness.command(
     'bench', 'scale', '--quick', '--axes=devices', '--repeats=2',
     f'--out={tmp_path}/out',
   )  # fmt: skip

@@ -4,15 +4,15 @@ import functools
 import json
 
 from benchmarks import contestants, libraries, sketch
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import run_helpers
 
 D, B = 256, 32
 X = np.random.default_rng((D, 3)).standard_normal((3, D), dtype=np.float32)
-command = functools.partial(run_helpers.command, 'bench', 'sketch')
+command = functools.partial(harness.command, 'bench', 'sketch')
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import sys
 import chex
 from fl_sketch.data import sources, synthetic
 from fl_sketch.utils import seeding
+from harness import DATA as TFDS
 import numpy as np
 import pytest
-from run_helpers import DATA as TFDS
 from sklearn import datasets
 
 needs_mnist = pytest.mark.skipif(

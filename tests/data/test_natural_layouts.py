@@ -5,14 +5,14 @@ import sqlite3
 from fl_sketch import runs
 from fl_sketch.data import sources, store
 from fl_sketch.data.natural import importing, tasks
+import harness
 import natural_files
 import numpy as np
 from PIL import Image
 import pytest
 from refusals import refused
-import run_helpers
 
-PLAYS = run_helpers.DATA.parent / 'tinyshakespeare'
+PLAYS = harness.DATA.parent / 'tinyshakespeare'
 # A serialised tf.train.Example of a label, 7, and 784 pixels.
 EXAMPLE = (
   b'\n\xe4\x18\n\x0e\n\x05label\x12\x05\x1a\x03\n\x01\x07'
@@ -145,7 +145,7 @@ def test_a_slice_of_the_test_is_not_of_clients(tmp_path):
 def test_the_speakers_of_shakespeare_are_imported(tmp_path):
   """Catches a speaker who is lost, and letters that the alphabet lacks."""
   to = tmp_path / 'plays'
-  done = run_helpers.command('import_data', 'plays', str(PLAYS), f'--to={to}')
+  done = harness.command('import_data', 'plays', str(PLAYS), f'--to={to}')
   assert done.returncode == 0, done.stderr
   data = store.open(to)
   assert f'| training | {data.partition.population} |' in done.stdout

@@ -11,10 +11,10 @@ import compressor_cases as cases
 from fl_sketch.distributed import multi_host
 from fl_sketch.rounds import processes as peers
 from fl_sketch.utils import progress
+import harness
 import jax
 import numpy as np
 import pytest
-import run_helpers
 
 SLURM = {'SLURM_STEP_NODELIST': 'a', 'SLURM_NTASKS': '4', 'SLURM_PROCID': '1'}
 MPI = {'OMPI_COMM_WORLD_SIZE': '4', 'OMPI_COMM_WORLD_RANK': '1'}
@@ -24,8 +24,8 @@ HERE = MPI | {'OMPI_COMM_WORLD_LOCAL_SIZE': '4'}
 JOB = {'JOB_COMPLETION_INDEX': '1'}
 ADDRESS = {'JAX_COORDINATOR_ADDRESS': 'b:2'}
 LOCAL = 'localhost:8476'
-GUIDE = run_helpers.ROOT / 'docs' / 'guides' / 'slow_link.md'
-EXAMPLE = run_helpers.ROOT / 'docs' / 'examples' / 'slow_link.py'
+GUIDE = harness.ROOT / 'docs' / 'guides' / 'slow_link.md'
+EXAMPLE = harness.ROOT / 'docs' / 'examples' / 'slow_link.py'
 WIDTHS = "'width': 8, 'depth': 1"  # in place of its own, to compile quickly
 
 
@@ -109,11 +109,11 @@ def test_batches_are_in_the_order_of_the_mesh(shape):
 
 def start_both(command, tmp_path, process_id='{}'):
   """A loop in two processes, with a worker each."""
-  os.environ['JAX_COORDINATOR_ADDRESS'] = f'127.0.0.1:{run_helpers.free_port()}'
+  os.environ['JAX_COORDINATOR_ADDRESS'] = f'127.0.0.1:{harness.free_port()}'
   try:
     logs = [tmp_path / f'{i}.log' for i in range(2)]
     each = [[*command, process_id.format(i)] for i in range(2)]
-    started = [run_helpers.start(each[i], logs[i]) for i in range(2)]
+    started = [harness.start(each[i], logs[i]) for i in range(2)]
   finally:
     del os.environ['JAX_COORDINATOR_ADDRESS']
   return list(zip(started, logs, strict=True))
@@ -125,11 +125,11 @@ def test_the_loop_of_the_guide_is_the_same_in_two_processes(tmp_path):
   loop, log = tmp_path / 'loop.py', tmp_path / 'log'
   block = re.search('```python\n(.*?)```', GUIDE.read_text(), re.DOTALL)
   loop.write_text(block[1])
-  alone = run_helpers.finish((run_helpers.start([loop], log), log))
+  alone = harness.finish((harness.start([loop], log), log))
   (line,) = re.findall(r'loss .* bytes per step', alone)
   assert float(line.split()[1][:-1]) < 0.2
   both = start_both([loop, '2'], tmp_path)
-  run_helpers.finish_all(both)
+  harness.finish_all(both)
   assert all(line in log.read_text() for _, log in both)
 
 
@@ -143,21 +143,21 @@ def example(tmp_path, name, steps, processes=1):
   command = [script, *flags, '--save_every=3']
   if processes == 1:
     log = tmp_path / f'{name}.log'
-    return [(run_helpers.start(command, log), log)]
+    return [(harness.start(command, log), log)]
   command.append('--num_processes=2')
   return start_both(command, tmp_path, '--process_id={}')
 
 
 def trained(folder):
   """The rows of a run of the example, one for each step that it kept."""
-  return {row['step']: row for row in run_helpers.rows(folder)}
+  return {row['step']: row for row in harness.rows(folder)}
 
 
 @pytest.mark.nightly
 def test_the_example_is_the_same_in_two_processes(tmp_path):
   """Catches an example that does not run, and workers of other batches."""
   for name, processes in (('one', 1), ('two', 2)):
-    run_helpers.finish_all(example(tmp_path, name, 6, processes))
+    harness.finish_all(example(tmp_path, name, 6, processes))
   one, two = trained(tmp_path / 'one'), trained(tmp_path / 'two')
   assert [*one] == [3, 6]
   assert one == two
@@ -166,13 +166,13 @@ def test_the_example_is_the_same_in_two_processes(tmp_path):
 @pytest.mark.long
 def test_the_example_resumes_with_the_same_bits(tmp_path):
   """Catches lost memory of workers, and other batches after a restart."""
-  run_helpers.finish_all(example(tmp_path, 'whole', 60))
+  harness.finish_all(example(tmp_path, 'whole', 60))
   ((process, log),) = example(tmp_path, 'cut', 60)
-  run_helpers.wait_for_rows(tmp_path / 'cut', 2, process, log)
+  harness.wait_for_rows(tmp_path / 'cut', 2, process, log)
   process.send_signal(signal.SIGKILL)
   process.wait()
   assert len(trained(tmp_path / 'cut')) < 20
-  run_helpers.finish_all(example(tmp_path, 'cut', 60))
+  harness.finish_all(example(tmp_path, 'cut', 60))
   assert trained(tmp_path / 'cut') == trained(tmp_path / 'whole')
 
 
@@ -181,12 +181,12 @@ def test_four_processes_are_the_four_workers_of_one(tmp_path):
   """Catches what depends on a process: a key, an order, a row of another."""
   script = cases.__file__.replace('compressor_cases', 'four_workers')
   for count in (1, 4):
-    started, port = [], run_helpers.free_port()
+    started, port = [], harness.free_port()
     for i in range(count):
       log = tmp_path / f'{count}_{i}.log'
       command = [script, port, count, i, log.with_suffix('.pickle')]
-      started.append((run_helpers.start([f'{x}' for x in command], log), log))
-    run_helpers.finish_all(started)
+      started.append((harness.start([f'{x}' for x in command], log), log))
+    harness.finish_all(started)
   load = lambda name: pickle.loads((tmp_path / name).read_bytes())
   one, four = load('1_0.pickle'), [load(f'4_{i}.pickle') for i in range(4)]
   for text, both_ways in cases.CASES:

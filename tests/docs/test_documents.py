@@ -11,13 +11,13 @@ import warnings
 
 from absl import flags
 from fl_sketch.runs import config, sweep
+import harness
+from harness import ROOT
 import launch
 from launch import configs
 from papers import catalog
 from papers.song.attacks import settings
 import pytest
-import run_helpers
-from run_helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures('own_parts')
 
@@ -85,7 +85,7 @@ def checked_config(command):
   """Parses the flags of a command and checks its config, which it returns."""
   argv = [command.program, *command.arguments]
   with (
-    run_helpers.new_flags(),
+    harness.new_flags(),
     warnings.catch_warnings(),
     mock.patch.object(sys, 'argv', argv),  # where fields of a config are read
   ):
@@ -150,7 +150,7 @@ def test_a_command_runs(command, tmp_path, monkeypatch):
     dataset = checked_config(full).dataset
     if dataset not in HERE:
       pytest.skip(f'{dataset} may be absent; the fast test checks the config.')
-  done = run_helpers.command(command.program, *arguments)
+  done = harness.command(command.program, *arguments)
   assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -6,12 +6,12 @@ import re
 from fl_sketch.runs import config, figures
 from fl_sketch.utils import markdown
 from generators import accountants, papers
+from harness import ROOT
 from papers import catalog
 from papers.common import results
 from papers.common.workspace import Workspace
 from papers.trained import methods, overview, runs as trained
 import pytest
-from run_helpers import ROOT
 
 from tests.docs import test_documents as documents
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import fl_sketch
+from harness import ROOT
 import pytest
-from run_helpers import ROOT
 from sphinx.util import inventory
 
 pytestmark = pytest.mark.nightly

@@ -4,8 +4,8 @@ import shutil
 import subprocess
 import sys
 
+from harness import ROOT
 import pytest
-from run_helpers import ROOT
 
 
 @pytest.fixture(scope='session')

@@ -6,15 +6,15 @@ import sys
 from fl_sketch import runs
 from fl_sketch.runs import config, identity, noise_secret, workdir
 from fl_sketch.utils import __version__
+import harness
 from launch import __main__ as command_line
 import pytest
-import run_helpers
 
 from tests.runs.training.test_private_runs import PRIVATE
 
 COMMANDS = sorted(
   path.stem
-  for path in (run_helpers.ROOT / 'launch').glob('*.py')
+  for path in (harness.ROOT / 'launch').glob('*.py')
   if path.stem not in ('__init__', '__main__', 'errors')
 )
 SITE = ['site', 'quickstart', '--client=0', '--data=d', '--state=s']
@@ -48,7 +48,7 @@ def test_every_program_is_a_command(monkeypatch, capsys):
 
 def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
   """Catches words that do not reach a program, and a traceback of an import."""
-  with run_helpers.new_flags(), pytest.raises(SystemExit) as e:
+  with harness.new_flags(), pytest.raises(SystemExit) as e:
     fl_sketch(monkeypatch, 'bench', 'ruond')
   assert "got ['ruond']" in e.value.code
   with pytest.raises(SystemExit, match="Did you mean 'train'"):
@@ -67,7 +67,7 @@ def test_a_command_gets_its_words_or_the_nearest_is_named(monkeypatch, capsys):
 ])  # fmt: skip
 def test_bad_input_of_a_command_is_one_line(args, named):
   """Catches a page of help, or a traceback, in place of the reason."""
-  done = run_helpers.command(*args)
+  done = harness.command(*args)
   assert done.returncode == 1
   assert named in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
@@ -75,14 +75,14 @@ def test_bad_input_of_a_command_is_one_line(args, named):
 
 def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():
   """Catches a variant or flag that is not in it, and fields without meaning."""
-  done = run_helpers.command('config', 'quickstart:quick', '--config.cohort=7')
+  done = harness.command('config', 'quickstart:quick', '--config.cohort=7')
   lines = done.stdout.splitlines()
   assert {'rounds = 20', 'cohort = 7', "dataset = 'digits'"} <= {*lines}
   scope = {}
   exec(done.stdout, scope)
   fields = {k: v for k, v in scope.items() if not k.startswith('__')}
   assert config.Config(**fields).sketch == {'kind': 'block_cyclic', 'size': 301}
-  shown = run_helpers.command('config', 'quickstart', '--config_help')
+  shown = harness.command('config', 'quickstart', '--config_help')
   want = r'--config.client_clip=None  float\n      largest norm of a.*; > 0'
   assert re.search(want, shown.stdout)
   for _, meanings in config.sections(config.Config):
@@ -91,7 +91,7 @@ def test_a_config_is_printed_as_it_runs_and_its_fields_are_explained():
 
 def test_lists_load_no_library():
   """Catches a list of names that takes the seconds of importing JAX."""
-  run_helpers.python('-c', LIGHT)
+  harness.python('-c', LIGHT)
 
 
 def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
@@ -101,7 +101,7 @@ def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
   begun = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
   begun.begin(0)
   begun.close()
-  printed = lambda *flags: run_helpers.command('privacy', str(tmp_path), *flags)
+  printed = lambda *flags: harness.command('privacy', str(tmp_path), *flags)
   whole, where = exp.guarantee.statement.sentence(), f'{tmp_path} --forget_s'
   assert printed().stdout.startswith(f'{whole}\nWhoever reads')
   assert 'Finish it, or set unfinished' in printed('--forget_secret').stderr

@@ -9,10 +9,10 @@ from unittest import mock
 from fl_sketch.runs import config, sweep
 from fl_sketch.runs.fields import registries
 from fl_sketch.utils import fields as field_rules, files
+import harness
+from harness import ROOT
 from launch import configs, parse_flags
 import pytest
-import run_helpers
-from run_helpers import ROOT
 
 FILES = {
   path.stem: path
@@ -31,7 +31,7 @@ def in_the_checkout(monkeypatch):
 def parsed(*args):
   """The config that a program gets from its arguments."""
   argv = mock.patch.object(sys, 'argv', ['program', *args])
-  with argv, run_helpers.new_flags():
+  with argv, harness.new_flags():
     config = configs.define_flag()
     parse_flags(sys.argv)
     yield config.value

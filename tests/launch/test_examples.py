@@ -7,12 +7,12 @@ import zipfile
 
 import chex
 from fl_sketch import algorithms, rounds, sketches
+import harness
+from harness import ROOT
 import jax
 from launch import configs
 import numpy as np
 import pytest
-import run_helpers
-from run_helpers import ROOT
 
 EXAMPLES = ROOT / 'docs' / 'examples'
 # The hyperparameter of each and its values.
@@ -102,25 +102,25 @@ def test_an_example_is_trained_swept_resumed_and_loaded(name, site, tmp_path):
   def start(program, folder, *more):
     command = '-m', 'fl_sketch.launch', program, config, f'--workdir={folder}'
     log = tmp_path / 'log'
-    return run_helpers.start([*command, *FEW, *more], log, tmp_path, site), log
+    return harness.start([*command, *FEW, *more], log, tmp_path, site), log
 
-  run_helpers.finish(start('train', 'whole'))
+  harness.finish(start('train', 'whole'))
   process, log = start('train', 'cut')
-  run_helpers.wait_for_rows(tmp_path / 'cut', 5, process, log)
+  harness.wait_for_rows(tmp_path / 'cut', 5, process, log)
   process.kill()
   assert process.wait() == -signal.SIGKILL, 'it had ended: ask for more'
   assert not (tmp_path / 'cut' / 'summary.json').exists()
-  run_helpers.finish(start('train', 'cut'))
-  cut, whole = (run_helpers.rows(tmp_path / x) for x in ('cut', 'whole'))
+  harness.finish(start('train', 'cut'))
+  cut, whole = (harness.rows(tmp_path / x) for x in ('cut', 'whole'))
   assert cut == whole
   field, values = SCRIPTS[name]
   swept = f'--config.sweep.{field}={values}', '--points_per_program=2'
-  run_helpers.finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
+  harness.finish(start('sweep', 'swept', *swept, '--config.rounds=8'))
   points = (tmp_path / 'swept' / 'points.jsonl').read_text().splitlines()
   assert len({json.loads(row)['train_loss'] for row in points}) == 2
   (best,) = (tmp_path / 'swept').glob('points/*/params')
   command = ['-c', LOADED, 'whole', best.parent]
-  run_helpers.finish((run_helpers.start(command, log, tmp_path, site), log))
+  harness.finish((harness.start(command, log, tmp_path, site), log))
 
 
 def test_one_chain_trains_alike_in_three_loops():

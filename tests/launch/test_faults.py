@@ -5,10 +5,10 @@ import sys
 
 from fl_sketch import models
 from fl_sketch.runs import loop
+import harness
+from harness import EVERY_ROUND, QUICK, ROOT, finish, launch, rows
 from launch.errors import STOPPED
 import pytest
-import run_helpers
-from run_helpers import EVERY_ROUND, QUICK, ROOT, finish, launch, rows
 
 # Small, without an import of the images.
 BOWLS = [
@@ -24,7 +24,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
   flags, workdir = [*EVERY_ROUND, *endless, *BOWLS], tmp_path / 'run'
   config = '--config=configs/digits_fedavg.py'
   process, log = launch(workdir, *flags, config=config)
-  run_helpers.wait_for_rows(workdir, 1, process, log)
+  harness.wait_for_rows(workdir, 1, process, log)
   process.terminate()
   text = finish((process, log), status=STOPPED)
   assert 'run the same command to resume' in text
@@ -37,19 +37,19 @@ def test_a_finished_run_is_compared_and_not_computed(tmp_path, monkeypatch):
   flags = ['--config=configs/digits_fedavg.py', f'--workdir={tmp_path}', *BOWLS]
   flags += [f'--config.{name}=2' for name in ('rounds', 'eval_every')]
   flags += ['--config.rounds_per_dispatch=1']
-  first = run_helpers.command('train', *flags)
+  first = harness.command('train', *flags)
   assert first.returncode == 0, first.stderr
   files = {p: p.stat().st_mtime_ns for p in tmp_path.rglob('*')}
   monkeypatch.delattr(loop, 'train')
-  again = run_helpers.command('train', *flags)
+  again = harness.command('train', *flags)
   assert (again.returncode, again.stdout) == (0, first.stdout)
   assert again.stdout.startswith('Done after ')
-  rate = run_helpers.command('train', *flags, '--config.client_lr=2')
+  rate = harness.command('train', *flags, '--config.client_lr=2')
   assert 'client_lr: 0.01 then, 2.0 now' in rate.stderr
   path = tmp_path / 'problem.json'
   record = path.read_text().replace('"data": "', '"data": "other ')
   path.write_text(record)
-  other = run_helpers.command('train', *flags)
+  other = harness.command('train', *flags)
   assert 'another problem (data' in other.stderr
   after = {p: p.stat().st_mtime_ns for p in files}
   assert {p for p in files if files[p] != after[p]} <= {path, tmp_path}
@@ -62,7 +62,7 @@ def test_a_defect_keeps_its_traceback(tmp_path, monkeypatch):
     raise ValueError('a defect')
 
   monkeypatch.setattr(models, 'as_model', broken)
-  done = run_helpers.command('train', QUICK, f'--workdir={tmp_path}/run')
+  done = harness.command('train', QUICK, f'--workdir={tmp_path}/run')
   assert done.returncode == 1
   assert 'in broken' in done.stderr
 

@@ -8,8 +8,8 @@ import tomllib
 import zipfile
 
 from fl_sketch.utils import __version__
+from harness import ROOT
 import pytest
-from run_helpers import ROOT
 import yaml
 
 PYPROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())

@@ -8,13 +8,8 @@ from unittest import mock
 import cases
 import chex
 from fl_sketch.rounds import processes
-import jax
-from jax.experimental import multihost_utils
-from launch import errors
-import numpy as np
-import pytest
-import run_helpers
-from run_helpers import (
+import harness
+from harness import (
   EVERY_ROUND,
   finish,
   finish_all,
@@ -23,6 +18,11 @@ from run_helpers import (
   parameters,
   rows,
 )
+import jax
+from jax.experimental import multihost_utils
+from launch import errors
+import numpy as np
+import pytest
 
 GONE = r'Another process is gone|another task died'
 ENDLESS = ['--config.rounds_per_dispatch=1', '--config.checkpoint_every=50']
@@ -132,7 +132,7 @@ def test_a_run_whose_process_is_killed_resumes_with_the_same_bits(
   whole, cut = tmp_path / 'whole', tmp_path / 'cut'
   finish_all(launch_all(whole, 2, *EVERY_ROUND))
   both = launch_all(cut, 2, *EVERY_ROUND)
-  run_helpers.wait_for_rows(cut, 5, *both[0])
+  harness.wait_for_rows(cut, 5, *both[0])
   both[victim][0].send_signal(signal.SIGKILL)
   both[victim][0].wait(60)
   survivor, log = both[1 - victim]
@@ -147,7 +147,7 @@ def test_a_run_whose_process_is_killed_resumes_with_the_same_bits(
 def test_a_process_ends_when_its_peer_hangs(tmp_path):
   workdir = tmp_path / 'run'
   both = launch_all(workdir, 2, '--config.rounds=100000', *ENDLESS)
-  run_helpers.wait_for_rows(workdir, 5, *both[0])
+  harness.wait_for_rows(workdir, 5, *both[0])
   both[1][0].send_signal(signal.SIGSTOP)
   try:
     assert both[0][0].wait(60) != 0
@@ -158,11 +158,11 @@ def test_a_process_ends_when_its_peer_hangs(tmp_path):
 
 @pytest.mark.long
 def test_algorithms_are_the_same_on_two_processes(tmp_path):
-  port = str(run_helpers.free_port())
-  script = run_helpers.ROOT / 'tests' / 'support' / 'two_processes.py'
+  port = str(harness.free_port())
+  script = harness.ROOT / 'tests' / 'support' / 'two_processes.py'
   logs = [tmp_path / f'{i}.log' for i in range(2)]
   command = lambda i: [script, port, str(i), tmp_path / str(i), *cases.FIRST]
-  both = [run_helpers.start(command(i), log) for i, log in enumerate(logs)]
+  both = [harness.start(command(i), log) for i, log in enumerate(logs)]
   finish_all(list(zip(both, logs, strict=True)))
   for i in range(2):
     restored = pickle.loads((tmp_path / str(i)).read_bytes())

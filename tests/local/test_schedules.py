@@ -5,12 +5,12 @@ import math
 from fl_sketch import runs
 from fl_sketch.local import schedules
 from fl_sketch.runs import config
+from harness import SMALL
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import refused
-from run_helpers import SMALL
 
 ROUNDS = 9
 DECAYS = {

@@ -3,8 +3,8 @@
 import importlib
 
 from fl_sketch import runs
+from harness import DATA
 import pytest
-from run_helpers import DATA
 
 DENSE = 4 * 61_706
 pytestmark = pytest.mark.long

@@ -5,12 +5,12 @@ from unittest import mock
 
 from fl_sketch import runs
 from fl_sketch.runs import problem as problem_lib
+from harness import SMALL, command
 import jax
 from launch import configs
 import numpy as np
 from papers.chen.curvature import during_training, spectrum, spectrum_report
 import pytest
-from run_helpers import SMALL, command
 
 OPTIONS = during_training.Options(lanczos_steps=12, probes=2, top=5, samples=70)
 LINEAR = {'model': 'linear', 'model_options': None}

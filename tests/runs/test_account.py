@@ -6,10 +6,10 @@ from unittest import mock
 from fl_sketch import accounting, runs
 from fl_sketch.accounting import hypothesis_tests
 from fl_sketch.runs import audit, config, one_run_audit, privacy_report
+import harness
 from launch import configs
 import numpy as np
 import pytest
-import run_helpers
 from scipy import stats
 
 das_quadratics = configs.load('das_quadratics')
@@ -77,7 +77,7 @@ def test_uplinks_of_a_round_count_all():
 @pytest.mark.covers('S1-Thm1')
 def test_the_program_prints_and_leaves_its_files(tmp_path):
   flags = '--config=das_quadratics:quick', f'--workdir={tmp_path}'
-  done = run_helpers.command('account', *flags)
+  done = harness.command('account', *flags)
   assert done.returncode == 0, done.stderr
   fields = json.loads((tmp_path / 'privacy.json').read_text())
   assert f'{fields["epsilon"]:.4f}' in done.stdout
@@ -94,7 +94,7 @@ def test_the_kind_of_an_audit_is_a_flag(kind, audited, monkeypatch):
   refuse = mock.Mock(side_effect=config.ConfigError('refused'))
   monkeypatch.setattr(*audited, refuse)
   flags = '--config=das_quadratics:quick', f'--audit={kind}'
-  done = run_helpers.command('account', *flags)
+  done = harness.command('account', *flags)
   assert (done.returncode, refuse.call_count) == (1, 1)
 
 
@@ -102,7 +102,7 @@ def test_the_kind_of_an_audit_is_a_flag(kind, audited, monkeypatch):
 def test_the_program_audits_in_one_run():
   """Catches a report that is not printed."""
   flags = '--config=configs/quickstart.py:private,quick', '--audit=one_run'
-  done = run_helpers.command('account', *flags)
+  done = harness.command('account', *flags)
   assert done.returncode == 0, done.stderr
   assert 'independent guesses: mu >=' in done.stdout
 

@@ -7,11 +7,11 @@ from fl_sketch.data import sources
 from fl_sketch.models import losses
 from fl_sketch.runs import config, custom
 from flax import nnx
+from harness import ROOT, SMALL
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_helpers import ROOT, SMALL
 
 DOCUMENT = (ROOT / 'docs' / 'guides' / 'bring_your_own.md').read_text()
 DATA, MODULE, RUN, READ, LOSS, PLAIN = re.findall(

@@ -6,13 +6,13 @@ import re
 import cases
 from fl_sketch import algorithms, models, runs
 from fl_sketch.runs import config
+from harness import DATA, SMALL
 import jax
 from launch import configs
 import natural_files
 import numpy as np
 import optax
 import pytest
-from run_helpers import DATA, SMALL
 
 CONFIGS = [name for name in configs.names() if not name.endswith('_attack')]
 # LeNet-5 compiles for seconds; one of its configs is enough for the fast tier.

@@ -10,17 +10,17 @@ from fl_sketch.models import losses
 from fl_sketch.runs import config
 from fl_sketch.runs.fields import registries
 from fl_sketch.utils import fields
+import harness
 from hypothesis import given, settings, strategies as st
 import pytest
-import run_helpers
 
 HINTS = typing.get_type_hints(config.Config, include_extras=True)
 QUADRATIC = {'dataset': 'quadratics', 'population': 6, 'cohort': 6}
-PRIVATE = run_helpers.SMALL | {
+PRIVATE = harness.SMALL | {
   'algorithm': 'dp_fedavg', 'noise_multiplier': 1.0, 'delta': 1e-4,
   'clip_norm': 1.0, 'standardize': False,
 }  # fmt: skip
-BASES = {}, run_helpers.SMALL, run_helpers.SAFL, QUADRATIC, PRIVATE
+BASES = {}, harness.SMALL, harness.SAFL, QUADRATIC, PRIVATE
 NAMES = {  # to trace larger models takes a second
   'model': ('mlp', 'linear', 'lenet5', 'lstm', 'gpt_nano', 'resnet8'),
   'loss': losses.names(), 'dataset': datasets.REGISTRY.names(),

@@ -6,9 +6,9 @@ import json
 from fl_sketch import runs
 from fl_sketch.runs import intervals, over_seeds
 from fl_sketch.utils import markdown
+import harness
 import numpy as np
 import pytest
-import run_helpers
 
 
 def write_run(folder, values, seed=0, up=1000, **fields):
@@ -92,7 +92,7 @@ def test_the_command_says_where_the_figure_is(folders, tmp_path):
   """Catches flags that do not reach the figure, and a traceback."""
   out = tmp_path / 'plot.png'
   flags = '--x=down', '--y=train_loss', f'--out={out}'
-  done = run_helpers.command('plot', *map(str, folders), *flags)
+  done = harness.command('plot', *map(str, folders), *flags)
   assert done.returncode == 0, done.stderr
   *table, where = done.stdout.splitlines()
   assert where == str(out)

@@ -7,10 +7,10 @@ from fl_sketch import runs
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.runs import plan as plan_lib, program as program_lib, runner
+from harness import ROOT, SMALL, python
 import jax
 import numpy as np
 import pytest
-from run_helpers import ROOT, SMALL, python
 
 GIB = 2**30
 POPULATION, COHORT, BATCH, WIDTH = 40, 20, 4, *SMALL['model_options']['widths']

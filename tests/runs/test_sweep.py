@@ -16,8 +16,8 @@ from fl_sketch.runs import (
   sweep_report,
   workdir,
 )
+from harness import SMALL
 import pytest
-from run_helpers import SMALL
 
 from tests.runs import test_sweep_problems
 from tests.runs.test_sweep_problems import run

@@ -5,9 +5,9 @@ import math
 
 from fl_sketch.runs import config, sweep, sweep_report
 from fl_sketch.utils import markdown
+from harness import SMALL
 import numpy as np
 import pytest
-from run_helpers import SMALL
 
 SEEDS = {'seed': (0, 1)}
 RATES = {'server_lr': (0.1, 0.2)}

@@ -5,10 +5,10 @@ import json
 from fl_sketch import models, runs
 from fl_sketch.runs import custom, sweep
 import flax.linen as nn
+from harness import SMALL
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_helpers import SMALL
 
 BOWLS = {
   'population': 4, 'cohort': 4, 'rounds': 2, 'eval_every': 2, 'batch_size': 0,

@@ -8,14 +8,14 @@ import chex
 from fl_sketch import runs
 from fl_sketch.runs import loaded
 from fl_sketch.sites import flower, history
+import harness
 import numpy as np
 from nvflare_kits import until
 import pytest
-import run_helpers
 from site_files import WIDE, same_run, serve, write_config, write_data
 
 CONFIG = {'algorithm': 'safl', 'rounds': 5}
-FIELDS = run_helpers.SAFL | {
+FIELDS = harness.SAFL | {
   'population': 2, 'cohort': 2, 'rounds': 5, 'eval_every': 5,
   'checkpoint_every': 1, 'keep_checkpoints': 9,
 }  # fmt: skip
@@ -177,7 +177,7 @@ def play(federation, name, fields):
   start_sites(f, fields, name)
   deploy(f, name)
   for row in range(1, 5):  # when all programs are compiled
-    until(lambda: len(run_helpers.rows(f.folder / name)) >= row, 300)  # noqa: B023
+    until(lambda: len(harness.rows(f.folder / name)) >= row, 300)  # noqa: B023
     counts.append([(p.up, p.down) for p in f.proxies.values()])
   assert f.processes[name].wait(120) == 0, f.log(name)
   for i in range(2):
@@ -185,7 +185,7 @@ def play(federation, name, fields):
     f.processes[f'site-{i}'].wait(60)
   # The fewest of three rounds: SuperNodes look for messages meanwhile, more
   # often the busier the machine is.
-  last = run_helpers.rows(f.folder / name)[-1]
+  last = harness.rows(f.folder / name)[-1]
   return np.diff(counts, axis=0).min((0, 1)), last
 
 
@@ -220,9 +220,9 @@ def test_a_run_goes_on_whatever_is_killed(federation):
 
   def goes_on(everybody=True):
     """Waits for a round after the next one, in which both sites take part."""
-    after = len(run_helpers.rows(f.folder / 'run')) + 1
+    after = len(harness.rows(f.folder / 'run')) + 1
     count = lambda row: row['participants'] >= 1 + everybody
-    rows = lambda: run_helpers.rows(f.folder / 'run')[after:]
+    rows = lambda: harness.rows(f.folder / 'run')[after:]
     until(lambda: any(map(count, rows())), 300)
 
   goes_on()
@@ -245,7 +245,7 @@ def test_a_run_goes_on_whatever_is_killed(federation):
   deploy(f, 'run')
   goes_on()
   f.kill('superlink')
-  rows = run_helpers.rows(f.folder / 'run')
+  rows = harness.rows(f.folder / 'run')
   run = loaded.load(f.folder / 'run')
   assert [row['round'] for row in rows[: run.round]] == [*range(run.round)]
   exp = runs.build(fields | {'rounds': run.round})

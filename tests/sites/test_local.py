@@ -15,12 +15,12 @@ from fl_sketch.runs import problem as problem_lib
 from fl_sketch.runs.config import Config, ConfigError
 from fl_sketch.sites import deployed, federation, own_data, site, site_rounds
 from fl_sketch.sites.transport import LocalSites
+import harness
 import jax
 from messaging_clients import ALIEN, RUN, run_of
 import numpy as np
 import pytest
 from refusals import refused
-import run_helpers
 from site_files import same_rows, serve
 
 BASE = {
@@ -105,7 +105,7 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-6)
   jax.tree.map(close, got.state.params, want.state.params)
   same_rows(tmp_path / 'run', tmp_path / 'simulated')
-  row = run_helpers.rows(tmp_path / 'run')[-1]
+  row = harness.rows(tmp_path / 'run')[-1]
   evaluated = any('client' in x for x in row if 'loss' in x)
   assert evaluated == (name == 'weights')
   assert name.startswith('private') == ('epsilon' in row)
@@ -195,7 +195,7 @@ def test_a_server_that_is_killed_goes_on(kind, tmp_path):
   with sockets as folder:
     for name, handle in clients_of(c, tmp_path / 'sites').items():
       serve(handle, pathlib.Path(folder, name))
-    paths = f'{run_helpers.ROOT}:{run_helpers.ROOT}/tests/support'
+    paths = f'{harness.ROOT}:{harness.ROOT}/tests/support'
     environment = os.environ | {'PYTHONPATH': paths}
     for phase in [*PHASES, ('', '', 0)]:
       command = [sys.executable, script, folder, tmp_path / 'config.json']

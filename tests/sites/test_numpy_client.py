@@ -8,12 +8,12 @@ import cases
 from fl_sketch import local
 from fl_sketch.models import networks
 from fl_sketch.utils import __version__
+from harness import ROOT
 import jax
 from messaging_clients import run_of
 import numpy as np
 import optax
 import pytest
-from run_helpers import ROOT
 
 EXAMPLES = 'numpy_client', 'numpy_operators', 'torch_client'
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 from fl_sketch import runs
+import harness
 import numpy as np
 from nvflare_kits import ADMIN, Kits, kill, processes, until
 import pytest
-import run_helpers
 from site_files import same_run, write_config, write_data
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
     reason="needs nvflare: pip install 'fl_sketch[nvflare]'",
   ),
 ]
-SAFL = run_helpers.SAFL | {
+SAFL = harness.SAFL | {
   'population': 2, 'cohort': 2, 'eval_every': 1, 'rounds': 5,
 }  # fmt: skip
 
@@ -52,7 +52,7 @@ class Deployed:
     write_config(folder / 'config.py', fields)
     write_data(simulate(fields, folder / 'simulated'), folder)
     kits.start('localhost')
-    until(lambda: run_helpers.listens(kits.port))
+    until(lambda: harness.listens(kits.port))
     for number in range(fields['population']):
       self.start_site(number)
 
@@ -71,13 +71,13 @@ class Deployed:
     log = self._folder / 'deploy.log'
     with open(log, 'w') as out:
       process = subprocess.Popen(
-        [sys.executable, *command], cwd=run_helpers.ROOT, env=self.kits.env,
+        [sys.executable, *command], cwd=harness.ROOT, env=self.kits.env,
         stdout=out, stderr=subprocess.STDOUT,
       )  # fmt: skip
     return process, log
 
   def rows(self):
-    return run_helpers.rows(self.run)
+    return harness.rows(self.run)
 
 
 def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
@@ -111,7 +111,7 @@ def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
     federation.start('localhost')
     wait()
   finally:
-    run_helpers.finish((process, log))
+    harness.finish((process, log))
   rows = deployed.rows()
   assert [row['round'] for row in rows] == list(range(1000))
   absent = {row['round'] for row in rows if row['participants'] < 2}

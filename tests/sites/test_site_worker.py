@@ -17,10 +17,10 @@ from fl_sketch import runs
 from fl_sketch.data import batches, partitions
 from fl_sketch.runs.config import Config, ConfigError
 from fl_sketch.sites import own_data, relay, resident_worker, server
+import harness
 import jax
 import numpy as np
 import pytest
-import run_helpers
 from site_files import Sockets, serve, write_data
 
 # A site whose worker answers with its number, or dies as it is told.
@@ -66,7 +66,7 @@ def start(path, tmp_path):
     command = [sys.executable, script, how, path, *engine]
     process = subprocess.Popen(
       command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-      env=os.environ | {'PYTHONPATH': str(run_helpers.ROOT)},
+      env=os.environ | {'PYTHONPATH': str(harness.ROOT)},
     )  # fmt: skip
     started.append(process)
     return process
@@ -173,7 +173,7 @@ def test_a_site_ends_with_what_it_runs(how, engine, status, lines, start):
 
 CLIENT = 4
 SKEWED = {'partition': 'size_skew', 'sigma': 1.0, 'client_holdout': 0.2}
-CONFIG = Config.from_mapping(run_helpers.SMALL | SKEWED)
+CONFIG = Config.from_mapping(harness.SMALL | SKEWED)
 
 
 @pytest.fixture(scope='module')
@@ -276,7 +276,7 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
       fields = [f'--config.{k}={x}' for k, x in numbers.items()]
       where = f'--data={tmp_path}/{i}', f'--state={folder}/{i}'
       command = '-m', 'launch.site', 'quickstart:quick', f'--client={i}'
-      sites.append(run_helpers.start([*command, *where, *fields], logs[i]))
+      sites.append(harness.start([*command, *where, *fields], logs[i]))
     for site, log in zip(sites, logs, strict=True):
       wait_for('samples', site, log)
     run(2)

@@ -2,11 +2,11 @@
 
 import big_sketch
 from fl_sketch import sketches
+import harness
 import jax
 import jax.numpy as jnp
 import operators
 import pytest
-import run_helpers
 
 MIB = 2**20
 OPERATORS = {name: make() for name, make in big_sketch.OPERATORS.items()}
@@ -62,5 +62,5 @@ def test_extra_memory(name):
 )
 def test_large_trees_really_run(name, d, limit):
   """In so many MiB of a process, with JAX, input and output."""
-  script = run_helpers.ROOT / 'tests' / 'support' / 'big_sketch.py'
-  assert int(run_helpers.python(script, name, d)) < limit
+  script = harness.ROOT / 'tests' / 'support' / 'big_sketch.py'
+  assert int(harness.python(script, name, d)) < limit

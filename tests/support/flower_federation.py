@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from fl_sketch.sites import flower
+import harness
 from nvflare_kits import kill, until
-import run_helpers
 
 BIN = pathlib.Path(sys.executable).parent
 PEM = serialization.Encoding.PEM
@@ -55,7 +55,7 @@ class Federation:
   """A SuperLink and its SuperNodes; `processes` has them by name."""
 
   def __init__(self, folder: pathlib.Path):
-    self.folder, self.port = folder, run_helpers.free_port()
+    self.folder, self.port = folder, harness.free_port()
     self.processes: dict[str, subprocess.Popen] = {}
     self.proxies: dict[str, Proxy] = {}
     self.ca, self.certificate, self.key = certificates(folder / 'tls')
@@ -63,7 +63,7 @@ class Federation:
     self.home.mkdir()
     self.env = {
       **os.environ, **flower.ENVIRONMENT, 'FLWR_HOME': str(self.home),
-      'PYTHONPATH': str(run_helpers.ROOT),
+      'PYTHONPATH': str(harness.ROOT),
       'PATH': f'{BIN}:{os.environ["PATH"]}',
     }  # fmt: skip
     (self.home / 'config.toml').write_text(
@@ -116,7 +116,7 @@ class Federation:
       '--database', f'{self.folder}/superlink.sqlite',
       '--enable-supernode-auth', '--disable-runtime-dependency-installation',
     )  # fmt: skip
-    until(lambda: run_helpers.listens(self.port))
+    until(lambda: harness.listens(self.port))
 
   def flwr(self, *command: str) -> str:
     done = subprocess.run(
@@ -142,7 +142,7 @@ class Federation:
     self.popen(
       name, 'python', '-m', 'launch.site', *site, '--', 'flower-supernode',
       '--superlink', f'127.0.0.1:{proxy.port}', '--root-certificates',
-      f'{self.ca}', '--port', f'{run_helpers.free_port()}',
+      f'{self.ca}', '--port', f'{harness.free_port()}',
       '--auth-supernode-private-key', f'{self.folder / name}',
     )  # fmt: skip
 

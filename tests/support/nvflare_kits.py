@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-import run_helpers
+import harness
 
 ADMIN = 'admin@example.org'
 BUILDERS = {
@@ -34,7 +34,7 @@ class Kits:
   """Kits of a server on a free port and of sites, and their processes."""
 
   def __init__(self, folder: pathlib.Path, sites=('site-1', 'site-2')):
-    self.port = run_helpers.free_port()
+    self.port = harness.free_port()
     self.folder, self.running = folder, {}
     people = [{'name': name, 'type': 'client', 'org': 'o'} for name in sites]
     server = {'name': 'localhost', 'type': 'server', 'org': 'o'}
@@ -54,7 +54,7 @@ class Kits:
     self.env = os.environ | {
       'HOME': str(folder),
       'PATH': os.path.dirname(sys.executable) + os.pathsep + os.environ['PATH'],
-      'PYTHONPATH': str(run_helpers.ROOT),
+      'PYTHONPATH': str(harness.ROOT),
     }
     command = ['nvflare', 'provision', '-p', 'project.yml', '-w', 'kits']
     subprocess.run(
@@ -73,7 +73,7 @@ class Kits:
     command = 'bash', self.kit(name) / 'startup/sub_start.sh', '--once'
     with open(self.folder / f'{name}.log', 'ab') as log:
       self.running[name] = subprocess.Popen(
-        [*before, *command], env=self.env | (env or {}), cwd=run_helpers.ROOT,
+        [*before, *command], env=self.env | (env or {}), cwd=harness.ROOT,
         stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
       )  # fmt: skip
 

@@ -6,8 +6,8 @@ import threading
 import chex
 from fl_sketch.runs import loaded
 from fl_sketch.sites import relay, resident_worker
+import harness
 import numpy as np
-import run_helpers
 
 # Payloads of many bytes.
 LARGE = {
@@ -42,7 +42,7 @@ def write_data(exp, folder):
 
 def same_rows(got, want, atol=1e-6, but=()):
   """Checks that the rows of two runs are equal up to rounding."""
-  for x, y in zip(run_helpers.rows(got), run_helpers.rows(want), strict=True):
+  for x, y in zip(harness.rows(got), harness.rows(want), strict=True):
     assert x.keys() == y.keys()
     for name in y.keys() - {*but}:
       np.testing.assert_allclose(x[name], y[name], 1e-5, atol, err_msg=name)

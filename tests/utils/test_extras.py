@@ -3,8 +3,8 @@
 import sys
 
 from fl_sketch.utils import extras, progress
+import harness
 import pytest
-import run_helpers
 
 PACKAGES = (
   'PIL', 'dm_pix', 'h5py', 'matplotlib', 'pandas', 'pyarrow', 'safetensors',
@@ -28,8 +28,8 @@ for name in test_layers.modules():
 @pytest.mark.nightly
 def test_every_module_loads_without_extras():
   """Catches an import that makes an optional package a needed one."""
-  path = f'{run_helpers.ROOT}/tests'
-  assert not run_helpers.python('-c', LOAD, PYTHONPATH=path)
+  path = f'{harness.ROOT}/tests'
+  assert not harness.python('-c', LOAD, PYTHONPATH=path)
 
 
 @pytest.mark.nightly
@@ -42,7 +42,7 @@ def test_a_run_without_matplotlib_ends_and_says_how_to_get_curves(
       monkeypatch.delitem(sys.modules, name)
   monkeypatch.setitem(sys.modules, 'matplotlib', None)
   progress.note_once.cache_clear()
-  assert run_helpers.train(tmp_path).finished
+  assert harness.train(tmp_path).finished
   assert (tmp_path / 'summary.json').exists()
   assert not [*tmp_path.glob('*.png')]
   assert "pip install 'fl_sketch[plots]'" in capsys.readouterr().err

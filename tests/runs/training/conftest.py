@@ -3,8 +3,8 @@
 import shutil
 
 from fl_sketch.runs import label_distribution, loop
+import harness
 import pytest
-import run_helpers
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -40,7 +40,7 @@ def whole(tmp_path_factory):
   folder = tmp_path_factory.mktemp('whole')
   with pytest.MonkeyPatch.context() as patch:
     draw_by(patch, *DRAW)
-    return folder, run_helpers.train(folder)
+    return folder, harness.train(folder)
 
 
 @pytest.fixture

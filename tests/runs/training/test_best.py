@@ -7,9 +7,9 @@ import random
 
 import fl_sketch
 from fl_sketch.runs import best, saved_params
+import harness
 import numpy as np
 import pytest
-import run_helpers
 
 pytestmark = pytest.mark.xdist_group('training')
 BEST = {'eval_every': 1, 'checkpoint_every': 3, 'keep_best': 'test_accuracy'}
@@ -77,7 +77,7 @@ def test_no_kill_loses_or_invents_a_best(tmp_path, monkeypatch):
 def test_the_best_is_that_of_the_metrics(tmp_path):
   """Catches parameters of another round than the value's, and of the last."""
   # The accuracy goes up and down.
-  run_helpers.train(tmp_path, **BEST, client_lr=2.0, server_lr=0.3)
+  harness.train(tmp_path, **BEST, client_lr=2.0, server_lr=0.3)
   run = fl_sketch.load(tmp_path, best=True)
   values = run.metrics['test_accuracy']
   most = values.argmax()

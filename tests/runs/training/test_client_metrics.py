@@ -7,14 +7,14 @@ from fl_sketch import runs
 from fl_sketch.data import ragged
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import client_metrics, log
+import harness
 from hypothesis import given, settings, strategies as st
 import jax
 import numpy as np
 import pytest
-import run_helpers
 
 pytestmark = pytest.mark.xdist_group('training')
-FIELDS = run_helpers.SAFL | {
+FIELDS = harness.SAFL | {
   'partition': 'size_skew', 'sigma': 2.5, 'population': 30,
   'client_holdout': 0.3,
 }  # fmt: skip
@@ -143,11 +143,9 @@ def test_processes_evaluate_their_shares_together(tmp_path):
     '--config.personal_steps=2',
   ]  # fmt: skip
   one, two = tmp_path / 'one', tmp_path / 'two'
-  run_helpers.finish_all(run_helpers.launch_all(two, 2, *flags))
-  run_helpers.finish(run_helpers.launch(one, *flags, '--cpu_devices=2'))
-  for ours, theirs in zip(
-    run_helpers.rows(one), run_helpers.rows(two), strict=True
-  ):
+  harness.finish_all(harness.launch_all(two, 2, *flags))
+  harness.finish(harness.launch(one, *flags, '--cpu_devices=2'))
+  for ours, theirs in zip(harness.rows(one), harness.rows(two), strict=True):
     assert ours.keys() == theirs.keys()
     for name in ours:
       if name.startswith(('client_', 'personal_')):

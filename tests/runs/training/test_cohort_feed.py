@@ -5,11 +5,11 @@ import itertools
 from fl_sketch import rounds, runs
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.runs import client_state, cohort_feed, placement
+from harness import SMALL
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_helpers import SMALL
 
 PADDING = rounds.PADDING_ID
 

@@ -13,10 +13,10 @@ from fl_sketch.runs import (
   saved_params,
   workdir,
 )
+from harness import rows
 import numpy as np
 from own_problem import FIELDS, PRIVATE as SAMPLED, START, begin, build, record
 import pytest
-from run_helpers import rows
 
 # Everybody takes part: the account is quick.
 PRIVATE = SAMPLED | {'sampling': 'fixed_size', 'cohort': 3}

@@ -6,10 +6,10 @@ from fl_sketch import runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import config, identity
 from fl_sketch.utils import digests
+import harness
 import numpy as np
 from own_problem import PRIVATE, build, private, record, store_of
 import pytest
-import run_helpers
 
 FRESH = """
 import json
@@ -23,7 +23,7 @@ print(json.dumps(identity.of(own_problem.private())))
 def test_a_fresh_process_makes_the_same_record():
   """Catches addresses, orders of sets and caches in a digest."""
   here = identity.of(private(), mesh_lib.cohort_mesh(1))  # as in the other
-  there = json.loads(run_helpers.python('-c', FRESH, PYTHONHASHSEED='7'))
+  there = json.loads(harness.python('-c', FRESH, PYTHONHASHSEED='7'))
   assert there | {'device': here['device']} == here
 
 

@@ -5,14 +5,14 @@ import draws
 from fl_sketch import runs
 from fl_sketch.models import pretrained
 from fl_sketch.runs import loaded, saved_params, workdir
+import harness
 import jax
 import numpy as np
 import pytest
-import run_helpers
 
 from tests.data.test_text import PLAY
 
-FIELDS = run_helpers.SMALL | {
+FIELDS = harness.SMALL | {
   'dataset': 'text', 'model': 'gpt_nano', 'loss': 'tokens',
   'dataset_options': {'path': 'play.txt', 'tokens': 'characters', 'length': 9},
   'model_options': {'width': 4, 'depth': 1, 'heads': 1},

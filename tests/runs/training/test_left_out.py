@@ -5,8 +5,8 @@ import json
 from fl_sketch import runs
 from fl_sketch.rounds import traffic
 from fl_sketch.runs import log
+from harness import SMALL
 import numpy as np
-from run_helpers import SMALL
 
 
 def test_counts_go_on_from_an_earlier_start():

@@ -16,13 +16,13 @@ from fl_sketch.runs import (
   workdir,
 )
 from fl_sketch.utils import files
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import own_problem
 import pytest
 import registered
-import run_helpers
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 
@@ -40,7 +40,7 @@ def test_a_run_is_loaded_as_it_was_trained(whole):
   run = fl_sketch.load(folder)
   assert run.round == 8
   chex.assert_trees_all_equal(run.params, jax.device_get(result.state.params))
-  wanted = runs.build(run_helpers.SAFL).config
+  wanted = runs.build(harness.SAFL).config
   assert files.as_json(run.config) == files.as_json(wanted)
   assert run.summary['test_loss'] == result.row['test_loss']
   assert result.metrics.tobytes() == run.metrics.tobytes()
@@ -160,7 +160,7 @@ def test_a_registered_model_is_applied_with_parameters_of_any_tree(tmp_path):
   with registered.forgotten():
     models.register(plain, name='own_plain')
     fields = {'model': 'own_plain', 'model_options': None, 'rounds': 1}
-    exp = runs.build(run_helpers.SMALL | fields)
+    exp = runs.build(harness.SMALL | fields)
     result = runs.train(exp, tmp_path, progress=False)
     run = fl_sketch.load(tmp_path)
     assert isinstance(run.params, list)
@@ -178,7 +178,7 @@ def test_exported_parameters_start_a_run(whole, tmp_path):
   drawn = jax.tree.map(jnp.zeros_like, run.params)
   path = tmp_path / 'model.safetensors'
   chex.assert_trees_all_equal(pretrained.load(path, module, drawn), run.params)
-  exp = runs.build(run_helpers.SAFL | {'pretrained': str(path)})
+  exp = runs.build(harness.SAFL | {'pretrained': str(path)})
   chex.assert_trees_all_equal(exp.params, run.params)
 
 

@@ -7,17 +7,17 @@ from fl_sketch.data import sources
 from fl_sketch.models import lora
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import identity, plan as plan_lib, program as program_lib
+import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import run_helpers
 
 pytestmark = pytest.mark.xdist_group('training')
 WIDTH, RANK, CLASSES, INPUTS = 8, 2, 10, 64
 A, B, HEAD = INPUTS * RANK, RANK * WIDTH, (WIDTH + 1) * CLASSES
 KERNEL = INPUTS * WIDTH
-PLAIN = run_helpers.SMALL | {'standardize': False}
+PLAIN = harness.SMALL | {'standardize': False}
 NAMES = {'naive': 'fedavg', 'ffa': 'fedavg', 'flora': 'flora', 'fedex': 'fedex'}
 
 

@@ -3,8 +3,8 @@
 import json
 import os
 
+import harness
 import pytest
-import run_helpers
 
 # Frames of ours on the stack at the first gradient, and functions of ours that
 # have been entered before it: without bodies of modules and classes, lambdas
@@ -56,7 +56,7 @@ finally:
 @pytest.mark.nightly
 def test_the_first_gradient_is_near(tmp_path):
   """Catches a layer of calls, and a library that a run does not need."""
-  printed = run_helpers.python(
+  printed = harness.python(
     '-c', PROGRAM, 'fl_sketch,launch,configs',
     'quickstart:quick', '--config.rounds=2', f'--workdir={tmp_path}/run',
   )  # fmt: skip

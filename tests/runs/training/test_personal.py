@@ -3,15 +3,15 @@
 from fl_sketch import runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import client_metrics, metrics, sampler
+import harness
 import jax
 import numpy as np
 import pytest
-import run_helpers
 
 from tests.runs.training.test_client_metrics import PRIVATE, check, evaluated
 
 pytestmark = pytest.mark.xdist_group('training')
-FIELDS = run_helpers.SMALL | {
+FIELDS = harness.SMALL | {
   'model': 'linear', 'model_options': None, 'standardize': False,
   'partition': 'size_skew', 'sigma': 2.0, 'population': 23, 'cohort': 4,
   'client_holdout': 0.3, 'personal_steps': 3, 'client_lr': 0.5,

@@ -7,11 +7,11 @@ import chex
 from fl_sketch import rounds, runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import log
+from harness import SMALL
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_helpers import SMALL
 
 jitted = functools.cache(lambda *args: jit(rounds.run_round(*args)))
 

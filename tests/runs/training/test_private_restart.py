@@ -5,10 +5,10 @@ import shutil
 import chex
 from fl_sketch import runs
 from fl_sketch.runs import identity, noise_secret, runner, workdir
+from harness import rows
 import numpy as np
 from own_problem import PRIVATE, begin, build, store_of
 import pytest
-from run_helpers import rows
 
 from tests.runs.training.test_private_runs import PRIVATE as DIGITS, SAMPLES
 

@@ -10,11 +10,11 @@ from fl_sketch import accounting, runs
 from fl_sketch.accounting import types
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.runs import identity, log, noise_secret
+from harness import SMALL, rows
 import jax
 import numpy as np
 from own_problem import PRIVATE as OWN, build
 import pytest
-from run_helpers import SMALL, rows
 
 PRIVATE = SMALL | {
   'standardize': False, 'algorithm': 'dp_fedavg', 'model': 'linear',

@@ -3,10 +3,10 @@
 from fl_sketch import runs
 from fl_sketch.rounds import traffic
 from fl_sketch.runs import log, sampler, sweep
+from harness import rows
 import numpy as np
 from own_problem import PRIVATE, build
 import pytest
-from run_helpers import rows
 
 from tests.runs.training.test_private_runs import PRIVATE as DIGITS
 

@@ -9,13 +9,13 @@ from fl_sketch import models, runs
 from fl_sketch.data import store
 from fl_sketch.runs import caveats, config, sweep
 from fl_sketch.utils import files, markdown
+import harness
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from own_problem import CLIENTS, PRIVATE, build, values
 import published
 import pytest
-import run_helpers
 
 pytestmark = pytest.mark.xdist_group('public metrics')
 HINT = typing.get_type_hints(config.Config, include_extras=True)
@@ -215,7 +215,7 @@ def test_no_model_is_chosen_by_what_is_not_published(tmp_path):
 
 def test_the_guide_shows_the_table():
   """Catches a page that tells of another table than the code."""
-  text = (run_helpers.ROOT / 'docs/guides/privacy.md').read_text()
+  text = (harness.ROOT / 'docs/guides/privacy.md').read_text()
   start = text.index('| columns or file')
   _, *rows = markdown.cells(text[start:].partition('\n\n')[0])
   code = lambda names: ', '.join(f'`{name}`' for name in names.split(', '))

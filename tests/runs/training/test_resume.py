@@ -6,8 +6,8 @@ import shutil
 import chex
 from fl_sketch import runs
 from fl_sketch.runs import loop, preflight, signals, workdir
+from harness import SAFL, rows, train
 import pytest
-from run_helpers import SAFL, rows, train
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 

@@ -5,8 +5,8 @@ import sys
 
 from fl_sketch.runs import config, sinks
 from fl_sketch.utils import extras
+import harness
 import pytest
-import run_helpers
 
 
 @pytest.mark.parametrize('name', sinks.NAMES)
@@ -63,8 +63,8 @@ PROGRAM = """
 import sys
 from fl_sketch import runs
 from fl_sketch.runs import sinks
-import run_helpers
-exp = runs.build(run_helpers.SMALL)
+import harness
+exp = runs.build(harness.SMALL)
 with sinks.opened(['wandb'], sys.argv[1], exp.config) as on_row:
   runs.train(exp, sys.argv[1], progress=False, on_row=on_row)
 """
@@ -77,16 +77,14 @@ def test_weights_and_biases_stays_offline_and_below_the_workdir(tmp_path):
   home.mkdir()
   with socket.create_server(('127.0.0.1', 0)) as server:
     url = f'http://127.0.0.1:{server.getsockname()[1]}'
-    run_helpers.python(
-      '-c', PROGRAM, folder, HOME=str(home), WANDB_BASE_URL=url
-    )
+    harness.python('-c', PROGRAM, folder, HOME=str(home), WANDB_BASE_URL=url)
     server.setblocking(False)
     with pytest.raises(BlockingIOError):  # nobody has called
       server.accept()
   assert not [path for path in home.rglob('*') if 'wandb' in path.name]
   (log,) = folder.glob('wandb/offline-run-*/run-*.wandb')
   written = log.read_bytes()
-  for row in run_helpers.rows(folder):
+  for row in harness.rows(folder):
     for name, value in row.items():
       assert name.encode() in written
       assert str(float(value)).rstrip('0').rstrip('.').encode() in written

@@ -5,9 +5,9 @@ import json
 from fl_sketch import rounds, runs
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import client_state, config, program, runner
+from harness import SAFL, SMALL, rows, train
 import jax
 import pytest
-from run_helpers import SAFL, SMALL, rows, train
 
 pytestmark = pytest.mark.xdist_group('training')  # shares `whole`
 
