@@ -184,8 +184,8 @@ def test_four_processes_are_the_four_workers_of_one(tmp_path):
     started, port = [], harness.free_port()
     for i in range(count):
       log = tmp_path / f'{count}_{i}.log'
-      command = [script, port, count, i, log.with_suffix('.pickle')]
-      started.append((harness.start([f'{x}' for x in command], log), log))
+      command = map(str, (script, port, count, i, log.with_suffix('.pickle')))
+      started.append((harness.start(command, log, path='.:docs'), log))
     harness.finish_all(started)
   load = lambda name: pickle.loads((tmp_path / name).read_bytes())
   one, four = load('1_0.pickle'), [load(f'4_{i}.pickle') for i in range(4)]
