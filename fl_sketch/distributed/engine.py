@@ -17,7 +17,7 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-# (params or their shapes, number of workers or None outside of a mesh) ->
+# Of parameters, or their shapes, and the number of workers; None: no mesh.
 Make = Callable[[Params, int | None], Algorithm]
 
 

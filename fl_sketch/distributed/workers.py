@@ -4,7 +4,6 @@ Payloads are gathered and decoded where they arrive; a sum of decoded payloads
 would travel as floats.
 """
 
-from collections.abc import Callable
 import dataclasses
 
 from fl_sketch.rounds import comms
@@ -101,7 +100,7 @@ def all_reduce(axis: Axis, tree: Tree) -> Tree:
 
 
 def sum_decoded(
-  keys: jax.Array, rows: Payload, decode: Callable[[jax.Array, Payload], Tree]
+  keys: jax.Array, rows: Payload, decode: comms.DecodeOne
 ) -> Tree:
   """Add up decode(keys[i], rows[i]) in the order of the rows.
 

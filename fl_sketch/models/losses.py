@@ -63,7 +63,7 @@ def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 @register
 def tokens(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Return cross-entropy and accuracy of a label a token.
+  """Return cross-entropy and accuracy of sequences with a label for each token.
 
   Of logits f32[batch, length, classes] and 'y', i32[batch, length], below 0
   for padding; 'token_mask', bool[batch, length], may exclude more. Means are

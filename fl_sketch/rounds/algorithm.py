@@ -109,9 +109,6 @@ def run_first_round(
   return moved, metrics
 
 
-_IDENTITY = optax.with_extra_args_support(optax.identity())
-
-
 class Algorithm(NamedTuple):
   """A federated algorithm.
 
@@ -138,10 +135,10 @@ class Algorithm(NamedTuple):
   """
 
   local: Work
-  encode: optax.GradientTransformationExtraArgs = _IDENTITY
-  protocol: optax.GradientTransformationExtraArgs = _IDENTITY
+  encode: optax.GradientTransformationExtraArgs = chain.IDENTITY
+  protocol: optax.GradientTransformationExtraArgs = chain.IDENTITY
   correction: Callable[[Tree], Tree] | None = None
-  server: optax.GradientTransformationExtraArgs = _IDENTITY
+  server: optax.GradientTransformationExtraArgs = chain.IDENTITY
   decode: comms.Decode | None = None
   releases: int = 0
   sensitivity: tuple[jax.Array, ...] = ()

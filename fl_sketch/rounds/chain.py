@@ -24,6 +24,7 @@ CLIENT = 'client'  # on one client, with state of that client
 UPLINK = 'uplink'  # a mean over the cohort, which takes a `comms.LaneSum`
 EXCHANGE = 'exchange'  # has uplinks of its own, of stacked payloads
 SHARED = 'shared'  # on what all clients share
+IDENTITY = optax.with_extra_args_support(optax.identity())  # of no link
 
 
 class Alone(NamedTuple):
@@ -254,10 +255,7 @@ def state_of(state: Tree, which: str | type) -> Any:
 def _chain(links: Sequence[Link]) -> optax.GradientTransformationExtraArgs:
   make = optax.GradientTransformationExtraArgs
   chain = [make(link.init_fn, link.update_fn) for link in links]
-  return optax.chain(*chain) if chain else _IDENTITY
-
-
-_IDENTITY = optax.with_extra_args_support(optax.identity())
+  return optax.chain(*chain) if chain else IDENTITY
 
 
 def _shared(tx: optax.GradientTransformation) -> Link:

@@ -4,6 +4,7 @@ Both sides trace the protocol of an algorithm from its start up to an exchange,
 see `stages`. `programs` compiles the pieces.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 from fl_sketch import rounds
@@ -24,21 +25,18 @@ class Work(NamedTuple):
   metrics: dict[str, jax.Array]  # as of `wire.NO_METRICS`
 
 
+@dataclasses.dataclass(eq=False)
 class Pieces:
   """The pieces of one algorithm; arguments as of `Programs`."""
 
-  def __init__(
-    self,
-    make: rounds.Make,
-    hp: rounds.Hyper,
-    params: Params,
-    key: Key,
-    schedule: rounds.Schedule | None,
-  ):
-    self.hp, self.key = hp, key
-    self._make = make
-    self._schedule = schedule or (lambda hp, round_index: hp)
-    algorithm = make(hp)
+  make: rounds.Make
+  hp: rounds.Hyper
+  params: dataclasses.InitVar[Params]
+  key: Key
+  schedule: rounds.Schedule | None = None
+
+  def __post_init__(self, params: Params):
+    algorithm = self.make(self.hp)
     self.releases = algorithm.releases
     self.private = algorithm.releases > 0
     self.streamed = algorithm.decode is not None
@@ -49,10 +47,12 @@ class Pieces:
 
   def first(self, params: Params) -> rounds.FedState:
     """Return the state of a client before the first round."""
-    return rounds.init(self._make(self.hp), params, 1)
+    return rounds.init(self.make(self.hp), params, 1)
 
   def _algorithm(self, hp, round_index) -> rounds.Algorithm:
-    return self._make(self._schedule(hp, round_index))
+    if self.schedule is not None:
+      hp = self.schedule(hp, round_index)
+    return self.make(hp)
 
   def _noise_keys(self, noise_key, state):
     if self.private:

@@ -34,15 +34,8 @@ class Programs(Pieces):
       server have no rows of clients, see `comms.drop_per_client`.
   """
 
-  def __init__(
-    self,
-    make: rounds.Make,
-    hp: rounds.Hyper,
-    params: Params,
-    key: Key,
-    schedule: rounds.Schedule | None = None,
-  ):
-    super().__init__(make, hp, params, key, schedule)
+  def __post_init__(self, params: Params):
+    super().__post_init__(params)
     self._jit = functools.cache(
       lambda name, *static: jax.jit(
         functools.partial(getattr(self, name), *static)
@@ -99,7 +92,7 @@ class Programs(Pieces):
     """Return the shapes of what a client sends in each exchange."""
     hp, state, key = self._before(self.start)
     if self.streamed:
-      return [self._payload(self._make(hp), state.params)]
+      return [self._payload(self.make(hp), state.params)]
 
     def sent(number, *before):
       return self._sent(facts, number, (), *self._as_nobody(*before))

@@ -7,7 +7,7 @@ from its start with a stage as ``comm``, which gives what has already arrived,
 and ends the trace at the next exchange.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Payload, Tree
@@ -18,9 +18,7 @@ import jax.numpy as jnp
 class Reached(Exception):
   """Raised to end tracing at a chosen exchange; carries the payload."""
 
-  def __init__(
-    self, payload: Payload, decode: Callable[[jax.Array, Payload], Tree]
-  ):
+  def __init__(self, payload: Payload, decode: comms.DecodeOne):
     super().__init__()
     self.payload = payload  # of the first lane, in wire types
     self.decode = decode  # (key of a client, its payload) -> what is summed
@@ -56,9 +54,7 @@ class Stage(comms.Comm):
     self.announced: list[Tree] = []
     self.asked: list[jax.Array] = []
 
-  def exchange(
-    self, payloads: Payload, decode: Callable[[jax.Array, Payload], Tree]
-  ) -> Tree:
+  def exchange(self, payloads: Payload, decode: comms.DecodeOne) -> Tree:
     """Return the sum of decoded payloads [lanes, ...]; raise `Reached`."""
     one = jax.tree.map(lambda x: x[0], payloads)
     number = self._exchanges_seen

@@ -5,6 +5,7 @@ Gaussian noise. A table is therefore clipped after it was sketched. The other
 order would be wrong by the operator norm of the sketch, about sqrt(d / b).
 """
 
+import abc
 import dataclasses
 import functools
 from typing import Any, ClassVar, NamedTuple
@@ -27,7 +28,7 @@ import jax.numpy as jnp
 
 
 @dataclasses.dataclass(frozen=True)
-class Release:
+class Release(abc.ABC):
   """Public settings of one private mean; subclasses say who adds the noise.
 
   Raises ValueError for a setting out of its range.
@@ -62,9 +63,9 @@ class Release:
     """Largest number of contributions to a sum."""
     return self.max_cohort or int(4 * self.expected_cohort) + 64
 
+  @abc.abstractmethod
   def shares(self) -> tuple[int, float]:
     """Return how many add noise, and how many of them give it all of z."""
-    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
