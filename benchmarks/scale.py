@@ -1,7 +1,7 @@
 """Scaling benchmark: seconds a round against the size of a run.
 
 One process plays all points of an axis in turn, again and again. The rounds are
-those of `runner.Runner`: sampling and transfers included. Data are noise.
+those of `runs.player.Shards`: sampling and transfers included. Data are noise.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fl_sketch import models, runs
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import config, program as program_lib, runner as runner_lib
+from fl_sketch.runs import config, player as player_lib, program as program_lib
 import jax
 import numpy as np
 import tqdm
@@ -116,7 +116,7 @@ def measure(name: str, axis: Axis, turns: int) -> Result:
       exp, mesh = build()
       folder = stack.enter_context(tempfile.TemporaryDirectory())
       players.append(_Player(exp, mesh, folder, axis.warm))
-      stack.callback(players[-1].runner.close)
+      stack.callback(players[-1].shards.close)
       bar.update()
     bar.set_postfix_str('')
     seconds: list[list[float]] = []
@@ -134,7 +134,7 @@ class _Player:
 
   def __init__(self, exp, mesh, folder, warm):
     program = program_lib.program(exp, mesh)
-    self.runner = runner_lib.Runner(exp, mesh, folder, program)
+    self.shards = player_lib.Shards(exp, mesh, folder, program)
     self._numbers, self.devices = itertools.count(), mesh.size
     self._seconds(warm)
     self._rounds = max(_ROUNDS, int(_TURN / self._seconds(1)))
@@ -146,8 +146,8 @@ class _Player:
 
   def _seconds(self, count):
     def play():
-      self.runner.play(next(self._numbers))
-      return self.runner.state
+      self.shards.play(next(self._numbers))
+      return self.shards.state
 
     return timing.mean_seconds(play, count)[0]
 

@@ -21,7 +21,7 @@ _ERRORS = (
   'accounting.types:UnsupportedAccountingError',
   'runs.metrics:MetricsError', 'runs:DivergedError',
   'runs.checkpoints:CheckpointError', 'runs.memory:TooLargeError',
-  'runs.noise_secret:SecretError', 'runs.placement:PlacementError',
+  'runs.noise_secret:SecretError', 'runs.program:PlacementError',
   'runs.workdir:WorkdirError', 'utils.extras:MissingExtraError',
   'utils.files:SaveError',
 )  # fmt: skip

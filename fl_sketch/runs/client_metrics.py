@@ -37,24 +37,6 @@ def evaluator(
   return lambda model: before(model) | after(model)
 
 
-def device_bytes(exp: Experiment, mesh: Mesh) -> dict[str, int]:
-  """Return the bytes on each device at an evaluation, by kind of array."""
-  part = exp.held_out if exp.config.shows_all else None
-  if part is None or exp.held_data is None:
-    return {}
-  samples = min(_most(exp), -(-part.samples // mesh.size))
-  each = sum(x.nbytes // len(x) for x in exp.held_data.values())
-  sizes = {'held-out data': samples * each}
-  if exp.personalize is not None:
-    lanes = _Lanes.of(exp, mesh)
-    at_once = min(lanes.count, exp.clients_per_step or lanes.count)
-    # Parameters, their gradient, and a temporary.
-    models = 3 * comms.nbytes(exp.params) * at_once
-    samples = lanes.count * (lanes.samples + lanes.trained)
-    sizes['own models'] = models + samples * each
-  return sizes
-
-
 def _most(exp) -> int:
   """Return the number of samples on a device at once."""
   return _MOST * problem.evaluation_size(exp.held_data)

@@ -8,7 +8,7 @@ from concurrent import futures
 from fl_sketch import rounds
 from fl_sketch.data import cohorts as cohorts_lib
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import Experiment, placement
+from fl_sketch.runs import Experiment
 from fl_sketch.runs.config import Config
 from fl_sketch.utils import seeding
 import jax
@@ -67,9 +67,18 @@ class CohortFeed:
     return cohorts, mesh_lib.place_local(self._mesh, stacked, axis=1)
 
 
+def starts(population: int, processes: int) -> list[int]:
+  """Return the first client of each process's block, and the population.
+
+  >>> starts(10, 3)
+  [0, 3, 6, 10]
+  """
+  return [population * i // processes for i in range(processes + 1)]
+
+
 def lanes_per_process(config: Config, shards: int, processes: int) -> int:
   """Return a process's client slots; too few with probability < 1e-9."""
-  most = int(np.diff(placement.starts(config.population, processes)).max())
+  most = int(np.diff(starts(config.population, processes)).max())
   if config.sampling in cohorts_lib.RANDOM_SIZE:
     trials, chance = most, config.sampling_probability
   else:  # without replacement, counts vary less than binomial ones
@@ -111,7 +120,7 @@ def by_process(
 
 def _edges(ids, population, processes):
   """Where in ascending ids each process's clients begin, and the last end."""
-  return np.searchsorted(ids, placement.starts(population, processes))
+  return np.searchsorted(ids, starts(population, processes))
 
 
 def _multiple(count, of):

@@ -7,7 +7,7 @@ import os
 import pathlib
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import models, rounds
 from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
@@ -15,20 +15,21 @@ from fl_sketch.runs import (
   identity,
   label_distribution,
   log,
+  memory,
   noise_secret,
   parts,
-  preflight,
   signals,
 )
 from fl_sketch.runs.best import Best
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.checkpoints import Checkpoints
+from fl_sketch.runs.config import Config
 from fl_sketch.runs.extending import allowed
 from fl_sketch.runs.initial import begun, keep as keep_initial
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
 from fl_sketch.runs.over_seeds import draw_run
+from fl_sketch.runs.player import Player, RunPlayer, Shards
 from fl_sketch.runs.program import program
-from fl_sketch.runs.runner import Runner
 from fl_sketch.runs.workdir import Workdir, WorkdirError, has_rows
 from fl_sketch.utils import extras, progress as progress_lib
 import jax
@@ -55,7 +56,7 @@ def train(
   on_row: Callable[[Row], None] | None = None,
   extend: bool = False,
   init_from: str | os.PathLike | None = None,
-  runner: Callable[..., Any] | None = None,
+  player: Callable[..., RunPlayer] | None = None,
 ) -> Result:
   """Train an experiment in a workdir, or resume it from its last checkpoint.
 
@@ -72,7 +73,7 @@ def train(
     on_row: called with each logged row, in the first process; see `sinks`.
     extend: whether a private run may have more rounds, see `extending.allowed`.
     init_from: the folder of a run, see `initial.begun`.
-    runner: makes what plays the rounds, from the arguments of `Runner`.
+    player: makes what plays the rounds, from the arguments of `Shards`.
 
   Raises:
     DivergedError: the server's state, or the updates of a whole cohort, are not
@@ -87,21 +88,65 @@ def train(
   """
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
   with signals.caught() as caught, contextlib.ExitStack() as opened:
-    loop = _Loop(exp, folder, mesh, opened, extend, init_from, runner)
-    loop.show(opened, progress, on_row)
-    result = loop.run(caught)
-    if not loop.was_finished:
-      loop.report(result)
+    run = _Run(exp, folder, mesh, opened, extend, init_from, player)
+    run.show(opened, progress, on_row)
+    # All processes leave the loop together.
+    stopped = lambda: processes.any_process(bool(caught))
+    config = run.exp.config
+    done = play(run.player, config, run.enter, stopped, run.save, run.start)
+    result = run.result(done)
+    if not run.was_finished:
+      run.report(result)
     # JAX would end processes that still wait for one that has left.
     processes.wait_for_all('reported')
   return result
 
 
-class _Loop:
-  """The compiled functions, files and counters of one run."""
+def play(
+  player: Player,
+  config: Config,
+  enter: Callable[..., None],
+  stopped: Callable[[], bool],
+  save: Callable[[int], None] | None = None,
+  done: int = 0,
+) -> int:
+  """Play the rounds of a run, or of points of a sweep; return rounds done.
 
-  def __init__(self, exp, folder, mesh, opened, extend, init_from, runner):
-    self.mesh, self.keeps_files = mesh, folder is not None
+  Args:
+    player: its state is that after `done` rounds.
+    config: says when to evaluate and to save.
+    enter: (first round, cohorts, metrics, whether to evaluate) logs a dispatch.
+    stopped: whether to end before the next dispatch.
+    save: (rounds done) writes a checkpoint.
+    done: rounds that have been played before.
+  """
+  pending = None
+  while done < config.rounds and not stopped():
+    dispatch = done, *player.play(done)
+    done = config.dispatch(done).stop
+    # The rounds just dispatched run while those before them are logged.
+    if pending is not None:
+      enter(*pending, False)
+    pending = dispatch
+    evaluates, saves = (
+      done % every == 0 or done >= config.rounds
+      for every in (config.eval_every, config.checkpoint_every)
+    )
+    if evaluates or saves:
+      enter(*pending, evaluates)
+      pending = None
+    if saves and save is not None:
+      save(done)
+  if pending is not None:
+    enter(*pending, False)
+  return done
+
+
+class _Run:
+  """The player, the files and the counters of one run."""
+
+  def __init__(self, exp, folder, mesh, opened, extend, init_from, player):
+    self.keeps_files = folder is not None
     if folder is None:
       folder = opened.enter_context(tempfile.TemporaryDirectory())
     folder = pathlib.Path(folder)
@@ -111,18 +156,14 @@ class _Loop:
     self.files = Workdir(folder, config, problem, may_change)
     opened.callback(self.files.close)
     run = program(exp, mesh)
-    alone = jax.process_count() == 1 and runner is None
+    alone = jax.process_count() == 1 and player is None
     if alone and not self.files.finished:
-      run = preflight.check(exp, mesh, run)
+      run = memory.fitted(exp, mesh, run)
     if exp.guarantee is not None and not self.files.finished:
       # Its trace is kept for the compilation.
       parts.check_program(exp, run.fn, *run.args)
-    self.runner = (runner or Runner)(exp, mesh, folder, run)
-    opened.callback(self.runner.close)
-    evaluate = log.evaluator(run.evaluate, exp, mesh)
-    self.evaluate = lambda params: (
-      evaluate(params, self.runner.hyper) | self.runner.evaluate()
-    )
+    self.player: RunPlayer = (player or Shards)(exp, mesh, folder, run)
+    opened.callback(self.player.close)
     where = folder / 'checkpoints'
     self.store = Checkpoints(where, config.keep_checkpoints, mesh.size)
     opened.callback(self.store.close)
@@ -133,11 +174,8 @@ class _Loop:
         f'rounds >= {self.start}, or another workdir.'
       )
     self.was_finished = self.files.finished and self.start == config.rounds
-    if exp.guarantee is not None and not self.was_finished:
-      # Rounds may have been released that no checkpoint holds.
-      resumed = self.start > 0 or has_rows(folder)
-      secret = noise_secret.of_run(config, problem, folder, resumed=resumed)
-      self.runner.use(secret)
+    if not self.was_finished:
+      self.player.start(self._secret(problem))
     self.log = log.RunLog(exp, ledger)
     # A vocabulary may be one of private texts, which nothing accounts for.
     tokenizer = None if config.is_private else exp.tokenizer
@@ -145,6 +183,26 @@ class _Loop:
     if init_from is not None:
       keep_initial(folder, exp.params)
     self.best = Best(folder, config.keep_best, self.store.rounds)
+
+  def _restore(self):
+    """Restore the newest checkpoint; return its rounds done and ledger."""
+    empty = log.empty_ledger(self.exp)
+    if (saved := self.store.restore(self.player.state, empty)) is None:
+      return 0, empty
+    rows = self.player.client_state
+    self.player.state = rows.restored(saved.state, saved.rows)
+    return saved.rounds_done, saved.ledger
+
+  def _secret(self, problem):
+    """Read or draw the secret of a private run; None of a public one."""
+    if self.exp.guarantee is None:
+      return None
+    # Rounds may have been released that no checkpoint holds.
+    folder = self.files.folder
+    resumed = self.start > 0 or has_rows(folder)
+    return noise_secret.of_run(
+      self.exp.config, problem, folder, resumed=resumed
+    )
 
   def show(self, opened, progress, on_row):
     """Open the progress bar, and set what is called with each row."""
@@ -155,47 +213,23 @@ class _Loop:
     self.bar = progress_lib.Progress(*size, shown)
     opened.callback(self.bar.close)
 
-  def _restore(self):
-    """Restore the newest checkpoint; return its rounds done and ledger."""
-    empty = log.empty_ledger(self.exp)
-    if (saved := self.store.restore(self.runner.state, empty)) is None:
-      return 0, empty
-    rows = self.runner.client_state
-    self.runner.state = rows.restored(saved.state, saved.rows)
-    return saved.rounds_done, saved.ledger
-
-  def run(self, caught) -> Result:
-    """Play the remaining rounds."""
-    config = self.exp.config
-    done, pending = self.start, None
-    # All processes leave the loop together.
-    while done < config.rounds and not processes.any_process(bool(caught)):
-      dispatch = done, *self.runner.play(done)
-      done = config.dispatch(done).stop
-      # The rounds just dispatched run while those before them are logged.
-      self._enter(pending)
-      pending = dispatch
-      evaluate, save = (
-        done % every == 0 or done >= config.rounds
-        for every in (config.eval_every, config.checkpoint_every)
-      )
-      if evaluate or save:
-        self._enter(pending, evaluate)
-        pending = None
-      if save:
-        self._save(done)
-    self._enter(pending)
+  def result(self, done: int) -> Result:
+    """Save the last round played, if it is not; return the outcome."""
     if self.store.newest != done and done:
-      self._save(done)
+      self.save(done)
     path = self.files.metrics
     rows = read_metrics(path) if path.exists() else []
-    metrics = as_array(rows)
-    left_out, finished = self.log.ledger.left_out, done >= config.rounds
-    return Result(self.runner.state, self.row, finished, left_out, metrics)
+    left_out, finished = (
+      self.log.ledger.left_out,
+      done >= self.exp.config.rounds,
+    )
+    state, metrics = self.player.state, as_array(rows)
+    return Result(state, self.row, finished, left_out, metrics)
 
-  def _save(self, done):
+  def save(self, done: int):
+    """Write a checkpoint."""
     if self.keeps_files:
-      state, rows = self.runner.state, self.runner.client_state
+      state, rows = self.player.state, self.player.client_state
       self.store.save(done, state, self.log.ledger, rows.saved(state))
       self.best.keep_only(self.store.rounds)
 
@@ -219,12 +253,11 @@ class _Loop:
         label_distribution.draw(exp.labels, exp.partition, path, classes)
       draw_run(folder)
 
-  def _enter(self, pending, evaluate=False):
+  def enter(self, first, runs, metrics, evaluate):
     """Log the rounds of one dispatch, and an evaluation with the last."""
-    if pending is None:
-      return
-    first, cohorts, metrics = pending
+    (cohorts,) = runs
     (by_round,) = log.on_host(metrics, 1, len(cohorts))
+    params = self.player.state.params
     for i, cohort in enumerate(cohorts):
       try:
         record = self.log.record(first + i, cohort, by_round[i])
@@ -234,7 +267,7 @@ class _Loop:
           f'{e}. Try a smaller server_lr or client_lr. Last checkpoint: {where}'
         ) from None
       if evaluate and i == len(cohorts) - 1:
-        record |= self.evaluate(self.runner.state.params)
+        record |= self.player.evaluate()[0]
       config, done = self.exp.config, first + i + 1
       record['seconds'] = round(time.monotonic() - self.begun, 3)
       self.row = record
@@ -244,4 +277,4 @@ class _Loop:
         if self.on_row is not None and jax.process_index() == 0:
           self.on_row(dict(record))
       self.bar.advance(record)
-      self.best.consider(record, self.runner.state.params)
+      self.best.consider(record, params)

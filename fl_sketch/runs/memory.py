@@ -1,9 +1,20 @@
-"""Compare the memory that a run needs with that of the machine."""
+"""Check that a run fits the memory, by XLA's analysis of its programs."""
 
 import pathlib
 import re
 from typing import Any, NamedTuple
 
+from fl_sketch.rounds import comms
+from fl_sketch.runs import program as program_lib
+from fl_sketch.runs.build import Experiment
+from fl_sketch.utils import progress
+from fl_sketch.utils.types import Tree
+import jax
+from jax.sharding import Mesh
+
+# Measured bytes of files, small programs and threads, which XLA does not count.
+OVERHEAD = 96 * 2**20
+_CUT = 4  # to a share of the client slots; each compilation can take minutes
 _PROC = pathlib.Path('/proc')
 
 
@@ -16,25 +27,23 @@ class Memory(NamedTuple):
 
   devices: int  # their number, of this process
   on_host: bool  # whether their memory is the host's, as a CPU's is
-  held: dict[str, int]  # on each device between rounds, by name
+  held: int  # on each device between rounds: the round's arguments, test data
+  work: int  # that a round or an evaluation takes besides
   state: int  # on the host before the first round and with a checkpoint
-  round: int  # that a device needs besides `held` during a round
-  evaluation: int  # the same, during an evaluation
   process: int  # resident, of this process without any of these
-  mapped: int  # in memory-mapped files: data, client state
 
   @property
   def device_peak(self) -> int:
     """Bytes on each device at its peak."""
-    return sum(self.held.values()) + max(self.round, self.evaluation)
+    return self.held + self.work
 
   @property
   def host_peak(self) -> int:
     """Resident bytes of the process at its peak, without mapped files."""
     if not self.on_host:
       return self.process + self.state
-    work = max(self.devices * max(self.round, self.evaluation), self.state)
-    return self.process + self.devices * sum(self.held.values()) + work
+    work = max(self.devices * self.work, self.state)
+    return self.process + self.devices * self.held + work
 
 
 class Available(NamedTuple):
@@ -44,17 +53,25 @@ class Available(NamedTuple):
   host: int | None
 
 
+def memory_of(mesh: Mesh, run: program_lib.Program) -> Memory:
+  """Estimate the memory of a run; compiles its round and its evaluation."""
+  hyper, state, cohort, *_ = run.args
+  process = _resident() + OVERHEAD  # before anything is compiled
+  held, work = _analysis(run.fn, *run.args)
+  _, evaluation = _analysis(run.evaluate, (state.params, hyper), run.test)
+  held += share((cohort, run.test))  # the next cohort is fetched ahead
+  devices = mesh.local_devices
+  on_host, work = devices[0].platform == 'cpu', max(work, evaluation)
+  state_bytes = comms.nbytes(state)
+  return Memory(len(devices), on_host, held, work, state_bytes, process)
+
+
 def available(device: Any) -> Available:
   """Read the memory limits of this process, including what it holds already."""
   free = _field(_PROC / 'meminfo', 'MemAvailable')
-  host = None if free is None else free + resident()
+  host = None if free is None else free + _resident()
   stats = device.memory_stats() or {}
   return Available(stats.get('bytes_limit'), host)
-
-
-def resident() -> int:
-  """Read this process's resident bytes; 0 if the kernel does not report it."""
-  return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
 
 
 def shortfalls(memory: Memory, have: Available) -> list[str]:
@@ -68,16 +85,37 @@ def shortfalls(memory: Memory, have: Available) -> list[str]:
   ]
 
 
-def too_large(memory: Memory, have: Available) -> TooLargeError:
-  """Return, not raise, the error of a run that needs more than there is."""
-  parts = memory.held | {'a round': memory.round}
-  largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-  named = ', '.join(f'{name} {units(size)}' for name, size in largest)
-  return TooLargeError(
-    f'The run takes {" and ".join(shortfalls(memory, have))}; on each device '
-    f"{named}. Set feed='host', client_state='host', server_state='sharded', "
-    'a smaller clients_per_step, cohort or batch_size, or take another machine.'
-  )
+def fitted(
+  exp: Experiment,
+  mesh: Mesh,
+  run: program_lib.Program,
+  have: Available | None = None,
+) -> program_lib.Program:
+  """Return the program of a run that fits the memory, `run` if it does.
+
+  With ``clients_per_step=0`` an accelerator trains all its clients at once.
+  Where they do not fit, it trains chunks of a quarter of them, and so on. A
+  private run does not: the rounding of released rounds must not depend on the
+  machine. Raises TooLargeError. `have`: default as of the machine.
+  """
+  have = available(mesh.local_devices[0]) if have is None else have
+  may_cut = exp.clients_per_step is None and exp.config.clients_per_step == 0
+  may_cut &= exp.guarantee is None
+  slots = len(program_lib.drawn(exp, mesh).ids) // mesh.size
+  while missing := shortfalls(memory := memory_of(mesh, run), have):
+    if not may_cut or slots == 1:
+      raise TooLargeError(
+        f'The run takes {" and ".join(missing)}: each device holds '
+        f'{units(memory.held)} between rounds, and a round takes '
+        f"{units(memory.work)} besides. Set feed='host', client_state='host', "
+        "server_state='sharded', a smaller clients_per_step, cohort or "
+        'batch_size, or take another machine.'
+      )
+    slots = max(1, slots // _CUT)
+    progress.note(f'The run does not fit: trying clients_per_step={slots}.')
+    exp = exp._replace(clients_per_step=slots)
+    run = program_lib.program(exp, mesh)
+  return run
 
 
 def units(n: float) -> str:
@@ -91,6 +129,25 @@ def units(n: float) -> str:
       break
     n /= 1024
   return f'{n:,.0f} {unit}' if unit == 'B' else f'{n:,.1f} {unit}'
+
+
+def _analysis(fn: Any, *args: Tree) -> tuple[int, int]:
+  """Bytes on a device of a program's arguments, and those it takes besides."""
+  used = fn.lower(*args).compile().memory_analysis()
+  new = used.output_size_in_bytes - used.alias_size_in_bytes
+  return used.argument_size_in_bytes, new + used.temp_size_in_bytes
+
+
+def share(tree: Tree) -> int:
+  """Bytes that a sharded tree takes on one device."""
+  shape = lambda x: x.sharding.shard_shape(x.shape)
+  part = lambda x: jax.ShapeDtypeStruct(shape(x), x.dtype)
+  return comms.nbytes(jax.tree.map(part, tree))
+
+
+def _resident() -> int:
+  """Read this process's resident bytes; 0 if the kernel does not report it."""
+  return _field(_PROC / 'self' / 'status', 'VmRSS') or 0
 
 
 def _field(path, name) -> int | None:

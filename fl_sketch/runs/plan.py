@@ -14,7 +14,7 @@ from fl_sketch.runs import (
   memory as memory_lib,
   program as program_lib,
 )
-from fl_sketch.runs.runner import Runner
+from fl_sketch.runs.player import Shards
 from fl_sketch.utils import markdown
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def plan(
   begun = time.perf_counter()
   run.fn.lower(*run.args).compile()
   compiling = time.perf_counter() - begun
-  memory = program_lib.memory_of(exp, mesh, run)
+  memory = memory_lib.memory_of(mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
   sizes = models.num_params(exp.params), exp.config.cohort
   sent, seconds = wire(exp, mesh), None
@@ -104,14 +104,14 @@ def dry_run(
   done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,
-    contextlib.closing(Runner(exp, mesh, folder, run)) as runner,
+    contextlib.closing(Shards(exp, mesh, folder, run)) as player,
   ):
     if exp.guarantee is not None:  # a dry run releases nothing
-      runner.use(generators.known_roots(exp.config.noise_seed))
+      player.start(generators.known_roots(exp.config.noise_seed))
     for _ in range(timed + 1):
       begun = time.perf_counter()
-      cohorts, _ = runner.play(done)
-      jax.block_until_ready(runner.state)
+      (cohorts,), _ = player.play(done)
+      jax.block_until_ready(player.state)
       seconds.append((time.perf_counter() - begun) / len(cohorts))
       done = (done + len(cohorts)) % exp.config.rounds
   return statistics.median(seconds[1:])
@@ -120,15 +120,10 @@ def dry_run(
 def _lines(plan: Plan):
   m, units = plan.memory, memory_lib.units
   yield 'parameters', f'{plan.parameters:,}'
-  for name, size in m.held.items():
-    if size:
-      yield f'{name}, on each of {m.devices} devices', units(size)
-  yield 'a round besides, on each', units(m.round)
-  yield 'an evaluation besides, on each', units(m.evaluation)
+  yield f'held between rounds, on each of {m.devices} devices', units(m.held)
+  yield 'a round or an evaluation besides, on each', units(m.work)
   yield 'each device at its peak', _of(m.device_peak, plan.have.device)
   yield 'the process at its peak', _of(m.host_peak, plan.have.host)
-  if m.mapped:
-    yield 'files that it maps, apart', units(m.mapped)
   for name, sizes in plan.wire._asdict().items():
     each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted(set(sizes))]
     yield f'{name}, a participant and round', ' or '.join(each)

@@ -1,23 +1,32 @@
-"""Build a run's jitted functions, abstractly, and estimate its memory."""
+"""Build the jitted functions of a run; decide where its arrays are kept."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.data import availability
+from fl_sketch.data import availability, store
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import Experiment, client_metrics, client_state, log, parts
-from fl_sketch.runs.memory import Memory, resident
-from fl_sketch.runs.placement import Placement, decide
+from fl_sketch.runs import Experiment, client_state, log, parts
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-import numpy as np
 
-# Measured bytes of files, small programs and threads, which XLA does not count.
-OVERHEAD = 96 * 2**20
+MAX_RESIDENT = 2**30  # bytes of data, or of client state, for 'auto'
+
+
+class PlacementError(ValueError):
+  """The devices cannot hold what the config places on them."""
+
+
+class Placement(NamedTuple):
+  """Where a run keeps its arrays between rounds."""
+
+  # 'device': every device has a copy; 'host': that of each cohort travels.
+  data: str
+  client_state: str
+  server: str  # 'replicated', or 'sharded': each device has a part
 
 
 class Program(NamedTuple):
@@ -36,7 +45,7 @@ class Program(NamedTuple):
 
 
 def program(exp: Experiment, mesh: Mesh) -> Program:
-  """Build the jitted functions of a run, for `runner.Runner`.
+  """Build the jitted functions of a run, for `player.Shards`.
 
   `args` are those of a single process: several use layouts of `cohort_feed`.
   """
@@ -88,39 +97,49 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
   )  # fmt: skip
 
 
-def memory_of(exp: Experiment, mesh: Mesh, run: Program) -> Memory:
-  """Estimate the memory of a run; compiles its round and its evaluation."""
-  hyper, state, *_ = run.args
-  process = resident() + OVERHEAD  # before anything is compiled
-  return Memory(
-    len(mesh.local_devices), on_host=mesh.local_devices[0].platform == 'cpu',
-    held=device_bytes(run) | client_metrics.device_bytes(exp, mesh),
-    state=comms.nbytes(state), round=_workspace(run.fn, *run.args),
-    evaluation=_workspace(run.evaluate, (state.params, hyper), run.test),
-    process=process, mapped=mapped(exp, run),
-  )  # fmt: skip
+def decide(exp: Experiment, mesh: jax.sharding.Mesh, row: Tree) -> Placement:
+  """Decide the placement of a run from its config, its sizes and its mesh.
+
+  `row` has the shapes of one client's state. Raises PlacementError for what
+  several processes, or rounds of one dispatch, cannot have.
+  """
+  config, processes = exp.config, jax.process_count()
+  per_client = comms.nbytes(row)
+  if processes > config.population:
+    raise PlacementError(
+      f'num_processes={processes} exceeds population={config.population}.'
+    )
+  if processes > 1 and config.trust == 'secure_aggregation':
+    # Else masks would be shared with empty client slots.
+    raise PlacementError("trust='secure_aggregation' needs num_processes=1.")
+  data = _where('feed', config.feed, comms.nbytes(exp.data), mesh)
+  if config.feed == 'auto' and store.is_mapped(exp.data):
+    data = 'host'
+  size, clients = config.population * per_client, 'device'
+  if per_client:
+    clients = _where('client_state', config.client_state, size, mesh)
+  if clients == 'host' and config.rounds_per_dispatch > 1:
+    raise PlacementError(
+      f'rounds_per_dispatch={config.rounds_per_dispatch} requires client_state '
+      'on the devices. Set rounds_per_dispatch=1.'
+    )
+  return Placement(data, clients, config.server_state)
 
 
-def device_bytes(run: Program) -> dict[str, int]:
-  """Return the bytes on each device between rounds, by kind of array."""
-  hyper, state, cohort, _, data, _ = run.args
-  model, rows = _share(state.params), _share(client_state.leaves(state))
-  return {
-    'model': model,
-    'frozen parameters': _share(hyper.frozen),
-    "server's state": _share(state) - model - rows,
-    'client state': rows,
-    'training data': _share(data),
-    'batches': 2 * _share(cohort),  # of this round and of the next
-    'test data': _share(run.test),
-  }
-
-
-def mapped(exp: Experiment, run: Program) -> int:
-  """Count the bytes in memory-mapped files: training data and client state."""
-  data = [x.nbytes for x in exp.data.values() if isinstance(x, np.memmap)]
-  on_host = run.placement.client_state == 'host'
-  return sum(data) + on_host * exp.config.population * comms.nbytes(run.row)
+def _where(field: str, value: str, size: int, mesh: jax.sharding.Mesh) -> str:
+  """Resolve 'auto': on the devices of one process, if the copies are small."""
+  if jax.process_count() > 1:
+    if value == 'device':
+      raise PlacementError(
+        f'{field}={value!r} does not support several processes, each of which '
+        f"holds its own clients only. Set {field}='auto' or 'host'."
+      )
+    return 'host'
+  if value != 'auto':
+    return value
+  devices = mesh.local_devices  # a CPU's devices share one memory
+  copies = len(devices) if devices[0].platform == 'cpu' else 1
+  return 'device' if copies * size <= MAX_RESIDENT else 'host'
 
 
 def drawn(exp: Experiment, mesh: Mesh) -> rounds.Cohort:
@@ -148,21 +167,7 @@ def _placed(mesh, one, server, clients, spec):
   return state
 
 
-def _workspace(fn, *args) -> int:
-  """Bytes on a device that a program needs besides its arguments."""
-  used = fn.lower(*args).compile().memory_analysis()
-  new = used.output_size_in_bytes - used.alias_size_in_bytes
-  return new + used.temp_size_in_bytes
-
-
 def _abstract(mesh, tree, spec):
   sharding = NamedSharding(mesh, spec)
   put = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
   return jax.tree.map(put, tree)
-
-
-def _share(tree) -> int:
-  """Bytes that a sharded tree takes on one device."""
-  shape = lambda x: x.sharding.shard_shape(x.shape)
-  part = lambda x: jax.ShapeDtypeStruct(shape(x), x.dtype)
-  return comms.nbytes(jax.tree.map(part, tree))

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from fl_sketch import algorithms, rounds
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import config as config_lib, log as log_lib, placement
+from fl_sketch.runs import config as config_lib, log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
-from fl_sketch.utils import progress as progress_lib
-from fl_sketch.utils.types import Params
+from fl_sketch.runs.program import decide
+from fl_sketch.utils import progress as progress_lib, seeding
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -46,7 +47,7 @@ class Program:
     configs: Collection[config_lib.Config],
   ):
     # Points keep the state of all clients on the devices.
-    if placement.decide(exp, mesh, row=()).data == 'host':
+    if decide(exp, mesh, row=()).data == 'host':
       raise ValueError(
         f'feed={exp.config.feed!r} leaves the data on the host, but points '
         "share them on the devices; set feed='device'."
@@ -70,8 +71,8 @@ class Program:
     if self._scanned:
       self._round_fn = rounds.scan_rounds(self._round_fn)
     evaluate = jax.jit(rounds.run_evaluation(log_lib.metrics_of(exp), mesh))
-    self._evaluate = log_lib.evaluator(evaluate, exp, mesh)
-    self._data = mesh_lib.place(mesh, exp.data)
+    self.evaluate = log_lib.evaluator(evaluate, exp, mesh)
+    self.data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
 
     def init(hyper, params):
@@ -89,15 +90,15 @@ class Program:
   def points_that_fit(self, exp: Experiment) -> int:
     """Return how many points fit a device's memory in a round, at least 1."""
     one = [exp]
-    step = self._step(one)
-    key, seed = self._key(one), 0 if self._private else None
-    cohorts, _ = self._cohorts(one, 0, [seed])
-    args = [*self._start(one), cohorts, key, self._data]
+    step = self.step(one)
+    key, seed = self.key(one), 0 if self._private else None
+    cohorts, _ = self.cohorts(one, 0, [seed])
+    args = [*self.start(one), cohorts, key, self.data]
     if self._private:
       args.append(generators.known_roots(self.config.noise_seed).noise_key)
     used = step.lower(*args).compile().memory_analysis()
     each = used.temp_size_in_bytes + used.argument_size_in_bytes
-    each += used.output_size_in_bytes - (data := comms.nbytes(self._data))
+    each += used.output_size_in_bytes - (data := comms.nbytes(self.data))
     stats = self.mesh.devices.flat[0].memory_stats() or {}
     limit = stats.get('bytes_limit') or DEVICE_MEMORY
     return max(1, int((MEMORY_SHARE * limit - data) / each))
@@ -113,46 +114,39 @@ class Program:
 
     The first `count` have results; the others are padding.
     """
-    config, begun = self.config, time.monotonic()
-    step = self._step(exps)
-    hyper, state = self._start(exps)
-    key, tracks = self._key(exps), [_Track(exp) for exp in exps[:count]]
-    rest, seeds = [self._data], [None] * len(exps)
-    if secrets is not None:
-      noise = _stacked([s.noise_key for s in secrets], jnp)
-      rest.append(mesh_lib.place(self.mesh, noise))
-      seeds = [s.sampling_seed for s in secrets]
-    pending, done = None, 0
-    while done < config.rounds and not all(t.diverged for t in tracks):
-      placed, cohorts = self._cohorts(exps, done, seeds)
-      state, metrics = step(hyper, state, placed, key, *rest)
-      # The devices play these rounds while the previous ones are recorded.
-      _enter(tracks, pending, bar)
-      pending = cohorts, metrics
-      done = config.dispatch(done).stop
-      if done % config.eval_every == 0 or done >= config.rounds:
-        _enter(tracks, pending, bar)
-        pending = None
-        models = _each(state.params, len(exps))
-        for track, model in zip(tracks, models, strict=False):
-          track.evaluated(self._evaluate(model, track.hyper))
-    _enter(tracks, pending, bar)
+    begun = time.monotonic()
+    player = Points(self, exps, count)
+    player.start(secrets)
+    tracks = [_Track(exp) for exp in exps[:count]]
+
+    def enter(first, cohorts, metrics, evaluate):
+      del first
+      by_point = log_lib.on_host(metrics, len(cohorts), len(cohorts[0]))
+      for track, drawn, rows in zip(tracks, cohorts, by_point, strict=False):
+        for cohort, row in zip(drawn, rows, strict=True):
+          track.enter(cohort, row)
+          bar.advance(track.shown())
+      if evaluate:
+        for track, row in zip(tracks, player.evaluate(), strict=False):
+          track.evaluated(row)
+
+    all_diverged = lambda: all(track.diverged for track in tracks)
+    done = loop.play(player, self.config, enter, all_diverged)
     seconds = (time.monotonic() - begun) / count
-    for _ in range((config.rounds - done) * count):
+    for _ in range((self.config.rounds - done) * count):
       bar.advance(tracks[0].shown())
-    models = _each(state.params, len(exps))
     return [
       Result(t.rows, t.diverged, seconds, t.about, params)
-      for t, params in zip(tracks, models, strict=False)
+      for t, params in zip(tracks, player.params(), strict=False)
     ]
 
-  def _step(self, exps):
+  def step(self, exps):
     """Jit a dispatch for all points, which may share cohorts and key."""
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
     axes = self._of_hyper, 0, *shared, None, *[0] * self._private
     return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
 
-  def _start(self, exps):
+  def start(self, exps):
     """Return hyperparameters and first states of the points, stacked."""
     distinct = exps[:1] if self._of_hyper.frozen is None else exps
     frozen = _stacked([exp.hyper.frozen for exp in distinct], jnp)
@@ -170,12 +164,13 @@ class Program:
       self._programs[fn, points] = jax.jit(many, **options)
     return self._programs[fn, points]
 
-  def _key(self, exps):
+  def key(self, exps):
+    """Return the root keys of the points on the mesh, one if they share it."""
     distinct = exps[:1] if self._one_key else exps
     keys = [jax.random.key(exp.config.key_seed) for exp in distinct]
     return mesh_lib.place(self.mesh, _stacked(keys, jnp))
 
-  def _cohorts(self, exps, done, seeds):
+  def cohorts(self, exps, done, seeds):
     """Return the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
     dispatch, scanned = self.config.dispatch(done), self._scanned
@@ -190,6 +185,46 @@ class Program:
     axes = [None] * (scanned + (len(distinct) > 1))
     stacked = stacked._replace(outcome=None)
     return mesh_lib.place(self.mesh, stacked, P(*axes, comms.SHARD)), by_point
+
+
+class Points:
+  """Runs of one program at once, a `player.Player`; the first `count` count."""
+
+  def __init__(self, program: Program, exps: list[Experiment], count: int):
+    self._program, self._exps, self._count = program, exps, count
+    self._step, self._key = program.step(exps), program.key(exps)
+    self._hyper, self.state = program.start(exps)
+    self._noise_keys: list[jax.Array] = []  # one array, of private runs
+    self._seeds: list[seeding.Root | None] = [None] * len(exps)
+
+  def start(self, secrets: list[generators.Roots] | None):
+    """Set the secrets of private runs."""
+    if secrets is not None:
+      noise = _stacked([s.noise_key for s in secrets], jnp)
+      self._noise_keys = [mesh_lib.place(self._program.mesh, noise)]
+      self._seeds = [s.sampling_seed for s in secrets]
+
+  def play(self, done: int) -> tuple[list[list[rounds.Cohort]], Tree]:
+    """Play a dispatch of rounds of all runs."""
+    placed, cohorts = self._program.cohorts(self._exps, done, self._seeds)
+    rest = self._key, self._program.data, *self._noise_keys
+    self.state, metrics = self._step(self._hyper, self.state, placed, *rest)
+    return cohorts, metrics
+
+  def evaluate(self) -> list[Row]:
+    """Return the test metrics of each run, without padding."""
+    pairs = zip(self.params(), self._exps[: self._count], strict=False)
+    return [self._program.evaluate(params, exp.hyper) for params, exp in pairs]
+
+  def params(self) -> list[Params]:
+    """Return the parameters of each run."""
+    if (count := len(self._exps)) == 1:
+      return [self.state.params]
+    one = lambda i: jax.tree.map(lambda x: x[i], self.state.params)
+    return [one(i) for i in range(count)]
+
+  def close(self):
+    """Do nothing: nothing runs beside the rounds."""
 
 
 class _Track:
@@ -235,22 +270,3 @@ def _stacked(trees, xp, always=False):
   if len(trees) == 1 and not always:
     return trees[0]
   return jax.tree.map(lambda *xs: xp.stack(xs), *trees)
-
-
-def _each(params, count):
-  """Return the parameters of each of the `count` points of a chunk."""
-  if count == 1:
-    return [params]
-  return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(count)]
-
-
-def _enter(tracks, pending, bar):
-  """Add the rounds of one dispatch to the records of the points."""
-  if pending is None:
-    return
-  cohorts, metrics = pending
-  metrics = log_lib.on_host(metrics, len(cohorts), len(cohorts[0]))
-  for p, track in enumerate(tracks):
-    for cohort, one in zip(cohorts[p], metrics[p], strict=True):
-      track.enter(cohort, one)
-      bar.advance(track.shown())

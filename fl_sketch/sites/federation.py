@@ -16,6 +16,7 @@ from fl_sketch.rounds import comms
 from fl_sketch.runs import (
   client_state,
   config as config_lib,
+  log,
   metrics,
   parts,
   problem,
@@ -64,8 +65,8 @@ def run(
   sites.greet(wait=record.samples is None)
   samples = record.begin(sites, c.population)
   exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
-  runner = lambda *args: SiteRunner(sites, *args)
-  options = {'progress': progress, 'runner': runner}
+  player = lambda *args: Sites(sites, *args)
+  options = {'progress': progress, 'player': player}
   # The server's state is on one device.
   return runs.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
 
@@ -104,29 +105,26 @@ def _of_sites(c, data_dir, samples) -> problem.Problem:
   )
 
 
-class SiteRunner:
-  """The rounds of a run over sites, in place of `runs.runner.Runner`.
+class Sites:
+  """The rounds of a run over sites, a `runs.player.RunPlayer`.
 
   The state has no rows of clients: sites keep their own.
   """
 
   def __init__(self, sites, exp, mesh, folder, program):
-    del program
     self._sites, self._exp, self._folder = sites, exp, pathlib.Path(folder)
-    self.hyper, self.client_state = exp.hyper, client_state.OnDevice(mesh)
+    self.client_state = client_state.OnDevice(mesh)
+    self._evaluate = log.evaluator(program.evaluate, exp, mesh)
     key = jax.random.key(exp.config.key_seed)
     args = exp.make, exp.hyper, exp.params, key, exp.schedule
     self._programs = Programs(*args)
     self.state = comms.drop_per_client(self._programs.first(exp.params))
     self._secret: generators.Roots | None = None
-    self._begun = False
 
-  def use(self, secret: generators.Roots | None):
-    """Set the secret of a private run, before its first round."""
+  def start(self, secret: generators.Roots | None):
+    """Begin with the sites; `secret` is that of a private run."""
+    exp, sites = self._exp, self._sites
     self._secret = secret
-
-  def _begin(self):
-    exp, secret, sites = self._exp, self._secret, self._sites
     server = Server(
       self._programs, run=sites.run, incarnation=sites.incarnation,
       noise_key=None if secret is None else secret.noise_key,
@@ -135,12 +133,9 @@ class SiteRunner:
     done = int(self.state.round)
     history = History(self._programs, done, self._folder / 'announced')
     sites.begin(server, history)
-    self._begun = True
 
-  def play(self, done: int) -> tuple[list[rounds.Cohort], dict[str, Any]]:
-    """Play the round after `done` of them: its cohort, and its metrics."""
-    if not self._begun:
-      self._begin()
+  def play(self, done: int) -> tuple[list[list[rounds.Cohort]], dict[str, Any]]:
+    """Play the round after `done` of them."""
     seed = None
     if self._secret is not None:
       seed = self._secret.sampling_seed
@@ -149,7 +144,7 @@ class SiteRunner:
     cohort = self._exp.sample(done, seed)
     closed = self._sites.play(self.state, cohort.ids, cohort.weight)
     self.state = closed.state
-    return [closed.cohort], closed.metrics
+    return [[closed.cohort]], closed.metrics
 
   def _note_release(self, done: int):
     """Refuse a state before one that was released; the next one will be."""
@@ -166,19 +161,20 @@ class SiteRunner:
     names = (p.name for p in (self._folder / 'checkpoints').glob('[0-9]*'))
     return max(map(int, filter(str.isdecimal, names)), default=0)
 
-  def evaluate(self) -> dict[str, float]:
-    """Return metrics over the clients, of what sites hold out."""
-    if self._secret is not None or not self._begun:
-      return {}
+  def evaluate(self) -> list[metrics.Row]:
+    """Return the metrics of the test set, and of what sites hold out."""
+    row = self._evaluate(self.state.params, self._exp.hyper)
+    if self._secret is not None:
+      return [row]
     replies = [x for x in self._sites.evaluate(self.state) if _are_sums(x)]
     if not replies:
-      return {}
+      return [row]
     equal = [x for x in replies if x.keys() == replies[0].keys()]
     sums = {k: np.array([x[k] for x in equal], float) for k in equal[0]}
-    return metrics.over_clients(sums)
+    return [row | metrics.over_clients(sums)]
 
   def close(self):
-    """Do nothing: nothing is to be closed."""
+    """Do nothing: nothing runs beside the rounds."""
 
 
 def _are_sums(reply: dict[str, Any]) -> bool:

@@ -6,7 +6,12 @@ import tempfile
 from fl_sketch import runs
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import plan as plan_lib, program as program_lib, runner
+from fl_sketch.runs import (
+  memory as memory_lib,
+  plan as plan_lib,
+  player as player_lib,
+  program as program_lib,
+)
 from harness import ROOT, SMALL, python
 import jax
 import numpy as np
@@ -47,40 +52,35 @@ def test_bytes_held_on_a_device(tmp_path, monkeypatch):
   planned = plan_lib.plan(safl, mesh(), dry_rounds=1)
   assert not list(tmp_path.iterdir())  # a dry run leaves no files
   assert planned.seconds > 0
-  held = planned.memory.held
-  assert held['model'] == 4 * D
-  # Two moments, and the counts of rounds and of bytes.
-  assert 0 < held["server's state"] - 2 * 4 * D <= 32
-  assert held['client state'] == 0
-  assert held['training data'] == comms.nbytes(safl.data)
   lane = 4 + 4 + 4 * BATCH  # id, weight, indices
-  assert held['batches'] == 2 * COHORT // 2 * lane
-  assert held['test data'] == comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
-  assert planned.memory.mapped == 0
+  test = comms.nbytes(mesh_lib.pad(safl.test, 2)) // 2
+  # Model and two moments, data, this round's batches and the next ones.
+  expected = 3 * 4 * D + comms.nbytes(safl.data) + COHORT * lane + test
+  assert 0 < planned.memory.held - expected <= 2**10  # keys, counts, rates
   assert planned.wire == ([4 * 64] * 4, [4 * 64] * 4)
   # A round needs some models besides.
-  assert 3 * 4 * D < planned.memory.round < 40 * 4 * D + 2**16
+  assert 3 * 4 * D < planned.memory.work < 40 * 4 * D + 2**16
 
 
-def held_of(exp):
-  """Bytes held on a device by name, and bytes of mapped files."""
-  program = program_lib.program(exp, mesh())
-  return program_lib.device_bytes(program), program_lib.mapped(exp, program)
+def arguments_of(exp):
+  """Bytes on a device of a round's state, cohort and data."""
+  _, state, cohort, _, data, _ = program_lib.program(exp, mesh()).args
+  return [memory_lib.share(tree) for tree in (state, cohort, data)]
 
 
 def test_state_lies_where_the_config_wants_it():
-  held, mapped = held_of(built(**SCAFFOLD))
-  assert (held['client state'], mapped) == (POPULATION * 4 * D, 0)
+  """Catches rows of clients, data or moments that lie elsewhere."""
+  state, _, _ = arguments_of(built(**SCAFFOLD))
+  rows = POPULATION * 4 * D
+  assert 4 * D + rows <= state <= 3 * 4 * D + rows
   host = built(**SCAFFOLD, client_state='host', feed='host')
-  held, mapped = held_of(host)
-  assert held['client state'] == COHORT // 2 * 4 * D
-  assert mapped == POPULATION * 4 * D
-  assert held['training data'] == 0
+  state, cohort, data = arguments_of(host)
+  rows = COHORT // 2 * 4 * D
+  assert 4 * D + rows <= state <= 3 * 4 * D + rows
   lane = 4 + 4 + BATCH * (64 + 4)  # pixels and labels instead of indices
-  assert held['batches'] == 2 * COHORT // 2 * lane
-  held, _ = held_of(built(**SAFL, server_state='sharded'))
-  assert held['model'] == 4 * D
-  assert 0 < held["server's state"] - 4 * D <= 32
+  assert (cohort, data) == (COHORT // 2 * lane, 0)
+  state, _, _ = arguments_of(built(**SAFL, server_state='sharded'))
+  assert 0 < state - 2 * 4 * D <= 32  # half of two moments
 
 
 @pytest.mark.parametrize('fields', [
@@ -90,13 +90,13 @@ def test_state_lies_where_the_config_wants_it():
   SAFL | {'server_state': 'sharded', 'feed': 'host'},
   SAFL | {'rounds_per_dispatch': 2},
 ], ids=lambda fields: '-'.join(map(str, fields.values())))  # fmt: skip
-def test_the_abstract_run_is_that_of_the_runner(fields, tmp_path):
+def test_the_abstract_run_is_that_of_the_player(fields, tmp_path):
   """The run reuses what its plan has compiled."""
   exp = built(**fields)
   run = program_lib.program(exp, mesh())
-  player = runner.Runner(exp, mesh(), tmp_path, run)
-  if exp.guarantee is not None:
-    player.use(generators.known_roots(exp.config.noise_seed))
+  player = player_lib.Shards(exp, mesh(), tmp_path, run)
+  roots = generators.known_roots(exp.config.noise_seed)
+  player.start(None if exp.guarantee is None else roots)
   cohorts, placed = player.feed.take(0)
   player.state = player.client_state.attach(
     player.state, np.asarray(cohorts[0].ids)

@@ -4,7 +4,7 @@ import itertools
 
 from fl_sketch import rounds, runs
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import client_state, cohort_feed, placement
+from fl_sketch.runs import client_state, cohort_feed
 from harness import SMALL
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def sampled(seed, population=23, size=9):
 def test_every_client_is_with_the_process_that_has_it(processes):
   cohort = sampled(seed=processes)
   lanes = cohort_feed.fullest(cohort, 23, processes)
-  starts = placement.starts(23, processes)
+  starts = cohort_feed.starts(23, processes)
   laid = cohort_feed.by_process(cohort, 23, processes, lanes)
   assert laid.ids.shape == (processes * lanes,)
   blocks = laid.ids.reshape(processes, lanes)
@@ -105,7 +105,7 @@ def test_rows_written_by_any_processes_are_read_by_any_others(tmp_path):
   want = {1: 9.0, 3: 8.0, 4: 9.0, 7: 8.0}
   for processes in (1, 3):
     values_by_id = {}
-    for first, stop in itertools.pairwise(placement.starts(8, processes)):
+    for first, stop in itertools.pairwise(cohort_feed.starts(8, processes)):
       rows = host_rows(tmp_path, range(first, stop))
       saved = rows.saved(rows.restored(state_of(1), parts))
       values = saved.rows[0][:, 0].tolist()

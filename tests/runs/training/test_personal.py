@@ -107,7 +107,6 @@ def test_a_private_run_leaves_them_out_as_it_says(kind):
   caveats = exp.guarantee.statement.caveats
   assert bool(found) == (kind == 'all')
   assert any('personal_' in text for text in caveats) == (kind == 'all')
-  assert bool(client_metrics.device_bytes(exp, mesh)) == (kind == 'all')
 
 
 @pytest.mark.nightly
@@ -125,12 +124,3 @@ def test_each_client_draws_by_itself():
   )
   found = of_personal(exp)
   assert 0 < found['personal_loss_q10'] < found['personal_loss_q90'] < 1
-
-
-def test_memory_has_the_models_of_clients():
-  """Catches a preflight that forgets a model for each lane."""
-  exp, mesh = runs.build(FIELDS), mesh_lib.cohort_mesh(2)
-  held = client_metrics.device_bytes(exp, mesh)
-  lanes = min(exp.clients_per_step, -(-np.sum(exp.held_out.sizes > 0) // 2))
-  assert held['own models'] > 3 * lanes * 650 * 4
-  assert held['held-out data'] == -(-exp.held_out.samples // 2) * (64 + 4)

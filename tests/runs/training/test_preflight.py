@@ -2,11 +2,7 @@
 
 import dataclasses
 
-from fl_sketch.runs import (
-  memory as memory_lib,
-  preflight,
-  program as program_lib,
-)
+from fl_sketch.runs import memory as memory_lib, program as program_lib
 import pytest
 
 from tests.runs.test_plan import (
@@ -26,13 +22,12 @@ def scaffold():
 
 
 MEMORY = memory_lib.Memory(
-  devices=2, on_host=True, held={'model': GIB, 'training data': 3 * GIB},
-  state=GIB, round=5 * GIB, evaluation=2 * GIB, process=GIB, mapped=100 * GIB,
+  devices=2, on_host=True, held=4 * GIB, work=5 * GIB, state=GIB, process=GIB
 )  # fmt: skip
 
 
 def test_peaks_and_what_exceeds_them():
-  """Catches a limit that is not looked at, or parts that are not named."""
+  """Catches a limit that is not looked at."""
   assert MEMORY.device_peak == 9 * GIB
   assert MEMORY.host_peak == GIB + 2 * 9 * GIB  # a CPU's devices are the host
   elsewhere = MEMORY._replace(on_host=False)
@@ -45,15 +40,18 @@ def test_peaks_and_what_exceeds_them():
     assert len(memory_lib.shortfalls(memory, have)) == count
 
 
-def of_slots(exp, mesh, run):
+def of_slots(mesh, run):
   """Replaces compilation by a simple formula for memory."""
-  size = 50 * (exp.clients_per_step or COHORT // 2)
-  return MEMORY._replace(on_host=False, held={}, round=size, evaluation=0)
+  return MEMORY._replace(on_host=False, held=0, work=run.fn)
 
 
 def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
   """Catches accelerators that refuse a run; a private one they must refuse."""
-  monkeypatch.setattr(program_lib, 'memory_of', of_slots)
+  slots = lambda exp, mesh: exp.clients_per_step or COHORT // 2
+  real = program_lib.program
+  monkeypatch.setattr(memory_lib, 'memory_of', of_slots)
+  program = lambda exp, mesh: real(exp, mesh)._replace(fn=50 * slots(exp, mesh))
+  monkeypatch.setattr(program_lib, 'program', program)
   have = memory_lib.Available(50 * COHORT // 8, None)
   for exp, fits in (
     (scaffold, True), (built(**PRIVATE), False),
@@ -63,10 +61,10 @@ def test_chunks_are_chosen_unless_a_run_is_private(monkeypatch, scaffold):
       exp = exp._replace(clients_per_step=None)
     run = program_lib.program(exp, mesh())
     if fits:
-      assert preflight.check(exp, mesh(), run, have) is not run
+      assert memory_lib.fitted(exp, mesh(), run, have) is not run
     else:
       with pytest.raises(memory_lib.TooLargeError):
-        preflight.check(exp, mesh(), run, have)
+        memory_lib.fitted(exp, mesh(), run, have)
 
 
 def test_memory_that_a_host_has(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import shutil
 
 import chex
 from fl_sketch import runs
-from fl_sketch.runs import identity, noise_secret, runner, workdir
+from fl_sketch.runs import identity, noise_secret, player, workdir
 from harness import rows
 import numpy as np
 from own_problem import PRIVATE, begin, build, store_of
@@ -30,7 +30,7 @@ def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):
   before = content()
   assert folder / 'secret' / 'entropy' in before
   monkeypatch.delattr(noise_secret, 'of_run')
-  monkeypatch.delattr(runner.Runner, 'play')
+  monkeypatch.delattr(player.Shards, 'play')
   with pytest.raises(workdir.WorkdirError, match=r'\(data'):
     runs.train(other, folder, progress=False)
   assert content() == before

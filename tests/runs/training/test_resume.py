@@ -5,7 +5,7 @@ import shutil
 
 import chex
 from fl_sketch import runs
-from fl_sketch.runs import loop, preflight, signals, workdir
+from fl_sketch.runs import loop, memory, signals, workdir
 from harness import SAFL, rows, train
 import pytest
 
@@ -38,8 +38,8 @@ def test_a_finished_run_only_restores_its_state(whole, copy, monkeypatch):
   files = lambda: (p for p in copy.rglob('*') if p.is_file())
   times = lambda: {p: p.stat().st_mtime_ns for p in files()}
   before, (_, result) = times(), whole
-  monkeypatch.delattr(preflight, 'check')
-  monkeypatch.delattr(loop._Loop, 'report')
+  monkeypatch.delattr(memory, 'fitted')
+  monkeypatch.delattr(loop._Run, 'report')
   again = train(copy)
   chex.assert_trees_all_equal(again.state, result.state)
   assert (again.row, again.finished) == (result.row, True)
@@ -47,7 +47,7 @@ def test_a_finished_run_only_restores_its_state(whole, copy, monkeypatch):
 
 
 def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
-  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
+  monkeypatch.setattr(memory, 'fitted', lambda exp, mesh, run: run)
   monkeypatch.setattr(signals, 'caught', lambda: contextlib.nullcontext([15]))
   stopped = train(tmp_path, log_every=100)
   assert not stopped.finished
@@ -56,6 +56,6 @@ def test_a_signal_before_anything_is_logged(tmp_path, monkeypatch):
 
 def test_fewer_rounds_than_are_done_are_refused(copy, monkeypatch):
   """Catches a shorter run whose result is that of a longer one."""
-  monkeypatch.setattr(preflight, 'check', lambda exp, mesh, run: run)
+  monkeypatch.setattr(memory, 'fitted', lambda exp, mesh, run: run)
   with pytest.raises(workdir.WorkdirError, match='rounds'):
     train(copy, rounds=7)

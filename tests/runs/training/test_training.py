@@ -4,7 +4,7 @@ import json
 
 from fl_sketch import rounds, runs
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import client_state, config, program, runner
+from fl_sketch.runs import client_state, config, player as player_lib, program
 from harness import SAFL, SMALL, rows, train
 import jax
 import pytest
@@ -57,7 +57,7 @@ def test_a_start_makes_the_state_of_all_clients_where_it_stays(
   exp = runs.build(SMALL | {'algorithm': 'scaffold'})
   mesh = mesh_lib.cohort_mesh(2)
   run = program.program(exp, mesh)
-  player = runner.Runner(exp, mesh, tmp_path, run)
+  player = player_lib.Shards(exp, mesh, tmp_path, run)
   player.close()
   rows = client_state.leaves(player.state)
   assert {len(x) for x in rows} == {exp.config.population}
