@@ -19,11 +19,9 @@ from fl_sketch.runs import (
   compression,
   config as config_lib,
   devices,
-  identity,
   initial,
   plan as plan_lib,
   sinks,
-  workdir,
 )
 import jax
 
@@ -57,38 +55,32 @@ def main(argv):
       coordinator=_FLAGS.coordinator, num_processes=_FLAGS.num_processes,
       process_id=_FLAGS.process_id, deterministic=_FLAGS.deterministic,
     )  # fmt: skip
-  alone = not (jax.distributed.is_initialized() or _FLAGS.plan)
   if not {_FLAGS.advise, _FLAGS.advise_down} <= {None}:
     _advise()
     return
   with errors.refused():
     fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-    done = alone and workdir.is_finished(folder, c.rounds)
-    exp = runs.build(fields, _DATA_DIR.value, draw=not done)
+    exp = runs.build(fields, _DATA_DIR.value)
   if _FLAGS.plan:
     print(plan_lib.plan(exp).text(), end='')
     return
   try:
     with errors.refused():
       exp = initial.begun(exp, folder, _FLAGS.init_from)
-      if done:
-        row = workdir.last_row(folder, exp.config, identity.of(exp))
-      else:
-        more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
-        with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
-          if exp.guarantee is not None and jax.process_index() == 0:
-            print(exp.guarantee.statement.headline(), flush=True)
-          result = runs.train(exp, folder, on_row=on_row, **more)
-          row, done = result.row, result.finished
+      more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
+      with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
+        if exp.guarantee is not None and jax.process_index() == 0:
+          print(exp.guarantee.statement.headline(), flush=True)
+        result = runs.train(exp, folder, on_row=on_row, **more)
   except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise
     errors.leave(e)
   if jax.process_index() == 0:
-    print(runs.summary_line(row, done), folder)
+    print(runs.summary_line(result.row, result.finished), folder)
     if exp.guarantee is not None:
       print(exp.guarantee.statement.sentence(f'fl-sketch privacy {folder}'))
-  if not done:
+  if not result.finished:
     sys.exit(errors.STOPPED)
 
 

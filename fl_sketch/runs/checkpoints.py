@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 from typing import Any, NamedTuple
-import warnings
 
 from fl_sketch.rounds import FedState, comms, processes, traffic
 from fl_sketch.runs import client_state, saved_params
@@ -25,9 +24,8 @@ class Restored(NamedTuple):
 class Checkpoints:
   """The checkpoints of a folder, named by rounds done."""
 
-  def __init__(self, folder: pathlib.Path, keep: int, devices: int):
+  def __init__(self, folder: pathlib.Path, keep: int):
     self._folder, self._rows = folder, folder / 'client_rows'
-    self._devices = devices  # of the run now: they decide the order of sums
     options = ocp.CheckpointManagerOptions(
       max_to_keep=keep,
       # The next round donates the buffers that would still be read.
@@ -47,7 +45,7 @@ class Checkpoints:
 
     `rows` is the state of its clients; that in `state` is not written.
     """
-    counts = {'ledger': ledger.totals(), 'devices': self._devices}
+    counts = {'ledger': ledger.totals()}
     arrays = {'state': comms.drop_per_client(state), 'heard': ledger.heard}
     items = ocp.args.Composite(
       arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
@@ -100,12 +98,6 @@ class Checkpoints:
         f'{path} cannot be read ({why}). Restore it, or delete it: the same '
         'command then resumes from the checkpoint before.'
       ) from error
-    if counts['devices'] != self._devices:
-      warnings.warn(
-        f'Resuming on {self._devices} devices where the run had '
-        f'{counts["devices"]}: equal up to rounding, not bit for bit.',
-        stacklevel=2,
-      )
     totals = counts['ledger'] | {'heard': arrays['heard']}
     ledger = dataclasses.replace(empty, **totals)
     state = comms.with_per_client(arrays['state'], state)

@@ -11,12 +11,12 @@ from fl_sketch.models import pretrained
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.runs import (
-  identity,
   initial,
   language,
   log,
   metrics,
   problem as problem_lib,
+  same_run,
   saved_params,
 )
 from fl_sketch.runs.build import Experiment, OwnProblem, build
@@ -135,7 +135,7 @@ class Run:
     exp = build(self.config, self._data_dir, problem)
     exp = initial.begun(exp, self.folder)
     try:
-      check_problem(self.folder, identity.of(exp), private=False)
+      check_problem(self.folder, same_run.problem_of(exp), private=False)
     except WorkdirError as e:
       if problem is not None:
         raise

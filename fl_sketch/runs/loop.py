@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import contextlib
-import functools
 import os
 import pathlib
 import tempfile
@@ -12,19 +11,18 @@ from typing import NamedTuple
 from fl_sketch import models, rounds
 from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
 from fl_sketch.runs import (
-  identity,
   label_distribution,
   log,
   memory,
   noise_secret,
   parts,
+  same_run,
   signals,
 )
 from fl_sketch.runs.best import Best
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.checkpoints import Checkpoints
 from fl_sketch.runs.config import Config
-from fl_sketch.runs.extending import allowed
 from fl_sketch.runs.initial import begun, keep as keep_initial
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
 from fl_sketch.runs.over_seeds import draw_run
@@ -71,7 +69,7 @@ def train(
     mesh: the devices of the run; all of them by default.
     progress: whether to show a bar on stderr.
     on_row: called with each logged row, in the first process; see `sinks`.
-    extend: whether a private run may have more rounds, see `extending.allowed`.
+    extend: whether a private run may have more rounds (`check_rounds`).
     init_from: the folder of a run, see `initial.begun`.
     player: makes what plays the rounds, from the arguments of `Shards`.
 
@@ -151,10 +149,10 @@ class _Run:
       folder = opened.enter_context(tempfile.TemporaryDirectory())
     folder = pathlib.Path(folder)
     self.exp = exp = begun(exp, folder, init_from)
-    config, problem = exp.config, identity.of(exp, mesh)
-    may_change = functools.partial(allowed, exp=exp, extend=extend)
-    self.files = Workdir(folder, config, problem, may_change)
+    config, problem = exp.config, same_run.problem_of(exp, mesh)
+    self.files = Workdir(folder, config, problem)
     opened.callback(self.files.close)
+    same_run.check_rounds(folder, exp, extend)
     run = program(exp, mesh)
     alone = jax.process_count() == 1 and player is None
     if alone and not self.files.finished:
@@ -165,7 +163,7 @@ class _Run:
     self.player: RunPlayer = (player or Shards)(exp, mesh, folder, run)
     opened.callback(self.player.close)
     where = folder / 'checkpoints'
-    self.store = Checkpoints(where, config.keep_checkpoints, mesh.size)
+    self.store = Checkpoints(where, config.keep_checkpoints)
     opened.callback(self.store.close)
     self.start, ledger = self._restore()
     if self.start > config.rounds:

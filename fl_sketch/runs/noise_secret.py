@@ -10,7 +10,6 @@ from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import processes
 from fl_sketch.runs import same_run, workdir
 from fl_sketch.runs.config import Config
-from fl_sketch.runs.identity import Record
 from fl_sketch.utils import files
 import jax
 import numpy as np
@@ -23,21 +22,21 @@ class SecretError(ValueError):
 
 
 def of_run(
-  config: Config, problem: Record, folder: str | os.PathLike, *, resumed: bool
+  config: Config,
+  problem: same_run.Record,
+  folder: str | os.PathLike,
+  *,
+  resumed: bool,
 ) -> generators.Roots:
   """Read or draw the secret of a private run, or of a point of a sweep.
 
   The same noise under two updates would cancel in their difference. So the
   secret depends on the fields of the config that a resumed run must not change,
-  and on the record of the problem (`identity.of`).
+  and on the record of the problem (`same_run.problem_of`).
   """
   if config.noise_seed is not None:
     return reproducible(config.noise_seed, config.seed)
-  fields = files.as_json(config)
-  # The multiplier of noise is on record, however it was calibrated.
-  free = same_run.resumable(config) | {'epsilon', 'noise_multiplier'}
-  if not same_run.follows_rounds(config):
-    free.add('rounds')
+  fields, free = files.as_json(config), same_run.resumable(config)
   fixed = json.dumps({k: v for k, v in fields.items() if k not in free})
   fixed = json.loads(fixed, parse_int=float)  # 1 and 1.0 are the same config
   owner = json.dumps([fixed, problem], sort_keys=True)

@@ -1,49 +1,157 @@
-"""Compare a start with the run that its folder holds."""
+"""Identify the problem of a run, and compare a start with that of its folder.
+
+The same config, data and versions resume a run; `resumable` fields may differ.
+Of other versions and devices a public run warns; a private one refuses them.
+"""
 
 from collections.abc import Collection, Mapping
 import contextlib
+import dataclasses
+import hmac
 import json
+import logging
 import pathlib
+import re
 from typing import Any
 import warnings
 
-from fl_sketch.runs import config as config_lib, identity
-from fl_sketch.utils import files
+from fl_sketch.data import store
+from fl_sketch.rounds import mesh as mesh_lib
+from fl_sketch.runs import (
+  Experiment,
+  config as config_lib,
+  devices,
+  program as program_lib,
+)
+from fl_sketch.utils import digests, files
+from fl_sketch.utils.types import Params, Tree
+import jax
+from jax.extend import core
+import jax.numpy as jnp
+import numpy as np
 
+Record = dict[str, Any]
+
+DATA, START, SOURCE = 'data', 'start', 'source of fl_sketch'
+NOISE, ROUND = 'noise multiplier', 'one round'
+KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
+# Of JAX; by them one key draws other noise, and sums round otherwise.
+FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 SECRET = 'secret', 'entropy'  # path of a private run's secret in its folder
+
+_KEYED = 'keyed '  # begins a digest by a secret
+_DIGESTS = {DATA, START, SOURCE, ROUND}
+_ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
-# Entries of a problem that may differ where a run is not private: of the first
-# a start warns.
-_CODE = {'fl_sketch', 'jax', identity.SOURCE}
-_MACHINE = {
-  'numpy', 'python', 'device', 'processes', identity.KERNELS, identity.ROUND,
-  *identity.FLAGS,
-}  # fmt: skip
+_LOG = logging.getLogger(__name__)
 
 
 class WorkdirError(ValueError):
   """The folder holds another run, is in use, or cannot be written."""
 
 
-def differences(
-  then: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()
-) -> dict[str, str]:
-  """Describe each entry in which two records differ, digests by name alone.
+def problem_of(
+  exp: Experiment, mesh: jax.sharding.Mesh | None = None
+) -> Record:
+  """Return the record of an experiment.
 
-  >>> differences({'rounds': 2, 'seed': 0}, {'rounds': 4, 'seed': 0})
-  {'rounds': 'rounds: 2 then, 4 now'}
+  A private run has two more entries: its noise multiplier, and 'one round', a
+  digest of its devices and its program, since the same noise under another
+  update would cancel in their difference. `mesh`: default all devices.
 
-  `then` is of a folder, `now` of a start; `free` are entries that may differ.
+  Raises DataError if arrays of a private run's store were changed.
   """
-  texts = {}
-  for name in {**now, **then}:
-    old, new = then.get(name), now.get(name)
-    if old == new or name in free:
-      continue
-    is_digest = name in identity.DIGESTS
-    texts[name] = name if is_digest else f'{name}: {old!r} then, {new!r} now'
-  return texts
+  guarantee = exp.guarantee
+  partition = exp.partition.offsets, exp.partition.indices
+  arrays = {'train': exp.data, 'test': exp.test, 'partition': partition}
+  params = exp.params, exp.hyper.frozen
+  mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
+  problem = record(arrays, params, read=guarantee is not None)
+  problem['shards'] = mesh.size  # they decide the order of sums
+  if guarantee is not None:
+    problem[NOISE] = guarantee.noise_multiplier
+    problem[ROUND] = _of_round(exp, mesh)
+  return problem
+
+
+def record(arrays: Tree, params: Params, read: bool = False) -> Record:
+  """Return digests of arrays and of parameters that are drawn, and versions.
+
+  `read` reads the arrays of a store, whose digests are on record.
+  """
+  problem: Record = {DATA: _digest(arrays, read)}
+  leaves = jax.tree.leaves(params)
+  if not any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+    problem[START] = _digest(params)
+  problem[SOURCE] = digests.of_source()
+  about = files.measured_with()
+  problem |= about.pop('versions') | about
+  problem[KERNELS] = devices.deterministic(jax.default_backend())
+  return problem | {name: getattr(jax.config, name) for name in FLAGS}
+
+
+def keyed(problem: Mapping[str, Any], secret: bytes) -> Record:
+  """Replace the digests of data and program by their HMAC-SHA256.
+
+  A plain digest confirms a guess: who knows all samples but one compares it
+  with that of each candidate. Programs may have captured data.
+
+  >>> keyed({'seed': 1, 'data': 64 * 'a'}, b'secret')['data'][:14]
+  'keyed 37aa275d'
+  """
+  secrets = {}
+  for name in {DATA, ROUND} & problem.keys():
+    text = f'{name}: {problem[name]}'.encode()
+    secrets[name] = _KEYED + hmac.digest(secret, text, 'sha256').hex()
+  return {**problem, **secrets}
+
+
+def check_run(folder: pathlib.Path, config: config_lib.Config, problem: Record):
+  """Compare config and problem of a start with those of its folder."""
+  check_config(folder, config, resumable(config))
+  check_problem(folder, problem, private=has_secret(config))
+
+
+def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
+  """Raise WorkdirError if fields other than `free` differ from config.json."""
+  if then := stored_config(folder):
+    check(folder, 'config', then, files.as_json(config), free)
+
+
+def check_problem(folder: pathlib.Path, problem: Record, *, private: bool):
+  """Compare a problem with the problem.json of a folder that has results.
+
+  Without the secret, keyed digests are not compared. Raises WorkdirError, also
+  if the folder has results without a problem.
+  """
+  if (then := read(folder / 'problem.json', 'a problem')) is None:
+    if any(any(folder.glob(name)) for name in _BEGUN):
+      raise WorkdirError(
+        f'{folder} has no problem.json: its data cannot be compared. Set '
+        'another workdir.'
+      )
+    return
+  free = set() if START in problem else {START}
+  if any(str(x).startswith(_KEYED) for x in then.values()):
+    if secret := secret_of(folder):
+      problem = keyed(problem, secret)
+    else:
+      free |= {DATA, ROUND}
+      what = f'{folder} has no secret that can be read: its data and program'
+      warnings.warn(f'{what} are not compared.', stacklevel=3)
+  if private:
+    why = ': some rounds would be released twice'
+    check(folder, 'problem', then, problem, free, why)
+    return
+  others = {*then, *problem} - {DATA}
+  check(folder, 'problem', then, problem, free | others)
+  if named := '; '.join(_differences(then, problem, free)):
+    warnings.warn(
+      f'{folder} was started with other versions or devices ({named}); results '
+      'may differ.',
+      stacklevel=3,
+    )
 
 
 def check(
@@ -54,26 +162,68 @@ def check(
   free: Collection[str] = (),
   why: str = '',
 ):
-  """Raise WorkdirError, which names the entries, if two records differ."""
-  if named := '; '.join(differences(then, now, free).values()):
+  """Raise WorkdirError, which names the entries, if two records differ.
+
+  `then` is of a folder, `now` of a start; `free` are entries that may differ.
+  """
+  if named := '; '.join(_differences(then, now, free)):
     raise WorkdirError(
       f'{place} holds a run of another {what} ({named}){why}. Set another '
       'workdir, or the earlier values.'
     )
 
 
-def check_run(
-  folder: pathlib.Path,
-  config: config_lib.Config,
-  problem: identity.Record,
-  free: Collection[str] = (),
-):
-  """Compare config and problem of a start with those of its folder.
+def check_rounds(folder: pathlib.Path, exp: Experiment, extend: bool):
+  """Refuse, or warn of, another number of rounds than the folder's run has.
 
-  `free` are fields that may differ besides those that always may.
+  A private run needs `extend` for more rounds, which its account then counts.
+  Raises WorkdirError, with the epsilon of all rounds.
   """
-  check_config(folder, config, resumable(config) | {*free})
-  check_problem(folder, problem, private=has_secret(config))
+  config = exp.config
+  before: int = stored_config(folder).get('rounds', config.rounds)
+  change = f'rounds: {before} then, {config.rounds} now'
+  if before == config.rounds or 'rounds' not in resumable(config):
+    return  # a difference is refused as that of any other field
+  if exp.guarantee is None:
+    if before < config.rounds and schedules(config):
+      names = ', '.join(schedules(config))
+      text = '%s: %s is over all rounds; rounds completed keep their rates.'
+      _LOG.warning(text, change, names)
+    return
+  if before > config.rounds:
+    raise WorkdirError(
+      f'{change}: a private run may have released more rounds than an account '
+      f'of {config.rounds} counts. Set rounds >= {before}, or another workdir.'
+    )
+  epsilon = exp.guarantee.statement.epsilon
+  if not extend:
+    raise WorkdirError(
+      f'{change}: epsilon of all rounds would be {epsilon:.4g}. Set extend '
+      '(--extend) to go on, or another workdir.'
+    )
+  _LOG.warning('%s: epsilon of all rounds is %.4g.', change, epsilon)
+
+
+def resumable(config: config_lib.Config) -> set[str]:
+  """Return the fields that may differ when a run is resumed.
+
+  Released rounds must not be played again with other rounding or noise: a
+  private run keeps its clients_per_step, and its rounds where rates, a grid of
+  noise or a calibrated noise multiplier depend on them.
+  """
+  fields: set[str] = set(config_lib.RESUMABLE)
+  if config.is_private:
+    fields.remove('clients_per_step')
+    by_rounds = config.noise == 'banded' or config.epsilon is not None
+    if by_rounds or schedules(config):
+      fields.remove('rounds')
+  return fields
+
+
+def schedules(config: config_lib.Config) -> list[str]:
+  """Return the fields that make rates depend on the number of rounds."""
+  names = 'final_server_lr', 'server_schedule', 'client_schedule'
+  return [name for name in names if getattr(config, name) is not None]
 
 
 def has_secret(config: config_lib.Config) -> bool:
@@ -92,82 +242,9 @@ def secret_of(folder: pathlib.Path) -> bytes | None:
   return None
 
 
-def check_config(folder: pathlib.Path, config: Any, free: Collection[str]):
-  """Raise WorkdirError if fields other than `free` differ from config.json."""
-  if then := stored_config(folder):
-    check(folder, 'config', then, files.as_json(config), free)
-
-
 def stored_config(folder: pathlib.Path) -> dict[str, Any]:
   """Read config.json; {} if there is none."""
   return read(folder / 'config.json', 'a config') or {}
-
-
-def resumable(config: config_lib.Config) -> set[str]:
-  """Return the fields that may differ when a run is resumed."""
-  fields: set[str] = set(config_lib.RESUMABLE)
-  if not config.is_private:
-    return fields
-  # Released rounds must not be played again with other rounding or noise.
-  fields.remove('clients_per_step')
-  if follows_rounds(config) or config.epsilon is not None:
-    fields.remove('rounds')
-  return fields
-
-
-def schedules(config: config_lib.Config) -> list[str]:
-  """Return the fields that make rates depend on the number of rounds."""
-  names = 'final_server_lr', 'server_schedule', 'client_schedule'
-  return [name for name in names if getattr(config, name) is not None]
-
-
-def follows_rounds(config: config_lib.Config) -> bool:
-  """Return whether rates, or a grid of noise, depend on `rounds`."""
-  return config.noise == 'banded' or bool(schedules(config))
-
-
-def check_problem(
-  folder: pathlib.Path, problem: identity.Record, *, private: bool
-):
-  """Compare a problem with the problem.json of a folder that has results.
-
-  A private run refuses every difference. Any other one ignores other devices,
-  and warns of another fl_sketch or JAX, and of initial parameters if JAX or the
-  kind of device differs. Without the secret, keyed digests are not compared.
-
-  Raises WorkdirError if the problem differs, or the folder has results without
-  one.
-  """
-  if (then := read(folder / 'problem.json', 'a problem')) is None:
-    if any(any(folder.glob(name)) for name in _BEGUN):
-      raise WorkdirError(
-        f'{folder} has no problem.json: its data cannot be compared. Set '
-        'another workdir.'
-      )
-    return
-  free = set() if identity.START in problem else {identity.START}
-  if any(str(x).startswith(identity.KEYED) for x in then.values()):
-    if secret := secret_of(folder):
-      problem = identity.keyed(problem, secret)
-    else:
-      free |= {identity.DATA, identity.ROUND}
-      what = f'{folder} has no secret that can be read: its data and program'
-      warnings.warn(f'{what} are not compared.', stacklevel=3)
-  warned: set[str] = set()
-  why = ': some rounds would be released twice'
-  if not private:
-    free, warned, why = free | _MACHINE, _CODE, ''
-    kinds = {str(r.get('device')).partition(' x ')[2] for r in (then, problem)}
-    if then.get('jax') != problem.get('jax') or len(kinds) > 1:
-      warned = warned | {identity.START}
-  check(folder, 'problem', then, problem, free | warned, why)
-  texts = differences(then, problem, free)
-  if named := '; '.join(text for k, text in texts.items() if k in warned):
-    warnings.warn(
-      f'{folder} was started with other versions or devices ({named}); results '
-      'may differ.',
-      stacklevel=3,
-    )
 
 
 def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
@@ -178,3 +255,49 @@ def read(path: pathlib.Path, what: str) -> dict[str, Any] | None:
     raise WorkdirError(f'{path} cannot be read: {e}.') from e
   except (ValueError, TypeError) as e:
     raise WorkdirError(f'{path} is not {what}: {e}.') from e
+
+
+def _differences(then, now, free) -> list[str]:
+  """Describe the entries in which two records differ, digests by name alone."""
+  return [
+    name
+    if name in _DIGESTS
+    else f'{name}: {then.get(name)!r} then, {now.get(name)!r} now'
+    for name in {**now, **then}
+    if name not in free and then.get(name) != now.get(name)
+  ]
+
+
+def _of_round(exp, mesh) -> str:
+  """Return the digest of devices and of a round's jaxpr with its constants."""
+  # A resumed run may change how many rounds a scan dispatches.
+  config = dataclasses.replace(exp.config, rounds_per_dispatch=1)
+  run = program_lib.program(exp._replace(config=config), mesh)
+  jaxpr = jax.make_jaxpr(run.fn)(*run.args)
+  kinds = [device.device_kind for device in mesh.devices.flat]
+  text = _ADDRESS.sub('', f'{kinds} {jaxpr}')
+  return digests.of_text(text + _digest(_constants(jaxpr)))
+
+
+def _constants(jaxpr: core.Jaxpr | core.ClosedJaxpr) -> list[Tree]:
+  """Return the arrays captured by a jaxpr and by those in its equations."""
+  arrays = [*getattr(jaxpr, 'consts', ())]
+  for equation in jaxpr.eqns:
+    for part in jax.tree.leaves([*equation.params.values()]):
+      if isinstance(part, core.Jaxpr | core.ClosedJaxpr):
+        arrays += _constants(part)
+  return arrays
+
+
+def _digest(tree: Tree, read: bool = False) -> str:
+  """Return the digest of paths, types, shapes and values of a tree's arrays."""
+  lines = []
+  for path, x in jax.tree.leaves_with_path(tree):
+    name = jax.tree_util.keystr(path)
+    kind = f'{name} {x.dtype}{[*x.shape]}'
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      x = jax.random.key_data(x)
+    if not isinstance(x, np.memmap):  # np.asarray would hide that
+      x = np.asarray(x)
+    lines.append(f'{kind} {store.digest(x, read=read)}')
+  return digests.of_text('\n'.join(lines))

@@ -16,7 +16,6 @@ from fl_sketch.data import registry as datasets
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import (
   caveats,
-  identity,
   noise_secret,
   program as runs,
   same_run,
@@ -82,7 +81,7 @@ def run(
       if finished := [i for i in group if i in files.rows]:
         exp = build_point(todo[finished[0]].config, draw=False)
         point = files.point(finished[0])
-        same_run.check_run(point, exp.config, identity.of(exp))
+        same_run.check_run(point, exp.config, same_run.problem_of(exp))
       if not files.rows.keys() >= set(group):
         left.append(group)
     if len(left) > 1:  # else the first program is built at once
@@ -165,14 +164,14 @@ def _run_group(todo, group, files, build, points_per_program, bar):
       exps[key] = build(config)._replace(data=first.data, test=first.test)
     return reconfigured(exps[key], config)
 
-  problems: dict[Any, identity.Record] = {}
+  problems: dict[Any, same_run.Record] = {}
 
   def problem(i):
     """Return the problem of a point, which depends on its model and noise."""
     one = exp(i)
     noise = one.guarantee and one.guarantee.noise_multiplier
     if (key := (made_of(one.config), noise)) not in problems:
-      problems[key] = identity.of(one)
+      problems[key] = same_run.problem_of(one)
     return problems[key]
 
   def secret(i):

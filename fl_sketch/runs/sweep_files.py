@@ -14,7 +14,6 @@ from typing import Any
 from fl_sketch.runs import (
   config as config_lib,
   figures,
-  identity,
   metrics,
   same_run,
   saved_params,
@@ -80,7 +79,7 @@ class Files(workdir.Records):
     return self.folder / 'points' / f'{number:03d}'
 
   def finish(
-    self, number: int, point: Point, problem: identity.Record, result: Result
+    self, number: int, point: Point, problem: same_run.Record, result: Result
   ):
     """Write the folder of a finished point and its row of points.jsonl."""
     run = workdir.Workdir(self.point(number), point.config, problem)

@@ -11,7 +11,7 @@ from typing import Any
 import warnings
 
 from fl_sketch.rounds import processes
-from fl_sketch.runs import config as config_lib, identity, metrics, same_run
+from fl_sketch.runs import config as config_lib, metrics, same_run
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.same_run import WorkdirError
 from fl_sketch.utils import files
@@ -33,14 +33,6 @@ def is_finished(folder: str | os.PathLike, rounds: int) -> bool:
   folder = pathlib.Path(folder)
   summary = same_run.read(folder / 'summary.json', 'a summary') or {}
   return has_rows(folder) and summary.get('round') == rounds - 1
-
-
-def last_row(
-  folder: str | os.PathLike, config: config_lib.Config, problem: identity.Record
-) -> Row:
-  """Return the last row of a finished run; WorkdirError of another one."""
-  same_run.check_run(pathlib.Path(folder), config, problem)
-  return metrics.read_metrics(pathlib.Path(folder))[-1]
 
 
 def has_rows(folder: pathlib.Path) -> bool:
@@ -99,10 +91,9 @@ def _lock(path: pathlib.Path, locked: contextlib.ExitStack):
 class Workdir:
   """The files of a run, written by the first process only.
 
-  config.json has the config, problem.json the record of `identity.of`,
+  config.json has the config, problem.json the record of `same_run.problem_of`,
   tokenizer.json the vocabulary of texts, metrics.jsonl a JSON object a logged
-  round, and summary.json final numbers, versions and devices. `may_change`
-  gives fields that may differ from the folder's.
+  round, and summary.json final numbers, versions and devices.
 
   Raises WorkdirError if the folder holds another run, or is in use.
   """
@@ -111,8 +102,7 @@ class Workdir:
     self,
     folder: str | os.PathLike,
     config: config_lib.Config,
-    problem: identity.Record,
-    may_change: Callable[[pathlib.Path], Collection[str]] = lambda folder: (),
+    problem: same_run.Record,
   ):
     self.folder = _make(folder)
     self.metrics = self.folder / 'metrics.jsonl'
@@ -120,8 +110,7 @@ class Workdir:
     self._file, self._config, self._problem = None, config, problem
     with lock(self.folder) as locked:  # nobody else writes what is compared
       with _in_all_processes(self.folder):
-        free = may_change(self.folder)
-        same_run.check_run(self.folder, config, problem, free)
+        same_run.check_run(self.folder, config, problem)
       self._lock = locked.pop_all()
     self.finished = is_finished(self.folder, config.rounds)
 
@@ -139,7 +128,7 @@ class Workdir:
     if same_run.has_secret(self._config):
       secret = same_run.secret_of(self.folder)
       assert secret is not None, 'the secret is drawn first'
-      problem = identity.keyed(problem, secret)
+      problem = same_run.keyed(problem, secret)
     # Before any round: no later start may release it with another problem.
     files.replace(self.folder / 'problem.json', problem)
     files.replace(self.folder / 'config.json', files.as_json(self._config))
@@ -193,7 +182,7 @@ class Records:
     config: Any,
     name: str,
     number: Callable[[Row], int],
-    problem: identity.Record | None = None,
+    problem: same_run.Record | None = None,
     may_change: Callable[[Mapping], Collection[str]] = lambda then: (),
   ):
     self.folder = _make(folder)

@@ -6,7 +6,7 @@ import pathlib
 
 from fl_sketch import runs
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.runs import identity, log, noise_secret, same_run, sampler
+from fl_sketch.runs import log, noise_secret, same_run, sampler
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.problem import Problem, evaluation_batches
 from fl_sketch.sites import deployed
@@ -80,7 +80,7 @@ def _secret(exp, run, number, folder) -> generators.Roots:
     return noise_secret.reproducible(c.noise_seed, c.seed)
   if folder is None:
     raise ValueError('A private site requires a folder, for its secret.')
-  record = identity.of(exp)
+  record = same_run.problem_of(exp)
   same_run.check_problem(folder, record, private=True)
   folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   files.replace(folder / 'problem.json', record)

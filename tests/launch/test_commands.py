@@ -4,7 +4,7 @@ import re
 import sys
 
 from fl_sketch import runs
-from fl_sketch.runs import config, identity, noise_secret, workdir
+from fl_sketch.runs import config, noise_secret, same_run, workdir
 from fl_sketch.utils import __version__
 import harness
 from launch import __main__ as command_line
@@ -98,7 +98,7 @@ def test_a_statement_is_printed_and_its_secret_deleted(tmp_path):
   """Catches a statement that is cut off, or a secret that is kept."""
   exp = runs.build(PRIVATE)
   noise_secret.keep(tmp_path, resumed=False)
-  begun = workdir.Workdir(tmp_path, exp.config, identity.of(exp))
+  begun = workdir.Workdir(tmp_path, exp.config, same_run.problem_of(exp))
   begun.begin(0)
   begun.close()
   printed = lambda *flags: harness.command('privacy', str(tmp_path), *flags)

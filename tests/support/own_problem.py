@@ -4,14 +4,7 @@ import functools
 
 from fl_sketch import runs
 from fl_sketch.data import store
-from fl_sketch.runs import (
-  config,
-  custom,
-  identity,
-  noise_secret,
-  same_run,
-  workdir,
-)
+from fl_sketch.runs import config, custom, noise_secret, same_run, workdir
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,10 +51,10 @@ def private():
 
 
 def record(exp, _known={}):  # noqa: B006
-  """`identity.of`, once of each experiment: a round is traced for it."""
+  """`same_run.problem_of`, once of each experiment: it traces a round."""
   _, found = _known.setdefault(id(exp), (exp, {}))
   if not found:
-    found.update(identity.of(exp))
+    found.update(same_run.problem_of(exp))
   return dict(found)
 
 

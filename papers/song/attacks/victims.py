@@ -6,7 +6,7 @@ from typing import NamedTuple
 from fl_sketch import models
 from fl_sketch.data import sources
 from fl_sketch.models import losses
-from fl_sketch.runs import identity
+from fl_sketch.runs import same_run
 from fl_sketch.utils.types import Params
 import jax
 import jax.numpy as jnp
@@ -51,9 +51,9 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
   return Victim(loss_fn, params, x, y[:count], dataset.num_classes)
 
 
-def identify(victim: Victim) -> identity.Record:
+def identify(victim: Victim) -> same_run.Record:
   """Returns the record of its samples and parameters."""
-  return identity.record([victim.x, victim.y], victim.params)
+  return same_run.record([victim.x, victim.y], victim.params)
 
 
 def candidates(num_classes: int, batch_size: int) -> np.ndarray:

@@ -5,7 +5,6 @@ import chex
 from fl_sketch.rounds import mesh as mesh_lib, traffic
 from fl_sketch.runs import checkpoints, client_state
 import numpy as np
-import pytest
 
 # Rows of clients in both places, moments of the server, noise.
 SAVED = 'scaffold', 'feedback_top_k', 'safl_adam', 'dp_fedavg'
@@ -18,7 +17,7 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
   round_fn, state = cases.program(make, 2)
   book = traffic.Ledger.empty(cases.POPULATION, 4 * cases.DIMENSION)
   rows = client_state.OnDevice(mesh)
-  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
+  store = checkpoints.Checkpoints(tmp_path, keep=2)
   for r in range(4):
     if r == 2:
       book.charge(np.arange(3), np.ones(3), 2**40, 2**40)
@@ -41,11 +40,11 @@ def test_a_restored_state_goes_on_with_the_same_bits(make, tmp_path):
 
 
 def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
-  """Catches stale rows in a checkpoint, and other devices that nobody names."""
+  """Catches stale rows in a checkpoint."""
   mesh = mesh_lib.cohort_mesh(2)
   rows = client_state.OnDevice(mesh)
   state = cases.start(cases.ALGORITHMS['scaffold'].make, mesh)
-  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=2)
+  store = checkpoints.Checkpoints(tmp_path, keep=2)
   book = traffic.Ledger.empty(cases.POPULATION, 40)
   stale = tmp_path / 'client_rows' / '2'
   stale.mkdir(parents=True)
@@ -54,8 +53,4 @@ def test_rows_of_a_start_that_died_are_not_taken_for_others(tmp_path):
   store.save(2, state, book, rows.saved(state))
   (part,) = store.restore(state, book).rows
   assert len(part.ids) == cases.POPULATION
-  store.close()
-  store = checkpoints.Checkpoints(tmp_path, keep=2, devices=3)
-  with pytest.warns(UserWarning, match='3 devices'):
-    store.restore(state, book)
   store.close()

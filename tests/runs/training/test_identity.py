@@ -4,7 +4,7 @@ import json
 
 from fl_sketch import runs
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import config, identity
+from fl_sketch.runs import config, same_run
 from fl_sketch.utils import digests
 import harness
 import numpy as np
@@ -13,16 +13,18 @@ import pytest
 
 FRESH = """
 import json
-from fl_sketch.runs import identity
+from fl_sketch.runs import same_run
 import own_problem
-print(json.dumps(identity.of(own_problem.private())))
+print(json.dumps(same_run.problem_of(own_problem.private())))
 """
 
 
 @pytest.mark.nightly
 def test_a_fresh_process_makes_the_same_record():
   """Catches addresses, orders of sets and caches in a digest."""
-  here = identity.of(private(), mesh_lib.cohort_mesh(1))  # as in the other
+  here = same_run.problem_of(
+    private(), mesh_lib.cohort_mesh(1)
+  )  # as in the other
   there = json.loads(harness.python('-c', FRESH, PYTHONHASHSEED='7'))
   assert there | {'device': here['device']} == here
 
@@ -46,15 +48,15 @@ def test_a_store_is_read_in_private_runs_alone(tmp_path, monkeypatch):
   read, of_array = [], digests.of_array
   note = lambda x: read.append(isinstance(x, np.memmap)) or of_array(x)
   monkeypatch.setattr(digests, 'of_array', note)
-  wanted = identity.of(plain)
+  wanted = same_run.problem_of(plain)
   assert not any(read)
-  problem = identity.of(exp)
+  problem = same_run.problem_of(exp)
   assert any(read)
   assert problem.pop('noise multiplier') == 1
   assert problem.pop('one round')  # which an ordinary run does not trace
   assert problem == wanted
   in_memory = plain._replace(data={k: v[:] for k, v in plain.data.items()})
-  assert identity.of(in_memory) == wanted
+  assert same_run.problem_of(in_memory) == wanted
 
 
 def test_hyperparameters_are_no_part_of_a_round():
@@ -63,7 +65,7 @@ def test_hyperparameters_are_no_part_of_a_round():
     'noise_multiplier': 3.0, 'clip_norm': 0.5, 'client_lr': 0.3, 'rounds': 9,
     'eval_every': 3, 'rounds_per_dispatch': 4, 'seed': 1,
   }  # fmt: skip
-  other = identity.of(build(fields))
+  other = same_run.problem_of(build(fields))
   assert record(private())['one round'] == other['one round']
   point = runs.reconfigured(private(), config.Config(**fields))
-  assert identity.of(point) == other
+  assert same_run.problem_of(point) == other

@@ -6,7 +6,7 @@ from fl_sketch import models, runs
 from fl_sketch.data import sources
 from fl_sketch.models import lora
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import identity, plan as plan_lib
+from fl_sketch.runs import plan as plan_lib, same_run
 import harness
 import jax
 import jax.numpy as jnp
@@ -105,5 +105,5 @@ def test_a_run_does_not_go_on_beside_other_frozen_arrays():
   exp = built('naive')
   other = jax.tree.map(lambda x: x + 1e-3, exp.hyper.frozen)
   changed = exp._replace(hyper=exp.hyper._replace(frozen=other))
-  assert identity.of(exp) == identity.of(built('naive'))
-  assert identity.of(exp) != identity.of(changed)
+  assert same_run.problem_of(exp) == same_run.problem_of(built('naive'))
+  assert same_run.problem_of(exp) != same_run.problem_of(changed)

@@ -4,7 +4,7 @@ import shutil
 
 import chex
 from fl_sketch import runs
-from fl_sketch.runs import identity, noise_secret, player, workdir
+from fl_sketch.runs import noise_secret, player, same_run, workdir
 from harness import rows
 import numpy as np
 from own_problem import PRIVATE, begin, build, store_of
@@ -20,7 +20,7 @@ def test_a_change_is_refused_before_any_noise_is_drawn(tmp_path, monkeypatch):
   folder = tmp_path / 'run'
   exp = store_of(tmp_path / 'store', X, PRIVATE)
   begin(folder, exp)
-  problem = identity.of(exp)
+  problem = same_run.problem_of(exp)
   noise_secret.of_run(exp.config, problem, folder, resumed=False)
   shutil.rmtree(tmp_path / 'store')
   other = store_of(tmp_path / 'store', X[::-1], PRIVATE)

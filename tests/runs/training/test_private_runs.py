@@ -9,7 +9,7 @@ import chex
 from fl_sketch import accounting, runs
 from fl_sketch.accounting import types
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.runs import identity, log, noise_secret
+from fl_sketch.runs import log, noise_secret, same_run
 from harness import SMALL, rows
 import jax
 import numpy as np
@@ -107,7 +107,7 @@ def test_no_published_file_holds_the_secret(whole):
   folder, result = whole
   exp = runs.build(PRIVATE)
   roots = noise_secret.of_run(
-    exp.config, identity.of(exp), folder, resumed=True
+    exp.config, same_run.problem_of(exp), folder, resumed=True
   )
   keys = [roots.noise_key]
   for r in range(4):
