@@ -19,8 +19,8 @@ from fl_sketch.runs import (
   compression,
   config as config_lib,
   devices,
-  initial,
   plan as plan_lib,
+  saved_params,
   sinks,
 )
 import jax
@@ -66,7 +66,7 @@ def main(argv):
     return
   try:
     with errors.refused():
-      exp = initial.begun(exp, folder, _FLAGS.init_from)
+      exp = saved_params.begun(exp, folder, _FLAGS.init_from)
       more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
       with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
         if exp.guarantee is not None and jax.process_index() == 0:

@@ -11,7 +11,6 @@ from fl_sketch.models import pretrained
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.runs import (
-  initial,
   language,
   log,
   metrics,
@@ -133,7 +132,7 @@ class Run:
       # `build` refuses fields that `assemble` leaves unused.
       problem = lambda _, task=problem: task
     exp = build(self.config, self._data_dir, problem)
-    exp = initial.begun(exp, self.folder)
+    exp = saved_params.begun(exp, self.folder)
     try:
       check_problem(self.folder, same_run.problem_of(exp), private=False)
     except WorkdirError as e:

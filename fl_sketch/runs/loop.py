@@ -19,15 +19,14 @@ from fl_sketch.runs import (
   same_run,
   signals,
 )
-from fl_sketch.runs.best import Best
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.checkpoints import Checkpoints
 from fl_sketch.runs.config import Config
-from fl_sketch.runs.initial import begun, keep as keep_initial
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
 from fl_sketch.runs.over_seeds import draw_run
 from fl_sketch.runs.player import Player, RunPlayer, Shards
 from fl_sketch.runs.program import program
+from fl_sketch.runs.saved_params import Best, begun, keep_initial
 from fl_sketch.runs.workdir import Workdir, WorkdirError, has_rows
 from fl_sketch.utils import extras, progress as progress_lib
 import jax
@@ -70,7 +69,7 @@ def train(
     progress: whether to show a bar on stderr.
     on_row: called with each logged row, in the first process; see `sinks`.
     extend: whether a private run may have more rounds (`check_rounds`).
-    init_from: the folder of a run, see `initial.begun`.
+    init_from: the folder of a run, see `saved_params.begun`.
     player: makes what plays the rounds, from the arguments of `Shards`.
 
   Raises:

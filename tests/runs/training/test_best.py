@@ -6,7 +6,7 @@ import math
 import random
 
 import fl_sketch
-from fl_sketch.runs import best, saved_params
+from fl_sketch.runs import saved_params
 import harness
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def play(folder, losses, checkpoints, start):
   path = folder / 'metrics.jsonl'
   path.write_text(''.join(lines[:start]))
   checkpoints[:] = [done for done in checkpoints if done <= start]
-  keeper = best.Best(folder, 'test_loss', checkpoints)
+  keeper = saved_params.Best(folder, 'test_loss', checkpoints)
   for done in range(start + 1, len(rows) + 1):
     yield None
     path.write_text(''.join(lines[:done]))

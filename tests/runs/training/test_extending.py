@@ -5,7 +5,7 @@ import shutil
 
 import chex
 from fl_sketch import runs
-from fl_sketch.runs import initial, same_run, saved_params, workdir
+from fl_sketch.runs import same_run, saved_params, workdir
 from harness import rows
 import numpy as np
 from own_problem import FIELDS, PRIVATE as SAMPLED, START, begin, build, record
@@ -98,12 +98,12 @@ def test_a_run_starts_from_the_parameters_of_another(tmp_path):
   one, two = tmp_path / 'one', tmp_path / 'two'
   given = {'w': np.arange(4, dtype=np.float32)}
   saved_params.write(one / 'best', 2, given)
-  exp = initial.begun(built(**PRIVATE), two, one / 'best')
+  exp = saved_params.begun(built(**PRIVATE), two, one / 'best')
   chex.assert_trees_all_equal(exp.params, given)
   assert 'parameters of another run' in exp.guarantee.statement.caveats[-1]
   small = build(FIELDS, start={'w': START['w'], 'b': np.zeros(2)})
   with pytest.raises(workdir.WorkdirError, match='b has shape'):
-    initial.begun(small, two, one / 'best')
+    saved_params.begun(small, two, one / 'best')
 
 
 @pytest.mark.nightly
