@@ -57,13 +57,18 @@ def memory_of(mesh: Mesh, run: program_lib.Program) -> Memory:
   """Estimate the memory of a run; compiles its round and its evaluation."""
   hyper, state, cohort, *_ = run.args
   process = _resident() + OVERHEAD  # before anything is compiled
-  held, work = _analysis(run.fn, *run.args)
-  _, evaluation = _analysis(run.evaluate, (state.params, hyper), run.test)
-  held += share((cohort, run.test))  # the next cohort is fetched ahead
-  devices = mesh.local_devices
-  on_host, work = devices[0].platform == 'cpu', max(work, evaluation)
-  state_bytes = comms.nbytes(state)
-  return Memory(len(devices), on_host, held, work, state_bytes, process)
+  round_ = run.fn.lower(*run.args)
+  evaluation = run.evaluate.lower((state.params, hyper), run.test)
+  used = [x.compile().memory_analysis() for x in (round_, evaluation)]
+  new = (x.output_size_in_bytes - x.alias_size_in_bytes for x in used)
+  work = [n + x.temp_size_in_bytes for n, x in zip(new, used, strict=True)]
+  # The next cohort is fetched ahead.
+  held = used[0].argument_size_in_bytes + share((cohort, run.test))
+  return Memory(
+    len(mesh.local_devices),
+    on_host=mesh.local_devices[0].platform == 'cpu',
+    held=held, work=max(work), state=comms.nbytes(state), process=process,
+  )  # fmt: skip
 
 
 def available(device: Any) -> Available:
@@ -129,13 +134,6 @@ def units(n: float) -> str:
       break
     n /= 1024
   return f'{n:,.0f} {unit}' if unit == 'B' else f'{n:,.1f} {unit}'
-
-
-def _analysis(fn: Any, *args: Tree) -> tuple[int, int]:
-  """Bytes on a device of a program's arguments, and those it takes besides."""
-  used = fn.lower(*args).compile().memory_analysis()
-  new = used.output_size_in_bytes - used.alias_size_in_bytes
-  return used.argument_size_in_bytes, new + used.temp_size_in_bytes
 
 
 def share(tree: Tree) -> int:
