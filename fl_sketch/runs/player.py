@@ -3,7 +3,7 @@
 import os
 from typing import Any, Protocol
 
-from fl_sketch import algorithms, rounds
+from fl_sketch import rounds
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import Experiment, client_state, cohort_feed, log
@@ -59,18 +59,16 @@ class Shards:
     self, exp: Experiment, mesh: Mesh, folder: str | os.PathLike, run: Program
   ):
     self._mesh, self._fn, where = mesh, run.fn, run.placement
-    params = mesh_lib.place(mesh, exp.params)
-    self.state = run.init(params)._replace(params=params)
+    data = exp.data if where.data == 'device' else None
+    arrays = data, exp.hyper, exp.params
+    self._data, self._hyper, params = mesh_lib.place(mesh, arrays)
+    self.state = run.init(self._hyper, params)._replace(params=params)
     if where.client_state == 'device':
       self.client_state = client_state.OnDevice(mesh)
     else:
       edges = cohort_feed.starts(exp.config.population, jax.process_count())
       clients = range(*edges[jax.process_index() :][:2])
       self.client_state = client_state.OnHost(mesh, self.state, clients, folder)
-    data = exp.data if where.data == 'device' else None
-    self._data: Tree
-    self._hyper: algorithms.Hyper
-    self._data, self._hyper = mesh_lib.place(mesh, (data, exp.hyper))
     self._key = mesh_lib.place(mesh, jax.random.key(exp.config.key_seed))
     self._noise_key: jax.Array | None = None
     self._evaluate = log.evaluator(run.evaluate, exp, mesh)

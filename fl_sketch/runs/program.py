@@ -7,6 +7,7 @@ from fl_sketch import rounds
 from fl_sketch.data import availability, store
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
+from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.runs import Experiment, client_state, log, parts
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -34,9 +35,9 @@ class Program(NamedTuple):
 
   fn: Callable[..., Tree]  # plays a dispatch of rounds
   args: tuple[Tree, ...]  # of `fn`, in the longest dispatch
-  # Parameters on the mesh -> the rest of the state before the first round, each
-  # array with its final sharding.
-  init: Callable[[Params], rounds.FedState]
+  # (hyperparameters, parameters), on the mesh -> the rest of the state before
+  # the first round, each array with its final sharding.
+  init: Callable[[Hyper, Params], rounds.FedState]
   # ((params, hyperparameters), test batches) -> sums of metrics.
   evaluate: Callable[..., Tree]
   test: Tree  # the test batches
@@ -81,8 +82,8 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
   arrays = exp.hyper, jax.random.key(0), data, noise_key
   hyper, *rest = _abstract(mesh, arrays, P())
 
-  def init(params):
-    state = rounds.init(exp.make(exp.hyper), params, population)
+  def init(hyper, params):
+    state = rounds.init(exp.make(hyper), params, population)
     # A copy: jit would return the buffers of parameters that the state holds.
     return jax.tree.map(jnp.copy, state._replace(params=()))
 

@@ -1,6 +1,7 @@
 """Compile and run the points of a sweep that differ only in arrays."""
 
 from collections.abc import Collection
+import dataclasses
 import math
 import time
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.runs import config as config_lib, log as log_lib, loop
 from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.metrics import Row
-from fl_sketch.runs.program import decide
+from fl_sketch.runs.program import program
 from fl_sketch.utils import progress as progress_lib, seeding
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -47,7 +48,9 @@ class Program:
     configs: Collection[config_lib.Config],
   ):
     # Points keep the state of all clients on the devices.
-    if decide(exp, mesh, row=()).data == 'host':
+    on_device = dataclasses.replace(exp.config, client_state='device')
+    self._run = program(exp._replace(config=on_device), mesh)
+    if self._run.placement.data == 'host':
       raise ValueError(
         f'feed={exp.config.feed!r} leaves the data on the host, but points '
         "share them on the devices; set feed='device'."
@@ -65,22 +68,9 @@ class Program:
     axes: Any = dict.fromkeys(algorithms.Hyper._fields, 0)
     frozen = None if one_model else 0
     self._of_hyper = algorithms.Hyper(**axes | {'frozen': frozen})
-    options = {'fetch': exp.fetch, **exp.round_options}
-    self._round_fn = rounds.run_round(exp.make, mesh, **options)
-    self._scanned = config.rounds_per_dispatch > 1
-    if self._scanned:
-      self._round_fn = rounds.scan_rounds(self._round_fn)
-    evaluate = jax.jit(rounds.run_evaluation(log_lib.metrics_of(exp), mesh))
-    self.evaluate = log_lib.evaluator(evaluate, exp, mesh)
+    self.evaluate = log_lib.evaluator(self._run.evaluate, exp, mesh)
     self.data = mesh_lib.place(mesh, exp.data)
     self._programs = {}
-
-    def init(hyper, params):
-      state = rounds.init(exp.make(hyper), params, config.population)
-      # A copy: jit would return the buffers of the parameters.
-      return jax.tree.map(jnp.copy, state)
-
-    self._init = init
 
   def most_points(self, exp: Experiment) -> int:
     """Return the number of points to run at once on the devices of the mesh."""
@@ -93,9 +83,7 @@ class Program:
     step = self.step(one)
     key, seed = self.key(one), 0 if self._private else None
     cohorts, _ = self.cohorts(one, 0, [seed])
-    args = [*self.start(one), cohorts, key, self.data]
-    if self._private:
-      args.append(generators.known_roots(self.config.noise_seed).noise_key)
+    args = *self.start(one), cohorts, key, self.data, self._run.args[-1]
     used = step.lower(*args).compile().memory_analysis()
     each = used.temp_size_in_bytes + used.argument_size_in_bytes
     each += used.output_size_in_bytes - (data := comms.nbytes(self.data))
@@ -143,8 +131,8 @@ class Program:
   def step(self, exps):
     """Jit a dispatch for all points, which may share cohorts and key."""
     shared = (None if one else 0 for one in (self._one_seed, self._one_key))
-    axes = self._of_hyper, 0, *shared, None, *[0] * self._private
-    return self._jitted(self._round_fn, len(exps), axes, donate_argnums=1)
+    axes = self._of_hyper, 0, *shared, None, 0 if self._private else None
+    return self._jitted(self._run.fn, len(exps), axes, donate_argnums=1)
 
   def start(self, exps):
     """Return hyperparameters and first states of the points, stacked."""
@@ -153,15 +141,15 @@ class Program:
     pairs = [(exp.hyper._replace(frozen=None), exp.params) for exp in exps]
     hyper, params = _stacked(pairs, jnp)
     starts = mesh_lib.place(self.mesh, (hyper._replace(frozen=frozen), params))
-    axes, whole = (self._of_hyper, 0), mesh_lib.replicated(self.mesh)
-    init = self._jitted(self._init, len(exps), axes, out_shardings=whole)
-    return starts[0], init(*starts)
+    init = self._jitted(self._run.init, len(exps), (self._of_hyper, 0))
+    return starts[0], init(*starts)._replace(params=starts[1])
 
   def _jitted(self, fn, points, axes, **options):
-    """Jit fn for one point, or vmapped over several; cached by number."""
+    """Return a jitted function of one point, or vmapped; cached by number."""
+    if points == 1:
+      return fn
     if (fn, points) not in self._programs:
-      many = fn if points == 1 else jax.vmap(fn, axes)
-      self._programs[fn, points] = jax.jit(many, **options)
+      self._programs[fn, points] = jax.jit(jax.vmap(fn, axes), **options)
     return self._programs[fn, points]
 
   def key(self, exps):
@@ -173,7 +161,8 @@ class Program:
   def cohorts(self, exps, done, seeds):
     """Return the cohorts of a dispatch: on the mesh, and by point on host."""
     draws = [(e.config.seed, seed) for e, seed in zip(exps, seeds, strict=True)]
-    dispatch, scanned = self.config.dispatch(done), self._scanned
+    dispatch = self.config.dispatch(done)
+    scanned = self.config.rounds_per_dispatch > 1
     pad = lambda cohort: rounds.pad_cohort(cohort, self.mesh.size)
     sampled = {
       draw: [pad(exp.sample(r, draw[1])) for r in dispatch]
@@ -194,20 +183,20 @@ class Points:
     self._program, self._exps, self._count = program, exps, count
     self._step, self._key = program.step(exps), program.key(exps)
     self._hyper, self.state = program.start(exps)
-    self._noise_keys: list[jax.Array] = []  # one array, of private runs
+    self._noise_keys: jax.Array | None = None  # of private runs
     self._seeds: list[seeding.Root | None] = [None] * len(exps)
 
   def start(self, secrets: list[generators.Roots] | None):
     """Set the secrets of private runs."""
     if secrets is not None:
       noise = _stacked([s.noise_key for s in secrets], jnp)
-      self._noise_keys = [mesh_lib.place(self._program.mesh, noise)]
+      self._noise_keys = mesh_lib.place(self._program.mesh, noise)
       self._seeds = [s.sampling_seed for s in secrets]
 
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], Tree]:
     """Play a dispatch of rounds of all runs."""
     placed, cohorts = self._program.cohorts(self._exps, done, self._seeds)
-    rest = self._key, self._program.data, *self._noise_keys
+    rest = self._key, self._program.data, self._noise_keys
     self.state, metrics = self._step(self._hyper, self.state, placed, *rest)
     return cohorts, metrics
 
