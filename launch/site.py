@@ -16,7 +16,7 @@ import shutil
 import sys
 
 from absl import app, flags
-from fl_sketch.sites import resident_worker
+from fl_sketch.sites import site_process
 
 from . import begin, configs, define, errors, parse_flags
 
@@ -35,7 +35,7 @@ _OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
 
 def main(argv):
   """Keep a worker running; in the worker's process, answer requests."""
-  if resident_worker.is_worker():
+  if site_process.is_worker():
     begin(argv)
     _work()
   if argv[1:]:
@@ -44,10 +44,10 @@ def main(argv):
     sys.exit(f'There is no command {_ENGINE[0]!r}; install it, or set PATH.')
   command = [sys.executable, '-m', f'{__package__}.site', *_OWN[1:]]
   try:
-    status = resident_worker.keep(
+    status = site_process.keep(
       command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket')
     )
-  except resident_worker.SiteError as e:
+  except site_process.SiteError as e:
     status = f'{e}'
   sys.exit(status)
 
@@ -66,11 +66,10 @@ def _work():
     problem = functools.partial(own_data.of_site, **options)
     handler = site.client(run_config, client, problem, pathlib.Path(state))
   name = configs.workdir().partition('/')[2]
-  samples = handler.about['samples']
-  resident_worker.serve_keeper(
+  site_process.serve_keeper(
     handler.handle,
-    f'Client {client} of {run_config.population}, {name}: {samples} samples; '
-    f'its socket is {state}/socket.',
+    f'Client {client} of {run_config.population}, {name}: {handler.samples} '
+    f'samples; its socket is {state}/socket.',
   )
 
 

@@ -154,7 +154,7 @@ def test_every_module_imports_alone():
     id='accountant'),
   pytest.param('import fl_sketch.rounds',
     'fl_sketch.algorithms fl_sketch.privacy', id='rounds'),
-  pytest.param('from fl_sketch.sites import flower, nvflare, resident_worker',
+  pytest.param('from fl_sketch.sites import flower, nvflare, site_process',
     'jax numpy tqdm', id='sites'),
   pytest.param('from fl_sketch.runs import loaded, loop, sinks',
     'matplotlib pandas tensorboardX wandb', id='runs'),

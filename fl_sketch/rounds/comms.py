@@ -5,7 +5,7 @@ value is *shared* if every client holds the same copy and *local* if each holds
 its own. A `Comm` has the only ways from local to shared; links get one as
 ``comm``. `Shards` simulates the cohort on the shards of a mesh axis, where
 `shard_map` refuses any other way; `distributed.workers.Workers` are the workers
-of a training loop, and `sites.stages.Stage` is a round over messages.
+of a training loop, and `sites.comm.SiteComm` is a round over messages.
 """
 
 import abc

@@ -1,9 +1,8 @@
 """Rounds over messages between a server and real sites, over any transport.
 
-`programs` are the compiled pieces of a round, `client` and `server` its two
-sides, `wire` and `requests` the messages; their transport is the caller's.
-`federation` trains a config over sites, which Flower (`flower`), NVFlare
-(`nvflare`) or your own transport connects. `relay` is all that the process of
-an engine needs: it hands a message over to the `resident_worker` of the site,
-which keeps programs and state, on the site's own data (`own_data`).
+`programs` are the compiled pieces of a round, of which `client` and `server`
+are the two sides; `wire` and `requests` are the messages. `federation` trains a
+config over sites, which Flower (`flower`), NVFlare (`nvflare`) or your own
+`transport` connects. An engine's process at a site only `relay`s messages to
+the `site_process`, which keeps programs, state and the `site`'s `own_data`.
 """

@@ -6,6 +6,7 @@ a later one: for a server that was restored it returns to that round's replica.
 """
 
 from collections.abc import Callable
+import dataclasses
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import warnings
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
 from fl_sketch.sites import requests, wire
-from fl_sketch.sites.exchanges import completed, without
 from fl_sketch.sites.programs import Programs, Work
 from fl_sketch.sites.replicas import Replica, Store
 from fl_sketch.utils import __version__
@@ -43,57 +43,42 @@ class RefusedError(ValueError):
   """A request that this client does not answer; the server reads why."""
 
 
+@dataclasses.dataclass(eq=False)
 class Client:
-  """A client of a run.
+  """A client of a run; `handle` answers requests."""
 
-  Args:
-    programs: of the run's algorithm.
-    params: the model before the first round.
-    run: the run's `wire.fingerprint`.
-    client_id: the client's number, from 0.
-    batches: round -> this client's batches, leaves [local_steps, batch, ...].
-    noise_key: key[], root of this client's secret noise; of a private run only.
-    send_loss: whether the server gets the training loss.
-    evaluate: parameters -> sums of metrics on the client's own samples.
-    about: what it answers to a greeting, beside version and number.
-    folder: of the replicas; None keeps them in memory.
-    max_rounds: from this round on it refuses.
-  """
+  programs: Programs  # of the run's algorithm
+  params: dataclasses.InitVar[Params]  # the model before the first round
+  run: bytes  # the run's `wire.fingerprint`
+  id: int  # the client's number, from 0
+  # Round -> this client's batches, leaves [local_steps, batch, ...].
+  batches: Callable[[int], Tree]
+  _: dataclasses.KW_ONLY
+  # key[], root of this client's secret noise; of a private run only.
+  noise_key: jax.Array | None = None
+  send_loss: bool = True  # whether the server gets the training loss
+  # Parameters -> sums of metrics on the client's own samples.
+  evaluate: Callable[[Params], dict[str, float]] | None = None
+  samples: int = 1  # how many the server is told that it holds
+  folder: dataclasses.InitVar[pathlib.Path | None] = None  # of the replicas
+  max_rounds: int | None = None  # from this round on it refuses
 
-  def __init__(
-    self,
-    programs: Programs,
-    params: Params,
-    *,
-    run: bytes,
-    client_id: int,
-    batches: Callable[[int], Tree],
-    noise_key: jax.Array | None = None,
-    send_loss: bool = True,
-    evaluate: Callable[[Params], dict[str, float]] | None = None,
-    about: dict[str, Any] | None = None,
-    folder: pathlib.Path | None = None,
-    max_rounds: int | None = None,
-  ):
-    programs.check_noise(noise_key)
-    self.programs, self.run, self.id = programs, run, client_id
-    self._batches, self._noise_key = batches, noise_key
-    self._evaluate, self._send_loss = evaluate, send_loss
-    self._about = {'version': __version__, 'client': client_id} | (about or {})
-    self._answer, self._most = None, max_rounds
+  def __post_init__(self, params, folder):
+    self.programs.check_noise(self.noise_key)
+    self.about = {
+      'version': __version__, 'client': self.id, 'samples': self.samples,
+      'evaluates': self.evaluate is not None,
+    }  # fmt: skip
+    self._answer: Answer | None = None
     self._incarnation, self._asked = 0, -1
-    self._replicas = {0: Replica.of(programs.first(params))}
-    self._store = Store(folder, run, client_id, durable=programs.private)
-    for number, replica, incarnation in self._store.load(programs.start):
+    self._replicas = {0: Replica.of(self.programs.first(params))}
+    durable = self.programs.private
+    self._store = Store(folder, self.run, self.id, durable)
+    for number, replica, incarnation in self._store.load(self.programs.start):
       self._asked = number
       if replica is not None:
         self._replicas[number] = replica
         self._incarnation = max(self._incarnation, incarnation)
-
-  @property
-  def about(self) -> dict[str, Any]:
-    """What the client answers to a greeting."""
-    return self._about | {'round': max(self._replicas)}
 
   def handle(self, message: bytes) -> bytes:
     """Answer a request; the reply to a bad one says why."""
@@ -101,14 +86,12 @@ class Client:
     try:
       request = requests.decode(message)
       self._check(request)
-      return self._encoded(request, *self._answered(request))
+      kind, payload = self._answered(request)
     except _NeedError as e:
-      asked = request._replace(round=e.args[0])
-      return self._encoded(asked, wire.Kind.NEED, b'')
+      kind, payload = wire.Kind.NEED, b''
+      request = request._replace(round=e.args[0])
     except (wire.PayloadError, RefusedError) as e:
-      return self._encoded(request, wire.Kind.REFUSED, str(e).encode())
-
-  def _encoded(self, request, kind, payload) -> bytes:
+      kind, payload = wire.Kind.REFUSED, str(e).encode()
     return wire.encode(
       payload, kind=kind, run=self.run, round_index=request.round,
       client_id=self.id, incarnation=request.incarnation, stage=request.stage,
@@ -129,19 +112,20 @@ class Client:
         f'A server of incarnation={self._incarnation} has asked since, this is '
         f'{request.incarnation}; for a new workdir give sites new folders.'
       )
-    if self._most is not None and request.round >= self._most:
+    if self.max_rounds is not None and request.round >= self.max_rounds:
       raise RefusedError(
-        f'Client {self.id} has rounds={self._most}, the server asks for round '
-        f'{request.round}; start both with the same config.'
+        f'Client {self.id} has rounds={self.max_rounds}, the server asks for '
+        f'round {request.round}; start both with the same config.'
       )
     self._incarnation = request.incarnation
 
   def _answered(self, request) -> tuple[wire.Kind, Any]:
     if request.kind == Kind.HELLO:
-      return wire.Kind.JSON, json.dumps(self.about).encode()
+      about = self.about | {'round': max(self._replicas)}
+      return wire.Kind.JSON, json.dumps(about).encode()
     replica = self._at(request)
     if request.kind == Kind.EVALUATE:
-      evaluate = self._evaluate or (lambda params: {})
+      evaluate = self.evaluate or (lambda params: {})
       metrics = evaluate(replica.state.params)
       return wire.Kind.JSON, json.dumps(metrics).encode()
     answer = self._worked(replica, request.weight)
@@ -157,7 +141,7 @@ class Client:
       facts, request.stage, replica.state, answer.announcements,
       answer.work.payload, *self._who(request.weight),
     )  # fmt: skip
-    metrics = answer.work.metrics if self._send_loss else wire.NO_METRICS
+    metrics = answer.work.metrics if self.send_loss else wire.NO_METRICS
     reply = {'metrics': metrics, 'payload': payload}
     return wire.Kind.PAYLOAD, jax.device_get(reply)
 
@@ -176,14 +160,14 @@ class Client:
     self._store.save(self._replicas, number, self._incarnation)
 
   def _who(self, weight):
-    return self._noise_key, np.int32(self.id), np.float32(weight)
+    return self.noise_key, np.int32(self.id), np.float32(weight)
 
   def _worked(self, replica: Replica, weight: float = 1.0) -> Answer:
     """Return the answer in the round that starts from a replica, made once."""
     number, answer = int(replica.state.round), self._answer
     if answer is not None and (number, replica.digest) == answer[:2]:
       return answer
-    args = replica.state, self._batches(number), *self._who(weight)
+    args = replica.state, self.batches(number), *self._who(weight)
     self._answer = Answer(number, replica.digest, self.programs.work(*args))
     return self._answer
 
@@ -265,9 +249,8 @@ class Client:
     if number == request.round:  # what comes before this exchange
       exchanges = exchanges[: request.stage]
     like = [tree for x in exchanges for tree in x.announcements][part.first :]
-    sent = [without(tree, facts.absent) for tree in like]
-    trees = zip(wire.from_bytes(part.body, sent), like, strict=True)
-    new = (completed(tree, x, facts.absent) for tree, x in trees)
+    trees = wire.from_bytes(part.body, [facts.without(x) for x in like])
+    new = map(facts.completed, trees, like)
     return (*earlier[: part.first], *new)
 
   def _taken_over(self, request, part) -> Replica:

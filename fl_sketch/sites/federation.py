@@ -23,7 +23,7 @@ from fl_sketch.runs import (
   same_run,
 )
 from fl_sketch.runs.workdir import WorkdirError
-from fl_sketch.sites import deployed
+from fl_sketch.sites import site
 from fl_sketch.sites.history import History
 from fl_sketch.sites.programs import Programs
 from fl_sketch.sites.server import Server
@@ -56,39 +56,24 @@ def run(
   if isinstance(fields, config_lib.Config):
     fields = files.as_json(fields)
   c = config_lib.Config.from_mapping({**dict(fields), 'sweep': None})
-  run_name, c = deployed.fingerprint(c), deployed.config(c)
+  name, c = site.fingerprint(c), site.deployed(c)
   folder = pathlib.Path(folder)
-  record = _Known(folder)
+  record = folder / 'sites.json'
+  known = same_run.read(record, 'a record of sites') or {}
+  incarnation = known.get('incarnation', 0) + 1
   timeouts = Timeouts(timeout, first_timeout)
-  start = run_name, c.population, record.incarnation, timeouts
-  sites = SiteRounds(transport, *start)
-  sites.greet(wait=record.samples is None)
-  samples = record.begin(sites, c.population)
+  sites = SiteRounds(transport, name, c.population, incarnation, timeouts)
+  sites.greet(wait=not known)
+  samples = known.get('samples')
+  if samples is None:
+    samples = [sites.about[i].get('samples', 1) for i in range(c.population)]
+  folder.mkdir(parents=True, exist_ok=True)
+  files.replace(record, {'incarnation': incarnation, 'samples': samples})
   exp = runs.build(c, problem=lambda c: _of_sites(c, data_dir, samples))
   player = lambda *args: Sites(sites, *args)
   options = {'progress': progress, 'player': player}
   # The server's state is on one device.
   return runs.train(exp, folder, mesh=rounds.cohort_mesh(1), **options)
-
-
-class _Known:
-  """The server's record of its sites, sites.json of the workdir."""
-
-  def __init__(self, folder: pathlib.Path):
-    self._path = folder / 'sites.json'
-    then = same_run.read(self._path, 'a record of sites') or {}
-    self.incarnation = then.get('incarnation', 0) + 1
-    self.samples: list[int] | None = then.get('samples')
-
-  def begin(self, sites: SiteRounds, population: int) -> list[int]:
-    """Record this start; return how many samples each client holds."""
-    if self.samples is None:
-      about = (sites.about[i] for i in range(population))
-      self.samples = [int(x.get('samples', 1)) for x in about]
-    self._path.parent.mkdir(parents=True, exist_ok=True)
-    now = {'incarnation': self.incarnation, 'samples': self.samples}
-    files.replace(self._path, now)
-    return self.samples
 
 
 def _of_sites(c, data_dir, samples) -> problem.Problem:
@@ -125,14 +110,13 @@ class Sites:
     """Begin with the sites; `secret` is that of a private run."""
     exp, sites = self._exp, self._sites
     self._secret = secret
-    server = Server(
-      self._programs, run=sites.run, incarnation=sites.incarnation,
+    sites.server = Server(
+      self._programs, sites.run, incarnation=sites.incarnation,
       noise_key=None if secret is None else secret.noise_key,
       max_norm=exp.max_payload_norm, summary=parts.summary(exp.config),
     )  # fmt: skip
-    done = int(self.state.round)
-    history = History(self._programs, done, self._folder / 'announced')
-    sites.begin(server, history)
+    args = int(self.state.round), self._folder / 'announced'
+    sites.history = History(self._programs, *args)
 
   def play(self, done: int) -> tuple[list[list[rounds.Cohort]], dict[str, Any]]:
     """Play the round after `done` of them."""

@@ -8,7 +8,6 @@ import warnings
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
 from fl_sketch.sites import requests, wire
-from fl_sketch.sites.exchanges import without
 from fl_sketch.sites.programs import Programs
 from fl_sketch.sites.requests import PartKind
 from fl_sketch.utils import files
@@ -25,14 +24,13 @@ class _Round(NamedTuple):
 class History:
   """The announcements of past rounds, in memory and in a folder.
 
-  Rounds are kept as long as they are fewer bytes than the state, or as they are
-  the last in which a client took part: it may need them to know its own state.
-  Of `rounds_done`, those of the state that the server starts from: what the
-  folder has of later rounds belongs to no checkpoint and is removed.
+  Rounds are kept while they are fewer bytes than the state, or are the last in
+  which a client took part: it may need them to know its own state. What the
+  folder has beyond `rounds_done`, those of the server's state, is removed.
 
   `open` is a private round that is not closed: announcements between its
-  exchanges, which must not be made again, and who had answered. If its file is
-  damaged it raises ValueError; other damaged files are not used.
+  exchanges, which must not be made again, and who had answered. ValueError: its
+  file is damaged; other damaged files are not used.
   """
 
   def __init__(
@@ -45,29 +43,26 @@ class History:
     self._dense = comms.nbytes(requests.replicated(programs.start))
     self._rounds: dict[int, _Round] = {}
     self.open: _Round | None = None
-    if folder is not None:
-      folder.mkdir(parents=True, exist_ok=True)
-      for path in folder.glob('round_*.bin'):
-        number = int(path.stem.removeprefix('round_'))
-        is_open = number == rounds_done and programs.private
-        if number > rounds_done or (number == rounds_done and not is_open):
-          path.unlink()
-          continue
-        try:
-          round_ = _read(path)
-        except (OSError, ValueError) as e:
-          if is_open:
-            raise ValueError(
-              f'{path} cannot be read ({e}): private round {number} would be '
-              'released twice; restore it.'
-            ) from e
-          said = f'{path} cannot be read ({e}); it is not used.'
-          warnings.warn(said, stacklevel=2)
-          continue
+    if folder is None:
+      return
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob('round_*.bin'):
+      number = int(path.stem.removeprefix('round_'))
+      is_open = number == rounds_done and programs.private
+      if number >= rounds_done and not is_open:
+        path.unlink()
+        continue
+      try:
+        self._rounds[number] = _read(path)
+      except (OSError, ValueError) as e:
         if is_open:
-          self.open = round_
-        else:
-          self._rounds[number] = round_
+          raise ValueError(
+            f'{path} cannot be read ({e}): private round {number} would be '
+            'released twice; restore it.'
+          ) from e
+        said = f'{path} cannot be read ({e}); it is not used.'
+        warnings.warn(said, stacklevel=2)
+    self.open = self._rounds.pop(rounds_done, None)
 
   def add(
     self,
@@ -79,15 +74,15 @@ class History:
     """Add the round that started from a state, durably."""
     number, facts = int(state.round), self._programs.facts(state)
     bodies = tuple(
-      wire.to_bytes(jax.tree.leaves(without(tree, facts.absent)))
+      wire.to_bytes(jax.tree.leaves(facts.without(tree)))
       for tree in jax.device_get(announcements)
     )
-    self._rounds[number] = _Round(frozenset(map(int, taken)), bodies)
+    clients = sorted(map(int, taken))
+    self._rounds[number] = _Round(frozenset(clients), bodies)
     self.open = self._rounds[number] if is_open else None
     if self._folder is not None:
-      clients = np.array(sorted(self._rounds[number].taken), np.int64)
-      kind, contents = PartKind.ANNOUNCEMENTS, [wire.to_bytes([clients])]
-      contents += bodies
+      contents = wire.to_bytes([np.array(clients, np.int64)]), *bodies
+      kind = PartKind.ANNOUNCEMENTS
       parts = tuple(requests.Part(kind, 0, number, x) for x in contents)
       head = requests.Kind.GO_ON, bytes(16), 0, number, -1
       content = requests.encode(requests.Request(*head, parts=parts))
@@ -110,8 +105,7 @@ class History:
   ) -> tuple[requests.Part, ...]:
     """Return the parts of a request that bring a replica from `at` to a state.
 
-    The client's replica is that of round `at`, or at -1 none. The client knows
-    `first` announcements of that round.
+    At -1 the client has no replica; it knows `first` announcements of `at`.
     """
     missed = range(at, int(state.round))
     if at >= 0 and all(number in self._rounds for number in missed):

@@ -1,10 +1,9 @@
-"""The server's side of one round: checks payloads, sums them, steps.
+"""Server side of a round over messages: checks payloads, sums them, steps.
 
 The server trusts no message, see `Verdict`. A refused message leaves the sum
 unchanged, so that the round equals one of `rounds.run_round` without its
-sender. Payloads are added in the order of the cohort, whenever they arrive.
-
-One thread calls `receive`.
+sender. Payloads are added in the order of the cohort, whenever they arrive. The
+caller provides the transport.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,13 +13,14 @@ from typing import Any, NamedTuple
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, fates
 from fl_sketch.sites import requests, wire
-from fl_sketch.sites.exchanges import completed, without, zeros
+from fl_sketch.sites.comm import zeros
+from fl_sketch.sites.server import Server
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Array = jax.Array | np.ndarray
+_is_finite = jax.jit(client_step.all_finite)
 
 
 class Verdict(enum.Enum):
@@ -54,13 +54,18 @@ class Closed(NamedTuple):
 
 
 class Inbox:
-  """The server's side of one round, from `Server.open` to `close`.
+  """The server's side of the round that starts from a state, until `close`.
 
-  Of its exchanges, `stages` in number, `stage` is the one that is open, and
-  `announcements` is what the server has announced so far.
+  Ids, int32[C], are as of `rounds.Cohort`, each client once; weights, f32[C],
+  are 0 for clients that are not selected. Another C compiles again. Of the
+  round's exchanges, `stages` in number, `stage` is open; `announcements` is
+  what the server has announced so far. One thread calls `receive`.
   """
 
-  def __init__(self, server, state, ids, weight):
+  def __init__(
+    self, server: Server, state: rounds.FedState, ids: np.ndarray,
+    weight: np.ndarray,
+  ):  # fmt: skip
     self._server, self.round = server, int(state.round)
     self._state = comms.drop_per_client(state)
     self._ids, self._weight = np.asarray(ids), np.asarray(weight, np.float32)
@@ -73,19 +78,24 @@ class Inbox:
       raise ValueError(f'{ids=} must have every client once.')
     self._facts = server.programs.facts(state)
     self._shapes = server.programs.shapes(self._facts)
-    self.stages, self.stage = len(self._shapes), 0
-    self.announcements: tuple[Tree, ...] = ()
-    self._sums: tuple[Tree, ...] = ()
+    self.stages = len(self._shapes)
     # Of each exchange, by slot; those of an only one leave once they are added.
     self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
     self._loss = np.zeros(len(self._ids), np.float32)
     flags = np.zeros((3, len(self._ids)), bool)
     self._answered, self._taken, self._rejected = flags
-    self._total, self._next = self._zeros(), 0
     self._open = True
+    self._restart()
 
-  def _zeros(self):
-    return zeros(self._shapes[self.stage].total)
+  def _restart(self):
+    """Begin with the first exchange."""
+    self.announcements: tuple[Tree, ...] = ()
+    self._sums: tuple[Tree, ...] = ()
+    self._begin(0)
+
+  def _begin(self, stage):
+    self.stage = stage
+    self._total, self._next = zeros(self._shapes[stage].total), 0
 
   def receive(self, message: bytes) -> Verdict:
     """Take the payload of a message, or return why it is refused."""
@@ -142,7 +152,7 @@ class Inbox:
   @property
   def announced(self) -> requests.Part:
     """What the server has announced, for a request of a later exchange."""
-    sent = [without(tree, self._facts.absent) for tree in self.announcements]
+    sent = [self._facts.without(tree) for tree in self.announcements]
     body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
     return requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, self.round, body)
 
@@ -159,7 +169,8 @@ class Inbox:
       self._answered[slot] = True
       self._loss[slot] = reply['metrics']['train_loss']
       finite = finite and reply['metrics']['accepted'] > 0
-    if not finite or norm > server.max_norm:
+    too_large = server.max_norm is not None and norm > server.max_norm
+    if not finite or too_large:
       self._rejected[slot] = True
       self._taken[slot] = False
       return Verdict.TOO_LARGE if finite else Verdict.NOT_FINITE
@@ -168,12 +179,14 @@ class Inbox:
     self._add_up(in_order=True, known={slot: term})
     return Verdict.TAKEN
 
+  def _before(self, sums):
+    """The first arguments of programs."""
+    return self._facts, self._state, sums, self.announcements
+
   def _term(self, slot, payload):
     who = np.int32(self._ids[slot]), np.float32(self._weight[slot])
-    return self._server.programs.term(
-      self._facts, self.stage, self._state, self._sums, self.announcements,
-      payload, self._server.noise_key, *who,
-    )  # fmt: skip
+    args = *self._before(self._sums), payload, self._server.noise_key
+    return self._server.programs.term(*args, *who)
 
   def _add_up(self, in_order=False, known=()):
     """Add payloads in the order of the slots; `in_order` stops at a gap.
@@ -201,35 +214,31 @@ class Inbox:
     self._add_up()
     sums = (*self._sums, self._total)
     weight = np.where(self._taken, self._weight, 0)
-    new, links, bill = self._server.programs.answer(
-      self._facts, self.stage, self._state, sums, self.announcements,
-      self._server.noise_key, self._ids, weight,
-    )  # fmt: skip
+    args = *self._before(sums), self._server.noise_key, self._ids, weight
+    new, links, bill = self._server.programs.answer(*args)
     self._sums, self.announcements = sums, (*self.announcements, *new)
     return links, bill
 
-  def advance(self) -> tuple[Tree, ...]:
-    """End an exchange that is not the last; return what is announced."""
+  def advance(self) -> bool:
+    """End an exchange that is not the last; return if anything is announced."""
     count = len(self.announcements)
     self._finish_exchange()
-    self.stage += 1
-    self._total, self._next = self._zeros(), 0
-    return self.announcements[count:]
+    self._begin(self.stage + 1)
+    return len(self.announcements) > count
 
   def leave_out(self, clients: Sequence[int]) -> None:
     """Leave clients out of a round that they were lost in.
 
-    The exchanges before are summed without them, and what is announced changes:
-    the others are to be asked again. In a private round what was announced is
-    released: there the clients are absent from this exchange on.
+    Earlier exchanges are summed without them, which changes what is announced:
+    the others are to be asked again. In a private round that is released: there
+    the clients are absent from this exchange on.
     """
     for client in clients:
       self._taken[self._slot[client]] = False
     if self.stage == 0 or self._server.programs.private:
       return
     stage, payloads = self.stage, self._payloads
-    self.stage, self.announcements, self._sums = 0, (), ()
-    self._total, self._next = self._zeros(), 0
+    self._restart()
     for number in range(stage):
       of_stage = payloads[number]
       for client in clients:
@@ -243,20 +252,19 @@ class Inbox:
     `bodies` are of all announcements, as of `History`; `taken` are the clients
     that had answered.
     """
-    absent = self._facts.absent
+    facts = self._facts
     while self.stage < self.stages - 1:
       like = self._shapes[self.stage].announcements
       due = bodies[len(self.announcements) :][: len(like)]
       if not like or len(due) < len(like):
         break  # nothing was released: it is asked for again
       self.announcements += tuple(
-        completed(wire.from_bytes(memoryview(b), without(x, absent)), x, absent)
+        facts.completed(wire.from_bytes(memoryview(b), facts.without(x)), x)
         for b, x in zip(due, like, strict=True)
       )
-      self._sums = (*self._sums, self._zeros())  # no longer used
-      self.stage += 1
+      self._sums = (*self._sums, self._total)  # no longer used
+      self._begin(self.stage + 1)
       self._answered[:] = True
-    self._total = self._zeros()
     slots = [self._slot[i] for i in taken if self.stage and i in self._slot]
     self._taken[slots] = True
 
@@ -275,18 +283,17 @@ class Inbox:
       new = self._state._replace(round=self._state.round + 1)
     selected = self._weight > 0
     missing = selected & ~(self._taken | self._rejected)
-    present: Any = selected & ~missing
-    outcome = None
+    present, outcome = selected & ~missing, None
     if missing.any():
       kinds = fates.DROPPED_OUT, fates.PARTICIPATED
       absent = fates.NOT_SELECTED
       outcome = np.select([missing, selected], kinds, absent).astype(np.int8)
     weights: Any = lambda clients: np.where(clients, self._weight, 0)
-    loss: Any = {'train_loss': self._loss}
-    taken: Any = self._taken
-    observed = client_step.Observed(loss, weights(taken), present, taken)
+    loss, taken = {'train_loss': self._loss}, self._taken
+    observed: Any = loss, weights(taken), present, taken
+    observed = client_step.Observed(*observed)
     metrics = server.summarise(self._state.round, observed)
     metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
-    metrics |= {'finite': server.is_finite(new)}
+    metrics |= {'finite': _is_finite(new)}
     cohort = rounds.Cohort(self._ids, weights(present), None, outcome=outcome)
     return Closed(new, self.announcements, cohort, metrics)

@@ -1,26 +1,40 @@
 """Compiled pieces of a round over messages, of both sides.
 
-A round has one exchange or several: clients send payloads, the server sums them
-and announces. `work` and `send` make a client's payloads, `term` and `answer`
-sum them and make the announcements, `redo` is the server's step, which clients
-do again, and `keep` is the state of a client after a round in which its payload
-was taken.
+A round has one exchange or several: clients `work` and `send` payloads, whose
+`term`s the server adds up and `answer`s with announcements. From these both
+`redo` the server's step.
 """
 
 from collections.abc import Sequence
 import functools
+from typing import NamedTuple
 
 from fl_sketch import rounds
-from fl_sketch.rounds import comms
-from fl_sketch.sites.exchanges import Exchange, Facts, without
-from fl_sketch.sites.pieces import Pieces, Work
+from fl_sketch.rounds import client_step, comms, keys as keys_lib
+from fl_sketch.sites.comm import (
+  Exchange,
+  Facts,
+  ReachedError,
+  SiteComm,
+  weighted,
+  zeros,
+)
 from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import jax.numpy as jnp
+import optax
 
 
-class Programs(Pieces):
-  """The compiled functions of one algorithm.
+class Work(NamedTuple):
+  """A client's local work in a round."""
+
+  payload: Tree  # of its encoder
+  rows: Tree  # state of the encoder, if the payload is taken
+  metrics: dict[str, jax.Array]  # as of `wire.NO_METRICS`
+
+
+class Programs:
+  """The programs of one algorithm, each compiled when it is called first.
 
   Args:
     make: hp -> `Algorithm`, which has a server that sums, or else ValueError.
@@ -32,20 +46,56 @@ class Programs(Pieces):
   Attributes:
     start: shapes of a client's state before the first round. States of the
       server have no rows of clients, see `comms.drop_per_client`.
+    shapes: facts -> the exchanges of a round, in order.
+    work: (state, batches, *who) -> `Work`, on batches, leaves [local_steps,
+      batch, ...]; `who` is the client's noise key, its id and its weight.
+    send: (facts, number, state, announcements, payload, *who) -> what a client
+      sends in an exchange, of its encoder's payload.
+    keep: (facts, state, announcements, payload, *who) -> the protocol's state
+      of a client that took part in a round.
+    term: (facts, state, sums, announcements, payload, *who) -> (weight x
+      decoded payload, whether it is finite, its Euclidean norm); the noise key
+      is the server's.
+    answer: (facts, state, sums, announcements, noise key, ids, weights) ->
+      (what the server announces after the exchange of the last sum, protocol
+      state, bill); the last two are None before the last exchange. A client
+      that did not send has weight 0.
   """
 
-  def __post_init__(self, params: Params):
-    super().__post_init__(params)
-    self._jit = functools.cache(
-      lambda name, *static: jax.jit(
-        functools.partial(getattr(self, name), *static)
-      )
-    )
+  def __init__(
+    self, make: rounds.Make, hp: rounds.Hyper, params: Params, key: Key,
+    schedule: rounds.Schedule | None = None,
+  ):  # fmt: skip
+    self._make, self.hp, self._key, self._schedule = make, hp, key, schedule
+    algorithm = make(hp)
+    self.releases = algorithm.releases
+    self.private = algorithm.releases > 0
+    self.streamed = algorithm.decode is not None
+    # Whether clients need what the protocol keeps, beside the parameters.
+    self._keeps_links = not self.streamed or algorithm.correction is not None
+    self.start = jax.eval_shape(self.first, params)
+    self._payload, self._total = jax.eval_shape(self._encoded, params)
+    self._noise = jax.random.key(0)  # where the result is not used
     self.shapes = functools.cache(self._shapes)
-    flags, due = jax.eval_shape(self._facts, *self._before(self.start))
+    self.work = self._program(self._work)
+    self.send = self._program(self._send, 2, 3)
+    self.keep = self._program(self._keep, 2)
+    self.term = self._program(self._term, 2)
+    self.answer = self._program(self._answer, 2)
+    self._redone = self._program(self._redo, 2)
+    self._known = self._program(self._predicates)
+    flags, due = jax.eval_shape(self._known, comms.drop_per_client(self.start))
     self._varies = bool(flags or due)
     if not self._varies:
       self.shapes(Facts())  # raises
+
+  def _program(self, function, *static):
+    compiled = jax.jit(function, static_argnums=static)
+    return functools.partial(compiled, self.hp, self._key)
+
+  def first(self, params: Params) -> rounds.FedState:
+    """Return the state of a client before the first round."""
+    return rounds.init(self._make(self.hp), params, 1)
 
   def check_noise(self, noise_key: Key | None):
     """Raise ValueError unless there is a noise key where it is needed."""
@@ -54,104 +104,205 @@ class Programs(Pieces):
         f'Give a noise_key if and only if private={self.private}.'
       )
 
-  def _before(self, state):
-    """Return the arguments of all programs that both sides know."""
-    return self.hp, comms.drop_per_client(state), self.key
-
   def facts(self, state: rounds.FedState) -> Facts:
     """Return what both sides know of the round that starts from a state."""
     if not self._varies:
       return Facts()
-    flags, due = jax.device_get(self._jit('_facts')(*self._before(state)))
+    flags, due = jax.device_get(self._known(comms.drop_per_client(state)))
     absent = (name for name, flag in due.items() if not flag)
     return Facts(tuple(map(bool, flags)), tuple(absent))
 
-  def _shapes(self, facts: Facts) -> tuple[Exchange, ...]:
-    """Return the exchanges of a round, in order."""
-    before = self._before(self.start)
-    who = self._noise, jnp.int32(0), jnp.float32(1)
+  def redo(
+    self, facts: Facts, state: rounds.FedState, announcements: Sequence[Tree]
+  ) -> rounds.FedState:
+    """Return the state after a round, without rows, from its announcements.
+
+    Both sides compile the same program: on machines of one kind its bits are
+    equal. What the protocol keeps on the server alone is not in the result.
+    """
+    return self._redone(facts, comms.drop_per_client(state), announcements)
+
+  def _shapes(self, facts):
+    state = comms.drop_per_client(self.start)
+    client = self._noise, jnp.int32(0), jnp.float32(1)
     cohort = self._noise, jnp.zeros(1, jnp.int32), jnp.zeros(1)
-    payloads = self._payloads(facts)
+    term = functools.partial(self.term, facts)
+    answer = functools.partial(self.answer, facts)
     exchanges, sums, announcements = [], (), ()
-    for number, payload in enumerate(payloads):
-      payload = without(payload, facts.absent)
-      term = functools.partial(self._term, facts, number)
-      args = *before, sums, announcements
-      total, *_ = jax.eval_shape(term, *args, payload, *who)
+    while (payload := self._sends(facts, len(sums))) is not None:
+      args = state, sums, announcements, payload
+      total, *_ = jax.eval_shape(term, *args, *client)
       sums = (*sums, total)
-      stop = None if number == len(payloads) - 1 else number + 1
-      answer = functools.partial(self._answer, facts, stop)
-      new, *_ = jax.eval_shape(answer, *before, sums, announcements, *cohort)
+      new, *_ = jax.eval_shape(answer, state, sums, announcements, *cohort)
       announcements = (*announcements, *new)
       exchanges.append(Exchange(payload, total, new))
     if not announcements:
       raise ValueError(comms.NO_SERVER)
     return tuple(exchanges)
 
-  def _payloads(self, facts: Facts) -> list[Tree]:
-    """Return the shapes of what a client sends in each exchange."""
-    hp, state, key = self._before(self.start)
+  def _sends(self, facts, number):
+    """Shapes of what a client sends in an exchange; None after the last."""
     if self.streamed:
-      return [self._payload(self.make(hp), state.params)]
+      return None if number else facts.without(self._payload)
+    nobody = functools.partial(self._as_nobody, self.hp, self._key)
+    sent = lambda state: self._sent(facts, number, (), *nobody(state))
+    start = comms.drop_per_client(self.start)
+    return facts.without(jax.eval_shape(sent, start))
 
-    def sent(number, *before):
-      return self._sent(facts, number, (), *self._as_nobody(*before))
+  def _encoded(self, params):
+    """An encoder's payload, and what it is in a sum if it is decoded there."""
+    algorithm = self._make(self.hp)
+    keys = keys_lib.round_keys(self._key, jnp.int32(0))
+    moved = (algorithm.update_template or (lambda x: x))(params)
+    payload = client_step.encode_once(algorithm, moved, params, keys)
+    if algorithm.decode is None:
+      return payload, None
+    keys = keys_lib.for_client(keys, jnp.int32(0))
+    decoded = algorithm.decode(keys, payload, params)
+    return payload, weighted(decoded, jnp.float32(1))
 
-    payloads: list[Tree] = []
-    while True:
-      payload = jax.eval_shape(
-        functools.partial(sent, len(payloads)), hp, state, key
-      )
-      if payload is None:
-        return payloads
-      payloads.append(payload)
+  def _algorithm(self, hp, state) -> rounds.Algorithm:
+    schedule = self._schedule
+    return self._make(hp if schedule is None else schedule(hp, state.round))
 
-  def work(self, state, batches, noise_key, client_id, weight) -> Work:
-    """Do a client's local work on batches, leaves [local_steps, batch, ...]."""
-    args = self.hp, state, self.key, batches, noise_key, client_id, weight
-    return self._jit('_work')(*args)
+  def _noise_keys(self, noise_key, state):
+    if self.private:
+      return keys_lib.noise_keys(noise_key, state.round)
+    return None
 
-  def send(self, facts, number, state, announcements, payload, *who) -> Tree:
-    """Return what a client sends in an exchange, of its encoder's payload.
+  def _protocol(self, comm, hp, key, state, lanes, noise_key, ids, weight):
+    """Run the links up to the broadcast: (broadcast, their state)."""
+    keys = keys_lib.round_keys(key, state.round)
+    noise = self._noise_keys(noise_key, state)
+    if noise is not None:
+      noise = keys_lib.for_lanes(noise, ids)
+    return self._algorithm(hp, state).protocol.update(
+      lanes, comms.clear_bills(state.protocol), state.params, comm=comm,
+      keys=keys_lib.for_lanes(keys, ids), weight=weight, ids=ids, noise=noise,
+      clients_per_step=None,
+    )  # fmt: skip
 
-    `who` are the client's noise key, its id and its weight.
-    """
+  def _nothing(self, weight):
+    """Payloads of clients, f32[lanes], or their sum, all of them zero."""
+    if not self.streamed:
+      nothing = lambda x: jnp.zeros((*weight.shape, *x.shape), x.dtype)
+      return jax.tree.map(nothing, self._payload)
+    size = comms.nbytes(self._payload)
+    return comms.LaneSum(zeros(self._total), comms.total_weight(weight), size)
+
+  def _with_rows(self, hp, state, lanes=1):
+    """The state with rows of absent clients, on which nothing depends."""
+    rows = rounds.init(self._algorithm(hp, state), state.params, lanes)
+    return comms.with_per_client(state, rows)
+
+  def _as_nobody(self, hp, key, state, noise_key=None):
+    """Arguments of the protocol, for a result that is shared."""
+    state, weight = self._with_rows(hp, state), jnp.zeros(1)
+    noise_key = self._noise if noise_key is None else noise_key
+    lanes = self._nothing(weight)
+    return hp, key, state, lanes, noise_key, jnp.arange(1), weight
+
+  def _as_client(self, hp, key, state, payload, noise_key, client_id, weight):
+    """Arguments of the protocol, with the lane of one client."""
+    lanes = self._nothing(jnp.zeros(1))
+    if not self.streamed:
+      lanes = jax.tree.map(lambda x: x[None], payload)
+    who = jnp.asarray(client_id)[None], jnp.asarray(weight)[None]
+    return hp, key, state, lanes, noise_key, *who
+
+  def _sent(self, facts, number, announcements, *args):
+    """What a client sends in an exchange; None after the last one."""
+    try:
+      self._protocol(SiteComm(None, announcements, number, facts.flags), *args)
+    except ReachedError as reached:
+      return reached.payload
+    return None
+
+  def _predicates(self, hp, key, state):
+    """The predicates of a round, and which parts of it are due."""
+    comm = SiteComm(sums=None, flags=None)
+    self._protocol(comm, *self._as_nobody(hp, key, state))
+    due = self._algorithm(hp, state).due
+    return tuple(comm.asked), due(state.protocol) if due else {}
+
+  def _work(self, hp, key, state, batches, noise_key, client_id, weight):
+    algorithm = self._algorithm(hp, state)
+    keys = keys_lib.round_keys(key, state.round)
+    noise = self._noise_keys(noise_key, state)
+    correction = algorithm.correction and algorithm.correction(state.protocol)
+    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+    client = rounds.Cohort(client_id, weight, batches)
+    lane = client, first(state.encode.value), None
+    if isinstance(correction, comms.PerClient):
+      lane, correction = (*lane[:2], first(correction.value)), None
+    start = state.params, correction
+    options = None, None, None, None  # the batches are here; nobody attacks
+    work = client_step.client_work(algorithm, start, keys, noise, *options)
+    payload, _, rows, metrics, accepted = work(lane)
+    rows = comms.PerClient(jax.tree.map(lambda x: x[None], rows))
+    # Which clients are left out must not depend on what they hold.
+    accepted |= self.private
+    metrics = {'accepted': accepted.astype(jnp.float32)} | metrics
+    return Work(payload, rows, metrics)
+
+  def _send(self, hp, key, facts, number, state, announcements, payload, *who):
     if self.streamed:
-      return without(payload, facts.absent)
-    args = self.hp, state, self.key, tuple(announcements), payload
-    return self._jit('_send', facts, number)(*args, *who)
+      return facts.without(payload)
+    args = self._as_client(hp, key, state, payload, *who)
+    return self._sent(facts, number, announcements, *args)
 
-  def keep(self, facts, state, announcements, payload, *who):
-    """Return the protocol's state of a client that took part in a round."""
+  def _keep(self, hp, key, facts, state, announcements, payload, *who):
     if not comms.has_client_state(state.protocol):
       return state.protocol
-    args = self.hp, state, self.key, tuple(announcements), payload
-    return self._jit('_keep', facts)(*args, *who)
+    comm = SiteComm(None, announcements, None, facts.flags)
+    args = self._as_client(hp, key, state, payload, *who)
+    return self._protocol(comm, *args)[1]
 
-  def redo(self, facts, state, announcements) -> rounds.FedState:
-    """Return the state after a round, without rows, from its announcements.
+  def _redo(self, hp, key, facts, state, announcements):
+    comm = SiteComm(None, announcements, None, facts.flags)
+    shared, links = self._protocol(comm, *self._as_nobody(hp, key, state))
+    if self._keeps_links:
+      state = state._replace(protocol=comms.drop_per_client(links))
+    step = rounds.server_step(lambda hp: self._algorithm(hp, state))
+    return step(hp, shared, state, key)
 
-    Both sides compile the same program: on machines of one kind its bits are
-    equal. What the protocol keeps on the server alone is not in the result.
-    """
-    return self._jit('_redo', facts)(*self._before(state), tuple(announcements))
+  def _term(
+    self, hp, key, facts, state, sums, announcements, payload, noise_key,
+    client_id, weight,
+  ):  # fmt: skip
+    algorithm = self._algorithm(hp, state)
+    keys = keys_lib.round_keys(key, state.round)
+    keys = keys_lib.for_client(keys, client_id)
+    finite = client_step.all_finite(payload)
+    if self.private:  # to leave it out would show whose it is
+      payload = jax.tree.map(lambda x: jnp.where(finite, x, 0), payload)
+    if self.streamed:
+      assert algorithm.decode is not None
+      payload = facts.completed(payload, self._payload)
+      decoded = algorithm.decode(keys, payload, state.params)
+    else:
+      comm = SiteComm(sums, announcements, len(sums), facts.flags)
+      try:
+        self._protocol(comm, *self._as_nobody(hp, key, state, noise_key))
+      except ReachedError as reached:
+        decoded = reached.decode(keys.client, payload)
+    finite &= client_step.all_finite(decoded)
+    norm = optax.tree.norm(decoded)
+    return weighted(decoded, weight), finite | self.private, norm
 
-  def term(self, facts, number, state, sums, announcements, payload, *who):
-    """(weight x decoded payload, whether it is finite, its Euclidean norm).
-
-    `who` are the server's noise key, the client's id and its weight.
-    """
-    args = *self._before(state), tuple(sums), tuple(announcements)
-    return self._jit('_term', facts, number)(*args, payload, *who)
-
-  def answer(
-    self, facts, number, state, sums: Sequence[Tree], announcements, *cohort
+  def _answer(
+    self, hp, key, facts, state, sums, announcements, noise_key, ids, weight
   ):
-    """(what the server announces after an exchange, protocol state, bill).
-
-    The last two are None before the last exchange. `cohort` are the server's
-    noise key, ids and weights; a client that did not send has weight 0.
-    """
-    stop = None if number == len(self.shapes(facts)) - 1 else number + 1
-    args = *self._before(state), tuple(sums), tuple(announcements)
-    return self._jit('_answer', facts, stop)(*args, *cohort)
+    state = self._with_rows(hp, state, len(ids))
+    lanes, stop = self._nothing(weight), len(sums)
+    if self.streamed:
+      (total,), sums, stop = sums, (), None
+      lanes = lanes._replace(total=total)
+    comm = SiteComm(sums, announcements, stop, facts.flags)
+    args = hp, key, state, lanes, noise_key, ids, weight
+    try:
+      _, links = self._protocol(comm, *args)
+    except ReachedError:
+      return tuple(comm.announced), None, None
+    bill = comms.total_bill(links)
+    return tuple(comm.announced), comms.drop_per_client(links), bill

@@ -41,10 +41,10 @@ class Store:
   """
 
   def __init__(
-    self, folder: pathlib.Path | None, run: bytes, client_id: int, durable: bool
+    self, folder: pathlib.Path | None, run: bytes, client: int, durable: bool
   ):
     self._folder, self._durable = folder, durable
-    self._run, self._client_id = run, client_id
+    self._run, self._client = run, client
 
   def save(
     self, replicas: Mapping[int, Replica], number: int, incarnation: int
@@ -57,10 +57,9 @@ class Store:
     digests = b''.join(replica.digests).ljust(16 * _LATER_EXCHANGES, b'\0')
     numbers = np.array([replica.taken, incarnation], np.int64)
     content = numbers, np.frombuffer(digests, np.uint8), replica.state
-    message = wire.encode(
-      jax.device_get(content), run=self._run, round_index=number,
-      client_id=self._client_id,
-    )  # fmt: skip
+    content = jax.device_get(content)
+    of = {'run': self._run, 'round_index': number, 'client_id': self._client}
+    message = wire.encode(content, **of)
     files.replace(self._path(number), message, self._durable)
     for other in self._numbers() - replicas.keys():
       self._path(other).unlink()
@@ -86,7 +85,7 @@ class Store:
         numbers, digests, state = wire.read(header, like)
       except (OSError, wire.PayloadError) as e:
         said = f'{path} cannot be read ({e}); it is not used.'
-        warnings.warn(said, stacklevel=3)
+        warnings.warn(said, stacklevel=4)
         yield number, None, 0
         continue
       rows = tuple(x.tobytes() for x in digests.reshape(-1, 16) if x.any())

@@ -8,7 +8,6 @@ import enum
 import hashlib
 import struct
 from typing import NamedTuple
-import zlib
 
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
@@ -20,9 +19,8 @@ MAGIC = b'FLSQ'
 # Magic, version, kind, run, incarnation, round, client, stage, digest, weight,
 # saved, taken, number of parts; then the crc32 of everything else.
 _FIELDS = struct.Struct('<4sHH16sIiiI16sfiiI')
-_CRC = struct.Struct('<I')
 _PART = struct.Struct('<HHiQ')
-OVERHEAD = _FIELDS.size + _CRC.size  # bytes
+OVERHEAD = _FIELDS.size + 4  # bytes
 PART_OVERHEAD = _PART.size
 
 
@@ -73,33 +71,19 @@ def encode(request: Request) -> bytes:
   >>> decode(encode(Request(Kind.WORK, bytes(16), 1, 5, 7))).round
   5
   """
-  *fields, parts = request
-  head = _FIELDS.pack(MAGIC, wire.VERSION, *fields, len(parts))
+  *values, parts = request
   body = b''.join(
     _PART.pack(part.kind, part.first, part.round, len(part.body))
     + bytes(part.body)
     for part in parts
   )
-  return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+  return wire.seal(MAGIC, _FIELDS, *values, len(parts), body=body)
 
 
 def decode(message: bytes) -> Request:
   """Decode a request; PayloadError if it is damaged or of another version."""
-  if len(message) < OVERHEAD:
-    raise wire.PayloadError(f'{len(message)=} is below {OVERHEAD}.')
-  magic, version, *fields, count = _FIELDS.unpack_from(message)
-  if magic != MAGIC:
-    raise wire.PayloadError(f'{magic=} is not {MAGIC}: no request of a server.')
-  if version != wire.VERSION:
-    raise wire.PayloadError(
-      f'The server sends {version=} of the wire format, this client reads '
-      f'{wire.VERSION}; use one release.'
-    )
-  body, parts = memoryview(message)[OVERHEAD:], []
-  (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  if crc != zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size])):
-    raise wire.PayloadError(f'{crc=:#010x} is not that of the request.')
-  request, start = Request(*fields), 0
+  (*values, count), body = wire.unseal(message, MAGIC, _FIELDS)
+  request, parts, start = Request(*values), [], 0
   try:
     Kind(request.kind)
     for _ in range(count):

@@ -1,21 +1,71 @@
-"""Build the client that a site is, from a config and the site's own data."""
+"""What a config means on real sites, and the client that a site is."""
 
 from collections.abc import Callable
+import dataclasses
 import json
 import pathlib
+from typing import Any
 
 from fl_sketch import runs
+from fl_sketch.data import availability
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.runs import log, noise_secret, same_run, sampler
-from fl_sketch.runs.config import Config
+from fl_sketch.runs.config import Config, checked
+from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.runs.problem import Problem, evaluation_batches
-from fl_sketch.sites import deployed
+from fl_sketch.sites import wire
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.programs import Programs
-from fl_sketch.utils import files
+from fl_sketch.utils import __version__, files
 from fl_sketch.utils.types import Params
 import jax
 import numpy as np
+
+_MOST = 10  # rounds between checkpoints: sites keep a replica of each
+
+
+@checked()
+def deployed(c: Config) -> Config:
+  """Return the config with which server and sites build their experiments.
+
+  Sites hold their own data: the simulator's partition is not read. A run is
+  saved at least every 10 rounds, and a private one in every round, before
+  anything of it is released. ConfigError: it simulates what sites do by
+  themselves, or has what no engine can do.
+  """
+  # Whether sites release payloads with noise of their own.
+  is_central = c.trust in (None, 'central') and c.privacy_unit != 'sample'
+  apart = c.is_private and not is_central
+  c.refuse(
+    (c.trust == 'secure_aggregation',
+     '{trust} is not supported on an engine; set central or local.'),
+    (c.before_sketch,
+     '{before_sketch} would send whole updates over messages; unset it.'),
+    (availability.in_force(c) or c.attack is not None,
+     'Sites fail by themselves; remove {over_sampling}, {dropout}, {deadline} '
+     'and {attack}, which simulate that.'),
+    (c.personal_steps,
+     '{personal_steps} is not supported on an engine; unset it.'),
+    (c.privacy_unit == 'sample' and c.epsilon is not None,
+     '{epsilon} of {algorithm} depends on how many samples other sites hold; '
+     'set noise_multiplier instead.'),
+    (apart and c.public_metrics == 'private',
+     '{public_metrics} needs a server that may see losses; set hidden.'),
+  )  # fmt: skip
+  changes: dict[str, Any] = dict.fromkeys(PARTITION_OPTIONS)
+  changes['partition'] = 'iid'
+  most = 1 if c.is_private else _MOST
+  changes['checkpoint_every'] = min(c.checkpoint_every, most)
+  if apart:
+    changes['public_metrics'] = c.public_metrics or 'hidden'
+  return dataclasses.replace(c, rounds_per_dispatch=1, **changes)
+
+
+def fingerprint(c: Config) -> bytes:
+  """Hash the fields that server and sites must agree on."""
+  free = same_run.resumable(c)
+  fields = {k: v for k, v in files.as_json(c).items() if k not in free}
+  return wire.fingerprint(fields | {'version': __version__})
 
 
 def client(
@@ -36,10 +86,10 @@ def client(
   private run is missing or readable by others, and WorkdirError if the folder
   is of a private run on other data or programs.
   """
-  run, c = deployed.fingerprint(c), deployed.config(c)
+  run, c = fingerprint(c), deployed(c)
   exp = runs.build(c, problem=problem)
-  key = jax.random.key(c.key_seed)
   if programs is None:
+    key = jax.random.key(c.key_seed)
     programs = Programs(exp.make, exp.hyper, exp.params, key, exp.schedule)
   private = exp.guarantee is not None
   roots = _secret(exp, run, number, folder) if private else None
@@ -48,23 +98,20 @@ def client(
   seed = sampler.seed_of(c, roots.sampling_seed) if roots and poisson else None
 
   def batches(round_index):
-    drawn = sampler.with_batches(
-      c, exp.partition, ids, weight, round_index, seed
-    )
-    index = jax.tree.map(lambda x: x[0], drawn.batches)
-    return exp.fetch(exp.data, index)
+    args = exp.partition, ids, weight, round_index, seed
+    drawn = sampler.with_batches(c, *args).batches
+    return exp.fetch(exp.data, jax.tree.map(lambda x: x[0], drawn))
 
   samples = exp.partition.sizes[number]
   # The server splits the sizes as the site does.
   if c.client_holdout and exp.held_out is not None:
     samples += exp.held_out.sizes[number]
-  evaluate = None if roots else _evaluation(exp)
   return Client(
-    programs, exp.params, run=run, client_id=number, batches=batches,
+    programs, exp.params, run, number, batches,
     noise_key=None if roots is None else roots.noise_key,
     send_loss=roots is None or c.public_metrics != 'hidden',
-    evaluate=evaluate, max_rounds=c.rounds if private else None,
-    about={'samples': int(samples), 'evaluates': evaluate is not None},
+    evaluate=None if roots else _evaluation(exp),
+    max_rounds=c.rounds if private else None, samples=int(samples),
     folder=None if folder is None else folder / 'replicas',
   )  # fmt: skip
 
@@ -98,9 +145,10 @@ def _evaluation(exp) -> Callable[[Params], dict[str, float]] | None:
   metrics_fn = jax.jit(log.metrics_of(exp))
 
   def evaluate(params):
-    rows = range(len(test['mask']))
-    of_row = lambda i: {k: x[i] for k, x in test.items()}
-    sums = [metrics_fn((params, exp.hyper), of_row(i)) for i in rows]
+    rows = (
+      {k: x[i] for k, x in test.items()} for i in range(len(test['mask']))
+    )
+    sums = [metrics_fn((params, exp.hyper), row) for row in rows]
     return {k: float(sum(row[k] for row in sums)) for k in sums[0]}
 
   return evaluate

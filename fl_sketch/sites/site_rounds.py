@@ -1,6 +1,7 @@
 """Play rounds over a transport: ask sites, wait, ask again, close."""
 
 from collections.abc import Iterable
+import dataclasses
 import json
 import time
 from typing import Any, NamedTuple
@@ -43,40 +44,35 @@ class _Site(NamedTuple):
   lost: bool = False  # whether it did not answer when it was asked last
 
 
+@dataclasses.dataclass(eq=False)
 class SiteRounds:
-  """Rounds with the clients that sites of a transport are."""
+  """Rounds with the clients that sites of a transport are.
 
-  server: Server
-  history: History
+  `server` and `history`, what it has announced, are set before the first round.
+  """
 
-  def __init__(
-    self,
-    transport: Transport,
-    run: bytes,
-    population: int,
-    incarnation: int = 0,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008, a constant
-  ):
-    self._transport, self._timeouts = transport, timeouts
-    self.run, self.incarnation = run, incarnation  # as of `Server`
-    self._population = population
+  transport: Transport
+  run: bytes  # as of `Server`
+  population: int
+  incarnation: int = 0  # as of `Server`
+  timeouts: Timeouts = Timeouts()  # noqa: RUF009, a constant
+
+  def __post_init__(self):
+    self.server: Server
+    self.history: History
     self.saved = 0  # rounds of the last checkpoint; sites drop earlier replicas
+    self.about: dict[int, dict[str, Any]] = {}  # what clients say of themselves
     self._sites: dict[int, _Site] = {}  # by client
     self._why = ''  # a site has refused
-    self.about: dict[int, dict[str, Any]] = {}  # what clients say of themselves
-
-  def begin(self, server: Server, history: History):
-    """Set the server, and what it has announced, before the first round."""
-    self.server, self.history = server, history
 
   def greet(self, wait: bool = False):
     """Greet the sites that are connected; `wait`: until all clients are.
 
     SitesError: with `wait` one is late, refuses, or is another's client.
     """
-    end = time.monotonic() + self._timeouts.sites
-    everybody = set(range(self._population if wait else 0))
-    patience = min(self._timeouts.reply, _GREETING)
+    end = time.monotonic() + self.timeouts.sites
+    everybody = set(range(self.population if wait else 0))
+    patience = min(self.timeouts.reply, _GREETING)
     while True:
       for name, header, _ in self._ask(self._hello(), patience):
         self._greeted(name, header, strict=wait)
@@ -88,14 +84,14 @@ class SiteRounds:
         missing = sorted(everybody - self._sites.keys())
         raise SitesError(
           f'Clients {missing} have not answered in '
-          f'{self._timeouts.sites:g} s. Start their sites, then the server.'
+          f'{self.timeouts.sites:g} s. Start their sites, then the server.'
         )
       time.sleep(_PAUSE)
 
   def _hello(self) -> dict[str, requests.Request]:
     """Greetings of the sites that are new, or were lost."""
     known = {site.name for site in self._sites.values() if not site.lost}
-    new = [name for name in self._transport.sites() if name not in known]
+    new = [name for name in self.transport.sites() if name not in known]
     # Of the same bytes in every round, so that a transport sends it once.
     head = requests.Kind.HELLO, self.run, self.incarnation, 0, -1
     return dict.fromkeys(new, requests.Request(*head))
@@ -106,7 +102,7 @@ class SiteRounds:
     old, why = self._sites.get(client), None
     if header.kind == wire.Kind.REFUSED:
       why = _text(header)
-    elif not _is_greeting(about) or client not in range(self._population):
+    elif not _is_greeting(about) or client not in range(self.population):
       why = f'Site {name} sends no valid greeting: {fields.shown(about)}.'
     elif about['version'] != __version__:
       why = (
@@ -137,7 +133,7 @@ class SiteRounds:
     if not asked:
       return
     encoded = {name: requests.encode(x) for name, x in asked.items()}
-    for name, reply in self._transport.ask(encoded, timeout):
+    for name, reply in self.transport.ask(encoded, timeout):
       try:
         yield name, wire.unpack(reply), reply
       except wire.PayloadError as e:
@@ -158,7 +154,7 @@ class SiteRounds:
       hello = self._hello()
       wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
       new = any(not site.answered for site in asked.values())
-      times, lacks = self._timeouts, {}
+      times, lacks = self.timeouts, {}
       timeout = times.first if new else times.reply
       if not waiting:
         return
@@ -185,15 +181,15 @@ class SiteRounds:
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
   ) -> Closed:
     """Play the round that starts from a state; SitesError if nobody answers."""
-    for attempt in range(self._timeouts.attempts):
-      box = self.server.open(state, ids, weight)
+    for attempt in range(self.timeouts.attempts):
+      box = Inbox(self.server, state, ids, weight)
       if self.history.open is not None:
         box.resume(self.history.open.announcements, self.history.open.taken)
       try:
         self._exchange_all(box, state)
         closed = box.close()
       except EmptyRoundError:
-        time.sleep(min(_PAUSE * 2**attempt, self._timeouts.reply))
+        time.sleep(min(_PAUSE * 2**attempt, self.timeouts.reply))
         self.greet()
         continue
       self.history.add(state, closed.announcements, box.taken)
@@ -225,8 +221,8 @@ class SiteRounds:
           continue  # what was announced has changed
       if box.stage == box.stages - 1:
         return
-      announced = box.advance()
-      if announced and self.server.programs.private:  # before it is released
+      if box.advance() and self.server.programs.private:
+        # Before it is released.
         self.history.add(state, box.announcements, box.taken, is_open=True)
 
   def _about(self, kind, client, lacks, state, digest, parts=(), **more):

@@ -78,8 +78,8 @@ def encode(
   leaves = [] if text else [np.asarray(x) for x in jax.tree.leaves(payload)]
   body = payload if text else to_bytes(leaves)
   sender = kind, run, incarnation, round_index, client_id, stage
-  head = _FIELDS.pack(MAGIC, VERSION, *sender, _layout(leaves), len(body))
-  return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+  values = *sender, _layout(leaves), len(body)
+  return seal(MAGIC, _FIELDS, *values, body=body)
 
 
 def to_bytes(leaves: Sequence[Any]) -> bytes:
@@ -94,21 +94,39 @@ def unpack(message: bytes) -> Message:
 
   PayloadError: it is truncated, damaged, of another version or no message.
   """
-  if len(message) < OVERHEAD:
-    raise PayloadError(f'{len(message)=} is below {OVERHEAD}, the header.')
-  magic, version, *sender, layout, size = _FIELDS.unpack_from(message)
-  if magic != MAGIC:
-    raise PayloadError(f'{magic=} is not {MAGIC}: no message of a client.')
-  if version != VERSION:
-    raise PayloadError(f'{version=} is not {VERSION}; use one release.')
-  body = memoryview(message)[OVERHEAD:]
+  values, body = unseal(message, MAGIC, _FIELDS)
+  *sender, layout, size = values
   if len(body) != size:
     raise PayloadError(f'The payload has {len(body)} bytes, not {size}.')
-  (crc,) = _CRC.unpack_from(message, _FIELDS.size)
-  checksum = zlib.crc32(body, zlib.crc32(memoryview(message)[: _FIELDS.size]))
-  if checksum != crc:
-    raise PayloadError(f'{crc=:#010x} is not {checksum:#010x} of the bytes.')
   return Message(*sender, layout=layout, body=body)
+
+
+def seal(magic: bytes, fields: struct.Struct, *values: Any, body: Any) -> bytes:
+  """Join a header, its checksum with the body, and the body."""
+  head = fields.pack(magic, VERSION, *values)
+  return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def unseal(
+  message: bytes, magic: bytes, fields: struct.Struct
+) -> tuple[list[Any], memoryview]:
+  """Invert `seal`: (values, body); PayloadError if it is damaged."""
+  at = fields.size
+  if len(message) < at + _CRC.size:
+    raise PayloadError(f'A message of {len(message)} bytes is too short.')
+  found, version, *values = fields.unpack_from(message)
+  if found != magic:
+    raise PayloadError(f'A message begins with {found}, not with {magic}.')
+  if version != VERSION:
+    raise PayloadError(
+      f'The sender has {version=} of the wire format, the reader {VERSION}; '
+      'use one release.'
+    )
+  (crc,), content = _CRC.unpack_from(message, at), memoryview(message)
+  body = content[at + _CRC.size :]
+  if crc != zlib.crc32(body, zlib.crc32(content[:at])):
+    raise PayloadError(f'{crc=:#010x} is not that of the message.')
+  return values, body
 
 
 def read(message: Message, like: Payload) -> Payload:

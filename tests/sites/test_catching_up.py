@@ -198,9 +198,7 @@ def start(folder, run=RUN):
   programs, params = programs_of(make), cases.params_of(make)
   if folder.name == 'announced':
     return History(programs, 3, folder)
-  return Client(
-    programs, params, run=run, client_id=1, batches=None, folder=folder
-  )
+  return Client(programs, params, run=run, id=1, batches=None, folder=folder)
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)

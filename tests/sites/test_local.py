@@ -13,7 +13,7 @@ from fl_sketch import runs
 from fl_sketch.data.ragged import Partition
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.runs.config import Config, ConfigError
-from fl_sketch.sites import deployed, federation, own_data, site, site_rounds
+from fl_sketch.sites import federation, own_data, site, site_rounds
 from fl_sketch.sites.transport import LocalSites
 import harness
 import jax
@@ -98,7 +98,7 @@ def clients_of(c, folder):
 def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
   """Catches rows, bills, epsilons or evaluations that sites change."""
   c = config_of(**CASES[name])
-  want = simulated(deployed.config(c), tmp_path / 'simulated')
+  want = simulated(site.deployed(c), tmp_path / 'simulated')
   sites = LocalSites(clients_of(c, tmp_path / 'sites'))
   got = federation.run(c, sites, tmp_path / 'run', progress=False)
   assert got.finished
@@ -113,7 +113,7 @@ def test_a_run_over_sites_is_the_simulated_one(name, tmp_path):
 
 # Catches runs that would be other ones than their configs say.
 test_what_sites_cannot_do_is_refused = refused(
-  lambda fields: deployed.config(config_of(**fields)),
+  lambda fields: site.deployed(config_of(**fields)),
   (NOISE | TABLE | {'trust': 'secure_aggregation'}, 'trust'),
   (TABLE | {'dropout': 0.1}, 'dropout'),
   (SAMPLE | {'noise_multiplier': None, 'epsilon': 3.0}, 'noise_multiplier'),
@@ -126,7 +126,7 @@ test_what_sites_cannot_do_is_refused = refused(
   (lambda run: {'population': 9}, r'\[8\]'),
   (lambda run: run.clients.update({2: run.clients[1]}), 'Sites 1 and 2'),
   (lambda run: setattr(run, 'edit', lambda i, x: x[:-1] + b'!'), 'Clients'),
-  *[(lambda run, x=x: run.clients[1]._about.update(x), 'ite 1|ient 1')
+  *[(lambda run, x=x: run.clients[1].about.update(x), 'ite 1|ient 1')
     for x in ({'version': '0'}, {'samples': -1}, {'samples': 2**40})],
 ])  # fmt: skip
 @pytest.mark.filterwarnings('ignore:Site ')
@@ -188,7 +188,7 @@ def test_a_server_that_is_killed_goes_on(kind, tmp_path):
   """Catches rows, rounds or checkpoints that a kill leaves out or doubles."""
   fields = BASE | CASES[kind] | {'rounds': 16, 'eval_every': 4}
   c = Config.from_mapping(fields)
-  simulated(deployed.config(c), tmp_path / 'simulated')
+  simulated(site.deployed(c), tmp_path / 'simulated')
   (tmp_path / 'config.json').write_text(json.dumps(fields))
   script, sockets = tmp_path / 'server.py', tempfile.TemporaryDirectory()
   script.write_text(SERVER)

@@ -118,7 +118,7 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
 def test_a_client_takes_part_in_no_more_rounds_than_agreed():
   """Catches a private site that a server asks for ever."""
   run = run_of('safl_adam')
-  run.clients[1]._most = 1
+  run.clients[1].max_rounds = 1
   run.play()
   with pytest.warns(UserWarning, match='rounds=1'):
     run.play()

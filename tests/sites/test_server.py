@@ -7,8 +7,8 @@ import cases
 import chex
 from fl_sketch.rounds import comms
 from fl_sketch.sites import client as client_lib, wire
-from fl_sketch.sites.exchanges import Facts, without
-from fl_sketch.sites.inbox import EmptyRoundError, Verdict
+from fl_sketch.sites.comm import Facts
+from fl_sketch.sites.inbox import EmptyRoundError, Inbox, Verdict
 from fl_sketch.sites.programs import Programs
 from fl_sketch.sites.server import Server
 import jax
@@ -52,9 +52,7 @@ def test_rounds_of_messages_are_the_simulated_ones(case):
     chex.assert_trees_all_close(jax.device_get(closed.metrics), row, **near)
     facts = run.programs.facts(before)
     up = sum(comms.nbytes(x.payload) for x in run.programs.shapes(facts))
-    down = comms.nbytes(
-      [without(x, facts.absent) for x in closed.announcements]
-    )
+    down = comms.nbytes([facts.without(x) for x in closed.announcements])
     billed = row['uplink_bytes'], row['downlink_bytes']
     more = BEYOND_BILL.get(name, (0, 0))
     assert (up, down) == tuple(np.add(billed, more))
@@ -72,7 +70,7 @@ test_what_rounds_over_messages_cannot_do_is_refused = refused(
   (lambda: Server(made('sketched_sgd'), run=RUN, max_norm=1.0), 'max_norm'),
   (lambda: Server(made('dp_fedavg'), run=RUN), 'noise_key'),
   (lambda: client_lib.Client(
-    made('dp_fedavg'), cases.PARAMS, run=RUN, client_id=0, batches=None),
+    made('dp_fedavg'), cases.PARAMS, run=RUN, id=0, batches=None),
     'noise_key'),
 )  # fmt: skip
 
@@ -90,7 +88,7 @@ def test_every_verdict():
   """Catches a message of another time, run, start or form that is taken."""
   server = Server(PLAIN, run=RUN, incarnation=2, max_norm=2.0)
   sent, state = functools.partial(forged, incarnation=2), start()
-  box = server.open(state, IDS, np.array([1, 2, 0]))
+  box = Inbox(server, state, IDS, np.array([1, 2, 0]))
   late, good = sent(TABLE, 0, 1), sent(TABLE, 1, 0)
   verdicts = {
     sent(1.001 * TABLE, 0, 0): Verdict.TOO_LARGE,
@@ -112,7 +110,7 @@ def test_every_verdict():
   assert (row['participants'], row['rejected_clients']) == (0, 1)
   assert (closed.cohort.outcome == [1, 3, 0]).all()
   assert box.receive(late) is Verdict.LATE
-  box = server.open(new_state, IDS, np.ones(3))
+  box = Inbox(server, new_state, IDS, np.ones(3))
   no = wire.NO_METRICS | {'accepted': np.float32(0)}
   verdicts = {
     late: Verdict.LATE,
@@ -132,7 +130,7 @@ def test_a_round_without_a_payload_is_as_finite_as_the_state_that_is_kept():
   programs = Programs(
     cases.ALGORITHMS['safl_adam'].make, hp, cases.PARAMS, cases.KEY
   )
-  box = Server(programs, run=RUN).open(start(), IDS, np.ones(3))
+  box = Inbox(Server(programs, run=RUN), start(), IDS, np.ones(3))
   with pytest.raises(EmptyRoundError):
     box.close()
   box.receive(forged(np.nan * TABLE, 0, 0))
@@ -153,7 +151,7 @@ def played(request):
 def replay(run, messages):
   """The round closed again; `messages` makes what arrives of a reply."""
   cohort = run.cohort_of(0)
-  box = run.server.open(run.states[0], cohort.ids, cohort.weight)
+  box = Inbox(run.server, run.states[0], cohort.ids, cohort.weight)
   replies = [x for _, _, x in run.sent]
   work = [x for x in replies if wire.unpack(x).kind == wire.Kind.PAYLOAD]
   for number in range(box.stages):

@@ -16,7 +16,7 @@ from configs import quickstart
 from fl_sketch import runs
 from fl_sketch.data import batches, partitions
 from fl_sketch.runs.config import Config, ConfigError
-from fl_sketch.sites import own_data, relay, resident_worker, server
+from fl_sketch.sites import federation, own_data, relay, site_process
 import harness
 import jax
 import numpy as np
@@ -26,24 +26,24 @@ from site_files import Sockets, serve, write_data
 # A site whose worker answers with its number, or dies as it is told.
 SITE = """
 import os, sys
-from fl_sketch.sites import resident_worker
-resident_worker._DELAY = resident_worker._PAUSE = 0.01
+from fl_sketch.sites import site_process
+site_process._DELAY = site_process._PAUSE = 0.01
 
 def handle(request):
   if request == b'die':
     os.kill(os.getpid(), 9)
   return f'{os.getpid()}'.encode()
 
-if resident_worker.is_worker():
+if site_process.is_worker():
   if sys.argv[1] != 'serves':
     channel = int(os.environ['FL_SKETCH_WORKER'].split(',')[1])
     os.write(channel, sys.argv[1].encode().replace(b'dies', b'ready\\n'))
     sys.exit(3)
-  resident_worker.serve_keeper(handle, 'ready')
+  site_process.serve_keeper(handle, 'ready')
 command = [sys.executable, __file__, sys.argv[1]]
 try:
-  sys.exit(resident_worker.keep(command, sys.argv[3:], sys.argv[2]))
-except resident_worker.SiteError as e:
+  sys.exit(site_process.keep(command, sys.argv[3:], sys.argv[2]))
+except site_process.SiteError as e:
   sys.exit(f'{e}')
 """
 SLEEPS = 'sh', '-c', 'sleep 1000 & wait'
@@ -104,7 +104,7 @@ def test_without_a_worker_a_request_is_a_connection_error(path, monkeypatch):
   monkeypatch.delenv(relay.VARIABLE, raising=False)
   with pytest.raises(ConnectionError, match='FL_SKETCH_SITE'):
     relay.ask(b'')
-  with resident_worker.listening(path), pytest.raises(ConnectionError):
+  with site_process.listening(path), pytest.raises(ConnectionError):
     relay.ask(b'', timeout=0.01)
 
 
@@ -114,17 +114,17 @@ def test_a_socket_that_cannot_be_used_is_one_line(path):
   with socket.socket(socket.AF_UNIX) as dead:
     dead.bind(path)  # the file stays
   with (
-    resident_worker.listening(path),
-    pytest.raises(resident_worker.SiteError, match='folder'),
+    site_process.listening(path),
+    pytest.raises(site_process.SiteError, match='folder'),
   ):
-    with resident_worker.listening(path):
+    with site_process.listening(path):
       pass
-  with pytest.raises(resident_worker.SiteError, match='bytes'):
-    with resident_worker.listening(folder / ('x' * 107)):
+  with pytest.raises(site_process.SiteError, match='bytes'):
+    with site_process.listening(folder / ('x' * 107)):
       pass
   folder.chmod(0o750)
-  with pytest.raises(resident_worker.SiteError, match='chmod 700'):
-    with resident_worker.listening(path):
+  with pytest.raises(site_process.SiteError, match='chmod 700'):
+    with site_process.listening(path):
       pass
 
 
@@ -265,7 +265,7 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
   exp = runs.build(c)
   folder, logs, sites = os.path.dirname(path), [], []
   write_data(exp, tmp_path)
-  run = lambda rounds: server.run(
+  run = lambda rounds: federation.run(
     dataclasses.replace(c, rounds=rounds),
     Sockets({f'{i}': f'{folder}/{i}/socket' for i in range(2)}),
     tmp_path / 'run', progress=False,

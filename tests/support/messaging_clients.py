@@ -105,7 +105,7 @@ class Run:
   def restart(self, i):
     """Starts a client, from its folder if there is one."""
     self.clients[i] = client.Client(
-      self.programs, self._params, run=RUN, client_id=i,
+      self.programs, self._params, run=RUN, id=i,
       batches=functools.partial(self.batches, i), noise_key=self.secret,
       folder=self.folder and self.folder / f'{i}',
     )  # fmt: skip
@@ -123,8 +123,8 @@ class Run:
     of_start = self, RUN, cases.POPULATION, self.incarnation, timeouts
     self.rounds = site_rounds.SiteRounds(*of_start)
     folder = self.folder and self.folder / 'announced'
-    kept = history.History(self.programs, done, folder)
-    self.rounds.begin(self.server, kept)
+    self.rounds.server = self.server
+    self.rounds.history = history.History(self.programs, done, folder)
     self.rounds.greet()
 
   def play(self, count=1, absent=()):

@@ -5,7 +5,7 @@ import threading
 
 import chex
 from fl_sketch.runs import loaded
-from fl_sketch.sites import relay, resident_worker
+from fl_sketch.sites import relay, site_process
 import harness
 import numpy as np
 
@@ -60,9 +60,9 @@ def serve(handle, path):
   listens = threading.Event()
 
   def run():
-    with resident_worker.listening(path) as listener:
+    with site_process.listening(path) as listener:
       listens.set()
-      resident_worker.serve(handle, listener)
+      site_process.serve(handle, listener)
 
   threading.Thread(target=run, daemon=True).start()
   assert listens.wait(30)

@@ -1,13 +1,14 @@
-"""A round in stages: traces a protocol up to a point where messages travel.
+"""Communicator of a round over messages, and what travels in it.
 
 Over messages a protocol runs in pieces: a client computes the payload of an
 exchange, the server the sum, and a later message brings the clients what the
-server announces. A `Stage` is one such piece. Both sides trace the protocol
-from its start with a stage as ``comm``, which gives what has already arrived,
-and ends the trace at the next exchange.
+server announces. Both sides trace the protocol from its start with a `SiteComm`
+as ``comm``, which gives what has already arrived, and ends the trace at the
+next exchange.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fl_sketch.rounds import comms
 from fl_sketch.utils.types import Payload, Tree
@@ -15,7 +16,45 @@ import jax
 import jax.numpy as jnp
 
 
-class Reached(Exception):
+class Facts(NamedTuple):
+  """Facts of a round that both sides know before it."""
+
+  flags: tuple[bool, ...] = ()  # of `Comm.cond`
+  absent: tuple[str, ...] = ()  # parts of payload and announcements not due
+
+  def without(self, tree: Tree) -> Tree:
+    """Return a payload or announcement without the parts that are not due."""
+    if not self.absent or not isinstance(tree, dict):
+      return tree
+    return {name: x for name, x in tree.items() if name not in self.absent}
+
+  def completed(self, tree: Tree, like: Tree) -> Tree:
+    """Invert `without`: add zeros for parts that are not due."""
+    if not self.absent or not isinstance(like, dict):
+      return tree
+    absent = {k: zeros(x) for k, x in like.items() if k in self.absent}
+    return {**tree, **absent}
+
+
+class Exchange(NamedTuple):
+  """Shapes and dtypes of one exchange of a round."""
+
+  payload: Tree  # what a client sends
+  total: Tree  # what the server adds up
+  announcements: tuple[Tree, ...]  # what the server announces then
+
+
+def zeros(shapes: Tree) -> Tree:
+  """Return zeros of these shapes and dtypes."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def weighted(tree: Tree, weight: jax.Array) -> Tree:
+  """Multiply what is decoded of a client by its weight."""
+  return jax.tree.map(lambda x: comms.weighted(x, weight), tree)
+
+
+class ReachedError(Exception):
   """Raised to end tracing at a chosen exchange; carries the payload."""
 
   def __init__(self, payload: Payload, decode: comms.DecodeOne):
@@ -24,18 +63,18 @@ class Reached(Exception):
     self.decode = decode  # (key of a client, its payload) -> what is summed
 
 
-class Stage(comms.Comm):
-  """One piece of a protocol.
+class SiteComm(comms.Comm):
+  """The communicator of one piece of a protocol.
 
   Args:
     sums: results of past exchanges; None on a client, which computes with
       zeros in their place and uses no result.
-    announcements: trees that the server has announced in past stages.
+    announcements: trees that the server has announced in past exchanges.
     stop: number of the exchange at which the trace ends; None: the last link.
     flags: values of the predicates of `Comm.cond`; None: all True.
 
   Attributes:
-    announced: trees that the server announces in this stage.
+    announced: trees that the server announces in this piece.
     asked: the predicates of `Comm.cond`.
   """
 
@@ -55,22 +94,16 @@ class Stage(comms.Comm):
     self.asked: list[jax.Array] = []
 
   def exchange(self, payloads: Payload, decode: comms.DecodeOne) -> Tree:
-    """Return the sum of decoded payloads [lanes, ...]; raise `Reached`."""
+    """Return the sum of decoded payloads [lanes, ...]; raise ReachedError."""
     one = jax.tree.map(lambda x: x[0], payloads)
     number = self._exchanges_seen
     self._exchanges_seen += 1
     if number == self._stop:
-      raise Reached(one, decode)
+      raise ReachedError(one, decode)
     if self._sums is not None and number < len(self._sums):
       return self._sums[number]
-    like = jax.eval_shape(decode, jax.random.key(0), one)
-
-    def zeros(x):
-      if x.dtype == jnp.uint32:
-        return jnp.zeros(x.shape, x.dtype)
-      return jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32))
-
-    return jax.tree.map(zeros, like)
+    term = lambda key, x: weighted(decode(key, x), jnp.float32(1))
+    return zeros(jax.eval_shape(term, jax.random.key(0), one))
 
   def sum(self, tree):
     """Return sums of one shard: the exchange has added up the clients'."""
