@@ -42,7 +42,6 @@ class Program(NamedTuple):
   evaluate: Callable[..., Tree]
   test: Tree  # the test batches
   placement: Placement
-  row: list[jax.ShapeDtypeStruct]  # shapes of one client's state
 
 
 def program(exp: Experiment, mesh: Mesh) -> Program:
@@ -51,8 +50,7 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
   `args` are those of a single process: several use layouts of `cohort_feed`.
   """
   config, one = exp.config, abstract_state(exp, 1)
-  row = client_state.leaves(one)
-  where = decide(exp, mesh, row)
+  where = decide(exp, mesh, client_state.leaves(one))
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'
   population = config.population if on_device else 1
@@ -94,7 +92,7 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
     init=jax.jit(init, out_shardings=shardings),
     evaluate=jax.jit(rounds.run_evaluation(log.metrics_of(exp), mesh)),
     test=_abstract(mesh, mesh_lib.pad(exp.test, mesh.size), P(comms.SHARD)),
-    placement=where, row=row,
+    placement=where,
   )  # fmt: skip
 
 
