@@ -106,7 +106,7 @@ def fitted(
   have = available(mesh.local_devices[0]) if have is None else have
   may_cut = exp.clients_per_step is None and exp.config.clients_per_step == 0
   may_cut &= exp.guarantee is None
-  slots = len(program_lib.drawn(exp, mesh).ids) // mesh.size
+  slots = run.args[2].ids.shape[-1] // mesh.size  # of a cohort
   while missing := shortfalls(memory := memory_of(mesh, run), have):
     if not may_cut or slots == 1:
       raise TooLargeError(

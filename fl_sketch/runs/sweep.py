@@ -181,7 +181,7 @@ def _run_group(todo, group, files, build, points_per_program, bar):
     )
 
   configs = [todo[i].config for i in group]
-  program = program_lib.Program(first, mesh_lib.cohort_mesh(), configs)
+  program = program_lib.SweepProgram(first, mesh_lib.cohort_mesh(), configs)
   most = points_per_program or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):

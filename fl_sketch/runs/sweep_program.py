@@ -35,7 +35,7 @@ class Result(NamedTuple):
   params: Params  # the model after its last round
 
 
-class Program:
+class SweepProgram:
   """The compiled rounds of points that differ in seeds and hyperparameters.
 
   `exp` is of any point, `configs` are of all.
@@ -179,7 +179,7 @@ class Program:
 class Points:
   """Runs of one program at once, a `player.Player`; the first `count` count."""
 
-  def __init__(self, program: Program, exps: list[Experiment], count: int):
+  def __init__(self, program: SweepProgram, exps: list[Experiment], count: int):
     self._program, self._exps, self._count = program, exps, count
     self._step, self._key = program.step(exps), program.key(exps)
     self._hyper, self.state = program.start(exps)

@@ -137,7 +137,7 @@ def test_a_resumed_sweep_is_the_one_that_was_never_stopped(diverging, tmp_path):
 
 
 def test_a_finished_sweep_runs_nothing(looped, monkeypatch):
-  monkeypatch.delattr(sweep_program, 'Program')
+  monkeypatch.delattr(sweep_program, 'SweepProgram')
   folder, rows = looped
   assert run(folder, GRID) == rows
 
@@ -173,7 +173,9 @@ def test_fields_that_a_sweep_cannot_have_are_refused(tmp_path):
 
 def test_points_that_fit_grow_with_memory(monkeypatch):
   exp = runs.build(BOWLS)
-  program = sweep_program.Program(exp, mesh_lib.cohort_mesh(), [exp.config])
+  program = sweep_program.SweepProgram(
+    exp, mesh_lib.cohort_mesh(), [exp.config]
+  )
   counts = []
   for mib in (1e-6, 10, 20):
     monkeypatch.setattr(sweep_program, 'DEVICE_MEMORY', mib * 2**20)
