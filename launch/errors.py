@@ -51,11 +51,11 @@ def refuse(error: Exception) -> NoReturn:
 
 def leave(error: Exception) -> NoReturn:
   """End one of several processes at once, without waiting for the others."""
-  from fl_sketch.rounds import processes
+  from fl_sketch.rounds import peers
 
   message = ''.join(traceback.format_exception(error))
-  if processes.is_peer_lost(error):
-    message += f'\n{processes.GONE}'
+  if peers.is_peer_lost(error):
+    message += f'\n{peers.GONE}'
   _end(message)
 
 

@@ -14,7 +14,7 @@ import sys
 
 from absl import app
 from fl_sketch import runs
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 from fl_sketch.runs import (
   compression,
   config as config_lib,
@@ -72,7 +72,7 @@ def main(argv):
         if exp.guarantee is not None and jax.process_index() == 0:
           print(exp.guarantee.statement.headline(), flush=True)
         result = runs.train(exp, folder, on_row=on_row, **more)
-  except (jax.errors.JaxRuntimeError, processes.PeerLostError) as e:
+  except (jax.errors.JaxRuntimeError, peers.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise
     errors.leave(e)

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from fl_sketch.rounds import processes as peers
+from fl_sketch.rounds import peers
 from fl_sketch.utils import progress
 from fl_sketch.utils.types import Tree
 import jax

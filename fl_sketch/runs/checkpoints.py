@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.rounds import FedState, comms, processes, traffic
+from fl_sketch.rounds import FedState, comms, peers, traffic
 from fl_sketch.runs import client_state, saved_params
 from fl_sketch.runs.saved_params import CheckpointError
 from fl_sketch.utils import digests, files
@@ -57,12 +57,12 @@ class Checkpoints:
     )
     # Rows of an earlier start, which died once it wrote them, must not mix in.
     client_state.keep_only(self._rows, self._manager.all_steps())
-    processes.wait_for_all(f'no rows of checkpoint {rounds_done}')
+    peers.wait_for_all(f'no rows of checkpoint {rounds_done}')
     with files.save_errors(message, self._folder):
       # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)
-      processes.wait_for_all(f'rows of checkpoint {rounds_done}')
+      peers.wait_for_all(f'rows of checkpoint {rounds_done}')
       self._manager.save(rounds_done, args=items, force=True)
       if jax.process_index() == 0:  # the files of all processes are there
         digests.seal(self._folder / str(rounds_done))
@@ -87,7 +87,7 @@ class Checkpoints:
     # Orbax raises bare Exception for some truncated files.
     except Exception as e:
       error = e
-    if processes.any_process(error is not None):
+    if peers.any_process(error is not None):
       out_of_memory = MemoryError, jax.errors.JaxRuntimeError
       if error is not None and isinstance(error, out_of_memory):
         raise error  # the files may be good

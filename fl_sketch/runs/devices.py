@@ -6,7 +6,7 @@ import pathlib
 import platform
 from typing import Any
 
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 import jax
 
 _DETERMINISTIC = '--xla_gpu_deterministic_ops=true'
@@ -61,14 +61,14 @@ def start(
 
   A CPU becomes `cpu_devices` devices, by default one a core: parallel clients
   are faster than threads inside the small layers of one client. For the
-  coordinator and the numbers of processes see `processes.resolve`. With
+  coordinator and the numbers of processes see `peers.resolve`. With
   `deterministic` GPUs use only deterministic kernels, which are slower; CPUs
   always do. Raises ValueError if a number is missing or out of range.
   """
-  process = processes.resolve(coordinator, num_processes, process_id)
+  process = peers.resolve(coordinator, num_processes, process_id)
   flags = os.environ.get('XLA_FLAGS', '').split()
   if deterministic and _DETERMINISTIC not in flags:
     os.environ['XLA_FLAGS'] = ' '.join([*flags, _DETERMINISTIC])
   jax.config.update('jax_num_cpu_devices', cpu_devices or cores())
   if process[1] != 1:
-    processes.connect(*process)
+    peers.connect(*process)

@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from fl_sketch import models, rounds
-from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
+from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
   label_distribution,
   log,
@@ -88,14 +88,14 @@ def train(
     run = _Run(exp, folder, mesh, opened, extend, init_from, player)
     run.show(opened, progress, on_row)
     # All processes leave the loop together.
-    stopped = lambda: processes.any_process(bool(caught))
+    stopped = lambda: peers.any_process(bool(caught))
     config = run.exp.config
     done = play(run.player, config, run.enter, stopped, run.save, run.start)
     result = run.result(done)
     if not run.was_finished:
       run.report(result)
     # JAX would end processes that still wait for one that has left.
-    processes.wait_for_all('reported')
+    peers.wait_for_all('reported')
   return result
 
 

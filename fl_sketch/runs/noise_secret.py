@@ -7,7 +7,7 @@ import pathlib
 import secrets
 
 from fl_sketch.privacy.mechanisms import generators
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 from fl_sketch.runs import same_run, workdir
 from fl_sketch.runs.config import Config
 from fl_sketch.utils import files
@@ -69,9 +69,9 @@ def keep(
       error = e
     except OSError as e:
       error = SecretError(f'{path} cannot be read or written: {e}.')
-  if processes.any_process(error is not None):  # all of them must stop
+  if peers.any_process(error is not None):  # all of them must stop
     raise error or SecretError(f'Process 0 cannot read {path}.')
-  shared = processes.from_first_process(np.frombuffer(digest, np.uint8))
+  shared = peers.from_first_process(np.frombuffer(digest, np.uint8))
   return generators.roots(shared.tobytes())
 
 

@@ -10,7 +10,7 @@ import platform
 from typing import Any
 import warnings
 
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 from fl_sketch.runs import config as config_lib, metrics, same_run
 from fl_sketch.runs.metrics import Row
 from fl_sketch.runs.same_run import WorkdirError
@@ -62,7 +62,7 @@ def _in_all_processes(folder: pathlib.Path) -> Iterator[None]:
     yield
   except WorkdirError as e:
     error = e
-  if processes.any_process(error is not None):
+  if peers.any_process(error is not None):
     raise error or WorkdirError(f'Another process refuses {folder}.')
 
 

@@ -9,7 +9,7 @@ import sys
 
 import compressor_cases as cases
 from fl_sketch.distributed import multi_host
-from fl_sketch.rounds import processes as peers
+from fl_sketch.rounds import peers
 from fl_sketch.utils import progress
 import harness
 import jax

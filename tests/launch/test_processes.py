@@ -7,7 +7,7 @@ from unittest import mock
 
 import cases
 import chex
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 import harness
 from harness import (
   EVERY_ROUND,
@@ -58,8 +58,8 @@ def test_only_the_error_of_a_lost_peer_is_one(message, monkeypatch):
   for kind in (ValueError, jax.errors.JaxRuntimeError):
     failed = mock.Mock(side_effect=kind(message))
     monkeypatch.setattr(multihost_utils, 'process_allgather', failed)
-    with pytest.raises(processes.PeerLostError if lost else kind) as error:
-      processes.any_process(True)
+    with pytest.raises(peers.PeerLostError if lost else kind) as error:
+      peers.any_process(True)
     assert str(error.value) == message
   monkeypatch.setattr(errors, '_end', printed.append)
   errors.leave(jax.errors.JaxRuntimeError(message))

@@ -90,7 +90,7 @@ COLLECTIVES = {
   'psum', 'pmean', 'pmax', 'pmin', 'pcast', 'ppermute', 'psum_scatter',
   'all_gather', 'all_to_all', 'process_allgather', 'shard_map',
 }  # fmt: skip
-FILES = 'axes', 'comms', 'evaluation', 'processes', 'round'
+FILES = 'axes', 'comms', 'evaluation', 'peers', 'round'
 WORKERS = 'engine', 'outer_steps', 'step', 'workers'
 
 

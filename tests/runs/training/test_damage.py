@@ -6,7 +6,7 @@ import shutil
 
 import cases
 import chex
-from fl_sketch.rounds import mesh as mesh_lib, processes, traffic
+from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
   checkpoints,
   client_state,
@@ -112,7 +112,7 @@ def test_a_checkpoint_that_is_deleted_costs_its_rounds_alone(saved, tmp_path):
 
 def test_processes_restore_the_same_checkpoint_or_none(saved, monkeypatch):
   """Catches a process that resumes from what another one cannot read."""
-  monkeypatch.setattr(processes, 'any_process', lambda flag: True)
+  monkeypatch.setattr(peers, 'any_process', lambda flag: True)
   with pytest.raises(checkpoints.CheckpointError):
     saved[-1]()
 

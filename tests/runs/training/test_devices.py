@@ -3,7 +3,7 @@
 import os
 import platform
 
-from fl_sketch.rounds import processes
+from fl_sketch.rounds import peers
 from fl_sketch.runs import devices
 import jax
 import pytest
@@ -38,7 +38,7 @@ def test_only_a_start_that_asks_for_it_joins_those_of_a_launcher(
   monkeypatch.setenv('SLURM_STEP_NODELIST', 'node[1-2]')
   monkeypatch.setenv('SLURM_NTASKS', '2')
   joined = []
-  monkeypatch.setattr(processes, 'connect', lambda *x: joined.append(x))
+  monkeypatch.setattr(peers, 'connect', lambda *x: joined.append(x))
   devices.start()
   assert not joined
   devices.start(num_processes=None)
