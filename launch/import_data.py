@@ -34,13 +34,13 @@ define(**_OPTIONS)
 
 def main(argv):
   """Write the store; print the sizes of its clients."""
-  from fl_sketch.data.natural import importing
+  from fl_sketch.data.natural import importing, tasks
   from fl_sketch.runs import config, label_distribution
   import numpy as np
 
   begin(argv[:1])
   if len(argv) != 3:
-    sys.exit(f'Name KIND and PATH; KIND is one of {[*importing.KINDS]}.')
+    sys.exit(f'Name KIND and PATH; KIND is one of {[*tasks.KINDS]}.')
   kind, path = argv[1:]
   options = {name: flags.FLAGS[name].value for name in _OPTIONS}
   with errors.refused(OSError), config.checked():

@@ -7,7 +7,7 @@ the other clients of the cohort, or of padding.
 import operator
 
 from fl_sketch.data import cohorts
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.utils import seeding
 import numpy as np
 

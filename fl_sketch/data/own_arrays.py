@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.data import ragged
+from fl_sketch.data.partitions import Partition
 from fl_sketch.utils import extras, files
 import numpy as np
 
@@ -31,7 +31,7 @@ class Dataset(NamedTuple):
   train: Arrays  # leaves [n, ...]
   test: Arrays  # the same, of the test examples
   num_classes: int | None = None  # labels are below it; None: no classes
-  partition: ragged.Partition | None = None  # where the data set has clients
+  partition: Partition | None = None  # where the data set has clients
   # Tokens are below it; None for a published tokenizer, and without tokens.
   vocabulary: int | None = None
   tokenizer: str | None = None  # of texts, the content of a tokenizer.json

@@ -15,6 +15,8 @@ Samples are stored client by client, so that one short array has their owners::
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import itertools
 import json
 import mmap
 import pathlib
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 import uuid
 
 from fl_sketch.data import own_arrays
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.data.sources import Arrays, DataError, PathLike, Pixels
 from fl_sketch.utils import digests
 import numpy as np
@@ -169,21 +171,30 @@ def write(
 class Columns:
   """Arrays whose rows are appended to files, PREFIXname.npy."""
 
-  def __init__(self, folder: pathlib.Path, prefix: str, like: Arrays):
-    self.paths = {name: folder / f'{prefix}{name}.npy' for name in like}
+  def __init__(
+    self,
+    stack: contextlib.ExitStack,  # closes the files
+    folder: pathlib.Path,
+    prefix: str,
+    like: Arrays,
+  ):
     self.like, self.rows = like, 0
-    self.write_headers('wb')
+    self.files = {
+      name: stack.enter_context((folder / f'{prefix}{name}.npy').open('wb'))
+      for name in like
+    }
+    self._write_headers()
 
-  def write_headers(self, mode: str = 'r+b'):
+  def _write_headers(self):
     """Write the number of rows; NumPy pads all headers to one length."""
-    for name, path in self.paths.items():
+    for name, file in self.files.items():
       header = {
         'descr': np.lib.format.dtype_to_descr(self.like[name].dtype),
         'fortran_order': False,
         'shape': (self.rows, *self.like[name].shape[1:]),
       }
-      with path.open(mode) as file:
-        np.lib.format.write_array_header_1_0(file, header)
+      file.seek(0)
+      np.lib.format.write_array_header_1_0(file, header)
 
   def append(
     self,
@@ -200,51 +211,59 @@ class Columns:
     self.rows += samples
     if self.rows > _MOST:
       raise ValueError(f'samples={self.rows} must be <= {_MOST}.')
-    for name, path in self.paths.items():
-      with path.open('ab') as file:
-        file.write(np.ascontiguousarray(arrays[name]).data)
+    for name, file in self.files.items():
+      file.write(np.ascontiguousarray(arrays[name]).data)
+
+  def finish(self) -> Arrays:
+    """Close the files, and return their arrays, memory-mapped."""
+    self._write_headers()
+    for file in self.files.values():
+      file.close()
+    names = self.files.items()
+    return {name: np.load(file.name, mmap_mode='r') for name, file in names}
 
 
 def _fill(folder, chunks, test, num_classes) -> dict[str, Any]:
   """Write all arrays; return the content of store.json."""
-  all_sizes, all_held, ids = [], [], []
-  population, pixels = 0, Pixels()
-  train, tests = None, None
-  for chunk in chunks:
-    chunk = Chunk(*chunk)
-    if (chunk.held_out is None) != (test is not None):
-      raise ValueError('Set test, or held_out in every chunk, not both.')
-    if train is None or tests is None:
-      like = chunk.train if test is None else test
-      train, tests = Columns(folder, '', like), Columns(folder, 'test_', like)
-      if test is not None:
-        rows = np.array([len(next(iter(test.values())))])
-        tests.append(test, rows, num_classes)
-    sizes = _checked_sizes(chunk.sizes, 1)
-    names = chunk.ids or range(population, population + len(sizes))
-    train.append(chunk.train, sizes, num_classes, names)
-    all_sizes.append(sizes)
-    population += len(sizes)
-    if chunk.held_out is not None:
-      held_sizes = _checked_sizes(chunk.held_sizes, 0)
-      tests.append(chunk.held_out, held_sizes, num_classes, names)
-      all_held.append(held_sizes)
-    ids += chunk.ids or []
-    x = chunk.train.get('x')
-    if x is not None and x.dtype == np.uint8:
-      pixels = pixels.plus(x)
-  if train is None or tests is None or not tests.rows:
-    raise ValueError('A store needs at least one client and one test example.')
-  if ids and len(ids) != population:
-    raise ValueError(f'There are {len(ids)} ids of {population} clients.')
+  all_sizes, all_held, ids, pixels = [], [], [], Pixels()
+  chunks = (Chunk(*chunk) for chunk in chunks)
+  first = next(chunks, None)
+  if first is None:
+    raise ValueError('A store needs at least one client.')
+  like = first.train if test is None else test
+  with contextlib.ExitStack() as files:
+    train, tests = (Columns(files, folder, x, like) for x in ('', 'test_'))
+    if test is not None:
+      rows = np.array([len(next(iter(test.values())))])
+      tests.append(test, rows, num_classes)
+    for chunk in itertools.chain([first], chunks):
+      if (chunk.held_out is None) != (test is not None):
+        raise ValueError('Set test, or held_out in every chunk, not both.')
+      sizes = _checked_sizes(chunk.sizes, 1)
+      population = sum(map(len, all_sizes))
+      names = chunk.ids or range(population, population + len(sizes))
+      train.append(chunk.train, sizes, num_classes, names)
+      all_sizes.append(sizes)
+      if chunk.held_out is not None:
+        held_sizes = _checked_sizes(chunk.held_sizes, 0)
+        tests.append(chunk.held_out, held_sizes, num_classes, names)
+        all_held.append(held_sizes)
+      ids += chunk.ids or []
+      x = chunk.train.get('x')
+      if x is not None and x.dtype == np.uint8:
+        pixels = pixels.plus(x)
+    if not tests.rows:
+      raise ValueError('A store needs at least one test example.')
+    train.finish()
+    tests.finish()
+  if ids and len(ids) != sum(map(len, all_sizes)):
+    raise ValueError('Set ids in every chunk, or in none.')
   ends = lambda sizes: np.append(0, np.cumsum(np.concatenate(sizes)))
   np.save(folder / 'offsets.npy', ends(all_sizes))
   if test is None:
     np.save(folder / 'held.npy', ends(all_held))
   if ids:
     np.save(folder / 'ids.npy', np.array([x.encode() for x in ids]))
-  train.write_headers()
-  tests.write_headers()
   arrays = {}
   for path in sorted(folder.glob('*.npy')):
     x = np.load(path, mmap_mode='r')
@@ -262,15 +281,14 @@ def _checked_sizes(sizes, least: int) -> np.ndarray:
   return sizes
 
 
-def kinds(arrays: Arrays) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
-  """Return the dtype and the shape of one sample of each array."""
-  return {name: (x.dtype, x.shape[1:]) for name, x in arrays.items()}
-
-
 def _check(arrays, like, samples: int, num_classes: int | None):
   """Refuse arrays unlike the first ones, or of other sizes, and odd labels."""
-  if kinds(arrays) != kinds(like):
-    raise ValueError(f'Arrays {kinds(arrays)} must equal {kinds(like)}.')
+  got, expected = (
+    {name: (x.dtype, x.shape[1:]) for name, x in some.items()}
+    for some in (arrays, like)
+  )
+  if got != expected:
+    raise ValueError(f'Arrays {got} must equal {expected}.')
   for name, x in arrays.items():
     if name in _RESERVED or name.startswith('test_') or x.dtype.hasobject:
       raise ValueError(f'Array {name!r} has a reserved name, or objects.')

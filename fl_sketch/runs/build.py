@@ -5,9 +5,8 @@ import os
 from typing import Any, NamedTuple
 
 from fl_sketch import algorithms, rounds
-from fl_sketch.data import availability, own_arrays, partitions, store
-from fl_sketch.data.ragged import Partition
-from fl_sketch.data.registry import REGISTRY
+from fl_sketch.data import REGISTRY, availability, own_arrays, partitions, store
+from fl_sketch.data.partitions import Partition
 from fl_sketch.models import losses
 from fl_sketch.rounds import comms, fates
 from fl_sketch.runs import parts, sampler

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fl_sketch import models
-from fl_sketch.data import registry
+from fl_sketch.data import from_clients
 from fl_sketch.models import losses
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.utils.types import Batch, Key, Params
@@ -44,7 +44,7 @@ def problem(
   Raises TypeError for a model of no known library, and ValueError if arrays,
   labels or the values of a function do not fit.
   """
-  dataset = registry.from_clients(clients, test)
+  dataset = from_clients(clients, test)
   data, test = dataset.train, dataset.test
   is_plain = type(model) is tuple  # models of libraries are named tuples
   if is_plain:  # its values are of a batch: it has no outputs

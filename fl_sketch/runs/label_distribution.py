@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import os
 
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.runs import style
 from fl_sketch.utils import markdown
 import numpy as np

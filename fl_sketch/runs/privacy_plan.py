@@ -13,7 +13,7 @@ from fl_sketch import accounting
 from fl_sketch.accounting import hypothesis_tests, statements, types
 from fl_sketch.accounting.correlation import Correlation, square_root
 from fl_sketch.data import batches, cohorts
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.privacy.mechanisms import grid, private_mean, private_metrics
 from fl_sketch.runs import caveats
 from fl_sketch.runs.config import Config

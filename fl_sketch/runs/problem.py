@@ -5,9 +5,15 @@ import math
 from typing import Any, NamedTuple
 
 from fl_sketch import models
-from fl_sketch.data import partitions, store, synthetic, text
-from fl_sketch.data.ragged import Partition
-from fl_sketch.data.registry import REGISTRY, register
+from fl_sketch.data import (
+  REGISTRY,
+  partitions,
+  register,
+  store,
+  synthetic,
+  text,
+)
+from fl_sketch.data.partitions import Partition
 from fl_sketch.data.sources import Pixels
 from fl_sketch.models import losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper

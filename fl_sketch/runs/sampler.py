@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fl_sketch import local as local_work
-from fl_sketch.data import availability, batches, cohorts, ragged
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data import availability, batches, cohorts, partitions
+from fl_sketch.data.partitions import Partition
 from fl_sketch.local import optimizers
 from fl_sketch.models import lora
 from fl_sketch.rounds import Cohort, Fetch, fates
@@ -134,7 +134,7 @@ def split(
   clients of a store hold out. Raises ValueError if that is no sample.
   """
   if config.client_holdout:
-    trained, held_out = ragged.hold_out(
+    trained, held_out = partitions.hold_out(
       partition, config.client_holdout, config.seed
     )
     if not held_out.samples:

@@ -11,8 +11,7 @@ import json
 import math
 from typing import Any
 
-from fl_sketch import algorithms
-from fl_sketch.data import registry as datasets
+from fl_sketch import algorithms, data as datasets
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import (
   caveats,

@@ -10,7 +10,7 @@ import pathlib
 from typing import Any
 
 from fl_sketch import rounds, runs
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms
 from fl_sketch.runs import (

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 
 from fl_sketch import models
-from fl_sketch.data import own_arrays, ragged
+from fl_sketch.data import own_arrays, partitions
 from fl_sketch.data.sources import DataError
 from fl_sketch.models import losses
 from fl_sketch.runs import problem as problem_lib
@@ -96,9 +96,9 @@ def problem(
   if c.batch_order == 'poisson':  # whose laws are of clients with samples
     ids = np.arange(_samples(train))
     ends = np.arange(c.population + 1) * len(ids)
-    partition = ragged.Partition(np.tile(ids, c.population), ends)
+    partition = partitions.Partition(np.tile(ids, c.population), ends)
   if c.samples_per_client is not None:
-    partition = ragged.cap(partition, c.samples_per_client)
+    partition = partitions.cap(partition, c.samples_per_client)
   loaded = loaded._replace(data=train, labels=labels, partition=partition)
   if not held_out:
     return loaded._replace(held_out=None)
@@ -110,7 +110,7 @@ def problem(
 
 
 def _check_values(c, loaded, arrays, name):
-  samples = ragged.Partition(None, np.array([0, _samples(arrays)]), [name])
+  samples = partitions.Partition(None, np.array([0, _samples(arrays)]), [name])
   own_arrays.check_finite(arrays, samples)
   if loaded.model is None:  # it has only a loss
     return
@@ -120,9 +120,9 @@ def _check_values(c, loaded, arrays, name):
   problem_lib.check_labels(c.loss, outputs, arrays)
 
 
-def _all_of(arrays, client, population) -> ragged.Partition:
+def _all_of(arrays, client, population) -> partitions.Partition:
   ends = np.arange(population + 1) > client
-  return ragged.Partition(None, ends * _samples(arrays))
+  return partitions.Partition(None, ends * _samples(arrays))
 
 
 def _samples(arrays) -> int:

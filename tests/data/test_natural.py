@@ -5,7 +5,7 @@ import tempfile
 from unittest import mock
 
 from fl_sketch.data import sources
-from fl_sketch.data.natural import grouping, importing, readers
+from fl_sketch.data.natural import importing, readers
 import hypothesis
 from hypothesis import strategies as st
 import natural_files
@@ -68,7 +68,7 @@ def test_samples_are_grouped_by_client_in_their_order(train, test, share, rows):
   options = {'test_share': share} if not test else {}
   with (
     tempfile.TemporaryDirectory() as folder,
-    mock.patch.object(grouping, '_ROWS', rows),  # several chunks, or one
+    mock.patch.object(importing, '_ROWS', rows),  # several chunks, or one
   ):
     data = importing.import_clients(
       arrays(train), f'{folder}/s', None, test=arrays(test), **options

@@ -43,7 +43,7 @@ def test_snippets_are_tokenised_by_the_letters_of_the_reference(
 def test_leaf_predicts_one_letter_from_eighty():
   """Catches labels of another alphabet, and letters that are others."""
   letters = tasks.LEAF_LETTERS
-  task = importing.KINDS['shakespeare'].task('leaf', None, {})
+  task = tasks.KINDS['shakespeare']['leaf']()
   text = (letters * 2)[:80]
   got = task.arrays({'x': [text, text[::-1]], 'y': ['a', '}']})
   assert task.num_classes == len(letters) == len(set(letters))

@@ -2,7 +2,7 @@
 
 import chex
 from fl_sketch import data, runs
-from fl_sketch.data import own_arrays, ragged, store
+from fl_sketch.data import own_arrays, partitions, store
 from fl_sketch.runs import config, custom
 import numpy as np
 import pytest
@@ -81,9 +81,9 @@ def test_samples_that_nobody_holds_may_be_anything():
   """Catches owners that are looked up by the wrong index."""
   x = np.array([0, 0, np.nan, np.inf])
   own_arrays.check_finite(
-    {'x': x}, ragged.Partition(np.array([1, 0]), np.array([0, 2]))
+    {'x': x}, partitions.Partition(np.array([1, 0]), np.array([0, 2]))
   )
-  part = ragged.Partition(np.array([0, 3, 1]), np.array([0, 1, 3]))
+  part = partitions.Partition(np.array([0, 3, 1]), np.array([0, 1, 3]))
   with pytest.raises(ValueError, match=r'^client 1: '):
     own_arrays.check_finite({'x': x}, part)
 

@@ -4,8 +4,7 @@ import contextlib
 import math
 import typing
 
-from fl_sketch import algorithms, runs
-from fl_sketch.data import registry as datasets
+from fl_sketch import algorithms, data as datasets, runs
 from fl_sketch.models import losses
 from fl_sketch.runs import config
 from fl_sketch.runs.fields import registries

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from fl_sketch import runs
-from fl_sketch.data.ragged import Partition
+from fl_sketch.data.partitions import Partition
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.runs.config import Config, ConfigError
 from fl_sketch.sites import federation, own_data, site, site_rounds

@@ -9,7 +9,7 @@ import io
 import json
 
 from examples import natural_readers
-from fl_sketch.data.natural import importing
+from fl_sketch.data.natural import importing, tasks
 import h5py
 import numpy as np
 from PIL import Image
@@ -169,6 +169,6 @@ def make_store(kind, folder, clients, **options):
 
 def import_any(kind, files, to, **options):
   """Imports files of a kind, by the example's readers if it is foreign."""
-  foreign = kind not in importing.KINDS
+  foreign = kind not in tasks.KINDS
   read = natural_readers.import_files if foreign else importing.import_data
   return read(kind, files, to, **options)

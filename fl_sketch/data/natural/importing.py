@@ -1,80 +1,24 @@
 """Import data sets with natural clients into stores."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+import contextlib
 import functools
+import inspect
 import pathlib
 import tempfile
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch.data import store
-from fl_sketch.data.natural import grouping, readers, tasks
+from fl_sketch.data.natural import readers, tasks
 from fl_sketch.data.natural.readers import TEST, TRAIN
 from fl_sketch.data.sources import Arrays, DataError, PathLike
 from fl_sketch.utils import checks
 import numpy as np
 import tqdm
 
-_WORDS = 10_000  # of Stack Overflow's vocabulary
-
-
-class Kind(NamedTuple):
-  """A federated data set: its task, and the file layouts it comes in."""
-
-  # (layout, path, options) -> task; pops the options that it takes.
-  task: Callable[[str, pathlib.Path, dict[str, Any]], tasks.NaturalTask]
-  layouts: tuple[str, ...]  # in which it is published
-  client: str | None = None  # the column of clients in tables
-
-
-def _characters(layout, path, options, *names):
-  return tasks.characters(*names, length=options.pop('length', 80))
-
-
-def _shakespeare(layout, path, options):
-  if layout == 'tff':
-    return _characters(layout, path, options)
-  return tasks.next_character()
-
-
-def _stackoverflow(layout, path, options):
-  path = path.with_name('stackoverflow.word_count')
-  with readers.reading(path):
-    words = tasks.word_counts(path, options.pop('vocabulary', _WORDS))
-  return tasks.next_words(words, length=options.pop('length', 20))
-
-
-def _table(layout, path, options):
-  text = options.pop('text', None)
-  if text is not None:
-    return _characters(layout, path, options, (text,))
-  if 'classes' not in options:
-    raise ValueError("kind='table' requires classes or text; set one of them.")
-  names = (options.pop('inputs', 'image'),), (options.pop('label', 'label'),)
-  size = options.pop('size', None)
-  shape = None if size is None else (size, size)
-  classes = options.pop('classes')
-  return tasks.images(*names, num_classes=classes, shape=shape, resize=True)
-
-
-def _femnist(classes, *_):
-  return tasks.images(num_classes=classes, shape=(28, 28, 1), invert=True)
-
-
-def _cifar100(*_):
-  return tasks.images(num_classes=100, shape=(32, 32, 3))
-
-
-KINDS: dict[str, Kind] = {
-  'femnist': Kind(
-    functools.partial(_femnist, 62), ('tff', 'leaf', 'table'), 'writer_id'
-  ),
-  'femnist_digits': Kind(functools.partial(_femnist, 10), ('tff',)),
-  'cifar100': Kind(_cifar100, ('tff',)),
-  'shakespeare': Kind(_shakespeare, ('tff', 'leaf', 'table'), 'character_id'),
-  'stackoverflow': Kind(_stackoverflow, ('tff',)),
-  'plays': Kind(_characters, ('plays',)),
-  'table': Kind(_table, ('table',)),
-}
+_ROWS = 2**15  # of a chunk, about
+# Columns of clients in tables.
+_COLUMNS = {'femnist': 'writer_id', 'shakespeare': 'character_id'}
 
 
 def _layouts(path: pathlib.Path, kind: str) -> dict[str, pathlib.Path]:
@@ -104,35 +48,40 @@ def import_data(
 ) -> store.Store:
   """Write the clients of published files to a store; show a bar of progress.
 
-  `path` is a file or folder, of a layout of the kind, one of `KINDS`. Where
-  files have no test examples, each client holds out its last samples, a share
-  `test_share` of them, rounded, and at most all but one. Options: `client` and
-  `split`, columns of a table; `length` of sequences; `vocabulary`, words;
-  `size` of images; `classes`, `inputs`, `label` and `text` of a 'table'.
+  `path` is a file or folder, of a layout of the kind, one of `tasks.KINDS`.
+  Where files have no test examples, each client holds out its last samples, a
+  share `test_share` of them, rounded, and at most all but one. Options are
+  `client` and `split`, columns of a table, and those of the kind's task.
 
   Raises DataError for damaged files or another layout, ValueError for an
   unknown kind or option, OSError if `to` exists or cannot be written.
   """
-  checks.choice('kind', kind, tuple(KINDS))
-  make_task, expected, client = KINDS[kind]
+  checks.choice('kind', kind, tuple(tasks.KINDS))
   path = pathlib.Path(path).expanduser()
   options = {name: x for name, x in options.items() if x is not None}
   layouts = _layouts(path, kind)
-  layout = next((x for x in expected if x in layouts), None)
+  layout = next((x for x in tasks.KINDS[kind] if x in layouts), None)
   if layout is None:
+    expected = [*tasks.KINDS[kind]]
     raise DataError(f'{path} has no files of {kind=} in layout {expected}.')
   read = getattr(readers, layout)
   if layout == 'table':
-    client, split = options.pop('client', client), options.pop('split', None)
-    if client is None:
+    columns = {k: options.pop(k) for k in ('client', 'split') if k in options}
+    columns.setdefault('client', _COLUMNS.get(kind))
+    if columns['client'] is None:
       raise ValueError('A table requires client; set the column of clients.')
-    read = functools.partial(read, client=client, split=split)
-  task = make_task(layout, layouts[layout], options)
-  if options:
+    read = functools.partial(read, **columns)
+  if kind == 'stackoverflow':
+    options['path'] = layouts[layout].with_name('stackoverflow.word_count')
+  make_task = tasks.KINDS[kind][layout]
+  if kind == 'table' and 'text' in options:
+    make_task = functools.partial(tasks.characters, [options.pop('text')])
+  if odd := sorted(options.keys() - inspect.signature(make_task).parameters):
     raise ValueError(
-      f'{", ".join(sorted(options))} has no effect for {kind=} in layout '
-      f'{layout}; remove it.'
+      f'{", ".join(odd)} has no effect for {kind=} in layout {layout}; '
+      'remove it.'
     )
+  task = make_task(**options)
 
   def samples():
     for record in read(layouts[layout]):
@@ -185,15 +134,7 @@ def _write(samples, to, num_classes, test_share, tokenizer) -> store.Store:
   target.parent.mkdir(parents=True, exist_ok=True)
   place = {'prefix': f'{target.name}.', 'dir': target.parent}
   with tempfile.TemporaryDirectory(**place) as folder:
-    numbers: dict[str | None, int] = {}
-    splits = {
-      split: grouping.Samples(pathlib.Path(folder, split), numbers)
-      for split in (TRAIN, TEST)
-    }
-    bar = tqdm.tqdm(samples, 'reading', unit='record', disable=None)
-    for split, client, arrays in bar:
-      splits[split].add(client, arrays)
-    train, test = (split.finish() for split in splits.values())
+    train, test = _group(samples, pathlib.Path(folder))
     if train is None:
       raise DataError('No client has training samples.')
     if (test is None) != (test_share is not None):
@@ -209,6 +150,61 @@ def _write(samples, to, num_classes, test_share, tokenizer) -> store.Store:
     public = test.arrays if test is not None and not of_clients else None
     store.write(target, chunks, public, num_classes, tokenizer)
   return store.open(target)
+
+
+def _group(samples, folder) -> 'list[_Grouped | None]':
+  """Group the samples of each split, which come in any order, in files."""
+  numbers: dict[str | None, int] = {}  # of clients, by name
+  splits: dict[str, store.Columns] = {}
+  bar = tqdm.tqdm(samples, 'reading', unit='record', disable=None)
+  with contextlib.ExitStack() as files:
+    for split, client, arrays in bar:
+      number = numbers.setdefault(client, len(numbers))
+      size = len(next(iter(arrays.values())))
+      arrays = {'owner': np.full(size, number, np.int32), **arrays}
+      if split not in splits:
+        splits[split] = store.Columns(files, folder, f'{split}_', arrays)
+      try:
+        splits[split].append(arrays, np.array([size]), None, [client])
+      except ValueError as error:
+        raise ValueError(f'Client {client!r}: {error}') from error
+    loaded = {split: x.finish() for split, x in splits.items()}
+  names = [*numbers]
+  return [
+    _Grouped(loaded[x], names) if x in loaded else None for x in (TRAIN, TEST)
+  ]
+
+
+class _Grouped:
+  """Samples of one split, client by client; memory-mapped."""
+
+  def __init__(self, arrays: Arrays, names: list):
+    owner = arrays.pop('owner')
+    self.arrays, self._names = arrays, names
+    self.sizes = np.bincount(owner, minlength=len(names))  # of each client
+    self._ends = np.cumsum(self.sizes)
+    # Most files have one client after another: nothing is to be sorted.
+    ordered = (owner[1:] >= owner[:-1]).all()
+    self._order = None if ordered else np.argsort(owner, kind='stable')
+
+  def take(self, clients: np.ndarray) -> Arrays:
+    """Return the samples of these clients, leaves [sum of sizes, ...]."""
+    ends, sizes = self._ends[clients], self.sizes[clients]
+    places = np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
+    if self._order is not None:
+      places = self._order[places]
+    return {name: np.asarray(x[places]) for name, x in self.arrays.items()}
+
+  def chunks(self, held_out: '_Grouped | None') -> Iterator[store.Chunk]:
+    """Yield chunks of all clients that have samples here."""
+    trained = np.flatnonzero(self.sizes)
+    chunk = self._ends[trained] // _ROWS
+    for some in np.split(trained, np.flatnonzero(np.diff(chunk)) + 1):
+      held = None, None
+      if held_out is not None:
+        held = held_out.sizes[some], held_out.take(some)
+      ids = [self._names[i] for i in some]
+      yield store.Chunk(self.sizes[some], self.take(some), *held, ids)
 
 
 def _hold_out(chunk: store.Chunk, share: float) -> store.Chunk:

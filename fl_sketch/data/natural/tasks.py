@@ -1,15 +1,22 @@
-"""Convert records of published files to arrays: images, characters, words."""
+"""Convert records of published files to arrays: images, characters, words.
+
+`KINDS` has the task of each data set, by the layouts that it is published in.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+import functools
 import io
 import pathlib
 from typing import Any, NamedTuple
 
 from fl_sketch.data import tokenization
+from fl_sketch.data.natural import readers
 from fl_sketch.data.sources import Arrays
 from fl_sketch.data.tokenization import PADDING
 from fl_sketch.utils import extras
 import numpy as np
+
+_WORDS = 10_000  # of Stack Overflow's vocabulary
 
 
 class NaturalTask(NamedTuple):
@@ -167,13 +174,32 @@ def next_words(vocabulary: Sequence[str], *, length: int = 20) -> NaturalTask:
   return NaturalTask(arrays, tokenizer.size, tokenizer.content)
 
 
-def word_counts(path: pathlib.Path, count: int) -> list[str]:
-  """Return the first `count` words of a file with a word and a count a line."""
-  lines = path.read_text(encoding='utf-8').split('\n')
-  words = [line.rpartition(' ')[0] for line in lines[:count]]
-  if len(words) < count or not all(words):
-    raise ValueError(f'{path} must have {count} lines of a word and a count.')
-  return words
+def most_frequent_words(
+  path: pathlib.Path, *, vocabulary: int = _WORDS, length: int = 20
+) -> NaturalTask:
+  """Return `next_words` of a file with a word and its count in each line."""
+  with readers.reading(path):
+    lines = path.read_text(encoding='utf-8').split('\n')
+    words = [line.rpartition(' ')[0] for line in lines[:vocabulary]]
+    if len(words) < vocabulary or not all(words):
+      raise ValueError(f'{vocabulary=} exceeds the lines of a word and a count')
+  return next_words(words, length=length)
+
+
+def own_images(
+  *,
+  classes: int | None = None,
+  inputs: str = 'image',
+  label: str = 'label',
+  size: int | None = None,
+) -> NaturalTask:
+  """Return the task of images in columns of a user's own table."""
+  if classes is None:
+    raise ValueError("kind='table' requires classes or text; set one of them.")
+  shape = None if size is None else (size, size)
+  return images(
+    [inputs], [label], num_classes=classes, shape=shape, resize=True
+  )
 
 
 def _text(value: Any) -> str:
@@ -193,3 +219,21 @@ def _paired(tokenizer, texts, length, most=None) -> Arrays:
   x, y = cut[:, :-1], cut[:, 1:]
   dtype = np.int16 if tokenizer.size <= 2**15 else np.int32
   return {'x': x.astype(dtype), 'y': np.where(y, y, PADDING).astype(dtype)}
+
+
+_letters = functools.partial(images, shape=(28, 28, 1), invert=True)
+_femnist = functools.partial(_letters, num_classes=62)
+# Kind -> layout, the name of its reader -> task; its arguments are options.
+KINDS: dict[str, dict[str, Callable[..., NaturalTask]]] = {
+  'femnist': dict.fromkeys(('tff', 'leaf', 'table'), _femnist),
+  'femnist_digits': {'tff': functools.partial(_letters, num_classes=10)},
+  'cifar100': {
+    'tff': functools.partial(images, num_classes=100, shape=(32, 32, 3))
+  },
+  'shakespeare': {
+    'tff': characters, 'leaf': next_character, 'table': next_character,
+  },
+  'stackoverflow': {'tff': most_frequent_words},
+  'plays': {'plays': characters},
+  'table': {'table': own_images},
+}  # fmt: skip

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fl_sketch import algorithms, codecs, models, sketches
-from fl_sketch.data import registry as datasets
+from fl_sketch import algorithms, codecs, data as datasets, models, sketches
 from fl_sketch.local import optimizers, schedules
 from fl_sketch.models import lora, losses
 from fl_sketch.utils import fields as f, registry

@@ -4,7 +4,7 @@ import math
 
 import fl_sketch
 from fl_sketch import runs
-from fl_sketch.data import ragged
+from fl_sketch.data import partitions
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import client_metrics, log
 import harness
@@ -31,8 +31,8 @@ def test_a_split_loses_no_sample_and_leaves_each_client_one(
   """Catches a sample in both parts or in none, and a client without any."""
   offsets = np.concatenate([[0], np.cumsum(sizes)])
   order = np.random.default_rng(0).permutation(offsets[-1])
-  p = ragged.Partition(order if indices else None, offsets)
-  rest, held = ragged.hold_out(p, share, seed)
+  p = partitions.Partition(order if indices else None, offsets)
+  rest, held = partitions.hold_out(p, share, seed)
   for i, size in enumerate(sizes):
     both = [*rest.client(i), *held.client(i)]
     assert sorted(both) == sorted(p.client(i))
@@ -41,8 +41,8 @@ def test_a_split_loses_no_sample_and_leaves_each_client_one(
 
 def test_a_split_takes_any_place_at_the_same_rate():
   """Catches the first samples of a client; false alarms are below 1e-6."""
-  p = ragged.Partition(None, np.array([0, 500]))
-  held = [ragged.hold_out(p, 0.3, seed)[1].client(0) for seed in range(9)]
+  p = partitions.Partition(None, np.array([0, 500]))
+  held = [partitions.hold_out(p, 0.3, seed)[1].client(0) for seed in range(9)]
   first = np.mean([(part < 250).sum() / 250 for part in held])
   assert abs(first - 0.3) < 5 * (0.3 * 0.7 / (9 * 250)) ** 0.5
   assert len({part.tobytes() for part in held}) == 9

@@ -4,7 +4,7 @@ import functools
 import json
 import shutil
 
-from fl_sketch.data import ragged
+from fl_sketch.data import partitions
 from fl_sketch.rounds import mesh as mesh_lib
 from fl_sketch.runs import noise_secret, same_run, workdir
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 
 TEST_IMAGE = own.CLIENTS[0] | {'x': changed(own.CLIENTS[0]['x'])}
 EDGES = np.array([0, 3, 8, 12])
-ORDER = ragged.Partition(np.arange(12)[::-1], np.arange(0, 13, 4))
+ORDER = partitions.Partition(np.arange(12)[::-1], np.arange(0, 13, 4))
 
 
 def refused(folder, exp, *names):
@@ -34,7 +34,7 @@ def test_another_problem_is_refused_by_name(tmp_path):
   for changes, what in (
     ({'clients': ONE_IMAGE}, 'data'),
     ({'test': TEST_IMAGE}, 'data'),
-    ({'partition': ragged.Partition(None, EDGES)}, 'data'),
+    ({'partition': partitions.Partition(None, EDGES)}, 'data'),
     ({'partition': ORDER}, 'data'),
   ):
     refused(tmp_path, build(**changes), f'({what})')
