@@ -9,12 +9,12 @@ FILE.csv, the numbers of the figure to FILE.json.
 """
 
 from absl import app
-from fl_sketch.runs import config, over_seeds
+from fl_sketch.runs import config, plots
 
 from . import begin, define, errors, parse_flags
 
 _FLAGS = define(
-  x=('rounds', 'Rounds, or bytes of all clients.', list(over_seeds.X)),
+  x=('rounds', 'Rounds, or bytes of all clients.', list(plots.X)),
   y=([], 'Metrics, a panel each; the test accuracy, or loss, if unset.'),
   labels=([], 'Names of the lines; their folders or algorithms, if unset.'),
   out=('runs/plot.png', 'Where the figure goes.'),
@@ -26,7 +26,7 @@ def main(argv):
   begin(argv[:1])
   options = {'x': _FLAGS.x, 'y': _FLAGS.y, 'labels': _FLAGS.labels}
   with errors.refused(), config.checked():
-    _, table = over_seeds.plot(argv[1:], _FLAGS.out, **options)
+    _, table = plots.plot(argv[1:], _FLAGS.out, **options)
   print(table, _FLAGS.out, sep='')
 
 

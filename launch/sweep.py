@@ -4,25 +4,20 @@
 
 The command line can sweep any field of any config:
 --config.sweep.client_lr='(0.1, 0.3)'. Started again with the same workdir it
-resumes with the points that are not finished. --x=FIELD --lines=FIELD,FIELD
-adds lines.md and lines.png: the best setting for each value of one field, with
-one curve for each value of others.
+resumes with the points that are not finished.
 """
 
 import pathlib
 
 from absl import app
-from fl_sketch.runs import devices, sweep, sweep_files, sweep_report
+from fl_sketch.runs import devices, sweep, sweep_report
 
 from . import begin, configs, define, define_folders, errors, parse_flags
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
 _FLAGS = define(
-  points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.'),
-  x=(str, 'Field on the axis of lines.png.'),
-  lines=([], 'Fields whose values are its lines.'),
-  last=(1, 'Evaluations over which its metrics are averaged.'),
+  points_per_program=(int, 'Points at once; 1 on a CPU, else what fits.')
 )
 _SHOWN = 22  # lines of the table
 
@@ -36,9 +31,6 @@ def main(argv):
     options = {'points_per_program': _FLAGS.points_per_program}
     options |= {'data_dir': _DATA_DIR.value}
     rows = sweep.run(configs.fields(), folder, **options)
-    if _FLAGS.x is not None:
-      rows = sweep_files.last_rounds(rows, folder, _FLAGS.last)
-      print(sweep_files.write_lines(rows, folder, _FLAGS.x, _FLAGS.lines))
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
   print(folder)

@@ -3,7 +3,7 @@
 `config` and `fields` are what a run is told; `problem`, `parts` and `build`
 make data, model, algorithm and guarantee of it. `loop` trains one run in a
 `workdir`, `sweep` many points of one config. `metrics`, `figures` and
-`over_seeds` show them; `plan` and `compression` predict bytes, memory and time;
+`plots` show them; `plan` and `compression` predict bytes, memory and time;
 `audit` and `one_run_audit` attack what a config claims.
 """
 
@@ -15,6 +15,7 @@ from fl_sketch.runs.build import (
   build,
   reconfigured,
 )
+from fl_sketch.runs.figures import new_figure
 from fl_sketch.runs.log import DivergedError
 from fl_sketch.runs.loop import Result, train
 from fl_sketch.runs.metrics import (
@@ -23,19 +24,18 @@ from fl_sketch.runs.metrics import (
   summary_line,
   total_bytes,
 )
-from fl_sketch.runs.over_seeds import draw_run, plot
 from fl_sketch.runs.parts import (
   algorithm_options,
   declared,
   guarantee_of,
   hyper_of,
 )
-from fl_sketch.runs.style import new_axes, new_figure, plain_ticks
+from fl_sketch.runs.plots import draw_run, plot
 
 __all__ = [
   'DivergedError', 'Experiment', 'OwnProblem', 'Result', 'account',
   'algorithm_options', 'as_array', 'assemble', 'build', 'declared',
-  'draw_run', 'guarantee_of', 'hyper_of', 'new_axes', 'new_figure',
-  'plain_ticks', 'plot', 'read_metrics', 'reconfigured', 'summary_line',
+  'draw_run', 'guarantee_of', 'hyper_of', 'new_figure',
+  'plot', 'read_metrics', 'reconfigured', 'summary_line',
   'total_bytes', 'train',
 ]  # fmt: skip

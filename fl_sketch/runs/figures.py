@@ -1,11 +1,13 @@
 """Figures as data: panels of lines and points, stored, drawn in one style."""
 
 from collections.abc import Iterable, Mapping, Sequence
+import itertools
 import math
+import re
 import textwrap
 from typing import Any, NamedTuple
 
-from fl_sketch.runs import style
+from fl_sketch.utils import extras
 import numpy as np
 
 Values = Sequence[Any] | np.ndarray
@@ -13,6 +15,49 @@ _DIGITS = 5  # of the numbers that are stored
 _FEW = 12  # up to so many points of a line have a marker each
 COLUMNS = 2
 MEGABYTES = 'bytes of all clients, up and down (MB)'
+
+# Colour -> methods that have it in figures; '=' joins names of one method. The
+# first eight suit the colour-blind: Okabe and Ito (2008), grey for yellow.
+_METHODS = {
+  '#0072b2': 'SAFL; SAFL, layerwise; clip',
+  '#d55e00': 'preconditioned momentum, one bit=preconditioned_sketching;'
+  'FS-HEAPRIX=fedsketch_heaprix; FSGATE-HEAPRIX; normalise',
+  '#009e73': 'EDEN, rand-k=fedcom; FFA-LoRA; central SGD',
+  '#cc79a7': 'SparseLoCo; onebit_adam; decomfl',
+  '#e69f00': 'FetchSGD; FedEx-LoRA; SCAFFOLD',
+  '#56b4e9': 'SAFL, one bit; FS-PRIVIX=fedsketch_privix; FSGATE-PRIVIX',
+  '#000000': 'FedAdam, dense=fedadam=fedavg_adam',
+  '#8c8c8c': 'PowerSGD; FedAvg; FedSGD; fedprox',
+  '#882255': 'preconditioned momentum, one bit both ways; diffsketch; ef21;'
+  'FedAvg, AdamW on clients; FS-HEAPRIX, literal',
+  '#999933': 'DeMo; SketchedSGD; feddyn',
+  '#332288': "SAFL, client momentum; SAFL with DiLoCo's optimizers, one bit;"
+  'iterative_sketching; FSGATE-PRIVIX, small gain',
+  '#117733': 'CocktailSGD; FLoRA',
+  '#aa4499': 'SAFL, client momentum, one bit; signsgd; fedsketchgate;'
+  "SAFL with DiLoCo's optimizers, one bit both ways",
+  '#cc6677': 'CD-Adam; FedKSeed; decentralised',
+  '#44aa99': 'SAFL, one bit both ways; Ferret; fedcomgate',
+  '#7a4a21': 'DiLoCo; MARINA; central AdamW',
+}
+_COLOURS = tuple(_METHODS)
+_DASHES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
+_FILLS = ('full', 'none', 'left', 'bottom', 'top')
+_MARKERS = 'osD^vP<X>'
+_GREY = '0.45'
+Look = tuple[str, str]  # colour and marker
+_LOOKS = [
+  (colour, _MARKERS[(i + turn) % len(_MARKERS)])
+  for turn in range(len(_MARKERS))
+  for i, colour in enumerate(_COLOURS)
+]
+_key = lambda name: re.sub('[^a-z0-9]', '', name.lower())
+_LOOK_OF_METHOD = {
+  _key(name): _LOOKS[i + turn * len(_COLOURS)]
+  for i, methods in enumerate(_METHODS.values())
+  for turn, names in enumerate(methods.split(';'))
+  for name in names.split('=')
+}
 
 
 class Line(NamedTuple):
@@ -56,11 +101,8 @@ def as_json(panels: Iterable[Panel]) -> list[dict[str, Any]]:
   """Convert panels to JSON values: numbers to five digits, no defaults.
 
   >>> line = Line('a', [1, 2], [0.123456, math.nan])
-  >>> stored = as_json([Panel('round', 'loss', [line])])
-  >>> stored[0]['lines']
+  >>> as_json([Panel('round', 'loss', [line])])[0]['lines']
   [{'label': 'a', 'x': [1, 2], 'y': [0.12346, None]}]
-  >>> as_json(from_json(stored)) == stored
-  True
   """
   lines = lambda panel: {'lines': [_changed(line) for line in panel.lines]}
   return [_changed(panel) | lines(panel) for panel in panels]
@@ -90,84 +132,150 @@ def _rounded(value: Any) -> Any:
   return value
 
 
+def looks(names: Iterable[str]) -> dict[str, Look]:
+  """Assign each name colour and marker: a method's own, or the next free.
+
+  A method is known by its name in any spelling: 'CD-Adam' is 'cd_adam'.
+
+  >>> looks(['rate 1', 'FedAdam, dense', 'rate 1'])
+  {'rate 1': ('#0072b2', 'o'), 'FedAdam, dense': ('#000000', '<')}
+  """
+  of_method = {name: _LOOK_OF_METHOD.get(_key(name)) for name in names}
+  known = [look for look in of_method.values() if look]
+  taken = {colour for colour, _ in known}
+  free = [look for look in _LOOKS if look not in known]
+  following = itertools.cycle(sorted(free, key=lambda x: x[0] in taken))
+  return {name: look or next(following) for name, look in of_method.items()}
+
+
+def new_figure(width: float, height: float) -> Any:
+  """Create a figure of matplotlib of this size in inches."""
+  with extras.needed('plots'):
+    from matplotlib import figure
+  return figure.Figure(figsize=(width, height), layout='constrained')
+
+
+def new_axes(x_label: str, y_label: str) -> Any:
+  """Create a figure and return its axes."""
+  ax = new_figure(6, 3.8).add_subplot()
+  ax.set(xlabel=x_label, ylabel=y_label)
+  _dress(ax)
+  return ax
+
+
+def _dress(ax: Any) -> None:
+  ax.spines[['top', 'right']].set_visible(False)
+  ax.grid(color='0.9')
+  ax.set_axisbelow(True)
+
+
 def draw(panels: Sequence[Panel], columns: int = COLUMNS) -> Any:
   """Draw panels, up to `columns` in a row, as a figure of matplotlib."""
   columns = min(columns, len(panels))
   rows = -(-len(panels) // columns)
   lines = [line for panel in panels for line in panel.lines]
-  named = lambda some: {y for x in some for y in x.y if isinstance(y, str)}
-  names = [named(panel.lines) for panel in panels]
+  named = lambda panel: {y for line in panel.lines for y in _names(line.y)}
+  names = [named(panel) for panel in panels]
   width, height = (5.4, 3.2) if columns == 1 else (3.4 * columns, 2.6)
   longest = max((len(name) for some in names for name in some), default=0)
   width = max(width, 3.2 * columns + 0.06 * longest)
   height = max(height, 0.7 + 0.19 * max(map(len, names)))
-  fig = style.new_figure(width, height * rows)
+  fig = new_figure(width, height * rows)
   axes = fig.subplots(rows, columns, squeeze=False)
   for ax in axes.flat[len(panels) :]:
     ax.remove()
-  looks = style.looks(line.family or line.label for line in lines)
+  look_of = looks(line.family or line.label for line in lines)
   for ax, panel in zip(axes.flat, panels, strict=False):
-    style.dress(ax)
+    _dress(ax)
     for line in panel.lines:
-      look = looks[line.family or line.label]
-      _plot(ax, line, look, marked=len(line.x) <= _FEW or len(looks) > 8)
+      marked = len(line.x) <= _FEW or len(look_of) > 8
+      _plot(ax, line, look_of[line.family or line.label], marked)
     _frame(ax, panel)
   _legend(fig, axes.flat[: len(panels)])
   return fig
 
 
-def _plot(ax: Any, line: Line, look: style.Look, marked: bool) -> None:
-  with_label: dict[str, Any] = {'color': look[0], 'label': line.label or '_'}
-  with_label['marker'] = look[1] if marked or line.points else None
-  x, y, *spread = (_array(v) for v in (line.x, line.y, line.low, line.high))
+def _plot(ax: Any, line: Line, look: Look, marked: bool) -> None:
+  style: dict[str, Any] = {'color': look[0], 'label': line.label or '_'}
+  style['marker'] = look[1] if marked or line.points else None
+  x, y, *ends = (_array(v) for v in (line.x, line.y, line.low, line.high))
   if line.points:
-    along, values = ('xerr', x) if y.dtype.kind == 'U' else ('yerr', y)
+    along, values = ('xerr', x) if _names(line.y) else ('yerr', y)
     if len(line.low):
-      with_label[along] = [values - spread[0], spread[1] - values]
-    fill = style.FILLS[line.variant % len(style.FILLS)]
+      style[along] = [values - ends[0], ends[1] - values]
+    fill = _FILLS[line.variant % len(_FILLS)]
     sizes = {'markersize': 5, 'capsize': 2, 'elinewidth': 1, 'fillstyle': fill}
-    ax.errorbar(x, y, linestyle='', **sizes, **with_label)
+    ax.errorbar(x, y, linestyle='', **sizes, **style)
     return
-  dashes = style.STYLES[line.variant % len(style.STYLES)]
+  dashes = _DASHES[line.variant % len(_DASHES)]
   sizes = {'markersize': 4, 'linewidth': 1.5, 'markevery': len(x) // 12 + 1}
-  ax.plot(x, y, linestyle=dashes, **sizes, **with_label)
+  ax.plot(x, y, linestyle=dashes, **sizes, **style)
   if len(line.low):
-    ax.fill_between(x, *spread, color=look[0], alpha=0.16, linewidth=0)
+    ax.fill_between(x, *ends, color=look[0], alpha=0.16, linewidth=0)
+
+
+def _names(values: Values) -> list[str]:
+  return [v for v in values if isinstance(v, str)]
 
 
 def _array(values: Values) -> np.ndarray:
   """Convert values to an array of names, or of numbers with NaN for None."""
-  named = any(isinstance(v, str) for v in values)
-  return np.array(values, str if named else float)
+  return np.array(values, str if _names(values) else float)
 
 
 def _frame(ax: Any, panel: Panel) -> None:
-  named = any(isinstance(y, str) for line in panel.lines for y in line.y)
+  """Set titles, scales, ticks, limits and marks."""
+  named = any(_names(line.y) for line in panel.lines)
   place = 'right' if named else 'center'  # beside names there is little width
   ax.set_title(panel.title, fontsize='medium', loc=place)
   ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
-  for axis, scale in ((ax.xaxis, panel.x_scale), (ax.yaxis, panel.y_scale)):
-    values = _numbers(panel.lines, axis.axis_name)
-    if scale == 'log' and style.is_wide(values[values > 0]):
-      ax.set(**{f'{axis.axis_name}scale': 'log'})
-      style.plain_ticks(axis)
-  xs = _numbers(panel.lines, 'x')
+  xs, ys = (_numbers(panel.lines, name) for name in 'xy')
+  if panel.x_scale == 'log' and is_wide(xs[xs > 0]):
+    ax.set(xscale='log')
+    _set_ticks(ax.xaxis)
+  if panel.y_scale == 'log' and is_wide(ys[ys > 0]):
+    ax.set(yscale='log')
+    _set_ticks(ax.yaxis)
   if len(panel.x_ticks):
-    style.plain_ticks(ax.xaxis, panel.x_ticks)
+    _set_ticks(ax.xaxis, panel.x_ticks)
   elif ax.get_xscale() == 'linear' and xs.size and not (xs % 1).any():
     ax.xaxis.get_major_locator().set_params(integer=True)  # as rounds are
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
-  for add, at in (ax.axvline, panel.x_mark), (ax.axhline, panel.y_mark):
-    if math.isfinite(at):
-      add(at, color='0.45', linewidth=1, zorder=1)
+  if math.isfinite(panel.x_mark):
+    ax.axvline(panel.x_mark, color=_GREY, linewidth=1, zorder=1)
+  if math.isfinite(panel.y_mark):
+    ax.axhline(panel.y_mark, color=_GREY, linewidth=1, zorder=1)
+
+
+def is_wide(values: Values) -> bool:
+  """Return whether positive values suit a log axis: over half a decade.
+
+  >>> is_wide([0.1, 0.3]), is_wide([0.1, 0.4])
+  (False, True)
+  """
+  return len(values) > 1 and 0 < 10**0.5 * min(values) < max(values)
+
+
+def _set_ticks(axis: Any, values: Values = ()) -> None:
+  """Label an axis 0.5, 20, 1,000: at these values, or as a logarithmic one."""
+  from matplotlib import ticker
+
+  low, high = axis.get_view_interval()
+  subs = (1, 2, 5) if high < 30 * low else (1, 3) if high < 300 * low else (1,)
+  locator = ticker.LogLocator(subs=subs, numticks=8)
+  fixed = ticker.FixedLocator([*values])
+  axis.set_major_locator(fixed if len(values) else locator)
+  axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f'{v:,g}'))
+  axis.set_minor_locator(ticker.NullLocator())
 
 
 def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
   """Return the finite numbers of all lines, without names."""
   arrays = [_array(getattr(line, name)) for line in lines]
-  numbers = [x[np.isfinite(x)] for x in arrays if x.dtype.kind == 'f']
-  return np.concatenate([np.empty(0), *numbers])
+  numbers = [x for x in arrays if x.dtype.kind == 'f']
+  joined = np.concatenate([np.empty(0), *numbers])
+  return joined[np.isfinite(joined)]
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:

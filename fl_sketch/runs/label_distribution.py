@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import os
 
 from fl_sketch.data.partitions import Partition
-from fl_sketch.runs import style
+from fl_sketch.runs import figures
 from fl_sketch.utils import markdown
 import numpy as np
 
@@ -25,7 +25,7 @@ def draw(
   counts = np.stack([np.bincount(y, minlength=num_classes) for y in held])
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
   order = np.lexsort((-shares.max(1), shares.argmax(1)))
-  axes = style.new_axes('clients, sorted by commonest label', 'label')
+  axes = figures.new_axes('clients, sorted by commonest label', 'label')
   image = axes.imshow(
     shares[order].T, aspect='auto', interpolation='nearest', cmap='YlGnBu'
   )

@@ -107,8 +107,7 @@ class Run:
   @property
   def metrics(self) -> np.ndarray:
     """The logged rounds, a structured array: see `metrics.as_array`."""
-    path = self.folder / 'metrics.jsonl'
-    return metrics.as_array(metrics.read_metrics(path) if path.exists() else [])
+    return metrics.as_array(metrics.read_metrics(self.folder))
 
   def frame(self) -> Any:
     """Return `metrics` as a DataFrame of pandas."""

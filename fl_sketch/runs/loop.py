@@ -23,8 +23,8 @@ from fl_sketch.runs.build import Experiment
 from fl_sketch.runs.checkpoints import Checkpoints
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.metrics import Row, as_array, read_metrics
-from fl_sketch.runs.over_seeds import draw_run
 from fl_sketch.runs.player import Player, RunPlayer, Shards
+from fl_sketch.runs.plots import draw_run
 from fl_sketch.runs.program import program
 from fl_sketch.runs.saved_params import Best, begun, keep_initial
 from fl_sketch.runs.workdir import Workdir, WorkdirError, has_rows
@@ -214,13 +214,9 @@ class _Run:
     """Save the last round played, if it is not; return the outcome."""
     if self.store.newest != done and done:
       self.save(done)
-    path = self.files.metrics
-    rows = read_metrics(path) if path.exists() else []
-    left_out, finished = (
-      self.log.ledger.left_out,
-      done >= self.exp.config.rounds,
-    )
-    state, metrics = self.player.state, as_array(rows)
+    metrics = as_array(read_metrics(self.files.metrics))
+    left_out, state = self.log.ledger.left_out, self.player.state
+    finished = done >= self.exp.config.rounds
     return Result(state, self.row, finished, left_out, metrics)
 
   def save(self, done: int):

@@ -1,24 +1,22 @@
-"""Read metrics files; summarise runs and clients, also in tables."""
+"""Read metrics files; average over seeds, samples and clients; rank."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-import contextlib
 import csv
 import io
 import json
 import math
 import os
 import pathlib
-import re
 from typing import Any
 
-from fl_sketch.runs import figures
 from fl_sketch.utils import files, markdown
 import numpy as np
+from scipy import special
 
 PathLike = str | os.PathLike
 Row = dict[str, Any]
 BYTES = {'MB up': 'total_uplink_bytes', 'MB down': 'total_downlink_bytes'}
-_MODELS = {'client': "the server's model", 'personal': "clients' own models"}
+LEVEL = 0.05  # of two-sided intervals
 
 
 class MetricsError(ValueError):
@@ -26,28 +24,30 @@ class MetricsError(ValueError):
 
 
 def read_metrics(path: PathLike) -> list[Row]:
-  """Read the rows of a metrics.jsonl file, but for a last line that is cut.
+  """Read the rows of metrics.jsonl, but for a last line that is cut.
 
-  path: its path or its workdir. Any other damaged line raises `MetricsError`.
+  path: of the file, or of its folder; in a folder without it there is no row.
+  Any other damaged line raises `MetricsError`.
   """
   path = pathlib.Path(path)
-  if path.is_dir():
-    path = path / 'metrics.jsonl'
+  if path.suffix != '.jsonl':
+    path /= 'metrics.jsonl'
+  if path.parent.is_dir() and not path.exists():
+    return []
   text = path.read_text(encoding='utf-8', errors='replace')
-  lines = text.splitlines(keepends=True)
-  rows = []
+  rows, lines = [], text.splitlines(keepends=True)
   for number, line in enumerate(lines, start=1):
-    with contextlib.suppress(json.JSONDecodeError):
-      row = json.loads(line if line.strip() else '{}')
-      if isinstance(row, dict):
-        rows += [row] if row else []
-        continue
-    if number == len(lines) and not line.endswith('\n'):
-      break
-    raise MetricsError(
-      f'{path}:{number} is no row of metrics: {line[:20]!r}; remove this line, '
-      'or restore the file from a copy.'
-    )
+    try:
+      row = json.loads(line)
+    except json.JSONDecodeError:
+      row = None
+    if isinstance(row, dict):
+      rows.append(row)
+    elif number < len(lines) or line.endswith('\n'):
+      raise MetricsError(
+        f'{path}:{number} is no row of metrics: {line[:20]!r}; remove this '
+        'line, or restore the file from a copy.'
+      )
   return rows
 
 
@@ -84,6 +84,31 @@ def mean(metric: str, total: Any, count: Any) -> Any:
     return np.exp(value)
 
 
+def half_width(error: float, count: int, tail: float = LEVEL / 2) -> float:
+  """Return half the width of a t-interval, from the standard error of a mean.
+
+  >>> round(half_width(error=1.0, count=3), 3)
+  4.303
+  """
+  if count < 2:
+    return math.nan
+  return float(special.stdtrit(count - 1, 1 - tail)) * error
+
+
+def interval(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Return the mean over seeds, f64[...], and the ends of its 95 % t-interval.
+
+  values: f64[seeds, ...]. The ends are NaN for one seed.
+
+  >>> [end.round(2).tolist() for end in interval([[0.9], [1.0], [1.1]])]
+  [[1.0], [0.75], [1.25]]
+  """
+  x = np.asarray(values, float)
+  mean, count = x.mean(0), len(x)
+  half = x.std(0, ddof=int(count > 1)) / count**0.5 * half_width(1.0, count)
+  return mean, mean - half, mean + half
+
+
 _SMALL = {*'loss error perplexity bits mse rmse mae nll'.split()}
 
 
@@ -117,18 +142,15 @@ def summary_line(row: Row, finished: bool) -> str:
   """Summarise the end of a run in one line, from its last row."""
   if not row:
     return 'Stopped before the first round; run the same command to start.'
-  score = ('test_accuracy', 'test_loss', 'train_loss')
-  name = next((name for name in score if name in row), None)
-  last = '' if name is None else f'{name} {row[name]:.4f}, '
-  how = 'Done after {} rounds:'
+  done = f'after {row["round"] + 1} rounds'
+  how = f'Done {done}:'
   if not finished:
-    how = 'Stopped after {} rounds; run the same command to resume.'
-  return (
-    f'{how.format(row["round"] + 1)} {last}'
-    f'{row["total_uplink_bytes"] / 1e6:.2f} MB up and '
-    f'{row["total_downlink_bytes"] / 1e6:.2f} MB down in all. '
-    'Its files are in'
-  )
+    how = f'Stopped {done}; run the same command to resume.'
+  names = 'test_accuracy', 'test_loss', 'train_loss'
+  scores = [f'{name} {row[name]:.4f}, ' for name in names if name in row]
+  up, down = (row[name] / 1e6 for name in BYTES.values())
+  sent = f'{up:.2f} MB up and {down:.2f} MB down in all'
+  return f'{how} {"".join(scores[:1])}{sent}. Its files are in'
 
 
 def values(rows: Iterable[Row], name: str) -> list:
@@ -141,17 +163,6 @@ def shared_metric(runs: Iterable[list[Row]]) -> str | None:
   runs = list(runs)
   in_all = lambda metric: all(values(rows, metric) for rows in runs)
   return next(filter(in_all, ('test_accuracy', 'test_loss')), None)
-
-
-def read_runs(paths: Iterable[PathLike]) -> list[list[Row]]:
-  """Read the rows of all runs; a run without a row raises ValueError."""
-  runs = []
-  for path in paths:
-    runs.append(read_metrics(path))
-    if not runs[-1]:
-      name = pathlib.Path(path).name
-      raise ValueError(f'Run {name!r} has no row of metrics yet; train it.')
-  return runs
 
 
 def over_clients(
@@ -182,32 +193,6 @@ def over_clients(
     for q in (10, 50, 90):
       statistics[f'{prefix}_{name}_q{q}'] = float(np.quantile(values, q / 100))
   return statistics
-
-
-def client_panels(rows: Sequence[Row]) -> list[figures.Panel]:
-  """Plot the metrics of clients by the round, a panel for each metric.
-
-  Lines are means over clients, with bands between their quantiles 0.1 and 0.9;
-  dashed ones are means over the worst tenth.
-  """
-  columns = sorted({name for row in rows for name in row})
-  matches = [re.fullmatch('client_(.*)_mean', name) for name in columns]
-  panels = []
-  for name in [match[1] for match in matches if match]:
-    label = f'{name.replace("_", " ")} of clients'
-    panels.append(figures.Panel('round', label, [*_client_lines(rows, name)]))
-  return panels
-
-
-def _client_lines(rows: Sequence[Row], name: str) -> Iterable[figures.Line]:
-  for prefix, label in _MODELS.items():
-    of = lambda x, start=f'{prefix}_{name}_': values(rows, start + x)
-    logged = [row for row in rows if f'{prefix}_{name}_mean' in row]
-    if not (rounds := values(logged, 'round')):
-      continue
-    yield figures.Line(label, rounds, of('mean'), of('q10'), of('q90'))
-    tenth = rounds, of('worst_decile')
-    yield figures.Line(f'{label}, worst tenth', *tenth, family=label, variant=1)
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Rank the points of a sweep, and make a table and a figure of them."""
+"""Rank the settings of a sweep by means over seeds, in a table and a figure."""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -6,17 +6,16 @@ import math
 import pathlib
 from typing import Any, NamedTuple
 
-from fl_sketch.runs import figures, metrics, style
+from fl_sketch.runs import figures, metrics
+from fl_sketch.runs.figures import Line, Panel
 from fl_sketch.runs.metrics import Row
-from fl_sketch.runs.style import new_axes
 from fl_sketch.utils import seeding
 import numpy as np
 
 _NAMES = 'test_accuracy', 'test_loss', 'train_loss'
-_METRICS = {name: metrics.best_of(name) for name in _NAMES}
-_TICKS = 7  # at the values of a field, if these are not more
-_MANY = 12  # values of a field; with more, a heat-map would have tiny cells
-_are_numbers = lambda values: all(type(v) in (int, float) for v in values)
+_BEST = {name: metrics.best_of(name) for name in _NAMES}  # min or max
+_MOST_TICKS = 7  # at the values of a swept field
+_MOST_CELLS = 12  # along an axis of a heat map; more would be tiny
 
 
 class Setting(NamedTuple):
@@ -32,7 +31,7 @@ class Setting(NamedTuple):
 
 def metric_of(rows: list[Row]) -> str:
   """Return the metric that ranks points: test accuracy, or else a loss."""
-  logged = (m for m in _METRICS if any(m in r for r in rows))
+  logged = (m for m in _BEST if any(m in r for r in rows))
   return next(logged, 'train_loss')
 
 
@@ -40,7 +39,7 @@ def best_point(rows: list[Row]) -> int | None:
   """Return the number of the best point; None if every point diverged."""
   metric = metric_of(rows)
   ranked = [row for row in rows if not row['diverged'] and metric in row]
-  best = _METRICS[metric](ranked, key=lambda row: row[metric], default={})
+  best = _BEST[metric](ranked, key=lambda row: row[metric], default={})
   return best.get('point')
 
 
@@ -50,7 +49,7 @@ def best_tests(rows: list[Row]) -> Row:
   >>> best_tests([{'test_loss': 2.0}, {'test_loss': 1.0}, {}])
   {'best_test_loss': 1.0}
   """
-  tests = {k: best for k, best in _METRICS.items() if k != 'train_loss'}
+  tests = {k: best for k, best in _BEST.items() if k != 'train_loss'}
   series = {k: [row[k] for row in rows if k in row] for k in tests}
   return {f'best_{k}': tests[k](x) for k, x in series.items() if x}
 
@@ -79,7 +78,7 @@ def settings(rows: list[Row]) -> list[Setting]:
     sizes = [[r.get(k, np.nan) for r in runs] for k in metrics.BYTES.values()]
     both = (np.mean(np.array(sizes, float), axis=1) / 1e6).tolist()
     averages.append(Setting(values, mean, error, count, count - n, both))
-  sign = -1 if _METRICS[metric] is max else 1
+  sign = -1 if _BEST[metric] is max else 1
   rank = lambda s: (math.isnan(s.mean), s.diverged, sign * s.mean)
   return sorted(averages, key=rank)
 
@@ -100,107 +99,109 @@ def table(rows: list[Row], path: pathlib.Path) -> str:
 
 def summary_line(rows: list[Row]) -> str:
   """Describe the best setting in one sentence."""
-  ranking, metric = settings(rows), metric_of(rows)
-  best, diverged = ranking[0], sum(row['diverged'] for row in rows)
+  best, diverged = settings(rows)[0], sum(row['diverged'] for row in rows)
   start = f'{len(rows)} points, {diverged} diverged'
   if diverged == len(rows):
-    return f'{start}: none stayed finite. The table is in'
+    return f'{start}: none stayed finite. Its files are in'
   values = ', '.join(f'{k}={metrics.shown(v)}' for k, v in best.values.items())
   error = '' if math.isnan(best.error) else f' ± {metrics.shown(best.error)}'
-  end = 'Table and picture are in' if _varied(ranking) else 'The table is in'
   return (
-    f'{start}. Best: {values or "all seeds"}: '
-    f'{metric} {metrics.shown(best.mean)}{error}. {end}'
+    f'{start}. Best: {values or "all seeds"}: {metric_of(rows)} '
+    f'{metrics.shown(best.mean)}{error}. Its files are in'
   )
 
 
-def picture(rows: list[Row]) -> Any:
+def draw(rows: list[Row]) -> Any:
   """Draw one field as a curve, two as a heat map; None if there is no number.
 
   Of more than two fields it shows the two with most values, at the best values
   of the others. Random draws are points, in a panel for each field.
   """
-  ranking, metric = settings(rows), metric_of(rows)
+  ranking = settings(rows)
+  metric = metric_of(rows)
+  label = metric.replace('_', ' ')
   varied = _varied(ranking)
   if not varied:
     return None
+  fields = dict([*varied.items()][:2])
+  best: dict[str, Setting] = {}
+  for setting in ranking:
+    key = json.dumps([setting.values[field] for field in fields])
+    best.setdefault(key, setting)
   over = ', best over the other fields' if len(varied) > 2 else ''
-  label = metric.replace('_', ' ') + over
-  values = dict(list(varied.items())[:2])
-  unique: dict[str, Setting] = {}
-  for s in ranking:
-    unique.setdefault(json.dumps([s.values[k] for k in values]), s)
-  best = list(unique.values())
-  if len(values) == 1:
-    ((name, xs),) = values.items()
-    by_value = sorted(best, key=lambda s: xs.index(s.values[name]))
-    return figures.draw([curves(name, label, {'': (xs, by_value)})])
-  sizes = [len(v) for v in values.values()]
-  if max(sizes) > _MANY or len(best) != math.prod(sizes):
-    label = metric.replace('_', ' ')
-    return figures.draw([_cloud(name, label, ranking) for name in varied])
-  ax = new_axes(*values)
-  colours = 'viridis' if _METRICS[metric] is max else 'viridis_r'
-  ax.figure.colorbar(_heat_map(ax, best, values, colours), label=label)
-  return ax.get_figure(root=True)
-
-
-def _cloud(field: str, metric: str, ranking: list[Setting]) -> figures.Panel:
-  """Return a panel of points; those that diverged are at the worst value."""
-  finite = [s for s in ranking if not math.isnan(s.mean)]
-  worst = {'mean': finite[-1].mean, 'error': math.nan}
-  lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
-  named = {'finite' if lost else '': finite, 'diverged': lost}
-  drawn = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
-  panel = curves(field, metric, drawn)
-  dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
-  return panel._replace(lines=dots)
+  if len(fields) == 1:
+    ((field, xs),) = fields.items()
+    ordered = sorted(best.values(), key=lambda s: xs.index(s.values[field]))
+    return figures.draw([_curves(field, label, {'': (xs, ordered)})])
+  sizes = [len(values) for values in fields.values()]
+  if max(sizes) > _MOST_CELLS or len(best) != math.prod(sizes):
+    return figures.draw([_cloud(field, label, ranking) for field in varied])
+  colours = 'viridis' if _BEST[metric] is max else 'viridis_r'
+  return _heat_map(fields, [*best.values()], label + over, colours)
 
 
 def _varied(ranking: list[Setting]) -> dict[str, list]:
   """Return the fields with several values, most first; none if all diverged."""
+  if math.isnan(ranking[0].mean):
+    return {}
   varied = {}
-  for name in () if math.isnan(ranking[0].mean) else ranking[0].values:
+  for name in ranking[0].values:
     distinct = {json.dumps(s.values[name]): s.values[name] for s in ranking}
     if len(values := [*distinct.values()]) > 1:
       varied[name] = sorted(values) if _are_numbers(values) else values
   return dict(sorted(varied.items(), key=lambda item: -len(item[1])))
 
 
-def curves(
+def _are_numbers(values: Sequence[Any]) -> bool:
+  return all(type(v) in (int, float) for v in values)
+
+
+def _curves(
   field: str, metric: str, by_label: Mapping[str, tuple[Sequence, Sequence]]
-) -> figures.Panel:
-  """Return a panel of means against a field, with bands of standard errors."""
+) -> Panel:
+  """Plot means against a field, with bands of standard errors.
+
+  by_label: values of the field, and the setting at each of them.
+  """
   lines, ticks = [], set()
-  for label, (values, points) in by_label.items():
+  for label, (values, settings) in by_label.items():
     if numbers := _are_numbers(values):
       ticks |= {*values}
-    means, errors = np.array([(s.mean, s.error) for s in points]).T
+    means, errors = np.array([(s.mean, s.error) for s in settings]).T
     xs = values if numbers else [metrics.shown(v) for v in values]
-    lines.append(figures.Line(label, xs, means, means - errors, means + errors))
+    lines.append(Line(label, xs, means, means - errors, means + errors))
   ticks = sorted(ticks)
-  scale = 'log' if ticks and on_log_axis(field, ticks) else 'linear'
-  if len(ticks) > _TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
+  # Rates, and what varies widely.
+  far = len(ticks) > 1 and 10 * ticks[0] < ticks[-1]
+  log = (field.endswith('_lr') or far) and figures.is_wide(ticks)
+  if len(ticks) > _MOST_TICKS or ticks != [float(f'{v:.2g}') for v in ticks]:
     ticks = []  # not few and round, as those of a grid are
-  return figures.Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
+  scale = 'log' if log else 'linear'
+  return Panel(field, metric, lines, x_scale=scale, x_ticks=ticks)
 
 
-def on_log_axis(field: str, values: Sequence[Any]) -> bool:
-  """Whether an axis of a field is logarithmic: rates, and what varies widely.
+def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
+  """Return a panel of points; those that diverged are at the worst value."""
+  finite = [s for s in ranking if not math.isnan(s.mean)]
+  worst = {'mean': finite[-1].mean, 'error': math.nan}
+  lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
+  named = {'finite' if lost else '': finite, 'diverged': lost}
+  drawn = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
+  panel = _curves(field, metric, drawn)
+  dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
+  return panel._replace(lines=dots)
 
-  >>> on_log_axis('server_lr', [0.1, 1.0]), on_log_axis('rounds', [10, 90])
-  (True, False)
-  """
-  least, most = min(values), max(values)
-  return (field.endswith('_lr') or 10 * least < most) and style.is_wide(values)
 
-
-def _heat_map(ax, best, values, colours):
-  (x, xs), (y, ys) = values.items()
+def _heat_map(
+  fields: dict[str, list], best: list[Setting], label: str, colours: str
+) -> Any:
+  (x, xs), (y, ys) = fields.items()
   cells = np.full((len(ys), len(xs)), np.nan)
   for s in best:
     cells[ys.index(s.values[y]), xs.index(s.values[x])] = s.mean
+  ax = figures.new_axes(x, y)
   image = ax.imshow(cells, cmap=colours, aspect='auto')
+  ax.figure.colorbar(image, label=label)
   shades = image.to_rgba(cells)  # transparent where a setting diverged
   light = shades[..., :3].mean(-1) + 1 - shades[..., 3]
   for (i, j), mean in np.ndenumerate(cells):
@@ -210,4 +211,4 @@ def _heat_map(ax, best, values, colours):
   ax.grid(visible=False)
   ax.set_yticks(range(len(ys)), [metrics.shown(v) for v in ys])
   ax.set_xticks(range(len(xs)), [metrics.shown(v) for v in xs])
-  return image
+  return ax.figure

@@ -119,7 +119,7 @@ class Workdir:
 
     A finished run stays as it is. Returns the last row of metrics, or {}.
     """
-    rows = metrics.read_metrics(self.metrics) if self.metrics.exists() else []
+    rows = metrics.read_metrics(self.metrics)
     rows = [row for row in rows if row['round'] < done]
     last, all_done = rows[-1] if rows else {}, done == self._config.rounds
     if (self.finished and all_done) or not self._writes:
@@ -194,7 +194,7 @@ class Records:
       same_run.check_config(self.folder, config, free)
       if problem is not None:
         same_run.check_problem(self.folder, problem, private=False)
-      rows = metrics.read_metrics(self._path) if self._path.exists() else []
+      rows = metrics.read_metrics(self._path)
       self.rows = {number(row): row for row in rows}
       self._lock = locked.pop_all()
 

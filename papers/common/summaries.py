@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fl_sketch.runs import figures, over_seeds
-from fl_sketch.runs.intervals import interval
+from fl_sketch.runs import figures, plots
+from fl_sketch.runs.metrics import interval
 import numpy as np
 
 from . import workspace
@@ -52,7 +52,7 @@ def curve(
   shorter = lambda values: smooth(values[:length], window)
   xs = [shorter(xs) / (1e6 if x.endswith('bytes') else 1) for xs, _ in curves]
   ys = [scale * shorter(ys) for _, ys in curves]
-  return over_seeds.mean_line(label, xs, ys, **look)
+  return plots.mean_line(label, xs, ys, **look)
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import NamedTuple
 
-from fl_sketch.runs import intervals
-from fl_sketch.runs.intervals import LEVEL
+from fl_sketch.runs.metrics import LEVEL, half_width
 import numpy as np
 from scipy import special, stats
 
@@ -144,7 +143,7 @@ class _Cell(NamedTuple):
 
   def half(self, tail: float) -> float:
     """Half the width of its t-interval; NaN without one."""
-    return intervals.half_width(self.error, self.count, tail)
+    return half_width(self.error, self.count, tail)
 
 
 def _cell(x: np.ndarray, relation: str, bound: float) -> _Cell:

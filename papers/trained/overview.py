@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fl_sketch.runs import figures, intervals
+from fl_sketch.runs import figures, metrics
 import numpy as np
 
 from ..common import results, study
@@ -78,7 +78,7 @@ def _rows(task: tasks.Task, found: study.Report) -> Rows:
 
 def _with_interval(final: list[float], digits: int) -> str:
   """The mean of the metric over seeds ± half of its interval of 95 %."""
-  mean, low, _ = map(float, intervals.interval(np.array(final, float)))
+  mean, low, _ = map(float, metrics.interval(np.array(final, float)))
   return f'{mean:.{digits}f} ± {mean - low:.{digits}f}'
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 import functools
 from typing import Any
 
-from fl_sketch.runs import figures, intervals, over_seeds
+from fl_sketch.runs import figures, metrics, plots
 import numpy as np
 
 from ..common import comparison, study, verdicts, workspace
@@ -142,7 +142,7 @@ def _by_bytes(task: Task, records: Records, best: float) -> figures.Panel:
   for row in sorted(records, key=lambda row: -row[1]):
     one = records[row]
     megabytes = sum(_bytes(task, row, one)) / 1e6
-    mean, low, high = map(float, intervals.interval(one.values))
+    mean, low, high = map(float, metrics.interval(one.values))
     cell = workspace.shown(one.values, digits=task.decimals)
     curves.setdefault(row[0], []).append((megabytes, mean, low, high, cell))
   lines = []
@@ -174,7 +174,7 @@ def _by_time(task: Task, found: Records, costs, link: int) -> figures.Panel:
     at = [a_round * x for x in one.at]
     if all(len(curve) == len(at) for curve in one.curves):  # none diverged
       xs, look = [at] * len(one.curves), {'family': row[0]}
-      lines.append(over_seeds.mean_line(_title(row), xs, one.curves, **look))
+      lines.append(plots.mean_line(_title(row), xs, one.curves, **look))
   return figures.Panel(
     'seconds', _METRICS[task.metric], lines, f'{link} Mbit/s', x_scale='log'
   )

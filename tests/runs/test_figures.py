@@ -1,10 +1,10 @@
-"""Figures as data: what is kept can be drawn again, in one style."""
+"""Figures as data: what is kept can be drawn again, in one figures."""
 
 import itertools
 import json
 import math
 
-from fl_sketch.runs import figures, style
+from fl_sketch.runs import figures
 from matplotlib import colors
 import numpy as np
 from papers.language import methods as language
@@ -70,21 +70,21 @@ DEUTAN = [[0.367, 0.861, -0.228], [0.28, 0.673, 0.047], [-0.012, 0.043, 0.969]]
 def test_a_method_has_one_look_in_any_spelling_and_no_other_has_it():
   """Catches two methods of one colour, as three were orange."""
   drawn = trained.METHODS  # in one panel, and in one each by their rhythm
-  assert len({*style.looks(drawn).values()}) == len(drawn) > 6
+  assert len({*figures.looks(drawn).values()}) == len(drawn) > 6
   halves = [
     [name for name, m in drawn.items() if m.local == x] for x in (False, True)
   ]
   others = language.METHODS | language.OF_FACTORS, language.RECURRENT
   for known in (*halves, *others):
-    assert len({*style.looks(known).values()}) == len(known)
-  one, other = (style.looks(['x', n])[n] for n in ('CD-Adam', 'cd_adam'))
+    assert len({*figures.looks(known).values()}) == len(known)
+  one, other = (figures.looks(['x', n])[n] for n in ('CD-Adam', 'cd_adam'))
   assert one == other
-  assert len({*style.looks(['safl', *map(str, range(60))]).values()}) == 61
+  assert len({*figures.looks(['safl', *map(str, range(60))]).values()}) == 61
 
 
 def test_colours_of_one_marker_are_told_apart_by_the_colour_blind():
   """Catches a red and a green that differ in nothing else."""
   seen = lambda name: np.array(DEUTAN) @ np.array(colors.to_rgb(name)) ** 2.2
-  looks = [*style.looks(map(str, range(16))).values()]
+  looks = [*figures.looks(map(str, range(16))).values()]
   for (one, marker), (other, same) in itertools.combinations(looks, 2):
     assert marker != same or np.abs(seen(one) - seen(other)).max() > 0.05

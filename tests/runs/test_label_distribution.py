@@ -1,7 +1,7 @@
 """Pictures are drawn for any number of clients and labels."""
 
 from fl_sketch.data import partitions
-from fl_sketch.runs import label_distribution, style
+from fl_sketch.runs import figures, label_distribution
 import numpy as np
 import pytest
 
@@ -12,9 +12,11 @@ def test_label_distribution_has_the_shares(
 ):
   """Catches labels of other clients, and shares of all samples."""
   axes = []
-  new_axes = style.new_axes
+  new_axes = figures.new_axes
   monkeypatch.setattr(
-    style, 'new_axes', lambda *names: axes.append(new_axes(*names)) or axes[-1]
+    figures,
+    'new_axes',
+    lambda *names: axes.append(new_axes(*names)) or axes[-1],
   )
   labels = np.arange(6000) % num_classes
   p = partitions.partition('dirichlet', labels, population, alpha=0.3)

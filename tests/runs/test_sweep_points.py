@@ -120,14 +120,14 @@ def test_mean_and_standard_error_by_hand(tmp_path):
 def test_a_sweep_without_numbers_to_compare_has_no_picture():
   """Catches an error after all points have run."""
   rows = [row_of(None, True, client_lr=rate) for rate in (1.0, 2.0)]
-  assert sweep_report.picture(rows) is None
+  assert sweep_report.draw(rows) is None
   assert sweep_report.summary_line(rows).startswith('2 points, 2 diverged')
   rows = [row_of(0.5, seed=0), row_of(0.6, seed=1)]
-  assert sweep_report.picture(rows) is None  # only seeds are swept
+  assert sweep_report.draw(rows) is None  # only seeds are swept
 
 
 def axes_of(rows):
-  fig = sweep_report.picture(rows)
+  fig = sweep_report.draw(rows)
   fig.draw_without_rendering()
   return fig.axes
 

@@ -4,7 +4,7 @@ import csv
 import json
 
 from fl_sketch import runs
-from fl_sketch.runs import intervals, over_seeds
+from fl_sketch.runs import metrics, plots
 from fl_sketch.utils import markdown
 import harness
 import numpy as np
@@ -41,9 +41,7 @@ def folders(tmp_path):
 
 
 @pytest.mark.parametrize(('x', 'size'), [('down', 6e-3), ('bytes', 8e-3)])
-def test_a_line_is_the_mean_over_seeds_against_each_axis(
-  x, size, folders, tmp_path
-):
+def test_a_line_is_the_mean_plots_against_each_axis(x, size, folders, tmp_path):
   """Catches bytes of one seed, a round that one lacks, and a wrong band."""
   path = tmp_path / 'new' / 'plot.png'
   y = ['test_accuracy', 'train_loss']
@@ -52,7 +50,7 @@ def test_a_line_is_the_mean_over_seeds_against_each_axis(
   line, other = panels[0].lines
   np.testing.assert_allclose(line.x, size * np.array([2, 4, 6]))
   np.testing.assert_allclose(line.y, ys.mean(0))
-  half = intervals.half_width(ys.std(0, ddof=1) / 3**0.5, 3)
+  half = metrics.half_width(ys.std(0, ddof=1) / 3**0.5, 3)
   low, high = ys.mean(0) - half, ys.mean(0) + half
   np.testing.assert_allclose([line.low, line.high], [low, high])
   assert np.isnan(other.low).tolist() == [True, True]  # of one run
@@ -69,7 +67,7 @@ def test_a_sweep_stands_for_its_points(tmp_path):
   for i in range(3):
     write_run(tmp_path / 'sweep' / 'points' / f'00{i}', [0.1, 0.2], seed=i)
   (tmp_path / 'sweep' / 'points.jsonl').touch()
-  (group,) = over_seeds.groups([tmp_path / 'sweep'])
+  (group,) = plots.groups([tmp_path / 'sweep'])
   assert len(group.rows) == 3
 
 

@@ -1,0 +1,268 @@
+"""Plot the curves of a run, or of several: means over seeds, with bands."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import json
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+from fl_sketch.runs import figures, metrics, same_run
+from fl_sketch.runs.figures import Line, Panel
+from fl_sketch.runs.metrics import PathLike, Row
+from fl_sketch.utils import checks, files, seeding
+import numpy as np
+
+_megabytes = lambda name: lambda row: row[f'total_{name}_bytes'] / 1e6
+X = {
+  'rounds': ('rounds', lambda row: row['round'] + 1),
+  'up': ('uplink of all clients (MB)', _megabytes('uplink')),
+  'down': ('downlink of all clients (MB)', _megabytes('downlink')),
+  'bytes': (figures.MEGABYTES, lambda row: metrics.total_bytes(row) / 1e6),
+}
+_LOSSES = {'train': 'train_loss', 'test': 'test_loss'}
+_MODELS = {'client': "the server's model", 'personal': "clients' own models"}
+
+
+def draw_run(workdir: PathLike) -> list[pathlib.Path]:
+  """Draw the curves of a run into its workdir; return the files.
+
+  accuracy_vs_rounds.png and accuracy_vs_bytes.png show the test loss of a run
+  without test accuracy, loss.png both losses, clients.png metrics of clients.
+  """
+  workdir = pathlib.Path(workdir).absolute()
+  rows, config = _read_rows(workdir), _read_config(workdir)
+  title = _title([config]) or workdir.name
+  losses = [
+    line(label, [rows], 'rounds', name)
+    for label, name in _LOSSES.items()
+    if metrics.values(rows, name)
+  ]
+  pictures = {'clients.png': _client_panels(rows)}
+  if losses:
+    pictures['loss.png'] = [_panel('rounds', 'loss', losses, title)]
+  if metric := metrics.shared_metric([rows]):
+    for x in ('rounds', 'bytes'):
+      curve = line('', [rows], x, metric)
+      curve = curve._replace(family=config.get('algorithm', ''))
+      panel = _panel(x, metric, [curve], title)
+      pictures[f'accuracy_vs_{x}.png'] = [panel]
+  drawn = {
+    workdir / name: panels for name, panels in pictures.items() if panels
+  }
+  for path, panels in drawn.items():
+    figures.draw(panels).savefig(path, dpi=150, format='png')
+  return list(drawn)
+
+
+def _read_rows(folder: pathlib.Path) -> list[Row]:
+  if rows := metrics.read_metrics(folder):
+    return rows
+  raise ValueError(f'Run {folder.name!r} has no row of metrics yet; train it.')
+
+
+def _read_config(folder: pathlib.Path) -> dict[str, Any]:
+  """Read the fields of a run that are set; options are NAME.OPTION."""
+  flat = {}
+  for name, value in same_run.stored_config(folder).items():
+    inner = value if isinstance(value, dict) else {'': value}
+    flat |= {f'{name}.{k}'.rstrip('.'): v for k, v in inner.items()}
+  return {name: value for name, value in flat.items() if value is not None}
+
+
+def _title(configs: Iterable[Mapping[str, Any]]) -> str:
+  """Return algorithm, data and model, as far as configs share them."""
+  names = 'algorithm', 'dataset', 'model'
+  values = [{config.get(name) or '' for config in configs} for name in names]
+  shared = [one.pop() for one in values if len(one) == 1]
+  return ', '.join(filter(None, shared))
+
+
+def line(label: str, runs: Iterable[Iterable[Row]], x: str, y: str) -> Line:
+  """Average metric y over rows of runs, at the rounds that all have logged."""
+  logged = lambda rows: {r['round']: r for r in rows if r.get(y) is not None}
+  by_round = [*map(logged, runs)]
+  common = sorted(set.intersection(*map(set, by_round)))
+  if not common:
+    raise ValueError(
+      f'No round has {y!r} in all {len(by_round)} runs {label!r}; plot fewer '
+      'of them.'
+    )
+  points = [[(X[x][1](run[r]), run[r][y]) for r in common] for run in by_round]
+  xs, ys = np.moveaxis(np.array(points, float), -1, 0)
+  return mean_line(label, xs, ys)
+
+
+def mean_line(label: str, xs: Any, ys: Any, **look: Any) -> Line:
+  """Average curves f64[runs, points]; the band of a single run is NaN."""
+  return Line(label, np.mean(xs, axis=0), *metrics.interval(ys), **look)
+
+
+def _panel(x: str, y: str, lines: Sequence[Line], title: str) -> Panel:
+  """Return the panel of a metric; losses over a decade get a log axis."""
+  values = np.concatenate([line.y for line in lines])
+  values = values[np.isfinite(values)]
+  wide = values.size and 0 < 10 * values.min() < values.max()
+  x_scale = 'linear' if x == 'rounds' else 'log'
+  y_scale = 'log' if wide and metrics.best_of(y) is min else 'linear'
+  return Panel(X[x][0], y.replace('_', ' '), lines, title, x_scale, y_scale)
+
+
+def _client_panels(rows: Sequence[Row]) -> list[Panel]:
+  """Return a panel for each metric of clients, which each count once."""
+  columns = sorted({name for row in rows for name in row})
+  matches = [re.fullmatch('client_(.*)_mean', name) for name in columns]
+  names = [match[1] for match in matches if match]
+  label = '{} of clients'.format
+  return [
+    Panel('round', label(n.replace('_', ' ')), [*_client_lines(rows, n)])
+    for n in names
+  ]
+
+
+def _client_lines(rows: Sequence[Row], name: str) -> Iterable[Line]:
+  """Yield means with quantiles 0.1 to 0.9, then dashed the worst tenth."""
+  for prefix, label in _MODELS.items():
+    start = f'{prefix}_{name}_'
+    logged = [row for row in rows if start + 'mean' in row]
+    of = lambda name, logged=logged: [row[name] for row in logged]
+    if logged:
+      ends = of(start + 'q10'), of(start + 'q90')
+      yield Line(label, of('round'), of(start + 'mean'), *ends)
+      tenth = of('round'), of(start + 'worst_decile')
+      yield Line(f'{label}, worst tenth', *tenth, family=label, variant=1)
+
+
+class Group(NamedTuple):
+  """Runs whose configs differ in seeds alone."""
+
+  label: str  # folder, algorithm or fields, in which they differ from others
+  folders: list[pathlib.Path]
+  rows: list[list[Row]]  # of the metrics of each run
+  config: Mapping[str, Any]  # its fields; options are NAME.OPTION
+  family: str = ''  # the algorithm, whose colour it has, if no other shares it
+
+
+def plot(
+  runs: Sequence[PathLike],
+  path: PathLike,
+  *,
+  x: str = 'rounds',
+  y: Sequence[str] = (),
+  labels: Sequence[str] = (),
+) -> tuple[list[Panel], str]:
+  """Draw a panel for each metric, and a line for each config, into a PNG.
+
+  A line is the mean over runs that differ in seeds alone, with its 95 %
+  t-interval, at the rounds that all of them have logged. A JSON file of the
+  same name has the numbers, a CSV file the last values, with the bytes of both
+  directions. Return the panels and the table of last values in Markdown.
+
+  Args:
+    runs: workdirs; of a sweep, all of its points.
+    path: of the PNG; its folder is created.
+    x: 'rounds'; 'up', 'down' or 'bytes': megabytes of all clients, uplink,
+      downlink or both.
+    y: metrics; by default the test accuracy, or else the test loss.
+    labels: of the lines; by default their folders, algorithms or fields.
+
+  Raises ValueError if a run lacks such a metric, or two are alike.
+  """
+  checks.choice('x', x, tuple(X))
+  grouped = groups(runs, labels)
+  every = [rows for group in grouped for rows in group.rows]
+  names = y or [metrics.shared_metric(every) or 'train_loss']
+  title = _title([group.config for group in grouped])
+  panels = []
+  for name in names:
+    lines = [_line(group, x, name) for group in grouped]
+    panels.append(_panel(x, name, lines, title))
+  path = pathlib.Path(path)
+  drawn = figures.draw(panels)
+  with files.save_errors(lambda why: f'{path} cannot be written: {why}.', path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(path, dpi=150, format='png')
+  named = {group.label: [*map(str, group.folders)] for group in grouped}
+  numbers = {'runs': named, 'panels': figures.as_json(panels)}
+  files.replace(path.with_suffix('.json'), numbers)
+  head = 'run', 'seeds', 'rounds', *names, *metrics.BYTES
+  last = [_last_values(group, names) for group in grouped]
+  return panels, metrics.write_table(path.with_suffix('.csv'), head, last)
+
+
+def _line(group: Group, x: str, y: str) -> Line:
+  for run, rows in zip(group.folders, group.rows, strict=True):
+    if not metrics.values(rows, y):
+      names = ', '.join(metrics.as_array(rows).dtype.names or ())
+      raise ValueError(f'{run} has no metric {y!r}; set y to one of {names}.')
+  return line(group.label, group.rows, x, y)._replace(family=group.family)
+
+
+def _last_values(group: Group, names: Sequence[str]) -> list[Any]:
+  """Return the last metrics of a group, means over seeds; bytes in MB."""
+  last = lambda name: [metrics.values(rows, name)[-1] for rows in group.rows]
+  means = [float(np.mean(last(name))) for name in names]
+  sent = [np.mean(last(name)) / 1e6 for name in metrics.BYTES.values()]
+  rounds = max(rows[-1]['round'] + 1 for rows in group.rows)
+  name = group.label or group.folders[0].name
+  return [name, len(group.rows), rounds, *means, *map(float, sent)]
+
+
+def groups(runs: Iterable[PathLike], labels: Sequence[str] = ()) -> list[Group]:
+  """Group runs (workdirs, or folders of sweeps) by config, ignoring seeds."""
+  by_config: dict[str, dict[str, pathlib.Path]] = {}
+  for folder in _folders(runs):
+    if not (fields := _read_config(folder)):
+      raise ValueError(f'{folder} is no run: it has no config.json.')
+    seeds = str({name: fields.pop(name, None) for name in seeding.FIELDS})
+    same = by_config.setdefault(json.dumps(fields), {})
+    if seeds in same:
+      raise ValueError(
+        f'{folder} and {same[seeds]} have the same config and seeds; plot one '
+        'of them.'
+      )
+    same[seeds] = folder
+  if not by_config:
+    raise ValueError('There is no run to plot; give at least one workdir.')
+  configs = [json.loads(text) for text in by_config]
+  folders = [[*same.values()] for same in by_config.values()]
+  if labels and len(labels) != len(folders):
+    raise ValueError(
+      f'labels={",".join(labels)} has {len(labels)} names for {len(folders)} '
+      'lines; name each line, in the order of the runs.'
+    )
+  algorithms = [config.get('algorithm') or '' for config in configs]
+  labels = labels or _labels(configs, folders, algorithms)
+  distinct = len({*algorithms}) == len(algorithms)
+  families = algorithms if distinct else [''] * len(algorithms)
+  rows = [[_read_rows(folder) for folder in same] for same in folders]
+  columns = labels, folders, rows, configs, families
+  return [Group(*each) for each in zip(*columns, strict=True)]
+
+
+def _folders(runs: Iterable[PathLike]) -> Iterable[pathlib.Path]:
+  for folder in map(pathlib.Path, runs):
+    if (folder / 'points.jsonl').exists():
+      yield from sorted((folder / 'points').iterdir())
+    else:
+      yield folder
+
+
+def _labels(
+  configs: list[dict[str, Any]],
+  folders: list[list[pathlib.Path]],
+  algorithms: list[str],
+) -> list[str]:
+  """Return short names of configs: folders, algorithms, or fields."""
+  if len(configs) == 1:
+    return ['']
+  single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
+  ways = [[f[0].name for f in folders]] * single + [algorithms]
+  names = dict.fromkeys(n for c in configs for n in c if n != 'plugins')
+  differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
+  fields = []
+  for config in configs:
+    values = {name: str(config[name]) for name in differ if name in config}
+    texts = [f'{k}={v}' for k, v in values.items() if not {*'/\\'} & {*v}]
+    fields.append(', '.join(texts))
+  numbered = [f'{i}: {text}' for i, text in enumerate(fields, start=1)]
+  return next(w for w in (*ways, fields, numbered) if len({*w}) == len(w))
