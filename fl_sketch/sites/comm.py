@@ -8,6 +8,7 @@ next exchange.
 """
 
 from collections.abc import Sequence
+import dataclasses
 from typing import NamedTuple
 
 from fl_sketch.rounds import comms
@@ -54,13 +55,12 @@ def weighted(tree: Tree, weight: jax.Array) -> Tree:
   return jax.tree.map(lambda x: comms.weighted(x, weight), tree)
 
 
+@dataclasses.dataclass
 class ReachedError(Exception):
   """Raised to end tracing at a chosen exchange; carries the payload."""
 
-  def __init__(self, payload: Payload, decode: comms.DecodeOne):
-    super().__init__()
-    self.payload = payload  # of the first lane, in wire types
-    self.decode = decode  # (key of a client, its payload) -> what is summed
+  payload: Payload  # of the first lane, in wire types
+  decode: comms.DecodeOne  # (key of a client, its payload) -> what is summed
 
 
 class SiteComm(comms.Comm):

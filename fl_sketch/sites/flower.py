@@ -1,8 +1,8 @@
 """Flower: SuperNodes as sites, and an app that needs no JAX on their side.
 
-Flower starts a process for every message at a site, so its client application
-only hands the message to the site's resident worker (`relay`). The server runs
-in Flower's ServerApp process. `deploy` writes the app, `start` submits it.
+Flower starts a process for every message at a site, which `relay`s it to the
+site's worker. The server runs in Flower's ServerApp process. `deploy` writes
+the app, `start` submits it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,15 +1,14 @@
-"""NVFlare jobs: written, submitted, and supervised.
+"""Write, submit and supervise jobs of NVFlare.
 
-A job is a config and one module of ten lines, the same for server and sites;
-what trains is the fl_sketch that each of them has installed.
-
-NVFlare cannot go on with a job whose server's or client's process ended, nor
-take in a site that comes later. `supervise` submits the job again, and its
-server goes on from the last checkpoint.
+A job is a config and a module of ten lines, the same for server and sites; what
+trains is the fl_sketch that each has installed. NVFlare cannot resume a job
+whose server's or client's process ended, nor take in a site that comes later:
+`supervise` submits the job again, whose server resumes from its checkpoint.
 """
 
 from collections.abc import Callable, Mapping
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -37,7 +36,7 @@ def ask(request: bytes, timeout: float) -> bytes:
 def main():
   nvflare.serve({config!r}, {workdir!r}, {options!r})
 '''
-_API = 'nvflare.fuel.flare_api'
+_PAUSE = 2.0  # seconds between looks
 _LOST = 'The server lost the job'
 
 
@@ -51,11 +50,10 @@ def deploy(
   workdir: str | os.PathLike,
   **options: str | float,
 ) -> pathlib.Path:
-  """Write the job of a config's fields, for `supervise`, into a folder.
+  """Write the job of a config's fields into a folder; return the job's folder.
 
   The workdir is on the server; options are further arguments of
-  `federation.run`. Returns the job's folder, which NVFlare's own commands take
-  as well.
+  `federation.run`. `supervise` and NVFlare's own commands take the job.
   """
   with extras.needed('nvflare'):
     collab = importlib.import_module('nvflare.collab')
@@ -77,28 +75,25 @@ def deploy(
   return folder / name
 
 
+@dataclasses.dataclass
 class Watch:
-  """A job that is submitted again wherever NVFlare cannot go on with it.
+  """A job that is submitted again wherever NVFlare cannot resume it."""
 
-  Args:
-    job: its folder, from `deploy`.
-    min_sites: connected sites to wait for; later for `settle` seconds at most.
-    attempts: jobs that may fail in a row, each within a minute.
-    settle: seconds after which what is wrong is not about to mend.
-    say: gets a line for each job that is submitted, and why one was ended.
-  """
+  job: pathlib.Path  # its folder, from `deploy`
+  _: dataclasses.KW_ONLY
+  min_sites: int = 1  # sites to wait for; later for `settle` seconds at most
+  attempts: int = 3  # jobs that may fail in a row, each within a minute
+  settle: float = 8.0  # seconds after which what is wrong does not mend
+  # Gets a line for each job that is submitted, and why one was ended.
+  say: Callable[[str], Any] = print
 
-  def __init__(
-    self, job: pathlib.Path, *, min_sites: int = 1, attempts: int = 3,
-    settle: float = 8.0, say: Callable[[str], Any] = print,
-  ):  # fmt: skip
-    self._job, self._min_sites, self._say = job, min_sites, say
-    self._attempts, self._settle, self._failed = attempts, settle, 0
+  def __post_init__(self):
+    self._failed = 0
     self._again = False  # submitted before: without sites that are lost
     self._take('', set())
 
   def _take(self, job_id: str, sites: set[str]):
-    """Watch another job; `there` are the sites that it was submitted for."""
+    """Watch another job, which was submitted for these sites."""
     self._id, self._there, self._taken = job_id, sites, set()
     self._aborted, self._began = False, time.monotonic()
     self._wrong, self._since = '', 0.0
@@ -118,8 +113,8 @@ class Watch:
     wrong = '' if self._aborted else self._trouble(session, status)
     if wrong != self._wrong:
       self._wrong, self._since = wrong, time.monotonic()
-    elif wrong and time.monotonic() - self._since >= self._settle:
-      self._say(f'{wrong}: the job is submitted again.')
+    elif wrong and time.monotonic() - self._since >= self.settle:
+      self.say(f'{wrong}: the job is submitted again.')
       if wrong == _LOST:
         self._take('', set())
       else:
@@ -130,20 +125,20 @@ class Watch:
   def _begin(self, session: Any):
     """Take over a job of this name, or submit one for the sites there are."""
     running = _running(session)
-    for each in session.list_jobs(name_prefix=self._job.name):
+    for each in session.list_jobs(name_prefix=self.job.name):
       # The server that came back calls jobs running that are not.
       alive = each['status'] != 'RUNNING' or each['job_id'] in running
       if alive and not each['status'].startswith('FINISHED'):
-        self._say(f'Job {each["job_id"]} goes on.')
+        self.say(f'Job {each["job_id"]} goes on.')
         return self._take(each['job_id'], set())
     sites = _replies(_sites(session))
     if sites != self._there:
       self._there, self._since = sites, time.monotonic()
-    lost = self._again and time.monotonic() - self._since >= self._settle
-    if len(sites) >= self._min_sites or (sites and lost):
-      self._take(session.submit_job(str(self._job)), sites)
+    lost = self._again and time.monotonic() - self._since >= self.settle
+    if len(sites) >= self.min_sites or (sites and lost):
+      self._take(session.submit_job(str(self.job)), sites)
       self._again = True
-      self._say(f'Job {self._id} is submitted for {", ".join(sorted(sites))}.')
+      self.say(f'Job {self._id} is submitted for {", ".join(sorted(sites))}.')
 
   def _ended(self, session: Any, status: str) -> bool:
     """Count failures of a job that is over, but not its run."""
@@ -157,9 +152,9 @@ class Watch:
       why = f'Job {self._id} failed: {lines[-1]}'
       quick = time.monotonic() - self._began < 60
       self._failed = self._failed + 1 if quick else 1
-      if self._failed >= self._attempts:
+      if self._failed >= self.attempts:
         raise JobFailedError(why)
-      self._say(why)  # the next line says that another one is submitted
+      self.say(why)  # the next line says that another one is submitted
     self._take('', set())
     return False
 
@@ -195,7 +190,7 @@ def _running(session: Any) -> set[str]:
 def open_session(kit: str | os.PathLike) -> Any:
   """Open a session of NVFlare's administration, of an admin's startup kit."""
   with extras.needed('nvflare'):
-    flare_api = importlib.import_module(f'{_API}.flare_api')
+    flare_api = importlib.import_module('nvflare.fuel.flare_api.flare_api')
   path = pathlib.Path(kit) / 'startup' / 'fed_admin.json'
   if not path.exists():
     raise ValueError(f'kit={kit} is no kit of an NVFlare admin: no {path}.')
@@ -203,39 +198,33 @@ def open_session(kit: str | os.PathLike) -> Any:
   return flare_api.new_secure_session(user, str(kit), timeout=10.0)
 
 
-def supervise(
-  kit: str | os.PathLike, watch: Watch, *, poll: float = 2.0
-) -> None:
+def supervise(kit: str | os.PathLike, watch: Watch) -> None:
   """Watch a job until its run is over, through restarts of the server.
 
-  `kit` is the folder of an admin's startup kit; `poll` seconds are between two
-  looks. JobFailedError: see `Watch.look`.
+  `kit` is the folder of an admin's startup kit. Raises as `Watch.look`.
   """
-  with extras.needed('nvflare'):
-    spec = importlib.import_module(f'{_API}.api_spec')
+  session = open_session(kit)  # a wrong address is an error at once
+  spec = importlib.import_module('nvflare.fuel.flare_api.api_spec')
   away = (
     spec.NoConnection, spec.SessionClosed, spec.NoReply,
     spec.NoClientsAvailable, spec.InternalError,
   )  # fmt: skip
-  session = open_session(kit)  # a wrong address is an error at once
+  while session is None or not _is_over(session, watch, away):
+    session = None
+    time.sleep(_PAUSE)
+    with contextlib.suppress(*away):
+      session = open_session(kit)
 
-  def close():
-    """End the threads of the session, without which Python does not end."""
-    if session is not None:
-      with contextlib.suppress(*away):
-        session.close()
 
+def _is_over(session, watch, away) -> bool:
+  """Look until the run is over; False if NVFlare does not answer."""
   try:
-    while True:
-      try:
-        session = session or open_session(kit)
-        if watch.look(session):
-          return
-      except away as e:
-        if session is not None:
-          print(f'NVFlare does not answer, which is tried again: {e}')
-          close()
-        session = None
-      time.sleep(poll)
-  finally:
-    close()
+    while not watch.look(session):
+      time.sleep(_PAUSE)
+    return True
+  except away as e:
+    print(f'NVFlare does not answer, which is tried again: {e}')
+    return False
+  finally:  # end its threads, without which Python does not end
+    with contextlib.suppress(*away):
+      session.close()

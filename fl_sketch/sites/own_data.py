@@ -46,8 +46,7 @@ def read(where: str, c: Config, client: int) -> tuple[Any, Arrays | None]:
       arrays.append(None)
     except _DAMAGE as e:
       raise DataError(f'{path} cannot be read: {e}') from e
-  train, test = arrays
-  return train, test
+  return tuple(arrays)
 
 
 def of_site(
@@ -83,47 +82,44 @@ def problem(
   if not 0 <= client < c.population:
     raise ValueError(f'{client=} must be 0 to {c.population - 1}.')
   loaded = problem_lib.load(c, data_dir)
-  like = {k: x[0] for k, x in loaded.test.items() if k != 'mask'}
-  parts = [own_arrays.read(where, x) for x in (arrays, test) if x is not None]
-  names = where, f'test of {where}'
-  own_arrays.check(dict(zip(names, parts, strict=False)), like)
-  parts = [{k: own_arrays.narrow(x[k]) for k in like} for x in parts]
-  for name, part in zip(names, parts, strict=False):
-    _check_values(c, loaded, part, name)
-  train, *held_out = parts
-  labels = None if loaded.labels is None else train['y']
+  train = _checked(c, loaded, where, arrays)
   partition = _all_of(train, client, c.population)
   if c.batch_order == 'poisson':  # whose laws are of clients with samples
-    ids = np.arange(_samples(train))
+    ids = np.arange(partition.samples)
     ends = np.arange(c.population + 1) * len(ids)
     partition = partitions.Partition(np.tile(ids, c.population), ends)
   if c.samples_per_client is not None:
     partition = partitions.cap(partition, c.samples_per_client)
-  loaded = loaded._replace(data=train, labels=labels, partition=partition)
-  if not held_out:
-    return loaded._replace(held_out=None)
-  (test_arrays,) = held_out
+  labels = None if loaded.labels is None else train['y']
+  loaded = loaded._replace(
+    data=train, labels=labels, partition=partition, held_out=None
+  )
+  if test is None:
+    return loaded
+  test = _checked(c, loaded, f'test of {where}', test)
   return loaded._replace(
-    test=problem_lib.evaluation_batches(test_arrays), test_of_clients=True,
-    held_out=(_all_of(test_arrays, client, c.population), test_arrays),
+    test=problem_lib.evaluation_batches(test), test_of_clients=True,
+    held_out=(_all_of(test, client, c.population), test),
   )  # fmt: skip
 
 
-def _check_values(c, loaded, arrays, name):
-  samples = partitions.Partition(None, np.array([0, _samples(arrays)]), [name])
-  own_arrays.check_finite(arrays, samples)
-  if loaded.model is None:  # it has only a loss
-    return
-  sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
-  apply = models.as_model(loaded.model).apply
-  outputs = jax.eval_shape(apply, loaded.params, sample, None)
-  problem_lib.check_labels(c.loss, outputs, arrays)
+def _checked(c, loaded, name, arrays) -> dict[str, np.ndarray]:
+  """Read arrays, and check them beside the test set of the config's dataset."""
+  like = {k: x[0] for k, x in loaded.test.items() if k != 'mask'}
+  arrays = own_arrays.read(name, arrays)
+  own_arrays.check({name: arrays}, like)
+  arrays = {k: own_arrays.narrow(arrays[k]) for k in like}
+  samples = len(next(iter(arrays.values())))
+  partition = partitions.Partition(None, np.array([0, samples]), [name])
+  own_arrays.check_finite(arrays, partition)
+  if loaded.model is not None:  # else it has only a loss
+    sample = losses.inputs({k: x[:1] for k, x in arrays.items()})
+    apply = models.as_model(loaded.model).apply
+    outputs = jax.eval_shape(apply, loaded.params, sample, None)
+    problem_lib.check_labels(c.loss, outputs, arrays)
+  return arrays
 
 
 def _all_of(arrays, client, population) -> partitions.Partition:
   ends = np.arange(population + 1) > client
-  return partitions.Partition(None, ends * _samples(arrays))
-
-
-def _samples(arrays) -> int:
-  return len(next(iter(arrays.values())))
+  return partitions.Partition(None, ends * len(next(iter(arrays.values()))))

@@ -52,14 +52,12 @@ class Programs:
     send: (facts, number, state, announcements, payload, *who) -> what a client
       sends in an exchange, of its encoder's payload.
     keep: (facts, state, announcements, payload, *who) -> the protocol's state
-      of a client that took part in a round.
+      of a client whose payload was taken.
     term: (facts, state, sums, announcements, payload, *who) -> (weight x
-      decoded payload, whether it is finite, its Euclidean norm); the noise key
-      is the server's.
+      decoded payload, whether it is finite, its norm); of the server's noise.
     answer: (facts, state, sums, announcements, noise key, ids, weights) ->
-      (what the server announces after the exchange of the last sum, protocol
-      state, bill); the last two are None before the last exchange. A client
-      that did not send has weight 0.
+      (what the server announces after the last sum, protocol state, bill); of
+      absent clients the weight is 0, before the last exchange the rest None.
   """
 
   def __init__(
@@ -165,18 +163,19 @@ class Programs:
     schedule = self._schedule
     return self._make(hp if schedule is None else schedule(hp, state.round))
 
-  def _noise_keys(self, noise_key, state):
+  def _round(self, hp, key, state, noise_key):
+    """(algorithm, keys, noise keys or None) of a round."""
+    keys, noise = keys_lib.round_keys(key, state.round), None
     if self.private:
-      return keys_lib.noise_keys(noise_key, state.round)
-    return None
+      noise = keys_lib.noise_keys(noise_key, state.round)
+    return self._algorithm(hp, state), keys, noise
 
   def _protocol(self, comm, hp, key, state, lanes, noise_key, ids, weight):
     """Run the links up to the broadcast: (broadcast, their state)."""
-    keys = keys_lib.round_keys(key, state.round)
-    noise = self._noise_keys(noise_key, state)
+    algorithm, keys, noise = self._round(hp, key, state, noise_key)
     if noise is not None:
       noise = keys_lib.for_lanes(noise, ids)
-    return self._algorithm(hp, state).protocol.update(
+    return algorithm.protocol.update(
       lanes, comms.clear_bills(state.protocol), state.params, comm=comm,
       keys=keys_lib.for_lanes(keys, ids), weight=weight, ids=ids, noise=noise,
       clients_per_step=None,
@@ -226,9 +225,7 @@ class Programs:
     return tuple(comm.asked), due(state.protocol) if due else {}
 
   def _work(self, hp, key, state, batches, noise_key, client_id, weight):
-    algorithm = self._algorithm(hp, state)
-    keys = keys_lib.round_keys(key, state.round)
-    noise = self._noise_keys(noise_key, state)
+    algorithm, keys, noise = self._round(hp, key, state, noise_key)
     correction = algorithm.correction and algorithm.correction(state.protocol)
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
     client = rounds.Cohort(client_id, weight, batches)
@@ -270,8 +267,7 @@ class Programs:
     self, hp, key, facts, state, sums, announcements, payload, noise_key,
     client_id, weight,
   ):  # fmt: skip
-    algorithm = self._algorithm(hp, state)
-    keys = keys_lib.round_keys(key, state.round)
+    algorithm, keys, _ = self._round(hp, key, state, noise_key)
     keys = keys_lib.for_client(keys, client_id)
     finite = client_step.all_finite(payload)
     if self.private:  # to leave it out would show whose it is

@@ -157,14 +157,11 @@ def keep(
   Returns the exit status: the client's; or the worker's, if the first one never
   served; or 1, if workers die again and again without an answer.
   """
-  old = {number: signal.signal(number, _stop) for number in _SIGNALS}
-  try:
-    with listening(path) as listener, contextlib.ExitStack() as ends:
-      status = _keep(command, engine, listener, ends)
-      return status if status >= 0 else 128 - status
-  finally:
-    for number, handler in old.items():
-      signal.signal(number, handler)
+  for number in _SIGNALS:
+    signal.signal(number, _stop)
+  with listening(path) as listener, contextlib.ExitStack() as ends:
+    status = _keep(command, engine, listener, ends)
+    return status if status >= 0 else 128 - status
 
 
 def _keep(command, engine, listener, ends) -> int:

@@ -1,6 +1,6 @@
 """Play rounds over a transport: ask sites, wait, ask again, close."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 import json
 import time
@@ -139,26 +139,27 @@ class SiteRounds:
       except wire.PayloadError as e:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)
 
-  def _collect(self, clients: Iterable[int], make: Any, take: Any):
-    """Ask clients, and ask those that lack something again.
+  def _collect(
+    self, clients: Iterable[int],
+    make: Callable[[int, int | None], requests.Request],
+  ) -> Iterator[tuple[int, wire.Message, bytes]]:  # fmt: skip
+    """Ask clients; yield (client, header, reply) as they come.
 
-    `make` is (client, round of its replica or None) -> `Request`, and `take`
-    (client, header, reply) is called with replies. Sites that are lost or new
-    are greeted beside them, and nobody waits for those.
+    `make` is (client, round of its replica or None) -> its request: those that
+    lack something are asked again. Sites that are lost or new are greeted
+    beside them, and nobody waits for those.
     """
     lacks: dict[int, int | None] = dict.fromkeys(clients)
     for _ in range(2):
       connected = {i: self._sites[i] for i in lacks if i in self._sites}
       asked = {i: site for i, site in connected.items() if not site.lost}
       waiting = {site.name: i for i, site in asked.items()}
-      hello = self._hello()
-      wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
-      new = any(not site.answered for site in asked.values())
-      times, lacks = self.timeouts, {}
-      timeout = times.first if new else times.reply
       if not waiting:
         return
-      for name, header, reply in self._ask(hello | wanted, timeout):
+      wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
+      new = any(not site.answered for site in asked.values())
+      timeout, lacks = self.timeouts.first if new else self.timeouts.reply, {}
+      for name, header, reply in self._ask(self._hello() | wanted, timeout):
         client = waiting.pop(name, None)
         if client is None:
           self._greeted(name, header)
@@ -169,13 +170,11 @@ class SiteRounds:
         elif header.kind == wire.Kind.REFUSED:
           self._refused(_text(header))
         else:
-          take(client, header, reply)
+          yield client, header, reply
         if not waiting:
           break
       for client in waiting.values():
         self._sites[client] = self._sites[client]._replace(lost=True)
-      if not lacks:
-        return
 
   def play(
     self, state: rounds.FedState, ids: np.ndarray, weight: np.ndarray
@@ -200,42 +199,44 @@ class SiteRounds:
     )
 
   def _exchange_all(self, box: Inbox, state):
-    digest = requests.digest(state.params, state.server)
+    private = self.server.programs.private
+    about = self._about(state, requests.Kind.WORK)
 
     def work(client, lacks):
-      kind = requests.Kind.GO_ON if box.stage else requests.Kind.WORK
-      more = {'stage': box.stage, 'weight': box.weight_of(client)}
-      parts = (box.announced,) if box.stage else ()
-      return self._about(kind, client, lacks, state, digest, parts, **more)
-
-    def take(client, header, reply):
-      del header
-      box.receive(reply)
-      self._stands(client, box.round, len(box.announcements))
+      request = about._replace(weight=box.weight_of(client))
+      if box.stage:
+        more = {'stage': box.stage, 'parts': (box.announced,)}
+        request = request._replace(kind=requests.Kind.GO_ON, **more)
+      return self._addressed(request, client, lacks, state)
 
     while True:
-      self._collect(box.unanswered, work, take)
+      for client, _, reply in self._collect(box.unanswered, work):
+        box.receive(reply)
+        self._stands(client, box.round, len(box.announcements))
       if lost := box.lost:
         box.leave_out(lost)
-        if not self.server.programs.private:
+        if not private:
           continue  # what was announced has changed
       if box.stage == box.stages - 1:
         return
-      if box.advance() and self.server.programs.private:
-        # Before it is released.
+      if box.advance() and private:  # on the disk before it is released
         self.history.add(state, box.announcements, box.taken, is_open=True)
 
-  def _about(self, kind, client, lacks, state, digest, parts=(), **more):
-    """Build a request about a state, with what the client lacks of it."""
-    site, number, history = self._sites[client], int(state.round), self.history
+  def _about(self, state, kind) -> requests.Request:
+    """Begin a request about a state."""
+    head = kind, self.run, self.incarnation, int(state.round), -1
+    digest = requests.digest(state.params, state.server)
+    return requests.Request(*head, digest=digest, saved=self.saved)
+
+  def _addressed(self, request, client, lacks, state) -> requests.Request:
+    """Address a request to a client, with what that lacks of the state."""
+    site, number, history = self._sites[client], request.round, self.history
     at, first = (site.at, site.first) if lacks is None else (lacks, 0)
+    parts = request.parts
     if at <= number:  # one that is ahead may still have this state
       parts = (*history.catch_up(client, at, state, first), *parts)
-    return requests.Request(
-      kind, self.run, self.incarnation, number, client, digest=digest,
-      saved=self.saved, taken=history.taken(client, number), parts=parts,
-      **more,
-    )  # fmt: skip
+    taken = history.taken(client, number)
+    return request._replace(client=client, taken=taken, parts=parts)
 
   def _stands(self, client, number, first=0):
     """Record the round and announcements that a client now knows."""
@@ -244,19 +245,15 @@ class SiteRounds:
 
   def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
     """Return what each site measures of the parameters on its own samples."""
-    digest, replies = requests.digest(state.params, state.server), []
+    about, replies = self._about(state, requests.Kind.EVALUATE), []
 
     def ask(client, lacks):
-      kind = requests.Kind.EVALUATE
-      return self._about(kind, client, lacks, state, digest)
-
-    def take(client, header, reply):
-      del reply
-      replies.append(_json(header))
-      self._stands(client, int(state.round))
+      return self._addressed(about, client, lacks, state)
 
     able = [i for i in self._sites if self.about[i].get('evaluates')]
-    self._collect(able, ask, take)
+    for client, header, _ in self._collect(able, ask):
+      replies.append(_json(header))
+      self._stands(client, int(state.round))
     return replies
 
 
