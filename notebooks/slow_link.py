@@ -89,7 +89,7 @@ Markdown(markdown.table(head, rows, left=1))
 # %%
 tx = distributed.mean_over('data', ONE_BIT, both_ways=True)
 sent = distributed.bytes_per_step(tx, params, mesh)
-Markdown(sent.table())
+Markdown(str(sent))
 
 # %% [markdown]
 # ## Loss against steps and bytes

@@ -45,9 +45,6 @@ def scaffold(
   \bar\Delta`. A client sends :math:`\Delta_i` and :math:`c_i^+ - c_i`, and
   receives :math:`\bar\Delta` and c.
 
-  Options:
-    local_steps: of local work.
-
   Symbols: client_lr eta_l; server_lr eta_g; local_steps K; population N.
 
   Departures: option II of the paper, which reuses the local gradients.
@@ -101,7 +98,6 @@ def fedcomgate(
 
   Options:
     codec: Q, unbiased, else a ValueError.
-    local_steps: of local work.
     control_gain: beta; None is 1 / (1 + omega) of the codec.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; control_gain beta.

@@ -22,7 +22,6 @@ def fedavg(
 
   Options:
     server_optimizer: ADA, as of `server_step`.
-    robust: byzantine-robust rule in place of the mean; None is the mean.
 
   Symbols: client_lr eta_l; server_lr eta_g; eps tau; b1, b2 beta_1, beta_2.
 

@@ -100,7 +100,6 @@ def fedsketch_heaprix(
     k: heavy coordinates.
     exact: False is the paper read literally: the values and the rest come from
       one table, without a second uplink, which is biased.
-    privacy: bounds and noise on both uplinks; None: no privacy.
 
   Symbols: client_lr eta; server_lr gamma; local_steps tau; rows t; cols, k: m.
 

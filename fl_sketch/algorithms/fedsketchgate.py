@@ -44,7 +44,6 @@ def fedsketchgate(
   Options:
     sketch: ``sketches.count_sketch(rows, cols)``, whose `combine` is that of
       Phi, or any operator that is linear or has a `linear_reader`.
-    local_steps: of local work.
     k: Phi is HEAPRIX with k heavy coordinates; None is the sketch's desketch.
     control_gain: beta; None is 1 / (1 + alpha) of D, the fastest for c_j.
     printed: the paper's own update of c_j: D is the sketch's desketch, the

@@ -56,8 +56,6 @@ def fetchsgd(
     momentum_masking: whether U is emptied at those cells. Like 'zero' it
       requires a sparse sketch, else a ValueError.
     local_k: number of largest coordinates that a client sketches; None: all.
-    privacy: bounds and noise on the tables; None: no privacy.
-    codec: compresses the clients' tables; None: no compression.
     schedule: round -> factor on the step, after the extraction.
 
   Symbols: server_lr eta; momentum rho; sketch S, of one gradient a client.

@@ -25,9 +25,6 @@ def flora(
   factors A, B of the first parameters, which stay. Parameters without adapters
   raise ValueError.
 
-  Options:
-    lora_scale: s, alpha / rank.
-
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; p_i p_k; A and B
   transposed, as of `models.lora`.
 
@@ -71,9 +68,6 @@ def fedex(
   :math:`A \leftarrow \bar A = \sum_i p_i A_i`, :math:`B \leftarrow \bar B` and
   :math:`W \leftarrow W + s (\sum_i p_i A_i B_i - \bar A \bar B)`. Other arrays
   are averaged as in `fedavg`. Parameters without adapters raise ValueError.
-
-  Options:
-    lora_scale: s, alpha / rank.
 
   Symbols: client_lr eta; server_lr eta_g, 1 in the paper; the paper's 1 / k
   p_i; A and B transposed, as of `models.lora`.

@@ -78,9 +78,6 @@ def cd_adam(
 
   Options:
     codec: C, a contraction.
-    b1: decay of the first moment.
-    b2: decay of the second.
-    eps: added to its root.
 
   Symbols: server_lr alpha; b1, b2, eps beta_1, beta_2, nu; population n.
 

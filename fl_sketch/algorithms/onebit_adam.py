@@ -53,9 +53,6 @@ def onebit_adam(
 
   Options:
     warmup: dense rounds; v must have settled.
-    b1: decay of the momentum.
-    b2: decay of the second moment.
-    eps: added to its root.
 
   Symbols: server_lr gamma; warmup T_w; b1, b2, eps beta_1, beta_2, eta.
 

@@ -76,10 +76,6 @@ def preconditioned_sketching(
     keep: weight of the old factors.
     damping: :math:`\lambda`, in units of the mean of v over all coordinates.
     client_momentum: as of `safl`, of :math:`\Delta_c / q`.
-    b1: decay of the first moment.
-    b2: decay of the second.
-    codec: compresses the clients' tables; None: no compression.
-    downlink_codec: compresses the mean table likewise.
 
   Symbols: server_lr eta; sketch R; b1, b2 beta_1, beta_2; damping lambda.
 

@@ -100,6 +100,15 @@ class Algorithms(registry.Registry[Entry]):
 
 # What these options mean where a docstring says nothing else.
 SHARED = {
+  'b1': 'decay of the first moment.',
+  'b2': 'decay of the second.',
+  'eps': 'added to its root.',
+  'codec': "compresses the clients' tables; None: no compression.",
+  'downlink_codec': 'compresses the mean table likewise.',
+  'privacy': 'bounds and noise on what clients send; None: no privacy.',
+  'robust': 'byzantine-robust rule in place of the mean; None: the mean.',
+  'lora_scale': 's, alpha / rank.',
+  'local_steps': 'of local work.',
   'population': 'clients in total.',
   'server_optimizer': 'a name, as of `make_server_optimizer`, or any of optax.',
   'schedule': 'round -> factor on ``server_lr``.',

@@ -52,7 +52,6 @@ def sketched_sgd(
     candidates: P, the number of candidates in units of k.
     momentum: :math:`u_i \leftarrow \rho u_i + g_i` on a client, set to 0 at the
       coordinates of the step (momentum factor masking); 0 is none.
-    privacy: bounds and noise on both uplinks; None is no privacy.
 
   Symbols: server_lr eta; candidates P; g_i a gradient.
 

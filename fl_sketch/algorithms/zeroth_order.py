@@ -36,7 +36,6 @@ def decomfl(
     local_steps: K.
     directions: P.
     mu: of the points at which the loss is evaluated; a hyperparameter.
-    server_optimizer: as of `fedavg`, of the mean of the clients' updates.
 
   Symbols: client_lr eta; server_lr 1; directions P; mu mu.
 
@@ -89,7 +88,6 @@ def fedkseed(
     local_steps: tau.
     pool: K.
     mu: of the points at which the loss is evaluated; a hyperparameter.
-    server_optimizer: as of `fedavg`, of the mean of the clients' updates.
 
   Symbols: client_lr eta; server_lr 1; pool K; local_steps tau; mu epsilon.
 

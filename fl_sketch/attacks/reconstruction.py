@@ -1,11 +1,11 @@
-"""Reconstruct inputs whose message matches an observed message."""
+"""Reconstruct inputs from the message of a client."""
 
 from collections.abc import Callable
 import functools
 from typing import NamedTuple
 
-from fl_sketch import sketches
-from fl_sketch.attacks import objectives, searches, views
+from fl_sketch import local as local_work, sketches
+from fl_sketch.attacks import objectives, searches
 from fl_sketch.rounds.algorithm import Local, LossFn
 from fl_sketch.utils import checks, fields
 from fl_sketch.utils.types import Batch, Key, Params, Tree
@@ -24,8 +24,29 @@ class Reconstruction(NamedTuple):
   trace: jax.Array  # f32[tries, steps], the objective before every step
 
 
-def _as_batch(x, y) -> Batch:
-  return {'x': x, 'y': y}
+def view(
+  loss_fn: LossFn, *, local: Local | None = None, batches: int = 1,
+  sketch: sketches.Sketch | None = None,
+) -> Callable[[Params, Batch, Key | None], Tree]:  # fmt: skip
+  """Build (params, batch, key of the sketch) -> the message of a client.
+
+  The batch has leaves [samples, ...], and is split into `batches` for local
+  steps. `local` is by default `local.gradient(loss_fn)`; derivatives go through
+  all steps of `local.sgd(loss_fn, client_lr, local_steps=K)`. `sketch` None
+  sends the update itself.
+
+  >>> message_of = view(lambda w, x: 0.5 * jnp.sum((w[None] - x) ** 2))
+  >>> message_of(jnp.zeros(2), jnp.ones((1, 2)), None).tolist()
+  [-1.0, -1.0]
+  """
+  work = local_work.gradient(loss_fn) if local is None else local
+
+  def message_of(params, batch, key):
+    split = lambda x: x.reshape(batches, -1, *x.shape[1:])
+    update, _ = work(params, jax.tree.map(split, batch), None, None)
+    return update if sketch is None else sketch.sketch(key, update)
+
+  return message_of
 
 
 def reconstruct(
@@ -36,7 +57,6 @@ def reconstruct(
   sketch: sketches.Sketch | None = None, sketch_key: Key | None = None,
   pooled: bool = False, local: Local | None = None, batches: int = 1,
   redo: Callable[[Tree, Tree], Tree] | None = None,
-  make_batch: Callable[[jax.Array, jax.Array], Batch] = _as_batch,
   objective: str = 'l2', tv: float = 0.0,
   optimizer: str = 'lbfgs', learning_rate: float | None = None,
   steps: int = 300, restarts: int = 1, start_scale: float = 1.0,
@@ -56,7 +76,7 @@ def reconstruct(
   True
 
   Args:
-    loss_fn: (params, batch) -> f32[].
+    loss_fn: (params, {'x': inputs, 'y': labels}) -> f32[].
     params: w, the model that the client received.
     observed: y: a gradient, an update, or a table of ``sketch``.
     like: shape and float dtype of the inputs, [batch, ...].
@@ -68,11 +88,10 @@ def reconstruct(
     sketch_key: key[] of the sketch in that round.
     pooled: attack several rounds of the same inputs: ``params``, ``observed``
       and ``sketch_key`` have a leading axis over rounds.
-    local: as of `views.view`.
-    batches: as of `views.view`.
+    local: as of `view`.
+    batches: as of `view`.
     redo: (message, observed) -> message: the part of a defence that the
       attacker applies to its guesses, see `defences`.
-    make_batch: (inputs, labels) -> the batch of the loss.
     objective: D: 'l2', relative, or 'cosine'.
     tv: lambda, the weight of the total variation of images.
     optimizer: name of the search, see `searches`.
@@ -87,8 +106,7 @@ def reconstruct(
   not finite, the attack failed and x is a start.
 
   Raises ValueError unless exactly one of labels, candidates and num_classes is
-  set, ``sketch`` and ``sketch_key`` are set together, inputs are floats, and
-  observed has the shapes of a message.
+  set, and ``observed`` has the shapes of a message.
 
   Source: Song, Wang, Yu and Zhang, arXiv:2210.08371, section 7; Zhu et al.,
   arXiv:1906.08935 (``num_classes``); Geiping et al., arXiv:2003.14053
@@ -102,11 +120,10 @@ def reconstruct(
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Set sketch and sketch_key together, or neither.')
   checks.choice('objective', objective, tuple(objectives.OBJECTIVES))
+  checks.choice('optimizer', optimizer, tuple(searches.SEARCHES))
   fields.check_option('steps', steps, fields.Count)
   fields.check_option('restarts', restarts, fields.Count)
-  if not jnp.issubdtype(like.dtype, jnp.floating):
-    raise ValueError(f'like has the type {like.dtype}; use floats.')
-  message_of = views.view(loss_fn, local=local, batches=batches, sketch=sketch)
+  message_of = view(loss_fn, local=local, batches=batches, sketch=sketch)
   distance = objectives.OBJECTIVES[objective]
 
   def mismatch(batch, params, observed, sketch_key):
@@ -121,13 +138,13 @@ def reconstruct(
   def value_fn(unknown, fixed_labels):
     x = unknown['x']
     y = jax.nn.softmax(unknown['y']) if 'y' in unknown else fixed_labels
-    one_round = functools.partial(mismatch, make_batch(x, y))
+    one_round = functools.partial(mismatch, {'x': x, 'y': y})
     over_rounds = jax.vmap(one_round) if pooled else one_round
     value = over_rounds(params, observed, sketch_key).mean()
     return value + tv * objectives.total_variation(x) if tv else value
 
   options = {} if learning_rate is None else {'learning_rate': learning_rate}
-  search = searches.make(optimizer, steps, **options)
+  search = searches.SEARCHES[optimizer](steps, **options)
   if candidates is None:  # one choice, which optimised labels ignore
     candidates = jnp.zeros((1, 1)) if labels is None else labels[None]
   tries = jnp.repeat(candidates, restarts, axis=0)
@@ -184,3 +201,23 @@ def _start(key, like, num_classes, scale):
     shape = like.shape[0], num_classes
     unknown['y'] = jax.random.normal(y_key, shape, like.dtype)
   return unknown
+
+
+def dense_input(kernel_grad: jax.Array, bias_grad: jax.Array) -> jax.Array:
+  r"""Return a dense layer's input, from the gradient of one sample.
+
+  :math:`x = \partial_{W_i} L / \partial_{b_i} L`, at the output i with the
+  largest bias gradient. Gradients are f32[inputs, outputs] and f32[outputs].
+  Geiping et al., arXiv:2003.14053, Proposition 3.1.
+  """
+  i = jnp.argmax(jnp.abs(bias_grad))
+  return kernel_grad[:, i] / bias_grad[i]
+
+
+def last_layer_label(bias_grad: jax.Array) -> jax.Array:
+  r"""Return one sample's label, from the logits' bias gradient f32[classes].
+
+  :math:`\partial_b L = p - e_y` with softmax cross-entropy: its one negative
+  number is at the label y. Zhao, Mopuri and Bilen, iDLG, arXiv:2001.02610.
+  """
+  return jnp.argmin(bias_grad).astype(jnp.int32)

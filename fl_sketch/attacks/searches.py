@@ -1,6 +1,5 @@
 """Optimizers of gradient-leakage attacks, by name."""
 
-from fl_sketch.utils import checks
 import jax.numpy as jnp
 import optax
 
@@ -37,17 +36,9 @@ def lbfgs(steps: int, learning_rate: float = 1.0) -> Search:
 SEARCHES = {fn.__name__: fn for fn in (armijo, adam, signed_adam, lbfgs)}
 
 
-def make(name: str, steps: int, **options: float) -> Search:
-  """Make the search of that name; an unknown one raises ValueError."""
-  checks.choice('optimizer', name, tuple(SEARCHES))
-  return SEARCHES[name](steps, **options)
-
-
 def _backtracking(max_learning_rate):
   # Tries twice the last step, then halves of it, down to a billionth.
   return optax.scale_by_backtracking_linesearch(
-    max_backtracking_steps=30,
-    decrease_factor=0.5,
-    increase_factor=2.0,
+    30, decrease_factor=0.5, increase_factor=2.0,
     max_learning_rate=max_learning_rate,
-  )
+  )  # fmt: skip

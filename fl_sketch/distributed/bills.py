@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fl_sketch.utils import markdown
 from fl_sketch.utils.types import Params, Tree
 import jax
-from jax.extend import core
+from jax.extend import core  # its jaxprs_in_params: tested with JAX 0.10
 import optax
 
 Mesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
@@ -61,7 +61,7 @@ class Bytes(NamedTuple):
     rows = (x for x in self.collectives if 'float' in x.dtype)
     return max((math.prod(x.shape) for x in rows), default=0)
 
-  def table(self) -> str:
+  def __str__(self) -> str:
     """Return a table in Markdown: a row for each kind of array."""
     head = 'operation', 'within', 'axes', 'dtype', 'shape', 'times', 'bytes'
     rows = []
@@ -73,8 +73,6 @@ class Bytes(NamedTuple):
       rows.append([*line, f'{x.times}', f'{total:,.0f}', share])
     rows.append(['all', *[''] * 5, f'{self.out:,}', ''])
     return markdown.table([*head, 'share'], rows, left=5)
-
-  __str__ = table
 
 
 def bytes_per_step(

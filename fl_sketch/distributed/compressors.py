@@ -80,21 +80,21 @@ def mean_over(
       `sketches.Sketch`.
     both_ways: whether the mean is encoded as well, so that two payloads leave a
       worker, however many there are; see `two_stage.two_stage_mean`.
-    dense_axes: fast mesh axes, over which gradients are first averaged as they
-      are.
+    dense_axes: fast mesh axes, over which plain gradients are first averaged.
     sharded_axes: mesh axes over which parameters are sharded: each shard is
       compressed by itself.
     seed: of the public random draws, the same on all workers.
   """
-  make = mean(compressor, both_ways=both_ways)
   axes = axes_lib.names(axis)
-  axes_of = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  roles = {name: axes_lib.names(value) for name, value in axes_of.items()}
-  # Two means of one chain, over two axes, draw for themselves.
-  stream = zlib.crc32(repr(axes).encode())
-  tx = from_algorithm(make, axis, seed=seed, stream=stream, **roles)
+  tx = from_algorithm(
+    mean(compressor, both_ways=both_ways), axis, seed=seed,
+    dense_axes=dense_axes, sharded_axes=sharded_axes,
+    # Two means of one chain, over two axes, draw for themselves.
+    stream=zlib.crc32(repr(axes).encode()),
+  )  # fmt: skip
   made = Mean(*tx)
-  vars(made).update(axes=axes, **roles)
+  made.axes, made.dense_axes = axes, axes_lib.names(dense_axes)
+  made.sharded_axes = axes_lib.names(sharded_axes)
   return made
 
 
@@ -114,9 +114,10 @@ def algorithm(
   step. Of the algorithm's options `sketch`, `codec` and `downlink_codec` may be
   texts with fractions, as compressors.
   """
-  roles: Any = {'dense_axes': dense_axes, 'sharded_axes': sharded_axes}
-  make = registered(name, learning_rate, **options)
-  return from_algorithm(make, axis, seed=seed, **roles)
+  return from_algorithm(
+    registered(name, learning_rate, **options), axis, seed=seed,
+    dense_axes=dense_axes, sharded_axes=sharded_axes,
+  )  # fmt: skip
 
 
 def mean(compressor: Compressor, *, both_ways: bool = False) -> Make:

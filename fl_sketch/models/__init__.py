@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from fl_sketch.models import decoder, encoder, layers, lora, losses
+from fl_sketch.models import decoder, layers, lora, losses, transformer
 from fl_sketch.models.model import Model, as_model
 from fl_sketch.models.networks import (
   MLP,
@@ -52,8 +52,8 @@ register(EmnistCNN, name='emnist_cnn', convolutional=True)
 register(LSTM, name='lstm')
 register(GRU, name='gru')
 for _module, _sizes in (
-  (ResNet, RESNET_SIZES), (encoder.ViT, encoder.VIT_SIZES),
-  (encoder.Bert, encoder.BERT_SIZES), (LSTM, RECURRENT_SIZES),
+  (ResNet, RESNET_SIZES), (transformer.ViT, transformer.VIT_SIZES),
+  (transformer.Bert, transformer.BERT_SIZES), (LSTM, RECURRENT_SIZES),
   (decoder.GPT, decoder.GPT_SIZES), (decoder.Llama, decoder.LLAMA_SIZES),
 ):  # fmt: skip
   for _name, _size in _sizes.items():
@@ -61,7 +61,7 @@ for _module, _sizes in (
     register(_sized, name=_name, convolutional=_module is ResNet)
 OF_TOKENS = (
   'lstm', 'gru', *RECURRENT_SIZES, *decoder.GPT_SIZES, *decoder.LLAMA_SIZES,
-  *encoder.BERT_SIZES,
+  *transformer.BERT_SIZES,
 )  # fmt: skip
 OF_IMAGES = tuple(name for name in names() if name not in OF_TOKENS)
 

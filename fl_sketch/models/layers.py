@@ -7,9 +7,7 @@ A layer of dtype='bfloat16' rounds what it multiplies, forward and backward, and
 nothing else; all arrays stay float32.
 """
 
-from typing import Annotated
-
-from fl_sketch.utils import checks, fields
+from fl_sketch.utils import checks
 import flax.linen as nn
 import jax
 from jax import lax
@@ -17,15 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 DTYPES = ('float32', 'bfloat16')
-FORMS = ('tiles', 'lax')
-Form = Annotated[str, fields.choice(FORMS)]
 TILE = 5  # outputs of a row per product; LeNet-5 is fastest with 4 and 5
-
-
-def operand(x: jax.Array, dtype: str) -> jax.Array:
-  """Cast an operand to bfloat16; unchanged for 'float32'."""
-  checks.choice('dtype', dtype, DTYPES)
-  return x.astype(jnp.bfloat16) if dtype == 'bfloat16' else x
 
 
 def matmul(x: jax.Array, y: jax.Array, dtype: str = 'float32') -> jax.Array:
@@ -51,7 +41,7 @@ def dense(features: int, dtype: str = 'float32', **options) -> nn.Dense:
 
 
 def _product(x, y):
-  x, y = operand(x, 'bfloat16'), operand(y, 'bfloat16')
+  x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
   return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
@@ -59,7 +49,7 @@ _narrow = jax.custom_vjp(_product)
 
 
 def _narrow_forward(x, y):
-  return _product(x, y), (operand(x, 'bfloat16'), operand(y, 'bfloat16'))
+  return _product(x, y), (x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
 
 
 def _narrow_backward(residuals, grad):
@@ -70,9 +60,9 @@ def _narrow_backward(residuals, grad):
 _narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
-def pick_form(form: str | None = None) -> str:
-  """Return `form`, or the default of the backend if it is None."""
-  return form or ('tiles' if jax.default_backend() == 'cpu' else 'lax')
+def tiled() -> bool:
+  """Return whether convolutions and pools are products and copies."""
+  return jax.default_backend() == 'cpu'
 
 
 def conv2d(
@@ -81,7 +71,6 @@ def conv2d(
   padding: str = 'SAME',
   *,
   stride: int = 1,
-  form: str | None = None,
   dtype: str = 'float32',
 ) -> jax.Array:
   """Convolve (cross-correlate) f32[batch, rows, cols, channels].
@@ -89,20 +78,21 @@ def conv2d(
   The kernel is f32[height, width, channels, features], the result f32[batch,
   rows / stride, cols / stride, features], rounded up; smaller if 'VALID'.
 
-  Both forms are the same function, by default the backend's. 'tiles' computes
-  neighbouring outputs of a row by one product with a banded matrix: it copies
-  an input about height * (1 + width / tile) times, not height * width times.
-  With `dtype`, see `matmul`, 'lax' rounds the complete sums as well.
+  If `tiled`, neighbouring outputs of a row are one product with a banded
+  matrix: it copies an input about height * (1 + width / tile) times, not
+  height * width times. Else XLA convolves the same function, which in bfloat16,
+  see `matmul`, rounds the complete sums as well.
   """
   strides = stride, stride
-  if pick_form(form) == 'tiles':
+  if tiled():
     pads = lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
     if stride > 1:
       return _conv_patches(x, kernel, stride, dtype)
     return _conv_tiles(x, kernel, dtype)
   axes = 'NHWC', 'HWIO', 'NHWC'
-  a, b = (operand(part, dtype) for part in (x, kernel))
+  checks.choice('dtype', dtype, DTYPES)
+  a, b = x.astype(dtype), kernel.astype(dtype)
   y = lax.conv_general_dilated(a, b, strides, padding, dimension_numbers=axes)
   return y.astype(x.dtype)
 
@@ -145,7 +135,7 @@ def _conv_patches(x_BxHxWxC, kernel, stride, dtype):
   return y.reshape(*patches.shape[:3], features)
 
 
-def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
+def max_pool(x: jax.Array) -> jax.Array:
   """Pool even rows and columns by the maximum of 2 x 2, with stride 2.
 
   The gradient goes to the first maximum alone, row by row: where all four are
@@ -154,7 +144,7 @@ def max_pool(x: jax.Array, *, form: str | None = None) -> jax.Array:
   _, rows, cols, _ = x.shape
   if rows % 2 or cols % 2:
     raise ValueError(f'{rows=} and {cols=} must be even.')
-  if pick_form(form) == 'tiles':
+  if tiled():
     return _max_pool(x)
   window = (1, 2, 2, 1)
   return lax.reduce_window(x, -jnp.inf, lax.max, window, window, 'VALID')
@@ -199,7 +189,6 @@ class Conv(nn.Module):
   padding: str = 'SAME'
   stride: int = 1
   use_bias: bool = True
-  form: str | None = None
   dtype: str = 'float32'
   kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
   bias_init: nn.initializers.Initializer = nn.initializers.zeros
@@ -211,7 +200,7 @@ class Conv(nn.Module):
       raise ValueError(f'{x_BxHxWxC.ndim=} must be 4.')
     shape = (*self.kernel_size, x_BxHxWxC.shape[-1], self.features)
     kernel = self.param('kernel', self.kernel_init, shape)
-    options = {'stride': self.stride, 'form': self.form, 'dtype': self.dtype}
+    options = {'stride': self.stride, 'dtype': self.dtype}
     y_BxHxWxF = conv2d(x_BxHxWxC, kernel, self.padding, **options)
     if not self.use_bias:
       return y_BxHxWxF

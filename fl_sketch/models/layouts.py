@@ -6,7 +6,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from fl_sketch.models import decoder, encoder
+from fl_sketch.models import decoder, transformer
 import flax.linen as nn
 import numpy as np
 
@@ -68,7 +68,7 @@ _ARCHITECTURES = {
 }  # fmt: skip
 
 LAYOUTS: dict[type[nn.Module], Layout] = {
-  encoder.ViT: Layout(
+  transformer.ViT: Layout(
     prefix='vit.', block='encoder.layer.{}.',
     whole={
       'class_token': 'embeddings.cls_token', 'norm': 'layernorm',
@@ -80,7 +80,7 @@ LAYOUTS: dict[type[nn.Module], Layout] = {
       'norm_attention': 'layernorm_before', 'norm_mlp': 'layernorm_after',
     },
   ),
-  encoder.Bert: Layout(
+  transformer.Bert: Layout(
     prefix='bert.', block='encoder.layer.{}.',
     whole={
       'words': 'embeddings.word_embeddings.weight',

@@ -66,19 +66,16 @@ class LeNet5(nn.Module):
   """
 
   num_classes: int
-  form: layers.Form | None = None
   dtype: str = 'float32'
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Return the logits, f32[batch, num_classes]."""
     h_BxHxWxF = x_BxHxWxC
-    options = {'form': self.form, 'dtype': self.dtype}
     for features, padding in ((6, 'SAME'), (16, 'VALID')):
-      conv = layers.Conv(features, (5, 5), padding, **options)
+      conv = layers.Conv(features, (5, 5), padding, dtype=self.dtype)
       # The relu comes after the pool, on a quarter of the values: they commute.
-      h_BxHxWxF = layers.max_pool(conv(h_BxHxWxF), form=self.form)
-      h_BxHxWxF = jax.nn.relu(h_BxHxWxF)
+      h_BxHxWxF = jax.nn.relu(layers.max_pool(conv(h_BxHxWxF)))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
     for width in (120, 84):
       h_BxD = jax.nn.relu(layers.dense(width, self.dtype)(h_BxD))
@@ -96,15 +93,14 @@ class EmnistCNN(nn.Module):
   num_classes: int
   # Rates after the pool and after the dense layer.
   dropout: tuple[fields.Share, fields.Share] = (0.25, 0.5)
-  form: layers.Form | None = None
   dtype: str = 'float32'
 
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
     """Return the logits, f32[batch, num_classes]."""
-    options = {'padding': 'VALID', 'form': self.form, 'dtype': self.dtype}
+    options = {'padding': 'VALID', 'dtype': self.dtype}
     h = jax.nn.relu(layers.Conv(32, (3, 3), **options)(x_BxHxWxC))
-    h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h), form=self.form)
+    h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h))
     h = jax.nn.relu(h)  # after the pool, as in `LeNet5`
     early, late = (nn.Dropout(p, deterministic=not train) for p in self.dropout)
     h_BxD = early(h).reshape(h.shape[0], -1)
@@ -127,20 +123,19 @@ class SmoothLeNet(nn.Module):
 
   num_classes: int
   activation: Activation = 'sigmoid'
-  form: layers.Form | None = None
   dtype: str = 'float32'
 
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Return the logits, f32[batch, num_classes]."""
     h_BxHxWxF = x_BxHxWxC
-    uniform: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
-    options = {'form': self.form, 'dtype': self.dtype} | uniform
+    options: dict[str, Any] = {'kernel_init': _start, 'bias_init': _start}
+    options['dtype'] = self.dtype
     for stride in (2, 2, 1):
       conv = layers.Conv(12, (5, 5), stride=stride, **options)
       h_BxHxWxF = ACTIVATIONS[self.activation](conv(h_BxHxWxF))
     h_BxD = h_BxHxWxF.reshape(h_BxHxWxF.shape[0], -1)
-    return layers.dense(self.num_classes, self.dtype, **uniform)(h_BxD)
+    return layers.dense(self.num_classes, **options)(h_BxD)
 
 
 def _augmented(key, x_BxHxWxC, pixels):
@@ -172,7 +167,6 @@ class ResNet(nn.Module):
   bottleneck: bool = False  # whether blocks are bottlenecks
   stem_stride: fields.Count = 1  # 2 makes all that follows four times cheaper
   augment: fields.Size = 0  # pixels of random shifts in training, and mirrors
-  form: layers.Form | None = None  # of convolutions, see `layers.conv2d`
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
   @nn.compact
@@ -204,7 +198,7 @@ class ResNet(nn.Module):
     return jax.nn.relu(x + h)
 
   def _conv(self, features, side, stride):
-    return layers.Conv(  # no bias: GroupNorm takes a constant away
-      features, (side, side), stride=stride, use_bias=False, form=self.form,
-      dtype=self.dtype,
-    )  # fmt: skip
+    sides = side, side  # no bias: GroupNorm takes a constant away
+    return layers.Conv(
+      features, sides, stride=stride, use_bias=False, dtype=self.dtype
+    )

@@ -7,7 +7,7 @@ import pathlib
 import re
 from typing import Any
 
-from fl_sketch.models import encoder, layouts
+from fl_sketch.models import layouts, transformer
 from fl_sketch.utils import extras, files
 from fl_sketch.utils.types import Params
 from flax import traverse_util
@@ -118,7 +118,7 @@ def export(
   roles = {role: name for role, name in _ROLES.items() if name in ids}
   for role in ('pad_token', 'bos_token', 'eos_token'):  # else those of GPT-2
     config[f'{role}_id'] = ids.get(_ROLES[role])
-  if isinstance(module, encoder.Bert) and not coder.get('post_processor'):
+  if isinstance(module, transformer.Bert) and not coder.get('post_processor'):
     ends = {'cls': '[CLS]', 'sep': '[SEP]'}
     ends = {k: [name, ids.get(name)] for k, name in ends.items()}
     coder['post_processor'] = {'type': 'BertProcessing', **ends}

@@ -19,7 +19,7 @@ CURVED = np.diag([10.0, 3.0, 1.0]).astype(np.float32)
 
 def trace(name, start, steps=100):
   """Values of a quadratic, whose curvatures differ by 10, on the way."""
-  search = searches.make(name, steps)
+  search = searches.SEARCHES[name](steps)
   value_fn = lambda x: 0.5 * x @ CURVED @ x
 
   def step(carry, _):
@@ -55,11 +55,11 @@ def distance(w, batch):
   return 0.5 * jnp.sum(((w[None] - batch['x']) * SCALE[None]) ** 2)
 
 
-def find(observed, key=KEY, **options):
+def find(observed, key=KEY, loss_fn=distance, **options):
   options = {'labels': jnp.zeros(1), 'steps': 30, 'restarts': 3} | options
   like = jax.ShapeDtypeStruct((1, 3), jnp.float32)
   return attacks.reconstruct(
-    distance, jnp.zeros(3), observed, like, key, **options
+    loss_fn, jnp.zeros(3), observed, like, key, **options
   )
 
 
@@ -76,8 +76,11 @@ def test_tries_at_once_are_as_tries_one_by_one():
 
 def test_a_try_that_fails_late_keeps_what_it_had():
   """Adam walks to x = 4, past what is no number any more."""
-  wall = lambda x, y: {'x': jnp.where(x > 3, jnp.nan, x)}
-  options = {'optimizer': 'adam', 'steps': 100, 'make_batch': wall}
+
+  def wall(w, batch):
+    return distance(w, {'x': jnp.where(batch['x'] > 3, jnp.nan, batch['x'])})
+
+  options = {'optimizer': 'adam', 'steps': 100, 'loss_fn': wall}
   guess = find(jnp.array([-4.0, 0.0, 0.0]), start_scale=0.1, **options)
   assert np.isnan(guess.trace[:, -1]).all()
   np.testing.assert_array_equal(

@@ -10,7 +10,7 @@ import numpy as np
 from operators import two_shards
 import pytest
 
-from tests.models.test_models import normal
+from tests.models.test_models import FORMS, in_form, normal
 
 
 @pytest.mark.representatives('(5, 5)-1-SAME', '(5, 4)-2-VALID')
@@ -23,20 +23,21 @@ from tests.models.test_models import normal
 def test_tiles_are_the_lax_convolution_to_second_order(padding, size, stride):
   x, kernel = normal(0, 2, 9, 8, 2), normal(1, *size, 2, 3) / 5
 
+  conv = lambda x, k: layers.conv2d(x, k, padding, stride=stride)
+  loss = lambda x, k: jnp.sin(conv(x, k)).sum()
+  # The gradient of a gradient's square: what attacks on gradients take.
+  square = lambda x, k: jnp.square(jax.grad(loss, 1)(x, k)).sum()
+
   @jax.jit
   def derivatives(x, kernel):
-    forms = {}
-    for form in layers.FORMS:
-      options = {'stride': stride, 'form': form}
-      conv = lambda x, k, o=options: layers.conv2d(x, k, padding, **o)
-      loss = lambda x, k, conv=conv: jnp.sin(conv(x, k)).sum()
-      # The gradient of a gradient's square: what attacks on gradients take.
-      square = lambda x, k, f=loss: jnp.square(jax.grad(f, 1)(x, k)).sum()
-      first, second = (jax.grad(f, (0, 1))(x, kernel) for f in (loss, square))
-      forms[form] = (conv(x, kernel), first), second
+    forms = []
+    for form in FORMS:
+      with in_form(form):
+        first, second = (jax.grad(f, (0, 1))(x, kernel) for f in (loss, square))
+        forms.append(((conv(x, kernel), first), second))
     return forms
 
-  (tiles, second), (lax, lax_second) = derivatives(x, kernel).values()
+  (tiles, second), (lax, lax_second) = derivatives(x, kernel)
   unstrided = (9, 8) if padding == 'SAME' else (10 - size[0], 9 - size[1])
   rows, cols = (-(-side // stride) for side in unstrided)
   chex.assert_shape(tiles[0], (2, rows, cols, 3))
@@ -53,18 +54,19 @@ def test_max_pools_agree_on_ties_too_and_leave_nothing_out():
   values = np.random.default_rng(0).integers(0, 3, (2, 6, 4, 3))
   x = jnp.asarray(values, jnp.float32)
   forms = {}
-  for form in layers.FORMS:
-    y, pull = jax.vjp(lambda x, f=form: layers.max_pool(x, form=f), x)
-    forms[form] = y, pull(jnp.cos(y))
+  for form in FORMS:
+    with in_form(form):
+      y, pull = jax.vjp(layers.max_pool, x)
+      forms[form] = y, pull(jnp.cos(y))
   chex.assert_trees_all_equal(forms['tiles'], forms['lax'])
   with pytest.raises(ValueError, match='cols'):
     layers.max_pool(jnp.zeros((1, 4, 5, 1)))
 
 
 def test_the_backend_picks_the_form(monkeypatch):
-  assert layers.pick_form() == 'tiles'
+  assert layers.tiled()
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  assert layers.pick_form() == 'lax'
+  assert not layers.tiled()
 
 
 def test_conv_starts_as_in_linen():
@@ -78,14 +80,15 @@ def test_conv_starts_as_in_linen():
 
 
 @pytest.mark.representatives('tiles')
-@pytest.mark.parametrize('form', layers.FORMS)
+@pytest.mark.parametrize('form', FORMS)
 def test_gradients_are_alike_under_vmap_and_scan_in_shards(form):
   """Catches a derivative that does not trace in a round, or mixes clients."""
   xs, kernel = normal(0, 4, 2, 4, 4, 1), normal(1, 3, 3, 1, 2)
 
   def loss(kernel, x):
-    y = layers.conv2d(x, kernel, form=form)
-    return jnp.sin(layers.max_pool(y, form=form)).sum()
+    with in_form(form):
+      y = layers.conv2d(x, kernel)
+      return jnp.sin(layers.max_pool(y)).sum()
 
   grad = jax.grad(loss)
 

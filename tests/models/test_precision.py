@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from tests.models import test_models
-from tests.models.test_models import normal
+from tests.models.test_models import in_form, normal
 
 MODELS = {
   'linear': {}, 'mlp': {'widths': (16, 8), 'activation': 'tanh'}, 'lenet5': {},
-  'lenet5 lax': {'form': 'lax'}, 'smooth_lenet': {},
-  'smooth_lenet lax': {'form': 'lax'},
+  'lenet5 lax': {}, 'smooth_lenet': {}, 'smooth_lenet lax': {},
 }  # fmt: skip
 # Products of a forward pass, convolutions among them; the banded matrices of
 # `layers.conv2d` are placed, not rounded, by products with zeros and ones.
@@ -76,16 +75,17 @@ def test_every_product_is_of_bfloat16_and_every_sum_of_float32(name):
   loss_fn = losses.classification(make(name, 'bfloat16'))
   convs = {'lenet5': 2, 'smooth_lenet': 3}.get(kind, 0) if lax else 0
   placed = 0 if lax else PLACED.get(kind, 0)
-  forward = products(loss_fn, params, data)
+  with in_form('lax' if lax else 'tiles'):
+    forward = products(loss_fn, params, data)
+    backward = products(jax.grad(loss_fn), params, data)
+    out = jax.eval_shape(jax.value_and_grad(loss_fn), params, data)
   kinds = LAX, NARROW, WIDE
   counts = convs, PRODUCTS[kind] - convs, placed
   assert tuple(map(forward.count, kinds)) == counts
   assert len(forward) == sum(counts)
-  backward = products(jax.grad(loss_fn), params, data)
   # Twice as many backward, but for the first layer: nobody asks for its input.
   assert backward.count(NARROW) + backward.count(LAX) >= 3 * PRODUCTS[kind] - 1
   assert backward.count(WIDE) == 2 * placed
-  out = jax.eval_shape(jax.value_and_grad(loss_fn), params, data)
   assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {jnp.dtype('float32')}
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.test_models import normal, normals, shapes
+from tests.models.test_models import FORMS, in_form, normal, normals, shapes
 
 
 def inputs():
@@ -69,12 +69,13 @@ def twin(p, x, bottleneck, stem_stride):
 
 
 @pytest.mark.representatives('resnet8-2-tiles')
-@pytest.mark.parametrize('form', ['tiles', 'lax'])
+@pytest.mark.parametrize('form', FORMS)
 @pytest.mark.parametrize(('name', 'stem'), [('resnet8', 2), ('resnet101', 1)])
 def test_is_its_numpy_twin(name, stem, form):
   """Catches a stride that is ignored, or another convolution's."""
-  module, params = small(name, form=form, stem_stride=stem)
-  logits = jax.jit(module.apply)({'params': params}, inputs())
+  with in_form(form):
+    module, params = small(name, stem_stride=stem)
+    logits = jax.jit(module.apply)({'params': params}, inputs())
   params = jax.tree.map(np.float64, params)
   expected = twin(params, np.asarray(inputs()), name == 'resnet101', stem)
   np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=2e-3)

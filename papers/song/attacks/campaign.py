@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from fl_sketch import local as local_work, sketches
-from fl_sketch.attacks import defences, reconstruction, scores, views
+from fl_sketch.attacks import defences, reconstruction, scores
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.runs import workdir
 from fl_sketch.runs.config import checked
@@ -124,7 +124,7 @@ def _one(c, victim, setting, index, x, y):
   if c.local_steps > 1:
     options = {'local_steps': c.local_steps}
     local = local_work.sgd(victim.loss_fn, c.client_lr, **options)
-  message_of = views.view(victim.loss_fn, local=local, sketch=op)
+  message_of = reconstruction.view(victim.loss_fn, local=local, sketch=op)
   batch = {'x': x, 'y': y}
   send = lambda h, n: defence.apply(n, message_of(victim.params, batch, h))
   repeated = lambda p: jnp.broadcast_to(p, (setting.rounds, *p.shape))
