@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch.distributed import workers
 from fl_sketch.rounds import axes, comms, keys as keys_lib
-from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, run_client
+from fl_sketch.rounds.algorithm import Algorithm, StatefulLocal, call_of
 from fl_sketch.rounds.chain import undecoded
 from fl_sketch.rounds.client_step import all_finite
 from fl_sketch.rounds.unchecked import where_checked
@@ -143,7 +143,8 @@ def _encode(algorithm, grads, params, state, protocol, keys, axis):
     correction = jax.tree.map(lambda x: x[0], correction.value)
 
   def work(grads, params, rows, correction, keys):
-    moved, _ = run_client(algorithm.local, params, grads, keys, correction)
+    local, key = call_of(algorithm.local, keys)
+    moved, _ = local(params, grads, key, correction)
     state = jax.tree.map(lambda x: x[0], rows)
     payload, state = algorithm.encode.update(
       moved, state, params, keys=keys, weight=jnp.float32(1), noise=None

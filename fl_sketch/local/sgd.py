@@ -49,6 +49,7 @@ def sgd(
   if local_steps is not None and local_steps < 1:
     raise ValueError(f'{local_steps=} must be >= 1.')
   slope = _value_and_grad(loss_fn, clip)
+  keeps = keep_state and optimizer is not None
 
   def descend(grad, state, theta):
     if optimizer is None:
@@ -58,9 +59,15 @@ def sgd(
     updates, state = optimizer.update(grad, state, theta)
     return optax.apply_updates(theta, updates), state
 
-  def apply(params, batches, key, correction, state):
-    def step(carry, batch, draw):
-      theta, state = carry
+  def local(params, batches, key, correction, state=None):
+    if state is None and optimizer is not None:
+      state = optimizer.init(params)
+    steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
+    turns, batch_of = in_turn(batches, steps)
+
+    def step(carry, inputs):
+      (theta, state), (turn, draw) = carry, inputs
+      batch = batch_of(turn)
       loss, grad = slope(theta, batch, **draw)
       if correction is not None:
         grad = jax.tree.map(jnp.add, grad, correction)
@@ -74,22 +81,16 @@ def sgd(
       after = jax.tree.map(lambda p, q: jnp.where(filled, p, q), after, carry)
       return after, (loss, filled.astype(loss.dtype))
 
-    steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
-    (theta, state), (losses, filled) = over_batches(
-      step, (params, state), batches, draws(loss_fn, key, steps), steps
+    inputs = turns, draws(loss_fn, key, steps)
+    (theta, state), (losses, filled) = jax.lax.scan(
+      step, (params, state), inputs, length=steps
     )
     moved = jax.tree.map(jnp.subtract, params, theta)
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
-    return moved, {'train_loss': mean}, state
+    result = moved, {'train_loss': mean}
+    return (*result, state) if keeps else result
 
-  def local(params, batches, key, correction):
-    state = None if optimizer is None else optimizer.init(params)
-    moved, metrics, _ = apply(params, batches, key, correction, state)
-    return moved, metrics
-
-  if keep_state and optimizer is not None:
-    return StatefulLocal(optimizer.init, apply)
-  return local
+  return StatefulLocal(optimizer.init, local) if keeps else local
 
 
 def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:
@@ -150,22 +151,16 @@ def draws(loss_fn: LossFn, key: Key | None, steps: int) -> dict[str, Key]:
   return {'key': jax.vmap(keys_lib.step_key, (None, 0))(key, jnp.arange(steps))}
 
 
-def over_batches(
-  step: Callable[..., tuple[Tree, Tree]], carry: Tree, batches: Tree,
-  draws: Tree, steps: int,
-) -> tuple[Tree, Tree]:  # fmt: skip
-  """Scan step(carry, batch, draw) over the batches, in turn, `steps` times."""
+def in_turn(
+  batches: Tree, steps: int
+) -> tuple[Tree, Callable[[jax.Array], Tree]]:
+  """Return what a scan over `steps` reads, and its batch of it: in turn."""
   count = jax.tree.leaves(batches)[0].shape[0]
   if steps == count:
-    return jax.lax.scan(lambda c, x: step(c, *x), carry, (batches, draws))
+    return batches, lambda batch: batch
   if count == 1:  # avoids slicing inside the loop
     only = jax.tree.map(lambda x: x[0], batches)
-    again = lambda c, draw: step(c, only, draw)
-    return jax.lax.scan(again, carry, draws, length=steps)
-
-  def take(carry, inputs):
-    k, draw = inputs
-    at = lambda x: jax.lax.dynamic_index_in_dim(x, k % count, keepdims=False)
-    return step(carry, jax.tree.map(at, batches), draw)
-
-  return jax.lax.scan(take, carry, (jnp.arange(steps), draws))
+    return None, lambda _: only
+  at = lambda x, k: jax.lax.dynamic_index_in_dim(x, k % count, keepdims=False)
+  batch_of = lambda k: jax.tree.map(lambda x: at(x, k), batches)
+  return jnp.arange(steps), batch_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fl_sketch.local.sgd import draws, over_batches
+from fl_sketch.local.sgd import draws, in_turn
 from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import LossFn, RoundLocal
 from fl_sketch.sketches import hashing
@@ -50,8 +50,11 @@ def zeroth_order(
     scales = mu * jnp.where(jnp.arange(2 * count) % 2 == 0, 1.0, -1.0)
     loss_draws = draws(loss_fn, keys_lib.local_key(keys), steps)
 
-    def step(theta, batch, inputs):
-      step_seeds, draw = inputs
+    turns, batch_of = in_turn(batches, steps)
+
+    def step(theta, inputs):
+      turn, step_seeds, draw = inputs
+      batch = batch_of(turn)
       value = lambda point: loss_fn(along(theta, *point), batch, **draw)
       # One loop over all points: XLA would keep z during one over two signs.
       losses = lax.map(value, (jnp.repeat(step_seeds, 2, axis=0), scales))
@@ -63,8 +66,8 @@ def zeroth_order(
       theta = combine(theta, step_seeds, -client_lr / count * slopes)
       return theta, (slopes, losses.mean(), filled.astype(losses.dtype))
 
-    _, (slopes, losses, filled) = over_batches(
-      step, params, batches, (all_seeds, loss_draws), steps
+    _, (slopes, losses, filled) = lax.scan(
+      step, params, (turns, all_seeds, loss_draws)
     )
     mean = (losses * filled).sum() / jnp.maximum(filled.sum(), 1)
     return slopes, {'train_loss': mean}

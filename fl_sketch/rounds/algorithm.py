@@ -89,24 +89,21 @@ Work = Local | StatefulLocal | RoundLocal
 Keys = keys_lib.RoundKeys | keys_lib.NoiseKeys
 
 
-def run_client(
-  local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
-) -> tuple[Tree, Metrics]:
-  """Do the local work of the client that has these keys."""
+def call_of(local: Work, keys: Keys) -> tuple[Callable[..., Any], Any]:
+  """Return the function of local work, and the key or keys that it takes."""
   if isinstance(local, RoundLocal):
-    return local.apply(params, batches, keys, correction)
-  return local(params, batches, keys_lib.local_key(keys), correction)
+    return local.apply, keys
+  fn = local.apply if isinstance(local, StatefulLocal) else local
+  return fn, keys_lib.local_key(keys)
 
 
 def run_first_round(
   local: Work, params: Params, batches: Tree, keys: Keys, correction: Tree
 ) -> tuple[Tree, Metrics]:
   """Do the local work of a client without state of earlier rounds."""
-  if not isinstance(local, StatefulLocal):
-    return run_client(local, params, batches, keys, correction)
-  key, first = keys_lib.local_key(keys), local.init(params)
-  moved, metrics, _ = local.apply(params, batches, key, correction, first)
-  return moved, metrics
+  first = [local.init(params)] if isinstance(local, StatefulLocal) else []
+  fn, key = call_of(local, keys)
+  return fn(params, batches, key, correction, *first)[:2]
 
 
 class Algorithm(NamedTuple):
@@ -153,27 +150,80 @@ def federated(
   full_participation: int = False,
   update_template: Callable[[Params], Tree] | None = None,
 ) -> Algorithm:  # fmt: skip
-  """Build an algorithm from its local work and the links of one chain.
+  """Build an algorithm from its local work and one chain of links, in order.
 
-  Links are as in `chain.federated_chain`, options attributes of `Algorithm`.
-  Raises ValueError if the links release noise and local work reads public keys.
+  Leading client links become the encoder. If an uplink follows, each payload is
+  added to a running sum: a round holds O(d + b) numbers whatever the cohort.
+  Clients that hold the broadcast can redo the links after `broadcast`. A plain
+  transformation of optax is a shared link. Options are attributes of
+  `Algorithm`.
+
+  >>> from fl_sketch.rounds import aggregation, transforms as t
+  >>> clip = t.per_client(optax.clip(1.0))
+  >>> uplink = aggregation.mean_over_cohort()
+  >>> work = lambda params, batches, key, correction: (batches, {})
+  >>> federated(work, clip, uplink, t.broadcast()).decode is not None
+  True
+
+  Raises:
+    ValueError: a link before the uplink is no client link, a client link or
+      another uplink stands after it, there is no `broadcast()`, a link is
+      inside a combinator of optax, hashes change within a `Link.epoch`, two
+      noisy sums have the same noise, or links release noise and local work
+      reads public keys.
   """
-  parts = chain.federated_chain(*links)
-  if parts.releases and isinstance(local, RoundLocal):
+  made = list(map(chain.as_link, links))
+  roles = [link.role for link in made]
+  is_client = [role == chain.CLIENT for role in roles]
+  count = (*is_client, False).index(False)
+  encode, rest = tuple(made[:count]), made[count:]
+  if any(is_client[count:]):
+    raise ValueError('Put links per client before the uplink.')
+  if not rest or rest[0].role == chain.SHARED:
+    kind = 'a shared link' if rest else 'nothing'
+    raise ValueError(
+      f'The chain has {kind} before a mean over the cohort. Add '
+      'aggregation.mean_over_cohort() or an exchange; wrap an optax '
+      'transformation of each client in transforms.per_client.'
+    )
+  if chain.UPLINK in roles[count + 1 :]:
+    raise ValueError('Put one mean_over_cohort before all shared links.')
+  broadcasts = [i for i, link in enumerate(rest) if link.broadcasts]
+  if not broadcasts:
+    raise ValueError(
+      'The chain has no downlink: add transforms.broadcast() after the uplink.'
+    )
+  if rest[0].attach is not None:
+    encode, rest[0] = rest[0].attach(encode)
+  uplink, split, whole = rest[0], broadcasts[-1] + 1, (*encode, *rest)
+  chain.check_hashes(encode, uplink.epoch)
+  draws = sum((link.draws for link in whole), ())
+  if len({*draws}) < len(draws):
+    raise ValueError(
+      f'Noisy sums of a round have the same noise, {draws=}: their difference '
+      'has none. Take privacy.mean(index) with an index for each.'
+    )
+  releases = sum(link.releases for link in whole)
+  if releases and isinstance(local, RoundLocal):
     raise ValueError('A RoundLocal has no privacy analysis; use local steps.')
   return Algorithm(
-    local, correction=correction, full_participation=full_participation,
-    update_template=update_template, **parts._asdict(),
+    local, chain.chained(encode), chain.chained(rest[:split]), correction,
+    chain.chained(rest[split:]),
+    decode=uplink.decode if uplink.role == chain.UPLINK else None,
+    releases=releases,
+    sensitivity=sum((link.sensitivity for link in whole), ()),
+    full_participation=full_participation, update_template=update_template,
+    due=uplink.due,
   )  # fmt: skip
 
 
-def check_cohort(algorithm: Algorithm, state: Tree, size: int) -> None:
+def check_cohort(algorithm: Algorithm, size: int, rows: int) -> None:
   """Raise ValueError if `size` is below `Algorithm.full_participation`."""
   expected = algorithm.full_participation
   if expected is True:
-    if not (rows := comms.client_rows(state)):
+    if not rows:
       raise ValueError('Set full_participation=NUMBER: clients have no state.')
-    expected = len(rows[0])
+    expected = rows
   if size < expected:
     raise ValueError(
       f'A cohort of {size=} must be all {expected} clients: each takes '

@@ -1,8 +1,8 @@
-"""The links of an algorithm's chain, and the parts of a round.
+"""The links of an algorithm's chain, which `algorithm.federated` splits.
 
 The role of a link says where it runs: on one client, in the uplink, in the
 broadcast or on the server. Links also carry the noisy releases that they make,
-with their sensitivity, which `federated_chain` adds up.
+with their sensitivity.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,8 +87,8 @@ class Link:
     """Initialise the state of a training loop without clients."""
     if not self.by_round:
       raise ValueError(
-        'This link works in a federated_chain alone; in your own training loop '
-        'use fl_sketch.distributed.mean_over(axis, compressor).'
+        'This link works in `federated` alone; in your own training loop use '
+        ' fl_sketch.distributed.mean_over(axis, compressor).'
       )
     return Alone(jnp.int32(0), self.init_fn(params))
 
@@ -104,12 +104,12 @@ class Link:
 
 
 def attached(attach: Callable[..., tuple[tuple[Link, ...], Link]]) -> Link:
-  """Make an uplink that `federated_chain` builds from the client links."""
+  """Make an uplink that `federated` builds from the client links."""
   return Link(optax.init_empty_state, _no_update, UPLINK, attach=attach)
 
 
 def _no_update(*_, **__):
-  raise ValueError('This uplink works in a federated_chain alone.')
+  raise ValueError('This uplink works in `federated` alone.')
 
 
 def exchange(
@@ -146,79 +146,8 @@ def exchange(
   )  # fmt: skip
 
 
-class Chain(NamedTuple):
-  """The parts of a chain, attributes of `Algorithm`."""
-
-  encode: optax.GradientTransformationExtraArgs
-  protocol: optax.GradientTransformationExtraArgs
-  server: optax.GradientTransformationExtraArgs
-  decode: comms.Decode | None
-  releases: int
-  sensitivity: tuple[jax.Array, ...]
-  due: Callable[[Tree], dict[str, jax.Array]] | None
-
-
-def federated_chain(*links: Link | optax.GradientTransformation) -> Chain:
-  """Split one chain of links, in the order of the protocol, into its parts.
-
-  Leading client links become the encoder. If an uplink follows, each payload is
-  added to a running sum: a round holds O(d + b) numbers whatever the cohort.
-  Clients that hold the broadcast can redo the links after `broadcast`. A plain
-  transformation of optax is a shared link.
-
-  >>> from fl_sketch.rounds import aggregation, transforms as t
-  >>> clip = t.per_client(optax.clip(1.0))
-  >>> uplink = aggregation.mean_over_cohort()
-  >>> federated_chain(clip, uplink, t.broadcast()).decode is not None
-  True
-
-  Raises:
-    ValueError: a link before the uplink is no client link, a client link or
-      another uplink stands after it, there is no `broadcast()`, a link is
-      inside a combinator of optax, hashes change within a `Link.epoch`, or two
-      noisy sums have the same noise.
-  """
-  made = [x if isinstance(x, Link) else _shared(x) for x in links]
-  roles = [link.role for link in made]
-  count = next((i for i, x in enumerate(roles) if x != CLIENT), len(roles))
-  encode, rest = tuple(made[:count]), made[count:]
-  if CLIENT in roles[count:]:
-    raise ValueError('Put links per client before the uplink.')
-  if not rest or rest[0].role == SHARED:
-    kind = 'a shared link' if rest else 'nothing'
-    raise ValueError(
-      f'The chain has {kind} before a mean over the cohort. Add '
-      'aggregation.mean_over_cohort() or an exchange; wrap an optax '
-      'transformation of each client in transforms.per_client.'
-    )
-  if UPLINK in roles[count + 1 :]:
-    raise ValueError('Put one mean_over_cohort before all shared links.')
-  if not any(link.broadcasts for link in rest):
-    raise ValueError(
-      'The chain has no downlink: add transforms.broadcast() after the uplink.'
-    )
-  if rest[0].attach is not None:
-    encode, rest[0] = rest[0].attach(encode)
-  _check_hashes(encode, rest[0].epoch)
-  broadcasts = [link.broadcasts for link in rest]
-  split = len(rest) - broadcasts[::-1].index(True)
-  whole = *encode, *rest
-  draws = sum((link.draws for link in whole), ())
-  if len({*draws}) < len(draws):
-    raise ValueError(
-      f'Noisy sums of a round have the same noise, {draws=}: their difference '
-      'has none. Take privacy.mean(index) with an index for each.'
-    )
-  return Chain(
-    _chain(encode), _chain(rest[:split]), _chain(rest[split:]),
-    decode=rest[0].decode if rest[0].role == UPLINK else None,
-    releases=sum(link.releases for link in whole),
-    sensitivity=sum((link.sensitivity for link in whole), ()),
-    due=rest[0].due,
-  )  # fmt: skip
-
-
-def _check_hashes(encode, epoch):
+def check_hashes(encode: Sequence[Link], epoch: int | None) -> None:
+  """Raise ValueError if hashes of client links change within `Link.epoch`."""
   for link in encode:
     hash_key = link.hash_key
     if epoch is None or hash_key in (None, 'run'):
@@ -252,14 +181,17 @@ def state_of(state: Tree, which: str | type) -> Any:
   return parts[0]
 
 
-def _chain(links: Sequence[Link]) -> optax.GradientTransformationExtraArgs:
+def chained(links: Sequence[Link]) -> optax.GradientTransformationExtraArgs:
+  """Make one transformation of links."""
   make = optax.GradientTransformationExtraArgs
-  chain = [make(link.init_fn, link.update_fn) for link in links]
-  return optax.chain(*chain) if chain else IDENTITY
+  made = [make(link.init_fn, link.update_fn) for link in links]
+  return optax.chain(*made) if made else IDENTITY
 
 
-def _shared(tx: optax.GradientTransformation) -> Link:
-  """Make a shared link of a plain transformation of optax."""
+def as_link(tx: Link | optax.GradientTransformation) -> Link:
+  """Return a link, or the shared link of a plain transformation of optax."""
+  if isinstance(tx, Link):
+    return tx
   tx = optax.with_extra_args_support(tx)
 
   def init(params):

@@ -6,7 +6,7 @@ All of it is `unchecked`: a lane's work may be any function of JAX.
 from collections.abc import Callable
 
 from fl_sketch.rounds import comms, marks
-from fl_sketch.rounds.unchecked import unchecked
+from fl_sketch.rounds.unchecked import outside_mesh, type_of, unchecked
 from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
@@ -91,9 +91,10 @@ def sum_over_lanes(
     return _scan_chunks(step, zeros, lanes, clients_per_step)
 
   lanes = marks.by_client(lanes, None)
-  first = jax.tree.map(lambda x: x[0], lanes)
+  first = jax.tree.map(lambda x: type_of(x).update(shape=x.shape[1:]), lanes)
   # Work is traced here once, and once in its loop: a trace takes long.
-  payload, *sent, _ = jax.eval_shape(unchecked(fn), first)
+  with outside_mesh():
+    payload, *sent, _ = jax.eval_shape(fn, first)
   size, shapes = comms.nbytes(payload), jax.eval_shape(term, *sent)
   (total, weight), rest = unchecked(loop)(lanes)
   return comms.LaneSum(total, weight, size), marks.by_client(rest)

@@ -9,7 +9,8 @@ from fl_sketch.rounds.algorithm import (
   Hyper,
   Metrics,
   StatefulLocal,
-  run_client,
+  call_of,
+  check_cohort,
 )
 from fl_sketch.utils.types import Params, Payload, Tree
 import jax
@@ -54,10 +55,18 @@ def build(
   skip_absent: bool, attack: fates.Behaviour | None,
   max_payload_norm: float | None, summary: Summary,
 ):  # fmt: skip
-  """Build what `round.cohort_step` runs on each shard; see its arguments."""
+  """Build what `round.cohort_step` runs on each shard; see its arguments.
 
-  def program(hp, params, state, cohort, keys, noise, data):
+  The program takes the size of the cohort and the number of rows of state.
+  """
+
+  def program(size, rows, hp, params, state, cohort, keys, noise, data):
     algorithm, comm = make(hp), comms.Shards()
+    check_cohort(algorithm, size, rows)
+    private = algorithm.releases > 0
+    if private != (noise is not None):
+      needs = 'requires' if private else 'does not take'
+      raise ValueError(f'The algorithm {needs} a noise_key: {private=}.')
     if max_payload_norm is not None and algorithm.decode is None:
       raise ValueError(
         f'{max_payload_norm=} requires an algorithm that decodes payloads one '
@@ -76,18 +85,11 @@ def build(
     is_present = (lambda lane: lane[0].weight > 0) if skip_absent else None
     inputs = cohort, encode.value, lane_correction
     lanes = inputs, clients_per_step, is_present
-    if (decode := algorithm.decode) is None:
-      payload, weight, *rest = client_loop.map_clients(work, *lanes)
+    if algorithm.decode is None:
+      payload, _, _, rest = client_loop.map_clients(work, *lanes)
     else:
-
-      def one(lane):
-        payload, weight, *rest = work(lane)
-        client_keys = keys_lib.for_client(keys, lane[0].ids)
-        decoded = decode(client_keys, payload, params)
-        return payload, decoded, weight, (weight, *rest)
-
-      payload, (weight, *rest) = client_loop.sum_over_lanes(one, *lanes)
-    encode, metrics, accepted = rest
+      payload, rest = client_loop.sum_over_lanes(work, *lanes)
+    weight, encode, metrics, accepted = rest
     broadcast, protocol = algorithm.protocol.update(
       payload, protocol, params, comm=comm, weight=weight, ids=cohort.ids,
       keys=keys_lib.for_lanes(keys, cohort.ids),
@@ -111,10 +113,18 @@ def build(
   return program
 
 
-def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
-  """Build (cohort entry, state, correction) -> (payload, ...) of a lane."""
+def client_work(
+  algorithm, start, keys, noise, fetch=None, data=None, attack=None,
+  max_norm=None,
+):  # fmt: skip
+  """Build the work of a lane, (cohort entry, state, correction) -> results.
+
+  These are (payload, decoded payload, weight, (weight, state, metrics, whether
+  the payload is accepted)).
+  """
   params, shared_correction = start
   private = noise is not None
+  keeps_state = isinstance(algorithm.local, StatefulLocal)
 
   def work(lane):
     client, state, correction = lane
@@ -122,16 +132,13 @@ def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     batches = client.batches if fetch is None else fetch(data, client.batches)
     correction = shared_correction if correction is None else correction
     source = keys_lib.for_client(noise, client.ids) if private else client_keys
-    local_state = None
-    if isinstance(algorithm.local, StatefulLocal):
-      local_state, state = state
-      moved, metrics, local_state = algorithm.local.apply(
-        params, batches, keys_lib.local_key(source), correction, local_state
-      )
-    else:
-      moved, metrics = run_client(
-        algorithm.local, params, batches, source, correction
-      )
+    local_state = ()
+    if keeps_state:
+      *local_state, state = state
+    local, key = call_of(algorithm.local, source)
+    moved, metrics, *local_state = local(
+      params, batches, key, correction, *local_state
+    )
     if attack is not None and client.byzantine is not None:
       attacked = attack(moved, keys_lib.attack_key(client_keys))
       pick = lambda x, y: jnp.where(client.byzantine, x, y)
@@ -139,18 +146,21 @@ def client_work(algorithm, start, keys, noise, fetch, data, attack, max_norm):
     payload, state = algorithm.encode.update(
       moved, state, params, keys=client_keys, weight=client.weight
     )
-    if isinstance(algorithm.local, StatefulLocal):
-      state = local_state, state
+    if keeps_state:
+      state = *local_state, state
     accepted = all_finite((moved, payload))
+    decode = algorithm.decode and (
+      lambda payload: algorithm.decode(client_keys, payload, params)
+    )
     if max_norm is not None:
-      norm = optax.tree.norm(algorithm.decode(client_keys, payload, params))
-      accepted &= norm <= max_norm
+      accepted &= optax.tree.norm(decode(payload)) <= max_norm
     zero = lambda tree: jax.tree.map(lambda x: jnp.where(accepted, x, 0), tree)
     # A private client keeps weight and noise: dropping it would leak.
     weight = client.weight if private else zero(client.weight)
-    if algorithm.decode is None or private:
+    if decode is None or private:
       payload = zero(payload)
-    return payload, weight, state, zero(metrics), accepted
+    decoded = None if decode is None else decode(payload)
+    return payload, decoded, weight, (weight, state, zero(metrics), accepted)
 
   return work
 

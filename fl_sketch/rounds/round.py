@@ -1,6 +1,7 @@
 """One federated round: a pure function of (hyperparameters, state, cohort)."""
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import (
@@ -10,12 +11,7 @@ from fl_sketch.rounds import (
   fates,
   keys as keys_lib,
 )
-from fl_sketch.rounds.algorithm import (
-  Algorithm,
-  Hyper,
-  StatefulLocal,
-  check_cohort,
-)
+from fl_sketch.rounds.algorithm import Algorithm, Hyper, StatefulLocal
 from fl_sketch.rounds.mesh import pad, replicated, shardings_over
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -199,12 +195,8 @@ def cohort_step(
 
   def step(hp, state, cohort, key, data=None, noise_key=None):
     keys, noise = keys_lib.round_keys(key, state.round), None
-    algorithm = make(hp)
-    check_cohort(algorithm, state, cohort.ids.shape[0])
-    private = algorithm.releases > 0
-    if private != (noise_key is not None):
-      needs = 'requires' if private else 'does not take'
-      raise ValueError(f'The algorithm {needs} a noise_key: {private=}.')
+    population = max(map(len, comms.client_rows(state)), default=0)
+    size = len(cohort.ids)
     cohort = pad_cohort(cohort, mesh.size)._replace(outcome=None)
     if noise_key is not None:
       noise = keys_lib.noise_keys(noise_key, state.round)
@@ -216,8 +208,9 @@ def cohort_step(
       rows = comms.map_per_client(take, old)
     specs, lanes = comms.specs(rows), P(comms.SHARD)
     inputs = P(), P(), specs, lanes, P(), P(), P()
+    of_shard = functools.partial(program, size, population)
     shared, rows, metrics = jax.shard_map(
-      program, mesh=mesh, in_specs=inputs, out_specs=(P(), specs, P())
+      of_shard, mesh=mesh, in_specs=inputs, out_specs=(P(), specs, P())
     )(hp, state.params, rows, cohort, keys, noise, data)
     if rows_of == 'population':
       put = lambda new, old: old.at[cohort.ids].set(new, mode='drop')

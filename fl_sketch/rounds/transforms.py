@@ -1,4 +1,4 @@
-"""Protocol steps as optax transformations, for use in one `federated_chain`.
+"""Protocol steps as optax transformations, for the links of `federated`.
 
 Links run from a client's pseudo-gradient to an update of the parameters::
 

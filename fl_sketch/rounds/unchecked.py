@@ -7,13 +7,16 @@ Tested with JAX 0.10 and 0.11: uses `custom_jvp` around `make_jaxpr`.
 """
 
 from collections.abc import Callable
+import functools
 
 from fl_sketch.rounds import axes
 from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
 
-_NO_MESH = jax.sharding.AbstractMesh((), ())
+outside_mesh = functools.partial(
+  jax.sharding.use_abstract_mesh, jax.sharding.AbstractMesh((), ())
+)
 
 
 def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
@@ -31,8 +34,8 @@ def unchecked(fn: Callable[..., Tree]) -> Callable[..., Tree]:
     raise NotImplementedError('The work of clients has no derivative.')
 
   def run(*args):
-    like = jax.tree.map(_like, args)
-    with jax.sharding.use_abstract_mesh(_NO_MESH):
+    like = jax.tree.map(type_of, args)
+    with outside_mesh():
       program, out = jax.make_jaxpr(jax.jit(hidden), return_shape=True)(*like)
     leaves = jax.tree.leaves(args)
     results = core.jaxpr_as_fun(program)(*leaves)
@@ -49,6 +52,7 @@ def where_checked(
   return unchecked(fn) if axes.is_checked(axis) else fn
 
 
-def _like(x):
+def type_of(x: jax.Array) -> jax.ShapeDtypeStruct:
+  """Return shape and dtype, without the mesh axes over which x varies."""
   weak_type = jax.typeof(x).weak_type
   return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=weak_type)

@@ -233,9 +233,8 @@ class Programs:
     if isinstance(correction, comms.PerClient):
       lane, correction = (*lane[:2], first(correction.value)), None
     start = state.params, correction
-    options = None, None, None, None  # the batches are here; nobody attacks
-    work = client_step.client_work(algorithm, start, keys, noise, *options)
-    payload, _, rows, metrics, accepted = work(lane)
+    work = client_step.client_work(algorithm, start, keys, noise)
+    payload, _, _, (_, rows, metrics, accepted) = work(lane)
     rows = comms.PerClient(jax.tree.map(lambda x: x[None], rows))
     # Which clients are left out must not depend on what they hold.
     accepted |= self.private

@@ -10,12 +10,12 @@ from fl_sketch.privacy.mechanisms.private_mean import (
 )
 from fl_sketch.rounds import (
   aggregation,
-  chain,
   comms,
   error_feedback as feedback,
   robust,
   transforms as t,
 )
+from fl_sketch.rounds.algorithm import federated
 from fl_sketch.rounds.keys import round_keys
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ def safl(codec, privacy=None):
 def test_groups_of_a_robust_mean_hold_what_was_decoded():
   rule, codec = robust.Rule('median', 2), codecs.int8()
   uplink = aggregation.mean_over_cohort(robust=rule, codec=codec)
-  parts = chain.federated_chain(t.sketch(COUNT), uplink, t.broadcast())
+  parts = federated(None, t.sketch(COUNT), uplink, t.broadcast())
   keys, update = round_keys(cases.KEY, 0), PARAMS | {'b': f32(1, 3)}
   table = COUNT.sketch(keys.round, update)
   start = parts.encode.init(PARAMS)

@@ -204,4 +204,4 @@ def test_two_sums_with_the_same_noise_are_refused():
   link = lambda *means: chain.exchange(None, None, means=means)
   for links in [link(mean(0), mean(0))], [link(mean(0)), link(mean(0))]:
     with pytest.raises(ValueError, match='noise'):
-      chain.federated_chain(*links, transforms.broadcast())
+      rounds.federated(None, *links, transforms.broadcast())

@@ -44,7 +44,7 @@ def test_a_canary_sends_its_own_whatever_local_work_draws_with():
   hyper = canary_clients._Hyper(cases.HP, keys)
   with_canaries = canary_clients._with_canaries(algorithm, hyper)
   given = keys_lib.for_client(keys, 3), None
-  played = lambda local, batches: rounds_algorithm.run_client(
+  played = lambda local, batches: rounds_algorithm.run_first_round(
     local, cases.PARAMS, batches, *given
   )[0]
   of_client = played(algorithm.local, batches)

@@ -66,7 +66,7 @@ test_an_uplink_whose_result_is_not_shared_is_refused = refused(
   *(((link, looping), 'replicat') for link in WRONG),
 )
 test_a_chain_in_the_wrong_order_is_refused = refused(
-  lambda links: chain.federated_chain(*links),
+  lambda links: federated(None, *links),
   ((t.broadcast(), NEGATE), 'before a mean'),
   ((MEAN, t.sketch(sketches.block_cyclic(4))), 'uplink'),
   ((MEAN, NEGATE), 'broadcast'),
@@ -77,7 +77,7 @@ test_a_chain_in_the_wrong_order_is_refused = refused(
 # Before the uplink they ran on a shard's stacked clients: results depended on
 # the devices.
 test_an_unmarked_link_before_the_uplink_is_refused = refused(
-  lambda links: chain.federated_chain(*links, MEAN, t.broadcast()),
+  lambda links: federated(None, *links, MEAN, t.broadcast()),
   *((links, 'per_client') for links in (
     [t.per_client(CLIP), CLIP], [t.stateless(lambda u, *_, **__: u)])),
 )  # fmt: skip
