@@ -146,12 +146,17 @@ def fields() -> dict[str, Any]:
   path = config_flags.get_config_filename(config).partition(':')[0]
   if left_out:
     print('Removed, as the config no longer takes it:', ', '.join(left_out))
-  own_files = [path] if path.endswith('.py') and plugins.is_plugin(path) else []
-  named = (*(taken['plugins'] or ()), *flags.FLAGS.plugins, *own_files)
+  named = [*(taken['plugins'] or ()), *flags.FLAGS.plugins]
+  if _whole(path) in registry.FILES:
+    named.append(path)
   # A run can be loaded from any working folder.
-  is_file = lambda x: isinstance(x, str) and x.endswith('.py')
-  whole = lambda x: str(pathlib.Path(x).resolve()) if is_file(x) else x
-  return taken | {'plugins': tuple(dict.fromkeys(map(whole, named)))}
+  return taken | {'plugins': tuple(dict.fromkeys(map(_whole, named)))}
+
+
+def _whole(plugin: str) -> str:
+  """Return the absolute path of a file; a module as it is."""
+  is_file = f'{plugin}'.endswith('.py')
+  return str(pathlib.Path(plugin).resolve()) if is_file else plugin
 
 
 def workdir(prefix: str = '') -> str:

@@ -44,9 +44,17 @@ def _row(cls: type, name: str, hint: Any, meaning: str) -> list[str]:
   kind = plain.__name__ if isinstance(plain, type) else str(plain)
   kind = kind.replace('collections.abc.', '').replace('typing.', '')
   kind = re.sub(r'^Optional\[(.*)\]$', r'\1 | None', kind)
-  rules = fields.allowed(hint)
+  rules = allowed(hint)
   code = [f'`{text}`' if text else '' for text in (name, kind, repr(default))]
   return [*map(_cell, code), _cell(rules), _cell(meaning)]
+
+
+def allowed(hint: Any) -> str:
+  """The conditions on a value, at any depth of its annotation."""
+  metadata = getattr(hint, '__metadata__', ())
+  texts = [x.text for x in metadata if isinstance(x, fields.Rule)]
+  inner = map(allowed, typing.get_args(hint))
+  return '; '.join(filter(None, [*texts, *inner]))
 
 
 def _cell(text: str) -> str:

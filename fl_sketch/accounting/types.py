@@ -80,8 +80,9 @@ class GaussianMechanism:
   epoch_steps: int | None = None  # of RANDOM_ALLOCATION; the last may be cut
 
   def __post_init__(self):
-    checks.member('sampling', self.sampling, Sampling)
-    checks.member('adjacency', self.adjacency, Adjacency)
+    for name, kind in ('sampling', Sampling), ('adjacency', Adjacency):
+      if not isinstance(getattr(self, name), kind):
+        raise TypeError(f'{name} must be a member of {kind.__name__}.')
     checks.choice('unit', self.unit, ('client', 'sample'))
     for name in 'noise_multiplier', 'sampling_probability':
       object.__setattr__(self, name, checks.real(name, getattr(self, name)))

@@ -122,8 +122,7 @@ def export(
     ends = {'cls': '[CLS]', 'sep': '[SEP]'}
     ends = {k: [name, ids.get(name)] for k, name in ends.items()}
     coder['post_processor'] = {'type': 'BertProcessing', **ends}
-  message = lambda why: f'{folder} cannot be written: {why}. Make room.'
-  with files.save_errors(message, folder):
+  with files.save_errors(folder, 'Make room.'):
     folder.mkdir(parents=True, exist_ok=True)
     files.replace(folder / 'config.json', config)
     save(folder / 'model.safetensors', arrays, format='pt')

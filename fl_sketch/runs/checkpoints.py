@@ -50,15 +50,14 @@ class Checkpoints:
     items = ocp.args.Composite(
       arrays=ocp.args.StandardSave(arrays), counts=ocp.args.JsonSave(counts)
     )
-    message = lambda why: (
-      f'The checkpoint of round {rounds_done} cannot be written to '
-      f'{self._folder}: {why}. The last good one is {self.newest}. Make '
-      'room; the same command resumes from it.'
+    advice = (
+      f'The last good one is {self.newest}. Make room; the same command '
+      'resumes from it.'
     )
     # Rows of an earlier start, which died once it wrote them, must not mix in.
     client_state.keep_only(self._rows, self._manager.all_steps())
     peers.wait_for_all(f'no rows of checkpoint {rounds_done}')
-    with files.save_errors(message, self._folder):
+    with files.save_errors(self._folder, advice):
       # First, since rows without the rest of a checkpoint are never read.
       if rows is not None and rows.rows:
         client_state.write(self._rows / str(rounds_done), rows)

@@ -111,10 +111,8 @@ def _file(count, row, folder):
   with tempfile.TemporaryFile(dir=folder) as file:
     # A write to mapped memory without disk space would kill the process.
     size = max(1, count * row.nbytes)
-    message = lambda why: (
-      f'{size:,} bytes of client state cannot be kept in {folder}: {why}.'
-    )
-    with files.save_errors(message, pathlib.Path(folder)):
+    needs = f'Client state needs {size:,} bytes.'
+    with files.save_errors(pathlib.Path(folder), needs):
       os.posix_fallocate(file.fileno(), 0, size)
     return np.memmap(file, row.dtype, 'r+', shape=shape)
 

@@ -206,8 +206,7 @@ class _Run:
     config, self.on_row = self.exp.config, on_row
     self.begun = time.monotonic() - self.row.get('seconds', 0.0)
     shown = progress and jax.process_index() == 0
-    size = config.rounds, self.start, config.cohort
-    self.bar = progress_lib.Progress(*size, shown)
+    self.bar = progress_lib.Progress(config.rounds, self.start, shown)
     opened.callback(self.bar.close)
 
   def result(self, done: int) -> Result:

@@ -178,7 +178,7 @@ def plot(
     panels.append(_panel(x, name, lines, title))
   path = pathlib.Path(path)
   drawn = figures.draw(panels)
-  with files.save_errors(lambda why: f'{path} cannot be written: {why}.', path):
+  with files.save_errors(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=150, format='png')
   named = {group.label: [*map(str, group.folders)] for group in grouped}

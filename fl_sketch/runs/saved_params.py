@@ -33,8 +33,7 @@ def write(folder: pathlib.Path, rounds_done: int, params: Params):
   """Save the parameters after `rounds_done` rounds, from this process alone."""
   path = folder.absolute() / str(rounds_done) / _ARRAYS
   tree = {'state': {'params': jax.device_get(params)}}
-  message = lambda why: f'{path.parent} cannot be written: {why}.'
-  with files.save_errors(message, path), _checkpointer() as writer:
+  with files.save_errors(path.parent), _checkpointer() as writer:
     digests.unseal(path.parent)
     writer.save(path, args=ocp.args.PyTreeSave(tree), force=True)
     digests.seal(path.parent)

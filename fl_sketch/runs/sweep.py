@@ -80,7 +80,7 @@ def run(
         _check(next(iter(group.values())), build_point)
     total = sum(point.config.rounds for point in todo.values())
     done = sum(p.config.rounds for i, p in todo.items() if i in files.rows)
-    bar = bars.Progress(total, done, config.cohort, progress)
+    bar = bars.Progress(total, done, progress)
     with contextlib.closing(bar):
       for group in left:
         _run_group(group, files, build_point, points_per_program, bar)

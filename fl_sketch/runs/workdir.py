@@ -146,11 +146,8 @@ class Workdir:
     if self._file is None:
       return
     line = (json.dumps(row) + '\n').encode()
-    message = lambda why: (
-      f'{self.metrics} cannot be written: {why}. Make room; the same command '
-      'resumes from the last checkpoint.'
-    )
-    with files.save_errors(message, self.metrics):
+    advice = 'Make room; the same command resumes from the last checkpoint.'
+    with files.save_errors(self.metrics, advice):
       written = self._file.write(line)
       if written != len(line):
         raise OSError(f'only {written} of {len(line)} bytes')

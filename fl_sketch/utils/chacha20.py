@@ -6,7 +6,6 @@ The block function takes arrays of NumPy or of JAX, many blocks at once.
 import math
 from typing import Any
 
-from fl_sketch.utils import checks
 import numpy as np
 
 KEY_BYTES = 32
@@ -85,10 +84,7 @@ class Generator:
     self._key, self._nonce, self._blocks = key, nonce, 0
     self._unused = np.empty(0, np.uint64)
 
-  @property
-  def bit_generator(self) -> 'Generator':
-    """The generator itself, which has `random_raw`."""
-    return self
+  bit_generator = property(lambda self: self)  # which has `random_raw`
 
   def random_raw(self, size: int | tuple[int, ...]) -> np.ndarray:
     """Draw the next words of the key stream, uint64[size]."""
@@ -135,21 +131,21 @@ class Generator:
   def choice(
     self, a: int | np.ndarray, size: int, *, replace=False, shuffle=False
   ) -> np.ndarray:
-    """Draw a subset of range(a), or of an array, all of `size` alike."""
-    del shuffle  # the order is not part of the law
+    """Draw a subset of range(a), or of an array, all of `size` equally likely.
+
+    Its order is not part of the law, whether `shuffle` is set or not.
+    """
+    del shuffle
     if replace:
       raise ValueError(f'{replace=} is not supported; use False.')
     if isinstance(a, np.ndarray):
-      return a[self._subset(len(a), size)]
-    return self._subset(checks.count('a', a), size)
-
-  def _subset(self, n: int, size: int) -> np.ndarray:
-    if not 0 <= size <= n:
-      raise ValueError(f'{size=} must be in [0, {n=}].')
-    if 2 * size > n:
-      return np.delete(np.arange(n), self._subset(n, n - size))
+      return a[self.choice(len(a), size)]
+    if not 0 <= size <= a:
+      raise ValueError(f'{size=} must be in [0, {a}].')
+    if 2 * size > a:
+      return np.delete(np.arange(a), self.choice(a, a - size))
     drawn = np.empty(0, np.int64)
     while len(drawn) < size:  # each is uniform over those not yet drawn
-      drawn = np.concatenate([drawn, self.integers(n, size=size - len(drawn))])
+      drawn = np.concatenate([drawn, self.integers(a, size=size - len(drawn))])
       drawn = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
     return drawn

@@ -1,18 +1,13 @@
-"""Checks of numbers on the host, of Python or NumPy.
+"""Checks of Python and NumPy numbers on the host.
 
-Bools, arrays and traced values raise TypeError. A number out of its range, NaN
-or infinity raises ValueError, which names it.
+A bool, array or traced value raises TypeError; a number out of its range, NaN
+or infinity ValueError. Both name the argument.
 """
 
-from collections.abc import Callable, Iterator
-import contextlib
-import contextvars
-import enum
 import math
 import numbers
 import traceback
 
-_ON = contextvars.ContextVar('on', default=True)
 # Modules of this library, and of files that it loads by their path.
 _OWN_MODULES = 'fl_sketch.', 'configs.', 'launch.'
 
@@ -29,50 +24,21 @@ def is_refusal(error: ValueError) -> bool:
   return of_value and module.startswith(_OWN_MODULES)
 
 
-@contextlib.contextmanager
-def off() -> Iterator[None]:
-  """Let numbers out of their ranges pass, to plot a formula beyond them.
-
-  Never use it around a guarantee.
-  """
-  token = _ON.set(False)
-  try:
-    yield
-  finally:
-    _ON.reset(token)
-
-
-def refuse(message: str) -> None:
-  """Raise ValueError, unless checks are `off`."""
-  if _ON.get():
-    raise ValueError(message)
-
-
 def real(name: str, value: object) -> float:
   """Return `value` as a finite float; TypeError unless it is a real number."""
-  if isinstance(value, complex) and not _ON.get():
-    return math.nan  # a power of a negative number
   if isinstance(value, bool) or not isinstance(value, numbers.Real):
     raise TypeError(
       f'{name} must be a real number on the host, not {type(value).__name__}.'
     )
-  if not math.isfinite(value):
-    refuse(f'{name}={value} must be finite.')
+  _require(math.isfinite(value), name, value, 'finite')
   return float(value)
-
-
-def _checked(
-  name: str, value: object, holds: Callable[[float], bool], text: str
-):
-  number = real(name, value)
-  if not holds(number):
-    refuse(f'{name}={value} must be {text}.')
-  return number
 
 
 def at_least(name: str, value: object, bound: float) -> float:
   """Return `value` as a finite float >= `bound`."""
-  return _checked(name, value, lambda x: x >= bound, f'>= {bound}')
+  number = real(name, value)
+  _require(number >= bound, name, value, f'>= {bound}')
+  return number
 
 
 def at_most(name: str, value: object, bound: float) -> float:
@@ -81,8 +47,45 @@ def at_most(name: str, value: object, bound: float) -> float:
   >>> at_most('client_lr', 0.1 + 0.2, 0.3)
   0.30000000000000004
   """
+  number = real(name, value)
   rounded = bound + 1e-12 * abs(bound)
-  return _checked(name, value, lambda x: x <= rounded, f'<= {bound}')
+  _require(number <= rounded, name, value, f'<= {bound}')
+  return number
+
+
+def positive(name: str, value: object) -> float:
+  """Return `value` as a finite float > 0."""
+  number = real(name, value)
+  _require(number > 0, name, value, '> 0')
+  return number
+
+
+def fraction(name: str, value: object) -> float:
+  """Return `value` as a float strictly between 0 and 1."""
+  number = real(name, value)
+  _require(0 < number < 1, name, value, '> 0 and < 1')
+  return number
+
+
+def count(name: str, value: object) -> int:
+  """Return `value` as an int >= 1; TypeError unless it is an integer."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(
+      f'{name} must be an integer on the host, not {type(value).__name__}.'
+    )
+  _require(value >= 1, name, value, '>= 1')
+  return int(value)
+
+
+def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+  """Raise ChoiceError unless `value` is one of the strings `allowed`."""
+  if not (isinstance(value, str) and value in allowed):
+    raise ChoiceError(f'{name}={value!r} must be one of {allowed}.')
+
+
+def _require(holds: bool, name: str, value: object, text: str) -> None:
+  if not holds:
+    raise ValueError(f'{name}={value} must be {text}.')
 
 
 def ceil(value: float) -> int:
@@ -94,36 +97,3 @@ def ceil(value: float) -> int:
   nearest = round(value)
   is_integer = abs(value - nearest) <= 1e-12 * abs(value)
   return nearest if is_integer else math.ceil(value)
-
-
-def positive(name: str, value: object) -> float:
-  """Return `value` as a finite float > 0."""
-  return _checked(name, value, lambda x: x > 0, '> 0')
-
-
-def fraction(name: str, value: object) -> float:
-  """Return `value` as a float strictly between 0 and 1."""
-  return _checked(name, value, lambda x: 0 < x < 1, '> 0 and < 1')
-
-
-def count(name: str, value: object) -> int:
-  """Return `value` as an int >= 1; TypeError unless it is an integer."""
-  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-    raise TypeError(
-      f'{name} must be an integer on the host, not {type(value).__name__}.'
-    )
-  if value < 1:
-    refuse(f'{name}={value} must be >= 1.')
-  return int(value)
-
-
-def member(name: str, value: object, kind: type[enum.Enum]) -> None:
-  """Raise TypeError unless `value` is a member of the enum `kind`."""
-  if not isinstance(value, kind):
-    raise TypeError(f'{name}={value!r} must be a member of {kind.__name__}.')
-
-
-def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-  """Raise ChoiceError unless `value` is one of the strings `allowed`."""
-  if not (isinstance(value, str) and value in allowed):
-    raise ChoiceError(f'{name}={value!r} must be one of {allowed}.')

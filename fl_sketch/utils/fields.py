@@ -1,8 +1,8 @@
 """Annotated types of config fields, with bounds and choices, and their check.
 
 A field, or an option of a registered factory, is annotated `Count`, `Positive |
-None`, `tuple[Count, ...]` or `Annotated[str, choice(NAMES)]`. None, where the
-type allows it, satisfies every rule; those of a tuple hold for each element.
+None`, `tuple[Count, ...]` or `Annotated[str, choice(NAMES)]`. None satisfies
+every rule where the type allows it; rules of a tuple hold for each element.
 """
 
 import collections.abc
@@ -73,18 +73,15 @@ Slice = Annotated[str, Rule("A:B, such as '0:10000', with A < B", _is_slice)]
 
 def check(config: object):
   """Raise ValueError if a field of a dataclass breaks its annotation."""
-  for name, (kinds, rules) in _annotations(type(config)).items():
-    _check(name, getattr(config, name), kinds, rules)
+  for name, hint in _hints(type(config)).items():
+    _check(name, getattr(config, name), *_types_and_rules(hint))
 
 
-@functools.cache
-def _annotations(cls: type) -> dict[str, tuple[list[type], list[Rule]]]:
-  return {name: _types_and_rules(hint) for name, hint in _hints(cls).items()}
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-  return typing.get_type_hints(cls, include_extras=True)
+def check_options(part: Any):
+  """Check each field of a dataclass of options, as `check_option` does."""
+  hints = _hints(type(part))
+  for field in dataclasses.fields(part):
+    check_option(field.name, getattr(part, field.name), hints[field.name])
 
 
 def check_option(name: str, value: object, hint: Any):
@@ -99,11 +96,9 @@ def check_option(name: str, value: object, hint: Any):
     _check(name, value, kinds, rules)
 
 
-def check_options(part: Any):
-  """Check each field of a dataclass of options, as `check_option` does."""
-  hints = _hints(type(part))
-  for field in dataclasses.fields(part):
-    check_option(field.name, getattr(part, field.name), hints[field.name])
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+  return typing.get_type_hints(cls, include_extras=True)
 
 
 def _check(name: str, value: object, kinds: list[type], rules: list[Rule]):
@@ -158,17 +153,6 @@ def plain_type(hint: Any) -> type:
   if float in kinds:
     kinds -= {int}
   return kinds.pop() if len(kinds) == 1 and kinds <= _PLAIN else object
-
-
-def allowed(hint: Any) -> str:
-  """Return the conditions on a value, at any depth of its annotation.
-
-  >>> allowed(Part | None)
-  '> 0 and finite; <= 1'
-  """
-  rules = [x for x in getattr(hint, '__metadata__', ()) if type(x) is Rule]
-  inner = [allowed(part) for part in typing.get_args(hint)]
-  return '; '.join(filter(None, [*(rule.text for rule in rules), *inner]))
 
 
 def shown(value: object) -> str:

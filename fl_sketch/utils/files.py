@@ -1,9 +1,8 @@
 """Write files atomically, and read the versions and devices of a run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
-import errno
 import json
 import logging
 import math
@@ -11,7 +10,6 @@ import os
 import pathlib
 import platform
 import re
-import shutil
 from typing import Any
 
 from fl_sketch.utils import __version__
@@ -71,17 +69,15 @@ def replace(
         os.fsync(folder)
       os.close(folder)
   except OSError as e:
-    raise SaveError(f'{path} cannot be written: {reason(e, path)}.') from e
+    raise _save_error(e, path) from e
   finally:
     with contextlib.suppress(OSError):
       partial.unlink()
 
 
 @contextlib.contextmanager
-def save_errors(
-  message: Callable[[str], str], path: pathlib.Path
-) -> Iterator[None]:
-  """Raise an OSError inside it as SaveError, with `message` of its reason.
+def save_errors(path: pathlib.Path, advice: str = '') -> Iterator[None]:
+  """Raise an OSError while `path` is written as SaveError, with the advice.
 
   Orbax logs such an error in each thread that meets it: here it does not.
   """
@@ -94,21 +90,17 @@ def save_errors(
     # Tensorstore has errors of the system as ValueError.
     if not isinstance(e, OSError) and 'os_error_code' not in str(e):
       raise
-    raise SaveError(message(reason(e, path))) from e
+    raise _save_error(e, path, advice) from e
   finally:
     log.setLevel(level)
 
 
-def reason(error: Exception, path: pathlib.Path) -> str:
-  """Return why a path cannot be written; of a full disk, what is free there."""
+def _save_error(error: Exception, path: pathlib.Path, advice='') -> SaveError:
   number = getattr(error, 'errno', None)
   if match := re.search(r"os_error_code='(\d+)'", str(error)):
     number = int(match[1])
-  text = os.strerror(number) if number else str(error).partition('\n')[0]
-  if number != errno.ENOSPC:
-    return text
-  existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-  return f'{text}, {shutil.disk_usage(existing).free:,} bytes free'
+  why = os.strerror(number) if number else str(error).partition('\n')[0]
+  return SaveError(f'{path} cannot be written: {why}. {advice}'.rstrip())
 
 
 def measured_with() -> dict[str, Any]:

@@ -7,8 +7,6 @@ import pathlib
 import sys
 import types
 
-from fl_sketch.utils import registry
-
 _PACKAGES = 'fl_sketch.configs', 'configs'  # installed, or a checkout
 
 
@@ -46,8 +44,3 @@ def _load_file(path: pathlib.Path) -> types.ModuleType:
     del sys.modules[name]
     raise
   return module
-
-
-def is_plugin(path: str) -> bool:
-  """Return whether a file that was loaded has registered a factory."""
-  return str(pathlib.Path(path).resolve()) in registry.FILES

@@ -20,7 +20,7 @@ Parameters = Mapping[str, inspect.Parameter]
 
 
 class Factory(NamedTuple):
-  """The entry of a factory that has no other marks."""
+  """The usual entry of a factory."""
 
   factory: Callable[..., Any]  # (**options) -> the part
   hyper: tuple[str, ...] = ()  # options: arrays, which one program can vary
@@ -75,13 +75,12 @@ class Registry(Generic[E]):
       return lambda factory: self.register(factory, name=name, **marks)
     name, entry = name or factory.__name__, self._entry(factory, **marks)
     if name in self._entries:
-      new, old = _origin(factory), _origin(self._entries[name].factory)
+      old, new = map(_origin, (self._entries[name].factory, factory))
       if new != old:
         raise ValueError(
           f'{self.kind} {name!r} is {old}; register {new} under another name.'
         )
-    options = self._arguments(factory).keys() - {*self.context}
-    if bad := sorted(options & self._reserved):
+    if bad := sorted(self._arguments(factory).keys() & self._reserved):
       raise ValueError(f'{name!r} has reserved names of options {bad}; rename.')
     self._entries[name] = entry
     FILES.add(source_of(factory))

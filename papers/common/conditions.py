@@ -2,8 +2,7 @@
 
 `evaluation.formula` checks what is annotated `Count`, `Positive | None` or
 `Form`, also as a field of a `NamedTuple`, by `utils.checks`: an error names the
-argument, its value and the condition, and ``check=False`` leaves the types
-alone.
+argument, its value and the condition.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Evaluates formulas on arrays of numbers, and outside of their conditions."""
+"""Evaluates formulas on arrays; NaN where a condition does not hold."""
 
 from collections.abc import Callable
 import functools
@@ -35,9 +35,8 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
   """Checks a function's annotations; adds arrays and a keyword ``check``.
 
   Numbers, also fields of a `NamedTuple`, may be arrays, which broadcast; the
-  result has arrays of their common shape. With check=False conditions on
-  numbers are not checked, also in nested calls: the result is then no bound,
-  and NaN where the formula has no value.
+  result has arrays of their common shape. With check=False the result is NaN
+  where a condition on numbers does not hold, so that a plot ends there.
 
   >>> @formula
   ... def bound(step: float, *, smoothness: conditions.Positive) -> float:
@@ -45,8 +44,8 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
   ...   return 1 / (step - step**2 * smoothness)
   >>> bound(np.array([0.125, 0.25]), smoothness=2.0)
   array([10.66666667,  8.        ])
-  >>> bound(np.array([0.5, 1.0]), smoothness=2.0, check=False)
-  array([nan, -1.])
+  >>> bound(np.array([0.25, 1.0]), smoothness=2.0, check=False)
+  array([ 8., nan])
   """
   if hasattr(function, 'formula'):
     return typing.cast(Any, function)
@@ -54,7 +53,7 @@ def formula(function: Callable[P, R]) -> Formula[P, R]:
 
   @functools.wraps(function)
   def evaluate(*args, check: bool = True, **kwargs):
-    call = functools.partial(_checked if check else _unchecked, function)
+    call = functools.partial(_checked if check else _or_nan, function)
     return _elementwise(function, call, signature.bind(*args, **kwargs))
 
   evaluate.__dict__['formula'] = function
@@ -121,21 +120,13 @@ def _checked(function, bound):
   return function(*bound.args, **bound.kwargs)
 
 
-def _unchecked(function, bound):
-  with checks.off(), np.errstate(all='ignore'):
-    try:
-      return _real(_checked(function, bound))
-    except checks.ChoiceError:
-      raise
-    except (ArithmeticError, ValueError):  # such as the root of -1
-      return _nan(_hints(function)['return'])
-
-
-def _real(result):
-  """The result, with NaN for the complex power of a negative number."""
-  if isinstance(result, tuple):
-    return _like(result, map(_real, result))
-  return math.nan if isinstance(result, complex) else result
+def _or_nan(function, bound):
+  try:
+    return _checked(function, bound)
+  except checks.ChoiceError:
+    raise
+  except (ArithmeticError, ValueError):  # such as a power that overflows
+    return _nan(_hints(function)['return'])
 
 
 def _nan(hint):

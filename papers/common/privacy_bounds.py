@@ -13,7 +13,7 @@ from typing import Annotated
 import warnings
 
 from fl_sketch import accounting
-from fl_sketch.utils import checks, markdown
+from fl_sketch.utils import markdown
 
 from . import conditions
 from .conditions import Count, Fraction, Positive, Share
@@ -44,7 +44,7 @@ def gaussian_mechanism_sigma(
   4.845
   """
   if epsilon > 1 and not allow_unproven:
-    checks.refuse(f'epsilon={epsilon} must be <= 1, where it is proven.')
+    raise ValueError(f'epsilon={epsilon} must be <= 1, where it is proven.')
   return math.sqrt(2 * math.log(1.25 / delta)) * sensitivity / epsilon
 
 
@@ -73,7 +73,7 @@ def advanced_composition(
   else:
     drift = 2 * k * epsilon**2
     if epsilon > 1:
-      checks.refuse(f"epsilon={epsilon} must be <= 1 for form='h3'.")
+      raise ValueError(f"epsilon={epsilon} must be <= 1 for form='h3'.")
   return spread + drift, delta_slack + k * delta
 
 
@@ -98,11 +98,11 @@ def subsample_amplification(
   """
   bound = 1 if form == 'tight' else 0.5
   if q > bound:
-    checks.refuse(f'q={q} must be <= {bound} for {form=}.')
+    raise ValueError(f'q={q} must be <= {bound} for {form=}.')
   if form == 'tight':
     return math.log1p(q * math.expm1(epsilon)), q * delta
   if epsilon > 1:
-    checks.refuse(f'epsilon={epsilon} must be <= 1 for {form=}.')
+    raise ValueError(f'epsilon={epsilon} must be <= 1 for {form=}.')
   return 6 * q * epsilon, 4 * q * math.exp(6 * q * epsilon) * delta
 
 

@@ -80,14 +80,14 @@ def near_start(
   else:
     entry = run.entry(delta / 4)
     if entry > 2:
-      checks.refuse(f'The tail of {entry - 1} must be <= 1 at {run.size=}.')
+      raise ValueError(f'The tail of {entry - 1} must be <= 1 at {run.size=}.')
     length = 2 * run.longest(gradient_bound, delta / 4)
     _, budget = rates.corrected_budget(
       run, gap, gradient_bound, delta, gradient_l1
     )
   most = _largest_rounds(j3, length, run.eps, form)
   if run.rounds > most:
-    checks.refuse(f'rounds={run.rounds} must be <= {most}.')
+    raise ValueError(f'rounds={run.rounds} must be <= {most}.')
   return j3 / (run.server_lr * run.rounds) * budget
 
 
@@ -105,7 +105,7 @@ def least_size(run: Constants, delta: Fraction) -> int:
 def _largest_rounds(j3, length, eps, form):
   """The T at which epsilon + length / sqrt(T) <= J3 / sqrt(T)."""
   if j3 <= length:
-    checks.refuse(f'{j3=} must be > {length}.')
+    raise ValueError(f'{j3=} must be > {length}.')
   left = (j3 - length) / eps
   return left / eps if form == 'printed' else left**2
 

@@ -158,8 +158,7 @@ def bounded_gradients(
       return Bounded(2 * run.smoothness * loss, m / scale * budget)
     loss = implied * (1 + 1e-6)
   steps = f'server_lr={run.server_lr} and client_lr={run.client_lr}'
-  checks.refuse(f'No loss bounds itself at {steps}.')
-  return Bounded(math.inf, math.inf)
+  raise ValueError(f'No loss bounds itself at {steps}.')
 
 
 def _printed(run, gradient_squared, m8, delta):

@@ -146,4 +146,4 @@ def check_rate(run: Constants, rate: float, name: str = 'client_lr') -> None:
   """
   value, rate = getattr(run, name), checks.real(name, rate)
   if not math.isclose(value, rate, rel_tol=1e-6):
-    checks.refuse(f'{name}={value} must be {rate}.')
+    raise ValueError(f'{name}={value} must be {rate}.')

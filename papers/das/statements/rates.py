@@ -89,7 +89,7 @@ def schedule(
   numbers = smoothness, clip, rho, local_steps, rounds, gamma
   s = Schedule(*numbers, cohort_variance)
   if s.load > 0.5 * (1 + 1e-9):
-    checks.refuse(f'{rounds=} must be >= {4 * gamma / (clip * rho)}.')
+    raise ValueError(f'{rounds=} must be >= {4 * gamma / (clip * rho)}.')
   checks.at_least('clip', clip, 4 * math.sqrt(smoothness * largest_gap))
   return s
 

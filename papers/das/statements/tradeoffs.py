@@ -7,7 +7,6 @@ are those of `das`; distance D is |w_0 - w*|, mean_gap the mean Delta_i*.
 import math
 from typing import Annotated, NamedTuple
 
-from fl_sketch.utils import checks
 import numpy as np
 import numpy.typing as npt
 
@@ -92,13 +91,13 @@ def local_steps_bound(
 def _ratio(curvature, smoothness):
   ratio = curvature / smoothness
   if ratio > 1 + 1e-9:
-    checks.refuse(f'{curvature=} must be <= {smoothness=}.')
+    raise ValueError(f'{curvature=} must be <= {smoothness=}.')
   return ratio
 
 
 def _check_steps(local_steps, rho):
   if 2 * rho * local_steps > 1 + 1e-9:
-    checks.refuse(f'{local_steps=} must be <= 1 / (2 rho), {rho=}.')
+    raise ValueError(f'{local_steps=} must be <= 1 / (2 rho), {rho=}.')
 
 
 class Comparison(NamedTuple):
@@ -135,13 +134,13 @@ def compare(
   """
   c, noise, x = ratio, 2 * distance * rho, rho * local_steps / alpha
   if x > 0.5 * (1 + 1e-9):
-    checks.refuse(f'{local_steps=} must be <= {alpha / (2 * rho)}.')
+    raise ValueError(f'{local_steps=} must be <= {alpha / (2 * rho)}.')
   clip = (c * noise + 1.5 * x) / (2 - x - x**2)
   slope, a = 2 - x**2, math.sqrt(2) * (noise + x * c / 2)
   root = (a + math.sqrt(a**2 + 8 * slope)) / (2 * slope)
   comparison = Comparison(root**2 - 1, clip)
   if max(comparison) > c**2 / 2 - 1:
-    checks.refuse(f'{comparison} must be <= {c**2 / 2 - 1}.')
+    raise ValueError(f'{comparison} must be <= {c**2 / 2 - 1}.')
   return comparison
 
 

@@ -147,7 +147,7 @@ def heavymix(
   Contraction(scale=1.0, error=1.0, exact=True)
   """
   if k > dimension:
-    checks.refuse(f'{k=} must be <= {dimension=}.')
+    raise ValueError(f'{k=} must be <= {dimension=}.')
   chance = 1.0
   if form == 'corrected' and k < dimension:
     chance = _chance(dimension, k, rows, cols)
@@ -181,7 +181,7 @@ def induced(
   if form == 'corrected':
     checks.at_least('delta_1', delta_1, 1)
   elif delta_1 > 1:
-    checks.refuse(f'{delta_1=} must be <= 1.')
+    raise ValueError(f'{delta_1=} must be <= 1.')
   return delta_2 + (1 - delta_2) / delta_1
 
 

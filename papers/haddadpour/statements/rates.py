@@ -8,8 +8,6 @@ the paper prints; its algorithms average tables with shared `hashes`: omega.
 
 import math
 
-from fl_sketch.utils import checks
-
 from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.evaluation import formula
 from ...common.statements import statement
@@ -46,7 +44,7 @@ def largest_client_lr(run: Constants, *, form: Form = 'corrected') -> float:
 def _meets(run, form):
   value = condition(run, form=form)
   if value > 1 + 1e-9:
-    checks.refuse(f'condition={value:.4g} must be <= 1.')
+    raise ValueError(f'condition={value:.4g} must be <= 1.')
   return run.client_lr * run.server_lr
 
 
@@ -97,7 +95,7 @@ def pl_bound(
   """
   step, mu = _meets(run, form), pl_constant
   if mu > run.smoothness * (1 + 1e-9):
-    checks.refuse(f'{pl_constant=} must be <= {run.smoothness=}.')
+    raise ValueError(f'{pl_constant=} must be <= {run.smoothness=}.')
   rate = 1 - step * mu * run.local_steps
   return rate**run.rounds * gap + _noise(run) / mu
 

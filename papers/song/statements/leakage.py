@@ -236,7 +236,7 @@ def recovery(
   """
   lost = alpha ** (1 / p)
   if theta1 <= lost:
-    checks.refuse(f'{theta1=} must be > alpha^(1/p)={lost}.')
+    raise ValueError(f'{theta1=} must be > alpha^(1/p)={lost}.')
   zeta = beta**2 + (alpha / theta1**p) ** (1 / (1 - p))
   zeta = checks.real('zeta', zeta * (theta1 / (theta1 - lost)))
   spent = c ** (1 / (2 * p)) * zeta / theta1**2 + c ** (1 / (2 - 2 * p))

@@ -7,8 +7,6 @@ Corollaries F.8 and F.10. target is eps, a bound on f - f*.
 import math
 from typing import NamedTuple
 
-from fl_sketch.utils import checks
-
 from ...common.conditions import Count, Form, NonNegative, Positive
 from ...common.statements import statement
 from . import convergence
@@ -48,7 +46,7 @@ def check_convexity(problem: Problem) -> None:
 def _rounds(amount, each):
   """Their ratio, rounded up, where `each` may be 0 by underflow."""
   if not amount <= FOREVER * each:
-    checks.refuse(f'rounds={amount}/{each} must be <= {FOREVER}.')
+    raise ValueError(f'rounds={amount}/{each} must be <= {FOREVER}.')
   return max(math.ceil(amount / each), 1)
 
 
