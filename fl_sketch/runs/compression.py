@@ -48,36 +48,22 @@ def advise_compression(
   uplink_bytes: int | None = None,
   data_dir: str | None = None,
   problem: OwnProblem | None = None,
-  *,
-  downlink_bytes: int | None = None,
-  momentum: float = 0.9,
+  **options: Any,
 ) -> list[Choice]:
-  """Compare compressors within budgets of bytes, by the noise of a step.
+  """Compare compressors for the updates that a config's first cohort sends.
 
-  The updates of one cohort are computed at the first parameters by the config's
-  local work. With P their mean square, S the square of their mean over n
-  clients, and b entries, the noise of the uplink is
-
-  * d / b - 1 for tables in float32;
-  * d / b - 1 + (d / b) omega P / (n S) and more for tables in few bits, whose
-    clients share a rotation: see `compression_noise.correlated_omega`;
-  * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
-
-  A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
-  another one beats in bytes and noise are left out. The others are sorted by
-  falling cosine (two digits), then by bytes.
+  They are computed at the first parameters by the config's local work.
+  `options` are those of `advise_gradients`, other arguments those of `build`.
 
   >>> c = {'rounds': 1, 'cohort': 3, 'model': 'linear'}
   >>> best, *_ = advise_compression(c, 65, downlink_bytes=65)
   >>> best.up, best.down, best.sketch, best.codec, best.downlink_codec
   (65, 65, 'block_srht(size=488)', 'eden(bits=1, rotate=False)', 'eden(bits=1)')
 
-  Budgets are of a client and round, 4 or more; None: no limit. momentum: of the
-  server, for the cosine. Other arguments are those of `build`.
   Raises ConfigError if a budget is too small, or clients send no updates.
   """
   updates = _updates(config, data_dir, problem)
-  return _advise(updates, uplink_bytes, downlink_bytes, momentum)
+  return advise_gradients(updates, uplink_bytes, **options)
 
 
 def advise_gradients(
@@ -87,31 +73,34 @@ def advise_gradients(
   downlink_bytes: int | None = None,
   momentum: float = 0.9,
 ) -> list[Choice]:
-  """Compare compressors for gradients of your own, as `advise_compression`.
+  """Compare compressors within budgets of bytes, by the noise of a step.
 
-  grads: leaves [workers, ...]. Pass the `compressor` of a choice to
-  `distributed.mean_over`; for its ``both_ways`` set both budgets.
+  With P the mean square of n updates, S the square of their mean, and b entries
+  sent of d, the noise of the uplink is
+
+  * d / b - 1 for tables in float32;
+  * d / b - 1 + (d / b) omega P / (n S) and more for tables in few bits, whose
+    clients share a rotation: see `compression_noise.correlated_omega`;
+  * ((d / b) (1 + omega) - 1) P / (n S) for updates in few bits.
+
+  A downlink in few bits multiplies 1 + alpha by its 1 + omega. Choices that
+  another one beats in bytes and noise are left out. The others are sorted by
+  falling cosine (two digits), then by bytes. Pass the `compressor` of a choice
+  to `distributed.mean_over`; for its ``both_ways`` set both budgets.
+
+  grads: leaves [workers, ...]. Budgets are of a client and round, 4 or more;
+  None: no limit. momentum: of the server, for the cosine.
 
   >>> grads = {'w': jax.random.normal(jax.random.key(0), (4, 800))}
   >>> advise_gradients(grads, 36)[0].compressor
   'block_srht(size=256) | eden(bits=1, rotate=False)'
   """
-  flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
-  return _advise(
-    np.asarray(flat(grads)), uplink_bytes, downlink_bytes, momentum
-  )
-
-
-def _advise(
-  updates: np.ndarray,
-  uplink_bytes: int | None,
-  downlink_bytes: int | None,
-  momentum: float,
-) -> list[Choice]:
   budgets = {'uplink_bytes': uplink_bytes, 'downlink_bytes': downlink_bytes}
   for name, size in budgets.items():
     if size is not None:
       checks.at_least(name, checks.count(name, size), 4)
+  flat = jax.vmap(lambda tree: ravel_pytree(tree)[0].astype(jnp.float32))
+  updates = np.asarray(flat(grads))
   candidates = _candidates(updates, uplink_bytes, downlink_bytes)
   cosine = lambda c: compression_noise.step_cosine(c.alpha, momentum)
   choices = [c._replace(cosine=cosine(c)) for c in _worthwhile(candidates)]

@@ -42,7 +42,24 @@ class Plan(NamedTuple):
 
   def text(self) -> str:
     """Format the plan as a Markdown table."""
-    return markdown.table(['what', 'how much'], _lines(self), left=1)
+    m, have, units = self.memory, self.have, memory_lib.units
+    of = lambda limit: '' if limit is None else f' of {units(limit)}'
+    lines = {
+      'parameters': f'{self.parameters:,}',
+      f'held between rounds, on each of {m.devices} devices': units(m.held),
+      'a round or an evaluation besides, on each': units(m.work),
+      'each device at its peak': units(m.device_peak) + of(have.device),
+      'the process at its peak': units(m.host_peak) + of(have.host),
+    }
+    for name, sizes in self.wire._asdict().items():
+      each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted({*sizes})]
+      mean = sum(sizes) / len(sizes) * self.cohort / 1e6
+      lines[f'{name}, a participant and round'] = ' or '.join(each)
+      lines[f'{name}, a round of {self.cohort:,}'] = f'{mean:,.4g} MB'
+    lines['to compile'] = f'{self.compiling:.3g} s'
+    if self.seconds is not None:
+      lines['a round'] = f'{self.seconds:.3g} s'
+    return markdown.table(['what', 'how much'], lines.items(), left=1)
 
 
 def plan(
@@ -60,10 +77,11 @@ def plan(
   memory = memory_lib.memory_of(mesh, run)
   have = memory_lib.available(mesh.local_devices[0])
   sizes = models.num_params(exp.params), exp.config.cohort
-  sent, seconds = wire(exp, mesh), None
+  planned = Plan(memory, have, wire(exp, mesh), *sizes, compiling)
   if dry_rounds > 0 and not memory_lib.shortfalls(memory, have):
-    seconds = dry_run(exp, mesh, run, dry_rounds)
-  return Plan(memory, have, sent, *sizes, compiling, seconds)
+    seconds = _seconds_of_round(exp, mesh, run, dry_rounds)
+    planned = planned._replace(seconds=seconds)
+  return planned
 
 
 def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
@@ -73,9 +91,8 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
   count = min(exp.config.rounds, _BILLED)
   state = program_lib.abstract_state(exp, exp.config.population)
   cohort = program_lib.drawn(exp, mesh)
-  noise = None
-  if exp.guarantee is not None:
-    noise = generators.known_roots(exp.config.noise_seed).noise_key
+  secret = _known_secret(exp)
+  noise = secret and secret.noise_key
 
   @jax.jit
   def bills():
@@ -97,17 +114,16 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
   return Wire(up.tolist(), down.tolist())
 
 
-def dry_run(
+def _seconds_of_round(
   exp: Experiment, mesh: jax.sharding.Mesh, run: program_lib.Program, timed: int
 ) -> float:
-  """Measure seconds of a round, as the median of `timed` whole dispatches."""
+  """Return the median over `timed` dispatches of a dry run."""
   done, seconds = 0, []
   with (
     tempfile.TemporaryDirectory() as folder,
     contextlib.closing(Shards(exp, mesh, folder, run)) as player,
   ):
-    if exp.guarantee is not None:  # a dry run releases nothing
-      player.start(generators.known_roots(exp.config.noise_seed))
+    player.start(_known_secret(exp))
     for _ in range(timed + 1):
       begun = time.perf_counter()
       (cohorts,), _ = player.play(done)
@@ -117,23 +133,6 @@ def dry_run(
   return statistics.median(seconds[1:])
 
 
-def _lines(plan: Plan):
-  m, units = plan.memory, memory_lib.units
-  yield 'parameters', f'{plan.parameters:,}'
-  yield f'held between rounds, on each of {m.devices} devices', units(m.held)
-  yield 'a round or an evaluation besides, on each', units(m.work)
-  yield 'each device at its peak', _of(m.device_peak, plan.have.device)
-  yield 'the process at its peak', _of(m.host_peak, plan.have.host)
-  for name, sizes in plan.wire._asdict().items():
-    each = [f'{n / 4:,g} floats ({n:,} bytes)' for n in sorted(set(sizes))]
-    yield f'{name}, a participant and round', ' or '.join(each)
-    mean = sum(sizes) / len(sizes) * plan.cohort / 1e6
-    yield f'{name}, a round of {plan.cohort:,}', f'{mean:,.4g} MB'
-  yield 'to compile', f'{plan.compiling:.3g} s'
-  if plan.seconds is not None:
-    yield 'a round', f'{plan.seconds:.3g} s'
-
-
-def _of(need, limit) -> str:
-  text = memory_lib.units(need)
-  return text if limit is None else f'{text} of {memory_lib.units(limit)}'
+def _known_secret(exp: Experiment) -> generators.Roots | None:
+  """Return what stands for the secret of a private run: nothing is released."""
+  return exp.guarantee and generators.known_roots(exp.config.noise_seed)
