@@ -40,8 +40,8 @@ def own_parts():
 @pytest.fixture(scope='module')
 def unproven():
   """Leaves out the proof of private rounds, which takes most of a build."""
-  from fl_sketch.runs import parts
+  from fl_sketch.runs import experiment
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(parts, 'check_interference', lambda exp: None)
+    patch.setattr(experiment, 'check_interference', lambda exp: None)
     yield

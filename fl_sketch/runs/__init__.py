@@ -1,9 +1,9 @@
 """One room for runs: a config, its run, its sweep, its folder, its pictures.
 
-`config` and `fields` are what a run is told; `problem`, `parts` and `build`
-make data, model, algorithm and guarantee of it. `loop` trains one run in a
-`workdir`, `sweep` many points of one config. `metrics`, `figures` and
-`plots` show them; `plan` and `compression` predict bytes, memory and time;
+`config` and `fields` are what a run is told; `problem`, `method` and `build`
+make data, model, algorithm and guarantee of it, an `experiment`. `loop` trains
+one run in a `workdir`, `sweep` many points of one config. `metrics`, `figures`
+and `plots` show them; `plan` and `compression` predict bytes, memory and time;
 `audit` and `one_run_audit` attack what a config claims.
 """
 
@@ -18,24 +18,18 @@ from fl_sketch.runs.build import (
 from fl_sketch.runs.figures import new_figure
 from fl_sketch.runs.log import DivergedError
 from fl_sketch.runs.loop import Result, train
+from fl_sketch.runs.method import algorithm_options, hyper_of
 from fl_sketch.runs.metrics import (
   as_array,
   read_metrics,
   summary_line,
   total_bytes,
 )
-from fl_sketch.runs.parts import (
-  algorithm_options,
-  declared,
-  guarantee_of,
-  hyper_of,
-)
 from fl_sketch.runs.plots import draw_run, plot
 
 __all__ = [
   'DivergedError', 'Experiment', 'OwnProblem', 'Result', 'account',
-  'algorithm_options', 'as_array', 'assemble', 'build', 'declared',
-  'draw_run', 'guarantee_of', 'hyper_of', 'new_figure',
-  'plot', 'read_metrics', 'reconfigured', 'summary_line',
-  'total_bytes', 'train',
+  'algorithm_options', 'as_array', 'assemble', 'build', 'draw_run',
+  'hyper_of', 'new_figure', 'plot', 'read_metrics', 'reconfigured',
+  'summary_line', 'total_bytes', 'train',
 ]  # fmt: skip

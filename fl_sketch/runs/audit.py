@@ -11,12 +11,13 @@ from fl_sketch.accounting import types
 from fl_sketch.accounting.correlation import Correlation
 from fl_sketch.data import partitions
 from fl_sketch.privacy.auditing import audit, canaries
+from fl_sketch.privacy.mechanisms import private_mean
 from fl_sketch.rounds import transforms
 from fl_sketch.rounds.algorithm import with_hyper
 from fl_sketch.runs import canary_clients, privacy_plan
-from fl_sketch.runs.build import build
+from fl_sketch.runs.build import build, guarantee_of
 from fl_sketch.runs.config import Config, checked
-from fl_sketch.runs.parts import algorithm_options, guarantee_of, hyper_of
+from fl_sketch.runs.method import algorithm_options, hyper_of, part_of
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee as Guarantee
 from fl_sketch.utils.types import Key
 import jax
@@ -135,7 +136,8 @@ def _small(config: Config, rounds: int, whole: partitions.Partition | None):
     if config.min_honest is not None:
       fields['min_honest'] = max(1, config.min_honest * cohort // config.cohort)
   if config.bound == 'quantile':  # a bound that stays: attacks need its scale
-    release = algorithm_options(config)['privacy']
+    release = privacy_plan.release_of(config)
+    assert isinstance(release, private_mean.CentralRelease)
     fields |= {'quantile_lr': 1e-6, 'count_stddev': release.count_stddev}
   if config.noise == 'banded':  # two epochs
     epoch = min(config.hash_rounds or config.rounds, rounds)
@@ -175,7 +177,6 @@ def _canary(
   if config.sketch is not None:
     in_run = config.algorithm == 'fetchsgd'
     hashes = 'run' if in_run else transforms.hash_key(config.hash_rounds)
-    sketch = algorithm_options(config)['sketch']
-    op = with_hyper(sketch, hyper_of(config))
+    op = with_hyper(part_of(config, 'sketch'), hyper_of(config))
     return signs[:, -1:] * canaries.stretched(op, public, shape, hashes)
   return signs * np.float32(_NUMBERS**-0.5)

@@ -1,60 +1,23 @@
-"""Build an Experiment from a config."""
+"""Build an Experiment from a config; account for one without training."""
 
 from collections.abc import Callable, Mapping
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from fl_sketch import algorithms, rounds
-from fl_sketch.data import REGISTRY, availability, own_arrays, partitions, store
+from fl_sketch.data import REGISTRY, availability, partitions
 from fl_sketch.data.partitions import Partition
-from fl_sketch.models import losses
-from fl_sketch.rounds import comms, fates
-from fl_sketch.runs import parts, sampler
+from fl_sketch.rounds import comms
+from fl_sketch.runs import experiment, method, privacy_plan, sampler
 from fl_sketch.runs.config import Config, checked
+from fl_sketch.runs.experiment import Experiment
 from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee
-from fl_sketch.runs.problem import Problem, check_unused, load
+from fl_sketch.runs.problem import Problem, adapted, check_unused, load
+from fl_sketch.utils.types import Params
 import jax.numpy as jnp
-import numpy as np
 
 OwnProblem = Problem | Callable[[Config], Problem]
-
-
-class Experiment(NamedTuple):
-  """The parts of one run: config, algorithm, data, model and losses."""
-
-  config: Config  # checked
-  make: rounds.Make  # hp -> `Algorithm`
-  hyper: algorithms.Hyper  # the hyperparameters of this run
-  params: Any  # the model before the first round
-  data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
-  fetch: rounds.Fetch  # (data, indices of one client, or of all) -> batches
-  clients_per_step: int | None  # see `rounds.run_round`
-  sample: Callable[..., rounds.Cohort]  # of indices, see `sampler.sampler`
-  loss_fn: losses.LossFn  # (params, batch) -> mean loss, weight decay apart
-  metrics_fn: losses.MetricsFn  # (params, batch) -> sums, with 'count'
-  test: dict[str, np.ndarray]  # for evaluation, leaves [batches, batch, ...]
-  partition: Partition  # which samples each client trains on
-  labels: np.ndarray | None  # int[samples], or None where there are none
-  schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
-  guarantee: PrivacyGuarantee | None = None  # of a private run
-  attack: fates.Behaviour | None = None  # as of `rounds.cohort_step`
-  max_payload_norm: float | None = None  # above it a payload is rejected
-  apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
-  held_out: Partition | None = None  # what clients evaluate on
-  held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
-  personalize: Callable[..., Any] | None = None  # `sampler.personalize`
-  merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
-  model: Any = None  # likewise
-  tokenizer: str | None = None  # likewise
-  test_of_clients: bool = False  # likewise
-
-  @property
-  def round_options(self) -> dict[str, Any]:
-    """Return the options of `rounds.run_round`."""
-    names = 'clients_per_step', 'schedule', 'attack', 'max_payload_norm'
-    options = {name: getattr(self, name) for name in names}
-    return options | {'summary': parts.summary(self.config)}
 
 
 @checked()
@@ -89,10 +52,12 @@ def _partition(config: Config, problem: Problem) -> Partition:
   if problem.partition is None:
     samples = len(next(iter(problem.data.values())))
     labels = samples if problem.labels is None else problem.labels
+    names = 'samples_per_client', *PARTITION_OPTIONS
+    options = {name: getattr(config, name) for name in names}
+    given = {name: x for name, x in options.items() if x is not None}
     return partitions.partition(
-      config.partition, labels, config.population, config.seed,
-      **config.subset(['samples_per_client', *PARTITION_OPTIONS]),
-    )  # fmt: skip
+      config.partition, labels, config.population, config.seed, **given
+    )
   if config.partition != 'iid':
     raise config.refusal(
       '{partition}: the data say which samples each client holds; remove '
@@ -112,7 +77,7 @@ def assemble(
   Of the config's fields of data, model, loss and partition, it reads only
   `model`, for the default of clients_per_step. Raises ConfigError.
   """
-  _check_data(problem, partition)
+  experiment.check_data(problem, partition)
   if partition.population != config.population:
     raise config.refusal(
       f'{{population}}: {partition.population} clients hold data; set '
@@ -121,84 +86,69 @@ def assemble(
   # All else, the account too, knows only what clients train on.
   partition, held_out, held_data = sampler.split(config, problem, partition)
   if config.lora is not None:
-    problem = parts.adapted(config, problem)
-  make = parts.algorithm(config, problem)
-  guarantee = parts.guarantee_of(
-    config, make, partition, problem.params, problem.test_of_clients
-  )
-  hyper = parts.hyper_of(config, guarantee)._replace(frozen=problem.frozen)
-  parts.check_grid(config, hyper, problem.params)
-  sampler.check_metric(config, problem, hyper)
-  algorithm = make(hyper)
-  state = parts.state_shapes(algorithm, problem.params)
-  _check_algorithm(config, algorithm, state)
+    problem = adapted(config, problem)
+  make = method.algorithm(config, problem.loss_fn, problem.scale)
   attack = availability.BEHAVIOURS[config.attack] if config.attack else None
-  shared = {*Experiment._fields} & {*Problem._fields} - {
-    'partition',
-    'held_out',
-  }
   exp = Experiment(
-    **{name: getattr(problem, name) for name in shared},
-    config=config, make=make, hyper=hyper, guarantee=guarantee, attack=attack,
+    config=config, make=make, params=problem.params, data=problem.data,
+    hyper=method.hyper_of(config, frozen=problem.frozen),
     fetch=sampler.fetch_of(config, partition), partition=partition,
-    clients_per_step=parts.clients_per_step(config),
-    schedule=parts.schedule(config), sample=sampler.sampler(config, partition),
-    max_payload_norm=config.max_payload_norm,
-    personalize=sampler.personalize(config, problem.loss_fn),
+    clients_per_step=method.clients_per_step(config),
+    sample=sampler.sampler(config, partition), loss_fn=problem.loss_fn,
+    metrics_fn=problem.metrics_fn, test=problem.test, labels=problem.labels,
+    schedule=method.client_schedule(config), attack=attack,
+    max_payload_norm=config.max_payload_norm, apply_fn=problem.apply_fn,
     held_out=held_out, held_data=held_data,
+    personalize=sampler.personalize(config, problem.loss_fn),
+    merge=problem.merge, model=problem.model, tokenizer=problem.tokenizer,
+    test_of_clients=problem.test_of_clients,
   )  # fmt: skip
-  parts.check_interference(exp)
+  exp = reconfigured(exp, config)
+  experiment.check_metric(config, problem, exp.hyper)
+  experiment.check_algorithm(config, make(exp.hyper), exp.params)
+  experiment.check_interference(exp)
   return exp
-
-
-def _check_algorithm(
-  config: Config, algorithm: rounds.Algorithm, state: rounds.FedState
-):
-  """Refuse what the algorithm does not support, given shapes of its state."""
-  keeps_rows = comms.has_client_state(state)
-  fixed = config.sampling == 'fixed_size' and config.cohort < config.population
-  config.refuse(
-    (config.is_private and fixed and keeps_rows,
-     'A private {config.algorithm} keeps client state, which depends on past '
-     "cohorts: use sampling='poisson' or cohort=population."),
-    (config.local_work == 'gram' and algorithm.correction is not None,
-     "{local_work} is not supported by {algorithm}; set local_work='sgd'."),
-    (config.sampling == 'with_replacement' and keeps_rows,
-     '{algorithm} does not support {sampling}: a client drawn twice would '
-     'update its state once.'),
-    (config.max_payload_norm is not None and algorithm.decode is None,
-     '{algorithm} does not support {max_payload_norm}: it does not decode '
-     'payloads one by one.'),
-  )  # fmt: skip
-
-
-def _check_data(problem: Problem, partition: Partition):
-  """Refuse samples that are missing or not finite."""
-  data, test = problem.data, problem.test
-  samples = len(next(iter(data.values())))
-  places = partition.indices
-  if places is None:
-    places = np.array([0, partition.samples - 1])
-  # Devices would replace them by the last sample.
-  if places.size and not (0 <= places.min() and places.max() < samples):
-    raise ValueError(
-      f'partition has samples {places.min()} to {places.max()}, but the data '
-      f'have 0 to {samples - 1}.'
-    )
-  if not store.is_mapped(data):  # a store was checked when it was written
-    own_arrays.check_finite(data, partition)
-    # Without padding, which repeats the first sample.
-    own_arrays.check_finite({k: x[test['mask']] for k, x in test.items()})
 
 
 def reconfigured(exp: Experiment, config: Config) -> Experiment:
   """Return the experiment with other hyperparameters."""
-  guarantee = parts.guarantee_of(
+  guarantee = guarantee_of(
     config, exp.make, exp.partition, exp.params, exp.test_of_clients
   )
-  hyper = parts.hyper_of(config, guarantee)._replace(frozen=exp.hyper.frozen)
-  parts.check_grid(config, hyper, exp.params)
+  hyper = method.hyper_of(config, guarantee, exp.hyper.frozen)
+  experiment.check_grid(config, hyper, exp.params)
   return exp._replace(config=config, hyper=hyper, guarantee=guarantee)
+
+
+def guarantee_of(
+  config: Config,
+  make: rounds.Make,
+  partition: Partition | None = None,
+  params: Params = experiment.LARGE,
+  test_of_clients: bool | None = None,
+) -> PrivacyGuarantee | None:
+  """Return the DP guarantee of a config; None if it claims no privacy.
+
+  Example-level privacy requires the partition; params may be shapes. Raises
+  ValueError without a guarantee.
+  """
+  if not config.is_private:
+    return None
+  hyper = method.hyper_of(config)
+  if hyper.noise_multiplier is None:  # the releases do not depend on it
+    hyper = hyper._replace(noise_multiplier=jnp.float32(1))
+  algorithm = make(hyper)
+  state = experiment.state_shapes(algorithm, params)
+  keeps_state = comms.has_client_state(state)
+  moves = keeps_state or algorithm.correction is not None
+  return privacy_plan.guarantee(
+    config,
+    algorithm.releases,
+    partition,
+    keeps_state=keeps_state,
+    sends_without_data=moves or config.weight_decay > 0,
+    test_of_clients=test_of_clients,
+  )
 
 
 @checked()
@@ -220,14 +170,12 @@ def account(
     guarantee = build(config, data_dir).guarantee
   else:
     no_loss = lambda *_: jnp.float32(0)  # nothing is trained
-    options = parts.algorithm_options(config)
+    options = method.algorithm_options(config)
     make = algorithms.make(config.algorithm, no_loss, **options)
     data = REGISTRY.entry(config.dataset)
     test_of_clients = data.clients and data.test_of_clients
-    guarantee = parts.guarantee_of(
-      config, make, test_of_clients=test_of_clients
-    )
-    algorithm = make(parts.hyper_of(config, guarantee))
-    _check_algorithm(config, algorithm, parts.state_shapes(algorithm))
+    guarantee = guarantee_of(config, make, test_of_clients=test_of_clients)
+    hyper = method.hyper_of(config, guarantee)
+    experiment.check_algorithm(config, make(hyper))
   assert guarantee is not None  # the config is private
   return guarantee

@@ -10,7 +10,7 @@ from fl_sketch.privacy.auditing import canaries as canaries_lib, canary_scores
 from fl_sketch.privacy.mechanisms import private_mean, quantile_bound
 from fl_sketch.rounds import chain, client_step, keys as keys_lib, mesh
 from fl_sketch.rounds.algorithm import Algorithm, RoundLocal, StatefulLocal
-from fl_sketch.runs import parts, privacy_plan, problem as problem_lib
+from fl_sketch.runs import experiment, privacy_plan, problem as problem_lib
 from fl_sketch.runs.build import Experiment, assemble, build
 from fl_sketch.runs.config import Config
 from fl_sketch.utils import seeding
@@ -142,7 +142,7 @@ def payload_sizes(
     return client_step.encode_once(algorithm, moved, params, keys)
 
   step = rounds.cohort_step(make, mesh.cohort_mesh(), fetch=fetch)
-  state = parts.state_shapes(algorithm, params)
+  state = experiment.state_shapes(algorithm, params)
   sent = jax.eval_shape(step, hp, state, cohort, key, data, key)[0]
   leaves = jax.tree.leaves(jax.eval_shape(payload, key))
   shapes = [x.shape for x in leaves]

@@ -12,7 +12,7 @@ from fl_sketch.rounds import keys as keys_lib
 from fl_sketch.rounds.algorithm import run_first_round
 from fl_sketch.runs import compression_noise, config as config_lib
 from fl_sketch.runs.build import OwnProblem, build
-from fl_sketch.runs.parts import algorithm_options
+from fl_sketch.runs.method import algorithm_options
 from fl_sketch.utils import checks, markdown, registry
 from fl_sketch.utils.types import Tree
 import jax

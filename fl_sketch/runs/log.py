@@ -13,8 +13,8 @@ from fl_sketch.runs import (
   metrics as metrics_lib,
   sampler,
 )
+from fl_sketch.runs.method import hyper_of
 from fl_sketch.runs.metrics import Row
-from fl_sketch.runs.parts import hyper_of
 from fl_sketch.utils.types import Tree
 import jax
 from jax.sharding import Mesh, PartitionSpec as P

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from fl_sketch import models, rounds
 from fl_sketch.rounds import mesh as mesh_lib, peers, traffic
 from fl_sketch.runs import (
+  experiment,
   label_distribution,
   log,
   memory,
   noise_secret,
-  parts,
   same_run,
   signals,
 )
@@ -158,7 +158,7 @@ class _Run:
       run = memory.fitted(exp, mesh, run)
     if exp.guarantee is not None and not self.files.finished:
       # Its trace is kept for the compilation.
-      parts.check_program(exp, run.fn, *run.args)
+      experiment.check_program(config, run.fn, *run.args)
     self.player: RunPlayer = (player or Shards)(exp, mesh, folder, run)
     opened.callback(self.player.close)
     where = folder / 'checkpoints'

@@ -89,7 +89,7 @@ def wire(exp: Experiment, mesh: jax.sharding.Mesh) -> Wire:
   cohort_fn = cohort_step(exp.make, mesh, fetch=exp.fetch, clients_per_step=1)
   server_fn = server_step(exp.make)
   count = min(exp.config.rounds, _BILLED)
-  state = program_lib.abstract_state(exp, exp.config.population)
+  state = exp.state_shapes(exp.config.population)
   cohort = program_lib.drawn(exp, mesh)
   secret = _known_secret(exp)
   noise = secret and secret.noise_key

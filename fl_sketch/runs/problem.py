@@ -1,6 +1,7 @@
 """Load the data, model and losses of a config, before partitioning."""
 
 from collections.abc import Callable, Mapping
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from fl_sketch.data import (
 )
 from fl_sketch.data.partitions import Partition
 from fl_sketch.data.sources import Pixels
-from fl_sketch.models import losses, pretrained
-from fl_sketch.rounds.algorithm import FromHyper
+from fl_sketch.models import lora, losses, pretrained
+from fl_sketch.rounds.algorithm import FromHyper, OfFrozen, with_hyper
 from fl_sketch.runs.config import Config
 from fl_sketch.utils import fields
 from fl_sketch.utils.types import Params
@@ -24,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_ADAPTERS = 0x10FA  # folded into the key of the first parameters
 EVAL_BATCH, EVAL_TOKENS = 500, 8192  # the most in a batch of an evaluation
 # Fields that have no effect beside a `Problem`.
 _USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
@@ -138,6 +140,35 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     partition=dataset.partition, held_out=held_out, model=module,
     tokenizer=getattr(dataset, 'tokenizer', None),
     test_of_clients=held_out is not None,
+  )  # fmt: skip
+
+
+def adapted(config: Config, whole: Problem) -> Problem:
+  """Return the problem of training adapters beside `Hyper.frozen`."""
+  key = jax.random.fold_in(jax.random.key(config.seed), _ADAPTERS)
+  parts = lora.make(**config.lora or {}, params=whole.params, key=key)
+  factored = lambda fn: lora.factored(fn, parts.scale)
+  merge = lambda params: lora.merge(params, parts.scale)
+
+  def merged(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def on_merged(params, *args, **kwargs):
+      return fn(merge(params), *args, **kwargs)
+
+    return on_merged
+
+  def of_adapters(part: Any, adapt: Callable[..., Any]) -> OfFrozen:
+    return OfFrozen(
+      lambda hp: lora.beside(adapt(with_hyper(part, hp)), hp.frozen)
+    )
+
+  apply_fn = whole.apply_fn
+  return whole._replace(
+    params=parts.trainable, frozen=parts.frozen,
+    merge=lambda frozen, params: merge(lora.join(frozen, params)),
+    loss_fn=of_adapters(whole.loss_fn, factored),
+    metrics_fn=of_adapters(whole.metrics_fn, merged),
+    apply_fn=None if apply_fn is None else of_adapters(apply_fn, merged),
   )  # fmt: skip
 
 

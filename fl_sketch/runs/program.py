@@ -8,7 +8,7 @@ from fl_sketch.data import availability, store
 from fl_sketch.privacy.mechanisms import generators
 from fl_sketch.rounds import comms, mesh as mesh_lib
 from fl_sketch.rounds.algorithm import Hyper
-from fl_sketch.runs import Experiment, client_state, log, parts
+from fl_sketch.runs import Experiment, client_state, log
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def program(exp: Experiment, mesh: Mesh) -> Program:
 
   `args` are those of a single process: several use layouts of `cohort_feed`.
   """
-  config, one = exp.config, abstract_state(exp, 1)
+  config, one = exp.config, exp.state_shapes()
   where = decide(exp, mesh, client_state.leaves(one))
   data_on_device = where.data == 'device'
   on_device = where.client_state == 'device'
@@ -147,11 +147,6 @@ def drawn(exp: Experiment, mesh: Mesh) -> rounds.Cohort:
   return rounds.pad_cohort(exp.sample(0, secret), mesh.size)._replace(
     outcome=None
   )
-
-
-def abstract_state(exp: Experiment, population: int) -> rounds.FedState:
-  """Compute shapes and types of the state, without allocating it."""
-  return parts.state_shapes(exp.make(exp.hyper), exp.params, population)
 
 
 def _placed(mesh, one, server, clients, spec):

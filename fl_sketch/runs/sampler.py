@@ -10,7 +10,7 @@ from fl_sketch.local import optimizers
 from fl_sketch.models import lora
 from fl_sketch.rounds import Cohort, Fetch, fates
 from fl_sketch.rounds.algorithm import Hyper, LossFn, with_hyper
-from fl_sketch.runs import caveats, metrics, privacy_plan
+from fl_sketch.runs import privacy_plan
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.problem import Problem
 from fl_sketch.utils import seeding
@@ -191,24 +191,3 @@ def personal_batches(
   order = 'replace' if config.batch_order == 'poisson' else config.batch_order
   sizes = config.personal_steps, config.batch_size
   return batches.draw(partition, ids, config.seed, _PERSONAL, *sizes, order)
-
-
-def check_metric(config: Config, problem: Problem, hyper: Hyper):
-  """Raise ConfigError if no row has the metric of `config.keep_best`."""
-  if config.keep_best is None:
-    return
-  batch = {k: x[0] for k, x in problem.test.items()}
-  metrics_fn = with_hyper(problem.metrics_fn, hyper)
-  sums = jax.eval_shape(metrics_fn, problem.params, batch)
-  names = [f'test_{k}' for k in sums if k != 'count']
-  one_client = dict.fromkeys(sums, np.ones(1))
-  if config.client_holdout or config.personal_steps is not None:
-    names += metrics.over_clients(one_client)
-  if config.personal_steps:
-    names += metrics.over_clients(one_client, 'personal')
-  of_clients = problem.test_of_clients
-  shown = [x for x in names if not caveats.is_left_out(config, of_clients, x)]
-  if metrics.ranked_by(config.keep_best)[0] not in shown:
-    raise config.refusal(
-      f'{{keep_best}} is no metric that rows have; use one of {shown}.'
-    )

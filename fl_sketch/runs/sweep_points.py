@@ -12,7 +12,7 @@ from fl_sketch import algorithms, data as datasets
 from fl_sketch.runs.build import OwnProblem
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.fields.registries import MAPPINGS, REGISTRIES
-from fl_sketch.runs.parts import declared
+from fl_sketch.runs.method import declared
 from fl_sketch.utils import fields as fields_lib, files, seeding
 import numpy as np
 

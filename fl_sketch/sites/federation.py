@@ -17,8 +17,8 @@ from fl_sketch.runs import (
   client_state,
   config as config_lib,
   log,
+  method,
   metrics,
-  parts,
   problem,
   same_run,
 )
@@ -113,7 +113,7 @@ class Sites:
     sites.server = Server(
       self._programs, sites.run, incarnation=sites.incarnation,
       noise_key=None if secret is None else secret.noise_key,
-      max_norm=exp.max_payload_norm, summary=parts.summary(exp.config),
+      max_norm=exp.max_payload_norm, summary=method.summary(exp.config),
     )  # fmt: skip
     args = int(self.state.round), self._folder / 'announced'
     sites.history = History(self._programs, *args)

@@ -5,7 +5,7 @@ import chex
 from fl_sketch import algorithms, rounds
 from fl_sketch.models import lora
 from fl_sketch.rounds import comms, mesh as mesh_lib
-from fl_sketch.runs import config, parts, problem
+from fl_sketch.runs import config, problem
 from fl_sketch.sites import programs
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class Run:
       data={}, test={}, params={'w': jnp.asarray(KERNEL), 'b': jnp.zeros(2)},
       loss_fn=cases.loss_fn, metrics_fn=cases.loss_fn, labels=None, scale={},
     )  # fmt: skip
-    task = parts.adapted(c, whole)
+    task = problem.adapted(c, whole)
     exact = NAMES[kind] == kind
     scale = {'lora_scale': cases.SCALE} if exact else {}
     self.make = algorithms.make(NAMES[kind], task.loss_fn, **scale)

@@ -7,7 +7,7 @@ import breaks
 from breaks import BOUND, BREAKS, FOUND, LAW, NONE, NOT
 import cases
 from fl_sketch.privacy.auditing import canaries
-from fl_sketch.runs import audit, config, one_run_audit, parts
+from fl_sketch.runs import audit, config, experiment, one_run_audit
 import jax
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_one_run_finds_what_the_list_says(case, monkeypatch):
     return
   case.plant(monkeypatch)
   # It refuses a denominator that follows the cohort before the audit.
-  monkeypatch.setattr(parts, 'check_interference', lambda exp: None)
+  monkeypatch.setattr(experiment, 'check_interference', lambda exp: None)
   game = one_run_audit.prepare(c, canaries=500, significance=SHARE)
   report = one_run_audit.play(game, seed=1)
   bound = any(x.refutes for x in report.bounds.values())

@@ -3,6 +3,7 @@
 from fl_sketch import runs
 from fl_sketch.accounting import gaussian
 from fl_sketch.data import cohorts
+from fl_sketch.runs import privacy_plan
 from hypothesis import given, settings, strategies as st
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_a_client_takes_part_in_every_third_round():
   assert present == 4 * present[:3]
   assert set.union(*present[:3]) == set(range(6))
   assert [set(exp.sample(r, 1).ids.tolist()) for r in range(3)] == present[:3]
-  assert runs.parts.privacy_plan.release_of(exp.config).clients == 2
+  assert privacy_plan.release_of(exp.config).clients == 2
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)

@@ -146,7 +146,7 @@ MUTANTS = (
     'results = [_joined(xs) for xs'),
   Mutant('an own algorithm has an epsilon without a check',
     'runs/build.py',
-    '  parts.check_interference(exp)\n',
+    '  experiment.check_interference(exp)\n',
     '', 'privacy'),
   Mutant('a contribution is rounded to the grid, but not clipped',
     'privacy/mechanisms/private_mean.py',

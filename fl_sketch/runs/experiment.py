@@ -1,0 +1,173 @@
+"""An experiment, and the checks whether its parts fit one another."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fl_sketch import rounds
+from fl_sketch.data import own_arrays, store
+from fl_sketch.data.partitions import Partition
+from fl_sketch.models import losses
+from fl_sketch.privacy import noninterference
+from fl_sketch.privacy.mechanisms import generators
+from fl_sketch.privacy.mechanisms.private_mean import CentralRelease
+from fl_sketch.rounds import comms, fates, mesh
+from fl_sketch.rounds.algorithm import Hyper, with_hyper
+from fl_sketch.runs import caveats, method, metrics, privacy_plan
+from fl_sketch.runs.config import Config
+from fl_sketch.runs.privacy_plan import PrivacyGuarantee
+from fl_sketch.runs.problem import Problem
+from fl_sketch.utils.types import Params, Tree
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LARGE = jax.ShapeDtypeStruct((2**26,), jnp.float32)  # any sketch fits
+
+
+class Experiment(NamedTuple):
+  """The parts of one run: config, algorithm, data, model and losses."""
+
+  config: Config  # checked
+  make: rounds.Make  # hp -> `Algorithm`
+  hyper: Hyper  # the hyperparameters of this run
+  params: Any  # the model before the first round
+  data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
+  fetch: rounds.Fetch  # (data, indices of one client, or of all) -> batches
+  clients_per_step: int | None  # see `rounds.run_round`
+  sample: Callable[..., rounds.Cohort]  # of indices, see `sampler.sampler`
+  loss_fn: losses.LossFn  # (params, batch) -> mean loss, weight decay apart
+  metrics_fn: losses.MetricsFn  # (params, batch) -> sums, with 'count'
+  test: dict[str, np.ndarray]  # for evaluation, leaves [batches, batch, ...]
+  partition: Partition  # which samples each client trains on
+  labels: np.ndarray | None  # int[samples], or None where there are none
+  schedule: rounds.Schedule | None = None  # (hp, round) -> hp of a round
+  guarantee: PrivacyGuarantee | None = None  # of a private run
+  attack: fates.Behaviour | None = None  # of byzantine clients
+  max_payload_norm: float | None = None  # above it a payload is rejected
+  apply_fn: Callable[[Any, Any], Any] | None = None  # as of `Problem`
+  held_out: Partition | None = None  # what clients evaluate on
+  held_data: dict[str, np.ndarray] | None = None  # the arrays of which it is
+  personalize: Callable[..., Any] | None = None  # `sampler.personalize`
+  merge: Callable[[Any, Any], Any] | None = None  # as of `Problem`
+  model: Any = None  # likewise
+  tokenizer: str | None = None  # likewise
+  test_of_clients: bool = False  # likewise
+
+  @property
+  def round_options(self) -> dict[str, Any]:
+    """Return the options of `rounds.run_round`."""
+    return {
+      'clients_per_step': self.clients_per_step, 'schedule': self.schedule,
+      'attack': self.attack, 'max_payload_norm': self.max_payload_norm,
+      'summary': method.summary(self.config),
+    }  # fmt: skip
+
+  def state_shapes(self, population: int = 1) -> rounds.FedState:
+    """Return the shapes of the state before the first round."""
+    return state_shapes(self.make(self.hyper), self.params, population)
+
+
+def state_shapes(
+  algorithm: rounds.Algorithm, params: Params = LARGE, population: int = 1
+) -> rounds.FedState:
+  """Return the shapes of the state of an algorithm before the first round."""
+  init = lambda params: rounds.init(algorithm, params, population)
+  return jax.eval_shape(init, params)
+
+
+def check_data(problem: Problem, partition: Partition):
+  """Refuse samples that are missing or not finite."""
+  data, test = problem.data, problem.test
+  samples = len(next(iter(data.values())))
+  places = partition.indices
+  if places is None:
+    places = np.array([0, partition.samples - 1])
+  # Devices would replace them by the last sample.
+  if places.size and not (0 <= places.min() and places.max() < samples):
+    raise ValueError(
+      f'partition has samples {places.min()} to {places.max()}, but the data '
+      f'have 0 to {samples - 1}.'
+    )
+  if not store.is_mapped(data):  # a store was checked when it was written
+    own_arrays.check_finite(data, partition)
+    # Without padding, which repeats the first sample.
+    own_arrays.check_finite({k: x[test['mask']] for k, x in test.items()})
+
+
+def check_algorithm(
+  config: Config, algorithm: rounds.Algorithm, params: Params = LARGE
+):
+  """Refuse what the algorithm does not support; params may be shapes."""
+  keeps_rows = comms.has_client_state(state_shapes(algorithm, params))
+  fixed = config.sampling == 'fixed_size' and config.cohort < config.population
+  config.refuse(
+    (config.is_private and fixed and keeps_rows,
+     'A private {config.algorithm} keeps client state, which depends on past '
+     "cohorts: use sampling='poisson' or cohort=population."),
+    (config.local_work == 'gram' and algorithm.correction is not None,
+     "{local_work} is not supported by {algorithm}; set local_work='sgd'."),
+    (config.sampling == 'with_replacement' and keeps_rows,
+     '{algorithm} does not support {sampling}: a client drawn twice would '
+     'update its state once.'),
+    (config.max_payload_norm is not None and algorithm.decode is None,
+     '{algorithm} does not support {max_payload_norm}: it does not decode '
+     'payloads one by one.'),
+  )  # fmt: skip
+
+
+def check_grid(config: Config, hyper: Hyper, params: Params):
+  """Raise ValueError if rounded correlated noise exceeds the integer grid."""
+  release = privacy_plan.release_of(config)
+  if not isinstance(release, CentralRelease) or not release.correlation:
+    return
+  sent, sketch = params, method.part_of(config, 'sketch')
+  if sketch is not None:
+    sent = jax.eval_shape(with_hyper(sketch, hyper).zero_table, params)
+  if jnp.isnan(release.with_hyper(hyper).grid(sent).step):
+    raise ValueError(
+      f'noise_multiplier={hyper.noise_multiplier:.4g} leaves no room to round '
+      f'correlated noise on {comms.nbytes(sent) // 4:,} numbers over '
+      f'{release.correlation.rounds} rounds; sketch to fewer, or set '
+      'hash_rounds.'
+    )
+
+
+def check_metric(config: Config, problem: Problem, hyper: Hyper):
+  """Raise ConfigError if no row has the metric of `config.keep_best`."""
+  if config.keep_best is None:
+    return
+  batch = {k: x[0] for k, x in problem.test.items()}
+  metrics_fn = with_hyper(problem.metrics_fn, hyper)
+  sums = jax.eval_shape(metrics_fn, problem.params, batch)
+  names = [f'test_{k}' for k in sums if k != 'count']
+  one_client = dict.fromkeys(sums, np.ones(1))
+  if config.client_holdout or config.personal_steps is not None:
+    names += metrics.over_clients(one_client)
+  if config.personal_steps:
+    names += metrics.over_clients(one_client, 'personal')
+  of_clients = problem.test_of_clients
+  shown = [x for x in names if not caveats.is_left_out(config, of_clients, x)]
+  if metrics.ranked_by(config.keep_best)[0] not in shown:
+    raise config.refusal(
+      f'{{keep_best}} is no metric that rows have; use one of {shown}.'
+    )
+
+
+def check_interference(exp: Experiment):
+  """Prove non-interference of a private round, or raise InterferenceError."""
+  if exp.guarantee is None:
+    return
+  config, alone = exp.config, mesh.cohort_mesh(1)
+  fn = rounds.run_round(exp.make, alone, fetch=exp.fetch, **exp.round_options)
+  state = exp.state_shapes(config.population)
+  cohort = exp.sample(0, 0)._replace(outcome=None)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  secret = jax.eval_shape(lambda: generators.known_roots(config.noise_seed)[0])
+  check_program(config, fn, exp.hyper, state, cohort, key, exp.data, secret)
+
+
+def check_program(config: Config, fn: Callable[..., Tree], *args: Tree):
+  """Prove non-interference of a private run's own program."""
+  name = f'Algorithm {config.algorithm!r}'
+  unit, metrics = config.privacy_unit, config.shows_all
+  noninterference.check_round(fn, *args, unit=unit, metrics=metrics, name=name)
