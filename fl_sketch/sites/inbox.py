@@ -71,19 +71,20 @@ class Inbox:
     self._ids, self._weight = np.asarray(ids), np.asarray(weight, np.float32)
     if server.programs.private:
       self._weight = np.sign(self._weight)  # more would be beyond the bound
-    selected = np.flatnonzero(self._weight > 0)
-    self._slot = {int(self._ids[n]): int(n) for n in selected}
-    if len(self._slot) < len(selected):
-      ids = self._ids[selected]
-      raise ValueError(f'{ids=} must have every client once.')
+    selected = self._weight > 0
+    pairs = self._ids[selected].tolist(), self._weight[selected].tolist()
+    self.weights = dict(zip(*pairs, strict=True))  # by selected client
+    if len(self.weights) < selected.sum():
+      raise ValueError(f'ids={pairs[0]} must have every client once.')
     self._facts = server.programs.facts(state)
     self._shapes = server.programs.shapes(self._facts)
     self.stages = len(self._shapes)
-    # Of each exchange, by slot; those of an only one leave once they are added.
+    # By exchange and client; of an only one they leave once they are added.
     self._payloads: list[dict[int, Tree]] = [{} for _ in self._shapes]
-    self._loss = np.zeros(len(self._ids), np.float32)
-    flags = np.zeros((3, len(self._ids)), bool)
-    self._answered, self._taken, self._rejected = flags
+    self._losses: dict[int, float] = {}
+    self._answered: set[int] = set()
+    self._taken: set[int] = set()
+    self._rejected: set[int] = set()
     self._open = True
     self._restart()
 
@@ -95,7 +96,7 @@ class Inbox:
 
   def _begin(self, stage):
     self.stage = stage
-    self._total, self._next = zeros(self._shapes[stage].total), 0
+    self._total, self._added = zeros(self._shapes[stage].total), 0
 
   def receive(self, message: bytes) -> Verdict:
     """Take the payload of a message, or return why it is refused."""
@@ -108,11 +109,10 @@ class Inbox:
         return Verdict.NO_PAYLOAD
       if header.incarnation != server.incarnation:
         return Verdict.OTHER_START
-      slot = self._slot.get(header.client)
       at, now = (header.round, header.stage), (self.round, self.stage)
       if at > now:
         return Verdict.EARLY
-      if header.round == self.round and slot is None:
+      if header.round == self.round and header.client not in self.weights:
         return Verdict.UNKNOWN_CLIENT
       like = self._shapes[min(header.stage, self.stages - 1)].payload
       sent = {'metrics': wire.NO_METRICS, 'payload': like}
@@ -123,17 +123,14 @@ class Inbox:
       return Verdict.LATE
     if at < now or header.client not in self.unanswered:
       return Verdict.DUPLICATE
-    return self._take(slot, reply)
+    return self._take(header.client, reply)
 
   @property
   def unanswered(self) -> list[int]:
     """Clients that are still to answer in the open exchange, in order."""
     if self.stage == 0:
-      slots = np.flatnonzero((self._weight > 0) & ~self._answered)
-    else:
-      answered = self._payloads[self.stage]
-      slots = [n for n in np.flatnonzero(self._taken) if n not in answered]
-    return [int(self._ids[n]) for n in slots]
+      return [i for i in self.weights if i not in self._answered]
+    return [i for i in self.taken if i not in self._payloads[self.stage]]
 
   @property
   def lost(self) -> list[int]:
@@ -141,13 +138,12 @@ class Inbox:
     if self.stage == 0:
       return []
     before, answered = self._payloads[self.stage - 1 : self.stage + 1]
-    slots = {*np.flatnonzero(self._taken).tolist(), *before}
-    return [int(self._ids[n]) for n in sorted(slots - answered.keys())]
+    return sorted((self._taken | before.keys()) - answered.keys())
 
   @property
   def taken(self) -> list[int]:
-    """Clients whose payloads are taken."""
-    return self._ids[self._taken].tolist()
+    """Clients whose payloads are taken, in order."""
+    return [i for i in self.weights if i in self._taken]
 
   @property
   def announced(self) -> requests.Part:
@@ -156,68 +152,66 @@ class Inbox:
     body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
     return requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, self.round, body)
 
-  def weight_of(self, client: int) -> float:
-    """Return the weight of a selected client."""
-    return float(self._weight[self._slot[client]])
-
-  def _take(self, slot, reply):
+  def _take(self, client, reply):
     """Check a payload and add it, or keep it until its turn."""
-    server, payload = self._server, reply['payload']
-    term, *about = self._term(slot, payload)
+    max_norm, payload = self._server.max_norm, reply['payload']
+    term, *about = self._term(client, payload)
     finite, norm = jax.device_get(about)
     if self.stage == 0:
-      self._answered[slot] = True
-      self._loss[slot] = reply['metrics']['train_loss']
+      self._answered.add(client)
+      self._losses[client] = reply['metrics']['train_loss']
       finite = finite and reply['metrics']['accepted'] > 0
-    too_large = server.max_norm is not None and norm > server.max_norm
-    if not finite or too_large:
-      self._rejected[slot] = True
-      self._taken[slot] = False
+    if not finite or (max_norm is not None and norm > max_norm):
+      self._rejected.add(client)
+      self._taken.discard(client)
       return Verdict.TOO_LARGE if finite else Verdict.NOT_FINITE
-    self._taken[slot] = True
-    self._payloads[self.stage][slot] = payload
-    self._add_up(in_order=True, known={slot: term})
+    self._taken.add(client)
+    self._payloads[self.stage][client] = payload
+    self._add_up(in_order=True, known={client: term})
     return Verdict.TAKEN
 
   def _before(self, sums):
     """The first arguments of programs."""
     return self._facts, self._state, sums, self.announcements
 
-  def _term(self, slot, payload):
-    who = np.int32(self._ids[slot]), np.float32(self._weight[slot])
+  def _term(self, client, payload):
+    who = np.int32(client), np.float32(self.weights[client])
     args = *self._before(self._sums), payload, self._server.noise_key
     return self._server.programs.term(*args, *who)
 
   def _add_up(self, in_order=False, known=()):
-    """Add payloads in the order of the slots; `in_order` stops at a gap.
+    """Add payloads in the order of clients; `in_order` stops at a gap.
 
-    `known` has terms that are computed already, by slot.
+    `known` has terms that are computed already, by client.
     """
     payloads = self._payloads[self.stage]
     if in_order and self.stages > 1:
       return  # a client that is lost in a later exchange must leave no trace
-    while self._next < len(self._ids):
-      slot = self._next
-      if in_order and self._weight[slot] > 0 and not self._answered[slot]:
+    for client in [*self.weights][self._added :]:
+      if in_order and client not in self._answered:
         return
-      self._next += 1
-      if slot in payloads:
-        payload = payloads.pop(slot) if self.stages == 1 else payloads[slot]
-        term = known[slot] if slot in known else self._term(slot, payload)[0]
-        self._total = jax.tree.map(jnp.add, self._total, term)
+      self._added += 1
+      if client in payloads:
+        payload = payloads.pop(client) if self.stages == 1 else payloads[client]
+        if client not in known:
+          known = {client: self._term(client, payload)[0]}
+        self._total = jax.tree.map(jnp.add, self._total, known[client])
 
   def _finish_exchange(self):
     """Sum the open exchange, and announce what follows from it."""
     # Poisson sampling may select nobody, which a private round must not show.
-    if self._slot and not (self._taken | self._rejected).any():
+    if self.weights and not self._taken | self._rejected:
       raise EmptyRoundError(f'Nobody has answered in round {self.round}.')
     self._add_up()
     sums = (*self._sums, self._total)
-    weight = np.where(self._taken, self._weight, 0)
-    args = *self._before(sums), self._server.noise_key, self._ids, weight
+    cohort = self._ids, self._weights_of(self._taken)
+    args = *self._before(sums), self._server.noise_key, *cohort
     new, links, bill = self._server.programs.answer(*args)
     self._sums, self.announcements = sums, (*self.announcements, *new)
     return links, bill
+
+  def _weights_of(self, clients):
+    return np.where(np.isin(self._ids, [*clients]), self._weight, 0)
 
   def advance(self) -> bool:
     """End an exchange that is not the last; return if anything is announced."""
@@ -233,16 +227,14 @@ class Inbox:
     the others are to be asked again. In a private round that is released: there
     the clients are absent from this exchange on.
     """
-    for client in clients:
-      self._taken[self._slot[client]] = False
+    self._taken -= {*clients}
     if self.stage == 0 or self._server.programs.private:
       return
     stage, payloads = self.stage, self._payloads
     self._restart()
     for number in range(stage):
-      of_stage = payloads[number]
       for client in clients:
-        of_stage.pop(self._slot[client], None)
+        payloads[number].pop(client, None)
       self.advance()
     payloads[stage].clear()
 
@@ -264,9 +256,9 @@ class Inbox:
       )
       self._sums = (*self._sums, self._total)  # no longer used
       self._begin(self.stage + 1)
-      self._answered[:] = True
-    slots = [self._slot[i] for i in taken if self.stage and i in self._slot]
-    self._taken[slots] = True
+      self._answered = {*self.weights}
+    if self.stage:
+      self._taken |= self.weights.keys() & taken
 
   def close(self) -> Closed:
     """Close the round; payloads that arrive later are late.
@@ -276,24 +268,24 @@ class Inbox:
     """
     links, bill = self._finish_exchange()
     self._open, server = False, self._server
-    if self._taken.any() or server.programs.private:
+    if self._taken or server.programs.private:
       new = server.programs.redo(self._facts, self._state, self.announcements)
       new = new._replace(protocol=links)
     else:
       new = self._state._replace(round=self._state.round + 1)
-    selected = self._weight > 0
-    missing = selected & ~(self._taken | self._rejected)
-    present, outcome = selected & ~missing, None
-    if missing.any():
-      kinds = fates.DROPPED_OUT, fates.PARTICIPATED
+    weight = self._weights_of(self._taken | self._rejected)
+    present, selected, outcome = weight > 0, self._weight > 0, None
+    if (selected != present).any():
+      kinds = fates.PARTICIPATED, fates.DROPPED_OUT
       absent = fates.NOT_SELECTED
-      outcome = np.select([missing, selected], kinds, absent).astype(np.int8)
-    weights: Any = lambda clients: np.where(clients, self._weight, 0)
-    loss, taken = {'train_loss': self._loss}, self._taken
-    observed: Any = loss, weights(taken), present, taken
-    observed = client_step.Observed(*observed)
+      outcome = np.select([present, selected], kinds, absent).astype(np.int8)
+    taken = self._weights_of(self._taken)
+    losses = [self._losses.get(i, 0) for i in self._ids.tolist()]
+    loss: Any = {'train_loss': np.array(losses, np.float32)}
+    of_clients: Any = loss, taken, present, taken > 0
+    observed = client_step.Observed(*of_clients)
     metrics = server.summarise(self._state.round, observed)
     metrics |= {'uplink_bytes': bill.up, 'downlink_bytes': bill.down}
     metrics |= {'finite': _is_finite(new)}
-    cohort = rounds.Cohort(self._ids, weights(present), None, outcome=outcome)
+    cohort = rounds.Cohort(self._ids, weight, None, outcome=outcome)
     return Closed(new, self.announcements, cohort, metrics)

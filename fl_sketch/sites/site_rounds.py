@@ -203,7 +203,7 @@ class SiteRounds:
     about = self._about(state, requests.Kind.WORK)
 
     def work(client, lacks):
-      request = about._replace(weight=box.weight_of(client))
+      request = about._replace(weight=box.weights[client])
       if box.stage:
         more = {'stage': box.stage, 'parts': (box.announced,)}
         request = request._replace(kind=requests.Kind.GO_ON, **more)
