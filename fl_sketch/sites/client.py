@@ -142,8 +142,7 @@ class Client:
       answer.work.payload, *self._who(request.weight),
     )  # fmt: skip
     metrics = answer.work.metrics if self.send_loss else wire.NO_METRICS
-    reply = {'metrics': metrics, 'payload': payload}
-    return wire.Kind.PAYLOAD, jax.device_get(reply)
+    return wire.Kind.PAYLOAD, {'metrics': metrics, 'payload': payload}
 
   def _note_announcements(self, request, replica, digest):
     """Record the announcements behind an answer, before it is sent."""

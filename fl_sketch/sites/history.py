@@ -1,6 +1,6 @@
 """Keep what a server has announced, for clients that missed rounds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import pathlib
 from typing import NamedTuple
 import warnings
@@ -12,7 +12,6 @@ from fl_sketch.sites.programs import Programs
 from fl_sketch.sites.requests import PartKind
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Tree
-import jax
 import numpy as np
 
 
@@ -67,16 +66,13 @@ class History:
   def add(
     self,
     state: rounds.FedState,
-    announcements: Tree,
+    announcements: Sequence[Tree],
     taken: Iterable[int],
     is_open: bool = False,
   ):
     """Add the round that started from a state, durably."""
     number, facts = int(state.round), self._programs.facts(state)
-    bodies = tuple(
-      wire.to_bytes(jax.tree.leaves(facts.without(tree)))
-      for tree in jax.device_get(announcements)
-    )
+    bodies = tuple(wire.to_bytes(facts.without(x)) for x in announcements)
     clients = sorted(map(int, taken))
     self._rounds[number] = _Round(frozenset(clients), bodies)
     self.open = self._rounds[number] if is_open else None
@@ -112,8 +108,7 @@ class History:
       parts = [self.announcements(n, first if n == at else 0) for n in missed]
       if sum(len(part.body) for part in parts) <= self._dense:
         return tuple(parts)
-    leaves = jax.tree.leaves(jax.device_get(requests.replicated(state)))
-    body, number = wire.to_bytes(leaves), int(state.round)
+    body, number = wire.to_bytes(requests.replicated(state)), int(state.round)
     parts = [requests.Part(PartKind.STATE, 0, number, body)]
     last = self.taken(client, number)
     if last >= 0 and comms.has_client_state(self._programs.start.protocol):

@@ -149,8 +149,8 @@ class Inbox:
   def announced(self) -> requests.Part:
     """What the server has announced, for a request of a later exchange."""
     sent = [self._facts.without(tree) for tree in self.announcements]
-    body = wire.to_bytes(jax.tree.leaves(jax.device_get(sent)))
-    return requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, self.round, body)
+    kind, body = requests.PartKind.ANNOUNCEMENTS, wire.to_bytes(sent)
+    return requests.Part(kind, 0, self.round, body)
 
   def _take(self, client, reply):
     """Check a payload and add it, or keep it until its turn."""

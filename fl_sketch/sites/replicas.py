@@ -57,7 +57,6 @@ class Store:
     digests = b''.join(replica.digests).ljust(16 * _LATER_EXCHANGES, b'\0')
     numbers = np.array([replica.taken, incarnation], np.int64)
     content = numbers, np.frombuffer(digests, np.uint8), replica.state
-    content = jax.device_get(content)
     of = {'run': self._run, 'round_index': number, 'client_id': self._client}
     message = wire.encode(content, **of)
     files.replace(self._path(number), message, self._durable)

@@ -13,7 +13,6 @@ from fl_sketch import rounds
 from fl_sketch.rounds import comms
 from fl_sketch.sites import wire
 from fl_sketch.utils.types import Params, Tree
-import jax
 
 MAGIC = b'FLSQ'
 # Magic, version, kind, run, incarnation, round, client, stage, digest, weight,
@@ -107,5 +106,4 @@ def replicated(state: rounds.FedState) -> Tree:
 
 def digest(params: Params, server: Tree) -> bytes:
   """Hash the leaves of what clients replicate, by SHA-256, to 16 bytes."""
-  leaves = jax.tree.leaves((params, server))
-  return hashlib.sha256(wire.to_bytes(leaves)).digest()[:16]
+  return hashlib.sha256(wire.to_bytes((params, server))).digest()[:16]

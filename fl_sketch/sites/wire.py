@@ -6,7 +6,7 @@ corruption, not tampering; authentication is the transport's task. The page
 docs/reference/wire_format.md has all that a client in another language needs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import enum
 import hashlib
 import json
@@ -74,17 +74,16 @@ def encode(
   kind: Kind = Kind.PAYLOAD,
 ) -> bytes:
   """Encode a payload, a pytree of arrays, or the bytes of a text as a reply."""
-  text = isinstance(payload, bytes)
-  leaves = [] if text else [np.asarray(x) for x in jax.tree.leaves(payload)]
-  body = payload if text else to_bytes(leaves)
+  is_text = isinstance(payload, bytes)
+  layout = _layout([] if is_text else jax.tree.leaves(payload))
+  body = payload if is_text else to_bytes(payload)
   sender = kind, run, incarnation, round_index, client_id, stage
-  values = *sender, _layout(leaves), len(body)
-  return seal(MAGIC, _FIELDS, *values, body=body)
+  return seal(MAGIC, _FIELDS, *sender, layout, len(body), body=body)
 
 
-def to_bytes(leaves: Sequence[Any]) -> bytes:
-  """Return the bytes of arrays, little-endian, one after the other."""
-  arrays = [np.asarray(x) for x in leaves]
+def to_bytes(tree: Tree) -> bytes:
+  """Return the bytes of the leaves, little-endian, one after the other."""
+  arrays = [np.asarray(x) for x in jax.tree.leaves(jax.device_get(tree))]
   little = [x.astype(x.dtype.newbyteorder('<'), copy=False) for x in arrays]
   return b''.join(x.tobytes() for x in little)
 
@@ -141,12 +140,8 @@ def read(message: Message, like: Payload) -> Payload:
   {'table': array([0, 1, 2], dtype=int8)}
   """
   leaves = jax.tree.leaves(like)
-  size = comms.nbytes(like)
-  if message.layout != _layout(leaves) or len(message.body) != size:
-    raise PayloadError(
-      f'The payload of {len(message.body)} bytes is not {_describe(leaves)}, '
-      f'{size} bytes.'
-    )
+  if message.layout != _layout(leaves):
+    raise PayloadError(f'The payload is not of {_describe(leaves)}.')
   return from_bytes(message.body, like)
 
 
