@@ -51,12 +51,12 @@ def _of_model(metrics_fn, exp, mesh):
     totals: dict[str, Any] = {}
     for first in range(0, part.samples, size):
       places = np.arange(first, min(first + size, part.samples))
-      owners = np.searchsorted(part.offsets, places, side='right') - 1
       arrays = _samples(exp.held_data, part.take(places))
       batch = problem.evaluation_size(arrays)
+      owners = np.searchsorted(part.offsets, places, side='right') - 1
+      arrays['owner'] = owners.astype(np.int32)
       batches = problem.evaluation_batches(arrays, batch)
-      owners = {'owner': owners.astype(np.int32)}
-      owners = problem.evaluation_batches(owners, batch)['owner']
+      owners = batches.pop('owner')
       chunk = mesh_lib.pad((batches, owners), mesh.size)
       placed = mesh_lib.place(mesh, chunk, P(comms.SHARD))
       for name, sums in jax.device_get(fn(model, *placed)).items():
@@ -76,7 +76,6 @@ class _Lanes(NamedTuple):
   client: np.ndarray  # int64[n], of each lane
   start: np.ndarray  # int64[n], of the samples of a lane in the partition
   samples: int  # held-out samples of a lane, at most
-  trained: int  # samples of the batches of a client
   count: int  # lanes on a device at once
 
   @classmethod
@@ -89,11 +88,11 @@ class _Lanes(NamedTuple):
     client = np.repeat(np.arange(len(sizes)), parts)
     rank = np.arange(len(client)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = exp.held_out.offsets[client] + rank * samples
-    one = sampler.personal_batches(exp.config, exp.partition, client[:1])
+    trained = sampler.personal_batches(exp.config, exp.partition, client[:1])
     model = max(1, comms.nbytes(exp.params))
-    count = min(_most(exp) // (samples + one.size), _MODELS // model)
+    count = min(_most(exp) // (samples + trained.size), _MODELS // model)
     count = max(1, min(count, -(-len(client) // mesh.size)))
-    return cls(client, start, samples, one.size, count)
+    return cls(client, start, samples, count)
 
 
 def _of_own_models(metrics_fn, exp, mesh):

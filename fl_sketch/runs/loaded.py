@@ -20,7 +20,7 @@ from fl_sketch.runs import (
 )
 from fl_sketch.runs.build import Experiment, OwnProblem, build
 from fl_sketch.runs.config import Config
-from fl_sketch.runs.same_run import WorkdirError, check_problem, read
+from fl_sketch.runs.same_run import WorkdirError
 from fl_sketch.utils import extras
 from fl_sketch.utils.types import Params, Tree
 import jax
@@ -43,7 +43,7 @@ def load(
     folder: the workdir, or points/NUMBER of a sweep.
     round: completed rounds of the checkpoint; default: the last.
     best: load the parameters that `keep_best` saved.
-    problem: required for these three if the run used your own model or data.
+    problem: your own model and data, if the run had them and you evaluate it.
     data_dir: directory of tensorflow-datasets.
 
   Raises ValueError for both `round` and `best`, WorkdirError if the folder
@@ -51,9 +51,8 @@ def load(
   if there are no parameters of that round.
   """
   folder = pathlib.Path(folder)
-  path = folder / 'config.json'
-  if (fields := read(path, 'a config')) is None:
-    raise WorkdirError(f'{folder} holds no run: there is no {path}.')
+  if not (fields := same_run.stored_config(folder)):
+    raise WorkdirError(f'{folder} holds no run: it has no config.json.')
   if (folder / 'points.jsonl').exists():
     raise WorkdirError(
       f'{folder} holds a sweep: load one of its runs, {folder}/points/NUMBER.'
@@ -71,7 +70,7 @@ def load(
       )
     round = best_rounds[-1]
   saved = {*best_rounds, *saved_params.rounds_of(folder, *saved_params.LAST)}
-  if round is not None and round not in saved:
+  if round not in {None, *saved}:
     raise saved_params.CheckpointError(
       f'{folder} holds no parameters of {round=}. Set one of {sorted(saved)}.'
     )
@@ -118,7 +117,7 @@ class Run:
   @property
   def summary(self) -> dict[str, Any]:
     """summary.json: final numbers, versions, device; empty until the end."""
-    return read(self.folder / 'summary.json', 'a summary') or {}
+    return same_run.read(self.folder / 'summary.json', 'a summary') or {}
 
   @functools.cached_property
   def experiment(self) -> Experiment:
@@ -133,7 +132,9 @@ class Run:
     exp = build(self.config, self._data_dir, problem)
     exp = saved_params.begun(exp, self.folder)
     try:
-      check_problem(self.folder, same_run.problem_of(exp), private=False)
+      same_run.check_problem(
+        self.folder, same_run.problem_of(exp), private=False
+      )
     except WorkdirError as e:
       if problem is not None:
         raise

@@ -257,12 +257,10 @@ def _labels(
     return ['']
   single = all(len(f) == 1 and f[0].parent.name != 'points' for f in folders)
   ways = [[f[0].name for f in folders]] * single + [algorithms]
-  names = dict.fromkeys(n for c in configs for n in c if n != 'plugins')
+  names = dict.fromkeys(name for c in configs for name in c)
   differ = [n for n in names if len({str(c.get(n)) for c in configs}) > 1]
-  fields = []
-  for config in configs:
-    values = {name: str(config[name]) for name in differ if name in config}
-    texts = [f'{k}={v}' for k, v in values.items() if not {*'/\\'} & {*v}]
-    fields.append(', '.join(texts))
-  numbered = [f'{i}: {text}' for i, text in enumerate(fields, start=1)]
-  return next(w for w in (*ways, fields, numbered) if len({*w}) == len(w))
+  fields = [
+    ', '.join(f'{name}={config[name]}' for name in differ if name in config)
+    for config in configs
+  ]
+  return next(way for way in (*ways, fields) if len({*way}) == len(way))
