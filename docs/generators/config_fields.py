@@ -6,7 +6,7 @@ import typing
 from typing import Any
 
 from fl_sketch.runs import config
-from fl_sketch.utils import fields, markdown
+from fl_sketch.utils import markdown
 from papers.song.attacks import settings
 
 _HEAD = ('field', 'type', 'default', 'allowed', 'meaning')
@@ -44,17 +44,8 @@ def _row(cls: type, name: str, hint: Any, meaning: str) -> list[str]:
   kind = plain.__name__ if isinstance(plain, type) else str(plain)
   kind = kind.replace('collections.abc.', '').replace('typing.', '')
   kind = re.sub(r'^Optional\[(.*)\]$', r'\1 | None', kind)
-  rules = allowed(hint)
   code = [f'`{text}`' if text else '' for text in (name, kind, repr(default))]
-  return [*map(_cell, code), _cell(rules), _cell(meaning)]
-
-
-def allowed(hint: Any) -> str:
-  """The conditions on a value, at any depth of its annotation."""
-  metadata = getattr(hint, '__metadata__', ())
-  texts = [x.text for x in metadata if isinstance(x, fields.Rule)]
-  inner = map(allowed, typing.get_args(hint))
-  return '; '.join(filter(None, [*texts, *inner]))
+  return [*map(_cell, code), _cell(config.allowed(hint)), _cell(meaning)]
 
 
 def _cell(text: str) -> str:

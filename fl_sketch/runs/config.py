@@ -8,8 +8,6 @@ import textwrap
 import typing
 from typing import Any
 
-from fl_sketch import algorithms
-from fl_sketch.algorithms import server_optimizers
 from fl_sketch.models import losses
 from fl_sketch.runs.fields import method, privacy, registries
 from fl_sketch.utils import checks, fields as f, plugins
@@ -98,14 +96,20 @@ def help_text(values: Mapping[str, Any]) -> str:
       kind = f.plain_type(hints[name]).__name__
       kind = 'options' if name in registries.MAPPINGS else kind
       lines.append(f'  --config.{name}={value!r}  {kind}')
-      allowed = f.allowed(hints[name])
-      if about := '; '.join(filter(None, (meaning, allowed))):
+      if about := '; '.join(filter(None, (meaning, allowed(hints[name])))):
         lines.append(indented(about))
   for field, (named_by, parts) in registries.REGISTRIES.items():
     lines += ['', f'--config.{field}.OPTION=VALUE, by --config.{named_by}:']
     lines += [wrapped(parts.call(name)) for name in parts.names()]
   lines += ['', f'--config.loss=NAME: {", ".join(losses.names())}']
   return '\n'.join(lines)
+
+
+def allowed(hint: Any) -> str:
+  """Return the conditions on a value, at any depth of its annotation."""
+  rules = [x for x in getattr(hint, '__metadata__', ()) if type(x) is f.Rule]
+  inner = map(allowed, typing.get_args(hint))
+  return '; '.join(filter(None, [*(rule.text for rule in rules), *inner]))
 
 
 def assignments(config: Config) -> str:
@@ -183,18 +187,11 @@ def _useless(
       # A sweep may have a tuple of whole sketches, which name their kinds.
       if isinstance(options, dict):
         yield from ((field, option) for option in {*options} - known)
-  algorithm = fields.get('algorithm', 'fedavg')
-  takes = {*algorithms.options(algorithm)}
-  useless: list[str] = []
-  if 'algorithm' in given:
-    useless += [k for k, x in method.TAKEN_AS.items() if x not in takes]
-    able = method.STEP_OPTIONS.items()
-    useless += [k for k, supports in able if not supports(algorithm)]
   if 'algorithm' in given or 'server_optimizer' in given:
-    if (optimizer := fields.get('server_optimizer')) is not None:
-      takes |= {*server_optimizers.options_of(optimizer)}
-    useless += {*method.OPTIMIZER_OPTIONS} - takes
-  yield from ((field,) for field in useless)
+    named = fields.get('algorithm', 'fedavg'), fields.get('server_optimizer')
+    for field in method.without_effect(*named):
+      if 'algorithm' in given or field in method.OPTIMIZER_OPTIONS:
+        yield (field,)
 
 
 def _at(tree: Any, path: Iterable[str]) -> Any:

@@ -32,9 +32,15 @@ def choice(names: Iterable[str]) -> Rule:
   return Rule(f'one of {names}', lambda x: x in names, names)
 
 
-def field(doc: str, default: Any = None, *, section: str = '') -> Any:
-  """Return a dataclass field with its meaning; `section` begins with it."""
-  metadata = {'doc': doc, 'section': section}
+def field(
+  doc: str, default: Any = None, *, section: str = '', **needs: Any
+) -> Any:
+  """Return a dataclass field with its meaning; `section` begins with it.
+
+  needs: another field = its value, or values, without which it has no effect.
+  """
+  doc = '; '.join([doc, *(f'of {k}={value}' for k, value in needs.items())])
+  metadata = {'doc': doc, 'section': section, 'needs': needs}
   return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -15,10 +15,7 @@ _is_file = lambda path: os.path.isfile(os.path.expanduser(path))
 _File = Annotated[str, f.Rule('a file that is there', _is_file)]
 _Partition = Annotated[str, f.choice(partitions.KINDS)]
 _Attack = Annotated[str, f.choice(availability.BEHAVIOURS)]
-PARTITION_OPTIONS = {
-  'shards_per_client': 'label_shards', 'classes': 'classes_per_client',
-  'alpha': 'dirichlet', 'sigma': 'size_skew',
-}  # fmt: skip
+PARTITION_OPTIONS = 'shards_per_client', 'classes', 'alpha', 'sigma'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +31,7 @@ class ProblemFields(run.RunFields):
   pretrained: _File | None = field('safetensors file of the initial parameters')
   lora: f.Options = field('kind and options of the only trained adapters')
   loss: str = field('one of losses.names()', 'cross_entropy')
-  label_smoothing: f.Share = field('of cross_entropy', 0.0)
+  label_smoothing: f.Share = field('of targets', 0.0, loss='cross_entropy')
   standardize: bool = field('False: pixels from 0 to 1, not standardized', True)
   compute_dtype: Annotated[str, f.choice(layers.DTYPES)] = field(
     'bfloat16: parameters and sums stay float32', 'float32'
@@ -43,7 +40,6 @@ class ProblemFields(run.RunFields):
   def check(self):
     """Check data set, model and loss against each other."""
     super().check()
-    self.check_needed('label_smoothing', loss='cross_entropy')
     is_text = self.dataset in text.NAMES
     others = models.OF_IMAGES if is_text else models.OF_TOKENS
     of_files = is_text or self.dataset in sources.NAMES
@@ -65,10 +61,14 @@ class ClientFields(ProblemFields):
   population: f.Count = field('clients in total', 50)
   partition: _Partition = field('how samples are split among clients', 'iid')
   samples_per_client: f.Count | None = field('most samples of a client')
-  shards_per_client: f.Count | None = field('of label_shards (default 5)')
-  classes: f.Count | None = field('of classes_per_client (default 2)')
-  alpha: f.Positive | None = field('concentration of dirichlet (default 0.5)')
-  sigma: f.Finite | None = field('deviation of log sizes, of size_skew')
+  shards_per_client: f.Count | None = field(
+    'default 5', partition='label_shards'
+  )
+  classes: f.Count | None = field(
+    'of a client; default 2', partition='classes_per_client'
+  )
+  alpha: f.Positive | None = field('default 0.5', partition='dirichlet')
+  sigma: f.Finite | None = field('of log sizes', partition='size_skew')
   client_holdout: f.Share = field('share of samples that clients hold out', 0.0)
   personal_steps: f.Size | None = field('steps before a second evaluation')
   personal_lr: f.Positive | None = field('of these steps (default: client_lr)')
@@ -82,9 +82,12 @@ class ClientFields(ProblemFields):
     'fixed_size',
   )
   max_cohort: f.Count | None = field(
-    'size above which random cohorts are cut off (default: one in 1e9)'
+    'size above which random cohorts are cut off (default: one in 1e9)',
+    sampling=cohorts.RANDOM_SIZE,
   )
-  epoch_rounds: f.Count | None = field('default: population / cohort')
+  epoch_rounds: f.Count | None = field(
+    'default: population / cohort', sampling='random_allocation'
+  )
   weights: Annotated[str, f.choice(('equal', 'samples'))] = field(
     'samples: the weight of a client is its number of samples', 'equal'
   )
@@ -93,6 +96,7 @@ class ClientFields(ProblemFields):
     'clients selected, in cohorts; the first to answer count',
     1.0,
     section='Client failures (`data.availability`).',
+    sampling='fixed_size',
   )
   dropout: f.Share = field('probability that a client never answers', 0.0)
   deadline: f.Positive | None = field('of answers, in median response times')
@@ -124,19 +128,12 @@ class ClientFields(ProblemFields):
   def check(self):
     """Check partition, participation and failures."""
     super().check()
-    for name, kind in PARTITION_OPTIONS.items():
-      self.check_needed(name, partition=kind)
     self.check_effect(['personal_lr'], bool(self.personal_steps),
       'personal_steps >= 1')  # fmt: skip
     self._check_participation()
     self._check_failures()
 
   def _check_participation(self):
-    random = cohorts.RANDOM_SIZE
-    self.check_effect(
-      ['max_cohort'], self.sampling in random, f'sampling is in {random}'
-    )
-    self.check_needed('epoch_rounds', sampling='random_allocation')
     expected = round(self.population / self.allocation_rounds)
     self.refuse(
       (self.cohort > self.population,
@@ -150,7 +147,6 @@ class ClientFields(ProblemFields):
     )  # fmt: skip
 
   def _check_failures(self):
-    self.check_needed('over_sampling', sampling='fixed_size')
     if self.selected > self.population:
       raise self.refusal('{cohort} x {over_sampling} exceeds {population}.')
     count = round(self.byzantine * self.population)

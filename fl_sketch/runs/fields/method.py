@@ -16,19 +16,46 @@ from fl_sketch.utils.fields import field
 
 _Robust = Annotated[str, f.choice(robust.KINDS)]
 OPTIMIZER_OPTIONS = ('b1', 'b2', 'eps', 'momentum')
-# Field -> the argument of an algorithm that takes it.
-TAKEN_AS = {
-  'sketch': 'sketch', 'codec': 'codec', 'downlink_codec': 'downlink_codec',
-  'robust': 'robust', 'groups': 'robust',
-  'server_optimizer': 'server_optimizer', 'final_server_lr': 'schedule',
-  'server_schedule': 'schedule',
-  'hash_rounds': 'hash_rounds',
+# Argument of an algorithm -> the fields that set it, beside OPTIMIZER_OPTIONS.
+ARGUMENTS = {
+  'sketch': ('sketch',), 'codec': ('codec',),
+  'downlink_codec': ('downlink_codec',), 'hash_rounds': ('hash_rounds',),
+  'robust': ('robust', 'groups'), 'server_optimizer': ('server_optimizer',),
+  'schedule': ('final_server_lr', 'server_schedule'),
 }  # fmt: skip
-# Field -> whether the local steps of an algorithm, by name, take it.
-STEP_OPTIONS = {
-  'client_clip': algorithms.takes_clip,
-  'local_optimizer': algorithms.takes_optimizer,
-}
+
+
+def without_effect(
+  algorithm: str, optimizer: str | None = None, local_work: str = 'sgd'
+) -> dict[str, str]:
+  """Return the fields that have no effect, and what would take them.
+
+  >>> without_effect('fedsgd')['lr_decay']
+  "clients make steps, unlike those of 'fedsgd' with sgd"
+  """
+  takes, own = algorithms.options(algorithm), algorithms.REGISTRY.is_own
+  unlike = f'unlike those of {algorithm!r} with {local_work}'
+  useless = {
+    name: f'the algorithm takes {argument}, unlike {algorithm!r}'
+    for argument, names in ARGUMENTS.items()
+    for name in names
+    if argument not in takes
+  }
+  plain = local_work != 'gram'
+  if not (plain and algorithms.takes_clip(algorithm)):
+    useless['client_clip'] = f'local steps take it, {unlike}'
+  if not (plain and algorithms.takes_optimizer(algorithm)):
+    useless['local_optimizer'] = f'local steps take it, {unlike}'
+  # An own algorithm may read any rate, whatever it makes of its task.
+  if algorithms.entry(algorithm).work == 'gradient' and not own(algorithm):
+    steps = f'clients make steps, {unlike}'
+    useless |= {'lr_decay': steps, 'client_schedule': steps}
+  taken = {*takes}
+  if optimizer is not None:
+    taken |= {*server_optimizers.options_of(optimizer)}
+  by = f'server_optimizer={optimizer!r}, and {algorithm!r}, take it'
+  useless |= {name: by for name in OPTIMIZER_OPTIONS if name not in taken}
+  return useless
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +108,16 @@ class MethodFields(clients.ClientFields):
     """Check the algorithm, its parts and the local work."""
     super().check()
     takes = algorithms.options(self.algorithm)
-    for name, argument in TAKEN_AS.items():
-      unlike = f'the algorithm takes {argument}, unlike {self.algorithm!r}'
-      self.check_effect([name], argument in takes, unlike)
+    useless = without_effect(
+      self.algorithm, self.server_optimizer, self.local_work
+    )
+    for name, condition in useless.items():
+      self.check_effect([name], False, condition)
     for name in ('sketch', 'codec'):
       p = takes.get(name)
       if p and p.default is p.empty and getattr(self, name) is None:
         raise self.refusal(f'{{algorithm}} requires {name}; set {name}.kind.')
-    self._check_server(takes)
+    self._check_server()
     takes_part = self.full_participation and not availability.in_force(self)
     required = algorithms.entry(self.algorithm).full_participation
     if required and not (takes_part and self.weights == 'equal'):
@@ -109,16 +138,7 @@ class MethodFields(clients.ClientFields):
         f'{{lora}} does not suit {{algorithm}}; set lora.kind in {kinds}.'
       )
 
-  def _check_server(self, takes: Mapping[str, Any]):
-    options = self.subset(OPTIMIZER_OPTIONS)
-    if self.server_optimizer is not None:
-      server_optimizers.make_server_optimizer(self.server_optimizer, **options)
-    else:
-      for name in options:
-        set_it = f'the algorithm takes {name}, unlike {self.algorithm!r}'
-        if 'server_optimizer' in takes:
-          set_it = 'server_optimizer is set'
-        self.check_effect([name], name in takes, set_it)
+  def _check_server(self):
     if self.server_schedule is not None:
       schedules.make(rounds=self.rounds, **self.server_schedule)
     self.refuse(
@@ -159,14 +179,5 @@ class MethodFields(clients.ClientFields):
       (None not in (self.lr_decay, self.client_schedule),
        '{lr_decay} and {client_schedule} both set the rate; remove one.'),
     )  # fmt: skip
-    for name, supports in STEP_OPTIONS.items():
-      able = self.local_work != 'gram' and supports(self.algorithm)
-      unlike = f'local steps take it, unlike those of {self.algorithm!r}'
-      self.check_effect([name], able, f'{unlike} with {self.local_work}')
-    unlike = f'clients make steps, unlike those of {self.algorithm!r}'
-    rates = 'client_schedule', 'lr_decay'
-    # An own algorithm may read any rate, whatever it makes of its task.
-    is_own = algorithms.REGISTRY.is_own(self.algorithm)
-    self.check_effect(rates, is_own or work != 'gradient', unlike)
     if self.client_schedule is not None:
       schedules.make(rounds=self.rounds, **self.client_schedule)

@@ -62,17 +62,21 @@ class PrivacyFields(method.MethodFields):
   )
   adjacency: _Adjacency | None = field('which data sets are neighbours')
   accountant: _Accountant | None = field('pld: tight epsilon; rdp: faster')
-  min_honest: f.Count | None = field('honest clients (default: cohort)')
-  neighbours: f.Count | None = field('clients that share masks (default: all)')
-  quantile: f.Fraction | None = field("of norms; bound='quantile' follows it")
-  quantile_lr: f.Positive | None = field("step size of the quantile's bound")
+  min_honest: f.Count | None = field(
+    'honest clients (default: cohort)', trust='secure_aggregation'
+  )
+  neighbours: f.Count | None = field(
+    'clients that share masks (default: all)', trust='secure_aggregation'
+  )
+  quantile: f.Fraction | None = field('of norms', bound='quantile')
+  quantile_lr: f.Positive | None = field('step size', bound='quantile')
   count_stddev: f.Positive | None = field(
-    'noise on the share of norms (default: cohort / 20)'
+    'noise on the share of norms (default: cohort / 20)', bound='quantile'
   )
   noise: Annotated[str, f.choice(('independent', 'banded'))] | None = field(
     'banded: noise correlated over the rounds that share a hash'
   )
-  noise_bands: f.Count | None = field('rounds in banded noise (default 16)')
+  noise_bands: f.Count | None = field('in rounds; default 16', noise='banded')
   noise_seed: f.Size | None = field('for tests: no privacy if it is known')
   simulated_cohort: f.Count | None = field(
     'larger cohort whose noise is simulated: the run is not private'
@@ -81,7 +85,7 @@ class PrivacyFields(method.MethodFields):
     'statistics of clients in rows and figures: all, without noise; hidden: '
     'none; private: with noise that is accounted for'
   )
-  loss_bound: f.Positive | None = field('of private metrics (default 5)')
+  loss_bound: f.Positive | None = field('default 5', public_metrics='private')
 
   @property
   def is_private(self) -> bool:
@@ -140,9 +144,6 @@ class PrivacyFields(method.MethodFields):
       (self.bound is not None and bounds and self.bound not in bounds,
        f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'),
     )  # fmt: skip
-    self.check_needed(
-      'quantile', 'quantile_lr', 'count_stddev', bound='quantile'
-    )
 
   def _check_data(self):
     """Refuse what reads all samples without noise, or one client twice."""
@@ -184,9 +185,6 @@ class PrivacyFields(method.MethodFields):
   def _check_clients(self):
     """Check user-level privacy: trust, adjacency, bound and statistics."""
     self._check_failures_of_private(central=self.trust in (None, 'central'))
-    self.check_needed('loss_bound', public_metrics='private')
-    self.check_needed('min_honest', 'neighbours', trust='secure_aggregation')
-    self.check_needed('noise_bands', noise='banded')
     for name, value, unsupported, reason in _UNSUPPORTED:
       for other, values in unsupported.items():
         if getattr(self, name) == value and getattr(self, other) in values:

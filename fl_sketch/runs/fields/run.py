@@ -20,6 +20,12 @@ class Fields:
     """Check each field, and the parts that fields name; extended by groups."""
     f.check(self)
     registries.check(self)
+    for each in dataclasses.fields(self):
+      for other, value in each.metadata['needs'].items():
+        values = value if isinstance(value, tuple) else (value,)
+        condition = f'{other}={" or ".join(map(repr, values))}'
+        holds = getattr(self, other) in values
+        self.check_effect([each.name], holds, condition)
 
   def check_effect(self, names: Iterable[str], holds: bool, condition: str):
     """Refuse fields that are set, but have no effect unless `condition`."""
@@ -30,12 +36,6 @@ class Fields:
           f'{name}={f.shown(value)} has no effect unless {condition}; '
           f'remove {name}.'
         )
-
-  def check_needed(self, *names: str, **needed: str):
-    """Refuse fields that have no effect unless another has this value."""
-    ((other, value),) = needed.items()
-    holds = getattr(self, other) == value
-    self.check_effect(names, holds, f'{other}={value!r}')
 
   def refusal(self, text: str) -> ValueError:
     """Return the error of a text in which {name} stands for name=value."""
