@@ -17,7 +17,6 @@ import optax
 class State(NamedTuple):
   """State between rounds of gossip."""
 
-  count: jax.Array  # int32[], rounds done
   offset: comms.PerClient  # each client's model less the mean of all
   bill: comms.Bill  # bytes that a client sends
 
@@ -30,8 +29,6 @@ def decentralised(
   graph: np.ndarray | str,
   population: int,
   gossip_steps: fields.Size | None = None,
-  chebyshev: bool = False,
-  resync_every: fields.Count | None = None,
 ) -> Algorithm:
   r"""Clients average sketches over a graph; each continues from its own model.
 
@@ -48,9 +45,6 @@ def decentralised(
     graph: adjacency of the clients, by id; or a kind of `topology.make`.
     population: clients in total, as many as the graph has.
     gossip_steps: q; None: a tree all-reduce.
-    chebyshev: whether gossip is accelerated.
-    resync_every: rounds from one average of models by a tree to the next; None:
-      never.
 
   Symbols: client_lr eta_local; server_lr eta_global; local_steps K; sketch R.
 
@@ -58,7 +52,7 @@ def decentralised(
   carries up to N tables over each edge.
 
   Raises ValueError if the sketch is not linear, the graph is of another size,
-  options of gossip come without it, or, in a round, the cohort is partial.
+  or, in a round, the cohort is partial.
 
   Source: Song, Wang, Yu, Zhang, ICML 2023, section 3.
   """
@@ -68,8 +62,6 @@ def decentralised(
     raise ValueError(f'The graph has {n} clients, not {population=}.')
   if not sketch.properties.linear:
     raise ValueError('decentralised requires a linear sketch.')
-  if gossip_steps is None and (chebyshev or resync_every):
-    raise ValueError('chebyshev and resync_every require gossip_steps; set it.')
   local, step = task.steps(hp), optax.scale_by_learning_rate(hp.server_lr)
   if gossip_steps is None:
     links = t.sketch(sketch), _tree_mean(n), t.desketch(sketch), step
@@ -78,13 +70,12 @@ def decentralised(
   def from_own_model(params, batches, key, offset):
     return local(jax.tree.map(jnp.add, params, offset), batches, key, None)
 
-  mix = topology.chebyshev if chebyshev else topology.gossip
-  matrix = mix(topology.metropolis(graph), gossip_steps)
+  matrix = topology.gossip(topology.metropolis(graph), gossip_steps)
   messages = int(graph.sum()) * gossip_steps
   return federated(
     from_own_model,
     t.sketch(sketch),
-    _gossip(sketch, hp.server_lr, matrix, messages, resync_every),
+    _gossip(sketch, hp.server_lr, matrix, messages),
     t.desketch(sketch),
     step,
     correction=lambda protocol: chain.state_of(protocol, State).offset,
@@ -102,13 +93,13 @@ def _tree_mean(n) -> chain.Link:
   return chain.exchange(lambda params: comms.bill(), update, broadcasts=True)
 
 
-def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Link:
+def _gossip(op, server_lr, matrix, messages) -> chain.Link:
   """Tables -> mean of the clients' averages; updates each client's offset."""
   mixing, n = np.asarray(matrix, np.float32), len(matrix)
 
   def init(params):
     offset = comms.PerClient(optax.tree.zeros_like(params))
-    return State(jnp.int32(0), offset, comms.bill())
+    return State(offset, comms.bill())
 
   def update(tables, state, params=None, *, keys, comm, weight, ids, **extra):
     all_tables, size = comm.gather(tables, weight, ids, n)
@@ -119,11 +110,6 @@ def _gossip(op, server_lr, matrix, messages, resync_every) -> chain.Link:
     move = lambda offset, x, m: offset - server_lr * (x - m[None])
     offset = jax.tree.map(move, state.offset.value, estimates, read(keys, mean))
     bill = comms.bill(-(-messages * size // n))  # rounded up
-    if resync_every:
-      resync = (state.count + 1) % resync_every == 0
-      offset = jax.tree.map(lambda x: jnp.where(resync, 0, x), offset)
-      up = comms.bill(-(-2 * (n - 1) * comms.nbytes(params) // n)).up
-      bill = bill._replace(up=bill.up + jnp.where(resync, up, 0))
-    return mean, State(state.count + 1, comms.PerClient(offset), bill)
+    return mean, State(comms.PerClient(offset), bill)
 
   return chain.exchange(init, update, broadcasts=True)

@@ -119,11 +119,11 @@ def _frozen_adam(warmup, b1, b2, eps) -> chain.Link:
 
   def update(mean, state, params=None, **_):
     warm = state.count < warmup
-    pick = lambda x, y: jax.tree.map(lambda a, b: jnp.where(warm, a, b), x, y)
     square = jax.tree.map(jnp.square, mean)
-    momentum = pick(jax.tree.map(_decay(b1), state.momentum, mean), mean)
+    momentum = jax.tree.map(_decay(b1), state.momentum, mean)
+    momentum = optax.tree.where(warm, momentum, mean)
     mixed = jax.tree.map(_decay(b2), state.variance, square)
-    variance = pick(mixed, state.variance)
+    variance = optax.tree.where(warm, mixed, state.variance)
     direction = lambda m, v: jnp.where(v > 0, m / (jnp.sqrt(v) + eps), 0)
     out = jax.tree.map(direction, momentum, variance)
     return out, Moments(state.count + 1, momentum, variance)

@@ -179,8 +179,7 @@ def _exchange(op, every, keep, codec, downlink_codec) -> chain.Link:
     bill = comms.bill(up, comms.nbytes(table) + size)
     bill = jax.tree.map(lambda x: x - unsent, bill)
     message = comm.announce({'table': table, 'factors': factors})
-    pick = lambda new, old: jnp.where(due, new, old)
-    factors = jax.tree.map(pick, message['factors'], state.factors)
+    factors = optax.tree.where(due, message['factors'], state.factors)
     return message, Preconditioner(state.count + 1, factors, bill)
 
   def due(protocol):
@@ -216,8 +215,7 @@ def _step(op, every, damping, b1, b2, downlink_codec) -> chain.Link:
     scale = 1 / (1 - b1**count) / jnp.maximum(length, 1e-38)
     direction = jax.tree.map(lambda m, r: scale * m / r**2, first, q)
     due = state.count % every == 0
-    pick = lambda new, old: jnp.where(due, new, old)
-    factors = jax.tree.map(pick, message['factors'], state.factors)
+    factors = optax.tree.where(due, message['factors'], state.factors)
     return direction, Moments(count, factors, first, second)
 
   return chain.Link(init, update, chain.SHARED)

@@ -91,32 +91,7 @@ def metropolis(graph: np.ndarray) -> np.ndarray:
   return mixing + np.diag(weight + excess)
 
 
-def second_eigenvalue(mixing: np.ndarray) -> float:
-  """Return the largest modulus of an eigenvalue but the first, ‖W − 11ᵀ/n‖₂.
-
-  One step of gossip multiplies ‖y − ȳ‖₂ by this factor or less.
-  """
-  return float(np.linalg.norm(mixing - 1 / len(mixing), 2))
-
-
 def gossip(mixing: np.ndarray, steps: int) -> np.ndarray:
   """Return W^steps, f64[n, n]: `steps` rounds of y_i ← Σ_j W_ij y_j."""
   checks.at_least('steps', steps, 0)
   return np.linalg.matrix_power(mixing, steps)
-
-
-def chebyshev(mixing: np.ndarray, steps: int) -> np.ndarray:
-  r"""Return the matrix of `steps` rounds of accelerated gossip, f64[n, n].
-
-  :math:`T_q(W/λ) / T_q(1/λ)`, with λ the `second_eigenvalue`, by recurrence:
-  the messages are those of `gossip`; a client keeps its last two values.
-  Disagreement falls to :math:`1/T_q(1/λ)` or less.
-  Source: Golub, Varga, Numer. Math. 3, 1961; Scaman et al., arXiv:1702.08704.
-  """
-  checks.at_least('steps', steps, 0)
-  half = second_eigenvalue(mixing) / 2
-  last, now, omega = np.eye(len(mixing)), mixing, 2.0
-  for _ in range(steps - 1):
-    omega = 1 / (1 - half**2 * omega)
-    last, now = now, omega * (mixing @ now) + (1 - omega) * last
-  return now if steps else last

@@ -176,8 +176,8 @@ def _minimise(value_fn, unknown, search, steps, box):
   inside = lambda unknown: unknown | clip(unknown)
 
   def better(unknown, value, best, least):
-    pick = lambda a, b: jnp.where(value < least, a, b)
-    return jax.tree.map(pick, unknown, best), jnp.fmin(value, least)
+    best = optax.tree.where(value < least, unknown, best)
+    return best, jnp.fmin(value, least)
 
   def step(carry, _):
     unknown, state, *best = carry

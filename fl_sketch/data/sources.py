@@ -69,14 +69,12 @@ class DataError(ValueError):
   """A dataset is missing, damaged or not the expected one."""
 
 
-def load(
-  name: str, data_dir: PathLike | None = None, cache_dir: PathLike | None = None
-) -> Dataset:
+def load(name: str, data_dir: PathLike | None = None) -> Dataset:
   """Load an image dataset from disk; download nothing.
 
   'digits' comes with scikit-learn; tensorflow-datasets wrote the others to
   `data_dir` (TFDS_DATA_DIR or ~/tensorflow_datasets). The first load decodes
-  them to `cache_dir` (FL_SKETCH_CACHE or ~/.cache/fl_sketch).
+  them to FL_SKETCH_CACHE or ~/.cache/fl_sketch.
 
   >>> digits = load('digits')
   >>> digits.train['x'].shape, digits.test['x'].shape
@@ -84,10 +82,9 @@ def load(
   """
   if name == 'digits':
     return _digits()
-  root = folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  root = data_folder(data_dir)
   version = _locate(name, root)
-  cache = folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
-  cache = cache / f'{name}-{version.name}.npz'
+  cache = cache_folder() / f'{name}-{version.name}.npz'
   if not cache.exists():
     _LOG.info('Decoding %s from %s, once; takes seconds.', name, version)
     splits = {s: _decode(name, root, version, s) for s in _SPLITS}
@@ -100,10 +97,17 @@ def load(
   return Dataset(name, train, test, 100 if name == 'cifar100' else 10)
 
 
-def folder(path: PathLike | None, variable: str, default: str) -> pathlib.Path:
-  """Return `path`, or an environment variable's folder, or the default."""
+def cache_folder() -> pathlib.Path:
+  """Return the folder of what is decoded or made once."""
   # An empty variable counts as unset, as in the XDG rules.
-  return pathlib.Path(path or os.environ.get(variable) or default).expanduser()
+  folder = os.environ.get('FL_SKETCH_CACHE') or '~/.cache/fl_sketch'
+  return pathlib.Path(folder).expanduser()
+
+
+def data_folder(data_dir: PathLike | None) -> pathlib.Path:
+  """Return `data_dir`, or by default that of tensorflow-datasets."""
+  default = os.environ.get('TFDS_DATA_DIR') or '~/tensorflow_datasets'
+  return pathlib.Path(data_dir or default).expanduser()
 
 
 def _digits() -> Dataset:

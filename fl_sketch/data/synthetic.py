@@ -67,16 +67,12 @@ def quadratics(
   return Quadratics({'factor': factor, 'optimum': optimum}, w_star)
 
 
-def simulated(
-  population: int, cache_dir: PathLike | None = None
-) -> store.Store:
+def simulated(population: int) -> store.Store:
   """Open the memory-mapped store of a population; write it at first use.
 
-  A million clients take 1.4 GB. The data of client i depend on i alone. For
-  `cache_dir` see `sources.load`.
+  A million clients take 1.4 GB. The data of client i depend on i alone.
   """
-  cache = sources.folder(cache_dir, 'FL_SKETCH_CACHE', '~/.cache/fl_sketch')
-  folder = cache / f'simulated-{_VERSION}-{population}'
+  folder = sources.cache_folder() / f'simulated-{_VERSION}-{population}'
   if not folder.exists():
     _LOG.info('Making %d clients in %s, once.', population, folder)
     try:

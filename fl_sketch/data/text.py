@@ -109,7 +109,7 @@ def sst2(
   tokenizer: PathLike | None = None,
 ) -> sources.Dataset:
   """Load SST-2 from sst2 or SST-2 of data_dir, or beside it: see `load`."""
-  root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  root = sources.data_folder(data_dir)
   parents = itertools.product((root, root.parent), ('sst2', 'SST-2'))
   places = [parent / name for parent, name in parents]
   with_file = [x for x in places if (x / 'train.tsv').is_file()]
@@ -148,7 +148,7 @@ def _windows(part, encoder, length) -> sources.Arrays:
 def find(path: PathLike, data_dir: PathLike | None = None) -> pathlib.Path:
   """Find a text in the working folder, in data_dir, or beside it."""
   path = pathlib.Path(path).expanduser()
-  root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  root = sources.data_folder(data_dir)
   for place in (path, root / path, root.parent / path):
     if place.exists():
       return place

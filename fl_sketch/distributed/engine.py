@@ -24,14 +24,10 @@ Make = Callable[[Params, int | None], Algorithm]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PerWorker:
-  """State of a worker: arrays [workers, ...], of which each holds one row.
+  """State of a worker: arrays [workers, ...], of which each holds one row."""
 
-  Attributes:
-    value: any tree; inside `jax.shard_map` its arrays are [1, ...].
-    axes: names of the mesh axes along which the workers lie.
-  """
-
-  value: Tree
+  value: Tree  # inside `jax.shard_map` its arrays are [1, ...]
+  # Of the mesh, along which the workers lie.
   axes: tuple[str, ...] = dataclasses.field(metadata={'static': True})
 
 
@@ -121,8 +117,7 @@ def from_algorithm(
     moved, server = algorithm.server.update(shared, server, params, keys=keys)
     new = wrap(state.step + 1, encode, protocol, server)
     finite &= all_finite(moved)
-    keep = lambda new, old: jnp.where(finite, new, old)
-    parts = jax.tree.map(keep, new[1:], state[1:])
+    parts = optax.tree.where(finite, new[1:], state[1:])
     moved = jax.tree.map(lambda x: jnp.where(finite, x, jnp.nan), moved)
     return optax.tree.cast_like(moved, updates), State(new.step, *parts)
 

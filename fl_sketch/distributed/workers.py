@@ -18,21 +18,19 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Workers(comms.Comm):
-  """The workers of a mesh axis that average, each with one client's lane.
+  """The workers of a mesh axis that average, each with one client's lane."""
 
-  Attributes:
-    axis: the mesh axis, or several; () if what they send has been added up.
-    keys: key[size], of each worker's round.
-    size: number of workers.
-  """
-
-  axis: Axis
-  keys: jax.Array
-  size: int
+  axis: Axis  # of the mesh, or several; () if what they send has been added up
+  keys: jax.Array  # key[size], of each worker's round
+  size: int  # number of workers
 
   def sum(self, tree):
     """All-reduce a tree; leaves of one dtype in one collective."""
-    return all_reduce(self.axis, tree)
+    if not self.axis:
+      return tree
+    one_dtype = len({x.dtype for x in jax.tree.leaves(tree)}) == 1
+    vector, restore = ravel_pytree(tree) if one_dtype else (tree, lambda x: x)
+    return restore(lax.psum(vector, self.axis))
 
   def sum_lanes(self, tree):
     """Add up the integers of all workers, leaves [1, ...]."""
@@ -88,15 +86,6 @@ def has_no_float(payload: Payload) -> bool:
 def all_true(axis: Axis, flag: jax.Array) -> jax.Array:
   """Return whether a flag holds on all workers, bool[], shared."""
   return lax.pmin(flag.astype(jnp.uint8), axis) > 0
-
-
-def all_reduce(axis: Axis, tree: Tree) -> Tree:
-  """All-reduces a tree; leaves of one dtype in one collective."""
-  if not axis:
-    return tree
-  one_dtype = len({x.dtype for x in jax.tree.leaves(tree)}) == 1
-  vector, restore = ravel_pytree(tree) if one_dtype else (tree, lambda x: x)
-  return restore(lax.psum(vector, axis))
 
 
 def sum_decoded(

@@ -1,8 +1,7 @@
 """LoRA: trains factors of low rank beside frozen weights.
 
-A kernel W gets factors A and B and acts as W + (alpha / rank) A B. `lora`
-splits the parameters of a model into trained and frozen ones, `join` puts both
-together again, and `merge` makes the model's own parameters of them.
+`lora` splits the parameters of a model into trained and frozen ones, `join`
+puts both together again, and `merge` makes the model's own parameters of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +53,7 @@ def lora(
   Args:
     params: of a model, or their shapes.
     key: of A.
-    rank: r, the same of all kernels.
+    rank: r, of all kernels.
     alpha: None is the rank.
     targets: patterns of kernels, the arrays of two axes, by successive names
       in their paths, such as `attention` or `block_*/mlp_in`.
@@ -105,7 +104,8 @@ def scale_of(rank: int, alpha: float | None = None) -> float:
 
 REGISTRY = registry.Registry('lora', context=('parts',), leading=2)
 describe = REGISTRY.describe
-# Which factors clients train, and whether the server changes the kernels.
+# Which factors clients train, and whether the server changes the kernels. 'ffa'
+# is that of Sun et al., ICLR 2024, arXiv:2403.12313.
 KINDS = {
   'naive': ('a', 'b'), 'ffa': ('b',), 'flora': Adapter._fields,
   'fedex': Adapter._fields,
@@ -115,11 +115,7 @@ for _kind, _parts in KINDS.items():
 
 
 def make(*, kind: str, params: Params, key: Key, **options: Any) -> Lora:
-  """Split the parameters for an aggregation by name; options as of `lora`.
-
-  'naive' trains both factors, 'ffa' B alone (Sun et al., ICLR 2024,
-  arXiv:2403.12313); of 'flora' and 'fedex' the server also changes kernels.
-  """
+  """Split parameters for an aggregation of `KINDS`; options as of `lora`."""
   REGISTRY.check(kind, options)
   return REGISTRY.entry(kind).factory(params, key, **options)
 

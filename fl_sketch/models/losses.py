@@ -1,11 +1,9 @@
 """Losses and metrics of a batch, as pure functions of parameters.
 
-A batch is a dict of arrays [batch, ...], e.g. 'x' and 'y'. It may have a
-'mask', bool or f32[batch]: rows with mask 0 are padding, of finite numbers.
-
-A loss is a mean over the batch. Metrics are sums, with 'count', and add up over
-batches, clients and shards; 'perplexity' is a sum of losses, the exponential of
-whose mean is reported.
+A batch is a dict of arrays [batch, ...], e.g. 'x' and 'y'. Rows whose 'mask',
+bool or f32[batch], is 0 are padding, of finite numbers. A loss is a mean over
+the batch; metrics are sums, with 'count', which add up over batches, clients
+and shards ('perplexity': of losses; the exponential of the mean is reported).
 
 A kind of loss is a function (outputs, batch) -> {'loss': f32[batch], ...}; its
 other values are metrics. With 'terms', f32[batch], its values are sums of so
@@ -41,10 +39,9 @@ def softmax_cross_entropy(
   Of logits f32[batch, classes] and labels i32[batch] or f32[batch, classes];
   the share `label_smoothing` of a label is spread over all classes.
   """
-  hard = labels.ndim < logits.ndim
-  if hard and not label_smoothing:
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-  if hard:
+  if labels.ndim < logits.ndim:
+    if not label_smoothing:
+      return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     labels = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
   targets = optax.smooth_labels(labels, label_smoothing)
   return optax.softmax_cross_entropy(logits, targets)
@@ -52,10 +49,7 @@ def softmax_cross_entropy(
 
 @register
 def cross_entropy(logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-  """Return cross-entropy and accuracy of one label a sample.
-
-  Of logits f32[batch, classes] and 'y', i32[batch].
-  """
+  """Return cross-entropy and accuracy; f32[batch, classes], 'y' i32[batch]."""
   values = softmax_cross_entropy(logits, batch['y'])
   correct = (logits.argmax(-1) == batch['y']).astype(values.dtype)
   return {'loss': values, 'accuracy': correct}
@@ -128,8 +122,7 @@ def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
 def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   """Normalise uint8 images, u8[batch, ..., channels]: (x / 255 - mean) / std.
 
-  Other dtypes pass unchanged. `mean` and `std` are of x / 255, one number or
-  one per channel.
+  Other dtypes pass unchanged; `mean` and `std` may have a number per channel.
 
   >>> preprocess(jnp.array([[0, 255]], jnp.uint8), mean=0.5, std=0.5)
   Array([[-1.,  1.]], dtype=float32)
@@ -137,8 +130,7 @@ def preprocess(x: jax.Array, mean: Scale = 0.0, std: Scale = 1.0) -> jax.Array:
   if x.dtype != jnp.uint8:
     return x
   trailing = (1,) * (x.ndim - 1) + (-1,)
-  of_channels = lambda s: jnp.asarray(s, jnp.float32).reshape(trailing)
-  offset, scale = of_channels(mean), of_channels(std)
+  offset, scale = (jnp.float32(s).reshape(trailing) for s in (mean, std))
   return (x.astype(jnp.float32) / 255 - offset) / scale
 
 

@@ -127,7 +127,7 @@ def _import(ws, part, folder):
 
 def _text(data_dir) -> str:
   """Tiny Shakespeare."""
-  root = sources.folder(data_dir, 'TFDS_DATA_DIR', '~/tensorflow_datasets')
+  root = sources.data_folder(data_dir)
   for parent in (root, root.parent):
     path = parent / 'tinyshakespeare' / 'input.txt'
     if path.is_file():

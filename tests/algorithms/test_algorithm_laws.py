@@ -85,23 +85,6 @@ def test_a_hash_is_constant_only_where_its_tables_outlive_a_round(
 
 
 @pytest.mark.nightly
-def test_resync_brings_all_models_together_and_is_billed():
-  """Catches offsets that stay, or whose sum is not 0, and an unbilled tree."""
-  options = {'graph': 'ring', 'population': 8, 'gossip_steps': 1}
-  make = algorithms.make(
-    'decentralised', cases.loss_fn, sketch=MEAN, resync_every=2, **options
-  )
-  states, metrics = cases.play_all(make, 1, cases.full_participation)
-  offsets = [rounds.state_of(x, 'offset').value for x in states[1:]]
-  apart = [bool(vector(x).any()) for x in offsets]
-  assert apart == [True, False, True, False, True]
-  for x in jax.tree.leaves(offsets):
-    np.testing.assert_allclose(x.sum(0), 0, atol=1e-6)
-  tree = [0, 4 * 14 * D // 8] * 2 + [0]
-  assert [x['uplink_bytes'] for x in metrics] == [4 * 2 * 8 + x for x in tree]
-
-
-@pytest.mark.nightly
 def test_a_kernel_of_rank_one_travels_whole():
   """Catches factors of the wrong axes: a kernel is a matrix of its last."""
   draw = np.random.default_rng(0).standard_normal

@@ -44,9 +44,10 @@ def test_digits_are_split_alike_in_every_class():
 
 @pytest.mark.nightly
 @needs_mnist
-def test_mnist_is_whole(tmp_path):
+def test_mnist_is_whole(tmp_path, monkeypatch):
   """Catches images of another order than their labels, or of other types."""
-  mnist = sources.load('mnist', TFDS, tmp_path)
+  monkeypatch.setenv('FL_SKETCH_CACHE', str(tmp_path))
+  mnist = sources.load('mnist', TFDS)
   for part, n, labels in (
     (mnist.train, 60_000, MNIST_TRAIN), (mnist.test, 10_000, MNIST_TEST),
   ):  # fmt: skip
@@ -70,7 +71,7 @@ def test_images_are_decoded_once_from_the_newest_version(tmp_path, monkeypatch):
   monkeypatch.setattr(sources, '_decode', decode)
   first = sources.load('mnist')
   monkeypatch.setattr(sources, '_decode', None)
-  again = sources.load('mnist', tmp_path, tmp_path / 'cache')
+  again = sources.load('mnist', tmp_path)
   for data in first, again:
     chex.assert_trees_all_equal([data.train, data.test], [*images.values()])
   cached = [path.name for path in (tmp_path / 'cache').iterdir()]
@@ -84,7 +85,7 @@ def test_a_missing_dataset_is_an_error_before_tfds_is_asked(
   monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
   (tmp_path / 'cifar10' / '3.0.2').mkdir(parents=True)
   with pytest.raises(sources.DataError, match='cifar10'):
-    sources.load('cifar10', tmp_path, tmp_path / 'cache')
+    sources.load('cifar10', tmp_path)
 
 
 @pytest.mark.covers('S1-Fig1')

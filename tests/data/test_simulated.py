@@ -11,8 +11,9 @@ import pytest
 @pytest.fixture(scope='module')
 def many(tmp_path_factory):
   """Simulated clients of more than one chunk."""
-  cache = tmp_path_factory.mktemp('cache')
-  return synthetic.simulated(1500, cache)
+  folder = tmp_path_factory.mktemp('cache') / 'many'
+  synthetic.write_simulated(folder, 1500)
+  return store.open(folder)
 
 
 @pytest.mark.parametrize('population', [1, 1030])
@@ -49,10 +50,11 @@ def test_the_simulated_store_is_made_once(tmp_path, monkeypatch):
     write(folder, population)
     write(folder, population)  # what another process does
 
+  monkeypatch.setenv('FL_SKETCH_CACHE', str(tmp_path))
   monkeypatch.setattr(synthetic, 'write_simulated', at_once)
-  assert synthetic.simulated(3, tmp_path).partition.population == 3
+  assert synthetic.simulated(3).partition.population == 3
   monkeypatch.setattr(synthetic, 'write_simulated', None)
-  synthetic.simulated(3, tmp_path)
+  synthetic.simulated(3)
 
 
 def test_a_run_of_a_store_is_that_of_the_same_arrays_in_memory(tmp_path):
