@@ -7,20 +7,126 @@ loop compiles a program for each of their values.
 
 from collections.abc import Callable, Mapping
 import contextlib
+import itertools
 import json
 import math
+import pathlib
+import shutil
 from typing import Any
 
 from fl_sketch.rounds import mesh as mesh_lib
-from fl_sketch.runs import caveats, noise_secret, program as runs, same_run
+from fl_sketch.runs import (
+  caveats,
+  noise_secret,
+  program as runs,
+  same_run,
+  saved_params,
+  sweep_report,
+  workdir,
+)
 from fl_sketch.runs.build import Experiment, OwnProblem, build, reconfigured
 from fl_sketch.runs.config import Config, ConfigError, checked
-from fl_sketch.runs.metrics import Row
-from fl_sketch.runs.sweep_files import Files
+from fl_sketch.runs.metrics import PathLike, Row
 from fl_sketch.runs.sweep_points import Point, groups, points
-from fl_sketch.runs.sweep_program import SweepProgram
-from fl_sketch.utils import progress as bars
+from fl_sketch.runs.sweep_program import Result, SweepProgram
+from fl_sketch.utils import extras, files, progress as bars
 import jax
+
+
+class Files(workdir.Records):
+  """The files of a sweep: records, a folder for each point, a report.
+
+  Raises WorkdirError, which names the fields, if the config differs from that
+  of the folder in others than the swept ones and those of a resumed run.
+  """
+
+  def __init__(self, folder: PathLike, config: Config):
+    swept = {*(config.sweep or {})}
+
+    def allowed(old):  # points of an earlier sweep stay apart as well
+      swept.update(old.get('sweep') or {})
+      return _resumable(config) | {'sweep', *swept}
+
+    point = lambda row: row['point']
+    super().__init__(folder, config, 'points.jsonl', point, may_change=allowed)
+    self._swept = swept
+
+  def numbered(self, points: list[Point]) -> dict[int, Point]:
+    """Number points: those of the folder keep theirs, known by their config."""
+    same = set.intersection(*(_resumable(p.config) for p in points))
+    same -= self._swept
+
+    def key(fields):
+      telling = {k: v for k, v in fields.items() if k not in same}
+      return json.dumps(telling, sort_keys=True)
+
+    # Of equal points a finished one counts, and of those the first.
+    begun = {
+      int(path.parent.name): same_run.stored_config(path.parent)
+      for path in (self.folder / 'points').glob('*/config.json')
+      if path.parent.name.isdecimal()
+    }
+    order = sorted(begun, key=lambda n: (n in self.rows, -n))
+    known = {key(begun[n]): n for n in order}
+    taken = self.rows.keys() | begun.keys()
+    new = (n for n in itertools.count() if n not in taken)
+    todo: dict[int, Point] = {}
+    for point in points:
+      n = known.get(key(files.as_json(point.config)))
+      todo[next(new) if n is None else n] = point
+    return todo
+
+  def point(self, number: int) -> pathlib.Path:
+    """Return the folder of a point."""
+    return self.folder / 'points' / f'{number:03d}'
+
+  def finish(
+    self, number: int, point: Point, problem: same_run.Record, result: Result
+  ):
+    """Write the folder of a finished point and its row of points.jsonl."""
+    run = workdir.Workdir(self.point(number), point.config, problem)
+    run.begin(0)
+    last = {}
+    for row in result.rows:
+      last |= row
+      logged = (row['round'] + 1) % point.config.log_every == 0
+      if logged or 'test_loss' in row or row is result.rows[-1]:
+        run.write(row)
+    run.close()
+    last |= sweep_report.best_tests(result.rows)
+    run.summarize(last, diverged=result.diverged, **result.about)
+    row = {'point': number, 'values': point.values} | last
+    row |= {'diverged': result.diverged, 'seconds': round(result.seconds, 3)}
+    best = sweep_report.best_point([*(self.rows | {number: row}).values()])
+    params = self.point(number) / 'params'
+    if best == number:  # first: a point that has a row does not run again
+      saved_params.write(params, len(result.rows), result.params)
+    self.add(number, row)
+    if best == number:
+      for other in {*(self.folder / 'points').glob('*/params')} - {params}:
+        shutil.rmtree(other, ignore_errors=True)
+
+  def report(self, rows: list[Row]):
+    """Write table.md, table.csv, sweep.json and, if it is there, sweep.png."""
+    summary = {
+      'metric': sweep_report.metric_of(rows),
+      'best': files.finite(sweep_report.settings(rows)[0]._asdict()),
+      # Of all in the folder: the point that has parameters.
+      'best_point': sweep_report.best_point([*self.rows.values()]),
+      'points': len(rows),
+      'diverged': sum(row['diverged'] for row in rows),
+    }
+    files.replace(self.folder / 'sweep.json', summary | files.measured_with())
+    text = sweep_report.table(rows, self.folder / 'table.csv')
+    files.replace(self.folder / 'table.md', text)
+    with extras.optional_figures():
+      if fig := sweep_report.draw(rows):
+        fig.savefig(self.folder / 'sweep.png', dpi=150)
+
+
+def _resumable(config: Config) -> set[str]:
+  """Return the fields that may change between two starts of a sweep."""
+  return same_run.resumable(config) - {'rounds'}
 
 
 @checked()
@@ -66,12 +172,12 @@ def run(
   def build_point(config: Config, **options: Any) -> Experiment:
     return build(config, data_dir, problem, **options)
 
-  with contextlib.closing(Files(folder, config)) as files:
-    todo, left = files.numbered(listed), []
+  with contextlib.closing(Files(folder, config)) as records:
+    todo, left = records.numbered(listed), []
     for group in groups(todo, problem):
-      if finished := [i for i in group if i in files.rows]:
+      if finished := [i for i in group if i in records.rows]:
         exp = build_point(todo[finished[0]].config, draw=False)
-        point = files.point(finished[0])
+        point = records.point(finished[0])
         same_run.check_run(point, exp.config, same_run.problem_of(exp))
       if len(finished) < len(group):
         left.append({i: todo[i] for i in group})
@@ -79,14 +185,14 @@ def run(
       for group in left:
         _check(next(iter(group.values())), build_point)
     total = sum(point.config.rounds for point in todo.values())
-    done = sum(p.config.rounds for i, p in todo.items() if i in files.rows)
+    done = sum(p.config.rounds for i, p in todo.items() if i in records.rows)
     bar = bars.Progress(total, done, progress)
     with contextlib.closing(bar):
       for group in left:
-        _run_group(group, files, build_point, points_per_program, bar)
+        _run_group(group, records, build_point, points_per_program, bar)
     # A folder's points may be older than some of the swept fields.
-    rows = [files.rows[i] | {'values': p.values} for i, p in todo.items()]
-    files.report(rows)
+    rows = [records.rows[i] | {'values': p.values} for i, p in todo.items()]
+    records.report(rows)
     if sentence := noise_secret.sentence(folder):
       bars.note(sentence)
     return rows
@@ -105,7 +211,7 @@ def _check(point: Point, build_point: Callable[..., Experiment]):
 
 def _run_group(
   group: dict[int, Point],
-  files: Files,
+  records: Files,
   build_point: Callable[..., Experiment],
   points_per_program: int | None,
   bar: bars.Progress,
@@ -133,9 +239,9 @@ def _run_group(
     return exp, problems[key]
 
   def secret_of(exp, problem):
-    resumed = bool(files.rows)
+    resumed = bool(records.rows)
     return noise_secret.of_run(
-      exp.config, problem, files.folder, resumed=resumed
+      exp.config, problem, records.folder, resumed=resumed
     )
 
   program = SweepProgram(first, mesh_lib.cohort_mesh(), configs)
@@ -143,7 +249,7 @@ def _run_group(
   size = math.ceil(len(group) / math.ceil(len(group) / most))
   for start in range(0, len(group), size):
     chunk = [*group][start : start + size]
-    if files.rows.keys() >= set(chunk):
+    if records.rows.keys() >= set(chunk):
       continue
     # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
@@ -152,8 +258,8 @@ def _run_group(
     exps = [exp for exp, _ in pairs]
     results = program.run(exps, len(chunk), bar, secrets)
     for i, (_, problem), result in zip(chunk, pairs, results, strict=False):
-      if i not in files.rows:
-        files.finish(i, group[i], problem, result)
+      if i not in records.rows:
+        records.finish(i, group[i], problem, result)
 
 
 def _model_of(config: Config) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from fl_sketch.runs import (
   config,
   noise_secret,
   saved_params,
-  sweep_files as files,
+  sweep as files,
   sweep_program,
   workdir,
 )
