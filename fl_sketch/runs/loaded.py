@@ -21,7 +21,6 @@ from fl_sketch.runs import (
 from fl_sketch.runs.build import Experiment, OwnProblem, build
 from fl_sketch.runs.config import Config
 from fl_sketch.runs.same_run import WorkdirError
-from fl_sketch.utils import extras
 from fl_sketch.utils.types import Params, Tree
 import jax
 import numpy as np
@@ -107,12 +106,6 @@ class Run:
   def metrics(self) -> np.ndarray:
     """The logged rounds, a structured array: see `metrics.as_array`."""
     return metrics.as_array(metrics.read_metrics(self.folder))
-
-  def frame(self) -> Any:
-    """Return `metrics` as a DataFrame of pandas."""
-    with extras.needed('pandas'):
-      import pandas
-    return pandas.DataFrame(self.metrics)
 
   @property
   def summary(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import harness
 import pytest
 
 PACKAGES = (
-  'PIL', 'dm_pix', 'h5py', 'matplotlib', 'pandas', 'pyarrow', 'safetensors',
+  'PIL', 'dm_pix', 'h5py', 'matplotlib', 'pyarrow', 'safetensors',
   'tensorboardX', 'tensorflow_datasets', 'tokenizers', 'wandb',
 )  # fmt: skip
 # Loads every module without them; prints those that cannot be loaded.

@@ -56,8 +56,7 @@ def test_a_run_is_loaded_as_it_was_trained(whole):
   x = np.concatenate([test['x'], test['x'][:141]])
   wanted = np.concatenate([outputs, outputs[:141]])
   np.testing.assert_allclose(run.apply(x), wanted, rtol=1e-5)
-  frame = run.frame()
-  assert frame['round'].tolist() == [*range(8)]
+  assert run.metrics['round'].tolist() == [*range(8)]
 
 
 def test_reading_a_run_leaves_no_trace_and_reads_no_data(copy, monkeypatch):
