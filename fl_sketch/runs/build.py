@@ -11,7 +11,7 @@ from fl_sketch.rounds import comms
 from fl_sketch.runs import experiment, method, privacy_plan, sampler
 from fl_sketch.runs.config import Config, checked
 from fl_sketch.runs.experiment import Experiment
-from fl_sketch.runs.fields.clients import PARTITION_OPTIONS
+from fl_sketch.runs.fields.run import given
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee
 from fl_sketch.runs.problem import Problem, adapted, check_unused, load
 from fl_sketch.utils.types import Params
@@ -52,12 +52,14 @@ def _partition(config: Config, problem: Problem) -> Partition:
   if problem.partition is None:
     samples = len(next(iter(problem.data.values())))
     labels = samples if problem.labels is None else problem.labels
-    names = 'samples_per_client', *PARTITION_OPTIONS
-    options = {name: getattr(config, name) for name in names}
-    given = {name: x for name, x in options.items() if x is not None}
     return partitions.partition(
-      config.partition, labels, config.population, config.seed, **given
-    )
+      config.partition, labels, config.population, config.seed,
+      **given(
+        samples_per_client=config.samples_per_client,
+        shards_per_client=config.shards_per_client,
+        classes=config.classes, alpha=config.alpha, sigma=config.sigma,
+      ),
+    )  # fmt: skip
   if config.partition != 'iid':
     raise config.refusal(
       '{partition}: the data say which samples each client holds; remove '

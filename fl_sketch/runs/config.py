@@ -9,7 +9,7 @@ import typing
 from typing import Any
 
 from fl_sketch.models import losses
-from fl_sketch.runs.fields import method, privacy, registries
+from fl_sketch.runs.fields import method, privacy, registries, run
 from fl_sketch.utils import checks, fields as f, plugins
 
 # Fields that may differ when a run is resumed: they change no round, except
@@ -120,7 +120,7 @@ def assignments(config: Config) -> str:
   """
   lines = []
   for group, meanings in sections(Config):
-    values = config.subset(meanings)
+    values = run.given(**{name: getattr(config, name) for name in meanings})
     lines += ['', f'# {group}'] if values else []
     lines += [f'{name} = {value!r}' for name, value in values.items()]
   return '\n'.join(lines[1:])

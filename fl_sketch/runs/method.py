@@ -10,7 +10,7 @@ from fl_sketch.rounds import client_loop, client_step, robust
 from fl_sketch.rounds.algorithm import FromHyper, Hyper
 from fl_sketch.runs import privacy_plan
 from fl_sketch.runs.config import Config
-from fl_sketch.runs.fields.method import OPTIMIZER_OPTIONS
+from fl_sketch.runs.fields.run import given
 from fl_sketch.runs.privacy_plan import PrivacyGuarantee
 from fl_sketch.utils.types import Tree
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def algorithm_options(config: Config) -> dict[str, Any]:
     **_server_optimizer(config),
     **(config.options or {}),
   }
-  return {name: x for name, x in options.items() if x is not None}
+  return given(**options)
 
 
 def part_of(config: Config, field: str) -> Any:
@@ -110,12 +110,13 @@ def part_of(config: Config, field: str) -> Any:
 
 def _server_optimizer(config: Config) -> dict[str, Any]:
   """Return the optimizer, or its options where the algorithm takes those."""
-  options = {name: getattr(config, name) for name in OPTIMIZER_OPTIONS}
+  options = given(
+    b1=config.b1, b2=config.b2, eps=config.eps, momentum=config.momentum
+  )
   if config.server_optimizer is None:
     return options
-  given = {name: x for name, x in options.items() if x is not None}
   make = algorithms.make_server_optimizer
-  return {'server_optimizer': make(config.server_optimizer, **given)}
+  return {'server_optimizer': make(config.server_optimizer, **options)}
 
 
 def _server_schedule(config: Config) -> optax.Schedule | None:

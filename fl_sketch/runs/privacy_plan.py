@@ -4,10 +4,10 @@
 computes) read the same fields, here and nowhere else, so they cannot disagree.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from fl_sketch import accounting
 from fl_sketch.accounting import hypothesis_tests, statements, types
@@ -17,21 +17,13 @@ from fl_sketch.data.partitions import Partition
 from fl_sketch.privacy.mechanisms import grid, private_mean, private_metrics
 from fl_sketch.runs import caveats
 from fl_sketch.runs.config import Config
+from fl_sketch.runs.fields.run import given
 import numpy as np
 
 _ZERO_OUT, _REPLACE = types.Adjacency.ZERO_OUT, types.Adjacency.REPLACE_ONE
 _BANDS = 16  # of noise that is correlated over rounds
 # Adjacency by trust, where the server sees who takes part.
 _NATURAL = {'secure_aggregation': _ZERO_OUT, 'local': _REPLACE}
-# Release and its fields that are fields of a config, by trust.
-_RELEASES: Mapping[str, tuple[Callable[..., private_mean.Release], set[str]]]
-_RELEASES = {
-  'central': (private_mean.CentralRelease,
-    {'bound', 'before_sketch', 'quantile', 'quantile_lr', 'count_stddev'}),
-  'secure_aggregation': (private_mean.DistributedRelease,
-    {'bound', 'min_honest', 'neighbours'}),
-  'local': (private_mean.LocalRelease, {'bound'}),
-}  # fmt: skip
 
 
 class PrivacyGuarantee(NamedTuple):
@@ -75,16 +67,26 @@ def release_of(config: Config) -> private_mean.Release | None:
   """Return the private mean of a config; None without user-level privacy."""
   if not config.is_private or config.privacy_unit == 'sample':
     return None
-  make, names = _RELEASES[config.trust or 'central']
-  options = config.subset(names)
-  options['max_cohort'] = max_cohort(config) or config.cohort
-  if config.per_layer is not None:
-    options['per_leaf'] = config.per_layer
-  if config.bound == 'quantile':  # a twentieth of the cohort, as printed
-    options.setdefault('count_stddev', config.cohort / 20)
-  if config.noise == 'banded':
-    options['correlation'] = correlation_of(config)
-  return make(expected_cohort(config), **options)
+  options = given(
+    expected_cohort=expected_cohort(config), bound=config.bound,
+    per_leaf=config.per_layer, max_cohort=max_cohort(config) or config.cohort,
+  )  # fmt: skip
+  if config.trust == 'local':
+    return private_mean.LocalRelease(**options)
+  if config.trust == 'secure_aggregation':
+    return private_mean.DistributedRelease(
+      min_honest=config.min_honest, neighbours=config.neighbours, **options
+    )
+  count_stddev = config.count_stddev
+  if config.bound == 'quantile' and count_stddev is None:
+    count_stddev = config.cohort / 20
+  banded = correlation_of(config) if config.noise == 'banded' else None
+  options |= given(
+    before_sketch=config.before_sketch, quantile=config.quantile,
+    quantile_lr=config.quantile_lr, count_stddev=count_stddev,
+    correlation=banded,
+  )  # fmt: skip
+  return private_mean.CentralRelease(**options)
 
 
 def max_cohort(config: Config) -> int | None:
@@ -112,19 +114,17 @@ def guarantee(
   `UnsupportedAccountingError` or `CalibrationError`, which are ValueErrors.
   """
   assert config.delta is not None  # the config is private
-  trust: types.Trust = 'local'
-  if config.privacy_unit == 'sample':
+  release, correlation, sensitivity = release_of(config), None, 1.0
+  if release is None:  # each client adds the noise, to its local steps
     assert partition is not None
-    steps_per_round, correlation = releases, None
     spec = _samples(config, releases, partition)
-    units = int(np.sum(partition.sizes))
+    steps, trust, units = releases, 'local', int(np.sum(partition.sizes))
   else:
-    stated = at_scale(config)
-    steps_per_round = 1
-    trust = cast(types.Trust, config.trust or 'central')
-    spec, units = _clients(stated, releases), stated.population
-    correlation = correlation_of(config)
-  sensitivity = correlation.sensitivity(config.rounds) if correlation else 1.0
+    stated, correlation = at_scale(config), correlation_of(config)
+    spec = _clients(stated, releases)
+    steps, trust, units = 1, release.trust, stated.population
+  if correlation is not None:
+    sensitivity = correlation.sensitivity(config.rounds)
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = config.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': config.delta, 'accountant': accountant}
@@ -134,26 +134,27 @@ def guarantee(
     z = config.noise_multiplier / sensitivity
   mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
   noise_scale, noise = 1.0, statements.NOISE[config.noise_seed is not None]
-  simulation: tuple[str, ...] = ()
+  said = []
   if config.simulated_cohort is not None:
-    simulation = (caveats.simulation(config, at_scale(config)),)
+    said = [caveats.simulation(config, at_scale(config))]
     noise_scale = config.cohort / config.simulated_cohort
     noise = statements.NOISE[2]
-  _check_noise(config, z * sensitivity * noise_scale)
-  budget, price = metrics_budget(config), ''
-  if budget is not None:
+  if release is not None:
+    _check_noise(release, z * sensitivity * noise_scale)
+  price = ''
+  if (budget := metrics_budget(config)) is not None:
     price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
-  said = caveats.caveats(
+  said += caveats.caveats(
     config, mechanism, trust, correlation, metrics=price, **behaviour
   )
   statement = statements.PrivacyStatement(
     _epsilon(mechanism, **options), config.delta, accountant, mechanism, trust,
-    units=units, noise=noise, caveats=(*simulation, *said),
+    units=units, noise=noise, caveats=tuple(said),
     mu=_mu(mechanism, **options),
     true_positive_rate=_true_positives(mechanism, accountant=accountant),
   )  # fmt: skip
   return PrivacyGuarantee(
-    mechanism, statement, steps_per_round, noise_scale, correlation, sensitivity
+    mechanism, statement, steps, noise_scale, correlation, sensitivity
   )
 
 
@@ -184,7 +185,8 @@ def metrics_budget(config: Config) -> private_metrics.Budget | None:
   if config.public_metrics != 'private':
     return None
   expected, most = expected_cohort(config), max_cohort(config) or config.cohort
-  return private_metrics.Budget(expected, most, **config.subset(['loss_bound']))
+  bound = given(loss_bound=config.loss_bound)
+  return private_metrics.Budget(expected, most, **bound)
 
 
 def at_scale(config: Config) -> Config:
@@ -201,11 +203,8 @@ def at_scale(config: Config) -> Config:
   )
 
 
-def _check_noise(config: Config, z: float):
+def _check_noise(release: private_mean.Release, z: float):
   """Refuse noise that the grid, or a bound by a quantile, cannot have."""
-  release = release_of(config)
-  if release is None:
-    return
   least = grid.least_multiplier(release.clients, *release.shares())
   if 0 < z < least:
     raise ValueError(

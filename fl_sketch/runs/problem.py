@@ -194,8 +194,8 @@ def _of_options(
 
 def check_unused(config: Config):
   """Refuse fields of data and model beside a problem, which has its own."""
-  values = config.subset(_USELESS).items()
-  if unused := [f'{{{k}}}' for k, v in values if v != getattr(Config, k)]:
+  changed = [k for k in _USELESS if getattr(config, k) != getattr(Config, k)]
+  if unused := [f'{{{k}}}' for k in changed]:
     raise config.refusal(
       f'{", ".join(unused)} have no effect: the problem '
       'has its own data, model and loss; remove them.'

@@ -12,6 +12,11 @@ _Place = Annotated[str, f.choice(('auto', 'device', 'host'))]
 _State = Annotated[str, f.choice(('replicated', 'sharded'))]
 
 
+def given(**options: Any) -> dict[str, Any]:
+  """Return the options that are not None."""
+  return {name: value for name, value in options.items() if value is not None}
+
+
 @dataclasses.dataclass(frozen=True)
 class Fields:
   """A group of fields; the last of them is a whole config."""
@@ -47,11 +52,6 @@ class Fields:
     for holds, text in rows:
       if holds:
         raise self.refusal(text)
-
-  def subset(self, names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of these names that are not None."""
-    values = {name: getattr(self, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
