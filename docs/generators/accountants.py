@@ -48,7 +48,7 @@ def library_epsilon(
   noise, q = part.noise_multiplier, part.sampling_probability
   event = dp.GaussianDpEvent(noise)
   if part.max_cohort is not None:
-    population, cohort = events.sizes(part)
+    population, cohort = part.sizes
     event = dp.TruncatedSubsampledGaussianDpEvent(population, q, cohort, noise)
   elif q < 1:
     event = dp.PoissonSampledDpEvent(q, event)

@@ -1,11 +1,11 @@
 """Privacy accounting on the host, without JAX.
 
 `types` describes what a run releases and `statements` what is guaranteed;
-`epsilon` computes epsilon and delta, `calibration` the noise for a target.
+`epsilon` computes epsilon, delta, and the noise for a target.
 """
 
-from fl_sketch.accounting.calibration import calibrate_noise_multiplier
 from fl_sketch.accounting.epsilon import (
+  calibrate_noise_multiplier,
   compose,
   compute_delta,
   compute_epsilon,

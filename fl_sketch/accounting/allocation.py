@@ -127,7 +127,8 @@ def _sum(noise: float, count: int, width: float, scale: float) -> Law:
     less, more = at(count // 2, depth + 1), at(count - count // 2, depth + 1)
     return _trimmed(_added(_refined(less, here), _refined(more, here)))
 
-  return at(count, 0)
+  whole: Law = at(count, 0)
+  return whole
 
 
 def _log_normal(noise: float, width: float, scale: float) -> Law:
@@ -145,7 +146,8 @@ def _log_normal(noise: float, width: float, scale: float) -> Law:
 
 def _cells(edges: np.ndarray) -> np.ndarray:
   """Return the normal mass between edges, as exact in both tails."""
-  below, above = scipy.special.ndtr(edges), scipy.special.ndtr(-edges)
+  below: np.ndarray = scipy.special.ndtr(edges)
+  above: np.ndarray = scipy.special.ndtr(-edges)
   return np.where(edges[:-1] > 0, -np.diff(above), np.diff(below))
 
 
@@ -169,7 +171,9 @@ def _added(one: Law, other: Law) -> Law:
   return Law(first, total, one.width)
 
 
-def _add_smaller(small: Law, large: Law, least: int, first: int, total):
+def _add_smaller(
+  small: Law, large: Law, least: int, first: int, total: np.ndarray
+):
   """Add to `total` pairs whose exponents differ by `least` or more."""
   end = large.first + len(large.mass)
   differences = np.arange(least, max(end - small.first, least))
@@ -198,7 +202,8 @@ def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
   """Return the law of numbers with these logarithms, spread over a grid."""
   exponents = np.floor(logs / width).astype(int)
   raised = mass * (np.expm1(logs - exponents * width) / math.expm1(width))
-  place = exponents - (first := int(exponents.min()))
+  first = int(exponents.min())
+  place = exponents - first
   total = np.bincount(place, mass - raised, minlength=place.max() + 2)
   return Law(first, total + np.bincount(place + 1, raised, len(total)), width)
 
@@ -206,8 +211,8 @@ def _spread(logs: np.ndarray, mass: np.ndarray, width: float) -> Law:
 def _trimmed(law: Law) -> Law:
   """Return the law without what is rare under both P and Q at its ends."""
   # The sum is made 1 again, since every doubling would double what it lacks.
-  low = np.searchsorted(np.cumsum(law.mass), _TAIL)
+  low = int(np.searchsorted(np.cumsum(law.mass), _TAIL))
   above = np.cumsum((law.mass * law.values)[::-1])
-  high = len(law.mass) - np.searchsorted(above, _TAIL * above[-1])
+  high = len(law.mass) - int(np.searchsorted(above, _TAIL * above[-1]))
   mass = law.mass[low:high]
-  return Law(law.first + int(low), mass / math.fsum(mass), law.width)
+  return Law(law.first + low, mass / math.fsum(mass), law.width)

@@ -1,14 +1,18 @@
-"""Epsilon and delta of a mechanism.
+"""Epsilon and delta of a mechanism, and the noise for a target.
 
 `'pld'` (privacy loss distributions) is tight, and exact for full participation;
 `'rdp'` (Renyi) is looser. `events` lists the supported combinations.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+import contextlib
 import dataclasses
+import functools
 import itertools
+import math
+from typing import Any
 
-from fl_sketch.accounting import profiles, types
+from fl_sketch.accounting import gaussian, losses, profiles, types
 from fl_sketch.accounting.types import GaussianMechanism, Mechanism
 from fl_sketch.utils import checks
 
@@ -68,8 +72,10 @@ def epsilon_curve(
   [0.34, 4.38]
   """
   lengths = [dataclasses.replace(mechanism, steps=count) for count in steps]
-  options = {'delta': delta, 'accountant': accountant}
-  return [compute_epsilon(length, **options) for length in lengths]
+  return [
+    compute_epsilon(length, delta=delta, accountant=accountant)
+    for length in lengths
+  ]
 
 
 def compose(mechanisms: Iterable[Mechanism]) -> types.ComposedMechanism:
@@ -95,3 +101,96 @@ def parallel_composition(epsilons: Iterable[float]) -> float:
     if value != float('inf'):
       checks.at_least('epsilon', value, 0)
   return float(max(values))
+
+
+def calibrate_noise_multiplier(
+  *,
+  epsilon: float,
+  delta: float,
+  steps: int,
+  sampling_probability: float = 1.0,
+  accountant: str = 'pld',
+  rtol: float = 1e-4,
+  **spec: Any,
+) -> float:
+  """Return the least noise multiplier z with epsilon(z) <= `epsilon`.
+
+  `accountant` is 'pld' or 'rdp'; `spec` are fields of `GaussianMechanism`, with
+  sampling POISSON by default if the probability is below 1. Raises
+  CalibrationError if no multiplier in reach meets the target.
+
+  The least such z is smaller by at most 2 rtol, relatively.
+
+  >>> z = calibrate_noise_multiplier(epsilon=5.0, delta=1e-6, steps=500)
+  >>> round(z, 3)
+  21.915
+  """
+  epsilon = checks.positive('epsilon', epsilon)
+  delta = checks.fraction('delta', delta)
+  poisson = checks.real('sampling_probability', sampling_probability) < 1
+  sampling = types.Sampling.POISSON if poisson else types.Sampling.FULL
+  spec = {'sampling': sampling, **spec}
+  mechanism = types.GaussianMechanism(
+    1.0, steps, sampling_probability=sampling_probability, **spec
+  )
+  types.warn_if_large((mechanism,), delta)
+  profile = profiles.profile(mechanism, accountant)
+
+  def gap(z: float, rough: bool = False) -> float:
+    """Return log epsilon(z) - log `epsilon`, finite for the root finder."""
+    part = dataclasses.replace(mechanism, noise_multiplier=z)
+    try:
+      answer = (
+        losses.rough_epsilon((part,), delta)
+        if rough
+        else profiles.profile(part, accountant).epsilon(delta)
+      )
+    except profiles.OverflowingCohortError:  # too many for any epsilon
+      answer = math.inf
+    return math.log(min(max(answer, 1e-300), 1e300)) - math.log(epsilon)
+
+  full = gaussian.gaussian_noise_multiplier(epsilon, delta)
+  if isinstance(profile.curve, profiles.Exact) and profiles.is_full(mechanism):
+    start = math.log(full * profile.curve.distance)
+    return math.exp(_up(lambda log_z: gap(math.exp(log_z)), start, 1e-10))
+  profile.slack(delta, epsilon)
+  releases = mechanism.steps * mechanism.releases_per_step
+  guess = start = full * math.sqrt(releases)
+  with contextlib.suppress(types.CalibrationError):  # no order is small enough
+    rough_gap = functools.partial(gap, rough=True)
+    guess = _root(rough_gap, start / 4, start, 1e-2)
+  return _root(gap, 0.6 * guess, 1.02 * guess, rtol)
+
+
+def _root(
+  gap: Callable[[float], float], low: float, high: float, rtol: float
+) -> float:
+  """Return z with gap(z) <= 0 < gap(z / (1 + 2 rtol)), for a gap that falls."""
+
+  @functools.cache
+  def at(log_z: float) -> float:
+    return gap(math.exp(log_z))
+
+  low, high = math.log(low), math.log(high)
+  for _ in range(20):
+    if not at(high) <= 0:
+      low, high = high, high + math.log(2)
+    elif not at(low) > 0:
+      low, high = low - math.log(2), low
+  if not at(low) > 0 >= at(high):
+    raise types.CalibrationError(
+      f'No noise_multiplier from {math.exp(low):.4g} to {math.exp(high):.4g} '
+      'meets the target; use a larger epsilon.'
+    )
+  root = gaussian.root(at, low, high, rtol / 4)
+  return math.exp(_up(at, root, rtol / 4))
+
+
+def _up(at: Callable[[float], float], log_z: float, step: float) -> float:
+  """Return the first log z from `log_z` upwards, in few steps, that fits."""
+  for i in range(8):
+    if at(log_z + i * step) <= 0:
+      return log_z + i * step
+  raise types.CalibrationError(
+    f'Epsilon does not fall with the noise near {math.exp(log_z):.4g}.'
+  )

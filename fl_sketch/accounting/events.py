@@ -46,13 +46,6 @@ def check_supported(part: GaussianMechanism, accountant: str) -> None:
     )
 
 
-def sizes(part: GaussianMechanism) -> tuple[int, int]:
-  """Return population and max_cohort of a part that has both."""
-  assert part.population is not None
-  assert part.max_cohort is not None
-  return part.population, part.max_cohort
-
-
 def simplest(part: GaussianMechanism) -> GaussianMechanism:
   """Return the part; FULL if its sampling takes everyone in every step."""
   fixed = part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT
@@ -85,7 +78,7 @@ def overflow_probability(part: GaussianMechanism) -> float:
 
 def _cut_off(part: GaussianMechanism) -> float:
   """Return P[Binom(population + 1, q) > max_cohort], for one step."""
-  population, cohort = sizes(part)
+  population, cohort = part.sizes
   q = part.sampling_probability
   return float(scipy.stats.binom.sf(cohort, population + 1, q))
 
@@ -97,18 +90,19 @@ def noise_of(part: GaussianMechanism) -> float:
 
 def distance(parts: Sequence[GaussianMechanism]) -> float:
   """Return the distance of the unit normals of full participation."""
-  distances = []
-  for part in parts:
-    moved = 2 if part.adjacency is _REPLACE else 1  # the sum, by 2C
-    distances.append(math.sqrt(participations(part)) / noise_of(part) * moved)
-  return math.hypot(*distances)
+  return math.hypot(*map(_distance, parts))
+
+
+def _distance(part: GaussianMechanism) -> float:
+  moved = 2 if part.adjacency is _REPLACE else 1  # the sum, by 2C
+  return math.sqrt(participations(part)) / noise_of(part) * moved
 
 
 def probability_of(part: GaussianMechanism) -> float:
   """Return a lower bound of the probability that a unit takes part."""
   if part.max_cohort is None:
     return part.sampling_probability
-  population, cohort = sizes(part)
+  population, cohort = part.sizes
   return part.sampling_probability * cohort / population
 
 
@@ -132,7 +126,7 @@ def step_event(part: GaussianMechanism):
   if part.sampling is Sampling.POISSON:
     return dp_accounting.PoissonSampledDpEvent(part.sampling_probability, event)
   if part.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT:
-    return dp_accounting.SampledWithoutReplacementDpEvent(*sizes(part), event)
+    return dp_accounting.SampledWithoutReplacementDpEvent(*part.sizes, event)
   return event
 
 

@@ -4,6 +4,7 @@ Source: Balle and Wang, arXiv:1805.06530, Theorem 8; that n steps of multiplier
 z equal one of z / sqrt(n): Dong, Roth and Su, arXiv:1905.02383, Corollary 2.
 """
 
+from collections.abc import Callable
 import math
 from typing import Any
 
@@ -60,9 +61,19 @@ def gaussian_noise_multiplier(
   high = 2 * low
   while _log_delta(high, epsilon) <= math.log(delta):
     high *= 2
-  gap = lambda m: _log_delta(m, epsilon) - math.log(delta)
-  root: Any = scipy.optimize.brentq(gap, low, high, xtol=1e-300)
-  return math.sqrt(steps) / root * (1 + _SAFE)
+
+  def gap(m: float) -> float:
+    return _log_delta(m, epsilon) - math.log(delta)
+
+  return math.sqrt(steps) / root(gap, low, high) * (1 + _SAFE)
+
+
+def root(
+  gap: Callable[[float], float], low: float, high: float, xtol: float = 1e-300
+) -> float:
+  """Return a root between two numbers at which `gap` differs in sign."""
+  found: Any = scipy.optimize.brentq(gap, low, high, xtol=xtol)
+  return found
 
 
 def delta_at(distance: float, epsilon: float) -> float:
@@ -79,9 +90,11 @@ def epsilon_at(distance: float, delta: float) -> float:
     return math.inf
   if delta_at(distance, 0.0) <= delta:
     return 0.0
-  gap = lambda epsilon: _log_delta(distance, epsilon) - math.log(delta)
-  root: Any = scipy.optimize.brentq(gap, 0.0, high, xtol=1e-300)
-  return root * (1 + _SAFE)
+
+  def gap(epsilon: float) -> float:
+    return _log_delta(distance, epsilon) - math.log(delta)
+
+  return root(gap, 0.0, high) * (1 + _SAFE)
 
 
 def _distance(noise_multiplier: float, steps: int) -> float:

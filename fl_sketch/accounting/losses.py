@@ -34,13 +34,16 @@ def rough_epsilon(parts: Parts, delta: float) -> float:
   """Return Chernoff's bound of epsilon, roughly computed; inf past 1e4."""
   if min(map(events.noise_of, parts)) < LEAST_NOISE:
     return math.inf
-  # Random allocation costs about what Poisson sampling does.
-  poisson = {'sampling': types.Sampling.POISSON, 'epoch_steps': None}
-  rough = []
-  for part in map(events.untruncated, parts):
-    allocated = part.sampling is types.Sampling.RANDOM_ALLOCATION
-    rough.append(dataclasses.replace(part, **poisson if allocated else {}))
-  return _chernoff(_orders(tuple(rough)), delta)
+  rough = tuple(_as_poisson(events.untruncated(part)) for part in parts)
+  return _chernoff(_orders(rough), delta)
+
+
+def _as_poisson(part: types.GaussianMechanism) -> types.GaussianMechanism:
+  """Return random allocation as Poisson sampling, which costs about as much."""
+  if part.sampling is not types.Sampling.RANDOM_ALLOCATION:
+    return part
+  poisson = types.Sampling.POISSON
+  return dataclasses.replace(part, sampling=poisson, epoch_steps=None)
 
 
 def _chernoff(orders: tuple[Steps, ...], delta: float) -> float:
@@ -89,7 +92,7 @@ def _step(part: types.GaussianMechanism) -> tuple[step_losses.Step, ...]:
     return tuple((pair,) for pair in pairs)
   # Under zero-out a step reveals at most whether its cohort was truncated; then
   # one unit replaces another: Ganesh et al., arXiv:2508.15089.
-  population, cohort = events.sizes(part)
+  population, cohort = part.sizes
   tail = scipy.stats.binom.sf
   cut_off = float(tail(cohort - 1, population - 1, q))
   if cut_off == 0:

@@ -74,7 +74,7 @@ class PrivacyStatement:
   def _weakness(self) -> str:
     """Return why a finite guarantee means little, in a line; '' otherwise."""
     unit, e = types.parts_of(self.mechanism)[0].unit, f'{self.epsilon:.4g}'
-    reasons = []
+    reasons: list[str] = []
     if self.delta >= min(1 / (self.units or 1), _LARGE_DELTA):
       share = f'delta={self.delta:.3g} is the share of {self.units or "all"}'
       reasons.append(f'{share} {unit}s whose data may be shown')

@@ -61,7 +61,8 @@ def masses(step: Step, h: float) -> Masses:
     with np.errstate(divide='ignore'):
       return Masses(first, np.log(mass), infinite)
   ends = np.array([_ends(pair) for pair in step])
-  first, last = np.floor(ends[:, 0].min() / h), np.ceil(ends[:, 1].max() / h)
+  first = int(np.floor(ends[:, 0].min() / h))
+  last = int(np.ceil(ends[:, 1].max() / h))
   losses = np.arange(first, last + 2) * h
   above = np.zeros(len(losses))
   infinite = 0.0
@@ -79,7 +80,7 @@ def masses(step: Step, h: float) -> Masses:
   above = np.minimum(np.maximum.accumulate(above[::-1])[::-1], 1.0)
   mass = above - np.append(above[1:], 0.0)
   with np.errstate(divide='ignore'):
-    return Masses(int(first), np.log(mass), infinite)
+    return Masses(first, np.log(mass), infinite)
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,7 +91,7 @@ def log_moments(step: Step) -> np.ndarray:
   """
   if isinstance(step, allocation.Epoch):
     return _of_orders(step.log_moments(ORDERS))
-  totals = []
+  totals: list[np.ndarray] = []
   for pair in step:
     log_p, loss = _nodes(pair)
     terms = log_p + ORDERS[:, None] * loss + np.log(pair.weight)
@@ -127,10 +128,13 @@ def _ends(pair: Pair) -> np.ndarray:
 
 def _loss(pair: Pair, v: np.ndarray) -> np.ndarray:
   """Return log dP/dQ at v standard deviations."""
-  tilt = lambda sign: (sign * v - 0.5 / pair.noise) / pair.noise
-  with np.errstate(divide='ignore'):
-    none, some = np.log1p(-pair.q), np.log(pair.q)
-  mixture = lambda sign: np.logaddexp(none, some + tilt(sign))
+
+  def mixture(sign: int) -> np.ndarray:
+    with np.errstate(divide='ignore'):
+      none, some = np.log1p(-pair.q), np.log(pair.q)
+    tilt = (sign * v - 0.5 / pair.noise) / pair.noise
+    return np.logaddexp(none, some + tilt)
+
   if pair.kind == 'replace':
     return mixture(1) - mixture(-1)
   return mixture(1) if pair.kind == 'remove' else -mixture(1)

@@ -11,6 +11,7 @@ at any delta and number of steps. Bounds of all rounding are added; their proofs
 are in docs/concepts/accounting.md.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import math
 from typing import NamedTuple
@@ -153,7 +154,7 @@ def _window(
   epsilons = np.where(least, moments - np.log(delta), np.inf)
   epsilons[least] /= orders[least]
 
-  def window(at):
+  def window(at: int) -> tuple[int, float, float, int]:
     # Chernoff's bounds of tilted masses below the window, and above.
     apart, grows = orders[at] - orders, moments[at] - moments
     bottom = np.max((grows[:at] - _TAIL) / apart[:at])
@@ -167,16 +168,17 @@ def _window(
 
   # The least good tilt: beyond it moments may rise steeply, and the window is
   # long. With rare losses it is long even there.
-  for good in _GOOD:
-    at = int(np.argmax(epsilons <= good * epsilons.min()))
-    needed, tilt, beyond, first = window(at)
-    if needed <= _MOST_CELLS / 4:
-      break
+  tilts = [np.argmax(epsilons <= good * epsilons.min()) for good in _GOOD]
+  windows = [window(int(at)) for at in tilts]
+  short = (x for x in windows if x[0] <= _MOST_CELLS / 4)
+  needed, tilt, beyond, first = next(short, windows[-1])
   cells = 2 ** int(np.ceil(np.log2(max(needed, 2))))
   return tilt, beyond, first, min(cells, _MOST_CELLS)
 
 
-def _tilted(mass: step_losses.Masses, s: float, h: float, n: int):
+def _tilted(
+  mass: step_losses.Masses, s: float, h: float, n: int
+) -> tuple[tuple[np.ndarray, int], float]:
   """Return (p, n) of a step made n times, and n (c + r), r of rounding."""
   losses = (mass.first + np.arange(len(mass.log_mass))) * h
   exponents = mass.log_mass + s * losses
@@ -194,7 +196,9 @@ def _log_moment(mass: step_losses.Masses, s: float, h: float) -> float:
   return float(scipy.special.logsumexp(mass.log_mass + s * losses))
 
 
-def _convolve(parts, shift: int, cells: int) -> tuple[np.ndarray, float]:
+def _convolve(
+  parts: Sequence[tuple[np.ndarray, int]], shift: int, cells: int
+) -> tuple[np.ndarray, float]:
   """Return the convolution from `shift` on, and a bound of its error."""
   known = 16 * UNIT * np.log2(cells)
   spectra = [(_spectrum(p, cells), n) for p, n in parts]
@@ -235,7 +239,10 @@ def _power(base: np.ndarray, n: int) -> np.ndarray:
   return result
 
 
-def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
+def _sums(
+  x: np.ndarray, error: float, log_scale: float, s: float, first: int,
+  h: float, rest: float
+) -> Tilted:  # fmt: skip
   """Return what delta is made of, from tilted masses of the composition."""
   losses = (first + np.arange(len(x))) * h
   peak = losses[np.argmax(x)]
@@ -246,10 +253,14 @@ def _sums(x, error, log_scale, s, first, h, rest) -> Tilted:
   # Subnormal numbers are slow: rounded up, or to 0 where that is safe.
   weights = np.exp(np.maximum(exponents, -_REACH))
   helps = np.where(exponents - losses > -_REACH, exponents - losses, -np.inf)
-  from_each = lambda terms: np.cumsum(terms[::-1])[::-1]
   blur = 4 * len(x) * UNIT + _SAFE
-  upper = from_each(x * weights) * (1 + blur)
-  lower = from_each(x * np.exp(helps)) * (1 - blur)
+  upper = _from_each(x * weights) * (1 + blur)
+  lower = _from_each(x * np.exp(helps)) * (1 - blur)
   cells = min(len(x), -1 / np.expm1(-2 * s * h))
   rounding = weights * (error * np.sqrt(cells) * (1 + _SAFE))
   return Tilted(first, h, float(peak), upper, lower, rounding, float(rest))
+
+
+def _from_each(terms: np.ndarray) -> np.ndarray:
+  """Return the sum of the terms from each one on."""
+  return np.cumsum(terms[::-1])[::-1]

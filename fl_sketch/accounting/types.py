@@ -2,7 +2,9 @@
 
 import dataclasses
 import enum
+import json
 import math
+import operator
 from typing import Any, Literal
 import warnings
 
@@ -115,7 +117,8 @@ class GaussianMechanism:
     q = self.sampling_probability
     implied = 1.0  # of FULL
     if self.sampling is Sampling.FIXED_WITHOUT_REPLACEMENT:
-      implied = self.max_cohort / self.population  # pyright: ignore
+      population, cohort = self.sizes
+      implied = cohort / population
     elif self.epoch_steps is not None:
       implied = 1 / self.epoch_steps
     elif self.sampling is not Sampling.FULL:
@@ -126,6 +129,13 @@ class GaussianMechanism:
       )
     if self.sampling is Sampling.RANDOM_ALLOCATION:
       object.__setattr__(self, 'sampling_probability', implied)
+
+  @property
+  def sizes(self) -> tuple[int, int]:
+    """Population and max_cohort of a mechanism that has both."""
+    assert self.population is not None
+    assert self.max_cohort is not None
+    return self.population, self.max_cohort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +149,9 @@ class ComposedMechanism:
 
   def __post_init__(self):
     object.__setattr__(self, 'parts', tuple(self.parts))
-    for field in 'adjacency', 'unit':
-      values = {getattr(part, field) for part in self.parts}
-      if len(values) != 1:
-        raise ValueError(f'All parts must have one {field}, got {values}.')
+    values = {(part.adjacency, part.unit) for part in self.parts}
+    if len(values) != 1:
+      raise ValueError(f'All parts must have one adjacency and unit: {values}.')
 
 
 Mechanism = GaussianMechanism | ComposedMechanism
@@ -150,11 +159,8 @@ Mechanism = GaussianMechanism | ComposedMechanism
 
 def parts_of(mechanism: Mechanism) -> tuple[GaussianMechanism, ...]:
   """Return the parts of a composition; a single mechanism is its only part."""
-  if isinstance(mechanism, ComposedMechanism):
-    return mechanism.parts
-  if isinstance(mechanism, GaussianMechanism):
-    return (mechanism,)
-  raise TypeError(f'{mechanism=} is no GaussianMechanism or composition.')
+  is_composed = isinstance(mechanism, ComposedMechanism)
+  return mechanism.parts if is_composed else (mechanism,)
 
 
 def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
@@ -171,10 +177,5 @@ def warn_if_large(parts: tuple[GaussianMechanism, ...], delta: float) -> None:
 
 def plain(value: Any) -> Any:
   """Return `value` as JSON has it: enums as values, infinity as 'inf'."""
-  if isinstance(value, dict):
-    return {name: plain(inner) for name, inner in value.items()}
-  if isinstance(value, tuple | list):
-    return [plain(inner) for inner in value]
-  if isinstance(value, enum.Enum):
-    return value.value
-  return 'inf' if value == math.inf else value
+  text = json.dumps(value, default=operator.attrgetter('value'))
+  return json.loads(text, parse_constant={'Infinity': 'inf'}.__getitem__)
