@@ -17,7 +17,7 @@ import tempfile
 
 from fl_sketch import runs
 from fl_sketch.runs import config, figures
-from fl_sketch.sites import federation, own_data, requests, site
+from fl_sketch.sites import federation, own_data, site, wire
 from fl_sketch.sites.transport import LocalSites
 from jax import flatten_util
 import numpy as np
@@ -69,8 +69,8 @@ def over_sites(name, cut=()):
   sent, worked, sites = np.zeros((c.rounds + 1, 2), int), [], {}
 
   def carry(client, request):
-    asked = requests.decode(request)
-    if asked.kind == requests.Kind.WORK and asked.client == 1:
+    asked = wire.decode_request(request)
+    if asked.kind == wire.RequestKind.WORK and asked.client == 1:
       if asked.round in cut:
         raise ConnectionError
       worked.append(asked.round)

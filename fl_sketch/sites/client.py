@@ -14,16 +14,15 @@ import warnings
 
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
-from fl_sketch.sites import requests, wire
+from fl_sketch.sites import replicas, wire
 from fl_sketch.sites.programs import Programs, Work
 from fl_sketch.sites.replicas import Replica, Store
+from fl_sketch.sites.wire import PartKind, ReplyKind, RequestKind
 from fl_sketch.utils import __version__
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-Kind, PartKind = requests.Kind, requests.PartKind
 
 
 class Answer(NamedTuple):
@@ -82,17 +81,17 @@ class Client:
 
   def handle(self, message: bytes) -> bytes:
     """Answer a request; the reply to a bad one says why."""
-    request = requests.Request(Kind.HELLO, self.run, 0, 0, self.id)
+    request = wire.Request(RequestKind.HELLO, self.run, 0, 0, self.id)
     try:
-      request = requests.decode(message)
+      request = wire.decode_request(message)
       self._check(request)
       kind, payload = self._answered(request)
     except _NeedError as e:
-      kind, payload = wire.Kind.NEED, b''
+      kind, payload = ReplyKind.NEED, b''
       request = request._replace(round=e.args[0])
     except (wire.PayloadError, RefusedError) as e:
-      kind, payload = wire.Kind.REFUSED, str(e).encode()
-    return wire.encode(
+      kind, payload = ReplyKind.REFUSED, str(e).encode()
+    return wire.encode_reply(
       payload, kind=kind, run=self.run, round_index=request.round,
       client_id=self.id, incarnation=request.incarnation, stage=request.stage,
     )  # fmt: skip
@@ -103,9 +102,11 @@ class Client:
         f'Client {self.id} has another config or version of fl_sketch than the '
         'server; start both with the same.'
       )
-    if request.kind != Kind.HELLO and request.client != self.id:
+    if request.kind != RequestKind.HELLO and request.client != self.id:
       raise RefusedError(f'This is client {self.id}, not {request.client}.')
-    if request.kind == Kind.HELLO:  # of a start that may not come to a round
+    if (
+      request.kind == RequestKind.HELLO
+    ):  # of a start that may not come to a round
       return
     if request.incarnation < self._incarnation:
       raise RefusedError(
@@ -119,22 +120,22 @@ class Client:
       )
     self._incarnation = request.incarnation
 
-  def _answered(self, request) -> tuple[wire.Kind, Any]:
-    if request.kind == Kind.HELLO:
+  def _answered(self, request) -> tuple[ReplyKind, Any]:
+    if request.kind == RequestKind.HELLO:
       about = self.about | {'round': max(self._replicas)}
-      return wire.Kind.JSON, json.dumps(about).encode()
+      return ReplyKind.JSON, json.dumps(about).encode()
     replica = self._at(request)
-    if request.kind == Kind.EVALUATE:
+    if request.kind == RequestKind.EVALUATE:
       evaluate = self.evaluate or (lambda params: {})
       metrics = evaluate(replica.state.params)
-      return wire.Kind.JSON, json.dumps(metrics).encode()
+      return ReplyKind.JSON, json.dumps(metrics).encode()
     answer = self._worked(replica, request.weight)
     facts = self.programs.facts(replica.state)
     if request.stage >= len(self.programs.shapes(facts)):
       raise RefusedError(f'Round {request.round} has no {request.stage=}.')
     if request.stage:
       announcements = self._announcements(request, replica.state, answer)
-      digest = requests.digest(announcements, ())
+      digest = replicas.digest(announcements, ())
       self._note_announcements(request, replica, digest)
       self._answer = answer = answer._replace(announcements=announcements)
     payload = self.programs.send(
@@ -142,7 +143,7 @@ class Client:
       answer.work.payload, *self._who(request.weight),
     )  # fmt: skip
     metrics = answer.work.metrics if self.send_loss else wire.NO_METRICS
-    return wire.Kind.PAYLOAD, {'metrics': metrics, 'payload': payload}
+    return ReplyKind.PAYLOAD, {'metrics': metrics, 'payload': payload}
 
   def _note_announcements(self, request, replica, digest):
     """Record the announcements behind an answer, before it is sent."""
@@ -254,7 +255,7 @@ class Client:
 
   def _taken_over(self, request, part) -> Replica:
     """Return the server's state with the client's own rows."""
-    like = requests.replicated(self.programs.start)
+    like = replicas.replicated(self.programs.start)
     params, protocol, server = wire.from_bytes(part.body, like)
     rows = self._rows(request)
     protocol = comms.with_per_client(protocol, rows.protocol)

@@ -7,9 +7,9 @@ import warnings
 
 from fl_sketch import rounds
 from fl_sketch.rounds import comms
-from fl_sketch.sites import requests, wire
+from fl_sketch.sites import replicas, wire
 from fl_sketch.sites.programs import Programs
-from fl_sketch.sites.requests import PartKind
+from fl_sketch.sites.wire import PartKind
 from fl_sketch.utils import files
 from fl_sketch.utils.types import Tree
 import numpy as np
@@ -39,7 +39,7 @@ class History:
     folder: pathlib.Path | None = None,
   ):
     self._programs, self._folder = programs, folder
-    self._dense = comms.nbytes(requests.replicated(programs.start))
+    self._dense = comms.nbytes(replicas.replicated(programs.start))
     self._rounds: dict[int, _Round] = {}
     self.open: _Round | None = None
     if folder is None:
@@ -79,9 +79,9 @@ class History:
     if self._folder is not None:
       contents = wire.to_bytes([np.array(clients, np.int64)]), *bodies
       kind = PartKind.ANNOUNCEMENTS
-      parts = tuple(requests.Part(kind, 0, number, x) for x in contents)
-      head = requests.Kind.GO_ON, bytes(16), 0, number, -1
-      content = requests.encode(requests.Request(*head, parts=parts))
+      parts = tuple(wire.Part(kind, 0, number, x) for x in contents)
+      head = wire.RequestKind.GO_ON, bytes(16), 0, number, -1
+      content = wire.encode_request(wire.Request(*head, parts=parts))
       files.replace(self._path(number), content, durable=True)
     self._forget()
 
@@ -91,14 +91,14 @@ class History:
     numbers = (n for n, x in rounds_ if n < before and client in x.taken)
     return max(numbers, default=-1)
 
-  def announcements(self, number: int, first: int = 0) -> requests.Part:
+  def announcements(self, number: int, first: int = 0) -> wire.Part:
     """Return the announcements of a round from `first` on."""
     body = b''.join(self._rounds[number].announcements[first:])
-    return requests.Part(PartKind.ANNOUNCEMENTS, first, number, body)
+    return wire.Part(PartKind.ANNOUNCEMENTS, first, number, body)
 
   def catch_up(
     self, client: int, at: int, state: rounds.FedState, first: int = 0
-  ) -> tuple[requests.Part, ...]:
+  ) -> tuple[wire.Part, ...]:
     """Return the parts of a request that bring a replica from `at` to a state.
 
     At -1 the client has no replica; it knows `first` announcements of `at`.
@@ -108,8 +108,8 @@ class History:
       parts = [self.announcements(n, first if n == at else 0) for n in missed]
       if sum(len(part.body) for part in parts) <= self._dense:
         return tuple(parts)
-    body, number = wire.to_bytes(requests.replicated(state)), int(state.round)
-    parts = [requests.Part(PartKind.STATE, 0, number, body)]
+    body, number = wire.to_bytes(replicas.replicated(state)), int(state.round)
+    parts = [wire.Part(PartKind.STATE, 0, number, body)]
     last = self.taken(client, number)
     if last >= 0 and comms.has_client_state(self._programs.start.protocol):
       parts.append(self.announcements(last))
@@ -137,7 +137,7 @@ class History:
 
 def _read(path: pathlib.Path) -> _Round:
   """Read a file of `History.add`: a request with clients and announcements."""
-  parts = requests.decode(path.read_bytes()).parts
+  parts = wire.decode_request(path.read_bytes()).parts
   clients, *bodies = (bytes(part.body) for part in parts)
   taken = np.frombuffer(clients, '<i8').tolist()
   return _Round(frozenset(taken), tuple(bodies))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fl_sketch import rounds
 from fl_sketch.rounds import client_step, comms, fates
-from fl_sketch.sites import requests, wire
+from fl_sketch.sites import wire
 from fl_sketch.sites.comm import zeros
 from fl_sketch.sites.server import Server
 from fl_sketch.utils.types import Tree
@@ -102,10 +102,10 @@ class Inbox:
     """Take the payload of a message, or return why it is refused."""
     server = self._server
     try:
-      header = wire.unpack(message)
+      header = wire.decode_reply(message)
       if header.run != server.run:
         return Verdict.OTHER_RUN
-      if header.kind != wire.Kind.PAYLOAD:
+      if header.kind != wire.ReplyKind.PAYLOAD:
         return Verdict.NO_PAYLOAD
       if header.incarnation != server.incarnation:
         return Verdict.OTHER_START
@@ -116,7 +116,7 @@ class Inbox:
         return Verdict.UNKNOWN_CLIENT
       like = self._shapes[min(header.stage, self.stages - 1)].payload
       sent = {'metrics': wire.NO_METRICS, 'payload': like}
-      reply = wire.read(header, sent)
+      reply = wire.read_payload(header, sent)
     except wire.PayloadError:
       return Verdict.CORRUPT
     if header.round < self.round or not self._open:
@@ -146,11 +146,11 @@ class Inbox:
     return [i for i in self.weights if i in self._taken]
 
   @property
-  def announced(self) -> requests.Part:
+  def announced(self) -> wire.Part:
     """What the server has announced, for a request of a later exchange."""
     sent = [self._facts.without(tree) for tree in self.announcements]
-    kind, body = requests.PartKind.ANNOUNCEMENTS, wire.to_bytes(sent)
-    return requests.Part(kind, 0, self.round, body)
+    kind, body = wire.PartKind.ANNOUNCEMENTS, wire.to_bytes(sent)
+    return wire.Part(kind, 0, self.round, body)
 
   def _take(self, client, reply):
     """Check a payload and add it, or keep it until its turn."""

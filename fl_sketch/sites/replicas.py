@@ -1,18 +1,32 @@
 """A client's replicas of the server's state, one before each round."""
 
 from collections.abc import Iterator, Mapping, Sequence
+import hashlib
 import pathlib
 from typing import NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.sites import requests, wire
+from fl_sketch.rounds import comms
+from fl_sketch.sites import wire
 from fl_sketch.utils import files
+from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 _LATER_EXCHANGES = 3  # of a round, at most
+
+
+def replicated(state: rounds.FedState) -> Tree:
+  """Return what a part of kind STATE has of a `rounds.FedState`."""
+  shared = comms.drop_per_client(state)
+  return shared.params, shared.protocol, shared.server
+
+
+def digest(params: Params, server: Tree) -> bytes:
+  """Hash the leaves of what clients replicate, by SHA-256, to 16 bytes."""
+  return hashlib.sha256(wire.to_bytes((params, server))).digest()[:16]
 
 
 class Replica(NamedTuple):
@@ -29,8 +43,8 @@ class Replica(NamedTuple):
     cls, state: rounds.FedState, taken: int = -1, digests: Sequence[bytes] = ()
   ) -> 'Replica':
     """Return the replica of a state."""
-    digest = requests.digest(state.params, state.server)
-    return cls(state, taken, digest, tuple(digests))
+    of_state = digest(state.params, state.server)
+    return cls(state, taken, of_state, tuple(digests))
 
 
 class Store:
@@ -58,7 +72,7 @@ class Store:
     numbers = np.array([replica.taken, incarnation], np.int64)
     content = numbers, np.frombuffer(digests, np.uint8), replica.state
     of = {'run': self._run, 'round_index': number, 'client_id': self._client}
-    message = wire.encode(content, **of)
+    message = wire.encode_reply(content, **of)
     files.replace(self._path(number), message, self._durable)
     for other in self._numbers() - replicas.keys():
       self._path(other).unlink()
@@ -76,12 +90,12 @@ class Store:
     for number in sorted(self._numbers()):
       path = self._path(number)
       try:
-        header = wire.unpack(path.read_bytes())
+        header = wire.decode_reply(path.read_bytes())
         if header.run != self._run:
           raise ValueError(
             f'{self._folder} has the state of another run; use another folder.'
           )
-        numbers, digests, state = wire.read(header, like)
+        numbers, digests, state = wire.read_payload(header, like)
       except (OSError, wire.PayloadError) as e:
         said = f'{path} cannot be read ({e}); it is not used.'
         warnings.warn(said, stacklevel=4)

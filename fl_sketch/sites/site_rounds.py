@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import warnings
 
 from fl_sketch import rounds
-from fl_sketch.sites import requests, wire
+from fl_sketch.sites import replicas, wire
 from fl_sketch.sites.history import History
 from fl_sketch.sites.inbox import Closed, EmptyRoundError, Inbox
 from fl_sketch.sites.server import Server
 from fl_sketch.sites.transport import Transport
+from fl_sketch.sites.wire import ReplyKind, RequestKind
 from fl_sketch.utils import __version__, fields
 import numpy as np
 
@@ -88,19 +89,19 @@ class SiteRounds:
         )
       time.sleep(_PAUSE)
 
-  def _hello(self) -> dict[str, requests.Request]:
+  def _hello(self) -> dict[str, wire.Request]:
     """Greetings of the sites that are new, or were lost."""
     known = {site.name for site in self._sites.values() if not site.lost}
     new = [name for name in self.transport.sites() if name not in known]
     # Of the same bytes in every round, so that a transport sends it once.
-    head = requests.Kind.HELLO, self.run, self.incarnation, 0, -1
-    return dict.fromkeys(new, requests.Request(*head))
+    head = RequestKind.HELLO, self.run, self.incarnation, 0, -1
+    return dict.fromkeys(new, wire.Request(*head))
 
   def _greeted(self, name, header, strict=False):
     """Add a site to the run; `strict` ends the run with what is wrong."""
     client, about = header.client, _json(header)
     old, why = self._sites.get(client), None
-    if header.kind == wire.Kind.REFUSED:
+    if header.kind == ReplyKind.REFUSED:
       why = _text(header)
     elif not _is_greeting(about) or client not in range(self.population):
       why = f'Site {name} sends no valid greeting: {fields.shown(about)}.'
@@ -128,21 +129,21 @@ class SiteRounds:
     self._why = f' The last of them says: {why}'
     warnings.warn(why, stacklevel=2)
 
-  def _ask(self, asked: dict[str, requests.Request], timeout: float):
+  def _ask(self, asked: dict[str, wire.Request], timeout: float):
     """Yield (site, header, reply); damaged replies are dropped."""
     if not asked:
       return
-    encoded = {name: requests.encode(x) for name, x in asked.items()}
+    encoded = {name: wire.encode_request(x) for name, x in asked.items()}
     for name, reply in self.transport.ask(encoded, timeout):
       try:
-        yield name, wire.unpack(reply), reply
+        yield name, wire.decode_reply(reply), reply
       except wire.PayloadError as e:
         warnings.warn(f'Site {name}: {e}', stacklevel=2)
 
   def _collect(
     self, clients: Iterable[int],
-    make: Callable[[int, int | None], requests.Request],
-  ) -> Iterator[tuple[int, wire.Message, bytes]]:  # fmt: skip
+    make: Callable[[int, int | None], wire.Request],
+  ) -> Iterator[tuple[int, wire.Reply, bytes]]:  # fmt: skip
     """Ask clients; yield (client, header, reply) as they come.
 
     `make` is (client, round of its replica or None) -> its request: those that
@@ -165,9 +166,9 @@ class SiteRounds:
           self._greeted(name, header)
         elif header.client != client:
           self._refused(f'Site {name} answers as client {header.client}.')
-        elif header.kind == wire.Kind.NEED:
+        elif header.kind == ReplyKind.NEED:
           lacks[client] = header.round
-        elif header.kind == wire.Kind.REFUSED:
+        elif header.kind == ReplyKind.REFUSED:
           self._refused(_text(header))
         else:
           yield client, header, reply
@@ -200,13 +201,13 @@ class SiteRounds:
 
   def _exchange_all(self, box: Inbox, state):
     private = self.server.programs.private
-    about = self._about(state, requests.Kind.WORK)
+    about = self._about(state, RequestKind.WORK)
 
     def work(client, lacks):
       request = about._replace(weight=box.weights[client])
       if box.stage:
         more = {'stage': box.stage, 'parts': (box.announced,)}
-        request = request._replace(kind=requests.Kind.GO_ON, **more)
+        request = request._replace(kind=RequestKind.GO_ON, **more)
       return self._addressed(request, client, lacks, state)
 
     while True:
@@ -222,13 +223,13 @@ class SiteRounds:
       if box.advance() and private:  # on the disk before it is released
         self.history.add(state, box.announcements, box.taken, is_open=True)
 
-  def _about(self, state, kind) -> requests.Request:
+  def _about(self, state, kind) -> wire.Request:
     """Begin a request about a state."""
     head = kind, self.run, self.incarnation, int(state.round), -1
-    digest = requests.digest(state.params, state.server)
-    return requests.Request(*head, digest=digest, saved=self.saved)
+    digest = replicas.digest(state.params, state.server)
+    return wire.Request(*head, digest=digest, saved=self.saved)
 
-  def _addressed(self, request, client, lacks, state) -> requests.Request:
+  def _addressed(self, request, client, lacks, state) -> wire.Request:
     """Address a request to a client, with what that lacks of the state."""
     site, number, history = self._sites[client], request.round, self.history
     at, first = (site.at, site.first) if lacks is None else (lacks, 0)
@@ -245,7 +246,7 @@ class SiteRounds:
 
   def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
     """Return what each site measures of the parameters on its own samples."""
-    about, replies = self._about(state, requests.Kind.EVALUATE), []
+    about, replies = self._about(state, RequestKind.EVALUATE), []
 
     def ask(client, lacks):
       return self._addressed(about, client, lacks, state)

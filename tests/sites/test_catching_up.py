@@ -4,12 +4,11 @@ import functools
 
 import cases
 import chex
-from fl_sketch.sites import requests, site_rounds, wire
+from fl_sketch.sites import replicas, site_rounds, wire
 from fl_sketch.sites.client import Client
 from fl_sketch.sites.history import History
-from fl_sketch.sites.requests import Kind, Part, PartKind
+from fl_sketch.sites.wire import Part, PartKind, RequestKind
 from hypothesis import given, settings, strategies as st
-import jax
 from messaging_clients import ALIEN, RUN, lose, programs_of, refusal, run_of
 import pytest
 
@@ -37,7 +36,7 @@ def test_a_client_that_is_asked_again_sends_the_same_bytes(name, tmp_path):
   """Catches batches, noise or residuals that move when asked again."""
   run = run_of(name, folder=tmp_path)
   run.play(3)
-  last = [x for x in run.sent if requests.decode(x[1]).round == 2]
+  last = [x for x in run.sent if wire.decode_request(x[1]).round == 2]
   facts = run.programs.facts(run.state)
   assert len(last) == 4 * len(run.programs.shapes(facts))
   for restarts in (False, True):
@@ -83,12 +82,12 @@ def test_who_lost_its_state_begins_as_a_new_client(name):
     run.play()
   _, reply = run.asked(1)[-1]
   state = run.states[3]
-  body = wire.to_bytes(jax.tree.leaves(requests.replicated(state)))
-  request = requests.Request(
-    Kind.WORK, RUN, 0, 3, 1, digest=requests.digest(state.params, state.server),
-    parts=(Part(PartKind.STATE, 0, 3, body),),
-  )  # fmt: skip
-  assert fresh.clients[1].handle(requests.encode(request)) == reply
+  body = wire.to_bytes(replicas.replicated(state))
+  digest = replicas.digest(state.params, state.server)
+  head = RequestKind.WORK, RUN, 0, 3, 1
+  parts = (Part(PartKind.STATE, 0, 3, body),)
+  request = wire.Request(*head, digest=digest, parts=parts)
+  assert fresh.clients[1].handle(wire.encode_request(request)) == reply
 
 
 @fast('cd_adam-True', 'scaffold-False')
@@ -140,10 +139,10 @@ def test_a_site_answers_for_its_own_client_alone():
   own, other = run.clients[1].handle, run.clients[2].handle
 
   def handle(message):
-    request = requests.decode(message)
-    if request.kind != Kind.WORK:
+    request = wire.decode_request(message)
+    if request.kind != RequestKind.WORK:
       return own(message)
-    return other(requests.encode(request._replace(client=2)))
+    return other(wire.encode_request(request._replace(client=2)))
 
   run.clients[1].handle = handle
   with pytest.warns(UserWarning, match='as client 2'):
@@ -161,7 +160,7 @@ def test_an_earlier_start_of_the_server_is_refused():
   run.serve()
   run.play()
   assert run.closed[-1].metrics['participants'] == 4
-  reply = run.clients[1].handle(requests.encode(request))
+  reply = run.clients[1].handle(wire.encode_request(request))
   assert 'incarnation=1' in refusal(reply)
 
 
@@ -226,7 +225,7 @@ def test_the_folder_of_another_run_is_refused(files):
 REQUESTED = {
   'run': st.sampled_from([RUN, ALIEN]),
   'client': st.sampled_from([1, 2, -1]),
-  'kind': st.sampled_from([*Kind]),
+  'kind': st.sampled_from([*RequestKind]),
   'round': st.sampled_from([0, 1, -5, 2**31 - 1]),
   'stage': st.sampled_from([0, 1, 7]),
   'parts': st.lists(
@@ -246,9 +245,9 @@ def test_nothing_that_a_server_sends_makes_a_client_raise(fields):
   run = played_once()
   good = run.asked(1)[0][0]
   client = run.clients[1]
-  wire.unpack(client.handle(requests.encode(good._replace(**fields))))
-  again = client.handle(requests.encode(good))
-  assert wire.unpack(again).kind == wire.Kind.PAYLOAD
+  wire.decode_reply(client.handle(wire.encode_request(good._replace(**fields))))
+  again = client.handle(wire.encode_request(good))
+  assert wire.decode_reply(again).kind == wire.ReplyKind.PAYLOAD
 
 
 @functools.cache

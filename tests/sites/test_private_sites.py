@@ -1,9 +1,9 @@
 """Sites of a private run release nothing twice."""
 
 import chex
-from fl_sketch.sites import requests, site_rounds, wire
+from fl_sketch.sites import site_rounds, wire
 from fl_sketch.sites.history import History
-from fl_sketch.sites.requests import Kind
+from fl_sketch.sites.wire import RequestKind
 from messaging_clients import lose, refusal, run_of
 import pytest
 
@@ -17,7 +17,7 @@ def no_pause(monkeypatch):
 
 def announced(run):
   """What was sent between the exchanges of the last round."""
-  asks = [x for i in range(4) for x, _ in run.asked(i, Kind.GO_ON)]
+  asks = [x for i in range(4) for x, _ in run.asked(i, RequestKind.GO_ON)]
   number = max(x.round for x in asks)
   return {
     tuple(bytes(part.body) for part in x.parts if part.round == number)
@@ -40,7 +40,7 @@ def test_a_private_round_announces_once():
   handle = again.clients[3].handle
 
   def leaves(request):
-    if requests.decode(request).stage == 1:
+    if wire.decode_request(request).stage == 1:
       again.gone.add(3)
     return handle(request)
 
@@ -57,15 +57,15 @@ class KilledError(Exception):
 @pytest.mark.parametrize('lost', [(), (0,), 'dp_fedavg_quantile'])
 def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   """Catches a second announcement, and noise without a sum."""
-  name, again = NAME, {Kind.GO_ON}
+  name, again = NAME, {RequestKind.GO_ON}
   if isinstance(lost, str):
-    name, lost, again = lost, (), {Kind.WORK, Kind.GO_ON}
+    name, lost, again = lost, (), {RequestKind.WORK, RequestKind.GO_ON}
   run, want = run_of(name, folder=tmp_path), run_of(name)
   want.play(2)
   run.play()
 
   def edit(i, reply):
-    if wire.unpack(reply).stage == 1:
+    if wire.decode_reply(reply).stage == 1:
       raise KilledError
     return reply
 
@@ -80,8 +80,8 @@ def test_a_private_server_restarts_between_exchanges(lost, tmp_path):
   assert announced(run) == announced(want)
   if not lost:
     chex.assert_trees_all_equal(run.state, want.state)
-  kinds = {requests.decode(x[1]).kind for x in run.sent[before:]}
-  assert kinds == {Kind.HELLO} | again
+  kinds = {wire.decode_request(x[1]).kind for x in run.sent[before:]}
+  assert kinds == {RequestKind.HELLO} | again
 
 
 def test_damaged_announcements_of_a_private_round_are_refused(tmp_path):
@@ -105,7 +105,7 @@ def test_a_private_client_refuses_a_second_release(tmp_path):
     if start == 'again':
       run.restart(1)
     for request in (requested[1], other):
-      reply = run.clients[1].handle(requests.encode(request))
+      reply = run.clients[1].handle(wire.encode_request(request))
       assert 'has answered in round 2' in refusal(reply)
   run.serve(1)
   with (

@@ -153,9 +153,11 @@ def replay(run, messages):
   cohort = run.cohort_of(0)
   box = Inbox(run.server, run.states[0], cohort.ids, cohort.weight)
   replies = [x for _, _, x in run.sent]
-  work = [x for x in replies if wire.unpack(x).kind == wire.Kind.PAYLOAD]
+  work = [
+    x for x in replies if wire.decode_reply(x).kind == wire.ReplyKind.PAYLOAD
+  ]
   for number in range(box.stages):
-    mine = [x for x in work if wire.unpack(x).stage == number]
+    mine = [x for x in work if wire.decode_reply(x).stage == number]
     for message in messages(box, mine):
       box.receive(message)
     if number < box.stages - 1:
@@ -171,7 +173,7 @@ def test_neither_order_nor_what_is_refused_changes_a_bit(played):
     payload = played.programs.shapes(Facts())[stage].payload
     ones = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), payload)
     for reply in replies:
-      client = wire.unpack(reply).client
+      client = wire.decode_reply(reply).client
       longer = jax.tree.map(lambda x: np.ones((9, *x.shape), x.dtype), payload)
       yield from (reply[:-1], reply + b'0', flipped(reply), bytes(999))
       for r, number in ((0, stage + 1), (1, 0), (-1, stage)):
@@ -201,8 +203,8 @@ def test_a_poisoned_payload_is_a_client_that_is_absent(name, stage):
   poisoned, without_it = (run_of(name) for _ in range(2))
 
   def edit(i, reply):
-    header = wire.unpack(reply)
-    if (i, header.kind, header.stage) != (2, wire.Kind.PAYLOAD, stage):
+    header = wire.decode_reply(reply)
+    if (i, header.kind, header.stage) != (2, wire.ReplyKind.PAYLOAD, stage):
       return reply
     like = poisoned.programs.shapes(Facts())[stage].payload
     nan = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), like)

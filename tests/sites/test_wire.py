@@ -5,8 +5,8 @@ import zlib
 
 import chex
 from fl_sketch.rounds import comms
-from fl_sketch.sites import requests, wire
-from fl_sketch.sites.requests import Kind, Part, PartKind, Request
+from fl_sketch.sites import wire
+from fl_sketch.sites.wire import Part, PartKind, Request, RequestKind
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
@@ -29,28 +29,29 @@ PARTS = (
   Part(PartKind.ANNOUNCEMENTS, 0, 5, b'{}'),
 )
 REQUEST = Request(
-  Kind.GO_ON, RUN, 2, 5, 7, 1, bytes(range(16)), 0.5, 3, 4, PARTS
+  RequestKind.GO_ON, RUN, 2, 5, 7, 1, bytes(range(16)), 0.5, 3, 4, PARTS
 )
-ASKED = requests.encode(REQUEST)
+ASKED = wire.encode_request(REQUEST)
 SHAPES = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 TYPES = st.sampled_from(['float32', 'int32', 'int8', 'uint8', 'bool'])
 
 
 def test_messages_come_back_with_their_bits_and_their_bytes_are_the_bill():
   """Catches a field that is lost, and bytes that no bill counts."""
-  assert len(MESSAGE) == wire.OVERHEAD + 8 + comms.nbytes(PAYLOAD)
-  result = wire.unpack(MESSAGE)
-  assert result[:6] == (wire.Kind.PAYLOAD, RUN, 2, 3, 7, 1)
-  chex.assert_trees_all_equal(wire.read(result, SENT), SENT)
+  assert len(MESSAGE) == wire.REPLY_OVERHEAD + 8 + comms.nbytes(PAYLOAD)
+  result = wire.decode_reply(MESSAGE)
+  assert result[:6] == (wire.ReplyKind.PAYLOAD, RUN, 2, 3, 7, 1)
+  chex.assert_trees_all_equal(wire.read_payload(result, SENT), SENT)
   types = jax.eval_shape(lambda: SENT)
-  chex.assert_trees_all_equal_dtypes(wire.read(result, types), SENT)
-  assert requests.decode(ASKED) == REQUEST
-  size = requests.OVERHEAD + 3 * requests.PART_OVERHEAD
+  chex.assert_trees_all_equal_dtypes(wire.read_payload(result, types), SENT)
+  assert wire.decode_request(ASKED) == REQUEST
+  size = wire.REQUEST_OVERHEAD + 3 * wire.PART_OVERHEAD
   assert len(ASKED) == size + len(b'state{}')
 
 
 @pytest.mark.parametrize(
-  ('message', 'read'), [(MESSAGE, wire.unpack), (ASKED, requests.decode)]
+  ('message', 'read'),
+  [(MESSAGE, wire.decode_reply), (ASKED, wire.decode_request)],
 )
 def test_whatever_is_cut_off_or_flipped_is_found(message, read):
   """Catches fields and sizes of parts that the checksum does not see."""
@@ -66,31 +67,35 @@ def test_whatever_is_cut_off_or_flipped_is_found(message, read):
 @given(SHAPES, TYPES, SHAPES, TYPES)
 def test_a_payload_is_read_as_what_was_sent_alone(shape, dtype, other, another):
   """Catches numbers of one type or shape that are read as another's."""
-  message = wire.unpack(forged(np.ones(shape, dtype), 0, 0))
+  message = wire.decode_reply(forged(np.ones(shape, dtype), 0, 0))
   like = {'metrics': wire.NO_METRICS, 'payload': np.ones(other, another)}
   if (shape, dtype) == (other, another):
-    np.testing.assert_array_equal(wire.read(message, like)['payload'], 1)
+    np.testing.assert_array_equal(
+      wire.read_payload(message, like)['payload'], 1
+    )
   else:
     with pytest.raises(wire.PayloadError):
-      wire.read(message, like)
+      wire.read_payload(message, like)
 
 
 def test_a_bool_is_zero_or_one():
   """Catches a byte 2 that is true, and neither equal to True nor False."""
   two = forged(np.array([1, 2], 'u1').view(bool), 0, 0)
   with pytest.raises(wire.PayloadError):
-    wire.read(wire.unpack(two), SENT | {'payload': PAYLOAD['flag']})
+    wire.read_payload(
+      wire.decode_reply(two), SENT | {'payload': PAYLOAD['flag']}
+    )
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(st.integers(0, 5), st.integers(0, 70), st.binary(max_size=8))
 def test_a_request_with_any_parts_is_read_or_refused(kind, cut, more):
   """Catches a crash, or a short part, of a request whose checksum is right."""
-  head = ASKED[:6] + bytes([kind]) + ASKED[7 : requests.OVERHEAD - 4]
-  body = ASKED[requests.OVERHEAD :][:cut] + more
+  head = ASKED[:6] + bytes([kind]) + ASKED[7 : wire.REQUEST_OVERHEAD - 4]
+  body = ASKED[wire.REQUEST_OVERHEAD :][:cut] + more
   crc = struct.pack('<I', zlib.crc32(body, zlib.crc32(head)))
   try:
-    request = requests.decode(head + crc + body)
+    request = wire.decode_request(head + crc + body)
   except wire.PayloadError:
     return
-  assert requests.encode(request) == head + crc + body
+  assert wire.encode_request(request) == head + crc + body

@@ -4,15 +4,7 @@ import functools
 
 import cases
 from fl_sketch.rounds import comms
-from fl_sketch.sites import (
-  client,
-  history,
-  programs,
-  requests as requests_lib,
-  server,
-  site_rounds,
-  wire,
-)
+from fl_sketch.sites import client, history, programs, server, site_rounds, wire
 import jax
 import numpy as np
 
@@ -22,7 +14,7 @@ ALIEN = wire.fingerprint({'seed': 2})
 
 def forged(payload, r, client_id, run=RUN, metrics=wire.NO_METRICS, **header):
   """The message of a client with any payload."""
-  return wire.encode(
+  return wire.encode_reply(
     {'metrics': metrics, 'payload': payload},
     run=run, round_index=r, client_id=client_id, **header,
   )  # fmt: skip
@@ -33,8 +25,8 @@ def lose(client, stage, times=1000):
   left = [times]
 
   def edit(i, reply):
-    header = wire.unpack(reply)
-    here = header.kind == wire.Kind.PAYLOAD and header.stage == stage
+    header = wire.decode_reply(reply)
+    here = header.kind == wire.ReplyKind.PAYLOAD and header.stage == stage
     if here and client in (i, None) and left[0] > 0:
       left[0] -= 1
       return None
@@ -45,8 +37,8 @@ def lose(client, stage, times=1000):
 
 def refusal(reply):
   """What the reply of a client that refuses says."""
-  header = wire.unpack(reply)
-  assert header.kind == wire.Kind.REFUSED
+  header = wire.decode_reply(reply)
+  assert header.kind == wire.ReplyKind.REFUSED
   return bytes(header.body).decode()
 
 
@@ -141,10 +133,10 @@ class Run:
       self.back(*away)
     return self.state
 
-  def asked(self, client, kind=requests_lib.Kind.WORK):
+  def asked(self, client, kind=wire.RequestKind.WORK):
     """(request, its reply) of a client, of a kind alone."""
     mine = [pair for i, *pair in self.sent if i == client]
-    pairs = [(requests_lib.decode(x), reply) for x, reply in mine]
+    pairs = [(wire.decode_request(x), reply) for x, reply in mine]
     return [pair for pair in pairs if pair[0].kind == kind]
 
   # The transport.

@@ -5,7 +5,7 @@ import pathlib
 
 from fl_sketch import codecs, sketches
 from fl_sketch.rounds import keys as keys_lib
-from fl_sketch.sites import requests, wire
+from fl_sketch.sites import replicas, wire
 from fl_sketch.sketches import hashing
 from fl_sketch.utils import registry
 import jax
@@ -56,13 +56,11 @@ def numbers(d: int) -> np.ndarray:
 
 
 MODEL = {'b': numbers(3), 'w': numbers(6).reshape(2, 3)}
-STATE = requests.Part(
-  requests.PartKind.STATE, 0, 45,
-  wire.to_bytes(jax.tree.leaves((MODEL, (), np.int32(5)))),
-)  # fmt: skip
+STATE = wire.Part(
+  wire.PartKind.STATE, 0, 45, wire.to_bytes((MODEL, (), np.int32(5)))
+)
 ANNOUNCED = [
-  requests.Part(requests.PartKind.ANNOUNCEMENTS, 0, r, b'told')
-  for r in (43, 44)
+  wire.Part(wire.PartKind.ANNOUNCEMENTS, 0, r, b'told') for r in (43, 44)
 ]
 
 
@@ -152,21 +150,21 @@ def round_keys(seed: int, index: int, client: int) -> dict:
 
 def reply(payload, kind, number=45) -> dict:
   """A reply of client 3, whose fields are spelled out."""
-  message = wire.encode(
+  message = wire.encode_reply(
     payload, kind=kind, run=RUN, round_index=number, client_id=3, incarnation=2
   )
-  fields = wire.unpack(message)._asdict()
+  fields = wire.decode_reply(message)._asdict()
   del fields['body']
   return {**fields, 'run': RUN.hex(), 'hex': message.hex()}
 
 
 def request(kind, *parts) -> dict:
   """A request to client 3."""
-  digest = requests.digest(MODEL, np.int32(5))
-  one = requests.Request(kind, RUN, 2, 45, 3, 0, digest, 0.25, 40, 44, parts)
+  digest = replicas.digest(MODEL, np.int32(5))
+  one = wire.Request(kind, RUN, 2, 45, 3, 0, digest, 0.25, 40, 44, parts)
   of_parts = [x._replace(body=x.body.hex())._asdict() for x in parts]
   spelled = {'run': RUN.hex(), 'digest': digest.hex(), 'parts': of_parts}
-  return one._asdict() | spelled | {'hex': requests.encode(one).hex()}
+  return one._asdict() | spelled | {'hex': wire.encode_request(one).hex()}
 
 
 def exchange(text: str | None = None) -> dict:
@@ -178,11 +176,11 @@ def exchange(text: str | None = None) -> dict:
   if called := text and registry.parse_call(text):
     sent = codecs.make(**called).encode(keys_lib.codec_key(own.client), sent)
   leaves = {'metrics': METRICS, 'payload': sent}
-  answer = bytes.fromhex(reply(leaves, wire.Kind.PAYLOAD)['hex'])
+  answer = bytes.fromhex(reply(leaves, wire.ReplyKind.PAYLOAD)['hex'])
   return {
-    'request': request(requests.Kind.WORK, STATE)['hex'], 'seed': 42,
+    'request': request(wire.RequestKind.WORK, STATE)['hex'], 'seed': 42,
     'sketch': {'kind': 'count_sketch'} | options, 'codec': called,
-    'header_of_the_reply': answer[: wire.OVERHEAD - 4].hex(),
+    'header_of_the_reply': answer[: wire.REPLY_OVERHEAD - 4].hex(),
     'leaves_of_the_reply': [array(x) for x in jax.tree.leaves(leaves)],
   }  # fmt: skip
 
@@ -194,7 +192,7 @@ PAYLOAD = {  # of every kind of leaf; the keys of a dict are sorted
   'packed': np.array([[1, 128]], np.uint8),
   'table': numbers(4).reshape(2, 2),
 }
-WORK = requests.Kind.WORK
+WORK = wire.RequestKind.WORK
 # file -> {name: (function, *arguments)}
 FILES = {
   'keys': {
@@ -213,10 +211,10 @@ FILES = {
   },
   'messages': {
     'reply_payload': (reply, {'metrics': METRICS, 'payload': PAYLOAD}, 0),
-    'reply_need': (reply, b'', wire.Kind.NEED, -1),
-    'reply_refused': (reply, b'Another config.', wire.Kind.REFUSED),
-    'reply_json': (reply, b'{"client": 3}', wire.Kind.JSON),
-    'request_hello': (request, requests.Kind.HELLO),
+    'reply_need': (reply, b'', wire.ReplyKind.NEED, -1),
+    'reply_refused': (reply, b'Another config.', wire.ReplyKind.REFUSED),
+    'reply_json': (reply, b'{"client": 3}', wire.ReplyKind.JSON),
+    'request_hello': (request, wire.RequestKind.HELLO),
     'request_work': (request, WORK),
     'request_work_with_state': (request, WORK, STATE),
     'request_work_with_announcements': (request, WORK, *ANNOUNCED),
