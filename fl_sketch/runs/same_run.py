@@ -24,7 +24,7 @@ from fl_sketch.runs import (
   program as program_lib,
 )
 from fl_sketch.utils import digests, files
-from fl_sketch.utils.types import Params, Tree
+from fl_sketch.utils.types import Tree
 import jax
 from jax.extend import core
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ import numpy as np
 
 Record = dict[str, Any]
 
-DATA, START, SOURCE = 'data', 'start', 'source of fl_sketch'
+DATA, SOURCE = 'data', 'source of fl_sketch'
 NOISE, ROUND = 'noise multiplier', 'one round'
 KERNELS = 'deterministic kernels'  # `launch.train --nodeterministic`
 # Of JAX; by them one key draws other noise, and sums round otherwise.
@@ -40,7 +40,7 @@ FLAGS = 'jax_threefry_partitionable', 'jax_default_matmul_precision'
 SECRET = 'secret', 'entropy'  # path of a private run's secret in its folder
 
 _KEYED = 'keyed '  # begins a digest by a secret
-_DIGESTS = {DATA, START, SOURCE, ROUND}
+_DIGESTS = {DATA, SOURCE, ROUND}
 _ADDRESS = re.compile(r' at 0x[0-9a-f]+')
 # Files of a run that has begun; the last one is the model of a checkpoint.
 _BEGUN = 'config.json', 'metrics.jsonl', 'checkpoints/*/arrays'
@@ -58,16 +58,19 @@ def problem_of(
 
   A private run has two more entries: its noise multiplier, and 'one round', a
   digest of its devices and its program, since the same noise under another
-  update would cancel in their difference. `mesh`: default all devices.
+  update would cancel in their difference; and its data include its initial
+  parameters. `mesh`: default all devices.
 
   Raises DataError if arrays of a private run's store were changed.
   """
   guarantee = exp.guarantee
   partition = exp.partition.offsets, exp.partition.indices
   arrays = {'train': exp.data, 'test': exp.test, 'partition': partition}
-  params = exp.params, exp.hyper.frozen
+  arrays['frozen'] = exp.hyper.frozen
+  if guarantee is not None:
+    arrays['start'] = exp.params
   mesh = mesh_lib.cohort_mesh() if mesh is None else mesh
-  problem = record(arrays, params, read=guarantee is not None)
+  problem = record(arrays, read=guarantee is not None)
   problem['shards'] = mesh.size  # they decide the order of sums
   if guarantee is not None:
     problem[NOISE] = guarantee.noise_multiplier
@@ -75,16 +78,12 @@ def problem_of(
   return problem
 
 
-def record(arrays: Tree, params: Params, read: bool = False) -> Record:
-  """Return digests of arrays and of parameters that are drawn, and versions.
+def record(arrays: Tree, read: bool = False) -> Record:
+  """Return a digest of arrays, and versions.
 
   `read` reads the arrays of a store, whose digests are on record.
   """
-  problem: Record = {DATA: _digest(arrays, read)}
-  leaves = jax.tree.leaves(params)
-  if not any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
-    problem[START] = _digest(params)
-  problem[SOURCE] = digests.of_source()
+  problem: Record = {DATA: _digest(arrays, read), SOURCE: digests.of_source()}
   about = files.measured_with()
   problem |= about.pop('versions') | about
   problem[KERNELS] = devices.deterministic(jax.default_backend())
@@ -132,7 +131,7 @@ def check_problem(folder: pathlib.Path, problem: Record, *, private: bool):
         'another workdir.'
       )
     return
-  free = set() if START in problem else {START}
+  free = set()
   if any(str(x).startswith(_KEYED) for x in then.values()):
     if secret := secret_of(folder):
       problem = keyed(problem, secret)

@@ -169,14 +169,14 @@ def run(
         'its best point.'
       )
 
-  def build_point(config: Config, **options: Any) -> Experiment:
-    return build(config, data_dir, problem, **options)
+  def build_point(config: Config) -> Experiment:
+    return build(config, data_dir, problem)
 
   with contextlib.closing(Files(folder, config)) as records:
     todo, left = records.numbered(listed), []
     for group in groups(todo, problem):
       if finished := [i for i in group if i in records.rows]:
-        exp = build_point(todo[finished[0]].config, draw=False)
+        exp = build_point(todo[finished[0]].config)
         point = records.point(finished[0])
         same_run.check_run(point, exp.config, same_run.problem_of(exp))
       if len(finished) < len(group):

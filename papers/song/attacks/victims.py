@@ -52,8 +52,8 @@ def load(c: AttackConfig, data_dir: str | None = None) -> Victim:
 
 
 def identify(victim: Victim) -> same_run.Record:
-  """Returns the record of its samples and parameters."""
-  return same_run.record([victim.x, victim.y], victim.params)
+  """Returns the record of its samples."""
+  return same_run.record([victim.x, victim.y])
 
 
 def candidates(num_classes: int, batch_size: int) -> np.ndarray:

@@ -65,9 +65,9 @@ def test_without_its_secret_a_run_is_compared_by_what_is_open(tmp_path):
   shutil.rmtree(tmp_path / 'secret')
   with pytest.warns(UserWarning, match='secret'):
     start(tmp_path, build(PRIVATE, clients=ONE_IMAGE))
-  exp = build(PRIVATE, start={'w': changed(START['w'])})
+  edit(tmp_path, jax='0.0.0')
   with pytest.warns(UserWarning, match='secret'):
-    refused(tmp_path, exp, '(start)')
+    refused(tmp_path, own.private(), 'jax')
 
 
 def secrets_of(folder, *experiments):
@@ -149,22 +149,18 @@ def test_other_code_is_warned_of_or_refused(kind, tmp_path):
     (tmp_path / 'problem.json').write_text(problem)
 
 
-def test_parameters_that_are_drawn_otherwise_are_not_compared(tmp_path):
-  """Catches a refusal by another version, or of a run that draws none."""
-  exp = build()
-  begin(tmp_path, exp)
-  shapes = {k: x for k, x in own.record(exp).items() if k != same_run.START}
-  for private in False, True:
-    same_run.check_problem(tmp_path, shapes, private=private)
-  edit(tmp_path, start='')
-  with pytest.warns(UserWarning, match='start'):
-    start(tmp_path, build())
-  refused(tmp_path, build(clients=ONE_IMAGE), '(data)')
+def test_other_initial_parameters_are_other_data_of_a_private_run(tmp_path):
+  """Catches the same noise under another start, and public runs it stops."""
+  other = {'w': changed(START['w'])}
+  begin(tmp_path / 'private', own.private())
+  refused(tmp_path / 'private', build(PRIVATE, start=other), '(data)')
+  begin(tmp_path / 'public', build())
+  start(tmp_path / 'public', build(start=other))
 
 
 def test_an_error_of_one_process_stops_all(tmp_path, monkeypatch):
   """Catches processes that wait for one that has found other data."""
   begin(tmp_path, build())
   flags = iter([False, True])  # of the lock, and of what is compared
-  monkeypatch.setattr(workdir.processes, 'any_process', lambda _: next(flags))
+  monkeypatch.setattr(workdir.peers, 'any_process', lambda _: next(flags))
   refused(tmp_path, build(), 'Another process')
