@@ -2,26 +2,31 @@
 
 A result depends on all arguments of its operation; that of a branch or a loop
 also on what decided it. Data end at a mark `released` alone. An operation with
-an inner program that is not known raises `InterferenceError`.
+an inner program that is not known raises `InterferenceError`. The axis of
+clients is followed, too, to see where their rows mix.
 Tested with JAX 0.10 and 0.11: names of primitives and their parameters.
 """
 
 from collections.abc import Mapping, Sequence
+import math
 import pathlib
 import types
 from typing import NamedTuple
 
-from fl_sketch.privacy.noninterference import lanes
 from fl_sketch.rounds import marks
 from jax.extend import core
 
-DATA, NOISE, MIXED = 'data', 'noise', lanes.MIXED
+DATA, NOISE, MIXED = 'data', 'noise', 'mixed'
+Axis = int | None  # slices along it are of one client each; None: unknown
 # Results of their inner programs depend on arguments of the operation alone.
 _CLOSED = (
   'reduce', 'reduce_window', 'scatter', 'scatter-add', 'scatter-mul',
   'scatter-min', 'scatter-max', 'scatter_sub', 'select_and_gather_add',
   'select_and_scatter', 'custom_linear_solve',
 )  # fmt: skip
+_CUMULATIVE = ('cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp')
+# Their results may have the shape of the argument, but other rows.
+_MOVED = ('gather', 'scatter', 'dynamic_slice', 'dynamic_update_slice', 'pad')
 _LIBRARY = str(pathlib.Path(__file__).parents[2])
 _TO_HOST = ('callback', 'infeed', 'outfeed', 'debug_print', 'ffi_call')
 
@@ -47,7 +52,7 @@ class Value(NamedTuple):
 
   # Of DATA, NOISE (the secret key) and MIXED (data of several clients).
   labels: Mapping[str, Origin] = types.MappingProxyType({})
-  axis: lanes.Axis = None  # slices along it are of one client each
+  axis: Axis = None
 
 
 class Leak(NamedTuple):
@@ -222,7 +227,65 @@ def _result(eqn, values) -> Value:
   if DATA not in labels:
     return Value(labels)
   axes = [x.axis if DATA in x.labels else None for x in values]
-  axis = lanes.after(eqn, axes)
+  axis = axis_after(eqn, axes)
   if isinstance(axis, str):
     return Value({**labels, MIXED: labels[DATA]})
   return Value(labels, axis)
+
+
+def axis_after(eqn: core.JaxprEqn, axes: list[Axis]) -> Axis | str:
+  """Return the axis of clients in a result, or `MIXED`.
+
+  `axes` are those of the arguments with data. An operation that surely combines
+  rows of several clients gives `MIXED`; where the axis is lost, it is None.
+  """
+  if _is_collective(eqn):
+    return MIXED
+  with_axis = [(n, axis) for n, axis in enumerate(axes) if axis is not None]
+  if not with_axis:
+    return None
+  (n, axis), params = with_axis[0], eqn.params
+  name, shape = eqn.primitive.name, getattr(eqn.invars[n].aval, 'shape', ())
+  out = getattr(eqn.outvars[0].aval, 'shape', ())
+  mixed = lambda dims: MIXED if axis in dims else axis
+  if (name.startswith('reduce_') and 'axes' in params) or name[:3] == 'arg':
+    dims = params['axes']
+    return MIXED if axis in dims else axis - sum(d < axis for d in dims)
+  if name == 'broadcast_in_dim':
+    return params['broadcast_dimensions'][axis]
+  if name == 'transpose':
+    return params['permutation'].index(axis)
+  if name == 'squeeze':
+    return axis - sum(d < axis for d in params['dimensions'])
+  if name == 'reshape':
+    return _reshaped(shape, out, axis)
+  if name == 'slice':
+    return axis if out[axis] == shape[axis] else MIXED
+  if name == 'rev':
+    return mixed(params['dimensions'])
+  if name in _CUMULATIVE:
+    return mixed([params['axis']])
+  if name in ('concatenate', 'sort'):
+    return mixed([params['dimension']])
+  if name == 'dot_general':
+    contracted = params['dimension_numbers'][0][n]
+    return MIXED if axis in contracted else None
+  if name == 'gather':
+    mapped = params['dimension_numbers'].start_index_map
+    return MIXED if axis in mapped else None
+  same = {a for a in axes if a is not None} == {axis} and out == shape
+  return axis if same and not name.startswith(_MOVED) else None
+
+
+def _is_collective(eqn) -> bool:
+  """Return whether it combines values of several shards."""
+  named = any(type(e).__name__ == 'NamedAxisEffect' for e in eqn.effects)
+  return named and eqn.primitive.name not in ('pvary', 'pcast')
+
+
+def _reshaped(shape, out, axis) -> Axis:
+  before = math.prod(shape[:axis])
+  for n, size in enumerate(out):
+    if size == shape[axis] and math.prod(out[:n]) == before:
+      return n
+  return None
