@@ -12,22 +12,14 @@ class Channel(NamedTuple):
 
   An algorithm whose factory has an argument ``channel: Channel`` takes these
   fields as options. Its `links` are `encode`, `mean`, `broadcast` and `decode`.
-
-  Attributes:
-    sketch: R, a linear operator.
-    codec: compresses the clients' tables; None: no compression.
-    downlink_codec: compresses the mean table likewise.
-    privacy: bounds and noise on the tables; None: no privacy.
-    robust: byzantine-robust rule in place of the mean; None: the mean.
-    hash_rounds: rounds that share one R (correlated noise); None: 1, 0: all.
   """
 
   sketch: sketches.Sketch
-  codec: codecs.Codec | None = None
-  downlink_codec: codecs.Codec | None = None
-  privacy: aggregation.PrivateMean | None = None
-  robust: Rule | None = None
-  hash_rounds: int | None = None
+  codec: codecs.Codec | None = None  # of the clients' tables
+  downlink_codec: codecs.Codec | None = None  # of the mean table
+  privacy: aggregation.PrivateMean | None = None  # bounds and noise on tables
+  robust: Rule | None = None  # in place of the mean
+  hash_rounds: int | None = None  # that share one R; None: 1, 0: all
 
   def links(self) -> tuple[chain.Link, ...]:
     """Build all links, in their order."""

@@ -33,27 +33,18 @@ from fl_sketch.utils import registry
 
 
 class Entry(NamedTuple):
-  """An algorithm of the registry.
+  """An algorithm of the registry."""
 
-  Attributes:
-    factory: (task, hp, **options) -> `Algorithm`. A first argument called
-      ``local`` is the local work that the task builds in place of the task; an
-      argument ``channel: Channel`` stands for the fields of `Channel`.
-    work: the method of `local.Task` that builds the local work: 'steps',
-      'gradient' or 'private_steps', which a user's own local work can replace;
-      'task': steps that the algorithm changes or counts; 'slopes': no gradient.
-    full_participation: whether all clients take part in every round, with equal
-      weights.
-    any_optimizer: whether any optimizer can make the local steps.
-    hyper: names of options that are arrays of `Hyper.extra`: one program of a
-      sweep varies them.
-  """
-
+  # (task, hp, **options) -> `Algorithm`; an argument ``channel: Channel``
+  # stands for the fields of `Channel`.
   factory: Callable[..., Algorithm]
+  # The method of `local.Task` that builds the local work: 'steps', 'gradient'
+  # or 'private_steps', which a user's own local work can replace; 'task': steps
+  # that the algorithm changes or counts; 'slopes': no gradient.
   work: str = 'steps'
-  full_participation: bool = False
-  any_optimizer: bool = True
-  hyper: tuple[str, ...] = ()
+  full_participation: bool = False  # of all clients, with equal weights
+  any_optimizer: bool = True  # whether any can make the local steps
+  hyper: tuple[str, ...] = ()  # options that one program of a sweep varies
 
 
 class Algorithms(registry.Registry[Entry]):
@@ -73,29 +64,22 @@ class Algorithms(registry.Registry[Entry]):
   def describe(self, name: str, *, context: bool = False) -> str:
     """Describe a factory: its call, its docstring, options that many share."""
     text = super().describe(name, context=context)
-    if self._takes_channel(self.entry(name).factory):
-      _, _, options = (inspect.getdoc(Channel) or '').partition('Attributes:')
-      text += f'\n\nOptions of the channel:{options}'
     shared = [
       f'  {option}: {SHARED[option]}'
       for option in self.arguments(name)
       if option in SHARED and f'  {option}: ' not in text
     ]
-    if shared:
-      text += '\n'.join(['\n\nShared options:', *shared])
-    return text
+    return '\n'.join([text, '\nShared options:', *shared]) if shared else text
 
   def build(
     self, name: str, task: Task, hp: Hyper, options: Mapping[str, Any]
   ) -> Algorithm:
     """Build an algorithm from a client's task and its flat options."""
-    spec, options = self.entry(name), dict(options)
-    if self._takes_channel(spec.factory):
+    factory, options = self.entry(name).factory, dict(options)
+    if self._takes_channel(factory):
       parts = {k: options.pop(k) for k in Channel._fields if k in options}
       options['channel'] = Channel(**parts)
-    first = next(iter(inspect.signature(spec.factory).parameters))
-    work = getattr(task, spec.work)(hp) if first == 'local' else task
-    return spec.factory(work, hp, **options)
+    return factory(task, hp, **options)
 
 
 # What these options mean where a docstring says nothing else.
@@ -103,6 +87,8 @@ SHARED = {
   'b1': 'decay of the first moment.',
   'b2': 'decay of the second.',
   'eps': 'added to its root.',
+  'sketch': 'R, a linear operator.',
+  'hash_rounds': 'rounds that share one R; None: 1, 0: all.',
   'codec': "compresses the clients' tables; None: no compression.",
   'downlink_codec': 'compresses the mean table likewise.',
   'privacy': 'bounds and noise on what clients send; None: no privacy.',

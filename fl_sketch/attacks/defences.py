@@ -12,15 +12,11 @@ import jax.numpy as jnp
 
 
 class Defence(NamedTuple):
-  """A defence, and the part of it that an informed attacker repeats.
+  """A defence, and the part of it that an informed attacker repeats."""
 
-  Attributes:
-    apply: (key, message) -> the message that is sent.
-    redo: (message of a guess, observed) -> the message to compare with
-      `observed`; None: the message of the guess.
-  """
-
-  apply: Callable[[Key, Tree], Tree]
+  apply: Callable[[Key, Tree], Tree]  # (key, message) -> what is sent
+  # (message of a guess, observed) -> the message to compare with `observed`;
+  # None: the message of the guess.
   redo: Callable[[Tree, Tree], Tree] | None = None
 
 

@@ -45,11 +45,11 @@ class Net(nn.Module):
     return nn.Dense(self.num_classes)(nn.relu(nn.Dense(self.units)(x)))
 
 
-def heavy(local, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
-  """Sketched FedAvg with momentum on the server; gets local work, no task."""
+def heavy(task, hp, *, sketch, beta: float = 0.5, nesterov: bool = False):
+  """Sketched FedAvg with momentum on the server."""
   return federated(
-    local, t.sketch(sketch), aggregation.mean_over_cohort(), t.broadcast(),
-    t.desketch(sketch), optax.trace(beta, nesterov=nesterov),
+    task.steps(hp), t.sketch(sketch), aggregation.mean_over_cohort(),
+    t.broadcast(), t.desketch(sketch), optax.trace(beta, nesterov=nesterov),
     optax.scale_by_learning_rate(hp.server_lr),
   )  # fmt: skip
 
