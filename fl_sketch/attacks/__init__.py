@@ -1,7 +1,7 @@
 """Gradient leakage: reconstructing a client's inputs from what it sends.
 
 `reconstruct` searches for inputs whose message, a `view`, equals the observed
-one: `objectives` are distances of messages, and `searches` the optimisers.
+one: `objectives` has distances of messages, and the optimisers.
 `defences` perturb messages before they are sent; `scores` rate an attack.
 """
 

@@ -5,7 +5,7 @@ import functools
 from typing import NamedTuple
 
 from fl_sketch import local as local_work, sketches
-from fl_sketch.attacks import objectives, searches
+from fl_sketch.attacks import objectives
 from fl_sketch.rounds.algorithm import Local, LossFn
 from fl_sketch.utils import checks, fields
 from fl_sketch.utils.types import Batch, Key, Params, Tree
@@ -94,7 +94,7 @@ def reconstruct(
       attacker applies to its guesses, see `defences`.
     objective: D: 'l2', relative, or 'cosine'.
     tv: lambda, the weight of the total variation of images.
-    optimizer: name of the search, see `searches`.
+    optimizer: name of the search, of `objectives.SEARCHES`.
     learning_rate: of the search; None is its default.
     steps: of the search.
     restarts: number of starts.
@@ -120,7 +120,7 @@ def reconstruct(
   if (sketch is None) != (sketch_key is None):
     raise ValueError('Set sketch and sketch_key together, or neither.')
   checks.choice('objective', objective, tuple(objectives.OBJECTIVES))
-  checks.choice('optimizer', optimizer, tuple(searches.SEARCHES))
+  checks.choice('optimizer', optimizer, tuple(objectives.SEARCHES))
   fields.check_option('steps', steps, fields.Count)
   fields.check_option('restarts', restarts, fields.Count)
   message_of = view(loss_fn, local=local, batches=batches, sketch=sketch)
@@ -144,7 +144,7 @@ def reconstruct(
     return value + tv * objectives.total_variation(x) if tv else value
 
   options = {} if learning_rate is None else {'learning_rate': learning_rate}
-  search = searches.SEARCHES[optimizer](steps, **options)
+  search = objectives.SEARCHES[optimizer](steps, **options)
   if candidates is None:  # one choice, which optimised labels ignore
     candidates = jnp.zeros((1, 1)) if labels is None else labels[None]
   tries = jnp.repeat(candidates, restarts, axis=0)

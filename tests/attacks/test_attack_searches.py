@@ -3,7 +3,7 @@
 import functools
 
 from fl_sketch import attacks
-from fl_sketch.attacks import objectives, searches
+from fl_sketch.attacks import objectives
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,7 @@ CURVED = np.diag([10.0, 3.0, 1.0]).astype(np.float32)
 
 def trace(name, start, steps=100):
   """Values of a quadratic, whose curvatures differ by 10, on the way."""
-  search = searches.SEARCHES[name](steps)
+  search = objectives.SEARCHES[name](steps)
   value_fn = lambda x: 0.5 * x @ CURVED @ x
 
   def step(carry, _):
@@ -34,7 +34,7 @@ def trace(name, start, steps=100):
 
 
 @pytest.mark.representatives('adam', 'lbfgs')
-@pytest.mark.parametrize('name', searches.SEARCHES)
+@pytest.mark.parametrize('name', objectives.SEARCHES)
 def test_searches_go_down_a_quadratic(name):
   # Of starts that differ, under `vmap`, where line searches end at different
   # steps; one that is not a number does not keep the others waiting.

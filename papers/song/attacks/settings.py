@@ -7,7 +7,7 @@ import itertools
 from typing import Annotated, Any, NamedTuple
 
 from fl_sketch import accounting, models, sketches
-from fl_sketch.attacks import objectives, searches
+from fl_sketch.attacks import objectives
 from fl_sketch.data import sources
 from fl_sketch.runs.config import checked
 from fl_sketch.utils import fields as f
@@ -74,7 +74,7 @@ class AttackConfig:
     'l2, cosine', 'l2'
   )
   tv: f.Finite = field('weight of the total variation', 0.0)
-  optimizer: Annotated[str, choice(searches.SEARCHES)] = field(
+  optimizer: Annotated[str, choice(objectives.SEARCHES)] = field(
     'lbfgs, armijo, adam, signed_adam', 'lbfgs'
   )
   learning_rate: f.Positive | None = None
