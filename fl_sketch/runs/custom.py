@@ -5,6 +5,7 @@ from typing import Any
 
 from fl_sketch import models
 from fl_sketch.data import from_clients
+from fl_sketch.data.sources import Dataset
 from fl_sketch.models import losses
 from fl_sketch.runs import problem as problem_lib
 from fl_sketch.utils.types import Batch, Key, Params
@@ -63,7 +64,7 @@ def problem(
 
 
 def _of_model(
-  model: Any, dataset: Any, loss: str | losses.Kind, seed: int
+  model: Any, dataset: Dataset, loss: str | losses.Kind, seed: int
 ) -> tuple[Params, Callable[..., Any], Callable[..., Any]]:
   """Return parameters, values of a batch, and outputs of a model."""
   model, loss_of = models.as_model(model), losses.kind_of(loss)

@@ -30,7 +30,7 @@ class Experiment(NamedTuple):
   config: Config  # checked
   make: rounds.Make  # hp -> `Algorithm`
   hyper: Hyper  # the hyperparameters of this run
-  params: Any  # the model before the first round
+  params: Params  # the model before the first round
   data: dict[str, np.ndarray]  # for training, leaves [samples, ...]
   fetch: rounds.Fetch  # (data, indices of one client, or of all) -> batches
   clients_per_step: int | None  # see `rounds.run_round`

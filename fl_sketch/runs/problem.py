@@ -15,7 +15,7 @@ from fl_sketch.data import (
   text,
 )
 from fl_sketch.data.partitions import Partition
-from fl_sketch.data.sources import Pixels
+from fl_sketch.data.sources import Dataset, Pixels
 from fl_sketch.models import lora, losses, pretrained
 from fl_sketch.rounds.algorithm import FromHyper, OfFrozen, with_hyper
 from fl_sketch.runs.config import Config
@@ -27,6 +27,7 @@ import numpy as np
 
 _ADAPTERS = 0x10FA  # folded into the key of the first parameters
 EVAL_BATCH, EVAL_TOKENS = 500, 8192  # the most in a batch of an evaluation
+Data = Dataset | store.Store
 # Fields that have no effect beside a `Problem`.
 _USELESS = 'pretrained', 'loss', 'compute_dtype', 'train_slice', 'test_slice'
 
@@ -85,9 +86,9 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     raise config.refusal(
       '{train_slice} is not supported by {dataset}; remove train_slice.'
     )
-  held_out = getattr(dataset, 'held_out', None)  # of a store, without slices
-  if held_out is not None:
-    held_out = Partition(None, held_out), dataset.test
+  held_out = None
+  if isinstance(dataset, store.Store) and dataset.held_out is not None:
+    held_out = Partition(None, dataset.held_out), dataset.test
   data = _sliced('train_slice', config.train_slice, dataset.train)
   test = _sliced('test_slice', config.test_slice, dataset.test)
   dataset = dataset._replace(train=data, test=test)
@@ -106,9 +107,39 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     return losses.make(module_of(options), config.loss, **scale)[1]
 
   module = module_of(options)
-  _check_tokens(config, dataset, module)
-  model = models.as_model(module)
-  in_jax = jax.dtypes.canonicalize_dtype
+  params = _first_params(config, module, dataset, scale, draw)
+  # Evaluation is of the float32 model, whichever way it was trained.
+  whole = options | {'dtype': 'float32'}
+  apply_of = lambda options: losses.outputs(module_of(options), **scale)
+  return Problem(
+    data=data, test=evaluation_batches(test), params=params, scale=scale,
+    loss_fn=_of_options(config, options, loss_of),
+    metrics_fn=_of_options(config, whole, metrics_of),
+    labels=data.get('y') if config.loss == 'cross_entropy' else None,
+    apply_fn=_of_options(config, whole, apply_of),
+    partition=dataset.partition, held_out=held_out, model=module,
+    tokenizer=dataset.tokenizer, test_of_clients=held_out is not None,
+  )  # fmt: skip
+
+
+def _first_params(
+  config: Config,
+  module: Any,
+  dataset: Data,
+  scale: dict[str, float],
+  draw: bool,
+) -> Params:
+  """Return the model's parameters; check tokens and labels against it."""
+  data, test = dataset.train, dataset.test
+  if config.dataset in text.NAMES:
+    # A table of words gives its last row for every larger token.
+    top = max(int(part['x'].max()) for part in (data, test))
+    size = getattr(module, 'vocab_size', None) or dataset.num_classes
+    if size is not None and top >= size:
+      raise ValueError(
+        f'token {top} exceeds vocab_size={size}; use a larger one.'
+      )
+  model, in_jax = models.as_model(module), jax.dtypes.canonicalize_dtype
   one = {
     k: jnp.zeros((1, *x.shape[1:]), in_jax(x.dtype)) for k, x in data.items()
   }
@@ -120,27 +151,15 @@ def load(config: Config, data_dir: str | None, draw: bool = True) -> Problem:
     params = pretrained.load(config.pretrained, module, params)
   y = data.get('y')
   usual = config.loss == 'cross_entropy' and (y is None or y.ndim == 1)
-  of_tokens = config.model in models.OF_TOKENS
+  usual &= config.model not in models.OF_TOKENS
   is_own = models.REGISTRY.is_own(config.model)
-  if is_own or REGISTRY.is_own(config.dataset) or of_tokens or not usual:
+  if is_own or REGISTRY.is_own(config.dataset) or not usual:
     outputs = jax.eval_shape(model.apply, params, inputs, None)
     parts = [data, test]
     if store.is_mapped(data):  # checked when written, except for their axes
       parts = [{k: x[:1] for k, x in part.items()} for part in parts]
     check_labels(config.loss, outputs, *parts)
-  # Evaluation is of the float32 model, whichever way it was trained.
-  whole = options | {'dtype': 'float32'}
-  apply_of = lambda options: losses.outputs(module_of(options), **scale)
-  return Problem(
-    data=data, test=evaluation_batches(test), params=params, scale=scale,
-    loss_fn=_of_options(config, options, loss_of),
-    metrics_fn=_of_options(config, whole, metrics_of),
-    labels=y if config.loss == 'cross_entropy' else None,
-    apply_fn=_of_options(config, whole, apply_of),
-    partition=dataset.partition, held_out=held_out, model=module,
-    tokenizer=getattr(dataset, 'tokenizer', None),
-    test_of_clients=held_out is not None,
-  )  # fmt: skip
+  return params
 
 
 def adapted(config: Config, whole: Problem) -> Problem:
@@ -172,12 +191,13 @@ def adapted(config: Config, whole: Problem) -> Problem:
   )  # fmt: skip
 
 
-def _scale(config: Config, dataset: Any) -> dict[str, float]:
+def _scale(config: Config, dataset: Data) -> dict[str, float]:
   x = dataset.train.get('x')
   if not config.standardize or x is None or x.dtype != np.uint8:
     return {'mean': 0.0, 'std': 1.0}
-  is_store = isinstance(dataset, store.Store)
-  return dataset.scale if is_store else Pixels().plus(x).scale
+  if isinstance(dataset, store.Store):
+    return dataset.scale
+  return Pixels().plus(x).scale
 
 
 def _of_options(
@@ -213,16 +233,14 @@ def check_labels(
   labels = [arrays['y'] for arrays in parts]
   y, shape, is_sequence = labels[0], outputs.shape, loss == 'tokens'
   if loss in ('cross_entropy', 'tokens'):
-    length, axes = ', length' * is_sequence, 1 + is_sequence
-    if outputs.ndim != axes + 1:
+    axes = 1 + is_sequence
+    is_integer = np.issubdtype(y.dtype, np.integer)
+    if not (is_integer and y.ndim == axes == outputs.ndim - 1):
       raise ValueError(
-        f'outputs {shape} of the model must be logits[batch{length}, classes] '
-        f'of {loss=}; set another model or loss.'
-      )
-    if y.ndim != axes or not np.issubdtype(y.dtype, np.integer):
-      raise ValueError(
-        f"labels 'y' are {y.dtype}{y.shape}; pass integers[samples{length}], "
-        "or set loss='regression' for numeric targets."
+        f"labels 'y' {y.dtype}{y.shape} and outputs {shape} do not suit "
+        f'{loss=}, which takes integers with {axes} axes, and logits with one '
+        "more, of classes; set another model or loss ('regression' for "
+        'numbers).'
       )
   elif y.shape[1:] != shape[1:]:
     raise ValueError(
@@ -242,23 +260,11 @@ def check_labels(
       )
 
 
-def _check_tokens(config: Config, dataset: Any, module: Any):
-  # A table of words gives its last row for every larger token.
-  if config.dataset not in text.NAMES:
-    return
-  top = max(int(part['x'].max()) for part in (dataset.train, dataset.test))
-  size = getattr(module, 'vocab_size', None) or dataset.num_classes
-  if top >= size:
-    raise ValueError(
-      f'token {top} exceeds vocab_size={size}; use a larger one.'
-    )
-
-
-def _model_options(config: Config, dataset: Any) -> dict[str, Any]:
+def _model_options(config: Config, dataset: Data) -> dict[str, Any]:
   options: dict[str, Any] = {'dtype': config.compute_dtype}
   if config.dataset in text.NAMES and config.pretrained is None:
     sizes = {'max_length': dataset.train['x'].shape[1]}
-    if dataset.vocabulary is not None:
+    if isinstance(dataset, Dataset) and dataset.vocabulary is not None:
       sizes['vocab_size'] = dataset.vocabulary
     takes = models.REGISTRY.options(config.model)
     options |= {name: size for name, size in sizes.items() if name in takes}

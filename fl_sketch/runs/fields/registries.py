@@ -27,65 +27,53 @@ REGISTRIES: dict[str, tuple[str, registry.Registry]] = {
 CALLS = tuple(k for k, (by, _) in REGISTRIES.items() if by.endswith('.kind'))
 # Fields of one level of nesting: options of what another field names.
 MAPPINGS = (*REGISTRIES, 'sweep')
-Part = tuple[registry.Registry, str, dict[str, Any]]  # its name, its options
 
 
-def named(config: Any) -> dict[str, Part]:
-  """Return every part of a config by its field.
+def check(config: object):
+  """Raise ValueError for a part that is not there, or not its options.
 
-  Options that only a sweep gives have the first of their values.
+  Options that only a sweep gives are checked by the first of their values.
   """
-  parts = {'loss': (losses.REGISTRY, config.loss, {})}
+  fields = vars(config)
+  losses.REGISTRY.check(fields['loss'], {})
   for field, (named_by, known) in REGISTRIES.items():
-    options = dict(getattr(config, field) or {})
+    options = dict(fields[field] or {})
     if field not in CALLS:
-      field_of_name, name = named_by, getattr(config, named_by)
+      name = fields[named_by]
     elif not options:
       continue
-    elif registry.KIND in options:
-      field_of_name, name = field, options.pop(registry.KIND)
-    else:
+    elif (name := options.pop(registry.KIND, None)) is None:
       raise ValueError(
         f'{field}={f.shown(options)} has no kind; set {field}.kind to one of '
         f'{f.listed("", known.names())}.'
       )
-    options = _swept(config, field, known, name) | options
-    parts[field_of_name] = known, name, options
-  return parts
+    swept = (fields['sweep'] or {}).get(field)
+    takes = known.options(name)
+    if isinstance(swept, Mapping):
+      first = {k: _first(values) for k, values in swept.items() if k in takes}
+      options = (not_none(first) or {}) | options
+    _check(field, known, name, options)
 
 
-def _swept(
-  config: Any, field: str, known: registry.Registry, name: Any
-) -> dict[str, Any]:
-  """Return the options of a sweep, each with the first of its values."""
-  swept = (config.sweep or {}).get(field)
-  if not isinstance(swept, Mapping) or name not in known.names():
-    return {}
-  first, takes = {}, known.options(name)
-  for option, values in swept.items():
-    if option not in takes:
-      continue
-    if isinstance(values, Mapping) and values:
-      first[option] = values.get('low')
-    elif isinstance(values, tuple | list) and values:
-      first[option] = values[0]
-  return first
+def _first(values: Any) -> Any:
+  """Return the first of the values of a sweep; None if they are wrong."""
+  if isinstance(values, Mapping):
+    return values.get('low')
+  return values[0] if isinstance(values, tuple | list) and values else None
 
 
-def check(config: Any):
-  """Raise ValueError for a part that is not there, or not its options."""
-  for field, (known, name, options) in named(config).items():
-    own_options = {k: v for k, v in options.items() if k not in known.shared}
-    known.check(name, own_options)
-    for option, default in known.shared.items():
-      if option in options:
-        label = f'{known.kind} {name!r}: {option}'
-        f.check_option(label, options[option], type(default))
-    if field in ('sketch', 'codec', 'downlink_codec'):
-      try:  # to make it checks what annotations do not say
-        known.make(name, **own_options)
-      except ValueError as e:
-        raise ValueError(f'{known.kind} {name!r}: {e}') from e
+def _check(field: str, known: registry.Registry, name: str, options: dict):
+  own_options = {k: v for k, v in options.items() if k not in known.shared}
+  known.check(name, own_options)
+  for option, default in known.shared.items():
+    if option in options:
+      label = f'{known.kind} {name!r}: {option}'
+      f.check_option(label, options[option], type(default))
+  if field in ('sketch', 'codec', 'downlink_codec'):
+    try:  # to make it checks what annotations do not say
+      known.make(name, **own_options)
+    except ValueError as e:
+      raise ValueError(f'{known.kind} {name!r}: {e}') from e
 
 
 def normalized(name: str, value: Any) -> Any:
