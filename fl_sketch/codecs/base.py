@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 import dataclasses
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fl_sketch import sketches
 from fl_sketch.sketches.base import Like
@@ -45,7 +45,7 @@ class Codec(abc.ABC):
     return None
 
 
-def law(constant: Callable[[Any, int], float]) -> property:
+def law(constant: Callable[..., float]) -> property:
   """Make `omega` or `contraction` of a function (codec, d) -> constant."""
   of = sketches.dimension
   return property(lambda self: lambda like: constant(self, of(like)))
@@ -62,18 +62,13 @@ class VectorCodec(Codec):
   def decode_vector(self, key: Key, payload: Payload, d: int) -> jax.Array:
     """Return f32[d]."""
 
-  def check_dimension(self, d: int):
-    """Raise ValueError if d numbers are too few."""
-
   def encode(self, key, tree):
-    self.check_dimension(sketches.dimension(tree))
     x = VECTOR.sketch(key, tree).astype(jnp.float32)
     return self.encode_vector(key, x)
 
   def decode(self, key, payload, like):
-    d = sketches.dimension(like)
-    self.check_dimension(d)
-    return VECTOR.desketch(key, self.decode_vector(key, payload, d), like)
+    x = self.decode_vector(key, payload, sketches.dimension(like))
+    return VECTOR.desketch(key, x, like)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +77,13 @@ class SparseCodec(VectorCodec):
 
   k: fields.Count
 
-  def check_dimension(self, d):
-    check_fits(self.k, d)
+  def encode(self, key, tree):
+    check_fits(self.k, sketches.dimension(tree))
+    return super().encode(key, tree)
+
+  def decode(self, key, payload, like):
+    check_fits(self.k, sketches.dimension(like))
+    return super().decode(key, payload, like)
 
 
 def check_fits(k: int, d: int, name: str = 'k', of: str = 'd'):

@@ -128,10 +128,6 @@ class bfloat16(base.VectorCodec):
 
   Numbers beyond the largest bfloat16, 3.39e38, are clipped to it, and those
   below 1.2e-38 may become 0. The payload is bfloat16[d]; delta = 1 - omega.
-
-  >>> codec, x = bfloat16(), jnp.full(3, 1.5)
-  >>> codec.encode(jax.random.key(0), x)
-  Array([1.5, 1.5, 1.5], dtype=bfloat16)
   """
 
   omega = base.law(lambda self, d: _OMEGA)
@@ -207,10 +203,6 @@ class int4(_Scaled):
 
   The payload is (uint8[ceil(d / 2)], the first number in the lower bits; scales
   f32[ceil(d / block)]).
-
-  >>> q, scales = int4(2).encode(jax.random.key(0), jnp.array([1.0, 0, -8]))
-  >>> q.tolist(), scales.tolist()
-  ([126, 0], [1.0, 8.0])
   """
 
   block: fields.Count = 64

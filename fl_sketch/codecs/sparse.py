@@ -69,10 +69,6 @@ class quantized_top_k(base.SparseCodec):
   Guarantee: delta = (k / d) 4 m^2 / (4 m^2 + bucket - 1): the largest value of
   a bucket is exact, and others err by at most min(|v|, s / (2 m)).
 
-  >>> codec = quantized_top_k(4, bits=2, bucket=2)
-  >>> [x.shape for x in codec.encode(jax.random.key(0), jnp.ones(9))]
-  [(1,), (2,), (4,)]
-
   The payload is (uint8[ceil(k bits / 8)], or int8[k] for 8 bits; scales f32[k /
   bucket]; coordinates int32[k]). Raises ValueError unless bucket divides k.
 
@@ -121,11 +117,6 @@ class chunked_top_k(base.SparseCodec):
 
   Guarantee: delta = (k / w) (16 / 9) / (1 + sqrt(1 + 8 (k - 1) / (9 L^2))), for
   w the smaller of `chunk` and d, by Kantorovich's inequality in each cell.
-
-  >>> codec = chunked_top_k(2, chunk=16)
-  >>> sent = codec.encode(jax.random.key(0), jnp.arange(40.0))
-  >>> [(x.shape, x.dtype.name) for x in sent]
-  [((3,), 'uint8'), ((2,), 'uint8'), ((3, 2), 'float32')]
 
   The payload is (places of ceil(log2 w) bits and signs and cells of `bits`,
   each packed into uint8; means f32[chunks, L]). Raises ValueError if k > chunk.
@@ -183,11 +174,6 @@ class dct_top_k(base.SparseCodec):
   The transform is the orthonormal DCT-II, a product with f32[w, w]; chunks are
   those of `chunked_top_k`. A chunk keeps k / w of its energy or more, w the
   smaller of `chunk` and d: delta = k / w.
-
-  >>> codec, x = dct_top_k(1, chunk=8), jnp.ones(16)
-  >>> places, values = codec.encode(jax.random.key(0), x)
-  >>> places.tolist(), jnp.round(values**2).tolist()
-  ([0], [[8.0], [8.0]])
 
   The payload is (places of ceil(log2 w) bits, packed into uint8; f32[chunks,
   k]). Raises ValueError if k > chunk.

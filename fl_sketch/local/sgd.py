@@ -59,7 +59,7 @@ def sgd(
     updates, state = optimizer.update(grad, state, theta)
     return optax.apply_updates(theta, updates), state
 
-  def local(params, batches, key, correction, state=None):
+  def local(params, batches, key, correction, state=None) -> tuple[Tree, ...]:
     if state is None and optimizer is not None:
       state = optimizer.init(params)
     steps = local_steps or jax.tree.leaves(batches)[0].shape[0]
@@ -90,7 +90,9 @@ def sgd(
     result = moved, {'train_loss': mean}
     return (*result, state) if keeps else result
 
-  return StatefulLocal(optimizer.init, local) if keeps else local
+  if optimizer is not None and keep_state:
+    return StatefulLocal(optimizer.init, local)
+  return local
 
 
 def steps_made(batches: Tree, local_steps: int | None) -> jax.Array:

@@ -49,7 +49,12 @@ class Task(NamedTuple):
     """Build steps with noise; see `local.private_sgd`."""
     if self.local is not None:
       return self.local(hp)
-    numbers: Any = hp.client_lr, hp.clip_norm, hp.noise_multiplier
-    expected: Any = self.expected_batch
-    options = {'expected_batch': expected, 'weight_decay': self.weight_decay}
-    return private_sgd(self.loss_fn, *numbers, **options)
+    clip, noise, batch = hp.clip_norm, hp.noise_multiplier, self.expected_batch
+    if clip is None or noise is None or batch is None:
+      raise ValueError(
+        'Private steps require clip_norm, noise_multiplier and expected_batch.'
+      )
+    return private_sgd(
+      self.loss_fn, hp.client_lr, clip, noise, expected_batch=batch,
+      weight_decay=self.weight_decay,
+    )  # fmt: skip

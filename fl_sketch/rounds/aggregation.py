@@ -1,8 +1,7 @@
 """Average the tables of a cohort: plain, robust, encoded or private mean."""
 
-from collections.abc import Callable
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from fl_sketch import codecs
 from fl_sketch.rounds import chain, comms, error_feedback, keys as keys_lib
@@ -12,16 +11,6 @@ from fl_sketch.utils.types import Tree
 import jax
 import jax.numpy as jnp
 import optax
-
-
-class CohortMean(NamedTuple):
-  """A mean over the cohort that an `Exchange` takes, plain or private."""
-
-  # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
-  take: Callable[..., tuple[Tree, comms.Bill]]
-  releases: int = 0  # as of a `chain.Link`
-  sensitivity: tuple[jax.Array, ...] = ()
-  draws: tuple[str | int, ...] = ()
 
 
 class PrivateMean(Protocol):
@@ -39,7 +28,7 @@ class PrivateMean(Protocol):
     """Return this mean with all contributions scaled to the bound's norm."""
     ...
 
-  def mean(self, index: int) -> CohortMean:
+  def mean(self, index: int) -> chain.CohortMean:
     """Make one of several private means of a round, with independent noise."""
     ...
 
@@ -78,7 +67,7 @@ def mean_over_cohort(
 
 def cohort_means(
   count: int, *, privacy: PrivateMean | None = None
-) -> tuple[CohortMean, ...]:
+) -> tuple[chain.CohortMean, ...]:
   """Build the means of an `Exchange`, which differ in their private noise."""
   if privacy is not None:
     return tuple(privacy.mean(index) for index in range(count))
@@ -87,7 +76,7 @@ def cohort_means(
     mean, up = comm.stacked_mean(payloads, weight)
     return mean, comms.bill(up)
 
-  return (CohortMean(take),) * count
+  return (chain.CohortMean(take),) * count
 
 
 def _plain(decode, denominator) -> chain.Link:

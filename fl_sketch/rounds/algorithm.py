@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fl_sketch.rounds import chain, comms, keys as keys_lib
-from fl_sketch.utils.types import Params, Tree
+from fl_sketch.utils.types import Key, Params, Tree
 import jax
 import optax
 
@@ -89,7 +89,9 @@ Work = Local | StatefulLocal | RoundLocal
 Keys = keys_lib.RoundKeys | keys_lib.NoiseKeys
 
 
-def call_of(local: Work, keys: Keys) -> tuple[Callable[..., Any], Any]:
+def call_of(
+  local: Work, keys: Keys
+) -> tuple[Callable[..., tuple[Any, ...]], Key | Keys]:
   """Return the function of local work, and the key or keys that it takes."""
   if isinstance(local, RoundLocal):
     return local.apply, keys

@@ -8,7 +8,7 @@ with their sensitivity.
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fl_sketch import sketches
 from fl_sketch.rounds import comms, keys as keys_lib
@@ -112,8 +112,18 @@ def _no_update(*_, **__):
   raise ValueError('This uplink works in `federated` alone.')
 
 
+class CohortMean(NamedTuple):
+  """A mean over the cohort that an `exchange` takes, plain or private."""
+
+  # (payloads [lanes, ...], **extra arguments of a link) -> (mean, its bill)
+  take: Callable[..., tuple[Tree, comms.Bill]]
+  releases: int = 0  # as of a `Link`
+  sensitivity: tuple[jax.Array, ...] = ()
+  draws: tuple[str | int, ...] = ()
+
+
 def exchange(
-  init: Init, update: Update, *, means: Sequence[Any] = (),
+  init: Init, update: Update, *, means: Sequence[CohortMean] = (),
   broadcasts: bool = False,
 ) -> Link:  # fmt: skip
   """Make a link with its own uplinks, one or several, of stacked payloads.
@@ -159,7 +169,7 @@ def check_hashes(encode: Sequence[Link], epoch: int | None) -> None:
       )
 
 
-def state_of(state: Tree, which: str | type) -> Any:
+def state_of(state: Tree, which: str | type) -> Tree:
   """Find the state of one link, or a field of it, by type or name.
 
   `state` is a `rounds.FedState`, or its `protocol` or `server`; `which` the

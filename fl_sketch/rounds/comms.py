@@ -207,14 +207,14 @@ def expand_like(values: jax.Array, x: jax.Array) -> jax.Array:
   return values.reshape((-1,) + (1,) * (x.ndim - 1))
 
 
-def _is(kind):
-  return lambda node: isinstance(node, kind)
+_is_row = lambda node: isinstance(node, PerClient)
+_is_bill = lambda node: isinstance(node, Bill)
 
 
 def specs(state: Tree) -> Tree:
   """Return `shard_map` specs: per-client state split, the rest replicated."""
-  spec = lambda node: P(SHARD) if isinstance(node, PerClient) else P()
-  return jax.tree.map(spec, state, is_leaf=_is(PerClient))
+  spec = lambda node: P(SHARD) if _is_row(node) else P()
+  return jax.tree.map(spec, state, is_leaf=_is_row)
 
 
 def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
@@ -225,25 +225,25 @@ def map_per_client(fn: Callable[..., Tree], state: Tree, *rest: Tree) -> Tree:
       return node
     return PerClient(jax.tree.map(fn, node.value, *(o.value for o in others)))
 
-  return jax.tree.map(visit, state, *rest, is_leaf=_is(PerClient))
+  return jax.tree.map(visit, state, *rest, is_leaf=_is_row)
 
 
 def drop_per_client(state: Tree) -> Tree:
   """Replace per-client state by None."""
-  drop = lambda node: None if isinstance(node, PerClient) else node
-  return jax.tree.map(drop, state, is_leaf=_is(PerClient))
+  drop = lambda node: None if _is_row(node) else node
+  return jax.tree.map(drop, state, is_leaf=_is_row)
 
 
 def with_per_client(shared: Tree, state: Tree) -> Tree:
   """Add the per-client state of `state` to `shared` of `drop_per_client`."""
-  pick = lambda old, new: old if isinstance(old, PerClient) else new
-  return jax.tree.map(pick, state, shared, is_leaf=_is(PerClient))
+  pick = lambda old, new: old if _is_row(old) else new
+  return jax.tree.map(pick, state, shared, is_leaf=_is_row)
 
 
 def client_rows(state: Tree) -> list[jax.Array]:
   """Return the arrays of per-client state, one row a client."""
-  nodes = jax.tree.leaves(state, is_leaf=_is(PerClient))
-  return jax.tree.leaves([x for x in nodes if isinstance(x, PerClient)])
+  nodes = jax.tree.leaves(state, is_leaf=_is_row)
+  return jax.tree.leaves(list(filter(_is_row, nodes)))
 
 
 def has_client_state(state: Tree) -> bool:
@@ -254,11 +254,11 @@ def has_client_state(state: Tree) -> bool:
 def clear_bills(state: Tree) -> Tree:
   """Set every `Bill` in `state` to zero, for the start of a round."""
   clear = lambda node: bill() if isinstance(node, Bill) else node
-  return jax.tree.map(clear, state, is_leaf=_is(Bill))
+  return jax.tree.map(clear, state, is_leaf=_is_bill)
 
 
 def total_bill(state: Tree) -> Bill:
   """Sum every `Bill` in `state`."""
-  nodes = jax.tree.leaves(state, is_leaf=_is(Bill))
-  bills = [node for node in nodes if isinstance(node, Bill)]
+  nodes = jax.tree.leaves(state, is_leaf=_is_bill)
+  bills = filter(_is_bill, nodes)
   return jax.tree.map(lambda *xs: sum(xs), bill(), *bills)

@@ -28,7 +28,7 @@ class RoundKeys(NamedTuple):
   # New in every round. In client links key[], that client's (`for_client`); in
   # protocols key[lanes] (`for_lanes`); in the server step key[], their root.
   client: jax.Array
-  index: jax.Array | int  # int32[], of the round; no key
+  round_index: jax.Array | int  # int32[]; no key
 
 
 class NoiseKeys(NamedTuple):
@@ -46,7 +46,7 @@ def round_keys(run_key: jax.Array, round_index: jax.Array) -> RoundKeys:
   """Derive the keys of round `round_index` (int32[]) from the run's root."""
   root = lambda tag: jax.random.fold_in(run_key, tag)
   return RoundKeys(
-    run=root(_RUN), index=round_index,
+    run=root(_RUN), round_index=round_index,
     round=jax.random.fold_in(root(_ROUND), round_index),
     client=jax.random.fold_in(root(_CLIENT), round_index),
   )  # fmt: skip
@@ -61,7 +61,7 @@ def hash_key(keys: RoundKeys, which: HashKey) -> jax.Array:
   if isinstance(which, str):
     return {'run': keys.run, 'round': keys.round}[which]
   epochs = jax.random.fold_in(keys.run, _EPOCH)
-  return jax.random.fold_in(epochs, keys.index // which)
+  return jax.random.fold_in(epochs, keys.round_index // which)
 
 
 def noise_keys(noise_key: jax.Array, round_index: jax.Array) -> NoiseKeys:

@@ -31,15 +31,15 @@ def _mark(name: str) -> core.Primitive:
   return mark
 
 
-_RELEASED = _mark('released')
-_BY_CLIENT = _mark('by_client')
+RELEASED = _mark('released')
+BY_CLIENT = _mark('by_client')
 
 
-def _released(tree: Tree) -> Tree:
+def released(tree: Tree) -> Tree:
   """Mark a noised sum; for the mechanisms of `privacy` alone."""
-  return jax.tree.map(_RELEASED.bind, tree)
+  return jax.tree.map(RELEASED.bind, tree)
 
 
 def by_client(tree: Tree, axis: int | None = 0) -> Tree:
   """Mark the axis of leaves that has a row for each client; None: no check."""
-  return jax.tree.map(lambda x: _BY_CLIENT.bind(x, axis=axis), tree)
+  return jax.tree.map(lambda x: BY_CLIENT.bind(x, axis=axis), tree)

@@ -60,18 +60,13 @@ def local_shards(x: jax.Array) -> np.ndarray:
   return np.concatenate([np.asarray(s.data) for s in shards])
 
 
-def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
-  """Return the sharding of an array of which every device has a copy."""
-  return NamedSharding(mesh, P())
-
-
 def shardings_over(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """Return shardings of leaves, each along its longest axis that divides."""
 
   def spec(x):
     axes = [i for i, n in enumerate(x.shape) if n and n % mesh.size == 0]
     if not axes:
-      return replicated(mesh)
+      return NamedSharding(mesh, P())
     longest = max(axes, key=lambda i: x.shape[i])
     return NamedSharding(mesh, P(*[None] * longest, SHARD))
 

@@ -12,11 +12,11 @@ from fl_sketch.rounds import (
   keys as keys_lib,
 )
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, StatefulLocal
-from fl_sketch.rounds.mesh import pad, replicated, shardings_over
+from fl_sketch.rounds.mesh import pad, shardings_over
 from fl_sketch.utils.types import Params, Tree
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
 import optax
 
@@ -119,7 +119,7 @@ def run_round(
       new = new._replace(server=spread(new.server))
     new = server_fn(hp, shared, new, key)
     if shard_server:
-      params = pin(new.params, replicated(mesh))
+      params = pin(new.params, NamedSharding(mesh, P()))
       new = new._replace(params=params, server=spread(new.server))
     if noise_key is None:
       nonempty = metrics['participants'] > 0
@@ -134,7 +134,7 @@ def run_round(
   return round_fn
 
 
-def scan_rounds(round_fn, trajectory: Callable[[FedState], Any] | None = None):
+def scan_rounds(round_fn, trajectory: Callable[[FedState], Tree] | None = None):
   """Build a scan over rounds: leaves of cohorts and metrics are [rounds, ...].
 
   The scan is called like a round of `run_round`. With a `trajectory` (state ->

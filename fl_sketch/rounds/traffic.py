@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
 
 from fl_sketch.rounds import fates
 import numpy as np
@@ -46,7 +45,7 @@ class Ledger:
   def charge(
     self, ids: np.ndarray, weight: np.ndarray, up: int, down: int,
     outcome: np.ndarray | None = None,
-  ) -> dict[str, Any]:  # fmt: skip
+  ) -> dict[str, int | float]:  # fmt: skip
     """Add the bytes of one round; return its row of metrics.
 
     A participant sent `up` bytes, the broadcast has `down`. `outcome` is
@@ -82,13 +81,13 @@ class Ledger:
       'total_downlink_bytes': self.downlink_total, **losses,
     }  # fmt: skip
 
-  def note_left_out(self, row: Mapping[str, Any]):
+  def note_left_out(self, row: Mapping[str, int | float]):
     """Count the clients that a round with this row of metrics left out."""
     for name in filter(row.get, LEFT_OUT):
       clients, rounds = self.left_out.get(name, (0, 0))
-      self.left_out[name] = [clients + row[name], rounds + 1]
+      self.left_out[name] = [clients + int(row[name]), rounds + 1]
 
-  def totals(self) -> dict[str, Any]:
+  def totals(self) -> dict[str, int | dict[str, list[int]]]:
     """Return the Python numbers for a checkpoint; `heard` is an array."""
     totals = 'broadcast_total', 'uplink_total', 'downlink_total', 'left_out'
     return {name: getattr(self, name) for name in totals}

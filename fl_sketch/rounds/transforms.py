@@ -68,14 +68,14 @@ def sketch(
   op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
 ) -> chain.Link:
   """Client: pseudo-gradient -> table; for `hash_key` see `keys.hash_key`."""
-  key_of = _hash_key(hash_key)
+  _check(hash_key)
 
   def init(params):
     jax.eval_shape(op.zero_table, params)  # raises if b > d
     return optax.EmptyState()
 
   def update(updates, state, params=None, *, keys, **_):
-    return op.sketch(key_of(keys), updates), state
+    return op.sketch(keys_lib.hash_key(keys, hash_key), updates), state
 
   return chain.Link(
     init, update, chain.CLIENT, sketch=op, hash_key=hash_key, by_round=True
@@ -86,10 +86,10 @@ def desketch(
   op: sketches.Sketch, *, hash_key: keys_lib.HashKey = 'round'
 ) -> chain.Link:
   """Server: mean table -> estimate of the mean pseudo-gradient."""
-  key_of = _hash_key(hash_key)
+  _check(hash_key)
 
   def read(table, params, *, keys, **_):
-    return op.desketch(key_of(keys), table, params)
+    return op.desketch(keys_lib.hash_key(keys, hash_key), table, params)
 
   return stateless(read, by_round=True)
 
@@ -99,12 +99,9 @@ def hash_key(hash_rounds: int | None) -> keys_lib.HashKey:
   return 'round' if hash_rounds is None else hash_rounds or 'run'
 
 
-def _hash_key(name):
-  if isinstance(name, str):
-    checks.choice('hash_key', name, ('run', 'round'))
-  else:
-    checks.count('hash_key', name)
-  return lambda keys: keys_lib.hash_key(keys, name)
+def _check(hash_key):
+  if hash_key not in ('run', 'round'):
+    checks.count('hash_key', hash_key)
 
 
 def broadcast() -> chain.Link:

@@ -3,8 +3,9 @@
 import abc
 from collections.abc import Callable, Sequence
 import dataclasses
+import inspect
 import itertools
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from fl_sketch.sketches import primitives
 from fl_sketch.utils import fields
@@ -16,6 +17,8 @@ import numpy as np
 
 Vector = jax.ShapeDtypeStruct  # shape (d,): all numbers of a tree in a row
 Like: TypeAlias = Tree | int  # a tree, or its number of coordinates d
+Leaf: TypeAlias = jax.typing.ArrayLike | jax.ShapeDtypeStruct
+Result = TypeVar('Result')
 
 SMALL_LEAF = 2**16  # smaller neighbouring leaves are copied into one run
 LARGE_TREE = 2**18  # several larger trees do not fit into a core's cache
@@ -98,9 +101,9 @@ class Segment(NamedTuple):
 Runs: TypeAlias = Sequence[Segment]
 
 
-def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
+def leaf_type(leaf: Leaf) -> jax.ShapeDtypeStruct:
   """Return the shape and dtype of an array, or of a Python number."""
-  if not hasattr(leaf, 'dtype'):
+  if isinstance(leaf, bool | int | float | complex):
     leaf = jnp.asarray(leaf)
   dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
   if not jnp.issubdtype(dtype, jnp.floating):
@@ -108,7 +111,7 @@ def leaf_type(leaf: Any) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
-def wide_type(leaf: Any) -> jax.ShapeDtypeStruct:
+def wide_type(leaf: Leaf) -> jax.ShapeDtypeStruct:
   """Return `leaf_type`, with float32 in place of narrower types."""
   narrow = leaf_type(leaf)
   return narrow.update(dtype=jnp.result_type(jnp.float32, narrow.dtype))
@@ -290,11 +293,15 @@ def desketch_leaves(
   return _in_lanes(op, whole, vector)(key, table)
 
 
-def _call(program: Callable, op: VectorSketch, *args: Any) -> Any:
+def _call(
+  program: Callable[..., Result], op: VectorSketch, *args: Any
+) -> Result:
   traced = any(isinstance(x, core.Tracer) for x in vars(op).values())
-  return (program.__wrapped__ if traced else program)(op, *args)
+  return (inspect.unwrap(program) if traced else program)(op, *args)
 
 
-def _in_lanes(op: VectorSketch, fn: Callable, vector: Vector) -> Callable:
+def _in_lanes(
+  op: VectorSketch, fn: Callable[..., Result], vector: Vector
+) -> Callable[..., Result]:
   large = op.by_lanes and vector.size >= LARGE_TREE
   return primitives.lane_by_lane(fn) if large else fn

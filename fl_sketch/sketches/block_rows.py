@@ -54,7 +54,7 @@ def take(key: Key, x: jax.Array, plan: Plan) -> jax.Array:
   """Sign and transform f32[d]; return the kept f32[b] times sqrt(d / b)."""
   (signed, signed_end), draws = _signs(key), _draws(key, plan)
   start, cut = plan.d - plan.block, plan.d - plan.beyond
-  grid = x
+  grid, rest = x, x[:0]
   if plan.beyond:
     end = _mix_end(signed_end, x[start:], start)
     grid, rest = jnp.append(x[:start], end[: cut - start]), end[cut - start :]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fl_sketch.sketches import base, hashing, median, primitives
 from fl_sketch.utils import fields
@@ -31,7 +31,9 @@ class Columns(NamedTuple):
     return self.rows(counter), flip
 
 
-def hashed(key: Key, nonzeros: int, rows: Callable) -> Columns:
+def hashed(
+  key: Key, nonzeros: int, rows: Callable[[jax.Array], jax.Array]
+) -> Columns:
   """`Columns` of hashed signs, their rows from pairwise independent words."""
   families = hashing.families(key, nonzeros, 2, hashing.BUCKET)
   signs = hashing.seeds(key, -(-nonzeros // hashing.PLANES), hashing.SIGN)
@@ -59,7 +61,7 @@ def sketch(
 
 def desketch(
   columns: Columns, table: jax.Array, spans: Sequence[base.Span],
-  combine: Callable[[list[jax.Array]], Any],
+  combine: Callable[[list[jax.Array]], jax.typing.ArrayLike],
 ) -> list[jax.Array]:  # fmt: skip
   """Combine, for each coordinate, the signed entries of its buckets."""
 
@@ -68,7 +70,7 @@ def desketch(
       rows, flip = columns.tile(start + at, n)
       one = lambda j: flip(table.at[rows[j]].get(mode='promise_in_bounds'), j)
       values = lax.map(one, jnp.arange(columns.nonzeros))
-      part = combine(list(values)).astype(dtype)
+      part = jnp.asarray(combine(list(values)), dtype)
       return lax.dynamic_update_slice(out, part, (at,))
 
     out = primitives.zeros((size,), dtype, columns.signs, table)
@@ -173,12 +175,6 @@ class sparse_embedding(base.SizedSketch):
     second moment: E||desketch(sketch(x))||^2 = (1 + (d - 1) / b) ||x||^2, for
       every s; a larger s brings lighter tails.
     coordinate-wise constant 2.
-
-  >>> import jax
-  >>> op, x = sparse_embedding(8, 4), {'w': jnp.zeros(40).at[3].set(9.0)}
-  >>> table = op.sketch(jax.random.key(0), x)
-  >>> float(op.desketch(jax.random.key(0), table, x)['w'][3])
-  9.0
 
   Buckets of kind 'I' cost s^2 comparisons a coordinate. Raises ValueError if
   sparsity exceeds size, or does not divide it (kind 'II').

@@ -107,11 +107,6 @@ def heavymix(
   are enough rows for the median to find heavy coordinates. With estimates it is
   no contraction: the random coordinates are noise. Other arguments and errors
   are those of `heavy_support`.
-
-  >>> from fl_sketch import sketches
-  >>> op, key, x = sketches.identity(), jax.random.key(0), jnp.array([0.0, -9])
-  >>> heavymix(op, key, op.sketch(key, x), x, 1)
-  Array([ 0., -9.], dtype=float32)
   """
   support, estimates = _heavy(op, key, table, like, k)
   return scatter(like, support, estimates if exact is None else exact)

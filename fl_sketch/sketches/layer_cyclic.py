@@ -77,7 +77,8 @@ class _Parts(base.VectorSketch):
 
   def sketch_runs(self, key, runs, vector):
     each = [(self._columns(key, run.start, run.x.size), [run]) for run in runs]
-    return sum(columns.sketch(*x, self.size, vector.dtype) for x in each)
+    tables = [columns.sketch(*x, self.size, vector.dtype) for x in each]
+    return sum(tables, start=jnp.zeros((), vector.dtype))
 
   def desketch_spans(self, key, table, spans, vector):
     first = lambda values: values[0]

@@ -5,7 +5,6 @@ import dataclasses
 from fractions import Fraction
 import functools
 import math
-from typing import Any
 
 from fl_sketch.sketches import base
 from fl_sketch.sketches.sampling import identity
@@ -88,7 +87,7 @@ class layerwise(base.Sketch):
     each = zip(self._parts(leaves), leaves, strict=True)
     return tuple(op.zero_table(leaf) for op, leaf in each)
 
-  def _parts(self, leaves: Sequence[Any]) -> list[base.Sketch]:
+  def _parts(self, leaves: Sequence[base.Leaf]) -> list[base.Sketch]:
     """Return the operator of each leaf."""
     dims = tuple(math.prod(base.leaf_type(leaf).shape) for leaf in leaves)
     sizes, ops = _allocated(self.allocation, dims, self.size), []
@@ -100,8 +99,9 @@ class layerwise(base.Sketch):
   @property
   def properties(self):
     stated = self.factory(self.size).properties
-    alpha = lambda like: max(p.alpha(d) for p, d, _ in self._facts(like))
-    floats = lambda like: sum(p.floats(d) for p, d, _ in self._facts(like))
+    facts = self._facts
+    alpha = lambda like: max(p.alpha(d) for p, d, _ in facts(like) if p.alpha)
+    floats = lambda like: sum(p.floats(d) for p, d, _ in facts(like))
     return base.Properties(
       'layerwise', floats, alpha if stated.alpha else None,
       coordinate_wise=self._coordinate_wise if stated.coordinate_wise else None,
@@ -109,7 +109,7 @@ class layerwise(base.Sketch):
       adjoint_scale=1.0 if stated.adjoint_scale == 1 else None,
     )  # fmt: skip
 
-  def _facts(self, like: base.Like) -> list[tuple[Any, int, int]]:
+  def _facts(self, like: base.Like) -> list[tuple[base.Properties, int, int]]:
     """Return (properties, d, b) of every leaf that is not empty."""
     if isinstance(like, int | np.integer):
       like = jax.ShapeDtypeStruct((int(like),), np.float32)
@@ -121,10 +121,13 @@ class layerwise(base.Sketch):
     return facts
 
   def _coordinate_wise(self, like: base.Like) -> float | None:
-    leaves = [(p.coordinate_wise(d), b) for p, d, b in self._facts(like)]
-    if any(a is None for a, _ in leaves):
-      return None
-    return max(a / b for a, b in leaves) * sum(b for _, b in leaves)
+    most, size = 0.0, 0
+    for stated, d, b in self._facts(like):
+      constant = stated.coordinate_wise and stated.coordinate_wise(d)
+      if constant is None:
+        return None
+      most, size = max(most, constant / b), size + b
+    return most * size
 
 
 @functools.lru_cache

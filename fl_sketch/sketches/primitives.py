@@ -8,6 +8,7 @@ import jax.custom_batching
 import jax.numpy as jnp
 
 Carry = TypeVar('Carry')
+Result = TypeVar('Result')
 
 
 def zeros(
@@ -40,7 +41,7 @@ def product(a: jax.typing.ArrayLike, b: jax.typing.ArrayLike) -> jax.Array:
   return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def lane_by_lane(fn: Callable) -> Callable:
+def lane_by_lane(fn: Callable[..., Result]) -> Callable[..., Result]:
   """Make `vmap` of a function a loop on a CPU, whose cache holds one lane.
 
   On other devices and under derivatives `vmap` is as ever: loops lack a

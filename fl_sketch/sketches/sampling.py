@@ -52,12 +52,7 @@ class uniform_sampling(base.SizedSketch):
 
 @dataclasses.dataclass(frozen=True)
 class identity(base.VectorSketch):
-  """Concatenate the tree's d numbers: a table f32[d], without compression.
-
-  >>> op = identity()
-  >>> op.zero_table({'w': [1.0, 2.0, 3.0]}).shape
-  (3,)
-  """
+  """Concatenate the tree's d numbers: a table f32[d], without compression."""
 
   @property
   def properties(self):

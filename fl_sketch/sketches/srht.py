@@ -72,12 +72,6 @@ class block_srht(base.SizedSketch):
     coordinate-wise constant about 2 (m - r) / (m - 1) times the number of
       blocks, for r rows of each; known where m divides d.
 
-  >>> import jax
-  >>> import jax.numpy as jnp
-  >>> op, key, x = block_srht(5), jax.random.key(0), {'w': jnp.ones(5)}
-  >>> op.desketch(key, op.sketch(key, x), x)['w'].round(5).tolist()
-  [1.0, 1.0, 1.0, 1.0, 1.0]
-
   Raises ValueError if block is no power of two.
 
   Source: a construction of this project, of blocks of `srht`.

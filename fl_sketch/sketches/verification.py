@@ -111,10 +111,8 @@ def _one_draw(op, like, xs):
   return one
 
 
-def _row(quantity, exact, measured, low=None, high=None):
-  low = measured if low is None else low
-  high = measured if high is None else high
-  measured, low, high = float(measured), float(low), float(high)
+def _row(quantity, exact, *measured):
+  measured, low, high = map(float, measured if measured[1:] else 3 * measured)
   holds = None if exact is None else low <= exact + _TOLERANCE * (1 + exact)
   return Row(quantity, exact, measured, low, high, holds)
 

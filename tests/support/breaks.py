@@ -146,7 +146,7 @@ def weight(real, index, noise, like, points, correlation):
 @_patched(private_mean.PrivateMean, 'released_in')
 def shifted(_, self, total, keys, noise):
   drawn = grid.noise(noise.run, total, self.grid(total))  # of no round
-  moved = jax.tree.map(lambda x: jnp.roll(x, keys.index), drawn)
+  moved = jax.tree.map(lambda x: jnp.roll(x, keys.round_index), drawn)
   return self._mean(jax.tree.map(jnp.add, total, moved))
 
 

@@ -18,7 +18,7 @@ from fl_sketch.privacy.mechanisms import (
   secure_aggregation,
   sums,
 )
-from fl_sketch.rounds import aggregation, chain, comms, keys as keys_lib, marks
+from fl_sketch.rounds import chain, comms, keys as keys_lib, marks
 from fl_sketch.rounds.algorithm import Hyper
 from fl_sketch.rounds.unchecked import unchecked
 from fl_sketch.utils import checks
@@ -207,7 +207,7 @@ class PrivateMean(NamedTuple):
       return self._before_sketch()
     return self._running_sum(lambda mean, keys, up: (mean, comms.bill(up)))
 
-  def mean(self, index: int) -> aggregation.CohortMean:
+  def mean(self, index: int) -> chain.CohortMean:
     """Return one of several private means of a round, by `index`."""
     release = self.release
     if isinstance(release, CentralRelease) and release.one_sum:
@@ -216,7 +216,7 @@ class PrivateMean(NamedTuple):
         'another algorithm.'
       )
     take = functools.partial(self._take, index)
-    return aggregation.CohortMean(take, **self.marks)._replace(draws=(index,))
+    return chain.CohortMean(take, **self.marks)._replace(draws=(index,))
 
   def contribution(self, payload: Payload) -> Payload:
     """Bound a client's payload and round it to the grid."""
@@ -237,12 +237,12 @@ class PrivateMean(NamedTuple):
     if (correlation := self.correlation) is None:
       return self.released(total, noise.server)
     grid = self.grid(total)
-    drawn = banded_noise.draw(keys.index, noise, total, grid, correlation)
+    drawn = banded_noise.draw(keys.round_index, noise, total, grid, correlation)
     return self._mean(jax.tree.map(jnp.add, total, drawn))
 
   def _mean(self, total):
     scale = 1 / self.release.expected_cohort
-    return marks._released(grid_lib.decode(total, self.grid(total), scale))
+    return marks.released(grid_lib.decode(total, self.grid(total), scale))
 
   def _take(self, index, payloads, *, comm, weight, noise, **_):
     release, fold = self.release, lambda key: jax.random.fold_in(key, index)

@@ -85,7 +85,7 @@ class Budget(NamedTuple):
     integers = jnp.where(taken[:, None], grid_lib.encode(sent, grid), 0)
     total = comm.sum_lanes(integers)
     total = total + grid_lib.noise(keys_lib.metrics_key(noise), total, grid)
-    losses, count = marks._released(grid_lib.decode(total, grid))
+    losses, count = marks.released(grid_lib.decode(total, grid))
     mean = losses / self.expected_cohort
     return {'train_loss': half * (1 + mean), 'participants': count}
 

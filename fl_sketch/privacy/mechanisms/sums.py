@@ -94,7 +94,7 @@ def _grid(max_norm, noise_multiplier, clients):
 
 def _noisy(key, total, grid):
   noisy = jax.tree.map(jnp.add, total, grid_lib.noise(key, total, grid))
-  return marks._released(grid_lib.decode(noisy, grid))
+  return marks.released(grid_lib.decode(noisy, grid))
 
 
 def _sum_of(tree, taken):

@@ -96,10 +96,10 @@ class Walk:
 
   def _apply(self, eqn, values, decided):
     name, primitive = eqn.primitive.name, eqn.primitive
-    if primitive is marks._RELEASED:
+    if primitive is marks.RELEASED:
       self._release(eqn, values[0].labels)
       return [PUBLIC]
-    if primitive is marks._BY_CLIENT:
+    if primitive is marks.BY_CLIENT:
       return [values[0]._replace(axis=eqn.params['axis'])]
     inner = list(core.jaxprs_in_params(eqn.params))
     if name in ('scan', 'while', 'cond'):
