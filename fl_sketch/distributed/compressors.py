@@ -21,7 +21,7 @@ import zlib
 
 from fl_sketch import algorithms, codecs, sketches
 from fl_sketch.distributed.engine import Make, Mean, from_algorithm
-from fl_sketch.distributed.two_stage import two_stage_mean
+from fl_sketch.distributed.workers import two_stage_mean
 from fl_sketch.rounds import aggregation, axes as axes_lib, error_feedback
 from fl_sketch.rounds.algorithm import Algorithm, Hyper, federated
 from fl_sketch.rounds.transforms import broadcast, desketch, sketch
@@ -79,7 +79,7 @@ def mean_over(
     compressor: a text, see the module, a `codecs.Codec` or a
       `sketches.Sketch`.
     both_ways: whether the mean is encoded as well, so that two payloads leave a
-      worker, however many there are; see `two_stage.two_stage_mean`.
+      worker, however many there are; see `workers.two_stage_mean`.
     dense_axes: fast mesh axes, over which plain gradients are first averaged.
     sharded_axes: mesh axes over which parameters are sharded: each shard is
       compressed by itself.

@@ -31,6 +31,11 @@ class PerWorker:
   axes: tuple[str, ...] = dataclasses.field(metadata={'static': True})
 
 
+def is_worker(node: object) -> bool:
+  """Return whether a node of a state is a `PerWorker`."""
+  return isinstance(node, PerWorker)
+
+
 class Mean(optax.GradientTransformationExtraArgs):
   """A mean over the workers of mesh axes, which `outer` reads."""
 
@@ -58,16 +63,15 @@ def from_algorithm(
   A step is a round in which all workers take part, worker i as client i. Its
   payload is gathered in the types of the wire and decoded where it arrives;
   payloads without a codec are all-reduced. Keys follow from `seed`, the step
-  and the worker, as in a run of the engine.
+  and the worker, as in a run of the engine; a `stream` sets them apart. Axes
+  and seed are as of `compressors.mean_over`.
 
   `make` builds an `Algorithm`, whose local work returns the batches it gets;
-  a new one in each call, as JAX caches traces of its functions. A `stream` sets
-  the draws apart from those of others with this seed; None draws as the engine
-  does. Axes and seed are as of `compressors.mean_over`.
+  a new one in each call, as JAX caches traces of its functions.
 
-  The transformation is to use inside `jax.shard_map`, or in tests under
-  `jax.vmap` with an axis name; its updates are the same on all workers. A step
-  whose update is not finite leaves the state, but for its counter, as it was.
+  Inside `jax.shard_map`, or `jax.vmap` with an axis name, updates are the same
+  on all workers. A step whose update is not finite leaves the state, but for
+  its counter, as it was.
   """
   names, dense_axes = axes.names(axis), axes.names(dense_axes)
   sharded_axes = axes.names(sharded_axes)
@@ -193,11 +197,6 @@ def _gather(comm, payload, due):
     zeros = functools.partial(jax.tree.map, zero)
     rows[name] = lax.cond(flag, send, zeros, payload[name])
   return rows
-
-
-def is_worker(node: object) -> bool:
-  """Return whether a node of a state is a `PerWorker`."""
-  return isinstance(node, PerWorker)
 
 
 def _wrap(parts, names, sharded_axes):

@@ -14,7 +14,7 @@ import optax
 
 
 class OuterState(NamedTuple):
-  """State of `outer`; the anchor is the parameters that the loop holds."""
+  """State of `outer`; the anchor is the parameters of the loop."""
 
   step: jax.Array  # int32[], steps done, the same on all workers
   inner: PerWorker  # the state of a worker's own optimizer
@@ -126,15 +126,13 @@ def outer(
 def per_worker(
   tx: optax.GradientTransformation, axis: str | tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
-  """Keep a state of its own for each worker, of a given transformation.
+  """Keep a state of a transformation for each worker of an axis, or several.
 
   For what stands before `mean_over`, such as momentum of a worker's gradients,
-  and for `optax.MultiSteps` around it: their states differ by worker. The axis
-  is that of the workers, or several.
+  and for `optax.MultiSteps` around it: their states differ by worker.
   """
   tx = optax.with_extra_args_support(tx)
   names = axes_lib.names(axis)
-
   init: Any = lambda params: _mark(tx.init(params), names)
 
   def update(updates, state, params=None, **extra) -> Any:
@@ -145,7 +143,7 @@ def per_worker(
 
 
 def worker_params(params: Params, state: Tree) -> Params:
-  """Return the parameters of a worker, at which it takes its gradient.
+  """Return the parameters at which a worker of `outer` takes its gradient.
 
   Inside `shard_map`, in a loop of your own; `train_step` does it by itself::
 
@@ -153,8 +151,6 @@ def worker_params(params: Params, state: Tree) -> Params:
       value, grads = value_and_grad(loss, 'data')(place, batch)
       updates, state = tx.update(grads, state, params)
       params = optax.apply_updates(params, updates)
-
-  Without `outer` in the optimizer of `state` all workers are at `params`.
   """
   is_outer = lambda node: isinstance(node, OuterState)
   for node in filter(is_outer, jax.tree.leaves(state, is_leaf=is_outer)):

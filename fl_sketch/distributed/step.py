@@ -20,10 +20,9 @@ def value_and_grad(
 ) -> Callable[..., tuple[Tree, Tree]]:
   """Return value and gradient of this worker's loss, inside `jax.shard_map`.
 
-  With respect to parameters that all workers share, JAX would add up the
-  gradients of all, uncompressed; here all arguments are marked as the worker's.
-  Loss and options are as of `jax.value_and_grad`; the axis is all mesh axes
-  over which gradients are to be averaged, those of ``dense_axes`` too.
+  Of parameters that all workers share JAX would add up the gradients of all,
+  uncompressed. Loss and options are as of `jax.value_and_grad`; the axis is all
+  mesh axes over which gradients are averaged, those of ``dense_axes`` too.
   """
   fn = jax.value_and_grad(loss, **options)
   return lambda *args, **kwargs: fn(*axes.local(args, axis), **kwargs)
@@ -35,9 +34,8 @@ def init(
 ) -> Tree:  # fmt: skip
   """Initialise the state of a transformation on a mesh, rows on their workers.
 
-  `specs` is a `PartitionSpec` of the parameters, or a tree of them; by default
-  all workers have copies. It raises ValueError if devices would update their
-  copies of an array apart.
+  `specs` is a `PartitionSpec` of the parameters, or a tree of them. Raises
+  ValueError if devices would update their copies of an array apart.
   """
   of_state = state_specs(tx, params, mesh, specs)
   shardings = jax.tree.map(lambda s: jax.NamedSharding(mesh, s), of_state)
@@ -100,13 +98,12 @@ def train_step(
   loss: Callable[..., jax.Array], tx: optax.GradientTransformation,
   mesh: jax.sharding.Mesh,
 ) -> Callable[..., tuple[Params, Tree, jax.Array]]:  # fmt: skip
-  """Build a jitted step: (params, state, batch) -> (params, state, loss).
+  """Build a jitted step: (params, state, batch) -> (params, state, mean loss).
 
   The transformation has `mean_over` or `algorithm` in it, over all axes of the
   mesh, and the loss is (params, batch) -> f32[], of one worker's part of the
   batch: leaves of `batch` are split along axis 0 over all axes. The parameters
-  are the same on all. The loss of the step is the mean over the workers; its
-  first two arguments are donated.
+  are the same on all; they and the state are donated.
   """
   axes = mesh.axis_names
 
