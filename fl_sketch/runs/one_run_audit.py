@@ -116,12 +116,33 @@ def prepare(
   whole report. Raises ConfigError if the config is not private or its
   broadcasts say too little, or there are too few canaries.
   """
-  _check(config, canaries)
+  audit.check(config)
+  unsupported = {
+    'noise_multiplier': config.noise_multiplier == 0,  # no guarantee
+    'sampling': config.sampling == 'cyclic',  # rounds must be independent
+    'noise': config.noise == 'banded',
+    'before_sketch': config.before_sketch,
+    'algorithm': config.privacy_unit == 'sample',  # canaries are clients
+    'trust': config.trust == 'local',  # every client adds all of the noise
+  }
+  config.refuse(
+    (canaries < LEAST,
+     f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
+    *((refused, f'An audit in one run does not support {{{name}}}; use '
+       '--audit=canaries.') for name, refused in unsupported.items()),
+  )  # fmt: skip
   checks.fraction('significance', significance)
   exp = canary_clients.enlarged(config, data, canaries)
   guarantee = canary_clients.guarantee_of(exp)
   mechanism, statement = guarantee.mechanism, guarantee.statement
-  sizes = _payload_sizes(exp, mechanism)
+  sizes = canary_clients.payload_sizes(
+    exp.make, exp.hyper, exp.params, exp.sample(0, 0), exp.fetch, exp.data
+  )
+  if sizes is None or mechanism.releases_per_step > 1:
+    raise config.refusal(
+      '{algorithm} does not broadcast one mean of payloads in a round, which '
+      'an audit in one run requires; use --audit=canaries.'
+    )
   # In a cohort of a fixed size, the others show how many canaries take part.
   known = mechanism.sampling is not types.Sampling.FIXED_WITHOUT_REPLACEMENT
   guesses = {ALONE: canaries // 4} | ({INDEPENDENT: canaries} if known else {})
@@ -192,42 +213,3 @@ def _report(
     epsilon = gaussian.epsilon_at(mu, delta) if mu else 0.0
     bounds[name] = Bound(right, mu, epsilon, refutes)
   return OneRunReport(game, bounds, scores, coins, law)
-
-
-def _payload_sizes(
-  exp: Experiment, mechanism: types.GaussianMechanism
-) -> list[int]:
-  """Return the sizes of a payload's arrays; refuse what cannot be audited."""
-  exp.config.refuse(
-    (not mechanism.noise_multiplier > 0,
-     '{noise_multiplier} has no guarantee to audit; use > 0.'),
-    (mechanism.releases_per_step > 1,
-     '{algorithm} makes several releases in a round; an audit in one run '
-     'supports one.'),
-  )  # fmt: skip
-  sizes = canary_clients.payload_sizes(
-    exp.make, exp.hyper, exp.params, exp.sample(0, 0), exp.fetch, exp.data
-  )
-  if sizes is None:
-    raise exp.config.refusal(
-      '{algorithm} does not broadcast the mean of payloads, which an audit in '
-      'one run requires; use --audit=canaries.'
-    )
-  return sizes
-
-
-def _check(config: Config, canaries: int) -> None:
-  audit.check(config)
-  unsupported = {
-    'sampling': config.sampling == 'cyclic',  # rounds must be independent
-    'noise': config.noise == 'banded',
-    'before_sketch': config.before_sketch,
-    'algorithm': config.privacy_unit == 'sample',  # canaries are clients
-    'trust': config.trust == 'local',  # every client adds all of the noise
-  }
-  config.refuse(
-    (canaries < LEAST,
-     f'{canaries=} are too few to catch anything; use {LEAST} or more.'),
-    *((refused, f'An audit in one run does not support {{{name}}}; use '
-       '--audit=canaries.') for name, refused in unsupported.items()),
-  )  # fmt: skip

@@ -118,24 +118,14 @@ class PrivacyFields(method.MethodFields):
       names = [*inspect.get_annotations(PrivacyFields)]
       self.check_effect(names, False, 'epsilon or noise_multiplier is set')
       return
+    least, most = sums.CLIP_NORMS
+    bounds = _BOUNDS.get(self.algorithm)
     self.refuse(
       (self.epsilon is not None and self.noise_multiplier is not None,
        'Set epsilon or noise_multiplier, not both; got {epsilon}, '
        '{noise_multiplier}.'),
       (not must and 'privacy' not in algorithms.options(self.algorithm),
        '{algorithm} has no private form; remove epsilon and noise_multiplier.'),
-    )  # fmt: skip
-    self._check_bound()
-    self._check_data()
-    if of_samples:
-      self._check_samples()
-    else:
-      self._check_clients()
-
-  def _check_bound(self):
-    least, most = sums.CLIP_NORMS
-    bounds = _BOUNDS.get(self.algorithm)
-    self.refuse(
       (self.delta is None or self.clip_norm is None,
        'epsilon and noise_multiplier require delta and clip_norm; got '
        '{delta}, {clip_norm}.'),
@@ -144,6 +134,12 @@ class PrivacyFields(method.MethodFields):
       (self.bound is not None and bounds and self.bound not in bounds,
        f'{{bound}} is not supported by {{algorithm}}; use one of {bounds}.'),
     )  # fmt: skip
+    self._check_data()
+    self._check_absence()
+    if of_samples:
+      self._check_samples()
+    else:
+      self._check_clients()
 
   def _check_data(self):
     """Refuse what reads all samples without noise, or one client twice."""
@@ -164,8 +160,9 @@ class PrivacyFields(method.MethodFields):
        'metric in a private config.'),
     )  # fmt: skip
 
-  def _check_failures_of_private(self, central: bool):
+  def _check_absence(self):
     """Refuse client failures that the privacy analysis does not cover."""
+    central = self.privacy_unit == 'client' and self.trust in (None, 'central')
     # Under central DP dropouts and stragglers depend on no data and, without
     # over-selection, on no other client: an absent client contributes 0.
     failures = self.dropout > 0 or self.deadline is not None
@@ -184,7 +181,6 @@ class PrivacyFields(method.MethodFields):
 
   def _check_clients(self):
     """Check user-level privacy: trust, adjacency, bound and statistics."""
-    self._check_failures_of_private(central=self.trust in (None, 'central'))
     for name, value, unsupported, reason in _UNSUPPORTED:
       for other, values in unsupported.items():
         if getattr(self, name) == value and getattr(self, other) in values:
@@ -242,7 +238,6 @@ class PrivacyFields(method.MethodFields):
     names = {*inspect.get_annotations(PrivacyFields)} - _COMMON
     unlike = f'clients are protected, unlike in {self.algorithm!r}'
     self.check_effect(sorted(names), False, unlike)
-    self._check_failures_of_private(central=False)
     self.refuse(
       (self.public_metrics == 'private',
        '{public_metrics} is not supported by {algorithm}, whose server adds '
