@@ -27,10 +27,12 @@ from fl_sketch.runs import (
 from fl_sketch.runs.build import Experiment, OwnProblem, build, reconfigured
 from fl_sketch.runs.config import Config, ConfigError, checked
 from fl_sketch.runs.metrics import PathLike, Row
-from fl_sketch.runs.sweep_points import Point, groups, points
+from fl_sketch.runs.sweep_points import Group, Point, groups, points
 from fl_sketch.runs.sweep_program import Result, SweepProgram
 from fl_sketch.utils import extras, files, progress as bars
 import jax
+
+Build = Callable[[Config], Experiment]
 
 
 class Files(workdir.Records):
@@ -168,19 +170,14 @@ def run(
         '{keep_best} has no effect in a sweep: it keeps the last parameters of '
         'its best point.'
       )
-
-  def build_point(config: Config) -> Experiment:
-    return build(config, data_dir, problem)
-
+  build_point = lambda config: build(config, data_dir, problem)
   with contextlib.closing(Files(folder, config)) as records:
-    todo, left = records.numbered(listed), []
-    for group in groups(todo, problem):
-      if finished := [i for i in group if i in records.rows]:
-        exp = build_point(todo[finished[0]].config)
-        point = records.point(finished[0])
-        same_run.check_run(point, exp.config, same_run.problem_of(exp))
-      if len(finished) < len(group):
-        left.append({i: todo[i] for i in group})
+    todo = records.numbered(listed)
+    left = [
+      group
+      for group in groups(todo, problem)
+      if _is_left(group, records, build_point)
+    ]
     if len(left) > 1:  # else the first program is built at once
       for group in left:
         _check(next(iter(group.values())), build_point)
@@ -198,7 +195,17 @@ def run(
     return rows
 
 
-def _check(point: Point, build_point: Callable[..., Experiment]):
+def _is_left(group: Group, records: Files, build_point: Build) -> bool:
+  """Return whether some points are not finished; compare one that is."""
+  finished = [i for i in group if i in records.rows]
+  if finished:
+    exp = build_point(group[finished[0]].config)
+    point = records.point(finished[0])
+    same_run.check_run(point, exp.config, same_run.problem_of(exp))
+  return len(finished) < len(group)
+
+
+def _check(point: Point, build_point: Build):
   """Trace a round of a point; name its values if that fails."""
   try:
     with checked():
@@ -210,9 +217,9 @@ def _check(point: Point, build_point: Callable[..., Experiment]):
 
 
 def _run_group(
-  group: dict[int, Point],
+  group: Group,
   records: Files,
-  build_point: Callable[..., Experiment],
+  build_point: Build,
   points_per_program: int | None,
   bar: bars.Progress,
 ):
@@ -225,25 +232,7 @@ def _run_group(
       '{public_metrics} leaves out every metric that ranks points: training '
       "clients hold the test set; set public_metrics='private'."
     )
-  models, problems = {_model_of(first.config): first}, {}
-
-  def prepared(config):
-    """Return the experiment of a point and the record of its problem."""
-    if (model := _model_of(config)) not in models:
-      own = build_point(config)
-      models[model] = own._replace(data=first.data, test=first.test)
-    exp = reconfigured(models[model], config)
-    key = model, exp.guarantee and exp.guarantee.noise_multiplier
-    if key not in problems:
-      problems[key] = same_run.problem_of(exp)
-    return exp, problems[key]
-
-  def secret_of(exp, problem):
-    resumed = bool(records.rows)
-    return noise_secret.of_run(
-      exp.config, problem, records.folder, resumed=resumed
-    )
-
+  prepared = _preparer(first, build_point)
   program = SweepProgram(first, mesh_lib.cohort_mesh(), configs)
   most = points_per_program or program.most_points(first)
   size = math.ceil(len(group) / math.ceil(len(group) / most))
@@ -254,14 +243,37 @@ def _run_group(
     # Padding the last chunk avoids compiling a program for its size.
     filled = chunk + chunk[-1:] * (size - len(chunk))
     pairs = [prepared(group[i].config) for i in filled]
-    secrets = first.guarantee and [secret_of(*pair) for pair in pairs]
     exps = [exp for exp, _ in pairs]
+    secrets = None
+    if first.guarantee is not None:
+      folder, resumed = records.folder, bool(records.rows)
+      secrets = [
+        noise_secret.of_run(exp.config, problem, folder, resumed=resumed)
+        for exp, problem in pairs
+      ]
     results = program.run(exps, len(chunk), bar, secrets)
     for i, (_, problem), result in zip(chunk, pairs, results, strict=False):
       if i not in records.rows:
         records.finish(i, group[i], problem, result)
 
 
-def _model_of(config: Config) -> tuple[int, str]:
-  """Return what draws the first parameters, and what the model is made with."""
-  return config.seed, json.dumps(config.model_options)
+def _preparer(
+  first: Experiment, build_point: Build
+) -> Callable[[Config], tuple[Experiment, same_run.Record]]:
+  """Return config -> experiment of a point, and the record of its problem."""
+  # What draws the first parameters, and what the model is made with.
+  model_of = lambda config: (config.seed, json.dumps(config.model_options))
+  models: dict[Any, Experiment] = {model_of(first.config): first}
+  problems: dict[Any, same_run.Record] = {}
+
+  def prepared(config):
+    if (model := model_of(config)) not in models:
+      shared = {'data': first.data, 'test': first.test}
+      models[model] = build_point(config)._replace(**shared)
+    exp = reconfigured(models[model], config)
+    key = model, exp.guarantee and exp.guarantee.noise_multiplier
+    if key not in problems:
+      problems[key] = same_run.problem_of(exp)
+    return exp, problems[key]
+
+  return prepared

@@ -1,6 +1,6 @@
 """The points of a sweep, and which of them share a program."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import itertools
 import json
@@ -22,6 +22,9 @@ class Point(NamedTuple):
 
   values: dict[str, Any]  # of the swept fields; of a sketch 'sketch.OPTION'
   config: Config  # of the run, as `launch.train` would take it
+
+
+Group = Mapping[int, Point]  # points of one program, by number
 
 
 @checked()
@@ -111,17 +114,17 @@ def _replace(config: Config, values: dict[str, Any]) -> Config:
 
 def groups(
   todo: Mapping[int, Point], problem: OwnProblem | None = None
-) -> Iterable[list[int]]:
-  """Return, for each program, the numbers of the points that it can run."""
-  by_program: dict[str, list[int]] = {}
+) -> list[Group]:
+  """Return the points that each program can run, by number."""
+  by_program: dict[str, dict[int, Point]] = {}
   for i, point in todo.items():
     fields = files.as_json(point.config)
     for name in _array_fields(point.config, problem):
       field, _, option = name.partition('.')
       holder = fields if not option else (fields[field] or {})
       holder[option or field] = holder.get(option or field) is None
-    by_program.setdefault(json.dumps(fields, sort_keys=True), []).append(i)
-  return by_program.values()
+    by_program.setdefault(json.dumps(fields, sort_keys=True), {})[i] = point
+  return [*by_program.values()]
 
 
 def _array_fields(config: Config, problem: OwnProblem | None) -> set[str]:

@@ -41,7 +41,7 @@ SAFL = {'algorithm': 'safl', 'sketch': {'kind': 'identity'}}
 ])  # fmt: skip
 def test_points_that_differ_in_arrays_share_a_program(fields, swept, programs):
   points = sweep.points(SMALL | fields | {'sweep': swept})
-  groups = list(sweep.groups(dict(enumerate(points))))
+  groups = sweep.groups(dict(enumerate(points)))
   assert len(groups) == programs
   assert sorted(itertools.chain(*groups)) == list(range(len(points)))
 

@@ -45,7 +45,7 @@ def test_a_function_draws_the_data_of_every_seed(tmp_path):
   """Catches points of seed 1 that are trained on the samples of seed 0."""
   fields = BOWLS | {'sweep': {'client_lr': (0.1, 0.2), 'seed': (0, 1)}}
   todo = dict(enumerate(sweep.points(fields)))
-  assert [*sweep.groups(todo, drawn)] == [[0, 2], [1, 3]]
+  assert [[*g] for g in sweep.groups(todo, drawn)] == [[0, 2], [1, 3]]
   fields = BOWLS | {'sweep': {'seed': (0, 1)}}
   rows = run(tmp_path, fields, problem=drawn)
   alone = runs.build(BOWLS | {'seed': 1}, problem=drawn)
@@ -93,12 +93,12 @@ def test_an_option_of_the_model_draws_parameters_of_its_own(tmp_path):
   fields = BOWLS | {'model': 'sweep_scaled', 'batch_size': 4}
   swept = {'model_options': {'scale': (1.0, 2.0)}}
   points = sweep.points(fields | {'sweep': swept})
-  assert len([*sweep.groups(dict(enumerate(points)))]) == 1
+  assert len(sweep.groups(dict(enumerate(points)))) == 1
   rows = run(tmp_path, fields | {'sweep': swept}, points_per_program=2)
   check_alone(tmp_path, rows[1], runs.build(points[1].config))
   assert rows[0]['test_loss'] != rows[1]['test_loss']
   # A function may have made the model with the options of its own point.
-  assert len([*sweep.groups(dict(enumerate(points)), drawn)]) == 2
+  assert len(sweep.groups(dict(enumerate(points)), drawn)) == 2
 
 
 def test_a_problem_of_ones_own_is_swept(tmp_path):
