@@ -21,10 +21,7 @@ from jax.sharding import PartitionSpec as P
 Decode = Callable[..., Tree]  # (keys, payload, like) -> tree
 DecodeOne = Callable[[jax.Array, Payload], Tree]  # (key of a client, payload)
 SHARD = 'shard'
-NO_SERVER = (
-  'The algorithm has no server, so that it cannot run over messages; simulate '
-  'it.'
-)
+NO_SERVER = 'The algorithm has no server: only fl_sketch.runs can simulate it.'
 
 
 class Bill(NamedTuple):
