@@ -55,11 +55,6 @@ class Decoder(nn.Module):
   remat: bool = False
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
-  def __post_init__(self):
-    transformer.vocabulary(self.num_classes, self.vocab_size)
-    transformer.check_multiple('width', self.width, 'heads', self.heads)
-    super().__post_init__()
-
   def kind(self, dropout: float) -> transformer.Kind:
     """Return what the blocks are made of."""
     raise NotImplementedError
@@ -151,11 +146,6 @@ class Llama(Decoder):
   theta: fields.Positive = 1e4  # base of rotary positions
   epsilon: fields.Positive = 1e-5  # of RMSNorm
   qkv_bias: bool = False  # biases of queries, keys and values, as in Qwen2
-
-  def __post_init__(self):
-    kv_heads = self.kv_heads or self.heads
-    transformer.check_multiple('heads', self.heads, 'kv_heads', kv_heads)
-    super().__post_init__()
 
   def kind(self, dropout: float) -> transformer.Kind:
     """Return Llama's."""

@@ -112,10 +112,6 @@ class Recurrent(nn.Module):
 
   LAYER: ClassVar[type[nn.Module]]
 
-  def __post_init__(self):
-    transformer.vocabulary(self.num_classes, self.vocab_size)
-    super().__post_init__()
-
   @nn.compact
   def __call__(self, tokens_BxL, train: bool = False):
     """Return logits f32[batch, length, vocabulary]; f32[batch, .] if `last`."""

@@ -85,6 +85,9 @@ class Attention(nn.Module):
     """Return f32[batch, length, width]; positions of mask 0 are ignored."""
     batch, length, width = x_BxLxD.shape
     kind, size = self.kind, width // self.heads
+    kv_heads = kind.kv_heads or self.heads
+    check_multiple('width', width, 'heads', self.heads)
+    check_multiple('heads', self.heads, 'kv_heads', kv_heads)
     one_head = lambda x, y: layers.matmul(x, y, self.dtype)
     product = jax.vmap(jax.vmap(one_head))
 
@@ -95,7 +98,6 @@ class Attention(nn.Module):
       )(x_BxLxD)  # fmt: skip
       return y.reshape(batch, length, heads, size).swapaxes(1, 2)
 
-    kv_heads = kind.kv_heads or self.heads
     query, key = split('query', self.heads), split('key', kv_heads)
     value = split('value', kv_heads)
     if kind.theta is not None:
@@ -223,10 +225,6 @@ class ViT(nn.Module):
   patch: fields.Count = 16  # side of a patch in pixels, divides the image's
   dtype: str = 'float32'  # of what is multiplied, see `layers`
 
-  def __post_init__(self):
-    check_multiple('width', self.width, 'heads', self.heads)
-    super().__post_init__()
-
   @nn.compact
   def __call__(self, x_BxHxWxC):
     """Return the logits, f32[batch, num_classes]."""
@@ -263,10 +261,6 @@ class Bert(nn.Module):
   depth: fields.Count = 12  # blocks
   heads: fields.Count = 12  # a divisor of the width
   dtype: str = 'float32'  # of what is multiplied, see `layers`
-
-  def __post_init__(self):
-    check_multiple('width', self.width, 'heads', self.heads)
-    super().__post_init__()
 
   @nn.compact
   def __call__(self, tokens_BxL):
