@@ -11,7 +11,7 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	touch $@
 
 run: $(VENV)/installed
-	$(BIN)/python -m launch.train --config=configs/quickstart.py --workdir=runs/quickstart
+	$(BIN)/python -m launch train --config=configs/quickstart.py --workdir=runs/quickstart
 
 # Tests of one case share its compiled programs, and so its process.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -41,7 +41,7 @@ notebooks: $(VENV)/installed
 	$(BIN)/python -m notebooks.build
 
 pictures: $(VENV)/installed
-	$(BIN)/python -m launch.reproduce --draw
+	$(BIN)/python -m launch reproduce --draw
 
 # The site of docs/ in runs/site; a warning is an error. In one process: pages
 # are generated with JAX, after which a fork may deadlock. docs-links checks the

@@ -1,7 +1,7 @@
 """Command-line programs; absl flags live only here.
 
-`fl-sketch NAME` runs one where the package is installed, `python -m
-launch.NAME` in a checkout.
+`fl-sketch NAME` runs one where the package is installed, `python -m launch
+NAME` in a checkout.
 """
 
 import argparse

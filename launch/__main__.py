@@ -7,9 +7,10 @@ import pathlib
 import runpy
 import sys
 
+from absl import app
 from fl_sketch.utils import __version__, extras
 
-from . import summaries, unknown
+from . import parse_flags, summaries, unknown
 
 FOLDER = pathlib.Path(__file__).parent
 _USAGE = """\
@@ -21,7 +22,7 @@ fl-sketch COMMAND [CONFIG] [--flags]
 
 
 def main() -> None:
-  """Run the command that the command line names, as `python -m` would."""
+  """Run the command that the command line names."""
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if not name.startswith('-'):
     name = name.replace('-', '_')
@@ -37,8 +38,10 @@ def main() -> None:
   else:
     del sys.argv[1]
     try:
-      module = f'{__package__}.{name}'
-      runpy.run_module(module, run_name='__main__', alter_sys=True)
+      # As `__main__`, of which absl's --help shows flags and docstring.
+      program = runpy.run_module(f'{__package__}.{name}', run_name='__main__')
+      sys.modules['__main__'].__doc__ = program['__doc__']
+      app.run(program['main'], flags_parser=parse_flags)
     except extras.MissingExtraError as e:
       sys.exit(f'{e}')
 

@@ -12,14 +12,13 @@ its population.
 
 import pathlib
 
-from absl import app
 from fl_sketch import runs
 from fl_sketch.accounting import types
 from fl_sketch.runs import audit, config, devices, one_run_audit, privacy_report
 from fl_sketch.utils import extras, files
 import numpy as np
 
-from . import begin, configs, define, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders()
@@ -68,7 +67,3 @@ def main(argv):
       print(game.text(), flush=True)
       result = one_run_audit.play(game, progress=True)
   print(result.text())
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

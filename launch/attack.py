@@ -10,10 +10,9 @@ same workdir it resumes with the settings that are not finished.
 import dataclasses
 import pathlib
 
-from absl import app
 from fl_sketch.runs import devices
 
-from . import begin, configs, define_folders, errors, neighbour, parse_flags
+from . import begin, configs, define_folders, errors, neighbour
 
 _ATTACKS = neighbour('papers.song.attacks')
 results = neighbour('papers.common.results')
@@ -55,7 +54,3 @@ def _write(config, rows, folder):
   command = f'fl-sketch attack {"tanh" if layer else config.dataset}_attack'
   space = workspace.Workspace(folder)
   results.run(leakage, space, f'{command} --workdir=DIR')
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -5,10 +5,9 @@
 Fields that are unset are left out; --config_help says what each field means.
 """
 
-from absl import app
 from fl_sketch.runs import config
 
-from . import begin, configs, errors, parse_flags
+from . import begin, configs, errors
 
 _CONFIG = configs.define_flag()
 
@@ -19,7 +18,3 @@ def main(argv):
   with errors.refused():
     c = config.Config.from_mapping(configs.fields())
   print(config.assignments(c))
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

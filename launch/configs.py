@@ -13,11 +13,11 @@ import sys
 import types
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 from fl_sketch.utils import checks, plugins, registry
 from ml_collections import config_dict, config_flags
 
-from . import begin, parse_flags, summaries, unknown
+from . import begin, summaries, unknown
 
 _TOP = pathlib.Path(__file__).parents[1]
 FOLDER = _TOP / 'configs'
@@ -173,7 +173,3 @@ def main(argv):
   lines = _summaries()
   for path in sorted(lines, key=lambda path: path.stem):
     print(f'{path.stem:26} {lines[path]}')
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -13,10 +13,9 @@ last checkpoint.
 import functools
 import pathlib
 
-from absl import app
 from fl_sketch.utils import files
 
-from . import begin, configs, define, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
 _FLAGS = define(
@@ -85,7 +84,3 @@ def _nvflare(config, folder, options):
     return
   watch = nvflare_jobs.Watch(job, min_sites=config.population)
   nvflare_jobs.supervise(_FLAGS.kit, watch)
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -12,9 +12,9 @@ sizes.
 
 import sys
 
-from absl import app, flags
+from absl import flags
 
-from . import begin, define, errors, parse_flags
+from . import begin, define, errors
 
 _TO = flags.DEFINE_string('to', None, 'Folder of the store.', required=True)
 _OPTIONS = {
@@ -49,7 +49,3 @@ def main(argv):
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)
   print(label_distribution.sizes_table(sizes), end='')
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -8,10 +8,9 @@ that differ in seeds alone make one line. The table of last values goes to
 FILE.csv, the numbers of the figure to FILE.json.
 """
 
-from absl import app
 from fl_sketch.runs import config, plots
 
-from . import begin, define, errors, parse_flags
+from . import begin, define, errors
 
 _FLAGS = define(
   x=('rounds', 'Rounds, or bytes of all clients.', list(plots.X)),
@@ -28,7 +27,3 @@ def main(argv):
   with errors.refused(), config.checked():
     _, table = plots.plot(argv[1:], _FLAGS.out, **options)
   print(table, _FLAGS.out, sep='')
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -9,10 +9,10 @@ rounds then. Copies of the file, as in backups, must be deleted, too.
 
 import sys
 
-from absl import app, flags
+from absl import flags
 from fl_sketch.runs import loaded, noise_secret
 
-from . import begin, define_folders, errors, parse_flags
+from . import begin, define_folders, errors
 
 _, _DATA_DIR = define_folders()
 _FORGET = flags.DEFINE_boolean('forget_secret', False, 'Delete the secret.')
@@ -35,7 +35,3 @@ def main(argv):
         said = guarantee.statement.sentence()
       print(said or f'{argv[1]} is not private; set epsilon in its config.')
   print(noise_secret.sentence(argv[1]))
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -19,7 +19,7 @@ from absl import app, flags
 from fl_sketch.runs import devices
 import tqdm
 
-from . import begin, define_folders, errors, neighbour, parse_flags
+from . import begin, define_folders, errors, neighbour
 
 catalog = neighbour('papers.catalog')
 workspace = neighbour('papers.common.workspace')
@@ -84,7 +84,3 @@ def _run(studies, scale, root):
   print(ws.folder / 'index.md')
   fails = [c['verdict'] == verdicts.FAILS for r in page for c in r['claims']]
   sys.exit(1 if missing or (_STRICT.value and any(fails)) else 0)
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

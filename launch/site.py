@@ -15,10 +15,10 @@ import pathlib
 import shutil
 import sys
 
-from absl import app, flags
+from absl import flags
 from fl_sketch.sites import site_process
 
-from . import begin, configs, define, errors, parse_flags
+from . import begin, configs, define, errors
 
 _CONFIG = configs.define_flag()
 _FLAGS = define(
@@ -30,7 +30,7 @@ _FLAGS = define(
 )
 flags.mark_flags_as_required(['client', 'data', 'state'])
 _AT = sys.argv.index('--') if '--' in sys.argv else len(sys.argv)
-_OWN, _ENGINE = sys.argv[:_AT], sys.argv[_AT + 1 :]
+_OWN, _ENGINE = sys.argv[1:_AT], sys.argv[_AT + 1 :]
 
 
 def main(argv):
@@ -38,11 +38,11 @@ def main(argv):
   if site_process.is_worker():
     begin(argv)
     _work()
-  if argv[1:]:
+  if argv[1:] != _ENGINE:
     sys.exit(f'Unknown argument {argv[1]!r}; put -- before the command.')
   if _ENGINE and shutil.which(_ENGINE[0]) is None:
     sys.exit(f'There is no command {_ENGINE[0]!r}; install it, or set PATH.')
-  command = [sys.executable, '-m', f'{__package__}.site', *_OWN[1:]]
+  command = [sys.executable, '-m', f'{__package__}', 'site', *_OWN]
   try:
     status = site_process.keep(
       command, _ENGINE, pathlib.Path(_FLAGS.state, 'socket')
@@ -71,7 +71,3 @@ def _work():
     f'Client {client} of {run_config.population}, {name}: {handler.samples} '
     f'samples; its socket is {state}/socket.',
   )
-
-
-if __name__ == '__main__':
-  app.run(main, argv=_OWN, flags_parser=parse_flags)

@@ -7,10 +7,10 @@ table; writes spectrum.json, .md and .png and the files of `fl-sketch train`.
 Started again with the same workdir it resumes.
 """
 
-from absl import app, flags
+from absl import flags
 from fl_sketch.runs import devices
 
-from . import begin, configs, define_folders, errors, neighbour, parse_flags
+from . import begin, configs, define_folders, errors, neighbour
 
 _CURVATURE = neighbour('papers.chen.curvature')
 
@@ -38,7 +38,3 @@ def main(argv):
   with errors.refused():
     rows = during.run(configs.fields(), folder, every=_EVERY.value, **more)
   print(_CURVATURE.spectrum_report.table(rows), folder)
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

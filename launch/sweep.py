@@ -9,10 +9,9 @@ resumes with the points that are not finished.
 
 import pathlib
 
-from absl import app
 from fl_sketch.runs import devices, sweep, sweep_report
 
-from . import begin, configs, define, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
@@ -34,7 +33,3 @@ def main(argv):
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
   print(folder)
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

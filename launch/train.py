@@ -12,7 +12,6 @@ with --coordinator=HOST:PORT, --num_processes=N and --process_id=0 ... N-1.
 
 import sys
 
-from absl import app
 from fl_sketch import runs
 from fl_sketch.rounds import peers
 from fl_sketch.runs import (
@@ -25,7 +24,7 @@ from fl_sketch.runs import (
 )
 import jax
 
-from . import begin, configs, define, define_folders, errors, parse_flags
+from . import begin, configs, define, define_folders, errors
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/CONFIG')
@@ -92,7 +91,3 @@ def _advise():
     choices = compression.advise_compression(c, up, data, downlink_bytes=down)
     print(compression.choices_table(choices))
     print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')
-
-
-if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)

@@ -35,7 +35,7 @@ EXCEPTIONS = {
 }
 HERE = 'digits', 'quadratics', 'simulated', 'gaussian'  # data without a file
 CONFIGURED = 'account', 'attack', 'spectrum', 'sweep', 'train'
-STARTS = 'fl-sketch ', 'python -m launch.', 'make '
+STARTS = 'fl-sketch ', 'python -m launch ', 'make '
 
 
 class Command(NamedTuple):
@@ -70,8 +70,8 @@ def commands(path):
 
 def parsed(text):
   words = shlex.split(text, comments=True)
-  start = 3 if words[0] == 'python' else 2
-  program = words[start - 1].split('.')[-1].replace('-', '_')
+  start = 4 if words[0] == 'python' else 2
+  program = words[start - 1].replace('-', '_')
   return Command(text, program, words[start:])
 
 

@@ -69,7 +69,7 @@ def test_a_defect_keeps_its_traceback(tmp_path, monkeypatch):
 
 def fill_disk(folder, size, *flags):
   """Trains until a small disk is full; returns the output, or skips."""
-  train = f'{sys.executable} -m launch.train {QUICK} {" ".join(flags)}'
+  train = f'{sys.executable} -m launch train {QUICK} {" ".join(flags)}'
   script = f"""
   mkdir disk && mount -t tmpfs -o size={size} tmpfs disk || exit
   (cd {ROOT}; {train} --workdir={folder}/disk/run) > log 2>&1; status=$?

@@ -160,7 +160,7 @@ def test_the_peak_of_a_real_process(fields, tmp_path):
     '  return c\n'
   )
   options = f'--config={config}', f'--workdir={tmp_path}/run', '--cpu_devices=2'
-  measured = int(python('-c', RUN, 'launch.train', *options))
+  measured = int(python('-c', RUN, 'launch', 'train', *options))
   assert measured > 2**30
   predicted = int(python('-c', PLAN, fields))
   assert abs(predicted - measured) < 0.2 * measured

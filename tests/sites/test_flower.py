@@ -165,7 +165,7 @@ def start_site(federation, i, run):
 
 def deploy(federation, name):
   federation.popen(
-    name, 'python', '-m', 'launch.deploy', f'{federation.folder}/config.py',
+    name, 'python', '-m', 'launch', 'deploy', f'{federation.folder}/config.py',
     '--engine=flower', '--superlink=test', '--timeout=30',
     f'--workdir={federation.folder}/{name}',
   )  # fmt: skip

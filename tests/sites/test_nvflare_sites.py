@@ -60,14 +60,14 @@ class Deployed:
     """Starts the worker of a site, and NVFlare's client."""
     own = f'--client={number}', f'--data={self._folder / str(number)}'
     state = f'--state={self._folder / f"state{number}"}'
-    flags = '-m', 'launch.site', self._config, *own, state, '--'
+    flags = '-m', 'launch', 'site', self._config, *own, state, '--'
     self.kits.start(f'site-{number + 1}', [sys.executable, *flags])
 
   def supervise(self):
     """Starts `fl-sketch deploy`, which waits for the sites."""
     kit = self.kits.kit(ADMIN)
     flags = f'--kit={kit}', f'--workdir={self.run}', '--timeout=5'
-    command = '-m', 'launch.deploy', self._config, '--engine=nvflare', *flags
+    command = '-m', 'launch', 'deploy', self._config, '--engine=nvflare', *flags
     log = self._folder / 'deploy.log'
     with open(log, 'w') as out:
       process = subprocess.Popen(
@@ -97,7 +97,7 @@ def test_what_dies_is_started_again_and_the_run_goes_on(kits, tmp_path):
   try:
     wait()
     keeper = federation.running['site-2'].pid
-    kill(*{*processes('launch.site', f'{tmp_path}/state1')} - {keeper})
+    kill(*{*processes('launch site', f'{tmp_path}/state1')} - {keeper})
     wait()
     kill(*processes(federation.kit('site-2'), 'worker_process'))
     wait()

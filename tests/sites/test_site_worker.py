@@ -275,7 +275,7 @@ def test_a_run_over_sockets_is_the_simulation(path, tmp_path):
       logs.append(tmp_path / f'{i}.log')
       fields = [f'--config.{k}={x}' for k, x in numbers.items()]
       where = f'--data={tmp_path}/{i}', f'--state={folder}/{i}'
-      command = '-m', 'launch.site', 'quickstart:quick', f'--client={i}'
+      command = '-m', 'launch', 'site', 'quickstart:quick', f'--client={i}'
       sites.append(harness.start([*command, *where, *fields], logs[i]))
     for site, log in zip(sites, logs, strict=True):
       wait_for('samples', site, log)

@@ -140,7 +140,7 @@ class Federation:
     proxy = self.proxies.setdefault(name, None) or Proxy(self.port)
     self.proxies[name] = proxy
     self.popen(
-      name, 'python', '-m', 'launch.site', *site, '--', 'flower-supernode',
+      name, 'python', '-m', 'launch', 'site', *site, '--', 'flower-supernode',
       '--superlink', f'127.0.0.1:{proxy.port}', '--root-certificates',
       f'{self.ca}', '--port', f'{harness.free_port()}',
       '--auth-supernode-private-key', f'{self.folder / name}',

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pathlib
-import runpy
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from fl_sketch import rounds, runs
 from fl_sketch.rounds import mesh as mesh_lib, traffic
 from fl_sketch.runs import checkpoints, client_state, devices
 import jax
+from launch import __main__ as command_line
 
 ROOT = pathlib.Path(__file__).parents[2]
 DATA = ROOT.parent / 'shared' / 'data' / 'tfds'
@@ -57,7 +57,7 @@ def start(command, log, folder=ROOT, path=ROOT):
 
 def launch(workdir, *flags, log=None, config=QUICK):
   log = log or workdir.with_suffix('.log')
-  command = ['-m', 'launch.train', config, f'--workdir={workdir}', *flags]
+  command = ['-m', 'launch', 'train', config, f'--workdir={workdir}', *flags]
   return start(command, log), log
 
 
@@ -117,13 +117,13 @@ def command(program, *args) -> Ended:
     contextlib.redirect_stdout(out),
     contextlib.redirect_stderr(err),
     mock.patch.dict(os.environ),
-    mock.patch.object(sys, 'argv', [program, *args]),
+    mock.patch.object(sys, 'argv', ['fl-sketch', program, *args]),
     mock.patch.object(devices, 'start') as start_devices,
     mock.patch.object(app._run_init, 'done', True),  # of the process
     new_flags(),
   ):
     try:
-      runpy.run_module(f'launch.{program}', run_name='__main__', alter_sys=True)
+      command_line.main()
     except SystemExit as e:
       status = e.code
     except Exception:

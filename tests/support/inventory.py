@@ -44,16 +44,16 @@ S4-Base; S4-Fig1; S4-Fig2; S4-Fig3; S4-Fig4; S4-Fig5; S4-Fig6; S4-AppD; S4-Layer
 OTHERS = {  # commands, and modules with doctests
   'fl_sketch/accounting/gaussian.py': ['S0-H1'],
   'papers/haddadpour/statements/tables.py': ['S2-Tab1, Tab2'],
-  'python -m launch.account --config=configs/fashion_dp.py': ['S1-Sec6'],
-  'python -m launch.attack --config=tanh_attack': ['S0-7.1', 'S0-7.2'],
-  'python -m launch.spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],
-  'python -m launch.sweep --config=das_quadratics': ['S1-Fig1'],
-  'python -m launch.sweep --config=configs/fashion_dp_sweep.py': ['S1-Tab1'],
-  'python -m launch.train --config=configs/fashion_dp.py': [
+  'python -m launch account --config=configs/fashion_dp.py': ['S1-Sec6'],
+  'python -m launch attack --config=tanh_attack': ['S0-7.1', 'S0-7.2'],
+  'python -m launch spectrum --config=configs/mnist_fedavg.py': ['S4-Fig4'],
+  'python -m launch sweep --config=das_quadratics': ['S1-Fig1'],
+  'python -m launch sweep --config=configs/fashion_dp_sweep.py': ['S1-Tab1'],
+  'python -m launch train --config=configs/fashion_dp.py': [
     'S1-Sec6', 'S1-AppG',
   ],
-  'python -m launch.train --config=configs/mnist_fedsketch.py': ['S2-Fig1'],
-  'python -m launch.train --config=configs/mnist_safl.py': ['S4-AppD'],
+  'python -m launch train --config=configs/mnist_fedsketch.py': ['S2-Fig1'],
+  'python -m launch train --config=configs/mnist_safl.py': ['S4-AppD'],
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def marks() -> list[tuple[str, str]]:
 
 def coverage() -> dict[str, list[str]]:
   """Row -> all that covers it; rows that a mark alone names come last."""
-  command = 'python -m launch.reproduce'
+  command = 'python -m launch reproduce'
   studies = [(s, f'{command} {s}') for s in catalog.STUDIES if s in ROWS]
   others = [(row, name) for name, rows in OTHERS.items() for row in rows]
   names = {row: [] for row in ROWS}

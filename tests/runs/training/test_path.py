@@ -14,7 +14,9 @@ LATE = {'benchmarks', 'fl_sketch.attacks', 'fl_sketch.runs.audit', 'papers'}
 LATE |= {'fl_sketch.papers', 'fl_sketch.runs.sweep', 'matplotlib', 'pandas'}
 PROGRAM = """
 import json, os, runpy, sys
+from absl import app
 import jax
+import launch
 
 ROOT = os.getcwd()
 TOPS = tuple(os.path.join(ROOT, top, '') for top in sys.argv.pop(1).split(','))
@@ -47,7 +49,8 @@ def gradient_of(loss_fn, real=jax.value_and_grad):
 jax.value_and_grad = gradient_of
 sys.setprofile(enter)
 try:
-  runpy.run_module('launch.train', run_name='__main__', alter_sys=True)
+  program = runpy.run_module('launch.train', run_name='__main__')
+  app.run(program['main'], flags_parser=launch.parse_flags)
 finally:
   print(json.dumps(found))
 """
