@@ -69,12 +69,12 @@ class Client:
       'evaluates': self.evaluate is not None,
     }  # fmt: skip
     self._answer: Answer | None = None
-    self._incarnation, self._asked = 0, -1
+    self._incarnation, self._last_asked = 0, -1
     self._replicas = {0: Replica.of(self.programs.first(params))}
     durable = self.programs.private
     self._store = Store(folder, self.run, self.id, durable)
     for number, replica, incarnation in self._store.load(self.programs.start):
-      self._asked = number
+      self._last_asked = number
       if replica is not None:
         self._replicas[number] = replica
         self._incarnation = max(self._incarnation, incarnation)
@@ -85,7 +85,7 @@ class Client:
     try:
       request = wire.decode_request(message)
       self._check(request)
-      kind, payload = self._answered(request)
+      kind, payload = self._reply(request)
     except _NeedError as e:
       kind, payload = ReplyKind.NEED, b''
       request = request._replace(round=e.args[0])
@@ -120,16 +120,16 @@ class Client:
       )
     self._incarnation = request.incarnation
 
-  def _answered(self, request) -> tuple[ReplyKind, Any]:
+  def _reply(self, request) -> tuple[ReplyKind, Any]:
     if request.kind == RequestKind.HELLO:
       about = self.about | {'round': max(self._replicas)}
       return ReplyKind.JSON, json.dumps(about).encode()
-    replica = self._at(request)
+    replica = self._replica_for(request)
     if request.kind == RequestKind.EVALUATE:
       evaluate = self.evaluate or (lambda params: {})
       metrics = evaluate(replica.state.params)
       return ReplyKind.JSON, json.dumps(metrics).encode()
-    answer = self._worked(replica, request.weight)
+    answer = self._work_once(replica, request.weight)
     facts = self.programs.facts(replica.state)
     if request.stage >= len(self.programs.shapes(facts)):
       raise RefusedError(f'Round {request.round} has no {request.stage=}.')
@@ -162,7 +162,7 @@ class Client:
   def _who(self, weight):
     return self.noise_key, np.int32(self.id), np.float32(weight)
 
-  def _worked(self, replica: Replica, weight: float = 1.0) -> Answer:
+  def _work_once(self, replica: Replica, weight: float = 1.0) -> Answer:
     """Return the answer in the round that starts from a replica, made once."""
     number, answer = int(replica.state.round), self._answer
     if answer is not None and (number, replica.digest) == answer[:2]:
@@ -171,58 +171,58 @@ class Client:
     self._answer = Answer(number, replica.digest, self.programs.work(*args))
     return self._answer
 
-  def _at(self, request) -> Replica:
+  def _replica_for(self, request) -> Replica:
     """Return the replica from which a round starts; drop later ones."""
     number = request.round
     replica = self._replicas.get(number)
     same = replica is not None and replica.digest == request.digest
-    if self.programs.private and self._asked >= number + same:
+    if self.programs.private and self._last_asked >= number + same:
       raise RefusedError(
-        f'Client {self.id} has answered in round {self._asked} of this private '
-        f'run: round {number} would be released twice; restore the newest '
-        'checkpoint of the server.'
+        f'Client {self.id} has answered in round {self._last_asked} of this '
+        f'private run: round {number} would be released twice; restore the '
+        'newest checkpoint of the server.'
       )
-    if self.programs.private and request.taken > self._asked:
+    if self.programs.private and request.taken > self._last_asked:
       raise RefusedError(
         f'Client {self.id} has lost what it released in round {request.taken} '
         'of this private run; restore its folder.'
       )
     if replica is None or not same:
-      replica = self._moved(request)
+      replica = self._catch_up(request)
     earlier = {n: x for n, x in self._replicas.items() if n < number}
     oldest = max((n for n in earlier if n <= request.saved), default=0)
     self._replicas = {n: x for n, x in earlier.items() if n >= oldest}
     self._replicas[number] = replica
-    if not (same and self._asked == number):
+    if not (same and self._last_asked == number):
       self._store.save(self._replicas, number, self._incarnation)
-    self._asked = number
+    self._last_asked = number
     return replica
 
-  def _moved(self, request) -> Replica:
+  def _catch_up(self, request) -> Replica:
     """Build the replica of a round from what the request brings."""
     states = [x for x in request.parts if x.kind == PartKind.STATE]
     if states:
-      replica = self._taken_over(request, states[0])
+      replica = self._from_state(request, states[0])
     else:
       earlier = (n for n in self._replicas if n <= request.round)
       number = max(earlier, default=-1)
       if number < 0:
         raise _NeedError(-1)
       if request.taken > number:
-        self._note_lost(request.taken)
+        self._warn_of_loss(request.taken)
       replica = self._replicas[number]
       for _ in range(number, request.round):
-        replica = self._heard(request, replica)
+        replica = self._next_replica(request, replica)
     if replica.digest != request.digest:
       raise _NeedError(-1)
     return replica
 
-  def _heard(self, request, replica: Replica) -> Replica:
+  def _next_replica(self, request, replica: Replica) -> Replica:
     """Return the replica after the round that starts from this one."""
     number = int(replica.state.round)
     # What it sent in a round whose replica it has lost cannot be made again.
     took_part = request.taken == number and number in self._replicas
-    answer = self._worked(replica) if took_part else None
+    answer = self._work_once(replica) if took_part else None
     announcements = self._announcements(request, replica.state, answer)
     facts = self.programs.facts(replica.state)
     new = self.programs.redo(facts, replica.state, announcements)
@@ -253,7 +253,7 @@ class Client:
     new = map(facts.completed, trees, like)
     return (*earlier[: part.first], *new)
 
-  def _taken_over(self, request, part) -> Replica:
+  def _from_state(self, request, part) -> Replica:
     """Return the server's state with the client's own rows."""
     like = replicas.replicated(self.programs.start)
     params, protocol, server = wire.from_bytes(part.body, like)
@@ -272,12 +272,12 @@ class Client:
     if last in self._replicas:
       replica = self._replicas[last]
       if comms.has_client_state(replica.state.protocol):
-        return self._heard(request, replica).state
-      return replica.state._replace(encode=self._worked(replica).work.rows)
-    self._note_lost(last)
+        return self._next_replica(request, replica).state
+      return replica.state._replace(encode=self._work_once(replica).work.rows)
+    self._warn_of_loss(last)
     return self.programs.first(self._replicas[min(self._replicas)].state.params)
 
-  def _note_lost(self, number: int):
+  def _warn_of_loss(self, number: int):
     if comms.has_client_state(self.programs.start):
       said = f'Client {self.id} has lost its state after round {number}'
       warnings.warn(f'{said}: it begins as a new client.', stacklevel=2)

@@ -189,9 +189,9 @@ def start(folder: str | os.PathLike, superlink: str) -> None:
 
   with extras.needed('flower'):
     importlib.import_module('flwr')
-  run = _asked('run', os.fspath(folder), superlink)['run-id']
+  run = _flwr_json('run', os.fspath(folder), superlink)['run-id']
   _flwr('log', run, superlink)
-  (ended,) = _asked('list', superlink, '--run-id', run)['runs']
+  (ended,) = _flwr_json('list', superlink, '--run-id', run)['runs']
   if ended['status'] != 'finished:completed':
     raise ConnectionError(
       f'Run {run} on {superlink} is {ended["status"]}: '
@@ -204,7 +204,7 @@ def _flwr(*command: str, **options: Any) -> Any:
   return subprocess.run([*_FLWR, *command], env=environment, **options)
 
 
-def _asked(*command: str) -> Any:
+def _flwr_json(*command: str) -> Any:
   done = _flwr(*command, '--format', 'json', stdout=subprocess.PIPE, check=True)
   answer = json.loads(done.stdout)
   if not answer['success']:

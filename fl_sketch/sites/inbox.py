@@ -170,13 +170,13 @@ class Inbox:
     self._add_up(in_order=True, known={client: term})
     return Verdict.TAKEN
 
-  def _before(self, sums):
+  def _arguments(self, sums):
     """The first arguments of programs."""
     return self._facts, self._state, sums, self.announcements
 
   def _term(self, client, payload):
     who = np.int32(client), np.float32(self.weights[client])
-    args = *self._before(self._sums), payload, self._server.noise_key
+    args = *self._arguments(self._sums), payload, self._server.noise_key
     return self._server.programs.term(*args, *who)
 
   def _add_up(self, in_order=False, known=()):
@@ -205,7 +205,7 @@ class Inbox:
     self._add_up()
     sums = (*self._sums, self._total)
     cohort = self._ids, self._weights_of(self._taken)
-    args = *self._before(sums), self._server.noise_key, *cohort
+    args = *self._arguments(sums), self._server.noise_key, *cohort
     new, links, bill = self._server.programs.answer(*args)
     self._sums, self.announcements = sums, (*self.announcements, *new)
     return links, bill

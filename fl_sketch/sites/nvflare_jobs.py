@@ -89,13 +89,13 @@ class Watch:
 
   def __post_init__(self):
     self._failed = 0
-    self._again = False  # submitted before: without sites that are lost
-    self._take('', set())
+    self._was_submitted = False  # next time without sites that are lost
+    self._watch('', set())
 
-  def _take(self, job_id: str, sites: set[str]):
+  def _watch(self, job_id: str, sites: set[str]):
     """Watch another job, which was submitted for these sites."""
-    self._id, self._there, self._taken = job_id, sites, set()
-    self._aborted, self._began = False, time.monotonic()
+    self._id, self._submitted_for, self._seen_at = job_id, sites, set()
+    self._aborted, self._started = False, time.monotonic()
     self._wrong, self._since = '', 0.0
 
   def look(self, session: Any) -> bool:
@@ -105,24 +105,27 @@ class Watch:
     one.
     """
     if not self._id:
-      self._begin(session)
+      self._start(session)
       return False
     status = session.get_job_meta(self._id)['status']
+    if status == 'FINISHED:COMPLETED':
+      return True
     if status.startswith('FINISHED'):
-      return status == 'FINISHED:COMPLETED' or self._ended(session, status)
+      self._count_failure(session, status)
+      return False
     wrong = '' if self._aborted else self._trouble(session, status)
     if wrong != self._wrong:
       self._wrong, self._since = wrong, time.monotonic()
     elif wrong and time.monotonic() - self._since >= self.settle:
       self.say(f'{wrong}: the job is submitted again.')
       if wrong == _LOST:
-        self._take('', set())
+        self._watch('', set())
       else:
         session.abort_job(self._id)
         self._aborted = True
     return False
 
-  def _begin(self, session: Any):
+  def _start(self, session: Any):
     """Take over a job of this name, or submit one for the sites there are."""
     running = _running(session)
     for each in session.list_jobs(name_prefix=self.job.name):
@@ -130,17 +133,17 @@ class Watch:
       alive = each['status'] != 'RUNNING' or each['job_id'] in running
       if alive and not each['status'].startswith('FINISHED'):
         self.say(f'Job {each["job_id"]} goes on.')
-        return self._take(each['job_id'], set())
-    sites = _replies(_sites(session))
-    if sites != self._there:
-      self._there, self._since = sites, time.monotonic()
-    lost = self._again and time.monotonic() - self._since >= self.settle
+        return self._watch(each['job_id'], set())
+    sites = _connected(_sites(session))
+    if sites != self._submitted_for:
+      self._submitted_for, self._since = sites, time.monotonic()
+    lost = self._was_submitted and time.monotonic() - self._since >= self.settle
     if len(sites) >= self.min_sites or (sites and lost):
-      self._take(session.submit_job(str(self.job)), sites)
-      self._again = True
+      self._watch(session.submit_job(str(self.job)), sites)
+      self._was_submitted = True
       self.say(f'Job {self._id} is submitted for {", ".join(sorted(sites))}.')
 
-  def _ended(self, session: Any, status: str) -> bool:
+  def _count_failure(self, session: Any, status: str):
     """Count failures of a job that is over, but not its run."""
     if not self._aborted:
       if status == 'FINISHED:ABORTED':
@@ -150,13 +153,12 @@ class Watch:
       )
       lines = said['logs'].get('server', '').splitlines() or [status]
       why = f'Job {self._id} failed: {lines[-1]}'
-      quick = time.monotonic() - self._began < 60
+      quick = time.monotonic() - self._started < 60
       self._failed = self._failed + 1 if quick else 1
       if self._failed >= self.attempts:
         raise JobFailedError(why)
       self.say(why)  # the next line says that another one is submitted
-    self._take('', set())
-    return False
+    self._watch('', set())
 
   def _trouble(self, session: Any, status: str) -> str:
     """Return why the job does not go on as it should, or ''."""
@@ -166,9 +168,9 @@ class Watch:
       return _LOST
     sites = _sites(session)
     have = {s['client_name'] for s in sites if s.get('job_id') == self._id}
-    self._taken |= have
-    # A site that was there and did not take the job would not take the next.
-    back = sorted(_replies(sites) - have - (self._there - self._taken))
+    self._seen_at |= have
+    refusing = self._submitted_for - self._seen_at  # and so of the next job
+    back = sorted(_connected(sites) - have - refusing)
     return f'{", ".join(back)} came back' if back else ''
 
 
@@ -178,7 +180,7 @@ def _sites(session: Any) -> list[dict[str, Any]]:
   return session.get_client_job_status() or [] if there else []
 
 
-def _replies(sites: list[dict[str, Any]]) -> set[str]:
+def _connected(sites: list[dict[str, Any]]) -> set[str]:
   """Return the sites that answer, of those that the server lists."""
   return {s['client_name'] for s in sites if s['status'] != 'no_reply'}
 

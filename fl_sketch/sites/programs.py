@@ -72,7 +72,7 @@ class Programs:
     # Whether clients need what the protocol keeps, beside the parameters.
     self._keeps_links = not self.streamed or algorithm.correction is not None
     self.start = jax.eval_shape(self.first, params)
-    self._payload, self._total = jax.eval_shape(self._encoded, params)
+    self._payload, self._total = jax.eval_shape(self._encode, params)
     self._noise = jax.random.key(0)  # where the result is not used
     self.shapes = functools.cache(self._shapes)
     self.work = self._program(self._work)
@@ -80,9 +80,9 @@ class Programs:
     self.keep = self._program(self._keep, 2)
     self.term = self._program(self._term, 2)
     self.answer = self._program(self._answer, 2)
-    self._redone = self._program(self._redo, 2)
-    self._known = self._program(self._predicates)
-    flags, due = jax.eval_shape(self._known, comms.drop_per_client(self.start))
+    self._step = self._program(self._redo, 2)
+    self._facts = self._program(self._predicates)
+    flags, due = jax.eval_shape(self._facts, comms.drop_per_client(self.start))
     self._varies = bool(flags or due)
     if not self._varies:
       self.shapes(Facts())  # raises
@@ -106,7 +106,7 @@ class Programs:
     """Return what both sides know of the round that starts from a state."""
     if not self._varies:
       return Facts()
-    flags, due = jax.device_get(self._known(comms.drop_per_client(state)))
+    flags, due = jax.device_get(self._facts(comms.drop_per_client(state)))
     absent = (name for name, flag in due.items() if not flag)
     return Facts(tuple(map(bool, flags)), tuple(absent))
 
@@ -118,7 +118,7 @@ class Programs:
     Both sides compile the same program: on machines of one kind its bits are
     equal. What the protocol keeps on the server alone is not in the result.
     """
-    return self._redone(facts, comms.drop_per_client(state), announcements)
+    return self._step(facts, comms.drop_per_client(state), announcements)
 
   def _shapes(self, facts):
     state = comms.drop_per_client(self.start)
@@ -127,7 +127,7 @@ class Programs:
     term = functools.partial(self.term, facts)
     answer = functools.partial(self.answer, facts)
     exchanges, sums, announcements = [], (), ()
-    while (payload := self._sends(facts, len(sums))) is not None:
+    while (payload := self._payload_shapes(facts, len(sums))) is not None:
       args = state, sums, announcements, payload
       total, *_ = jax.eval_shape(term, *args, *client)
       sums = (*sums, total)
@@ -138,16 +138,16 @@ class Programs:
       raise ValueError(comms.NO_SERVER)
     return tuple(exchanges)
 
-  def _sends(self, facts, number):
+  def _payload_shapes(self, facts, number):
     """Shapes of what a client sends in an exchange; None after the last."""
     if self.streamed:
       return None if number else facts.without(self._payload)
     nobody = functools.partial(self._as_nobody, self.hp, self._key)
-    sent = lambda state: self._sent(facts, number, (), *nobody(state))
+    sent = lambda state: self._payload_of(facts, number, (), *nobody(state))
     start = comms.drop_per_client(self.start)
     return facts.without(jax.eval_shape(sent, start))
 
-  def _encoded(self, params):
+  def _encode(self, params):
     """An encoder's payload, and what it is in a sum if it is decoded there."""
     algorithm = self._make(self.hp)
     keys = keys_lib.round_keys(self._key, jnp.int32(0))
@@ -181,7 +181,7 @@ class Programs:
       clients_per_step=None,
     )  # fmt: skip
 
-  def _nothing(self, weight):
+  def _no_payloads(self, weight):
     """Payloads of clients, f32[lanes], or their sum, all of them zero."""
     if not self.streamed:
       nothing = lambda x: jnp.zeros((*weight.shape, *x.shape), x.dtype)
@@ -198,18 +198,18 @@ class Programs:
     """Arguments of the protocol, for a result that is shared."""
     state, weight = self._with_rows(hp, state), jnp.zeros(1)
     noise_key = self._noise if noise_key is None else noise_key
-    lanes = self._nothing(weight)
+    lanes = self._no_payloads(weight)
     return hp, key, state, lanes, noise_key, jnp.arange(1), weight
 
   def _as_client(self, hp, key, state, payload, noise_key, client_id, weight):
     """Arguments of the protocol, with the lane of one client."""
-    lanes = self._nothing(jnp.zeros(1))
+    lanes = self._no_payloads(jnp.zeros(1))
     if not self.streamed:
       lanes = jax.tree.map(lambda x: x[None], payload)
     who = jnp.asarray(client_id)[None], jnp.asarray(weight)[None]
     return hp, key, state, lanes, noise_key, *who
 
-  def _sent(self, facts, number, announcements, *args):
+  def _payload_of(self, facts, number, announcements, *args):
     """What a client sends in an exchange; None after the last one."""
     try:
       self._protocol(SiteComm(None, announcements, number, facts.flags), *args)
@@ -245,7 +245,7 @@ class Programs:
     if self.streamed:
       return facts.without(payload)
     args = self._as_client(hp, key, state, payload, *who)
-    return self._sent(facts, number, announcements, *args)
+    return self._payload_of(facts, number, announcements, *args)
 
   def _keep(self, hp, key, facts, state, announcements, payload, *who):
     if not comms.has_client_state(state.protocol):
@@ -289,7 +289,7 @@ class Programs:
     self, hp, key, facts, state, sums, announcements, noise_key, ids, weight
   ):
     state = self._with_rows(hp, state, len(ids))
-    lanes, stop = self._nothing(weight), len(sums)
+    lanes, stop = self._no_payloads(weight), len(sums)
     if self.streamed:
       (total,), sums, stop = sums, (), None
       lanes = lanes._replace(total=total)

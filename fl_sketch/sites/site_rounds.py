@@ -75,8 +75,8 @@ class SiteRounds:
     everybody = set(range(self.population if wait else 0))
     patience = min(self.timeouts.reply, _GREETING)
     while True:
-      for name, header, _ in self._ask(self._hello(), patience):
-        self._greeted(name, header, strict=wait)
+      for name, header, _ in self._ask(self._greetings(), patience):
+        self._add_site(name, header, strict=wait)
         if everybody and everybody <= self._sites.keys():
           return
       if not wait:
@@ -89,7 +89,7 @@ class SiteRounds:
         )
       time.sleep(_PAUSE)
 
-  def _hello(self) -> dict[str, wire.Request]:
+  def _greetings(self) -> dict[str, wire.Request]:
     """Greetings of the sites that are new, or were lost."""
     known = {site.name for site in self._sites.values() if not site.lost}
     new = [name for name in self.transport.sites() if name not in known]
@@ -97,7 +97,7 @@ class SiteRounds:
     head = RequestKind.HELLO, self.run, self.incarnation, 0, -1
     return dict.fromkeys(new, wire.Request(*head))
 
-  def _greeted(self, name, header, strict=False):
+  def _add_site(self, name, header, strict=False):
     """Add a site to the run; `strict` ends the run with what is wrong."""
     client, about = header.client, _json(header)
     old, why = self._sites.get(client), None
@@ -123,9 +123,9 @@ class SiteRounds:
     elif strict:
       raise SitesError(why)
     else:
-      self._refused(why)
+      self._warn(why)
 
-  def _refused(self, why):
+  def _warn(self, why):
     self._why = f' The last of them says: {why}'
     warnings.warn(why, stacklevel=2)
 
@@ -160,16 +160,16 @@ class SiteRounds:
       wanted = {site.name: make(i, lacks[i]) for i, site in asked.items()}
       new = any(not site.answered for site in asked.values())
       timeout, lacks = self.timeouts.first if new else self.timeouts.reply, {}
-      for name, header, reply in self._ask(self._hello() | wanted, timeout):
+      for name, header, reply in self._ask(self._greetings() | wanted, timeout):
         client = waiting.pop(name, None)
         if client is None:
-          self._greeted(name, header)
+          self._add_site(name, header)
         elif header.client != client:
-          self._refused(f'Site {name} answers as client {header.client}.')
+          self._warn(f'Site {name} answers as client {header.client}.')
         elif header.kind == ReplyKind.NEED:
           lacks[client] = header.round
         elif header.kind == ReplyKind.REFUSED:
-          self._refused(_text(header))
+          self._warn(_text(header))
         else:
           yield client, header, reply
         if not waiting:
@@ -201,19 +201,19 @@ class SiteRounds:
 
   def _exchange_all(self, box: Inbox, state):
     private = self.server.programs.private
-    about = self._about(state, RequestKind.WORK)
+    draft = self._draft(state, RequestKind.WORK)
 
     def work(client, lacks):
-      request = about._replace(weight=box.weights[client])
+      request = draft._replace(weight=box.weights[client])
       if box.stage:
         more = {'stage': box.stage, 'parts': (box.announced,)}
         request = request._replace(kind=RequestKind.GO_ON, **more)
-      return self._addressed(request, client, lacks, state)
+      return self._address(request, client, lacks, state)
 
     while True:
       for client, _, reply in self._collect(box.unanswered, work):
         box.receive(reply)
-        self._stands(client, box.round, len(box.announcements))
+        self._note_replica(client, box.round, len(box.announcements))
       if lost := box.lost:
         box.leave_out(lost)
         if not private:
@@ -223,13 +223,13 @@ class SiteRounds:
       if box.advance() and private:  # on the disk before it is released
         self.history.add(state, box.announcements, box.taken, is_open=True)
 
-  def _about(self, state, kind) -> wire.Request:
+  def _draft(self, state, kind) -> wire.Request:
     """Begin a request about a state."""
     head = kind, self.run, self.incarnation, int(state.round), -1
     digest = replicas.digest(state.params, state.server)
     return wire.Request(*head, digest=digest, saved=self.saved)
 
-  def _addressed(self, request, client, lacks, state) -> wire.Request:
+  def _address(self, request, client, lacks, state) -> wire.Request:
     """Address a request to a client, with what that lacks of the state."""
     site, number, history = self._sites[client], request.round, self.history
     at, first = (site.at, site.first) if lacks is None else (lacks, 0)
@@ -239,22 +239,22 @@ class SiteRounds:
     taken = history.taken(client, number)
     return request._replace(client=client, taken=taken, parts=parts)
 
-  def _stands(self, client, number, first=0):
+  def _note_replica(self, client, number, first=0):
     """Record the round and announcements that a client now knows."""
     name = self._sites[client].name
     self._sites[client] = _Site(name, number, first, answered=True)
 
   def evaluate(self, state: rounds.FedState) -> list[dict[str, float]]:
     """Return what each site measures of the parameters on its own samples."""
-    about, replies = self._about(state, RequestKind.EVALUATE), []
+    draft, replies = self._draft(state, RequestKind.EVALUATE), []
 
     def ask(client, lacks):
-      return self._addressed(about, client, lacks, state)
+      return self._address(draft, client, lacks, state)
 
     able = [i for i in self._sites if self.about[i].get('evaluates')]
     for client, header, _ in self._collect(able, ask):
       replies.append(_json(header))
-      self._stands(client, int(state.round))
+      self._note_replica(client, int(state.round))
     return replies
 
 

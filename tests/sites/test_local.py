@@ -171,7 +171,7 @@ federation.run(fields, Sockets(paths), sys.argv[3], progress=False)
 """
 CHECKPOINTS = 'runs.checkpoints:Checkpoints:save'
 PHASES = [  # in, before or after what the server does
-  ('sites.site_rounds:SiteRounds:_greeted', 'after', 2),
+  ('sites.site_rounds:SiteRounds:_add_site', 'after', 2),
   ('sites.inbox:Inbox:receive', 'after', 3),
   ('sites.inbox:Inbox:close', 'before', 2),
   ('sites.inbox:Inbox:close', 'after', 2),
