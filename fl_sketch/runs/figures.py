@@ -44,7 +44,6 @@ _COLOURS = tuple(_METHODS)
 _DASHES = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
 _FILLS = ('full', 'none', 'left', 'bottom', 'top')
 _MARKERS = 'osD^vP<X>'
-_GREY = '0.45'
 Look = tuple[str, str]  # colour and marker
 _LOOKS = [
   (colour, _MARKERS[(i + turn) % len(_MARKERS)])
@@ -230,22 +229,20 @@ def _frame(ax: Any, panel: Panel) -> None:
   ax.set_title(panel.title, fontsize='medium', loc=place)
   ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
   xs, ys = (_numbers(panel.lines, name) for name in 'xy')
-  if panel.x_scale == 'log' and is_wide(xs[xs > 0]):
-    ax.set(xscale='log')
-    _set_ticks(ax.xaxis)
-  if panel.y_scale == 'log' and is_wide(ys[ys > 0]):
-    ax.set(yscale='log')
-    _set_ticks(ax.yaxis)
+  of_axes = (ax.xaxis, panel.x_scale, xs), (ax.yaxis, panel.y_scale, ys)
+  for axis, scale, values in of_axes:
+    if scale == 'log' and is_wide(values[values > 0]):
+      ax.set(**{f'{axis.axis_name}scale': 'log'})
+      _set_ticks(axis)
   if len(panel.x_ticks):
     _set_ticks(ax.xaxis, panel.x_ticks)
   elif ax.get_xscale() == 'linear' and xs.size and not (xs % 1).any():
     ax.xaxis.get_major_locator().set_params(integer=True)  # as rounds are
   if limits := panel.y_limits or _limits(panel):
     ax.set_ylim(limits)
-  if math.isfinite(panel.x_mark):
-    ax.axvline(panel.x_mark, color=_GREY, linewidth=1, zorder=1)
-  if math.isfinite(panel.y_mark):
-    ax.axhline(panel.y_mark, color=_GREY, linewidth=1, zorder=1)
+  for add, at in (ax.axvline, panel.x_mark), (ax.axhline, panel.y_mark):
+    if math.isfinite(at):
+      add(at, color='0.45', linewidth=1, zorder=1)
 
 
 def is_wide(values: Values) -> bool:
@@ -272,10 +269,10 @@ def _set_ticks(axis: Any, values: Values = ()) -> None:
 
 def _numbers(lines: Iterable[Line], name: str) -> np.ndarray:
   """Return the finite numbers of all lines, without names."""
-  arrays = [_array(getattr(line, name)) for line in lines]
-  numbers = [x for x in arrays if x.dtype.kind == 'f']
-  joined = np.concatenate([np.empty(0), *numbers])
-  return joined[np.isfinite(joined)]
+  values = [getattr(line, name) for line in lines]
+  arrays = [_array(x) for x in values if not _names(x)]
+  numbers = np.concatenate([np.empty(0), *arrays])
+  return numbers[np.isfinite(numbers)]
 
 
 def _limits(panel: Panel) -> tuple[float, float] | None:

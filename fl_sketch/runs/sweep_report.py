@@ -1,6 +1,6 @@
 """Rank the settings of a sweep by means over seeds, in a table and a figure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import json
 import math
 import pathlib
@@ -117,10 +117,8 @@ def draw(rows: list[Row]) -> Any:
   Of more than two fields it shows the two with most values, at the best values
   of the others. Random draws are points, in a panel for each field.
   """
-  ranking = settings(rows)
-  metric = metric_of(rows)
-  label = metric.replace('_', ' ')
-  varied = _varied(ranking)
+  ranking, metric = settings(rows), metric_of(rows)
+  label, varied = metric.replace('_', ' '), _varied(ranking)
   if not varied:
     return None
   fields = dict([*varied.items()][:2])
@@ -128,15 +126,15 @@ def draw(rows: list[Row]) -> Any:
   for setting in ranking:
     key = json.dumps([setting.values[field] for field in fields])
     best.setdefault(key, setting)
-  over = ', best over the other fields' if len(varied) > 2 else ''
   if len(fields) == 1:
     ((field, xs),) = fields.items()
     ordered = sorted(best.values(), key=lambda s: xs.index(s.values[field]))
-    return figures.draw([_curves(field, label, {'': (xs, ordered)})])
+    return figures.draw([_panel(field, label, {'': ordered})])
   sizes = [len(values) for values in fields.values()]
   if max(sizes) > _MOST_CELLS or len(best) != math.prod(sizes):
     return figures.draw([_cloud(field, label, ranking) for field in varied])
   colours = 'viridis' if _BEST[metric] is max else 'viridis_r'
+  over = ', best over the other fields' if len(varied) > 2 else ''
   return _heat_map(fields, [*best.values()], label + over, colours)
 
 
@@ -156,20 +154,21 @@ def _are_numbers(values: Sequence[Any]) -> bool:
   return all(type(v) in (int, float) for v in values)
 
 
-def _curves(
-  field: str, metric: str, by_label: Mapping[str, tuple[Sequence, Sequence]]
+def _panel(
+  field: str, metric: str, by_label: dict[str, list[Setting]], points=False
 ) -> Panel:
-  """Plot means against a field, with bands of standard errors.
-
-  by_label: values of the field, and the setting at each of them.
-  """
+  """Plot means of settings against a field, with their standard errors."""
   lines, ticks = [], set()
-  for label, (values, settings) in by_label.items():
-    if numbers := _are_numbers(values):
+  for i, (label, some) in enumerate(by_label.items()):
+    values = [s.values[field] for s in some]
+    if _are_numbers(values):
       ticks |= {*values}
-    means, errors = np.array([(s.mean, s.error) for s in settings]).T
-    xs = values if numbers else [metrics.shown(v) for v in values]
-    lines.append(Line(label, xs, means, means - errors, means + errors))
+    else:
+      values = [metrics.shown(v) for v in values]
+    means, errors = np.array([(s.mean, s.error) for s in some]).T
+    ends = means - errors, means + errors
+    fill = i if points else 0
+    lines.append(Line(label, values, means, *ends, variant=fill, points=points))
   ticks = sorted(ticks)
   # Rates, and what varies widely.
   far = len(ticks) > 1 and 10 * ticks[0] < ticks[-1]
@@ -185,11 +184,8 @@ def _cloud(field: str, metric: str, ranking: list[Setting]) -> Panel:
   finite = [s for s in ranking if not math.isnan(s.mean)]
   worst = {'mean': finite[-1].mean, 'error': math.nan}
   lost = [s._replace(**worst) for s in ranking if math.isnan(s.mean)]
-  named = {'finite' if lost else '': finite, 'diverged': lost}
-  drawn = {k: ([s.values[field] for s in v], v) for k, v in named.items() if v}
-  panel = _curves(field, metric, drawn)
-  dots = [x._replace(points=True, variant=i) for i, x in enumerate(panel.lines)]
-  return panel._replace(lines=dots)
+  named = {'finite': finite, 'diverged': lost} if lost else {'': finite}
+  return _panel(field, metric, named, points=True)
 
 
 def _heat_map(
