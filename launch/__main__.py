@@ -8,9 +8,9 @@ import runpy
 import sys
 
 from absl import app
-from fl_sketch.utils import __version__, extras
+from fl_sketch.utils import __version__
 
-from . import parse_flags, summaries, unknown
+from . import errors, parse_flags, summaries, unknown
 
 FOLDER = pathlib.Path(__file__).parent
 _USAGE = """\
@@ -37,13 +37,11 @@ def main() -> None:
     sys.exit(unknown('command', sys.argv[1], shown))
   else:
     del sys.argv[1]
-    try:
+    with errors.refused():
       # As `__main__`, of which absl's --help shows flags and docstring.
       program = runpy.run_module(f'{__package__}.{name}', run_name='__main__')
-      sys.modules['__main__'].__doc__ = program['__doc__']
-      app.run(program['main'], flags_parser=parse_flags)
-    except extras.MissingExtraError as e:
-      sys.exit(f'{e}')
+    sys.modules['__main__'].__doc__ = program['__doc__']
+    app.run(errors.refused()(program['main']), flags_parser=parse_flags)
 
 
 if __name__ == '__main__':

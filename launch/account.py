@@ -18,7 +18,7 @@ from fl_sketch.runs import audit, config, devices, one_run_audit, privacy_report
 from fl_sketch.utils import extras, files
 import numpy as np
 
-from . import begin, configs, define, define_folders, errors
+from . import begin, configs, define, define_folders
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders()
@@ -37,9 +37,8 @@ def main(argv):
   begin(argv)
   devices.start()
   folder = None if _WORKDIR.value is None else pathlib.Path(_WORKDIR.value)
-  with errors.refused():
-    c = config.Config.from_mapping(configs.fields() | {'sweep': None})
-    guarantee = runs.account(c, _DATA_DIR.value)
+  c = config.Config.from_mapping(configs.fields() | {'sweep': None})
+  guarantee = runs.account(c, _DATA_DIR.value)
   even = np.linspace(1, c.rounds, min(c.rounds, 21)).round()
   counts = np.unique(even).astype(int).tolist()
   epsilons = dict(zip(counts, guarantee.epsilons(counts), strict=True))
@@ -57,13 +56,12 @@ def main(argv):
       privacy_report.draw(guarantee, epsilons, folder)
   if _FLAGS.audit is None:
     return
-  with errors.refused():
-    if _FLAGS.audit == 'canaries':
-      options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
-      result = audit.audit_config(c, **options)
-    else:
-      options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
-      game = one_run_audit.prepare(c, **options)
-      print(game.text(), flush=True)
-      result = one_run_audit.play(game, progress=True)
+  if _FLAGS.audit == 'canaries':
+    options = {'samples': _FLAGS.samples, 'data': _DATA_DIR.value}
+    result = audit.audit_config(c, **options)
+  else:
+    options = {'canaries': _FLAGS.canaries, 'data': _DATA_DIR.value}
+    game = one_run_audit.prepare(c, **options)
+    print(game.text(), flush=True)
+    result = one_run_audit.play(game, progress=True)
   print(result.text())

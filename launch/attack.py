@@ -12,7 +12,7 @@ import pathlib
 
 from fl_sketch.runs import devices
 
-from . import begin, configs, define_folders, errors, neighbour
+from . import begin, configs, define_folders, neighbour
 
 _ATTACKS = neighbour('papers.song.attacks')
 results = neighbour('papers.common.results')
@@ -28,10 +28,9 @@ def main(argv):
   begin(argv)
   folder = _WORKDIR.value or configs.workdir('attack_')
   devices.start(cpu_devices=devices.cores())
-  with errors.refused():
-    c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
-    rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
-    _write(c, rows, pathlib.Path(folder))
+  c = _ATTACKS.settings.AttackConfig.from_mapping(_CONFIG.value.to_dict())
+  rows = _ATTACKS.campaign.run(c, folder, _DATA_DIR.value)
+  _write(c, rows, pathlib.Path(folder))
   print(_ATTACKS.report.table(rows))
   print('Table and pictures are in', folder)
 

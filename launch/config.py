@@ -7,7 +7,7 @@ Fields that are unset are left out; --config_help says what each field means.
 
 from fl_sketch.runs import config
 
-from . import begin, configs, errors
+from . import begin, configs
 
 _CONFIG = configs.define_flag()
 
@@ -15,6 +15,5 @@ _CONFIG = configs.define_flag()
 def main(argv):
   """Print the fields of a config, by group."""
   begin(argv)
-  with errors.refused():
-    c = config.Config.from_mapping(configs.fields())
+  c = config.Config.from_mapping(configs.fields())
   print(config.assignments(c))

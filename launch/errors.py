@@ -32,7 +32,9 @@ def refused(*also: type[Exception]) -> Iterator[None]:
   """End the program with the message of one of `user_errors`, or `also`."""
   try:
     yield
-  except (*also, *user_errors()) as e:
+  except Exception as e:
+    if not isinstance(e, (*also, *user_errors())):
+      raise
     refuse(e)
 
 

@@ -16,7 +16,6 @@ from absl import flags
 
 from . import begin, define, errors
 
-_TO = flags.DEFINE_string('to', None, 'Folder of the store.', required=True)
 _OPTIONS = {
   'client': (str, 'Column of clients (kind table).'),
   'split': (str, 'Column of splits (kind table).'),
@@ -29,7 +28,8 @@ _OPTIONS = {
   'size': (int, 'Height and width of images in pixels.'),
   'test_share': (float, "Share of each client's samples held out for testing."),
 }
-define(**_OPTIONS)
+_FLAGS = define(to=(str, 'Folder of the store.'), **_OPTIONS)
+flags.mark_flag_as_required('to')
 
 
 def main(argv):
@@ -42,9 +42,9 @@ def main(argv):
   if len(argv) != 3:
     sys.exit(f'Name KIND and PATH; KIND is one of {[*tasks.KINDS]}.')
   kind, path = argv[1:]
-  options = {name: flags.FLAGS[name].value for name in _OPTIONS}
+  options = {name: _FLAGS[name].value for name in _OPTIONS}
   with errors.refused(OSError), config.checked():
-    data = importing.import_data(kind, path, _TO.value, **options)
+    data = importing.import_data(kind, path, _FLAGS.to, **options)
   sizes = {'training': data.partition.sizes}
   if data.held_out is not None:
     sizes['held out'] = np.diff(data.held_out)

@@ -10,7 +10,7 @@ FILE.csv, the numbers of the figure to FILE.json.
 
 from fl_sketch.runs import config, plots
 
-from . import begin, define, errors
+from . import begin, define
 
 _FLAGS = define(
   x=('rounds', 'Rounds, or bytes of all clients.', list(plots.X)),
@@ -24,6 +24,6 @@ def main(argv):
   """Draw the figure; print the last values and where it is."""
   begin(argv[:1])
   options = {'x': _FLAGS.x, 'y': _FLAGS.y, 'labels': _FLAGS.labels}
-  with errors.refused(), config.checked():
+  with config.checked():
     _, table = plots.plot(argv[1:], _FLAGS.out, **options)
   print(table, _FLAGS.out, sep='')

@@ -9,14 +9,15 @@ rounds then. Copies of the file, as in backups, must be deleted, too.
 
 import sys
 
-from absl import flags
 from fl_sketch.runs import loaded, noise_secret
 
-from . import begin, define_folders, errors
+from . import begin, define, define_folders
 
 _, _DATA_DIR = define_folders()
-_FORGET = flags.DEFINE_boolean('forget_secret', False, 'Delete the secret.')
-_UNFINISHED = flags.DEFINE_bool('unfinished', False, 'Also before its end.')
+_FLAGS = define(
+  forget_secret=(False, 'Delete the secret.'),
+  unfinished=(False, 'Also before its end.'),
+)
 
 
 def main(argv):
@@ -24,14 +25,13 @@ def main(argv):
   begin(argv[:1])
   if len(argv) != 2:
     sys.exit('Name one WORKDIR, the folder of a private run.')
-  with errors.refused():
-    if _FORGET.value:
-      noise_secret.forget(argv[1], unfinished=_UNFINISHED.value)
-    else:
-      run = loaded.load(argv[1], data_dir=_DATA_DIR.value)
-      said = run.summary.get('privacy', {}).get('sentence')
-      private = said is None and run.config.is_private  # not ended, or older
-      if private and (guarantee := run.experiment.guarantee):
-        said = guarantee.statement.sentence()
-      print(said or f'{argv[1]} is not private; set epsilon in its config.')
+  if _FLAGS.forget_secret:
+    noise_secret.forget(argv[1], unfinished=_FLAGS.unfinished)
+  else:
+    run = loaded.load(argv[1], data_dir=_DATA_DIR.value)
+    said = run.summary.get('privacy', {}).get('sentence')
+    private = said is None and run.config.is_private  # not ended, or older
+    if private and (guarantee := run.experiment.guarantee):
+      said = guarantee.statement.sentence()
+    print(said or f'{argv[1]} is not private; set epsilon in its config.')
   print(noise_secret.sentence(argv[1]))

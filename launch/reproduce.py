@@ -15,11 +15,11 @@ import json
 import pathlib
 import sys
 
-from absl import app, flags
+from absl import app
 from fl_sketch.runs import devices
 import tqdm
 
-from . import begin, define_folders, errors, neighbour
+from . import begin, define, define_folders, errors, neighbour
 
 catalog = neighbour('papers.catalog')
 workspace = neighbour('papers.common.workspace')
@@ -27,20 +27,22 @@ pages = neighbour('papers.common.pages')
 results = neighbour('papers.common.results')
 verdicts = neighbour('papers.common.verdicts')
 
-_LIST = flags.DEFINE_bool('list', False, 'Names, titles and minutes.')
-_DRAW = flags.DEFINE_bool('draw', False, 'Draws docs/results again.')
 _WORKDIR, _DATA_DIR = define_folders('runs/reproductions')
-_STRICT = flags.DEFINE_bool('strict', False, 'Status 1 where a claim fails.')
+_FLAGS = define(
+  list=(False, 'Names, titles and minutes.'),
+  draw=(False, 'Draws docs/results again.'),
+  strict=(False, 'Status 1 where a claim fails.'),
+)
 
 
 def main(argv):
   """Run one study, or all, and print verdicts."""
   begin(argv[:1] + argv[2:])
-  if _LIST.value:
+  if _FLAGS.list:
     for s in catalog.STUDIES.values():
       print(f'{s.name:14} {s.minutes:5.1f} min  {s.title} ({s.source})')
     return
-  if _DRAW.value:
+  if _FLAGS.draw:
     for path in results.STORED.glob('*.json'):
       print(*results.draw(json.loads(path.read_text()), path.parent), sep='\n')
     return
@@ -71,7 +73,7 @@ def _run(studies, scale, root):
       played.append(study.name)
     except errors.user_errors() as e:
       if len(studies) == 1:
-        errors.refuse(e)
+        raise
       missing[study.name] = f'{type(e).__name__}: {e}'
   page = [r for r, _ in results.collect([ws.folder], catalog.STUDIES)]
   pages.write(page, ws.folder, missing)
@@ -83,4 +85,4 @@ def _run(studies, scale, root):
     print(f'{name:14} not run: {why}')
   print(ws.folder / 'index.md')
   fails = [c['verdict'] == verdicts.FAILS for r in page for c in r['claims']]
-  sys.exit(1 if missing or (_STRICT.value and any(fails)) else 0)
+  sys.exit(1 if missing or (_FLAGS.strict and any(fails)) else 0)

@@ -7,24 +7,21 @@ table; writes spectrum.json, .md and .png and the files of `fl-sketch train`.
 Started again with the same workdir it resumes.
 """
 
-from absl import flags
 from fl_sketch.runs import devices
 
-from . import begin, configs, define_folders, errors, neighbour
+from . import begin, configs, define, define_folders, neighbour
 
 _CURVATURE = neighbour('papers.chen.curvature')
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/spectrum_CONFIG')
-_EVERY = flags.DEFINE_integer(
-  'every', None, 'Rounds; checkpoint_every of the config if unset.', 1
+_FLAGS = define(
+  every=(int, 'Rounds; checkpoint_every of the config if unset.'),
+  lanczos_steps=(192, 'Lanczos steps; as many vectors are in memory.', 3),
+  probes=(2, 'Probes of each spectrum.', 2),
+  top=(50, 'Eigenvalues of the power law.', 3),
+  samples=(1000, 'Samples of the Hessian.', 1),
 )
-_STEPS = flags.DEFINE_integer(
-  'lanczos_steps', 192, 'Lanczos steps; as many vectors are in memory.', 3
-)
-_PROBES = flags.DEFINE_integer('probes', 2, 'Probes of each spectrum.', 2)
-_TOP = flags.DEFINE_integer('top', 50, 'Eigenvalues of the power law.', 3)
-_SAMPLES = flags.DEFINE_integer('samples', 1000, 'Samples of the Hessian.', 1)
 
 
 def main(argv):
@@ -33,8 +30,7 @@ def main(argv):
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('spectrum_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
   during = _CURVATURE.during_training
-  sizes = _STEPS.value, _PROBES.value, _TOP.value, _SAMPLES.value
+  sizes = _FLAGS.lanczos_steps, _FLAGS.probes, _FLAGS.top, _FLAGS.samples
   more = {'options': during.Options(*sizes), 'data_dir': _DATA_DIR.value}
-  with errors.refused():
-    rows = during.run(configs.fields(), folder, every=_EVERY.value, **more)
+  rows = during.run(configs.fields(), folder, every=_FLAGS.every, **more)
   print(_CURVATURE.spectrum_report.table(rows), folder)

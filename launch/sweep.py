@@ -11,7 +11,7 @@ import pathlib
 
 from fl_sketch.runs import devices, sweep, sweep_report
 
-from . import begin, configs, define, define_folders, errors
+from . import begin, configs, define, define_folders
 
 _CONFIG = configs.define_flag()
 _WORKDIR, _DATA_DIR = define_folders(unset='runs/sweep_CONFIG')
@@ -26,10 +26,9 @@ def main(argv):
   begin(argv)
   c, folder = _CONFIG.value, _WORKDIR.value or configs.workdir('sweep_')
   devices.start(cpu_devices=min(devices.cores(), c.cohort))
-  with errors.refused():
-    options = {'points_per_program': _FLAGS.points_per_program}
-    options |= {'data_dir': _DATA_DIR.value}
-    rows = sweep.run(configs.fields(), folder, **options)
+  options = {'points_per_program': _FLAGS.points_per_program}
+  options |= {'data_dir': _DATA_DIR.value}
+  rows = sweep.run(configs.fields(), folder, **options)
   table = (pathlib.Path(folder) / 'table.md').read_text().splitlines()
   print(*table[:_SHOWN], sweep_report.summary_line(rows), sep='\n', end=' ')
   print(folder)

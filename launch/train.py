@@ -57,20 +57,18 @@ def main(argv):
   if not {_FLAGS.advise, _FLAGS.advise_down} <= {None}:
     _advise()
     return
-  with errors.refused():
-    fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
-    exp = runs.build(fields, _DATA_DIR.value)
+  fields = configs.fields() | {'sweep': None}  # one run, whatever is swept
+  exp = runs.build(fields, _DATA_DIR.value)
   if _FLAGS.plan:
     print(plan_lib.plan(exp).text(), end='')
     return
   try:
-    with errors.refused():
-      exp = saved_params.begun(exp, folder, _FLAGS.init_from)
-      more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
-      with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
-        if exp.guarantee is not None and jax.process_index() == 0:
-          print(exp.guarantee.statement.headline(), flush=True)
-        result = runs.train(exp, folder, on_row=on_row, **more)
+    exp = saved_params.begun(exp, folder, _FLAGS.init_from)
+    more = {'extend': _FLAGS.extend, 'init_from': _FLAGS.init_from}
+    with sinks.opened(_FLAGS.log_to, folder, exp.config) as on_row:
+      if exp.guarantee is not None and jax.process_index() == 0:
+        print(exp.guarantee.statement.headline(), flush=True)
+      result = runs.train(exp, folder, on_row=on_row, **more)
   except (jax.errors.JaxRuntimeError, peers.PeerLostError) as e:
     if not jax.distributed.is_initialized():
       raise
@@ -86,8 +84,7 @@ def main(argv):
 def _advise():
   """Print what `compression.advise_compression` finds."""
   up, down, data = _FLAGS.advise, _FLAGS.advise_down, _DATA_DIR.value
-  with errors.refused():
-    c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
-    choices = compression.advise_compression(c, up, data, downlink_bytes=down)
-    print(compression.choices_table(choices))
-    print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')
+  c = config_lib.Config.from_mapping(configs.fields() | {'sweep': None})
+  choices = compression.advise_compression(c, up, data, downlink_bytes=down)
+  print(compression.choices_table(choices))
+  print(f'Flags of the first row:\n{compression.choice_flags(choices[0], c)}')
