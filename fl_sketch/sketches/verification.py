@@ -111,8 +111,9 @@ def _one_draw(op, like, xs):
   return one
 
 
-def _row(quantity, exact, *measured):
-  measured, low, high = map(float, measured if measured[1:] else 3 * measured)
+def _row(quantity, exact, measured, *interval):
+  low, high = interval or (measured, measured)
+  measured, low, high = float(measured), float(low), float(high)
   holds = None if exact is None else low <= exact + _TOLERANCE * (1 + exact)
   return Row(quantity, exact, measured, low, high, holds)
 
