@@ -14,6 +14,7 @@ from typing import Any
 from fl_sketch.utils import seeding
 import numpy as np
 
+Generator = np.random.Generator
 _HOLD_OUT = 2**40  # a counter of the seed beyond all rounds
 _offsets = lambda sizes: np.concatenate([[0], np.cumsum(sizes)])
 
@@ -102,14 +103,6 @@ def hold_out(
   return rest, Partition(p.take(np.flatnonzero(held)), _offsets(counts))
 
 
-def _samples(labels, population: int) -> int:
-  """Return the number of samples, of labels or itself; at least population."""
-  samples = labels if np.ndim(labels) == 0 else len(labels)
-  if not 1 <= population <= samples:
-    raise ValueError(f'{population=} must be 1 to {samples=}.')
-  return int(samples)
-
-
 def _from_owner(owner: np.ndarray, population: int, rng) -> Partition:
   """Give sample i to client owner[i], int[samples]; rng draws their order."""
   sizes = np.bincount(owner, minlength=population)
@@ -122,25 +115,21 @@ def _sorted_by(values: np.ndarray, rng) -> np.ndarray:
   return order[np.argsort(values[order], kind='stable')]
 
 
-def iid(labels, population: int, seed: int) -> Partition:
+def iid(samples: int, population: int, rng: Generator) -> Partition:
   """Deal all samples at random; sizes differ by at most one."""
-  samples = _samples(labels, population)
-  rng = seeding.generator(seed, 'iid')
   owner = np.empty(samples, np.int64)
   owner[rng.permutation(samples)] = np.arange(samples) % population
   return _from_owner(owner, population, rng)
 
 
 def size_skew(
-  labels, population: int, seed: int, *, sigma: float = 1.0
+  samples: int, population: int, rng: Generator, *, sigma: float = 1.0
 ) -> Partition:
   """Give clients i.i.d. samples, in log-normal numbers.
 
   Each client first gets one sample; the others are shared in proportion to
   exp(sigma * N(0, 1)).
   """
-  samples = _samples(labels, population)
-  rng = seeding.generator(seed, 'size_skew')
   share = np.cumsum(np.exp(sigma * rng.standard_normal(population)))
   bounds = np.rint(share / share[-1] * (samples - population)).astype(np.int64)
   sizes = 1 + np.diff(bounds, prepend=0)
@@ -148,31 +137,34 @@ def size_skew(
   return _from_owner(owner, population, rng)
 
 
-def one_each(labels, population: int, seed: int) -> Partition:
+def one_each(samples: int, population: int, rng: Generator) -> Partition:
   """Give client i only sample i."""
-  _samples(labels, population)
   return Partition(np.arange(population), np.arange(population + 1))
 
 
 def label_shards(
-  labels, population: int, seed: int, *, shards_per_client: int = 5
+  labels: np.ndarray,
+  population: int,
+  rng: Generator,
+  *,
+  shards_per_client: int = 5,
 ) -> Partition:
   """Deal shards of sorted samples: Das et al., arXiv:2106.07094, section 5.
 
   The samples are sorted by label and cut into population * shards_per_client
   contiguous shards, equal up to one sample, which are dealt at random.
 
-  >>> label_shards(np.arange(12) // 6, 2, 0, shards_per_client=1).sizes.tolist()
+  >>> labels = np.arange(12) // 6
+  >>> partition('label_shards', labels, 2, shards_per_client=1).sizes.tolist()
   [6, 6]
   """
-  samples = _samples(labels, population)
+  samples = len(labels)
   shards = population * shards_per_client
   if shards > samples:
     raise ValueError(
       f'{population=} * {shards_per_client=} must be <= {samples=}.'
     )
-  rng = seeding.generator(seed, 'label_shards')
-  order = _sorted_by(np.asarray(labels), rng)
+  order = _sorted_by(labels, rng)
   owner = np.empty(samples, np.int64)
   shard = np.arange(samples) * shards // samples
   owner[order] = (rng.permutation(shards) // shards_per_client)[shard]
@@ -180,7 +172,7 @@ def label_shards(
 
 
 def classes_per_client(
-  labels, population: int, seed: int, *, classes: int = 2
+  labels: np.ndarray, population: int, rng: Generator, *, classes: int = 2
 ) -> Partition:
   """Give every client exactly `classes` labels: FedSKETCH's partition.
 
@@ -188,14 +180,12 @@ def classes_per_client(
   population * classes places are shared among the labels in proportion to their
   samples, and those of a label equally among its places.
 
-  >>> p = classes_per_client(np.arange(20) % 4, 6, seed=0, classes=2)
+  >>> p = partition('classes_per_client', np.arange(20) % 4, 6, classes=2)
   >>> [len(set(p.client(i) % 4)) for i in range(6)]
   [2, 2, 2, 2, 2, 2]
   """
-  _samples(labels, population)
-  labels = np.unique(np.asarray(labels), return_inverse=True)[1]
+  labels = np.unique(labels, return_inverse=True)[1]
   counts = np.bincount(labels)
-  rng = seeding.generator(seed, 'classes_per_client')
   left = _places(counts, population, classes)
   holders = [[] for _ in counts]
   # The labels with most places left: always succeeds (Havel and Hakimi).
@@ -211,7 +201,7 @@ def classes_per_client(
 
 
 def dirichlet(
-  labels, population: int, seed: int, *, alpha: float = 0.5
+  labels: np.ndarray, population: int, rng: Generator, *, alpha: float = 0.5
 ) -> Partition:
   """Split each label over the clients in Dirichlet(alpha) proportions.
 
@@ -220,10 +210,7 @@ def dirichlet(
 
   Source: Yurochkin et al., ICML 2019.
   """
-  samples = _samples(labels, population)
-  labels = np.asarray(labels)
-  rng = seeding.generator(seed, 'dirichlet')
-  owner = np.empty(samples, np.int64)
+  owner = np.empty(len(labels), np.int64)
   for label in np.unique(labels):
     group = rng.permutation(np.flatnonzero(labels == label))
     share = rng.dirichlet(np.full(population, float(alpha)))
@@ -296,5 +283,10 @@ def partition(
   """
   if kind in BY_LABEL and np.ndim(labels) == 0:
     raise ValueError(f"{kind=} requires labels; use kind='iid' without them.")
-  p = KINDS[kind](labels, population, seed, **options)
+  samples = int(labels) if np.ndim(labels) == 0 else len(labels)
+  if not 1 <= population <= samples:
+    raise ValueError(f'{population=} must be 1 to {samples=}.')
+  dealt = np.asarray(labels) if kind in BY_LABEL else samples
+  rng = seeding.generator(seed, kind)
+  p = KINDS[kind](dealt, population, rng, **options)
   return p if samples_per_client is None else cap(p, samples_per_client)

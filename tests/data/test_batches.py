@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-EVEN = partitions.iid(480, 30, seed=0)
+EVEN = partitions.partition('iid', 480, 30)
 IDS = np.array([3, 29, 0])
 
 
