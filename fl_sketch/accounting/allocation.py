@@ -212,7 +212,7 @@ def _trimmed(law: Law) -> Law:
   """Return the law without what is rare under both P and Q at its ends."""
   # The sum is made 1 again, since every doubling would double what it lacks.
   low = int(np.searchsorted(np.cumsum(law.mass), _TAIL))
-  above = np.cumsum((law.mass * law.values)[::-1])
-  high = len(law.mass) - int(np.searchsorted(above, _TAIL * above[-1]))
-  mass = law.mass[low:high]
+  above: np.ndarray = np.cumsum((law.mass * law.values)[::-1])
+  rare = np.searchsorted(above, _TAIL * float(above[-1]))
+  mass = law.mass[low : len(law.mass) - int(rare)]
   return Law(law.first + low, mass / math.fsum(mass), law.width)

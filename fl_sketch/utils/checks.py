@@ -73,8 +73,9 @@ def count(name: str, value: object) -> int:
     raise TypeError(
       f'{name} must be an integer on the host, not {type(value).__name__}.'
     )
-  _require(value >= 1, name, value, '>= 1')
-  return int(value)
+  number = int(value)
+  _require(number >= 1, name, value, '>= 1')
+  return number
 
 
 def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

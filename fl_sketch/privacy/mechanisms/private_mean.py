@@ -43,7 +43,6 @@ class Release(abc.ABC):
   bounds: ClassVar[tuple[str, ...]] = tuple(sums.BOUNDS)
 
   def __post_init__(self):
-    """Check ranges."""
     checks.choice('bound', self.bound, self.bounds)
     checks.positive('expected_cohort', self.expected_cohort)
     if self.max_cohort is not None:
@@ -86,7 +85,6 @@ class CentralRelease(Release):
   bounds: ClassVar[tuple[str, ...]] = (*sums.BOUNDS, 'quantile')
 
   def __post_init__(self):
-    """Check ranges, and that no two settings lack a common analysis."""
     super().__post_init__()
     if len(self.one_sum) > 1:
       raise ValueError(f'{self.one_sum} have no common analysis; set one.')
@@ -119,7 +117,6 @@ class DistributedRelease(Release):
   trust: ClassVar[types.Trust] = 'secure_aggregation'
 
   def __post_init__(self):
-    """Check ranges."""
     super().__post_init__()
     if self.min_honest is not None:
       checks.count('min_honest', self.min_honest)
