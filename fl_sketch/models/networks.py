@@ -98,10 +98,11 @@ class EmnistCNN(nn.Module):
   @nn.compact
   def __call__(self, x_BxHxWxC, train: bool = False):
     """Return the logits, f32[batch, num_classes]."""
-    options = {'padding': 'VALID', 'dtype': self.dtype}
-    h = jax.nn.relu(layers.Conv(32, (3, 3), **options)(x_BxHxWxC))
-    h = layers.max_pool(layers.Conv(64, (3, 3), **options)(h))
-    h = jax.nn.relu(h)  # after the pool, as in `LeNet5`
+    conv = functools.partial(
+      layers.Conv, kernel_size=(3, 3), padding='VALID', dtype=self.dtype
+    )
+    h = jax.nn.relu(conv(32)(x_BxHxWxC))
+    h = jax.nn.relu(layers.max_pool(conv(64)(h)))  # as in `LeNet5`
     early, late = (nn.Dropout(p, deterministic=not train) for p in self.dropout)
     h_BxD = early(h).reshape(h.shape[0], -1)
     h_BxD = late(jax.nn.relu(layers.dense(128, self.dtype)(h_BxD)))
