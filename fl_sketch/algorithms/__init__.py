@@ -26,11 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 names, entry, options = REGISTRY.names, REGISTRY.entry, REGISTRY.arguments
-
-
-def describe(name: str) -> str:
-  """Describe an algorithm: its call with all options, and its docstring."""
-  return REGISTRY.describe(name, context=True)
+describe = REGISTRY.describe
 
 
 def make(

@@ -61,8 +61,8 @@ class Algorithms(registry.Registry[Entry]):
       return {**inspect.signature(Channel).parameters, **arguments}
     return arguments
 
-  def describe(self, name: str, *, context: bool = False) -> str:
-    """Describe a factory: its call, its docstring, options that many share."""
+  def describe(self, name: str, *, context: bool = True) -> str:
+    """Describe an algorithm: its call with all options, and their meaning."""
     text = super().describe(name, context=context)
     shared = [
       f'  {option}: {SHARED[option]}'
