@@ -113,7 +113,6 @@ def guarantee(
   behaviour: of clients, see `caveats.caveats`. Raises
   `UnsupportedAccountingError` or `CalibrationError`, which are ValueErrors.
   """
-  assert config.delta is not None  # the config is private
   release, correlation, sensitivity = release_of(config), None, 1.0
   if release is None:  # each client adds the noise, to its local steps
     assert partition is not None
@@ -125,6 +124,35 @@ def guarantee(
     steps, trust, units = 1, release.trust, stated.population
   if correlation is not None:
     sensitivity = correlation.sensitivity(config.rounds)
+  mechanism, options = _mechanism(config, spec, sensitivity)
+  z = mechanism.noise_multiplier * sensitivity
+  noise_scale, noise, said = 1.0, config.noise_seed is not None, []
+  if config.simulated_cohort is not None:
+    said = [caveats.simulation(config, at_scale(config))]
+    noise_scale, noise = config.cohort / config.simulated_cohort, 2
+  if release is not None:
+    _check_noise(release, z * noise_scale)
+  price = ''
+  if (budget := metrics_budget(config)) is not None:
+    price = budget.sentence(z, mechanism.releases_per_step)
+  said += caveats.caveats(
+    config, mechanism, trust, correlation, metrics=price, **behaviour
+  )
+  statement = statements.PrivacyStatement(
+    _epsilon(mechanism, **options), mechanism=mechanism, trust=trust,
+    units=units, noise=statements.NOISE[noise], caveats=tuple(said),
+    mu=_mu(mechanism, **options), **options, true_positive_rate=
+    _true_positives(mechanism, accountant=options['accountant']),
+  )  # fmt: skip
+  return PrivacyGuarantee(
+    mechanism, statement, steps, noise_scale, correlation, sensitivity
+  )
+
+
+def _mechanism(
+  config: Config, spec: dict[str, Any], sensitivity: float
+) -> tuple[types.GaussianMechanism, dict[str, Any]]:
+  """Return the mechanism with its noise, and the options of its accountant."""
   fixed = spec['sampling'] is types.Sampling.FIXED_WITHOUT_REPLACEMENT
   accountant = config.accountant or ('rdp' if fixed else 'pld')
   options = {'delta': config.delta, 'accountant': accountant}
@@ -132,30 +160,7 @@ def guarantee(
     z = _calibrated(epsilon=config.epsilon, **options, **spec)
   else:
     z = config.noise_multiplier / sensitivity
-  mechanism = types.GaussianMechanism(noise_multiplier=z, **spec)
-  noise_scale, noise = 1.0, statements.NOISE[config.noise_seed is not None]
-  said = []
-  if config.simulated_cohort is not None:
-    said = [caveats.simulation(config, at_scale(config))]
-    noise_scale = config.cohort / config.simulated_cohort
-    noise = statements.NOISE[2]
-  if release is not None:
-    _check_noise(release, z * sensitivity * noise_scale)
-  price = ''
-  if (budget := metrics_budget(config)) is not None:
-    price = budget.sentence(z * sensitivity, mechanism.releases_per_step)
-  said += caveats.caveats(
-    config, mechanism, trust, correlation, metrics=price, **behaviour
-  )
-  statement = statements.PrivacyStatement(
-    _epsilon(mechanism, **options), config.delta, accountant, mechanism, trust,
-    units=units, noise=noise, caveats=tuple(said),
-    mu=_mu(mechanism, **options),
-    true_positive_rate=_true_positives(mechanism, accountant=accountant),
-  )  # fmt: skip
-  return PrivacyGuarantee(
-    mechanism, statement, steps, noise_scale, correlation, sensitivity
-  )
+  return types.GaussianMechanism(noise_multiplier=z, **spec), options
 
 
 def correlation_of(config: Config) -> Correlation | None:
