@@ -4,7 +4,7 @@ import itertools
 import pathlib
 from typing import Any
 
-from fl_sketch.data import sources, store
+from fl_sketch.data import store, text
 from fl_sketch.data.natural import importing
 from fl_sketch.models import pretrained
 from fl_sketch.runs import loaded
@@ -116,8 +116,8 @@ def _import(ws, part, folder):
     chunks = [store.Chunk(samples, whole.train)]
     store.write(folder, chunks, whole.test, whole.num_classes)
     return
-  text = _rehearsal() if ws.scale == 'quick' else _text(ws.data_dir)
-  blocks = text.split('\n\n')
+  spoken = _rehearsal() if ws.scale == 'quick' else _text(ws.data_dir)
+  blocks = spoken.split('\n\n')
   middle = len(blocks) // 2
   taken = {'all': blocks, 'first': blocks[:middle], 'second': blocks[middle:]}
   path = folder.with_suffix('.txt')
@@ -126,16 +126,9 @@ def _import(ws, part, folder):
 
 
 def _text(data_dir) -> str:
-  """Tiny Shakespeare."""
-  root = sources.data_folder(data_dir)
-  for parent in (root, root.parent):
-    path = parent / 'tinyshakespeare' / 'input.txt'
-    if path.is_file():
-      return path.read_text(encoding='utf-8')
-  raise sources.DataError(
-    f"No tinyshakespeare/input.txt in {root} or {root.parent}: Karpathy's "
-    'file of plays; give --data_dir=DIR or set TFDS_DATA_DIR.'
-  )
+  """Tiny Shakespeare, Karpathy's file of plays."""
+  path = text.find('tinyshakespeare/input.txt', data_dir)
+  return path.read_text(encoding='utf-8')
 
 
 def _rehearsal() -> str:
