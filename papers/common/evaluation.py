@@ -126,7 +126,7 @@ def _or_nan(function, bound):
   except checks.ChoiceError:
     raise
   except (ArithmeticError, ValueError):  # such as a power that overflows
-    return _nan(_hints(function)['return'])
+    return _nan(_hints(function).get('return'))
 
 
 def _nan(hint):
